@@ -1,0 +1,42 @@
+// Package leasehold elects leaders and locks critical sections with nothing but an object store: S3, anything that speaks
+// its protocol and enforces conditional writes, or any [Store] of your own.
+//
+// An [Elector] campaigns for a [Lock], calls back while it leads, and campaigns again. [Lock.Do] runs a function under the
+// lock. Both rest on a [Lease], which renews itself, and has a fencing token that rises with every term and never goes back.
+//
+// # Promise
+//
+// At any time at most one [Lease] of a lock is valid ([Lease.Valid]), and the context of each ends before that of the next
+// begins. Nobody's wall clock has to be right. This holds as long as the store is linearizable, the lock object is neither
+// deleted nor broken by hand, and no machine's clock counts the time of one TTL wrongly by more than [WithClockDrift] and
+// [WithSafetyMargin] allow. Tokens are unique and rise even if clocks are arbitrarily wrong.
+//
+// # Protocol
+//
+//   - One object holds one lock: JSON with an expiry, a token, a TTL, and a nonce that is new in every write ([Record]).
+//   - Acquire: read, may I take it?, one conditional write that raises the token. Two requests; one when the version is known.
+//   - Renew: one conditional write. Release: one conditional write that keeps the token. Wait: one read per poll interval.
+//   - A lock may be taken if it is released, or if this candidate knows that the very version it will replace is older than
+//     its TTL and the drift allowance: by the store's own clock ([Object].Age) when it first saw it, and its own monotonic
+//     clock since.
+//   - A lease counts from before its request was sent, and ends a safety margin before the TTL: by the monotonic clock, and
+//     what the wall clock or, on Linux, CLOCK_BOOTTIME have counted beyond it.
+//   - A write that ends in 409, 412, 404, 5xx, a reset or a time-out may have landed: the nonce that is read back tells.
+//   - To end: cancel the context, wait for the user's code while still renewing, release, call OnStoppedLeading.
+//   - The object is never deleted, so the token outlives every release.
+//
+// # What is not promised
+//
+//   - A process that is paused between [Lease.Valid] and its write may write late. Give the token to what is written to, and
+//     have it refuse lower ones ([Fence]).
+//   - Writes that carry no token, reads by a former leader, and side effects outside of fenced resources are not stopped.
+//   - If the lock object is deleted, or [Lock.Break] ends a living term, two may lead until the holder's next renewal. A new
+//     object starts tokens from 1, except for candidates that remember a higher one.
+//   - A foreign client that writes records without a token resets it; one that writes none of the TTL is trusted to keep its
+//     wall clock within [WithSkewAllowance].
+//
+// # Stores
+//
+// [NewS3Store] takes your own *s3.Client. [NewMemStore] is for tests and for one process. [CheckStore] and [WithStoreCheck]
+// find out whether a server enforces its preconditions; package storetest does so at length, for who writes a [Store].
+package leasehold

@@ -1,0 +1,69 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// An Event is one thing that happened to a [Lock]; [WithObserver] receives them. It is small enough to write metrics on.
+type Event struct {
+	Kind   EventKind
+	Key    string
+	Token  uint64 // of the term in question; 0 for requests
+	Holder string // of the term in question
+
+	// Op is what an EventRequest asked of the store: "get", "create", "update".
+	Op string
+	// Duration is what the request, acquisition or renewal took.
+	Duration time.Duration
+	// Remaining is, for EventRenewed, how much validity was left when the renewal landed.
+	Remaining time.Duration
+	// Err is why a request or renewal failed, or why a lease was lost.
+	Err error
+}
+
+// EventKind says what happened.
+type EventKind uint8
+
+// The kinds of [Event].
+const (
+	EventRequest     EventKind = iota + 1 // one request to the store has ended; see Event.Outcome
+	EventAcquired                         // this lock holds a new term
+	EventRenewed                          // the term goes on
+	EventRenewFailed                      // one try to renew has failed; another follows while the lease is valid
+	EventLost                             // the term has ended against the holder's will
+	EventReleased                         // the term was released
+	EventNewLeader                        // a term not seen before, its own too
+	EventOverrun                          // a guarded function still runs though its lease is lost and the safety margin over
+)
+
+var eventNames = [...]string{
+	EventRequest: "request", EventAcquired: "acquired", EventRenewed: "renewed", EventRenewFailed: "renew_failed",
+	EventLost: "lost", EventReleased: "released", EventNewLeader: "new_leader", EventOverrun: "overrun",
+}
+
+// String returns the kind as metrics and logs name it, such as "renew_failed".
+func (k EventKind) String() string {
+	if int(k) >= len(eventNames) || k == 0 {
+		return "unknown"
+	}
+	return eventNames[k]
+}
+
+// Outcome names how a request or renewal ended: "ok", "not_exist", "precondition_failed", "permanent", "timeout", "error".
+func (e Event) Outcome() string {
+	switch {
+	case e.Err == nil:
+		return "ok"
+	case errors.Is(e.Err, ErrNotExist):
+		return "not_exist"
+	case errors.Is(e.Err, ErrPreconditionFailed):
+		return "precondition_failed"
+	case errors.Is(e.Err, ErrPermanent), errors.Is(e.Err, ErrUnsafeStore):
+		return "permanent"
+	case errors.Is(e.Err, context.DeadlineExceeded):
+		return "timeout"
+	}
+	return "error"
+}

@@ -1,0 +1,36 @@
+package leasehold
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// ErrFenced says that a newer term has acted on the resource already: the caller is a former leader and must stop.
+var ErrFenced = errors.New("leasehold: fenced off by a newer token")
+
+// Fence is what a resource keeps to turn former leaders away: the highest token it has seen. The zero value is ready.
+// It lives in memory: a resource that restarts must keep the token with its data. It is safe for concurrent use.
+type Fence struct {
+	mu      sync.Mutex
+	highest uint64
+}
+
+// Check lets the highest token seen so far pass, and higher ones, which it remembers. A lower one, or 0, which no term
+// ever has, is an error that matches [ErrFenced].
+func (f *Fence) Check(token uint64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if token < f.highest || token == 0 {
+		return fmt.Errorf("%w: token %d, seen %d", ErrFenced, token, f.highest)
+	}
+	f.highest = token
+	return nil
+}
+
+// Token returns the highest token seen, 0 if none.
+func (f *Fence) Token() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.highest
+}

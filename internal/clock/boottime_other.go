@@ -1,0 +1,7 @@
+//go:build !linux
+
+package clock
+
+import "time"
+
+func boottime(mono time.Duration) time.Duration { return mono }

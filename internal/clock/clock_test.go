@@ -1,0 +1,41 @@
+package clock_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/internal/clock"
+)
+
+func TestReadingsAdvanceTogether(t *testing.T) {
+	a := clock.System.Now()
+	for clock.System.Now().Mono-a.Mono < 5*time.Millisecond {
+	}
+	b := clock.System.Now()
+	require.Greater(t, b.Wall, a.Wall)
+	require.InDelta(t, b.Mono-a.Mono, b.Boot-a.Boot, float64(5*time.Millisecond), "BOOTTIME counts at the pace of MONOTONIC")
+}
+
+func TestElapsedIsTheMostThatTheClocksAllow(t *testing.T) {
+	start := clock.Reading{Mono: 10, Wall: 1000, Boot: 20}
+	require.Equal(t, time.Duration(7), clock.Reading{Mono: 17, Wall: 1000, Boot: 20}.Elapsed(start))
+	require.Equal(t, time.Duration(8), clock.Reading{Mono: 10, Wall: 1008, Boot: 20}.Elapsed(start))
+	require.Equal(t, time.Duration(9), clock.Reading{Mono: 10, Wall: 1, Boot: 29}.Elapsed(start), "a wall clock set back hides nothing")
+	require.Equal(t, time.Duration(17), clock.Reading{Mono: 12, Wall: 1010, Boot: 29}.Elapsed(start), "2, and sleeps of 8 and 7, each seen by one clock")
+}
+
+func TestSleepEndsWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		require.ErrorIs(t, clock.System.Sleep(ctx, time.Hour), context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(began))
+		require.ErrorIs(t, clock.System.Sleep(ctx, 0), context.DeadlineExceeded, "an ended context wins over a zero sleep")
+		require.NoError(t, clock.System.Sleep(t.Context(), time.Minute))
+	})
+}

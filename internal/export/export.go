@@ -1,0 +1,13 @@
+// Package export is how the root package lends its inner parts to leasehold's own test kit without making them public.
+// The root package sets every variable when it is initialised; who uses one asserts its type.
+package export
+
+var (
+	// WithClock is a func(clock.Clock) leasehold.Option.
+	WithClock any
+	// EachCheck is a func(yield func(name, why string, run func(ctx context.Context, s leasehold.Store, key string, ways, rounds int) error) bool):
+	// the checks of CheckStore, for storetest to run at length.
+	EachCheck any
+	// ErrDeleteIgnored is the error of the one check that a store may fail and still be safe for locks.
+	ErrDeleteIgnored error
+)

@@ -1,0 +1,177 @@
+package leasehold
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"time"
+	"unicode/utf8"
+
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/export"
+)
+
+// Option configures a [Lock]. Options that cannot work together are refused by [NewLock], which says why.
+type Option func(*options)
+
+type options struct {
+	ttl        time.Duration
+	renew      time.Duration
+	poll       time.Duration
+	margin     time.Duration
+	attempt    time.Duration // bound on one request, derived
+	skew       time.Duration
+	drift      float64
+	identity   string
+	metadata   map[string]string
+	reclaim    bool
+	manual     bool
+	storeCheck bool
+	log        *slog.Logger
+	observe    func(Event)
+	clock      clock.Clock
+}
+
+const (
+	defaultTTL   = 15 * time.Second
+	defaultSkew  = 5 * time.Second
+	defaultDrift = 0.02
+	minTTL       = time.Second
+)
+
+// WithTTL sets for how long an acquisition or renewal is good: default 15 s, at least 1 s (a [MemStore] has no lower
+// limit, and a Store with a method MinTTL() time.Duration sets its own). After a crash nobody leads for about a TTL;
+// a shorter one costs more requests.
+func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
+
+// WithRenewInterval sets how often a holder renews: default a third of the TTL. The first failed renewal then leaves
+// time for two more tries before the lease ends.
+func WithRenewInterval(d time.Duration) Option { return func(o *options) { o.renew = d } }
+
+// WithPollInterval sets how often a waiting candidate reads the lock object: default a fifth of the TTL, ±10 % jitter.
+// It bounds how long a released lock stays free.
+func WithPollInterval(d time.Duration) Option { return func(o *options) { o.poll = d } }
+
+// WithSafetyMargin sets how long before the TTL has passed a lease ends for its holder: default a fifth of the TTL.
+// It is the time that the holder's code has to stop after its context ends, before anyone else may lead.
+func WithSafetyMargin(d time.Duration) Option { return func(o *options) { o.margin = d } }
+
+// WithIdentity sets the name under which this candidate appears in the record: default host/pid/random. It need not be
+// unique, unless [WithReclaim] says so: a lock recognises its own writes by nonce.
+func WithIdentity(name string) Option { return func(o *options) { o.identity = name } }
+
+// WithMetadata puts a few strings into the record for others to read, such as the leader's address; 8 KiB at most.
+func WithMetadata(m map[string]string) Option { return func(o *options) { o.metadata = maps.Clone(m) } }
+
+// WithReclaim lets a restarted process take its own unexpired lock back at once, with a new token. Its user guarantees
+// that no two live processes have the same [WithIdentity]: a StatefulSet's pod name does, a host name may not.
+func WithReclaim() Option { return func(o *options) { o.reclaim = true } }
+
+// WithManualRenewal leaves renewing to the caller of [Lease.Renew]: for step-by-step jobs that want to prove the lease
+// before each step. An [Elector] refuses such a lock.
+func WithManualRenewal() Option { return func(o *options) { o.manual = true } }
+
+// WithStoreCheck runs [CheckStore] once before the first acquisition, and refuses a store that ignores conditional
+// writes with [ErrUnsafeStore]. It costs about 40 requests.
+func WithStoreCheck() Option { return func(o *options) { o.storeCheck = true } }
+
+// WithSkewAllowance sets how far the wall clocks of this machine and of a foreign client that writes no ttl may be
+// apart: default 5 s. Nothing else depends on wall clocks.
+func WithSkewAllowance(d time.Duration) Option { return func(o *options) { o.skew = d } }
+
+// WithClockDrift sets by which fraction a candidate's monotonic clock may run faster than a holder's: default 0.02.
+// Quartz drifts by 0.0001 and time daemons slew by up to 0.1 in rare corrections, which the safety margin covers too.
+func WithClockDrift(fraction float64) Option { return func(o *options) { o.drift = fraction } }
+
+// WithLogger sets a logger: default none. Steps of a term are logged at Info, retries and near misses at Warn, an
+// overrun of a lease at Error.
+func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
+
+// WithObserver has f called with every [Event], on the goroutine that caused it: it must be quick, must not call back
+// into the lock, and must be safe for concurrent use.
+func WithObserver(f func(Event)) Option { return func(o *options) { o.observe = f } }
+
+func newOptions(s Store, opts []Option) (*options, error) {
+	o := &options{ttl: defaultTTL, skew: defaultSkew, drift: defaultDrift, clock: clock.System}
+	for _, opt := range opts {
+		opt(o)
+	}
+	setDefault(&o.renew, o.ttl/3)
+	setDefault(&o.poll, o.ttl/5)
+	setDefault(&o.margin, o.ttl/5)
+	if o.log == nil {
+		o.log = slog.New(slog.DiscardHandler)
+	}
+	if o.observe == nil {
+		o.observe = func(Event) {}
+	}
+	if err := o.validate(s); err != nil {
+		return nil, fmt.Errorf("leasehold: %w", err)
+	}
+	if o.identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown"
+		}
+		o.identity = fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:8])
+	}
+	// Three attempts that all hang must fit between the renewal and the end of the lease.
+	o.attempt = max((o.ttl-o.margin-o.renew)/3, time.Millisecond)
+	return o, nil
+}
+
+func setDefault(d *time.Duration, value time.Duration) {
+	if *d == 0 {
+		*d = value
+	}
+}
+
+func (o *options) validate(s Store) error {
+	least := minTTL
+	if m, ok := s.(interface{ MinTTL() time.Duration }); ok {
+		least = m.MinTTL()
+	}
+	valid := o.ttl - o.margin
+	switch {
+	case o.ttl < least || o.ttl <= 0:
+		return fmt.Errorf("TTL %v is below %v, the least that this store allows: "+
+			"network delays and clock resolution would end leases at random", o.ttl, least)
+	case o.ttl > maxTTL:
+		return fmt.Errorf("TTL %v is over %v", o.ttl, maxTTL)
+	case o.renew < 0 || o.renew < least/3:
+		return fmt.Errorf("renew interval %v is below %v, a third of the least TTL of this store", o.renew, least/3)
+	case o.poll < 0:
+		return fmt.Errorf("poll interval %v is negative", o.poll)
+	case o.margin < 0 || o.margin >= o.ttl:
+		return fmt.Errorf("safety margin %v must be at least 0 and below the TTL %v", o.margin, o.ttl)
+	case o.renew*3/2 > valid:
+		return fmt.Errorf("renew interval %v leaves no time for a second try before the lease ends after %v "+
+			"(TTL %v less safety margin %v): use at most two thirds of that", o.renew, valid, o.ttl, o.margin)
+	case o.skew < 0:
+		return fmt.Errorf("skew allowance %v is negative", o.skew)
+	case !(o.drift >= 0 && o.drift <= 1):
+		return fmt.Errorf("clock drift %v is not between 0 and 1", o.drift)
+	case o.reclaim && o.identity == "":
+		return errors.New("WithReclaim needs WithIdentity: a name that no other live process has")
+	case len(o.identity) > 1024 || !utf8.ValidString(o.identity):
+		return errors.New("identity must be valid UTF-8 of at most 1024 bytes")
+	}
+	size := 0
+	for k, v := range o.metadata {
+		size += len(k) + len(v)
+		if !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return fmt.Errorf("metadata %q is not valid UTF-8", k)
+		}
+	}
+	if size > 8<<10 {
+		return fmt.Errorf("metadata of %d bytes is over 8 KiB", size)
+	}
+	return nil
+}
+
+func init() {
+	export.WithClock = func(c clock.Clock) Option { return func(o *options) { o.clock = c } }
+}
