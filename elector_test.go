@@ -1,0 +1,419 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// journal records callbacks in the order they come.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) add(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, fmt.Sprintf(format, args...))
+}
+
+func (j *journal) take() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	lines := j.lines
+	j.lines = nil
+	return lines
+}
+
+// candidate is an elector with its own way to the store, run in the background.
+type candidate struct {
+	*leasehold.Elector
+	store  *faultStore
+	cancel context.CancelFunc
+	ended  chan error
+	log    *journal
+}
+
+func newCandidate(t *testing.T, name string, s leasehold.Store, j *journal, opts ...leasehold.Option) *candidate {
+	t.Helper()
+	c := &candidate{store: &faultStore{Store: s}, ended: make(chan error, 1), log: j}
+	e, err := leasehold.NewElector(newLock(t, c.store, append([]leasehold.Option{leasehold.WithIdentity(name)}, opts...)...), leasehold.Callbacks{
+		OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+			j.add("%s started %d", name, lease.Token())
+			<-ctx.Done()
+			j.add("%s returned", name)
+		},
+		OnStoppedLeading: func(cause error) {
+			switch {
+			case errors.Is(cause, leasehold.ErrLost):
+				j.add("%s stopped: lost", name)
+			case errors.Is(cause, leasehold.ErrReleased):
+				j.add("%s stopped: resigned", name)
+			default:
+				j.add("%s stopped: %v", name, cause)
+			}
+		},
+		OnNewLeader: func(r leasehold.Record) { j.add("%s sees %s %d", name, r.Holder, r.Token) },
+	})
+	require.NoError(t, err)
+	c.Elector = e
+	return c
+}
+
+func (c *candidate) start(t *testing.T) *candidate {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	c.cancel = cancel
+	go func() { c.ended <- c.Run(ctx) }()
+	synctest.Wait()
+	return c
+}
+
+func (c *candidate) stop(t *testing.T) {
+	t.Helper()
+	c.cancel()
+	require.NoError(t, <-c.ended)
+}
+
+func TestElectorLeadsAndHandsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, j := leasehold.NewMemStore(), new(journal)
+		alice := newCandidate(t, "alice", mem, j).start(t)
+		bob := newCandidate(t, "bob", mem, j).start(t)
+		require.Equal(t, []string{"alice sees alice 1", "alice started 1", "bob sees alice 1"}, j.take())
+		require.True(t, alice.IsLeader())
+		require.False(t, bob.IsLeader())
+		leader, ok := bob.Leader()
+		require.True(t, ok)
+		require.Equal(t, "alice", leader.Holder)
+
+		time.Sleep(time.Hour)
+		require.Empty(t, j.take(), "nothing happens while all is well")
+		alice.stop(t)
+		stopped := time.Now()
+		require.False(t, alice.IsLeader())
+		require.Equal(t, []string{"alice returned", "alice stopped: context canceled"}, j.take())
+		for !bob.IsLeader() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.LessOrEqual(t, time.Since(stopped), 3300*time.Millisecond, "one poll interval")
+		require.Equal(t, []string{"bob sees bob 2", "bob started 2"}, j.take())
+		bob.stop(t)
+	})
+}
+
+func TestElectorCampaignsAgainAfterALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, j := leasehold.NewMemStore(), new(journal)
+		alice := newCandidate(t, "alice", mem, j).start(t)
+		bob := newCandidate(t, "bob", mem, j).start(t)
+		j.take()
+		alice.store.down.Store(true)
+		time.Sleep(30 * time.Second)
+		require.Equal(t, []string{"alice returned", "alice stopped: lost", "bob sees bob 2", "bob started 2"}, j.take())
+		alice.store.down.Store(false)
+		time.Sleep(30 * time.Second)
+		require.Equal(t, []string{"alice sees bob 2"}, j.take())
+		bob.stop(t)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, []string{"bob returned", "bob stopped: context canceled", "alice sees alice 3", "alice started 3"}, j.take())
+		alice.stop(t)
+	})
+}
+
+func TestElectorAloneLeadsAgainAsSoonAsTheStoreIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := new(journal)
+		alice := newCandidate(t, "alice", leasehold.NewMemStore(), j).start(t)
+		j.take()
+		alice.store.down.Store(true)
+		time.Sleep(13 * time.Second)
+		require.Equal(t, []string{"alice returned", "alice stopped: lost"}, j.take())
+		alice.store.down.Store(false)
+		time.Sleep(6 * time.Second)
+		require.Equal(t, []string{"alice sees alice 2", "alice started 2"}, j.take(), "its own leftover record does not keep it waiting")
+		alice.stop(t)
+	})
+}
+
+func TestResignLetsAnotherLead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, j := leasehold.NewMemStore(), new(journal)
+		alice := newCandidate(t, "alice", mem, j).start(t)
+		bob := newCandidate(t, "bob", mem, j).start(t)
+		require.NoError(t, bob.Resign(t.Context()), "who does not lead has nothing to resign")
+		j.take()
+		require.NoError(t, alice.Resign(t.Context()))
+		require.Equal(t, []string{"alice returned", "alice stopped: resigned"}, j.take())
+		time.Sleep(time.Minute)
+		require.True(t, bob.IsLeader())
+		require.Equal(t, []string{"bob sees bob 2", "bob started 2", "alice sees bob 2"}, j.take())
+		bob.stop(t)
+		alice.stop(t)
+	})
+}
+
+func TestResignedElectorLeadsAgainIfNobodyElseWants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		alice := newCandidate(t, "alice", leasehold.NewMemStore(), new(journal)).start(t)
+		require.NoError(t, alice.Resign(t.Context()))
+		time.Sleep(5 * time.Second)
+		require.False(t, alice.IsLeader(), "cooling off")
+		time.Sleep(2 * time.Second)
+		require.True(t, alice.IsLeader())
+		alice.stop(t)
+	})
+}
+
+// The lock is never released while the callback runs, however long it takes to notice.
+func TestSlowCallbackKeepsTheLockUntilItReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		winding := make(chan struct{})
+		var order journal
+		e, err := leasehold.NewElector(newLock(t, mem), leasehold.Callbacks{
+			OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+				<-ctx.Done()
+				close(winding)
+				time.Sleep(14 * time.Second) // longer than what was left of the lease
+				order.add("returned, lease valid: %v", lease.Valid())
+			},
+			OnStoppedLeading: func(error) {
+				rec, err := newLock(t, mem).Inspect(t.Context())
+				order.add("stopped, released: %v %v", rec.Released(), err)
+			},
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- e.Run(ctx) }()
+		synctest.Wait()
+		cancel()
+		<-winding
+		require.False(t, e.IsLeader(), "stepping down")
+		time.Sleep(13 * time.Second)
+		_, err = newLock(t, mem).TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld, "renewed while the callback winds down")
+		require.NoError(t, <-ended)
+		require.Equal(t, []string{"returned, lease valid: true", "stopped, released: true <nil>"}, order.take())
+	})
+}
+
+func TestCallbackThatNeverReturnsIsReportedAndLosesTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		stuck := make(chan struct{})
+		var overruns journal
+		var e *leasehold.Elector
+		lock := newLock(t, mem, leasehold.WithObserver(func(ev leasehold.Event) {
+			if ev.Kind == leasehold.EventOverrun {
+				overruns.add("overrun of %d", ev.Token)
+			}
+		}))
+		e, err := leasehold.NewElector(lock, leasehold.Callbacks{
+			OnStartedLeading: func(context.Context, *leasehold.Lease) { <-stuck },
+			OnStoppedLeading: func(cause error) { overruns.add("stopped") },
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- e.Run(ctx) }()
+		synctest.Wait()
+		require.NoError(t, e.Check(nil))
+		cancel()
+		next, err := newLock(t, mem).Acquire(t.Context())
+		require.NoError(t, err, "renewals stop after one TTL")
+		require.Equal(t, []string{"overrun of 1"}, overruns.take())
+		require.ErrorContains(t, e.Check(nil), "OnStartedLeading still runs")
+		close(stuck)
+		require.NoError(t, <-ended)
+		require.Equal(t, []string{"stopped"}, overruns.take())
+		require.True(t, next.Valid(), "the late end touches nothing")
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+func TestCallbackThatReturnsEarlyLeavesTheElectorLeading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stopped := 0
+		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore()), leasehold.Callbacks{
+			OnStartedLeading: func(context.Context, *leasehold.Lease) {},
+			OnStoppedLeading: func(error) { stopped++ },
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- e.Run(ctx) }()
+		time.Sleep(time.Hour)
+		require.True(t, e.IsLeader())
+		require.Zero(t, stopped)
+		cancel()
+		require.NoError(t, <-ended)
+		require.Equal(t, 1, stopped)
+	})
+}
+
+func TestPanicInACallbackReleasesTheLockAndGoesOn(t *testing.T) {
+	boom := errors.New("boom")
+	for name, cb := range map[string]leasehold.Callbacks{
+		"started":    {OnStartedLeading: func(context.Context, *leasehold.Lease) { panic(boom) }},
+		"new leader": {OnNewLeader: func(leasehold.Record) { panic(boom) }},
+		"stopped": {
+			OnStartedLeading: func(_ context.Context, lease *leasehold.Lease) { _ = lease.Release(context.Background()) },
+			OnStoppedLeading: func(error) { panic(boom) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem := leasehold.NewMemStore()
+				e, err := leasehold.NewElector(newLock(t, mem), cb)
+				require.NoError(t, err)
+				func() {
+					defer func() {
+						thrown, _ := recover().(error)
+						require.ErrorIs(t, thrown, boom)
+					}()
+					_ = e.Run(t.Context())
+				}()
+				rec, err := newLock(t, mem).Inspect(t.Context())
+				require.NoError(t, err)
+				require.True(t, rec.Released())
+				require.False(t, e.IsLeader())
+			})
+		})
+	}
+}
+
+func TestRunOnceEndsWithItsTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
+		require.NoError(t, err)
+		go func() {
+			time.Sleep(time.Minute)
+			_ = e.Resign(t.Context())
+		}()
+		require.NoError(t, e.RunOnce(t.Context()))
+		go func() {
+			time.Sleep(time.Minute)
+			store.down.Store(true)
+		}()
+		require.ErrorIs(t, e.RunOnce(t.Context()), leasehold.ErrLost)
+	})
+}
+
+func TestSecondRunAtTheSameTimeIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		alice := newCandidate(t, "alice", leasehold.NewMemStore(), new(journal)).start(t)
+		require.ErrorContains(t, alice.Run(t.Context()), "already running")
+		alice.stop(t)
+		alice.start(t)
+		require.True(t, alice.IsLeader(), "but it can run again")
+		alice.stop(t)
+	})
+}
+
+func TestRunEndsAtOnceOnErrorsThatCannotHeal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		denied := fmt.Errorf("%w: access denied", leasehold.ErrPermanent)
+		alice := newCandidate(t, "alice", leasehold.NewMemStore(), new(journal))
+		alice.store.next(fault{op: "get", err: denied})
+		require.ErrorIs(t, alice.Run(t.Context()), leasehold.ErrPermanent)
+
+		alice.start(t)
+		require.True(t, alice.IsLeader())
+		for range 100 {
+			alice.store.next(fault{op: "put", err: denied})
+		}
+		time.Sleep(20 * time.Second)
+		require.False(t, alice.IsLeader())
+		select {
+		case err := <-alice.ended:
+			t.Fatalf("what has worked once can heal, but Run ended: %v", err)
+		default:
+		}
+		alice.cancel()
+		<-alice.ended
+	})
+}
+
+func TestCheckFailsWhenTheStoreIsSilentForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, j := leasehold.NewMemStore(), new(journal)
+		alice := newCandidate(t, "alice", mem, j)
+		require.NoError(t, alice.Check(nil), "not running")
+		alice.start(t)
+		bob := newCandidate(t, "bob", mem, j).start(t)
+		time.Sleep(time.Hour)
+		require.NoError(t, alice.Check(nil))
+		require.NoError(t, bob.Check(nil), "a follower is healthy")
+		bob.store.down.Store(true)
+		time.Sleep(25 * time.Second)
+		require.NoError(t, bob.Check(nil))
+		time.Sleep(10 * time.Second)
+		require.ErrorContains(t, bob.Check(nil), "no answer from the store")
+		bob.store.down.Store(false)
+		time.Sleep(20 * time.Second)
+		require.NoError(t, bob.Check(nil))
+		bob.stop(t)
+		alice.stop(t)
+	})
+}
+
+func TestTwoGoroutinesWhileLeadingNoneAfter(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithTTL(100*time.Millisecond))
+	require.NoError(t, err)
+	leading := make(chan struct{})
+	e, err := leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
+		close(leading)
+		<-ctx.Done()
+	}})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	before := runtime.NumGoroutine()
+	ended := make(chan error)
+	go func() { ended <- e.Run(ctx) }()
+	<-leading
+	require.LessOrEqual(t, runtime.NumGoroutine()-before, 2)
+	cancel()
+	require.NoError(t, <-ended)
+}
+
+func TestManyGoroutinesMayAskAnElector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, j := leasehold.NewMemStore(), new(journal)
+		alice := newCandidate(t, "alice", mem, j).start(t)
+		bob := newCandidate(t, "bob", mem, j).start(t)
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 200 {
+					require.False(t, alice.IsLeader() && bob.IsLeader())
+					_, _ = alice.Leader()
+					_ = bob.Check(nil)
+					time.Sleep(100 * time.Millisecond)
+				}
+			})
+		}
+		for range 5 {
+			time.Sleep(4 * time.Second)
+			_ = alice.Resign(t.Context())
+			_ = bob.Resign(t.Context())
+		}
+		wg.Wait()
+		alice.stop(t)
+		bob.stop(t)
+	})
+}

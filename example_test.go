@@ -1,0 +1,273 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// The examples run in memory. See ExampleNewS3Store for a real bucket.
+var store = leasehold.NewMemStore()
+
+func ExampleElector() {
+	ctx, stop := context.WithCancel(context.Background()) // a service uses signal.NotifyContext
+	lock, err := leasehold.NewLock(store, "locks/reports")
+	if err != nil {
+		log.Fatal(err)
+	}
+	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{
+		OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+			fmt.Println("leading with token", lease.Token())
+			stop() // a service works here until ctx is done
+			<-ctx.Done()
+		},
+		OnStoppedLeading: func(cause error) { fmt.Println("stopped:", cause) },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := elector.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// leading with token 1
+	// stopped: context canceled
+}
+
+// The code of README.md, which a test compares with this.
+func readmeElector(ctx context.Context, client *s3.Client, work func(ctx context.Context, token uint64)) error {
+	store := leasehold.NewS3Store(client, "my-bucket") // client is your own *s3.Client
+	lock, err := leasehold.NewLock(store, "locks/reports")
+	if err != nil {
+		return err
+	}
+	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{
+		OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+			work(ctx, lease.Token()) // return soon after ctx is done
+		},
+		OnStoppedLeading: func(cause error) { log.Printf("leads no more: %v", cause) },
+		OnNewLeader:      func(r leasehold.Record) { log.Printf("%s leads with token %d", r.Holder, r.Token) },
+	})
+	if err != nil {
+		return err
+	}
+	return elector.Run(ctx) // until ctx ends: then it steps down
+}
+
+// The code of README.md, which a test compares with this.
+func readmeCriticalSection(ctx context.Context, store leasehold.Store, migrate func(ctx context.Context, token uint64) error) error {
+	lock, err := leasehold.NewLock(store, "locks/migration")
+	if err != nil {
+		return err
+	}
+	return lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+		return migrate(ctx, lease.Token()) // ctx ends if the lease is lost
+	})
+}
+
+func TestReadmeCode(t *testing.T) {
+	var ran atomic.Bool
+	err := readmeCriticalSection(t.Context(), leasehold.NewMemStore(), func(context.Context, uint64) error {
+		ran.Store(true)
+		return nil
+	})
+	if err != nil || !ran.Load() {
+		t.Fatal(err, ran.Load())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := readmeElector(ctx, s3.New(s3.Options{Region: "us-east-1"}), nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ExampleLock_Do() {
+	lock, err := leasehold.NewLock(store, "locks/migration")
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = lock.Do(context.Background(), func(ctx context.Context, lease *leasehold.Lease) error {
+		fmt.Println("migrating under token", lease.Token())
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// migrating under token 1
+	// <nil>
+}
+
+func ExampleLock_TryAcquire() {
+	ctx := context.Background()
+	first, err := leasehold.NewLock(store, "locks/try", leasehold.WithIdentity("first"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	second, err := leasehold.NewLock(store, "locks/try", leasehold.WithIdentity("second"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	lease, err := first.TryAcquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	_, err = second.TryAcquire(ctx)
+	if held, ok := errors.AsType[*leasehold.HeldError](err); ok {
+		fmt.Printf("held by %s with token %d\n", held.Record.Holder, held.Record.Token)
+	}
+
+	fmt.Println("released:", lease.Release(ctx))
+	lease, err = second.TryAcquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Release(ctx)
+	fmt.Println("second has token", lease.Token())
+	// Output:
+	// held by first with token 1
+	// released: <nil>
+	// second has token 2
+}
+
+func ExampleLease_Renew() {
+	ctx := context.Background()
+	lock, err := leasehold.NewLock(store, "locks/steps", leasehold.WithManualRenewal())
+	if err != nil {
+		log.Fatal(err)
+	}
+	lease, err := lock.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Release(ctx)
+	for _, step := range []string{"copy", "switch", "delete"} {
+		if err := lease.Renew(ctx); err != nil { // proves the lease with the store before each step
+			log.Fatal(err)
+		}
+		fmt.Println(step)
+	}
+	// Output:
+	// copy
+	// switch
+	// delete
+}
+
+func ExampleLease_Commit() {
+	ctx := context.Background()
+	lock, err := leasehold.NewLock(store, "locks/commit")
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+		return lease.Commit(ctx, []byte("offset 4711")) // fails if this is the leader no more
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	record, err := lock.Inspect(ctx) // the next leader, or anyone
+	fmt.Printf("%s, released: %v, %v\n", record.Payload, record.Released(), err)
+	// Output: offset 4711, released: true, <nil>
+}
+
+func ExampleLock_Watch() {
+	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
+	defer stop()
+	lock, err := leasehold.NewLock(store, "locks/watch", leasehold.WithIdentity("ada"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	lease, err := lock.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Release(ctx)
+
+	for record, err := range lock.Watch(ctx) { // another process, which is no candidate
+		if err != nil {
+			log.Print(err)
+			continue
+		}
+		fmt.Println(record.Holder, "leads with token", record.Token)
+		break
+	}
+	// Output: ada leads with token 1
+}
+
+func ExampleLock_Break() {
+	ctx := context.Background()
+	lock, err := leasehold.NewLock(store, "locks/stuck")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := lock.Acquire(ctx); err != nil {
+		log.Fatal(err)
+	}
+	record, err := lock.Inspect(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(lock.Break(ctx, record.Token)) // that term, and no other
+	record, err = lock.Inspect(ctx)
+	fmt.Println(record.Token, record.Released(), err)
+	// Output:
+	// <nil>
+	// 1 true <nil>
+}
+
+func ExampleFence() {
+	var fence leasehold.Fence // kept with the resource
+	fmt.Println(fence.Check(33))
+	fmt.Println(fence.Check(34)) // the next leader
+	fmt.Println(errors.Is(fence.Check(33), leasehold.ErrFenced))
+	// Output:
+	// <nil>
+	// <nil>
+	// true
+}
+
+func ExampleNewS3Store() {
+	// With AWS, make the client by config.LoadDefaultConfig of aws-sdk-go-v2/config. Any other server needs an endpoint.
+	client := s3.New(s3.Options{
+		BaseEndpoint: aws.String("http://127.0.0.1:9000"),
+		UsePathStyle: true,
+		Region:       "us-east-1",
+	})
+	store := leasehold.NewS3Store(client, "my-bucket", leasehold.WithKeyPrefix("locks/"))
+	_, err := leasehold.NewLock(store, "reports", leasehold.WithStoreCheck())
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+func ExampleCheckStore() {
+	report, err := leasehold.CheckStore(context.Background(), store, "locks/check")
+	fmt.Println(report.ConditionalPuts, report.ConditionalDeletes, len(report.Left), err)
+	// Output: true true 0 <nil>
+}
+
+func ExampleWithObserver() {
+	ctx := context.Background()
+	var requests, terms int
+	lock, err := leasehold.NewLock(store, "locks/observed", leasehold.WithObserver(func(e leasehold.Event) {
+		switch e.Kind { // on several goroutines, in a program that holds on to a lease
+		case leasehold.EventRequest:
+			requests++
+		case leasehold.EventAcquired:
+			terms++
+		}
+	}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = lock.Do(ctx, func(context.Context, *leasehold.Lease) error { return nil })
+	fmt.Println(requests, "requests,", terms, "term,", err)
+	// Output: 3 requests, 1 term, <nil>
+}

@@ -1,0 +1,434 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+)
+
+func TestLeaseEndsBeforeAnyoneElseCanHoldTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		began := time.Now()
+		lease := acquire(t, newLock(t, store))
+		require.Equal(t, began.Add(12*time.Second), lease.Deadline(), "the TTL less the safety margin")
+		crash(store)
+		<-lease.Context().Done()
+		require.Equal(t, 12*time.Second, time.Since(began))
+		require.False(t, lease.Valid())
+		require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
+		require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
+	})
+}
+
+func TestValidityCountsFromBeforeTheRequestWasSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, delay: 2 * time.Second})
+		began := time.Now()
+		lease := acquire(t, newLock(t, store))
+		require.Equal(t, 2*time.Second, time.Since(began))
+		require.Equal(t, began.Add(12*time.Second), lease.Deadline())
+
+		store.next(fault{op: "put", apply: true, delay: 2 * time.Second})
+		renewing := time.Now()
+		require.NoError(t, lease.Renew(t.Context()))
+		require.Equal(t, renewing.Add(12*time.Second), lease.Deadline())
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// One wrong hand of the clock is enough to end a lease, and a clock set back cannot lengthen it.
+func TestAnyClockEndsALease(t *testing.T) {
+	for name, jump := range map[string]clock.Reading{
+		"monotonic":                       {Mono: 12 * time.Second},
+		"wall":                            {Wall: 12 * time.Second},
+		"boottime":                        {Boot: 12 * time.Second},
+		"boottime, wall set back an hour": {Boot: 12 * time.Second, Wall: -time.Hour},
+		"two sleeps, each seen by one":    {Boot: 7 * time.Second, Wall: 7 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newBrokenClock()
+				lease := acquire(t, newLock(t, leasehold.NewMemStore(), withClock(c)))
+				c.move(clock.Reading{Wall: -time.Hour})
+				require.True(t, lease.Valid(), "set back")
+				c.move(clock.Reading{Wall: time.Hour})
+				require.True(t, lease.Valid())
+				c.move(jump)
+				require.False(t, lease.Valid())
+				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
+			})
+		})
+	}
+}
+
+func TestSuspendedHolderKnowsOnWaking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		c := newBrokenClock()
+		asleep := &faultStore{Store: mem}
+		lease := acquire(t, newLock(t, asleep, withClock(c), leasehold.WithManualRenewal()))
+		// Suspended: no timer runs, the monotonic clock stands still.
+		c.suspend(5 * time.Second)
+		require.True(t, lease.Valid(), "10 s: the wall clock and BOOTTIME may have seen two sleeps")
+		c.suspend(11 * time.Second)
+		require.False(t, lease.Valid(), "though the monotonic clock has not moved")
+
+		next, err := newLock(t, mem).TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+func TestSuspendEndsTheContextSoonAfterWaking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newBrokenClock()
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lease := acquire(t, newLock(t, store, withClock(c)))
+		crash(store)
+		c.move(clock.Reading{Wall: time.Hour, Boot: time.Hour}) // an hour asleep
+		woke := time.Now()
+		<-lease.Context().Done()
+		require.LessOrEqual(t, time.Since(woke), 3*time.Second, "a fifth of the TTL")
+	})
+}
+
+// The clocks of holder and candidate are hours apart, and neither steals nor waits longer.
+func TestNoWallClockDecidesAboutARecordWithTTL(t *testing.T) {
+	for name, off := range map[string]time.Duration{"candidate an hour fast": time.Hour, "candidate an hour slow": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem := leasehold.NewMemStore()
+				holder := &faultStore{Store: mem}
+				lease := acquire(t, newLock(t, holder))
+				c := newBrokenClock()
+				c.move(clock.Reading{Wall: off})
+				candidate := newLock(t, &faultStore{Store: mem, hideAge: true}, withClock(c))
+
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				_, err := candidate.Acquire(ctx)
+				cancel()
+				require.ErrorIs(t, err, leasehold.ErrHeld, "a renewed lease is never stolen")
+				require.True(t, lease.Valid())
+
+				crash(holder)
+				crashed := time.Now()
+				next, err := candidate.Acquire(t.Context())
+				require.NoError(t, err)
+				require.LessOrEqual(t, time.Since(crashed), 19*time.Second)
+				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
+				require.NoError(t, next.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// Every way for an applied write to look failed, in acquire, renew and release.
+func TestAppliedWriteWithLostReplyIsOurs(t *testing.T) {
+	for name, f := range map[string]fault{
+		"connection closed": {op: "put", apply: true, err: io.ErrUnexpectedEOF},
+		"500":               {op: "put", apply: true, err: errors.New("500 internal error")},
+		"412 of a retry":    {op: "put", apply: true, err: leasehold.ErrPreconditionFailed},
+		"404":               {op: "put", apply: true, err: leasehold.ErrNotExist},
+		"no reply":          {op: "put", apply: true, delay: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &faultStore{Store: leasehold.NewMemStore()}
+				lock := newLock(t, store)
+
+				store.next(fault{op: "get", apply: true}, f)
+				lease, err := lock.TryAcquire(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, uint64(1), lease.Token())
+
+				store.next(f)
+				require.NoError(t, lease.Renew(t.Context()))
+				require.True(t, lease.Valid())
+
+				store.next(f)
+				require.NoError(t, lease.Release(t.Context()))
+				rec, err := lock.Inspect(t.Context())
+				require.NoError(t, err)
+				require.True(t, rec.Released())
+				require.Equal(t, uint64(1), rec.Token)
+
+				second := acquire(t, lock)
+				require.Equal(t, uint64(2), second.Token())
+				time.Sleep(time.Minute)
+				require.True(t, second.Valid(), "and the lock is none the worse for it")
+				require.NoError(t, second.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// A write that times out and lands seconds later must neither lock us out nor give the lock to two.
+func TestGhostAcquisitionIsTakenOverAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lock := newLock(t, store)
+		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, later: 4 * time.Second, delay: time.Hour})
+		_, err := lock.TryAcquire(t.Context())
+		require.Error(t, err)
+		require.NotErrorIs(t, err, leasehold.ErrHeld)
+		time.Sleep(5 * time.Second)
+
+		lease, err := lock.TryAcquire(t.Context())
+		require.NoError(t, err, "the ghost is our own")
+		require.Equal(t, uint64(2), lease.Token(), "a new term: the ghost's validity is not known to anyone")
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestGhostRenewalIsAdopted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lease := acquire(t, newLock(t, store))
+		// The renewal at 5 s hangs and lands at 8 s, before the retry is sent; that one is refused and finds the ghost.
+		store.next(fault{op: "put", apply: true, later: 2400 * time.Millisecond, delay: time.Hour})
+		time.Sleep(time.Minute)
+		require.True(t, lease.Valid())
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestGhostRenewalCannotUndoARelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		store := &faultStore{Store: mem}
+		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		store.next(fault{op: "put", apply: true, later: 10 * time.Second, delay: time.Hour})
+		require.Error(t, lease.Renew(ctx))
+		require.NoError(t, lease.Release(t.Context()))
+		time.Sleep(time.Minute)
+		next := acquire(t, newLock(t, mem))
+		require.Equal(t, uint64(2), next.Token())
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+func TestReleaseWithoutReplyIsRetriedUntilTheLeaseWouldEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lease := acquire(t, newLock(t, store))
+		crash(store)
+		began := time.Now()
+		err := lease.Release(t.Context())
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.InDelta(t, 15*time.Second, time.Since(began), float64(5*time.Second))
+		store.down.Store(false)
+		require.NoError(t, lease.Release(t.Context()), "a failed release can be repeated")
+	})
+}
+
+func TestReleaseWithAnEndedContextStillReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		lease := acquire(t, newLock(t, store))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, lease.Release(ctx))
+		rec, err := newLock(t, store).Inspect(t.Context())
+		require.NoError(t, err)
+		require.True(t, rec.Released())
+	})
+}
+
+func TestAcquireCutOffMidWriteLeavesNoStrayLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		store := &faultStore{Store: mem}
+		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, delay: 2 * time.Second})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := newLock(t, store).Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		rec, err := newLock(t, mem).Inspect(t.Context())
+		require.NoError(t, err)
+		require.True(t, rec.Released())
+	})
+}
+
+func TestDefinitiveLossEndsTheContextAtOnce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		do   func(t *testing.T, s *leasehold.MemStore)
+		says string
+	}{
+		"object deleted": {func(t *testing.T, s *leasehold.MemStore) {
+			o, err := s.Get(t.Context(), key)
+			require.NoError(t, err)
+			require.NoError(t, s.DeleteIfMatch(t.Context(), key, o.ETag))
+		}, "deleted"},
+		"foreign overwrite": {func(t *testing.T, s *leasehold.MemStore) {
+			o, err := s.Get(t.Context(), key)
+			require.NoError(t, err)
+			_, err = s.PutIfMatch(t.Context(), key, []byte(`{"expires_at": 99999999999, "token": 5, "holder": "mallory"}`), o.ETag)
+			require.NoError(t, err)
+		}, `taken over by "mallory" with token 5`},
+		"garbage": {func(t *testing.T, s *leasehold.MemStore) {
+			o, err := s.Get(t.Context(), key)
+			require.NoError(t, err)
+			_, err = s.PutIfMatch(t.Context(), key, []byte(`<html>`), o.ETag)
+			require.NoError(t, err)
+		}, "corrupt"},
+		"broken by an administrator": {func(t *testing.T, s *leasehold.MemStore) {
+			require.NoError(t, newLock(t, s).Break(t.Context(), 1))
+		}, "administrator"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := leasehold.NewMemStore()
+				lease := acquire(t, newLock(t, store))
+				tc.do(t, store)
+				happened := time.Now()
+				<-lease.Context().Done()
+				require.LessOrEqual(t, time.Since(happened), 5*time.Second, "the next renewal, not the deadline")
+				cause := context.Cause(lease.Context())
+				require.ErrorIs(t, cause, leasehold.ErrLost)
+				require.ErrorContains(t, cause, tc.says)
+				before, _ := store.Get(t.Context(), key)
+				require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
+				after, _ := store.Get(t.Context(), key)
+				require.Equal(t, before.ETag, after.ETag, "a lost lease touches nothing")
+			})
+		})
+	}
+}
+
+func TestLeaseSurvivesShortOutages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lease := acquire(t, newLock(t, store))
+		for range 20 {
+			store.down.Store(true)
+			time.Sleep(5 * time.Second)
+			store.down.Store(false)
+			time.Sleep(10 * time.Second)
+		}
+		require.True(t, lease.Valid())
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestManualRenewalLeavesRenewingToTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+		store.count()
+		for range 10 {
+			time.Sleep(10 * time.Second)
+			require.NoError(t, lease.Renew(t.Context()))
+		}
+		require.Len(t, store.count(), 10, "one request each, no others")
+		time.Sleep(12 * time.Second)
+		require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
+		require.Empty(t, store.count())
+	})
+}
+
+func TestWarmAcquisitionIsOneRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lock := newLock(t, store)
+		lease := acquire(t, lock)
+		require.Equal(t, []string{"get", "put"}, store.count(), "cold")
+		require.NoError(t, lease.Renew(t.Context()))
+		require.Equal(t, []string{"put"}, store.count(), "renew")
+		require.NoError(t, lease.Release(t.Context()))
+		require.Equal(t, []string{"put"}, store.count(), "release")
+		lease = acquire(t, lock)
+		require.Equal(t, []string{"put"}, store.count(), "warm")
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestForgottenLeaseStopsRenewing(t *testing.T) {
+	// Not in a bubble: the garbage collector's clean-up runs outside of it.
+	var renewed atomic.Int64
+	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithTTL(150*time.Millisecond), leasehold.WithRenewInterval(10*time.Millisecond),
+		leasehold.WithObserver(func(e leasehold.Event) {
+			if e.Kind == leasehold.EventRenewed {
+				renewed.Add(1)
+			}
+		}))
+	require.NoError(t, err)
+	lost := func() <-chan struct{} { // only the context is kept: that is enough
+		lease, err := lock.TryAcquire(context.Background())
+		require.NoError(t, err)
+		ctx := lease.Context()
+		for renewed.Load() < 5 {
+			runtime.GC()
+		}
+		require.NoError(t, ctx.Err())
+		runtime.KeepAlive(ctx)
+		return nil
+	}
+	lost()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		runtime.GC()
+		before := renewed.Load()
+		next, err := lock.TryAcquire(context.Background())
+		if err == nil {
+			require.NoError(t, next.Release(context.Background()))
+			break
+		}
+		require.True(t, time.Now().Before(deadline), "still renewing: %d", before)
+	}
+}
+
+func TestCommittedStateSurvivesReleaseAndTakeover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		store := &faultStore{Store: mem}
+		lease := acquire(t, newLock(t, store))
+		// The reply of the first commit is lost, that of the second comes after a renewal whose reply was lost.
+		store.next(fault{op: "put", apply: true, err: errInjected})
+		require.NoError(t, lease.Commit(t.Context(), []byte("one")))
+		store.next(fault{op: "put", apply: true, err: errInjected}, fault{op: "put", apply: true, err: errInjected})
+		require.NoError(t, lease.Renew(t.Context()))
+		require.NoError(t, lease.Commit(t.Context(), []byte("two")))
+		require.Equal(t, "two", string(lease.Record().Payload))
+		require.ErrorContains(t, lease.Commit(t.Context(), make([]byte, 33<<10)), "32768")
+		require.NoError(t, lease.Release(t.Context()))
+
+		next := acquire(t, newLock(t, mem))
+		require.Equal(t, "two", string(next.Record().Payload))
+		require.ErrorIs(t, lease.Commit(t.Context(), []byte("zombie")), leasehold.ErrReleased)
+		rec, err := newLock(t, mem).Inspect(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "two", string(rec.Payload))
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+func TestZombiesCommitFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		c := newBrokenClock()
+		zombie := acquire(t, newLock(t, mem, withClock(c), leasehold.WithManualRenewal()))
+		time.Sleep(11 * time.Second)
+		c.move(clock.Reading{Mono: -time.Hour, Wall: -time.Hour, Boot: -time.Hour}) // a paused machine: no clock has noticed
+		require.NoError(t, newLock(t, mem).Break(t.Context(), 1))
+		leader := acquire(t, newLock(t, mem))
+		require.NoError(t, leader.Commit(t.Context(), []byte("leader")))
+		require.True(t, zombie.Valid(), "it cannot know")
+		require.ErrorIs(t, zombie.Commit(t.Context(), []byte("zombie")), leasehold.ErrLost)
+		require.Equal(t, "leader", string(leader.Record().Payload))
+		require.NoError(t, leader.Renew(t.Context()))
+		require.NoError(t, leader.Release(t.Context()))
+	})
+}

@@ -1,0 +1,493 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+const key = "locks/test"
+
+// newLock returns a lock on s with default options, changed by opts.
+func newLock(t *testing.T, s leasehold.Store, opts ...leasehold.Option) *leasehold.Lock {
+	t.Helper()
+	exact := withClock(newBrokenClock()) // CLOCK_BOOTTIME is not virtual, so that of a bubble is that of the bubble
+	l, err := leasehold.NewLock(s, key, append([]leasehold.Option{exact}, opts...)...)
+	require.NoError(t, err)
+	return l
+}
+
+func acquire(t *testing.T, l *leasehold.Lock) *leasehold.Lease {
+	t.Helper()
+	lease, err := l.TryAcquire(t.Context())
+	require.NoError(t, err)
+	return lease
+}
+
+// crash ends a lease as a crash would: no more renewals, no release.
+func crash(s *faultStore) { s.down.Store(true) }
+
+func TestTokensGoUpAcrossReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		for want := uint64(1); want <= 5; want++ {
+			lease := acquire(t, newLock(t, store))
+			require.Equal(t, want, lease.Token())
+			require.True(t, lease.Valid())
+			require.NoError(t, lease.Release(t.Context()))
+			require.NoError(t, lease.Release(t.Context()), "releasing twice does no harm")
+			require.False(t, lease.Valid())
+			require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrReleased)
+		}
+		rec, err := newLock(t, store).Inspect(t.Context())
+		require.NoError(t, err)
+		require.True(t, rec.Released())
+		require.Equal(t, uint64(5), rec.Token)
+	})
+}
+
+func TestHeldLockIsRefusedWithTheHoldersName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		lease := acquire(t, newLock(t, store, leasehold.WithIdentity("alice")))
+		defer lease.Release(t.Context())
+		time.Sleep(time.Second)
+
+		_, err := newLock(t, store).TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		var held *leasehold.HeldError
+		require.ErrorAs(t, err, &held)
+		require.Equal(t, "alice", held.Record.Holder)
+		require.Equal(t, uint64(1), held.Record.Token)
+		require.Equal(t, 15300*time.Millisecond-time.Second, held.Wait, "the TTL with its drift allowance, less the age the store tells")
+	})
+}
+
+func TestLeaseRenewsItselfForAsLongAsItIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		lease := acquire(t, newLock(t, store))
+		time.Sleep(24 * time.Hour)
+		require.True(t, lease.Valid())
+		require.NoError(t, lease.Context().Err())
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestAcquireContextBoundsTheCallNotTheLease(t *testing.T) {
+	type ctxKey struct{}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), ctxKey{}, "kept"), time.Second)
+		lease, err := newLock(t, leasehold.NewMemStore()).Acquire(ctx)
+		require.NoError(t, err)
+		cancel()
+		time.Sleep(time.Minute)
+		require.NoError(t, lease.Context().Err())
+		require.Equal(t, "kept", lease.Context().Value(ctxKey{}))
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestCrashedHolderIsReplacedWhenItsTTLHasPassed(t *testing.T) {
+	for _, tells := range []bool{true, false} {
+		t.Run(fmt.Sprintf("store tells age %v", tells), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem := leasehold.NewMemStore()
+				holder := &faultStore{Store: mem}
+				lease := acquire(t, newLock(t, holder))
+				crash(holder)
+				crashed := time.Now()
+				time.Sleep(time.Second)
+
+				candidate := &faultStore{Store: mem, hideAge: !tells}
+				next, err := newLock(t, candidate).Acquire(t.Context())
+				require.NoError(t, err)
+				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost, "the old context ended first")
+				require.Equal(t, uint64(2), next.Token())
+				took := time.Since(crashed)
+				least := 15300 * time.Millisecond
+				if !tells {
+					least += time.Second // a newcomer counts from its first look
+				}
+				require.GreaterOrEqual(t, took, least)
+				require.LessOrEqual(t, took, least+330*time.Millisecond, "and wakes when the lease can expire, not at the next poll")
+				require.NoError(t, next.Release(t.Context()))
+				require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
+			})
+		})
+	}
+}
+
+func TestOneHolderAtATimeAmong32Candidates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		var mu sync.Mutex
+		var holders, most int
+		var tokens []uint64
+		var wg sync.WaitGroup
+		for range 32 {
+			wg.Go(func() {
+				err := newLock(t, store).Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
+					mu.Lock()
+					holders++
+					most = max(most, holders)
+					tokens = append(tokens, lease.Token())
+					mu.Unlock()
+					time.Sleep(time.Second)
+					mu.Lock()
+					holders--
+					mu.Unlock()
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		require.Equal(t, 1, most)
+		require.Len(t, tokens, 32)
+		for i, token := range tokens {
+			require.Equal(t, uint64(i+1), token)
+		}
+	})
+}
+
+func TestAcquireGivesUpWithBothErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		lease := acquire(t, newLock(t, store))
+		defer lease.Release(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		_, err := newLock(t, store).Acquire(ctx)
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Minute, time.Since(began))
+	})
+}
+
+var errInjected = errors.New("injected")
+
+func TestForeignClientThatKnowsOnlyExpiresAtTakesPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		body := fmt.Appendf(nil, `{"expires_at": %d.206179}`, time.Now().Add(time.Minute).Unix())
+		_, err := store.PutIfNoneMatch(t.Context(), key, body)
+		require.NoError(t, err)
+		began := time.Now()
+		lease, err := newLock(t, store).Acquire(t.Context())
+		require.NoError(t, err)
+		require.InDelta(t, 65*time.Second, time.Since(began), float64(time.Second), "its time, and 5 s for the clocks to differ")
+		require.Equal(t, uint64(1), lease.Token())
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestForeignClientsTokenIsContinued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		_, err := store.PutIfNoneMatch(t.Context(), key, []byte(`{"expires_at": 0, "token": 41, "unknown": {"a": [1]}}`))
+		require.NoError(t, err)
+		lease := acquire(t, newLock(t, store))
+		require.Equal(t, uint64(42), lease.Token())
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestTokenNeverGoesBackForWhoHasSeenIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		lock := newLock(t, store)
+		for range 7 {
+			require.NoError(t, acquire(t, lock).Release(t.Context()))
+		}
+		o, err := store.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, store.DeleteIfMatch(t.Context(), key, o.ETag))
+		lease := acquire(t, lock)
+		require.Equal(t, uint64(8), lease.Token(), "though the object with the token was deleted")
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestCorruptRecordIsNeverOverwrittenUntilBreak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		etag, err := store.PutIfNoneMatch(t.Context(), key, []byte(`{"expires_at": -1}`))
+		require.NoError(t, err)
+		lock := newLock(t, store)
+		_, err = lock.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+		require.ErrorContains(t, err, key)
+		_, err = lock.Acquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrCorruptRecord, "at once: no waiting heals it")
+		o, err := store.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, etag, o.ETag)
+
+		require.NoError(t, lock.Break(t.Context(), 9))
+		lease := acquire(t, lock)
+		require.Equal(t, uint64(10), lease.Token())
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestBreakEndsExactlyTheTermItNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		admin := newLock(t, store)
+		require.ErrorIs(t, admin.Break(t.Context(), 1), leasehold.ErrNotExist)
+		lease := acquire(t, newLock(t, store))
+		require.ErrorIs(t, admin.Break(t.Context(), 2), leasehold.ErrPreconditionFailed)
+		require.NoError(t, lease.Renew(t.Context()))
+		require.NoError(t, admin.Break(t.Context(), 1))
+		require.NoError(t, admin.Break(t.Context(), 1), "again")
+		next := acquire(t, newLock(t, store))
+		require.Equal(t, uint64(2), next.Token())
+		require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+func TestBreakWhoseReplyIsLostHasBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, err: errInjected})
+		require.NoError(t, newLock(t, store).Break(t.Context(), 1))
+	})
+}
+
+func TestReclaimTakesItsOwnUnexpiredLockBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		former := &faultStore{Store: store}
+		before := acquire(t, newLock(t, former, leasehold.WithIdentity("pod-0")))
+		crash(former)
+
+		_, err := newLock(t, store, leasehold.WithIdentity("pod-0")).TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld, "a shared name is not enough")
+		lease := acquire(t, newLock(t, store, leasehold.WithIdentity("pod-0"), leasehold.WithReclaim()))
+		require.Equal(t, before.Token()+1, lease.Token())
+		require.NoError(t, lease.Release(t.Context()))
+		time.Sleep(time.Minute) // the former life's renewals end
+	})
+}
+
+func TestDoReportsALeaseLostOnTheWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		ran := false
+		err := newLock(t, store).Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
+			ran = true
+			crash(store)
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), leasehold.ErrLost)
+			return nil
+		})
+		require.True(t, ran)
+		require.ErrorIs(t, err, leasehold.ErrLost, "though the function saw no error")
+	})
+}
+
+func TestDoReturnsTheFunctionsErrorAndReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		lock := newLock(t, store)
+		require.Equal(t, errInjected.Error(), lock.Do(t.Context(), func(context.Context, *leasehold.Lease) error { return errInjected }).Error())
+		require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error { return lease.Release(ctx) }), "releasing early is fine")
+		rec, err := lock.Inspect(t.Context())
+		require.NoError(t, err)
+		require.True(t, rec.Released())
+		require.Equal(t, uint64(2), rec.Token)
+	})
+}
+
+func TestPanicUnderDoReleasesTheLockAndGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := newLock(t, leasehold.NewMemStore())
+		require.PanicsWithValue(t, "boom", func() {
+			_ = lock.Do(t.Context(), func(context.Context, *leasehold.Lease) error { panic("boom") })
+		})
+		rec, err := lock.Inspect(t.Context())
+		require.NoError(t, err)
+		require.True(t, rec.Released())
+	})
+}
+
+func TestDoEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := newLock(t, leasehold.NewMemStore()).Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+			<-ctx.Done()
+			require.True(t, lease.Valid(), "still held while the function winds down")
+			return ctx.Err()
+		})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, leasehold.ErrLost)
+	})
+}
+
+func TestWatchYieldsEveryChangeOfTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		var seen []string
+		go func() {
+			lock := newLock(t, store)
+			for range 2 {
+				lease, _ := lock.TryAcquire(t.Context())
+				time.Sleep(time.Minute)
+				_ = lease.Release(t.Context())
+				time.Sleep(time.Minute)
+			}
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		watcher := &faultStore{Store: store}
+		watcher.next(fault{op: "get", err: errInjected})
+		for rec, err := range newLock(t, watcher).Watch(ctx) {
+			if err != nil {
+				seen = append(seen, "error")
+				continue
+			}
+			seen = append(seen, fmt.Sprintf("%d released %v", rec.Token, rec.Released()))
+		}
+		require.Equal(t, []string{"error", "1 released false", "1 released true", "2 released false", "2 released true"}, seen)
+	})
+}
+
+func TestWaitingCandidateReadsOncePerPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		lease := acquire(t, newLock(t, mem))
+		store := &faultStore{Store: mem}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, err := newLock(t, store).Acquire(ctx)
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		requests := store.count()
+		require.NotContains(t, requests, "put")
+		require.InDelta(t, 1200, len(requests), 30, "an hour of polls every 3 s")
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestAcquireBacksOffWhileTheStoreFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		for range 1000 {
+			store.next(fault{op: "get", err: errInjected})
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, err := newLock(t, store).Acquire(ctx)
+		require.ErrorIs(t, err, errInjected)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.InDelta(t, 245, len(store.count()), 15, "one request per TTL, after the first few")
+	})
+}
+
+func TestSameLockIsHeldByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lock := newLock(t, store)
+		var wg sync.WaitGroup
+		got := make(chan *leasehold.Lease, 8)
+		for range 8 {
+			wg.Go(func() {
+				if lease, err := lock.TryAcquire(t.Context()); err == nil {
+					got <- lease
+				} else if !errors.Is(err, leasehold.ErrHeld) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		require.Len(t, got, 1)
+		require.NoError(t, (<-got).Release(t.Context()))
+	})
+}
+
+func TestBadInputIsRefusedBeforeAnyRequest(t *testing.T) {
+	store := leasehold.NewMemStore()
+	s3 := leasehold.NewS3Store(nil, "bucket")
+	for _, tc := range []struct {
+		store leasehold.Store
+		key   string
+		opt   leasehold.Option
+		says  string
+	}{
+		{nil, key, nil, "store is nil"},
+		{store, "", nil, "empty"},
+		{store, "a//b", nil, "empty path segment"},
+		{store, "/a", nil, "empty path segment"},
+		{store, "a/", nil, "empty path segment"},
+		{store, "a/../b", nil, "path segment"},
+		{store, "a\nb", nil, "control character"},
+		{store, "a\\b", nil, "backslash"},
+		{store, "\xff", nil, "UTF-8"},
+		{s3, key, leasehold.WithTTL(999 * time.Millisecond), "below 1s"},
+		{store, key, leasehold.WithTTL(-time.Second), "TTL"},
+		{s3, key, leasehold.WithRenewInterval(time.Millisecond), "renew interval"},
+		{store, key, leasehold.WithRenewInterval(11 * time.Second), "second try"},
+		{store, key, leasehold.WithSafetyMargin(15 * time.Second), "safety margin"},
+		{store, key, leasehold.WithPollInterval(-1), "poll interval"},
+		{store, key, leasehold.WithClockDrift(2), "drift"},
+		{store, key, leasehold.WithSkewAllowance(-1), "skew"},
+		{store, key, leasehold.WithReclaim(), "WithIdentity"},
+		{store, key, leasehold.WithIdentity("\xff"), "identity"},
+		{store, key, leasehold.WithMetadata(map[string]string{"k": string(make([]byte, 9<<10))}), "metadata"},
+	} {
+		var opts []leasehold.Option
+		if tc.opt != nil {
+			opts = append(opts, tc.opt)
+		}
+		_, err := leasehold.NewLock(tc.store, tc.key, opts...)
+		require.ErrorContains(t, err, tc.says)
+	}
+	manual := newLock(t, store, leasehold.WithManualRenewal())
+	_, err := leasehold.NewElector(manual, leasehold.Callbacks{})
+	require.ErrorContains(t, err, "WithManualRenewal")
+	_, err = leasehold.NewElector(nil, leasehold.Callbacks{})
+	require.ErrorContains(t, err, "nil")
+}
+
+func TestObserverSeesTheWholeStory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		var story []string
+		var mu sync.Mutex
+		lock := newLock(t, store, leasehold.WithObserver(func(e leasehold.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			line := e.Kind.String()
+			if e.Kind == leasehold.EventRequest {
+				line = e.Op + " " + e.Outcome()
+			}
+			story = append(story, line)
+			require.Equal(t, key, e.Key)
+		}))
+		lease := acquire(t, lock)
+		store.next(fault{op: "put", err: errInjected})
+		time.Sleep(6 * time.Second)
+		crash(store)
+		<-lease.Context().Done()
+		time.Sleep(5 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, []string{"get not_exist", "create ok", "new_leader", "acquired",
+			"update error", "renew_failed", "update ok", "renewed",
+			"update timeout", "renew_failed", "update timeout", "renew_failed", "lost", "update timeout"}, story)
+	})
+}

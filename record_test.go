@@ -1,0 +1,232 @@
+package leasehold_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/fakes3"
+)
+
+// The layout is a published protocol: other languages read it.
+func TestRecordLayout(t *testing.T) {
+	rec := leasehold.Record{
+		ExpiresAt: time.UnixMicro(1740151473206179), Token: 7, Holder: "host-a/4711/k3v9", TTL: 15 * time.Second, Nonce: "n.1",
+		AcquiredAt: time.UnixMicro(1740151440100000), RenewedAt: time.UnixMicro(1740151458200000),
+		Metadata: map[string]string{"addr": "10.0.0.7:8080"}, Payload: []byte("state"),
+	}
+	body, err := json.Marshal(rec)
+	require.NoError(t, err)
+	require.Equal(t, `{"expires_at":1740151473.206179,"token":7,"holder":"host-a/4711/k3v9","ttl":15,"nonce":"n.1",`+
+		`"acquired_at":1740151440.1,"renewed_at":1740151458.2,"metadata":{"addr":"10.0.0.7:8080"},"payload":"c3RhdGU="}`, string(body))
+
+	released := leasehold.Record{Token: 7}
+	body, err = json.Marshal(released)
+	require.NoError(t, err)
+	require.Equal(t, `{"expires_at":0,"token":7}`, string(body), "the two members of the protocol are always there")
+
+	body, err = json.Marshal(leasehold.Record{})
+	require.NoError(t, err)
+	require.Equal(t, `{"expires_at":0,"token":0}`, string(body))
+}
+
+func TestRecordsThatAreRead(t *testing.T) {
+	expires := time.UnixMicro(1740151473206179)
+	for name, c := range map[string]struct {
+		body string
+		want leasehold.Record
+	}{
+		"a client that knows only the time": {`{"expires_at": 1740151473.206179}`, leasehold.Record{ExpiresAt: expires}},
+		"one that knows tokens":             {`{"expires_at": 1740151473.206179, "token": 41}`, leasehold.Record{ExpiresAt: expires, Token: 41}},
+		"released by such a client":         {`{"expires_at": 0, "token": 41}`, leasehold.Record{Token: 41}},
+		"released, in another spelling":     {` {"token":41.0,"expires_at":0.0e5} ` + "\n", leasehold.Record{Token: 41}},
+		"whole seconds":                     {`{"expires_at": 1740151473}`, leasehold.Record{ExpiresAt: time.Unix(1740151473, 0)}},
+		"a token in exponents":              {`{"expires_at": 0, "token": 9e15}`, leasehold.Record{Token: 9e15}},
+		"the largest token":                 {`{"expires_at": 0, "token": 9007199254740991}`, leasehold.Record{Token: 1<<53 - 1}},
+		"null for what it does not have":    {`{"expires_at": 0, "token": 3, "holder": null, "ttl": null, "metadata": null}`, leasehold.Record{Token: 3}},
+		"members of its own":                {`{"expires_at": 0, "token": 3, "region": {"a": [1, "x"]}, "v": 2}`, leasehold.Record{Token: 3}},
+		"members that differ by their case": {`{"expires_at": 0, "token": 3, "Token": 9, "TTL": "PT15S", "Holder": {"id": 1}}`, leasehold.Record{Token: 3}},
+		"the last of two counts":            {`{"expires_at": 0, "token": 3, "expires_at": 1740151473}`, leasehold.Record{Token: 3, ExpiresAt: time.Unix(1740151473, 0)}},
+		"a TTL shorter than a nanosecond":   {`{"expires_at": 1740151473, "ttl": 1e-300}`, leasehold.Record{ExpiresAt: time.Unix(1740151473, 0), TTL: 1}},
+		"a TTL that is no binary fraction":  {`{"expires_at": 1740151473, "ttl": 1.1}`, leasehold.Record{ExpiresAt: time.Unix(1740151473, 0), TTL: 1100 * time.Millisecond}},
+		"a time just after the epoch":       {`{"expires_at": 1e-9}`, leasehold.Record{ExpiresAt: time.UnixMicro(1)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got leasehold.Record
+			require.NoError(t, json.Unmarshal([]byte(c.body), &got))
+			require.Equal(t, c.want, got)
+			require.Equal(t, c.want.ExpiresAt.IsZero(), got.Released())
+		})
+	}
+}
+
+// badRecords must never be taken for a lock that is free.
+var badRecords = map[string]string{
+	"nothing":                   ``,
+	"white space":               ` `,
+	"null":                      `null`,
+	"an array":                  `[{"expires_at": 0, "token": 1}]`,
+	"a number":                  `0`,
+	"text":                      `"{}"`,
+	"a page":                    `<html>`,
+	"no member":                 `{}`,
+	"no expires_at":             `{"token": 1}`,
+	"expires_at in capitals":    `{"EXPIRES_AT": 0, "token": 1}`,
+	"expires_at null":           `{"expires_at": null, "token": 1}`,
+	"expires_at false":          `{"expires_at": false}`,
+	"expires_at a text":         `{"expires_at": "0"}`,
+	"expires_at a date":         `{"expires_at": "2026-01-01T00:00:00Z"}`,
+	"expires_at an object":      `{"expires_at": {}}`,
+	"expires_at negative":       `{"expires_at": -1}`,
+	"expires_at NaN":            `{"expires_at": NaN}`,
+	"expires_at Infinity":       `{"expires_at": Infinity}`,
+	"expires_at overflows":      `{"expires_at": 1e400}`,
+	"expires_at underflows":     `{"expires_at": 1e-400}`,
+	"expires_at a tiny debt":    `{"expires_at": -1e-400}`,
+	"expires_at in the future":  `{"expires_at": 253402300800}`,
+	"expires_at in nanoseconds": `{"expires_at": 1740151473206179000}`,
+	"token negative":            `{"expires_at": 0, "token": -1}`,
+	"token a fraction":          `{"expires_at": 0, "token": 1.5}`,
+	"token huge":                `{"expires_at": 0, "token": 9007199254740992}`,
+	"token larger":              `{"expires_at": 0, "token": 18446744073709551616}`,
+	"token overflows":           `{"expires_at": 0, "token": 1e400}`,
+	"token a text":              `{"expires_at": 0, "token": "7"}`,
+	"token an empty text":       `{"expires_at": 0, "token": ""}`,
+	"token true":                `{"expires_at": 0, "token": true}`,
+	"ttl negative":              `{"expires_at": 1, "ttl": -15}`,
+	"ttl underflows":            `{"expires_at": 1, "ttl": 1e-400}`,
+	"ttl overflows":             `{"expires_at": 1, "ttl": 1e400}`,
+	"ttl of centuries":          `{"expires_at": 1, "ttl": 1e10}`,
+	"ttl a text":                `{"expires_at": 1, "ttl": "15s"}`,
+	"acquired_at negative":      `{"expires_at": 1, "acquired_at": -1}`,
+	"renewed_at overflows":      `{"expires_at": 1, "renewed_at": 1e400}`,
+	"holder a number":           `{"expires_at": 0, "holder": 1}`,
+	"nonce a list":              `{"expires_at": 0, "nonce": []}`,
+	"metadata a text":           `{"expires_at": 0, "metadata": "x"}`,
+	"metadata of numbers":       `{"expires_at": 0, "metadata": {"a": 1}}`,
+	"payload not base64":        `{"expires_at": 0, "payload": "?"}`,
+	"payload too large":         `{"expires_at": 0, "payload": "` + strings.Repeat("AAAA", 11000) + `"}`,
+	"more text":                 `{"expires_at": 0} x`,
+	"two records":               `{"expires_at": 0}{"expires_at": 0}`,
+	"cut off":                   `{"expires_at": 0`,
+	"not UTF-8":                 "{\"expires_at\": 0, \"holder\": \"\xff\"}",
+	"a byte order mark":         "\ufeff{\"expires_at\": 0}",
+	"too large":                 `{"expires_at": 0}` + strings.Repeat(" ", leasehold.MaxObjectSize),
+}
+
+func TestBadRecordsAreNeverFree(t *testing.T) {
+	for name, body := range badRecords {
+		t.Run(name, func(t *testing.T) {
+			var rec leasehold.Record
+			require.ErrorIs(t, rec.UnmarshalJSON([]byte(body)), leasehold.ErrCorruptRecord)
+			require.Zero(t, rec)
+
+			server := &fakes3.Server{}
+			server.Put(key, []byte(body))
+			w := newWire(server)
+			_, err := newLock(t, w.store).Acquire(t.Context())
+			require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+			require.ErrorContains(t, err, key, "which object")
+			require.Equal(t, []string{"GET"}, w.methods(0), "and nothing is written over it")
+			require.Equal(t, body, string(server.Body(key)))
+		})
+	}
+}
+
+// A machine whose clock is off by decades writes records that others can read, and that are not free.
+func TestRecordOfAWrongClockIsStillARecord(t *testing.T) {
+	for _, now := range []time.Time{
+		time.Unix(-86400*365*30, 0), time.UnixMicro(-1), time.Unix(0, 0), time.UnixMicro(1), time.Unix(math.MaxInt32, 0), time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC),
+	} {
+		body, err := json.Marshal(leasehold.Record{ExpiresAt: now, Token: 1, TTL: time.Second, AcquiredAt: now, RenewedAt: now})
+		require.NoError(t, err)
+		var rec leasehold.Record
+		require.NoError(t, json.Unmarshal(body, &rec), "%s", body)
+		require.False(t, rec.Released(), "%s", body)
+	}
+}
+
+// A foreign client's record is honoured until its time plus the skew allowance has passed on this machine's clock.
+func TestRecordsOfForeignClientsAreHonoured(t *testing.T) {
+	for body, token := range map[string]uint64{`{"expires_at": 946684830.5}`: 1, `{"expires_at": 946684830.5, "token": 6}`: 7} {
+		synctest.Test(t, func(t *testing.T) { // begins at Unix time 946684800
+			server := &fakes3.Server{}
+			server.Put(key, []byte(body))
+			lock := newLock(t, newWire(server).store)
+			_, err := lock.TryAcquire(t.Context())
+			require.ErrorIs(t, err, leasehold.ErrHeld)
+
+			lease, err := lock.Acquire(t.Context())
+			require.NoError(t, err)
+			require.WithinRange(t, time.Now(), time.Unix(946684835, 5e8), time.Unix(946684836, 0))
+			require.Equal(t, token, lease.Token())
+			require.NoError(t, lease.Release(t.Context()))
+			require.True(t, recordOf(t, server).Released(), "which the foreign client understands")
+		})
+	}
+}
+
+// Such as an operator's, to keep everybody out.
+func TestRecordForEverIsPolledAsAnyOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakes3.Server{}
+		server.Put(key, []byte(`{"expires_at": 253402300799}`))
+		w := newWire(server)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := newLock(t, w.store).Acquire(ctx)
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.InDelta(t, 20, w.Count(), 3)
+	})
+}
+
+// FuzzRecord decodes anything.
+func FuzzRecord(f *testing.F) {
+	for _, body := range badRecords {
+		if len(body) < 1000 { // large ones only slow the fuzzer down
+			f.Add([]byte(body))
+		}
+	}
+	for _, body := range []string{
+		`{"expires_at": 0}`, `{"expires_at": -0}`, `{"expires_at": 0e9}`, `{"expires_at": 0.000}`, `{"expires_at": 1e-7}`, `{"expires_at": 4e-7}`, `{"expires_at": 5e-324}`,
+		`{"expires_at": 1740151473.206179, "token": 7, "holder": "h", "ttl": 15.0, "nonce": "n", "acquired_at": 1740151440.1, "renewed_at": 1740151458.2, "metadata": {"a": "b"}}`,
+		`{"expires_at": 253402300799.99}`, `{"expires_at": 253402300799.99999}`, `{"expires_at": 9007199254.7409925}`, `{"expires_at": 200000000000.00003}`, `{"expires_at": 1, "ttl": 3153599999.9999995}`, `{"expires_at": 1, "ttl": 1.1}`,
+		`{"expires_at": 1, "ttl": 0.1000000001}`, `{"expires_at": 0, "token": 7.0}`, `{"expires_at": 0, "metadata": {}}`, `{"expires_at": 0, "payload": ""}`, `{"expires_at": 0, "holder": "\ud800 \u0000 <>&"}`,
+		`{"expires_at": 1, "expires_at": 0}`, `{"expires_at": 1, "Expires_At": 0}`, `{"expires_at": 1, "e\u0078pires_at": 0}`, `{"expires_at": 1, "expires_at": null}`,
+	} {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var rec leasehold.Record
+		if err := rec.UnmarshalJSON(body); err != nil {
+			require.True(t, errors.Is(err, leasehold.ErrCorruptRecord), "%v", err)
+			require.Zero(t, rec)
+			return
+		}
+		var members map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal(body, &members))
+		mantissa, _, _ := strings.Cut(strings.ToLower(string(members["expires_at"])), "e")
+		require.NotEmpty(t, mantissa)
+		require.Equal(t, strings.Trim(mantissa, "-0.") == "", rec.Released(), "released is expires_at zero, and nothing else: %s", body)
+
+		again, err := json.Marshal(rec)
+		require.NoError(t, err)
+		var same leasehold.Record
+		require.NoError(t, same.UnmarshalJSON(again), "%s became %s", body, again)
+		if len(rec.Metadata) == 0 { // absent and empty are written alike
+			rec.Metadata, same.Metadata = nil, nil
+		}
+		if len(rec.Payload) == 0 {
+			rec.Payload, same.Payload = nil, nil
+		}
+		require.Equal(t, rec, same, "%s became %s", body, again)
+	})
+}

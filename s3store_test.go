@@ -1,0 +1,735 @@
+package leasehold_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"net/http"
+	"net/textproto"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/storetest"
+)
+
+// wire is one client's way to a fake S3: the real SDK client, with faults and a log of requests in between.
+type wire struct {
+	faultproxy.Transport
+	store *leasehold.S3Store
+
+	mu     sync.Mutex
+	plan   []planned
+	always faultproxy.Fault // of the requests that are not planned for
+}
+
+// planned is a fault for the next request with that method.
+type planned struct {
+	method string
+	fault  faultproxy.Fault
+}
+
+func newWire(server http.Handler, opts ...leasehold.S3Option) *wire {
+	w := &wire{}
+	w.Base = fakes3.Transport{Handler: server}
+	w.Decide = w.next
+	w.store = leasehold.NewS3Store(fakes3.NewClient(w), fakes3.Bucket, opts...)
+	return w
+}
+
+func (w *wire) fail(method string, f faultproxy.Fault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.plan = append(w.plan, planned{method, f})
+}
+
+func (w *wire) next(r *http.Request) faultproxy.Fault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.plan) == 0 || w.plan[0].method != r.Method {
+		return w.always
+	}
+	f := w.plan[0].fault
+	w.plan = w.plan[1:]
+	return f
+}
+
+func (w *wire) failAlways(f faultproxy.Fault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.always = f
+}
+
+// methods returns those of all requests so far, from the given one on.
+func (w *wire) methods(from int) []string {
+	var m []string
+	for _, r := range w.Requests()[from:] {
+		m = append(m, r.Method)
+	}
+	return m
+}
+
+// storeCalls are the four calls of a Store, each as it is made on an object that exists with this ETag.
+var storeCalls = map[string]func(ctx context.Context, s leasehold.Store) (etag string, err error){
+	"Get": func(ctx context.Context, s leasehold.Store) (string, error) {
+		o, err := s.Get(ctx, key)
+		return o.ETag, err
+	},
+	"PutIfNoneMatch": func(ctx context.Context, s leasehold.Store) (string, error) {
+		return s.PutIfNoneMatch(ctx, key, []byte("{}"))
+	},
+	"PutIfMatch": func(ctx context.Context, s leasehold.Store) (string, error) {
+		return s.PutIfMatch(ctx, key, []byte("{}"), `"etag"`)
+	},
+	"DeleteIfMatch": func(ctx context.Context, s leasehold.Store) (string, error) {
+		return "", s.DeleteIfMatch(ctx, key, `"etag"`)
+	},
+}
+
+// requireOnly checks that err matches want and no other error that means something to a lock; nil: it is one that may pass.
+func requireOnly(t *testing.T, want, err error) {
+	t.Helper()
+	require.Error(t, err)
+	for _, sentinel := range []error{
+		leasehold.ErrNotExist, leasehold.ErrPreconditionFailed, leasehold.ErrPermanent, leasehold.ErrUnsafeStore, leasehold.ErrCorruptRecord,
+	} {
+		require.Equal(t, sentinel == want, errors.Is(err, sentinel), "%v: %v", sentinel, err)
+	}
+}
+
+func TestS3StoreConforms(t *testing.T) {
+	for name, server := range map[string]*fakes3.Server{
+		"strict":               {},
+		"ETags never repeat":   {RandomETags: true},
+		"DELETE unconditional": {IgnoreDeleteCondition: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // for one check waits in real time
+			w := newWire(server, leasehold.WithKeyPrefix("some/prefix/"))
+			opts := []storetest.Option{
+				storetest.Rounds(10),
+				storetest.Plant(func(key string, body []byte) error { server.Put("some/prefix/"+key, body); return nil }),
+			}
+			if server.IgnoreDeleteCondition {
+				opts = append(opts, storetest.IgnoresDeleteCondition())
+			}
+			storetest.Run(t, func(*testing.T) leasehold.Store { return w.store }, opts...)
+		})
+	}
+}
+
+func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
+	const page = "<html><body>Please log in.</body></html>"
+	permanent, unsafe := leasehold.ErrPermanent, leasehold.ErrUnsafeStore
+	for _, c := range []struct {
+		status int
+		code   string // of an S3 error; "": no body
+		body   string // instead
+		want   error  // nil: may pass
+		says   string
+	}{
+		{status: 404, code: "NoSuchKey", want: leasehold.ErrNotExist},
+		{status: 404, code: "NoSuchBucket", want: permanent, says: "create the bucket"},
+		{status: 404, code: "NotFound"},
+		{status: 404},
+		{status: 404, body: page},
+		{status: 412, code: "PreconditionFailed", want: leasehold.ErrPreconditionFailed},
+		{status: 412, code: "ConditionNotMet", want: leasehold.ErrPreconditionFailed},
+		{status: 412, want: leasehold.ErrPreconditionFailed},
+		{status: 412, body: page, want: leasehold.ErrPreconditionFailed},
+		{status: 409, code: "ConditionalRequestConflict"},
+		{status: 409, code: "OperationAborted"},
+		{status: 400, code: "NotImplemented", want: unsafe, says: "does not implement conditional writes"},
+		{status: 501, code: "NotImplemented", want: unsafe, says: "does not implement conditional writes"},
+		{status: 501, want: unsafe},
+		{status: 403, code: "AccessDenied", want: permanent, says: "check the credentials"},
+		{status: 403, code: "SignatureDoesNotMatch", want: permanent},
+		{status: 403, code: "InvalidAccessKeyId", want: permanent},
+		{status: 403, want: permanent},
+		{status: 401, want: permanent},
+		{status: 400, code: "ExpiredToken", says: "ExpiredToken"},
+		{status: 403, code: "ExpiredToken", says: "ExpiredToken"},
+		{status: 403, code: "RequestTimeTooSkewed", says: "RequestTimeTooSkewed"},
+		{status: 400, code: "RequestTimeout"},
+		{status: 400, code: "IncompleteBody"},
+		{status: 400, code: "InvalidArgument", want: permanent},
+		{status: 400, code: "KeyTooLongError", want: permanent, says: "check bucket name, key and endpoint"},
+		{status: 400, code: "InvalidBucketName", want: permanent},
+		{status: 400, want: permanent},
+		{status: 400, code: "AuthorizationHeaderMalformed", want: permanent, says: "region"},
+		{status: 301, code: "PermanentRedirect", want: permanent, says: "region"},
+		{status: 307, code: "TemporaryRedirect", want: permanent, says: "endpoint"},
+		{status: 405, code: "MethodNotAllowed", want: permanent},
+		{status: 429, code: "TooManyRequests"},
+		{status: 500, code: "InternalError"},
+		{status: 502, body: page},
+		{status: 503, code: "SlowDown"},
+		{status: 503, code: "ServiceUnavailable"},
+		{status: 503},
+		{status: 504},
+	} {
+		for name, call := range storeCalls {
+			t.Run(strings.TrimSpace(fmt.Sprint(name, " ", c.status, " ", c.code)), func(t *testing.T) {
+				body := c.body
+				if c.code != "" {
+					body = fakes3.Error(c.code, "as told")
+				}
+				w := newWire(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.WriteHeader(c.status)
+					_, _ = io.WriteString(w, body)
+				}))
+				etag, err := call(t.Context(), w.store)
+				requireOnly(t, c.want, err)
+				require.Empty(t, etag)
+				require.ErrorContains(t, err, c.says)
+				require.ErrorContains(t, err, `"`+key+`"`, "which object")
+				require.ErrorContains(t, err, `"`+fakes3.Bucket+`"`, "in which bucket")
+				require.Equal(t, 1, w.Count(), "the SDK's own retries are off")
+			})
+		}
+	}
+}
+
+func TestDeniedRequestsNameThePermission(t *testing.T) {
+	w := newWire(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, fakes3.Error("AccessDenied", "Access Denied"))
+	}))
+	for name, permissions := range map[string][]string{
+		"Get":            {"s3:GetObject", "s3:ListBucket"},
+		"PutIfNoneMatch": {"s3:PutObject"},
+		"PutIfMatch":     {"s3:PutObject", "s3:GetObject"},
+		"DeleteIfMatch":  {"s3:DeleteObject", "s3:GetObject"},
+	} {
+		_, err := storeCalls[name](t.Context(), w.store)
+		for _, p := range permissions {
+			require.ErrorContains(t, err, p, name)
+		}
+	}
+}
+
+func TestAnswersWithStatus200ThatAreNone(t *testing.T) {
+	for name, c := range map[string]struct {
+		body     string
+		get, put error
+	}{
+		"a refusal":              {fakes3.Error("PreconditionFailed", "too late"), leasehold.ErrUnsafeStore, leasehold.ErrPreconditionFailed},
+		"an internal error":      {fakes3.Error("InternalError", "sorry"), leasehold.ErrUnsafeStore, nil},
+		"a proxy's page":         {"<html>Please log in.</html>", leasehold.ErrUnsafeStore, nil},
+		"a proxy's sloppy page":  {"<!DOCTYPE html><p>Please<br>log in &nbsp;", leasehold.ErrUnsafeStore, nil},
+		"nothing, not even ETag": {"", leasehold.ErrUnsafeStore, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWire(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, c.body) }))
+			_, err := w.store.Get(t.Context(), key)
+			requireOnly(t, c.get, err)
+			_, err = w.store.PutIfNoneMatch(t.Context(), key, nil)
+			requireOnly(t, c.put, err)
+			_, err = w.store.PutIfMatch(t.Context(), key, nil, `"etag"`)
+			requireOnly(t, c.put, err)
+			require.Equal(t, 3, w.Count())
+		})
+	}
+}
+
+func TestOneStoreCallIsOneRequest(t *testing.T) {
+	for name, fault := range map[string]faultproxy.Fault{
+		"nothing":                 {},
+		"an internal error":       {Kind: faultproxy.Answer, Status: 500},
+		"a throttle":              {Kind: faultproxy.Answer, Status: 503},
+		"an expired clock":        {Kind: faultproxy.Answer, Status: 403, Code: "RequestTimeTooSkewed"},
+		"a refused connection":    {Kind: faultproxy.Refuse},
+		"a closed connection":     {Kind: faultproxy.DropReply},
+		"an error after applying": {Kind: faultproxy.AnswerAfter, Status: 500},
+	} {
+		for op, call := range storeCalls {
+			t.Run(op+" meets "+name, func(t *testing.T) {
+				w := newWire(&fakes3.Server{})
+				w.failAlways(fault)
+				_, err := call(t.Context(), w.store)
+				require.Equal(t, 1, w.Count())
+				if fault.Kind != faultproxy.Pass {
+					requireOnly(t, nil, err)
+				}
+			})
+		}
+	}
+}
+
+func TestHeadersOfRequests(t *testing.T) {
+	server := &fakes3.Server{}
+	w := newWire(server)
+	var sent http.Header
+	w.Decide = func(r *http.Request) faultproxy.Fault { sent = r.Header.Clone(); return faultproxy.Fault{} }
+	check := func(ifMatch, ifNoneMatch []string) {
+		t.Helper()
+		require.Equal(t, ifMatch, sent["If-Match"])
+		require.Equal(t, ifNoneMatch, sent["If-None-Match"])
+		require.NotEqual(t, "aws-chunked", sent.Get("Content-Encoding"))
+		for name := range sent {
+			name = strings.ToLower(name)
+			require.False(t, strings.Contains(name, "checksum") || strings.Contains(name, "trailer"), "%s: other servers than Amazon's refuse it", name)
+		}
+	}
+
+	etag, err := w.store.PutIfNoneMatch(t.Context(), key, []byte("one"))
+	require.NoError(t, err)
+	check(nil, []string{"*"})
+	require.Equal(t, "no-store", sent.Get("Cache-Control"))
+	require.Equal(t, "application/json", sent.Get("Content-Type"))
+
+	require.True(t, strings.HasPrefix(etag, `"`), "verbatim, with its quotes: %s", etag)
+	next, err := w.store.PutIfMatch(t.Context(), key, []byte("two"), etag)
+	require.NoError(t, err)
+	check([]string{etag}, nil)
+	require.Equal(t, "no-store", sent.Get("Cache-Control"))
+
+	o, err := w.store.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.Equal(t, next, o.ETag)
+	check(nil, nil)
+
+	require.NoError(t, w.store.DeleteIfMatch(t.Context(), key, o.ETag))
+	check([]string{o.ETag}, nil)
+}
+
+// Servers other than Amazon's have ETags of any shape.
+func TestETagsAreOpaque(t *testing.T) {
+	for _, etag := range []string{`"0123456789abcdef0123456789abcdef-1"`, `W/"weak"`, "unquoted", `"with \"quotes\" and ; commas, inside"`, `"*"`} {
+		var sent http.Header
+		w := newWire(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			sent = r.Header
+			w.Header().Set("ETag", etag)
+		}))
+		got, err := w.store.PutIfNoneMatch(t.Context(), key, nil)
+		require.NoError(t, err)
+		require.Equal(t, etag, got)
+		o, err := w.store.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, etag, o.ETag)
+		_, err = w.store.PutIfMatch(t.Context(), key, nil, etag)
+		require.NoError(t, err)
+		require.Equal(t, etag, sent.Get("If-Match"))
+	}
+}
+
+func TestEmptyETagIsRefusedUnsent(t *testing.T) {
+	w := newWire(&fakes3.Server{})
+	_, err := w.store.PutIfMatch(t.Context(), key, []byte("x"), "")
+	requireOnly(t, leasehold.ErrPermanent, err)
+	requireOnly(t, leasehold.ErrPermanent, w.store.DeleteIfMatch(t.Context(), key, ""))
+	require.Zero(t, w.Count())
+}
+
+func TestOversizeBodyIsRefusedUnsent(t *testing.T) {
+	w := newWire(&fakes3.Server{})
+	body := make([]byte, leasehold.MaxObjectSize+1)
+	_, err := w.store.PutIfNoneMatch(t.Context(), key, body)
+	requireOnly(t, leasehold.ErrPermanent, err)
+	_, err = w.store.PutIfMatch(t.Context(), key, body, `"etag"`)
+	requireOnly(t, leasehold.ErrPermanent, err)
+	require.Zero(t, w.Count())
+}
+
+func TestKeyPrefix(t *testing.T) {
+	server := &fakes3.Server{}
+	s := newWire(server, leasehold.WithKeyPrefix("a/b-")).store
+	_, err := s.PutIfNoneMatch(t.Context(), "c/d", nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a/b-c/d"}, server.Keys())
+	_, err = s.Get(t.Context(), "c/e")
+	require.ErrorContains(t, err, `"a/b-c/e"`, "errors name the whole key")
+}
+
+func TestHangingServerIsLeftAfterTenSeconds(t *testing.T) {
+	for op, call := range storeCalls {
+		t.Run(op, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWire(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+				began := time.Now()
+				_, err := call(t.Context(), w.store)
+				requireOnly(t, nil, err)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.Equal(t, 10*time.Second, time.Since(began))
+
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				began = time.Now()
+				_, err = call(ctx, w.store)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.Equal(t, time.Second, time.Since(began), "the caller's own deadline comes first")
+			})
+		})
+	}
+}
+
+// roundTrip is an http.RoundTripper for answers that no handler can give.
+type roundTrip func(r *http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// stream is a response body that counts what is read of it.
+type stream struct {
+	io.Reader
+	read   int
+	closed bool
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	s.read += n
+	return n, err
+}
+
+func (s *stream) Close() error { s.closed = true; return nil }
+
+// answering returns a store whose server gives this answer to everything.
+func answering(status int, h http.Header, length int64, body io.ReadCloser) *leasehold.S3Store {
+	return leasehold.NewS3Store(fakes3.NewClient(roundTrip(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: status, Header: h, ContentLength: length, Body: body, Request: r}, nil
+	})), fakes3.Bucket)
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestEndlessBodyIsReadNoFurtherThanTheLimit(t *testing.T) {
+	body := &stream{Reader: endless{}}
+	o, err := answering(200, http.Header{"Etag": {`"etag"`}}, -1, body).Get(t.Context(), key)
+	requireOnly(t, leasehold.ErrCorruptRecord, err)
+	require.Equal(t, `"etag"`, o.ETag, "so that Break can repair it")
+	require.Empty(t, o.Body)
+	require.LessOrEqual(t, body.read, leasehold.MaxObjectSize+1)
+	require.True(t, body.closed)
+}
+
+func TestTruncatedBodyIsNoCorruptRecord(t *testing.T) {
+	for name, body := range map[string]*stream{
+		"cut off unnoticed":          {Reader: strings.NewReader(`{"expires_at":`)},
+		"as the HTTP client has it":  {Reader: io.MultiReader(strings.NewReader(`{"expires_at":`), errReader{io.ErrUnexpectedEOF})},
+		"the connection breaks down": {Reader: errReader{errors.New("connection reset by peer")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := http.Header{"Etag": {`"etag"`}, "Content-Length": {"100"}}
+			_, err := answering(200, h, 100, body).Get(t.Context(), key)
+			requireOnly(t, nil, err)
+			require.True(t, body.closed)
+		})
+	}
+}
+
+type errReader struct{ error }
+
+func (r errReader) Read([]byte) (int, error) { return 0, r.error }
+
+func TestAgeIsToldByTheServersClockAlone(t *testing.T) {
+	const noon, plus10, plus2 = "Tue, 06 Oct 2026 12:00:00 GMT", "Tue, 06 Oct 2026 12:00:10 GMT", "Tue, 06 Oct 2026 12:00:02 GMT"
+	for name, c := range map[string]struct {
+		date, modified string
+		opts           []leasehold.S3Option
+		age            time.Duration
+	}{
+		"ten seconds less the slack":   {date: plus10, modified: noon, age: 8 * time.Second},
+		"ten seconds, another slack":   {date: plus10, modified: noon, opts: []leasehold.S3Option{leasehold.WithAgeSlack(7 * time.Second)}, age: 3 * time.Second},
+		"no more than the slack":       {date: plus2, modified: noon},
+		"modified in the future":       {date: noon, modified: plus10},
+		"no Date":                      {modified: noon},
+		"no Last-Modified":             {date: plus10},
+		"neither":                      {},
+		"garbage for a Date":           {date: "yesterday", modified: noon},
+		"a Date in seconds":            {date: "1791288010", modified: noon},
+		"a Date in another time zone":  {date: "Tue, 06 Oct 2026 14:00:10 +0200", modified: noon},
+		"a Date of the year 1":         {date: "Mon, 01 Jan 0001 00:00:00 GMT", modified: noon},
+		"modified in the year 1":       {date: plus10, modified: "Mon, 01 Jan 0001 00:00:00 GMT"},
+		"modified at the epoch of all": {date: plus10, modified: "Thu, 01 Jan 1970 00:00:00 GMT", age: time.Duration(1_791_288_010-2) * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWire(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("ETag", `"etag"`)
+				for header, value := range map[string]string{"Date": c.date, "Last-Modified": c.modified} {
+					if value != "" {
+						w.Header().Set(header, value)
+					}
+				}
+			}), c.opts...)
+			o, err := w.store.Get(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, c.age, o.Age)
+		})
+	}
+}
+
+func TestGarbageForLastModifiedMayPass(t *testing.T) {
+	h := http.Header{"Etag": {`"etag"`}, "Last-Modified": {"yesterday"}}
+	_, err := answering(200, h, 0, http.NoBody).Get(t.Context(), key)
+	requireOnly(t, nil, err)
+}
+
+func TestRequestCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakes3.Server{}
+		a := newWire(server)
+		lock := newLock(t, a.store)
+		from := 0
+		expect := func(step string, methods ...string) {
+			t.Helper()
+			require.Equal(t, methods, a.methods(from), step)
+			from = a.Count()
+		}
+		lease := acquire(t, lock)
+		expect("cold acquire", "GET", "PUT")
+		require.NoError(t, lease.Renew(t.Context()))
+		expect("renew", "PUT")
+		require.NoError(t, lease.Release(t.Context()))
+		expect("release", "PUT")
+		lease = acquire(t, lock)
+		expect("warm acquire", "PUT")
+
+		time.Sleep(5 * time.Minute)
+		renewals := a.methods(from)
+		require.InDelta(t, 60, len(renewals), 4, "every third of the TTL, up to a twentieth early")
+		require.NotContains(t, renewals, "GET")
+
+		b := newWire(server)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		_, err := newLock(t, b.store).Acquire(ctx)
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.InDelta(t, 100, b.Count("GET"), 4, "one per poll, every fifth of the TTL")
+		require.Zero(t, b.Count("PUT"))
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// A write that was applied but whose reply was lost is the classic: the SDK's own retry would read as somebody else's success.
+func TestWriteWithItsReplyLostCountsAsOurs(t *testing.T) {
+	for loss, fault := range map[string]faultproxy.Fault{
+		"connection closed": {Kind: faultproxy.DropReply},
+		"internal error":    {Kind: faultproxy.AnswerAfter, Status: 500},
+		"conflict":          {Kind: faultproxy.AnswerAfter, Status: 409},
+		"too late":          {Kind: faultproxy.AnswerAfter, Status: 412},
+		"hang":              {After: time.Hour},
+	} {
+		lose := func(step string, run func(t *testing.T, server *fakes3.Server, w *wire, lock *leasehold.Lock)) {
+			t.Run(step+", "+loss, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					server := &fakes3.Server{}
+					w := newWire(server)
+					run(t, server, w, newLock(t, w.store, leasehold.WithIdentity("alice"), leasehold.WithManualRenewal()))
+				})
+			})
+		}
+		lose("acquire", func(t *testing.T, server *fakes3.Server, w *wire, lock *leasehold.Lock) {
+			w.fail("PUT", fault)
+			began := time.Now()
+			lease := acquire(t, lock)
+			require.Equal(t, uint64(1), lease.Token())
+			require.Equal(t, began.Add(12*time.Second), lease.Deadline(), "counted from before the write whose reply was lost")
+			require.Equal(t, []string{"GET", "PUT", "GET"}, w.methods(0))
+
+			_, err := newLock(t, newWire(server).store).TryAcquire(t.Context())
+			require.ErrorIs(t, err, leasehold.ErrHeld)
+			require.NoError(t, lease.Renew(t.Context()), "with the ETag that was read back")
+			require.NoError(t, lease.Release(t.Context()))
+		})
+		lose("renew", func(t *testing.T, server *fakes3.Server, w *wire, lock *leasehold.Lock) {
+			lease := acquire(t, lock)
+			time.Sleep(2 * time.Second)
+			w.fail("PUT", fault)
+			began := time.Now()
+			require.NoError(t, lease.Renew(t.Context()))
+			require.False(t, lease.Deadline().Before(began.Add(12*time.Second)))
+			require.Equal(t, lease.Record(), recordOf(t, server))
+			require.Equal(t, uint64(1), lease.Token())
+			require.NoError(t, lease.Renew(t.Context()))
+			require.NoError(t, lease.Release(t.Context()))
+		})
+		lose("release", func(t *testing.T, server *fakes3.Server, w *wire, lock *leasehold.Lock) {
+			lease := acquire(t, lock)
+			w.fail("PUT", fault)
+			require.NoError(t, lease.Release(t.Context()))
+			require.True(t, recordOf(t, server).Released())
+			require.Equal(t, uint64(1), recordOf(t, server).Token)
+			require.Equal(t, uint64(2), acquire(t, newLock(t, newWire(server).store, leasehold.WithManualRenewal())).Token())
+		})
+	}
+}
+
+// recordOf is what stands in the store.
+func recordOf(t *testing.T, server *fakes3.Server) (rec leasehold.Record) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal(server.Body(key), &rec))
+	return rec
+}
+
+func TestConflictOnAcquireIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(&fakes3.Server{})
+		lock := newLock(t, w.store)
+		for range 2 {
+			w.fail("PUT", faultproxy.Fault{Kind: faultproxy.Answer, Status: 409})
+		}
+		lease := acquire(t, lock)
+		require.Equal(t, []string{"GET", "PUT", "GET", "PUT", "GET", "PUT"}, w.methods(0))
+
+		w.fail("PUT", faultproxy.Fault{Kind: faultproxy.Answer, Status: 409})
+		require.NoError(t, lease.Renew(t.Context()))
+		w.fail("PUT", faultproxy.Fault{Kind: faultproxy.Answer, Status: 409})
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestCredentialsWithoutListBucketAreNamedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(&fakes3.Server{})
+		w.fail("GET", faultproxy.Fault{Kind: faultproxy.Answer, Status: 403})
+		began := time.Now()
+		_, err := newLock(t, w.store).Acquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrPermanent)
+		require.ErrorContains(t, err, "s3:ListBucket")
+		require.Zero(t, time.Since(began))
+		require.Equal(t, 1, w.Count(), "absent or forbidden? That is not for us to guess")
+	})
+}
+
+func TestCredentialsThatExpireMidTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakes3.Server{}
+		w := newWire(server)
+		lease := acquire(t, newLock(t, w.store))
+		time.Sleep(time.Minute)
+		require.True(t, lease.Valid())
+		deadline := lease.Deadline()
+		w.failAlways(faultproxy.Fault{Kind: faultproxy.Answer, Status: 400, Code: "ExpiredToken"})
+		from := w.Count()
+		<-lease.Context().Done()
+		require.Equal(t, deadline, time.Now(), "kept until the deadline: new credentials may come")
+		require.Greater(t, w.Count()-from, 3)
+		cause := context.Cause(lease.Context())
+		require.ErrorIs(t, cause, leasehold.ErrLost)
+		require.ErrorContains(t, cause, "ExpiredToken", "the cause says why it was not renewed")
+	})
+}
+
+func TestServerThatDropsConditionsIsRefused(t *testing.T) {
+	server := &fakes3.Server{IgnoreConditions: true}
+	lock := newLock(t, newWire(server).store, leasehold.WithStoreCheck())
+	_, err := lock.Acquire(t.Context())
+	require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+	require.ErrorContains(t, err, "a second PutIfNoneMatch succeeded")
+	require.Empty(t, server.Keys())
+}
+
+// FuzzS3Response has an evil server answer the reads or the writes of the real SDK client with anything.
+func FuzzS3Response(f *testing.F) {
+	const free = `{"expires_at": 0, "token": 7}`
+	good := "ETag: \"etag\"\nDate: Tue, 06 Oct 2026 12:00:10 GMT\nLast-Modified: Tue, 06 Oct 2026 12:00:00 GMT\n"
+	for _, status := range []int{200, 204, 206, 301, 304, 307, 400, 403, 404, 409, 412, 416, 500, 501, 503, 99, 100, 199, 299, 600, -1} {
+		for _, body := range []string{
+			"", free, fakes3.Error("NoSuchKey", ""), fakes3.Error("NoSuchBucket", ""), fakes3.Error("PreconditionFailed", ""), "<html>", "<Error>",
+		} {
+			f.Add(status, good, []byte(body), false)
+			f.Add(status, "", []byte(body), true)
+		}
+	}
+	for _, body := range []string{
+		`{"expires_at": 99999999999}`, `{"expires_at": 1}`, `{"expires_at": null}`, `{"expires_at": 1, "ttl": 15, "nonce": "x"}`, `{"expires_at": 1e-400}`,
+		`[]`, `null`, "\xff", `<Error><Code>&#78;oSuchKey</Code></Error>`,
+	} {
+		f.Add(200, good, []byte(body), false)
+		f.Add(404, good, []byte(body), false)
+	}
+	for _, headers := range []string{
+		"Content-Length: 5\nETag: x", "Content-Length: -1\nETag: x", "Content-Length: x\nETag: x", "Date: x\nETag: x", "Last-Modified: x\nETag: x", "ETag:", "ETag: \"\"",
+		"x-amz-meta-x: \xff\nETag: x", "x-amz-mp-parts-count: many\nETag: x", "x-amz-delete-marker: maybe\nETag: x", "Transfer-Encoding: chunked\nETag: x",
+		"Content-Encoding: gzip\nETag: x", "Expires: never\nETag: x", "Location: http://elsewhere.test/\nETag: x", "x-amz-checksum-crc32: AAAA\nETag: x",
+	} {
+		f.Add(200, headers, []byte(free), false)
+		f.Add(200, headers, []byte(nil), true)
+		f.Add(307, headers, []byte(nil), true)
+	}
+	f.Fuzz(func(t *testing.T, status int, headers string, body []byte, writes bool) {
+		h := http.Header{}
+		for line := range strings.Lines(headers) {
+			if name, value, ok := strings.Cut(strings.TrimRight(line, "\n"), ":"); ok {
+				h.Add(textproto.CanonicalMIMEHeaderKey(name), strings.TrimSpace(value))
+			}
+		}
+		reply := func(r *http.Request, status int, h http.Header, body []byte) (*http.Response, error) {
+			return &http.Response{StatusCode: status, Header: h, ContentLength: -1, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
+		}
+		s := leasehold.NewS3Store(fakes3.NewClient(roundTrip(func(r *http.Request) (*http.Response, error) {
+			switch {
+			case r.URL.Host != "s3.test":
+				return nil, errors.New("redirected elsewhere")
+			case (r.Method == http.MethodGet) != writes:
+				return reply(r, status, h, body)
+			case writes:
+				return reply(r, 404, nil, []byte(fakes3.Error("NoSuchKey", "")))
+			}
+			return reply(r, 200, http.Header{"Etag": {`"new"`}}, nil)
+		})), fakes3.Bucket)
+		saysMissing := status == 404 && strings.Contains(strings.ToLower(html.UnescapeString(string(body))), "nosuchkey")
+		saysStored := status >= 200 && status < 300 && h.Get("ETag") != ""
+
+		if writes {
+			etag, err := s.PutIfMatch(t.Context(), key, []byte("x"), `"old"`)
+			require.True(t, err != nil || saysStored && etag == h.Get("ETag"), "PutIfMatch gave %q", etag)
+			require.True(t, saysMissing || !errors.Is(err, leasehold.ErrNotExist), "%v", err)
+			etag, err = s.PutIfNoneMatch(t.Context(), key, []byte("x"))
+			require.True(t, err != nil || saysStored && etag == h.Get("ETag"), "PutIfNoneMatch gave %q", etag)
+			err = s.DeleteIfMatch(t.Context(), key, `"old"`)
+			require.True(t, err != nil || status >= 200 && status < 300)
+			require.True(t, saysMissing || !errors.Is(err, leasehold.ErrNotExist), "%v", err)
+		} else {
+			o, err := s.Get(t.Context(), key)
+			require.True(t, err != nil || saysStored && o.ETag == h.Get("ETag") && bytes.Equal(o.Body, body), "Get gave %+v", o)
+			require.True(t, saysMissing || !errors.Is(err, leasehold.ErrNotExist), "%v", err)
+			require.GreaterOrEqual(t, o.Age, time.Duration(0))
+			require.LessOrEqual(t, len(o.Body), leasehold.MaxObjectSize)
+		}
+
+		lock, err := leasehold.NewLock(s, key, leasehold.WithTTL(time.Second), leasehold.WithManualRenewal()) // short: it backs off in real time
+		require.NoError(t, err)
+		lease, err := lock.TryAcquire(t.Context())
+		if err == nil {
+			require.True(t, lease.Valid())
+			require.True(t, writes && saysStored || !writes && (saysMissing || saysStored && saysFree(body, h)),
+				"acquired on status %d, headers %q, body %q", status, headers, body)
+		}
+	})
+}
+
+// saysFree is what a record that may be taken over looks like, told in another way than by the code under test.
+func saysFree(body []byte, h http.Header) bool {
+	var rec struct {
+		ExpiresAt json.Number `json:"expires_at"`
+		TTL       float64     `json:"ttl"`
+	}
+	if json.Unmarshal(body, &rec) != nil || rec.ExpiresAt == "" {
+		return false
+	}
+	mantissa, _, _ := strings.Cut(strings.ToLower(rec.ExpiresAt.String()), "e")
+	if !strings.ContainsAny(mantissa, "123456789") {
+		return true
+	}
+	if rec.TTL == 0 {
+		expires, err := rec.ExpiresAt.Float64()
+		return err == nil && expires < float64(time.Now().Unix())
+	}
+	date, _ := http.ParseTime(h.Get("Date"))
+	modified, _ := http.ParseTime(h.Get("Last-Modified"))
+	return !date.IsZero() && !modified.IsZero() && date.Sub(modified).Seconds() > rec.TTL
+}
