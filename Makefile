@@ -1,0 +1,95 @@
+# What a bare machine needs is Go, make and git; a Docker engine is used where one answers, a C compiler for -race.
+#
+# go.work is the one list of modules: every target that walks modules asks it. The nested modules require their
+# siblings at v0.0.0-00010101000000-000000000000 until a tag exists, and go.work resolves that: there is no replace in
+# any go.mod, so they do not build with GOWORK=off before then. The root module always does.
+# The modules in internal/tools are not in the workspace, so that each tool is built as its authors shipped it.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+MODULES     := $(shell go list -m -f '{{.Dir}}')
+RACE        := $(if $(shell command -v "$$(go env CC)"),-race)
+LIMIT       := $(if $(shell command -v timeout),timeout 300)
+FUZZTIME    ?= 10s
+SEEDS       ?= 10000
+SEED        ?= 1
+BIN         := $(CURDIR)/.bin
+GOLANGCI    := $(BIN)/golangci-lint
+GOVULNCHECK := $(BIN)/govulncheck
+
+# each runs a command in the directory of every module, also after a failure, and fails if one did.
+define each
+	failed=; for dir in $(MODULES); do echo "=> $$dir: $(1)"; (cd "$$dir" && $(2)) || failed+=" $$dir"; done; \
+	if [ -n "$$failed" ]; then echo "FAILED: $(1):$$failed" >&2; exit 1; fi
+endef
+
+.PHONY: test
+test: servers ## all tests of all modules
+	@$(if $(RACE),,echo "no C compiler: testing without -race" >&2;) \
+	$(call each,go test $(RACE),go test $(RACE) -timeout=20m ./...)
+
+.PHONY: test-short
+test-short: ## the tests that need no server
+	@$(call each,go test -short,go test $(RACE) -short ./...)
+
+.PHONY: sim
+sim: ## SEEDS simulated worlds, from number SEED on
+	@SEEDS=$(SEEDS) SEED=$(SEED) go test -v -count=1 -timeout=24h -run TestSeeds ./internal/sim | grep -v '^=== '
+
+.PHONY: explore
+explore: ## the exhaustive search with all its configurations: hours
+	@EXPLORE=all go test -v -count=1 -timeout=24h -run TestAll ./internal/explore | grep -v '^=== '
+
+.PHONY: mutants
+mutants: ## plant classic mistakes, one at a time, and see each caught
+	@go run ./internal/mutants -seeds 4000
+
+.PHONY: servers
+servers: ## build the server programs that the tests run (minutes, once)
+	@go run ./internal/testserver/servers
+
+.PHONY: lint
+lint: $(GOLANGCI) ## go vet, staticcheck and friends
+	@$(call each,go vet,go vet ./...)
+	@$(call each,golangci-lint,$(GOLANGCI) run --config="$(CURDIR)/.golangci.yml" ./...)
+
+.PHONY: vuln
+vuln: $(GOVULNCHECK) ## known vulnerabilities; says so if their database cannot be reached
+	@$(call each,govulncheck,"$(CURDIR)/internal/tools/vuln.sh" $(GOVULNCHECK))
+
+.PHONY: examples
+examples: ## run every program in examples
+	@for dir in $(dir $(wildcard examples/*/main.go)); do \
+		echo "=> $$dir"; (cd "$$dir" && $(LIMIT) go run . </dev/null) || { echo "FAILED: $$dir" >&2; exit 1; }; \
+	done
+
+.PHONY: fuzz
+fuzz: ## every fuzz test for FUZZTIME
+	@$(call each,fuzz,go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | while read -r pkg; do \
+		for f in $$(go test -short -list '^Fuzz' "$$pkg" | grep '^Fuzz' || true); do \
+			go test -short -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) "$$pkg" || exit 1; \
+		done; \
+	done)
+
+.PHONY: fmt-check
+fmt-check:
+	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not formatted by gofmt:" >&2; echo "$$out" >&2; exit 1; fi
+
+.PHONY: tidy
+tidy: ## tidy go.mod and go.sum of every module, and go.work
+	@internal/tools/tidy.sh
+
+.PHONY: tidy-check
+tidy-check:
+	@internal/tools/tidy.sh -check
+
+.PHONY: ci
+ci: ## what CI runs
+	@bash .ci/run
+
+$(GOLANGCI): internal/tools/lint/go.sum
+	@echo "building golangci-lint (a minute, once)"
+	@cd internal/tools/lint && GOWORK=off GOFLAGS= CGO_ENABLED=0 go build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(GOVULNCHECK): internal/tools/vuln/go.sum
+	@cd internal/tools/vuln && GOWORK=off GOFLAGS= CGO_ENABLED=0 go build -o $@ golang.org/x/vuln/cmd/govulncheck

@@ -1,0 +1,188 @@
+package testserver
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// program is a server that is built from its Go module, pinned by a tools module of this repository.
+type program struct {
+	tool   string // directory under internal/tools
+	module string
+	pkg    string
+}
+
+var programs = map[string]program{
+	"minio":           {"minio", "github.com/minio/minio", "github.com/minio/minio"},
+	"versitygw":       {"versitygw", "github.com/versity/versitygw", "github.com/versity/versitygw/cmd/versitygw"},
+	"fake-gcs-server": {"fakegcs", "github.com/fsouza/fake-gcs-server", "github.com/fsouza/fake-gcs-server"},
+}
+
+// Programs lists what [Build] can build.
+func Programs() []string { return []string{"minio", "versitygw", "fake-gcs-server"} }
+
+// Build returns the path of a server program for the given operating system and the architecture of this machine.
+// It is built without cgo, so that it runs in an empty container, once for each set of pins and Go version; after
+// that it comes from LEASEHOLD_CACHE, by default the directory "leasehold" in [os.UserCacheDir].
+func Build(ctx context.Context, goos, name string) (string, error) {
+	p, ok := programs[name]
+	if !ok {
+		return "", fmt.Errorf("testserver: no program %q, only %q", name, Programs())
+	}
+	root, err := repository()
+	if err != nil {
+		return "", err
+	}
+	tool := filepath.Join(root, "internal", "tools", p.tool)
+	key, err := cacheKey(tool, p.module)
+	if err != nil {
+		return "", err
+	}
+	bin, err := binDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(bin, fmt.Sprintf("%s-%s-%s-%s", name, key, goos, runtime.GOARCH))
+	if exists(path) {
+		return path, nil
+	}
+
+	// The packages of one "go test ./..." run as parallel processes: one builds, the others wait for it.
+	stop := progress(name)
+	defer stop()
+	unlock, err := lockFile(ctx, path+".lock")
+	if err != nil {
+		return "", fmt.Errorf("testserver: waiting for the build of %s: %w", name, err)
+	}
+	defer unlock()
+	if exists(path) {
+		return path, nil
+	}
+	tmp := path + ".tmp"
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", tmp, p.pkg)
+	cmd.Dir = tool
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // lets go end its compilers
+	cmd.WaitDelay = 10 * time.Second
+	// The tools modules are outside of the workspace, and flags meant for this module's tests must not reach them:
+	// the server is built as its authors shipped it.
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+runtime.GOARCH)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("testserver: building %s: %w\n%s", name, errors.Join(err, ctx.Err()), tail(out.Bytes()))
+	}
+	return path, os.Rename(tmp, path) // whoever finds the file finds it whole
+}
+
+// Version is the version of a program's module that this repository pins.
+func Version(name string) (string, error) {
+	root, err := repository()
+	if err != nil {
+		return "", err
+	}
+	p := programs[name]
+	mod, err := os.ReadFile(filepath.Join(root, "internal", "tools", p.tool, "go.mod"))
+	if err != nil {
+		return "", fmt.Errorf("testserver: %w", err)
+	}
+	return required(mod, p.module)
+}
+
+func required(mod []byte, module string) (string, error) {
+	for line := range strings.Lines(string(mod)) {
+		f := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
+		if len(f) >= 2 && f[0] == module {
+			return f[1], nil
+		}
+	}
+	return "", fmt.Errorf("testserver: go.mod does not require %s", module)
+}
+
+// cacheKey names the version for people and everything that goes into the program by hash.
+func cacheKey(tool, module string) (string, error) {
+	mod, err := os.ReadFile(filepath.Join(tool, "go.mod"))
+	if err != nil {
+		return "", fmt.Errorf("testserver: %w", err)
+	}
+	sum, err := os.ReadFile(filepath.Join(tool, "go.sum"))
+	if err != nil {
+		return "", fmt.Errorf("testserver: %w", err)
+	}
+	version, err := required(mod, module)
+	if err != nil {
+		return "", err
+	}
+	hash := sha256.Sum256(slices.Concat(mod, sum, []byte(runtime.Version())))
+	return fmt.Sprintf("%s-%x", version, hash[:4]), nil
+}
+
+func binDir() (string, error) {
+	dir := os.Getenv("LEASEHOLD_CACHE")
+	if dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("testserver: no cache directory, set LEASEHOLD_CACHE: %w", err)
+		}
+		dir = filepath.Join(cache, "leasehold")
+	}
+	dir = filepath.Join(dir, "bin")
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+// repository finds the checkout that holds the tools modules: tests run in their package's directory.
+func repository() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		if exists(filepath.Join(dir, "internal", "tools", "minio", "go.mod")) {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("testserver: %s is not in a checkout of leasehold: internal/tools not found", start)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// progress says every 15 seconds that a build is going on, for the first one takes minutes.
+func progress(name string) (stop func()) {
+	start := time.Now()
+	tick := time.NewTicker(15 * time.Second)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-tick.C:
+				fmt.Fprintf(os.Stderr, "testserver: building %s, %s so far (once, then cached)\n", name, time.Since(start).Round(time.Second))
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { tick.Stop(); close(done) }
+}
+
+// tail keeps what fits on a screen of a long log.
+func tail(log []byte) []byte {
+	const most = 4 << 10
+	if len(log) > most {
+		log = log[len(log)-most:]
+	}
+	return log
+}

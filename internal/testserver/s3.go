@@ -1,0 +1,94 @@
+package testserver
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+)
+
+// S3 is a server that speaks the S3 protocol.
+type S3 struct {
+	Name          string // "minio", "versitygw", "env" or, from itest, "minio-container" and the like
+	Endpoint      string // URL
+	AccessKey     string
+	SecretKey     string
+	Region        string
+	DeleteIfMatch bool // the server honours If-Match on DELETE
+}
+
+// FromEnv is the server that LEASEHOLD_TEST_S3_ENDPOINT, _ACCESS_KEY, _SECRET_KEY and _REGION name.
+func FromEnv() (S3, bool) {
+	s := S3{
+		Name:      "env",
+		Endpoint:  os.Getenv("LEASEHOLD_TEST_S3_ENDPOINT"),
+		AccessKey: os.Getenv("LEASEHOLD_TEST_S3_ACCESS_KEY"),
+		SecretKey: os.Getenv("LEASEHOLD_TEST_S3_SECRET_KEY"),
+		Region:    os.Getenv("LEASEHOLD_TEST_S3_REGION"),
+	}
+	if s.Region == "" {
+		s.Region = region
+	}
+	return s, s.Endpoint != ""
+}
+
+// Client is an SDK client for the server. Options change it: another endpoint (a fault proxy) or HTTP client, say.
+func (s S3) Client(options ...func(*s3.Options)) *s3.Client {
+	return s3.New(s3.Options{
+		BaseEndpoint: aws.String(s.Endpoint),
+		UsePathStyle: true,
+		Region:       s.Region,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: s.AccessKey, SecretAccessKey: s.SecretKey}, nil
+		}),
+		// The default of 2 would have the clients of a race open a connection for nearly every request.
+		HTTPClient: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64}},
+		// Checksums that are merely allowed break other servers than Amazon's.
+		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
+		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
+	}, options...)
+}
+
+// Bucket creates a bucket with a fresh name. On a server that outlives the tests it is emptied and removed afterwards.
+func (s S3) Bucket(tb testing.TB) string {
+	tb.Helper()
+	name := "leasehold-" + strings.ToLower(rand.Text())
+	in := &s3.CreateBucketInput{Bucket: &name}
+	if s.Region != "us-east-1" { // which may not be named
+		in.CreateBucketConfiguration = &types.CreateBucketConfiguration{LocationConstraint: types.BucketLocationConstraint(s.Region)}
+	}
+	client := s.Client()
+	if _, err := client.CreateBucket(tb.Context(), in); err != nil {
+		tb.Fatalf("testserver: creating a bucket on %s (%s): %v", s.Name, s.Endpoint, err)
+	}
+	if s.Name == "env" {
+		tb.Cleanup(func() { removeBucket(tb, client, name) })
+	}
+	return name
+}
+
+func removeBucket(tb testing.TB, client *s3.Client, name string) {
+	ctx := context.WithoutCancel(tb.Context()) // which is done in a cleanup
+	pages := s3.NewListObjectsV2Paginator(client, &s3.ListObjectsV2Input{Bucket: &name})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			tb.Logf("testserver: bucket %s stays: %v", name, err)
+			return
+		}
+		for _, o := range page.Contents {
+			if _, err := client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &name, Key: o.Key}); err != nil {
+				tb.Logf("testserver: object %s in bucket %s stays: %v", aws.ToString(o.Key), name, err)
+			}
+		}
+	}
+	if _, err := client.DeleteBucket(ctx, &s3.DeleteBucketInput{Bucket: &name}); err != nil {
+		tb.Logf("testserver: bucket %s stays: %v", name, err)
+	}
+}

@@ -1,0 +1,29 @@
+// Command servers builds the server programs that the tests run, all or those named, and prints their paths.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/testserver"
+)
+
+func main() {
+	names := os.Args[1:]
+	if len(names) == 0 {
+		names = testserver.Programs()
+	}
+	for _, name := range names {
+		start := time.Now()
+		path, err := testserver.Build(context.Background(), runtime.GOOS, name)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		fmt.Println(path)
+		fmt.Fprintf(os.Stderr, "%s ready in %s\n", name, time.Since(start).Round(time.Millisecond))
+	}
+}

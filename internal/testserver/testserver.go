@@ -1,0 +1,165 @@
+// Package testserver hands tests a real server: MinIO, VersityGW or fake-gcs-server, built from their Go modules
+// and run as processes on loopback. A server that cannot be had fails the test; only "go test -short" skips it.
+package testserver
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// buildWithin bounds a build from a cold cache.
+const buildWithin = 20 * time.Minute
+
+const (
+	accessKey = "leasehold"
+	secretKey = "leasehold-secret"
+	region    = "us-east-1"
+)
+
+// kind is one of the servers: how to run it, and the one that the tests of this binary share.
+type kind struct {
+	name          string
+	health        string
+	env           []string
+	args          func(addr, data string) []string
+	deleteIfMatch bool
+
+	once   sync.Once
+	shared *Process
+	err    error
+}
+
+var (
+	minio = &kind{
+		name:   "minio",
+		health: "/minio/health/cluster", // "live" answers before the first bucket can be made
+		env:    []string{"MINIO_ROOT_USER=" + accessKey, "MINIO_ROOT_PASSWORD=" + secretKey, "MINIO_BROWSER=off", "MINIO_UPDATE=off"},
+		args: func(addr, data string) []string {
+			return []string{"server", "--quiet", "--address", addr, data}
+		},
+	}
+	versitygw = &kind{
+		name:   "versitygw",
+		health: "/health",
+		args: func(addr, data string) []string {
+			return []string{"--quiet", "--port", addr, "--health", "/health", "--region", region,
+				"--access", accessKey, "--secret", secretKey, "posix", data}
+		},
+		deleteIfMatch: true,
+	}
+	fakeGCS = &kind{
+		name:   "fake-gcs-server",
+		health: "/_internal/healthcheck",
+		args: func(addr, data string) []string {
+			host, port, _ := strings.Cut(addr, ":")
+			return []string{"-scheme", "http", "-host", host, "-port", port, "-public-host", addr,
+				"-external-url", "http://" + addr, "-backend", "memory", "-log-level", "warn"}
+		},
+	}
+)
+
+var inMain atomic.Bool
+
+// Main runs the tests of a binary that uses [MinIO], [VersityGW] or [FakeGCS] and stops these servers after the last:
+//
+//	func TestMain(m *testing.M) { os.Exit(testserver.Main(m)) }
+//
+// A package that also looks for leaked goroutines hands goleak an m whose Run calls Main.
+func Main(m *testing.M) int {
+	inMain.Store(true)
+	defer func() {
+		for _, k := range []*kind{minio, versitygw, fakeGCS} {
+			if k.shared != nil {
+				k.shared.close()
+			}
+		}
+	}()
+	return m.Run()
+}
+
+// MinIO is a MinIO process that all tests of this binary share. Its DELETE ignores If-Match.
+func MinIO(tb testing.TB) S3 { return minio.s3(minio.share(tb)) }
+
+// VersityGW is a VersityGW process that all tests of this binary share.
+func VersityGW(tb testing.TB) S3 { return versitygw.s3(versitygw.share(tb)) }
+
+// FakeGCS is the address, such as http://127.0.0.1:4443, of a fake-gcs-server process that all tests of this binary
+// share. The JSON API is at endpoint + "/storage/v1/", and STORAGE_EMULATOR_HOST may be set to the address.
+// Its DELETE ignores preconditions.
+func FakeGCS(tb testing.TB) (endpoint string) { return "http://" + fakeGCS.share(tb).Addr }
+
+// StartMinIO starts a MinIO for this test alone, to be killed and restarted.
+func StartMinIO(tb testing.TB) (S3, *Process) {
+	p := minio.start(tb)
+	return minio.s3(p), p
+}
+
+// StartVersityGW starts a VersityGW for this test alone, to be killed and restarted.
+func StartVersityGW(tb testing.TB) (S3, *Process) {
+	p := versitygw.start(tb)
+	return versitygw.s3(p), p
+}
+
+// Program returns the path of a server program for this machine, built if need be.
+func Program(tb testing.TB, name string) string {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), buildWithin)
+	defer cancel()
+	path, err := Build(ctx, runtime.GOOS, name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+func (k *kind) s3(p *Process) S3 {
+	return S3{Name: k.name, Endpoint: "http://" + p.Addr, AccessKey: accessKey, SecretKey: secretKey, Region: region, DeleteIfMatch: k.deleteIfMatch}
+}
+
+// start runs a server of the test's own.
+func (k *kind) start(tb testing.TB) *Process {
+	tb.Helper()
+	SkipIfShort(tb)
+	p, err := launch(k, Program(tb, k.name))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(p.close)
+	p.logOnFailure(tb) // runs before close
+	return p
+}
+
+// share runs one server for the whole binary.
+func (k *kind) share(tb testing.TB) *Process {
+	tb.Helper()
+	SkipIfShort(tb)
+	if !inMain.Load() {
+		tb.Fatal("testserver: nobody would stop the shared server: this package needs a func TestMain(m *testing.M) { os.Exit(testserver.Main(m)) }")
+	}
+	k.once.Do(func() {
+		var path string
+		ctx, cancel := context.WithTimeout(context.Background(), buildWithin)
+		defer cancel()
+		if path, k.err = Build(ctx, runtime.GOOS, k.name); k.err == nil {
+			k.shared, k.err = launch(k, path)
+		}
+	})
+	if k.err != nil {
+		tb.Fatal(k.err)
+	}
+	k.shared.logOnFailure(tb)
+	return k.shared
+}
+
+// SkipIfShort skips a test that needs a server under "go test -short": the one way to skip it.
+func SkipIfShort(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("needs a server: not with -short")
+	}
+}

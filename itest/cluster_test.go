@@ -1,0 +1,251 @@
+package itest_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/itest"
+)
+
+// cluster is three electors in containers, on a network of their own with a server and the link to it.
+type cluster struct {
+	t      *testing.T
+	bucket string
+	server testserver.S3 // as this machine reaches it
+	store  *itest.Container
+	link   *itest.Container
+	nodes  []*itest.Container
+}
+
+// line is what a node of testdata/node writes.
+type line struct {
+	At    int64
+	Event string
+	Token uint64
+	Text  string
+	node  int
+}
+
+const clusterTTL = 2 * time.Second
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	needDocker(t)
+	network := itest.NewNetwork(t)
+	c := &cluster{t: t}
+	c.server, c.store = itest.StartMinIO(t, network, "store")
+	c.bucket = c.server.Bucket(t)
+	c.link = itest.Run(t, itest.Spec{
+		Image: itest.BuildImage(t, "./testdata/link"), Env: map[string]string{"UPSTREAM": "http://store:9000"}, Network: network, Alias: "link",
+	})
+	image := itest.BuildImage(t, "./testdata/node")
+	for i := range 3 {
+		c.nodes = append(c.nodes, itest.Run(t, itest.Spec{Image: image, Network: network, Alias: fmt.Sprint("node", i), Env: map[string]string{
+			"NAME": fmt.Sprint("node", i), "ENDPOINT": "http://link:9000", "BUCKET": c.bucket,
+			"ACCESS": c.server.AccessKey, "SECRET": c.server.SecretKey, "REGION": c.server.Region,
+		}}))
+	}
+	return c
+}
+
+// lines are those of all nodes, in the order of their clock, which is the host's.
+func (c *cluster) lines() (all []line) {
+	c.t.Helper()
+	for i, n := range c.nodes {
+		log, err := n.Logs(c.t.Context())
+		require.NoError(c.t, err)
+		for text := range strings.Lines(log) {
+			l := line{node: i}
+			if !strings.HasPrefix(text, "{") || !strings.HasSuffix(text, "\n") {
+				continue // cut off, if anything
+			}
+			require.NoError(c.t, json.Unmarshal([]byte(text), &l), "%s", text)
+			all = append(all, l)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b line) int { return int(a.At - b.At) })
+	return all
+}
+
+// await waits for a line.
+func (c *cluster) await(what string, ok func(line) bool) (found line) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool {
+		for _, l := range c.lines() {
+			if ok(l) {
+				found = l
+				return true
+			}
+		}
+		return false
+	}, 20*time.Second, 50*time.Millisecond, "%s", what)
+	return found
+}
+
+// leader waits for proof, later than after, that somebody leads.
+func (c *cluster) leader(after time.Time, but ...int) line {
+	c.t.Helper()
+	return c.await("a leader", func(l line) bool {
+		return l.Event == "valid" && l.At > after.UnixNano() && !slices.Contains(but, l.node)
+	})
+}
+
+// oneAtATime says where two terms were valid at once, or a later term has no higher token.
+func oneAtATime(lines []line) (terms int, err error) {
+	var last line
+	for _, l := range lines {
+		if l.Event != "valid" {
+			continue
+		}
+		if l.Token != last.Token || l.node != last.node {
+			if l.Token <= last.Token {
+				return terms, fmt.Errorf("node%d was valid with token %d at %d, after node%d with token %d at %d", l.node, l.Token, l.At, last.node, last.Token, last.At)
+			}
+			terms++
+		}
+		last = l
+	}
+	return terms, nil
+}
+
+func TestTwoAtATimeAreSeen(t *testing.T) {
+	_, err := oneAtATime([]line{{At: 1, Event: "valid", Token: 1}, {At: 2, Event: "valid", Token: 2, node: 1}, {At: 3, Event: "valid", Token: 1}})
+	require.Error(t, err, "the leases overlap")
+	_, err = oneAtATime([]line{{At: 1, Event: "valid", Token: 1}, {At: 2, Event: "valid", Token: 1, node: 1}})
+	require.Error(t, err, "the token was given twice")
+}
+
+func TestClusterFaults(t *testing.T) {
+	c := newCluster(t)
+	ctx := t.Context()
+	first := c.leader(time.Time{})
+	t.Logf("node%d leads first, with token %d", first.node, first.Token)
+
+	type fault struct {
+		name       string
+		begin, end func(leader int) error
+		takeover   bool // another must lead before the fault ends
+		after      func(leader int, token uint64)
+	}
+	node := func(do func(*itest.Container, context.Context) error) func(int) error {
+		return func(leader int) error { return do(c.nodes[leader], ctx) }
+	}
+	signal := func(on *itest.Container, name string) func(int) error {
+		return func(int) error { return on.Signal(ctx, name) }
+	}
+	others := func(name string) func(int) error {
+		return func(leader int) error {
+			for i, n := range c.nodes {
+				if i != leader {
+					if err := n.Signal(ctx, name); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}
+	}
+	for _, f := range []fault{
+		{name: "leader paused", begin: node((*itest.Container).Pause), end: node((*itest.Container).Unpause), takeover: true, after: func(leader int, token uint64) {
+			woke := c.await("the paused leader's waking", func(l line) bool { return l.node == leader && l.Event == "woke" && l.Token == token })
+			require.Equal(t, "valid false", woke.Text, "a zombie knows at its first look")
+		}},
+		{name: "leader killed (-9)", begin: func(leader int) error { return c.nodes[leader].Signal(ctx, "SIGKILL") }, end: node((*itest.Container).Start), takeover: true},
+		{name: "leader off the network", begin: node((*itest.Container).Disconnect), end: node((*itest.Container).Connect), takeover: true},
+		{name: "server killed (-9) and started", begin: signal(c.store, "SIGKILL"), end: func(int) error { return c.store.Start(ctx) }},
+		{name: "server paused", begin: func(int) error { return c.store.Pause(ctx) }, end: func(int) error { return c.store.Unpause(ctx) }},
+		{name: "slow and lossy link", begin: signal(c.link, "SIGUSR1"), end: signal(c.link, "SIGUSR2")},
+		{name: "leader's wall clock an hour on", begin: func(leader int) error { return c.nodes[leader].Signal(ctx, "SIGUSR1") }, end: func(int) error { return nil }},
+		{name: "leader's wall clock two hours back", begin: func(leader int) error { return c.nodes[leader].Signal(ctx, "SIGUSR2") }, end: func(int) error { return nil }},
+		{name: "candidates' wall clocks an hour on", begin: others("SIGUSR1"), end: others("SIGUSR2")},
+	} {
+		before := c.leader(time.Now())
+		began := time.Now()
+		require.NoError(t, f.begin(before.node), f.name)
+		if f.takeover {
+			next := c.leader(began, before.node)
+			lines := c.lines()
+			i := slices.IndexFunc(lines, func(l line) bool { return l.Event == "valid" && l.Token == next.Token })
+			t.Logf("%s: token %d instead of %d after %.2f TTL", f.name, next.Token, before.Token, time.Unix(0, lines[i].At).Sub(began).Seconds()/clusterTTL.Seconds())
+		} else {
+			time.Sleep(2 * clusterTTL) // for so long the fault lasts
+		}
+		require.NoError(t, f.end(before.node), f.name)
+		ended := time.Now()
+		now := c.leader(ended)
+		t.Logf("%s: before token %d, after it token %d, leader seen %v after the end of the fault", f.name, before.Token, now.Token, time.Unix(0, now.At).Sub(ended).Round(time.Millisecond))
+		if f.after != nil {
+			f.after(before.node, before.Token)
+		}
+	}
+	lines := c.lines()
+	terms, err := oneAtATime(lines)
+	require.NoError(t, err)
+	for _, l := range lines {
+		require.NotEqual(t, "ended", l.Event, "node%d: Run ended: %s", l.node, l.Text)
+	}
+	t.Logf("%d terms, %d looks at a lease, never two valid at once", terms, len(lines))
+}
+
+// A full disk harms no lock: renewals fail, the lease runs out, and when there is room again the token goes on.
+func TestFullDisk(t *testing.T) {
+	needDocker(t)
+	server := itest.StartMinIOOnTmpfs(t, 64<<20)
+	bucket := server.Bucket(t)
+	store := leasehold.NewS3Store(server.Client(), bucket)
+	lock := newLock(t, store, leasehold.WithTTL(clusterTTL))
+	lease, err := lock.Acquire(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, lease.Token())
+
+	client := server.Client()
+	var filler []string
+	for _, size := range []int{8 << 20, 1 << 20, 64 << 10, 1 << 10} {
+		for refused := 0; refused < 5; {
+			key := fmt.Sprintf("filler/%d", len(filler))
+			_, err := client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(make([]byte, size))},
+				func(o *s3.Options) { o.Retryer = aws.NopRetryer{} })
+			if err != nil {
+				refused++
+				continue
+			}
+			filler = append(filler, key)
+			require.Less(t, len(filler), 100_000)
+		}
+	}
+	select {
+	case <-lease.Context().Done():
+		require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
+		t.Logf("%d objects of filler: %v", len(filler), context.Cause(lease.Context()))
+	case <-time.After(10 * time.Second):
+		t.Fatal("the lease lives on; is the disk full?")
+	}
+	short, cancel := context.WithTimeout(t.Context(), 3*clusterTTL)
+	_, err = newLock(t, store, leasehold.WithTTL(clusterTTL)).Acquire(short)
+	cancel()
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	t.Logf("acquiring on the full disk: %v", err)
+
+	for _, key := range filler {
+		_, err := client.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &bucket, Key: &key})
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	next, err := newLock(t, store, leasehold.WithTTL(clusterTTL)).Acquire(ctx)
+	require.NoError(t, err)
+	require.Greater(t, next.Token(), lease.Token(), "the token goes on")
+	require.NoError(t, next.Release(t.Context()))
+}

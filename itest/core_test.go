@@ -1,0 +1,583 @@
+package itest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/export"
+	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/itest"
+	"github.com/leasehold-go/leasehold/storetest"
+)
+
+// eachServer runs a test against every server, all at once.
+func eachServer(t *testing.T, test func(t *testing.T, server testserver.S3)) {
+	t.Helper()
+	for _, server := range itest.Servers(t) {
+		t.Run(server.Name, func(t *testing.T) {
+			t.Parallel()
+			test(t, server)
+		})
+	}
+}
+
+func newLock(t *testing.T, store leasehold.Store, opts ...leasehold.Option) *leasehold.Lock {
+	t.Helper()
+	lock, err := leasehold.NewLock(store, "locks/core", opts...)
+	require.NoError(t, err)
+	return lock
+}
+
+// link is one client's way to a server: it can be cut, faults can be planned, and requests are counted.
+type link struct {
+	*faultproxy.Transport
+	store *leasehold.S3Store
+	mu    sync.Mutex
+	plan  []planned
+	down  bool
+}
+
+// planned is a fault for the next request with that method.
+type planned struct {
+	method string
+	fault  faultproxy.Fault
+}
+
+func newLink(t *testing.T, server testserver.S3, bucket string, options ...func(*s3.Options)) *link {
+	t.Helper()
+	l := &link{}
+	base := &http.Transport{MaxIdleConnsPerHost: 4}
+	l.Transport = &faultproxy.Transport{Base: base, Decide: l.decide}
+	l.store = leasehold.NewS3Store(server.Client(append(options, func(o *s3.Options) {
+		o.HTTPClient = &http.Client{Transport: l.Transport}
+	})...), bucket)
+	t.Cleanup(func() {
+		l.Close()
+		base.CloseIdleConnections()
+	})
+	return l
+}
+
+func (l *link) decide(r *http.Request) faultproxy.Fault {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.down {
+		return faultproxy.Fault{Kind: faultproxy.Refuse, Before: time.Minute} // nothing comes back, as from a dead network
+	}
+	if len(l.plan) == 0 || l.plan[0].method != r.Method {
+		return faultproxy.Fault{}
+	}
+	f := l.plan[0].fault
+	l.plan = l.plan[1:]
+	return f
+}
+
+func (l *link) fail(method string, f faultproxy.Fault) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.plan = append(l.plan, planned{method, f})
+}
+
+func (l *link) cut(down bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.down = down
+}
+
+func TestS3StoreConforms(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		store := leasehold.NewS3Store(server.Client(), server.Bucket(t))
+		var known []storetest.Option
+		if !server.DeleteIfMatch {
+			known = append(known, storetest.IgnoresDeleteCondition())
+		}
+		if server.Name == "versitygw" {
+			known = append(known, storetest.DeletesMissing())
+		}
+		storetest.Run(t, func(*testing.T) leasehold.Store { return store }, known...)
+	})
+}
+
+func TestCheckStore(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		store := leasehold.NewS3Store(server.Client(), server.Bucket(t))
+		report, err := leasehold.CheckStore(t.Context(), store, "locks/check")
+		require.NoError(t, err)
+		require.True(t, report.ConditionalPuts)
+		require.Equal(t, server.DeleteIfMatch, report.ConditionalDeletes)
+		require.Empty(t, report.Left)
+		require.InDelta(t, 42, report.Requests, 3)
+		t.Logf("%d requests", report.Requests)
+
+		lease, err := newLock(t, store, leasehold.WithStoreCheck()).TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// Of 32 candidates one at a time is in the critical section, and tokens are 1 to n.
+func TestContention(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		const candidates, turns = 32, 3
+		bucket := server.Bucket(t)
+		var inside atomic.Int32
+		var fence leasehold.Fence
+		var mu sync.Mutex
+		seen := make(map[uint64]bool)
+		var wg sync.WaitGroup
+		for range candidates {
+			store := leasehold.NewS3Store(server.Client(), bucket)
+			wg.Go(func() {
+				lock, err := leasehold.NewLock(store, "locks/contended", leasehold.WithTTL(5*time.Second), leasehold.WithPollInterval(100*time.Millisecond))
+				if !assertNoError(t, err) {
+					return
+				}
+				for range turns {
+					assertNoError(t, lock.Do(t.Context(), func(_ context.Context, lease *leasehold.Lease) error {
+						if n := inside.Add(1); n != 1 {
+							t.Errorf("%d inside at once", n)
+						}
+						defer inside.Add(-1)
+						mu.Lock()
+						seen[lease.Token()] = true
+						mu.Unlock()
+						return fence.Check(lease.Token())
+					}))
+				}
+			})
+		}
+		wg.Wait()
+		require.Len(t, seen, candidates*turns)
+		require.EqualValues(t, candidates*turns, fence.Token())
+	})
+}
+
+func assertNoError(t *testing.T, err error) bool {
+	if err != nil {
+		t.Error(err)
+	}
+	return err == nil
+}
+
+// A holder that crashes is replaced when its TTL has passed, not before, and little later.
+func TestCrashTakeover(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		const ttl = 2 * time.Second
+		bucket := server.Bucket(t)
+		crashing := newLink(t, server, bucket)
+		lease, err := newLock(t, crashing.store, leasehold.WithTTL(ttl)).Acquire(t.Context())
+		require.NoError(t, err)
+		crashed := time.Now()
+		crashing.cut(true)
+
+		next, err := newLock(t, newLink(t, server, bucket).store, leasehold.WithTTL(ttl)).Acquire(t.Context())
+		took := time.Since(crashed)
+		require.NoError(t, err)
+		require.Equal(t, lease.Token()+1, next.Token())
+		require.False(t, lease.Valid())
+		require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
+		require.Greater(t, took, ttl-100*time.Millisecond) // the lease began a request before it was "crashed"
+		require.Less(t, took, ttl*3/2)
+		t.Logf("%.2f TTL", took.Seconds()/ttl.Seconds())
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+func TestGracefulHandover(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		const poll = 500 * time.Millisecond
+		bucket := server.Bucket(t)
+		store := newLink(t, server, bucket).store
+		lease, err := newLock(t, store).Acquire(t.Context())
+		require.NoError(t, err)
+		got := make(chan *leasehold.Lease, 1)
+		waiting := newLink(t, server, bucket)
+		go func() {
+			next, err := newLock(t, waiting.store, leasehold.WithPollInterval(poll)).Acquire(t.Context())
+			assertNoError(t, err)
+			got <- next
+		}()
+		require.Eventually(t, func() bool { return waiting.Count() > 1 }, 10*time.Second, time.Millisecond)
+		released := time.Now()
+		require.NoError(t, lease.Release(t.Context()))
+		next := <-got
+		require.Less(t, time.Since(released), 2*poll)
+		t.Logf("%.2f of a poll interval", time.Since(released).Seconds()/poll.Seconds())
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+// ambiguous are all the ways in which a write may have landed although its sender was told otherwise, or nothing.
+var ambiguous = map[string]faultproxy.Fault{
+	"applied, connection closed":        {Kind: faultproxy.DropReply},
+	"applied, no reply in time":         {Kind: faultproxy.DropReply, After: time.Minute},
+	"applied, answered 500":             {Kind: faultproxy.AnswerAfter, Status: 500},
+	"applied, answered 503":             {Kind: faultproxy.AnswerAfter, Status: 503},
+	"applied, answered 409":             {Kind: faultproxy.AnswerAfter, Status: 409},
+	"applied, answered 412":             {Kind: faultproxy.AnswerAfter, Status: 412},
+	"lands half a second late":          {Kind: faultproxy.Ghost, Before: 500 * time.Millisecond},
+	"refused, 503 SlowDown":             {Kind: faultproxy.Answer, Status: 503},
+	"refused, 409":                      {Kind: faultproxy.Answer, Status: 409},
+	"refused, connection reset":         {Kind: faultproxy.Refuse},
+	"refused, no reply, in no time":     {Kind: faultproxy.Refuse, Before: time.Minute},
+	"refused, 500":                      {Kind: faultproxy.Answer, Status: 500},
+	"refused, 429 TooManyRequests":      {Kind: faultproxy.Answer, Status: 429, Code: "TooManyRequests"},
+	"refused, 400 RequestTimeout":       {Kind: faultproxy.Answer, Status: 400, Code: "RequestTimeout"},
+	"applied, reply half a second late": {Kind: faultproxy.Pass, After: 500 * time.Millisecond},
+}
+
+// Whatever happens to a write, it neither loses the lock nor doubles it, and never gives a token twice.
+func TestAmbiguousWrites(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		for name, fault := range ambiguous {
+			for _, during := range []string{"acquire", "renew", "release"} {
+				t.Run(name+", on "+during, func(t *testing.T) {
+					t.Parallel()
+					bucket := server.Bucket(t)
+					l := newLink(t, server, bucket)
+					lock := newLock(t, l.store, leasehold.WithTTL(4*time.Second), leasehold.WithManualRenewal())
+					at := func(step string) {
+						if step == during {
+							l.fail("PUT", fault)
+						}
+					}
+					at("acquire")
+					lease, err := lock.Acquire(t.Context())
+					require.NoError(t, err)
+					token := lease.Token() // 2 if the first write counts as one of a former life
+					require.LessOrEqual(t, token, uint64(2))
+					at("renew")
+					require.NoError(t, lease.Renew(t.Context()))
+					require.True(t, lease.Valid())
+					at("release")
+					require.NoError(t, lease.Release(t.Context()))
+
+					other := newLock(t, leasehold.NewS3Store(server.Client(), bucket))
+					rec, err := other.Inspect(t.Context())
+					require.NoError(t, err)
+					require.True(t, rec.Released())
+					require.Equal(t, token, rec.Token)
+					l.Wait() // for the ghost
+					next, err := other.Acquire(t.Context())
+					require.NoError(t, err)
+					require.Equal(t, token+1, next.Token())
+				})
+			}
+		}
+	})
+}
+
+// skewed is a machine whose wall clock is wrong.
+type skewed struct {
+	clock.Clock
+	by time.Duration
+}
+
+func (c skewed) Now() clock.Reading {
+	now := c.Clock.Now()
+	now.Wall += c.by
+	return now
+}
+
+func withSkew(d time.Duration) leasehold.Option {
+	return export.WithClock.(func(clock.Clock) leasehold.Option)(skewed{clock.System, d})
+}
+
+// Holder and candidate an hour apart, either way: the candidate neither takes a living lock nor waits longer for a dead one.
+func TestWallClocksAnHourApart(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		for _, skew := range []time.Duration{-time.Hour, time.Hour} {
+			t.Run(skew.String(), func(t *testing.T) {
+				t.Parallel()
+				const ttl = 2 * time.Second
+				bucket := server.Bucket(t)
+				holder := newLink(t, server, bucket)
+				lease, err := newLock(t, holder.store, leasehold.WithTTL(ttl)).Acquire(t.Context())
+				require.NoError(t, err)
+				candidate := newLock(t, newLink(t, server, bucket).store, leasehold.WithTTL(ttl), withSkew(skew))
+
+				wait, cancel := context.WithTimeout(t.Context(), 2*ttl)
+				defer cancel()
+				_, err = candidate.Acquire(wait)
+				require.ErrorIs(t, err, leasehold.ErrHeld)
+				require.True(t, lease.Valid())
+
+				holder.cut(true)
+				crashed := time.Now()
+				next, err := candidate.Acquire(t.Context())
+				require.NoError(t, err)
+				require.Less(t, time.Since(crashed), ttl*3/2)
+				require.False(t, lease.Valid())
+				require.NoError(t, next.Release(t.Context()))
+			})
+		}
+	})
+}
+
+// Someone deletes or overwrites the object: the holder stops at its next renewal, and corrupt records are left to people.
+func TestInterference(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		client, bucket, key := server.Client(), server.Bucket(t), "locks/core"
+		store := leasehold.NewS3Store(client, bucket)
+		ctx := t.Context()
+		put := func(body string) {
+			o, err := store.Get(ctx, key)
+			require.NoError(t, err)
+			_, err = store.PutIfMatch(ctx, key, []byte(body), o.ETag)
+			require.NoError(t, err)
+		}
+		acquire := func() *leasehold.Lease {
+			lease, err := newLock(t, store, leasehold.WithManualRenewal()).TryAcquire(ctx)
+			require.NoError(t, err)
+			return lease
+		}
+
+		lease := acquire()
+		_, err := client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &bucket, Key: &key})
+		require.NoError(t, err)
+		require.ErrorIs(t, lease.Renew(ctx), leasehold.ErrLost)
+		require.ErrorContains(t, context.Cause(lease.Context()), "deleted")
+
+		lease = acquire()
+		put(fmt.Sprintf(`{"expires_at": %d}`, time.Now().Add(time.Hour).Unix()))
+		require.ErrorIs(t, lease.Renew(ctx), leasehold.ErrLost)
+		_, err = newLock(t, store).TryAcquire(ctx)
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		put(fmt.Sprintf(`{"expires_at": %d}`, time.Now().Add(-time.Hour).Unix()))
+
+		lease = acquire()
+		put("<html>maintenance</html>")
+		require.ErrorIs(t, lease.Renew(ctx), leasehold.ErrLost)
+		lock := newLock(t, store)
+		_, err = lock.TryAcquire(ctx)
+		require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+		_, err = lock.Acquire(ctx) // does not wait for what cannot heal
+		require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+		require.NoError(t, lock.Break(ctx, 41))
+		require.EqualValues(t, 42, acquire().Token())
+	})
+}
+
+func TestErrorsThatCannotHealEndAtOnce(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		elector := func(store leasehold.Store) error {
+			e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			err = e.Run(ctx)
+			require.NoError(t, ctx.Err(), "waited for what cannot heal: %v", err)
+			return err
+		}
+		err := elector(leasehold.NewS3Store(server.Client(), "no-such-bucket"))
+		require.ErrorIs(t, err, leasehold.ErrPermanent)
+		require.ErrorContains(t, err, "create the bucket")
+
+		wrong := server
+		wrong.SecretKey = "wrong-secret"
+		err = elector(leasehold.NewS3Store(wrong.Client(), server.Bucket(t)))
+		require.ErrorIs(t, err, leasehold.ErrPermanent)
+		require.ErrorContains(t, err, "check the credentials")
+		require.ErrorContains(t, err, "s3:ListBucket")
+	})
+}
+
+// Credentials that are refused in mid-term end the lease in time, and the elector leads again when they are good.
+func TestCredentialsRefusedMidTerm(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		l := newLink(t, server, server.Bucket(t))
+		var refuse atomic.Bool
+		inner := l.Decide
+		l.Decide = func(r *http.Request) faultproxy.Fault {
+			if refuse.Load() { // what S3 says of a token that has run out; the servers here have none that do within a test
+				return faultproxy.Fault{Kind: faultproxy.Answer, Status: 400, Code: "ExpiredToken"}
+			}
+			return inner(r)
+		}
+		started, stopped := make(chan uint64, 4), make(chan error, 4)
+		e, err := leasehold.NewElector(newLock(t, l.store, leasehold.WithTTL(time.Second)), leasehold.Callbacks{
+			OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) { started <- lease.Token() },
+			OnStoppedLeading: func(cause error) { stopped <- cause },
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan error, 1)
+		go func() { ran <- e.Run(ctx) }()
+		require.EqualValues(t, 1, <-started)
+		refuse.Store(true)
+		require.ErrorIs(t, <-stopped, leasehold.ErrLost)
+		refuse.Store(false)
+		require.EqualValues(t, 2, <-started)
+		cancel()
+		require.NoError(t, <-ran)
+	})
+}
+
+// At the level of HTTP: a cold acquisition is two requests, a warm one, a renewal, a release and a poll are one.
+func TestRequestCounts(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		bucket := server.Bucket(t)
+		l := newLink(t, server, bucket)
+		before := 0
+		took := func(what string, want ...string) {
+			t.Helper()
+			var got []string
+			for _, r := range l.Requests()[before:] {
+				got = append(got, r.Method)
+			}
+			before += len(got)
+			require.Equal(t, want, got, what)
+		}
+		lock := newLock(t, l.store, leasehold.WithManualRenewal())
+		lease, err := lock.TryAcquire(t.Context())
+		require.NoError(t, err)
+		took("cold acquire", "GET", "PUT")
+		require.NoError(t, lease.Renew(t.Context()))
+		took("renew", "PUT")
+		require.NoError(t, lease.Release(t.Context()))
+		took("release", "PUT")
+		lease, err = lock.TryAcquire(t.Context())
+		require.NoError(t, err)
+		took("warm acquire", "PUT")
+
+		waiting := newLink(t, server, bucket)
+		_, err = newLock(t, waiting.store).TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.Equal(t, 1, waiting.Count(), "poll")
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// Through a thousand acquisitions, releases and crashes, tokens are 1 to n.
+func TestThousandCycles(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		const cycles = 1000
+		bucket := server.Bucket(t)
+		client := server.Client()
+		random := rand.New(rand.NewPCG(1, 2))
+		crashes := 0
+		process := func() *leasehold.Lock { // a new one knows nothing of the last, but has its unique name
+			return newLock(t, leasehold.NewS3Store(client, bucket), leasehold.WithIdentity("pod-0"), leasehold.WithReclaim(), leasehold.WithManualRenewal())
+		}
+		lock := process()
+		for n := uint64(1); n <= cycles; n++ {
+			lease, err := lock.TryAcquire(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, n, lease.Token())
+			if random.IntN(2) == 0 {
+				crashes++
+				lock = process()
+				continue
+			}
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		t.Logf("%d cycles, %d of them ended in a crash", cycles, crashes)
+	})
+}
+
+// A real network between the processes and the server, which loses, delays and breaks one request in five.
+func TestElectorsOnALossyNetwork(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		const ttl = 2 * time.Second
+		random := rand.New(rand.NewPCG(3, 4))
+		var mu sync.Mutex
+		faults := make([]faultproxy.Fault, 0, len(ambiguous))
+		for _, f := range ambiguous {
+			f.Before, f.After = min(f.Before, ttl), min(f.After, ttl)
+			faults = append(faults, f)
+		}
+		calm := false
+		proxy := faultproxy.Start(t, server.Endpoint, func(*http.Request) faultproxy.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			if calm || random.IntN(5) > 0 {
+				return faultproxy.Fault{}
+			}
+			return faults[random.IntN(len(faults))]
+		})
+		bucket := server.Bucket(t)
+		far := server
+		far.Endpoint = proxy.URL()
+
+		var leases [3]atomic.Pointer[leasehold.Lease]
+		var terms atomic.Int32
+		var fence leasehold.Fence
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		var electors []*leasehold.Elector
+		for i := range leases {
+			lock := newLock(t, leasehold.NewS3Store(far.Client(), bucket), leasehold.WithTTL(ttl))
+			e, err := leasehold.NewElector(lock, leasehold.Callbacks{
+				OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+					terms.Add(1)
+					leases[i].Store(lease)
+					for tick := time.NewTicker(5 * time.Millisecond); ; {
+						select {
+						case <-ctx.Done():
+							return
+						case <-tick.C:
+							if lease.Valid() {
+								assertNoError(t, fence.Check(lease.Token()))
+							}
+						}
+					}
+				},
+			})
+			require.NoError(t, err)
+			electors = append(electors, e)
+			wg.Go(func() {
+				if err := e.Run(ctx); err != nil && !errors.Is(err, io.EOF) {
+					t.Log("stepping down:", err) // a release whose every try was lost
+				}
+			})
+		}
+		until := time.Now().Add(12 * time.Second)
+		for time.Now().Before(until) {
+			valid := 0
+			for i := range leases {
+				if lease := leases[i].Load(); lease != nil && lease.Valid() {
+					valid++
+				}
+			}
+			require.LessOrEqual(t, valid, 1)
+			if random := time.Now().UnixNano() % 400; random == 0 { // now and then the leader resigns
+				for _, e := range electors {
+					if e.IsLeader() {
+						done, stop := context.WithCancel(ctx)
+						stop()
+						_ = e.Resign(done)
+					}
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+		mu.Lock()
+		calm = true
+		mu.Unlock()
+		require.Eventually(t, func() bool {
+			for _, e := range electors {
+				if e.IsLeader() {
+					return true
+				}
+			}
+			return false
+		}, 4*ttl, 10*time.Millisecond, "no leader once all is well")
+		cancel()
+		wg.Wait()
+		t.Logf("%d terms, %d requests", terms.Load(), proxy.Count())
+	})
+}

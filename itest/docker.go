@@ -1,0 +1,202 @@
+package itest
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+	"github.com/testcontainers/testcontainers-go"
+	"github.com/testcontainers/testcontainers-go/log"
+	"github.com/testcontainers/testcontainers-go/network"
+)
+
+// label marks everything this package makes in Docker.
+const label = "com.github.leasehold-go.itest"
+
+// stale is older than any test run: what still carries the label then was left by a test binary that was killed.
+const stale = 3 * time.Hour
+
+// engine connects to Docker, once.
+var engine = sync.OnceValues(func() (*testcontainers.DockerProvider, error) {
+	// The reaper would be an image to pull; this package cleans up after itself.
+	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
+		return nil, err
+	}
+	// Published ports of a local engine are on loopback. Testcontainers would guess another host where it takes this
+	// machine for a container; where that is true, and the engine is the outer one, the variable says how to reach it.
+	if os.Getenv("TESTCONTAINERS_HOST_OVERRIDE") == "" && !strings.HasPrefix(os.Getenv("DOCKER_HOST"), "tcp:") {
+		if err := os.Setenv("TESTCONTAINERS_HOST_OVERRIDE", "127.0.0.1"); err != nil {
+			return nil, err
+		}
+	}
+	log.SetDefault(log.NewNoopLogger())                         // a banner and a line for each step
+	generic, err := testcontainers.ProviderDocker.GetProvider() // NewDockerProvider does not know its default network
+	if err != nil {
+		return nil, err
+	}
+	provider, ok := generic.(*testcontainers.DockerProvider)
+	if !ok {
+		return nil, fmt.Errorf("itest: unexpected provider %T", generic)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, err := provider.Client().Ping(ctx, client.PingOptions{}); err != nil {
+		return nil, err
+	}
+	sweep(ctx, provider.Client())
+	return provider, nil
+})
+
+// Docker says why no Docker engine can be used, or nil.
+func Docker(context.Context) error {
+	_, err := engine()
+	return err
+}
+
+// api is the Docker client of a test that cannot do without.
+func api(tb testing.TB) client.APIClient {
+	tb.Helper()
+	provider, err := engine()
+	if err != nil {
+		tb.Fatalf("itest: this test needs Docker: %v", err)
+	}
+	return provider.Client()
+}
+
+// sweep removes what killed test binaries left behind.
+func sweep(ctx context.Context, docker client.APIClient) {
+	mine := client.Filters{}.Add("label", label)
+	containers, err := docker.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: mine})
+	if err != nil {
+		return // the next run's chance
+	}
+	for _, c := range containers.Items {
+		if time.Since(time.Unix(c.Created, 0)) > stale {
+			_, _ = docker.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		}
+	}
+	networks, err := docker.NetworkList(ctx, client.NetworkListOptions{Filters: mine})
+	if err != nil {
+		return
+	}
+	for _, n := range networks.Items {
+		if time.Since(n.Created) > stale {
+			_, _ = docker.NetworkRemove(ctx, n.ID, client.NetworkRemoveOptions{})
+		}
+	}
+}
+
+// NewNetwork creates a Docker network for the containers of one test.
+func NewNetwork(tb testing.TB) *testcontainers.DockerNetwork {
+	tb.Helper()
+	api(tb)
+	n, err := network.New(tb.Context(), network.WithLabels(map[string]string{label: tb.Name()}))
+	testcontainers.CleanupNetwork(tb, n)
+	if err != nil {
+		tb.Fatalf("itest: creating a network: %v", err)
+	}
+	return n
+}
+
+// BuildImage builds the main package of the import path or directory pkg into an image of its own that lasts as
+// long as the test. The entry point is the program.
+func BuildImage(tb testing.TB, pkg string) (image string) {
+	tb.Helper()
+	docker := api(tb)
+	program := filepath.Join(tb.TempDir(), "program")
+	cmd := exec.CommandContext(tb.Context(), "go", "build", "-trimpath", "-o", program, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+runtime.GOARCH)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("itest: building %s: %v\n%s", pkg, err, out)
+	}
+	repo, tag := "leasehold-itest/"+strings.ToLower(filepath.Base(pkg)), strings.ToLower(rand.Text())
+	image, err := imageOf(tb.Context(), repo, tag, program)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		ctx := context.WithoutCancel(tb.Context())
+		if _, err := docker.ImageRemove(ctx, image, client.ImageRemoveOptions{Force: true, PruneChildren: true}); err != nil {
+			tb.Logf("itest: image %s stays: %v", image, err)
+		}
+	})
+	return image
+}
+
+// dockerfile makes an image of nothing but one program: WORKDIR and VOLUME make the directories a server wants.
+const dockerfile = `FROM scratch
+COPY program /program
+WORKDIR /tmp
+VOLUME /data
+ENTRYPOINT ["/program"]
+`
+
+// imageOf returns the image repo:tag with the program in it, built unless it is there already.
+func imageOf(ctx context.Context, repo, tag, program string) (string, error) {
+	provider, err := engine()
+	if err != nil {
+		return "", err
+	}
+	image := repo + ":" + tag
+	if _, err := provider.Client().ImageInspect(ctx, image); err == nil {
+		return image, nil
+	}
+	archive, err := os.CreateTemp("", "leasehold-image-*.tar")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(archive.Name())
+	defer archive.Close()
+	if err := writeContext(archive, program); err != nil {
+		return "", fmt.Errorf("itest: %w", err)
+	}
+	image, err = provider.BuildImage(ctx, &testcontainers.ContainerRequest{FromDockerfile: testcontainers.FromDockerfile{
+		ContextArchive: archive, Repo: repo, Tag: tag, KeepImage: true,
+	}})
+	if err != nil {
+		return "", fmt.Errorf("itest: building image %s: %w", repo+":"+tag, err)
+	}
+	return image, nil
+}
+
+// writeContext writes the build context and goes back to its start.
+func writeContext(archive *os.File, program string) error {
+	f, err := os.Open(program)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	w := tar.NewWriter(archive)
+	if err := w.WriteHeader(&tar.Header{Name: "Dockerfile", Mode: 0o644, Size: int64(len(dockerfile))}); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(w, dockerfile); err != nil {
+		return err
+	}
+	if err := w.WriteHeader(&tar.Header{Name: "program", Mode: 0o755, Size: info.Size()}); err != nil {
+		return err
+	}
+	if _, err := io.Copy(w, f); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	_, err = archive.Seek(0, io.SeekStart)
+	return err
+}

@@ -1,0 +1,112 @@
+package itest_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go"
+	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/itest"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv("ZOMBIE_GUARD") != "":
+		asZombie()
+		return
+	case os.Getenv("HOLDER_BUCKET") != "":
+		asHolder()
+		return
+	}
+	os.Exit(itest.Main(m))
+}
+
+// Every server that tests may get creates an object once.
+func TestServersEnforcePreconditions(t *testing.T) {
+	for _, server := range itest.Servers(t) {
+		t.Run(server.Name, func(t *testing.T) { createTwice(t, server) })
+	}
+}
+
+func TestVersityGWContainer(t *testing.T) {
+	needDocker(t)
+	server, _ := itest.StartVersityGW(t, nil, "")
+	createTwice(t, server)
+}
+
+func createTwice(t *testing.T, server testserver.S3) {
+	client, bucket, key, star := server.Client(), server.Bucket(t), "locks/smoke", "*"
+	put := func() error {
+		_, err := client.PutObject(t.Context(), &s3.PutObjectInput{
+			Bucket: &bucket, Key: &key, IfNoneMatch: &star, Body: strings.NewReader("x"),
+		})
+		return err
+	}
+	require.NoError(t, put())
+	err := put()
+	answer, ok := errors.AsType[interface {
+		error
+		HTTPStatusCode() int
+	}](err)
+	require.True(t, ok, "%v", err)
+	require.Equal(t, 412, answer.HTTPStatusCode())
+	api, ok := errors.AsType[smithy.APIError](err)
+	require.True(t, ok, "%v", err)
+	require.Equal(t, "PreconditionFailed", api.ErrorCode())
+}
+
+// A program in a container sees its server through pauses, partitions and crashes.
+func TestCluster(t *testing.T) {
+	needDocker(t)
+	ctx := t.Context()
+	network := itest.NewNetwork(t)
+	_, server := itest.StartVersityGW(t, network, "store")
+	probe := itest.Run(t, itest.Spec{
+		Image:   itest.BuildImage(t, "./testdata/probe"),
+		Env:     map[string]string{"URL": "http://store:9000/health"},
+		Network: network,
+		Alias:   "probe",
+	})
+	sees := func(what string) {
+		t.Helper()
+		before := count(t, ctx, probe, what)
+		require.Eventually(t, func() bool { return count(t, ctx, probe, what) > before }, 20*time.Second, 50*time.Millisecond)
+	}
+	sees("ok 200")
+	for _, fault := range []struct{ begin, end func(context.Context) error }{
+		{server.Pause, server.Unpause},
+		{server.Disconnect, server.Connect},
+		{probe.Disconnect, probe.Connect},
+		{func(ctx context.Context) error { return server.Signal(ctx, "SIGKILL") }, server.Start},
+	} {
+		require.NoError(t, fault.begin(ctx))
+		sees("error")
+		require.NoError(t, fault.end(ctx))
+		sees("ok 200")
+	}
+	require.NoError(t, probe.Signal(ctx, "SIGKILL"))
+	status, err := probe.Wait(ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 137, status)
+}
+
+func count(t *testing.T, ctx context.Context, c *itest.Container, what string) int {
+	log, err := c.Logs(ctx)
+	require.NoError(t, err)
+	return strings.Count(log, what)
+}
+
+// needDocker skips where no engine answers: the same servers are then tested as processes.
+func needDocker(t *testing.T) {
+	t.Helper()
+	testserver.SkipIfShort(t)
+	if err := itest.Docker(t.Context()); err != nil {
+		t.Skipf("needs Docker: %v", err)
+	}
+}

@@ -1,0 +1,362 @@
+package itest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testserver"
+)
+
+// history is what concurrent clients have done, as porcupine wants it.
+type history struct {
+	began time.Time
+	mu    sync.Mutex
+	ops   []porcupine.Operation
+}
+
+// never is when an operation returns whose outcome its client does not know: it may land at any time after its call, or not at all.
+const never = math.MaxInt64
+
+// record runs an operation and notes it. known is false if it may or may not have happened.
+func (h *history) record(client int, input any, do func() (output any, known bool)) {
+	call := int64(time.Since(h.began))
+	output, known := do()
+	back := int64(time.Since(h.began))
+	if !known {
+		output, back = unknown, never
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: input, Call: call, Output: output, Return: back})
+}
+
+// unknown is the output of an ambiguous operation.
+var unknown any
+
+// check wants the history to be linearizable. "Unknown" fails, too: porcupine has then run out of time.
+func (h *history) check(t *testing.T, model porcupine.NondeterministicModel, name string) (ambiguous int) {
+	t.Helper()
+	m := model.ToModel()
+	result, info := porcupine.CheckOperationsVerbose(m, h.ops, time.Minute)
+	if result != porcupine.Ok {
+		path := filepath.Join(t.ArtifactDir(), name+".html")
+		require.NoError(t, porcupine.VisualizePath(m, info, path))
+		t.Fatalf("history %s: %s; see %s", name, result, path)
+	}
+	for _, op := range h.ops {
+		if op.Return == never {
+			ambiguous++
+		}
+	}
+	return ambiguous
+}
+
+// call is an operation on an S3 object. Every body is unlike all others, so a version is known by its body.
+type call struct {
+	op    string // get, create, update
+	body  string // to be written
+	match string // body of the version that update shall replace
+}
+
+// found is what a get has seen: "" is no object.
+type found string
+
+// wrote says whether a conditional write was accepted.
+type wrote bool
+
+// register is one S3 object: the state is its body.
+var register = porcupine.NondeterministicModel{
+	Init: func() []any { return []any{""} },
+	Step: func(state, input, output any) []any {
+		in, now := input.(call), state.(string)
+		if in.op == "get" {
+			if output == unknown || output.(found) == found(now) {
+				return []any{now}
+			}
+			return nil
+		}
+		accepts := now == in.match // "" for create
+		switch {
+		case output == unknown && accepts:
+			return []any{now, in.body}
+		case output == unknown, !accepts && !bool(output.(wrote)):
+			return []any{now}
+		case accepts && bool(output.(wrote)):
+			return []any{in.body}
+		}
+		return nil
+	},
+	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %v", input, output) },
+}
+
+// terms is a lock: the state is its last term.
+type term struct {
+	token    uint64
+	released bool
+}
+
+// lockCall is an operation on a lock, by the holder of token if it has one.
+type lockCall struct {
+	op    string // acquire, renew, release, inspect
+	token uint64
+}
+
+// lockOutput is its outcome.
+type lockOutput struct {
+	ok    bool
+	token uint64 // acquired, or seen
+}
+
+// lockModel knows no time: whether a lock that is held may be taken over is for other tests to say. Tokens rise by one.
+var lockModel = porcupine.NondeterministicModel{
+	Init: func() []any { return []any{term{}} },
+	Step: func(state, input, output any) []any {
+		in, now := input.(lockCall), state.(term)
+		if output == unknown {
+			next := []any{now}
+			switch {
+			case in.op == "acquire":
+				next = append(next, term{token: now.token + 1})
+			case in.op == "release" && now.token == in.token:
+				next = append(next, term{in.token, true})
+			}
+			return next
+		}
+		out := output.(lockOutput)
+		switch in.op {
+		case "acquire":
+			if out.ok && out.token == now.token+1 {
+				return []any{term{token: out.token}}
+			}
+			if !out.ok && out.token == now.token && !now.released {
+				return []any{now}
+			}
+		case "renew":
+			if !out.ok || now.token == in.token && !now.released {
+				return []any{now}
+			}
+		case "release":
+			if !out.ok {
+				return []any{now}
+			}
+			if now.token == in.token && !now.released {
+				return []any{term{in.token, true}}
+			}
+		case "inspect":
+			if out.token == now.token && out.ok == now.released {
+				return []any{now}
+			}
+		}
+		return nil
+	},
+	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %+v", input, output) },
+}
+
+// The models refuse what must not be.
+func TestModelsCanFail(t *testing.T) {
+	op := func(client int, input, output any, call, back int64) porcupine.Operation {
+		return porcupine.Operation{ClientId: client, Input: input, Output: output, Call: call, Return: back}
+	}
+	create := func(body string) call { return call{op: "create", body: body} }
+	get := call{op: "get"}
+	for name, ops := range map[string][]porcupine.Operation{
+		"two creators":        {op(0, create("a"), wrote(true), 0, 10), op(1, create("b"), wrote(true), 0, 10)},
+		"stale read":          {op(0, create("a"), wrote(true), 0, 10), op(1, get, found(""), 20, 30)},
+		"two updates of one":  {op(0, create("a"), wrote(true), 0, 1), op(0, call{"update", "b", "a"}, wrote(true), 2, 9), op(1, call{"update", "c", "a"}, wrote(true), 2, 9)},
+		"lost write":          {op(0, create("a"), wrote(true), 0, 1), op(0, call{"update", "b", "a"}, wrote(true), 2, 3), op(1, get, found("a"), 4, 5)},
+		"refused for nothing": {op(0, create("a"), wrote(false), 0, 1)},
+		"undone": {
+			op(0, create("a"), unknown, 0, never), op(1, get, found("a"), 2, 3), op(1, get, found(""), 4, 5),
+		},
+	} {
+		require.Equal(t, porcupine.Illegal, porcupine.CheckOperationsTimeout(register.ToModel(), ops, time.Minute), name)
+	}
+	acquire := lockCall{op: "acquire"}
+	for name, ops := range map[string][]porcupine.Operation{
+		"token given twice":      {op(0, acquire, lockOutput{true, 1}, 0, 1), op(1, acquire, lockOutput{true, 1}, 2, 3)},
+		"token goes back":        {op(0, acquire, lockOutput{true, 1}, 0, 1), op(0, acquire, lockOutput{true, 2}, 2, 3), op(1, acquire, lockOutput{true, 1}, 4, 5)},
+		"renewed after the next": {op(0, acquire, lockOutput{true, 1}, 0, 1), op(1, acquire, lockOutput{true, 2}, 2, 3), op(0, lockCall{"renew", 1}, lockOutput{ok: true}, 4, 5)},
+		"released, yet held":     {op(0, acquire, lockOutput{true, 1}, 0, 1), op(0, lockCall{"release", 1}, lockOutput{ok: true}, 2, 3), op(1, acquire, lockOutput{false, 1}, 4, 5)},
+	} {
+		require.Equal(t, porcupine.Illegal, porcupine.CheckOperationsTimeout(lockModel.ToModel(), ops, time.Minute), name)
+	}
+}
+
+// lossy is a store whose requests go wrong one time in eight, most of them after they have landed.
+func lossy(t *testing.T, server testserver.S3, bucket string, seed uint64) *leasehold.S3Store {
+	t.Helper()
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(seed, 0))
+	faults := []faultproxy.Fault{
+		{Kind: faultproxy.DropReply}, {Kind: faultproxy.DropReply, After: 20 * time.Millisecond}, {Kind: faultproxy.AnswerAfter, Status: 500},
+		{Kind: faultproxy.AnswerAfter, Status: 503}, {Kind: faultproxy.Refuse}, {Kind: faultproxy.Ghost, Before: 30 * time.Millisecond}, {Before: 20 * time.Millisecond},
+	}
+	l := newLink(t, server, bucket, func(o *s3.Options) { o.RetryMaxAttempts = 1 })
+	l.Decide = func(*http.Request) faultproxy.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if random.IntN(8) > 0 {
+			return faultproxy.Fault{}
+		}
+		return faults[random.IntN(len(faults))]
+	}
+	return l.store
+}
+
+func TestLinearizableRegister(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		const keys, clients, rounds = 30, 6, 20
+		bucket := server.Bucket(t)
+		ops, ambiguous := 0, 0
+		for key := range keys {
+			h := &history{began: time.Now()}
+			name := fmt.Sprint("registers/", key)
+			var wg sync.WaitGroup
+			var etags sync.Map // of bodies
+			for c := range clients {
+				store := lossy(t, server, bucket, uint64(key*clients+c))
+				random := rand.New(rand.NewPCG(uint64(key), uint64(c)))
+				wg.Go(func() {
+					seen, ctx := "", context.Background()
+					for round := range rounds {
+						body := fmt.Sprintf("%d by client %d of %s", round, c, name)
+						switch etag, ok := etags.Load(seen); {
+						case random.IntN(3) == 0, seen != "" && !ok:
+							h.record(c, call{op: "get"}, func() (any, bool) {
+								obj, err := store.Get(ctx, name)
+								if err == nil {
+									seen = string(obj.Body)
+									etags.Store(seen, obj.ETag)
+									return found(seen), true
+								}
+								seen = ""
+								return found(""), errors.Is(err, leasehold.ErrNotExist)
+							})
+						case seen == "":
+							h.record(c, call{op: "create", body: body}, func() (any, bool) {
+								etag, err := store.PutIfNoneMatch(ctx, name, []byte(body))
+								return landed(&etags, &seen, body, etag, err)
+							})
+						default:
+							h.record(c, call{"update", body, seen}, func() (any, bool) {
+								etag, err := store.PutIfMatch(ctx, name, []byte(body), etag.(string))
+								return landed(&etags, &seen, body, etag, err)
+							})
+						}
+					}
+				})
+			}
+			wg.Wait()
+			ambiguous += h.check(t, register, fmt.Sprintf("%s-register-%d", server.Name, key))
+			ops += len(h.ops)
+		}
+		require.NotZero(t, ambiguous, "the network was too good")
+		t.Logf("%d histories of %d operations in all, %d of them ambiguous, are linearizable", keys, ops, ambiguous)
+	})
+}
+
+// landed notes what a write has come to. Only a refusal by the condition says that it has not landed, and not even
+// that if the client cannot know which of its own tries it refused: a store's call is one request, so here it can.
+func landed(etags *sync.Map, seen *string, body, etag string, err error) (any, bool) {
+	switch {
+	case err == nil:
+		etags.Store(body, etag)
+		*seen = body
+		return wrote(true), true
+	case errors.Is(err, leasehold.ErrPreconditionFailed), errors.Is(err, leasehold.ErrNotExist):
+		return wrote(false), true
+	}
+	return nil, false
+}
+
+func TestLinearizableLock(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		const keys, clients = 6, 4
+		bucket := server.Bucket(t)
+		ops, ambiguous, terms := 0, 0, uint64(0)
+		var histories [keys]history
+		var wg sync.WaitGroup
+		for key := range keys {
+			h := &histories[key]
+			h.began = time.Now()
+			for c := range clients {
+				store := lossy(t, server, bucket, uint64(1000+key*clients+c))
+				random := rand.New(rand.NewPCG(uint64(key), uint64(c)))
+				wg.Go(func() { lockClient(t, h, c, store, fmt.Sprint("locks/linear", key), random) })
+			}
+		}
+		wg.Wait()
+		for key := range histories {
+			h := &histories[key]
+			ambiguous += h.check(t, lockModel, fmt.Sprintf("%s-lock-%d", server.Name, key))
+			ops += len(h.ops)
+			for _, op := range h.ops {
+				if out, ok := op.Output.(lockOutput); ok {
+					terms = max(terms, out.token)
+				}
+			}
+		}
+		t.Logf("%d histories of %d operations in all, %d of them ambiguous, up to %d terms each, are linearizable", keys, ops, ambiguous, terms)
+	})
+}
+
+// lockClient takes a lock again and again, and then renews, releases or abandons it.
+func lockClient(t *testing.T, h *history, c int, store leasehold.Store, key string, random *rand.Rand) {
+	ctx := context.Background()
+	start := func() *leasehold.Lock {
+		lock, err := leasehold.NewLock(store, key, leasehold.WithTTL(time.Second), leasehold.WithManualRenewal())
+		assertNoError(t, err)
+		return lock
+	}
+	lock := start()
+	for range 12 {
+		var lease *leasehold.Lease
+		h.record(c, lockCall{op: "acquire"}, func() (any, bool) {
+			var err error
+			if lease, err = lock.TryAcquire(ctx); err == nil {
+				return lockOutput{true, lease.Token()}, true
+			}
+			held, ok := errors.AsType[*leasehold.HeldError](err)
+			if !ok {
+				return nil, false
+			}
+			return lockOutput{false, held.Record.Token}, true
+		})
+		if lease == nil {
+			h.record(c, lockCall{op: "inspect"}, func() (any, bool) {
+				rec, err := lock.Inspect(ctx)
+				return lockOutput{rec.Released() || rec.Token == 0, rec.Token}, err == nil
+			})
+			time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+			continue
+		}
+		for range random.IntN(3) {
+			h.record(c, lockCall{"renew", lease.Token()}, func() (any, bool) {
+				err := lease.Renew(ctx)
+				return lockOutput{ok: err == nil}, true
+			})
+		}
+		if random.IntN(3) == 0 { // crashes: its next life has to wait like all
+			lock = start()
+			continue
+		}
+		h.record(c, lockCall{"release", lease.Token()}, func() (any, bool) {
+			err := lease.Release(ctx)
+			return lockOutput{ok: true}, err == nil
+		})
+	}
+}

@@ -1,0 +1,174 @@
+package itest_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/itest"
+)
+
+// holderEnv is the environment of a process that uses the server.
+func holderEnv(server testserver.S3, bucket string) []string {
+	return append(os.Environ(), "HOLDER_BUCKET="+bucket, "HOLDER_ENDPOINT="+server.Endpoint, "HOLDER_ACCESS="+server.AccessKey,
+		"HOLDER_SECRET="+server.SecretKey, "HOLDER_REGION="+server.Region)
+}
+
+func serverFromEnv() testserver.S3 {
+	return testserver.S3{
+		Endpoint: os.Getenv("HOLDER_ENDPOINT"), AccessKey: os.Getenv("HOLDER_ACCESS"), SecretKey: os.Getenv("HOLDER_SECRET"), Region: os.Getenv("HOLDER_REGION"),
+	}
+}
+
+// fatal ends such a process.
+func fatal(err error) {
+	if err != nil {
+		fmt.Println("error", err)
+		os.Exit(1)
+	}
+}
+
+// asHolder is what the test binary does as a process of its own: it holds the lock and writes a line for each step.
+func asHolder() {
+	server := serverFromEnv()
+	lock, err := leasehold.NewLock(leasehold.NewS3Store(server.Client(), os.Getenv("HOLDER_BUCKET")), "locks/core", leasehold.WithTTL(2*time.Second))
+	fatal(err)
+	lease, err := lock.Acquire(context.Background())
+	fatal(err)
+	last := time.Now() // from here on the parent may stop this process
+	fmt.Println("token", lease.Token())
+	for ; ; last = time.Now() {
+		time.Sleep(10 * time.Millisecond)
+		if time.Since(last) > time.Second { // this process was stopped, and looks for the first time
+			fmt.Println("woke", lease.Valid())
+			fmt.Println("renew", lease.Renew(context.Background()))
+			<-lease.Context().Done()
+			fmt.Println("cause", context.Cause(lease.Context()))
+			fmt.Println("release", lease.Release(context.Background()))
+			return
+		}
+	}
+}
+
+// A process that is stopped beyond its TTL knows, when it goes on, before it does anything.
+func TestSuspendedProcess(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		bucket := server.Bucket(t)
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+		cmd.Env = holderEnv(server, bucket)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		lines := bufio.NewScanner(out)
+		next := func() string {
+			require.True(t, lines.Scan(), "the holder said no more: %v", lines.Err())
+			return lines.Text()
+		}
+		require.Equal(t, "token 1", next())
+		require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
+
+		lock := newLock(t, leasehold.NewS3Store(server.Client(), bucket), leasehold.WithTTL(2*time.Second))
+		lease, err := lock.Acquire(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 2, lease.Token())
+		var fence leasehold.Fence
+		require.NoError(t, fence.Check(lease.Token()))
+
+		require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+		require.Equal(t, "woke false", next())
+		require.Contains(t, next(), leasehold.ErrLost.Error())
+		require.Contains(t, next(), "cause "+leasehold.ErrLost.Error())
+		require.Contains(t, next(), "release "+leasehold.ErrLost.Error())
+		require.NoError(t, cmd.Wait())
+		require.ErrorIs(t, fence.Check(1), leasehold.ErrFenced)
+		require.True(t, lease.Valid())
+		rec, err := lock.Inspect(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 2, rec.Token)
+		require.False(t, rec.Released())
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// The permissions of the README are enough, and a missing one is named at once. (MinIO answers 404 for a missing object even
+// without s3:ListBucket; what leasehold makes of the 403 of S3 is tested in the root module.)
+func TestLeastPrivilege(t *testing.T) {
+	for _, server := range itest.Servers(t) {
+		if !strings.HasPrefix(server.Name, "minio") {
+			continue // VersityGW's accounts have no policies
+		}
+		bucket := server.Bucket(t)
+		with := func(actions ...string) *leasehold.S3Store {
+			quoted := `"` + strings.Join(actions, `", "`) + `"`
+			policy := fmt.Sprintf(`{"Version": "2012-10-17", "Statement": [
+				{"Effect": "Allow", "Action": [%s], "Resource": ["arn:aws:s3:::%s/*", "arn:aws:s3:::%s"]}]}`, quoted, bucket, bucket)
+			credentials := assumeRole(t, server, policy)
+			return leasehold.NewS3Store(server.Client(func(o *s3.Options) { o.Credentials = credentials }), bucket)
+		}
+		store := with("s3:GetObject", "s3:PutObject", "s3:ListBucket")
+		lease, err := newLock(t, store).Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Renew(t.Context()))
+		require.NoError(t, lease.Release(t.Context()))
+		report, err := leasehold.CheckStore(t.Context(), store, "locks/check")
+		require.NoError(t, err)
+		require.True(t, report.ConditionalPuts)
+		require.False(t, report.ConditionalDeletes)
+		require.NotEmpty(t, report.Left, "it may not delete")
+
+		_, err = newLock(t, with("s3:GetObject", "s3:ListBucket")).Acquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrPermanent)
+		require.ErrorContains(t, err, "s3:PutObject")
+		_, err = newLock(t, with("s3:PutObject")).Acquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrPermanent)
+		require.ErrorContains(t, err, "s3:GetObject")
+	}
+}
+
+// assumeRole asks MinIO for temporary credentials that have one policy.
+func assumeRole(t *testing.T, server testserver.S3, policy string) aws.CredentialsProvider {
+	t.Helper()
+	form := url.Values{"Action": {"AssumeRole"}, "Version": {"2011-06-15"}, "DurationSeconds": {"900"}, "Policy": {policy}}.Encode()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.Endpoint+"/", strings.NewReader(form))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	sum := sha256.Sum256([]byte(form))
+	hash := hex.EncodeToString(sum[:])
+	req.Header.Set("X-Amz-Content-Sha256", hash)
+	root := aws.Credentials{AccessKeyID: server.AccessKey, SecretAccessKey: server.SecretKey}
+	require.NoError(t, v4.NewSigner().SignHTTP(t.Context(), root, req, hash, "sts", server.Region, time.Now()))
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, res.StatusCode, "%s", body)
+	var answer struct {
+		Credentials struct{ AccessKeyId, SecretAccessKey, SessionToken string } `xml:"AssumeRoleResult>Credentials"`
+	}
+	require.NoError(t, xml.Unmarshal(body, &answer))
+	c := answer.Credentials
+	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+		return aws.Credentials{AccessKeyID: c.AccessKeyId, SecretAccessKey: c.SecretAccessKey, SessionToken: c.SessionToken}, nil
+	})
+}

@@ -1,0 +1,101 @@
+// Command node is one elector of the cluster test. It writes what it sees as lines of JSON; SIGUSR1 sets its wall clock an hour
+// on, SIGUSR2 two hours back.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/export"
+	"github.com/leasehold-go/leasehold/internal/testserver"
+)
+
+// line is what the test reads.
+type line struct {
+	At    int64 // Unix nanoseconds: containers share their host's clock
+	Event string
+	Token uint64 `json:",omitempty"`
+	Text  string `json:",omitempty"`
+}
+
+func say(at time.Time, event string, token uint64, text string) {
+	b, err := json.Marshal(line{at.UnixNano(), event, token, text})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(string(b))
+}
+
+// movedClock is the machine's clock with its wall clock moved, as by a bad time server.
+type movedClock struct {
+	clock.Clock
+	by atomic.Int64
+}
+
+func (c *movedClock) Now() clock.Reading {
+	now := c.Clock.Now()
+	now.Wall += time.Duration(c.by.Load())
+	return now
+}
+
+// tick is how often a leader looks at its lease; after so long without a look it has been paused.
+const tick, paused = 10 * time.Millisecond, time.Second
+
+// lead looks at the lease over and over. A lease that is valid was so at any time before, back to its start.
+func lead(ctx context.Context, lease *leasehold.Lease) {
+	last := time.Now()
+	for ctx.Err() == nil {
+		now := time.Now()
+		valid := lease.Valid()
+		if gap := now.Sub(last); gap > paused {
+			say(now, "woke", lease.Token(), fmt.Sprintf("valid %t", valid))
+		}
+		if valid {
+			say(now, "valid", lease.Token(), "")
+		}
+		last = now
+		time.Sleep(tick)
+	}
+}
+
+func main() {
+	moved := &movedClock{Clock: clock.System}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
+	go func() {
+		for s := range signals {
+			by := time.Hour
+			if s == syscall.SIGUSR2 {
+				by = -2 * time.Hour
+			}
+			moved.by.Add(int64(by))
+			say(time.Now(), "clock", 0, by.String())
+		}
+	}()
+	server := testserver.S3{Endpoint: os.Getenv("ENDPOINT"), AccessKey: os.Getenv("ACCESS"), SecretKey: os.Getenv("SECRET"), Region: os.Getenv("REGION")}
+	lock, err := leasehold.NewLock(leasehold.NewS3Store(server.Client(), os.Getenv("BUCKET")), "locks/cluster",
+		leasehold.WithTTL(2*time.Second), leasehold.WithIdentity(os.Getenv("NAME")), export.WithClock.(func(clock.Clock) leasehold.Option)(moved))
+	if err != nil {
+		panic(err)
+	}
+	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{
+		OnStartedLeading: lead,
+		OnStoppedLeading: func(cause error) { say(time.Now(), "stopped", 0, cause.Error()) },
+	})
+	if err != nil {
+		panic(err)
+	}
+	say(time.Now(), "up", 0, "")
+	if err := elector.Run(context.Background()); err != nil {
+		say(time.Now(), "ended", 0, err.Error())
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,211 @@
+package itest_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testserver"
+)
+
+// The zombie experiment: processes count up a counter in an object, under a lock. Every so often the holder is stopped in the
+// middle of a step for longer than its TTL, so that another leads when it goes on. Every acknowledged step must be in the
+// counter at the end. After Jepsen's test of etcd's locks, https://jepsen.io/analyses/etcd-3.4.3, 2020.
+
+const zombieTTL = 2 * time.Second
+
+// guard is what a worker does about its own lateness.
+type guard struct {
+	name  string
+	valid bool // look at the lease before the write
+	late  bool // the stop comes after that look
+	token bool // a conditional write, refused if a higher token was there
+	loses bool // acknowledged steps: it must, or the experiment shows nothing
+}
+
+var guards = []guard{
+	{name: "the lock alone", loses: true},
+	{name: "lease valid", valid: true},
+	{name: "lease valid, stopped after the look", valid: true, late: true, loses: true},
+	{name: "lease valid and fencing token, stopped after the look", valid: true, late: true, token: true},
+}
+
+// counter is the object. Its nonce makes every version unlike all others, so that no ETag comes back.
+type counter struct {
+	Value int
+	Token uint64
+	Nonce string
+}
+
+// asZombie is a worker, in a process of its own: it says "step" when it may be stopped, and "ack" when a step is done.
+func asZombie() {
+	ctx := context.Background()
+	n, err := strconv.Atoi(os.Getenv("ZOMBIE_GUARD"))
+	fatal(err)
+	g, server, bucket := guards[n], serverFromEnv(), os.Getenv("HOLDER_BUCKET")
+	client, key := server.Client(), "counter"
+	lock, err := leasehold.NewLock(leasehold.NewS3Store(client, bucket), "locks/counter", leasehold.WithTTL(zombieTTL))
+	fatal(err)
+	step := func(lease *leasehold.Lease) error {
+		got, err := client.GetObject(ctx, &s3.GetObjectInput{Bucket: &bucket, Key: &key})
+		if err != nil {
+			return err
+		}
+		defer got.Body.Close()
+		body, err := io.ReadAll(got.Body)
+		if err != nil {
+			return err
+		}
+		var c counter
+		fatal(json.Unmarshal(body, &c))
+		if g.token && c.Token > lease.Token() {
+			return leasehold.ErrFenced
+		}
+		work := func() {
+			fmt.Println("step")
+			time.Sleep(10 * time.Millisecond)
+		}
+		if !g.late {
+			work()
+		}
+		if g.valid && !lease.Valid() {
+			return leasehold.ErrLost
+		}
+		if g.late {
+			work()
+		}
+		body, err = json.Marshal(counter{c.Value + 1, lease.Token(), rand.Text()})
+		fatal(err)
+		put := &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(body)}
+		if g.token {
+			put.IfMatch = got.ETag
+		}
+		_, err = client.PutObject(ctx, put)
+		return err
+	}
+	for {
+		lease, err := lock.Acquire(ctx)
+		fatal(err)
+		for i := 0; i < 50 && lease.Context().Err() == nil; i++ {
+			if err := step(lease); err != nil {
+				fmt.Println("refused", err)
+			} else {
+				fmt.Println("ack")
+			}
+		}
+		if err := lease.Release(ctx); err != nil && !errors.Is(err, leasehold.ErrLost) {
+			fatal(err)
+		}
+	}
+}
+
+// experiment is what the parent sees of its workers.
+type experiment struct {
+	mu             sync.Mutex
+	acks, refusals int
+	stops          int
+	stopNext       bool // whoever takes the next step is stopped
+}
+
+func (e *experiment) watch(t *testing.T, cmd *exec.Cmd, out io.Reader) {
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		e.mu.Lock()
+		stop := false
+		switch line, _, _ := bytes.Cut(lines.Bytes(), []byte(" ")); string(line) {
+		case "ack":
+			e.acks++
+		case "refused":
+			e.refusals++
+		case "step":
+			if stop, e.stopNext = e.stopNext, false; stop {
+				e.stops++
+				assertNoError(t, cmd.Process.Signal(syscall.SIGSTOP))
+			}
+		case "error":
+			t.Errorf("a worker: %s", lines.Bytes())
+		}
+		e.mu.Unlock()
+		if stop {
+			time.Sleep(2 * zombieTTL) // so that another leads
+			assertNoError(t, cmd.Process.Signal(syscall.SIGCONT))
+		}
+	}
+}
+
+// TestZombie runs for 10 s a guard, or as long as the environment variable ZOMBIE says.
+func TestZombie(t *testing.T) {
+	duration := 10 * time.Second
+	if s := os.Getenv("ZOMBIE"); s != "" {
+		var err error
+		duration, err = time.ParseDuration(s)
+		require.NoError(t, err)
+	}
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		for n, g := range guards {
+			t.Run(g.name, func(t *testing.T) {
+				t.Parallel()
+				bucket, key := server.Bucket(t), "counter"
+				client := server.Client()
+				_, err := client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader([]byte("{}"))})
+				require.NoError(t, err)
+
+				var e experiment
+				var watching sync.WaitGroup
+				var workers []*exec.Cmd
+				for range 3 {
+					cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+					cmd.Env = append(holderEnv(server, bucket), "ZOMBIE_GUARD="+strconv.Itoa(n))
+					out, err := cmd.StdoutPipe()
+					require.NoError(t, err)
+					require.NoError(t, cmd.Start())
+					workers = append(workers, cmd)
+					watching.Go(func() { e.watch(t, cmd, out) })
+				}
+				for end := time.Now().Add(duration); time.Now().Before(end); time.Sleep(5 * time.Second) {
+					e.mu.Lock()
+					e.stopNext = true
+					e.mu.Unlock()
+				}
+				for _, cmd := range workers {
+					require.NoError(t, cmd.Process.Kill())
+				}
+				watching.Wait()
+				for _, cmd := range workers {
+					_ = cmd.Wait() // killed
+				}
+
+				got, err := client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &bucket, Key: &key})
+				require.NoError(t, err)
+				defer got.Body.Close()
+				var c counter
+				require.NoError(t, json.NewDecoder(got.Body).Decode(&c))
+				lost := e.acks - c.Value
+				t.Logf("| %s | %d | %d | %d | %d | %d (%.1f %%) |", g.name, e.stops, e.acks, c.Value, e.refusals, max(lost, 0), 100*float64(max(lost, 0))/float64(e.acks))
+				require.NotZero(t, e.stops)
+				if g.loses {
+					require.Positive(t, lost, "the experiment shows nothing")
+				} else {
+					// A worker that is killed may have written a step that it did not live to acknowledge.
+					require.LessOrEqual(t, lost, 0)
+					require.LessOrEqual(t, -lost, len(workers))
+				}
+			})
+		}
+	})
+}
