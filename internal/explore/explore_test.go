@@ -1,0 +1,55 @@
+package explore_test
+
+import (
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/internal/explore"
+)
+
+// The two rates are as far apart as the options of the explored locks allow: without the drift allowance, or without the
+// safety margin, two leases would overlap.
+const slow, fast = 0.9852, 1.0148
+
+// TestAll walks every path of these small worlds: minutes of it only if EXPLORE is "all".
+func TestAll(t *testing.T) {
+	two := []float64{slow, fast}
+	const steps = 80 // more than any path has
+	for _, c := range []struct {
+		name string
+		explore.Config
+		long bool
+	}{
+		{"no faults", explore.Config{Rates: two, Terms: 1, Steps: steps}, false},
+		{"no faults, ages told", explore.Config{Rates: two, Terms: 1, Steps: steps, TellsAge: true}, false},
+		{"a suspend", explore.Config{Rates: two, Terms: 1, Steps: steps, Suspends: 1}, false},
+		{"a suspend, ages told", explore.Config{Rates: two, Terms: 1, Steps: steps, Suspends: 1, TellsAge: true}, false},
+		{"a fault", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1}, false},
+		{"a fault, ages told", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1, TellsAge: true}, true},
+		{"a crash", explore.Config{Rates: two, Terms: 1, Steps: steps, Crashes: 1}, true},
+		{"two terms each", explore.Config{Rates: two, Terms: 2, Steps: steps}, true},
+		{"a fault and a suspend", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1, Suspends: 1}, true},
+		{"a crash and a suspend", explore.Config{Rates: two, Terms: 1, Steps: steps, Crashes: 1, Suspends: 1}, true},
+		{"two faults", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 2}, true},
+		{"three clients", explore.Config{Rates: []float64{slow, fast, 1}, Terms: 1, Steps: steps}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.long && os.Getenv("EXPLORE") != "all" {
+				t.Skip("minutes: set EXPLORE=all")
+			}
+			began := time.Now()
+			r := explore.Search(t, c.Config, runtime.GOMAXPROCS(0))
+			t.Logf("%d paths, %d states, in %v", r.Paths, r.States, time.Since(began).Round(time.Millisecond))
+			if r.Violation != "" {
+				t.Fatalf("%s\n%s", r.Violation, strings.Join(r.Trace, "\n"))
+			}
+			require.NotZero(t, r.Terms, "nobody ever led")
+			require.Zero(t, r.Cut, "paths were cut off")
+		})
+	}
+}

@@ -1,0 +1,71 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Shrink looks for the shortest schedule that still fails: it leaves out actions, request faults and nodes as long as
+// the run goes wrong without them.
+func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
+	t.Helper()
+	best, out := cfg, Run(t, cfg, true)
+	try := func(change func(c *Config)) bool {
+		c := *best
+		c.Actions = slices.Clone(best.Actions)
+		change(&c)
+		if o := Run(t, &c, true); len(o.Violations) > 0 {
+			best, out = &c, o
+			return true
+		}
+		return false
+	}
+	for shorter := true; shorter; {
+		shorter = false
+		for i := len(best.Actions) - 1; i >= 0; i-- {
+			shorter = try(func(c *Config) { c.Actions = slices.Delete(c.Actions, i, i+1) }) || shorter
+		}
+		if best.RequestFaults > 0 {
+			shorter = try(func(c *Config) { c.RequestFaults = 0 }) || shorter
+		}
+		if best.Slow {
+			shorter = try(func(c *Config) { c.Slow = false }) || shorter
+		}
+		if best.Foreign {
+			shorter = try(func(c *Config) { c.Foreign = false }) || shorter
+		}
+		if last := best.Nodes - 1; last >= 2 && !slices.ContainsFunc(best.Actions, func(a Action) bool { return a.Node == last }) {
+			shorter = try(func(c *Config) { c.Nodes = last }) || shorter
+		}
+	}
+	return best, out
+}
+
+// Report is a failure as a person reads it.
+func Report(cfg *Config, out Outcome) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow %v, age %v, foreign client %v\n",
+		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.Rates, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.TellsAge, cfg.Foreign)
+	for _, a := range cfg.Actions {
+		fmt.Fprintf(&b, "  %v\n", a)
+	}
+	b.WriteString("violations:\n")
+	for i, v := range out.Violations {
+		if i == 5 {
+			fmt.Fprintf(&b, "  and %d more\n", len(out.Violations)-i)
+			break
+		}
+		fmt.Fprintf(&b, "  %s\n", v)
+	}
+	b.WriteString("timeline:\n")
+	for _, line := range out.Trace {
+		b.WriteString(line + "\n")
+		if strings.Contains(line, "!!!!") {
+			b.WriteString("  (the rest is left out)\n")
+			break
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,79 @@
+package sim_test
+
+import (
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/internal/sim"
+)
+
+func env(t *testing.T, name string, value uint64) uint64 {
+	t.Helper()
+	s := os.Getenv(name)
+	if s == "" {
+		return value
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	require.NoError(t, err, name)
+	return n
+}
+
+// TestSeeds runs SEEDS worlds (default 500), from number SEED on (default 1), and shows the first that goes wrong.
+func TestSeeds(t *testing.T) {
+	n, first := env(t, "SEEDS", 500), env(t, "SEED", 1)
+	var next atomic.Uint64
+	var mu sync.Mutex
+	var total sim.Stats
+	began, told := time.Now(), time.Now()
+	t.Run("worlds", func(t *testing.T) {
+		for range runtime.GOMAXPROCS(0) {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				for i := next.Add(1) - 1; i < n && !t.Failed(); i = next.Add(1) - 1 {
+					cfg := sim.NewConfig(first + i)
+					out := sim.Run(t, cfg, false)
+					if len(out.Violations) > 0 {
+						next.Store(n)
+						cfg, out := sim.Shrink(t, cfg)
+						t.Errorf("after %d worlds, %s", i+1, sim.Report(cfg, out))
+						return
+					}
+					mu.Lock()
+					total.Add(out.Stats)
+					if time.Since(told) > time.Minute {
+						told = time.Now()
+						t.Logf("%d worlds in %v", total.Runs, time.Since(began).Round(time.Second))
+					}
+					mu.Unlock()
+				}
+			})
+		}
+	})
+	t.Logf("%d worlds, %.0f virtual hours, in %v: %d requests, %d terms, %d writes, %d of them fenced off", total.Runs, total.Virtual.Hours(),
+		time.Since(began).Round(time.Millisecond), total.Requests, total.Terms, total.Writes, total.Fenced)
+	kinds := make([]string, 0, len(total.Faults))
+	for kind := range total.Faults {
+		kinds = append(kinds, kind)
+	}
+	slices.Sort(kinds)
+	for _, kind := range kinds {
+		t.Logf("%10d  %s", total.Faults[kind], kind)
+	}
+}
+
+func TestOneSeedIsOneRunByteForByte(t *testing.T) {
+	for seed := uint64(1); seed <= 60; seed++ {
+		first := sim.Run(t, sim.NewConfig(seed), true)
+		again := sim.Run(t, sim.NewConfig(seed), true)
+		require.Equal(t, first.Trace, again.Trace, "seed %d", seed)
+		require.NotEmpty(t, first.Trace)
+	}
+}
