@@ -1,0 +1,462 @@
+package gcsstore_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"cloud.google.com/go/storage"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/api/option"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/gcsstore"
+	"github.com/leasehold-go/leasehold/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/storetest"
+)
+
+type tests struct{ *testing.M }
+
+func (m tests) Run() int { return testserver.Main(m.M) }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
+
+const key = "locks/service"
+
+// wire is the real client's way to a server, with faults and a log of requests in between.
+type wire struct {
+	faultproxy.Transport
+	client *storage.Client
+}
+
+// newWire connects a client as NewClient makes it. A nil server is fake-gcs-server, with a bucket of the test's own.
+func newWire(t *testing.T, server http.Handler) *wire {
+	w := &wire{}
+	endpoint := "http://gcs.test"
+	if w.Base = http.RoundTripper(fakes3.Transport{Handler: server}); server == nil {
+		endpoint = testserver.FakeGCS(t)
+		w.Base = &http.Transport{MaxIdleConnsPerHost: 64}
+	}
+	var err error
+	w.client, err = gcsstore.NewClient(t.Context(),
+		option.WithHTTPClient(&http.Client{Transport: w}), option.WithEndpoint(endpoint+"/storage/v1/"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.client.Close()) })
+	return w
+}
+
+func (w *wire) CloseIdleConnections() {
+	if c, ok := w.Base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// xml is the same server by a client as storage.NewClient makes it: it reads by the XML API and hears no Date.
+func (w *wire) xml(t *testing.T) *storage.Client {
+	endpoint := "http://gcs.test"
+	if _, ok := w.Base.(fakes3.Transport); !ok {
+		endpoint = testserver.FakeGCS(t)
+	}
+	client, err := storage.NewClient(t.Context(), option.WithoutAuthentication(),
+		option.WithHTTPClient(&http.Client{Transport: w}), option.WithEndpoint(endpoint+"/storage/v1/"))
+	require.NoError(t, err)
+	return client
+}
+
+func (w *wire) createBucket(t *testing.T) string {
+	name := "b-" + strings.ToLower(rand.Text()[:16])
+	require.NoError(t, w.client.Bucket(name).Create(t.Context(), "project", nil))
+	return name
+}
+
+func (w *wire) failAll(f faultproxy.Fault) {
+	w.Decide = func(*http.Request) faultproxy.Fault { return f }
+}
+
+// storeCalls are the four calls of a Store.
+var storeCalls = map[string]func(ctx context.Context, s leasehold.Store, etag string) error{
+	"Get": func(ctx context.Context, s leasehold.Store, _ string) error {
+		_, err := s.Get(ctx, key)
+		return err
+	},
+	"PutIfNoneMatch": func(ctx context.Context, s leasehold.Store, _ string) error {
+		_, err := s.PutIfNoneMatch(ctx, key+"-new", []byte("{}"))
+		return err
+	},
+	"PutIfMatch": func(ctx context.Context, s leasehold.Store, etag string) error {
+		_, err := s.PutIfMatch(ctx, key, []byte("{}"), etag)
+		return err
+	},
+	"DeleteIfMatch": func(ctx context.Context, s leasehold.Store, etag string) error {
+		return s.DeleteIfMatch(ctx, key, etag)
+	},
+}
+
+// requireOnly checks that err matches want and no other error that means something to a lock; nil: it is one that may pass.
+func requireOnly(t *testing.T, want, err error) {
+	t.Helper()
+	require.Error(t, err)
+	for _, sentinel := range []error{
+		leasehold.ErrNotExist, leasehold.ErrPreconditionFailed, leasehold.ErrPermanent, leasehold.ErrUnsafeStore, leasehold.ErrCorruptRecord,
+	} {
+		require.Equal(t, sentinel == want, errors.Is(err, sentinel), "%v: %v", sentinel, err)
+	}
+}
+
+func TestConformsOnFakeGCSServer(t *testing.T) {
+	for _, reads := range []string{"JSON", "XML"} {
+		t.Run(reads, func(t *testing.T) {
+			w := newWire(t, nil)
+			name := w.createBucket(t)
+			client := w.client
+			if reads == "XML" {
+				client = w.xml(t)
+			}
+			store := gcsstore.New(client, name, gcsstore.WithKeyPrefix("some/prefix/"))
+			storetest.Run(t, func(*testing.T) leasehold.Store { return store },
+				storetest.Rounds(40),
+				storetest.IgnoresDeleteCondition(),
+				storetest.MissingIsPreconditionFailed(),
+				storetest.Plant(plant(w.client.Bucket(name))),
+			)
+		})
+	}
+}
+
+// plant writes an object that a Store would refuse to.
+func plant(b *storage.BucketHandle) func(key string, body []byte) error {
+	return func(key string, body []byte) error {
+		w := b.Object("some/prefix/" + key).NewWriter(context.Background())
+		w.ChunkSize, w.ContentType, w.CacheControl = 0, "application/json", "no-store"
+		_, err := w.Write(body)
+		return errors.Join(err, w.Close())
+	}
+}
+
+func TestConformsOnStrictServer(t *testing.T) {
+	w := newWire(t, &fakeGCS{})
+	store := gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix("some/prefix/"))
+	storetest.Run(t, func(*testing.T) leasehold.Store { return store },
+		storetest.MissingIsPreconditionFailed(), // its DELETE honours the condition
+		storetest.Plant(plant(w.client.Bucket(bucket))),
+	)
+}
+
+func TestEveryCallIsOneRequest(t *testing.T) {
+	faults := map[string]faultproxy.Fault{
+		"no fault":             {},
+		"429":                  {Kind: faultproxy.Answer, Status: http.StatusTooManyRequests},
+		"503":                  {Kind: faultproxy.Answer, Status: http.StatusServiceUnavailable},
+		"503 though applied":   {Kind: faultproxy.AnswerAfter, Status: http.StatusServiceUnavailable},
+		"reply lost":           {Kind: faultproxy.DropReply},
+		"connection refused":   {Kind: faultproxy.Refuse},
+		"precondition failed":  {Kind: faultproxy.Answer, Status: http.StatusPreconditionFailed},
+		"authorization failed": {Kind: faultproxy.Answer, Status: http.StatusForbidden},
+	}
+	for faultName, fault := range faults {
+		for call, do := range storeCalls {
+			for _, reads := range []string{"JSON", "XML"} {
+				t.Run(faultName+"/"+call+"/"+reads, func(t *testing.T) {
+					t.Parallel()
+					w := newWire(t, nil)
+					name := w.createBucket(t)
+					client := w.client
+					if reads == "XML" {
+						client = w.xml(t)
+					}
+					client.SetRetry(storage.WithPolicy(storage.RetryAlways)) // what the user's other code may want
+					store := gcsstore.New(client, name)
+					etag, err := store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
+					require.NoError(t, err)
+					before := w.Count()
+					w.failAll(fault)
+					err = do(t.Context(), store, etag)
+					require.Equal(t, 1, w.Count()-before, "%v", err)
+					require.Equal(t, fault.Kind == faultproxy.Pass, err == nil, "%v", err)
+				})
+			}
+		}
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	canned := func(status int, reason, message string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { refuse(w, status, reason, message) })
+	}
+	const denied = "robot@project.iam.gserviceaccount.com does not have storage.objects.x access to the Google Cloud Storage object."
+	for _, c := range []struct {
+		name   string
+		server http.Handler
+		calls  string // that are tried, separated by spaces; all if empty
+		want   error
+		say    string
+	}{
+		{"no such bucket", canned(404, "notFound", "The specified bucket does not exist."), "", leasehold.ErrPermanent, `in bucket "locks" (create the bucket`},
+		{"writing to what may be no bucket", canned(404, "notFound", "Not Found"), "PutIfNoneMatch PutIfMatch", leasehold.ErrPermanent, `in bucket "locks" (create the bucket`},
+		{"no such object", canned(404, "notFound", "No such object: locks/locks/service"), "Get DeleteIfMatch", leasehold.ErrNotExist, "No such object"},
+		{"may not read", canned(403, "forbidden", denied), "Get", leasehold.ErrPermanent, "storage.objects.get on the object, and storage.objects.list on the bucket"},
+		{"may not write", canned(403, "forbidden", denied), "PutIfNoneMatch PutIfMatch", leasehold.ErrPermanent, "storage.objects.create, and to overwrite storage.objects.delete"},
+		{"may not delete", canned(403, "forbidden", denied), "DeleteIfMatch", leasehold.ErrPermanent, "storage.objects.delete"},
+		{"kept by a retention policy", canned(403, "retentionPolicyNotMet", "Object is subject to bucket's retention policy"), "PutIfMatch", leasehold.ErrPermanent, "a retention policy or hold that forbids overwriting has to go"},
+		{"bad credentials", canned(401, "authError", "Invalid Credentials"), "", leasehold.ErrPermanent, "check the credentials"},
+		{"changed", canned(412, "conditionNotMet", "Precondition Failed"), "PutIfNoneMatch PutIfMatch DeleteIfMatch", leasehold.ErrPreconditionFailed, `"locks/service`},
+		{"bad request", canned(400, "invalid", "Invalid bucket name"), "", leasehold.ErrPermanent, "check bucket name, key and endpoint"},
+		{"over the rate limit", canned(429, "rateLimitExceeded", "The object exceeded the rate limit"), "", nil, "rateLimitExceeded"},
+		{"over an older rate limit", canned(403, "userRateLimitExceeded", "User Rate Limit Exceeded"), "", nil, "userRateLimitExceeded"},
+		{"not modified", canned(304, "notModified", ""), "", nil, ""}, // nothing asks for it
+		{"conflict", canned(409, "conflict", "The object is being changed"), "", nil, "conflict"},
+		{"internal error", canned(500, "backendError", "Backend Error"), "", nil, "Backend Error"},
+		{"unavailable", canned(503, "backendError", "Backend Error"), "", nil, "Backend Error"},
+		{"connection closed", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "", nil, "EOF"},
+	} {
+		for call, do := range storeCalls {
+			if c.calls != "" && !strings.Contains(" "+c.calls+" ", " "+call+" ") {
+				continue
+			}
+			t.Run(c.name+"/"+call, func(t *testing.T) {
+				err := do(t.Context(), gcsstore.New(newWire(t, c.server).client, bucket), "1000")
+				requireOnly(t, c.want, err)
+				require.ErrorContains(t, err, c.say)
+				require.ErrorContains(t, err, key)
+			})
+		}
+	}
+}
+
+func TestMissingBucketOnFakeGCSServer(t *testing.T) {
+	w := newWire(t, nil)
+	lock, err := leasehold.NewLock(gcsstore.New(w.client, "no-such-bucket"), key)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err = lock.Acquire(ctx)
+	require.ErrorIs(t, err, leasehold.ErrPermanent)
+	require.ErrorContains(t, err, `bucket "no-such-bucket"`)
+}
+
+func TestMissingBucketReadByTheXMLAPIShowsAtTheFirstWrite(t *testing.T) {
+	store := gcsstore.New(newWire(t, &fakeGCS{}).xml(t), "another")
+	_, err := store.Get(t.Context(), key)
+	requireOnly(t, leasehold.ErrNotExist, err)
+	_, err = store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
+	requireOnly(t, leasehold.ErrPermanent, err)
+}
+
+func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
+	w := newWire(t, &fakeGCS{})
+	for _, c := range []struct {
+		name  string
+		store *gcsstore.Store
+		say   string
+	}{
+		{"URL", gcsstore.New(w.client, "gs://locks/team/a/"), `is a URL: give the bare name "locks", and what follows it, "team/a/", to WithKeyPrefix`},
+		{"path", gcsstore.New(w.client, "locks/team"), "is no bucket name"},
+		{"capitals", gcsstore.New(w.client, "Locks"), "is no bucket name"},
+		{"empty", gcsstore.New(w.client, ""), "has no name"},
+		{"no client", gcsstore.New(nil, bucket), "client is nil"},
+		{"long prefix", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix(strings.Repeat("p", 1024))), "must have 1 to 1024"},
+	} {
+		for call, do := range storeCalls {
+			err := do(t.Context(), c.store, "1000")
+			requireOnly(t, leasehold.ErrPermanent, err)
+			require.ErrorContains(t, err, c.say, "%s: %s", c.name, call)
+		}
+	}
+	store := gcsstore.New(w.client, bucket)
+	for etag, want := range map[string]error{
+		"": leasehold.ErrPermanent,
+		// Cloud Storage reads generation 0 as "must not exist": a create in disguise.
+		"0": leasehold.ErrPreconditionFailed, "-1": leasehold.ErrPreconditionFailed, "+7": leasehold.ErrPreconditionFailed,
+		`"abc"`: leasehold.ErrPreconditionFailed, "9223372036854775808": leasehold.ErrPreconditionFailed,
+	} {
+		_, err := store.PutIfMatch(t.Context(), key, []byte("{}"), etag)
+		requireOnly(t, want, err)
+		requireOnly(t, want, store.DeleteIfMatch(t.Context(), key, etag))
+	}
+	require.Zero(t, w.Count())
+}
+
+func TestRefusedCredentialsEndAtOnce(t *testing.T) {
+	var asked atomic.Int32
+	google := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		reply(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant", "error_description": "Invalid JWT Signature."})
+	}))
+	defer google.Close()
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	account, err := json.Marshal(map[string]string{
+		"type": "service_account", "client_email": "robot@project.iam.gserviceaccount.com", "token_uri": google.URL,
+		"private_key_id": "deleted", "private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
+	})
+	require.NoError(t, err)
+	credentials := option.WithAuthCredentialsJSON(option.ServiceAccount, account)
+
+	for name, newClient := range map[string]func(context.Context, ...option.ClientOption) (*storage.Client, error){
+		"gcsstore.NewClient": gcsstore.NewClient, "storage.NewClient": storage.NewClient,
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, err := newClient(t.Context(), credentials, option.WithEndpoint(google.URL+"/storage/v1/"))
+			require.NoError(t, err)
+			defer client.Close()
+			for call, do := range storeCalls {
+				asked.Store(0)
+				err := do(t.Context(), gcsstore.New(client, bucket), "1000")
+				requireOnly(t, leasehold.ErrPermanent, err)
+				require.ErrorContains(t, err, "Google gives no access token for these credentials", call)
+				require.LessOrEqual(t, asked.Load(), int32(2), "%s", call)
+			}
+		})
+	}
+}
+
+func TestAgeIsByTheServersClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, ahead := range []time.Duration{-24 * time.Hour, 0, time.Hour} {
+			server := &fakeGCS{ahead: ahead}
+			w := newWire(t, server)
+			store := gcsstore.New(w.client, bucket)
+			_, err := store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
+			require.NoError(t, err)
+			age := func(s *gcsstore.Store) time.Duration {
+				o, err := s.Get(t.Context(), key)
+				require.NoError(t, err)
+				return o.Age
+			}
+			require.Zero(t, age(store), "younger than the slack")
+			time.Sleep(30 * time.Second)
+			require.Equal(t, 28*time.Second, age(store))
+			require.Equal(t, 25*time.Second, age(gcsstore.New(w.client, bucket, gcsstore.WithAgeSlack(5*time.Second))))
+			require.Zero(t, age(gcsstore.New(w.xml(t), bucket)), "a client that hears no Date knows no age")
+
+			hearing, err := storage.NewClient(t.Context(), option.WithoutAuthentication(), option.WithEndpoint("http://gcs.test/storage/v1/"),
+				option.WithHTTPClient(&http.Client{Transport: gcsstore.Transport(w)}))
+			require.NoError(t, err)
+			require.Equal(t, 28*time.Second, age(gcsstore.New(hearing, bucket)), "the user's own HTTP client, reading XML")
+			server.noDate = true
+			require.Zero(t, age(store))
+		}
+	})
+}
+
+func TestAgeOnFakeGCSServer(t *testing.T) {
+	w := newWire(t, nil)
+	store := gcsstore.New(w.client, w.createBucket(t))
+	sent := time.Now()
+	_, err := store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
+	require.NoError(t, err)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		o, err := store.Get(t.Context(), key)
+		require.NoError(c, err)
+		require.GreaterOrEqual(c, o.Age, 2*time.Second)
+		require.LessOrEqual(c, o.Age, time.Since(sent))
+	}, 10*time.Second, 100*time.Millisecond)
+}
+
+func TestBodyThatBreaksOffIsNotTakenForAMissingObject(t *testing.T) {
+	// The first reply ends early; the client asks for the rest of that generation, which has been overwritten meanwhile.
+	var requests atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) > 1 {
+			refuse(w, http.StatusNotFound, "notFound", "No such object: locks/locks/service")
+			return
+		}
+		w.Header().Set("X-Goog-Generation", "1000")
+		w.Header().Set("Content-Length", "1000")
+		_, _ = w.Write([]byte("half"))
+	}))
+	defer server.Close()
+	client, err := gcsstore.NewClient(t.Context(), option.WithoutAuthentication(), option.WithEndpoint(server.URL+"/storage/v1/"))
+	require.NoError(t, err)
+	defer client.Close()
+	_, err = gcsstore.New(client, bucket).Get(t.Context(), key)
+	requireOnly(t, nil, err)
+	require.EqualValues(t, 2, requests.Load())
+}
+
+func TestReplyThatIsNoCloudStoragesIsNotTakenForSuccess(t *testing.T) {
+	w := newWire(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })) // a proxy's own page
+	store := gcsstore.New(w.client, bucket)
+	_, err := store.Get(t.Context(), key)
+	requireOnly(t, leasehold.ErrUnsafeStore, err)
+	_, err = store.PutIfNoneMatch(t.Context(), key, nil)
+	requireOnly(t, nil, err)
+}
+
+func TestIntervalsBelowTheRateLimitAreRefused(t *testing.T) {
+	store := gcsstore.New(newWire(t, &fakeGCS{}).client, bucket)
+	_, err := leasehold.NewLock(store, key, leasehold.WithTTL(5*time.Second))
+	require.ErrorContains(t, err, "below 6s")
+	_, err = leasehold.NewLock(store, key, leasehold.WithRenewInterval(time.Second))
+	require.ErrorContains(t, err, "renew interval 1s is below 2s")
+	_, err = leasehold.NewLock(store, key, leasehold.WithTTL(store.MinTTL()))
+	require.NoError(t, err)
+}
+
+func TestRateLimitIsWaitedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakeGCS{limited: true}
+		store := gcsstore.New(newWire(t, server).client, bucket)
+		lost := 0
+		newLock := func() *leasehold.Lock {
+			lock, err := leasehold.NewLock(store, key, leasehold.WithTTL(store.MinTTL()),
+				leasehold.WithObserver(func(e leasehold.Event) {
+					if e.Kind == leasehold.EventLost {
+						lost++
+					}
+				}))
+			require.NoError(t, err)
+			return lock
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		locks := []*leasehold.Lock{newLock(), newLock(), newLock()}
+		for term := range 30 { // each term begins right after the release of the one before, and ends as soon as it can
+			lease, err := locks[term%len(locks)].Acquire(ctx)
+			require.NoError(t, err)
+			require.EqualValues(t, term+1, lease.Token())
+			require.NoError(t, lease.Commit(ctx, fmt.Appendf(nil, "of term %d", term)))
+			if term%5 == 0 {
+				time.Sleep(20 * time.Second) // time for renewals
+			}
+			require.NoError(t, lease.Release(ctx))
+		}
+		require.Zero(t, lost)
+		require.NotZero(t, server.throttled, "the scenario shows nothing")
+		t.Logf("30 terms with a commit each, %d writes answered 429", server.throttled)
+	})
+}
+
+func TestObjectThatIsTooLargeCanBeRepaired(t *testing.T) {
+	w := newWire(t, nil)
+	name := w.createBucket(t)
+	require.NoError(t, plant(w.client.Bucket(name))(key, bytes.Repeat([]byte("x"), leasehold.MaxObjectSize+1)))
+	lock, err := leasehold.NewLock(gcsstore.New(w.client, name, gcsstore.WithKeyPrefix("some/prefix/")), key)
+	require.NoError(t, err)
+	_, err = lock.TryAcquire(t.Context())
+	require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+	require.NoError(t, lock.Break(t.Context(), 41))
+	lease, err := lock.TryAcquire(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 42, lease.Token())
+	require.NoError(t, lease.Release(t.Context()))
+}

@@ -1,0 +1,211 @@
+package gcsstore_test
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/gcsstore"
+	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testserver"
+)
+
+// These are the promises of a lock, kept over fake-gcs-server in real time: a TTL of 1.5 s instead of the least of 6 s,
+// which that server has no need of.
+const ttl = 1500 * time.Millisecond
+
+// site is a bucket that some processes share.
+type site struct{ bucket string }
+
+func newSite(t *testing.T) site { return site{newWire(t, nil).createBucket(t)} }
+
+// process returns a lock over a network connection of its own, which can be cut.
+func (s site) process(t *testing.T, name string, opts ...leasehold.Option) (*leasehold.Lock, *wire) {
+	w := newWire(t, nil)
+	store := gcsstore.New(w.client, s.bucket, gcsstore.WithMinTTL(500*time.Millisecond))
+	lock, err := leasehold.NewLock(store, key, append([]leasehold.Option{leasehold.WithTTL(ttl), leasehold.WithIdentity(name)}, opts...)...)
+	require.NoError(t, err)
+	return lock, w
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestLockBlocksUntilItIsUnlocked(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	alice, _ := s.process(t, "alice", leasehold.WithMetadata(map[string]string{"addr": "10.0.0.7:8200"}))
+	bob, _ := s.process(t, "bob")
+	lease, err := alice.Acquire(t.Context())
+	require.NoError(t, err)
+
+	impatient, cancel := context.WithTimeout(t.Context(), ttl/2)
+	defer cancel()
+	_, err = bob.Acquire(impatient)
+	require.ErrorIs(t, err, leasehold.ErrHeld)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, `"alice"`)
+
+	seen, err := bob.Inspect(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "10.0.0.7:8200", seen.Metadata["addr"])
+
+	got := make(chan *leasehold.Lease, 1)
+	go func() {
+		lease, err := bob.Acquire(within(t, 30*time.Second))
+		if err == nil {
+			got <- lease
+		}
+		close(got)
+	}()
+	time.Sleep(2 * ttl) // it must not get in, however long it waits: alice's heartbeat goes on
+	require.True(t, lease.Valid())
+	require.Empty(t, got)
+	later, err := bob.Inspect(t.Context())
+	require.NoError(t, err)
+	require.Greater(t, later.RenewedAt.Sub(seen.RenewedAt), ttl)
+	require.Equal(t, seen.Token, later.Token)
+
+	require.NoError(t, lease.Release(t.Context()))
+	next := <-got
+	require.NotNil(t, next)
+	require.EqualValues(t, lease.Token()+1, next.Token())
+	require.NoError(t, next.Release(t.Context()))
+}
+
+func TestLossOfALockIsSignalled(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	alice, _ := s.process(t, "alice")
+	lease, err := alice.Acquire(t.Context())
+	require.NoError(t, err)
+	admin, _ := s.process(t, "admin")
+	require.NoError(t, admin.Break(t.Context(), lease.Token()))
+	select {
+	case <-lease.Context().Done():
+	case <-time.After(ttl):
+		t.Fatal("no signal at the next heartbeat")
+	}
+	require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
+	require.ErrorContains(t, context.Cause(lease.Context()), "broken by an administrator")
+	require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
+}
+
+func TestNewcomerTakesAnExpiredLockOverAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const ttl = 2 * time.Second
+	crashed, _ := s.process(t, "crashed", leasehold.WithTTL(ttl), leasehold.WithManualRenewal())
+	old, err := crashed.Acquire(t.Context())
+	require.NoError(t, err)
+	time.Sleep(ttl + 4*time.Second) // the slack, and the resolution of the dates
+
+	newcomer, w := s.process(t, "newcomer", leasehold.WithTTL(ttl))
+	lease, err := newcomer.TryAcquire(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, old.Token()+1, lease.Token())
+	require.Equal(t, 2, w.Count()) // one GET, one PUT
+	require.NoError(t, lease.Release(t.Context()))
+}
+
+func TestElectorMovesOnWhenItsLeaderIsCutOff(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	type span struct {
+		token    uint64
+		from, to time.Time
+	}
+	var mu sync.Mutex
+	var terms []span
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var wg sync.WaitGroup
+	led := make(chan string, 8)
+	var cut sync.Map // names of processes without a network
+	for _, name := range []string{"alice", "bob"} {
+		lock, w := s.process(t, name)
+		w.Decide = func(*http.Request) faultproxy.Fault {
+			if _, ok := cut.Load(name); ok {
+				return faultproxy.Fault{Kind: faultproxy.Refuse}
+			}
+			return faultproxy.Fault{}
+		}
+		elector, err := leasehold.NewElector(lock, leasehold.Callbacks{
+			OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+				term := span{token: lease.Token(), from: time.Now()}
+				led <- name
+				<-ctx.Done()
+				term.to = time.Now()
+				mu.Lock()
+				defer mu.Unlock()
+				terms = append(terms, term)
+			},
+		})
+		require.NoError(t, err)
+		wg.Go(func() { _ = elector.Run(ctx) })
+	}
+	await := func() string {
+		select {
+		case name := <-led:
+			return name
+		case <-time.After(20 * ttl):
+			t.Fatal("nobody leads")
+			return ""
+		}
+	}
+	first := await()
+	cut.Store(first, true)
+	second := await()
+	require.NotEqual(t, first, second)
+	cut.Clear()
+	stop()
+	wg.Wait()
+
+	require.Len(t, terms, 2)
+	require.Less(t, terms[0].token, terms[1].token)
+	require.True(t, terms[0].to.Before(terms[1].from), "the leader that was cut off must have stopped before the next began")
+}
+
+// The example runs as its users run it.
+func TestExample(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	program := filepath.Join(t.TempDir(), "gcs")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/gcs").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	run := func(bucket string) (*exec.Cmd, *bufio.Reader) {
+		cmd := exec.CommandContext(within(t, time.Minute), program, bucket)
+		cmd.Env = append(cmd.Environ(), "STORAGE_EMULATOR_HOST="+testserver.FakeGCS(t))
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		cmd.Stderr = cmd.Stdout
+		require.NoError(t, cmd.Start())
+		return cmd, bufio.NewReader(out)
+	}
+	line := func(r *bufio.Reader) string {
+		text, _ := r.ReadString('\n')
+		return text
+	}
+	for _, token := range []string{"1", "2"} { // the second need not wait: the first has released
+		cmd, out := run(s.bucket)
+		require.Equal(t, "leading with token "+token+"\n", line(out))
+		require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		require.Contains(t, line(out), "stopped: ")
+		require.NoError(t, cmd.Wait())
+	}
+	cmd, text := run("gs://" + s.bucket)
+	require.Contains(t, line(text), "give the bare name")
+	require.Error(t, cmd.Wait())
+}

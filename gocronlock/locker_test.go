@@ -1,0 +1,364 @@
+package gocronlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/gocronlock"
+)
+
+const spacing = 30 * time.Second
+
+func newLocker(t *testing.T, store leasehold.Store, opts ...leasehold.Option) *gocronlock.Locker {
+	t.Helper()
+	l, err := gocronlock.NewLocker(store, "jobs", spacing, opts...)
+	require.NoError(t, err)
+	return l
+}
+
+// skewed is a locker of an instance whose wall clock is off.
+func skewed(t *testing.T, store leasehold.Store, by time.Duration) *gocronlock.Locker {
+	l := newLocker(t, store)
+	l.SetNow(func() time.Time { return time.Now().Add(by) })
+	return l
+}
+
+func TestNewLockerRefusesBadInput(t *testing.T) {
+	mem := leasehold.NewMemStore()
+	for want, create := range map[string]func() (*gocronlock.Locker, error){
+		"store is nil":       func() (*gocronlock.Locker, error) { return gocronlock.NewLocker(nil, "jobs", spacing) },
+		"empty path segment": func() (*gocronlock.Locker, error) { return gocronlock.NewLocker(mem, "jobs/", spacing) },
+		"spacing 0s":         func() (*gocronlock.Locker, error) { return gocronlock.NewLocker(mem, "jobs", 0) },
+		"spacing -1s":        func() (*gocronlock.Locker, error) { return gocronlock.NewLocker(mem, "jobs", -time.Second) },
+		"TTL -1s is below 0s": func() (*gocronlock.Locker, error) {
+			return gocronlock.NewLocker(mem, "jobs", spacing, leasehold.WithTTL(-time.Second))
+		},
+	} {
+		l, err := create()
+		require.ErrorContains(t, err, want)
+		require.Nil(t, l)
+	}
+	_, err := newLocker(t, mem).Lock(t.Context(), "")
+	require.ErrorContains(t, err, "no name")
+}
+
+func TestKeys(t *testing.T) {
+	l := newLocker(t, leasehold.NewMemStore())
+	names := []string{"backup", "main.main.func1", "github.com/x/pkg.(*T).Run-fm", "a/b", "a%2Fb", "..", ".", "%2E.", "%2E", "...", "a//b", `a\b`,
+		"Zürich", "\xff", "a b", "a+b", "a?b#c", "tab\t", "x\x00", " ", "/"}
+	seen := map[string]string{}
+	for _, name := range names {
+		key := l.Key(name)
+		require.Empty(t, seen[key], "%q and %q", name, seen[key])
+		seen[key] = name
+		_, err := leasehold.NewLock(leasehold.NewMemStore(), key)
+		require.NoError(t, err, name)
+	}
+	require.Equal(t, "jobs/github.com%2Fx%2Fpkg.%28%2AT%29.Run-fm", l.Key("github.com/x/pkg.(*T).Run-fm"))
+}
+
+func TestOneSlotOfManyInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, mem := t.Context(), leasehold.NewMemStore()
+		// Clocks are apart by nearly a minute; each instance wakes when its own clock shows the full minute.
+		offsets := []time.Duration{0, 3 * time.Second, -3 * time.Second, 29 * time.Second, -29 * time.Second}
+		var ran [10]atomic.Int64
+		start := time.Now().Truncate(time.Minute).Add(2 * time.Minute)
+		done := make(chan struct{})
+		for _, off := range offsets {
+			l := skewed(t, mem, off)
+			go func() {
+				defer func() { done <- struct{}{} }()
+				for slot := range ran {
+					time.Sleep(time.Until(start.Add(time.Duration(slot)*time.Minute - off)))
+					lock, err := l.Lock(ctx, "job")
+					if err != nil {
+						if !errors.Is(err, gocronlock.ErrAlreadyRan) && !errors.Is(err, leasehold.ErrHeld) {
+							t.Error(err)
+						}
+						continue
+					}
+					ran[slot].Add(1)
+					time.Sleep(time.Duration(slot) * time.Second) // some are done before the last clock shows the minute
+					if err := lock.Unlock(ctx); err != nil {
+						t.Error(err)
+					}
+				}
+			}()
+		}
+		for range offsets {
+			<-done
+		}
+		for slot := range ran {
+			require.EqualValues(t, 1, ran[slot].Load(), "slot %d", slot)
+		}
+	})
+}
+
+func TestRunsOfDifferentPhasesAreASpacingApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, mem := t.Context(), leasehold.NewMemStore()
+		began := time.Now()
+		var last time.Time
+		runs := 0
+		lockers := []*gocronlock.Locker{newLocker(t, mem), newLocker(t, mem), newLocker(t, mem)}
+		for range 100 {
+			for _, l := range lockers {
+				if lock, err := l.Lock(ctx, "job"); err == nil {
+					require.GreaterOrEqual(t, time.Since(last), spacing)
+					last = time.Now()
+					runs++
+					require.NoError(t, lock.Unlock(ctx))
+				} else {
+					require.ErrorIs(t, err, gocronlock.ErrAlreadyRan)
+				}
+				time.Sleep(7 * time.Second)
+			}
+		}
+		require.InDelta(t, float64(time.Since(began)/(35*time.Second)), runs, 2) // 35 s is the first call past the spacing
+	})
+}
+
+func TestLongJobKeepsItsLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, mem := t.Context(), leasehold.NewMemStore()
+		a, b := newLocker(t, mem), newLocker(t, mem)
+		lock, err := a.Lock(ctx, "job")
+		require.NoError(t, err)
+		lease := a.Lease("job")
+		require.NotNil(t, lease)
+		require.Nil(t, b.Lease("job"))
+		require.Nil(t, a.Lease("another"))
+		for range 10 {
+			time.Sleep(time.Minute)
+			_, err = b.Lock(ctx, "job")
+			require.ErrorIs(t, err, leasehold.ErrHeld)
+			_, err = a.Lock(ctx, "job")
+			require.ErrorIs(t, err, leasehold.ErrHeld, "nor does it overlap itself")
+		}
+		other, err := b.Lock(ctx, "another")
+		require.NoError(t, err)
+		require.NoError(t, other.Unlock(ctx))
+		require.True(t, lease.Valid())
+		require.NoError(t, lock.Unlock(ctx))
+		require.False(t, lease.Valid())
+		require.Nil(t, a.Lease("job"))
+		require.NoError(t, lock.Unlock(ctx), "idempotent")
+		lock, err = b.Lock(ctx, "job")
+		require.NoError(t, err)
+		require.Greater(t, b.Lease("job").Token(), lease.Token())
+		require.NoError(t, lock.Unlock(ctx))
+	})
+}
+
+// counted counts requests.
+type counted struct {
+	leasehold.Store
+	reads, writes int
+}
+
+func (c *counted) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	c.reads++
+	return c.Store.Get(ctx, key)
+}
+
+func (c *counted) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	c.writes++
+	return c.Store.PutIfNoneMatch(ctx, key, body)
+}
+
+func (c *counted) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	c.writes++
+	return c.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+func TestRequestsPerRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, mem := t.Context(), leasehold.NewMemStore()
+		stores := []*counted{{Store: mem}, {Store: mem}}
+		lockers := []*gocronlock.Locker{newLocker(t, stores[0]), newLocker(t, stores[1])}
+		requests := func(i int) [2]int {
+			defer func() { stores[i].reads, stores[i].writes = 0, 0 }()
+			return [2]int{stores[i].reads, stores[i].writes}
+		}
+		for slot, first := range []int{0, 0, 1} {
+			lock, err := lockers[first].Lock(ctx, "job")
+			require.NoError(t, err)
+			_, err = lockers[1-first].Lock(ctx, "job")
+			require.ErrorIs(t, err, gocronlock.ErrAlreadyRan)
+			require.NoError(t, lock.Unlock(ctx))
+			reads := []int{2, 1, 2}[slot] // 1 if the last run was its own
+			require.Equal(t, [2]int{reads, 3}, requests(first), "who runs it")
+			require.Equal(t, [2]int{1, 0}, requests(1-first), "who comes too late")
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// between runs something after the first read has seen what it has seen.
+type between struct {
+	leasehold.Store
+	hook func()
+}
+
+func (b *between) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	obj, err := b.Store.Get(ctx, key)
+	if hook := b.hook; hook != nil {
+		b.hook = nil
+		hook()
+	}
+	return obj, err
+}
+
+func TestAnotherRunsTheSlotAfterALook(t *testing.T) {
+	ctx, mem := t.Context(), leasehold.NewMemStore()
+	other := newLocker(t, mem)
+	slow := newLocker(t, &between{mem, func() {
+		lock, err := other.Lock(ctx, "job")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(ctx))
+	}})
+	_, err := slow.Lock(ctx, "job")
+	require.ErrorIs(t, err, gocronlock.ErrAlreadyRan)
+	lock, err := leasehold.NewLock(mem, slow.Key("job"))
+	require.NoError(t, err)
+	rec, err := lock.Inspect(ctx)
+	require.NoError(t, err)
+	require.True(t, rec.Released(), "it gave the lock back")
+}
+
+func TestSlotIsTheTimeOfTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, mem := t.Context(), leasehold.NewMemStore()
+		l := newLocker(t, &between{mem, func() { time.Sleep(2 * time.Second) }})
+		called := time.Now()
+		lock, err := l.Lock(ctx, "job")
+		require.NoError(t, err)
+		require.Equal(t, 2*time.Second, time.Since(called))
+		require.Contains(t, string(l.Lease("job").Record().Payload), called.UTC().Format(time.RFC3339Nano))
+		require.NoError(t, lock.Unlock(ctx))
+	})
+}
+
+func TestBrokenClockDoesNotStopAJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, mem := t.Context(), leasehold.NewMemStore()
+		lock, err := skewed(t, mem, 365*24*time.Hour).Lock(ctx, "job")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(ctx))
+		lock, err = newLocker(t, mem).Lock(ctx, "job")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(ctx))
+	})
+}
+
+// flaky fails updates on demand.
+type flaky struct {
+	leasehold.Store
+	fail atomic.Bool
+}
+
+func (*flaky) MinTTL() time.Duration { return 0 }
+
+func (f *flaky) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	if f.fail.Load() {
+		return "", errors.New("unplugged")
+	}
+	return f.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+func TestRunThatCannotBeNotedIsNotDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &flaky{Store: leasehold.NewMemStore()}
+		store.fail.Store(true)
+		l := newLocker(t, store)
+		_, err := l.Lock(t.Context(), "job")
+		require.ErrorIs(t, err, leasehold.ErrLost)
+		require.ErrorContains(t, err, "unplugged")
+		require.Nil(t, l.Lease("job"))
+		store.fail.Store(false)
+		time.Sleep(time.Minute)
+		lock, err := newLocker(t, store).Lock(t.Context(), "job")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+func TestRunThatOutlivesItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, store := t.Context(), &flaky{Store: leasehold.NewMemStore()}
+		l := newLocker(t, store)
+		stuck, err := l.Lock(ctx, "job")
+		require.NoError(t, err)
+		store.fail.Store(true)
+		<-l.Lease("job").Context().Done()
+		require.False(t, l.Lease("job").Valid())
+		store.fail.Store(false)
+		time.Sleep(time.Minute)
+		next, err := l.Lock(ctx, "job")
+		require.NoError(t, err)
+		require.ErrorIs(t, stuck.Unlock(ctx), leasehold.ErrLost)
+		require.EqualValues(t, 2, l.Lease("job").Token())
+		require.True(t, l.Lease("job").Valid())
+		require.NoError(t, next.Unlock(ctx))
+		require.Nil(t, l.Lease("job"))
+	})
+}
+
+func TestObjectsOfOthersAreLeftAlone(t *testing.T) {
+	ctx, mem := t.Context(), leasehold.NewMemStore()
+	l := newLocker(t, mem)
+	for i, payload := range []string{"my state", `{"began":""}`, `{}`, `[]`} {
+		job := fmt.Sprint("job", i)
+		other, err := leasehold.NewLock(mem, l.Key(job))
+		require.NoError(t, err)
+		require.NoError(t, other.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+			return lease.Commit(ctx, []byte(payload))
+		}))
+		_, err = l.Lock(ctx, job)
+		require.ErrorContains(t, err, "something else", payload)
+		rec, err := other.Inspect(ctx)
+		require.NoError(t, err)
+		require.Equal(t, payload, string(rec.Payload))
+	}
+}
+
+func TestElector(t *testing.T) {
+	require.Nil(t, gocronlock.NewElector(nil))
+	_, err := gocron.NewScheduler(gocron.WithDistributedElector(gocronlock.NewElector(nil)))
+	require.ErrorIs(t, err, gocron.ErrWithDistributedElectorNil)
+
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		begin := func(name string) (gocron.Elector, context.CancelFunc) {
+			lock, err := leasehold.NewLock(mem, "leader", leasehold.WithIdentity(name))
+			require.NoError(t, err)
+			e, err := leasehold.NewElector(lock, leasehold.Callbacks{})
+			require.NoError(t, err)
+			isLeader := gocronlock.NewElector(e)
+			require.ErrorIs(t, isLeader.IsLeader(t.Context()), gocronlock.ErrNotLeader)
+			require.ErrorContains(t, isLeader.IsLeader(t.Context()), "none has been seen")
+			ctx, cancel := context.WithCancel(t.Context())
+			go e.Run(ctx)
+			synctest.Wait()
+			return isLeader, cancel
+		}
+		first, stop := begin("first")
+		second, _ := begin("second")
+		require.NoError(t, first.IsLeader(t.Context()))
+		require.ErrorContains(t, second.IsLeader(t.Context()), `"first" with token 1`)
+		stop()
+		time.Sleep(time.Minute)
+		require.NoError(t, second.IsLeader(t.Context()))
+		require.ErrorIs(t, first.IsLeader(t.Context()), gocronlock.ErrNotLeader)
+	})
+}

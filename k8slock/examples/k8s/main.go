@@ -1,0 +1,62 @@
+// Command k8s elects a leader with Kubernetes' own elector, but through a bucket: "k8s -bucket my-bucket". Start it twice,
+// in two clusters or on one laptop, and stop the leader. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION are the
+// environment's.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"k8s.io/client-go/tools/leaderelection"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/k8slock"
+)
+
+func main() {
+	bucket := flag.String("bucket", "", "bucket that holds the lock")
+	endpoint := flag.String("endpoint", "https://s3.amazonaws.com", "URL of the S3 server")
+	lease := flag.Duration("lease", k8slock.LeaseDuration, "lease duration")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *bucket, *endpoint, *lease); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, bucket, endpoint string, lease time.Duration) error {
+	client := s3.New(s3.Options{ // a service would rather ask aws-sdk-go-v2/config
+		BaseEndpoint: aws.String(endpoint), UsePathStyle: true, Region: os.Getenv("AWS_REGION"),
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: os.Getenv("AWS_ACCESS_KEY_ID"), SecretAccessKey: os.Getenv("AWS_SECRET_ACCESS_KEY")}, nil
+		}),
+	})
+	lock, err := k8slock.New(leasehold.NewS3Store(client, bucket), "examples/k8s", lease)
+	if err != nil {
+		return err
+	}
+	electorConfig := lock.Config(leaderelection.LeaderCallbacks{
+		OnStartedLeading: lock.OnStartedLeading(func(ctx context.Context, lease *leasehold.Lease) {
+			fmt.Println("leading with token", lease.Token())
+			<-ctx.Done() // the leader's work goes here, and ends when ctx does
+		}),
+		OnStoppedLeading: func() { fmt.Println("stopped") },
+		OnNewLeader:      func(identity string) { fmt.Println("leader:", identity) },
+	})
+	electorConfig.ReleaseOnCancel = true
+	elector, err := leaderelection.NewLeaderElector(electorConfig)
+	if err != nil {
+		return err
+	}
+	elector.Run(ctx) // until interrupted, or the lease is lost
+	return nil
+}

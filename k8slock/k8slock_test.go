@@ -1,0 +1,443 @@
+package k8slock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/k8slock"
+)
+
+// cable is a store that can be unplugged, and that counts writes.
+type cable struct {
+	leasehold.Store
+	cut    atomic.Bool
+	reads  atomic.Int64
+	writes atomic.Int64
+	ageOff bool // the store does not tell its time
+}
+
+var errUnplugged = errors.New("unplugged")
+
+func (c *cable) MinTTL() time.Duration { return 0 }
+
+func (c *cable) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	if c.cut.Load() {
+		return leasehold.Object{}, errUnplugged
+	}
+	c.reads.Add(1)
+	o, err := c.Store.Get(ctx, key)
+	if c.ageOff {
+		o.Age = 0
+	}
+	return o, err
+}
+
+func (c *cable) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	if c.cut.Load() {
+		return "", errUnplugged
+	}
+	c.writes.Add(1)
+	return c.Store.PutIfNoneMatch(ctx, key, body)
+}
+
+func (c *cable) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	if c.cut.Load() {
+		return "", errUnplugged
+	}
+	c.writes.Add(1)
+	return c.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+// asked is what client-go writes when it acquires or renews.
+func asked(lock *k8slock.Lock, d time.Duration) resourcelock.LeaderElectionRecord {
+	return resourcelock.LeaderElectionRecord{HolderIdentity: lock.Identity(), LeaseDurationSeconds: int(d / time.Second)}
+}
+
+var release = resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}
+
+func TestNewRefusesBadInput(t *testing.T) {
+	mem := leasehold.NewMemStore()
+	for _, c := range []struct {
+		name string
+		new  func() (*k8slock.Lock, error)
+		want string
+	}{
+		{"no store", func() (*k8slock.Lock, error) { return k8slock.New(nil, key, time.Minute) }, "store is nil"},
+		{"key", func() (*k8slock.Lock, error) { return k8slock.New(mem, "a//b", time.Minute) }, "empty path segment"},
+		{"too short", func() (*k8slock.Lock, error) { return k8slock.New(mem, key, 999*time.Millisecond) }, "whole seconds"},
+		{"fraction", func() (*k8slock.Lock, error) { return k8slock.New(mem, key, 1500*time.Millisecond) }, "whole seconds"},
+		{"below the store's least", func() (*k8slock.Lock, error) { return k8slock.New(slowStore{mem}, key, 5*time.Second) }, "below 6s"},
+		{"option", func() (*k8slock.Lock, error) {
+			return k8slock.New(mem, key, time.Minute, leasehold.WithSafetyMargin(time.Minute))
+		}, "safety margin"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lock, err := c.new()
+			require.ErrorContains(t, err, c.want)
+			require.Nil(t, lock)
+		})
+	}
+}
+
+type slowStore struct{ leasehold.Store }
+
+func (slowStore) MinTTL() time.Duration { return 6 * time.Second }
+
+func TestConfigIsWhatTheConstantsSay(t *testing.T) {
+	cfg := newLock(t, leasehold.NewMemStore(), k8slock.LeaseDuration).Config(leaderelection.LeaderCallbacks{
+		OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}})
+	require.Equal(t, k8slock.LeaseDuration, cfg.LeaseDuration)
+	require.Equal(t, k8slock.RenewDeadline, cfg.RenewDeadline)
+	require.Equal(t, k8slock.RetryPeriod, cfg.RetryPeriod)
+	for d := time.Second; d < 100*time.Second; d += time.Second {
+		cfg := newLock(t, leasehold.NewMemStore(), d).Config(cfg.Callbacks)
+		_, err := leaderelection.NewLeaderElector(cfg)
+		require.NoError(t, err, d)
+	}
+}
+
+func TestRecordAsClientGoSeesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, mem := t.Context(), leasehold.NewMemStore()
+		lock := newLock(t, mem, time.Minute, leasehold.WithIdentity("pod-1"))
+		other := newLock(t, mem, time.Minute, leasehold.WithIdentity("pod-2"))
+		require.Equal(t, "pod-1", lock.Identity())
+		require.Equal(t, key, lock.Describe())
+
+		_, _, err := lock.Get(ctx)
+		require.True(t, apierrors.IsNotFound(err), "client-go creates what is not found: %v", err)
+		require.ErrorIs(t, err, leasehold.ErrNotExist)
+
+		require.NoError(t, lock.Create(ctx, asked(lock, time.Minute)))
+		began := time.Now()
+		require.EqualValues(t, 1, lock.Token())
+		err = other.Create(ctx, asked(other, time.Minute))
+		require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.ErrorContains(t, err, `"pod-1" with token 1`)
+		require.Zero(t, other.Token())
+
+		seen := map[string]bool{}
+		for range 3 { // Update without a Get: the fast path
+			ler, raw, err := other.Get(ctx)
+			require.NoError(t, err)
+			require.Equal(t, "pod-1", ler.HolderIdentity)
+			require.Equal(t, 60, ler.LeaseDurationSeconds)
+			require.WithinDuration(t, began, ler.AcquireTime.Time, time.Millisecond)
+			require.WithinDuration(t, time.Now(), ler.RenewTime.Time, time.Millisecond)
+			require.Equal(t, 0, ler.LeaderTransitions)
+			require.False(t, seen[string(raw)], "client-go sees a renewal by different bytes: %s", raw)
+			seen[string(raw)] = true
+			require.NoError(t, lock.Update(ctx, asked(lock, time.Minute)))
+			require.EqualValues(t, 1, lock.Token(), "constant for the term")
+		}
+		require.ErrorIs(t, other.Update(ctx, asked(other, time.Minute)), leasehold.ErrHeld)
+
+		require.NoError(t, lock.Update(ctx, release))
+		require.Zero(t, lock.Token())
+		require.ErrorIs(t, lock.Update(ctx, release), leasehold.ErrReleased)
+		ler, _, err := other.Get(ctx)
+		require.NoError(t, err)
+		require.Empty(t, ler.HolderIdentity)
+		require.NoError(t, other.Update(ctx, asked(other, time.Minute)))
+		require.EqualValues(t, 2, other.Token(), "the token survives a release")
+		ler, _, err = lock.Get(ctx)
+		require.NoError(t, err)
+		require.Equal(t, "pod-2", ler.HolderIdentity)
+		require.Equal(t, 1, ler.LeaderTransitions)
+	})
+}
+
+func TestForeignRecords(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"expires_at": 4000000000}`:             "unknown",
+		`{"expires_at": 4000000000, "token": 7}`: "unknown",
+		`{"expires_at": 0, "token": 7}`:          "",
+	} {
+		ctx, mem := t.Context(), leasehold.NewMemStore()
+		_, err := mem.PutIfNoneMatch(ctx, key, []byte(body))
+		require.NoError(t, err)
+		lock := newLock(t, mem, time.Minute)
+		ler, _, err := lock.Get(ctx)
+		require.NoError(t, err)
+		require.Equal(t, want, ler.HolderIdentity, body)
+		require.Equal(t, 60, ler.LeaseDurationSeconds)
+		err = lock.Update(ctx, asked(lock, time.Minute))
+		if want == "" {
+			require.NoError(t, err)
+			require.EqualValues(t, 8, lock.Token())
+		} else {
+			require.ErrorIs(t, err, leasehold.ErrHeld)
+		}
+	}
+}
+
+func TestErrorsReachClientGoAsTheyAre(t *testing.T) {
+	ctx, mem := t.Context(), leasehold.NewMemStore()
+	denied := fmt.Errorf("%w: they need s3:GetObject", leasehold.ErrPermanent)
+	lock := newLock(t, refusing{mem, denied}, time.Minute)
+	_, _, err := lock.Get(ctx)
+	require.False(t, apierrors.IsNotFound(err))
+	require.ErrorIs(t, err, leasehold.ErrPermanent)
+	require.ErrorContains(t, err, "s3:GetObject")
+	err = lock.Create(ctx, asked(lock, time.Minute))
+	require.False(t, apierrors.IsAlreadyExists(err))
+	require.ErrorIs(t, err, leasehold.ErrPermanent)
+
+	_, err = mem.PutIfNoneMatch(ctx, key, []byte("my diary"))
+	require.NoError(t, err)
+	_, _, err = newLock(t, mem, time.Minute).Get(ctx)
+	require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+	require.False(t, apierrors.IsNotFound(err), "or client-go would write over it")
+}
+
+type refusing struct {
+	leasehold.Store
+	err error
+}
+
+func (r refusing) Get(context.Context, string) (leasehold.Object, error) {
+	return leasehold.Object{}, r.err
+}
+
+func TestElectorThatDoesNotFitIsRefused(t *testing.T) {
+	c := &cable{Store: leasehold.NewMemStore()}
+	lock := newLock(t, c, time.Minute)
+	err := lock.Create(t.Context(), asked(lock, 15*time.Second))
+	require.ErrorContains(t, err, "LeaseDuration of 1m0s, the elector has 15 s")
+	err = lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "else", LeaseDurationSeconds: 60})
+	require.ErrorContains(t, err, "Identity of this lock")
+	require.Zero(t, c.reads.Load()+c.writes.Load(), "without a request")
+}
+
+func TestTurnsOfLeading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, ref := leasehold.NewMemStore(), &referee{t: t}
+		var all []*candidate
+		for i := range 4 {
+			all = append(all, stand(t, ref, fmt.Sprint("pod-", i), newLock(t, mem, k8slock.LeaseDuration)))
+		}
+		for want := range uint64(4) {
+			began := time.Now()
+			leader, token := next(t, 30*time.Second, all...)
+			require.Equal(t, want+1, token)
+			require.LessOrEqual(t, time.Since(began), 22*time.Second, "the wait between two polls of client-go")
+			for _, c := range all {
+				if c != leader {
+					require.Zero(t, c.lock.Token())
+				}
+			}
+			time.Sleep(10 * time.Minute)
+			require.Equal(t, token, leader.lock.Token(), "still the same term")
+			leader.stop()
+			receive(t, leader.stopped, time.Minute, "the elector's end")
+			require.ErrorIs(t, receive(t, leader.ended, time.Minute, "the end of leading"), context.Canceled)
+			require.Zero(t, leader.lock.Token())
+		}
+		require.Len(t, ref.terms, 4)
+	})
+}
+
+func TestCrash(t *testing.T) {
+	for _, ageOff := range []bool{false, true} {
+		t.Run(fmt.Sprintf("ageOff=%v", ageOff), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem, ref := leasehold.NewMemStore(), &referee{t: t}
+				plug := &cable{Store: mem, ageOff: ageOff}
+				first := stand(t, ref, "first", newLock(t, plug, k8slock.LeaseDuration))
+				_, token := next(t, time.Second, first)
+				second := stand(t, ref, "second", newLock(t, &cable{Store: mem, ageOff: ageOff}, k8slock.LeaseDuration))
+				time.Sleep(10*time.Minute + time.Second)
+				require.Empty(t, second.started)
+
+				plug.cut.Store(true)
+				cut := time.Now()
+				cause := receive(t, first.ended, 2*k8slock.LeaseDuration, "the end of leading")
+				require.Less(t, time.Since(cut), k8slock.LeaseDuration)
+				require.True(t, errors.Is(cause, leasehold.ErrLost) || errors.Is(cause, context.Canceled), "%v", cause)
+				_, successor := next(t, 2*time.Minute, second)
+				require.Greater(t, successor, token)
+				require.Greater(t, time.Since(cut), k8slock.LeaseDuration-k8slock.RetryPeriod)
+				require.Less(t, time.Since(cut), 100*time.Second)
+				receive(t, first.stopped, time.Minute, "the elector's end")
+			})
+		})
+	}
+}
+
+func TestNewcomerNeedNotWaitIfTheStoreTellsItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, ref := leasehold.NewMemStore(), &referee{t: t}
+		first := newLock(t, mem, time.Minute)
+		require.NoError(t, first.Create(t.Context(), asked(first, time.Minute)))
+		time.Sleep(62 * time.Second) // it has crashed
+		began := time.Now()
+		_, token := next(t, time.Minute, stand(t, ref, "newcomer", newLock(t, mem, time.Minute)))
+		require.EqualValues(t, 2, token)
+		require.Less(t, time.Since(began), time.Second, "client-go alone would wait a lease duration")
+	})
+}
+
+func TestLostTermIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, ref := leasehold.NewMemStore(), &referee{t: t}
+		lock := newLock(t, mem, k8slock.LeaseDuration)
+		c := stand(t, ref, "pod", lock)
+		_, token := next(t, time.Second, c)
+		require.EqualValues(t, 1, token)
+		lease := lock.Lease()
+		admin, err := leasehold.NewLock(mem, key)
+		require.NoError(t, err)
+		require.NoError(t, admin.Break(t.Context(), token))
+
+		broken := time.Now()
+		require.ErrorIs(t, receive(t, c.ended, k8slock.LeaseDuration, "the end of leading"), leasehold.ErrLost)
+		require.LessOrEqual(t, time.Since(broken), k8slock.RetryPeriod+time.Second, "at the next renewal, not a renew deadline later")
+		require.Zero(t, lock.Token())
+		require.False(t, lease.Valid())
+		receive(t, c.stopped, k8slock.LeaseDuration, "the elector's end")
+		require.LessOrEqual(t, time.Since(broken), k8slock.RetryPeriod+k8slock.RenewDeadline+time.Second)
+		rec, err := admin.Inspect(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 1, rec.Token, "client-go tried to go on, and may not")
+
+		again := stand(t, ref, "pod", lock)
+		_, token = next(t, time.Second, again)
+		require.EqualValues(t, 2, token)
+	})
+}
+
+func TestLeaseRunsOutBelowAStuckElector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := newLock(t, leasehold.NewMemStore(), time.Minute)
+		require.NoError(t, lock.Create(t.Context(), asked(lock, time.Minute)))
+		lock.RecordEvent("became leader")
+		time.Sleep(49 * time.Second) // client-go did not come to renew
+		require.Zero(t, lock.Token())
+		require.ErrorIs(t, lock.Update(t.Context(), asked(lock, time.Minute)), leasehold.ErrLost)
+		require.ErrorIs(t, lock.Update(t.Context(), release), leasehold.ErrLost)
+		require.False(t, apierrors.IsConflict(lock.Update(t.Context(), release)), "client-go would repeat that without a pause")
+		ler, _, err := lock.Get(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, lock.Identity(), ler.HolderIdentity)
+		lock.RecordEvent("stopped leading")
+		ler, _, err = lock.Get(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, ler.HolderIdentity, "its own leftover is free to it")
+		require.NoError(t, lock.Update(t.Context(), asked(lock, time.Minute)))
+		require.EqualValues(t, 2, lock.Token())
+	})
+}
+
+func TestTwoProcessesOfOneName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, ref := leasehold.NewMemStore(), &referee{t: t}
+		name := leasehold.WithIdentity("operator")
+		first := stand(t, ref, "first", newLock(t, mem, time.Minute, name))
+		next(t, time.Second, first)
+		second := stand(t, ref, "second", newLock(t, mem, time.Minute, name))
+		time.Sleep(10 * time.Minute)
+		require.Empty(t, second.started, "of client-go's own locks both would lead")
+		require.NotZero(t, first.lock.Token())
+		require.Zero(t, second.lock.Token())
+		first.stop()
+		next(t, 30*time.Second, second)
+	})
+}
+
+func TestLeaseholdsOwnLockIsRespected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, ref := leasehold.NewMemStore(), &referee{t: t}
+		plain, err := leasehold.NewLock(mem, key)
+		require.NoError(t, err)
+		lease, err := plain.TryAcquire(t.Context())
+		require.NoError(t, err)
+		c := stand(t, ref, "pod", newLock(t, mem, time.Minute))
+		time.Sleep(10 * time.Minute)
+		require.Empty(t, c.started)
+		require.NoError(t, lease.Release(t.Context()))
+		_, token := next(t, 30*time.Second, c)
+		require.EqualValues(t, 2, token)
+		_, err = plain.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		rec, err := plain.Inspect(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, c.lock.Identity(), rec.Holder)
+	})
+}
+
+func TestRequestsPerMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, ref := leasehold.NewMemStore(), &referee{t: t}
+		leading, waiting := &cable{Store: mem}, &cable{Store: mem}
+		next(t, time.Second, stand(t, ref, "leader", newLock(t, leading, k8slock.LeaseDuration)))
+		stand(t, ref, "waiting", newLock(t, waiting, k8slock.LeaseDuration))
+		leading.reads.Store(0)
+		leading.writes.Store(0)
+		const hours = 10
+		time.Sleep(hours * time.Hour)
+		t.Logf("a minute: leader %.2f reads, %.2f writes; candidate %.2f reads, %.2f writes", float64(leading.reads.Load())/hours/60,
+			float64(leading.writes.Load())/hours/60, float64(waiting.reads.Load())/hours/60, float64(waiting.writes.Load())/hours/60)
+		require.InDelta(t, 6, float64(leading.writes.Load())/hours/60, 0.1)
+		require.Zero(t, leading.reads.Load())
+		require.InDelta(t, 3.75, float64(waiting.reads.Load())/hours/60, 0.3)
+		require.Zero(t, waiting.writes.Load())
+	})
+}
+
+func TestCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plug, ref := &cable{Store: leasehold.NewMemStore()}, &referee{t: t}
+		lock := newLock(t, plug, time.Minute)
+		require.NoError(t, lock.Check(nil))
+		time.Sleep(time.Hour)
+		require.NoError(t, lock.Check(nil), "nothing asked yet")
+		plug.cut.Store(true)
+		c := stand(t, ref, "pod", lock)
+		time.Sleep(119 * time.Second)
+		require.NoError(t, lock.Check(nil))
+		time.Sleep(time.Minute)
+		require.ErrorContains(t, lock.Check(nil), "no answer from the store")
+		require.ErrorIs(t, lock.Check(nil), errUnplugged)
+		plug.cut.Store(false)
+		next(t, time.Minute, c)
+		require.NoError(t, lock.Check(nil))
+		c.stop()
+		receive(t, c.stopped, k8slock.LeaseDuration, "the elector's end")
+		time.Sleep(time.Hour)
+		require.NoError(t, lock.Check(nil), "nobody asks any more")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _, err := lock.Get(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		time.Sleep(time.Hour)
+		require.NoError(t, lock.Check(nil), "which says nothing of the store")
+	})
+}
+
+func TestOnStartedLeadingOfATermThatIsOver(t *testing.T) {
+	lock := newLock(t, leasehold.NewMemStore(), time.Minute)
+	callback := lock.OnStartedLeading(func(context.Context, *leasehold.Lease) { t.Error("called") })
+	callback(t.Context())
+	require.NoError(t, lock.Create(t.Context(), asked(lock, time.Minute))) // the next term
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	callback(ctx)
+}
+
+func TestNamesOfOptionsInErrors(t *testing.T) {
+	_, err := k8slock.New(leasehold.NewMemStore(), key, time.Minute, leasehold.WithIdentity(strings.Repeat("x", 2000)))
+	require.ErrorContains(t, err, "identity")
+}

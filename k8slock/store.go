@@ -1,0 +1,86 @@
+package k8slock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// watchedStore notes what a [Lock] has to know of its store beyond the record.
+type watchedStore struct {
+	leasehold.Store
+
+	mu     sync.Mutex // guards what follows; never held over I/O
+	age    time.Duration
+	answer time.Time // of the last answer, or of the first request; zero before that
+	err    error     // why there has been no answer since, if a request has failed
+}
+
+// MinTTL hands through the optional method of the store; client-go's own limit is a second.
+func (s *watchedStore) MinTTL() time.Duration {
+	if m, ok := s.Store.(interface{ MinTTL() time.Duration }); ok {
+		return m.MinTTL()
+	}
+	return time.Second
+}
+
+// Get implements [leasehold.Store].
+func (s *watchedStore) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	s.asked()
+	obj, err := s.Store.Get(ctx, key)
+	s.answered(err, obj.Age)
+	return obj, err
+}
+
+// PutIfNoneMatch implements [leasehold.Store].
+func (s *watchedStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	s.asked()
+	etag, err := s.Store.PutIfNoneMatch(ctx, key, body)
+	s.answered(err, 0)
+	return etag, err
+}
+
+// PutIfMatch implements [leasehold.Store].
+func (s *watchedStore) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	s.asked()
+	newETag, err := s.Store.PutIfMatch(ctx, key, body, etag)
+	s.answered(err, 0)
+	return newETag, err
+}
+
+func (s *watchedStore) asked() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.answer.IsZero() {
+		s.answer = time.Now()
+	}
+}
+
+func (s *watchedStore) answered(err error, age time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.age = age
+	switch {
+	case err == nil, errors.Is(err, leasehold.ErrNotExist), errors.Is(err, leasehold.ErrPreconditionFailed):
+		s.answer, s.err = time.Now(), nil
+	case !errors.Is(err, context.Canceled): // which says nothing of the store
+		s.err = err
+	}
+}
+
+// lastAge is the age of the object last read, 0 if unknown.
+func (s *watchedStore) lastAge() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.age
+}
+
+// silence is since when the store has not answered, and what stands in the way: nil if the last request was answered.
+func (s *watchedStore) silence() (time.Duration, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.answer), s.err
+}
