@@ -97,7 +97,8 @@ func (e *Elector) run(ctx context.Context, again func(*leadership) bool) error {
 			return a.err
 		}
 		term := &leadership{lease: a.lease, over: make(chan struct{})}
-		if err := e.lead(ctx, term); err != nil || ctx.Err() != nil || !again(term) {
+		err := e.lead(ctx, term)
+		if !again(term) || ctx.Err() != nil {
 			return err
 		}
 		if term.resigned.Load() { // let every other candidate look at the free lock first

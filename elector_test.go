@@ -176,6 +176,19 @@ func TestResignedElectorLeadsAgainIfNobodyElseWants(t *testing.T) {
 	})
 }
 
+// Found by the simulation, world 331,084.
+func TestElectorGoesOnAfterAReleaseThatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		alice := newCandidate(t, "alice", leasehold.NewMemStore(), new(journal)).start(t)
+		alice.store.down.Store(true)
+		require.NoError(t, alice.Resign(t.Context()))
+		alice.store.down.Store(false)
+		time.Sleep(15 * time.Second)
+		require.True(t, alice.IsLeader())
+		alice.stop(t)
+	})
+}
+
 // The lock is never released while the callback runs, however long it takes to notice.
 func TestSlowCallbackKeepsTheLockUntilItReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
