@@ -52,10 +52,21 @@ func (k EventKind) String() string {
 }
 
 // Outcome names how a request or renewal ended: "ok", "not_exist", "precondition_failed", "permanent", "timeout", "error".
+// For EventLost it names why: "expired", "taken_over", "deleted", "broken" (by an administrator) or "corrupt".
 func (e Event) Outcome() string {
 	switch {
 	case e.Err == nil:
 		return "ok"
+	case errors.Is(e.Err, errRanOut):
+		return "expired"
+	case errors.Is(e.Err, errTakenOver):
+		return "taken_over"
+	case errors.Is(e.Err, errDeleted):
+		return "deleted"
+	case errors.Is(e.Err, errBroken):
+		return "broken"
+	case errors.Is(e.Err, errOverwritten):
+		return "corrupt"
 	case errors.Is(e.Err, ErrNotExist):
 		return "not_exist"
 	case errors.Is(e.Err, ErrPreconditionFailed):

@@ -162,7 +162,14 @@ func (t *term) valid() bool {
 	return ok && !ranOut
 }
 
-var errRanOut = errors.New("not renewed in time")
+// Why a lease was lost.
+var (
+	errRanOut      = errors.New("not renewed in time")
+	errTakenOver   = errors.New("taken over")
+	errDeleted     = errors.New("the lock object was deleted")
+	errBroken      = errors.New("broken by an administrator")
+	errOverwritten = errors.New("overwritten")
+)
 
 // remaining is how long the lease is still valid, by the most pessimistic clock. The caller holds t.mu.
 func (t *term) remaining() time.Duration {
@@ -353,13 +360,13 @@ func (t *term) put(ctx context.Context, edit func(*Record)) error {
 	v, lookErr := l.look(context.WithoutCancel(ctx))
 	switch {
 	case errors.Is(lookErr, ErrCorruptRecord):
-		return t.lose(fmt.Errorf("overwritten: %w", lookErr))
+		return t.lose(fmt.Errorf("%w: %w", errOverwritten, lookErr))
 	case lookErr != nil:
 		return fmt.Errorf("%w (and reading it back: %w)", err, lookErr)
 	case v.same(base):
 		return err
 	case !v.exists:
-		return t.lose(errors.New("the lock object was deleted"))
+		return t.lose(errDeleted)
 	}
 	t.mu.Lock()
 	i := slices.IndexFunc(t.limbo, func(w write) bool { return w.rec.Nonce == v.rec.Nonce })
@@ -370,9 +377,9 @@ func (t *term) put(ctx context.Context, edit func(*Record)) error {
 	t.mu.Unlock()
 	switch {
 	case i < 0 && v.rec.Token == t.token && v.rec.Released():
-		return t.lose(errors.New("broken by an administrator"))
+		return t.lose(errBroken)
 	case i < 0:
-		return t.lose(fmt.Errorf("taken over by %q with token %d", v.rec.Holder, v.rec.Token))
+		return t.lose(fmt.Errorf("%w by %q with token %d", errTakenOver, v.rec.Holder, v.rec.Token))
 	}
 	t.landed(v.etag, ours)
 	if ours.rec.Nonce != rec.Nonce {

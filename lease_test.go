@@ -265,29 +265,29 @@ func TestAcquireCutOffMidWriteLeavesNoStrayLock(t *testing.T) {
 
 func TestDefinitiveLossEndsTheContextAtOnce(t *testing.T) {
 	for name, tc := range map[string]struct {
-		do   func(t *testing.T, s *leasehold.MemStore)
-		says string
+		do            func(t *testing.T, s *leasehold.MemStore)
+		says, outcome string
 	}{
 		"object deleted": {func(t *testing.T, s *leasehold.MemStore) {
 			o, err := s.Get(t.Context(), key)
 			require.NoError(t, err)
 			require.NoError(t, s.DeleteIfMatch(t.Context(), key, o.ETag))
-		}, "deleted"},
+		}, "deleted", "deleted"},
 		"foreign overwrite": {func(t *testing.T, s *leasehold.MemStore) {
 			o, err := s.Get(t.Context(), key)
 			require.NoError(t, err)
 			_, err = s.PutIfMatch(t.Context(), key, []byte(`{"expires_at": 99999999999, "token": 5, "holder": "mallory"}`), o.ETag)
 			require.NoError(t, err)
-		}, `taken over by "mallory" with token 5`},
+		}, `taken over by "mallory" with token 5`, "taken_over"},
 		"garbage": {func(t *testing.T, s *leasehold.MemStore) {
 			o, err := s.Get(t.Context(), key)
 			require.NoError(t, err)
 			_, err = s.PutIfMatch(t.Context(), key, []byte(`<html>`), o.ETag)
 			require.NoError(t, err)
-		}, "corrupt"},
+		}, "corrupt", "corrupt"},
 		"broken by an administrator": {func(t *testing.T, s *leasehold.MemStore) {
 			require.NoError(t, newLock(t, s).Break(t.Context(), 1))
-		}, "administrator"},
+		}, "administrator", "broken"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -300,6 +300,7 @@ func TestDefinitiveLossEndsTheContextAtOnce(t *testing.T) {
 				cause := context.Cause(lease.Context())
 				require.ErrorIs(t, cause, leasehold.ErrLost)
 				require.ErrorContains(t, cause, tc.says)
+				require.Equal(t, tc.outcome, leasehold.Event{Err: cause}.Outcome())
 				before, _ := store.Get(t.Context(), key)
 				require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
 				after, _ := store.Get(t.Context(), key)
