@@ -1,0 +1,59 @@
+// Command metrics serves what an elector reports, prints one scrape of it, and leaves; with -addr 127.0.0.1:9464 it stays.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/promhold"
+)
+
+func main() {
+	addr := flag.String("addr", "", "serve here until interrupted")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, stop, *addr, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, stop func(), addr string, out io.Writer) error {
+	metrics, registry := promhold.New(), prometheus.NewRegistry()
+	lock, err := leasehold.NewLock(leasehold.NewMemStore(), "examples/metrics", leasehold.WithObserver(metrics.Observe))
+	listener, listenErr := net.Listen("tcp", cmp.Or(addr, "127.0.0.1:0"))
+	if err := errors.Join(err, listenErr, registry.Register(metrics)); err != nil {
+		return err
+	}
+	server := &http.Server{Handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}
+	go func() { _ = server.Serve(listener) }()
+	defer func() { _ = server.Close() }()
+	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: func(context.Context, *leasehold.Lease) {
+		if addr == "" {
+			defer stop()
+		}
+		if reply, getErr := http.Get("http://" + listener.Addr().String() + "/metrics"); getErr != nil {
+			err = getErr
+		} else {
+			_, err = io.Copy(out, reply.Body)
+			_ = reply.Body.Close()
+		}
+	}})
+	if err != nil {
+		return err
+	}
+	ran := elector.Run(ctx) // which waits for the scrape
+	return errors.Join(ran, err)
+}
