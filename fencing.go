@@ -2,7 +2,6 @@ package leasehold
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 )
 
@@ -17,12 +16,12 @@ type Fence struct {
 }
 
 // Check lets the highest token seen so far pass, and higher ones, which it remembers. A lower one, or 0, which no term
-// ever has, is an error that matches [ErrFenced].
+// ever has, is a [*FencedError], which matches [ErrFenced].
 func (f *Fence) Check(token uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if token < f.highest || token == 0 {
-		return fmt.Errorf("%w: token %d, seen %d", ErrFenced, token, f.highest)
+		return &FencedError{Token: token, Highest: f.highest}
 	}
 	f.highest = token
 	return nil

@@ -36,6 +36,7 @@ type guard struct {
 	valid bool // look at the lease before the write
 	late  bool // the stop comes after that look
 	token bool // a conditional write, refused if a higher token was there
+	store bool // a FencedStore, without a look at the lease
 	loses bool // acknowledged steps: it must, or the experiment shows nothing
 }
 
@@ -44,6 +45,7 @@ var guards = []guard{
 	{name: "lease valid", valid: true},
 	{name: "lease valid, stopped after the look", valid: true, late: true, loses: true},
 	{name: "lease valid and fencing token, stopped after the look", valid: true, late: true, token: true},
+	{name: "FencedStore, no look at the lease", store: true},
 }
 
 // counter is the object. Its nonce makes every version unlike all others, so that no ETag comes back.
@@ -62,7 +64,27 @@ func asZombie() {
 	client, key := server.Client(), "counter"
 	lock, err := leasehold.NewLock(leasehold.NewS3Store(client, bucket), "locks/counter", leasehold.WithTTL(zombieTTL))
 	fatal(err)
+	files := leasehold.NewFencedStore(client, bucket, leasehold.PaddedBodies, leasehold.WithAdoption())
+	fencedStep := func(lease *leasehold.Lease) error {
+		o, err := files.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		defer o.Body.Close()
+		var c counter
+		if err := json.NewDecoder(o.Body).Decode(&c); err != nil {
+			return err
+		}
+		fmt.Println("step")
+		time.Sleep(10 * time.Millisecond)
+		body, err := json.Marshal(counter{Value: c.Value + 1})
+		fatal(err)
+		return files.Put(ctx, lease.Token(), key, bytes.NewReader(body))
+	}
 	step := func(lease *leasehold.Lease) error {
+		if g.store {
+			return fencedStep(lease)
+		}
 		got, err := client.GetObject(ctx, &s3.GetObjectInput{Bucket: &bucket, Key: &key})
 		if err != nil {
 			return err
@@ -102,6 +124,12 @@ func asZombie() {
 	for {
 		lease, err := lock.Acquire(ctx)
 		fatal(err)
+		if g.store { // before anything is read
+			if err := files.Seal(ctx, lease.Token(), key); err != nil {
+				fmt.Println("refused", err)
+				continue
+			}
+		}
 		for i := 0; i < 50 && lease.Context().Err() == nil; i++ {
 			if err := step(lease); err != nil {
 				fmt.Println("refused", err)

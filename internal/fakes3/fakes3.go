@@ -28,6 +28,8 @@ type Server struct {
 	IgnoreDeleteCondition bool
 	// IgnoreConditions drops every conditional header, as several servers did or do.
 	IgnoreConditions bool
+	// OnWrite is called for every version that is put in place, in that order, with the headers that are kept.
+	OnWrite func(key string, header http.Header, body []byte)
 
 	mu      sync.Mutex
 	objects map[string]object
@@ -202,14 +204,20 @@ func (s *Server) put(key string, body []byte, h http.Header) (etag string) {
 		s.objects = make(map[string]object)
 	}
 	s.objects[key] = object{body: bytes.Clone(body), header: kept, etag: etag, modified: time.Now()}
+	if s.OnWrite != nil {
+		s.OnWrite(key, kept, body)
+	}
 	return etag
 }
 
 // Put plants an object behind every client's back and returns its ETag.
-func (s *Server) Put(key string, body []byte) (etag string) {
+func (s *Server) Put(key string, body []byte) (etag string) { return s.PutWith(key, body, nil) }
+
+// PutWith is Put with headers, such as x-amz-meta-….
+func (s *Server) PutWith(key string, body []byte, h http.Header) (etag string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.put(key, body, nil)
+	return s.put(key, body, h)
 }
 
 // Body returns what stands at key, nil if nothing does.

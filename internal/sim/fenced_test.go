@@ -1,0 +1,299 @@
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/faultproxy"
+)
+
+// fencedWorld is one S3, and leaders that write to it, each with the token of its term, long after their terms are over:
+// no lease is looked at, so that whatever clocks do is among the schedules.
+type fencedWorld struct {
+	versions leasehold.Versions
+	faults   float64
+	rand     *rand.Rand // of the network
+	server   *fakes3.Server
+
+	mu         sync.Mutex
+	objects    map[string]*fencedObject
+	violations []string
+	stats      fencedStats
+	trace      []string
+	began      time.Time
+}
+
+// fencedObject is the history of one key.
+type fencedObject struct {
+	token   uint64 // of the last version
+	bodies  []string
+	highest uint64 // landed
+}
+
+type fencedStats struct{ runs, requests, writes, fenced, unknown, steps int }
+
+const (
+	counter = "data/counter"
+	gone    = "(deleted)"
+)
+
+var fencedKeys = []string{counter, "data/a", "data/b"}
+
+func (w *fencedWorld) log(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf("%10.3f  ", time.Since(w.began).Seconds())+fmt.Sprintf(format, args...))
+}
+
+func (w *fencedWorld) violate(format string, args ...any) {
+	w.violations = append(w.violations, fmt.Sprintf(format, args...))
+	w.log("!!!! "+format, args...)
+}
+
+// landed checks each version as the server puts it in place.
+func (w *fencedWorld) landed(key string, h http.Header, body []byte) {
+	o, ours := w.objects[key]
+	if !ours {
+		return // that of the store's own check
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.writes++
+	token, _ := strconv.ParseUint(h.Get("X-Amz-Meta-Leasehold-Token"), 10, 64)
+	text := strings.TrimRight(string(body), " \t")
+	if h.Get("X-Amz-Meta-Leasehold-Deleted") != "" {
+		text = gone
+	}
+	w.log("%s: token %d writes %q", key, token, text)
+	if token < o.token {
+		w.violate("%s: token %d wrote over token %d", key, token, o.token)
+	}
+	o.token, o.highest = token, max(o.highest, token)
+	o.bodies = append(o.bodies, text)
+}
+
+// fate is what the network does to a request.
+func (w *fencedWorld) fate(*http.Request) faultproxy.Fault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.requests++
+	f := faultproxy.Fault{
+		Before: time.Duration(w.rand.Int64N(int64(50 * time.Millisecond))), After: time.Duration(w.rand.Int64N(int64(50 * time.Millisecond))),
+	}
+	if w.rand.Float64() >= w.faults {
+		return f
+	}
+	late := time.Duration(w.rand.ExpFloat64() * float64(3*time.Second))
+	status := []int{500, 503, 409, 412}[w.rand.IntN(4)]
+	switch w.rand.IntN(7) {
+	case 0: // a slow network, or a process that stood still before its request
+		f.Before += late
+	case 1:
+		f.After += late
+	case 2:
+		f.Kind = faultproxy.Refuse
+	case 3:
+		f.Kind, f.Status = faultproxy.Answer, []int{500, 503, 409}[w.rand.IntN(3)]
+	case 4:
+		f.Kind = faultproxy.DropReply
+	case 5:
+		f.Kind, f.Status = faultproxy.AnswerAfter, status
+	case 6:
+		f.Kind, f.Before = faultproxy.Ghost, f.Before+late
+	}
+	return f
+}
+
+// lead is one leader's life.
+func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, client http.RoundTripper) {
+	store := leasehold.NewFencedStore(fakes3.NewClient(client), fakes3.Bucket, w.versions)
+	pause := func() { time.Sleep(time.Duration(r.ExpFloat64() * float64(500*time.Millisecond))) }
+	// acked notes the outcome of a write, and reports whether to go on.
+	acked := func(what, key string, err error) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.log("token %d: %s %s: %v", token, what, key, err)
+		fenced, ok := errors.AsType[*leasehold.FencedError](err)
+		switch highest := w.objects[key].highest; {
+		case err == nil && highest < token:
+			w.violate("%s: %s of token %d is said to be done, but the highest that has landed is %d", key, what, token, highest)
+		case ok && (fenced.Token != token || fenced.Highest <= token || fenced.Highest > highest):
+			w.violate("%s: %v, but the highest is %d", key, err, highest)
+		case ok:
+			w.stats.fenced++
+			return r.IntN(4) > 0 // some go on regardless
+		case err != nil:
+			w.stats.unknown++
+		}
+		return true
+	}
+	sealed := w.versions == leasehold.DistinctBodies // which cannot seal: then nobody counts
+	for n := 0; ctx.Err() == nil; n++ {
+		pause()
+		key := fencedKeys[1+r.IntN(2)]
+		switch op := r.IntN(6); {
+		case !sealed:
+			err := store.Seal(ctx, token, fencedKeys...)
+			sealed = err == nil
+			if _, fenced := errors.AsType[*leasehold.FencedError](err); fenced && r.IntN(2) == 0 {
+				return
+			}
+			for _, key := range fencedKeys {
+				if sealed && !acked("seal", key, nil) {
+					return
+				}
+			}
+		case op < 3 && w.versions != leasehold.DistinctBodies: // read and write with a stop in between
+			o, err := store.Get(ctx, counter)
+			value := 0
+			if err == nil {
+				value, err = w.number(o)
+			}
+			if err != nil && !errors.Is(err, leasehold.ErrNotExist) {
+				continue
+			}
+			pause()
+			err = store.Put(ctx, token, counter, strings.NewReader(strconv.Itoa(value+1)))
+			if err == nil {
+				w.mu.Lock()
+				w.stats.steps++
+				w.mu.Unlock()
+			}
+			if !acked("count", counter, err) {
+				return
+			}
+		case op < 4:
+			body := string(rune('A' + r.IntN(2))) // again and again the same
+			if w.versions == leasehold.DistinctBodies {
+				body = fmt.Sprint(token, "-", n)
+			}
+			if !acked("put", key, store.Put(ctx, token, key, strings.NewReader(body))) {
+				return
+			}
+		case op < 5:
+			if !acked("delete", key, store.Delete(ctx, token, key)) {
+				return
+			}
+		default:
+			w.read(ctx, store, key)
+		}
+	}
+}
+
+func (*fencedWorld) number(o *leasehold.FencedObject) (int, error) {
+	body, err := io.ReadAll(o.Body)
+	if err = errors.Join(err, o.Body.Close()); err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(string(body))
+}
+
+// read wants what was there at some moment of the read.
+func (w *fencedWorld) read(ctx context.Context, store *leasehold.FencedStore, key string) {
+	w.mu.Lock()
+	first := max(len(w.objects[key].bodies)-1, 0)
+	w.mu.Unlock()
+	o, err := store.Get(ctx, key)
+	text := gone
+	if err == nil {
+		var body []byte
+		body, err = io.ReadAll(o.Body)
+		text = string(body)
+		_ = o.Body.Close()
+	}
+	if err != nil && !errors.Is(err, leasehold.ErrNotExist) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen := w.objects[key].bodies[first:]
+	if !slices.Contains(seen, text) && (text != gone || first > 0) {
+		w.violate("%s: read %q; what stood there was %q", key, text, seen)
+	}
+}
+
+func runFenced(t *testing.T, seed uint64) *fencedWorld {
+	w := &fencedWorld{rand: rand.New(rand.NewPCG(seed, 1)), objects: map[string]*fencedObject{}}
+	w.versions = leasehold.Versions(1 + w.rand.IntN(3))
+	w.faults = []float64{0, 0.05, 0.2, 0.4}[w.rand.IntN(4)]
+	w.server = &fakes3.Server{RandomETags: w.versions == leasehold.UniqueETags, OnWrite: w.landed}
+	for _, key := range fencedKeys {
+		w.objects[key] = &fencedObject{}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w.began = time.Now()
+		var wg sync.WaitGroup
+		for token := uint64(1); token <= 4; token++ {
+			r := rand.New(rand.NewPCG(seed, 100+token))
+			start := time.Duration(float64(token-1) * (0.5 + r.Float64()) * float64(5*time.Second))
+			transport := &faultproxy.Transport{Base: fakes3.Transport{Handler: w.server}, Decide: w.fate}
+			wg.Go(func() {
+				time.Sleep(start)
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				w.lead(ctx, token, r, transport)
+				transport.Wait()
+			})
+		}
+		wg.Wait()
+		if w.versions != leasehold.DistinctBodies {
+			value, _ := strconv.Atoi(strings.TrimRight(string(w.server.Body(counter)), " \t"))
+			if value < w.stats.steps {
+				w.violate("%d steps were acknowledged, %d are in the counter", w.stats.steps, value)
+			}
+		}
+	})
+	w.stats.runs = 1
+	return w
+}
+
+// TestFencedSeeds runs FENCED worlds of a FencedStore (default 200), from number SEED on, and shows the first that goes wrong.
+func TestFencedSeeds(t *testing.T) {
+	n, first := env(t, "FENCED", 200), env(t, "SEED", 1)
+	var next atomic.Uint64
+	var mu sync.Mutex
+	var total fencedStats
+	began := time.Now()
+	t.Run("worlds", func(t *testing.T) {
+		for range runtime.GOMAXPROCS(0) {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				for i := next.Add(1) - 1; i < n && !t.Failed(); i = next.Add(1) - 1 {
+					w := runFenced(t, first+i)
+					if len(w.violations) > 0 {
+						next.Store(n)
+						t.Errorf("after %d worlds, seed %d: versions %d, faults %v\nviolations:\n%s\ntimeline:\n%s", i+1, first+i, w.versions, w.faults,
+							strings.Join(w.violations, "\n"), strings.Join(w.trace, "\n"))
+						return
+					}
+					mu.Lock()
+					total.runs++
+					total.requests += w.stats.requests
+					total.writes += w.stats.writes
+					total.fenced += w.stats.fenced
+					total.unknown += w.stats.unknown
+					total.steps += w.stats.steps
+					mu.Unlock()
+				}
+			})
+		}
+	})
+	if total.fenced == 0 || total.unknown == 0 || total.steps == 0 {
+		t.Errorf("too tame: %+v", total)
+	}
+	t.Logf("%d worlds in %v: %d requests, %d writes landed, %d fenced off, %d of unknown outcome, %d steps counted", total.runs,
+		time.Since(began).Round(time.Millisecond), total.requests, total.writes, total.fenced, total.unknown, total.steps)
+}

@@ -1,0 +1,173 @@
+package itest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testserver"
+)
+
+func readAll(t *testing.T, s *leasehold.FencedStore, key string) ([]byte, *leasehold.FencedObject) {
+	t.Helper()
+	o, err := s.Get(t.Context(), key)
+	require.NoError(t, err)
+	body, err := io.ReadAll(o.Body)
+	require.NoError(t, err)
+	require.NoError(t, o.Body.Close())
+	return body, o
+}
+
+func TestFencedStore(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		client, bucket := server.Client(), server.Bucket(t)
+		store := leasehold.NewFencedStore(client, bucket, leasehold.PaddedBodies)
+		ctx, key := t.Context(), "reports/2026.json"
+		require.NoError(t, store.Put(ctx, 1, key, strings.NewReader(`{"n":1}`),
+			leasehold.WithContentType("application/json"), leasehold.WithUserMetadata(map[string]string{"made-by": "alice"})))
+		require.NoError(t, store.Seal(ctx, 2, key, "reports/2027.json"))
+		body, o := readAll(t, store, key)
+		require.Equal(t, []any{`{"n":1}`, uint64(2), "application/json", map[string]string{"made-by": "alice"}},
+			[]any{string(body), o.Token, o.ContentType, o.Metadata})
+		for _, key := range []string{key, "reports/2027.json"} {
+			require.ErrorIs(t, store.Put(ctx, 1, key, strings.NewReader("late")), leasehold.ErrFenced)
+			require.ErrorIs(t, store.Delete(ctx, 1, key), leasehold.ErrFenced)
+		}
+		require.NoError(t, store.Delete(ctx, 2, key))
+		_, err := store.Get(ctx, key)
+		require.ErrorIs(t, err, leasehold.ErrNotExist)
+		require.ErrorIs(t, store.Put(ctx, 1, key, strings.NewReader("late")), leasehold.ErrFenced)
+
+		err = leasehold.NewFencedStore(client, bucket, leasehold.UniqueETags).Put(ctx, 1, "reports/other", strings.NewReader("x"))
+		require.ErrorIs(t, err, leasehold.ErrUnsafeStore, "its ETags are hashes of the body")
+		err = leasehold.NewFencedStore(client, "no-such-bucket", leasehold.PaddedBodies).Put(ctx, 1, key, strings.NewReader("x"))
+		require.ErrorIs(t, err, leasehold.ErrPermanent)
+		require.ErrorContains(t, err, "create the bucket")
+		wrong := server.Client(func(o *s3.Options) {
+			o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+				return aws.Credentials{AccessKeyID: server.AccessKey, SecretAccessKey: "wrong"}, nil
+			})
+		})
+		err = leasehold.NewFencedStore(wrong, bucket, leasehold.PaddedBodies).Put(ctx, 1, key, strings.NewReader("x"))
+		require.ErrorIs(t, err, leasehold.ErrPermanent)
+		require.ErrorContains(t, err, "credentials")
+
+		out, err := client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &bucket})
+		require.NoError(t, err)
+		require.Len(t, out.Contents, 2, "the check leaves nothing behind")
+	})
+}
+
+// forgetful is a client of a server that ignores the condition of CompleteMultipartUpload: it does not send it.
+func forgetful(o *s3.Options) {
+	o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
+		return stack.Build.Add(middleware.BuildMiddlewareFunc("forgetful", func(
+			ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler,
+		) (middleware.BuildOutput, middleware.Metadata, error) {
+			if r, ok := in.Request.(*smithyhttp.Request); ok && r.Method == http.MethodPost {
+				r.Header.Del("If-Match")
+				r.Header.Del("If-None-Match")
+			}
+			return next.HandleBuild(ctx, in)
+		}), middleware.After)
+	})
+}
+
+// Bodies over 8 MiB go in parts, whose completion is the conditional write.
+func TestFencedLargeBodies(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		client, bucket := server.Client(), server.Bucket(t)
+		ctx, key := t.Context(), "dump"
+		large := make([]byte, 20<<20+12345)
+		_, _ = rand.NewChaCha8([32]byte{}).Read(large)
+
+		store := leasehold.NewFencedStore(server.Client(forgetful), bucket, leasehold.PaddedBodies)
+		err := store.Put(ctx, 1, key, bytes.NewReader(large))
+		require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+		require.ErrorContains(t, err, "CompleteMultipartUpload")
+		require.ErrorContains(t, err, fmt.Sprint("over ", 8<<20-64, " bytes"))
+		_, err = store.Get(ctx, key)
+		require.ErrorIs(t, err, leasehold.ErrNotExist, "nothing was written")
+		require.NoError(t, store.Put(ctx, 1, key, bytes.NewReader(large[:8<<20-64])), "what is not over that")
+
+		store = leasehold.NewFencedStore(client, bucket, leasehold.PaddedBodies)
+		require.NoError(t, store.Put(ctx, 1, key, bytes.NewReader(large)))
+		body, _ := readAll(t, store, key)
+		require.True(t, bytes.Equal(large, body))
+		require.NoError(t, store.Seal(ctx, 2, key))
+		body, o := readAll(t, store, key)
+		require.True(t, bytes.Equal(large, body))
+		require.Equal(t, uint64(2), o.Token)
+		require.ErrorIs(t, store.Put(ctx, 1, key, bytes.NewReader(large)), leasehold.ErrFenced)
+		uploads, err := client.ListMultipartUploads(ctx, &s3.ListMultipartUploadsInput{Bucket: &bucket})
+		require.NoError(t, err)
+		require.Empty(t, uploads.Uploads, "no upload is left open")
+	})
+}
+
+// Writers of many tokens at once on one key: what has landed never goes back to a lower token, and no answer lies.
+func TestFencedRaces(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		client, bucket := server.Client(), server.Bucket(t)
+		const writers, rounds = 8, 25
+		for _, large := range []bool{false, true} {
+			t.Run(map[bool]string{false: "whole", true: "in parts"}[large], func(t *testing.T) {
+				key := fmt.Sprint("race-", large)
+				size, rounds := 10, rounds
+				if large {
+					size, rounds = 9<<20, 3
+				}
+				store := leasehold.NewFencedStore(client, bucket, leasehold.PaddedBodies)
+				body := bytes.Repeat([]byte("x"), size) // the same from all
+				require.NoError(t, store.Put(t.Context(), 1, key, bytes.NewReader(body)))
+				var mu sync.Mutex
+				highest, fenced := uint64(1), 0
+				for round := range rounds {
+					var wg sync.WaitGroup
+					for i := range writers {
+						token := uint64(round*writers/2 + i + 1) // half of them come again in the next round
+						wg.Go(func() {
+							mu.Lock()
+							before := highest
+							mu.Unlock()
+							err := store.Put(t.Context(), token, key, bytes.NewReader(body))
+							mu.Lock()
+							defer mu.Unlock()
+							switch {
+							case err == nil && token < before:
+								t.Errorf("token %d wrote after %d", token, before)
+							case err == nil:
+								highest = max(highest, token)
+							case errors.Is(err, leasehold.ErrFenced):
+								fenced++
+							default:
+								t.Log(err) // given up: too many others
+							}
+						})
+					}
+					wg.Wait()
+					o, err := store.Get(t.Context(), key)
+					require.NoError(t, err)
+					require.NoError(t, o.Body.Close())
+					require.GreaterOrEqual(t, o.Token, highest)
+				}
+				require.Positive(t, fenced)
+				t.Logf("%d writes, %d fenced off", rounds*writers, fenced)
+			})
+		}
+	})
+}
