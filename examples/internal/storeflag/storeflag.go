@@ -29,6 +29,9 @@ func Add(set *flag.FlagSet) *Flags {
 // InMemory reports whether no server was chosen.
 func (f *Flags) InMemory() bool { return f.endpoint == "" }
 
+// Bucket returns the chosen bucket.
+func (f *Flags) Bucket() string { return f.bucket }
+
 // Open returns the chosen store.
 func (f *Flags) Open() (leasehold.Store, error) {
 	if f.InMemory() {

@@ -1,0 +1,53 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/internal/testserver"
+)
+
+// TestMain: the writers are this test's own program.
+func TestMain(m *testing.M) {
+	if slices.Contains(os.Args, "-writer") {
+		main()
+		return
+	}
+	os.Exit(testserver.Main(m))
+}
+
+func TestRun(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "")
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), nil, &out), "%s", &out)
+	t.Logf("%s", &out)
+	require.Contains(t, out.String(), `in the object: "written by alice": WRONG`)
+	require.Contains(t, out.String(), `in the object: "written by bob": right`)
+}
+
+func TestOnServers(t *testing.T) {
+	for _, s := range []testserver.S3{testserver.MinIO(t), testserver.VersityGW(t)} {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Setenv("AWS_ACCESS_KEY_ID", s.AccessKey)
+			t.Setenv("AWS_SECRET_ACCESS_KEY", s.SecretKey)
+			args := []string{"-s3", s.Endpoint, "-bucket", s.Bucket(t)}
+			for range 2 { // tokens go on
+				var out bytes.Buffer
+				require.NoError(t, run(t.Context(), args, &out), "%s", &out)
+			}
+		})
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	for _, args := range [][]string{{"-s3", "foo"}, {"-bucket", "b"}, {"-x"}} {
+		require.Error(t, run(t.Context(), args, new(bytes.Buffer)), "%v", args)
+	}
+}
