@@ -28,12 +28,20 @@
 // # What is not promised
 //
 //   - A process that is paused between [Lease.Valid] and its write may write late. Give the token to what is written to, and
-//     have it refuse lower ones ([Fence]).
+//     have it refuse lower ones: see below.
 //   - Writes that carry no token, reads by a former leader, and side effects outside of fenced resources are not stopped.
 //   - If the lock object is deleted, or [Lock.Break] ends a living term, two may lead until the holder's next renewal. A new
 //     object starts tokens from 1, except for candidates that remember a higher one.
 //   - A foreign client that writes records without a token resets it; one that writes none of the TTL is trusted to keep its
 //     wall clock within [WithSkewAllowance].
+//
+// # Fencing
+//
+//   - [Lease.Commit] writes a small state into the lock object itself. No former leader's commit ever succeeds.
+//   - [FencedStore] writes ordinary S3 objects: once a token has written or sealed a key, no lower one ever does, among those
+//     who write through a FencedStore. Shown by simulation of the real code and on real servers. Not promised are reads by a
+//     former leader, several objects at once, and anything about writers that send no condition.
+//   - [Fence] is the check for what lives in memory; package fencehttp has it for HTTP services.
 //
 // # Stores
 //

@@ -14,12 +14,14 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/itest"
 )
 
 func readAll(t *testing.T, s *leasehold.FencedStore, key string) ([]byte, *leasehold.FencedObject) {
@@ -170,4 +172,35 @@ func TestFencedRaces(t *testing.T) {
 			})
 		}
 	})
+}
+
+// A bucket with SSE-KMS: the same body never has the same ETag twice, and needs no padding.
+func TestFencedStoreOnSSEKMS(t *testing.T) {
+	if err := itest.Docker(t.Context()); err != nil {
+		t.Skipf("needs Docker: %v", err)
+	}
+	server := itest.StartMinIOWithKMS(t)
+	client, bucket := server.Client(), server.Bucket(t)
+	_, err := client.PutBucketEncryption(t.Context(), &s3.PutBucketEncryptionInput{
+		Bucket: &bucket,
+		ServerSideEncryptionConfiguration: &types.ServerSideEncryptionConfiguration{Rules: []types.ServerSideEncryptionRule{{
+			ApplyServerSideEncryptionByDefault: &types.ServerSideEncryptionByDefault{
+				SSEAlgorithm: types.ServerSideEncryptionAwsKms, KMSMasterKeyID: aws.String("leasehold"),
+			},
+		}}},
+	})
+	require.NoError(t, err)
+	store := leasehold.NewFencedStore(client, bucket, leasehold.UniqueETags)
+	require.NoError(t, store.Put(t.Context(), 1, "image", strings.NewReader("\x00\x01")))
+	got, err := client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &bucket, Key: aws.String("image")})
+	require.NoError(t, err)
+	plain, err := io.ReadAll(got.Body)
+	require.NoError(t, err)
+	require.Equal(t, "\x00\x01", string(plain), "to the byte")
+	require.NoError(t, store.Seal(t.Context(), 2, "image"))
+	require.ErrorIs(t, store.Put(t.Context(), 1, "image", strings.NewReader("late")), leasehold.ErrFenced)
+	again, err := store.Get(t.Context(), "image")
+	require.NoError(t, err)
+	require.NoError(t, again.Body.Close())
+	require.NotEqual(t, *got.ETag, again.ETag, "the same bytes")
 }
