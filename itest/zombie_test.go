@@ -55,7 +55,8 @@ type counter struct {
 	Nonce string
 }
 
-// asZombie is a worker, in a process of its own: it says "step" when it may be stopped, and "ack" when a step is done.
+// asZombie is a worker, in a process of its own: it says "step" where it may be stopped and waits for a line, and "ack" when a
+// step is done.
 func asZombie() {
 	ctx := context.Background()
 	n, err := strconv.Atoi(os.Getenv("ZOMBIE_GUARD"))
@@ -64,6 +65,13 @@ func asZombie() {
 	client, key := server.Client(), "counter"
 	lock, err := leasehold.NewLock(leasehold.NewS3Store(client, bucket), "locks/counter", leasehold.WithTTL(zombieTTL))
 	fatal(err)
+	parent := bufio.NewReader(os.Stdin)
+	work := func() {
+		time.Sleep(10 * time.Millisecond)
+		fmt.Println("step")
+		_, err := parent.ReadString('\n')
+		fatal(err)
+	}
 	files := leasehold.NewFencedStore(client, bucket, leasehold.PaddedBodies, leasehold.WithAdoption())
 	fencedStep := func(lease *leasehold.Lease) error {
 		o, err := files.Get(ctx, key)
@@ -75,8 +83,7 @@ func asZombie() {
 		if err := json.NewDecoder(o.Body).Decode(&c); err != nil {
 			return err
 		}
-		fmt.Println("step")
-		time.Sleep(10 * time.Millisecond)
+		work()
 		body, err := json.Marshal(counter{Value: c.Value + 1})
 		fatal(err)
 		return files.Put(ctx, lease.Token(), key, bytes.NewReader(body))
@@ -98,10 +105,6 @@ func asZombie() {
 		fatal(json.Unmarshal(body, &c))
 		if g.token && c.Token > lease.Token() {
 			return leasehold.ErrFenced
-		}
-		work := func() {
-			fmt.Println("step")
-			time.Sleep(10 * time.Millisecond)
 		}
 		if !g.late {
 			work()
@@ -151,7 +154,7 @@ type experiment struct {
 	stopNext       bool // whoever takes the next step is stopped
 }
 
-func (e *experiment) watch(t *testing.T, cmd *exec.Cmd, out io.Reader) {
+func (e *experiment) watch(t *testing.T, cmd *exec.Cmd, in io.Writer, out io.Reader) {
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		e.mu.Lock()
 		stop := false
@@ -160,11 +163,12 @@ func (e *experiment) watch(t *testing.T, cmd *exec.Cmd, out io.Reader) {
 			e.acks++
 		case "refused":
 			e.refusals++
-		case "step":
+		case "step": // it stands still before it reads the line that lets it go on
 			if stop, e.stopNext = e.stopNext, false; stop {
 				e.stops++
 				assertNoError(t, cmd.Process.Signal(syscall.SIGSTOP))
 			}
+			_, _ = io.WriteString(in, "\n") // it may have been killed
 		case "error":
 			t.Errorf("a worker: %s", lines.Bytes())
 		}
@@ -199,11 +203,13 @@ func TestZombie(t *testing.T) {
 				for range 3 {
 					cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
 					cmd.Env = append(holderEnv(server, bucket), "ZOMBIE_GUARD="+strconv.Itoa(n))
+					in, err := cmd.StdinPipe()
+					require.NoError(t, err)
 					out, err := cmd.StdoutPipe()
 					require.NoError(t, err)
 					require.NoError(t, cmd.Start())
 					workers = append(workers, cmd)
-					watching.Go(func() { e.watch(t, cmd, out) })
+					watching.Go(func() { e.watch(t, cmd, in, out) })
 				}
 				for end := time.Now().Add(duration); time.Now().Before(end); time.Sleep(5 * time.Second) {
 					e.mu.Lock()
