@@ -15,7 +15,8 @@
 //
 //   - One object holds one lock: JSON with an expiry, a token, a TTL, and a nonce that is new in every write ([Record]).
 //   - Acquire: read, may I take it?, one conditional write that raises the token. Two requests; one when the version is known.
-//   - Renew: one conditional write. Release: one conditional write that keeps the token. Wait: one read per poll interval.
+//   - Renew: one conditional write. Release: one conditional write that keeps the token. Wait: one read per poll interval, timed to
+//     come soon after a renewal.
 //   - A lock may be taken if it is released, or if this candidate knows that the very version it will replace is older than
 //     its TTL and the drift allowance: by the store's own clock ([Object].Age) when it first saw it, and its own monotonic
 //     clock since.

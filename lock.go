@@ -49,6 +49,7 @@ type Lock struct {
 
 	mu      sync.Mutex // guards what follows; never held over I/O
 	last    *version   // the last version seen or written; nil if unknown
+	rhythm  rhythm     // of its holder's renewals
 	highest uint64     // the highest token seen: should the object be lost, tokens still go up
 	shown   uint64     // the last term announced by EventNewLeader
 	term    *term      // the last term held
@@ -61,7 +62,8 @@ type version struct {
 	etag   string
 	rec    Record
 	age    time.Duration // it was at least so old
-	seen   time.Duration // when the monotonic clock read this
+	asked  time.Duration // when the monotonic clock read this: before
+	seen   time.Duration // and after the look
 }
 
 func (v *version) same(w *version) bool { return v.exists == w.exists && v.etag == w.etag }
@@ -99,7 +101,7 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 }
 
 // Acquire waits until it has the lock or ctx ends; then the error matches both ctx's error and, if the lock was seen
-// held, [ErrHeld]. It reads the lock once per poll interval and when the lease it waits for can expire, backs off while
+// held, [ErrHeld]. It reads the lock about once per poll interval ([WithPollInterval]) and when the lease it waits for can expire, backs off while
 // the store fails, and ends at once with errors that no waiting can heal, which are those of [Lock.TryAcquire].
 // Its ctx is used as that of TryAcquire.
 func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
@@ -239,7 +241,8 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) atte
 		}
 		wait := time.Duration(0)
 		if held, ok := errors.AsType[*HeldError](a.err); ok {
-			failures, wait = 0, min(l.jitter(l.o.poll), held.Wait+l.jitter(l.o.poll)/10)
+			spread := time.Duration(l.o.clock.Rand() * float64(l.o.poll) / 20) // of those who wait for the same lease
+			failures, wait = 0, min(l.nextLook(), held.Wait+spread)
 		} else {
 			wait = l.backoff(&failures)
 		}
@@ -247,6 +250,17 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) atte
 			return attempt{err: l.gaveUp(ctx, last)}
 		}
 	}
+}
+
+// nextLook is how long a candidate waits before it reads the lock again: a poll interval, more or less.
+func (l *Lock) nextLook() time.Duration {
+	random, now := l.o.clock.Rand(), l.o.clock.Now().Mono
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if wait := l.rhythm.next(now, l.o.poll, random); wait > 0 {
+		return wait
+	}
+	return l.jitter(l.o.poll)
 }
 
 // gaveUp is the error of a wait that its context ended; last is what stood in the way.
@@ -366,8 +380,9 @@ func (l *Lock) look(ctx context.Context) (*version, error) {
 	l.mu.Lock()
 	last := l.last
 	l.mu.Unlock()
+	asked := l.o.clock.Now().Mono
 	obj, err := l.get(ctx)
-	v := &version{seen: l.o.clock.Now().Mono}
+	v := &version{asked: asked, seen: l.o.clock.Now().Mono}
 	switch {
 	case err == nil && last != nil && last.exists && last.etag == obj.ETag: // seen before: most polls are
 		v.exists, v.etag, v.age, v.rec = true, obj.ETag, obj.Age, last.rec
@@ -391,6 +406,8 @@ func (l *Lock) saw(v *version) {
 	l.mu.Lock()
 	if l.last != nil && v.exists && v.same(l.last) {
 		v.age = max(v.age, l.last.age+v.seen-l.last.seen)
+	} else if l.last != nil {
+		l.rhythm.saw(v, l.last.asked)
 	}
 	l.last = v
 	l.highest = max(l.highest, v.rec.Token)

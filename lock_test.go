@@ -367,7 +367,7 @@ func TestWatchYieldsEveryChangeOfTerm(t *testing.T) {
 	})
 }
 
-func TestWaitingCandidateReadsOncePerPoll(t *testing.T) {
+func TestWaitingCandidateReadsTwicePerRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()
 		lease := acquire(t, newLock(t, mem))
@@ -378,7 +378,7 @@ func TestWaitingCandidateReadsOncePerPoll(t *testing.T) {
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		requests := store.count()
 		require.NotContains(t, requests, "put")
-		require.InDelta(t, 1200, len(requests), 30, "an hour of polls every 3 s")
+		require.InDelta(t, 2*3600/(5*0.975), len(requests), 40, "an hour of renewals every 5 s, less a fortieth")
 		require.NoError(t, lease.Release(t.Context()))
 	})
 }

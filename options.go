@@ -51,8 +51,9 @@ func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 // time for two more tries before the lease ends.
 func WithRenewInterval(d time.Duration) Option { return func(o *options) { o.renew = d } }
 
-// WithPollInterval sets how often a waiting candidate reads the lock object: default a fifth of the TTL, ±10 % jitter.
-// It bounds how long a released lock stays free.
+// WithPollInterval sets about how often a waiting candidate reads the lock: default TTL/5. Each wait is between 0.7 and 1.5 of
+// it, so that one read comes soon after each renewal if they are not more frequent; with the defaults that makes two reads
+// per renewal. It bounds how long a released lock stays free. [Lock.Watch] keeps to it within 10 %.
 func WithPollInterval(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
 // WithSafetyMargin sets how long before the TTL has passed a lease ends for its holder: default a fifth of the TTL.

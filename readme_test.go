@@ -80,7 +80,7 @@ func TestReadmeCosts(t *testing.T) {
 	page := read(t, "README.md")
 	for _, ttl := range []float64{5, 15, 30, 60} {
 		month := (730 * time.Hour).Seconds()
-		puts, gets := month/(ttl/3), month/(ttl/5)
+		puts, gets := month/(ttl/3), month/(ttl/6) // TestWaitingCandidateReadsTwicePerRenewal
 		cost := func(candidates float64) float64 { return puts*put + (candidates-1)*gets*get }
 		require.Contains(t, page, fmt.Sprintf("\n| %.0f s | %s | %s | $%.2f | $%.2f | $%.2f |\n",
 			ttl, thousands(puts), thousands(gets), cost(1), cost(3), cost(10)))

@@ -1,0 +1,52 @@
+package leasehold
+
+import "time"
+
+// rhythm foretells when the holder of a lock renews next, so that a waiting candidate looks soon after that: the sooner it
+// sees what turns out to have been the last renewal, the sooner it takes over. It says when to look, and nothing else: a
+// wrong guess, after a wall clock was set, say, costs no more than a late look.
+type rhythm struct {
+	last        Record        // seen last
+	every       time.Duration // the shortest time between two renewals, which come up to a twentieth early
+	least, most time.Duration // bounds of own monotonic time less the holder's wall time
+}
+
+// saw takes the first sighting of a version; the one before was still there when it was last asked for, at before.
+func (r *rhythm) saw(v *version, before time.Duration) {
+	was := r.last
+	r.last = v.rec
+	every := v.rec.RenewedAt.Sub(was.RenewedAt)
+	if v.rec.Released() || v.rec.Token != was.Token || was.RenewedAt.IsZero() || every <= 0 {
+		*r = rhythm{last: v.rec} // a new term, or a clock that was set
+		return
+	}
+	wall := time.Duration(v.rec.RenewedAt.UnixNano())
+	least, most := before-wall, v.seen-wall
+	if r.every > 0 {
+		// Requests take their time, so that bounds may cross; a clock that was set has them far apart.
+		low, high := max(least, r.least), min(most, r.most)
+		if low, high = min(low, high), max(low, high); high-low < every {
+			least, most, every = low, high, min(every, r.every)
+		}
+	}
+	r.every, r.least, r.most = every, least, most
+}
+
+// next is how long to wait for the next look, from 0.7 to 1.5 poll intervals, with one look soon after each renewal if
+// intervals are that short; 0 if that is not known. With every look it knows better how soon is soon.
+func (r *rhythm) next(now, poll time.Duration, random float64) time.Duration {
+	if r.every <= 0 || poll <= 0 {
+		return 0
+	}
+	offset := r.most
+	if r.most-r.least > poll/15 {
+		offset = r.least + (r.most-r.least)/2 // halves what is not known
+	}
+	spread := time.Duration(random * float64(poll) / 20) // lest all candidates look at once
+	due := time.Duration(r.last.RenewedAt.UnixNano()) + r.every*20/19 + offset + spread - now
+	if short := poll*7/10 - due; short > 0 {
+		due += (short + r.every - 1) / r.every * r.every
+	}
+	looks := max((due+poll/2)/poll, 1)
+	return due / looks
+}
