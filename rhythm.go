@@ -47,6 +47,9 @@ func (r *rhythm) next(now, poll time.Duration, random float64) time.Duration {
 	if short := poll*7/10 - due; short > 0 {
 		due += (short + r.every - 1) / r.every * r.every
 	}
-	looks := max((due+poll/2)/poll, 1)
-	return due / looks
+	wait := due / max((due+poll/2)/poll, 1)
+	if wait < poll*7/10 || wait > poll*3/2 { // times beyond all reckoning
+		return 0
+	}
+	return wait
 }
