@@ -37,7 +37,7 @@ sim: ## SEEDS simulated worlds and a tenth as many of fenced writes, from number
 	@SEEDS=$(SEEDS) FENCED=$$(($(SEEDS) / 10)) SEED=$(SEED) go test -v -count=1 -timeout=24h -run Seeds ./internal/sim | grep -v '^=== '
 
 .PHONY: explore
-explore: ## the exhaustive search with all its configurations: hours
+explore: ## the exhaustive search with all its configurations: ten minutes
 	@EXPLORE=all go test -v -count=1 -timeout=24h -run TestAll ./internal/explore | grep -v '^=== '
 
 .PHONY: mutants
@@ -62,6 +62,10 @@ examples: ## run every program in examples
 	@for dir in $(dir $(wildcard examples/*/main.go)); do \
 		echo "=> $$dir"; (cd "$$dir" && $(LIMIT) go run . </dev/null) || { echo "FAILED: $$dir" >&2; exit 1; }; \
 	done
+
+.PHONY: bench
+bench: servers ## measure leasehold and its peers, and write docs/performance.md: half an hour
+	@cd bench && BENCH=full go test -count=1 -timeout=2h -v -run TestPerformance . | grep --line-buffered '^bench:\|^---\|^FAIL\|^ok\|Error\|_test.go'
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZTIME

@@ -1,0 +1,222 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// contention is a crowd that hands a lock around: each candidate takes it, releases it at once, and wants it again.
+type contention struct {
+	place, peer string
+	candidates  int
+	handovers   float64 // a second
+	requests    float64 // for each
+	jain        float64 // fairness: 1 if all got the same number of turns, 1/n if one got all
+	worst       float64 // seconds of waiting
+}
+
+const contendedPoll = 100 * time.Millisecond
+
+func measureContention(t *testing.T, p *place, n size) (list []contention) {
+	for _, candidates := range n.candidates {
+		for _, peer := range shuffled(p.peers()) {
+			list = append(list, contend(t, p, peer, candidates, n.contention))
+		}
+	}
+	return list
+}
+
+func contend(t *testing.T, p *place, peer peer, candidates int, d time.Duration) contention {
+	key := fmt.Sprintf("contention/%d/%s", candidates, peer.name)
+	s := settings{ttl: 10 * time.Second, poll: contendedPoll}
+	crowd := make([]candidate, candidates)
+	for i := range crowd {
+		crowd[i] = peer.open(t, p, key, fmt.Sprint("candidate-", i), s)
+	}
+	turns := make([]float64, candidates)
+	var worst atomic.Int64
+	var wg sync.WaitGroup
+	before := p.requests.Load()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	for i, c := range crowd {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				began := time.Now()
+				held, err := c.acquire(ctx)
+				waited := int64(time.Since(began))
+				for old := worst.Load(); waited > old && !worst.CompareAndSwap(old, waited); old = worst.Load() {
+				}
+				if err != nil {
+					continue
+				}
+				turns[i]++
+				if err := held.release(context.WithoutCancel(ctx)); err != nil && ctx.Err() == nil {
+					t.Logf("%s: release: %v", peer.name, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	c := contention{place: p.name, peer: peer.name, candidates: candidates, worst: time.Duration(worst.Load()).Seconds()}
+	var sum, squares float64
+	for _, x := range turns {
+		sum += x
+		squares += x * x
+	}
+	require.Positive(t, sum, "%s: nobody got the lock", peer.name)
+	c.handovers, c.requests, c.jain = sum/d.Seconds(), float64(p.requests.Load()-before)/sum, sum*sum/(float64(candidates)*squares)
+	return c
+}
+
+// takeover is how long nobody leads, in TTLs, after the last renewal of a leader that crashes, or after the call that releases.
+type takeover struct {
+	place, peer, after string
+	trials             []float64
+	poll               float64 // in TTLs
+}
+
+func measureTakeover(t *testing.T, p *place, n size) (list []takeover) {
+	s := settings{ttl: 2 * time.Second, poll: 400 * time.Millisecond} // a fifth of the TTL, as leasehold has it by default
+	for _, after := range []string{"crash", "release"} {
+		for _, peer := range p.peers() {
+			v := takeover{place: p.name, peer: peer.name, after: after, poll: s.poll.Seconds() / s.ttl.Seconds()}
+			var mu sync.Mutex
+			for done := 0; done < n.trials; done += n.lanes {
+				var wg sync.WaitGroup
+				for lane := range n.lanes {
+					key := fmt.Sprintf("takeover/%s/%s/%d", after, peer.name, done+lane)
+					wg.Go(func() {
+						d := takeOver(t, p, peer, key, s, after == "crash", n.life)
+						mu.Lock()
+						defer mu.Unlock()
+						v.trials = append(v.trials, d.Seconds()/s.ttl.Seconds())
+					})
+				}
+				wg.Wait()
+			}
+			list = append(list, v)
+		}
+		if after == "release" {
+			list = append(list, resignations(t, p, s, n))
+		}
+	}
+	return list
+}
+
+func takeOver(t *testing.T, p *place, peer peer, key string, s settings, crash bool, lifetime time.Duration) time.Duration {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	holder, heir := peer.open(t, p, key, "holder", s), peer.open(t, p, key, "heir", s)
+	held, err := holder.acquire(ctx)
+	if err != nil {
+		t.Errorf("%s: %v", peer.name, err)
+		return 0
+	}
+	led := make(chan time.Time, 1)
+	go func() {
+		next, err := heir.acquire(ctx)
+		at := time.Now()
+		if err == nil {
+			err = next.release(ctx)
+		}
+		if err != nil {
+			t.Errorf("%s: the heir: %v", peer.name, err)
+		}
+		led <- at
+	}()
+	self, renews := held.(interface{ written() time.Time })
+	began := time.Now()
+	// The leader lives for some renewals, and the heir is at a moment of its polling that nobody has chosen.
+	life := lifetime + s.poll/2 + time.Duration(rand.Int64N(int64(s.poll)))
+	if !crash {
+		life -= lifetime * 3 / 4
+	}
+	for end := began.Add(life); time.Now().Before(end); {
+		if renews || peer.onEtcd {
+			time.Sleep(time.Until(end))
+			continue
+		}
+		time.Sleep(min(s.ttl/3, time.Until(end)))
+		if began = time.Now(); err == nil {
+			err = held.renew(ctx)
+		}
+	}
+	switch {
+	case !crash:
+		began = time.Now()
+		err = held.release(ctx)
+	case renews:
+		held.crash()
+	case peer.onEtcd: // whose keepalives are on a stream: the last one is of now
+		began = time.Now()
+		err = held.renew(ctx)
+		held.crash()
+	}
+	if err != nil {
+		t.Errorf("%s: %v", peer.name, err)
+	}
+	at := <-led
+	if crash && renews {
+		began = self.written()
+	}
+	return at.Sub(began)
+}
+
+// resignations are those of leasehold's electors.
+func resignations(t *testing.T, p *place, s settings, n size) takeover {
+	v := takeover{place: p.name, peer: "leasehold", after: "resignation", poll: s.poll.Seconds() / s.ttl.Seconds()}
+	var mu sync.Mutex
+	for done := 0; done < n.trials; done += n.lanes {
+		var wg sync.WaitGroup
+		for lane := range n.lanes {
+			key := fmt.Sprintf("takeover/resignation/%d", done+lane)
+			wg.Go(func() {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var electors [2]*leasehold.Elector
+				var running sync.WaitGroup
+				led := make(chan time.Time, 2)
+				for i := range electors {
+					lock, err := leasehold.NewLock(leasehold.NewS3Store(p.client, p.bucket), key, leasehold.WithTTL(s.ttl), leasehold.WithPollInterval(s.poll))
+					if err == nil {
+						electors[i], err = leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
+							led <- time.Now()
+							<-ctx.Done()
+						}})
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					running.Go(func() { _ = electors[i].Run(ctx) })
+					if i == 0 {
+						<-led
+					}
+				}
+				time.Sleep(n.life/4 + s.poll/2 + time.Duration(rand.Int64N(int64(s.poll))))
+				began := time.Now()
+				if err := electors[0].Resign(ctx); err != nil {
+					t.Error(err)
+				}
+				d := (<-led).Sub(began)
+				cancel()
+				running.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				v.trials = append(v.trials, d.Seconds()/s.ttl.Seconds())
+			})
+		}
+		wg.Wait()
+	}
+	return v
+}

@@ -1,0 +1,46 @@
+package bench
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// startEtcd runs one etcd member in this process, with its data on disk and its defaults, and returns a client.
+func startEtcd(t *testing.T) *clientv3.Client {
+	t.Helper()
+	local := func() url.URL {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer l.Close()
+		return url.URL{Scheme: "http", Host: l.Addr().String()}
+	}
+	cfg := embed.NewConfig()
+	dir, err := os.MkdirTemp("", "etcd")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	cfg.Dir, cfg.LogLevel = dir, "fatal"
+	client, peer := local(), local()
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	cfg.InitialCluster = fmt.Sprintf("%s=%s", cfg.Name, peer.String())
+	server, err := embed.StartEtcd(cfg)
+	require.NoError(t, err)
+	t.Cleanup(server.Close)
+	select {
+	case <-server.Server.ReadyNotify():
+	case <-time.After(time.Minute):
+		t.Fatal("etcd is not ready")
+	}
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{client.Host}, DialTimeout: 10 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}

@@ -1,0 +1,519 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/benbjohnson/litestream"
+	litestreams3 "github.com/benbjohnson/litestream/s3"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testserver"
+)
+
+// place is where locks live: a bucket whose requests are counted, or an etcd.
+type place struct {
+	name     string
+	server   testserver.S3
+	bucket   string
+	client   *s3.Client
+	requests *atomic.Int64 // to the bucket, at the HTTP level
+	etcd     *clientv3.Client
+}
+
+func newPlace(t *testing.T, server testserver.S3) *place {
+	t.Helper()
+	p := &place{name: server.Name, server: server, bucket: server.Bucket(t), requests: new(atomic.Int64)}
+	// One pool for all candidates, none of which waits for a connection.
+	pool := &http.Transport{MaxIdleConns: 0, MaxIdleConnsPerHost: 256}
+	t.Cleanup(pool.CloseIdleConnections)
+	p.client = server.Client(func(o *s3.Options) {
+		o.HTTPClient = &http.Client{Transport: counted{pool, p.requests}}
+	})
+	return p
+}
+
+func newPlaceOnMinIO(t *testing.T, option func(*s3.Options)) *place {
+	t.Helper()
+	testserver.SkipIfShort(t)
+	server := testserver.MinIO(t)
+	return &place{name: server.Name, bucket: server.Bucket(t), client: server.Client(option), requests: new(atomic.Int64)}
+}
+
+// countDials counts connections.
+func countDials(n *atomic.Int64) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		n.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+}
+
+type counted struct {
+	http.RoundTripper
+	n *atomic.Int64
+}
+
+func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.n.Add(1)
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// peers returns those that this place has.
+func (p *place) peers() (list []peer) {
+	for _, peer := range peers {
+		if !peer.onEtcd || p.etcd != nil {
+			list = append(list, peer)
+		}
+	}
+	return list
+}
+
+// settings are the same for all.
+type settings struct {
+	ttl, poll time.Duration
+}
+
+// candidate is one process that wants the lock.
+type candidate interface {
+	acquire(ctx context.Context) (term, error) // waits
+}
+
+// term is held until one of release and crash.
+type term interface {
+	renew(ctx context.Context) error
+	release(ctx context.Context) error
+	crash() // leave without a word
+}
+
+type peer struct {
+	name   string
+	onEtcd bool
+	open   func(t *testing.T, p *place, key, name string, s settings) candidate
+	elects bool // is an elector with a loop of its own: renew cannot be called
+}
+
+var peers = []peer{
+	{name: "leasehold", open: newLeasehold},
+	{name: "plain protocol", open: newPlain},
+	{name: "Litestream's leaser", open: newLitestream},
+	{name: "client-go on S3", open: newClientGo, elects: true},
+	{name: "etcd Election", open: newEtcdElection, onEtcd: true},
+	{name: "etcd Mutex", open: newEtcdMutex, onEtcd: true},
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// leasehold
+
+type ours struct {
+	lock  *leasehold.Lock
+	store *mortal
+}
+
+func newLeasehold(t *testing.T, p *place, key, name string, s settings) candidate {
+	store := &mortal{Store: leasehold.NewS3Store(p.client, p.bucket)}
+	lock, err := leasehold.NewLock(store, key, leasehold.WithIdentity(name), leasehold.WithTTL(s.ttl), leasehold.WithPollInterval(s.poll))
+	require.NoError(t, err)
+	return ours{lock, store}
+}
+
+type ourTerm struct {
+	*leasehold.Lease
+	store *mortal
+}
+
+func (c ours) acquire(ctx context.Context) (term, error) {
+	lease, err := c.lock.Acquire(ctx)
+	return ourTerm{lease, c.store}, err
+}
+
+func (l ourTerm) renew(ctx context.Context) error   { return l.Renew(ctx) }
+func (l ourTerm) release(ctx context.Context) error { return l.Release(ctx) }
+func (l ourTerm) crash()                            { l.store.dead.Store(true) }
+func (l ourTerm) written() time.Time                { return l.store.written() }
+
+// mortal is a store of a process that can die.
+type mortal struct {
+	leasehold.Store
+	dead atomic.Bool
+	last atomic.Int64 // when the last write was sent
+}
+
+var errDead = errors.New("crashed")
+
+func (m *mortal) written() time.Time { return time.Unix(0, m.last.Load()) }
+
+func (m *mortal) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	if m.dead.Load() {
+		return leasehold.Object{}, errDead
+	}
+	return m.Store.Get(ctx, key)
+}
+
+func (m *mortal) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	return m.put(func() (string, error) { return m.Store.PutIfNoneMatch(ctx, key, body) })
+}
+
+func (m *mortal) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	return m.put(func() (string, error) { return m.Store.PutIfMatch(ctx, key, body, etag) })
+}
+
+func (m *mortal) put(send func() (string, error)) (string, error) {
+	if m.dead.Load() {
+		return "", errDead
+	}
+	sent := time.Now().UnixNano()
+	etag, err := send()
+	if err == nil {
+		m.last.Store(sent)
+	}
+	return etag, err
+}
+
+// plain is the protocol as one would write it in an afternoon: read, compare with the wall clock, put.
+
+type plain struct {
+	p    *place
+	key  string
+	name string
+	s    settings
+}
+
+type plainRecord struct {
+	Holder  string
+	Expires time.Time
+}
+
+type plainTerm struct {
+	*plain
+	etag string
+}
+
+func newPlain(_ *testing.T, p *place, key, name string, s settings) candidate {
+	return &plain{p, key, name, s}
+}
+
+func (c *plain) put(ctx context.Context, expires time.Time, match, noneMatch *string) (string, error) {
+	body, err := json.Marshal(plainRecord{c.name, expires})
+	if err != nil {
+		return "", err
+	}
+	out, err := c.p.client.PutObject(ctx, &s3.PutObjectInput{
+		Bucket: &c.p.bucket, Key: &c.key, Body: bytes.NewReader(body), IfMatch: match, IfNoneMatch: noneMatch,
+	})
+	if err != nil {
+		return "", err
+	}
+	return *out.ETag, nil
+}
+
+func (c *plain) acquire(ctx context.Context) (term, error) {
+	for {
+		var rec plainRecord
+		var match, noneMatch *string
+		out, err := c.p.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &c.p.bucket, Key: &c.key})
+		if err != nil {
+			noneMatch = aws.String("*")
+		} else {
+			match = out.ETag
+			err = json.NewDecoder(out.Body).Decode(&rec)
+			_ = out.Body.Close()
+			if err != nil {
+				return nil, err
+			}
+		}
+		if time.Now().After(rec.Expires) {
+			if etag, err := c.put(ctx, time.Now().Add(c.s.ttl), match, noneMatch); err == nil {
+				return &plainTerm{c, etag}, nil
+			}
+		}
+		if err := wait(ctx, c.s.poll); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (l *plainTerm) renew(ctx context.Context) (err error) {
+	l.etag, err = l.put(ctx, time.Now().Add(l.s.ttl), &l.etag, nil)
+	return err
+}
+
+func (l *plainTerm) release(ctx context.Context) error {
+	_, err := l.put(ctx, time.Time{}, &l.etag, nil)
+	return err
+}
+
+func (*plainTerm) crash() {}
+
+// Litestream
+
+type theirs struct {
+	*litestreams3.Leaser
+	poll time.Duration
+}
+
+type theirTerm struct {
+	theirs
+	lease *litestream.Lease
+}
+
+func newLitestream(_ *testing.T, p *place, key, name string, s settings) candidate {
+	l := litestreams3.NewLeaser()
+	l.Bucket, l.Path, l.Owner, l.TTL = p.bucket, key, name, s.ttl
+	l.SetClient(p.client)
+	return theirs{l, s.poll}
+}
+
+// acquire is the loop that a caller of AcquireLease writes.
+func (c theirs) acquire(ctx context.Context) (term, error) {
+	for {
+		lease, err := c.AcquireLease(ctx)
+		if err == nil {
+			return &theirTerm{c, lease}, nil
+		}
+		if err := wait(ctx, c.poll); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (l *theirTerm) renew(ctx context.Context) (err error) {
+	l.lease, err = l.RenewLease(ctx, l.lease)
+	return err
+}
+
+func (l *theirTerm) release(ctx context.Context) error { return l.ReleaseLease(ctx, l.lease) }
+func (*theirTerm) crash()                              {}
+
+// client-go
+
+type clientGo struct {
+	lock *bucketLock
+	s    settings
+}
+
+func newClientGo(_ *testing.T, p *place, key, name string, s settings) candidate {
+	return &clientGo{&bucketLock{store: &mortal{Store: leasehold.NewS3Store(p.client, p.bucket)}, key: key, name: name}, s}
+}
+
+type clientGoTerm struct {
+	lock   *bucketLock
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+func (c *clientGo) acquire(ctx context.Context) (term, error) {
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	led := make(chan struct{})
+	e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: c.lock, LeaseDuration: c.s.ttl, RenewDeadline: c.s.ttl * 2 / 3, RetryPeriod: c.s.poll, ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { close(led) }, OnStoppedLeading: func() {}},
+	})
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	l := &clientGoTerm{c.lock, cancel, make(chan struct{})}
+	go func() {
+		defer close(l.ended)
+		e.Run(running)
+	}()
+	select {
+	case <-led:
+		return l, nil
+	case <-ctx.Done():
+		cancel()
+		<-l.ended
+		return nil, ctx.Err()
+	}
+}
+
+func (*clientGoTerm) renew(context.Context) error { return errors.New("renews by itself") }
+
+func (l *clientGoTerm) release(context.Context) error {
+	l.cancel()
+	<-l.ended
+	return nil
+}
+
+func (l *clientGoTerm) crash() {
+	l.lock.store.dead.Store(true)
+	l.cancel()
+	<-l.ended
+}
+
+func (l *clientGoTerm) written() time.Time { return l.lock.store.written() }
+
+// bucketLock is the least that client-go's elector needs of a store.
+type bucketLock struct {
+	store     *mortal
+	key, name string
+	etag      string
+}
+
+func (b *bucketLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	o, err := b.store.Get(ctx, b.key)
+	if errors.Is(err, leasehold.ErrNotExist) {
+		return nil, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "locks"}, b.key)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	b.etag = o.ETag
+	var record resourcelock.LeaderElectionRecord
+	return &record, o.Body, json.Unmarshal(o.Body, &record)
+}
+
+func (b *bucketLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return b.put(record, func(body []byte) (string, error) { return b.store.PutIfNoneMatch(ctx, b.key, body) })
+}
+
+func (b *bucketLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return b.put(record, func(body []byte) (string, error) { return b.store.PutIfMatch(ctx, b.key, body, b.etag) })
+}
+
+func (b *bucketLock) put(record resourcelock.LeaderElectionRecord, send func([]byte) (string, error)) error {
+	// Times of a whole second would give two versions one ETag.
+	body, err := json.Marshal(struct {
+		resourcelock.LeaderElectionRecord
+		Written int64
+	}{record, time.Now().UnixNano()})
+	if err != nil {
+		return err
+	}
+	etag, err := send(body)
+	if err == nil {
+		b.etag = etag
+	}
+	return err
+}
+
+func (*bucketLock) RecordEvent(string)               {}
+func (b *bucketLock) Identity() string               { return b.name }
+func (b *bucketLock) Describe() string               { return b.key }
+func (*bucketLock) GetObjectKind() schema.ObjectKind { return &metav1.TypeMeta{} }
+func (b *bucketLock) DeepCopyObject() runtime.Object { return nil }
+
+// etcd
+
+type etcd struct {
+	session *concurrency.Session
+	client  *clientv3.Client
+	key     string
+	name    string
+	s       settings
+	mutex   bool
+}
+
+type etcdTerm struct {
+	*etcd
+	session  *concurrency.Session
+	election *concurrency.Election
+	mutex    *concurrency.Mutex
+}
+
+func newEtcdElection(t *testing.T, p *place, key, name string, s settings) candidate {
+	return newEtcd(t, p, key, name, s, false)
+}
+
+func newEtcdMutex(t *testing.T, p *place, key, name string, s settings) candidate {
+	return newEtcd(t, p, key, name, s, true)
+}
+
+func newEtcd(t *testing.T, p *place, key, name string, s settings, mutex bool) candidate {
+	c := &etcd{client: p.etcd, key: "/" + key, name: name, s: s, mutex: mutex}
+	require.NoError(t, c.connect())
+	t.Cleanup(c.session.Orphan) // its lease runs out by itself
+	return c
+}
+
+func (c *etcd) connect() (err error) {
+	c.session, err = concurrency.NewSession(c.client, concurrency.WithTTL(int(c.s.ttl/time.Second)))
+	return err
+}
+
+func (c *etcd) acquire(ctx context.Context) (term, error) {
+	l := &etcdTerm{etcd: c, session: c.session}
+	if c.mutex {
+		l.mutex = concurrency.NewMutex(c.session, c.key)
+		return l, l.mutex.Lock(ctx)
+	}
+	l.election = concurrency.NewElection(c.session, c.key)
+	return l, l.election.Campaign(ctx, c.name)
+}
+
+func (l *etcdTerm) renew(ctx context.Context) error {
+	_, err := l.client.KeepAliveOnce(ctx, l.session.Lease())
+	return err
+}
+
+func (l *etcdTerm) release(ctx context.Context) error {
+	if l.mutex != nil {
+		return l.mutex.Unlock(ctx)
+	}
+	return l.election.Resign(ctx)
+}
+
+// crash stops the keepalives. The lease has just been renewed, by the grant or by hand.
+func (l *etcdTerm) crash() { l.session.Orphan() }
+
+// raw is the limit: the bare requests of the SDK.
+type raw struct {
+	p    *place
+	key  string
+	body []byte
+	etag *string
+}
+
+func newRaw(t *testing.T, p *place, key string) *raw {
+	r := &raw{p: p, key: key, body: fmt.Appendf(nil, `{"expires_at": %d, "token": 7, "holder": "somebody", "ttl": 15, "nonce": "0123456789abcdef", "pad": "%060d"}`, time.Now().Unix(), 0)}
+	require.NoError(t, r.put(t.Context()))
+	return r
+}
+
+// put is conditional from the second on. Bodies differ, so that the ETags do.
+func (r *raw) put(ctx context.Context) error {
+	copy(r.body[len(r.body)-22:], fmt.Sprintf("%020d", time.Now().UnixNano()))
+	out, err := r.p.client.PutObject(ctx, &s3.PutObjectInput{Bucket: &r.p.bucket, Key: &r.key, Body: bytes.NewReader(r.body), IfMatch: r.etag})
+	if err != nil {
+		return err
+	}
+	r.etag = out.ETag
+	return nil
+}
+
+func (r *raw) get(ctx context.Context) error {
+	out, err := r.p.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &r.p.bucket, Key: &r.key})
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, out.Body)
+	return errors.Join(err, out.Body.Close())
+}

@@ -1,0 +1,246 @@
+package bench
+
+import (
+	"fmt"
+	"image/color"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+)
+
+type report struct {
+	places     []string
+	latency    []latency
+	overhead   overhead
+	hours      []hour
+	contention []contention
+	takeover   []takeover
+	scale      []crowd
+}
+
+// table writes a table of Markdown.
+type table struct{ strings.Builder }
+
+func (t *table) row(cells ...any) {
+	for _, c := range cells {
+		fmt.Fprintf(t, "| %v ", c)
+	}
+	t.WriteString("|\n")
+}
+
+func (t *table) head(names ...string) {
+	for _, n := range names {
+		fmt.Fprintf(t, "| %s ", n)
+	}
+	t.WriteString("|\n" + strings.Repeat("| --- ", len(names)) + "|\n")
+}
+
+func ms(values []float64) string { return fmt.Sprintf("%.2f", 1000*median(values)) }
+
+func (r *report) page() string {
+	var b strings.Builder
+	say := func(format string, a ...any) { fmt.Fprintf(&b, format+"\n\n", a...) }
+	say("# Performance")
+	say("Written by `make bench` (%s, %s, %d cores, the servers and etcd on the same cores). leasehold, its peers and the bare requests of the same SDK take "+
+		"turns on the same servers in one run, in an order drawn anew each round. What is worth comparing are the ratios: times depend on the machine. "+
+		"In brackets: the least and the greatest of ten parts of the run.", runtime.Version(), runtime.GOOS, runtime.NumCPU())
+	say("The peers: **plain protocol**, read, compare wall clocks, conditional put; **Litestream's leaser** v0.5.18, in the loop that its caller writes; " +
+		"**client-go on S3**, client-go's `leaderelection` v0.37.2 on the least `resourcelock` over a bucket; **etcd** 3.7.3, one member in the same process, with `concurrency.Election` and `Mutex`.")
+
+	say("## Targets")
+	b.WriteString(r.targets())
+
+	say("\nThe memory of an elector is that of its goroutines and of what it knows: 2 KiB of stack for the callback, 8 for the loop, and about 4 KiB of heap. Go grows a stack " +
+		"while a renewal encodes its JSON, and shrinks it only if less than a quarter is used while the loop sleeps, which it just misses. Through the SDK it is the same: its deep calls give their stack back at the next collection.")
+	say("## What an operation takes")
+	for _, l := range r.latency {
+		say("On %s, where a bare GET takes %s ms and a bare conditional PUT %s ms. Ratios are to the bare requests that the operation consists of.", l.place, ms(l.get), ms(l.put))
+		var t table
+		t.head("", "acquire, cold", "ratio to GET + PUT", "renew", "ratio to PUT", "release", "ratio to PUT", "requests", "cycles a second")
+		both := make([]float64, len(l.get))
+		for i := range both {
+			both[i] = l.get[i] + l.put[i]
+		}
+		for _, p := range peers {
+			switch {
+			case p.elects, l.acquire[p.name] == nil:
+			case p.onEtcd:
+				t.row(p.name, ms(l.acquire[p.name])+" ms", "", ms(l.renew[p.name])+" ms", "", ms(l.release[p.name])+" ms", "", "", fmt.Sprintf("%.0f", l.cycles[p.name]))
+			default:
+				release := ratio(l.release[p.name], l.put).String()
+				if strings.HasPrefix(p.name, "Litestream") {
+					release = "it is a DELETE"
+				}
+				t.row(p.name, ms(l.acquire[p.name])+" ms", ratio(l.acquire[p.name], both), ms(l.renew[p.name])+" ms", ratio(l.renew[p.name], l.put),
+					ms(l.release[p.name])+" ms", release,
+					fmt.Sprintf("%.0f, %.0f, %.0f", l.acquireReq[p.name], l.renewReq[p.name], l.releaseReq[p.name]), fmt.Sprintf("%.0f", l.cycles[p.name]))
+			}
+		}
+		b.WriteString(t.String() + "\n")
+	}
+	say("A cycle is an acquisition and a release of one process that has had the lock before: leasehold remembers the version, and needs one request less.")
+	say("leasehold's own part, against a server in the same process: a renewal takes %.0f µs and %.0f allocations, the bare PUT through the same SDK %.0f µs and %.0f.",
+		1e6*r.overhead.renew, r.overhead.allocs, 1e6*r.overhead.raw, r.overhead.base)
+
+	say("## What an hour costs")
+	var t table
+	t.head("with its own defaults", "TTL", "leader: PUT an hour", "GET an hour", "waiting candidate: GET an hour", "dollars a month, 1 candidate", "3 candidates")
+	for _, h := range r.hours {
+		t.row(h.name, h.ttl, fmt.Sprintf("%.0f", h.leadPut), fmt.Sprintf("%.0f", h.leadGet), fmt.Sprintf("%.0f", h.waitGet),
+			fmt.Sprintf("$%.2f", h.dollars(0)), fmt.Sprintf("$%.2f", h.dollars(2)))
+	}
+	b.WriteString(t.String() + "\n")
+	say("Counted over ten hours of virtual time; dollars by S3's list of November 2026. The other peers leave the loop to their caller, or are not billed by request.")
+
+	say("## A crowd that hands the lock around")
+	say("Every candidate takes the lock, releases it at once and wants it again; who waits asks every %v. etcd needs no polling: it watches. "+
+		"Fairness is Jain's index, 1 if all get the same number of turns.", contendedPoll)
+	say("With 128 candidates the two cores are busy with polls, and what is measured is the server. None but etcd has a queue: whoever releases may be the first to take the lock again.")
+	for _, place := range r.places {
+		var t table
+		t.head("on "+place, "candidates", "hand-overs a second", "requests for each", "fairness", "longest wait")
+		for _, p := range peers {
+			for _, c := range r.contention {
+				if c.place == place && c.peer == p.name {
+					requests := fmt.Sprintf("%.1f", c.requests)
+					if p.onEtcd {
+						requests = ""
+					}
+					t.row(c.peer, c.candidates, fmt.Sprintf("%.0f", c.handovers), requests, fmt.Sprintf("%.2f", c.jain), fmt.Sprintf("%.2f s", c.worst))
+				}
+			}
+		}
+		b.WriteString(t.String() + "\n")
+	}
+	say("![Hand-overs a second by number of candidates](img/handovers.svg)")
+
+	say("## How long nobody leads")
+	say("In TTLs (of 2 s; candidates ask about every fifth of it), from the last renewal of a leader that crashes after 6 TTLs, or from the call that releases after 1.5.")
+	var w table
+	w.head("on", "", "after", "trials", "median", "99 %", "longest")
+	for _, v := range r.takeover {
+		trials := slices.Clone(v.trials)
+		w.row(v.place, v.peer, v.after, len(trials), fmt.Sprintf("%.2f", quantile(trials, 0.5)), fmt.Sprintf("%.2f", quantile(trials, 0.99)), fmt.Sprintf("%.2f", quantile(trials, 1)))
+	}
+	b.WriteString(w.String() + "\n")
+	say("![Time to take over after a crash](img/takeover.svg)")
+	say("What that makes in a month with a crash a day and ten releases a day, for leasehold:")
+	crash, release := median(r.of("crash")), median(r.of("release"))
+	var m table
+	m.head("TTL", "nobody leads, seconds a month", "availability of a leader")
+	for _, ttl := range []float64{5, 15, 30, 60} {
+		gone := 30 * (crash*ttl + 10*release*ttl)
+		m.row(fmt.Sprintf("%.0f s", ttl), fmt.Sprintf("%.0f", gone), fmt.Sprintf("%.3f %%", 100*(1-gone/(30*24*3600))))
+	}
+	b.WriteString(m.String() + "\n")
+
+	say("## Many electors in one process")
+	say("Each leads a lock of its own at the default TTL of 15 s, with a callback, on one store.")
+	var s table
+	s.head("store", "electors", "all lead after", "requests in the busiest 0.1 s", "goroutines each", "memory each", "CPU each", "renewals", "late by, 99 %", "leases lost")
+	for _, c := range r.scale {
+		s.row(c.store, c.electors, fmt.Sprintf("%.2f s", c.startup), c.burst, fmt.Sprintf("%.1f", c.goroutines), fmt.Sprintf("%.1f KiB", c.bytes/1024),
+			fmt.Sprintf("%.0f µs/s", c.cpu), c.renewals, fmt.Sprintf("%.0f ms", 1000*c.late), c.lost)
+	}
+	b.WriteString(s.String() + "\n")
+	say("`TestElectorsShareAPool` has 100 electors on one client of MinIO whose transport opens 8 connections at most: none misses a renewal.")
+	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// of returns leasehold's trials.
+func (r *report) of(after string) (all []float64) {
+	for _, v := range r.takeover {
+		if v.peer == "leasehold" && v.after == after {
+			all = append(all, v.trials...)
+		}
+	}
+	return all
+}
+
+func (r *report) targets() string {
+	var t table
+	t.head("", "target", "measured", "")
+	check := func(what, target, measured string, met bool) {
+		t.row(what, target, measured, map[bool]string{true: "met", false: "**missed**"}[met])
+	}
+	l := r.latency[0]
+	const us = "leasehold"
+	share := (r.overhead.renew - r.overhead.raw) / median(l.put)
+	check("overhead of a renewal over the raw PUT", "≤ 3 % of a request on "+l.place, fmt.Sprintf("%.1f %% (%.0f µs)", 100*share, 1e6*(r.overhead.renew-r.overhead.raw)), share <= 0.03)
+	extra := r.overhead.allocs - r.overhead.base
+	check("allocations over the raw PUT", "≤ 15", fmt.Sprintf("%.0f", extra), extra <= 15)
+	check("requests: acquire cold, renew, release", "2, 1, 1", fmt.Sprintf("%.0f, %.0f, %.0f", l.acquireReq[us], l.renewReq[us], l.releaseReq[us]),
+		l.acquireReq[us] == 2 && l.renewReq[us] == 1 && l.releaseReq[us] == 1)
+	crash, release := r.of("crash"), r.of("release")
+	poll := r.takeover[0].poll
+	check("takeover after a crash, median", "≤ 1.05 TTL", fmt.Sprintf("%.2f TTL", quantile(crash, 0.5)), quantile(crash, 0.5) <= 1.05)
+	check("takeover after a crash, 99 %", fmt.Sprintf("≤ %.2f TTL: a poll interval more", 1+poll), fmt.Sprintf("%.2f TTL", quantile(crash, 0.99)), quantile(crash, 0.99) <= 1+poll)
+	check("graceful hand-over, median", "≤ half a poll interval", fmt.Sprintf("%.2f poll intervals", quantile(release, 0.5)/poll), quantile(release, 0.5) <= poll/2)
+	most := r.scale[len(r.scale)-2] // on MemStore: what is leasehold's own
+	check("goroutines of an elector", "≤ 2", fmt.Sprintf("%.1f", most.goroutines), most.goroutines <= 2.05)
+	check("memory of an elector", "≤ 8 KiB", fmt.Sprintf("%.1f KiB", most.bytes/1024), most.bytes <= 8<<10)
+	last := r.scale[len(r.scale)-1]
+	check(fmt.Sprintf("%d electors, default TTL, through the SDK", last.electors), "no missed renewal", fmt.Sprintf("%d leases lost", last.lost), last.lost == 0)
+	return t.String()
+}
+
+func (r *report) plots(dir string) error {
+	place := r.places[0]
+	hand := plot.New()
+	hand.Title.Text = "Hand-overs a second, " + place + " and etcd"
+	hand.X.Label.Text, hand.Y.Label.Text = "candidates", "hand-overs a second"
+	hand.X.Scale, hand.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	hand.Y.Min = 0
+	hand.Legend.Top = true
+	for i, p := range peers {
+		var points plotter.XYs
+		for _, c := range r.contention {
+			if c.place == place && c.peer == p.name {
+				points = append(points, plotter.XY{X: float64(c.candidates), Y: c.handovers})
+			}
+		}
+		line, dots, err := plotter.NewLinePoints(points)
+		if err != nil {
+			return err
+		}
+		line.Color, dots.Color, dots.Shape = plotutil.Color(i), plotutil.Color(i), plotutil.Shape(i)
+		hand.Add(line, dots)
+		hand.Legend.Add(p.name, line, dots)
+	}
+	if err := save(hand, dir, "handovers.svg"); err != nil {
+		return err
+	}
+
+	over := plot.New()
+	over.Title.Text = "Nobody leads after a crash, " + place + " and etcd"
+	over.Y.Label.Text = "TTLs since the last renewal"
+	var names []string
+	for _, p := range peers {
+		for _, v := range r.takeover {
+			if v.place == place && v.peer == p.name && v.after == "crash" {
+				box, err := plotter.NewBoxPlot(vg.Points(28), float64(len(names)), plotter.Values(v.trials))
+				if err != nil {
+					return err
+				}
+				box.FillColor = color.Gray{225}
+				over.Add(box)
+				names = append(names, strings.Replace(p.name, " ", "\n", 1))
+			}
+		}
+	}
+	over.Add(plotter.NewGrid())
+	over.NominalX(names...)
+	over.Y.Min = 0
+	return save(over, dir, "takeover.svg")
+}
+
+func save(p *plot.Plot, dir, name string) error {
+	p.BackgroundColor = color.White // also where a page is dark
+	return p.Save(7*vg.Inch, 4*vg.Inch, filepath.Join(dir, name))
+}

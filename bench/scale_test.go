@@ -1,0 +1,158 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/fakes3"
+)
+
+// crowd is what many electors in one process take from it, at the default TTL, each for a lock of its own.
+type crowd struct {
+	store      string
+	electors   int
+	startup    float64 // seconds until all lead
+	burst      int     // requests in the busiest tenth of a second of the start
+	goroutines float64 // each
+	bytes      float64 // each: heap and stacks
+	cpu        float64 // µs a second, each
+	renewals   int
+	late       float64 // seconds: how much later than a renewal was due it was done, 99 %
+	lost       int
+}
+
+func measureScale(t *testing.T, n size) (list []crowd) {
+	for _, electors := range n.electors {
+		mem := leasehold.NewMemStore()
+		list = append(list, gather(t, "MemStore", mem, electors, n.watch))
+		// The real SDK, with its signatures and its parsing, and a server in this process that takes part of the CPU as well.
+		s := leasehold.NewS3Store(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}), fakes3.Bucket)
+		list = append(list, gather(t, "S3Store, SDK, server in the process", s, electors, n.watch))
+	}
+	return list
+}
+
+func gather(t *testing.T, name string, store leasehold.Store, electors int, watch time.Duration) crowd {
+	c := crowd{store: name, electors: electors}
+	settle := func() (m runtime.MemStats, goroutines int) {
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m, runtime.NumGoroutine()
+	}
+	before, goroutinesBefore := settle()
+
+	var leading, lost, renewals atomic.Int64
+	var mu sync.Mutex
+	var late []float64
+	busy := make([]int, 6000) // requests by tenth of a second
+	var watching atomic.Bool
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	began := time.Now()
+	for i := range electors {
+		last := time.Now()
+		lock, err := leasehold.NewLock(store, fmt.Sprint("scale/", i), leasehold.WithObserver(func(e leasehold.Event) {
+			switch e.Kind {
+			case leasehold.EventRequest:
+				mu.Lock()
+				busy[min(int(time.Since(began)/(100*time.Millisecond)), len(busy)-1)]++
+				mu.Unlock()
+			case leasehold.EventAcquired:
+				leading.Add(1)
+				last = time.Now()
+			case leasehold.EventRenewed:
+				now := time.Now()
+				if renewals.Add(1); watching.Load() {
+					mu.Lock()
+					late = append(late, max(now.Sub(last)-5*time.Second, 0).Seconds()) // due after 4.75 to 5 s
+					mu.Unlock()
+				}
+				last = now
+			case leasehold.EventLost:
+				lost.Add(1)
+			}
+		}))
+		require.NoError(t, err)
+		e, err := leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) { <-ctx.Done() }})
+		require.NoError(t, err)
+		running.Go(func() { _ = e.Run(ctx) })
+	}
+	for leading.Load() < int64(electors) {
+		require.Less(t, time.Since(began), time.Minute)
+		time.Sleep(time.Millisecond)
+	}
+	c.startup = time.Since(began).Seconds()
+	time.Sleep(min(watch, 6*time.Second)) // so that each has renewed once
+	mu.Lock()
+	for _, n := range busy[:int(c.startup*10)+2] {
+		c.burst = max(c.burst, n)
+	}
+	mu.Unlock()
+	after, goroutines := settle()
+	c.goroutines = float64(goroutines-goroutinesBefore) / float64(electors)
+	c.bytes = (float64(after.HeapAlloc) + float64(after.StackInuse) - float64(before.HeapAlloc) - float64(before.StackInuse)) / float64(electors)
+
+	watching.Store(true)
+	cpuBefore, from := cpuTime(), time.Now()
+	time.Sleep(watch)
+	c.cpu = float64((cpuTime() - cpuBefore).Microseconds()) / time.Since(from).Seconds() / float64(electors)
+	c.renewals, c.lost = int(renewals.Load()), int(lost.Load())
+	mu.Lock()
+	if len(late) > 0 {
+		c.late = quantile(late, 0.99)
+	}
+	mu.Unlock()
+	cancel()
+	running.Wait()
+	return c
+}
+
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestElectorsShareAPool has many electors on one client, whose transport opens few connections.
+func TestElectorsShareAPool(t *testing.T) {
+	var conns atomic.Int64
+	p := newPlaceOnMinIO(t, func(o *s3.Options) {
+		o.HTTPClient = &http.Client{Transport: &http.Transport{MaxConnsPerHost: 8, MaxIdleConnsPerHost: 8, DialContext: countDials(&conns)}}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	var leading atomic.Int64
+	const electors = 100
+	for i := range electors {
+		lock, err := leasehold.NewLock(leasehold.NewS3Store(p.client, p.bucket), fmt.Sprint("pool/", i), leasehold.WithTTL(6*time.Second))
+		require.NoError(t, err)
+		e, err := leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+			leading.Add(1)
+			<-ctx.Done()
+			if errors.Is(context.Cause(lease.Context()), leasehold.ErrLost) {
+				t.Error(context.Cause(lease.Context()))
+			}
+		}})
+		require.NoError(t, err)
+		running.Go(func() { _ = e.Run(ctx) })
+	}
+	require.Eventually(t, func() bool { return leading.Load() == electors }, 30*time.Second, 10*time.Millisecond)
+	require.Never(t, func() bool { return ctx.Err() != nil }, 7*time.Second, time.Second) // a TTL and more
+	cancel()
+	running.Wait()
+	require.EqualValues(t, electors, leading.Load(), "nobody led twice")
+	require.LessOrEqual(t, conns.Load(), int64(16), "8 at a time, and a few that were closed")
+}
