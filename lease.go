@@ -252,7 +252,7 @@ func (t *term) live() error {
 // keep renews until ctx or the term ends.
 func (t *term) keep(ctx context.Context) {
 	failures := 0
-	wait := t.untilRenewal()
+	wait := t.untilRenewal(2) // locks that were taken at one moment are not renewed at one moment
 	for t.lock.o.clock.Sleep(ctx, wait) == nil {
 		t.mu.Lock()
 		forgotten := t.forgotten
@@ -263,7 +263,7 @@ func (t *term) keep(ctx context.Context) {
 		}
 		switch err := t.renew(ctx, func(*Record) {}); {
 		case err == nil:
-			failures, wait = 0, t.untilRenewal()
+			failures, wait = 0, t.untilRenewal(20)
 		case err == errEarlier:
 			wait = 0
 		case ended(err):
@@ -274,11 +274,11 @@ func (t *term) keep(ctx context.Context) {
 	}
 }
 
-// untilRenewal is up to a twentieth early, lest the renewals of many locks stay in step.
-func (t *term) untilRenewal() time.Duration {
+// untilRenewal is early by up to one part of the interval, lest the renewals of many locks stay in step.
+func (t *term) untilRenewal(part float64) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	interval := time.Duration(float64(t.lock.o.renew) * (1 - t.lock.o.clock.Rand()/20))
+	interval := time.Duration(float64(t.lock.o.renew) * (1 - t.lock.o.clock.Rand()/part))
 	return max(interval-(t.lock.o.clock.Now().Mono-t.sent.Mono), 0)
 }
 

@@ -48,7 +48,8 @@ const (
 func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
 // WithRenewInterval sets how often a holder renews: default a third of the TTL. The first failed renewal then leaves
-// time for two more tries before the lease ends.
+// time for two more tries before the lease ends. Renewals come up to a twentieth of it early, and the first of a term up to
+// a half, so that locks that were taken together are not renewed together.
 func WithRenewInterval(d time.Duration) Option { return func(o *options) { o.renew = d } }
 
 // WithPollInterval sets about how often a waiting candidate reads the lock: default TTL/5. Each wait is between 0.7 and 1.5 of

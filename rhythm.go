@@ -8,6 +8,7 @@ import "time"
 type rhythm struct {
 	last        Record        // seen last
 	every       time.Duration // the shortest time between two renewals, which come up to a twentieth early
+	intervals   int           // seen; the first of a term is a short one
 	least, most time.Duration // bounds of own monotonic time less the holder's wall time
 }
 
@@ -22,11 +23,14 @@ func (r *rhythm) saw(v *version, before time.Duration) {
 	}
 	wall := time.Duration(v.rec.RenewedAt.UnixNano())
 	least, most := before-wall, v.seen-wall
+	if r.intervals++; r.intervals > 2 && every < r.every*11/10 {
+		every = min(every, r.every)
+	}
 	if r.every > 0 {
 		// Requests take their time, so that bounds may cross; a clock that was set has them far apart.
 		low, high := max(least, r.least), min(most, r.most)
 		if low, high = min(low, high), max(low, high); high-low < every {
-			least, most, every = low, high, min(every, r.every)
+			least, most = low, high
 		}
 	}
 	r.every, r.least, r.most = every, least, most

@@ -2,8 +2,10 @@ package leasehold_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -74,4 +76,36 @@ func TestTakeoverTime(t *testing.T) {
 	require.LessOrEqual(t, times[len(times)/2], ttl*105/100)
 	require.LessOrEqual(t, times[len(times)*99/100], ttl+ttl/5)
 	require.GreaterOrEqual(t, times[0], ttl*102/100, "never before its time")
+}
+
+// Locks that were taken at one moment are not renewed at one moment: servers refuse storms.
+func TestLocksTakenTogetherAreNotRenewedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const locks = 500
+		mem, began := leasehold.NewMemStore(), time.Now()
+		var mu sync.Mutex
+		renewals := map[time.Duration]int{}
+		var leases []*leasehold.Lease
+		for i := range locks {
+			l, err := leasehold.NewLock(mem, fmt.Sprint("locks/", i), leasehold.WithObserver(func(e leasehold.Event) {
+				if e.Kind == leasehold.EventRenewed {
+					mu.Lock()
+					defer mu.Unlock()
+					renewals[time.Since(began).Truncate(100*time.Millisecond)]++
+				}
+			}))
+			require.NoError(t, err)
+			leases = append(leases, acquire(t, l))
+		}
+		time.Sleep(time.Minute)
+		most := 0
+		for _, n := range renewals {
+			most = max(most, n)
+		}
+		t.Logf("%d renewals in the busiest tenth of a second, %d on average", most, locks/50)
+		require.LessOrEqual(t, most, locks/10)
+		for _, lease := range leases {
+			require.NoError(t, lease.Release(t.Context()))
+		}
+	})
 }

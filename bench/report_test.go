@@ -149,6 +149,8 @@ func (r *report) page() string {
 			fmt.Sprintf("%.0f µs/s", c.cpu), c.renewals, fmt.Sprintf("%.0f ms", 1000*c.late), c.lost)
 	}
 	b.WriteString(s.String() + "\n")
+	say("They all start at one moment, because the test has them do so; a transport with MaxConnsPerHost spreads their first requests. Renewals are spread by leasehold: " +
+		"the first of a term comes up to half an interval early.")
 	say("`TestElectorsShareAPool` has 100 electors on one client of MinIO whose transport opens 8 connections at most: none misses a renewal.")
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
@@ -195,9 +197,13 @@ func (r *report) plots(dir string) error {
 	hand := plot.New()
 	hand.Title.Text = "Hand-overs a second, " + place + " and etcd"
 	hand.X.Label.Text, hand.Y.Label.Text = "candidates", "hand-overs a second"
-	hand.X.Scale, hand.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-	hand.Y.Min = 0
-	hand.Legend.Top = true
+	hand.X.Scale = plot.LogScale{}
+	var ticks plot.ConstantTicks
+	for _, c := range r.contention {
+		ticks = append(ticks, plot.Tick{Value: float64(c.candidates), Label: fmt.Sprint(c.candidates)})
+	}
+	hand.X.Tick.Marker = ticks
+	hand.Legend.Top, hand.Legend.Left, hand.Legend.XOffs = true, true, vg.Points(10)
 	for i, p := range peers {
 		var points plotter.XYs
 		for _, c := range r.contention {
@@ -213,6 +219,7 @@ func (r *report) plots(dir string) error {
 		hand.Add(line, dots)
 		hand.Legend.Add(p.name, line, dots)
 	}
+	hand.Y.Min, hand.X.Max = 0, hand.X.Max*1.2
 	if err := save(hand, dir, "handovers.svg"); err != nil {
 		return err
 	}
@@ -236,7 +243,8 @@ func (r *report) plots(dir string) error {
 	}
 	over.Add(plotter.NewGrid())
 	over.NominalX(names...)
-	over.Y.Min = 0
+	over.X.Min, over.X.Max = -0.5, float64(len(names))-0.5
+	over.Y.Min = min(over.Y.Min, 0.95)
 	return save(over, dir, "takeover.svg")
 }
 

@@ -66,7 +66,7 @@ var mutants = []mutant{
 	{"only the clock that has counted most believed", []edit{{"internal/clock/clock.go", `d + max(r.Wall-start.Wall-d, 0) + max(r.Boot-start.Boot-d, 0)`,
 		`max(d, r.Wall-start.Wall, r.Boot-start.Boot)`}}},
 	{"age of one version counted for the next", []edit{{"lock.go", `if l.last != nil && v.exists && v.same(l.last) {`, `if l.last != nil && v.exists && l.last.exists {`}}},
-	{"age counted from before the read", []edit{{"lock.go", `	v := &version{seen: l.o.clock.Now().Mono}`, `	v := &version{seen: l.o.clock.Now().Mono - l.o.ttl/10}`}}},
+	{"age counted from before the read", []edit{{"lock.go", `asked: asked, seen: l.o.clock.Now().Mono}`, `asked: asked, seen: l.o.clock.Now().Mono - l.o.ttl/10}`}}},
 	{"a lost lease comes back with a late renewal", []edit{{"lease.go", `		_ = t.lose(errRanOut)
 	}
 	return ok && !ranOut`, `		ok = false
