@@ -228,7 +228,7 @@ func (s *FencedStore) seal(ctx context.Context, token uint64, key string) error 
 		if aws.ToString(out.ETag) != v.etag {
 			return errConflict
 		}
-		if err := s.ready(ctx, o.Size); err != nil {
+		if err := s.ready(ctx, key, o.Size); err != nil {
 			return err
 		}
 		again := *w
@@ -394,7 +394,7 @@ func (s *FencedStore) version(key string, etag *string, meta map[string]string) 
 func (s *FencedStore) write(ctx context.Context, w *fencedWrite, size int64, send func(*fencedVersion) error) error {
 	var failed error
 	for attempt := range fencedAttempts + 1 { // the last one only looks
-		err := s.ready(ctx, size)
+		err := s.ready(ctx, w.key, size)
 		var v *fencedVersion
 		if err == nil {
 			v, err = s.look(ctx, w.key)
@@ -551,7 +551,7 @@ func (s *FencedStore) patient() []func(*s3.Options) {
 }
 
 // ready checks, before the first write and the first large one, what their safety rests on.
-func (s *FencedStore) ready(ctx context.Context, size int64) error {
+func (s *FencedStore) ready(ctx context.Context, key string, size int64) error {
 	if s.versions < UniqueETags || s.versions > DistinctBodies {
 		return fmt.Errorf("%w: NewFencedStore: versions %d is none of UniqueETags, PaddedBodies, DistinctBodies", ErrPermanent, s.versions)
 	}
@@ -565,7 +565,8 @@ func (s *FencedStore) ready(ctx context.Context, size int64) error {
 	if s.checked[0] && (s.checked[1] || !large) {
 		return nil
 	}
-	w := s.newWrite(1, ".leasehold-check-"+rand.Text())
+	// Beside the object: permissions are often given by prefix.
+	w := s.newWrite(1, key[:strings.LastIndex(key, "/")+1]+".leasehold-check-"+rand.Text())
 	defer func() {
 		ctx, cancel := s.at.deadline(context.WithoutCancel(ctx))
 		defer cancel()

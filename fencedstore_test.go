@@ -230,6 +230,9 @@ func TestFencedStoreChecksTheServer(t *testing.T) {
 		s := leasehold.NewFencedStore(fakes3.NewClient(w), fakes3.Bucket, leasehold.PaddedBodies)
 		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("x")))
 		require.Equal(t, []string{"PUT", "PUT", "PUT", "PUT", "DELETE", "HEAD", "PUT"}, w.methods(0))
+		for _, r := range w.Requests() {
+			require.True(t, strings.HasPrefix(r.Path, "/"+fakes3.Bucket+"/data/"), "%s: permissions are often given by prefix", r.Path)
+		}
 	})
 }
 
