@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,16 +139,16 @@ type hour struct {
 // counting is a store that counts by kind.
 type counting struct {
 	leasehold.Store
-	gets, puts int
+	gets, puts atomic.Int64
 }
 
 func (c *counting) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	c.gets++
+	c.gets.Add(1)
 	return c.Store.Get(ctx, key)
 }
 
 func (c *counting) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	c.puts++
+	c.puts.Add(1)
 	return c.Store.PutIfMatch(ctx, key, body, etag)
 }
 
@@ -163,14 +164,15 @@ func measureHours(t *testing.T) (list []hour) {
 			start := func(s *counting, name string) {
 				go func() { elect(ctx, s, name); done <- struct{}{} }()
 				time.Sleep(time.Minute)
-				*s = counting{Store: mem}
 			}
 			start(leader, "leader")
 			start(waiting, "waiting")
-			*leader = counting{Store: mem}
+			for _, n := range []*atomic.Int64{&leader.gets, &leader.puts, &waiting.gets} {
+				n.Store(0)
+			}
 			time.Sleep(hours * time.Hour)
 			list = append(list, hour{
-				name: name, ttl: ttl, leadPut: float64(leader.puts) / hours, leadGet: float64(leader.gets) / hours, waitGet: float64(waiting.gets) / hours,
+				name: name, ttl: ttl, leadPut: float64(leader.puts.Load()) / hours, leadGet: float64(leader.gets.Load()) / hours, waitGet: float64(waiting.gets.Load()) / hours,
 			})
 			cancel()
 			<-done

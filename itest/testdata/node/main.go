@@ -51,8 +51,7 @@ const tick, paused = 10 * time.Millisecond, time.Second
 
 // lead looks at the lease over and over. A lease that is valid was so at any time before, back to its start.
 func lead(ctx context.Context, lease *leasehold.Lease) {
-	last := time.Now()
-	for ctx.Err() == nil {
+	for last := time.Now(); ; time.Sleep(tick) {
 		now := time.Now()
 		valid := lease.Valid()
 		if gap := now.Sub(last); gap > paused {
@@ -61,8 +60,10 @@ func lead(ctx context.Context, lease *leasehold.Lease) {
 		if valid {
 			say(now, "valid", lease.Token(), "")
 		}
+		if ctx.Err() != nil { // asked last: on waking, the context may end before this goroutine looks
+			return
+		}
 		last = now
-		time.Sleep(tick)
 	}
 }
 
