@@ -36,7 +36,7 @@ type size struct {
 
 var (
 	small = size{10, 300 * time.Millisecond, []int{2, 8}, 8, 8, 2 * time.Second, []int{1, 100}, time.Second}
-	full  = size{400, 4 * time.Second, []int{2, 8, 32, 128}, 200, 50, 12 * time.Second, []int{1, 100, 10_000}, 20 * time.Second}
+	full  = size{300, 3 * time.Second, []int{2, 8, 32, 128}, 150, 50, 12 * time.Second, []int{1, 100, 10_000}, 20 * time.Second}
 )
 
 // TestPerformance measures everything. It writes docs/performance.md if BENCH is "full", and else runs in miniature.
