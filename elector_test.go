@@ -138,7 +138,7 @@ func TestElectorAloneLeadsAgainAsSoonAsTheStoreIsBack(t *testing.T) {
 		alice := newCandidate(t, "alice", leasehold.NewMemStore(), j).start(t)
 		j.take()
 		alice.store.down.Store(true)
-		time.Sleep(13 * time.Second)
+		time.Sleep(15 * time.Second) // 12 for the lease, and a renewal under way then
 		require.Equal(t, []string{"alice returned", "alice stopped: lost"}, j.take())
 		alice.store.down.Store(false)
 		time.Sleep(6 * time.Second)

@@ -58,6 +58,7 @@ func Example() {
 }
 
 func TestReadmeCode(t *testing.T) {
+	prometheus.DefaultRegisterer = prometheus.NewRegistry() // for this test alone, however often it runs
 	lock, err := readme(leasehold.NewMemStore())
 	require.NoError(t, err)
 	require.NoError(t, lock.Do(t.Context(), func(context.Context, *leasehold.Lease) error { return nil }))

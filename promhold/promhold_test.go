@@ -145,7 +145,7 @@ func TestATerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		alice := watch(t, leasehold.NewMemStore())
 		stop := alice.elect("alice")
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(30 * time.Millisecond) // reading takes 20
 		require.Equal(t, []string{
 			"leasehold_lost_total broken", "leasehold_lost_total corrupt", "leasehold_lost_total deleted",
 			"leasehold_lost_total expired", "leasehold_lost_total taken_over",
