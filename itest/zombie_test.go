@@ -167,6 +167,9 @@ func (e *experiment) watch(t *testing.T, cmd *exec.Cmd, in io.Writer, out io.Rea
 			if stop, e.stopNext = e.stopNext, false; stop {
 				e.stops++
 				assertNoError(t, cmd.Process.Signal(syscall.SIGSTOP))
+				// On a busy machine its threads go on for a while: wait until they have stopped.
+				_, err := syscall.Wait4(cmd.Process.Pid, nil, syscall.WUNTRACED, nil)
+				assertNoError(t, err)
 			}
 			_, _ = io.WriteString(in, "\n") // it may have been killed
 		case "error":
