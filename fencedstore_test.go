@@ -22,14 +22,15 @@ const object = "data/report.json"
 // fenced is a FencedStore on a wire whose first check is over.
 type fenced struct {
 	*leasehold.FencedStore
-	wire   *wire
-	server *fakes3.Server
-	from   int
+	wire     *wire
+	server   *fakes3.Server
+	versions leasehold.Versions
+	from     int
 }
 
 func newFenced(t *testing.T, server *fakes3.Server, versions leasehold.Versions, opts ...leasehold.FencedOption) *fenced {
 	t.Helper()
-	f := &fenced{wire: newWire(server), server: server}
+	f := &fenced{wire: newWire(server), server: server, versions: versions}
 	f.FencedStore = leasehold.NewFencedStore(fakes3.NewClient(f.wire), fakes3.Bucket, versions, opts...)
 	require.NoError(t, f.Put(t.Context(), 1, "data/first", strings.NewReader("x")))
 	f.sent()
@@ -141,7 +142,7 @@ func TestFencedWriteWhoseAnswerIsLost(t *testing.T) {
 // The reply is lost, and a new leader writes before the old one asks: the outcome of the old write stays unknown.
 func TestFencedWriteLostBelowANewOne(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fenced) {
-		next := newFenced(t, f.server, map[bool]leasehold.Versions{true: leasehold.UniqueETags, false: leasehold.PaddedBodies}[f.server.RandomETags])
+		next := newFenced(t, f.server, f.versions)
 		f.wire.fail(http.MethodHead, faultproxy.Fault{})
 		f.wire.fail(http.MethodPut, faultproxy.Fault{Kind: faultproxy.DropReply, After: time.Second})
 		done := make(chan error)

@@ -101,9 +101,9 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 }
 
 // Acquire waits until it has the lock or ctx ends; then the error matches both ctx's error and, if the lock was seen
-// held, [ErrHeld]. It reads the lock about once per poll interval ([WithPollInterval]) and when the lease it waits for can expire, backs off while
-// the store fails, and ends at once with errors that no waiting can heal, which are those of [Lock.TryAcquire].
-// Its ctx is used as that of TryAcquire.
+// held, [ErrHeld]. It reads the lock about once per poll interval ([WithPollInterval]) and when the lease it waits for can
+// expire, backs off while the store fails, and ends at once with errors that no waiting can heal, which are those of
+// [Lock.TryAcquire]. Its ctx is used as that of TryAcquire.
 func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	return l.campaign(ctx, context.WithoutCancel(ctx), permanent).background()
 }

@@ -6,7 +6,8 @@ import "time"
 // sees what turns out to have been the last renewal, the sooner it takes over. It says when to look, and nothing else: a
 // wrong guess, after a wall clock was set, say, costs no more than a late look.
 type rhythm struct {
-	last        Record        // seen last
+	token       uint64        // of the version seen last
+	renewed     time.Time     // when that was written, by the holder's wall clock
 	every       time.Duration // the shortest time between two renewals, which come up to a twentieth early
 	intervals   int           // seen; the first of a term is a short one
 	least, most time.Duration // bounds of own monotonic time less the holder's wall time
@@ -14,14 +15,14 @@ type rhythm struct {
 
 // saw takes the first sighting of a version; the one before was still there when it was last asked for, at before.
 func (r *rhythm) saw(v *version, before time.Duration) {
-	was := r.last
-	r.last = v.rec
-	every := v.rec.RenewedAt.Sub(was.RenewedAt)
-	if v.rec.Released() || v.rec.Token != was.Token || was.RenewedAt.IsZero() || every <= 0 {
-		*r = rhythm{last: v.rec} // a new term, or a clock that was set
+	was := *r
+	r.token, r.renewed = v.rec.Token, v.rec.RenewedAt
+	every := r.renewed.Sub(was.renewed)
+	if v.rec.Released() || r.token != was.token || was.renewed.IsZero() || every <= 0 {
+		*r = rhythm{token: r.token, renewed: r.renewed} // a new term, or a clock that was set
 		return
 	}
-	wall := time.Duration(v.rec.RenewedAt.UnixNano())
+	wall := time.Duration(r.renewed.UnixNano())
 	least, most := before-wall, v.seen-wall
 	if r.intervals++; r.intervals > 2 && every < r.every*11/10 {
 		every = min(every, r.every)
@@ -47,7 +48,7 @@ func (r *rhythm) next(now, poll time.Duration, random float64) time.Duration {
 		offset = r.least + (r.most-r.least)/2 // halves what is not known
 	}
 	spread := time.Duration(random * float64(poll) / 20) // lest all candidates look at once
-	due := time.Duration(r.last.RenewedAt.UnixNano()) + r.every*20/19 + offset + spread - now
+	due := time.Duration(r.renewed.UnixNano()) + r.every*20/19 + offset + spread - now
 	if short := poll*7/10 - due; short > 0 {
 		due += (short + r.every - 1) / r.every * r.every
 	}

@@ -90,27 +90,19 @@ func measureTakeover(t *testing.T, p *place, n size) (list []takeover) {
 	for _, after := range []string{"crash", "release"} {
 		for _, peer := range p.peers() {
 			v := takeover{place: p.name, peer: peer.name, after: after, poll: s.poll.Seconds() / s.ttl.Seconds()}
-			var mu sync.Mutex
-			for done := 0; done < n.trials; done += n.lanes {
-				var wg sync.WaitGroup
-				for lane := range n.lanes {
-					key := fmt.Sprintf("takeover/%s/%s/%d", after, peer.name, done+lane)
-					wg.Go(func() {
-						d := takeOver(t, p, peer, key, s, after == "crash", n.life)
-						mu.Lock()
-						defer mu.Unlock()
-						v.trials = append(v.trials, d.Seconds()/s.ttl.Seconds())
-					})
-				}
-				wg.Wait()
-			}
+			v.trials = trials(n, s.ttl, func(i int) time.Duration {
+				key := fmt.Sprintf("takeover/%s/%s/%d", after, peer.name, i)
+				return takeOver(t, p, peer, key, s, after == "crash", n.life)
+			})
 			list = append(list, v)
 		}
-		if after == "release" {
-			list = append(list, resignations(t, p, s, n))
-		}
 	}
-	return list
+	return append(list, takeover{
+		place: p.name, peer: "leasehold", after: "resignation", poll: s.poll.Seconds() / s.ttl.Seconds(),
+		trials: trials(n, s.ttl, func(i int) time.Duration {
+			return resign(t, p, fmt.Sprintf("takeover/resignation/%d", i), s, n.life)
+		}),
+	})
 }
 
 func takeOver(t *testing.T, p *place, peer peer, key string, s settings, crash bool, lifetime time.Duration) time.Duration {
@@ -172,51 +164,55 @@ func takeOver(t *testing.T, p *place, peer peer, key string, s settings, crash b
 	return at.Sub(began)
 }
 
-// resignations are those of leasehold's electors.
-func resignations(t *testing.T, p *place, s settings, n size) takeover {
-	v := takeover{place: p.name, peer: "leasehold", after: "resignation", poll: s.poll.Seconds() / s.ttl.Seconds()}
+// trials runs n.trials of them, n.lanes at a time, and returns what they took, in TTLs.
+func trials(n size, ttl time.Duration, trial func(i int) time.Duration) (list []float64) {
 	var mu sync.Mutex
 	for done := 0; done < n.trials; done += n.lanes {
 		var wg sync.WaitGroup
 		for lane := range n.lanes {
-			key := fmt.Sprintf("takeover/resignation/%d", done+lane)
 			wg.Go(func() {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				var electors [2]*leasehold.Elector
-				var running sync.WaitGroup
-				led := make(chan time.Time, 2)
-				for i := range electors {
-					lock, err := leasehold.NewLock(leasehold.NewS3Store(p.client, p.bucket), key, leasehold.WithTTL(s.ttl), leasehold.WithPollInterval(s.poll))
-					if err == nil {
-						electors[i], err = leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
-							led <- time.Now()
-							<-ctx.Done()
-						}})
-					}
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					running.Go(func() { _ = electors[i].Run(ctx) })
-					if i == 0 {
-						<-led
-					}
-				}
-				time.Sleep(n.life/4 + s.poll/2 + time.Duration(rand.Int64N(int64(s.poll))))
-				began := time.Now()
-				if err := electors[0].Resign(ctx); err != nil {
-					t.Error(err)
-				}
-				d := (<-led).Sub(began)
-				cancel()
-				running.Wait()
+				d := trial(done + lane)
 				mu.Lock()
 				defer mu.Unlock()
-				v.trials = append(v.trials, d.Seconds()/s.ttl.Seconds())
+				list = append(list, d.Seconds()/ttl.Seconds())
 			})
 		}
 		wg.Wait()
 	}
-	return v
+	return list
+}
+
+// resign is how long nobody leads after one of two electors of leasehold's has resigned.
+func resign(t *testing.T, p *place, key string, s settings, lifetime time.Duration) time.Duration {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var electors [2]*leasehold.Elector
+	var running sync.WaitGroup
+	led := make(chan time.Time, 2)
+	for i := range electors {
+		lock, err := leasehold.NewLock(leasehold.NewS3Store(p.client, p.bucket), key, leasehold.WithTTL(s.ttl), leasehold.WithPollInterval(s.poll))
+		if err == nil {
+			electors[i], err = leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
+				led <- time.Now()
+				<-ctx.Done()
+			}})
+		}
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		running.Go(func() { _ = electors[i].Run(ctx) })
+		if i == 0 {
+			<-led
+		}
+	}
+	time.Sleep(lifetime/4 + s.poll/2 + time.Duration(rand.Int64N(int64(s.poll))))
+	began := time.Now()
+	if err := electors[0].Resign(ctx); err != nil {
+		t.Error(err)
+	}
+	d := (<-led).Sub(began)
+	cancel()
+	running.Wait()
+	return d
 }

@@ -7,12 +7,10 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -256,40 +254,29 @@ func runFenced(t *testing.T, seed uint64) *fencedWorld {
 			}
 		}
 	})
-	w.stats.runs = 1
 	return w
 }
 
 // TestFencedSeeds runs FENCED worlds of a FencedStore (default 200), from number SEED on, and shows the first that goes wrong.
 func TestFencedSeeds(t *testing.T) {
-	n, first := env(t, "FENCED", 200), env(t, "SEED", 1)
-	var next atomic.Uint64
 	var mu sync.Mutex
 	var total fencedStats
 	began := time.Now()
-	t.Run("worlds", func(t *testing.T) {
-		for range runtime.GOMAXPROCS(0) {
-			t.Run("", func(t *testing.T) {
-				t.Parallel()
-				for i := next.Add(1) - 1; i < n && !t.Failed(); i = next.Add(1) - 1 {
-					w := runFenced(t, first+i)
-					if len(w.violations) > 0 {
-						next.Store(n)
-						t.Errorf("after %d worlds, seed %d: versions %d, faults %v\nviolations:\n%s\ntimeline:\n%s", i+1, first+i, w.versions, w.faults,
-							strings.Join(w.violations, "\n"), strings.Join(w.trace, "\n"))
-						return
-					}
-					mu.Lock()
-					total.runs++
-					total.requests += w.stats.requests
-					total.writes += w.stats.writes
-					total.fenced += w.stats.fenced
-					total.unknown += w.stats.unknown
-					total.steps += w.stats.steps
-					mu.Unlock()
-				}
-			})
+	eachSeed(t, env(t, "FENCED", 200), func(t *testing.T, seed uint64) (report string) {
+		w := runFenced(t, seed)
+		if len(w.violations) > 0 {
+			return fmt.Sprintf("seed %d: versions %d, faults %v\nviolations:\n%s\ntimeline:\n%s", seed, w.versions, w.faults,
+				strings.Join(w.violations, "\n"), strings.Join(w.trace, "\n"))
 		}
+		mu.Lock()
+		defer mu.Unlock()
+		total.runs++
+		total.requests += w.stats.requests
+		total.writes += w.stats.writes
+		total.fenced += w.stats.fenced
+		total.unknown += w.stats.unknown
+		total.steps += w.stats.steps
+		return ""
 	})
 	if total.fenced == 0 || total.unknown == 0 || total.steps == 0 {
 		t.Errorf("too tame: %+v", total)

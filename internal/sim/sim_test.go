@@ -26,36 +26,46 @@ func env(t *testing.T, name string, value uint64) uint64 {
 	return n
 }
 
-// TestSeeds runs SEEDS worlds (default 500), from number SEED on (default 1), and shows the first that goes wrong.
-func TestSeeds(t *testing.T) {
-	n, first := env(t, "SEEDS", 500), env(t, "SEED", 1)
+// eachSeed runs n worlds, from number SEED on (default 1), on all cores, and stops at the first that has something to report.
+func eachSeed(t *testing.T, n uint64, run func(t *testing.T, seed uint64) (report string)) {
+	t.Helper()
+	first := env(t, "SEED", 1)
 	var next atomic.Uint64
-	var mu sync.Mutex
-	var total sim.Stats
-	began, told := time.Now(), time.Now()
 	t.Run("worlds", func(t *testing.T) {
 		for range runtime.GOMAXPROCS(0) {
 			t.Run("", func(t *testing.T) {
 				t.Parallel()
 				for i := next.Add(1) - 1; i < n && !t.Failed(); i = next.Add(1) - 1 {
-					cfg := sim.NewConfig(first + i)
-					out := sim.Run(t, cfg, false)
-					if len(out.Violations) > 0 {
+					if report := run(t, first+i); report != "" {
 						next.Store(n)
-						cfg, out := sim.Shrink(t, cfg)
-						t.Errorf("after %d worlds, %s", i+1, sim.Report(cfg, out))
+						t.Errorf("after %d worlds, %s", i+1, report)
 						return
 					}
-					mu.Lock()
-					total.Add(out.Stats)
-					if time.Since(told) > time.Minute {
-						told = time.Now()
-						t.Logf("%d worlds in %v", total.Runs, time.Since(began).Round(time.Second))
-					}
-					mu.Unlock()
 				}
 			})
 		}
+	})
+}
+
+// TestSeeds runs SEEDS worlds (default 500), from number SEED on (default 1), and shows the first that goes wrong.
+func TestSeeds(t *testing.T) {
+	var mu sync.Mutex
+	var total sim.Stats
+	began, told := time.Now(), time.Now()
+	eachSeed(t, env(t, "SEEDS", 500), func(t *testing.T, seed uint64) (report string) {
+		cfg := sim.NewConfig(seed)
+		out := sim.Run(t, cfg, false)
+		if len(out.Violations) > 0 {
+			return sim.Report(sim.Shrink(t, cfg))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		total.Add(out.Stats)
+		if time.Since(told) > time.Minute {
+			told = time.Now()
+			t.Logf("%d worlds in %v", total.Runs, time.Since(began).Round(time.Second))
+		}
+		return ""
 	})
 	t.Logf("%d worlds, %.0f virtual hours, in %v: %d requests, %d terms, %d writes, %d of them fenced off", total.Runs, total.Virtual.Hours(),
 		time.Since(began).Round(time.Millisecond), total.Requests, total.Terms, total.Writes, total.Fenced)
