@@ -213,7 +213,7 @@ func (w *world) run() Outcome {
 		go w.foreignClient(foreign)
 	}
 	for _, a := range w.cfg.Actions {
-		time.Sleep(max(time.Until(w.began.Add(a.At)), 0))
+		time.Sleep(max(time.Until(w.began.Add(a.At)), time.Microsecond)) // apart from a start, or from one another
 		w.act(a)
 	}
 	time.Sleep(time.Until(w.began.Add(w.cfg.Chaos)))
@@ -532,8 +532,8 @@ func (w *world) breakLock(l *life, a Action) {
 // crash ends a process with everything in it, except what is on its way to the store.
 func (l *life) crash() {
 	l.dead.Store(true)
-	l.stop()
 	l.clock.thaw() // the simulation's own goroutines must come to an end
+	l.stop()
 }
 
 // restart begins the next life of a node whose last one is over.
