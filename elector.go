@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -31,14 +32,16 @@ type Elector struct {
 	cb      Callbacks
 	running atomic.Bool
 	since   atomic.Int64           // when Run began, by the monotonic clock
-	leader  atomic.Pointer[Record] // last seen
+	leader  atomic.Pointer[Record] // last seen, other than in a term of one's own that goes on
 	term    atomic.Pointer[leadership]
 }
 
 // leadership is a term being led.
 type leadership struct {
 	lease    *Lease
-	over     chan struct{} // closed after OnStoppedLeading
+	callback sync.WaitGroup // OnStartedLeading, while it runs
+	panicked *callbackPanic // by the callback
+	over     chan struct{}  // closed after OnStoppedLeading
 	resigned atomic.Bool
 }
 
@@ -58,7 +61,7 @@ func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
 // Run campaigns, leads, and campaigns again, until ctx ends; then it steps down and returns nil, or what went wrong
 // with the release. Stepping down cancels the context of OnStartedLeading, waits for it to return while the lease is
 // still renewed, for a TTL at most, releases the lock, and calls OnStoppedLeading. It uses at most two goroutines, its
-// caller's included, and leaves none.
+// caller's included, a third one while a request is under way, and leaves none.
 //
 // An error that no waiting can heal ends Run, if the store has not answered before: what has worked once can heal, so
 // later on it only backs off. Such errors match [ErrPermanent], [ErrUnsafeStore] or [ErrCorruptRecord].
@@ -88,15 +91,16 @@ func (e *Elector) run(ctx context.Context, again func(*leadership) bool) error {
 	defer e.running.Store(false)
 	clk := e.lock.o.clock
 	e.since.Store(int64(clk.Now().Mono))
+	try := func() attempt { return aside(func() attempt { return e.lock.try(ctx, ctx) }) }
 	for {
-		a := e.lock.campaign(ctx, ctx, e.saw)
+		a := e.lock.campaign(ctx, try, e.saw)
 		if a.err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return a.err
 		}
-		term := &leadership{lease: a.lease, over: make(chan struct{})}
+		term := aside(func() *leadership { return e.begin(a.lease) })
 		err := e.lead(ctx, term)
 		if !again(term) || ctx.Err() != nil {
 			return err
@@ -112,7 +116,9 @@ func (e *Elector) run(ctx context.Context, again func(*leadership) bool) error {
 // saw takes the result of one failed try, and reports whether to give up.
 func (e *Elector) saw(err error) (stop bool) {
 	if held, ok := errors.AsType[*HeldError](err); ok {
-		if e.sawTerm(held.Record) && e.cb.OnNewLeader != nil {
+		last := e.leader.Swap(&held.Record)
+		news := last == nil || last.Token != held.Record.Token || last.Holder != held.Record.Holder
+		if news && e.cb.OnNewLeader != nil {
 			e.cb.OnNewLeader(held.Record)
 		}
 		return false
@@ -121,60 +127,63 @@ func (e *Elector) saw(err error) (stop bool) {
 	return permanent(err) && e.lock.reply.Load() < e.since.Load()
 }
 
-// sawTerm notes who leads, and reports whether that is news.
-func (e *Elector) sawTerm(r Record) bool {
-	last := e.leader.Swap(&r)
-	return last == nil || last.Token != r.Token || last.Holder != r.Holder
+// begin makes a lease a term that is led: the callback runs on a goroutine of its own, renewals run on that of a timer.
+func (e *Elector) begin(lease *Lease) *leadership {
+	term := &leadership{lease: lease, over: make(chan struct{})}
+	e.term.Store(term)
+	lease.t.keep()
+	if e.cb.OnNewLeader != nil || e.cb.OnStartedLeading != nil {
+		unguard := lease.t.guard()
+		term.callback.Go(func() {
+			defer func() {
+				if v := recover(); v != nil {
+					term.panicked = &callbackPanic{v, debug.Stack()}
+					lease.t.end(term.panicked)
+				}
+				unguard()
+			}()
+			if e.cb.OnNewLeader != nil {
+				e.cb.OnNewLeader(lease.Record())
+			}
+			if e.cb.OnStartedLeading != nil {
+				e.cb.OnStartedLeading(lease.Context(), lease)
+			}
+		})
+	}
+	return term
 }
 
-// lead runs one term: it renews on this goroutine while the user's code runs on another.
-func (e *Elector) lead(ctx context.Context, term *leadership) (err error) {
-	lease, t := term.lease, term.lease.t
-	e.sawTerm(lease.Record())
-	e.term.Store(term)
+// lead waits for the end of a term, and ends it for the others as well.
+func (e *Elector) lead(ctx context.Context, term *leadership) error {
 	defer close(term.over)
-
-	var panicked *callbackPanic
-	returned, done := context.WithCancel(context.Background())
-	unguard := t.guard()
-	call := func() {
-		defer func() {
-			if v := recover(); v != nil {
-				panicked = &callbackPanic{v, debug.Stack()}
-				t.end(panicked)
-			}
-			unguard()
-			done()
-		}()
-		if e.cb.OnNewLeader != nil {
-			e.cb.OnNewLeader(lease.Record())
-		}
-		if e.cb.OnStartedLeading != nil {
-			e.cb.OnStartedLeading(lease.Context(), lease)
-		}
-	}
-	if e.cb.OnNewLeader == nil && e.cb.OnStartedLeading == nil {
-		call() // nothing to run: no goroutine either
-	} else {
-		go call()
-	}
-	t.tend(t.ctx, returned)
-	<-returned.Done()
-
+	t := term.lease.t
+	<-t.ctx.Done()
+	term.callback.Wait()
 	defer func() {
+		e.leader.Store(t.record())
 		e.term.Store(nil)
 		if e.cb.OnStoppedLeading != nil {
 			e.cb.OnStoppedLeading(context.Cause(t.ctx))
 		}
-		if panicked != nil {
-			panic(panicked)
+		if term.panicked != nil {
+			panic(term.panicked)
 		}
 	}()
-	if err := t.release(context.WithoutCancel(ctx)); err != nil && !ended(err) {
+	err := aside(func() error { return t.release(context.WithoutCancel(ctx)) })
+	t.rest()
+	if err != nil && !ended(err) {
 		e.lock.o.log.WarnContext(ctx, "release failed: the next leader has to wait for a TTL", "key", e.lock.key, "err", err)
 		return err
 	}
 	return nil
+}
+
+// aside runs f on another goroutine and waits for it. Requests take a deep stack, which ends with that goroutine: an
+// elector's own, which waits most of the time, keeps to the least that Go gives one, 2 KiB.
+func aside[T any](f func() T) T {
+	result := make(chan T, 1)
+	go func() { result <- f() }()
+	return <-result
 }
 
 // callbackPanic carries a panic of a callback, with its stack, to Run's goroutine.
@@ -199,8 +208,12 @@ func (e *Elector) IsLeader() bool {
 	return term != nil && term.lease.ctx.Err() == nil && term.lease.Valid()
 }
 
-// Leader returns the record of the leader last seen, and whether there was one. It sends no request and never blocks.
+// Leader returns the record of the leader last seen, which may be this elector's own and may have ended, and whether there
+// was one. It sends no request and never blocks.
 func (e *Elector) Leader() (Record, bool) {
+	if term := e.term.Load(); term != nil {
+		return term.lease.Record(), true
+	}
 	r := e.leader.Load()
 	if r == nil {
 		return Record{}, false

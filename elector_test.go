@@ -16,6 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
 // journal records callbacks in the order they come.
 type journal struct {
 	mu    sync.Mutex
@@ -94,13 +96,20 @@ func TestElectorLeadsAndHandsOver(t *testing.T) {
 		require.Equal(t, []string{"alice sees alice 1", "alice started 1", "bob sees alice 1"}, j.take())
 		require.True(t, alice.IsLeader())
 		require.False(t, bob.IsLeader())
-		leader, ok := bob.Leader()
-		require.True(t, ok)
-		require.Equal(t, "alice", leader.Holder)
+		for _, asked := range []*candidate{alice, bob} {
+			leader, ok := asked.Leader()
+			require.True(t, ok)
+			require.Equal(t, "alice", leader.Holder)
+		}
 
 		time.Sleep(time.Hour)
 		require.Empty(t, j.take(), "nothing happens while all is well")
+		leader, _ := alice.Leader()
+		require.Less(t, time.Since(leader.RenewedAt), 6*time.Second, "as it stands in the store")
 		alice.stop(t)
+		leader, ok := alice.Leader()
+		require.True(t, ok)
+		require.True(t, leader.Released())
 		stopped := time.Now()
 		require.False(t, alice.IsLeader())
 		require.Equal(t, []string{"alice returned", "alice stopped: context canceled"}, j.take())
@@ -245,7 +254,9 @@ func TestCallbackThatNeverReturnsIsReportedAndLosesTheLock(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, e.Check(nil))
 		cancel()
-		next, err := newLock(t, mem).Acquire(t.Context())
+		patience, giveUp := context.WithTimeout(t.Context(), time.Minute)
+		defer giveUp()
+		next, err := newLock(t, mem).Acquire(patience)
 		require.NoError(t, err, "renewals stop after one TTL")
 		require.Equal(t, []string{"overrun of 1"}, overruns.take())
 		require.ErrorContains(t, e.Check(nil), "OnStartedLeading still runs")
@@ -385,23 +396,26 @@ func TestCheckFailsWhenTheStoreIsSilentForLong(t *testing.T) {
 }
 
 func TestTwoGoroutinesWhileLeadingNoneAfter(t *testing.T) {
-	defer goleak.VerifyNone(t)
-	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithTTL(100*time.Millisecond))
-	require.NoError(t, err)
-	leading := make(chan struct{})
-	e, err := leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
-		close(leading)
-		<-ctx.Done()
-	}})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	before := runtime.NumGoroutine()
-	ended := make(chan error)
-	go func() { ended <- e.Run(ctx) }()
-	<-leading
-	require.LessOrEqual(t, runtime.NumGoroutine()-before, 2)
-	cancel()
-	require.NoError(t, <-ended)
+	synctest.Test(t, func(t *testing.T) {
+		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore()), leasehold.Callbacks{
+			OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) { <-ctx.Done() },
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		before := runtime.NumGoroutine()
+		var ended error
+		go func() { ended = e.Run(ctx) }()
+		for range 10 {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.True(t, e.IsLeader())
+			require.Equal(t, 2, runtime.NumGoroutine()-before)
+		}
+		cancel()
+		synctest.Wait()
+		require.NoError(t, ended)
+		require.Equal(t, before, runtime.NumGoroutine())
+	})
 }
 
 func TestManyGoroutinesMayAskAnElector(t *testing.T) {

@@ -41,15 +41,17 @@ type term struct {
 	mu        sync.Mutex // guards what follows; never held over I/O
 	state     state
 	cause     error         // why the term was lost
-	rec       Record        // as it stands in the store, so far as is known
-	etag      string        // of rec
-	sent      clock.Reading // just before the write of rec was sent
+	at        *version      // what stands in the store, so far as is known
+	sent      clock.Reading // just before that was sent
 	limbo     []write       // later writes of unknown outcome
 	failure   error         // of the last renewal, if it failed
-	timer     clock.Timer
-	busy      bool // a function guarded by this term runs
-	overran   bool // and it still ran when the safety margin of a lost lease was over
-	forgotten bool // the handle was garbage collected
+	timer     clock.Timer   // for the next look at the clocks
+	next      clock.Timer   // for the next renewal; nil if renewals are manual
+	failures  int           // of renewals in a row
+	until     time.Duration // the monotonic time after which there are none; 0 while ctx lasts
+	busy      bool          // a function guarded by this term runs
+	overran   bool          // and it still ran when the safety margin of a lost lease was over
+	forgotten bool          // the handle was garbage collected
 }
 
 type state uint8
@@ -176,10 +178,17 @@ func (t *term) remaining() time.Duration {
 	return t.lock.o.ttl - t.lock.o.margin - t.lock.o.clock.Now().Elapsed(t.sent)
 }
 
+// record is what the term last wrote; it is not changed any more.
+func (t *term) record() *Record {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return &t.at.rec
+}
+
 func (t *term) snapshot() (Record, time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.rec, t.remaining()
+	return t.at.rec, t.remaining()
 }
 
 // nextCheck is when to look at the clocks again: at the deadline, and earlier should the machine be suspended, which
@@ -249,35 +258,52 @@ func (t *term) live() error {
 	return fmt.Errorf("%w: lock %q, token %d", ErrReleased, t.lock.key, t.token)
 }
 
-// keep renews until ctx or the term ends.
-func (t *term) keep(ctx context.Context) {
-	failures := 0
-	wait := t.untilRenewal(2) // locks that were taken at one moment are not renewed at one moment
-	for t.lock.o.clock.Sleep(ctx, wait) == nil {
-		t.mu.Lock()
-		forgotten := t.forgotten
-		t.mu.Unlock()
-		if forgotten {
-			t.lock.o.log.Warn("lease was forgotten without Release: it is left to run out", "key", t.lock.key, "token", t.token)
-			return
-		}
-		switch err := t.renew(ctx, func(*Record) {}); {
-		case err == nil:
-			failures, wait = 0, t.untilRenewal(20)
-		case err == errEarlier:
-			wait = 0
-		case ended(err):
-			return
-		default:
-			wait = t.retryDelay(&failures)
-		}
+// keep renews until the term ends. Each renewal runs on the goroutine of a timer: a lease at rest has none of its own.
+func (t *term) keep() {
+	if t.lock.o.manual {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	// Locks that were taken at one moment are not renewed at one moment.
+	t.next = t.lock.o.clock.AfterFunc(t.untilRenewal(2), t.renewNext)
+}
+
+// renewNext makes one attempt and sets the timer for the next. When the term's context has ended, what it guards winds
+// down: that may take a TTL at most, for a function that does not stop must not hold the lock for ever.
+func (t *term) renewNext() {
+	now := t.lock.o.clock.Now().Mono
+	t.mu.Lock()
+	if t.until == 0 && t.ctx.Err() != nil {
+		t.until = now + t.lock.o.ttl - t.lock.o.renew
+	}
+	over, forgotten := t.state != held || t.until != 0 && now >= t.until, t.forgotten
+	t.mu.Unlock()
+	switch {
+	case over:
+		return
+	case forgotten:
+		t.lock.o.log.Warn("lease was forgotten without Release: it is left to run out", "key", t.lock.key, "token", t.token)
+		return
+	}
+	err := t.renew(context.WithoutCancel(t.ctx), func(*Record) {})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.state != held:
+	case err == nil:
+		t.failures = 0
+		t.next.Reset(t.untilRenewal(20))
+	case err == errEarlier:
+		t.next.Reset(0)
+	default:
+		t.next.Reset(t.retryDelay(&t.failures))
 	}
 }
 
-// untilRenewal is early by up to one part of the interval, lest the renewals of many locks stay in step.
+// untilRenewal is early by up to one part of the interval, lest the renewals of many locks stay in step. The caller holds
+// t.mu.
 func (t *term) untilRenewal(part float64) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	interval := time.Duration(float64(t.lock.o.renew) * (1 - t.lock.o.clock.Rand()/part))
 	return max(interval-(t.lock.o.clock.Now().Mono-t.sent.Mono), 0)
 }
@@ -341,8 +367,7 @@ func (t *term) put(ctx context.Context, edit func(*Record)) error {
 	l := t.lock
 	sent := l.o.clock.Now() // validity counts from before the first byte is sent
 	t.mu.Lock()
-	base := &version{exists: true, etag: t.etag}
-	rec := t.rec
+	base, rec := t.at, t.at.rec
 	rec.Nonce, rec.RenewedAt, rec.ExpiresAt = l.nonce(), sent.Time(), sent.Time().Add(l.o.ttl)
 	edit(&rec)
 	t.limbo = append(t.limbo, write{rec, sent})
@@ -390,13 +415,14 @@ func (t *term) put(ctx context.Context, edit func(*Record)) error {
 
 // landed notes that w stands in the store, which settles every write before it.
 func (t *term) landed(etag string, w write) {
+	at := &version{exists: true, etag: etag, rec: w.rec, seen: t.lock.o.clock.Now().Mono}
 	t.mu.Lock()
-	t.rec, t.etag, t.sent, t.limbo, t.failure = w.rec, etag, w.sent, nil, nil
+	t.at, t.sent, t.limbo, t.failure = at, w.sent, nil, nil
 	if t.state == held {
 		t.timer.Reset(t.nextCheck())
 	}
 	t.mu.Unlock()
-	t.lock.saw(&version{exists: true, etag: etag, rec: w.rec, seen: t.lock.o.clock.Now().Mono})
+	t.lock.saw(at)
 }
 
 func (t *term) release(ctx context.Context) error {
@@ -408,6 +434,9 @@ func (t *term) release(ctx context.Context) error {
 	case held:
 		t.state = releasing
 		t.timer.Stop()
+		if t.next != nil {
+			t.next.Stop()
+		}
 	case lost:
 		defer t.mu.Unlock()
 		return t.cause
@@ -448,16 +477,10 @@ func (t *term) release(ctx context.Context) error {
 	}
 }
 
-// tend renews while a guarded function runs: as long as lead lasts, and then until returned ends, but for no more
-// than a TTL: a function that does not stop must not hold the lock for ever.
-func (t *term) tend(lead, returned context.Context) {
-	if t.lock.o.manual {
-		return
-	}
-	t.keep(lead)
-	wind, cancel := context.WithTimeout(returned, t.lock.o.ttl)
-	defer cancel()
-	t.keep(wind)
+// rest waits for the end of a renewal that may still be under way when a lease is lost.
+func (t *term) rest() {
+	t.writing <- struct{}{}
+	t.endWrite()
 }
 
 // guard marks that a guarded function runs, and returns the function that unmarks it.
@@ -482,20 +505,13 @@ func (t *term) overrun() bool {
 // do runs fn on this goroutine under the lease, then releases it.
 func (le *Lease) do(fn func(context.Context, *Lease) error) (err error) {
 	t := le.t
-	returned, done := context.WithCancel(context.Background())
-	tended := make(chan struct{})
-	go func() {
-		defer close(tended)
-		t.tend(t.ctx, returned)
-	}()
 	unguard := t.guard()
+	t.keep()
 	defer func() { // also when fn panics
 		unguard()
 		lossErr := t.live()
-		t.end(ErrReleased)
-		done()
-		<-tended
 		releaseErr := t.release(context.WithoutCancel(le.ctx))
+		t.rest()
 		if errors.Is(lossErr, ErrLost) {
 			releaseErr = lossErr // release can only repeat it
 		}

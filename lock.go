@@ -105,7 +105,7 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 // expire, backs off while the store fails, and ends at once with errors that no waiting can heal, which are those of
 // [Lock.TryAcquire]. Its ctx is used as that of TryAcquire.
 func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
-	return l.campaign(ctx, context.WithoutCancel(ctx), permanent).background()
+	return l.campaign(ctx, func() attempt { return l.try(ctx, context.WithoutCancel(ctx)) }, permanent).background()
 }
 
 // Do waits for the lock, runs fn under it, and releases it. The context of fn is ctx, and ends early if the lease is
@@ -113,7 +113,7 @@ func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 // the lease is still renewed, for at most one TTL; it is never released before fn has returned. A lease lost on the way
 // makes Do's error match [ErrLost], whatever fn returned. If fn panics the lock is released and the panic goes on.
 func (l *Lock) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
-	a := l.campaign(ctx, ctx, permanent)
+	a := l.campaign(ctx, func() attempt { return l.try(ctx, ctx) }, permanent)
 	if a.err != nil {
 		return a.err
 	}
@@ -218,18 +218,18 @@ type attempt struct {
 
 // background starts the lease's own renewals.
 func (a attempt) background() (*Lease, error) {
-	if a.err == nil && !a.lease.t.lock.o.manual {
-		go a.lease.t.keep(a.lease.t.ctx)
+	if a.err == nil {
+		a.lease.t.keep()
 	}
 	return a.lease, a.err
 }
 
 // campaign tries until the lock is taken, ctx ends, or stop says that an error is final.
-func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) attempt {
+func (l *Lock) campaign(ctx context.Context, try func() attempt, stop func(error) bool) attempt {
 	var last error
 	failures := 0
 	for {
-		a := l.try(ctx, parent)
+		a := try()
 		if a.err == nil {
 			return a
 		}
@@ -363,7 +363,7 @@ func (l *Lock) take(ctx context.Context, v *version) (t *term, next *version, er
 	if l.o.clock.Now().Elapsed(sent) >= l.o.ttl-l.o.margin {
 		return nil, written, fmt.Errorf("leasehold: acquiring %q took longer than the lease would have lasted", l.key)
 	}
-	return &term{lock: l, token: token, rec: rec, etag: etag, sent: sent, writing: make(chan struct{}, 1)}, nil, nil
+	return &term{lock: l, token: token, at: written, sent: sent, writing: make(chan struct{}, 1)}, nil, nil
 }
 
 // newLease makes a term live.

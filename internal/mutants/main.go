@@ -45,7 +45,7 @@ var mutants = []mutant{
 `, `case now.exists && now.rec.Nonce == rec.Nonce && !errors.Is(err, ErrPreconditionFailed):
 			etag = now.etag
 `}, {"lock.go", `own: l.wrote(v.rec),`, `own: false,`}}},
-	{"release by DELETE", []edit{{"lease.go", `		err := t.put(ctx, func(r *Record) { r.ExpiresAt = time.Time{} })`, `		err := t.lock.store.DeleteIfMatch(ctx, t.lock.key, t.etag)`}}},
+	{"release by DELETE", []edit{{"lease.go", `		err := t.put(ctx, func(r *Record) { r.ExpiresAt = time.Time{} })`, `		err := t.lock.store.DeleteIfMatch(ctx, t.lock.key, t.at.etag)`}}},
 	{"wall clock in the takeover rule", []edit{{"record.go", `if wait := o.withDrift(r.TTL) - s.age; wait > 0 {`, `if wait := r.ExpiresAt.Sub(s.wall); wait > 0 {`}}},
 	{"token reset at release", []edit{{"lease.go", `func(r *Record) { r.ExpiresAt = time.Time{} }`, `func(r *Record) { r.ExpiresAt, r.Token = time.Time{}, 0 }`}}},
 	{"token not raised at a takeover", []edit{{"lock.go", `token := max(v.rec.Token, l.highest) + 1`, `token := max(v.rec.Token, l.highest, 1)`}}},
@@ -54,13 +54,14 @@ var mutants = []mutant{
 `}}},
 	{"takeover without drift allowance", []edit{{"record.go", `return time.Duration(float64(ttl) * (1 + o.drift))`, `return ttl`}}},
 	{"no safety margin", []edit{{"lease.go", `return t.lock.o.ttl - t.lock.o.margin - t.lock`, `return t.lock.o.ttl - t.lock`}}},
-	{"released while the callback runs", []edit{{"elector.go", `	t.tend(t.ctx, returned)
-	<-returned.Done()
-`, `	t.tend(t.ctx, returned)
+	{"released while the callback runs", []edit{{"elector.go", `	<-t.ctx.Done()
+	term.callback.Wait()
+`, `	<-t.ctx.Done()
 `}}},
-	{"renewals stop when the callback is told to", []edit{{"lease.go", `	t.keep(wind)
-`, `	_ = wind
+	{"renewals stop when the callback is told to", []edit{{"lease.go", `t.until = now + t.lock.o.ttl - t.lock.o.renew
+`, `t.until = now
 `}}},
+	{"renewals go on for as long as the callback takes", []edit{{"lease.go", `t.until != 0 && now >= t.until`, `false`}}},
 	{"BOOTTIME ignored", []edit{{"internal/clock/clock.go", ` + max(r.Boot-start.Boot-d, 0)`, ``}}},
 	{"wall clock of the holder ignored", []edit{{"internal/clock/clock.go", ` + max(r.Wall-start.Wall-d, 0)`, ``}}},
 	{"only the clock that has counted most believed", []edit{{"internal/clock/clock.go", `d + max(r.Wall-start.Wall-d, 0) + max(r.Boot-start.Boot-d, 0)`,
