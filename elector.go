@@ -158,6 +158,7 @@ func (e *Elector) lead(ctx context.Context, term *leadership) error {
 	defer close(term.over)
 	t := term.lease.t
 	<-t.ctx.Done()
+	t.windDown()
 	term.callback.Wait()
 	defer func() {
 		e.leader.Store(t.record())

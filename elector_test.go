@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -395,6 +396,12 @@ func TestCheckFailsWhenTheStoreIsSilentForLong(t *testing.T) {
 	})
 }
 
+// bubbled counts the goroutines of the test's bubble.
+func bubbled() int {
+	stacks := make([]byte, 1<<20)
+	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "synctest bubble")
+}
+
 func TestTwoGoroutinesWhileLeadingNoneAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore()), leasehold.Callbacks{
@@ -402,19 +409,19 @@ func TestTwoGoroutinesWhileLeadingNoneAfter(t *testing.T) {
 		})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
-		before := runtime.NumGoroutine()
+		before := bubbled()
 		var ended error
 		go func() { ended = e.Run(ctx) }()
 		for range 10 {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			require.True(t, e.IsLeader())
-			require.Equal(t, 2, runtime.NumGoroutine()-before)
+			require.Equal(t, 2, bubbled()-before)
 		}
 		cancel()
 		synctest.Wait()
 		require.NoError(t, ended)
-		require.Equal(t, before, runtime.NumGoroutine())
+		require.Equal(t, before, bubbled())
 	})
 }
 

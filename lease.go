@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -48,7 +49,7 @@ type term struct {
 	timer     clock.Timer   // for the next look at the clocks
 	next      clock.Timer   // for the next renewal; nil if renewals are manual
 	failures  int           // of renewals in a row
-	until     time.Duration // the monotonic time after which there are none; 0 while ctx lasts
+	until     time.Duration // the monotonic time after which there are none
 	busy      bool          // a function guarded by this term runs
 	overran   bool          // and it still ran when the safety margin of a lost lease was over
 	forgotten bool          // the handle was garbage collected
@@ -73,6 +74,7 @@ type write struct {
 func (t *term) start(parent context.Context) *Lease {
 	t.ctx, t.end = context.WithCancelCause(parent)
 	t.mu.Lock()
+	t.until = math.MaxInt64
 	t.timer = t.lock.o.clock.AfterFunc(t.nextCheck(), t.check)
 	t.mu.Unlock()
 	lease := &Lease{t: t}
@@ -269,15 +271,19 @@ func (t *term) keep() {
 	t.next = t.lock.o.clock.AfterFunc(t.untilRenewal(2), t.renewNext)
 }
 
-// renewNext makes one attempt and sets the timer for the next. When the term's context has ended, what it guards winds
-// down: that may take a TTL at most, for a function that does not stop must not hold the lock for ever.
-func (t *term) renewNext() {
-	now := t.lock.o.clock.Now().Mono
+// windDown has renewals end after a TTL: the term's context has ended, and a function that does not stop must not hold the
+// lock for ever.
+func (t *term) windDown() {
 	t.mu.Lock()
-	if t.until == 0 && t.ctx.Err() != nil {
-		t.until = now + t.lock.o.ttl - t.lock.o.renew
-	}
-	over, forgotten := t.state != held || t.until != 0 && now >= t.until, t.forgotten
+	defer t.mu.Unlock()
+	t.until = t.lock.o.clock.Now().Mono + t.lock.o.ttl
+}
+
+// renewNext makes one attempt and sets the timer for the next.
+func (t *term) renewNext() {
+	t.mu.Lock()
+	over := t.state != held || t.lock.o.clock.Now().Mono >= t.until
+	forgotten := t.forgotten
 	t.mu.Unlock()
 	switch {
 	case over:
@@ -507,7 +513,9 @@ func (le *Lease) do(fn func(context.Context, *Lease) error) (err error) {
 	t := le.t
 	unguard := t.guard()
 	t.keep()
+	stop := context.AfterFunc(t.ctx, t.windDown)
 	defer func() { // also when fn panics
+		stop()
 		unguard()
 		lossErr := t.live()
 		releaseErr := t.release(context.WithoutCancel(le.ctx))

@@ -386,6 +386,27 @@ func TestDoEndsWithItsContext(t *testing.T) {
 	})
 }
 
+func TestDoThatDoesNotReturnLosesTheLockAfterATTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		ctx, cancel := context.WithCancel(t.Context())
+		err := newLock(t, mem).Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+			time.Sleep(time.Hour)
+			require.True(t, lease.Valid(), "for as long as its context lasts")
+			cancel()
+			time.Sleep(15 * time.Second)
+			require.True(t, lease.Valid(), "while it winds down")
+			patience, giveUp := context.WithTimeout(t.Context(), 20*time.Second)
+			defer giveUp()
+			next, err := newLock(t, mem).Acquire(patience)
+			require.NoError(t, err)
+			require.False(t, lease.Valid())
+			return next.Release(t.Context())
+		})
+		require.ErrorIs(t, err, leasehold.ErrLost)
+	})
+}
+
 func TestWatchYieldsEveryChangeOfTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasehold.NewMemStore()

@@ -54,14 +54,10 @@ var mutants = []mutant{
 `}}},
 	{"takeover without drift allowance", []edit{{"record.go", `return time.Duration(float64(ttl) * (1 + o.drift))`, `return ttl`}}},
 	{"no safety margin", []edit{{"lease.go", `return t.lock.o.ttl - t.lock.o.margin - t.lock`, `return t.lock.o.ttl - t.lock`}}},
-	{"released while the callback runs", []edit{{"elector.go", `	<-t.ctx.Done()
-	term.callback.Wait()
-`, `	<-t.ctx.Done()
-`}}},
-	{"renewals stop when the callback is told to", []edit{{"lease.go", `t.until = now + t.lock.o.ttl - t.lock.o.renew
-`, `t.until = now
-`}}},
-	{"renewals go on for as long as the callback takes", []edit{{"lease.go", `t.until != 0 && now >= t.until`, `false`}}},
+	{"released while the callback runs", []edit{{"elector.go", `	term.callback.Wait()
+`, ``}}},
+	{"renewals stop when the callback is told to", []edit{{"lease.go", `t.until = t.lock.o.clock.Now().Mono + t.lock.o.ttl`, `t.until = t.lock.o.clock.Now().Mono`}}},
+	{"renewals go on for as long as the callback takes", []edit{{"lease.go", `t.state != held || t.lock.o.clock.Now().Mono >= t.until`, `t.state != held`}}},
 	{"BOOTTIME ignored", []edit{{"internal/clock/clock.go", ` + max(r.Boot-start.Boot-d, 0)`, ``}}},
 	{"wall clock of the holder ignored", []edit{{"internal/clock/clock.go", ` + max(r.Wall-start.Wall-d, 0)`, ``}}},
 	{"only the clock that has counted most believed", []edit{{"internal/clock/clock.go", `d + max(r.Wall-start.Wall-d, 0) + max(r.Boot-start.Boot-d, 0)`,
