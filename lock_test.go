@@ -93,7 +93,9 @@ type valueStore struct {
 
 func (s *valueStore) see(ctx context.Context) {
 	s.requests++
-	require.Equal(s.t, "kept", ctx.Value(ctxKey{}))
+	if ctx.Value(ctxKey{}) != "kept" {
+		s.t.Error("a request without the values of the caller's context")
+	}
 }
 
 func (s *valueStore) Get(ctx context.Context, key string) (leasehold.Object, error) {
