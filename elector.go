@@ -133,14 +133,14 @@ func (e *Elector) begin(lease *Lease) *leadership {
 	e.term.Store(term)
 	lease.t.keep()
 	if e.cb.OnNewLeader != nil || e.cb.OnStartedLeading != nil {
-		unguard := lease.t.guard()
+		lease.t.guard(true)
 		term.callback.Go(func() {
 			defer func() {
 				if v := recover(); v != nil {
 					term.panicked = &callbackPanic{v, debug.Stack()}
 					lease.t.end(term.panicked)
 				}
-				unguard()
+				lease.t.guard(false)
 			}()
 			if e.cb.OnNewLeader != nil {
 				e.cb.OnNewLeader(lease.Record())

@@ -489,15 +489,11 @@ func (t *term) rest() {
 	t.endWrite()
 }
 
-// guard marks that a guarded function runs, and returns the function that unmarks it.
-func (t *term) guard() (done func()) {
-	set := func(busy bool) {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.busy = busy
-	}
-	set(true)
-	return func() { set(false) }
+// guard marks whether a function that the term guards runs.
+func (t *term) guard(busy bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.busy = busy
 }
 
 // overrun reports whether a guarded function runs beyond the lease.
@@ -511,12 +507,12 @@ func (t *term) overrun() bool {
 // do runs fn on this goroutine under the lease, then releases it.
 func (le *Lease) do(fn func(context.Context, *Lease) error) (err error) {
 	t := le.t
-	unguard := t.guard()
+	t.guard(true)
 	t.keep()
 	stop := context.AfterFunc(t.ctx, t.windDown)
 	defer func() { // also when fn panics
 		stop()
-		unguard()
+		t.guard(false)
 		lossErr := t.live()
 		releaseErr := t.release(context.WithoutCancel(le.ctx))
 		t.rest()

@@ -96,6 +96,8 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
 // into the lock, and must be safe for concurrent use.
 func WithObserver(f func(Event)) Option { return func(o *options) { o.observe = f } }
 
+var silent = slog.New(slog.DiscardHandler)
+
 func newOptions(s Store, opts []Option) (*options, error) {
 	o := &options{ttl: defaultTTL, skew: defaultSkew, drift: defaultDrift, clock: clock.System}
 	for _, opt := range opts {
@@ -105,7 +107,7 @@ func newOptions(s Store, opts []Option) (*options, error) {
 	setDefault(&o.poll, o.ttl/5)
 	setDefault(&o.margin, o.ttl/5)
 	if o.log == nil {
-		o.log = slog.New(slog.DiscardHandler)
+		o.log = silent
 	}
 	if o.observe == nil {
 		o.observe = func(Event) {}
