@@ -56,8 +56,8 @@ func (r *report) page() string {
 	say("## Targets")
 	b.WriteString(r.targets())
 
-	say("\nOf an elector's memory, 4 KiB are the stacks of two goroutines, Run's and the callback's, and 1 KiB is what Go keeps for each of them besides. Requests need more, " +
-		"8 KiB and up: they run on goroutines that end with them. That is a leader which has not waited long; one that has waited for its turn has grown its stack to 4 KiB over it.")
+	say("\nOf an elector's memory, 4 KiB are the stacks of two goroutines, Run's and the callback's, and 1 KiB what Go keeps of these besides. Requests need more, " +
+		"8 KiB and up: they run on goroutines that end with them. An elector that has had to wait for its turn has a stack of 4 KiB from then on, and so 2 KiB more.")
 	say("## What an operation takes")
 	for _, l := range r.latency {
 		say("On %s, where a bare GET takes %s ms and a bare conditional PUT %s ms. Ratios are to the bare requests that the operation consists of.", l.place, ms(l.get), ms(l.put))
@@ -101,7 +101,7 @@ func (r *report) page() string {
 	say("## A crowd that hands the lock around")
 	say("Every candidate takes the lock, releases it at once and wants it again; who waits asks every %v. etcd needs no polling: it watches. "+
 		"Fairness is Jain's index, 1 if all get the same number of turns.", contendedPoll)
-	say("With 128 candidates the two cores are busy with polls, and what is measured is the server. None but etcd has a queue: whoever releases may be the first to take the lock again.")
+	say("With 128 candidates the two cores are busy with polls, and what is measured is the server. None but etcd has a queue: whoever releases may be the first to take the lock again, and is so more often with leasehold, where that takes one request less. Litestream's release is a DELETE, which takes MinIO half as long as a PUT; the token goes with it.")
 	for _, place := range r.places {
 		var t table
 		t.head("on "+place, "candidates", "hand-overs a second", "requests for each", "fairness", "longest wait")

@@ -61,6 +61,7 @@ func gather(t *testing.T, name string, store leasehold.Store, electors int, watc
 		runtime.ReadMemStats(&m)
 		return m, runtime.NumGoroutine()
 	}
+	last := make([]time.Time, electors) // of the renewals
 	before, goroutinesBefore := settle()
 
 	var leading, lost, renewals atomic.Int64
@@ -72,7 +73,7 @@ func gather(t *testing.T, name string, store leasehold.Store, electors int, watc
 	var running sync.WaitGroup
 	began := time.Now()
 	for i := range electors {
-		last := time.Now()
+		last[i] = time.Now()
 		l := lock(i, leasehold.WithObserver(func(e leasehold.Event) {
 			switch e.Kind {
 			case leasehold.EventRequest:
@@ -81,15 +82,15 @@ func gather(t *testing.T, name string, store leasehold.Store, electors int, watc
 				mu.Unlock()
 			case leasehold.EventAcquired:
 				leading.Add(1)
-				last = time.Now()
+				last[i] = time.Now()
 			case leasehold.EventRenewed:
 				now := time.Now()
 				if renewals.Add(1); watching.Load() {
 					mu.Lock()
-					late = append(late, max(now.Sub(last)-5*time.Second, 0).Seconds()) // due after 4.75 to 5 s
+					late = append(late, max(now.Sub(last[i])-5*time.Second, 0).Seconds()) // due after 4.75 to 5 s
 					mu.Unlock()
 				}
-				last = now
+				last[i] = now
 			case leasehold.EventLost:
 				lost.Add(1)
 			}
