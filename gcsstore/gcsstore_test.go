@@ -427,7 +427,7 @@ func TestRateLimitIsWaitedOut(t *testing.T) {
 			require.NoError(t, err)
 			return lock
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // takes about five
 		defer cancel()
 		locks := []*leasehold.Lock{newLock(), newLock(), newLock()}
 		for term := range 30 { // each term begins right after the release of the one before, and ends as soon as it can
