@@ -170,9 +170,7 @@ func (e *Elector) lead(ctx context.Context, term *leadership) error {
 			panic(term.panicked)
 		}
 	}()
-	err := aside(func() error { return t.release(context.WithoutCancel(ctx)) })
-	t.rest()
-	if err != nil && !ended(err) {
+	if err := aside(func() error { return t.finish(ctx) }); err != nil && !ended(err) {
 		e.lock.o.log.WarnContext(ctx, "release failed: the next leader has to wait for a TTL", "key", e.lock.key, "err", err)
 		return err
 	}

@@ -13,7 +13,8 @@ import (
 type faultStore struct {
 	leasehold.Store
 	hideAge bool
-	down    atomic.Bool // nothing gets through, every request hangs until its context ends
+	see     func(context.Context) // is shown the context of every request, if set
+	down    atomic.Bool           // nothing gets through, every request hangs until its context ends
 	// fault, if set, is asked before each request; it may be replaced by plan.
 	mu       sync.Mutex
 	plan     []fault
@@ -46,6 +47,9 @@ func (s *faultStore) count() []string {
 }
 
 func do[T any](ctx context.Context, s *faultStore, op string, request func(context.Context) (T, error)) (T, error) {
+	if s.see != nil {
+		s.see(ctx)
+	}
 	s.mu.Lock()
 	s.requests = append(s.requests, op)
 	f := fault{apply: true}

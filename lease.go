@@ -483,10 +483,13 @@ func (t *term) release(ctx context.Context) error {
 	}
 }
 
-// rest waits for the end of a renewal that may still be under way when a lease is lost.
-func (t *term) rest() {
+// finish releases after a guarded function has returned, even if ctx has ended. It also waits for a renewal that may still
+// be under way when a lease was lost.
+func (t *term) finish(ctx context.Context) error {
+	err := t.release(context.WithoutCancel(ctx))
 	t.writing <- struct{}{}
 	t.endWrite()
+	return err
 }
 
 // guard marks whether a function that the term guards runs.
@@ -514,8 +517,7 @@ func (le *Lease) do(fn func(context.Context, *Lease) error) (err error) {
 		stop()
 		t.guard(false)
 		lossErr := t.live()
-		releaseErr := t.release(context.WithoutCancel(le.ctx))
-		t.rest()
+		releaseErr := t.finish(le.ctx)
 		if errors.Is(lossErr, ErrLost) {
 			releaseErr = lossErr // release can only repeat it
 		}

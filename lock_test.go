@@ -84,51 +84,25 @@ func TestLeaseRenewsItselfForAsLongAsItIsHeld(t *testing.T) {
 
 type ctxKey struct{}
 
-// valueStore sees to it that the values of the caller's context come with every request.
-type valueStore struct {
-	leasehold.Store
-	t        *testing.T
-	requests int
-}
-
-func (s *valueStore) see(ctx context.Context) {
-	s.requests++
-	if ctx.Value(ctxKey{}) != "kept" {
-		s.t.Error("a request without the values of the caller's context")
-	}
-}
-
-func (s *valueStore) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	s.see(ctx)
-	return s.Store.Get(ctx, key)
-}
-
-func (s *valueStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	s.see(ctx)
-	return s.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-func (s *valueStore) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	s.see(ctx)
-	return s.Store.PutIfMatch(ctx, key, body, etag)
-}
-
 func TestEveryRequestHasTheValuesOfTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &valueStore{Store: leasehold.NewMemStore(), t: t}
+		store := &faultStore{Store: leasehold.NewMemStore(), see: func(ctx context.Context) {
+			if ctx.Value(ctxKey{}) != "kept" {
+				t.Error("a request without the values of the caller's context")
+			}
+		}}
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), ctxKey{}, "kept"))
 		lease, err := newLock(t, store).Acquire(ctx)
 		require.NoError(t, err)
 		time.Sleep(30 * time.Second)
 		require.NoError(t, lease.Release(ctx))
-		require.GreaterOrEqual(t, store.requests, 2+6+1, "read, create; renewals; release")
+		require.GreaterOrEqual(t, len(store.count()), 2+6+1, "read, create; renewals; release")
 
-		store.requests = 0
 		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
 		require.NoError(t, err)
 		time.AfterFunc(30*time.Second, cancel)
 		require.NoError(t, e.Run(ctx))
-		require.GreaterOrEqual(t, store.requests, 2+6+1)
+		require.GreaterOrEqual(t, len(store.count()), 2+6+1)
 	})
 }
 
