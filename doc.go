@@ -7,9 +7,11 @@
 // # Promise
 //
 // At any time at most one [Lease] of a lock is valid ([Lease.Valid]), and the context of each ends before that of the next
-// begins. Nobody's wall clock has to be right. This holds as long as the store is linearizable, the lock object is neither
-// deleted nor broken by hand, and no machine's clock counts the time of one TTL wrongly by more than [WithClockDrift] and
-// [WithSafetyMargin] allow. Tokens are unique and rise even if clocks are arbitrarily wrong.
+// begins. Within one process, the function of a lost term has returned before the next term of the same [Lock] begins. Nobody's
+// wall clock has to be right: that of the store and of the proxies before it count only for users who opt in. This holds as
+// long as the store is linearizable, the lock object is neither deleted nor broken by hand, and no machine's clock counts the
+// time of one TTL wrongly by more than [WithClockDrift] and [WithSafetyMargin] allow. Tokens are unique and rise even if clocks
+// are arbitrarily wrong.
 //
 // # Protocol
 //
@@ -18,10 +20,12 @@
 //   - Renew: one conditional write. Release: one conditional write that keeps the token. Wait: one read per poll interval, timed to
 //     come soon after a renewal.
 //   - A lock may be taken if it is released, or if this candidate knows that the very version it will replace is older than
-//     its TTL and the drift allowance: by the store's own clock ([Object].Age) when it first saw it, and its own monotonic
-//     clock since.
-//   - A lease counts from before its request was sent, and ends a safety margin before the TTL: by the monotonic clock, and
-//     what the wall clock or, on Linux, CLOCK_BOOTTIME have counted beyond it.
+//     its TTL and the drift allowance: by its own monotonic clock since the reply that first showed it that version. A newcomer
+//     therefore waits a TTL for a holder that is gone. A user who trusts the store's clock can have the age that the store told
+//     in that very reply added ([WithServerClock]), but never more than the time since this process last saw another version.
+//   - A lease is timed from just before its request, and ends one safety margin before the TTL. Whichever clock has advanced
+//     furthest decides, because Go's monotonic clock stops while a machine sleeps: what the wall clock and, on Linux,
+//     CLOCK_BOOTTIME have counted beyond it is added.
 //   - A write that ends in 409, 412, 404, 5xx, a reset or a time-out may have landed: the nonce that is read back tells.
 //   - To end: cancel the context, wait for the user's code while still renewing, release, call OnStoppedLeading.
 //   - The object is never deleted, so the token outlives every release.
@@ -35,6 +39,8 @@
 //     object starts tokens from 1, except for candidates that remember a higher one.
 //   - A foreign client that writes records without a token resets it; one that writes none of the TTL is trusted to keep its
 //     wall clock within [WithSkewAllowance].
+//   - With [WithServerClock], a candidate that has not read the lock for a while believes the store's clock: if that is stepped or
+//     a proxy writes dates of its own, two may lead.
 //
 // # Fencing
 //

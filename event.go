@@ -8,10 +8,13 @@ import (
 
 // An Event is one thing that happened to a [Lock]; [WithObserver] receives them. It is small enough to write metrics on.
 type Event struct {
-	Kind   EventKind
-	Key    string
-	Token  uint64 // of the term in question; 0 for requests
-	Holder string // of the term in question
+	Kind EventKind
+	Key  string
+	// Context is that of the call that caused the event: of TryAcquire, Acquire, Do, Run, Renew, Commit, Release, Inspect, Watch
+	// or Break. It is nil for what a lease does by itself in the background.
+	Context context.Context
+	Token   uint64 // of the term in question; 0 for requests
+	Holder  string // of the term in question
 
 	// Op is what an EventRequest asked of the store: "get", "create", "update".
 	Op string
@@ -19,7 +22,7 @@ type Event struct {
 	Duration time.Duration
 	// Remaining is, for EventRenewed, how much validity was left when the renewal landed.
 	Remaining time.Duration
-	// Err is why a request or renewal failed, or why a lease was lost.
+	// Err is why a request, renewal or release failed, or why a lease was lost.
 	Err error
 }
 
@@ -33,7 +36,7 @@ const (
 	EventRenewed                          // the term goes on
 	EventRenewFailed                      // one try to renew has failed; another follows while the lease is valid
 	EventLost                             // the term has ended against the holder's will
-	EventReleased                         // the term was released
+	EventReleased                         // the term was released or abandoned; Err says why its release has not come through
 	EventNewLeader                        // a term not seen before, its own too
 	EventOverrun                          // a guarded function still runs though its lease is lost and the safety margin over
 )

@@ -239,7 +239,11 @@ func ExampleFence() {
 
 func ExampleFencedStore() {
 	ctx := context.Background()
-	files := leasehold.NewFencedStore(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}), fakes3.Bucket, leasehold.PaddedBodies)
+	files, err := leasehold.NewFencedStore(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}), fakes3.Bucket, leasehold.PaddedBodies)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	former, leader := uint64(1), uint64(2) // of their leases
 
 	fmt.Println(files.Put(ctx, former, "report", strings.NewReader("of the former leader")))

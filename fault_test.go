@@ -12,10 +12,9 @@ import (
 // faultStore is one client's way to a store: it can be cut, and each request can be given a fault of its own.
 type faultStore struct {
 	leasehold.Store
-	hideAge bool
-	see     func(context.Context) // is shown the context of every request, if set
-	down    atomic.Bool           // nothing gets through, every request hangs until its context ends
-	// fault, if set, is asked before each request; it may be replaced by plan.
+	see  func(context.Context) // is shown the context of every request, if set
+	down atomic.Bool           // nothing gets through, every request hangs until its context ends
+
 	mu       sync.Mutex
 	plan     []fault
 	requests []string
@@ -85,9 +84,6 @@ func do[T any](ctx context.Context, s *faultStore, op string, request func(conte
 
 func (s *faultStore) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	o, err := do(ctx, s, "get", func(ctx context.Context) (leasehold.Object, error) { return s.Store.Get(ctx, key) })
-	if s.hideAge {
-		o.Age = 0
-	}
 	return o, err
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // ErrFenced says that a newer term has acted on the resource already: the caller is a former leader and must stop.
-var ErrFenced = errors.New("leasehold: fenced off by a newer token")
+var ErrFenced = errors.New("fenced off by a newer token")
 
 // Fence is what a resource keeps to turn former leaders away: the highest token it has seen. The zero value is ready.
 // It lives in memory: a resource that restarts must keep the token with its data. It is safe for concurrent use.

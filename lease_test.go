@@ -75,7 +75,7 @@ func TestAnyClockEndsALease(t *testing.T) {
 
 func TestSuspendedHolderKnowsOnWaking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+		mem := &leasehold.MemStore{ServerClock: true}
 		c := newBrokenClock()
 		asleep := &faultStore{Store: mem}
 		lease := acquire(t, newLock(t, asleep, withClock(c), leasehold.WithManualRenewal()))
@@ -114,7 +114,7 @@ func TestNoWallClockDecidesAboutARecordWithTTL(t *testing.T) {
 				lease := acquire(t, newLock(t, holder))
 				c := newBrokenClock()
 				c.move(clock.Reading{Wall: off})
-				candidate := newLock(t, &faultStore{Store: mem, hideAge: true}, withClock(c))
+				candidate := newLock(t, &faultStore{Store: mem}, withClock(c))
 
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				_, err := candidate.Acquire(ctx)

@@ -67,7 +67,7 @@ func TestHeldLockIsRefusedWithTheHoldersName(t *testing.T) {
 		require.ErrorAs(t, err, &held)
 		require.Equal(t, "alice", held.Record.Holder)
 		require.Equal(t, uint64(1), held.Record.Token)
-		require.Equal(t, 15300*time.Millisecond-time.Second, held.Wait, "the TTL with its drift allowance, less the age the store tells")
+		require.Equal(t, 15300*time.Millisecond, held.Wait, "the TTL with its drift allowance")
 	})
 }
 
@@ -123,14 +123,14 @@ func TestCrashedHolderIsReplacedWhenItsTTLHasPassed(t *testing.T) {
 	for _, tells := range []bool{true, false} {
 		t.Run(fmt.Sprintf("store tells age %v", tells), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
+				mem := &leasehold.MemStore{ServerClock: tells}
 				holder := &faultStore{Store: mem}
 				lease := acquire(t, newLock(t, holder))
 				crash(holder)
 				crashed := time.Now()
 				time.Sleep(time.Second)
 
-				candidate := &faultStore{Store: mem, hideAge: !tells}
+				candidate := &faultStore{Store: mem}
 				next, err := newLock(t, candidate).Acquire(t.Context())
 				require.NoError(t, err)
 				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost, "the old context ended first")
@@ -465,7 +465,7 @@ func TestSameLockIsHeldByItself(t *testing.T) {
 
 func TestBadInputIsRefusedBeforeAnyRequest(t *testing.T) {
 	store := leasehold.NewMemStore()
-	s3 := leasehold.NewS3Store(nil, "bucket")
+	s3 := floor{store}
 	for _, tc := range []struct {
 		store leasehold.Store
 		key   string
@@ -533,5 +533,33 @@ func TestObserverSeesTheWholeStory(t *testing.T) {
 		require.Equal(t, []string{"get not_exist", "create ok", "new_leader", "acquired",
 			"update error", "renew_failed", "update ok", "renewed",
 			"update timeout", "renew_failed", "update timeout", "renew_failed", "lost", "update timeout"}, story)
+	})
+}
+
+func TestEventsCarryTheContextOfTheirCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		seen := map[string][]any{}
+		lock := newLock(t, leasehold.NewMemStore(), leasehold.WithObserver(func(e leasehold.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			var caller any
+			if e.Context != nil {
+				caller = e.Context.Value(ctxKey{})
+			}
+			seen[e.Kind.String()] = append(seen[e.Kind.String()], caller)
+		}))
+		as := func(name string) context.Context { return context.WithValue(t.Context(), ctxKey{}, name) }
+		lease, err := lock.TryAcquire(as("acquire"))
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second)
+		require.NoError(t, lease.Renew(as("renew")))
+		require.NoError(t, lease.Release(as("release")))
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, map[string][]any{
+			"request": {"acquire", "acquire", nil, "renew", "release"}, "new_leader": {"acquire"}, "acquired": {"acquire"},
+			"renewed": {nil, "renew"}, "released": {"release"},
+		}, seen)
 	})
 }

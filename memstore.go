@@ -4,17 +4,21 @@ import (
 	"bytes"
 	"context"
 	"crypto/md5"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 )
 
 // MemStore is a [Store] in memory, with the exact semantics of a strict S3: for tests, examples, and candidates within one
-// process. It is safe for concurrent use, works under testing/synctest, and tells the exact Age.
+// process. It is safe for concurrent use and works under testing/synctest.
 type MemStore struct {
 	// ContentETags gives equal bodies equal ETags, as S3 does for plain objects; otherwise no ETag ever repeats. Set it
 	// before the first use.
 	ContentETags bool
+	// ServerClock has Get tell the exact Age of an object, as [WithServerClock] has an [S3Store] tell a lower bound of it;
+	// otherwise Age is 0. Set it before the first use.
+	ServerClock bool
 
 	mu      sync.Mutex
 	objects map[string]memObject
@@ -30,8 +34,19 @@ type memObject struct {
 // NewMemStore returns an empty store.
 func NewMemStore() *MemStore { return new(MemStore) }
 
-// MinTTL returns 0: with an exact clock and no network, a TTL may be as short as one likes.
-func (*MemStore) MinTTL() time.Duration { return 0 }
+// MinTTL returns 1 ms: there is no network between a lock and this store, only the scheduler.
+func (*MemStore) MinTTL() time.Duration { return time.Millisecond }
+
+// Validate refuses a nil store: see [Store].
+func (m *MemStore) Validate() error {
+	if m == nil {
+		return errors.New("the MemStore is nil: make one with NewMemStore")
+	}
+	return nil
+}
+
+// TellsAge returns ServerClock: see [Store].
+func (m *MemStore) TellsAge() bool { return m.ServerClock }
 
 // Get implements [Store].
 func (m *MemStore) Get(ctx context.Context, key string) (Object, error) {
@@ -42,16 +57,20 @@ func (m *MemStore) Get(ctx context.Context, key string) (Object, error) {
 	defer m.mu.Unlock()
 	o, ok := m.objects[key]
 	if !ok {
-		return Object{}, fmt.Errorf("%w: %q", ErrNotExist, key)
+		return Object{}, fmt.Errorf("reading %q: %w", key, ErrNotExist)
 	}
-	return Object{Body: bytes.Clone(o.body), ETag: o.etag, Age: time.Since(o.written)}, nil
+	found := Object{Body: bytes.Clone(o.body), ETag: o.etag}
+	if m.ServerClock {
+		found.Age = time.Since(o.written)
+	}
+	return found, nil
 }
 
 // PutIfNoneMatch implements [Store].
 func (m *MemStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
 	return m.put(ctx, key, body, func(_ memObject, exists bool) error {
 		if exists {
-			return fmt.Errorf("%w: %q exists", ErrPreconditionFailed, key)
+			return fmt.Errorf("writing %q: %w: it exists", key, ErrPreconditionFailed)
 		}
 		return nil
 	})
@@ -59,7 +78,7 @@ func (m *MemStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) 
 
 // PutIfMatch implements [Store].
 func (m *MemStore) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	return m.put(ctx, key, body, func(o memObject, exists bool) error { return o.match(exists, key, etag) })
+	return m.put(ctx, key, body, func(o memObject, exists bool) error { return o.match(exists, "writing", key, etag) })
 }
 
 // DeleteIfMatch implements [Store].
@@ -70,7 +89,7 @@ func (m *MemStore) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	o, exists := m.objects[key]
-	if err := o.match(exists, key, etag); err != nil {
+	if err := o.match(exists, "deleting", key, etag); err != nil {
 		return err
 	}
 	delete(m.objects, key)
@@ -78,12 +97,12 @@ func (m *MemStore) DeleteIfMatch(ctx context.Context, key, etag string) error {
 }
 
 // match is the condition of If-Match: as S3, it tells a missing object from a changed one.
-func (o memObject) match(exists bool, key, etag string) error {
+func (o memObject) match(exists bool, doing, key, etag string) error {
 	switch {
 	case !exists:
-		return fmt.Errorf("%w: %q", ErrNotExist, key)
+		return fmt.Errorf("%s %q: %w", doing, key, ErrNotExist)
 	case o.etag != etag:
-		return fmt.Errorf("%w: %q has changed", ErrPreconditionFailed, key)
+		return fmt.Errorf("%s %q: %w: it has changed", doing, key, ErrPreconditionFailed)
 	}
 	return nil
 }
@@ -93,7 +112,7 @@ func (m *MemStore) put(ctx context.Context, key string, body []byte, allow func(
 		return "", err
 	}
 	if len(body) > MaxObjectSize {
-		return "", fmt.Errorf("%w: %q: %d bytes are over %d", ErrPermanent, key, len(body), MaxObjectSize)
+		return "", tooLarge(fmt.Sprintf("writing %q", key), body)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,7 +17,7 @@ func TestMemStoreConforms(t *testing.T) {
 			t.Parallel() // for one check waits in real time
 			storetest.Run(t, func(*testing.T) leasehold.Store {
 				s := leasehold.NewMemStore()
-				s.ContentETags = byContent
+				s.ContentETags, s.ServerClock = byContent, true
 				return s
 			})
 		})
@@ -31,9 +31,9 @@ func TestMemStoresZeroValueIsReady(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestMemStoreTellsTheExactAge(t *testing.T) {
+func TestMemStoreTellsTheExactAgeIfItIsToldTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := leasehold.NewMemStore()
+		s := &leasehold.MemStore{ServerClock: true}
 		etag, err := s.PutIfNoneMatch(t.Context(), key, nil)
 		require.NoError(t, err)
 		time.Sleep(1234 * time.Millisecond)
@@ -46,6 +46,40 @@ func TestMemStoreTellsTheExactAge(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, o.Age)
 	})
+}
+
+func TestMemStoreTellsNoAgeByDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := leasehold.NewMemStore()
+		_, err := s.PutIfNoneMatch(t.Context(), key, nil)
+		require.NoError(t, err)
+		time.Sleep(time.Hour)
+		o, err := s.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.Zero(t, o.Age)
+	})
+}
+
+func TestMemStoreRefusesATTLThatNoSchedulerKeeps(t *testing.T) {
+	_, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithTTL(15*time.Nanosecond))
+	require.ErrorContains(t, err, "TTL 15ns is below 1ms")
+	_, err = leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithTTL(time.Millisecond))
+	require.NoError(t, err)
+}
+
+func TestMemStoresErrorsSayWhatWasBeingDone(t *testing.T) {
+	s := leasehold.NewMemStore()
+	_, err := s.Get(t.Context(), key)
+	require.EqualError(t, err, `reading "`+key+`": no such object`)
+	etag, err := s.PutIfNoneMatch(t.Context(), key, nil)
+	require.NoError(t, err)
+	_, err = s.PutIfNoneMatch(t.Context(), key, nil)
+	require.EqualError(t, err, `writing "`+key+`": precondition failed: it exists`)
+	_, err = s.PutIfMatch(t.Context(), key, nil, etag+"x")
+	require.EqualError(t, err, `writing "`+key+`": precondition failed: it has changed`)
+	_, err = s.PutIfMatch(t.Context(), key, make([]byte, leasehold.MaxObjectSize+1), etag)
+	requireOnly(t, leasehold.ErrPermanent, err)
+	require.EqualError(t, err, `writing "`+key+`": 65537 bytes are over the limit of 65536`)
 }
 
 func TestMemStoresETagsRepeatOnlyIfTheyAreMadeOfContent(t *testing.T) {

@@ -1,11 +1,13 @@
 package leasehold
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"time"
 	"unicode/utf8"
@@ -27,6 +29,7 @@ type options struct {
 	drift      float64
 	identity   string
 	metadata   map[string]string
+	hasName    bool // WithIdentity was given
 	reclaim    bool
 	manual     bool
 	storeCheck bool
@@ -40,10 +43,11 @@ const (
 	defaultSkew  = 5 * time.Second
 	defaultDrift = 0.02
 	minTTL       = time.Second
+	unset        = time.Duration(math.MinInt64)
 )
 
-// WithTTL sets for how long an acquisition or renewal is good: default 15 s, at least 1 s (a [MemStore] has no lower
-// limit, and a Store with a method MinTTL() time.Duration sets its own). After a crash nobody leads for about a TTL;
+// WithTTL sets for how long an acquisition or renewal is good: default 15 s, at least 1 s (1 ms on a
+// [MemStore]; a Store with a method MinTTL() time.Duration sets its own least). After a crash nobody leads for about a TTL;
 // a shorter one costs more requests.
 func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
@@ -58,18 +62,19 @@ func WithRenewInterval(d time.Duration) Option { return func(o *options) { o.ren
 func WithPollInterval(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
 // WithSafetyMargin sets how long before the TTL has passed a lease ends for its holder: default a fifth of the TTL.
-// It is the time that the holder's code has to stop after its context ends, before anyone else may lead.
+// It is the time that the holder's code has to stop after its context ends, before anyone else may lead; it must be positive.
 func WithSafetyMargin(d time.Duration) Option { return func(o *options) { o.margin = d } }
 
 // WithIdentity sets the name under which this candidate appears in the record: default host/pid/random. It need not be
-// unique, unless [WithReclaim] says so: a lock recognises its own writes by nonce.
-func WithIdentity(name string) Option { return func(o *options) { o.identity = name } }
+// unique, except with [WithReclaim]: a lock recognises its own writes by nonce.
+func WithIdentity(name string) Option { return func(o *options) { o.identity, o.hasName = name, true } }
 
-// WithMetadata puts a few strings into the record for others to read, such as the leader's address; 8 KiB at most.
+// WithMetadata puts a few strings into the record for others to read, such as the leader's address; 8 KiB as JSON at most.
 func WithMetadata(m map[string]string) Option { return func(o *options) { o.metadata = maps.Clone(m) } }
 
 // WithReclaim lets a restarted process take its own unexpired lock back at once, with a new token. Its user guarantees
-// that no two live processes have the same [WithIdentity]: a StatefulSet's pod name does, a host name may not.
+// that no two live processes have the same [WithIdentity]: a StatefulSet's pod name does, a host name may not. Within one
+// process, Locks that share a Store value, a key and an identity do not reclaim from each other.
 func WithReclaim() Option { return func(o *options) { o.reclaim = true } }
 
 // WithManualRenewal leaves renewing to the caller of [Lease.Renew]: for step-by-step jobs that want to prove the lease
@@ -77,7 +82,8 @@ func WithReclaim() Option { return func(o *options) { o.reclaim = true } }
 func WithManualRenewal() Option { return func(o *options) { o.manual = true } }
 
 // WithStoreCheck runs [CheckStore] once before the first acquisition, and refuses a store that ignores conditional
-// writes with [ErrUnsafeStore]. It costs about 40 requests.
+// writes with [ErrUnsafeStore]. It costs about 50 requests, on objects whose keys begin with the lock's key and ".check". The
+// lock logs which of them it could not delete.
 func WithStoreCheck() Option { return func(o *options) { o.storeCheck = true } }
 
 // WithSkewAllowance sets how far the wall clocks of this machine and of a foreign client that writes no ttl may be
@@ -88,9 +94,14 @@ func WithSkewAllowance(d time.Duration) Option { return func(o *options) { o.ske
 // Quartz drifts by 0.0001 and time daemons slew by up to 0.1 in rare corrections, which the safety margin covers too.
 func WithClockDrift(fraction float64) Option { return func(o *options) { o.drift = fraction } }
 
-// WithLogger sets a logger: default none. Steps of a term are logged at Info, retries and near misses at Warn, an
-// overrun of a lease at Error.
-func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = l } }
+// WithLogger sets a logger: default [slog.Default], at level Warn and above. Steps of a term are logged at Info, failures that
+// are retried at Warn, an overrun of a lease at Error. A nil logger keeps the lock silent.
+func WithLogger(l *slog.Logger) Option {
+	if l == nil {
+		l = silent
+	}
+	return func(o *options) { o.log = l }
+}
 
 // WithObserver has f called with every [Event], on the goroutine that caused it: it must be quick, must not call back
 // into the lock, and must be safe for concurrent use.
@@ -98,24 +109,39 @@ func WithObserver(f func(Event)) Option { return func(o *options) { o.observe = 
 
 var silent = slog.New(slog.DiscardHandler)
 
+// warnings is the default logger's handler: whatever slog.Default is when something is logged, from Warn on.
+type warnings struct{}
+
+func (warnings) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && slog.Default().Enabled(ctx, level)
+}
+func (warnings) Handle(ctx context.Context, r slog.Record) error {
+	return slog.Default().Handler().Handle(ctx, r)
+}
+func (w warnings) WithAttrs([]slog.Attr) slog.Handler { return w } // a Lock gives all attributes with the record
+func (w warnings) WithGroup(string) slog.Handler      { return w }
+
 func newOptions(s Store, opts []Option) (*options, error) {
-	o := &options{ttl: defaultTTL, skew: defaultSkew, drift: defaultDrift, clock: clock.System}
+	o := &options{
+		ttl: defaultTTL, renew: unset, poll: unset, margin: unset, skew: defaultSkew, drift: defaultDrift,
+		log: slog.New(warnings{}), clock: clock.System,
+	}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, errors.New("leasehold: an Option is nil")
+		}
 		opt(o)
 	}
 	setDefault(&o.renew, o.ttl/3)
 	setDefault(&o.poll, o.ttl/5)
 	setDefault(&o.margin, o.ttl/5)
-	if o.log == nil {
-		o.log = silent
-	}
 	if o.observe == nil {
 		o.observe = func(Event) {}
 	}
 	if err := o.validate(s); err != nil {
 		return nil, fmt.Errorf("leasehold: %w", err)
 	}
-	if o.identity == "" {
+	if !o.hasName {
 		host, err := os.Hostname()
 		if err != nil {
 			host = "unknown"
@@ -128,52 +154,70 @@ func newOptions(s Store, opts []Option) (*options, error) {
 }
 
 func setDefault(d *time.Duration, value time.Duration) {
-	if *d == 0 {
+	if *d == unset {
 		*d = value
 	}
 }
 
+// maxMetadata bounds the metadata as JSON, so that it always fits into a record beside the largest payload.
+const maxMetadata = 8 << 10
+
 func (o *options) validate(s Store) error {
 	least := minTTL
 	if m, ok := s.(interface{ MinTTL() time.Duration }); ok {
-		least = m.MinTTL()
+		least = max(m.MinTTL(), time.Millisecond)
 	}
+	leastPoll, leastMargin := max(least/20, time.Millisecond/10), least/100
 	valid := o.ttl - o.margin
 	switch {
-	case o.ttl < least || o.ttl <= 0:
+	case o.ttl < least:
 		return fmt.Errorf("TTL %v is below %v, the least that this store allows: "+
-			"network delays and clock resolution would end leases at random", o.ttl, least)
+			"network delays and clock resolution would end leases at random%s", o.ttl, least, nanoseconds(o.ttl))
 	case o.ttl > maxTTL:
 		return fmt.Errorf("TTL %v is over %v", o.ttl, maxTTL)
-	case o.renew < 0 || o.renew < least/3:
-		return fmt.Errorf("renew interval %v is below %v, a third of the least TTL of this store", o.renew, least/3)
-	case o.poll < 0:
-		return fmt.Errorf("poll interval %v is negative", o.poll)
-	case o.margin < 0 || o.margin >= o.ttl:
-		return fmt.Errorf("safety margin %v must be at least 0 and below the TTL %v", o.margin, o.ttl)
+	case o.renew < least/3:
+		return fmt.Errorf("renew interval %v is below %v, a third of the least TTL of this store%s", o.renew, least/3, nanoseconds(o.renew))
+	case o.poll < leastPoll:
+		return fmt.Errorf("poll interval %v is below %v, the least for this store: each poll is a request%s", o.poll, leastPoll, nanoseconds(o.poll))
+	case o.poll > maxTTL:
+		return fmt.Errorf("poll interval %v is over %v", o.poll, maxTTL)
+	case o.margin < leastMargin:
+		return fmt.Errorf("safety margin %v is below %v: the holder's code needs time to stop before others may lead%s", o.margin, leastMargin, nanoseconds(o.margin))
+	case o.margin >= o.ttl:
+		return fmt.Errorf("safety margin %v is not below the TTL %v", o.margin, o.ttl)
 	case o.renew*3/2 > valid:
 		return fmt.Errorf("renew interval %v leaves no time for a second try before the lease ends after %v "+
-			"(TTL %v less safety margin %v): use at most two thirds of that", o.renew, valid, o.ttl, o.margin)
-	case o.skew < 0:
-		return fmt.Errorf("skew allowance %v is negative", o.skew)
+			"(TTL %v minus safety margin %v): use at most two thirds of that", o.renew, valid, o.ttl, o.margin)
+	case o.skew < 0 || o.skew > 0 && o.skew < time.Millisecond:
+		return fmt.Errorf("skew allowance %v is neither 0 nor at least 1ms%s", o.skew, nanoseconds(o.skew))
 	case !(o.drift >= 0 && o.drift <= 1):
 		return fmt.Errorf("clock drift %v is not between 0 and 1", o.drift)
-	case o.reclaim && o.identity == "":
+	case o.hasName && o.identity == "":
+		return errors.New("WithIdentity: the name is empty; without the option it is host/pid/random")
+	case o.reclaim && !o.hasName:
 		return errors.New("WithReclaim needs WithIdentity: a name that no other live process has")
 	case len(o.identity) > 1024 || !utf8.ValidString(o.identity):
 		return errors.New("identity must be valid UTF-8 of at most 1024 bytes")
 	}
-	size := 0
 	for k, v := range o.metadata {
-		size += len(k) + len(v)
 		if !utf8.ValidString(k) || !utf8.ValidString(v) {
 			return fmt.Errorf("metadata %q is not valid UTF-8", k)
 		}
 	}
-	if size > 8<<10 {
-		return fmt.Errorf("metadata of %d bytes is over 8 KiB", size)
+	with, err := Record{Metadata: o.metadata}.encode()
+	without, _ := Record{}.encode()
+	if size := len(with) - len(without); err != nil || size > maxMetadata {
+		return fmt.Errorf("metadata of %d bytes as JSON is over %d", size, maxMetadata)
 	}
 	return nil
+}
+
+// nanoseconds is a hint for those who gave a plain number.
+func nanoseconds(d time.Duration) string {
+	if d > 0 && d < time.Microsecond {
+		return fmt.Sprintf(" (a plain number counts nanoseconds: write %d*time.Second)", int64(d))
+	}
+	return ""
 }
 
 func init() {

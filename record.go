@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 	"time"
@@ -13,14 +14,14 @@ import (
 
 // ErrCorruptRecord says that the lock object holds something that is no lock record. It is never overwritten by an
 // acquisition; [Lock.Break] repairs it.
-var ErrCorruptRecord = errors.New("leasehold: corrupt lock record")
+var ErrCorruptRecord = errors.New("corrupt lock record")
 
 // Record is what the lock object holds: who leads, in which term, and until when.
 //
 // In the store it is one JSON object. Its first two members, expires_at (seconds since the Unix epoch, 0 once released)
 // and token, are the published protocol: a client that knows only these can take part. Times are those of the writer's
-// wall clock; leasehold decides by TTL and never by them, unless the writer gave no TTL. Metadata and Payload are shared:
-// do not change what they hold.
+// wall clock; leasehold decides by TTL and never by them, unless the writer gave no TTL. A Record that this package returns is
+// the caller's own: changing its Metadata or Payload changes nothing else.
 type Record struct {
 	ExpiresAt  time.Time         // by the holder's wall clock; zero once released
 	Token      uint64            // fencing token of the term: +1 at every acquisition, kept by release
@@ -59,9 +60,13 @@ type wireRecord struct {
 // MarshalJSON returns the record as it stands in the store.
 func (r Record) MarshalJSON() ([]byte, error) { return r.encode() }
 
-// encode is MarshalJSON without the second pass that json.Marshal makes over its result.
+// encode is MarshalJSON without the second pass that json.Marshal makes over its result. It escapes nothing for HTML, so that
+// a text needs the same number of bytes in the record as in the option that gave it.
 func (r Record) encode() ([]byte, error) {
-	return json.Marshal(&wireRecord{
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(&wireRecord{
 		ExpiresAt:  epoch(r.ExpiresAt),
 		Token:      r.Token,
 		Holder:     r.Holder,
@@ -72,6 +77,19 @@ func (r Record) encode() ([]byte, error) {
 		Metadata:   r.Metadata,
 		Payload:    r.Payload,
 	})
+	return bytes.TrimRight(body.Bytes(), "\n"), err
+}
+
+// clone returns r with a Metadata and a Payload of its own.
+func (r Record) clone() Record {
+	r.Metadata, r.Payload = maps.Clone(r.Metadata), bytes.Clone(r.Payload)
+	return r
+}
+
+// sameTerm reports whether a and b are records of one term. An object that was deleted and made anew may have the token of
+// an earlier term, but not its holder and time as well.
+func sameTerm(a, b Record) bool {
+	return a.Token == b.Token && a.Holder == b.Holder && a.AcquiredAt.Equal(b.AcquiredAt)
 }
 
 // UnmarshalJSON reads a record as it stands in the store. Members it does not know are passed over. Anything else that
@@ -196,51 +214,4 @@ func fromEpoch(sec seconds) time.Time {
 		return first
 	}
 	return t
-}
-
-// verdict is the answer to: may this candidate take the lock now?
-type verdict struct {
-	free   bool
-	reason string
-	wait   time.Duration // if not free: how long until it is, should nothing change
-}
-
-// sighting is what a candidate knows of the lock object at one moment.
-type sighting struct {
-	exists bool
-	rec    Record
-	age    time.Duration // this version has existed for at least so long
-	wall   time.Time     // what this machine's wall clock says, for records without a TTL
-	own    bool          // this Lock wrote it, and no lease of this Lock lives
-	named  bool          // the record's holder has this candidate's identity
-}
-
-// decide is the whole takeover rule, without I/O. A corrupt record never gets here.
-func (o *options) decide(s sighting) verdict {
-	r := s.rec
-	switch {
-	case !s.exists:
-		return verdict{free: true, reason: "never taken"}
-	case r.Released():
-		return verdict{free: true, reason: "released"}
-	case s.own:
-		return verdict{free: true, reason: "left over from this lock's own ended or ambiguous write"}
-	case s.named && o.reclaim:
-		return verdict{free: true, reason: "reclaimed by its own identity"}
-	case r.TTL > 0:
-		if wait := o.withDrift(r.TTL) - s.age; wait > 0 {
-			return verdict{reason: "held", wait: wait}
-		}
-		return verdict{free: true, reason: "expired"}
-	}
-	// A foreign client's record without a TTL: its wall-clock time is all there is.
-	if wait := r.ExpiresAt.Add(o.skew).Sub(s.wall); wait >= 0 {
-		return verdict{reason: "held by a client that gives no ttl", wait: min(wait, maxTTL) + 1} // Sub saturates in far years
-	}
-	return verdict{free: true, reason: "expired by the wall clock, for lack of a ttl"}
-}
-
-// withDrift is ttl as this machine must count it, should its clock run faster than the holder's.
-func (o *options) withDrift(ttl time.Duration) time.Duration {
-	return time.Duration(float64(ttl) * (1 + o.drift))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/clock"
@@ -11,11 +12,15 @@ import (
 
 // get reads the object once, within the attempt's deadline.
 func (l *Lock) get(ctx context.Context) (Object, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.o.attempt)
+	ctx, cancel := context.WithTimeout(ctx, l.attempt)
 	defer cancel()
-	began := l.o.clock.Now()
+	began := l.clock.Now()
 	obj, err := l.store.Get(ctx, l.key)
-	return obj, l.answered("get", began, err)
+	if err == nil && obj.ETag == "" {
+		err = errors.New("the store gave no ETag for an object")
+	}
+	l.answered(ctx, "get", began, err)
+	return obj, err
 }
 
 // put writes rec over version v once. It is not cut off by the caller's ctx, only by the attempt's own deadline:
@@ -26,11 +31,11 @@ func (l *Lock) put(ctx context.Context, v *version, rec Record) (etag string, er
 		err = fmt.Errorf("%w: %d bytes, limit %d: shorten metadata or payload", errTooLarge, len(body), MaxObjectSize)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w: lock %q: %w", ErrPermanent, l.key, err)
+		return "", fmt.Errorf("%w: %w", ErrPermanent, err)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.attempt)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.attempt)
 	defer cancel()
-	began := l.o.clock.Now()
+	began := l.clock.Now()
 	op := "update"
 	if v.exists {
 		etag, err = l.store.PutIfMatch(ctx, l.key, body, v.etag)
@@ -41,42 +46,152 @@ func (l *Lock) put(ctx context.Context, v *version, rec Record) (etag string, er
 	if err == nil && etag == "" {
 		err = errors.New("the store gave no ETag for a write")
 	}
-	return etag, l.answered(op, began, err)
+	l.answered(ctx, op, began, err)
+	return etag, err
 }
 
-// answered reports one request and says in its error which lock it was for.
-func (l *Lock) answered(op string, began clock.Reading, err error) error {
-	now := l.o.clock.Now()
-	if err == nil || errors.Is(err, ErrNotExist) || errors.Is(err, ErrPreconditionFailed) {
-		l.reply.Store(int64(now.Mono))
+// answered reports one request.
+func (l *Lock) answered(ctx context.Context, op string, began clock.Reading, err error) {
+	now := l.clock.Now().Mono
+	switch {
+	case refused(err), err == nil && op != "get": // a read has yet to be understood
+		l.succeeded(now)
+	case err != nil:
+		l.failed(err)
 	}
-	l.emit(Event{Kind: EventRequest, Op: op, Duration: now.Mono - began.Mono, Err: err})
-	if err != nil {
-		return fmt.Errorf("lock %q: %s: %w", l.key, op, err)
-	}
-	return nil
+	l.emit(ctx, Event{Kind: EventRequest, Op: op, Duration: now - began.Mono, Err: err})
 }
 
-func (l *Lock) emit(e Event) {
+// succeeded notes that the store has given an answer that makes sense.
+func (l *Lock) succeeded(now time.Duration) {
+	l.understood.Store(int64(now))
+	l.mu.Lock()
+	l.failure = nil
+	l.mu.Unlock()
+}
+
+func (l *Lock) failed(err error) {
+	l.mu.Lock()
+	l.failure = err
+	l.mu.Unlock()
+}
+
+// lastFailure is why there has been no answer since the last one that made sense.
+func (l *Lock) lastFailure() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failure
+}
+
+func (l *Lock) emit(ctx context.Context, e Event) {
+	if ctx.Value(background{}) == nil {
+		e.Context = ctx
+	}
 	e.Key = l.key
-	l.o.observe(e)
+	l.observe(e)
+}
+
+// background is the key of a value that the contexts of a lease's own doings have.
+type background struct{}
+
+// inBackground is ctx without its end, for what a lease does by itself.
+func inBackground(ctx context.Context) context.Context {
+	return context.WithValue(context.WithoutCancel(ctx), background{}, true)
 }
 
 var errTooLarge = errors.New("record is too large")
 
 // jitter is d ±10 %.
 func (l *Lock) jitter(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.9 + 0.2*l.o.clock.Rand()))
+	return time.Duration(float64(d) * (0.9 + 0.2*l.clock.Rand()))
 }
 
 // backoff is the pause after one more failure in a row: doubling from a fraction of the poll interval up to the TTL.
 func (l *Lock) backoff(failures *int) time.Duration {
-	base := min(l.o.poll/4, time.Second)
-	*failures = min(*failures+1, 16)
-	return l.jitter(min(base<<(*failures-1), max(l.o.ttl, l.o.poll)))
+	return l.double(failures, min(l.poll/4, time.Second), max(l.ttl, l.poll))
 }
 
-// permanent reports whether waiting cannot heal err.
+// double is first after the first failure in a row, twice as long after each further one, at most limit, ±10 %.
+func (l *Lock) double(failures *int, first, limit time.Duration) time.Duration {
+	*failures = min(*failures+1, 16)
+	return l.jitter(min(first<<(*failures-1), limit))
+}
+
+// permanent reports whether waiting cannot fix err.
 func permanent(err error) bool {
 	return errors.Is(err, ErrPermanent) || errors.Is(err, ErrUnsafeStore) || errors.Is(err, ErrCorruptRecord)
+}
+
+// lockError says which lock an error is about. The package's name stands once, at its front.
+type lockError struct {
+	key string
+	err error
+}
+
+func (e *lockError) Error() string {
+	return "leasehold: lock " + strconv.Quote(e.key) + ": " + e.err.Error()
+}
+func (e *lockError) Unwrap() error { return e.err }
+
+// named is err for the user, who may have many locks.
+func (l *Lock) named(err error) error {
+	switch err.(type) {
+	case nil, *lockError, *HeldError, *waitError:
+		return err
+	}
+	return &lockError{l.key, err}
+}
+
+// waitError is the error of a wait that its context ended.
+type waitError struct {
+	key      string
+	ended    error // ctx's
+	last     error // what stood in the way; may be nil
+	leftover error // releasing what was acquired too late has failed; may be nil
+}
+
+func (e *waitError) Error() string {
+	text := "waiting: " + e.ended.Error()
+	for _, err := range []error{e.last, e.leftover} {
+		if err != nil {
+			text += ": " + bareText(err)
+		}
+	}
+	return (&lockError{e.key, errors.New(text)}).Error()
+}
+
+func (e *waitError) Unwrap() []error {
+	errs := []error{e.ended}
+	for _, err := range []error{e.last, e.leftover} {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// endOf is why ctx has ended: its error, and its cause if that says more.
+func endOf(ctx context.Context) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); !errors.Is(cause, err) {
+		err = &endError{err, cause}
+	}
+	return err
+}
+
+// endError is the end of a context, and its cause.
+type endError struct{ err, cause error }
+
+func (e *endError) Error() string   { return e.err.Error() + " (" + bareText(e.cause) + ")" }
+func (e *endError) Unwrap() []error { return []error{e.err, e.cause} }
+
+// bareText is err's text within that of an error that says which lock it is about.
+func bareText(err error) string {
+	switch err := err.(type) {
+	case *HeldError:
+		return err.text()
+	case *lockError:
+		return err.err.Error()
+	}
+	return err.Error()
 }

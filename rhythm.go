@@ -23,7 +23,7 @@ func (r *rhythm) saw(v *version, before time.Duration) {
 		return
 	}
 	wall := time.Duration(r.renewed.UnixNano())
-	least, most := before-wall, v.seen-wall
+	least, most := before-wall, v.readAfter-wall
 	if r.intervals++; r.intervals > 2 && every < r.every*11/10 {
 		every = min(every, r.every)
 	}

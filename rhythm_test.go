@@ -30,7 +30,7 @@ func TestRhythmOfAnyRecord(t *testing.T) {
 		for range 5 {
 			before := now
 			now += time.Duration(rand.Int64N(int64(10 * time.Second)))
-			r.saw(&version{rec: Record{Token: 1, RenewedAt: at(), ExpiresAt: time.Unix(1, 0)}, seen: now}, before)
+			r.saw(&version{rec: Record{Token: 1, RenewedAt: at(), ExpiresAt: time.Unix(1, 0)}, readAfter: now}, before)
 			wait := r.next(now, poll, rand.Float64())
 			if wait != 0 {
 				known++

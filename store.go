@@ -15,10 +15,14 @@ import (
 // Implementations must be safe for concurrent use, must honour ctx, and must not retry a conditional write on their own:
 // a retry of a write that has landed answers "precondition failed" to its own success. Every error that is not one of the
 // sentinels named below is taken as ambiguous: the request may have been carried out, or may still be.
-// Errors that no retry can heal also match [ErrPermanent].
+// Errors that no retry can heal also match [ErrPermanent]. Error texts begin with what was being done, without the name
+// of this package.
 //
-// Package storetest checks an implementation; [CheckStore] probes one at run time.
-// A Store that needs leases of a certain length has a method MinTTL() time.Duration: see [WithTTL].
+// Package storetest checks an implementation; [CheckStore] probes one at run time. A Store may have these methods too:
+//   - MinTTL() time.Duration is the shortest lease that it allows: see [WithTTL].
+//   - Validate() error says why it cannot work at all. [NewLock] and [CheckStore] refuse a Store whose Validate returns
+//     an error, before any request.
+//   - TellsAge() bool says that its user trusts its clock, so that Get tells [Object].Age. CheckStore then measures it.
 type Store interface {
 	// Get reads one object. It returns [ErrNotExist] if there is none, and an error that matches [ErrCorruptRecord],
 	// with the ETag filled in, for one larger than [MaxObjectSize].
@@ -38,7 +42,9 @@ type Store interface {
 type Object struct {
 	Body []byte
 	ETag string // names the version; opaque, never empty, given back verbatim
-	// Age is a lower bound, by the store's own clock alone, of the time since this version was written; 0 if unknown.
+	// Age is a lower bound, by the store's own clock alone, of the time since this version was written. It is 0 unless the
+	// user trusts that clock: see [WithServerClock]. A lock uses only the first reply that shows a version, and never takes a
+	// version for older than its own looks allow.
 	Age time.Duration
 }
 
@@ -47,45 +53,81 @@ const MaxObjectSize = 64 << 10
 
 var (
 	// ErrNotExist says that the store has no object of that key.
-	ErrNotExist = errors.New("leasehold: no such object")
+	ErrNotExist = errors.New("no such object")
 	// ErrPreconditionFailed says that a conditional write was refused because the object has changed, or exists.
-	ErrPreconditionFailed = errors.New("leasehold: precondition failed")
+	ErrPreconditionFailed = errors.New("precondition failed")
 	// ErrPermanent marks store errors that no retry can heal: no such bucket, access denied, a key the store refuses.
 	// Acquiring ends at once with such an error; its message names the missing permission or setting.
-	ErrPermanent = errors.New("leasehold: permanent store error")
-	// ErrUnsafeStore says that the store ignores or lacks conditional writes, so that no lock can be built on it.
-	ErrUnsafeStore = errors.New("leasehold: store does not enforce conditional writes")
+	ErrPermanent = errors.New("permanent store error")
+	// ErrUnsafeStore says that the store ignores or lacks conditional writes, or tells ages that are wrong, so that no lock
+	// can be built on it as it is set up.
+	ErrUnsafeStore = errors.New("the store is not safe for locks")
 
 	// errConflict says that a conditional write met another one under way (409 of S3): to be tried again.
 	errConflict = errors.New("conflicting write under way")
 )
 
+// storeError is an error of a Store: what was being done, the cause, and what to do about it. It matches its kind, a
+// sentinel that marks it and is not printed, and its cause.
+type storeError struct {
+	doing string
+	kind  error // nil: it may pass
+	cause error
+	hint  string
+}
+
+func (e *storeError) Error() string {
+	text := e.cause.Error()
+	if e.doing != "" {
+		text = e.doing + ": " + text
+	}
+	if e.hint != "" {
+		text += " (" + e.hint + ")"
+	}
+	return text
+}
+
+func (e *storeError) Unwrap() []error {
+	if e.kind == nil {
+		return []error{e.cause}
+	}
+	return []error{e.kind, e.cause}
+}
+
+// tooLarge refuses a body over MaxObjectSize.
+func tooLarge(doing string, body []byte) error {
+	return &storeError{doing: doing, kind: ErrPermanent, cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), MaxObjectSize)}
+}
+
 // checkKey refuses keys that stores read differently from one another.
 func checkKey(key string) error {
-	bad := func(why string) error {
+	if why := badKey(key); why != "" {
 		return fmt.Errorf("leasehold: key %.80q %s: use a path such as \"locks/my-service\"", key, why)
 	}
+	return nil
+}
+
+// badKey says what is wrong with a key; "" if nothing is.
+func badKey(key string) string {
 	switch {
 	case key == "":
-		return bad("is empty")
+		return "is empty"
 	case len(key) > 1024:
-		return bad("is longer than 1024 bytes, the limit of S3")
+		return "is longer than 1024 bytes, the limit of S3"
 	case !utf8.ValidString(key):
-		return bad("is not valid UTF-8")
-	}
-	if strings.ContainsFunc(key, unicode.IsControl) {
-		return bad("has a control character")
-	}
-	if strings.Contains(key, `\`) {
-		return bad("has a backslash, which some servers take for a slash")
+		return "is not valid UTF-8"
+	case strings.ContainsFunc(key, unicode.IsControl):
+		return "has a control character"
+	case strings.Contains(key, `\`):
+		return "has a backslash, which some servers take for a slash"
 	}
 	for segment := range strings.SplitSeq(key, "/") {
 		switch segment {
 		case "":
-			return bad("has an empty path segment")
+			return "has an empty path segment"
 		case ".", "..":
-			return bad(`has a path segment "." or ".."`)
+			return `has a path segment "." or ".."`
 		}
 	}
-	return nil
+	return ""
 }

@@ -31,7 +31,7 @@ type Config struct {
 	Faults   int       // on one path: lost requests and replies, ghosts, duplicates, wrong answers
 	Crashes  int       // on one path: a client's next life knows nothing of the last
 	Suspends int       // on one path: the monotonic clock of a client misses a step in time
-	TellsAge bool      // the store tells Object.Age
+	TellsAge bool      // the store tells Object.Age: the true one in the first reply that shows a version, an hour more in all others
 }
 
 const (
@@ -210,6 +210,7 @@ type client struct {
 	ctx     context.Context
 	kill    context.CancelFunc
 	rounds  int
+	shown   *write // by the last read of this round
 	history []event
 }
 
@@ -246,7 +247,7 @@ func (c *client) run() {
 	for c.rounds-c.life < c.w.cfg.Terms {
 		c.forget()
 		lock, err := leasehold.NewLock(c, "lock", export.WithClock.(func(clock.Clock) leasehold.Option)(c), leasehold.WithTTL(ttl),
-			leasehold.WithSafetyMargin(margin), leasehold.WithClockDrift(drift), leasehold.WithManualRenewal(), leasehold.WithIdentity("x"))
+			leasehold.WithSafetyMargin(margin), leasehold.WithClockDrift(drift), leasehold.WithManualRenewal(), leasehold.WithIdentity("x"), leasehold.WithLogger(nil))
 		if err != nil {
 			panic(err)
 		}
@@ -272,7 +273,7 @@ func (c *client) forget() {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	c.rounds++
-	c.writes = 0
+	c.writes, c.shown = 0, nil
 	c.base, c.since = clock.Reading{Wall: time.Hour}, c.w.now
 	c.lease, c.timers, c.history = nil, nil, nil
 }
@@ -461,6 +462,12 @@ func (w *world) land(p *write) reply {
 func (c *client) answer(r reply) {
 	pending := c.pending
 	c.pending = nil
+	if pending.get && r.err == nil {
+		if c.w.cfg.TellsAge && c.shown == r.of { // the store's clock was stepped
+			r.obj.Age += time.Hour
+		}
+		c.shown = r.of
+	}
 	c.note(fmt.Sprint(r.err, r.obj.Age), r.of)
 	pending.reply <- r
 }

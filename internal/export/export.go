@@ -5,6 +5,8 @@ package export
 var (
 	// WithClock is a func(clock.Clock) leasehold.Option.
 	WithClock any
+	// WithPartSize is a func(int64) leasehold.FencedOption: bodies above go in parts of this size at least.
+	WithPartSize any
 	// EachCheck is a func(yield func(name, why string, run func(ctx context.Context, s leasehold.Store, key string, ways, rounds int) error) bool):
 	// the checks of CheckStore, for storetest to run at length.
 	EachCheck any

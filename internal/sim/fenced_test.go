@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/export"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
 )
@@ -24,6 +25,7 @@ import (
 // no lease is looked at, so that whatever clocks do is among the schedules.
 type fencedWorld struct {
 	versions leasehold.Versions
+	parts    leasehold.FencedOption // the size from which on bodies go in parts
 	faults   float64
 	rand     *rand.Rand // of the network
 	server   *fakes3.Server
@@ -117,7 +119,10 @@ func (w *fencedWorld) fate(*http.Request) faultproxy.Fault {
 
 // lead is one leader's life.
 func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, client http.RoundTripper) {
-	store := leasehold.NewFencedStore(fakes3.NewClient(client), fakes3.Bucket, w.versions)
+	store, err := leasehold.NewFencedStore(fakes3.NewClient(client), fakes3.Bucket, w.versions, w.parts)
+	if err != nil {
+		panic(err)
+	}
 	pause := func() { time.Sleep(time.Duration(r.ExpFloat64() * float64(500*time.Millisecond))) }
 	// acked notes the outcome of a write, and reports whether to go on.
 	acked := func(what, key string, err error) bool {
@@ -227,7 +232,12 @@ func runFenced(t *testing.T, seed uint64) *fencedWorld {
 	w := &fencedWorld{rand: rand.New(rand.NewPCG(seed, 1)), objects: map[string]*fencedObject{}}
 	w.versions = leasehold.Versions(1 + w.rand.IntN(3))
 	w.faults = []float64{0, 0.05, 0.2, 0.4}[w.rand.IntN(4)]
-	w.server = &fakes3.Server{RandomETags: w.versions == leasehold.UniqueETags, OnWrite: w.landed}
+	partSize := int64(8 << 20)
+	if w.rand.IntN(3) == 0 { // then nearly all bodies go in two or three parts
+		partSize = map[leasehold.Versions]int64{leasehold.UniqueETags: 1, leasehold.PaddedBodies: 40, leasehold.DistinctBodies: 2}[w.versions]
+	}
+	w.parts = export.WithPartSize.(func(int64) leasehold.FencedOption)(partSize)
+	w.server = &fakes3.Server{RandomETags: w.versions == leasehold.UniqueETags, MinPartSize: 1, OnWrite: w.landed}
 	for _, key := range fencedKeys {
 		w.objects[key] = &fencedObject{}
 	}

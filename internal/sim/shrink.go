@@ -12,6 +12,10 @@ import (
 func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 	t.Helper()
 	best, out := cfg, Run(t, cfg, true)
+	// Goroutines of one process that use one Lock at one instant come in any order: such a world may need another try.
+	for try := 0; len(out.Violations) == 0 && try < 20; try++ {
+		out = Run(t, cfg, true)
+	}
 	try := func(change func(c *Config)) bool {
 		c := *best
 		c.Actions = slices.Clone(best.Actions)
@@ -33,6 +37,12 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 		if best.Slow {
 			shorter = try(func(c *Config) { c.Slow = false }) || shorter
 		}
+		if best.Siblings {
+			shorter = try(func(c *Config) { c.Siblings = false }) || shorter
+		}
+		if best.Dates != NoAges {
+			shorter = try(func(c *Config) { c.Dates = NoAges }) || shorter
+		}
 		if best.Foreign {
 			shorter = try(func(c *Config) { c.Foreign = false }) || shorter
 		}
@@ -46,8 +56,8 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 // Report is a failure as a person reads it.
 func Report(cfg *Config, out Outcome) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow %v, age %v, foreign client %v\n",
-		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.Rates, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.TellsAge, cfg.Foreign)
+	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow %v, %s, siblings %v, foreign client %v\n",
+		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.Rates, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.Dates, cfg.Siblings, cfg.Foreign)
 	for _, a := range cfg.Actions {
 		fmt.Fprintf(&b, "  %v\n", a)
 	}

@@ -5,6 +5,7 @@ package sim
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -32,11 +33,24 @@ type Config struct {
 	Skew          time.Duration // wall clocks are off by up to so much
 	RequestFaults float64       // share of requests that go wrong
 	Slow          bool          // every reply takes seconds
-	TellsAge      bool          // the store tells Object.Age
+	Dates         Dates         // what the store's clock and the proxies before it do
+	Siblings      bool          // several goroutines and electors of each process use one Lock
 	Foreign       bool          // a client that knows only expires_at and token takes part
 	Chaos         time.Duration // for how long things go wrong
 	Actions       []Action
 }
+
+// Dates says where Object.Age comes from.
+type Dates string
+
+// The clocks of stores, and who trusts them.
+const (
+	NoAges     Dates = "no ages"
+	ToldAges   Dates = "ages told"            // true in the first reply that shows a version, too high by hours in all others
+	WrongAges  Dates = "wrong ages told"      // too high by hours: leases may overlap, but within a bound
+	WrongDates Dates = "wrong dates, ignored" // of a store clock or a proxy that is off by hours, read by the real S3Store
+	Trusted    Dates = "dates trusted"        // as ToldAges, read by the real S3Store
+)
 
 // Action is one thing that happens to a node.
 type Action struct {
@@ -56,7 +70,7 @@ var actionKinds = []string{"partition", "partition", "suspend", "suspend, wall c
 // NewConfig draws the world of a seed.
 func NewConfig(seed uint64) *Config {
 	r := rand.New(rand.NewPCG(seed, 0))
-	c := &Config{Seed: seed, Nodes: 2 + r.IntN(3), TTL: 15 * time.Second, TellsAge: r.IntN(2) == 0, RequestFaults: []float64{0, 0.05, 0.2}[r.IntN(3)]}
+	c := &Config{Seed: seed, Nodes: 2 + r.IntN(3), TTL: 15 * time.Second, Dates: []Dates{NoAges, ToldAges}[r.IntN(2)], RequestFaults: []float64{0, 0.05, 0.2}[r.IntN(3)]}
 	c.Foreign, c.Slow = r.IntN(6) == 0, r.IntN(4) == 0
 	c.Skew = []time.Duration{0, time.Minute, 2 * time.Hour}[r.IntN(3)]
 	if c.Foreign {
@@ -89,6 +103,12 @@ func NewConfig(seed uint64) *Config {
 		c.Actions = append(c.Actions, a)
 	}
 	slices.SortFunc(c.Actions, func(a, b Action) int { return int(a.At - b.At) })
+	if r.IntN(20) == 0 { // seldom: the real S3 client is slow
+		c.Dates = []Dates{WrongDates, Trusted}[r.IntN(2)]
+	} else if r.IntN(20) == 0 {
+		c.Dates = WrongAges
+	}
+	c.Siblings = r.IntN(3) == 0
 	return c
 }
 
@@ -140,6 +160,7 @@ type world struct {
 	broken     map[uint64]bool   // terms that an administrator has ended
 	calm       bool              // chaos is over
 	forgetful  bool              // a foreign client has erased the token
+	taken      time.Time         // until when a foreign client that kept the ttl holds the lock
 }
 
 // life is one process on one node, from start to crash or stop.
@@ -150,22 +171,29 @@ type life struct {
 	clock    *nodeClock
 	client   *client
 	lock     *leasehold.Lock
-	elector  *leasehold.Elector
-	rand     *rand.Rand
+	electors []*elector
+	rand     *rand.Rand // of its work; guarded by w.mu
 	stop     context.CancelFunc
-	ended    chan struct{}
+	running  sync.WaitGroup // its goroutines
 	dead     atomic.Bool
 	identity string
 
 	// Guarded by w.mu.
-	lease   *leasehold.Lease // while its callback runs
-	blind   bool             // every clock stood still, or the term was broken, since the last renewal: only fencing can help
-	woke    time.Time        // last thaw
-	still   bool             // paused, so that no clock will tell
-	stood   time.Time        // end of the last such pause
-	dozed   bool             // it lay within the acquisition of the present term
-	started int
-	stopped int
+	lease *leasehold.Lease // while its callback runs
+	blind bool             // every clock stood still, or the term was broken, since the last renewal: only fencing can help
+	woke  time.Time        // last thaw
+	still bool             // paused, so that no clock will tell
+	stood time.Time        // end of the last such pause
+	dozed bool             // it lay within the acquisition of the present term
+	bare  *leasehold.Lease // the last one that no function guards
+	quiet time.Duration    // the monotonic time before which nobody may follow it
+}
+
+// elector is an Elector, and how often it was told to start and to stop.
+type elector struct {
+	*leasehold.Elector
+	l                *life
+	started, stopped int // guarded by w.mu
 }
 
 // Run runs one world to its end.
@@ -234,22 +262,23 @@ func (w *world) run() Outcome {
 
 // start begins a new life on a node.
 func (w *world) start(node, generation int, c *nodeClock, identity string, reclaim bool) *life {
-	l := &life{w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c, identity: identity, ended: make(chan struct{}), started: generation}
+	l := &life{w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c, identity: identity}
 	l.client = &client{who: l, rand: w.rng("requests", l.name)}
 	l.rand = w.rng("work", l.name)
 	opts := []leasehold.Option{
 		export.WithClock.(func(clock.Clock) leasehold.Option)(c), leasehold.WithTTL(w.cfg.TTL), leasehold.WithSafetyMargin(w.cfg.Margin),
-		leasehold.WithClockDrift(w.cfg.Drift), leasehold.WithIdentity(identity), leasehold.WithObserver(l.observe),
+		leasehold.WithClockDrift(w.cfg.Drift), leasehold.WithIdentity(identity), leasehold.WithLogger(nil), leasehold.WithObserver(l.observe),
 	}
 	if reclaim {
 		opts = append(opts, leasehold.WithReclaim())
 	}
 	var err error
-	if l.lock, err = leasehold.NewLock(l.client, "lock", opts...); err != nil {
+	if l.lock, err = leasehold.NewLock(l.client.store(), "lock", opts...); err != nil {
 		panic(err)
 	}
-	if l.elector, err = leasehold.NewElector(l.lock, leasehold.Callbacks{OnStartedLeading: l.lead, OnStoppedLeading: l.stoppedLeading}); err != nil {
-		panic(err)
+	l.elect()
+	if w.cfg.Siblings {
+		l.elect()
 	}
 	w.mu.Lock()
 	w.lives = append(w.lives, l)
@@ -258,54 +287,141 @@ func (w *world) start(node, generation int, c *nodeClock, identity string, recla
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
 	w.log(l.name, "starts")
-	go func() {
-		defer close(l.ended)
-		if err := l.elector.Run(ctx); err != nil && !l.dead.Load() && !w.releaseFailed(err) {
-			w.violate("%s: Run ended: %v", l.name, err)
-		}
-	}()
+	for i, e := range l.electors {
+		l.running.Go(func() {
+			time.Sleep(time.Duration(i) * 1301 * time.Nanosecond) // nobody acts at one instant with another
+			if err := e.Run(ctx); err != nil && !l.dead.Load() && !w.mayEndRun(err) {
+				w.violate("%s: Run ended: %v", l.name, err)
+			}
+		})
+	}
+	if w.cfg.Siblings {
+		l.running.Go(func() { l.visit(ctx, l.doOnce) })
+		l.running.Go(func() { l.visit(ctx, l.holdBare) })
+	}
 	return l
 }
 
-// releaseFailed is the one error that Run may end with: its release came to nothing.
-func (w *world) releaseFailed(err error) bool { return strings.Contains(err.Error(), "releasing") }
+func (l *life) elect() {
+	e := &elector{l: l}
+	var err error
+	if e.Elector, err = leasehold.NewElector(l.lock, leasehold.Callbacks{OnStartedLeading: e.lead, OnStoppedLeading: e.stoppedLeading}); err != nil {
+		panic(err)
+	}
+	l.electors = append(l.electors, e)
+}
 
-// lead is the leader's work: write, while the lease is valid, to a resource that is fenced.
-func (l *life) lead(ctx context.Context, lease *leasehold.Lease) {
+// between is a time drawn for the life's work.
+func (l *life) between(least, most time.Duration) time.Duration {
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	return least + time.Duration(l.rand.Int64N(int64(most-least)))
+}
+
+// visit uses the lock now and then, until all is calm.
+func (l *life) visit(ctx context.Context, use func(context.Context)) {
+	for l.clock.Sleep(ctx, l.between(0, 2*l.w.cfg.TTL)) == nil && l.w.faulty() && !l.dead.Load() {
+		use(ctx)
+	}
+}
+
+// doOnce is a critical section of one of the process's goroutines.
+func (l *life) doOnce(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, l.between(0, 3*l.w.cfg.TTL))
+	defer cancel()
+	valid, token := false, uint64(0)
+	err := l.lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+		work, stop := context.WithTimeout(ctx, l.between(0, l.w.cfg.TTL))
+		defer stop()
+		l.work(work, lease)
+		valid, token = lease.Valid(), lease.Token()
+		return nil
+	})
+	l.w.mu.Lock()
+	defer l.w.mu.Unlock()
+	if valid && errors.Is(err, leasehold.ErrLost) && l.w.cfg.Dates != WrongAges && !l.w.broken[token] && !l.client.misled && !l.blind && !l.dead.Load() {
+		l.w.violateLocked("%s: Do says that token %d was lost, though it was valid when the function returned: %v", l.name, token, err)
+	}
+}
+
+// holdBare holds a lease that no function guards.
+func (l *life) holdBare(ctx context.Context) {
+	waiting, cancel := context.WithTimeout(ctx, l.between(0, 3*l.w.cfg.TTL))
+	lease, err := l.lock.Acquire(waiting)
+	cancel()
+	if err != nil {
+		return
+	}
+	lost := make(chan struct{})
+	l.w.mu.Lock()
+	l.bare, l.quiet = lease, 0
+	l.w.mu.Unlock()
+	defer context.AfterFunc(lease.Context(), func() {
+		if errors.Is(context.Cause(lease.Context()), leasehold.ErrLost) {
+			now := l.clock.Now().Mono
+			l.w.mu.Lock()
+			l.quiet = now + l.w.cfg.Margin
+			l.w.mu.Unlock()
+		}
+		close(lost)
+	})()
+	_ = l.clock.Sleep(lease.Context(), l.between(0, l.w.cfg.TTL))
+	if lease.Context().Err() != nil {
+		<-lost
+	}
+	_ = lease.Release(context.Background())
+}
+
+// mayEndRun reports whether Run may end with err: its release came to nothing, or the store has never answered.
+func (w *world) mayEndRun(err error) bool {
+	return strings.Contains(err.Error(), "releasing") || errors.Is(err, context.Canceled)
+}
+
+func (e *elector) lead(ctx context.Context, lease *leasehold.Lease) {
+	e.l.w.mu.Lock()
+	e.started++
+	e.l.w.mu.Unlock()
+	e.l.work(ctx, lease)
+}
+
+// work is a leader's: write, while the lease is valid, to a resource that is fenced.
+func (l *life) work(ctx context.Context, lease *leasehold.Lease) {
 	w := l.w
 	w.mu.Lock()
+	if l.lease != nil {
+		w.violateLocked("%s: a function begins under token %d while that of token %d still runs in the same process", l.name, lease.Token(), l.lease.Token())
+	}
 	l.lease, l.blind = lease, w.broken[lease.Token()] || l.dozed
-	l.started++
 	w.mu.Unlock()
 	w.log(l.name, "leads with token %d", lease.Token())
 	l.write(lease)
-	for l.clock.Sleep(ctx, w.cfg.TTL/8+time.Duration(l.rand.Int64N(int64(time.Second)))) == nil {
+	for l.clock.Sleep(ctx, w.cfg.TTL/8+l.between(0, time.Second)) == nil {
 		w.check()
 		if lease.Valid() {
 			l.write(lease)
 		}
 	}
-	windDown := time.Duration(l.rand.Int64N(int64(w.cfg.TTL / 10)))
-	if l.rand.IntN(20) == 0 {
+	windDown := l.between(0, w.cfg.TTL/10)
+	if l.between(0, 20) == 0 {
 		windDown = w.cfg.TTL // overruns
 	}
 	_ = l.clock.Sleep(context.Background(), windDown)
-	w.log(l.name, "callback of token %d returns", lease.Token())
+	w.log(l.name, "function of token %d returns", lease.Token())
 	w.mu.Lock()
 	l.lease = nil
 	w.mu.Unlock()
 }
 
-func (l *life) stoppedLeading(cause error) {
-	w := l.w
+func (e *elector) stoppedLeading(cause error) {
+	w := e.l.w
 	w.mu.Lock()
-	l.stopped++
-	late := l.lease != nil
+	e.stopped++
+	unbidden := e.stopped != e.started
 	w.mu.Unlock()
-	if late {
-		w.violate("%s: OnStoppedLeading before OnStartedLeading has returned", l.name)
+	if unbidden {
+		w.violate("%s: OnStoppedLeading is not called once for each OnStartedLeading", e.l.name)
 	}
-	w.log(l.name, "stopped leading: %v", short(cause))
+	w.log(e.l.name, "stopped leading: %v", short(cause))
 }
 
 func short(err error) string {
@@ -327,7 +443,7 @@ func (l *life) write(lease *leasehold.Lease) {
 		return
 	}
 	w.stats.Fenced++
-	if !l.blind && !w.forgetful { // a client that erases the token takes fencing away
+	if !l.blind && !w.forgetful && w.cfg.Dates != WrongAges { // a client that erases the token takes fencing away
 		w.violateLocked("%s: a valid lease with token %d was fenced off by %d, though its clocks ran", l.name, lease.Token(), w.fence.Token())
 	}
 }
@@ -349,6 +465,10 @@ func (l *life) observe(e leasehold.Event) {
 			w.violateLocked("token %d was given to %s and to %s", e.Token, who, l.name)
 		}
 		w.tokens[e.Token] = l.name
+		if l.bare != nil && (l.bare.Context().Err() == nil || l.clock.Now().Mono < l.quiet) {
+			w.violateLocked("%s acquired token %d before the safety margin of its own token %d was over", l.name, e.Token, l.bare.Token())
+		}
+		l.bare = nil
 		for _, other := range w.lives {
 			if other == l || l.dozed || w.broken[e.Token] || !other.accountable() {
 				continue
@@ -386,7 +506,7 @@ func (w *world) lost(l *life, e leasehold.Event) {
 
 // accountable reports whether the life leads and could know if it may. The caller holds w.mu.
 func (l *life) accountable() bool {
-	return l.lease != nil && !l.blind && !l.dead.Load() && !l.clock.isFrozen()
+	return l.w.cfg.Dates != WrongAges && l.lease != nil && !l.blind && !l.dead.Load() && !l.clock.isFrozen()
 }
 
 // check asks every leader that runs whether it is valid: at most one may be.
@@ -415,6 +535,16 @@ func (w *world) check() {
 func (w *world) landed(who *life, old, now leasehold.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if who != nil && time.Now().Before(w.taken) && w.cfg.Dates != WrongAges {
+		w.violateLocked("%s wrote token %d while a foreign client holds the lock", who.label(), now.Token)
+	}
+	if who != nil && who.node >= 0 && now.Token == old.Token+1 && !old.Released() && old.TTL > 0 && old.Holder != who.identity {
+		// Whatever ages were told: not before a TTL has passed since this process last saw something else there.
+		since, ok := who.client.sawOther()
+		if least := time.Duration(float64(old.TTL) * (1 + w.cfg.Drift)); ok && who.clock.Now().Mono-since < least {
+			w.violateLocked("%s took token %d over after %v", who.name, old.Token, who.clock.Now().Mono-since)
+		}
+	}
 	switch {
 	case now.Token < old.Token && !w.forgetful:
 		w.violateLocked("token went back from %d to %d by %v", old.Token, now.Token, who.label())
@@ -480,7 +610,9 @@ func (w *world) act(a Action) {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
 		if !l.clock.isFrozen() {
-			_ = l.elector.Resign(ended)
+			for _, e := range l.electors {
+				_ = e.Resign(ended)
+			}
 		}
 	case "break":
 		w.breakLock(l, a)
@@ -489,7 +621,7 @@ func (w *world) act(a Action) {
 	case "stop and start":
 		l.stop()
 		go func() {
-			<-l.ended
+			l.running.Wait()
 			time.Sleep(a.For)
 			w.restart(l, false)
 		}()
@@ -518,7 +650,7 @@ func (w *world) thaw(l *life) {
 func (w *world) breakLock(l *life, a Action) {
 	admin := &life{w: w, name: fmt.Sprintf("admin%d", a.At), node: -1, clock: newNodeClock(1, 0, w.rng("admin", a.At))}
 	admin.client = &client{who: admin, rand: w.rng("requests", admin.name)}
-	lock, err := leasehold.NewLock(admin.client, "lock", export.WithClock.(func(clock.Clock) leasehold.Option)(admin.clock))
+	lock, err := leasehold.NewLock(admin.client.store(), "lock", export.WithClock.(func(clock.Clock) leasehold.Option)(admin.clock), leasehold.WithLogger(nil))
 	if err != nil {
 		panic(err)
 	}
@@ -575,9 +707,11 @@ func (w *world) settle() {
 		nodes := slices.Clone(w.nodes)
 		w.mu.Unlock()
 		for _, l := range nodes {
-			if l.elector.IsLeader() {
-				rec, _ := l.elector.Leader()
-				return l, rec.Token
+			for _, e := range l.electors {
+				if e.IsLeader() {
+					rec, _ := e.Leader()
+					return l, rec.Token
+				}
 			}
 		}
 		return nil, 0
@@ -587,7 +721,7 @@ func (w *world) settle() {
 		w.violate("no leader %v after the last fault", 4*w.cfg.TTL)
 	}
 	time.Sleep(2 * w.cfg.TTL)
-	if second, again := leader(); first != nil && (second != first || again != token) {
+	if second, again := leader(); first != nil && w.cfg.Dates != WrongAges && (second != first || again != token) {
 		w.violate("leadership changed without cause: %s with %d, then %s with %d", first.label(), token, second.label(), again)
 	}
 	w.mu.Lock()
@@ -623,9 +757,11 @@ func (w *world) stopAll() {
 		l.stop()
 	}
 	for _, l := range lives {
-		<-l.ended
-		if l.lock != nil && l.started < l.stopped {
-			w.violate("%s: OnStoppedLeading without OnStartedLeading", l.name)
+		l.running.Wait()
+		for _, e := range l.electors {
+			if e.started != e.stopped {
+				w.violate("%s: OnStartedLeading was called %d times, OnStoppedLeading %d times", l.name, e.started, e.stopped)
+			}
 		}
 	}
 	time.Sleep(w.cfg.TTL * 4) // timers and ghosts run out
@@ -634,7 +770,8 @@ func (w *world) stopAll() {
 	}
 }
 
-// foreignClient knows only expires_at and token, and takes only what is released. Now and then it erases the token.
+// foreignClient knows only expires_at and token, and takes only what is released. Now and then it erases the token, or keeps
+// the members that it does not know.
 func (w *world) foreignClient(ctx context.Context) {
 	r := w.rng("foreign")
 	for ctx.Err() == nil {
@@ -658,6 +795,17 @@ func (w *world) foreignTake(r *rand.Rand) {
 		w.forgetful = true
 		w.mu.Unlock()
 		body = fmt.Sprintf(`{"expires_at": %d.%03d}`, expires/1000, expires%1000)
+	}
+	if r.IntN(3) == 0 { // it keeps the members that it does not know
+		members := map[string]any{}
+		_ = json.Unmarshal(got.obj.Body, &members)
+		until := time.Now().Add(time.Duration(r.Int64N(int64(w.cfg.TTL / 2))))
+		members["token"], members["expires_at"] = rec.Token+1, float64(until.UnixMilli())/1000
+		kept, _ := json.Marshal(members)
+		body = string(kept)
+		w.mu.Lock()
+		w.taken = until
+		w.mu.Unlock()
 	}
 	r2 := w.store.apply(nil, op{kind: "update", body: []byte(body), ifMatch: got.obj.ETag})
 	w.log("foreign", "takes the lock: %s %v", body, r2.err)

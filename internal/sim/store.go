@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
 // store is the object store of a simulated world: one linearizable register per key, however badly the network treats requests.
@@ -33,6 +34,7 @@ type op struct {
 
 type result struct {
 	obj leasehold.Object
+	age time.Duration // since the object was written
 	err error
 }
 
@@ -44,11 +46,9 @@ func (s *store) apply(who *life, o op) result {
 	case o.kind == "get" && !s.exists, o.kind == "update" && !s.exists:
 		return result{err: leasehold.ErrNotExist}
 	case o.kind == "get":
-		obj := leasehold.Object{Body: s.body, ETag: s.etag}
-		if s.w.cfg.TellsAge {
-			obj.Age = max(time.Since(s.written).Truncate(time.Second)-2*time.Second, 0)
-		}
-		return result{obj: obj}
+		// The store's clock may run as fast as any.
+		age := time.Duration(float64(time.Since(s.written)) * (1 + s.w.cfg.Rates))
+		return result{obj: leasehold.Object{Body: s.body, ETag: s.etag}, age: age}
 	case o.kind == "create" && s.exists, o.kind == "update" && o.ifMatch != s.etag:
 		return result{err: leasehold.ErrPreconditionFailed}
 	}
@@ -124,10 +124,17 @@ func newFate(r *rand.Rand, cfg *Config, faulty bool) fate {
 
 // client is one life's way to the store.
 type client struct {
-	who  *life
-	rand *rand.Rand
-	mu   sync.Mutex
-	cut  bool // partitioned: nothing gets through in either direction
+	who    *life
+	rand   *rand.Rand
+	misled bool       // was told that a write was refused that has landed; guarded by w.mu
+	mu     sync.Mutex // guards what follows
+	cut    bool       // partitioned: nothing gets through in either direction
+	// What reads have shown to this process, by its monotonic clock.
+	asked     bool          // anything
+	shown     string        // the ETag
+	shownAt   time.Duration // when the last read that showed it was sent
+	other     bool          // there was another before
+	lastOther time.Duration // when the last read that showed that one was sent
 }
 
 func (c *client) partition(cut bool) {
@@ -145,6 +152,7 @@ func (c *client) isCut() bool {
 func (c *client) do(ctx context.Context, o op) result {
 	w := c.who.w
 	c.who.clock.gate()
+	sent := c.who.clock.Now().Mono
 	c.mu.Lock()
 	f := newFate(c.rand, w.cfg, w.faulty())
 	c.mu.Unlock()
@@ -167,6 +175,11 @@ func (c *client) do(ctx context.Context, o op) result {
 		var r result
 		if !f.lost {
 			r = w.store.apply(c.who, o)
+			if r.err == nil && (errors.Is(f.err, leasehold.ErrPreconditionFailed) || errors.Is(f.err, leasehold.ErrNotExist)) {
+				w.mu.Lock()
+				c.misled = true
+				w.mu.Unlock()
+			}
 			if f.again > 0 {
 				time.AfterFunc(f.again, func() { w.store.apply(c.who, o) })
 			}
@@ -194,8 +207,54 @@ func (c *client) do(ctx context.Context, o op) result {
 	if c.who.dead.Load() {
 		return result{err: errReset}
 	}
+	if o.kind == "get" && (r.err == nil || errors.Is(r.err, leasehold.ErrNotExist)) {
+		r.obj.Age = c.told(r, sent)
+	}
 	return r
 }
+
+// told is the age that the store's clock tells: the true one in the first reply that shows a version, and after that too much by
+// hours, as after a step of that clock, or through a proxy that writes dates of its own.
+func (c *client) told(r result, sent time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := c.shown != r.obj.ETag || !c.asked
+	if first {
+		c.other, c.lastOther = c.asked, c.shownAt
+	}
+	c.asked, c.shown, c.shownAt = true, r.obj.ETag, sent
+	switch dates := c.who.w.cfg.Dates; {
+	case dates == NoAges || r.err != nil:
+		return 0
+	case first && dates != WrongDates && dates != WrongAges:
+		return max(r.age.Truncate(time.Second)-2*time.Second, 0)
+	}
+	return r.age + time.Hour + time.Duration(c.rand.Int64N(int64(4*time.Hour)))
+}
+
+// sawOther is when the last read was sent that showed this process another version than the one it saw last.
+func (c *client) sawOther() (since time.Duration, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lastOther, c.other
+}
+
+// store is the client as a Store: the real S3Store on top of it where dates are what matters.
+func (c *client) store() leasehold.Store {
+	switch c.who.w.cfg.Dates {
+	case WrongDates:
+		return s3Sim{leasehold.NewS3Store(fakes3.NewClient(wire{c}), fakes3.Bucket)}
+	case Trusted:
+		return s3Sim{leasehold.NewS3Store(fakes3.NewClient(wire{c}), fakes3.Bucket)}
+	}
+	return c
+}
+
+// s3Sim is an S3Store that allows any TTL.
+type s3Sim struct{ *leasehold.S3Store }
+
+// MinTTL allows any TTL.
+func (s3Sim) MinTTL() time.Duration { return 0 }
 
 // Get implements leasehold.Store.
 func (c *client) Get(ctx context.Context, _ string) (leasehold.Object, error) {

@@ -1,0 +1,130 @@
+package leasehold_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// toldAge is a store whose clock the user trusts: it tells whatever age the test says.
+type toldAge struct {
+	leasehold.Store
+	age time.Duration
+}
+
+func (s *toldAge) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	o, err := s.Store.Get(ctx, key)
+	o.Age = s.age
+	return o, err
+}
+
+func TestAnAgeToldLaterDecidesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		lease := acquire(t, newLock(t, mem))
+		told := &toldAge{Store: mem}
+		candidate := newLock(t, told)
+		_, err := candidate.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		time.Sleep(2 * time.Second)
+		told.age = time.Hour // the store's clock was stepped
+		_, err = candidate.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.True(t, lease.Valid())
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestNoAgeExceedsWhatTheCandidateSawItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		lease := acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
+		told := &toldAge{Store: mem}
+		candidate := newLock(t, told)
+		_, err := candidate.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		time.Sleep(2 * time.Second)
+		require.NoError(t, lease.Renew(t.Context()))
+		told.age = time.Hour // in the first reply that shows the new version, which cannot be older than 2 s
+		_, err = candidate.TryAcquire(t.Context())
+		var held *leasehold.HeldError
+		require.ErrorAs(t, err, &held)
+		require.Equal(t, 13_300*time.Millisecond, held.Wait)
+		require.True(t, lease.Valid())
+	})
+}
+
+func TestANewcomerUsesTheAgeThatATrustedStoreTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		holder := &faultStore{Store: mem}
+		acquire(t, newLock(t, holder))
+		crash(holder)
+		told := &toldAge{mem, 15 * time.Second}
+		_, err := newLock(t, told).TryAcquire(t.Context())
+		var held *leasehold.HeldError
+		require.ErrorAs(t, err, &held)
+		require.Equal(t, 300*time.Millisecond, held.Wait)
+		told.age = 15_300 * time.Millisecond
+		acquire(t, newLock(t, told))
+	})
+}
+
+// flaky fails the reads that the test says.
+type flaky struct {
+	leasehold.Store
+	fails func(ctx context.Context) bool
+}
+
+func (s *flaky) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	if s.fails(ctx) {
+		return leasehold.Object{}, errInjected
+	}
+	return s.Store.Get(ctx, key)
+}
+
+func TestReadsThatFailForgetNothing(t *testing.T) {
+	type inspecting struct{}
+	for name, fails := range map[string]func() func(ctx context.Context) bool{
+		"every fifth read": func() func(context.Context) bool {
+			var n atomic.Int64
+			return func(context.Context) bool { return n.Add(1)%5 == 0 }
+		},
+		"Inspect on the same Lock": func() func(context.Context) bool {
+			return func(ctx context.Context) bool { return ctx.Value(inspecting{}) != nil }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem := leasehold.NewMemStore()
+				former := &faultStore{Store: mem}
+				acquire(t, newLock(t, former))
+				crash(former)
+				candidate := newLock(t, &flaky{mem, fails()}, leasehold.WithLogger(nil))
+				ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+				defer cancel()
+				var wg sync.WaitGroup
+				if name != "every fifth read" {
+					wg.Go(func() {
+						for ctx.Err() == nil {
+							_, _ = candidate.Inspect(context.WithValue(ctx, inspecting{}, true))
+							time.Sleep(time.Second)
+						}
+					})
+				}
+				lease, err := candidate.Acquire(ctx)
+				cancel()
+				wg.Wait()
+				require.NoError(t, err)
+				require.NoError(t, lease.Release(t.Context()))
+			})
+		})
+	}
+}

@@ -1,0 +1,50 @@
+package leasehold
+
+import "time"
+
+// observation is what a candidate knows of the lock object at one moment.
+type observation struct {
+	exists       bool
+	rec          Record
+	age          time.Duration // this version has existed for at least so long, by the candidate's own monotonic clock
+	wall         time.Time     // what this machine's wall clock says, for records without a TTL
+	writtenByUs  bool          // this Lock wrote it, and no term of this Lock goes on
+	sameIdentity bool          // the record's holder has this candidate's identity
+}
+
+// verdict is the answer to: may this candidate take the lock now?
+type verdict struct {
+	free   bool
+	reason string
+	wait   time.Duration // if not free: how long until it is, should nothing change
+}
+
+// decide is the whole takeover rule, without I/O. A corrupt record never gets here.
+func (o *options) decide(s observation) verdict {
+	r := s.rec
+	switch {
+	case !s.exists:
+		return verdict{free: true, reason: "never taken"}
+	case r.Released():
+		return verdict{free: true, reason: "released"}
+	case s.writtenByUs:
+		return verdict{free: true, reason: "left over from a write of this lock that has ended"}
+	case s.sameIdentity && o.reclaim:
+		return verdict{free: true, reason: "reclaimed by its own identity"}
+	case r.TTL > 0:
+		if wait := o.withDrift(r.TTL) - s.age; wait > 0 {
+			return verdict{reason: "held", wait: wait}
+		}
+		return verdict{free: true, reason: "expired"}
+	}
+	// A foreign client's record without a TTL: its wall-clock time is all there is.
+	if wait := r.ExpiresAt.Add(o.skew).Sub(s.wall); wait >= 0 {
+		return verdict{reason: "held by a client that gives no ttl", wait: min(wait, maxTTL) + 1} // Sub saturates in far years
+	}
+	return verdict{free: true, reason: "expired by the wall clock, because its record has no ttl"}
+}
+
+// withDrift is ttl as this machine must count it, in case its clock runs faster than the holder's.
+func (o *options) withDrift(ttl time.Duration) time.Duration {
+	return time.Duration(float64(ttl) * (1 + o.drift))
+}

@@ -1,0 +1,81 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// deaf is a store that carries a write out and gives no answer, as often as it is told to.
+type deaf struct {
+	Store
+	times int
+}
+
+func (s *deaf) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	got, err := s.Store.PutIfMatch(ctx, key, body, etag)
+	if s.times--; s.times >= 0 {
+		return "", errors.New("no answer")
+	}
+	return got, err
+}
+
+// A term remembers writes of unknown outcome until a later one is known to have landed, and no longer.
+func TestUnconfirmedWritesAreSettledByTheNextThatLands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &deaf{Store: NewMemStore()}
+		l, err := NewLock(store, "k", WithLogger(nil), WithManualRenewal())
+		require.NoError(t, err)
+		lease, err := l.TryAcquire(t.Context())
+		require.NoError(t, err)
+		for range 100 {
+			time.Sleep(time.Second)
+			store.times = 1
+			once, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			require.Error(t, lease.Renew(once))
+			require.Len(t, lease.t.unconfirmed, 1)
+			cancel()
+			require.NoError(t, lease.Renew(t.Context()))
+			require.Empty(t, lease.t.unconfirmed)
+		}
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// A term whose context goes on keeps others out, whatever its state says already.
+func TestATermBlocksUntilItsContextHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := NewLock(NewMemStore(), "k", WithLogger(nil))
+		require.NoError(t, err)
+		lease, err := l.TryAcquire(t.Context())
+		require.NoError(t, err)
+		lease.t.mu.Lock()
+		lease.t.state, lease.t.returned = lost, true // as lose does, before it ends the context
+		lease.t.mu.Unlock()
+		require.Positive(t, lease.t.blocks())
+		lease.t.cancel(ErrLost)
+		require.Zero(t, lease.t.blocks())
+	})
+}
+
+func TestLocksThatAreGoneAreNotListed(t *testing.T) {
+	store := NewMemStore()
+	for range 100 {
+		l, err := NewLock(store, "k", WithIdentity("pod-0"), WithReclaim(), WithLogger(nil))
+		require.NoError(t, err)
+		lease, err := l.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+	}
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		namesakes.Lock()
+		defer namesakes.Unlock()
+		return len(namesakes.locks[nameKey{store, "k", "pod-0"}]) == 0
+	}, 10*time.Second, 10*time.Millisecond)
+}
