@@ -4,7 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,10 +20,11 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
 // checkCost is what CheckStore costs on a strict store, as the comment on WithStoreCheck says.
-const checkCost = 43
+const checkCost = 50
 
 func TestCheckStoreOnSoundStores(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -43,7 +50,7 @@ func TestCheckStoreOnSoundStores(t *testing.T) {
 	}
 	report, err := leasehold.CheckStore(t.Context(), leasehold.NewMemStore(), "check")
 	require.NoError(t, err)
-	require.Equal(t, leasehold.Report{ConditionalPuts: true, ConditionalDeletes: true, Requests: checkCost}, report)
+	require.Equal(t, leasehold.Report{ConditionalPuts: true, ConditionalDeletes: true, ServerClock: "not used", Requests: checkCost}, report)
 }
 
 func TestCheckStoreLeavesOtherObjectsAlone(t *testing.T) {
@@ -141,16 +148,215 @@ func TestCheckStoreWithCredentialsThatMayOnlyRead(t *testing.T) {
 	require.Empty(t, server.Keys())
 }
 
+// Without the permission to delete, what a check leaves is the same two objects, however often it is run.
 func TestCheckStoreWithCredentialsThatMayNotDelete(t *testing.T) {
 	server := &fakes3.Server{}
 	w := newWire(server)
 	w.Decide = deny("DELETE")
+	for range 5 {
+		report, err := leasehold.CheckStore(t.Context(), w.store, "check")
+		require.NoError(t, err, "locks never delete")
+		require.True(t, report.ConditionalPuts)
+		require.False(t, report.ConditionalDeletes)
+		require.Equal(t, []string{"check-delete", "check-probe"}, server.Keys())
+		require.ElementsMatch(t, server.Keys(), report.Left, "it says what stays behind")
+	}
+	w.Decide = nil
 	report, err := leasehold.CheckStore(t.Context(), w.store, "check")
-	require.NoError(t, err, "locks never delete")
-	require.True(t, report.ConditionalPuts)
-	require.False(t, report.ConditionalDeletes)
-	require.ElementsMatch(t, server.Keys(), report.Left, "it says what stays behind")
-	require.NotEmpty(t, report.Left)
+	require.NoError(t, err)
+	require.True(t, report.ConditionalDeletes)
+	require.Empty(t, report.Left, "its own are removed")
+}
+
+// noDelete is a store whose credentials may not delete.
+type noDelete struct{ leasehold.Store }
+
+func (noDelete) DeleteIfMatch(context.Context, string, string) error { return leasehold.ErrPermanent }
+
+// An object that an earlier check has left does not make the next one blind.
+func TestCheckStoreFindsFaultsOverALeftoverToo(t *testing.T) {
+	server := &fakes3.Server{}
+	w := newWire(server)
+	w.Decide = deny("DELETE")
+	_, err := leasehold.CheckStore(t.Context(), w.store, "check")
+	require.NoError(t, err)
+	server.IgnoreConditions = true
+	report, err := leasehold.CheckStore(t.Context(), w.store, "check")
+	require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+	for _, says := range []string{
+		"PutIfMatch of a missing key succeeded", "a second PutIfNoneMatch succeeded", "PutIfMatch with a stale ETag succeeded", "both succeeded",
+	} {
+		require.ErrorContains(t, err, says)
+	}
+	require.False(t, report.ConditionalPuts)
+
+	synctest.Test(t, func(t *testing.T) {
+		s := leasehold.NewMemStore()
+		_, err := leasehold.CheckStore(t.Context(), noDelete{checkThenPut{s}}, "check")
+		require.ErrorContains(t, err, "of many creates at once, exactly one wins: ", "the first check creates the object by a race")
+		require.ErrorContains(t, err, "of many updates of one version at once, exactly one wins: ")
+		_, err = leasehold.CheckStore(t.Context(), noDelete{checkThenPut{s}}, "check")
+		require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+		require.ErrorContains(t, err, "of many updates of one version at once, exactly one wins: ")
+	})
+}
+
+// hesitant lets other requests in before each.
+type hesitant struct{ leasehold.Store }
+
+func (s hesitant) pause() { time.Sleep(rand.N(3 * time.Millisecond)) }
+
+func (s hesitant) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	s.pause()
+	return s.Store.Get(ctx, key)
+}
+
+func (s hesitant) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	s.pause()
+	return s.Store.PutIfNoneMatch(ctx, key, body)
+}
+
+func (s hesitant) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	s.pause()
+	return s.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+func (s hesitant) DeleteIfMatch(ctx context.Context, key, etag string) error {
+	s.pause()
+	return s.Store.DeleteIfMatch(ctx, key, etag)
+}
+
+// All replicas of a service start at once: none may take another's writes for the store's fault.
+func TestCheckStoresAtTheSameTimeDoNotDisturbEachOther(t *testing.T) {
+	for name, may := range map[string]func(i int, s leasehold.Store) leasehold.Store{
+		"all may delete":  func(_ int, s leasehold.Store) leasehold.Store { return s },
+		"none may delete": func(_ int, s leasehold.Store) leasehold.Store { return noDelete{s} },
+		"some may delete": func(i int, s leasehold.Store) leasehold.Store {
+			if i%2 == 0 {
+				return s
+			}
+			return noDelete{s}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 100 {
+				synctest.Test(t, func(t *testing.T) {
+					m := &leasehold.MemStore{ContentETags: true, ServerClock: true}
+					for range 2 { // on a fresh store, and over what is left
+						var wg sync.WaitGroup
+						for i := range 4 {
+							wg.Go(func() {
+								report, err := leasehold.CheckStore(t.Context(), may(i, hesitant{m}), "check")
+								require.NoError(t, err)
+								require.True(t, report.ConditionalPuts)
+							})
+						}
+						wg.Wait()
+					}
+				})
+			}
+		})
+	}
+}
+
+func TestCheckStoreDoesNotTouchAnObjectThatIsNotACheckS(t *testing.T) {
+	for _, key := range []string{"check-delete", "check-probe"} {
+		server := &fakes3.Server{IgnoreConditions: true}
+		server.Put(key, []byte("mine"))
+		w := newWire(server)
+		w.Decide = deny("DELETE")
+		_, err := leasehold.CheckStore(t.Context(), w.store, "check")
+		require.ErrorIs(t, err, leasehold.ErrPermanent)
+		require.ErrorContains(t, err, `the object "`+key+`" is not a check's own (choose another key prefix)`)
+		require.Equal(t, "mine", string(server.Body(key)))
+	}
+}
+
+// Ages are told only if the user has said that the server's clock is to be trusted, and CheckStore finds out where it is not.
+// A reverse proxy that writes its own Date is in front of a real server.
+func TestCheckStoreRefusesAClockThatIsNotTheStores(t *testing.T) {
+	server, _ := testserver.StartVersityGW(t)
+	bucket := server.Bucket(t)
+	upstream, err := url.Parse(server.Endpoint)
+	require.NoError(t, err)
+	proxy := func(ahead time.Duration) string {
+		p := httptest.NewServer(&httputil.ReverseProxy{
+			Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(upstream); r.Out.Host = r.In.Host },
+			ModifyResponse: func(r *http.Response) error {
+				r.Header.Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
+				return nil
+			},
+		})
+		t.Cleanup(p.Close)
+		return p.URL
+	}
+	for name, c := range map[string]struct {
+		ahead time.Duration
+		opts  []leasehold.S3Option
+		clock string
+	}{
+		"a proxy whose clock is fast":                  {20 * time.Second, []leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)}, "wrong"},
+		"a proxy whose clock is fast by ten minutes":   {10 * time.Minute, []leasehold.S3Option{leasehold.WithServerClock(time.Minute)}, "wrong"},
+		"a proxy whose clock is right":                 {0, []leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)}, "consistent"},
+		"a proxy whose clock is slow":                  {-20 * time.Second, []leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)}, "consistent"},
+		"a proxy whose clock is fast, but unused":      {20 * time.Second, nil, "not used"},
+		"a proxy whose clock is fast within a slack":   {20 * time.Second, []leasehold.S3Option{leasehold.WithServerClock(30 * time.Second)}, "consistent"},
+		"a proxy whose clock is fast, with a prefix":   {20 * time.Second, []leasehold.S3Option{leasehold.WithKeyPrefix("a/"), leasehold.WithServerClock(3 * time.Second)}, "wrong"},
+		"a proxy whose clock is fast beyond a slack":   {20 * time.Second, []leasehold.S3Option{leasehold.WithServerClock(10 * time.Second)}, "wrong"},
+		"a proxy whose clock is fast by a few seconds": {4 * time.Second, []leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)}, "wrong"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			behind := server
+			behind.Endpoint = proxy(c.ahead)
+			s := leasehold.NewS3Store(behind.Client(), bucket, c.opts...)
+			report, err := leasehold.CheckStore(t.Context(), s, "locks/"+strings.ReplaceAll(name, " ", "-"))
+			require.Equal(t, c.clock, report.ServerClock)
+			require.True(t, report.ConditionalPuts, "these have nothing to do with it")
+			if c.clock != "wrong" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+				require.ErrorContains(t, err, "Date and Last-Modified do not come from one clock, or a proxy writes its own Date (remove WithServerClock)")
+				require.Regexp(t, "^leasehold: checking that no object is told older than it is: ", err.Error())
+			}
+			if c.opts == nil {
+				_, err = s.PutIfNoneMatch(t.Context(), key, nil)
+				require.NoError(t, err)
+				o, err := s.Get(t.Context(), key)
+				require.NoError(t, err)
+				require.Zero(t, o.Age)
+			}
+		})
+	}
+}
+
+// A store that has no such method, but tells ages, is measured as well.
+func TestCheckStoreMeasuresAgesThatAreToldUnasked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &leasehold.MemStore{ServerClock: true}
+		report, err := leasehold.CheckStore(t.Context(), hesitant{m}, "check")
+		require.NoError(t, err)
+		require.Equal(t, "consistent", report.ServerClock)
+		report, err = leasehold.CheckStore(t.Context(), older{hesitant{m}, time.Second}, "check")
+		require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+		require.Equal(t, "wrong", report.ServerClock)
+		report, err = leasehold.CheckStore(t.Context(), older{hesitant{m}, -time.Hour}, "check")
+		require.ErrorIs(t, err, leasehold.ErrUnsafeStore, "negative")
+		require.Equal(t, "wrong", report.ServerClock)
+	})
+}
+
+// older tells more than the age.
+type older struct {
+	leasehold.Store
+	by time.Duration
+}
+
+func (s older) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	o, err := s.Store.Get(ctx, key)
+	o.Age += s.by
+	return o, err
 }
 
 func TestCheckStoreOnAServerThatDoesNotAnswer(t *testing.T) {

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/smithy-go"
 )
 
 // S3Client is the part of [*s3.Client] that an [S3Store] calls.
@@ -27,13 +29,24 @@ type S3Client interface {
 //
 // It needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket (without the last, S3 answers 403 for an object
 // that does not exist yet), and s3:DeleteObject for DeleteIfMatch only.
+//
+// Errors that no retry can heal match [ErrPermanent] and say what to do: a missing bucket or permission, wrong keys. Until
+// the server has answered for the first time, so do faults that no request can get past: no region, no credentials, an
+// unknown host, http where https is spoken. A reply that does not come from an S3, such as a proxy's page, says
+// nothing about the object, so it is an error that may pass; but the third of that kind before the first answer of an S3
+// matches ErrPermanent, because the endpoint is probably wrong.
 type S3Store struct {
-	client   S3Client
-	bucket   string
-	prefix   string
-	slack    time.Duration
-	timeout  time.Duration
-	settings []func(*s3.Options)
+	client      S3Client
+	bucket      string
+	prefix      string
+	serverClock bool
+	slack       time.Duration
+	timeout     time.Duration
+	settings    []func(*s3.Options)
+
+	answered atomic.Bool  // the server has given an HTTP answer
+	sound    atomic.Bool  // and one that only an S3 gives
+	strange  atomic.Int32 // how many no S3 gives
 }
 
 // S3Option configures an [S3Store].
@@ -43,21 +56,35 @@ type S3Option func(*S3Store)
 // no lifecycle rule expires.
 func WithKeyPrefix(prefix string) S3Option { return func(s *S3Store) { s.prefix = prefix } }
 
-// WithAgeSlack sets what is taken off an [Object]'s Age: default 2 s, one for the resolution of HTTP dates, and one for
-// the clocks of the store's own machines to differ from each other. Raise it for a cluster without synchronised clocks.
-func WithAgeSlack(d time.Duration) S3Option { return func(s *S3Store) { s.slack = d } }
+// WithServerClock trusts the server's clock: Get tells an [Object]'s Age, which is the reply's Date minus its Last-Modified
+// minus slack. A candidate that has just started can then take over at once from a holder that is gone, where it
+// would otherwise watch for a TTL. Without this option Age is 0, and no clock but a candidate's own monotonic one decides.
+//
+// Use it only if Date and Last-Modified come from one clock that is not stepped, and no proxy on the way writes a Date of
+// its own (nginx does by default). If that is wrong, a living holder's lock can be taken over. Locks limit the harm:
+// they use only the first reply that shows a version, and never take it for older than their own looks allow.
+// [CheckStore] measures the ages told and refuses a store whose Date runs ahead.
+//
+// slack is at least 2 s: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines
+// differ. Choose more for a cluster whose clocks are not synchronised. Less is refused: see [S3Store.Validate].
+func WithServerClock(slack time.Duration) S3Option {
+	return func(s *S3Store) { s.serverClock, s.slack = true, slack }
+}
 
 const (
 	s3Timeout = 10 * time.Second
-	s3Slack   = 2 * time.Second
+	minSlack  = 2 * time.Second
 )
 
 // NewS3Store returns a store in bucket. The client is the user's own, so that every endpoint, region and credential that
 // it can be given will do; its settings stay, except that requests are not retried by the SDK, because locks reconcile
 // them themselves, and that checksums are sent only where S3 requires them, because other servers refuse them.
 // A request whose context has no deadline is given one of 10 s.
+//
+// NewS3Store sends no request. Arguments that cannot work are reported by [S3Store.Validate], by [NewLock], and by every
+// method of the store.
 func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
-	s := &S3Store{client: client, bucket: bucket, slack: s3Slack, timeout: s3Timeout}
+	s := &S3Store{client: client, bucket: bucket, timeout: s3Timeout}
 	for _, opt := range opts {
 		opt(s)
 	}
@@ -65,12 +92,54 @@ func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
 		o.Retryer = aws.NopRetryer{}
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+		o.APIOptions = append(o.APIOptions, s.listen)
 	}}
 	return s
 }
 
-// Get implements [Store]. Age is the reply's Date less its Last-Modified, less the slack of [WithAgeSlack].
+// Validate returns an error that matches [ErrPermanent] if the arguments of [NewS3Store] cannot work: no client, a name that
+// no bucket can have, a key prefix that some servers change, too small a slack. It sends no request.
+func (s *S3Store) Validate() error {
+	bad := func(format string, args ...any) error {
+		return &storeError{kind: ErrPermanent, cause: fmt.Errorf(format, args...)}
+	}
+	if c, ok := s.client.(*s3.Client); s.client == nil || ok && c == nil {
+		return bad("the S3 client is nil: make one with s3.New or s3.NewFromConfig")
+	}
+	if rest, ok := strings.CutPrefix(s.bucket, "s3://"); ok {
+		name, prefix, _ := strings.Cut(rest, "/")
+		return bad("bucket %q is a URL: give the bare name %q, and what follows it, %q, to WithKeyPrefix", s.bucket, name, prefix)
+	}
+	if s.bucket == "" {
+		return bad("the bucket has no name")
+	}
+	if !strings.HasPrefix(s.bucket, "arn:") && strings.ContainsFunc(s.bucket, notInBucketName) {
+		return bad("bucket %q is not a bucket's name, which has only lower-case letters, digits, dots and dashes (a path belongs into WithKeyPrefix)", s.bucket)
+	}
+	if s.prefix != "" {
+		if why := badKey(s.prefix + "x"); why != "" {
+			return bad("key prefix %.80q %s: use a path such as \"locks/\"", s.prefix, why)
+		}
+	}
+	if s.serverClock && s.slack < minSlack {
+		return bad("WithServerClock: slack %v is below %v: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines differ", s.slack, minSlack)
+	}
+	return nil
+}
+
+// notInBucketName allows what old buckets and other servers allow: underscores, and colons after a tenant's name.
+func notInBucketName(r rune) bool {
+	return r > unicode.MaxASCII || !unicode.IsLower(r) && !unicode.IsDigit(r) && !strings.ContainsRune(".-_:", r)
+}
+
+// TellsAge reports whether [WithServerClock] is set: see [Store].
+func (s *S3Store) TellsAge() bool { return s.serverClock }
+
+// Get implements [Store]. Age is 0 without [WithServerClock].
 func (s *S3Store) Get(ctx context.Context, key string) (Object, error) {
+	if err := s.Validate(); err != nil {
+		return Object{}, err
+	}
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
 	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: s.key(key)}, s.settings...)
@@ -78,19 +147,20 @@ func (s *S3Store) Get(ctx context.Context, key string) (Object, error) {
 		return Object{}, s.explain(err, opGet, key)
 	}
 	defer func() { _ = out.Body.Close() }()
-	o := Object{ETag: aws.ToString(out.ETag), Age: s.age(out)}
-	if o.ETag == "" {
-		return Object{}, fmt.Errorf("%w: bucket %q: the server gives no ETag for %q", ErrUnsafeStore, s.bucket, key)
+	if err := noS3Reply(out.ResultMetadata, out.ETag, http.StatusOK); err != nil {
+		return Object{}, s.notS3(err, opGet, key)
 	}
+	s.heard()
+	o := Object{ETag: *out.ETag, Age: s.age(out)}
 	o.Body, err = io.ReadAll(io.LimitReader(out.Body, MaxObjectSize+1))
 	switch {
 	case err != nil:
-		return Object{}, fmt.Errorf("leasehold: reading %q from bucket %q: %w", key, s.bucket, err)
+		return Object{}, &storeError{doing: s.doing(opGet, key), cause: err}
 	case len(o.Body) > MaxObjectSize:
 		o.Body = nil
-		return o, fmt.Errorf("%w: %q in bucket %q is larger than %d bytes", ErrCorruptRecord, key, s.bucket, MaxObjectSize)
+		return o, &storeError{doing: s.doing(opGet, key), kind: ErrCorruptRecord, cause: fmt.Errorf("it is larger than %d bytes", MaxObjectSize)}
 	case out.ContentLength != nil && *out.ContentLength != int64(len(o.Body)):
-		return Object{}, fmt.Errorf("leasehold: reading %q from bucket %q: %w", key, s.bucket, io.ErrUnexpectedEOF)
+		return Object{}, &storeError{doing: s.doing(opGet, key), cause: io.ErrUnexpectedEOF}
 	}
 	return o, nil
 }
@@ -103,27 +173,40 @@ func (s *S3Store) PutIfNoneMatch(ctx context.Context, key string, body []byte) (
 // PutIfMatch implements [Store].
 func (s *S3Store) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
 	if etag == "" { // some servers read an empty If-Match as "create"
-		return "", fmt.Errorf("%w: %q: empty ETag", ErrPermanent, key)
+		return "", s.emptyETag(opPut, key)
 	}
 	return s.put(ctx, key, body, &etag, nil)
 }
 
 // DeleteIfMatch implements [Store]. MinIO and others ignore the condition: see [CheckStore].
 func (s *S3Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
 	if etag == "" {
-		return fmt.Errorf("%w: %q: empty ETag", ErrPermanent, key)
+		return s.emptyETag(opDelete, key)
 	}
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
-	_, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{
+	out, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{
 		Bucket: &s.bucket, Key: s.key(key), IfMatch: &etag,
 	}, s.settings...)
-	return s.explain(err, opDelete, key)
+	if err != nil {
+		return s.explain(err, opDelete, key)
+	}
+	if err := noS3Delete(out.ResultMetadata); err != nil {
+		return s.notS3(err, opDelete, key)
+	}
+	s.heard()
+	return nil
 }
 
 func (s *S3Store) put(ctx context.Context, key string, body []byte, ifMatch, ifNoneMatch *string) (string, error) {
+	if err := s.Validate(); err != nil {
+		return "", err
+	}
 	if len(body) > MaxObjectSize {
-		return "", fmt.Errorf("%w: %q: %d bytes are over %d", ErrPermanent, key, len(body), MaxObjectSize)
+		return "", tooLarge(s.doing(opPut, key), body)
 	}
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
@@ -135,13 +218,23 @@ func (s *S3Store) put(ctx context.Context, key string, body []byte, ifMatch, ifN
 	if err != nil {
 		return "", s.explain(err, opPut, key)
 	}
-	if aws.ToString(out.ETag) == "" { // a proxy's own page, say: whether the write has landed is unknown
-		return "", fmt.Errorf("leasehold: writing %q in bucket %q: the answer has no ETag", s.prefix+key, s.bucket)
+	if err := noS3Reply(out.ResultMetadata, out.ETag, http.StatusOK); err != nil { // whether the write has landed is unknown
+		return "", s.notS3(err, opPut, key)
 	}
+	s.heard()
 	return *out.ETag, nil
 }
 
 func (s *S3Store) key(key string) *string { return aws.String(s.prefix + key) }
+
+// doing begins an error's text.
+func (s *S3Store) doing(op s3Op, key string) string {
+	return fmt.Sprintf("%s %q in bucket %q", op.verb, s.prefix+key, s.bucket)
+}
+
+func (s *S3Store) emptyETag(op s3Op, key string) error {
+	return &storeError{doing: s.doing(op, key), kind: ErrPermanent, cause: errors.New("the ETag is empty")}
+}
 
 func (s *S3Store) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
@@ -153,69 +246,8 @@ func (s *S3Store) deadline(ctx context.Context) (context.Context, context.Cancel
 // age is how old the version is by the server's clock alone. Both dates are cut to whole seconds (RFC 9110, 5.6.7).
 func (s *S3Store) age(out *s3.GetObjectOutput) time.Duration {
 	now, ok := awsmiddleware.GetServerTime(out.ResultMetadata)
-	if !ok || now.IsZero() || out.LastModified == nil || out.LastModified.IsZero() {
+	if !s.serverClock || !ok || now.IsZero() || out.LastModified == nil || out.LastModified.IsZero() {
 		return 0
 	}
 	return max(now.Sub(*out.LastModified)-s.slack, 0)
-}
-
-// s3Op says what a request needs, for error messages.
-type s3Op struct{ verb, permissions string }
-
-var (
-	opGet = s3Op{"reading", "s3:GetObject on the object, and s3:ListBucket on the bucket: " +
-		"without that S3 answers 403 for an object that does not exist"}
-	opPut    = s3Op{"writing", "s3:PutObject and s3:GetObject on the object"}
-	opDelete = s3Op{"deleting", "s3:DeleteObject and s3:GetObject on the object"}
-)
-
-// explain turns an SDK error into the errors of Store. The HTTP status decides first, the S3 error code second.
-func (s *S3Store) explain(err error, op s3Op, key string) error {
-	if err == nil {
-		return nil
-	}
-	status, code := 0, ""
-	if http, ok := errors.AsType[interface {
-		error
-		HTTPStatusCode() int
-	}](err); ok {
-		status = http.HTTPStatusCode()
-	}
-	if api, ok := errors.AsType[smithy.APIError](err); ok {
-		code = api.ErrorCode()
-	}
-	as := func(sentinel error, hint string) error {
-		if hint != "" {
-			hint = " (" + hint + ")"
-		}
-		return fmt.Errorf("%w: %s %q in bucket %q%s: %w", sentinel, op.verb, s.prefix+key, s.bucket, hint, err)
-	}
-	switch {
-	case status == http.StatusPreconditionFailed, code == "PreconditionFailed": // some servers send the code with status 200
-		return as(ErrPreconditionFailed, "")
-	case status == http.StatusConflict:
-		return as(errConflict, "")
-	case code == "NoSuchBucket":
-		return as(ErrPermanent, "create the bucket, or correct its name or the endpoint")
-	case status == http.StatusNotFound && code == "NoSuchKey":
-		return as(ErrNotExist, "")
-	case passing[code], status >= 500 && status != http.StatusNotImplemented, status == http.StatusTooManyRequests:
-	case status == http.StatusNotImplemented, code == "NotImplemented":
-		return as(ErrUnsafeStore, "the server does not implement conditional writes")
-	case status == http.StatusForbidden, status == http.StatusUnauthorized:
-		return as(ErrPermanent, "check the credentials; they need "+op.permissions)
-	case status == http.StatusMovedPermanently, status == http.StatusTemporaryRedirect, code == "AuthorizationHeaderMalformed":
-		return as(ErrPermanent, "the bucket is in another region than the client's, or at another endpoint")
-	case status == http.StatusBadRequest, status == http.StatusMethodNotAllowed:
-		return as(ErrPermanent, "the server refuses the request: check bucket name, key and endpoint")
-	}
-	return fmt.Errorf("leasehold: %s %q in bucket %q: %w", op.verb, s.prefix+key, s.bucket, err)
-}
-
-// passing are the codes of 4xx answers that pass by themselves, or when the client has new credentials.
-var passing = map[string]bool{
-	"RequestTimeout": true, "RequestTimeTooSkewed": true,
-	"ExpiredToken": true, "ExpiredTokenException": true, "TokenRefreshRequired": true, "RequestExpired": true,
-	"SlowDown": true, "Throttling": true, "ThrottlingException": true, "TooManyRequests": true,
-	"IncompleteBody": true, "BadDigest": true, "OperationAborted": true,
 }

@@ -2,9 +2,12 @@ package gcsstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -13,10 +16,10 @@ import (
 	htransport "google.golang.org/api/transport/http"
 )
 
-// NewClient is [storage.NewClient] for locks: the client also hears the Date of each reply, so that objects have an Age
-// and a candidate that has just started can take over an expired lock at once, where it would otherwise watch it for a
-// TTL; and it reads by the JSON API, which tells a missing bucket from a missing object. STORAGE_EMULATOR_HOST is honoured.
-// It cannot sign URLs. For mutual TLS or another universe domain give [storage.NewClient] an HTTP client on a [Transport].
+// NewClient is [storage.NewClient] for locks. It reads by the JSON API, which tells a missing bucket from a missing object, and
+// its transport shows a [Store] the replies themselves: a proxy's page is told from a success, and [WithServerClock] has a
+// Date to go by. STORAGE_EMULATOR_HOST is honoured. The client cannot sign URLs. For mutual TLS or another universe
+// domain give [storage.NewClient] an HTTP client on a [Transport].
 func NewClient(ctx context.Context, opts ...option.ClientOption) (*storage.Client, error) {
 	opts = append([]option.ClientOption{option.WithScopes(storage.ScopeReadWrite)}, opts...)
 	if os.Getenv("STORAGE_EMULATOR_HOST") != "" {
@@ -40,8 +43,8 @@ func NewClient(ctx context.Context, opts ...option.ClientOption) (*storage.Clien
 	return c, nil
 }
 
-// Transport returns base, nil meaning [http.DefaultTransport], with a hook by which a [Store] hears the Date of each reply.
-// base has to authenticate requests itself. Pass the result to [storage.NewClient] in [option.WithHTTPClient].
+// Transport returns base, nil meaning [http.DefaultTransport], with a hook that shows each reply to a [Store], as [NewClient]
+// has it. base has to authenticate requests itself. Pass the result to [storage.NewClient] in [option.WithHTTPClient].
 func Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -54,10 +57,8 @@ type hearing struct{ base http.RoundTripper }
 // RoundTrip implements http.RoundTripper.
 func (h *hearing) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := h.base.RoundTrip(r)
-	if d, ok := r.Context().Value(dateKey{}).(*date); ok && err == nil {
-		if t, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-			d.unix.Store(t.Unix())
-		}
+	if last, ok := r.Context().Value(replyKey{}).(*atomic.Pointer[reply]); ok && err == nil {
+		last.Store(&reply{resp.StatusCode, resp.Header, r.Response != nil})
 	}
 	return resp, err
 }
@@ -69,21 +70,49 @@ func (h *hearing) CloseIdleConnections() {
 	}
 }
 
-// date is the Date of the last reply to the requests of one context.
-type date struct{ unix atomic.Int64 }
-
-type dateKey struct{}
-
-func withDate(ctx context.Context) (context.Context, *date) {
-	d := new(date)
-	return context.WithValue(ctx, dateKey{}, d), d
+// reply is what a Store has to know of an HTTP reply. A nil one was not heard.
+type reply struct {
+	status   int
+	header   http.Header
+	followed bool // net/http has followed a redirect to it, as a GET even if the request was none
 }
 
-// time is zero if none was heard.
-func (d *date) time() time.Time {
-	unix := d.unix.Load()
-	if unix == 0 {
+type replyKey struct{}
+
+// hear returns a context for one request, and the last reply to it.
+func hear(ctx context.Context) (context.Context, *atomic.Pointer[reply]) {
+	last := new(atomic.Pointer[reply])
+	return context.WithValue(ctx, replyKey{}, last), last
+}
+
+// date is zero if none was heard.
+func (r *reply) date() time.Time {
+	if r == nil {
 		return time.Time{}
 	}
-	return time.Unix(unix, 0)
+	date, err := http.ParseTime(r.header.Get("Date"))
+	if err != nil {
+		return time.Time{}
+	}
+	return date
+}
+
+// foreign says why what the client takes for a success is not Cloud Storage's; nil if it may be.
+func (r *reply) foreign(statuses ...int) error {
+	switch {
+	case r == nil:
+		return nil
+	case r.followed:
+		return errors.New("the request was redirected")
+	case webPage(r.header):
+		return errors.New("the answer is a web page")
+	case !slices.Contains(statuses, r.status):
+		return fmt.Errorf("the answer has status %d", r.status)
+	}
+	return nil
+}
+
+// webPage reports whether an answer is HTML and not Cloud Storage's, which answers some failed downloads with HTML too.
+func webPage(h http.Header) bool {
+	return strings.HasPrefix(h.Get("Content-Type"), "text/html") && h.Get("X-Guploader-Uploadid") == ""
 }

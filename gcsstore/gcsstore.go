@@ -13,12 +13,10 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
-	"cloud.google.com/go/auth"
 	"cloud.google.com/go/storage"
-	"golang.org/x/oauth2"
-	"google.golang.org/api/googleapi"
 
 	"github.com/leasehold-go/leasehold"
 )
@@ -31,16 +29,28 @@ import (
 // Object versioning would keep every renewal as a noncurrent version; soft delete does, for its retention time, so a
 // bucket for locks is best without either.
 //
+// Errors that no retry can heal match [leasehold.ErrPermanent] and say what to do. Until the server has answered for the first
+// time, so do faults that no request can get past, such as an unknown host. A reply that does not come from Cloud Storage,
+// such as a proxy's page, says nothing about the object, so it is an error that may pass; but the third of that kind before the
+// first answer of Cloud Storage matches ErrPermanent, because the endpoint is probably wrong. Only a client on a
+// [Transport], such as that of [NewClient], lets the store see all such replies: with another one, a proxy's 404 reads like
+// a missing object by the XML API, and any success of a delete counts.
+//
 // The generation is the ETag. A write to an object that is gone is refused by Cloud Storage like one to an object that has
 // changed, so PutIfMatch returns [leasehold.ErrPreconditionFailed] for both.
 type Store struct {
-	bucket  *storage.BucketHandle
-	name    string // of the bucket
-	prefix  string
-	slack   time.Duration
-	timeout time.Duration
-	minTTL  time.Duration
-	invalid error // why this store cannot work
+	bucket      *storage.BucketHandle
+	name        string // of the bucket
+	prefix      string
+	serverClock bool
+	slack       time.Duration
+	timeout     time.Duration
+	minTTL      time.Duration
+	invalid     error // why this store cannot work
+
+	answered atomic.Bool  // the server has given an HTTP answer
+	sound    atomic.Bool  // and one that only Cloud Storage gives
+	strange  atomic.Int32 // how many Cloud Storage does not give
 }
 
 // Option configures a [Store].
@@ -49,62 +59,76 @@ type Option func(*Store)
 // WithKeyPrefix puts every object below prefix, which is used as it is: end it with a slash.
 func WithKeyPrefix(prefix string) Option { return func(s *Store) { s.prefix = prefix } }
 
-// WithAgeSlack sets what is taken off an object's Age: default 2 s, one for the resolution of HTTP dates, and one for the
-// clocks of Google's own machines to differ from each other.
-func WithAgeSlack(d time.Duration) Option { return func(s *Store) { s.slack = d } }
+// WithServerClock trusts the server's clock: Get tells an object's Age, which is the reply's Date minus the object's
+// Last-Modified minus slack, if the client is on a [Transport] as that of [NewClient] is. A candidate that has just started
+// can then take over at once from a holder that is gone. Without this option Age is 0. Its terms, and the least slack of
+// 2 s, are those of [leasehold.WithServerClock]; less is refused: see [Store.Validate].
+func WithServerClock(slack time.Duration) Option {
+	return func(s *Store) { s.serverClock, s.slack = true, slack }
+}
 
 const (
 	defaultTimeout = 10 * time.Second
-	defaultSlack   = 2 * time.Second
+	minSlack       = 2 * time.Second
+	strangeReplies = 3 // without one that is sound: the endpoint is wrong
 	// Cloud Storage takes one write per second to one object name and answers 429 to more. A TTL of 6 s is renewed every
 	// 2 s: that leaves the second in between to a repeated renewal, a release, or the first write of the next leader.
 	minTTL = 6 * time.Second
 )
 
 // New returns a store in bucket, the bare name without "gs://". The client is the user's own, made by [NewClient] or
-// [storage.NewClient], or for HTTP in any other way; its settings stay, except that requests are not retried. Only a client
-// that hears the store's clock, as that of NewClient does, tells an object's Age. A request whose context has no
-// deadline is given one of 10 s. New sends no request: a name that can be no bucket's is reported by the first call.
+// [storage.NewClient], or for HTTP in any other way; its settings stay, except that requests are not retried. A request
+// whose context has no deadline is given one of 10 s. New sends no request: arguments that cannot work are reported by
+// [Store.Validate], by [leasehold.NewLock], and by every method of the store.
 func New(client *storage.Client, bucket string, opts ...Option) *Store {
-	s := &Store{name: bucket, slack: defaultSlack, timeout: defaultTimeout, minTTL: minTTL}
+	s := &Store{name: bucket, timeout: defaultTimeout, minTTL: minTTL}
 	for _, opt := range opts {
 		opt(s)
 	}
-	if s.invalid = checkBucket(bucket); s.invalid == nil && client == nil {
-		s.invalid = fmt.Errorf("%w: gcsstore: client is nil", leasehold.ErrPermanent)
-	}
-	if s.invalid == nil {
+	if s.invalid = s.check(client); s.invalid == nil {
 		s.bucket = client.Bucket(bucket).Retryer(storage.WithPolicy(storage.RetryNever))
 	}
 	return s
 }
 
-// checkBucket catches what would otherwise be an obscure answer of some other service.
-func checkBucket(bucket string) error {
+// check catches what would otherwise be an obscure answer of some other service.
+func (s *Store) check(client *storage.Client) error {
 	bad := func(format string, args ...any) error {
-		return fmt.Errorf("%w: gcsstore: bucket %q "+format, append([]any{leasehold.ErrPermanent, bucket}, args...)...)
+		return &storeError{kind: leasehold.ErrPermanent, cause: fmt.Errorf(format, args...)}
 	}
-	if rest, ok := strings.CutPrefix(bucket, "gs://"); ok {
+	if rest, ok := strings.CutPrefix(s.name, "gs://"); ok {
 		name, prefix, _ := strings.Cut(rest, "/")
-		return bad("is a URL: give the bare name %q, and what follows it, %q, to WithKeyPrefix", name, prefix)
+		return bad("bucket %q is a URL: give the bare name %q, and what follows it, %q, to WithKeyPrefix", s.name, name, prefix)
 	}
 	switch {
-	case bucket == "":
-		return bad("has no name")
-	case strings.ContainsFunc(bucket, func(r rune) bool {
+	case s.name == "":
+		return bad("the bucket has no name")
+	case strings.ContainsFunc(s.name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
 	}):
-		return bad("is no bucket name: only lower-case letters, digits, dashes, underscores and dots can be in one")
+		return bad("bucket %q is not a bucket's name, which has only lower-case letters, digits, dashes, underscores and dots", s.name)
+	case client == nil:
+		return bad("the Cloud Storage client is nil: make one with NewClient")
+	case s.prefix != "" && (strings.HasPrefix(s.prefix, "/") || strings.Contains(s.prefix, "//") || strings.Contains("/"+s.prefix+"/", "/../") || strings.Contains("/"+s.prefix+"/", "/./")):
+		return bad("key prefix %.80q has an empty path segment, %q or %q: use a path such as \"locks/\"", s.prefix, ".", "..")
+	case s.serverClock && s.slack < minSlack:
+		return bad("WithServerClock: slack %v is below %v: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines differ", s.slack, minSlack)
 	}
 	return nil
 }
+
+// Validate returns an error that matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: no client, a name that
+// no bucket can have, a bad key prefix, too small a slack. It sends no request.
+func (s *Store) Validate() error { return s.invalid }
+
+// TellsAge reports whether [WithServerClock] is set: see [leasehold.Store].
+func (s *Store) TellsAge() bool { return s.serverClock }
 
 // MinTTL is the shortest TTL of a lock in this store: 6 s, renewed every 2 s. Cloud Storage takes one write per second to
 // one object, and answers 429 to more; a lock takes that for an error that passes, and backs off.
 func (s *Store) MinTTL() time.Duration { return s.minTTL }
 
-// Get implements [leasehold.Store]. Age is the reply's Date less the object's Last-Modified, less the slack of
-// [WithAgeSlack], if the client hears the Date: see [NewClient]. It is 0 otherwise.
+// Get implements [leasehold.Store]. Age is 0 without [WithServerClock].
 // A bucket that does not exist is [leasehold.ErrPermanent] if the client reads by the JSON API, as that of NewClient does
 // and that of [storage.NewClient] with [storage.WithJSONReads]; else it reads like a missing object, until the first write.
 //
@@ -116,26 +140,32 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	}
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
-	ctx, date := withDate(ctx)
+	ctx, heard := hear(ctx)
 	r, err := object.NewReader(ctx)
 	if err != nil {
-		return leasehold.Object{}, s.explain(err, opGet, key)
+		return leasehold.Object{}, s.explain(err, heard.Load(), opGet, key)
 	}
 	defer func() { _ = r.Close() }()
-	if r.Attrs.Generation <= 0 {
-		return leasehold.Object{}, fmt.Errorf("%w: bucket %q: the server gives no generation for %q", leasehold.ErrUnsafeStore, s.name, s.prefix+key)
+	err = heard.Load().foreign(http.StatusOK)
+	if err == nil && r.Attrs.Generation <= 0 {
+		err = errors.New("the answer has no generation")
 	}
+	if err != nil {
+		return leasehold.Object{}, s.notCloudStorages(err, opGet, key)
+	}
+	s.heard()
+	now := heard.Load().date()
 	o := leasehold.Object{ETag: formatETag(r.Attrs.Generation)}
 	o.Body, err = io.ReadAll(io.LimitReader(r, leasehold.MaxObjectSize+1))
 	switch {
 	case err != nil:
 		// Not even a 404 means anything here: asked for the rest of this generation, the server says so of an overwritten one.
-		return leasehold.Object{}, fmt.Errorf("leasehold: reading %q from bucket %q: %w", s.prefix+key, s.name, err)
+		return leasehold.Object{}, &storeError{doing: s.doing(opGet, key), cause: err}
 	case len(o.Body) > leasehold.MaxObjectSize:
 		o.Body = nil
-		return o, fmt.Errorf("%w: %q in bucket %q is larger than %d bytes", leasehold.ErrCorruptRecord, s.prefix+key, s.name, leasehold.MaxObjectSize)
+		return o, &storeError{doing: s.doing(opGet, key), kind: leasehold.ErrCorruptRecord, cause: fmt.Errorf("it is larger than %d bytes", leasehold.MaxObjectSize)}
 	}
-	if now := date.time(); !now.IsZero() && !r.Attrs.LastModified.IsZero() {
+	if s.serverClock && !now.IsZero() && !r.Attrs.LastModified.IsZero() {
 		// Both are cut to whole seconds (RFC 9110, 5.6.7). A change of the metadata alone makes an object seem younger: still a lower bound.
 		o.Age = max(now.Sub(r.Attrs.LastModified)-s.slack, 0)
 	}
@@ -168,13 +198,20 @@ func (s *Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	}
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
-	err = object.If(storage.Conditions{GenerationMatch: generation}).Delete(ctx)
-	return s.explain(err, opDelete, key)
+	ctx, heard := hear(ctx)
+	if err = object.If(storage.Conditions{GenerationMatch: generation}).Delete(ctx); err != nil {
+		return s.explain(err, heard.Load(), opDelete, key)
+	}
+	if err := heard.Load().foreign(http.StatusNoContent, http.StatusOK); err != nil { // fake-gcs-server says 200
+		return s.notCloudStorages(err, opDelete, key)
+	}
+	s.heard()
+	return nil
 }
 
 func (s *Store) put(ctx context.Context, key string, body []byte, only storage.Conditions) (string, error) {
 	if len(body) > leasehold.MaxObjectSize {
-		return "", fmt.Errorf("%w: %q: %d bytes are over %d", leasehold.ErrPermanent, s.prefix+key, len(body), leasehold.MaxObjectSize)
+		return "", &storeError{doing: s.doing(opPut, key), kind: leasehold.ErrPermanent, cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), leasehold.MaxObjectSize)}
 	}
 	object, err := s.object(key)
 	if err != nil {
@@ -182,20 +219,26 @@ func (s *Store) put(ctx context.Context, key string, body []byte, only storage.C
 	}
 	ctx, cancel := s.deadline(ctx)
 	defer cancel() // also what ends an upload that Close has not
+	ctx, heard := hear(ctx)
 	w := object.If(only).NewWriter(ctx)
 	w.ChunkSize = 0 // one request, neither resumable nor buffered, so that no layer below can repeat it
 	w.ContentType = "application/json"
 	w.CacheControl = "no-store" // a publicly readable object would otherwise be cached for an hour
 	_, writeErr := w.Write(body)
 	if err := w.Close(); err != nil {
-		return "", s.explain(err, opPut, key)
+		return "", s.explain(err, heard.Load(), opPut, key)
 	}
 	if writeErr != nil {
-		return "", s.explain(writeErr, opPut, key)
+		return "", s.explain(writeErr, heard.Load(), opPut, key)
 	}
-	if w.Attrs() == nil || w.Attrs().Generation <= 0 { // a proxy's own page, say: whether the write has landed is unknown
-		return "", fmt.Errorf("leasehold: writing %q in bucket %q: the answer has no generation", s.prefix+key, s.name)
+	err = heard.Load().foreign(http.StatusOK)
+	if err == nil && (w.Attrs() == nil || w.Attrs().Generation <= 0) {
+		err = errors.New("the answer has no generation")
 	}
+	if err != nil { // whether the write has landed is unknown
+		return "", s.notCloudStorages(err, opPut, key)
+	}
+	s.heard()
 	return formatETag(w.Attrs().Generation), nil
 }
 
@@ -206,7 +249,7 @@ func (s *Store) object(key string) (*storage.ObjectHandle, error) {
 	case s.invalid != nil:
 		return nil, s.invalid
 	case name == "" || len(name) > 1024:
-		return nil, fmt.Errorf("%w: gcsstore: object name %.80q has %d bytes with its prefix, must have 1 to 1024", leasehold.ErrPermanent, name, len(name))
+		return nil, &storeError{kind: leasehold.ErrPermanent, cause: fmt.Errorf("object name %.80q has %d bytes with its prefix, must have 1 to 1024", name, len(name))}
 	}
 	return s.bucket.Object(name), nil
 }
@@ -216,11 +259,11 @@ func formatETag(generation int64) string { return strconv.FormatInt(generation, 
 // generation reads an ETag. No version ever has one that is no generation; 0 must not get through, for Cloud Storage takes it for "must not exist".
 func (s *Store) generation(key, etag string) (int64, error) {
 	if etag == "" {
-		return 0, fmt.Errorf("%w: %q: empty ETag", leasehold.ErrPermanent, s.prefix+key)
+		return 0, &storeError{doing: fmt.Sprintf("%q in bucket %q", s.prefix+key, s.name), kind: leasehold.ErrPermanent, cause: errors.New("the ETag is empty")}
 	}
 	generation, err := strconv.ParseInt(etag, 10, 64)
 	if err != nil || generation <= 0 || formatETag(generation) != etag {
-		return 0, fmt.Errorf("%w: %q in bucket %q: ETag %q is no generation number", leasehold.ErrPreconditionFailed, s.prefix+key, s.name, etag)
+		return 0, fmt.Errorf("%q in bucket %q: %w: ETag %q is not a generation number", s.prefix+key, s.name, leasehold.ErrPreconditionFailed, etag)
 	}
 	return generation, nil
 }
@@ -230,65 +273,4 @@ func (s *Store) deadline(ctx context.Context) (context.Context, context.CancelFu
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeout(ctx, s.timeout)
-}
-
-// op says what a request needs, for error messages.
-type op struct{ verb, permissions string }
-
-var (
-	opGet    = op{"reading", "storage.objects.get on the object, and storage.objects.list on the bucket: without that, an object that does not exist may answer 403"}
-	opPut    = op{"writing", "storage.objects.create, and to overwrite storage.objects.delete, on the object; a retention policy or hold that forbids overwriting has to go"}
-	opDelete = op{"deleting", "storage.objects.delete on the object; a retention policy or hold that forbids deleting has to go"}
-)
-
-// explain turns a client error into the errors of Store.
-func (s *Store) explain(err error, op op, key string) error {
-	if err == nil {
-		return nil
-	}
-	as := func(sentinel error, hint string) error {
-		if hint != "" {
-			hint = " (" + hint + ")"
-		}
-		return fmt.Errorf("%w: %s %q in bucket %q%s: %w", sentinel, op.verb, s.prefix+key, s.name, hint, err)
-	}
-	status, text := 0, ""
-	if reply, ok := errors.AsType[*googleapi.Error](err); ok {
-		status, text = reply.Code, reply.Message+" "+reply.Body // the text of a failed download is not taken apart by the client
-	} else if errors.Is(err, storage.ErrObjectNotExist) { // by the XML API
-		status = http.StatusNotFound
-	}
-	switch {
-	case status == http.StatusPreconditionFailed:
-		return as(leasehold.ErrPreconditionFailed, "")
-	case status == http.StatusNotFound && (op == opPut || noBucket(text)): // nothing else can be missing for a write
-		return as(leasehold.ErrPermanent, "create the bucket, or correct its name or the endpoint")
-	case status == http.StatusNotFound:
-		return as(leasehold.ErrNotExist, "")
-	case strings.Contains(text, "ateLimitExceeded"): // rate or userRate: some quotas answer 403
-	case status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status == http.StatusConflict, status >= 500:
-	case status == http.StatusForbidden, status == http.StatusUnauthorized:
-		return as(leasehold.ErrPermanent, "check the credentials; they need "+op.permissions)
-	case status == http.StatusBadRequest, status == http.StatusMethodNotAllowed, status == http.StatusLengthRequired:
-		return as(leasehold.ErrPermanent, "the server refuses the request: check bucket name, key and endpoint")
-	case tokenRefused(err):
-		return as(leasehold.ErrPermanent, "Google gives no access token for these credentials: the key may be wrong, deleted or disabled")
-	}
-	return fmt.Errorf("leasehold: %s %q in bucket %q: %w", op.verb, s.prefix+key, s.name, err)
-}
-
-func noBucket(text string) bool {
-	text = strings.ToLower(text)
-	return strings.Contains(text, "nosuchbucket") || strings.Contains(text, "bucket does not exist")
-}
-
-// tokenRefused reports whether it was the credentials' own server that refused, for good.
-func tokenRefused(err error) bool {
-	var reply *http.Response
-	if e, ok := errors.AsType[*auth.Error](err); ok {
-		reply = e.Response
-	} else if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
-		reply = e.Response
-	}
-	return reply != nil && (reply.StatusCode == http.StatusBadRequest || reply.StatusCode == http.StatusUnauthorized || reply.StatusCode == http.StatusForbidden)
 }

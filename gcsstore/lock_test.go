@@ -31,7 +31,7 @@ func newSite(t *testing.T) site { return site{newWire(t, nil).createBucket(t)} }
 // process returns a lock over a network connection of its own, which can be cut.
 func (s site) process(t *testing.T, name string, opts ...leasehold.Option) (*leasehold.Lock, *wire) {
 	w := newWire(t, nil)
-	store := gcsstore.New(w.client, s.bucket, gcsstore.WithMinTTL(500*time.Millisecond))
+	store := gcsstore.New(w.client, s.bucket, gcsstore.WithMinTTL(500*time.Millisecond), gcsstore.WithServerClock(2*time.Second))
 	lock, err := leasehold.NewLock(store, key, append([]leasehold.Option{leasehold.WithTTL(ttl), leasehold.WithIdentity(name)}, opts...)...)
 	require.NoError(t, err)
 	return lock, w

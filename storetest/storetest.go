@@ -8,9 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,6 +72,8 @@ type suite struct {
 const (
 	ways       = 32              // writers in a race
 	promptness = 5 * time.Second // the longest that a call with an ended context may take
+	patience   = 5 * time.Second // without any update that succeeds
+	leastTries = 8               // of an update, should the store be slow
 )
 
 func newSuite(opts []Option) *suite {
@@ -525,6 +529,7 @@ func (p probe) age() error {
 func (p probe) counters() error {
 	const writers = 8
 	goal := max(p.rounds/10, 5)
+	progress := &progress{began: time.Now()}
 	numbers := make([]int, writers)
 	if _, err := p.create(encode(numbers)); err != nil {
 		return err
@@ -532,7 +537,7 @@ func (p probe) counters() error {
 	errs := make([]error, writers)
 	var wg sync.WaitGroup
 	for i := range writers {
-		wg.Go(func() { errs[i] = p.count(i, goal) })
+		wg.Go(func() { errs[i] = p.count(i, goal, progress) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -553,10 +558,21 @@ func encode(numbers []int) []byte {
 	return body
 }
 
-func (p probe) count(i, goal int) error {
+// progress is when any of the writers last succeeded: while one does, the others may go on.
+type progress struct {
+	began time.Time
+	at    atomic.Int64 // since then
+}
+
+func (p *progress) note() { p.at.Store(int64(time.Since(p.began))) }
+
+func (p *progress) stopped() bool { return time.Since(p.began)-time.Duration(p.at.Load()) > patience }
+
+func (p probe) count(i, goal int, progress *progress) error {
 	acknowledged := 0
 	var last error
-	for range goal * 1000 {
+	pause := time.Millisecond
+	for tries := 1; ; tries++ {
 		o, err := p.get()
 		if err != nil {
 			return err
@@ -568,6 +584,7 @@ func (p probe) count(i, goal int) error {
 		switch n := numbers[i]; {
 		case n == acknowledged+1 && last != nil && !errors.Is(last, leasehold.ErrPreconditionFailed):
 			acknowledged++ // an update with an error that leaves it open
+			progress.note()
 		case n > acknowledged:
 			return fmt.Errorf("writer %d: an update that was refused was carried out (%w)", i, orNone(last))
 		case n < acknowledged:
@@ -576,11 +593,19 @@ func (p probe) count(i, goal int) error {
 		if acknowledged == goal {
 			return nil
 		}
+		if last != nil {
+			if tries > leastTries && progress.stopped() {
+				return fmt.Errorf("writer %d: no update succeeds any more, after %d of %d: %w", i, acknowledged, goal, last)
+			}
+			time.Sleep(mathrand.N(pause)) // so that a store that refuses everything is not asked without a pause
+			pause = min(2*pause, 32*time.Millisecond)
+		}
 		numbers[i] = acknowledged + 1
 		runtime.Gosched() // let the others in, should the store never block
 		if _, last = p.update(encode(numbers), o.ETag); last == nil {
 			acknowledged++
+			progress.note()
+			pause = time.Millisecond
 		}
 	}
-	return fmt.Errorf("writer %d: only %d of %d updates succeeded in %d tries: %w", i, acknowledged, goal, goal*1000, orNone(last))
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,9 +21,9 @@ import (
 // In virtual time an object can be watched for an hour.
 func TestVirtualTime(t *testing.T) {
 	for name, newStore := range map[string]func() leasehold.Store{
-		"MemStore": func() leasehold.Store { return leasehold.NewMemStore() },
+		"MemStore": func() leasehold.Store { return &leasehold.MemStore{ServerClock: true} },
 		"S3Store": func() leasehold.Store {
-			return leasehold.NewS3Store(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}), fakes3.Bucket)
+			return leasehold.NewS3Store(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}), fakes3.Bucket, leasehold.WithServerClock(2*time.Second))
 		},
 	} {
 		suite := newSuite([]Option{Rounds(5)})
@@ -440,7 +441,7 @@ func TestBrokenStoresFail(t *testing.T) {
 			var failed []string
 			for _, check := range newSuite(append([]Option{Rounds(20)}, c.opts...)).checks() {
 				synctest.Test(t, func(t *testing.T) {
-					b := &broken{MemStore: leasehold.NewMemStore()}
+					b := &broken{MemStore: &leasehold.MemStore{ServerClock: true}}
 					c.break_(b)
 					if err := check.run(t.Context(), b, t.Logf); err != nil {
 						failed = append(failed, check.name)
@@ -451,6 +452,90 @@ func TestBrokenStoresFail(t *testing.T) {
 			require.ElementsMatch(t, c.fails, failed)
 		})
 	}
+}
+
+// A store on which nothing works fails within seconds and a bounded number of requests, not after all the tries that a
+// contended one is given.
+func TestHopelessStoresFailSoon(t *testing.T) {
+	down := errors.New("the server is down")
+	for name, c := range map[string]struct {
+		break_ func(b *broken)
+		passes []string
+	}{
+		"every update is refused": {
+			break_: func(b *broken) {
+				b.update = func(context.Context, string, []byte, string) (string, error) {
+					return "", leasehold.ErrPreconditionFailed
+				}
+			},
+			passes: []string{"missing", "create", "create-race", "limit", "keys"},
+		},
+		"every create is refused": {
+			break_: func(b *broken) {
+				b.create = func(context.Context, string, []byte) (string, error) { return "", leasehold.ErrPreconditionFailed }
+			},
+			passes: []string{"missing"},
+		},
+		"every update but the first is refused": {
+			break_: func(b *broken) {
+				var mu sync.Mutex
+				updated := map[string]bool{}
+				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					if updated[key] {
+						return "", leasehold.ErrPreconditionFailed
+					}
+					next, err := b.MemStore.PutIfMatch(ctx, key, body, etag)
+					updated[key] = err == nil
+					return next, err
+				}
+			},
+			passes: []string{"missing", "create", "create-race", "update", "delete", "errors", "limit", "keys", "context", "age"},
+		},
+		"everything fails": {
+			break_: func(b *broken) {
+				b.get = func(context.Context, string) (leasehold.Object, error) { return leasehold.Object{}, down }
+				b.create = func(context.Context, string, []byte) (string, error) { return "", down }
+				b.update = func(context.Context, string, []byte, string) (string, error) { return "", down }
+				b.discard = func(context.Context, string, string) error { return down }
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var passed []string
+			for _, check := range newSuite(nil).checks() {
+				synctest.Test(t, func(t *testing.T) {
+					b := &broken{MemStore: leasehold.NewMemStore()}
+					c.break_(b)
+					s := &counting{Store: b}
+					began := time.Now()
+					if check.run(t.Context(), s, t.Logf) == nil {
+						passed = append(passed, check.name)
+					}
+					require.LessOrEqual(t, time.Since(began), 10*time.Second, check.name)
+					require.LessOrEqual(t, s.requests.Load(), int64(10_000), check.name)
+				})
+			}
+			require.ElementsMatch(t, c.passes, passed)
+		})
+	}
+}
+
+// counting counts requests.
+type counting struct {
+	leasehold.Store
+	requests atomic.Int64
+}
+
+func (s *counting) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	s.requests.Add(1)
+	return s.Store.Get(ctx, key)
+}
+
+func (s *counting) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	s.requests.Add(1)
+	return s.Store.PutIfMatch(ctx, key, body, etag)
 }
 
 func (b *broken) deleteAnyway(ctx context.Context, key, _ string) error {

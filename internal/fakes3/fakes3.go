@@ -1,5 +1,5 @@
 // Package fakes3 is a small and strict S3 that lives in the test's own process: conditional reads, writes and deletes of
-// whole objects, with S3's own error answers and HTTP dates. It needs no socket and takes its time from package time, so
+// whole objects, multipart uploads, S3's own error answers and HTTP dates. It needs no socket and takes its time from package time, so
 // that the real SDK client runs against it inside a testing/synctest bubble.
 package fakes3
 
@@ -28,11 +28,18 @@ type Server struct {
 	IgnoreDeleteCondition bool
 	// IgnoreConditions drops every conditional header, as several servers did or do.
 	IgnoreConditions bool
+	// IgnoreCompleteMatch and IgnoreCompleteNoneMatch drop one condition of CompleteMultipartUpload.
+	IgnoreCompleteMatch, IgnoreCompleteNoneMatch bool
+	// NoMultipart answers 501 to multipart uploads.
+	NoMultipart bool
+	// MinPartSize is the least size of all parts but the last; 0 means S3's 5 MiB.
+	MinPartSize int
 	// OnWrite is called for every version that is put in place, in that order, with the headers that are kept.
 	OnWrite func(key string, header http.Header, body []byte)
 
 	mu      sync.Mutex
 	objects map[string]object
+	uploads map[string]*upload
 }
 
 // Bucket is the name of the one bucket.
@@ -40,7 +47,7 @@ const Bucket = "bucket"
 
 type object struct {
 	body     []byte
-	header   http.Header // what the client set: Content-Type, Cache-Control, x-amz-meta-*
+	header   http.Header // what the client set: see kept
 	etag     string
 	modified time.Time
 }
@@ -66,6 +73,7 @@ var (
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Date", httpDate(time.Now()))
 	w.Header().Set("Server", "fakes3")
+	w.Header().Set("X-Amz-Request-Id", "fakes3")
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	var err *apiError
 	switch {
@@ -73,6 +81,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = errNoSuchBucket
 	case key == "" || unsupported(r):
 		err = errUnsupported
+	case multipart(r):
+		err = s.serveUpload(w, r, key)
 	default:
 		err = s.serveObject(w, r, key)
 	}
@@ -81,10 +91,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// unsupported reports whether r asks for more than whole objects: sub-resources such as ?uploads, chunked signatures, checksums in trailers.
+// unsupported reports whether r asks for more than objects and uploads: other sub-resources, chunked signatures, checksums in trailers.
 func unsupported(r *http.Request) bool {
 	for name := range r.URL.Query() {
-		if name != "x-id" { // the SDK's own note of the operation
+		switch name {
+		case "x-id": // the SDK's own note of the operation
+		case "uploads", "uploadId", "partNumber":
+		default:
 			return true
 		}
 	}
@@ -96,11 +109,13 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, key string)
 	case http.MethodGet, http.MethodHead:
 		return s.read(w, r, key)
 	case http.MethodPut:
-		body, err := io.ReadAll(r.Body)
-		if err != nil || r.ContentLength >= 0 && r.ContentLength != int64(len(body)) {
-			return errIncomplete
+		body, refused := whole(r)
+		if refused != nil {
+			return refused
 		}
-		etag, refused := s.write(r, key, body)
+		s.mu.Lock()
+		etag, refused := s.write(r.Header, key, object{body: body, header: r.Header, etag: s.etag(body)})
+		s.mu.Unlock()
 		if refused != nil {
 			return refused
 		}
@@ -140,18 +155,24 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, key string) *apiEr
 	return nil
 }
 
-// write puts an object in place if r's conditions hold. Whatever else ends in a write, such as the completion of a
-// multipart upload, comes here too.
-func (s *Server) write(r *http.Request, key string, body []byte) (etag string, refused *apiError) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// whole is the body of a write.
+func whole(r *http.Request) ([]byte, *apiError) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil || r.ContentLength >= 0 && r.ContentLength != int64(len(body)) {
+		return nil, errIncomplete
+	}
+	return body, nil
+}
+
+// write puts an object in place if the conditions hold: that of a PUT, or of a completed upload. The caller holds s.mu.
+func (s *Server) write(conditions http.Header, key string, o object) (etag string, refused *apiError) {
 	old, exists := s.objects[key]
 	if !s.IgnoreConditions {
-		if refused := condition(r.Header, old, exists); refused != nil {
+		if refused := condition(conditions, old, exists); refused != nil {
 			return "", refused
 		}
 	}
-	return s.put(key, body, r.Header), nil
+	return s.put(key, o), nil
 }
 
 func (s *Server) delete(r *http.Request, key string) *apiError {
@@ -188,26 +209,39 @@ func condition(h http.Header, old object, exists bool) *apiError {
 // matches is strict: an ETag is compared with its quotes.
 func matches(condition, etag string) bool { return condition == "*" || condition == etag }
 
-// put stores an object. The caller holds s.mu.
-func (s *Server) put(key string, body []byte, h http.Header) (etag string) {
-	etag = fmt.Sprintf(`"%x"`, md5.Sum(body))
+func (s *Server) etag(body []byte) string {
 	if s.RandomETags {
-		etag = `"` + strings.ToLower(rand.Text()) + `"`
+		return `"` + strings.ToLower(rand.Text()) + `"`
 	}
-	kept := http.Header{}
-	for name, values := range h {
-		if name == "Content-Type" || name == "Cache-Control" || strings.HasPrefix(name, "X-Amz-Meta-") {
-			kept[name] = values
+	return fmt.Sprintf(`"%x"`, md5.Sum(body))
+}
+
+// kept are the headers of a write that come back with a read, beside x-amz-meta-….
+var kept = []string{
+	"Content-Type", "Content-Encoding", "Content-Language", "Content-Disposition", "Cache-Control", "Expires",
+	"X-Amz-Website-Redirect-Location", "X-Amz-Storage-Class", "X-Amz-Server-Side-Encryption",
+	"X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id", "X-Amz-Server-Side-Encryption-Bucket-Key-Enabled",
+	"X-Amz-Object-Lock-Mode", "X-Amz-Object-Lock-Retain-Until-Date", "X-Amz-Object-Lock-Legal-Hold",
+	"X-Amz-Tagging-Count", "X-Amz-Missing-Meta", // planted by tests: S3 makes these two up itself
+}
+
+// put stores an object. The caller holds s.mu.
+func (s *Server) put(key string, o object) (etag string) {
+	header := http.Header{}
+	for name, values := range o.header {
+		if slices.Contains(kept, name) || strings.HasPrefix(name, "X-Amz-Meta-") {
+			header[name] = values
 		}
 	}
 	if s.objects == nil {
 		s.objects = make(map[string]object)
 	}
-	s.objects[key] = object{body: bytes.Clone(body), header: kept, etag: etag, modified: time.Now()}
+	o.body, o.header, o.modified = bytes.Clone(o.body), header, time.Now()
+	s.objects[key] = o
 	if s.OnWrite != nil {
-		s.OnWrite(key, kept, body)
+		s.OnWrite(key, header, o.body)
 	}
-	return etag
+	return o.etag
 }
 
 // Put plants an object behind every client's back and returns its ETag.
@@ -217,7 +251,7 @@ func (s *Server) Put(key string, body []byte) (etag string) { return s.PutWith(k
 func (s *Server) PutWith(key string, body []byte, h http.Header) (etag string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.put(key, body, h)
+	return s.put(key, object{body: body, header: h, etag: s.etag(body)})
 }
 
 // Body returns what stands at key, nil if nothing does.
@@ -225,6 +259,13 @@ func (s *Server) Body(key string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.objects[key].body
+}
+
+// Header returns the headers that are kept with what stands at key.
+func (s *Server) Header(key string) http.Header {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.objects[key].header.Clone()
 }
 
 // Keys returns every key in order.
