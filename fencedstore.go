@@ -1,8 +1,8 @@
 package leasehold
 
 import (
+	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -11,37 +11,61 @@ import (
 	"io"
 	"maps"
 	mathrand "math/rand/v2"
+	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/leasehold-go/leasehold/internal/export"
 )
 
-// FencedStore writes ordinary objects of an S3 bucket under the fencing tokens of a lock: the token of each writer stays in
-// the object's metadata, and a write reads it, refuses if it is higher than its own ([FencedError]), and else replaces
+// FencedStore writes ordinary objects of an S3 bucket under the fencing tokens of a lock. Each writer's token stays in
+// the object's metadata. A write reads it, refuses if it is higher than its own ([FencedError]), and otherwise replaces
 // exactly the version that it has read. Once a token has written or sealed a key, no lower one ever writes it again,
 // whatever clocks and networks do.
 //
 // That holds among those who write through a FencedStore: S3 lets anybody else with the permission overwrite anything.
-// A delete is a write too, of a tombstone; lifecycle rules must not expire these while a former leader can still wake up.
-// Each key is by itself: nothing here makes writes of two objects one.
+// A delete is a write too, of a tombstone. Lifecycle rules must not expire tombstones while a former leader can still wake up.
+// Each key stands alone: nothing here makes writes of two objects one.
 //
-// Give [Lease.Token] for token and [Lease.Context] for ctx: then a leader that has lost its lease stops by itself, and the
-// token stops the one that did not notice. Errors match [ErrFenced], [ErrUnfenced], [ErrUnsafeStore], [ErrPermanent],
-// [ErrCorruptRecord] (a token that is not a number), or ctx's error; any error but ErrFenced at the first attempt may mean
-// that the write has landed nevertheless, and doing it again is right. It is safe for concurrent use.
+// Give [Lease.Token] for token and [Lease.Context] for ctx: a leader that has lost its lease then stops by itself, and the
+// token stops one that did not notice. A request that gets no answer is given up after a minute, plus a second for each 128 KiB
+// that it carries, and the write goes on with the next attempt.
+//
+// Errors match [ErrFenced], [ErrUnfenced], [ErrUnsafeStore], [ErrPermanent], [ErrCorruptRecord] (metadata that no
+// FencedStore writes), or ctx's error. After any error but ErrFenced at the first attempt, the write may have landed
+// nevertheless; repeating it is right. An answer that is not the server's, such as a proxy's page, never counts as a
+// success, and says nothing about the object. A FencedStore is safe for concurrent use.
 type FencedStore struct {
-	client   *s3.Client
-	at       *S3Store // for settings, time limits and errors
+	client   FencedS3Client
+	at       *S3Store // for settings and errors
 	versions Versions
 	adopt    bool
+	partSize int64         // bodies above go in parts of this size at least
+	timeout  time.Duration // of a request without a body, and of each read of an answer's body
 
 	checking chan struct{} // holds a token while one checks
 	checked  [2]bool       // small and large writes; guarded by checking
+}
+
+// FencedS3Client is the part of [*s3.Client] that a [FencedStore] calls.
+type FencedS3Client interface {
+	S3Client
+	HeadObject(context.Context, *s3.HeadObjectInput, ...func(*s3.Options)) (*s3.HeadObjectOutput, error)
+	CreateMultipartUpload(context.Context, *s3.CreateMultipartUploadInput, ...func(*s3.Options)) (*s3.CreateMultipartUploadOutput, error)
+	UploadPart(context.Context, *s3.UploadPartInput, ...func(*s3.Options)) (*s3.UploadPartOutput, error)
+	CompleteMultipartUpload(context.Context, *s3.CompleteMultipartUploadInput, ...func(*s3.Options)) (*s3.CompleteMultipartUploadOutput, error)
+	AbortMultipartUpload(context.Context, *s3.AbortMultipartUploadInput, ...func(*s3.Options)) (*s3.AbortMultipartUploadOutput, error)
 }
 
 // Versions says how the versions of one object come to differ in their ETags. S3's default ETag is a hash of the body
@@ -54,10 +78,11 @@ const (
 	// write checks it.
 	UniqueETags Versions = iota + 1
 	// PaddedBodies adds 64 random spaces and tabs to the end of each body, which [FencedStore.Get] takes off. Readers of
-	// JSON, and of most other text, do not mind them.
+	// JSON, and of most other text, do not mind them. Compressed and binary formats may: Seal refuses to adopt an object that
+	// has a Content-Encoding.
 	PaddedBodies
-	// DistinctBodies takes the caller's word that no two bodies written to one key are ever the same, by a number in them
-	// that is unique, say. Seal, which writes a body again, is refused.
+	// DistinctBodies relies on the caller never to write the same body to one key twice, for example because each
+	// has a unique number in it. Seal, which writes a body again, is refused.
 	DistinctBodies
 )
 
@@ -69,7 +94,7 @@ type FencedOption func(*FencedStore)
 func WithAdoption() FencedOption { return func(s *FencedStore) { s.adopt = true } }
 
 // ErrUnfenced says that an object has no token: it was not written through a [FencedStore]. See [WithAdoption].
-var ErrUnfenced = errors.New("leasehold: object has no fencing token")
+var ErrUnfenced = errors.New("object has no fencing token")
 
 // FencedError is the error of a write whose token is too low. It matches [ErrFenced].
 type FencedError struct {
@@ -88,16 +113,41 @@ func (e *FencedError) Error() string {
 // Unwrap returns [ErrFenced].
 func (e *FencedError) Unwrap() error { return ErrFenced }
 
-// NewFencedStore returns a store of fenced objects in bucket; see [Versions] for the choice to make. The client's settings
-// stay, except as [NewS3Store] says. Needed are s3:GetObject, s3:PutObject and s3:ListBucket; s3:DeleteObject for the object
-// of the check that the first write makes (5 requests), and s3:AbortMultipartUpload for bodies over 8 MiB (4 more).
-func NewFencedStore(client *s3.Client, bucket string, versions Versions, opts ...FencedOption) *FencedStore {
-	s := &FencedStore{client: client, at: NewS3Store(client, bucket), versions: versions, checking: make(chan struct{}, 1)}
-	s.at.timeout = time.Minute
+func init() {
+	export.WithPartSize = func(size int64) FencedOption { return func(s *FencedStore) { s.partSize = size } }
+}
+
+// NewFencedStore returns a store of fenced objects in bucket; see [Versions] for the choice to make. It sends no request. A nil
+// client, a name that no bucket can have, and versions that are none of the three are an error that matches [ErrPermanent].
+// The client's settings stay, except as [NewS3Store] says.
+//
+// The client needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket. The first write also makes a check of 5
+// requests, and needs s3:DeleteObject for the check's object. The first body over 8 MiB makes another check, of 13 requests; such bodies
+// need s3:AbortMultipartUpload.
+func NewFencedStore(client FencedS3Client, bucket string, versions Versions, opts ...FencedOption) (*FencedStore, error) {
+	s := &FencedStore{
+		client: client, at: NewS3Store(client, bucket), versions: versions, partSize: 8 << 20, timeout: time.Minute,
+		checking: make(chan struct{}, 1),
+	}
 	for _, opt := range opts {
 		opt(s)
 	}
-	return s
+	err := s.at.Validate()
+	if err == nil && (versions < UniqueETags || versions > DistinctBodies) {
+		err = &storeError{kind: ErrPermanent, cause: fmt.Errorf("versions %d is none of UniqueETags, PaddedBodies, DistinctBodies", versions)}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("leasehold: NewFencedStore: %w", err)
+	}
+	return s, nil
+}
+
+// named puts the package's name into an error that leaves it.
+func named(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("leasehold: %w", err)
 }
 
 // PutOption says more about an object that is written.
@@ -108,8 +158,10 @@ func WithContentType(t string) PutOption {
 	return func(w *fencedWrite) { w.head.ContentType = &t }
 }
 
-// WithUserMetadata adds metadata of the user's own (x-amz-meta-…). Names are in lower case and do not begin with "leasehold-".
+// WithUserMetadata adds metadata of the user's own (x-amz-meta-…), of which it keeps a copy. Names are in lower case and
+// do not begin with "leasehold-"; values are printable ASCII.
 func WithUserMetadata(m map[string]string) PutOption {
+	m = maps.Clone(m)
 	return func(w *fencedWrite) { w.meta = m }
 }
 
@@ -124,13 +176,18 @@ type fencedWrite struct {
 
 // objectHead is what S3 keeps with a body and a rewrite must keep.
 type objectHead struct {
-	ContentType, ContentEncoding, ContentLanguage, ContentDisposition, CacheControl *string
+	ContentType, ContentEncoding, ContentLanguage, ContentDisposition, CacheControl, redirect *string
+	expires                                                                                   *time.Time
+	class                                                                                     types.StorageClass
+	encryption                                                                                types.ServerSideEncryption
+	kmsKey                                                                                    *string
+	bucketKey                                                                                 *bool
 }
 
 // content is the body of one attempt.
 type content struct {
 	io.Reader
-	size int64
+	size int64 // that there must be; -1: unknown
 }
 
 const (
@@ -142,13 +199,15 @@ const (
 	padding    = 64
 
 	fencedAttempts = 10
-	partSize       = 8 << 20 // bodies above go in parts of this size at least
 	maxParts       = 10_000
+	leastRate      = 128 << 10 // bytes a second that a body must take on its way up
+	drainSize      = 256 << 10 // what Close reads of an answer so that its connection can be used again
+	drainTime      = 100 * time.Millisecond
 )
 
 // Put writes an object in two requests, and a few more if something goes wrong: it is tried up to 10 times against
-// concurrent writes and failures that may pass. Bodies over 8 MiB are sent in parts, and need a server that honours the
-// condition of CompleteMultipartUpload; the first such write checks that, and an error that matches [ErrUnsafeStore] says
+// concurrent writes and failures that may pass. Bodies over 8 MiB are sent in parts, and need a server that honours both
+// conditions of CompleteMultipartUpload; the first such write checks that, and an error that matches [ErrUnsafeStore] says
 // that it does not. The body is read from its start at each attempt.
 func (s *FencedStore) Put(ctx context.Context, token uint64, key string, body io.ReadSeeker, opts ...PutOption) error {
 	w := s.newWrite(token, key)
@@ -162,12 +221,12 @@ func (s *FencedStore) Put(ctx context.Context, token uint64, key string, body io
 	if err != nil {
 		return fmt.Errorf("leasehold: size of the body of %q: %w", key, err)
 	}
-	return s.write(ctx, w, size, func(v *fencedVersion) error {
+	return named(s.write(ctx, w, func(v *fencedVersion) error {
 		if _, err := body.Seek(0, io.SeekStart); err != nil {
-			return fmt.Errorf("%w: rewinding the body of %q: %w", ErrPermanent, key, err)
+			return &storeError{doing: fmt.Sprintf("rewinding the body of %q", key), kind: ErrPermanent, cause: err}
 		}
-		return s.send(ctx, w, v, content{body, size})
-	})
+		return s.send(ctx, w, v, content{io.LimitReader(body, size), size})
+	}))
 }
 
 // Delete puts a tombstone in the place of an object, in two requests: readers of a FencedStore see [ErrNotExist], others an
@@ -177,17 +236,21 @@ func (s *FencedStore) Delete(ctx context.Context, token uint64, key string) erro
 	if err := w.check(); err != nil {
 		return err
 	}
-	return s.write(ctx, w, 0, func(v *fencedVersion) error { return s.send(ctx, w.tombstone(), v, content{}) })
+	return named(s.write(ctx, w, func(v *fencedVersion) error { return s.send(ctx, w.tombstone(), v, content{}) }))
 }
 
-// Seal claims keys for token: from its return on no lower token writes them. A new leader seals what it is about to read
+// Seal claims keys for token: after it has returned, no lower token writes them. A new leader seals what it is about to read
 // and to act on, before it reads. It costs three requests per key (HEAD, GET, PUT), and moves the object's body down and up
-// again; one that does not exist costs two, and gets a tombstone; one that the token has claimed already costs one. An
-// error is that of the first key that failed; other keys may be sealed. What S3 keeps apart from body, metadata and headers,
-// such as tags and the storage class, a rewrite loses.
+// again. A key without an object costs two, and gets a tombstone; one that the token has claimed already costs one. An
+// error is that of the first key that failed; other keys may be sealed.
+//
+// Headers, metadata, storage class and KMS key stay as they are; objects encrypted without KMS get the bucket's encryption. An
+// object with tags, a legal hold, a retention period, or anything else that its GET shows and a rewrite would lose, is refused
+// ([ErrPermanent]). What a GET does not show is lost: the ACL, the encryption context, checksums beside
+// the ETag, and tags if the client lacks s3:GetObjectTagging.
 func (s *FencedStore) Seal(ctx context.Context, token uint64, keys ...string) error {
 	if s.versions == DistinctBodies {
-		return fmt.Errorf("%w: Seal writes a body again, which DistinctBodies excludes", ErrPermanent)
+		return named(&storeError{kind: ErrPermanent, cause: errors.New("Seal writes a body again, which DistinctBodies excludes")})
 	}
 	for _, key := range keys {
 		if err := s.newWrite(token, key).check(); err != nil {
@@ -208,12 +271,12 @@ func (s *FencedStore) Seal(ctx context.Context, token uint64, keys ...string) er
 		})
 	}
 	wg.Wait()
-	return context.Cause(ctx)
+	return named(context.Cause(ctx))
 }
 
 func (s *FencedStore) seal(ctx context.Context, token uint64, key string) error {
 	w := s.newWrite(token, key)
-	return s.write(ctx, w, 0, func(v *fencedVersion) error {
+	return s.write(ctx, w, func(v *fencedVersion) error {
 		if v.exists && v.token == token {
 			return nil
 		}
@@ -224,24 +287,69 @@ func (s *FencedStore) seal(ctx context.Context, token uint64, key string) error 
 		if err != nil {
 			return err
 		}
-		defer func() { _ = out.Body.Close() }()
-		if aws.ToString(out.ETag) != v.etag {
+		defer func() { _ = o.Body.Close() }()
+		if o.ETag != v.etag {
 			return errConflict
 		}
-		if err := s.ready(ctx, key, o.Size); err != nil {
-			return err
+		if b := o.Body.(*fencedBody); b.want < 0 {
+			b.want = v.size
 		}
 		again := *w
 		again.meta = o.Metadata
-		again.head = objectHead{out.ContentType, out.ContentEncoding, out.ContentLanguage, out.ContentDisposition, out.CacheControl}
+		if again.head, err = s.keep(out); err != nil {
+			return &storeError{doing: fmt.Sprintf("sealing %q with token %d", key, token), kind: ErrPermanent, cause: err}
+		}
 		return s.send(ctx, &again, v, content{o.Body, o.Size})
 	})
 }
 
+// keep returns what a rewrite of an object must keep, or what it would lose.
+func (s *FencedStore) keep(out *s3.GetObjectOutput) (objectHead, error) {
+	h := objectHead{
+		out.ContentType, out.ContentEncoding, out.ContentLanguage, out.ContentDisposition, out.CacheControl, out.WebsiteRedirectLocation,
+		nil, out.StorageClass, out.ServerSideEncryption, out.SSEKMSKeyId, out.BucketKeyEnabled,
+	}
+	if h.encryption == types.ServerSideEncryptionAes256 {
+		h.encryption = "" // with UniqueETags, the bucket's own is better: it has ETags that never repeat
+	}
+	lost := ""
+	if text := aws.ToString(out.ExpiresString); text != "" {
+		expires, err := http.ParseTime(text)
+		if err != nil {
+			lost = fmt.Sprintf("the header Expires: %q, which is not a date", text)
+		}
+		h.expires = &expires
+	}
+	switch {
+	case aws.ToInt32(out.TagCount) > 0:
+		lost = fmt.Sprintf("%d tags", *out.TagCount)
+	case out.ObjectLockLegalHoldStatus == types.ObjectLockLegalHoldStatusOn:
+		lost = "a legal hold"
+	case out.ObjectLockMode != "" || out.ObjectLockRetainUntilDate != nil:
+		lost = "a retention period"
+	case aws.ToInt32(out.MissingMeta) > 0:
+		lost = "metadata that S3 cannot show in headers"
+	}
+	if lost != "" {
+		return h, fmt.Errorf("the object has %s, which a rewrite would lose", lost)
+	}
+	switch encoding := strings.ToLower(aws.ToString(out.ContentEncoding)); encoding {
+	case "", "identity", "aws-chunked":
+	default:
+		if s.versions == PaddedBodies {
+			return h, fmt.Errorf("the object has Content-Encoding %q, and white space after a compressed body breaks its readers: "+
+				"use a store with UniqueETags, or Put it with DistinctBodies", encoding)
+		}
+	}
+	return h, nil
+}
+
 // FencedObject is an object as [FencedStore.Get] returns it.
 type FencedObject struct {
-	Body        io.ReadCloser // to be closed by the caller
-	Size        int64
+	// Body is to be closed by the caller. A read fails after a minute in which nothing came, or if less comes than the server said.
+	// Reads may be as far apart as the server allows. It is not safe for concurrent use, except Close.
+	Body        io.ReadCloser
+	Size        int64  // in bytes; -1 if the server does not say
 	Token       uint64 // of its writer; 0 if it was not written through a FencedStore
 	ContentType string
 	Metadata    map[string]string // the user's
@@ -256,42 +364,146 @@ func (s *FencedStore) Get(ctx context.Context, key string) (*FencedObject, error
 	}
 	o, out, err := s.get(ctx, key)
 	if err != nil {
-		return nil, err
+		return nil, named(err)
 	}
 	if out.Metadata[metaGone] != "" {
 		_ = o.Body.Close()
-		return nil, fmt.Errorf("%w: %q was deleted with token %d", ErrNotExist, key, o.Token)
+		return nil, fmt.Errorf("leasehold: %s: %w (it was deleted with token %d)", s.at.doing(opGet, key), ErrNotExist, o.Token)
 	}
+	o.Body = namedBody{o.Body}
 	return o, nil
 }
 
+// namedBody is a body whose errors are the user's to see.
+type namedBody struct{ io.ReadCloser }
+
+func (b namedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = named(err)
+	}
+	return n, err
+}
+
 func (s *FencedStore) get(ctx context.Context, key string) (*FencedObject, *s3.GetObjectOutput, error) {
-	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.at.bucket, Key: &key}, s.patient()...)
+	ctx, cancel := context.WithCancelCause(ctx)
+	idle := time.AfterFunc(s.timeout, func() { cancel(errIdle) })
+	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.at.bucket, Key: &key}, s.patient())
+	if !idle.Stop() && context.Cause(ctx) == errIdle {
+		if err == nil {
+			_ = out.Body.Close()
+		}
+		return nil, nil, stalled(s.at.doing(opGet, key), "no answer", s.timeout)
+	}
 	if err != nil {
+		cancel(nil)
 		return nil, nil, s.at.explain(err, opGet, key)
 	}
-	v, err := s.version(key, out.ETag, out.Metadata)
-	pad, padErr := strconv.ParseInt(cmp.Or(out.Metadata[metaPad], "0"), 10, 64)
-	size := aws.ToInt64(out.ContentLength) - pad
-	if err == nil && (padErr != nil || pad < 0 || size < 0) {
-		err = fmt.Errorf("%w: %q has metadata %s=%q", ErrCorruptRecord, key, metaPad, out.Metadata[metaPad])
+	b := &fencedBody{raw: out.Body, doing: s.at.doing(opGet, key), ctx: ctx, cancel: cancel, idle: idle, limit: s.timeout}
+	b.buffered = bufio.NewReader(readerFunc(b.receive))
+	v, err := s.version(key, out.ETag, out.ContentLength, out.Metadata, out.ResultMetadata)
+	size := int64(-1)
+	if err == nil {
+		b.want = v.size
+		size, err = b.expect(out, v.nonce)
 	}
 	if err != nil {
-		_ = out.Body.Close()
+		_ = b.Close()
 		return nil, nil, err
 	}
 	o := &FencedObject{
-		Body: body{io.LimitReader(out.Body, size), out.Body}, Size: size, Token: v.token,
-		ContentType: aws.ToString(out.ContentType), Metadata: maps.Clone(out.Metadata), ETag: v.etag,
+		Body: b, Size: size, Token: v.token, ContentType: aws.ToString(out.ContentType), Metadata: maps.Clone(out.Metadata), ETag: v.etag,
 	}
 	maps.DeleteFunc(o.Metadata, func(name, _ string) bool { return strings.HasPrefix(name, metaPrefix) })
 	return o, out, nil
 }
 
-// body reads a part of what it closes.
-type body struct {
-	io.Reader
-	io.Closer
+// errIdle ends the context of a request to which nothing comes.
+var errIdle = errors.New("time limit of an answer")
+
+func stalled(doing, what string, limit time.Duration) error {
+	return &storeError{doing: doing, kind: os.ErrDeadlineExceeded, cause: fmt.Errorf("%s for %v", what, limit)}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// fencedBody is the body of an answer without its padding.
+type fencedBody struct {
+	raw      io.ReadCloser
+	buffered *bufio.Reader // of receive
+	want     int64         // bytes on the wire; -1: unknown
+	got      atomic.Int64
+	pad      []byte // what must come last
+	doing    string
+
+	ctx    context.Context // of the request
+	cancel context.CancelCauseFunc
+	idle   *time.Timer // cancels it
+	limit  time.Duration
+}
+
+// expect reads from the headers what is to come, and returns the size of it without the padding.
+func (b *fencedBody) expect(out *s3.GetObjectOutput, nonce string) (size int64, err error) {
+	if out.ContentRange != nil { // nobody asked for a part
+		return 0, &storeError{doing: b.doing, cause: fmt.Errorf("the answer is a part of the object: %s", *out.ContentRange)}
+	}
+	if text, ok := out.Metadata[metaPad]; ok {
+		if text != strconv.Itoa(padding) || len(nonce) != padding/4 || b.want >= 0 && b.want < padding {
+			return 0, &storeError{doing: b.doing, kind: ErrCorruptRecord, cause: fmt.Errorf("metadata %s is %q, of a body of %d bytes", metaPad, text, b.want)}
+		}
+		b.pad = pad(nonce)
+	}
+	if b.want < 0 {
+		return -1, nil
+	}
+	return b.want - int64(len(b.pad)), nil
+}
+
+// Read holds back as many bytes as the padding has, until it knows whether they are the last.
+func (b *fencedBody) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	ahead, err := b.buffered.Peek(len(b.pad) + 1)
+	if err == nil {
+		return b.buffered.Read(p[:min(len(p), b.buffered.Buffered()-len(b.pad))])
+	}
+	switch {
+	case err == io.EOF && b.want >= 0 && b.got.Load() != b.want:
+		err = io.ErrUnexpectedEOF
+	case err == io.EOF && bytes.Equal(ahead, b.pad):
+		return 0, io.EOF
+	case err == io.EOF && b.want >= 0: // somebody else's body under our metadata
+		return 0, &storeError{doing: b.doing, kind: ErrCorruptRecord, cause: errors.New("the body does not end with its padding")}
+	case err == io.EOF:
+		err = fmt.Errorf("the body does not end with its padding: %w", io.ErrUnexpectedEOF)
+	case context.Cause(b.ctx) == errIdle:
+		return 0, stalled(b.doing, "nothing came", b.limit)
+	}
+	return 0, &storeError{doing: b.doing, cause: err}
+}
+
+// receive reads what comes over the wire.
+func (b *fencedBody) receive(p []byte) (int, error) {
+	b.idle.Reset(b.limit)
+	n, err := b.raw.Read(p)
+	b.idle.Stop()
+	b.got.Add(int64(n))
+	return n, err
+}
+
+// Close reads a small rest, such as the padding, so that the connection can be used again.
+func (b *fencedBody) Close() error {
+	if b.want < 0 || b.want-b.got.Load() <= drainSize {
+		b.idle.Reset(drainTime)
+		_, _ = io.CopyN(io.Discard, b.raw, drainSize)
+		b.idle.Stop()
+	}
+	err := b.raw.Close()
+	b.cancel(nil)
+	return err
 }
 
 func (s *FencedStore) newWrite(token uint64, key string) *fencedWrite {
@@ -304,8 +516,8 @@ func (w *fencedWrite) check() error {
 	if err := checkKey(w.key); err != nil {
 		return err
 	}
-	if w.token == 0 {
-		return fmt.Errorf("leasehold: writing %q: token 0, which no lease has: give lease.Token()", w.key)
+	if w.token == 0 || w.token > maxToken {
+		return fmt.Errorf("leasehold: writing %q: token %d is not from 1 to 2^53-1, as a lease's are: give lease.Token()", w.key, w.token)
 	}
 	for name, value := range w.meta {
 		for _, c := range []byte(name + value) {
@@ -337,9 +549,9 @@ func (w *fencedWrite) metadata(pad int) map[string]string {
 	return m
 }
 
-// pad is the nonce in white space.
-func (w *fencedWrite) pad() []byte {
-	bits, _ := hex.DecodeString(w.nonce)
+// pad is a nonce in white space; nil if it is none of ours.
+func pad(nonce string) []byte {
+	bits, _ := hex.DecodeString(nonce)
 	space := make([]byte, 0, padding)
 	for _, b := range bits {
 		for i := range 8 {
@@ -356,26 +568,31 @@ type fencedVersion struct {
 	token        uint64
 	tokenless    bool
 	nonce        string
+	size         int64 // with the padding; -1: unknown
 }
 
 // look asks what stands at key.
 func (s *FencedStore) look(ctx context.Context, key string) (*fencedVersion, error) {
-	ctx, cancel := s.at.deadline(ctx)
+	ctx, cancel := s.deadline(ctx, 0)
 	defer cancel()
-	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.at.bucket, Key: &key}, s.patient()...)
+	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.at.bucket, Key: &key}, s.patient())
 	if missing := (*types.NotFound)(nil); errors.As(err, &missing) {
-		return &fencedVersion{}, nil // if the bucket is missing, the write says so: HEAD has no body that could
+		// If it was not the server who said so, or if the bucket is missing, the conditional write finds out.
+		return &fencedVersion{}, nil
 	}
 	if err != nil {
 		return nil, s.at.explain(err, opGet, key)
 	}
-	return s.version(key, out.ETag, out.Metadata)
+	return s.version(key, out.ETag, out.ContentLength, out.Metadata, out.ResultMetadata)
 }
 
-func (s *FencedStore) version(key string, etag *string, meta map[string]string) (*fencedVersion, error) {
-	v := &fencedVersion{exists: true, etag: aws.ToString(etag), nonce: meta[metaNonce], gone: meta[metaGone] != ""}
-	if v.etag == "" {
-		return nil, fmt.Errorf("%w: bucket %q: the server gives no ETag for %q", ErrUnsafeStore, s.at.bucket, key)
+func (s *FencedStore) version(key string, etag *string, size *int64, meta map[string]string, reply middleware.Metadata) (*fencedVersion, error) {
+	if err := s.sound(opGet, key, etag, reply); err != nil {
+		return nil, err
+	}
+	v := &fencedVersion{exists: true, etag: *etag, nonce: meta[metaNonce], gone: meta[metaGone] != "", size: -1}
+	if size != nil {
+		v.size = *size
 	}
 	text, ok := meta[metaToken]
 	if !ok {
@@ -383,18 +600,39 @@ func (s *FencedStore) version(key string, etag *string, meta map[string]string) 
 		return v, nil
 	}
 	token, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || token == 0 {
-		return nil, fmt.Errorf("%w: %q has metadata %s=%q", ErrCorruptRecord, key, metaToken, text)
+	if err != nil || token == 0 || token > maxToken {
+		return nil, &storeError{
+			doing: s.at.doing(opGet, key), kind: ErrCorruptRecord, cause: fmt.Errorf("metadata %s is %q, which is not a token", metaToken, text),
+			hint: "write the object anew without this metadata, then use WithAdoption",
+		}
 	}
 	v.token = token
 	return v, nil
 }
 
+// sound returns an error if an answer that says it is a success is not the server's: nothing is known then.
+func (s *FencedStore) sound(op s3Op, key string, etag *string, reply middleware.Metadata) error {
+	if raw, ok := awsmiddleware.GetRawResponse(reply).(*smithyhttp.Response); ok && raw != nil {
+		for r := raw.Request; r != nil && r.Response != nil; r = r.Response.Request {
+			// net/http has followed a redirect; a 307 or 308 repeats the request, any other is a GET, whatever was asked.
+			if status := r.Response.StatusCode; status != http.StatusTemporaryRedirect && status != http.StatusPermanentRedirect {
+				return s.at.notS3(fmt.Errorf("the request was redirected to %s", raw.Request.URL.Redacted()), op, key)
+			}
+		}
+	}
+	if aws.ToString(etag) == "" {
+		return s.at.notS3(errors.New("the answer has no ETag"), op, key)
+	}
+	s.at.heard()
+	return nil
+}
+
 // write repeats look, judge, send until it is known that the write has landed, or cannot.
-func (s *FencedStore) write(ctx context.Context, w *fencedWrite, size int64, send func(*fencedVersion) error) error {
+func (s *FencedStore) write(ctx context.Context, w *fencedWrite, send func(*fencedVersion) error) error {
+	doing := fmt.Sprintf("writing %q with token %d", w.key, w.token)
 	var failed error
 	for attempt := range fencedAttempts + 1 { // the last one only looks
-		err := s.ready(ctx, w.key, size)
+		err := s.ready(ctx, w.key, false)
 		var v *fencedVersion
 		if err == nil {
 			v, err = s.look(ctx, w.key)
@@ -409,9 +647,9 @@ func (s *FencedStore) write(ctx context.Context, w *fencedWrite, size int64, sen
 				}
 				return &FencedError{w.key, w.token, v.token}
 			case v.exists && v.tokenless && !s.adopt:
-				return fmt.Errorf("%w: %q in bucket %q was written by somebody else: WithAdoption would take it over", ErrUnfenced, w.key, s.at.bucket)
+				return &storeError{doing: doing, cause: ErrUnfenced, hint: "somebody else has written it: WithAdoption would take it over"}
 			case attempt == fencedAttempts:
-				return fmt.Errorf("leasehold: writing %q with token %d: given up after %d attempts: %w", w.key, w.token, attempt, failed)
+				return fmt.Errorf("%s: given up after %d attempts: %w", doing, attempt, failed)
 			}
 			if err = send(v); err == nil {
 				return nil
@@ -425,7 +663,7 @@ func (s *FencedStore) write(ctx context.Context, w *fencedWrite, size int64, sen
 		select {
 		case <-ctx.Done():
 			pause.Stop()
-			return fmt.Errorf("leasehold: writing %q: %w: %w", w.key, ctx.Err(), err)
+			return fmt.Errorf("%s: %w: %w", doing, ctx.Err(), err)
 		case <-pause.C:
 		}
 	}
@@ -434,34 +672,32 @@ func (s *FencedStore) write(ctx context.Context, w *fencedWrite, size int64, sen
 
 // send makes one attempt to put c in the place of v. Its caller has seen that v may be replaced.
 func (s *FencedStore) send(ctx context.Context, w *fencedWrite, v *fencedVersion, c content) error {
-	pad := 0
+	body, meta, size := c.Reader, w.metadata(0), c.size
+	if body == nil {
+		body = bytes.NewReader(nil)
+	}
 	if s.versions == PaddedBodies || w.meta[metaGone] != "" { // tombstones are all alike otherwise
-		pad = padding
-		c = content{io.MultiReader(io.LimitReader(c.orEmpty(), c.size), bytes.NewReader(w.pad())), c.size + int64(pad)}
+		meta = w.metadata(padding)
+		body = io.MultiReader(body, bytes.NewReader(pad(w.nonce)))
+		if size >= 0 {
+			size += padding
+		}
 	}
 	ifMatch, ifNoneMatch := v.conditions()
-	if c.size > partSize {
-		return s.sendParts(ctx, w, w.metadata(pad), ifMatch, ifNoneMatch, c)
+	first, err := io.ReadAll(io.LimitReader(body, s.partSize+1))
+	if err != nil {
+		return fmt.Errorf("reading the body of %q: %w", w.key, err)
 	}
-	whole, err := io.ReadAll(io.LimitReader(c.orEmpty(), c.size))
-	if err != nil || int64(len(whole)) != c.size {
-		return fmt.Errorf("leasehold: reading the body of %q (%d of %d bytes): %w", w.key, len(whole), c.size, orUnexpectedEOF(err))
+	if int64(len(first)) > s.partSize {
+		if err := s.ready(ctx, w.key, true); err != nil {
+			return err
+		}
+		return s.sendParts(ctx, w, meta, ifMatch, ifNoneMatch, content{io.MultiReader(bytes.NewReader(first), body), size})
 	}
-	_, err = s.put(ctx, w, w.metadata(pad), ifMatch, ifNoneMatch, whole)
-	return err
-}
-
-func (c content) orEmpty() io.Reader {
-	if c.Reader == nil {
-		return bytes.NewReader(nil)
+	if size >= 0 && int64(len(first)) != size {
+		return fmt.Errorf("reading the body of %q: %d bytes are missing: %w", w.key, size-int64(len(first)), io.ErrUnexpectedEOF)
 	}
-	return c.Reader
-}
-
-func orUnexpectedEOF(err error) error {
-	if err == nil {
-		return io.ErrUnexpectedEOF
-	}
+	_, err = s.put(ctx, w, meta, ifMatch, ifNoneMatch, first)
 	return err
 }
 
@@ -473,131 +709,175 @@ func (v *fencedVersion) conditions() (ifMatch, ifNoneMatch *string) {
 }
 
 func (s *FencedStore) put(ctx context.Context, w *fencedWrite, meta map[string]string, ifMatch, ifNoneMatch *string, body []byte) (etag string, err error) {
-	ctx, cancel := s.at.deadline(ctx)
+	ctx, cancel := s.deadline(ctx, int64(len(body)))
 	defer cancel()
 	out, err := s.client.PutObject(ctx, &s3.PutObjectInput{
 		Bucket: &s.at.bucket, Key: &w.key, Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))), Metadata: meta,
 		ContentType: w.head.ContentType, ContentEncoding: w.head.ContentEncoding, ContentLanguage: w.head.ContentLanguage,
-		ContentDisposition: w.head.ContentDisposition, CacheControl: w.head.CacheControl,
+		ContentDisposition: w.head.ContentDisposition, CacheControl: w.head.CacheControl, Expires: w.head.expires,
+		WebsiteRedirectLocation: w.head.redirect, StorageClass: w.head.class,
+		ServerSideEncryption: w.head.encryption, SSEKMSKeyId: w.head.kmsKey, BucketKeyEnabled: w.head.bucketKey,
 		IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,
 	}, s.at.settings...)
 	if err != nil {
 		return "", s.at.explain(err, opPut, w.key)
 	}
-	if aws.ToString(out.ETag) == "" { // a proxy's own page, say
-		return "", fmt.Errorf("leasehold: writing %q in bucket %q: the answer has no ETag", w.key, s.at.bucket)
+	if err := s.sound(opPut, w.key, out.ETag, out.ResultMetadata); err != nil {
+		return "", err
 	}
 	return *out.ETag, nil
 }
 
 // sendParts sends a body that is too large to be kept. Only its last request makes it visible, and has the condition.
 func (s *FencedStore) sendParts(ctx context.Context, w *fencedWrite, meta map[string]string, ifMatch, ifNoneMatch *string, c content) error {
-	upload, err := s.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{
-		Bucket: &s.at.bucket, Key: &w.key, Metadata: meta,
-		ContentType: w.head.ContentType, ContentEncoding: w.head.ContentEncoding, ContentLanguage: w.head.ContentLanguage,
-		ContentDisposition: w.head.ContentDisposition, CacheControl: w.head.CacheControl,
-	}, s.patient()...)
+	id, err := s.createUpload(ctx, w, meta)
 	if err != nil {
-		return s.at.explain(err, opPut, w.key)
+		return err
 	}
 	done := false
 	defer func() {
 		if !done { // if it has landed after all, there is nothing left to abort
-			ctx, cancel := s.at.deadline(context.WithoutCancel(ctx))
+			ctx, cancel := s.deadline(context.WithoutCancel(ctx), 0)
 			defer cancel()
-			_, _ = s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.at.bucket, Key: &w.key, UploadId: upload.UploadId}, s.patient()...)
+			_, _ = s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.at.bucket, Key: &w.key, UploadId: id}, s.patient())
 		}
 	}()
 	var parts []types.CompletedPart
-	buffer := make([]byte, max(partSize, (c.size+maxParts-1)/maxParts))
-	for left := c.size; left > 0; {
-		n, err := io.ReadFull(c.Reader, buffer[:min(left, int64(len(buffer)))])
+	partSize := max(s.partSize, (c.size+maxParts-1)/maxParts)
+	var buffer bytes.Buffer
+	buffer.Grow(int(partSize) + bytes.MinRead)
+	for sent := int64(0); ; {
+		buffer.Reset()
+		n, err := buffer.ReadFrom(io.LimitReader(c.Reader, partSize))
 		if err != nil {
-			return fmt.Errorf("leasehold: reading the body of %q (%d bytes missing): %w", w.key, left-int64(n), err)
+			return fmt.Errorf("reading the body of %q (%d bytes read): %w", w.key, sent+n, err)
 		}
-		left -= int64(n)
+		sent += n
+		if n < partSize && c.size >= 0 && sent != c.size {
+			return fmt.Errorf("reading the body of %q: %d bytes are missing: %w", w.key, c.size-sent, io.ErrUnexpectedEOF)
+		}
+		if n == 0 {
+			break
+		}
 		number := aws.Int32(int32(len(parts) + 1))
-		part, err := s.uploadPart(ctx, &s3.UploadPartInput{
-			Bucket: &s.at.bucket, Key: &w.key, UploadId: upload.UploadId, PartNumber: number,
-			Body: bytes.NewReader(buffer[:n]), ContentLength: aws.Int64(int64(n)),
+		etag, err := s.uploadPart(ctx, w.key, &s3.UploadPartInput{
+			Bucket: &s.at.bucket, Key: &w.key, UploadId: id, PartNumber: number,
+			Body: bytes.NewReader(buffer.Bytes()), ContentLength: &n,
 		})
 		if err != nil {
-			return s.at.explain(err, opPut, w.key)
+			return err
 		}
-		parts = append(parts, types.CompletedPart{ETag: part.ETag, PartNumber: number})
+		parts = append(parts, types.CompletedPart{ETag: etag, PartNumber: number})
+		if n < partSize {
+			break
+		}
 	}
-	ctx, cancel := s.at.deadline(ctx)
+	ctx, cancel := s.deadline(ctx, 0)
 	defer cancel()
-	_, err = s.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
-		Bucket: &s.at.bucket, Key: &w.key, UploadId: upload.UploadId, IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,
+	out, err := s.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
+		Bucket: &s.at.bucket, Key: &w.key, UploadId: id, IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,
 		MultipartUpload: &types.CompletedMultipartUpload{Parts: parts},
 	}, s.at.settings...)
+	if err != nil {
+		return s.at.explain(err, opPut, w.key)
+	}
+	err = s.sound(opPut, w.key, out.ETag, out.ResultMetadata)
 	done = err == nil
-	return s.at.explain(err, opPut, w.key)
+	return err
 }
 
-func (s *FencedStore) uploadPart(ctx context.Context, in *s3.UploadPartInput) (*s3.UploadPartOutput, error) {
-	ctx, cancel := s.at.deadline(ctx)
+func (s *FencedStore) createUpload(ctx context.Context, w *fencedWrite, meta map[string]string) (id *string, err error) {
+	ctx, cancel := s.deadline(ctx, 0)
 	defer cancel()
-	return s.client.UploadPart(ctx, in, s.patient()...)
+	out, err := s.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{
+		Bucket: &s.at.bucket, Key: &w.key, Metadata: meta,
+		ContentType: w.head.ContentType, ContentEncoding: w.head.ContentEncoding, ContentLanguage: w.head.ContentLanguage,
+		ContentDisposition: w.head.ContentDisposition, CacheControl: w.head.CacheControl, Expires: w.head.expires,
+		WebsiteRedirectLocation: w.head.redirect, StorageClass: w.head.class,
+		ServerSideEncryption: w.head.encryption, SSEKMSKeyId: w.head.kmsKey, BucketKeyEnabled: w.head.bucketKey,
+	}, s.patient())
+	if err != nil {
+		return nil, s.at.explain(err, opPut, w.key)
+	}
+	if aws.ToString(out.UploadId) == "" {
+		return nil, s.at.notS3(errors.New("the answer has no upload ID"), opPut, w.key)
+	}
+	return out.UploadId, nil
+}
+
+func (s *FencedStore) uploadPart(ctx context.Context, key string, in *s3.UploadPartInput) (etag *string, err error) {
+	ctx, cancel := s.deadline(ctx, *in.ContentLength)
+	defer cancel()
+	out, err := s.client.UploadPart(ctx, in, s.patient())
+	if err != nil {
+		return nil, s.at.explain(err, opPut, key)
+	}
+	return out.ETag, s.sound(opPut, key, out.ETag, out.ResultMetadata)
+}
+
+// deadline limits a request that carries size bytes. A later deadline of the caller's does not replace it.
+func (s *FencedStore) deadline(ctx context.Context, size int64) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.timeout+time.Duration(size)*time.Second/leastRate)
 }
 
 // patient are the settings of requests that may be repeated: the client's own retryer is welcome.
-func (s *FencedStore) patient() []func(*s3.Options) {
-	return []func(*s3.Options){func(o *s3.Options) {
-		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
-		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
-	}}
+func (s *FencedStore) patient() func(*s3.Options) {
+	return func(o *s3.Options) {
+		retryer := o.Retryer
+		for _, set := range s.at.settings {
+			set(o)
+		}
+		o.Retryer = retryer
+	}
 }
 
 // ready checks, before the first write and the first large one, what their safety rests on.
-func (s *FencedStore) ready(ctx context.Context, key string, size int64) error {
-	if s.versions < UniqueETags || s.versions > DistinctBodies {
-		return fmt.Errorf("%w: NewFencedStore: versions %d is none of UniqueETags, PaddedBodies, DistinctBodies", ErrPermanent, s.versions)
-	}
+func (s *FencedStore) ready(ctx context.Context, key string, large bool) error {
 	select {
 	case s.checking <- struct{}{}:
 		defer func() { <-s.checking }()
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("waiting for the check of bucket %q: %w", s.at.bucket, ctx.Err())
 	}
-	large := size+padding > partSize
 	if s.checked[0] && (s.checked[1] || !large) {
 		return nil
 	}
 	// Beside the object: permissions are often given by prefix.
 	w := s.newWrite(1, key[:strings.LastIndex(key, "/")+1]+".leasehold-check-"+rand.Text())
 	defer func() {
-		ctx, cancel := s.at.deadline(context.WithoutCancel(ctx))
+		ctx, cancel := s.deadline(context.WithoutCancel(ctx), 0)
 		defer cancel()
-		_, _ = s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.at.bucket, Key: &w.key}, s.patient()...)
+		_, _ = s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.at.bucket, Key: &w.key}, s.patient())
 	}()
 	if err := s.probe(ctx, w, large); err != nil {
-		return fmt.Errorf("leasehold: checking bucket %q for fenced writes: %w", s.at.bucket, err)
+		return fmt.Errorf("checking bucket %q for fenced writes: %w", s.at.bucket, err)
 	}
 	s.checked = [2]bool{true, s.checked[1] || large}
 	return nil
 }
 
+// probe tries each condition that writes rely on, in the very kind of request that will have it.
 func (s *FencedStore) probe(ctx context.Context, w *fencedWrite, large bool) error {
-	refused := func(what string, err error) error {
+	unsafe := func(what string) error { return &storeError{kind: ErrUnsafeStore, cause: errors.New(what)} }
+	refused := func(err error, ignored string) error {
 		if err == nil {
-			return fmt.Errorf("%w: %s", ErrUnsafeStore, what)
+			return unsafe(ignored)
 		}
 		if errors.Is(err, ErrPreconditionFailed) {
 			return nil
 		}
 		return err
 	}
+	create := aws.String("*")
 	put := func(body string, ifMatch, ifNoneMatch *string) (string, error) {
 		return s.put(ctx, w, w.metadata(0), ifMatch, ifNoneMatch, []byte(body))
 	}
-	first, err := put("1", nil, aws.String("*"))
+	first, err := put("1", nil, create)
 	if err != nil {
 		return err
 	}
-	_, err = put("2", nil, aws.String("*"))
-	if err := refused("a PUT with If-None-Match replaced an object", err); err != nil {
+	_, err = put("2", nil, create)
+	if err := refused(err, "the server ignores If-None-Match: a PUT with it replaced an object"); err != nil {
 		return err
 	}
 	body := "3"
@@ -609,12 +889,21 @@ func (s *FencedStore) probe(ctx context.Context, w *fencedWrite, large bool) err
 		return err
 	}
 	if first == second {
-		return fmt.Errorf("%w: UniqueETags: the same body has the same ETag again: encrypt the bucket with SSE-KMS, or choose PaddedBodies", ErrUnsafeStore)
+		return unsafe("UniqueETags: the same body has the same ETag again: encrypt the bucket with SSE-KMS, or choose PaddedBodies")
 	}
 	_, err = put("4", &first, nil)
-	if err := refused("a PUT with If-Match replaced another version", err); err != nil || !large {
+	if err := refused(err, "the server ignores If-Match: a PUT with it replaced another version"); err != nil || !large {
 		return err
 	}
-	err = s.sendParts(ctx, w, w.metadata(0), nil, aws.String("*"), content{strings.NewReader("5"), 1})
-	return refused(fmt.Sprintf("it ignores the condition of CompleteMultipartUpload: bodies over %d bytes cannot be fenced here", partSize-padding), err)
+	for _, c := range []struct {
+		name                 string
+		ifMatch, ifNoneMatch *string
+	}{{"If-Match", &first, nil}, {"If-None-Match", nil, create}} {
+		err := s.sendParts(ctx, w, w.metadata(0), c.ifMatch, c.ifNoneMatch, content{strings.NewReader("5"), 1})
+		err = refused(err, fmt.Sprintf("the server ignores %s of CompleteMultipartUpload: bodies over %d bytes cannot be fenced here", c.name, s.partSize-padding))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

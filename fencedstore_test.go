@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
@@ -28,10 +29,18 @@ type fenced struct {
 	from     int
 }
 
+// openFenced is a store in the fake's bucket.
+func openFenced(t *testing.T, client *s3.Client, versions leasehold.Versions, opts ...leasehold.FencedOption) *leasehold.FencedStore {
+	t.Helper()
+	s, err := leasehold.NewFencedStore(client, fakes3.Bucket, versions, opts...)
+	require.NoError(t, err)
+	return s
+}
+
 func newFenced(t *testing.T, server *fakes3.Server, versions leasehold.Versions, opts ...leasehold.FencedOption) *fenced {
 	t.Helper()
 	f := &fenced{wire: newWire(server), server: server, versions: versions}
-	f.FencedStore = leasehold.NewFencedStore(fakes3.NewClient(f.wire), fakes3.Bucket, versions, opts...)
+	f.FencedStore = openFenced(t, fakes3.NewClient(f.wire), versions, opts...)
 	require.NoError(t, f.Put(t.Context(), 1, "data/first", strings.NewReader("x")))
 	f.sent()
 	return f
@@ -199,7 +208,6 @@ func TestFencedBadInputSendsNothing(t *testing.T) {
 		distinct := newFenced(t, f.server, leasehold.DistinctBodies)
 		require.ErrorContains(t, distinct.Seal(t.Context(), 1, object), "DistinctBodies")
 		require.Empty(t, distinct.sent())
-		require.ErrorContains(t, leasehold.NewFencedStore(fakes3.NewClient(f.wire), fakes3.Bucket, 0).Delete(t.Context(), 1, object), "UniqueETags, PaddedBodies")
 		require.Empty(t, f.sent())
 	})
 }
@@ -211,14 +219,14 @@ func TestFencedStoreChecksTheServer(t *testing.T) {
 		body     string
 		says     string
 	}{
-		"conditions ignored":  {&fakes3.Server{IgnoreConditions: true}, leasehold.PaddedBodies, "x", "If-None-Match replaced an object"},
+		"conditions ignored":  {&fakes3.Server{IgnoreConditions: true}, leasehold.PaddedBodies, "x", "ignores If-None-Match"},
 		"ETags that repeat":   {&fakes3.Server{}, leasehold.UniqueETags, "x", "SSE-KMS"},
-		"no multipart upload": {&fakes3.Server{}, leasehold.PaddedBodies, strings.Repeat("x", 8<<20), "does not implement"},
+		"no multipart upload": {&fakes3.Server{NoMultipart: true}, leasehold.PaddedBodies, strings.Repeat("x", 8<<20), "does not implement"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWire(tc.server)
-				s := leasehold.NewFencedStore(fakes3.NewClient(w), fakes3.Bucket, tc.versions)
+				s := openFenced(t, fakes3.NewClient(w), tc.versions)
 				err := s.Put(t.Context(), 1, object, strings.NewReader(tc.body))
 				require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 				require.ErrorContains(t, err, tc.says)
@@ -228,7 +236,7 @@ func TestFencedStoreChecksTheServer(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(&fakes3.Server{})
-		s := leasehold.NewFencedStore(fakes3.NewClient(w), fakes3.Bucket, leasehold.PaddedBodies)
+		s := openFenced(t, fakes3.NewClient(w), leasehold.PaddedBodies)
 		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("x")))
 		require.Equal(t, []string{"PUT", "PUT", "PUT", "PUT", "DELETE", "HEAD", "PUT"}, w.methods(0))
 		for _, r := range w.Requests() {
@@ -280,4 +288,30 @@ func TestFencedWriteGivesUp(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(began))
 		f.wire.Close()
 	})
+}
+
+func TestNewFencedStoreRefusesAtOnce(t *testing.T) {
+	client := fakes3.NewClient(fakes3.Transport{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request") })})
+	for says, open := range map[string]func() (*leasehold.FencedStore, error){
+		"client is nil": func() (*leasehold.FencedStore, error) {
+			return leasehold.NewFencedStore(nil, fakes3.Bucket, leasehold.PaddedBodies)
+		},
+		"S3 client is nil": func() (*leasehold.FencedStore, error) {
+			return leasehold.NewFencedStore((*s3.Client)(nil), fakes3.Bucket, leasehold.PaddedBodies)
+		},
+		"no name": func() (*leasehold.FencedStore, error) {
+			return leasehold.NewFencedStore(client, "", leasehold.PaddedBodies)
+		},
+		`"a/b"`: func() (*leasehold.FencedStore, error) {
+			return leasehold.NewFencedStore(client, "a/b", leasehold.PaddedBodies)
+		},
+		"UniqueETags, PaddedBodies, DistinctBodies":  func() (*leasehold.FencedStore, error) { return leasehold.NewFencedStore(client, fakes3.Bucket, 0) },
+		"versions 4 is none of UniqueETags, PaddedB": func() (*leasehold.FencedStore, error) { return leasehold.NewFencedStore(client, fakes3.Bucket, 4) },
+	} {
+		s, err := open()
+		require.Nil(t, s, says)
+		require.ErrorIs(t, err, leasehold.ErrPermanent, says)
+		require.ErrorContains(t, err, says)
+		require.True(t, strings.HasPrefix(err.Error(), "leasehold: NewFencedStore: "), err)
+	}
 }

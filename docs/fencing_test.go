@@ -17,7 +17,10 @@ import (
 )
 
 func publish(ctx context.Context, client *s3.Client, lock *leasehold.Lock, report io.ReadSeeker) error {
-	files := leasehold.NewFencedStore(client, "my-bucket", leasehold.PaddedBodies)
+	files, err := leasehold.NewFencedStore(client, "my-bucket", leasehold.PaddedBodies)
+	if err != nil {
+		return err
+	}
 	return lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
 		if err := files.Seal(ctx, lease.Token(), "reports/today.json"); err != nil {
 			return err // before anything is read: from here on no former leader can change it
@@ -26,10 +29,12 @@ func publish(ctx context.Context, client *s3.Client, lock *leasehold.Lock, repor
 	})
 }
 
-func routes(mux *http.ServeMux, store leasehold.Store, handler http.Handler) {
+func routes(mux *http.ServeMux, store leasehold.Store, authorise func(http.Handler) http.Handler, put, remove http.Handler) {
 	marks := fencehttp.NewStoreMarks(store, "marks/") // durable, as the resource is
 	resource := func(r *http.Request) string { return "reports/" + r.PathValue("name") }
-	mux.Handle("PUT /reports/{name}", fencehttp.Middleware(marks, resource)(handler))
+	fence := fencehttp.New(marks, resource) // one for all routes that write reports
+	mux.Handle("PUT /reports/{name}", authorise(fence.Middleware(put)))
+	mux.Handle("DELETE /reports/{name}", authorise(fence.Middleware(remove)))
 }
 
 // myBucket has the fake's one bucket go by the name that the page uses.
@@ -49,15 +54,37 @@ func TestFencing(t *testing.T) {
 	require.NoError(t, publish(t.Context(), client, lock, strings.NewReader(`{"n":2}`)))
 	require.Equal(t, `{"n":2}`, strings.TrimRight(string(server.Body("reports/today.json")), " \t"))
 
-	mux := http.NewServeMux()
-	routes(mux, leasehold.NewMemStore(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	for token, status := range map[string]int{"2": 200, "": 428} {
-		r := httptest.NewRequest(http.MethodPut, "/reports/today", nil)
-		if token != "" {
-			r.Header.Set(fencehttp.Header, token)
+	mux, handler := http.NewServeMux(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	authorise := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, _, ok := r.BasicAuth(); !ok {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	routes(mux, leasehold.NewMemStore(), authorise, handler, handler)
+	for _, tc := range []struct {
+		method, token string
+		known         bool
+		status        int
+	}{
+		{http.MethodPut, "", true, 428},
+		{http.MethodPut, "9", false, 401},
+		{http.MethodPut, "2", true, 200},
+		{http.MethodDelete, "3", true, 200},
+		{http.MethodPut, "2", true, 412},
+	} {
+		r := httptest.NewRequest(tc.method, "/reports/today", nil)
+		if tc.token != "" {
+			r.Header.Set(fencehttp.Header, tc.token)
+		}
+		if tc.known {
+			r.SetBasicAuth("leader", "secret")
 		}
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, r)
-		require.Equal(t, status, w.Code)
+		require.Equal(t, tc.status, w.Code, "%v", tc)
 	}
 }

@@ -4,8 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"mime/multipart"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -20,43 +27,77 @@ import (
 
 func byPath(r *http.Request) string { return strings.TrimPrefix(r.URL.Path, "/") }
 
-func put(ctx context.Context, h http.Handler, path string, tokens ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequestWithContext(ctx, http.MethodPut, path, nil)
+// send has h answer a request without a server, and so with a ResponseWriter that knows no deadlines.
+func send(ctx context.Context, h http.Handler, method, path string, tokens ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(ctx, method, path, nil)
 	r.Header[fencehttp.Header] = tokens
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w
 }
 
+func put(ctx context.Context, h http.Handler, path string, tokens ...string) *httptest.ResponseRecorder {
+	return send(ctx, h, http.MethodPut, path, tokens...)
+}
+
 func Example() {
-	marks := fencehttp.NewStoreMarks(leasehold.NewMemStore(), "marks/") // a store that lasts, in earnest
-	handler := fencehttp.Middleware(marks, byPath)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	marks := fencehttp.NewStoreMarks(leasehold.NewMemStore(), "marks/") // in production, a store that lasts
+	resource := func(r *http.Request) string { return "reports/" + r.PathValue("name") }
+	fence := fencehttp.New(marks, resource) // one for all routes that write reports
+
+	put := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "written with token ", r.Header.Get(fencehttp.Header))
-	}))
-	for _, token := range []uint64{1, 2, 1} {
-		r := httptest.NewRequest(http.MethodPut, "/reports/today", nil)
-		r.Header.Set(fencehttp.Header, fencehttp.Format(token)) // of lease.Token()
+	})
+	remove := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "removed with token ", r.Header.Get(fencehttp.Header))
+	})
+	authorise := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, password, _ := r.BasicAuth(); password != "secret" {
+				http.Error(w, "who are you?", http.StatusUnauthorized)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	mux := http.NewServeMux() // authorise first, then fence: a request that is not allowed must not raise the mark
+	mux.Handle("PUT /reports/{name}", authorise(fence.Middleware(put)))
+	mux.Handle("DELETE /reports/{name}", authorise(fence.Middleware(remove)))
+
+	for _, request := range []struct {
+		method, password string
+		token            uint64 // of lease.Token()
+	}{
+		{"PUT", "secret", 1},
+		{"DELETE", "secret", 2},
+		{"PUT", "secret", 1},
+		{"PUT", "guess", 9},
+		{"PUT", "secret", 2},
+	} {
+		r := httptest.NewRequest(request.method, "/reports/today", nil)
+		r.SetBasicAuth("leader", request.password)
+		r.Header.Set(fencehttp.Header, fencehttp.Format(request.token))
 		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
+		mux.ServeHTTP(w, r)
 		fmt.Println(w.Code, strings.TrimSpace(w.Body.String()))
 	}
 	// Output:
 	// 200 written with token 1
+	// 200 removed with token 2
+	// 412 not carried out: token 1 is fenced off, token 2 has been seen; stop: a newer leader has taken over
+	// 401 who are you?
 	// 200 written with token 2
-	// 412 leasehold: fenced off by a newer token: "reports/today": token 1, seen 2
 }
 
-// broken are marks that cannot be read.
-type broken struct{}
+// marksFunc are marks that are a function.
+type marksFunc func(ctx context.Context) (uint64, error)
 
-func (broken) Raise(context.Context, string, uint64) (uint64, error) {
-	return 0, errors.New("disk full")
-}
+func (f marksFunc) Raise(ctx context.Context, _ string, _ uint64) (uint64, error) { return f(ctx) }
 
 func TestStatus(t *testing.T) {
 	served := 0
 	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ })
-	guarded := fencehttp.Middleware(&fencehttp.MemMarks{}, byPath)(handler)
+	guarded := fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(handler)
 	for _, tc := range []struct {
 		tokens []string
 		path   string
@@ -66,25 +107,72 @@ func TestStatus(t *testing.T) {
 		{[]string{"7"}, "/a", 200},
 		{[]string{"6"}, "/a", 412},
 		{[]string{"6"}, "/b", 200},
-		{[]string{"18446744073709551615"}, "/a", 200},
+		{[]string{"9007199254740992"}, "/a", 400}, // 2^53: no lock issues it
+		{[]string{"18446744073709551615"}, "/a", 400},
+		{[]string{"18446744073709551616"}, "/a", 400},
+		{[]string{"7"}, "/a", 200}, // none of these has raised the mark
+		{[]string{"9007199254740991"}, "/a", 200},
 		{[]string{"7"}, "/a", 412},
 		{nil, "/a", 428},
 		{[]string{""}, "/a", 428},
 		{[]string{"0"}, "/a", 400},
 		{[]string{"-1"}, "/a", 400},
+		{[]string{"+1"}, "/a", 400},
 		{[]string{"1e3"}, "/a", 400},
-		{[]string{"18446744073709551616"}, "/a", 400},
 		{[]string{"7", "8"}, "/c", 400},
+		{[]string{"7", "7"}, "/c", 400},
+		{[]string{"", "7"}, "/c", 400},
+		{[]string{"7, 8"}, "/c", 400},
+		{[]string{"1"}, "/c", 200},
+		{[]string{"7"}, "/", 500}, // byPath has no name for it
 	} {
 		before := served
 		w := put(t.Context(), guarded, tc.path, tc.tokens...)
 		require.Equal(t, tc.status, w.Code, "%v: %s", tc, w.Body)
 		require.Equal(t, tc.status == 200, served > before)
 	}
-	require.Equal(t, "18446744073709551615", put(t.Context(), guarded, "/a", "7").Header().Get(fencehttp.Header))
-	w := put(t.Context(), fencehttp.Middleware(broken{}, byPath)(handler), "/a", "1")
+	require.Equal(t, "9007199254740991", put(t.Context(), guarded, "/a", "7").Header().Get(fencehttp.Header))
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodDelete} {
+		require.Equal(t, 428, send(t.Context(), guarded, method, "/a").Code, method)
+		require.Equal(t, 412, send(t.Context(), guarded, method, "/a", "7").Code, method)
+	}
+}
+
+func TestNew(t *testing.T) {
+	require.Panics(t, func() { fencehttp.New(nil, byPath) })
+	require.Panics(t, func() { fencehttp.New(&fencehttp.MemMarks{}, nil) })
+	require.PanicsWithValue(t, "fencehttp: WithWait(0s): the wait must be positive",
+		func() { fencehttp.New(&fencehttp.MemMarks{}, byPath, fencehttp.WithWait(0)) })
+}
+
+func TestMarksThatFail(t *testing.T) {
+	var logged strings.Builder
+	was, out, flags := slog.Default(), log.Writer(), log.Flags()
+	t.Cleanup(func() { slog.SetDefault(was); log.SetOutput(out); log.SetFlags(flags) }) // SetDefault redirects package log
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	served := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("let in") })
+	guard := func(raise marksFunc) http.Handler { return fencehttp.New(raise, byPath).Middleware(served) }
+
+	w := put(t.Context(), guard(func(context.Context) (uint64, error) { return 0, errors.New("disk full") }), "/a", "1")
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
-	require.NotContains(t, w.Body.String(), "disk", "the reason is nobody's business")
+	require.Equal(t, "not carried out: the fencing token could not be checked; try again\n", w.Body.String(), "the cause is not the client's business")
+	require.Contains(t, logged.String(), "disk full", "it is the operator's")
+
+	synctest.Test(t, func(t *testing.T) { // marks that are slow
+		began := time.Now()
+		hang := func(ctx context.Context) (uint64, error) { <-ctx.Done(); return 0, ctx.Err() }
+		w := put(t.Context(), guard(hang), "/a", "1")
+		require.Equal(t, http.StatusServiceUnavailable, w.Code)
+		require.Equal(t, 10*time.Second, time.Since(began))
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		logged.Reset()
+		w = put(ctx, guard(hang), "/a", "1")
+		require.Equal(t, http.StatusServiceUnavailable, w.Code)
+		require.Equal(t, "not carried out: the server gave up waiting; try again\n", w.Body.String())
+		require.Empty(t, logged.String(), "nothing is wrong with the marks")
+	})
 }
 
 func TestANewLeaderWaitsForRequestsOfTheOld(t *testing.T) {
@@ -92,33 +180,45 @@ func TestANewLeaderWaitsForRequestsOfTheOld(t *testing.T) {
 		began := time.Now()
 		var mu sync.Mutex
 		var log []string
-		guarded := fencehttp.Middleware(&fencehttp.MemMarks{}, byPath)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		// The handler takes its time, whatever becomes of its context.
+		guarded := fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			note := func(what string) {
 				mu.Lock()
 				defer mu.Unlock()
 				log = append(log, fmt.Sprint(time.Since(began), " ", what, " ", r.Header.Get(fencehttp.Header)))
 			}
 			note("begins")
+			defer context.AfterFunc(r.Context(), func() {
+				var fenced *leasehold.FencedError
+				if cause := context.Cause(r.Context()); errors.Is(cause, leasehold.ErrFenced) && errors.As(cause, &fenced) {
+					note(fmt.Sprintf("is interrupted by %d: %q, token", fenced.Highest, fenced.Key))
+				}
+			})()
 			time.Sleep(10 * time.Second)
 			note("ends")
 		}))
 		var wg sync.WaitGroup
-		codes := make([]int, 4)
+		codes, answered := make([]int, 4), make([]time.Duration, 4)
 		for i, token := range []string{"1", "2", "1", "2"} {
 			wg.Go(func() {
 				time.Sleep(time.Duration(i) * time.Second)
 				codes[i] = put(t.Context(), guarded, "/a", token).Code
+				answered[i] = time.Since(began)
 			})
 		}
 		impatient, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
 		defer cancel()
+		var gaveUp *httptest.ResponseRecorder
 		wg.Go(func() {
-			time.Sleep(2 * time.Second)
-			put(impatient, guarded, "/a", "3")
+			time.Sleep(2*time.Second + 100*time.Millisecond)
+			gaveUp = put(impatient, guarded, "/a", "3")
 		})
 		wg.Wait()
-		require.Equal(t, []int{200, 412, 412, 412}, codes, "the mark was raised to 3 by who did not wait")
-		require.Equal(t, []string{"0s begins 1", "10s ends 1"}, log)
+		require.Equal(t, http.StatusServiceUnavailable, gaveUp.Code)
+		require.Equal(t, "not carried out: the server gave up waiting; try again\n", gaveUp.Body.String())
+		require.Equal(t, []int{200, 412, 412, 412}, codes, "the mark was raised to 3 by a request that did not wait")
+		require.Equal(t, 2100*time.Millisecond, answered[1], "a request that waits learns at once of a higher token")
+		require.Equal(t, []string{"0s begins 1", `1s is interrupted by 2: "a", token 1`, "10s ends 1"}, log)
 		log, began = nil, time.Now()
 		for i, token := range []string{"3", "4"} {
 			wg.Go(func() {
@@ -127,8 +227,433 @@ func TestANewLeaderWaitsForRequestsOfTheOld(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		require.Equal(t, []string{"0s begins 3", "10s ends 3", "10s begins 4", "20s ends 4"}, log)
+		require.Equal(t, []string{"0s begins 3", `1s is interrupted by 4: "a", token 3`, "10s ends 3", "10s begins 4", "20s ends 4"}, log)
 	})
+}
+
+func TestTheWaitIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		marks, free := &fencehttp.MemMarks{}, make(chan struct{})
+		guarded := fencehttp.New(marks, byPath, fencehttp.WithWait(3*time.Second)).Middleware(
+			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if r.Header.Get(fencehttp.Header) == "1" {
+					<-free // the context is over, but this does not look
+				}
+			}))
+		var wg sync.WaitGroup
+		wg.Go(func() { put(t.Context(), guarded, "/a", "1") })
+		synctest.Wait()
+		for range 2 {
+			began := time.Now()
+			w := put(t.Context(), guarded, "/a", "2")
+			require.Equal(t, http.StatusServiceUnavailable, w.Code, "let in beside a lower token")
+			require.Equal(t, "not carried out: requests of lower tokens are still under way; try again\n", w.Body.String())
+			require.Equal(t, 3*time.Second, time.Since(began))
+		}
+		require.Equal(t, http.StatusPreconditionFailed, put(t.Context(), guarded, "/a", "1").Code)
+		require.Equal(t, http.StatusOK, put(t.Context(), guarded, "/b", "2").Code, "another resource")
+		close(free)
+		wg.Wait()
+		require.Equal(t, http.StatusOK, put(t.Context(), guarded, "/a", "2").Code)
+	})
+}
+
+// A token that is higher by the marks alone, because another process let it in, interrupts as well.
+func TestATokenThatAnotherProcessSawInterrupts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		marks := &fencehttp.MemMarks{}
+		guarded := fencehttp.New(marks, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			fmt.Fprint(w, errors.Is(context.Cause(r.Context()), leasehold.ErrFenced))
+		}))
+		var wg sync.WaitGroup
+		var old *httptest.ResponseRecorder
+		wg.Go(func() { old = put(t.Context(), guarded, "/a", "1") })
+		synctest.Wait()
+		_, err := marks.Raise(t.Context(), "a", 5)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusPreconditionFailed, put(t.Context(), guarded, "/a", "2").Code)
+		wg.Wait()
+		require.Equal(t, "true", old.Body.String(), "the cause is ErrFenced")
+	})
+}
+
+func TestAPanicLeavesTheGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		guarded := fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.Method == http.MethodDelete:
+				panic(http.ErrAbortHandler)
+			case r.Header.Get(fencehttp.Header) == "1":
+				<-r.Context().Done()
+			}
+		}))
+		var wg sync.WaitGroup
+		wg.Go(func() { put(t.Context(), guarded, "/a", "1") }) // so that the gate is not a new one for every request
+		synctest.Wait()
+		require.PanicsWithValue(t, http.ErrAbortHandler, func() { send(t.Context(), guarded, http.MethodDelete, "/a", "1") })
+		require.Equal(t, http.StatusOK, put(t.Context(), guarded, "/a", "2").Code)
+		wg.Wait()
+	})
+}
+
+// deadlines is a ResponseWriter that keeps the deadlines it was given.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	set []string
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	d.set = append(d.set, fmt.Sprint("read ", at.Unix()))
+	return nil
+}
+
+func (d *deadlines) SetWriteDeadline(at time.Time) error {
+	d.set = append(d.set, fmt.Sprint("write in ", time.Until(at)))
+	return nil
+}
+
+// A second higher token does not push out the deadline that the first has set, and a request that has ended is let be: its
+// ResponseWriter may be gone.
+func TestARequestIsInterruptedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		guarded := fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			time.Sleep(5 * time.Second)
+		}))
+		serve := func(token string) (*deadlines, func()) {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPut, "/a", nil)
+			r.Header.Set(fencehttp.Header, token)
+			w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+			return w, func() { guarded.ServeHTTP(w, r) }
+		}
+		var wg sync.WaitGroup
+		_, keeper := serve("1") // as above
+		old, begin := serve("1")
+		wg.Go(begin)
+		wg.Go(func() { time.Sleep(time.Second); keeper() })
+		time.Sleep(3 * time.Second)
+		for _, token := range []string{"2", "3"} {
+			_, next := serve(token)
+			wg.Go(next)
+			time.Sleep(time.Second)
+		}
+		time.Sleep(500 * time.Millisecond) // old has ended, keeper has not
+		put(t.Context(), guarded, "/a", "4")
+		wg.Wait()
+		require.Equal(t, []string{"read 1", "write in 2.5s"}, old.set)
+	})
+}
+
+// protocols runs test over HTTP/1.1 and HTTP/2; serve starts a real server.
+func protocols(t *testing.T, test func(t *testing.T, serve func(http.Handler) *httptest.Server)) {
+	for _, major := range []int{1, 2} {
+		t.Run(fmt.Sprint("HTTP/", major), func(t *testing.T) {
+			t.Parallel()
+			test(t, func(h http.Handler) *httptest.Server {
+				s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.ProtoMajor != major {
+						t.Errorf("%s where HTTP/%d is due", r.Proto, major)
+					}
+					h.ServeHTTP(w, r)
+				}))
+				s.EnableHTTP2 = major == 2
+				s.StartTLS()
+				t.Cleanup(s.Close)
+				return s
+			})
+		})
+	}
+}
+
+// answer is what a client gets.
+type answer struct {
+	status int
+	body   string
+	err    error
+}
+
+// do sends a request and reads the answer.
+func do(t *testing.T, s *httptest.Server, method, path, token string, body io.Reader) answer {
+	return doWith(t, s.Client(), s, method, path, token, body)
+}
+
+func doWith(t *testing.T, c *http.Client, s *httptest.Server, method, path, token string, body io.Reader) answer {
+	r, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, body)
+	require.NoError(t, err)
+	r.Header.Set(fencehttp.Header, token)
+	resp, err := c.Do(r)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, string(text), err}
+}
+
+// later does it in the background.
+func later(t *testing.T, s *httptest.Server, method, path, token string, body io.Reader) <-chan answer {
+	answered := make(chan answer, 1)
+	go func() { answered <- do(t, s, method, path, token, body) }()
+	return answered
+}
+
+// A write that has not run is never answered 200, which is what net/http makes of a handler that writes no answer.
+func TestAWriteThatHasNotRunIs503(t *testing.T) {
+	for name, end := range map[string]func(s *http.Server, stop <-chan struct{}) http.Handler{
+		"the server's base context ends": func(s *http.Server, stop <-chan struct{}) http.Handler {
+			base, shutdown := context.WithCancel(t.Context())
+			s.BaseContext = func(net.Listener) context.Context { return base }
+			go func() { <-stop; shutdown() }()
+			return s.Handler
+		},
+		"a middleware sets a deadline": func(s *http.Server, stop <-chan struct{}) http.Handler {
+			next := s.Handler
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ctx, cancel := context.WithCancel(r.Context())
+				defer cancel()
+				go func() { <-stop; cancel() }()
+				next.ServeHTTP(w, r.WithContext(ctx))
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inside, free, waits := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			var mem fencehttp.MemMarks
+			marks := raised(func(token uint64) {
+				if token == 2 {
+					close(waits)
+				}
+			}, &mem)
+			s := httptest.NewUnstartedServer(fencehttp.New(marks, byPath).Middleware(
+				http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					if r.Header.Get(fencehttp.Header) != "1" {
+						t.Error("let in")
+						return
+					}
+					close(inside)
+					<-free
+				})))
+			s.Config.Handler = end(s.Config, waits)
+			s.Start()
+			defer s.Close()
+			defer close(free)
+			later(t, s, http.MethodPut, "/a", "1", nil)
+			<-inside
+			a := do(t, s, http.MethodPut, "/a", "2", nil)
+			require.NoError(t, a.err)
+			require.Equal(t, http.StatusServiceUnavailable, a.status)
+			require.Equal(t, "not carried out: the server gave up waiting; try again\n", a.body)
+		})
+	}
+}
+
+// raised calls saw after each mark that is raised.
+func raised(saw func(uint64), marks fencehttp.Marks) fencehttp.Marks { return &sawMarks{marks, saw} }
+
+type sawMarks struct {
+	fencehttp.Marks
+	saw func(token uint64)
+}
+
+func (m *sawMarks) Raise(ctx context.Context, resource string, token uint64) (uint64, error) {
+	defer m.saw(token)
+	return m.Marks.Raise(ctx, resource, token)
+}
+
+// A former leader that was stopped in the middle of an upload, with its connection open, does not keep the new one waiting.
+func TestAStoppedUpload(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		inside, cause := make(chan struct{}), make(chan error, 1)
+		s := serve(fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get(fencehttp.Header) != "1" {
+				return
+			}
+			_, _ = r.Body.Read(make([]byte, 1))
+			close(inside)
+			if _, err := io.ReadAll(r.Body); err != nil { // blocks: the rest never comes
+				cause <- context.Cause(r.Context())
+				http.Error(w, "interrupted", http.StatusConflict)
+			}
+		})))
+		body, upload := io.Pipe()
+		t.Cleanup(func() { upload.Close() })
+		zombie := later(t, s, http.MethodPut, "/a", "1", body)
+		_, err := upload.Write([]byte("x"))
+		require.NoError(t, err)
+		<-inside
+		require.Equal(t, answer{status: http.StatusOK}, do(t, s, http.MethodPut, "/a", "2", nil))
+		require.ErrorIs(t, <-cause, leasehold.ErrFenced)
+		require.Equal(t, answer{status: http.StatusConflict, body: "interrupted\n"}, <-zombie, "what the handler answers is sent")
+	})
+}
+
+// Nor does one that was stopped while it read its answer.
+func TestAStoppedDownload(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		fence := fencehttp.New(&fencehttp.MemMarks{}, byPath)
+		s := serve(fence.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for err := error(nil); err == nil && r.Header.Get(fencehttp.Header) == "1"; {
+				_, err = w.Write(make([]byte, 1<<20))
+			}
+		})))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+"/a", nil)
+		require.NoError(t, err)
+		r.Header.Set(fencehttp.Header, "1")
+		resp, err := s.Client().Do(r)
+		require.NoError(t, err)
+		defer resp.Body.Close() // and not read
+		require.Equal(t, answer{status: http.StatusOK}, do(t, s, http.MethodPut, "/a", "2", nil))
+	})
+}
+
+// A handler that has taken the connection over is interrupted in it.
+func TestAHijackedConnection(t *testing.T) {
+	inside := make(chan struct{})
+	s := httptest.NewServer(fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(fencehttp.Header) != "1" {
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		close(inside)
+		_, err = conn.Read(make([]byte, 1))
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("read: %v", err)
+		}
+	})))
+	defer s.Close()
+	zombie := later(t, s, http.MethodPut, "/a", "1", nil)
+	<-inside
+	require.Equal(t, answer{status: http.StatusOK}, do(t, s, http.MethodPut, "/a", "2", nil))
+	require.ErrorIs(t, (<-zombie).err, io.EOF)
+}
+
+// An interruption stays with its request: the connection serves the next one.
+func TestAnInterruptedConnectionGoesOn(t *testing.T) {
+	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+		inside, from := make(chan struct{}), make(chan string, 2)
+		s := serve(fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := io.ReadAll(r.Body); err != nil {
+				t.Error(err)
+			}
+			switch r.Header.Get(fencehttp.Header) {
+			case "1":
+				from <- r.RemoteAddr
+				close(inside)
+				<-r.Context().Done()
+				w.WriteHeader(http.StatusConflict)
+			case "3":
+				from <- r.RemoteAddr
+			}
+		})))
+		leader := &http.Client{Transport: s.Client().Transport.(*http.Transport).Clone()} // on a connection of its own
+		zombie := later(t, s, http.MethodPut, "/a", "1", strings.NewReader("x"))
+		<-inside
+		require.Equal(t, answer{status: http.StatusOK}, doWith(t, leader, s, http.MethodPut, "/a", "2", nil))
+		leader.CloseIdleConnections()
+		require.Equal(t, answer{status: http.StatusConflict}, <-zombie)
+		require.Equal(t, answer{status: http.StatusOK}, do(t, s, http.MethodPut, "/a", "3", strings.NewReader("y")))
+		require.Equal(t, <-from, <-from, "another connection")
+	})
+}
+
+// Routes that share a fence share its gates: what an old PUT does lies before the answer to the new DELETE.
+func TestRoutesOfOneFenceWaitForEachOther(t *testing.T) {
+	var mu sync.Mutex
+	var log []string
+	note := func(what string) {
+		mu.Lock()
+		defer mu.Unlock()
+		log = append(log, what)
+	}
+	inside, deleted := make(chan struct{}), make(chan struct{})
+	fence := fencehttp.New(&fencehttp.MemMarks{}, byPath)
+	mux := http.NewServeMux()
+	mux.Handle("PUT /a", fence.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(inside)
+		select {
+		case <-r.Context().Done(): // its write is on the way already
+		case <-deleted:
+		}
+		note("PUT lands")
+	})))
+	mux.Handle("DELETE /a", fence.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { note("DELETE lands") })))
+	s := httptest.NewServer(mux)
+	defer s.Close()
+	zombie := later(t, s, http.MethodPut, "/a", "1", nil)
+	<-inside
+	require.Equal(t, http.StatusOK, do(t, s, http.MethodDelete, "/a", "2", nil).status)
+	note("DELETE answered")
+	close(deleted)
+	<-zombie
+	require.Equal(t, []string{"PUT lands", "DELETE lands", "DELETE answered"}, log)
+}
+
+// Authorise first, then fence: what is refused with 401 has not raised the mark.
+func TestARefusedRequestDoesNotRaiseTheMark(t *testing.T) {
+	authorise := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") == "" {
+				http.Error(w, "who are you?", http.StatusUnauthorized)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+	write := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	for name, tc := range map[string]struct {
+		token uint64
+		chain func(*fencehttp.Fence) http.Handler
+		mark  uint64
+	}{
+		"authorise, then fence": {1<<53 - 1, func(f *fencehttp.Fence) http.Handler { return authorise(f.Middleware(write)) }, 1},
+		"the wrong way round":   {1<<53 - 1, func(f *fencehttp.Fence) http.Handler { return f.Middleware(authorise(write)) }, 1<<53 - 1},
+		"no lock's token":       {1<<64 - 1, func(f *fencehttp.Fence) http.Handler { return f.Middleware(authorise(write)) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			marks := &fencehttp.MemMarks{}
+			w := put(t.Context(), tc.chain(fencehttp.New(marks, byPath)), "/a", fencehttp.Format(tc.token))
+			require.GreaterOrEqual(t, w.Code, 400)
+			stands, err := marks.Raise(t.Context(), "a", 1)
+			require.NoError(t, err)
+			require.Equal(t, tc.mark, stands)
+		})
+	}
+}
+
+// net/http removes the temporary files of a form; the handler has parsed it in a copy of the request.
+func TestFormsLeaveNoFiles(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	s := httptest.NewServer(fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if err := r.ParseMultipartForm(1); err != nil {
+			t.Error(err)
+		}
+		if files, _ := filepath.Glob(dir + "/*"); len(files) == 0 {
+			t.Error("no file: this test shows nothing")
+		}
+	})))
+	var form strings.Builder
+	w := multipart.NewWriter(&form)
+	file, err := w.CreateFormFile("report", "today.json")
+	require.NoError(t, err)
+	_, _ = file.Write(make([]byte, 11<<20)) // net/http keeps 10 MiB and what was asked for in memory
+	require.NoError(t, w.Close())
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+"/a", strings.NewReader(form.String()))
+	require.NoError(t, err)
+	r.Header.Set(fencehttp.Header, "1")
+	r.Header.Set("Content-Type", w.FormDataContentType())
+	resp, err := s.Client().Do(r)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	s.Close() // waits for the request to be over
+	left, err := filepath.Glob(dir + "/*")
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
 
 // Whatever is let through is in the order of tokens, and marks on a store survive the process.
@@ -138,7 +663,7 @@ func TestMarks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex
 			last := ""
-			guarded := fencehttp.Middleware(marks, byPath)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			guarded := fencehttp.New(marks, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				mu.Lock()
 				defer mu.Unlock()
 				if token := fmt.Sprintf("%20s", r.Header.Get(fencehttp.Header)); token < last {
@@ -149,7 +674,11 @@ func TestMarks(t *testing.T) {
 			}))
 			var wg sync.WaitGroup
 			for i := range 64 {
-				wg.Go(func() { put(t.Context(), guarded, "/a", fencehttp.Format(uint64(1+i%16))) })
+				wg.Go(func() {
+					if code := put(t.Context(), guarded, "/a", fencehttp.Format(uint64(1+i%16))).Code; code != 200 && code != 412 {
+						t.Errorf("status %d", code)
+					}
+				})
 			}
 			wg.Wait()
 			highest, err := marks.Raise(t.Context(), "a", 1)
@@ -161,13 +690,96 @@ func TestMarks(t *testing.T) {
 	highest, err := restarted.Raise(t.Context(), "a", 3)
 	require.NoError(t, err)
 	require.Equal(t, uint64(16), highest)
+}
 
-	_, err = mem.PutIfNoneMatch(t.Context(), "marks/b", []byte("{}"))
-	require.NoError(t, err)
-	_, err = restarted.Raise(t.Context(), "b", 3)
-	require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+// script is a store that answers as told, and counts.
+type script struct {
+	leasehold.Store
+	calls    int
+	get, put func() error
+}
+
+func (s *script) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	s.calls++
+	if s.get != nil {
+		return leasehold.Object{}, s.get()
+	}
+	return s.Store.Get(ctx, key)
+}
+
+func (s *script) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	s.calls++
+	if err := s.put(); err != nil {
+		return "", err
+	}
+	return s.Store.PutIfNoneMatch(ctx, key, body)
+}
+
+func TestStoreMarksEnd(t *testing.T) {
+	raise := func(ctx context.Context, s *script, token uint64) (uint64, error) {
+		s.Store = leasehold.NewMemStore()
+		return fencehttp.NewStoreMarks(s, "marks/").Raise(ctx, "a", token)
+	}
+	always := func(err error) func() error { return func() error { return err } }
+
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		s := &script{get: always(leasehold.ErrNotExist), put: always(leasehold.ErrPreconditionFailed)}
+		_, err := raise(t.Context(), s, 1) // "there is none" and "there is one", for ever
+		require.ErrorIs(t, err, leasehold.ErrPreconditionFailed)
+		require.ErrorContains(t, err, `leasehold: fencing mark "marks/a": not raised in 8 tries: `)
+		require.Equal(t, 16, s.calls)
+		require.Less(t, time.Since(began), 3*time.Second)
+		require.Greater(t, time.Since(began), time.Second)
+
+		began = time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err = raise(ctx, s, 1)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 100*time.Millisecond, time.Since(began))
+
+		// A write whose outcome is unknown: the next read tells.
+		lost := 0
+		s = &script{put: func() error {
+			if lost++; lost == 1 {
+				return errors.New("connection reset")
+			}
+			return nil
+		}}
+		highest, err := raise(t.Context(), s, 1)
+		require.NoError(t, err)
+		require.Equal(t, uint64(1), highest)
+		require.Equal(t, 4, s.calls)
+
+		for _, s := range []*script{
+			{get: always(errors.New("no route to host"))}, // the client tries again
+			{put: always(leasehold.ErrPermanent)},
+			{put: always(leasehold.ErrUnsafeStore)},
+		} {
+			began := time.Now()
+			_, err := raise(t.Context(), s, 1)
+			require.Error(t, err)
+			require.LessOrEqual(t, s.calls, 2)
+			require.Zero(t, time.Since(began))
+		}
+	})
+
+	for _, token := range []uint64{0, 1 << 53} { // a mark that no lease could ever pass
+		s := &script{}
+		_, err := raise(t.Context(), s, token)
+		require.ErrorContains(t, err, "is not one that a lock issues")
+		require.Zero(t, s.calls)
+	}
+	for _, body := range []string{"{}", `{"token": 9007199254740992}`, `{"token": -1}`, "<html>"} {
+		mem := leasehold.NewMemStore()
+		_, err := mem.PutIfNoneMatch(t.Context(), "marks/b", []byte(body))
+		require.NoError(t, err)
+		_, err = fencehttp.NewStoreMarks(mem, "marks/").Raise(t.Context(), "b", 3)
+		require.ErrorIs(t, err, leasehold.ErrCorruptRecord, body)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = restarted.Raise(ctx, "c", 3)
+	_, err := fencehttp.NewStoreMarks(leasehold.NewMemStore(), "marks/").Raise(ctx, "c", 3)
 	require.ErrorIs(t, err, context.Canceled)
 }

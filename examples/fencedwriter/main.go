@@ -198,7 +198,10 @@ func write(ctx context.Context, where *storeflag.Flags, name string, fenced bool
 	if err != nil {
 		return err
 	}
-	files := leasehold.NewFencedStore(client, bucket, leasehold.PaddedBodies)
+	files, err := leasehold.NewFencedStore(client, bucket, leasehold.PaddedBodies)
+	if err != nil {
+		return err
+	}
 	if fenced { // a new leader claims what it is about to write
 		if err := files.Seal(ctx, lease.Token(), key); err != nil {
 			return err

@@ -71,7 +71,10 @@ func run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "bob, token %d: %v\n", bob.Token(), set(ctx, db, bob.Token(), "region", "eu"))
+	if err := set(ctx, db, bob.Token(), "region", "eu"); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "bob, token %d: accepted\n", bob.Token())
 	late := set(ctx, db, alice.Token(), "region", "us")
 	fmt.Fprintf(out, "alice, token %d, late: %v\n", alice.Token(), late)
 	if !errors.Is(late, leasehold.ErrFenced) {

@@ -16,7 +16,7 @@ import (
 func TestRun(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), &out))
-	require.Equal(t, "bob, token 2: <nil>\nalice, token 1, late: leasehold: fenced off by a newer token: \"region\": token 1, seen 2\n", out.String())
+	require.Equal(t, "bob, token 2: accepted\nalice, token 1, late: fenced off by a newer token: \"region\": token 1, seen 2\n", out.String())
 }
 
 // Writers of many tokens at once, each with a connection of its own, to a database on disk.
