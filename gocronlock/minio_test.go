@@ -135,7 +135,7 @@ func TestEachSlotRunsOnce(t *testing.T) {
 				clock := wrongClock{clockwork.NewRealClock(), in.clockOff}
 				locker, err := gocronlock.NewLocker(behind(t, server, bucket, in.delay), "jobs", every/2)
 				require.NoError(t, err)
-				locker.SetNow(clock.Now)
+				locker.SetClock(clock)
 				s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker), gocron.WithClock(clock), gocron.WithLocation(time.UTC))
 				require.NoError(t, err)
 				_, err = s.NewJob(gocron.CronJob("*/2 * * * * *", true), gocron.NewTask(func() {

@@ -34,7 +34,13 @@ import (
 // Intervals for a store that charges for every write. The leader sends 6 writes a minute, and a waiting candidate about
 // 4 reads (client-go waits 1 to 2.2 times RetryPeriod): with 30 days to the month, 259,200 writes and 162,000 reads. At
 // 0.005 USD for 1,000 writes and 0.0004 USD for 1,000 reads that is 1.30 USD and 0.07 USD a month. The defaults of
-// controller-runtime, 15 s, 10 s and 2 s, cost five times as much. After a crash nobody leads for about LeaseDuration.
+// controller-runtime, 15 s, 10 s and 2 s, cost five times as much.
+//
+// After a crash nobody leads for 73 s (median) or 92 s (p99), measured over 1,000 crashes by
+//
+//	go test -v -run TakeoverAfterACrash .
+//
+// That is LeaseDuration plus the time until client-go looks again, which it does every 10 to 22 s.
 const (
 	LeaseDuration = 60 * time.Second
 	RenewDeadline = 40 * time.Second
@@ -48,8 +54,11 @@ type Lock struct {
 	store    *watchedStore
 	duration time.Duration
 
-	mu    sync.Mutex       // guards what follows; never held over I/O
-	lease *leasehold.Lease // of the term that client-go leads, lost or not; nil while it does not lead
+	mu      sync.Mutex       // guards what follows; never held over I/O
+	lease   *leasehold.Lease // of the term that client-go leads, lost or not; nil while it does not lead
+	renewed time.Time        // when lease was acquired or renewed last
+	failed  bool             // the last renewal failed, and not because its context was cancelled
+	left    *leasehold.Lease // of the last term, if that was left to run out; nil if it was released or lost
 }
 
 var _ resourcelock.Interface = (*Lock)(nil)
@@ -70,7 +79,7 @@ func New(store leasehold.Store, key string, leaseDuration time.Duration, opts ..
 	opts = append(slices.Clone(opts), leasehold.WithTTL(leaseDuration), leasehold.WithManualRenewal())
 	lock, err := leasehold.NewLock(watched, key, opts...)
 	if err != nil {
-		return nil, fmt.Errorf("k8slock: %w", err)
+		return nil, err
 	}
 	return &Lock{lock: lock, store: watched, duration: leaseDuration}, nil
 }
@@ -156,18 +165,20 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 // Create implements [resourcelock.Interface]. If somebody else holds the lock by now, apierrors.IsAlreadyExists is true
 // of the error, and it matches [leasehold.ErrHeld].
 func (l *Lock) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
-	err := l.Update(ctx, ler)
-	if errors.Is(err, leasehold.ErrHeld) {
-		err = statusError{err, metav1.StatusReasonAlreadyExists, http.StatusConflict}
-	}
-	return err
+	return l.write(ctx, ler, metav1.StatusReasonAlreadyExists)
 }
 
 // Update implements [resourcelock.Interface]: it acquires, renews or releases. An acquisition fails with
-// [leasehold.ErrHeld], whatever client-go thinks, unless the lock is free by leasehold's rules. A renewal is one request;
+// [leasehold.ErrHeld], whatever client-go thinks, unless the lock is free by leasehold's rules; apierrors.IsConflict is then true
+// of the error, also if another candidate was faster. A renewal is one request;
 // what may pass is retried until ctx ends or the lease does. Once a term is lost, with [leasehold.ErrLost], it stays so
 // until client-go has stopped leading: its next term has a new token.
 func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
+	return l.write(ctx, ler, metav1.StatusReasonConflict)
+}
+
+// write is Create and Update, which differ in what client-go is told of a lock that somebody else holds.
+func (l *Lock) write(ctx context.Context, ler resourcelock.LeaderElectionRecord, held metav1.StatusReason) error {
 	lease := l.Lease()
 	switch {
 	case ler.HolderIdentity == "" && lease == nil:
@@ -185,9 +196,22 @@ func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord
 		return fmt.Errorf("k8slock: lock %q was made for a LeaseDuration of %v, the elector has %d s: set both alike (in a manager's Options, too)",
 			l.lock.Key(), l.duration, ler.LeaseDurationSeconds)
 	case lease != nil:
-		return lease.Renew(ctx)
+		err := lease.Renew(ctx)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.failed = err != nil && !errors.Is(err, context.Canceled)
+		if err == nil {
+			l.renewed = time.Now()
+		}
+		return err
 	}
-	lease, err := l.lock.TryAcquire(ctx)
+	err := l.leftover()
+	if err == nil {
+		lease, err = l.lock.TryAcquire(ctx)
+	}
+	if errors.Is(err, leasehold.ErrHeld) {
+		return statusError{err, held, http.StatusConflict}
+	}
 	if err != nil {
 		return err
 	}
@@ -195,11 +219,34 @@ func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord
 	return nil
 }
 
+// leftover returns an error while work of this Lock's own last term may still be running.
+func (l *Lock) leftover() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if wait := time.Until(l.renewed.Add(l.duration)); l.left != nil && wait > 0 {
+		return &leasehold.HeldError{Key: l.lock.Key(), Record: l.left.Record(), Wait: wait}
+	}
+	return nil
+}
+
 // RecordEvent implements [resourcelock.Interface]. It is how client-go says that it has stopped leading. There is no
 // Kubernetes object to record an event on; acquisition, loss and release go to the logger of [leasehold.WithLogger].
+//
+// After a stop without ReleaseOnCancel the term is over for this process, and reported as released, but its lease stands in the
+// store until it has run out, because work of the term may still be running.
 func (l *Lock) RecordEvent(event string) {
-	if event == "stopped leading" {
-		l.setLease(nil)
+	if event != "stopped leading" {
+		return
+	}
+	l.mu.Lock()
+	lease, gaveUp := l.lease, l.failed
+	l.lease, l.left = nil, nil
+	if lease != nil && lease.Context().Err() == nil {
+		l.left = lease
+	}
+	l.mu.Unlock()
+	if lease != nil && !gaveUp { // else it is about to be lost
+		lease.Abandon()
 	}
 }
 
@@ -222,7 +269,7 @@ func (l *Lock) Check(*http.Request) error {
 func (l *Lock) setLease(lease *leasehold.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lease = lease
+	l.lease, l.left, l.failed, l.renewed = lease, nil, false, time.Now()
 }
 
 // statusError is an error that package apierrors understands.

@@ -280,7 +280,7 @@ func TestCrash(t *testing.T) {
 
 func TestNewcomerNeedNotWaitIfTheStoreTellsItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem, ref := leasehold.NewMemStore(), &referee{t: t}
+		mem, ref := &leasehold.MemStore{ServerClock: true}, &referee{t: t}
 		first := newLock(t, mem, time.Minute)
 		require.NoError(t, first.Create(t.Context(), asked(first, time.Minute)))
 		time.Sleep(62 * time.Second) // it has crashed
@@ -337,6 +337,8 @@ func TestLeaseRunsOutBelowAStuckElector(t *testing.T) {
 		ler, _, err = lock.Get(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, ler.HolderIdentity, "its own leftover is free to it")
+		require.True(t, apierrors.IsConflict(lock.Update(t.Context(), asked(lock, time.Minute))), "but not before the safety margin is over")
+		time.Sleep(11 * time.Second)
 		require.NoError(t, lock.Update(t.Context(), asked(lock, time.Minute)))
 		require.EqualValues(t, 2, lock.Token())
 	})

@@ -27,6 +27,20 @@ func (s *watchedStore) MinTTL() time.Duration {
 	return time.Second
 }
 
+// Validate hands through the optional method of the store.
+func (s *watchedStore) Validate() error {
+	if v, ok := s.Store.(interface{ Validate() error }); ok {
+		return v.Validate()
+	}
+	return nil
+}
+
+// TellsAge hands through the optional method of the store.
+func (s *watchedStore) TellsAge() bool {
+	a, ok := s.Store.(interface{ TellsAge() bool })
+	return ok && a.TellsAge()
+}
+
 // Get implements [leasehold.Store].
 func (s *watchedStore) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	s.asked()

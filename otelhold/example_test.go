@@ -18,20 +18,20 @@ import (
 
 // The code of README.md, which a test compares with this.
 func readme(store leasehold.Store) (*leasehold.Lock, error) {
-	observe, err := otelhold.Observer() // one for all locks of the process
+	observer, err := otelhold.New() // one for all locks of the process
 	if err != nil {
 		return nil, err
 	}
-	return leasehold.NewLock(store, "locks/reports", leasehold.WithObserver(observe))
+	return leasehold.NewLock(store, "locks/reports", leasehold.WithObserver(observer.Observe))
 }
 
 func Example() {
 	reader := sdkmetric.NewManualReader() // a service exports, and calls otel.SetMeterProvider and otel.SetTracerProvider
-	observe, err := otelhold.Observer(otelhold.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
+	observer, err := otelhold.New(otelhold.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
 	if err != nil {
 		log.Fatal(err)
 	}
-	lock, err := leasehold.NewLock(leasehold.NewMemStore(), "locks/reports", leasehold.WithObserver(observe))
+	lock, err := leasehold.NewLock(leasehold.NewMemStore(), "locks/reports", leasehold.WithObserver(observer.Observe))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -53,7 +53,6 @@ func Example() {
 	// Unordered output:
 	// leasehold.leader 1
 	// leasehold.token 1
-	// leader_election_master_status 1
 }
 
 func TestReadmeCode(t *testing.T) {

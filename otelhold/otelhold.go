@@ -1,7 +1,7 @@
 // Package otelhold gives the locks of leasehold OpenTelemetry metrics and spans.
 //
-//	observe, err := otelhold.Observer()
-//	lock, err := leasehold.NewLock(store, key, leasehold.WithObserver(observe))
+//	observer, err := otelhold.New()
+//	lock, err := leasehold.NewLock(store, key, leasehold.WithObserver(observer.Observe))
 //
 // Metrics, all with the attribute leasehold.lock.key:
 //
@@ -14,16 +14,14 @@
 //	leasehold.transitions           counter    {transition}  terms seen to begin, anybody's
 //	leasehold.lost                  counter    {term}        terms that ended against the holder's will, by error.type: see below
 //	leasehold.overruns              counter    {overrun}     functions that still ran when somebody else may have led
-//	leader_election_master_status   gauge                    leasehold.leader as Kubernetes names it
-//
-// That last one has the attribute name in place of leasehold.lock.key.
 //
 // As the semantic conventions have it, error.type is there only after a failure. For requests and renewals it is what
 // [leasehold.Event.Outcome] says; for leasehold.lost it is "expired", "taken_over", "deleted", "broken" or "corrupt".
 //
 // Spans: leasehold.get, leasehold.create and leasehold.update for requests, leasehold.acquire, leasehold.renew and
-// leasehold.overrun, each a trace of its own, for a term can last for months; and leasehold.term, which lasts as long as the
-// term and ends with it. Those that know their term link to its span.
+// leasehold.overrun; and leasehold.term, which lasts as long as the term and ends with it. What a call such as Acquire or Renew
+// does joins the trace of its context. The term, and what a lease does in the background, are traces of their own. Spans that
+// know their term link to its span.
 package otelhold
 
 import (
@@ -50,7 +48,6 @@ const (
 	token     = attribute.Key("leasehold.lock.token")
 	operation = attribute.Key("leasehold.operation")
 	errorType = attribute.Key("error.type")
-	name      = attribute.Key("name")
 )
 
 // Option configures an [Observer].
@@ -67,11 +64,9 @@ func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) {
 // WithTracerProvider sets where spans go: default [otel.GetTracerProvider]. That of package trace/noop turns them off.
 func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.tracers = p } }
 
-// Observer returns a function for [leasehold.WithObserver]. It is quick and safe for concurrent use; one is enough for
-// all locks of a process. It remembers every key it has seen, so keys should not be made up by the thousand; locks of the
-// same key that share an observer count as one.
+// New returns an observer; its method Observe is for [leasehold.WithObserver].
 // The error is that of a provider that is nil, or of an instrument which the meter provider refuses.
-func Observer(opts ...Option) (func(leasehold.Event), error) {
+func New(opts ...Option) (*Observer, error) {
 	c := config{otel.GetMeterProvider(), otel.GetTracerProvider()}
 	for _, opt := range opts {
 		opt(&c)
@@ -79,21 +74,26 @@ func Observer(opts ...Option) (func(leasehold.Event), error) {
 	if c.meters == nil || c.tracers == nil {
 		return nil, errors.New("otelhold: provider is nil: to turn metrics or spans off, give that of a noop package")
 	}
-	o := &observer{tracer: c.tracers.Tracer(scope), locks: map[string]*state{}}
+	o := &Observer{tracer: c.tracers.Tracer(scope), locks: map[string]*state{}}
 	if err := o.instruments(c.meters.Meter(scope)); err != nil {
 		return nil, fmt.Errorf("otelhold: %w", err)
 	}
-	return o.observe, nil
+	return o, nil
 }
 
-type observer struct {
-	tracer                                trace.Tracer
-	request, acquisition, renewal, left   metric.Float64Histogram
-	transitions, lost, overruns           metric.Int64Counter
-	leader, highest, leaderElectionMaster metric.Int64ObservableGauge
+// Observer makes metrics and spans of what locks report to it. It is safe for concurrent use; one is enough for all locks of a
+// process. It remembers every key it has seen, so keys should not be made up by the thousand; locks of the same key that share
+// an observer count as one.
+type Observer struct {
+	tracer                              trace.Tracer
+	request, acquisition, renewal, left metric.Float64Histogram
+	transitions, lost, overruns         metric.Int64Counter
+	leader, highest                     metric.Int64ObservableGauge
+	gauges                              metric.Registration
 
-	mu    sync.Mutex // guards what follows
-	locks map[string]*state
+	mu     sync.Mutex // guards what follows
+	closed bool
+	locks  map[string]*state
 }
 
 // state is what is known of one key.
@@ -114,8 +114,8 @@ var (
 	validity = metric.WithExplicitBucketBoundaries(0.25, 0.5, 1, 2.5, 5, 7.5, 10, 15, 20, 30, 45, 60)
 )
 
-func (o *observer) instruments(m metric.Meter) error {
-	errs := make([]error, 10)
+func (o *Observer) instruments(m metric.Meter) error {
+	errs := make([]error, 9)
 	o.request, errs[0] = m.Float64Histogram("leasehold.request.duration", metric.WithUnit("s"), seconds,
 		metric.WithDescription("Duration of requests to the store."))
 	o.acquisition, errs[1] = m.Float64Histogram("leasehold.acquisition.duration", metric.WithUnit("s"), seconds,
@@ -134,18 +134,36 @@ func (o *observer) instruments(m metric.Meter) error {
 		metric.WithDescription("1 if this process holds the lock, else 0."))
 	o.highest, errs[8] = m.Int64ObservableGauge("leasehold.token", metric.WithUnit("{token}"),
 		metric.WithDescription("The highest fencing token seen."))
-	// No unit: for one of "1", exporters to Prometheus add _ratio to the name.
-	o.leaderElectionMaster, errs[9] = m.Int64ObservableGauge("leader_election_master_status",
-		metric.WithDescription("1 if this process holds the lock called name, else 0."))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	_, err := m.RegisterCallback(o.report, o.leader, o.highest, o.leaderElectionMaster)
+	var err error
+	o.gauges, err = m.RegisterCallback(o.report, o.leader, o.highest)
 	return err
 }
 
+// Close ends the observer: gauges are reported no more, open spans of terms are ended, and later events are ignored. What else
+// it has recorded is the providers' to export. It is for programs that make locks and observers again and again; closing twice
+// does no harm. The error is the meter provider's.
+func (o *Observer) Close() error {
+	o.mu.Lock()
+	if o.closed {
+		o.mu.Unlock()
+		return nil
+	}
+	o.closed = true
+	for _, s := range o.locks {
+		s.end(time.Now(), nil)
+	}
+	o.mu.Unlock() // a collection that is under way reports, and Unregister may wait for it
+	if err := o.gauges.Unregister(); err != nil {
+		return fmt.Errorf("otelhold: %w", err)
+	}
+	return nil
+}
+
 // report is called at each collection: a gauge must be there even if nothing has happened since the last one.
-func (o *observer) report(_ context.Context, to metric.Observer) error {
+func (o *Observer) report(_ context.Context, to metric.Observer) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
@@ -159,12 +177,12 @@ func (o *observer) report(_ context.Context, to metric.Observer) error {
 		if s.highest > 0 {
 			to.ObserveInt64(o.highest, int64(s.highest), metric.WithAttributes(lockKey.String(key)))
 		}
-		to.ObserveInt64(o.leaderElectionMaster, leading, metric.WithAttributes(name.String(key)))
 	}
 	return nil
 }
 
-func (o *observer) observe(e leasehold.Event) {
+// Observe takes one event. It is quick, and is what to give to [leasehold.WithObserver].
+func (o *Observer) Observe(e leasehold.Event) {
 	now := time.Now()
 	ctx := context.Background()
 	attrs := []attribute.KeyValue{lockKey.String(e.Key)}
@@ -174,6 +192,9 @@ func (o *observer) observe(e leasehold.Event) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.closed {
+		return
+	}
 	s := o.state(ctx, e.Key)
 	switch e.Kind {
 	case leasehold.EventRequest:
@@ -201,7 +222,7 @@ func (o *observer) observe(e leasehold.Event) {
 		}
 	case leasehold.EventReleased:
 		if s.held == e.Token {
-			s.end(now, nil)
+			s.end(now, e.Err)
 		}
 	case leasehold.EventNewLeader:
 		if e.Token == s.shown {
@@ -219,7 +240,7 @@ func (o *observer) observe(e leasehold.Event) {
 }
 
 // state returns that of a key. A counter that begins at 1 shows no increase, so the first sight of a key sets its counters to 0.
-func (o *observer) state(ctx context.Context, key string) *state {
+func (o *Observer) state(ctx context.Context, key string) *state {
 	s, ok := o.locks[key]
 	if !ok {
 		s = &state{}
@@ -263,15 +284,19 @@ func (s *state) end(now time.Time, lost error) {
 }
 
 // span records one that ends now. Answers of the store that say no are no errors: somebody has to lose a race.
-func (o *observer) span(e leasehold.Event, s *state, name string, now time.Time, kind trace.SpanKind, attrs []attribute.KeyValue) {
-	opts := []trace.SpanStartOption{trace.WithNewRoot(), trace.WithTimestamp(now.Add(-e.Duration)), trace.WithSpanKind(kind)}
+func (o *Observer) span(e leasehold.Event, s *state, name string, now time.Time, kind trace.SpanKind, attrs []attribute.KeyValue) {
+	opts := []trace.SpanStartOption{trace.WithTimestamp(now.Add(-e.Duration)), trace.WithSpanKind(kind)}
+	ctx := e.Context
+	if ctx == nil { // in the background
+		ctx = context.Background()
+	}
 	if e.Token != 0 {
 		attrs = ofTerm(e, attrs)
 		if s.term != nil && e.Token == s.held {
 			opts = append(opts, trace.WithLinks(trace.Link{SpanContext: s.term.SpanContext()}))
 		}
 	}
-	_, span := o.tracer.Start(context.Background(), name, append(opts, trace.WithAttributes(attrs...))...)
+	_, span := o.tracer.Start(ctx, name, append(opts, trace.WithAttributes(attrs...))...)
 	no := errors.Is(e.Err, leasehold.ErrNotExist) || errors.Is(e.Err, leasehold.ErrPreconditionFailed)
 	if e.Err != nil && (e.Kind != leasehold.EventRequest || !no) {
 		span.SetStatus(codes.Error, e.Err.Error())

@@ -39,18 +39,18 @@ const key = "locks/reports"
 // watched is a process with its own observer and way to the store.
 type watched struct {
 	leasehold.Store
-	t       *testing.T
-	fail    atomic.Pointer[error] // what every request is answered, if set
-	reader  *sdkmetric.ManualReader
-	spans   *tracetest.InMemoryExporter
-	observe func(leasehold.Event)
+	*otelhold.Observer
+	t      *testing.T
+	fail   atomic.Pointer[error] // what every request is answered, if set
+	reader *sdkmetric.ManualReader
+	spans  *tracetest.InMemoryExporter
 }
 
 func watch(t *testing.T, s leasehold.Store) *watched {
 	t.Helper()
 	w := &watched{Store: s, t: t, reader: sdkmetric.NewManualReader(), spans: tracetest.NewInMemoryExporter()}
 	var err error
-	w.observe, err = otelhold.Observer(
+	w.Observer, err = otelhold.New(
 		otelhold.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(w.reader))),
 		otelhold.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSyncer(w.spans))))
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func watch(t *testing.T, s leasehold.Store) *watched {
 
 func (w *watched) lock(key, name string, opts ...leasehold.Option) *leasehold.Lock {
 	w.t.Helper()
-	l, err := leasehold.NewLock(w, key, append(opts, leasehold.WithObserver(w.observe), leasehold.WithIdentity(name))...)
+	l, err := leasehold.NewLock(w, key, append(opts, leasehold.WithObserver(w.Observe), leasehold.WithIdentity(name))...)
 	require.NoError(w.t, err)
 	return l
 }
@@ -177,7 +177,7 @@ func TestATerm(t *testing.T) {
 		began := time.Now()
 		stop := alice.elect("alice")
 		time.Sleep(time.Minute)
-		require.Subset(t, alice.metrics(), []string{"leader: 1", "leader_election_master_status: 1", "token: 1", "transitions: 1"})
+		require.Subset(t, alice.metrics(), []string{"leader: 1", "token: 1", "transitions: 1"})
 		stop()
 
 		renewals := len(alice.of("leasehold.renew"))
@@ -185,7 +185,6 @@ func TestATerm(t *testing.T) {
 		require.Equal(t, []string{
 			"acquisition.duration: 1 in 0.02",
 			"leader: 0",
-			"leader_election_master_status: 0",
 			fmt.Sprintf("renewal.duration: %d in %.2f", renewals, float64(renewals)*0.05),
 			fmt.Sprintf("renewal.remaining: %d in %.2f", renewals, float64(renewals)*11.95),
 			"request.duration create: 1 in 0.00",
@@ -229,12 +228,12 @@ func TestAnotherLeader(t *testing.T) {
 		time.Sleep(time.Second)
 		stopBob := bob.elect("bob")
 		time.Sleep(time.Second)
-		require.Subset(t, bob.metrics(), []string{"leader: 0", "leader_election_master_status: 0", "token: 1", "transitions: 1"})
+		require.Subset(t, bob.metrics(), []string{"leader: 0", "token: 1", "transitions: 1"})
 		require.Empty(t, bob.of("leasehold.acquire"))
 
 		stopAlice()
 		time.Sleep(5 * time.Second)
-		require.Subset(t, bob.metrics(), []string{"leader: 1", "leader_election_master_status: 1", "token: 2", "transitions: 2"})
+		require.Subset(t, bob.metrics(), []string{"leader: 1", "token: 2", "transitions: 2"})
 		require.Subset(t, alice.metrics(), []string{"leader: 0", "token: 1", "transitions: 1"})
 		stopBob()
 	})
@@ -246,7 +245,7 @@ func TestFailingStore(t *testing.T) {
 		alice.cut(fmt.Errorf("%w: access denied", leasehold.ErrPermanent))
 		_, err := alice.lock(key, "alice").TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrPermanent)
-		require.Equal(t, []string{"leader: 0", "leader_election_master_status: 0", "request.duration permanent get: 1 in 0.00"},
+		require.Equal(t, []string{"leader: 0", "request.duration permanent get: 1 in 0.00"},
 			alice.metrics(), "a token that is not known is not 0")
 		get := alice.of("leasehold.get")
 		require.Len(t, get, 1)
@@ -406,21 +405,23 @@ func TestOverrun(t *testing.T) {
 
 func TestAReleaseThatDoesNotGetThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		alice := watch(t, leasehold.NewMemStore())
+		alice := watch(t, &leasehold.MemStore{ServerClock: true})
 		lease, err := alice.lock(key, "alice").TryAcquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, lease.Renew(t.Context()))
 		alice.cut(errors.New("connection reset"))
 		require.Error(t, lease.Release(t.Context()))
+		require.Contains(t, alice.metrics(), "leader: 0", "it leads no more, though the record stands")
+		terms := alice.of("leasehold.term")
+		require.Len(t, terms, 1)
+		require.Equal(t, codes.Error, terms[0].Status.Code)
 		time.Sleep(time.Minute)
-		require.Contains(t, alice.metrics(), "leader: 0", "the lease has run out by itself")
-		require.Empty(t, alice.of("leasehold.term"))
 
 		alice.mend()
 		lease, err = alice.lock(key, "alice").TryAcquire(t.Context())
 		require.NoError(t, err)
 		require.Subset(t, alice.metrics(), []string{"leader: 1", "token: 2", "transitions: 2"})
-		require.Len(t, alice.of("leasehold.term"), 1, "the former term ends when the next one is seen")
+		require.Len(t, alice.of("leasehold.term"), 1)
 		require.NoError(t, lease.Release(t.Context()))
 		require.Len(t, alice.of("leasehold.term"), 2)
 	})
@@ -428,20 +429,20 @@ func TestAReleaseThatDoesNotGetThrough(t *testing.T) {
 
 func TestAReleaseThatDoesNotGetThroughAndAnotherLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+		mem := &leasehold.MemStore{ServerClock: true}
 		alice, bob := watch(t, mem), watch(t, mem)
 		lock := alice.lock(key, "alice")
 		lease, err := lock.TryAcquire(t.Context())
 		require.NoError(t, err)
 		alice.cut(errors.New("connection reset"))
 		require.Error(t, lease.Release(t.Context()))
+		released := time.Now()
 		alice.mend()
 		time.Sleep(time.Minute)
 		stopBob := bob.elect("bob")
 		time.Sleep(time.Second)
 		_, err = lock.TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrHeld)
-		seen := time.Now()
 		require.Subset(t, alice.metrics(), []string{"leader: 0", "token: 2", "transitions: 2"})
 
 		stopBob()
@@ -450,7 +451,7 @@ func TestAReleaseThatDoesNotGetThroughAndAnotherLeader(t *testing.T) {
 		require.NoError(t, err)
 		terms := alice.of("leasehold.term")
 		require.Len(t, terms, 1)
-		require.Equal(t, seen, terms[0].EndTime)
+		require.Equal(t, released, terms[0].EndTime)
 		require.NoError(t, lease.Release(t.Context()))
 	})
 }
@@ -489,20 +490,40 @@ type refusingProvider struct{ metricnoop.MeterProvider }
 func (refusingProvider) Meter(string, ...metric.MeterOption) metric.Meter { return refusingMeter{} }
 
 func TestObserverRefuses(t *testing.T) {
-	_, err := otelhold.Observer(otelhold.WithMeterProvider(refusingProvider{}))
+	_, err := otelhold.New(otelhold.WithMeterProvider(refusingProvider{}))
 	require.ErrorContains(t, err, "otelhold: no such luck")
-	_, err = otelhold.Observer(otelhold.WithMeterProvider(nil))
+	_, err = otelhold.New(otelhold.WithMeterProvider(nil))
 	require.ErrorContains(t, err, "otelhold: provider is nil")
-	_, err = otelhold.Observer(otelhold.WithTracerProvider(nil))
+	_, err = otelhold.New(otelhold.WithTracerProvider(nil))
 	require.ErrorContains(t, err, "otelhold: provider is nil")
-	_, err = otelhold.Observer() // the global ones
+	_, err = otelhold.New() // the global ones
 	require.NoError(t, err)
 }
 
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		alice := watch(t, leasehold.NewMemStore())
+		lease, err := alice.lock(key, "alice").TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.Contains(t, alice.metrics(), "leader: 1")
+		require.Empty(t, alice.of("leasehold.term"))
+		require.NoError(t, alice.Close())
+		require.NoError(t, alice.Close(), "twice does no harm")
+		for _, line := range alice.metrics() {
+			require.NotContains(t, line, "leader:")
+			require.NotContains(t, line, "token:")
+		}
+		require.Len(t, alice.of("leasehold.term"), 1)
+		n := len(alice.spans.GetSpans())
+		require.NoError(t, lease.Release(t.Context()))
+		require.Len(t, alice.spans.GetSpans(), n, "nothing is observed any more")
+	})
+}
+
 func TestSpansTurnedOff(t *testing.T) {
-	observe, err := otelhold.Observer(otelhold.WithTracerProvider(noop.NewTracerProvider()), otelhold.WithMeterProvider(metricnoop.NewMeterProvider()))
+	observer, err := otelhold.New(otelhold.WithTracerProvider(noop.NewTracerProvider()), otelhold.WithMeterProvider(metricnoop.NewMeterProvider()))
 	require.NoError(t, err)
-	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithObserver(observe))
+	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithObserver(observer.Observe))
 	require.NoError(t, err)
 	require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error { return lease.Renew(ctx) }))
 }
@@ -562,4 +583,28 @@ func TestReadmeTable(t *testing.T) {
 		}
 	})
 	require.ElementsMatch(t, exported, listed)
+}
+
+// What a call does joins the caller's trace; what a lease does by itself does not.
+func TestSpansJoinTheTraceOfTheirCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, leasehold.NewMemStore())
+		ctx, caller := sdktrace.NewTracerProvider().Tracer("test").Start(t.Context(), "request")
+		defer caller.End()
+		lease, err := w.lock(key, "ada").TryAcquire(ctx)
+		require.NoError(t, err)
+		time.Sleep(12 * time.Second) // two renewals at least
+		require.NoError(t, lease.Release(ctx))
+		joined := map[string]int{}
+		for _, s := range w.spans.GetSpans() {
+			if s.SpanContext.TraceID() == caller.SpanContext().TraceID() {
+				require.Equal(t, caller.SpanContext().SpanID(), s.Parent.SpanID())
+				joined[s.Name]++
+			} else {
+				require.Contains(t, []string{"leasehold.renew", "leasehold.update", "leasehold.term"}, s.Name)
+				require.False(t, s.Parent.IsValid())
+			}
+		}
+		require.Equal(t, map[string]int{"leasehold.get": 1, "leasehold.create": 1, "leasehold.acquire": 1, "leasehold.update": 1}, joined)
+	})
 }

@@ -37,7 +37,7 @@ func Example() {
 			return err
 		}
 		for _, f := range families {
-			if name := f.GetName(); name == "leader_election_master_status" || name == "leasehold_token" {
+			if name := f.GetName(); name == "leasehold_leader" || name == "leasehold_token" {
 				if _, err := expfmt.MetricFamilyToText(os.Stdout, f); err != nil {
 					return err
 				}
@@ -49,9 +49,9 @@ func Example() {
 		log.Fatal(err)
 	}
 	// Output:
-	// # HELP leader_election_master_status 1 if this process holds the lock called name, else 0.
-	// # TYPE leader_election_master_status gauge
-	// leader_election_master_status{name="locks/reports"} 1
+	// # HELP leasehold_leader 1 if this process holds the lock, else 0.
+	// # TYPE leasehold_leader gauge
+	// leasehold_leader{key="locks/reports"} 1
 	// # HELP leasehold_token The highest fencing token seen.
 	// # TYPE leasehold_token gauge
 	// leasehold_token{key="locks/reports"} 1

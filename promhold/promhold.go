@@ -15,10 +15,11 @@
 //	leasehold_transitions_total             counter    terms seen to begin, anybody's
 //	leasehold_lost_total                    counter    terms that ended against the holder's will, by cause: see below
 //	leasehold_overruns_total                counter    functions that still ran when somebody else may have led
-//	leader_election_master_status           gauge      leasehold_leader as Kubernetes names it
 //
-// That last one has the label name in place of key. outcome is what [leasehold.Event.Outcome] says; cause is "expired",
-// "taken_over", "deleted", "broken" or "corrupt".
+// outcome is what [leasehold.Event.Outcome] says; cause is "expired", "taken_over", "deleted", "broken" or "corrupt".
+//
+// All names begin with leasehold_, so the collector can be registered where controller-runtime or client-go register metrics of
+// their own, such as leader_election_master_status.
 //
 // alerts.yml and dashboard.json, beside this package's source, are rules for Prometheus and a dashboard for Grafana.
 package promhold
@@ -57,8 +58,6 @@ var (
 		"1 if this process holds the lock, else 0.", []string{"key"}, nil)
 	token = prometheus.NewDesc("leasehold_token",
 		"The highest fencing token seen.", []string{"key"}, nil)
-	leaderElectionMaster = prometheus.NewDesc("leader_election_master_status",
-		"1 if this process holds the lock called name, else 0.", []string{"name"}, nil)
 )
 
 // seconds are buckets for requests; validity is measured in larger ones.
@@ -103,7 +102,6 @@ func (c *Collector) Describe(to chan<- *prometheus.Desc) {
 	}
 	to <- leader
 	to <- token
-	to <- leaderElectionMaster
 }
 
 // Collect implements [prometheus.Collector].
@@ -126,7 +124,7 @@ func (c *Collector) gauges() (list []prometheus.Metric) {
 		if s.leading && (s.until.IsZero() || now.Before(s.until)) {
 			leading = 1
 		}
-		list = append(list, gauge(leader, leading, key), gauge(leaderElectionMaster, leading, key))
+		list = append(list, gauge(leader, leading, key))
 		if s.highest > 0 {
 			list = append(list, gauge(token, float64(s.highest), key))
 		}

@@ -17,7 +17,7 @@ func TestRun(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var out strings.Builder
 	require.NoError(t, run(ctx, stop, "", &out))
-	require.Contains(t, out.String(), `leader_election_master_status{name="examples/metrics"} 1`)
+	require.Contains(t, out.String(), `leasehold_leader{key="examples/metrics"} 1`)
 	require.Contains(t, out.String(), `leasehold_transitions_total{key="examples/metrics"} 1`)
 }
 

@@ -159,13 +159,12 @@ var stories = map[string]struct {
 		says: "100% of the renewals of k fail.",
 	},
 	"LeaseholdRenewalsLate": {
-		fires: `leasehold_renewal_remaining_seconds_bucket{key="k",outcome="ok",le="1"} 0+1x60
-			leasehold_renewal_remaining_seconds_bucket{key="k",outcome="ok",le="2.5"} 0+2x60
-			leasehold_renewal_remaining_seconds_bucket{key="k",outcome="ok",le="+Inf"} 0+6x60`,
-		quiet: `leasehold_renewal_remaining_seconds_bucket{key="k",outcome="ok",le="10"} 0x60
-			leasehold_renewal_remaining_seconds_bucket{key="k",outcome="ok",le="15"} 0+6x60
-			leasehold_renewal_remaining_seconds_bucket{key="k",outcome="ok",le="+Inf"} 0+6x60`,
-		says: "Renewals of k come 300ms before it is too late.",
+		fires: `leasehold_renewal_duration_seconds_sum{key="k",outcome="ok"} 0+12x60
+			leasehold_renewal_remaining_seconds_sum{key="k",outcome="ok"} 0+60x60`,
+		quiet: `leasehold_renewal_duration_seconds_sum{key="k",outcome="ok"} 0+0.3x60
+			leasehold_renewal_duration_seconds_sum{key="k",outcome="timeout"} 0+12x60
+			leasehold_renewal_remaining_seconds_sum{key="k",outcome="ok"} 0+71.7x60`,
+		says: "Renewals of k take 16.67% of the time for which they are valid.",
 	},
 	"LeaseholdFlapping": {
 		fires: `leasehold_transitions_total{key="k",instance="a"} 1+1x60
