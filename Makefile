@@ -1,8 +1,9 @@
 # What a bare machine needs is Go, make and git; a Docker engine is used where one answers, a C compiler for -race.
 #
 # go.work is the one list of modules: every target that walks modules asks it. The nested modules require their
-# siblings at v0.0.0-00010101000000-000000000000 until a tag exists, and go.work resolves that: there is no replace in
-# any go.mod, so they do not build with GOWORK=off before then. The root module always does.
+# siblings at the version of the last release, and at v0.0.0-00010101000000-000000000000 before the first. go.work maps
+# both to the directories here. No go.mod has a replace, so with GOWORK=off a nested module does not build before the
+# first release, and later it builds with the siblings as they were released. The root module always builds.
 # The modules in internal/tools are not in the workspace, so that each tool is built as its authors shipped it.
 
 SHELL       := bash
@@ -86,6 +87,14 @@ tidy: ## tidy go.mod and go.sum of every module, and go.work
 .PHONY: tidy-check
 tidy-check:
 	@internal/tools/tidy.sh -check
+
+.PHONY: release
+release: ## prove, commit and tag a release: make release VERSION=v0.1.0; does not push
+	@go run ./internal/tools/release "$(VERSION)"
+
+.PHONY: release-check
+release-check: ## a module outside can get and build every published module, were they released as they are
+	@go run ./internal/tools/release -check
 
 .PHONY: ci
 ci: ## what CI runs

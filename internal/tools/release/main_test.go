@@ -1,0 +1,199 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// repository is a small one of this repository's shape. child shows that the checksum of a module that has siblings in its
+// own go.sum is right.
+var repository = map[string]string{
+	".gitignore":          "/generated.go\n",
+	"go.mod":              "module " + root + "\n\ngo 1.26.0\n",
+	"lock.go":             "package leasehold\n\nconst Name = \"leasehold\"\n",
+	"cmd/tool/main.go":    "package main\n\nimport \"" + root + "\"\n\nfunc main() { println(leasehold.Name) }\n",
+	"adapter/go.mod":      "module " + root + "/adapter\n\ngo 1.26.0\n",
+	"adapter/adapter.go":  "package adapter\n\nimport \"" + root + "\"\n\nconst Name = leasehold.Name\n",
+	"child/go.mod":        "module " + root + "/child\n\ngo 1.26.0\n",
+	"child/child.go":      "package child\n\nimport \"" + root + "/adapter\"\n\nconst Name = adapter.Name\n",
+	"itest/go.mod":        "module " + root + "/itest\n\ngo 1.26.0\n",
+	"itest/itest.go":      "package itest\n",
+	"itest/child_test.go": "package itest\n\nimport \"" + root + "/child\"\n\nvar _ = child.Name\n",
+	"bench/go.mod":        "module " + root + "/bench\n\ngo 1.26.0\n",
+	"bench/bench.go":      "package bench\n",
+	"go.work":             "go 1.26.0\n\nuse (\n\t.\n\t./adapter\n\t./bench\n\t./child\n\t./itest\n)\n",
+}
+
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{
+		"GOPROXY": "off", "GOWORK": "", "GOFLAGS": "",
+		"GIT_CONFIG_GLOBAL": os.DevNull, "GIT_CONFIG_SYSTEM": os.DevNull,
+		"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@localhost", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@localhost",
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// newRepository makes the repository with some files changed, tidies and commits it.
+func newRepository(t *testing.T, change map[string]string) place {
+	t.Helper()
+	p := place{ctx: t.Context(), dir: t.TempDir()}
+	script, err := os.ReadFile("../tidy.sh")
+	require.NoError(t, err)
+	p.write(t, "internal/tools/tidy.sh", string(script))
+	for name, body := range repository {
+		p.write(t, name, body)
+	}
+	for name, body := range change {
+		p.write(t, name, body)
+	}
+	p.must(t, "git", "init", "--quiet")
+	p.must(t, "internal/tools/tidy.sh")
+	p.must(t, "git", "add", "--all")
+	p.must(t, "git", "commit", "--quiet", "-m", "start")
+	return p
+}
+
+func (p place) write(t *testing.T, name, body string) {
+	t.Helper()
+	name = filepath.Join(p.dir, name)
+	require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	require.NoError(t, os.WriteFile(name, []byte(body), 0o755))
+}
+
+func (p place) read(t *testing.T, name string) string {
+	t.Helper()
+	body, err := os.ReadFile(filepath.Join(p.dir, name))
+	require.NoError(t, err)
+	return string(body)
+}
+
+func (p place) must(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := p.run(name, args...)
+	require.NoError(t, err)
+	return out
+}
+
+// state is all that a release that fails, or a check, must leave as it was.
+func (p place) state(t *testing.T) string {
+	return p.must(t, "git", "status", "--porcelain") + p.must(t, "git", "show-ref")
+}
+
+func TestRefuses(t *testing.T) {
+	t.Parallel()
+	p := newRepository(t, nil)
+	p.must(t, "git", "tag", "adapter/v0.3.0")
+	for _, version := range []string{"", "0.1.0", "v0.1", "v2.0.0", "v01.0.0", "v0.1.0+x", "v0.1.0-", "v1.2.3.4", "latest"} {
+		require.ErrorContains(t, run(t.Context(), p.dir, version, false), `"`+version+`" is not a version`)
+	}
+	require.ErrorContains(t, run(t.Context(), p.dir, "v0.3.0", false), "adapter/v0.3.0 is already tagged")
+	p.write(t, "new.go", "package leasehold\n")
+	require.ErrorContains(t, run(t.Context(), p.dir, "v0.1.0", false), "the work tree is not clean (commit or remove):\n?? new.go")
+	require.Equal(t, "adapter/v0.3.0\n", p.must(t, "git", "tag"))
+}
+
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	p := newRepository(t, nil)
+	before := p.state(t)
+	p.write(t, ".git/hooks/pre-commit", "#!/bin/sh\necho no; exit 1\n")
+	require.ErrorContains(t, run(t.Context(), p.dir, "v0.1.0", false), "git commit")
+	require.Equal(t, before, p.state(t))
+	require.NoError(t, os.Remove(filepath.Join(p.dir, ".git/hooks/pre-commit")))
+
+	for i, version := range []string{"v0.1.0", "v0.2.0-rc.1"} {
+		require.NoError(t, run(t.Context(), p.dir, version, false))
+		require.Equal(t, "adapter/"+version+"\nchild/"+version+"\n"+version+"\n",
+			p.must(t, "git", "tag", "--points-at", "HEAD"))
+		require.Len(t, strings.Fields(p.must(t, "git", "rev-list", "HEAD")), i+2, "one commit a release")
+		require.Empty(t, p.must(t, "git", "status", "--porcelain"))
+		require.Contains(t, p.read(t, "child/go.mod"), root+"/adapter "+version)
+		require.Contains(t, p.read(t, "child/go.sum"), root+"/adapter "+version+" h1:")
+		require.Contains(t, p.read(t, "itest/go.mod"), root+"/child "+version)
+
+		// development goes on, though nothing is pushed
+		p.must(t, "internal/tools/tidy.sh", "-check")
+		itest := place{ctx: t.Context(), dir: filepath.Join(p.dir, "itest")}
+		itest.must(t, "go", "vet", "./...")
+		require.Contains(t, itest.must(t, "go", "list", "-m", "all"), root+"/child") // reads the go.mod of each version
+	}
+	for _, name := range []string{"go.work", "adapter/go.sum", "child/go.mod", "child/go.sum", "itest/go.mod"} {
+		require.NotContains(t, p.read(t, name), "v0.1.0", name)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	p := newRepository(t, nil)
+	p.write(t, "new.go", "package leasehold\n\nconst New = 1\n") // not committed, and checked all the same
+	p.write(t, "adapter/adapter.go", "package adapter\n\nimport \""+root+"\"\n\nconst Name, New = leasehold.Name, leasehold.New\n")
+	before := p.state(t)
+	require.NoError(t, run(t.Context(), p.dir, "", true))
+	require.Equal(t, before, p.state(t))
+}
+
+// Each of these mistakes goes unseen in the workspace, where everything builds.
+func TestCheckFindsMistakes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change map[string]string
+		plant  map[string]string // after the first commit: not tidied
+		want   string
+	}{
+		"a require is missing": {
+			plant: map[string]string{"go.work": strings.Replace(repository["go.work"], ")", "\t./third\n)", 1),
+				"third/go.mod": "module example.com/third\n\ngo 1.26.0\n", "third/third.go": "package third\n",
+				"adapter/more.go": "package adapter\n\nimport _ \"example.com/third\"\n"},
+			want: "not tidy (run make tidy):\nadapter/go.mod: +example.com/third",
+		},
+		"the require of a sibling is missing": {
+			plant: map[string]string{"adapter/go.mod": repository["adapter/go.mod"]},
+			want:  "not tidy (run make tidy):\nadapter/go.mod: +require " + root,
+		},
+		"a published module needs an unpublished one": {
+			change: map[string]string{"child/more.go": "package child\n\nimport _ \"" + root + "/bench\"\n"},
+			want:   root + "/child requires " + root + "/bench, which is not published",
+		},
+		"published modules need each other": {
+			change: map[string]string{"adapter/child_test.go": "package adapter_test\n\nimport _ \"" + root + "/child\"\n"},
+			want:   "require each other in a circle",
+		},
+		"a file is not committed": {
+			plant: map[string]string{"generated.go": "package leasehold\n\nconst New = 1\n",
+				"adapter/adapter.go": "package adapter\n\nimport \"" + root + "\"\n\nconst Name, New = leasehold.Name, leasehold.New\n"},
+			want: "undefined: leasehold.New",
+		},
+		"a module proxy refuses a file's name": {
+			change: map[string]string{"adapter/aux.txt": ""},
+			want:   "module " + root + "/adapter: create zip: aux.txt: malformed file path",
+		},
+		"go install refuses a replace": {
+			change: map[string]string{"go.mod": repository["go.mod"] + "\nreplace example.com/third => ./third\n"},
+			want:   "must not contain directives that would cause",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newRepository(t, c.change)
+			for name, body := range c.plant {
+				p.write(t, name, body)
+			}
+			build := exec.Command("go", "build", "./adapter", "./cmd/tool")
+			build.Dir = p.dir
+			out, err := build.CombinedOutput()
+			require.NoError(t, err, "in the workspace: %s", out)
+			before := p.state(t)
+			require.ErrorContains(t, run(t.Context(), p.dir, "", true), c.want)
+			require.Equal(t, before, p.state(t))
+		})
+	}
+}
