@@ -120,7 +120,7 @@ func TestCheckStore(t *testing.T) {
 		require.True(t, report.ConditionalPuts)
 		require.Equal(t, server.DeleteIfMatch, report.ConditionalDeletes)
 		require.Empty(t, report.Left)
-		require.InDelta(t, 42, report.Requests, 3)
+		require.InDelta(t, 49, report.Requests, 3)
 		t.Logf("%d requests", report.Requests)
 
 		lease, err := newLock(t, store, leasehold.WithStoreCheck()).TryAcquire(t.Context())
@@ -391,8 +391,7 @@ func TestErrorsThatCannotHealEndAtOnce(t *testing.T) {
 		wrong.SecretKey = "wrong-secret"
 		err = elector(leasehold.NewS3Store(wrong.Client(), server.Bucket(t)))
 		require.ErrorIs(t, err, leasehold.ErrPermanent)
-		require.ErrorContains(t, err, "check the credentials")
-		require.ErrorContains(t, err, "s3:ListBucket")
+		require.ErrorContains(t, err, "wrong secret key")
 	})
 }
 

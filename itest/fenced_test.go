@@ -34,10 +34,17 @@ func readAll(t *testing.T, s *leasehold.FencedStore, key string) ([]byte, *lease
 	return body, o
 }
 
+func openFenced(t *testing.T, client leasehold.FencedS3Client, bucket string, versions leasehold.Versions) *leasehold.FencedStore {
+	t.Helper()
+	s, err := leasehold.NewFencedStore(client, bucket, versions)
+	require.NoError(t, err)
+	return s
+}
+
 func TestFencedStore(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		client, bucket := server.Client(), server.Bucket(t)
-		store := leasehold.NewFencedStore(client, bucket, leasehold.PaddedBodies)
+		store := openFenced(t, client, bucket, leasehold.PaddedBodies)
 		ctx, key := t.Context(), "reports/2026.json"
 		require.NoError(t, store.Put(ctx, 1, key, strings.NewReader(`{"n":1}`),
 			leasehold.WithContentType("application/json"), leasehold.WithUserMetadata(map[string]string{"made-by": "alice"})))
@@ -54,9 +61,9 @@ func TestFencedStore(t *testing.T) {
 		require.ErrorIs(t, err, leasehold.ErrNotExist)
 		require.ErrorIs(t, store.Put(ctx, 1, key, strings.NewReader("late")), leasehold.ErrFenced)
 
-		err = leasehold.NewFencedStore(client, bucket, leasehold.UniqueETags).Put(ctx, 1, "reports/other", strings.NewReader("x"))
+		err = openFenced(t, client, bucket, leasehold.UniqueETags).Put(ctx, 1, "reports/other", strings.NewReader("x"))
 		require.ErrorIs(t, err, leasehold.ErrUnsafeStore, "its ETags are hashes of the body")
-		err = leasehold.NewFencedStore(client, "no-such-bucket", leasehold.PaddedBodies).Put(ctx, 1, key, strings.NewReader("x"))
+		err = openFenced(t, client, "no-such-bucket", leasehold.PaddedBodies).Put(ctx, 1, key, strings.NewReader("x"))
 		require.ErrorIs(t, err, leasehold.ErrPermanent)
 		require.ErrorContains(t, err, "create the bucket")
 		wrong := server.Client(func(o *s3.Options) {
@@ -64,9 +71,9 @@ func TestFencedStore(t *testing.T) {
 				return aws.Credentials{AccessKeyID: server.AccessKey, SecretAccessKey: "wrong"}, nil
 			})
 		})
-		err = leasehold.NewFencedStore(wrong, bucket, leasehold.PaddedBodies).Put(ctx, 1, key, strings.NewReader("x"))
+		err = openFenced(t, wrong, bucket, leasehold.PaddedBodies).Put(ctx, 1, key, strings.NewReader("x"))
 		require.ErrorIs(t, err, leasehold.ErrPermanent)
-		require.ErrorContains(t, err, "credentials")
+		require.ErrorContains(t, err, "wrong secret key")
 
 		out, err := client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &bucket})
 		require.NoError(t, err)
@@ -74,19 +81,22 @@ func TestFencedStore(t *testing.T) {
 	})
 }
 
-// forgetful is a client of a server that ignores the condition of CompleteMultipartUpload: it does not send it.
-func forgetful(o *s3.Options) {
-	o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
+// forgetful is a client of a server that ignores a condition of CompleteMultipartUpload: it does not send it.
+func forgetful(condition string) func(*s3.Options) {
+	return func(o *s3.Options) { o.APIOptions = append(o.APIOptions, forget(condition)) }
+}
+
+func forget(condition string) func(*middleware.Stack) error {
+	return func(stack *middleware.Stack) error {
 		return stack.Build.Add(middleware.BuildMiddlewareFunc("forgetful", func(
 			ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler,
 		) (middleware.BuildOutput, middleware.Metadata, error) {
 			if r, ok := in.Request.(*smithyhttp.Request); ok && r.Method == http.MethodPost {
-				r.Header.Del("If-Match")
-				r.Header.Del("If-None-Match")
+				r.Header.Del(condition)
 			}
 			return next.HandleBuild(ctx, in)
 		}), middleware.After)
-	})
+	}
 }
 
 // Bodies over 8 MiB go in parts, whose completion is the conditional write.
@@ -97,16 +107,19 @@ func TestFencedLargeBodies(t *testing.T) {
 		large := make([]byte, 20<<20+12345)
 		_, _ = rand.NewChaCha8([32]byte{}).Read(large)
 
-		store := leasehold.NewFencedStore(server.Client(forgetful), bucket, leasehold.PaddedBodies)
-		err := store.Put(ctx, 1, key, bytes.NewReader(large))
-		require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
-		require.ErrorContains(t, err, "CompleteMultipartUpload")
-		require.ErrorContains(t, err, fmt.Sprint("over ", 8<<20-64, " bytes"))
-		_, err = store.Get(ctx, key)
-		require.ErrorIs(t, err, leasehold.ErrNotExist, "nothing was written")
-		require.NoError(t, store.Put(ctx, 1, key, bytes.NewReader(large[:8<<20-64])), "what is not over that")
+		for _, condition := range []string{"If-Match", "If-None-Match"} {
+			key := key + "-" + condition
+			store := openFenced(t, server.Client(forgetful(condition)), bucket, leasehold.PaddedBodies)
+			err := store.Put(ctx, 1, key, bytes.NewReader(large))
+			require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+			require.ErrorContains(t, err, condition+" of CompleteMultipartUpload")
+			require.ErrorContains(t, err, fmt.Sprint("over ", 8<<20-64, " bytes"))
+			_, err = store.Get(ctx, key)
+			require.ErrorIs(t, err, leasehold.ErrNotExist, "nothing was written")
+			require.NoError(t, store.Put(ctx, 1, key, bytes.NewReader(large[:8<<20-64])), "what is not over that")
+		}
 
-		store = leasehold.NewFencedStore(client, bucket, leasehold.PaddedBodies)
+		store := openFenced(t, client, bucket, leasehold.PaddedBodies)
 		require.NoError(t, store.Put(ctx, 1, key, bytes.NewReader(large)))
 		body, _ := readAll(t, store, key)
 		require.True(t, bytes.Equal(large, body))
@@ -133,7 +146,7 @@ func TestFencedRaces(t *testing.T) {
 				if large {
 					size, rounds = 9<<20, 3
 				}
-				store := leasehold.NewFencedStore(client, bucket, leasehold.PaddedBodies)
+				store := openFenced(t, client, bucket, leasehold.PaddedBodies)
 				body := bytes.Repeat([]byte("x"), size) // the same from all
 				require.NoError(t, store.Put(t.Context(), 1, key, bytes.NewReader(body)))
 				var mu sync.Mutex
@@ -190,7 +203,7 @@ func TestFencedStoreOnSSEKMS(t *testing.T) {
 		}}},
 	})
 	require.NoError(t, err)
-	store := leasehold.NewFencedStore(client, bucket, leasehold.UniqueETags)
+	store := openFenced(t, client, bucket, leasehold.UniqueETags)
 	require.NoError(t, store.Put(t.Context(), 1, "image", strings.NewReader("\x00\x01")))
 	got, err := client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &bucket, Key: aws.String("image")})
 	require.NoError(t, err)

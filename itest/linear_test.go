@@ -55,6 +55,9 @@ func (h *history) check(t *testing.T, model porcupine.NondeterministicModel, nam
 	if result != porcupine.Ok {
 		path := filepath.Join(t.ArtifactDir(), name+".html")
 		require.NoError(t, porcupine.VisualizePath(m, info, path))
+		for _, op := range h.ops { // the page may be gone when somebody looks
+			t.Logf("client %d, %d to %d: %+v: %v", op.ClientId, op.Call, op.Return, op.Input, op.Output)
+		}
 		t.Fatalf("history %s: %s; see %s", name, result, path)
 	}
 	for _, op := range h.ops {

@@ -72,7 +72,8 @@ func asZombie() {
 		_, err := parent.ReadString('\n')
 		fatal(err)
 	}
-	files := leasehold.NewFencedStore(client, bucket, leasehold.PaddedBodies, leasehold.WithAdoption())
+	files, err := leasehold.NewFencedStore(client, bucket, leasehold.PaddedBodies, leasehold.WithAdoption())
+	fatal(err)
 	fencedStep := func(lease *leasehold.Lease) error {
 		o, err := files.Get(ctx, key)
 		if err != nil {

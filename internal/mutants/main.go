@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -22,106 +23,220 @@ type edit struct{ file, old, new string }
 type mutant struct {
 	name  string
 	edits []edit
+	by    string // the check that is to catch it, as arguments of go test; empty: the first of all that does
 }
 
 var mutants = []mutant{
-	{"no nonce", []edit{{"lock.go", `return l.id + strconv.FormatUint(l.seq.Add(1), 36)`, `return strconv.FormatUint(0, 36)`}}},
-	{"validity of an acquisition counted from the reply", []edit{{"lock.go", `written := &version{`, `sent = l.o.clock.Now()
-	written := &version{`}}},
-	{"validity of a renewal counted from the reply", []edit{{"lease.go", `	if err == nil {
-		t.landed(etag, write{rec, sent})`, `	if err == nil {
-		t.landed(etag, write{rec, l.o.clock.Now()})`}}},
-	{"412 on a renewal taken as lost at once", []edit{{"lease.go", `	// Refused: by a write of ours`, `	if errors.Is(err, ErrPreconditionFailed) {
-		return t.lose(err)
+	{"no nonce", []edit{{"nonce.go", `rec.Nonce = l.noncePrefix + strconv.FormatUint(number, 36) + "." + l.checksum(number, *rec)`, `rec.Nonce = strconv.FormatUint(min(number, 0), 36)`}}, ""},
+	{"validity of an acquisition counted from the reply", []edit{{"lock.go", `	written := &version{exists`, `	sent = l.clock.Now()
+	written := &version{exists`}}, ""},
+	{"validity of a renewal counted from the reply", []edit{{"term.go", `		t.landed(ctx, etag, write{rec, sent})`, `		t.landed(ctx, etag, write{rec, l.clock.Now()})`}}, ""},
+	{"412 on a renewal taken as lost at once", []edit{{"term.go", `	// Refused: by a write of ours`, `	if errors.Is(err, ErrPreconditionFailed) {
+		return false, t.lose(err)
 	}
-	// Refused: by a write of ours`}}},
-	{"any error on a renewal taken as lost at once", []edit{{"lease.go", `		return err // nothing is known yet`, `		return t.lose(err) // nothing is known yet`}}},
-	{"404 on a renewal taken as lost at once", []edit{{"lease.go", `	// Refused: by a write of ours`, `	if errors.Is(err, ErrNotExist) {
-		return t.lose(err)
+	// Refused: by a write of ours`}}, ""},
+	{"any error on a renewal taken as lost at once", []edit{{"term.go", `		return false, err // nothing is known yet`, `		return false, t.lose(err) // nothing is known yet`}}, ""},
+	{"404 on a renewal taken as lost at once", []edit{{"term.go", `	// Refused: by a write of ours`, `	if errors.Is(err, ErrNotExist) {
+		return false, t.lose(err)
 	}
-	// Refused: by a write of ours`}}},
-	{"412 on an acquisition taken as held by another", []edit{{"lock.go", `case now.exists && now.rec.Nonce == rec.Nonce:
-			etag = now.etag
-`, `case now.exists && now.rec.Nonce == rec.Nonce && !errors.Is(err, ErrPreconditionFailed):
-			etag = now.etag
-`}, {"lock.go", `own: l.wrote(v.rec),`, `own: false,`}}},
-	{"release by DELETE", []edit{{"lease.go", `		err := t.put(ctx, func(r *Record) { r.ExpiresAt = time.Time{} })`, `		err := t.lock.store.DeleteIfMatch(ctx, t.lock.key, t.at.etag)`}}},
-	{"wall clock in the takeover rule", []edit{{"record.go", `if wait := o.withDrift(r.TTL) - s.age; wait > 0 {`, `if wait := r.ExpiresAt.Sub(s.wall); wait > 0 {`}}},
-	{"token reset at release", []edit{{"lease.go", `func(r *Record) { r.ExpiresAt = time.Time{} }`, `func(r *Record) { r.ExpiresAt, r.Token = time.Time{}, 0 }`}}},
-	{"token not raised at a takeover", []edit{{"lock.go", `token := max(v.rec.Token, l.highest) + 1`, `token := max(v.rec.Token, l.highest, 1)`}}},
+	// Refused: by a write of ours`}}, ""},
+	{"412 on an acquisition taken as held by another", []edit{{"lock.go", `case now.exists && l.landed(rec, now.rec):`,
+		`case now.exists && l.landed(rec, now.rec) && !errors.Is(err, ErrPreconditionFailed):`}, {"lock.go", `writtenByUs: l.wrote(v.rec),`, `writtenByUs: false,`}}, ""},
+	{"release by DELETE", []edit{{"term.go", `		err := t.put(ctx, func(r *Record) { r.ExpiresAt = time.Time{} })`, `		err := t.lock.store.DeleteIfMatch(ctx, t.lock.key, t.stored.etag)`}}, ""},
+	{"wall clock in the takeover rule", []edit{{"decide.go", `if wait := o.withDrift(r.TTL) - s.age; wait > 0 {`, `if wait := r.ExpiresAt.Sub(s.wall); wait > 0 {`}}, ""},
+	{"token reset at release", []edit{{"term.go", `func(r *Record) { r.ExpiresAt = time.Time{} }`, `func(r *Record) { r.ExpiresAt, r.Token = time.Time{}, 0 }`}}, ""},
+	{"token not raised at a takeover", []edit{{"lock.go", `return token + 1, nil`, `return max(token, 1), nil`}}, ""},
 	{"the SDK's retryer left on", []edit{{"s3store.go", `		o.Retryer = aws.NopRetryer{}
 `, `		_ = aws.NopRetryer{}
-`}}},
-	{"takeover without drift allowance", []edit{{"record.go", `return time.Duration(float64(ttl) * (1 + o.drift))`, `return ttl`}}},
-	{"no safety margin", []edit{{"lease.go", `return t.lock.o.ttl - t.lock.o.margin - t.lock`, `return t.lock.o.ttl - t.lock`}}},
-	{"released while the callback runs", []edit{{"elector.go", `	term.callback.Wait()
-`, ``}}},
-	{"renewals stop when the callback is told to", []edit{{"lease.go", `t.until = t.lock.o.clock.Now().Mono + t.lock.o.ttl`, `t.until = t.lock.o.clock.Now().Mono`}}},
-	{"renewals go on for as long as the callback takes", []edit{{"lease.go", `t.state != held || t.lock.o.clock.Now().Mono >= t.until`, `t.state != held`}}},
-	{"BOOTTIME ignored", []edit{{"internal/clock/clock.go", ` + max(r.Boot-start.Boot-d, 0)`, ``}}},
-	{"wall clock of the holder ignored", []edit{{"internal/clock/clock.go", ` + max(r.Wall-start.Wall-d, 0)`, ``}}},
+`}}, ". -run TestOneStoreCallIsOneRequest"},
+	{"takeover without drift allowance", []edit{{"decide.go", `return time.Duration(float64(ttl) * (1 + o.drift))`, `return ttl`}}, ""},
+	{"no safety margin", []edit{{"term.go", `return t.lock.ttl - t.lock.margin - t.lock`, `return t.lock.ttl - t.lock`}}, ""},
+	{"released while the function runs", []edit{{"lease.go", `context.AfterFunc(ctx, t.stopRenewingAfterTTL)`, `context.AfterFunc(ctx, func() { _ = t.release(context.WithoutCancel(ctx)) })`}}, ""},
+	{"renewals stop when the function is told to", []edit{{"term.go", `t.renewUntil = t.lock.clock.Now().Mono + t.lock.ttl`, `t.renewUntil = t.lock.clock.Now().Mono`}}, ""},
+	{"renewals go on for as long as the function takes", []edit{{"term.go", `t.state != held || t.lock.clock.Now().Mono >= t.renewUntil`, `t.state != held`}}, ". -run TestDoThatDoesNotReturnLosesTheLock|TestCallbackThatNeverReturns"},
+	{"BOOTTIME ignored", []edit{{"internal/clock/clock.go", ` + max(r.Boot-start.Boot-d, 0)`, ``}}, ""},
+	{"wall clock of the holder ignored", []edit{{"internal/clock/clock.go", ` + max(r.Wall-start.Wall-d, 0)`, ``}}, ""},
 	{"only the clock that has counted most believed", []edit{{"internal/clock/clock.go", `d + max(r.Wall-start.Wall-d, 0) + max(r.Boot-start.Boot-d, 0)`,
-		`max(d, r.Wall-start.Wall, r.Boot-start.Boot)`}}},
-	{"age of one version counted for the next", []edit{{"lock.go", `if l.last != nil && v.exists && v.same(l.last) {`, `if l.last != nil && v.exists && l.last.exists {`}}},
-	{"age counted from before the read", []edit{{"lock.go", `asked: asked, seen: l.o.clock.Now().Mono}`, `asked: asked, seen: l.o.clock.Now().Mono - l.o.ttl/10}`}}},
-	{"a lost lease comes back with a late renewal", []edit{{"lease.go", `		_ = t.lose(errRanOut)
+		`max(d, r.Wall-start.Wall, r.Boot-start.Boot)`}}, ". -run TestAnyClockEndsALease|TestSuspendedHolderKnowsOnWaking"},
+	{"age of one version counted for the next", []edit{{"lock.go", `case v.exists && v.same(last):`, `case v.exists && last.exists:`}}, ""},
+	{"age counted from before the read", []edit{{"lock.go", `v := &version{readBefore: before, readAfter: l.clock.Now().Mono}`, `v := &version{readBefore: before, readAfter: l.clock.Now().Mono - l.ttl/10}`}}, ""},
+	{"a lost lease comes back with a late renewal", []edit{{"term.go", `		_ = t.lose(errRanOut)
 	}
 	return ok && !ranOut`, `		ok = false
 	}
-	return ok && !ranOut`}, {"lease.go", `	if ranOut {
+	return ok && !ranOut`}, {"term.go", `	if ranOut {
 		_ = t.lose(errRanOut)
 	}
-	if overran`, `	if overran`}}},
-	{"one's own leftover waited out", []edit{{"lock.go", `own: l.wrote(v.rec),`, `own: false,`}}},
-	{"ownership judged by name", []edit{{"lease.go", `return w.rec.Nonce == v.rec.Nonce })`, `return w.rec.Holder == v.rec.Holder })`}}},
-	{"reclaim by every namesake", []edit{{"record.go", `case s.named && o.reclaim:`, `case s.named:`}}},
-	{"a reply lost on release forgotten", []edit{{"lease.go", `		case permanent(err), t.lock.o.clock`, `		case err != nil, t.lock.o.clock`}}},
-	{"a record of no TTL trusted to the second", []edit{{"record.go", `r.ExpiresAt.Add(o.skew).Sub(s.wall)`, `r.ExpiresAt.Sub(s.wall)`}}},
-	{"a corrupt record taken for free", []edit{{"lock.go", `			l.forget()
-			return nil, fmt.Errorf("lock %q: %w (a person`, `			v.exists, v.etag = true, obj.ETag
-			return v, nil
-			return nil, fmt.Errorf("lock %q: %w (a person`}}},
+	if overran`, `	if overran`}}, ""},
+	{"one's own leftover waited out", []edit{{"lock.go", `writtenByUs: l.wrote(v.rec),`, `writtenByUs: false,`}}, ". -run TestGhostAcquisitionIsTakenOverAtOnce|TestElectorAloneLeadsAgain"},
+	{"ownership judged by name", []edit{{"nonce.go", `return sent.Nonce == stands.Nonce && sent.Token == stands.Token && l.wrote(stands)`, `return sent.Holder == stands.Holder`}}, ""},
+	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"lock.go", `v.rec.Holder == l.identity && l.mayReclaim(),`, `v.rec.Holder == l.identity,`}}, ". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock|TestTwoProcesses"},
+	{"a reply lost on release forgotten", []edit{{"term.go", `		case permanent(err), t.lock.clock`, `		case err != nil, t.lock.clock`}}, ". -run TestReleaseWithoutReplyIsRetried"},
+	{"a record of no TTL trusted to the second", []edit{{"decide.go", `r.ExpiresAt.Add(o.skew).Sub(s.wall)`, `r.ExpiresAt.Sub(s.wall)`}}, ". -run TestWhoMayTakeTheLock"},
+	{"a corrupt record taken for free", []edit{{"lock.go", `			err = fmt.Errorf("%w (inspect the object`, `			return v, nil
+			err = fmt.Errorf("%w (inspect the object`}}, ". -run TestCorruptRecordIsNeverOverwritten"},
 	{"an empty record taken for free", []edit{{"record.go", `	if expires == nil {
 		return corrupt("no expires_at")
 	}`, `	if expires == nil {
 		expires = new(seconds)
-	}`}}},
+	}`}}, ". -run TestBadRecordsAreNeverFree"},
+
+	// what an attack found; "by" is the check that catches it
+	{"S1: an age told later is counted", []edit{{"lock.go", `v.age = max(last.age+v.readAfter-last.readAfter, 0)`, `v.age = max(last.age+v.readAfter-last.readAfter, v.age)`}}, "./internal/sim -run TestSeeds"},
+	{"S1: an age told for a new version is not bounded", []edit{{"lock.go", `		v.age = min(v.age, max(v.readAfter-last.readBefore, 0))
+`, ``}}, "./internal/sim -run TestSeeds"},
+	{"S1: the bound goes back with a late answer", []edit{{"lock.go", `		v.readBefore = max(v.readBefore, last.readBefore)
+`, ``}}, "./internal/sim -run TestSeeds"},
+	{"S2: a lost term does not wait for its function", []edit{{"term.go", `	case t.guarding:
+		return t.lock.poll
+`, ``}, {"term.go", `	case t.state == lost && !t.returned:`, `	case t.state == lost && !t.returned && !t.guarding:`}}, "./internal/sim -run TestSeeds"},
+	{"S2: a lost term without a function leaves no margin", []edit{{"term.go", `	case t.state == lost && !t.returned:`, `	case t.state == lost && !t.returned && t.guarding:`}}, ". -run TestALostLeaseWithoutAFunction"},
+	{"S3: a release under way keeps no sibling out", []edit{{"term.go", `	case t.state == releasing, !ended:`, `	case !ended:`}}, ". -run TestAReleaseUnderWayIsHeldForSiblings"},
+	{"S3: a release that has landed is written again", []edit{{"term.go", `return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil`, `return ours.rec.Nonce == rec.Nonce, nil`}}, ". -run TestAReleaseThatHasLandedIsNotWrittenAgain"},
+	{"S3: a release that may have landed is called a loss", []edit{{"term.go", `case i < 0 && mayBeReleased:`, `case i < 0 && mayBeReleased && false:`}}, ". -run TestAReleaseThatHasLandedIsNoLoss"},
+	{"S4: our nonce is enough, whoever raised the record", []edit{{"nonce.go", `return ok && err == nil && sum == l.checksum(number, rec)`, `return ok && err == nil && sum != "" && number > 0`}}, ". -run TestARecordWithOurNonce"},
+	{"L1: a lost race is an error", []edit{{"lock.go", `			return attempt{err: l.heldError(next, l.decide(l.observed(next, l.clock.Now())).wait)}`, `			return attempt{err: err}`}}, ". -run TestALostRaceIsAlwaysErrHeld"},
+	{"L2: no rest after a callback has released", []edit{{"elector.go", `errors.Is(context.Cause(a.lease.t.ctx), ErrReleased)`, `errors.Is(context.Cause(a.lease.t.ctx), errResigned)`}}, ". -run TestACallbackThatReleasesRestsAsAfterResign"},
+	{"L3: a read that fails forgets the age", []edit{{"lock.go", `	case err != nil:
+		return nil, err
+	default:`, `	case err != nil:
+		l.mu.Lock()
+		l.last = nil
+		l.mu.Unlock()
+		return nil, err
+	default:`}}, ". -run TestReadsThatFailForgetNothing"},
+	{"L5: failed tries are not logged", []edit{{"lock.go", `			if ctx.Err() == nil {
+				l.log`, `			if ctx.Err() != nil {
+				l.log`}}, ". -run TestFailuresAreTold"},
+	{"L5: Run forgets why it never led", []edit{{"elector.go", `		case l.understood.Load() < int64(began) && l.lastFailure() != nil: // the store has never answered
+			return l.named(a.err)
+`, ``}}, ". -run TestFailuresAreTold"},
+	{"L7: a corrupt record counts as an answer", []edit{{"request.go", `err == nil && op != "get":`, `err == nil:`}}, ". -run TestRunEndsOnACorruptRecord"},
+	{"L11: a failed release of a cut-off acquisition is swallowed", []edit{{"elector.go", `case ctx.Err() == nil, a.leftover != nil:`, `case ctx.Err() == nil:`}}, ". -run TestRunReportsARelease"},
+	{"L12: a resting elector is unhealthy", []edit{{"elector.go", `			e.since.Store(int64(l.clock.Now().Mono + rest))
+`, ``}}, ". -run TestCheckIsHealthyWhileAnElectorRests"},
+	{"L14: a token that was repaired away comes back", []edit{{"lock.go", `l.highest > token && l.highest-token < implausible`, `l.highest > token`}}, ". -run TestTheLastTokenIsRepairedByBreak"},
+	{"L15: two Locks of a process reclaim from each other", []edit{{"reclaim.go", `			return false
+		}
+	}
+	return true`, `			break
+		}
+	}
+	return true`}}, ". -run TestOneIdentityIsReclaimed"},
+	{"unconfirmed writes are never settled", []edit{{"term.go", `t.stored, t.sent, t.unconfirmed, t.failure = v, w.sent, nil, nil`, `t.stored, t.sent, t.failure = v, w.sent, nil`}}, ". -run TestUnconfirmedWritesAreSettled"},
+	{"S1: an age told without the user's trust", []edit{{"s3store.go", `if !s.serverClock || !ok ||`, `if !ok ||`}}, ". -run TestAgeIsToldByTheServersClockAlone"},
+	{"S1: a clock that is not the store's passes the check", []edit{{"check.go", `case o.Age < 0 || o.Age > elapsed:`, `case o.Age < 0:`}}, ". -run TestCheckStoreRefusesAClockThatIsNotTheStores"},
+	{"S1: MemStore tells ages unasked", []edit{{"memstore.go", `if m.ServerClock {`, `if m != nil {`}}, ". -run TestMemStoreTellsNoAgeByDefault"},
+	{"L4: a wrong endpoint is never told", []edit{{"s3errors.go", `s.strange.Add(1) >= strangeReplies && !s.sound.Load()`, `s.strange.Add(1) < 0`}}, ". -run TestRepliesThatAreNoS3s"},
+	{"L4: strange replies are final after good ones", []edit{{"s3errors.go", `>= strangeReplies && !s.sound.Load()`, `>= strangeReplies`}}, ". -run TestRepliesThatAreNoS3s"},
+	{"L4: a followed redirect counts", []edit{{"s3errors.go", `return reply.Request != nil && reply.Request.Response != nil`, `return false`}}, ". -run TestRepliesThatAreNoS3s"},
+	{"L4: a page counts", []edit{{"s3errors.go", `case webPage(header) || redirected:`, `case redirected:`}}, ". -run TestRepliesThatAreNoS3s"},
+	{"L5: this machine's faults are final for ever", []edit{{"s3errors.go", `if s.answered.Load() { // what has worked once can heal`, `if false {`}}, ". -run TestFaultsOfThisMachineMayPass"},
+	{"L5: a credential service's answer is the store's", []edit{{"s3errors.go", `ok && !credentials(err) {`, `ok {`}}, ". -run TestAnswersOfACredentialService"},
+	{"L10: checks disturb one another", []edit{{"check.go", `return p.shared && !bytes.HasPrefix(body, p.body("")) && bytes.HasPrefix(body, []byte(probeMark))`, `return false`}}, ". -run TestCheckStoresAtTheSameTime"},
+	{"L10: a check leaves new objects each time", []edit{{"check.go", `p.key, p.shared = shared, true`, `_ = shared`}}, ". -run TestCheckStoreWithCredentialsThatMayNotDelete"},
+	{"storetest waits for a store that refuses everything", []edit{{"storetest/storetest.go", `tries > leastTries && progress.stopped()`, `tries > 20_000`}}, "./storetest -run TestHopelessStoresFailSoon"},
+	{"an elector's lease runs a second function", []edit{{"term.go", `	if !over && !owned {`, `	owned = t.guarding
+	if !over && !owned {`}}, ". -run TestElectorReleasesUnderLeaseDo"},
+	{"reclaimed from a Lock without the option", []edit{{"reclaim.go", `	if !l.hasName ||`, `	if !l.reclaim ||`}}, ". -run TestReclaimFromASibling"},
+	{"user code under a mutex of the package", []edit{{"reclaim.go", `	namesakes.Unlock()
+	for _, other := range others {`, `	defer namesakes.Unlock()
+	for _, other := range others {`}}, ". -run TestObserverUnderTheReclaimMutex"},
+	{"Run goes on though it may not write", []edit{{"elector.go", `return permanent(err) && !worked`, `return permanent(err) && !worked && l.understood.Load() < int64(began)`}}, ". -run TestRunWithReadOnlyCredentials"},
+	{"an acquisition that came too late is left behind", []edit{{"lock.go", `l.cutOff(ctx, l.giveBack(ctx, next))`, `l.cutOff(ctx, nil)`}}, ". -run TestTooLateAndCutOffLeavesAStrayLock"},
+	{"a term whose callback returned early leaves no margin", []edit{{"elector.go", `				lease.t.leftAlone()
+`, ``}}, ". -run TestATermWhoseCallbackReturnedEarly"},
+	{"a lost term whose function has returned keeps others out", []edit{{"term.go", `	t.returned = t.guarding
+`, ``}}, ". -run TestALostTermWhoseFunctionHasReturned"},
+	{"a term does not block until its context has ended", []edit{{"term.go", `	case t.state == releasing, !ended:`, `	case t.state == releasing, !ended && false:`}}, ". -run TestATermBlocksUntilItsContextHasEnded"},
+	{"C1: stopped without started", []edit{{"elector.go", `			if e.cb.OnNewLeader != nil {
+				e.cb.OnNewLeader(lease.Record())
+			}
+			started = true`, `			started = true
+			if e.cb.OnNewLeader != nil {
+				e.cb.OnNewLeader(lease.Record())
+			}`}}, ". -run TestNeverStoppedWithoutStarted"},
+	{"never stopped", []edit{{"elector.go", `if started && e.cb.OnStoppedLeading != nil {`, `if started && e.cb.OnStoppedLeading == nil {`}}, "./internal/sim -run TestSeeds"},
 
 	// fenced writes
-	{"fenced: a higher token overwritten", []edit{{"fencedstore.go", `case v.token > w.token:`, `case v.token > w.token && false:`}}},
+	{"fenced: a higher token overwritten", []edit{{"fencedstore.go", `case v.token > w.token:`, `case v.token > w.token && false:`}}, ""},
 	{"fenced: written without a condition", []edit{{"fencedstore.go", `		return &v.etag, nil
 	}
 	return nil, aws.String("*")`, `		return nil, nil
 	}
-	return nil, nil`}}},
+	return nil, nil`}}, ""},
 	{"fenced: created without a condition", []edit{{"fencedstore.go", `	return nil, aws.String("*")
 }`, `	return nil, nil
-}`}}},
-	{"fenced: no padding", []edit{{"fencedstore.go", `if s.versions == PaddedBodies || w.meta`, `if w.meta`}}},
-	{"fenced: all tombstones alike", []edit{{"fencedstore.go", `if s.versions == PaddedBodies || w.meta[metaGone] != "" {`, `if s.versions == PaddedBodies {`}}},
-	{"fenced: seals only what exists", []edit{{"fencedstore.go", `if v.exists && v.token == token {`, `if !v.exists || v.token == token {`}}},
-	{"fenced: seals what it read, not what it looked at", []edit{{"fencedstore.go", `if aws.ToString(out.ETag) != v.etag {
+}`}}, ""},
+	{"fenced: no padding", []edit{{"fencedstore.go", `if s.versions == PaddedBodies || w.meta`, `if w.meta`}}, ""},
+	{"fenced: all tombstones alike", []edit{{"fencedstore.go", `if s.versions == PaddedBodies || w.meta[metaGone] != "" {`, `if s.versions == PaddedBodies {`}}, ""},
+	{"fenced: seals only what exists", []edit{{"fencedstore.go", `if v.exists && v.token == token {`, `if !v.exists || v.token == token {`}}, ""},
+	{"fenced: seals what it read, not what it looked at", []edit{{"fencedstore.go", `if o.ETag != v.etag {
 			return errConflict
-		}`, `v.etag = aws.ToString(out.ETag)`}}},
+		}`, `v.etag = o.ETag`}}, ""},
 	{"fenced: seal keeps the old token", []edit{{"fencedstore.go", `		again.meta = o.Metadata
 `, `		again.meta = o.Metadata
 		again.token = max(o.Token, 1)
-`}}},
+`}}, ""},
 	{"fenced: a refusal taken as done", []edit{{"fencedstore.go", `		if permanent(err) || ctx.Err() != nil`, `		if errors.Is(err, ErrPreconditionFailed) {
 			return nil
 		}
-		if permanent(err) || ctx.Err() != nil`}}},
-	{"fenced: own landed write not recognised", []edit{{"fencedstore.go", `case v.exists && v.nonce == w.nonce:`, `case false:`}}},
-	{"fenced: padding shown to readers", []edit{{"fencedstore.go", `size := aws.ToInt64(out.ContentLength) - pad`, `size := aws.ToInt64(out.ContentLength) - pad*0`}}},
+		if permanent(err) || ctx.Err() != nil`}}, ""},
+	{"fenced: own landed write not recognised", []edit{{"fencedstore.go", `case v.exists && v.nonce == w.nonce:`, `case false:`}}, ". -run TestFenced"},
+	{"fenced: padding shown to readers", []edit{{"fencedstore.go", `b.pad = pad(nonce)`, `b.pad = nil`}}, ". -run TestFencedWrites"},
+	{"fenced: no length taken for empty", []edit{{"fencedstore.go", `size: -1}
+`, `size: 0}
+`}}, ". -run TestFencedBodiesOfUnknownLength"},
+	{"fenced: cut bodies taken for whole", []edit{{"fencedstore.go", `case err == io.EOF && b.want >= 0 && b.got.Load() != b.want:`, `case false:`}}, ". -run TestFencedStoreAmongForeignAnswers"},
+	{"fenced: padding cut unseen", []edit{{"fencedstore.go", `bytes.Equal(ahead, b.pad):`, `len(ahead) <= len(b.pad):`}}, ". -run TestFencedPaddingIsOnlyCut"},
+	{"fenced: seal cuts without a look", []edit{{"fencedstore.go", `content{o.Body, o.Size})`, `content{io.LimitReader(o.Body, o.Size), o.Size})`}}, ". -run TestFencedPaddingIsOnlyCut"},
+	{"fenced: a part taken for the whole", []edit{{"fencedstore.go", `if out.ContentRange != nil {`, `if false {`}}, ". -run TestFencedStoreAmongForeignAnswers"},
+	{"fenced: a completion without ETag counts", []edit{{"fencedstore.go", `	err = s.sound(opPut, w.key, out.ETag, out.ResultMetadata)
+`, `	_ = out
+`}}, ". -run TestFencedStoreAmongForeignAnswers"},
+	{"fenced: an answer without ETag means an unsafe store", []edit{{"fencedstore.go", `return s.at.notS3(errors.New("the answer has no ETag"), op, key)`, `return fmt.Errorf("%w: no ETag", ErrUnsafeStore)`}}, ". -run TestFencedStoreAmongForeignAnswers"},
+	{"fenced: redirects followed", []edit{{"fencedstore.go", `status != http.StatusTemporaryRedirect && status != http.StatusPermanentRedirect {`, `status == http.StatusTemporaryRedirect {`}}, ". -run TestFencedStoreAmongForeignAnswers"},
+	{"fenced: If-Match of large writes not probed", []edit{{"fencedstore.go", `{{"If-Match", &first, nil}, {"If-None-Match", nil, create}}`, `{{"If-None-Match", nil, create}}`}}, ". -run TestFencedLargeWritesNeedBoth"},
+	{"fenced: If-None-Match of large writes not probed", []edit{{"fencedstore.go", `{{"If-Match", &first, nil}, {"If-None-Match", nil, create}}`, `{{"If-Match", &first, nil}}`}}, ". -run TestFencedLargeWritesNeedBoth"},
+	{"fenced: large writes without a condition", []edit{{"fencedstore.go", `UploadId: id, IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,`, `UploadId: id,`}}, ". -run TestFencedLargeWrite"},
+	{"fenced: a body that has stopped is waited for", []edit{{"fencedstore.go", `	b.idle.Reset(b.limit)
+`, `	b.idle.Stop()
+`}}, ". -run TestFencedRequestsHaveTimeLimits"},
+	{"fenced: requests without a time limit", []edit{{"fencedstore.go", `return context.WithTimeout(ctx, s.timeout+time.Duration(size)*time.Second/leastRate)`, `return context.WithCancel(ctx)`}}, ". -run TestFencedRequestsHaveTimeLimits"},
+	{"fenced: the rest of a body not drained", []edit{{"fencedstore.go", `		_, _ = io.CopyN(io.Discard, b.raw, drainSize)
+`, ``}}, ". -run TestFencedGetsReuseConnections"},
+	{"fenced: tokens that no lock issues read", []edit{{"fencedstore.go", `token == 0 || token > maxToken {
+		return nil`, `token == 0 {
+		return nil`}}, ". -run TestFencedTokensThatNoLockIssues"},
+	{"fenced: tokens that no lock issues written", []edit{{"fencedstore.go", `if w.token == 0 || w.token > maxToken {`, `if w.token == 0 {`}}, ". -run TestFencedTokensThatNoLockIssues"},
+	{"fenced: tags lost by a seal", []edit{{"fencedstore.go", `case aws.ToInt32(out.TagCount) > 0:`, `case false:`}}, ". -run TestFencedSealLosesNothing"},
+	{"fenced: compressed bodies padded", []edit{{"fencedstore.go", `		if s.versions == PaddedBodies {
+			return h`, `		if false {
+			return h`}}, ". -run TestFencedPaddingOfEncodedBodies"},
+	{"fenced: options share the caller's map", []edit{{"fencedstore.go", `	m = maps.Clone(m)
+`, ``}}, ". -run TestFencedOptionsAreCloned"},
+	{"fencehttp: 200 for a write that did not run", []edit{{"fencehttp/fencehttp.go", `http.Error(w, "not carried out: "+err.Error()+"; try again", http.StatusServiceUnavailable)`, ``}}, "./fencehttp -run TestAWriteThatHasNotRunIs503"},
+	{"fencehttp: lower tokens not interrupted", []edit{{"fencehttp/fencehttp.go", `lower.interrupt(highest)`, `_ = lower`}}, "./fencehttp -run TestAStoppedUpload"},
+	{"fencehttp: a blocked read not interrupted", []edit{{"fencehttp/fencehttp.go", `_ = conn.SetReadDeadline(time.Unix(1, 0))`, ``}}, "./fencehttp -run TestAStoppedUpload|TestAHijackedConnection"},
+	{"fencehttp: interrupted without a cause", []edit{{"fencehttp/fencehttp.go", `cancel(&leasehold.FencedError{Key: name, Token: token, Highest: highest})`, `cancel(nil)`}}, "./fencehttp -run TestAStoppedUpload"},
+	{"fencehttp: let in beside a lower token when the wait is over", []edit{{"fencehttp/fencehttp.go", `return 0, errBusy`, `g.inside[v] = false
+			return g.highest, nil`}}, "./fencehttp -run TestTheWaitIsBounded"},
+	{"fencehttp: no bound of the wait", []edit{{"fencehttp/fencehttp.go", `context.WithTimeout(ctx, f.wait)`, `context.WithCancel(ctx)`}}, "./fencehttp -run TestMarksThatFail|TestTheWaitIsBounded"},
+	{"fencehttp: a gate for each method", []edit{{"fencehttp/fencehttp.go", `g := f.of(name)
+		defer f.leave(name)`, `g := f.of(r.Method + name)
+		defer f.leave(r.Method + name)`}}, "./fencehttp -run TestRoutesOfOneFenceWaitForEachOther"},
+	{"fencehttp: tokens that no lock issues", []edit{{"fencehttp/fencehttp.go", `token == 0 || token > maxToken || len(values) > 1`, `token == 0 || len(values) > 1`}}, "./fencehttp -run TestStatus"},
+	{"fencehttp: marks tried without end", []edit{{"fencehttp/fencehttp.go", `case try == raiseTries:`, `case try == 3*raiseTries:`}}, "./fencehttp -run TestStoreMarksEnd"},
 }
 
 // fenced reports whether the mutant is one of FencedStore, which has a simulation of its own.
-func (m mutant) fenced() bool { return m.edits[0].file == "fencedstore.go" }
+func (m mutant) fenced() bool { return len(m.edits) > 0 && m.edits[0].file == "fencedstore.go" }
 
 func main() {
 	seeds := flag.Int("seeds", 4000, "worlds that a mutant must survive before the unit tests are asked")
 	all := flag.Bool("all", false, "run every check, not just up to the first that catches the mutant")
 	only := flag.String("only", "", "run only mutants whose name contains this")
+	from := flag.String("from", "", "leave out the mutants before the first whose name contains this")
 	flag.Parse()
 	root, err := os.Getwd()
 	check(err)
@@ -130,6 +245,7 @@ func main() {
 	defer func() { _ = os.RemoveAll(dir) }()
 	check(os.CopyFS(filepath.Join(dir, "internal"), os.DirFS(filepath.Join(root, "internal"))))
 	check(os.CopyFS(filepath.Join(dir, "storetest"), os.DirFS(filepath.Join(root, "storetest"))))
+	check(os.CopyFS(filepath.Join(dir, "fencehttp"), os.DirFS(filepath.Join(root, "fencehttp"))))
 	files, err := filepath.Glob(filepath.Join(root, "*.go"))
 	check(err)
 	for _, f := range append(files, filepath.Join(root, "go.mod"), filepath.Join(root, "go.sum")) {
@@ -148,6 +264,14 @@ func main() {
 			}
 		}
 	}
+	// A check that fails on the code as it is catches nothing.
+	if by := (mutant{}).try(dir, *seeds, true); by != [3]string{} {
+		check(fmt.Errorf("the checks fail without a mutant: %q", by))
+	}
+	if by := (mutant{edits: []edit{{file: "fencedstore.go"}}}).try(dir, *seeds, true); by != [3]string{} {
+		check(fmt.Errorf("the checks of fenced writes fail without a mutant: %q", by))
+	}
+	mutants = mutants[max(0, slices.IndexFunc(mutants, func(m mutant) bool { return strings.Contains(m.name, *from) })):]
 	survivors := 0
 	fmt.Printf("| mutant | simulation: after how many worlds | exhaustive search | unit tests |\n| --- | --- | --- | --- |\n")
 	for _, m := range mutants {
@@ -171,11 +295,23 @@ func main() {
 // try plants the mutant, runs the checks, and puts the code back. It returns what each check has found, if anything.
 func (m mutant) try(dir string, seeds int, all bool) (by [3]string) {
 	for _, e := range m.edits {
+		if e.old == "" {
+			continue
+		}
 		path := filepath.Join(dir, e.file)
 		body, err := os.ReadFile(path)
 		check(err)
 		check(os.WriteFile(path, bytes.Replace(body, []byte(e.old), []byte(e.new), 1), 0o644))
 		defer func() { check(os.WriteFile(path, body, 0o644)) }()
+	}
+	if m.by != "" {
+		if out, ok := run(dir, []string{"SEEDS=" + fmt.Sprint(seeds)}, strings.Fields(m.by)...); !ok {
+			by[2] = summary(out)
+			if found := after.FindStringSubmatch(out); found != nil {
+				by[0], by[2] = "after "+found[1]+": "+firstViolation(out), ""
+			}
+		}
+		return by
 	}
 	worlds, test := []string{"SEEDS=" + fmt.Sprint(seeds)}, "TestSeeds"
 	if m.fenced() {
@@ -243,9 +379,9 @@ func summary(out string) string {
 }
 
 func run(dir string, env []string, args ...string) (out string, ok bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-count=1", "-timeout=90s"}, args...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-count=1", "-timeout=20m"}, args...)...)
 	cmd.Dir, cmd.Env = dir, append(append(os.Environ(), "GOWORK=off"), env...)
 	body, err := cmd.CombinedOutput()
 	return string(body), err == nil
