@@ -25,7 +25,8 @@ import (
 //   - TellsAge() bool says that its user trusts its clock, so that Get tells [Object].Age. CheckStore then measures it.
 type Store interface {
 	// Get reads one object. It returns [ErrNotExist] if there is none, and an error that matches [ErrCorruptRecord],
-	// with the ETag filled in, for one larger than [MaxObjectSize].
+	// with the ETag filled in, for one larger than [MaxObjectSize]. Body and ETag belong to one version. An ETag older than
+	// the body does no harm, because the next conditional write fails; a body older than the ETag can lead to two leaders.
 	Get(ctx context.Context, key string) (Object, error)
 	// PutIfNoneMatch creates an object and returns its ETag. It returns [ErrPreconditionFailed] if the key exists.
 	PutIfNoneMatch(ctx context.Context, key string, body []byte) (etag string, err error)

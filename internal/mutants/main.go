@@ -272,7 +272,7 @@ func main() {
 		check(fmt.Errorf("the checks of fenced writes fail without a mutant: %q", by))
 	}
 	mutants = mutants[max(0, slices.IndexFunc(mutants, func(m mutant) bool { return strings.Contains(m.name, *from) })):]
-	survivors := 0
+	var survivors []string
 	fmt.Printf("| mutant | simulation: after how many worlds | exhaustive search | unit tests |\n| --- | --- | --- | --- |\n")
 	for _, m := range mutants {
 		if !strings.Contains(m.name, *only) {
@@ -281,12 +281,12 @@ func main() {
 		by := m.try(dir, *seeds, *all)
 		if by == [3]string{} {
 			by[0] = "**NOTHING**"
-			survivors++
+			survivors = append(survivors, m.name)
 		}
 		fmt.Printf("| %s | %s | %s | %s |\n", m.name, by[0], by[1], by[2])
 	}
-	if survivors > 0 {
-		fmt.Fprintf(os.Stderr, "%d mutants survived\n", survivors)
+	if len(survivors) > 0 {
+		fmt.Fprintf(os.Stderr, "%d mutants survived: %q\n", len(survivors), survivors)
 		_ = os.RemoveAll(dir)
 		os.Exit(1)
 	}

@@ -37,6 +37,9 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 		if best.Slow {
 			shorter = try(func(c *Config) { c.Slow = false }) || shorter
 		}
+		if best.Torn {
+			shorter = try(func(c *Config) { c.Torn = false }) || shorter
+		}
 		if best.Siblings {
 			shorter = try(func(c *Config) { c.Siblings = false }) || shorter
 		}
@@ -56,8 +59,8 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 // Report is a failure as a person reads it.
 func Report(cfg *Config, out Outcome) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow %v, %s, siblings %v, foreign client %v\n",
-		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.Rates, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.Dates, cfg.Siblings, cfg.Foreign)
+	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow %v, %s, torn reads %v, siblings %v, foreign client %v\n",
+		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.Rates, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.Dates, cfg.Torn, cfg.Siblings, cfg.Foreign)
 	for _, a := range cfg.Actions {
 		fmt.Fprintf(&b, "  %v\n", a)
 	}

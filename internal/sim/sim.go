@@ -34,6 +34,7 @@ type Config struct {
 	RequestFaults float64       // share of requests that go wrong
 	Slow          bool          // every reply takes seconds
 	Dates         Dates         // what the store's clock and the proxies before it do
+	Torn          bool          // some reads show a body with the ETag of the version before
 	Siblings      bool          // several goroutines and electors of each process use one Lock
 	Foreign       bool          // a client that knows only expires_at and token takes part
 	Chaos         time.Duration // for how long things go wrong
@@ -109,6 +110,7 @@ func NewConfig(seed uint64) *Config {
 		c.Dates = WrongAges
 	}
 	c.Siblings = r.IntN(3) == 0
+	c.Torn = c.Dates == NoAges && r.IntN(3) == 0
 	return c
 }
 

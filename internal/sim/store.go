@@ -21,6 +21,7 @@ type store struct {
 	body     []byte
 	rec      leasehold.Record // in body
 	etag     string
+	replaced string // the ETag of the version before
 	written  time.Time
 	versions int
 }
@@ -30,6 +31,7 @@ type op struct {
 	kind    string // "get", "create", "update"
 	body    []byte
 	ifMatch string
+	torn    bool // the ETag is read before the body, as some servers do, and the object was replaced in between
 }
 
 type result struct {
@@ -48,11 +50,15 @@ func (s *store) apply(who *life, o op) result {
 	case o.kind == "get":
 		// The store's clock may run as fast as any.
 		age := time.Duration(float64(time.Since(s.written)) * (1 + s.w.cfg.Rates))
+		if o.torn && s.replaced != "" {
+			return result{obj: leasehold.Object{Body: s.body, ETag: s.replaced}}
+		}
 		return result{obj: leasehold.Object{Body: s.body, ETag: s.etag}, age: age}
 	case o.kind == "create" && s.exists, o.kind == "update" && o.ifMatch != s.etag:
 		return result{err: leasehold.ErrPreconditionFailed}
 	}
 	s.versions++
+	s.replaced = s.etag
 	s.exists, s.body, s.etag, s.written = true, o.body, fmt.Sprintf("%q", fmt.Sprint("v", s.versions)), time.Now()
 	old := s.rec
 	s.rec = leasehold.Record{}
@@ -155,6 +161,7 @@ func (c *client) do(ctx context.Context, o op) result {
 	sent := c.who.clock.Now().Mono
 	c.mu.Lock()
 	f := newFate(c.rand, w.cfg, w.faulty())
+	o.torn = w.cfg.Torn && w.faulty() && c.rand.IntN(10) == 0
 	c.mu.Unlock()
 	w.count(c.who, f)
 	if c.isCut() {
