@@ -10,6 +10,8 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // Callbacks is what an [Elector] calls; each may be nil.
@@ -102,7 +104,7 @@ func (e *Elector) run(ctx context.Context, again func(*Lease) bool) error {
 		if e.onHeld(err) {
 			worked = true
 		}
-		return permanent(err) && !worked
+		return storeapi.Permanent(err) && !worked
 	}
 	for {
 		a := l.campaign(ctx, try, stop)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,7 +13,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
 // The examples run in memory. See ExampleNewS3Store for a real bucket.
@@ -235,33 +232,6 @@ func ExampleFence() {
 	// <nil>
 	// <nil>
 	// true
-}
-
-func ExampleFencedStore() {
-	ctx := context.Background()
-	files, err := leasehold.NewFencedStore(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}), fakes3.Bucket, leasehold.PaddedBodies)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	former, leader := uint64(1), uint64(2) // of their leases
-
-	fmt.Println(files.Put(ctx, former, "report", strings.NewReader("of the former leader")))
-	fmt.Println(files.Seal(ctx, leader, "report")) // before reading
-	fmt.Println(files.Put(ctx, former, "report", strings.NewReader("late")))
-	o, err := files.Get(ctx, "report")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer o.Body.Close()
-	body, err := io.ReadAll(o.Body)
-	fmt.Printf("%s, sealed by %d, %v\n", body, o.Token, err)
-	// Output:
-	// <nil>
-	// <nil>
-	// leasehold: fenced off by a newer token: "report": token 1, seen 2
-	// of the former leader, sealed by 2, <nil>
 }
 
 func ExampleNewS3Store() {

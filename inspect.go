@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"iter"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // Inspect reads the record without taking part. It returns [ErrNotExist] if the lock was never taken, and an error
@@ -43,7 +45,7 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Record, error] {
 			case err != nil && ctx.Err() != nil:
 				return
 			case err != nil:
-				if !yield(Record{}, l.named(err)) || permanent(err) {
+				if !yield(Record{}, l.named(err)) || storeapi.Permanent(err) {
 					return
 				}
 				wait = l.backoff(&failures)
@@ -111,11 +113,11 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 			}
 			return nil
 		}
-		if permanent(err) {
+		if storeapi.Permanent(err) {
 			return l.named(err)
 		}
 	}
-	if refused(err) {
+	if storeapi.Refused(err) {
 		err = errors.New("it was renewed again and again meanwhile: try again")
 	}
 	return l.named(fmt.Errorf("breaking it: %w", err))

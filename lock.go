@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // ErrHeld says that somebody holds the lock; the error is a [*HeldError].
@@ -139,7 +140,7 @@ func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	if err := l.made(); err != nil {
 		return nil, err
 	}
-	return l.background(l.campaign(ctx, func() attempt { return l.try(ctx, context.WithoutCancel(ctx)) }, permanent))
+	return l.background(l.campaign(ctx, func() attempt { return l.try(ctx, context.WithoutCancel(ctx)) }, storeapi.Permanent))
 }
 
 // Do waits for the lock as [Lock.Acquire] does, and runs fn under it as [Lease.Do] does. ctx bounds both, and fn's context
@@ -148,7 +149,7 @@ func (l *Lock) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease
 	if err := l.made(); err != nil {
 		return err
 	}
-	a := l.campaign(ctx, func() attempt { return l.try(ctx, ctx) }, permanent)
+	a := l.campaign(ctx, func() attempt { return l.try(ctx, ctx) }, storeapi.Permanent)
 	if a.err != nil {
 		return l.named(a.err)
 	}
@@ -323,13 +324,13 @@ func (l *Lock) writeNewTerm(ctx context.Context, v *version) (t *term, next *ver
 	l.sign(&rec)
 	etag, err := l.put(ctx, v, rec)
 	if err != nil {
-		if permanent(err) {
+		if storeapi.Permanent(err) {
 			return nil, nil, err
 		}
 		// Whatever the answer was, only the nonce tells whether the write has landed.
 		now, readErr := l.read(context.WithoutCancel(ctx))
 		switch {
-		case readErr != nil && refused(err):
+		case readErr != nil && storeapi.Refused(err):
 			l.disprove(v)
 			return nil, nil, readErr
 		case readErr != nil:
@@ -338,7 +339,7 @@ func (l *Lock) writeNewTerm(ctx context.Context, v *version) (t *term, next *ver
 			etag = now.etag
 		case !now.same(v):
 			return nil, now, err
-		case errors.Is(err, errConflict): // another write is under way
+		case errors.Is(err, storeapi.ErrConflict): // another write is under way
 			_ = l.clock.Sleep(ctx, l.jitter(l.attempt/16))
 			return nil, now, err
 		default:
@@ -356,7 +357,7 @@ func (l *Lock) writeNewTerm(ctx context.Context, v *version) (t *term, next *ver
 // outcomeUnknown is err without what would read as a verdict: a store that refuses a write although the object has not
 // changed may carry it out later.
 func outcomeUnknown(err error) error {
-	if refused(err) {
+	if storeapi.Refused(err) {
 		return fmt.Errorf("the store refused a write although the object had not changed: %v", err)
 	}
 	return err

@@ -3,18 +3,19 @@ package leasehold
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // ErrCorruptRecord says that the lock object holds something that is no lock record. It is never overwritten by an
 // acquisition; [Lock.Break] repairs it.
-var ErrCorruptRecord = errors.New("corrupt lock record")
+var ErrCorruptRecord = storeapi.ErrCorruptRecord
 
 // Record is what the lock object holds: who leads, in which term, and until when.
 //
@@ -38,7 +39,7 @@ type Record struct {
 func (r Record) Released() bool { return r.ExpiresAt.IsZero() }
 
 const (
-	maxToken   = 1<<53 - 1       // the largest integer that every JSON reader keeps exact
+	maxToken   = storeapi.MaxToken
 	maxSeconds = 253_402_300_800 // the year 10000
 	maxTTL     = 100 * 365 * 24 * time.Hour
 	maxPayload = 32 << 10

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // get reads the object once, within the attempt's deadline.
@@ -54,7 +55,7 @@ func (l *Lock) put(ctx context.Context, v *version, rec Record) (etag string, er
 func (l *Lock) answered(ctx context.Context, op string, began clock.Reading, err error) {
 	now := l.clock.Now().Mono
 	switch {
-	case refused(err), err == nil && op != "get": // a read has yet to be understood
+	case storeapi.Refused(err), err == nil && op != "get": // a read has yet to be understood
 		l.succeeded(now)
 	case err != nil:
 		l.failed(err)
@@ -115,11 +116,6 @@ func (l *Lock) backoff(failures *int) time.Duration {
 func (l *Lock) double(failures *int, first, limit time.Duration) time.Duration {
 	*failures = min(*failures+1, 16)
 	return l.jitter(min(first<<(*failures-1), limit))
-}
-
-// permanent reports whether waiting cannot fix err.
-func permanent(err error) bool {
-	return errors.Is(err, ErrPermanent) || errors.Is(err, ErrUnsafeStore) || errors.Is(err, ErrCorruptRecord)
 }
 
 // lockError says which lock an error is about. The package's name stands once, at its front.

@@ -6,15 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"strings"
-	"sync/atomic"
 	"time"
-	"unicode"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/leasehold-go/leasehold/internal/s3api"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // S3Client is the part of [*s3.Client] that an [S3Store] calls.
@@ -37,16 +36,10 @@ type S3Client interface {
 // matches ErrPermanent, because the endpoint is probably wrong.
 type S3Store struct {
 	client      S3Client
-	bucket      string
-	prefix      string
+	bucket      *s3api.Bucket
 	serverClock bool
 	slack       time.Duration
 	timeout     time.Duration
-	settings    []func(*s3.Options)
-
-	answered atomic.Bool  // the server has given an HTTP answer
-	sound    atomic.Bool  // and one that only an S3 gives
-	strange  atomic.Int32 // how many no S3 gives
 }
 
 // S3Option configures an [S3Store].
@@ -54,7 +47,7 @@ type S3Option func(*S3Store)
 
 // WithKeyPrefix puts every object below prefix, which is used as it is: end it with a slash. Give locks a prefix that
 // no lifecycle rule expires.
-func WithKeyPrefix(prefix string) S3Option { return func(s *S3Store) { s.prefix = prefix } }
+func WithKeyPrefix(prefix string) S3Option { return func(s *S3Store) { s.bucket.Prefix = prefix } }
 
 // WithServerClock trusts the server's clock: Get tells an [Object]'s Age, which is the reply's Date minus its Last-Modified
 // minus slack. A candidate that has just started can then take over at once from a holder that is gone, where it
@@ -84,52 +77,23 @@ const (
 // NewS3Store sends no request. Arguments that cannot work are reported by [S3Store.Validate], by [NewLock], and by every
 // method of the store.
 func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
-	s := &S3Store{client: client, bucket: bucket, timeout: s3Timeout}
+	s := &S3Store{client: client, bucket: &s3api.Bucket{Name: bucket}, timeout: s3Timeout}
 	for _, opt := range opts {
 		opt(s)
 	}
-	s.settings = []func(*s3.Options){func(o *s3.Options) {
-		o.Retryer = aws.NopRetryer{}
-		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
-		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
-		o.APIOptions = append(o.APIOptions, s.listen)
-	}}
 	return s
 }
 
 // Validate returns an error that matches [ErrPermanent] if the arguments of [NewS3Store] cannot work: no client, a name that
 // no bucket can have, a key prefix that some servers change, too small a slack. It sends no request.
 func (s *S3Store) Validate() error {
-	bad := func(format string, args ...any) error {
-		return &storeError{kind: ErrPermanent, cause: fmt.Errorf(format, args...)}
-	}
-	if c, ok := s.client.(*s3.Client); s.client == nil || ok && c == nil {
-		return bad("the S3 client is nil: make one with s3.New or s3.NewFromConfig")
-	}
-	if rest, ok := strings.CutPrefix(s.bucket, "s3://"); ok {
-		name, prefix, _ := strings.Cut(rest, "/")
-		return bad("bucket %q is a URL: give the bare name %q, and what follows it, %q, to WithKeyPrefix", s.bucket, name, prefix)
-	}
-	if s.bucket == "" {
-		return bad("the bucket has no name")
-	}
-	if !strings.HasPrefix(s.bucket, "arn:") && strings.ContainsFunc(s.bucket, notInBucketName) {
-		return bad("bucket %q is not a bucket's name, which has only lower-case letters, digits, dots and dashes (a path belongs into WithKeyPrefix)", s.bucket)
-	}
-	if s.prefix != "" {
-		if why := badKey(s.prefix + "x"); why != "" {
-			return bad("key prefix %.80q %s: use a path such as \"locks/\"", s.prefix, why)
-		}
+	if err := s.bucket.Validate(s.client); err != nil {
+		return err
 	}
 	if s.serverClock && s.slack < minSlack {
-		return bad("WithServerClock: slack %v is below %v: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines differ", s.slack, minSlack)
+		return s3api.Bad("WithServerClock: slack %v is below %v: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines differ", s.slack, minSlack)
 	}
 	return nil
-}
-
-// notInBucketName allows what old buckets and other servers allow: underscores, and colons after a tenant's name.
-func notInBucketName(r rune) bool {
-	return r > unicode.MaxASCII || !unicode.IsLower(r) && !unicode.IsDigit(r) && !strings.ContainsRune(".-_:", r)
 }
 
 // TellsAge reports whether [WithServerClock] is set: see [Store].
@@ -142,25 +106,24 @@ func (s *S3Store) Get(ctx context.Context, key string) (Object, error) {
 	}
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
-	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: s.key(key)}, s.settings...)
+	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket.Name, Key: s.bucket.Key(key)}, s.bucket.Once)
 	if err != nil {
-		return Object{}, s.explain(err, opGet, key)
+		return Object{}, s.bucket.Explain(err, s3api.Get, key)
 	}
 	defer func() { _ = out.Body.Close() }()
-	if err := noS3Reply(out.ResultMetadata, out.ETag, http.StatusOK); err != nil {
-		return Object{}, s.notS3(err, opGet, key)
+	if err := s.bucket.Genuine(s3api.Get, key, out.ETag, out.ResultMetadata); err != nil {
+		return Object{}, err
 	}
-	s.heard()
 	o := Object{ETag: *out.ETag, Age: s.age(out)}
 	o.Body, err = io.ReadAll(io.LimitReader(out.Body, MaxObjectSize+1))
 	switch {
 	case err != nil:
-		return Object{}, &storeError{doing: s.doing(opGet, key), cause: err}
+		return Object{}, &storeapi.Error{Doing: s.bucket.Doing(s3api.Get, key), Cause: err}
 	case len(o.Body) > MaxObjectSize:
 		o.Body = nil
-		return o, &storeError{doing: s.doing(opGet, key), kind: ErrCorruptRecord, cause: fmt.Errorf("it is larger than %d bytes", MaxObjectSize)}
+		return o, &storeapi.Error{Doing: s.bucket.Doing(s3api.Get, key), Kind: ErrCorruptRecord, Cause: fmt.Errorf("it is larger than %d bytes", MaxObjectSize)}
 	case out.ContentLength != nil && *out.ContentLength != int64(len(o.Body)):
-		return Object{}, &storeError{doing: s.doing(opGet, key), cause: io.ErrUnexpectedEOF}
+		return Object{}, &storeapi.Error{Doing: s.bucket.Doing(s3api.Get, key), Cause: io.ErrUnexpectedEOF}
 	}
 	return o, nil
 }
@@ -173,7 +136,7 @@ func (s *S3Store) PutIfNoneMatch(ctx context.Context, key string, body []byte) (
 // PutIfMatch implements [Store].
 func (s *S3Store) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
 	if etag == "" { // some servers read an empty If-Match as "create"
-		return "", s.emptyETag(opPut, key)
+		return "", s.emptyETag(s3api.Put, key)
 	}
 	return s.put(ctx, key, body, &etag, nil)
 }
@@ -184,21 +147,17 @@ func (s *S3Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
 		return err
 	}
 	if etag == "" {
-		return s.emptyETag(opDelete, key)
+		return s.emptyETag(s3api.Delete, key)
 	}
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
 	out, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{
-		Bucket: &s.bucket, Key: s.key(key), IfMatch: &etag,
-	}, s.settings...)
+		Bucket: &s.bucket.Name, Key: s.bucket.Key(key), IfMatch: &etag,
+	}, s.bucket.Once)
 	if err != nil {
-		return s.explain(err, opDelete, key)
+		return s.bucket.Explain(err, s3api.Delete, key)
 	}
-	if err := noS3Delete(out.ResultMetadata); err != nil {
-		return s.notS3(err, opDelete, key)
-	}
-	s.heard()
-	return nil
+	return s.bucket.GenuineDelete(key, out.ResultMetadata)
 }
 
 func (s *S3Store) put(ctx context.Context, key string, body []byte, ifMatch, ifNoneMatch *string) (string, error) {
@@ -206,34 +165,26 @@ func (s *S3Store) put(ctx context.Context, key string, body []byte, ifMatch, ifN
 		return "", err
 	}
 	if len(body) > MaxObjectSize {
-		return "", tooLarge(s.doing(opPut, key), body)
+		return "", tooLarge(s.bucket.Doing(s3api.Put, key), body)
 	}
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
 	out, err := s.client.PutObject(ctx, &s3.PutObjectInput{
-		Bucket: &s.bucket, Key: s.key(key), Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))),
+		Bucket: &s.bucket.Name, Key: s.bucket.Key(key), Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))),
 		ContentType: aws.String("application/json"), CacheControl: aws.String("no-store"),
 		IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,
-	}, s.settings...)
+	}, s.bucket.Once)
 	if err != nil {
-		return "", s.explain(err, opPut, key)
+		return "", s.bucket.Explain(err, s3api.Put, key)
 	}
-	if err := noS3Reply(out.ResultMetadata, out.ETag, http.StatusOK); err != nil { // whether the write has landed is unknown
-		return "", s.notS3(err, opPut, key)
+	if err := s.bucket.Genuine(s3api.Put, key, out.ETag, out.ResultMetadata); err != nil { // whether the write has landed is unknown
+		return "", err
 	}
-	s.heard()
 	return *out.ETag, nil
 }
 
-func (s *S3Store) key(key string) *string { return aws.String(s.prefix + key) }
-
-// doing begins an error's text.
-func (s *S3Store) doing(op s3Op, key string) string {
-	return fmt.Sprintf("%s %q in bucket %q", op.verb, s.prefix+key, s.bucket)
-}
-
-func (s *S3Store) emptyETag(op s3Op, key string) error {
-	return &storeError{doing: s.doing(op, key), kind: ErrPermanent, cause: errors.New("the ETag is empty")}
+func (s *S3Store) emptyETag(op s3api.Op, key string) error {
+	return &storeapi.Error{Doing: s.bucket.Doing(op, key), Kind: ErrPermanent, Cause: errors.New("the ETag is empty")}
 }
 
 func (s *S3Store) deadline(ctx context.Context) (context.Context, context.CancelFunc) {

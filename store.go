@@ -2,12 +2,10 @@ package leasehold
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // Store is a set of linearizable registers: one object per key, changed only by conditional writes.
@@ -54,81 +52,26 @@ const MaxObjectSize = 64 << 10
 
 var (
 	// ErrNotExist says that the store has no object of that key.
-	ErrNotExist = errors.New("no such object")
+	ErrNotExist = storeapi.ErrNotExist
 	// ErrPreconditionFailed says that a conditional write was refused because the object has changed, or exists.
-	ErrPreconditionFailed = errors.New("precondition failed")
+	ErrPreconditionFailed = storeapi.ErrPreconditionFailed
 	// ErrPermanent marks store errors that no retry can heal: no such bucket, access denied, a key the store refuses.
 	// Acquiring ends at once with such an error; its message names the missing permission or setting.
-	ErrPermanent = errors.New("permanent store error")
+	ErrPermanent = storeapi.ErrPermanent
 	// ErrUnsafeStore says that the store ignores or lacks conditional writes, or tells ages that are wrong, so that no lock
 	// can be built on it as it is set up.
-	ErrUnsafeStore = errors.New("the store is not safe for locks")
-
-	// errConflict says that a conditional write met another one under way (409 of S3): to be tried again.
-	errConflict = errors.New("conflicting write under way")
+	ErrUnsafeStore = storeapi.ErrUnsafeStore
 )
-
-// storeError is an error of a Store: what was being done, the cause, and what to do about it. It matches its kind, a
-// sentinel that marks it and is not printed, and its cause.
-type storeError struct {
-	doing string
-	kind  error // nil: it may pass
-	cause error
-	hint  string
-}
-
-func (e *storeError) Error() string {
-	text := e.cause.Error()
-	if e.doing != "" {
-		text = e.doing + ": " + text
-	}
-	if e.hint != "" {
-		text += " (" + e.hint + ")"
-	}
-	return text
-}
-
-func (e *storeError) Unwrap() []error {
-	if e.kind == nil {
-		return []error{e.cause}
-	}
-	return []error{e.kind, e.cause}
-}
 
 // tooLarge refuses a body over MaxObjectSize.
 func tooLarge(doing string, body []byte) error {
-	return &storeError{doing: doing, kind: ErrPermanent, cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), MaxObjectSize)}
+	return &storeapi.Error{Doing: doing, Kind: ErrPermanent, Cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), MaxObjectSize)}
 }
 
 // checkKey refuses keys that stores read differently from one another.
 func checkKey(key string) error {
-	if why := badKey(key); why != "" {
+	if why := storeapi.BadKey(key); why != "" {
 		return fmt.Errorf("leasehold: key %.80q %s: use a path such as \"locks/my-service\"", key, why)
 	}
 	return nil
-}
-
-// badKey says what is wrong with a key; "" if nothing is.
-func badKey(key string) string {
-	switch {
-	case key == "":
-		return "is empty"
-	case len(key) > 1024:
-		return "is longer than 1024 bytes, the limit of S3"
-	case !utf8.ValidString(key):
-		return "is not valid UTF-8"
-	case strings.ContainsFunc(key, unicode.IsControl):
-		return "has a control character"
-	case strings.Contains(key, `\`):
-		return "has a backslash, which some servers take for a slash"
-	}
-	for segment := range strings.SplitSeq(key, "/") {
-		switch segment {
-		case "":
-			return "has an empty path segment"
-		case ".", "..":
-			return `has a path segment "." or ".."`
-		}
-	}
-	return ""
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // term is what a Lease handle shares with the timers that renew and watch it.
@@ -394,7 +395,7 @@ func (t *term) putOnce(ctx context.Context, edit func(*Record)) (done bool, err 
 		t.landed(ctx, etag, write{rec, sent})
 		return true, nil
 	}
-	if !refused(err) && !errors.Is(err, errConflict) {
+	if !storeapi.Refused(err) && !errors.Is(err, storeapi.ErrConflict) {
 		return false, err // nothing is known yet; the next attempt, over the same version, will tell
 	}
 	// Refused: by a write of ours that has landed after all, or by somebody else's.
@@ -493,7 +494,7 @@ func (t *term) writeRelease(ctx context.Context, until time.Duration) error {
 			return nil
 		case ended(err):
 			return err
-		case permanent(err), t.lock.clock.Now().Mono >= until:
+		case storeapi.Permanent(err), t.lock.clock.Now().Mono >= until:
 			return fmt.Errorf("releasing: %w", err)
 		}
 		if sleepErr := t.lock.clock.Sleep(ctx, t.retryDelay(&failures)); sleepErr != nil {

@@ -12,12 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/fencehttp"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
 func publish(ctx context.Context, client *s3.Client, lock *leasehold.Lock, report io.ReadSeeker) error {
-	files, err := leasehold.NewFencedStore(client, "my-bucket", leasehold.PaddedBodies)
+	files, err := fenced.NewS3Store(client, "my-bucket", fenced.PaddedBodies)
 	if err != nil {
 		return err
 	}
@@ -25,7 +26,7 @@ func publish(ctx context.Context, client *s3.Client, lock *leasehold.Lock, repor
 		if err := files.Seal(ctx, lease.Token(), "reports/today.json"); err != nil {
 			return err // before anything is read: from here on no former leader can change it
 		}
-		return files.Put(ctx, lease.Token(), "reports/today.json", report, leasehold.WithContentType("application/json"))
+		return files.Put(ctx, lease.Token(), "reports/today.json", report, fenced.WithContentType("application/json"))
 	})
 }
 

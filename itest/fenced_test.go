@@ -20,11 +20,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 	"github.com/leasehold-go/leasehold/itest"
 )
 
-func readAll(t *testing.T, s *leasehold.FencedStore, key string) ([]byte, *leasehold.FencedObject) {
+func readAll(t *testing.T, s *fenced.Store, key string) ([]byte, *fenced.Object) {
 	t.Helper()
 	o, err := s.Get(t.Context(), key)
 	require.NoError(t, err)
@@ -34,9 +35,9 @@ func readAll(t *testing.T, s *leasehold.FencedStore, key string) ([]byte, *lease
 	return body, o
 }
 
-func openFenced(t *testing.T, client leasehold.FencedS3Client, bucket string, versions leasehold.Versions) *leasehold.FencedStore {
+func openFenced(t *testing.T, client fenced.S3Client, bucket string, versions fenced.Versions) *fenced.Store {
 	t.Helper()
-	s, err := leasehold.NewFencedStore(client, bucket, versions)
+	s, err := fenced.NewS3Store(client, bucket, versions)
 	require.NoError(t, err)
 	return s
 }
@@ -44,10 +45,10 @@ func openFenced(t *testing.T, client leasehold.FencedS3Client, bucket string, ve
 func TestFencedStore(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		client, bucket := server.Client(), server.Bucket(t)
-		store := openFenced(t, client, bucket, leasehold.PaddedBodies)
+		store := openFenced(t, client, bucket, fenced.PaddedBodies)
 		ctx, key := t.Context(), "reports/2026.json"
 		require.NoError(t, store.Put(ctx, 1, key, strings.NewReader(`{"n":1}`),
-			leasehold.WithContentType("application/json"), leasehold.WithUserMetadata(map[string]string{"made-by": "alice"})))
+			fenced.WithContentType("application/json"), fenced.WithMetadata(map[string]string{"made-by": "alice"})))
 		require.NoError(t, store.Seal(ctx, 2, key, "reports/2027.json"))
 		body, o := readAll(t, store, key)
 		require.Equal(t, []any{`{"n":1}`, uint64(2), "application/json", map[string]string{"made-by": "alice"}},
@@ -61,9 +62,9 @@ func TestFencedStore(t *testing.T) {
 		require.ErrorIs(t, err, leasehold.ErrNotExist)
 		require.ErrorIs(t, store.Put(ctx, 1, key, strings.NewReader("late")), leasehold.ErrFenced)
 
-		err = openFenced(t, client, bucket, leasehold.UniqueETags).Put(ctx, 1, "reports/other", strings.NewReader("x"))
+		err = openFenced(t, client, bucket, fenced.UniqueETags).Put(ctx, 1, "reports/other", strings.NewReader("x"))
 		require.ErrorIs(t, err, leasehold.ErrUnsafeStore, "its ETags are hashes of the body")
-		err = openFenced(t, client, "no-such-bucket", leasehold.PaddedBodies).Put(ctx, 1, key, strings.NewReader("x"))
+		err = openFenced(t, client, "no-such-bucket", fenced.PaddedBodies).Put(ctx, 1, key, strings.NewReader("x"))
 		require.ErrorIs(t, err, leasehold.ErrPermanent)
 		require.ErrorContains(t, err, "create the bucket")
 		wrong := server.Client(func(o *s3.Options) {
@@ -71,7 +72,7 @@ func TestFencedStore(t *testing.T) {
 				return aws.Credentials{AccessKeyID: server.AccessKey, SecretAccessKey: "wrong"}, nil
 			})
 		})
-		err = openFenced(t, wrong, bucket, leasehold.PaddedBodies).Put(ctx, 1, key, strings.NewReader("x"))
+		err = openFenced(t, wrong, bucket, fenced.PaddedBodies).Put(ctx, 1, key, strings.NewReader("x"))
 		require.ErrorIs(t, err, leasehold.ErrPermanent)
 		require.ErrorContains(t, err, "wrong secret key")
 
@@ -109,7 +110,7 @@ func TestFencedLargeBodies(t *testing.T) {
 
 		for _, condition := range []string{"If-Match", "If-None-Match"} {
 			key := key + "-" + condition
-			store := openFenced(t, server.Client(forgetful(condition)), bucket, leasehold.PaddedBodies)
+			store := openFenced(t, server.Client(forgetful(condition)), bucket, fenced.PaddedBodies)
 			err := store.Put(ctx, 1, key, bytes.NewReader(large))
 			require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 			require.ErrorContains(t, err, condition+" of CompleteMultipartUpload")
@@ -119,7 +120,7 @@ func TestFencedLargeBodies(t *testing.T) {
 			require.NoError(t, store.Put(ctx, 1, key, bytes.NewReader(large[:8<<20-64])), "what is not over that")
 		}
 
-		store := openFenced(t, client, bucket, leasehold.PaddedBodies)
+		store := openFenced(t, client, bucket, fenced.PaddedBodies)
 		require.NoError(t, store.Put(ctx, 1, key, bytes.NewReader(large)))
 		body, _ := readAll(t, store, key)
 		require.True(t, bytes.Equal(large, body))
@@ -146,7 +147,7 @@ func TestFencedRaces(t *testing.T) {
 				if large {
 					size, rounds = 9<<20, 3
 				}
-				store := openFenced(t, client, bucket, leasehold.PaddedBodies)
+				store := openFenced(t, client, bucket, fenced.PaddedBodies)
 				body := bytes.Repeat([]byte("x"), size) // the same from all
 				require.NoError(t, store.Put(t.Context(), 1, key, bytes.NewReader(body)))
 				var mu sync.Mutex
@@ -203,7 +204,7 @@ func TestFencedStoreOnSSEKMS(t *testing.T) {
 		}}},
 	})
 	require.NoError(t, err)
-	store := openFenced(t, client, bucket, leasehold.UniqueETags)
+	store := openFenced(t, client, bucket, fenced.UniqueETags)
 	require.NoError(t, store.Put(t.Context(), 1, "image", strings.NewReader("\x00\x01")))
 	got, err := client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &bucket, Key: aws.String("image")})
 	require.NoError(t, err)

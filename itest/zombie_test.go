@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
@@ -72,7 +73,7 @@ func asZombie() {
 		_, err := parent.ReadString('\n')
 		fatal(err)
 	}
-	files, err := leasehold.NewFencedStore(client, bucket, leasehold.PaddedBodies, leasehold.WithAdoption())
+	files, err := fenced.NewS3Store(client, bucket, fenced.PaddedBodies, fenced.WithAdoption())
 	fatal(err)
 	fencedStep := func(lease *leasehold.Lease) error {
 		o, err := files.Get(ctx, key)

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/export"
+	"github.com/leasehold-go/leasehold/internal/storecheck"
 )
 
 // Run tries out every promise of [leasehold.Store], one subtest each, on stores that newStore returns. It may return the
@@ -92,20 +92,19 @@ type check struct {
 
 func (s *suite) checks() []check {
 	var all []check
-	export.EachCheck.(func(func(string, string, func(context.Context, leasehold.Store, string, int, int) error) bool))(
-		func(name, why string, run func(context.Context, leasehold.Store, string, int, int) error) bool {
-			all = append(all, check{name, why, func(ctx context.Context, store leasehold.Store, _ func(string, ...any)) error {
-				err := run(ctx, store, newKey(name), ways, s.rounds)
-				switch {
-				case !errors.Is(err, export.ErrDeleteIgnored):
-					return err
-				case s.ignoresDelete:
-					return nil // looked into by "delete-ignored"
-				}
-				return fmt.Errorf("%w: a lock can live with it; if it is the server's way, say so with the option IgnoresDeleteCondition", err)
-			}})
-			return true
-		})
+	for _, c := range storecheck.All() {
+		all = append(all, check{c.Name, c.Why, func(ctx context.Context, store leasehold.Store, _ func(string, ...any)) error {
+			probed := storecheck.Of(store, func(o leasehold.Object) ([]byte, string, time.Duration) { return o.Body, o.ETag, o.Age })
+			err := c.Run(ctx, probed, newKey(c.Name), ways, s.rounds)
+			switch {
+			case !errors.Is(err, storecheck.ErrDeleteIgnored):
+				return err
+			case s.ignoresDelete:
+				return nil // looked into by "delete-ignored"
+			}
+			return fmt.Errorf("%w: a lock can live with it; if it is the server's way, say so with the option IgnoresDeleteCondition", err)
+		}})
+	}
 	own := func(name, why string, run func(p probe) error) {
 		all = append(all, check{name, why, func(ctx context.Context, store leasehold.Store, logf func(string, ...any)) error {
 			return run(probe{s, ctx, store, newKey(name), logf})

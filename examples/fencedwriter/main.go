@@ -198,7 +198,7 @@ func write(ctx context.Context, where *storeflag.Flags, name string, fenced bool
 	if err != nil {
 		return err
 	}
-	files, err := leasehold.NewFencedStore(client, bucket, leasehold.PaddedBodies)
+	files, err := fenced.NewS3Store(client, bucket, fenced.PaddedBodies)
 	if err != nil {
 		return err
 	}

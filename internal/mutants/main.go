@@ -46,8 +46,8 @@ var mutants = []mutant{
 	{"wall clock in the takeover rule", []edit{{"decide.go", `if wait := o.withDrift(r.TTL) - s.age; wait > 0 {`, `if wait := r.ExpiresAt.Sub(s.wall); wait > 0 {`}}, ""},
 	{"token reset at release", []edit{{"term.go", `func(r *Record) { r.ExpiresAt = time.Time{} }`, `func(r *Record) { r.ExpiresAt, r.Token = time.Time{}, 0 }`}}, ""},
 	{"token not raised at a takeover", []edit{{"lock.go", `return token + 1, nil`, `return max(token, 1), nil`}}, ""},
-	{"the SDK's retryer left on", []edit{{"s3store.go", `		o.Retryer = aws.NopRetryer{}
-`, `		_ = aws.NopRetryer{}
+	{"the SDK's retryer left on", []edit{{"internal/s3api/bucket.go", `	o.Retryer = aws.NopRetryer{}
+`, `	_ = aws.NopRetryer{}
 `}}, ". -run TestOneStoreCallIsOneRequest"},
 	{"takeover without drift allowance", []edit{{"decide.go", `return time.Duration(float64(ttl) * (1 + o.drift))`, `return ttl`}}, ""},
 	{"no safety margin", []edit{{"term.go", `return t.lock.ttl - t.lock.margin - t.lock`, `return t.lock.ttl - t.lock`}}, ""},
@@ -71,7 +71,7 @@ var mutants = []mutant{
 	{"one's own leftover waited out", []edit{{"lock.go", `writtenByUs: l.wrote(v.rec),`, `writtenByUs: false,`}}, ". -run TestGhostAcquisitionIsTakenOverAtOnce|TestElectorAloneLeadsAgain"},
 	{"ownership judged by name", []edit{{"nonce.go", `return sent.Nonce == stands.Nonce && sent.Token == stands.Token && l.wrote(stands)`, `return sent.Holder == stands.Holder`}}, ""},
 	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"lock.go", `v.rec.Holder == l.identity && l.mayReclaim(),`, `v.rec.Holder == l.identity,`}}, ". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock|TestTwoProcesses"},
-	{"a reply lost on release forgotten", []edit{{"term.go", `		case permanent(err), t.lock.clock`, `		case err != nil, t.lock.clock`}}, ". -run TestReleaseWithoutReplyIsRetried"},
+	{"a reply lost on release forgotten", []edit{{"term.go", `		case storeapi.Permanent(err), t.lock.clock`, `		case err != nil, t.lock.clock`}}, ". -run TestReleaseWithoutReplyIsRetried"},
 	{"a record of no TTL trusted to the second", []edit{{"decide.go", `r.ExpiresAt.Add(o.skew).Sub(s.wall)`, `r.ExpiresAt.Sub(s.wall)`}}, ". -run TestWhoMayTakeTheLock"},
 	{"a corrupt record taken for free", []edit{{"lock.go", `			err = fmt.Errorf("%w (inspect the object`, `			return v, nil
 			err = fmt.Errorf("%w (inspect the object`}}, ". -run TestCorruptRecordIsNeverOverwritten"},
@@ -125,16 +125,16 @@ var mutants = []mutant{
 	return true`}}, ". -run TestOneIdentityIsReclaimed"},
 	{"unconfirmed writes are never settled", []edit{{"term.go", `t.stored, t.sent, t.unconfirmed, t.failure = v, w.sent, nil, nil`, `t.stored, t.sent, t.failure = v, w.sent, nil`}}, ". -run TestUnconfirmedWritesAreSettled"},
 	{"S1: an age told without the user's trust", []edit{{"s3store.go", `if !s.serverClock || !ok ||`, `if !ok ||`}}, ". -run TestAgeIsToldByTheServersClockAlone"},
-	{"S1: a clock that is not the store's passes the check", []edit{{"check.go", `case o.Age < 0 || o.Age > elapsed:`, `case o.Age < 0:`}}, ". -run TestCheckStoreRefusesAClockThatIsNotTheStores"},
+	{"S1: a clock that is not the store's passes the check", []edit{{"internal/storecheck/probe.go", `case o.age < 0 || o.age > elapsed:`, `case o.age < 0:`}}, ". -run TestCheckStoreRefusesAClockThatIsNotTheStores"},
 	{"S1: MemStore tells ages unasked", []edit{{"memstore.go", `if m.ServerClock {`, `if m != nil {`}}, ". -run TestMemStoreTellsNoAgeByDefault"},
-	{"L4: a wrong endpoint is never told", []edit{{"s3errors.go", `s.strange.Add(1) >= strangeReplies && !s.sound.Load()`, `s.strange.Add(1) < 0`}}, ". -run TestRepliesThatAreNoS3s"},
-	{"L4: strange replies are final after good ones", []edit{{"s3errors.go", `>= strangeReplies && !s.sound.Load()`, `>= strangeReplies`}}, ". -run TestRepliesThatAreNoS3s"},
-	{"L4: a followed redirect counts", []edit{{"s3errors.go", `return reply.Request != nil && reply.Request.Response != nil`, `return false`}}, ". -run TestRepliesThatAreNoS3s"},
-	{"L4: a page counts", []edit{{"s3errors.go", `case webPage(header) || redirected:`, `case redirected:`}}, ". -run TestRepliesThatAreNoS3s"},
-	{"L5: this machine's faults are final for ever", []edit{{"s3errors.go", `if s.answered.Load() { // what has worked once can heal`, `if false {`}}, ". -run TestFaultsOfThisMachineMayPass"},
-	{"L5: a credential service's answer is the store's", []edit{{"s3errors.go", `ok && !credentials(err) {`, `ok {`}}, ". -run TestAnswersOfACredentialService"},
-	{"L10: checks disturb one another", []edit{{"check.go", `return p.shared && !bytes.HasPrefix(body, p.body("")) && bytes.HasPrefix(body, []byte(probeMark))`, `return false`}}, ". -run TestCheckStoresAtTheSameTime"},
-	{"L10: a check leaves new objects each time", []edit{{"check.go", `p.key, p.shared = shared, true`, `_ = shared`}}, ". -run TestCheckStoreWithCredentialsThatMayNotDelete"},
+	{"L4: a wrong endpoint is never told", []edit{{"internal/storeapi/server.go", `s.strange.Add(1) >= maxStrange && !s.genuine.Load()`, `s.strange.Add(1) < 0`}}, ". -run TestRepliesThatAreNoS3s"},
+	{"L4: strange replies are final after good ones", []edit{{"internal/storeapi/server.go", `>= maxStrange && !s.genuine.Load()`, `>= maxStrange`}}, ". -run TestRepliesThatAreNoS3s"},
+	{"L4: a followed redirect counts", []edit{{"internal/s3api/reply.go", `return reply.Request != nil && reply.Request.Response != nil`, `return false`}}, ". -run TestRepliesThatAreNoS3s"},
+	{"L4: a page counts", []edit{{"internal/s3api/errors.go", `case webPage(header) || redirected:`, `case redirected:`}}, ". -run TestRepliesThatAreNoS3s"},
+	{"L5: this machine's faults are final for ever", []edit{{"internal/storeapi/server.go", `if s.answered.Load() {`, `if false {`}}, ". -run TestFaultsOfThisMachineMayPass"},
+	{"L5: a credential service's answer is the store's", []edit{{"internal/s3api/errors.go", `ok && !credentials(err) {`, `ok {`}}, ". -run TestAnswersOfACredentialService"},
+	{"L10: checks disturb one another", []edit{{"internal/storecheck/probe.go", `return p.shared && !bytes.HasPrefix(body, p.body("")) && bytes.HasPrefix(body, []byte(probeMark))`, `return false`}}, ". -run TestCheckStoresAtTheSameTime"},
+	{"L10: a check leaves new objects each time", []edit{{"internal/storecheck/storecheck.go", `p.key, p.shared = shared, true`, `_ = shared`}}, ". -run TestCheckStoreWithCredentialsThatMayNotDelete"},
 	{"storetest waits for a store that refuses everything", []edit{{"storetest/storetest.go", `tries > leastTries && progress.stopped()`, `tries > 20_000`}}, "./storetest -run TestHopelessStoresFailSoon"},
 	{"an elector's lease runs a second function", []edit{{"term.go", `	if !over && !owned {`, `	owned = t.guarding
 	if !over && !owned {`}}, ". -run TestElectorReleasesUnderLeaseDo"},
@@ -142,7 +142,7 @@ var mutants = []mutant{
 	{"user code under a mutex of the package", []edit{{"reclaim.go", `	namesakes.Unlock()
 	for _, other := range others {`, `	defer namesakes.Unlock()
 	for _, other := range others {`}}, ". -run TestObserverUnderTheReclaimMutex"},
-	{"Run goes on though it may not write", []edit{{"elector.go", `return permanent(err) && !worked`, `return permanent(err) && !worked && l.understood.Load() < int64(began)`}}, ". -run TestRunWithReadOnlyCredentials"},
+	{"Run goes on though it may not write", []edit{{"elector.go", `return storeapi.Permanent(err) && !worked`, `return storeapi.Permanent(err) && !worked && l.understood.Load() < int64(began)`}}, ". -run TestRunWithReadOnlyCredentials"},
 	{"an acquisition that came too late is left behind", []edit{{"lock.go", `l.cutOff(ctx, l.giveBack(ctx, next))`, `l.cutOff(ctx, nil)`}}, ". -run TestTooLateAndCutOffLeavesAStrayLock"},
 	{"a term whose callback returned early leaves no margin", []edit{{"elector.go", `				lease.t.leftAlone()
 `, ``}}, ". -run TestATermWhoseCallbackReturnedEarly"},
@@ -159,62 +159,62 @@ var mutants = []mutant{
 	{"never stopped", []edit{{"elector.go", `if started && e.cb.OnStoppedLeading != nil {`, `if started && e.cb.OnStoppedLeading == nil {`}}, "./internal/sim -run TestSeeds"},
 
 	// fenced writes
-	{"fenced: a higher token overwritten", []edit{{"fencedstore.go", `case v.token > w.token:`, `case v.token > w.token && false:`}}, ""},
-	{"fenced: written without a condition", []edit{{"fencedstore.go", `		return &v.etag, nil
+	{"fenced: a higher token overwritten", []edit{{"fenced/store.go", `case v.token > w.token:`, `case v.token > w.token && false:`}}, ""},
+	{"fenced: written without a condition", []edit{{"fenced/store.go", `		return &v.etag, nil
 	}
 	return nil, aws.String("*")`, `		return nil, nil
 	}
 	return nil, nil`}}, ""},
-	{"fenced: created without a condition", []edit{{"fencedstore.go", `	return nil, aws.String("*")
+	{"fenced: created without a condition", []edit{{"fenced/store.go", `	return nil, aws.String("*")
 }`, `	return nil, nil
 }`}}, ""},
-	{"fenced: no padding", []edit{{"fencedstore.go", `if s.versions == PaddedBodies || w.meta`, `if w.meta`}}, ""},
-	{"fenced: all tombstones alike", []edit{{"fencedstore.go", `if s.versions == PaddedBodies || w.meta[metaGone] != "" {`, `if s.versions == PaddedBodies {`}}, ""},
-	{"fenced: seals only what exists", []edit{{"fencedstore.go", `if v.exists && v.token == token {`, `if !v.exists || v.token == token {`}}, ""},
-	{"fenced: seals what it read, not what it looked at", []edit{{"fencedstore.go", `if o.ETag != v.etag {
-			return errConflict
+	{"fenced: no padding", []edit{{"fenced/store.go", `if s.versions == PaddedBodies || w.meta`, `if w.meta`}}, ""},
+	{"fenced: all tombstones alike", []edit{{"fenced/store.go", `if s.versions == PaddedBodies || w.meta[metaGone] != "" {`, `if s.versions == PaddedBodies {`}}, ""},
+	{"fenced: seals only what exists", []edit{{"fenced/store.go", `if v.exists && v.token == token {`, `if !v.exists || v.token == token {`}}, ""},
+	{"fenced: seals what it read, not what it looked at", []edit{{"fenced/store.go", `if o.ETag != v.etag {
+			return storeapi.ErrConflict
 		}`, `v.etag = o.ETag`}}, ""},
-	{"fenced: seal keeps the old token", []edit{{"fencedstore.go", `		again.meta = o.Metadata
+	{"fenced: seal keeps the old token", []edit{{"fenced/store.go", `		again.meta = o.Metadata
 `, `		again.meta = o.Metadata
 		again.token = max(o.Token, 1)
 `}}, ""},
-	{"fenced: a refusal taken as done", []edit{{"fencedstore.go", `		if permanent(err) || ctx.Err() != nil`, `		if errors.Is(err, ErrPreconditionFailed) {
+	{"fenced: a refusal taken as done", []edit{{"fenced/store.go", `		if storeapi.Permanent(err) || ctx.Err() != nil`, `		if errors.Is(err, ErrPreconditionFailed) {
 			return nil
 		}
 		if permanent(err) || ctx.Err() != nil`}}, ""},
-	{"fenced: own landed write not recognised", []edit{{"fencedstore.go", `case v.exists && v.nonce == w.nonce:`, `case false:`}}, ". -run TestFenced"},
-	{"fenced: padding shown to readers", []edit{{"fencedstore.go", `b.pad = pad(nonce)`, `b.pad = nil`}}, ". -run TestFencedWrites"},
-	{"fenced: no length taken for empty", []edit{{"fencedstore.go", `size: -1}
+	{"fenced: own landed write not recognised", []edit{{"fenced/store.go", `case v.exists && v.nonce == w.nonce:`, `case false:`}}, "./fenced -run TestFenced"},
+	{"fenced: padding shown to readers", []edit{{"fenced/store.go", `b.pad = pad(nonce)`, `b.pad = nil`}}, "./fenced -run TestFencedWrites"},
+	{"fenced: no length taken for empty", []edit{{"fenced/store.go", `size: -1}
 `, `size: 0}
-`}}, ". -run TestFencedBodiesOfUnknownLength"},
-	{"fenced: cut bodies taken for whole", []edit{{"fencedstore.go", `case err == io.EOF && b.want >= 0 && b.got.Load() != b.want:`, `case false:`}}, ". -run TestFencedStoreAmongForeignAnswers"},
-	{"fenced: padding cut unseen", []edit{{"fencedstore.go", `bytes.Equal(ahead, b.pad):`, `len(ahead) <= len(b.pad):`}}, ". -run TestFencedPaddingIsOnlyCut"},
-	{"fenced: seal cuts without a look", []edit{{"fencedstore.go", `content{o.Body, o.Size})`, `content{io.LimitReader(o.Body, o.Size), o.Size})`}}, ". -run TestFencedPaddingIsOnlyCut"},
-	{"fenced: a part taken for the whole", []edit{{"fencedstore.go", `if out.ContentRange != nil {`, `if false {`}}, ". -run TestFencedStoreAmongForeignAnswers"},
-	{"fenced: a completion without ETag counts", []edit{{"fencedstore.go", `	err = s.sound(opPut, w.key, out.ETag, out.ResultMetadata)
+`}}, "./fenced -run TestFencedBodiesOfUnknownLength"},
+	{"fenced: cut bodies taken for whole", []edit{{"fenced/store.go", `case err == io.EOF && b.want >= 0 && b.got.Load() != b.want:`, `case false:`}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},
+	{"fenced: padding cut unseen", []edit{{"fenced/store.go", `bytes.Equal(ahead, b.pad):`, `len(ahead) <= len(b.pad):`}}, "./fenced -run TestFencedPaddingIsOnlyCut"},
+	{"fenced: seal cuts without a look", []edit{{"fenced/store.go", `content{o.Body, o.Size})`, `content{io.LimitReader(o.Body, o.Size), o.Size})`}}, "./fenced -run TestFencedPaddingIsOnlyCut"},
+	{"fenced: a part taken for the whole", []edit{{"fenced/store.go", `if out.ContentRange != nil {`, `if false {`}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},
+	{"fenced: a completion without ETag counts", []edit{{"fenced/store.go", `	err = s.sound(s3api.Put, w.key, out.ETag, out.ResultMetadata)
 `, `	_ = out
-`}}, ". -run TestFencedStoreAmongForeignAnswers"},
-	{"fenced: an answer without ETag means an unsafe store", []edit{{"fencedstore.go", `return s.at.notS3(errors.New("the answer has no ETag"), op, key)`, `return fmt.Errorf("%w: no ETag", ErrUnsafeStore)`}}, ". -run TestFencedStoreAmongForeignAnswers"},
-	{"fenced: redirects followed", []edit{{"fencedstore.go", `status != http.StatusTemporaryRedirect && status != http.StatusPermanentRedirect {`, `status == http.StatusTemporaryRedirect {`}}, ". -run TestFencedStoreAmongForeignAnswers"},
-	{"fenced: If-Match of large writes not probed", []edit{{"fencedstore.go", `{{"If-Match", &first, nil}, {"If-None-Match", nil, create}}`, `{{"If-None-Match", nil, create}}`}}, ". -run TestFencedLargeWritesNeedBoth"},
-	{"fenced: If-None-Match of large writes not probed", []edit{{"fencedstore.go", `{{"If-Match", &first, nil}, {"If-None-Match", nil, create}}`, `{{"If-Match", &first, nil}}`}}, ". -run TestFencedLargeWritesNeedBoth"},
-	{"fenced: large writes without a condition", []edit{{"fencedstore.go", `UploadId: id, IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,`, `UploadId: id,`}}, ". -run TestFencedLargeWrite"},
-	{"fenced: a body that has stopped is waited for", []edit{{"fencedstore.go", `	b.idle.Reset(b.limit)
+`}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},
+	{"fenced: an answer without ETag means an unsafe store", []edit{{"fenced/store.go", `return s.bucket.NotS3(errors.New("the answer has no ETag"), op, key)`, `return fmt.Errorf("%w: no ETag", ErrUnsafeStore)`}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},
+	{"fenced: redirects followed", []edit{{"fenced/store.go", `status != http.StatusTemporaryRedirect && status != http.StatusPermanentRedirect {`, `status == http.StatusTemporaryRedirect {`}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},
+	{"fenced: If-Match of large writes not probed", []edit{{"fenced/store.go", `{{"If-Match", &first, nil}, {"If-None-Match", nil, create}}`, `{{"If-None-Match", nil, create}}`}}, "./fenced -run TestFencedLargeWritesNeedBoth"},
+	{"fenced: If-None-Match of large writes not probed", []edit{{"fenced/store.go", `{{"If-Match", &first, nil}, {"If-None-Match", nil, create}}`, `{{"If-Match", &first, nil}}`}}, "./fenced -run TestFencedLargeWritesNeedBoth"},
+	{"fenced: large writes without a condition", []edit{{"fenced/store.go", `UploadId: id, IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,`, `UploadId: id,`}}, "./fenced -run TestFencedLargeWrite"},
+	{"fenced: a body that has stopped is waited for", []edit{{"fenced/store.go", `	b.idle.Reset(b.limit)
 `, `	b.idle.Stop()
-`}}, ". -run TestFencedRequestsHaveTimeLimits"},
-	{"fenced: requests without a time limit", []edit{{"fencedstore.go", `return context.WithTimeout(ctx, s.timeout+time.Duration(size)*time.Second/leastRate)`, `return context.WithCancel(ctx)`}}, ". -run TestFencedRequestsHaveTimeLimits"},
-	{"fenced: the rest of a body not drained", []edit{{"fencedstore.go", `		_, _ = io.CopyN(io.Discard, b.raw, drainSize)
-`, ``}}, ". -run TestFencedGetsReuseConnections"},
-	{"fenced: tokens that no lock issues read", []edit{{"fencedstore.go", `token == 0 || token > maxToken {
+`}}, "./fenced -run TestFencedRequestsHaveTimeLimits"},
+	{"fenced: requests without a time limit", []edit{{"fenced/store.go", `return context.WithTimeout(ctx, s.timeout+time.Duration(size)*time.Second/leastRate)`, `return context.WithCancel(ctx)`}}, "./fenced -run TestFencedRequestsHaveTimeLimits"},
+	{"fenced: the rest of a body not drained", []edit{{"fenced/store.go", `		_, _ = io.CopyN(io.Discard, b.raw, drainSize)
+`, ``}}, "./fenced -run TestFencedGetsReuseConnections"},
+	{"fenced: tokens that no lock issues read", []edit{{"fenced/store.go", `token == 0 || token > storeapi.MaxToken {
 		return nil`, `token == 0 {
-		return nil`}}, ". -run TestFencedTokensThatNoLockIssues"},
-	{"fenced: tokens that no lock issues written", []edit{{"fencedstore.go", `if w.token == 0 || w.token > maxToken {`, `if w.token == 0 {`}}, ". -run TestFencedTokensThatNoLockIssues"},
-	{"fenced: tags lost by a seal", []edit{{"fencedstore.go", `case aws.ToInt32(out.TagCount) > 0:`, `case false:`}}, ". -run TestFencedSealLosesNothing"},
-	{"fenced: compressed bodies padded", []edit{{"fencedstore.go", `		if s.versions == PaddedBodies {
+		return nil`}}, "./fenced -run TestFencedTokensThatNoLockIssues"},
+	{"fenced: tokens that no lock issues written", []edit{{"fenced/store.go", `if w.token == 0 || w.token > storeapi.MaxToken {`, `if w.token == 0 {`}}, "./fenced -run TestFencedTokensThatNoLockIssues"},
+	{"fenced: tags lost by a seal", []edit{{"fenced/store.go", `case aws.ToInt32(out.TagCount) > 0:`, `case false:`}}, "./fenced -run TestFencedSealLosesNothing"},
+	{"fenced: compressed bodies padded", []edit{{"fenced/store.go", `		if s.versions == PaddedBodies {
 			return h`, `		if false {
-			return h`}}, ". -run TestFencedPaddingOfEncodedBodies"},
-	{"fenced: options share the caller's map", []edit{{"fencedstore.go", `	m = maps.Clone(m)
-`, ``}}, ". -run TestFencedOptionsAreCloned"},
+			return h`}}, "./fenced -run TestFencedPaddingOfEncodedBodies"},
+	{"fenced: options share the caller's map", []edit{{"fenced/store.go", `	m = maps.Clone(m)
+`, ``}}, "./fenced -run TestFencedOptionsAreCloned"},
 	{"fencehttp: 200 for a write that did not run", []edit{{"fencehttp/fencehttp.go", `http.Error(w, "not carried out: "+err.Error()+"; try again", http.StatusServiceUnavailable)`, ``}}, "./fencehttp -run TestAWriteThatHasNotRunIs503"},
 	{"fencehttp: lower tokens not interrupted", []edit{{"fencehttp/fencehttp.go", `lower.interrupt(highest)`, `_ = lower`}}, "./fencehttp -run TestAStoppedUpload"},
 	{"fencehttp: a blocked read not interrupted", []edit{{"fencehttp/fencehttp.go", `_ = conn.SetReadDeadline(time.Unix(1, 0))`, ``}}, "./fencehttp -run TestAStoppedUpload|TestAHijackedConnection"},
@@ -230,7 +230,7 @@ var mutants = []mutant{
 }
 
 // fenced reports whether the mutant is one of FencedStore, which has a simulation of its own.
-func (m mutant) fenced() bool { return len(m.edits) > 0 && m.edits[0].file == "fencedstore.go" }
+func (m mutant) fenced() bool { return len(m.edits) > 0 && m.edits[0].file == "fenced/store.go" }
 
 func main() {
 	seeds := flag.Int("seeds", 4000, "worlds that a mutant must survive before the unit tests are asked")
@@ -243,9 +243,9 @@ func main() {
 	dir, err := os.MkdirTemp("", "mutants")
 	check(err)
 	defer func() { _ = os.RemoveAll(dir) }()
-	check(os.CopyFS(filepath.Join(dir, "internal"), os.DirFS(filepath.Join(root, "internal"))))
-	check(os.CopyFS(filepath.Join(dir, "storetest"), os.DirFS(filepath.Join(root, "storetest"))))
-	check(os.CopyFS(filepath.Join(dir, "fencehttp"), os.DirFS(filepath.Join(root, "fencehttp"))))
+	for _, sub := range []string{"internal", "storetest", "fencehttp", "fenced"} {
+		check(os.CopyFS(filepath.Join(dir, sub), os.DirFS(filepath.Join(root, sub))))
+	}
 	files, err := filepath.Glob(filepath.Join(root, "*.go"))
 	check(err)
 	for _, f := range append(files, filepath.Join(root, "go.mod"), filepath.Join(root, "go.sum")) {
@@ -268,7 +268,7 @@ func main() {
 	if by := (mutant{}).try(dir, *seeds, true); by != [3]string{} {
 		check(fmt.Errorf("the checks fail without a mutant: %q", by))
 	}
-	if by := (mutant{edits: []edit{{file: "fencedstore.go"}}}).try(dir, *seeds, true); by != [3]string{} {
+	if by := (mutant{edits: []edit{{file: "fenced/store.go"}}}).try(dir, *seeds, true); by != [3]string{} {
 		check(fmt.Errorf("the checks of fenced writes fail without a mutant: %q", by))
 	}
 	mutants = mutants[max(0, slices.IndexFunc(mutants, func(m mutant) bool { return strings.Contains(m.name, *from) })):]

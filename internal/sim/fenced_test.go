@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/export"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
@@ -24,8 +25,8 @@ import (
 // fencedWorld is one S3, and leaders that write to it, each with the token of its term, long after their terms are over:
 // no lease is looked at, so that whatever clocks do is among the schedules.
 type fencedWorld struct {
-	versions leasehold.Versions
-	parts    leasehold.FencedOption // the size from which on bodies go in parts
+	versions fenced.Versions
+	parts    fenced.Option // the size from which on bodies go in parts
 	faults   float64
 	rand     *rand.Rand // of the network
 	server   *fakes3.Server
@@ -119,7 +120,7 @@ func (w *fencedWorld) fate(*http.Request) faultproxy.Fault {
 
 // lead is one leader's life.
 func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, client http.RoundTripper) {
-	store, err := leasehold.NewFencedStore(fakes3.NewClient(client), fakes3.Bucket, w.versions, w.parts)
+	store, err := fenced.NewS3Store(fakes3.NewClient(client), fakes3.Bucket, w.versions, w.parts)
 	if err != nil {
 		panic(err)
 	}
@@ -143,7 +144,7 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, clie
 		}
 		return true
 	}
-	sealed := w.versions == leasehold.DistinctBodies // which cannot seal: then nobody counts
+	sealed := w.versions == fenced.DistinctBodies // which cannot seal: then nobody counts
 	for n := 0; ctx.Err() == nil; n++ {
 		pause()
 		key := fencedKeys[1+r.IntN(2)]
@@ -159,7 +160,7 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, clie
 					return
 				}
 			}
-		case op < 3 && w.versions != leasehold.DistinctBodies: // read and write with a stop in between
+		case op < 3 && w.versions != fenced.DistinctBodies: // read and write with a stop in between
 			o, err := store.Get(ctx, counter)
 			value := 0
 			if err == nil {
@@ -180,7 +181,7 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, clie
 			}
 		case op < 4:
 			body := string(rune('A' + r.IntN(2))) // again and again the same
-			if w.versions == leasehold.DistinctBodies {
+			if w.versions == fenced.DistinctBodies {
 				body = fmt.Sprint(token, "-", n)
 			}
 			if !acked("put", key, store.Put(ctx, token, key, strings.NewReader(body))) {
@@ -196,7 +197,7 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, clie
 	}
 }
 
-func (*fencedWorld) number(o *leasehold.FencedObject) (int, error) {
+func (*fencedWorld) number(o *fenced.Object) (int, error) {
 	body, err := io.ReadAll(o.Body)
 	if err = errors.Join(err, o.Body.Close()); err != nil {
 		return 0, err
@@ -205,7 +206,7 @@ func (*fencedWorld) number(o *leasehold.FencedObject) (int, error) {
 }
 
 // read wants what was there at some moment of the read.
-func (w *fencedWorld) read(ctx context.Context, store *leasehold.FencedStore, key string) {
+func (w *fencedWorld) read(ctx context.Context, store *fenced.Store, key string) {
 	w.mu.Lock()
 	first := max(len(w.objects[key].bodies)-1, 0)
 	w.mu.Unlock()
@@ -230,14 +231,14 @@ func (w *fencedWorld) read(ctx context.Context, store *leasehold.FencedStore, ke
 
 func runFenced(t *testing.T, seed uint64) *fencedWorld {
 	w := &fencedWorld{rand: rand.New(rand.NewPCG(seed, 1)), objects: map[string]*fencedObject{}}
-	w.versions = leasehold.Versions(1 + w.rand.IntN(3))
+	w.versions = fenced.Versions(1 + w.rand.IntN(3))
 	w.faults = []float64{0, 0.05, 0.2, 0.4}[w.rand.IntN(4)]
 	partSize := int64(8 << 20)
 	if w.rand.IntN(3) == 0 { // then nearly all bodies go in two or three parts
-		partSize = map[leasehold.Versions]int64{leasehold.UniqueETags: 1, leasehold.PaddedBodies: 40, leasehold.DistinctBodies: 2}[w.versions]
+		partSize = map[fenced.Versions]int64{fenced.UniqueETags: 1, fenced.PaddedBodies: 40, fenced.DistinctBodies: 2}[w.versions]
 	}
-	w.parts = export.WithPartSize.(func(int64) leasehold.FencedOption)(partSize)
-	w.server = &fakes3.Server{RandomETags: w.versions == leasehold.UniqueETags, MinPartSize: 1, OnWrite: w.landed}
+	w.parts = export.WithPartSize.(func(int64) fenced.Option)(partSize)
+	w.server = &fakes3.Server{RandomETags: w.versions == fenced.UniqueETags, MinPartSize: 1, OnWrite: w.landed}
 	for _, key := range fencedKeys {
 		w.objects[key] = &fencedObject{}
 	}
@@ -257,7 +258,7 @@ func runFenced(t *testing.T, seed uint64) *fencedWorld {
 			})
 		}
 		wg.Wait()
-		if w.versions != leasehold.DistinctBodies {
+		if w.versions != fenced.DistinctBodies {
 			value, _ := strconv.Atoi(strings.TrimRight(string(w.server.Body(counter)), " \t"))
 			if value < w.stats.steps {
 				w.violate("%d steps were acknowledged, %d are in the counter", w.stats.steps, value)

@@ -1,4 +1,4 @@
-package leasehold_test
+package fenced_test
 
 import (
 	"context"
@@ -22,22 +22,22 @@ const object = "data/report.json"
 
 // fenced is a FencedStore on a wire whose first check is over.
 type fenced struct {
-	*leasehold.FencedStore
+	*fenced.Store
 	wire     *wire
 	server   *fakes3.Server
-	versions leasehold.Versions
+	versions fenced.Versions
 	from     int
 }
 
 // openFenced is a store in the fake's bucket.
-func openFenced(t *testing.T, client *s3.Client, versions leasehold.Versions, opts ...leasehold.FencedOption) *leasehold.FencedStore {
+func openFenced(t *testing.T, client *s3.Client, versions fenced.Versions, opts ...fenced.Option) *fenced.Store {
 	t.Helper()
-	s, err := leasehold.NewFencedStore(client, fakes3.Bucket, versions, opts...)
+	s, err := fenced.NewS3Store(client, fakes3.Bucket, versions, opts...)
 	require.NoError(t, err)
 	return s
 }
 
-func newFenced(t *testing.T, server *fakes3.Server, versions leasehold.Versions, opts ...leasehold.FencedOption) *fenced {
+func newFenced(t *testing.T, server *fakes3.Server, versions fenced.Versions, opts ...fenced.Option) *fenced {
 	t.Helper()
 	f := &fenced{wire: newWire(server), server: server, versions: versions}
 	f.FencedStore = openFenced(t, fakes3.NewClient(f.wire), versions, opts...)
@@ -53,7 +53,7 @@ func (f *fenced) sent() []string {
 	return m
 }
 
-func (f *fenced) read(t *testing.T, key string) (string, *leasehold.FencedObject) {
+func (f *fenced) read(t *testing.T, key string) (string, *fenced.Object) {
 	t.Helper()
 	o, err := f.Get(t.Context(), key)
 	require.NoError(t, err)
@@ -68,9 +68,9 @@ func onBoth(t *testing.T, test func(t *testing.T, f *fenced)) {
 	for name, server := range map[string]*fakes3.Server{"UniqueETags": {RandomETags: true}, "PaddedBodies": {}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				versions := leasehold.PaddedBodies
+				versions := fenced.PaddedBodies
 				if server.RandomETags {
-					versions = leasehold.UniqueETags
+					versions = fenced.UniqueETags
 				}
 				f := newFenced(t, server, versions)
 				test(t, f)
@@ -84,7 +84,7 @@ func TestFencedWrites(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *fenced) {
 		ctx := t.Context()
 		require.NoError(t, f.Put(ctx, 1, object, strings.NewReader(`{"n":1}`),
-			leasehold.WithContentType("application/json"), leasehold.WithUserMetadata(map[string]string{"author": "alice"})))
+			fenced.WithContentType("application/json"), fenced.WithMetadata(map[string]string{"author": "alice"})))
 		require.Equal(t, []string{"HEAD", "PUT"}, f.sent(), "two requests")
 		require.Equal(t, `{"n":1}`, strings.TrimRight(string(f.server.Body(object)), " \t"), "plain for any reader")
 		body, o := f.read(t, object)
@@ -167,7 +167,7 @@ func TestFencedWriteLostBelowANewOne(t *testing.T) {
 
 func TestFencedObjectsOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFenced(t, &fakes3.Server{}, leasehold.PaddedBodies)
+		f := newFenced(t, &fakes3.Server{}, fenced.PaddedBodies)
 		f.server.Put(object, []byte("theirs"))
 		for _, write := range []func(*fenced) error{
 			func(f *fenced) error { return f.Put(t.Context(), 1, object, strings.NewReader("ours")) },
@@ -175,13 +175,13 @@ func TestFencedObjectsOfOthers(t *testing.T) {
 			func(f *fenced) error { return f.Seal(t.Context(), 1, object) },
 		} {
 			err := write(f)
-			require.ErrorIs(t, err, leasehold.ErrUnfenced)
+			require.ErrorIs(t, err, fenced.ErrUnfenced)
 			require.ErrorContains(t, err, "WithAdoption")
 		}
 		body, o := f.read(t, object)
 		require.Equal(t, []any{"theirs", uint64(0)}, []any{body, o.Token}, "anybody may read")
 
-		adopting := newFenced(t, f.server, leasehold.PaddedBodies, leasehold.WithAdoption())
+		adopting := newFenced(t, f.server, fenced.PaddedBodies, fenced.WithAdoption())
 		require.NoError(t, adopting.Seal(t.Context(), 1, object))
 		body, o = adopting.read(t, object)
 		require.Equal(t, []any{"theirs", uint64(1)}, []any{body, o.Token})
@@ -191,9 +191,9 @@ func TestFencedObjectsOfOthers(t *testing.T) {
 
 func TestFencedBadInputSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFenced(t, &fakes3.Server{}, leasehold.PaddedBodies)
+		f := newFenced(t, &fakes3.Server{}, fenced.PaddedBodies)
 		put := func(token uint64, key string, metadata map[string]string) error {
-			return f.Put(t.Context(), token, key, strings.NewReader("x"), leasehold.WithUserMetadata(metadata))
+			return f.Put(t.Context(), token, key, strings.NewReader("x"), fenced.WithMetadata(metadata))
 		}
 		require.ErrorContains(t, put(0, object, nil), "token 0")
 		require.ErrorContains(t, put(1, "", nil), "key")
@@ -205,7 +205,7 @@ func TestFencedBadInputSendsNothing(t *testing.T) {
 		require.ErrorContains(t, f.Delete(t.Context(), 1, "a//b"), "empty path segment")
 		_, err := f.Get(t.Context(), "")
 		require.ErrorContains(t, err, "key")
-		distinct := newFenced(t, f.server, leasehold.DistinctBodies)
+		distinct := newFenced(t, f.server, fenced.DistinctBodies)
 		require.ErrorContains(t, distinct.Seal(t.Context(), 1, object), "DistinctBodies")
 		require.Empty(t, distinct.sent())
 		require.Empty(t, f.sent())
@@ -215,13 +215,13 @@ func TestFencedBadInputSendsNothing(t *testing.T) {
 func TestFencedStoreChecksTheServer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		server   *fakes3.Server
-		versions leasehold.Versions
+		versions fenced.Versions
 		body     string
 		says     string
 	}{
-		"conditions ignored":  {&fakes3.Server{IgnoreConditions: true}, leasehold.PaddedBodies, "x", "ignores If-None-Match"},
-		"ETags that repeat":   {&fakes3.Server{}, leasehold.UniqueETags, "x", "SSE-KMS"},
-		"no multipart upload": {&fakes3.Server{NoMultipart: true}, leasehold.PaddedBodies, strings.Repeat("x", 8<<20), "does not implement"},
+		"conditions ignored":  {&fakes3.Server{IgnoreConditions: true}, fenced.PaddedBodies, "x", "ignores If-None-Match"},
+		"ETags that repeat":   {&fakes3.Server{}, fenced.UniqueETags, "x", "SSE-KMS"},
+		"no multipart upload": {&fakes3.Server{NoMultipart: true}, fenced.PaddedBodies, strings.Repeat("x", 8<<20), "does not implement"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestFencedStoreChecksTheServer(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(&fakes3.Server{})
-		s := openFenced(t, fakes3.NewClient(w), leasehold.PaddedBodies)
+		s := openFenced(t, fakes3.NewClient(w), fenced.PaddedBodies)
 		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("x")))
 		require.Equal(t, []string{"PUT", "PUT", "PUT", "PUT", "DELETE", "HEAD", "PUT"}, w.methods(0))
 		for _, r := range w.Requests() {
@@ -247,7 +247,7 @@ func TestFencedStoreChecksTheServer(t *testing.T) {
 
 func TestFencedObjectWithABadToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFenced(t, &fakes3.Server{}, leasehold.PaddedBodies, leasehold.WithAdoption())
+		f := newFenced(t, &fakes3.Server{}, fenced.PaddedBodies, fenced.WithAdoption())
 		for _, name := range []string{"leasehold-token", "leasehold-padding"} {
 			for _, value := range []string{"many", "-1", "99999999999999999999"} {
 				f.server.PutWith(object, []byte("theirs"), http.Header{"X-Amz-Meta-" + http.CanonicalHeaderKey(name): {value}})
@@ -271,7 +271,7 @@ func (shrinking) Read([]byte) (int, error) { return 0, io.EOF }
 
 func TestFencedWriteGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFenced(t, &fakes3.Server{}, leasehold.PaddedBodies)
+		f := newFenced(t, &fakes3.Server{}, fenced.PaddedBodies)
 		require.ErrorIs(t, f.Put(t.Context(), 1, object, shrinking{strings.NewReader("four")}), io.ErrUnexpectedEOF)
 		require.Nil(t, f.server.Body(object))
 
@@ -292,21 +292,21 @@ func TestFencedWriteGivesUp(t *testing.T) {
 
 func TestNewFencedStoreRefusesAtOnce(t *testing.T) {
 	client := fakes3.NewClient(fakes3.Transport{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request") })})
-	for says, open := range map[string]func() (*leasehold.FencedStore, error){
-		"client is nil": func() (*leasehold.FencedStore, error) {
-			return leasehold.NewFencedStore(nil, fakes3.Bucket, leasehold.PaddedBodies)
+	for says, open := range map[string]func() (*fenced.Store, error){
+		"client is nil": func() (*fenced.Store, error) {
+			return fenced.NewS3Store(nil, fakes3.Bucket, fenced.PaddedBodies)
 		},
-		"S3 client is nil": func() (*leasehold.FencedStore, error) {
-			return leasehold.NewFencedStore((*s3.Client)(nil), fakes3.Bucket, leasehold.PaddedBodies)
+		"S3 client is nil": func() (*fenced.Store, error) {
+			return fenced.NewS3Store((*s3.Client)(nil), fakes3.Bucket, fenced.PaddedBodies)
 		},
-		"no name": func() (*leasehold.FencedStore, error) {
-			return leasehold.NewFencedStore(client, "", leasehold.PaddedBodies)
+		"no name": func() (*fenced.Store, error) {
+			return fenced.NewS3Store(client, "", fenced.PaddedBodies)
 		},
-		`"a/b"`: func() (*leasehold.FencedStore, error) {
-			return leasehold.NewFencedStore(client, "a/b", leasehold.PaddedBodies)
+		`"a/b"`: func() (*fenced.Store, error) {
+			return fenced.NewS3Store(client, "a/b", fenced.PaddedBodies)
 		},
-		"UniqueETags, PaddedBodies, DistinctBodies":  func() (*leasehold.FencedStore, error) { return leasehold.NewFencedStore(client, fakes3.Bucket, 0) },
-		"versions 4 is none of UniqueETags, PaddedB": func() (*leasehold.FencedStore, error) { return leasehold.NewFencedStore(client, fakes3.Bucket, 4) },
+		"UniqueETags, PaddedBodies, DistinctBodies":  func() (*fenced.Store, error) { return fenced.NewS3Store(client, fakes3.Bucket, 0) },
+		"versions 4 is none of UniqueETags, PaddedB": func() (*fenced.Store, error) { return fenced.NewS3Store(client, fakes3.Bucket, 4) },
 	} {
 		s, err := open()
 		require.Nil(t, s, says)

@@ -1,4 +1,4 @@
-package leasehold_test
+package fenced_test
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/export"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
@@ -217,8 +218,8 @@ var (
 const testPart = 256
 
 // withPartSize has bodies over testPart bytes go in parts.
-func withPartSize() leasehold.FencedOption {
-	return export.WithPartSize.(func(int64) leasehold.FencedOption)(testPart)
+func withPartSize() fenced.Option {
+	return export.WithPartSize.(func(int64) fenced.Option)(testPart)
 }
 
 // Every operation meets every answer that is not the server's, once and always: no call says what is not so, nothing is lost.
@@ -226,26 +227,26 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 	type call struct {
 		name       string
 		operations []string // that it sends
-		run        func(ctx context.Context, s *leasehold.FencedStore) (string, error)
+		run        func(ctx context.Context, s *fenced.Store) (string, error)
 		want       string // stands there if it succeeded
 	}
 	probe := []string{"PUT", "DELETE"}
 	multipart := []string{"CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "AbortMultipartUpload"}
-	put := func(body string) func(context.Context, *leasehold.FencedStore) (string, error) {
-		return func(ctx context.Context, s *leasehold.FencedStore) (string, error) {
+	put := func(body string) func(context.Context, *fenced.Store) (string, error) {
+		return func(ctx context.Context, s *fenced.Store) (string, error) {
 			return body, s.Put(ctx, 2, object, strings.NewReader(body))
 		}
 	}
 	calls := []call{
 		{"Put", append([]string{"HEAD"}, probe...), put("short"), "short"},
 		{"Put in parts", append(append([]string{"HEAD"}, probe...), multipart...), put(newBody), newBody},
-		{"Seal", append(append([]string{"HEAD", "GET"}, probe...), multipart...), func(ctx context.Context, s *leasehold.FencedStore) (string, error) {
+		{"Seal", append(append([]string{"HEAD", "GET"}, probe...), multipart...), func(ctx context.Context, s *fenced.Store) (string, error) {
 			return oldBody, s.Seal(ctx, 2, object)
 		}, oldBody},
-		{"Delete", append([]string{"HEAD"}, probe...), func(ctx context.Context, s *leasehold.FencedStore) (string, error) {
+		{"Delete", append([]string{"HEAD"}, probe...), func(ctx context.Context, s *fenced.Store) (string, error) {
 			return "", s.Delete(ctx, 2, object)
 		}, ""},
-		{"Get", []string{"GET"}, func(ctx context.Context, s *leasehold.FencedStore) (string, error) {
+		{"Get", []string{"GET"}, func(ctx context.Context, s *fenced.Store) (string, error) {
 			o, err := s.Get(ctx, object)
 			if err != nil {
 				return "", err
@@ -254,10 +255,10 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 			return string(body), errors.Join(err, o.Body.Close())
 		}, oldBody},
 	}
-	for _, versions := range []leasehold.Versions{leasehold.UniqueETags, leasehold.PaddedBodies} {
+	for _, versions := range []fenced.Versions{fenced.UniqueETags, fenced.PaddedBodies} {
 		for _, f := range foreign {
 			for _, c := range calls {
-				if f.padded && c.name == "Get" && versions != leasehold.PaddedBodies {
+				if f.padded && c.name == "Get" && versions != fenced.PaddedBodies {
 					continue
 				}
 				for _, op := range c.operations {
@@ -266,7 +267,7 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 						switch {
 						case fresh && (op == "HEAD" || op == "GET"): // which the check does not send
 							continue
-						case versions == leasehold.UniqueETags && (!once || c.name != "Seal" && c.name != "Get"):
+						case versions == fenced.UniqueETags && (!once || c.name != "Seal" && c.name != "Get"):
 							continue
 						case !once && (c.name == "Delete" || c.name == "Put in parts" && op != "CompleteMultipartUpload"): // as Put and Seal
 							continue
@@ -274,7 +275,7 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 						name := fmt.Sprintf("%d/%s/%s/%s/once=%v/fresh=%v", versions, f.name, c.name, op, once, fresh)
 						t.Run(name, func(t *testing.T) {
 							synctest.Test(t, func(t *testing.T) {
-								server := &fakes3.Server{RandomETags: versions == leasehold.UniqueETags, MinPartSize: 1}
+								server := &fakes3.Server{RandomETags: versions == fenced.UniqueETags, MinPartSize: 1}
 								m := &middleman{server: server}
 								client := fakes3.NewClient(m)
 								s := openFenced(t, client, versions, withPartSize())
@@ -299,7 +300,7 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 								stands := strings.TrimRight(string(server.Body(object)), " \t")
 								if err != nil {
 									for _, lie := range []error{
-										leasehold.ErrNotExist, leasehold.ErrUnsafeStore, leasehold.ErrUnfenced, leasehold.ErrFenced, leasehold.ErrCorruptRecord,
+										leasehold.ErrNotExist, leasehold.ErrUnsafeStore, fenced.ErrUnfenced, leasehold.ErrFenced, leasehold.ErrCorruptRecord,
 									} {
 										require.NotErrorIs(t, err, lie, "that is not known")
 									}

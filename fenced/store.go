@@ -1,4 +1,4 @@
-package leasehold
+package fenced
 
 import (
 	"bufio"
@@ -26,15 +26,18 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/export"
+	"github.com/leasehold-go/leasehold/internal/s3api"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// FencedStore writes ordinary objects of an S3 bucket under the fencing tokens of a lock. Each writer's token stays in
-// the object's metadata. A write reads it, refuses if it is higher than its own ([FencedError]), and otherwise replaces
+// Store writes ordinary objects of an S3 bucket under the fencing tokens of a lock. Each writer's token stays in
+// the object's metadata. A write reads it, refuses if it is higher than its own ([leasehold.FencedError]), and otherwise replaces
 // exactly the version that it has read. Once a token has written or sealed a key, no lower one ever writes it again,
 // whatever clocks and networks do.
 //
-// That holds among those who write through a FencedStore: S3 lets anybody else with the permission overwrite anything.
+// That holds among those who write through a Store: S3 lets anybody else with the permission overwrite anything.
 // A delete is a write too, of a tombstone. Lifecycle rules must not expire tombstones while a former leader can still wake up.
 // Each key stands alone: nothing here makes writes of two objects one.
 //
@@ -42,13 +45,13 @@ import (
 // token stops one that did not notice. A request that gets no answer is given up after a minute, plus a second for each 128 KiB
 // that it carries, and the write goes on with the next attempt.
 //
-// Errors match [ErrFenced], [ErrUnfenced], [ErrUnsafeStore], [ErrPermanent], [ErrCorruptRecord] (metadata that no
-// FencedStore writes), or ctx's error. After any error but ErrFenced at the first attempt, the write may have landed
+// Errors match [leasehold.ErrFenced], [ErrUnfenced], [leasehold.ErrUnsafeStore], [leasehold.ErrPermanent], [leasehold.ErrCorruptRecord] (metadata that no
+// Store writes), or ctx's error. After any error but leasehold.ErrFenced at the first attempt, the write may have landed
 // nevertheless; repeating it is right. An answer that is not the server's, such as a proxy's page, never counts as a
-// success, and says nothing about the object. A FencedStore is safe for concurrent use.
-type FencedStore struct {
-	client   FencedS3Client
-	at       *S3Store // for settings and errors
+// success, and says nothing about the object. A Store is safe for concurrent use.
+type Store struct {
+	client   S3Client
+	bucket   *s3api.Bucket
 	versions Versions
 	adopt    bool
 	partSize int64         // bodies above go in parts of this size at least
@@ -58,9 +61,9 @@ type FencedStore struct {
 	checked  [2]bool       // small and large writes; guarded by checking
 }
 
-// FencedS3Client is the part of [*s3.Client] that a [FencedStore] calls.
-type FencedS3Client interface {
-	S3Client
+// S3Client is the part of [*s3.Client] that a [Store] calls.
+type S3Client interface {
+	leasehold.S3Client
 	HeadObject(context.Context, *s3.HeadObjectInput, ...func(*s3.Options)) (*s3.HeadObjectOutput, error)
 	CreateMultipartUpload(context.Context, *s3.CreateMultipartUploadInput, ...func(*s3.Options)) (*s3.CreateMultipartUploadOutput, error)
 	UploadPart(context.Context, *s3.UploadPartInput, ...func(*s3.Options)) (*s3.UploadPartOutput, error)
@@ -69,7 +72,7 @@ type FencedS3Client interface {
 }
 
 // Versions says how the versions of one object come to differ in their ETags. S3's default ETag is a hash of the body
-// alone: a body written again, by [FencedStore.Seal] or after another, would look like the version that a former leader
+// alone: a body written again, by [Store.Seal] or after another, would look like the version that a former leader
 // has read, and let it write.
 type Versions uint8
 
@@ -77,7 +80,7 @@ const (
 	// UniqueETags relies on a bucket whose ETags never repeat, as those of SSE-KMS, SSE-C and directory buckets. The first
 	// write checks it.
 	UniqueETags Versions = iota + 1
-	// PaddedBodies adds 64 random spaces and tabs to the end of each body, which [FencedStore.Get] takes off. Readers of
+	// PaddedBodies adds 64 random spaces and tabs to the end of each body, which [Store.Get] takes off. Readers of
 	// JSON, and of most other text, do not mind them. Compressed and binary formats may: Seal refuses to adopt an object that
 	// has a Content-Encoding.
 	PaddedBodies
@@ -86,58 +89,41 @@ const (
 	DistinctBodies
 )
 
-// FencedOption configures a [FencedStore].
-type FencedOption func(*FencedStore)
+// Option configures a [Store].
+type Option func(*Store)
 
 // WithAdoption has objects without a token, which somebody else has written, count as token 0: the first fenced write or
 // seal takes them over. Without it they are left alone, and writing them is [ErrUnfenced].
-func WithAdoption() FencedOption { return func(s *FencedStore) { s.adopt = true } }
+func WithAdoption() Option { return func(s *Store) { s.adopt = true } }
 
-// ErrUnfenced says that an object has no token: it was not written through a [FencedStore]. See [WithAdoption].
+// ErrUnfenced says that an object has no token: it was not written through a [Store]. See [WithAdoption].
 var ErrUnfenced = errors.New("object has no fencing token")
 
-// FencedError is the error of a write whose token is too low. It matches [ErrFenced].
-type FencedError struct {
-	Key            string // what was to be written; empty for a [Fence]
-	Token, Highest uint64 // the writer's, and what is there
-}
-
-func (e *FencedError) Error() string {
-	of := ""
-	if e.Key != "" {
-		of = fmt.Sprintf(": %q", e.Key)
-	}
-	return fmt.Sprintf("%v%s: token %d, seen %d", ErrFenced, of, e.Token, e.Highest)
-}
-
-// Unwrap returns [ErrFenced].
-func (e *FencedError) Unwrap() error { return ErrFenced }
-
 func init() {
-	export.WithPartSize = func(size int64) FencedOption { return func(s *FencedStore) { s.partSize = size } }
+	export.WithPartSize = func(size int64) Option { return func(s *Store) { s.partSize = size } }
 }
 
-// NewFencedStore returns a store of fenced objects in bucket; see [Versions] for the choice to make. It sends no request. A nil
-// client, a name that no bucket can have, and versions that are none of the three are an error that matches [ErrPermanent].
+// NewS3Store returns a store of fenced objects in bucket; see [Versions] for the choice to make. It sends no request. A nil
+// client, a name that no bucket can have, and versions that are none of the three are an error that matches [leasehold.ErrPermanent].
 // The client's settings stay, except as [NewS3Store] says.
 //
 // The client needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket. The first write also makes a check of 5
 // requests, and needs s3:DeleteObject for the check's object. The first body over 8 MiB makes another check, of 13 requests; such bodies
 // need s3:AbortMultipartUpload.
-func NewFencedStore(client FencedS3Client, bucket string, versions Versions, opts ...FencedOption) (*FencedStore, error) {
-	s := &FencedStore{
-		client: client, at: NewS3Store(client, bucket), versions: versions, partSize: 8 << 20, timeout: time.Minute,
+func NewS3Store(client S3Client, bucket string, versions Versions, opts ...Option) (*Store, error) {
+	s := &Store{
+		client: client, bucket: &s3api.Bucket{Name: bucket}, versions: versions, partSize: 8 << 20, timeout: time.Minute,
 		checking: make(chan struct{}, 1),
 	}
 	for _, opt := range opts {
 		opt(s)
 	}
-	err := s.at.Validate()
+	err := s.bucket.Validate(client)
 	if err == nil && (versions < UniqueETags || versions > DistinctBodies) {
-		err = &storeError{kind: ErrPermanent, cause: fmt.Errorf("versions %d is none of UniqueETags, PaddedBodies, DistinctBodies", versions)}
+		err = &storeapi.Error{Kind: leasehold.ErrPermanent, Cause: fmt.Errorf("versions %d is none of UniqueETags, PaddedBodies, DistinctBodies", versions)}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("leasehold: NewFencedStore: %w", err)
+		return nil, fmt.Errorf("leasehold: NewS3Store: %w", err)
 	}
 	return s, nil
 }
@@ -150,6 +136,13 @@ func named(err error) error {
 	return fmt.Errorf("leasehold: %w", err)
 }
 
+func checkKey(key string) error {
+	if why := storeapi.BadKey(key); why != "" {
+		return fmt.Errorf("leasehold: key %.80q %s: use a path such as \"data/report.json\"", key, why)
+	}
+	return nil
+}
+
 // PutOption says more about an object that is written.
 type PutOption func(*fencedWrite)
 
@@ -158,9 +151,9 @@ func WithContentType(t string) PutOption {
 	return func(w *fencedWrite) { w.head.ContentType = &t }
 }
 
-// WithUserMetadata adds metadata of the user's own (x-amz-meta-…), of which it keeps a copy. Names are in lower case and
+// WithMetadata adds metadata of the user's own (x-amz-meta-…), of which it keeps a copy. Names are in lower case and
 // do not begin with "leasehold-"; values are printable ASCII.
-func WithUserMetadata(m map[string]string) PutOption {
+func WithMetadata(m map[string]string) PutOption {
 	m = maps.Clone(m)
 	return func(w *fencedWrite) { w.meta = m }
 }
@@ -207,9 +200,9 @@ const (
 
 // Put writes an object in two requests, and a few more if something goes wrong: it is tried up to 10 times against
 // concurrent writes and failures that may pass. Bodies over 8 MiB are sent in parts, and need a server that honours both
-// conditions of CompleteMultipartUpload; the first such write checks that, and an error that matches [ErrUnsafeStore] says
+// conditions of CompleteMultipartUpload; the first such write checks that, and an error that matches [leasehold.ErrUnsafeStore] says
 // that it does not. The body is read from its start at each attempt.
-func (s *FencedStore) Put(ctx context.Context, token uint64, key string, body io.ReadSeeker, opts ...PutOption) error {
+func (s *Store) Put(ctx context.Context, token uint64, key string, body io.ReadSeeker, opts ...PutOption) error {
 	w := s.newWrite(token, key)
 	for _, opt := range opts {
 		opt(w)
@@ -223,15 +216,15 @@ func (s *FencedStore) Put(ctx context.Context, token uint64, key string, body io
 	}
 	return named(s.write(ctx, w, func(v *fencedVersion) error {
 		if _, err := body.Seek(0, io.SeekStart); err != nil {
-			return &storeError{doing: fmt.Sprintf("rewinding the body of %q", key), kind: ErrPermanent, cause: err}
+			return &storeapi.Error{Doing: fmt.Sprintf("rewinding the body of %q", key), Kind: leasehold.ErrPermanent, Cause: err}
 		}
 		return s.send(ctx, w, v, content{io.LimitReader(body, size), size})
 	}))
 }
 
-// Delete puts a tombstone in the place of an object, in two requests: readers of a FencedStore see [ErrNotExist], others an
+// Delete puts a tombstone in the place of an object, in two requests: readers of a Store see [leasehold.ErrNotExist], others an
 // object of 64 bytes of white space. An object that does not exist gets one, too.
-func (s *FencedStore) Delete(ctx context.Context, token uint64, key string) error {
+func (s *Store) Delete(ctx context.Context, token uint64, key string) error {
 	w := s.newWrite(token, key)
 	if err := w.check(); err != nil {
 		return err
@@ -246,11 +239,11 @@ func (s *FencedStore) Delete(ctx context.Context, token uint64, key string) erro
 //
 // Headers, metadata, storage class and KMS key stay as they are; objects encrypted without KMS get the bucket's encryption. An
 // object with tags, a legal hold, a retention period, or anything else that its GET shows and a rewrite would lose, is refused
-// ([ErrPermanent]). What a GET does not show is lost: the ACL, the encryption context, checksums beside
+// ([leasehold.ErrPermanent]). What a GET does not show is lost: the ACL, the encryption context, checksums beside
 // the ETag, and tags if the client lacks s3:GetObjectTagging.
-func (s *FencedStore) Seal(ctx context.Context, token uint64, keys ...string) error {
+func (s *Store) Seal(ctx context.Context, token uint64, keys ...string) error {
 	if s.versions == DistinctBodies {
-		return named(&storeError{kind: ErrPermanent, cause: errors.New("Seal writes a body again, which DistinctBodies excludes")})
+		return named(&storeapi.Error{Kind: leasehold.ErrPermanent, Cause: errors.New("Seal writes a body again, which DistinctBodies excludes")})
 	}
 	for _, key := range keys {
 		if err := s.newWrite(token, key).check(); err != nil {
@@ -274,7 +267,7 @@ func (s *FencedStore) Seal(ctx context.Context, token uint64, keys ...string) er
 	return named(context.Cause(ctx))
 }
 
-func (s *FencedStore) seal(ctx context.Context, token uint64, key string) error {
+func (s *Store) seal(ctx context.Context, token uint64, key string) error {
 	w := s.newWrite(token, key)
 	return s.write(ctx, w, func(v *fencedVersion) error {
 		if v.exists && v.token == token {
@@ -289,7 +282,7 @@ func (s *FencedStore) seal(ctx context.Context, token uint64, key string) error 
 		}
 		defer func() { _ = o.Body.Close() }()
 		if o.ETag != v.etag {
-			return errConflict
+			return storeapi.ErrConflict
 		}
 		if b := o.Body.(*fencedBody); b.want < 0 {
 			b.want = v.size
@@ -297,14 +290,14 @@ func (s *FencedStore) seal(ctx context.Context, token uint64, key string) error 
 		again := *w
 		again.meta = o.Metadata
 		if again.head, err = s.keep(out); err != nil {
-			return &storeError{doing: fmt.Sprintf("sealing %q with token %d", key, token), kind: ErrPermanent, cause: err}
+			return &storeapi.Error{Doing: fmt.Sprintf("sealing %q with token %d", key, token), Kind: leasehold.ErrPermanent, Cause: err}
 		}
 		return s.send(ctx, &again, v, content{o.Body, o.Size})
 	})
 }
 
 // keep returns what a rewrite of an object must keep, or what it would lose.
-func (s *FencedStore) keep(out *s3.GetObjectOutput) (objectHead, error) {
+func (s *Store) keep(out *s3.GetObjectOutput) (objectHead, error) {
 	h := objectHead{
 		out.ContentType, out.ContentEncoding, out.ContentLanguage, out.ContentDisposition, out.CacheControl, out.WebsiteRedirectLocation,
 		nil, out.StorageClass, out.ServerSideEncryption, out.SSEKMSKeyId, out.BucketKeyEnabled,
@@ -344,21 +337,21 @@ func (s *FencedStore) keep(out *s3.GetObjectOutput) (objectHead, error) {
 	return h, nil
 }
 
-// FencedObject is an object as [FencedStore.Get] returns it.
-type FencedObject struct {
+// Object is an object as [Store.Get] returns it.
+type Object struct {
 	// Body is to be closed by the caller. A read fails after a minute in which nothing came, or if less comes than the server said.
 	// Reads may be as far apart as the server allows. It is not safe for concurrent use, except Close.
 	Body        io.ReadCloser
 	Size        int64  // in bytes; -1 if the server does not say
-	Token       uint64 // of its writer; 0 if it was not written through a FencedStore
+	Token       uint64 // of its writer; 0 if it was not written through a Store
 	ContentType string
 	Metadata    map[string]string // the user's
 	ETag        string
 }
 
-// Get reads an object in one request, whoever wrote it. One that does not exist, or has a tombstone, is [ErrNotExist].
+// Get reads an object in one request, whoever wrote it. One that does not exist, or has a tombstone, is [leasehold.ErrNotExist].
 // A former leader can read as well as anybody: what it reads is true, but may be changed by the time it acts on it.
-func (s *FencedStore) Get(ctx context.Context, key string) (*FencedObject, error) {
+func (s *Store) Get(ctx context.Context, key string) (*Object, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
@@ -368,7 +361,7 @@ func (s *FencedStore) Get(ctx context.Context, key string) (*FencedObject, error
 	}
 	if out.Metadata[metaGone] != "" {
 		_ = o.Body.Close()
-		return nil, fmt.Errorf("leasehold: %s: %w (it was deleted with token %d)", s.at.doing(opGet, key), ErrNotExist, o.Token)
+		return nil, fmt.Errorf("leasehold: %s: %w (it was deleted with token %d)", s.bucket.Doing(s3api.Get, key), leasehold.ErrNotExist, o.Token)
 	}
 	o.Body = namedBody{o.Body}
 	return o, nil
@@ -385,21 +378,21 @@ func (b namedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *FencedStore) get(ctx context.Context, key string) (*FencedObject, *s3.GetObjectOutput, error) {
+func (s *Store) get(ctx context.Context, key string) (*Object, *s3.GetObjectOutput, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	idle := time.AfterFunc(s.timeout, func() { cancel(errIdle) })
-	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.at.bucket, Key: &key}, s.patient())
+	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket.Name, Key: &key}, s.bucket.Patient)
 	if !idle.Stop() && context.Cause(ctx) == errIdle {
 		if err == nil {
 			_ = out.Body.Close()
 		}
-		return nil, nil, stalled(s.at.doing(opGet, key), "no answer", s.timeout)
+		return nil, nil, stalled(s.bucket.Doing(s3api.Get, key), "no answer", s.timeout)
 	}
 	if err != nil {
 		cancel(nil)
-		return nil, nil, s.at.explain(err, opGet, key)
+		return nil, nil, s.bucket.Explain(err, s3api.Get, key)
 	}
-	b := &fencedBody{raw: out.Body, doing: s.at.doing(opGet, key), ctx: ctx, cancel: cancel, idle: idle, limit: s.timeout}
+	b := &fencedBody{raw: out.Body, doing: s.bucket.Doing(s3api.Get, key), ctx: ctx, cancel: cancel, idle: idle, limit: s.timeout}
 	b.buffered = bufio.NewReader(readerFunc(b.receive))
 	v, err := s.version(key, out.ETag, out.ContentLength, out.Metadata, out.ResultMetadata)
 	size := int64(-1)
@@ -411,7 +404,7 @@ func (s *FencedStore) get(ctx context.Context, key string) (*FencedObject, *s3.G
 		_ = b.Close()
 		return nil, nil, err
 	}
-	o := &FencedObject{
+	o := &Object{
 		Body: b, Size: size, Token: v.token, ContentType: aws.ToString(out.ContentType), Metadata: maps.Clone(out.Metadata), ETag: v.etag,
 	}
 	maps.DeleteFunc(o.Metadata, func(name, _ string) bool { return strings.HasPrefix(name, metaPrefix) })
@@ -422,7 +415,7 @@ func (s *FencedStore) get(ctx context.Context, key string) (*FencedObject, *s3.G
 var errIdle = errors.New("time limit of an answer")
 
 func stalled(doing, what string, limit time.Duration) error {
-	return &storeError{doing: doing, kind: os.ErrDeadlineExceeded, cause: fmt.Errorf("%s for %v", what, limit)}
+	return &storeapi.Error{Doing: doing, Kind: os.ErrDeadlineExceeded, Cause: fmt.Errorf("%s for %v", what, limit)}
 }
 
 type readerFunc func([]byte) (int, error)
@@ -447,11 +440,11 @@ type fencedBody struct {
 // expect reads from the headers what is to come, and returns the size of it without the padding.
 func (b *fencedBody) expect(out *s3.GetObjectOutput, nonce string) (size int64, err error) {
 	if out.ContentRange != nil { // nobody asked for a part
-		return 0, &storeError{doing: b.doing, cause: fmt.Errorf("the answer is a part of the object: %s", *out.ContentRange)}
+		return 0, &storeapi.Error{Doing: b.doing, Cause: fmt.Errorf("the answer is a part of the object: %s", *out.ContentRange)}
 	}
 	if text, ok := out.Metadata[metaPad]; ok {
 		if text != strconv.Itoa(padding) || len(nonce) != padding/4 || b.want >= 0 && b.want < padding {
-			return 0, &storeError{doing: b.doing, kind: ErrCorruptRecord, cause: fmt.Errorf("metadata %s is %q, of a body of %d bytes", metaPad, text, b.want)}
+			return 0, &storeapi.Error{Doing: b.doing, Kind: leasehold.ErrCorruptRecord, Cause: fmt.Errorf("metadata %s is %q, of a body of %d bytes", metaPad, text, b.want)}
 		}
 		b.pad = pad(nonce)
 	}
@@ -476,13 +469,13 @@ func (b *fencedBody) Read(p []byte) (int, error) {
 	case err == io.EOF && bytes.Equal(ahead, b.pad):
 		return 0, io.EOF
 	case err == io.EOF && b.want >= 0: // somebody else's body under our metadata
-		return 0, &storeError{doing: b.doing, kind: ErrCorruptRecord, cause: errors.New("the body does not end with its padding")}
+		return 0, &storeapi.Error{Doing: b.doing, Kind: leasehold.ErrCorruptRecord, Cause: errors.New("the body does not end with its padding")}
 	case err == io.EOF:
 		err = fmt.Errorf("the body does not end with its padding: %w", io.ErrUnexpectedEOF)
 	case context.Cause(b.ctx) == errIdle:
 		return 0, stalled(b.doing, "nothing came", b.limit)
 	}
-	return 0, &storeError{doing: b.doing, cause: err}
+	return 0, &storeapi.Error{Doing: b.doing, Cause: err}
 }
 
 // receive reads what comes over the wire.
@@ -506,7 +499,7 @@ func (b *fencedBody) Close() error {
 	return err
 }
 
-func (s *FencedStore) newWrite(token uint64, key string) *fencedWrite {
+func (s *Store) newWrite(token uint64, key string) *fencedWrite {
 	random := make([]byte, padding/8)
 	_, _ = rand.Read(random) // never fails
 	return &fencedWrite{key: key, token: token, nonce: hex.EncodeToString(random)}
@@ -516,7 +509,7 @@ func (w *fencedWrite) check() error {
 	if err := checkKey(w.key); err != nil {
 		return err
 	}
-	if w.token == 0 || w.token > maxToken {
+	if w.token == 0 || w.token > storeapi.MaxToken {
 		return fmt.Errorf("leasehold: writing %q: token %d is not from 1 to 2^53-1, as a lease's are: give lease.Token()", w.key, w.token)
 	}
 	for name, value := range w.meta {
@@ -531,6 +524,10 @@ func (w *fencedWrite) check() error {
 		}
 	}
 	return nil
+}
+
+func (w *fencedWrite) tooLow(highest uint64) error {
+	return &leasehold.FencedError{Key: w.key, Token: w.token, Highest: highest}
 }
 
 // tombstone returns w as the deletion of its object.
@@ -572,22 +569,22 @@ type fencedVersion struct {
 }
 
 // look asks what stands at key.
-func (s *FencedStore) look(ctx context.Context, key string) (*fencedVersion, error) {
+func (s *Store) look(ctx context.Context, key string) (*fencedVersion, error) {
 	ctx, cancel := s.deadline(ctx, 0)
 	defer cancel()
-	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.at.bucket, Key: &key}, s.patient())
+	out, err := s.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &s.bucket.Name, Key: &key}, s.bucket.Patient)
 	if missing := (*types.NotFound)(nil); errors.As(err, &missing) {
 		// If it was not the server who said so, or if the bucket is missing, the conditional write finds out.
 		return &fencedVersion{}, nil
 	}
 	if err != nil {
-		return nil, s.at.explain(err, opGet, key)
+		return nil, s.bucket.Explain(err, s3api.Get, key)
 	}
 	return s.version(key, out.ETag, out.ContentLength, out.Metadata, out.ResultMetadata)
 }
 
-func (s *FencedStore) version(key string, etag *string, size *int64, meta map[string]string, reply middleware.Metadata) (*fencedVersion, error) {
-	if err := s.sound(opGet, key, etag, reply); err != nil {
+func (s *Store) version(key string, etag *string, size *int64, meta map[string]string, reply middleware.Metadata) (*fencedVersion, error) {
+	if err := s.sound(s3api.Get, key, etag, reply); err != nil {
 		return nil, err
 	}
 	v := &fencedVersion{exists: true, etag: *etag, nonce: meta[metaNonce], gone: meta[metaGone] != "", size: -1}
@@ -600,10 +597,10 @@ func (s *FencedStore) version(key string, etag *string, size *int64, meta map[st
 		return v, nil
 	}
 	token, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || token == 0 || token > maxToken {
-		return nil, &storeError{
-			doing: s.at.doing(opGet, key), kind: ErrCorruptRecord, cause: fmt.Errorf("metadata %s is %q, which is not a token", metaToken, text),
-			hint: "write the object anew without this metadata, then use WithAdoption",
+	if err != nil || token == 0 || token > storeapi.MaxToken {
+		return nil, &storeapi.Error{
+			Doing: s.bucket.Doing(s3api.Get, key), Kind: leasehold.ErrCorruptRecord, Cause: fmt.Errorf("metadata %s is %q, which is not a token", metaToken, text),
+			Hint: "write the object anew without this metadata, then use WithAdoption",
 		}
 	}
 	v.token = token
@@ -611,24 +608,24 @@ func (s *FencedStore) version(key string, etag *string, size *int64, meta map[st
 }
 
 // sound returns an error if an answer that says it is a success is not the server's: nothing is known then.
-func (s *FencedStore) sound(op s3Op, key string, etag *string, reply middleware.Metadata) error {
+func (s *Store) sound(op s3api.Op, key string, etag *string, reply middleware.Metadata) error {
 	if raw, ok := awsmiddleware.GetRawResponse(reply).(*smithyhttp.Response); ok && raw != nil {
 		for r := raw.Request; r != nil && r.Response != nil; r = r.Response.Request {
 			// net/http has followed a redirect; a 307 or 308 repeats the request, any other is a GET, whatever was asked.
 			if status := r.Response.StatusCode; status != http.StatusTemporaryRedirect && status != http.StatusPermanentRedirect {
-				return s.at.notS3(fmt.Errorf("the request was redirected to %s", raw.Request.URL.Redacted()), op, key)
+				return s.bucket.NotS3(fmt.Errorf("the request was redirected to %s", raw.Request.URL.Redacted()), op, key)
 			}
 		}
 	}
 	if aws.ToString(etag) == "" {
-		return s.at.notS3(errors.New("the answer has no ETag"), op, key)
+		return s.bucket.NotS3(errors.New("the answer has no ETag"), op, key)
 	}
-	s.at.heard()
+	s.bucket.Heard()
 	return nil
 }
 
 // write repeats look, judge, send until it is known that the write has landed, or cannot.
-func (s *FencedStore) write(ctx context.Context, w *fencedWrite, send func(*fencedVersion) error) error {
+func (s *Store) write(ctx context.Context, w *fencedWrite, send func(*fencedVersion) error) error {
 	doing := fmt.Sprintf("writing %q with token %d", w.key, w.token)
 	var failed error
 	for attempt := range fencedAttempts + 1 { // the last one only looks
@@ -643,11 +640,11 @@ func (s *FencedStore) write(ctx context.Context, w *fencedWrite, send func(*fenc
 				return nil
 			case v.token > w.token:
 				if failed != nil {
-					return fmt.Errorf("%w (an earlier attempt may have landed before that: %w)", &FencedError{w.key, w.token, v.token}, failed)
+					return fmt.Errorf("%w (an earlier attempt may have landed before that: %w)", w.tooLow(v.token), failed)
 				}
-				return &FencedError{w.key, w.token, v.token}
+				return w.tooLow(v.token)
 			case v.exists && v.tokenless && !s.adopt:
-				return &storeError{doing: doing, cause: ErrUnfenced, hint: "somebody else has written it: WithAdoption would take it over"}
+				return &storeapi.Error{Doing: doing, Cause: ErrUnfenced, Hint: "somebody else has written it: WithAdoption would take it over"}
 			case attempt == fencedAttempts:
 				return fmt.Errorf("%s: given up after %d attempts: %w", doing, attempt, failed)
 			}
@@ -655,7 +652,7 @@ func (s *FencedStore) write(ctx context.Context, w *fencedWrite, send func(*fenc
 				return nil
 			}
 		}
-		if permanent(err) || ctx.Err() != nil || attempt == fencedAttempts {
+		if storeapi.Permanent(err) || ctx.Err() != nil || attempt == fencedAttempts {
 			return err
 		}
 		failed = err
@@ -671,7 +668,7 @@ func (s *FencedStore) write(ctx context.Context, w *fencedWrite, send func(*fenc
 }
 
 // send makes one attempt to put c in the place of v. Its caller has seen that v may be replaced.
-func (s *FencedStore) send(ctx context.Context, w *fencedWrite, v *fencedVersion, c content) error {
+func (s *Store) send(ctx context.Context, w *fencedWrite, v *fencedVersion, c content) error {
 	body, meta, size := c.Reader, w.metadata(0), c.size
 	if body == nil {
 		body = bytes.NewReader(nil)
@@ -708,28 +705,28 @@ func (v *fencedVersion) conditions() (ifMatch, ifNoneMatch *string) {
 	return nil, aws.String("*")
 }
 
-func (s *FencedStore) put(ctx context.Context, w *fencedWrite, meta map[string]string, ifMatch, ifNoneMatch *string, body []byte) (etag string, err error) {
+func (s *Store) put(ctx context.Context, w *fencedWrite, meta map[string]string, ifMatch, ifNoneMatch *string, body []byte) (etag string, err error) {
 	ctx, cancel := s.deadline(ctx, int64(len(body)))
 	defer cancel()
 	out, err := s.client.PutObject(ctx, &s3.PutObjectInput{
-		Bucket: &s.at.bucket, Key: &w.key, Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))), Metadata: meta,
+		Bucket: &s.bucket.Name, Key: &w.key, Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))), Metadata: meta,
 		ContentType: w.head.ContentType, ContentEncoding: w.head.ContentEncoding, ContentLanguage: w.head.ContentLanguage,
 		ContentDisposition: w.head.ContentDisposition, CacheControl: w.head.CacheControl, Expires: w.head.expires,
 		WebsiteRedirectLocation: w.head.redirect, StorageClass: w.head.class,
 		ServerSideEncryption: w.head.encryption, SSEKMSKeyId: w.head.kmsKey, BucketKeyEnabled: w.head.bucketKey,
 		IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,
-	}, s.at.settings...)
+	}, s.bucket.Once)
 	if err != nil {
-		return "", s.at.explain(err, opPut, w.key)
+		return "", s.bucket.Explain(err, s3api.Put, w.key)
 	}
-	if err := s.sound(opPut, w.key, out.ETag, out.ResultMetadata); err != nil {
+	if err := s.sound(s3api.Put, w.key, out.ETag, out.ResultMetadata); err != nil {
 		return "", err
 	}
 	return *out.ETag, nil
 }
 
 // sendParts sends a body that is too large to be kept. Only its last request makes it visible, and has the condition.
-func (s *FencedStore) sendParts(ctx context.Context, w *fencedWrite, meta map[string]string, ifMatch, ifNoneMatch *string, c content) error {
+func (s *Store) sendParts(ctx context.Context, w *fencedWrite, meta map[string]string, ifMatch, ifNoneMatch *string, c content) error {
 	id, err := s.createUpload(ctx, w, meta)
 	if err != nil {
 		return err
@@ -739,7 +736,7 @@ func (s *FencedStore) sendParts(ctx context.Context, w *fencedWrite, meta map[st
 		if !done { // if it has landed after all, there is nothing left to abort
 			ctx, cancel := s.deadline(context.WithoutCancel(ctx), 0)
 			defer cancel()
-			_, _ = s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.at.bucket, Key: &w.key, UploadId: id}, s.patient())
+			_, _ = s.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &s.bucket.Name, Key: &w.key, UploadId: id}, s.bucket.Patient)
 		}
 	}()
 	var parts []types.CompletedPart
@@ -761,7 +758,7 @@ func (s *FencedStore) sendParts(ctx context.Context, w *fencedWrite, meta map[st
 		}
 		number := aws.Int32(int32(len(parts) + 1))
 		etag, err := s.uploadPart(ctx, w.key, &s3.UploadPartInput{
-			Bucket: &s.at.bucket, Key: &w.key, UploadId: id, PartNumber: number,
+			Bucket: &s.bucket.Name, Key: &w.key, UploadId: id, PartNumber: number,
 			Body: bytes.NewReader(buffer.Bytes()), ContentLength: &n,
 		})
 		if err != nil {
@@ -775,69 +772,58 @@ func (s *FencedStore) sendParts(ctx context.Context, w *fencedWrite, meta map[st
 	ctx, cancel := s.deadline(ctx, 0)
 	defer cancel()
 	out, err := s.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
-		Bucket: &s.at.bucket, Key: &w.key, UploadId: id, IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,
+		Bucket: &s.bucket.Name, Key: &w.key, UploadId: id, IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,
 		MultipartUpload: &types.CompletedMultipartUpload{Parts: parts},
-	}, s.at.settings...)
+	}, s.bucket.Once)
 	if err != nil {
-		return s.at.explain(err, opPut, w.key)
+		return s.bucket.Explain(err, s3api.Put, w.key)
 	}
-	err = s.sound(opPut, w.key, out.ETag, out.ResultMetadata)
+	err = s.sound(s3api.Put, w.key, out.ETag, out.ResultMetadata)
 	done = err == nil
 	return err
 }
 
-func (s *FencedStore) createUpload(ctx context.Context, w *fencedWrite, meta map[string]string) (id *string, err error) {
+func (s *Store) createUpload(ctx context.Context, w *fencedWrite, meta map[string]string) (id *string, err error) {
 	ctx, cancel := s.deadline(ctx, 0)
 	defer cancel()
 	out, err := s.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{
-		Bucket: &s.at.bucket, Key: &w.key, Metadata: meta,
+		Bucket: &s.bucket.Name, Key: &w.key, Metadata: meta,
 		ContentType: w.head.ContentType, ContentEncoding: w.head.ContentEncoding, ContentLanguage: w.head.ContentLanguage,
 		ContentDisposition: w.head.ContentDisposition, CacheControl: w.head.CacheControl, Expires: w.head.expires,
 		WebsiteRedirectLocation: w.head.redirect, StorageClass: w.head.class,
 		ServerSideEncryption: w.head.encryption, SSEKMSKeyId: w.head.kmsKey, BucketKeyEnabled: w.head.bucketKey,
-	}, s.patient())
+	}, s.bucket.Patient)
 	if err != nil {
-		return nil, s.at.explain(err, opPut, w.key)
+		return nil, s.bucket.Explain(err, s3api.Put, w.key)
 	}
 	if aws.ToString(out.UploadId) == "" {
-		return nil, s.at.notS3(errors.New("the answer has no upload ID"), opPut, w.key)
+		return nil, s.bucket.NotS3(errors.New("the answer has no upload ID"), s3api.Put, w.key)
 	}
 	return out.UploadId, nil
 }
 
-func (s *FencedStore) uploadPart(ctx context.Context, key string, in *s3.UploadPartInput) (etag *string, err error) {
+func (s *Store) uploadPart(ctx context.Context, key string, in *s3.UploadPartInput) (etag *string, err error) {
 	ctx, cancel := s.deadline(ctx, *in.ContentLength)
 	defer cancel()
-	out, err := s.client.UploadPart(ctx, in, s.patient())
+	out, err := s.client.UploadPart(ctx, in, s.bucket.Patient)
 	if err != nil {
-		return nil, s.at.explain(err, opPut, key)
+		return nil, s.bucket.Explain(err, s3api.Put, key)
 	}
-	return out.ETag, s.sound(opPut, key, out.ETag, out.ResultMetadata)
+	return out.ETag, s.sound(s3api.Put, key, out.ETag, out.ResultMetadata)
 }
 
 // deadline limits a request that carries size bytes. A later deadline of the caller's does not replace it.
-func (s *FencedStore) deadline(ctx context.Context, size int64) (context.Context, context.CancelFunc) {
+func (s *Store) deadline(ctx context.Context, size int64) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.timeout+time.Duration(size)*time.Second/leastRate)
 }
 
-// patient are the settings of requests that may be repeated: the client's own retryer is welcome.
-func (s *FencedStore) patient() func(*s3.Options) {
-	return func(o *s3.Options) {
-		retryer := o.Retryer
-		for _, set := range s.at.settings {
-			set(o)
-		}
-		o.Retryer = retryer
-	}
-}
-
 // ready checks, before the first write and the first large one, what their safety rests on.
-func (s *FencedStore) ready(ctx context.Context, key string, large bool) error {
+func (s *Store) ready(ctx context.Context, key string, large bool) error {
 	select {
 	case s.checking <- struct{}{}:
 		defer func() { <-s.checking }()
 	case <-ctx.Done():
-		return fmt.Errorf("waiting for the check of bucket %q: %w", s.at.bucket, ctx.Err())
+		return fmt.Errorf("waiting for the check of bucket %q: %w", s.bucket.Name, ctx.Err())
 	}
 	if s.checked[0] && (s.checked[1] || !large) {
 		return nil
@@ -847,23 +833,25 @@ func (s *FencedStore) ready(ctx context.Context, key string, large bool) error {
 	defer func() {
 		ctx, cancel := s.deadline(context.WithoutCancel(ctx), 0)
 		defer cancel()
-		_, _ = s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.at.bucket, Key: &w.key}, s.patient())
+		_, _ = s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.bucket.Name, Key: &w.key}, s.bucket.Patient)
 	}()
 	if err := s.probe(ctx, w, large); err != nil {
-		return fmt.Errorf("checking bucket %q for fenced writes: %w", s.at.bucket, err)
+		return fmt.Errorf("checking bucket %q for fenced writes: %w", s.bucket.Name, err)
 	}
 	s.checked = [2]bool{true, s.checked[1] || large}
 	return nil
 }
 
 // probe tries each condition that writes rely on, in the very kind of request that will have it.
-func (s *FencedStore) probe(ctx context.Context, w *fencedWrite, large bool) error {
-	unsafe := func(what string) error { return &storeError{kind: ErrUnsafeStore, cause: errors.New(what)} }
+func (s *Store) probe(ctx context.Context, w *fencedWrite, large bool) error {
+	unsafe := func(what string) error {
+		return &storeapi.Error{Kind: leasehold.ErrUnsafeStore, Cause: errors.New(what)}
+	}
 	refused := func(err error, ignored string) error {
 		if err == nil {
 			return unsafe(ignored)
 		}
-		if errors.Is(err, ErrPreconditionFailed) {
+		if errors.Is(err, leasehold.ErrPreconditionFailed) {
 			return nil
 		}
 		return err

@@ -1,4 +1,4 @@
-package leasehold_test
+package fenced_test
 
 import (
 	"bufio"
@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
@@ -63,10 +64,10 @@ func chunking(server http.Handler) http.Handler {
 }
 
 func TestFencedBodiesOfUnknownLength(t *testing.T) {
-	for _, versions := range []leasehold.Versions{leasehold.UniqueETags, leasehold.PaddedBodies} {
+	for _, versions := range []fenced.Versions{fenced.UniqueETags, fenced.PaddedBodies} {
 		for name, want := range map[string]string{"empty": "", "short": "short", "of one part": oldBody[:testPart], "in parts": oldBody} {
 			t.Run(fmt.Sprint(versions, " ", name), func(t *testing.T) {
-				server := &fakes3.Server{RandomETags: versions == leasehold.UniqueETags, MinPartSize: 1}
+				server := &fakes3.Server{RandomETags: versions == fenced.UniqueETags, MinPartSize: 1}
 				client, _ := onSocket(t, chunking(server))
 				s := openFenced(t, client, versions, withPartSize())
 				require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader(want)))
@@ -90,7 +91,7 @@ func TestFencedBodiesOfUnknownLength(t *testing.T) {
 // A client that changes an object but keeps its metadata leaves a body without our padding.
 func TestFencedPaddingIsOnlyCutIfItIsThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFenced(t, &fakes3.Server{}, leasehold.PaddedBodies)
+		f := newFenced(t, &fakes3.Server{}, fenced.PaddedBodies)
 		require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader("ours")))
 		for _, theirs := range []string{strings.Repeat("their very own words, of which none is padding. ", 3), strings.Repeat(" \t", 50), "short"} {
 			f.server.PutWith(object, []byte(theirs), f.server.Header(object))
@@ -106,21 +107,21 @@ func TestFencedPaddingIsOnlyCutIfItIsThere(t *testing.T) {
 }
 
 func TestFencedGetsReuseConnections(t *testing.T) {
-	for name, read := range map[string]func(o *leasehold.FencedObject) error{
-		"to the end": func(o *leasehold.FencedObject) error { _, err := io.ReadAll(o.Body); return err },
-		"to its size": func(o *leasehold.FencedObject) error {
+	for name, read := range map[string]func(o *fenced.Object) error{
+		"to the end": func(o *fenced.Object) error { _, err := io.ReadAll(o.Body); return err },
+		"to its size": func(o *fenced.Object) error {
 			_, err := io.ReadFull(o.Body, make([]byte, o.Size))
 			return err
 		},
-		"the first line": func(o *leasehold.FencedObject) error {
+		"the first line": func(o *fenced.Object) error {
 			_, err := bufio.NewReaderSize(o.Body, 16).ReadByte()
 			return err
 		},
-		"nothing": func(*leasehold.FencedObject) error { return nil },
+		"nothing": func(*fenced.Object) error { return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, connections := onSocket(t, &fakes3.Server{})
-			s := openFenced(t, client, leasehold.PaddedBodies)
+			s := openFenced(t, client, fenced.PaddedBodies)
 			require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader(strings.Repeat("line\n", 400))))
 			require.NoError(t, s.Put(t.Context(), 1, "data/small", strings.NewReader("small")))
 			for range 50 {
@@ -141,7 +142,7 @@ func TestFencedGetsReuseConnections(t *testing.T) {
 func TestFencedCloseDoesNotReadEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &middleman{server: &fakes3.Server{}}
-		s := openFenced(t, fakes3.NewClient(m), leasehold.PaddedBodies)
+		s := openFenced(t, fakes3.NewClient(m), fenced.PaddedBodies)
 		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader(strings.Repeat("x", 1<<20))))
 		require.NoError(t, s.Put(t.Context(), 1, "data/small", strings.NewReader("small")))
 		for key, slow := range map[string]bool{object: false, "data/small": true} {
@@ -198,9 +199,9 @@ func stall(r *http.Request, _ func() *http.Response) *http.Response {
 }
 
 func TestFencedRequestsHaveTimeLimits(t *testing.T) {
-	newStore := func(t *testing.T) (*leasehold.FencedStore, *middleman) {
+	newStore := func(t *testing.T) (*fenced.Store, *middleman) {
 		m := &middleman{server: &fakes3.Server{MinPartSize: 1}}
-		s := openFenced(t, fakes3.NewClient(m), leasehold.PaddedBodies, withPartSize())
+		s := openFenced(t, fakes3.NewClient(m), fenced.PaddedBodies, withPartSize())
 		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader(oldBody)))
 		return s, m
 	}
@@ -310,7 +311,7 @@ func TestFencedLargeWritesNeedBothConditions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFenced(t, server, leasehold.PaddedBodies, withPartSize())
+				f := newFenced(t, server, fenced.PaddedBodies, withPartSize())
 				require.NoError(t, f.Put(t.Context(), 2, object, strings.NewReader("short")))
 				for _, key := range []string{object, "data/new"} {
 					err := f.Put(t.Context(), 2, key, strings.NewReader(newBody))
@@ -328,7 +329,7 @@ func TestFencedLargeWritesNeedBothConditions(t *testing.T) {
 
 func TestFencedChecksCostWhatIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFenced(t, &fakes3.Server{MinPartSize: 1}, leasehold.PaddedBodies, withPartSize())
+		f := newFenced(t, &fakes3.Server{MinPartSize: 1}, fenced.PaddedBodies, withPartSize())
 		require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader(newBody))) // of three parts, with the padding
 		require.Len(t, f.sent(), 1+13+1+3+1, "HEAD, the check, create, parts, complete")
 		require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader(newBody)))
@@ -341,13 +342,13 @@ func TestFencedLargeWriteComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &fakes3.Server{MinPartSize: 1}
 		m := &middleman{server: server}
-		s := openFenced(t, fakes3.NewClient(m), leasehold.PaddedBodies, withPartSize())
+		s := openFenced(t, fakes3.NewClient(m), fenced.PaddedBodies, withPartSize())
 		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader(oldBody)))
 		sealed := false
 		m.answer = func(r *http.Request, _ func() *http.Response) *http.Response {
 			if operation(r) == "CompleteMultipartUpload" && !sealed {
 				sealed = true
-				next := openFenced(t, fakes3.NewClient(&middleman{server: server}), leasehold.PaddedBodies, withPartSize())
+				next := openFenced(t, fakes3.NewClient(&middleman{server: server}), fenced.PaddedBodies, withPartSize())
 				require.NoError(t, next.Seal(t.Context(), 2, object))
 			}
 			return nil
@@ -362,16 +363,16 @@ func TestFencedLargeWriteComesTooLate(t *testing.T) {
 func TestFencedSealLosesNothing(t *testing.T) {
 	const redirect, kms = "X-Amz-Website-Redirect-Location", "X-Amz-Server-Side-Encryption"
 	synctest.Test(t, func(t *testing.T) {
-		for _, versions := range []leasehold.Versions{leasehold.UniqueETags, leasehold.PaddedBodies} {
+		for _, versions := range []fenced.Versions{fenced.UniqueETags, fenced.PaddedBodies} {
 			for _, body := range []string{"short", oldBody} {
-				server := &fakes3.Server{RandomETags: versions == leasehold.UniqueETags, MinPartSize: 1}
-				f := newFenced(t, server, versions, leasehold.WithAdoption(), withPartSize())
+				server := &fakes3.Server{RandomETags: versions == fenced.UniqueETags, MinPartSize: 1}
+				f := newFenced(t, server, versions, fenced.WithAdoption(), withPartSize())
 				kept := http.Header{
 					"Content-Type": {"text/csv"}, "Content-Language": {"de"}, "Content-Disposition": {"attachment"}, "Cache-Control": {"no-cache"},
 					"Expires": {"Wed, 21 Oct 2026 07:28:00 GMT"}, redirect: {"/other"}, "X-Amz-Storage-Class": {"STANDARD_IA"},
 					kms: {"aws:kms"}, kms + "-Aws-Kms-Key-Id": {"key"}, kms + "-Bucket-Key-Enabled": {"true"}, "X-Amz-Meta-Author": {"alice"},
 				}
-				if versions == leasehold.UniqueETags {
+				if versions == fenced.UniqueETags {
 					kept.Set("Content-Encoding", "gzip")
 				}
 				server.PutWith(object, []byte(body), kept)
@@ -407,7 +408,7 @@ func TestFencedSealLosesNothing(t *testing.T) {
 // Padding after a compressed body breaks those that read it.
 func TestFencedPaddingOfEncodedBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFenced(t, &fakes3.Server{}, leasehold.PaddedBodies, leasehold.WithAdoption())
+		f := newFenced(t, &fakes3.Server{}, fenced.PaddedBodies, fenced.WithAdoption())
 		for _, encoding := range []string{"gzip", "br", "aws-chunked,gzip"} {
 			f.server.PutWith(object, []byte("theirs"), http.Header{"Content-Encoding": {encoding}})
 			err := f.Seal(t.Context(), 1, object)
@@ -425,7 +426,7 @@ func TestFencedPaddingOfEncodedBodies(t *testing.T) {
 // With unique ETags, the encryption of an old object must not bring back an ETag that repeats.
 func TestFencedSealTakesTheBucketsEncryption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFenced(t, &fakes3.Server{RandomETags: true}, leasehold.UniqueETags, leasehold.WithAdoption())
+		f := newFenced(t, &fakes3.Server{RandomETags: true}, fenced.UniqueETags, fenced.WithAdoption())
 		f.server.PutWith(object, []byte("theirs"), http.Header{"X-Amz-Server-Side-Encryption": {"AES256"}})
 		require.NoError(t, f.Seal(t.Context(), 1, object))
 		require.Empty(t, f.server.Header(object).Get("X-Amz-Server-Side-Encryption"), "not asked for, so that the bucket's default applies")
@@ -435,7 +436,7 @@ func TestFencedSealTakesTheBucketsEncryption(t *testing.T) {
 func TestFencedTokensThatNoLockIssues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const highest = 1<<53 - 1
-		f := newFenced(t, &fakes3.Server{}, leasehold.PaddedBodies)
+		f := newFenced(t, &fakes3.Server{}, fenced.PaddedBodies)
 		for name, write := range map[string]func(token uint64) error{
 			"put":    func(token uint64) error { return f.Put(t.Context(), token, object, strings.NewReader("x")) },
 			"delete": func(token uint64) error { return f.Delete(t.Context(), token, object) },
@@ -455,9 +456,9 @@ func TestFencedTokensThatNoLockIssues(t *testing.T) {
 
 func TestFencedOptionsAreCloned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFenced(t, &fakes3.Server{}, leasehold.PaddedBodies)
+		f := newFenced(t, &fakes3.Server{}, fenced.PaddedBodies)
 		m := map[string]string{"author": "alice"}
-		author := leasehold.WithUserMetadata(m)
+		author := fenced.WithMetadata(m)
 		m["author"] = "bob"
 		require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader("x"), author))
 		require.Equal(t, "alice", f.server.Header(object).Get("X-Amz-Meta-Author"))
@@ -467,7 +468,7 @@ func TestFencedOptionsAreCloned(t *testing.T) {
 // A body that ends early at the source is an error of the write, also in parts, and nothing is completed.
 func TestFencedPutOfAShrinkingBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFenced(t, &fakes3.Server{MinPartSize: 1}, leasehold.PaddedBodies, withPartSize())
+		f := newFenced(t, &fakes3.Server{MinPartSize: 1}, fenced.PaddedBodies, withPartSize())
 		for _, size := range []int{4, testPart, 3 * testPart} {
 			err := f.Put(t.Context(), 1, object, &shortened{Reader: strings.NewReader(strings.Repeat("x", size))})
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF, size)

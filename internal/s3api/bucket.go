@@ -1,0 +1,94 @@
+// Package s3api is what both users of S3 in this module need, the store of locks and fenced objects: the client's settings, what
+// an error means, and whether a reply came from an S3 server at all.
+package s3api
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"unicode"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/middleware"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+// Bucket is a bucket, and what is known of the server that has it. It is safe for concurrent use.
+type Bucket struct {
+	Name, Prefix string // Prefix comes before each key
+	server       storeapi.Server
+}
+
+// Validate returns an error that matches storeapi.ErrPermanent if client is nil or the names cannot work.
+func (b *Bucket) Validate(client any) error {
+	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return Bad("the S3 client is nil: make one with s3.New or s3.NewFromConfig")
+	}
+	if rest, ok := strings.CutPrefix(b.Name, "s3://"); ok {
+		name, prefix, _ := strings.Cut(rest, "/")
+		return Bad("bucket %q is a URL: give the bare name %q, and what follows it, %q, to WithKeyPrefix", b.Name, name, prefix)
+	}
+	if b.Name == "" {
+		return Bad("the bucket has no name")
+	}
+	if !strings.HasPrefix(b.Name, "arn:") && strings.ContainsFunc(b.Name, notInBucketName) {
+		return Bad("bucket %q is not a bucket's name, which has only lower-case letters, digits, dots and dashes (a path belongs into WithKeyPrefix)", b.Name)
+	}
+	if b.Prefix != "" {
+		if why := storeapi.BadKey(b.Prefix + "x"); why != "" {
+			return Bad("key prefix %.80q %s: use a path such as \"locks/\"", b.Prefix, why)
+		}
+	}
+	return nil
+}
+
+// Bad is the error of an argument that cannot work.
+func Bad(format string, args ...any) error {
+	return &storeapi.Error{Kind: storeapi.ErrPermanent, Cause: fmt.Errorf(format, args...)}
+}
+
+// notInBucketName allows what old buckets and other servers allow: underscores, and colons after a tenant's name.
+func notInBucketName(r rune) bool {
+	return r > unicode.MaxASCII || !unicode.IsLower(r) && !unicode.IsDigit(r) && !strings.ContainsRune(".-_:", r)
+}
+
+// Key is the object's key in the bucket.
+func (b *Bucket) Key(key string) *string { return aws.String(b.Prefix + key) }
+
+// Doing begins an error's text.
+func (b *Bucket) Doing(op Op, key string) string {
+	return fmt.Sprintf("%s %q in bucket %q", op.verb, b.Prefix+key, b.Name)
+}
+
+// Heard notes an answer that only an S3 server gives.
+func (b *Bucket) Heard() { b.server.Heard() }
+
+// Once sets up a client for requests that must not be repeated on their own, which are conditional writes.
+func (b *Bucket) Once(o *s3.Options) {
+	b.Patient(o)
+	o.Retryer = aws.NopRetryer{}
+}
+
+// Patient sets up a client for requests that may be repeated: the client's own retryer is welcome.
+func (b *Bucket) Patient(o *s3.Options) {
+	// Other servers refuse checksums that S3 does not require.
+	o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+	o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+	o.APIOptions = append(o.APIOptions, b.listen)
+}
+
+// listen notes every HTTP answer.
+func (b *Bucket) listen(stack *middleware.Stack) error {
+	return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc("leasehold", func(
+		ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler,
+	) (middleware.DeserializeOutput, middleware.Metadata, error) {
+		out, meta, err := next.HandleDeserialize(ctx, in)
+		if err == nil {
+			b.server.Answer()
+		}
+		return out, meta, err
+	}), middleware.After)
+}

@@ -1,0 +1,160 @@
+package s3api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+// Op says what a request does and which permissions it needs, for error messages.
+type Op struct{ verb, permissions string }
+
+// The kinds of requests.
+var (
+	Get = Op{"reading", "s3:GetObject on the object, and s3:ListBucket on the bucket: " +
+		"without that S3 answers 403 for an object that does not exist"}
+	Put    = Op{"writing", "s3:PutObject and s3:GetObject on the object"}
+	Delete = Op{"deleting", "s3:DeleteObject and s3:GetObject on the object"}
+)
+
+const (
+	hintRequest = "the server refuses the request: check bucket name, key and endpoint; does this port expect https? is this an S3 endpoint?"
+	hintNotS3   = "is this an S3 endpoint? Check its host, port and path, and proxies on the way"
+)
+
+// Explain turns an SDK error into the errors of a store.
+func (b *Bucket) Explain(err error, op Op, key string) error {
+	hint, kind := b.classify(err, op)
+	return &storeapi.Error{Doing: b.Doing(op, key), Kind: kind, Cause: err, Hint: hint}
+}
+
+// NotS3 is the error of a reply that looks like a success but did not come from an S3 server.
+func (b *Bucket) NotS3(err error, op Op, key string) error {
+	return &storeapi.Error{Doing: b.Doing(op, key), Kind: b.server.Stranger(), Cause: err, Hint: hintNotS3}
+}
+
+// classify says which error of Store an SDK error is, and what to do about it.
+// The HTTP status decides first, the S3 error code second.
+func (b *Bucket) classify(err error, op Op) (hint string, kind error) {
+	if hint := unsent(err); hint != "" {
+		return hint, b.server.Unsent()
+	}
+	status, code, header, redirected := 0, "", http.Header(nil), false
+	if reply, ok := errors.AsType[*smithyhttp.ResponseError](err); ok && !credentials(err) {
+		status = reply.HTTPStatusCode()
+		if reply.Response != nil && reply.Response.Response != nil {
+			header, redirected = reply.Response.Header, followed(reply.Response.Response)
+		}
+		if api, ok := errors.AsType[smithy.APIError](err); ok {
+			code = api.ErrorCode()
+		}
+	}
+	if status == 0 {
+		return "", nil
+	}
+	b.server.Answer()
+	overloaded := status >= 500 && status != http.StatusNotImplemented || status == http.StatusTooManyRequests
+	switch {
+	case webPage(header) || redirected:
+		if overloaded { // the front of a server that is starting
+			return "", nil
+		}
+		return hintNotS3, b.server.Stranger()
+	case status == http.StatusPreconditionFailed, code == "PreconditionFailed": // some servers send the code with status 200
+		b.server.Heard()
+		return "", storeapi.ErrPreconditionFailed
+	case status == http.StatusConflict:
+		b.server.Heard()
+		return "", storeapi.ErrConflict
+	case status == http.StatusNotFound && code == "NoSuchKey":
+		b.server.Heard()
+		return "", storeapi.ErrNotExist
+	case passing[code], overloaded:
+		return "", nil
+	case code == "NoSuchBucket":
+		return "create the bucket, or correct its name or the endpoint", storeapi.ErrPermanent
+	case status == http.StatusNotImplemented, code == "NotImplemented":
+		if op == Put {
+			return "the server does not implement conditional writes", storeapi.ErrUnsafeStore
+		}
+		return "the server does not implement this request", storeapi.ErrPermanent
+	case code == "InvalidAccessKeyId":
+		return "wrong access key: this server does not know it; check the credentials and the endpoint", storeapi.ErrPermanent
+	case code == "SignatureDoesNotMatch":
+		return "wrong secret key; or a proxy on the way changes requests", storeapi.ErrPermanent
+	case status == http.StatusForbidden, status == http.StatusUnauthorized:
+		return "check the credentials; they need " + op.permissions, storeapi.ErrPermanent
+	case status >= 300 && status < 400 && amazonian(header), code == "AuthorizationHeaderMalformed":
+		return "the bucket is in another region than the client's, or at another endpoint", storeapi.ErrPermanent
+	case status == http.StatusBadRequest, status == http.StatusMethodNotAllowed:
+		return hintRequest, storeapi.ErrPermanent
+	case brokenOff(err):
+		return "", nil
+	}
+	return hintNotS3, b.server.Stranger()
+}
+
+// passing are the codes of 4xx answers that pass by themselves, or when the client has new credentials.
+var passing = map[string]bool{
+	"RequestTimeout": true, "RequestTimeTooSkewed": true,
+	"ExpiredToken": true, "ExpiredTokenException": true, "TokenRefreshRequired": true, "RequestExpired": true,
+	"SlowDown": true, "Throttling": true, "ThrottlingException": true, "TooManyRequests": true,
+	"IncompleteBody": true, "BadDigest": true, "OperationAborted": true,
+}
+
+// unsent says what to do about an error because of which no request can reach the server; "" if err is none of these.
+// The SDK has no types for its own refusals, only texts.
+func unsent(err error) (hint string) {
+	if op, ok := errors.AsType[*smithy.OperationError](err); ok && op.Err != nil {
+		text := op.Err.Error()
+		switch {
+		case credentials(err):
+			return noCredentials(err)
+		case !strings.HasPrefix(text, "resolve auth scheme: ") && !strings.HasPrefix(text, "bind auth scheme params: ") &&
+			!strings.HasPrefix(text, "failed to resolve service endpoint"):
+		case strings.Contains(text, "region must be set"), strings.Contains(text, "invalid input region"):
+			return `set the client's region: AWS_REGION, or Region in its options; other servers than Amazon's take any, such as "us-east-1"`
+		case strings.Contains(text, "not a valid URI"):
+			return "the endpoint must be a URL with a scheme, such as http://localhost:9000"
+		default:
+			return "check the client's endpoint and region, and the bucket's name"
+		}
+	}
+	hint = storeapi.HintUnsent(err)
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && hint != "" && dns.IsNotFound {
+		hint += "; if the bucket's name was put in front of it, set UsePathStyle in the client's options"
+	}
+	return hint
+}
+
+// credentials reports whether it was the client's credentials that could not be had. Whatever HTTP status is in such
+// an error is that of another service.
+func credentials(err error) bool {
+	op, ok := errors.AsType[*smithy.OperationError](err)
+	return ok && op.Err != nil && strings.HasPrefix(op.Err.Error(), "get identity: ")
+}
+
+// noCredentials tells credentials that are missing from those whose service is only down for the moment.
+func noCredentials(err error) (hint string) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return ""
+	}
+	if reply, ok := errors.AsType[*smithyhttp.ResponseError](err); ok && (reply.HTTPStatusCode() >= 500 || reply.HTTPStatusCode() == http.StatusTooManyRequests) {
+		return ""
+	}
+	return "the client has no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, or give the machine a role"
+}
+
+// brokenOff reports whether an answer ended before it could be understood.
+func brokenOff(err error) bool {
+	_, network := errors.AsType[net.Error](err)
+	return network || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
+}

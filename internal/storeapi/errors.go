@@ -1,0 +1,55 @@
+// Package storeapi is what the stores of this module share: their errors, the rule for keys, and what is known of the server
+// that answers. The root package gives its sentinels to the user under its own name.
+package storeapi
+
+import "errors"
+
+// The sentinels of the root package, which documents them, and ErrConflict.
+var (
+	ErrNotExist           = errors.New("no such object")
+	ErrPreconditionFailed = errors.New("precondition failed")
+	ErrPermanent          = errors.New("permanent store error")
+	ErrUnsafeStore        = errors.New("the store is not safe for locks")
+	ErrCorruptRecord      = errors.New("corrupt lock record")
+	ErrFenced             = errors.New("fenced off by a newer token")
+	// ErrConflict says that a conditional write met another one that was under way (409 of S3). Try again.
+	ErrConflict = errors.New("conflicting write under way")
+)
+
+// Error is an error of a store: what it was doing, the cause, and what to do about it. It matches its kind, which is a sentinel
+// that is not printed, and its cause.
+type Error struct {
+	Doing string
+	Kind  error // nil: it may pass by itself
+	Cause error
+	Hint  string
+}
+
+func (e *Error) Error() string {
+	text := e.Cause.Error()
+	if e.Doing != "" {
+		text = e.Doing + ": " + text
+	}
+	if e.Hint != "" {
+		text += " (" + e.Hint + ")"
+	}
+	return text
+}
+
+// Unwrap returns the kind, if there is one, and the cause.
+func (e *Error) Unwrap() []error {
+	if e.Kind == nil {
+		return []error{e.Cause}
+	}
+	return []error{e.Kind, e.Cause}
+}
+
+// Permanent reports whether waiting cannot fix err.
+func Permanent(err error) bool {
+	return errors.Is(err, ErrPermanent) || errors.Is(err, ErrUnsafeStore) || errors.Is(err, ErrCorruptRecord)
+}
+
+// Refused reports whether err is a clean refusal of a conditional write.
+func Refused(err error) bool {
+	return errors.Is(err, ErrPreconditionFailed) || errors.Is(err, ErrNotExist)
+}

@@ -1,0 +1,66 @@
+package storeapi
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+)
+
+// maxStrange is how many replies must come from something else than the store, and none from the store, until the endpoint
+// counts as wrong.
+const maxStrange = 3
+
+// Server is what a store knows of the server that answers its requests. The zero value is ready. It is safe for concurrent use.
+type Server struct {
+	answered atomic.Bool  // there was an HTTP answer
+	genuine  atomic.Bool  // there was one that only the store's own server gives
+	strange  atomic.Int32 // number of replies that it never gives
+}
+
+// Answer notes an HTTP answer, whoever gave it.
+func (s *Server) Answer() { s.answered.Store(true) }
+
+// Heard notes an answer that only the store's own server gives.
+func (s *Server) Heard() {
+	s.Answer()
+	s.genuine.Store(true)
+}
+
+// Stranger notes a reply that the store's own server never gives, and returns the kind of its error. Such a reply says nothing
+// about the object, so the error may pass; unless the endpoint has never given any other.
+func (s *Server) Stranger() (kind error) {
+	s.Answer()
+	if s.strange.Add(1) >= maxStrange && !s.genuine.Load() {
+		return ErrPermanent
+	}
+	return nil
+}
+
+// Unsent returns the kind of an error because of which no request can reach the server. What has worked once can heal.
+func (s *Server) Unsent() (kind error) {
+	if s.answered.Load() {
+		return nil
+	}
+	return ErrPermanent
+}
+
+// HintUnsent says what to do about an error of the network because of which no request can reach the server. It returns "" if
+// err is none of these.
+func HintUnsent(err error) string {
+	dns, isDNS := errors.AsType[*net.DNSError](err)
+	addr, isAddr := errors.AsType[*net.AddrError](err)
+	switch {
+	case isDNS && dns.IsNotFound:
+		return fmt.Sprintf("the host %q is unknown: check the endpoint", dns.Name)
+	case isAddr:
+		return fmt.Sprintf("%q is not an address: check the endpoint", addr.Addr)
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "this port speaks http, not https: correct the endpoint's scheme or port"
+	case strings.Contains(err.Error(), "unsupported protocol scheme"):
+		return "the endpoint must begin with http:// or https://"
+	}
+	return ""
+}

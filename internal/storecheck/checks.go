@@ -1,0 +1,186 @@
+package storecheck
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+var checks = []Check{
+	{"missing", "a missing object is told apart, and not updated", func(p probe) error {
+		if _, err := p.get(); !errors.Is(err, storeapi.ErrNotExist) {
+			return fmt.Errorf("Get of a missing key must be storeapi.ErrNotExist, is: %w", orUnexpected(err))
+		}
+		_, err := p.s.update(p.ctx, p.key, p.body("x"), `"0123456789abcdef0123456789abcdef"`)
+		return mustRefuse("PutIfMatch of a missing key", err)
+	}},
+	{"create-race", "of many creates at once, exactly one wins", func(p probe) error {
+		base := p.key
+		for round := range p.rounds {
+			if p.rounds > 1 {
+				p.key = fmt.Sprintf("%s-%d", base, round)
+			}
+			exists := false
+			if p.shared { // then none may win
+				var err error
+				if _, exists, err = p.leftover(); err != nil {
+					return err
+				}
+			}
+			etag, err := p.race(func(body []byte) (string, error) { return p.s.create(p.ctx, p.key, body) })
+			switch {
+			case exists && etag != "":
+				return notSafe("a create over an existing object succeeded")
+			case exists && errors.Is(err, errNoWinner), errors.Is(err, errDisturbed) && !exists:
+			case err != nil:
+				return err
+			}
+		}
+		return nil
+	}},
+	{"create", "a create over an existing object is refused", func(p probe) error {
+		first := p.body("\x00first\xff\n")
+		etag, err := p.start(first)
+		if err != nil {
+			return err
+		}
+		_, err = p.s.create(p.ctx, p.key, p.body("second"))
+		if err := mustRefuse("a second PutIfNoneMatch", err); err != nil {
+			return err
+		}
+		return p.mustHold(first, etag)
+	}},
+	{"update", "an update of a stale version is refused", func(p probe) error {
+		stale, err := p.start(p.body("first"))
+		if err != nil {
+			return err
+		}
+		second := p.body("second")
+		etag, err := p.update(second, stale)
+		if err != nil {
+			return err
+		}
+		if etag == stale {
+			return notSafe("two different bodies have the same ETag %q", etag)
+		}
+		_, err = p.s.update(p.ctx, p.key, p.body("third"), stale)
+		if err := mustRefuse("PutIfMatch with a stale ETag", err); err != nil {
+			return err
+		}
+		return p.mustHold(second, etag)
+	}},
+	{"update-race", "of many updates of one version at once, exactly one wins", func(p probe) error {
+		etag, err := p.start(p.body("start"))
+		for round := 0; err == nil && round < p.rounds; round++ {
+			etag, err = p.race(func(body []byte) (string, error) {
+				return p.s.update(p.ctx, p.key, fmt.Appendf(body, " of round %d", round), etag)
+			})
+		}
+		return err
+	}},
+	{"delete", "a delete of a stale version is refused", func(p probe) error {
+		stale, err := p.start(p.body("first"))
+		if err != nil {
+			return err
+		}
+		second := p.body("second")
+		etag, err := p.update(second, stale)
+		if err != nil {
+			return err
+		}
+		switch err := p.s.remove(p.ctx, p.key, stale); {
+		case err == nil, errors.Is(err, storeapi.ErrPermanent): // not allowed, or not implemented: as good as not enforced
+			return fmt.Errorf("%w (%w)", ErrDeleteIgnored, orUnexpected(err))
+		case !storeapi.Refused(err):
+			return err
+		}
+		if err := p.mustHold(second, etag); err != nil {
+			return err
+		}
+		if err := p.s.remove(p.ctx, p.key, etag); err != nil {
+			return fmt.Errorf("DeleteIfMatch of the present version: %w", err)
+		}
+		return nil
+	}},
+}
+
+func orUnexpected(err error) error {
+	if err == nil {
+		return errors.New("no error")
+	}
+	return err
+}
+
+var errNoWinner = errors.New("none of the writers succeeded")
+
+// race has p.ways writers write at once and returns the ETag of the only winner, whose body must stand.
+func (p probe) race(write func(body []byte) (string, error)) (etag string, err error) {
+	etags, errs := make([]string, p.ways), make([]error, p.ways)
+	var wg sync.WaitGroup
+	for i := range p.ways {
+		wg.Go(func() { etags[i], errs[i] = write(p.body(fmt.Sprintf("writer %d.", i))) })
+	}
+	wg.Wait()
+	winner := -1
+	for i, err := range errs {
+		switch {
+		case err != nil:
+			if err := mustRefuse(fmt.Sprintf("writer %d", i), err); err != nil {
+				return "", err
+			}
+		case winner >= 0:
+			return "", notSafe("writers %d and %d both succeeded", winner, i)
+		default:
+			winner = i
+		}
+	}
+	if winner < 0 {
+		err := fmt.Errorf("%w: %w", errNoWinner, errors.Join(errs...))
+		return "", p.maybeDisturbed(err)
+	}
+	o, err := p.get()
+	switch {
+	case err != nil:
+		return "", err
+	case p.foreign(o.body):
+		return "", errDisturbed
+	case !bytes.HasPrefix(o.body, p.body(fmt.Sprintf("writer %d.", winner))) || o.etag != etags[winner]:
+		return "", notSafe("writer %d succeeded, but the object holds %q with ETag %q", winner, o.body, o.etag)
+	}
+	return o.etag, nil
+}
+
+// notSafe is a failure that no lock can live with.
+func notSafe(format string, args ...any) error {
+	return &storeapi.Error{Kind: storeapi.ErrUnsafeStore, Cause: fmt.Errorf(format, args...)}
+}
+
+// mustRefuse turns the outcome of a write that must be refused into a verdict.
+func mustRefuse(what string, err error) error {
+	switch {
+	case err == nil:
+		return notSafe("%s succeeded", what)
+	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// mustHold checks that the object is exactly as expected.
+func (p probe) mustHold(body []byte, etag string) error {
+	o, err := p.get()
+	switch {
+	case err != nil:
+		return err
+	case p.foreign(o.body):
+		return errDisturbed
+	case !bytes.Equal(o.body, body):
+		return notSafe("the object holds %q, should hold %q", o.body, body)
+	case o.etag != etag:
+		return notSafe("the ETag reads %q, but the write gave %q", o.etag, etag)
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+// Package storecheck tries out what a store must do so that locks can be built on it. leasehold.CheckStore runs the checks once, and
+// package storetest runs them at length.
+package storecheck
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+// Report is a leasehold.Report.
+type Report struct {
+	ConditionalPuts    bool
+	ConditionalDeletes bool
+	ServerClock        string
+	Requests           int
+	Left               []string
+}
+
+const (
+	checkWays    = 8                      // concurrent writers in a race of Run
+	checkRetries = 12                     // of a check that another process disturbs
+	clockLooks   = 6                      // at an object whose age is measured
+	clockStep    = 250 * time.Millisecond // at most, between them: HTTP dates change once a second
+)
+
+// objects is a leasehold.Store, whose object type this package cannot name.
+type objects[O any] interface {
+	Get(ctx context.Context, key string) (O, error)
+	writes
+}
+
+type writes interface {
+	PutIfNoneMatch(ctx context.Context, key string, body []byte) (etag string, err error)
+	PutIfMatch(ctx context.Context, key string, body []byte, etag string) (newETag string, err error)
+	DeleteIfMatch(ctx context.Context, key, etag string) error
+}
+
+// Store is a leasehold.Store that counts its requests.
+type Store struct {
+	read     func(ctx context.Context, key string) (object, error)
+	writes   writes
+	tellsAge bool
+	requests atomic.Int64
+}
+
+type object struct {
+	body []byte
+	etag string
+	age  time.Duration
+}
+
+// Of is a leasehold.Store as the checks see it. parts takes its objects apart.
+func Of[O any](s objects[O], parts func(O) (body []byte, etag string, age time.Duration)) *Store {
+	teller, ok := s.(interface{ TellsAge() bool })
+	read := func(ctx context.Context, key string) (object, error) {
+		o, err := s.Get(ctx, key)
+		body, etag, age := parts(o)
+		return object{body, etag, age}, err
+	}
+	return &Store{read: read, writes: s, tellsAge: ok && teller.TellsAge()}
+}
+
+func (s *Store) get(ctx context.Context, key string) (object, error) {
+	s.requests.Add(1)
+	return s.read(ctx, key)
+}
+
+func (s *Store) create(ctx context.Context, key string, body []byte) (string, error) {
+	s.requests.Add(1)
+	return s.writes.PutIfNoneMatch(ctx, key, body)
+}
+
+func (s *Store) update(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	s.requests.Add(1)
+	return s.writes.PutIfMatch(ctx, key, body, etag)
+}
+
+func (s *Store) remove(ctx context.Context, key, etag string) error {
+	s.requests.Add(1)
+	return s.writes.DeleteIfMatch(ctx, key, etag)
+}
+
+// Check is one thing that a store must do, tried out on a key of its own.
+type Check struct {
+	Name, Why string
+	run       func(probe) error
+}
+
+// All returns the checks.
+func All() []Check { return slices.Clone(checks) }
+
+// Run tries the check out on key, with so many concurrent writers in each of so many races.
+func (c Check) Run(ctx context.Context, s *Store, key string, ways, rounds int) error {
+	return c.run(probe{ctx: ctx, s: s, key: key, ways: ways, rounds: rounds, run: rand.Text()})
+}
+
+// ErrDeleteIgnored is the error of the one check that a store may fail and still be safe for locks.
+var ErrDeleteIgnored = errors.New("conditional deletes are not enforced")
+
+// Run runs the checks once, on keys that begin with keyPrefix. leasehold.CheckStore documents it.
+func Run(ctx context.Context, s *Store, keyPrefix string) (report Report, err error) {
+	defer func() { report.Requests = int(s.requests.Load()) }()
+	shared := keyPrefix + "-probe"
+	fixed := probe{ctx: ctx, s: s, key: keyPrefix + "-delete", run: rand.Text()}
+	removes, err := fixed.mayDelete()
+	if err != nil {
+		return report, fmt.Errorf("checking that the store can be written: %w", err)
+	}
+	if !removes {
+		report.Left = append(report.Left, fixed.key)
+	}
+	var problems []error
+	puts, deletes := true, removes
+	clock := Check{"clock", "no object is told older than it is", func(p probe) (err error) {
+		report.ServerClock, err = p.clock()
+		return err
+	}}
+	for _, c := range append(slices.Clone(checks), clock) {
+		if !removes && c.Name == "delete" {
+			continue
+		}
+		p := probe{ctx: ctx, s: s, key: keyPrefix + "-" + c.Name + "-" + rand.Text()[:10], ways: checkWays, rounds: 1}
+		if !removes && c.Name != "missing" { // which writes nothing on a safe store
+			p.key, p.shared = shared, true
+		}
+		err := p.undisturbed(c.run)
+		switch {
+		case errors.Is(err, ErrDeleteIgnored):
+			deletes = false
+		case err != nil:
+			problems = append(problems, fmt.Errorf("checking that %s: %w", c.Why, err))
+			puts = puts && c.Name == clock.Name
+		}
+		if !p.shared {
+			if err := clear(ctx, s, p.key); err != nil {
+				report.Left = append(report.Left, p.key)
+			}
+		}
+		if storeapi.Permanent(err) && !errors.Is(err, storeapi.ErrUnsafeStore) {
+			break
+		}
+	}
+	if !removes {
+		if _, err := s.get(ctx, shared); err == nil {
+			report.Left = append(report.Left, shared)
+		}
+	}
+	report.ConditionalPuts, report.ConditionalDeletes = puts, puts && deletes
+	return report, errors.Join(problems...)
+}
+
+// clear deletes whatever stands at key.
+func clear(ctx context.Context, s *Store, key string) error {
+	o, err := s.get(ctx, key)
+	if err == nil {
+		err = s.remove(ctx, key, o.etag)
+	}
+	if errors.Is(err, storeapi.ErrNotExist) {
+		return nil
+	}
+	return err
+}
