@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/forecast"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -54,11 +55,11 @@ type Lock struct {
 
 	mu        sync.Mutex // guards what follows; never held over I/O
 	last      *version   // the last version seen or written; nil if unknown
-	rhythm    rhythm     // of its holder's renewals
-	highest   uint64     // the highest token seen: if the object is lost, tokens still go up
-	announced Record     // the last term announced by EventNewLeader: token, holder and time only
-	term      *term      // the last term held
-	failure   error      // of the last request, if it failed
+	renewals  forecast.Renewals
+	highest   uint64 // the highest token seen: if the object is lost, tokens still go up
+	announced Record // the last term announced by EventNewLeader: token, holder and time only
+	term      *term  // the last term held
+	failure   error  // of the last request, if it failed
 }
 
 // version is one version of the lock object, or its absence, as this Lock knows it.
@@ -216,7 +217,7 @@ func (l *Lock) untilNextRead() time.Duration {
 	random, now := l.clock.Rand(), l.clock.Now().Mono
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if wait := l.rhythm.next(now, l.poll, random); wait > 0 {
+	if wait := l.renewals.Wait(now, l.poll, random); wait > 0 {
 		return wait
 	}
 	return l.jitter(l.poll)
@@ -433,7 +434,9 @@ func (l *Lock) remember(ctx context.Context, v *version) {
 	default:
 		v.age = min(v.age, max(v.readAfter-last.readBefore, 0))
 		if overtaken = v.readBefore < last.readBefore; !overtaken {
-			l.rhythm.saw(v, last.readBefore)
+			l.renewals.Saw(forecast.Write{
+				Token: v.rec.Token, Released: v.rec.Released(), At: v.rec.RenewedAt, Earliest: last.readBefore, Latest: v.readAfter,
+			})
 		}
 	}
 	fresh := false

@@ -1,4 +1,4 @@
-package leasehold
+package forecast_test
 
 import (
 	"math"
@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/internal/forecast"
 )
 
 // Whatever times a record claims, the wait stays within its bounds.
-func TestRhythmOfAnyRecord(t *testing.T) {
+func TestWaitAfterAnyRecords(t *testing.T) {
 	const poll = 3 * time.Second
 	at := func() time.Time {
 		switch rand.IntN(4) {
@@ -25,13 +27,13 @@ func TestRhythmOfAnyRecord(t *testing.T) {
 	}
 	known := 0
 	for range 20_000 {
-		var r rhythm
+		var r forecast.Renewals
 		now := time.Duration(rand.Int64N(math.MaxInt64 / 2))
 		for range 5 {
 			before := now
 			now += time.Duration(rand.Int64N(int64(10 * time.Second)))
-			r.saw(&version{rec: Record{Token: 1, RenewedAt: at(), ExpiresAt: time.Unix(1, 0)}, readAfter: now}, before)
-			wait := r.next(now, poll, rand.Float64())
+			r.Saw(forecast.Write{Token: 1, At: at(), Earliest: before, Latest: now})
+			wait := r.Wait(now, poll, rand.Float64())
 			if wait != 0 {
 				known++
 				require.GreaterOrEqual(t, wait, poll*7/10)
