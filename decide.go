@@ -1,6 +1,10 @@
 package leasehold
 
-import "time"
+import (
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
 
 // observation is what a candidate knows of the lock object at one moment.
 type observation struct {
@@ -39,7 +43,7 @@ func (o *options) decide(s observation) verdict {
 	}
 	// A foreign client's record without a TTL: its wall-clock time is all there is.
 	if wait := r.ExpiresAt.Add(o.skew).Sub(s.wall); wait >= 0 {
-		return verdict{reason: "held by a client that gives no ttl", wait: min(wait, maxTTL) + 1} // Sub saturates in far years
+		return verdict{reason: "held by a client that gives no ttl", wait: min(wait, wire.MaxTTL) + 1} // Sub saturates in far years
 	}
 	return verdict{free: true, reason: "expired by the wall clock, because its record has no ttl"}
 }

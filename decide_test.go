@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 func TestWhoMayTakeTheLock(t *testing.T) {
@@ -35,7 +37,7 @@ func TestWhoMayTakeTheLock(t *testing.T) {
 		"a clock said not to drift":                      {opts: []Option{WithClockDrift(0)}, s: observation{exists: true, rec: live, age: ttl}, free: true},
 		"the holder's own TTL counts, not ours":          {opts: []Option{WithTTL(time.Hour)}, s: observation{exists: true, rec: live, age: 11 * time.Second}, free: true},
 		"a tiny TTL":                                     {s: observation{exists: true, rec: Record{ExpiresAt: now, TTL: 1}, age: 1}, free: true},
-		"the longest TTL does not overflow":              {opts: []Option{WithClockDrift(1)}, s: observation{exists: true, rec: Record{ExpiresAt: now, TTL: maxTTL}}, wait: 2 * maxTTL},
+		"the longest TTL does not overflow":              {opts: []Option{WithClockDrift(1)}, s: observation{exists: true, rec: Record{ExpiresAt: now, TTL: wire.MaxTTL}}, wait: 2 * wire.MaxTTL},
 		"our own left over":                              {s: observation{exists: true, rec: live, writtenByUs: true}, free: true},
 		"our name":                                       {s: observation{exists: true, rec: live, sameIdentity: true}, wait: 10_200 * time.Millisecond},
 		"our name, which is ours alone":                  {opts: []Option{WithIdentity("bob"), WithReclaim()}, s: observation{exists: true, rec: live, sameIdentity: true}, free: true},
@@ -47,7 +49,7 @@ func TestWhoMayTakeTheLock(t *testing.T) {
 		"no TTL, expired, no allowance":                  {opts: []Option{WithSkewAllowance(0)}, s: observation{exists: true, rec: foreign(-1)}, free: true},
 		"no TTL, a larger allowance":                     {opts: []Option{WithSkewAllowance(time.Hour)}, s: observation{exists: true, rec: foreign(-time.Minute)}, wait: 59*time.Minute + 1},
 		"no TTL, not expired, however long it was there": {s: observation{exists: true, rec: foreign(time.Second), age: 24 * time.Hour}, wait: 6*time.Second + 1},
-		"no TTL, until the year 9999":                    {s: observation{exists: true, rec: Record{ExpiresAt: time.Unix(maxSeconds-1, 0)}}, wait: maxTTL + 1},
+		"no TTL, until the year 9999":                    {s: observation{exists: true, rec: Record{ExpiresAt: time.Unix(wire.MaxSeconds-1, 0)}}, wait: wire.MaxTTL + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, err := newOptions(NewMemStore(), c.opts)

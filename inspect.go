@@ -80,7 +80,7 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 	if err := l.made(); err != nil {
 		return err
 	}
-	if token > maxToken {
+	if token > storeapi.MaxToken {
 		return l.named(fmt.Errorf("token %d is over 2^53-1, which no term has", token))
 	}
 	var err error
@@ -89,18 +89,19 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		if obj, err = l.get(ctx); err != nil && (obj.ETag == "" || !errors.Is(err, ErrCorruptRecord)) {
 			return l.named(err)
 		}
-		rec, corrupt := decodeRecord(obj.Body)
+		var rec Record
+		corrupt := rec.UnmarshalJSON(obj.Body)
 		switch {
-		case corrupt != nil && token == maxToken:
+		case corrupt != nil && token == storeapi.MaxToken:
 			return l.named(fmt.Errorf("token %d leaves none for the next term: pass a lower one", token))
 		case corrupt != nil:
 			rec = Record{Token: token, Holder: l.identity}
 		case rec.Token != token:
 			return l.named(fmt.Errorf("%w: it is in term %d of %q, not %d", ErrPreconditionFailed, rec.Token, rec.Holder, token))
-		case rec.Released() && token < maxToken:
+		case rec.Released() && token < storeapi.MaxToken:
 			return nil
 		}
-		if rec.Token == maxToken {
+		if rec.Token == storeapi.MaxToken {
 			rec.Token = 0
 		}
 		rec.ExpiresAt = time.Time{}
@@ -108,7 +109,7 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		// Any failure is looked into by the next round's read: a write of ours that landed shows as released.
 		if _, err = l.put(ctx, &version{exists: true, etag: obj.ETag}, rec); err == nil {
 			l.log.WarnContext(ctx, "lock broken", "key", l.key, "token", token, "holder", rec.Holder)
-			if token == maxToken {
+			if token == storeapi.MaxToken {
 				l.log.WarnContext(ctx, "tokens start again from 1: reset what fenced resources remember of them", "key", l.key)
 			}
 			return nil

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 var (
@@ -61,8 +63,8 @@ func (le *Lease) Renew(ctx context.Context) error {
 // last attempt may have landed, or may land later. Only the next write tells: a later successful Commit or Renew of this
 // term, or the acquisition of the next term, whose record has the payload that stands for good.
 func (le *Lease) Commit(ctx context.Context, payload []byte) error {
-	if len(payload) > maxPayload {
-		return le.t.lock.named(fmt.Errorf("payload of %d bytes is over %d", len(payload), maxPayload))
+	if len(payload) > wire.MaxPayload {
+		return le.t.lock.named(fmt.Errorf("payload of %d bytes is over %d", len(payload), wire.MaxPayload))
 	}
 	payload = bytes.Clone(payload)
 	return le.t.lock.named(le.t.retry(ctx, func() error { return le.t.renew(ctx, func(r *Record) { r.Payload = payload }) }))

@@ -2,10 +2,8 @@ package leasehold
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -14,6 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/forecast"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // ErrHeld says that somebody holds the lock; the error is a [*HeldError].
@@ -43,15 +42,13 @@ func (e *HeldError) Unwrap() error { return ErrHeld }
 // processes that use the same key, at most one holds a valid [Lease]. A Lock must not be copied.
 type Lock struct {
 	*options
-	store       Store
-	key         string
-	noncePrefix string // begins the nonce of every write of this Lock
-	seed        maphash.Seed
-	writes      atomic.Uint64
-	acquiring   chan struct{} // holds a token while an acquisition is under way: one at a time
-	checked     bool          // WithStoreCheck is done; guarded by acquiring
-	busy        atomic.Bool   // an acquisition is under way
-	understood  atomic.Int64  // monotonic time of the last answer of the store that made sense
+	store      Store
+	key        string
+	writer     *wire.Writer
+	acquiring  chan struct{} // holds a token while an acquisition is under way: one at a time
+	checked    bool          // WithStoreCheck is done; guarded by acquiring
+	busy       atomic.Bool   // an acquisition is under way
+	understood atomic.Int64  // monotonic time of the last answer of the store that made sense
 
 	mu        sync.Mutex // guards what follows; never held over I/O
 	last      *version   // the last version seen or written; nil if unknown
@@ -92,7 +89,7 @@ func NewLock(s Store, key string, opts ...Option) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lock{options: o, store: s, key: key, noncePrefix: rand.Text() + ".", seed: maphash.MakeSeed(), acquiring: make(chan struct{}, 1)}
+	l := &Lock{options: o, store: s, key: key, writer: wire.NewWriter(), acquiring: make(chan struct{}, 1)}
 	l.understood.Store(math.MinInt64)
 	l.enlist()
 	return l, nil
@@ -304,6 +301,17 @@ func (l *Lock) giveBack(ctx context.Context, v *version) error {
 	return err
 }
 
+// sign gives rec a fresh nonce, after which its token and expiry must not change.
+func (l *Lock) sign(rec *Record) { rec.Nonce = l.writer.Nonce(wire.Record(*rec)) }
+
+// wrote reports whether this very Lock value wrote rec.
+func (l *Lock) wrote(rec Record) bool { return l.writer.Wrote(wire.Record(rec)) }
+
+// landed reports whether what stands in the store is this Lock's write sent.
+func (l *Lock) landed(sent, stands Record) bool {
+	return sent.Nonce == stands.Nonce && sent.Token == stands.Token && l.wrote(stands)
+}
+
 func (l *Lock) heldError(v *version, wait time.Duration) error {
 	return &HeldError{Key: l.key, Record: v.rec.clone(), Wait: wait}
 }
@@ -375,7 +383,7 @@ func (l *Lock) nextToken(rec Record) (uint64, error) {
 	if l.highest > token && l.highest-token < implausible {
 		token = l.highest // the object was deleted or reset, but this lock remembers
 	}
-	if token >= maxToken {
+	if token >= storeapi.MaxToken {
 		return 0, fmt.Errorf("%w: token %d is the last one there is (inspect the object, then start a new series of tokens with Lock.Break)",
 			ErrCorruptRecord, token)
 	}
@@ -408,7 +416,7 @@ func (l *Lock) read(ctx context.Context) (*version, error) {
 		l.mu.Unlock()
 		if last != nil && v.same(last) { // most polls
 			v.rec = last.rec
-		} else if v.rec, err = decodeRecord(obj.Body); err != nil {
+		} else if err = v.rec.UnmarshalJSON(obj.Body); err != nil {
 			err = fmt.Errorf("%w (inspect the object, then repair it with Lock.Break)", err)
 			l.failed(err)
 			return nil, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/export"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // Option configures a [Lock]. Options that cannot work together are refused by [NewLock], which says why.
@@ -173,14 +174,14 @@ func (o *options) validate(s Store) error {
 	case o.ttl < least:
 		return fmt.Errorf("TTL %v is below %v, the least that this store allows: "+
 			"network delays and clock resolution would end leases at random%s", o.ttl, least, nanoseconds(o.ttl))
-	case o.ttl > maxTTL:
-		return fmt.Errorf("TTL %v is over %v", o.ttl, maxTTL)
+	case o.ttl > wire.MaxTTL:
+		return fmt.Errorf("TTL %v is over %v", o.ttl, wire.MaxTTL)
 	case o.renew < least/3:
 		return fmt.Errorf("renew interval %v is below %v, a third of the least TTL of this store%s", o.renew, least/3, nanoseconds(o.renew))
 	case o.poll < leastPoll:
 		return fmt.Errorf("poll interval %v is below %v, the least for this store: each poll is a request%s", o.poll, leastPoll, nanoseconds(o.poll))
-	case o.poll > maxTTL:
-		return fmt.Errorf("poll interval %v is over %v", o.poll, maxTTL)
+	case o.poll > wire.MaxTTL:
+		return fmt.Errorf("poll interval %v is over %v", o.poll, wire.MaxTTL)
 	case o.margin < leastMargin:
 		return fmt.Errorf("safety margin %v is below %v: the holder's code needs time to stop before others may lead%s", o.margin, leastMargin, nanoseconds(o.margin))
 	case o.margin >= o.ttl:
@@ -204,8 +205,8 @@ func (o *options) validate(s Store) error {
 			return fmt.Errorf("metadata %q is not valid UTF-8", k)
 		}
 	}
-	with, err := Record{Metadata: o.metadata}.encode()
-	without, _ := Record{}.encode()
+	with, err := Record{Metadata: o.metadata}.MarshalJSON()
+	without, _ := Record{}.MarshalJSON()
 	if size := len(with) - len(without); err != nil || size > maxMetadata {
 		return fmt.Errorf("metadata of %d bytes as JSON is over %d", size, maxMetadata)
 	}

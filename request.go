@@ -27,7 +27,7 @@ func (l *Lock) get(ctx context.Context) (Object, error) {
 // put writes rec over version v once. It is not cut off by the caller's ctx, only by the attempt's own deadline:
 // an answer that comes too late leaves a stray lock behind.
 func (l *Lock) put(ctx context.Context, v *version, rec Record) (etag string, err error) {
-	body, err := rec.encode()
+	body, err := rec.MarshalJSON()
 	if err == nil && len(body) > MaxObjectSize {
 		err = fmt.Errorf("%w: %d bytes, limit %d: shorten metadata or payload", errTooLarge, len(body), MaxObjectSize)
 	}

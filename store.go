@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // Store is a set of linearizable registers: one object per key, changed only by conditional writes.
@@ -47,8 +48,8 @@ type Object struct {
 	Age time.Duration
 }
 
-// MaxObjectSize is the largest lock object that is read or written, in bytes.
-const MaxObjectSize = 64 << 10
+// MaxObjectSize is the size of the largest lock object that is read or written, in bytes: 64 KiB.
+const MaxObjectSize = wire.MaxSize
 
 var (
 	// ErrNotExist says that the store has no object of that key.

@@ -27,7 +27,7 @@ type mutant struct {
 }
 
 var mutants = []mutant{
-	{"no nonce", []edit{{"nonce.go", `rec.Nonce = l.noncePrefix + strconv.FormatUint(number, 36) + "." + l.checksum(number, *rec)`, `rec.Nonce = strconv.FormatUint(min(number, 0), 36)`}}, ""},
+	{"no nonce", []edit{{"internal/wire/nonce.go", `return w.prefix + strconv.FormatUint(number, 36) + "." + w.checksum(number, r)`, `return strconv.FormatUint(min(number, 0), 36)`}}, ""},
 	{"validity of an acquisition counted from the reply", []edit{{"lock.go", `	written := &version{exists`, `	sent = l.clock.Now()
 	written := &version{exists`}}, ""},
 	{"validity of a renewal counted from the reply", []edit{{"term.go", `		t.landed(ctx, etag, write{rec, sent})`, `		t.landed(ctx, etag, write{rec, l.clock.Now()})`}}, ""},
@@ -69,13 +69,13 @@ var mutants = []mutant{
 	}
 	if overran`, `	if overran`}}, ""},
 	{"one's own leftover waited out", []edit{{"lock.go", `writtenByUs: l.wrote(v.rec),`, `writtenByUs: false,`}}, ". -run TestGhostAcquisitionIsTakenOverAtOnce|TestElectorAloneLeadsAgain"},
-	{"ownership judged by name", []edit{{"nonce.go", `return sent.Nonce == stands.Nonce && sent.Token == stands.Token && l.wrote(stands)`, `return sent.Holder == stands.Holder`}}, ""},
+	{"ownership judged by name", []edit{{"lock.go", `return sent.Nonce == stands.Nonce && sent.Token == stands.Token && l.wrote(stands)`, `return sent.Holder == stands.Holder`}}, ""},
 	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"lock.go", `v.rec.Holder == l.identity && l.mayReclaim(),`, `v.rec.Holder == l.identity,`}}, ". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock|TestTwoProcesses"},
 	{"a reply lost on release forgotten", []edit{{"term.go", `		case storeapi.Permanent(err), t.lock.clock`, `		case err != nil, t.lock.clock`}}, ". -run TestReleaseWithoutReplyIsRetried"},
 	{"a record of no TTL trusted to the second", []edit{{"decide.go", `r.ExpiresAt.Add(o.skew).Sub(s.wall)`, `r.ExpiresAt.Sub(s.wall)`}}, ". -run TestWhoMayTakeTheLock"},
 	{"a corrupt record taken for free", []edit{{"lock.go", `			err = fmt.Errorf("%w (inspect the object`, `			return v, nil
 			err = fmt.Errorf("%w (inspect the object`}}, ". -run TestCorruptRecordIsNeverOverwritten"},
-	{"an empty record taken for free", []edit{{"record.go", `	if expires == nil {
+	{"an empty record taken for free", []edit{{"internal/wire/record.go", `	if expires == nil {
 		return corrupt("no expires_at")
 	}`, `	if expires == nil {
 		expires = new(seconds)
@@ -94,7 +94,7 @@ var mutants = []mutant{
 	{"S3: a release under way keeps no sibling out", []edit{{"term.go", `	case t.state == releasing, !ended:`, `	case !ended:`}}, ". -run TestAReleaseUnderWayIsHeldForSiblings"},
 	{"S3: a release that has landed is written again", []edit{{"term.go", `return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil`, `return ours.rec.Nonce == rec.Nonce, nil`}}, ". -run TestAReleaseThatHasLandedIsNotWrittenAgain"},
 	{"S3: a release that may have landed is called a loss", []edit{{"term.go", `case i < 0 && mayBeReleased:`, `case i < 0 && mayBeReleased && false:`}}, ". -run TestAReleaseThatHasLandedIsNoLoss"},
-	{"S4: our nonce is enough, whoever raised the record", []edit{{"nonce.go", `return ok && err == nil && sum == l.checksum(number, rec)`, `return ok && err == nil && sum != "" && number > 0`}}, ". -run TestARecordWithOurNonce"},
+	{"S4: our nonce is enough, whoever raised the record", []edit{{"internal/wire/nonce.go", `return ok && err == nil && sum == w.checksum(number, r)`, `return ok && err == nil && sum != "" && number > 0`}}, ". -run TestARecordWithOurNonce"},
 	{"L1: a lost race is an error", []edit{{"lock.go", `			return attempt{err: l.heldError(next, l.decide(l.observed(next, l.clock.Now())).wait)}`, `			return attempt{err: err}`}}, ". -run TestALostRaceIsAlwaysErrHeld"},
 	{"L2: no rest after a callback has released", []edit{{"elector.go", `errors.Is(context.Cause(a.lease.t.ctx), ErrReleased)`, `errors.Is(context.Cause(a.lease.t.ctx), errResigned)`}}, ". -run TestACallbackThatReleasesRestsAsAfterResign"},
 	{"L3: a read that fails forgets the age", []edit{{"lock.go", `	case err != nil:
