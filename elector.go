@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"runtime"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/bigstack"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -97,9 +96,12 @@ func (e *Elector) run(ctx context.Context, again func(*Lease) bool) error {
 	l := e.lock
 	began := l.clock.Now().Mono
 	e.since.Store(int64(began))
-	l.failed(nil)
+	l.failure.Store(nil)
 	worked := false // a try has ended as it should: held, or acquired
-	try := func() attempt { return onOtherStack(l, func() attempt { return l.try(ctx, ctx) }) }
+	try := func() (lease *Lease, err error) {
+		e.onOtherStack(func() { lease, err = l.try(ctx, ctx) })
+		return lease, err
+	}
 	stop := func(err error) bool {
 		if e.onHeld(err) {
 			worked = true
@@ -107,22 +109,21 @@ func (e *Elector) run(ctx context.Context, again func(*Lease) bool) error {
 		return storeapi.Permanent(err) && !worked
 	}
 	for {
-		a := l.campaign(ctx, try, stop)
-		switch {
-		case a.err == nil:
-		case ctx.Err() == nil, a.leftover != nil:
-			return l.named(a.err)
-		case l.understood.Load() < int64(began) && l.lastFailure() != nil: // the store has never answered
-			return l.named(a.err)
-		default:
+		lease, err := l.campaign(ctx, try, stop)
+		if err != nil {
+			_, left := errors.AsType[*leftoverError](err)
+			neverAnswered := l.lastAnswered.Load() < int64(began) && l.failure.Load() != nil
+			if ctx.Err() == nil || left || neverAnswered {
+				return l.named(err)
+			}
 			return nil
 		}
 		worked = true
-		err := e.lead(a.lease)
-		if !again(a.lease) || ctx.Err() != nil {
+		err = e.lead(lease)
+		if !again(lease) || ctx.Err() != nil {
 			return err
 		}
-		if errors.Is(context.Cause(a.lease.t.ctx), ErrReleased) { // let every other candidate look at the free lock first
+		if errors.Is(context.Cause(lease.t.ctx), ErrReleased) { // let every other candidate look at the free lock first
 			rest := 2 * l.jitter(l.poll)
 			e.since.Store(int64(l.clock.Now().Mono + rest))
 			if l.clock.Sleep(ctx, rest) != nil {
@@ -165,8 +166,8 @@ func (e *Elector) lead(lease *Lease) (err error) {
 			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.t.ctx)) })
 		}
 	}()
-	err = onOtherStack(l, func() error {
-		return lease.do(lease.ctx, func(ctx context.Context, lease *Lease) error {
+	e.onOtherStack(func() {
+		err = lease.do(lease.ctx, func(ctx context.Context, lease *Lease) error {
 			if e.cb.OnNewLeader != nil {
 				e.cb.OnNewLeader(lease.Record())
 			}
@@ -175,7 +176,7 @@ func (e *Elector) lead(lease *Lease) (err error) {
 				e.cb.OnStartedLeading(ctx, lease)
 			}
 			if ctx.Err() == nil {
-				lease.t.leftAlone()
+				lease.t.functionEnded(leftAlone)
 				<-ctx.Done()
 			}
 			return nil
@@ -188,38 +189,12 @@ func (e *Elector) lead(lease *Lease) (err error) {
 	return nil
 }
 
-// onOtherStack runs f on another goroutine and waits for it; a panic goes on here. Requests take a deep stack, which ends with
-// that goroutine: an elector's own, which waits most of the time, keeps to the least that Go gives one, 2 KiB.
-func onOtherStack[T any](l *Lock, f func() T) T {
-	type outcome struct {
-		value    T
-		returned bool
-		panicked any
-		stack    []byte
-	}
-	done := make(chan outcome, 1)
-	go func() {
-		var o outcome
-		defer func() {
-			if !o.returned {
-				if o.panicked = recover(); o.panicked != nil {
-					o.stack = debug.Stack()
-				}
-			}
-			done <- o
-		}()
-		o.value = f()
-		o.returned = true
-	}()
-	o := <-done
-	if !o.returned && o.panicked == nil {
-		runtime.Goexit() // as f did
-	}
-	if o.panicked != nil {
-		l.log.Error("a panic goes on in another goroutine; this is where it began", "key", l.key, "panic", o.panicked, "stack", string(o.stack))
-		panic(o.panicked)
-	}
-	return o.value
+// onOtherStack runs f, which sends requests. The elector's own goroutine waits most of the time and keeps a small stack.
+func (e *Elector) onOtherStack(f func()) {
+	bigstack.Run(f, func(panicked any, stack []byte) {
+		e.lock.log.Error("a panic goes on in another goroutine; its stack is that of where it began",
+			"key", e.lock.key, "panic", panicked, "stack", string(stack))
+	})
 }
 
 // IsLeader reports whether this elector leads now: it holds a valid lease and has not begun to step down. It sends no
@@ -267,17 +242,17 @@ func (e *Elector) Check(*http.Request) error {
 		return nil
 	}
 	l := e.lock
-	if term := e.term.Load(); term != nil && term.lease.t.overrunning() {
+	if term := e.term.Load(); term != nil && term.lease.t.overruns() {
 		return l.named(fmt.Errorf("OnStartedLeading still runs though its lease (token %d) is over", term.lease.Token()))
 	}
 	since := e.since.Load()
-	silent := l.clock.Now().Mono - time.Duration(max(l.understood.Load(), since))
+	silent := l.clock.Now().Mono - time.Duration(max(l.lastAnswered.Load(), since))
 	if since == math.MaxInt64 || silent <= 2*max(l.ttl, l.poll) || l.heldByUs() != nil {
 		return nil
 	}
-	failure := l.lastFailure()
-	if failure == nil {
-		failure = errors.New("the request is still under way")
+	failure := errors.New("the request is still under way")
+	if last := l.failure.Load(); last != nil {
+		failure = *last
 	}
 	return l.named(fmt.Errorf("no answer from the store for %v: %w", silent.Round(time.Second), failure))
 }

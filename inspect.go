@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"time"
 
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
@@ -104,10 +103,8 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		if rec.Token == storeapi.MaxToken {
 			rec.Token = 0
 		}
-		rec.ExpiresAt = time.Time{}
-		l.sign(&rec)
 		// Any failure is looked into by the next round's read: a write of ours that landed shows as released.
-		if _, err = l.put(ctx, &version{exists: true, etag: obj.ETag}, rec); err == nil {
+		if err = l.writeReleased(ctx, &version{exists: true, etag: obj.ETag, rec: rec}); err == nil {
 			l.log.WarnContext(ctx, "lock broken", "key", l.key, "token", token, "holder", rec.Holder)
 			if token == storeapi.MaxToken {
 				l.log.WarnContext(ctx, "tokens start again from 1: reset what fenced resources remember of them", "key", l.key)

@@ -53,7 +53,7 @@ func (le *Lease) Record() Record { return le.t.record().clone() }
 // must not run twice. It retries what may pass until ctx ends or the lease does. The error matches [ErrLost], [ErrReleased]
 // or ctx's error.
 func (le *Lease) Renew(ctx context.Context) error {
-	return le.t.lock.named(le.t.retry(ctx, func() error { return le.t.renew(ctx, func(*Record) {}) }))
+	return le.t.renewNow(ctx, func(*Record) {})
 }
 
 // Commit puts a small state of the leader's into the lock object itself, in one request that also renews the lease. It
@@ -67,7 +67,7 @@ func (le *Lease) Commit(ctx context.Context, payload []byte) error {
 		return le.t.lock.named(fmt.Errorf("payload of %d bytes is over %d", len(payload), wire.MaxPayload))
 	}
 	payload = bytes.Clone(payload)
-	return le.t.lock.named(le.t.retry(ctx, func() error { return le.t.renew(ctx, func(r *Record) { r.Payload = payload }) }))
+	return le.t.renewNow(ctx, func(r *Record) { r.Payload = payload })
 }
 
 // Release ends the lease: first its context, then the record, which keeps the token. Releasing twice does no harm.
@@ -107,7 +107,7 @@ func (le *Lease) do(ctx context.Context, fn func(context.Context, *Lease) error)
 	stop := context.AfterFunc(ctx, t.stopRenewingAfterTTL)
 	defer func() { // also when fn panics
 		stop()
-		t.functionReturned()
+		t.functionEnded(returned)
 		wentWrong := t.whyOver()
 		releaseErr := t.releaseAfterFunction(ctx)
 		if !errors.Is(wentWrong, ErrLost) {

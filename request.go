@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/clock"
@@ -20,16 +19,18 @@ func (l *Lock) get(ctx context.Context) (Object, error) {
 	if err == nil && obj.ETag == "" {
 		err = errors.New("the store gave no ETag for an object")
 	}
-	l.answered(ctx, "get", began, err)
+	l.report(ctx, "get", began, err)
 	return obj, err
 }
 
-// put writes rec over version v once. It is not cut off by the caller's ctx, only by the attempt's own deadline:
-// an answer that comes too late leaves a stray lock behind.
+var errTooLarge = errors.New("record is too large")
+
+// put writes rec over version v once. The caller's ctx does not cut it off, because an answer that comes too late would leave a
+// stray lock behind. Only the attempt's own deadline does.
 func (l *Lock) put(ctx context.Context, v *version, rec Record) (etag string, err error) {
 	body, err := rec.MarshalJSON()
 	if err == nil && len(body) > MaxObjectSize {
-		err = fmt.Errorf("%w: %d bytes, limit %d: shorten metadata or payload", errTooLarge, len(body), MaxObjectSize)
+		err = fmt.Errorf("%w: %d bytes are over the limit of %d: shorten metadata or payload", errTooLarge, len(body), MaxObjectSize)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrPermanent, err)
@@ -47,41 +48,26 @@ func (l *Lock) put(ctx context.Context, v *version, rec Record) (etag string, er
 	if err == nil && etag == "" {
 		err = errors.New("the store gave no ETag for a write")
 	}
-	l.answered(ctx, op, began, err)
+	l.report(ctx, op, began, err)
 	return etag, err
 }
 
-// answered reports one request.
-func (l *Lock) answered(ctx context.Context, op string, began clock.Reading, err error) {
+// report tells the observer about one request, and Elector.Check how it ended.
+func (l *Lock) report(ctx context.Context, op string, began clock.Reading, err error) {
 	now := l.clock.Now().Mono
 	switch {
 	case storeapi.Refused(err), err == nil && op != "get": // a read has yet to be understood
-		l.succeeded(now)
+		l.answered(now)
 	case err != nil:
-		l.failed(err)
+		l.failure.Store(&err)
 	}
 	l.emit(ctx, Event{Kind: EventRequest, Op: op, Duration: now - began.Mono, Err: err})
 }
 
-// succeeded notes that the store has given an answer that makes sense.
-func (l *Lock) succeeded(now time.Duration) {
-	l.understood.Store(int64(now))
-	l.mu.Lock()
-	l.failure = nil
-	l.mu.Unlock()
-}
-
-func (l *Lock) failed(err error) {
-	l.mu.Lock()
-	l.failure = err
-	l.mu.Unlock()
-}
-
-// lastFailure is why there has been no answer since the last one that made sense.
-func (l *Lock) lastFailure() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.failure
+// answered notes that the store has given an answer that makes sense.
+func (l *Lock) answered(now time.Duration) {
+	l.lastAnswered.Store(int64(now))
+	l.failure.Store(nil)
 }
 
 func (l *Lock) emit(ctx context.Context, e Event) {
@@ -92,15 +78,13 @@ func (l *Lock) emit(ctx context.Context, e Event) {
 	l.observe(e)
 }
 
-// background is the key of a value that the contexts of a lease's own doings have.
+// background is the key of a value in the contexts of what a lease does by itself.
 type background struct{}
 
 // inBackground is ctx without its end, for what a lease does by itself.
 func inBackground(ctx context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(ctx), background{}, true)
 }
-
-var errTooLarge = errors.New("record is too large")
 
 // jitter is d ±10 %.
 func (l *Lock) jitter(d time.Duration) time.Duration {
@@ -118,76 +102,54 @@ func (l *Lock) double(failures *int, first, limit time.Duration) time.Duration {
 	return l.jitter(min(first<<(*failures-1), limit))
 }
 
-// lockError says which lock an error is about. The package's name stands once, at its front.
+// lockError says which lock an error is about. The name of the package stands at its front and nowhere else.
 type lockError struct {
 	key string
 	err error
 }
 
-func (e *lockError) Error() string {
-	return "leasehold: lock " + strconv.Quote(e.key) + ": " + e.err.Error()
-}
+func (e *lockError) Error() string { return fmt.Sprintf("leasehold: lock %q: %v", e.key, e.err) }
 func (e *lockError) Unwrap() error { return e.err }
 
 // named is err for the user, who may have many locks.
 func (l *Lock) named(err error) error {
-	switch err.(type) {
-	case nil, *lockError, *HeldError, *waitError:
+	if _, ok := err.(*lockError); ok || err == nil {
 		return err
 	}
 	return &lockError{l.key, err}
 }
 
-// waitError is the error of a wait that its context ended.
-type waitError struct {
-	key      string
-	ended    error // ctx's
-	last     error // what stood in the way; may be nil
-	leftover error // releasing what was acquired too late has failed; may be nil
-}
-
-func (e *waitError) Error() string {
-	text := "waiting: " + e.ended.Error()
-	for _, err := range []error{e.last, e.leftover} {
-		if err != nil {
-			text += ": " + bareText(err)
-		}
-	}
-	return (&lockError{e.key, errors.New(text)}).Error()
-}
-
-func (e *waitError) Unwrap() []error {
-	errs := []error{e.ended}
-	for _, err := range []error{e.last, e.leftover} {
-		if err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errs
-}
-
-// endOf is why ctx has ended: its error, and its cause if that says more.
-func endOf(ctx context.Context) error {
-	err := ctx.Err()
-	if cause := context.Cause(ctx); !errors.Is(cause, err) {
-		err = &endError{err, cause}
+// bare is err as part of an error that will be named.
+func bare(err error) error {
+	if named, ok := err.(*lockError); ok {
+		return named.err
 	}
 	return err
 }
 
-// endError is the end of a context, and its cause.
-type endError struct{ err, cause error }
+// leftoverError is why what was acquired too late could not be released again.
+type leftoverError struct{ error }
 
-func (e *endError) Error() string   { return e.err.Error() + " (" + bareText(e.cause) + ")" }
-func (e *endError) Unwrap() []error { return []error{e.err, e.cause} }
+func (e *leftoverError) Unwrap() error { return e.error }
 
-// bareText is err's text within that of an error that says which lock it is about.
-func bareText(err error) string {
-	switch err := err.(type) {
-	case *HeldError:
-		return err.text()
-	case *lockError:
-		return err.err.Error()
+// endOf is why ctx has ended: its error, and its cause if that says more.
+func endOf(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return err
 	}
-	return err.Error()
+	return fmt.Errorf("%w (%w)", err, bare(cause))
+}
+
+// waitEnded is the error of a wait that ctx has ended: why it ended, what stood in the way before, which may be nil, and what
+// the try that was under way has left over.
+func waitEnded(ctx context.Context, last, err error) error {
+	ended := fmt.Errorf("waiting: %w", endOf(ctx))
+	if last != nil {
+		ended = fmt.Errorf("%w: %w", ended, last)
+	}
+	if leftover, ok := errors.AsType[*leftoverError](err); ok && !errors.Is(last, leftover) {
+		ended = fmt.Errorf("%w: %w", ended, leftover)
+	}
+	return ended
 }

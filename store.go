@@ -68,11 +68,3 @@ var (
 func tooLarge(doing string, body []byte) error {
 	return &storeapi.Error{Doing: doing, Kind: ErrPermanent, Cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), MaxObjectSize)}
 }
-
-// checkKey refuses keys that stores read differently from one another.
-func checkKey(key string) error {
-	if why := storeapi.BadKey(key); why != "" {
-		return fmt.Errorf("leasehold: key %.80q %s: use a path such as \"locks/my-service\"", key, why)
-	}
-	return nil
-}

@@ -55,7 +55,7 @@ func TestATermBlocksUntilItsContextHasEnded(t *testing.T) {
 		lease, err := l.TryAcquire(t.Context())
 		require.NoError(t, err)
 		lease.t.mu.Lock()
-		lease.t.state, lease.t.returned = lost, true // as lose does, before it ends the context
+		lease.t.state, lease.t.function = lost, returned // as lose does, before it ends the context
 		lease.t.mu.Unlock()
 		require.Positive(t, lease.t.blocks())
 		lease.t.cancel(ErrLost)

@@ -30,21 +30,19 @@ var mutants = []mutant{
 	{"no nonce", []edit{{"internal/wire/nonce.go", `return w.prefix + strconv.FormatUint(number, 36) + "." + w.checksum(number, r)`, `return strconv.FormatUint(min(number, 0), 36)`}}, ""},
 	{"validity of an acquisition counted from the reply", []edit{{"lock.go", `	written := &version{exists`, `	sent = l.clock.Now()
 	written := &version{exists`}}, ""},
-	{"validity of a renewal counted from the reply", []edit{{"term.go", `		t.landed(ctx, etag, write{rec, sent})`, `		t.landed(ctx, etag, write{rec, l.clock.Now()})`}}, ""},
-	{"412 on a renewal taken as lost at once", []edit{{"term.go", `	// Refused: by a write of ours`, `	if errors.Is(err, ErrPreconditionFailed) {
+	{"validity of a renewal counted from the reply", []edit{{"renewal.go", `		t.landed(ctx, etag, write{rec, sent})`, `		t.landed(ctx, etag, write{rec, l.clock.Now()})`}}, ""},
+	{"412 on a renewal taken as lost at once", []edit{{"renewal.go", `	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`, `	case errors.Is(err, ErrPreconditionFailed):
 		return false, t.lose(err)
-	}
-	// Refused: by a write of ours`}}, ""},
-	{"any error on a renewal taken as lost at once", []edit{{"term.go", `		return false, err // nothing is known yet`, `		return false, t.lose(err) // nothing is known yet`}}, ""},
-	{"404 on a renewal taken as lost at once", []edit{{"term.go", `	// Refused: by a write of ours`, `	if errors.Is(err, ErrNotExist) {
+	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`}}, ""},
+	{"any error on a renewal taken as lost at once", []edit{{"renewal.go", `	return false, err // nothing is known yet`, `	return false, t.lose(err) // nothing is known yet`}}, ""},
+	{"404 on a renewal taken as lost at once", []edit{{"renewal.go", `	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`, `	case errors.Is(err, ErrNotExist):
 		return false, t.lose(err)
-	}
-	// Refused: by a write of ours`}}, ""},
+	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`}}, ""},
 	{"412 on an acquisition taken as held by another", []edit{{"lock.go", `case now.exists && l.landed(rec, now.rec):`,
-		`case now.exists && l.landed(rec, now.rec) && !errors.Is(err, ErrPreconditionFailed):`}, {"lock.go", `writtenByUs: l.wrote(v.rec),`, `writtenByUs: false,`}}, ""},
-	{"release by DELETE", []edit{{"term.go", `		err := t.put(ctx, func(r *Record) { r.ExpiresAt = time.Time{} })`, `		err := t.lock.store.DeleteIfMatch(ctx, t.lock.key, t.stored.etag)`}}, ""},
+		`case now.exists && l.landed(rec, now.rec) && !errors.Is(err, ErrPreconditionFailed):`}, {"observe.go", `writtenByUs: l.wrote(v.rec),`, `writtenByUs: false,`}}, ""},
+	{"release by DELETE", []edit{{"release.go", `		return t.put(ctx, func(r *Record) { r.ExpiresAt = time.Time{} })`, `		return t.lock.store.DeleteIfMatch(ctx, t.lock.key, t.stored.etag)`}}, ""},
 	{"wall clock in the takeover rule", []edit{{"decide.go", `if wait := o.withDrift(r.TTL) - s.age; wait > 0 {`, `if wait := r.ExpiresAt.Sub(s.wall); wait > 0 {`}}, ""},
-	{"token reset at release", []edit{{"term.go", `func(r *Record) { r.ExpiresAt = time.Time{} }`, `func(r *Record) { r.ExpiresAt, r.Token = time.Time{}, 0 }`}}, ""},
+	{"token reset at release", []edit{{"release.go", `func(r *Record) { r.ExpiresAt = time.Time{} }`, `func(r *Record) { r.ExpiresAt, r.Token = time.Time{}, 0 }`}}, ""},
 	{"token not raised at a takeover", []edit{{"lock.go", `return token + 1, nil`, `return max(token, 1), nil`}}, ""},
 	{"the SDK's retryer left on", []edit{{"internal/s3api/bucket.go", `	o.Retryer = aws.NopRetryer{}
 `, `	_ = aws.NopRetryer{}
@@ -52,14 +50,14 @@ var mutants = []mutant{
 	{"takeover without drift allowance", []edit{{"decide.go", `return time.Duration(float64(ttl) * (1 + o.drift))`, `return ttl`}}, ""},
 	{"no safety margin", []edit{{"term.go", `return t.lock.ttl - t.lock.margin - t.lock`, `return t.lock.ttl - t.lock`}}, ""},
 	{"released while the function runs", []edit{{"lease.go", `context.AfterFunc(ctx, t.stopRenewingAfterTTL)`, `context.AfterFunc(ctx, func() { _ = t.release(context.WithoutCancel(ctx)) })`}}, ""},
-	{"renewals stop when the function is told to", []edit{{"term.go", `t.renewUntil = t.lock.clock.Now().Mono + t.lock.ttl`, `t.renewUntil = t.lock.clock.Now().Mono`}}, ""},
-	{"renewals go on for as long as the function takes", []edit{{"term.go", `t.state != held || t.lock.clock.Now().Mono >= t.renewUntil`, `t.state != held`}}, ". -run TestDoThatDoesNotReturnLosesTheLock|TestCallbackThatNeverReturns"},
+	{"renewals stop when the function is told to", []edit{{"renewal.go", `t.renewUntil = t.lock.clock.Now().Mono + t.lock.ttl`, `t.renewUntil = t.lock.clock.Now().Mono`}}, ""},
+	{"renewals go on for as long as the function takes", []edit{{"renewal.go", `t.state != held || t.lock.clock.Now().Mono >= t.renewUntil`, `t.state != held`}}, ". -run TestDoThatDoesNotReturnLosesTheLock|TestCallbackThatNeverReturns"},
 	{"BOOTTIME ignored", []edit{{"internal/clock/clock.go", ` + max(r.Boot-start.Boot-d, 0)`, ``}}, ""},
 	{"wall clock of the holder ignored", []edit{{"internal/clock/clock.go", ` + max(r.Wall-start.Wall-d, 0)`, ``}}, ""},
 	{"only the clock that has counted most believed", []edit{{"internal/clock/clock.go", `d + max(r.Wall-start.Wall-d, 0) + max(r.Boot-start.Boot-d, 0)`,
 		`max(d, r.Wall-start.Wall, r.Boot-start.Boot)`}}, ". -run TestAnyClockEndsALease|TestSuspendedHolderKnowsOnWaking"},
-	{"age of one version counted for the next", []edit{{"lock.go", `case v.exists && v.same(last):`, `case v.exists && last.exists:`}}, ""},
-	{"age counted from before the read", []edit{{"lock.go", `v := &version{readBefore: before, readAfter: l.clock.Now().Mono}`, `v := &version{readBefore: before, readAfter: l.clock.Now().Mono - l.ttl/10}`}}, ""},
+	{"age of one version counted for the next", []edit{{"observe.go", `case v.exists && v.same(last):`, `case v.exists && last.exists:`}}, ""},
+	{"age counted from before the read", []edit{{"observe.go", `v := &version{readBefore: before, readAfter: l.clock.Now().Mono}`, `v := &version{readBefore: before, readAfter: l.clock.Now().Mono - l.ttl/10}`}}, ""},
 	{"a lost lease comes back with a late renewal", []edit{{"term.go", `		_ = t.lose(errRanOut)
 	}
 	return ok && !ranOut`, `		ok = false
@@ -68,12 +66,12 @@ var mutants = []mutant{
 		_ = t.lose(errRanOut)
 	}
 	if overran`, `	if overran`}}, ""},
-	{"one's own leftover waited out", []edit{{"lock.go", `writtenByUs: l.wrote(v.rec),`, `writtenByUs: false,`}}, ". -run TestGhostAcquisitionIsTakenOverAtOnce|TestElectorAloneLeadsAgain"},
-	{"ownership judged by name", []edit{{"lock.go", `return sent.Nonce == stands.Nonce && sent.Token == stands.Token && l.wrote(stands)`, `return sent.Holder == stands.Holder`}}, ""},
-	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"lock.go", `v.rec.Holder == l.identity && l.mayReclaim(),`, `v.rec.Holder == l.identity,`}}, ". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock|TestTwoProcesses"},
-	{"a reply lost on release forgotten", []edit{{"term.go", `		case storeapi.Permanent(err), t.lock.clock`, `		case err != nil, t.lock.clock`}}, ". -run TestReleaseWithoutReplyIsRetried"},
+	{"one's own leftover waited out", []edit{{"observe.go", `writtenByUs: l.wrote(v.rec),`, `writtenByUs: false,`}}, ". -run TestGhostAcquisitionIsTakenOverAtOnce|TestElectorAloneLeadsAgain"},
+	{"ownership judged by name", []edit{{"observe.go", `return sent.Nonce == stands.Nonce && sent.Token == stands.Token && l.wrote(stands)`, `return sent.Holder == stands.Holder`}}, ""},
+	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"observe.go", `v.rec.Holder == l.identity && l.mayReclaim(),`, `v.rec.Holder == l.identity,`}}, ". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock|TestTwoProcesses"},
+	{"a reply lost on release forgotten", []edit{{"release.go", `storeapi.Permanent(err) || t.lock.clock`, `err != nil || t.lock.clock`}}, ". -run TestReleaseWithoutReplyIsRetried"},
 	{"a record of no TTL trusted to the second", []edit{{"decide.go", `r.ExpiresAt.Add(o.skew).Sub(s.wall)`, `r.ExpiresAt.Sub(s.wall)`}}, ". -run TestWhoMayTakeTheLock"},
-	{"a corrupt record taken for free", []edit{{"lock.go", `			err = fmt.Errorf("%w (inspect the object`, `			return v, nil
+	{"a corrupt record taken for free", []edit{{"observe.go", `			err = fmt.Errorf("%w (inspect the object`, `			return v, nil
 			err = fmt.Errorf("%w (inspect the object`}}, ". -run TestCorruptRecordIsNeverOverwritten"},
 	{"an empty record taken for free", []edit{{"internal/wire/record.go", `	if expires == nil {
 		return corrupt("no expires_at")
@@ -82,40 +80,38 @@ var mutants = []mutant{
 	}`}}, ". -run TestBadRecordsAreNeverFree"},
 
 	// what an attack found; "by" is the check that catches it
-	{"S1: an age told later is counted", []edit{{"lock.go", `v.age = max(last.age+v.readAfter-last.readAfter, 0)`, `v.age = max(last.age+v.readAfter-last.readAfter, v.age)`}}, "./internal/sim -run TestSeeds"},
-	{"S1: an age told for a new version is not bounded", []edit{{"lock.go", `		v.age = min(v.age, max(v.readAfter-last.readBefore, 0))
+	{"S1: an age told later is counted", []edit{{"observe.go", `v.age = max(last.age+v.readAfter-last.readAfter, 0)`, `v.age = max(last.age+v.readAfter-last.readAfter, v.age)`}}, "./internal/sim -run TestSeeds"},
+	{"S1: an age told for a new version is not bounded", []edit{{"observe.go", `		v.age = min(v.age, max(v.readAfter-last.readBefore, 0))
 `, ``}}, "./internal/sim -run TestSeeds"},
-	{"S1: the bound goes back with a late answer", []edit{{"lock.go", `		v.readBefore = max(v.readBefore, last.readBefore)
+	{"S1: the bound goes back with a late answer", []edit{{"observe.go", `		v.readBefore = max(v.readBefore, last.readBefore)
 `, ``}}, "./internal/sim -run TestSeeds"},
-	{"S2: a lost term does not wait for its function", []edit{{"term.go", `	case t.guarding:
+	{"S2: a lost term does not wait for its function", []edit{{"term.go", `	case t.guarding():
 		return t.lock.poll
-`, ``}, {"term.go", `	case t.state == lost && !t.returned:`, `	case t.state == lost && !t.returned && !t.guarding:`}}, "./internal/sim -run TestSeeds"},
-	{"S2: a lost term without a function leaves no margin", []edit{{"term.go", `	case t.state == lost && !t.returned:`, `	case t.state == lost && !t.returned && t.guarding:`}}, ". -run TestALostLeaseWithoutAFunction"},
+`, ``}, {"term.go", `	case t.state == lost && t.function != returned:`, `	case t.state == lost && t.function != returned && !t.guarding():`}}, "./internal/sim -run TestSeeds"},
+	{"S2: a lost term without a function leaves no margin", []edit{{"term.go", `	case t.state == lost && t.function != returned:`, `	case t.state == lost && t.function != returned && t.guarding():`}}, ". -run TestALostLeaseWithoutAFunction"},
 	{"S3: a release under way keeps no sibling out", []edit{{"term.go", `	case t.state == releasing, !ended:`, `	case !ended:`}}, ". -run TestAReleaseUnderWayIsHeldForSiblings"},
-	{"S3: a release that has landed is written again", []edit{{"term.go", `return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil`, `return ours.rec.Nonce == rec.Nonce, nil`}}, ". -run TestAReleaseThatHasLandedIsNotWrittenAgain"},
-	{"S3: a release that may have landed is called a loss", []edit{{"term.go", `case i < 0 && mayBeReleased:`, `case i < 0 && mayBeReleased && false:`}}, ". -run TestAReleaseThatHasLandedIsNoLoss"},
+	{"S3: a release that has landed is written again", []edit{{"renewal.go", `return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil`, `return ours.rec.Nonce == rec.Nonce, nil`}}, ". -run TestAReleaseThatHasLandedIsNotWrittenAgain"},
+	{"S3: a release that may have landed is called a loss", []edit{{"renewal.go", `case i < 0 && mayBeReleased:`, `case i < 0 && mayBeReleased && false:`}}, ". -run TestAReleaseThatHasLandedIsNoLoss"},
 	{"S4: our nonce is enough, whoever raised the record", []edit{{"internal/wire/nonce.go", `return ok && err == nil && sum == w.checksum(number, r)`, `return ok && err == nil && sum != "" && number > 0`}}, ". -run TestARecordWithOurNonce"},
-	{"L1: a lost race is an error", []edit{{"lock.go", `			return attempt{err: l.heldError(next, l.decide(l.observed(next, l.clock.Now())).wait)}`, `			return attempt{err: err}`}}, ". -run TestALostRaceIsAlwaysErrHeld"},
-	{"L2: no rest after a callback has released", []edit{{"elector.go", `errors.Is(context.Cause(a.lease.t.ctx), ErrReleased)`, `errors.Is(context.Cause(a.lease.t.ctx), errResigned)`}}, ". -run TestACallbackThatReleasesRestsAsAfterResign"},
-	{"L3: a read that fails forgets the age", []edit{{"lock.go", `	case err != nil:
+	{"L1: a lost race is an error", []edit{{"lock.go", `			return nil, l.heldError(next.rec, l.decide(l.observed(next)).wait)`, `			return nil, err`}}, ". -run TestALostRaceIsAlwaysErrHeld"},
+	{"L2: no rest after a callback has released", []edit{{"elector.go", `errors.Is(context.Cause(lease.t.ctx), ErrReleased)`, `errors.Is(context.Cause(lease.t.ctx), errResigned)`}}, ". -run TestACallbackThatReleasesRestsAsAfterResign"},
+	{"L3: a read that fails forgets the age", []edit{{"observe.go", `	case err != nil:
 		return nil, err
 	default:`, `	case err != nil:
-		l.mu.Lock()
-		l.last = nil
-		l.mu.Unlock()
+		l.memory.mu.Lock()
+		l.memory.last = nil
+		l.memory.mu.Unlock()
 		return nil, err
 	default:`}}, ". -run TestReadsThatFailForgetNothing"},
 	{"L5: failed tries are not logged", []edit{{"lock.go", `			if ctx.Err() == nil {
 				l.log`, `			if ctx.Err() != nil {
 				l.log`}}, ". -run TestFailuresAreTold"},
-	{"L5: Run forgets why it never led", []edit{{"elector.go", `		case l.understood.Load() < int64(began) && l.lastFailure() != nil: // the store has never answered
-			return l.named(a.err)
-`, ``}}, ". -run TestFailuresAreTold"},
+	{"L5: Run forgets why it never led", []edit{{"elector.go", `if ctx.Err() == nil || left || neverAnswered {`, `if ctx.Err() == nil || left || neverAnswered && false {`}}, ". -run TestFailuresAreTold"},
 	{"L7: a corrupt record counts as an answer", []edit{{"request.go", `err == nil && op != "get":`, `err == nil:`}}, ". -run TestRunEndsOnACorruptRecord"},
-	{"L11: a failed release of a cut-off acquisition is swallowed", []edit{{"elector.go", `case ctx.Err() == nil, a.leftover != nil:`, `case ctx.Err() == nil:`}}, ". -run TestRunReportsARelease"},
+	{"L11: a failed release of a cut-off acquisition is swallowed", []edit{{"elector.go", `if ctx.Err() == nil || left || neverAnswered {`, `if ctx.Err() == nil || left && false || neverAnswered {`}}, ". -run TestRunReportsARelease"},
 	{"L12: a resting elector is unhealthy", []edit{{"elector.go", `			e.since.Store(int64(l.clock.Now().Mono + rest))
 `, ``}}, ". -run TestCheckIsHealthyWhileAnElectorRests"},
-	{"L14: a token that was repaired away comes back", []edit{{"lock.go", `l.highest > token && l.highest-token < implausible`, `l.highest > token`}}, ". -run TestTheLastTokenIsRepairedByBreak"},
+	{"L14: a token that was repaired away comes back", []edit{{"observe.go", `m.highest > recorded && m.highest-recorded < implausible`, `m.highest > recorded`}}, ". -run TestTheLastTokenIsRepairedByBreak"},
 	{"L15: two Locks of a process reclaim from each other", []edit{{"reclaim.go", `			return false
 		}
 	}
@@ -123,7 +119,7 @@ var mutants = []mutant{
 		}
 	}
 	return true`}}, ". -run TestOneIdentityIsReclaimed"},
-	{"unconfirmed writes are never settled", []edit{{"term.go", `t.stored, t.sent, t.unconfirmed, t.failure = v, w.sent, nil, nil`, `t.stored, t.sent, t.failure = v, w.sent, nil`}}, ". -run TestUnconfirmedWritesAreSettled"},
+	{"unconfirmed writes are never settled", []edit{{"renewal.go", `t.stored, t.sent, t.unconfirmed, t.failure = v, w.sent, nil, nil`, `t.stored, t.sent, t.failure = v, w.sent, nil`}}, ". -run TestUnconfirmedWritesAreSettled"},
 	{"S1: an age told without the user's trust", []edit{{"s3store.go", `if !s.serverClock || !ok ||`, `if !ok ||`}}, ". -run TestAgeIsToldByTheServersClockAlone"},
 	{"S1: a clock that is not the store's passes the check", []edit{{"internal/storecheck/probe.go", `case o.age < 0 || o.age > elapsed:`, `case o.age < 0:`}}, ". -run TestCheckStoreRefusesAClockThatIsNotTheStores"},
 	{"S1: MemStore tells ages unasked", []edit{{"memstore.go", `if m.ServerClock {`, `if m != nil {`}}, ". -run TestMemStoreTellsNoAgeByDefault"},
@@ -136,18 +132,17 @@ var mutants = []mutant{
 	{"L10: checks disturb one another", []edit{{"internal/storecheck/probe.go", `return p.shared && !bytes.HasPrefix(body, p.body("")) && bytes.HasPrefix(body, []byte(probeMark))`, `return false`}}, ". -run TestCheckStoresAtTheSameTime"},
 	{"L10: a check leaves new objects each time", []edit{{"internal/storecheck/storecheck.go", `p.key, p.shared = shared, true`, `_ = shared`}}, ". -run TestCheckStoreWithCredentialsThatMayNotDelete"},
 	{"storetest waits for a store that refuses everything", []edit{{"storetest/storetest.go", `tries > leastTries && progress.stopped()`, `tries > 20_000`}}, "./storetest -run TestHopelessStoresFailSoon"},
-	{"an elector's lease runs a second function", []edit{{"term.go", `	if !over && !owned {`, `	owned = t.guarding
+	{"an elector's lease runs a second function", []edit{{"term.go", `	if !over && !owned {`, `	owned = t.guarding()
 	if !over && !owned {`}}, ". -run TestElectorReleasesUnderLeaseDo"},
 	{"reclaimed from a Lock without the option", []edit{{"reclaim.go", `	if !l.hasName ||`, `	if !l.reclaim ||`}}, ". -run TestReclaimFromASibling"},
 	{"user code under a mutex of the package", []edit{{"reclaim.go", `	namesakes.Unlock()
 	for _, other := range others {`, `	defer namesakes.Unlock()
 	for _, other := range others {`}}, ". -run TestObserverUnderTheReclaimMutex"},
-	{"Run goes on though it may not write", []edit{{"elector.go", `return storeapi.Permanent(err) && !worked`, `return storeapi.Permanent(err) && !worked && l.understood.Load() < int64(began)`}}, ". -run TestRunWithReadOnlyCredentials"},
-	{"an acquisition that came too late is left behind", []edit{{"lock.go", `l.cutOff(ctx, l.giveBack(ctx, next))`, `l.cutOff(ctx, nil)`}}, ". -run TestTooLateAndCutOffLeavesAStrayLock"},
-	{"a term whose callback returned early leaves no margin", []edit{{"elector.go", `				lease.t.leftAlone()
+	{"Run goes on though it may not write", []edit{{"elector.go", `return storeapi.Permanent(err) && !worked`, `return storeapi.Permanent(err) && !worked && l.lastAnswered.Load() < int64(began)`}}, ". -run TestRunWithReadOnlyCredentials"},
+	{"an acquisition that came too late is left behind", []edit{{"lock.go", `l.cutOff(ctx, err, l.writeReleased(ctx, next))`, `l.cutOff(ctx, err, nil)`}}, ". -run TestTooLateAndCutOffLeavesAStrayLock"},
+	{"a term whose callback returned early leaves no margin", []edit{{"elector.go", `				lease.t.functionEnded(leftAlone)
 `, ``}}, ". -run TestATermWhoseCallbackReturnedEarly"},
-	{"a lost term whose function has returned keeps others out", []edit{{"term.go", `	t.returned = t.guarding
-`, ``}}, ". -run TestALostTermWhoseFunctionHasReturned"},
+	{"a lost term whose function has returned keeps others out", []edit{{"term.go", `		t.function = as`, `		t.function = leftAlone`}}, ". -run TestALostTermWhoseFunctionHasReturned"},
 	{"a term does not block until its context has ended", []edit{{"term.go", `	case t.state == releasing, !ended:`, `	case t.state == releasing, !ended && false:`}}, ". -run TestATermBlocksUntilItsContextHasEnded"},
 	{"C1: stopped without started", []edit{{"elector.go", `			if e.cb.OnNewLeader != nil {
 				e.cb.OnNewLeader(lease.Record())

@@ -1,0 +1,162 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/forecast"
+	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// version is one version of the lock object, or its absence, as this process knows it.
+type version struct {
+	exists     bool
+	etag       string
+	rec        Record
+	age        time.Duration // at readAfter it was at least this old
+	readBefore time.Duration // this process's monotonic clock before the request that showed it
+	readAfter  time.Duration // and after it
+}
+
+func (v *version) same(w *version) bool { return v.exists == w.exists && v.etag == w.etag }
+
+// memory is what this process knows of the lock object from its own requests.
+type memory struct {
+	mu        sync.Mutex        // guards what follows; never held over I/O
+	last      *version          // the last version read or written; nil if unknown
+	refused   bool              // the store has refused to replace last, so it is outdated
+	renewals  forecast.Renewals // of the holder
+	highest   uint64            // the highest token seen: if the object is lost, tokens still go up
+	announced Record            // the last term announced by EventNewLeader: token, holder and time only
+}
+
+// read reads the lock object and remembers for how long it has been as it is. A read that fails tells nothing, and forgets
+// nothing.
+func (l *Lock) read(ctx context.Context) (*version, error) {
+	before := l.clock.Now().Mono
+	obj, err := l.get(ctx)
+	v := &version{readBefore: before, readAfter: l.clock.Now().Mono}
+	switch {
+	case errors.Is(err, ErrNotExist):
+	case err != nil:
+		return nil, err
+	default:
+		v.exists, v.etag, v.age = true, obj.ETag, max(obj.Age, 0)
+		if last, _ := l.memory.latest(); last != nil && v.same(last) { // most polls
+			v.rec = last.rec
+		} else if err := v.rec.UnmarshalJSON(obj.Body); err != nil {
+			err = fmt.Errorf("%w (inspect the object, then repair it with Lock.Break)", err)
+			l.failure.Store(&err)
+			return nil, err
+		}
+	}
+	l.remember(ctx, v)
+	l.answered(v.readAfter)
+	return v, nil
+}
+
+// remember keeps v as the last version, and announces a new term.
+func (l *Lock) remember(ctx context.Context, v *version) {
+	if l.memory.add(v) {
+		l.emit(ctx, Event{Kind: EventNewLeader, Token: v.rec.Token, Holder: v.rec.Holder})
+	}
+}
+
+// add keeps v as the last version, with what this process knows of its age, and reports whether it shows a new term. The age is
+// what this process's own monotonic clock has counted since the reply that showed v first. If the user trusts the store's clock,
+// the age that the store told in that same reply is added, but no more than the time since this process last saw another version.
+func (m *memory) add(v *version) (newTerm bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.highest = max(m.highest, v.rec.Token)
+	last := m.last
+	switch {
+	case last == nil:
+	case v.exists && v.same(last):
+		v.age = max(last.age+v.readAfter-last.readAfter, 0)
+		v.readBefore = max(v.readBefore, last.readBefore)
+	default:
+		v.age = min(v.age, max(v.readAfter-last.readBefore, 0))
+		if v.readBefore < last.readBefore { // a late answer: last may be newer
+			return false
+		}
+		m.renewals.Saw(forecast.Write{
+			Token: v.rec.Token, Released: v.rec.Released(), At: v.rec.RenewedAt, Earliest: last.readBefore, Latest: v.readAfter,
+		})
+	}
+	m.last, m.refused = v, false
+	if !v.exists || v.rec.Released() || sameTerm(v.rec, m.announced) {
+		return false
+	}
+	m.announced = Record{Token: v.rec.Token, Holder: v.rec.Holder, AcquiredAt: v.rec.AcquiredAt}
+	return true
+}
+
+// disprove notes that the store has refused to replace v.
+func (m *memory) disprove(v *version) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refused = m.refused || m.last.same(v)
+}
+
+// latest returns the last version, and whether it is outdated.
+func (m *memory) latest() (v *version, refused bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last, m.refused
+}
+
+// implausible is a distance between tokens that no number of acquisitions makes: the record was damaged and then repaired.
+const implausible = 1 << 40
+
+// lastToken returns the last token issued, which is that of the record, unless the object was deleted or reset meanwhile.
+func (m *memory) lastToken(recorded uint64) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.highest > recorded && m.highest-recorded < implausible {
+		return m.highest
+	}
+	return recorded
+}
+
+// ownLatest returns the last version if this Lock wrote it, so that a warm acquisition is one request.
+func (l *Lock) ownLatest() *version {
+	if v, refused := l.memory.latest(); v != nil && v.exists && !refused && l.wrote(v.rec) {
+		return v
+	}
+	return nil
+}
+
+// observed is what decide needs to know of v.
+func (l *Lock) observed(v *version) observation {
+	now := l.clock.Now()
+	return observation{
+		exists: v.exists, rec: v.rec, age: v.age + now.Mono - v.readAfter, wall: now.Time(),
+		writtenByUs: l.wrote(v.rec), sameIdentity: v.rec.Holder == l.identity && l.mayReclaim(),
+	}
+}
+
+// untilNextRead is how long a candidate waits before it reads the lock again: about a poll interval.
+func (l *Lock) untilNextRead() time.Duration {
+	random, now := l.clock.Rand(), l.clock.Now().Mono
+	l.memory.mu.Lock()
+	defer l.memory.mu.Unlock()
+	if wait := l.memory.renewals.Wait(now, l.poll, random); wait > 0 {
+		return wait
+	}
+	return l.jitter(l.poll)
+}
+
+// sign gives rec a fresh nonce, after which its token and expiry must not change.
+func (l *Lock) sign(rec *Record) { rec.Nonce = l.writer.Nonce(wire.Record(*rec)) }
+
+// wrote reports whether this very Lock value wrote rec.
+func (l *Lock) wrote(rec Record) bool { return l.writer.Wrote(wire.Record(rec)) }
+
+// landed reports whether what stands in the store is this Lock's write sent.
+func (l *Lock) landed(sent, stands Record) bool {
+	return sent.Nonce == stands.Nonce && sent.Token == stands.Token && l.wrote(stands)
+}

@@ -1,0 +1,104 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+func (t *term) release(ctx context.Context) error {
+	if t.valid() { // a lease that has just run out is lost first
+		t.cancel(ErrReleased)
+	}
+	t.mu.Lock()
+	told := t.state == abandoned
+	switch t.state {
+	case held:
+		t.over(releasing)
+	case lost:
+		defer t.mu.Unlock()
+		return t.cause
+	}
+	until := t.sent.Mono + t.lock.ttl
+	t.mu.Unlock()
+
+	if err := t.startWrite(context.WithoutCancel(ctx)); err != nil { // any write under way is bounded
+		return err
+	}
+	defer t.endWrite()
+	if !t.become(releasing) {
+		return nil
+	}
+	var err error
+	defer func() { // also when a Store or an observer panics
+		e := t.event(EventReleased, err)
+		if t.become(unreleased) && err == nil {
+			e.Err = errPanicked
+		}
+		if !told && !ended(err) {
+			t.lock.emit(ctx, e)
+		}
+	}()
+	err = t.writeRelease(ctx, until)
+	return err
+}
+
+var errPanicked = errors.New("a panic in the store or in an observer")
+
+// writeRelease writes the release until it has landed or the lease would have ended.
+func (t *term) writeRelease(ctx context.Context, until time.Duration) error {
+	err := t.retry(ctx, func() error {
+		return t.put(ctx, func(r *Record) { r.ExpiresAt = time.Time{} })
+	}, func(err error) bool {
+		return err == errNothingToRelease || storeapi.Permanent(err) || t.lock.clock.Now().Mono >= until
+	})
+	switch {
+	case err == nil, err == errNothingToRelease:
+		t.become(released)
+		t.lock.log.InfoContext(ctx, "lock released", "key", t.lock.key, "token", t.token)
+		return nil
+	case ended(err):
+		return err
+	}
+	return fmt.Errorf("releasing: %w", err)
+}
+
+func (t *term) abandon() {
+	if !t.valid() { // a lease that has just run out is lost
+		return
+	}
+	t.cancel(ErrReleased)
+	t.mu.Lock()
+	first := t.state == held
+	if first {
+		t.over(abandoned)
+	}
+	t.mu.Unlock()
+	if first {
+		t.tell(EventReleased, nil)
+		t.lock.log.Info("lease abandoned: the lock is free when its TTL has passed", "key", t.lock.key, "token", t.token)
+	}
+}
+
+// become goes on to another state of a release, and reports whether it did: a term that is released stays so.
+func (t *term) become(s state) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state == released {
+		return false
+	}
+	t.state = s
+	return true
+}
+
+// releaseAfterFunction releases even if ctx has ended. It also waits for a renewal that may still be under way when a lease was
+// lost.
+func (t *term) releaseAfterFunction(ctx context.Context) error {
+	err := t.release(context.WithoutCancel(ctx))
+	t.writeSlot <- struct{}{}
+	t.endWrite()
+	return err
+}

@@ -1,0 +1,231 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+// write is a record sent to the store.
+type write struct {
+	rec  Record
+	sent clock.Reading
+}
+
+// startRenewing renews until the term ends. Each renewal runs on the goroutine of a timer: a lease at rest has none of its own.
+func (t *term) startRenewing() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.lock.manual || t.renewal != nil {
+		return
+	}
+	// Locks that were taken at one moment are not renewed at one moment.
+	t.renewal = t.lock.clock.AfterFunc(t.untilRenewal(2), t.renewNext)
+}
+
+// stopRenewingAfterTTL begins to wind down: the term's context has ended, and a function that does not return must not hold
+// the lock for ever.
+func (t *term) stopRenewingAfterTTL() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.renewUntil = t.lock.clock.Now().Mono + t.lock.ttl
+}
+
+// renewNext makes one attempt and sets the timer for the next.
+func (t *term) renewNext() {
+	t.mu.Lock()
+	over := t.state != held || t.lock.clock.Now().Mono >= t.renewUntil
+	forgotten := t.forgotten
+	t.mu.Unlock()
+	switch {
+	case over:
+		return
+	case forgotten:
+		t.lock.log.Warn("a lease was dropped without Release: it is left to run out", "key", t.lock.key, "token", t.token)
+		return
+	}
+	err := t.renew(inBackground(t.ctx), func(*Record) {})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.state != held:
+	case err == nil:
+		t.failures = 0
+		t.renewal.Reset(t.untilRenewal(20))
+	default:
+		t.renewal.Reset(t.retryDelay(&t.failures))
+	}
+}
+
+// untilRenewal is early by up to one part of the interval, so that the renewals of many locks do not stay in step. The caller
+// holds t.mu.
+func (t *term) untilRenewal(part float64) time.Duration {
+	interval := time.Duration(float64(t.lock.renew) * (1 - t.lock.clock.Rand()/part))
+	return max(interval-(t.lock.clock.Now().Mono-t.sent.Mono), 0)
+}
+
+// retryDelay is the pause after one more failed write in a row: short enough for several tries before the deadline.
+func (t *term) retryDelay(failures *int) time.Duration {
+	return t.lock.double(failures, t.lock.attempt/8, t.lock.renew/2)
+}
+
+// retry repeats a write of the term until it succeeds or its error is final, the term is over, or ctx ends.
+func (t *term) retry(ctx context.Context, write func() error, final func(error) bool) error {
+	for failures := 0; ; {
+		err := write()
+		if err == nil || ended(err) || final(err) {
+			return err
+		}
+		switch sleepErr := t.lock.clock.Sleep(ctx, t.retryDelay(&failures)); {
+		case sleepErr == nil:
+		case errors.Is(err, sleepErr):
+			return err
+		default:
+			return fmt.Errorf("%w: %w", sleepErr, err)
+		}
+	}
+}
+
+// renewNow renews until that has succeeded, with a record changed by edit.
+func (t *term) renewNow(ctx context.Context, edit func(*Record)) error {
+	return t.lock.named(t.retry(ctx,
+		func() error { return t.renew(ctx, edit) },
+		func(err error) bool { return errors.Is(err, errTooLarge) }))
+}
+
+// renew makes one attempt, with a record changed by edit.
+func (t *term) renew(ctx context.Context, edit func(*Record)) error {
+	if err := t.startWrite(ctx); err != nil {
+		return err
+	}
+	defer t.endWrite()
+	if err := t.whyOver(); err != nil {
+		return err
+	}
+	began := t.lock.clock.Now()
+	err := t.put(ctx, edit)
+	if over := t.whyOver(); over != nil { // the answer came too late
+		err = over
+	}
+	e := t.event(EventRenewed, err)
+	e.Remaining = t.left()
+	e.Duration = t.lock.clock.Now().Mono - began.Mono
+	switch {
+	case err == nil:
+		t.lock.emit(ctx, e)
+	case !ended(err):
+		t.mu.Lock()
+		t.failure = err
+		t.mu.Unlock()
+		e.Kind = EventRenewFailed
+		t.lock.emit(ctx, e)
+		t.lock.log.WarnContext(ctx, "renewal failed, will retry",
+			"key", t.lock.key, "token", t.token, "valid_for", e.Remaining, "err", err)
+	}
+	return err
+}
+
+func (t *term) startWrite(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case t.writeSlot <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (t *term) endWrite() { <-t.writeSlot }
+
+// put writes the term's record, changed by edit, over the version it knows. The caller has started a write. If that shows that
+// an earlier write of unknown outcome has landed, however long ago, put writes again over that one.
+func (t *term) put(ctx context.Context, edit func(*Record)) error {
+	for {
+		done, err := t.putOnce(ctx, edit)
+		if done || err != nil {
+			return err
+		}
+		if err := t.whyOver(); errors.Is(err, ErrLost) {
+			return err
+		}
+	}
+}
+
+// putOnce reports whether this write has landed, or an earlier release, after which there is nothing to write. If neither has,
+// and there is no error, an earlier renewal has landed.
+func (t *term) putOnce(ctx context.Context, edit func(*Record)) (done bool, err error) {
+	sent := t.lock.clock.Now() // validity counts from before the first byte is sent
+	t.mu.Lock()
+	base, rec := t.stored, t.stored.rec
+	rec.RenewedAt, rec.ExpiresAt = sent.Time(), sent.Time().Add(t.lock.ttl)
+	edit(&rec)
+	t.lock.sign(&rec)
+	t.unconfirmed = append(t.unconfirmed, write{rec, sent})
+	t.mu.Unlock()
+
+	etag, err := t.lock.put(ctx, base, rec)
+	switch {
+	case err == nil:
+		t.landed(ctx, etag, write{rec, sent})
+		return true, nil
+	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):
+		return t.reconcile(ctx, base, rec, err)
+	}
+	return false, err // nothing is known yet; the next attempt, over the same version, will tell
+}
+
+// reconcile finds out what stands in the store instead of base after the write of rec over it was refused: an earlier write of
+// this term, or somebody else's. Its results are those of putOnce.
+func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal error) (done bool, err error) {
+	l := t.lock
+	v, err := l.read(context.WithoutCancel(ctx))
+	switch {
+	case errors.Is(err, ErrCorruptRecord):
+		return false, t.lose(fmt.Errorf("%w: %w", errOverwritten, err))
+	case err != nil:
+		return false, fmt.Errorf("a write was refused (%v), and reading the object back failed: %w", refusal, err)
+	case v.same(base):
+		return false, outcomeUnknown(refusal)
+	case !v.exists:
+		return false, t.lose(errDeleted)
+	}
+	t.mu.Lock()
+	i := slices.IndexFunc(t.unconfirmed, func(w write) bool { return l.landed(w.rec, v.rec) })
+	var ours write
+	if i >= 0 {
+		ours = t.unconfirmed[i]
+	}
+	earlier := t.unconfirmed[:len(t.unconfirmed)-1]
+	mayBeReleased := slices.ContainsFunc(earlier, func(w write) bool { return w.rec.Released() })
+	t.mu.Unlock()
+	switch {
+	case i < 0 && mayBeReleased: // an earlier attempt has landed, and somebody has taken what it released
+		t.become(released)
+		return false, errNothingToRelease
+	case i < 0 && v.rec.Token == t.token && v.rec.Released():
+		return false, t.lose(errBroken)
+	case i < 0:
+		return false, t.lose(fmt.Errorf("%w by %q with token %d", errTakenOver, v.rec.Holder, v.rec.Token))
+	}
+	t.landed(ctx, v.etag, ours)
+	return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil
+}
+
+// landed notes that w stands in the store, which settles every write before it.
+func (t *term) landed(ctx context.Context, etag string, w write) {
+	v := &version{exists: true, etag: etag, rec: w.rec, readBefore: w.sent.Mono, readAfter: t.lock.clock.Now().Mono}
+	t.mu.Lock()
+	t.stored, t.sent, t.unconfirmed, t.failure = v, w.sent, nil, nil
+	if t.state == held {
+		t.expiry.Reset(t.untilNextCheck())
+	}
+	t.mu.Unlock()
+	t.lock.remember(ctx, v)
+}
