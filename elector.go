@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/bigstack"
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -124,7 +125,7 @@ func (e *Elector) run(ctx context.Context, again func(*Lease) bool) error {
 			return err
 		}
 		if errors.Is(context.Cause(lease.t.ctx), ErrReleased) { // let every other candidate look at the free lock first
-			rest := 2 * l.jitter(l.poll)
+			rest := 2 * clock.Jitter(l.clock, l.poll)
 			e.since.Store(int64(l.clock.Now().Mono + rest))
 			if l.clock.Sleep(ctx, rest) != nil {
 				return nil

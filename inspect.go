@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -39,7 +40,7 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Record, error] {
 		failures := 0
 		for seen := false; ctx.Err() == nil; {
 			v, err := l.read(ctx)
-			wait := l.jitter(l.poll)
+			wait := clock.Jitter(l.clock, l.poll)
 			switch {
 			case err != nil && ctx.Err() != nil:
 				return

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
@@ -176,6 +177,11 @@ func (l *Lock) campaign(ctx context.Context, try func() (*Lease, error), stop fu
 	}
 }
 
+// backoff is the pause after one more failed try in a row: from a fraction of the poll interval up to the TTL.
+func (l *Lock) backoff(failures *int) time.Duration {
+	return clock.Backoff(l.clock, failures, min(l.poll/4, time.Second), max(l.ttl, l.poll))
+}
+
 // maxWritesPerTry bounds the conditional writes of one try. More than one is needed only if the object changes meanwhile and the
 // lock is still free.
 const maxWritesPerTry = 4
@@ -268,7 +274,7 @@ func (l *Lock) writeNewTerm(ctx context.Context, v *version) (t *term, next *ver
 		case !now.same(v):
 			return nil, now, err
 		case errors.Is(err, storeapi.ErrConflict): // another write is under way
-			_ = l.clock.Sleep(ctx, l.jitter(l.attempt/16))
+			_ = l.clock.Sleep(ctx, clock.Jitter(l.clock, l.attempt/16))
 			return nil, now, err
 		default:
 			return nil, nil, outcomeUnknown(err)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/forecast"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
@@ -147,7 +148,7 @@ func (l *Lock) untilNextRead() time.Duration {
 	if wait := l.memory.renewals.Wait(now, l.poll, random); wait > 0 {
 		return wait
 	}
-	return l.jitter(l.poll)
+	return clock.Jitter(l.clock, l.poll)
 }
 
 // sign gives rec a fresh nonce, after which its token and expiry must not change.

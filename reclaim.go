@@ -2,43 +2,24 @@ package leasehold
 
 import (
 	"reflect"
-	"runtime"
-	"sync"
-	"weak"
+
+	"github.com/leasehold-go/leasehold/internal/weakset"
 )
 
-// WithReclaim promises that no two live candidates share an identity. Two Locks of one process that do would hold two valid
-// leases, so this process keeps a list of Locks by identity, and none reclaims from another.
-var namesakes = struct {
-	sync.Mutex
-	locks map[nameKey]map[weak.Pointer[Lock]]struct{}
-}{locks: make(map[nameKey]map[weak.Pointer[Lock]]struct{})}
+// namesakes are the Locks of this process by identity. The user of WithReclaim guarantees that no two live candidates share one.
+// Two Locks of one process that do would hold two valid leases, so none of them reclaims from another.
+var namesakes weakset.Set[nameKey, Lock]
 
 type nameKey struct {
 	store         Store
 	key, identity string
 }
 
-// enlist is called when a Lock is made. The list does not keep the Lock alive.
+// enlist is called when a Lock is made.
 func (l *Lock) enlist() {
-	if !l.hasName || !reflect.ValueOf(l.store).Comparable() {
-		return
+	if l.hasName && reflect.ValueOf(l.store).Comparable() {
+		namesakes.Add(nameKey{l.store, l.key, l.identity}, l)
 	}
-	key, p := nameKey{l.store, l.key, l.identity}, weak.Make(l)
-	namesakes.Lock()
-	defer namesakes.Unlock()
-	if namesakes.locks[key] == nil {
-		namesakes.locks[key] = make(map[weak.Pointer[Lock]]struct{})
-	}
-	namesakes.locks[key][p] = struct{}{}
-	runtime.AddCleanup(l, func(p weak.Pointer[Lock]) {
-		namesakes.Lock()
-		defer namesakes.Unlock()
-		delete(namesakes.locks[key], p)
-		if len(namesakes.locks[key]) == 0 {
-			delete(namesakes.locks, key)
-		}
-	}, p)
 }
 
 // mayReclaim reports whether no other Lock of this process holds, or is about to take, what this one would reclaim.
@@ -46,16 +27,8 @@ func (l *Lock) mayReclaim() bool {
 	if !l.reclaim || !reflect.ValueOf(l.store).Comparable() {
 		return l.reclaim
 	}
-	var others []*Lock
-	namesakes.Lock()
-	for p := range namesakes.locks[nameKey{l.store, l.key, l.identity}] {
-		if other := p.Value(); other != nil && other != l {
-			others = append(others, other)
-		}
-	}
-	namesakes.Unlock()
-	for _, other := range others { // which may call the user's code
-		if other.busy.Load() || other.heldByUs() != nil {
+	for _, other := range namesakes.Of(nameKey{l.store, l.key, l.identity}) {
+		if other != l && (other.busy.Load() || other.heldByUs() != nil) {
 			return false
 		}
 	}

@@ -71,7 +71,7 @@ func (t *term) untilRenewal(part float64) time.Duration {
 
 // retryDelay is the pause after one more failed write in a row: short enough for several tries before the deadline.
 func (t *term) retryDelay(failures *int) time.Duration {
-	return t.lock.double(failures, t.lock.attempt/8, t.lock.renew/2)
+	return clock.Backoff(t.lock.clock, failures, t.lock.attempt/8, t.lock.renew/2)
 }
 
 // retry repeats a write of the term until it succeeds or its error is final, the term is over, or ctx ends.

@@ -86,22 +86,6 @@ func inBackground(ctx context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(ctx), background{}, true)
 }
 
-// jitter is d ±10 %.
-func (l *Lock) jitter(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.9 + 0.2*l.clock.Rand()))
-}
-
-// backoff is the pause after one more failure in a row: doubling from a fraction of the poll interval up to the TTL.
-func (l *Lock) backoff(failures *int) time.Duration {
-	return l.double(failures, min(l.poll/4, time.Second), max(l.ttl, l.poll))
-}
-
-// double is first after the first failure in a row, twice as long after each further one, at most limit, ±10 %.
-func (l *Lock) double(failures *int, first, limit time.Duration) time.Duration {
-	*failures = min(*failures+1, 16)
-	return l.jitter(min(first<<(*failures-1), limit))
-}
-
 // lockError says which lock an error is about. The name of the package stands at its front and nowhere else.
 type lockError struct {
 	key string

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/leasehold-go/leasehold/internal/s3api"
@@ -114,7 +113,10 @@ func (s *S3Store) Get(ctx context.Context, key string) (Object, error) {
 	if err := s.bucket.Genuine(s3api.Get, key, out.ETag, out.ResultMetadata); err != nil {
 		return Object{}, err
 	}
-	o := Object{ETag: *out.ETag, Age: s.age(out)}
+	o := Object{ETag: *out.ETag}
+	if s.serverClock {
+		o.Age = max(s3api.Age(out)-s.slack, 0)
+	}
 	o.Body, err = io.ReadAll(io.LimitReader(out.Body, MaxObjectSize+1))
 	switch {
 	case err != nil:
@@ -192,13 +194,4 @@ func (s *S3Store) deadline(ctx context.Context) (context.Context, context.Cancel
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, s.timeout)
-}
-
-// age is how old the version is by the server's clock alone. Both dates are cut to whole seconds (RFC 9110, 5.6.7).
-func (s *S3Store) age(out *s3.GetObjectOutput) time.Duration {
-	now, ok := awsmiddleware.GetServerTime(out.ResultMetadata)
-	if !s.serverClock || !ok || now.IsZero() || out.LastModified == nil || out.LastModified.IsZero() {
-		return 0
-	}
-	return max(now.Sub(*out.LastModified)-s.slack, 0)
 }

@@ -74,8 +74,6 @@ func TestLocksThatAreGoneAreNotListed(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		namesakes.Lock()
-		defer namesakes.Unlock()
-		return len(namesakes.locks[nameKey{store, "k", "pod-0"}]) == 0
+		return len(namesakes.Of(nameKey{store, "k", "pod-0"})) == 0
 	}, 10*time.Second, 10*time.Millisecond)
 }

@@ -35,6 +35,18 @@ type Clock interface {
 	Rand() float64
 }
 
+// Jitter is d ±10 %.
+func Jitter(c Clock, d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.9 + 0.2*c.Rand()))
+}
+
+// Backoff is the pause after one more failure in a row: first after the first one, then twice as long each time, at most limit,
+// ±10 %.
+func Backoff(c Clock, failures *int, first, limit time.Duration) time.Duration {
+	*failures = min(*failures+1, 16)
+	return Jitter(c, min(first<<(*failures-1), limit))
+}
+
 // Timer is the part of *time.Timer that leases need.
 type Timer interface {
 	Stop() bool
