@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/ctxmutex"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
@@ -41,7 +42,7 @@ type Lock struct {
 	store        Store
 	key          string
 	writer       *wire.Writer
-	acquiring    chan struct{}         // holds a value while a try is under way: one at a time
+	acquiring    ctxmutex.Mutex        // locked while a try is under way
 	checked      bool                  // WithStoreCheck is done; guarded by acquiring
 	busy         atomic.Bool           // a try may be about to take the lock
 	lastAnswered atomic.Int64          // monotonic time of the last answer of the store that made sense
@@ -67,7 +68,7 @@ func NewLock(s Store, key string, opts ...Option) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lock{options: o, store: s, key: key, writer: wire.NewWriter(), acquiring: make(chan struct{}, 1)}
+	l := &Lock{options: o, store: s, key: key, writer: wire.NewWriter(), acquiring: ctxmutex.New()}
 	l.lastAnswered.Store(math.MinInt64)
 	l.enlist()
 	return l, nil
@@ -188,14 +189,10 @@ const maxWritesPerTry = 4
 
 // try is the protocol: read, decide, one conditional write. The lease's context descends from parent.
 func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
-	select {
-	case l.acquiring <- struct{}{}:
-		defer func() { <-l.acquiring }()
-	case <-ctx.Done():
-	}
-	if ctx.Err() != nil {
+	if l.acquiring.Lock(ctx) != nil {
 		return nil, endOf(ctx)
 	}
+	defer l.acquiring.Unlock()
 	if held := l.heldByUs(); held != nil {
 		return nil, held
 	}
@@ -285,7 +282,7 @@ func (l *Lock) writeNewTerm(ctx context.Context, v *version) (t *term, next *ver
 	if l.clock.Now().Elapsed(sent) >= l.ttl-l.margin {
 		return nil, written, errTooLate
 	}
-	return &term{lock: l, token: token, stored: written, sent: sent, writeSlot: make(chan struct{}, 1)}, nil, nil
+	return &term{lock: l, token: token, stored: written, sent: sent, writing: ctxmutex.New()}, nil, nil
 }
 
 // outcomeUnknown is err without its sentinel, which would read as a verdict: a store that refuses a write although the object

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // MemStore is a [Store] in memory, with the exact semantics of a strict S3: for tests, examples, and candidates within one
@@ -112,7 +114,7 @@ func (m *MemStore) put(ctx context.Context, key string, body []byte, allow func(
 		return "", err
 	}
 	if len(body) > MaxObjectSize {
-		return "", tooLarge(fmt.Sprintf("writing %q", key), body)
+		return "", storeapi.TooLarge(fmt.Sprintf("writing %q", key), len(body), MaxObjectSize)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

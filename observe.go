@@ -55,7 +55,7 @@ func (l *Lock) read(ctx context.Context) (*version, error) {
 		}
 	}
 	l.remember(ctx, v)
-	l.answered(v.readAfter)
+	l.succeeded(v.readAfter)
 	return v, nil
 }
 

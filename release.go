@@ -25,10 +25,8 @@ func (t *term) release(ctx context.Context) error {
 	until := t.sent.Mono + t.lock.ttl
 	t.mu.Unlock()
 
-	if err := t.startWrite(context.WithoutCancel(ctx)); err != nil { // any write under way is bounded
-		return err
-	}
-	defer t.endWrite()
+	_ = t.writing.Lock(context.WithoutCancel(ctx)) // any write under way is bounded
+	defer t.writing.Unlock()
 	if !t.become(releasing) {
 		return nil
 	}
@@ -98,7 +96,7 @@ func (t *term) become(s state) bool {
 // lost.
 func (t *term) releaseAfterFunction(ctx context.Context) error {
 	err := t.release(context.WithoutCancel(ctx))
-	t.writeSlot <- struct{}{}
-	t.endWrite()
+	_ = t.writing.Lock(context.WithoutCancel(ctx))
+	t.writing.Unlock()
 	return err
 }

@@ -100,10 +100,10 @@ func (t *term) renewNow(ctx context.Context, edit func(*Record)) error {
 
 // renew makes one attempt, with a record changed by edit.
 func (t *term) renew(ctx context.Context, edit func(*Record)) error {
-	if err := t.startWrite(ctx); err != nil {
+	if err := t.writing.Lock(ctx); err != nil {
 		return err
 	}
-	defer t.endWrite()
+	defer t.writing.Unlock()
 	if err := t.whyOver(); err != nil {
 		return err
 	}
@@ -113,15 +113,17 @@ func (t *term) renew(ctx context.Context, edit func(*Record)) error {
 		err = over
 	}
 	e := t.event(EventRenewed, err)
-	e.Remaining = t.left()
+	t.mu.Lock()
+	e.Remaining = t.remaining()
+	if err != nil && !ended(err) {
+		t.failure = err
+	}
+	t.mu.Unlock()
 	e.Duration = t.lock.clock.Now().Mono - began.Mono
 	switch {
 	case err == nil:
 		t.lock.emit(ctx, e)
 	case !ended(err):
-		t.mu.Lock()
-		t.failure = err
-		t.mu.Unlock()
 		e.Kind = EventRenewFailed
 		t.lock.emit(ctx, e)
 		t.lock.log.WarnContext(ctx, "renewal failed, will retry",
@@ -130,21 +132,7 @@ func (t *term) renew(ctx context.Context, edit func(*Record)) error {
 	return err
 }
 
-func (t *term) startWrite(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	select {
-	case t.writeSlot <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (t *term) endWrite() { <-t.writeSlot }
-
-// put writes the term's record, changed by edit, over the version it knows. The caller has started a write. If that shows that
+// put writes the term's record, changed by edit, over the version it knows. The caller has locked t.writing. If that shows that
 // an earlier write of unknown outcome has landed, however long ago, put writes again over that one.
 func (t *term) put(ctx context.Context, edit func(*Record)) error {
 	for {

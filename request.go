@@ -10,23 +10,19 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// get reads the object once, within the attempt's deadline.
+// get reads the object once, within the time of one attempt.
 func (l *Lock) get(ctx context.Context) (Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.attempt)
 	defer cancel()
 	began := l.clock.Now()
 	obj, err := l.store.Get(ctx, l.key)
-	if err == nil && obj.ETag == "" {
-		err = errors.New("the store gave no ETag for an object")
-	}
-	l.report(ctx, "get", began, err)
-	return obj, err
+	return obj, l.answer(ctx, "get", began, obj.ETag, err)
 }
 
 var errTooLarge = errors.New("record is too large")
 
 // put writes rec over version v once. The caller's ctx does not cut it off, because an answer that comes too late would leave a
-// stray lock behind. Only the attempt's own deadline does.
+// stray lock behind. Only the time of one attempt bounds it.
 func (l *Lock) put(ctx context.Context, v *version, rec Record) (etag string, err error) {
 	body, err := rec.MarshalJSON()
 	if err == nil && len(body) > MaxObjectSize {
@@ -45,27 +41,27 @@ func (l *Lock) put(ctx context.Context, v *version, rec Record) (etag string, er
 		op = "create"
 		etag, err = l.store.PutIfNoneMatch(ctx, l.key, body)
 	}
-	if err == nil && etag == "" {
-		err = errors.New("the store gave no ETag for a write")
-	}
-	l.report(ctx, op, began, err)
-	return etag, err
+	return etag, l.answer(ctx, op, began, etag, err)
 }
 
-// report tells the observer about one request, and Elector.Check how it ended.
-func (l *Lock) report(ctx context.Context, op string, began clock.Reading, err error) {
+// answer is the error of one request. It tells the observer and, through lastAnswered and failure, Elector.Check.
+func (l *Lock) answer(ctx context.Context, op string, began clock.Reading, etag string, err error) error {
+	if err == nil && etag == "" {
+		err = errors.New("the store's answer has no ETag")
+	}
 	now := l.clock.Now().Mono
 	switch {
 	case storeapi.Refused(err), err == nil && op != "get": // a read has yet to be understood
-		l.answered(now)
+		l.succeeded(now)
 	case err != nil:
 		l.failure.Store(&err)
 	}
 	l.emit(ctx, Event{Kind: EventRequest, Op: op, Duration: now - began.Mono, Err: err})
+	return err
 }
 
-// answered notes that the store has given an answer that makes sense.
-func (l *Lock) answered(now time.Duration) {
+// succeeded notes that the store has given an answer that makes sense.
+func (l *Lock) succeeded(now time.Duration) {
 	l.lastAnswered.Store(int64(now))
 	l.failure.Store(nil)
 }

@@ -1,18 +1,12 @@
 package leasehold
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/leasehold-go/leasehold/internal/s3api"
-	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // S3Client is the part of [*s3.Client] that an [S3Store] calls.
@@ -34,11 +28,9 @@ type S3Client interface {
 // nothing about the object, so it is an error that may pass; but the third of that kind before the first answer of an S3
 // matches ErrPermanent, because the endpoint is probably wrong.
 type S3Store struct {
-	client      S3Client
-	bucket      *s3api.Bucket
+	objects     s3api.Objects
 	serverClock bool
-	slack       time.Duration
-	timeout     time.Duration
+	slack       time.Duration // what age loses
 }
 
 // S3Option configures an [S3Store].
@@ -46,7 +38,7 @@ type S3Option func(*S3Store)
 
 // WithKeyPrefix puts every object below prefix, which is used as it is: end it with a slash. Give locks a prefix that
 // no lifecycle rule expires.
-func WithKeyPrefix(prefix string) S3Option { return func(s *S3Store) { s.bucket.Prefix = prefix } }
+func WithKeyPrefix(prefix string) S3Option { return func(s *S3Store) { s.objects.Prefix = prefix } }
 
 // WithServerClock trusts the server's clock: Get tells an [Object]'s Age, which is the reply's Date minus its Last-Modified
 // minus slack. A candidate that has just started can then take over at once from a holder that is gone, where it
@@ -63,10 +55,7 @@ func WithServerClock(slack time.Duration) S3Option {
 	return func(s *S3Store) { s.serverClock, s.slack = true, slack }
 }
 
-const (
-	s3Timeout = 10 * time.Second
-	minSlack  = 2 * time.Second
-)
+const minSlack = 2 * time.Second
 
 // NewS3Store returns a store in bucket. The client is the user's own, so that every endpoint, region and credential that
 // it can be given will do; its settings stay, except that requests are not retried by the SDK, because locks reconcile
@@ -76,7 +65,7 @@ const (
 // NewS3Store sends no request. Arguments that cannot work are reported by [S3Store.Validate], by [NewLock], and by every
 // method of the store.
 func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
-	s := &S3Store{client: client, bucket: &s3api.Bucket{Name: bucket}, timeout: s3Timeout}
+	s := &S3Store{objects: s3api.Objects{Bucket: &s3api.Bucket{Name: bucket}, Client: client, Limit: MaxObjectSize}}
 	for _, opt := range opts {
 		opt(s)
 	}
@@ -86,7 +75,7 @@ func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
 // Validate returns an error that matches [ErrPermanent] if the arguments of [NewS3Store] cannot work: no client, a name that
 // no bucket can have, a key prefix that some servers change, too small a slack. It sends no request.
 func (s *S3Store) Validate() error {
-	if err := s.bucket.Validate(s.client); err != nil {
+	if err := s.objects.Validate(s.objects.Client); err != nil {
 		return err
 	}
 	if s.serverClock && s.slack < minSlack {
@@ -103,44 +92,28 @@ func (s *S3Store) Get(ctx context.Context, key string) (Object, error) {
 	if err := s.Validate(); err != nil {
 		return Object{}, err
 	}
-	ctx, cancel := s.deadline(ctx)
-	defer cancel()
-	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket.Name, Key: s.bucket.Key(key)}, s.bucket.Once)
-	if err != nil {
-		return Object{}, s.bucket.Explain(err, s3api.Get, key)
+	o, err := s.objects.Get(ctx, key)
+	if !s.serverClock {
+		o.Age = 0
 	}
-	defer func() { _ = out.Body.Close() }()
-	if err := s.bucket.Genuine(s3api.Get, key, out.ETag, out.ResultMetadata); err != nil {
-		return Object{}, err
-	}
-	o := Object{ETag: *out.ETag}
-	if s.serverClock {
-		o.Age = max(s3api.Age(out)-s.slack, 0)
-	}
-	o.Body, err = io.ReadAll(io.LimitReader(out.Body, MaxObjectSize+1))
-	switch {
-	case err != nil:
-		return Object{}, &storeapi.Error{Doing: s.bucket.Doing(s3api.Get, key), Cause: err}
-	case len(o.Body) > MaxObjectSize:
-		o.Body = nil
-		return o, &storeapi.Error{Doing: s.bucket.Doing(s3api.Get, key), Kind: ErrCorruptRecord, Cause: fmt.Errorf("it is larger than %d bytes", MaxObjectSize)}
-	case out.ContentLength != nil && *out.ContentLength != int64(len(o.Body)):
-		return Object{}, &storeapi.Error{Doing: s.bucket.Doing(s3api.Get, key), Cause: io.ErrUnexpectedEOF}
-	}
-	return o, nil
+	o.Age = max(o.Age-s.slack, 0)
+	return Object(o), err
 }
 
 // PutIfNoneMatch implements [Store].
 func (s *S3Store) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	return s.put(ctx, key, body, nil, aws.String("*"))
+	if err := s.Validate(); err != nil {
+		return "", err
+	}
+	return s.objects.Create(ctx, key, body)
 }
 
 // PutIfMatch implements [Store].
 func (s *S3Store) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if etag == "" { // some servers read an empty If-Match as "create"
-		return "", s.emptyETag(s3api.Put, key)
+	if err := s.Validate(); err != nil {
+		return "", err
 	}
-	return s.put(ctx, key, body, &etag, nil)
+	return s.objects.Replace(ctx, key, body, etag)
 }
 
 // DeleteIfMatch implements [Store]. MinIO and others ignore the condition: see [CheckStore].
@@ -148,50 +121,5 @@ func (s *S3Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	if etag == "" {
-		return s.emptyETag(s3api.Delete, key)
-	}
-	ctx, cancel := s.deadline(ctx)
-	defer cancel()
-	out, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{
-		Bucket: &s.bucket.Name, Key: s.bucket.Key(key), IfMatch: &etag,
-	}, s.bucket.Once)
-	if err != nil {
-		return s.bucket.Explain(err, s3api.Delete, key)
-	}
-	return s.bucket.GenuineDelete(key, out.ResultMetadata)
-}
-
-func (s *S3Store) put(ctx context.Context, key string, body []byte, ifMatch, ifNoneMatch *string) (string, error) {
-	if err := s.Validate(); err != nil {
-		return "", err
-	}
-	if len(body) > MaxObjectSize {
-		return "", tooLarge(s.bucket.Doing(s3api.Put, key), body)
-	}
-	ctx, cancel := s.deadline(ctx)
-	defer cancel()
-	out, err := s.client.PutObject(ctx, &s3.PutObjectInput{
-		Bucket: &s.bucket.Name, Key: s.bucket.Key(key), Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))),
-		ContentType: aws.String("application/json"), CacheControl: aws.String("no-store"),
-		IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,
-	}, s.bucket.Once)
-	if err != nil {
-		return "", s.bucket.Explain(err, s3api.Put, key)
-	}
-	if err := s.bucket.Genuine(s3api.Put, key, out.ETag, out.ResultMetadata); err != nil { // whether the write has landed is unknown
-		return "", err
-	}
-	return *out.ETag, nil
-}
-
-func (s *S3Store) emptyETag(op s3api.Op, key string) error {
-	return &storeapi.Error{Doing: s.bucket.Doing(op, key), Kind: ErrPermanent, Cause: errors.New("the ETag is empty")}
-}
-
-func (s *S3Store) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, s.timeout)
+	return s.objects.Delete(ctx, key, etag)
 }

@@ -2,7 +2,6 @@ package leasehold
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -63,8 +62,3 @@ var (
 	// can be built on it as it is set up.
 	ErrUnsafeStore = storeapi.ErrUnsafeStore
 )
-
-// tooLarge refuses a body over MaxObjectSize.
-func tooLarge(doing string, body []byte) error {
-	return &storeapi.Error{Doing: doing, Kind: ErrPermanent, Cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), MaxObjectSize)}
-}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/ctxmutex"
 )
 
 // term is what a Lease shares with the timers that renew and watch it. This is its state:
@@ -31,11 +32,11 @@ import (
 // Other goroutines of the same Lock stay out while the term is held or releasing; when it is lost, until its function has
 // returned or, if it has none, the safety margin is over; and when it is abandoned, for as long as other processes do.
 type term struct {
-	lock      *Lock
-	token     uint64
-	ctx       context.Context
-	cancel    context.CancelCauseFunc // ends ctx
-	writeSlot chan struct{}           // holds a value while a write of this term is under way: one at a time
+	lock    *Lock
+	token   uint64
+	ctx     context.Context
+	cancel  context.CancelCauseFunc // ends ctx
+	writing ctxmutex.Mutex          // locked while a write of this term is under way
 
 	mu          sync.Mutex // guards what follows; never held over I/O
 	state       state
@@ -129,12 +130,6 @@ func (t *term) blocks() time.Duration {
 // remaining is how long the lease is still valid, by the most pessimistic clock. The caller holds t.mu.
 func (t *term) remaining() time.Duration {
 	return t.lock.ttl - t.lock.margin - t.lock.clock.Now().Elapsed(t.sent)
-}
-
-func (t *term) left() time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.remaining()
 }
 
 func (t *term) deadline() time.Time {

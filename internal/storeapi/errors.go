@@ -2,7 +2,10 @@
 // that answers. The root package gives its sentinels to the user under its own name.
 package storeapi
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // The sentinels of the root package, which documents them, and ErrConflict.
 var (
@@ -52,4 +55,9 @@ func Permanent(err error) bool {
 // Refused reports whether err is a clean refusal of a conditional write.
 func Refused(err error) bool {
 	return errors.Is(err, ErrPreconditionFailed) || errors.Is(err, ErrNotExist)
+}
+
+// TooLarge is the error of a body of so many bytes that is not sent.
+func TooLarge(doing string, size, limit int) error {
+	return &Error{Doing: doing, Kind: ErrPermanent, Cause: fmt.Errorf("%d bytes are over the limit of %d", size, limit)}
 }

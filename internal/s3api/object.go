@@ -1,0 +1,134 @@
+package s3api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+// Client is leasehold.S3Client.
+type Client interface {
+	GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Options)) (*s3.GetObjectOutput, error)
+	PutObject(context.Context, *s3.PutObjectInput, ...func(*s3.Options)) (*s3.PutObjectOutput, error)
+	DeleteObject(context.Context, *s3.DeleteObjectInput, ...func(*s3.Options)) (*s3.DeleteObjectOutput, error)
+}
+
+// Objects are the small objects of a bucket, each read and written whole, by one request that is never repeated.
+type Objects struct {
+	*Bucket
+	Client Client
+	Limit  int // of a body, in bytes
+}
+
+// Object has the fields of leasehold.Object.
+type Object struct {
+	Body []byte
+	ETag string
+	Age  time.Duration
+}
+
+// timeout is that of a request whose context has no deadline.
+const timeout = 10 * time.Second
+
+func deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
+// Get reads an object. If it is larger than Limit, the error matches storeapi.ErrCorruptRecord and the ETag is filled in.
+func (o Objects) Get(ctx context.Context, key string) (Object, error) {
+	ctx, cancel := deadline(ctx)
+	defer cancel()
+	out, err := o.Client.GetObject(ctx, &s3.GetObjectInput{Bucket: &o.Name, Key: o.Key(key)}, o.Once)
+	if err != nil {
+		return Object{}, o.Explain(err, Get, key)
+	}
+	defer func() { _ = out.Body.Close() }()
+	if err := o.Genuine(Get, key, out.ETag, out.ResultMetadata); err != nil {
+		return Object{}, err
+	}
+	body, err := io.ReadAll(io.LimitReader(out.Body, int64(o.Limit)+1))
+	switch {
+	case err != nil:
+		return Object{}, &storeapi.Error{Doing: o.Doing(Get, key), Cause: err}
+	case len(body) > o.Limit:
+		return Object{ETag: *out.ETag}, &storeapi.Error{
+			Doing: o.Doing(Get, key), Kind: storeapi.ErrCorruptRecord, Cause: fmt.Errorf("it is larger than %d bytes", o.Limit),
+		}
+	case out.ContentLength != nil && *out.ContentLength != int64(len(body)):
+		return Object{}, &storeapi.Error{Doing: o.Doing(Get, key), Cause: io.ErrUnexpectedEOF}
+	}
+	return Object{Body: body, ETag: *out.ETag, Age: age(out)}, nil
+}
+
+// age is the reply's Date minus its Last-Modified: how old the version is by the server's clock alone. Both dates are cut to
+// whole seconds (RFC 9110, 5.6.7). It is 0 if one of them is missing.
+func age(out *s3.GetObjectOutput) time.Duration {
+	now, ok := awsmiddleware.GetServerTime(out.ResultMetadata)
+	if !ok || now.IsZero() || out.LastModified == nil || out.LastModified.IsZero() {
+		return 0
+	}
+	return now.Sub(*out.LastModified)
+}
+
+// Create writes an object that does not exist yet.
+func (o Objects) Create(ctx context.Context, key string, body []byte) (etag string, err error) {
+	return o.put(ctx, key, body, nil, aws.String("*"))
+}
+
+// Replace writes over the version that etag names.
+func (o Objects) Replace(ctx context.Context, key string, body []byte, etag string) (newETag string, err error) {
+	if etag == "" { // some servers read an empty If-Match as "create"
+		return "", o.emptyETag(Put, key)
+	}
+	return o.put(ctx, key, body, &etag, nil)
+}
+
+func (o Objects) put(ctx context.Context, key string, body []byte, ifMatch, ifNoneMatch *string) (string, error) {
+	if len(body) > o.Limit {
+		return "", storeapi.TooLarge(o.Doing(Put, key), len(body), o.Limit)
+	}
+	ctx, cancel := deadline(ctx)
+	defer cancel()
+	out, err := o.Client.PutObject(ctx, &s3.PutObjectInput{
+		Bucket: &o.Name, Key: o.Key(key), Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))),
+		ContentType: aws.String("application/json"), CacheControl: aws.String("no-store"),
+		IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,
+	}, o.Once)
+	if err != nil {
+		return "", o.Explain(err, Put, key)
+	}
+	if err := o.Genuine(Put, key, out.ETag, out.ResultMetadata); err != nil { // whether the write has landed is unknown
+		return "", err
+	}
+	return *out.ETag, nil
+}
+
+// Delete removes the version that etag names.
+func (o Objects) Delete(ctx context.Context, key, etag string) error {
+	if etag == "" {
+		return o.emptyETag(Delete, key)
+	}
+	ctx, cancel := deadline(ctx)
+	defer cancel()
+	out, err := o.Client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &o.Name, Key: o.Key(key), IfMatch: &etag}, o.Once)
+	if err != nil {
+		return o.Explain(err, Delete, key)
+	}
+	return o.GenuineDelete(key, out.ResultMetadata)
+}
+
+func (o Objects) emptyETag(op Op, key string) error {
+	return &storeapi.Error{Doing: o.Doing(op, key), Kind: storeapi.ErrPermanent, Cause: errors.New("the ETag is empty")}
+}
