@@ -12,21 +12,20 @@ import (
 // Report says what [CheckStore] found.
 type Report struct {
 	ConditionalPuts    bool     // creates and updates are refused when they must be, also under concurrency
-	ConditionalDeletes bool     // so are deletes; locks do not need it
-	ServerClock        string   // what is known of [Object].Age: "not used", "consistent" or "wrong"; "" if the check did not get so far
-	Requests           int      // what the check cost
-	Left               []string // keys of objects that could not be removed again
+	ConditionalDeletes bool     // so are deletes; locks do not need this
+	ServerClock        string   // [Object].Age is "not used", "consistent" or "wrong"; "" if the check did not get that far
+	Requests           int      // sent by the check
+	Leftover           []string // keys of objects that could not be removed again
 }
 
-// CheckStore tries out, with about 50 requests on keys that begin with keyPrefix, whether the store enforces its
+// CheckStore finds out, with about 50 requests on keys that begin with keyPrefix, whether the store enforces its
 // preconditions for these credentials. If conditional puts are not enforced, the error matches [ErrUnsafeStore] and says
-// what went wrong: some S3 servers ignore the headers silently. It matches ErrUnsafeStore too if the store tells ages of
-// objects ([WithServerClock]) that are higher than they can be; measuring them takes a second. Any other error means that
-// the question is open: access denied, say, or a time-out. A Store whose method Validate returns an error is refused
-// with that error.
+// what went wrong: some S3 servers silently ignore the headers. The error also matches ErrUnsafeStore if the store tells ages
+// of objects ([WithServerClock]) that are higher than they can be. Measuring them takes a second. Any other error, such as
+// access denied or a time-out, leaves the question open. A Store whose method Validate returns an error is refused with it.
 //
 // The objects have fresh keys and are removed again. Without the permission to delete there are two objects, keyPrefix +
-// "-probe" and keyPrefix + "-delete", which stay and are used again by the next check: [Report] names them. Any number of
+// "-probe" and keyPrefix + "-delete", which stay and are used again by the next check: see [Report]. Any number of
 // processes may check the same store with the same prefix at the same time.
 func CheckStore(ctx context.Context, s Store, keyPrefix string) (Report, error) {
 	report, err := checkStore(ctx, s, keyPrefix)

@@ -44,7 +44,7 @@ func TestCheckStoreOnSoundStores(t *testing.T) {
 			require.Equal(t, c.deletes, report.ConditionalDeletes)
 			require.Equal(t, w.Count(), report.Requests)
 			require.Equal(t, c.cost, report.Requests)
-			require.Empty(t, report.Left)
+			require.Empty(t, report.Leftover)
 			require.Empty(t, c.server.Keys(), "nothing stays behind")
 		})
 	}
@@ -120,7 +120,7 @@ func TestCheckStoreFindsRaces(t *testing.T) {
 		require.ErrorContains(t, err, "of many updates of one version at once, exactly one wins: ")
 		require.NotContains(t, err.Error(), "a create over an existing object")
 		require.False(t, report.ConditionalPuts)
-		require.Empty(t, report.Left)
+		require.Empty(t, report.Leftover)
 	})
 }
 
@@ -144,7 +144,7 @@ func TestCheckStoreWithCredentialsThatMayOnlyRead(t *testing.T) {
 	require.ErrorContains(t, err, "s3:PutObject")
 	require.False(t, report.ConditionalPuts)
 	require.LessOrEqual(t, report.Requests, 4, "it does not go on")
-	require.Empty(t, report.Left)
+	require.Empty(t, report.Leftover)
 	require.Empty(t, server.Keys())
 }
 
@@ -159,13 +159,13 @@ func TestCheckStoreWithCredentialsThatMayNotDelete(t *testing.T) {
 		require.True(t, report.ConditionalPuts)
 		require.False(t, report.ConditionalDeletes)
 		require.Equal(t, []string{"check-delete", "check-probe"}, server.Keys())
-		require.ElementsMatch(t, server.Keys(), report.Left, "it says what stays behind")
+		require.ElementsMatch(t, server.Keys(), report.Leftover, "it says what stays behind")
 	}
 	w.Decide = nil
 	report, err := leasehold.CheckStore(t.Context(), w.store, "check")
 	require.NoError(t, err)
 	require.True(t, report.ConditionalDeletes)
-	require.Empty(t, report.Left, "its own are removed")
+	require.Empty(t, report.Leftover, "its own are removed")
 }
 
 // noDelete is a store whose credentials may not delete.

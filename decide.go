@@ -10,17 +10,17 @@ import (
 type observation struct {
 	exists       bool
 	rec          Record
-	age          time.Duration // this version has existed for at least so long, by the candidate's own monotonic clock
-	wall         time.Time     // what this machine's wall clock says, for records without a TTL
-	writtenByUs  bool          // this Lock wrote it, and no term of this Lock goes on
+	age          time.Duration // this version has existed for at least this long, by the candidate's own monotonic clock
+	wall         time.Time     // by this machine's wall clock, for records without a TTL
+	writtenByUs  bool          // this Lock wrote it, and has no live term
 	sameIdentity bool          // the record's holder has this candidate's identity
 }
 
-// verdict is the answer to: may this candidate take the lock now?
+// verdict says whether this candidate may take the lock now.
 type verdict struct {
 	free   bool
 	reason string
-	wait   time.Duration // if not free: how long until it is, should nothing change
+	wait   time.Duration // if not free: how long until it is, unless the object changes
 }
 
 // decide is the whole takeover rule, without I/O. A corrupt record never gets here.
@@ -32,7 +32,7 @@ func (o *options) decide(s observation) verdict {
 	case r.Released():
 		return verdict{free: true, reason: "released"}
 	case s.writtenByUs:
-		return verdict{free: true, reason: "left over from a write of this lock that has ended"}
+		return verdict{free: true, reason: "left over from an earlier write of this lock"}
 	case s.sameIdentity && o.reclaim:
 		return verdict{free: true, reason: "reclaimed by its own identity"}
 	case r.TTL > 0:
@@ -41,14 +41,14 @@ func (o *options) decide(s observation) verdict {
 		}
 		return verdict{free: true, reason: "expired"}
 	}
-	// A foreign client's record without a TTL: its wall-clock time is all there is.
+	// A foreign client's record without a TTL has only its wall-clock time.
 	if wait := r.ExpiresAt.Add(o.skew).Sub(s.wall); wait >= 0 {
-		return verdict{reason: "held by a client that gives no ttl", wait: min(wait, wire.MaxTTL) + 1} // Sub saturates in far years
+		return verdict{reason: "held by a client that writes no ttl", wait: min(wait, wire.MaxTTL) + 1} // Sub saturates in far years
 	}
 	return verdict{free: true, reason: "expired by the wall clock, because its record has no ttl"}
 }
 
-// withDrift is ttl as this machine must count it, in case its clock runs faster than the holder's.
+// withDrift is how long this machine must count to be sure that ttl has passed on the holder's clock, which may run slower.
 func (o *options) withDrift(ttl time.Duration) time.Duration {
 	return time.Duration(float64(ttl) * (1 + o.drift))
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// Callbacks is what an [Elector] calls; each may be nil.
+// Callbacks are the functions that an [Elector] calls. Each may be nil.
 type Callbacks struct {
-	// OnStartedLeading runs in its own goroutine when a term begins. ctx ends before anyone else can lead; the function
+	// OnStartedLeading runs on its own goroutine when a term begins. ctx ends before anyone else can lead. The function
 	// must then return, because until it does the elector neither releases the lock nor campaigns again. If it returns
-	// earlier the elector leads on until the term ends. If it panics, the term ends, the lock is released, and Run re-panics
+	// earlier, the elector leads on until the term ends. If it panics, the term ends, the lock is released, and Run re-panics
 	// with the same value.
 	OnStartedLeading func(ctx context.Context, lease *Lease)
 	// OnStoppedLeading is called on Run's goroutine, once for each OnStartedLeading, after that has returned and the
-	// lock was released. cause matches [ErrLost], [ErrReleased] after a Resign, or is the cause of Run's ctx.
+	// lock has been released. cause matches [ErrLost], or [ErrReleased] after a Resign, or is the cause of Run's ctx.
 	OnStoppedLeading func(cause error)
-	// OnNewLeader is called for every term that this elector sees begin, its own too, in order and never twice at once.
-	// That of its own term comes on the goroutine of OnStartedLeading, just before it. It should be quick: while it
-	// runs, a waiting elector does not poll. It may call Resign only with a ctx that has ended.
+	// OnNewLeader is called for every term that this elector sees begin, including its own, in order and one call at a time.
+	// For its own term, it is called on the goroutine of OnStartedLeading, just before that. It should be quick, because a
+	// waiting elector does not poll while it runs. It may call Resign only with a ctx that has ended.
 	OnNewLeader func(r Record)
 }
 
@@ -35,12 +35,12 @@ type Elector struct {
 	lock    *Lock
 	cb      Callbacks
 	running atomic.Bool
-	since   atomic.Int64           // when Run began, or its last rest ends, by the monotonic clock
-	leader  atomic.Pointer[Record] // last seen, other than in a term of one's own that goes on
-	term    atomic.Pointer[leadership]
+	since   atomic.Int64           // Check looks for answers from this monotonic time on: Run began, or its last rest ends
+	leader  atomic.Pointer[Record] // last seen, not counting a live term of this elector
+	leading atomic.Pointer[leadership]
 }
 
-// leadership is a term being led.
+// leadership is a live term of an elector.
 type leadership struct {
 	lease *Lease
 	over  chan struct{} // closed after OnStoppedLeading
@@ -48,7 +48,7 @@ type leadership struct {
 
 var errResigned = fmt.Errorf("%w: resigned", ErrReleased)
 
-// NewElector returns an elector for a lock; every knob is the lock's. A lock with [WithManualRenewal] is refused.
+// NewElector returns an elector for a lock, whose options it uses. A lock with [WithManualRenewal] is refused.
 func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
 	if err := l.made(); err != nil {
 		return nil, err
@@ -59,34 +59,23 @@ func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
 	return &Elector{lock: l, cb: cb}, nil
 }
 
-// Run campaigns, leads, and campaigns again, until ctx ends; then it steps down. The end of ctx is how Run is stopped, so it is
-// no error, whatever its cause. Run returns nil then, unless the release has failed, or the store has never answered: then it
-// returns what went wrong. Stepping down cancels the context of OnStartedLeading, waits for it to return while the lease is
-// still renewed, for a TTL at most, releases the lock, and calls OnStoppedLeading. It uses at most two goroutines, its
-// caller's included, a third one while a request is under way, and leaves none.
+// Run campaigns, leads, and campaigns again, until ctx ends. Then it steps down: it cancels the context of OnStartedLeading,
+// waits for that to return while the lease is still renewed, for one TTL at most, releases the lock, and calls
+// OnStoppedLeading. The end of ctx is how Run is stopped, so Run returns nil then, whatever the cause, unless the release has
+// failed or the store has never answered. Run uses at most two goroutines, including its caller's, and a third one while a
+// request is under way. It leaves none.
 //
-// Until it has led or has found the lock held, Run returns errors that retrying cannot fix; they match [ErrPermanent],
+// Until it has led or has found the lock held, Run returns errors that retrying cannot fix. They match [ErrPermanent],
 // [ErrUnsafeStore] or [ErrCorruptRecord]. After that it treats them as temporary and backs off.
-// Run may be called again after it has returned; a second Run at the same time is an error.
-func (e *Elector) Run(ctx context.Context) error {
-	return e.run(ctx, func(*Lease) bool { return true })
-}
+// Run may be called again after it has returned. A second Run at the same time is an error.
+func (e *Elector) Run(ctx context.Context) error { return e.run(ctx, math.MaxInt) }
 
-// RunOnce is Run for a single term: it returns after the first one has ended, with an error that matches [ErrLost] if
-// it was lost.
-func (e *Elector) RunOnce(ctx context.Context) error {
-	var over error
-	err := e.run(ctx, func(lease *Lease) bool {
-		over = lease.t.whyOver()
-		return false
-	})
-	if err == nil && errors.Is(over, ErrLost) {
-		return over
-	}
-	return err
-}
+// RunOnce is Run for a single term. It returns after the first term has ended, with an error that matches [ErrLost] if
+// the term was lost.
+func (e *Elector) RunOnce(ctx context.Context) error { return e.run(ctx, 1) }
 
-func (e *Elector) run(ctx context.Context, again func(*Lease) bool) error {
+// run is Run until so many terms have ended.
+func (e *Elector) run(ctx context.Context, terms int) error {
 	if err := e.lock.made(); err != nil {
 		return err
 	}
@@ -98,33 +87,37 @@ func (e *Elector) run(ctx context.Context, again func(*Lease) bool) error {
 	began := l.clock.Now().Mono
 	e.since.Store(int64(began))
 	l.failure.Store(nil)
-	worked := false // a try has ended as it should: held, or acquired
+	worked := false // a try has found the lock held, or acquired it
 	try := func() (lease *Lease, err error) {
 		e.onOtherStack(func() { lease, err = l.try(ctx, ctx) })
 		return lease, err
 	}
 	stop := func(err error) bool {
-		if e.onHeld(err) {
+		if held, ok := errors.AsType[*HeldError](err); ok {
 			worked = true
+			e.sawLeader(held.Record)
 		}
 		return storeapi.Permanent(err) && !worked
 	}
-	for {
+	for term := 1; ; term++ {
 		lease, err := l.campaign(ctx, try, stop)
 		if err != nil {
-			_, left := errors.AsType[*leftoverError](err)
+			_, leftOver := errors.AsType[*leftoverError](err)
 			neverAnswered := l.lastAnswered.Load() < int64(began) && l.failure.Load() != nil
-			if ctx.Err() == nil || left || neverAnswered {
+			if ctx.Err() == nil || leftOver || neverAnswered {
 				return l.named(err)
 			}
 			return nil
 		}
 		worked = true
 		err = e.lead(lease)
-		if !again(lease) || ctx.Err() != nil {
+		switch over := lease.t.whyOver(); {
+		case term == terms && err == nil && errors.Is(over, ErrLost):
+			return over
+		case term == terms, ctx.Err() != nil:
 			return err
 		}
-		if errors.Is(context.Cause(lease.t.ctx), ErrReleased) { // let every other candidate look at the free lock first
+		if errors.Is(context.Cause(lease.t.ctx), ErrReleased) { // let the other candidates see the free lock first
 			rest := 2 * clock.Jitter(l.clock, l.poll)
 			e.since.Store(int64(l.clock.Now().Mono + rest))
 			if l.clock.Sleep(ctx, rest) != nil {
@@ -134,34 +127,29 @@ func (e *Elector) run(ctx context.Context, again func(*Lease) bool) error {
 	}
 }
 
-// onHeld takes the result of a failed try, and reports whether it is that somebody holds the lock.
-func (e *Elector) onHeld(err error) bool {
-	held, ok := errors.AsType[*HeldError](err)
-	if !ok {
-		return false
+// sawLeader takes the record of a lock that somebody holds.
+func (e *Elector) sawLeader(r Record) {
+	last := e.leader.Swap(&r)
+	if e.cb.OnNewLeader != nil && (last == nil || !sameTerm(*last, r)) {
+		e.calling(func() { e.cb.OnNewLeader(r.clone()) })
 	}
-	last := e.leader.Swap(&held.Record)
-	if e.cb.OnNewLeader != nil && (last == nil || !sameTerm(*last, held.Record)) {
-		e.calling(func() { e.cb.OnNewLeader(held.Record.clone()) })
-	}
-	return true
 }
 
-// calling runs a callback on Run's goroutine. That it sends no request meanwhile is not the store's fault.
+// calling runs a callback on Run's goroutine. Meanwhile there are no requests, which is not the store's fault.
 func (e *Elector) calling(callback func()) {
 	e.since.Store(math.MaxInt64)
 	defer func() { e.since.Store(int64(e.lock.clock.Now().Mono)) }()
 	callback()
 }
 
-// lead runs the callbacks of a term under its lease, on a goroutine of their own, until the term is over.
+// lead runs the callbacks of a term under its lease, on another goroutine, until the term is over.
 func (e *Elector) lead(lease *Lease) (err error) {
 	l, term := e.lock, &leadership{lease: lease, over: make(chan struct{})}
-	e.term.Store(term)
+	e.leading.Store(term)
 	started := false
 	defer func() { // also after a panic in a callback
 		e.leader.Store(lease.t.record())
-		e.term.Store(nil)
+		e.leading.Store(nil)
 		defer close(term.over)
 		if started && e.cb.OnStoppedLeading != nil {
 			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.t.ctx)) })
@@ -184,16 +172,16 @@ func (e *Elector) lead(lease *Lease) (err error) {
 		})
 	})
 	if err != nil && !ended(err) {
-		l.log.Warn("releasing failed, the next leader has to wait for a TTL", "key", l.key, "err", err)
+		l.log.Warn("releasing failed: the lock is free when its TTL has passed", "key", l.key, "err", err)
 		return err
 	}
 	return nil
 }
 
-// onOtherStack runs f, which sends requests. The elector's own goroutine waits most of the time and keeps a small stack.
+// onOtherStack runs f, which sends requests and needs a deep stack. The elector's own goroutine waits most of the time.
 func (e *Elector) onOtherStack(f func()) {
 	bigstack.Run(f, func(panicked any, stack []byte) {
-		e.lock.log.Error("a panic goes on in another goroutine; its stack is that of where it began",
+		e.lock.log.Error("a panic is passed on to the goroutine of Run; this is the stack where it began",
 			"key", e.lock.key, "panic", panicked, "stack", string(stack))
 	})
 }
@@ -201,14 +189,14 @@ func (e *Elector) onOtherStack(f func()) {
 // IsLeader reports whether this elector leads now: it holds a valid lease and has not begun to step down. It sends no
 // request and never blocks.
 func (e *Elector) IsLeader() bool {
-	term := e.term.Load()
+	term := e.leading.Load()
 	return term != nil && term.lease.ctx.Err() == nil && term.lease.Valid()
 }
 
-// Leader returns the record of the leader last seen, which may be this elector's own and may have ended, and whether there
-// was one. It sends no request and never blocks.
+// Leader returns the record of the leader seen last, and whether there was one. That may be this elector itself, and its term
+// may have ended. Leader sends no request and never blocks.
 func (e *Elector) Leader() (Record, bool) {
-	if term := e.term.Load(); term != nil {
+	if term := e.leading.Load(); term != nil {
 		return term.lease.Record(), true
 	}
 	r := e.leader.Load()
@@ -218,11 +206,11 @@ func (e *Elector) Leader() (Record, bool) {
 	return r.clone(), true
 }
 
-// Resign steps down as the end of Run's ctx would, and then leaves the others two poll intervals to take over before
-// the elector campaigns again. It waits until OnStoppedLeading has returned or ctx ends; with a ctx that has ended it
-// only asks, which is how OnStartedLeading itself may call it. If the elector does not lead, it does nothing.
+// Resign steps down as at the end of Run's ctx, and then gives the others two poll intervals to take over before
+// the elector campaigns again. It waits until OnStoppedLeading has returned, or ctx ends, whose error it then returns. With a
+// ctx that has ended it does not wait, so OnStartedLeading itself may call it. If the elector does not lead, it does nothing.
 func (e *Elector) Resign(ctx context.Context) error {
-	term := e.term.Load()
+	term := e.leading.Load()
 	if term == nil {
 		return nil
 	}
@@ -235,16 +223,16 @@ func (e *Elector) Resign(ctx context.Context) error {
 	}
 }
 
-// Check is for a health endpoint: it fails if OnStartedLeading runs on beyond its lease, or if a running elector has not
-// been answered by the store for two TTLs (or poll intervals, if these are longer); the error then names what the last request
-// failed with. Not to lead is healthy. Its argument is not used; with it, Check is a Kubernetes healthz.Checker.
+// Check is for a health endpoint. It fails if OnStartedLeading still runs after its lease has ended, or if a running elector has
+// had no answer from the store for two TTLs (or poll intervals, if these are longer); the error then wraps that of the last
+// request. An elector that does not lead is healthy. The argument is ignored; it makes Check a Kubernetes healthz.Checker.
 func (e *Elector) Check(*http.Request) error {
 	if !e.running.Load() {
 		return nil
 	}
 	l := e.lock
-	if term := e.term.Load(); term != nil && term.lease.t.overruns() {
-		return l.named(fmt.Errorf("OnStartedLeading still runs though its lease (token %d) is over", term.lease.Token()))
+	if term := e.leading.Load(); term != nil && term.lease.t.overruns() {
+		return l.named(fmt.Errorf("OnStartedLeading still runs although its lease (token %d) is over", term.lease.Token()))
 	}
 	since := e.since.Load()
 	silent := l.clock.Now().Mono - time.Duration(max(l.lastAnswered.Load(), since))

@@ -6,24 +6,20 @@ import (
 	"time"
 )
 
-// An Event is one thing that happened to a [Lock]; [WithObserver] receives them. It is small enough to write metrics on.
+// An Event is one thing that happened to a [Lock]. [WithObserver] receives them, for example to update metrics.
 type Event struct {
 	Kind EventKind
 	Key  string
-	// Context is that of the call that caused the event: of TryAcquire, Acquire, Do, Run, Renew, Commit, Release, Inspect, Watch
+	// Context belongs to the call that caused the event: TryAcquire, Acquire, Do, Run, Renew, Commit, Release, Inspect, Watch
 	// or Break. It is nil for what a lease does by itself in the background.
 	Context context.Context
 	Token   uint64 // of the term in question; 0 for requests
 	Holder  string // of the term in question
 
-	// Op is what an EventRequest asked of the store: "get", "create", "update".
-	Op string
-	// Duration is what the request, acquisition or renewal took.
-	Duration time.Duration
-	// Remaining is, for EventRenewed, how much validity was left when the renewal landed.
-	Remaining time.Duration
-	// Err is why a request, renewal or release failed, or why a lease was lost.
-	Err error
+	Op        string        // of an EventRequest: "get", "create" or "update"
+	Duration  time.Duration // of the request, acquisition or renewal
+	Remaining time.Duration // of EventRenewed and EventRenewFailed: how much longer the lease is valid
+	Err       error         // why a request, renewal or release failed, or why a lease was lost
 }
 
 // EventKind says what happened.
@@ -36,9 +32,9 @@ const (
 	EventRenewed                          // the term goes on
 	EventRenewFailed                      // one try to renew has failed; another follows while the lease is valid
 	EventLost                             // the term has ended against the holder's will
-	EventReleased                         // the term was released or abandoned; Err says why its release has not come through
-	EventNewLeader                        // a term not seen before, its own too
-	EventOverrun                          // a guarded function still runs though its lease is lost and the safety margin over
+	EventReleased                         // the term was released or abandoned; Err says why its release has failed
+	EventNewLeader                        // this lock has seen a new term, which may be its own
+	EventOverrun                          // the lease is lost and its safety margin over, but the function under it still runs
 )
 
 var eventNames = [...]string{
@@ -54,30 +50,26 @@ func (k EventKind) String() string {
 	return eventNames[k]
 }
 
-// Outcome names how a request or renewal ended: "ok", "not_exist", "precondition_failed", "permanent", "timeout", "error".
+// outcomes names errors. The first that matches counts.
+var outcomes = []struct {
+	err  error
+	name string
+}{
+	{errRanOut, "expired"}, {errTakenOver, "taken_over"}, {errDeleted, "deleted"}, {errBroken, "broken"}, {errOverwritten, "corrupt"},
+	{ErrNotExist, "not_exist"}, {ErrPreconditionFailed, "precondition_failed"},
+	{ErrPermanent, "permanent"}, {ErrUnsafeStore, "permanent"}, {context.DeadlineExceeded, "timeout"},
+}
+
+// Outcome names how a request or renewal ended: "ok", "not_exist", "precondition_failed", "permanent", "timeout" or "error".
 // For EventLost it names why: "expired", "taken_over", "deleted", "broken" (by an administrator) or "corrupt".
 func (e Event) Outcome() string {
-	switch {
-	case e.Err == nil:
+	if e.Err == nil {
 		return "ok"
-	case errors.Is(e.Err, errRanOut):
-		return "expired"
-	case errors.Is(e.Err, errTakenOver):
-		return "taken_over"
-	case errors.Is(e.Err, errDeleted):
-		return "deleted"
-	case errors.Is(e.Err, errBroken):
-		return "broken"
-	case errors.Is(e.Err, errOverwritten):
-		return "corrupt"
-	case errors.Is(e.Err, ErrNotExist):
-		return "not_exist"
-	case errors.Is(e.Err, ErrPreconditionFailed):
-		return "precondition_failed"
-	case errors.Is(e.Err, ErrPermanent), errors.Is(e.Err, ErrUnsafeStore):
-		return "permanent"
-	case errors.Is(e.Err, context.DeadlineExceeded):
-		return "timeout"
+	}
+	for _, o := range outcomes {
+		if errors.Is(e.Err, o.err) {
+			return o.name
+		}
 	}
 	return "error"
 }

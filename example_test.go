@@ -150,7 +150,7 @@ func ExampleLease_Renew() {
 	}
 	defer lease.Release(ctx)
 	for _, step := range []string{"copy", "switch", "delete"} {
-		if err := lease.Renew(ctx); err != nil { // proves the lease with the store before each step
+		if err := lease.Renew(ctx); err != nil { // confirms the lease with the store before each step
 			log.Fatal(err)
 		}
 		fmt.Println(step)
@@ -168,7 +168,7 @@ func ExampleLease_Commit() {
 		log.Fatal(err)
 	}
 	err = lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
-		return lease.Commit(ctx, []byte("offset 4711")) // fails if this is the leader no more
+		return lease.Commit(ctx, []byte("offset 4711")) // fails if this is no longer the leader
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -191,7 +191,7 @@ func ExampleLock_Watch() {
 	}
 	defer lease.Release(ctx)
 
-	for record, err := range lock.Watch(ctx) { // another process, which is no candidate
+	for record, err := range lock.Watch(ctx) { // from any process, which need not be a candidate
 		if err != nil {
 			log.Print(err)
 			continue
@@ -215,7 +215,7 @@ func ExampleLock_Break() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(lock.Break(ctx, record.Token)) // that term, and no other
+	fmt.Println(lock.Break(ctx, record.Token)) // exactly that term
 	record, err = lock.Inspect(ctx)
 	fmt.Println(record.Token, record.Released(), err)
 	// Output:
@@ -223,19 +223,8 @@ func ExampleLock_Break() {
 	// 1 true <nil>
 }
 
-func ExampleFence() {
-	var fence leasehold.Fence // kept with the resource
-	fmt.Println(fence.Check(33))
-	fmt.Println(fence.Check(34)) // the next leader
-	fmt.Println(errors.Is(fence.Check(33), leasehold.ErrFenced))
-	// Output:
-	// <nil>
-	// <nil>
-	// true
-}
-
 func ExampleNewS3Store() {
-	// With AWS, make the client by config.LoadDefaultConfig of aws-sdk-go-v2/config. Any other server needs an endpoint.
+	// For AWS, make the client with config.LoadDefaultConfig of aws-sdk-go-v2/config. Any other server needs an endpoint.
 	client := s3.New(s3.Options{
 		BaseEndpoint: aws.String("http://127.0.0.1:9000"),
 		UsePathStyle: true,
@@ -249,7 +238,7 @@ func ExampleNewS3Store() {
 
 func ExampleCheckStore() {
 	report, err := leasehold.CheckStore(context.Background(), store, "locks/check")
-	fmt.Println(report.ConditionalPuts, report.ConditionalDeletes, len(report.Left), err)
+	fmt.Println(report.ConditionalPuts, report.ConditionalDeletes, len(report.Leftover), err)
 	// Output: true true 0 <nil>
 }
 
@@ -257,7 +246,7 @@ func ExampleWithObserver() {
 	ctx := context.Background()
 	var requests, terms int
 	lock, err := leasehold.NewLock(store, "locks/observed", leasehold.WithObserver(func(e leasehold.Event) {
-		switch e.Kind { // on several goroutines, in a program that holds on to a lease
+		switch e.Kind { // called on several goroutines, if the program keeps a lease
 		case leasehold.EventRequest:
 			requests++
 		case leasehold.EventAcquired:

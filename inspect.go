@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// Inspect reads the record without taking part. It returns [ErrNotExist] if the lock was never taken, and an error
-// that matches [ErrCorruptRecord] if the object is not a record.
+// Inspect reads the record without being a candidate. The error matches [ErrNotExist] if the lock was never taken, and
+// [ErrCorruptRecord] if the object is not a record.
 func (l *Lock) Inspect(ctx context.Context) (Record, error) {
 	if err := l.made(); err != nil {
 		return Record{}, err
@@ -27,35 +27,35 @@ func (l *Lock) Inspect(ctx context.Context) (Record, error) {
 	return v.rec.clone(), nil
 }
 
-// Watch reads the lock once per poll interval, without being a candidate. It yields every record that begins or ends a term
-// or has a new payload, the present one first. It yields errors that may pass too, and goes on. It ends after an error that
-// waiting cannot fix, and when ctx ends.
+// Watch reads the lock once per poll interval, without being a candidate. It yields the current record, and then each record
+// that begins or ends a term or has a new payload. It also yields temporary errors, and goes on. It ends when ctx ends, and
+// after an error that waiting cannot fix: one that matches [ErrPermanent], [ErrUnsafeStore] or [ErrCorruptRecord].
 func (l *Lock) Watch(ctx context.Context) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		if err := l.made(); err != nil {
 			yield(Record{}, err)
 			return
 		}
-		var last Record
-		failures := 0
-		for seen := false; ctx.Err() == nil; {
+		var last *Record
+		for failures := 0; ctx.Err() == nil; {
 			v, err := l.read(ctx)
 			wait := clock.Jitter(l.clock, l.poll)
 			switch {
-			case err != nil && ctx.Err() != nil:
+			case err == nil:
+				failures = 0
+				if v.exists && (last == nil || worthYielding(*last, v.rec)) {
+					last = &v.rec
+					if !yield(v.rec.clone(), nil) {
+						return
+					}
+				}
+			case ctx.Err() != nil:
 				return
-			case err != nil:
+			default:
 				if !yield(Record{}, l.named(err)) || storeapi.Permanent(err) {
 					return
 				}
 				wait = l.backoff(&failures)
-			case v.exists && (!seen || worthYielding(last, v.rec)):
-				seen, last, failures = true, v.rec, 0
-				if !yield(v.rec.clone(), nil) {
-					return
-				}
-			default:
-				failures = 0
 			}
 			if l.clock.Sleep(ctx, wait) != nil {
 				return
@@ -64,24 +64,24 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Record, error] {
 	}
 }
 
-// worthYielding reports whether b tells more than that the term of a goes on.
+// worthYielding reports whether b says more than that the term of a goes on.
 func worthYielding(a, b Record) bool {
 	return !sameTerm(a, b) || a.Released() != b.Released() || !bytes.Equal(a.Payload, b.Payload)
 }
 
-// Break releases the lock by force if its record has exactly this token: an administrator's tool. The holder notices
-// at its next renewal, so its guarded resources must check tokens. A record of another term is left alone, and the error
-// matches [ErrPreconditionFailed]. One that is already released needs nothing.
+// Break releases the lock by force if its record has exactly this token. It is an administrator's tool. The holder notices
+// at its next renewal, so the resources that the lock guards must check tokens. A record of another term is left alone, and the
+// error matches [ErrPreconditionFailed]. A record that is already released stays as it is, without an error.
 //
-// Break also repairs a corrupt record. The lock is then free, and token is recorded as the last one issued: pass a value no
-// lower than any token ever issued. A record with token 2^53-1, after which there is none, is repaired by passing that token:
-// tokens then start again from 1, so reset what your resources remember of them.
+// Break also repairs a corrupt record. The lock is then free, and token is recorded as the last one issued, so pass a value no
+// lower than any token ever issued. After token 2^53-1 there is none. Pass that token to repair a record that has it: tokens
+// then start again from 1, so reset what your resources remember of them.
 func (l *Lock) Break(ctx context.Context, token uint64) error {
 	if err := l.made(); err != nil {
 		return err
 	}
 	if token > storeapi.MaxToken {
-		return l.named(fmt.Errorf("token %d is over 2^53-1, which no term has", token))
+		return l.named(fmt.Errorf("token %d is over 2^53-1, the highest that a term can have", token))
 	}
 	var err error
 	for range maxWritesPerTry {
@@ -93,7 +93,7 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		corrupt := rec.UnmarshalJSON(obj.Body)
 		switch {
 		case corrupt != nil && token == storeapi.MaxToken:
-			return l.named(fmt.Errorf("token %d leaves none for the next term: pass a lower one", token))
+			return l.named(fmt.Errorf("after token %d there is none for the next term: pass a lower one", token))
 		case corrupt != nil:
 			rec = Record{Token: token, Holder: l.identity}
 		case rec.Token != token:
@@ -104,7 +104,7 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		if rec.Token == storeapi.MaxToken {
 			rec.Token = 0
 		}
-		// Any failure is looked into by the next round's read: a write of ours that landed shows as released.
+		// After any error, the next round's read tells: if this write has landed, the record is released.
 		if err = l.writeReleased(ctx, &version{exists: true, etag: obj.ETag, rec: rec}); err == nil {
 			l.log.WarnContext(ctx, "lock broken", "key", l.key, "token", token, "holder", rec.Holder)
 			if token == storeapi.MaxToken {
@@ -117,7 +117,7 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		}
 	}
 	if storeapi.Refused(err) {
-		err = errors.New("it was renewed again and again meanwhile: try again")
+		err = errors.New("the holder renewed it before every attempt: try again")
 	}
 	return l.named(fmt.Errorf("breaking it: %w", err))
 }

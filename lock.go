@@ -24,7 +24,7 @@ type HeldError struct {
 	Wait   time.Duration // from now until the lock can be taken, unless it is renewed before
 }
 
-// Error names the holder, its token, and how long it holds the lock. It does not name the key, because the errors that wrap it do.
+// Error names the holder, its token, and for how long it holds the lock. The errors that wrap it name the key.
 func (e *HeldError) Error() string {
 	if e.Record.Released() {
 		return fmt.Sprintf("%v: its last term, by %q with token %d, has only just been released", ErrHeld, e.Record.Holder, e.Record.Token)
@@ -41,7 +41,7 @@ type Lock struct {
 	*options
 	store        Store
 	key          string
-	writer       *wire.Writer
+	writer       *wire.Writer          // signs this Lock's records
 	acquiring    ctxmutex.Mutex        // locked while a try is under way
 	checked      bool                  // WithStoreCheck is done; guarded by acquiring
 	busy         atomic.Bool           // a try may be about to take the lock
@@ -143,7 +143,7 @@ func (l *Lock) renewed(lease *Lease, err error) (*Lease, error) {
 	return lease, nil
 }
 
-// campaign tries until the lock is taken, ctx ends, or stop says that an error is final.
+// campaign tries until it has the lock, ctx ends, or stop says that an error is final.
 func (l *Lock) campaign(ctx context.Context, try func() (*Lease, error), stop func(error) bool) (*Lease, error) {
 	if lease, ok := ctx.Value(leaseKey{l}).(*Lease); ok && ctx.Err() == nil && lease.t.blocks() > 0 {
 		return nil, fmt.Errorf("ctx belongs to the lease with token %d of this same lock, so the call would wait for itself: "+
@@ -183,8 +183,7 @@ func (l *Lock) backoff(failures *int) time.Duration {
 	return clock.Backoff(l.clock, failures, min(l.poll/4, time.Second), max(l.ttl, l.poll))
 }
 
-// maxWritesPerTry bounds the conditional writes of one try. More than one is needed only if the object changes meanwhile and the
-// lock is still free.
+// maxWritesPerTry bounds the conditional writes of one try. A second one is needed if the object has changed and is still free.
 const maxWritesPerTry = 4
 
 // try is the protocol: read, decide, one conditional write. The lease's context descends from parent.
@@ -202,7 +201,7 @@ func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 	l.busy.Store(true)
 	defer l.busy.Store(false)
 	began := l.clock.Now()
-	v := l.ownLatest() // a version that this lock wrote itself it need not read again
+	v := l.ownLatest() // needs no read
 	if v == nil {
 		var err error
 		if v, err = l.read(ctx); err != nil {
@@ -240,8 +239,8 @@ func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 
 var errTooLate = errors.New("the acquisition took longer than the lease would have lasted")
 
-// writeNewTerm writes a new term over version v. If others were faster, or the new term is over before it began, next is what
-// the object is now.
+// writeNewTerm writes a new term over version v. If others were faster, or the new term is over before it began, next is the
+// version that is there now.
 func (l *Lock) writeNewTerm(ctx context.Context, v *version) (t *term, next *version, err error) {
 	token, err := l.nextToken(v.rec)
 	if err != nil {
@@ -265,7 +264,7 @@ func (l *Lock) writeNewTerm(ctx context.Context, v *version) (t *term, next *ver
 			l.memory.disprove(v)
 			return nil, nil, readErr
 		case readErr != nil:
-			return nil, nil, fmt.Errorf("%w (and reading it back: %w)", err, readErr)
+			return nil, nil, fmt.Errorf("%w (and reading the object back failed: %w)", err, readErr)
 		case now.exists && l.landed(rec, now.rec):
 			etag = now.etag
 		case !now.same(v):
@@ -285,8 +284,8 @@ func (l *Lock) writeNewTerm(ctx context.Context, v *version) (t *term, next *ver
 	return &term{lock: l, token: token, stored: written, sent: sent, writing: ctxmutex.New()}, nil, nil
 }
 
-// outcomeUnknown is err without its sentinel, which would read as a verdict: a store that refuses a write although the object
-// has not changed may still carry it out.
+// outcomeUnknown is err without a sentinel that says "refused". A store that refuses a write although the object has not changed
+// may still carry it out.
 func outcomeUnknown(err error) error {
 	if storeapi.Refused(err) {
 		return fmt.Errorf("the store refused a write although the object had not changed: %v", err)
@@ -298,13 +297,13 @@ func outcomeUnknown(err error) error {
 func (l *Lock) nextToken(rec Record) (uint64, error) {
 	token := l.memory.lastToken(rec.Token)
 	if token >= storeapi.MaxToken {
-		return 0, fmt.Errorf("%w: token %d is the last one there is (inspect the object, then start a new series of tokens with Lock.Break)",
+		return 0, fmt.Errorf("%w: token %d is the highest there is (inspect the object, then start a new series of tokens with Lock.Break)",
 			ErrCorruptRecord, token)
 	}
 	return token + 1, nil
 }
 
-// cutOff is the error of an acquisition that is given back because ctx has ended or, while it has not, because of why. leftover
+// cutOff is the error of an acquisition that is given back because ctx has ended or, if it has not, because of why. leftover
 // is the error of giving it back.
 func (l *Lock) cutOff(ctx context.Context, why, leftover error) error {
 	if ctx.Err() != nil {
@@ -313,12 +312,12 @@ func (l *Lock) cutOff(ctx context.Context, why, leftover error) error {
 	if leftover == nil {
 		return why
 	}
-	l.log.WarnContext(ctx, "an acquisition was cut off and could not be released: the lock is free when its TTL has passed",
+	l.log.WarnContext(ctx, "an acquisition came too late and could not be released: the lock is free when its TTL has passed",
 		"key", l.key, "err", leftover)
 	return fmt.Errorf("%w: %w", why, &leftoverError{bare(leftover)})
 }
 
-// writeReleased writes v's record as released over v.
+// writeReleased replaces v by its record, released.
 func (l *Lock) writeReleased(ctx context.Context, v *version) error {
 	rec := v.rec
 	rec.ExpiresAt = time.Time{}
@@ -331,7 +330,7 @@ func (l *Lock) heldError(rec Record, wait time.Duration) error {
 	return &HeldError{Key: l.key, Record: rec.clone(), Wait: wait}
 }
 
-// heldByUs returns an error while a term of this Lock keeps its other goroutines out.
+// heldByUs returns an error while a term of this Lock keeps other goroutines out.
 func (l *Lock) heldByUs() error {
 	t := l.term.Load()
 	if t == nil {
@@ -344,7 +343,7 @@ func (l *Lock) heldByUs() error {
 	return l.heldError(*t.record(), wait)
 }
 
-// warnOfTwin reports another process with this one's identity. That is harmless, because nonces tell the two apart, but confusing.
+// warnOfTwin warns of another process with this one's identity. Nonces tell the two apart, but it confuses people.
 func (l *Lock) warnOfTwin(ctx context.Context, rec Record) {
 	if rec.Holder == l.identity && !l.wrote(rec) {
 		l.log.WarnContext(ctx, "another candidate, or an earlier run of this one, holds the lock under the same identity: "+
@@ -352,14 +351,14 @@ func (l *Lock) warnOfTwin(ctx context.Context, rec Record) {
 	}
 }
 
-// checkOnce is WithStoreCheck.
+// checkOnce runs the check of WithStoreCheck.
 func (l *Lock) checkOnce(ctx context.Context) error {
 	if !l.storeCheck || l.checked {
 		return nil
 	}
 	report, err := checkStore(ctx, l.store, l.key+".check")
-	if len(report.Left) > 0 {
-		l.log.WarnContext(ctx, "the store check may not delete its objects; later checks use the same ones", "key", l.key, "left", report.Left)
+	if len(report.Leftover) > 0 {
+		l.log.WarnContext(ctx, "the store check could not delete its objects: later checks will use them again", "key", l.key, "leftover", report.Leftover)
 	}
 	if err != nil {
 		return err

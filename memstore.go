@@ -12,14 +12,14 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// MemStore is a [Store] in memory, with the exact semantics of a strict S3: for tests, examples, and candidates within one
+// MemStore is a [Store] in memory, with the exact semantics of a strict S3. It is for tests, examples, and candidates within one
 // process. It is safe for concurrent use and works under testing/synctest.
 type MemStore struct {
-	// ContentETags gives equal bodies equal ETags, as S3 does for plain objects; otherwise no ETag ever repeats. Set it
+	// ContentETags gives equal bodies equal ETags, as S3 does for plain objects. Otherwise no ETag ever repeats. Set it
 	// before the first use.
 	ContentETags bool
-	// ServerClock has Get tell the exact Age of an object, as [WithServerClock] has an [S3Store] tell a lower bound of it;
-	// otherwise Age is 0. Set it before the first use.
+	// ServerClock makes Get tell the exact Age of an object. (An [S3Store] with [WithServerClock] tells a lower bound.)
+	// Otherwise Age is 0. Set it before the first use.
 	ServerClock bool
 
 	mu      sync.Mutex
@@ -36,7 +36,7 @@ type memObject struct {
 // NewMemStore returns an empty store.
 func NewMemStore() *MemStore { return new(MemStore) }
 
-// MinTTL returns 1 ms: there is no network between a lock and this store, only the scheduler.
+// MinTTL returns 1 ms, because there is no network between a lock and this store, only the scheduler.
 func (*MemStore) MinTTL() time.Duration { return time.Millisecond }
 
 // Validate refuses a nil store: see [Store].
@@ -98,7 +98,7 @@ func (m *MemStore) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	return nil
 }
 
-// match is the condition of If-Match: as S3, it tells a missing object from a changed one.
+// match is the condition of If-Match. As S3 does, it tells a missing object from a changed one.
 func (o memObject) match(exists bool, doing, key, etag string) error {
 	switch {
 	case !exists:

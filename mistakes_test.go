@@ -39,7 +39,7 @@ func TestMistakesThatAreToldAtOnce(t *testing.T) {
 		"write 15*time.Second":    {s3, leasehold.WithTTL(15)},
 		"TTL 16ns is below 1ms":   {mem, leasehold.WithTTL(16)},
 		"TTL 876001h0m0s is over": {mem, leasehold.WithTTL(876_001 * time.Hour)},
-		"renew interval 0s is below 333.333333ms, a third of the least TTL": {s3, leasehold.WithRenewInterval(0)},
+		"renew interval 0s is below 333.333333ms, a third of the minimum TTL": {s3, leasehold.WithRenewInterval(0)},
 		"renew interval 5ns":                      {s3, leasehold.WithRenewInterval(5)},
 		"poll interval 0s is below 50ms":          {s3, leasehold.WithPollInterval(0)},
 		"poll interval 3ns is below 50ms":         {s3, leasehold.WithPollInterval(3)},

@@ -18,7 +18,7 @@ type version struct {
 	etag       string
 	rec        Record
 	age        time.Duration // at readAfter it was at least this old
-	readBefore time.Duration // this process's monotonic clock before the request that showed it
+	readBefore time.Duration // monotonic time before the request that showed it
 	readAfter  time.Duration // and after it
 }
 
@@ -34,8 +34,7 @@ type memory struct {
 	announced Record            // the last term announced by EventNewLeader: token, holder and time only
 }
 
-// read reads the lock object and remembers for how long it has been as it is. A read that fails tells nothing, and forgets
-// nothing.
+// read reads the lock object and remembers it. A read that fails changes nothing in memory.
 func (l *Lock) read(ctx context.Context) (*version, error) {
 	before := l.clock.Now().Mono
 	obj, err := l.get(ctx)
@@ -66,9 +65,9 @@ func (l *Lock) remember(ctx context.Context, v *version) {
 	}
 }
 
-// add keeps v as the last version, with what this process knows of its age, and reports whether it shows a new term. The age is
-// what this process's own monotonic clock has counted since the reply that showed v first. If the user trusts the store's clock,
-// the age that the store told in that same reply is added, but no more than the time since this process last saw another version.
+// add keeps v as the last version, with what is known of its age, and reports whether it shows a new term. The age is the time
+// since the reply that first showed v, by this process's own monotonic clock. If the user trusts the store's clock, the age that
+// the store told in that same reply is added, but no more than the time since this process last saw another version.
 func (m *memory) add(v *version) (newTerm bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -81,7 +80,7 @@ func (m *memory) add(v *version) (newTerm bool) {
 		v.readBefore = max(v.readBefore, last.readBefore)
 	default:
 		v.age = min(v.age, max(v.readAfter-last.readBefore, 0))
-		if v.readBefore < last.readBefore { // a late answer: last may be newer
+		if v.readBefore < last.readBefore { // a late answer
 			return false
 		}
 		m.renewals.Saw(forecast.Write{
@@ -110,10 +109,10 @@ func (m *memory) latest() (v *version, refused bool) {
 	return m.last, m.refused
 }
 
-// implausible is a distance between tokens that no number of acquisitions makes: the record was damaged and then repaired.
+// implausible is a distance between tokens that acquisitions never reach: the record was damaged and then repaired.
 const implausible = 1 << 40
 
-// lastToken returns the last token issued, which is that of the record, unless the object was deleted or reset meanwhile.
+// lastToken returns the last token issued. It is that of the record, unless the object was deleted or reset.
 func (m *memory) lastToken(recorded uint64) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,13 +150,13 @@ func (l *Lock) untilNextRead() time.Duration {
 	return clock.Jitter(l.clock, l.poll)
 }
 
-// sign gives rec a fresh nonce, after which its token and expiry must not change.
+// sign gives rec a fresh nonce. After that its token and expiry must not change.
 func (l *Lock) sign(rec *Record) { rec.Nonce = l.writer.Nonce(wire.Record(*rec)) }
 
 // wrote reports whether this very Lock value wrote rec.
 func (l *Lock) wrote(rec Record) bool { return l.writer.Wrote(wire.Record(rec)) }
 
-// landed reports whether what stands in the store is this Lock's write sent.
-func (l *Lock) landed(sent, stands Record) bool {
-	return sent.Nonce == stands.Nonce && sent.Token == stands.Token && l.wrote(stands)
+// landed reports whether found, which is in the store, is this Lock's write sent.
+func (l *Lock) landed(sent, found Record) bool {
+	return sent.Nonce == found.Nonce && sent.Token == found.Token && l.wrote(found)
 }

@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -17,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// Option configures a [Lock]. Options that cannot work together are refused by [NewLock], which says why.
+// Option configures a [Lock]. [NewLock] refuses options that cannot work together, and says why.
 type Option func(*options)
 
 type options struct {
@@ -25,7 +26,7 @@ type options struct {
 	renew      time.Duration
 	poll       time.Duration
 	margin     time.Duration
-	attempt    time.Duration // bound on one request, derived
+	attempt    time.Duration // bounds one request; derived from the others
 	skew       time.Duration
 	drift      float64
 	identity   string
@@ -47,70 +48,66 @@ const (
 	unset        = time.Duration(math.MinInt64)
 )
 
-// WithTTL sets for how long an acquisition or renewal is good: default 15 s, at least 1 s (1 ms on a
-// [MemStore]; a Store with a method MinTTL() time.Duration sets its own least). After a crash nobody leads for about a TTL;
-// a shorter one costs more requests.
+// WithTTL sets how long an acquisition or renewal is good for: default 15 s, at least 1 s. A Store with a method
+// MinTTL() time.Duration sets its own minimum, which is 1 ms for a [MemStore]. After a crash nobody leads for about a TTL.
+// A shorter one costs more requests.
 func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
-// WithRenewInterval sets how often a holder renews: default a third of the TTL. The first failed renewal then leaves
-// time for two more tries before the lease ends. Renewals come up to a twentieth of it early, and the first of a term up to
+// WithRenewInterval sets how often a holder renews: default a third of the TTL, which leaves time for two more tries after a
+// failed renewal before the lease ends. Renewals come up to a twentieth of the interval early, and the first one of a term up to
 // a half, so that locks that were taken together are not renewed together.
 func WithRenewInterval(d time.Duration) Option { return func(o *options) { o.renew = d } }
 
-// WithPollInterval sets about how often a waiting candidate reads the lock: default TTL/5. Each wait is between 0.7 and 1.5 of
-// it, so that one read comes soon after each renewal if they are not more frequent; with the defaults that makes two reads
-// per renewal. It bounds how long a released lock stays free. [Lock.Watch] keeps to it within 10 %.
+// WithPollInterval sets about how often a waiting candidate reads the lock: default TTL/5. Each wait is between 0.7 and 1.5
+// times the interval, so that one read comes soon after each renewal if renewals are not more frequent than reads. With the
+// defaults there are two reads per renewal. The interval bounds how long a released lock stays free. [Lock.Watch] keeps to it
+// within 10 %.
 func WithPollInterval(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
-// WithSafetyMargin sets how long before the TTL has passed a lease ends for its holder: default a fifth of the TTL.
-// It is the time that the holder's code has to stop after its context ends, before anyone else may lead; it must be positive.
+// WithSafetyMargin sets how long before the end of the TTL a lease ends for its holder: default a fifth of the TTL. This is the
+// time that the holder's code has to stop after its context ends, before anyone else may lead. It must be positive.
 func WithSafetyMargin(d time.Duration) Option { return func(o *options) { o.margin = d } }
 
 // WithIdentity sets the name under which this candidate appears in the record: default host/pid/random. It need not be
-// unique, except with [WithReclaim]: a lock recognises its own writes by nonce.
+// unique, except with [WithReclaim], because a lock recognises its own writes by nonce.
 func WithIdentity(name string) Option { return func(o *options) { o.identity, o.hasName = name, true } }
 
-// WithMetadata puts a few strings into the record for others to read, such as the leader's address; 8 KiB as JSON at most.
+// WithMetadata puts strings into the record for others to read, such as the leader's address: at most 8 KiB as JSON.
 func WithMetadata(m map[string]string) Option { return func(o *options) { o.metadata = maps.Clone(m) } }
 
-// WithReclaim lets a restarted process take its own unexpired lock back at once, with a new token. Its user guarantees
-// that no two live processes have the same [WithIdentity]: a StatefulSet's pod name does, a host name may not. Within one
-// process, Locks that share a Store value, a key and an identity do not reclaim from each other.
+// WithReclaim lets a restarted process take its own unexpired lock back at once, with a new token. You guarantee that no two
+// live processes have the same [WithIdentity]. The pod name of a StatefulSet is such an identity; a host name may not be. Within
+// one process, Locks that share a Store value, a key and an identity do not reclaim from each other.
 func WithReclaim() Option { return func(o *options) { o.reclaim = true } }
 
-// WithManualRenewal leaves renewing to the caller of [Lease.Renew]: for step-by-step jobs that want to prove the lease
+// WithManualRenewal leaves renewing to the caller of [Lease.Renew]. It is for step-by-step jobs that confirm the lease
 // before each step. An [Elector] refuses such a lock.
 func WithManualRenewal() Option { return func(o *options) { o.manual = true } }
 
-// WithStoreCheck runs [CheckStore] once before the first acquisition, and refuses a store that ignores conditional
-// writes with [ErrUnsafeStore]. It costs about 50 requests, on objects whose keys begin with the lock's key and ".check". The
-// lock logs which of them it could not delete.
+// WithStoreCheck runs [CheckStore] once before the first acquisition. A store that ignores conditional writes is refused with
+// [ErrUnsafeStore]. The check costs about 50 requests, on objects whose keys begin with the lock's key and ".check". The
+// lock logs which of these objects it could not delete.
 func WithStoreCheck() Option { return func(o *options) { o.storeCheck = true } }
 
-// WithSkewAllowance sets how far the wall clocks of this machine and of a foreign client that writes no ttl may be
-// apart: default 5 s. Nothing else depends on wall clocks.
+// WithSkewAllowance sets how far apart the wall clocks of this machine and of a foreign client that writes no TTL may
+// be: default 5 s. Nothing else depends on wall clocks.
 func WithSkewAllowance(d time.Duration) Option { return func(o *options) { o.skew = d } }
 
-// WithClockDrift sets by which fraction a candidate's monotonic clock may run faster than a holder's: default 0.02.
-// Quartz drifts by 0.0001 and time daemons slew by up to 0.1 in rare corrections, which the safety margin covers too.
+// WithClockDrift sets the fraction by which a candidate's monotonic clock may run faster than a holder's: default 0.02.
+// Quartz drifts by 0.0001. Time daemons slew by up to 0.1 in rare corrections, which the safety margin covers too.
 func WithClockDrift(fraction float64) Option { return func(o *options) { o.drift = fraction } }
 
-// WithLogger sets a logger: default [slog.Default], at level Warn and above. Steps of a term are logged at Info, failures that
-// are retried at Warn, an overrun of a lease at Error. A nil logger keeps the lock silent.
+// WithLogger sets the logger: default [slog.Default], at level Warn and above. Steps of a term are logged at Info, failures that
+// are retried at Warn, and an overrun of a lease at Error. A nil logger keeps the lock silent.
 func WithLogger(l *slog.Logger) Option {
-	if l == nil {
-		l = silent
-	}
-	return func(o *options) { o.log = l }
+	return func(o *options) { o.log = cmp.Or(l, slog.New(slog.DiscardHandler)) }
 }
 
-// WithObserver has f called with every [Event], on the goroutine that caused it: it must be quick, must not call back
-// into the lock, and must be safe for concurrent use.
+// WithObserver sets a function that is called with every [Event], on the goroutine that caused it. It must be quick, must not
+// call back into the lock, and must be safe for concurrent use.
 func WithObserver(f func(Event)) Option { return func(o *options) { o.observe = f } }
 
-var silent = slog.New(slog.DiscardHandler)
-
-// warnings is the default logger's handler: whatever slog.Default is when something is logged, from Warn on.
+// warnings is the handler of the default logger: that of slog.Default at the time of logging, from level Warn on.
 type warnings struct{}
 
 func (warnings) Enabled(ctx context.Context, level slog.Level) bool {
@@ -119,7 +116,7 @@ func (warnings) Enabled(ctx context.Context, level slog.Level) bool {
 func (warnings) Handle(ctx context.Context, r slog.Record) error {
 	return slog.Default().Handler().Handle(ctx, r)
 }
-func (w warnings) WithAttrs([]slog.Attr) slog.Handler { return w } // a Lock gives all attributes with the record
+func (w warnings) WithAttrs([]slog.Attr) slog.Handler { return w } // a Lock passes all attributes with the record
 func (w warnings) WithGroup(string) slog.Handler      { return w }
 
 func newOptions(s Store, opts []Option) (*options, error) {
@@ -133,9 +130,11 @@ func newOptions(s Store, opts []Option) (*options, error) {
 		}
 		opt(o)
 	}
-	setDefault(&o.renew, o.ttl/3)
-	setDefault(&o.poll, o.ttl/5)
-	setDefault(&o.margin, o.ttl/5)
+	for d, byDefault := range map[*time.Duration]time.Duration{&o.renew: o.ttl / 3, &o.poll: o.ttl / 5, &o.margin: o.ttl / 5} {
+		if *d == unset {
+			*d = byDefault
+		}
+	}
 	if o.observe == nil {
 		o.observe = func(Event) {}
 	}
@@ -154,47 +153,40 @@ func newOptions(s Store, opts []Option) (*options, error) {
 	return o, nil
 }
 
-func setDefault(d *time.Duration, value time.Duration) {
-	if *d == unset {
-		*d = value
-	}
-}
-
-// maxMetadata bounds the metadata as JSON, so that it always fits into a record beside the largest payload.
+// maxMetadata bounds the metadata as JSON, so that it always fits into a record with the largest payload.
 const maxMetadata = 8 << 10
 
 func (o *options) validate(s Store) error {
-	least := minTTL
+	minimum := minTTL
 	if m, ok := s.(interface{ MinTTL() time.Duration }); ok {
-		least = max(m.MinTTL(), time.Millisecond)
+		minimum = max(m.MinTTL(), time.Millisecond)
 	}
-	leastPoll, leastMargin := max(least/20, time.Millisecond/10), least/100
-	valid := o.ttl - o.margin
+	minPoll, minMargin := max(minimum/20, time.Millisecond/10), minimum/100
 	switch {
-	case o.ttl < least:
-		return fmt.Errorf("TTL %v is below %v, the least that this store allows: "+
-			"network delays and clock resolution would end leases at random%s", o.ttl, least, nanoseconds(o.ttl))
+	case o.ttl < minimum:
+		return fmt.Errorf("TTL %v is below %v, the minimum of this store: "+
+			"network delays and clock resolution would end leases at random%s", o.ttl, minimum, nanoseconds(o.ttl))
 	case o.ttl > wire.MaxTTL:
 		return fmt.Errorf("TTL %v is over %v", o.ttl, wire.MaxTTL)
-	case o.renew < least/3:
-		return fmt.Errorf("renew interval %v is below %v, a third of the least TTL of this store%s", o.renew, least/3, nanoseconds(o.renew))
-	case o.poll < leastPoll:
-		return fmt.Errorf("poll interval %v is below %v, the least for this store: each poll is a request%s", o.poll, leastPoll, nanoseconds(o.poll))
+	case o.renew < minimum/3:
+		return fmt.Errorf("renew interval %v is below %v, a third of the minimum TTL of this store%s", o.renew, minimum/3, nanoseconds(o.renew))
+	case o.poll < minPoll:
+		return fmt.Errorf("poll interval %v is below %v, the minimum for this store, because each poll is a request%s", o.poll, minPoll, nanoseconds(o.poll))
 	case o.poll > wire.MaxTTL:
 		return fmt.Errorf("poll interval %v is over %v", o.poll, wire.MaxTTL)
-	case o.margin < leastMargin:
-		return fmt.Errorf("safety margin %v is below %v: the holder's code needs time to stop before others may lead%s", o.margin, leastMargin, nanoseconds(o.margin))
+	case o.margin < minMargin:
+		return fmt.Errorf("safety margin %v is below %v: the holder's code needs time to stop before others may lead%s", o.margin, minMargin, nanoseconds(o.margin))
 	case o.margin >= o.ttl:
 		return fmt.Errorf("safety margin %v is not below the TTL %v", o.margin, o.ttl)
-	case o.renew*3/2 > valid:
+	case o.renew*3/2 > o.ttl-o.margin:
 		return fmt.Errorf("renew interval %v leaves no time for a second try before the lease ends after %v "+
-			"(TTL %v minus safety margin %v): use at most two thirds of that", o.renew, valid, o.ttl, o.margin)
+			"(TTL %v minus safety margin %v): use at most two thirds of that", o.renew, o.ttl-o.margin, o.ttl, o.margin)
 	case o.skew < 0 || o.skew > 0 && o.skew < time.Millisecond:
 		return fmt.Errorf("skew allowance %v is neither 0 nor at least 1ms%s", o.skew, nanoseconds(o.skew))
 	case !(o.drift >= 0 && o.drift <= 1):
 		return fmt.Errorf("clock drift %v is not between 0 and 1", o.drift)
 	case o.hasName && o.identity == "":
-		return errors.New("WithIdentity: the name is empty; without the option it is host/pid/random")
+		return errors.New("WithIdentity: the name is empty (leave the option out to get host/pid/random)")
 	case o.reclaim && !o.hasName:
 		return errors.New("WithReclaim needs WithIdentity: a name that no other live process has")
 	case len(o.identity) > 1024 || !utf8.ValidString(o.identity):
@@ -208,12 +200,12 @@ func (o *options) validate(s Store) error {
 	with, err := Record{Metadata: o.metadata}.MarshalJSON()
 	without, _ := Record{}.MarshalJSON()
 	if size := len(with) - len(without); err != nil || size > maxMetadata {
-		return fmt.Errorf("metadata of %d bytes as JSON is over %d", size, maxMetadata)
+		return fmt.Errorf("metadata of %d bytes as JSON is over the limit of %d", size, maxMetadata)
 	}
 	return nil
 }
 
-// nanoseconds is a hint for those who gave a plain number.
+// nanoseconds is a hint for callers that gave a plain number.
 func nanoseconds(d time.Duration) string {
 	if d > 0 && d < time.Microsecond {
 		return fmt.Sprintf(" (a plain number counts nanoseconds: write %d*time.Second)", int64(d))

@@ -9,12 +9,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
+// release ends the term and frees the lock: see Lease.Release.
 func (t *term) release(ctx context.Context) error {
 	if t.valid() { // a lease that has just run out is lost first
 		t.cancel(ErrReleased)
 	}
 	t.mu.Lock()
-	told := t.state == abandoned
+	announced := t.state == abandoned
 	switch t.state {
 	case held:
 		t.over(releasing)
@@ -31,12 +32,12 @@ func (t *term) release(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	defer func() { // also when a Store or an observer panics
+	defer func() { // also if a Store or an observer panics
 		e := t.event(EventReleased, err)
 		if t.become(unreleased) && err == nil {
 			e.Err = errPanicked
 		}
-		if !told && !ended(err) {
+		if !announced && !ended(err) {
 			t.lock.emit(ctx, e)
 		}
 	}()
@@ -44,9 +45,9 @@ func (t *term) release(ctx context.Context) error {
 	return err
 }
 
-var errPanicked = errors.New("a panic in the store or in an observer")
+var errPanicked = errors.New("the store or an observer panicked")
 
-// writeRelease writes the release until it has landed or the lease would have ended.
+// writeRelease tries to write the release until it has landed or the lease would have ended.
 func (t *term) writeRelease(ctx context.Context, until time.Duration) error {
 	err := t.retry(ctx, func() error {
 		return t.put(ctx, func(r *Record) { r.ExpiresAt = time.Time{} })
@@ -64,8 +65,9 @@ func (t *term) writeRelease(ctx context.Context, until time.Duration) error {
 	return fmt.Errorf("releasing: %w", err)
 }
 
+// abandon ends the term and leaves the lock to run out: see Lease.Abandon.
 func (t *term) abandon() {
-	if !t.valid() { // a lease that has just run out is lost
+	if !t.valid() { // a lease that has just run out is lost first
 		return
 	}
 	t.cancel(ErrReleased)
@@ -81,7 +83,7 @@ func (t *term) abandon() {
 	}
 }
 
-// become goes on to another state of a release, and reports whether it did: a term that is released stays so.
+// become moves on to another state of a release, and reports whether it did. A term that is released stays released.
 func (t *term) become(s state) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,13 +92,4 @@ func (t *term) become(s state) bool {
 	}
 	t.state = s
 	return true
-}
-
-// releaseAfterFunction releases even if ctx has ended. It also waits for a renewal that may still be under way when a lease was
-// lost.
-func (t *term) releaseAfterFunction(ctx context.Context) error {
-	err := t.release(context.WithoutCancel(ctx))
-	_ = t.writing.Lock(context.WithoutCancel(ctx))
-	t.writing.Unlock()
-	return err
 }

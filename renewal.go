@@ -17,26 +17,25 @@ type write struct {
 	sent clock.Reading
 }
 
-// startRenewing renews until the term ends. Each renewal runs on the goroutine of a timer: a lease at rest has none of its own.
+// startRenewing renews until the term ends. Each renewal runs on the goroutine of a timer. A lease at rest has no goroutine.
 func (t *term) startRenewing() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.lock.manual || t.renewal != nil {
 		return
 	}
-	// Locks that were taken at one moment are not renewed at one moment.
+	// Locks that were taken together are not renewed together.
 	t.renewal = t.lock.clock.AfterFunc(t.untilRenewal(2), t.renewNext)
 }
 
-// stopRenewingAfterTTL begins to wind down: the term's context has ended, and a function that does not return must not hold
-// the lock for ever.
+// stopRenewingAfterTTL begins to wind down. A function that does not return must not hold the lock forever.
 func (t *term) stopRenewingAfterTTL() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.renewUntil = t.lock.clock.Now().Mono + t.lock.ttl
 }
 
-// renewNext makes one attempt and sets the timer for the next.
+// renewNext makes one attempt and sets the timer for the next one.
 func (t *term) renewNext() {
 	t.mu.Lock()
 	over := t.state != held || t.lock.clock.Now().Mono >= t.renewUntil
@@ -62,8 +61,8 @@ func (t *term) renewNext() {
 	}
 }
 
-// untilRenewal is early by up to one part of the interval, so that the renewals of many locks do not stay in step. The caller
-// holds t.mu.
+// untilRenewal is the renew interval, shortened at random by up to 1/part of it, so that the renewals of many locks do not stay
+// in step. The caller holds t.mu.
 func (t *term) untilRenewal(part float64) time.Duration {
 	interval := time.Duration(float64(t.lock.renew) * (1 - t.lock.clock.Rand()/part))
 	return max(interval-(t.lock.clock.Now().Mono-t.sent.Mono), 0)
@@ -91,7 +90,7 @@ func (t *term) retry(ctx context.Context, write func() error, final func(error) 
 	}
 }
 
-// renewNow renews until that has succeeded, with a record changed by edit.
+// renewNow renews until it succeeds, with a record changed by edit.
 func (t *term) renewNow(ctx context.Context, edit func(*Record)) error {
 	return t.lock.named(t.retry(ctx,
 		func() error { return t.renew(ctx, edit) },
@@ -132,8 +131,8 @@ func (t *term) renew(ctx context.Context, edit func(*Record)) error {
 	return err
 }
 
-// put writes the term's record, changed by edit, over the version it knows. The caller has locked t.writing. If that shows that
-// an earlier write of unknown outcome has landed, however long ago, put writes again over that one.
+// put writes the term's record, changed by edit, over the version that it knows. The caller has locked t.writing. If it turns out
+// that an earlier write of unknown outcome has landed, however long ago, put writes again over that one.
 func (t *term) put(ctx context.Context, edit func(*Record)) error {
 	for {
 		done, err := t.putOnce(ctx, edit)
@@ -146,8 +145,8 @@ func (t *term) put(ctx context.Context, edit func(*Record)) error {
 	}
 }
 
-// putOnce reports whether this write has landed, or an earlier release, after which there is nothing to write. If neither has,
-// and there is no error, an earlier renewal has landed.
+// putOnce is one write. It is done if the write has landed, or if an earlier release has, after which there is nothing to write.
+// If it is not done and there is no error, an earlier renewal has landed.
 func (t *term) putOnce(ctx context.Context, edit func(*Record)) (done bool, err error) {
 	sent := t.lock.clock.Now() // validity counts from before the first byte is sent
 	t.mu.Lock()
@@ -169,8 +168,8 @@ func (t *term) putOnce(ctx context.Context, edit func(*Record)) (done bool, err 
 	return false, err // nothing is known yet; the next attempt, over the same version, will tell
 }
 
-// reconcile finds out what stands in the store instead of base after the write of rec over it was refused: an earlier write of
-// this term, or somebody else's. Its results are those of putOnce.
+// reconcile finds out what is in the store after a write of rec over base was refused: rec after all, an earlier write of this
+// term, or somebody else's. Its results are those of putOnce.
 func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal error) (done bool, err error) {
 	l := t.lock
 	v, err := l.read(context.WithoutCancel(ctx))
@@ -194,7 +193,7 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	mayBeReleased := slices.ContainsFunc(earlier, func(w write) bool { return w.rec.Released() })
 	t.mu.Unlock()
 	switch {
-	case i < 0 && mayBeReleased: // an earlier attempt has landed, and somebody has taken what it released
+	case i < 0 && mayBeReleased: // an earlier attempt may have landed, and somebody has taken over since
 		t.become(released)
 		return false, errNothingToRelease
 	case i < 0 && v.rec.Token == t.token && v.rec.Released():
@@ -206,7 +205,7 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil
 }
 
-// landed notes that w stands in the store, which settles every write before it.
+// landed notes that w is in the store, which settles every write before it.
 func (t *term) landed(ctx context.Context, etag string, w write) {
 	v := &version{exists: true, etag: etag, rec: w.rec, readBefore: w.sent.Mono, readAfter: t.lock.clock.Now().Mono}
 	t.mu.Lock()

@@ -44,7 +44,7 @@ func (l *Lock) put(ctx context.Context, v *version, rec Record) (etag string, er
 	return etag, l.answer(ctx, op, began, etag, err)
 }
 
-// answer is the error of one request. It tells the observer and, through lastAnswered and failure, Elector.Check.
+// answer returns the error of one request. It tells the observer, and notes for Elector.Check how the request has ended.
 func (l *Lock) answer(ctx context.Context, op string, began clock.Reading, etag string, err error) error {
 	if err == nil && etag == "" {
 		err = errors.New("the store's answer has no ETag")
@@ -82,7 +82,7 @@ func inBackground(ctx context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(ctx), background{}, true)
 }
 
-// lockError says which lock an error is about. The name of the package stands at its front and nowhere else.
+// lockError says which lock an error is about. Its text begins with the name of the package, which is nowhere else in it.
 type lockError struct {
 	key string
 	err error
@@ -107,7 +107,7 @@ func bare(err error) error {
 	return err
 }
 
-// leftoverError is why what was acquired too late could not be released again.
+// leftoverError is why an acquisition that came too late could not be released.
 type leftoverError struct{ error }
 
 func (e *leftoverError) Unwrap() error { return e.error }
@@ -121,8 +121,8 @@ func endOf(ctx context.Context) error {
 	return fmt.Errorf("%w (%w)", err, bare(cause))
 }
 
-// waitEnded is the error of a wait that ctx has ended: why it ended, what stood in the way before, which may be nil, and what
-// the try that was under way has left over.
+// waitEnded is the error of a wait that ctx has ended. last, which may be nil, is what stood in the way until then, and err is
+// the error of the try after that.
 func waitEnded(ctx context.Context, last, err error) error {
 	ended := fmt.Errorf("waiting: %w", endOf(ctx))
 	if last != nil {

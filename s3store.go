@@ -16,38 +16,37 @@ type S3Client interface {
 	DeleteObject(context.Context, *s3.DeleteObjectInput, ...func(*s3.Options)) (*s3.DeleteObjectOutput, error)
 }
 
-// S3Store is a [Store] in a bucket of Amazon S3 or a server that speaks its protocol and enforces conditional writes.
+// S3Store is a [Store] in a bucket of Amazon S3, or of a server that speaks its protocol and enforces conditional writes.
 // It is safe for concurrent use.
 //
-// It needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket (without the last, S3 answers 403 for an object
+// It needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket (without the last one, S3 answers 403 for an object
 // that does not exist yet), and s3:DeleteObject for DeleteIfMatch only.
 //
-// Errors that no retry can heal match [ErrPermanent] and say what to do: a missing bucket or permission, wrong keys. Until
-// the server has answered for the first time, so do faults that no request can get past: no region, no credentials, an
-// unknown host, http where https is spoken. A reply that does not come from an S3, such as a proxy's page, says
-// nothing about the object, so it is an error that may pass; but the third of that kind before the first answer of an S3
-// matches ErrPermanent, because the endpoint is probably wrong.
+// Errors that no retry can fix, such as a missing bucket or permission, or wrong keys, match [ErrPermanent] and say what to do.
+// Until the server has answered for the first time, so do faults because of which no request is sent: no region, no
+// credentials, an unknown host, http where https is spoken. A reply that does not come from an S3 server, such as a proxy's
+// page, says nothing about the object, so its error counts as temporary. But if three such replies come before the first answer
+// of an S3 server, the error matches ErrPermanent, because the endpoint is probably wrong.
 type S3Store struct {
 	objects     s3api.Objects
 	serverClock bool
-	slack       time.Duration // what age loses
+	slack       time.Duration // is subtracted from each age
 }
 
 // S3Option configures an [S3Store].
 type S3Option func(*S3Store)
 
-// WithKeyPrefix puts every object below prefix, which is used as it is: end it with a slash. Give locks a prefix that
-// no lifecycle rule expires.
+// WithKeyPrefix puts prefix before every key. It is used as it is, so end it with a slash. Choose a prefix whose objects no
+// lifecycle rule expires.
 func WithKeyPrefix(prefix string) S3Option { return func(s *S3Store) { s.objects.Prefix = prefix } }
 
 // WithServerClock trusts the server's clock: Get tells an [Object]'s Age, which is the reply's Date minus its Last-Modified
-// minus slack. A candidate that has just started can then take over at once from a holder that is gone, where it
-// would otherwise watch for a TTL. Without this option Age is 0, and no clock but a candidate's own monotonic one decides.
+// minus slack. A candidate that has just started can then take over at once from a holder that is gone, instead of waiting
+// for a TTL. Without this option Age is 0, and only a candidate's own monotonic clock decides.
 //
-// Use it only if Date and Last-Modified come from one clock that is not stepped, and no proxy on the way writes a Date of
-// its own (nginx does by default). If that is wrong, a living holder's lock can be taken over. Locks limit the harm:
-// they use only the first reply that shows a version, and never take it for older than their own looks allow.
-// [CheckStore] measures the ages told and refuses a store whose Date runs ahead.
+// Use it only if Date and Last-Modified come from one clock that is not stepped, and no proxy on the way writes its own Date
+// (nginx does by default). Otherwise a living holder's lock can be taken over. Locks limit the harm: see [Object].
+// [CheckStore] measures the ages and refuses a store whose Date runs ahead.
 //
 // slack is at least 2 s: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines
 // differ. Choose more for a cluster whose clocks are not synchronised. Less is refused: see [S3Store.Validate].
@@ -57,13 +56,12 @@ func WithServerClock(slack time.Duration) S3Option {
 
 const minSlack = 2 * time.Second
 
-// NewS3Store returns a store in bucket. The client is the user's own, so that every endpoint, region and credential that
-// it can be given will do; its settings stay, except that requests are not retried by the SDK, because locks reconcile
-// them themselves, and that checksums are sent only where S3 requires them, because other servers refuse them.
-// A request whose context has no deadline is given one of 10 s.
+// NewS3Store returns a store in bucket. The client is your own, with any endpoint, region and credentials. Its settings stay,
+// with two exceptions: the SDK does not retry requests, because locks reconcile them themselves, and checksums are sent only
+// where S3 requires them, because other servers refuse them. A request whose context has no deadline gets one of 10 s.
 //
 // NewS3Store sends no request. Arguments that cannot work are reported by [S3Store.Validate], by [NewLock], and by every
-// method of the store.
+// method of the store that sends requests.
 func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
 	s := &S3Store{objects: s3api.Objects{Bucket: &s3api.Bucket{Name: bucket}, Client: client, Limit: MaxObjectSize}}
 	for _, opt := range opts {
@@ -73,7 +71,7 @@ func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
 }
 
 // Validate returns an error that matches [ErrPermanent] if the arguments of [NewS3Store] cannot work: no client, a name that
-// no bucket can have, a key prefix that some servers change, too small a slack. It sends no request.
+// no bucket can have, a key prefix that some servers change, or too little slack. It sends no request.
 func (s *S3Store) Validate() error {
 	if err := s.objects.Validate(s.objects.Client); err != nil {
 		return err

@@ -13,24 +13,23 @@ import (
 	"github.com/leasehold-go/leasehold/internal/ctxmutex"
 )
 
-// term is what a Lease shares with the timers that renew and watch it. This is its state:
+// term is what a Lease shares with the timers that renew and watch it. Its state:
 //
-//	held ──release──▶ releasing ──landed──▶ released ◀──replaced──┐
-//	 │                 │     ▲                                    │
-//	 │              failed   └─release──┐                         │
-//	 │                 ▼                │                         │
-//	 │                unreleased ───────┼─────────────────────────┤
-//	 ├──abandon──▶ abandoned ───────────┴─────────────────────────┘
-//	 └──ran out, replaced──▶ lost
+//	held ──release──▶ releasing ──landed, or replaced──▶ released
+//	 │                 │  ▲  ▲                              ▲
+//	 │            failed  │  └──release──┐                  │
+//	 │                 ▼  │ release      │                  │
+//	 │              unreleased           │                  │
+//	 ├──abandon─────────────────────▶ abandoned ──replaced──┘
+//	 └──ran out, or replaced──▶ lost
 //
-// "Replaced" means that the object in the store is another's, deleted, broken or overwritten. The record of a term that is
-// unreleased or abandoned runs out by itself.
+// "Replaced" means that somebody has taken over, deleted, broken or overwritten the object. The record of an unreleased or
+// abandoned term runs out by itself. A held term leads until its context ends. Under Do or Run it then winds down: it is held
+// and renewed for one TTL more at most, because its function may still run.
 //
-// While held, the term leads until its context ends, and winds down after that, if the context was that of Do or Run: its
-// function may still run, so it is renewed, for one TTL at most. The context ends no later than held does.
-//
-// Other goroutines of the same Lock stay out while the term is held or releasing; when it is lost, until its function has
-// returned or, if it has none, the safety margin is over; and when it is abandoned, for as long as other processes do.
+// Other goroutines of the same Lock stay out while the term is held or releasing, until its context has ended and its function
+// has returned. A lost term without a function that has returned keeps them out for the safety margin too, and an abandoned one
+// for as long as it keeps other processes out.
 type term struct {
 	lock    *Lock
 	token   uint64
@@ -44,14 +43,14 @@ type term struct {
 	cause       error         // why the term was lost
 	ended       time.Time     // when held ended
 	endedMono   time.Duration // the same by the monotonic clock
-	stored      *version      // what stands in the store, as far as is known
+	stored      *version      // the object in the store, as far as is known
 	sent        clock.Reading // just before that was sent
-	unconfirmed []write       // later writes of unknown outcome
+	unconfirmed []write       // later writes whose outcome is unknown
 	failure     error         // of the last renewal, if it failed
 	expiry      clock.Timer   // for the next look at the clocks
 	renewal     clock.Timer   // for the next renewal; nil if renewals are manual
 	failures    int           // of renewals in a row
-	renewUntil  time.Duration // the monotonic time after which there are no renewals
+	renewUntil  time.Duration // monotonic time after which there are no renewals
 	forgotten   bool          // the Lease was garbage collected
 }
 
@@ -66,13 +65,13 @@ const (
 	lost
 )
 
-// function is the state of the function that runs under a term, which ends with it: see Lease.Do.
+// function is the state of the function that a term was given: see Lease.Do.
 type function uint8
 
 const (
 	noFunction function = iota
 	running
-	overrunning // it still ran when the safety margin of a lost lease was over
+	overrunning // it still ran when the lease was lost and the safety margin over
 	leftAlone   // it has returned, but what it started may go on until the context ends
 	returned    // it has returned, and nothing of it goes on
 )
@@ -86,7 +85,7 @@ func (t *term) start(parent context.Context) *Lease {
 	t.mu.Unlock()
 	lease := &Lease{t: t}
 	lease.ctx = context.WithValue(t.ctx, leaseKey{t.lock}, lease)
-	// Neither t nor its timers refer to lease: once nothing else does, nobody can be acting under it.
+	// Neither t nor its timers refer to lease. Once nothing else does, nobody can act under it.
 	runtime.AddCleanup(lease, func(t *term) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -142,18 +141,18 @@ func (t *term) deadline() time.Time {
 	return deadline
 }
 
-// record is what the term last wrote. It does not change any more.
+// record is what the term wrote last. The caller must not change it.
 func (t *term) record() *Record {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return &t.stored.rec
 }
 
-// untilNextCheck is when to look at the clocks again: at the deadline, and earlier in case the machine is suspended, which
-// the timer's own clock does not count. The caller holds t.mu.
+// untilNextCheck is when to look at the clocks again: at the deadline, or earlier, because the timer's own clock does not count
+// the time that the machine is suspended. The caller holds t.mu.
 func (t *term) untilNextCheck() time.Duration { return max(min(t.remaining(), t.lock.ttl/5), 0) }
 
-// check runs on the timer. It ends the context of a lease that has run out, and reports a function that goes on regardless.
+// check runs on the timer. It ends the context of a lease that has run out, and reports a function that still runs.
 func (t *term) check() {
 	t.mu.Lock()
 	ranOut := t.state == held && t.remaining() <= 0
@@ -191,27 +190,27 @@ var errNothingToRelease = errors.New("nothing is left to release")
 // lose ends a held term for good and returns the cause.
 func (t *term) lose(why error) error {
 	t.mu.Lock()
-	switch t.state {
-	case lost:
+	if t.state == lost {
 		defer t.mu.Unlock()
 		return t.cause
-	case releasing, unreleased, abandoned, released: // it had ended anyway
+	}
+	if why == errRanOut && t.failure != nil {
+		why = fmt.Errorf("%w: %w", why, t.failure)
+	}
+	cause := t.lock.named(fmt.Errorf("%w (token %d): %w", ErrLost, t.token, why))
+	if t.state != held { // its holder had ended it already
 		t.state = released
-		gone, cause := t.remaining() <= 0, t.lostBecause(why)
+		ranOut := t.remaining() <= 0
 		t.mu.Unlock()
-		if gone { // it ran out before its release landed, and others were free to take it
+		if ranOut { // before its release landed, and others were free to take it
 			return errNothingToRelease
 		}
 		t.tell(EventLost, cause)
 		return cause
 	}
-	if why == errRanOut && t.failure != nil {
-		why = fmt.Errorf("%w: %w", why, t.failure)
-	}
-	t.cause = t.lostBecause(why)
+	t.cause = cause
 	t.over(lost)
 	t.expiry.Reset(t.lock.margin) // for the report of an overrun
-	cause := t.cause
 	t.mu.Unlock()
 	t.cancel(cause)
 	t.tell(EventLost, cause)
@@ -219,11 +218,7 @@ func (t *term) lose(why error) error {
 	return cause
 }
 
-func (t *term) lostBecause(why error) error {
-	return t.lock.named(fmt.Errorf("%w (token %d): %w", ErrLost, t.token, why))
-}
-
-// over notes the end of held. The caller holds t.mu.
+// over moves on from held. The caller holds t.mu.
 func (t *term) over(s state) {
 	t.state, t.ended, t.endedMono = s, time.Now(), t.lock.clock.Now().Mono
 	t.expiry.Stop()
@@ -256,27 +251,25 @@ func (t *term) event(kind EventKind, err error) Event {
 // tell emits an event of what the term does by itself.
 func (t *term) tell(kind EventKind, err error) { t.lock.emit(inBackground(t.ctx), t.event(kind, err)) }
 
-// startGuarding marks that a function runs under the term. There is never a second one.
+// startGuarding notes that a function runs under the term. It refuses a second one.
 func (t *term) startGuarding() error {
-	if err := t.whyOver(); err != nil {
-		return err
-	}
+	t.valid() // a lease that has run out is lost
 	t.mu.Lock()
-	over, owned := t.state != held || t.remaining() <= 0, t.function != noFunction
+	over, owned := t.state != held, t.function != noFunction
 	if !over && !owned {
 		t.function = running
 	}
 	t.mu.Unlock()
 	switch {
-	case over: // since it was asked
+	case over:
 		return t.whyOver()
 	case owned:
-		return fmt.Errorf("the lease (token %d) has its function already: that of an Elector, or of another call of Do", t.token)
+		return fmt.Errorf("the lease (token %d) has its function already, from an Elector or another call of Do", t.token)
 	}
 	return nil
 }
 
-// functionEnded marks that the function has returned. It changes nothing if that was marked before.
+// functionEnded notes that the function has returned, unless that was noted before.
 func (t *term) functionEnded(as function) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -288,7 +281,7 @@ func (t *term) functionEnded(as function) {
 // guarding reports whether a function runs. The caller holds t.mu.
 func (t *term) guarding() bool { return t.function == running || t.function == overrunning }
 
-// overruns reports whether a function runs beyond the lease.
+// overruns reports whether the function still runs although the lease is over.
 func (t *term) overruns() bool {
 	valid := t.valid()
 	t.mu.Lock()

@@ -119,7 +119,7 @@ func TestCheckStore(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, report.ConditionalPuts)
 		require.Equal(t, server.DeleteIfMatch, report.ConditionalDeletes)
-		require.Empty(t, report.Left)
+		require.Empty(t, report.Leftover)
 		require.InDelta(t, 49, report.Requests, 3)
 		t.Logf("%d requests", report.Requests)
 

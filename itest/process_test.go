@@ -134,7 +134,7 @@ func TestLeastPrivilege(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, report.ConditionalPuts)
 		require.False(t, report.ConditionalDeletes)
-		require.NotEmpty(t, report.Left, "it may not delete")
+		require.NotEmpty(t, report.Leftover, "it may not delete")
 
 		_, err = newLock(t, with("s3:GetObject", "s3:ListBucket")).Acquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrPermanent)

@@ -67,7 +67,7 @@ var mutants = []mutant{
 	}
 	if overran`, `	if overran`}}, ""},
 	{"one's own leftover waited out", []edit{{"observe.go", `writtenByUs: l.wrote(v.rec),`, `writtenByUs: false,`}}, ". -run TestGhostAcquisitionIsTakenOverAtOnce|TestElectorAloneLeadsAgain"},
-	{"ownership judged by name", []edit{{"observe.go", `return sent.Nonce == stands.Nonce && sent.Token == stands.Token && l.wrote(stands)`, `return sent.Holder == stands.Holder`}}, ""},
+	{"ownership judged by name", []edit{{"observe.go", `return sent.Nonce == found.Nonce && sent.Token == found.Token && l.wrote(found)`, `return sent.Holder == found.Holder`}}, ""},
 	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"observe.go", `v.rec.Holder == l.identity && l.mayReclaim(),`, `v.rec.Holder == l.identity,`}}, ". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock|TestTwoProcesses"},
 	{"a reply lost on release forgotten", []edit{{"release.go", `storeapi.Permanent(err) || t.lock.clock`, `err != nil || t.lock.clock`}}, ". -run TestReleaseWithoutReplyIsRetried"},
 	{"a record of no TTL trusted to the second", []edit{{"decide.go", `r.ExpiresAt.Add(o.skew).Sub(s.wall)`, `r.ExpiresAt.Sub(s.wall)`}}, ". -run TestWhoMayTakeTheLock"},
@@ -106,9 +106,9 @@ var mutants = []mutant{
 	{"L5: failed tries are not logged", []edit{{"lock.go", `			if ctx.Err() == nil {
 				l.log`, `			if ctx.Err() != nil {
 				l.log`}}, ". -run TestFailuresAreTold"},
-	{"L5: Run forgets why it never led", []edit{{"elector.go", `if ctx.Err() == nil || left || neverAnswered {`, `if ctx.Err() == nil || left || neverAnswered && false {`}}, ". -run TestFailuresAreTold"},
+	{"L5: Run forgets why it never led", []edit{{"elector.go", `if ctx.Err() == nil || leftOver || neverAnswered {`, `if ctx.Err() == nil || leftOver || neverAnswered && false {`}}, ". -run TestFailuresAreTold"},
 	{"L7: a corrupt record counts as an answer", []edit{{"request.go", `err == nil && op != "get":`, `err == nil:`}}, ". -run TestRunEndsOnACorruptRecord"},
-	{"L11: a failed release of a cut-off acquisition is swallowed", []edit{{"elector.go", `if ctx.Err() == nil || left || neverAnswered {`, `if ctx.Err() == nil || left && false || neverAnswered {`}}, ". -run TestRunReportsARelease"},
+	{"L11: a failed release of a cut-off acquisition is swallowed", []edit{{"elector.go", `if ctx.Err() == nil || leftOver || neverAnswered {`, `if ctx.Err() == nil || leftOver && false || neverAnswered {`}}, ". -run TestRunReportsARelease"},
 	{"L12: a resting elector is unhealthy", []edit{{"elector.go", `			e.since.Store(int64(l.clock.Now().Mono + rest))
 `, ``}}, ". -run TestCheckIsHealthyWhileAnElectorRests"},
 	{"L14: a token that was repaired away comes back", []edit{{"observe.go", `m.highest > recorded && m.highest-recorded < implausible`, `m.highest > recorded`}}, ". -run TestTheLastTokenIsRepairedByBreak"},

@@ -12,7 +12,7 @@ import (
 var checks = []Check{
 	{"missing", "a missing object is told apart, and not updated", func(p probe) error {
 		if _, err := p.get(); !errors.Is(err, storeapi.ErrNotExist) {
-			return fmt.Errorf("Get of a missing key must be storeapi.ErrNotExist, is: %w", orUnexpected(err))
+			return fmt.Errorf("a Get of a missing key must return ErrNotExist; it returned: %w", orUnexpected(err))
 		}
 		_, err := p.s.update(p.ctx, p.key, p.body("x"), `"0123456789abcdef0123456789abcdef"`)
 		return mustRefuse("PutIfMatch of a missing key", err)

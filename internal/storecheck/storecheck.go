@@ -20,7 +20,7 @@ type Report struct {
 	ConditionalDeletes bool
 	ServerClock        string
 	Requests           int
-	Left               []string
+	Leftover           []string
 }
 
 const (
@@ -114,7 +114,7 @@ func Run(ctx context.Context, s *Store, keyPrefix string) (report Report, err er
 		return report, fmt.Errorf("checking that the store can be written: %w", err)
 	}
 	if !removes {
-		report.Left = append(report.Left, fixed.key)
+		report.Leftover = append(report.Leftover, fixed.key)
 	}
 	var problems []error
 	puts, deletes := true, removes
@@ -140,7 +140,7 @@ func Run(ctx context.Context, s *Store, keyPrefix string) (report Report, err er
 		}
 		if !p.shared {
 			if err := clear(ctx, s, p.key); err != nil {
-				report.Left = append(report.Left, p.key)
+				report.Leftover = append(report.Leftover, p.key)
 			}
 		}
 		if storeapi.Permanent(err) && !errors.Is(err, storeapi.ErrUnsafeStore) {
@@ -149,7 +149,7 @@ func Run(ctx context.Context, s *Store, keyPrefix string) (report Report, err er
 	}
 	if !removes {
 		if _, err := s.get(ctx, shared); err == nil {
-			report.Left = append(report.Left, shared)
+			report.Leftover = append(report.Leftover, shared)
 		}
 	}
 	report.ConditionalPuts, report.ConditionalDeletes = puts, puts && deletes
