@@ -57,7 +57,7 @@ func (r *report) page() string {
 	b.WriteString(r.targets())
 
 	say("\nOf an elector's memory, 4 KiB are the stacks of two goroutines, Run's and the callback's, and 1 KiB is Go's own bookkeeping for them. A request " +
-		"needs 8 KiB and more, on a goroutine that ends with it. An elector that has had to wait for its turn keeps a stack of 4 KiB from then on, which is 2 KiB more.")
+		"needs 8 KiB or more, on a goroutine that ends with it. An elector that has had to wait for its turn keeps a stack of 4 KiB from then on, which is 2 KiB more.")
 	say("## What an operation takes")
 	for _, l := range r.latency {
 		say("On %s, a bare GET takes %s ms and a bare conditional PUT %s ms. Each ratio compares an operation with the bare requests that it consists of.", l.place, ms(l.get), ms(l.put))
@@ -101,7 +101,7 @@ func (r *report) page() string {
 	say("## Many candidates for one lock")
 	say("Every candidate acquires the lock, releases it at once and wants it again. A waiting candidate polls every %v. etcd needs no polling, because it watches. "+
 		"Fairness is Jain's index: 1 if all candidates get the same number of turns.", contendedPoll)
-	say("With 128 candidates the two cores are busy with polls, so what is measured is the server. Only etcd has a queue. Without one, the process that releases the lock may be the first to acquire it again. " +
+	say("With 128 candidates the two cores are busy with polls, so the figures measure the server. Only etcd has a queue. Without one, the process that releases the lock may be the first to acquire it again. " +
 		"With leasehold this happens more often, because it takes one request fewer. Litestream's release is a DELETE, which takes MinIO half as long as a PUT, but which also deletes the token.")
 	for _, place := range r.places {
 		var t table
@@ -132,7 +132,7 @@ func (r *report) page() string {
 	}
 	b.WriteString(w.String() + "\n")
 	say("![Time to take over after a crash](img/takeover.svg)")
-	say("For leasehold, one crash and ten releases a day add up to:")
+	say("For leasehold, one crash and ten releases a day add up, over a month, to:")
 	crash, release := median(r.of("crash")), median(r.of("release"))
 	var m table
 	m.head("TTL", "nobody leads, seconds a month", "availability of a leader")

@@ -76,8 +76,8 @@ const (
 	minTTL = 6 * time.Second
 )
 
-// New returns a store in bucket, which is the bare name without "gs://". The client is your own HTTP client for Cloud Storage,
-// usually from [NewClient]. Its settings stay, but the store's requests are not retried. A request whose context has no
+// New returns a store in bucket, which is the bare name without "gs://". The client is your own, usually from [NewClient]. It
+// must use HTTP, not gRPC. Its settings stay, but the store's requests are not retried. A request whose context has no
 // deadline gets one of 10 s. New sends no request. Arguments that cannot work are reported by [Store.Validate],
 // by [leasehold.NewLock], and by every method of the store.
 func New(client *storage.Client, bucket string, opts ...Option) *Store {
@@ -129,9 +129,10 @@ func (s *Store) TellsAge() bool { return s.serverClock }
 func (s *Store) MinTTL() time.Duration { return s.minTTL }
 
 // Get implements [leasehold.Store]. Age is 0 without [WithServerClock].
-// If the bucket does not exist, the error matches [leasehold.ErrPermanent], provided that the client reads by the JSON API:
-// one made by NewClient does, and one made by [storage.NewClient] with [storage.WithJSONReads]. With any other client it looks
-// like a missing object until the first write.
+//
+// If the bucket does not exist, the error matches [leasehold.ErrPermanent], provided that the client reads by the JSON API.
+// Clients made by [NewClient] do, and so do those made by [storage.NewClient] with [storage.WithJSONReads]. With any other
+// client a missing bucket looks like a missing object until the first write.
 //
 // If the connection breaks within the body, the client sends one more request, for the rest of the same generation.
 func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {

@@ -42,7 +42,7 @@ import (
 //
 //	go test -v -run TakeoverAfterACrash .
 //
-// That is LeaseDuration plus the time until client-go looks again, which it does every 10 to 22 s.
+// That is LeaseDuration plus the time until client-go reads again, which it does every 10 to 22 s.
 const (
 	LeaseDuration = 60 * time.Second
 	RenewDeadline = 40 * time.Second
@@ -66,10 +66,12 @@ type Lock struct {
 var _ resourcelock.Interface = (*Lock)(nil)
 
 // New returns a lock at key. leaseDuration must be the LeaseDuration of the elector, in whole seconds, because client-go
-// counts in whole seconds. An elector with another duration gets an error when it tries to acquire. Options are those of [leasehold.NewLock], whose
-// limits and errors apply. New itself sets the TTL and manual renewal. Useful options are [leasehold.WithIdentity],
-// [leasehold.WithLogger], [leasehold.WithObserver], [leasehold.WithMetadata] and [leasehold.WithStoreCheck]. The identity need
-// not be unique: two processes with the same name exclude each other, unlike with client-go's own locks. New sends no request.
+// counts in whole seconds. An elector with another duration gets an error when it tries to acquire.
+//
+// Options are those of [leasehold.NewLock], whose limits and errors apply. New itself sets the TTL and manual renewal. Useful
+// options are [leasehold.WithIdentity], [leasehold.WithLogger], [leasehold.WithObserver], [leasehold.WithMetadata] and
+// [leasehold.WithStoreCheck]. The identity need not be unique: two processes with the same name exclude each other, unlike
+// with client-go's own locks. New sends no request.
 func New(store leasehold.Store, key string, leaseDuration time.Duration, opts ...leasehold.Option) (*Lock, error) {
 	if store == nil {
 		return nil, errors.New("k8slock: store is nil")
