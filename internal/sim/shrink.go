@@ -37,14 +37,14 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 		if best.Slow {
 			shorter = try(func(c *Config) { c.Slow = false }) || shorter
 		}
-		if best.Torn {
-			shorter = try(func(c *Config) { c.Torn = false }) || shorter
+		if best.TornReads {
+			shorter = try(func(c *Config) { c.TornReads = false }) || shorter
 		}
 		if best.Siblings {
 			shorter = try(func(c *Config) { c.Siblings = false }) || shorter
 		}
-		if best.Dates != NoAges {
-			shorter = try(func(c *Config) { c.Dates = NoAges }) || shorter
+		if best.Ages != NoAges {
+			shorter = try(func(c *Config) { c.Ages = NoAges }) || shorter
 		}
 		if best.Foreign {
 			shorter = try(func(c *Config) { c.Foreign = false }) || shorter
@@ -60,7 +60,7 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 func Report(cfg *Config, out Outcome) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow %v, %s, torn reads %v, siblings %v, foreign client %v\n",
-		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.Rates, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.Dates, cfg.Torn, cfg.Siblings, cfg.Foreign)
+		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.RateSpread, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.Ages, cfg.TornReads, cfg.Siblings, cfg.Foreign)
 	for _, a := range cfg.Actions {
 		fmt.Fprintf(&b, "  %v\n", a)
 	}
