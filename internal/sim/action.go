@@ -70,7 +70,7 @@ func (w *world) thaw(p *process) {
 		p.pausedNow, p.pauseEnded = false, time.Now()
 	}
 	w.mu.Unlock()
-	w.log(p.name, "*** goes on")
+	w.log(p.name, "*** resumes")
 	p.clock.thaw()
 }
 

@@ -134,7 +134,7 @@ func (c *nodeClock) Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// nodeTimer fires by the machine's monotonic clock.
+// nodeTimer fires by its machine's monotonic clock.
 type nodeTimer struct {
 	c *nodeClock
 	f func()

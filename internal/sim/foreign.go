@@ -49,5 +49,6 @@ func (w *world) foreignAcquire(r *rand.Rand) {
 		w.mu.Unlock()
 	}
 	put := w.store.apply(nil, request{kind: "update", body: []byte(body), ifMatch: got.obj.ETag})
-	w.log("foreign", "takes the lock: %s %v", body, put.err)
+	_ = json.Unmarshal([]byte(body), &rec)
+	w.log("foreign", "acquires token %d until %v: %v", rec.Token, rec.ExpiresAt.Sub(w.began), put.err)
 }

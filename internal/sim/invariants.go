@@ -46,7 +46,7 @@ func (w *world) checkAcquired(p *process, e leasehold.Event) {
 	}
 	w.tokenOwner[e.Token] = p.name
 	if p.unguarded != nil && (p.unguarded.Context().Err() == nil || p.clock.Now().Mono < p.notBefore) {
-		w.violateLocked("%s acquired token %d before the safety margin of its own token %d was over", p.name, e.Token, p.unguarded.Token())
+		w.violateLocked("%s acquired token %d before the safety margin of its own token %d had passed", p.name, e.Token, p.unguarded.Token())
 	}
 	p.unguarded = nil
 	for _, other := range w.processes {
@@ -55,7 +55,7 @@ func (w *world) checkAcquired(p *process, e leasehold.Event) {
 		}
 		justResumed := time.Since(other.resumedAt) <= w.cfg.TTL/5*11/10 // a context may end that late after a suspend
 		if other.lease.Context().Err() == nil && !justResumed {
-			w.violateLocked("%s acquired token %d while the context of %s (token %d) goes on", p.name, e.Token, other.name, other.lease.Token())
+			w.violateLocked("%s acquired token %d while the context of %s (token %d) had not ended", p.name, e.Token, other.name, other.lease.Token())
 		}
 	}
 }
@@ -93,7 +93,7 @@ func (w *world) checkLost(p *process, e leasehold.Event) {
 	rec := w.store.rec
 	w.store.mu.Unlock()
 	if !strings.Contains(e.Err.Error(), "not renewed in time") && rec.Token == e.Token && rec.Holder == p.identity && !rec.Released() {
-		w.violate("%s gave up token %d, which still is its own: %v", p.name, e.Token, e.Err)
+		w.violate("%s gave up token %d, which it still holds in the store: %v", p.name, e.Token, e.Err)
 	}
 }
 
@@ -103,7 +103,7 @@ func (p *process) checkDo(valid bool, token uint64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if valid && errors.Is(err, leasehold.ErrLost) && w.cfg.Ages != WrongAges && !w.broken[token] && !p.client.misled && !p.excused && !p.crashed.Load() {
-		w.violateLocked("%s: Do says that token %d was lost, though it was valid when the function returned: %v", p.name, token, err)
+		w.violateLocked("%s: Do reported token %d as lost, although it was valid when the function returned: %v", p.name, token, err)
 	}
 }
 
@@ -122,7 +122,7 @@ func (p *process) fencedWrite(lease *leasehold.Lease) {
 	}
 	w.stats.Fenced++
 	if !p.excused && !w.tokenErased && w.cfg.Ages != WrongAges { // a client that erases the token defeats fencing
-		w.violateLocked("%s: a valid lease with token %d was fenced off by %d, though its clocks ran", p.name, lease.Token(), w.fence.Token())
+		w.violateLocked("%s: the valid lease with token %d was fenced off by token %d, although its clocks ran", p.name, lease.Token(), w.fence.Token())
 	}
 }
 
@@ -135,11 +135,11 @@ func (w *world) checkWrite(writer *process, old, now leasehold.Record) {
 	}
 	switch {
 	case now.Token < old.Token && !w.tokenErased:
-		w.violateLocked("token went back from %d to %d by %v", old.Token, now.Token, writer.label())
+		w.violateLocked("%s lowered the token from %d to %d", writer.label(), old.Token, now.Token)
 	case now.Token > old.Token+1 && !w.tokenErased:
-		w.violateLocked("token jumped from %d to %d by %v", old.Token, now.Token, writer.label())
+		w.violateLocked("%s raised the token from %d to %d, not by one", writer.label(), old.Token, now.Token)
 	case now.Token == old.Token && now.Token > 0 && old.Released() && !now.Released(): // a client without tokens always writes 0
-		w.violateLocked("token %d came back to life by %v", now.Token, writer.label())
+		w.violateLocked("%s revived the released token %d", writer.label(), now.Token)
 	}
 	if writer != nil && now.Released() && !old.Released() {
 		w.checkRelease(writer, now.Token)
@@ -150,14 +150,14 @@ func (w *world) checkWrite(writer *process, old, now leasehold.Record) {
 // another version, whatever ages the store reports. The caller holds w.mu.
 func (w *world) checkTakeover(writer *process, old, now leasehold.Record) {
 	if time.Now().Before(w.foreignUntil) && w.cfg.Ages != WrongAges {
-		w.violateLocked("%s wrote token %d while a foreign client holds the lock", writer.label(), now.Token)
+		w.violateLocked("%s wrote token %d while a foreign client held the lock", writer.label(), now.Token)
 	}
 	if writer.node == administrator || now.Token != old.Token+1 || old.Released() || old.TTL <= 0 || old.Holder == writer.identity {
 		return
 	}
 	since, ok := writer.client.otherVersionReadAt()
 	if least := time.Duration(float64(old.TTL) * (1 + w.cfg.Drift)); ok && writer.clock.Now().Mono-since < least {
-		w.violateLocked("%s took token %d over after %v", writer.name, old.Token, writer.clock.Now().Mono-since)
+		w.violateLocked("%s took over from token %d after %v, not %v", writer.name, old.Token, writer.clock.Now().Mono-since, least)
 	}
 }
 
@@ -170,7 +170,7 @@ func (w *world) checkRelease(writer *process, token uint64) {
 			continue
 		}
 		if p == writer {
-			w.violateLocked("%s released token %d while its callback runs", p.name, token)
+			w.violateLocked("%s released token %d while its function ran", p.name, token)
 		}
 		p.excused, p.resumedAt = true, time.Now()
 	}
@@ -186,7 +186,7 @@ func (w *world) checkRecovery() {
 	}
 	time.Sleep(2 * w.cfg.TTL)
 	if second, again := w.leader(); first != nil && w.cfg.Ages != WrongAges && (second != first || again != token) {
-		w.violate("leadership changed without cause: %s with %d, then %s with %d", first.label(), token, second.label(), again)
+		w.violate("leadership changed without a cause: %s with token %d, then %s with token %d", first.label(), token, second.label(), again)
 	}
 }
 
@@ -242,6 +242,6 @@ func (p *process) checkCallbackPairs() {
 // checkReleased wants the lock released when all electors have stopped.
 func (w *world) checkReleased() {
 	if rec := w.store.rec; w.store.exists && !rec.Released() && !w.cfg.Foreign {
-		w.violate("the lock was left held by %s, token %d", rec.Holder, rec.Token)
+		w.violate("after all electors have stopped, the lock is held by %s with token %d", rec.Holder, rec.Token)
 	}
 }

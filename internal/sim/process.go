@@ -71,7 +71,7 @@ func (w *world) start(node, generation int, c *nodeClock, identity string, recla
 		p.goroutines.Go(func() {
 			time.Sleep(time.Duration(i) * 1301 * time.Nanosecond) // no two goroutines act at one instant
 			if err := e.Run(ctx); err != nil && !p.crashed.Load() && !mayEndRun(err) {
-				w.violate("%s: Run ended: %v", p.name, err)
+				w.violate("%s: Run returned early: %v", p.name, err)
 			}
 		})
 	}
@@ -124,7 +124,7 @@ func (e *elector) stoppedLeading(cause error) {
 	unpaired := e.stopped != e.started
 	w.mu.Unlock()
 	if unpaired {
-		w.violate("%s: OnStoppedLeading is not called once for each OnStartedLeading", e.p.name)
+		w.violate("%s: OnStoppedLeading was not called once per OnStartedLeading", e.p.name)
 	}
 	w.log(e.p.name, "stopped leading: %v", firstLine(cause))
 }
@@ -134,7 +134,7 @@ func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
 	w := p.w
 	w.mu.Lock()
 	if p.lease != nil {
-		w.violateLocked("%s: a function begins under token %d while that of token %d still runs in the same process", p.name, lease.Token(), p.lease.Token())
+		w.violateLocked("%s: a function starts under token %d while the function of token %d still runs in the same process", p.name, lease.Token(), p.lease.Token())
 	}
 	p.lease, p.excused = lease, w.broken[lease.Token()] || p.pausedInAcquire
 	w.mu.Unlock()

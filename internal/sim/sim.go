@@ -155,7 +155,7 @@ func (w *world) endChaos() {
 			w.thaw(p)
 		}
 	}
-	w.log("world", "*** all is well from here on")
+	w.log("world", "*** all faults are over")
 }
 
 // faultsOn reports whether requests may still go wrong. They stop before the last actions are undone.

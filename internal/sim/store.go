@@ -57,7 +57,7 @@ func (s *store) apply(sender *process, r request) reply {
 	old := s.rec
 	s.rec = leasehold.Record{}
 	if err := s.rec.UnmarshalJSON(r.body); err != nil {
-		s.w.violate("a write that is no record landed: %v", err)
+		s.w.violate("a body that is not a record was written: %v", err)
 	}
 	s.w.checkWrite(sender, old, s.rec)
 	return reply{obj: leasehold.Object{ETag: s.etag}}
