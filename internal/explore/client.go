@@ -11,36 +11,36 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testopt"
 )
 
-// client is one process. Its history is all it has ever observed, and so determines its state.
+// client is one process. Its history is all that it has observed, and therefore determines its state.
 type client struct {
-	w       *world
-	name    string
-	life    int
-	rate    float64
-	base    clock.Reading // at true time since
-	since   time.Duration
-	timers  []*timer
-	pending *request
-	writes  int
-	lease   *leasehold.Lease
-	dead    bool
-	ctx     context.Context
-	kill    context.CancelFunc
-	rounds  int
-	shown   *write // by the last read of this round
-	history []event
+	w           *world
+	name        string
+	incarnation int
+	rate        float64
+	base        clock.Reading // at true time since
+	since       time.Duration
+	timers      []*timer
+	pending     *request
+	writes      int
+	lease       *leasehold.Lease
+	dead        bool
+	ctx         context.Context
+	kill        context.CancelFunc
+	attempts    int
+	lastRead    *write // in the last read of this attempt
+	history     []event
 }
 
-// event is something that a client has observed, or done.
+// event is something that a client observed or did.
 type event struct {
-	at   time.Duration // true time, which the client's clocks tell but for a constant and the suspends
+	at   time.Duration // true time, from which the client's clocks differ by a constant, their rate and its suspends
 	what string
-	of   *write // the version it was about, if any
+	of   *write // the version concerned, if any
 }
 
-func (w *world) start(i, life, rounds int) {
-	c := &client{w: w, name: fmt.Sprint(string(rune('A'+i)), life), life: life, rate: w.cfg.Rates[i], rounds: rounds}
-	c.ctx, c.kill = context.WithCancel(w.over)
+func (w *world) start(i, incarnation, attempts int) {
+	c := &client{w: w, name: fmt.Sprint(string(rune('A'+i)), incarnation), incarnation: incarnation, rate: w.cfg.Rates[i], attempts: attempts}
+	c.ctx, c.kill = context.WithCancel(w.ctx)
 	if i < len(w.clients) {
 		w.clients[i] = c
 	} else {
@@ -49,11 +49,11 @@ func (w *world) start(i, life, rounds int) {
 	go c.run()
 }
 
-// run is the client's program: take the lock, prove the lease, release it. Each term is of a new Lock, as in a program that
-// is started anew, so that what came before is forgotten by all but the store.
+// run is the client's program: acquire the lock, renew once, release. Each attempt has a new Lock, as after a restart, so that
+// only the store remembers earlier terms.
 func (c *client) run() {
-	for c.rounds-c.life < c.w.cfg.Terms {
-		c.forget()
+	for c.attempts-c.incarnation < c.w.cfg.Terms {
+		c.reset()
 		lock, err := leasehold.NewLock(c, "lock", testopt.WithClock(c), leasehold.WithTTL(ttl),
 			leasehold.WithSafetyMargin(margin), leasehold.WithClockDrift(drift), leasehold.WithManualRenewal(), leasehold.WithIdentity("x"), leasehold.WithLogger(nil))
 		if err != nil {
@@ -73,15 +73,15 @@ func (c *client) run() {
 		_ = c.Sleep(lease.Context(), ttl/3)
 		_ = lease.Release(c.ctx)
 	}
-	c.forget()
+	c.reset()
 }
 
-// forget begins a new life. That of the old lease is over.
-func (c *client) forget() {
+// reset forgets all that the client knew, before its next attempt.
+func (c *client) reset() {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
-	c.rounds++
-	c.writes, c.shown = 0, nil
+	c.attempts++
+	c.writes, c.lastRead = 0, nil
 	c.base, c.since = clock.Reading{Wall: time.Hour}, c.w.now
 	c.lease, c.timers, c.history = nil, nil, nil
 }
@@ -100,7 +100,7 @@ func (c *client) acquired(lease *leasehold.Lease) {
 	c.note("acquired", nil)
 }
 
-// note adds to the client's history.
+// note adds an event to the client's history.
 func (c *client) note(what string, of *write) {
 	c.history = append(c.history, event{c.w.now, what, of})
 }

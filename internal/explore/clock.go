@@ -11,15 +11,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// read is what the clocks say. The caller holds w.mu.
-func (c *client) read() clock.Reading {
+// reading is what the client's clocks show. The caller holds w.mu.
+func (c *client) reading() clock.Reading {
 	d := time.Duration(math.Round(float64(c.w.now-c.since) * c.rate))
 	r := c.base
 	r.Mono, r.Wall, r.Boot = r.Mono+d, r.Wall+d, r.Boot+d
 	return r
 }
 
-// nextTimer is the true time at which the first timer of all clients but one is due.
+// nextTimer is the true time at which the next timer is due, of all clients except one.
 func (w *world) nextTimer(except *client) (time.Duration, bool) {
 	next := time.Duration(math.MaxInt64)
 	for _, c := range w.clients {
@@ -27,15 +27,15 @@ func (w *world) nextTimer(except *client) (time.Duration, bool) {
 			if c == except {
 				break
 			}
-			left := max(t.due-c.read().Mono, 0)
+			left := max(t.due-c.reading().Mono, 0)
 			next = min(next, w.now+time.Duration(math.Ceil(float64(left)/c.rate))+1)
 		}
 	}
 	return next, next < math.MaxInt64
 }
 
-// wait lets time pass until somebody wakes up or a lease ends: timers that only look at the clocks are no place to stop.
-func (w *world) wait(suspended *client) {
+// advance moves time until a timer wakes a goroutine or a lease ends. Other timers only read the clocks, so no choice follows them.
+func (w *world) advance(suspended *client) {
 	before := w.valid()
 	for {
 		w.mu.Lock()
@@ -43,7 +43,7 @@ func (w *world) wait(suspended *client) {
 		if !ok && suspended != nil {
 			next, ok = w.now+ttl, true
 		}
-		woke := !ok || w.pass(next, suspended) || suspended != nil
+		woke := !ok || w.moveTo(next, suspended) || suspended != nil
 		w.mu.Unlock()
 		synctest.Wait()
 		if after := w.valid(); woke || after != before {
@@ -52,17 +52,17 @@ func (w *world) wait(suspended *client) {
 	}
 }
 
-// pass moves time and fires what is due; the monotonic clock of a suspended client stands still meanwhile.
-// It reports whether that woke anybody.
-func (w *world) pass(to time.Duration, suspended *client) (woke bool) {
+// moveTo moves time and fires the timers that are due. The monotonic clock of a suspended client stands still meanwhile.
+// moveTo reports whether a timer woke a goroutine.
+func (w *world) moveTo(to time.Duration, suspended *client) (woke bool) {
 	for _, c := range w.clients {
-		before := c.read()
+		before := c.reading()
 		c.base, c.since = before, w.now
 	}
 	was := w.now
 	w.now = to
 	for _, c := range w.clients {
-		now := c.read()
+		now := c.reading()
 		if c == suspended {
 			now.Mono = c.base.Mono
 			c.note(fmt.Sprint("asleep for ", to-was), nil)
@@ -71,10 +71,10 @@ func (w *world) pass(to time.Duration, suspended *client) (woke bool) {
 	}
 	for _, c := range w.clients {
 		for _, t := range slices.Clone(c.timers) {
-			if t.due <= c.read().Mono {
+			if t.due <= c.reading().Mono {
 				t.stop()
 				c.note("timer", nil)
-				woke = woke || t.sleeper
+				woke = woke || t.wakes
 				go t.f()
 			}
 		}
@@ -83,29 +83,29 @@ func (w *world) pass(to time.Duration, suspended *client) (woke bool) {
 }
 
 type timer struct {
-	c       *client
-	due     time.Duration
-	f       func()
-	sleeper bool // somebody waits for it
+	c     *client
+	due   time.Duration
+	f     func()
+	wakes bool // a goroutine sleeps until it fires
 }
 
 // Now implements clock.Clock.
 func (c *client) Now() clock.Reading {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
-	return c.read()
+	return c.reading()
 }
 
-// Rand implements clock.Clock: no jitter.
+// Rand implements clock.Clock. There is no jitter.
 func (c *client) Rand() float64 { return 0.5 }
 
 // AfterFunc implements clock.Clock.
 func (c *client) AfterFunc(d time.Duration, f func()) clock.Timer { return c.after(d, f, false) }
 
-func (c *client) after(d time.Duration, f func(), sleeper bool) *timer {
+func (c *client) after(d time.Duration, f func(), wakes bool) *timer {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
-	t := &timer{c: c, due: c.read().Mono + d, f: f, sleeper: sleeper}
+	t := &timer{c: c, due: c.reading().Mono + d, f: f, wakes: wakes}
 	if !c.dead {
 		c.timers = append(c.timers, t)
 	}
@@ -127,7 +127,7 @@ func (c *client) Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// stop is Stop for a caller who holds w.mu.
+// stop is Stop for a caller that holds w.mu.
 func (t *timer) stop() bool {
 	i := slices.Index(t.c.timers, t)
 	if i < 0 {
@@ -147,7 +147,7 @@ func (t *timer) Reset(d time.Duration) bool {
 	t.c.w.mu.Lock()
 	defer t.c.w.mu.Unlock()
 	was := t.stop()
-	t.due = t.c.read().Mono + d
+	t.due = t.c.reading().Mono + d
 	if !t.c.dead {
 		t.c.timers = append(t.c.timers, t)
 	}

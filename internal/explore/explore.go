@@ -1,6 +1,6 @@
-// Package explore runs two or three real Locks through every interleaving of a small world: each request waits until the
-// explorer delivers it, loses it, or leaves its reply out; time stands still until the explorer moves it to the next
-// timer. The search is complete up to a number of steps and faults. Where internal/sim goes far, this leaves nothing out.
+// Package explore runs two or three real Locks through every interleaving of a small world. Each request waits until the
+// explorer delivers it, drops it, or drops its reply. Time stands still until the explorer moves it to the next timer. The
+// search is complete up to a number of steps and faults, whereas internal/sim draws large worlds at random.
 package explore
 
 import (
@@ -13,31 +13,31 @@ import (
 
 // Config bounds a search.
 type Config struct {
-	Rates    []float64 // of the clients' clocks: one client each
-	Terms    int       // that a client tries for
-	Steps    int       // of one path
-	Faults   int       // on one path: lost requests and replies, ghosts, duplicates, wrong answers
-	Crashes  int       // on one path: a client's next life knows nothing of the last
-	Suspends int       // on one path: the monotonic clock of a client misses a step in time
-	TellsAge bool      // the store tells Object.Age: the true one in the first reply that shows a version, an hour more in all others
+	Rates      []float64 // of the clients' clocks, one client for each
+	Terms      int       // for which each client tries
+	Steps      int       // of one path
+	Faults     int       // on one path: lost requests and replies, late or duplicate requests, wrong answers
+	Crashes    int       // on one path; a restarted client remembers nothing
+	Suspends   int       // on one path: a client's monotonic clock stands still while time moves on
+	ReportsAge bool      // the store reports Object.Age: the true one in the first reply that shows a version, an hour more in all others
 }
 
 const (
-	ttl    = 100 * time.Second // of no meaning but in proportion
+	ttl    = 100 * time.Second // only its proportion to the other durations matters
 	margin = ttl / 100
-	drift  = 0.02 // of which ttl and margin leave clocks 1 % each
+	drift  = 0.02 // together with margin it allows clock rates of 1 ± 1.48 %
 )
 
-// Result is what a search has found.
+// Result is the result of a search.
 type Result struct {
 	Paths, States int
-	Cut           int // paths that ended for want of steps
-	Terms         int // the most on one path
+	Cut           int // paths that the limit of steps ended
+	Terms         int // largest number on one path
 	Violation     string
-	Trace         []string // of the path that shows it
+	Trace         []string // of the path with the violation
 }
 
-// Search walks every path. It ends at the first violation.
+// Search walks every path, in the given number of goroutines. It stops at the first violation.
 func Search(t *testing.T, cfg Config, workers int) Result {
 	s := &search{cfg: cfg, seen: make(map[[16]byte]struct{}), todo: [][]int8{nil}}
 	s.more = sync.NewCond(&s.mu)
@@ -61,8 +61,8 @@ type search struct {
 	cfg    Config
 	mu     sync.Mutex
 	more   *sync.Cond
-	seen   map[[16]byte]struct{} // fingerprints of states
-	todo   [][]int8              // beginnings of paths, each a list of choices
+	seen   map[[16]byte]struct{} // fingerprints of all states so far
+	todo   [][]int8              // paths not yet walked: each is a list of choices to begin with
 	busy   int
 	result Result
 }
@@ -91,7 +91,7 @@ func (s *search) done() {
 	s.more.Broadcast()
 }
 
-// walk follows a path to its end: through the given choices, and then the first of each step; it notes all others.
+// walk makes the given choices, and from then on the first choice of each step. It adds the other choices to todo.
 func (s *search) walk(path []int8) {
 	w := newWorld(s.cfg)
 	defer func() {

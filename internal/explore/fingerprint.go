@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// fingerprint is equal for two states only if everything to come is equal too: a client is a function of its history.
-// Times count by how long ago they were, and versions by the order in which they are met here.
+// fingerprint is equal for two states only if the same futures follow from both, because a client is a function of its
+// history. Times are relative to now, and versions are numbered in the order in which this function meets them.
 func (w *world) fingerprint() [16]byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var b []byte
-	tokens := uint64(0) // count from the last one
+	tokens := uint64(0) // tokens are relative to the last one
 	if w.object != nil {
 		tokens = w.object.rec.Token
 	}
@@ -28,18 +28,18 @@ func (w *world) fingerprint() [16]byte {
 	}
 	sent := func(p *write) {
 		b = w.appendWrite(b, p, tokens)
-		n, met := names[p.ifMatch] // a version that is neither known to anyone nor in the store is gone for good
+		n, met := names[p.ifMatch] // a version that no client knows and the store does not have can never match again
 		b = fmt.Append(b, p.create, met, n)
 	}
 	b = fmt.Append(b, w.faults, w.crashes, w.suspends, w.object != nil)
 	if w.object != nil {
 		version(w.object)
-		if w.cfg.TellsAge {
-			b = fmt.Append(b, w.now-w.landedAt)
+		if w.cfg.ReportsAge {
+			b = fmt.Append(b, w.now-w.writtenAt)
 		}
 	}
 	for _, c := range w.clients {
-		b = fmt.Append(b, "\n", c.rounds, c.pending != nil, c.lease != nil)
+		b = fmt.Append(b, "\n", c.attempts, c.pending != nil, c.lease != nil)
 		for _, e := range c.history {
 			b = fmt.Append(b, " ", w.now-e.at, e.what)
 			if e.of != nil {
@@ -47,7 +47,7 @@ func (w *world) fingerprint() [16]byte {
 			}
 		}
 		for _, t := range c.timers {
-			b = fmt.Append(b, " timer ", t.due-c.read().Mono)
+			b = fmt.Append(b, " timer ", t.due-c.reading().Mono)
 		}
 	}
 	for _, c := range w.clients {
@@ -63,10 +63,10 @@ func (w *world) fingerprint() [16]byte {
 	return [16]byte(h.Sum(nil))
 }
 
-// appendWrite describes a write: its term, and whose it is if its writer would still know it.
+// appendWrite describes a write: its token, and its writer if the writer still remembers it.
 func (w *world) appendWrite(b []byte, p *write, tokens uint64) []byte {
 	b = fmt.Append(b, " token ", int64(p.rec.Token-tokens), p.rec.Released())
-	if i := slices.Index(w.clients, p.by); i >= 0 && p.by.rounds == p.round {
+	if i := slices.Index(w.clients, p.by); i >= 0 && p.by.attempts == p.attempt {
 		b = fmt.Append(b, " by ", i, ".", p.seq)
 	}
 	return b

@@ -11,20 +11,20 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// write is one conditional PUT on its way.
+// write is one conditional PUT, from when it is sent.
 type write struct {
 	by      *client
-	round   int // of by
-	seq     int // in that round
+	attempt int // of the client
+	seq     int // in that attempt
 	name    string
 	body    []byte
 	rec     leasehold.Record
 	create  bool
 	ifMatch string
-	etag    string // once landed
+	etag    string // once applied
 }
 
-// request is one that a client waits for.
+// request is a request whose reply a client waits for.
 type request struct {
 	get   bool
 	put   *write
@@ -37,23 +37,23 @@ type reply struct {
 	of  *write // the version in obj
 }
 
-// serve carries out a request that arrives.
+// serve carries out a request.
 func (w *world) serve(r *request) reply {
 	if r.put != nil {
-		return w.land(r.put)
+		return w.apply(r.put)
 	}
 	if w.object == nil {
 		return reply{err: leasehold.ErrNotExist}
 	}
 	obj := leasehold.Object{Body: w.object.body, ETag: w.object.etag}
-	if w.cfg.TellsAge {
-		obj.Age = w.now - w.landedAt
+	if w.cfg.ReportsAge {
+		obj.Age = w.now - w.writtenAt
 	}
 	return reply{obj: obj, of: w.object}
 }
 
-// land applies a write, and checks what may never happen to the register.
-func (w *world) land(p *write) reply {
+// apply carries out a write and checks the new token.
+func (w *world) apply(p *write) reply {
 	switch {
 	case p.create && w.object != nil, !p.create && w.object != nil && w.object.etag != p.ifMatch:
 		return reply{err: leasehold.ErrPreconditionFailed}
@@ -66,34 +66,34 @@ func (w *world) land(p *write) reply {
 	}
 	switch now := p.rec; {
 	case now.Token < old.Token || now.Token > old.Token+1:
-		w.violate("%s: token went from %d to %d", p.name, old.Token, now.Token)
+		w.violate("%s changed the token from %d to %d", p.name, old.Token, now.Token)
 	case now.Token == old.Token && old.Released() && !now.Released():
-		w.violate("%s: token %d came back to life", p.name, now.Token)
+		w.violate("%s revived the released token %d", p.name, now.Token)
 	}
-	landed := *p
-	if landed.etag != "" { // a second copy
-		w.copies++
+	stored := *p
+	if stored.etag != "" { // a duplicate
+		w.duplicates++
 	}
-	landed.etag = fmt.Sprintf("%q", fmt.Sprint(p.name, "/", w.copies))
-	p.etag = landed.etag
-	w.object, w.landedAt = &landed, w.now
-	return reply{obj: leasehold.Object{ETag: landed.etag}, of: &landed}
+	stored.etag = fmt.Sprintf("%q", fmt.Sprint(p.name, "/", w.duplicates))
+	p.etag = stored.etag
+	w.object, w.writtenAt = &stored, w.now
+	return reply{obj: leasehold.Object{ETag: stored.etag}, of: &stored}
 }
 
 func (c *client) answer(r reply) {
 	pending := c.pending
 	c.pending = nil
 	if pending.get && r.err == nil {
-		if c.w.cfg.TellsAge && c.shown == r.of { // the store's clock was stepped
+		if c.w.cfg.ReportsAge && c.lastRead == r.of { // as if the store's clock had been stepped
 			r.obj.Age += time.Hour
 		}
-		c.shown = r.of
+		c.lastRead = r.of
 	}
 	c.note(fmt.Sprint(r.err, r.obj.Age), r.of)
 	pending.reply <- r
 }
 
-func (c *client) do(put *write) (leasehold.Object, error) {
+func (c *client) send(put *write) (leasehold.Object, error) {
 	c.w.mu.Lock()
 	if c.dead {
 		c.w.mu.Unlock()
@@ -101,10 +101,10 @@ func (c *client) do(put *write) (leasehold.Object, error) {
 	}
 	if put != nil {
 		c.writes++
-		put.by, put.round, put.seq = c, c.rounds, c.writes
-		put.name = fmt.Sprintf("%s.%d put %d", c.name, put.round, put.seq)
+		put.by, put.attempt, put.seq = c, c.attempts, c.writes
+		put.name = fmt.Sprintf("%s.%d put %d", c.name, put.attempt, put.seq)
 		if err := json.Unmarshal(put.body, &put.rec); err != nil {
-			c.w.violate("%s is no record: %v", put.name, err)
+			c.w.violate("the body of %s is not a record: %v", put.name, err)
 		}
 	}
 	r := &request{get: put == nil, put: put, reply: make(chan reply, 1)}
@@ -120,17 +120,17 @@ func (c *client) do(put *write) (leasehold.Object, error) {
 }
 
 // Get implements leasehold.Store.
-func (c *client) Get(context.Context, string) (leasehold.Object, error) { return c.do(nil) }
+func (c *client) Get(context.Context, string) (leasehold.Object, error) { return c.send(nil) }
 
 // PutIfNoneMatch implements leasehold.Store.
 func (c *client) PutIfNoneMatch(_ context.Context, _ string, body []byte) (string, error) {
-	o, err := c.do(&write{body: body, create: true})
+	o, err := c.send(&write{body: body, create: true})
 	return o.ETag, err
 }
 
 // PutIfMatch implements leasehold.Store.
 func (c *client) PutIfMatch(_ context.Context, _ string, body []byte, etag string) (string, error) {
-	o, err := c.do(&write{body: body, ifMatch: etag})
+	o, err := c.send(&write{body: body, ifMatch: etag})
 	return o.ETag, err
 }
 

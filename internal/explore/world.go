@@ -12,47 +12,47 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// world is one path under way. Between two steps everybody in it waits, so that only one goroutine runs at a time.
+// world is the walk along one path. Between two steps every client waits, so only one goroutine runs at a time.
 type world struct {
-	cfg       Config
-	now       time.Duration // true time
-	mu        sync.Mutex    // guards all of it against the clients' goroutines
-	clients   []*client
-	object    *write // what stands in the store
-	landedAt  time.Duration
-	copies    int
-	ghosts    []*write
-	faults    int
-	crashes   int
-	suspends  int
-	tokens    map[uint64]*client
-	violation string
-	trace     []string
-	over      context.Context
-	stop      context.CancelFunc
+	cfg        Config
+	now        time.Duration // true time
+	mu         sync.Mutex    // guards all fields against the clients' goroutines
+	clients    []*client
+	object     *write // in the store; nil if there is none
+	writtenAt  time.Duration
+	duplicates int      // applied
+	ghosts     []*write // on the network, though the client has its answer or crashed
+	faults     int
+	crashes    int
+	suspends   int
+	tokens     map[uint64]*client
+	violation  string
+	trace      []string
+	ctx        context.Context // ends with the walk
+	stop       context.CancelFunc
 }
 
 func newWorld(cfg Config) *world {
 	w := &world{cfg: cfg, tokens: make(map[uint64]*client)}
-	w.over, w.stop = context.WithCancel(context.Background())
+	w.ctx, w.stop = context.WithCancel(context.Background())
 	for i := range cfg.Rates {
 		w.start(i, 0, 0)
 	}
 	return w
 }
 
-// check holds at every step: at most one valid lease, and no context of another's goes on beside it.
+// check runs at every step. It wants at most one valid lease, and the context of every other lease ended.
 func (w *world) check() {
 	valid := w.valid()
 	if strings.Contains(valid, ",") {
 		w.violate("several valid leases: %s", valid)
 	}
-	if w.suspends > 0 { // Context is promised to lag then
+	if w.suspends > 0 { // because after a suspend a context may end late
 		return
 	}
 	for _, c := range w.clients {
 		if c.lease != nil && c.lease.Context().Err() == nil && valid != "" && !strings.HasPrefix(valid, c.name+" ") {
-			w.violate("the context of %s goes on beside the lease of %s", c.name, valid)
+			w.violate("the context of %s has not ended, but the lease of %s is valid", c.name, valid)
 		}
 	}
 }
@@ -74,7 +74,7 @@ type choice struct {
 	do   func()
 }
 
-// choices lists them in an order that depends on nothing but the state.
+// choices lists everything that can happen next, in an order that depends only on the state.
 func (w *world) choices() []choice {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,7 +111,7 @@ func (w *world) choices() []choice {
 		}
 		fault("applied, no reply", func() { w.serve(r); c.answer(reply{err: io.ErrUnexpectedEOF}) })
 		fault("applied, answered 412", func() { w.serve(r); c.answer(reply{err: leasehold.ErrPreconditionFailed}) })
-		fault("timed out, still on its way", func() {
+		fault("timed out, may be applied later", func() {
 			w.ghosts = append(w.ghosts, r.put)
 			c.answer(reply{err: context.DeadlineExceeded})
 		})
@@ -121,33 +121,33 @@ func (w *world) choices() []choice {
 		})
 	}
 	for i, g := range w.ghosts {
-		add(g.name+" lands late", func() {
+		add(g.name+" is applied late", func() {
 			w.ghosts = slices.Delete(slices.Clone(w.ghosts), i, i+1)
-			w.land(g)
+			w.apply(g)
 		})
 	}
 	if _, ok := w.nextTimer(nil); ok {
-		list = append(list, choice{"time passes", func() { w.wait(nil) }})
+		list = append(list, choice{"time passes", func() { w.advance(nil) }})
 		for _, c := range w.clients {
 			if w.suspends < w.cfg.Suspends && c.lease != nil {
 				list = append(list, choice{"time passes, " + c.name + " is suspended", func() {
 					w.suspends++
-					w.wait(c)
+					w.advance(c)
 				}})
 			}
 		}
 	}
 	for i, c := range w.clients {
 		if w.crashes < w.cfg.Crashes && c.lease != nil {
-			add(c.name+" crashes and starts again", func() {
+			add(c.name+" crashes and restarts", func() {
 				w.crashes++
 				c.dead, c.lease, c.timers = true, nil, nil
 				if c.pending != nil && c.pending.put != nil {
-					w.ghosts = append(w.ghosts, c.pending.put) // it may have left the machine
+					w.ghosts = append(w.ghosts, c.pending.put) // because it may have left the machine
 				}
 				c.pending = nil
 				c.kill()
-				w.start(i, c.life+1, c.rounds)
+				w.start(i, c.incarnation+1, c.attempts)
 			})
 		}
 	}
@@ -165,7 +165,7 @@ func (w *world) log(format string, args ...any) {
 	w.trace = append(w.trace, fmt.Sprintf("%8.3f  ", w.now.Seconds())+fmt.Sprintf(format, args...))
 }
 
-// end lets every goroutine of the world come to its end.
+// end makes every goroutine of the world return.
 func (w *world) end() {
 	w.mu.Lock()
 	for _, c := range w.clients {
