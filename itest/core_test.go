@@ -17,8 +17,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
-	"github.com/leasehold-go/leasehold/internal/export"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 	"github.com/leasehold-go/leasehold/itest"
 	"github.com/leasehold-go/leasehold/storetest"
@@ -294,7 +294,7 @@ func (c skewed) Now() clock.Reading {
 }
 
 func withSkew(d time.Duration) leasehold.Option {
-	return export.WithClock.(func(clock.Clock) leasehold.Option)(skewed{clock.System, d})
+	return testopt.WithClock(skewed{clock.System, d})
 }
 
 // The wall clocks of holder and candidate are an hour apart, in either direction. The candidate neither takes over a lock from a

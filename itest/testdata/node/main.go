@@ -14,7 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
-	"github.com/leasehold-go/leasehold/internal/export"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
@@ -83,7 +83,7 @@ func main() {
 	}()
 	server := testserver.S3{Endpoint: os.Getenv("ENDPOINT"), AccessKey: os.Getenv("ACCESS"), SecretKey: os.Getenv("SECRET"), Region: os.Getenv("REGION")}
 	lock, err := leasehold.NewLock(leasehold.NewS3Store(server.Client(), os.Getenv("BUCKET")), "locks/cluster",
-		leasehold.WithTTL(2*time.Second), leasehold.WithIdentity(os.Getenv("NAME")), export.WithClock.(func(clock.Clock) leasehold.Option)(moved))
+		leasehold.WithTTL(2*time.Second), leasehold.WithIdentity(os.Getenv("NAME")), testopt.WithClock(moved))
 	if err != nil {
 		panic(err)
 	}

@@ -11,28 +11,28 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// wire is a client's way to the store as the HTTP of S3, for worlds with the real S3Store.
-type wire struct{ c *client }
+// s3Transport speaks S3's HTTP on top of a client, for worlds with the real S3Store.
+type s3Transport struct{ c *client }
 
 // RoundTrip implements http.RoundTripper.
-func (w wire) RoundTrip(r *http.Request) (*http.Response, error) {
-	o := op{kind: "get"}
+func (t s3Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	q := request{kind: "get"}
 	switch {
 	case r.Method == http.MethodPut && r.Header.Get("If-None-Match") == "*":
-		o.kind = "create"
+		q.kind = "create"
 	case r.Method == http.MethodPut && r.Header.Get("If-Match") != "":
-		o.kind, o.ifMatch = "update", r.Header.Get("If-Match")
+		q.kind, q.ifMatch = "update", r.Header.Get("If-Match")
 	case r.Method != http.MethodGet:
-		w.c.who.w.violate("%s sent %s without a condition", w.c.who.name, r.Method)
+		t.c.p.w.violate("%s sent %s without a condition", t.c.p.name, r.Method)
 	}
 	if r.Body != nil {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return nil, err
 		}
-		o.body = body
+		q.body = body
 	}
-	got := w.c.do(r.Context(), o)
+	got := t.c.send(r.Context(), q)
 	status, code := http.StatusOK, ""
 	for _, e := range []struct {
 		err    error
@@ -57,9 +57,9 @@ func (w wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	header := http.Header{"Date": {now.UTC().Format(http.TimeFormat)}, "X-Amz-Request-Id": {"1"}}
 	if code == "" {
 		header.Set("ETag", got.obj.ETag)
-		if o.kind == "get" {
+		if q.kind == "get" {
 			age := got.obj.Age
-			if w.c.who.w.cfg.Dates == Trusted && age < time.Hour { // S3Store takes the allowance off again
+			if t.c.p.w.cfg.Ages == TrustedDates && age < time.Hour { // because S3Store subtracts its allowance again
 				age += 2 * time.Second
 			}
 			header.Set("Last-Modified", now.Add(-age).UTC().Format(http.TimeFormat))
