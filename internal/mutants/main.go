@@ -230,7 +230,9 @@ var mutants = []mutant{
 }
 
 // fenced reports whether the mutant is in package fenced, which has its own simulation.
-func (m mutant) fenced() bool { return len(m.edits) > 0 && strings.HasPrefix(m.edits[0].file, "fenced/") }
+func (m mutant) fenced() bool {
+	return len(m.edits) > 0 && strings.HasPrefix(m.edits[0].file, "fenced/")
+}
 
 func main() {
 	seeds := flag.Int("seeds", 4000, "number of simulated worlds for each mutant; a quarter as many of fenced writes")
