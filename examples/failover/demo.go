@@ -12,104 +12,153 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// theatre is where the candidates play, and the referee looks on.
-type theatre struct {
-	out   io.Writer
-	ttl   time.Duration
-	began time.Time
-	led   chan *candidate // one for each term
-	done  sync.WaitGroup
+// demo runs the candidates, and records what they do.
+type demo struct {
+	out     io.Writer
+	ttl     time.Duration
+	began   time.Time
+	leaders chan *candidate // one for each term
+	failed  chan error      // of electors that have given up
+	running sync.WaitGroup
 
-	failed     chan error
-	fence      leasehold.Fence // what the leaders work on
+	fence      leasehold.Fence // protects what the leaders work on
 	candidates []*candidate
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex       // guards what follows, and out
+	lease   *leasehold.Lease // the latest leader's
 	tokens  []uint64
-	faultAt time.Time // when the last leader was struck
-	looks   int
-	double  int
-	steps   int // of work done
-	refused int // of these turned away by a newer token
+	checks  int
+	doubles int // checks that found two leaders
+	steps   int // of work
+	refused int // steps that a newer token has fenced off
 }
 
 // candidate is one process that wants to lead; here it is a goroutine.
 type candidate struct {
 	name    string
-	store   *network
+	network *network
 	elector *leasehold.Elector
 	stop    context.CancelFunc
-	gone    atomic.Bool
+	crashed atomic.Bool
 	lease   atomic.Pointer[leasehold.Lease]
 }
 
-func newTheatre(out io.Writer, ttl time.Duration) *theatre {
-	return &theatre{out: out, ttl: ttl, began: time.Now(), led: make(chan *candidate, 16), failed: make(chan error, 3)}
+func newDemo(out io.Writer, ttl time.Duration) *demo {
+	return &demo{out: out, ttl: ttl, began: time.Now(), leaders: make(chan *candidate, 16), failed: make(chan error, 3)}
 }
 
-// say prints a line of the timeline.
-func (t *theatre) say(who, format string, args ...any) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	fmt.Fprintf(t.out, "%7.3fs  %-4s %s\n", time.Since(t.began).Seconds(), who, fmt.Sprintf(format, args...))
+// print prints a line of the timeline.
+func (d *demo) print(name, format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	fmt.Fprintf(d.out, "%7.3fs  %-4s %s\n", time.Since(d.began).Seconds(), name, fmt.Sprintf(format, args...))
 }
 
-// enter starts a candidate: all that a service needs to have one leader.
-func (t *theatre) enter(ctx context.Context, name string, store leasehold.Store, key string) error {
-	c := &candidate{name: name, store: &network{Store: store}}
-	lock, err := leasehold.NewLock(c.store, key, leasehold.WithTTL(t.ttl), leasehold.WithIdentity(name))
+// start starts a candidate. It is all that a service needs to have one leader.
+func (d *demo) start(ctx context.Context, name string, store leasehold.Store, key string) error {
+	c := &candidate{name: name, network: &network{Store: store}}
+	lock, err := leasehold.NewLock(c.network, key, leasehold.WithTTL(d.ttl), leasehold.WithIdentity(name),
+		leasehold.WithLogger(nil)) // because the timeline tells what happens; keep the log in a program of your own
 	if err != nil {
 		return err
 	}
 	c.elector, err = leasehold.NewElector(lock, leasehold.Callbacks{
 		OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
 			c.lease.Store(lease)
-			t.curtain(c, lease)
-			t.work(ctx, c, lease)
+			d.announce(c, lease)
+			d.work(ctx, c, lease)
 		},
 		OnStoppedLeading: func(cause error) {
-			if c.gone.Load() {
-				return // the dead do not speak
+			if !c.crashed.Load() {
+				d.print(c.name, "stops leading: %s", d.why(c.lease.Load(), cause))
 			}
-			t.say(c.name, "leads no more: %v", why(cause))
 		},
 		OnNewLeader: func(r leasehold.Record) {
-			if !c.gone.Load() && r.Holder != c.name {
-				t.say(c.name, "follows %s (token %d)", r.Holder, r.Token)
+			if !c.crashed.Load() && r.Holder != c.name {
+				d.print(c.name, "follows %s (token %d)", r.Holder, r.Token)
 			}
 		},
 	})
 	if err != nil {
 		return err
 	}
-	t.candidates = append(t.candidates, c)
+	d.candidates = append(d.candidates, c)
 	ctx, c.stop = context.WithCancel(ctx)
-	t.done.Go(func() {
-		if err := c.elector.Run(ctx); err != nil && !c.gone.Load() {
-			t.failed <- fmt.Errorf("%s: %w", c.name, err)
+	d.running.Go(func() {
+		if err := c.elector.Run(ctx); err != nil && !c.crashed.Load() {
+			d.failed <- fmt.Errorf("%s: %w", c.name, err)
 		}
 	})
 	return nil
 }
 
-// curtain announces a new leader.
-func (t *theatre) curtain(c *candidate, lease *leasehold.Lease) {
-	t.mu.Lock()
-	t.tokens = append(t.tokens, lease.Token())
-	after := ""
-	if !t.faultAt.IsZero() {
-		d := time.Since(t.faultAt)
-		after = fmt.Sprintf(", after %v (%.2f TTL)", d.Round(time.Millisecond), d.Seconds()/t.ttl.Seconds())
-		t.faultAt = time.Time{}
+// announce prints who leads, and when and why it could take over.
+func (d *demo) announce(c *candidate, lease *leasehold.Lease) {
+	d.mu.Lock()
+	last := d.lease
+	d.lease, d.tokens = lease, append(d.tokens, lease.Token())
+	d.mu.Unlock()
+	why := ""
+	if last != nil {
+		r := last.Record() // as last written: renewed or released
+		reason := "last renewal, so the lease had expired"
+		if r.Released() {
+			reason = "release"
+		}
+		why = fmt.Sprintf(": %.2f TTL after %s's %s", d.ttls(time.Since(r.RenewedAt)), r.Holder, reason)
 	}
-	t.mu.Unlock()
-	t.say(c.name, "LEADS with token %d%s", lease.Token(), after)
-	t.led <- c
+	d.print(c.name, "LEADS (token %d)%s", lease.Token(), why)
+	d.leaders <- c
 }
 
-// work is what only the leader may do. Each step carries the token, so that the resource can turn a former leader away.
-func (t *theatre) work(ctx context.Context, c *candidate, lease *leasehold.Lease) {
-	tick := time.NewTicker(t.ttl / 50)
+func (d *demo) ttls(t time.Duration) float64 { return t.Seconds() / d.ttl.Seconds() }
+
+// why says why a leader's term has ended.
+func (d *demo) why(lease *leasehold.Lease, cause error) string {
+	switch {
+	case errors.Is(cause, leasehold.ErrLost):
+		lasted := lease.Deadline().Sub(lease.Record().RenewedAt)
+		return fmt.Sprintf("its lease ended %.2f TTL after the last renewal, before anyone else may lead", d.ttls(lasted))
+	case errors.Is(cause, leasehold.ErrReleased):
+		return "it has resigned"
+	case errors.Is(cause, context.Canceled):
+		return "the program ends"
+	}
+	return cause.Error()
+}
+
+// nextLeader waits for the next term of anybody, and lets it last for a while.
+func (d *demo) nextLeader(ctx context.Context) (*candidate, error) {
+	limit := 10*time.Second + 5*d.ttl
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no candidate has become the leader within %v", limit))
+	defer cancel()
+	select {
+	case c := <-d.leaders:
+		time.Sleep(d.ttl / 2)
+		return c, nil
+	case err := <-d.failed:
+		return nil, err
+	case <-ctx.Done():
+		if err := d.health(); err != nil {
+			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+		return nil, context.Cause(ctx)
+	}
+}
+
+// health returns why a candidate cannot lead, if one knows.
+func (d *demo) health() error {
+	for _, c := range d.candidates {
+		if err := c.elector.Check(nil); err != nil && !c.crashed.Load() {
+			return err
+		}
+	}
+	return nil
+}
+
+// work is what only the leader may do. Each step carries the token, so that what is worked on can refuse a former leader.
+func (d *demo) work(ctx context.Context, c *candidate, lease *leasehold.Lease) {
+	tick := time.NewTicker(d.ttl / 50)
 	defer tick.Stop()
 	for {
 		select {
@@ -117,21 +166,21 @@ func (t *theatre) work(ctx context.Context, c *candidate, lease *leasehold.Lease
 			return
 		case <-tick.C:
 		}
-		if c.gone.Load() || !lease.Valid() {
+		if c.crashed.Load() || !lease.Valid() {
 			continue
 		}
-		err := t.fence.Check(lease.Token())
-		t.mu.Lock()
-		t.steps++
+		err := d.fence.Check(lease.Token())
+		d.mu.Lock()
+		d.steps++
 		if err != nil {
-			t.refused++
+			d.refused++
 		}
-		t.mu.Unlock()
+		d.mu.Unlock()
 	}
 }
 
-// referee counts, every millisecond, who of the living holds a valid lease.
-func (t *theatre) referee() (stop func()) {
+// countLeaders counts, every millisecond, how many candidates hold a valid lease.
+func (d *demo) countLeaders() (stop func()) {
 	quit, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -144,17 +193,17 @@ func (t *theatre) referee() (stop func()) {
 			case <-tick.C:
 			}
 			valid := 0
-			for _, c := range t.candidates {
-				if lease := c.lease.Load(); lease != nil && !c.gone.Load() && lease.Valid() {
+			for _, c := range d.candidates {
+				if lease := c.lease.Load(); lease != nil && !c.crashed.Load() && lease.Valid() {
 					valid++
 				}
 			}
-			t.mu.Lock()
-			t.looks++
+			d.mu.Lock()
+			d.checks++
 			if valid > 1 {
-				t.double++
+				d.doubles++
 			}
-			t.mu.Unlock()
+			d.mu.Unlock()
 		}
 	}()
 	return sync.OnceFunc(func() {
@@ -163,55 +212,63 @@ func (t *theatre) referee() (stop func()) {
 	})
 }
 
-// fault notes the time from which a takeover counts.
-func (t *theatre) fault() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.faultAt = time.Now()
-}
-
-// heal reconnects everybody but the dead.
-func (t *theatre) heal() {
-	for _, c := range t.candidates {
-		c.store.cut(c.gone.Load())
+// reconnect repairs the network of every candidate that has not crashed.
+func (d *demo) reconnect() {
+	for _, c := range d.candidates {
+		c.network.cut(c.crashed.Load())
 	}
 }
 
-// close has everybody leave, and waits for them.
-func (t *theatre) close() {
-	for _, c := range t.candidates {
+// stopAll stops every candidate and waits for it.
+func (d *demo) stopAll() {
+	for _, c := range d.candidates {
 		c.stop()
 	}
-	t.done.Wait()
+	d.running.Wait()
 }
 
-// crash is the end of a process: from one moment to the next it sends nothing and does nothing.
+// report prints the totals. It returns an error if two candidates could act at once.
+func (d *demo) report() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	fmt.Fprintf(d.out, "\n%-10s %8s %8s %10s\n", "requests", "GET", "PUT", "unanswered")
+	for _, c := range d.candidates {
+		fmt.Fprintf(d.out, "%-10s %8d %8d %10d\n", c.name, c.network.gets.Load(), c.network.puts.Load(), c.network.lost.Load())
+	}
+	fmt.Fprintf(d.out, "\nTwo leaders at once: in %d of %d checks.\n", d.doubles, d.checks)
+	fmt.Fprintf(d.out, "Fencing tokens of the terms: %v.\n", d.tokens)
+	fmt.Fprintf(d.out, "Work of a former leader: %d of %d steps.\n", d.refused, d.steps)
+	for i := 1; i < len(d.tokens); i++ {
+		if d.tokens[i] <= d.tokens[i-1] {
+			return fmt.Errorf("tokens do not increase: %v", d.tokens)
+		}
+	}
+	switch {
+	case d.doubles > 0:
+		return fmt.Errorf("two candidates held a valid lease at once, in %d checks", d.doubles)
+	case d.refused > 0:
+		return fmt.Errorf("a former leader went on working: %d steps", d.refused)
+	case len(d.tokens) < 4:
+		return fmt.Errorf("only %d terms", len(d.tokens))
+	}
+	return nil
+}
+
+// crash ends a candidate as the end of its process would: from this moment on it sends nothing and does nothing.
 func (c *candidate) crash() {
-	c.gone.Store(true)
-	c.store.cut(true)
+	c.crashed.Store(true)
+	c.network.cut(true)
 	c.stop()
 }
 
-func why(cause error) string {
-	switch {
-	case errors.Is(cause, leasehold.ErrLost):
-		return "the lease could not be renewed in time"
-	case errors.Is(cause, leasehold.ErrReleased):
-		return "released"
-	case errors.Is(cause, context.Canceled):
-		return "stopped, and released"
-	}
-	return cause.Error()
-}
-
-// network is the way to the store, which can be cut, and counts requests.
+// network is a candidate's way to the store. It can be cut, and it counts requests.
 type network struct {
 	leasehold.Store
-	isCut              atomic.Bool
-	gets, puts, failed atomic.Int64
+	isCut            atomic.Bool
+	gets, puts, lost atomic.Int64
 }
 
-// MinTTL is that of the store behind.
+// MinTTL passes on the shortest TTL that the store allows.
 func (n *network) MinTTL() time.Duration {
 	if m, ok := n.Store.(interface{ MinTTL() time.Duration }); ok {
 		return m.MinTTL()
@@ -221,11 +278,11 @@ func (n *network) MinTTL() time.Duration {
 
 func (n *network) cut(cut bool) { n.isCut.Store(cut) }
 
-// pass counts a request. On a cut network it waits, as a request does whose packets are dropped.
-func (n *network) pass(ctx context.Context, count *atomic.Int64) error {
+// send counts a request. On a cut network it waits, as a request does when its packets are dropped.
+func (n *network) send(ctx context.Context, count *atomic.Int64) error {
 	count.Add(1)
 	if n.isCut.Load() {
-		n.failed.Add(1)
+		n.lost.Add(1)
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -233,21 +290,21 @@ func (n *network) pass(ctx context.Context, count *atomic.Int64) error {
 }
 
 func (n *network) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if err := n.pass(ctx, &n.gets); err != nil {
+	if err := n.send(ctx, &n.gets); err != nil {
 		return leasehold.Object{}, err
 	}
 	return n.Store.Get(ctx, key)
 }
 
 func (n *network) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	if err := n.pass(ctx, &n.puts); err != nil {
+	if err := n.send(ctx, &n.puts); err != nil {
 		return "", err
 	}
 	return n.Store.PutIfNoneMatch(ctx, key, body)
 }
 
 func (n *network) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if err := n.pass(ctx, &n.puts); err != nil {
+	if err := n.send(ctx, &n.puts); err != nil {
 		return "", err
 	}
 	return n.Store.PutIfMatch(ctx, key, body, etag)
