@@ -144,8 +144,10 @@ func (c *client) otherVersionReadAt() (at time.Duration, ok bool) {
 // store is the client as a Store. Where dates matter, the real S3Store is on top of it.
 func (c *client) store() leasehold.Store {
 	switch c.p.w.cfg.Ages {
-	case IgnoredDates, TrustedDates:
+	case IgnoredDates:
 		return anyTTL{leasehold.NewS3Store(fakes3.NewClient(s3Transport{c}), fakes3.Bucket)}
+	case TrustedDates:
+		return anyTTL{leasehold.NewS3Store(fakes3.NewClient(s3Transport{c}), fakes3.Bucket, leasehold.WithServerClock(2*time.Second))}
 	}
 	return c
 }
