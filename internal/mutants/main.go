@@ -125,6 +125,7 @@ var mutants = []mutant{
 	return true`}}, ". -run TestOneIdentityIsReclaimed"},
 	{"unconfirmed writes are never settled", []edit{{"term.go", `t.stored, t.sent, t.unconfirmed, t.failure = v, w.sent, nil, nil`, `t.stored, t.sent, t.failure = v, w.sent, nil`}}, ". -run TestUnconfirmedWritesAreSettled"},
 	{"S1: an age told without the user's trust", []edit{{"s3store.go", `if !s.serverClock || !ok ||`, `if !ok ||`}}, ". -run TestAgeIsToldByTheServersClockAlone"},
+	{"S1: dates in whole seconds taken for exact", []edit{{"s3store.go", `max(now.Sub(*out.LastModified)-s.slack, 0)`, `max(now.Sub(*out.LastModified), 0)`}}, "./internal/sim -run TestSeeds"},
 	{"S1: a clock that is not the store's passes the check", []edit{{"internal/storecheck/probe.go", `case o.age < 0 || o.age > elapsed:`, `case o.age < 0:`}}, ". -run TestCheckStoreRefusesAClockThatIsNotTheStores"},
 	{"S1: MemStore tells ages unasked", []edit{{"memstore.go", `if m.ServerClock {`, `if m != nil {`}}, ". -run TestMemStoreTellsNoAgeByDefault"},
 	{"L4: a wrong endpoint is never told", []edit{{"internal/storeapi/server.go", `s.strange.Add(1) >= maxStrange && !s.genuine.Load()`, `s.strange.Add(1) < 0`}}, ". -run TestRepliesThatAreNoS3s"},
