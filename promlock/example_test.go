@@ -1,4 +1,4 @@
-package promhold_test
+package promlock_test
 
 import (
 	"context"
@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/promhold"
+	"github.com/leasehold-go/leasehold/promlock"
 )
 
 // The code of README.md, which a test compares with this.
 func readme(store leasehold.Store) (*leasehold.Lock, error) {
-	metrics := promhold.New() // one for all locks of the process
+	metrics := promlock.New() // one for all locks of the process
 	if err := prometheus.Register(metrics); err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ func readme(store leasehold.Store) (*leasehold.Lock, error) {
 }
 
 func Example() {
-	metrics, registry := promhold.New(), prometheus.NewRegistry()
+	metrics, registry := promlock.New(), prometheus.NewRegistry()
 	registry.MustRegister(metrics)
 	lock, err := leasehold.NewLock(leasehold.NewMemStore(), "locks/reports", leasehold.WithObserver(metrics.Observe))
 	if err != nil {

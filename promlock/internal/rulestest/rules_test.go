@@ -24,7 +24,7 @@ const folder = "../../"
 
 var promQL = parser.NewParser(parser.Options{})
 
-// metrics returns the labels of each metric, from the table in the README, which promhold's own test compares with the code.
+// metrics returns the labels of each metric, from the table in the README, which promlock's own test compares with the code.
 func metrics(t *testing.T) map[string][]string {
 	t.Helper()
 	page, err := os.ReadFile(folder + "README.md")

@@ -1,4 +1,4 @@
-package promhold_test
+package promlock_test
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/promhold"
+	"github.com/leasehold-go/leasehold/promlock"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,7 +31,7 @@ const key = "locks/reports"
 // watched is a process with its own collector and way to the store.
 type watched struct {
 	leasehold.Store
-	*promhold.Collector
+	*promlock.Collector
 	t        *testing.T
 	registry *prometheus.Registry
 	fail     atomic.Pointer[error] // what every request is answered, if set
@@ -39,7 +39,7 @@ type watched struct {
 
 func watch(t *testing.T, s leasehold.Store) *watched {
 	t.Helper()
-	w := &watched{Store: s, Collector: promhold.New(), t: t, registry: prometheus.NewPedanticRegistry()}
+	w := &watched{Store: s, Collector: promlock.New(), t: t, registry: prometheus.NewPedanticRegistry()}
 	require.NoError(t, w.registry.Register(w.Collector))
 	return w
 }

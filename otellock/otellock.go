@@ -1,6 +1,6 @@
-// Package otelhold gives the locks of leasehold OpenTelemetry metrics and spans.
+// Package otellock gives the locks of leasehold OpenTelemetry metrics and spans.
 //
-//	observer, err := otelhold.New()
+//	observer, err := otellock.New()
 //	lock, err := leasehold.NewLock(store, key, leasehold.WithObserver(observer.Observe))
 //
 // Metrics, all with the attribute leasehold.lock.key:
@@ -22,7 +22,7 @@
 // leasehold.overrun; and leasehold.term, which lasts as long as the term and ends with it. What a call such as Acquire or Renew
 // does joins the trace of its context. The term, and what a lease does in the background, are traces of their own. Spans that
 // know their term link to its span.
-package otelhold
+package otellock
 
 import (
 	"context"
@@ -40,7 +40,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-const scope = "github.com/leasehold-go/leasehold/otelhold"
+const scope = "github.com/leasehold-go/leasehold/otellock"
 
 const (
 	lockKey   = attribute.Key("leasehold.lock.key")
@@ -72,11 +72,11 @@ func New(opts ...Option) (*Observer, error) {
 		opt(&c)
 	}
 	if c.meters == nil || c.tracers == nil {
-		return nil, errors.New("otelhold: provider is nil: to turn metrics or spans off, give that of a noop package")
+		return nil, errors.New("otellock: provider is nil: to turn metrics or spans off, give that of a noop package")
 	}
 	o := &Observer{tracer: c.tracers.Tracer(scope), locks: map[string]*state{}}
 	if err := o.instruments(c.meters.Meter(scope)); err != nil {
-		return nil, fmt.Errorf("otelhold: %w", err)
+		return nil, fmt.Errorf("otellock: %w", err)
 	}
 	return o, nil
 }
@@ -157,7 +157,7 @@ func (o *Observer) Close() error {
 	}
 	o.mu.Unlock() // a collection that is under way reports, and Unregister may wait for it
 	if err := o.gauges.Unregister(); err != nil {
-		return fmt.Errorf("otelhold: %w", err)
+		return fmt.Errorf("otellock: %w", err)
 	}
 	return nil
 }

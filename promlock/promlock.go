@@ -1,6 +1,6 @@
-// Package promhold gives the locks of leasehold Prometheus metrics.
+// Package promlock gives the locks of leasehold Prometheus metrics.
 //
-//	metrics := promhold.New()
+//	metrics := promlock.New()
 //	prometheus.MustRegister(metrics)
 //	lock, err := leasehold.NewLock(store, key, leasehold.WithObserver(metrics.Observe))
 //
@@ -22,7 +22,7 @@
 // their own, such as leader_election_master_status.
 //
 // alerts.yml and dashboard.json, beside this package's source, are rules for Prometheus and a dashboard for Grafana.
-package promhold
+package promlock
 
 import (
 	"sync"

@@ -19,13 +19,13 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/k8slock"
-	"github.com/leasehold-go/leasehold/promhold"
+	"github.com/leasehold-go/leasehold/promlock"
 )
 
 // TestBesideControllerRuntime has an elector of client-go report to the registry that controller-runtime serves, which has metrics
-// of its own about leadership, and promhold report to it, too.
+// of its own about leadership, and promlock report to it, too.
 func TestBesideControllerRuntime(t *testing.T) {
-	collector := promhold.New()
+	collector := promlock.New()
 	require.NoError(t, controllerruntime.Registry.Register(collector))
 	lock, err := k8slock.New(leasehold.NewMemStore(), "leaders/operator", k8slock.LeaseDuration, leasehold.WithObserver(collector.Observe))
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func scrapes(t *testing.T, ttl, request time.Duration) string {
 	t.Helper()
 	series := map[string][]string{}
 	synctest.Test(t, func(t *testing.T) {
-		collector, registry := promhold.New(), prometheus.NewRegistry()
+		collector, registry := promlock.New(), prometheus.NewRegistry()
 		require.NoError(t, registry.Register(collector))
 		lock, err := leasehold.NewLock(slow{leasehold.NewMemStore(), request}, "k", leasehold.WithTTL(ttl), leasehold.WithObserver(collector.Observe))
 		require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/promhold"
+	"github.com/leasehold-go/leasehold/promlock"
 )
 
 func main() {
@@ -31,7 +31,7 @@ func main() {
 }
 
 func run(ctx context.Context, stop func(), addr string, out io.Writer) error {
-	metrics, registry := promhold.New(), prometheus.NewRegistry()
+	metrics, registry := promlock.New(), prometheus.NewRegistry()
 	lock, err := leasehold.NewLock(leasehold.NewMemStore(), "examples/metrics", leasehold.WithObserver(metrics.Observe))
 	listener, listenErr := net.Listen("tcp", cmp.Or(addr, "127.0.0.1:0"))
 	if err := errors.Join(err, listenErr, registry.Register(metrics)); err != nil {

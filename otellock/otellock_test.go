@@ -1,4 +1,4 @@
-package otelhold_test
+package otellock_test
 
 import (
 	"context"
@@ -29,7 +29,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/otelhold"
+	"github.com/leasehold-go/leasehold/otellock"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,7 +39,7 @@ const key = "locks/reports"
 // watched is a process with its own observer and way to the store.
 type watched struct {
 	leasehold.Store
-	*otelhold.Observer
+	*otellock.Observer
 	t      *testing.T
 	fail   atomic.Pointer[error] // what every request is answered, if set
 	reader *sdkmetric.ManualReader
@@ -50,9 +50,9 @@ func watch(t *testing.T, s leasehold.Store) *watched {
 	t.Helper()
 	w := &watched{Store: s, t: t, reader: sdkmetric.NewManualReader(), spans: tracetest.NewInMemoryExporter()}
 	var err error
-	w.Observer, err = otelhold.New(
-		otelhold.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(w.reader))),
-		otelhold.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSyncer(w.spans))))
+	w.Observer, err = otellock.New(
+		otellock.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(w.reader))),
+		otellock.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSyncer(w.spans))))
 	require.NoError(t, err)
 	return w
 }
@@ -490,13 +490,13 @@ type refusingProvider struct{ metricnoop.MeterProvider }
 func (refusingProvider) Meter(string, ...metric.MeterOption) metric.Meter { return refusingMeter{} }
 
 func TestObserverRefuses(t *testing.T) {
-	_, err := otelhold.New(otelhold.WithMeterProvider(refusingProvider{}))
-	require.ErrorContains(t, err, "otelhold: no such luck")
-	_, err = otelhold.New(otelhold.WithMeterProvider(nil))
-	require.ErrorContains(t, err, "otelhold: provider is nil")
-	_, err = otelhold.New(otelhold.WithTracerProvider(nil))
-	require.ErrorContains(t, err, "otelhold: provider is nil")
-	_, err = otelhold.New() // the global ones
+	_, err := otellock.New(otellock.WithMeterProvider(refusingProvider{}))
+	require.ErrorContains(t, err, "otellock: no such luck")
+	_, err = otellock.New(otellock.WithMeterProvider(nil))
+	require.ErrorContains(t, err, "otellock: provider is nil")
+	_, err = otellock.New(otellock.WithTracerProvider(nil))
+	require.ErrorContains(t, err, "otellock: provider is nil")
+	_, err = otellock.New() // the global ones
 	require.NoError(t, err)
 }
 
@@ -521,7 +521,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestSpansTurnedOff(t *testing.T) {
-	observer, err := otelhold.New(otelhold.WithTracerProvider(noop.NewTracerProvider()), otelhold.WithMeterProvider(metricnoop.NewMeterProvider()))
+	observer, err := otellock.New(otellock.WithTracerProvider(noop.NewTracerProvider()), otellock.WithMeterProvider(metricnoop.NewMeterProvider()))
 	require.NoError(t, err)
 	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithObserver(observer.Observe))
 	require.NoError(t, err)
