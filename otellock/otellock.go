@@ -1,27 +1,29 @@
-// Package otellock gives the locks of leasehold OpenTelemetry metrics and spans.
+// Package otellock exports OpenTelemetry metrics and spans of leasehold's locks.
 //
 //	observer, err := otellock.New()
 //	lock, err := leasehold.NewLock(store, key, leasehold.WithObserver(observer.Observe))
 //
-// Metrics, all with the attribute leasehold.lock.key:
+// Every metric has the attribute leasehold.lock.key:
 //
 //	leasehold.request.duration      histogram  s             requests to the store, by leasehold.operation and error.type
-//	leasehold.acquisition.duration  histogram  s             tries that got the lock
-//	leasehold.renewal.duration      histogram  s             tries to renew, by error.type
-//	leasehold.renewal.remaining     histogram  s             how much longer the lease was valid at the end of such a try
+//	leasehold.acquisition.duration  histogram  s             attempts that acquired the lock
+//	leasehold.renewal.duration      histogram  s             attempts to renew the lease, by error.type
+//	leasehold.renewal.remaining     histogram  s             validity left at the end of such an attempt, by error.type
 //	leasehold.leader                gauge      {leader}      1 if this process holds the lock, else 0
-//	leasehold.token                 gauge      {token}       the highest fencing token seen
-//	leasehold.transitions           counter    {transition}  terms seen to begin, anybody's
-//	leasehold.lost                  counter    {term}        terms that ended against the holder's will, by error.type: see below
-//	leasehold.overruns              counter    {overrun}     functions that still ran when somebody else may have led
+//	leasehold.token                 gauge      {token}       the highest fencing token seen; absent until one is seen
+//	leasehold.transitions           counter    {transition}  new terms seen, of any holder
+//	leasehold.lost                  counter    {term}        terms of this process that ended against its will, by error.type
+//	leasehold.overruns              counter    {overrun}     functions that were still running when another process could lead
 //
-// As the semantic conventions have it, error.type is there only after a failure. For requests and renewals it is what
-// [leasehold.Event.Outcome] says; for leasehold.lost it is "expired", "taken_over", "deleted", "broken" or "corrupt".
+// As the semantic conventions require, only failures have error.type. For requests and renewals it is
+// [leasehold.Event.Outcome]; for leasehold.lost it is "expired", "taken_over", "deleted", "broken" or "corrupt".
 //
-// Spans: leasehold.get, leasehold.create and leasehold.update for requests, leasehold.acquire, leasehold.renew and
-// leasehold.overrun; and leasehold.term, which lasts as long as the term and ends with it. What a call such as Acquire or Renew
-// does joins the trace of its context. The term, and what a lease does in the background, are traces of their own. Spans that
-// know their term link to its span.
+// The spans of requests are leasehold.get, leasehold.create and leasehold.update. The spans leasehold.acquire and leasehold.renew
+// last as long as an attempt with all its requests. The span leasehold.overrun marks an overrun. The span leasehold.term begins when
+// this process acquires the lock, and ends with the term; acquire, renew and overrun link to it.
+//
+// The spans of a call such as Acquire or Renew join the trace of the call's context. The term, and what a lease does in the
+// background, have traces of their own.
 package otellock
 
 import (
@@ -58,21 +60,23 @@ type config struct {
 	tracers trace.TracerProvider
 }
 
-// WithMeterProvider sets where metrics go: default [otel.GetMeterProvider]. That of package metric/noop turns them off.
+// WithMeterProvider sets where metrics go; the default is [otel.GetMeterProvider]. The provider of package metric/noop turns
+// metrics off.
 func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) { c.meters = p } }
 
-// WithTracerProvider sets where spans go: default [otel.GetTracerProvider]. That of package trace/noop turns them off.
+// WithTracerProvider sets where spans go; the default is [otel.GetTracerProvider]. The provider of package trace/noop turns
+// spans off.
 func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.tracers = p } }
 
-// New returns an observer; its method Observe is for [leasehold.WithObserver].
-// The error is that of a provider that is nil, or of an instrument which the meter provider refuses.
+// New returns an observer; pass its method Observe to [leasehold.WithObserver]. It returns an error if a provider is nil, or if
+// the meter provider refuses an instrument.
 func New(opts ...Option) (*Observer, error) {
 	c := config{otel.GetMeterProvider(), otel.GetTracerProvider()}
 	for _, opt := range opts {
 		opt(&c)
 	}
 	if c.meters == nil || c.tracers == nil {
-		return nil, errors.New("otellock: provider is nil: to turn metrics or spans off, give that of a noop package")
+		return nil, errors.New("otellock: provider is nil: to turn metrics or spans off, pass the provider of a noop package")
 	}
 	o := &Observer{tracer: c.tracers.Tracer(scope), locks: map[string]*state{}}
 	if err := o.instruments(c.meters.Meter(scope)); err != nil {
@@ -81,59 +85,63 @@ func New(opts ...Option) (*Observer, error) {
 	return o, nil
 }
 
-// Observer makes metrics and spans of what locks report to it. It is safe for concurrent use; one is enough for all locks of a
-// process. It remembers every key it has seen, so keys should not be made up by the thousand; locks of the same key that share
-// an observer count as one.
+// Observer turns the events of locks into metrics and spans. It is safe for concurrent use, and one is enough for all locks of a
+// process. Locks with the same key that share an observer count as one lock. An observer keeps the series of every key it has
+// seen, so do not generate keys without limit.
 type Observer struct {
-	tracer                              trace.Tracer
-	request, acquisition, renewal, left metric.Float64Histogram
-	transitions, lost, overruns         metric.Int64Counter
-	leader, highest                     metric.Int64ObservableGauge
-	gauges                              metric.Registration
+	tracer                                   trace.Tracer
+	request, acquisition, renewal, remaining metric.Float64Histogram
+	transitions, lost, overruns              metric.Int64Counter
+	leader, highest                          metric.Int64ObservableGauge
+	gauges                                   metric.Registration
 
 	mu     sync.Mutex // guards what follows
 	closed bool
 	locks  map[string]*state
 }
 
-// state is what is known of one key.
+// state is what the events of one key have told.
 type state struct {
-	highest uint64     // token seen
-	shown   uint64     // the token of the last EventNewLeader
-	held    uint64     // the last token held by this process
-	leading bool       // with token held
-	until   time.Time  // how long the lease is valid, so far as is known
-	over    time.Time  // when leading became false
-	term    trace.Span // of held
-	open    bool       // term has not been ended
+	highest   uint64     // token seen
+	announced uint64     // token of the last EventNewLeader
+	held      uint64     // token of the last EventAcquired
+	leading   bool       // the term of held has not ended
+	term      trace.Span // of held
 }
 
-// seconds are the boundaries that the semantic conventions advise for requests; validity is measured in larger ones.
+// durations are the boundaries that the semantic conventions advise for requests.
 var (
-	seconds  = metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
-	validity = metric.WithExplicitBucketBoundaries(0.25, 0.5, 1, 2.5, 5, 7.5, 10, 15, 20, 30, 45, 60)
+	durations = metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+	validity  = metric.WithExplicitBucketBoundaries(0.25, 0.5, 1, 2.5, 5, 7.5, 10, 15, 20, 30, 45, 60)
 )
 
 func (o *Observer) instruments(m metric.Meter) error {
-	errs := make([]error, 9)
-	o.request, errs[0] = m.Float64Histogram("leasehold.request.duration", metric.WithUnit("s"), seconds,
-		metric.WithDescription("Duration of requests to the store."))
-	o.acquisition, errs[1] = m.Float64Histogram("leasehold.acquisition.duration", metric.WithUnit("s"), seconds,
-		metric.WithDescription("Duration of tries that got the lock."))
-	o.renewal, errs[2] = m.Float64Histogram("leasehold.renewal.duration", metric.WithUnit("s"), seconds,
-		metric.WithDescription("Duration of tries to renew the lease."))
-	o.left, errs[3] = m.Float64Histogram("leasehold.renewal.remaining", metric.WithUnit("s"), validity,
-		metric.WithDescription("How much longer the lease was valid at the end of a try to renew it."))
-	o.transitions, errs[4] = m.Int64Counter("leasehold.transitions", metric.WithUnit("{transition}"),
-		metric.WithDescription("Terms seen to begin, of any holder."))
-	o.lost, errs[5] = m.Int64Counter("leasehold.lost", metric.WithUnit("{term}"),
-		metric.WithDescription("Terms that ended against the will of their holder, this process."))
-	o.overruns, errs[6] = m.Int64Counter("leasehold.overruns", metric.WithUnit("{overrun}"),
-		metric.WithDescription("Functions that still ran when their lease was lost and its safety margin over."))
-	o.leader, errs[7] = m.Int64ObservableGauge("leasehold.leader", metric.WithUnit("{leader}"),
-		metric.WithDescription("1 if this process holds the lock, else 0."))
-	o.highest, errs[8] = m.Int64ObservableGauge("leasehold.token", metric.WithUnit("{token}"),
-		metric.WithDescription("The highest fencing token seen."))
+	var errs []error
+	histogram := func(name, help string, buckets metric.HistogramOption) metric.Float64Histogram {
+		h, err := m.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(help), buckets)
+		errs = append(errs, err)
+		return h
+	}
+	counter := func(name, unit, help string) metric.Int64Counter {
+		c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(help))
+		errs = append(errs, err)
+		return c
+	}
+	gauge := func(name, unit, help string) metric.Int64ObservableGauge {
+		g, err := m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(help))
+		errs = append(errs, err)
+		return g
+	}
+	o.request = histogram("leasehold.request.duration", "Duration of requests to the store.", durations)
+	o.acquisition = histogram("leasehold.acquisition.duration", "Duration of attempts that acquired the lock.", durations)
+	o.renewal = histogram("leasehold.renewal.duration", "Duration of attempts to renew the lease.", durations)
+	o.remaining = histogram("leasehold.renewal.remaining", "Validity of the lease that was left at the end of an attempt to renew it.", validity)
+	o.transitions = counter("leasehold.transitions", "{transition}", "New terms seen, of any holder.")
+	o.lost = counter("leasehold.lost", "{term}", "Terms of this process that ended against its will.")
+	o.overruns = counter("leasehold.overruns", "{overrun}",
+		"Functions that were still running when their lease was lost and its safety margin had passed.")
+	o.leader = gauge("leasehold.leader", "{leader}", "1 if this process holds the lock, else 0.")
+	o.highest = gauge("leasehold.token", "{token}", "The highest fencing token seen.")
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -142,9 +150,9 @@ func (o *Observer) instruments(m metric.Meter) error {
 	return err
 }
 
-// Close ends the observer: gauges are reported no more, open spans of terms are ended, and later events are ignored. What else
-// it has recorded is the providers' to export. It is for programs that make locks and observers again and again; closing twice
-// does no harm. The error is the meter provider's.
+// Close stops reporting gauges, ends the open spans of terms, and makes Observe ignore later events. Metrics and spans that are
+// recorded already are left to the providers. Only a program that creates observers again and again needs it. Further calls
+// do nothing. The error is the meter provider's.
 func (o *Observer) Close() error {
 	o.mu.Lock()
 	if o.closed {
@@ -155,22 +163,20 @@ func (o *Observer) Close() error {
 	for _, s := range o.locks {
 		s.end(time.Now(), nil)
 	}
-	o.mu.Unlock() // a collection that is under way reports, and Unregister may wait for it
+	o.mu.Unlock() // because Unregister may wait for a collection, which waits for the mutex in report
 	if err := o.gauges.Unregister(); err != nil {
 		return fmt.Errorf("otellock: %w", err)
 	}
 	return nil
 }
 
-// report is called at each collection: a gauge must be there even if nothing has happened since the last one.
+// report runs at each collection, because a gauge that was only set at events would be absent from the next delta.
 func (o *Observer) report(_ context.Context, to metric.Observer) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now := time.Now()
 	for key, s := range o.locks {
 		leading := int64(0)
-		// A release that does not get through is not reported: then the lease runs out.
-		if s.leading && (s.until.IsZero() || now.Before(s.until)) {
+		if s.leading {
 			leading = 1
 		}
 		to.ObserveInt64(o.leader, leading, metric.WithAttributes(lockKey.String(key)))
@@ -181,14 +187,15 @@ func (o *Observer) report(_ context.Context, to metric.Observer) error {
 	return nil
 }
 
-// Observe takes one event. It is quick, and is what to give to [leasehold.WithObserver].
+// Observe records one event; pass it to [leasehold.WithObserver]. It is safe for concurrent use, and as quick as the span
+// processors of the tracer provider.
 func (o *Observer) Observe(e leasehold.Event) {
 	now := time.Now()
 	ctx := context.Background()
 	attrs := []attribute.KeyValue{lockKey.String(e.Key)}
-	failed := attrs
+	result := attrs
 	if e.Err != nil {
-		failed = append(failed, errorType.String(e.Outcome()))
+		result = append(result, errorType.String(e.Outcome()))
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -196,50 +203,40 @@ func (o *Observer) Observe(e leasehold.Event) {
 		return
 	}
 	s := o.state(ctx, e.Key)
+	s.highest = max(s.highest, e.Token)
 	switch e.Kind {
 	case leasehold.EventRequest:
-		failed = append(failed, operation.String(e.Op))
-		o.request.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(failed...))
-		o.span(e, s, "leasehold."+e.Op, now, trace.SpanKindClient, failed)
+		result = append(result, operation.String(e.Op))
+		o.request.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(result...))
+		o.span(e, s, "leasehold."+e.Op, now, trace.SpanKindClient, result)
+	case leasehold.EventNewLeader:
+		if e.Token != s.announced { // another lock of this key may have announced it already
+			s.announced = e.Token
+			o.transitions.Add(ctx, 1, metric.WithAttributes(attrs...))
+		}
 	case leasehold.EventAcquired:
 		o.acquisition.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(attrs...))
 		s.end(now, nil)
-		s.held, s.highest, s.leading, s.open, s.until = e.Token, max(s.highest, e.Token), true, true, time.Time{}
-		s.valid(now, e)
+		s.held, s.leading = e.Token, true
 		_, s.term = o.tracer.Start(ctx, "leasehold.term", trace.WithNewRoot(), trace.WithTimestamp(now), trace.WithAttributes(ofTerm(e, attrs)...))
 		o.span(e, s, "leasehold.acquire", now, trace.SpanKindInternal, attrs)
 	case leasehold.EventRenewed, leasehold.EventRenewFailed:
-		o.renewal.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(failed...))
-		o.left.Record(ctx, max(e.Remaining, 0).Seconds(), metric.WithAttributes(failed...))
-		o.span(e, s, "leasehold.renew", now, trace.SpanKindInternal, failed)
-		if s.held == e.Token {
-			s.valid(now, e)
-		}
+		o.renewal.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(result...))
+		o.remaining.Record(ctx, max(e.Remaining, 0).Seconds(), metric.WithAttributes(result...))
+		o.span(e, s, "leasehold.renew", now, trace.SpanKindInternal, result)
 	case leasehold.EventLost:
-		o.lost.Add(ctx, 1, metric.WithAttributes(append(attrs, errorType.String(e.Outcome()))...))
-		if s.held == e.Token {
-			s.end(now, e.Err)
-		}
+		o.lost.Add(ctx, 1, metric.WithAttributes(result...))
+		s.ended(now, e)
 	case leasehold.EventReleased:
-		if s.held == e.Token {
-			s.end(now, e.Err)
-		}
-	case leasehold.EventNewLeader:
-		if e.Token == s.shown {
-			return // to another lock of this key
-		}
-		o.transitions.Add(ctx, 1, metric.WithAttributes(attrs...))
-		s.shown, s.highest = e.Token, max(s.highest, e.Token)
-		if e.Token > s.held { // EventLost is about to follow, but not after a release that did not get through
-			s.stop(now)
-		}
+		s.ended(now, e)
 	case leasehold.EventOverrun:
 		o.overruns.Add(ctx, 1, metric.WithAttributes(attrs...))
 		o.span(e, s, "leasehold.overrun", now, trace.SpanKindInternal, append(attrs, errorType.String("overrun")))
 	}
 }
 
-// state returns that of a key. A counter that begins at 1 shows no increase, so the first sight of a key sets its counters to 0.
+// state returns the state of a key. It starts the counters of a new key at 0, because the first value of a counter does not
+// count as an increase.
 func (o *Observer) state(ctx context.Context, key string) *state {
 	s, ok := o.locks[key]
 	if !ok {
@@ -248,42 +245,34 @@ func (o *Observer) state(ctx context.Context, key string) *state {
 		attrs := lockKey.String(key)
 		o.transitions.Add(ctx, 0, metric.WithAttributes(attrs))
 		o.overruns.Add(ctx, 0, metric.WithAttributes(attrs))
-		for _, cause := range causes {
+		for _, cause := range [...]string{"expired", "taken_over", "deleted", "broken", "corrupt"} {
 			o.lost.Add(ctx, 0, metric.WithAttributes(attrs, errorType.String(cause)))
 		}
 	}
 	return s
 }
 
-// valid notes how long the lease is valid, where an event tells.
-func (s *state) valid(now time.Time, e leasehold.Event) {
-	if e.Remaining > 0 {
-		s.until = now.Add(e.Remaining)
+// ended notes the end of the term of e, unless another lock of this key has acquired a later one.
+func (s *state) ended(now time.Time, e leasehold.Event) {
+	if s.held == e.Token {
+		s.end(now, e.Err)
 	}
 }
 
-// stop notes that this process leads no more.
-func (s *state) stop(now time.Time) {
-	if s.leading {
-		s.leading, s.over = false, now
-	}
-}
-
-// end ends the term of this process, if that has not been done.
-func (s *state) end(now time.Time, lost error) {
-	s.stop(now)
-	if !s.open {
+// end ends the term of this process, if it has not ended. A failed release ends it too, and is its err.
+func (s *state) end(now time.Time, err error) {
+	if !s.leading {
 		return
 	}
-	s.open = false
-	if lost != nil {
-		s.term.SetAttributes(errorType.String(leasehold.Event{Err: lost}.Outcome()))
-		s.term.SetStatus(codes.Error, lost.Error())
+	s.leading = false
+	if err != nil {
+		s.term.SetAttributes(errorType.String(leasehold.Event{Err: err}.Outcome()))
+		s.term.SetStatus(codes.Error, err.Error())
 	}
-	s.term.End(trace.WithTimestamp(s.over))
+	s.term.End(trace.WithTimestamp(now))
 }
 
-// span records one that ends now. Answers of the store that say no are no errors: somebody has to lose a race.
+// span records a span that ends now. A request that the store refuses because another process was faster is not an error.
 func (o *Observer) span(e leasehold.Event, s *state, name string, now time.Time, kind trace.SpanKind, attrs []attribute.KeyValue) {
 	opts := []trace.SpanStartOption{trace.WithTimestamp(now.Add(-e.Duration)), trace.WithSpanKind(kind)}
 	ctx := e.Context
@@ -292,13 +281,13 @@ func (o *Observer) span(e leasehold.Event, s *state, name string, now time.Time,
 	}
 	if e.Token != 0 {
 		attrs = ofTerm(e, attrs)
-		if s.term != nil && e.Token == s.held {
+		if e.Token == s.held {
 			opts = append(opts, trace.WithLinks(trace.Link{SpanContext: s.term.SpanContext()}))
 		}
 	}
 	_, span := o.tracer.Start(ctx, name, append(opts, trace.WithAttributes(attrs...))...)
-	no := errors.Is(e.Err, leasehold.ErrNotExist) || errors.Is(e.Err, leasehold.ErrPreconditionFailed)
-	if e.Err != nil && (e.Kind != leasehold.EventRequest || !no) {
+	answer := errors.Is(e.Err, leasehold.ErrNotExist) || errors.Is(e.Err, leasehold.ErrPreconditionFailed)
+	if e.Err != nil && (e.Kind != leasehold.EventRequest || !answer) {
 		span.SetStatus(codes.Error, e.Err.Error())
 	}
 	span.End(trace.WithTimestamp(now))
@@ -307,6 +296,3 @@ func (o *Observer) span(e leasehold.Event, s *state, name string, now time.Time,
 func ofTerm(e leasehold.Event, attrs []attribute.KeyValue) []attribute.KeyValue {
 	return append(attrs[:len(attrs):len(attrs)], token.Int64(int64(e.Token)), holder.String(e.Holder))
 }
-
-// causes are the outcomes of [leasehold.EventLost].
-var causes = [...]string{"expired", "taken_over", "deleted", "broken", "corrupt"}
