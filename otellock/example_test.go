@@ -16,7 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/otellock"
 )
 
-// The code of README.md, which a test compares with this.
+// The code in README.md; TestReadmeCode compares the two.
 func readme(store leasehold.Store) (*leasehold.Lock, error) {
 	observer, err := otellock.New() // one for all locks of the process
 	if err != nil {
@@ -26,7 +26,7 @@ func readme(store leasehold.Store) (*leasehold.Lock, error) {
 }
 
 func Example() {
-	reader := sdkmetric.NewManualReader() // a service exports, and calls otel.SetMeterProvider and otel.SetTracerProvider
+	reader := sdkmetric.NewManualReader() // a service uses an exporter, and sets the global providers
 	observer, err := otellock.New(otellock.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
 	if err != nil {
 		log.Fatal(err)

@@ -105,7 +105,7 @@ func (w *watched) collect() []metricdata.Metrics {
 	return all.ScopeMetrics[0].Metrics
 }
 
-// of returns the spans of a name.
+// of returns the spans with a name.
 func (w *watched) of(name string) (spans tracetest.SpanStubs) {
 	for _, s := range w.spans.GetSpans() {
 		if s.Name == name {
@@ -157,7 +157,7 @@ func TestATerm(t *testing.T) {
 		require.Equal(t, map[string]any{"leasehold.lock.key": key, "leasehold.lock.holder": "alice", "leasehold.lock.token": int64(1)}, attributes(terms[0]))
 		require.Equal(t, codes.Unset, terms[0].Status.Code)
 		require.Equal(t, began.Add(20*time.Millisecond), terms[0].StartTime)
-		require.Equal(t, time.Minute+30*time.Millisecond, terms[0].EndTime.Sub(terms[0].StartTime), "until the release is through")
+		require.Equal(t, time.Minute+30*time.Millisecond, terms[0].EndTime.Sub(terms[0].StartTime), "until the release has succeeded")
 
 		for _, s := range append(alice.of("leasehold.renew"), alice.of("leasehold.acquire")...) {
 			require.False(t, s.Parent.IsValid(), "a trace of its own")
@@ -170,7 +170,7 @@ func TestATerm(t *testing.T) {
 		require.Len(t, get, 1)
 		require.Equal(t, trace.SpanKindClient, get[0].SpanKind)
 		require.Equal(t, map[string]any{"leasehold.lock.key": key, "leasehold.operation": "get", "error.type": "not_exist"}, attributes(get[0]))
-		require.Equal(t, codes.Unset, get[0].Status.Code, "that there is no lock yet is an answer")
+		require.Equal(t, codes.Unset, get[0].Status.Code, "the missing object is an answer, not an error")
 		require.Equal(t, 20*time.Millisecond, get[0].EndTime.Sub(get[0].StartTime))
 		require.Len(t, alice.of("leasehold.create"), 1)
 		require.Len(t, alice.of("leasehold.update"), renewals+1)
@@ -216,7 +216,7 @@ func TestFailingStore(t *testing.T) {
 	})
 }
 
-// refusingStore says to every write that the object has changed, and then cannot be read: nothing is known.
+// refusingStore can refuse every replacement, and fail every read, so that the outcome stays unknown.
 type refusingStore struct {
 	leasehold.Store
 	refuse atomic.Bool
@@ -276,8 +276,9 @@ func TestTheSpanOfAnOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		alice := watch(t, leasehold.NewMemStore())
 		err := alice.Lock(key, "alice").Do(t.Context(), func(context.Context, *leasehold.Lease) error {
-			alice.Cut(fmt.Errorf("%w: a proxy's mistake", leasehold.ErrPreconditionFailed)) // an error here, though not of a request
-			time.Sleep(time.Minute)                                                         // does not look at its context
+			// An answer to a request, but an error of the term.
+			alice.Cut(fmt.Errorf("%w: a proxy's mistake", leasehold.ErrPreconditionFailed))
+			time.Sleep(time.Minute) // does not look at its context
 			return nil
 		})
 		require.ErrorIs(t, err, leasehold.ErrLost)
@@ -334,7 +335,7 @@ func TestALaterTermEndsTheSpanOfAnEarlierOne(t *testing.T) {
 type refusingMeter struct{ metricnoop.Meter }
 
 func (refusingMeter) Int64Counter(string, ...metric.Int64CounterOption) (metric.Int64Counter, error) {
-	return nil, errors.New("no such luck")
+	return nil, errors.New("no counters here")
 }
 
 type refusingProvider struct{ metricnoop.MeterProvider }
@@ -343,7 +344,7 @@ func (refusingProvider) Meter(string, ...metric.MeterOption) metric.Meter { retu
 
 func TestObserverRefuses(t *testing.T) {
 	_, err := otellock.New(otellock.WithMeterProvider(refusingProvider{}))
-	require.ErrorContains(t, err, "otellock: no such luck")
+	require.ErrorContains(t, err, "otellock: no counters here")
 	_, err = otellock.New(otellock.WithMeterProvider(nil))
 	require.ErrorContains(t, err, "otellock: provider is nil")
 	_, err = otellock.New(otellock.WithTracerProvider(nil))
@@ -360,7 +361,7 @@ func TestClose(t *testing.T) {
 		require.Contains(t, alice.Metrics(key), "leader: 1")
 		require.Empty(t, alice.of("leasehold.term"))
 		require.NoError(t, alice.observer.Close())
-		require.NoError(t, alice.observer.Close(), "twice does no harm")
+		require.NoError(t, alice.observer.Close(), "a second call does nothing")
 		for _, line := range alice.Metrics(key) {
 			require.NotContains(t, line, "leader:")
 			require.NotContains(t, line, "token:")
@@ -368,7 +369,7 @@ func TestClose(t *testing.T) {
 		require.Len(t, alice.of("leasehold.term"), 1)
 		n := len(alice.spans.GetSpans())
 		require.NoError(t, lease.Release(t.Context()))
-		require.Len(t, alice.spans.GetSpans(), n, "nothing is observed any more")
+		require.Len(t, alice.spans.GetSpans(), n, "later events are ignored")
 	})
 }
 
@@ -437,7 +438,7 @@ func TestReadmeTable(t *testing.T) {
 	require.ElementsMatch(t, exported, listed)
 }
 
-// What a call does joins the caller's trace; what a lease does by itself does not.
+// The spans of a call join the caller's trace; those of a lease in the background do not.
 func TestSpansJoinTheTraceOfTheirCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, leasehold.NewMemStore())

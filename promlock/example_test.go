@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/promlock"
 )
 
-// The code of README.md, which a test compares with this.
+// The code in README.md; TestReadmeCode compares the two.
 func readme(store leasehold.Store) (*leasehold.Lock, error) {
 	metrics := promlock.New() // one for all locks of the process
 	if err := prometheus.Register(metrics); err != nil {
@@ -32,7 +32,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	err = lock.Do(context.Background(), func(context.Context, *leasehold.Lease) error {
-		families, err := registry.Gather() // a service serves promhttp.Handler()
+		families, err := registry.Gather() // a service serves promhttp.Handler() instead
 		if err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func Example() {
 }
 
 func TestReadmeCode(t *testing.T) {
-	prometheus.DefaultRegisterer = prometheus.NewRegistry() // for this test alone, however often it runs
+	prometheus.DefaultRegisterer = prometheus.NewRegistry() // a new one, because this test may run more than once
 	lock, err := readme(leasehold.NewMemStore())
 	require.NoError(t, err)
 	require.NoError(t, lock.Do(t.Context(), func(context.Context, *leasehold.Lease) error { return nil }))

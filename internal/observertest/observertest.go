@@ -91,7 +91,7 @@ var Losses = map[string]func(t *testing.T, p *Process, key string){
 	"deleted": func(t *testing.T, p *Process, key string) {
 		o, err := p.Store.Get(t.Context(), key)
 		require.NoError(t, err)
-		require.NoError(t, p.Store.DeleteIfMatch(t.Context(), key, o.ETag))
+		require.NoError(t, p.DeleteIfMatch(t.Context(), key, o.ETag))
 	},
 	"corrupt": func(t *testing.T, p *Process, key string) {
 		o, err := p.Store.Get(t.Context(), key)

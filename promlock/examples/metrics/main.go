@@ -1,4 +1,5 @@
-// Command metrics serves what an elector reports, prints one scrape of it, and leaves; with -addr 127.0.0.1:9464 it stays.
+// Command metrics runs an elector, serves its metrics, prints one scrape of them and exits. With -addr 127.0.0.1:9464 it serves
+// them until it is interrupted.
 package main
 
 import (
@@ -21,7 +22,7 @@ import (
 )
 
 func main() {
-	addr := flag.String("addr", "", "serve here until interrupted")
+	addr := flag.String("addr", "", "serve the metrics on this `address` until interrupted (default: print one scrape and exit)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -54,6 +55,6 @@ func run(ctx context.Context, stop func(), addr string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	ran := elector.Run(ctx) // which waits for the scrape
+	ran := elector.Run(ctx) // returns after OnStartedLeading, which sets err
 	return errors.Join(ran, err)
 }
