@@ -19,13 +19,12 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/k8slock"
-	"github.com/leasehold-go/leasehold/promhold"
+	"github.com/leasehold-go/leasehold/promlock"
 )
 
-// TestBesideControllerRuntime has an elector of client-go report to the registry that controller-runtime serves, which has metrics
-// of its own about leadership, and promhold report to it, too.
+// controller-runtime's registry has its own metrics of leadership; promlock's must fit in beside them.
 func TestBesideControllerRuntime(t *testing.T) {
-	collector := promhold.New()
+	collector := promlock.New()
 	require.NoError(t, controllerruntime.Registry.Register(collector))
 	lock, err := k8slock.New(leasehold.NewMemStore(), "leaders/operator", k8slock.LeaseDuration, leasehold.WithObserver(collector.Observe))
 	require.NoError(t, err)
@@ -45,7 +44,7 @@ func TestBesideControllerRuntime(t *testing.T) {
 	require.Contains(t, page.Body.String(), "\nleader_election_master_status{name=\"leaders/operator\"} 1\n", "controller-runtime's own")
 }
 
-// slow is a store that takes its time.
+// slow is a store that is slow to replace an object.
 type slow struct {
 	leasehold.Store
 	by time.Duration
@@ -62,12 +61,12 @@ func (s slow) PutIfMatch(ctx context.Context, key string, body []byte, etag stri
 	}
 }
 
-// scrapes are the series of an elector that leads for half an hour, as Prometheus reads them every 30 s.
+// scrapes returns the series of an elector that leads for half an hour, with a scrape every 30 s.
 func scrapes(t *testing.T, ttl, request time.Duration) string {
 	t.Helper()
 	series := map[string][]string{}
 	synctest.Test(t, func(t *testing.T) {
-		collector, registry := promhold.New(), prometheus.NewRegistry()
+		collector, registry := promlock.New(), prometheus.NewRegistry()
 		require.NoError(t, registry.Register(collector))
 		lock, err := leasehold.NewLock(slow{leasehold.NewMemStore(), request}, "k", leasehold.WithTTL(ttl), leasehold.WithObserver(collector.Observe))
 		require.NoError(t, err)
@@ -128,7 +127,7 @@ func TestNoAlertInHealthyOperation(t *testing.T) {
 	}
 }
 
-// TestRenewalsAreLate has each request take nine tenths of what it may.
+// Each request takes nine tenths of its timeout.
 func TestRenewalsAreLate(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 3 * time.Second, 15 * time.Second, time.Minute} {
 		require.NotEmpty(t, run(t, alerts(t)["LeaseholdRenewalsLate"], scrapes(t, ttl, ttl*14/100)), ttl)

@@ -1,4 +1,4 @@
-module github.com/leasehold-go/leasehold/promhold
+module github.com/leasehold-go/leasehold/promlock
 
 go 1.26.0
 

@@ -1,4 +1,4 @@
-package otelhold_test
+package otellock_test
 
 import (
 	"context"
@@ -13,12 +13,12 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/otelhold"
+	"github.com/leasehold-go/leasehold/otellock"
 )
 
-// The code of README.md, which a test compares with this.
+// The code in README.md; TestReadmeCode compares the two.
 func readme(store leasehold.Store) (*leasehold.Lock, error) {
-	observer, err := otelhold.New() // one for all locks of the process
+	observer, err := otellock.New() // one for all locks of the process
 	if err != nil {
 		return nil, err
 	}
@@ -26,8 +26,8 @@ func readme(store leasehold.Store) (*leasehold.Lock, error) {
 }
 
 func Example() {
-	reader := sdkmetric.NewManualReader() // a service exports, and calls otel.SetMeterProvider and otel.SetTracerProvider
-	observer, err := otelhold.New(otelhold.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
+	reader := sdkmetric.NewManualReader() // a service uses an exporter, and sets the global providers
+	observer, err := otellock.New(otellock.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,4 +1,5 @@
-// Command metrics serves what an elector reports, prints one scrape of it, and leaves; with -addr 127.0.0.1:9464 it stays.
+// Command metrics runs an elector, serves its metrics, prints one scrape of them and exits. With -addr 127.0.0.1:9464 it serves
+// them until it is interrupted.
 package main
 
 import (
@@ -17,11 +18,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/promhold"
+	"github.com/leasehold-go/leasehold/promlock"
 )
 
 func main() {
-	addr := flag.String("addr", "", "serve here until interrupted")
+	addr := flag.String("addr", "", "serve the metrics on this `address` until interrupted (default: print one scrape and exit)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -31,7 +32,7 @@ func main() {
 }
 
 func run(ctx context.Context, stop func(), addr string, out io.Writer) error {
-	metrics, registry := promhold.New(), prometheus.NewRegistry()
+	metrics, registry := promlock.New(), prometheus.NewRegistry()
 	lock, err := leasehold.NewLock(leasehold.NewMemStore(), "examples/metrics", leasehold.WithObserver(metrics.Observe))
 	listener, listenErr := net.Listen("tcp", cmp.Or(addr, "127.0.0.1:0"))
 	if err := errors.Join(err, listenErr, registry.Register(metrics)); err != nil {
@@ -54,6 +55,6 @@ func run(ctx context.Context, stop func(), addr string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	ran := elector.Run(ctx) // which waits for the scrape
+	ran := elector.Run(ctx) // returns after OnStartedLeading, which sets err
 	return errors.Join(ran, err)
 }

@@ -1,4 +1,4 @@
-module github.com/leasehold-go/leasehold/otelhold
+module github.com/leasehold-go/leasehold/otellock
 
 go 1.26.0
 

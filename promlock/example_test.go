@@ -1,4 +1,4 @@
-package promhold_test
+package promlock_test
 
 import (
 	"context"
@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/promhold"
+	"github.com/leasehold-go/leasehold/promlock"
 )
 
-// The code of README.md, which a test compares with this.
+// The code in README.md; TestReadmeCode compares the two.
 func readme(store leasehold.Store) (*leasehold.Lock, error) {
-	metrics := promhold.New() // one for all locks of the process
+	metrics := promlock.New() // one for all locks of the process
 	if err := prometheus.Register(metrics); err != nil {
 		return nil, err
 	}
@@ -25,14 +25,14 @@ func readme(store leasehold.Store) (*leasehold.Lock, error) {
 }
 
 func Example() {
-	metrics, registry := promhold.New(), prometheus.NewRegistry()
+	metrics, registry := promlock.New(), prometheus.NewRegistry()
 	registry.MustRegister(metrics)
 	lock, err := leasehold.NewLock(leasehold.NewMemStore(), "locks/reports", leasehold.WithObserver(metrics.Observe))
 	if err != nil {
 		log.Fatal(err)
 	}
 	err = lock.Do(context.Background(), func(context.Context, *leasehold.Lease) error {
-		families, err := registry.Gather() // a service serves promhttp.Handler()
+		families, err := registry.Gather() // a service serves promhttp.Handler() instead
 		if err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func Example() {
 }
 
 func TestReadmeCode(t *testing.T) {
-	prometheus.DefaultRegisterer = prometheus.NewRegistry() // for this test alone, however often it runs
+	prometheus.DefaultRegisterer = prometheus.NewRegistry() // a new one, because this test may run more than once
 	lock, err := readme(leasehold.NewMemStore())
 	require.NoError(t, err)
 	require.NoError(t, lock.Do(t.Context(), func(context.Context, *leasehold.Lease) error { return nil }))

@@ -1,4 +1,4 @@
-module github.com/leasehold-go/leasehold/promhold/internal/rulestest
+module github.com/leasehold-go/leasehold/promlock/internal/rulestest
 
 go 1.26.0
 
@@ -90,7 +90,7 @@ require (
 	github.com/kylelemons/godebug v1.1.0 // indirect
 	github.com/leasehold-go/leasehold v0.0.0-00010101000000-000000000000
 	github.com/leasehold-go/leasehold/k8slock v0.0.0-00010101000000-000000000000
-	github.com/leasehold-go/leasehold/promhold v0.0.0-00010101000000-000000000000
+	github.com/leasehold-go/leasehold/promlock v0.0.0-00010101000000-000000000000
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect

@@ -24,7 +24,7 @@ const folder = "../../"
 
 var promQL = parser.NewParser(parser.Options{})
 
-// metrics returns the labels of each metric, from the table in the README, which promhold's own test compares with the code.
+// metrics returns the labels of each metric in the README's table, which a test of promlock compares with the code.
 func metrics(t *testing.T) map[string][]string {
 	t.Helper()
 	page, err := os.ReadFile(folder + "README.md")
@@ -44,7 +44,7 @@ func metrics(t *testing.T) map[string][]string {
 	return all
 }
 
-// check parses an expression and compares each metric and label in it with what is exported.
+// check parses an expression and requires that every metric and label in it is exported.
 func check(t *testing.T, all map[string][]string, expr string) {
 	t.Helper()
 	parsed, err := promQL.ParseExpr(expr)
@@ -83,7 +83,7 @@ func alerts(t *testing.T) map[string]rulefmt.Rule {
 	return all
 }
 
-func TestAlertsAskForWhatIsExported(t *testing.T) {
+func TestAlertsUseExportedMetrics(t *testing.T) {
 	all := metrics(t)
 	for _, rule := range alerts(t) {
 		check(t, all, rule.Expr)
@@ -122,7 +122,7 @@ func TestDashboard(t *testing.T) {
 			for y := range p.GridPos.H {
 				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
 				require.Less(t, at[0], 24, p.Title)
-				require.Empty(t, taken[at], "%s lies over it", p.Title)
+				require.Empty(t, taken[at], "%s overlaps it", p.Title)
 				taken[at] = p.Title
 			}
 		}
@@ -131,17 +131,17 @@ func TestDashboard(t *testing.T) {
 	require.Equal(t, map[string]any{"query": "label_values(leasehold_leader, key)", "refId": "key"}, board.Templating.List[1].Query)
 }
 
-// Two processes, a and b, scraped every 30 s. n in "0+1xN" is the increase of each scrape.
+// Two processes, a and b, are scraped every 30 s. "0+1x60" is 0 and 60 more samples, each 1 higher.
 var stories = map[string]struct {
 	fires, quiet string
-	says         string // what the summary says when it fires
+	says         string // a part of the summary when it fires
 }{
 	"LeaseholdNoLeader": {
 		fires: `leasehold_leader{key="k",instance="a"} 1x9 0x50
 			leasehold_leader{key="k",instance="b"} 0x60`,
 		quiet: `leasehold_leader{key="k",instance="a"} 1x9 0x50
 			leasehold_leader{key="k",instance="b"} 0x11 1x50`,
-		says: "Nobody holds k.",
+		says: "No process holds k.",
 	},
 	"LeaseholdTwoLeaders": {
 		fires: `leasehold_leader{key="k",instance="a"} 1x60
@@ -149,7 +149,7 @@ var stories = map[string]struct {
 		quiet: `leasehold_leader{key="k",instance="a"} 1x12 0x50
 			leasehold_leader{key="k",instance="b"} 0x9 1x50
 			leasehold_leader{key="another",instance="b"} 1x60`,
-		says: "2 processes say that they hold k.",
+		says: "2 processes report that they hold k.",
 	},
 	"LeaseholdRenewalsFail": {
 		fires: `leasehold_renewal_duration_seconds_count{key="k",outcome="ok"} 0+6x9 60x50
@@ -164,36 +164,36 @@ var stories = map[string]struct {
 		quiet: `leasehold_renewal_duration_seconds_sum{key="k",outcome="ok"} 0+0.3x60
 			leasehold_renewal_duration_seconds_sum{key="k",outcome="timeout"} 0+12x60
 			leasehold_renewal_remaining_seconds_sum{key="k",outcome="ok"} 0+71.7x60`,
-		says: "Renewals of k take 16.67% of the time for which they are valid.",
+		says: "Renewals of k take 16.67% of the validity that they grant.",
 	},
 	"LeaseholdFlapping": {
 		fires: `leasehold_transitions_total{key="k",instance="a"} 1+1x60
 			leasehold_transitions_total{key="k",instance="b"} 1+1x60`,
 		quiet: `leasehold_transitions_total{key="k",instance="a"} 1x9 2x20 3x30
 			leasehold_transitions_total{key="k",instance="b"} 1x9 2x20 3x30`,
-		says: "k has changed hands",
+		says: "new terms in an hour",
 	},
 	"LeaseholdOverrun": {
 		fires: `leasehold_overruns_total{key="k",instance="a"} 0x9 1x50`,
 		quiet: `leasehold_overruns_total{key="k",instance="a"} 1x60`,
-		says:  "A function went on working under k when its lease was over.",
+		says:  "A function was still running when its lease on k was over.",
 	},
 	"LeaseholdTampered": {
 		fires: `leasehold_lost_total{key="k",cause="deleted"} 0x9 1x50`,
 		quiet: `leasehold_lost_total{key="k",cause="expired"} 0+1x60`,
-		says:  "A lease of k was ended from outside: deleted.",
+		says:  "A lease on k was ended from outside: deleted.",
 	},
 	"LeaseholdTokenWentBack": {
 		fires: `leasehold_token{key="k",instance="a"} 41x30 1x30
 			leasehold_token{key="k",instance="b"} 41x30 1x30`,
 		quiet: `leasehold_token{key="k",instance="a"} 41x60
 			leasehold_token{key="k",instance="b"} 42x60`,
-		says: "The fencing token of k went back to 1.",
+		says: "The fencing token of k fell to 1.",
 	},
 	"LeaseholdRefused": {
 		fires: `leasehold_request_duration_seconds_count{key="k",op="update",outcome="permanent"} 0+1x60`,
 		quiet: `leasehold_request_duration_seconds_count{key="k",op="update",outcome="precondition_failed"} 0+1x60`,
-		says:  "The store refuses update of k.",
+		says:  "The store refuses the operation update on k.",
 	},
 }
 
@@ -211,7 +211,7 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
-// run returns the summaries of what fires in half an hour of a story.
+// run evaluates a rule during half an hour of a story, and returns the summaries of the alerts that fire.
 func run(t *testing.T, rule rulefmt.Rule, series string) (summaries []string) {
 	t.Helper()
 	store := promqltest.LoadedStorage(t, "load 30s\n"+regexp.MustCompile(`(?m)^\s*`).ReplaceAllString(series, "\t"))
