@@ -86,8 +86,8 @@ func (w *fencedWorld) landed(key string, h http.Header, body []byte) {
 	o.bodies = append(o.bodies, text)
 }
 
-// fate is what the network does to a request.
-func (w *fencedWorld) fate(*http.Request) faultproxy.Fault {
+// networkFault is what the network does to a request.
+func (w *fencedWorld) networkFault(*http.Request) faultproxy.Fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stats.requests++
@@ -248,7 +248,7 @@ func runFenced(t *testing.T, seed uint64) *fencedWorld {
 		for token := uint64(1); token <= 4; token++ {
 			r := rand.New(rand.NewPCG(seed, 100+token))
 			start := time.Duration(float64(token-1) * (0.5 + r.Float64()) * float64(5*time.Second))
-			transport := &faultproxy.Transport{Base: fakes3.Transport{Handler: w.server}, Decide: w.fate}
+			transport := &faultproxy.Transport{Base: fakes3.Transport{Handler: w.server}, Decide: w.networkFault}
 			wg.Go(func() {
 				time.Sleep(start)
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
