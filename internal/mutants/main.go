@@ -30,7 +30,7 @@ var mutants = []mutant{
 	{"no nonce", []edit{{"internal/wire/nonce.go", `return w.prefix + strconv.FormatUint(number, 36) + "." + w.checksum(number, r)`, `return strconv.FormatUint(min(number, 0), 36)`}}, ""},
 	{"validity of an acquisition counted from the reply", []edit{{"lock.go", `	written := &version{exists`, `	sent = l.clock.Now()
 	written := &version{exists`}}, ""},
-	{"validity of a renewal counted from the reply", []edit{{"renewal.go", `		t.landed(ctx, etag, write{rec, sent})`, `		t.landed(ctx, etag, write{rec, l.clock.Now()})`}}, ""},
+	{"validity of a renewal counted from the reply", []edit{{"renewal.go", `		t.landed(ctx, etag, write{rec, sent})`, `		t.landed(ctx, etag, write{rec, t.lock.clock.Now()})`}}, ""},
 	{"412 on a renewal taken as lost at once", []edit{{"renewal.go", `	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`, `	case errors.Is(err, ErrPreconditionFailed):
 		return false, t.lose(err)
 	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`}}, ""},
@@ -69,7 +69,7 @@ var mutants = []mutant{
 	{"one's own leftover waited out", []edit{{"observe.go", `writtenByUs: l.wrote(v.rec),`, `writtenByUs: false,`}}, ". -run TestGhostAcquisitionIsTakenOverAtOnce|TestElectorAloneLeadsAgain"},
 	{"ownership judged by name", []edit{{"observe.go", `return sent.Nonce == found.Nonce && sent.Token == found.Token && l.wrote(found)`, `return sent.Holder == found.Holder`}}, ""},
 	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"observe.go", `v.rec.Holder == l.identity && l.mayReclaim(),`, `v.rec.Holder == l.identity,`}}, ". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock"},
-	{"a reply lost on release forgotten", []edit{{"release.go", `storeapi.Permanent(err) || t.lock.clock`, `err != nil || t.lock.clock`}}, ". -run TestReleaseWithoutReplyIsRetried"},
+	{"a reply lost on release forgotten", []edit{{"release.go", `storeapi.Permanent(err) || t.lock.clock`, `storeapi.Permanent(err) || err != nil || t.lock.clock`}}, ". -run TestReleaseWithoutReplyIsRetried"},
 	{"a record of no TTL trusted to the second", []edit{{"decide.go", `r.ExpiresAt.Add(o.skew).Sub(s.wall)`, `r.ExpiresAt.Sub(s.wall)`}}, ". -run TestWhoMayTakeTheLock"},
 	{"a corrupt record taken for free", []edit{{"observe.go", `			err = fmt.Errorf("%w (inspect the object`, `			return v, nil
 			err = fmt.Errorf("%w (inspect the object`}}, ". -run TestCorruptRecordIsNeverOverwritten"},
