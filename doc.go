@@ -45,10 +45,10 @@
 // # Fencing
 //
 //   - [Lease.Commit] writes a small state into the lock object itself. No former leader's commit ever succeeds.
-//   - [FencedStore] writes ordinary S3 objects: once a token has written or sealed a key, no lower one ever does, among those
-//     who write through a FencedStore. Shown by simulation of the real code and on real servers. Not promised are reads by a
+//   - Package fenced writes ordinary objects: once a token has written or sealed a key, no lower one ever does, among clients
+//     that write through a fenced.Store. Shown by simulation of the real code and on real servers. Not promised are reads by a
 //     former leader, several objects at once, and anything about writers that send no condition.
-//   - [Fence] is the check for what lives in memory; package fencehttp has it for HTTP services.
+//   - fenced.Fence is the check for data in memory; package fencehttp has it for HTTP services.
 //
 // # Stores
 //

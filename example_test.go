@@ -223,17 +223,6 @@ func ExampleLock_Break() {
 	// 1 true <nil>
 }
 
-func ExampleFence() {
-	var fence leasehold.Fence // kept with the resource
-	fmt.Println(fence.Check(33))
-	fmt.Println(fence.Check(34)) // the next leader
-	fmt.Println(errors.Is(fence.Check(33), leasehold.ErrFenced))
-	// Output:
-	// <nil>
-	// <nil>
-	// true
-}
-
 func ExampleNewS3Store() {
 	// With AWS, make the client by config.LoadDefaultConfig of aws-sdk-go-v2/config. Any other server needs an endpoint.
 	client := s3.New(s3.Options{

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 )
 
 // Header is the name of the header that carries a token in decimal.
@@ -89,7 +90,7 @@ func New(marks Marks, resource func(*http.Request) string, opts ...Option) *Fenc
 // mark, and so lock out every lower token for good.
 //
 // A higher token ends the requests of lower ones that were let through before: their contexts end at once, with a cause
-// that matches [leasehold.ErrFenced], reading their bodies fails, and writing an answer fails after a quarter of [WithWait].
+// that matches [fenced.ErrFenced], reading their bodies fails, and writing an answer fails after a quarter of [WithWait].
 // It is let through when they have returned, so in one process nothing of theirs happens after it. Where several processes
 // serve a resource, only the resource itself can say no: see the guide for a condition in SQL.
 //
@@ -117,7 +118,7 @@ func (f *Fence) Middleware(next http.Handler) http.Handler {
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
 		v := &visit{token, func(highest uint64) {
-			cancel(&leasehold.FencedError{Key: name, Token: token, Highest: highest})
+			cancel(&fenced.Error{Key: name, Token: token, Highest: highest})
 			// A context does not end a read from a client that has stopped, or a write to it. Deadlines do.
 			conn := http.NewResponseController(w)
 			_ = conn.SetReadDeadline(time.Unix(1, 0))

@@ -35,9 +35,9 @@ func readAll(t *testing.T, s *fenced.Store, key string) ([]byte, *fenced.Object)
 	return body, o
 }
 
-func openFenced(t *testing.T, client fenced.S3Client, bucket string, versions fenced.Versions) *fenced.Store {
+func openFenced(t *testing.T, client fenced.S3Client, bucket string, mode fenced.ETagMode) *fenced.Store {
 	t.Helper()
-	s, err := fenced.NewS3Store(client, bucket, versions)
+	s, err := fenced.NewS3Store(client, bucket, mode)
 	require.NoError(t, err)
 	return s
 }
@@ -54,13 +54,13 @@ func TestFencedStore(t *testing.T) {
 		require.Equal(t, []any{`{"n":1}`, uint64(2), "application/json", map[string]string{"made-by": "alice"}},
 			[]any{string(body), o.Token, o.ContentType, o.Metadata})
 		for _, key := range []string{key, "reports/2027.json"} {
-			require.ErrorIs(t, store.Put(ctx, 1, key, strings.NewReader("late")), leasehold.ErrFenced)
-			require.ErrorIs(t, store.Delete(ctx, 1, key), leasehold.ErrFenced)
+			require.ErrorIs(t, store.Put(ctx, 1, key, strings.NewReader("late")), fenced.ErrFenced)
+			require.ErrorIs(t, store.Delete(ctx, 1, key), fenced.ErrFenced)
 		}
 		require.NoError(t, store.Delete(ctx, 2, key))
 		_, err := store.Get(ctx, key)
 		require.ErrorIs(t, err, leasehold.ErrNotExist)
-		require.ErrorIs(t, store.Put(ctx, 1, key, strings.NewReader("late")), leasehold.ErrFenced)
+		require.ErrorIs(t, store.Put(ctx, 1, key, strings.NewReader("late")), fenced.ErrFenced)
 
 		err = openFenced(t, client, bucket, fenced.UniqueETags).Put(ctx, 1, "reports/other", strings.NewReader("x"))
 		require.ErrorIs(t, err, leasehold.ErrUnsafeStore, "its ETags are hashes of the body")
@@ -128,7 +128,7 @@ func TestFencedLargeBodies(t *testing.T) {
 		body, o := readAll(t, store, key)
 		require.True(t, bytes.Equal(large, body))
 		require.Equal(t, uint64(2), o.Token)
-		require.ErrorIs(t, store.Put(ctx, 1, key, bytes.NewReader(large)), leasehold.ErrFenced)
+		require.ErrorIs(t, store.Put(ctx, 1, key, bytes.NewReader(large)), fenced.ErrFenced)
 		uploads, err := client.ListMultipartUploads(ctx, &s3.ListMultipartUploadsInput{Bucket: &bucket})
 		require.NoError(t, err)
 		require.Empty(t, uploads.Uploads, "no upload is left open")
@@ -151,7 +151,7 @@ func TestFencedRaces(t *testing.T) {
 				body := bytes.Repeat([]byte("x"), size) // the same from all
 				require.NoError(t, store.Put(t.Context(), 1, key, bytes.NewReader(body)))
 				var mu sync.Mutex
-				highest, fenced := uint64(1), 0
+				highest, refused := uint64(1), 0
 				for round := range rounds {
 					var wg sync.WaitGroup
 					for i := range writers {
@@ -168,8 +168,8 @@ func TestFencedRaces(t *testing.T) {
 								t.Errorf("token %d wrote after %d", token, before)
 							case err == nil:
 								highest = max(highest, token)
-							case errors.Is(err, leasehold.ErrFenced):
-								fenced++
+							case errors.Is(err, fenced.ErrFenced):
+								refused++
 							default:
 								t.Log(err) // given up: too many others
 							}
@@ -181,8 +181,8 @@ func TestFencedRaces(t *testing.T) {
 					require.NoError(t, o.Body.Close())
 					require.GreaterOrEqual(t, o.Token, highest)
 				}
-				require.Positive(t, fenced)
-				t.Logf("%d writes, %d fenced off", rounds*writers, fenced)
+				require.Positive(t, refused)
+				t.Logf("%d writes, %d fenced off", rounds*writers, refused)
 			})
 		}
 	})
@@ -212,7 +212,7 @@ func TestFencedStoreOnSSEKMS(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "\x00\x01", string(plain), "to the byte")
 	require.NoError(t, store.Seal(t.Context(), 2, "image"))
-	require.ErrorIs(t, store.Put(t.Context(), 1, "image", strings.NewReader("late")), leasehold.ErrFenced)
+	require.ErrorIs(t, store.Put(t.Context(), 1, "image", strings.NewReader("late")), fenced.ErrFenced)
 	again, err := store.Get(t.Context(), "image")
 	require.NoError(t, err)
 	require.NoError(t, again.Body.Close())

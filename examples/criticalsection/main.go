@@ -18,6 +18,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/examples/internal/storeflag"
+	"github.com/leasehold-go/leasehold/fenced"
 )
 
 func main() {
@@ -78,7 +79,7 @@ func job(ctx context.Context, name string, store leasehold.Store, table *account
 
 // account is the resource. It keeps the highest token with its data, and so refuses a job that has overslept its lease.
 type account struct {
-	fence leasehold.Fence
+	fence fenced.Fence
 
 	mu      sync.Mutex
 	balance int

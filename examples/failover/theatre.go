@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 )
 
 // theatre is where the candidates play, and the referee looks on.
@@ -21,7 +22,7 @@ type theatre struct {
 	done  sync.WaitGroup
 
 	failed     chan error
-	fence      leasehold.Fence // what the leaders work on
+	fence      fenced.Fence // what the leaders work on
 	candidates []*candidate
 
 	mu      sync.Mutex // guards what follows

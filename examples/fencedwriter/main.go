@@ -30,6 +30,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/examples/internal/storeflag"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
@@ -184,12 +185,12 @@ func (p *process) kill() {
 }
 
 // write is the life of a writer: lead, be told to go on, write once.
-func write(ctx context.Context, where *storeflag.Flags, name string, fenced bool) error {
+func write(ctx context.Context, where *storeflag.Flags, name string, guarded bool) error {
 	client, err := where.Client()
 	if err != nil {
 		return err
 	}
-	bucket, key := where.Bucket(), key(fenced)
+	bucket, key := where.Bucket(), key(guarded)
 	lock, err := leasehold.NewLock(leasehold.NewS3Store(client, bucket), key+".lock", leasehold.WithTTL(ttl), leasehold.WithIdentity(name))
 	if err != nil {
 		return err
@@ -202,7 +203,7 @@ func write(ctx context.Context, where *storeflag.Flags, name string, fenced bool
 	if err != nil {
 		return err
 	}
-	if fenced { // a new leader claims what it is about to write
+	if guarded { // a new leader claims what it is about to write
 		if err := files.Seal(ctx, lease.Token(), key); err != nil {
 			return err
 		}
@@ -212,7 +213,7 @@ func write(ctx context.Context, where *storeflag.Flags, name string, fenced bool
 		return err
 	}
 	body := []byte("written by " + name)
-	if fenced {
+	if guarded {
 		err = files.Put(ctx, lease.Token(), key, bytes.NewReader(body))
 	} else {
 		_, err = client.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(body)})

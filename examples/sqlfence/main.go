@@ -14,13 +14,14 @@ import (
 	"os"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	_ "modernc.org/sqlite" // the driver, in pure Go
 )
 
 const schema = `CREATE TABLE setting (name TEXT PRIMARY KEY, value TEXT NOT NULL, fence INTEGER NOT NULL)`
 
 // set writes a setting with proof that no newer leader has written it: check and write are one statement, so nothing can
-// come between them. A former leader gets a [leasehold.FencedError].
+// come between them. A former leader gets a [fenced.Error].
 func set(ctx context.Context, db *sql.DB, token uint64, name, value string) error {
 	done, err := db.ExecContext(ctx, `INSERT INTO setting (name, value, fence) VALUES ($1, $2, $3)
 		ON CONFLICT (name) DO UPDATE SET value = excluded.value, fence = excluded.fence
@@ -31,7 +32,7 @@ func set(ctx context.Context, db *sql.DB, token uint64, name, value string) erro
 	if n, err := done.RowsAffected(); err != nil || n > 0 {
 		return err
 	}
-	refused := &leasehold.FencedError{Key: name, Token: token}
+	refused := &fenced.Error{Key: name, Token: token}
 	// For the message only: it may be higher by now.
 	return errors.Join(refused, db.QueryRowContext(ctx, `SELECT fence FROM setting WHERE name = $1`, name).Scan(&refused.Highest))
 }
@@ -77,7 +78,7 @@ func run(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "bob, token %d: accepted\n", bob.Token())
 	late := set(ctx, db, alice.Token(), "region", "us")
 	fmt.Fprintf(out, "alice, token %d, late: %v\n", alice.Token(), late)
-	if !errors.Is(late, leasehold.ErrFenced) {
+	if !errors.Is(late, fenced.ErrFenced) {
 		return errors.New("the late write was not refused")
 	}
 	return bob.Release(ctx)

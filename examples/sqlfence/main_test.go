@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/stretchr/testify/require"
 )
 
@@ -44,13 +44,13 @@ func TestSet(t *testing.T) {
 				mu.Unlock()
 				err := set(t.Context(), writer, token, "region", fmt.Sprint(token))
 				mu.Lock()
-				fenced, ok := errors.AsType[*leasehold.FencedError](err)
+				late, ok := errors.AsType[*fenced.Error](err)
 				switch {
 				case err == nil && token < before:
 					t.Errorf("token %d wrote after %d", token, before)
 				case err == nil:
 					highest = max(highest, token)
-				case ok && fenced.Highest > token:
+				case ok && late.Highest > token:
 					refused++
 				default:
 					t.Error(err)

@@ -2,9 +2,5 @@
 // The root package sets every variable when it is initialised; who uses one asserts its type.
 package export
 
-var (
-	// WithClock is a func(clock.Clock) leasehold.Option.
-	WithClock any
-	// WithPartSize is a func(int64) leasehold.FencedOption: bodies above go in parts of this size at least.
-	WithPartSize any
-)
+// WithClock is a func(clock.Clock) leasehold.Option.
+var WithClock any

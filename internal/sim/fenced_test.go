@@ -17,19 +17,19 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
-	"github.com/leasehold-go/leasehold/internal/export"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // fencedWorld is one S3, and leaders that write to it, each with the token of its term, long after their terms are over:
 // no lease is looked at, so that whatever clocks do is among the schedules.
 type fencedWorld struct {
-	versions fenced.Versions
-	parts    fenced.Option // the size from which on bodies go in parts
-	faults   float64
-	rand     *rand.Rand // of the network
-	server   *fakes3.Server
+	mode   fenced.ETagMode
+	parts  fenced.Option // the size from which on bodies go in parts
+	faults float64
+	rand   *rand.Rand // of the network
+	server *fakes3.Server
 
 	mu         sync.Mutex
 	objects    map[string]*fencedObject
@@ -120,7 +120,7 @@ func (w *fencedWorld) fate(*http.Request) faultproxy.Fault {
 
 // lead is one leader's life.
 func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, client http.RoundTripper) {
-	store, err := fenced.NewS3Store(fakes3.NewClient(client), fakes3.Bucket, w.versions, w.parts)
+	store, err := fenced.NewS3Store(fakes3.NewClient(client), fakes3.Bucket, w.mode, w.parts)
 	if err != nil {
 		panic(err)
 	}
@@ -130,11 +130,11 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, clie
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.log("token %d: %s %s: %v", token, what, key, err)
-		fenced, ok := errors.AsType[*leasehold.FencedError](err)
+		refused, ok := errors.AsType[*fenced.Error](err)
 		switch highest := w.objects[key].highest; {
 		case err == nil && highest < token:
 			w.violate("%s: %s of token %d is said to be done, but the highest that has landed is %d", key, what, token, highest)
-		case ok && (fenced.Token != token || fenced.Highest <= token || fenced.Highest > highest):
+		case ok && (refused.Token != token || refused.Highest <= token || refused.Highest > highest):
 			w.violate("%s: %v, but the highest is %d", key, err, highest)
 		case ok:
 			w.stats.fenced++
@@ -144,7 +144,7 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, clie
 		}
 		return true
 	}
-	sealed := w.versions == fenced.DistinctBodies // which cannot seal: then nobody counts
+	sealed := w.mode == fenced.DistinctBodies // which cannot seal: then nobody counts
 	for n := 0; ctx.Err() == nil; n++ {
 		pause()
 		key := fencedKeys[1+r.IntN(2)]
@@ -152,7 +152,7 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, clie
 		case !sealed:
 			err := store.Seal(ctx, token, fencedKeys...)
 			sealed = err == nil
-			if _, fenced := errors.AsType[*leasehold.FencedError](err); fenced && r.IntN(2) == 0 {
+			if errors.Is(err, fenced.ErrFenced) && r.IntN(2) == 0 {
 				return
 			}
 			for _, key := range fencedKeys {
@@ -160,7 +160,7 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, clie
 					return
 				}
 			}
-		case op < 3 && w.versions != fenced.DistinctBodies: // read and write with a stop in between
+		case op < 3 && w.mode != fenced.DistinctBodies: // read and write with a stop in between
 			o, err := store.Get(ctx, counter)
 			value := 0
 			if err == nil {
@@ -181,7 +181,7 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, clie
 			}
 		case op < 4:
 			body := string(rune('A' + r.IntN(2))) // again and again the same
-			if w.versions == fenced.DistinctBodies {
+			if w.mode == fenced.DistinctBodies {
 				body = fmt.Sprint(token, "-", n)
 			}
 			if !acked("put", key, store.Put(ctx, token, key, strings.NewReader(body))) {
@@ -231,14 +231,14 @@ func (w *fencedWorld) read(ctx context.Context, store *fenced.Store, key string)
 
 func runFenced(t *testing.T, seed uint64) *fencedWorld {
 	w := &fencedWorld{rand: rand.New(rand.NewPCG(seed, 1)), objects: map[string]*fencedObject{}}
-	w.versions = fenced.Versions(1 + w.rand.IntN(3))
+	w.mode = fenced.ETagMode(1 + w.rand.IntN(3))
 	w.faults = []float64{0, 0.05, 0.2, 0.4}[w.rand.IntN(4)]
 	partSize := int64(8 << 20)
 	if w.rand.IntN(3) == 0 { // then nearly all bodies go in two or three parts
-		partSize = map[fenced.Versions]int64{fenced.UniqueETags: 1, fenced.PaddedBodies: 40, fenced.DistinctBodies: 2}[w.versions]
+		partSize = map[fenced.ETagMode]int64{fenced.UniqueETags: 1, fenced.PaddedBodies: 40, fenced.DistinctBodies: 2}[w.mode]
 	}
-	w.parts = export.WithPartSize.(func(int64) fenced.Option)(partSize)
-	w.server = &fakes3.Server{RandomETags: w.versions == fenced.UniqueETags, MinPartSize: 1, OnWrite: w.landed}
+	w.parts = func(o *storeapi.FencedOptions) { o.PartSize = partSize }
+	w.server = &fakes3.Server{RandomETags: w.mode == fenced.UniqueETags, MinPartSize: 1, OnWrite: w.landed}
 	for _, key := range fencedKeys {
 		w.objects[key] = &fencedObject{}
 	}
@@ -258,7 +258,7 @@ func runFenced(t *testing.T, seed uint64) *fencedWorld {
 			})
 		}
 		wg.Wait()
-		if w.versions != fenced.DistinctBodies {
+		if w.mode != fenced.DistinctBodies {
 			value, _ := strconv.Atoi(strings.TrimRight(string(w.server.Body(counter)), " \t"))
 			if value < w.stats.steps {
 				w.violate("%d steps were acknowledged, %d are in the counter", w.stats.steps, value)
@@ -276,7 +276,7 @@ func TestFencedSeeds(t *testing.T) {
 	eachSeed(t, env(t, "FENCED", 200), func(t *testing.T, seed uint64) (report string) {
 		w := runFenced(t, seed)
 		if len(w.violations) > 0 {
-			return fmt.Sprintf("seed %d: versions %d, faults %v\nviolations:\n%s\ntimeline:\n%s", seed, w.versions, w.faults,
+			return fmt.Sprintf("seed %d: mode %d, faults %v\nviolations:\n%s\ntimeline:\n%s", seed, w.mode, w.faults,
 				strings.Join(w.violations, "\n"), strings.Join(w.trace, "\n"))
 		}
 		mu.Lock()

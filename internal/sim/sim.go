@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/export"
 )
@@ -149,7 +150,7 @@ type world struct {
 	cfg   *Config
 	began time.Time
 	store *store
-	fence leasehold.Fence
+	fence fenced.Fence
 
 	mu         sync.Mutex
 	trace      *[]string // nil: not asked for
