@@ -22,6 +22,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/fencedtest"
 )
 
 // onSocket serves a handler on a real socket and returns a client of it, and how many connections it has made.
@@ -380,7 +381,7 @@ func TestFencedSealLosesNothing(t *testing.T) {
 				for name, values := range kept {
 					require.Equal(t, values, server.Header(object)[name], "%s", name)
 				}
-				got, _ := f.read(t, object)
+				got, _ := fencedtest.Read(t, f.Store, object)
 				require.Equal(t, body, got)
 
 				for says, h := range map[string]http.Header{

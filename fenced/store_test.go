@@ -2,7 +2,6 @@ package fenced_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/fencedtest"
 )
 
 const object = "data/report.json"
@@ -54,16 +54,6 @@ func (f *s3Store) sent() []string {
 	return m
 }
 
-func (f *s3Store) read(t *testing.T, key string) (string, *fenced.Object) {
-	t.Helper()
-	o, err := f.Get(t.Context(), key)
-	require.NoError(t, err)
-	body, err := io.ReadAll(o.Body)
-	require.NoError(t, err)
-	require.NoError(t, o.Body.Close())
-	return string(body), o
-}
-
 // onBoth runs a test on both kinds of servers that can be sealed on.
 func onBoth(t *testing.T, test func(t *testing.T, f *s3Store)) {
 	for name, server := range map[string]*fakes3.Server{"UniqueETags": {RandomETags: true}, "PaddedBodies": {}} {
@@ -81,55 +71,51 @@ func onBoth(t *testing.T, test func(t *testing.T, f *s3Store)) {
 	}
 }
 
-func TestFencedWrites(t *testing.T) {
+func TestFencedStoreKeepsItsPromises(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		var m fenced.MemBackend
+		fencedtest.Run(t, fencedtest.Backend{
+			Open: func(opts ...fenced.Option) *fenced.Store { return fenced.NewStore(&m, opts...) },
+			Plant: func(key, body string) {
+				require.NoError(t, m.Put(t.Context(), key, fenced.Version{}, fenced.Version{}, strings.NewReader(body)))
+			},
+		})
+	})
+	for name, server := range map[string]*fakes3.Server{"UniqueETags": {RandomETags: true, MinPartSize: 1}, "PaddedBodies": {MinPartSize: 1}} {
+		t.Run(name, func(t *testing.T) {
+			mode := map[string]fenced.ETagMode{"UniqueETags": fenced.UniqueETags, "PaddedBodies": fenced.PaddedBodies}[name]
+			fencedtest.Run(t, fencedtest.Backend{
+				Open: func(opts ...fenced.Option) *fenced.Store {
+					return openFenced(t, fakes3.NewClient(fakes3.Transport{Handler: server}), mode, append(opts, withPartSize())...)
+				},
+				Plant: func(key, body string) { server.Put(key, []byte(body)) },
+				Large: 3*testPart + 1,
+			})
+			require.Zero(t, server.Uploads())
+		})
+	}
+}
+
+func TestFencedWritesCostWhatIsSaid(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *s3Store) {
 		ctx := t.Context()
-		require.NoError(t, f.Put(ctx, 1, object, strings.NewReader(`{"n":1}`),
-			fenced.WithContentType("application/json"), fenced.WithMetadata(map[string]string{"author": "alice"})))
-		require.Equal(t, []string{"HEAD", "PUT"}, f.sent(), "two requests")
+		require.NoError(t, f.Put(ctx, 1, object, strings.NewReader(`{"n":1}`)))
+		require.Equal(t, []string{"HEAD", "PUT"}, f.sent())
 		require.Equal(t, `{"n":1}`, strings.TrimRight(string(f.server.Body(object)), " \t"), "plain for any reader")
-		body, o := f.read(t, object)
-		require.Equal(t, []string{"GET"}, f.sent())
+		body, _ := fencedtest.Read(t, f.Store, object)
 		require.Equal(t, `{"n":1}`, body)
-		require.Equal(t, []any{int64(7), uint64(1), "application/json", map[string]string{"author": "alice"}},
-			[]any{o.Size, o.Token, o.ContentType, o.Metadata})
-		require.NotEmpty(t, o.ETag)
-
+		require.Equal(t, []string{"GET"}, f.sent())
 		require.NoError(t, f.Seal(ctx, 2, object))
 		require.Equal(t, []string{"HEAD", "GET", "PUT"}, f.sent())
 		require.NoError(t, f.Seal(ctx, 2, object))
 		require.Equal(t, []string{"HEAD"}, f.sent(), "claimed already")
-		body, o = f.read(t, object)
-		require.Equal(t, []any{`{"n":1}`, uint64(2), "application/json", map[string]string{"author": "alice"}},
-			[]any{body, o.Token, o.ContentType, o.Metadata}, "nothing but the token is new")
-		f.sent()
-
-		for name, write := range map[string]func() error{
-			"put":    func() error { return f.Put(ctx, 1, object, strings.NewReader("late")) },
-			"delete": func() error { return f.Delete(ctx, 1, object) },
-			"seal":   func() error { return f.Seal(ctx, 1, object) },
-		} {
-			err := write()
-			require.ErrorIs(t, err, fenced.ErrFenced, name)
-			refused, ok := errors.AsType[*fenced.Error](err)
-			require.True(t, ok)
-			require.Equal(t, fenced.Error{Key: object, Token: 1, Highest: 2}, *refused)
-			require.Equal(t, []string{"HEAD"}, f.sent())
-		}
-
+		require.ErrorIs(t, f.Put(ctx, 1, object, strings.NewReader("late")), fenced.ErrFenced)
+		require.Equal(t, []string{"HEAD"}, f.sent())
 		require.NoError(t, f.Delete(ctx, 2, object))
-		_, err := f.Get(ctx, object)
-		require.ErrorIs(t, err, leasehold.ErrNotExist)
+		require.Equal(t, []string{"HEAD", "PUT"}, f.sent())
 		require.Empty(t, strings.Trim(string(f.server.Body(object)), " \t"))
-		require.ErrorIs(t, f.Put(ctx, 1, object, strings.NewReader("late")), fenced.ErrFenced, "the tombstone remembers")
-		require.NoError(t, f.Put(ctx, 3, object, strings.NewReader("new")))
-		body, _ = f.read(t, object)
-		require.Equal(t, "new", body)
-
-		require.NoError(t, f.Seal(ctx, 3, "data/not-yet", "data/nor-this"))
-		require.ErrorIs(t, f.Put(ctx, 2, "data/not-yet", strings.NewReader("late")), fenced.ErrFenced)
-		_, err = f.Get(ctx, "data/not-yet")
-		require.ErrorIs(t, err, leasehold.ErrNotExist)
+		require.NoError(t, f.Seal(ctx, 2, "data/not-yet"))
+		require.Equal(t, []string{"HEAD", "PUT"}, f.sent())
 	})
 }
 
@@ -163,30 +149,6 @@ func TestFencedWriteLostBelowANewOne(t *testing.T) {
 		require.ErrorIs(t, err, fenced.ErrFenced)
 		require.ErrorContains(t, err, "an earlier attempt may have landed")
 		next.wire.Wait()
-	})
-}
-
-func TestFencedObjectsOfOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFenced(t, &fakes3.Server{}, fenced.PaddedBodies)
-		f.server.Put(object, []byte("theirs"))
-		for _, write := range []func(*s3Store) error{
-			func(f *s3Store) error { return f.Put(t.Context(), 1, object, strings.NewReader("ours")) },
-			func(f *s3Store) error { return f.Delete(t.Context(), 1, object) },
-			func(f *s3Store) error { return f.Seal(t.Context(), 1, object) },
-		} {
-			err := write(f)
-			require.ErrorIs(t, err, fenced.ErrUnfenced)
-			require.ErrorContains(t, err, "WithAdoption")
-		}
-		body, o := f.read(t, object)
-		require.Equal(t, []any{"theirs", uint64(0)}, []any{body, o.Token}, "anybody may read")
-
-		adopting := newFenced(t, f.server, fenced.PaddedBodies, fenced.WithAdoption())
-		require.NoError(t, adopting.Seal(t.Context(), 1, object))
-		body, o = adopting.read(t, object)
-		require.Equal(t, []any{"theirs", uint64(1)}, []any{body, o.Token})
-		require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader("ours")))
 	})
 }
 

@@ -233,7 +233,9 @@ var mutants = []mutant{
 }
 
 // fenced reports whether the mutant is one of fenced writes, which have a simulation of their own.
-func (m mutant) fenced() bool { return len(m.edits) > 0 && strings.HasPrefix(m.edits[0].file, "fenced/") }
+func (m mutant) fenced() bool {
+	return len(m.edits) > 0 && strings.HasPrefix(m.edits[0].file, "fenced/")
+}
 
 func main() {
 	seeds := flag.Int("seeds", 4000, "worlds that a mutant must survive before the unit tests are asked")
