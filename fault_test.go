@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 )
 
-// faultStore is one client's way to a store: it can be cut, and each request can be given a fault of its own.
+// faultStore is the connection of one client to a store. It can be cut, and each request can have a fault of its own.
 type faultStore struct {
 	leasehold.Store
-	see  func(context.Context) // is shown the context of every request, if set
-	down atomic.Bool           // nothing gets through, every request hangs until its context ends
+	see  func(context.Context) // if set, receives the context of every request
+	down atomic.Bool           // no request reaches the store, and each hangs until its context ends
 
 	mu       sync.Mutex
 	plan     []fault
@@ -22,21 +24,21 @@ type faultStore struct {
 
 // fault is what happens to one request.
 type fault struct {
-	op    string        // "get" or "put"; the fault waits for the first request of that kind
+	op    string        // "get", "put" or "delete": the fault waits for such a request, and the faults planned after it wait too
 	apply bool          // the request reaches the store
-	later time.Duration // it does so only this long after the client was answered
-	delay time.Duration // before the client is answered
+	later time.Duration // if set, the request reaches the store that long after it was sent, and the client gets no result of it
+	delay time.Duration // until the client is answered
 	err   error         // the answer, if not the store's own
 }
 
-// next plans faults for the requests to come.
+// next plans faults for the next requests.
 func (s *faultStore) next(faults ...fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.plan = append(s.plan, faults...)
 }
 
-// count returns how many requests were sent since it was last asked.
+// count returns the kinds of all requests since its last call.
 func (s *faultStore) count() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,5 +104,42 @@ func (s *faultStore) DeleteIfMatch(ctx context.Context, key, etag string) error 
 	return err
 }
 
-// MinTTL is that of a MemStore.
+// MinTTL allows any TTL.
 func (s *faultStore) MinTTL() time.Duration { return 0 }
+
+// brokenClock is the bubble's clock with an offset for each kind of clock, as on a machine whose clocks are wrong.
+type brokenClock struct {
+	clock.Clock
+	mu     sync.Mutex
+	offset clock.Reading
+}
+
+func newBrokenClock() *brokenClock { return &brokenClock{Clock: clock.System} }
+
+func (c *brokenClock) Now() clock.Reading {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.Clock.Now()
+	now.Boot = now.Mono // because CLOCK_BOOTTIME is not virtual
+	now.Mono += c.offset.Mono
+	now.Wall += c.offset.Wall
+	now.Boot += c.offset.Boot
+	return now
+}
+
+// move adds to the clock's offsets.
+func (c *brokenClock) move(by clock.Reading) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.offset.Mono += by.Mono
+	c.offset.Wall += by.Wall
+	c.offset.Boot += by.Boot
+}
+
+// suspend makes the clocks read as after a suspend of d: all but the monotonic clock have advanced.
+func (c *brokenClock) suspend(d time.Duration) {
+	time.Sleep(d)
+	c.move(clock.Reading{Mono: -d})
+}
+
+func withClock(c clock.Clock) leasehold.Option { return testopt.WithClock(c) }

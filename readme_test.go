@@ -1,7 +1,9 @@
 package leasehold_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -11,9 +13,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
 )
 
 func read(t *testing.T, name string) string {
@@ -36,23 +42,88 @@ func flat(code string) string {
 	return regexp.MustCompile(`(?m)^\s+`).ReplaceAllString(code, "")
 }
 
+// Each block of Go stands word for word in code that a test compiles and runs, except the quick start, which TestQuickStart
+// of itest takes from the page itself.
 func TestReadmeCodeIsThatOfTheExamples(t *testing.T) {
-	examples := flat(read(t, "example_test.go"))
+	examples := flat(read(t, "example_test.go") + read(t, "readme_test.go") + read(t, "itest/quickstart_test.go"))
 	code := blocks(read(t, "README.md"), "go")
-	require.Len(t, code, 3)
-	for _, block := range code {
-		require.Contains(t, examples, flat(block))
+	require.Len(t, code, 4)
+	require.True(t, strings.HasPrefix(code[0], "package main\n"))
+	for _, block := range append(code[1:], blocks(read(t, "docs/servers.md"), "go")...) {
+		require.True(t, strings.Contains(examples, flat(block)), "no test has this block:\n%s", block)
 	}
 }
 
+// The code of README.md, under "Testing your code".
+func TestWorkStopsWhenTheLeaseIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock, err := leasehold.NewLock(leasehold.NewMemStore(), "locks/reports")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
+			if err := lock.Break(ctx, lease.Token()); err != nil {
+				return err
+			}
+			work(ctx, lease)
+			return nil
+		})
+		if !errors.Is(err, leasehold.ErrLost) {
+			t.Error("the lease was not lost:", err)
+		}
+	})
+}
+
+func work(ctx context.Context, _ *leasehold.Lease) { <-ctx.Done() }
+
+// A newcomer reads the README to its end, on any screen.
+func TestReadmeIsShort(t *testing.T) {
+	lines := strings.Split(strings.TrimSuffix(read(t, "README.md"), "\n"), "\n")
+	require.LessOrEqual(t, len(lines), 250)
+	for _, line := range lines {
+		require.LessOrEqual(t, utf8.RuneCountInString(line), 140, line)
+	}
+}
+
+// The commands of the pages name targets of the Makefile and programs that exist.
+func TestReadmeCommands(t *testing.T) {
+	makefile, page := read(t, "Makefile"), read(t, "README.md")
+	for _, command := range []string{"go run ./examples/failover", "make test"} { // those that set the project up
+		require.Equal(t, 1, strings.Count(page, "\n"+command+" "), command)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^make ([a-z-]+)`).FindAllStringSubmatch(page, -1) {
+		require.True(t, strings.Contains(makefile, "\n"+m[1]+":"), "make %s", m[1])
+	}
+	for _, m := range regexp.MustCompile(`go run (\./\S+?)[\s`+"`"+`]`).FindAllStringSubmatch(page, -1) {
+		require.FileExists(t, filepath.Join(m[1], "main.go"))
+	}
+}
+
+// Links between the pages name files and headings that exist.
 func TestReadmeLinks(t *testing.T) {
 	pages, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
 	for _, page := range append(pages, "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
-		for _, m := range regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`).FindAllStringSubmatch(read(t, page), -1) {
-			require.FileExists(t, filepath.Join(filepath.Dir(page), m[1]), "link in %s", page)
+		for _, m := range regexp.MustCompile(`\]\(([^)#:]*)(?:#([^):]*))?\)`).FindAllStringSubmatch(read(t, page), -1) {
+			target := page
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(page), m[1])
+			}
+			require.FileExists(t, target, "link in %s", page)
+			if m[2] != "" {
+				require.Contains(t, anchors(read(t, target)), m[2], "link in %s to %s", page, target)
+			}
 		}
 	}
+}
+
+// anchors are the names by which GitHub links to the headings of a page.
+func anchors(page string) (list []string) {
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)`).FindAllStringSubmatch(page, -1) {
+		name := regexp.MustCompile(`[^\w -]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		list = append(list, strings.ReplaceAll(name, " ", "-"))
+	}
+	return list
 }
 
 func TestReadmeOptions(t *testing.T) {
@@ -77,13 +148,17 @@ func TestReadmeOptions(t *testing.T) {
 
 func TestReadmeCosts(t *testing.T) {
 	const put, get = 0.005 / 1000, 0.0004 / 1000 // dollars
-	page := read(t, "README.md")
+	page := read(t, "docs/servers.md")
 	for _, ttl := range []float64{5, 15, 30, 60} {
 		month := (730 * time.Hour).Seconds()
 		puts, gets := month/(ttl/3), month/(ttl/6) // TestWaitingCandidateReadsTwicePerRenewal
 		cost := func(candidates float64) float64 { return puts*put + (candidates-1)*gets*get }
 		require.Contains(t, page, fmt.Sprintf("\n| %.0f s | %s | %s | $%.2f | $%.2f | $%.2f |\n",
 			ttl, thousands(puts), thousands(gets), cost(1), cost(3), cost(10)))
+		if ttl == 15 { // the default
+			said := fmt.Sprintf("a leader costs $%.2f a month and each waiting candidate $%.2f ", cost(1), gets*get)
+			require.True(t, strings.Contains(read(t, "README.md"), said), said)
+		}
 	}
 }
 
@@ -96,12 +171,12 @@ func thousands(f float64) string {
 }
 
 func TestReadmeJSON(t *testing.T) {
-	list := blocks(read(t, "README.md"), "json")
+	list := blocks(read(t, "docs/servers.md"), "json")
 	require.Len(t, list, 2)
 	for _, block := range list {
 		require.True(t, json.Valid([]byte(block)), block)
 	}
-	for _, permission := range regexp.MustCompile(`s3:[A-Z]\w+`).FindAllString(list[1], -1) {
+	for _, permission := range regexp.MustCompile(`s3:[A-Z]\w+`).FindAllString(list[0], -1) {
 		require.True(t, strings.Contains(read(t, "s3store.go"), permission), permission)
 	}
 }

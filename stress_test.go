@@ -265,3 +265,37 @@ func everything(t *testing.T, length time.Duration, real bool) {
 		require.Zero(t, sections[i].overlaps.Load(), "functions of one Lock at once")
 	}
 }
+
+// Locks acquired at the same moment are not renewed at the same moment, because servers refuse storms of requests.
+func TestLocksTakenTogetherAreNotRenewedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const locks = 500
+		mem, began := leasehold.NewMemStore(), time.Now()
+		var mu sync.Mutex
+		renewals := map[time.Duration]int{}
+		var leases []*leasehold.Lease
+		for i := range locks {
+			l, err := leasehold.NewLock(mem, fmt.Sprint("locks/", i), leasehold.WithObserver(func(e leasehold.Event) {
+				if e.Kind == leasehold.EventRenewed {
+					mu.Lock()
+					defer mu.Unlock()
+					renewals[time.Since(began).Truncate(100*time.Millisecond)]++
+				}
+			}))
+			require.NoError(t, err)
+			leases = append(leases, acquire(t, l))
+		}
+		time.Sleep(time.Minute)
+		most := 0
+		mu.Lock()
+		for _, n := range renewals {
+			most = max(most, n)
+		}
+		mu.Unlock()
+		t.Logf("%d renewals in the busiest tenth of a second, %d on average", most, locks/50)
+		require.LessOrEqual(t, most, locks/10)
+		for _, lease := range leases {
+			require.NoError(t, lease.Release(t.Context()))
+		}
+	})
+}

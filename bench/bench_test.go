@@ -28,10 +28,10 @@ type size struct {
 	contention time.Duration // of each contended run
 	candidates []int
 	trials     int           // of each kind of takeover
-	lanes      int           // of them at once
+	lanes      int           // how many trials run at once
 	life       time.Duration // of a leader before it crashes
 	electors   []int
-	watch      time.Duration // of each crowd of electors
+	watch      time.Duration // how long each crowd of electors is observed
 }
 
 var (
@@ -39,7 +39,7 @@ var (
 	full  = size{300, 3 * time.Second, []int{2, 8, 32, 128}, 150, 50, 12 * time.Second, []int{1, 100, 10_000}, 20 * time.Second}
 )
 
-// TestPerformance measures everything. It writes docs/performance.md if BENCH is "full", and else runs in miniature.
+// TestPerformance measures everything. If BENCH is "full" it writes docs/performance.md, otherwise it runs in miniature.
 func TestPerformance(t *testing.T) {
 	testserver.SkipIfShort(t)
 	n, dir := small, t.TempDir()
@@ -59,7 +59,7 @@ func TestPerformance(t *testing.T) {
 	etcd := startEtcd(t)
 	for i, server := range servers {
 		p := newPlace(t, server)
-		if i == 0 { // once is enough
+		if i == 0 { // measure etcd only once
 			p.etcd = etcd
 		}
 		r.places = append(r.places, p.name)
@@ -79,7 +79,7 @@ func TestPerformance(t *testing.T) {
 	t.Logf("\n%s", page)
 }
 
-// quantile of values, which it sorts.
+// quantile returns the q-quantile of values, which it sorts.
 func quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -90,10 +90,10 @@ func quantile(values []float64, q float64) float64 {
 
 func median(values []float64) float64 { return quantile(slices.Clone(values), 0.5) }
 
-// spread is a figure and how far it was off in parts of the run.
+// spread is a figure of the whole run, with the smallest and the largest one among parts of the run.
 type spread struct{ value, least, most float64 }
 
-// ratio compares two series taken in the same rounds: medians of the whole, and of ten parts.
+// ratio compares two series taken in the same rounds, by the medians of the whole series and of ten parts.
 func ratio(a, b []float64) spread {
 	s := spread{median(a) / median(b), math.Inf(1), 0}
 	const parts = 10

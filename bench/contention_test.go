@@ -14,14 +14,14 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// contention is a crowd that hands a lock around: each candidate takes it, releases it at once, and wants it again.
+// contention is the result of many candidates for one lock. Each acquires it, releases it at once, and wants it again.
 type contention struct {
 	place, peer string
 	candidates  int
 	handovers   float64 // a second
-	requests    float64 // for each
-	jain        float64 // fairness: 1 if all got the same number of turns, 1/n if one got all
-	worst       float64 // seconds of waiting
+	requests    float64 // per hand-over
+	jain        float64 // fairness: 1 if all got the same number of turns, 1/n if one got them all
+	worst       float64 // the longest wait, in seconds
 }
 
 const contendedPoll = 100 * time.Millisecond
@@ -78,7 +78,7 @@ func contend(t *testing.T, p *place, peer peer, candidates int, d time.Duration)
 	return c
 }
 
-// takeover is how long nobody leads, in TTLs, after the last renewal of a leader that crashes, or after the call that releases.
+// takeover is how long nobody leads, in TTLs: from the last renewal of a leader that crashes, or from the call that releases.
 type takeover struct {
 	place, peer, after string
 	trials             []float64
@@ -86,7 +86,7 @@ type takeover struct {
 }
 
 func measureTakeover(t *testing.T, p *place, n size) (list []takeover) {
-	s := settings{ttl: 2 * time.Second, poll: 400 * time.Millisecond} // a fifth of the TTL, as leasehold has it by default
+	s := settings{ttl: 2 * time.Second, poll: 400 * time.Millisecond} // a fifth of the TTL, leasehold's default
 	for _, after := range []string{"crash", "release"} {
 		for _, peer := range p.peers() {
 			v := takeover{place: p.name, peer: peer.name, after: after, poll: s.poll.Seconds() / s.ttl.Seconds()}
@@ -128,7 +128,7 @@ func takeOver(t *testing.T, p *place, peer peer, key string, s settings, crash b
 	}()
 	self, renews := held.(interface{ written() time.Time })
 	began := time.Now()
-	// The leader lives for some renewals, and the heir is at a moment of its polling that nobody has chosen.
+	// The leader lives for several renewals, and ends at a random point of the heir's poll interval.
 	life := lifetime + s.poll/2 + time.Duration(rand.Int64N(int64(s.poll)))
 	if !crash {
 		life -= lifetime * 3 / 4
@@ -149,7 +149,7 @@ func takeOver(t *testing.T, p *place, peer peer, key string, s settings, crash b
 		err = held.release(ctx)
 	case renews:
 		held.crash()
-	case peer.onEtcd: // whose keepalives are on a stream: the last one is of now
+	case peer.onEtcd: // its keepalives are on a stream, so make the last one now
 		began = time.Now()
 		err = held.renew(ctx)
 		held.crash()
@@ -164,7 +164,7 @@ func takeOver(t *testing.T, p *place, peer peer, key string, s settings, crash b
 	return at.Sub(began)
 }
 
-// trials runs n.trials of them, n.lanes at a time, and returns what they took, in TTLs.
+// trials runs n.trials trials, n.lanes at a time, and returns their durations in TTLs.
 func trials(n size, ttl time.Duration, trial func(i int) time.Duration) (list []float64) {
 	var mu sync.Mutex
 	for done := 0; done < n.trials; done += n.lanes {
@@ -182,7 +182,7 @@ func trials(n size, ttl time.Duration, trial func(i int) time.Duration) (list []
 	return list
 }
 
-// resign is how long nobody leads after one of two electors of leasehold's has resigned.
+// resign returns how long nobody leads after one of two leasehold electors has resigned.
 func resign(t *testing.T, p *place, key string, s settings, lifetime time.Duration) time.Duration {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// startEtcd runs one etcd member in this process, with its data on disk and its defaults, and returns a client.
+// startEtcd runs one etcd member in this process, with default settings and its data on disk, and returns a client.
 func startEtcd(t *testing.T) *clientv3.Client {
 	t.Helper()
 	local := func() url.URL {
@@ -37,7 +37,7 @@ func startEtcd(t *testing.T) *clientv3.Client {
 	select {
 	case <-server.Server.ReadyNotify():
 	case <-time.After(time.Minute):
-		t.Fatal("etcd is not ready")
+		t.Fatal("etcd was not ready within a minute")
 	}
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{client.Host}, DialTimeout: 10 * time.Second})
 	require.NoError(t, err)

@@ -14,17 +14,17 @@ import (
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
-// latency is what one operation takes on one server, by peer. Raw requests are "GET" and "PUT".
+// latency is how long each operation takes on one server, by peer. get and put are the bare requests.
 type latency struct {
 	place                            string
-	get, put                         []float64 // seconds, one a round
+	get, put                         []float64 // seconds, one per round
 	acquire, renew, release          map[string][]float64
 	acquireReq, renewReq, releaseReq map[string]float64 // requests
 	cycles                           map[string]float64 // uncontended, a second
 }
 
-// measureLatency has every peer take, renew and release a lock of its own once a round, in an order drawn anew, among
-// bare requests of the SDK.
+// measureLatency lets every peer acquire, renew and release its own lock once per round, between bare requests of the SDK. The
+// order is drawn anew each round.
 func measureLatency(t *testing.T, p *place, n size) latency {
 	l := latency{
 		place: p.name, acquire: map[string][]float64{}, renew: map[string][]float64{}, release: map[string][]float64{},
@@ -51,7 +51,7 @@ func measureLatency(t *testing.T, p *place, n size) latency {
 			if peer.elects {
 				continue
 			}
-			// A process that has just started: it knows nothing of the lock.
+			// A process that has just started, and so knows nothing about the lock.
 			c := peer.open(t, p, "latency/"+peer.name, "me", s)
 			var held term
 			acquire, acquireReq := timed(func() (err error) { held, err = c.acquire(ctx); return err })
@@ -91,7 +91,7 @@ func measureLatency(t *testing.T, p *place, n size) latency {
 	return l
 }
 
-// overhead is what leasehold adds to the SDK's own work for a PUT, on a server in this process that takes no time.
+// overhead compares a renewal with a bare PUT of the SDK, on a server in this process that takes no time.
 type overhead struct {
 	renew, raw   float64 // seconds
 	allocs, base float64
@@ -127,7 +127,7 @@ func measureOverhead(t *testing.T) overhead {
 	return o
 }
 
-// hour is what an hour of leadership, and an hour of waiting, cost with a library's own settings.
+// hour is the number of requests in an hour of leading and in an hour of waiting, with a library's default settings.
 type hour struct {
 	name    string
 	ttl     time.Duration
@@ -136,7 +136,7 @@ type hour struct {
 	waitGet float64
 }
 
-// counting is a store that counts by kind.
+// counting is a store that counts requests by kind.
 type counting struct {
 	leasehold.Store
 	gets, puts atomic.Int64
@@ -152,7 +152,7 @@ func (c *counting) PutIfMatch(ctx context.Context, key string, body []byte, etag
 	return c.Store.PutIfMatch(ctx, key, body, etag)
 }
 
-// measureHours runs the electors that have loops of their own for ten hours of virtual time.
+// measureHours runs the libraries that have their own campaign loop, for ten hours of virtual time.
 func measureHours(t *testing.T) (list []hour) {
 	const hours = 10
 	run := func(name string, ttl time.Duration, elect func(ctx context.Context, s leasehold.Store, name string)) {
@@ -197,7 +197,7 @@ func measureHours(t *testing.T) (list []hour) {
 	return list
 }
 
-// dollars a month of 730 hours, by S3's list price of November 2026.
+// dollars returns the cost of a month of 730 hours, by S3's list prices of November 2026.
 func (h hour) dollars(waiting int) float64 {
 	return 730 * (h.leadPut*0.005 + (h.leadGet+float64(waiting)*h.waitGet)*0.0004) / 1000
 }

@@ -31,20 +31,20 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
-// place is where locks live: a bucket whose requests are counted, or an etcd.
+// place is where locks live: a bucket whose requests are counted, and perhaps an etcd.
 type place struct {
 	name     string
 	server   testserver.S3
 	bucket   string
 	client   *s3.Client
-	requests *atomic.Int64 // to the bucket, at the HTTP level
+	requests *atomic.Int64 // number of requests to the bucket, at the HTTP level
 	etcd     *clientv3.Client
 }
 
 func newPlace(t *testing.T, server testserver.S3) *place {
 	t.Helper()
 	p := &place{name: server.Name, server: server, bucket: server.Bucket(t), requests: new(atomic.Int64)}
-	// One pool for all candidates, none of which waits for a connection.
+	// All candidates share one pool, and none of them has to wait for a connection.
 	pool := &http.Transport{MaxIdleConns: 0, MaxIdleConnsPerHost: 256}
 	t.Cleanup(pool.CloseIdleConnections)
 	p.client = server.Client(func(o *s3.Options) {
@@ -78,7 +78,7 @@ func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// peers returns those that this place has.
+// peers returns the peers that can run at this place.
 func (p *place) peers() (list []peer) {
 	for _, peer := range peers {
 		if !peer.onEtcd || p.etcd != nil {
@@ -88,28 +88,28 @@ func (p *place) peers() (list []peer) {
 	return list
 }
 
-// settings are the same for all.
+// settings are the same for all peers.
 type settings struct {
 	ttl, poll time.Duration
 }
 
 // candidate is one process that wants the lock.
 type candidate interface {
-	acquire(ctx context.Context) (term, error) // waits
+	acquire(ctx context.Context) (term, error) // waits until acquired
 }
 
-// term is held until one of release and crash.
+// term is held until release or crash is called.
 type term interface {
 	renew(ctx context.Context) error
 	release(ctx context.Context) error
-	crash() // leave without a word
+	crash() // end without a release
 }
 
 type peer struct {
 	name   string
 	onEtcd bool
 	open   func(t *testing.T, p *place, key, name string, s settings) candidate
-	elects bool // is an elector with a loop of its own: renew cannot be called
+	elects bool // an elector with its own loop, so renew cannot be called
 }
 
 var peers = []peer{
@@ -159,7 +159,7 @@ func (l ourTerm) release(ctx context.Context) error { return l.Release(ctx) }
 func (l ourTerm) crash()                            { l.store.dead.Store(true) }
 func (l ourTerm) written() time.Time                { return l.store.written() }
 
-// mortal is a store of a process that can die.
+// mortal is the store of a process that can crash.
 type mortal struct {
 	leasehold.Store
 	dead atomic.Bool
@@ -197,7 +197,7 @@ func (m *mortal) put(send func() (string, error)) (string, error) {
 	return etag, err
 }
 
-// plain is the protocol as one would write it in an afternoon: read, compare with the wall clock, put.
+// plain is the protocol as one might write it in an afternoon: read, compare with the wall clock, put.
 
 type plain struct {
 	p    *place
@@ -371,7 +371,7 @@ func (l *clientGoTerm) crash() {
 
 func (l *clientGoTerm) written() time.Time { return l.lock.store.written() }
 
-// bucketLock is the least that client-go's elector needs of a store.
+// bucketLock is a minimal resourcelock.Interface for client-go's elector.
 type bucketLock struct {
 	store     *mortal
 	key, name string
@@ -400,7 +400,7 @@ func (b *bucketLock) Update(ctx context.Context, record resourcelock.LeaderElect
 }
 
 func (b *bucketLock) put(record resourcelock.LeaderElectionRecord, send func([]byte) (string, error)) error {
-	// Times of a whole second would give two versions one ETag.
+	// The record's times are in whole seconds, so two versions could otherwise have the same ETag.
 	body, err := json.Marshal(struct {
 		resourcelock.LeaderElectionRecord
 		Written int64
@@ -450,7 +450,7 @@ func newEtcdMutex(t *testing.T, p *place, key, name string, s settings) candidat
 func newEtcd(t *testing.T, p *place, key, name string, s settings, mutex bool) candidate {
 	c := &etcd{client: p.etcd, key: "/" + key, name: name, s: s, mutex: mutex}
 	require.NoError(t, c.connect())
-	t.Cleanup(c.session.Orphan) // its lease runs out by itself
+	t.Cleanup(c.session.Orphan) // its lease expires by itself
 	return c
 }
 
@@ -484,7 +484,7 @@ func (l *etcdTerm) release(ctx context.Context) error {
 // crash stops the keepalives. The lease has just been renewed, by the grant or by hand.
 func (l *etcdTerm) crash() { l.session.Orphan() }
 
-// raw is the limit: the bare requests of the SDK.
+// raw sends the bare requests of the SDK, which are the lower limit.
 type raw struct {
 	p    *place
 	key  string
@@ -498,7 +498,7 @@ func newRaw(t *testing.T, p *place, key string) *raw {
 	return r
 }
 
-// put is conditional from the second on. Bodies differ, so that the ETags do.
+// put is conditional from the second call on. Bodies differ, so that ETags do, too.
 func (r *raw) put(ctx context.Context) error {
 	copy(r.body[len(r.body)-22:], fmt.Sprintf("%020d", time.Now().UnixNano()))
 	out, err := r.p.client.PutObject(ctx, &s3.PutObjectInput{Bucket: &r.p.bucket, Key: &r.key, Body: bytes.NewReader(r.body), IfMatch: r.etag})

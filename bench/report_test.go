@@ -47,20 +47,20 @@ func (r *report) page() string {
 	var b strings.Builder
 	say := func(format string, a ...any) { fmt.Fprintf(&b, format+"\n\n", a...) }
 	say("# Performance")
-	say("Written by `make bench` (%s, %s, %d cores, the servers and etcd on the same cores). leasehold, its peers and the bare requests of the same SDK take "+
-		"turns on the same servers in one run, in an order drawn anew each round. What is worth comparing are the ratios: times depend on the machine. "+
-		"In brackets: the least and the greatest of ten parts of the run.", runtime.Version(), runtime.GOOS, runtime.NumCPU())
-	say("The peers: **plain protocol**, read, compare wall clocks, conditional put; **Litestream's leaser** v0.5.18, in the loop that its caller writes; " +
-		"**client-go on S3**, client-go's `leaderelection` v0.37.2 on the least `resourcelock` over a bucket; **etcd** 3.7.3, one member in the same process, with `concurrency.Election` and `Mutex`.")
+	say("Written by `make bench` (%s, %s, %d cores, which the servers and etcd share). In one run, leasehold, its peers and bare requests of the same SDK take "+
+		"turns on the same servers, in an order that is drawn anew each round. Compare the ratios, because absolute times depend on the machine. "+
+		"Brackets show the smallest and the largest value among ten parts of the run.", runtime.Version(), runtime.GOOS, runtime.NumCPU())
+	say("The peers: **plain protocol** reads, compares wall clocks and writes conditionally; **Litestream's leaser** v0.5.18 runs in the loop that its callers have to write; " +
+		"**client-go on S3** is client-go's `leaderelection` v0.37.2 on a minimal `resourcelock` over a bucket; **etcd** 3.7.3 is one member in the same process, with `concurrency.Election` and `Mutex`.")
 
 	say("## Targets")
 	b.WriteString(r.targets())
 
-	say("\nOf an elector's memory, 4 KiB are the stacks of two goroutines, Run's and the callback's, and 1 KiB what Go keeps of these besides. Requests need more, " +
-		"8 KiB and up: they run on goroutines that end with them. An elector that has had to wait for its turn has a stack of 4 KiB from then on, and so 2 KiB more.")
+	say("\nOf an elector's memory, 4 KiB are the stacks of two goroutines, Run's and the callback's, and 1 KiB is Go's own bookkeeping for them. A request " +
+		"needs 8 KiB or more, on a goroutine that ends with it. An elector that has had to wait for its turn keeps a stack of 4 KiB from then on, which is 2 KiB more.")
 	say("## What an operation takes")
 	for _, l := range r.latency {
-		say("On %s, where a bare GET takes %s ms and a bare conditional PUT %s ms. Ratios are to the bare requests that the operation consists of.", l.place, ms(l.get), ms(l.put))
+		say("On %s, a bare GET takes %s ms and a bare conditional PUT %s ms. Each ratio compares an operation with the bare requests that it consists of.", l.place, ms(l.get), ms(l.put))
 		var t table
 		t.head("", "acquire, cold", "ratio to GET + PUT", "renew", "ratio to PUT", "release", "ratio to PUT", "requests", "cycles a second")
 		both := make([]float64, len(l.get))
@@ -84,27 +84,28 @@ func (r *report) page() string {
 		}
 		b.WriteString(t.String() + "\n")
 	}
-	say("A cycle is an acquisition and a release of one process that has had the lock before: leasehold remembers the version, and needs one request less.")
-	say("leasehold's own part, against a server in the same process: a renewal takes %.0f µs and %.0f allocations, the bare PUT through the same SDK %.0f µs and %.0f.",
+	say("A cycle is an acquisition and a release by a process that has held the lock before. leasehold remembers the version, so it needs one request fewer.")
+	say("leasehold's own share, measured against a server in the same process: a renewal takes %.0f µs and %.0f allocations, the bare PUT through the same SDK takes %.0f µs and %.0f allocations.",
 		1e6*r.overhead.renew, r.overhead.allocs, 1e6*r.overhead.raw, r.overhead.base)
 
 	say("## What an hour costs")
 	var t table
-	t.head("with its own defaults", "TTL", "leader: PUT an hour", "GET an hour", "waiting candidate: GET an hour", "dollars a month, 1 candidate", "3 candidates")
+	t.head("with default settings", "TTL", "leader: PUT an hour", "leader: GET an hour", "waiting candidate: GET an hour", "dollars a month, 1 candidate", "3 candidates")
 	for _, h := range r.hours {
 		t.row(h.name, h.ttl, fmt.Sprintf("%.0f", h.leadPut), fmt.Sprintf("%.0f", h.leadGet), fmt.Sprintf("%.0f", h.waitGet),
 			fmt.Sprintf("$%.2f", h.dollars(0)), fmt.Sprintf("$%.2f", h.dollars(2)))
 	}
 	b.WriteString(t.String() + "\n")
-	say("Counted over ten hours of virtual time; dollars by S3's list of November 2026. The other peers leave the loop to their caller, or are not billed by request.")
+	say("Counted over ten hours of virtual time, with S3's list prices of November 2026. The other peers leave the loop to their callers, or are not billed by request.")
 
-	say("## A crowd that hands the lock around")
-	say("Every candidate takes the lock, releases it at once and wants it again; who waits asks every %v. etcd needs no polling: it watches. "+
-		"Fairness is Jain's index, 1 if all get the same number of turns.", contendedPoll)
-	say("With 128 candidates the two cores are busy with polls, and what is measured is the server. None but etcd has a queue: whoever releases may be the first to take the lock again, and is so more often with leasehold, where that takes one request less. Litestream's release is a DELETE, which takes MinIO half as long as a PUT; the token goes with it.")
+	say("## Many candidates for one lock")
+	say("Every candidate acquires the lock, releases it at once and wants it again. A waiting candidate polls every %v. etcd needs no polling, because it watches. "+
+		"Fairness is Jain's index: 1 if all candidates get the same number of turns.", contendedPoll)
+	say("With 128 candidates the two cores are busy with polls, so the figures measure the server. Only etcd has a queue. Without one, the process that releases the lock may be the first to acquire it again. " +
+		"With leasehold this happens more often, because it takes one request fewer. Litestream's release is a DELETE, which takes MinIO half as long as a PUT, but which also deletes the token.")
 	for _, place := range r.places {
 		var t table
-		t.head("on "+place, "candidates", "hand-overs a second", "requests for each", "fairness", "longest wait")
+		t.head("on "+place, "candidates", "hand-overs a second", "requests per hand-over", "fairness", "longest wait")
 		for _, p := range peers {
 			for _, c := range r.contention {
 				if c.place == place && c.peer == p.name {
@@ -121,16 +122,17 @@ func (r *report) page() string {
 	say("![Hand-overs a second by number of candidates](img/handovers.svg)")
 
 	say("## How long nobody leads")
-	say("In TTLs (of 2 s; candidates ask about every fifth of it), from the last renewal of a leader that crashes after 6 TTLs, or from the call that releases after 1.5.")
+	say("In TTLs of 2 s, with candidates that poll about every fifth of a TTL. A leader crashes after 6 TTLs, or releases or resigns after 1.5. The time counts from " +
+		"the last renewal before the crash, or from the call that releases or resigns.")
 	var w table
-	w.head("on", "", "after", "trials", "median", "99 %", "longest")
+	w.head("on", "", "after", "trials", "median", "p99", "longest")
 	for _, v := range r.takeover {
 		trials := slices.Clone(v.trials)
 		w.row(v.place, v.peer, v.after, len(trials), fmt.Sprintf("%.2f", quantile(trials, 0.5)), fmt.Sprintf("%.2f", quantile(trials, 0.99)), fmt.Sprintf("%.2f", quantile(trials, 1)))
 	}
 	b.WriteString(w.String() + "\n")
 	say("![Time to take over after a crash](img/takeover.svg)")
-	say("What that makes in a month with a crash a day and ten releases a day, for leasehold:")
+	say("For leasehold, one crash and ten releases a day add up, over a month, to:")
 	crash, release := median(r.of("crash")), median(r.of("release"))
 	var m table
 	m.head("TTL", "nobody leads, seconds a month", "availability of a leader")
@@ -141,21 +143,21 @@ func (r *report) page() string {
 	b.WriteString(m.String() + "\n")
 
 	say("## Many electors in one process")
-	say("Each leads a lock of its own at the default TTL of 15 s, with a callback, on one store.")
+	say("Each elector leads its own lock, with a callback and the default TTL of 15 s. All share one store.")
 	var s table
-	s.head("store", "electors", "all lead after", "requests in the busiest 0.1 s", "goroutines each", "heap each", "stacks each", "CPU each", "renewals", "late by, 99 %", "leases lost")
+	s.head("store", "electors", "all lead after", "requests in the busiest 0.1 s", "goroutines each", "heap each", "stacks each", "CPU each", "renewals", "late by (p99)", "leases lost")
 	for _, c := range r.scale {
 		heap, stacks := fmt.Sprintf("%.1f KiB", c.heap/1024), fmt.Sprintf("%.1f KiB", c.stacks/1024)
-		if c.electors < 100 { // less than what the process itself comes and goes with
+		if c.electors < 100 { // less than the process's own fluctuation
 			heap, stacks = "", ""
 		}
 		s.row(c.store, c.electors, fmt.Sprintf("%.2f s", c.startup), c.burst, fmt.Sprintf("%.1f", c.goroutines), heap, stacks,
 			fmt.Sprintf("%.0f µs/s", c.cpu), c.renewals, fmt.Sprintf("%.0f ms", 1000*c.late), c.lost)
 	}
 	b.WriteString(s.String() + "\n")
-	say("They all start at one moment, because the test has them do so; a transport with MaxConnsPerHost spreads their first requests. Renewals are spread by leasehold: " +
-		"the first of a term comes up to half an interval early.")
-	say("`TestElectorsShareAPool` has 100 electors on one client of MinIO whose transport opens 8 connections at most: none misses a renewal.")
+	say("All electors start at the same moment, because the test starts them so; a transport with MaxConnsPerHost spreads their first requests. leasehold spreads the renewals: " +
+		"the first renewal of a term comes up to half an interval early.")
+	say("`TestElectorsShareAPool` runs 100 electors on one MinIO client whose transport opens at most 8 connections. None of them misses a renewal.")
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
@@ -186,7 +188,7 @@ func (r *report) targets() string {
 	crash, release := r.of("crash"), r.of("release")
 	poll := r.takeover[0].poll
 	check("takeover after a crash, median", "≤ 1.05 TTL", fmt.Sprintf("%.2f TTL", quantile(crash, 0.5)), quantile(crash, 0.5) <= 1.05)
-	check("takeover after a crash, 99 %", fmt.Sprintf("≤ %.2f TTL: a poll interval more", 1+poll), fmt.Sprintf("%.2f TTL", quantile(crash, 0.99)), quantile(crash, 0.99) <= 1+poll)
+	check("takeover after a crash, p99", fmt.Sprintf("≤ %.2f TTL: one poll interval more", 1+poll), fmt.Sprintf("%.2f TTL", quantile(crash, 0.99)), quantile(crash, 0.99) <= 1+poll)
 	check("graceful hand-over, median", "≤ half a poll interval", fmt.Sprintf("%.2f poll intervals", quantile(release, 0.5)/poll), quantile(release, 0.5) <= poll/2)
 	most := r.scale[len(r.scale)-2] // on MemStore: what is leasehold's own
 	check("goroutines of an elector", "≤ 2", fmt.Sprintf("%.1f", most.goroutines), most.goroutines <= 2.05)

@@ -19,7 +19,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
-// crowd is what many electors in one process take from it, at the default TTL, each for a lock of its own.
+// crowd is what many electors in one process need, each with its own lock and the default TTL.
 type crowd struct {
 	store      string
 	electors   int
@@ -30,7 +30,7 @@ type crowd struct {
 	stacks     float64 // bytes each
 	cpu        float64 // µs a second, each
 	renewals   int
-	late       float64 // seconds: how much later than a renewal was due it was done, 99 %
+	late       float64 // seconds by which renewals were late (p99)
 	lost       int
 }
 
@@ -38,7 +38,7 @@ func measureScale(t *testing.T, n size) (list []crowd) {
 	for _, electors := range n.electors {
 		mem := leasehold.NewMemStore()
 		list = append(list, gather(t, "MemStore", mem, electors, n.watch))
-		// The real SDK, with its signatures and its parsing, and a server in this process that takes part of the CPU as well.
+		// The real SDK, with its signing and parsing, and a server in this process, which needs CPU time as well.
 		s := leasehold.NewS3Store(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}), fakes3.Bucket)
 		list = append(list, gather(t, "S3Store, SDK, server in the process", s, electors, n.watch))
 	}
@@ -52,7 +52,7 @@ func gather(t *testing.T, name string, store leasehold.Store, electors int, watc
 		require.NoError(t, err)
 		return l
 	}
-	for i := range electors { // every object is there before, so that its bytes do not count as an elector's
+	for i := range electors { // create every object first, so that its bytes do not count as an elector's
 		require.NoError(t, lock(i).Do(t.Context(), func(context.Context, *leasehold.Lease) error { return nil }))
 	}
 	settle := func() (m runtime.MemStats, goroutines int) {
@@ -61,13 +61,13 @@ func gather(t *testing.T, name string, store leasehold.Store, electors int, watc
 		runtime.ReadMemStats(&m)
 		return m, runtime.NumGoroutine()
 	}
-	last := make([]time.Time, electors) // of the renewals
+	last := make([]time.Time, electors) // time of the last renewal
 	before, goroutinesBefore := settle()
 
 	var leading, lost, renewals atomic.Int64
 	var mu sync.Mutex
 	var late []float64
-	busy := make([]int, 6000) // requests by tenth of a second
+	busy := make([]int, 6000) // requests in each tenth of a second
 	var watching atomic.Bool
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -87,7 +87,7 @@ func gather(t *testing.T, name string, store leasehold.Store, electors int, watc
 				now := time.Now()
 				if renewals.Add(1); watching.Load() {
 					mu.Lock()
-					late = append(late, max(now.Sub(last[i])-5*time.Second, 0).Seconds()) // due after 4.75 to 5 s
+					late = append(late, max(now.Sub(last[i])-5*time.Second, 0).Seconds()) // a renewal is due after 4.75 to 5 s
 					mu.Unlock()
 				}
 				last[i] = now
@@ -104,7 +104,7 @@ func gather(t *testing.T, name string, store leasehold.Store, electors int, watc
 		time.Sleep(time.Millisecond)
 	}
 	c.startup = time.Since(began).Seconds()
-	time.Sleep(min(watch, 6*time.Second)) // so that each has renewed once
+	time.Sleep(min(watch, 6*time.Second)) // until each has renewed once
 	mu.Lock()
 	for _, n := range busy[:int(c.startup*10)+2] {
 		c.burst = max(c.burst, n)
@@ -136,7 +136,7 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestElectorsShareAPool has many electors on one client, whose transport opens few connections.
+// TestElectorsShareAPool runs many electors on one client whose transport opens few connections.
 func TestElectorsShareAPool(t *testing.T) {
 	var conns atomic.Int64
 	p := newPlaceOnMinIO(t, func(o *s3.Options) {
@@ -160,9 +160,9 @@ func TestElectorsShareAPool(t *testing.T) {
 		running.Go(func() { _ = e.Run(ctx) })
 	}
 	require.Eventually(t, func() bool { return leading.Load() == electors }, 30*time.Second, 10*time.Millisecond)
-	require.Never(t, func() bool { return ctx.Err() != nil }, 7*time.Second, time.Second) // a TTL and more
+	require.Never(t, func() bool { return ctx.Err() != nil }, 7*time.Second, time.Second) // longer than a TTL
 	cancel()
 	running.Wait()
-	require.EqualValues(t, electors, leading.Load(), "nobody led twice")
-	require.LessOrEqual(t, conns.Load(), int64(16), "8 at a time, and a few that were closed")
+	require.EqualValues(t, electors, leading.Load(), "no elector may lead twice")
+	require.LessOrEqual(t, conns.Load(), int64(16), "8 connections at a time, plus a few that were closed")
 }

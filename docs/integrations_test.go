@@ -103,7 +103,7 @@ var (
 	goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 	pages   = []string{
 		"integrations.md", "fencing.md", "../k8slock/README.md", "../gocronlock/README.md", "../gcsstore/README.md",
-		"../otelhold/README.md", "../promhold/README.md",
+		"../otellock/README.md", "../promlock/README.md",
 	}
 	link = regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`)
 )

@@ -1,5 +1,5 @@
-// Package fencehttp carries fencing tokens over HTTP: a leader sends its token in the header Fencing-Token, and a [Fence]
-// in the server turns away requests of former leaders.
+// Package fencehttp carries fencing tokens over HTTP. A leader sends its token in the header Fencing-Token, and a [Fence] in
+// the server refuses requests of former leaders.
 //
 //	request.Header.Set(fencehttp.Header, fencehttp.Format(lease.Token())) // the client
 //
@@ -30,39 +30,38 @@ const Header = "Fencing-Token"
 // maxToken is the highest token that a lock issues: the largest integer that every JSON reader keeps exact.
 const maxToken = 1<<53 - 1
 
-// Format returns a token as [Header] has it.
+// Format returns a token as text for [Header].
 func Format(token uint64) string { return strconv.FormatUint(token, 10) }
 
-// Marks keeps the highest token that was seen for each resource. It must outlive the process, as the resource does:
-// [NewStoreMarks] does, [MemMarks] does not. It must be safe for concurrent use.
+// Marks keeps the highest token that was seen for each resource: its mark. If the resource outlives the process, its mark must
+// too. [StoreMarks] outlive the process, [MemMarks] do not. Implementations must be safe for concurrent use.
 type Marks interface {
-	// Raise sets the mark of resource to token, if it is lower, and returns the mark that then stands. It must be atomic,
-	// may return only when the mark is as durable as the resource, and must return when ctx ends.
+	// Raise sets the mark of resource to token if the mark is lower, and returns the resulting mark. It must be atomic, must not
+	// return before the mark is as durable as the resource, and must return when ctx ends.
 	Raise(ctx context.Context, resource string, token uint64) (highest uint64, err error)
 }
 
-// Fence turns away requests of former leaders. One Fence belongs to one set of resources: wrap every route that writes
-// them with [Fence.Middleware] of the same Fence, because two of them do not wait for each other's requests. It is safe for
-// concurrent use.
+// Fence refuses requests of former leaders. Use one Fence for one set of resources, and wrap every route that writes them with
+// its [Fence.Middleware], because two Fences do not wait for each other's requests. A Fence is safe for concurrent use.
 type Fence struct {
 	marks    Marks
 	resource func(*http.Request) string
 	wait     time.Duration
 
 	mu    sync.Mutex
-	gates map[string]*gate // of the resources that requests are under way for
+	gates map[string]*gate // by resource; only resources with requests under way have one
 }
 
 // Option configures a [Fence].
 type Option func(*Fence)
 
-// WithWait sets how long a request may wait in all, for the marks and for requests of lower tokens to end, before it
-// gets 503. It must be positive. The default is 10 s.
+// WithWait sets how long a request may wait in total, for the marks and for requests of lower tokens to end, before it gets
+// 503. d must be positive. The default is 10 s.
 func WithWait(d time.Duration) Option { return func(f *Fence) { f.wait = d } }
 
-// New returns a fence. Resource names what a request changes, from its path, for instance; requests with the same name
-// fence each other off. A request for which it returns "" gets 500. New panics if marks or resource is nil, or the wait
-// is not positive.
+// New returns a fence. resource returns the name of what a request changes, for instance from its path. Requests with the same
+// name fence each other off. A request for which resource returns "" gets 500. New panics if marks or resource is nil, or if
+// the wait is not positive.
 func New(marks Marks, resource func(*http.Request) string, opts ...Option) *Fence {
 	f := &Fence{marks: marks, resource: resource, wait: 10 * time.Second, gates: map[string]*gate{}}
 	for _, opt := range opts {
@@ -70,37 +69,39 @@ func New(marks Marks, resource func(*http.Request) string, opts ...Option) *Fenc
 	}
 	switch {
 	case marks == nil || resource == nil:
-		panic("fencehttp: New needs marks, and a function that names the resource of a request")
+		panic("fencehttp: New: marks and resource must not be nil")
 	case f.wait <= 0:
 		panic(fmt.Sprintf("fencehttp: WithWait(%v): the wait must be positive", f.wait))
 	}
 	return f
 }
 
-// Middleware lets a request through to next if no higher token was seen for its resource. It answers the others, without
-// having called next:
+// Middleware passes a request to next if no higher token was seen for its resource. Otherwise it answers without calling next:
 //
-//   - 412 Precondition Failed to a token that is too low, with the highest token seen in [Header]
-//   - 428 Precondition Required to a request without a token
-//   - 400 Bad Request to anything but one number from 1 to 2^53-1, the highest token that a lock issues
-//   - 503 Service Unavailable if the marks fail (the cause is a warning in [slog.Default]), or the request's context ends or
-//     [WithWait] is over before its turn has come
+//   - 412 Precondition Failed if the token is too low; [Header] then has the highest token seen
+//   - 428 Precondition Required if the request has no token
+//   - 400 Bad Request if the header is anything but one number from 1 to 2^53-1, the highest token that a lock issues
+//   - 503 Service Unavailable if the mark could not be checked (the cause is logged as a warning to [slog.Default]), or if the
+//     request's context ends or [WithWait] is over before its turn has come
 //
-// Authorise first, then fence: put the middleware that authorises around this one. Whoever gets as far as this can raise the
-// mark, and so lock out every lower token for good.
+// Authorise first, then fence: put the middleware that authorises around this one. Any request that reaches this middleware can
+// raise the mark, and so lock out every lower token for good.
 //
-// A higher token ends the requests of lower ones that were let through before: their contexts end at once, with a cause
-// that matches [fenced.ErrFenced], reading their bodies fails, and writing an answer fails after a quarter of [WithWait].
-// It is let through when they have returned, so in one process nothing of theirs happens after it. Where several processes
-// serve a resource, only the resource itself can say no: see the guide for a condition in SQL.
+// A higher token interrupts the requests of lower tokens that are still running. Their contexts end at once with a cause that
+// matches [fenced.ErrFenced], reads of their bodies fail, and writes of their answers fail after a quarter of [WithWait]. The
+// higher token's request runs once they have returned, so within one process nothing of theirs happens after it. If several
+// processes serve the resource, only the resource itself can refuse: the guide shows a condition in SQL.
 //
-// Three things to mind about handlers. One that returns without writing an answer when its context ends answers 200, as
-// everywhere in net/http: answer with an error. None may leave work behind when it returns: http.TimeoutHandler does, so put it around this
-// middleware, not inside. And a middleware around this one that hides the server's ResponseWriter (one without an Unwrap
-// method, http.TimeoutHandler among them: see [http.ResponseController]) keeps a blocked read from being interrupted; until it
-// ends, by the server's ReadTimeout for instance, a new leader gets 503.
+// Rules for handlers and for other middleware:
 //
-// Every method is fenced, GET and HEAD too: wrap only the routes that write.
+//   - When its context ends, a handler must answer with an error. If it returns without writing an answer, it answers 200, as
+//     always in net/http.
+//   - A handler must not leave work behind when it returns. [http.TimeoutHandler] does, so put it around this middleware, not inside.
+//   - A middleware around this one should not hide the server's ResponseWriter: it needs an Unwrap method, which
+//     http.TimeoutHandler lacks (see [http.ResponseController]). Behind one that hides it, a blocked read cannot be interrupted.
+//     Until the read ends, for instance by the server's ReadTimeout, a new leader gets 503.
+//
+// Every method is fenced, even GET and HEAD, so wrap only the routes that write.
 func (f *Fence) Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, status, reason := tokenOf(r.Header.Values(Header))
@@ -110,7 +111,7 @@ func (f *Fence) Middleware(next http.Handler) http.Handler {
 		}
 		name := f.resource(r)
 		if name == "" {
-			http.Error(w, "the server has no name for the resource of this request", http.StatusInternalServerError)
+			http.Error(w, "not carried out: the server cannot tell which resource this request changes", http.StatusInternalServerError)
 			return
 		}
 		g := f.of(name)
@@ -119,11 +120,11 @@ func (f *Fence) Middleware(next http.Handler) http.Handler {
 		defer cancel(nil)
 		v := &visit{token, func(highest uint64) {
 			cancel(&fenced.Error{Key: name, Token: token, Highest: highest})
-			// A context does not end a read from a client that has stopped, or a write to it. Deadlines do.
+			// The context alone ends neither a read from a client that has stopped nor a write to it. Deadlines do.
 			conn := http.NewResponseController(w)
 			_ = conn.SetReadDeadline(time.Unix(1, 0))
-			// A client that still listens gets its answer. One that does not costs up to 5 s more over HTTP/1.1 with TLS, for which
-			// crypto/tls tries to say goodbye.
+			// A client that still reads gets its answer. With one that does not, HTTP/1.1 over TLS takes up to 5 s more, because
+			// crypto/tls tries to send a close notification.
 			_ = conn.SetWriteDeadline(time.Now().Add(f.wait / 4))
 		}}
 		highest, err := f.enter(r.Context(), g, name, v)
@@ -133,19 +134,19 @@ func (f *Fence) Middleware(next http.Handler) http.Handler {
 			return
 		case token < highest:
 			w.Header().Set(Header, Format(highest))
-			http.Error(w, fmt.Sprintf("not carried out: token %d is fenced off, token %d has been seen; stop: a newer leader has taken over",
+			http.Error(w, fmt.Sprintf("not carried out: token %d is fenced off because token %d has been seen: a newer leader has taken over, so stop",
 				token, highest), http.StatusPreconditionFailed)
 			return
 		}
 		defer g.exit(v)
 		fenced := r.WithContext(ctx)
-		// The server removes a form's temporary files, and looks for them in the request that it knows.
+		// The server removes a form's temporary files, but looks for them only in its own request.
 		defer func() { r.MultipartForm = fenced.MultipartForm }()
 		next.ServeHTTP(w, fenced)
 	})
 }
 
-// tokenOf returns the token in the values of the header, or the status and the reason of a refusal.
+// tokenOf returns the token from the values of the header, or the status and the reason of a refusal.
 func tokenOf(values []string) (token uint64, status int, reason string) {
 	if len(values) == 0 || len(values) == 1 && values[0] == "" {
 		return 0, http.StatusPreconditionRequired, "the header " + Header + " is missing: send the token of your lease"
@@ -157,14 +158,14 @@ func tokenOf(values []string) (token uint64, status int, reason string) {
 	return token, 0, ""
 }
 
-// The reasons for 503: what the client reads.
+// The reasons for 503, as the client reads them.
 var (
 	errMarks = errors.New("the fencing token could not be checked")
-	errBusy  = errors.New("requests of lower tokens are still under way")
+	errBusy  = errors.New("requests with lower tokens are still running")
 	errEnded = errors.New("the server gave up waiting")
 )
 
-// enter raises the mark, then passes the gate. It returns the highest token seen: above that of v, v is not let in.
+// enter raises the mark, then enters the gate. It returns the highest token seen. If that is higher than v's, v is not let in.
 func (f *Fence) enter(ctx context.Context, g *gate, name string, v *visit) (highest uint64, err error) {
 	limited, stop := context.WithTimeout(ctx, f.wait)
 	defer stop()
@@ -172,8 +173,8 @@ func (f *Fence) enter(ctx context.Context, g *gate, name string, v *visit) (high
 		if ctx.Err() != nil {
 			return 0, errEnded
 		}
-		// The client only learns that it failed: the cause is for whoever runs the server.
-		slog.WarnContext(ctx, "leasehold: fencing token could not be checked", "resource", name, "token", v.token, "error", err)
+		// The client only learns that the check failed. The cause is for the operator of the server.
+		slog.WarnContext(ctx, "leasehold: fencing token could not be checked, request answered 503", "resource", name, "token", v.token, "error", err)
 		return 0, errMarks
 	}
 	if highest, err = g.enter(limited, v, highest); err != nil && ctx.Err() != nil {
@@ -202,24 +203,24 @@ func (f *Fence) leave(name string) {
 	}
 }
 
-// gate lets one token at a time in, and none after a higher one has come.
+// gate lets in requests of one token at a time, and none of a token lower than one it has seen.
 type gate struct {
 	users int // guarded by Fence.mu
 
 	mu      sync.Mutex // guards what follows
 	highest uint64
 	inside  map[*visit]bool // requests let in, all of one token; true once interrupted
-	changed chan struct{}   // closed when highest has risen, or one has gone
+	changed chan struct{}   // closed when highest has risen or a request has left
 }
 
 // visit is a request at a gate.
 type visit struct {
 	token     uint64
-	interrupt func(highest uint64) // called at most once, under the gate's lock: never after exit, when w may be gone
+	interrupt func(highest uint64) // called at most once, under the gate's lock, and so never after exit, when w may be gone
 }
 
-// enter interrupts lower tokens that are inside, waits until they have gone, and lets v in, unless a higher token was seen,
-// which it returns.
+// enter interrupts requests of lower tokens, waits until they have left, and lets v in. It returns the highest token seen. If
+// that is higher than v's, v is not let in.
 func (g *gate) enter(ctx context.Context, v *visit, highest uint64) (uint64, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -276,14 +277,14 @@ func (g *gate) signal() {
 	g.changed = make(chan struct{})
 }
 
-// MemMarks keeps marks in memory, for tests and for resources that live there as well. The zero value is ready. It keeps one
-// entry for each resource name, and never removes any. It is safe for concurrent use.
+// MemMarks keeps marks in memory, for tests and for resources that are in memory, too. The zero value is ready to use. It keeps
+// one entry for each resource name and never removes any. It is safe for concurrent use.
 type MemMarks struct {
 	mu    sync.Mutex
 	marks map[string]uint64
 }
 
-// Raise implements [Marks].
+// Raise implements [Marks]. It never fails.
 func (m *MemMarks) Raise(_ context.Context, resource string, token uint64) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -294,14 +295,14 @@ func (m *MemMarks) Raise(_ context.Context, resource string, token uint64) (uint
 	return m.marks[resource], nil
 }
 
-// StoreMarks keeps each mark in an object of a [leasehold.Store]. A token that is not new costs one request, one that
-// raises the mark two. It is safe for concurrent use.
+// StoreMarks keeps each mark in an object of a [leasehold.Store]. A token that raises the mark costs two requests, any other
+// costs one. It is safe for concurrent use.
 type StoreMarks struct {
 	store  leasehold.Store
 	prefix string
 }
 
-// NewStoreMarks returns marks in store, in one object per resource with the key prefix + resource.
+// NewStoreMarks returns marks in store. Each resource has one object, with the key prefix + resource.
 func NewStoreMarks(store leasehold.Store, prefix string) *StoreMarks {
 	return &StoreMarks{store, prefix}
 }
@@ -310,18 +311,18 @@ type mark struct {
 	Token uint64 `json:"token"`
 }
 
-// raiseTries is how often Raise tries to write a mark. Each lost race means that another request has raised the mark, so
-// more than a few in a row mean a store whose reads and writes disagree.
+// raiseTries is how often Raise tries to write a mark. Each lost race means that another request has raised the mark, so many
+// in a row mean that the store's reads and writes disagree.
 const raiseTries = 8
 
-// Raise implements [Marks]. It tries a write that is refused, or whose outcome is unknown, up to 8 times within about 2 s,
-// and then returns its error. It refuses tokens that no lock issues: 0, and those above 2^53-1. An object that does not hold a
-// token from 1 to 2^53-1 is an error that matches [leasehold.ErrCorruptRecord].
+// Raise implements [Marks]. If a write is refused, or its outcome is unknown, Raise tries again, up to 8 times within about 2 s,
+// and then returns the write's error. Tokens that no lock issues (0, and above 2^53-1) are refused. If the object does not hold
+// a token from 1 to 2^53-1, the error matches [leasehold.ErrCorruptRecord].
 func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (uint64, error) {
 	key := m.prefix + resource
 	fail := func(err error) (uint64, error) { return 0, fmt.Errorf("leasehold: fencing mark %q: %w", key, err) }
 	if token == 0 || token > maxToken {
-		return fail(fmt.Errorf("token %d is not one that a lock issues (they go from 1 to %d)", token, uint64(maxToken)))
+		return fail(fmt.Errorf("token %d was not issued by a lock: pass Lease.Token, which is from 1 to %d", token, uint64(maxToken)))
 	}
 	body, err := json.Marshal(mark{token})
 	if err != nil {
@@ -337,7 +338,7 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 		default:
 			var stands mark
 			if err := json.Unmarshal(o.Body, &stands); err != nil || stands.Token == 0 || stands.Token > maxToken {
-				return fail(fmt.Errorf("%w: %.80q (write {\"token\": N} there, with N no lower than any token ever issued)",
+				return fail(fmt.Errorf("%w: %.80q (overwrite the object with {\"token\": N}, where N is no lower than any token ever issued)",
 					leasehold.ErrCorruptRecord, o.Body))
 			}
 			if stands.Token >= token {
@@ -351,9 +352,9 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 		case errors.Is(err, leasehold.ErrPermanent) || errors.Is(err, leasehold.ErrUnsafeStore):
 			return fail(err)
 		case try == raiseTries:
-			return fail(fmt.Errorf("not raised in %d tries: %w", try, err))
+			return fail(fmt.Errorf("could not be raised in %d tries: %w", try, err))
 		}
-		// Another request was faster, or this write has landed unnoticed: the next read tells.
+		// Another request was faster, or this write has landed without a reply. The next read tells which.
 		pause := 10 * time.Millisecond << try
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2)):

@@ -28,7 +28,7 @@ import (
 
 func byPath(r *http.Request) string { return strings.TrimPrefix(r.URL.Path, "/") }
 
-// send has h answer a request without a server, and so with a ResponseWriter that knows no deadlines.
+// send lets h answer a request without a server. The ResponseWriter does not support deadlines.
 func send(ctx context.Context, h http.Handler, method, path string, tokens ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(ctx, method, path, nil)
 	r.Header[fencehttp.Header] = tokens
@@ -61,13 +61,13 @@ func Example() {
 			next.ServeHTTP(w, r)
 		})
 	}
-	mux := http.NewServeMux() // authorise first, then fence: a request that is not allowed must not raise the mark
+	mux := http.NewServeMux() // authorise first, then fence: an unauthorised request must not raise the mark
 	mux.Handle("PUT /reports/{name}", authorise(fence.Middleware(put)))
 	mux.Handle("DELETE /reports/{name}", authorise(fence.Middleware(remove)))
 
 	for _, request := range []struct {
 		method, password string
-		token            uint64 // of lease.Token()
+		token            uint64 // from lease.Token()
 	}{
 		{"PUT", "secret", 1},
 		{"DELETE", "secret", 2},
@@ -85,12 +85,12 @@ func Example() {
 	// Output:
 	// 200 written with token 1
 	// 200 removed with token 2
-	// 412 not carried out: token 1 is fenced off, token 2 has been seen; stop: a newer leader has taken over
+	// 412 not carried out: token 1 is fenced off because token 2 has been seen: a newer leader has taken over, so stop
 	// 401 who are you?
 	// 200 written with token 2
 }
 
-// marksFunc are marks that are a function.
+// marksFunc implements Marks with a function.
 type marksFunc func(ctx context.Context) (uint64, error)
 
 func (f marksFunc) Raise(ctx context.Context, _ string, _ uint64) (uint64, error) { return f(ctx) }
@@ -125,7 +125,7 @@ func TestStatus(t *testing.T) {
 		{[]string{"", "7"}, "/c", 400},
 		{[]string{"7, 8"}, "/c", 400},
 		{[]string{"1"}, "/c", 200},
-		{[]string{"7"}, "/", 500}, // byPath has no name for it
+		{[]string{"7"}, "/", 500}, // byPath returns "" for it
 	} {
 		before := served
 		w := put(t.Context(), guarded, tc.path, tc.tokens...)
@@ -156,8 +156,8 @@ func TestMarksThatFail(t *testing.T) {
 
 	w := put(t.Context(), guard(func(context.Context) (uint64, error) { return 0, errors.New("disk full") }), "/a", "1")
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
-	require.Equal(t, "not carried out: the fencing token could not be checked; try again\n", w.Body.String(), "the cause is not the client's business")
-	require.Contains(t, logged.String(), "disk full", "it is the operator's")
+	require.Equal(t, "not carried out: the fencing token could not be checked; try again\n", w.Body.String(), "the client must not see the cause")
+	require.Contains(t, logged.String(), "disk full", "the operator must see the cause")
 
 	synctest.Test(t, func(t *testing.T) { // marks that are slow
 		began := time.Now()
@@ -181,7 +181,7 @@ func TestANewLeaderWaitsForRequestsOfTheOld(t *testing.T) {
 		began := time.Now()
 		var mu sync.Mutex
 		var log []string
-		// The handler takes its time, whatever becomes of its context.
+		// The handler takes 10 s, even if its context ends.
 		guarded := fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			note := func(what string) {
 				mu.Lock()
@@ -217,8 +217,8 @@ func TestANewLeaderWaitsForRequestsOfTheOld(t *testing.T) {
 		wg.Wait()
 		require.Equal(t, http.StatusServiceUnavailable, gaveUp.Code)
 		require.Equal(t, "not carried out: the server gave up waiting; try again\n", gaveUp.Body.String())
-		require.Equal(t, []int{200, 412, 412, 412}, codes, "the mark was raised to 3 by a request that did not wait")
-		require.Equal(t, 2100*time.Millisecond, answered[1], "a request that waits learns at once of a higher token")
+		require.Equal(t, []int{200, 412, 412, 412}, codes, "a request that gave up waiting has raised the mark to 3")
+		require.Equal(t, 2100*time.Millisecond, answered[1], "a waiting request is refused as soon as a higher token comes")
 		require.Equal(t, []string{"0s begins 1", `1s is interrupted by 2: "a", token 1`, "10s ends 1"}, log)
 		log, began = nil, time.Now()
 		for i, token := range []string{"3", "4"} {
@@ -238,7 +238,7 @@ func TestTheWaitIsBounded(t *testing.T) {
 		guarded := fencehttp.New(marks, byPath, fencehttp.WithWait(3*time.Second)).Middleware(
 			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if r.Header.Get(fencehttp.Header) == "1" {
-					<-free // the context is over, but this does not look
+					<-free // ignores that its context has ended
 				}
 			}))
 		var wg sync.WaitGroup
@@ -248,7 +248,7 @@ func TestTheWaitIsBounded(t *testing.T) {
 			began := time.Now()
 			w := put(t.Context(), guarded, "/a", "2")
 			require.Equal(t, http.StatusServiceUnavailable, w.Code, "let in beside a lower token")
-			require.Equal(t, "not carried out: requests of lower tokens are still under way; try again\n", w.Body.String())
+			require.Equal(t, "not carried out: requests with lower tokens are still running; try again\n", w.Body.String())
 			require.Equal(t, 3*time.Second, time.Since(began))
 		}
 		require.Equal(t, http.StatusPreconditionFailed, put(t.Context(), guarded, "/a", "1").Code)
@@ -259,7 +259,7 @@ func TestTheWaitIsBounded(t *testing.T) {
 	})
 }
 
-// A token that is higher by the marks alone, because another process let it in, interrupts as well.
+// A higher token that only the marks know, because another process has seen it, interrupts as well.
 func TestATokenThatAnotherProcessSawInterrupts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		marks := &fencehttp.MemMarks{}
@@ -290,7 +290,7 @@ func TestAPanicLeavesTheGate(t *testing.T) {
 			}
 		}))
 		var wg sync.WaitGroup
-		wg.Go(func() { put(t.Context(), guarded, "/a", "1") }) // so that the gate is not a new one for every request
+		wg.Go(func() { put(t.Context(), guarded, "/a", "1") }) // keeps the gate alive between the requests below
 		synctest.Wait()
 		require.PanicsWithValue(t, http.ErrAbortHandler, func() { send(t.Context(), guarded, http.MethodDelete, "/a", "1") })
 		require.Equal(t, http.StatusOK, put(t.Context(), guarded, "/a", "2").Code)
@@ -298,7 +298,7 @@ func TestAPanicLeavesTheGate(t *testing.T) {
 	})
 }
 
-// deadlines is a ResponseWriter that keeps the deadlines it was given.
+// deadlines is a ResponseWriter that records the deadlines that are set.
 type deadlines struct {
 	*httptest.ResponseRecorder
 	set []string
@@ -314,8 +314,8 @@ func (d *deadlines) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// A second higher token does not push out the deadline that the first has set, and a request that has ended is let be: its
-// ResponseWriter may be gone.
+// A second higher token does not extend the deadline that the first one set. A request that has ended is not interrupted,
+// because its ResponseWriter may be gone.
 func TestARequestIsInterruptedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		guarded := fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -328,7 +328,7 @@ func TestARequestIsInterruptedOnce(t *testing.T) {
 			return w, func() { guarded.ServeHTTP(w, r) }
 		}
 		var wg sync.WaitGroup
-		_, keeper := serve("1") // as above
+		_, keeper := serve("1") // keeps the gate alive
 		old, begin := serve("1")
 		wg.Go(begin)
 		wg.Go(func() { time.Sleep(time.Second); keeper() })
@@ -391,14 +391,14 @@ func doWith(t *testing.T, c *http.Client, s *httptest.Server, method, path, toke
 	return answer{resp.StatusCode, string(text), err}
 }
 
-// later does it in the background.
+// later is do in the background.
 func later(t *testing.T, s *httptest.Server, method, path, token string, body io.Reader) <-chan answer {
 	answered := make(chan answer, 1)
 	go func() { answered <- do(t, s, method, path, token, body) }()
 	return answered
 }
 
-// A write that has not run is never answered 200, which is what net/http makes of a handler that writes no answer.
+// A write that has not run is never answered 200, although net/http answers 200 for a handler that writes nothing.
 func TestAWriteThatHasNotRunIs503(t *testing.T) {
 	for name, end := range map[string]func(s *http.Server, stop <-chan struct{}) http.Handler{
 		"the server's base context ends": func(s *http.Server, stop <-chan struct{}) http.Handler {
@@ -448,7 +448,7 @@ func TestAWriteThatHasNotRunIs503(t *testing.T) {
 	}
 }
 
-// raised calls saw after each mark that is raised.
+// raised returns marks that call saw after each Raise.
 func raised(saw func(uint64), marks fencehttp.Marks) fencehttp.Marks { return &sawMarks{marks, saw} }
 
 type sawMarks struct {
@@ -461,7 +461,7 @@ func (m *sawMarks) Raise(ctx context.Context, resource string, token uint64) (ui
 	return m.Marks.Raise(ctx, resource, token)
 }
 
-// A former leader that was stopped in the middle of an upload, with its connection open, does not keep the new one waiting.
+// A former leader that was stopped during an upload, with its connection still open, does not keep the new leader waiting.
 func TestAStoppedUpload(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		inside, cause := make(chan struct{}), make(chan error, 1)
@@ -471,7 +471,7 @@ func TestAStoppedUpload(t *testing.T) {
 			}
 			_, _ = r.Body.Read(make([]byte, 1))
 			close(inside)
-			if _, err := io.ReadAll(r.Body); err != nil { // blocks: the rest never comes
+			if _, err := io.ReadAll(r.Body); err != nil { // blocks, because the rest never comes
 				cause <- context.Cause(r.Context())
 				http.Error(w, "interrupted", http.StatusConflict)
 			}
@@ -484,11 +484,11 @@ func TestAStoppedUpload(t *testing.T) {
 		<-inside
 		require.Equal(t, answer{status: http.StatusOK}, do(t, s, http.MethodPut, "/a", "2", nil))
 		require.ErrorIs(t, <-cause, fenced.ErrFenced)
-		require.Equal(t, answer{status: http.StatusConflict, body: "interrupted\n"}, <-zombie, "what the handler answers is sent")
+		require.Equal(t, answer{status: http.StatusConflict, body: "interrupted\n"}, <-zombie, "the handler's answer is sent")
 	})
 }
 
-// Nor does one that was stopped while it read its answer.
+// A former leader that was stopped while it read its answer does not keep the new leader waiting either.
 func TestAStoppedDownload(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		fence := fencehttp.New(&fencehttp.MemMarks{}, byPath)
@@ -502,12 +502,12 @@ func TestAStoppedDownload(t *testing.T) {
 		r.Header.Set(fencehttp.Header, "1")
 		resp, err := s.Client().Do(r)
 		require.NoError(t, err)
-		defer resp.Body.Close() // and not read
+		defer resp.Body.Close() // never read
 		require.Equal(t, answer{status: http.StatusOK}, do(t, s, http.MethodPut, "/a", "2", nil))
 	})
 }
 
-// A handler that has taken the connection over is interrupted in it.
+// A handler that has hijacked its connection is interrupted in a read from it.
 func TestAHijackedConnection(t *testing.T) {
 	inside := make(chan struct{})
 	s := httptest.NewServer(fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -533,7 +533,7 @@ func TestAHijackedConnection(t *testing.T) {
 	require.ErrorIs(t, (<-zombie).err, io.EOF)
 }
 
-// An interruption stays with its request: the connection serves the next one.
+// An interruption affects only its request. The connection serves the next one.
 func TestAnInterruptedConnectionGoesOn(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		inside, from := make(chan struct{}), make(chan string, 2)
@@ -551,7 +551,7 @@ func TestAnInterruptedConnectionGoesOn(t *testing.T) {
 				from <- r.RemoteAddr
 			}
 		})))
-		leader := &http.Client{Transport: s.Client().Transport.(*http.Transport).Clone()} // on a connection of its own
+		leader := &http.Client{Transport: s.Client().Transport.(*http.Transport).Clone()} // with its own connection
 		zombie := later(t, s, http.MethodPut, "/a", "1", strings.NewReader("x"))
 		<-inside
 		require.Equal(t, answer{status: http.StatusOK}, doWith(t, leader, s, http.MethodPut, "/a", "2", nil))
@@ -562,7 +562,7 @@ func TestAnInterruptedConnectionGoesOn(t *testing.T) {
 	})
 }
 
-// Routes that share a fence share its gates: what an old PUT does lies before the answer to the new DELETE.
+// Routes that share a fence share its gates: an old PUT takes effect before the new DELETE is answered.
 func TestRoutesOfOneFenceWaitForEachOther(t *testing.T) {
 	var mu sync.Mutex
 	var log []string
@@ -577,7 +577,7 @@ func TestRoutesOfOneFenceWaitForEachOther(t *testing.T) {
 	mux.Handle("PUT /a", fence.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(inside)
 		select {
-		case <-r.Context().Done(): // its write is on the way already
+		case <-r.Context().Done(): // but its write is already under way
 		case <-deleted:
 		}
 		note("PUT lands")
@@ -594,7 +594,7 @@ func TestRoutesOfOneFenceWaitForEachOther(t *testing.T) {
 	require.Equal(t, []string{"PUT lands", "DELETE lands", "DELETE answered"}, log)
 }
 
-// Authorise first, then fence: what is refused with 401 has not raised the mark.
+// Authorise first, then fence: a request that is refused with 401 does not raise the mark.
 func TestARefusedRequestDoesNotRaiseTheMark(t *testing.T) {
 	authorise := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -626,7 +626,7 @@ func TestARefusedRequestDoesNotRaiseTheMark(t *testing.T) {
 	}
 }
 
-// net/http removes the temporary files of a form; the handler has parsed it in a copy of the request.
+// net/http removes the temporary files of a form, although the handler has parsed it in a copy of the request.
 func TestFormsLeaveNoFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
@@ -635,14 +635,14 @@ func TestFormsLeaveNoFiles(t *testing.T) {
 			t.Error(err)
 		}
 		if files, _ := filepath.Glob(dir + "/*"); len(files) == 0 {
-			t.Error("no file: this test shows nothing")
+			t.Error("the form made no temporary file, so this test proves nothing")
 		}
 	})))
 	var form strings.Builder
 	w := multipart.NewWriter(&form)
 	file, err := w.CreateFormFile("report", "today.json")
 	require.NoError(t, err)
-	_, _ = file.Write(make([]byte, 11<<20)) // net/http keeps 10 MiB and what was asked for in memory
+	_, _ = file.Write(make([]byte, 11<<20)) // net/http keeps 10 MiB plus the requested amount in memory
 	require.NoError(t, w.Close())
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+"/a", strings.NewReader(form.String()))
 	require.NoError(t, err)
@@ -651,13 +651,13 @@ func TestFormsLeaveNoFiles(t *testing.T) {
 	resp, err := s.Client().Do(r)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, resp.StatusCode)
-	s.Close() // waits for the request to be over
+	s.Close() // waits until the request has ended
 	left, err := filepath.Glob(dir + "/*")
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
 
-// Whatever is let through is in the order of tokens, and marks on a store survive the process.
+// Requests run in the order of their tokens, and marks on a store survive the process.
 func TestMarks(t *testing.T) {
 	mem := leasehold.NewMemStore()
 	for name, marks := range map[string]fencehttp.Marks{"mem": &fencehttp.MemMarks{}, "store": fencehttp.NewStoreMarks(mem, "marks/")} {
@@ -693,7 +693,7 @@ func TestMarks(t *testing.T) {
 	require.Equal(t, uint64(16), highest)
 }
 
-// script is a store that answers as told, and counts.
+// script is a store with scripted answers, which counts its calls.
 type script struct {
 	leasehold.Store
 	calls    int
@@ -726,9 +726,9 @@ func TestStoreMarksEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		s := &script{get: always(leasehold.ErrNotExist), put: always(leasehold.ErrPreconditionFailed)}
-		_, err := raise(t.Context(), s, 1) // "there is none" and "there is one", for ever
+		_, err := raise(t.Context(), s, 1) // Get says "missing" and PutIfNoneMatch says "exists", forever
 		require.ErrorIs(t, err, leasehold.ErrPreconditionFailed)
-		require.ErrorContains(t, err, `leasehold: fencing mark "marks/a": not raised in 8 tries: `)
+		require.ErrorContains(t, err, `leasehold: fencing mark "marks/a": could not be raised in 8 tries: `)
 		require.Equal(t, 16, s.calls)
 		require.Less(t, time.Since(began), 3*time.Second)
 		require.Greater(t, time.Since(began), time.Second)
@@ -740,7 +740,7 @@ func TestStoreMarksEnd(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, 100*time.Millisecond, time.Since(began))
 
-		// A write whose outcome is unknown: the next read tells.
+		// After a write whose outcome is unknown, the next read tells.
 		lost := 0
 		s = &script{put: func() error {
 			if lost++; lost == 1 {
@@ -766,10 +766,10 @@ func TestStoreMarksEnd(t *testing.T) {
 		}
 	})
 
-	for _, token := range []uint64{0, 1 << 53} { // a mark that no lease could ever pass
+	for _, token := range []uint64{0, 1 << 53} { // as marks these would shut out every lease
 		s := &script{}
 		_, err := raise(t.Context(), s, token)
-		require.ErrorContains(t, err, "is not one that a lock issues")
+		require.ErrorContains(t, err, "was not issued by a lock")
 		require.Zero(t, s.calls)
 	}
 	for _, body := range []string{"{}", `{"token": 9007199254740992}`, `{"token": -1}`, "<html>"} {

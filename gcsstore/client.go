@@ -16,10 +16,10 @@ import (
 	htransport "google.golang.org/api/transport/http"
 )
 
-// NewClient is [storage.NewClient] for locks. It reads by the JSON API, which tells a missing bucket from a missing object, and
-// its transport shows a [Store] the replies themselves: a proxy's page is told from a success, and [WithServerClock] has a
-// Date to go by. STORAGE_EMULATOR_HOST is honoured. The client cannot sign URLs. For mutual TLS or another universe
-// domain give [storage.NewClient] an HTTP client on a [Transport].
+// NewClient is [storage.NewClient] for locks. The client reads by the JSON API, which distinguishes a missing bucket from a
+// missing object. Its [Transport] shows a [Store] the raw replies, so that the Store can tell a proxy's page from a success
+// and [WithServerClock] can read the Date header. NewClient honours STORAGE_EMULATOR_HOST. The client cannot sign URLs. For
+// mutual TLS or another universe domain, give [storage.NewClient] your own HTTP client on a [Transport].
 func NewClient(ctx context.Context, opts ...option.ClientOption) (*storage.Client, error) {
 	opts = append([]option.ClientOption{option.WithScopes(storage.ScopeReadWrite)}, opts...)
 	if os.Getenv("STORAGE_EMULATOR_HOST") != "" {
@@ -29,9 +29,9 @@ func NewClient(ctx context.Context, opts ...option.ClientOption) (*storage.Clien
 	if err != nil {
 		return nil, fmt.Errorf("gcsstore: %w", err)
 	}
-	client := *shared // which may be the user's own, of option.WithHTTPClient
+	client := *shared // a copy, because shared may be the user's own (option.WithHTTPClient)
 	client.Transport = Transport(shared.Transport)
-	// Its transport has the credentials: without this, those of the environment would be looked for again, and waited for.
+	// The transport has the credentials. Without WithoutAuthentication, storage.NewClient would search the environment again, and wait.
 	opts = []option.ClientOption{option.WithHTTPClient(&client), option.WithoutAuthentication(), storage.WithJSONReads()}
 	if endpoint != "" {
 		opts = append(opts, option.WithEndpoint(endpoint))
@@ -43,19 +43,20 @@ func NewClient(ctx context.Context, opts ...option.ClientOption) (*storage.Clien
 	return c, nil
 }
 
-// Transport returns base, nil meaning [http.DefaultTransport], with a hook that shows each reply to a [Store], as [NewClient]
-// has it. base has to authenticate requests itself. Pass the result to [storage.NewClient] in [option.WithHTTPClient].
+// Transport returns base with a hook that shows each reply to a [Store]. Use it to build your own HTTP client instead of
+// [NewClient]: pass a client with this transport to [storage.NewClient] in [option.WithHTTPClient]. base must authenticate
+// requests itself; nil means [http.DefaultTransport]. The result is safe for concurrent use if base is.
 func Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	return &hearing{base}
+	return &replyRecorder{base}
 }
 
-type hearing struct{ base http.RoundTripper }
+type replyRecorder struct{ base http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
-func (h *hearing) RoundTrip(r *http.Request) (*http.Response, error) {
+func (h *replyRecorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := h.base.RoundTrip(r)
 	if last, ok := r.Context().Value(replyKey{}).(*atomic.Pointer[reply]); ok && err == nil {
 		last.Store(&reply{resp.StatusCode, resp.Header, r.Response != nil})
@@ -63,29 +64,29 @@ func (h *hearing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// CloseIdleConnections is what http.Client looks for, and through it storage.Client.Close.
-func (h *hearing) CloseIdleConnections() {
+// CloseIdleConnections is called by http.Client, and through it by storage.Client.Close.
+func (h *replyRecorder) CloseIdleConnections() {
 	if c, ok := h.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// reply is what a Store has to know of an HTTP reply. A nil one was not heard.
+// reply is what a Store has to know about an HTTP reply. It is nil if no replyRecorder saw the reply.
 type reply struct {
 	status   int
 	header   http.Header
-	followed bool // net/http has followed a redirect to it, as a GET even if the request was none
+	followed bool // net/http followed a redirect to it, perhaps with a GET in place of another method
 }
 
 type replyKey struct{}
 
-// hear returns a context for one request, and the last reply to it.
+// hear returns a context for one request, and where a replyRecorder stores the last reply to it.
 func hear(ctx context.Context) (context.Context, *atomic.Pointer[reply]) {
 	last := new(atomic.Pointer[reply])
 	return context.WithValue(ctx, replyKey{}, last), last
 }
 
-// date is zero if none was heard.
+// date returns the Date header, or the zero time if there is none.
 func (r *reply) date() time.Time {
 	if r == nil {
 		return time.Time{}
@@ -97,7 +98,7 @@ func (r *reply) date() time.Time {
 	return date
 }
 
-// foreign says why what the client takes for a success is not Cloud Storage's; nil if it may be.
+// foreign says why a reply that the client takes for a success does not come from Cloud Storage. It returns nil if it may.
 func (r *reply) foreign(statuses ...int) error {
 	switch {
 	case r == nil:
@@ -112,7 +113,7 @@ func (r *reply) foreign(statuses ...int) error {
 	return nil
 }
 
-// webPage reports whether an answer is HTML and not Cloud Storage's, which answers some failed downloads with HTML too.
+// webPage reports whether an answer is HTML from another server. Cloud Storage itself answers some failed downloads with HTML.
 func webPage(h http.Header) bool {
 	return strings.HasPrefix(h.Get("Content-Type"), "text/html") && h.Get("X-Guploader-Uploadid") == ""
 }

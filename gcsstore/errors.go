@@ -16,20 +16,20 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// op says what a request needs, for error messages.
+// op is a kind of request and the permissions that it needs, for error messages.
 type op struct{ verb, permissions string }
 
 var (
-	opGet    = op{"reading", "storage.objects.get on the object, and storage.objects.list on the bucket: without that, an object that does not exist may answer 403"}
-	opPut    = op{"writing", "storage.objects.create, and to overwrite storage.objects.delete, on the object; a retention policy or hold that forbids overwriting has to go"}
-	opDelete = op{"deleting", "storage.objects.delete on the object; a retention policy or hold that forbids deleting has to go"}
+	opGet    = op{"reading", "storage.objects.get on the object, and storage.objects.list on the bucket: without list, Cloud Storage may answer 403 for an object that does not exist"}
+	opPut    = op{"writing", "storage.objects.create on the object, and storage.objects.delete to overwrite it; remove any retention policy or hold that forbids overwriting"}
+	opDelete = op{"deleting", "storage.objects.delete on the object; remove any retention policy or hold that forbids deleting"}
 )
 
-// storeError is an error of a Store: what was being done, the cause, and what to do about it. It matches its kind, which is
-// not printed, and its cause.
+// storeError is an error of a Store: the operation that failed, the cause, and what to do about it. It matches its cause and
+// its kind, a sentinel that is not printed.
 type storeError struct {
 	doing string
-	kind  error // nil: it may pass
+	kind  error // nil: temporary
 	cause error
 	hint  string
 }
@@ -52,20 +52,20 @@ func (e *storeError) Unwrap() []error {
 	return []error{e.kind, e.cause}
 }
 
-const hintForeign = "is this Cloud Storage? Check the endpoint, and proxies on the way"
+const hintForeign = "is this Cloud Storage? Check the endpoint, and any proxy in between"
 
 // doing begins an error's text.
 func (s *Store) doing(op op, key string) string {
 	return fmt.Sprintf("%s %q in bucket %q", op.verb, s.prefix+key, s.name)
 }
 
-// explain turns a client error into the errors of Store. heard is the reply, nil if unknown.
+// explain turns an error of the client into an error of a Store. heard is the reply, nil if unknown.
 func (s *Store) explain(err error, heard *reply, op op, key string) error {
 	hint, kind := s.classify(err, heard, op)
 	return &storeError{s.doing(op, key), kind, err, hint}
 }
 
-// notCloudStorages is the error of a reply that looks like a success but did not come from Cloud Storage.
+// notCloudStorages returns the error for a reply that looks like a success but did not come from Cloud Storage.
 func (s *Store) notCloudStorages(err error, op op, key string) error {
 	hint, kind := s.stranger()
 	return &storeError{s.doing(op, key), kind, err, hint}
@@ -73,7 +73,7 @@ func (s *Store) notCloudStorages(err error, op op, key string) error {
 
 func (s *Store) classify(err error, heard *reply, op op) (hint string, kind error) {
 	if hint := unsent(err); hint != "" {
-		if s.answered.Load() { // what has worked once can heal
+		if s.answered.Load() { // it has worked before, so it may work again
 			return hint, nil
 		}
 		return hint, leasehold.ErrPermanent
@@ -83,11 +83,11 @@ func (s *Store) classify(err error, heard *reply, op op) (hint string, kind erro
 		header = heard.header
 	}
 	if e, ok := errors.AsType[*googleapi.Error](err); ok {
-		status, text, header = e.Code, e.Message+" "+e.Body, e.Header // the text of a failed download is not taken apart by the client
-	} else if errors.Is(err, storage.ErrObjectNotExist) { // by the XML API, whose answers the client does not pass on
+		status, text, header = e.Code, e.Message+" "+e.Body, e.Header // the client does not parse the text of a failed download
+	} else if errors.Is(err, storage.ErrObjectNotExist) { // by the XML API, whose reply the client does not pass on
 		status, text = http.StatusNotFound, noObject
 	} else if tokenRefused(err) {
-		return "Google gives no access token for these credentials: the key may be wrong, deleted or disabled", leasehold.ErrPermanent
+		return "Google refuses an access token for these credentials: check whether the key is wrong, deleted or disabled", leasehold.ErrPermanent
 	}
 	_, garbage := errors.AsType[*json.SyntaxError](err)
 	overloaded := status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
@@ -106,14 +106,14 @@ func (s *Store) classify(err error, heard *reply, op op) (hint string, kind erro
 	switch {
 	case status == http.StatusPreconditionFailed:
 		return "", leasehold.ErrPreconditionFailed
-	case status == http.StatusNotFound && (op == opPut || noBucket(text)): // nothing else can be missing for a write
+	case status == http.StatusNotFound && (op == opPut || noBucket(text)): // for a write only the bucket can be missing
 		return "create the bucket, or correct its name or the endpoint", leasehold.ErrPermanent
 	case status == http.StatusNotFound:
 		return "", leasehold.ErrNotExist
-	case strings.Contains(text, "ateLimitExceeded"), status == http.StatusConflict: // rate or userRate: some quotas answer 403
+	case strings.Contains(text, "ateLimitExceeded"), status == http.StatusConflict: // rateLimit… or userRateLimit…: some quotas answer 403
 		return "", nil
 	case status == http.StatusForbidden, status == http.StatusUnauthorized:
-		return "check the credentials; they need " + op.permissions, leasehold.ErrPermanent
+		return "check the credentials: they need " + op.permissions, leasehold.ErrPermanent
 	case status == http.StatusBadRequest, status == http.StatusMethodNotAllowed, status == http.StatusLengthRequired:
 		return "the server refuses the request: check bucket name, key and endpoint; does this port expect https? " + hintForeign, leasehold.ErrPermanent
 	}
@@ -126,8 +126,8 @@ func (s *Store) heard() {
 	s.sound.Store(true)
 }
 
-// stranger notes a reply that Cloud Storage does not give, and says what it means: nothing about the object, so it may
-// pass; unless the server has never given any other.
+// stranger notes a reply that Cloud Storage never gives. Such a reply says nothing about the object, so the error is
+// temporary, unless the server has never given any other reply.
 func (s *Store) stranger() (hint string, kind error) {
 	s.answered.Store(true)
 	if s.strange.Add(1) >= strangeReplies && !s.sound.Load() {
@@ -136,7 +136,7 @@ func (s *Store) stranger() (hint string, kind error) {
 	return hintForeign, nil
 }
 
-// unsent says what to do about an error because of which no request can reach the server; "" if err is none of these.
+// unsent says what to do about an error that keeps every request from reaching the server. It returns "" for other errors.
 func unsent(err error) (hint string) {
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	addr, isAddr := errors.AsType[*net.AddrError](err)
@@ -155,7 +155,7 @@ func unsent(err error) (hint string) {
 
 const noObject = "No such object"
 
-// missing reports whether the text of a 404 says so of an object, in one of the ways of Cloud Storage and its emulators.
+// missing reports whether the text of a 404 is about a missing object, as Cloud Storage or one of its emulators words it.
 func missing(text string) bool {
 	for _, says := range []string{noObject, "NoSuchKey", `"notFound"`} {
 		if strings.Contains(text, says) {
@@ -170,7 +170,7 @@ func noBucket(text string) bool {
 	return strings.Contains(text, "nosuchbucket") || strings.Contains(text, "bucket does not exist")
 }
 
-// tokenRefused reports whether it was the credentials' own server that refused, for good.
+// tokenRefused reports whether the server that issues access tokens has refused these credentials permanently.
 func tokenRefused(err error) bool {
 	var reply *http.Response
 	if e, ok := errors.AsType[*auth.Error](err); ok {

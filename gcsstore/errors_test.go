@@ -23,7 +23,7 @@ const (
 	hint = "is this Cloud Storage?"
 )
 
-// over is a client for a server on a real socket, reading by the JSON API as NewClient has it, or by the XML API.
+// over returns a client for a server on a real socket. It reads by the JSON API, as a client of NewClient does, or by the XML API.
 func over(t *testing.T, endpoint, reads string) *storage.Client {
 	connections := &http.Transport{}
 	opts := []option.ClientOption{option.WithHTTPClient(&http.Client{Transport: gcsstore.Transport(connections)}), option.WithEndpoint(endpoint + "/storage/v1/")}
@@ -36,8 +36,8 @@ func over(t *testing.T, endpoint, reads string) *storage.Client {
 	return client
 }
 
-// Replies that a proxy or a web site gives say nothing about the object: they are neither a success, nor "absent", nor
-// "refused", nor "unsafe".
+// A reply from a proxy or a web site says nothing about the object: it is neither a success, nor "absent", nor "refused",
+// nor "unsafe".
 func TestRepliesThatAreNotCloudStorages(t *testing.T) {
 	object := `{"generation":"5","crc32c":"` + checksum([]byte("{}")) + `"}`
 	generation := func(w http.ResponseWriter) { w.Header().Set("X-Goog-Generation", "5") }
@@ -57,8 +57,8 @@ func TestRepliesThatAreNotCloudStorages(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		answer answer
-		fine   string // operations for which it is a good answer, though
-		told   bool   // to be an error that may pass, without the hint
+		fine   string // operations for which it is a valid answer
+		told   bool   // the error is temporary and has no hint
 	}{
 		"a page":                         {answer: status(200, page)},
 		"a page with a generation":       {answer: func(w http.ResponseWriter, _ *http.Request) { generation(w); _, _ = io.WriteString(w, page) }},
@@ -82,7 +82,7 @@ func TestRepliesThatAreNotCloudStorages(t *testing.T) {
 		"403 page":           {answer: status(403, page)},
 		"407 page":           {answer: status(407, page)},
 		"412 page":           {answer: status(412, page)},
-		"404 of a Go server": {answer: status(404, "404 page not found\n"), fine: "PutIfNoneMatch PutIfMatch"}, // which says "create the bucket, or correct the endpoint"
+		"404 of a Go server": {answer: status(404, "404 page not found\n"), fine: "PutIfNoneMatch PutIfMatch"}, // there the error says "create the bucket, or correct the endpoint"
 	} {
 		for call, do := range storeCalls {
 			if strings.Contains(" "+c.fine+" ", " "+call+" ") {
@@ -90,11 +90,11 @@ func TestRepliesThatAreNotCloudStorages(t *testing.T) {
 			}
 			for _, reads := range []string{"JSON", "XML"} {
 				if reads == "XML" && name == "404 of a Go server" && call == "Get" {
-					continue // by the XML API the client says no more than that it was a 404
+					continue // by the XML API the client reports only that it was a 404
 				}
 				t.Run(name+"/"+call+"/"+reads, func(t *testing.T) {
 					t.Parallel()
-					var sound atomic.Bool // the server of before, to begin with
+					var sound atomic.Bool // at first the server answers as Cloud Storage does
 					sound.Store(true)
 					server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						if sound.Load() {
@@ -134,7 +134,7 @@ func TestRepliesThatAreNotCloudStorages(t *testing.T) {
 	}
 }
 
-// What newcomers get wrong is told at once, with the cause and the cure.
+// A newcomer's mistakes are reported at once, with the cause and what to do.
 func TestEndpointsThatCannotWorkAreTold(t *testing.T) {
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) }))
 	defer plain.Close()
@@ -183,7 +183,7 @@ func TestFaultsOfThisMachineMayPassOnceTheServerHasAnswered(t *testing.T) {
 	requireOnly(t, leasehold.ErrPermanent, err)
 }
 
-// lost is a network without a resolver.
+// lost is a network whose resolver does not find the host.
 type lost struct{}
 
 func (lost) RoundTrip(r *http.Request) (*http.Response, error) {

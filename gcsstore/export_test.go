@@ -2,5 +2,5 @@ package gcsstore
 
 import "time"
 
-// WithMinTTL lets tests on a server without a rate limit use short leases.
+// WithMinTTL lets tests use short leases on a server without a rate limit.
 func WithMinTTL(d time.Duration) Option { return func(s *Store) { s.minTTL = d } }

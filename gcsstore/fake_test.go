@@ -20,18 +20,18 @@ import (
 
 const bucket = "locks"
 
-// fakeGCS is the part of the JSON and XML APIs that a Store uses. It is strict where fake-gcs-server is lax: it honours
-// the precondition of a DELETE, and if limited it takes one write per second to one object as Cloud Storage does.
-// It needs no socket, so that it works in a synctest bubble.
+// fakeGCS implements the part of the JSON and XML APIs that a Store uses. It is strict where fake-gcs-server is lax: it honours
+// the precondition of a DELETE, and with limited set it accepts one write per second to one object, as Cloud Storage does.
+// It needs no socket, so it works in a synctest bubble.
 type fakeGCS struct {
 	limited bool
-	ahead   time.Duration // its clock is so far ahead of this machine's
+	ahead   time.Duration // how far its clock is ahead of this machine's
 	noDate  bool
 
 	mu         sync.Mutex
 	generation int64
 	objects    map[string]fakeObject
-	throttled  int // writes answered 429
+	throttled  int // number of writes answered 429
 }
 
 type fakeObject struct {
@@ -78,7 +78,7 @@ func (f *fakeGCS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			refuse(w, http.StatusBadRequest, "invalid", err.Error())
 			return
 		}
-		f.generation += 1000 // no relation to a clock is promised
+		f.generation += 1000 // Cloud Storage promises no relation to a clock
 		if f.objects == nil {
 			f.objects = map[string]fakeObject{}
 		}
@@ -100,7 +100,7 @@ func (f *fakeGCS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// media reads the second part of a multipart upload, which is the only kind of upload this server knows.
+// media reads the second part of a multipart upload, the only kind of upload that this server supports.
 func media(r *http.Request) ([]byte, error) {
 	if kind := r.URL.Query().Get("uploadType"); kind != "multipart" {
 		return nil, fmt.Errorf("uploadType %q", kind)

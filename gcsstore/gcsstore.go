@@ -1,8 +1,8 @@
 // Package gcsstore keeps leasehold's locks in a bucket of Google Cloud Storage.
 //
-// Every write names the generation that it replaces, so that of many writers at once exactly one wins. Each call of the
-// store is one HTTP request: the client's own retries are switched off, because a retry of a write that has landed is
-// refused by its own success, and a lock reconciles such doubts itself.
+// Every write names the generation that it replaces, so if many clients write at once, exactly one wins. Each call of the
+// store is one HTTP request. The client's own retries are switched off, because if the first try succeeded, the retry fails
+// with "precondition failed" although the write is yours. A lock resolves such doubts itself.
 package gcsstore
 
 import (
@@ -23,21 +23,21 @@ import (
 
 // Store is a [leasehold.Store] in a bucket of Google Cloud Storage. It is safe for concurrent use.
 //
-// It needs the permissions storage.objects.get, storage.objects.create, storage.objects.delete (Cloud Storage asks for it to
-// overwrite an object) and storage.objects.list (without it, an object that does not exist yet may answer 403): the role
-// roles/storage.objectUser has them all. A retention policy, an object hold or a lifecycle rule must not cover the locks.
-// Object versioning would keep every renewal as a noncurrent version; soft delete does, for its retention time, so a
-// bucket for locks is best without either.
+// It needs the permissions storage.objects.get, storage.objects.create, storage.objects.delete (which Cloud Storage requires
+// for overwriting) and storage.objects.list (without it, Cloud Storage may answer 403 for an object that does not exist yet).
+// The role roles/storage.objectUser has them all. No retention policy, object hold or lifecycle rule may cover the locks. Use
+// a bucket without object versioning and without soft delete: versioning keeps every renewal as a noncurrent version, and
+// soft delete keeps every renewal for its retention time.
 //
-// Errors that no retry can heal match [leasehold.ErrPermanent] and say what to do. Until the server has answered for the first
-// time, so do faults that no request can get past, such as an unknown host. A reply that does not come from Cloud Storage,
-// such as a proxy's page, says nothing about the object, so it is an error that may pass; but the third of that kind before the
-// first answer of Cloud Storage matches ErrPermanent, because the endpoint is probably wrong. Only a client on a
-// [Transport], such as that of [NewClient], lets the store see all such replies: with another one, a proxy's 404 reads like
-// a missing object by the XML API, and any success of a delete counts.
+// Errors that retrying cannot fix match [leasehold.ErrPermanent] and say what to do. Before the server's first answer, so do
+// faults that keep every request from reaching it, such as an unknown host. Later those count as temporary. A reply that
+// does not come from Cloud Storage, such as a proxy's page, says nothing about the object, so it is a temporary error; but if
+// three such replies come before the first answer of Cloud Storage, the third matches ErrPermanent, because the endpoint
+// is probably wrong. Only a client on a [Transport], such as one made by [NewClient], shows all such replies to the store.
+// With another client, a proxy's 404 to a read by the XML API looks like a missing object, and any success of a delete counts.
 //
-// The generation is the ETag. A write to an object that is gone is refused by Cloud Storage like one to an object that has
-// changed, so PutIfMatch returns [leasehold.ErrPreconditionFailed] for both.
+// The generation is the ETag. Cloud Storage refuses a write to a missing object in the same way as a write to a changed
+// one, so PutIfMatch returns [leasehold.ErrPreconditionFailed] for both.
 type Store struct {
 	bucket      *storage.BucketHandle
 	name        string // of the bucket
@@ -48,21 +48,21 @@ type Store struct {
 	minTTL      time.Duration
 	invalid     error // why this store cannot work
 
-	answered atomic.Bool  // the server has given an HTTP answer
-	sound    atomic.Bool  // and one that only Cloud Storage gives
-	strange  atomic.Int32 // how many Cloud Storage does not give
+	answered atomic.Bool  // the server has answered by HTTP
+	sound    atomic.Bool  // it has given an answer that only Cloud Storage gives
+	strange  atomic.Int32 // number of answers that Cloud Storage never gives
 }
 
 // Option configures a [Store].
 type Option func(*Store)
 
-// WithKeyPrefix puts every object below prefix, which is used as it is: end it with a slash.
+// WithKeyPrefix puts prefix before every key. It is used as given, so end it with a slash.
 func WithKeyPrefix(prefix string) Option { return func(s *Store) { s.prefix = prefix } }
 
-// WithServerClock trusts the server's clock: Get tells an object's Age, which is the reply's Date minus the object's
-// Last-Modified minus slack, if the client is on a [Transport] as that of [NewClient] is. A candidate that has just started
-// can then take over at once from a holder that is gone. Without this option Age is 0. Its terms, and the least slack of
-// 2 s, are those of [leasehold.WithServerClock]; less is refused: see [Store.Validate].
+// WithServerClock trusts the server's clock. Get then reports an object's Age: the reply's Date minus the object's
+// Last-Modified minus slack. A candidate that has just started can thus take over at once from a holder that is gone. Age stays
+// 0 without this option, and with a client that is not on a [Transport] ([NewClient] makes one that is). The conditions are
+// those of [leasehold.WithServerClock]. slack must be at least 2 s; [Store.Validate] refuses less.
 func WithServerClock(slack time.Duration) Option {
 	return func(s *Store) { s.serverClock, s.slack = true, slack }
 }
@@ -70,16 +70,16 @@ func WithServerClock(slack time.Duration) Option {
 const (
 	defaultTimeout = 10 * time.Second
 	minSlack       = 2 * time.Second
-	strangeReplies = 3 // without one that is sound: the endpoint is wrong
-	// Cloud Storage takes one write per second to one object name and answers 429 to more. A TTL of 6 s is renewed every
-	// 2 s: that leaves the second in between to a repeated renewal, a release, or the first write of the next leader.
+	strangeReplies = 3 // so many, and none from Cloud Storage: the endpoint is wrong
+	// Cloud Storage accepts one write per second to one object name and answers 429 to more. A TTL of 6 s is renewed every
+	// 2 s, which leaves the second in between for a repeated renewal, a release, or the first write of the next leader.
 	minTTL = 6 * time.Second
 )
 
-// New returns a store in bucket, the bare name without "gs://". The client is the user's own, made by [NewClient] or
-// [storage.NewClient], or for HTTP in any other way; its settings stay, except that requests are not retried. A request
-// whose context has no deadline is given one of 10 s. New sends no request: arguments that cannot work are reported by
-// [Store.Validate], by [leasehold.NewLock], and by every method of the store.
+// New returns a store in bucket, which is the bare name without "gs://". The client is your own, usually from [NewClient]. It
+// must use HTTP, not gRPC. Its settings stay, but the store's requests are not retried. A request whose context has no
+// deadline gets one of 10 s. New sends no request. Arguments that cannot work are reported by [Store.Validate],
+// by [leasehold.NewLock], and by every method of the store.
 func New(client *storage.Client, bucket string, opts ...Option) *Store {
 	s := &Store{name: bucket, timeout: defaultTimeout, minTTL: minTTL}
 	for _, opt := range opts {
@@ -91,7 +91,7 @@ func New(client *storage.Client, bucket string, opts ...Option) *Store {
 	return s
 }
 
-// check catches what would otherwise be an obscure answer of some other service.
+// check catches mistakes for which the server's answer would be obscure.
 func (s *Store) check(client *storage.Client) error {
 	bad := func(format string, args ...any) error {
 		return &storeError{kind: leasehold.ErrPermanent, cause: fmt.Errorf(format, args...)}
@@ -112,27 +112,29 @@ func (s *Store) check(client *storage.Client) error {
 	case s.prefix != "" && (strings.HasPrefix(s.prefix, "/") || strings.Contains(s.prefix, "//") || strings.Contains("/"+s.prefix+"/", "/../") || strings.Contains("/"+s.prefix+"/", "/./")):
 		return bad("key prefix %.80q has an empty path segment, %q or %q: use a path such as \"locks/\"", s.prefix, ".", "..")
 	case s.serverClock && s.slack < minSlack:
-		return bad("WithServerClock: slack %v is below %v: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines differ", s.slack, minSlack)
+		return bad("WithServerClock: slack %v is below %v: 1 s is needed because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines differ", s.slack, minSlack)
 	}
 	return nil
 }
 
-// Validate returns an error that matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: no client, a name that
-// no bucket can have, a bad key prefix, too small a slack. It sends no request.
+// Validate returns an error that matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: a nil client, an
+// invalid bucket name, an invalid key prefix, or a slack that is too small. It sends no request.
 func (s *Store) Validate() error { return s.invalid }
 
-// TellsAge reports whether [WithServerClock] is set: see [leasehold.Store].
+// TellsAge reports whether [WithServerClock] is set. It is an optional method of [leasehold.Store].
 func (s *Store) TellsAge() bool { return s.serverClock }
 
-// MinTTL is the shortest TTL of a lock in this store: 6 s, renewed every 2 s. Cloud Storage takes one write per second to
-// one object, and answers 429 to more; a lock takes that for an error that passes, and backs off.
+// MinTTL returns the shortest TTL of a lock in this store: 6 s, renewed every 2 s. Cloud Storage accepts one write per second
+// to one object, and answers 429 to more. A lock treats 429 as temporary and backs off.
 func (s *Store) MinTTL() time.Duration { return s.minTTL }
 
 // Get implements [leasehold.Store]. Age is 0 without [WithServerClock].
-// A bucket that does not exist is [leasehold.ErrPermanent] if the client reads by the JSON API, as that of NewClient does
-// and that of [storage.NewClient] with [storage.WithJSONReads]; else it reads like a missing object, until the first write.
 //
-// If the connection breaks within the body, the client asks for the rest of the same generation: one more request.
+// If the bucket does not exist, the error matches [leasehold.ErrPermanent], provided that the client reads by the JSON API.
+// Clients made by [NewClient] do, and so do those made by [storage.NewClient] with [storage.WithJSONReads]. With any other
+// client a missing bucket looks like a missing object until the first write.
+//
+// If the connection breaks within the body, the client sends one more request, for the rest of the same generation.
 func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	object, err := s.object(key)
 	if err != nil {
@@ -159,14 +161,15 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	o.Body, err = io.ReadAll(io.LimitReader(r, leasehold.MaxObjectSize+1))
 	switch {
 	case err != nil:
-		// Not even a 404 means anything here: asked for the rest of this generation, the server says so of an overwritten one.
+		// Even a 404 says nothing about the object here: the server answers 404 to a request for the rest of an overwritten generation.
 		return leasehold.Object{}, &storeError{doing: s.doing(opGet, key), cause: err}
 	case len(o.Body) > leasehold.MaxObjectSize:
 		o.Body = nil
-		return o, &storeError{doing: s.doing(opGet, key), kind: leasehold.ErrCorruptRecord, cause: fmt.Errorf("it is larger than %d bytes", leasehold.MaxObjectSize)}
+		return o, &storeError{doing: s.doing(opGet, key), kind: leasehold.ErrCorruptRecord, cause: fmt.Errorf("the object is larger than %d bytes", leasehold.MaxObjectSize)}
 	}
 	if s.serverClock && !now.IsZero() && !r.Attrs.LastModified.IsZero() {
-		// Both are cut to whole seconds (RFC 9110, 5.6.7). A change of the metadata alone makes an object seem younger: still a lower bound.
+		// Both are whole seconds, rounded down (RFC 9110, 5.6.7). A change of the metadata alone makes an object look younger, so
+		// Age is still a lower bound.
 		o.Age = max(now.Sub(r.Attrs.LastModified)-s.slack, 0)
 	}
 	return o, nil
@@ -218,12 +221,12 @@ func (s *Store) put(ctx context.Context, key string, body []byte, only storage.C
 		return "", err
 	}
 	ctx, cancel := s.deadline(ctx)
-	defer cancel() // also what ends an upload that Close has not
+	defer cancel() // this also ends an upload that Close did not end
 	ctx, heard := hear(ctx)
 	w := object.If(only).NewWriter(ctx)
-	w.ChunkSize = 0 // one request, neither resumable nor buffered, so that no layer below can repeat it
+	w.ChunkSize = 0 // one request, neither resumable nor buffered, so no layer below can repeat it
 	w.ContentType = "application/json"
-	w.CacheControl = "no-store" // a publicly readable object would otherwise be cached for an hour
+	w.CacheControl = "no-store" // otherwise a publicly readable object would be cached for an hour
 	_, writeErr := w.Write(body)
 	if err := w.Close(); err != nil {
 		return "", s.explain(err, heard.Load(), opPut, key)
@@ -235,7 +238,7 @@ func (s *Store) put(ctx context.Context, key string, body []byte, only storage.C
 	if err == nil && (w.Attrs() == nil || w.Attrs().Generation <= 0) {
 		err = errors.New("the answer has no generation")
 	}
-	if err != nil { // whether the write has landed is unknown
+	if err != nil { // the write may have landed
 		return "", s.notCloudStorages(err, opPut, key)
 	}
 	s.heard()
@@ -249,14 +252,15 @@ func (s *Store) object(key string) (*storage.ObjectHandle, error) {
 	case s.invalid != nil:
 		return nil, s.invalid
 	case name == "" || len(name) > 1024:
-		return nil, &storeError{kind: leasehold.ErrPermanent, cause: fmt.Errorf("object name %.80q has %d bytes with its prefix, must have 1 to 1024", name, len(name))}
+		return nil, &storeError{kind: leasehold.ErrPermanent, cause: fmt.Errorf("object name %.80q has %d bytes with its prefix: use 1 to 1024", name, len(name))}
 	}
 	return s.bucket.Object(name), nil
 }
 
 func formatETag(generation int64) string { return strconv.FormatInt(generation, 10) }
 
-// generation reads an ETag. No version ever has one that is no generation; 0 must not get through, for Cloud Storage takes it for "must not exist".
+// generation parses an ETag. Every version has a positive generation, so any other ETag is refused. In particular 0 must not
+// pass, because to Cloud Storage it means "must not exist".
 func (s *Store) generation(key, etag string) (int64, error) {
 	if etag == "" {
 		return 0, &storeError{doing: fmt.Sprintf("%q in bucket %q", s.prefix+key, s.name), kind: leasehold.ErrPermanent, cause: errors.New("the ETag is empty")}

@@ -40,13 +40,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
 
 const key = "locks/service"
 
-// wire is the real client's way to a server, with faults and a log of requests in between.
+// wire is the real client's connection to a server, with faults and a log of requests in between.
 type wire struct {
 	faultproxy.Transport
 	client *storage.Client
 }
 
-// newWire connects a client as NewClient makes it. A nil server is fake-gcs-server, with a bucket of the test's own.
+// newWire connects a client made by NewClient. If server is nil, it connects to fake-gcs-server.
 func newWire(t *testing.T, server http.Handler) *wire {
 	w := &wire{}
 	endpoint := "http://gcs.test"
@@ -68,7 +68,7 @@ func (w *wire) CloseIdleConnections() {
 	}
 }
 
-// xml is the same server by a client as storage.NewClient makes it: it reads by the XML API and hears no Date.
+// xml connects a client made by storage.NewClient to the same server. It reads by the XML API and does not record the Date.
 func (w *wire) xml(t *testing.T) *storage.Client {
 	endpoint := "http://gcs.test"
 	if _, ok := w.Base.(fakes3.Transport); !ok {
@@ -90,7 +90,7 @@ func (w *wire) failAll(f faultproxy.Fault) {
 	w.Decide = func(*http.Request) faultproxy.Fault { return f }
 }
 
-// storeCalls are the four calls of a Store.
+// storeCalls are the four methods of a Store.
 var storeCalls = map[string]func(ctx context.Context, s leasehold.Store, etag string) error{
 	"Get": func(ctx context.Context, s leasehold.Store, _ string) error {
 		_, err := s.Get(ctx, key)
@@ -109,7 +109,7 @@ var storeCalls = map[string]func(ctx context.Context, s leasehold.Store, etag st
 	},
 }
 
-// requireOnly checks that err matches want and no other error that means something to a lock; nil: it is one that may pass.
+// requireOnly checks that err matches want and no other sentinel that a lock acts on. A nil want means a temporary error.
 func requireOnly(t *testing.T, want, err error) {
 	t.Helper()
 	require.Error(t, err)
@@ -120,8 +120,8 @@ func requireOnly(t *testing.T, want, err error) {
 	}
 }
 
-// requireText checks how the text of a store's error is made: what was being done, the cause, the hint; no package's name, and
-// no sentinel that only marks.
+// requireText checks the form of a store's error text. It begins with the operation, and has neither the package name nor the
+// text of a marker sentinel.
 func requireText(t *testing.T, err error) {
 	t.Helper()
 	require.NotContains(t, err.Error(), "leasehold:")
@@ -149,7 +149,7 @@ func TestConformsOnFakeGCSServer(t *testing.T) {
 	}
 }
 
-// plant writes an object that a Store would refuse to.
+// plant writes an object that a Store would refuse to write.
 func plant(b *storage.BucketHandle) func(key string, body []byte) error {
 	return func(key string, body []byte) error {
 		w := b.Object("some/prefix/" + key).NewWriter(context.Background())
@@ -163,7 +163,7 @@ func TestConformsOnStrictServer(t *testing.T) {
 	w := newWire(t, &fakeGCS{})
 	store := gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix("some/prefix/"))
 	storetest.Run(t, func(*testing.T) leasehold.Store { return store },
-		storetest.MissingIsPreconditionFailed(), // its DELETE honours the condition
+		storetest.MissingIsPreconditionFailed(), // no IgnoresDeleteCondition: its DELETE honours the condition
 		storetest.Plant(plant(w.client.Bucket(bucket))),
 	)
 }
@@ -190,7 +190,7 @@ func TestEveryCallIsOneRequest(t *testing.T) {
 					if reads == "XML" {
 						client = w.xml(t)
 					}
-					client.SetRetry(storage.WithPolicy(storage.RetryAlways)) // what the user's other code may want
+					client.SetRetry(storage.WithPolicy(storage.RetryAlways)) // as the user's other code may want
 					store := gcsstore.New(client, name)
 					etag, err := store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
 					require.NoError(t, err)
@@ -213,7 +213,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		server http.Handler
-		calls  string // that are tried, separated by spaces; all if empty
+		calls  string // calls to try, separated by spaces; all if empty
 		want   error
 		say    string
 	}{
@@ -221,9 +221,9 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"writing to what may be no bucket", canned(404, "notFound", "Not Found"), "PutIfNoneMatch PutIfMatch", leasehold.ErrPermanent, "create the bucket, or"},
 		{"no such object", canned(404, "notFound", "No such object: locks/locks/service"), "Get DeleteIfMatch", leasehold.ErrNotExist, "No such object"},
 		{"may not read", canned(403, "forbidden", denied), "Get", leasehold.ErrPermanent, "storage.objects.get on the object, and storage.objects.list on the bucket"},
-		{"may not write", canned(403, "forbidden", denied), "PutIfNoneMatch PutIfMatch", leasehold.ErrPermanent, "storage.objects.create, and to overwrite storage.objects.delete"},
+		{"may not write", canned(403, "forbidden", denied), "PutIfNoneMatch PutIfMatch", leasehold.ErrPermanent, "storage.objects.create on the object, and storage.objects.delete to overwrite it"},
 		{"may not delete", canned(403, "forbidden", denied), "DeleteIfMatch", leasehold.ErrPermanent, "storage.objects.delete"},
-		{"kept by a retention policy", canned(403, "retentionPolicyNotMet", "Object is subject to bucket's retention policy"), "PutIfMatch", leasehold.ErrPermanent, "a retention policy or hold that forbids overwriting has to go"},
+		{"kept by a retention policy", canned(403, "retentionPolicyNotMet", "Object is subject to bucket's retention policy"), "PutIfMatch", leasehold.ErrPermanent, "remove any retention policy or hold that forbids overwriting"},
 		{"bad credentials", canned(401, "authError", "Invalid Credentials"), "", leasehold.ErrPermanent, "check the credentials"},
 		{"changed", canned(412, "conditionNotMet", "Precondition Failed"), "PutIfNoneMatch PutIfMatch DeleteIfMatch", leasehold.ErrPreconditionFailed, `"locks/service`},
 		{"bad request", canned(400, "invalid", "Invalid bucket name"), "", leasehold.ErrPermanent, "check bucket name, key and endpoint"},
@@ -285,7 +285,7 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 		{"dots", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix("a/../")), `key prefix "a/../" has an empty path segment, "." or ".."`},
 		{"small slack", gcsstore.New(w.client, bucket, gcsstore.WithServerClock(time.Second)), "slack 1s is below 2s"},
 		{"negative slack", gcsstore.New(w.client, bucket, gcsstore.WithServerClock(-time.Hour)), "slack -1h0m0s is below 2s"},
-		{"long prefix", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix(strings.Repeat("p", 1024))), "must have 1 to 1024"},
+		{"long prefix", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix(strings.Repeat("p", 1024))), "use 1 to 1024"},
 	} {
 		for call, do := range storeCalls {
 			err := do(t.Context(), c.store, "1000")
@@ -341,7 +341,7 @@ func TestRefusedCredentialsEndAtOnce(t *testing.T) {
 				asked.Store(0)
 				err := do(t.Context(), gcsstore.New(client, bucket), "1000")
 				requireOnly(t, leasehold.ErrPermanent, err)
-				require.ErrorContains(t, err, "Google gives no access token for these credentials", call)
+				require.ErrorContains(t, err, "Google refuses an access token for these credentials", call)
 				require.LessOrEqual(t, asked.Load(), int32(2), "%s", call)
 			}
 		})
@@ -366,13 +366,13 @@ func TestAgeIsByTheServersClock(t *testing.T) {
 			time.Sleep(30 * time.Second)
 			require.Equal(t, 28*time.Second, age(store))
 			require.Equal(t, 25*time.Second, age(gcsstore.New(w.client, bucket, gcsstore.WithServerClock(5*time.Second))))
-			require.Zero(t, age(gcsstore.New(w.client, bucket)), "nobody has said that this clock is to be trusted")
-			require.Zero(t, age(gcsstore.New(w.xml(t), bucket, clock)), "a client that hears no Date knows no age")
+			require.Zero(t, age(gcsstore.New(w.client, bucket)), "without WithServerClock the clock is not trusted")
+			require.Zero(t, age(gcsstore.New(w.xml(t), bucket, clock)), "without a recorded Date there is no age")
 
-			hearing, err := storage.NewClient(t.Context(), option.WithoutAuthentication(), option.WithEndpoint("http://gcs.test/storage/v1/"),
+			recording, err := storage.NewClient(t.Context(), option.WithoutAuthentication(), option.WithEndpoint("http://gcs.test/storage/v1/"),
 				option.WithHTTPClient(&http.Client{Transport: gcsstore.Transport(w)}))
 			require.NoError(t, err)
-			require.Equal(t, 28*time.Second, age(gcsstore.New(hearing, bucket, clock)), "the user's own HTTP client, reading XML")
+			require.Equal(t, 28*time.Second, age(gcsstore.New(recording, bucket, clock)), "the user's own HTTP client, reading XML")
 			server.noDate = true
 			require.Zero(t, age(store))
 		}
@@ -397,7 +397,7 @@ func TestAgeOnFakeGCSServer(t *testing.T) {
 }
 
 func TestBodyThatBreaksOffIsNotTakenForAMissingObject(t *testing.T) {
-	// The first reply ends early; the client asks for the rest of that generation, which has been overwritten meanwhile.
+	// The first reply ends early. The client asks for the rest of that generation, which has been overwritten in the meantime.
 	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if requests.Add(1) > 1 {
@@ -445,7 +445,7 @@ func TestRateLimitIsWaitedOut(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // takes about five
 		defer cancel()
 		locks := []*leasehold.Lock{newLock(), newLock(), newLock()}
-		for term := range 30 { // each term begins right after the release of the one before, and ends as soon as it can
+		for term := range 30 { // each term begins right after the previous release and ends as soon as possible
 			lease, err := locks[term%len(locks)].Acquire(ctx)
 			require.NoError(t, err)
 			require.EqualValues(t, term+1, lease.Token())
@@ -456,7 +456,7 @@ func TestRateLimitIsWaitedOut(t *testing.T) {
 			require.NoError(t, lease.Release(ctx))
 		}
 		require.Zero(t, lost)
-		require.NotZero(t, server.throttled, "the scenario shows nothing")
+		require.NotZero(t, server.throttled, "no write met the rate limit, so the test proves nothing")
 		t.Logf("30 terms with a commit each, %d writes answered 429", server.throttled)
 	})
 }

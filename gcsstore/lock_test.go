@@ -19,11 +19,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
-// These are the promises of a lock, kept over fake-gcs-server in real time: a TTL of 1.5 s instead of the least of 6 s,
-// which that server has no need of.
+// These tests check the promises of a lock on fake-gcs-server in real time. The TTL is 1.5 s, below the minimum of 6 s, because
+// that server has no rate limit.
 const ttl = 1500 * time.Millisecond
 
-// site is a bucket that some processes share.
+// site is a bucket that several processes share.
 type site struct{ bucket string }
 
 func newSite(t *testing.T) site { return site{newWire(t, nil).createBucket(t)} }
@@ -70,7 +70,7 @@ func TestLockBlocksUntilItIsUnlocked(t *testing.T) {
 		}
 		close(got)
 	}()
-	time.Sleep(2 * ttl) // it must not get in, however long it waits: alice's heartbeat goes on
+	time.Sleep(2 * ttl) // bob must not acquire, however long he waits, because alice keeps renewing
 	require.True(t, lease.Valid())
 	require.Empty(t, got)
 	later, err := bob.Inspect(t.Context())
@@ -96,7 +96,7 @@ func TestLossOfALockIsSignalled(t *testing.T) {
 	select {
 	case <-lease.Context().Done():
 	case <-time.After(ttl):
-		t.Fatal("no signal at the next heartbeat")
+		t.Fatal("the lease did not end at the next renewal")
 	}
 	require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
 	require.ErrorContains(t, context.Cause(lease.Context()), "broken by an administrator")
@@ -110,7 +110,7 @@ func TestNewcomerTakesAnExpiredLockOverAtOnce(t *testing.T) {
 	crashed, _ := s.process(t, "crashed", leasehold.WithTTL(ttl), leasehold.WithManualRenewal())
 	old, err := crashed.Acquire(t.Context())
 	require.NoError(t, err)
-	time.Sleep(ttl + 4*time.Second) // the slack, and the resolution of the dates
+	time.Sleep(ttl + 4*time.Second) // the TTL, the slack, and the resolution of the dates
 
 	newcomer, w := s.process(t, "newcomer", leasehold.WithTTL(ttl))
 	lease, err := newcomer.TryAcquire(t.Context())
@@ -175,10 +175,10 @@ func TestElectorMovesOnWhenItsLeaderIsCutOff(t *testing.T) {
 
 	require.Len(t, terms, 2)
 	require.Less(t, terms[0].token, terms[1].token)
-	require.True(t, terms[0].to.Before(terms[1].from), "the leader that was cut off must have stopped before the next began")
+	require.True(t, terms[0].to.Before(terms[1].from), "the leader that was cut off must stop before the next term begins")
 }
 
-// The example runs as its users run it.
+// TestExample builds the example and runs it as a user would.
 func TestExample(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -198,7 +198,7 @@ func TestExample(t *testing.T) {
 		text, _ := r.ReadString('\n')
 		return text
 	}
-	for _, token := range []string{"1", "2"} { // the second need not wait: the first has released
+	for _, token := range []string{"1", "2"} { // the second need not wait, because the first has released
 		cmd, out := run(s.bucket)
 		require.Equal(t, "leading with token "+token+"\n", line(out))
 		require.NoError(t, cmd.Process.Signal(os.Interrupt))

@@ -1,5 +1,5 @@
-// Package gocronlock lets several schedulers of gocron share their jobs through a bucket: with [NewElector] one instance
-// runs all jobs, with a [Locker] each run of a job goes to whichever instance is first.
+// Package gocronlock lets several gocron schedulers share their jobs through a bucket. With [NewElector] one instance runs all
+// jobs. With a [Locker] each run of a job goes to the instance that is first.
 //
 //	gocron.NewScheduler(gocron.WithDistributedElector(gocronlock.NewElector(elector)))
 //	gocron.NewScheduler(gocron.WithDistributedLocker(locker))
@@ -15,15 +15,17 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// ErrNotLeader says that a job is not run here because this instance does not lead.
+// ErrNotLeader says that a job does not run here because this instance does not lead.
 var ErrNotLeader = errors.New("gocronlock: not the leader")
 
-// NewElector returns e as gocron's Elector: jobs start only while e leads. It sends no request and never blocks. It
-// neither runs e, see [leasehold.Elector.Run], nor stops a job that runs when the lease ends: bind what must not go on
-// to the context of OnStartedLeading. For nil it returns nil, which gocron refuses.
+// NewElector returns e as gocron's Elector: jobs start only while e leads. The result sends no request, never blocks, and is
+// safe for concurrent use; its errors match [ErrNotLeader]. NewElector returns nil for nil, which gocron refuses.
 //
-// While leadership changes hands nobody leads, so that a run can be skipped; it is done twice only if the clock of the next
-// leader is behind by more than the change took.
+// You must run e yourself: see [leasehold.Elector.Run]. A job that still runs when the lease ends is not stopped; if it must
+// not go on, bind it to the context of OnStartedLeading.
+//
+// While leadership moves to another instance nobody leads, so a run may be skipped. A run is done twice only if the next
+// leader's clock is behind by more than the time that the change took.
 func NewElector(e *leasehold.Elector) gocron.Elector {
 	if e == nil {
 		return nil
@@ -39,7 +41,7 @@ func (e elector) IsLeader(context.Context) error {
 		return nil
 	}
 	if r, ok := e.Leader(); ok {
-		return fmt.Errorf("%w: the last one seen is %q with token %d", ErrNotLeader, r.Holder, r.Token)
+		return fmt.Errorf("%w: the last leader seen is %q with token %d", ErrNotLeader, r.Holder, r.Token)
 	}
-	return fmt.Errorf("%w: none has been seen yet", ErrNotLeader)
+	return fmt.Errorf("%w: no leader has been seen yet", ErrNotLeader)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/gocronlock"
 )
 
-// The functions of this file that are no examples stand word for word in docs/integrations.md.
+// docs/integrations.md contains the functions of this file that are not examples, word for word.
 
 func schedule(store leasehold.Store, report func()) (gocron.Scheduler, error) {
 	locker, err := gocronlock.NewLocker(store, "jobs", 30*time.Second) // half the shortest interval

@@ -20,16 +20,16 @@ import (
 	"github.com/leasehold-go/leasehold/gocronlock"
 )
 
-// process is a scheduler of gocron's with a locker of its own.
+// process is a gocron scheduler with its own locker.
 type process struct {
 	gocron.Scheduler
 	locker *gocronlock.Locker
 	mu     sync.Mutex
 	runs   []string // job and second
-	errs   []error  // of the locker
+	errs   []error  // from the locker
 }
 
-// begin starts a process whose clock is ahead by off. Call it in a bubble.
+// begin makes a process whose clock is ahead by off. Call it in a synctest bubble.
 func begin(t *testing.T, store leasehold.Store, off time.Duration) *process {
 	t.Helper()
 	p := &process{locker: newLocker(t, store)}
@@ -42,7 +42,7 @@ func begin(t *testing.T, store leasehold.Store, off time.Duration) *process {
 	return p
 }
 
-// everyMinute adds a job that is called what in the list of runs.
+// everyMinute adds a job with that name. The list of runs calls it what.
 func (p *process) everyMinute(t *testing.T, name, what string) gocron.Job {
 	t.Helper()
 	job, err := p.NewJob(gocron.CronJob("* * * * *", false), gocron.NewTask(func() {
@@ -58,21 +58,21 @@ func (p *process) everyMinute(t *testing.T, name, what string) gocron.Job {
 	return job
 }
 
-// seen are the runs so far.
+// seen returns the runs so far.
 func (p *process) seen() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.runs)
 }
 
-// failures are what the locker has said so far.
+// failures returns the locker's errors so far.
 func (p *process) failures() []error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.errs)
 }
 
-// to sleeps until the next time that the seconds of the clock are these; a bubble begins at midnight.
+// to sleeps until the clock next shows this second of a minute. A bubble begins at midnight.
 func to(second int) {
 	time.Sleep(time.Duration((second-time.Now().Second()+59)%60+1) * time.Second)
 	synctest.Wait()
@@ -89,8 +89,8 @@ func TestRunNowDoesNotConsumeASlot(t *testing.T) {
 		to(40)
 		require.NoError(t, job.RunNow())
 		to(10)
-		require.Equal(t, []string{"a 00:40", "a 01:00"}, a.seen(), "the slot, too")
-		require.Empty(t, b.seen(), "and once only")
+		require.Equal(t, []string{"a 00:40", "a 01:00"}, a.seen(), "a runs the slot, too")
+		require.Empty(t, b.seen(), "the slot runs only once")
 		to(20)
 		require.NoError(t, job.RunNow())
 		to(25)
@@ -104,7 +104,8 @@ func TestRunNowDoesNotConsumeASlot(t *testing.T) {
 	})
 }
 
-// TestRunNowDoesNotHideASlot has an instance whose clock is 45 s behind come to a slot after another has run it, and its job once more.
+// In TestRunNowDoesNotHideASlot an instance whose clock is 45 s behind reaches a slot after another has run it and has then run
+// the job once more with RunNow.
 func TestRunNowDoesNotHideASlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()
@@ -118,7 +119,7 @@ func TestRunNowDoesNotHideASlot(t *testing.T) {
 		require.NoError(t, job.RunNow())
 		to(50)
 		require.Equal(t, []string{"a 01:00", "a 01:35"}, a.seen()[len(a.seen())-2:])
-		require.NotContains(t, late.seen(), "late 01:45", "its 01:00, which has been run")
+		require.NotContains(t, late.seen(), "late 01:45", "its 01:00, which was already run")
 	})
 }
 
@@ -131,7 +132,7 @@ func TestTwoJobsOfOneName(t *testing.T) {
 		second := p.everyMinute(t, "job", "second")
 		to(10)
 		require.Len(t, p.seen(), 1)
-		owner, _, _ := strings.Cut(p.seen()[0], " ") // whichever came first
+		owner, _, _ := strings.Cut(p.seen()[0], " ") // whichever job was first
 		for range 5 {
 			to(10)
 		}
@@ -157,14 +158,14 @@ func TestTwoJobsOfOneName(t *testing.T) {
 func TestTheSameJobWithAnotherValueInItsContext(t *testing.T) {
 	type tag struct{}
 	l := newLocker(t, leasehold.NewMemStore())
-	for i := range 3 { // as a wrapper around the locker would call it
+	for i := range 3 { // a wrapper around the locker might pass such contexts
 		lock, err := l.Lock(context.WithValue(t.Context(), tag{}, i), "job")
 		require.NoError(t, err)
 		require.NoError(t, lock.Unlock(t.Context()))
 	}
 }
 
-// overtaken is a store on which somebody else is always faster, and has released again before one can look.
+// overtaken is a store on which another client always writes first, and has released again before the next read.
 type overtaken struct {
 	leasehold.Store
 	n int

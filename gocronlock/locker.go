@@ -16,30 +16,30 @@ import (
 )
 
 var (
-	// ErrAlreadyRan says that a job is not run here because another instance has had its turn.
+	// ErrAlreadyRan says that a job does not run here because another instance has already run this slot.
 	ErrAlreadyRan = errors.New("gocronlock: already ran")
-	// ErrSameName says that a job is not run because another job of the same scheduler has its name.
+	// ErrSameName says that a job does not run because another job of the same scheduler has the same name.
 	ErrSameName = errors.New("gocronlock: two jobs have the same name")
 )
 
-// Locker is a [gocron.Locker] on a store: one lock object per job. A job runs under a lease, which is renewed while it
-// runs; when it begins, the time that the instance's wall clock tells is committed to the lock object, and stays there after the
-// release. That is what keeps an instance that comes late from doing the run again: gocron calls the locker at the time of
-// the slot by the instance's own clock, so for one slot all clocks show the same, however far they are apart.
+// Locker is a [gocron.Locker] on a store, with one lock object per job. A job runs under a lease, which is renewed while the
+// job runs. When a run begins, its time by the instance's wall clock is committed to the lock object, and stays there after
+// the release. This keeps a late instance from repeating the run: gocron calls the locker at the time of the slot by the
+// instance's own clock, so for one slot all instances read the same time, however far their clocks are apart.
 //
-// So each slot of a job with fixed times, such as a cron job, runs once at most, and exactly once if nothing fails. If the
-// instance that runs it crashes, that run is not repeated; slots until its lease has run out are skipped, and so are those that
-// come while the job still runs. Jobs that each instance times from its own start (DurationJob without WithStartAt) have no
-// slots in common: of them, runs of different instances are a spacing apart at least.
+// So each slot of a job with fixed times, such as a cron job, runs at most once, and exactly once if nothing fails. If the
+// instance that runs it crashes, that run is not repeated, and slots are skipped until its lease has expired. Slots that come
+// while the job still runs are skipped, too. Jobs that each instance times from its own start (DurationJob without
+// WithStartAt) have no common slots. Runs of such a job on different instances are at least a spacing apart.
 //
-// A run by RunNow of gocron's Job does not take away the next slot: the instance that made it runs the slot, too. Less than a
-// spacing after a run on another instance it is refused with [ErrAlreadyRan].
+// A run that is started with RunNow of gocron's Job does not use up the next slot: the same instance runs that slot, too. If
+// it comes less than a spacing after a run on another instance, it is refused with [ErrAlreadyRan].
 //
-// gocron tells a locker no more of a job than its name. Two jobs of one scheduler that have the same name would share one lock
-// object and take each other's slots, so the one that comes second is refused with [ErrSameName] for as long as the first is
-// scheduled. Give each scheduler a Locker of its own: with one for two schedulers, the same job in both looks like two jobs.
+// gocron tells a locker only the name of a job. Two jobs of one scheduler with the same name would share one lock object and
+// take each other's slots, so the second is refused with [ErrSameName] as long as the first is scheduled. Give each
+// scheduler its own Locker, because to a shared one the same job of two schedulers looks like two jobs.
 //
-// It is safe for concurrent use.
+// A Locker is safe for concurrent use.
 type Locker struct {
 	store   leasehold.Store
 	prefix  string
@@ -51,31 +51,34 @@ type Locker struct {
 	jobs map[string]*job
 }
 
-// Clock tells the time. That of [gocron.WithClock] is one.
+// Clock tells the time. The clock given to [gocron.WithClock] is one. It must be safe for concurrent use.
 type Clock interface{ Now() time.Time }
 
 type wallClock struct{}
 
 func (wallClock) Now() time.Time { return time.Now() }
 
-// job is what a locker knows of the jobs of one name.
+// job is what a locker knows about the jobs with one name.
 type job struct {
 	lock  *leasehold.Lock
-	lease *leasehold.Lease // under which it runs here; nil if it does not
-	mine  []time.Time      // when the latest runs here began
-	done  <-chan struct{}  // is closed when gocron stops, removes or replaces the job that came last
+	lease *leasehold.Lease // of the run on this instance; nil if there is none
+	mine  []time.Time      // when the latest runs on this instance began
+	done  <-chan struct{}  // closed when gocron stops, removes or replaces the job that called last
 }
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// NewLocker returns a locker whose objects stand below prefix, a path without a slash at its end. Two runs of one job whose
-// times are less than spacing apart count as one: half the shortest interval between two slots of any job is right. It must
-// be more than what the start of a slot may be late by. Clocks may be apart by up to the interval; beyond that, slots run twice.
-// For jobs that differ much, give each a locker with gocron.WithDistributedJobLocker.
+// NewLocker returns a locker whose lock objects are below prefix, a path without a slash at its end.
+//
+// Two runs of one job whose times are less than spacing apart count as one. Use half the shortest interval between two slots
+// of any job. spacing must be positive, and longer than the delay with which a slot may start. Clocks may differ by up to the
+// interval; if they differ by more, slots run twice. If the intervals of jobs differ much, give each job its own locker with
+// gocron.WithDistributedJobLocker.
+//
 // Options, limits and errors are those of [leasehold.NewLock]. NewLocker sends no request.
 func NewLocker(store leasehold.Store, prefix string, spacing time.Duration, opts ...leasehold.Option) (*Locker, error) {
 	if spacing <= 0 {
-		return nil, fmt.Errorf("gocronlock: spacing %v is not positive: use half the shortest interval between two slots", spacing)
+		return nil, fmt.Errorf("gocronlock: spacing %v must be positive: use half the shortest interval between two slots", spacing)
 	}
 	l := &Locker{
 		store: store, prefix: prefix, spacing: spacing, opts: slices.Clone(opts), clock: wallClock{}, jobs: map[string]*job{},
@@ -86,24 +89,25 @@ func NewLocker(store leasehold.Store, prefix string, spacing time.Duration, opts
 	return l, nil
 }
 
-// SetClock gives the locker the clock that the scheduler has by [gocron.WithClock]. Without it, slots are told apart by the wall
-// clock. Leases are always timed by the real clocks. Call it before the scheduler starts.
+// SetClock sets the clock by which the locker tells slots apart. Pass the clock that the scheduler has from [gocron.WithClock].
+// The default is the wall clock. Leases are always timed by the real clocks. Call SetClock before the scheduler starts.
 func (l *Locker) SetClock(c Clock) { l.clock = c }
 
-// Key returns the key of a job's lock object: the prefix, a slash, and the job's name, escaped as in a URL path.
+// Key returns the key of a job's lock object: the prefix, a slash, and the job's name, which is escaped as in a URL path.
 func (l *Locker) Key(job string) string {
 	name := url.PathEscape(job)
-	if name == "." || name == ".." { // which stores take for directories
+	if name == "." || name == ".." { // some stores take these for directories
 		name = "%2E" + name[1:]
 	}
 	return l.prefix + "/" + name
 }
 
-// Lock implements [gocron.Locker]. Its error matches [ErrAlreadyRan] or [leasehold.ErrHeld] if the run is another's, or is
-// the store's; gocron skips the run and hands the error to a job's AfterLockError listener. It sends 1 or 2 reads for a run
-// that is another's, and 1 or 2 reads and 2 writes for one's own; Unlock adds 1 write.
+// Lock implements [gocron.Locker]. If another instance has the run, the error matches [ErrAlreadyRan] or [leasehold.ErrHeld].
+// If another job has the same name, it matches [ErrSameName]. Other errors are those of the store. gocron skips the run and
+// passes the error to the job's AfterLockError listener. Lock sends 1 or 2 reads if another instance has the run, and 1 or
+// 2 reads and 2 writes if this instance gets it. Unlock adds 1 write.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
-	began := l.clock.Now().Round(0) // before any request: this is when the slot is
+	began := l.clock.Now().Round(0) // the time of the slot, so it is read before any request
 	j, err := l.job(ctx, name)
 	if err != nil {
 		return nil, err
@@ -119,7 +123,7 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	before, err := l.due(name, j, lease.Record(), began) // it may have run since
+	before, err := l.due(name, j, lease.Record(), began) // another instance may have run the slot since the first read
 	if err == nil {
 		err = lease.Commit(ctx, encode(began, before))
 	}
@@ -132,8 +136,9 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	return run{l, j, lease}, nil
 }
 
-// Lease returns the lease under which a job runs here, or nil: for its fencing token, and for its context, which ends when
-// the job must. A job that outlives its lease, because the store was out of reach for long, is not stopped by gocron.
+// Lease returns the lease under which a job runs on this instance, or nil if it does not run. Use it for the fencing token, and
+// for its context, which ends when the job must stop. gocron does not stop a job that outlives its lease, as can happen if
+// the store cannot be reached for a long time.
 func (l *Locker) Lease(job string) *leasehold.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,10 +148,11 @@ func (l *Locker) Lease(job string) *leasehold.Lease {
 	return nil
 }
 
-// job returns the one entry of a name. gocron gives each job a context of its own, by which two jobs of one name are told apart.
+// job returns the entry of a name. Two jobs with the same name are told apart by their contexts, because gocron gives each job
+// its own.
 func (l *Locker) job(ctx context.Context, name string) (*job, error) {
 	if name == "" {
-		return nil, errors.New("gocronlock: the job has no name: give it one with gocron.WithName")
+		return nil, errors.New("gocronlock: the job has no name: set one with gocron.WithName")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,39 +165,41 @@ func (l *Locker) job(ctx context.Context, name string) (*job, error) {
 		j = &job{lock: lock}
 		l.jobs[name] = j
 	}
-	if j.done != ctx.Done() && j.done != nil { // a context with another value, say, has the same channel
+	if j.done != ctx.Done() && j.done != nil { // compare channels, because a wrapper of the job's context has the same one
 		select {
 		case <-j.done:
 		default:
-			return nil, fmt.Errorf("%w: %q: give each its own with gocron.WithName", ErrSameName, name)
+			return nil, fmt.Errorf("%w: %q: give each job its own name with gocron.WithName", ErrSameName, name)
 		}
 	}
 	j.done = ctx.Done()
 	return j, nil
 }
 
-// due returns an error if a run at the time now is one that rec tells of, else when the latest runs began.
+// due returns [ErrAlreadyRan] if rec shows that the run at the time now was already done. Otherwise it returns when the latest
+// runs began.
 func (l *Locker) due(name string, j *job, rec leasehold.Record, now time.Time) ([]time.Time, error) {
 	if len(rec.Payload) == 0 {
 		return nil, nil
 	}
 	runs, err := decode(rec.Payload)
 	if err != nil {
-		return nil, fmt.Errorf("gocronlock: object %q holds something else than the last run of a job: %w", l.Key(name), err)
+		return nil, fmt.Errorf("gocronlock: the payload of lock object %q is not a record of job runs, so another program uses this key: choose another prefix or job name: %w", l.Key(name), err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, began := range runs {
-		// A scheduler comes to each slot once, so what ran here was another slot, or no slot at all.
+		// A scheduler reaches each slot once, so a run on this instance was another slot, or no slot at all.
 		here := slices.ContainsFunc(j.mine, began.Equal)
-		if !here && now.Sub(began).Abs() < l.spacing { // one that is far ahead is of a broken clock, and must not stop the job
-			return nil, fmt.Errorf("%w: job %q at %s; last by %q", ErrAlreadyRan, name, began.Format(time.RFC3339Nano), rec.Holder)
+		if !here && now.Sub(began).Abs() < l.spacing { // a time far in the future comes from a wrong clock, and must not stop the job
+			return nil, fmt.Errorf("%w: job %q at %s; the last holder was %q", ErrAlreadyRan, name, began.Format(time.RFC3339Nano), rec.Holder)
 		}
 	}
 	return runs, nil
 }
 
-// kept is how many runs are remembered: a run outside a slot must not hide the slot before it from an instance that comes late.
+// kept is how many runs the lock object records. With only the last one, a run outside a slot would hide the slot before it
+// from a late instance.
 const kept = 8
 
 func latest(began time.Time, before []time.Time) []time.Time {
@@ -207,7 +215,7 @@ type lastRuns struct {
 
 func encode(began time.Time, before []time.Time) []byte {
 	runs := latest(began.UTC(), before)
-	text, _ := json.Marshal(lastRuns{runs[0], runs[1:]}) // times of a clock, which always have four digits to their year
+	text, _ := json.Marshal(lastRuns{runs[0], runs[1:]}) // fails only for years that do not have four digits
 	return text
 }
 
@@ -215,7 +223,7 @@ func decode(payload []byte) ([]time.Time, error) {
 	var runs lastRuns
 	err := json.Unmarshal(payload, &runs)
 	if err == nil && runs.Began.IsZero() {
-		err = fmt.Errorf("no time in %.80q", payload)
+		err = fmt.Errorf("%.80q has no time of a run", payload)
 	}
 	return append([]time.Time{runs.Began}, runs.Before...), err
 }
@@ -227,10 +235,10 @@ type run struct {
 	lease *leasehold.Lease
 }
 
-// Unlock implements [gocron.Lock]. gocron calls it after the job, and drops its error.
+// Unlock implements [gocron.Lock]. gocron calls it after the job and ignores its error.
 func (r run) Unlock(ctx context.Context) error {
 	r.l.mu.Lock()
-	if r.job.lease == r.lease { // and not that of a run which began after this one had lost its lease
+	if r.job.lease == r.lease { // not the lease of a run that began after this one had lost its own
 		r.job.lease = nil
 	}
 	r.l.mu.Unlock()

@@ -26,7 +26,7 @@ func newLocker(t *testing.T, store leasehold.Store, opts ...leasehold.Option) *g
 	return l
 }
 
-// skewed is a locker of an instance whose wall clock is off.
+// skewed returns the locker of an instance whose wall clock is off.
 func skewed(t *testing.T, store leasehold.Store, by time.Duration) *gocronlock.Locker {
 	l := newLocker(t, store)
 	l.SetClock(wrongClock{clockwork.NewRealClock(), by})
@@ -70,7 +70,7 @@ func TestKeys(t *testing.T) {
 func TestOneSlotOfManyInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, mem := t.Context(), leasehold.NewMemStore()
-		// Clocks are apart by nearly a minute; each instance wakes when its own clock shows the full minute.
+		// The clocks differ by up to nearly a minute. Each instance wakes when its own clock shows the full minute.
 		offsets := []time.Duration{0, 3 * time.Second, -3 * time.Second, 29 * time.Second, -29 * time.Second}
 		var ran [10]atomic.Int64
 		start := time.Now().Truncate(time.Minute).Add(2 * time.Minute)
@@ -89,7 +89,7 @@ func TestOneSlotOfManyInstances(t *testing.T) {
 						continue
 					}
 					ran[slot].Add(1)
-					time.Sleep(time.Duration(slot) * time.Second) // some are done before the last clock shows the minute
+					time.Sleep(time.Duration(slot) * time.Second) // some runs end before the last clock shows the minute
 					if err := lock.Unlock(ctx); err != nil {
 						t.Error(err)
 					}
@@ -125,7 +125,7 @@ func TestRunsOfDifferentPhasesAreASpacingApart(t *testing.T) {
 				time.Sleep(25 * time.Second)
 			}
 		}
-		require.InDelta(t, float64(time.Since(began)/(50*time.Second)), runs, 2) // 50 s is the first call past the spacing
+		require.InDelta(t, float64(time.Since(began)/(50*time.Second)), runs, 2) // the first call after the spacing comes after 50 s
 	})
 }
 
@@ -144,7 +144,7 @@ func TestLongJobKeepsItsLock(t *testing.T) {
 			_, err = b.Lock(ctx, "job")
 			require.ErrorIs(t, err, leasehold.ErrHeld)
 			_, err = a.Lock(ctx, "job")
-			require.ErrorIs(t, err, leasehold.ErrHeld, "nor does it overlap itself")
+			require.ErrorIs(t, err, leasehold.ErrHeld, "the job does not overlap itself")
 		}
 		other, err := b.Lock(ctx, "another")
 		require.NoError(t, err)
@@ -197,15 +197,15 @@ func TestRequestsPerRun(t *testing.T) {
 			_, err = lockers[1-first].Lock(ctx, "job")
 			require.ErrorIs(t, err, gocronlock.ErrAlreadyRan)
 			require.NoError(t, lock.Unlock(ctx))
-			reads := []int{2, 1, 2}[slot] // 1 if the last run was its own
-			require.Equal(t, [2]int{reads, 3}, requests(first), "who runs it")
-			require.Equal(t, [2]int{1, 0}, requests(1-first), "who comes too late")
+			reads := []int{2, 1, 2}[slot] // 1 if the previous run was its own
+			require.Equal(t, [2]int{reads, 3}, requests(first), "the instance that runs the job")
+			require.Equal(t, [2]int{1, 0}, requests(1-first), "the instance that is too late")
 			time.Sleep(time.Minute)
 		}
 	})
 }
 
-// between runs something after the first read has seen what it has seen.
+// between runs hook after the first read has got its reply.
 type between struct {
 	leasehold.Store
 	hook func()
@@ -220,7 +220,7 @@ func (b *between) Get(ctx context.Context, key string) (leasehold.Object, error)
 	return obj, err
 }
 
-func TestAnotherRunsTheSlotAfterALook(t *testing.T) {
+func TestAnotherRunsTheSlotAfterTheFirstRead(t *testing.T) {
 	ctx, mem := t.Context(), leasehold.NewMemStore()
 	other := newLocker(t, mem)
 	slow := newLocker(t, &between{mem, func() {
@@ -234,7 +234,7 @@ func TestAnotherRunsTheSlotAfterALook(t *testing.T) {
 	require.NoError(t, err)
 	rec, err := lock.Inspect(ctx)
 	require.NoError(t, err)
-	require.True(t, rec.Released(), "it gave the lock back")
+	require.True(t, rec.Released(), "it released the lock")
 }
 
 func TestSlotIsTheTimeOfTheCall(t *testing.T) {
@@ -326,7 +326,7 @@ func TestObjectsOfOthersAreLeftAlone(t *testing.T) {
 			return lease.Commit(ctx, []byte(payload))
 		}))
 		_, err = l.Lock(ctx, job)
-		require.ErrorContains(t, err, "something else", payload)
+		require.ErrorContains(t, err, "another program uses this key", payload)
 		rec, err := other.Inspect(ctx)
 		require.NoError(t, err)
 		require.Equal(t, payload, string(rec.Payload))
@@ -347,7 +347,7 @@ func TestElector(t *testing.T) {
 			require.NoError(t, err)
 			isLeader := gocronlock.NewElector(e)
 			require.ErrorIs(t, isLeader.IsLeader(t.Context()), gocronlock.ErrNotLeader)
-			require.ErrorContains(t, isLeader.IsLeader(t.Context()), "none has been seen")
+			require.ErrorContains(t, isLeader.IsLeader(t.Context()), "no leader has been seen")
 			ctx, cancel := context.WithCancel(t.Context())
 			go e.Run(ctx)
 			synctest.Wait()

@@ -28,7 +28,7 @@ func (w withServers) Run() int { return testserver.Main(w.m) }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(withServers{m}) }
 
-// wrongClock is a clock that is off.
+// wrongClock is a clock that is ahead by a fixed time.
 type wrongClock struct {
 	clockwork.Clock
 	by time.Duration
@@ -38,7 +38,7 @@ func (c wrongClock) Now() time.Time                  { return c.Clock.Now().Add(
 func (c wrongClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 func (c wrongClock) Until(t time.Time) time.Duration { return t.Sub(c.Now()) }
 
-// behind is a store of an instance's own line to the server, on which each request takes at least the delay.
+// behind returns a store with its own connection to the server, on which each request takes at least the delay.
 func behind(t *testing.T, server testserver.S3, bucket string, delay time.Duration) leasehold.Store {
 	t.Helper()
 	proxy := faultproxy.Start(t, server.Endpoint, func(*http.Request) faultproxy.Fault { return faultproxy.Fault{Before: delay} })
@@ -50,7 +50,7 @@ func behind(t *testing.T, server testserver.S3, bucket string, delay time.Durati
 	}), bucket)
 }
 
-// tally counts the runs of each slot, by the clock of who ran it.
+// tally counts the runs of each slot, by the clock of the instance that ran it.
 type tally struct {
 	mu      sync.Mutex
 	every   time.Duration
@@ -83,7 +83,7 @@ func (c *tally) failed(err error) {
 	c.errs = append(c.errs, err)
 }
 
-// check wants each slot between the first and the last to have run once, and returns how many there were.
+// check requires that each slot between the first and the last ran exactly once, and returns the number of slots.
 func (c *tally) check(t *testing.T) int {
 	t.Helper()
 	c.mu.Lock()
@@ -106,7 +106,7 @@ func (c *tally) check(t *testing.T) int {
 	return n
 }
 
-// instance is one scheduler, with one job on every slot.
+// instance is one scheduler with one job, which is due in every slot.
 type instance struct {
 	clockOff time.Duration
 	delay    time.Duration // of each request
@@ -124,7 +124,7 @@ func TestEachSlotRunsOnce(t *testing.T) {
 		{name: "long job", instances: same, takes: 1200 * time.Millisecond},
 		{name: "clocks apart", instances: []instance{{}, {clockOff: 400 * time.Millisecond}, {clockOff: -400 * time.Millisecond}, {clockOff: 1200 * time.Millisecond}}},
 		{name: "clocks apart, long job", instances: []instance{{}, {clockOff: 400 * time.Millisecond}, {clockOff: -400 * time.Millisecond}}, takes: 800 * time.Millisecond},
-		{name: "slow lines", instances: []instance{{}, {delay: 50 * time.Millisecond}, {delay: 300 * time.Millisecond}, {delay: 500 * time.Millisecond}}},
+		{name: "slow connections", instances: []instance{{}, {delay: 50 * time.Millisecond}, {delay: 300 * time.Millisecond}, {delay: 500 * time.Millisecond}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -143,7 +143,7 @@ func TestEachSlotRunsOnce(t *testing.T) {
 					defer count.end()
 					time.Sleep(c.takes) // the job's work
 				}), gocron.WithName("each slot/*"), gocron.WithEventListeners(gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) {
-					// A slot may begin while the scheduler shuts down, which ends the try.
+					// A slot may begin while the scheduler shuts down; its context then ends the try.
 					if !errors.Is(err, gocronlock.ErrAlreadyRan) && !errors.Is(err, leasehold.ErrHeld) && !errors.Is(err, context.Canceled) {
 						count.failed(err)
 					}

@@ -19,17 +19,17 @@ import (
 	"github.com/leasehold-go/leasehold/itest"
 )
 
-// cluster is three electors in containers, on a network of their own with a server and the link to it.
+// cluster is three electors in containers, on their own network, with a server and the link to it.
 type cluster struct {
 	t      *testing.T
 	bucket string
-	server testserver.S3 // as this machine reaches it
+	server testserver.S3 // with the endpoint for this machine
 	store  *itest.Container
 	link   *itest.Container
 	nodes  []*itest.Container
 }
 
-// line is what a node of testdata/node writes.
+// line is a line of output of testdata/node.
 type line struct {
 	At    int64
 	Event string
@@ -60,7 +60,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// lines are those of all nodes, in the order of their clock, which is the host's.
+// lines returns the lines of all nodes, sorted by their time. All nodes use the host's clock.
 func (c *cluster) lines() (all []line) {
 	c.t.Helper()
 	for i, n := range c.nodes {
@@ -69,7 +69,7 @@ func (c *cluster) lines() (all []line) {
 		for text := range strings.Lines(log) {
 			l := line{node: i}
 			if !strings.HasPrefix(text, "{") || !strings.HasSuffix(text, "\n") {
-				continue // cut off, if anything
+				continue // an incomplete line, or none of ours
 			}
 			require.NoError(c.t, json.Unmarshal([]byte(text), &l), "%s", text)
 			all = append(all, l)
@@ -94,7 +94,7 @@ func (c *cluster) await(what string, ok func(line) bool) (found line) {
 	return found
 }
 
-// leader waits for proof, later than after, that somebody leads.
+// leader waits for a line, later than after, that shows a valid lease on a node that is not in but.
 func (c *cluster) leader(after time.Time, but ...int) line {
 	c.t.Helper()
 	return c.await("a leader", func(l line) bool {
@@ -102,7 +102,7 @@ func (c *cluster) leader(after time.Time, but ...int) line {
 	})
 }
 
-// oneAtATime says where two terms were valid at once, or a later term has no higher token.
+// oneAtATime counts the terms. It returns an error if two terms were valid at once or if a later term's token is not higher.
 func oneAtATime(lines []line) (terms int, err error) {
 	var last line
 	for _, l := range lines {
@@ -124,7 +124,7 @@ func TestTwoAtATimeAreSeen(t *testing.T) {
 	_, err := oneAtATime([]line{{At: 1, Event: "valid", Token: 1}, {At: 2, Event: "valid", Token: 2, node: 1}, {At: 3, Event: "valid", Token: 1}})
 	require.Error(t, err, "the leases overlap")
 	_, err = oneAtATime([]line{{At: 1, Event: "valid", Token: 1}, {At: 2, Event: "valid", Token: 1, node: 1}})
-	require.Error(t, err, "the token was given twice")
+	require.Error(t, err, "the token was issued twice")
 }
 
 func TestClusterFaults(t *testing.T) {
@@ -159,17 +159,17 @@ func TestClusterFaults(t *testing.T) {
 	}
 	for _, f := range []fault{
 		{name: "leader paused", begin: node((*itest.Container).Pause), end: node((*itest.Container).Unpause), takeover: true, after: func(leader int, token uint64) {
-			woke := c.await("the paused leader's waking", func(l line) bool { return l.node == leader && l.Event == "woke" && l.Token == token })
-			require.Equal(t, "valid false", woke.Text, "a zombie knows at its first look")
+			woke := c.await("a line from the paused leader after it woke", func(l line) bool { return l.node == leader && l.Event == "woke" && l.Token == token })
+			require.Equal(t, "valid false", woke.Text, "the first check after waking must say that the lease is over")
 		}},
 		{name: "leader killed (-9)", begin: func(leader int) error { return c.nodes[leader].Signal(ctx, "SIGKILL") }, end: node((*itest.Container).Start), takeover: true},
 		{name: "leader off the network", begin: node((*itest.Container).Disconnect), end: node((*itest.Container).Connect), takeover: true},
 		{name: "server killed (-9) and started", begin: signal(c.store, "SIGKILL"), end: func(int) error { return c.store.Start(ctx) }},
 		{name: "server paused", begin: func(int) error { return c.store.Pause(ctx) }, end: func(int) error { return c.store.Unpause(ctx) }},
 		{name: "slow and lossy link", begin: signal(c.link, "SIGUSR1"), end: signal(c.link, "SIGUSR2")},
-		{name: "leader's wall clock an hour on", begin: func(leader int) error { return c.nodes[leader].Signal(ctx, "SIGUSR1") }, end: func(int) error { return nil }},
+		{name: "leader's wall clock one hour forward", begin: func(leader int) error { return c.nodes[leader].Signal(ctx, "SIGUSR1") }, end: func(int) error { return nil }},
 		{name: "leader's wall clock two hours back", begin: func(leader int) error { return c.nodes[leader].Signal(ctx, "SIGUSR2") }, end: func(int) error { return nil }},
-		{name: "candidates' wall clocks an hour on", begin: others("SIGUSR1"), end: others("SIGUSR2")},
+		{name: "candidates' wall clocks one hour forward", begin: others("SIGUSR1"), end: others("SIGUSR2")},
 	} {
 		before := c.leader(time.Now())
 		began := time.Now()
@@ -180,7 +180,7 @@ func TestClusterFaults(t *testing.T) {
 			i := slices.IndexFunc(lines, func(l line) bool { return l.Event == "valid" && l.Token == next.Token })
 			t.Logf("%s: token %d instead of %d after %.2f TTL", f.name, next.Token, before.Token, time.Unix(0, lines[i].At).Sub(began).Seconds()/clusterTTL.Seconds())
 		} else {
-			time.Sleep(2 * clusterTTL) // for so long the fault lasts
+			time.Sleep(2 * clusterTTL) // the duration of the fault
 		}
 		require.NoError(t, f.end(before.node), f.name)
 		ended := time.Now()
@@ -196,10 +196,10 @@ func TestClusterFaults(t *testing.T) {
 	for _, l := range lines {
 		require.NotEqual(t, "ended", l.Event, "node%d: Run ended: %s", l.node, l.Text)
 	}
-	t.Logf("%d terms, %d looks at a lease, never two valid at once", terms, len(lines))
+	t.Logf("%d terms, %d checks of a lease, never two valid at once", terms, len(lines))
 }
 
-// A full disk harms no lock: renewals fail, the lease runs out, and when there is room again the token goes on.
+// A full disk does not damage a lock. Renewals fail and the lease expires. When there is space again, the next token is higher.
 func TestFullDisk(t *testing.T) {
 	needDocker(t)
 	server := itest.StartMinIOOnTmpfs(t, 64<<20)
@@ -228,9 +228,9 @@ func TestFullDisk(t *testing.T) {
 	select {
 	case <-lease.Context().Done():
 		require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
-		t.Logf("%d objects of filler: %v", len(filler), context.Cause(lease.Context()))
+		t.Logf("%d filler objects: %v", len(filler), context.Cause(lease.Context()))
 	case <-time.After(10 * time.Second):
-		t.Fatal("the lease lives on; is the disk full?")
+		t.Fatal("the lease was still valid after 10 s: is the disk really full?")
 	}
 	short, cancel := context.WithTimeout(t.Context(), 3*clusterTTL)
 	_, err = newLock(t, store, leasehold.WithTTL(clusterTTL)).Acquire(short)
@@ -246,6 +246,6 @@ func TestFullDisk(t *testing.T) {
 	defer cancel()
 	next, err := newLock(t, store, leasehold.WithTTL(clusterTTL)).Acquire(ctx)
 	require.NoError(t, err)
-	require.Greater(t, next.Token(), lease.Token(), "the token goes on")
+	require.Greater(t, next.Token(), lease.Token(), "the token survives the full disk")
 	require.NoError(t, next.Release(t.Context()))
 }

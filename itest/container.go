@@ -24,9 +24,9 @@ type Spec struct {
 	Env     map[string]string
 	Network *testcontainers.DockerNetwork // nil: Docker's default
 	Alias   string                        // host name within Network
-	Port    string                        // "9000/tcp": mapped to a free port of this machine
+	Port    string                        // such as "9000/tcp": mapped to a free port of this machine
 	Health  string                        // HTTP path on Port that answers 200 once the program is ready
-	Tmpfs   int64                         // bytes of memory that /data is then made of; gone when the program ends
+	Tmpfs   int64                         // if positive, /data is a tmpfs of so many bytes, lost when the program ends
 }
 
 // Container is a running container. It is removed, with its data, at the end of the test.
@@ -36,7 +36,7 @@ type Container struct {
 	spec      Spec
 }
 
-// Run starts a container and waits until it is ready, if Spec says how to see that. Its log is shown if the test fails.
+// Run starts a container and, if Spec has a Health path, waits until it is ready. Its log is printed if the test fails.
 func Run(tb testing.TB, spec Spec) *Container {
 	tb.Helper()
 	api(tb)
@@ -75,7 +75,7 @@ func run(ctx context.Context, owner string, spec Spec) (*Container, error) {
 		if err != nil {
 			return nil, err
 		}
-		var ip netip.Addr // a remote engine publishes on all its addresses, a local one on loopback only
+		var ip netip.Addr // zero: a remote engine publishes on all its addresses; a local one uses loopback only
 		if host == "127.0.0.1" {
 			ip = netip.MustParseAddr(host)
 		}
@@ -102,7 +102,7 @@ func run(ctx context.Context, owner string, spec Spec) (*Container, error) {
 	return c, nil
 }
 
-// Addr is where Port is reached from this machine. A container that is started again may get another.
+// Addr returns the address of Port on this machine. It may change when the container is started again.
 func (c *Container) Addr(ctx context.Context) (string, error) {
 	host, err := c.container.Host(ctx)
 	if err != nil {
@@ -121,7 +121,7 @@ func (c *Container) Pause(ctx context.Context) error {
 	return err
 }
 
-// Unpause ends Pause.
+// Unpause undoes Pause.
 func (c *Container) Unpause(ctx context.Context) error {
 	_, err := c.docker.ContainerUnpause(ctx, c.id(), client.ContainerUnpauseOptions{})
 	return err
@@ -133,7 +133,7 @@ func (c *Container) Signal(ctx context.Context, signal string) error {
 	return err
 }
 
-// Wait returns the program's exit status once it has ended.
+// Wait waits until the program has ended and returns its exit status.
 func (c *Container) Wait(ctx context.Context) (status int64, err error) {
 	w := c.docker.ContainerWait(ctx, c.id(), client.ContainerWaitOptions{Condition: dockercontainer.WaitConditionNotRunning})
 	select {
@@ -144,7 +144,7 @@ func (c *Container) Wait(ctx context.Context) (status int64, err error) {
 	}
 }
 
-// Start starts the program again after it has ended. Its data is still there.
+// Start starts the program again after it has ended, with the same data.
 func (c *Container) Start(ctx context.Context) error {
 	_, err := c.docker.ContainerStart(ctx, c.id(), client.ContainerStartOptions{})
 	return err
@@ -156,7 +156,7 @@ func (c *Container) Disconnect(ctx context.Context) error {
 	return err
 }
 
-// Connect ends Disconnect.
+// Connect undoes Disconnect.
 func (c *Container) Connect(ctx context.Context) error {
 	_, err := c.docker.NetworkConnect(ctx, c.spec.Network.ID, client.NetworkConnectOptions{
 		Container:      c.id(),
@@ -165,7 +165,7 @@ func (c *Container) Connect(ctx context.Context) error {
 	return err
 }
 
-// Logs is what the program has written to its standard output and error so far.
+// Logs returns what the program has written to its standard output and error so far.
 func (c *Container) Logs(ctx context.Context) (string, error) {
 	r, err := c.container.Logs(ctx)
 	if err != nil {
@@ -188,13 +188,13 @@ func (c *Container) logOnFailure(tb testing.TB) {
 	})
 }
 
-// remove ends the container and its data in any state.
+// remove removes the container and its data, whatever its state.
 func (c *Container) remove() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_ = c.Unpause(ctx) // old engines do not remove a paused container
 	_, err := c.docker.ContainerRemove(ctx, c.id(), client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 	if err != nil && !errdefs.IsNotFound(err) {
-		fmt.Printf("itest: container %s stays: %v\n", c.id(), err)
+		fmt.Printf("itest: container %s could not be removed: %v\n", c.id(), err)
 	}
 }

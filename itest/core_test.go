@@ -18,14 +18,14 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/clock"
-	"github.com/leasehold-go/leasehold/internal/export"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 	"github.com/leasehold-go/leasehold/itest"
 	"github.com/leasehold-go/leasehold/storetest"
 )
 
-// eachServer runs a test against every server, all at once.
+// eachServer runs a test against every server, in parallel.
 func eachServer(t *testing.T, test func(t *testing.T, server testserver.S3)) {
 	t.Helper()
 	for _, server := range itest.Servers(t) {
@@ -43,7 +43,7 @@ func newLock(t *testing.T, store leasehold.Store, opts ...leasehold.Option) *lea
 	return lock
 }
 
-// link is one client's way to a server: it can be cut, faults can be planned, and requests are counted.
+// link is one client's connection to a server. It can be cut, faults can be planned, and requests are counted.
 type link struct {
 	*faultproxy.Transport
 	store *leasehold.S3Store
@@ -52,7 +52,7 @@ type link struct {
 	down  bool
 }
 
-// planned is a fault for the next request with that method.
+// planned is a fault for the next request with this method.
 type planned struct {
 	method string
 	fault  faultproxy.Fault
@@ -77,7 +77,7 @@ func (l *link) decide(r *http.Request) faultproxy.Fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.down {
-		return faultproxy.Fault{Kind: faultproxy.Refuse, Before: time.Minute} // nothing comes back, as from a dead network
+		return faultproxy.Fault{Kind: faultproxy.Refuse, Before: time.Minute} // no reply, as from a dead network
 	}
 	if len(l.plan) == 0 || l.plan[0].method != r.Method {
 		return faultproxy.Fault{}
@@ -130,7 +130,7 @@ func TestCheckStore(t *testing.T) {
 	})
 }
 
-// Of 32 candidates one at a time is in the critical section, and tokens are 1 to n.
+// With 32 candidates, only one at a time is in the critical section, and the tokens are 1 to n.
 func TestContention(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		const candidates, turns = 32, 3
@@ -174,7 +174,7 @@ func assertNoError(t *testing.T, err error) bool {
 	return err == nil
 }
 
-// A holder that crashes is replaced when its TTL has passed, not before, and little later.
+// A holder that crashes is replaced soon after its TTL has passed, and not before.
 func TestCrashTakeover(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		const ttl = 2 * time.Second
@@ -191,7 +191,7 @@ func TestCrashTakeover(t *testing.T) {
 		require.Equal(t, lease.Token()+1, next.Token())
 		require.False(t, lease.Valid())
 		require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
-		require.Greater(t, took, ttl-100*time.Millisecond) // the lease began a request before it was "crashed"
+		require.Greater(t, took, ttl-100*time.Millisecond) // the lease began one request before the crash
 		require.Less(t, took, ttl*3/2)
 		t.Logf("%.2f TTL", took.Seconds()/ttl.Seconds())
 		require.NoError(t, next.Release(t.Context()))
@@ -222,7 +222,7 @@ func TestGracefulHandover(t *testing.T) {
 	})
 }
 
-// ambiguous are all the ways in which a write may have landed although its sender was told otherwise, or nothing.
+// ambiguous has faults after which the sender cannot tell from the reply, if any, whether its write has landed.
 var ambiguous = map[string]faultproxy.Fault{
 	"applied, connection closed":        {Kind: faultproxy.DropReply},
 	"applied, no reply in time":         {Kind: faultproxy.DropReply, After: time.Minute},
@@ -234,14 +234,14 @@ var ambiguous = map[string]faultproxy.Fault{
 	"refused, 503 SlowDown":             {Kind: faultproxy.Answer, Status: 503},
 	"refused, 409":                      {Kind: faultproxy.Answer, Status: 409},
 	"refused, connection reset":         {Kind: faultproxy.Refuse},
-	"refused, no reply, in no time":     {Kind: faultproxy.Refuse, Before: time.Minute},
+	"refused, no reply in time":         {Kind: faultproxy.Refuse, Before: time.Minute},
 	"refused, 500":                      {Kind: faultproxy.Answer, Status: 500},
 	"refused, 429 TooManyRequests":      {Kind: faultproxy.Answer, Status: 429, Code: "TooManyRequests"},
 	"refused, 400 RequestTimeout":       {Kind: faultproxy.Answer, Status: 400, Code: "RequestTimeout"},
 	"applied, reply half a second late": {Kind: faultproxy.Pass, After: 500 * time.Millisecond},
 }
 
-// Whatever happens to a write, it neither loses the lock nor doubles it, and never gives a token twice.
+// Whatever happens to a write, the lock is neither lost nor held twice, and no token is issued twice.
 func TestAmbiguousWrites(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		for name, fault := range ambiguous {
@@ -259,7 +259,7 @@ func TestAmbiguousWrites(t *testing.T) {
 					at("acquire")
 					lease, err := lock.Acquire(t.Context())
 					require.NoError(t, err)
-					token := lease.Token() // 2 if the first write counts as one of a former life
+					token := lease.Token() // 2 if the first write was treated as a leftover of its own
 					require.LessOrEqual(t, token, uint64(2))
 					at("renew")
 					require.NoError(t, lease.Renew(t.Context()))
@@ -295,10 +295,11 @@ func (c skewed) Now() clock.Reading {
 }
 
 func withSkew(d time.Duration) leasehold.Option {
-	return export.WithClock.(func(clock.Clock) leasehold.Option)(skewed{clock.System, d})
+	return testopt.WithClock(skewed{clock.System, d})
 }
 
-// Holder and candidate an hour apart, either way: the candidate neither takes a living lock nor waits longer for a dead one.
+// The wall clocks of holder and candidate are an hour apart, in either direction. The candidate neither takes over a lock from a
+// living holder nor waits longer for a dead one.
 func TestWallClocksAnHourApart(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		for _, skew := range []time.Duration{-time.Hour, time.Hour} {
@@ -329,7 +330,8 @@ func TestWallClocksAnHourApart(t *testing.T) {
 	})
 }
 
-// Someone deletes or overwrites the object: the holder stops at its next renewal, and corrupt records are left to people.
+// If the object is deleted or overwritten by hand, the holder stops at its next renewal. A corrupt record stays until Break
+// repairs it.
 func TestInterference(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		client, bucket, key := server.Client(), server.Bucket(t), "locks/core"
@@ -366,14 +368,14 @@ func TestInterference(t *testing.T) {
 		lock := newLock(t, store)
 		_, err = lock.TryAcquire(ctx)
 		require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
-		_, err = lock.Acquire(ctx) // does not wait for what cannot heal
+		_, err = lock.Acquire(ctx) // does not wait, because waiting cannot repair the record
 		require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
 		require.NoError(t, lock.Break(ctx, 41))
 		require.EqualValues(t, 42, acquire().Token())
 	})
 }
 
-func TestErrorsThatCannotHealEndAtOnce(t *testing.T) {
+func TestPermanentErrorsEndRunAtOnce(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		elector := func(store leasehold.Store) error {
 			e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
@@ -381,7 +383,7 @@ func TestErrorsThatCannotHealEndAtOnce(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			err = e.Run(ctx)
-			require.NoError(t, ctx.Err(), "waited for what cannot heal: %v", err)
+			require.NoError(t, ctx.Err(), "Run retried a permanent error: %v", err)
 			return err
 		}
 		err := elector(leasehold.NewS3Store(server.Client(), "no-such-bucket"))
@@ -396,14 +398,14 @@ func TestErrorsThatCannotHealEndAtOnce(t *testing.T) {
 	})
 }
 
-// Credentials that are refused in mid-term end the lease in time, and the elector leads again when they are good.
+// If credentials are refused during a term, the lease ends in time. The elector leads again once they are accepted.
 func TestCredentialsRefusedMidTerm(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		l := newLink(t, server, server.Bucket(t))
 		var refuse atomic.Bool
 		inner := l.Decide
 		l.Decide = func(r *http.Request) faultproxy.Fault {
-			if refuse.Load() { // what S3 says of a token that has run out; the servers here have none that do within a test
+			if refuse.Load() { // what S3 answers for an expired token; on these servers no token expires within a test
 				return faultproxy.Fault{Kind: faultproxy.Answer, Status: 400, Code: "ExpiredToken"}
 			}
 			return inner(r)
@@ -427,7 +429,7 @@ func TestCredentialsRefusedMidTerm(t *testing.T) {
 	})
 }
 
-// At the level of HTTP: a cold acquisition is two requests, a warm one, a renewal, a release and a poll are one.
+// At the HTTP level, a cold acquisition is two requests. A warm acquisition, a renewal, a release and a poll are one each.
 func TestRequestCounts(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		bucket := server.Bucket(t)
@@ -462,7 +464,7 @@ func TestRequestCounts(t *testing.T) {
 	})
 }
 
-// Through a thousand acquisitions, releases and crashes, tokens are 1 to n.
+// Over a thousand acquisitions, each followed by a release or a crash, the tokens are 1 to n.
 func TestThousandCycles(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		const cycles = 1000
@@ -470,7 +472,7 @@ func TestThousandCycles(t *testing.T) {
 		client := server.Client()
 		random := rand.New(rand.NewPCG(1, 2))
 		crashes := 0
-		process := func() *leasehold.Lock { // a new one knows nothing of the last, but has its unique name
+		process := func() *leasehold.Lock { // a new process knows nothing about the previous one, but has the same name
 			return newLock(t, leasehold.NewS3Store(client, bucket), leasehold.WithIdentity("pod-0"), leasehold.WithReclaim(), leasehold.WithManualRenewal())
 		}
 		lock := process()
@@ -489,7 +491,7 @@ func TestThousandCycles(t *testing.T) {
 	})
 }
 
-// A real network between the processes and the server, which loses, delays and breaks one request in five.
+// Three electors reach the server through a network that loses, delays or falsifies one request in five.
 func TestElectorsOnALossyNetwork(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		const ttl = 2 * time.Second
@@ -541,7 +543,7 @@ func TestElectorsOnALossyNetwork(t *testing.T) {
 			electors = append(electors, e)
 			wg.Go(func() {
 				if err := e.Run(ctx); err != nil && !errors.Is(err, io.EOF) {
-					t.Log("stepping down:", err) // a release whose every try was lost
+					t.Log("stepping down:", err) // every try of the release was lost
 				}
 			})
 		}
@@ -575,7 +577,7 @@ func TestElectorsOnALossyNetwork(t *testing.T) {
 				}
 			}
 			return false
-		}, 4*ttl, 10*time.Millisecond, "no leader once all is well")
+		}, 4*ttl, 10*time.Millisecond, "no leader 4 TTL after the last fault")
 		cancel()
 		wg.Wait()
 		t.Logf("%d terms, %d requests", terms.Load(), proxy.Count())

@@ -21,27 +21,27 @@ import (
 	"github.com/testcontainers/testcontainers-go/network"
 )
 
-// label marks everything this package makes in Docker.
+// label marks everything that this package creates in Docker.
 const label = "com.github.leasehold-go.itest"
 
-// stale is older than any test run: what still carries the label then was left by a test binary that was killed.
+// stale is longer than any test run. Anything older with the label was left behind by a test binary that was killed.
 const stale = 3 * time.Hour
 
 // engine connects to Docker, once.
 var engine = sync.OnceValues(func() (*testcontainers.DockerProvider, error) {
-	// The reaper would be an image to pull; this package cleans up after itself.
+	// The reaper's image would have to be pulled. This package cleans up after itself instead.
 	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
 		return nil, err
 	}
-	// Published ports of a local engine are on loopback. Testcontainers would guess another host where it takes this
-	// machine for a container; where that is true, and the engine is the outer one, the variable says how to reach it.
+	// A local engine publishes ports on loopback. Testcontainers would guess another host if it takes this machine for a
+	// container. If this machine really is a container and uses the outer engine, the user sets the variable.
 	if os.Getenv("TESTCONTAINERS_HOST_OVERRIDE") == "" && !strings.HasPrefix(os.Getenv("DOCKER_HOST"), "tcp:") {
 		if err := os.Setenv("TESTCONTAINERS_HOST_OVERRIDE", "127.0.0.1"); err != nil {
 			return nil, err
 		}
 	}
-	log.SetDefault(log.NewNoopLogger())                         // a banner and a line for each step
-	generic, err := testcontainers.ProviderDocker.GetProvider() // NewDockerProvider does not know its default network
+	log.SetDefault(log.NewNoopLogger())                         // otherwise it prints a banner and a line for each step
+	generic, err := testcontainers.ProviderDocker.GetProvider() // NewDockerProvider does not know the default network
 	if err != nil {
 		return nil, err
 	}
@@ -58,28 +58,28 @@ var engine = sync.OnceValues(func() (*testcontainers.DockerProvider, error) {
 	return provider, nil
 })
 
-// Docker says why no Docker engine can be used, or nil.
+// Docker returns the reason why no Docker engine can be used, or nil if one can.
 func Docker(context.Context) error {
 	_, err := engine()
 	return err
 }
 
-// api is the Docker client of a test that cannot do without.
+// api returns the Docker client, and fails the test if there is no Docker engine.
 func api(tb testing.TB) client.APIClient {
 	tb.Helper()
 	provider, err := engine()
 	if err != nil {
-		tb.Fatalf("itest: this test needs Docker: %v", err)
+		tb.Fatalf("itest: this test needs a Docker engine, and none answers: %v", err)
 	}
 	return provider.Client()
 }
 
-// sweep removes what killed test binaries left behind.
+// sweep removes what killed test binaries have left behind.
 func sweep(ctx context.Context, docker client.APIClient) {
 	mine := client.Filters{}.Add("label", label)
 	containers, err := docker.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: mine})
 	if err != nil {
-		return // the next run's chance
+		return // the next run tries again
 	}
 	for _, c := range containers.Items {
 		if time.Since(time.Unix(c.Created, 0)) > stale {
@@ -109,8 +109,8 @@ func NewNetwork(tb testing.TB) *testcontainers.DockerNetwork {
 	return n
 }
 
-// BuildImage builds the main package of the import path or directory pkg into an image of its own that lasts as
-// long as the test. The entry point is the program.
+// BuildImage builds the main package pkg, an import path or a directory, into its own image, with the program as entry point.
+// The image is removed at the end of the test.
 func BuildImage(tb testing.TB, pkg string) (image string) {
 	tb.Helper()
 	docker := api(tb)
@@ -128,13 +128,13 @@ func BuildImage(tb testing.TB, pkg string) (image string) {
 	tb.Cleanup(func() {
 		ctx := context.WithoutCancel(tb.Context())
 		if _, err := docker.ImageRemove(ctx, image, client.ImageRemoveOptions{Force: true, PruneChildren: true}); err != nil {
-			tb.Logf("itest: image %s stays: %v", image, err)
+			tb.Logf("itest: image %s could not be removed: %v", image, err)
 		}
 	})
 	return image
 }
 
-// dockerfile makes an image of nothing but one program: WORKDIR and VOLUME make the directories a server wants.
+// dockerfile makes an image with only one program in it. WORKDIR and VOLUME create the directories that a server needs.
 const dockerfile = `FROM scratch
 COPY program /program
 WORKDIR /tmp
@@ -142,7 +142,7 @@ VOLUME /data
 ENTRYPOINT ["/program"]
 `
 
-// imageOf returns the image repo:tag with the program in it, built unless it is there already.
+// imageOf returns the image repo:tag with the program in it, and builds the image unless it exists.
 func imageOf(ctx context.Context, repo, tag, program string) (string, error) {
 	provider, err := engine()
 	if err != nil {
@@ -170,7 +170,7 @@ func imageOf(ctx context.Context, repo, tag, program string) (string, error) {
 	return image, nil
 }
 
-// writeContext writes the build context and goes back to its start.
+// writeContext writes the build context into archive and rewinds it.
 func writeContext(archive *os.File, program string) error {
 	f, err := os.Open(program)
 	if err != nil {

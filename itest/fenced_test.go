@@ -82,7 +82,8 @@ func TestFencedStore(t *testing.T) {
 	})
 }
 
-// forgetful is a client of a server that ignores a condition of CompleteMultipartUpload: it does not send it.
+// forgetful is an option for a client that does not send one condition of CompleteMultipartUpload. To the client, the server
+// seems to ignore that condition.
 func forgetful(condition string) func(*s3.Options) {
 	return func(o *s3.Options) { o.APIOptions = append(o.APIOptions, forget(condition)) }
 }
@@ -100,7 +101,7 @@ func forget(condition string) func(*middleware.Stack) error {
 	}
 }
 
-// Bodies over 8 MiB go in parts, whose completion is the conditional write.
+// Bodies over 8 MiB are sent in parts, and the request that completes them is the conditional write.
 func TestFencedLargeBodies(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		client, bucket := server.Client(), server.Bucket(t)
@@ -117,7 +118,7 @@ func TestFencedLargeBodies(t *testing.T) {
 			require.ErrorContains(t, err, fmt.Sprint("over ", 8<<20-64, " bytes"))
 			_, err = store.Get(ctx, key)
 			require.ErrorIs(t, err, leasehold.ErrNotExist, "nothing was written")
-			require.NoError(t, store.Put(ctx, 1, key, bytes.NewReader(large[:8<<20-64])), "what is not over that")
+			require.NoError(t, store.Put(ctx, 1, key, bytes.NewReader(large[:8<<20-64])), "a body within the limit")
 		}
 
 		store := openFenced(t, client, bucket, fenced.PaddedBodies)
@@ -135,7 +136,7 @@ func TestFencedLargeBodies(t *testing.T) {
 	})
 }
 
-// Writers of many tokens at once on one key: what has landed never goes back to a lower token, and no answer lies.
+// Writers with many tokens write one key at once. The object's token never goes back, and no write reports a false result.
 func TestFencedRaces(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		client, bucket := server.Client(), server.Bucket(t)
@@ -148,14 +149,14 @@ func TestFencedRaces(t *testing.T) {
 					size, rounds = 9<<20, 3
 				}
 				store := openFenced(t, client, bucket, fenced.PaddedBodies)
-				body := bytes.Repeat([]byte("x"), size) // the same from all
+				body := bytes.Repeat([]byte("x"), size) // all writers write the same body
 				require.NoError(t, store.Put(t.Context(), 1, key, bytes.NewReader(body)))
 				var mu sync.Mutex
 				highest, refused := uint64(1), 0
 				for round := range rounds {
 					var wg sync.WaitGroup
 					for i := range writers {
-						token := uint64(round*writers/2 + i + 1) // half of them come again in the next round
+						token := uint64(round*writers/2 + i + 1) // half of the tokens come again in the next round
 						wg.Go(func() {
 							mu.Lock()
 							before := highest
@@ -171,7 +172,7 @@ func TestFencedRaces(t *testing.T) {
 							case errors.Is(err, fenced.ErrFenced):
 								refused++
 							default:
-								t.Log(err) // given up: too many others
+								t.Log(err) // gave up because too many others wrote
 							}
 						})
 					}
@@ -188,7 +189,7 @@ func TestFencedRaces(t *testing.T) {
 	})
 }
 
-// A bucket with SSE-KMS: the same body never has the same ETag twice, and needs no padding.
+// In a bucket with SSE-KMS the same body never gets the same ETag twice, so it needs no padding.
 func TestFencedStoreOnSSEKMS(t *testing.T) {
 	if err := itest.Docker(t.Context()); err != nil {
 		t.Skipf("needs Docker: %v", err)
@@ -210,11 +211,11 @@ func TestFencedStoreOnSSEKMS(t *testing.T) {
 	require.NoError(t, err)
 	plain, err := io.ReadAll(got.Body)
 	require.NoError(t, err)
-	require.Equal(t, "\x00\x01", string(plain), "to the byte")
+	require.Equal(t, "\x00\x01", string(plain), "the body has no padding")
 	require.NoError(t, store.Seal(t.Context(), 2, "image"))
 	require.ErrorIs(t, store.Put(t.Context(), 1, "image", strings.NewReader("late")), fenced.ErrFenced)
 	again, err := store.Get(t.Context(), "image")
 	require.NoError(t, err)
 	require.NoError(t, again.Body.Close())
-	require.NotEqual(t, *got.ETag, again.ETag, "the same bytes")
+	require.NotEqual(t, *got.ETag, again.ETag, "the same bytes have another ETag")
 }

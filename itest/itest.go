@@ -1,5 +1,5 @@
-// Package itest gives integration tests real servers and, where a Docker engine answers, containers to run them and
-// clusters of programs in. No image is ever pulled: each is built from scratch around one Go program.
+// Package itest gives integration tests real servers. Where a Docker engine answers, it runs servers and clusters of programs in
+// containers. It never pulls an image: each is built from scratch around one Go program.
 package itest
 
 import (
@@ -13,7 +13,7 @@ import (
 
 var inMain atomic.Bool
 
-// Main runs the tests of a binary that uses this package or testserver, and stops the shared servers after the last:
+// Main runs the tests of a binary that uses this package or testserver, and then stops the shared servers:
 //
 //	func TestMain(m *testing.M) { os.Exit(itest.Main(m)) }
 func Main(m *testing.M) int {
@@ -22,9 +22,8 @@ func Main(m *testing.M) int {
 	return testserver.Main(m)
 }
 
-// Servers returns the S3 servers that a test should range over, by name:
-// the one that LEASEHOLD_TEST_S3_ENDPOINT names if it is set; otherwise MinIO, in a container where a Docker engine
-// answers and as a process where none does, and VersityGW, the other implementation, as a process.
+// Servers returns the S3 servers that a test should range over. If LEASEHOLD_TEST_S3_ENDPOINT is set, that is the only one.
+// Otherwise they are MinIO, in a container if a Docker engine answers and as a process if not, and VersityGW as a process.
 func Servers(tb testing.TB) []testserver.S3 {
 	tb.Helper()
 	testserver.SkipIfShort(tb)
@@ -32,7 +31,7 @@ func Servers(tb testing.TB) []testserver.S3 {
 		return []testserver.S3{s}
 	}
 	if err := Docker(tb.Context()); err != nil {
-		tb.Logf("no Docker engine answers, MinIO runs as a process: %v", err)
+		tb.Logf("no Docker engine answers, so MinIO runs as a process: %v", err)
 		return []testserver.S3{testserver.MinIO(tb), testserver.VersityGW(tb)}
 	}
 	return []testserver.S3{shared.minio(tb), testserver.VersityGW(tb)}
@@ -51,7 +50,7 @@ type sharedMinIO struct {
 func (s *sharedMinIO) minio(tb testing.TB) testserver.S3 {
 	tb.Helper()
 	if !inMain.Load() {
-		tb.Fatal("itest: nobody would stop the shared server: this package needs a func TestMain(m *testing.M) { os.Exit(itest.Main(m)) }")
+		tb.Fatal("itest: the shared server would not be stopped: add func TestMain(m *testing.M) { os.Exit(itest.Main(m)) } to this package")
 	}
 	s.once.Do(func() { s.server, s.container, s.err = startServer(context.Background(), minio, nil, "") })
 	if s.err != nil {

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(itest.Main(m))
 }
 
-// Every server that tests may get creates an object once.
+// Every server that tests may use refuses to create an object twice.
 func TestServersEnforcePreconditions(t *testing.T) {
 	for _, server := range itest.Servers(t) {
 		t.Run(server.Name, func(t *testing.T) { createTwice(t, server) })
@@ -61,7 +61,8 @@ func createTwice(t *testing.T, server testserver.S3) {
 	require.Equal(t, "PreconditionFailed", api.ErrorCode())
 }
 
-// A program in a container sees its server through pauses, partitions and crashes.
+// TestCluster checks the tools of cluster tests: a program in a container notices when its server is paused, partitioned or
+// killed, and when it is back.
 func TestCluster(t *testing.T) {
 	needDocker(t)
 	ctx := t.Context()
@@ -102,7 +103,7 @@ func count(t *testing.T, ctx context.Context, c *itest.Container, what string) i
 	return strings.Count(log, what)
 }
 
-// needDocker skips where no engine answers: the same servers are then tested as processes.
+// needDocker skips the test if no Docker engine answers. Other tests run the same servers as processes.
 func needDocker(t *testing.T) {
 	t.Helper()
 	testserver.SkipIfShort(t)

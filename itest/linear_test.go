@@ -22,17 +22,18 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
-// history is what concurrent clients have done, as porcupine wants it.
+// history records what concurrent clients have done, in porcupine's format.
 type history struct {
 	began time.Time
 	mu    sync.Mutex
 	ops   []porcupine.Operation
 }
 
-// never is when an operation returns whose outcome its client does not know: it may land at any time after its call, or not at all.
+// never is the return time of an operation whose outcome its client does not know. It may land at any time after its call, or
+// not at all.
 const never = math.MaxInt64
 
-// record runs an operation and notes it. known is false if it may or may not have happened.
+// record runs an operation and records it. do returns known = false if the operation may or may not have happened.
 func (h *history) record(client int, input any, do func() (output any, known bool)) {
 	call := int64(time.Since(h.began))
 	output, known := do()
@@ -48,7 +49,8 @@ func (h *history) record(client int, input any, do func() (output any, known boo
 // unknown is the output of an ambiguous operation.
 var unknown any
 
-// check wants the history to be linearizable. "Unknown" fails, too: porcupine has then run out of time.
+// check requires that the history is linearizable. It also fails on porcupine's result "Unknown", which means that porcupine ran
+// out of time.
 func (h *history) check(t *testing.T, model porcupine.NondeterministicModel, name string) (ambiguous int) {
 	t.Helper()
 	m := model.ToModel()
@@ -56,7 +58,7 @@ func (h *history) check(t *testing.T, model porcupine.NondeterministicModel, nam
 	if result != porcupine.Ok {
 		path := filepath.Join(t.ArtifactDir(), name+".html")
 		require.NoError(t, porcupine.VisualizePath(m, info, path))
-		for _, op := range h.ops { // the page may be gone when somebody looks
+		for _, op := range h.ops { // log them as well, because the HTML page may not be kept
 			t.Logf("client %d, %d to %d: %+v: %v", op.ClientId, op.Call, op.Return, op.Input, op.Output)
 		}
 		t.Fatalf("history %s: %s; see %s", name, result, path)
@@ -69,20 +71,20 @@ func (h *history) check(t *testing.T, model porcupine.NondeterministicModel, nam
 	return ambiguous
 }
 
-// call is an operation on an S3 object. Every body is unlike all others, so a version is known by its body.
+// call is an operation on an S3 object. All bodies differ, so a body identifies a version.
 type call struct {
 	op    string // get, create, update
-	body  string // to be written
-	match string // body of the version that update shall replace
+	body  string // to write
+	match string // body of the version that update is to replace
 }
 
-// found is what a get has seen: "" is no object.
+// found is the body that a get has read; "" means no object.
 type found string
 
 // wrote says whether a conditional write was accepted.
 type wrote bool
 
-// register is one S3 object: the state is its body.
+// register models one S3 object. Its state is the body.
 var register = porcupine.NondeterministicModel{
 	Init: func() []any { return []any{""} },
 	Step: func(state, input, output any) []any {
@@ -107,7 +109,7 @@ var register = porcupine.NondeterministicModel{
 	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %v", input, output) },
 }
 
-// terms is a lock: the state is its last term.
+// term is the state of lockModel: the last term of the lock.
 type term struct {
 	token    uint64
 	released bool
@@ -119,13 +121,13 @@ type lockCall struct {
 	token uint64
 }
 
-// lockOutput is its outcome.
+// lockOutput is the outcome of a lockCall.
 type lockOutput struct {
 	ok    bool
-	token uint64 // acquired, or seen
+	token uint64 // acquired or seen
 }
 
-// lockModel knows no time: whether a lock that is held may be taken over is for other tests to say. Tokens rise by one.
+// lockModel has no notion of time. Other tests check when a held lock may be taken over. Tokens rise by one.
 var lockModel = porcupine.NondeterministicModel{
 	Init: func() []any { return []any{term{}} },
 	Step: func(state, input, output any) []any {
@@ -170,7 +172,7 @@ var lockModel = porcupine.NondeterministicModel{
 	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %+v", input, output) },
 }
 
-// The models refuse what must not be.
+// TestModelsCanFail checks that the models reject histories that must not happen.
 func TestModelsCanFail(t *testing.T) {
 	op := func(client int, input, output any, call, back int64) porcupine.Operation {
 		return porcupine.Operation{ClientId: client, Input: input, Output: output, Call: call, Return: back}
@@ -178,11 +180,11 @@ func TestModelsCanFail(t *testing.T) {
 	create := func(body string) call { return call{op: "create", body: body} }
 	get := call{op: "get"}
 	for name, ops := range map[string][]porcupine.Operation{
-		"two creators":        {op(0, create("a"), wrote(true), 0, 10), op(1, create("b"), wrote(true), 0, 10)},
-		"stale read":          {op(0, create("a"), wrote(true), 0, 10), op(1, get, found(""), 20, 30)},
-		"two updates of one":  {op(0, create("a"), wrote(true), 0, 1), op(0, call{"update", "b", "a"}, wrote(true), 2, 9), op(1, call{"update", "c", "a"}, wrote(true), 2, 9)},
-		"lost write":          {op(0, create("a"), wrote(true), 0, 1), op(0, call{"update", "b", "a"}, wrote(true), 2, 3), op(1, get, found("a"), 4, 5)},
-		"refused for nothing": {op(0, create("a"), wrote(false), 0, 1)},
+		"two creators":           {op(0, create("a"), wrote(true), 0, 10), op(1, create("b"), wrote(true), 0, 10)},
+		"stale read":             {op(0, create("a"), wrote(true), 0, 10), op(1, get, found(""), 20, 30)},
+		"two updates of one":     {op(0, create("a"), wrote(true), 0, 1), op(0, call{"update", "b", "a"}, wrote(true), 2, 9), op(1, call{"update", "c", "a"}, wrote(true), 2, 9)},
+		"lost write":             {op(0, create("a"), wrote(true), 0, 1), op(0, call{"update", "b", "a"}, wrote(true), 2, 3), op(1, get, found("a"), 4, 5)},
+		"refused without reason": {op(0, create("a"), wrote(false), 0, 1)},
 		"undone": {
 			op(0, create("a"), unknown, 0, never), op(1, get, found("a"), 2, 3), op(1, get, found(""), 4, 5),
 		},
@@ -191,7 +193,7 @@ func TestModelsCanFail(t *testing.T) {
 	}
 	acquire := lockCall{op: "acquire"}
 	for name, ops := range map[string][]porcupine.Operation{
-		"token given twice":      {op(0, acquire, lockOutput{true, 1}, 0, 1), op(1, acquire, lockOutput{true, 1}, 2, 3)},
+		"token issued twice":     {op(0, acquire, lockOutput{true, 1}, 0, 1), op(1, acquire, lockOutput{true, 1}, 2, 3)},
 		"token goes back":        {op(0, acquire, lockOutput{true, 1}, 0, 1), op(0, acquire, lockOutput{true, 2}, 2, 3), op(1, acquire, lockOutput{true, 1}, 4, 5)},
 		"renewed after the next": {op(0, acquire, lockOutput{true, 1}, 0, 1), op(1, acquire, lockOutput{true, 2}, 2, 3), op(0, lockCall{"renew", 1}, lockOutput{ok: true}, 4, 5)},
 		"released, yet held":     {op(0, acquire, lockOutput{true, 1}, 0, 1), op(0, lockCall{"release", 1}, lockOutput{ok: true}, 2, 3), op(1, acquire, lockOutput{false, 1}, 4, 5)},
@@ -200,7 +202,7 @@ func TestModelsCanFail(t *testing.T) {
 	}
 }
 
-// lossy is a store whose requests go wrong one time in eight, most of them after they have landed.
+// lossy returns a store on which one request in eight goes wrong, in most cases after it has landed.
 func lossy(t *testing.T, server testserver.S3, bucket string, seed uint64) *leasehold.S3Store {
 	t.Helper()
 	var mu sync.Mutex
@@ -221,13 +223,13 @@ func lossy(t *testing.T, server testserver.S3, bucket string, seed uint64) *leas
 	return l.store
 }
 
-// torn reports whether an object's ETag is not that of its body: the servers' ETags are MD5 sums.
+// torn reports whether an object's ETag does not belong to its body. The servers' ETags are MD5 sums.
 func torn(obj leasehold.Object) bool { return obj.ETag != etagOf(string(obj.Body)) }
 
 func etagOf(body string) string { return fmt.Sprintf(`"%x"`, md5.Sum([]byte(body))) }
 
-// tornForward reports whether a torn read's ETag is that of a version before its body's. Such an ETag makes a conditional write
-// fail, which is safe. The other way round, a decision about an old body would replace a new one.
+// tornForward reports whether the ETag of a torn read belongs to an older version than its body. Such an ETag makes a
+// conditional write fail, which is safe. With a newer ETag, a decision about an old body would replace a new one.
 func tornForward(ops []porcupine.Operation, obj leasehold.Object) bool {
 	replaced := map[string]string{} // by body
 	for _, op := range ops {
@@ -247,14 +249,14 @@ func TestLinearizableRegister(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		const keys, clients, rounds = 30, 6, 20
 		bucket := server.Bucket(t)
-		// VersityGW reads an object's ETag before it opens the file, so a GET may answer with the ETag of the version before.
+		// VersityGW reads an object's ETag before it opens the file, so a GET may return the ETag of the previous version.
 		mayTear := server.Name == "versitygw"
 		ops, ambiguous, tears := 0, 0, 0
 		for key := range keys {
 			h := &history{began: time.Now()}
 			name := fmt.Sprint("registers/", key)
 			var wg sync.WaitGroup
-			var etags sync.Map // of bodies
+			var etags sync.Map // ETag by body
 			var mu sync.Mutex
 			var torns []leasehold.Object
 			for c := range clients {
@@ -300,16 +302,16 @@ func TestLinearizableRegister(t *testing.T) {
 			ambiguous += h.check(t, register, fmt.Sprintf("%s-register-%d", server.Name, key))
 			ops, tears = ops+len(h.ops), tears+len(torns)
 			for _, obj := range torns {
-				require.True(t, tornForward(h.ops, obj), "the body %q came with the ETag of a later version", obj.Body)
+				require.True(t, tornForward(h.ops, obj), "the body %q did not come with the ETag of an older version", obj.Body)
 			}
 		}
-		require.NotZero(t, ambiguous, "the network was too good")
+		require.NotZero(t, ambiguous, "no operation was ambiguous, so the test proves little")
 		t.Logf("%d histories of %d operations in all, %d of them ambiguous, %d of them reads with an older ETag, are linearizable", keys, ops, ambiguous, tears)
 	})
 }
 
-// landed notes what a write has come to. Only a refusal by the condition says that it has not landed, and not even
-// that if the client cannot know which of its own tries it refused: a store's call is one request, so here it can.
+// landed records the outcome of a write. Only a refusal by the condition proves that the write has not landed. If a client
+// retried, it could not know which of its own tries was refused, but a store's call is a single request.
 func landed(etags *sync.Map, seen *string, body, etag string, err error) (any, bool) {
 	switch {
 	case err == nil:
@@ -353,7 +355,7 @@ func TestLinearizableLock(t *testing.T) {
 	})
 }
 
-// lockClient takes a lock again and again, and then renews, releases or abandons it.
+// lockClient acquires a lock again and again, and then renews, releases or abandons it.
 func lockClient(t *testing.T, h *history, c int, store leasehold.Store, key string, random *rand.Rand) {
 	ctx := context.Background()
 	start := func() *leasehold.Lock {
@@ -389,7 +391,7 @@ func lockClient(t *testing.T, h *history, c int, store leasehold.Store, key stri
 				return lockOutput{ok: err == nil}, true
 			})
 		}
-		if random.IntN(3) == 0 { // crashes: its next life has to wait like all
+		if random.IntN(3) == 0 { // crashes; the restarted client has to wait like any other
 			lock = start()
 			continue
 		}

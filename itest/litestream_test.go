@@ -17,8 +17,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
-// The same fault, a write that is applied though its reply is lost, for leasehold and for Litestream's published leaser, each
-// with the SDK's client as it comes: what counts as one's own, and what becomes of the token.
+// A write is applied but its reply is lost. This compares how leasehold and Litestream's published leaser, each with the SDK's
+// default client, handle it: whether they recognise their own write, and what becomes of the token.
 func TestLostReplyComparedWithLitestream(t *testing.T) {
 	lostReply := faultproxy.Fault{Kind: faultproxy.DropReply}
 	eachServer(t, func(t *testing.T, server testserver.S3) {
@@ -47,7 +47,7 @@ func TestLostReplyComparedWithLitestream(t *testing.T) {
 			exists, ok := errors.AsType[*litestream.LeaseExistsError](err)
 			require.True(t, ok, "%v", err)
 			require.Equal(t, "me", exists.Owner, "locked out by itself")
-			t.Logf("litestream: %v, its own name", err)
+			t.Logf("litestream: %v, which names itself as the holder", err)
 
 			l = newLink(t, server, server.Bucket(t))
 			l.fail("PUT", lostReply)
@@ -64,7 +64,7 @@ func TestLostReplyComparedWithLitestream(t *testing.T) {
 			l.fail("PUT", lostReply)
 			_, err = leaser.RenewLease(ctx, theirs)
 			require.ErrorIs(t, err, litestream.ErrLeaseNotHeld)
-			t.Logf("litestream: %v, though it is", err)
+			t.Logf("litestream: %v, although it holds the lease", err)
 
 			l = newLink(t, server, server.Bucket(t))
 			ours, err := newLock(t, l.store, leasehold.WithManualRenewal()).TryAcquire(ctx)
@@ -101,9 +101,9 @@ func TestLostReplyComparedWithLitestream(t *testing.T) {
 	})
 }
 
-// A candidate whose wall clock is an hour ahead takes a living lease from Litestream's leaser, and none from leasehold: that
-// half is TestWallClocksAnHourApart. Here is theirs: expiry is the holder's wall time against the candidate's.
+// A candidate whose wall clock is an hour ahead takes over a lease of Litestream's leaser that has not expired, because the leaser
+// compares the holder's wall clock with the candidate's. TestWallClocksAnHourApart shows that leasehold does not.
 func TestLitestreamTrustsWallClocks(t *testing.T) {
-	behind := litestream.Lease{ExpiresAt: time.Now().Add(-time.Hour).Add(30 * time.Second)} // just renewed, on a clock an hour behind
+	behind := litestream.Lease{ExpiresAt: time.Now().Add(-time.Hour).Add(30 * time.Second)} // just renewed by a holder whose clock is an hour behind
 	require.True(t, behind.IsExpired())
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/leasehold-go/leasehold/itest"
 )
 
-// holderEnv is the environment of a process that uses the server.
+// holderEnv returns the environment of a process that uses the server.
 func holderEnv(server testserver.S3, bucket string) []string {
 	return append(os.Environ(), "HOLDER_BUCKET="+bucket, "HOLDER_ENDPOINT="+server.Endpoint, "HOLDER_ACCESS="+server.AccessKey,
 		"HOLDER_SECRET="+server.SecretKey, "HOLDER_REGION="+server.Region)
@@ -40,7 +40,7 @@ func serverFromEnv() testserver.S3 {
 	}
 }
 
-// fatal ends such a process.
+// fatal ends such a process if err is not nil.
 func fatal(err error) {
 	if err != nil {
 		fmt.Println("error", err)
@@ -48,18 +48,18 @@ func fatal(err error) {
 	}
 }
 
-// asHolder is what the test binary does as a process of its own: it holds the lock and writes a line for each step.
+// asHolder is the test binary's main function when it runs as a separate holder. It holds the lock and prints a line for each step.
 func asHolder() {
 	server := serverFromEnv()
 	lock, err := leasehold.NewLock(leasehold.NewS3Store(server.Client(), os.Getenv("HOLDER_BUCKET")), "locks/core", leasehold.WithTTL(2*time.Second))
 	fatal(err)
 	lease, err := lock.Acquire(context.Background())
 	fatal(err)
-	last := time.Now() // from here on the parent may stop this process
+	last := time.Now() // before the line that lets the parent stop this process
 	fmt.Println("token", lease.Token())
 	for ; ; last = time.Now() {
 		time.Sleep(10 * time.Millisecond)
-		if time.Since(last) > time.Second { // this process was stopped, and looks for the first time
+		if time.Since(last) > time.Second { // this process was stopped, and this is its first check
 			fmt.Println("woke", lease.Valid())
 			fmt.Println("renew", lease.Renew(context.Background()))
 			<-lease.Context().Done()
@@ -70,7 +70,7 @@ func asHolder() {
 	}
 }
 
-// A process that is stopped beyond its TTL knows, when it goes on, before it does anything.
+// A process that is stopped for longer than its TTL knows that its lease is over before it does anything else.
 func TestSuspendedProcess(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		bucket := server.Bucket(t)
@@ -82,7 +82,7 @@ func TestSuspendedProcess(t *testing.T) {
 		require.NoError(t, cmd.Start())
 		lines := bufio.NewScanner(out)
 		next := func() string {
-			require.True(t, lines.Scan(), "the holder said no more: %v", lines.Err())
+			require.True(t, lines.Scan(), "the holder printed no further line: %v", lines.Err())
 			return lines.Text()
 		}
 		require.Equal(t, "token 1", next())
@@ -111,12 +111,12 @@ func TestSuspendedProcess(t *testing.T) {
 	})
 }
 
-// The permissions of the README are enough, and a missing one is named at once. (MinIO answers 404 for a missing object even
-// without s3:ListBucket; what leasehold makes of the 403 of S3 is tested in the root module.)
+// The permissions in the README are sufficient, and an error names a missing one at once. (MinIO answers 404 for a missing object
+// even without s3:ListBucket. The root module tests how leasehold handles S3's 403.)
 func TestLeastPrivilege(t *testing.T) {
 	for _, server := range itest.Servers(t) {
 		if !strings.HasPrefix(server.Name, "minio") {
-			continue // VersityGW's accounts have no policies
+			continue // accounts of VersityGW have no policies
 		}
 		bucket := server.Bucket(t)
 		with := func(actions ...string) *leasehold.S3Store {
@@ -135,7 +135,7 @@ func TestLeastPrivilege(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, report.ConditionalPuts)
 		require.False(t, report.ConditionalDeletes)
-		require.NotEmpty(t, report.Left, "it may not delete")
+		require.NotEmpty(t, report.Left, "it has no permission to delete")
 
 		_, err = newLock(t, with("s3:GetObject", "s3:ListBucket")).Acquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrPermanent)

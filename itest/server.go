@@ -45,14 +45,14 @@ var (
 	}
 )
 
-// StartMinIO runs MinIO in a container for this test alone. On network it is http://<alias>:9000; the endpoint
-// returned is for this machine. A nil network is Docker's default.
+// StartMinIO runs MinIO in a container for this test alone. Containers on network reach it at http://<alias>:9000; the returned
+// endpoint is for this machine. A nil network means Docker's default.
 func StartMinIO(tb testing.TB, network *testcontainers.DockerNetwork, alias string) (testserver.S3, *Container) {
 	tb.Helper()
 	return start(tb, minio, network, alias)
 }
 
-// StartMinIOOnTmpfs is [StartMinIO] with no more room than so many bytes.
+// StartMinIOOnTmpfs is [StartMinIO] with a disk of size bytes.
 func StartMinIOOnTmpfs(tb testing.TB, size int64) testserver.S3 {
 	tb.Helper()
 	small := minio
@@ -97,7 +97,7 @@ func startServer(ctx context.Context, s server, network *testcontainers.DockerNe
 	if err != nil {
 		return testserver.S3{}, nil, err
 	}
-	// The name of the cached program says all that went into it, so the image is built once, too.
+	// The name of the cached program identifies everything that went into it, so the image, too, is built only once.
 	tag := strings.TrimPrefix(filepath.Base(program), s.name+"-")
 	image, err := imageOf(ctx, "leasehold-itest/"+s.name, tag, program)
 	if err != nil {

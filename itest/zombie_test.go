@@ -25,39 +25,39 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
-// The zombie experiment: processes count up a counter in an object, under a lock. Every so often the holder is stopped in the
-// middle of a step for longer than its TTL, so that another leads when it goes on. Every acknowledged step must be in the
-// counter at the end. After Jepsen's test of etcd's locks, https://jepsen.io/analyses/etcd-3.4.3, 2020.
+// The zombie experiment: processes increment a counter in an object, under a lock. From time to time the holder is stopped in
+// the middle of a step for longer than its TTL, so another process leads when it resumes. At the end, the counter must contain
+// every acknowledged step. The idea is from Jepsen's test of etcd's locks, https://jepsen.io/analyses/etcd-3.4.3, 2020.
 
 const zombieTTL = 2 * time.Second
 
-// guard is what a worker does about its own lateness.
+// guard is how a worker protects the counter against its own late writes.
 type guard struct {
 	name  string
-	valid bool // look at the lease before the write
-	late  bool // the stop comes after that look
-	token bool // a conditional write, refused if a higher token was there
-	store bool // a FencedStore, without a look at the lease
-	loses bool // acknowledged steps: it must, or the experiment shows nothing
+	valid bool // check the lease before the write
+	late  bool // the stop comes after that check
+	token bool // a conditional write, refused if the object has a higher token
+	store bool // a fenced store, without a check of the lease
+	loses bool // acknowledged steps must be lost; otherwise the experiment proves nothing
 }
 
 var guards = []guard{
 	{name: "the lock alone", loses: true},
 	{name: "lease valid", valid: true},
-	{name: "lease valid, stopped after the look", valid: true, late: true, loses: true},
-	{name: "lease valid and fencing token, stopped after the look", valid: true, late: true, token: true},
-	{name: "FencedStore, no look at the lease", store: true},
+	{name: "lease valid, stopped after the check", valid: true, late: true, loses: true},
+	{name: "lease valid and fencing token, stopped after the check", valid: true, late: true, token: true},
+	{name: "fenced store, no check of the lease", store: true},
 }
 
-// counter is the object. Its nonce makes every version unlike all others, so that no ETag comes back.
+// counter is the object. The nonce makes every version different, so no ETag repeats.
 type counter struct {
 	Value int
 	Token uint64
 	Nonce string
 }
 
-// asZombie is a worker, in a process of its own: it says "step" where it may be stopped and waits for a line, and "ack" when a
-// step is done.
+// asZombie is a worker in a separate process. Where it may be stopped, it prints "step" and waits for a line. When a step is done,
+// it prints "ack".
 func asZombie() {
 	ctx := context.Background()
 	n, err := strconv.Atoi(os.Getenv("ZOMBIE_GUARD"))
@@ -129,7 +129,7 @@ func asZombie() {
 	for {
 		lease, err := lock.Acquire(ctx)
 		fatal(err)
-		if g.store { // before anything is read
+		if g.store { // seal before anything is read
 			if err := files.Seal(ctx, lease.Token(), key); err != nil {
 				fmt.Println("refused", err)
 				continue
@@ -148,12 +148,12 @@ func asZombie() {
 	}
 }
 
-// experiment is what the parent sees of its workers.
+// experiment is what the parent knows about its workers.
 type experiment struct {
 	mu             sync.Mutex
 	acks, refusals int
 	stops          int
-	stopNext       bool // whoever takes the next step is stopped
+	stopNext       bool // stop the worker that takes the next step
 }
 
 func (e *experiment) watch(t *testing.T, cmd *exec.Cmd, in io.Writer, out io.Reader) {
@@ -165,27 +165,27 @@ func (e *experiment) watch(t *testing.T, cmd *exec.Cmd, in io.Writer, out io.Rea
 			e.acks++
 		case "refused":
 			e.refusals++
-		case "step": // it stands still before it reads the line that lets it go on
+		case "step": // the worker is stopped before it reads the line that lets it continue
 			if stop, e.stopNext = e.stopNext, false; stop {
 				e.stops++
 				assertNoError(t, cmd.Process.Signal(syscall.SIGSTOP))
-				// On a busy machine its threads go on for a while: wait until they have stopped.
+				// On a busy machine its threads run on for a while, so wait until they have stopped.
 				_, err := syscall.Wait4(cmd.Process.Pid, nil, syscall.WUNTRACED, nil)
 				assertNoError(t, err)
 			}
-			_, _ = io.WriteString(in, "\n") // it may have been killed
+			_, _ = io.WriteString(in, "\n") // fails if the worker was killed
 		case "error":
 			t.Errorf("a worker: %s", lines.Bytes())
 		}
 		e.mu.Unlock()
 		if stop {
-			time.Sleep(2 * zombieTTL) // so that another leads
+			time.Sleep(2 * zombieTTL) // until another process leads
 			assertNoError(t, cmd.Process.Signal(syscall.SIGCONT))
 		}
 	}
 }
 
-// TestZombie runs for 10 s a guard, or as long as the environment variable ZOMBIE says.
+// TestZombie runs each guard for 10 s, or for the duration in the environment variable ZOMBIE.
 func TestZombie(t *testing.T) {
 	duration := 10 * time.Second
 	if s := os.Getenv("ZOMBIE"); s != "" {
@@ -238,9 +238,9 @@ func TestZombie(t *testing.T) {
 				t.Logf("| %s | %d | %d | %d | %d | %d (%.1f %%) |", g.name, e.stops, e.acks, c.Value, e.refusals, max(lost, 0), 100*float64(max(lost, 0))/float64(e.acks))
 				require.NotZero(t, e.stops)
 				if g.loses {
-					require.Positive(t, lost, "the experiment shows nothing")
+					require.Positive(t, lost, "nothing was lost, so the experiment proves nothing")
 				} else {
-					// A worker that is killed may have written a step that it did not live to acknowledge.
+					// A worker that was killed may have written a step without acknowledging it.
 					require.LessOrEqual(t, lost, 0)
 					require.LessOrEqual(t, -lost, len(workers))
 				}

@@ -13,9 +13,9 @@ import (
 	"github.com/leasehold-go/leasehold/k8slock"
 )
 
-// TestTakeoverAfterACrash measures, in virtual time, how long nobody leads: from a leader's crash at a random moment until the
-// OnStartedLeading of the one candidate that waits, with real electors of client-go and the intervals of this package. The figures
-// of the package comment and of docs/integrations.md are what this prints: go test -v -run TakeoverAfterACrash .
+// TestTakeoverAfterACrash measures, in virtual time, how long nobody leads: from a leader's crash at a random moment until
+// client-go calls OnStartedLeading of the one waiting candidate. It uses real electors of client-go and the intervals of this
+// package. It prints the figures of the package comment and of docs/integrations.md: go test -v -run TakeoverAfterACrash .
 func TestTakeoverAfterACrash(t *testing.T) {
 	const trials = 1000
 	var took []time.Duration
@@ -27,7 +27,7 @@ func TestTakeoverAfterACrash(t *testing.T) {
 			next(t, time.Second, leader)
 			candidate := stand(t, ref, "candidate", newLock(t, &cable{Store: mem, ageOff: true}, k8slock.LeaseDuration))
 			time.Sleep(5*time.Minute + rand.N(k8slock.LeaseDuration))
-			plug.cut.Store(true) // the others see of a crash that nothing is written any more
+			plug.cut.Store(true) // to the others, a crash means that writes stop
 			crash := time.Now()
 			next(t, 3*k8slock.LeaseDuration, candidate)
 			took = append(took, time.Since(crash))

@@ -18,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/k8slock"
 )
 
-// The functions of this file that are no tests stand word for word in docs/integrations.md.
+// docs/integrations.md contains the functions of this file that are not tests, word for word.
 
 func elect(ctx context.Context, store leasehold.Store, work func(ctx context.Context, token uint64)) error {
 	lock, err := k8slock.New(store, "leaders/my-operator", k8slock.LeaseDuration)
@@ -46,7 +46,7 @@ func newManager(cfg *rest.Config, store leasehold.Store, opts manager.Options) (
 	return mgr, lock, err // reconcilers take lock.Token() for fenced writes
 }
 
-// leadWithBoth leads only with both locks, the old one first.
+// leadWithBoth leads only while it holds both locks. It acquires the old one first.
 func leadWithBoth(ctx context.Context, old, next leaderelection.LeaderElectionConfig) {
 	old.Callbacks.OnStartedLeading = func(ctx context.Context) { leaderelection.RunOrDie(ctx, next) }
 	leaderelection.RunOrDie(ctx, old)
@@ -79,7 +79,7 @@ func TestManagerOfTheGuide(t *testing.T) {
 	require.Zero(t, lock.Token())
 }
 
-// TestMigration has the versions of three releases overlap: the old lock alone, both, the new one alone.
+// TestMigration overlaps the versions of three releases: the old lock alone, both locks, the new lock alone.
 func TestMigration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after, ref := leasehold.NewMemStore(), leasehold.NewMemStore(), &referee{t: t}
@@ -88,7 +88,7 @@ func TestMigration(t *testing.T) {
 			cfg.ReleaseOnCancel = true
 			return cfg
 		}
-		tokens := uint64(0) // of no lock: only who leads counts here
+		tokens := uint64(0) // not a lock's tokens, because two locks are involved: the referee only sees who leads
 		leads := make(chan string, 9)
 		lead := func(name string) func(context.Context) {
 			return func(ctx context.Context) {

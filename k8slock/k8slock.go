@@ -1,15 +1,17 @@
-// Package k8slock lets Kubernetes' own leader election run on a bucket: client-go's leaderelection and the manager of
-// controller-runtime elect one leader across clusters, or without any, through a [leasehold.Store].
+// Package k8slock runs Kubernetes' own leader election on a bucket. client-go's leaderelection and the manager of
+// controller-runtime elect one leader through a [leasehold.Store]: across clusters, or without any cluster.
 //
 //	lock, err := k8slock.New(store, "leaders/my-operator", k8slock.LeaseDuration)
 //	leaderelection.RunOrDie(ctx, lock.Config(leaderelection.LeaderCallbacks{…}))
 //
-// client-go decides when to try; whether it may is decided by a [leasehold.Lock] below it. So every term has a fencing
-// token, which client-go itself lacks, see [Lock.Token]; a write whose reply was lost is settled before client-go hears of
-// it; and the lock object is leasehold's record like any other: its tools and locks can inspect, watch and break it, and
-// exclude each other with client-go's candidates. No wall clock has to be right.
+// client-go decides when to try. A [leasehold.Lock] below it decides whether the try may succeed. Therefore:
+//   - Every term has a fencing token, which client-go itself lacks: see [Lock.Token].
+//   - A write whose reply was lost is resolved before client-go notices.
+//   - The lock object is an ordinary leasehold record. leasehold's own locks can inspect, watch and break it, and they and
+//     client-go's candidates exclude each other.
+//   - No wall clock has to be right.
 //
-// Coordinated leader election (alpha in Kubernetes) is not supported: its candidates are objects of an API server.
+// Coordinated leader election (alpha in Kubernetes) is not supported, because its candidates are objects of an API server.
 package k8slock
 
 import (
@@ -32,48 +34,50 @@ import (
 )
 
 // Intervals for a store that charges for every write. The leader sends 6 writes a minute, and a waiting candidate about
-// 4 reads (client-go waits 1 to 2.2 times RetryPeriod): with 30 days to the month, 259,200 writes and 162,000 reads. At
-// 0.005 USD for 1,000 writes and 0.0004 USD for 1,000 reads that is 1.30 USD and 0.07 USD a month. The defaults of
-// controller-runtime, 15 s, 10 s and 2 s, cost five times as much.
+// 4 reads, because client-go waits 1 to 2.2 times RetryPeriod. In a month of 30 days these are 259,200 writes and 162,000
+// reads. At 0.005 USD for 1,000 writes and 0.0004 USD for 1,000 reads they cost 1.30 USD and 0.07 USD. The defaults of
+// controller-runtime (15 s, 10 s, 2 s) cost five times as much.
 //
-// After a crash nobody leads for 73 s (median) or 92 s (p99), measured over 1,000 crashes by
+// After a crash nobody leads for 73 s (median) or 92 s (p99), as measured over 1,000 crashes by
 //
 //	go test -v -run TakeoverAfterACrash .
 //
-// That is LeaseDuration plus the time until client-go looks again, which it does every 10 to 22 s.
+// That is LeaseDuration plus the time until client-go reads again, which it does every 10 to 22 s.
 const (
 	LeaseDuration = 60 * time.Second
 	RenewDeadline = 40 * time.Second
 	RetryPeriod   = 10 * time.Second
 )
 
-// Lock is a [resourcelock.Interface] on one object of a store. It belongs to one elector at a time, and takes its turns
-// of leading from it; its methods are safe for concurrent use.
+// Lock is a [resourcelock.Interface] on one object of a store. It serves one elector at a time, which tells it when to
+// acquire, renew and release. Its methods are safe for concurrent use.
 type Lock struct {
 	lock     *leasehold.Lock
 	store    *watchedStore
 	duration time.Duration
 
 	mu      sync.Mutex       // guards what follows; never held over I/O
-	lease   *leasehold.Lease // of the term that client-go leads, lost or not; nil while it does not lead
-	renewed time.Time        // when lease was acquired or renewed last
-	failed  bool             // the last renewal failed, and not because its context was cancelled
-	left    *leasehold.Lease // of the last term, if that was left to run out; nil if it was released or lost
+	lease   *leasehold.Lease // of the current term, even if lost; nil while client-go does not lead
+	renewed time.Time        // when lease was last acquired or renewed
+	failed  bool             // the last renewal failed for another reason than a cancelled context
+	left    *leasehold.Lease // of the previous term, if it was left to expire; nil if it was released or lost
 }
 
 var _ resourcelock.Interface = (*Lock)(nil)
 
-// New returns a lock at key. leaseDuration is that of the elector, in whole seconds as client-go counts them; an elector
-// that has another one is refused when it tries. Options are those of [leasehold.NewLock], whose limits and errors apply;
-// the TTL and manual renewal are set here. Of the others, [leasehold.WithIdentity], [leasehold.WithLogger],
-// [leasehold.WithObserver], [leasehold.WithMetadata] and [leasehold.WithStoreCheck] are of use. The identity need not be
-// unique: unlike client-go's own locks, two processes of one name exclude each other. New sends no request.
+// New returns a lock at key. leaseDuration must be the LeaseDuration of the elector, in whole seconds, because client-go
+// counts in whole seconds. An elector with another duration gets an error when it tries to acquire.
+//
+// Options are those of [leasehold.NewLock], whose limits and errors apply. New itself sets the TTL and manual renewal. Useful
+// options are [leasehold.WithIdentity], [leasehold.WithLogger], [leasehold.WithObserver], [leasehold.WithMetadata] and
+// [leasehold.WithStoreCheck]. The identity need not be unique: two processes with the same name exclude each other, unlike
+// with client-go's own locks. New sends no request.
 func New(store leasehold.Store, key string, leaseDuration time.Duration, opts ...leasehold.Option) (*Lock, error) {
 	if store == nil {
 		return nil, errors.New("k8slock: store is nil")
 	}
 	if leaseDuration < time.Second || leaseDuration%time.Second != 0 {
-		return nil, fmt.Errorf("k8slock: lease duration %v: client-go counts in whole seconds, so give at least one, and no fractions", leaseDuration)
+		return nil, fmt.Errorf("k8slock: lease duration %v is not a positive number of whole seconds, in which client-go counts: use a value such as %v", leaseDuration, LeaseDuration)
 	}
 	watched := &watchedStore{Store: store}
 	opts = append(slices.Clone(opts), leasehold.WithTTL(leaseDuration), leasehold.WithManualRenewal())
@@ -84,9 +88,9 @@ func New(store leasehold.Store, key string, leaseDuration time.Duration, opts ..
 	return &Lock{lock: lock, store: watched, duration: leaseDuration}, nil
 }
 
-// Config returns the configuration of an elector with this lock: its lease duration, two thirds of that as RenewDeadline,
-// and a sixth as RetryPeriod, which for [LeaseDuration] are [RenewDeadline] and [RetryPeriod]. Its Name is the key.
-// ReleaseOnCancel is left false: set it if all leading code has stopped when the elector's context ends.
+// Config returns the configuration of an elector with this lock. RenewDeadline is two thirds of the lock's lease duration and
+// RetryPeriod one sixth; for [LeaseDuration] these are the constants [RenewDeadline] and [RetryPeriod]. Name is the key.
+// ReleaseOnCancel is false. Set it only if all leading code has stopped when the elector's context ends.
 func (l *Lock) Config(callbacks leaderelection.LeaderCallbacks) leaderelection.LeaderElectionConfig {
 	return leaderelection.LeaderElectionConfig{
 		Lock:          l,
@@ -98,9 +102,10 @@ func (l *Lock) Config(callbacks leaderelection.LeaderCallbacks) leaderelection.L
 	}
 }
 
-// Token returns the fencing token of the term that this process leads: constant for the term, higher than that of every
-// term before, whoever led it, and kept across releases. It is there before OnStartedLeading is called, and before a
-// manager starts its runnables. It is 0, which no fence lets pass, if this process does not lead or its lease has run out.
+// Token returns the fencing token of the term that this process leads. The token is constant for the term and higher than the
+// token of every term before, whoever led it; releases do not reset it. It is set before client-go calls OnStartedLeading and
+// before a manager starts its runnables. It is 0, which no fence accepts, if this process does not lead or its lease has
+// expired.
 func (l *Lock) Token() uint64 {
 	if lease := l.Lease(); lease != nil && lease.Valid() {
 		return lease.Token()
@@ -108,21 +113,23 @@ func (l *Lock) Token() uint64 {
 	return 0
 }
 
-// Lease returns the lease of the term that client-go leads, or nil. It may be lost already: see [leasehold.Lease.Valid].
-// It is client-go that renews and releases it; Commit, Context and Deadline are for everybody.
+// Lease returns the lease of the current term, or nil if client-go does not lead. It may already be lost: see
+// [leasehold.Lease.Valid]. Leave Renew and Release to client-go. You may use its other methods, such as Commit, Context and
+// Deadline.
 func (l *Lock) Lease() *leasehold.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lease
 }
 
-// OnStartedLeading makes a callback for client-go of lead, which gets the lease and a context that ends with client-go's
-// or with the lease, whichever is first. client-go's own context can outlive the right to lead: after it has seen another
-// holder, it leads on for up to RenewDeadline. If the term is over before lead could be called, it is not.
+// OnStartedLeading returns a callback for client-go that calls lead. lead gets the lease, and a context that ends with
+// client-go's context or with the lease, whichever ends first. client-go's own context can outlive the right to lead, because
+// client-go leads on for up to RenewDeadline after it has seen another holder. If the term is over before client-go calls
+// the callback, lead is not called.
 func (l *Lock) OnStartedLeading(lead func(ctx context.Context, lease *leasehold.Lease)) func(context.Context) {
 	return func(ctx context.Context) {
 		lease := l.Lease()
-		if lease == nil || ctx.Err() != nil { // the lease may be that of the next term
+		if lease == nil || ctx.Err() != nil { // if ctx has ended, the lease may belong to the next term
 			return
 		}
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -133,8 +140,8 @@ func (l *Lock) OnStartedLeading(lead func(ctx context.Context, lease *leasehold.
 	}
 }
 
-// Get implements [resourcelock.Interface]. An object that does not exist is an error for which apierrors.IsNotFound is
-// true. The bytes differ after every write, for client-go measures by them how long a record has stood.
+// Get implements [resourcelock.Interface]. If the object does not exist, apierrors.IsNotFound is true of the error. The bytes
+// differ after every write, because client-go compares them to see how long a record has not changed.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	rec, err := l.lock.Inspect(ctx)
 	if err != nil {
@@ -148,13 +155,14 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		return nil, nil, err
 	}
 	ler := &resourcelock.LeaderElectionRecord{
-		HolderIdentity:       cmp.Or(rec.Holder, "unknown"), // to client-go, none would be free
+		HolderIdentity:       cmp.Or(rec.Holder, "unknown"), // client-go would take an empty holder for a free lock
 		LeaseDurationSeconds: int((cmp.Or(rec.TTL, l.duration) + time.Second - 1) / time.Second),
 		AcquireTime:          metav1.NewTime(rec.AcquiredAt),
 		RenewTime:            metav1.NewTime(rec.RenewedAt),
 		LeaderTransitions:    int(max(rec.Token, 1) - 1),
 	}
-	// No holder means: try. Our name means to client-go that it leads already, so it is shown only if it does.
+	// With an empty holder, client-go tries to acquire. With our name, it assumes that it leads already, so we show our name only
+	// if it does.
 	expired := rec.TTL > 0 && l.store.lastAge() > rec.TTL
 	if rec.Released() || l.Lease() == nil && (expired || rec.Holder == l.Identity()) {
 		ler.HolderIdentity = ""
@@ -162,22 +170,24 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return ler, raw, nil
 }
 
-// Create implements [resourcelock.Interface]. If somebody else holds the lock by now, apierrors.IsAlreadyExists is true
-// of the error, and it matches [leasehold.ErrHeld].
+// Create implements [resourcelock.Interface]. If another holder has acquired the lock first, the error matches
+// [leasehold.ErrHeld] and apierrors.IsAlreadyExists is true of it.
 func (l *Lock) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, ler, metav1.StatusReasonAlreadyExists)
 }
 
-// Update implements [resourcelock.Interface]: it acquires, renews or releases. An acquisition fails with
-// [leasehold.ErrHeld], whatever client-go thinks, unless the lock is free by leasehold's rules; apierrors.IsConflict is then true
-// of the error, also if another candidate was faster. A renewal is one request;
-// what may pass is retried until ctx ends or the lease does. Once a term is lost, with [leasehold.ErrLost], it stays so
-// until client-go has stopped leading: its next term has a new token.
+// Update implements [resourcelock.Interface]: it acquires, renews or releases.
+//
+// An acquisition succeeds only if the lock is free by leasehold's rules, whatever client-go assumes. Otherwise, and if another
+// candidate was faster, the error matches [leasehold.ErrHeld] and apierrors.IsConflict is true of it.
+//
+// A renewal is one request. Temporary errors are retried until ctx or the lease ends. Once a term is lost, every renewal and
+// release fails with [leasehold.ErrLost] until client-go has stopped leading. The next term has a new token.
 func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, ler, metav1.StatusReasonConflict)
 }
 
-// write is Create and Update, which differ in what client-go is told of a lock that somebody else holds.
+// write implements Create and Update, which differ only in the reason that client-go gets if another process holds the lock.
 func (l *Lock) write(ctx context.Context, ler resourcelock.LeaderElectionRecord, held metav1.StatusReason) error {
 	lease := l.Lease()
 	switch {
@@ -190,10 +200,10 @@ func (l *Lock) write(ctx context.Context, ler resourcelock.LeaderElectionRecord,
 		l.setLease(nil)
 		return nil
 	case ler.HolderIdentity != l.Identity():
-		return fmt.Errorf("k8slock: lock %q is %q's, not %q's: give all parts of the elector the Identity of this lock",
+		return fmt.Errorf("k8slock: lock %q has the identity %q, but the elector uses %q: use Lock.Identity in the elector too",
 			l.lock.Key(), l.Identity(), ler.HolderIdentity)
 	case ler.LeaseDurationSeconds != int(l.duration/time.Second):
-		return fmt.Errorf("k8slock: lock %q was made for a LeaseDuration of %v, the elector has %d s: set both alike (in a manager's Options, too)",
+		return fmt.Errorf("k8slock: lock %q was made for a LeaseDuration of %v, but the elector has %d s: set both to the same value (for a manager, in its Options)",
 			l.lock.Key(), l.duration, ler.LeaseDurationSeconds)
 	case lease != nil:
 		err := lease.Renew(ctx)
@@ -219,7 +229,7 @@ func (l *Lock) write(ctx context.Context, ler resourcelock.LeaderElectionRecord,
 	return nil
 }
 
-// leftover returns an error while work of this Lock's own last term may still be running.
+// leftover returns an error while work of this Lock's own previous term may still be running.
 func (l *Lock) leftover() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,11 +239,11 @@ func (l *Lock) leftover() error {
 	return nil
 }
 
-// RecordEvent implements [resourcelock.Interface]. It is how client-go says that it has stopped leading. There is no
-// Kubernetes object to record an event on; acquisition, loss and release go to the logger of [leasehold.WithLogger].
+// RecordEvent implements [resourcelock.Interface]. client-go calls it when it has stopped leading. There is no Kubernetes
+// object to record an event on; acquisition, loss and release go to the logger of [leasehold.WithLogger].
 //
-// After a stop without ReleaseOnCancel the term is over for this process, and reported as released, but its lease stands in the
-// store until it has run out, because work of the term may still be running.
+// After a stop without ReleaseOnCancel the term is over for this process and reported as released. The lease stays in the store
+// until it expires, because work of the term may still be running.
 func (l *Lock) RecordEvent(event string) {
 	if event != "stopped leading" {
 		return
@@ -245,19 +255,19 @@ func (l *Lock) RecordEvent(event string) {
 		l.left = lease
 	}
 	l.mu.Unlock()
-	if lease != nil && !gaveUp { // else it is about to be lost
+	if lease != nil && !gaveUp { // if client-go gave up, the lease is about to be lost by itself
 		lease.Abandon()
 	}
 }
 
-// Identity implements [resourcelock.Interface]: the name in the record.
+// Identity implements [resourcelock.Interface]. It returns the holder's name in the record.
 func (l *Lock) Identity() string { return l.lock.Identity() }
 
-// Describe implements [resourcelock.Interface]: the key.
+// Describe implements [resourcelock.Interface]. It returns the key.
 func (l *Lock) Describe() string { return l.lock.Key() }
 
-// Check is a healthz.Checker: it fails if the store has not answered for two lease durations. client-go itself goes on
-// trying for ever, whatever the error.
+// Check is a healthz.Checker. It fails, with the store's error, if the store has not answered for two lease durations.
+// client-go itself retries forever, whatever the error.
 func (l *Lock) Check(*http.Request) error {
 	silent, err := l.store.silence()
 	if err != nil && silent > 2*l.duration {
@@ -272,7 +282,7 @@ func (l *Lock) setLease(lease *leasehold.Lease) {
 	l.lease, l.left, l.failed, l.renewed = lease, nil, false, time.Now()
 }
 
-// statusError is an error that package apierrors understands.
+// statusError is an error that package apierrors recognises.
 type statusError struct {
 	error
 	reason metav1.StatusReason

@@ -19,13 +19,13 @@ import (
 	"github.com/leasehold-go/leasehold/k8slock"
 )
 
-// cable is a store that can be unplugged, and that counts writes.
+// cable is a store that can be unplugged. It counts reads and writes.
 type cable struct {
 	leasehold.Store
 	cut    atomic.Bool
 	reads  atomic.Int64
 	writes atomic.Int64
-	ageOff bool // the store does not tell its time
+	ageOff bool // the store reports no ages
 }
 
 var errUnplugged = errors.New("unplugged")
@@ -60,7 +60,7 @@ func (c *cable) PutIfMatch(ctx context.Context, key string, body []byte, etag st
 	return c.Store.PutIfMatch(ctx, key, body, etag)
 }
 
-// asked is what client-go writes when it acquires or renews.
+// asked is the record that client-go writes when it acquires or renews.
 func asked(lock *k8slock.Lock, d time.Duration) resourcelock.LeaderElectionRecord {
 	return resourcelock.LeaderElectionRecord{HolderIdentity: lock.Identity(), LeaseDurationSeconds: int(d / time.Second)}
 }
@@ -78,7 +78,7 @@ func TestNewRefusesBadInput(t *testing.T) {
 		{"key", func() (*k8slock.Lock, error) { return k8slock.New(mem, "a//b", time.Minute) }, "empty path segment"},
 		{"too short", func() (*k8slock.Lock, error) { return k8slock.New(mem, key, 999*time.Millisecond) }, "whole seconds"},
 		{"fraction", func() (*k8slock.Lock, error) { return k8slock.New(mem, key, 1500*time.Millisecond) }, "whole seconds"},
-		{"below the store's least", func() (*k8slock.Lock, error) { return k8slock.New(slowStore{mem}, key, 5*time.Second) }, "below 6s"},
+		{"below the store's minimum", func() (*k8slock.Lock, error) { return k8slock.New(slowStore{mem}, key, 5*time.Second) }, "below 6s"},
 		{"option", func() (*k8slock.Lock, error) {
 			return k8slock.New(mem, key, time.Minute, leasehold.WithSafetyMargin(time.Minute))
 		}, "safety margin"},
@@ -130,7 +130,7 @@ func TestRecordAsClientGoSeesIt(t *testing.T) {
 		require.Zero(t, other.Token())
 
 		seen := map[string]bool{}
-		for range 3 { // Update without a Get: the fast path
+		for range 3 { // client-go's fast path: Update without a Get
 			ler, raw, err := other.Get(ctx)
 			require.NoError(t, err)
 			require.Equal(t, "pod-1", ler.HolderIdentity)
@@ -138,7 +138,7 @@ func TestRecordAsClientGoSeesIt(t *testing.T) {
 			require.WithinDuration(t, began, ler.AcquireTime.Time, time.Millisecond)
 			require.WithinDuration(t, time.Now(), ler.RenewTime.Time, time.Millisecond)
 			require.Equal(t, 0, ler.LeaderTransitions)
-			require.False(t, seen[string(raw)], "client-go sees a renewal by different bytes: %s", raw)
+			require.False(t, seen[string(raw)], "client-go detects a renewal by different bytes: %s", raw)
 			seen[string(raw)] = true
 			require.NoError(t, lock.Update(ctx, asked(lock, time.Minute)))
 			require.EqualValues(t, 1, lock.Token(), "constant for the term")
@@ -200,7 +200,7 @@ func TestErrorsReachClientGoAsTheyAre(t *testing.T) {
 	require.NoError(t, err)
 	_, _, err = newLock(t, mem, time.Minute).Get(ctx)
 	require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
-	require.False(t, apierrors.IsNotFound(err), "or client-go would write over it")
+	require.False(t, apierrors.IsNotFound(err), "otherwise client-go would overwrite it")
 }
 
 type refusing struct {
@@ -216,10 +216,10 @@ func TestElectorThatDoesNotFitIsRefused(t *testing.T) {
 	c := &cable{Store: leasehold.NewMemStore()}
 	lock := newLock(t, c, time.Minute)
 	err := lock.Create(t.Context(), asked(lock, 15*time.Second))
-	require.ErrorContains(t, err, "LeaseDuration of 1m0s, the elector has 15 s")
+	require.ErrorContains(t, err, "LeaseDuration of 1m0s, but the elector has 15 s")
 	err = lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "else", LeaseDurationSeconds: 60})
-	require.ErrorContains(t, err, "Identity of this lock")
-	require.Zero(t, c.reads.Load()+c.writes.Load(), "without a request")
+	require.ErrorContains(t, err, "use Lock.Identity")
+	require.Zero(t, c.reads.Load()+c.writes.Load(), "the refusals sent requests")
 }
 
 func TestTurnsOfLeading(t *testing.T) {
@@ -244,7 +244,7 @@ func TestTurnsOfLeading(t *testing.T) {
 			leader.stop()
 			receive(t, leader.stopped, time.Minute, "the elector's end")
 			cause := receive(t, leader.ended, time.Minute, "the end of leading")
-			require.True(t, errors.Is(cause, context.Canceled) || errors.Is(cause, leasehold.ErrReleased), "client-go cancels and releases: %v", cause)
+			require.True(t, errors.Is(cause, context.Canceled) || errors.Is(cause, leasehold.ErrReleased), "client-go cancels and then releases: %v", cause)
 			require.Zero(t, leader.lock.Token())
 		}
 		require.Len(t, ref.terms, 4)
@@ -278,7 +278,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-func TestNewcomerNeedNotWaitIfTheStoreTellsItsTime(t *testing.T) {
+func TestNewcomerNeedNotWaitIfTheStoreReportsAges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem, ref := &leasehold.MemStore{ServerClock: true}, &referee{t: t}
 		first := newLock(t, mem, time.Minute)
@@ -305,14 +305,14 @@ func TestLostTermIsOver(t *testing.T) {
 
 		broken := time.Now()
 		require.ErrorIs(t, receive(t, c.ended, k8slock.LeaseDuration, "the end of leading"), leasehold.ErrLost)
-		require.LessOrEqual(t, time.Since(broken), k8slock.RetryPeriod+time.Second, "at the next renewal, not a renew deadline later")
+		require.LessOrEqual(t, time.Since(broken), k8slock.RetryPeriod+time.Second, "the context ends at the next renewal, not a renew deadline later")
 		require.Zero(t, lock.Token())
 		require.False(t, lease.Valid())
 		receive(t, c.stopped, k8slock.LeaseDuration, "the elector's end")
 		require.LessOrEqual(t, time.Since(broken), k8slock.RetryPeriod+k8slock.RenewDeadline+time.Second)
 		rec, err := admin.Inspect(t.Context())
 		require.NoError(t, err)
-		require.EqualValues(t, 1, rec.Token, "client-go tried to go on, and may not")
+		require.EqualValues(t, 1, rec.Token, "client-go tried to continue the lost term and must not succeed")
 
 		again := stand(t, ref, "pod", lock)
 		_, token = next(t, time.Second, again)
@@ -325,19 +325,19 @@ func TestLeaseRunsOutBelowAStuckElector(t *testing.T) {
 		lock := newLock(t, leasehold.NewMemStore(), time.Minute)
 		require.NoError(t, lock.Create(t.Context(), asked(lock, time.Minute)))
 		lock.RecordEvent("became leader")
-		time.Sleep(49 * time.Second) // client-go did not come to renew
+		time.Sleep(49 * time.Second) // client-go did not renew
 		require.Zero(t, lock.Token())
 		require.ErrorIs(t, lock.Update(t.Context(), asked(lock, time.Minute)), leasehold.ErrLost)
 		require.ErrorIs(t, lock.Update(t.Context(), release), leasehold.ErrLost)
-		require.False(t, apierrors.IsConflict(lock.Update(t.Context(), release)), "client-go would repeat that without a pause")
+		require.False(t, apierrors.IsConflict(lock.Update(t.Context(), release)), "client-go would repeat a conflict without a pause")
 		ler, _, err := lock.Get(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, lock.Identity(), ler.HolderIdentity)
 		lock.RecordEvent("stopped leading")
 		ler, _, err = lock.Get(t.Context())
 		require.NoError(t, err)
-		require.Empty(t, ler.HolderIdentity, "its own leftover is free to it")
-		require.True(t, apierrors.IsConflict(lock.Update(t.Context(), asked(lock, time.Minute))), "but not before the safety margin is over")
+		require.Empty(t, ler.HolderIdentity, "its own leftover looks free to client-go")
+		require.True(t, apierrors.IsConflict(lock.Update(t.Context(), asked(lock, time.Minute))), "but it cannot be acquired before the safety margin is over")
 		time.Sleep(11 * time.Second)
 		require.NoError(t, lock.Update(t.Context(), asked(lock, time.Minute)))
 		require.EqualValues(t, 2, lock.Token())
@@ -352,7 +352,7 @@ func TestTwoProcessesOfOneName(t *testing.T) {
 		next(t, time.Second, first)
 		second := stand(t, ref, "second", newLock(t, mem, time.Minute, name))
 		time.Sleep(10 * time.Minute)
-		require.Empty(t, second.started, "of client-go's own locks both would lead")
+		require.Empty(t, second.started, "with client-go's own locks both would lead")
 		require.NotZero(t, first.lock.Token())
 		require.Zero(t, second.lock.Token())
 		first.stop()
@@ -406,7 +406,7 @@ func TestCheck(t *testing.T) {
 		lock := newLock(t, plug, time.Minute)
 		require.NoError(t, lock.Check(nil))
 		time.Sleep(time.Hour)
-		require.NoError(t, lock.Check(nil), "nothing asked yet")
+		require.NoError(t, lock.Check(nil), "no request was sent yet")
 		plug.cut.Store(true)
 		c := stand(t, ref, "pod", lock)
 		time.Sleep(119 * time.Second)
@@ -420,13 +420,13 @@ func TestCheck(t *testing.T) {
 		c.stop()
 		receive(t, c.stopped, k8slock.LeaseDuration, "the elector's end")
 		time.Sleep(time.Hour)
-		require.NoError(t, lock.Check(nil), "nobody asks any more")
+		require.NoError(t, lock.Check(nil), "nobody sends requests any more")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, _, err := lock.Get(ctx)
 		require.ErrorIs(t, err, context.Canceled)
 		time.Sleep(time.Hour)
-		require.NoError(t, lock.Check(nil), "which says nothing of the store")
+		require.NoError(t, lock.Check(nil), "a cancelled request says nothing about the store")
 	})
 }
 

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(withServers{m})
 }
 
-// quiet is a context in which client-go does not log.
+// quiet returns a context with which client-go does not log.
 func quiet(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
 }
@@ -39,7 +39,7 @@ func newLock(t *testing.T, store leasehold.Store, d time.Duration, opts ...lease
 	return lock
 }
 
-// referee sees to it that nobody leads while another does, and that tokens rise.
+// referee fails the test if two lead at once or if a token does not rise.
 type referee struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -68,7 +68,7 @@ func (r *referee) end(who string) {
 	}
 }
 
-// candidate is one elector of client-go's.
+// candidate is one client-go elector.
 type candidate struct {
 	lock    *k8slock.Lock
 	started chan uint64 // tokens
@@ -113,7 +113,7 @@ func stand(t *testing.T, ref *referee, name string, lock *k8slock.Lock, edit ...
 	return c
 }
 
-// next returns the first candidate to lead.
+// next returns the first candidate that leads, and its token.
 func next(t *testing.T, within time.Duration, candidates ...*candidate) (*candidate, uint64) {
 	t.Helper()
 	deadline := time.Now().Add(within)
@@ -125,7 +125,7 @@ func next(t *testing.T, within time.Duration, candidates ...*candidate) (*candid
 			default:
 			}
 		}
-		time.Sleep(10 * time.Millisecond) // between looks
+		time.Sleep(10 * time.Millisecond) // between polls
 	}
 	t.Fatalf("nobody leads within %v", within)
 	return nil, 0
@@ -137,10 +137,10 @@ func receive[T any](t *testing.T, c <-chan T, within time.Duration, what string)
 	case v := <-c:
 		return v
 	case <-time.After(within):
-		t.Fatalf("%s: not within %v", what, within)
+		t.Fatalf("%s did not come within %v", what, within)
 		panic("unreachable")
 	}
 }
 
-// callbacks is for who needs a configuration, but no elector.
+// callbacks is for tests that need a configuration but no elector.
 var callbacks = leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}

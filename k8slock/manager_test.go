@@ -19,8 +19,8 @@ import (
 	"github.com/leasehold-go/leasehold/k8slock"
 )
 
-// TestManagers has two real managers, each with a cluster of its own, share one leadership. Nothing of what they do here
-// needs the API server: it answers 404, and must not be asked for leases.
+// TestManagers runs two real managers at a time, each with its own cluster, that share one leadership. Nothing that they do here
+// needs the API server. It answers 404, and the test fails if a manager sends it a request.
 func TestManagers(t *testing.T) {
 	t.Parallel()
 	log.SetLogger(logr.Discard())
@@ -35,7 +35,7 @@ func TestManagers(t *testing.T) {
 	}
 	join := func(name string) member {
 		cluster := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			t.Errorf("%s asked its API server: %s %s", name, r.Method, r.URL)
+			t.Errorf("%s sent its API server a request: %s %s", name, r.Method, r.URL)
 			http.NotFound(w, r)
 		}))
 		t.Cleanup(cluster.Close)
@@ -55,7 +55,7 @@ func TestManagers(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.NoError(t, m.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-			token := m.lock.Token() // as a reconciler would, for its fenced writes
+			token := m.lock.Token() // as a reconciler would read it, for its fenced writes
 			ref.begin(name, token)
 			m.leading <- token
 			<-ctx.Done()
@@ -72,7 +72,7 @@ func TestManagers(t *testing.T) {
 	require.EqualValues(t, 1, receive(t, leader.leading, 2*lease, "the first manager's runnable"))
 	for want := uint64(2); want < 4; want++ {
 		waiting := join(fmt.Sprint("west-", want))
-		time.Sleep(2 * lease) // long enough to take over a lease that is not renewed
+		time.Sleep(2 * lease) // long enough to take over if the lease were not renewed
 		select {
 		case <-waiting.mgr.Elected():
 			t.Fatal("two managers lead")

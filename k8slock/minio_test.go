@@ -16,10 +16,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
-// lease is short, yet leaves a slow machine two seconds for a request.
+// lease is short, but leaves a slow machine two seconds for a request.
 const lease = 6 * time.Second
 
-// behind is a store of a candidate's own line to the server; decide may be nil.
+// behind returns a store with its own connection to the server, through a proxy with faults. decide may be nil.
 func behind(t *testing.T, server testserver.S3, bucket string, decide func(*http.Request) faultproxy.Fault) (leasehold.Store, *faultproxy.Proxy) {
 	t.Helper()
 	proxy := faultproxy.Start(t, server.Endpoint, decide)
@@ -75,7 +75,7 @@ func TestElectionThroughABucket(t *testing.T) {
 		if round%2 == 0 {
 			m.stop() // releases
 		} else {
-			m.cut.Store(true) // as dead to the others
+			m.cut.Store(true) // to the others it is dead
 		}
 		receive(t, m.ended, lease, "the end of leading")
 		if round%2 == 1 {
@@ -85,7 +85,7 @@ func TestElectionThroughABucket(t *testing.T) {
 	}
 }
 
-// lossy makes the nth write of a candidate meet a fault, counted from 1.
+// lossy applies the fault to the nth writes of a candidate, counted from 1.
 func lossy(fault faultproxy.Fault, nth ...int64) func(*http.Request) faultproxy.Fault {
 	var writes atomic.Int64
 	return func(r *http.Request) faultproxy.Fault {
@@ -120,7 +120,7 @@ func TestRepliesThatAreLost(t *testing.T) {
 			pod := stand(t, ref, "pod", newLock(t, store, lease))
 			_, token := next(t, 2*lease, pod)
 			require.Eventually(t, func() bool { return proxy.Count(http.MethodPut) >= 7 }, 4*lease, lease/100)
-			require.Equal(t, token, pod.lock.Token(), "client-go heard of nothing")
+			require.Equal(t, token, pod.lock.Token(), "client-go noticed nothing")
 			require.Empty(t, pod.ended)
 			pod.stop()
 			receive(t, pod.stopped, lease, "the elector's end")
@@ -129,14 +129,14 @@ func TestRepliesThatAreLost(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, rec.Released())
 			require.Equal(t, token, rec.Token)
-			if c.name != "ghost" && c.name != "409" { // settled at once: one read back
+			if c.name != "ghost" && c.name != "409" { // resolved at once, by one read
 				require.EqualValues(t, 1, token)
 			}
 		})
 	}
 }
 
-// TestGhostIsAdopted has the first acquisition land after client-go was told that it failed.
+// TestGhostIsAdopted lets the first acquisition land after client-go was told that it failed.
 func TestGhostIsAdopted(t *testing.T) {
 	t.Parallel()
 	server := testserver.MinIO(t)
@@ -147,13 +147,13 @@ func TestGhostIsAdopted(t *testing.T) {
 	_, token := next(t, 2*lease, stand(t, ref, "pod", lock))
 	took := time.Since(began)
 	t.Logf("leads with token %d after %v", token, took.Round(time.Millisecond))
-	require.Less(t, took, lease, "it did not wait out its own ghost")
+	require.Less(t, took, lease, "it must not wait for its own late write to expire")
 	proxy.Wait()
 	require.Eventually(t, func() bool { return lock.Lease().Record().RenewedAt.After(lock.Lease().Record().AcquiredAt) }, lease, lease/100)
 	require.Equal(t, token, lock.Token())
 }
 
-func TestMissingBucketIsSaid(t *testing.T) {
+func TestMissingBucketIsReported(t *testing.T) {
 	t.Parallel()
 	server := testserver.MinIO(t)
 	store, _ := behind(t, server, "no-such-bucket-here", nil)

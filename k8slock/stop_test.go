@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/k8slock"
 )
 
-// events keeps what a lock reports of its terms.
+// events records what a lock reports about its terms.
 type events struct {
 	mu   sync.Mutex
 	list []string
@@ -38,7 +38,7 @@ func (e *events) seen() []string {
 	return slices.Clone(e.list)
 }
 
-// keepLease is the default of client-go: a stop leaves the record alone.
+// keepLease sets client-go's default: a stop does not touch the record.
 func keepLease(cfg *leaderelection.LeaderElectionConfig) { cfg.ReleaseOnCancel = false }
 
 func TestStopWithoutReleaseOnCancel(t *testing.T) {
@@ -54,7 +54,7 @@ func TestStopWithoutReleaseOnCancel(t *testing.T) {
 		pod.stop()
 		receive(t, pod.stopped, time.Second, "the elector's end")
 		synctest.Wait()
-		require.Equal(t, []string{"acquired", "released"}, seen.seen(), "a stop is a stop, at once")
+		require.Equal(t, []string{"acquired", "released"}, seen.seen(), "a stop ends the term at once")
 		require.False(t, lease.Valid())
 		require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrReleased)
 		require.Zero(t, lock.Token())
@@ -66,11 +66,11 @@ func TestStopWithoutReleaseOnCancel(t *testing.T) {
 		require.EqualValues(t, 2, token)
 		require.GreaterOrEqual(t, time.Since(renewed), k8slock.LeaseDuration)
 		time.Sleep(10 * time.Minute)
-		require.Equal(t, []string{"acquired", "released"}, seen.seen(), "and nothing was lost")
+		require.Equal(t, []string{"acquired", "released"}, seen.seen(), "no loss is reported later")
 	})
 }
 
-// TestRestartAfterAStop has the elector run again with the lock that it had, as a loop around RunOrDie does.
+// TestRestartAfterAStop runs the elector again with the same lock, as a loop around RunOrDie does.
 func TestRestartAfterAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem, ref, seen := leasehold.NewMemStore(), &referee{t: t}, &events{}
@@ -91,7 +91,7 @@ func TestRestartAfterAStop(t *testing.T) {
 	})
 }
 
-// TestGivingUpIsALoss is no stop: client-go gives up because the store is out of reach.
+// TestGivingUpIsALoss lets client-go give up because the store cannot be reached. That counts as a loss, not as a stop.
 func TestGivingUpIsALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plug, ref, seen := &cable{Store: leasehold.NewMemStore()}, &referee{t: t}, &events{}

@@ -9,17 +9,17 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// watchedStore notes what a [Lock] has to know of its store beyond the record.
+// watchedStore records what a [Lock] needs to know about its store besides the record.
 type watchedStore struct {
 	leasehold.Store
 
 	mu     sync.Mutex // guards what follows; never held over I/O
 	age    time.Duration
-	answer time.Time // of the last answer, or of the first request; zero before that
-	err    error     // why there has been no answer since, if a request has failed
+	answer time.Time // of the last answer, or of the first request before there was one; zero before any request
+	err    error     // of the last request, if it got no answer
 }
 
-// MinTTL hands through the optional method of the store; client-go's own limit is a second.
+// MinTTL passes on the optional method of the store. Without it the limit is client-go's, one second.
 func (s *watchedStore) MinTTL() time.Duration {
 	if m, ok := s.Store.(interface{ MinTTL() time.Duration }); ok {
 		return m.MinTTL()
@@ -27,7 +27,7 @@ func (s *watchedStore) MinTTL() time.Duration {
 	return time.Second
 }
 
-// Validate hands through the optional method of the store.
+// Validate passes on the optional method of the store.
 func (s *watchedStore) Validate() error {
 	if v, ok := s.Store.(interface{ Validate() error }); ok {
 		return v.Validate()
@@ -35,7 +35,7 @@ func (s *watchedStore) Validate() error {
 	return nil
 }
 
-// TellsAge hands through the optional method of the store.
+// TellsAge passes on the optional method of the store.
 func (s *watchedStore) TellsAge() bool {
 	a, ok := s.Store.(interface{ TellsAge() bool })
 	return ok && a.TellsAge()
@@ -80,19 +80,19 @@ func (s *watchedStore) answered(err error, age time.Duration) {
 	switch {
 	case err == nil, errors.Is(err, leasehold.ErrNotExist), errors.Is(err, leasehold.ErrPreconditionFailed):
 		s.answer, s.err = time.Now(), nil
-	case !errors.Is(err, context.Canceled): // which says nothing of the store
+	case !errors.Is(err, context.Canceled): // a cancelled request says nothing about the store
 		s.err = err
 	}
 }
 
-// lastAge is the age of the object last read, 0 if unknown.
+// lastAge returns the age of the object that was read last, or 0 if unknown.
 func (s *watchedStore) lastAge() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.age
 }
 
-// silence is since when the store has not answered, and what stands in the way: nil if the last request was answered.
+// silence returns how long the store has not answered, and the error of the last request, nil if that was answered.
 func (s *watchedStore) silence() (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

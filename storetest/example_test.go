@@ -7,7 +7,7 @@ import (
 	"github.com/leasehold-go/leasehold/storetest"
 )
 
-// A store's own test is one call.
+// The test of a store is one call.
 func ExampleRun() {
 	_ = func(t *testing.T) { // func TestStore(t *testing.T)
 		storetest.Run(t, func(t *testing.T) leasehold.Store {
@@ -16,7 +16,7 @@ func ExampleRun() {
 	}
 }
 
-// What a server cannot do is named, and Run checks that it is so.
+// An option declares what a server cannot do, and Run checks that this is true.
 func ExampleIgnoresDeleteCondition() {
 	_ = func(t *testing.T, newStore func(t *testing.T) leasehold.Store) {
 		storetest.Run(t, newStore, storetest.IgnoresDeleteCondition(), storetest.Rounds(50))

@@ -1,4 +1,4 @@
-// Package storetest checks that an implementation of [leasehold.Store] is one that locks can be built on.
+// Package storetest is the conformance suite for authors of a [leasehold.Store]: it checks whether locks can be built on it.
 package storetest
 
 import (
@@ -20,17 +20,17 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storecheck"
 )
 
-// Run tries out every promise of [leasehold.Store], one subtest each, on stores that newStore returns. It may return the
-// same one each time, for no key is used twice; all begin with "storetest/", and most objects stay behind.
-// Run it under -race, and against a real server if the store has one.
+// Run checks every promise of [leasehold.Store], in one subtest each, on the stores that newStore returns. newStore may return
+// the same store each time, because Run uses no key twice. All keys begin with "storetest/", and most objects stay behind.
+// Use -race, and test against a real server if the store has one.
 //
-// It includes the checks of [leasehold.CheckStore], with 32 writers and hundreds of rounds for each race.
+// Run includes the checks of [leasehold.CheckStore], with 32 writers and hundreds of rounds for each race.
 func Run(t *testing.T, newStore func(t *testing.T) leasehold.Store, opts ...Option) {
 	t.Helper()
 	for _, c := range newSuite(opts).checks() {
 		t.Run(c.name, func(t *testing.T) {
 			if err := c.run(t.Context(), newStore(t), t.Logf); err != nil {
-				t.Errorf("not so: %s: %v", c.why, err)
+				t.Errorf("the store breaks the promise %q: %v", c.why, err)
 			}
 		})
 	}
@@ -39,41 +39,41 @@ func Run(t *testing.T, newStore func(t *testing.T) leasehold.Store, opts ...Opti
 // Option tells [Run] about a store.
 type Option func(*suite)
 
-// Rounds sets how many races of each kind are run: default 200. Fewer suit a slow server, but prove less.
+// Rounds sets how many races of each kind are run. The default is 200. Fewer suit a slow server, but prove less.
 func Rounds(n int) Option { return func(s *suite) { s.rounds = n } }
 
-// IgnoresDeleteCondition says that the store's DeleteIfMatch deletes whatever there is, as on MinIO. Locks can live
-// with that. Run then demands that it be so, lest the option outlive its reason.
+// IgnoresDeleteCondition declares that the store's DeleteIfMatch ignores its condition, as on MinIO. Locks do not need the
+// condition. Run fails if DeleteIfMatch honours it after all, so that the option does not outlive its reason.
 func IgnoresDeleteCondition() Option { return func(s *suite) { s.ignoresDelete = true } }
 
-// MissingIsPreconditionFailed says that the store does not tell a missing object from a changed one when it refuses a
-// PutIfMatch or DeleteIfMatch: it returns [leasehold.ErrPreconditionFailed] for both. Run then demands that it be so.
+// MissingIsPreconditionFailed declares that PutIfMatch and DeleteIfMatch of the store return [leasehold.ErrPreconditionFailed]
+// for a missing object as well as for a changed one. Run fails if they return [leasehold.ErrNotExist] after all.
 func MissingIsPreconditionFailed() Option { return func(s *suite) { s.missing = preconditionFailed } }
 
-// DeletesMissing says that the store's DeleteIfMatch of a missing object succeeds, as on VersityGW. Run then demands that
-// it be so.
+// DeletesMissing declares that the store's DeleteIfMatch of a missing object succeeds, as on VersityGW. Run fails if it is
+// refused after all.
 func DeletesMissing() Option { return func(s *suite) { s.deletesMissing = true } }
 
-// Plant gives Run a way to write an object behind the back of the store, to see it refuse one that is too large to be read.
+// Plant lets Run write an object without the store, to check that Get refuses an object that is too large.
 func Plant(write func(key string, body []byte) error) Option {
 	return func(s *suite) { s.plant = write }
 }
 
-// suite is what is known of the store under test.
+// suite is what is known about the store under test.
 type suite struct {
 	rounds         int
-	wait           time.Duration // how long to watch an object age
+	wait           time.Duration // how long to watch an object's age
 	ignoresDelete  bool
 	deletesMissing bool
-	missing        refusal // how a conditional write of a missing object is refused
+	missing        refusal // the error of a conditional write to a missing object
 	plant          func(key string, body []byte) error
 }
 
 const (
 	ways       = 32              // writers in a race
 	promptness = 5 * time.Second // the longest that a call with an ended context may take
-	patience   = 5 * time.Second // without any update that succeeds
-	leastTries = 8               // of an update, should the store be slow
+	patience   = 5 * time.Second // how long writers try again while no update succeeds
+	leastTries = 8               // tries of an update in any case, because the store may be slow
 )
 
 func newSuite(opts []Option) *suite {
@@ -100,9 +100,9 @@ func (s *suite) checks() []check {
 			case !errors.Is(err, storecheck.ErrDeleteIgnored):
 				return err
 			case s.ignoresDelete:
-				return nil // looked into by "delete-ignored"
+				return nil // the check "delete-ignored" covers it
 			}
-			return fmt.Errorf("%w: a lock can live with it; if it is the server's way, say so with the option IgnoresDeleteCondition", err)
+			return fmt.Errorf("%w: locks do not need the condition; if the server cannot honour it, pass the option IgnoresDeleteCondition", err)
 		}})
 	}
 	own := func(name, why string, run func(p probe) error) {
@@ -110,23 +110,23 @@ func (s *suite) checks() []check {
 			return run(probe{s, ctx, store, newKey(name), logf})
 		}})
 	}
-	own("errors", "every refusal has the one error that the interface names", probe.errors)
+	own("errors", "every refusal has exactly the error that the interface names", probe.errors)
 	if s.ignoresDelete {
-		own("delete-ignored", "DeleteIfMatch disregards its condition, as the option says", probe.deleteIgnored)
+		own("delete-ignored", "DeleteIfMatch ignores its condition, as the option says", probe.deleteIgnored)
 	}
-	own("etags", "ETags are never empty, read as they were written, and differ between bodies", probe.etags)
-	own("bodies", "bodies come back byte by byte, and are nobody's shared memory", probe.bodies)
+	own("etags", "ETags are never empty, are read as they were written, and differ between bodies", probe.etags)
+	own("bodies", "bodies come back unchanged, and do not share memory with the caller's", probe.bodies)
 	own("limit", "objects over MaxObjectSize are refused", probe.limit)
-	own("keys", "every key is an object of its own, whatever characters it has", probe.keys)
-	own("context", "an ended context ends every call at once, and changes nothing", probe.endedContext)
+	own("keys", "every key is a separate object, whatever characters it has", probe.keys)
+	own("context", "with an ended context every call returns at once and changes nothing", probe.endedContext)
 	own("age", "Age is never more than the time since the write was sent, and never negative", probe.age)
-	own("counters", "no acknowledged update is lost, and no refused one is carried out, among concurrent writers", probe.counters)
+	own("counters", "with concurrent writers, no acknowledged update is lost and no refused update is carried out", probe.counters)
 	return all
 }
 
 func newKey(name string) string { return "storetest/" + name + "-" + rand.Text()[:10] }
 
-// probe is a check under way. Its methods wrap those of the store with errors that name the operation.
+// probe is a check under way. Its methods call those of the store, and their errors name the operation.
 type probe struct {
 	*suite
 	ctx   context.Context
@@ -154,29 +154,29 @@ func (p probe) delete(etag string) error {
 	return op("DeleteIfMatch", p.key, p.store.DeleteIfMatch(p.ctx, p.key, etag))
 }
 
-// at is p with a key of its own.
+// at returns a copy of p with suffix added to its key.
 func (p probe) at(suffix string) probe {
 	p.key += suffix
 	return p
 }
 
-// must checks that the object is exactly this one.
+// must checks that the object has exactly this body and ETag.
 func (p probe) must(body []byte, etag string) error {
 	o, err := p.get()
 	switch {
 	case err != nil:
 		return err
 	case !bytes.Equal(o.Body, body):
-		return fmt.Errorf("Get(%q): the body is %s, should be %s", p.key, brief(o.Body), brief(body))
+		return fmt.Errorf("Get(%q): the body is %s, but must be %s", p.key, brief(o.Body), brief(body))
 	case o.ETag != etag:
-		return fmt.Errorf("Get(%q): the ETag is %q, should be %q as the write gave it", p.key, o.ETag, etag)
+		return fmt.Errorf("Get(%q): the ETag is %q, but the write returned %q", p.key, o.ETag, etag)
 	}
 	return nil
 }
 
 func (p probe) mustBeGone() error {
 	_, err := p.get()
-	return notExist.check("Get of a key that has no object", err)
+	return notExist.check("Get of a key without an object", err)
 }
 
 func op(name, key string, err error) error {
@@ -193,7 +193,7 @@ func brief(body []byte) string {
 	return fmt.Sprintf("%q", body)
 }
 
-// refusal is the one error that an operation must end in.
+// refusal is the error with which an operation must end.
 type refusal struct {
 	name string
 	is   error
@@ -209,26 +209,26 @@ var (
 func (want refusal) check(what string, err error) error {
 	switch {
 	case err == nil:
-		return fmt.Errorf("%s succeeded, must be refused with %s", what, want.name)
+		return fmt.Errorf("%s succeeded, but must be refused with %s", what, want.name)
 	case !errors.Is(err, want.is):
-		return fmt.Errorf("%s must be refused with an error that matches %s, is: %w", what, want.name, err)
+		return fmt.Errorf("%s must return an error that matches %s, but returned: %w", what, want.name, err)
 	}
 	for _, other := range others {
 		if other != want && errors.Is(err, other.is) {
-			return fmt.Errorf("%s must be refused with %s alone, but the error matches %s too: %w", what, want.name, other.name, err)
+			return fmt.Errorf("%s must return an error that matches %s alone, but it also matches %s: %w", what, want.name, other.name, err)
 		}
 	}
 	return nil
 }
 
 func (p probe) errors() error {
-	foreign, err := p.at("-foreign").create([]byte("foreign")) // an ETag of the server's own making, of another object
+	foreign, err := p.at("-foreign").create([]byte("foreign")) // a real ETag, but of another object
 	if err != nil {
 		return err
 	}
 	missing := func(what string, err error) error {
 		if p.missing == preconditionFailed && errors.Is(err, leasehold.ErrNotExist) {
-			return fmt.Errorf("%s is ErrNotExist as it should be: drop the option MissingIsPreconditionFailed", what)
+			return fmt.Errorf("%s returns ErrNotExist, as the interface wants: remove the option MissingIsPreconditionFailed", what)
 		}
 		return p.missing.check(what, err)
 	}
@@ -242,7 +242,7 @@ func (p probe) errors() error {
 	switch err := p.delete(foreign); {
 	case p.ignoresDelete:
 	case p.deletesMissing && err != nil:
-		return fmt.Errorf("DeleteIfMatch of a missing key is refused: drop the option DeletesMissing: %w", err)
+		return fmt.Errorf("DeleteIfMatch of a missing key is refused: remove the option DeletesMissing: %w", err)
 	case !p.deletesMissing:
 		if err := missing("DeleteIfMatch of a missing key", err); err != nil {
 			return err
@@ -294,7 +294,7 @@ func (p probe) deleteIgnored() error {
 		return err
 	}
 	if err := p.delete(stale); err != nil {
-		return fmt.Errorf("a stale delete is refused, so the condition is honoured: drop the option IgnoresDeleteCondition: %w", err)
+		return fmt.Errorf("DeleteIfMatch with an old ETag is refused, so the store honours the condition: remove the option IgnoresDeleteCondition: %w", err)
 	}
 	return p.mustBeGone()
 }
@@ -315,14 +315,14 @@ func (p probe) etags() error {
 		return err
 	}
 	if first == "" || second == "" {
-		return errors.New("a write gave an empty ETag")
+		return errors.New("a write returned an empty ETag")
 	}
 	if first == second {
 		return fmt.Errorf("two bodies have the same ETag %q", first)
 	}
 	for _, key := range []probe{p, p.at("-missing")} {
 		if _, err := key.update([]byte("third"), ""); err == nil {
-			return errors.New("PutIfMatch with an empty ETag wrote")
+			return errors.New("PutIfMatch with an empty ETag succeeded, but must be refused")
 		}
 	}
 	if err := p.at("-missing").mustBeGone(); err != nil {
@@ -355,7 +355,7 @@ func (p probe) bodies() error {
 			return err
 		}
 		for i := range own {
-			own[i]++ // the caller's again
+			own[i]++ // the caller may reuse its memory
 		}
 		if err := p.must(body, etag); err != nil {
 			return err
@@ -365,7 +365,7 @@ func (p probe) bodies() error {
 			return err
 		}
 		for i := range o.Body {
-			o.Body[i]++ // so is this
+			o.Body[i]++ // and may change what it has read
 		}
 		if err := p.must(body, etag); err != nil {
 			return err
@@ -386,7 +386,7 @@ func (p probe) bodies() error {
 func (p probe) limit() error {
 	large := bytes.Repeat([]byte("x"), leasehold.MaxObjectSize+1)
 	if _, err := p.create(large); err == nil {
-		return fmt.Errorf("PutIfNoneMatch(%q) of %d bytes succeeded, must be refused", p.key, len(large))
+		return fmt.Errorf("PutIfNoneMatch(%q) of %d bytes succeeded, but must be refused", p.key, len(large))
 	}
 	if err := p.mustBeGone(); err != nil {
 		return err
@@ -396,13 +396,13 @@ func (p probe) limit() error {
 		return err
 	}
 	if _, err := p.update(large, etag); err == nil {
-		return fmt.Errorf("PutIfMatch(%q) of %d bytes succeeded, must be refused", p.key, len(large))
+		return fmt.Errorf("PutIfMatch(%q) of %d bytes succeeded, but must be refused", p.key, len(large))
 	}
 	if err := p.must([]byte("small"), etag); err != nil {
 		return err
 	}
 	if p.plant == nil {
-		p.logf("reading an object over the limit is not tried: there is no Plant")
+		p.logf("reading an object over the limit was not tested: pass the option Plant to test it")
 		return nil
 	}
 	p = p.at("-planted")
@@ -414,7 +414,7 @@ func (p probe) limit() error {
 		return err
 	}
 	if o.ETag == "" {
-		return errors.New("Get of an object over the limit must give its ETag, for it to be repaired")
+		return errors.New("Get of an object over the limit must return its ETag, because Lock.Break needs it for the repair")
 	}
 	etag, err = p.update([]byte("repaired"), o.ETag)
 	if err != nil {
@@ -424,7 +424,7 @@ func (p probe) limit() error {
 }
 
 func (p probe) keys() error {
-	// Pairs that a careless encoding confuses stand side by side.
+	// Neighbours are keys that a careless encoding would confuse.
 	suffixes := []string{
 		"/a/b/c", "/a/b-c", "/a b", "/a+b", "/a%20b", "/a%2Bb", "/a%2Fb", "/a%b", "/é", "/e\u0301", "/日本/🔒", "/K", "/k",
 		"/q?x=1&y=2", "/#fragment", "/'quotes\"", "/a:b;c,d@e=f", "/(a)[b]{c}!*~$^", "/.hidden", "/..dots", "/" + strings.Repeat("n", 200),
@@ -464,10 +464,10 @@ func (p probe) endedContext() error {
 		} {
 			began := time.Now()
 			if err := call(); !errors.Is(err, ctx.Err()) {
-				return fmt.Errorf("%s with an ended context must return an error that matches %q, returned %w", name, ctx.Err(), orNone(err))
+				return fmt.Errorf("%s with an ended context must return an error that matches %q, but returned: %w", name, ctx.Err(), orNone(err))
 			}
 			if took := time.Since(began); took > promptness {
-				return fmt.Errorf("%s with an ended context took %v", name, took)
+				return fmt.Errorf("%s with an ended context took %v, more than %v", name, took, promptness)
 			}
 		}
 	}
@@ -497,7 +497,7 @@ func (p probe) age() error {
 		case err != nil:
 			return 0, 0, err
 		case o.Age < 0:
-			return 0, 0, fmt.Errorf("Get(%q): Age is negative: %v", p.key, o.Age)
+			return 0, 0, fmt.Errorf("Get(%q): Age is %v, but must not be negative", p.key, o.Age)
 		case o.Age > elapsed:
 			return 0, 0, fmt.Errorf("Get(%q): Age is %v, but the write was sent only %v ago", p.key, o.Age, elapsed)
 		}
@@ -509,7 +509,7 @@ func (p probe) age() error {
 			return err
 		}
 		if elapsed >= p.wait {
-			p.logf("after %v the store knows of %v", elapsed, age)
+			p.logf("%v after the write, Age is %v", elapsed, age)
 			break
 		}
 		time.Sleep(p.wait / 8)
@@ -524,7 +524,7 @@ func (p probe) age() error {
 	return nil
 }
 
-// counters has every writer count up its own number in one shared object.
+// counters checks concurrent updates: every writer increments its own number in one shared object.
 func (p probe) counters() error {
 	const writers = 8
 	goal := max(p.rounds/10, 5)
@@ -547,7 +547,7 @@ func (p probe) counters() error {
 	}
 	o, err := p.get()
 	if err == nil && !bytes.Equal(o.Body, encode(numbers)) {
-		err = fmt.Errorf("at the end the object holds %s, should hold %s", brief(o.Body), encode(numbers))
+		err = fmt.Errorf("at the end the object holds %s, but must hold %s", brief(o.Body), encode(numbers))
 	}
 	return err
 }
@@ -557,10 +557,10 @@ func encode(numbers []int) []byte {
 	return body
 }
 
-// progress is when any of the writers last succeeded: while one does, the others may go on.
+// progress records when any writer last succeeded. Writers go on as long as one of them succeeds now and then.
 type progress struct {
 	began time.Time
-	at    atomic.Int64 // since then
+	at    atomic.Int64 // nanoseconds since began
 }
 
 func (p *progress) note() { p.at.Store(int64(time.Since(p.began))) }
@@ -578,14 +578,14 @@ func (p probe) count(i, goal int, progress *progress) error {
 		}
 		var numbers []int
 		if err := json.Unmarshal(o.Body, &numbers); err != nil || i >= len(numbers) {
-			return fmt.Errorf("Get(%q): the body is %s, which nobody wrote", p.key, brief(o.Body))
+			return fmt.Errorf("Get(%q): the body is %s, which no writer wrote", p.key, brief(o.Body))
 		}
 		switch n := numbers[i]; {
 		case n == acknowledged+1 && last != nil && !errors.Is(last, leasehold.ErrPreconditionFailed):
-			acknowledged++ // an update with an error that leaves it open
+			acknowledged++ // an update whose error left its outcome open
 			progress.note()
 		case n > acknowledged:
-			return fmt.Errorf("writer %d: an update that was refused was carried out (%w)", i, orNone(last))
+			return fmt.Errorf("writer %d: an update was refused, but carried out: %w", i, orNone(last))
 		case n < acknowledged:
 			return fmt.Errorf("writer %d: update %d was acknowledged, but the object shows %d", i, acknowledged, n)
 		}
@@ -594,13 +594,13 @@ func (p probe) count(i, goal int, progress *progress) error {
 		}
 		if last != nil {
 			if tries > leastTries && progress.stopped() {
-				return fmt.Errorf("writer %d: no update succeeds any more, after %d of %d: %w", i, acknowledged, goal, last)
+				return fmt.Errorf("writer %d: after %d of %d updates, no update of any writer has succeeded for %v: %w", i, acknowledged, goal, patience, last)
 			}
-			time.Sleep(mathrand.N(pause)) // so that a store that refuses everything is not asked without a pause
+			time.Sleep(mathrand.N(pause)) // do not flood a store that refuses everything
 			pause = min(2*pause, 32*time.Millisecond)
 		}
 		numbers[i] = acknowledged + 1
-		runtime.Gosched() // let the others in, should the store never block
+		runtime.Gosched() // let the others run, even if the store never blocks
 		if _, last = p.update(encode(numbers), o.ETag); last == nil {
 			acknowledged++
 			progress.note()

@@ -18,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
-// In virtual time an object can be watched for an hour.
+// TestVirtualTime watches the age of an object for an hour of virtual time.
 func TestVirtualTime(t *testing.T) {
 	for name, newStore := range map[string]func() leasehold.Store{
 		"MemStore": func() leasehold.Store { return &leasehold.MemStore{ServerClock: true} },
@@ -38,7 +38,7 @@ func TestVirtualTime(t *testing.T) {
 	}
 }
 
-// broken is a store with some of its methods replaced.
+// broken is a MemStore with some of its methods replaced.
 type broken struct {
 	*leasehold.MemStore
 	get     func(ctx context.Context, key string) (leasehold.Object, error)
@@ -91,7 +91,7 @@ func overwrite(ctx context.Context, m *leasehold.MemStore, key string, body []by
 	}
 }
 
-// Every way to be broken must fail exactly the checks that are about it.
+// Each kind of broken store must fail exactly the checks that cover its fault.
 func TestBrokenStoresFail(t *testing.T) {
 	refused := func(err error) bool {
 		return errors.Is(err, leasehold.ErrPreconditionFailed) || errors.Is(err, leasehold.ErrNotExist)
@@ -264,17 +264,17 @@ func TestBrokenStoresFail(t *testing.T) {
 			},
 			fails: []string{"errors"},
 		},
-		"a missing object is told apart though the option says not": {
+		"a missing object returns ErrNotExist, though the option says otherwise": {
 			break_: func(*broken) {},
 			opts:   []Option{MissingIsPreconditionFailed()},
 			fails:  []string{"errors"},
 		},
-		"a missing object is not deleted though the option says so": {
+		"deleting a missing object is refused, though the option says otherwise": {
 			break_: func(*broken) {},
 			opts:   []Option{DeletesMissing()},
 			fails:  []string{"errors"},
 		},
-		"errors are no sentinels": {
+		"errors do not match sentinels": {
 			break_: func(b *broken) {
 				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
 					o, err := b.MemStore.Get(ctx, key)
@@ -286,7 +286,7 @@ func TestBrokenStoresFail(t *testing.T) {
 			},
 			fails: []string{"missing", "errors", "etags", "limit", "context"},
 		},
-		"errors are several sentinels": {
+		"errors match several sentinels": {
 			break_: func(b *broken) {
 				b.create = func(ctx context.Context, key string, body []byte) (string, error) {
 					etag, err := b.MemStore.PutIfNoneMatch(ctx, key, body)
@@ -298,20 +298,20 @@ func TestBrokenStoresFail(t *testing.T) {
 			},
 			fails: []string{"errors"},
 		},
-		"delete disregards its condition": {
+		"delete ignores its condition": {
 			break_: func(b *broken) { b.discard = b.deleteAnyway },
 			fails:  []string{"delete", "errors"},
 		},
-		"delete disregards its condition, and the option says so": {
+		"delete ignores its condition, and the option says so": {
 			break_: func(b *broken) { b.discard = b.deleteAnyway },
 			opts:   []Option{IgnoresDeleteCondition()},
 		},
-		"delete honours its condition though the option says not": {
+		"delete honours its condition, though the option says otherwise": {
 			break_: func(*broken) {},
 			opts:   []Option{IgnoresDeleteCondition()},
 			fails:  []string{"delete-ignored"},
 		},
-		"the context is disregarded": {
+		"the context is ignored": {
 			break_: func(b *broken) {
 				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
 					return b.MemStore.PutIfMatch(context.WithoutCancel(ctx), key, body, etag)
@@ -342,7 +342,7 @@ func TestBrokenStoresFail(t *testing.T) {
 			},
 			fails: []string{"context"},
 		},
-		"an empty ETag means whatever there is": {
+		"an empty ETag matches any version": {
 			break_: func(b *broken) {
 				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
 					if etag == "" {
@@ -413,7 +413,7 @@ func TestBrokenStoresFail(t *testing.T) {
 			break_: func(b *broken) {
 				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
 					next, err := b.MemStore.PutIfMatch(ctx, key, body, etag)
-					if err == nil && bytes.HasPrefix(body, []byte("[")) { // as if it had been retried on the way
+					if err == nil && bytes.HasPrefix(body, []byte("[")) { // as if a proxy had retried it
 						return "", leasehold.ErrPreconditionFailed
 					}
 					return next, err
@@ -454,8 +454,8 @@ func TestBrokenStoresFail(t *testing.T) {
 	}
 }
 
-// A store on which nothing works fails within seconds and a bounded number of requests, not after all the tries that a
-// contended one is given.
+// If nothing works on a store, the checks fail within seconds and a bounded number of requests. They do not use up all the tries
+// that a contended store gets.
 func TestHopelessStoresFailSoon(t *testing.T) {
 	down := errors.New("the server is down")
 	for name, c := range map[string]struct {

@@ -1,5 +1,5 @@
-// Command criticalsection is a one-shot job that must not run twice at once, such as a migration: several instances are
-// started together, each does its part under the lock, one after the other.
+// Command criticalsection shows a one-shot job that must not run twice at once, such as a migration: several instances start
+// together, one holds the lock and works, and the others wait until the lock is released.
 //
 //	go run ./examples/criticalsection
 //	go run ./examples/criticalsection -s3 http://127.0.0.1:9000 -bucket locks     (in several terminals)
@@ -24,45 +24,59 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
-		if !errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(os.Stderr, "criticalsection:", err)
-		}
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "criticalsection:", err)
 		os.Exit(1)
 	}
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("criticalsection", flag.ContinueOnError)
-	where := storeflag.Add(flags)
-	jobs := flags.Int("jobs", 3, "instances of the job to start at once")
+	where := storeflag.Add(flags, "Criticalsection shows jobs that start together, wait for one lock, and run one after the other.")
+	jobs := flags.Int("jobs", 3, "number of jobs to start")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	store, err := where.Open()
+	if *jobs < 1 {
+		return fmt.Errorf("-jobs is %d, but at least one job is needed", *jobs)
+	}
+	store, err := where.Open(ctx)
 	if err != nil {
 		return err
 	}
 
+	fmt.Fprintf(out, "Process %d starts %d job(s) at once, with one lock %s.\n\n", os.Getpid(), *jobs, where.Place())
+	log := timeline{out: out, began: time.Now()}
 	var table account
 	errs := make([]error, *jobs)
 	var wg sync.WaitGroup
 	for i := range *jobs {
-		wg.Go(func() { errs[i] = job(ctx, fmt.Sprint("job ", i+1), store, &table, out) })
+		wg.Go(func() { errs[i] = job(ctx, fmt.Sprint("job ", i+1), store, &table, &log) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
-// job waits for its turn, does its work, and hands over.
-func job(ctx context.Context, name string, store leasehold.Store, table *account, out io.Writer) error {
-	lock, err := leasehold.NewLock(store, "examples/criticalsection", leasehold.WithPollInterval(200*time.Millisecond))
+// job waits for the lock, does its work, and releases the lock.
+func job(ctx context.Context, name string, store leasehold.Store, table *account, log *timeline) error {
+	me := fmt.Sprintf("%s of process %d", name, os.Getpid())
+	lock, err := leasehold.NewLock(store, "examples/criticalsection",
+		leasehold.WithIdentity(me),
+		leasehold.WithPollInterval(200*time.Millisecond),
+		leasehold.WithObserver(func(e leasehold.Event) {
+			if e.Kind == leasehold.EventNewLeader && e.Holder != me {
+				log.print(name, "waits, because %s holds the lock (token %d)", e.Holder, e.Token)
+			}
+		}),
+	)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute) // for the wait and the work
 	defer cancel()
-	return lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+	began := time.Now()
+	err = lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+		log.print(name, "HOLDS the lock (token %d) after %v", lease.Token(), time.Since(began).Round(time.Millisecond))
 		balance := table.read()
 		select { // the work, which ends early if the lease is lost
 		case <-time.After(300 * time.Millisecond):
@@ -72,12 +86,18 @@ func job(ctx context.Context, name string, store leasehold.Store, table *account
 		if err := table.write(lease.Token(), balance+100); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(out, "%s with token %d: balance %d -> %d\n", name, lease.Token(), balance, balance+100)
-		return err
+		log.print(name, "changes the balance from %d to %d", balance, balance+100)
+		return nil
 	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	log.print(name, "has released the lock")
+	return nil
 }
 
-// account is the resource. It keeps the highest token with its data, and so refuses a job that has overslept its lease.
+// account is the resource. It keeps the highest token with its data, so that it refuses a job whose lease has ended
+// without the job's knowledge. Each process has its own.
 type account struct {
 	fence fenced.Fence
 
@@ -99,4 +119,18 @@ func (a *account) write(token uint64, balance int) error {
 	}
 	a.balance = balance
 	return nil
+}
+
+// timeline prints what the jobs do.
+type timeline struct {
+	began time.Time
+
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func (t *timeline) print(name, format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fmt.Fprintf(t.out, "%7.3fs  %s  %s\n", time.Since(t.began).Seconds(), name, fmt.Sprintf(format, args...))
 }

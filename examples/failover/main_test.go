@@ -3,19 +3,68 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
-func TestMain(m *testing.M) { os.Exit(testserver.Main(m)) }
+// TestMain runs main instead of the tests in a process that program has started.
+func TestMain(m *testing.M) {
+	if os.Getenv("RUN_MAIN") != "" {
+		main()
+		return
+	}
+	os.Exit(testserver.Main(m))
+}
+
+// program runs this example as a process of its own, and returns what it prints.
+func program(t *testing.T, args ...string) (string, error) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "RUN_MAIN=1", "AWS_ACCESS_KEY_ID=any", "AWS_SECRET_ACCESS_KEY=any")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func TestHelp(t *testing.T) {
+	out, err := program(t, "-h")
+	require.NoError(t, err, "%s", out) // exit status 0
+	require.Regexp(t, `(?s)^Failover shows .+AWS_ENDPOINT_URL .+AWS_ACCESS_KEY_ID .+AWS_SECRET_ACCESS_KEY `, out)
+}
+
+func TestDeadEndpoint(t *testing.T) {
+	began := time.Now()
+	out, err := program(t, "-s3", "http://127.0.0.1:9", "-bucket", "b")
+	require.EqualError(t, err, "exit status 1")
+	require.Regexp(t, `^failover: cannot reach an S3 server at http://127\.0\.0\.1:9: [^\n]+ \(start the server, or correct -s3 or AWS_ENDPOINT_URL\)\n$`, out)
+	require.Less(t, time.Since(began), 10*time.Second)
+}
 
 func TestInMemory(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), []string{"-ttl", "1s"}, &out), "%s", &out)
-	require.Contains(t, out.String(), "saw two leaders 0 times. Tokens: [1 2 3 4].")
+	synctest.Test(t, func(t *testing.T) {
+		require.NoError(t, run(t.Context(), []string{"-ttl", "10s"}, &out), "%s", &out)
+	})
+	require.Contains(t, out.String(), "A lease lasts one TTL, 10s,")
+	require.Contains(t, out.String(), "Two leaders at once: in 0 of ")
+	require.Contains(t, out.String(), "Fencing tokens of the terms: [1 2 3 4].")
+
+	// A takeover counts from the last renewal: it never takes less than a TTL and the allowance for clock drift.
+	waits := regexp.MustCompile(`LEADS .+: (\d\.\d\d) TTL after \w+'s last renewal, so the lease had expired`).FindAllStringSubmatch(out.String(), -1)
+	require.Len(t, waits, 2, "%s", &out)
+	for _, wait := range waits {
+		ttls, err := strconv.ParseFloat(wait[1], 64)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, ttls, 1.02, "%s", &out)
+	}
+	require.Regexp(t, `LEADS \(token 4\): \d\.\d\d TTL after \w+'s release`, out.String())
+	require.Contains(t, out.String(), "stops leading: its lease ended 0.80 TTL after the last renewal,")
 }
 
 func TestOnServers(t *testing.T) {
@@ -32,7 +81,7 @@ func TestOnServers(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	for _, args := range [][]string{{"-s3", "foo"}, {"-bucket", "b"}, {"-s3", "http://127.0.0.1:1"}, {"-ttl", "0s", "-key", ""}, {"-x"}} {
+	for _, args := range [][]string{{"-ttl", "0s", "-key", ""}, {"-x"}} {
 		require.Error(t, run(t.Context(), args, new(bytes.Buffer)), "%v", args)
 	}
 }

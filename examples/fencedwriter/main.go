@@ -1,8 +1,8 @@
 //go:build unix
 
 // Command fencedwriter shows what a fencing token is for. Two processes, alice and bob, write one object, each only while it
-// leads. Alice is stopped (SIGSTOP) just before her write, past the end of her lease, so that bob leads and writes; then
-// she goes on. Without fencing her late write destroys his; with a FencedStore it is refused.
+// leads. Just before her write alice is stopped (SIGSTOP) until her lease has expired, so that bob leads and writes. Then
+// she continues. Without fencing her late write destroys his; a fenced.Store refuses it.
 //
 //	go run ./examples/fencedwriter
 //	go run ./examples/fencedwriter -s3 http://127.0.0.1:9000 -bucket scratch
@@ -39,29 +39,27 @@ const ttl = time.Second
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
-		if !errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(os.Stderr, "fencedwriter:", err)
-		}
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "fencedwriter:", err)
 		os.Exit(1)
 	}
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("fencedwriter", flag.ContinueOnError)
-	where := storeflag.Add(flags)
-	writer := flags.String("writer", "", "be the process of this name, as the program starts itself")
-	fenced := flags.Bool("fenced", false, "of -writer: write through a FencedStore")
+	where := storeflag.Add(flags, "Fencedwriter shows how a fencing token stops the late write of a former leader whose process was paused.")
+	writer := flags.String("writer", "", "`name` of a writer; used by the program itself, which runs each writer as a process of its own")
+	fenced := flags.Bool("fenced", false, "with -writer: write through a fenced.Store")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *writer != "" {
 		return write(ctx, where, *writer, *fenced)
 	}
-	if _, err := where.Open(); err != nil {
+	if _, err := where.Open(ctx); err != nil {
 		return err
 	}
-	if where.InMemory() { // an S3 in this process, which the two others reach by a socket
+	if where.InMemory() { // an S3 server in this process, for the two writers
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return err
@@ -83,6 +81,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	unfenced, err := play(ctx, client, where.Bucket(), args, false, out)
 	if err != nil {
 		return err
@@ -92,9 +92,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if !strings.Contains(unfenced, "alice") || !strings.Contains(right, "bob") {
-		return errors.New("that is not what should have happened")
+		return fmt.Errorf("unexpected outcome: the object says %q without fencing, which alice should have written last, "+
+			"and %q with it, which only bob should have written", unfenced, right)
 	}
-	_, err = fmt.Fprintln(out, "\nWithout fencing the late write of a former leader won. With a FencedStore it was refused.")
+	_, err = fmt.Fprintln(out, "\nWithout fencing, the late write of a former leader destroyed its successor's. The fenced.Store refused it.")
 	return err
 }
 
@@ -103,12 +104,12 @@ func key(fenced bool) string {
 	return map[bool]string{false: "examples/fencedwriter/unfenced", true: "examples/fencedwriter/fenced"}[fenced]
 }
 
-// play starts both writers, stops alice at the worst moment, and returns what is in the object in the end.
+// play starts both writers, stops alice between her check and her write, and returns what the object holds at the end.
 func play(ctx context.Context, client *s3.Client, bucket string, args []string, fenced bool, out io.Writer) (string, error) {
-	fmt.Fprintf(out, "\n%s\n", map[bool]string{false: "WITHOUT FENCING", true: "WITH A FENCED STORE"}[fenced])
+	fmt.Fprintf(out, "\n%s\n", map[bool]string{false: "WITHOUT FENCING", true: "WITH FENCING"}[fenced])
 	began := time.Now()
 	say := func(format string, a ...any) {
-		fmt.Fprintf(out, "  %4.1f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, a...))
+		fmt.Fprintf(out, "%7.3fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, a...))
 	}
 	alice, err := start(ctx, "alice", args, fenced)
 	if err != nil {
@@ -119,7 +120,7 @@ func play(ctx context.Context, client *s3.Client, bucket string, args []string, 
 	if err := alice.Process.Signal(syscall.SIGSTOP); err != nil {
 		return "", err
 	}
-	say("         alice is stopped, her lease of %v runs out", ttl)
+	say("         alice's process is stopped, and her lease expires: its TTL is %v", ttl)
 
 	bob, err := start(ctx, "bob", args, fenced)
 	if err != nil {
@@ -134,7 +135,7 @@ func play(ctx context.Context, client *s3.Client, bucket string, args []string, 
 	if err := alice.Process.Signal(syscall.SIGCONT); err != nil {
 		return "", err
 	}
-	say("         alice wakes up, and goes on where she was")
+	say("         alice's process continues with her write, after her check of the lease")
 	say("%s", alice.hear())
 
 	got, err := client.GetObject(ctx, &s3.GetObjectInput{Bucket: &bucket, Key: aws.String(key(fenced))})
@@ -143,7 +144,7 @@ func play(ctx context.Context, client *s3.Client, bucket string, args []string, 
 	}
 	body, err := io.ReadAll(got.Body)
 	text := strings.TrimSpace(string(body))
-	say("         in the object: %q: %s", text, map[bool]string{true: "right", false: "WRONG, bob leads"}[strings.Contains(text, "bob")])
+	say("         in the object: %q: %s", text, map[bool]string{true: "right", false: "WRONG, because bob leads"}[strings.Contains(text, "bob")])
 	return text, errors.Join(err, got.Body.Close())
 }
 
@@ -169,10 +170,10 @@ func start(ctx context.Context, name string, args []string, fenced bool) (*proce
 	return &process{cmd, in, bufio.NewScanner(out)}, nil
 }
 
-// hear waits for the next line that the process says.
+// hear waits for the next line that the process prints.
 func (p *process) hear() string {
 	if !p.lines.Scan() {
-		return "(it has gone)"
+		return "(the process has ended early)"
 	}
 	return p.lines.Text()
 }
@@ -184,14 +185,15 @@ func (p *process) kill() {
 	_ = p.Wait()
 }
 
-// write is the life of a writer: lead, be told to go on, write once.
+// write is what a writer does: become the leader, wait for a line on standard input, write once.
 func write(ctx context.Context, where *storeflag.Flags, name string, guarded bool) error {
 	client, err := where.Client()
 	if err != nil {
 		return err
 	}
 	bucket, key := where.Bucket(), key(guarded)
-	lock, err := leasehold.NewLock(leasehold.NewS3Store(client, bucket), key+".lock", leasehold.WithTTL(ttl), leasehold.WithIdentity(name))
+	lock, err := leasehold.NewLock(leasehold.NewS3Store(client, bucket), key+".lock", leasehold.WithTTL(ttl), leasehold.WithIdentity(name),
+		leasehold.WithLogger(nil)) // because this program tells what happens; keep the log in a program of your own
 	if err != nil {
 		return err
 	}
@@ -208,7 +210,7 @@ func write(ctx context.Context, where *storeflag.Flags, name string, guarded boo
 			return err
 		}
 	}
-	fmt.Printf("token %d: %s leads, has looked at the lease (valid: %v), and is about to write\n", lease.Token(), name, lease.Valid())
+	fmt.Printf("token %d: %s leads, checks the lease (valid: %v), and is about to write\n", lease.Token(), name, lease.Valid())
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		return err
 	}
@@ -218,10 +220,12 @@ func write(ctx context.Context, where *storeflag.Flags, name string, guarded boo
 	} else {
 		_, err = client.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(body)})
 	}
-	if err != nil {
-		fmt.Printf("token %d: %s is refused: %v\n", lease.Token(), name, err)
+	if refused, ok := errors.AsType[*fenced.Error](err); ok {
+		fmt.Printf("token %d: %s's write is refused, because a leader with token %d has written\n", lease.Token(), name, refused.Highest)
+	} else if err != nil {
+		return err
 	} else {
-		fmt.Printf("token %d: %s has written\n", lease.Token(), name)
+		fmt.Printf("token %d: %s's write is accepted\n", lease.Token(), name)
 	}
 	_, err = io.Copy(io.Discard, os.Stdin) // leads until it is killed
 	return err

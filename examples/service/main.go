@@ -1,10 +1,13 @@
-// Command service is an HTTP service of which every instance answers requests, and one does the background work.
+// Command service shows an HTTP service with several instances: each of them answers requests, and one of them does the
+// background work.
 //
-//	go run ./examples/service                  runs for five seconds, asks itself, and leaves
-//	go run ./examples/service -addr :8080 -for 0 -s3 http://127.0.0.1:9000 -bucket locks
+//	go run ./examples/service                  one instance: calls its own endpoints, and stops after five seconds
+//	go run ./examples/service -addr 127.0.0.1:8080 -for 0 -s3 http://127.0.0.1:9000 -bucket locks
+//	go run ./examples/service -addr 127.0.0.1:8081 -for 0 -s3 http://127.0.0.1:9000 -bucket locks     (in a second terminal)
 //
-// /healthz fails if this instance works on without a lease or has lost sight of the store: have it restarted then.
-// /leader says who leads. SIGTERM steps down first, so that the next instance leads within a poll interval.
+// GET /healthz fails if this instance still works although its lease is over, or if the store has not answered for too
+// long: restart it then. GET /leader says which instance leads. On SIGTERM an instance first stops its background work and
+// releases the lock, so that the next instance leads within a poll interval; then it finishes its HTTP requests.
 package main
 
 import (
@@ -19,6 +22,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,30 +33,29 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
-		if !errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(os.Stderr, "service:", err)
-		}
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "service:", err)
 		os.Exit(1)
 	}
 }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("service", flag.ContinueOnError)
-	where := storeflag.Add(flags)
-	addr := flags.String("addr", "127.0.0.1:0", "where to listen")
-	limit := flags.Duration("for", 5*time.Second, "how long to run; 0 is until SIGTERM")
+	where := storeflag.Add(flags, "Service shows an HTTP service of which one instance, the leader, does the background work.")
+	addr := flags.String("addr", "127.0.0.1:0", "`address` to listen on, which /leader tells others; port 0 is any free port")
+	limit := flags.Duration("for", 5*time.Second, "how long to run; 0 means until SIGTERM or Ctrl-C")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	store, err := where.Open()
+	store, err := where.Open(ctx)
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	if *limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, *limit)
-		defer cancel()
+		defer time.AfterFunc(*limit, cancel).Stop()
 	}
 	log := slog.New(slog.NewTextHandler(out, nil))
 
@@ -70,6 +73,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{
 		OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) { work(ctx, lease, log) },
+		OnNewLeader:      func(r leasehold.Record) { log.Info("new leader", "url", r.Metadata["url"], "token", r.Token) },
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -77,19 +81,23 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 	server := &http.Server{Handler: handler(elector), ReadHeaderTimeout: 5 * time.Second}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	log.Info("listening", "url", url)
+	go func() {
+		served <- server.Serve(listener)
+		cancel() // an instance that cannot serve should not lead either
+	}()
+	log.Info("listening", "url", url, "lock", where.Place())
 	if *limit > 0 {
-		go ask(ctx, url, log)
+		go callItself(ctx, url, log)
 	}
 
-	err = elector.Run(ctx) // until ctx ends; then the lock is released, so that another leads while this one winds down
-	wind, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	err = errors.Join(err, server.Shutdown(wind))
+	err = elector.Run(ctx) // until ctx ends; then the lock is released, so that another instance leads while this one shuts down
+	drain, cancelDrain := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancelDrain()
+	err = errors.Join(err, server.Shutdown(drain))
 	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {
 		err = errors.Join(err, serveErr)
 	}
+	log.Info("stopped")
 	return err
 }
 
@@ -98,7 +106,7 @@ func work(ctx context.Context, lease *leasehold.Lease, log *slog.Logger) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		log.Info("working", "token", lease.Token()) // hand the token to whatever is written to
+		log.Info("background work", "token", lease.Token()) // pass the token to whatever is written to
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -119,19 +127,19 @@ func handler(elector *leasehold.Elector) http.Handler {
 	mux.HandleFunc("GET /leader", func(w http.ResponseWriter, _ *http.Request) {
 		record, ok := elector.Leader()
 		if !ok {
-			http.Error(w, "no leader seen yet", http.StatusServiceUnavailable)
+			http.Error(w, "this instance has not seen a leader yet", http.StatusServiceUnavailable)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]any{
-			"url": record.Metadata["url"], "token": record.Token, "me": elector.IsLeader(),
+			"leader": record.Metadata["url"], "token": record.Token, "this_instance_leads": elector.IsLeader(),
 		})
 	})
 	return mux
 }
 
-// ask shows what the two endpoints say.
-func ask(ctx context.Context, url string, log *slog.Logger) {
+// callItself shows what the two endpoints answer.
+func callItself(ctx context.Context, url string, log *slog.Logger) {
 	select {
 	case <-time.After(time.Second):
 	case <-ctx.Done():
@@ -140,11 +148,11 @@ func ask(ctx context.Context, url string, log *slog.Logger) {
 	for _, path := range []string{"/healthz", "/leader"} {
 		res, err := http.Get(url + path)
 		if err != nil {
-			log.Error("asking", "path", path, "err", err)
+			log.Error("GET "+path, "err", err)
 			return
 		}
 		body, _ := io.ReadAll(res.Body)
 		_ = res.Body.Close()
-		log.Info("asked", "path", path, "status", res.StatusCode, "body", string(body))
+		log.Info("GET "+path, "status", res.StatusCode, "body", strings.TrimSpace(string(body)))
 	}
 }

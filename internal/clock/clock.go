@@ -1,4 +1,4 @@
-// Package clock reads every clock of a machine at once, so that a lease can end when any of them says so.
+// Package clock reads every clock of a machine at once, so that a lease can end as soon as any clock shows that it must.
 package clock
 
 import (
@@ -7,24 +7,25 @@ import (
 	"time"
 )
 
-// A Reading is one look at all clocks. Only differences between readings of the same Clock mean anything.
+// A Reading holds what all clocks showed at one moment. Only differences between readings of the same Clock are meaningful.
 type Reading struct {
-	Mono time.Duration // CLOCK_MONOTONIC: never steps, stands still while the machine is suspended
-	Wall time.Duration // the wall clock since the Unix epoch: steps, and goes on in suspend
-	Boot time.Duration // CLOCK_BOOTTIME: as Mono, but goes on in suspend; equal to Mono where the system has none
+	Mono time.Duration // CLOCK_MONOTONIC: never steps, stops while the machine is suspended
+	Wall time.Duration // the wall clock, since the Unix epoch: steps, and counts a suspend
+	Boot time.Duration // CLOCK_BOOTTIME: like Mono, but counts a suspend; equal to Mono where the system does not have it
 }
 
-// Elapsed is the most that the time from start to r may have been. What the wall clock and BOOTTIME have counted beyond the
-// monotonic clock may have been two sleeps, each seen by one of them only, so both count.
+// Elapsed is an upper bound on the time from start to r. The wall clock and CLOCK_BOOTTIME may each have counted a different
+// suspend, so what each has counted beyond the monotonic clock is added.
 func (r Reading) Elapsed(start Reading) time.Duration {
 	d := r.Mono - start.Mono
 	return d + max(r.Wall-start.Wall-d, 0) + max(r.Boot-start.Boot-d, 0)
 }
 
-// Time is the wall clock's reading as a time, in microseconds.
+// Time is the reading of the wall clock, cut to microseconds.
 func (r Reading) Time() time.Time { return time.UnixMicro(r.Wall.Microseconds()) }
 
-// A Clock is one machine's sense of time. System is the real one; simulations bring their own.
+// A Clock is the time of one machine. System is the real one, and simulations have their own. A Clock must be safe for
+// concurrent use.
 type Clock interface {
 	Now() Reading
 	// AfterFunc calls f in its own goroutine after d has passed on the monotonic clock.
@@ -35,18 +36,18 @@ type Clock interface {
 	Rand() float64
 }
 
-// Timer is the part of *time.Timer that leases need.
+// A Timer is the part of *time.Timer that leases use.
 type Timer interface {
 	Stop() bool
 	Reset(d time.Duration) bool
 }
 
-// System is the clock of this machine. Under testing/synctest it is the bubble's.
+// System is the clock of this machine. In a testing/synctest bubble its time is virtual, except Boot.
 var System Clock = system{}
 
 type system struct{}
 
-// start anchors the monotonic readings of this process.
+// start is the zero of the monotonic readings of this process.
 var start = time.Now()
 
 func (system) Now() Reading {

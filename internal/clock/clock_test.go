@@ -17,7 +17,7 @@ func TestReadingsAdvanceTogether(t *testing.T) {
 	}
 	b := clock.System.Now()
 	require.Greater(t, b.Wall, a.Wall)
-	require.InDelta(t, b.Mono-a.Mono, b.Boot-a.Boot, float64(5*time.Millisecond), "BOOTTIME counts at the pace of MONOTONIC")
+	require.InDelta(t, b.Mono-a.Mono, b.Boot-a.Boot, float64(5*time.Millisecond), "CLOCK_BOOTTIME runs at the rate of CLOCK_MONOTONIC")
 }
 
 func TestElapsedIsTheMostThatTheClocksAllow(t *testing.T) {
@@ -25,7 +25,7 @@ func TestElapsedIsTheMostThatTheClocksAllow(t *testing.T) {
 	require.Equal(t, time.Duration(7), clock.Reading{Mono: 17, Wall: 1000, Boot: 20}.Elapsed(start))
 	require.Equal(t, time.Duration(8), clock.Reading{Mono: 10, Wall: 1008, Boot: 20}.Elapsed(start))
 	require.Equal(t, time.Duration(9), clock.Reading{Mono: 10, Wall: 1, Boot: 29}.Elapsed(start), "a wall clock set back hides nothing")
-	require.Equal(t, time.Duration(17), clock.Reading{Mono: 12, Wall: 1010, Boot: 29}.Elapsed(start), "2, and sleeps of 8 and 7, each seen by one clock")
+	require.Equal(t, time.Duration(17), clock.Reading{Mono: 12, Wall: 1010, Boot: 29}.Elapsed(start), "2, plus suspends of 8 and 7, each counted by one clock only")
 }
 
 func TestSleepEndsWithTheContext(t *testing.T) {
@@ -35,7 +35,7 @@ func TestSleepEndsWithTheContext(t *testing.T) {
 		began := time.Now()
 		require.ErrorIs(t, clock.System.Sleep(ctx, time.Hour), context.DeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(began))
-		require.ErrorIs(t, clock.System.Sleep(ctx, 0), context.DeadlineExceeded, "an ended context wins over a zero sleep")
+		require.ErrorIs(t, clock.System.Sleep(ctx, 0), context.DeadlineExceeded, "an ended context is an error even if there is nothing to wait for")
 		require.NoError(t, clock.System.Sleep(t.Context(), time.Minute))
 	})
 }

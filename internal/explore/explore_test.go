@@ -12,28 +12,28 @@ import (
 	"github.com/leasehold-go/leasehold/internal/explore"
 )
 
-// The two rates are as far apart as the options of the explored locks allow: without the drift allowance, or without the
-// safety margin, two leases would overlap.
+// The two rates are as far apart as the options of the explored locks allow. Without the drift allowance or the safety margin,
+// two leases would overlap.
 const slow, fast = 0.9852, 1.0148
 
-// raceEnabled says that the race detector runs, which makes this search five times as slow and finds no more by it.
+// raceEnabled reports whether the race detector runs. It makes the search five times slower and finds nothing more in it.
 var raceEnabled bool
 
-// TestAll walks every path of these small worlds: minutes of it only if EXPLORE is "all".
+// TestAll walks every path of these small worlds. The long ones take minutes and run only if EXPLORE is "all".
 func TestAll(t *testing.T) {
 	two := []float64{slow, fast}
-	const steps = 80 // more than any path has
+	const steps = 80 // longer than any path
 	for _, c := range []struct {
 		name string
 		explore.Config
 		long bool
 	}{
 		{"no faults", explore.Config{Rates: two, Terms: 1, Steps: steps}, false},
-		{"no faults, ages told", explore.Config{Rates: two, Terms: 1, Steps: steps, TellsAge: true}, false},
+		{"no faults, ages reported", explore.Config{Rates: two, Terms: 1, Steps: steps, ReportsAge: true}, false},
 		{"a suspend", explore.Config{Rates: two, Terms: 1, Steps: steps, Suspends: 1}, false},
-		{"a suspend, ages told", explore.Config{Rates: two, Terms: 1, Steps: steps, Suspends: 1, TellsAge: true}, false},
+		{"a suspend, ages reported", explore.Config{Rates: two, Terms: 1, Steps: steps, Suspends: 1, ReportsAge: true}, false},
 		{"a fault", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1}, false},
-		{"a fault, ages told", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1, TellsAge: true}, true},
+		{"a fault, ages reported", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1, ReportsAge: true}, true},
 		{"a crash", explore.Config{Rates: two, Terms: 1, Steps: steps, Crashes: 1}, true},
 		{"two terms each", explore.Config{Rates: two, Terms: 2, Steps: steps}, true},
 		{"a fault and a suspend", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1, Suspends: 1}, true},
@@ -41,10 +41,10 @@ func TestAll(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.long && os.Getenv("EXPLORE") != "all" {
-				t.Skip("minutes: set EXPLORE=all")
+				t.Skip("takes minutes: set EXPLORE=all to run it")
 			}
 			if c.Faults > 0 && raceEnabled {
-				t.Skip("minutes under the race detector: CI runs it without")
+				t.Skip("takes minutes under the race detector: run it without")
 			}
 			began := time.Now()
 			r := explore.Search(t, c.Config, runtime.GOMAXPROCS(0))
@@ -52,8 +52,8 @@ func TestAll(t *testing.T) {
 			if r.Violation != "" {
 				t.Fatalf("%s\n%s", r.Violation, strings.Join(r.Trace, "\n"))
 			}
-			require.NotZero(t, r.Terms, "nobody ever led")
-			require.Zero(t, r.Cut, "paths were cut off")
+			require.NotZero(t, r.Terms, "no client ever led")
+			require.Zero(t, r.Cut, "some paths were longer than the limit of steps")
 		})
 	}
 }

@@ -1,5 +1,6 @@
-// Package export is how the root package lends its inner parts to leasehold's own test kit without making them public.
-// The root package sets every variable when it is initialised; who uses one asserts its type.
+// Package export gives this project's tests access to unexported parts of the root package. The root package sets every
+// variable when it is initialised. The variables have no types of their own because this package cannot import the root, so
+// users assert them. WithClock has a typed form in internal/testopt.
 package export
 
 // WithClock is a func(clock.Clock) leasehold.Option.

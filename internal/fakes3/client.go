@@ -11,9 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 )
 
-// Transport runs a handler in the client's own goroutine, without a socket. A handler that panics with
-// http.ErrAbortHandler has the client see a closed connection, one that returns after the request's context has ended
-// has it see that context's error.
+// Transport runs a handler in the client's goroutine, without a socket. If the handler panics with http.ErrAbortHandler, the
+// client sees a closed connection. If it returns after the request's context has ended, the client sees that context's error.
 type Transport struct{ http.Handler }
 
 // RoundTrip implements http.RoundTripper.
@@ -26,7 +25,7 @@ func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 		return nil, err
 	}
 	in := r.Clone(ctx)
-	in.RequestURI = r.URL.RequestURI() // what would go over the wire, read as a server reads it
+	in.RequestURI = r.URL.RequestURI() // parsed again, as a server parses it
 	if in.URL, err = url.ParseRequestURI(in.RequestURI); err != nil {
 		return nil, err
 	}
@@ -55,7 +54,7 @@ func (t Transport) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 	return resp, nil
 }
 
-// NewClient returns the real SDK client on top of a transport, with the settings that a user's has by default.
+// NewClient returns a real SDK client on top of a transport, with the SDK's default settings.
 func NewClient(rt http.RoundTripper) *s3.Client {
 	return s3.New(s3.Options{
 		BaseEndpoint: aws.String("http://s3.test"),
@@ -65,7 +64,7 @@ func NewClient(rt http.RoundTripper) *s3.Client {
 			return aws.Credentials{AccessKeyID: "access", SecretAccessKey: "secret"}, nil
 		}),
 		HTTPClient: &http.Client{Transport: rt},
-		// As config.LoadDefaultConfig has it.
+		// The defaults of config.LoadDefaultConfig.
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenSupported,
 		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenSupported,
 	})

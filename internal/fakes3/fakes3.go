@@ -1,6 +1,6 @@
-// Package fakes3 is a small and strict S3 that lives in the test's own process: conditional reads, writes and deletes of
-// whole objects, multipart uploads, S3's own error answers and HTTP dates. It needs no socket and takes its time from package time, so
-// that the real SDK client runs against it inside a testing/synctest bubble.
+// Package fakes3 is a small, strict S3 in the test's own process. It has conditional reads, writes and deletes of whole
+// objects, multipart uploads, S3's error replies and HTTP dates. It needs no socket and uses package time, so the real SDK
+// client runs against it inside a testing/synctest bubble.
 package fakes3
 
 import (
@@ -19,22 +19,22 @@ import (
 	"time"
 )
 
-// Server is one bucket of an S3, as an http.Handler that takes path-style requests. The zero value is ready and strict;
-// the fields make it worse and are set before the first request.
+// Server is an S3 with one bucket, as an http.Handler for path-style requests. It is safe for concurrent use. The zero value is
+// ready and strict. Each field weakens it or makes it stranger; set them before the first request.
 type Server struct {
-	// RandomETags has no ETag ever repeat, as with SSE-KMS; otherwise an ETag is the MD5 of the body.
+	// RandomETags makes every ETag unique, as with SSE-KMS. Otherwise an ETag is the MD5 of the body.
 	RandomETags bool
-	// IgnoreDeleteCondition has DELETE disregard If-Match, as MinIO does.
+	// IgnoreDeleteCondition makes DELETE ignore If-Match, as MinIO does.
 	IgnoreDeleteCondition bool
-	// IgnoreConditions drops every conditional header, as several servers did or do.
+	// IgnoreConditions makes every write and delete ignore its conditional headers, as several servers did or do.
 	IgnoreConditions bool
-	// IgnoreCompleteMatch and IgnoreCompleteNoneMatch drop one condition of CompleteMultipartUpload.
+	// IgnoreCompleteMatch and IgnoreCompleteNoneMatch make CompleteMultipartUpload ignore If-Match or If-None-Match.
 	IgnoreCompleteMatch, IgnoreCompleteNoneMatch bool
 	// NoMultipart answers 501 to multipart uploads.
 	NoMultipart bool
-	// MinPartSize is the least size of all parts but the last; 0 means S3's 5 MiB.
+	// MinPartSize is the minimum size in bytes of every part except the last. 0 means 5 MiB, as on S3.
 	MinPartSize int
-	// OnWrite is called for every version that is put in place, in that order, with the headers that are kept.
+	// OnWrite is called for every new version, in order, with the headers that are stored. It must not call the Server.
 	OnWrite func(key string, header http.Header, body []byte)
 
 	mu      sync.Mutex
@@ -42,17 +42,17 @@ type Server struct {
 	uploads map[string]*upload
 }
 
-// Bucket is the name of the one bucket.
+// Bucket is the name of the only bucket.
 const Bucket = "bucket"
 
 type object struct {
 	body     []byte
-	header   http.Header // what the client set: see kept
+	header   http.Header // what the client set, as far as kept lists it
 	etag     string
 	modified time.Time
 }
 
-// apiError is an S3 error answer.
+// apiError is an error reply of S3.
 type apiError struct {
 	status  int
 	code    string
@@ -91,11 +91,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// unsupported reports whether r asks for more than objects and uploads: other sub-resources, chunked signatures, checksums in trailers.
+// unsupported reports whether r needs a feature that fakes3 does not have: other sub-resources, copies, chunked signatures,
+// checksums in trailers.
 func unsupported(r *http.Request) bool {
 	for name := range r.URL.Query() {
 		switch name {
-		case "x-id": // the SDK's own note of the operation
+		case "x-id": // the SDK adds the name of the operation
 		case "uploads", "uploadId", "partNumber":
 		default:
 			return true
@@ -155,7 +156,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, key string) *apiEr
 	return nil
 }
 
-// whole is the body of a write.
+// whole reads the body of a write, and refuses one that does not have its Content-Length.
 func whole(r *http.Request) ([]byte, *apiError) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil || r.ContentLength >= 0 && r.ContentLength != int64(len(body)) {
@@ -164,7 +165,7 @@ func whole(r *http.Request) ([]byte, *apiError) {
 	return body, nil
 }
 
-// write puts an object in place if the conditions hold: that of a PUT, or of a completed upload. The caller holds s.mu.
+// write stores the object of a PUT or of a completed upload if the conditions hold. The caller holds s.mu.
 func (s *Server) write(conditions http.Header, key string, o object) (etag string, refused *apiError) {
 	old, exists := s.objects[key]
 	if !s.IgnoreConditions {
@@ -188,7 +189,7 @@ func (s *Server) delete(r *http.Request, key string) *apiError {
 	return nil
 }
 
-// condition checks If-Match and If-None-Match of a write or delete. If-Match of a missing key is 404, not 412, as on S3
+// condition checks If-Match and If-None-Match of a write or delete. If-Match on a missing key gives 404, not 412, as on S3
 // (apache/arrow-rs#6801).
 func condition(h http.Header, old object, exists bool) *apiError {
 	match, hasMatch := h["If-Match"]
@@ -206,7 +207,7 @@ func condition(h http.Header, old object, exists bool) *apiError {
 	return nil
 }
 
-// matches is strict: an ETag is compared with its quotes.
+// matches is strict: it compares an ETag together with its quotes.
 func matches(condition, etag string) bool { return condition == "*" || condition == etag }
 
 func (s *Server) etag(body []byte) string {
@@ -216,13 +217,13 @@ func (s *Server) etag(body []byte) string {
 	return fmt.Sprintf(`"%x"`, md5.Sum(body))
 }
 
-// kept are the headers of a write that come back with a read, beside x-amz-meta-….
+// kept lists the headers of a write that a read returns, besides x-amz-meta-….
 var kept = []string{
 	"Content-Type", "Content-Encoding", "Content-Language", "Content-Disposition", "Cache-Control", "Expires",
 	"X-Amz-Website-Redirect-Location", "X-Amz-Storage-Class", "X-Amz-Server-Side-Encryption",
 	"X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id", "X-Amz-Server-Side-Encryption-Bucket-Key-Enabled",
 	"X-Amz-Object-Lock-Mode", "X-Amz-Object-Lock-Retain-Until-Date", "X-Amz-Object-Lock-Legal-Hold",
-	"X-Amz-Tagging-Count", "X-Amz-Missing-Meta", // planted by tests: S3 makes these two up itself
+	"X-Amz-Tagging-Count", "X-Amz-Missing-Meta", // set by tests only: S3 computes these two itself
 }
 
 // put stores an object. The caller holds s.mu.
@@ -244,7 +245,7 @@ func (s *Server) put(key string, o object) (etag string) {
 	return o.etag
 }
 
-// Put plants an object behind every client's back and returns its ETag.
+// Put stores an object directly, without a request, and returns its ETag.
 func (s *Server) Put(key string, body []byte) (etag string) { return s.PutWith(key, body, nil) }
 
 // PutWith is Put with headers, such as x-amz-meta-….
@@ -254,21 +255,21 @@ func (s *Server) PutWith(key string, body []byte, h http.Header) (etag string) {
 	return s.put(key, object{body: body, header: h, etag: s.etag(body)})
 }
 
-// Body returns what stands at key, nil if nothing does.
+// Body returns the body of the object at key, or nil if there is none.
 func (s *Server) Body(key string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.objects[key].body
 }
 
-// Header returns the headers that are kept with what stands at key.
+// Header returns the stored headers of the object at key.
 func (s *Server) Header(key string) http.Header {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.objects[key].header.Clone()
 }
 
-// Keys returns every key in order.
+// Keys returns all keys in order.
 func (s *Server) Keys() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -283,7 +284,7 @@ func writeError(w http.ResponseWriter, r *http.Request, e *apiError) {
 	}
 }
 
-// Error is the body of an S3 error answer.
+// Error returns the body of an S3 error reply.
 func Error(code, message string) string {
 	body, _ := xml.Marshal(struct {
 		XMLName   xml.Name `xml:"Error"`
@@ -294,5 +295,5 @@ func Error(code, message string) string {
 	return xml.Header + string(body)
 }
 
-// httpDate is t as HTTP has it: in whole seconds.
+// httpDate formats t for an HTTP header, in whole seconds.
 func httpDate(t time.Time) string { return t.UTC().Format(http.TimeFormat) }

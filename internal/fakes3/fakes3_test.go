@@ -18,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
-// send makes one bare request and returns status, headers and body.
+// send sends one unsigned request and returns status, headers and body.
 func send(t *testing.T, s http.Handler, method, path, body string, headers ...string) (int, http.Header, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, "http://s3.test"+path, strings.NewReader(body))
@@ -115,7 +115,7 @@ func TestOtherBucketsAndSubresourcesAreNotServed(t *testing.T) {
 	require.Equal(t, 501, status)
 }
 
-// The SDK's client, in virtual time: metadata comes back, keys are taken as they are, dates are whole seconds of the bubble.
+// The SDK's client in virtual time: reads return the metadata, keys are used unchanged, and dates are whole seconds of the bubble.
 func TestRealClientInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakes3.Server{}

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// upload is a multipart upload that is neither completed nor aborted.
+// upload is a multipart upload that has been neither completed nor aborted.
 type upload struct {
 	key    string
 	header http.Header
@@ -80,7 +80,7 @@ func (s *Server) serveUpload(w http.ResponseWriter, r *http.Request, key string)
 	case http.MethodPost:
 		etag, refused := s.complete(up, r.Header, body)
 		if refused != nil {
-			return refused // the upload stays
+			return refused // and keep the upload
 		}
 		delete(s.uploads, id)
 		writeXML(w, struct {
@@ -96,7 +96,7 @@ func (s *Server) serveUpload(w http.ResponseWriter, r *http.Request, key string)
 	return errMethod
 }
 
-// complete puts the parts that the client lists in place of the object. The caller holds s.mu.
+// complete stores the object that consists of the listed parts. The caller holds s.mu.
 func (s *Server) complete(up *upload, conditions http.Header, list []byte) (etag string, refused *apiError) {
 	var in struct {
 		XMLName xml.Name `xml:"CompleteMultipartUpload"`
@@ -139,7 +139,7 @@ func (s *Server) complete(up *upload, conditions http.Header, list []byte) (etag
 	})
 }
 
-// Uploads returns how many multipart uploads are neither completed nor aborted.
+// Uploads returns the number of multipart uploads that have been neither completed nor aborted.
 func (s *Server) Uploads() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
-// begin starts an upload and returns the query that names it.
+// begin starts an upload and returns the query parameter that identifies it.
 func begin(t *testing.T, s http.Handler, headers ...string) string {
 	t.Helper()
 	status, _, body := send(t, s, "POST", "/bucket/key?uploads", "", headers...)
@@ -28,7 +28,7 @@ func uploadPart(t *testing.T, s http.Handler, id string, number int, body string
 	return header.Get("ETag")
 }
 
-// list is the body of a completion with parts 1, 2, … of these ETags.
+// list is the body of a completion, with these ETags for parts 1, 2, ….
 func list(etags ...string) string {
 	var b strings.Builder
 	b.WriteString("<CompleteMultipartUpload>")
@@ -42,7 +42,7 @@ func TestUploadsAreThoseOfS3(t *testing.T) {
 	s := &fakes3.Server{MinPartSize: 3}
 	id := begin(t, s, "X-Amz-Meta-Fence", "7")
 	one, two := uploadPart(t, s, id, 1, "one"), uploadPart(t, s, id, 2, "2")
-	require.Empty(t, s.Keys(), "not before it is completed")
+	require.Empty(t, s.Keys(), "the object appears only when the upload is completed")
 	status, header, body := send(t, s, "POST", "/bucket/key?"+id, list(one, two))
 	require.Equal(t, 200, status)
 	require.Contains(t, body, "-2&#34;</ETag>")
@@ -109,7 +109,7 @@ func TestConditionsOfACompletion(t *testing.T) {
 			require.Zero(t, s.Uploads(), name)
 		} else {
 			require.Equal(t, before, string(s.Body("key")), name)
-			require.Equal(t, 1, s.Uploads(), "%s: the upload stays", name)
+			require.Equal(t, 1, s.Uploads(), "%s: the upload is kept", name)
 		}
 	}
 }

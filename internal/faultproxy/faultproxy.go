@@ -1,8 +1,8 @@
-// Package faultproxy puts faults between an HTTP client and a server, request by request: delays, refusals, error
-// answers, writes that are applied although the reply is lost, and writes that land after the client gave up.
+// Package faultproxy injects faults between an HTTP client and a server, request by request: delays, refusals, error
+// replies, writes that are applied although their reply is lost, and writes that are applied after the client has given up.
 //
-// [Transport] does it inside the client and needs no socket, so that it works in a testing/synctest bubble;
-// [Proxy] does it on the network for clients of any kind.
+// [Transport] injects them inside the client and needs no socket, so it works in a testing/synctest bubble.
+// [Proxy] injects them on the network, for any client.
 package faultproxy
 
 import (
@@ -30,13 +30,13 @@ const (
 	Refuse
 	// Answer replies with Status and an S3 error body without forwarding.
 	Answer
-	// DropReply forwards the request, waits until the server has answered and loses the answer: io.EOF.
-	// Note that net/http itself repeats a GET, but never a PUT, whose connection was closed without a reply.
+	// DropReply forwards the request, waits for the server's reply and drops it: the client gets io.EOF.
+	// If a connection is closed without a reply, net/http itself repeats a GET, but never a PUT.
 	DropReply
-	// AnswerAfter forwards the request, waits until the server has answered and replies with Status instead.
+	// AnswerAfter forwards the request, waits for the server's reply and replies with Status instead.
 	AnswerAfter
-	// Ghost forwards the request after the time Before has passed, whether or not the client still waits for it.
-	// The client gets its context's error, or a time-out once the ghost has landed.
+	// Ghost forwards the request once Before has passed, even if the client no longer waits for it.
+	// The client gets its context's error, or a timeout after the server has replied.
 	Ghost
 )
 
@@ -44,36 +44,36 @@ const (
 type Fault struct {
 	Kind   Kind
 	Before time.Duration // wait before forwarding or answering
-	After  time.Duration // wait between the server's reply and the client's, or its loss
+	After  time.Duration // wait after the server's reply, before the client gets it or loses it
 	Status int           // of Answer and AnswerAfter; default 500
 	Code   string        // S3 error code of Answer and AnswerAfter; default: the usual one for Status
 }
 
-// Request is what is remembered of a request.
+// Request is the record of one request.
 type Request struct {
 	Method, Path         string
 	IfMatch, IfNoneMatch string
 	Fault                Fault
-	Status               int // what the client was told; 0: nothing, or nothing yet
-	Applied              int // what the server answered; 0: not forwarded, or not yet
+	Status               int // of the reply to the client; 0: none, or not yet
+	Applied              int // status of the server's reply; 0: not forwarded, or not yet
 }
 
-// Transport is an http.RoundTripper that treats each request as Decide says. It may be used concurrently.
-// Requests are read into memory first, so Decide may look at the body.
+// Transport is an http.RoundTripper that applies to each request the fault that Decide returns. It is safe for concurrent use.
+// Requests are read into memory first, so Decide may read the body.
 type Transport struct {
 	Base   http.RoundTripper           // nil: http.DefaultTransport
-	Decide func(r *http.Request) Fault // nil: all pass
+	Decide func(r *http.Request) Fault // nil: no faults
 
 	once     sync.Once
 	mu       sync.Mutex
 	requests []*Request
-	behind   int           // requests that go on without their client
-	landed   *sync.Cond    // broadcast when one has landed
-	stop     chan struct{} // closed: ghosts that have not landed never will
+	behind   int           // requests in forward, with or without their client
+	landed   *sync.Cond    // broadcast when behind goes down
+	stop     chan struct{} // closed: delayed requests are dropped
 	stopped  bool
 }
 
-// init happens on first use: the zero value is ready, and channels belong to the synctest bubble that makes them.
+// init runs on first use, so that the zero value is ready and the channel belongs to the synctest bubble that uses it.
 func (t *Transport) init() {
 	t.once.Do(func() {
 		t.landed = sync.NewCond(&t.mu)
@@ -81,7 +81,7 @@ func (t *Transport) init() {
 	})
 }
 
-// Requests returns what is remembered, in order of arrival.
+// Requests returns the records of all requests, in order of arrival.
 func (t *Transport) Requests() []Request {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,7 +92,7 @@ func (t *Transport) Requests() []Request {
 	return all
 }
 
-// Count is the number of requests with one of the methods, or of all if none is given.
+// Count returns the number of requests with one of the methods, or of all requests if no method is given.
 func (t *Transport) Count(methods ...string) int {
 	n := 0
 	for _, r := range t.Requests() {
@@ -103,8 +103,8 @@ func (t *Transport) Count(methods ...string) int {
 	return n
 }
 
-// Wait returns when everything that goes on without its client, ghosts above all, has landed.
-// A test in a synctest bubble calls it before it ends.
+// Wait returns when every forwarded request that can outlive its client has been answered.
+// A test in a synctest bubble must call it before it ends.
 func (t *Transport) Wait() {
 	t.init()
 	t.mu.Lock()
@@ -114,7 +114,7 @@ func (t *Transport) Wait() {
 	}
 }
 
-// Close drops the ghosts that have not landed yet and waits for the rest. Requests after that create no ghosts.
+// Close drops the ghosts that are still delayed and waits for the others. Delayed ghosts of later requests are dropped as well.
 func (t *Transport) Close() {
 	t.init()
 	t.mu.Lock()
@@ -178,13 +178,13 @@ func (t *Transport) apply(r *http.Request, body []byte, f Fault, entry *Request)
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	case f.Kind == Answer:
 		return answer(r, f), nil
-	case f.Kind == Pass && f.After == 0: // as if we were not there
+	case f.Kind == Pass && f.After == 0: // untouched, as without this transport
 		resp, err := t.base().RoundTrip(replay(ctx, r, body))
 		t.applied(entry, resp)
 		return resp, err
 	}
 
-	// The fault is about the reply, so the request is applied for certain: not even a client that leaves stops it.
+	// The fault concerns the reply, so the request must be applied even if the client gives up.
 	var got reply
 	select {
 	case <-ctx.Done():
@@ -211,7 +211,7 @@ type reply struct {
 	err  error
 }
 
-// forward sends the request after a delay, detached from its client.
+// forward sends the request after a delay, independent of its client's context.
 func (t *Transport) forward(r *http.Request, body []byte, after time.Duration, entry *Request) <-chan reply {
 	t.init()
 	t.mu.Lock()
@@ -265,7 +265,7 @@ func (t *Transport) applied(entry *Request, resp *http.Response) {
 	t.mu.Unlock()
 }
 
-// replay copies a request whose body has been read.
+// replay copies a request, with the body that has been read from it.
 func replay(ctx context.Context, r *http.Request, body []byte) *http.Request {
 	c := r.Clone(ctx)
 	if c.Body != nil && c.Body != http.NoBody {

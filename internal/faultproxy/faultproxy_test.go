@@ -89,8 +89,8 @@ func TestFaults(t *testing.T) {
 		reply   string // a part of it
 		err     error
 		took    time.Duration
-		applied bool // by the time the client hears
-		lands   bool // in the end
+		applied bool // when the client has its reply or error
+		lands   bool // applied in the end
 	}
 	for name, test := range map[string]struct {
 		fault   faultproxy.Fault

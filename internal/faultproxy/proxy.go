@@ -8,26 +8,26 @@ import (
 	"testing"
 )
 
-// Proxy is a reverse proxy with faults. A request that the fault leaves without a reply ends in a closed connection.
+// Proxy is a reverse proxy with faults. If a fault leaves a request without a reply, its connection is closed.
 type Proxy struct {
 	*Transport
 	server *httptest.Server
 }
 
 // Start runs a proxy on loopback in front of the server at the URL upstream, until the test ends.
-// The Host header reaches the server as the client sent it, for AWS signatures cover it.
+// The proxy keeps the client's Host header, because AWS signatures cover it.
 func Start(tb testing.TB, upstream string, decide func(r *http.Request) Fault) *Proxy {
 	tb.Helper()
 	target, err := url.Parse(upstream)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	// Compression would be a header that the client did not sign.
+	// Otherwise the transport would add an Accept-Encoding header that the client did not sign.
 	base := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}
 	t := &Transport{Base: base, Decide: decide}
 	p := &Proxy{Transport: t, server: httptest.NewServer(t.Handler(target))}
 	tb.Cleanup(func() {
-		p.server.CloseClientConnections() // ends requests that are being held
+		p.server.CloseClientConnections() // ends delayed requests
 		p.Close()
 		p.server.Close()
 		base.CloseIdleConnections()
@@ -35,7 +35,7 @@ func Start(tb testing.TB, upstream string, decide func(r *http.Request) Fault) *
 	return p
 }
 
-// Handler is the proxy as a handler, for programs of their own.
+// Handler returns the proxy as an http.Handler, for programs that are not tests.
 func (t *Transport) Handler(upstream *url.URL) http.Handler {
 	return &httputil.ReverseProxy{
 		Transport: t,
@@ -47,5 +47,5 @@ func (t *Transport) Handler(upstream *url.URL) http.Handler {
 	}
 }
 
-// URL is what the client uses as its endpoint.
+// URL is the endpoint for the client.
 func (p *Proxy) URL() string { return p.server.URL }

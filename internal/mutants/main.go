@@ -1,6 +1,6 @@
-// Command mutants plants the classic mistakes of distributed locks into a copy of the code, one at a time, and shows
-// which check catches each: the simulation, and after how many worlds, the exhaustive search, or the unit tests. A survivor
-// is a hole in the checks, and fails the run.
+// Command mutants plants classic mistakes of distributed locks in a copy of the code, one at a time, and shows which check
+// catches each: the simulation (and after how many worlds), the exhaustive search, or the unit tests. A mutant that survives
+// is a gap in the checks and makes the command fail.
 package main
 
 import (
@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// edit replaces one piece of code, which must be there exactly once.
+// edit replaces one piece of code, which must occur exactly once.
 type edit struct{ file, old, new string }
 
 type mutant struct {
 	name  string
 	edits []edit
-	by    string // the check that is to catch it, as arguments of go test; empty: the first of all that does
+	by    string // the check that must catch it, as arguments of go test; empty: any check
 }
 
 var mutants = []mutant{
@@ -70,7 +70,7 @@ var mutants = []mutant{
 	if overran`, `	if overran`}}, ""},
 	{"one's own leftover waited out", []edit{{"lock.go", `writtenByUs: l.wrote(v.rec),`, `writtenByUs: false,`}}, ". -run TestGhostAcquisitionIsTakenOverAtOnce|TestElectorAloneLeadsAgain"},
 	{"ownership judged by name", []edit{{"nonce.go", `return sent.Nonce == stands.Nonce && sent.Token == stands.Token && l.wrote(stands)`, `return sent.Holder == stands.Holder`}}, ""},
-	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"lock.go", `v.rec.Holder == l.identity && l.mayReclaim(),`, `v.rec.Holder == l.identity,`}}, ". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock|TestTwoProcesses"},
+	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"lock.go", `v.rec.Holder == l.identity && l.mayReclaim(),`, `v.rec.Holder == l.identity,`}}, ". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock"},
 	{"a reply lost on release forgotten", []edit{{"term.go", `		case storeapi.Permanent(err), t.lock.clock`, `		case err != nil, t.lock.clock`}}, ". -run TestReleaseWithoutReplyIsRetried"},
 	{"a record of no TTL trusted to the second", []edit{{"decide.go", `r.ExpiresAt.Add(o.skew).Sub(s.wall)`, `r.ExpiresAt.Sub(s.wall)`}}, ". -run TestWhoMayTakeTheLock"},
 	{"a corrupt record taken for free", []edit{{"lock.go", `			err = fmt.Errorf("%w (inspect the object`, `			return v, nil
@@ -81,7 +81,7 @@ var mutants = []mutant{
 		expires = new(seconds)
 	}`}}, ". -run TestBadRecordsAreNeverFree"},
 
-	// what an attack found; "by" is the check that catches it
+	// Mistakes that an attack on the code found.
 	{"S1: an age told later is counted", []edit{{"lock.go", `v.age = max(last.age+v.readAfter-last.readAfter, 0)`, `v.age = max(last.age+v.readAfter-last.readAfter, v.age)`}}, "./internal/sim -run TestSeeds"},
 	{"S1: an age told for a new version is not bounded", []edit{{"lock.go", `		v.age = min(v.age, max(v.readAfter-last.readBefore, 0))
 `, ``}}, "./internal/sim -run TestSeeds"},
@@ -125,6 +125,7 @@ var mutants = []mutant{
 	return true`}}, ". -run TestOneIdentityIsReclaimed"},
 	{"unconfirmed writes are never settled", []edit{{"term.go", `t.stored, t.sent, t.unconfirmed, t.failure = v, w.sent, nil, nil`, `t.stored, t.sent, t.failure = v, w.sent, nil`}}, ". -run TestUnconfirmedWritesAreSettled"},
 	{"S1: an age told without the user's trust", []edit{{"s3store.go", `if !s.serverClock || !ok ||`, `if !ok ||`}}, ". -run TestAgeIsToldByTheServersClockAlone"},
+	{"S1: dates in whole seconds taken for exact", []edit{{"s3store.go", `max(now.Sub(*out.LastModified)-s.slack, 0)`, `max(now.Sub(*out.LastModified), 0)`}}, "./internal/sim -run TestSeeds"},
 	{"S1: a clock that is not the store's passes the check", []edit{{"internal/storecheck/probe.go", `case o.age < 0 || o.age > elapsed:`, `case o.age < 0:`}}, ". -run TestCheckStoreRefusesAClockThatIsNotTheStores"},
 	{"S1: MemStore tells ages unasked", []edit{{"memstore.go", `if m.ServerClock {`, `if m != nil {`}}, ". -run TestMemStoreTellsNoAgeByDefault"},
 	{"L4: a wrong endpoint is never told", []edit{{"internal/storeapi/server.go", `s.strange.Add(1) >= maxStrange && !s.genuine.Load()`, `s.strange.Add(1) < 0`}}, ". -run TestRepliesThatAreNoS3s"},
@@ -158,7 +159,7 @@ var mutants = []mutant{
 			}`}}, ". -run TestNeverStoppedWithoutStarted"},
 	{"never stopped", []edit{{"elector.go", `if started && e.cb.OnStoppedLeading != nil {`, `if started && e.cb.OnStoppedLeading == nil {`}}, "./internal/sim -run TestSeeds"},
 
-	// fenced writes
+	// Fenced writes.
 	{"fenced: a higher token overwritten", []edit{{"fenced/write.go", `case now.token > w.token:`, `case now.token > w.token && false:`}}, ""},
 	{"fenced: written without a condition", []edit{{"fenced/s3.go", `ifMatch: &old.ID}`, `ifMatch: nil}`}}, ""},
 	{"fenced: created without a condition", []edit{{"fenced/s3.go", `w.ifMatch, w.ifNoneMatch = nil, aws.String("*")`, `w.ifMatch = nil`}}, ""},
@@ -232,16 +233,16 @@ var mutants = []mutant{
 	{"fencehttp: marks tried without end", []edit{{"fencehttp/fencehttp.go", `case try == raiseTries:`, `case try == 3*raiseTries:`}}, "./fencehttp -run TestStoreMarksEnd"},
 }
 
-// fenced reports whether the mutant is one of fenced writes, which have a simulation of their own.
+// fenced reports whether the mutant is in package fenced, which has its own simulation.
 func (m mutant) fenced() bool {
 	return len(m.edits) > 0 && strings.HasPrefix(m.edits[0].file, "fenced/")
 }
 
 func main() {
-	seeds := flag.Int("seeds", 4000, "worlds that a mutant must survive before the unit tests are asked")
-	all := flag.Bool("all", false, "run every check, not just up to the first that catches the mutant")
-	only := flag.String("only", "", "run only mutants whose name contains this")
-	from := flag.String("from", "", "leave out the mutants before the first whose name contains this")
+	seeds := flag.Int("seeds", 4000, "number of simulated worlds for each mutant; a quarter as many of fenced writes")
+	all := flag.Bool("all", false, "run every check, not only up to the first that catches the mutant")
+	only := flag.String("only", "", "run only mutants whose name contains this text")
+	from := flag.String("from", "", "skip the mutants before the first whose name contains this text")
 	flag.Parse()
 	root, err := os.Getwd()
 	check(err)
@@ -265,11 +266,11 @@ func main() {
 			body, err := os.ReadFile(filepath.Join(dir, e.file))
 			check(err)
 			if n := bytes.Count(body, []byte(e.old)); n != 1 {
-				check(fmt.Errorf("mutant %q: %s has %d places to change, not 1", m.name, e.file, n))
+				check(fmt.Errorf("mutant %q: the code to replace occurs %[3]d times in %[2]s, not once", m.name, e.file, n))
 			}
 		}
 	}
-	// A check that fails on the code as it is catches nothing.
+	// A check that fails without a mutant proves nothing.
 	if by := (mutant{}).try(dir, *seeds, true); by != [3]string{} {
 		check(fmt.Errorf("the checks fail without a mutant: %q", by))
 	}
@@ -297,7 +298,7 @@ func main() {
 	}
 }
 
-// try plants the mutant, runs the checks, and puts the code back. It returns what each check has found, if anything.
+// try plants the mutant, runs the checks, and restores the code. It returns what each check found, or "" if it passed.
 func (m mutant) try(dir string, seeds int, all bool) (by [3]string) {
 	for _, e := range m.edits {
 		if e.old == "" {
@@ -332,7 +333,7 @@ func (m mutant) try(dir string, seeds int, all bool) (by [3]string) {
 			return by
 		}
 	}
-	if !m.fenced() { // the search runs no fenced writes
+	if !m.fenced() { // the search has no fenced writes
 		if out, ok := run(dir, nil, "./internal/explore", "-run", "TestAll/(no_faults|a_suspend|a_fault)$"); !ok {
 			by[1] = firstExplored(out)
 			if !all {

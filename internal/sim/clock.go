@@ -9,32 +9,32 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// frozen says what of a machine stands still.
-type frozen uint8
+// machineState says whether a machine runs, and if not, which clocks go on.
+type machineState uint8
 
 const (
-	running   frozen = iota
-	suspended        // nothing runs and the monotonic clock stands still; the wall clock and BOOTTIME go on
-	paused           // nothing runs and no clock moves: a paused virtual machine
+	running   machineState = iota
+	suspended              // nothing runs and the monotonic clock stands still; the wall clock and BOOTTIME go on
+	paused                 // nothing runs and no clock moves: a paused virtual machine
 )
 
-// nodeClock is the clock of one machine: it drifts, is stepped, and freezes with the machine. While it is frozen no timer
-// fires and gate holds up whoever would run.
+// nodeClock is the clock of one machine. It drifts, is stepped, and freezes with the machine. While it is frozen, no timer
+// fires and waitWhileFrozen blocks.
 type nodeClock struct {
 	rate float64    // seconds of this clock per second of true time
 	rand *rand.Rand // for jitter
 
-	mu     sync.Mutex
-	state  frozen
-	at     time.Time     // true time of base
-	base   clock.Reading // what the clocks read then
-	asleep []*nodeTimer  // timers that came due while frozen
-	thawed chan struct{} // closed at the next thaw
-	queue  int           // waiters at the gate, who leave one by one
+	mu      sync.Mutex
+	state   machineState
+	base    clock.Reading // what the clocks read at baseAt
+	baseAt  time.Time     // in true time
+	due     []*nodeTimer  // timers that came due while frozen
+	thawed  chan struct{} // closed at the next thaw
+	waiters int           // in waitWhileFrozen
 }
 
 func newNodeClock(rate float64, wall time.Duration, r *rand.Rand) *nodeClock {
-	return &nodeClock{rate: rate, rand: r, at: time.Now(), base: clock.Reading{Wall: time.Duration(time.Now().UnixNano()) + wall}, thawed: make(chan struct{})}
+	return &nodeClock{rate: rate, rand: r, baseAt: time.Now(), base: clock.Reading{Wall: time.Duration(time.Now().UnixNano()) + wall}, thawed: make(chan struct{})}
 }
 
 // Now implements clock.Clock.
@@ -45,7 +45,7 @@ func (c *nodeClock) Now() clock.Reading {
 }
 
 func (c *nodeClock) now() clock.Reading {
-	d := time.Duration(float64(time.Since(c.at)) * c.rate)
+	d := time.Duration(float64(time.Since(c.baseAt)) * c.rate)
 	r := c.base
 	switch c.state {
 	case running:
@@ -72,24 +72,24 @@ func (c *nodeClock) step(d time.Duration) {
 	c.base.Wall += d
 }
 
-func (c *nodeClock) freeze(how frozen) {
+func (c *nodeClock) freeze(state machineState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.base, c.at, c.state = c.now(), time.Now(), how
+	c.base, c.baseAt, c.state = c.now(), time.Now(), state
 }
 
-// thaw lets timers and waiters go on, one after the other at instants of their own, so that a run is reproducible.
+// thaw resumes timers and waiters, each at an instant of its own, so that a run is reproducible.
 func (c *nodeClock) thaw() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state == running {
 		return
 	}
-	c.base, c.at, c.state = c.now(), time.Now(), running
-	for i, t := range c.asleep {
+	c.base, c.baseAt, c.state = c.now(), time.Now(), running
+	for i, t := range c.due {
 		time.AfterFunc(time.Duration(i+1)*time.Microsecond, t.fire)
 	}
-	c.asleep, c.queue = nil, 0
+	c.due, c.waiters = nil, 0
 	close(c.thawed)
 	c.thawed = make(chan struct{})
 }
@@ -100,8 +100,8 @@ func (c *nodeClock) isFrozen() bool {
 	return c.state != running
 }
 
-// gate returns when the machine runs.
-func (c *nodeClock) gate() {
+// waitWhileFrozen returns when the machine runs.
+func (c *nodeClock) waitWhileFrozen() {
 	for {
 		c.mu.Lock()
 		if c.state == running {
@@ -109,8 +109,8 @@ func (c *nodeClock) gate() {
 			return
 		}
 		thawed := c.thawed
-		c.queue++
-		turn := time.Duration(c.queue) * 1103 * time.Nanosecond
+		c.waiters++
+		turn := time.Duration(c.waiters) * 1103 * time.Nanosecond
 		c.mu.Unlock()
 		<-thawed
 		time.Sleep(turn)
@@ -129,42 +129,44 @@ func (c *nodeClock) Sleep(ctx context.Context, d time.Duration) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		c.gate()
+		c.waitWhileFrozen()
 		return ctx.Err()
 	}
 }
 
-// nodeTimer fires when the machine's monotonic clock says so.
+// nodeTimer fires by its machine's monotonic clock.
 type nodeTimer struct {
-	c      *nodeClock
-	f      func()
-	target time.Duration // guarded by c.mu, as is armed
-	armed  bool
-	t      *time.Timer
+	c *nodeClock
+	f func()
+
+	// Guarded by c.mu.
+	timer *time.Timer   // in true time
+	at    time.Duration // monotonic time at which it fires
+	armed bool
 }
 
 // AfterFunc implements clock.Clock.
 func (c *nodeClock) AfterFunc(d time.Duration, f func()) clock.Timer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := &nodeTimer{c: c, f: f, target: c.now().Mono + d, armed: true}
-	t.t = time.AfterFunc(c.trueTime(d), t.fire)
+	t := &nodeTimer{c: c, f: f, at: c.now().Mono + d, armed: true}
+	t.timer = time.AfterFunc(c.trueTime(d), t.fire)
 	return t
 }
 
-// trueTime is how long d of this clock takes, rounded up.
+// trueTime is the true duration of d on this clock, rounded up.
 func (c *nodeClock) trueTime(d time.Duration) time.Duration {
 	return max(time.Duration(float64(d)/c.rate)+1, 0)
 }
 
 func (t *nodeTimer) fire() {
 	t.c.mu.Lock()
-	switch left := t.target - t.c.now().Mono; {
+	switch left := t.at - t.c.now().Mono; {
 	case !t.armed:
 	case t.c.state != running:
-		t.c.asleep = append(t.c.asleep, t)
+		t.c.due = append(t.c.due, t)
 	case left > 0:
-		t.t.Reset(t.c.trueTime(left))
+		t.timer.Reset(t.c.trueTime(left))
 	default:
 		t.armed = false
 		t.c.mu.Unlock()
@@ -179,7 +181,7 @@ func (t *nodeTimer) Stop() bool {
 	defer t.c.mu.Unlock()
 	was := t.armed
 	t.armed = false
-	t.t.Stop()
+	t.timer.Stop()
 	return was
 }
 
@@ -187,7 +189,7 @@ func (t *nodeTimer) Reset(d time.Duration) bool {
 	t.c.mu.Lock()
 	defer t.c.mu.Unlock()
 	was := t.armed
-	t.target, t.armed = t.c.now().Mono+d, true
-	t.t.Reset(t.c.trueTime(d))
+	t.at, t.armed = t.c.now().Mono+d, true
+	t.timer.Reset(t.c.trueTime(d))
 	return was
 }

@@ -91,8 +91,8 @@ func (w *fencedWorld) landed(key string, h http.Header, body []byte) {
 	o.bodies = append(o.bodies, text)
 }
 
-// fate is what the network does to a request.
-func (w *fencedWorld) fate(*http.Request) faultproxy.Fault {
+// networkFault is what the network does to a request.
+func (w *fencedWorld) networkFault(*http.Request) faultproxy.Fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stats.requests++
@@ -132,7 +132,7 @@ type faultyBackend struct {
 
 // send does to a request what the network does.
 func (b *faultyBackend) send(request func() error) error {
-	f := b.w.fate(nil)
+	f := b.w.networkFault(nil)
 	if f.Kind == faultproxy.Ghost {
 		b.ghosts.Go(func() {
 			time.Sleep(f.Before)
@@ -194,7 +194,7 @@ func (w *fencedWorld) open() (store *fenced.Store, wait func()) {
 		b := &faultyBackend{MemBackend: &w.memory, w: w}
 		return fenced.NewStore(b), b.ghosts.Wait
 	}
-	transport := &faultproxy.Transport{Base: fakes3.Transport{Handler: w.server}, Decide: w.fate}
+	transport := &faultproxy.Transport{Base: fakes3.Transport{Handler: w.server}, Decide: w.networkFault}
 	store, err := fenced.NewS3Store(fakes3.NewClient(transport), fakes3.Bucket, w.mode, w.parts)
 	if err != nil {
 		panic(err)

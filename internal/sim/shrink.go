@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// Shrink looks for the shortest schedule that still fails: it leaves out actions, request faults and nodes as long as
-// the run goes wrong without them.
+// Shrink looks for a smaller world that still fails. It removes actions, faults and nodes one at a time, until no further
+// removal leaves a failure.
 func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 	t.Helper()
 	best, out := cfg, Run(t, cfg, true)
-	// Goroutines of one process that use one Lock at one instant come in any order: such a world may need another try.
+	// Goroutines that use one Lock at the same instant run in any order, so such a world may fail only at a later try.
 	for try := 0; len(out.Violations) == 0 && try < 20; try++ {
 		out = Run(t, cfg, true)
 	}
@@ -37,14 +37,14 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 		if best.Slow {
 			shorter = try(func(c *Config) { c.Slow = false }) || shorter
 		}
-		if best.Torn {
-			shorter = try(func(c *Config) { c.Torn = false }) || shorter
+		if best.TornReads {
+			shorter = try(func(c *Config) { c.TornReads = false }) || shorter
 		}
 		if best.Siblings {
 			shorter = try(func(c *Config) { c.Siblings = false }) || shorter
 		}
-		if best.Dates != NoAges {
-			shorter = try(func(c *Config) { c.Dates = NoAges }) || shorter
+		if best.Ages != NoAges {
+			shorter = try(func(c *Config) { c.Ages = NoAges }) || shorter
 		}
 		if best.Foreign {
 			shorter = try(func(c *Config) { c.Foreign = false }) || shorter
@@ -56,11 +56,11 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 	return best, out
 }
 
-// Report is a failure as a person reads it.
+// Report describes a failure: the world, its violations, and the timeline up to the first.
 func Report(cfg *Config, out Outcome) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow %v, %s, torn reads %v, siblings %v, foreign client %v\n",
-		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.Rates, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.Dates, cfg.Torn, cfg.Siblings, cfg.Foreign)
+	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow replies %v, %s, torn reads %v, siblings %v, foreign client %v\n",
+		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.RateSpread, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.Ages, cfg.TornReads, cfg.Siblings, cfg.Foreign)
 	for _, a := range cfg.Actions {
 		fmt.Fprintf(&b, "  %v\n", a)
 	}
@@ -76,7 +76,7 @@ func Report(cfg *Config, out Outcome) string {
 	for _, line := range out.Trace {
 		b.WriteString(line + "\n")
 		if strings.Contains(line, "!!!!") {
-			b.WriteString("  (the rest is left out)\n")
+			b.WriteString("  (the rest of the timeline is omitted)\n")
 			break
 		}
 	}

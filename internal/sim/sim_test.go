@@ -26,7 +26,7 @@ func env(t *testing.T, name string, value uint64) uint64 {
 	return n
 }
 
-// eachSeed runs n worlds, from number SEED on (default 1), on all cores, and stops at the first that has something to report.
+// eachSeed runs n worlds on all cores, starting at seed SEED (default 1). It stops at the first world that returns a report.
 func eachSeed(t *testing.T, n uint64, run func(t *testing.T, seed uint64) (report string)) {
 	t.Helper()
 	first := env(t, "SEED", 1)
@@ -47,7 +47,7 @@ func eachSeed(t *testing.T, n uint64, run func(t *testing.T, seed uint64) (repor
 	})
 }
 
-// TestSeeds runs SEEDS worlds (default 500), from number SEED on (default 1), and shows the first that goes wrong.
+// TestSeeds runs SEEDS worlds (default 500), starting at seed SEED (default 1), and reports the first that fails.
 func TestSeeds(t *testing.T) {
 	var mu sync.Mutex
 	var total sim.Stats
@@ -86,7 +86,7 @@ func TestSeeds(t *testing.T) {
 func TestOneSeedIsOneRunByteForByte(t *testing.T) {
 	for seed := uint64(1); seed <= 60; seed++ {
 		if sim.NewConfig(seed).Siblings {
-			continue // goroutines of one process that act at one instant come in any order
+			continue // goroutines that use one Lock at the same instant run in any order
 		}
 		first := sim.Run(t, sim.NewConfig(seed), true)
 		again := sim.Run(t, sim.NewConfig(seed), true)

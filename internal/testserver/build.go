@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// program is a server that is built from its Go module, pinned by a tools module of this repository.
+// program is a server that is built from its Go module. A tools module of this repository pins its version.
 type program struct {
 	tool   string // directory under internal/tools
 	module string
@@ -28,16 +28,17 @@ var programs = map[string]program{
 	"fake-gcs-server": {"fakegcs", "github.com/fsouza/fake-gcs-server", "github.com/fsouza/fake-gcs-server"},
 }
 
-// Programs lists what [Build] can build.
+// Programs lists the names that [Build] accepts.
 func Programs() []string { return []string{"minio", "versitygw", "fake-gcs-server"} }
 
 // Build returns the path of a server program for the given operating system and the architecture of this machine.
-// It is built without cgo, so that it runs in an empty container, once for each set of pins and Go version; after
-// that it comes from LEASEHOLD_CACHE, by default the directory "leasehold" in [os.UserCacheDir].
+// It builds without cgo, so that the program runs in an empty container, and once for each set of pinned versions and each
+// Go version. Later calls use the cache in LEASEHOLD_CACHE, by default the directory "leasehold" in [os.UserCacheDir].
+// Concurrent calls, also from other processes, build a program once.
 func Build(ctx context.Context, goos, name string) (string, error) {
 	p, ok := programs[name]
 	if !ok {
-		return "", fmt.Errorf("testserver: no program %q, only %q", name, Programs())
+		return "", fmt.Errorf("testserver: no program %q: choose one of %q", name, Programs())
 	}
 	root, err := repository()
 	if err != nil {
@@ -57,7 +58,7 @@ func Build(ctx context.Context, goos, name string) (string, error) {
 		return path, nil
 	}
 
-	// The packages of one "go test ./..." run as parallel processes: one builds, the others wait for it.
+	// "go test ./..." tests packages in parallel processes. One of them builds, the others wait.
 	stop := progress(name)
 	defer stop()
 	unlock, err := lockFile(ctx, path+".lock")
@@ -71,20 +72,20 @@ func Build(ctx context.Context, goos, name string) (string, error) {
 	tmp := path + ".tmp"
 	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", tmp, p.pkg)
 	cmd.Dir = tool
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // lets go end its compilers
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that the go command stops its compilers
 	cmd.WaitDelay = 10 * time.Second
-	// The tools modules are outside of the workspace, and flags meant for this module's tests must not reach them:
-	// the server is built as its authors shipped it.
+	// The tools modules are outside the workspace, and flags for this module's tests must not reach them, because the server
+	// must be the one that its authors released.
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+runtime.GOARCH)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("testserver: building %s: %w\n%s", name, errors.Join(err, ctx.Err()), tail(out.Bytes()))
 	}
-	return path, os.Rename(tmp, path) // whoever finds the file finds it whole
+	return path, os.Rename(tmp, path) // so that the file is complete whenever it exists
 }
 
-// Version is the version of a program's module that this repository pins.
+// Version returns the pinned version of a program's module.
 func Version(name string) (string, error) {
 	root, err := repository()
 	if err != nil {
@@ -105,10 +106,10 @@ func required(mod []byte, module string) (string, error) {
 			return f[1], nil
 		}
 	}
-	return "", fmt.Errorf("testserver: go.mod does not require %s", module)
+	return "", fmt.Errorf("testserver: the tools module's go.mod does not require %s", module)
 }
 
-// cacheKey names the version for people and everything that goes into the program by hash.
+// cacheKey has the version for people to read, and a hash of everything that determines the program.
 func cacheKey(tool, module string) (string, error) {
 	mod, err := os.ReadFile(filepath.Join(tool, "go.mod"))
 	if err != nil {
@@ -131,7 +132,7 @@ func binDir() (string, error) {
 	if dir == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil {
-			return "", fmt.Errorf("testserver: no cache directory, set LEASEHOLD_CACHE: %w", err)
+			return "", fmt.Errorf("testserver: no cache directory: set LEASEHOLD_CACHE: %w", err)
 		}
 		dir = filepath.Join(cache, "leasehold")
 	}
@@ -139,7 +140,7 @@ func binDir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// repository finds the checkout that holds the tools modules: tests run in their package's directory.
+// repository finds the root of the checkout from the working directory, which is the package's directory in a test.
 func repository() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {
@@ -150,7 +151,7 @@ func repository() (string, error) {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("testserver: %s is not in a checkout of leasehold: internal/tools not found", start)
+			return "", fmt.Errorf("testserver: %s is not in a checkout of leasehold: no parent directory has internal/tools", start)
 		}
 	}
 }
@@ -160,7 +161,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// progress says every 15 seconds that a build is going on, for the first one takes minutes.
+// progress reports every 15 seconds that a build is running, because the first build takes minutes.
 func progress(name string) (stop func()) {
 	start := time.Now()
 	tick := time.NewTicker(15 * time.Second)
@@ -169,7 +170,7 @@ func progress(name string) (stop func()) {
 		for {
 			select {
 			case <-tick.C:
-				fmt.Fprintf(os.Stderr, "testserver: building %s, %s so far (once, then cached)\n", name, time.Since(start).Round(time.Second))
+				fmt.Fprintf(os.Stderr, "testserver: building %s for %s (only once, the result is cached)\n", name, time.Since(start).Round(time.Second))
 			case <-done:
 				return
 			}
@@ -178,7 +179,7 @@ func progress(name string) (stop func()) {
 	return func() { tick.Stop(); close(done) }
 }
 
-// tail keeps what fits on a screen of a long log.
+// tail is the end of a log, as much as fits on a screen.
 func tail(log []byte) []byte {
 	const most = 4 << 10
 	if len(log) > most {

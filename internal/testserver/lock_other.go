@@ -4,5 +4,5 @@ package testserver
 
 import "context"
 
-// lockFile does nothing where there is no flock: parallel processes may build the same program twice.
+// lockFile does nothing because there is no flock here. Parallel processes may build the same program twice.
 func lockFile(context.Context, string) (func(), error) { return func() {}, nil }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// lockFile takes an advisory lock that the kernel drops with the process.
+// lockFile takes an advisory lock, which the kernel releases when the process ends.
 func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -24,7 +24,7 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 			f.Close()
 			return nil, err
 		}
-		select { // flock(2) cannot wait with a context
+		select { // because flock(2) does not know contexts
 		case <-ctx.Done():
 			f.Close()
 			return nil, ctx.Err()

@@ -16,26 +16,26 @@ import (
 	"time"
 )
 
-// startWithin bounds the wait for a server to answer; it takes well under a second on an idle machine.
+// startWithin bounds the wait for a server's first answer, which takes well under a second on an idle machine.
 const startWithin = 60 * time.Second
 
-// Process is a server on a loopback port with a data directory of its own. Its methods may be called concurrently.
+// Process is a server on a loopback port with its own data directory. Its methods are safe for concurrent use.
 type Process struct {
 	Addr string // 127.0.0.1:port
 
 	name   string
 	path   string
-	dir    string // holds the data, the log and whatever the server keeps in its home
+	dir    string // has the data, the log and what the server writes to its home directory
 	args   []string
 	env    []string
-	health string // URL path that answers 200 once the server is ready
+	health string // URL path that returns 200 when the server is ready
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd     // nil while the server is down
 	exited chan struct{} // closed when cmd has been waited for
 }
 
-// launch starts a server from its program and waits until it answers.
+// launch starts a server and waits until it is ready.
 func launch(k *kind, path string) (*Process, error) {
 	dir, err := os.MkdirTemp("", "leasehold-"+k.name+"-")
 	if err != nil {
@@ -45,7 +45,7 @@ func launch(k *kind, path string) (*Process, error) {
 	if err := os.Mkdir(data, 0o755); err != nil {
 		return nil, err
 	}
-	// A free port can be taken by someone else before the server binds it; then the server exits and we try another.
+	// Another process may take the free port before the server binds it. Then the server exits, and another port is tried.
 	var errs []error
 	for range 3 {
 		addr, err := freeAddr()
@@ -71,8 +71,7 @@ func freeAddr() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// Restart starts the server again on the same port with the same data, killing it first if it runs,
-// and returns when it answers.
+// Restart kills the server if it runs, starts it again on the same port with the same data, and returns when it is ready.
 func (p *Process) Restart() error {
 	p.Kill()
 	p.mu.Lock()
@@ -90,13 +89,13 @@ func (p *Process) Restart() error {
 
 	started, exited := make(chan error), make(chan struct{})
 	go func() {
-		// The death signal of Linux is tied to the thread that started the child, not to the process.
+		// Linux sends the parent death signal when the thread that started the child ends, not when its process ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // killed, as a rule
+			_ = cmd.Wait() // usually an error, because it was killed
 		}
 		close(exited)
 	}()
@@ -128,15 +127,15 @@ func (p *Process) waitReady() error {
 		}
 		select {
 		case <-p.exited:
-			return fmt.Errorf("testserver: %s exited before it answered", p.name)
+			return fmt.Errorf("testserver: %s exited before it was ready", p.name)
 		case <-ctx.Done():
-			return fmt.Errorf("testserver: %s did not answer on %s within %s", p.name, p.Addr, startWithin)
+			return fmt.Errorf("testserver: %s on %s was not ready within %s", p.name, p.Addr, startWithin)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// Kill ends the server at once, as a crash would, and returns when it is gone. The data stays.
+// Kill kills the server, as in a crash, and returns when its process has ended. The data stays.
 func (p *Process) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,12 +146,12 @@ func (p *Process) kill() {
 	if p.cmd == nil {
 		return
 	}
-	_ = p.cmd.Process.Kill() // an error says that it is gone already
+	_ = p.cmd.Process.Kill() // an error means that it has already ended
 	<-p.exited
 	p.cmd = nil
 }
 
-// Log is the end of what the server has written so far.
+// Log returns the end of the server's output so far.
 func (p *Process) Log() string {
 	log, err := os.ReadFile(filepath.Join(p.dir, "log"))
 	if err != nil {
@@ -167,7 +166,7 @@ func (p *Process) close() {
 	os.RemoveAll(p.dir)
 }
 
-// logOnFailure shows the server's log in the output of a test that fails.
+// logOnFailure adds the server's log to the output of a test that fails.
 func (p *Process) logOnFailure(tb testing.TB) {
 	tb.Cleanup(func() {
 		if tb.Failed() {

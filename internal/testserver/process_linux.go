@@ -2,7 +2,7 @@ package testserver
 
 import "syscall"
 
-// childAttr has the kernel kill the server when the test binary dies, however it dies.
+// childAttr makes the kernel kill the server when the test binary ends, for whatever reason.
 func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

@@ -23,7 +23,7 @@ type S3 struct {
 	DeleteIfMatch bool // the server honours If-Match on DELETE
 }
 
-// FromEnv is the server that LEASEHOLD_TEST_S3_ENDPOINT, _ACCESS_KEY, _SECRET_KEY and _REGION name.
+// FromEnv returns the server that LEASEHOLD_TEST_S3_ENDPOINT, _ACCESS_KEY, _SECRET_KEY and _REGION describe, if the first is set.
 func FromEnv() (S3, bool) {
 	s := S3{
 		Name:      "env",
@@ -38,7 +38,7 @@ func FromEnv() (S3, bool) {
 	return s, s.Endpoint != ""
 }
 
-// Client is an SDK client for the server. Options change it: another endpoint (a fault proxy) or HTTP client, say.
+// Client returns an SDK client for the server. Options may change it, such as its endpoint (to a fault proxy) or HTTP client.
 func (s S3) Client(options ...func(*s3.Options)) *s3.Client {
 	return s3.New(s3.Options{
 		BaseEndpoint: aws.String(s.Endpoint),
@@ -47,20 +47,20 @@ func (s S3) Client(options ...func(*s3.Options)) *s3.Client {
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: s.AccessKey, SecretAccessKey: s.SecretKey}, nil
 		}),
-		// The default of 2 would have the clients of a race open a connection for nearly every request.
+		// With the default of 2, concurrent clients would open a connection for nearly every request.
 		HTTPClient: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64}},
-		// Checksums that are merely allowed break other servers than Amazon's.
+		// Optional checksums do not work with some servers other than Amazon's.
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
 		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
 	}, options...)
 }
 
-// Bucket creates a bucket with a fresh name. On a server that outlives the tests it is emptied and removed afterwards.
+// Bucket creates a bucket with a new name. On a server that outlives the tests, it is emptied and removed after the test.
 func (s S3) Bucket(tb testing.TB) string {
 	tb.Helper()
 	name := "leasehold-" + strings.ToLower(rand.Text())
 	in := &s3.CreateBucketInput{Bucket: &name}
-	if s.Region != "us-east-1" { // which may not be named
+	if s.Region != "us-east-1" { // S3 accepts no location constraint for this region
 		in.CreateBucketConfiguration = &types.CreateBucketConfiguration{LocationConstraint: types.BucketLocationConstraint(s.Region)}
 	}
 	client := s.Client()
@@ -74,21 +74,21 @@ func (s S3) Bucket(tb testing.TB) string {
 }
 
 func removeBucket(tb testing.TB, client *s3.Client, name string) {
-	ctx := context.WithoutCancel(tb.Context()) // which is done in a cleanup
+	ctx := context.WithoutCancel(tb.Context()) // because it has ended when a cleanup runs
 	pages := s3.NewListObjectsV2Paginator(client, &s3.ListObjectsV2Input{Bucket: &name})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
-			tb.Logf("testserver: bucket %s stays: %v", name, err)
+			tb.Logf("testserver: bucket %s was not removed: %v", name, err)
 			return
 		}
 		for _, o := range page.Contents {
 			if _, err := client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &name, Key: o.Key}); err != nil {
-				tb.Logf("testserver: object %s in bucket %s stays: %v", aws.ToString(o.Key), name, err)
+				tb.Logf("testserver: object %s in bucket %s was not removed: %v", aws.ToString(o.Key), name, err)
 			}
 		}
 	}
 	if _, err := client.DeleteBucket(ctx, &s3.DeleteBucketInput{Bucket: &name}); err != nil {
-		tb.Logf("testserver: bucket %s stays: %v", name, err)
+		tb.Logf("testserver: bucket %s was not removed: %v", name, err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package testserver hands tests a real server: MinIO, VersityGW or fake-gcs-server, built from their Go modules
-// and run as processes on loopback. A server that cannot be had fails the test; only "go test -short" skips it.
+// Package testserver runs real servers for tests: MinIO, VersityGW and fake-gcs-server, built from their Go modules and
+// started as processes on loopback. If a server cannot be built or started, the test fails. Only "go test -short" skips it.
 package testserver
 
 import (
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// buildWithin bounds a build from a cold cache.
+// buildWithin bounds a build with an empty cache.
 const buildWithin = 20 * time.Minute
 
 const (
@@ -21,7 +21,7 @@ const (
 	region    = "us-east-1"
 )
 
-// kind is one of the servers: how to run it, and the one that the tests of this binary share.
+// kind describes how to run one of the servers, and holds the process that the tests of this binary share.
 type kind struct {
 	name          string
 	health        string
@@ -37,7 +37,7 @@ type kind struct {
 var (
 	minio = &kind{
 		name:   "minio",
-		health: "/minio/health/cluster", // "live" answers before the first bucket can be made
+		health: "/minio/health/cluster", // because "live" answers before a bucket can be created
 		env:    []string{"MINIO_ROOT_USER=" + accessKey, "MINIO_ROOT_PASSWORD=" + secretKey, "MINIO_BROWSER=off", "MINIO_UPDATE=off"},
 		args: func(addr, data string) []string {
 			return []string{"server", "--quiet", "--address", addr, data}
@@ -65,11 +65,11 @@ var (
 
 var inMain atomic.Bool
 
-// Main runs the tests of a binary that uses [MinIO], [VersityGW] or [FakeGCS] and stops these servers after the last:
+// Main runs the tests of a binary that uses [MinIO], [VersityGW] or [FakeGCS], and stops these servers after the last test:
 //
 //	func TestMain(m *testing.M) { os.Exit(testserver.Main(m)) }
 //
-// A package that also looks for leaked goroutines hands goleak an m whose Run calls Main.
+// A package that also checks for leaked goroutines gives goleak an m whose Run calls Main.
 func Main(m *testing.M) int {
 	inMain.Store(true)
 	defer func() {
@@ -82,30 +82,29 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// MinIO is a MinIO process that all tests of this binary share. Its DELETE ignores If-Match.
+// MinIO returns the MinIO process that all tests of this binary share. Its DELETE ignores If-Match.
 func MinIO(tb testing.TB) S3 { return minio.s3(minio.share(tb)) }
 
-// VersityGW is a VersityGW process that all tests of this binary share.
+// VersityGW returns the VersityGW process that all tests of this binary share.
 func VersityGW(tb testing.TB) S3 { return versitygw.s3(versitygw.share(tb)) }
 
-// FakeGCS is the address, such as http://127.0.0.1:4443, of a fake-gcs-server process that all tests of this binary
-// share. The JSON API is at endpoint + "/storage/v1/", and STORAGE_EMULATOR_HOST may be set to the address.
-// Its DELETE ignores preconditions.
+// FakeGCS returns the URL, such as http://127.0.0.1:4443, of the fake-gcs-server process that all tests of this binary share.
+// The JSON API is at endpoint + "/storage/v1/", and STORAGE_EMULATOR_HOST accepts the URL. Its DELETE ignores preconditions.
 func FakeGCS(tb testing.TB) (endpoint string) { return "http://" + fakeGCS.share(tb).Addr }
 
-// StartMinIO starts a MinIO for this test alone, to be killed and restarted.
+// StartMinIO starts a MinIO for this test only, which the test may kill and restart.
 func StartMinIO(tb testing.TB) (S3, *Process) {
 	p := minio.start(tb)
 	return minio.s3(p), p
 }
 
-// StartVersityGW starts a VersityGW for this test alone, to be killed and restarted.
+// StartVersityGW starts a VersityGW for this test only, which the test may kill and restart.
 func StartVersityGW(tb testing.TB) (S3, *Process) {
 	p := versitygw.start(tb)
 	return versitygw.s3(p), p
 }
 
-// Program returns the path of a server program for this machine, built if need be.
+// Program returns the path of a server program for this machine, and builds it if necessary.
 func Program(tb testing.TB, name string) string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), buildWithin)
@@ -121,7 +120,7 @@ func (k *kind) s3(p *Process) S3 {
 	return S3{Name: k.name, Endpoint: "http://" + p.Addr, AccessKey: accessKey, SecretKey: secretKey, Region: region, DeleteIfMatch: k.deleteIfMatch}
 }
 
-// start runs a server of the test's own.
+// start runs a server for one test.
 func (k *kind) start(tb testing.TB) *Process {
 	tb.Helper()
 	SkipIfShort(tb)
@@ -134,12 +133,12 @@ func (k *kind) start(tb testing.TB) *Process {
 	return p
 }
 
-// share runs one server for the whole binary.
+// share returns the server for the whole binary, and starts it for the first test that needs it.
 func (k *kind) share(tb testing.TB) *Process {
 	tb.Helper()
 	SkipIfShort(tb)
 	if !inMain.Load() {
-		tb.Fatal("testserver: nobody would stop the shared server: this package needs a func TestMain(m *testing.M) { os.Exit(testserver.Main(m)) }")
+		tb.Fatal("testserver: nothing would stop the shared server: add func TestMain(m *testing.M) { os.Exit(testserver.Main(m)) } to this package")
 	}
 	k.once.Do(func() {
 		var path string
@@ -156,10 +155,10 @@ func (k *kind) share(tb testing.TB) *Process {
 	return k.shared
 }
 
-// SkipIfShort skips a test that needs a server under "go test -short": the one way to skip it.
+// SkipIfShort skips a test that needs a server if "go test -short" runs it. There is no other way to skip such a test.
 func SkipIfShort(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {
-		tb.Skip("needs a server: not with -short")
+		tb.Skip("needs a server: run without -short")
 	}
 }

@@ -52,7 +52,7 @@ func TestConditionalWrites(t *testing.T) {
 			_, err = put(etag, "")
 			require.NoError(t, err)
 
-			// The field says what the server does, for the tests that build on it.
+			// Other tests rely on this field.
 			stale := `"0123456789abcdef0123456789abcdef"`
 			_, err = client.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &bucket, Key: &key, IfMatch: &stale})
 			require.Equal(t, server.DeleteIfMatch, code(err) == "PreconditionFailed", "%v", err)
@@ -130,7 +130,7 @@ func TestBuildByTwoAtOnce(t *testing.T) {
 	require.NoError(t, err, string(out))
 }
 
-// A test binary that is killed, by a time-out or by hand, takes its servers with it.
+// When a test binary is killed, by a timeout or by hand, its servers end too.
 func TestServerDiesWithTestBinary(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has a parent death signal")
@@ -144,7 +144,7 @@ func TestServerDiesWithTestBinary(t *testing.T) {
 		select {}
 	}
 	testserver.SkipIfShort(t)
-	testserver.Program(t, "versitygw") // not in the child's time
+	testserver.Program(t, "versitygw") // so that the child need not build it
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=2m")
 	cmd.Env = append(os.Environ(), "LEASEHOLD_TEST_CHILD=1", "TMPDIR="+t.TempDir())
 	out, err := cmd.Output()

@@ -1,5 +1,5 @@
-// Command cron is one of many schedulers that share a job: "cron -bucket my-bucket". Start it twice: every slot of the job
-// runs in one of them. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION are the environment's.
+// Command cron is one of several schedulers that share a job: "cron -bucket my-bucket". Start it twice, and every slot of the
+// job runs in one of the two processes. It takes AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION from the environment.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 func main() {
 	bucket := flag.String("bucket", "", "bucket that holds the locks")
 	endpoint := flag.String("endpoint", "https://s3.amazonaws.com", "URL of the S3 server")
-	every := flag.Int("every", 10, "seconds between two slots, of which 60 must be a multiple")
+	every := flag.Int("every", 10, "seconds between two slots; must divide 60")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -33,7 +33,7 @@ func main() {
 }
 
 func run(ctx context.Context, bucket, endpoint string, every int) error {
-	client := s3.New(s3.Options{ // a service would rather ask aws-sdk-go-v2/config
+	client := s3.New(s3.Options{ // a service would use aws-sdk-go-v2/config instead
 		BaseEndpoint: aws.String(endpoint), UsePathStyle: true, Region: os.Getenv("AWS_REGION"),
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: os.Getenv("AWS_ACCESS_KEY_ID"), SecretAccessKey: os.Getenv("AWS_SECRET_ACCESS_KEY")}, nil

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(testserver.Main(m))
 }
 
-// start runs the example as a process of its own and has it send its lines.
+// start runs the example as a separate process and sends its output lines to the channel.
 func start(t *testing.T, server testserver.S3, bucket string, lines chan<- string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -59,9 +59,9 @@ func TestExample(t *testing.T) {
 			require.False(t, slots[slot], "slot %s ran twice", slot)
 			slots[slot] = true
 		case <-time.After(45 * time.Second): // a killed process may hold the lock for its TTL
-			t.Fatal("no slot runs")
+			t.Fatal("no slot ran within 45 s")
 		}
-		if want == 2 { // between two runs: the other goes on
+		if want == 2 { // killed between two runs; the other process continues
 			require.NoError(t, first.Process.Kill())
 		}
 	}

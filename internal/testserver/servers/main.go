@@ -1,4 +1,4 @@
-// Command servers builds the server programs that the tests run, all or those named, and prints their paths.
+// Command servers builds the server programs for the tests, either all or those that its arguments name, and prints their paths.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command link is the network between the electors of the cluster test and their server: good, or slow and lossy from SIGUSR1 to SIGUSR2.
+// Command link is the network between the electors of the cluster test and their server. SIGUSR1 makes it slow and lossy, SIGUSR2
+// makes it good again.
 package main
 
 import (

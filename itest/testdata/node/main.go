@@ -1,5 +1,5 @@
-// Command node is one elector of the cluster test. It writes what it sees as lines of JSON; SIGUSR1 sets its wall clock an hour
-// on, SIGUSR2 two hours back.
+// Command node is one elector of the cluster test. It prints what it observes as lines of JSON. SIGUSR1 sets its wall clock one
+// hour forward, SIGUSR2 two hours back.
 package main
 
 import (
@@ -14,13 +14,13 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
-	"github.com/leasehold-go/leasehold/internal/export"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
-// line is what the test reads.
+// line is a line of output, which the test reads.
 type line struct {
-	At    int64 // Unix nanoseconds: containers share their host's clock
+	At    int64 // Unix nanoseconds; containers share the host's clock
 	Event string
 	Token uint64 `json:",omitempty"`
 	Text  string `json:",omitempty"`
@@ -34,7 +34,7 @@ func say(at time.Time, event string, token uint64, text string) {
 	fmt.Println(string(b))
 }
 
-// movedClock is the machine's clock with its wall clock moved, as by a bad time server.
+// movedClock is the machine's clock with its wall clock moved, as a bad time server would move it.
 type movedClock struct {
 	clock.Clock
 	by atomic.Int64
@@ -46,10 +46,10 @@ func (c *movedClock) Now() clock.Reading {
 	return now
 }
 
-// tick is how often a leader looks at its lease; after so long without a look it has been paused.
+// A leader checks its lease every tick. If a check comes more than paused after the one before, the process was paused.
 const tick, paused = 10 * time.Millisecond, time.Second
 
-// lead looks at the lease over and over. A lease that is valid was so at any time before, back to its start.
+// lead checks the lease again and again. A lease that is valid now was valid at all times since its start.
 func lead(ctx context.Context, lease *leasehold.Lease) {
 	for last := time.Now(); ; time.Sleep(tick) {
 		now := time.Now()
@@ -60,7 +60,7 @@ func lead(ctx context.Context, lease *leasehold.Lease) {
 		if valid {
 			say(now, "valid", lease.Token(), "")
 		}
-		if ctx.Err() != nil { // asked last: on waking, the context may end before this goroutine looks
+		if ctx.Err() != nil { // checked last, because after a pause the context may end before this goroutine checks the lease
 			return
 		}
 		last = now
@@ -83,7 +83,7 @@ func main() {
 	}()
 	server := testserver.S3{Endpoint: os.Getenv("ENDPOINT"), AccessKey: os.Getenv("ACCESS"), SecretKey: os.Getenv("SECRET"), Region: os.Getenv("REGION")}
 	lock, err := leasehold.NewLock(leasehold.NewS3Store(server.Client(), os.Getenv("BUCKET")), "locks/cluster",
-		leasehold.WithTTL(2*time.Second), leasehold.WithIdentity(os.Getenv("NAME")), export.WithClock.(func(clock.Clock) leasehold.Option)(moved))
+		leasehold.WithTTL(2*time.Second), leasehold.WithIdentity(os.Getenv("NAME")), testopt.WithClock(moved))
 	if err != nil {
 		panic(err)
 	}

@@ -1,4 +1,4 @@
-// Command probe asks a URL four times a second and prints what came of it. It shows what a cluster test can do.
+// Command probe requests a URL four times a second and prints the outcome. TestCluster uses it to check the cluster's faults.
 package main
 
 import (

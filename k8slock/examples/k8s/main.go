@@ -1,6 +1,6 @@
 // Command k8s elects a leader with Kubernetes' own elector, but through a bucket: "k8s -bucket my-bucket". Start it twice,
-// in two clusters or on one laptop, and stop the leader. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION are the
-// environment's.
+// in two clusters or on one laptop, and stop the leader. It takes AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION
+// from the environment.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 }
 
 func run(ctx context.Context, bucket, endpoint string, lease time.Duration) error {
-	client := s3.New(s3.Options{ // a service would rather ask aws-sdk-go-v2/config
+	client := s3.New(s3.Options{ // a service would use aws-sdk-go-v2/config instead
 		BaseEndpoint: aws.String(endpoint), UsePathStyle: true, Region: os.Getenv("AWS_REGION"),
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: os.Getenv("AWS_ACCESS_KEY_ID"), SecretAccessKey: os.Getenv("AWS_SECRET_ACCESS_KEY")}, nil

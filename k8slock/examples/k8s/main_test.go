@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(testserver.Main(m))
 }
 
-// process is the example as a process of its own.
+// process is the example, run as a separate process.
 type process struct {
 	*exec.Cmd
 	lines chan string
@@ -48,19 +48,19 @@ func start(t *testing.T, server testserver.S3, bucket string) process {
 	return p
 }
 
-// says waits for a line that begins so.
+// says waits for a line with this prefix.
 func (p process) says(t *testing.T, prefix string, within time.Duration) {
 	t.Helper()
 	timeout := time.After(within)
 	for {
 		select {
 		case line, ok := <-p.lines:
-			require.True(t, ok, "the process has ended before it said %q", prefix)
+			require.True(t, ok, "the process ended before it printed %q", prefix)
 			if strings.HasPrefix(line, prefix) {
 				return
 			}
 		case <-timeout:
-			t.Fatalf("%q: not within %v", prefix, within)
+			t.Fatalf("the process did not print %q within %v", prefix, within)
 		}
 	}
 }

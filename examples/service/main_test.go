@@ -1,0 +1,144 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/internal/fakes3"
+)
+
+// TestMain runs main instead of the tests in a process that command has made.
+func TestMain(m *testing.M) {
+	if os.Getenv("RUN_MAIN") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// command returns this example as a process of its own, to be started.
+func command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "RUN_MAIN=1", "AWS_ACCESS_KEY_ID=any", "AWS_SECRET_ACCESS_KEY=any")
+	return cmd
+}
+
+// program runs this example as a process of its own, and returns what it prints.
+func program(t *testing.T, args ...string) (string, error) {
+	out, err := command(t.Context(), args...).CombinedOutput()
+	return string(out), err
+}
+
+func TestHelp(t *testing.T) {
+	out, err := program(t, "-h")
+	require.NoError(t, err, "%s", out) // exit status 0
+	require.Regexp(t, `(?s)^Service shows .+AWS_ENDPOINT_URL .+AWS_ACCESS_KEY_ID .+AWS_SECRET_ACCESS_KEY `, out)
+}
+
+func TestDeadEndpoint(t *testing.T) {
+	began := time.Now()
+	out, err := program(t, "-s3", "http://127.0.0.1:9", "-bucket", "b")
+	require.EqualError(t, err, "exit status 1")
+	require.Regexp(t, `^service: cannot reach an S3 server at http://127\.0\.0\.1:9: [^\n]+ \(start the server, or correct -s3 or AWS_ENDPOINT_URL\)\n$`, out)
+	require.Less(t, time.Since(began), 10*time.Second)
+}
+
+// instance is a running process of the service.
+type instance struct {
+	*exec.Cmd
+	url   string
+	lines *bufio.Scanner
+}
+
+func start(t *testing.T, server string) *instance {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel) // ends the process if the test has not
+	cmd := command(ctx, "-for", "0", "-s3", server, "-bucket", fakes3.Bucket)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	i := &instance{Cmd: cmd, lines: bufio.NewScanner(out)}
+	i.url = regexp.MustCompile(`url=(\S+)`).FindStringSubmatch(i.waitFor(t, "msg=listening"))[1]
+	return i
+}
+
+// waitFor returns the next line of the log that contains text.
+func (i *instance) waitFor(t *testing.T, text string) string {
+	for i.lines.Scan() {
+		if strings.Contains(i.lines.Text(), text) {
+			return i.lines.Text()
+		}
+	}
+	t.Fatalf("the service has ended without %q", text)
+	return ""
+}
+
+// leader is the answer of GET /leader.
+type leader struct {
+	Leader            string
+	Token             int
+	ThisInstanceLeads bool `json:"this_instance_leads"`
+}
+
+func get(t *testing.T, url string) string {
+	res, err := http.Get(url)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, res.StatusCode, "%s", body)
+	return string(body)
+}
+
+func (i *instance) leader(t *testing.T) (l leader) {
+	require.NoError(t, json.Unmarshal([]byte(get(t, i.url+"/leader")), &l))
+	return l
+}
+
+// On SIGTERM the leader releases the lock and exits with status 0, and the other instance leads.
+func TestHandover(t *testing.T) {
+	server := httptest.NewServer(&fakes3.Server{})
+	defer server.Close()
+	first := start(t, server.URL)
+	first.waitFor(t, `msg="background work"`)
+	second := start(t, server.URL)
+	second.waitFor(t, `msg="new leader" url=`+first.url)
+
+	require.Equal(t, "ok\n", get(t, first.url+"/healthz"))
+	require.Equal(t, "ok\n", get(t, second.url+"/healthz"), "not to lead is healthy")
+	require.Equal(t, leader{first.url, 1, true}, first.leader(t))
+	require.Equal(t, leader{first.url, 1, false}, second.leader(t))
+
+	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
+	first.waitFor(t, `msg="lock released"`)
+	first.waitFor(t, "msg=stopped")
+	require.NoError(t, first.Wait())
+	second.waitFor(t, `msg="background work" token=2`)
+	require.Equal(t, leader{second.url, 2, true}, second.leader(t))
+	require.NoError(t, second.Process.Signal(syscall.SIGTERM))
+	second.waitFor(t, "msg=stopped")
+	require.NoError(t, second.Wait())
+}
+
+func TestInMemory(t *testing.T) {
+	out, err := program(t, "-for", "1500ms")
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, out, `msg="GET /healthz" status=200 body=ok`)
+	require.Contains(t, out, `msg="GET /leader" status=200`)
+	require.Contains(t, out, "msg=stopped")
+}

@@ -1,0 +1,106 @@
+package explore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testopt"
+)
+
+// client is one process. Its history is all that it has observed, and therefore determines its state.
+type client struct {
+	w           *world
+	name        string
+	incarnation int
+	rate        float64
+	base        clock.Reading // at true time since
+	since       time.Duration
+	timers      []*timer
+	pending     *request
+	writes      int
+	lease       *leasehold.Lease
+	dead        bool
+	ctx         context.Context
+	kill        context.CancelFunc
+	attempts    int
+	lastRead    *write // in the last read of this attempt
+	history     []event
+}
+
+// event is something that a client observed or did.
+type event struct {
+	at   time.Duration // true time, from which the client's clocks differ by a constant, their rate and its suspends
+	what string
+	of   *write // the version concerned, if any
+}
+
+func (w *world) start(i, incarnation, attempts int) {
+	c := &client{w: w, name: fmt.Sprint(string(rune('A'+i)), incarnation), incarnation: incarnation, rate: w.cfg.Rates[i], attempts: attempts}
+	c.ctx, c.kill = context.WithCancel(w.ctx)
+	if i < len(w.clients) {
+		w.clients[i] = c
+	} else {
+		w.clients = append(w.clients, c)
+	}
+	go c.run()
+}
+
+// run is the client's program: acquire the lock, renew once, release. Each attempt has a new Lock, as after a restart, so that
+// only the store remembers earlier terms.
+func (c *client) run() {
+	for c.attempts-c.incarnation < c.w.cfg.Terms {
+		c.reset()
+		lock, err := leasehold.NewLock(c, "lock", testopt.WithClock(c), leasehold.WithTTL(ttl),
+			leasehold.WithSafetyMargin(margin), leasehold.WithClockDrift(drift), leasehold.WithManualRenewal(), leasehold.WithIdentity("x"), leasehold.WithLogger(nil))
+		if err != nil {
+			panic(err)
+		}
+		lease, err := lock.TryAcquire(c.ctx)
+		if held, ok := errors.AsType[*leasehold.HeldError](err); ok {
+			_ = c.Sleep(c.ctx, held.Wait)
+			lease, err = lock.TryAcquire(c.ctx)
+		}
+		if err != nil {
+			_ = c.Sleep(c.ctx, ttl/2)
+			continue
+		}
+		c.acquired(lease)
+		_ = lease.Renew(c.ctx)
+		_ = c.Sleep(lease.Context(), ttl/3)
+		_ = lease.Release(c.ctx)
+	}
+	c.reset()
+}
+
+// reset forgets all that the client knew, before its next attempt.
+func (c *client) reset() {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	c.attempts++
+	c.writes, c.lastRead = 0, nil
+	c.base, c.since = clock.Reading{Wall: time.Hour}, c.w.now
+	c.lease, c.timers, c.history = nil, nil, nil
+}
+
+func (c *client) acquired(lease *leasehold.Lease) {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	if c.dead {
+		return
+	}
+	c.lease = lease
+	if other, taken := c.w.tokens[lease.Token()]; taken {
+		c.w.violate("token %d was given to %s and to %s", lease.Token(), other.name, c.name)
+	}
+	c.w.tokens[lease.Token()] = c
+	c.note("acquired", nil)
+}
+
+// note adds an event to the client's history.
+func (c *client) note(what string, of *write) {
+	c.history = append(c.history, event{c.w.now, what, of})
+}

@@ -1,0 +1,247 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// observe receives every event of a process's lock.
+func (p *process) observe(e leasehold.Event) {
+	if p.crashed.Load() {
+		return
+	}
+	switch e.Kind {
+	case leasehold.EventRequest:
+		return
+	case leasehold.EventAcquired:
+		p.w.checkAcquired(p, e)
+		p.w.checkOneValidLease()
+	case leasehold.EventLost:
+		p.w.checkLost(p, e)
+	case leasehold.EventRenewed:
+		p.w.mu.Lock()
+		if time.Since(p.resumedAt) > e.Duration+e.Duration/4 { // sent after that, not only answered; its clock may be fast
+			p.excused = false
+		}
+		p.w.mu.Unlock()
+	}
+	if p.w.trace != nil {
+		p.w.log(p.name, "%s token %d %s", e.Kind, e.Token, firstLine(e.Err))
+	}
+}
+
+// checkAcquired wants a new token for each acquisition, and every other leader's context ended before it.
+func (w *world) checkAcquired(p *process, e leasehold.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.Terms++
+	p.pausedInAcquire = time.Since(p.pauseEnded) <= e.Duration+e.Duration/4
+	if owner, taken := w.tokenOwner[e.Token]; taken && !w.tokenErased {
+		w.violateLocked("token %d was given to %s and to %s", e.Token, owner, p.name)
+	}
+	w.tokenOwner[e.Token] = p.name
+	if p.unguarded != nil && (p.unguarded.Context().Err() == nil || p.clock.Now().Mono < p.notBefore) {
+		w.violateLocked("%s acquired token %d before the safety margin of its own token %d had passed", p.name, e.Token, p.unguarded.Token())
+	}
+	p.unguarded = nil
+	for _, other := range w.processes {
+		if other == p || p.pausedInAcquire || w.broken[e.Token] || !other.accountable() {
+			continue
+		}
+		justResumed := time.Since(other.resumedAt) <= w.cfg.TTL/5*11/10 // a context may end that late after a suspend
+		if other.lease.Context().Err() == nil && !justResumed {
+			w.violateLocked("%s acquired token %d while the context of %s (token %d) had not ended", p.name, e.Token, other.name, other.lease.Token())
+		}
+	}
+}
+
+// accountable reports whether the process leads and its clocks let it know whether it still may. The caller holds w.mu.
+func (p *process) accountable() bool {
+	return p.w.cfg.Ages != WrongAges && p.lease != nil && !p.excused && !p.crashed.Load() && !p.clock.isFrozen()
+}
+
+// checkOneValidLease wants at most one valid lease among the processes that run.
+func (w *world) checkOneValidLease() {
+	w.mu.Lock()
+	var leases []*leasehold.Lease
+	var names []string
+	for _, p := range w.processes {
+		if p.accountable() {
+			leases, names = append(leases, p.lease), append(names, p.name)
+		}
+	}
+	w.mu.Unlock()
+	var valid []string
+	for i, lease := range leases {
+		if lease.Valid() {
+			valid = append(valid, fmt.Sprintf("%s (token %d)", names[i], lease.Token()))
+		}
+	}
+	if len(valid) > 1 {
+		w.violate("several valid leaders: %s", strings.Join(valid, ", "))
+	}
+}
+
+// checkLost wants that a lease which ends early is not in the store any more.
+func (w *world) checkLost(p *process, e leasehold.Event) {
+	w.store.mu.Lock()
+	rec := w.store.rec
+	w.store.mu.Unlock()
+	if !strings.Contains(e.Err.Error(), "not renewed in time") && rec.Token == e.Token && rec.Holder == p.identity && !rec.Released() {
+		w.violate("%s gave up token %d, which it still holds in the store: %v", p.name, e.Token, e.Err)
+	}
+}
+
+// checkDo wants no loss reported of a term that was valid when its function returned.
+func (p *process) checkDo(valid bool, token uint64, err error) {
+	w := p.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if valid && errors.Is(err, leasehold.ErrLost) && w.cfg.Ages != WrongAges && !w.broken[token] && !p.client.misled && !p.excused && !p.crashed.Load() {
+		w.violateLocked("%s: Do reported token %d as lost, although it was valid when the function returned: %v", p.name, token, err)
+	}
+}
+
+// fencedWrite writes once to the resource. A valid lease must never be fenced off.
+func (p *process) fencedWrite(lease *leasehold.Lease) {
+	w := p.w
+	if p.crashed.Load() {
+		return
+	}
+	err := w.fence.Check(lease.Token())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.Writes++
+	if err == nil {
+		return
+	}
+	w.stats.Fenced++
+	if !p.excused && !w.tokenErased && w.cfg.Ages != WrongAges { // a client that erases the token defeats fencing
+		w.violateLocked("%s: the valid lease with token %d was fenced off by token %d, although its clocks ran", p.name, lease.Token(), w.fence.Token())
+	}
+}
+
+// checkWrite checks every change of the object. The caller holds store.mu. The writer is nil for a foreign client.
+func (w *world) checkWrite(writer *process, old, now leasehold.Record) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if writer != nil {
+		w.checkTakeover(writer, old, now)
+	}
+	switch {
+	case now.Token < old.Token && !w.tokenErased:
+		w.violateLocked("%s lowered the token from %d to %d", writer.label(), old.Token, now.Token)
+	case now.Token > old.Token+1 && !w.tokenErased:
+		w.violateLocked("%s raised the token from %d to %d, not by one", writer.label(), old.Token, now.Token)
+	case now.Token == old.Token && now.Token > 0 && old.Released() && !now.Released(): // a client without tokens always writes 0
+		w.violateLocked("%s revived the released token %d", writer.label(), now.Token)
+	}
+	if writer != nil && now.Released() && !old.Released() {
+		w.checkRelease(writer, now.Token)
+	}
+}
+
+// checkTakeover wants no write while a foreign client holds the lock, and no takeover within a TTL after the writer last read
+// another version, whatever ages the store reports. The caller holds w.mu.
+func (w *world) checkTakeover(writer *process, old, now leasehold.Record) {
+	if time.Now().Before(w.foreignUntil) && w.cfg.Ages != WrongAges {
+		w.violateLocked("%s wrote token %d while a foreign client held the lock", writer.label(), now.Token)
+	}
+	if writer.node == administrator || now.Token != old.Token+1 || old.Released() || old.TTL <= 0 || old.Holder == writer.identity {
+		return
+	}
+	since, ok := writer.client.otherVersionReadAt()
+	if least := time.Duration(float64(old.TTL) * (1 + w.cfg.Drift)); ok && writer.clock.Now().Mono-since < least {
+		w.violateLocked("%s took over from token %d after %v, not %v", writer.name, old.Token, writer.clock.Now().Mono-since, least)
+	}
+}
+
+// checkRelease wants no process to release a term whose function still runs. An administrator may, and then the holder is
+// excused. The caller holds w.mu.
+func (w *world) checkRelease(writer *process, token uint64) {
+	w.broken[token] = writer.node == administrator
+	for _, p := range w.processes {
+		if p.lease == nil || p.lease.Token() != token || p.crashed.Load() {
+			continue
+		}
+		if p == writer {
+			w.violateLocked("%s released token %d while its function ran", p.name, token)
+		}
+		p.excused, p.resumedAt = true, time.Now()
+	}
+}
+
+// checkRecovery wants a leader within a bound after the last fault, and no change of leadership from then on.
+func (w *world) checkRecovery() {
+	// The TTL of a write that landed late, a candidate's longest back-off, a rest after resigning, and a request or two.
+	time.Sleep(4 * w.cfg.TTL)
+	first, token := w.leader()
+	if first == nil && !w.cfg.Foreign {
+		w.violate("no leader %v after the last fault", 4*w.cfg.TTL)
+	}
+	time.Sleep(2 * w.cfg.TTL)
+	if second, again := w.leader(); first != nil && w.cfg.Ages != WrongAges && (second != first || again != token) {
+		w.violate("leadership changed without a cause: %s with token %d, then %s with token %d", first.label(), token, second.label(), again)
+	}
+}
+
+func (w *world) leader() (p *process, token uint64) {
+	w.mu.Lock()
+	nodes := slices.Clone(w.nodes)
+	w.mu.Unlock()
+	for _, p := range nodes {
+		for _, e := range p.electors {
+			if e.IsLeader() {
+				rec, _ := e.Leader()
+				return p, rec.Token
+			}
+		}
+	}
+	return nil, 0
+}
+
+// maxRequestsPerTTL bounds what one process may send within one TTL, whatever happens.
+const maxRequestsPerTTL = 60
+
+func (w *world) checkRequestRate() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for p, times := range w.requestTimes {
+		if n := maxWithin(times, w.cfg.TTL); n > maxRequestsPerTTL {
+			w.violateLocked("request storm: %s sent %d requests within a TTL", p.name, n)
+		}
+	}
+}
+
+// maxWithin is the largest number of times within any window.
+func maxWithin(times []time.Time, window time.Duration) int {
+	most, from := 0, 0
+	for i := range times {
+		for times[i].Sub(times[from]) > window {
+			from++
+		}
+		most = max(most, i-from+1)
+	}
+	return most
+}
+
+// checkCallbackPairs is called when all goroutines of the process have ended.
+func (p *process) checkCallbackPairs() {
+	for _, e := range p.electors {
+		if e.started != e.stopped {
+			p.w.violate("%s: OnStartedLeading was called %d times, OnStoppedLeading %d times", p.name, e.started, e.stopped)
+		}
+	}
+}
+
+// checkReleased wants the lock released when all electors have stopped.
+func (w *world) checkReleased() {
+	if rec := w.store.rec; w.store.exists && !rec.Released() && !w.cfg.Foreign {
+		w.violate("after all electors have stopped, the lock is held by %s with token %d", rec.Holder, rec.Token)
+	}
+}

@@ -1,0 +1,227 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testopt"
+)
+
+// process is one process on one node, from its start to its crash or stop.
+type process struct {
+	w          *world
+	name       string
+	node       int // or administrator
+	identity   string
+	clock      *nodeClock
+	client     *client
+	lock       *leasehold.Lock
+	electors   []*elector
+	rand       *rand.Rand // of its work; guarded by w.mu
+	stop       context.CancelFunc
+	goroutines sync.WaitGroup
+	crashed    atomic.Bool
+
+	// Guarded by w.mu.
+	lease           *leasehold.Lease // of the function that runs now
+	excused         bool             // since its last renewal all its clocks stood still, or its term was broken: only fencing can stop it
+	resumedAt       time.Time        // when its machine last resumed, or its term was broken
+	pausedNow       bool             // none of its clocks counts this pause
+	pauseEnded      time.Time        // end of the last such pause
+	pausedInAcquire bool             // that pause was within the acquisition of the current term
+	unguarded       *leasehold.Lease // its last lease that was acquired without a function
+	notBefore       time.Duration    // monotonic time before which the process may not acquire again, because unguarded was lost
+}
+
+// administrator is the node of processes that only break locks.
+const administrator = -1
+
+// elector is an Elector and the number of its callbacks.
+type elector struct {
+	*leasehold.Elector
+	p                *process
+	started, stopped int // guarded by w.mu
+}
+
+// start starts a process on a node.
+func (w *world) start(node, generation int, c *nodeClock, identity string, reclaim bool) {
+	p := &process{w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c, identity: identity}
+	p.client = &client{p: p, rand: w.rng("requests", p.name)}
+	p.rand = w.rng("work", p.name)
+	p.newLock(reclaim)
+	p.newElector()
+	if w.cfg.Siblings {
+		p.newElector()
+	}
+	w.mu.Lock()
+	w.processes = append(w.processes, p)
+	w.nodes[node] = p
+	w.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	p.stop = cancel
+	w.log(p.name, "starts")
+	for i, e := range p.electors {
+		p.goroutines.Go(func() {
+			time.Sleep(time.Duration(i) * 1301 * time.Nanosecond) // no two goroutines act at one instant
+			if err := e.Run(ctx); err != nil && !p.crashed.Load() && !mayEndRun(err) {
+				w.violate("%s: Run returned early: %v", p.name, err)
+			}
+		})
+	}
+	if w.cfg.Siblings {
+		p.goroutines.Go(func() { p.repeat(ctx, p.runDo) })
+		p.goroutines.Go(func() { p.repeat(ctx, p.holdUnguarded) })
+	}
+}
+
+func (p *process) newLock(reclaim bool) {
+	cfg := p.w.cfg
+	opts := []leasehold.Option{
+		testopt.WithClock(p.clock), leasehold.WithTTL(cfg.TTL), leasehold.WithSafetyMargin(cfg.Margin), leasehold.WithClockDrift(cfg.Drift),
+		leasehold.WithIdentity(p.identity), leasehold.WithLogger(nil), leasehold.WithObserver(p.observe),
+	}
+	if reclaim {
+		opts = append(opts, leasehold.WithReclaim())
+	}
+	var err error
+	if p.lock, err = leasehold.NewLock(p.client.store(), "lock", opts...); err != nil {
+		panic(err)
+	}
+}
+
+func (p *process) newElector() {
+	e := &elector{p: p}
+	var err error
+	if e.Elector, err = leasehold.NewElector(p.lock, leasehold.Callbacks{OnStartedLeading: e.startedLeading, OnStoppedLeading: e.stoppedLeading}); err != nil {
+		panic(err)
+	}
+	p.electors = append(p.electors, e)
+}
+
+// mayEndRun reports whether Run may end with err: its release failed, or the store has never answered.
+func mayEndRun(err error) bool {
+	return strings.Contains(err.Error(), "releasing") || errors.Is(err, context.Canceled)
+}
+
+func (e *elector) startedLeading(ctx context.Context, lease *leasehold.Lease) {
+	e.p.w.mu.Lock()
+	e.started++
+	e.p.w.mu.Unlock()
+	e.p.lead(ctx, lease)
+}
+
+func (e *elector) stoppedLeading(cause error) {
+	w := e.p.w
+	w.mu.Lock()
+	e.stopped++
+	unpaired := e.stopped != e.started
+	w.mu.Unlock()
+	if unpaired {
+		w.violate("%s: OnStoppedLeading was not called once per OnStartedLeading", e.p.name)
+	}
+	w.log(e.p.name, "stopped leading: %v", firstLine(cause))
+}
+
+// lead is the function of every term: while its lease is valid, it writes to a fenced resource.
+func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
+	w := p.w
+	w.mu.Lock()
+	if p.lease != nil {
+		w.violateLocked("%s: a function starts under token %d while the function of token %d still runs in the same process", p.name, lease.Token(), p.lease.Token())
+	}
+	p.lease, p.excused = lease, w.broken[lease.Token()] || p.pausedInAcquire
+	w.mu.Unlock()
+	w.log(p.name, "leads with token %d", lease.Token())
+	p.fencedWrite(lease)
+	for p.clock.Sleep(ctx, w.cfg.TTL/8+p.draw(0, time.Second)) == nil {
+		w.checkOneValidLease()
+		if lease.Valid() {
+			p.fencedWrite(lease)
+		}
+	}
+	windDown := p.draw(0, w.cfg.TTL/10)
+	if p.draw(0, 20) == 0 {
+		windDown = w.cfg.TTL // longer than its lease
+	}
+	_ = p.clock.Sleep(context.Background(), windDown)
+	w.log(p.name, "function of token %d returns", lease.Token())
+	w.mu.Lock()
+	p.lease = nil
+	w.mu.Unlock()
+}
+
+// repeat calls use now and then while requests may go wrong.
+func (p *process) repeat(ctx context.Context, use func(context.Context)) {
+	for p.clock.Sleep(ctx, p.draw(0, 2*p.w.cfg.TTL)) == nil && p.w.faultsOn() && !p.crashed.Load() {
+		use(ctx)
+	}
+}
+
+// runDo leads once by Lock.Do.
+func (p *process) runDo(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, p.draw(0, 3*p.w.cfg.TTL))
+	defer cancel()
+	valid, token := false, uint64(0)
+	err := p.lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+		work, stop := context.WithTimeout(ctx, p.draw(0, p.w.cfg.TTL))
+		defer stop()
+		p.lead(work, lease)
+		valid, token = lease.Valid(), lease.Token()
+		return nil
+	})
+	p.checkDo(valid, token, err)
+}
+
+// holdUnguarded holds a lease for which no function runs.
+func (p *process) holdUnguarded(ctx context.Context) {
+	waiting, cancel := context.WithTimeout(ctx, p.draw(0, 3*p.w.cfg.TTL))
+	lease, err := p.lock.Acquire(waiting)
+	cancel()
+	if err != nil {
+		return
+	}
+	ended := make(chan struct{})
+	p.w.mu.Lock()
+	p.unguarded, p.notBefore = lease, 0
+	p.w.mu.Unlock()
+	defer context.AfterFunc(lease.Context(), func() {
+		if errors.Is(context.Cause(lease.Context()), leasehold.ErrLost) {
+			now := p.clock.Now().Mono
+			p.w.mu.Lock()
+			p.notBefore = now + p.w.cfg.Margin
+			p.w.mu.Unlock()
+		}
+		close(ended)
+	})()
+	_ = p.clock.Sleep(lease.Context(), p.draw(0, p.w.cfg.TTL))
+	if lease.Context().Err() != nil {
+		<-ended
+	}
+	_ = lease.Release(context.Background())
+}
+
+// draw draws a duration from the random source of the process's work.
+func (p *process) draw(from, to time.Duration) time.Duration {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	return from + time.Duration(p.rand.Int64N(int64(to-from)))
+}
+
+func (p *process) label() string {
+	if p == nil {
+		return "a foreign client"
+	}
+	return p.name
+}
+
+func firstLine(err error) string {
+	s, _, _ := strings.Cut(fmt.Sprint(err), "\n")
+	return s
+}

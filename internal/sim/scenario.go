@@ -1,0 +1,113 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Config describes one world before its run. NewConfig draws one from a seed.
+type Config struct {
+	Seed          uint64
+	Nodes         int
+	TTL           time.Duration
+	Margin        time.Duration // the locks' safety margin
+	Drift         float64       // the locks' clock drift allowance
+	RateSpread    float64       // clock rates lie within 1 ± RateSpread
+	Skew          time.Duration // wall clocks start within ± Skew of true time
+	RequestFaults float64       // share of requests that go wrong
+	Slow          bool          // every reply takes up to 3 seconds
+	Ages          AgeSource
+	TornReads     bool // some reads return a body with the ETag of the version before it
+	Siblings      bool // several goroutines and electors of each process share one Lock
+	Foreign       bool // a client that knows only expires_at and token takes part
+	Chaos         time.Duration
+	Actions       []Action // in order of time
+}
+
+// AgeSource says where Object.Age comes from, and whether it is true.
+type AgeSource string
+
+// The sources of Object.Age.
+const (
+	NoAges       AgeSource = "no ages"
+	ReportedAges AgeSource = "ages reported"        // true in the first reply that shows a version, hours too high in all others
+	WrongAges    AgeSource = "wrong ages reported"  // always hours too high: leases may overlap, but only within a bound
+	IgnoredDates AgeSource = "wrong dates, ignored" // the real S3Store, on a store whose clock or proxy is off by hours
+	TrustedDates AgeSource = "dates trusted"        // the real S3Store, with dates that give ReportedAges
+)
+
+// Action is one thing that happens to a node.
+type Action struct {
+	At   time.Duration // since the start of the run
+	Node int
+	Kind string
+	For  time.Duration // until it is undone
+	Step time.Duration // of the wall clock, if Kind steps it
+}
+
+func (a Action) String() string {
+	return fmt.Sprintf("%v node%d %s for %v (%v)", a.At.Round(time.Millisecond), a.Node, a.Kind, a.For.Round(time.Millisecond), a.Step.Round(time.Millisecond))
+}
+
+// The more frequent kinds are listed twice.
+var actionKinds = []string{
+	"partition", "partition", "suspend", "suspend, wall clock set back", "pause", "pause, wall clock set right", "crash",
+	"crash and restart", "crash and reclaim", "resign", "break", "step wall clock", "stop and start",
+}
+
+// NewConfig draws the world of a seed.
+func NewConfig(seed uint64) *Config {
+	r := rand.New(rand.NewPCG(seed, 0))
+	c := &Config{Seed: seed, Nodes: 2 + r.IntN(3), TTL: 15 * time.Second, Ages: []AgeSource{NoAges, ReportedAges}[r.IntN(2)], RequestFaults: []float64{0, 0.05, 0.2}[r.IntN(3)]}
+	c.Foreign, c.Slow = r.IntN(6) == 0, r.IntN(4) == 0
+	c.Skew = []time.Duration{0, time.Minute, 2 * time.Hour}[r.IntN(3)]
+	if c.Foreign {
+		c.Skew = 2 * time.Second // such a client needs wall clocks that agree, see WithSkewAllowance
+	}
+	c.drawClockBounds(r)
+	c.Chaos = 10 * c.TTL
+	c.drawActions(r)
+	if r.IntN(20) == 0 { // rarely, because the real S3 client is slow
+		c.Ages = []AgeSource{IgnoredDates, TrustedDates}[r.IntN(2)]
+	} else if r.IntN(20) == 0 {
+		c.Ages = WrongAges
+	}
+	c.Siblings = r.IntN(3) == 0
+	c.TornReads = c.Ages == NoAges && r.IntN(3) == 0
+	return c
+}
+
+// drawClockBounds draws options and clock rates with which leases cannot overlap: (1-margin/TTL)(1+spread)/(1-spread) is at
+// most 1+drift, because of the drift allowance, the margin, or both.
+func (c *Config) drawClockBounds(r *rand.Rand) {
+	switch r.IntN(4) {
+	case 0:
+		c.Margin, c.Drift, c.RateSpread = c.TTL/100, 0.02, 0.0099
+	case 1:
+		c.Margin, c.Drift, c.RateSpread = c.TTL/100, 0.1, 0.047
+	case 2:
+		c.Margin, c.Drift, c.RateSpread = c.TTL/5, 0.02, 0.01
+	case 3:
+		c.Margin, c.Drift, c.RateSpread = c.TTL/5, 0.02, 0.1
+	}
+}
+
+func (c *Config) drawActions(r *rand.Rand) {
+	steady := r.IntN(2) == 0 // no wall clock is stepped, so that wall clocks reveal a pause
+	for range r.IntN(8) {
+		a := Action{
+			At: time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))), Node: r.IntN(c.Nodes), Kind: actionKinds[r.IntN(len(actionKinds))],
+			For: time.Duration(r.Int64N(int64(2 * c.TTL))), Step: time.Duration(r.Int64N(int64(4*time.Hour))) - 2*time.Hour,
+		}
+		if a.Kind == "step wall clock" && (c.Foreign || steady) {
+			a.Kind = "partition"
+		}
+		if a.Kind == "pause, wall clock set right" && !steady {
+			a.Kind = "pause"
+		}
+		c.Actions = append(c.Actions, a)
+	}
+	slices.SortFunc(c.Actions, func(a, b Action) int { return int(a.At - b.At) })
+}

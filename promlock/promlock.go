@@ -1,0 +1,166 @@
+// Package promlock exports Prometheus metrics of leasehold's locks.
+//
+//	metrics := promlock.New()
+//	prometheus.MustRegister(metrics)
+//	lock, err := leasehold.NewLock(store, key, leasehold.WithObserver(metrics.Observe))
+//
+// Every metric has the label key, the key of the lock:
+//
+//	leasehold_request_duration_seconds      histogram  requests to the store, by op (get, create, update) and outcome
+//	leasehold_acquisition_duration_seconds  histogram  attempts that acquired the lock
+//	leasehold_renewal_duration_seconds      histogram  attempts to renew the lease, by outcome
+//	leasehold_renewal_remaining_seconds     histogram  validity left at the end of such an attempt, by outcome
+//	leasehold_leader                        gauge      1 if this process holds the lock, else 0
+//	leasehold_token                         gauge      the highest fencing token seen; absent until one is seen
+//	leasehold_transitions_total             counter    new terms seen, of any holder
+//	leasehold_lost_total                    counter    terms of this process that ended against its will, by cause
+//	leasehold_overruns_total                counter    functions that were still running when another process could lead
+//
+// The label outcome is [leasehold.Event.Outcome]. The label cause is "expired", "taken_over", "deleted", "broken" or "corrupt".
+//
+// All names begin with leasehold_, so the collector can share a registry with the metrics of controller-runtime and client-go,
+// such as leader_election_master_status.
+//
+// The directory of this package also has alert rules for Prometheus, alerts.yml, and a dashboard for Grafana, dashboard.json.
+package promlock
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// Collector is a [prometheus.Collector] that counts the events of locks. It is safe for concurrent use, and one is enough for
+// all locks of a process. Locks with the same key that share a collector count as one lock. A collector keeps the series of
+// every key it has seen, so do not generate keys without limit.
+type Collector struct {
+	request, acquisition, renewal, remaining *prometheus.HistogramVec
+	transitions, lost, overruns              *prometheus.CounterVec
+	leader, token                            *prometheus.GaugeVec
+
+	mu    sync.Mutex // guards locks
+	locks map[string]*state
+}
+
+// state is what the events of one key have told.
+type state struct {
+	highest   uint64 // token seen
+	announced uint64 // token of the last EventNewLeader
+	held      uint64 // token of the last EventAcquired
+}
+
+var (
+	durations = []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}
+	validity  = []float64{0.25, 0.5, 1, 2.5, 5, 7.5, 10, 15, 20, 30, 45, 60}
+)
+
+// New returns a collector. Register it with Prometheus, and pass its method Observe to [leasehold.WithObserver].
+func New() *Collector {
+	return &Collector{
+		request:     histogram("request_duration_seconds", "Duration of requests to the store.", durations, "key", "op", "outcome"),
+		acquisition: histogram("acquisition_duration_seconds", "Duration of attempts that acquired the lock.", durations, "key"),
+		renewal:     histogram("renewal_duration_seconds", "Duration of attempts to renew the lease.", durations, "key", "outcome"),
+		remaining: histogram("renewal_remaining_seconds", "Validity of the lease that was left at the end of an attempt to renew it.",
+			validity, "key", "outcome"),
+		transitions: counter("transitions_total", "New terms seen, of any holder.", "key"),
+		lost:        counter("lost_total", "Terms of this process that ended against its will.", "key", "cause"),
+		overruns: counter("overruns_total",
+			"Functions that were still running when their lease was lost and its safety margin had passed.", "key"),
+		leader: gauge("leader", "1 if this process holds the lock, else 0."),
+		token:  gauge("token", "The highest fencing token seen."),
+		locks:  map[string]*state{},
+	}
+}
+
+func histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "leasehold", Name: name, Help: help, Buckets: buckets}, labels)
+}
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "leasehold", Name: name, Help: help}, labels)
+}
+
+func gauge(name, help string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "leasehold", Name: name, Help: help}, []string{"key"})
+}
+
+func (c *Collector) vectors() []prometheus.Collector {
+	return []prometheus.Collector{c.request, c.acquisition, c.renewal, c.remaining, c.transitions, c.lost, c.overruns, c.leader, c.token}
+}
+
+// Describe implements [prometheus.Collector].
+func (c *Collector) Describe(descs chan<- *prometheus.Desc) {
+	for _, v := range c.vectors() {
+		v.Describe(descs)
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
+	for _, v := range c.vectors() {
+		v.Collect(metrics)
+	}
+}
+
+// Observe records one event; pass it to [leasehold.WithObserver]. It does no I/O, and is safe for concurrent use.
+func (c *Collector) Observe(e leasehold.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.state(e.Key)
+	if e.Token > s.highest {
+		s.highest = e.Token
+		c.token.WithLabelValues(e.Key).Set(float64(e.Token))
+	}
+	switch e.Kind {
+	case leasehold.EventRequest:
+		c.request.WithLabelValues(e.Key, e.Op, e.Outcome()).Observe(e.Duration.Seconds())
+	case leasehold.EventNewLeader:
+		if e.Token != s.announced { // another lock of this key may have announced it already
+			s.announced = e.Token
+			c.transitions.WithLabelValues(e.Key).Inc()
+		}
+	case leasehold.EventAcquired:
+		c.acquisition.WithLabelValues(e.Key).Observe(e.Duration.Seconds())
+		for _, outcome := range [...]string{"ok", "timeout", "error"} { // rate() does not count a series' first value
+			c.renewal.WithLabelValues(e.Key, outcome)
+		}
+		s.held = e.Token
+		c.leader.WithLabelValues(e.Key).Set(1)
+	case leasehold.EventRenewed, leasehold.EventRenewFailed:
+		c.renewal.WithLabelValues(e.Key, e.Outcome()).Observe(e.Duration.Seconds())
+		c.remaining.WithLabelValues(e.Key, e.Outcome()).Observe(max(e.Remaining, 0).Seconds())
+	case leasehold.EventLost:
+		c.lost.WithLabelValues(e.Key, e.Outcome()).Inc()
+		c.ended(s, e)
+	case leasehold.EventReleased:
+		c.ended(s, e)
+	case leasehold.EventOverrun:
+		c.overruns.WithLabelValues(e.Key).Inc()
+	}
+}
+
+// state returns the state of a key. It starts the counters of a new key at 0, because rate() does not count a series'
+// first value as an increase.
+func (c *Collector) state(key string) *state {
+	s, ok := c.locks[key]
+	if !ok {
+		s = &state{}
+		c.locks[key] = s
+		c.leader.WithLabelValues(key)
+		c.transitions.WithLabelValues(key)
+		c.overruns.WithLabelValues(key)
+		for _, cause := range [...]string{"expired", "taken_over", "deleted", "broken", "corrupt"} {
+			c.lost.WithLabelValues(key, cause)
+		}
+	}
+	return s
+}
+
+// ended notes the end of the term of e, unless another lock of this key has acquired a later one.
+func (c *Collector) ended(s *state, e leasehold.Event) {
+	if s.held == e.Token {
+		c.leader.WithLabelValues(e.Key).Set(0)
+	}
+}
