@@ -43,6 +43,19 @@ func (s *Store) notCloudStorages(err error, op op, key string) error {
 	return &storeapi.Error{Doing: s.doing(op, key), Kind: s.server.Stranger(), Cause: err, Hint: hintForeign}
 }
 
+// genuine returns an error if an answer that says it is a success did not come from Cloud Storage.
+func (s *Store) genuine(attrs *storage.ObjectAttrs, heard *reply, op op, key string) error {
+	err := heard.foreign(http.StatusOK)
+	if err == nil && (attrs == nil || attrs.Generation <= 0) {
+		err = errors.New("the answer has no generation")
+	}
+	if err != nil {
+		return s.notCloudStorages(err, op, key)
+	}
+	s.server.Heard()
+	return nil
+}
+
 func (s *Store) classify(err error, heard *reply, op op) (hint string, kind error) {
 	if hint := storeapi.HintUnsent(err); hint != "" {
 		return hint, s.server.Unsent()

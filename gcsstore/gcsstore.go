@@ -231,14 +231,9 @@ func (s *Store) put(ctx context.Context, key string, body []byte, only storage.C
 	if writeErr != nil {
 		return "", s.explain(writeErr, heard.Load(), opPut, key)
 	}
-	err = heard.Load().foreign(http.StatusOK)
-	if err == nil && (w.Attrs() == nil || w.Attrs().Generation <= 0) {
-		err = errors.New("the answer has no generation")
+	if err := s.genuine(w.Attrs(), heard.Load(), opPut, key); err != nil { // whether the write has landed is unknown
+		return "", err
 	}
-	if err != nil { // the write may have landed
-		return "", s.notCloudStorages(err, opPut, key)
-	}
-	s.server.Heard()
 	return formatETag(w.Attrs().Generation), nil
 }
 

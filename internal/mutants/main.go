@@ -218,7 +218,8 @@ var mutants = []mutant{
 			return s`, `		if false {
 			return s`}}, "./fenced -run TestFencedPaddingOfEncodedBodies"},
 	{"fenced: options share the caller's map", []edit{{"fenced/store.go", `	m = maps.Clone(m)
-`, ``}}, "./fenced -run TestFencedOptionsAreCloned"},
+`, `	_ = maps.Clone(m)
+`}}, "./fenced -run TestFencedOptionsAreCloned"},
 	{"fencehttp: 200 for a write that did not run", []edit{{"fencehttp/fencehttp.go", `http.Error(w, "not carried out: "+err.Error()+"; try again", http.StatusServiceUnavailable)`, ``}}, "./fencehttp -run TestAWriteThatHasNotRunIs503"},
 	{"fencehttp: lower tokens not interrupted", []edit{{"fencehttp/fencehttp.go", `lower.interrupt(highest)`, `_ = lower`}}, "./fencehttp -run TestAStoppedUpload"},
 	{"fencehttp: a blocked read not interrupted", []edit{{"fencehttp/fencehttp.go", `_ = conn.SetReadDeadline(time.Unix(1, 0))`, ``}}, "./fencehttp -run TestAStoppedUpload|TestAHijackedConnection"},
