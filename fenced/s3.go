@@ -88,8 +88,12 @@ type s3Backend struct {
 	checked  [2]bool       // small and large writes; guarded by checking
 }
 
-// Head implements Backend.
+// Head implements Backend. Every write begins with it, so the check of the server is here. The check comes before the HEAD because
+// an answer to a HEAD has no error code, so a wrong secret key, for instance, would not be named.
 func (b *s3Backend) Head(ctx context.Context, key string) (Version, error) {
+	if err := b.ready(ctx, key, false); err != nil {
+		return Version{}, err
+	}
 	ctx, cancel := b.deadline(ctx, 0)
 	defer cancel()
 	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.Name, Key: &key}, b.Patient)
@@ -147,9 +151,6 @@ func (b *s3Backend) version(key string, etag *string, size *int64, contentType *
 
 // Put implements Backend.
 func (b *s3Backend) Put(ctx context.Context, key string, old, next Version, body io.Reader) error {
-	if err := b.ready(ctx, key, false); err != nil {
-		return err
-	}
 	w := s3Write{key: key, meta: next.Metadata, ifMatch: &old.ID}
 	if old.ID == "" {
 		w.ifMatch, w.ifNoneMatch = nil, aws.String("*")
