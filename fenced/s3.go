@@ -88,8 +88,8 @@ type s3Backend struct {
 	checked  [2]bool       // small and large writes; guarded by checking
 }
 
-// Head implements Backend. Every write begins with it, so the check of the server is here. The check comes before the HEAD because
-// an answer to a HEAD has no error code, so a wrong secret key, for instance, would not be named.
+// Head implements Backend. Every write begins with it, so the check of the server is here. The check comes before the HEAD, because
+// its requests are answered with error codes, which say for instance that the secret key is wrong. A HEAD is not.
 func (b *s3Backend) Head(ctx context.Context, key string) (Version, error) {
 	if err := b.ready(ctx, key, false); err != nil {
 		return Version{}, err

@@ -23,7 +23,7 @@ import (
 // uploads it again, because a change of the metadata alone would keep the generation, and a former leader's write would
 // succeed. Cloud Storage accepts one write per second to one object; a write that gets 429 is tried again.
 //
-// Bodies over 8 MiB go in a resumable upload, whose session carries the condition. The client repeats its chunks by itself.
+// Bodies over 16 MiB go in a resumable upload, whose session carries the condition. The client repeats its chunks by itself.
 //
 // Seal keeps content headers, metadata, storage class, Cloud KMS key, custom time and object contexts. An object with an ACL of
 // its own gets the bucket's default ACL. Cloud Storage refuses to replace an object under a hold or a retention policy.
@@ -38,7 +38,7 @@ func NewFencedStore(client *storage.Client, bucket string, opts ...fenced.Option
 const (
 	patience   = time.Minute // for the answer to a request, and for each read of a body
 	leastRate  = 128 << 10   // bytes of a body that must go up in a second
-	maxRequest = 8 << 20     // larger bodies go in chunks
+	maxRequest = 16 << 20    // bytes; larger bodies go in chunks, of this size by default
 	maxReads   = 5
 )
 

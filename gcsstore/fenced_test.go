@@ -85,7 +85,7 @@ func TestFencedWritesCostWhatIsSaid(t *testing.T) {
 	require.Equal(t, []string{"GET"}, sent())
 	require.NoError(t, s.Delete(ctx, 2, object))
 	require.Equal(t, []string{"GET", "POST"}, sent())
-	require.NoError(t, s.Put(ctx, 2, object, bytes.NewReader(make([]byte, 8<<20))))
+	require.NoError(t, s.Put(ctx, 2, object, bytes.NewReader(make([]byte, 16<<20))))
 	require.Equal(t, []string{"GET", "POST"}, sent())
 	require.NoError(t, s.Put(ctx, 2, object, bytes.NewReader(make([]byte, 20<<20))))
 	require.Equal(t, []string{"GET", "POST", "POST", "POST"}, sent(), "a session, and two chunks")

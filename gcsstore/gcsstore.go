@@ -1,4 +1,5 @@
-// Package gcsstore keeps leasehold's locks in a bucket of Google Cloud Storage.
+// Package gcsstore keeps leasehold's locks in a bucket of Google Cloud Storage, and writes fenced objects there
+// ([NewFencedStore]).
 //
 // Every write names the generation that it replaces, so if many clients write at once, exactly one wins. Each call of the
 // store is one HTTP request. The client's own retries are switched off, because if the first try succeeded, the retry fails
