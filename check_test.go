@@ -362,7 +362,7 @@ func (s older) Get(ctx context.Context, key string) (leasehold.Object, error) {
 func TestCheckStoreOnAServerThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(&fakes3.Server{})
-		w.failAlways(faultproxy.Fault{Kind: faultproxy.Answer, Status: 503})
+		w.FailAlways(faultproxy.Fault{Kind: faultproxy.Answer, Status: 503})
 		report, err := leasehold.CheckStore(t.Context(), w.store, "check")
 		require.Error(t, err)
 		require.NotErrorIs(t, err, leasehold.ErrUnsafeStore)
@@ -370,7 +370,7 @@ func TestCheckStoreOnAServerThatDoesNotAnswer(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		w.failAlways(faultproxy.Fault{After: time.Hour})
+		w.FailAlways(faultproxy.Fault{After: time.Hour})
 		began := time.Now()
 		_, err = leasehold.CheckStore(ctx, w.store, "check")
 		require.ErrorIs(t, err, context.DeadlineExceeded)

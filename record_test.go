@@ -135,7 +135,7 @@ func TestBadRecordsAreNeverFree(t *testing.T) {
 			_, err := newLock(t, w.store).Acquire(t.Context())
 			require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
 			require.ErrorContains(t, err, key, "which object")
-			require.Equal(t, []string{"GET"}, w.methods(0), "and nothing is written over it")
+			require.Equal(t, []string{"GET"}, w.Methods(0), "and nothing is written over it")
 			require.Equal(t, body, string(server.Body(key)))
 		})
 	}

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/textproto"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,60 +23,15 @@ import (
 	"github.com/leasehold-go/leasehold/storetest"
 )
 
-// wire is one client's way to a fake S3: the real SDK client, with faults and a log of requests in between.
+// wire is one client's way to a fake S3.
 type wire struct {
-	faultproxy.Transport
+	*fakes3.Wire
 	store *leasehold.S3Store
-
-	mu     sync.Mutex
-	plan   []planned
-	always faultproxy.Fault // of the requests that are not planned for
-}
-
-// planned is a fault for the next request with that method.
-type planned struct {
-	method string
-	fault  faultproxy.Fault
 }
 
 func newWire(server http.Handler, opts ...leasehold.S3Option) *wire {
-	w := &wire{}
-	w.Base = fakes3.Transport{Handler: server}
-	w.Decide = w.next
-	w.store = leasehold.NewS3Store(fakes3.NewClient(w), fakes3.Bucket, opts...)
-	return w
-}
-
-func (w *wire) fail(method string, f faultproxy.Fault) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.plan = append(w.plan, planned{method, f})
-}
-
-func (w *wire) next(r *http.Request) faultproxy.Fault {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.plan) == 0 || w.plan[0].method != r.Method {
-		return w.always
-	}
-	f := w.plan[0].fault
-	w.plan = w.plan[1:]
-	return f
-}
-
-func (w *wire) failAlways(f faultproxy.Fault) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.always = f
-}
-
-// methods returns those of all requests so far, from the given one on.
-func (w *wire) methods(from int) []string {
-	var m []string
-	for _, r := range w.Requests()[from:] {
-		m = append(m, r.Method)
-	}
-	return m
+	w := fakes3.NewWire(server)
+	return &wire{w, leasehold.NewS3Store(fakes3.NewClient(w), fakes3.Bucket, opts...)}
 }
 
 // storeCalls are the four calls of a Store, each as it is made on an object that exists with this ETag.
@@ -253,7 +207,7 @@ func TestOneStoreCallIsOneRequest(t *testing.T) {
 		for op, call := range storeCalls {
 			t.Run(op+" meets "+name, func(t *testing.T) {
 				w := newWire(&fakes3.Server{})
-				w.failAlways(fault)
+				w.FailAlways(fault)
 				_, err := call(t.Context(), w.store)
 				require.Equal(t, 1, w.Count())
 				if fault.Kind != faultproxy.Pass {
@@ -486,7 +440,7 @@ func TestRequestCounts(t *testing.T) {
 		from := 0
 		expect := func(step string, methods ...string) {
 			t.Helper()
-			require.Equal(t, methods, a.methods(from), step)
+			require.Equal(t, methods, a.Methods(from), step)
 			from = a.Count()
 		}
 		lease := acquire(t, lock)
@@ -499,7 +453,7 @@ func TestRequestCounts(t *testing.T) {
 		expect("warm acquire", "PUT")
 
 		time.Sleep(5 * time.Minute)
-		renewals := a.methods(from)
+		renewals := a.Methods(from)
 		require.InDelta(t, 60, len(renewals), 4, "every third of the TTL, up to a twentieth early")
 		require.NotContains(t, renewals, "GET")
 
@@ -533,12 +487,12 @@ func TestWriteWithItsReplyLostCountsAsOurs(t *testing.T) {
 			})
 		}
 		lose("acquire", func(t *testing.T, server *fakes3.Server, w *wire, lock *leasehold.Lock) {
-			w.fail("PUT", fault)
+			w.Fail("PUT", fault)
 			began := time.Now()
 			lease := acquire(t, lock)
 			require.Equal(t, uint64(1), lease.Token())
 			require.Equal(t, began.Add(12*time.Second), lease.Deadline(), "counted from before the write whose reply was lost")
-			require.Equal(t, []string{"GET", "PUT", "GET"}, w.methods(0))
+			require.Equal(t, []string{"GET", "PUT", "GET"}, w.Methods(0))
 
 			_, err := newLock(t, newWire(server).store).TryAcquire(t.Context())
 			require.ErrorIs(t, err, leasehold.ErrHeld)
@@ -548,7 +502,7 @@ func TestWriteWithItsReplyLostCountsAsOurs(t *testing.T) {
 		lose("renew", func(t *testing.T, server *fakes3.Server, w *wire, lock *leasehold.Lock) {
 			lease := acquire(t, lock)
 			time.Sleep(2 * time.Second)
-			w.fail("PUT", fault)
+			w.Fail("PUT", fault)
 			began := time.Now()
 			require.NoError(t, lease.Renew(t.Context()))
 			require.False(t, lease.Deadline().Before(began.Add(12*time.Second)))
@@ -559,7 +513,7 @@ func TestWriteWithItsReplyLostCountsAsOurs(t *testing.T) {
 		})
 		lose("release", func(t *testing.T, server *fakes3.Server, w *wire, lock *leasehold.Lock) {
 			lease := acquire(t, lock)
-			w.fail("PUT", fault)
+			w.Fail("PUT", fault)
 			require.NoError(t, lease.Release(t.Context()))
 			require.True(t, recordOf(t, server).Released())
 			require.Equal(t, uint64(1), recordOf(t, server).Token)
@@ -580,14 +534,14 @@ func TestConflictOnAcquireIsTriedAgain(t *testing.T) {
 		w := newWire(&fakes3.Server{})
 		lock := newLock(t, w.store)
 		for range 2 {
-			w.fail("PUT", faultproxy.Fault{Kind: faultproxy.Answer, Status: 409})
+			w.Fail("PUT", faultproxy.Fault{Kind: faultproxy.Answer, Status: 409})
 		}
 		lease := acquire(t, lock)
-		require.Equal(t, []string{"GET", "PUT", "GET", "PUT", "GET", "PUT"}, w.methods(0))
+		require.Equal(t, []string{"GET", "PUT", "GET", "PUT", "GET", "PUT"}, w.Methods(0))
 
-		w.fail("PUT", faultproxy.Fault{Kind: faultproxy.Answer, Status: 409})
+		w.Fail("PUT", faultproxy.Fault{Kind: faultproxy.Answer, Status: 409})
 		require.NoError(t, lease.Renew(t.Context()))
-		w.fail("PUT", faultproxy.Fault{Kind: faultproxy.Answer, Status: 409})
+		w.Fail("PUT", faultproxy.Fault{Kind: faultproxy.Answer, Status: 409})
 		require.NoError(t, lease.Release(t.Context()))
 	})
 }
@@ -595,7 +549,7 @@ func TestConflictOnAcquireIsTriedAgain(t *testing.T) {
 func TestCredentialsWithoutListBucketAreNamedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(&fakes3.Server{})
-		w.fail("GET", faultproxy.Fault{Kind: faultproxy.Answer, Status: 403})
+		w.Fail("GET", faultproxy.Fault{Kind: faultproxy.Answer, Status: 403})
 		began := time.Now()
 		_, err := newLock(t, w.store).Acquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrPermanent)
@@ -613,7 +567,7 @@ func TestCredentialsThatExpireMidTerm(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.True(t, lease.Valid())
 		deadline := lease.Deadline()
-		w.failAlways(faultproxy.Fault{Kind: faultproxy.Answer, Status: 400, Code: "ExpiredToken"})
+		w.FailAlways(faultproxy.Fault{Kind: faultproxy.Answer, Status: 400, Code: "ExpiredToken"})
 		from := w.Count()
 		<-lease.Context().Done()
 		require.Equal(t, deadline, time.Now(), "kept until the deadline: new credentials may come")

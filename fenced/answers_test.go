@@ -17,8 +17,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
-	"github.com/leasehold-go/leasehold/internal/export"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // operation names the S3 operation of a request.
@@ -219,7 +219,7 @@ const testPart = 256
 
 // withPartSize has bodies over testPart bytes go in parts.
 func withPartSize() fenced.Option {
-	return export.WithPartSize.(func(int64) fenced.Option)(testPart)
+	return func(o *storeapi.FencedOptions) { o.PartSize = testPart }
 }
 
 // Every operation meets every answer that is not the server's, once and always: no call says what is not so, nothing is lost.
@@ -255,10 +255,10 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 			return string(body), errors.Join(err, o.Body.Close())
 		}, oldBody},
 	}
-	for _, versions := range []fenced.Versions{fenced.UniqueETags, fenced.PaddedBodies} {
+	for _, mode := range []fenced.ETagMode{fenced.UniqueETags, fenced.PaddedBodies} {
 		for _, f := range foreign {
 			for _, c := range calls {
-				if f.padded && c.name == "Get" && versions != fenced.PaddedBodies {
+				if f.padded && c.name == "Get" && mode != fenced.PaddedBodies {
 					continue
 				}
 				for _, op := range c.operations {
@@ -267,22 +267,22 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 						switch {
 						case fresh && (op == "HEAD" || op == "GET"): // which the check does not send
 							continue
-						case versions == fenced.UniqueETags && (!once || c.name != "Seal" && c.name != "Get"):
+						case mode == fenced.UniqueETags && (!once || c.name != "Seal" && c.name != "Get"):
 							continue
 						case !once && (c.name == "Delete" || c.name == "Put in parts" && op != "CompleteMultipartUpload"): // as Put and Seal
 							continue
 						}
-						name := fmt.Sprintf("%d/%s/%s/%s/once=%v/fresh=%v", versions, f.name, c.name, op, once, fresh)
+						name := fmt.Sprintf("%d/%s/%s/%s/once=%v/fresh=%v", mode, f.name, c.name, op, once, fresh)
 						t.Run(name, func(t *testing.T) {
 							synctest.Test(t, func(t *testing.T) {
-								server := &fakes3.Server{RandomETags: versions == fenced.UniqueETags, MinPartSize: 1}
+								server := &fakes3.Server{RandomETags: mode == fenced.UniqueETags, MinPartSize: 1}
 								m := &middleman{server: server}
 								client := fakes3.NewClient(m)
-								s := openFenced(t, client, versions, withPartSize())
+								s := openFenced(t, client, mode, withPartSize())
 								require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader(oldBody)))
 								before := server.Body(object)
 								if fresh {
-									s = openFenced(t, client, versions, withPartSize())
+									s = openFenced(t, client, mode, withPartSize())
 								}
 								var mu sync.Mutex
 								met := 0
@@ -300,7 +300,7 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 								stands := strings.TrimRight(string(server.Body(object)), " \t")
 								if err != nil {
 									for _, lie := range []error{
-										leasehold.ErrNotExist, leasehold.ErrUnsafeStore, fenced.ErrUnfenced, leasehold.ErrFenced, leasehold.ErrCorruptRecord,
+										leasehold.ErrNotExist, leasehold.ErrUnsafeStore, fenced.ErrUnfenced, fenced.ErrFenced, leasehold.ErrCorruptRecord,
 									} {
 										require.NotErrorIs(t, err, lie, "that is not known")
 									}
@@ -319,7 +319,7 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 									return
 								}
 								require.Equal(t, "2", server.Header(object).Get("X-Amz-Meta-Leasehold-Token"))
-								require.ErrorIs(t, s.Put(t.Context(), 1, object, strings.NewReader("late")), leasehold.ErrFenced)
+								require.ErrorIs(t, s.Put(t.Context(), 1, object, strings.NewReader("late")), fenced.ErrFenced)
 							})
 						})
 					}

@@ -22,6 +22,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/fencedtest"
 )
 
 // onSocket serves a handler on a real socket and returns a client of it, and how many connections it has made.
@@ -64,12 +65,12 @@ func chunking(server http.Handler) http.Handler {
 }
 
 func TestFencedBodiesOfUnknownLength(t *testing.T) {
-	for _, versions := range []fenced.Versions{fenced.UniqueETags, fenced.PaddedBodies} {
+	for _, mode := range []fenced.ETagMode{fenced.UniqueETags, fenced.PaddedBodies} {
 		for name, want := range map[string]string{"empty": "", "short": "short", "of one part": oldBody[:testPart], "in parts": oldBody} {
-			t.Run(fmt.Sprint(versions, " ", name), func(t *testing.T) {
-				server := &fakes3.Server{RandomETags: versions == fenced.UniqueETags, MinPartSize: 1}
+			t.Run(fmt.Sprint(mode, " ", name), func(t *testing.T) {
+				server := &fakes3.Server{RandomETags: mode == fenced.UniqueETags, MinPartSize: 1}
 				client, _ := onSocket(t, chunking(server))
-				s := openFenced(t, client, versions, withPartSize())
+				s := openFenced(t, client, mode, withPartSize())
 				require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader(want)))
 				for token := uint64(1); token <= 2; token++ {
 					o, err := s.Get(t.Context(), object)
@@ -353,7 +354,7 @@ func TestFencedLargeWriteComesTooLate(t *testing.T) {
 			}
 			return nil
 		}
-		require.ErrorIs(t, s.Put(t.Context(), 1, object, strings.NewReader(newBody)), leasehold.ErrFenced)
+		require.ErrorIs(t, s.Put(t.Context(), 1, object, strings.NewReader(newBody)), fenced.ErrFenced)
 		require.Equal(t, oldBody, strings.TrimRight(string(server.Body(object)), " \t"))
 		require.Zero(t, server.Uploads())
 	})
@@ -363,16 +364,16 @@ func TestFencedLargeWriteComesTooLate(t *testing.T) {
 func TestFencedSealLosesNothing(t *testing.T) {
 	const redirect, kms = "X-Amz-Website-Redirect-Location", "X-Amz-Server-Side-Encryption"
 	synctest.Test(t, func(t *testing.T) {
-		for _, versions := range []fenced.Versions{fenced.UniqueETags, fenced.PaddedBodies} {
+		for _, mode := range []fenced.ETagMode{fenced.UniqueETags, fenced.PaddedBodies} {
 			for _, body := range []string{"short", oldBody} {
-				server := &fakes3.Server{RandomETags: versions == fenced.UniqueETags, MinPartSize: 1}
-				f := newFenced(t, server, versions, fenced.WithAdoption(), withPartSize())
+				server := &fakes3.Server{RandomETags: mode == fenced.UniqueETags, MinPartSize: 1}
+				f := newFenced(t, server, mode, fenced.WithAdoption(), withPartSize())
 				kept := http.Header{
 					"Content-Type": {"text/csv"}, "Content-Language": {"de"}, "Content-Disposition": {"attachment"}, "Cache-Control": {"no-cache"},
 					"Expires": {"Wed, 21 Oct 2026 07:28:00 GMT"}, redirect: {"/other"}, "X-Amz-Storage-Class": {"STANDARD_IA"},
 					kms: {"aws:kms"}, kms + "-Aws-Kms-Key-Id": {"key"}, kms + "-Bucket-Key-Enabled": {"true"}, "X-Amz-Meta-Author": {"alice"},
 				}
-				if versions == fenced.UniqueETags {
+				if mode == fenced.UniqueETags {
 					kept.Set("Content-Encoding", "gzip")
 				}
 				server.PutWith(object, []byte(body), kept)
@@ -380,7 +381,7 @@ func TestFencedSealLosesNothing(t *testing.T) {
 				for name, values := range kept {
 					require.Equal(t, values, server.Header(object)[name], "%s", name)
 				}
-				got, _ := f.read(t, object)
+				got, _ := fencedtest.Read(t, f.Store, object)
 				require.Equal(t, body, got)
 
 				for says, h := range map[string]http.Header{

@@ -2,6 +2,7 @@ package fenced_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -35,4 +36,15 @@ func ExampleStore() {
 	// <nil>
 	// leasehold: fenced off by a newer token: "report": token 1, seen 2
 	// of the former leader, sealed by 2, <nil>
+}
+
+func ExampleFence() {
+	var fence fenced.Fence // kept with the resource
+	fmt.Println(fence.Check(33))
+	fmt.Println(fence.Check(34)) // the next leader
+	fmt.Println(errors.Is(fence.Check(33), fenced.ErrFenced))
+	// Output:
+	// <nil>
+	// <nil>
+	// true
 }

@@ -2,7 +2,6 @@ package fenced_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -14,65 +13,57 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/fencedtest"
 )
 
 const object = "data/report.json"
 
-// fenced is a FencedStore on a wire whose first check is over.
-type fenced struct {
+// s3Store is a store on a wire, after the check of the first write.
+type s3Store struct {
 	*fenced.Store
-	wire     *wire
-	server   *fakes3.Server
-	versions fenced.Versions
-	from     int
+	wire   *fakes3.Wire
+	server *fakes3.Server
+	mode   fenced.ETagMode
+	from   int
 }
 
 // openFenced is a store in the fake's bucket.
-func openFenced(t *testing.T, client *s3.Client, versions fenced.Versions, opts ...fenced.Option) *fenced.Store {
+func openFenced(t *testing.T, client *s3.Client, mode fenced.ETagMode, opts ...fenced.Option) *fenced.Store {
 	t.Helper()
-	s, err := fenced.NewS3Store(client, fakes3.Bucket, versions, opts...)
+	s, err := fenced.NewS3Store(client, fakes3.Bucket, mode, opts...)
 	require.NoError(t, err)
 	return s
 }
 
-func newFenced(t *testing.T, server *fakes3.Server, versions fenced.Versions, opts ...fenced.Option) *fenced {
+func newFenced(t *testing.T, server *fakes3.Server, mode fenced.ETagMode, opts ...fenced.Option) *s3Store {
 	t.Helper()
-	f := &fenced{wire: newWire(server), server: server, versions: versions}
-	f.FencedStore = openFenced(t, fakes3.NewClient(f.wire), versions, opts...)
+	f := &s3Store{wire: fakes3.NewWire(server), server: server, mode: mode}
+	f.Store = openFenced(t, fakes3.NewClient(f.wire), mode, opts...)
 	require.NoError(t, f.Put(t.Context(), 1, "data/first", strings.NewReader("x")))
 	f.sent()
 	return f
 }
 
 // sent returns the requests since the last call.
-func (f *fenced) sent() []string {
-	m := f.wire.methods(f.from)
+func (f *s3Store) sent() []string {
+	m := f.wire.Methods(f.from)
 	f.from += len(m)
 	return m
 }
 
-func (f *fenced) read(t *testing.T, key string) (string, *fenced.Object) {
-	t.Helper()
-	o, err := f.Get(t.Context(), key)
-	require.NoError(t, err)
-	body, err := io.ReadAll(o.Body)
-	require.NoError(t, err)
-	require.NoError(t, o.Body.Close())
-	return string(body), o
-}
-
 // onBoth runs a test on both kinds of servers that can be sealed on.
-func onBoth(t *testing.T, test func(t *testing.T, f *fenced)) {
+func onBoth(t *testing.T, test func(t *testing.T, f *s3Store)) {
 	for name, server := range map[string]*fakes3.Server{"UniqueETags": {RandomETags: true}, "PaddedBodies": {}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				versions := fenced.PaddedBodies
+				mode := fenced.PaddedBodies
 				if server.RandomETags {
-					versions = fenced.UniqueETags
+					mode = fenced.UniqueETags
 				}
-				f := newFenced(t, server, versions)
+				f := newFenced(t, server, mode)
 				test(t, f)
 				f.wire.Wait()
 			})
@@ -80,68 +71,64 @@ func onBoth(t *testing.T, test func(t *testing.T, f *fenced)) {
 	}
 }
 
-func TestFencedWrites(t *testing.T) {
-	onBoth(t, func(t *testing.T, f *fenced) {
-		ctx := t.Context()
-		require.NoError(t, f.Put(ctx, 1, object, strings.NewReader(`{"n":1}`),
-			fenced.WithContentType("application/json"), fenced.WithMetadata(map[string]string{"author": "alice"})))
-		require.Equal(t, []string{"HEAD", "PUT"}, f.sent(), "two requests")
-		require.Equal(t, `{"n":1}`, strings.TrimRight(string(f.server.Body(object)), " \t"), "plain for any reader")
-		body, o := f.read(t, object)
-		require.Equal(t, []string{"GET"}, f.sent())
-		require.Equal(t, `{"n":1}`, body)
-		require.Equal(t, []any{int64(7), uint64(1), "application/json", map[string]string{"author": "alice"}},
-			[]any{o.Size, o.Token, o.ContentType, o.Metadata})
-		require.NotEmpty(t, o.ETag)
+func TestFencedStoreKeepsItsPromises(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		var m fenced.MemBackend
+		fencedtest.Run(t, fencedtest.Backend{
+			Open: func(opts ...fenced.Option) *fenced.Store { return fenced.NewStore(&m, opts...) },
+			Plant: func(key, body string) {
+				require.NoError(t, m.Put(t.Context(), key, fenced.Version{}, fenced.Version{}, strings.NewReader(body)))
+			},
+		})
+	})
+	for name, server := range map[string]*fakes3.Server{"UniqueETags": {RandomETags: true, MinPartSize: 1}, "PaddedBodies": {MinPartSize: 1}} {
+		t.Run(name, func(t *testing.T) {
+			mode := map[string]fenced.ETagMode{"UniqueETags": fenced.UniqueETags, "PaddedBodies": fenced.PaddedBodies}[name]
+			fencedtest.Run(t, fencedtest.Backend{
+				Open: func(opts ...fenced.Option) *fenced.Store {
+					return openFenced(t, fakes3.NewClient(fakes3.Transport{Handler: server}), mode, append(opts, withPartSize())...)
+				},
+				Plant: func(key, body string) { server.Put(key, []byte(body)) },
+				Large: 3*testPart + 1,
+			})
+			require.Zero(t, server.Uploads())
+		})
+	}
+}
 
+func TestFencedWritesCostWhatIsSaid(t *testing.T) {
+	onBoth(t, func(t *testing.T, f *s3Store) {
+		ctx := t.Context()
+		require.NoError(t, f.Put(ctx, 1, object, strings.NewReader(`{"n":1}`)))
+		require.Equal(t, []string{"HEAD", "PUT"}, f.sent())
+		require.Equal(t, `{"n":1}`, strings.TrimRight(string(f.server.Body(object)), " \t"), "plain for any reader")
+		body, _ := fencedtest.Read(t, f.Store, object)
+		require.Equal(t, `{"n":1}`, body)
+		require.Equal(t, []string{"GET"}, f.sent())
 		require.NoError(t, f.Seal(ctx, 2, object))
 		require.Equal(t, []string{"HEAD", "GET", "PUT"}, f.sent())
 		require.NoError(t, f.Seal(ctx, 2, object))
 		require.Equal(t, []string{"HEAD"}, f.sent(), "claimed already")
-		body, o = f.read(t, object)
-		require.Equal(t, []any{`{"n":1}`, uint64(2), "application/json", map[string]string{"author": "alice"}},
-			[]any{body, o.Token, o.ContentType, o.Metadata}, "nothing but the token is new")
-		f.sent()
-
-		for name, write := range map[string]func() error{
-			"put":    func() error { return f.Put(ctx, 1, object, strings.NewReader("late")) },
-			"delete": func() error { return f.Delete(ctx, 1, object) },
-			"seal":   func() error { return f.Seal(ctx, 1, object) },
-		} {
-			err := write()
-			require.ErrorIs(t, err, leasehold.ErrFenced, name)
-			fenced, ok := errors.AsType[*leasehold.FencedError](err)
-			require.True(t, ok)
-			require.Equal(t, leasehold.FencedError{Key: object, Token: 1, Highest: 2}, *fenced)
-			require.Equal(t, []string{"HEAD"}, f.sent())
-		}
-
+		require.ErrorIs(t, f.Put(ctx, 1, object, strings.NewReader("late")), fenced.ErrFenced)
+		require.Equal(t, []string{"HEAD"}, f.sent())
 		require.NoError(t, f.Delete(ctx, 2, object))
-		_, err := f.Get(ctx, object)
-		require.ErrorIs(t, err, leasehold.ErrNotExist)
+		require.Equal(t, []string{"HEAD", "PUT"}, f.sent())
 		require.Empty(t, strings.Trim(string(f.server.Body(object)), " \t"))
-		require.ErrorIs(t, f.Put(ctx, 1, object, strings.NewReader("late")), leasehold.ErrFenced, "the tombstone remembers")
-		require.NoError(t, f.Put(ctx, 3, object, strings.NewReader("new")))
-		body, _ = f.read(t, object)
-		require.Equal(t, "new", body)
-
-		require.NoError(t, f.Seal(ctx, 3, "data/not-yet", "data/nor-this"))
-		require.ErrorIs(t, f.Put(ctx, 2, "data/not-yet", strings.NewReader("late")), leasehold.ErrFenced)
-		_, err = f.Get(ctx, "data/not-yet")
-		require.ErrorIs(t, err, leasehold.ErrNotExist)
+		require.NoError(t, f.Seal(ctx, 2, "data/not-yet"))
+		require.Equal(t, []string{"HEAD", "PUT"}, f.sent())
 	})
 }
 
 func TestFencedWriteWhoseAnswerIsLost(t *testing.T) {
-	onBoth(t, func(t *testing.T, f *fenced) {
+	onBoth(t, func(t *testing.T, f *s3Store) {
 		for _, fault := range []faultproxy.Fault{
 			{Kind: faultproxy.DropReply},
 			{Kind: faultproxy.AnswerAfter, Status: http.StatusPreconditionFailed},
 			{Kind: faultproxy.AnswerAfter, Status: http.StatusInternalServerError},
 			{Kind: faultproxy.AnswerAfter, Status: http.StatusConflict},
 		} {
-			f.wire.fail(http.MethodHead, faultproxy.Fault{})
-			f.wire.fail(http.MethodPut, fault)
+			f.wire.Fail(http.MethodHead, faultproxy.Fault{})
+			f.wire.Fail(http.MethodPut, fault)
 			require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader("1")))
 			require.Equal(t, []string{"HEAD", "PUT", "HEAD"}, f.sent(), "%+v: known by its nonce, not written again", fault)
 		}
@@ -150,42 +137,18 @@ func TestFencedWriteWhoseAnswerIsLost(t *testing.T) {
 
 // The reply is lost, and a new leader writes before the old one asks: the outcome of the old write stays unknown.
 func TestFencedWriteLostBelowANewOne(t *testing.T) {
-	onBoth(t, func(t *testing.T, f *fenced) {
-		next := newFenced(t, f.server, f.versions)
-		f.wire.fail(http.MethodHead, faultproxy.Fault{})
-		f.wire.fail(http.MethodPut, faultproxy.Fault{Kind: faultproxy.DropReply, After: time.Second})
+	onBoth(t, func(t *testing.T, f *s3Store) {
+		next := newFenced(t, f.server, f.mode)
+		f.wire.Fail(http.MethodHead, faultproxy.Fault{})
+		f.wire.Fail(http.MethodPut, faultproxy.Fault{Kind: faultproxy.DropReply, After: time.Second})
 		done := make(chan error)
 		go func() { done <- f.Put(t.Context(), 1, object, strings.NewReader("old")) }()
 		time.Sleep(time.Second / 2)
 		require.NoError(t, next.Put(t.Context(), 2, object, strings.NewReader("new")))
 		err := <-done
-		require.ErrorIs(t, err, leasehold.ErrFenced)
+		require.ErrorIs(t, err, fenced.ErrFenced)
 		require.ErrorContains(t, err, "an earlier attempt may have landed")
 		next.wire.Wait()
-	})
-}
-
-func TestFencedObjectsOfOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFenced(t, &fakes3.Server{}, fenced.PaddedBodies)
-		f.server.Put(object, []byte("theirs"))
-		for _, write := range []func(*fenced) error{
-			func(f *fenced) error { return f.Put(t.Context(), 1, object, strings.NewReader("ours")) },
-			func(f *fenced) error { return f.Delete(t.Context(), 1, object) },
-			func(f *fenced) error { return f.Seal(t.Context(), 1, object) },
-		} {
-			err := write(f)
-			require.ErrorIs(t, err, fenced.ErrUnfenced)
-			require.ErrorContains(t, err, "WithAdoption")
-		}
-		body, o := f.read(t, object)
-		require.Equal(t, []any{"theirs", uint64(0)}, []any{body, o.Token}, "anybody may read")
-
-		adopting := newFenced(t, f.server, fenced.PaddedBodies, fenced.WithAdoption())
-		require.NoError(t, adopting.Seal(t.Context(), 1, object))
-		body, o = adopting.read(t, object)
-		require.Equal(t, []any{"theirs", uint64(1)}, []any{body, o.Token})
-		require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader("ours")))
 	})
 }
 
@@ -214,10 +177,10 @@ func TestFencedBadInputSendsNothing(t *testing.T) {
 
 func TestFencedStoreChecksTheServer(t *testing.T) {
 	for name, tc := range map[string]struct {
-		server   *fakes3.Server
-		versions fenced.Versions
-		body     string
-		says     string
+		server *fakes3.Server
+		mode   fenced.ETagMode
+		body   string
+		says   string
 	}{
 		"conditions ignored":  {&fakes3.Server{IgnoreConditions: true}, fenced.PaddedBodies, "x", "ignores If-None-Match"},
 		"ETags that repeat":   {&fakes3.Server{}, fenced.UniqueETags, "x", "SSE-KMS"},
@@ -225,8 +188,8 @@ func TestFencedStoreChecksTheServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWire(tc.server)
-				s := openFenced(t, fakes3.NewClient(w), tc.versions)
+				w := fakes3.NewWire(tc.server)
+				s := openFenced(t, fakes3.NewClient(w), tc.mode)
 				err := s.Put(t.Context(), 1, object, strings.NewReader(tc.body))
 				require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 				require.ErrorContains(t, err, tc.says)
@@ -235,10 +198,10 @@ func TestFencedStoreChecksTheServer(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		w := newWire(&fakes3.Server{})
+		w := fakes3.NewWire(&fakes3.Server{})
 		s := openFenced(t, fakes3.NewClient(w), fenced.PaddedBodies)
 		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("x")))
-		require.Equal(t, []string{"PUT", "PUT", "PUT", "PUT", "DELETE", "HEAD", "PUT"}, w.methods(0))
+		require.Equal(t, []string{"PUT", "PUT", "PUT", "PUT", "DELETE", "HEAD", "PUT"}, w.Methods(0))
 		for _, r := range w.Requests() {
 			require.True(t, strings.HasPrefix(r.Path, "/"+fakes3.Bucket+"/data/"), "%s: permissions are often given by prefix", r.Path)
 		}
@@ -275,12 +238,12 @@ func TestFencedWriteGivesUp(t *testing.T) {
 		require.ErrorIs(t, f.Put(t.Context(), 1, object, shrinking{strings.NewReader("four")}), io.ErrUnexpectedEOF)
 		require.Nil(t, f.server.Body(object))
 
-		f.wire.failAlways(faultproxy.Fault{Kind: faultproxy.Answer, Status: http.StatusForbidden})
+		f.wire.FailAlways(faultproxy.Fault{Kind: faultproxy.Answer, Status: http.StatusForbidden})
 		f.sent()
 		require.ErrorIs(t, f.Put(t.Context(), 1, object, strings.NewReader("x")), leasehold.ErrPermanent)
 		require.Len(t, f.sent(), 1, "no waiting heals that")
 
-		f.wire.failAlways(faultproxy.Fault{Kind: faultproxy.Ghost, Before: time.Hour})
+		f.wire.FailAlways(faultproxy.Fault{Kind: faultproxy.Ghost, Before: time.Hour})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
@@ -305,13 +268,13 @@ func TestNewFencedStoreRefusesAtOnce(t *testing.T) {
 		`"a/b"`: func() (*fenced.Store, error) {
 			return fenced.NewS3Store(client, "a/b", fenced.PaddedBodies)
 		},
-		"UniqueETags, PaddedBodies, DistinctBodies":  func() (*fenced.Store, error) { return fenced.NewS3Store(client, fakes3.Bucket, 0) },
-		"versions 4 is none of UniqueETags, PaddedB": func() (*fenced.Store, error) { return fenced.NewS3Store(client, fakes3.Bucket, 4) },
+		"UniqueETags, PaddedBodies or DistinctBodies": func() (*fenced.Store, error) { return fenced.NewS3Store(client, fakes3.Bucket, 0) },
+		"ETag mode 4 is not UniqueETags, PaddedB":     func() (*fenced.Store, error) { return fenced.NewS3Store(client, fakes3.Bucket, 4) },
 	} {
 		s, err := open()
 		require.Nil(t, s, says)
 		require.ErrorIs(t, err, leasehold.ErrPermanent, says)
 		require.ErrorContains(t, err, says)
-		require.True(t, strings.HasPrefix(err.Error(), "leasehold: NewFencedStore: "), err)
+		require.True(t, strings.HasPrefix(err.Error(), "leasehold: fenced.NewS3Store: "), err)
 	}
 }

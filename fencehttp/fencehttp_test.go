@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/fencehttp"
 )
 
@@ -189,9 +190,9 @@ func TestANewLeaderWaitsForRequestsOfTheOld(t *testing.T) {
 			}
 			note("begins")
 			defer context.AfterFunc(r.Context(), func() {
-				var fenced *leasehold.FencedError
-				if cause := context.Cause(r.Context()); errors.Is(cause, leasehold.ErrFenced) && errors.As(cause, &fenced) {
-					note(fmt.Sprintf("is interrupted by %d: %q, token", fenced.Highest, fenced.Key))
+				var refused *fenced.Error
+				if cause := context.Cause(r.Context()); errors.Is(cause, fenced.ErrFenced) && errors.As(cause, &refused) {
+					note(fmt.Sprintf("is interrupted by %d: %q, token", refused.Highest, refused.Key))
 				}
 			})()
 			time.Sleep(10 * time.Second)
@@ -264,7 +265,7 @@ func TestATokenThatAnotherProcessSawInterrupts(t *testing.T) {
 		marks := &fencehttp.MemMarks{}
 		guarded := fencehttp.New(marks, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
-			fmt.Fprint(w, errors.Is(context.Cause(r.Context()), leasehold.ErrFenced))
+			fmt.Fprint(w, errors.Is(context.Cause(r.Context()), fenced.ErrFenced))
 		}))
 		var wg sync.WaitGroup
 		var old *httptest.ResponseRecorder
@@ -482,7 +483,7 @@ func TestAStoppedUpload(t *testing.T) {
 		require.NoError(t, err)
 		<-inside
 		require.Equal(t, answer{status: http.StatusOK}, do(t, s, http.MethodPut, "/a", "2", nil))
-		require.ErrorIs(t, <-cause, leasehold.ErrFenced)
+		require.ErrorIs(t, <-cause, fenced.ErrFenced)
 		require.Equal(t, answer{status: http.StatusConflict, body: "interrupted\n"}, <-zombie, "the handler's answer is sent")
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/api/googleapi"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // op is a kind of request and the permissions that it needs, for error messages.
@@ -25,33 +25,6 @@ var (
 	opDelete = op{"deleting", "storage.objects.delete on the object; remove any retention policy or hold that forbids deleting"}
 )
 
-// storeError is an error of a Store: the operation that failed, the cause, and what to do about it. It matches its cause and
-// its kind, a sentinel that is not printed.
-type storeError struct {
-	doing string
-	kind  error // nil: temporary
-	cause error
-	hint  string
-}
-
-func (e *storeError) Error() string {
-	text := e.cause.Error()
-	if e.doing != "" {
-		text = e.doing + ": " + text
-	}
-	if e.hint != "" {
-		text += " (" + e.hint + ")"
-	}
-	return text
-}
-
-func (e *storeError) Unwrap() []error {
-	if e.kind == nil {
-		return []error{e.cause}
-	}
-	return []error{e.kind, e.cause}
-}
-
 const hintForeign = "is this Cloud Storage? Check the endpoint, and any proxy in between"
 
 // doing begins an error's text.
@@ -62,21 +35,30 @@ func (s *Store) doing(op op, key string) string {
 // explain turns an error of the client into an error of a Store. heard is the reply, nil if unknown.
 func (s *Store) explain(err error, heard *reply, op op, key string) error {
 	hint, kind := s.classify(err, heard, op)
-	return &storeError{s.doing(op, key), kind, err, hint}
+	return &storeapi.Error{Doing: s.doing(op, key), Kind: kind, Cause: err, Hint: hint}
 }
 
 // notCloudStorages returns the error for a reply that looks like a success but did not come from Cloud Storage.
 func (s *Store) notCloudStorages(err error, op op, key string) error {
-	hint, kind := s.stranger()
-	return &storeError{s.doing(op, key), kind, err, hint}
+	return &storeapi.Error{Doing: s.doing(op, key), Kind: s.server.Stranger(), Cause: err, Hint: hintForeign}
+}
+
+// genuine returns an error if an answer that says it is a success did not come from Cloud Storage.
+func (s *Store) genuine(attrs *storage.ObjectAttrs, heard *reply, op op, key string) error {
+	err := heard.foreign(http.StatusOK)
+	if err == nil && (attrs == nil || attrs.Generation <= 0) {
+		err = errors.New("the answer has no generation")
+	}
+	if err != nil {
+		return s.notCloudStorages(err, op, key)
+	}
+	s.server.Heard()
+	return nil
 }
 
 func (s *Store) classify(err error, heard *reply, op op) (hint string, kind error) {
-	if hint := unsent(err); hint != "" {
-		if s.answered.Load() { // it has worked before, so it may work again
-			return hint, nil
-		}
-		return hint, leasehold.ErrPermanent
+	if hint := storeapi.HintUnsent(err); hint != "" {
+		return hint, s.server.Unsent()
 	}
 	status, text, header := 0, "", http.Header(nil)
 	if heard != nil {
@@ -95,14 +77,14 @@ func (s *Store) classify(err error, heard *reply, op op) (hint string, kind erro
 	case status == 0 && !garbage:
 		return "", nil
 	case overloaded:
-		s.answered.Store(true)
+		s.server.Answer()
 		return "", nil
 	case garbage, webPage(header), heard != nil && heard.followed, status < 400:
-		return s.stranger()
+		return hintForeign, s.server.Stranger()
 	case status == http.StatusNotFound && op != opPut && !noBucket(text) && !missing(text):
-		return s.stranger()
+		return hintForeign, s.server.Stranger()
 	}
-	s.heard()
+	s.server.Heard()
 	switch {
 	case status == http.StatusPreconditionFailed:
 		return "", leasehold.ErrPreconditionFailed
@@ -118,39 +100,6 @@ func (s *Store) classify(err error, heard *reply, op op) (hint string, kind erro
 		return "the server refuses the request: check bucket name, key and endpoint; does this port expect https? " + hintForeign, leasehold.ErrPermanent
 	}
 	return "", nil
-}
-
-// heard notes an answer of Cloud Storage.
-func (s *Store) heard() {
-	s.answered.Store(true)
-	s.sound.Store(true)
-}
-
-// stranger notes a reply that Cloud Storage never gives. Such a reply says nothing about the object, so the error is
-// temporary, unless the server has never given any other reply.
-func (s *Store) stranger() (hint string, kind error) {
-	s.answered.Store(true)
-	if s.strange.Add(1) >= strangeReplies && !s.sound.Load() {
-		return hintForeign, leasehold.ErrPermanent
-	}
-	return hintForeign, nil
-}
-
-// unsent says what to do about an error that keeps every request from reaching the server. It returns "" for other errors.
-func unsent(err error) (hint string) {
-	dns, isDNS := errors.AsType[*net.DNSError](err)
-	addr, isAddr := errors.AsType[*net.AddrError](err)
-	switch {
-	case isDNS && dns.IsNotFound:
-		return fmt.Sprintf("the host %q is unknown: check the endpoint", dns.Name)
-	case isAddr:
-		return fmt.Sprintf("%q is not an address: check the endpoint", addr.Addr)
-	case errors.Is(err, http.ErrSchemeMismatch):
-		return "this port speaks http, not https: correct the endpoint's scheme or port"
-	case strings.Contains(err.Error(), "unsupported protocol scheme"):
-		return "the endpoint must begin with http:// or https://"
-	}
-	return ""
 }
 
 const noObject = "No such object"

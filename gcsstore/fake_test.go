@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"maps"
 	"mime"
 	"mime/multipart"
 	"net/http"
@@ -25,6 +26,7 @@ const bucket = "locks"
 // It needs no socket, so it works in a synctest bubble.
 type fakeGCS struct {
 	limited bool
+	files   bool          // its objects are not locks: uploads may have any headers
 	ahead   time.Duration // how far its clock is ahead of this machine's
 	noDate  bool
 
@@ -38,6 +40,7 @@ type fakeObject struct {
 	body       []byte
 	generation int64
 	written    time.Time
+	resource   map[string]any // as the client has sent it
 }
 
 func (f *fakeGCS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -73,7 +76,10 @@ func (f *fakeGCS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			refuse(w, http.StatusTooManyRequests, "rateLimitExceeded", "The object exceeded the rate limit for object mutation operations (create, update, and delete). Please reduce your request rate.")
 			return
 		}
-		body, err := media(r)
+		resource, body, err := media(r)
+		if err == nil && !f.files && (resource["cacheControl"] != "no-store" || resource["contentType"] != "application/json") {
+			err = fmt.Errorf("metadata %+v", resource)
+		}
 		if err != nil {
 			refuse(w, http.StatusBadRequest, "invalid", err.Error())
 			return
@@ -82,13 +88,15 @@ func (f *fakeGCS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if f.objects == nil {
 			f.objects = map[string]fakeObject{}
 		}
-		f.objects[name] = fakeObject{body, f.generation, now}
-		reply(w, http.StatusOK, map[string]any{"bucket": bucket, "name": name, "generation": strconv.FormatInt(f.generation, 10), "crc32c": checksum(body)})
-	case !exists:
+		f.objects[name] = fakeObject{body, f.generation, now, resource}
+		reply(w, http.StatusOK, f.objects[name].attrs(name))
+	case !exists, r.URL.Query().Has("generation") && r.URL.Query().Get("generation") != strconv.FormatInt(o.generation, 10):
 		refuse(w, http.StatusNotFound, "notFound", "No such object: "+bucket+"/"+name)
 	case r.Method == http.MethodDelete:
 		delete(f.objects, name)
 		w.WriteHeader(http.StatusNoContent)
+	case r.Method == http.MethodGet && json && r.URL.Query().Get("alt") == "json":
+		reply(w, http.StatusOK, o.attrs(name))
 	case r.Method == http.MethodGet:
 		w.Header().Set("X-Goog-Generation", strconv.FormatInt(o.generation, 10))
 		w.Header().Set("X-Goog-Hash", "crc32c="+checksum(o.body))
@@ -100,31 +108,37 @@ func (f *fakeGCS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// media reads the second part of a multipart upload, the only kind of upload that this server supports.
-func media(r *http.Request) ([]byte, error) {
+// attrs is the resource of the JSON API.
+func (o fakeObject) attrs(name string) map[string]any {
+	attrs := maps.Clone(o.resource)
+	maps.Copy(attrs, map[string]any{
+		"bucket": bucket, "name": name, "generation": strconv.FormatInt(o.generation, 10), "size": strconv.Itoa(len(o.body)), "crc32c": checksum(o.body),
+	})
+	return attrs
+}
+
+// media reads the two parts of a multipart upload, the only kind of upload that this server supports.
+func media(r *http.Request) (resource map[string]any, body []byte, err error) {
 	if kind := r.URL.Query().Get("uploadType"); kind != "multipart" {
-		return nil, fmt.Errorf("uploadType %q", kind)
+		return nil, nil, fmt.Errorf("uploadType %q", kind)
 	}
 	_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	parts := multipart.NewReader(r.Body, params["boundary"])
 	part, err := parts.NextPart()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var metadata struct{ CacheControl, ContentType string }
-	if err := json.NewDecoder(part).Decode(&metadata); err != nil {
-		return nil, err
-	}
-	if metadata.CacheControl != "no-store" || metadata.ContentType != "application/json" {
-		return nil, fmt.Errorf("metadata %+v", metadata)
+	if err := json.NewDecoder(part).Decode(&resource); err != nil {
+		return nil, nil, err
 	}
 	if part, err = parts.NextPart(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return io.ReadAll(part)
+	body, err = io.ReadAll(part)
+	return resource, body, err
 }
 
 func checksum(body []byte) string {

@@ -1,4 +1,5 @@
-// Package gcsstore keeps leasehold's locks in a bucket of Google Cloud Storage.
+// Package gcsstore keeps leasehold's locks in a bucket of Google Cloud Storage, and writes fenced objects there
+// ([NewFencedStore]).
 //
 // Every write names the generation that it replaces, so if many clients write at once, exactly one wins. Each call of the
 // store is one HTTP request. The client's own retries are switched off, because if the first try succeeded, the retry fails
@@ -13,12 +14,12 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"cloud.google.com/go/storage"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // Store is a [leasehold.Store] in a bucket of Google Cloud Storage. It is safe for concurrent use.
@@ -48,9 +49,7 @@ type Store struct {
 	minTTL      time.Duration
 	invalid     error // why this store cannot work
 
-	answered atomic.Bool  // the server has answered by HTTP
-	sound    atomic.Bool  // it has given an answer that only Cloud Storage gives
-	strange  atomic.Int32 // number of answers that Cloud Storage never gives
+	server storeapi.Server
 }
 
 // Option configures a [Store].
@@ -70,7 +69,6 @@ func WithServerClock(slack time.Duration) Option {
 const (
 	defaultTimeout = 10 * time.Second
 	minSlack       = 2 * time.Second
-	strangeReplies = 3 // so many, and none from Cloud Storage: the endpoint is wrong
 	// Cloud Storage accepts one write per second to one object name and answers 429 to more. A TTL of 6 s is renewed every
 	// 2 s, which leaves the second in between for a repeated renewal, a release, or the first write of the next leader.
 	minTTL = 6 * time.Second
@@ -94,7 +92,7 @@ func New(client *storage.Client, bucket string, opts ...Option) *Store {
 // check catches mistakes for which the server's answer would be obscure.
 func (s *Store) check(client *storage.Client) error {
 	bad := func(format string, args ...any) error {
-		return &storeError{kind: leasehold.ErrPermanent, cause: fmt.Errorf(format, args...)}
+		return &storeapi.Error{Kind: leasehold.ErrPermanent, Cause: fmt.Errorf(format, args...)}
 	}
 	if rest, ok := strings.CutPrefix(s.name, "gs://"); ok {
 		name, prefix, _ := strings.Cut(rest, "/")
@@ -155,17 +153,17 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	if err != nil {
 		return leasehold.Object{}, s.notCloudStorages(err, opGet, key)
 	}
-	s.heard()
+	s.server.Heard()
 	now := heard.Load().date()
 	o := leasehold.Object{ETag: formatETag(r.Attrs.Generation)}
 	o.Body, err = io.ReadAll(io.LimitReader(r, leasehold.MaxObjectSize+1))
 	switch {
 	case err != nil:
 		// Even a 404 says nothing about the object here: the server answers 404 to a request for the rest of an overwritten generation.
-		return leasehold.Object{}, &storeError{doing: s.doing(opGet, key), cause: err}
+		return leasehold.Object{}, &storeapi.Error{Doing: s.doing(opGet, key), Cause: err}
 	case len(o.Body) > leasehold.MaxObjectSize:
 		o.Body = nil
-		return o, &storeError{doing: s.doing(opGet, key), kind: leasehold.ErrCorruptRecord, cause: fmt.Errorf("the object is larger than %d bytes", leasehold.MaxObjectSize)}
+		return o, &storeapi.Error{Doing: s.doing(opGet, key), Kind: leasehold.ErrCorruptRecord, Cause: fmt.Errorf("the object is larger than %d bytes", leasehold.MaxObjectSize)}
 	}
 	if s.serverClock && !now.IsZero() && !r.Attrs.LastModified.IsZero() {
 		// Both are whole seconds, rounded down (RFC 9110, 5.6.7). A change of the metadata alone makes an object look younger, so
@@ -208,13 +206,13 @@ func (s *Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	if err := heard.Load().foreign(http.StatusNoContent, http.StatusOK); err != nil { // fake-gcs-server says 200
 		return s.notCloudStorages(err, opDelete, key)
 	}
-	s.heard()
+	s.server.Heard()
 	return nil
 }
 
 func (s *Store) put(ctx context.Context, key string, body []byte, only storage.Conditions) (string, error) {
 	if len(body) > leasehold.MaxObjectSize {
-		return "", &storeError{doing: s.doing(opPut, key), kind: leasehold.ErrPermanent, cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), leasehold.MaxObjectSize)}
+		return "", &storeapi.Error{Doing: s.doing(opPut, key), Kind: leasehold.ErrPermanent, Cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), leasehold.MaxObjectSize)}
 	}
 	object, err := s.object(key)
 	if err != nil {
@@ -234,14 +232,9 @@ func (s *Store) put(ctx context.Context, key string, body []byte, only storage.C
 	if writeErr != nil {
 		return "", s.explain(writeErr, heard.Load(), opPut, key)
 	}
-	err = heard.Load().foreign(http.StatusOK)
-	if err == nil && (w.Attrs() == nil || w.Attrs().Generation <= 0) {
-		err = errors.New("the answer has no generation")
+	if err := s.genuine(w.Attrs(), heard.Load(), opPut, key); err != nil { // whether the write has landed is unknown
+		return "", err
 	}
-	if err != nil { // the write may have landed
-		return "", s.notCloudStorages(err, opPut, key)
-	}
-	s.heard()
 	return formatETag(w.Attrs().Generation), nil
 }
 
@@ -252,7 +245,7 @@ func (s *Store) object(key string) (*storage.ObjectHandle, error) {
 	case s.invalid != nil:
 		return nil, s.invalid
 	case name == "" || len(name) > 1024:
-		return nil, &storeError{kind: leasehold.ErrPermanent, cause: fmt.Errorf("object name %.80q has %d bytes with its prefix: use 1 to 1024", name, len(name))}
+		return nil, &storeapi.Error{Kind: leasehold.ErrPermanent, Cause: fmt.Errorf("object name %.80q has %d bytes with its prefix: use 1 to 1024", name, len(name))}
 	}
 	return s.bucket.Object(name), nil
 }
@@ -263,7 +256,7 @@ func formatETag(generation int64) string { return strconv.FormatInt(generation, 
 // pass, because to Cloud Storage it means "must not exist".
 func (s *Store) generation(key, etag string) (int64, error) {
 	if etag == "" {
-		return 0, &storeError{doing: fmt.Sprintf("%q in bucket %q", s.prefix+key, s.name), kind: leasehold.ErrPermanent, cause: errors.New("the ETag is empty")}
+		return 0, &storeapi.Error{Doing: fmt.Sprintf("%q in bucket %q", s.prefix+key, s.name), Kind: leasehold.ErrPermanent, Cause: errors.New("the ETag is empty")}
 	}
 	generation, err := strconv.ParseInt(etag, 10, 64)
 	if err != nil || generation <= 0 || formatETag(generation) != etag {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testopt"
@@ -135,7 +136,7 @@ func TestContention(t *testing.T) {
 		const candidates, turns = 32, 3
 		bucket := server.Bucket(t)
 		var inside atomic.Int32
-		var fence leasehold.Fence
+		var fence fenced.Fence
 		var mu sync.Mutex
 		seen := make(map[uint64]bool)
 		var wg sync.WaitGroup
@@ -516,7 +517,7 @@ func TestElectorsOnALossyNetwork(t *testing.T) {
 
 		var leases [3]atomic.Pointer[leasehold.Lease]
 		var terms atomic.Int32
-		var fence leasehold.Fence
+		var fence fenced.Fence
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		var electors []*leasehold.Elector

@@ -3,13 +3,11 @@ package itest_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -21,23 +19,14 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
+	"github.com/leasehold-go/leasehold/internal/fencedtest"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 	"github.com/leasehold-go/leasehold/itest"
 )
 
-func readAll(t *testing.T, s *fenced.Store, key string) ([]byte, *fenced.Object) {
+func openFenced(t *testing.T, client fenced.S3Client, bucket string, mode fenced.ETagMode) *fenced.Store {
 	t.Helper()
-	o, err := s.Get(t.Context(), key)
-	require.NoError(t, err)
-	body, err := io.ReadAll(o.Body)
-	require.NoError(t, err)
-	require.NoError(t, o.Body.Close())
-	return body, o
-}
-
-func openFenced(t *testing.T, client fenced.S3Client, bucket string, versions fenced.Versions) *fenced.Store {
-	t.Helper()
-	s, err := fenced.NewS3Store(client, bucket, versions)
+	s, err := fenced.NewS3Store(client, bucket, mode)
 	require.NoError(t, err)
 	return s
 }
@@ -45,24 +34,30 @@ func openFenced(t *testing.T, client fenced.S3Client, bucket string, versions fe
 func TestFencedStore(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		client, bucket := server.Client(), server.Bucket(t)
-		store := openFenced(t, client, bucket, fenced.PaddedBodies)
-		ctx, key := t.Context(), "reports/2026.json"
-		require.NoError(t, store.Put(ctx, 1, key, strings.NewReader(`{"n":1}`),
-			fenced.WithContentType("application/json"), fenced.WithMetadata(map[string]string{"made-by": "alice"})))
-		require.NoError(t, store.Seal(ctx, 2, key, "reports/2027.json"))
-		body, o := readAll(t, store, key)
-		require.Equal(t, []any{`{"n":1}`, uint64(2), "application/json", map[string]string{"made-by": "alice"}},
-			[]any{string(body), o.Token, o.ContentType, o.Metadata})
-		for _, key := range []string{key, "reports/2027.json"} {
-			require.ErrorIs(t, store.Put(ctx, 1, key, strings.NewReader("late")), leasehold.ErrFenced)
-			require.ErrorIs(t, store.Delete(ctx, 1, key), leasehold.ErrFenced)
+		fencedtest.Run(t, fencedtest.Backend{
+			Open: func(opts ...fenced.Option) *fenced.Store {
+				s, err := fenced.NewS3Store(server.Client(), bucket, fenced.PaddedBodies, opts...)
+				require.NoError(t, err)
+				return s
+			},
+			Plant: func(key, body string) {
+				_, err := client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: strings.NewReader(body)})
+				require.NoError(t, err)
+			},
+			Large: 9 << 20,
+		})
+		out, err := client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &bucket})
+		require.NoError(t, err)
+		for _, o := range out.Contents {
+			require.NotContains(t, *o.Key, "check", "the check leaves nothing behind")
 		}
-		require.NoError(t, store.Delete(ctx, 2, key))
-		_, err := store.Get(ctx, key)
-		require.ErrorIs(t, err, leasehold.ErrNotExist)
-		require.ErrorIs(t, store.Put(ctx, 1, key, strings.NewReader("late")), leasehold.ErrFenced)
+	})
+}
 
-		err = openFenced(t, client, bucket, fenced.UniqueETags).Put(ctx, 1, "reports/other", strings.NewReader("x"))
+func TestFencedStoreSaysWhatIsWrong(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		client, bucket, ctx, key := server.Client(), server.Bucket(t), t.Context(), "reports/2026.json"
+		err := openFenced(t, client, bucket, fenced.UniqueETags).Put(ctx, 1, key, strings.NewReader("x"))
 		require.ErrorIs(t, err, leasehold.ErrUnsafeStore, "its ETags are hashes of the body")
 		err = openFenced(t, client, "no-such-bucket", fenced.PaddedBodies).Put(ctx, 1, key, strings.NewReader("x"))
 		require.ErrorIs(t, err, leasehold.ErrPermanent)
@@ -75,10 +70,6 @@ func TestFencedStore(t *testing.T) {
 		err = openFenced(t, wrong, bucket, fenced.PaddedBodies).Put(ctx, 1, key, strings.NewReader("x"))
 		require.ErrorIs(t, err, leasehold.ErrPermanent)
 		require.ErrorContains(t, err, "wrong secret key")
-
-		out, err := client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &bucket})
-		require.NoError(t, err)
-		require.Len(t, out.Contents, 2, "the check leaves nothing behind")
 	})
 }
 
@@ -123,69 +114,12 @@ func TestFencedLargeBodies(t *testing.T) {
 
 		store := openFenced(t, client, bucket, fenced.PaddedBodies)
 		require.NoError(t, store.Put(ctx, 1, key, bytes.NewReader(large)))
-		body, _ := readAll(t, store, key)
-		require.True(t, bytes.Equal(large, body))
 		require.NoError(t, store.Seal(ctx, 2, key))
-		body, o := readAll(t, store, key)
-		require.True(t, bytes.Equal(large, body))
-		require.Equal(t, uint64(2), o.Token)
-		require.ErrorIs(t, store.Put(ctx, 1, key, bytes.NewReader(large)), leasehold.ErrFenced)
+		body, _ := fencedtest.Read(t, store, key)
+		require.True(t, string(large) == body)
 		uploads, err := client.ListMultipartUploads(ctx, &s3.ListMultipartUploadsInput{Bucket: &bucket})
 		require.NoError(t, err)
 		require.Empty(t, uploads.Uploads, "no upload is left open")
-	})
-}
-
-// Writers with many tokens write one key at once. The object's token never goes back, and no write reports a false result.
-func TestFencedRaces(t *testing.T) {
-	eachServer(t, func(t *testing.T, server testserver.S3) {
-		client, bucket := server.Client(), server.Bucket(t)
-		const writers, rounds = 8, 25
-		for _, large := range []bool{false, true} {
-			t.Run(map[bool]string{false: "whole", true: "in parts"}[large], func(t *testing.T) {
-				key := fmt.Sprint("race-", large)
-				size, rounds := 10, rounds
-				if large {
-					size, rounds = 9<<20, 3
-				}
-				store := openFenced(t, client, bucket, fenced.PaddedBodies)
-				body := bytes.Repeat([]byte("x"), size) // all writers write the same body
-				require.NoError(t, store.Put(t.Context(), 1, key, bytes.NewReader(body)))
-				var mu sync.Mutex
-				highest, fenced := uint64(1), 0
-				for round := range rounds {
-					var wg sync.WaitGroup
-					for i := range writers {
-						token := uint64(round*writers/2 + i + 1) // half of the tokens come again in the next round
-						wg.Go(func() {
-							mu.Lock()
-							before := highest
-							mu.Unlock()
-							err := store.Put(t.Context(), token, key, bytes.NewReader(body))
-							mu.Lock()
-							defer mu.Unlock()
-							switch {
-							case err == nil && token < before:
-								t.Errorf("token %d wrote after %d", token, before)
-							case err == nil:
-								highest = max(highest, token)
-							case errors.Is(err, leasehold.ErrFenced):
-								fenced++
-							default:
-								t.Log(err) // gave up because too many others wrote
-							}
-						})
-					}
-					wg.Wait()
-					o, err := store.Get(t.Context(), key)
-					require.NoError(t, err)
-					require.NoError(t, o.Body.Close())
-					require.GreaterOrEqual(t, o.Token, highest)
-				}
-				require.Positive(t, fenced)
-				t.Logf("%d writes, %d fenced off", rounds*writers, fenced)
-			})
-		}
 	})
 }
 
@@ -213,7 +147,7 @@ func TestFencedStoreOnSSEKMS(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "\x00\x01", string(plain), "the body has no padding")
 	require.NoError(t, store.Seal(t.Context(), 2, "image"))
-	require.ErrorIs(t, store.Put(t.Context(), 1, "image", strings.NewReader("late")), leasehold.ErrFenced)
+	require.ErrorIs(t, store.Put(t.Context(), 1, "image", strings.NewReader("late")), fenced.ErrFenced)
 	again, err := store.Get(t.Context(), "image")
 	require.NoError(t, err)
 	require.NoError(t, again.Body.Close())

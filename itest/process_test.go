@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 	"github.com/leasehold-go/leasehold/itest"
 )
@@ -91,7 +92,7 @@ func TestSuspendedProcess(t *testing.T) {
 		lease, err := lock.Acquire(t.Context())
 		require.NoError(t, err)
 		require.EqualValues(t, 2, lease.Token())
-		var fence leasehold.Fence
+		var fence fenced.Fence
 		require.NoError(t, fence.Check(lease.Token()))
 
 		require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
@@ -100,7 +101,7 @@ func TestSuspendedProcess(t *testing.T) {
 		require.Regexp(t, "^cause .*"+leasehold.ErrLost.Error(), next())
 		require.Regexp(t, "^release .*"+leasehold.ErrLost.Error(), next())
 		require.NoError(t, cmd.Wait())
-		require.ErrorIs(t, fence.Check(1), leasehold.ErrFenced)
+		require.ErrorIs(t, fence.Check(1), fenced.ErrFenced)
 		require.True(t, lease.Valid())
 		rec, err := lock.Inspect(t.Context())
 		require.NoError(t, err)

@@ -106,7 +106,7 @@ func asZombie() {
 		var c counter
 		fatal(json.Unmarshal(body, &c))
 		if g.token && c.Token > lease.Token() {
-			return leasehold.ErrFenced
+			return fenced.ErrFenced
 		}
 		if !g.late {
 			work()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 )
 
 // demo runs the candidates, and records what they do.
@@ -21,7 +22,7 @@ type demo struct {
 	failed  chan error      // of electors that have given up
 	running sync.WaitGroup
 
-	fence      leasehold.Fence // protects what the leaders work on
+	fence      fenced.Fence // protects what the leaders work on
 	candidates []*candidate
 
 	mu      sync.Mutex       // guards what follows, and out

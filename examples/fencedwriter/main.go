@@ -2,7 +2,7 @@
 
 // Command fencedwriter shows what a fencing token is for. Two processes, alice and bob, write one object, each only while it
 // leads. Just before her write alice is stopped (SIGSTOP) until her lease has expired, so that bob leads and writes. Then
-// she continues. Without fencing her late write destroys his; a FencedStore refuses it.
+// she continues. Without fencing her late write destroys his; a fenced.Store refuses it.
 //
 //	go run ./examples/fencedwriter
 //	go run ./examples/fencedwriter -s3 http://127.0.0.1:9000 -bucket scratch
@@ -30,6 +30,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/examples/internal/storeflag"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
@@ -48,7 +49,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("fencedwriter", flag.ContinueOnError)
 	where := storeflag.Add(flags, "Fencedwriter shows how a fencing token stops the late write of a former leader whose process was paused.")
 	writer := flags.String("writer", "", "`name` of a writer; used by the program itself, which runs each writer as a process of its own")
-	fenced := flags.Bool("fenced", false, "with -writer: write through a FencedStore")
+	fenced := flags.Bool("fenced", false, "with -writer: write through a fenced.Store")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("unexpected outcome: the object says %q without fencing, which alice should have written last, "+
 			"and %q with it, which only bob should have written", unfenced, right)
 	}
-	_, err = fmt.Fprintln(out, "\nWithout fencing, the late write of a former leader destroyed its successor's. The FencedStore refused it.")
+	_, err = fmt.Fprintln(out, "\nWithout fencing, the late write of a former leader destroyed its successor's. The fenced.Store refused it.")
 	return err
 }
 
@@ -185,12 +186,12 @@ func (p *process) kill() {
 }
 
 // write is what a writer does: become the leader, wait for a line on standard input, write once.
-func write(ctx context.Context, where *storeflag.Flags, name string, fenced bool) error {
+func write(ctx context.Context, where *storeflag.Flags, name string, guarded bool) error {
 	client, err := where.Client()
 	if err != nil {
 		return err
 	}
-	bucket, key := where.Bucket(), key(fenced)
+	bucket, key := where.Bucket(), key(guarded)
 	lock, err := leasehold.NewLock(leasehold.NewS3Store(client, bucket), key+".lock", leasehold.WithTTL(ttl), leasehold.WithIdentity(name),
 		leasehold.WithLogger(nil)) // because this program tells what happens; keep the log in a program of your own
 	if err != nil {
@@ -204,7 +205,7 @@ func write(ctx context.Context, where *storeflag.Flags, name string, fenced bool
 	if err != nil {
 		return err
 	}
-	if fenced { // a new leader claims what it is about to write
+	if guarded { // a new leader claims what it is about to write
 		if err := files.Seal(ctx, lease.Token(), key); err != nil {
 			return err
 		}
@@ -214,12 +215,12 @@ func write(ctx context.Context, where *storeflag.Flags, name string, fenced bool
 		return err
 	}
 	body := []byte("written by " + name)
-	if fenced {
+	if guarded {
 		err = files.Put(ctx, lease.Token(), key, bytes.NewReader(body))
 	} else {
 		_, err = client.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(body)})
 	}
-	if refused, ok := errors.AsType[*leasehold.FencedError](err); ok {
+	if refused, ok := errors.AsType[*fenced.Error](err); ok {
 		fmt.Printf("token %d: %s's write is refused, because a leader with token %d has written\n", lease.Token(), name, refused.Highest)
 	} else if err != nil {
 		return err

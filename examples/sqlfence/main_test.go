@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/stretchr/testify/require"
 )
 
@@ -62,7 +62,7 @@ The row holds region = eu, written with token 2.
 
 func TestOutcome(t *testing.T) {
 	require.Equal(t, "accepted", outcome(nil))
-	require.Equal(t, "refused, because the row has token 2", outcome(errors.Join(&leasehold.FencedError{Token: 1, Highest: 2})))
+	require.Equal(t, "refused, because the row has token 2", outcome(errors.Join(&fenced.Error{Token: 1, Highest: 2})))
 	require.Equal(t, "failed: no such table", outcome(errors.New("no such table")))
 }
 
@@ -91,13 +91,13 @@ func TestSet(t *testing.T) {
 				mu.Unlock()
 				err := set(t.Context(), writer, token, "region", fmt.Sprint(token))
 				mu.Lock()
-				fenced, ok := errors.AsType[*leasehold.FencedError](err)
+				late, ok := errors.AsType[*fenced.Error](err)
 				switch {
 				case err == nil && token < before:
 					t.Errorf("token %d wrote after %d", token, before)
 				case err == nil:
 					highest = max(highest, token)
-				case ok && fenced.Highest > token:
+				case ok && late.Highest > token:
 					refused++
 				default:
 					t.Error(err)

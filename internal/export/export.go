@@ -3,9 +3,5 @@
 // users assert them. WithClock has a typed form in internal/testopt.
 package export
 
-var (
-	// WithClock is a func(clock.Clock) leasehold.Option.
-	WithClock any
-	// WithPartSize is a func(int64) leasehold.FencedOption: bodies above go in parts of this size at least.
-	WithPartSize any
-)
+// WithClock is a func(clock.Clock) leasehold.Option.
+var WithClock any

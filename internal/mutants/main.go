@@ -152,66 +152,70 @@ var mutants = []mutant{
 	{"never stopped", []edit{{"elector.go", `if started && e.cb.OnStoppedLeading != nil {`, `if started && e.cb.OnStoppedLeading == nil {`}}, "./internal/sim -run TestSeeds"},
 
 	// Fenced writes.
-	{"fenced: a higher token overwritten", []edit{{"fenced/store.go", `case v.token > w.token:`, `case v.token > w.token && false:`}}, ""},
-	{"fenced: written without a condition", []edit{{"fenced/store.go", `		return &v.etag, nil
-	}
-	return nil, aws.String("*")`, `		return nil, nil
-	}
-	return nil, nil`}}, ""},
-	{"fenced: created without a condition", []edit{{"fenced/store.go", `	return nil, aws.String("*")
-}`, `	return nil, nil
-}`}}, ""},
-	{"fenced: no padding", []edit{{"fenced/store.go", `if s.versions == PaddedBodies || w.meta`, `if w.meta`}}, ""},
-	{"fenced: all tombstones alike", []edit{{"fenced/store.go", `if s.versions == PaddedBodies || w.meta[metaGone] != "" {`, `if s.versions == PaddedBodies {`}}, ""},
-	{"fenced: seals only what exists", []edit{{"fenced/store.go", `if v.exists && v.token == token {`, `if !v.exists || v.token == token {`}}, ""},
-	{"fenced: seals what it read, not what it looked at", []edit{{"fenced/store.go", `if o.ETag != v.etag {
-			return storeapi.ErrConflict
-		}`, `v.etag = o.ETag`}}, ""},
-	{"fenced: seal keeps the old token", []edit{{"fenced/store.go", `		again.meta = o.Metadata
-`, `		again.meta = o.Metadata
-		again.token = max(o.Token, 1)
+	{"fenced: a higher token overwritten", []edit{{"fenced/write.go", `case now.token > w.token:`, `case now.token > w.token && false:`}}, ""},
+	{"fenced: written without a condition", []edit{{"fenced/s3.go", `ifMatch: &old.ID}`, `ifMatch: nil}`}}, ""},
+	{"fenced: created without a condition", []edit{{"fenced/s3.go", `w.ifMatch, w.ifNoneMatch = nil, aws.String("*")`, `w.ifMatch = nil`}}, ""},
+	{"fenced: no padding", []edit{{"fenced/s3.go", `if b.mode == PaddedBodies || w.meta`, `if w.meta`}}, ""},
+	{"fenced: all tombstones alike", []edit{{"fenced/s3.go", `if b.mode == PaddedBodies || w.meta[metaGone] != "" {`, `if b.mode == PaddedBodies {`}}, ""},
+	{"fenced: seals only what exists", []edit{{"fenced/store.go", `if old.ID != "" && old.token == token {`, `if old.ID == "" || old.token == token {`}}, ""},
+	{"fenced: seals what it read, not what it looked at", []edit{{"fenced/store.go", `		if v.ID != old.ID {
+			return fmt.Errorf("sealing %q: %w", key, storeapi.ErrConflict)
+		}
+`, `		old.ID = v.ID
 `}}, ""},
-	{"fenced: a refusal taken as done", []edit{{"fenced/store.go", `		if storeapi.Permanent(err) || ctx.Err() != nil`, `		if errors.Is(err, ErrPreconditionFailed) {
+	{"fenced: seal keeps the old token", []edit{{"fenced/store.go", `		v.Metadata = users(v.Metadata)
+`, `		v.Metadata, w = users(v.Metadata), &write{w.key, max(old.token, 1), w.nonce}
+`}}, ""},
+	{"fenced: a refusal taken as done", []edit{{"fenced/write.go", `		if storeapi.Permanent(err) || ctx.Err() != nil`, `		if errors.Is(err, leasehold.ErrPreconditionFailed) {
 			return nil
 		}
-		if permanent(err) || ctx.Err() != nil`}}, ""},
-	{"fenced: own landed write not recognised", []edit{{"fenced/store.go", `case v.exists && v.nonce == w.nonce:`, `case false:`}}, "./fenced -run TestFenced"},
-	{"fenced: padding shown to readers", []edit{{"fenced/store.go", `b.pad = pad(nonce)`, `b.pad = nil`}}, "./fenced -run TestFencedWrites"},
-	{"fenced: no length taken for empty", []edit{{"fenced/store.go", `size: -1}
-`, `size: 0}
-`}}, "./fenced -run TestFencedBodiesOfUnknownLength"},
-	{"fenced: cut bodies taken for whole", []edit{{"fenced/store.go", `case err == io.EOF && b.want >= 0 && b.got.Load() != b.want:`, `case false:`}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},
-	{"fenced: padding cut unseen", []edit{{"fenced/store.go", `bytes.Equal(ahead, b.pad):`, `len(ahead) <= len(b.pad):`}}, "./fenced -run TestFencedPaddingIsOnlyCut"},
-	{"fenced: seal cuts without a look", []edit{{"fenced/store.go", `content{o.Body, o.Size})`, `content{io.LimitReader(o.Body, o.Size), o.Size})`}}, "./fenced -run TestFencedPaddingIsOnlyCut"},
-	{"fenced: a part taken for the whole", []edit{{"fenced/store.go", `if out.ContentRange != nil {`, `if false {`}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},
-	{"fenced: a completion without ETag counts", []edit{{"fenced/store.go", `	err = s.sound(s3api.Put, w.key, out.ETag, out.ResultMetadata)
+		if storeapi.Permanent(err) || ctx.Err() != nil`}, {"fenced/write.go", `	"encoding/hex"
+`, `	"encoding/hex"
+	"errors"
+`}}, ""},
+	{"fenced: own landed write not recognised", []edit{{"fenced/write.go", `case v.ID != "" && now.nonce == w.nonce:`, `case false:`}}, "./fenced -run TestFenced"},
+	{"fenced: padding shown to readers", []edit{{"fenced/s3padding.go", `bufio.NewReader(raw), white(nonce),`, `bufio.NewReader(raw), nil,`}}, "./fenced -run TestFencedWrites"},
+	{"fenced: no length taken for empty", []edit{{"fenced/s3.go", `Size: -1, ContentType`, `Size: 0, ContentType`}}, "./fenced -run TestFencedBodiesOfUnknownLength"},
+	{"fenced: cut bodies taken for whole", []edit{{"internal/storeapi/body.go", `err == io.EOF && (b.Size < 0 || got == b.Size):`, `err == io.EOF:`}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},
+	{"fenced: padding cut unseen", []edit{{"fenced/s3padding.go", `bytes.Equal(ahead, u.pad):`, `len(ahead) <= len(u.pad):`}}, "./fenced -run TestFencedPaddingIsOnlyCut"},
+	{"fenced: seal cuts without a look", []edit{{"fenced/store.go", `return s.send(ctx, w, old, v, body)`, `return s.send(ctx, w, old, v, io.LimitReader(body, v.Size))`}}, "./fenced -run TestFencedPaddingIsOnlyCut"},
+	{"fenced: a part taken for the whole", []edit{{"internal/s3api/reply.go", `case !slices.Contains(statuses, reply.StatusCode):`, `case !slices.Contains(append(statuses, 206), reply.StatusCode):`}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},
+	{"fenced: a completion without ETag counts", []edit{{"fenced/s3parts.go", `	return b.Genuine(s3api.Put, w.key, out.ETag, out.ResultMetadata)
 `, `	_ = out
+	return nil
 `}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},
-	{"fenced: an answer without ETag means an unsafe store", []edit{{"fenced/store.go", `return s.bucket.NotS3(errors.New("the answer has no ETag"), op, key)`, `return fmt.Errorf("%w: no ETag", ErrUnsafeStore)`}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},
-	{"fenced: redirects followed", []edit{{"fenced/store.go", `status != http.StatusTemporaryRedirect && status != http.StatusPermanentRedirect {`, `status == http.StatusTemporaryRedirect {`}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},
-	{"fenced: If-Match of large writes not probed", []edit{{"fenced/store.go", `{{"If-Match", &first, nil}, {"If-None-Match", nil, create}}`, `{{"If-None-Match", nil, create}}`}}, "./fenced -run TestFencedLargeWritesNeedBoth"},
-	{"fenced: If-None-Match of large writes not probed", []edit{{"fenced/store.go", `{{"If-Match", &first, nil}, {"If-None-Match", nil, create}}`, `{{"If-Match", &first, nil}}`}}, "./fenced -run TestFencedLargeWritesNeedBoth"},
-	{"fenced: large writes without a condition", []edit{{"fenced/store.go", `UploadId: id, IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,`, `UploadId: id,`}}, "./fenced -run TestFencedLargeWrite"},
-	{"fenced: a body that has stopped is waited for", []edit{{"fenced/store.go", `	b.idle.Reset(b.limit)
+	{"fenced: an answer without ETag means an unsafe store", []edit{{"internal/s3api/reply.go", `		return b.NotS3(why, op, key)`, `		return fmt.Errorf("%w: %w", storeapi.ErrUnsafeStore, b.NotS3(why, op, key))`}, {"internal/s3api/reply.go", `	smithyhttp "github.com/aws/smithy-go/transport/http"
+`, `	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+`}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},
+	{"fenced: redirects followed", []edit{{"internal/s3api/reply.go", `	case followed(reply):
+`, `	case false:
+`}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},
+	{"fenced: If-Match of large writes not probed", []edit{{"fenced/s3check.go", `{{"If-Match", s3Write{key: key, ifMatch: &first}}, {"If-None-Match"`, `{{"If-None-Match"`}}, "./fenced -run TestFencedLargeWritesNeedBoth"},
+	{"fenced: If-None-Match of large writes not probed", []edit{{"fenced/s3check.go", `, {"If-None-Match", s3Write{key: key, ifNoneMatch: create}}}`, `}`}}, "./fenced -run TestFencedLargeWritesNeedBoth"},
+	{"fenced: large writes without a condition", []edit{{"fenced/s3parts.go", `UploadId: id, IfMatch: w.ifMatch, IfNoneMatch: w.ifNoneMatch,`, `UploadId: id,`}}, "./fenced -run TestFencedLargeWrite"},
+	{"fenced: a body that has stopped is waited for", []edit{{"internal/storeapi/body.go", `	b.idle.Reset(b.limit)
 `, `	b.idle.Stop()
 `}}, "./fenced -run TestFencedRequestsHaveTimeLimits"},
-	{"fenced: requests without a time limit", []edit{{"fenced/store.go", `return context.WithTimeout(ctx, s.timeout+time.Duration(size)*time.Second/leastRate)`, `return context.WithCancel(ctx)`}}, "./fenced -run TestFencedRequestsHaveTimeLimits"},
-	{"fenced: the rest of a body not drained", []edit{{"fenced/store.go", `		_, _ = io.CopyN(io.Discard, b.raw, drainSize)
+	{"fenced: requests without a time limit", []edit{{"fenced/s3.go", `return context.WithTimeout(ctx, b.timeout+time.Duration(size)*time.Second/leastRate)`, `return context.WithCancel(ctx)`}}, "./fenced -run TestFencedRequestsHaveTimeLimits"},
+	{"fenced: the rest of a body not drained", []edit{{"internal/storeapi/body.go", `		_, _ = io.CopyN(io.Discard, b.raw, drainSize)
 `, ``}}, "./fenced -run TestFencedGetsReuseConnections"},
-	{"fenced: tokens that no lock issues read", []edit{{"fenced/store.go", `token == 0 || token > storeapi.MaxToken {
-		return nil`, `token == 0 {
-		return nil`}}, "./fenced -run TestFencedTokensThatNoLockIssues"},
-	{"fenced: tokens that no lock issues written", []edit{{"fenced/store.go", `if w.token == 0 || w.token > storeapi.MaxToken {`, `if w.token == 0 {`}}, "./fenced -run TestFencedTokensThatNoLockIssues"},
-	{"fenced: tags lost by a seal", []edit{{"fenced/store.go", `case aws.ToInt32(out.TagCount) > 0:`, `case false:`}}, "./fenced -run TestFencedSealLosesNothing"},
-	{"fenced: compressed bodies padded", []edit{{"fenced/store.go", `		if s.versions == PaddedBodies {
-			return h`, `		if false {
-			return h`}}, "./fenced -run TestFencedPaddingOfEncodedBodies"},
+	{"fenced: tokens that no lock issues read", []edit{{"fenced/write.go", `token == 0 || token > storeapi.MaxToken {
+		return c`, `token == 0 {
+		return c`}}, "./fenced -run TestFencedTokensThatNoLockIssues"},
+	{"fenced: tokens that no lock issues written", []edit{{"fenced/write.go", `	if token == 0 || token > storeapi.MaxToken {`, `	if token == 0 {`}}, "./fenced -run TestFencedTokensThatNoLockIssues"},
+	{"fenced: tags lost by a seal", []edit{{"fenced/s3settings.go", `case aws.ToInt32(out.TagCount) > 0:`, `case false:`}}, "./fenced -run TestFencedSealLosesNothing"},
+	{"fenced: compressed bodies padded", []edit{{"fenced/s3settings.go", `		if b.mode == PaddedBodies {
+			return s`, `		if false {
+			return s`}}, "./fenced -run TestFencedPaddingOfEncodedBodies"},
 	{"fenced: options share the caller's map", []edit{{"fenced/store.go", `	m = maps.Clone(m)
-`, ``}}, "./fenced -run TestFencedOptionsAreCloned"},
+`, `	_ = maps.Clone(m)
+`}}, "./fenced -run TestFencedOptionsAreCloned"},
 	{"fencehttp: 200 for a write that did not run", []edit{{"fencehttp/fencehttp.go", `http.Error(w, "not carried out: "+err.Error()+"; try again", http.StatusServiceUnavailable)`, ``}}, "./fencehttp -run TestAWriteThatHasNotRunIs503"},
 	{"fencehttp: lower tokens not interrupted", []edit{{"fencehttp/fencehttp.go", `lower.interrupt(highest)`, `_ = lower`}}, "./fencehttp -run TestAStoppedUpload"},
 	{"fencehttp: a blocked read not interrupted", []edit{{"fencehttp/fencehttp.go", `_ = conn.SetReadDeadline(time.Unix(1, 0))`, ``}}, "./fencehttp -run TestAStoppedUpload|TestAHijackedConnection"},
-	{"fencehttp: interrupted without a cause", []edit{{"fencehttp/fencehttp.go", `cancel(&leasehold.FencedError{Key: name, Token: token, Highest: highest})`, `cancel(nil)`}}, "./fencehttp -run TestAStoppedUpload"},
+	{"fencehttp: interrupted without a cause", []edit{{"fencehttp/fencehttp.go", `cancel(&fenced.Error{Key: name, Token: token, Highest: highest})`, `cancel(nil)`}}, "./fencehttp -run TestAStoppedUpload"},
 	{"fencehttp: let in beside a lower token when the wait is over", []edit{{"fencehttp/fencehttp.go", `return 0, errBusy`, `g.inside[v] = false
 			return g.highest, nil`}}, "./fencehttp -run TestTheWaitIsBounded"},
 	{"fencehttp: no bound of the wait", []edit{{"fencehttp/fencehttp.go", `context.WithTimeout(ctx, f.wait)`, `context.WithCancel(ctx)`}}, "./fencehttp -run TestMarksThatFail|TestTheWaitIsBounded"},

@@ -18,6 +18,15 @@ func (b *Bucket) Genuine(op Op, key string, etag *string, meta middleware.Metada
 	return b.judge(op, key, notAReply(meta, etag))
 }
 
+// GenuineObject is Genuine for a GET or a HEAD of an object that may have any content type, even that of a web page.
+func (b *Bucket) GenuineObject(key string, etag *string, meta middleware.Metadata) error {
+	why := otherStatus(meta, http.StatusOK)
+	if why == nil {
+		why = noETag(etag)
+	}
+	return b.judge(Get, key, why)
+}
+
 // GenuineDelete is Genuine for a DELETE.
 func (b *Bucket) GenuineDelete(key string, meta middleware.Metadata) error {
 	return b.judge(Delete, key, notADelete(meta))
@@ -35,6 +44,10 @@ func notAReply(meta middleware.Metadata, etag *string) error {
 	if err := otherReply(meta, http.StatusOK); err != nil {
 		return err
 	}
+	return noETag(etag)
+}
+
+func noETag(etag *string) error {
 	if aws.ToString(etag) == "" {
 		return errors.New("the answer has no ETag")
 	}
@@ -54,13 +67,18 @@ func notADelete(meta middleware.Metadata) error {
 }
 
 func otherReply(meta middleware.Metadata, statuses ...int) error {
+	if reply := rawReply(meta); reply != nil && !followed(reply) && webPage(reply.Header) {
+		return errors.New("the answer is a web page")
+	}
+	return otherStatus(meta, statuses...)
+}
+
+func otherStatus(meta middleware.Metadata, statuses ...int) error {
 	switch reply := rawReply(meta); {
 	case reply == nil: // the client is not the SDK's own
 		return nil
 	case followed(reply):
 		return fmt.Errorf("the request was redirected to %s", reply.Request.URL.Redacted())
-	case webPage(reply.Header):
-		return errors.New("the answer is a web page")
 	case !slices.Contains(statuses, reply.StatusCode):
 		return fmt.Errorf("the answer has status %d", reply.StatusCode)
 	}

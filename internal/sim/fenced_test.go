@@ -1,12 +1,14 @@
 package sim_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,20 +19,22 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
-	"github.com/leasehold-go/leasehold/internal/export"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// fencedWorld is one S3, and leaders that write to it, each with the token of its term, long after their terms are over:
+// fencedWorld is one S3, or a backend in memory, and leaders that write to it, each with the token of its term, long after their terms are over:
 // no lease is looked at, so that whatever clocks do is among the schedules.
 type fencedWorld struct {
-	versions fenced.Versions
-	parts    fenced.Option // the size from which on bodies go in parts
-	faults   float64
-	rand     *rand.Rand // of the network
-	server   *fakes3.Server
+	mode   fenced.ETagMode // or inMemory
+	parts  fenced.Option   // the size from which on bodies go in parts
+	faults float64
+	rand   *rand.Rand // of the network
+	server *fakes3.Server
+	memory fenced.MemBackend
 
+	writing    sync.Mutex // of memory, so that landed is called in the order of the writes
 	mu         sync.Mutex
 	objects    map[string]*fencedObject
 	violations []string
@@ -49,8 +53,9 @@ type fencedObject struct {
 type fencedStats struct{ runs, requests, writes, fenced, unknown, steps int }
 
 const (
-	counter = "data/counter"
-	gone    = "(deleted)"
+	counter  = "data/counter"
+	gone     = "(deleted)"
+	inMemory = fenced.DistinctBodies + 1
 )
 
 var fencedKeys = []string{counter, "data/a", "data/b"}
@@ -118,23 +123,98 @@ func (w *fencedWorld) networkFault(*http.Request) faultproxy.Fault {
 	return f
 }
 
-// lead is one leader's life.
-func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, client http.RoundTripper) {
-	store, err := fenced.NewS3Store(fakes3.NewClient(client), fakes3.Bucket, w.versions, w.parts)
+// faultyBackend is one leader's way to the backend in memory, through the network of the world.
+type faultyBackend struct {
+	*fenced.MemBackend
+	w      *fencedWorld
+	ghosts sync.WaitGroup
+}
+
+// send does to a request what the network does.
+func (b *faultyBackend) send(request func() error) error {
+	f := b.w.networkFault(nil)
+	if f.Kind == faultproxy.Ghost {
+		b.ghosts.Go(func() {
+			time.Sleep(f.Before)
+			_ = request()
+		})
+		return os.ErrDeadlineExceeded
+	}
+	time.Sleep(f.Before)
+	if f.Kind == faultproxy.Refuse || f.Kind == faultproxy.Answer {
+		return errors.New("not sent")
+	}
+	err := request()
+	time.Sleep(f.After)
+	switch {
+	case f.Kind == faultproxy.AnswerAfter && f.Status == http.StatusPreconditionFailed:
+		return leasehold.ErrPreconditionFailed
+	case f.Kind == faultproxy.AnswerAfter, f.Kind == faultproxy.DropReply:
+		return io.EOF
+	}
+	return err
+}
+
+func (b *faultyBackend) Head(ctx context.Context, key string) (fenced.Version, error) {
+	v := make(chan fenced.Version, 1) // a ghost writes it when nobody reads it any more
+	err := b.send(func() error {
+		got, err := b.MemBackend.Head(ctx, key)
+		v <- got
+		return err
+	})
+	if err != nil {
+		return fenced.Version{}, err
+	}
+	return <-v, nil
+}
+
+func (b *faultyBackend) Put(_ context.Context, key string, old, next fenced.Version, body io.Reader) error {
+	content, err := io.ReadAll(body)
+	if err != nil {
+		return err
+	}
+	return b.send(func() error {
+		b.w.writing.Lock()
+		defer b.w.writing.Unlock()
+		err := b.MemBackend.Put(context.Background(), key, old, next, bytes.NewReader(content))
+		if err == nil {
+			h := http.Header{}
+			for name, value := range next.Metadata {
+				h.Set("X-Amz-Meta-"+name, value)
+			}
+			b.w.landed(key, h, content)
+		}
+		return err
+	})
+}
+
+// open returns the store of one leader, and what to wait for in the end.
+func (w *fencedWorld) open() (store *fenced.Store, wait func()) {
+	if w.mode == inMemory {
+		b := &faultyBackend{MemBackend: &w.memory, w: w}
+		return fenced.NewStore(b), b.ghosts.Wait
+	}
+	transport := &faultproxy.Transport{Base: fakes3.Transport{Handler: w.server}, Decide: w.networkFault}
+	store, err := fenced.NewS3Store(fakes3.NewClient(transport), fakes3.Bucket, w.mode, w.parts)
 	if err != nil {
 		panic(err)
 	}
+	return store, transport.Wait
+}
+
+// lead is one leader's life.
+func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, store *fenced.Store) {
 	pause := func() { time.Sleep(time.Duration(r.ExpFloat64() * float64(500*time.Millisecond))) }
 	// acked notes the outcome of a write, and reports whether to go on.
 	acked := func(what, key string, err error) bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.log("token %d: %s %s: %v", token, what, key, err)
-		fenced, ok := errors.AsType[*leasehold.FencedError](err)
+		refused, ok := errors.AsType[*fenced.Error](err)
 		switch highest := w.objects[key].highest; {
 		case err == nil && highest < token:
 			w.violate("%s: %s of token %d is said to be done, but the highest that has landed is %d", key, what, token, highest)
-		case ok && (fenced.Token != token || fenced.Highest <= token || fenced.Highest > highest):
+		case ok && (refused.Token != token || refused.Highest <= token || refused.Highest > highest):
 			w.violate("%s: %v, but the highest is %d", key, err, highest)
 		case ok:
 			w.stats.fenced++
@@ -144,7 +224,7 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, clie
 		}
 		return true
 	}
-	sealed := w.versions == fenced.DistinctBodies // which cannot seal: then nobody counts
+	sealed := w.mode == fenced.DistinctBodies // which cannot seal: then nobody counts
 	for n := 0; ctx.Err() == nil; n++ {
 		pause()
 		key := fencedKeys[1+r.IntN(2)]
@@ -152,7 +232,7 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, clie
 		case !sealed:
 			err := store.Seal(ctx, token, fencedKeys...)
 			sealed = err == nil
-			if _, fenced := errors.AsType[*leasehold.FencedError](err); fenced && r.IntN(2) == 0 {
+			if errors.Is(err, fenced.ErrFenced) && r.IntN(2) == 0 {
 				return
 			}
 			for _, key := range fencedKeys {
@@ -160,7 +240,7 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, clie
 					return
 				}
 			}
-		case op < 3 && w.versions != fenced.DistinctBodies: // read and write with a stop in between
+		case op < 3 && w.mode != fenced.DistinctBodies: // read and write with a stop in between
 			o, err := store.Get(ctx, counter)
 			value := 0
 			if err == nil {
@@ -181,7 +261,7 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, clie
 			}
 		case op < 4:
 			body := string(rune('A' + r.IntN(2))) // again and again the same
-			if w.versions == fenced.DistinctBodies {
+			if w.mode == fenced.DistinctBodies {
 				body = fmt.Sprint(token, "-", n)
 			}
 			if !acked("put", key, store.Put(ctx, token, key, strings.NewReader(body))) {
@@ -231,14 +311,14 @@ func (w *fencedWorld) read(ctx context.Context, store *fenced.Store, key string)
 
 func runFenced(t *testing.T, seed uint64) *fencedWorld {
 	w := &fencedWorld{rand: rand.New(rand.NewPCG(seed, 1)), objects: map[string]*fencedObject{}}
-	w.versions = fenced.Versions(1 + w.rand.IntN(3))
+	w.mode = fenced.ETagMode(1 + w.rand.IntN(4))
 	w.faults = []float64{0, 0.05, 0.2, 0.4}[w.rand.IntN(4)]
 	partSize := int64(8 << 20)
 	if w.rand.IntN(3) == 0 { // then nearly all bodies go in two or three parts
-		partSize = map[fenced.Versions]int64{fenced.UniqueETags: 1, fenced.PaddedBodies: 40, fenced.DistinctBodies: 2}[w.versions]
+		partSize = map[fenced.ETagMode]int64{fenced.UniqueETags: 1, fenced.PaddedBodies: 40, fenced.DistinctBodies: 2}[w.mode]
 	}
-	w.parts = export.WithPartSize.(func(int64) fenced.Option)(partSize)
-	w.server = &fakes3.Server{RandomETags: w.versions == fenced.UniqueETags, MinPartSize: 1, OnWrite: w.landed}
+	w.parts = func(o *storeapi.FencedOptions) { o.PartSize = partSize }
+	w.server = &fakes3.Server{RandomETags: w.mode == fenced.UniqueETags, MinPartSize: 1, OnWrite: w.landed}
 	for _, key := range fencedKeys {
 		w.objects[key] = &fencedObject{}
 	}
@@ -248,18 +328,22 @@ func runFenced(t *testing.T, seed uint64) *fencedWorld {
 		for token := uint64(1); token <= 4; token++ {
 			r := rand.New(rand.NewPCG(seed, 100+token))
 			start := time.Duration(float64(token-1) * (0.5 + r.Float64()) * float64(5*time.Second))
-			transport := &faultproxy.Transport{Base: fakes3.Transport{Handler: w.server}, Decide: w.networkFault}
+			store, wait := w.open()
 			wg.Go(func() {
 				time.Sleep(start)
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				defer cancel()
-				w.lead(ctx, token, r, transport)
-				transport.Wait()
+				w.lead(ctx, token, r, store)
+				wait()
 			})
 		}
 		wg.Wait()
-		if w.versions != fenced.DistinctBodies {
-			value, _ := strconv.Atoi(strings.TrimRight(string(w.server.Body(counter)), " \t"))
+		if w.mode != fenced.DistinctBodies {
+			bodies := w.objects[counter].bodies
+			value := 0
+			if len(bodies) > 0 {
+				value, _ = strconv.Atoi(bodies[len(bodies)-1])
+			}
 			if value < w.stats.steps {
 				w.violate("%d steps were acknowledged, %d are in the counter", w.stats.steps, value)
 			}
@@ -268,7 +352,7 @@ func runFenced(t *testing.T, seed uint64) *fencedWorld {
 	return w
 }
 
-// TestFencedSeeds runs FENCED worlds of a FencedStore (default 200), from number SEED on, and shows the first that goes wrong.
+// TestFencedSeeds runs FENCED worlds of fenced writes (default 200), from number SEED on, and shows the first that goes wrong.
 func TestFencedSeeds(t *testing.T) {
 	var mu sync.Mutex
 	var total fencedStats
@@ -276,7 +360,7 @@ func TestFencedSeeds(t *testing.T) {
 	eachSeed(t, env(t, "FENCED", 200), func(t *testing.T, seed uint64) (report string) {
 		w := runFenced(t, seed)
 		if len(w.violations) > 0 {
-			return fmt.Sprintf("seed %d: versions %d, faults %v\nviolations:\n%s\ntimeline:\n%s", seed, w.versions, w.faults,
+			return fmt.Sprintf("seed %d: mode %d, faults %v\nviolations:\n%s\ntimeline:\n%s", seed, w.mode, w.faults,
 				strings.Join(w.violations, "\n"), strings.Join(w.trace, "\n"))
 		}
 		mu.Lock()

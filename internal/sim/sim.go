@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 )
 
 // Outcome is the result of one run.
@@ -52,7 +52,7 @@ type world struct {
 	cfg   *Config
 	began time.Time
 	store *store
-	fence leasehold.Fence // of the resource that leaders write to
+	fence fenced.Fence // of the resource that leaders write to
 
 	mu           sync.Mutex // guards what follows; store.mu, if held, was locked first
 	trace        *[]string  // nil if no trace was asked for

@@ -14,7 +14,6 @@ var (
 	ErrPermanent          = errors.New("permanent store error")
 	ErrUnsafeStore        = errors.New("the store is not safe for locks")
 	ErrCorruptRecord      = errors.New("corrupt lock record")
-	ErrFenced             = errors.New("fenced off by a newer token")
 	// ErrConflict says that a conditional write met another one that was under way (409 of S3). Try again.
 	ErrConflict = errors.New("conflicting write under way")
 )

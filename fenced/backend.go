@@ -1,0 +1,35 @@
+package fenced
+
+import (
+	"context"
+	"io"
+)
+
+// Backend stores the objects of a [Store]. Users of the project's own backends do not need it: see [NewS3Store],
+// [NewMemStore], and NewFencedStore of package gcsstore.
+//
+// Implementations must be safe for concurrent use, and must limit the time of their requests. An error that matches
+// [leasehold.ErrPermanent], [leasehold.ErrUnsafeStore] or [leasehold.ErrCorruptRecord] ends a write. After any other error the
+// Store calls Head again and repeats the write if it has not landed.
+type Backend interface {
+	// Head returns the current version of key without its body. If there is no object, it returns the zero Version.
+	Head(ctx context.Context, key string) (Version, error)
+	// Get returns the current version of key and its body, or an error that matches leasehold.ErrNotExist. Reading the body
+	// must fail if it ends early.
+	Get(ctx context.Context, key string) (Version, io.ReadCloser, error)
+	// Put atomically replaces old, as Head or Get has returned it, by next with this body. If old is not the current version
+	// at that moment, Put must not change anything, and must return an error. If reading the body fails, Put must not write.
+	Put(ctx context.Context, key string, old, next Version, body io.Reader) error
+}
+
+// Version describes one version of an object.
+type Version struct {
+	// ID differs between all versions that a key ever has, even if their bodies are equal. It is empty if there is no object.
+	// Put ignores that of next.
+	ID          string
+	Size        int64 // of the body in bytes; -1 if unknown
+	ContentType string
+	Metadata    map[string]string // the Store's own names begin with "leasehold-"
+	// Settings is whatever else the backend stores with a body. [Store.Seal] passes that of Get on to Put. Other writes pass nil.
+	Settings any
+}

@@ -1,0 +1,218 @@
+package fenced
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go/middleware"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/s3api"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+// S3Client is the part of [*s3.Client] that [NewS3Store] needs.
+type S3Client interface {
+	leasehold.S3Client
+	HeadObject(context.Context, *s3.HeadObjectInput, ...func(*s3.Options)) (*s3.HeadObjectOutput, error)
+	CreateMultipartUpload(context.Context, *s3.CreateMultipartUploadInput, ...func(*s3.Options)) (*s3.CreateMultipartUploadOutput, error)
+	UploadPart(context.Context, *s3.UploadPartInput, ...func(*s3.Options)) (*s3.UploadPartOutput, error)
+	CompleteMultipartUpload(context.Context, *s3.CompleteMultipartUploadInput, ...func(*s3.Options)) (*s3.CompleteMultipartUploadOutput, error)
+	AbortMultipartUpload(context.Context, *s3.AbortMultipartUploadInput, ...func(*s3.Options)) (*s3.AbortMultipartUploadOutput, error)
+}
+
+// ETagMode says how the versions of one S3 object come to have different ETags. S3's default ETag is a hash of the body alone.
+// If the same body is written again, by [Store.Seal] for instance, the ETag stays the same, so a former leader that has read the
+// older version could still replace it.
+type ETagMode uint8
+
+const (
+	// UniqueETags relies on a bucket whose ETags never repeat, as with SSE-KMS, with SSE-C and in directory buckets. The first
+	// write checks it.
+	UniqueETags ETagMode = iota + 1
+	// PaddedBodies adds 64 random spaces and tabs to the end of each body, which [Store.Get] removes. Readers of JSON, and of most
+	// other text, tolerate them. Readers of compressed and binary formats may not, so Seal refuses to adopt an object that has a
+	// Content-Encoding.
+	PaddedBodies
+	// DistinctBodies relies on you never to write the same body to one key twice, for example because each body contains a unique
+	// number. Seal writes a body again, so it is refused.
+	DistinctBodies
+)
+
+// NewS3Store returns a store of fenced objects in bucket; see [ETagMode] for the choice to make. It sends no request. A nil
+// client, an impossible bucket name and an unknown mode are errors that match [leasehold.ErrPermanent]. The client's settings stay,
+// with the exceptions that [leasehold.NewS3Store] names.
+//
+// The client needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket. The first write also checks the server with 5
+// requests, and needs s3:DeleteObject for the check's object. Bodies over 8 MiB go in parts. They need s3:AbortMultipartUpload, and
+// a server that honours both conditions of CompleteMultipartUpload. The first of them checks the server with 13 more requests. If
+// the server fails a check, the error matches [leasehold.ErrUnsafeStore].
+func NewS3Store(client S3Client, bucket string, mode ETagMode, opts ...Option) (*Store, error) {
+	b := &s3Backend{
+		client: client, Bucket: &s3api.Bucket{Name: bucket}, mode: mode, partSize: 8 << 20, timeout: time.Minute,
+		checking: make(chan struct{}, 1),
+	}
+	if size := options(opts).PartSize; size > 0 {
+		b.partSize = size
+	}
+	err := b.Validate(client)
+	if err == nil && (mode < UniqueETags || mode > DistinctBodies) {
+		err = s3api.Bad("ETag mode %d is not UniqueETags, PaddedBodies or DistinctBodies", mode)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("leasehold: fenced.NewS3Store: %w", err)
+	}
+	s := NewStore(b, opts...)
+	if mode == DistinctBodies {
+		s.noSeal = s3api.Bad("Seal writes a body again, which DistinctBodies excludes")
+	}
+	return s, nil
+}
+
+// s3Backend is a Backend in an S3 bucket. An ETag is the ID of a version.
+type s3Backend struct {
+	*s3api.Bucket
+	client   S3Client
+	mode     ETagMode
+	partSize int64         // larger bodies go in parts of at least this size, in bytes
+	timeout  time.Duration // of a request without a body, and of each read of an answer's body
+
+	checking chan struct{} // has an element while somebody checks
+	checked  [2]bool       // small and large writes; guarded by checking
+}
+
+// Head implements Backend. Every write begins with it, so the check of the server is here. The check comes before the HEAD, because
+// its requests are answered with error codes, which say for instance that the secret key is wrong. A HEAD is not.
+func (b *s3Backend) Head(ctx context.Context, key string) (Version, error) {
+	if err := b.ready(ctx, key, false); err != nil {
+		return Version{}, err
+	}
+	ctx, cancel := b.deadline(ctx, 0)
+	defer cancel()
+	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.Name, Key: &key}, b.Patient)
+	if _, missing := errors.AsType[*types.NotFound](err); missing {
+		// A HEAD cannot tell whether it was the server that answered, or whether the bucket is missing. The conditional write can.
+		return Version{}, nil
+	}
+	if err != nil {
+		return Version{}, b.Explain(err, s3api.Get, key)
+	}
+	v, err := b.version(key, out.ETag, out.ContentLength, out.ContentType, out.Metadata, out.ResultMetadata)
+	if v.Metadata[metaPad] != "" {
+		v.Size = max(v.Size-padding, -1)
+	}
+	return v, err
+}
+
+// Get implements Backend.
+func (b *s3Backend) Get(ctx context.Context, key string) (Version, io.ReadCloser, error) {
+	doing := b.Doing(s3api.Get, key)
+	var out *s3.GetObjectOutput
+	raw, err := storeapi.OpenBody(ctx, doing, b.timeout, func(ctx context.Context) (_ io.ReadCloser, err error) {
+		if out, err = b.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.Name, Key: &key}, b.Patient); err != nil {
+			return nil, b.Explain(err, s3api.Get, key)
+		}
+		return out.Body, nil
+	})
+	if err != nil {
+		return Version{}, nil, err
+	}
+	v, err := b.version(key, out.ETag, out.ContentLength, out.ContentType, out.Metadata, out.ResultMetadata)
+	var body io.ReadCloser
+	if err == nil {
+		v.Settings = out
+		body, err = unpad(&v, raw, doing)
+	}
+	if err != nil {
+		_ = raw.Close()
+		return Version{}, nil, err
+	}
+	return v, body, nil
+}
+
+// version describes what an answer shows. Its size is the size on the wire, with the padding.
+func (b *s3Backend) version(key string, etag *string, size *int64, contentType *string, meta map[string]string, reply middleware.Metadata) (Version, error) {
+	if err := b.GenuineObject(key, etag, reply); err != nil {
+		return Version{}, err
+	}
+	v := Version{ID: *etag, Size: -1, ContentType: aws.ToString(contentType), Metadata: meta}
+	if size != nil {
+		v.Size = *size
+	}
+	return v, nil
+}
+
+// Put implements Backend.
+func (b *s3Backend) Put(ctx context.Context, key string, old, next Version, body io.Reader) error {
+	w := s3Write{key: key, meta: next.Metadata, ifMatch: &old.ID}
+	if old.ID == "" {
+		w.ifMatch, w.ifNoneMatch = nil, aws.String("*")
+	}
+	if got, again := next.Settings.(*s3.GetObjectOutput); again {
+		var err error
+		if w.settings, err = b.keep(got); err != nil {
+			return &storeapi.Error{Doing: fmt.Sprintf("writing %q again", key), Kind: leasehold.ErrPermanent, Cause: err}
+		}
+	} else if next.ContentType != "" {
+		w.ContentType = &next.ContentType
+	}
+	if b.mode == PaddedBodies || w.meta[metaGone] != "" { // otherwise all tombstones have the same ETag
+		body = w.pad(body, &next.Size)
+	}
+	first, err := io.ReadAll(io.LimitReader(body, b.partSize+1))
+	if err != nil {
+		return fmt.Errorf("reading the body of %q: %w", key, err)
+	}
+	if int64(len(first)) <= b.partSize {
+		_, err = b.put(ctx, w, first)
+		return err
+	}
+	if err := b.ready(ctx, key, true); err != nil {
+		return err
+	}
+	return b.putParts(ctx, w, io.MultiReader(bytes.NewReader(first), body), next.Size)
+}
+
+// s3Write is one attempt to write an object.
+type s3Write struct {
+	key                  string
+	ifMatch, ifNoneMatch *string
+	meta                 map[string]string
+	settings
+}
+
+// put sends a body in one request.
+func (b *s3Backend) put(ctx context.Context, w s3Write, body []byte) (etag string, err error) {
+	ctx, cancel := b.deadline(ctx, int64(len(body)))
+	defer cancel()
+	out, err := b.client.PutObject(ctx, &s3.PutObjectInput{
+		Bucket: &b.Name, Key: &w.key, Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))), Metadata: w.meta,
+		ContentType: w.ContentType, ContentEncoding: w.ContentEncoding, ContentLanguage: w.ContentLanguage,
+		ContentDisposition: w.ContentDisposition, CacheControl: w.CacheControl, Expires: w.expires,
+		WebsiteRedirectLocation: w.redirect, StorageClass: w.class,
+		ServerSideEncryption: w.encryption, SSEKMSKeyId: w.kmsKey, BucketKeyEnabled: w.bucketKey,
+		IfMatch: w.ifMatch, IfNoneMatch: w.ifNoneMatch,
+	}, b.Once)
+	if err != nil {
+		return "", b.Explain(err, s3api.Put, w.key)
+	}
+	if err := b.Genuine(s3api.Put, w.key, out.ETag, out.ResultMetadata); err != nil {
+		return "", err
+	}
+	return *out.ETag, nil
+}
+
+// leastRate is how many bytes of a body must go up in a second.
+const leastRate = 128 << 10
+
+// deadline limits the time of a request that carries size bytes. A later deadline of the caller's does not replace it.
+func (b *s3Backend) deadline(ctx context.Context, size int64) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, b.timeout+time.Duration(size)*time.Second/leastRate)
+}

@@ -1,0 +1,82 @@
+package fenced
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+const (
+	metaPad = metaPrefix + "padding" // bytes at the end of the body that are not the caller's
+	padding = 8 * nonceSize
+)
+
+// white returns a nonce written in spaces and tabs.
+func white(nonce string) []byte {
+	bits, _ := hex.DecodeString(nonce)
+	space := make([]byte, 0, padding)
+	for _, b := range bits {
+		for i := range 8 {
+			space = append(space, " \t"[b>>i&1])
+		}
+	}
+	return space
+}
+
+// pad returns body with the padding of w at its end, and adds the padding to size if that is known.
+func (w *s3Write) pad(body io.Reader, size *int64) io.Reader {
+	w.meta[metaPad] = strconv.Itoa(padding)
+	if *size >= 0 {
+		*size += padding
+	}
+	return io.MultiReader(body, bytes.NewReader(white(w.meta[metaNonce])))
+}
+
+// unpad returns the body of v without its padding, and sets v's size to that of the body.
+func unpad(v *Version, raw *storeapi.Body, doing string) (io.ReadCloser, error) {
+	raw.Size = v.Size
+	text, padded := v.Metadata[metaPad]
+	if !padded {
+		return raw, nil
+	}
+	nonce := v.Metadata[metaNonce]
+	if text != strconv.Itoa(padding) || len(nonce) != 2*nonceSize || v.Size >= 0 && v.Size < padding {
+		return nil, &storeapi.Error{
+			Doing: doing, Kind: leasehold.ErrCorruptRecord, Cause: fmt.Errorf("metadata %s is %q, of a body of %d bytes", metaPad, text, v.Size),
+		}
+	}
+	v.Size = max(v.Size-padding, -1)
+	return &unpadded{raw, bufio.NewReader(raw), white(nonce), doing}, nil
+}
+
+// unpadded is a body without its padding.
+type unpadded struct {
+	*storeapi.Body
+	buffered *bufio.Reader // of Body
+	pad      []byte        // what must come last
+	doing    string
+}
+
+// Read holds back as many bytes as the padding has, until it knows whether they are the last.
+func (u *unpadded) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	ahead, err := u.buffered.Peek(len(u.pad) + 1)
+	switch {
+	case err == nil:
+		return u.buffered.Read(p[:min(len(p), u.buffered.Buffered()-len(u.pad))])
+	case err != io.EOF, bytes.Equal(ahead, u.pad):
+		return 0, err
+	case u.Size >= 0: // somebody else's body under our metadata
+		return 0, &storeapi.Error{Doing: u.doing, Kind: leasehold.ErrCorruptRecord, Cause: errors.New("the body does not end with its padding")}
+	}
+	return 0, &storeapi.Error{Doing: u.doing, Cause: fmt.Errorf("the body does not end with its padding: %w", io.ErrUnexpectedEOF)}
+}

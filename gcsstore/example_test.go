@@ -1,0 +1,26 @@
+package gcsstore_test
+
+import (
+	"context"
+	"io"
+
+	"cloud.google.com/go/storage"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/gcsstore"
+)
+
+func ExampleNewFencedStore() {
+	_ = func(ctx context.Context, client *storage.Client, bucket string, lock *leasehold.Lock, report io.ReadSeeker) error {
+		files, err := gcsstore.NewFencedStore(client, bucket)
+		if err != nil {
+			return err
+		}
+		return lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+			if err := files.Seal(ctx, lease.Token(), "report.json"); err != nil { // before reading
+				return err
+			}
+			return files.Put(ctx, lease.Token(), "report.json", report)
+		})
+	}
+}

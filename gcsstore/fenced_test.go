@@ -1,0 +1,359 @@
+package gcsstore_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"cloud.google.com/go/storage"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
+	"github.com/leasehold-go/leasehold/gcsstore"
+	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/fencedtest"
+)
+
+const object = "data/report.json"
+
+func openFenced(t *testing.T, client *storage.Client, bucket string, opts ...fenced.Option) *fenced.Store {
+	t.Helper()
+	s, err := gcsstore.NewFencedStore(client, bucket, opts...)
+	require.NoError(t, err)
+	return s
+}
+
+func TestFencedStoreKeepsItsPromises(t *testing.T) {
+	run := func(t *testing.T, open func() *storage.Client, bucket string, large int) {
+		fencedtest.Run(t, fencedtest.Backend{
+			Open: func(opts ...fenced.Option) *fenced.Store { return openFenced(t, open(), bucket, opts...) },
+			Plant: func(key, body string) {
+				w := open().Bucket(bucket).Object(key).NewWriter(t.Context())
+				_, err := w.Write([]byte(body))
+				require.NoError(t, errors.Join(err, w.Close()))
+			},
+			Large: large,
+		})
+	}
+	const large = 20 << 20 // two chunks
+	t.Run("fake-gcs-server", func(t *testing.T) {
+		w := newWire(t, nil)
+		run(t, func() *storage.Client { return w.client }, w.createBucket(t), large)
+	})
+	t.Run("fake-gcs-server, XML", func(t *testing.T) {
+		w := newWire(t, nil)
+		run(t, func() *storage.Client { return w.xml(t) }, w.createBucket(t), 0)
+	})
+	t.Run("strict server", func(t *testing.T) {
+		w := newWire(t, &fakeGCS{files: true})
+		run(t, func() *storage.Client { return w.client }, bucket, 0)
+	})
+}
+
+func TestFencedWritesCostWhatIsSaid(t *testing.T) {
+	w := newWire(t, nil)
+	s, ctx := openFenced(t, w.client, w.createBucket(t)), t.Context()
+	from := w.Count()
+	sent := func() (methods []string) {
+		for _, r := range w.Requests()[from:] {
+			methods = append(methods, r.Method)
+		}
+		from = w.Count()
+		return methods
+	}
+	require.NoError(t, s.Put(ctx, 1, object, strings.NewReader("x")))
+	require.Equal(t, []string{"GET", "POST"}, sent())
+	fencedtest.Read(t, s, object)
+	require.Equal(t, []string{"GET", "GET"}, sent())
+	require.NoError(t, s.Seal(ctx, 2, object))
+	require.Equal(t, []string{"GET", "GET", "GET", "POST"}, sent())
+	require.NoError(t, s.Seal(ctx, 2, object))
+	require.Equal(t, []string{"GET"}, sent(), "claimed already")
+	require.ErrorIs(t, s.Put(ctx, 1, object, strings.NewReader("late")), fenced.ErrFenced)
+	require.Equal(t, []string{"GET"}, sent())
+	require.NoError(t, s.Delete(ctx, 2, object))
+	require.Equal(t, []string{"GET", "POST"}, sent())
+	require.NoError(t, s.Put(ctx, 2, object, bytes.NewReader(make([]byte, 16<<20))))
+	require.Equal(t, []string{"GET", "POST"}, sent())
+	require.NoError(t, s.Put(ctx, 2, object, bytes.NewReader(make([]byte, 20<<20))))
+	require.Equal(t, []string{"GET", "POST", "POST", "POST"}, sent(), "a session, and two chunks")
+}
+
+// failOnce plans a fault for the next request with that method.
+func (w *wire) failOnce(method string, f faultproxy.Fault) {
+	var once sync.Once
+	w.Decide = func(r *http.Request) (planned faultproxy.Fault) {
+		if r.Method == method {
+			once.Do(func() { planned = f })
+		}
+		return planned
+	}
+}
+
+func TestFencedWriteWhoseAnswerIsLost(t *testing.T) {
+	w := newWire(t, nil)
+	s := openFenced(t, w.client, w.createBucket(t))
+	for _, fault := range []faultproxy.Fault{
+		{Kind: faultproxy.DropReply},
+		{Kind: faultproxy.AnswerAfter, Status: http.StatusPreconditionFailed},
+		{Kind: faultproxy.AnswerAfter, Status: http.StatusServiceUnavailable},
+		{Kind: faultproxy.AnswerAfter, Status: http.StatusTooManyRequests},
+	} {
+		w.failOnce(http.MethodPost, fault)
+		from := w.Count()
+		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("1")))
+		require.Equal(t, 3, w.Count()-from, "%+v: recognised by its nonce, not written again", fault)
+	}
+	for _, fault := range []faultproxy.Fault{
+		{Kind: faultproxy.Refuse},
+		{Kind: faultproxy.Answer, Status: http.StatusTooManyRequests},
+		{Kind: faultproxy.Answer, Status: http.StatusConflict},
+	} {
+		w.failOnce(http.MethodPost, fault)
+		from := w.Count()
+		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("1")))
+		require.Equal(t, 4, w.Count()-from, "%+v: written again", fault)
+	}
+}
+
+// A 404 to a chunk is about the upload's session. It does not mean that the bucket is missing.
+func TestFencedUploadWhoseSessionIsLost(t *testing.T) {
+	w := newWire(t, nil)
+	s := openFenced(t, w.client, w.createBucket(t))
+	from := w.Count()
+	var once sync.Once
+	w.Decide = func(r *http.Request) (f faultproxy.Fault) {
+		if r.URL.Query().Has("upload_id") {
+			once.Do(func() { f = faultproxy.Fault{Kind: faultproxy.Answer, Status: http.StatusNotFound} })
+		}
+		return f
+	}
+	body := strings.Repeat("x", 20<<20)
+	require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader(body)))
+	require.Equal(t, 2+2+3, w.Count()-from, "attributes, session, a chunk; then attributes, session, two chunks")
+	got, _ := fencedtest.Read(t, s, object)
+	require.True(t, body == got)
+}
+
+func TestFencedSealKeepsWhatIsStoredWithABody(t *testing.T) {
+	w := newWire(t, nil)
+	name := w.createBucket(t)
+	s := openFenced(t, w.client, name, fenced.WithAdoption())
+	o := w.client.Bucket(name).Object(object).NewWriter(t.Context())
+	o.ContentType, o.ContentLanguage, o.ContentDisposition, o.ContentEncoding = "text/html", "de", "attachment", "br"
+	o.CacheControl, o.StorageClass, o.CustomTime, o.Metadata = "no-cache", "NEARLINE", time.Unix(1e9, 0), map[string]string{"author": "alice"}
+	_, err := o.Write([]byte("theirs"))
+	require.NoError(t, errors.Join(err, o.Close()))
+	require.NoError(t, s.Seal(t.Context(), 1, object))
+	a, err := w.client.Bucket(name).Object(object).Attrs(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"text/html", "de", "attachment", "br", "no-cache", "NEARLINE", "alice", "1"}, []string{
+		a.ContentType, a.ContentLanguage, a.ContentDisposition, a.ContentEncoding, a.CacheControl, a.StorageClass, a.Metadata["author"], a.Metadata["leasehold-token"],
+	})
+	require.EqualValues(t, 1e9, a.CustomTime.Unix())
+	body, _ := fencedtest.Read(t, s, object)
+	require.Equal(t, "theirs", body)
+}
+
+// The client decompresses what is stored with gzip. To write that again would store it uncompressed, under the same header.
+func TestFencedCompressedObjectsAreNotSealed(t *testing.T) {
+	w := newWire(t, nil)
+	name := w.createBucket(t)
+	s := openFenced(t, w.client, name, fenced.WithAdoption())
+	o := w.client.Bucket(name).Object(object).NewWriter(t.Context())
+	o.ContentEncoding = "gzip"
+	z := gzip.NewWriter(o)
+	_, err := z.Write([]byte("theirs"))
+	require.NoError(t, errors.Join(err, z.Close(), o.Close()))
+	body, read := fencedtest.Read(t, s, object)
+	require.Equal(t, []any{"theirs", int64(-1)}, []any{body, read.Size})
+	err = s.Seal(t.Context(), 1, object)
+	require.ErrorIs(t, err, leasehold.ErrPermanent)
+	require.ErrorContains(t, err, "Content-Encoding gzip")
+	require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("ours")))
+}
+
+// A body that ends early at its source is never stored, not even the part that was read.
+func TestFencedPutOfABodyThatFails(t *testing.T) {
+	w := newWire(t, nil)
+	name := w.createBucket(t)
+	s := openFenced(t, w.client, name)
+	for _, size := range []int{100, 1 << 20, 20 << 20} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Error(t, s.Put(ctx, 1, object, &shortened{bytes.NewReader(make([]byte, size))}))
+		_, err := w.client.Bucket(name).Object(object).Attrs(t.Context())
+		require.ErrorIs(t, err, storage.ErrObjectNotExist, "%d bytes", size)
+	}
+}
+
+// shortened has one byte less than it says.
+type shortened struct{ *bytes.Reader }
+
+func (s *shortened) Read(p []byte) (int, error) {
+	if s.Len() <= 1 {
+		return 0, io.EOF
+	}
+	return s.Reader.Read(p[:min(len(p), s.Len()-1)])
+}
+
+func (s *shortened) WriteTo(io.Writer) (int64, error) { panic("not to be used") }
+
+func TestFencedRequestsHaveTimeLimits(t *testing.T) {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWire(t, &fakeGCS{files: true})
+			s := openFenced(t, w.client, bucket)
+			w.failOnce(method, faultproxy.Fault{Before: 24 * time.Hour})
+			ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
+			defer cancel()
+			began := time.Now()
+			require.NoError(t, s.Put(ctx, 1, object, strings.NewReader("x")))
+			require.InDelta(t, time.Minute, time.Since(began), float64(time.Second), method)
+			w.failAll(faultproxy.Fault{Before: 24 * time.Hour})
+			_, err := s.Get(ctx, object)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+	}
+}
+
+func TestFencedStoreRefusesBadArguments(t *testing.T) {
+	w := newWire(t, http.NotFoundHandler())
+	for says, open := range map[string]func() (*fenced.Store, error){
+		"client is nil":                    func() (*fenced.Store, error) { return gcsstore.NewFencedStore(nil, bucket) },
+		`is a URL: give the bare name "b"`: func() (*fenced.Store, error) { return gcsstore.NewFencedStore(w.client, "gs://b") },
+	} {
+		s, err := open()
+		require.Nil(t, s)
+		require.ErrorIs(t, err, leasehold.ErrPermanent)
+		require.ErrorContains(t, err, says)
+	}
+	require.Zero(t, w.Count())
+	missing := openFenced(t, newWire(t, nil).client, "no-such-bucket")
+	err := missing.Put(t.Context(), 1, object, strings.NewReader("x"))
+	require.ErrorIs(t, err, leasehold.ErrPermanent)
+	require.ErrorContains(t, err, "create the bucket")
+}
+
+// Every operation meets every answer that is not Cloud Storage's, once and always: no call says what is not so, nothing is lost.
+func TestFencedStoreAmongForeignAnswers(t *testing.T) {
+	status := func(status int, body string, header ...string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", http.DetectContentType([]byte(body)))
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+			for i := 0; i < len(header); i += 2 {
+				w.Header().Set(header[i], header[i+1])
+			}
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	answers := map[string]http.HandlerFunc{
+		"a page":                   status(200, page),
+		"a page with a generation": status(200, page, "X-Goog-Generation", "5"),
+		"text of the same size":    status(200, "bad"),
+		"nothing":                  status(200, ""),
+		"an empty object":          status(200, "{}", "Content-Type", "application/json"),
+		"204":                      status(204, ""),
+		"206":                      status(206, "{}", "X-Goog-Generation", "1000", "Content-Range", "bytes 0-1/100"),
+		"304":                      status(304, ""),
+		"302 to nowhere":           status(302, ""),
+		"404 page":                 status(404, page),
+		"412 page":                 status(412, page),
+		"502 page":                 status(502, page),
+		"half an answer":           nil, // of the server's own, after the fact
+	}
+	operation := func(r *http.Request) string {
+		switch {
+		case r.Method == http.MethodPost:
+			return "upload"
+		case r.URL.Query().Get("alt") == "json":
+			return "attributes"
+		}
+		return "body"
+	}
+	calls := map[string]struct {
+		run  func(ctx context.Context, s *fenced.Store) (string, error)
+		want string
+	}{
+		"Put": {func(ctx context.Context, s *fenced.Store) (string, error) {
+			return "new", s.Put(ctx, 2, object, strings.NewReader("new"))
+		}, "new"},
+		"Seal":   {func(ctx context.Context, s *fenced.Store) (string, error) { return "old", s.Seal(ctx, 2, object) }, "old"},
+		"Delete": {func(ctx context.Context, s *fenced.Store) (string, error) { return "", s.Delete(ctx, 2, object) }, ""},
+		"Get": {func(ctx context.Context, s *fenced.Store) (string, error) {
+			o, err := s.Get(ctx, object)
+			if err != nil {
+				return "", err
+			}
+			body, err := io.ReadAll(o.Body)
+			return string(body), errors.Join(err, o.Body.Close())
+		}, "old"},
+	}
+	for name, answer := range answers {
+		for call, c := range calls {
+			for _, op := range []string{"attributes", "body", "upload"} {
+				for _, once := range []bool{true, false} {
+					t.Run(fmt.Sprintf("%s/%s/%s/once=%v", name, call, op, once), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) {
+							server := &fakeGCS{files: true}
+							met := 0
+							armed := false
+							w := newWire(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+								if !armed || operation(r) != op || once && met > 0 {
+									server.ServeHTTP(w, r)
+									return
+								}
+								if met++; answer != nil {
+									answer(w, r)
+									return
+								}
+								whole := httptest.NewRecorder()
+								server.ServeHTTP(whole, r)
+								for name, values := range whole.Header() {
+									w.Header()[name] = values
+								}
+								_, _ = w.Write(whole.Body.Bytes()[:whole.Body.Len()/2])
+							}))
+							s := openFenced(t, w.client, bucket)
+							require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("old")))
+							before := server.objects[object].generation
+							armed = true
+							got, err := c.run(t.Context(), s)
+							armed = false
+							stands := server.objects[object]
+							if err != nil {
+								for _, lie := range []error{
+									leasehold.ErrNotExist, leasehold.ErrUnsafeStore, fenced.ErrUnfenced, fenced.ErrFenced, leasehold.ErrCorruptRecord, leasehold.ErrPermanent,
+								} {
+									require.NotErrorIs(t, err, lie, "that is not known")
+								}
+								if stands.generation != before {
+									require.Equal(t, c.want, string(stands.body), "neither the old nor the new: %v", err)
+								}
+								require.False(t, once && call != "Get", "one bad answer is temporary: %v", err)
+								return
+							}
+							require.Equal(t, []string{c.want, c.want}, []string{got, string(stands.body)})
+							if call != "Get" {
+								require.Equal(t, "2", stands.resource["metadata"].(map[string]any)["leasehold-token"])
+							}
+						})
+					})
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package storeapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	drainSize = 256 << 10 // bytes that Close reads so that the connection can be used again
+	drainTime = 100 * time.Millisecond
+)
+
+// errIdle ends the context of a request that gets no data.
+var errIdle = errors.New("time limit of an answer")
+
+// Body is the body of an answer. A Read fails after a time limit without data, and at the end of a body that does not have its
+// size. It is not safe for concurrent use, except Close.
+type Body struct {
+	Size int64 // that the body must have, in bytes; -1: unknown
+
+	raw    io.ReadCloser
+	got    atomic.Int64
+	doing  string
+	ctx    context.Context // of the request
+	cancel context.CancelCauseFunc
+	idle   *time.Timer // cancels ctx
+	limit  time.Duration
+}
+
+// OpenBody sends a request with open, and returns the body of the answer with an unknown size. limit is the time until the
+// answer, and then the time of each Read. doing begins the text of errors.
+func OpenBody(ctx context.Context, doing string, limit time.Duration, open func(context.Context) (io.ReadCloser, error)) (*Body, error) {
+	b := &Body{Size: -1, doing: doing, limit: limit}
+	b.ctx, b.cancel = context.WithCancelCause(ctx)
+	b.idle = time.AfterFunc(limit, func() { b.cancel(errIdle) })
+	raw, err := open(b.ctx)
+	if !b.idle.Stop() && context.Cause(b.ctx) == errIdle {
+		if err == nil {
+			_ = raw.Close()
+		}
+		return nil, b.stalled("no answer")
+	}
+	if err != nil {
+		b.cancel(nil)
+		return nil, err
+	}
+	b.raw = raw
+	return b, nil
+}
+
+func (b *Body) Read(p []byte) (int, error) {
+	b.idle.Reset(b.limit)
+	n, err := b.raw.Read(p)
+	b.idle.Stop()
+	got := b.got.Add(int64(n))
+	switch {
+	case err == nil, err == io.EOF && (b.Size < 0 || got == b.Size):
+		return n, err
+	case err == io.EOF:
+		err = fmt.Errorf("the body has %d bytes, not %d: %w", got, b.Size, io.ErrUnexpectedEOF)
+	case context.Cause(b.ctx) == errIdle:
+		return n, b.stalled("nothing came")
+	}
+	return n, &Error{Doing: b.doing, Cause: err}
+}
+
+func (b *Body) stalled(what string) error {
+	return &Error{Doing: b.doing, Kind: os.ErrDeadlineExceeded, Cause: fmt.Errorf("%s for %v", what, b.limit)}
+}
+
+// Close reads a small rest of the body, so that the connection can be used again.
+func (b *Body) Close() error {
+	if b.Size < 0 || b.Size-b.got.Load() <= drainSize {
+		b.idle.Reset(drainTime)
+		_, _ = io.CopyN(io.Discard, b.raw, drainSize)
+		b.idle.Stop()
+	}
+	err := b.raw.Close()
+	b.cancel(nil)
+	return err
+}
