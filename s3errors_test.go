@@ -39,13 +39,24 @@ func listening(t *testing.T, h http.HandlerFunc) string {
 	return server.URL
 }
 
-// chunked has the answer go out without a length.
-func chunked(w http.ResponseWriter) { w.(http.Flusher).Flush() }
+// flush sends what is there. An answer without a length then goes out in chunks.
+func flush(w http.ResponseWriter) { w.(http.Flusher).Flush() }
 
 func missing(w http.ResponseWriter) {
 	w.Header().Set("X-Amz-Request-Id", "1")
 	w.WriteHeader(http.StatusNotFound)
 	_, _ = io.WriteString(w, fakes3.Error("NoSuchKey", "The specified key does not exist."))
+}
+
+func refusalCutOff(status int) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Amz-Request-Id", "1")
+		w.Header().Set("Content-Length", "1000")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, `<?xml version="1.0" encoding="UTF-8"?><Error>`)
+		flush(w)
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // Replies that a proxy, a web site or a half-dead server gives say nothing about the object: they are neither a success, nor
@@ -59,8 +70,8 @@ func TestRepliesThatAreNoS3s(t *testing.T) {
 	}{
 		"a page":                     {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) }},
 		"a page with an ETag":        {answer: func(w http.ResponseWriter, _ *http.Request) { etag(w); _, _ = io.WriteString(w, page) }},
-		"a page in chunks":           {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page); chunked(w) }},
-		"a page in chunks with ETag": {answer: func(w http.ResponseWriter, _ *http.Request) { etag(w); _, _ = io.WriteString(w, page); chunked(w) }},
+		"a page in chunks":           {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page); flush(w) }},
+		"a page in chunks with ETag": {answer: func(w http.ResponseWriter, _ *http.Request) { etag(w); _, _ = io.WriteString(w, page); flush(w) }},
 		"text":                       {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "OK") }},
 		"nothing":                    {answer: func(http.ResponseWriter, *http.Request) {}},
 		"a record without an ETag":   {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"expires_at":0,"token":1}`) }},
@@ -96,12 +107,15 @@ func TestRepliesThatAreNoS3s(t *testing.T) {
 				w.Header().Set("Content-Length", "1000")
 			}
 			_, _ = io.WriteString(w, `{"expires_at":0,"token":1}`)
+			flush(w)
 			panic(http.ErrAbortHandler)
 		}, fine: "PutIfNoneMatch PutIfMatch"}, // S3 answers a PUT with headers alone
+		"403 cut off": {cutOff: true, answer: refusalCutOff(403)}, // its code might have said that it passes
+		"400 cut off": {cutOff: true, answer: refusalCutOff(400)},
 		"chunks cut off": {cutOff: true, answer: func(w http.ResponseWriter, _ *http.Request) {
 			etag(w)
 			_, _ = io.WriteString(w, `{"expires_at":0,"token":1}`)
-			chunked(w)
+			flush(w)
 			panic(http.ErrAbortHandler)
 		}, fine: "PutIfNoneMatch PutIfMatch"},
 	} {

@@ -128,6 +128,7 @@ var mutants = []mutant{
 	{"L4: strange replies are final after good ones", []edit{{"internal/storeapi/server.go", `>= maxStrange && !s.genuine.Load()`, `>= maxStrange`}}, ". -run TestRepliesThatAreNoS3s"},
 	{"L4: a followed redirect counts", []edit{{"internal/s3api/reply.go", `return reply.Request != nil && reply.Request.Response != nil`, `return false`}}, ". -run TestRepliesThatAreNoS3s"},
 	{"L4: a page counts", []edit{{"internal/s3api/errors.go", `case webPage(header) || redirected:`, `case redirected:`}}, ". -run TestRepliesThatAreNoS3s"},
+	{"L4: a refusal whose reason is cut off is final", []edit{{"internal/s3api/errors.go", `case brokenOff(err):`, `case false:`}}, ". -run TestRepliesThatAreNoS3s"},
 	{"L5: this machine's faults are final for ever", []edit{{"internal/storeapi/server.go", `if s.answered.Load() {`, `if false {`}}, ". -run TestFaultsOfThisMachineMayPass"},
 	{"L5: a credential service's answer is the store's", []edit{{"internal/s3api/errors.go", `ok && !credentials(err) {`, `ok {`}}, ". -run TestAnswersOfACredentialService"},
 	{"L10: checks disturb one another", []edit{{"internal/storecheck/probe.go", `return p.shared && !bytes.HasPrefix(body, p.body("")) && bytes.HasPrefix(body, []byte(probeMark))`, `return false`}}, ". -run TestCheckStoresAtTheSameTime"},

@@ -90,14 +90,14 @@ func (b *Bucket) classify(err error, op Op) (hint string, kind error) {
 		return "wrong access key: this server does not know it; check the credentials and the endpoint", storeapi.ErrPermanent
 	case code == "SignatureDoesNotMatch":
 		return "wrong secret key; or a proxy on the way changes requests", storeapi.ErrPermanent
+	case brokenOff(err): // the code, which says whether this refusal passes, is missing
+		return "", nil
 	case status == http.StatusForbidden, status == http.StatusUnauthorized:
 		return "check the credentials; they need " + op.permissions, storeapi.ErrPermanent
 	case status >= 300 && status < 400 && amazonian(header), code == "AuthorizationHeaderMalformed":
 		return "the bucket is in another region than the client's, or at another endpoint", storeapi.ErrPermanent
 	case status == http.StatusBadRequest, status == http.StatusMethodNotAllowed:
 		return hintRequest, storeapi.ErrPermanent
-	case brokenOff(err):
-		return "", nil
 	}
 	return hintNotS3, b.server.Stranger()
 }
