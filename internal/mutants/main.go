@@ -174,6 +174,7 @@ var mutants = []mutant{
 `, `	"encoding/hex"
 	"errors"
 `}}, ""},
+	{"fenced: memory without a condition", []edit{{"fenced/mem.go", `if m.objects[key].ID != old.ID {`, `if false {`}}, "./fenced -run TestFencedStoreKeepsItsPromises"},
 	{"fenced: own landed write not recognised", []edit{{"fenced/write.go", `case v.ID != "" && now.nonce == w.nonce:`, `case false:`}}, "./fenced -run TestFenced"},
 	{"fenced: padding shown to readers", []edit{{"fenced/s3padding.go", `bufio.NewReader(raw), white(nonce),`, `bufio.NewReader(raw), nil,`}}, "./fenced -run TestFencedWrites"},
 	{"fenced: no length taken for empty", []edit{{"fenced/s3.go", `Size: -1, ContentType`, `Size: 0, ContentType`}}, "./fenced -run TestFencedBodiesOfUnknownLength"},
