@@ -59,6 +59,13 @@ func refusalCutOff(status int) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
+// A port that expects https answers plain http with 400, and may close the connection before the answer has been read.
+func TestA400CutOffBeforeTheFirstAnswerIsFinal(t *testing.T) {
+	_, err := leasehold.NewS3Store(client(listening(t, refusalCutOff(400))), fakes3.Bucket).Get(t.Context(), key)
+	require.ErrorIs(t, err, leasehold.ErrPermanent)
+	require.ErrorContains(t, err, "does this port expect https?")
+}
+
 // Replies that a proxy, a web site or a half-dead server gives say nothing about the object: they are neither a success, nor
 // "absent", nor "refused", nor "unsafe". Real sockets, because net/http has its own mind about some of them.
 func TestRepliesThatAreNoS3s(t *testing.T) {

@@ -29,14 +29,15 @@ type size struct {
 	candidates []int
 	trials     int           // of each kind of takeover
 	lanes      int           // how many trials run at once
+	again      int           // how often a trial that fails is made again
 	life       time.Duration // of a leader before it crashes
 	electors   []int
 	watch      time.Duration // how long each crowd of electors is observed
 }
 
 var (
-	small = size{10, 300 * time.Millisecond, []int{2, 8}, 8, 8, 2 * time.Second, []int{1, 100}, time.Second}
-	full  = size{300, 3 * time.Second, []int{2, 8, 32, 128}, 150, 50, 12 * time.Second, []int{1, 100, 10_000}, 20 * time.Second}
+	small = size{10, 300 * time.Millisecond, []int{2, 8}, 8, 8, 5, 2 * time.Second, []int{1, 100}, time.Second}
+	full  = size{300, 3 * time.Second, []int{2, 8, 32, 128}, 150, 50, 0, 12 * time.Second, []int{1, 100, 10_000}, 20 * time.Second}
 )
 
 // TestPerformance measures everything. If BENCH is "full" it writes docs/performance.md, otherwise it runs in miniature.

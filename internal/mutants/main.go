@@ -128,7 +128,7 @@ var mutants = []mutant{
 	{"L4: strange replies are final after good ones", []edit{{"internal/storeapi/server.go", `>= maxStrange && !s.genuine.Load()`, `>= maxStrange`}}, ". -run TestRepliesThatAreNoS3s"},
 	{"L4: a followed redirect counts", []edit{{"internal/s3api/reply.go", `return reply.Request != nil && reply.Request.Response != nil`, `return false`}}, ". -run TestRepliesThatAreNoS3s"},
 	{"L4: a page counts", []edit{{"internal/s3api/errors.go", `case webPage(header) || redirected:`, `case redirected:`}}, ". -run TestRepliesThatAreNoS3s"},
-	{"L4: a refusal whose reason is cut off is final", []edit{{"internal/s3api/errors.go", `case brokenOff(err):`, `case false:`}}, ". -run TestRepliesThatAreNoS3s"},
+	{"L4: a refusal whose reason is cut off is final", []edit{{"internal/s3api/errors.go", `	case brokenOff(err): // the code`, `	case false: // the code`}}, ". -run TestRepliesThatAreNoS3s"},
 	{"L5: this machine's faults are final for ever", []edit{{"internal/storeapi/server.go", `if s.answered.Load() {`, `if false {`}}, ". -run TestFaultsOfThisMachineMayPass"},
 	{"L5: a credential service's answer is the store's", []edit{{"internal/s3api/errors.go", `ok && !credentials(err) {`, `ok {`}}, ". -run TestAnswersOfACredentialService"},
 	{"L10: checks disturb one another", []edit{{"internal/storecheck/probe.go", `return p.shared && !bytes.HasPrefix(body, p.body("")) && bytes.HasPrefix(body, []byte(probeMark))`, `return false`}}, ". -run TestCheckStoresAtTheSameTime"},
@@ -217,7 +217,8 @@ var mutants = []mutant{
 	{"fencehttp: 200 for a write that did not run", []edit{{"fencehttp/fencehttp.go", `http.Error(w, "not carried out: "+err.Error()+"; try again", http.StatusServiceUnavailable)`, ``}}, "./fencehttp -run TestAWriteThatHasNotRunIs503"},
 	{"fencehttp: lower tokens not interrupted", []edit{{"fencehttp/fencehttp.go", `lower.interrupt(highest)`, `_ = lower`}}, "./fencehttp -run TestAStoppedUpload"},
 	{"fencehttp: a blocked read not interrupted", []edit{{"fencehttp/fencehttp.go", `_ = conn.SetReadDeadline(time.Unix(1, 0))`, ``}}, "./fencehttp -run TestAStoppedUpload|TestAHijackedConnection"},
-	{"fencehttp: interrupted without a cause", []edit{{"fencehttp/fencehttp.go", `cancel(&fenced.Error{Key: name, Token: token, Highest: highest})`, `cancel(nil)`}}, "./fencehttp -run TestAStoppedUpload"},
+	{"fencehttp: interrupted without a cause", []edit{{"fencehttp/fencehttp.go", `cancel(&fenced.Error{Key: name, Token: token, Highest: highest})`, `_ = fenced.ErrFenced
+	cancel(nil)`}}, "./fencehttp -run TestAStoppedUpload"},
 	{"fencehttp: let in beside a lower token when the wait is over", []edit{{"fencehttp/fencehttp.go", `return 0, errBusy`, `g.inside[v] = false
 			return g.highest, nil`}}, "./fencehttp -run TestTheWaitIsBounded"},
 	{"fencehttp: no bound of the wait", []edit{{"fencehttp/fencehttp.go", `context.WithTimeout(ctx, f.wait)`, `context.WithCancel(ctx)`}}, "./fencehttp -run TestMarksThatFail|TestTheWaitIsBounded"},

@@ -90,6 +90,8 @@ func (b *Bucket) classify(err error, op Op) (hint string, kind error) {
 		return "wrong access key: this server does not know it; check the credentials and the endpoint", storeapi.ErrPermanent
 	case code == "SignatureDoesNotMatch":
 		return "wrong secret key; or a proxy on the way changes requests", storeapi.ErrPermanent
+	case brokenOff(err) && status == http.StatusBadRequest: // often a port that expects https, which closes the connection
+		return hintRequest, b.server.Unheard()
 	case brokenOff(err): // the code, which says whether this refusal passes, is missing
 		return "", nil
 	case status == http.StatusForbidden, status == http.StatusUnauthorized:

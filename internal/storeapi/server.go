@@ -39,6 +39,14 @@ func (s *Server) Stranger() (kind error) {
 	return nil
 }
 
+// Unheard returns the kind of an error that is final until the store's own server has answered for the first time.
+func (s *Server) Unheard() (kind error) {
+	if s.genuine.Load() {
+		return nil
+	}
+	return ErrPermanent
+}
+
 // Unsent returns the kind of an error because of which no request can reach the server. What has worked once can heal.
 func (s *Server) Unsent() (kind error) {
 	if s.answered.Load() {
