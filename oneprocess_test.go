@@ -443,3 +443,25 @@ func TestAReleaseThatHasLandedIsNoLossIfAnotherTookTheLock(t *testing.T) {
 		require.NoError(t, next.Release(t.Context()))
 	})
 }
+
+// A renewal that was under way when the release began finds the lock broken, after the lease has run out.
+func TestAReleaseBehindARefusedRenewalIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		var ends []leasehold.EventKind
+		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(), leasehold.WithObserver(func(e leasehold.Event) {
+			if e.Kind == leasehold.EventReleased || e.Kind == leasehold.EventLost {
+				ends = append(ends, e.Kind)
+			}
+		})))
+		time.Sleep(11 * time.Second)
+		require.NoError(t, newLock(t, store).Break(t.Context(), 1))
+		store.next(fault{op: "put", apply: true, delay: 2 * time.Second})
+		renewed := make(chan error)
+		go func() { renewed <- lease.Renew(t.Context()) }()
+		time.Sleep(500 * time.Millisecond)
+		require.NoError(t, lease.Release(t.Context()))
+		require.ErrorIs(t, <-renewed, leasehold.ErrReleased)
+		require.Equal(t, []leasehold.EventKind{leasehold.EventReleased}, ends)
+	})
+}

@@ -199,10 +199,12 @@ func (t *term) lose(why error) error {
 	}
 	cause := t.lock.named(fmt.Errorf("%w (token %d): %w", ErrLost, t.token, why))
 	if t.state != held { // its holder had ended it already
-		t.state = released
-		ranOut := t.remaining() <= 0
+		ranOut := why == errRanOut || t.remaining() <= 0
+		if !ranOut {
+			t.state = released
+		}
 		t.mu.Unlock()
-		if ranOut { // before its release landed, and others were free to take it
+		if ranOut { // others were free to take it; if it is being released, release goes on and notes the end
 			return errNothingToRelease
 		}
 		t.tell(EventLost, cause)

@@ -63,6 +63,23 @@ func TestATermBlocksUntilItsContextHasEnded(t *testing.T) {
 	})
 }
 
+// A goroutine that has read the clocks before Abandon may only afterwards say that the lease has run out.
+func TestAnAbandonedLeaseThatRunsOutKeepsOthersOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := NewLock(NewMemStore(), "k", WithLogger(nil), WithManualRenewal())
+		require.NoError(t, err)
+		lease, err := l.TryAcquire(t.Context())
+		require.NoError(t, err)
+		time.Sleep(12*time.Second - 1)
+		lease.Abandon()
+		_ = lease.t.lose(errRanOut)
+		require.Equal(t, 3300*time.Millisecond+1, lease.t.blocks())
+		time.Sleep(time.Second)
+		_ = lease.t.lose(errTakenOver) // as a renewal that was under way finds out
+		require.Equal(t, 2300*time.Millisecond+1, lease.t.blocks())
+	})
+}
+
 func TestLocksThatAreGoneAreNotListed(t *testing.T) {
 	store := NewMemStore()
 	for range 100 {
