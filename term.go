@@ -121,9 +121,14 @@ func (t *term) blocks() time.Duration {
 	case t.state == abandoned:
 		return max(t.sent.Mono+t.lock.withDrift(t.lock.ttl)-t.lock.clock.Now().Mono, 0)
 	case t.state == lost && t.function != returned:
-		return max(t.endedMono+t.lock.margin-t.lock.clock.Now().Mono, 0)
+		return t.marginLeft()
 	}
 	return 0
+}
+
+// marginLeft is how much of the safety margin after the end of held is left. The caller holds t.mu.
+func (t *term) marginLeft() time.Duration {
+	return max(t.endedMono+t.lock.margin-t.lock.clock.Now().Mono, 0)
 }
 
 // remaining is how long the lease is still valid, by the most pessimistic clock. The caller holds t.mu.
@@ -159,7 +164,7 @@ func (t *term) check() {
 	if t.state == held && !ranOut {
 		t.expiry.Reset(t.untilNextCheck())
 	}
-	overran, cause := t.state == lost && t.function == running, t.cause
+	overran, cause := t.state == lost && t.function == running && t.marginLeft() <= 0, t.cause
 	if overran {
 		t.function = overrunning
 	}

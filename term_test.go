@@ -80,6 +80,28 @@ func TestAnAbandonedLeaseThatRunsOutKeepsOthersOut(t *testing.T) {
 	})
 }
 
+// The timer for the next look at the clocks may fire just as another goroutine finds the lease lost.
+func TestAnOverrunIsReportedOnceTheSafetyMarginIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		overruns := 0
+		l, err := NewLock(NewMemStore(), "k", WithLogger(nil), WithObserver(func(e Event) {
+			if e.Kind == EventOverrun {
+				overruns++
+			}
+		}))
+		require.NoError(t, err)
+		require.ErrorIs(t, l.Do(t.Context(), func(_ context.Context, lease *Lease) error {
+			_ = lease.t.lose(errBroken)
+			lease.t.check()
+			time.Sleep(3*time.Second - 1)
+			require.Zero(t, overruns)
+			time.Sleep(2)
+			require.Equal(t, 1, overruns)
+			return nil
+		}), ErrLost)
+	})
+}
+
 func TestLocksThatAreGoneAreNotListed(t *testing.T) {
 	store := NewMemStore()
 	for range 100 {
