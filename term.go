@@ -24,8 +24,8 @@ import (
 //	 └──ran out, or replaced──▶ lost
 //
 // "Replaced" means that somebody has taken over, deleted, broken or overwritten the object. The record of an unreleased or
-// abandoned term runs out by itself. A held term leads until its context ends. Under Do or Run it then winds down: it is held
-// and renewed for one TTL more at most, because its function may still run.
+// abandoned term runs out by itself. A held term leads until its context ends. Under Do or Run it then winds down: it stays
+// held, renewed for one TTL more at most, because its function may still run.
 //
 // Other goroutines of the same Lock stay out while the term is held or releasing, until its context has ended and its function
 // has returned. A lost term without a function that has returned keeps them out for the safety margin too, and an abandoned one
@@ -40,7 +40,7 @@ type term struct {
 	mu          sync.Mutex // guards what follows; never held over I/O
 	state       state
 	function    function
-	cause       error         // why the term was lost
+	cause       error         // why the term was lost, or was replaced after held
 	ended       time.Time     // when held ended
 	endedMono   time.Duration // the same by the monotonic clock
 	stored      *version      // the object in the store, as far as is known
@@ -206,7 +206,7 @@ func (t *term) lose(why error) error {
 	if t.state != held { // its holder had ended it already
 		ranOut := why == errRanOut || t.remaining() <= 0
 		if !ranOut {
-			t.state = released
+			t.state, t.cause = released, cause
 		}
 		t.mu.Unlock()
 		if ranOut { // others were free to take it; if it is being released, release goes on and notes the end
