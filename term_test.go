@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,10 +84,10 @@ func TestAnAbandonedLeaseThatRunsOutKeepsOthersOut(t *testing.T) {
 // The timer for the next look at the clocks may fire just as another goroutine finds the lease lost.
 func TestAnOverrunIsReportedOnceTheSafetyMarginIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		overruns := 0
+		var overruns atomic.Int64
 		l, err := NewLock(NewMemStore(), "k", WithLogger(nil), WithObserver(func(e Event) {
 			if e.Kind == EventOverrun {
-				overruns++
+				overruns.Add(1)
 			}
 		}))
 		require.NoError(t, err)
@@ -94,9 +95,9 @@ func TestAnOverrunIsReportedOnceTheSafetyMarginIsOver(t *testing.T) {
 			_ = lease.t.lose(errBroken)
 			lease.t.check()
 			time.Sleep(3*time.Second - 1)
-			require.Zero(t, overruns)
+			require.Zero(t, overruns.Load())
 			time.Sleep(2)
-			require.Equal(t, 1, overruns)
+			require.EqualValues(t, 1, overruns.Load())
 			return nil
 		}), ErrLost)
 	})
