@@ -166,6 +166,16 @@ func TestCheckStoreWithCredentialsThatMayNotDelete(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, report.ConditionalDeletes)
 	require.Empty(t, report.Leftover, "its own are removed")
+
+	synctest.Test(t, func(t *testing.T) {
+		text := logged(t, func() {
+			lock := newLock(t, noDelete{leasehold.NewMemStore()}, leasehold.WithStoreCheck())
+			require.NoError(t, acquire(t, lock).Release(t.Context()))
+			require.NoError(t, acquire(t, lock).Release(t.Context()))
+		})
+		require.Equal(t, 1, strings.Count(text, "could not delete its objects"), text)
+		require.Contains(t, text, "locks/test.check-probe")
+	})
 }
 
 // noDelete is a store whose credentials may not delete.

@@ -109,13 +109,9 @@ func (le *Lease) do(ctx context.Context, fn func(context.Context, *Lease) error)
 	defer func() { // also if fn panics
 		stop()
 		t.functionEnded(returned)
-		wentWrong := t.whyOver()
-		releaseErr := t.release(context.WithoutCancel(ctx))
-		_ = t.writing.Lock(context.WithoutCancel(ctx)) // after a loss a renewal may still be under way
+		wentWrong := t.lock.named(t.release(context.WithoutCancel(ctx))) // a loss, too
+		_ = t.writing.Lock(context.WithoutCancel(ctx))                   // after a loss a renewal may still be under way
 		t.writing.Unlock()
-		if !errors.Is(wentWrong, ErrLost) {
-			wentWrong = t.lock.named(releaseErr)
-		}
 		if wentWrong != nil && err != nil {
 			wentWrong = errors.Join(wentWrong, err)
 		}

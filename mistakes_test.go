@@ -38,6 +38,7 @@ func TestMistakesThatAreToldAtOnce(t *testing.T) {
 		"TTL 0s is below 1ms":     {mem, leasehold.WithTTL(0)},
 		"write 15*time.Second":    {s3, leasehold.WithTTL(15)},
 		"TTL 16ns is below 1ms":   {mem, leasehold.WithTTL(16)},
+		"TTL 17ns is below 1ms":   {&faultStore{Store: mem}, leasehold.WithTTL(17)}, // a store whose MinTTL is 0
 		"TTL 876001h0m0s is over": {mem, leasehold.WithTTL(876_001 * time.Hour)},
 		"renew interval 0s is below 333.333333ms, a third of the minimum TTL": {s3, leasehold.WithRenewInterval(0)},
 		"renew interval 5ns":                      {s3, leasehold.WithRenewInterval(5)},
@@ -341,22 +342,30 @@ func TestARecordWithOurNonceIsNotOursIfAnotherRaisedIt(t *testing.T) {
 func TestWatchTellsANewHolderWithAnOldToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasehold.NewMemStore()
-		acquire(t, newLock(t, store, leasehold.WithIdentity("alice"), leasehold.WithManualRenewal()))
 		var holders []string
 		go func() {
-			time.Sleep(10 * time.Second)
-			o, _ := store.Get(context.Background(), key)
-			_ = store.DeleteIfMatch(context.Background(), key, o.ETag)
-			acquire(t, newLock(t, store, leasehold.WithIdentity("bob"), leasehold.WithManualRenewal()))
+			for i, name := range []string{"alice", "bob", "bob"} { // whose second term has another time
+				if i > 0 {
+					o, _ := store.Get(context.Background(), key)
+					_ = store.DeleteIfMatch(context.Background(), key, o.ETag)
+				}
+				acquire(t, newLock(t, store, leasehold.WithIdentity(name), leasehold.WithManualRenewal()))
+				time.Sleep(10 * time.Second)
+			}
+			for _, name := range []string{"carol", "dave"} { // foreign clients that write no time
+				damage(t, store, fmt.Sprintf(`{"expires_at": %d, "token": 1, "holder": %q}`, time.Now().Add(time.Hour).Unix(), name))
+				time.Sleep(10 * time.Second)
+			}
 		}()
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for rec, err := range newLock(t, store).Watch(ctx) {
 			require.NoError(t, err)
 			require.Equal(t, uint64(1), rec.Token)
 			holders = append(holders, rec.Holder)
 		}
-		require.Equal(t, []string{"alice", "bob"}, holders)
+		require.Equal(t, []string{"alice", "bob", "bob", "carol", "dave"}, holders)
 	})
 }
 

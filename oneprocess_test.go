@@ -75,8 +75,9 @@ func TestALostTermKeepsItsLockUntilTheFunctionHasReturned(t *testing.T) {
 							s.enter()
 							defer s.leave()
 							terms++
+							windDown := []time.Duration{2900 * time.Millisecond, 10 * time.Second}[terms%2] // within the safety margin, and beyond it
 							<-ctx.Done()
-							time.Sleep(2900 * time.Millisecond) // within the safety margin
+							time.Sleep(windDown)
 						}); err != nil {
 							t.Error(err)
 						}
@@ -442,4 +443,34 @@ func TestAReleaseThatHasLandedIsNoLossIfAnotherTookTheLock(t *testing.T) {
 		require.NoError(t, <-done)
 		require.NoError(t, next.Release(t.Context()))
 	})
+}
+
+// A renewal that was under way when the release began finds the lock broken: in time, or after the lease has run out.
+func TestAReleaseBehindARefusedRenewal(t *testing.T) {
+	for begins, want := range map[time.Duration]struct {
+		err error
+		end leasehold.EventKind
+	}{
+		time.Second:      {leasehold.ErrLost, leasehold.EventLost},
+		11 * time.Second: {nil, leasehold.EventReleased},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			var ends []leasehold.EventKind
+			lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(), leasehold.WithObserver(func(e leasehold.Event) {
+				if e.Kind == leasehold.EventReleased || e.Kind == leasehold.EventLost {
+					ends = append(ends, e.Kind)
+				}
+			})))
+			time.Sleep(begins)
+			require.NoError(t, newLock(t, store).Break(t.Context(), 1))
+			store.next(fault{op: "put", apply: true, delay: 2 * time.Second})
+			renewed := make(chan error)
+			go func() { renewed <- lease.Renew(t.Context()) }()
+			time.Sleep(500 * time.Millisecond)
+			require.ErrorIs(t, lease.Release(t.Context()), want.err)
+			require.ErrorIs(t, <-renewed, leasehold.ErrReleased)
+			require.Equal(t, []leasehold.EventKind{want.end}, ends)
+		})
+	}
 }

@@ -29,7 +29,9 @@ func (t *term) release(ctx context.Context) error {
 	_ = t.writing.Lock(context.WithoutCancel(ctx)) // any write under way is bounded
 	defer t.writing.Unlock()
 	if !t.become(releasing) {
-		return nil
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return t.cause // nil, unless another write has found the object replaced
 	}
 	var err error
 	defer func() { // also if a Store or an observer panics

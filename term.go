@@ -24,8 +24,8 @@ import (
 //	 └──ran out, or replaced──▶ lost
 //
 // "Replaced" means that somebody has taken over, deleted, broken or overwritten the object. The record of an unreleased or
-// abandoned term runs out by itself. A held term leads until its context ends. Under Do or Run it then winds down: it is held
-// and renewed for one TTL more at most, because its function may still run.
+// abandoned term runs out by itself. A held term leads until its context ends. Under Do or Run it then winds down: it stays
+// held, renewed for one TTL more at most, because its function may still run.
 //
 // Other goroutines of the same Lock stay out while the term is held or releasing, until its context has ended and its function
 // has returned. A lost term without a function that has returned keeps them out for the safety margin too, and an abandoned one
@@ -40,7 +40,7 @@ type term struct {
 	mu          sync.Mutex // guards what follows; never held over I/O
 	state       state
 	function    function
-	cause       error         // why the term was lost
+	cause       error         // why the term was lost, or was replaced after held
 	ended       time.Time     // when held ended
 	endedMono   time.Duration // the same by the monotonic clock
 	stored      *version      // the object in the store, as far as is known
@@ -121,9 +121,14 @@ func (t *term) blocks() time.Duration {
 	case t.state == abandoned:
 		return max(t.sent.Mono+t.lock.withDrift(t.lock.ttl)-t.lock.clock.Now().Mono, 0)
 	case t.state == lost && t.function != returned:
-		return max(t.endedMono+t.lock.margin-t.lock.clock.Now().Mono, 0)
+		return t.marginLeft()
 	}
 	return 0
+}
+
+// marginLeft is how much of the safety margin after the end of held is left. The caller holds t.mu.
+func (t *term) marginLeft() time.Duration {
+	return max(t.endedMono+t.lock.margin-t.lock.clock.Now().Mono, 0)
 }
 
 // remaining is how long the lease is still valid, by the most pessimistic clock. The caller holds t.mu.
@@ -159,7 +164,7 @@ func (t *term) check() {
 	if t.state == held && !ranOut {
 		t.expiry.Reset(t.untilNextCheck())
 	}
-	overran, cause := t.state == lost && t.function == running, t.cause
+	overran, cause := t.state == lost && t.function == running && t.marginLeft() <= 0, t.cause
 	if overran {
 		t.function = overrunning
 	}
@@ -199,10 +204,12 @@ func (t *term) lose(why error) error {
 	}
 	cause := t.lock.named(fmt.Errorf("%w (token %d): %w", ErrLost, t.token, why))
 	if t.state != held { // its holder had ended it already
-		t.state = released
-		ranOut := t.remaining() <= 0
+		ranOut := why == errRanOut || t.remaining() <= 0
+		if !ranOut {
+			t.state, t.cause = released, cause
+		}
 		t.mu.Unlock()
-		if ranOut { // before its release landed, and others were free to take it
+		if ranOut { // others were free to take it; if it is being released, release goes on and notes the end
 			return errNothingToRelease
 		}
 		t.tell(EventLost, cause)

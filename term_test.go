@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,6 +61,45 @@ func TestATermBlocksUntilItsContextHasEnded(t *testing.T) {
 		require.Positive(t, lease.t.blocks())
 		lease.t.cancel(ErrLost)
 		require.Zero(t, lease.t.blocks())
+	})
+}
+
+// A goroutine that has read the clocks before Abandon may only afterwards say that the lease has run out.
+func TestAnAbandonedLeaseThatRunsOutKeepsOthersOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := NewLock(NewMemStore(), "k", WithLogger(nil), WithManualRenewal())
+		require.NoError(t, err)
+		lease, err := l.TryAcquire(t.Context())
+		require.NoError(t, err)
+		time.Sleep(12*time.Second - 1)
+		lease.Abandon()
+		_ = lease.t.lose(errRanOut)
+		require.Equal(t, 3300*time.Millisecond+1, lease.t.blocks())
+		time.Sleep(time.Second)
+		_ = lease.t.lose(errTakenOver) // as a renewal that was under way finds out
+		require.Equal(t, 2300*time.Millisecond+1, lease.t.blocks())
+	})
+}
+
+// The timer for the next look at the clocks may fire just as another goroutine finds the lease lost.
+func TestAnOverrunIsReportedOnceTheSafetyMarginIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var overruns atomic.Int64
+		l, err := NewLock(NewMemStore(), "k", WithLogger(nil), WithObserver(func(e Event) {
+			if e.Kind == EventOverrun {
+				overruns.Add(1)
+			}
+		}))
+		require.NoError(t, err)
+		require.ErrorIs(t, l.Do(t.Context(), func(_ context.Context, lease *Lease) error {
+			_ = lease.t.lose(errBroken)
+			lease.t.check()
+			time.Sleep(3*time.Second - 1)
+			require.Zero(t, overruns.Load())
+			time.Sleep(2)
+			require.EqualValues(t, 1, overruns.Load())
+			return nil
+		}), ErrLost)
 	})
 }
 

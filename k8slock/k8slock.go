@@ -234,7 +234,8 @@ func (l *Lock) leftover() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if wait := time.Until(l.renewed.Add(l.duration)); l.left != nil && wait > 0 {
-		return &leasehold.HeldError{Key: l.lock.Key(), Record: l.left.Record(), Wait: wait}
+		return fmt.Errorf("k8slock: lock %q: %w", l.lock.Key(),
+			&leasehold.HeldError{Key: l.lock.Key(), Record: l.left.Record(), Wait: wait})
 	}
 	return nil
 }

@@ -57,4 +57,10 @@ func TestHeldIsAConflict(t *testing.T) {
 	err := second.Update(t.Context(), asked(second, time.Minute))
 	require.True(t, apierrors.IsConflict(err), "%v", err)
 	require.ErrorContains(t, err, first.Identity())
+	require.ErrorContains(t, err, first.Describe(), "the key")
+	first.RecordEvent("stopped leading") // its own term is left to expire
+	err = first.Update(t.Context(), asked(first, time.Minute))
+	require.True(t, apierrors.IsConflict(err), "%v", err)
+	require.ErrorIs(t, err, leasehold.ErrHeld)
+	require.ErrorContains(t, err, first.Describe(), "the key")
 }
