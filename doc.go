@@ -2,7 +2,7 @@
 // its protocol and enforces conditional writes, or a [Store] of your own.
 //
 // An [Elector] campaigns for a [Lock], calls back while it leads, and campaigns again. [Lock.Do] runs a function under the
-// lock. Both use a [Lease], which renews itself. Its fencing token is higher than that of every lease before it.
+// lock. Both use a [Lease], which renews itself. Its fencing token is higher than the token of every earlier lease.
 //
 // # Promise
 //
