@@ -2,7 +2,7 @@
 // its protocol and enforces conditional writes, or a [Store] of your own.
 //
 // An [Elector] campaigns for a [Lock], calls back while it leads, and campaigns again. [Lock.Do] runs a function under the
-// lock. Both use a [Lease], which renews itself. Its fencing token is higher than that of every lease before it.
+// lock. Both use a [Lease], which renews itself. Its fencing token is higher than the token of every earlier lease.
 //
 // # Promise
 //
@@ -33,6 +33,8 @@
 //
 //   - A process that is paused between [Lease.Valid] and its write may write late. Pass the token to the resource, and let the
 //     resource refuse lower ones: see Fencing.
+//   - After a suspend of the machine, the context of a lease that has run out ends up to a fifth of the TTL after waking.
+//     [Lease.Valid] is false at once.
 //   - Writes that carry no token, reads by a former leader, and side effects outside of fenced resources are not stopped.
 //   - If the lock object is deleted, or [Lock.Break] ends a living term, two may lead until the holder's next renewal. A new
 //     object starts tokens from 1, except for candidates that remember a higher one.

@@ -48,7 +48,8 @@ type leadership struct {
 
 var errResigned = fmt.Errorf("%w: resigned", ErrReleased)
 
-// NewElector returns an elector for a lock, whose options it uses. A lock with [WithManualRenewal] is refused.
+// NewElector returns an elector for a lock, whose options it uses. It refuses a lock with [WithManualRenewal], and one that
+// [NewLock] did not make. Several electors may use one lock: they are kept apart like processes.
 func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
 	if err := l.made(); err != nil {
 		return nil, err
@@ -224,8 +225,8 @@ func (e *Elector) Resign(ctx context.Context) error {
 }
 
 // Check is for a health endpoint. It fails if OnStartedLeading still runs after its lease has ended, or if a running elector has
-// had no answer from the store for two TTLs (or poll intervals, if these are longer); the error then wraps that of the last
-// request. An elector that does not lead is healthy. The argument is ignored; it makes Check a Kubernetes healthz.Checker.
+// had no answer from the store for two TTLs (or poll intervals, if these are longer); the error then wraps the last request's
+// error. An elector that does not lead is healthy. The argument is ignored; it makes Check a Kubernetes healthz.Checker.
 func (e *Elector) Check(*http.Request) error {
 	if !e.running.Load() {
 		return nil

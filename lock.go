@@ -20,8 +20,8 @@ var ErrHeld = errors.New("lock is held")
 // HeldError says who holds the lock. It matches [ErrHeld].
 type HeldError struct {
 	Key    string
-	Record Record        // the holder's, or that of the last term seen, if other candidates were faster
-	Wait   time.Duration // from now until the lock can be taken, unless it is renewed before
+	Record Record        // of the holder, or of the last term seen, if other candidates were faster
+	Wait   time.Duration // from the time of the error until the lock can be taken, unless it is renewed before
 }
 
 // Error names the holder, its token, and for how long it holds the lock. The errors that wrap it name the key.
@@ -109,8 +109,8 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	return l.renewed(l.try(ctx, context.WithoutCancel(ctx)))
 }
 
-// Acquire waits until it has the lock or ctx ends. Then the error matches both ctx's error and the last error that stood in
-// the way, such as [ErrHeld]. Acquire reads the lock about once per poll interval ([WithPollInterval]), and also when the lease
+// Acquire waits until it has the lock or ctx ends. If ctx ends, the error matches both ctx's error and the last error that stood
+// in the way, such as [ErrHeld]. Acquire reads the lock about once per poll interval ([WithPollInterval]), and also when the lease
 // that it waits for can expire. It backs off while the store fails. It returns at once with an error that waiting cannot fix
 // (those named at [Lock.TryAcquire]), or if ctx belongs to a lease of this same lock. It uses ctx as TryAcquire does.
 func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
@@ -121,8 +121,8 @@ func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	return l.renewed(l.campaign(ctx, try, storeapi.Permanent))
 }
 
-// Do waits for the lock as [Lock.Acquire] does, and runs fn under it as [Lease.Do] does. ctx bounds both, and fn's context
-// descends from it.
+// Do waits for the lock as [Lock.Acquire] does, and runs fn under it as [Lease.Do] does, with the errors of both. The end of ctx
+// ends the wait, and fn's context descends from ctx.
 func (l *Lock) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	if err := l.made(); err != nil {
 		return err

@@ -23,8 +23,8 @@ type S3Client interface {
 // that does not exist yet), and s3:DeleteObject for DeleteIfMatch only.
 //
 // Errors that no retry can fix, such as a missing bucket or permission, or wrong keys, match [ErrPermanent] and say what to do.
-// Until the server has answered for the first time, so do faults because of which no request is sent: no region, no
-// credentials, an unknown host, http where https is spoken. A reply that does not come from an S3 server, such as a proxy's
+// Before the server's first answer, wrong settings of the client match it, too: no region, no credentials, an unknown host, http
+// where the server speaks https. A reply that does not come from an S3 server, such as a proxy's
 // page, says nothing about the object, so its error counts as temporary. But if three such replies come before the first answer
 // of an S3 server, the error matches ErrPermanent, because the endpoint is probably wrong.
 type S3Store struct {

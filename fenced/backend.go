@@ -25,11 +25,11 @@ type Backend interface {
 // Version describes one version of an object.
 type Version struct {
 	// ID differs between all versions that a key ever has, even if their bodies are equal. It is empty if there is no object.
-	// Put ignores that of next.
+	// Put ignores the ID of next.
 	ID          string
 	Size        int64 // of the body in bytes; -1 if unknown
 	ContentType string
 	Metadata    map[string]string // the Store's own names begin with "leasehold-"
-	// Settings is whatever else the backend stores with a body. [Store.Seal] passes that of Get on to Put. Other writes pass nil.
+	// Settings is whatever else the backend stores with a body. [Store.Seal] passes to Put what Get returned. Other writes pass nil.
 	Settings any
 }

@@ -15,6 +15,7 @@ type Error struct {
 	Token, Highest uint64 // the writer's token, and the highest one seen
 }
 
+// Error names the object or resource, the writer's token, and the highest token seen.
 func (e *Error) Error() string {
 	of := ""
 	if e.Key != "" {

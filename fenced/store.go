@@ -187,7 +187,7 @@ func (s *Store) seal(ctx context.Context, token uint64, key string) error {
 // Object is an object as [Store.Get] returns it.
 type Object struct {
 	// Body must be closed by the caller. A Read fails after a minute without data, and at the end of a body that is shorter than
-	// the server said. Reads may be as far apart as the server allows. Body is not safe for concurrent use, except Close.
+	// the server said. You may pause between Reads for as long as the server allows. Body is not safe for concurrent use, except Close.
 	Body        io.ReadCloser
 	Size        int64  // in bytes; -1 if the server does not say
 	Token       uint64 // of the last writer; 0 if the object was not written through a Store

@@ -15,8 +15,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// NewFencedStore returns a store of fenced objects in bucket: see [fenced.Store]. Client and bucket are those of [New], and
-// arguments that cannot work are an error that matches [leasehold.ErrPermanent]. It sends no request.
+// NewFencedStore returns a store of fenced objects in bucket: see [fenced.Store]. Client and bucket are as for [New].
+// Arguments that cannot work are an error that matches [leasehold.ErrPermanent]. NewFencedStore sends no request.
 //
 // Every write carries ifGenerationMatch with the generation whose token it has read. A generation never comes back, so bodies are
 // stored as they are. A write sends two requests, a read two, and a seal of an existing object four: it reads the object and

@@ -47,7 +47,8 @@ func (s *Server) Unheard() (kind error) {
 	return ErrPermanent
 }
 
-// Unsent returns the kind of an error because of which no request can reach the server. What has worked once can heal.
+// Unsent returns the kind of an error that keeps a request from reaching the server. It is permanent before the server's first
+// answer, and temporary after that, because the settings have worked once.
 func (s *Server) Unsent() (kind error) {
 	if s.answered.Load() {
 		return nil

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log"
 	"os"
@@ -16,10 +17,13 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if len(os.Args) != 2 {
-		log.Fatal("usage: gcs BUCKET")
+	flag.Usage = func() { fmt.Fprintln(flag.CommandLine.Output(), "Usage: gcs BUCKET") }
+	flag.Parse()
+	if flag.NArg() != 1 {
+		flag.Usage()
+		os.Exit(2)
 	}
-	if err := run(ctx, os.Args[1]); err != nil {
+	if err := run(ctx, flag.Arg(0)); err != nil {
 		log.Fatal(err)
 	}
 }

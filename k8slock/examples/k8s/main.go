@@ -22,10 +22,13 @@ import (
 )
 
 func main() {
-	bucket := flag.String("bucket", "", "bucket that holds the lock")
-	endpoint := flag.String("endpoint", "https://s3.amazonaws.com", "URL of the S3 server")
+	bucket := flag.String("bucket", "", "`name` of an existing bucket; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION must be set, too")
+	endpoint := flag.String("endpoint", "", "`URL` of the S3 server (default Amazon S3)")
 	lease := flag.Duration("lease", k8slock.LeaseDuration, "lease duration")
 	flag.Parse()
+	if *bucket == "" {
+		log.Fatal("-bucket is missing: name an existing bucket")
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, *bucket, *endpoint, *lease); err != nil {
@@ -34,12 +37,16 @@ func main() {
 }
 
 func run(ctx context.Context, bucket, endpoint string, lease time.Duration) error {
-	client := s3.New(s3.Options{ // a service would use aws-sdk-go-v2/config instead
-		BaseEndpoint: aws.String(endpoint), UsePathStyle: true, Region: os.Getenv("AWS_REGION"),
+	options := s3.Options{ // a service would use aws-sdk-go-v2/config instead
+		UsePathStyle: true, Region: os.Getenv("AWS_REGION"),
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: os.Getenv("AWS_ACCESS_KEY_ID"), SecretAccessKey: os.Getenv("AWS_SECRET_ACCESS_KEY")}, nil
 		}),
-	})
+	}
+	if endpoint != "" {
+		options.BaseEndpoint = &endpoint
+	}
+	client := s3.New(options)
 	lock, err := k8slock.New(leasehold.NewS3Store(client, bucket), "examples/k8s", lease)
 	if err != nil {
 		return err
