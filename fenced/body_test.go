@@ -163,6 +163,33 @@ func TestFencedCloseDoesNotReadEverything(t *testing.T) {
 	})
 }
 
+// A Read that is under way must not end the time limit of Close.
+func TestFencedCloseDuringARead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &middleman{server: &fakes3.Server{}}
+		s := openFenced(t, fakes3.NewClient(m), fenced.DistinctBodies)
+		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("0123456789")))
+		m.answer = func(r *http.Request, forward func() *http.Response) *http.Response {
+			resp := forward()
+			resp.Body = &trickling{ReadCloser: resp.Body, ctx: r.Context(), pause: 50 * time.Millisecond, most: 1}
+			return resp
+		}
+		o, err := s.Get(t.Context(), object)
+		require.NoError(t, err)
+		ended := make(chan error)
+		go func() {
+			_, err := io.ReadAll(o.Body)
+			ended <- err
+		}()
+		synctest.Wait()
+		began := time.Now()
+		require.NoError(t, o.Body.Close())
+		require.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
+		require.ErrorIs(t, <-ended, context.Canceled)
+		require.NoError(t, o.Body.Close(), "again")
+	})
+}
+
 // trickling is a body with pauses, which heeds its request's context as one of net/http does.
 type trickling struct {
 	io.ReadCloser
