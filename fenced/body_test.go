@@ -2,6 +2,7 @@ package fenced_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -104,6 +105,41 @@ func TestFencedPaddingIsOnlyCutIfItIsThere(t *testing.T) {
 			require.ErrorIs(t, f.Seal(t.Context(), 2, object), leasehold.ErrCorruptRecord)
 			require.Equal(t, theirs, string(f.server.Body(object)), "never truncated")
 		}
+	})
+}
+
+// VersityGW answers a GET during a replacement with the old headers and the new body. That is not a corrupt object.
+func TestFencedTornReadsMayPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakes3.Server{}
+		m := &middleman{server: server}
+		s := openFenced(t, fakes3.NewClient(m), fenced.PaddedBodies)
+		other := openFenced(t, fakes3.NewClient(&middleman{server: server}), fenced.PaddedBodies)
+		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("old")))
+		tear := func() {
+			torn := false
+			m.answer = func(r *http.Request, forward func() *http.Response) *http.Response {
+				if r.Method != http.MethodGet || torn {
+					return nil
+				}
+				torn = true
+				resp := forward()
+				require.NoError(t, other.Put(t.Context(), 1, object, strings.NewReader("new")))
+				resp.Body = io.NopCloser(bytes.NewReader(server.Body(object)))
+				return resp
+			}
+		}
+		tear()
+		o, err := s.Get(t.Context(), object)
+		require.NoError(t, err)
+		_, err = io.ReadAll(o.Body)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, leasehold.ErrCorruptRecord)
+		require.NoError(t, o.Body.Close())
+		tear()
+		require.NoError(t, s.Seal(t.Context(), 2, object))
+		got, _ := fencedtest.Read(t, s, object)
+		require.Equal(t, "new", got)
 	})
 }
 
