@@ -229,8 +229,9 @@ func TestFencedRequestsHaveTimeLimits(t *testing.T) {
 	}
 }
 
-// halfway serves the first half of a body to the first read, then calls then.
-func halfway(t *testing.T, server http.Handler, then func(*http.Request)) *storage.Client {
+// halfway serves half a body to the first read. If replace is nil, no more follows; otherwise the body is that of the version
+// before replace, and its connection breaks.
+func halfway(t *testing.T, server http.Handler, replace func()) *storage.Client {
 	var once sync.Once
 	socket := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		whole := httptest.NewRecorder()
@@ -241,9 +242,14 @@ func halfway(t *testing.T, server http.Handler, then func(*http.Request)) *stora
 		w.WriteHeader(whole.Code)
 		if r.Method == http.MethodGet && r.URL.Query().Get("alt") != "json" {
 			once.Do(func() {
+				if replace != nil {
+					replace()
+				}
 				_, _ = w.Write(whole.Body.Next(whole.Body.Len() / 2))
 				w.(http.Flusher).Flush()
-				then(r)
+				if replace == nil {
+					<-r.Context().Done()
+				}
 				panic(http.ErrAbortHandler)
 			})
 		}
@@ -258,7 +264,7 @@ func halfway(t *testing.T, server http.Handler, then func(*http.Request)) *stora
 func TestFencedSealOfABodyThatBreaksOff(t *testing.T) {
 	server := &fakeGCS{files: true}
 	var s *fenced.Store
-	s = openFenced(t, halfway(t, server, func(*http.Request) {
+	s = openFenced(t, halfway(t, server, func() {
 		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("new")))
 	}), bucket)
 	require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader(strings.Repeat("old", 1000))))
@@ -268,7 +274,7 @@ func TestFencedSealOfABodyThatBreaksOff(t *testing.T) {
 
 // The race detector judges: the client's reader is not safe for concurrent use.
 func TestFencedCloseDuringARead(t *testing.T) {
-	s := openFenced(t, halfway(t, &fakeGCS{files: true}, func(r *http.Request) { <-r.Context().Done() }), bucket)
+	s := openFenced(t, halfway(t, &fakeGCS{files: true}, nil), bucket)
 	require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader(strings.Repeat("old", 1000))))
 	o, err := s.Get(t.Context(), object)
 	require.NoError(t, err)
