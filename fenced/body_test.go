@@ -2,6 +2,7 @@ package fenced_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -107,6 +108,41 @@ func TestFencedPaddingIsOnlyCutIfItIsThere(t *testing.T) {
 	})
 }
 
+// VersityGW answers a GET during a replacement with the old headers and the new body. That is not a corrupt object.
+func TestFencedTornReadsMayPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakes3.Server{}
+		m := &middleman{server: server}
+		s := openFenced(t, fakes3.NewClient(m), fenced.PaddedBodies)
+		other := openFenced(t, fakes3.NewClient(&middleman{server: server}), fenced.PaddedBodies)
+		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("old")))
+		tear := func() {
+			torn := false
+			m.answer = func(r *http.Request, forward func() *http.Response) *http.Response {
+				if r.Method != http.MethodGet || torn {
+					return nil
+				}
+				torn = true
+				resp := forward()
+				require.NoError(t, other.Put(t.Context(), 1, object, strings.NewReader("new")))
+				resp.Body = io.NopCloser(bytes.NewReader(server.Body(object)))
+				return resp
+			}
+		}
+		tear()
+		o, err := s.Get(t.Context(), object)
+		require.NoError(t, err)
+		_, err = io.ReadAll(o.Body)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, leasehold.ErrCorruptRecord)
+		require.NoError(t, o.Body.Close())
+		tear()
+		require.NoError(t, s.Seal(t.Context(), 2, object))
+		got, _ := fencedtest.Read(t, s, object)
+		require.Equal(t, "new", got)
+	})
+}
+
 func TestFencedGetsReuseConnections(t *testing.T) {
 	for name, read := range map[string]func(o *fenced.Object) error{
 		"to the end": func(o *fenced.Object) error { _, err := io.ReadAll(o.Body); return err },
@@ -160,6 +196,33 @@ func TestFencedCloseDoesNotReadEverything(t *testing.T) {
 			require.Less(t, read.Load(), int64(300<<10), key)
 			require.Less(t, time.Since(began), time.Second, key)
 		}
+	})
+}
+
+// A Read that is under way must not end the time limit of Close.
+func TestFencedCloseDuringARead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &middleman{server: &fakes3.Server{}}
+		s := openFenced(t, fakes3.NewClient(m), fenced.DistinctBodies)
+		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("0123456789")))
+		m.answer = func(r *http.Request, forward func() *http.Response) *http.Response {
+			resp := forward()
+			resp.Body = &trickling{ReadCloser: resp.Body, ctx: r.Context(), pause: 50 * time.Millisecond, most: 1}
+			return resp
+		}
+		o, err := s.Get(t.Context(), object)
+		require.NoError(t, err)
+		ended := make(chan error)
+		go func() {
+			_, err := io.ReadAll(o.Body)
+			ended <- err
+		}()
+		synctest.Wait()
+		began := time.Now()
+		require.NoError(t, o.Body.Close())
+		require.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
+		require.ErrorIs(t, <-ended, context.Canceled)
+		require.NoError(t, o.Body.Close(), "again")
 	})
 }
 

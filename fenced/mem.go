@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strconv"
 	"sync"
 
@@ -28,11 +29,18 @@ type memObject struct {
 	body []byte
 }
 
+// version returns a copy, because a caller may change the metadata.
+func (o memObject) version() Version {
+	v := o.Version
+	v.Metadata = maps.Clone(v.Metadata)
+	return v
+}
+
 // Head implements [Backend].
 func (m *MemBackend) Head(ctx context.Context, key string) (Version, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.objects[key].Version, ctx.Err()
+	return m.objects[key].version(), ctx.Err()
 }
 
 // Get implements [Backend].
@@ -46,7 +54,7 @@ func (m *MemBackend) Get(ctx context.Context, key string) (Version, io.ReadClose
 	if !ok {
 		return Version{}, nil, fmt.Errorf("reading %q: %w", key, leasehold.ErrNotExist)
 	}
-	return o.Version, io.NopCloser(bytes.NewReader(o.body)), nil
+	return o.version(), io.NopCloser(bytes.NewReader(o.body)), nil
 }
 
 // Put implements [Backend]. If old is not the current version, its error matches [leasehold.ErrPreconditionFailed].
@@ -61,6 +69,7 @@ func (m *MemBackend) Put(ctx context.Context, key string, old, next Version, bod
 		return fmt.Errorf("writing %q: %w", key, leasehold.ErrPreconditionFailed)
 	}
 	m.last++
+	next.Metadata = maps.Clone(next.Metadata)
 	next.ID, next.Size = strconv.FormatUint(m.last, 10), int64(len(content))
 	if m.objects == nil {
 		m.objects = map[string]memObject{}

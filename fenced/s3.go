@@ -94,6 +94,10 @@ func (b *s3Backend) Head(ctx context.Context, key string) (Version, error) {
 	if err := b.ready(ctx, key, false); err != nil {
 		return Version{}, err
 	}
+	return b.head(ctx, key)
+}
+
+func (b *s3Backend) head(ctx context.Context, key string) (Version, error) {
 	ctx, cancel := b.deadline(ctx, 0)
 	defer cancel()
 	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.Name, Key: &key}, b.Patient)
@@ -128,7 +132,10 @@ func (b *s3Backend) Get(ctx context.Context, key string) (Version, io.ReadCloser
 	var body io.ReadCloser
 	if err == nil {
 		v.Settings = out
-		body, err = unpad(&v, raw, doing)
+		body, err = unpad(&v, raw, doing, func() bool {
+			now, err := b.head(ctx, key)
+			return err == nil && now.ID == v.ID
+		})
 	}
 	if err != nil {
 		_ = raw.Close()

@@ -39,8 +39,9 @@ func (w *s3Write) pad(body io.Reader, size *int64) io.Reader {
 	return io.MultiReader(body, bytes.NewReader(white(w.meta[metaNonce])))
 }
 
-// unpad returns the body of v without its padding, and sets v's size to that of the body.
-func unpad(v *Version, raw *storeapi.Body, doing string) (io.ReadCloser, error) {
+// unpad returns the body of v without its padding, and sets v's size to that of the body. current reports whether v is still the
+// current version.
+func unpad(v *Version, raw *storeapi.Body, doing string, current func() bool) (io.ReadCloser, error) {
 	raw.Size = v.Size
 	text, padded := v.Metadata[metaPad]
 	if !padded {
@@ -53,7 +54,7 @@ func unpad(v *Version, raw *storeapi.Body, doing string) (io.ReadCloser, error) 
 		}
 	}
 	v.Size = max(v.Size-padding, -1)
-	return &unpadded{raw, bufio.NewReader(raw), white(nonce), doing}, nil
+	return &unpadded{raw, bufio.NewReader(raw), white(nonce), doing, current}, nil
 }
 
 // unpadded is a body without its padding.
@@ -62,6 +63,7 @@ type unpadded struct {
 	buffered *bufio.Reader // of Body
 	pad      []byte        // what must come last
 	doing    string
+	current  func() bool
 }
 
 // Read holds back as many bytes as the padding has, until it knows whether they are the last.
@@ -75,8 +77,9 @@ func (u *unpadded) Read(p []byte) (int, error) {
 		return u.buffered.Read(p[:min(len(p), u.buffered.Buffered()-len(u.pad))])
 	case err != io.EOF, bytes.Equal(ahead, u.pad):
 		return 0, err
-	case u.Size >= 0: // somebody else's body under our metadata
+	case u.Size >= 0 && u.current(): // somebody else's body under our metadata
 		return 0, &storeapi.Error{Doing: u.doing, Kind: leasehold.ErrCorruptRecord, Cause: errors.New("the body does not end with its padding")}
 	}
+	// It broke off unseen, or it is that of the next version: VersityGW may send the old headers and the new body.
 	return 0, &storeapi.Error{Doing: u.doing, Cause: fmt.Errorf("the body does not end with its padding: %w", io.ErrUnexpectedEOF)}
 }

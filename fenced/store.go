@@ -79,7 +79,7 @@ type PutOption func(*Version)
 func WithContentType(t string) PutOption { return func(v *Version) { v.ContentType = t } }
 
 // WithMetadata adds metadata of your own, of which it keeps a copy. Names must be in lower case and must not begin with
-// "leasehold-". Values must be printable ASCII.
+// "leasehold-". Values must be printable ASCII, without spaces at their ends, which HTTP would cut off.
 func WithMetadata(m map[string]string) PutOption {
 	m = maps.Clone(m)
 	return func(v *Version) { v.Metadata = m }
@@ -94,7 +94,7 @@ func (s *Store) Put(ctx context.Context, token uint64, key string, body io.ReadS
 	}
 	err := check(token, key)
 	if err == nil {
-		err = checkMetadata(key, v.Metadata)
+		err = checkHeaders(key, v)
 	}
 	if err != nil {
 		return named(err)

@@ -164,6 +164,8 @@ func TestFencedBadInputSendsNothing(t *testing.T) {
 		require.ErrorContains(t, put(1, object, map[string]string{"leasehold-token": "99"}), "lower case")
 		require.ErrorContains(t, put(1, object, map[string]string{"a b": "x"}), "lower case")
 		require.ErrorContains(t, put(1, object, map[string]string{"a": "ü"}), "ASCII")
+		require.ErrorContains(t, put(1, object, map[string]string{"a": "x "}), "a space at an end")
+		require.ErrorContains(t, f.Put(t.Context(), 1, object, strings.NewReader("x"), fenced.WithContentType("a/b\r\nX-C: d")), "control character")
 		require.ErrorContains(t, f.Seal(t.Context(), 0, object), "token 0")
 		require.ErrorContains(t, f.Delete(t.Context(), 1, "a//b"), "empty path segment")
 		_, err := f.Get(t.Context(), "")
@@ -173,6 +175,25 @@ func TestFencedBadInputSendsNothing(t *testing.T) {
 		require.Empty(t, distinct.sent())
 		require.Empty(t, f.sent())
 	})
+}
+
+func TestMemBackendSharesNoMetadata(t *testing.T) {
+	ctx, author := t.Context(), func(v fenced.Version) string { return v.Metadata["author"] }
+	var m fenced.MemBackend
+	ours := fenced.Version{Metadata: map[string]string{"author": "alice"}}
+	require.NoError(t, m.Put(ctx, object, fenced.Version{}, ours, strings.NewReader("x")))
+	ours.Metadata["author"] = "bob"
+	v, err := m.Head(ctx, object)
+	require.NoError(t, err)
+	require.Equal(t, "alice", author(v))
+	v.Metadata["author"] = "bob"
+	v, _, err = m.Get(ctx, object)
+	require.NoError(t, err)
+	require.Equal(t, "alice", author(v))
+	v.Metadata["author"] = "bob"
+	v, err = m.Head(ctx, object)
+	require.NoError(t, err)
+	require.Equal(t, "alice", author(v))
 }
 
 func TestFencedStoreChecksTheServer(t *testing.T) {

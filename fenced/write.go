@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -165,8 +166,15 @@ func checkKey(key string) error {
 	return nil
 }
 
-func checkMetadata(key string, m map[string]string) error {
-	for name, value := range m {
+// checkHeaders refuses what cannot be the value of an HTTP header, or would not come back as it is.
+func checkHeaders(key string, v Version) error {
+	if strings.ContainsFunc(v.ContentType, unicode.IsControl) {
+		return fmt.Errorf("writing %q: Content-Type %q has a control character", key, v.ContentType)
+	}
+	for name, value := range v.Metadata {
+		if value != strings.TrimSpace(value) {
+			return fmt.Errorf("writing %q: metadata %q: the value %q has a space at an end, which HTTP would cut off", key, name, value)
+		}
 		for _, c := range []byte(name + value) {
 			if c < ' ' || c > '~' {
 				return fmt.Errorf("writing %q: metadata %q is not printable ASCII", key, name)

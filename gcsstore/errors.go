@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"cloud.google.com/go/auth"
@@ -60,12 +61,13 @@ func (s *Store) classify(err error, heard *reply, op op) (hint string, kind erro
 	if hint := storeapi.HintUnsent(err); hint != "" {
 		return hint, s.server.Unsent()
 	}
-	status, text, header := 0, "", http.Header(nil)
+	status, text, header, cut := 0, "", http.Header(nil), false
 	if heard != nil {
 		header = heard.header
 	}
 	if e, ok := errors.AsType[*googleapi.Error](err); ok {
 		status, text, header = e.Code, e.Message+" "+e.Body, e.Header // the client does not parse the text of a failed download
+		cut = brokenOff(e)
 	} else if errors.Is(err, storage.ErrObjectNotExist) { // by the XML API, whose reply the client does not pass on
 		status, text = http.StatusNotFound, noObject
 	} else if tokenRefused(err) {
@@ -94,12 +96,21 @@ func (s *Store) classify(err error, heard *reply, op op) (hint string, kind erro
 		return "", leasehold.ErrNotExist
 	case strings.Contains(text, "ateLimitExceeded"), status == http.StatusConflict: // rateLimit… or userRateLimit…: some quotas answer 403
 		return "", nil
+	case cut: // the reason, which says whether this refusal passes, may be missing
+		return "", nil
 	case status == http.StatusForbidden, status == http.StatusUnauthorized:
 		return "check the credentials: they need " + op.permissions, leasehold.ErrPermanent
 	case status == http.StatusBadRequest, status == http.StatusMethodNotAllowed, status == http.StatusLengthRequired:
 		return "the server refuses the request: check bucket name, key and endpoint; does this port expect https? " + hintForeign, leasehold.ErrPermanent
 	}
 	return "", nil
+}
+
+// brokenOff reports whether the body of a refusal ended early. The client does not pass on the error of reading it.
+func brokenOff(e *googleapi.Error) bool {
+	size, err := strconv.Atoi(e.Header.Get("Content-Length"))
+	return err == nil && len(e.Body) < size ||
+		strings.HasPrefix(e.Header.Get("Content-Type"), "application/json") && !json.Valid([]byte(e.Body))
 }
 
 const noObject = "No such object"

@@ -55,6 +55,18 @@ func TestRepliesThatAreNotCloudStorages(t *testing.T) {
 	status := func(status int, body string) answer {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status); _, _ = io.WriteString(w, body) }
 	}
+	cutOff := func(status int, length string) answer { // an error document that ends early
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+			if length != "" {
+				w.Header().Set("Content-Length", length)
+			}
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, `{"error":{"message":"`)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}
+	}
 	for name, c := range map[string]struct {
 		answer answer
 		fine   string // operations for which it is a valid answer
@@ -80,6 +92,9 @@ func TestRepliesThatAreNotCloudStorages(t *testing.T) {
 		"307 to an object":   {answer: redirect(307)},
 		"404 page":           {answer: status(404, page)},
 		"403 page":           {answer: status(403, page)},
+		"403 cut off":        {answer: cutOff(403, "1000"), told: true}, // its reason might have been a rate limit
+		"403 chunks cut off": {answer: cutOff(403, ""), told: true},
+		"400 cut off":        {answer: cutOff(400, "1000"), told: true},
 		"407 page":           {answer: status(407, page)},
 		"412 page":           {answer: status(412, page)},
 		"404 of a Go server": {answer: status(404, "404 page not found\n"), fine: "PutIfNoneMatch PutIfMatch"}, // there the error says "create the bucket, or correct the endpoint"

@@ -135,7 +135,7 @@ func (b fencedBackend) Put(ctx context.Context, key string, old, next fenced.Ver
 		}
 		only = storage.Conditions{GenerationMatch: generation}
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience+time.Duration(max(next.Size, 0))*time.Second/leastRate)
+	ctx, cancel := context.WithTimeout(ctx, patience+time.Duration(max(next.Size, 0)/leastRate)*time.Second)
 	defer cancel() // an upload that has not been closed ends here, and writes nothing
 	ctx, heard := hear(ctx)
 	w := b.bucket.Object(key).If(only).NewWriter(ctx)
@@ -146,7 +146,11 @@ func (b fencedBackend) Put(ctx context.Context, key string, old, next fenced.Ver
 		op, w.ChunkTransferTimeout = opUpload, patience+time.Duration(w.ChunkSize)*time.Second/leastRate
 	}
 	keep(w, next)
-	_, err := io.Copy(w, body)
+	from := &source{Reader: body}
+	_, err := io.Copy(w, from)
+	if from.err != nil {
+		return fmt.Errorf("reading the body of %q: %w", key, from.err)
+	}
 	if err == nil {
 		err = w.Close()
 	}
@@ -154,6 +158,21 @@ func (b fencedBackend) Put(ctx context.Context, key string, old, next fenced.Ver
 		return b.explain(err, heard.Load(), op, key)
 	}
 	return b.genuine(w.Attrs(), heard.Load(), op, key)
+}
+
+// source is a body that remembers why it could not be read. The upload's error would pass for an answer to the upload, although
+// the body may be the answer to another request.
+type source struct {
+	io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if err != io.EOF {
+		s.err = err
+	}
+	return n, err
 }
 
 // keep sets what is stored with the body.

@@ -229,6 +229,90 @@ func TestFencedRequestsHaveTimeLimits(t *testing.T) {
 	}
 }
 
+// halfway serves half a body to the first read. If replace is nil, no more follows; otherwise the body is that of the version
+// before replace, and its connection breaks.
+func halfway(t *testing.T, server http.Handler, replace func()) *storage.Client {
+	var once sync.Once
+	socket := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		whole := httptest.NewRecorder()
+		server.ServeHTTP(whole, r)
+		for name, values := range whole.Header() {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(whole.Code)
+		if r.Method == http.MethodGet && r.URL.Query().Get("alt") != "json" {
+			once.Do(func() {
+				if replace != nil {
+					replace()
+				}
+				_, _ = w.Write(whole.Body.Next(whole.Body.Len() / 2))
+				w.(http.Flusher).Flush()
+				if replace == nil {
+					<-r.Context().Done()
+				}
+				panic(http.ErrAbortHandler)
+			})
+		}
+		_, _ = whole.Body.WriteTo(w)
+	}))
+	t.Cleanup(socket.Close)
+	return over(t, socket.URL, "JSON")
+}
+
+// The client asks for the rest of a body that breaks off. If the object has been replaced by then, the answer is 404. It says
+// nothing about the upload that reads from that body.
+func TestFencedSealOfABodyThatBreaksOff(t *testing.T) {
+	server := &fakeGCS{files: true}
+	var s *fenced.Store
+	s = openFenced(t, halfway(t, server, func() {
+		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("new")))
+	}), bucket)
+	require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader(strings.Repeat("old", 1000))))
+	require.NoError(t, s.Seal(t.Context(), 2, object))
+	require.Equal(t, "new", string(server.objects[object].body))
+}
+
+// The race detector judges: the client's reader is not safe for concurrent use.
+func TestFencedCloseDuringARead(t *testing.T) {
+	s := openFenced(t, halfway(t, &fakeGCS{files: true}, nil), bucket)
+	require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader(strings.Repeat("old", 1000))))
+	o, err := s.Get(t.Context(), object)
+	require.NoError(t, err)
+	_, err = io.ReadFull(o.Body, make([]byte, 1500))
+	require.NoError(t, err)
+	started, ended := make(chan struct{}), make(chan error)
+	go func() {
+		close(started)
+		_, err := o.Body.Read(make([]byte, 1))
+		ended <- err
+	}()
+	<-started
+	require.NoError(t, o.Body.Close())
+	require.Error(t, <-ended)
+}
+
+// endless is a body of a size that nobody sends in a test.
+type endless int64
+
+func (e endless) Seek(_ int64, whence int) (int64, error) {
+	if whence == io.SeekEnd {
+		return int64(e), nil
+	}
+	return 0, nil
+}
+
+func (e endless) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestFencedTimeLimitOfAHugeUpload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openFenced(t, newWire(t, &fakeGCS{files: true}).client, bucket)
+		for _, size := range []int64{1 << 30, 10 << 30, 5 << 40} {
+			err := s.Put(t.Context(), 1, object, endless(size))
+			require.ErrorContains(t, err, `uploadType "resumable"`, "the server's refusal, not the end of the time: %d bytes", size)
+		}
+	})
+}
+
 func TestFencedStoreRefusesBadArguments(t *testing.T) {
 	w := newWire(t, http.NotFoundHandler())
 	for says, open := range map[string]func() (*fenced.Store, error){

@@ -178,7 +178,7 @@ var mutants = []mutant{
 	{"fenced: own landed write not recognised", []edit{{"fenced/write.go", `case v.ID != "" && now.nonce == w.nonce:`, `case false:`}}, "./fenced -run TestFenced"},
 	{"fenced: padding shown to readers", []edit{{"fenced/s3padding.go", `bufio.NewReader(raw), white(nonce),`, `bufio.NewReader(raw), nil,`}}, "./fenced -run TestFencedWrites"},
 	{"fenced: no length taken for empty", []edit{{"fenced/s3.go", `Size: -1, ContentType`, `Size: 0, ContentType`}}, "./fenced -run TestFencedBodiesOfUnknownLength"},
-	{"fenced: cut bodies taken for whole", []edit{{"internal/storeapi/body.go", `err == io.EOF && (b.Size < 0 || got == b.Size):`, `err == io.EOF:`}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},
+	{"fenced: cut bodies taken for whole", []edit{{"internal/storeapi/body.go", `err == io.EOF && (b.Size < 0 || b.got == b.Size):`, `err == io.EOF:`}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},
 	{"fenced: padding cut unseen", []edit{{"fenced/s3padding.go", `bytes.Equal(ahead, u.pad):`, `len(ahead) <= len(u.pad):`}}, "./fenced -run TestFencedPaddingIsOnlyCut"},
 	{"fenced: seal cuts without a look", []edit{{"fenced/store.go", `return s.send(ctx, w, old, v, body)`, `return s.send(ctx, w, old, v, io.LimitReader(body, v.Size))`}}, "./fenced -run TestFencedPaddingIsOnlyCut"},
 	{"fenced: a part taken for the whole", []edit{{"internal/s3api/reply.go", `case !slices.Contains(statuses, reply.StatusCode):`, `case !slices.Contains(append(statuses, 206), reply.StatusCode):`}}, "./fenced -run TestFencedStoreAmongForeignAnswers"},

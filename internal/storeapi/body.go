@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -23,13 +23,15 @@ var errIdle = errors.New("time limit of an answer")
 type Body struct {
 	Size int64 // that the body must have, in bytes; -1: unknown
 
-	raw    io.ReadCloser
-	got    atomic.Int64
 	doing  string
 	ctx    context.Context // of the request
 	cancel context.CancelCauseFunc
 	idle   *time.Timer // cancels ctx
 	limit  time.Duration
+
+	mu  sync.Mutex // guards what follows, and the use of idle after OpenBody
+	raw io.ReadCloser
+	got int64
 }
 
 // OpenBody sends a request with open, and returns the body of the answer with an unknown size. limit is the time until the
@@ -54,15 +56,17 @@ func OpenBody(ctx context.Context, doing string, limit time.Duration, open func(
 }
 
 func (b *Body) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.idle.Reset(b.limit)
 	n, err := b.raw.Read(p)
 	b.idle.Stop()
-	got := b.got.Add(int64(n))
+	b.got += int64(n)
 	switch {
-	case err == nil, err == io.EOF && (b.Size < 0 || got == b.Size):
+	case err == nil, err == io.EOF && (b.Size < 0 || b.got == b.Size):
 		return n, err
 	case err == io.EOF:
-		err = fmt.Errorf("the body has %d bytes, not %d: %w", got, b.Size, io.ErrUnexpectedEOF)
+		err = fmt.Errorf("the body has %d bytes, not %d: %w", b.got, b.Size, io.ErrUnexpectedEOF)
 	case context.Cause(b.ctx) == errIdle:
 		return n, b.stalled("nothing came")
 	}
@@ -73,9 +77,17 @@ func (b *Body) stalled(what string) error {
 	return &Error{Doing: b.doing, Kind: os.ErrDeadlineExceeded, Cause: fmt.Errorf("%s for %v", what, b.limit)}
 }
 
-// Close reads a small rest of the body, so that the connection can be used again.
+// Close reads a small rest of the body, so that the connection can be used again. It interrupts a Read that is under way.
 func (b *Body) Close() error {
-	if b.Size < 0 || b.Size-b.got.Load() <= drainSize {
+	if !b.mu.TryLock() { // the raw body is not safe for concurrent use
+		b.cancel(nil)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		_ = b.raw.Close() // may fail because of the interruption
+		return nil
+	}
+	defer b.mu.Unlock()
+	if b.Size < 0 || b.Size-b.got <= drainSize {
 		b.idle.Reset(drainTime)
 		_, _ = io.CopyN(io.Discard, b.raw, drainSize)
 		b.idle.Stop()
