@@ -20,11 +20,11 @@ type client struct {
 	partitioned bool       // nothing gets through in either direction
 
 	// What this process has read. Times are of its monotonic clock, when the read was sent.
-	hasRead    bool
-	lastETag   string
-	lastReadAt time.Duration
-	otherSeen  bool          // a version before the last one
-	otherAt    time.Duration // the last read that showed that version
+	hasRead     bool
+	lastVersion string
+	lastReadAt  time.Duration
+	otherSeen   bool          // a version before the last one
+	otherAt     time.Duration // the last read that showed that version
 }
 
 func (c *client) setPartitioned(on bool) {
@@ -120,11 +120,11 @@ func (c *client) transmit(r request, f networkFault, replies chan<- reply) {
 func (c *client) reportedAge(got reply, sent time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	first := c.lastETag != got.obj.ETag || !c.hasRead
+	first := c.lastVersion != got.version || !c.hasRead
 	if first {
 		c.otherSeen, c.otherAt = c.hasRead, c.lastReadAt
 	}
-	c.hasRead, c.lastETag, c.lastReadAt = true, got.obj.ETag, sent
+	c.hasRead, c.lastVersion, c.lastReadAt = true, got.version, sent
 	switch ages := c.p.w.cfg.Ages; {
 	case ages == NoAges || got.err != nil:
 		return 0

@@ -30,9 +30,10 @@ type request struct {
 }
 
 type reply struct {
-	obj leasehold.Object
-	age time.Duration // of the object, by the store's clock
-	err error
+	obj     leasehold.Object
+	version string        // the ETag of the version that the body is from: the object's, unless the read was torn
+	age     time.Duration // of the object, by the store's clock
+	err     error
 }
 
 // apply carries out a request at one instant. The sender is nil for a foreign client.
@@ -44,10 +45,10 @@ func (s *store) apply(sender *process, r request) reply {
 		return reply{err: leasehold.ErrNotExist}
 	case r.kind == "get":
 		if r.torn && s.previousETag != "" {
-			return reply{obj: leasehold.Object{Body: s.body, ETag: s.previousETag}}
+			return reply{obj: leasehold.Object{Body: s.body, ETag: s.previousETag}, version: s.etag}
 		}
 		age := time.Duration(float64(time.Since(s.writtenAt)) * (1 + s.w.cfg.RateSpread)) // its clock is as fast as any may be
-		return reply{obj: leasehold.Object{Body: s.body, ETag: s.etag}, age: age}
+		return reply{obj: leasehold.Object{Body: s.body, ETag: s.etag}, version: s.etag, age: age}
 	case r.kind == "create" && s.exists, r.kind == "update" && r.ifMatch != s.etag:
 		return reply{err: leasehold.ErrPreconditionFailed}
 	}
