@@ -12,7 +12,8 @@ import (
 // [leasehold.ErrPermanent], [leasehold.ErrUnsafeStore] or [leasehold.ErrCorruptRecord] ends a write. After any other error the
 // Store calls Head again and repeats the write if it has not landed.
 type Backend interface {
-	// Head returns the current version of key without its body. If there is no object, it returns the zero Version.
+	// Head returns the current version of key without its body. If there is no object, it returns the zero Version. If the ID and
+	// the Metadata can be of two versions, Put must find that out before it writes.
 	Head(ctx context.Context, key string) (Version, error)
 	// Get returns the current version of key and its body, or an error that matches leasehold.ErrNotExist. Reading the body
 	// must fail if it ends early.

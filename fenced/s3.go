@@ -170,6 +170,11 @@ func (b *s3Backend) Put(ctx context.Context, key string, old, next Version, body
 	} else if next.ContentType != "" {
 		w.ContentType = &next.ContentType
 	}
+	if old.ID != "" && next.Settings == nil { // Seal has read the object a second time already
+		if err := b.confirm(ctx, key, old); err != nil {
+			return err
+		}
+	}
 	if b.mode == PaddedBodies || w.meta[metaGone] != "" { // otherwise all tombstones have the same ETag
 		body = w.pad(body, &next.Size)
 	}
@@ -185,6 +190,17 @@ func (b *s3Backend) Put(ctx context.Context, key string, old, next Version, body
 		return err
 	}
 	return b.putParts(ctx, w, io.MultiReader(bytes.NewReader(first), body), next.Size)
+}
+
+// confirm looks a second time at the version that a write will replace. VersityGW reads the metadata before the ETag, so a HEAD during
+// a replacement may show the old token with the new ETag. If two reads, one after the other, show one ETag, the object did not
+// change between them, and the metadata of the second belongs to that ETag or to a later one.
+func (b *s3Backend) confirm(ctx context.Context, key string, old Version) error {
+	now, err := b.head(ctx, key)
+	if err == nil && !old.same(now) {
+		err = fmt.Errorf("writing %q: %w", key, storeapi.ErrConflict)
+	}
+	return err
 }
 
 // s3Write is one attempt to write an object.

@@ -86,7 +86,8 @@ func WithMetadata(m map[string]string) PutOption {
 }
 
 // Put writes an object. It tries up to 10 times against concurrent writes and temporary failures, and reads the body from its
-// start for each attempt. On S3 it sends two requests, and more for a body over 8 MiB, which goes in parts: see [NewS3Store].
+// start for each attempt. On S3 it sends two requests for a new object and three to replace one, and more for a body over 8 MiB, which
+// goes in parts: see [NewS3Store].
 func (s *Store) Put(ctx context.Context, token uint64, key string, body io.ReadSeeker, opts ...PutOption) error {
 	var v Version
 	for _, opt := range opts {
@@ -173,7 +174,7 @@ func (s *Store) seal(ctx context.Context, token uint64, key string) error {
 			return err
 		}
 		defer func() { _ = body.Close() }()
-		if v.ID != old.ID {
+		if !old.same(v) {
 			return fmt.Errorf("sealing %q: %w", key, storeapi.ErrConflict)
 		}
 		if v.Size < 0 {

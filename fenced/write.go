@@ -69,6 +69,12 @@ func parse(key string, v Version) (current, error) {
 	return c, nil
 }
 
+// same reports whether w, read after v, is the same version as v. Both the ID and the nonce must agree, because a server may read them
+// one after the other.
+func (v Version) same(w Version) bool {
+	return v.ID == w.ID && v.Metadata[metaNonce] == w.Metadata[metaNonce]
+}
+
 // tombstone is the version that marks a key as deleted.
 func tombstone() Version { return Version{Metadata: map[string]string{metaGone: "true"}} }
 

@@ -34,6 +34,9 @@ type Server struct {
 	NoMultipart bool
 	// MinPartSize is the minimum size in bytes of every part except the last. 0 means 5 MiB, as on S3.
 	MinPartSize int
+	// TornHeads makes the first HEAD after each replacement answer with the headers of the version before and the ETag of the new
+	// one, as VersityGW 1.8.0 does if the object is replaced during the HEAD.
+	TornHeads bool
 	// OnWrite is called for every new version, in order, with the headers that are stored. It must not call the Server.
 	OnWrite func(key string, header http.Header, body []byte)
 
@@ -50,6 +53,7 @@ type object struct {
 	header   http.Header // what the client set, as far as kept lists it
 	etag     string
 	modified time.Time
+	before   http.Header // of the version that it replaced, until a torn HEAD has shown them
 }
 
 // apiError is an error reply of S3.
@@ -135,6 +139,12 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, key string)
 func (s *Server) read(w http.ResponseWriter, r *http.Request, key string) *apiError {
 	s.mu.Lock()
 	o, ok := s.objects[key]
+	if s.TornHeads && r.Method == http.MethodHead && o.before != nil {
+		shown := o
+		shown.before = nil
+		s.objects[key] = shown
+		o.header = o.before
+	}
 	s.mu.Unlock()
 	switch h := r.Header; {
 	case !ok:
@@ -237,7 +247,7 @@ func (s *Server) put(key string, o object) (etag string) {
 	if s.objects == nil {
 		s.objects = make(map[string]object)
 	}
-	o.body, o.header, o.modified = bytes.Clone(o.body), header, time.Now()
+	o.body, o.header, o.modified, o.before = bytes.Clone(o.body), header, time.Now(), s.objects[key].header
 	s.objects[key] = o
 	if s.OnWrite != nil {
 		s.OnWrite(key, header, o.body)

@@ -159,7 +159,9 @@ var mutants = []mutant{
 	{"fenced: no padding", []edit{{"fenced/s3.go", `if b.mode == PaddedBodies || w.meta`, `if w.meta`}}, ""},
 	{"fenced: all tombstones alike", []edit{{"fenced/s3.go", `if b.mode == PaddedBodies || w.meta[metaGone] != "" {`, `if b.mode == PaddedBodies {`}}, ""},
 	{"fenced: seals only what exists", []edit{{"fenced/store.go", `if old.ID != "" && old.token == token {`, `if old.ID == "" || old.token == token {`}}, ""},
-	{"fenced: seals what it read, not what it looked at", []edit{{"fenced/store.go", `		if v.ID != old.ID {
+	{"fenced: the token and the ETag of one HEAD taken for one version", []edit{{"fenced/s3.go", `if old.ID != "" && next.Settings == nil {`, `if false {`}}, ""},
+	{"fenced: two reads compared by ETag alone", []edit{{"fenced/write.go", `return v.ID == w.ID && v.Metadata[metaNonce] == w.Metadata[metaNonce]`, `return v.ID == w.ID`}}, ""},
+	{"fenced: seals what it read, not what it looked at", []edit{{"fenced/store.go", `		if !old.same(v) {
 			return fmt.Errorf("sealing %q: %w", key, storeapi.ErrConflict)
 		}
 `, `		old.ID = v.ID

@@ -318,7 +318,7 @@ func runFenced(t *testing.T, seed uint64) *fencedWorld {
 		partSize = map[fenced.ETagMode]int64{fenced.UniqueETags: 1, fenced.PaddedBodies: 40, fenced.DistinctBodies: 2}[w.mode]
 	}
 	w.parts = func(o *storeapi.FencedOptions) { o.PartSize = partSize }
-	w.server = &fakes3.Server{RandomETags: w.mode == fenced.UniqueETags, MinPartSize: 1, OnWrite: w.landed}
+	w.server = &fakes3.Server{RandomETags: w.mode == fenced.UniqueETags, MinPartSize: 1, TornHeads: seed%2 == 0, OnWrite: w.landed}
 	for _, key := range fencedKeys {
 		w.objects[key] = &fencedObject{}
 	}
