@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -18,45 +17,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/examples/internal/exampletest"
 	"github.com/leasehold-go/leasehold/examples/internal/storeflag"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
-// TestMain runs main instead of the tests in a process that command has made.
+// TestMain runs main instead of the tests in a process that exampletest.Command has made.
 func TestMain(m *testing.M) {
-	if os.Getenv("RUN_MAIN") != "" {
+	if exampletest.RunsMain() {
 		main()
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// command returns this example as a process of its own, to be started.
-func command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	cmd.Env = append(os.Environ(), "RUN_MAIN=1", "AWS_ACCESS_KEY_ID=any", "AWS_SECRET_ACCESS_KEY=any")
-	return cmd
-}
+func TestHelp(t *testing.T) { exampletest.Help(t, "criticalsection") }
 
-// program runs this example as a process of its own, and returns what it prints.
-func program(t *testing.T, args ...string) (string, error) {
-	out, err := command(t.Context(), args...).CombinedOutput()
-	return string(out), err
-}
-
-func TestHelp(t *testing.T) {
-	out, err := program(t, "-h")
-	require.NoError(t, err, "%s", out) // exit status 0
-	require.Regexp(t, `(?s)^Criticalsection shows .+AWS_ENDPOINT_URL .+AWS_ACCESS_KEY_ID .+AWS_SECRET_ACCESS_KEY `, out)
-}
-
-func TestDeadEndpoint(t *testing.T) {
-	began := time.Now()
-	out, err := program(t, "-s3", "http://127.0.0.1:9", "-bucket", "b")
-	require.EqualError(t, err, "exit status 1")
-	require.Regexp(t, `^criticalsection: cannot reach an S3 server at http://127\.0\.0\.1:9: [^\n]+ \(start the server, or correct -s3 or AWS_ENDPOINT_URL\)\n$`, out)
-	require.Less(t, time.Since(began), 10*time.Second)
-}
+func TestDeadEndpoint(t *testing.T) { exampletest.DeadEndpoint(t, "criticalsection") }
 
 func TestWaiting(t *testing.T) {
 	var out bytes.Buffer
@@ -96,7 +73,7 @@ func TestWaitingForAnotherProcess(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := command(ctx, append(flags, "-jobs", "1")...)
+	cmd := exampletest.Command(ctx, append(flags, "-jobs", "1")...)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())

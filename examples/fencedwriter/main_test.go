@@ -5,46 +5,27 @@ package main
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leasehold-go/leasehold/examples/internal/exampletest"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
-// TestMain runs main instead of the tests in a process that program has started, and in the writers that main starts.
+// TestMain runs main instead of the tests in a process that exampletest.Command has made, and in the writers that main starts.
 func TestMain(m *testing.M) {
-	if os.Getenv("RUN_MAIN") != "" || slices.Contains(os.Args, "-writer") {
+	if exampletest.RunsMain() || slices.Contains(os.Args, "-writer") {
 		main()
 		return
 	}
 	os.Exit(testserver.Main(m))
 }
 
-// program runs this example as a process of its own, and returns what it prints.
-func program(t *testing.T, args ...string) (string, error) {
-	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-	cmd.Env = append(os.Environ(), "RUN_MAIN=1", "AWS_ACCESS_KEY_ID=any", "AWS_SECRET_ACCESS_KEY=any")
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
+func TestHelp(t *testing.T) { exampletest.Help(t, "fencedwriter") }
 
-func TestHelp(t *testing.T) {
-	out, err := program(t, "-h")
-	require.NoError(t, err, "%s", out) // exit status 0
-	require.Regexp(t, `(?s)^Fencedwriter shows .+AWS_ENDPOINT_URL .+AWS_ACCESS_KEY_ID .+AWS_SECRET_ACCESS_KEY `, out)
-}
-
-func TestDeadEndpoint(t *testing.T) {
-	began := time.Now()
-	out, err := program(t, "-s3", "http://127.0.0.1:9", "-bucket", "b")
-	require.EqualError(t, err, "exit status 1")
-	require.Regexp(t, `^fencedwriter: cannot reach an S3 server at http://127\.0\.0\.1:9: [^\n]+ \(start the server, or correct -s3 or AWS_ENDPOINT_URL\)\n$`, out)
-	require.Less(t, time.Since(began), 10*time.Second)
-}
+func TestDeadEndpoint(t *testing.T) { exampletest.DeadEndpoint(t, "fencedwriter") }
 
 func TestRun(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "")

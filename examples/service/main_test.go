@@ -19,44 +19,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leasehold-go/leasehold/examples/internal/exampletest"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
-// TestMain runs main instead of the tests in a process that command has made.
+// TestMain runs main instead of the tests in a process that exampletest.Command has made.
 func TestMain(m *testing.M) {
-	if os.Getenv("RUN_MAIN") != "" {
+	if exampletest.RunsMain() {
 		main()
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// command returns this example as a process of its own, to be started.
-func command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	cmd.Env = append(os.Environ(), "RUN_MAIN=1", "AWS_ACCESS_KEY_ID=any", "AWS_SECRET_ACCESS_KEY=any")
-	return cmd
-}
+func TestHelp(t *testing.T) { exampletest.Help(t, "service") }
 
-// program runs this example as a process of its own, and returns what it prints.
-func program(t *testing.T, args ...string) (string, error) {
-	out, err := command(t.Context(), args...).CombinedOutput()
-	return string(out), err
-}
-
-func TestHelp(t *testing.T) {
-	out, err := program(t, "-h")
-	require.NoError(t, err, "%s", out) // exit status 0
-	require.Regexp(t, `(?s)^Service shows .+AWS_ENDPOINT_URL .+AWS_ACCESS_KEY_ID .+AWS_SECRET_ACCESS_KEY `, out)
-}
-
-func TestDeadEndpoint(t *testing.T) {
-	began := time.Now()
-	out, err := program(t, "-s3", "http://127.0.0.1:9", "-bucket", "b")
-	require.EqualError(t, err, "exit status 1")
-	require.Regexp(t, `^service: cannot reach an S3 server at http://127\.0\.0\.1:9: [^\n]+ \(start the server, or correct -s3 or AWS_ENDPOINT_URL\)\n$`, out)
-	require.Less(t, time.Since(began), 10*time.Second)
-}
+func TestDeadEndpoint(t *testing.T) { exampletest.DeadEndpoint(t, "service") }
 
 // instance is a running process of the service.
 type instance struct {
@@ -68,7 +46,7 @@ type instance struct {
 func start(t *testing.T, server string) *instance {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel) // ends the process if the test has not
-	cmd := command(ctx, "-for", "0", "-s3", server, "-bucket", fakes3.Bucket)
+	cmd := exampletest.Command(ctx, "-for", "0", "-s3", server, "-bucket", fakes3.Bucket)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -136,7 +114,7 @@ func TestHandover(t *testing.T) {
 }
 
 func TestInMemory(t *testing.T) {
-	out, err := program(t, "-for", "1500ms")
+	out, err := exampletest.Output(t, "-for", "1500ms")
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, out, `msg="GET /healthz" status=200 body=ok`)
 	require.Contains(t, out, `msg="GET /leader" status=200`)

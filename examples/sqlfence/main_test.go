@@ -6,46 +6,28 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/examples/internal/exampletest"
+	"github.com/leasehold-go/leasehold/fenced"
 )
 
-// TestMain runs main instead of the tests in a process that program has started.
+// TestMain runs main instead of the tests in a process that exampletest.Command has made.
 func TestMain(m *testing.M) {
-	if os.Getenv("RUN_MAIN") != "" {
+	if exampletest.RunsMain() {
 		main()
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// program runs this example as a process of its own, and returns what it prints.
-func program(t *testing.T, args ...string) (string, error) {
-	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-	cmd.Env = append(os.Environ(), "RUN_MAIN=1", "AWS_ACCESS_KEY_ID=any", "AWS_SECRET_ACCESS_KEY=any")
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
+func TestHelp(t *testing.T) { exampletest.Help(t, "sqlfence") }
 
-func TestHelp(t *testing.T) {
-	out, err := program(t, "-h")
-	require.NoError(t, err, "%s", out) // exit status 0
-	require.Regexp(t, `(?s)^Sqlfence shows .+AWS_ENDPOINT_URL .+AWS_ACCESS_KEY_ID .+AWS_SECRET_ACCESS_KEY `, out)
-}
-
-func TestDeadEndpoint(t *testing.T) {
-	began := time.Now()
-	out, err := program(t, "-s3", "http://127.0.0.1:9", "-bucket", "b")
-	require.EqualError(t, err, "exit status 1")
-	require.Regexp(t, `^sqlfence: cannot reach an S3 server at http://127\.0\.0\.1:9: [^\n]+ \(start the server, or correct -s3 or AWS_ENDPOINT_URL\)\n$`, out)
-	require.Less(t, time.Since(began), 10*time.Second)
-}
+func TestDeadEndpoint(t *testing.T) { exampletest.DeadEndpoint(t, "sqlfence") }
 
 func TestRun(t *testing.T) {
 	var out bytes.Buffer

@@ -1,0 +1,49 @@
+// Package exampletest runs an example as a process of its own, and checks what all examples have in common.
+package exampletest
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const asMain = "RUN_MAIN"
+
+// RunsMain reports whether this process is one that [Command] has made. TestMain must then call main.
+func RunsMain() bool { return os.Getenv(asMain) != "" }
+
+// Command returns the example of this test as a process, to be started.
+func Command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asMain+"=1", "AWS_ACCESS_KEY_ID=any", "AWS_SECRET_ACCESS_KEY=any")
+	return cmd
+}
+
+// Output runs the example to its end and returns what it prints.
+func Output(t *testing.T, args ...string) (string, error) {
+	out, err := Command(t.Context(), args...).CombinedOutput()
+	return string(out), err
+}
+
+// Help checks that -h prints what the example shows and which environment variables it reads, with exit status 0.
+func Help(t *testing.T, name string) {
+	out, err := Output(t, "-h")
+	require.NoError(t, err, "%s", out) // exit status 0
+	title := strings.ToUpper(name[:1]) + name[1:]
+	require.Regexp(t, `(?s)^`+regexp.QuoteMeta(title)+` shows .+AWS_ENDPOINT_URL .+AWS_ACCESS_KEY_ID .+AWS_SECRET_ACCESS_KEY `, out)
+}
+
+// DeadEndpoint checks that the example says within seconds, in one line, that no server answers, with exit status 1.
+func DeadEndpoint(t *testing.T, name string) {
+	began := time.Now()
+	out, err := Output(t, "-s3", "http://127.0.0.1:9", "-bucket", "b")
+	require.EqualError(t, err, "exit status 1")
+	require.Regexp(t, `^`+regexp.QuoteMeta(name)+`: cannot reach an S3 server at http://127\.0\.0\.1:9: [^\n]+ \(start the server, or correct -s3 or AWS_ENDPOINT_URL\)\n$`, out)
+	require.Less(t, time.Since(began), 10*time.Second)
+}
