@@ -122,8 +122,12 @@ func (m *memory) lastToken(recorded uint64) uint64 {
 	return recorded
 }
 
-// ownLatest returns the last version if this Lock wrote it, so that a warm acquisition is one request.
+// ownLatest returns the last version if this Lock wrote it, so that a warm acquisition is one request. A Lock that lets others go
+// first has to look whether they did.
 func (l *Lock) ownLatest() *version {
+	if l.fair {
+		return nil
+	}
 	if v, refused := l.memory.latest(); v != nil && v.exists && !refused && l.wrote(v.rec) {
 		return v
 	}

@@ -33,6 +33,7 @@ type options struct {
 	metadata   map[string]string
 	hasName    bool // WithIdentity was given
 	reclaim    bool
+	fair       bool
 	manual     bool
 	storeCheck bool
 	log        *slog.Logger
@@ -79,6 +80,13 @@ func WithMetadata(m map[string]string) Option { return func(o *options) { o.meta
 // live processes have the same [WithIdentity]. The pod name of a StatefulSet is such an identity; a host name may not be. Within
 // one process, Locks that share a Store value, a key and an identity do not reclaim from each other.
 func WithReclaim() Option { return func(o *options) { o.reclaim = true } }
+
+// WithFairness makes a Lock that has released let the other candidates look first: for two poll intervals it does not take the lock
+// again unless another has held it meanwhile. Without it, a process that wants the lock again at once often gets it, because it
+// knows of the release first. The price is that a lock nobody else wants stays free for that long, and that each acquisition reads.
+// The goroutines that share a Lock are one candidate. Until the time is over, [Lock.TryAcquire] fails with [ErrHeld]. Give the
+// option to all candidates of a lock.
+func WithFairness() Option { return func(o *options) { o.fair = true } }
 
 // WithManualRenewal leaves renewing to the caller of [Lease.Renew]. It is for step-by-step jobs that confirm the lease
 // before each step. An [Elector] refuses such a lock.
