@@ -59,10 +59,10 @@ func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 // a half, so that locks that were taken together are not renewed together.
 func WithRenewInterval(d time.Duration) Option { return func(o *options) { o.renew = d } }
 
-// WithPollInterval sets about how often a waiting candidate reads the lock: default TTL/5. Each wait is between 0.7 and 1.5
-// times the interval, so that one read comes soon after each renewal if renewals are not more frequent than reads. With the
-// defaults there are two reads per renewal. The interval bounds how long a released lock stays free. [Lock.Watch] keeps to it
-// within 10 %.
+// WithPollInterval sets about how often a waiting candidate reads the lock: default TTL/5. Most waits are between 0.7 and 1.5
+// times the interval, so that one read comes soon after each renewal if renewals are not more frequent than reads. Up to 12 waits
+// per term are shorter, until the candidate knows when renewals come. With the defaults there are two reads per renewal. The
+// interval bounds how long a released lock stays free, unless something calls [Lock.Wake]. [Lock.Watch] keeps to it within 10 %.
 func WithPollInterval(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
 // WithSafetyMargin sets how long before the end of the TTL a lease ends for its holder: default a fifth of the TTL. This is the
