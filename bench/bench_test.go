@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,11 +47,11 @@ type size struct {
 
 var (
 	small = size{
-		"small", 10, 300 * time.Millisecond, []int{2, 8}, 20, 4, 2, []time.Duration{time.Millisecond, 20 * time.Millisecond}, 8, 5,
-		30 * time.Minute, []int{100}, 6 * time.Second, time.Second,
+		"small", 10, 300 * time.Millisecond, []int{2, 8}, 10, 3, 2, []time.Duration{time.Millisecond, 20 * time.Millisecond}, 32, 5,
+		30 * time.Minute, []int{100}, 3 * time.Second, time.Second,
 	}
 	full = size{
-		"full", 300, 3 * time.Second, []int{2, 8, 32, 128}, 2000, 150, 40, []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}, 50, 0,
+		"full", 300, 3 * time.Second, []int{2, 8, 32, 128}, 2000, 150, 60, []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}, 50, 0,
 		10 * time.Hour, []int{100, 10_000}, 15 * time.Second, 7 * time.Second,
 	}
 )
@@ -146,13 +145,12 @@ func describeRun(t *testing.T, n size) *report.Data {
 		require.NoError(t, err)
 		d.Versions = append(d.Versions, report.Version{Name: name, Version: version})
 	}
-	info, _ := debug.ReadBuildInfo()
 	for _, path := range []string{
 		"go.etcd.io/etcd/server/v3", "k8s.io/client-go", "github.com/benbjohnson/litestream", "github.com/aws/aws-sdk-go-v2/service/s3",
 	} {
-		at := slices.IndexFunc(info.Deps, func(m *debug.Module) bool { return m.Path == path })
-		require.GreaterOrEqual(t, at, 0, path)
-		d.Versions = append(d.Versions, report.Version{Name: path, Version: info.Deps[at].Version})
+		version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", path).Output()
+		require.NoError(t, err)
+		d.Versions = append(d.Versions, report.Version{Name: path, Version: strings.TrimSpace(string(version))})
 	}
 	return d
 }

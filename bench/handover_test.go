@@ -80,15 +80,14 @@ func measureHandover(t *testing.T, server testserver.S3, h *hub, etcdAddr string
 		p.pushed = h.add
 		h.delay.Store(int64(roundTrip / 2))
 		onBucket, onEtcd := bareTrips(t, p, n.rounds/5)
+		var kinds []report.Handover
+		var all []*series
 		add := func(peer, way string, trip report.Sample, trial func(key string) (called, returned, led time.Time, err error)) {
-			found := trials(t, n, n.handovers, func(i int) ([]float64, error) {
+			kinds = append(kinds, report.Handover{RoundTrip: roundTrip.Seconds(), Trip: trip, Peer: peer, Way: way})
+			all = append(all, &series{count: n.handovers, trial: func(i int) ([]float64, error) {
 				called, returned, led, err := trial(fmt.Sprintf("%shandover/%v/%s/%s/%d", pushPrefix, roundTrip, peer, way, i))
 				return []float64{led.Sub(called).Seconds(), led.Sub(returned).Seconds()}, err
-			})
-			list = append(list, report.Handover{
-				RoundTrip: roundTrip.Seconds(), Trip: trip, Peer: peer, Way: way,
-				FromCall: report.NewSample(found[0]), FromReturn: report.NewSample(found[1]),
-			})
+			}})
 		}
 		for _, peer := range p.can(append(peers, pushed, together)) {
 			trip := onBucket
@@ -105,6 +104,11 @@ func measureHandover(t *testing.T, server testserver.S3, h *hub, etcdAddr string
 					return stepDown(t, p, peer, key, s, way)
 				})
 			}
+		}
+		runTrials(t, n, n.lanes/2, all)
+		for i, k := range kinds {
+			k.FromCall, k.FromReturn = report.NewSample(all[i].found[0]), report.NewSample(all[i].found[1])
+			list = append(list, k)
 		}
 	}
 	return list

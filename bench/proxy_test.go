@@ -33,7 +33,7 @@ func slowProxy(t *testing.T, addr string, roundTrip time.Duration) string {
 	return listener.Addr().String()
 }
 
-// delayed copies bytes until one side ends, and then ends the other.
+// delayed copies bytes until from ends, and then ends that direction of to.
 func delayed(to, from net.Conn, delay time.Duration) {
 	type chunk struct {
 		due   time.Time
@@ -57,7 +57,7 @@ func delayed(to, from net.Conn, delay time.Duration) {
 			_ = from.Close()
 		}
 	}
-	_ = to.Close()
+	_ = to.(*net.TCPConn).CloseWrite()
 }
 
 func TestSlowProxy(t *testing.T) {
