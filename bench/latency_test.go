@@ -92,7 +92,7 @@ func measureLatency(t *testing.T, p *place, n size) report.Place {
 func measureOwn(t *testing.T) report.Own {
 	p := &place{client: fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{RandomETags: true}}), bucket: fakes3.Bucket}
 	store := leasehold.NewS3Store(p.client, p.bucket)
-	lock, err := leasehold.NewLock(store, "ours", leasehold.WithManualRenewal())
+	lock, err := leasehold.NewLock(store, "ours", leasehold.WithManualRenewal(), leasehold.WithLogger(nil))
 	require.NoError(t, err)
 	ctx := t.Context()
 	lease, err := lock.TryAcquire(ctx)
@@ -170,7 +170,7 @@ func measureHours(t *testing.T) (list []report.Hour) {
 		require.NoError(t, err)
 		require.NoError(t, e.Run(ctx))
 	})
-	run("client-go on S3", 15*time.Second, func(ctx context.Context, s leasehold.Store, name string) {
+	run(report.ClientGo, 15*time.Second, func(ctx context.Context, s leasehold.Store, name string) {
 		e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 			Lock: &bucketLock{store: &mortal{Store: s}, key: "lock", name: name}, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},

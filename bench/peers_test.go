@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/bench/report"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
@@ -122,34 +123,25 @@ type peer struct {
 	prefix string // of its keys
 }
 
-// The names of the peers, as tables and plots show them.
-const (
-	us             = "leasehold"
-	usFair         = "leasehold, WithFairness"
-	usPushed       = "leasehold, push channel"
-	usFairPushed   = "leasehold, WithFairness, push channel"
-	usTogether     = "leasehold, one process"
-	usClock        = "leasehold, WithServerClock"
-	litestreamName = "Litestream's leaser"
-)
+const us = report.Leasehold
 
 var peers = []peer{
 	{name: us, open: newLeasehold},
-	{name: "safe plain loop", open: newSafePlain},
-	{name: "plain loop", open: newPlain},
-	{name: litestreamName, open: newLitestream},
-	{name: "client-go on S3", open: newClientGo, elects: true},
-	{name: "etcd Election", open: newEtcdElection, onEtcd: true},
-	{name: "etcd Mutex", open: newEtcdMutex, onEtcd: true},
+	{name: report.SafePlain, open: newSafePlain},
+	{name: report.Plain, open: newPlain},
+	{name: report.Litestream, open: newLitestream},
+	{name: report.ClientGo, open: newClientGo, elects: true},
+	{name: report.Election, open: newEtcdElection, onEtcd: true},
+	{name: report.Mutex, open: newEtcdMutex, onEtcd: true},
 }
 
 // variants of leasehold, for the sections in which they differ.
 var (
-	fair       = peer{name: usFair, open: newFair}
-	together   = peer{name: usTogether, open: newTogether}
-	pushed     = peer{name: usPushed, open: newPushed, prefix: pushPrefix}
-	fairPushed = peer{name: usFairPushed, open: newFairPushed, prefix: pushPrefix}
-	clocked    = peer{name: usClock, open: newClocked}
+	fair       = peer{name: report.Fair, open: newFair}
+	together   = peer{name: report.Together, open: newTogether}
+	pushed     = peer{name: report.Pushed, open: newPushed, prefix: pushPrefix}
+	fairPushed = peer{name: report.FairPushed, open: newFairPushed, prefix: pushPrefix}
+	clocked    = peer{name: report.Clocked, open: newClocked}
 )
 
 // can returns those of the peers that can run at this place.
