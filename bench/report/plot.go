@@ -83,7 +83,8 @@ func (t theme) grid2() *plotter.Grid {
 // svg draws the plot, and its legend to the right of it.
 func svg(p *plot.Plot, legend bool) string {
 	canvas := vgsvg.NewWith(vgsvg.UseWH(width, height))
-	area := draw.New(canvas)
+	const edge = 6
+	area := draw.Crop(draw.New(canvas), edge, -edge, edge, -edge)
 	if legend {
 		l := p.Legend
 		p.Legend = plot.NewLegend()
@@ -150,7 +151,7 @@ func (d *Data) takeoverPlot(t theme) string {
 		if v := d.takeover(Virtual, peer, Crash, 2); v != nil {
 			list = append(list, bar{peer, t.color(peer), v.Time})
 		} else if v := d.takeover(d.Places[0].Name, peer, Crash, 2); v != nil {
-			list = append(list, bar{peer + " (TTL 2 s)", t.color(peer), v.Time})
+			list = append(list, bar{peer + " (2 s)", t.color(peer), v.Time})
 		}
 	}
 	var ticks labels
@@ -162,7 +163,7 @@ func (d *Data) takeoverPlot(t theme) string {
 	p.Add(g, list)
 	p.Y.Tick.Marker, p.Y.Tick.Length, p.Y.Width = ticks, 0, 0
 	p.X.Tick.Marker = every(0.1)
-	p.X.Min = min(0.95, p.X.Min)
+	p.X.Min, p.X.Max = min(0.95, p.X.Min), p.X.Max+0.02
 	return svg(p, false)
 }
 

@@ -29,7 +29,7 @@ func TestPageIsRendered(t *testing.T) {
 	page, err := os.ReadFile(readme)
 	require.NoError(t, err)
 	filled, names := d.Fill(string(page))
-	require.ElementsMatch(t, []string{"headline", "cost", "takeover"}, names)
+	require.ElementsMatch(t, []string{"crash", "renewal", "electors", "push", "crash"}, names)
 	files[readme] = filled
 	for name, content := range files {
 		require.Empty(t, regexp.MustCompile(`.*(\bNaN\b|[+-]Inf\b|%!).*`).FindString(content), name)
