@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -61,28 +60,28 @@ func waited(t *testing.T, ttl, poll time.Duration, push, crash bool) (reads floa
 		require.NoError(t, err)
 		lease, err := holder.Acquire(t.Context())
 		require.NoError(t, err)
-		var waiting sync.WaitGroup
-		waiting.Go(func() {
+		acquired := make(chan error)
+		go func() {
 			next, err := candidate.Acquire(t.Context())
-			require.NoError(t, err)
-			free = time.Since(lease.Record().RenewedAt)
-			require.NoError(t, next.Release(t.Context()))
-		})
+			if err == nil {
+				err = next.Release(t.Context())
+			}
+			acquired <- err
+		}()
 		time.Sleep(time.Minute)
 		before := ours.reads.Load()
 		time.Sleep(10 * time.Minute)
 		reads = float64(ours.reads.Load()-before) / 10
 		time.Sleep(rand.N(poll))
+		since := time.Now()
 		if crash {
 			theirs.cut.Store(true)
+			since = lease.Record().RenewedAt
 		} else {
 			require.NoError(t, lease.Release(t.Context()))
 		}
-		released := time.Now()
-		waiting.Wait()
-		if !crash {
-			free = time.Since(released)
-		}
+		require.NoError(t, <-acquired)
+		free = time.Since(since)
 	})
 	return reads, free
 }
