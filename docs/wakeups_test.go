@@ -1,0 +1,133 @@
+package docs_test
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// pushing is the Store value of one process. It counts reads, and tells the lock of another process of each write.
+type pushing struct {
+	leasehold.Store
+	reads atomic.Int64
+	wake  func()
+	cut   atomic.Bool // the process has crashed
+}
+
+func (p *pushing) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	p.reads.Add(1)
+	return p.Store.Get(ctx, key)
+}
+
+func (p *pushing) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	defer p.wake()
+	return p.Store.PutIfNoneMatch(ctx, key, body)
+}
+
+func (p *pushing) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	if p.cut.Load() {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	defer p.wake()
+	return p.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+// waited is what a candidate does in virtual time while another process leads for some minutes and then crashes or releases the lock.
+func waited(t *testing.T, ttl, poll time.Duration, push, crash bool) (reads float64, free time.Duration) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := leasehold.NewMemStore()
+		ours := &pushing{Store: objects, wake: func() {}}
+		candidate, err := leasehold.NewLock(ours, "locks/a", leasehold.WithTTL(ttl), leasehold.WithPollInterval(poll), leasehold.WithLogger(nil))
+		require.NoError(t, err)
+		theirs := &pushing{Store: objects, wake: func() {}}
+		if push {
+			theirs.wake = candidate.Wake
+		}
+		holder, err := leasehold.NewLock(theirs, "locks/a", leasehold.WithTTL(ttl), leasehold.WithLogger(nil))
+		require.NoError(t, err)
+		lease, err := holder.Acquire(t.Context())
+		require.NoError(t, err)
+		acquired := make(chan error)
+		go func() {
+			next, err := candidate.Acquire(t.Context())
+			if err == nil {
+				err = next.Release(t.Context())
+			}
+			acquired <- err
+		}()
+		time.Sleep(time.Minute)
+		before := ours.reads.Load()
+		time.Sleep(10 * time.Minute)
+		reads = float64(ours.reads.Load()-before) / 10
+		time.Sleep(rand.N(poll))
+		since := time.Now()
+		if crash {
+			theirs.cut.Store(true)
+			since = lease.Record().RenewedAt
+		} else {
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		require.NoError(t, <-acquired)
+		free = time.Since(since)
+	})
+	return reads, free
+}
+
+// TestWakeupsTable measures every row of the page's table again.
+func TestWakeupsTable(t *testing.T) {
+	const ttl, trials = 15 * time.Second, 50
+	page, err := os.ReadFile("wakeups.md")
+	require.NoError(t, err)
+	rows := regexp.MustCompile(`(?m)^\| ([\d.]+) s[^|]* \| (yes|no) \| ([\d.]+) \| ([\d.]+) s \| ([\d.]+) TTL \(([\d.]+) TTL\) \|$`).FindAllSubmatch(page, -1)
+	require.Len(t, rows, 7)
+	for _, row := range rows {
+		var said [5]float64 // poll interval, reads, longest after a release, median and longest after a crash
+		for i, cell := range [][]byte{row[1], row[3], row[4], row[5], row[6]} {
+			said[i], err = strconv.ParseFloat(string(cell), 64)
+			require.NoError(t, err)
+		}
+		poll, push := time.Duration(said[0]*float64(time.Second)), string(row[2]) == "yes"
+		var reads, released, crashed []float64
+		for range trials {
+			n, free := waited(t, ttl, poll, push, false)
+			released = append(released, free.Seconds())
+			reads = append(reads, n)
+			_, free = waited(t, ttl, poll, push, true)
+			crashed = append(crashed, free.Seconds()/ttl.Seconds())
+		}
+		measured := [5]float64{said[0], median(reads), slices.Max(released), median(crashed), slices.Max(crashed)}
+		t.Logf("%v: %.2f", poll, measured[1:])
+		for i := range said {
+			require.InDelta(t, said[i], measured[i], 0.1+said[i]/8, "%s: column %d of %.2f", row[0], i, measured)
+		}
+	}
+}
+
+func median(list []float64) float64 {
+	slices.Sort(list)
+	return list[len(list)/2]
+}
+
+// The JSON of the page is valid.
+func TestWakeupsJSON(t *testing.T) {
+	page, err := os.ReadFile("wakeups.md")
+	require.NoError(t, err)
+	list := regexp.MustCompile("(?s)```json\n(.*?)```").FindAllSubmatch(page, -1)
+	require.Len(t, list, 2)
+	for _, block := range list {
+		require.True(t, json.Valid(block[1]), "%s", block[1])
+	}
+}
