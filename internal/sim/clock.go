@@ -21,8 +21,9 @@ const (
 // nodeClock is the clock of one machine. It drifts, is stepped, and freezes with the machine. While it is frozen, no timer
 // fires and waitWhileFrozen blocks.
 type nodeClock struct {
-	rate float64    // seconds of this clock per second of true time
-	rand *rand.Rand // for jitter
+	rate  float64    // seconds of this clock per second of true time
+	rand  *rand.Rand // for jitter
+	tamed bool       // a time daemon keeps the wall clock at the rate of true time
 
 	mu      sync.Mutex
 	state   machineState
@@ -52,8 +53,11 @@ func (c *nodeClock) now() clock.Reading {
 		r.Mono += d
 		fallthrough
 	case suspended:
-		r.Wall += d
 		r.Boot += d
+		if c.tamed {
+			d = time.Since(c.baseAt)
+		}
+		r.Wall += d
 	}
 	return r
 }
