@@ -29,6 +29,8 @@ func (o *options) decide(s observation) verdict {
 	switch {
 	case !s.exists:
 		return verdict{free: true, reason: "never taken"}
+	case r.Released() && s.writtenByUs && o.fair && s.age < 2*o.poll:
+		return verdict{reason: "released by this lock, so others may look first", wait: 2*o.poll - s.age}
 	case r.Released():
 		return verdict{free: true, reason: "released"}
 	case s.writtenByUs:

@@ -224,6 +224,9 @@ func (e *Elector) Resign(ctx context.Context) error {
 	}
 }
 
+// Wake makes a waiting elector read the lock now: see [Lock.Wake].
+func (e *Elector) Wake() { e.lock.Wake() }
+
 // Check is for a health endpoint. It fails if OnStartedLeading still runs after its lease has ended, or if a running elector has
 // had no answer from the store for two TTLs (or poll intervals, if these are longer); the error then wraps the last request's
 // error. An elector that does not lead is healthy. The argument is ignored; it makes Check a Kubernetes healthz.Checker.

@@ -27,7 +27,7 @@ func (l *Lock) Inspect(ctx context.Context) (Record, error) {
 	return v.rec.clone(), nil
 }
 
-// Watch reads the lock once per poll interval, without being a candidate. It yields the current record, and then each record
+// Watch reads the lock once per poll interval, and after [Lock.Wake], without being a candidate. It yields the current record, and then each record
 // that begins or ends a term or has a new payload. It also yields temporary errors, and goes on. It ends when ctx ends, and
 // after an error that waiting cannot fix: one that matches [ErrPermanent], [ErrUnsafeStore] or [ErrCorruptRecord].
 func (l *Lock) Watch(ctx context.Context) iter.Seq2[Record, error] {
@@ -38,6 +38,7 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Record, error] {
 		}
 		var last *Record
 		for failures := 0; ctx.Err() == nil; {
+			woken := l.bell.Listen()
 			v, err := l.read(ctx)
 			wait := clock.Jitter(l.clock, l.poll)
 			switch {
@@ -55,9 +56,9 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Record, error] {
 				if !yield(Record{}, l.named(err)) || storeapi.Permanent(err) {
 					return
 				}
-				wait = l.backoff(&failures)
+				wait, woken = l.backoff(&failures), nil
 			}
-			if l.clock.Sleep(ctx, wait) != nil {
+			if clock.Wait(ctx, l.clock, wait, woken) != nil {
 				return
 			}
 		}

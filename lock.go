@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/bell"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/ctxmutex"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -49,6 +50,7 @@ type Lock struct {
 	failure      atomic.Pointer[error] // of the last request, if it failed
 	term         atomic.Pointer[term]  // the last term held
 	memory       memory
+	bell         bell.Bell // rung when the lock may have become free
 }
 
 // NewLock returns the lock of one key of a store. It refuses a store, a key or options that cannot work. It sends no request.
@@ -70,6 +72,7 @@ func NewLock(s Store, key string, opts ...Option) (*Lock, error) {
 	}
 	l := &Lock{options: o, store: s, key: key, writer: wire.NewWriter(), acquiring: ctxmutex.New()}
 	l.lastAnswered.Store(math.MinInt64)
+	l.bell = bell.New()
 	l.enlist()
 	return l, nil
 }
@@ -111,7 +114,7 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 
 // Acquire waits until it has the lock or ctx ends. If ctx ends, the error matches both ctx's error and the last error that stood
 // in the way, such as [ErrHeld]. Acquire reads the lock about once per poll interval ([WithPollInterval]), and also when the lease
-// that it waits for can expire. It backs off while the store fails. It returns at once with an error that waiting cannot fix
+// that it waits for can expire, and after [Lock.Wake]. It backs off while the store fails. It returns at once with an error that waiting cannot fix
 // (those named at [Lock.TryAcquire]), or if ctx belongs to a lease of this same lock. It uses ctx as TryAcquire does.
 func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	if err := l.made(); err != nil {
@@ -152,6 +155,7 @@ func (l *Lock) campaign(ctx context.Context, try func() (*Lease, error), stop fu
 	var last error
 	failures := 0
 	for {
+		woken := l.bell.Listen()
 		lease, err := try()
 		if err == nil {
 			return lease, nil
@@ -164,15 +168,15 @@ func (l *Lock) campaign(ctx context.Context, try func() (*Lease, error), stop fu
 		}
 		var wait time.Duration
 		if held, ok := errors.AsType[*HeldError](err); ok {
-			spread := time.Duration(l.clock.Rand() * float64(l.poll) / 20) // of the candidates that wait for the same lease
+			spread := time.Duration(l.clock.Rand() * float64(l.poll) / 50) // of the candidates that wait for the same lease
 			failures, wait = 0, min(l.untilNextRead(), held.Wait+spread)
 		} else {
 			if ctx.Err() == nil {
 				l.log.WarnContext(ctx, "acquiring the lock failed, will retry", "key", l.key, "err", err)
 			}
-			wait = l.backoff(&failures)
+			wait, woken = l.backoff(&failures), nil
 		}
-		if l.clock.Sleep(ctx, wait) != nil {
+		if clock.Wait(ctx, l.clock, wait, woken) != nil {
 			return nil, waitEnded(ctx, last, err)
 		}
 	}

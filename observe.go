@@ -75,6 +75,7 @@ func (m *memory) add(v *version) (newTerm bool) {
 	last := m.last
 	switch {
 	case last == nil:
+		m.renewals.Saw(seen(v, v.readBefore)) // when it was written is not known, which the first write needs not
 	case v.exists && v.same(last):
 		v.age = max(last.age+v.readAfter-last.readAfter, 0)
 		v.readBefore = max(v.readBefore, last.readBefore)
@@ -83,9 +84,7 @@ func (m *memory) add(v *version) (newTerm bool) {
 		if v.readBefore < last.readBefore { // a late answer
 			return false
 		}
-		m.renewals.Saw(forecast.Write{
-			Token: v.rec.Token, Released: v.rec.Released(), At: v.rec.RenewedAt, Earliest: last.readBefore, Latest: v.readAfter,
-		})
+		m.renewals.Saw(seen(v, last.readBefore))
 	}
 	m.last, m.refused = v, false
 	if !v.exists || v.rec.Released() || sameTerm(v.rec, m.announced) {
@@ -93,6 +92,14 @@ func (m *memory) add(v *version) (newTerm bool) {
 	}
 	m.announced = Record{Token: v.rec.Token, Holder: v.rec.Holder, AcquiredAt: v.rec.AcquiredAt}
 	return true
+}
+
+// seen is what v tells of the holder's renewals. It landed after the monotonic time earliest.
+func seen(v *version, earliest time.Duration) forecast.Write {
+	return forecast.Write{
+		Token: v.rec.Token, First: v.rec.RenewedAt.Equal(v.rec.AcquiredAt), Released: v.rec.Released(), At: v.rec.RenewedAt,
+		Earliest: earliest, Latest: v.readAfter,
+	}
 }
 
 // disprove notes that the store has refused to replace v.
@@ -122,8 +129,12 @@ func (m *memory) lastToken(recorded uint64) uint64 {
 	return recorded
 }
 
-// ownLatest returns the last version if this Lock wrote it, so that a warm acquisition is one request.
+// ownLatest returns the last version if this Lock wrote it, so that a warm acquisition is one request. A Lock that lets others go
+// first has to look whether they did.
 func (l *Lock) ownLatest() *version {
+	if l.fair {
+		return nil
+	}
 	if v, refused := l.memory.latest(); v != nil && v.exists && !refused && l.wrote(v.rec) {
 		return v
 	}

@@ -33,6 +33,7 @@ type options struct {
 	metadata   map[string]string
 	hasName    bool // WithIdentity was given
 	reclaim    bool
+	fair       bool
 	manual     bool
 	storeCheck bool
 	log        *slog.Logger
@@ -58,10 +59,10 @@ func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 // a half, so that locks that were taken together are not renewed together.
 func WithRenewInterval(d time.Duration) Option { return func(o *options) { o.renew = d } }
 
-// WithPollInterval sets about how often a waiting candidate reads the lock: default TTL/5. Each wait is between 0.7 and 1.5
-// times the interval, so that one read comes soon after each renewal if renewals are not more frequent than reads. With the
-// defaults there are two reads per renewal. The interval bounds how long a released lock stays free. [Lock.Watch] keeps to it
-// within 10 %.
+// WithPollInterval sets about how often a waiting candidate reads the lock: default TTL/5. Most waits are between 0.7 and 1.5
+// times the interval, so that one read comes soon after each renewal if renewals are not more frequent than reads. Up to 12 waits
+// per term are shorter, until the candidate knows when renewals come. With the defaults there are two reads per renewal. The
+// interval bounds how long a released lock stays free, unless something calls [Lock.Wake]. [Lock.Watch] keeps to it within 10 %.
 func WithPollInterval(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
 // WithSafetyMargin sets how long before the end of the TTL a lease ends for its holder: default a fifth of the TTL. This is the
@@ -79,6 +80,13 @@ func WithMetadata(m map[string]string) Option { return func(o *options) { o.meta
 // live processes have the same [WithIdentity]. The pod name of a StatefulSet is such an identity; a host name may not be. Within
 // one process, Locks that share a Store value, a key and an identity do not reclaim from each other.
 func WithReclaim() Option { return func(o *options) { o.reclaim = true } }
+
+// WithFairness makes a Lock that has released let the other candidates look first: for two poll intervals it does not take the lock
+// again unless another has held it meanwhile. Without it, a process that wants the lock again at once often gets it, because it
+// knows of the release first. The price is that a lock nobody else wants stays free for that long, and that each acquisition reads.
+// The goroutines that share a Lock are one candidate. Until the time is over, [Lock.TryAcquire] fails with [ErrHeld]. Give the
+// option to all candidates of a lock.
+func WithFairness() Option { return func(o *options) { o.fair = true } }
 
 // WithManualRenewal leaves renewing to the caller of [Lease.Renew]. It is for step-by-step jobs that confirm the lease
 // before each step. An [Elector] refuses such a lock.

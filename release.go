@@ -11,6 +11,7 @@ import (
 
 // release ends the term and frees the lock: see Lease.Release.
 func (t *term) release(ctx context.Context) error {
+	defer t.lock.wakeSiblings()
 	if t.valid() { // a lease that has just run out is lost first
 		t.cancel(ErrReleased)
 	}

@@ -114,6 +114,6 @@ func TestLocksThatAreGoneAreNotListed(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		return len(namesakes.Of(nameKey{store, "k", "pod-0"})) == 0
+		return len(sameObject.Of(object{store, "k"})) == 0
 	}, 10*time.Second, 10*time.Millisecond)
 }

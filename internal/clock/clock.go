@@ -36,6 +36,18 @@ type Clock interface {
 	Rand() float64
 }
 
+// Wait returns nil after d has passed on the monotonic clock of c or woken is closed, or earlier with ctx's error.
+func Wait(ctx context.Context, c Clock, d time.Duration, woken <-chan struct{}) error {
+	passed := make(chan struct{})
+	defer c.AfterFunc(d, func() { close(passed) }).Stop()
+	select {
+	case <-passed:
+	case <-woken:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
 // Jitter is d ±10 %.
 func Jitter(c Clock, d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.9 + 0.2*c.Rand()))

@@ -11,7 +11,8 @@ import "time"
 type Renewals struct {
 	last     Write
 	interval time.Duration // the shortest time between two renewals, which come up to a twentieth early
-	number   int           // of the intervals seen; the first one of a term is short
+	number   int           // of the intervals seen
+	extra    int           // short waits in this term
 	// Bounds of this machine's monotonic clock minus the holder's wall clock.
 	minOffset, maxOffset time.Duration
 }
@@ -19,6 +20,7 @@ type Renewals struct {
 // Write is one write of the lock object that this process has seen.
 type Write struct {
 	Token            uint64
+	First            bool // of its term
 	Released         bool
 	At               time.Time     // by the holder's wall clock
 	Earliest, Latest time.Duration // it landed between these, by this machine's monotonic clock
@@ -29,13 +31,20 @@ func (r *Renewals) Saw(w Write) {
 	before := *r
 	interval := w.At.Sub(before.last.At)
 	if w.Released || w.Token != before.last.Token || before.last.At.IsZero() || interval <= 0 {
-		*r = Renewals{last: w} // a new term, or a clock that was set
+		extra := before.extra
+		if w.Token != before.last.Token {
+			extra = 0
+		}
+		*r = Renewals{last: w, extra: extra} // a new term, or a clock that was set
 		return
 	}
 	r.last = w
 	wall := time.Duration(w.At.UnixNano())
 	r.minOffset, r.maxOffset = w.Earliest-wall, w.Latest-wall
-	if r.number++; r.number > 2 && interval < before.interval*11/10 {
+	if before.last.First {
+		return // the first interval of a term is short
+	}
+	if r.number++; r.number > 1 && interval < before.interval*11/10 {
 		interval = min(interval, before.interval)
 	}
 	if before.interval > 0 {
@@ -49,18 +58,25 @@ func (r *Renewals) Saw(w Write) {
 }
 
 // Wait returns how long to wait before the next read: between 0.7 and 1.5 of poll, so that one read comes soon after each
-// renewal if renewals are not more frequent than reads. Each read narrows the estimate. Wait returns 0 if it has none.
-// random, in [0,1), keeps candidates from reading at the same moment.
+// renewal if renewals are not more frequent than reads. As long as it is not known well when renewals come, some waits are shorter: a
+// read that comes just before the renewal that it was meant for is followed by another. A term has maxExtra of these. Wait returns 0
+// if it has no estimate. random, in [0,1), keeps candidates from reading at the same moment.
 func (r *Renewals) Wait(now, poll time.Duration, random float64) time.Duration {
 	if r.interval <= 0 || poll <= 0 {
 		return 0
 	}
-	offset := r.maxOffset
-	if r.maxOffset-r.minOffset > poll/15 {
-		offset = r.minOffset + (r.maxOffset-r.minOffset)/2 // halves what is not known
+	near := poll / 50
+	sent := time.Duration(r.last.At.UnixNano()) + r.interval*20/19                              // of the next renewal, at the latest
+	first, last := sent+r.minOffset, sent+r.maxOffset                                           // it lands between these
+	if left := last - now; now >= first && left > near && left < 2*poll && r.extra < maxExtra { // the last read came too early
+		r.extra++
+		return max(left/2, near)
 	}
-	spread := time.Duration(random * float64(poll) / 20)
-	due := time.Duration(r.last.At.UnixNano()) + r.interval*20/19 + offset + spread - now
+	due := last
+	if last-first > near {
+		due = first + (last-first)/2 // halves what is not known
+	}
+	due += time.Duration(random*float64(near)) - now
 	if short := poll*7/10 - due; short > 0 {
 		due += (short + r.interval - 1) / r.interval * r.interval
 	}
@@ -70,3 +86,6 @@ func (r *Renewals) Wait(now, poll time.Duration, random float64) time.Duration {
 	}
 	return wait
 }
+
+// maxExtra bounds the short waits of a term.
+const maxExtra = 12

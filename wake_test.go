@@ -1,0 +1,347 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// process returns a Store value of its own on the same objects, as another process would have.
+func process(s leasehold.Store) *faultStore { return &faultStore{Store: s} }
+
+// waiting returns the store of a candidate that waits for a lock, with a poll interval of an hour, and its result.
+func waiting(t *testing.T, objects leasehold.Store, use func(ctx context.Context, l *leasehold.Lock)) (*faultStore, *leasehold.Lock) {
+	t.Helper()
+	store := process(objects)
+	l := newLock(t, store, leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2*time.Hour))
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() { use(ctx, l) })
+	t.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+	synctest.Wait()
+	return store, l
+}
+
+func TestWakeMakesWhoeverWaitsReadNow(t *testing.T) {
+	for name, use := range map[string]func(ctx context.Context, l *leasehold.Lock, led func(uint64)){
+		"Acquire": func(ctx context.Context, l *leasehold.Lock, led func(uint64)) {
+			if lease, err := l.Acquire(ctx); err == nil {
+				led(lease.Token())
+				_ = lease.Release(context.WithoutCancel(ctx))
+			}
+		},
+		"Do": func(ctx context.Context, l *leasehold.Lock, led func(uint64)) {
+			_ = l.Do(ctx, func(_ context.Context, lease *leasehold.Lease) error {
+				led(lease.Token())
+				return nil
+			})
+		},
+		"Elector": func(ctx context.Context, l *leasehold.Lock, led func(uint64)) {
+			e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(_ context.Context, lease *leasehold.Lease) { led(lease.Token()) }})
+			if err == nil {
+				_ = e.Run(ctx)
+			}
+		},
+		"Watch": func(ctx context.Context, l *leasehold.Lock, led func(uint64)) {
+			for rec, err := range l.Watch(ctx) {
+				if err == nil && rec.Released() {
+					led(rec.Token + 1)
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				objects := leasehold.NewMemStore()
+				holder := acquire(t, newLock(t, objects, leasehold.WithTTL(2*time.Hour)))
+				led := make(chan uint64, 1)
+				began := time.Now()
+				store, l := waiting(t, objects, func(ctx context.Context, l *leasehold.Lock) { use(ctx, l, func(token uint64) { led <- token }) })
+				require.Equal(t, []string{"get"}, store.count())
+
+				l.Wake() // too early
+				synctest.Wait()
+				require.Equal(t, []string{"get"}, store.count())
+				require.NoError(t, holder.Release(t.Context()))
+				synctest.Wait()
+				require.Empty(t, store.count(), "another process: nothing tells it of the release")
+				l.Wake()
+				require.EqualValues(t, 2, <-led)
+				require.Equal(t, began, time.Now(), "virtual time: it did not wait for its next poll")
+			})
+		})
+	}
+}
+
+func TestElectorWake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := leasehold.NewMemStore()
+		holder := acquire(t, newLock(t, objects))
+		elector := make(chan *leasehold.Elector, 1)
+		led := make(chan struct{})
+		waiting(t, objects, func(ctx context.Context, l *leasehold.Lock) {
+			e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(context.Context, *leasehold.Lease) { close(led) }})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			elector <- e
+			_ = e.Run(ctx)
+		})
+		require.NoError(t, holder.Release(t.Context()))
+		began := time.Now()
+		(<-elector).Wake()
+		<-led
+		require.Equal(t, began, time.Now())
+	})
+}
+
+// A change that comes after the object was read, and whose wake-up comes before the wait begins, must not be missed.
+func TestAWakeUpDuringTheReadIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := leasehold.NewMemStore()
+		holder := acquire(t, newLock(t, objects))
+		store := process(objects)
+		l := newLock(t, store, leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2*time.Hour))
+		store.next(fault{op: "get", apply: true, delay: 5 * time.Second}) // the reply is on its way when the lock is released
+		time.AfterFunc(time.Second, func() {
+			_ = holder.Release(context.Background())
+			l.Wake()
+		})
+		began := time.Now()
+		lease, err := l.Acquire(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 5*time.Second, time.Since(began))
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestAMillionWakeUpsAreFewReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := leasehold.NewMemStore()
+		holder := acquire(t, newLock(t, objects, leasehold.WithTTL(2*time.Hour)))
+		led := make(chan time.Time, 1)
+		store, l := waiting(t, objects, func(ctx context.Context, l *leasehold.Lock) {
+			if lease, err := l.Acquire(ctx); err == nil {
+				led <- time.Now()
+				_ = lease.Release(context.WithoutCancel(ctx))
+			}
+		})
+		for range 1_000_000 / 100 {
+			for range 100 {
+				l.Wake()
+				synctest.Wait()
+			}
+			time.Sleep(360 * time.Millisecond) // 10,000 times: an hour, the poll interval
+		}
+		reads := len(store.count())
+		require.LessOrEqual(t, reads, 1+10+10+1, "the first read, ten at once, ten in the interval, and the poll")
+		require.GreaterOrEqual(t, reads, 1+10+9, "and that many are allowed")
+
+		require.NoError(t, holder.Release(t.Context()))
+		released := time.Now()
+		l.Wake() // merged with others, but not lost
+		require.LessOrEqual(t, (<-led).Sub(released), 6*time.Minute, "a tenth of the poll interval")
+	})
+}
+
+func TestUnusedWakeUpsDoNotAddUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := leasehold.NewMemStore()
+		acquire(t, newLock(t, objects, leasehold.WithTTL(8*time.Hour)))
+		store, l := waiting(t, objects, func(ctx context.Context, l *leasehold.Lock) { _, _ = l.Acquire(ctx) })
+		time.Sleep(5 * time.Hour)
+		store.count()
+		for range 100 {
+			l.Wake()
+			synctest.Wait()
+		}
+		require.Len(t, store.count(), 10)
+	})
+}
+
+func TestWakeWhenNobodyWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := process(leasehold.NewMemStore())
+		l := newLock(t, store)
+		l.Wake()
+		lease := acquire(t, l)
+		store.count()
+		for range 100 {
+			l.Wake()
+		}
+		synctest.Wait()
+		require.Empty(t, store.count())
+		require.NoError(t, lease.Release(t.Context()))
+
+		other := acquire(t, newLock(t, process(store)))
+		led := make(chan struct{})
+		go func() {
+			if lease, err := l.Acquire(t.Context()); err == nil {
+				_ = lease.Release(t.Context())
+			}
+			close(led)
+		}()
+		synctest.Wait()
+		require.NoError(t, other.Release(t.Context()))
+		began := time.Now()
+		l.Wake()
+		<-led
+		require.Equal(t, began, time.Now(), "those wake-ups have used up nothing")
+	})
+	(*leasehold.Lock)(nil).Wake()
+	new(leasehold.Lock).Wake()
+	new(leasehold.Elector).Wake()
+}
+
+func TestACandidateThatBacksOffIsNotWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := process(leasehold.NewMemStore())
+		for range 20 {
+			store.next(fault{op: "get", err: errors.New("503")})
+		}
+		l := newLock(t, store)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		go func() {
+			for ctx.Err() == nil {
+				l.Wake()
+				time.Sleep(time.Millisecond)
+			}
+		}()
+		_, err := l.Acquire(ctx)
+		require.ErrorContains(t, err, "503")
+		require.Less(t, len(store.count()), 10)
+		time.Sleep(time.Second)
+	})
+}
+
+func TestLocksOfOneProcessWakeEachOther(t *testing.T) {
+	for name, same := range map[string]bool{"one Lock": true, "two Locks": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := leasehold.NewMemStore()
+				opts := []leasehold.Option{leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2 * time.Hour)}
+				first := newLock(t, store, opts...)
+				second := first
+				if !same {
+					second = newLock(t, store, opts...)
+				}
+				other, err := leasehold.NewLock(store, "another key", opts...)
+				require.NoError(t, err)
+				held := acquire(t, first)
+				require.NoError(t, acquire(t, other).Release(t.Context()))
+				began := time.Now()
+				time.AfterFunc(time.Minute, func() { _ = held.Release(context.Background()) })
+				lease, err := second.Acquire(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, time.Minute, time.Since(began))
+				require.NoError(t, lease.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// A goroutine of the same Lock stays out until the function of the last term has returned, and then comes in at once.
+func TestTheEndOfAFunctionWakesTheSameLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLock(t, leasehold.NewMemStore(), leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2*time.Hour))
+		began := time.Now()
+		go func() {
+			_ = l.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
+				err := lease.Release(ctx)
+				time.Sleep(time.Minute)
+				return err
+			})
+		}()
+		synctest.Wait()
+		lease, err := l.Acquire(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, time.Minute, time.Since(began))
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// handOvers lets candidates of different processes compete for a minute of virtual time, and returns how many acquisitions there
+// were, and how many of them took the lock over from another.
+func handOvers(t *testing.T, candidates int, opts ...leasehold.Option) (acquisitions, changes int) {
+	var holders []int
+	synctest.Test(t, func(t *testing.T) {
+		objects := leasehold.NewMemStore()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var all sync.WaitGroup
+		for i := range candidates {
+			store := process(objects)
+			store.see = func(context.Context) { time.Sleep(3 * time.Millisecond) }
+			l := newLock(t, store, append([]leasehold.Option{leasehold.WithTTL(5 * time.Second), leasehold.WithPollInterval(time.Second)}, opts...)...)
+			all.Go(func() {
+				for {
+					lease, err := l.Acquire(ctx)
+					if err != nil {
+						return
+					}
+					holders = append(holders, i) // under the lock
+					if err := lease.Release(context.WithoutCancel(ctx)); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+	for i, h := range holders {
+		if i > 0 && h != holders[i-1] {
+			changes++
+		}
+	}
+	return len(holders), changes
+}
+
+func TestFairness(t *testing.T) {
+	all, changes := handOvers(t, 8)
+	require.Less(t, changes, all/10, "without the option, the process that has released is first again")
+	all, changes = handOvers(t, 8, leasehold.WithFairness())
+	require.GreaterOrEqual(t, changes, all*9/10)
+	require.Greater(t, all, 60, "a crowd does not wait for a poll interval each time")
+	all, changes = handOvers(t, 1, leasehold.WithFairness())
+	require.Zero(t, changes)
+	require.InDelta(t, 30, all, 2, "alone, it waits for two poll intervals each time")
+}
+
+func TestFairnessOfTryAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := leasehold.NewMemStore()
+		fair := newLock(t, process(objects), leasehold.WithFairness(), leasehold.WithPollInterval(time.Second))
+		other := newLock(t, process(objects), leasehold.WithFairness())
+		require.NoError(t, acquire(t, fair).Release(t.Context()))
+		_, err := fair.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		held, _ := errors.AsType[*leasehold.HeldError](err)
+		require.Equal(t, 2*time.Second, held.Wait)
+		require.ErrorContains(t, err, "only just been released")
+
+		require.NoError(t, acquire(t, other).Release(t.Context()))
+		require.NoError(t, acquire(t, fair).Release(t.Context()), "another has held it meanwhile")
+		time.Sleep(2 * time.Second)
+		require.NoError(t, acquire(t, fair).Release(t.Context()), "nobody else wants it")
+
+		// What this Lock has left behind without a release is no reason to wait.
+		store := process(objects)
+		crashed := newLock(t, store, leasehold.WithFairness())
+		store.next(fault{op: "put", apply: true, err: errors.New("reset")}, fault{op: "get", err: errors.New("reset")})
+		_, err = crashed.TryAcquire(t.Context())
+		require.ErrorContains(t, err, "reset")
+		require.NoError(t, acquire(t, crashed).Release(t.Context()))
+	})
+}
