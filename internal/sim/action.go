@@ -29,6 +29,8 @@ func (w *world) act(a Action) {
 	case "outage": // every request is answered 503 at once
 		p.client.setOutage(true)
 		undo(func() { p.client.setOutage(false) })
+	case "forged wake-ups":
+		go w.forge(p, a.For)
 	case "suspend":
 		w.freeze(p, suspended, a.For, 0)
 	case "suspend, wall clock set back": // only CLOCK_BOOTTIME has counted the suspend
@@ -99,7 +101,7 @@ func (w *world) restart(p *process, reclaim bool) {
 		return
 	}
 	c := newNodeClock(p.clock.rate, 0, w.rng("jitter", p.node, generation))
-	c.base, c.tamed = p.clock.Now(), p.clock.tamed
+	c.base, c.skew, c.tamed = p.clock.Now(), p.clock.skew, p.clock.tamed
 	w.start(p.node, generation, c, fmt.Sprint("node", p.node), reclaim)
 }
 

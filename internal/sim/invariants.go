@@ -18,6 +18,10 @@ func (p *process) observe(e leasehold.Event) {
 	switch e.Kind {
 	case leasehold.EventRequest:
 		return
+	case leasehold.EventNewLeader:
+		p.happened(&p.newTerms)
+	case leasehold.EventReleased:
+		p.happened(&p.released)
 	case leasehold.EventAcquired:
 		p.w.checkAcquired(p, e)
 		p.w.checkOneValidLease()
@@ -35,11 +39,19 @@ func (p *process) observe(e leasehold.Event) {
 	}
 }
 
+// happened notes the time of something.
+func (p *process) happened(times *[]time.Time) {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	*times = append(*times, time.Now())
+}
+
 // checkAcquired wants a new token for each acquisition, and every other leader's context ended before it.
 func (w *world) checkAcquired(p *process, e leasehold.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stats.Terms++
+	w.acquiredAt = time.Now()
 	p.pausedInAcquire = time.Since(p.pauseEnded) <= e.Duration+e.Duration/4
 	if owner, taken := w.tokenOwner[e.Token]; taken && !w.tokenErased {
 		w.violateLocked("token %d was given to %s and to %s", e.Token, owner, p.name)
@@ -154,6 +166,10 @@ func (w *world) checkWrite(writer *process, old, now leasehold.Record) {
 	if writer != nil && now.Released() && !old.Released() {
 		w.checkRelease(writer, now.Token)
 	}
+	w.checkFair(writer, old, now)
+	if w.cfg.Wakes {
+		w.notifyLocked()
+	}
 }
 
 // checkTakeover wants no write while a foreign client holds the lock, and no takeover within a TTL after the writer last read
@@ -189,6 +205,18 @@ func (w *world) checkRelease(writer *process, token uint64) {
 	}
 }
 
+// checkFair wants that who has released lets the others look first. The caller holds w.mu.
+func (w *world) checkFair(writer *process, old, now leasehold.Record) {
+	if w.cfg.Fair && !w.cfg.Ages.wrong() && writer != nil && writer == w.releasedBy && old.Released() && !now.Released() {
+		if rest := writer.clock.Now().Mono - w.releasedAt; rest < 2*w.pollInterval() {
+			w.violateLocked("%s took the lock again %v after its release", writer.name, rest)
+		}
+	}
+	if w.releasedBy = nil; writer != nil && now.Released() {
+		w.releasedBy, w.releasedAt = writer, writer.clock.Now().Mono
+	}
+}
+
 // checkRecovery wants a leader within a bound after the last fault, and no change of leadership from then on.
 func (w *world) checkRecovery() {
 	// The TTL of a write that landed late, a candidate's longest back-off, a rest after resigning, and a request or two.
@@ -204,6 +232,7 @@ func (w *world) checkRecovery() {
 	} else if first != nil && again == token {
 		w.checkCalm(first, calm)
 		w.checkReader(token)
+		w.checkWake(first)
 	}
 }
 

@@ -36,6 +36,9 @@ type process struct {
 	excused         bool             // since its last renewal all its clocks stood still, or its term was broken: only fencing can stop it
 	resumedAt       time.Time        // when its machine last resumed, or its term was broken
 	pausedNow       bool             // none of its clocks counts this pause
+	newTerms        []time.Time      // when it saw a term begin
+	released        []time.Time      // when it released, or failed to
+	wakes           []time.Time      // when it was woken
 	pauseEnded      time.Time        // end of the last such pause
 	pausedInAcquire bool             // that pause was within the acquisition of the current term
 	unguarded       *leasehold.Lease // its last lease that was acquired without a function
@@ -102,6 +105,9 @@ func (p *process) newLock(reclaim bool) {
 	opts := []leasehold.Option{
 		testopt.WithClock(p.clock), leasehold.WithTTL(cfg.TTL), leasehold.WithSafetyMargin(cfg.Margin), leasehold.WithClockDrift(cfg.Drift),
 		leasehold.WithIdentity(p.identity), leasehold.WithLogger(nil), leasehold.WithObserver(p.observe),
+	}
+	if cfg.Fair {
+		opts = append(opts, leasehold.WithFairness())
 	}
 	if reclaim {
 		opts = append(opts, leasehold.WithReclaim())

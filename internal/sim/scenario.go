@@ -24,6 +24,8 @@ type Config struct {
 	Foreign       bool // a client that knows only expires_at and token takes part, and time daemons keep wall clocks within Skew
 	Readers       bool // a process watches and inspects the lock, and a third of its requests go wrong
 	Pages         bool // some answers are 200 with a proxy's page
+	Wakes         bool // messages wake the processes when the object changes: some of them late, lost or repeated, and some are forged
+	Fair          bool // WithFairness
 	Chaos         time.Duration
 	Actions       []Action // in order of time
 }
@@ -63,7 +65,7 @@ func (a Action) String() string {
 // The more frequent kinds are listed twice.
 var actionKinds = []string{
 	"partition", "partition", "suspend", "suspend, wall clock set back", "pause", "pause, wall clock set right", "crash",
-	"crash and restart", "crash and reclaim", "resign", "break", "step wall clock", "stop and start", "outage",
+	"crash and restart", "crash and reclaim", "resign", "break", "step wall clock", "stop and start", "outage", "forged wake-ups",
 }
 
 // NewConfig draws the world of a seed.
@@ -86,6 +88,7 @@ func NewConfig(seed uint64) *Config {
 	c.Siblings = r.IntN(3) == 0
 	c.TornReads = c.Ages == NoAges && r.IntN(3) == 0
 	c.Readers, c.Pages = r.IntN(4) == 0, r.IntN(5) == 0
+	c.Wakes, c.Fair = r.IntN(4) == 0, r.IntN(4) == 0
 	return c
 }
 

@@ -63,6 +63,10 @@ type world struct {
 	reader       *process          // nil if the world has none
 	tokenOwner   map[uint64]string // name of the process that acquired each token
 	broken       map[uint64]bool   // terms that an administrator ended
+	acquiredAt   time.Time         // the last acquisition
+	releasedBy   *process          // who wrote the last version, if that is a release
+	releasedAt   time.Duration     // by its monotonic clock
+	messages     *rand.Rand        // of the channel that wakes processes
 	chaosOver    bool
 	tokenErased  bool      // by a foreign client
 	foreignUntil time.Time // a foreign client holds the lock until then
@@ -81,6 +85,7 @@ func newWorld(cfg *Config, trace bool) *world {
 		cfg: cfg, began: time.Now(), nodes: make([]*process, cfg.Nodes),
 		tokenOwner: make(map[uint64]string), broken: make(map[uint64]bool),
 	}
+	w.messages = w.rng("messages")
 	w.stats = Stats{Runs: 1, Faults: make(map[string]int)}
 	w.store = &store{w: w, steps: drawSteps(w.rng("store clock"), cfg.Chaos)}
 	if trace {
