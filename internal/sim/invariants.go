@@ -129,7 +129,7 @@ func (p *process) checkDo(valid bool, token uint64, err error) {
 	}
 }
 
-// fencedWrite writes once to the resource. A valid lease must never be fenced off.
+// fencedWrite writes once to the resource. A valid lease must never be fenced off, and no write may follow one of a higher token.
 func (p *process) fencedWrite(lease *leasehold.Lease) {
 	w := p.w
 	if p.crashed.Load() {
@@ -140,6 +140,10 @@ func (p *process) fencedWrite(lease *leasehold.Lease) {
 	defer w.mu.Unlock()
 	w.stats.Writes++
 	if err == nil {
+		if lease.Token() < w.written {
+			w.violateLocked("%s: a write of token %d passed after one of token %d", p.name, lease.Token(), w.written)
+		}
+		w.written = max(w.written, lease.Token())
 		return
 	}
 	w.stats.Fenced++

@@ -62,6 +62,7 @@ type world struct {
 	nodes        []*process        // the latest process of each node
 	reader       *process          // nil if the world has none
 	tokenOwner   map[uint64]string // name of the process that acquired each token
+	written      uint64            // the highest token that has written to the resource
 	broken       map[uint64]bool   // terms that an administrator ended
 	acquiredAt   time.Time         // the last acquisition
 	releasedBy   *process          // who wrote the last version, if that is a release
