@@ -2,6 +2,7 @@ package leasehold_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -304,6 +305,27 @@ func TestReclaimTakesItsOwnUnexpiredLockBack(t *testing.T) {
 		require.Equal(t, before.Token()+1, lease.Token())
 		require.NoError(t, lease.Release(t.Context()))
 		time.Sleep(time.Minute) // the former life's renewals end
+	})
+}
+
+// A foreign client that knows only expires_at and token may keep the other members, and with them the name of the former holder.
+func TestReclaimLeavesAForeignClientsTermAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		lock := newLock(t, store, leasehold.WithIdentity("pod-0"))
+		require.NoError(t, acquire(t, lock).Release(t.Context()))
+		obj, err := store.Get(t.Context(), key)
+		require.NoError(t, err)
+		var members map[string]any
+		require.NoError(t, json.Unmarshal(obj.Body, &members))
+		members["expires_at"], members["token"] = time.Now().Add(10*time.Second).Unix(), 2
+		body, err := json.Marshal(members)
+		require.NoError(t, err)
+		_, err = store.PutIfMatch(t.Context(), key, body, obj.ETag)
+		require.NoError(t, err)
+
+		_, err = newLock(t, store, leasehold.WithIdentity("pod-0"), leasehold.WithReclaim()).TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
 	})
 }
 

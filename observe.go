@@ -146,7 +146,7 @@ func (l *Lock) observed(v *version) observation {
 	now := l.clock.Now()
 	return observation{
 		exists: v.exists, rec: v.rec, age: v.age + now.Mono - v.readAfter, wall: now.Time(),
-		writtenByUs: l.wrote(v.rec), sameIdentity: v.rec.Holder == l.identity && l.mayReclaim(),
+		writtenByUs: l.wrote(v.rec), sameIdentity: v.rec.Holder == l.identity && byLock(v.rec) && l.mayReclaim(),
 	}
 }
 

@@ -145,13 +145,17 @@ func numbers(values ...float64) (list labels) {
 
 func (d *Data) takeoverPlot(t theme) string {
 	p := t.newPlot("Nobody leads after a crash: median (dot), 80 % of the crashes (bar), 99 % (stroke), all (line)")
-	p.X.Label.Text = "TTLs since the last renewal"
+	p.X.Label.Text = "TTLs since the last renewal (* makes no allowance for clocks; etcd with a TTL of 2 s, on a server)"
 	var list bars
 	for _, peer := range order {
 		if v := d.takeover(Virtual, peer, Crash, 2); v != nil {
-			list = append(list, bar{peer, t.color(peer), v.Time})
+			label := peer
+			if peer == Plain || peer == Litestream {
+				label += " *"
+			}
+			list = append(list, bar{label, t.color(peer), v.Time})
 		} else if v := d.takeover(d.Places[0].Name, peer, Crash, 2); v != nil {
-			list = append(list, bar{peer + " (2 s)", t.color(peer), v.Time})
+			list = append(list, bar{peer, t.color(peer), v.Time})
 		}
 	}
 	var ticks labels

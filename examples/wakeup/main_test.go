@@ -130,6 +130,47 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
+// The block stands word for word in docs/wakeups.md.
+func TestOneOfSeveralLocks(t *testing.T) {
+	objects := leasehold.NewMemStore()
+	other, err := leasehold.NewLock(&process{objects, new(demo)}, "locks/a", leasehold.WithTTL(5*time.Minute))
+	require.NoError(t, err)
+	lease, err := other.Acquire(t.Context())
+	require.NoError(t, err)
+	lock, err := leasehold.NewLock(objects, "locks/a", leasehold.WithTTL(5*time.Minute))
+	require.NoError(t, err)
+	mux, token := http.NewServeMux(), "secret"
+
+	locks := map[string]*leasehold.Lock{lock.Key(): lock} // the key of the object: with WithKeyPrefix, put the prefix before it
+	wake := func(key string) {
+		if lock := locks[key]; lock != nil {
+			lock.Wake()
+		}
+	}
+	mux.Handle("POST /wake", webhook(token, wake))
+
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	watched := make(chan leasehold.Record, 8)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // half of the poll interval
+	defer cancel()
+	go func() {
+		defer close(watched)
+		for rec, err := range lock.Watch(ctx) {
+			if err == nil {
+				watched <- rec
+			}
+		}
+	}()
+	require.False(t, (<-watched).Released())
+	require.NoError(t, lease.Release(ctx))
+	post(ctx, server.URL+"/wake", token, "locks/unknown")
+	post(ctx, server.URL+"/wake", token, lock.Key())
+	rec, ok := <-watched
+	require.True(t, ok, "it was not woken")
+	require.True(t, rec.Released())
+}
+
 func TestBadInput(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "any")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "any")

@@ -71,7 +71,7 @@ func (c *client) run() {
 		c.acquired(lease)
 		_ = lease.Renew(c.ctx)
 		_ = c.Sleep(lease.Context(), ttl/3)
-		_ = lease.Release(c.ctx)
+		c.released(lease, lease.Release(c.ctx))
 	}
 	c.reset()
 }
@@ -98,6 +98,24 @@ func (c *client) acquired(lease *leasehold.Lease) {
 	}
 	c.w.tokens[lease.Token()] = c
 	c.note("acquired", nil)
+}
+
+// released checks what a release has left in the store. No fault that these worlds have keeps a release from freeing the lock before
+// the lease would have ended.
+func (c *client) released(lease *leasehold.Lease, err error) {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	o := c.w.object
+	held := o != nil && o.rec.Token == lease.Token() && !o.rec.Released()
+	switch {
+	case c.dead || !held:
+	case err == nil:
+		c.w.violate("%s has released token %d, but the store still has it held", c.name, lease.Token())
+	case errors.Is(err, leasehold.ErrLost), c.w.now-c.w.writtenAt > ttl*97/100: // its clock may be fast
+		c.w.lost[lease.Token()] = true
+	default:
+		c.w.violate("%s could not release token %d: %v", c.name, lease.Token(), err)
+	}
 }
 
 // note adds an event to the client's history.

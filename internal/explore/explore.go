@@ -103,13 +103,16 @@ func (s *search) walk(path []int8) {
 	for step := 0; ; step++ {
 		synctest.Wait()
 		w.check()
+		choices := w.choices()
+		if len(choices) == 0 {
+			w.checkEnd()
+		}
 		if w.violation != "" {
 			s.mu.Lock()
 			s.result.Violation, s.result.Trace = w.violation, w.trace
 			s.mu.Unlock()
 			return
 		}
-		choices := w.choices()
 		if step >= len(path) {
 			s.mu.Lock()
 			_, known := s.seen[w.fingerprint()]

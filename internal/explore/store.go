@@ -76,7 +76,7 @@ func (w *world) apply(p *write) reply {
 	}
 	stored.etag = fmt.Sprintf("%q", fmt.Sprint(p.name, "/", w.duplicates))
 	p.etag = stored.etag
-	w.object, w.writtenAt = &stored, w.now
+	w.object, w.writtenAt, w.ghostly = &stored, w.now, false
 	return reply{obj: leasehold.Object{ETag: stored.etag}, of: &stored}
 }
 

@@ -26,6 +26,8 @@ type world struct {
 	crashes    int
 	suspends   int
 	tokens     map[uint64]*client
+	lost       map[uint64]bool // terms that were over before their release
+	ghostly    bool            // the object is what a late or repeated request wrote
 	violation  string
 	trace      []string
 	ctx        context.Context // ends with the walk
@@ -33,7 +35,7 @@ type world struct {
 }
 
 func newWorld(cfg Config) *world {
-	w := &world{cfg: cfg, tokens: make(map[uint64]*client)}
+	w := &world{cfg: cfg, tokens: make(map[uint64]*client), lost: make(map[uint64]bool)}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	for i := range cfg.Rates {
 		w.start(i, 0, 0)
@@ -54,6 +56,13 @@ func (w *world) check() {
 		if c.lease != nil && c.lease.Context().Err() == nil && valid != "" && !strings.HasPrefix(valid, c.name+" ") {
 			w.violate("the context of %s has not ended, but the lease of %s is valid", c.name, valid)
 		}
+	}
+}
+
+// checkEnd wants the lock free at the end of a path, unless its holder crashed, lost it, or has not learned that it got it.
+func (w *world) checkEnd() {
+	if o := w.object; o != nil && !o.rec.Released() && !w.ghostly && !w.lost[o.rec.Token] && w.crashes == 0 {
+		w.violate("at the end the lock is held with token %d", o.rec.Token)
 	}
 }
 
@@ -123,7 +132,9 @@ func (w *world) choices() []choice {
 	for i, g := range w.ghosts {
 		add(g.name+" is applied late", func() {
 			w.ghosts = slices.Delete(slices.Clone(w.ghosts), i, i+1)
-			w.apply(g)
+			if w.apply(g).err == nil {
+				w.ghostly = true
+			}
 		})
 	}
 	if _, ok := w.nextTimer(nil); ok {

@@ -26,6 +26,11 @@ func (w *world) act(a Action) {
 	case "partition":
 		p.client.setPartitioned(true)
 		undo(func() { p.client.setPartitioned(false) })
+	case "outage": // every request is answered 503 at once
+		p.client.setOutage(true)
+		undo(func() { p.client.setOutage(false) })
+	case "forged wake-ups":
+		go w.forge(p, a.For)
 	case "suspend":
 		w.freeze(p, suspended, a.For, 0)
 	case "suspend, wall clock set back": // only CLOCK_BOOTTIME has counted the suspend
@@ -96,7 +101,7 @@ func (w *world) restart(p *process, reclaim bool) {
 		return
 	}
 	c := newNodeClock(p.clock.rate, 0, w.rng("jitter", p.node, generation))
-	c.base = p.clock.Now()
+	c.base, c.skew, c.tamed = p.clock.Now(), p.clock.skew, p.clock.tamed
 	w.start(p.node, generation, c, fmt.Sprint("node", p.node), reclaim)
 }
 
@@ -115,7 +120,7 @@ func (p *process) resign() {
 // breakLock has an administrator on another machine break the current term.
 func (w *world) breakLock(a Action) {
 	admin := &process{w: w, name: fmt.Sprintf("admin%d", a.At), node: administrator, clock: newNodeClock(1, 0, w.rng("admin", a.At))}
-	admin.client = &client{p: admin, rand: w.rng("requests", admin.name)}
+	admin.client = w.newClient(admin)
 	lock, err := leasehold.NewLock(admin.client.store(), "lock", testopt.WithClock(admin.clock), leasehold.WithLogger(nil))
 	if err != nil {
 		panic(err)

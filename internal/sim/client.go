@@ -15,9 +15,12 @@ import (
 type client struct {
 	p           *process
 	rand        *rand.Rand
-	misled      bool       // it was told that a write failed which had landed; guarded by w.mu
+	misled      bool       // it was told that a write failed which had landed, or got a page with an ETag; guarded by w.mu
 	mu          sync.Mutex // guards what follows
 	partitioned bool       // nothing gets through in either direction
+	outage      bool       // every request is answered 503 at once
+	faults      float64    // the share of requests that go wrong
+	sent        []sent     // in order of time
 
 	// What this process has read. Times are of its monotonic clock, when the read was sent.
 	hasRead     bool
@@ -27,10 +30,26 @@ type client struct {
 	otherAt     time.Duration // the last read that showed that version
 }
 
+// sent is a request that the process has sent.
+type sent struct {
+	at     time.Time
+	failed bool // as far as the process knows
+}
+
+func (w *world) newClient(p *process) *client {
+	return &client{p: p, rand: w.rng("requests", p.name), faults: w.cfg.RequestFaults}
+}
+
 func (c *client) setPartitioned(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.partitioned = on
+}
+
+func (c *client) setOutage(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outage = on
 }
 
 func (c *client) isPartitioned() bool {
@@ -43,7 +62,7 @@ func (c *client) isPartitioned() bool {
 func (c *client) send(ctx context.Context, r request) reply {
 	w := c.p.w
 	c.p.clock.waitWhileFrozen()
-	sent := c.p.clock.Now().Mono
+	sentAt := c.p.clock.Now().Mono
 	f := c.drawFault(&r)
 	if c.p.crashed.Load() {
 		return reply{err: errReset}
@@ -54,6 +73,7 @@ func (c *client) send(ctx context.Context, r request) reply {
 	if r.kind == "get" && (errors.Is(f.err, leasehold.ErrNotExist) || errors.Is(f.err, leasehold.ErrPreconditionFailed)) {
 		f.err = err500 // no linearizable store gives such an answer to a read of an object that exists
 	}
+	number := c.note()
 	replies := make(chan reply, 1)
 	go c.transmit(r, f, replies)
 	var got reply
@@ -71,21 +91,54 @@ func (c *client) send(ctx context.Context, r request) reply {
 	if c.p.crashed.Load() {
 		return reply{err: errReset}
 	}
-	if r.kind == "get" && (got.err == nil || errors.Is(got.err, leasehold.ErrNotExist)) {
-		got.obj.Age = c.reportedAge(got, sent)
-	}
+	c.received(ctx, number, r, &got, sentAt)
 	return got
+}
+
+// note counts a request, and returns its number.
+func (c *client) note() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent = append(c.sent, sent{at: time.Now()})
+	return len(c.sent) - 1
+}
+
+// received notes what the process learns from a reply, and fills in the age.
+func (c *client) received(ctx context.Context, number int, r request, got *reply, sentAt time.Duration) {
+	absent := errors.Is(got.err, leasehold.ErrNotExist)
+	if r.kind == "get" && (got.err == nil || absent) && !got.page {
+		got.obj.Age = c.reportedAge(*got, sentAt)
+	}
+	c.mu.Lock()
+	c.sent[number].failed = got.page || got.err != nil && !(absent && r.kind == "get")
+	c.mu.Unlock()
+	if r.kind == "get" && c.p.reading != nil {
+		c.p.reading.saw(ctx, r, *got)
+	}
 }
 
 func (c *client) drawFault(r *request) networkFault {
 	w := c.p.w
 	c.mu.Lock()
-	f := drawFault(c.rand, w.cfg, w.faultsOn())
-	r.torn = w.cfg.TornReads && w.faultsOn() && c.rand.IntN(10) == 0
+	on := w.faultsOn()
+	f := drawFault(c.rand, w.cfg, c.faults, on)
+	r.torn = w.cfg.TornReads && on && c.rand.IntN(10) == 0
+	if w.cfg.Pages && on && c.rand.IntN(20) == 0 {
+		f = drawPage(c.rand, r.kind, w.cfg.Ages.real())
+	}
+	partitioned, outage := c.partitioned, c.outage
 	c.mu.Unlock()
-	w.countRequest(c.p, f)
-	if c.isPartitioned() {
+	w.mu.Lock()
+	w.stats.Requests++
+	if f.name != "ok" {
+		w.stats.Faults[f.name]++
+	}
+	w.mu.Unlock()
+	switch {
+	case partitioned:
 		return networkFault{name: "partitioned", dropRequest: true, dropReply: true}
+	case outage:
+		return networkFault{name: "outage", requestDelay: time.Millisecond, replyDelay: f.replyDelay, dropRequest: true, err: err503}
 	}
 	return f
 }
@@ -97,7 +150,7 @@ func (c *client) transmit(r request, f networkFault, replies chan<- reply) {
 	var got reply
 	if !f.dropRequest {
 		got = w.store.apply(c.p, r)
-		if got.err == nil && (errors.Is(f.err, leasehold.ErrPreconditionFailed) || errors.Is(f.err, leasehold.ErrNotExist)) {
+		if got.err == nil && (errors.Is(f.err, leasehold.ErrPreconditionFailed) || errors.Is(f.err, leasehold.ErrNotExist)) || f.pageETag != "" {
 			w.mu.Lock()
 			c.misled = true
 			w.mu.Unlock()
@@ -107,8 +160,11 @@ func (c *client) transmit(r request, f networkFault, replies chan<- reply) {
 		}
 	}
 	time.Sleep(f.replyDelay)
-	if f.err != nil {
+	switch {
+	case f.err != nil:
 		got = reply{err: f.err}
+	case f.page:
+		got = reply{obj: leasehold.Object{Body: []byte("<!DOCTYPE html><title>Sign in</title>"), ETag: f.pageETag}, page: true}
 	}
 	if !f.dropReply && !c.isPartitioned() {
 		replies <- got
@@ -128,6 +184,8 @@ func (c *client) reportedAge(got reply, sent time.Duration) time.Duration {
 	switch ages := c.p.w.cfg.Ages; {
 	case ages == NoAges || got.err != nil:
 		return 0
+	case ages == SteppedAges || ages == IgnoredDates && c.rand.IntN(2) == 0:
+		return got.age + got.stepped
 	case first && ages != IgnoredDates && ages != WrongAges:
 		return max(got.age.Truncate(time.Second)-2*time.Second, 0)
 	}

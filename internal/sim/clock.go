@@ -21,8 +21,10 @@ const (
 // nodeClock is the clock of one machine. It drifts, is stepped, and freezes with the machine. While it is frozen, no timer
 // fires and waitWhileFrozen blocks.
 type nodeClock struct {
-	rate float64    // seconds of this clock per second of true time
-	rand *rand.Rand // for jitter
+	rate  float64       // seconds of this clock per second of true time
+	rand  *rand.Rand    // for jitter
+	skew  time.Duration // of the wall clock at first
+	tamed bool          // a time daemon keeps it so
 
 	mu      sync.Mutex
 	state   machineState
@@ -34,7 +36,7 @@ type nodeClock struct {
 }
 
 func newNodeClock(rate float64, wall time.Duration, r *rand.Rand) *nodeClock {
-	return &nodeClock{rate: rate, rand: r, baseAt: time.Now(), base: clock.Reading{Wall: time.Duration(time.Now().UnixNano()) + wall}, thawed: make(chan struct{})}
+	return &nodeClock{rate: rate, rand: r, skew: wall, baseAt: time.Now(), base: clock.Reading{Wall: time.Duration(time.Now().UnixNano()) + wall}, thawed: make(chan struct{})}
 }
 
 // Now implements clock.Clock.
@@ -54,6 +56,9 @@ func (c *nodeClock) now() clock.Reading {
 	case suspended:
 		r.Wall += d
 		r.Boot += d
+	}
+	if c.tamed {
+		r.Wall = time.Duration(time.Now().UnixNano()) + c.skew
 	}
 	return r
 }

@@ -10,45 +10,101 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// foreignClient is another program that uses the lock. It knows only expires_at and token, and takes only a released lock.
+// Foreign clients need wall clocks that agree: see WithSkewAllowance. Here they do within twice foreignSkew, and everybody allows
+// for foreignAllowance, which is the default.
+const (
+	foreignSkew      = 2 * time.Second
+	foreignAllowance = 5 * time.Second
+)
+
+// foreignRecord is how a foreign client writes.
+type foreignRecord int
+
+const (
+	twoMembers foreignRecord = iota // expires_at and token, the published protocol
+	noToken                         // expires_at alone
+	allMembers                      // also those that it does not know, as it has read them, and one of its own
+)
+
+// foreignClient is another program that uses the lock by the published protocol: it knows only expires_at and token. It takes a
+// lock that is released, or has expired by its wall clock. It renews, and releases or lets the lock run out.
 func (w *world) foreignClient(ctx context.Context) {
 	r := w.rng("foreign")
 	for ctx.Err() == nil {
 		time.Sleep(time.Duration(r.Int64N(int64(2 * w.cfg.TTL))))
 		if w.faultsOn() {
-			w.foreignAcquire(r)
+			w.foreignTerm(r)
 		}
 	}
 }
 
-// foreignAcquire writes the two members that it knows. One time in three it leaves out the token as well, one time in three
-// it keeps all members that it read.
-func (w *world) foreignAcquire(r *rand.Rand) {
+// foreignTerm is one term of the foreign client, if it can take the lock.
+func (w *world) foreignTerm(r *rand.Rand) {
+	kind, now := foreignRecord(r.IntN(3)), time.Now()
 	got := w.store.apply(nil, request{kind: "get"})
 	var rec leasehold.Record
-	if got.err != nil || json.Unmarshal(got.obj.Body, &rec) != nil || !rec.Released() {
+	if got.err != nil || json.Unmarshal(got.obj.Body, &rec) != nil || !rec.Released() && now.Before(rec.ExpiresAt.Add(foreignAllowance)) {
 		return
 	}
-	expires := time.Now().Add(time.Duration(r.Int64N(int64(w.cfg.TTL)))).UnixMilli()
-	body := fmt.Sprintf(`{"expires_at": %d.%03d, "token": %d}`, expires/1000, expires%1000, rec.Token+1)
-	if r.IntN(3) == 0 {
+	if !rec.Released() {
+		w.checkForeignTakeover(rec.Token)
+	}
+	if kind == noToken {
 		w.mu.Lock()
 		w.tokenErased = true
 		w.mu.Unlock()
-		body = fmt.Sprintf(`{"expires_at": %d.%03d}`, expires/1000, expires%1000)
 	}
-	if r.IntN(3) == 0 {
+	token, etag, ok := rec.Token+1, got.obj.ETag, true
+	for ok {
+		until := time.Now().Add(time.Duration(r.Int64N(int64(2 * w.cfg.TTL)))) // also longer than the ttl that it may have kept
+		if etag, ok = w.foreignWrite(kind, got.obj.Body, token, etag, until); !ok {
+			return
+		}
+		w.log("foreign", "holds token %d until %v", token, until.Sub(w.began))
+		time.Sleep(time.Until(until) * 3 / 4)
+		if r.IntN(2) == 0 || !w.faultsOn() {
+			break
+		}
+	}
+	if r.IntN(2) == 0 {
+		_, _ = w.foreignWrite(kind, got.obj.Body, token, etag, time.Time{})
+	}
+}
+
+// foreignWrite writes a record over the version that etag names. An until of zero releases.
+func (w *world) foreignWrite(kind foreignRecord, read []byte, token uint64, etag string, until time.Time) (next string, ok bool) {
+	expires := 0.0
+	if !until.IsZero() {
+		expires = float64(until.UnixMicro()) / 1e6
+	}
+	body := fmt.Appendf(nil, `{"expires_at": %f, "token": %d}`, expires, token)
+	switch kind {
+	case noToken:
+		body = fmt.Appendf(nil, `{"expires_at": %f}`, expires)
+	case allMembers:
 		members := map[string]any{}
-		_ = json.Unmarshal(got.obj.Body, &members)
-		until := time.Now().Add(time.Duration(r.Int64N(int64(w.cfg.TTL / 2))))
-		members["token"], members["expires_at"] = rec.Token+1, float64(until.UnixMilli())/1000
-		kept, _ := json.Marshal(members)
-		body = string(kept)
+		_ = json.Unmarshal(read, &members)
+		members["token"], members["expires_at"], members["owner"] = token, expires, "foreign"
+		body, _ = json.Marshal(members)
+	}
+	w.mu.Lock()
+	before := w.foreignUntil
+	w.foreignUntil = until // before the write, in whose checks it counts
+	w.mu.Unlock()
+	put := w.store.apply(nil, request{kind: "update", body: body, ifMatch: etag})
+	if put.err != nil {
 		w.mu.Lock()
-		w.foreignUntil = until
+		w.foreignUntil = before
 		w.mu.Unlock()
 	}
-	put := w.store.apply(nil, request{kind: "update", body: []byte(body), ifMatch: got.obj.ETag})
-	_ = json.Unmarshal([]byte(body), &rec)
-	w.log("foreign", "acquires token %d until %v: %v", rec.Token, rec.ExpiresAt.Sub(w.began), put.err)
+	return put.obj.ETag, put.err == nil
+}
+
+// checkForeignTakeover wants every lease over when a foreign client takes a lock that has expired by its wall clock.
+func (w *world) checkForeignTakeover(token uint64) {
+	for _, l := range w.accountable() {
+		if justResumed := time.Since(l.resumedAt) <= w.cfg.TTL/5*11/10; l.lease.Valid() || l.lease.Context().Err() == nil && !justResumed {
+			w.violate("a foreign client found token %d expired by its wall clock before the lease of %s with token %d was over", token, l.name, l.lease.Token())
+		}
+	}
 }

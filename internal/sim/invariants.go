@@ -18,6 +18,10 @@ func (p *process) observe(e leasehold.Event) {
 	switch e.Kind {
 	case leasehold.EventRequest:
 		return
+	case leasehold.EventNewLeader:
+		p.happened(&p.newTerms)
+	case leasehold.EventReleased:
+		p.happened(&p.released)
 	case leasehold.EventAcquired:
 		p.w.checkAcquired(p, e)
 		p.w.checkOneValidLease()
@@ -35,11 +39,19 @@ func (p *process) observe(e leasehold.Event) {
 	}
 }
 
+// happened notes the time of something.
+func (p *process) happened(times *[]time.Time) {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	*times = append(*times, time.Now())
+}
+
 // checkAcquired wants a new token for each acquisition, and every other leader's context ended before it.
 func (w *world) checkAcquired(p *process, e leasehold.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stats.Terms++
+	w.acquiredAt = time.Now()
 	p.pausedInAcquire = time.Since(p.pauseEnded) <= e.Duration+e.Duration/4
 	if owner, taken := w.tokenOwner[e.Token]; taken && !w.tokenErased {
 		w.violateLocked("token %d was given to %s and to %s", e.Token, owner, p.name)
@@ -62,24 +74,33 @@ func (w *world) checkAcquired(p *process, e leasehold.Event) {
 
 // accountable reports whether the process leads and its clocks let it know whether it still may. The caller holds w.mu.
 func (p *process) accountable() bool {
-	return p.w.cfg.Ages != WrongAges && p.lease != nil && !p.excused && !p.crashed.Load() && !p.clock.isFrozen()
+	return !p.w.cfg.Ages.wrong() && p.lease != nil && !p.excused && !p.crashed.Load() && !p.clock.isFrozen()
+}
+
+// leader is a process that is accountable, and its lease.
+type leader struct {
+	name      string
+	lease     *leasehold.Lease
+	resumedAt time.Time
+}
+
+func (w *world) accountable() (leaders []leader) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.processes {
+		if p.accountable() {
+			leaders = append(leaders, leader{p.name, p.lease, p.resumedAt})
+		}
+	}
+	return leaders
 }
 
 // checkOneValidLease wants at most one valid lease among the processes that run.
 func (w *world) checkOneValidLease() {
-	w.mu.Lock()
-	var leases []*leasehold.Lease
-	var names []string
-	for _, p := range w.processes {
-		if p.accountable() {
-			leases, names = append(leases, p.lease), append(names, p.name)
-		}
-	}
-	w.mu.Unlock()
 	var valid []string
-	for i, lease := range leases {
-		if lease.Valid() {
-			valid = append(valid, fmt.Sprintf("%s (token %d)", names[i], lease.Token()))
+	for _, l := range w.accountable() {
+		if l.lease.Valid() {
+			valid = append(valid, fmt.Sprintf("%s (token %d)", l.name, l.lease.Token()))
 		}
 	}
 	if len(valid) > 1 {
@@ -92,7 +113,8 @@ func (w *world) checkLost(p *process, e leasehold.Event) {
 	w.store.mu.Lock()
 	rec := w.store.rec
 	w.store.mu.Unlock()
-	if !strings.Contains(e.Err.Error(), "not renewed in time") && rec.Token == e.Token && rec.Holder == p.identity && !rec.Released() {
+	overwritten := w.cfg.Pages && strings.Contains(e.Err.Error(), "overwritten") // as a page with an ETag looks
+	if !strings.Contains(e.Err.Error(), "not renewed in time") && !overwritten && rec.Token == e.Token && rec.Holder == p.identity && !rec.Released() {
 		w.violate("%s gave up token %d, which it still holds in the store: %v", p.name, e.Token, e.Err)
 	}
 }
@@ -102,12 +124,12 @@ func (p *process) checkDo(valid bool, token uint64, err error) {
 	w := p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if valid && errors.Is(err, leasehold.ErrLost) && w.cfg.Ages != WrongAges && !w.broken[token] && !p.client.misled && !p.excused && !p.crashed.Load() {
+	if valid && errors.Is(err, leasehold.ErrLost) && !w.cfg.Ages.wrong() && !w.broken[token] && !p.client.misled && !p.excused && !p.crashed.Load() {
 		w.violateLocked("%s: Do reported token %d as lost, although it was valid when the function returned: %v", p.name, token, err)
 	}
 }
 
-// fencedWrite writes once to the resource. A valid lease must never be fenced off.
+// fencedWrite writes once to the resource. A valid lease must never be fenced off, and no write may follow one of a higher token.
 func (p *process) fencedWrite(lease *leasehold.Lease) {
 	w := p.w
 	if p.crashed.Load() {
@@ -118,10 +140,14 @@ func (p *process) fencedWrite(lease *leasehold.Lease) {
 	defer w.mu.Unlock()
 	w.stats.Writes++
 	if err == nil {
+		if lease.Token() < w.written {
+			w.violateLocked("%s: a write of token %d passed after one of token %d", p.name, lease.Token(), w.written)
+		}
+		w.written = max(w.written, lease.Token())
 		return
 	}
 	w.stats.Fenced++
-	if !p.excused && !w.tokenErased && w.cfg.Ages != WrongAges { // a client that erases the token defeats fencing
+	if !p.excused && !w.tokenErased && !w.cfg.Ages.wrong() { // a client that erases the token defeats fencing
 		w.violateLocked("%s: the valid lease with token %d was fenced off by token %d, although its clocks ran", p.name, lease.Token(), w.fence.Token())
 	}
 }
@@ -144,12 +170,19 @@ func (w *world) checkWrite(writer *process, old, now leasehold.Record) {
 	if writer != nil && now.Released() && !old.Released() {
 		w.checkRelease(writer, now.Token)
 	}
+	w.checkFair(writer, old, now)
+	if w.cfg.Wakes {
+		w.notifyLocked()
+	}
 }
 
 // checkTakeover wants no write while a foreign client holds the lock, and no takeover within a TTL after the writer last read
 // another version, whatever ages the store reports. The caller holds w.mu.
 func (w *world) checkTakeover(writer *process, old, now leasehold.Record) {
-	if time.Now().Before(w.foreignUntil) && w.cfg.Ages != WrongAges {
+	switch held := time.Now().Before(w.foreignUntil); {
+	case writer.node == administrator:
+		w.foreignUntil = time.Time{}
+	case held && !w.cfg.Ages.wrong():
 		w.violateLocked("%s wrote token %d while a foreign client held the lock", writer.label(), now.Token)
 	}
 	if writer.node == administrator || now.Token != old.Token+1 || old.Released() || old.TTL <= 0 || old.Holder == writer.identity {
@@ -176,21 +209,38 @@ func (w *world) checkRelease(writer *process, token uint64) {
 	}
 }
 
+// checkFair wants that who has released lets the others look first. The caller holds w.mu.
+func (w *world) checkFair(writer *process, old, now leasehold.Record) {
+	if w.cfg.Fair && !w.cfg.Ages.wrong() && writer != nil && writer == w.releasedBy && old.Released() && !now.Released() {
+		if rest := writer.clock.Now().Mono - w.releasedAt; rest < 2*w.pollInterval() {
+			w.violateLocked("%s took the lock again %v after its release", writer.name, rest)
+		}
+	}
+	if w.releasedBy = nil; writer != nil && now.Released() {
+		w.releasedBy, w.releasedAt = writer, writer.clock.Now().Mono
+	}
+}
+
 // checkRecovery wants a leader within a bound after the last fault, and no change of leadership from then on.
 func (w *world) checkRecovery() {
 	// The TTL of a write that landed late, a candidate's longest back-off, a rest after resigning, and a request or two.
 	time.Sleep(4 * w.cfg.TTL)
-	first, token := w.leader()
-	if first == nil && !w.cfg.Foreign {
+	calm := time.Now()
+	first, token := w.currentLeader()
+	if first == nil {
 		w.violate("no leader %v after the last fault", 4*w.cfg.TTL)
 	}
 	time.Sleep(2 * w.cfg.TTL)
-	if second, again := w.leader(); first != nil && w.cfg.Ages != WrongAges && (second != first || again != token) {
+	if second, again := w.currentLeader(); first != nil && !w.cfg.Ages.wrong() && (second != first || again != token) {
 		w.violate("leadership changed without a cause: %s with token %d, then %s with token %d", first.label(), token, second.label(), again)
+	} else if first != nil && again == token {
+		w.checkCalm(first, calm)
+		w.checkReader(token)
+		w.checkWake(first)
 	}
 }
 
-func (w *world) leader() (p *process, token uint64) {
+func (w *world) currentLeader() (p *process, token uint64) {
 	w.mu.Lock()
 	nodes := slices.Clone(w.nodes)
 	w.mu.Unlock()
@@ -205,31 +255,6 @@ func (w *world) leader() (p *process, token uint64) {
 	return nil, 0
 }
 
-// maxRequestsPerTTL bounds what one process may send within one TTL, whatever happens.
-const maxRequestsPerTTL = 60
-
-func (w *world) checkRequestRate() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for p, times := range w.requestTimes {
-		if n := maxWithin(times, w.cfg.TTL); n > maxRequestsPerTTL {
-			w.violateLocked("request storm: %s sent %d requests within a TTL", p.name, n)
-		}
-	}
-}
-
-// maxWithin is the largest number of times within any window.
-func maxWithin(times []time.Time, window time.Duration) int {
-	most, from := 0, 0
-	for i := range times {
-		for times[i].Sub(times[from]) > window {
-			from++
-		}
-		most = max(most, i-from+1)
-	}
-	return most
-}
-
 // checkCallbackPairs is called when all goroutines of the process have ended.
 func (p *process) checkCallbackPairs() {
 	for _, e := range p.electors {
@@ -241,7 +266,7 @@ func (p *process) checkCallbackPairs() {
 
 // checkReleased wants the lock released when all electors have stopped.
 func (w *world) checkReleased() {
-	if rec := w.store.rec; w.store.exists && !rec.Released() && !w.cfg.Foreign {
+	if rec := w.store.rec; w.store.exists && !rec.Released() {
 		w.violate("after all electors have stopped, the lock is held by %s with token %d", rec.Holder, rec.Token)
 	}
 }

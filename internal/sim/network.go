@@ -26,10 +26,22 @@ type networkFault struct {
 	err            error         // what the client gets instead of the reply
 	errAtOnce      bool          // err does not wait for the server
 	dropReply      bool          // the client hears nothing until its own deadline
+	page           bool          // the client gets a proxy's page, with status 200, instead of the reply
+	pageETag       string        // of that page
 }
 
-// drawFault draws what happens to a request. One that lands late does so within three TTLs.
-func drawFault(r *rand.Rand, cfg *Config, faultsOn bool) networkFault {
+// drawPage draws what happens to a request whose answer is a proxy's page. It may have an ETag, but to a write only where the
+// real S3Store can tell: a Store that answers a write with an ETag has written.
+func drawPage(r *rand.Rand, kind string, realStore bool) networkFault {
+	f := networkFault{name: "answered by a page", requestDelay: time.Millisecond, replyDelay: time.Millisecond, dropRequest: r.IntN(2) == 0, page: true}
+	if r.IntN(2) == 0 && (kind == "get" || realStore) {
+		f.name, f.pageETag = "answered by a page with an ETag", `"page"`
+	}
+	return f
+}
+
+// drawFault draws what happens to a request. The share is that of requests that go wrong. One that lands late does so within three TTLs.
+func drawFault(r *rand.Rand, cfg *Config, share float64, faultsOn bool) networkFault {
 	ms := func(from, to int) time.Duration {
 		return time.Duration(from)*time.Millisecond + time.Duration(r.Int64N(int64(time.Duration(to-from)*time.Millisecond)))
 	}
@@ -39,7 +51,7 @@ func drawFault(r *rand.Rand, cfg *Config, faultsOn bool) networkFault {
 	if faultsOn && cfg.Slow {
 		f.name, f.replyDelay = "slow", slow
 	}
-	if !faultsOn || p >= cfg.RequestFaults {
+	if !faultsOn || p >= share {
 		return f
 	}
 	answers := []error{err500, err503, err409, leasehold.ErrPreconditionFailed, leasehold.ErrNotExist, errReset}

@@ -24,6 +24,8 @@ type process struct {
 	client     *client
 	lock       *leasehold.Lock
 	electors   []*elector
+	candidates int        // goroutines that acquire the lock or read it
+	reading    *reading   // what it reads without being a candidate; nil unless it does
 	rand       *rand.Rand // of its work; guarded by w.mu
 	stop       context.CancelFunc
 	goroutines sync.WaitGroup
@@ -34,14 +36,20 @@ type process struct {
 	excused         bool             // since its last renewal all its clocks stood still, or its term was broken: only fencing can stop it
 	resumedAt       time.Time        // when its machine last resumed, or its term was broken
 	pausedNow       bool             // none of its clocks counts this pause
+	newTerms        []time.Time      // when it saw a term begin
+	released        []time.Time      // when it released, or failed to
+	wakes           []time.Time      // when it was woken
 	pauseEnded      time.Time        // end of the last such pause
 	pausedInAcquire bool             // that pause was within the acquisition of the current term
 	unguarded       *leasehold.Lease // its last lease that was acquired without a function
 	notBefore       time.Duration    // monotonic time before which the process may not acquire again, because unguarded was lost
 }
 
-// administrator is the node of processes that only break locks.
-const administrator = -1
+// The nodes of processes that are not candidates.
+const (
+	administrator = -1 - iota // breaks locks
+	reader                    // watches and inspects
+)
 
 // elector is an Elector and the number of its callbacks.
 type elector struct {
@@ -53,7 +61,7 @@ type elector struct {
 // start starts a process on a node.
 func (w *world) start(node, generation int, c *nodeClock, identity string, reclaim bool) {
 	p := &process{w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c, identity: identity}
-	p.client = &client{p: p, rand: w.rng("requests", p.name)}
+	p.client = w.newClient(p)
 	p.rand = w.rng("work", p.name)
 	p.newLock(reclaim)
 	p.newElector()
@@ -70,14 +78,25 @@ func (w *world) start(node, generation int, c *nodeClock, identity string, recla
 	for i, e := range p.electors {
 		p.goroutines.Go(func() {
 			time.Sleep(time.Duration(i) * 1301 * time.Nanosecond) // no two goroutines act at one instant
-			if err := e.Run(ctx); err != nil && !p.crashed.Load() && !mayEndRun(err) {
-				w.violate("%s: Run returned early: %v", p.name, err)
-			}
+			p.run(ctx, e)
 		})
 	}
 	if w.cfg.Siblings {
+		p.candidates += 2
 		p.goroutines.Go(func() { p.repeat(ctx, p.runDo) })
 		p.goroutines.Go(func() { p.repeat(ctx, p.holdUnguarded) })
+	}
+}
+
+// run runs an elector until ctx ends. A page that is taken for the lock object may end Run before its first good answer.
+func (p *process) run(ctx context.Context, e *elector) {
+	err := e.Run(ctx)
+	for p.w.cfg.Pages && final(err) && ctx.Err() == nil {
+		_ = p.clock.Sleep(ctx, p.draw(0, p.w.cfg.TTL/5))
+		err = e.Run(ctx)
+	}
+	if err != nil && !p.crashed.Load() && !mayEndRun(err) {
+		p.w.violate("%s: Run returned early: %v", p.name, err)
 	}
 }
 
@@ -86,6 +105,9 @@ func (p *process) newLock(reclaim bool) {
 	opts := []leasehold.Option{
 		testopt.WithClock(p.clock), leasehold.WithTTL(cfg.TTL), leasehold.WithSafetyMargin(cfg.Margin), leasehold.WithClockDrift(cfg.Drift),
 		leasehold.WithIdentity(p.identity), leasehold.WithLogger(nil), leasehold.WithObserver(p.observe),
+	}
+	if cfg.Fair {
+		opts = append(opts, leasehold.WithFairness())
 	}
 	if reclaim {
 		opts = append(opts, leasehold.WithReclaim())
@@ -103,6 +125,7 @@ func (p *process) newElector() {
 		panic(err)
 	}
 	p.electors = append(p.electors, e)
+	p.candidates++
 }
 
 // mayEndRun reports whether Run may end with err: its release failed, or the store has never answered.
@@ -224,4 +247,9 @@ func (p *process) label() string {
 func firstLine(err error) string {
 	s, _, _ := strings.Cut(fmt.Sprint(err), "\n")
 	return s
+}
+
+// final reports whether err is one that Run and Watch do not retry.
+func final(err error) bool {
+	return errors.Is(err, leasehold.ErrPermanent) || errors.Is(err, leasehold.ErrCorruptRecord)
 }

@@ -54,8 +54,12 @@ func (t s3Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		body = fmt.Appendf(nil, `<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code></Error>`, code)
 	}
 	now := time.Now()
+	now = now.Add(t.c.p.w.store.off(now))
 	header := http.Header{"Date": {now.UTC().Format(http.TimeFormat)}, "X-Amz-Request-Id": {"1"}}
-	if code == "" {
+	if got.page {
+		header = http.Header{"Content-Type": {"text/html; charset=utf-8"}}
+	}
+	if code == "" && got.obj.ETag != "" {
 		header.Set("ETag", got.obj.ETag)
 		if q.kind == "get" {
 			age := got.obj.Age

@@ -21,7 +21,11 @@ type Config struct {
 	Ages          AgeSource
 	TornReads     bool // some reads return a body with the ETag of the version before it
 	Siblings      bool // several goroutines and electors of each process share one Lock
-	Foreign       bool // a client that knows only expires_at and token takes part
+	Foreign       bool // a client that knows only expires_at and token takes part, and time daemons keep wall clocks within Skew
+	Readers       bool // a process watches and inspects the lock, and a third of its requests go wrong
+	Pages         bool // some answers are 200 with a proxy's page
+	Wakes         bool // messages wake the processes when the object changes: some of them late, lost or repeated, and some are forged
+	Fair          bool // WithFairness
 	Chaos         time.Duration
 	Actions       []Action // in order of time
 }
@@ -34,9 +38,16 @@ const (
 	NoAges       AgeSource = "no ages"
 	ReportedAges AgeSource = "ages reported"        // true in the first reply that shows a version, hours too high in all others
 	WrongAges    AgeSource = "wrong ages reported"  // always hours too high: leases may overlap, but only within a bound
-	IgnoredDates AgeSource = "wrong dates, ignored" // the real S3Store, on a store whose clock or proxy is off by hours
+	SteppedAges  AgeSource = "stepped ages"         // by a clock of the store that is stepped now and then, so also negative: as above
+	IgnoredDates AgeSource = "wrong dates, ignored" // the real S3Store, on a store whose clock is off and stepped, or behind a wrong proxy
 	TrustedDates AgeSource = "dates trusted"        // the real S3Store, with dates that give ReportedAges
 )
+
+// real reports whether the real S3Store is used.
+func (a AgeSource) real() bool { return a == IgnoredDates || a == TrustedDates }
+
+// wrong reports whether the ages that the locks believe may be wrong, so that leases may overlap.
+func (a AgeSource) wrong() bool { return a == WrongAges || a == SteppedAges }
 
 // Action is one thing that happens to a node.
 type Action struct {
@@ -54,7 +65,7 @@ func (a Action) String() string {
 // The more frequent kinds are listed twice.
 var actionKinds = []string{
 	"partition", "partition", "suspend", "suspend, wall clock set back", "pause", "pause, wall clock set right", "crash",
-	"crash and restart", "crash and reclaim", "resign", "break", "step wall clock", "stop and start",
+	"crash and restart", "crash and reclaim", "resign", "break", "step wall clock", "stop and start", "outage", "forged wake-ups",
 }
 
 // NewConfig draws the world of a seed.
@@ -64,18 +75,20 @@ func NewConfig(seed uint64) *Config {
 	c.Foreign, c.Slow = r.IntN(6) == 0, r.IntN(4) == 0
 	c.Skew = []time.Duration{0, time.Minute, 2 * time.Hour}[r.IntN(3)]
 	if c.Foreign {
-		c.Skew = 2 * time.Second // such a client needs wall clocks that agree, see WithSkewAllowance
+		c.Skew = foreignSkew
 	}
 	c.drawClockBounds(r)
 	c.Chaos = 10 * c.TTL
 	c.drawActions(r)
-	if r.IntN(20) == 0 { // rarely, because the real S3 client is slow
+	if r.IntN(40) == 0 { // rarely, because the real S3 client is slow
 		c.Ages = []AgeSource{IgnoredDates, TrustedDates}[r.IntN(2)]
-	} else if r.IntN(20) == 0 {
-		c.Ages = WrongAges
+	} else if r.IntN(10) == 0 {
+		c.Ages = []AgeSource{WrongAges, SteppedAges}[r.IntN(2)]
 	}
 	c.Siblings = r.IntN(3) == 0
 	c.TornReads = c.Ages == NoAges && r.IntN(3) == 0
+	c.Readers, c.Pages = r.IntN(4) == 0, r.IntN(5) == 0
+	c.Wakes, c.Fair = r.IntN(4) == 0, r.IntN(4) == 0
 	return c
 }
 
@@ -101,10 +114,14 @@ func (c *Config) drawActions(r *rand.Rand) {
 			At: time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))), Node: r.IntN(c.Nodes), Kind: actionKinds[r.IntN(len(actionKinds))],
 			For: time.Duration(r.Int64N(int64(2 * c.TTL))), Step: time.Duration(r.Int64N(int64(4*time.Hour))) - 2*time.Hour,
 		}
-		if a.Kind == "step wall clock" && (c.Foreign || steady) {
+		switch {
+		case a.Kind == "step wall clock" && (c.Foreign || steady):
 			a.Kind = "partition"
-		}
-		if a.Kind == "pause, wall clock set right" && !steady {
+		case a.Kind == "pause" && c.Foreign:
+			a.Kind = "pause, wall clock set right"
+		case a.Kind == "suspend, wall clock set back" && c.Foreign:
+			a.Kind = "suspend"
+		case a.Kind == "pause, wall clock set right" && !steady && !c.Foreign:
 			a.Kind = "pause"
 		}
 		c.Actions = append(c.Actions, a)

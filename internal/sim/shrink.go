@@ -46,6 +46,18 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 		if best.Ages != NoAges {
 			shorter = try(func(c *Config) { c.Ages = NoAges }) || shorter
 		}
+		if best.Readers {
+			shorter = try(func(c *Config) { c.Readers = false }) || shorter
+		}
+		if best.Pages {
+			shorter = try(func(c *Config) { c.Pages = false }) || shorter
+		}
+		if best.Wakes {
+			shorter = try(func(c *Config) { c.Wakes = false }) || shorter
+		}
+		if best.Fair {
+			shorter = try(func(c *Config) { c.Fair = false }) || shorter
+		}
 		if best.Foreign {
 			shorter = try(func(c *Config) { c.Foreign = false }) || shorter
 		}
@@ -59,8 +71,8 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 // Report describes a failure: the world, its violations, and the timeline up to the first.
 func Report(cfg *Config, out Outcome) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow replies %v, %s, torn reads %v, siblings %v, foreign client %v\n",
-		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.RateSpread, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.Ages, cfg.TornReads, cfg.Siblings, cfg.Foreign)
+	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow replies %v, %s, torn reads %v, siblings %v, foreign client %v, reader %v, pages %v, wake-ups %v, fair %v\n",
+		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.RateSpread, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.Ages, cfg.TornReads, cfg.Siblings, cfg.Foreign, cfg.Readers, cfg.Pages, cfg.Wakes, cfg.Fair)
 	for _, a := range cfg.Actions {
 		fmt.Fprintf(&b, "  %v\n", a)
 	}

@@ -58,14 +58,19 @@ type world struct {
 	trace        *[]string  // nil if no trace was asked for
 	violations   []string
 	stats        Stats
-	processes    []*process // all that ever ran
-	nodes        []*process // the latest process of each node
-	requestTimes map[*process][]time.Time
+	processes    []*process        // all that ever ran
+	nodes        []*process        // the latest process of each node
+	reader       *process          // nil if the world has none
 	tokenOwner   map[uint64]string // name of the process that acquired each token
+	written      uint64            // the highest token that has written to the resource
 	broken       map[uint64]bool   // terms that an administrator ended
+	acquiredAt   time.Time         // the last acquisition
+	releasedBy   *process          // who wrote the last version, if that is a release
+	releasedAt   time.Duration     // by its monotonic clock
+	messages     *rand.Rand        // of the channel that wakes processes
 	chaosOver    bool
 	tokenErased  bool      // by a foreign client
-	foreignUntil time.Time // a foreign client that kept the record's TTL holds the lock until then
+	foreignUntil time.Time // a foreign client holds the lock until then
 }
 
 // Run runs one world to its end.
@@ -79,10 +84,11 @@ func Run(t *testing.T, cfg *Config, trace bool) Outcome {
 func newWorld(cfg *Config, trace bool) *world {
 	w := &world{
 		cfg: cfg, began: time.Now(), nodes: make([]*process, cfg.Nodes),
-		requestTimes: make(map[*process][]time.Time), tokenOwner: make(map[uint64]string), broken: make(map[uint64]bool),
+		tokenOwner: make(map[uint64]string), broken: make(map[uint64]bool),
 	}
+	w.messages = w.rng("messages")
 	w.stats = Stats{Runs: 1, Faults: make(map[string]int)}
-	w.store = &store{w: w}
+	w.store = &store{w: w, steps: drawSteps(w.rng("store clock"), cfg.Chaos)}
 	if trace {
 		w.trace = new([]string)
 	}
@@ -103,6 +109,9 @@ func (w *world) run() Outcome {
 	if w.cfg.Foreign {
 		go w.foreignClient(foreign)
 	}
+	if w.cfg.Readers {
+		w.startReader()
+	}
 	for _, a := range w.cfg.Actions {
 		time.Sleep(max(time.Until(w.began.Add(a.At)), time.Microsecond)) // never at the instant of a start or of another action
 		w.act(a)
@@ -110,7 +119,7 @@ func (w *world) run() Outcome {
 	time.Sleep(time.Until(w.began.Add(w.cfg.Chaos)))
 	w.endChaos()
 	w.checkRecovery()
-	w.checkRequestRate()
+	w.checkRequests()
 	stopForeign()
 	w.stopAll()
 	w.checkReleased()
@@ -138,6 +147,7 @@ func (w *world) startNodes() {
 			wall = time.Duration(r.Int64N(int64(2*w.cfg.Skew))) - w.cfg.Skew
 		}
 		c := newNodeClock(rate, wall, w.rng("jitter", i))
+		c.tamed = w.cfg.Foreign
 		time.Sleep(time.Duration(1 + r.Int64N(int64(time.Second))))
 		w.start(i, 0, c, fmt.Sprint("node", i), false)
 	}
@@ -151,6 +161,7 @@ func (w *world) endChaos() {
 	w.mu.Unlock()
 	for _, p := range nodes {
 		p.client.setPartitioned(false)
+		p.client.setOutage(false)
 		if !p.crashed.Load() && p.clock.isFrozen() {
 			w.thaw(p)
 		}
@@ -170,6 +181,9 @@ func (w *world) stopAll() {
 	w.mu.Lock()
 	processes := slices.Clone(w.processes)
 	w.mu.Unlock()
+	if w.reader != nil {
+		processes = append(processes, w.reader)
+	}
 	for _, p := range processes {
 		p.stop()
 	}
@@ -178,16 +192,6 @@ func (w *world) stopAll() {
 		p.checkCallbackPairs()
 	}
 	time.Sleep(w.cfg.TTL * 4) // for timers, and for requests that land late
-}
-
-func (w *world) countRequest(p *process, f networkFault) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.stats.Requests++
-	w.requestTimes[p] = append(w.requestTimes[p], time.Now())
-	if f.name != "ok" {
-		w.stats.Faults[f.name]++
-	}
 }
 
 func (w *world) log(who, format string, args ...any) {

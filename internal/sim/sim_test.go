@@ -3,6 +3,7 @@ package sim_test
 import (
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -29,6 +30,7 @@ func env(t *testing.T, name string, value uint64) uint64 {
 // eachSeed runs n worlds on all cores, starting at seed SEED (default 1). It stops at the first world that returns a report.
 func eachSeed(t *testing.T, n uint64, run func(t *testing.T, seed uint64) (report string)) {
 	t.Helper()
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // a world lives for milliseconds
 	first := env(t, "SEED", 1)
 	var next atomic.Uint64
 	t.Run("worlds", func(t *testing.T) {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -19,6 +20,33 @@ type store struct {
 	previousETag string
 	writtenAt    time.Time
 	versions     int
+	steps        []clockStep // of its clock, in order of time
+}
+
+// clockStep is how far the store's clock is off from so long after the start of the run on.
+type clockStep struct{ at, off time.Duration }
+
+// drawSteps draws a clock that is off by hours, and stepped up to three times, by seconds or by hours.
+func drawSteps(r *rand.Rand, until time.Duration) []clockStep {
+	anyOf := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(2*d))) - d }
+	steps := []clockStep{{0, anyOf(12 * time.Hour)}}
+	for range r.IntN(4) {
+		size := []time.Duration{10 * time.Second, 4 * time.Hour}[r.IntN(2)]
+		last := steps[len(steps)-1]
+		steps = append(steps, clockStep{last.at + time.Duration(r.Int64N(int64(until/3))), last.off + anyOf(size)})
+	}
+	return steps
+}
+
+// off is how far the store's clock was off at a time.
+func (s *store) off(at time.Time) time.Duration {
+	off := s.steps[0].off
+	for _, step := range s.steps {
+		if at.Sub(s.w.began) >= step.at {
+			off = step.off
+		}
+	}
+	return off
 }
 
 // request is one request as the server sees it.
@@ -32,7 +60,9 @@ type request struct {
 type reply struct {
 	obj     leasehold.Object
 	version string        // the ETag of the version that the body is from: the object's, unless the read was torn
-	age     time.Duration // of the object, by the store's clock
+	age     time.Duration // of the object, by a clock of the store that is not stepped
+	stepped time.Duration // what the steps of its clock since the object was written add to that
+	page    bool          // a proxy's answer, not the store's
 	err     error
 }
 
@@ -48,7 +78,10 @@ func (s *store) apply(sender *process, r request) reply {
 			return reply{obj: leasehold.Object{Body: s.body, ETag: s.previousETag}, version: s.etag}
 		}
 		age := time.Duration(float64(time.Since(s.writtenAt)) * (1 + s.w.cfg.RateSpread)) // its clock is as fast as any may be
-		return reply{obj: leasehold.Object{Body: s.body, ETag: s.etag}, version: s.etag, age: age}
+		stepped := s.off(time.Now()) - s.off(s.writtenAt)
+		return reply{obj: leasehold.Object{Body: s.body, ETag: s.etag}, version: s.etag, age: age, stepped: stepped}
+	case sender != nil && sender.node == reader:
+		s.w.violate("a reader sent a %s", r.kind)
 	case r.kind == "create" && s.exists, r.kind == "update" && r.ifMatch != s.etag:
 		return reply{err: leasehold.ErrPreconditionFailed}
 	}

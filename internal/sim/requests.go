@@ -1,0 +1,128 @@
+package sim
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// enough is how many times as many requests a process may send as its intervals explain.
+const enough = 1.5
+
+// What Lock.Wake and WithPollInterval promise beside that.
+const (
+	shortWaits = 12 // in a term, until a candidate knows when renewals come
+	wakeBurst  = 10 // that cause a read at once; and as many in a poll interval
+)
+
+// checkCalm bounds the requests since a time after which there were no faults and no new term: the leader's renewals, and one read
+// per poll interval for each of the others. Short waits count over more of the term.
+func (w *world) checkCalm(leader *process, since time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	intervals := func(d time.Duration) float64 { return float64(time.Since(since)) / float64(d) }
+	for _, p := range append(w.nodes[:len(w.nodes):len(w.nodes)], w.reader) {
+		if p == nil {
+			continue
+		}
+		explained, short := intervals(w.renewInterval()), 0
+		switch {
+		case p == leader:
+		case len(p.electors) > 1:
+			explained, short = float64(len(p.electors))*intervals(w.pollInterval()), shortWaits
+		default:
+			from := since.Add(-3 * w.cfg.TTL) // a TTL after the last fault
+			if from.Before(w.acquiredAt) {
+				from = w.acquiredAt
+			}
+			explained, short = intervals(w.pollInterval()), p.shortWaits(from)
+		}
+		if short > shortWaits {
+			w.violateLocked("%s waited %d times for less than its poll interval allows in one term", p.name, short)
+		}
+		if n, most := p.client.since(since), math.Ceil(enough*explained)+p.allowed(since, time.Now())+float64(short); float64(n) > most {
+			w.violateLocked("%s sent %d requests in %v without a fault, not %.0f at most", p.name, n, time.Since(since), most)
+		}
+	}
+}
+
+// shortWaits counts the waits since a time that were shorter than the poll interval allows, although nothing had failed or woken the
+// process. The caller holds w.mu.
+func (p *process) shortWaits(since time.Time) (n int) {
+	p.client.mu.Lock()
+	defer p.client.mu.Unlock()
+	least := time.Duration(0.69 / p.clock.rate * float64(p.w.pollInterval()))
+	sent := p.client.sent
+	for i := len(sent) - 1; i > 0 && sent[i-1].at.After(since); i-- {
+		if from, to := sent[i-1], sent[i].at; !from.failed && to.Sub(from.at) < least && within(p.wakes, from.at.Add(-time.Second), to) == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// allowed is how many requests wake-ups explain. The caller holds w.mu.
+func (p *process) allowed(from, to time.Time) float64 {
+	slots := wakeBurst + wakeBurst*int(to.Sub(from)/p.w.pollInterval()+1)
+	return float64(p.candidates * (min(within(p.wakes, from, to), slots) + within(p.released, from, to)))
+}
+
+// within counts the times between two others, both included.
+func within(times []time.Time, from, to time.Time) int {
+	first, _ := slices.BinarySearchFunc(times, from, time.Time.Compare)
+	last, _ := slices.BinarySearchFunc(times, to.Add(1), time.Time.Compare)
+	return last - first
+}
+
+func (w *world) pollInterval() time.Duration  { return w.cfg.TTL / 5 }
+func (w *world) renewInterval() time.Duration { return w.cfg.TTL / 3 }
+
+// since counts the requests since a time.
+func (c *client) since(t time.Time) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := len(c.sent) - 1; i >= 0 && !c.sent[i].at.Before(t); i-- {
+		n++
+	}
+	return n
+}
+
+// checkRequests bounds what each process sends within any TTL, whatever goes wrong: its renewals, and a read per poll interval for
+// each goroutine that acquires or reads. New terms and wake-ups explain more, and so does each second request that has failed.
+func (w *world) checkRequests() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range append(w.processes[:len(w.processes):len(w.processes)], w.reader) {
+		if p != nil {
+			p.checkRequests()
+		}
+	}
+}
+
+// checkRequests checks one process. The caller holds w.mu.
+func (p *process) checkRequests() {
+	ttl := p.w.cfg.TTL
+	explained := float64(p.candidates*int(ttl/p.w.pollInterval()) + int(ttl/p.w.renewInterval()))
+	p.client.mu.Lock()
+	defer p.client.mu.Unlock()
+	from, failed, sent := 0, 0, p.client.sent
+	for i, s := range sent {
+		if s.failed {
+			failed++
+		}
+		for ; s.at.Sub(sent[from].at) > ttl; from++ {
+			if sent[from].failed {
+				failed--
+			}
+		}
+		n := i - from + 1
+		if unexplained := float64(n) - float64(failed)/2 - enough*explained; unexplained > 0 {
+			terms := 1 + within(p.newTerms, sent[from].at, s.at)
+			if unexplained > float64(shortWaits*terms)+p.allowed(sent[from].at.Add(-time.Second), s.at) {
+				p.w.violateLocked("request storm: %s sent %d requests within a TTL, of which %d failed; its intervals explain %.0f, in %d terms",
+					p.name, n, failed, explained, terms)
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package sim
+
+import "time"
+
+// notifyLocked sends every process a message that the object has changed. Some messages are lost, repeated, or late by up to two
+// TTLs. The caller holds w.mu.
+func (w *world) notifyLocked() {
+	for _, p := range append(w.nodes[:len(w.nodes):len(w.nodes)], w.reader) {
+		if p == nil {
+			continue
+		}
+		delay := time.Duration(1+w.messages.Int64N(100)) * time.Millisecond
+		late := time.Duration(w.messages.Int64N(int64(2 * w.cfg.TTL)))
+		switch kind := w.messages.IntN(10); {
+		case kind == 0: // lost
+			continue
+		case kind == 1:
+			delay = late
+		case kind == 2:
+			time.AfterFunc(late, p.wake)
+		}
+		time.AfterFunc(delay, p.wake)
+	}
+}
+
+// forge wakes a process thousands of times in a row, for no reason.
+func (w *world) forge(p *process, d time.Duration) {
+	for n := range 2000 {
+		if n == 1000 {
+			time.Sleep(d / 2)
+		}
+		time.Sleep(1009 * time.Microsecond)
+		p.wake()
+	}
+}
+
+// wake wakes a process, if it runs.
+func (p *process) wake() {
+	if p.crashed.Load() || p.clock.isFrozen() {
+		return
+	}
+	p.happened(&p.wakes)
+	p.lock.Wake()
+}
+
+// checkWake wants that a wake-up makes whoever waits read at once. The leader's own Lock does not wait.
+func (w *world) checkWake(leader *process) {
+	w.mu.Lock()
+	nodes := append(w.nodes[:len(w.nodes):len(w.nodes)], w.reader)
+	w.mu.Unlock()
+	for _, p := range nodes {
+		if p == nil || p == leader {
+			continue
+		}
+		began := time.Now()
+		p.wake()
+		time.Sleep(150 * time.Millisecond) // a read that is under way, and the next one
+		if p.client.since(began) == 0 {
+			w.violate("%s was woken, but did not read", p.name)
+		}
+	}
+}
