@@ -79,34 +79,38 @@ func measureHandover(t *testing.T, server testserver.S3, h *hub, etcdAddr string
 		p.etcd = newEtcdClient(t, slowProxy(t, etcdAddr, roundTrip))
 		p.pushed = h.add
 		h.delay.Store(int64(roundTrip / 2))
-		onBucket, onEtcd := bareTrips(t, p, n.rounds/5)
 		var kinds []report.Handover
 		var all []*series
-		add := func(peer, way string, trip report.Sample, trial func(key string) (called, returned, led time.Time, err error)) {
-			kinds = append(kinds, report.Handover{RoundTrip: roundTrip.Seconds(), Trip: trip, Peer: peer, Way: way})
+		add := func(peer, way string, trial func(key string) (called, returned, led time.Time, err error)) {
+			kinds = append(kinds, report.Handover{RoundTrip: roundTrip.Seconds(), Peer: peer, Way: way})
 			all = append(all, &series{count: n.handovers, trial: func(i int) ([]float64, error) {
 				called, returned, led, err := trial(fmt.Sprintf("%shandover/%v/%s/%s/%d", pushPrefix, roundTrip, peer, way, i))
 				return []float64{led.Sub(called).Seconds(), led.Sub(returned).Seconds()}, err
 			}})
 		}
 		for _, peer := range p.can(append(peers, pushed, together)) {
-			trip := onBucket
-			if peer.onEtcd {
-				trip = onEtcd
-			}
-			add(peer.name, report.Release, trip, func(key string) (called, returned, led time.Time, err error) {
+			add(peer.name, report.Release, func(key string) (called, returned, led time.Time, err error) {
 				return handOver(t, p, peer, key, s)
 			})
 		}
 		for _, way := range []string{report.Resignation, report.Stop} {
 			for _, peer := range []peer{peers[0], pushed} {
-				add(peer.name, way, onBucket, func(key string) (called, returned, led time.Time, err error) {
+				add(peer.name, way, func(key string) (called, returned, led time.Time, err error) {
 					return stepDown(t, p, peer, key, s, way)
 				})
 			}
 		}
+		var onBucket, onEtcd report.Sample
+		ctx, stop := context.WithCancel(t.Context())
+		var measuring sync.WaitGroup
+		measuring.Go(func() { onBucket, onEtcd = bareTrips(ctx, t, p) })
 		runTrials(t, n, n.lanes/2, all)
+		stop()
+		measuring.Wait()
 		for i, k := range kinds {
+			if k.Trip = onBucket; k.Peer == report.Election || k.Peer == report.Mutex {
+				k.Trip = onEtcd
+			}
 			k.FromCall, k.FromReturn = report.NewSample(all[i].found[0]), report.NewSample(all[i].found[1])
 			list = append(list, k)
 		}
@@ -114,22 +118,25 @@ func measureHandover(t *testing.T, server testserver.S3, h *hub, etcdAddr string
 	return list
 }
 
-// bareTrips is what a round trip takes: half of a bare GET and a bare PUT.
-func bareTrips(t *testing.T, p *place, rounds int) (onBucket, onEtcd report.Sample) {
-	ctx, r := t.Context(), newRaw(t, p, "trip")
+// bareTrips is what a round trip takes, half of a bare GET and a bare PUT, until ctx ends: while the trials run.
+func bareTrips(ctx context.Context, t *testing.T, p *place) (onBucket, onEtcd report.Sample) {
+	r := newRaw(t, p, "trip")
 	var s3Trips, etcdTrips []float64
-	for range rounds + 1 {
+	for {
 		began := time.Now()
-		require.NoError(t, r.get(ctx))
-		require.NoError(t, r.put(ctx))
+		err := errors.Join(r.get(ctx), r.put(ctx))
 		between := time.Now()
-		_, err := p.etcd.Get(ctx, "trip")
-		require.NoError(t, err)
-		_, err = p.etcd.Put(ctx, "trip", "x")
-		require.NoError(t, err)
+		_, getErr := p.etcd.Get(ctx, "trip")
+		_, putErr := p.etcd.Put(ctx, "trip", "x")
+		if ctx.Err() != nil {
+			return report.NewSample(s3Trips[1:]), report.NewSample(etcdTrips[1:]) // the first opens connections
+		}
+		if err = errors.Join(err, getErr, putErr); err != nil {
+			t.Error(err)
+		}
 		s3Trips, etcdTrips = append(s3Trips, between.Sub(began).Seconds()/2), append(etcdTrips, time.Since(between).Seconds()/2)
+		_ = wait(ctx, 20*time.Millisecond)
 	}
-	return report.NewSample(s3Trips[1:]), report.NewSample(etcdTrips[1:]) // the first opens connections
 }
 
 // settle waits until the heir waits, and then to a random point of its poll interval.

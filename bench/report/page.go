@@ -229,7 +229,7 @@ func (d *Data) handovers(say sayer, put putter) {
 	say("## How long nobody leads after a release")
 	say("A leader releases (`Lease.Release`), resigns (`Elector.Resign`) or stops (the context of `Elector.Run` ends), and a candidate that polls every second waits. A TCP proxy in front of %s and one in "+
 		"front of etcd delay each direction by half of the round trip. The time counts from the call, and from its return. A round trip here is what a bare request takes through the proxy, the server's own "+
-		"work included: the median of half of a GET and a PUT.", d.Places[0].Name)
+		"work included: the median of half of a GET and a PUT, measured while the releases are.", d.Places[0].Name)
 	say("The push channel is %s's bucket notifications, posted to a webhook that calls `Lock.Wake`. They are delayed by half a round trip too. A candidate then needs a GET and a PUT. Candidates of one process "+
 		"that share a `Store` wake each other without any channel.", d.Places[0].Name)
 	say("%s", picture("handover", "Time until the next leader leads after a release, by round trip"))
