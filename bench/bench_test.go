@@ -43,16 +43,17 @@ type size struct {
 	electors   []int
 	watch      time.Duration // how long each crowd of electors is observed
 	rest       time.Duration // before the memory of a crowd is measured
+	weighings  int           // of each small crowd
 }
 
 var (
 	small = size{
-		"small", 10, 300 * time.Millisecond, []int{2, 8}, 10, 3, 2, []time.Duration{time.Millisecond, 20 * time.Millisecond}, 32, 5,
-		30 * time.Minute, []int{100}, 3 * time.Second, time.Second,
+		"small", 10, 300 * time.Millisecond, []int{8}, 10, 3, 2, []time.Duration{time.Millisecond, 20 * time.Millisecond}, 32, 5,
+		30 * time.Minute, []int{100}, 3 * time.Second, time.Second, 1,
 	}
 	full = size{
 		"full", 300, 3 * time.Second, []int{2, 8, 32, 128}, 2000, 150, 60, []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}, 50, 0,
-		10 * time.Hour, []int{100, 10_000}, 15 * time.Second, 7 * time.Second,
+		4 * time.Hour, []int{100, 10_000}, 15 * time.Second, 7 * time.Second, 3,
 	}
 )
 

@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -33,12 +35,23 @@ func stores() map[string]leasehold.Store {
 func measureScale(t *testing.T, n size) (electors []report.Electors, memory []report.Memory) {
 	for _, count := range n.electors {
 		for _, on := range []string{report.OnMemStore, report.OnSDK} {
-			memory = append(memory, weighLeaders(t, on, count, n))
-			memory = append(memory, weighWaiting(t, on, count, n)...)
+			var weighed [][]report.Memory
+			for range max(min(n.weighings, 1000/count), 1) { // the process's own fluctuation matters for few electors
+				weighed = append(weighed, append(weighWaiting(t, on, count, n), weighLeaders(t, on, count, n)))
+			}
+			for state := range weighed[0] {
+				memory = append(memory, medianWeight(weighed, state))
+			}
 			electors = append(electors, watchElectors(t, on, count, n.watch))
 		}
 	}
 	return electors, memory
+}
+
+// medianWeight is the weighing of one state whose sum is the median one.
+func medianWeight(weighed [][]report.Memory, state int) report.Memory {
+	slices.SortFunc(weighed, func(a, b []report.Memory) int { return cmp.Compare(a[state].Bytes(), b[state].Bytes()) })
+	return weighed[len(weighed)/2][state]
 }
 
 // crowd is many electors in one process, each with its own lock and the default settings.
@@ -52,7 +65,7 @@ type crowd struct {
 }
 
 func (c *crowd) lock(i int, opts ...leasehold.Option) *leasehold.Lock {
-	l, err := leasehold.NewLock(c.store, fmt.Sprint("scale/", i), opts...)
+	l, err := leasehold.NewLock(c.store, fmt.Sprint("scale/", i), append(opts, leasehold.WithLogger(nil))...)
 	require.NoError(c.t, err)
 	return l
 }
@@ -105,6 +118,16 @@ func weigh() (s scales) {
 	return s
 }
 
+// rest waits, and then until no requests are under way, each of which has a goroutine.
+func (c *crowd) rest(before scales, d time.Duration) {
+	for end := time.Now().Add(d + 30*time.Second); ; time.Sleep(time.Millisecond) {
+		if time.Sleep(d); runtime.NumGoroutine()-before.goroutines <= 2*c.count || time.Now().After(end) {
+			return
+		}
+		d = 0
+	}
+}
+
 func (s scales) since(before scales, on, state string, count int) report.Memory {
 	each := func(after, before uint64) float64 { return (float64(after) - float64(before)) / float64(count) }
 	return report.Memory{
@@ -121,7 +144,7 @@ func weighLeaders(t *testing.T, on string, count int, n size) report.Memory {
 	before := weigh()
 	c.start(noOptions)
 	c.untilAllLead()
-	time.Sleep(n.rest) // until each has renewed
+	c.rest(before, n.rest) // until each has renewed
 	m := weigh().since(before, on, report.Leads, count)
 	c.end()
 	return m
@@ -138,14 +161,14 @@ func weighWaiting(t *testing.T, on string, count int, n size) []report.Memory {
 	}
 	before := weigh()
 	c.start(noOptions)
-	time.Sleep(n.rest) // until each has read twice
+	c.rest(before, n.rest) // until each has read twice
 	require.Zero(t, c.leading.Load())
 	list := []report.Memory{weigh().since(before, on, report.Waits, count)}
-	for _, lease := range holders {
-		require.NoError(t, lease.Release(t.Context()))
+	for i, lease := range holders { // by another Lock, so that the holder's own memory stays as it is
+		require.NoError(t, c.lock(i).Break(t.Context(), lease.Token()))
 	}
 	c.untilAllLead()
-	time.Sleep(n.rest)
+	c.rest(before, n.rest)
 	list = append(list, weigh().since(before, on, report.HasWaited, count))
 	c.end()
 	runtime.KeepAlive(holders)
@@ -157,7 +180,7 @@ func watchElectors(t *testing.T, on string, count int, watch time.Duration) repo
 	c := &crowd{t: t, store: stores()[on], count: count}
 	c.create()
 	result := report.Electors{Store: on, Electors: count}
-	var lost, renewals atomic.Int64
+	var lost atomic.Int64
 	var watching atomic.Bool
 	var mu sync.Mutex
 	var begun, landed []float64
@@ -178,7 +201,6 @@ func watchElectors(t *testing.T, on string, count int, watch time.Duration) repo
 				busy[min(int(time.Since(start)/(100*time.Millisecond)), len(busy)-1)]++
 				mu.Unlock()
 			case leasehold.EventRenewed:
-				renewals.Add(1)
 				punctual.renewals.Add(1)
 			case leasehold.EventLost:
 				lost.Add(1)
@@ -198,11 +220,11 @@ func watchElectors(t *testing.T, on string, count int, watch time.Duration) repo
 	time.Sleep(watch)
 	result.CPU = (cpuTime() - cpuBefore).Seconds() / time.Since(from).Seconds() / float64(count)
 	watching.Store(false)
-	result.Renewals, result.Lost = int(renewals.Load()), int(lost.Load())
+	result.Lost = int(lost.Load())
 	c.end()
 	mu.Lock()
 	defer mu.Unlock()
-	result.Begun, result.Landed = report.NewSample(begun), report.NewSample(landed)
+	result.Renewals, result.Begun, result.Landed = len(begun), report.NewSample(begun), report.NewSample(landed)
 	return result
 }
 

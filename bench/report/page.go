@@ -101,7 +101,7 @@ func (d *Data) page() string {
 	say("## The peers")
 	say("Every peer has its best settings. The hand-written loops know when a lease expires and read then. All poll at the same mean interval: a fifth of the TTL, ±10 %%, " +
 		"and at expiry plus up to a twentieth of that. client-go waits for 1 to 2.2 retry periods, so its period is the interval divided by 1.6. " +
-		"A peer that makes no allowance may be faster. This table says what it risks.")
+		"A peer that makes no allowance may be faster: the next section says by how much, and this table what it risks.")
 	var t table
 	t.head("", "what it is", "who decides that a lease is over", "allowance", "the leader stops earlier by", "fencing token", "risk")
 	for _, s := range safety {
@@ -134,13 +134,12 @@ type (
 
 func (d *Data) takeovers(say sayer, put putter) {
 	say("## How long nobody leads after a crash")
-	say("In TTLs since the last renewal, in virtual time, with leasehold's default TTL of %.0f s and requests of 10 ms over the SDK. The leader crashes at a random point of its "+
-		"renewals. The candidates have watched it for two TTLs (%s: for none, %s). A peer's difference from leasehold is that of the medians.",
-		d.Takeovers[0].TTL, Newcomer, "they start at some time in the TTL after the crash")
+	say("In TTLs since the last renewal, in virtual time, with leasehold's default TTL of %.0f s and requests of 10 ms over the SDK. The leader crashes at a random point between two "+
+		"renewals. The candidates have watched it for two TTLs. In one case they start at some time in the TTL after the crash instead. The difference from leasehold is that of the medians.",
+		d.Takeovers[0].TTL)
 	say("%s", picture("takeover", "Time without a leader after a crash, by system"))
 	var t table
-	t.head("", "case", "crashes", "median", "p90", "p99", "longest", "beside leasehold", "leases lost before the crash")
-	var last string
+	t.head("case", "", "crashes", "median", "p90", "p99", "longest", "difference from leasehold", "leases lost before the crash")
 	for _, v := range d.Takeovers {
 		if v.Where != Virtual {
 			continue
@@ -153,17 +152,12 @@ func (d *Data) takeovers(say sayer, put putter) {
 		if ours := d.takeover(Virtual, Leasehold, v.Case, v.Watched); ours != nil && v.Peer != Leasehold {
 			beside = fmt.Sprintf("%+.2f", v.Time.P50.Value-ours.Time.P50.Value)
 		}
-		if name == last {
-			name = ""
-		} else {
-			last = name
-		}
-		t.row(v.Peer, name, v.Time.N, v.Time.P50.in("%.3f", 1), v.Time.P90.in("%.2f", 1), v.Time.P99.in("%.2f", 1), fmt.Sprintf("%.2f", v.Time.Longest), beside, v.Lost)
+		t.row(name, v.Peer, v.Time.N, v.Time.P50.in("%.3f", 1), v.Time.P90.in("%.2f", 1), v.Time.P99.in("%.2f", 1), fmt.Sprintf("%.2f", v.Time.Longest), beside, v.Lost)
 	}
 	put(&t)
-	say("Of the requests that fail, a third is refused, a third is answered with 500, and a third is carried out but its reply is lost. A peer that loses its lease because of that "+
-		"is counted in the last column and not in the others. The 503s begin at some time in the TTL after the crash, and last for TTL/3. "+
-		"%s subtracts 2 s from the age of the object that the store tells, so it needs no TTL of its own.", Clocked)
+	say("Of the requests that fail, a third is refused, a third is answered with 500, and a third is carried out but its reply is lost. A peer that loses its lease because of that " +
+		"is counted in the last column and not in the others. The 503s begin at some time in the TTL after the crash, and last for TTL/3. " +
+		"With `WithServerClock`, a candidate that has just started trusts the store about the age of the object, less 2 s.")
 
 	say("On real servers and in real time, with a TTL of 2 s, after two TTLs:")
 	t = table{}
@@ -334,7 +328,8 @@ func (h Hour) dollars(waiting int) float64 {
 	return 730 * (h.LeadPut*0.005 + (h.LeadGet+float64(waiting)*h.WaitGet)*0.0004) / 1000
 }
 
-func (m Memory) bytes() float64 { return m.Heap + m.Stacks }
+// Bytes is what an elector occupies in all.
+func (m Memory) Bytes() float64 { return m.Heap + m.Stacks }
 
 func (d *Data) electors(say sayer, put putter) {
 	say("## Many electors in one process")
@@ -355,7 +350,7 @@ func (d *Data) electors(say sayer, put putter) {
 	t.head("store", "electors", "each", "goroutines", "heap", "stacks", "together")
 	for _, m := range d.Memory {
 		kib := func(bytes float64) string { return fmt.Sprintf("%.1f KiB", bytes/1024) }
-		t.row(m.Store, m.Electors, m.State, fmt.Sprintf("%.1f", m.Goroutines), kib(m.Heap), kib(m.Stacks), kib(m.bytes()))
+		t.row(m.Store, m.Electors, m.State, fmt.Sprintf("%.1f", m.Goroutines), kib(m.Heap), kib(m.Stacks), kib(m.Bytes()))
 	}
 	put(&t)
 	say("What the process has grown by, after a garbage collection, divided by the electors. A goroutine takes 2 KiB of stack at least. A request needs 8 KiB or more, on a goroutine that ends with it.")

@@ -12,7 +12,7 @@ func (d *Data) spans() map[string]string {
 	last := push[len(push)-1]
 	var most Memory // the worst of the largest crowds
 	for _, m := range d.Memory {
-		if m.Electors > most.Electors || m.Electors == most.Electors && m.bytes() > most.bytes() {
+		if m.Electors > most.Electors || m.Electors == most.Electors && m.Bytes() > most.Bytes() {
 			most = m
 		}
 	}
@@ -24,7 +24,7 @@ func (d *Data) spans() map[string]string {
 		"crash":    fmt.Sprintf("median %.2f TTL from the last renewal, %.2f TTL at 99 %%", crash.Time.P50.Value, crash.Time.P99.Value),
 		"push":     fmt.Sprintf("%.1f round trips", trips(last.FromReturn.P50, last).Value),
 		"renewal":  fmt.Sprintf("%.0f µs and %.0f allocations", 1e6*(d.Own.Renew.P50.Value-d.Own.Put.P50.Value), d.Own.RenewAllocs-d.Own.PutAllocs),
-		"electors": fmt.Sprintf("%s electors, each takes %.1f KiB at worst, and %d leases are lost", thousands(most.Electors), most.bytes()/1024, lost),
+		"electors": fmt.Sprintf("%s electors, each takes %.1f KiB at worst, and %d leases are lost", thousands(most.Electors), most.Bytes()/1024, lost),
 	}
 }
 

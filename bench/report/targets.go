@@ -54,14 +54,14 @@ func (d *Data) targets() string {
 	}
 	worst, goroutines := d.Memory[0], 0.0
 	for _, m := range d.Memory {
-		if goroutines = max(goroutines, m.Goroutines); m.bytes() > worst.bytes() {
+		if goroutines = max(goroutines, m.Goroutines); m.Bytes() > worst.Bytes() {
 			worst = m
 		}
 	}
 	check("goroutines of an elector", "≤ 2", fmt.Sprintf("%.1f", goroutines), goroutines <= 2.05, "requests were under way when they were counted.")
-	check("memory of an elector, the worst kind", "≤ 8 KiB", fmt.Sprintf("%.1f KiB (%s, one of %d on %s)", worst.bytes()/1024, worst.State, worst.Electors, worst.Store), worst.bytes() <= 8<<10,
-		fmt.Sprintf("the heap of this kind is %.1f KiB and its stacks are %.1f KiB. Two goroutines take 4 KiB of stack at least, and one whose stack has grown to 4 KiB keeps it until it has "+
-			"stayed below a quarter of it during a garbage collection. What the process itself fluctuates by counts too, which matters with few electors.", worst.Heap/1024, worst.Stacks/1024))
+	check("memory of an elector, the worst kind", "≤ 8 KiB", fmt.Sprintf("%.1f KiB (%s, one of %d on %s)", worst.Bytes()/1024, worst.State, worst.Electors, worst.Store), worst.Bytes() <= 8<<10,
+		fmt.Sprintf("the heap of this kind is %.1f KiB and its stacks are %.1f KiB. Two goroutines take 4 KiB of stack at least. One whose stack has grown keeps it until a garbage collection "+
+			"finds it using less than a quarter. What the process itself fluctuates by counts too, which matters with few electors.", worst.Heap/1024, worst.Stacks/1024))
 	for _, e := range d.Electors {
 		if e.Store == OnSDK {
 			check(fmt.Sprintf("%d electors, default TTL, through the SDK", e.Electors), "no missed renewal", fmt.Sprintf("%d leases lost", e.Lost), e.Lost == 0,
