@@ -65,8 +65,13 @@ examples: ## run every program in examples
 	done
 
 .PHONY: bench
-bench: servers ## measure leasehold and its peers, and write docs/performance.md: half an hour
+bench: servers ## measure leasehold and its peers, and write docs/performance.json and what is rendered from it: half an hour
 	@cd bench && BENCH=full go test -count=1 -timeout=2h -v -run TestPerformance . | grep --line-buffered '^bench:\|^---\|^FAIL\|^ok\|Error\|_test.go'
+	@$(MAKE) bench-render
+
+.PHONY: bench-render
+bench-render: ## render docs/performance.md, its plots and the README's figures from docs/performance.json
+	@cd bench/report && RENDER=1 go test -count=1 -run TestPageIsRendered .
 
 .PHONY: fuzz
 fuzz: ## every fuzz test for FUZZTIME

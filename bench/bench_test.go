@@ -3,17 +3,22 @@ package bench
 import (
 	"fmt"
 	"log/slog"
-	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
 
+	"github.com/leasehold-go/leasehold/bench/report"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
@@ -24,90 +29,131 @@ func TestMain(m *testing.M) {
 
 // size is how much is measured.
 type size struct {
+	name       string
 	rounds     int           // of latency
 	contention time.Duration // of each contended run
 	candidates []int
-	trials     int           // of each kind of takeover
+	virtual    int // trials of each kind of takeover in virtual time
+	trials     int // and on a server
+	handovers  int // trials of each way of a hand-over
+	roundTrips []time.Duration
 	lanes      int           // how many trials run at once
 	again      int           // how often a trial that fails is made again
-	life       time.Duration // of a leader before it crashes
+	endurance  time.Duration // for which leaders lead while requests fail, in virtual time
 	electors   []int
 	watch      time.Duration // how long each crowd of electors is observed
+	rest       time.Duration // before the memory of a crowd is measured
+	weighings  int           // of each small crowd
 }
 
 var (
-	small = size{10, 300 * time.Millisecond, []int{2, 8}, 8, 8, 5, 2 * time.Second, []int{1, 100}, time.Second}
-	full  = size{300, 3 * time.Second, []int{2, 8, 32, 128}, 150, 50, 0, 12 * time.Second, []int{1, 100, 10_000}, 20 * time.Second}
+	small = size{
+		"small", 10, 300 * time.Millisecond, []int{8}, 10, 3, 2, []time.Duration{time.Millisecond, 20 * time.Millisecond}, 32, 5,
+		30 * time.Minute, []int{100}, 3 * time.Second, time.Second, 1,
+	}
+	full = size{
+		"full", 300, 3 * time.Second, []int{2, 8, 32, 128}, 2000, 150, 60, []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}, 50, 0,
+		4 * time.Hour, []int{100, 10_000}, 15 * time.Second, 7 * time.Second, 3,
+	}
 )
 
-// TestPerformance measures everything. If BENCH is "full" it writes docs/performance.md, otherwise it runs in miniature.
+// TestPerformance measures everything. If BENCH is "full" it writes docs/performance.json and renders the page, otherwise it runs in
+// miniature and renders into a directory of its own. BENCH_DOCS is another directory to write to, for a look at a run in miniature.
 func TestPerformance(t *testing.T) {
 	testserver.SkipIfShort(t)
-	n, dir := small, t.TempDir()
+	n, docs := small, t.TempDir()
 	if os.Getenv("BENCH") == "full" {
-		n, dir = full, "../docs"
+		n, docs = full, "../docs"
 	}
-	servers := []testserver.S3{testserver.MinIO(t), testserver.VersityGW(t)}
-	var r report
+	if dir := os.Getenv("BENCH_DOCS"); dir != "" {
+		docs = dir
+	}
+	began := time.Now()
+	d := describeRun(t, n)
 	progress := func(what string) {
-		_, _ = fmt.Fprintf(os.Stderr, "bench: %s %s\n", time.Now().Format(time.TimeOnly), what)
+		_, _ = fmt.Fprintf(os.Stderr, "bench: %s %4.0f s  %s\n", time.Now().Format(time.TimeOnly), time.Since(began).Seconds(), what)
 	}
-	progress("scale") // before etcd runs in this process
-	r.scale = measureScale(t, n)
-	progress("overhead")
-	r.overhead = measureOverhead(t)
-	r.hours = measureHours(t)
+	progress("many electors") // before etcd runs in this process
+	d.Electors, d.Memory = measureScale(t, n)
+	progress("leasehold's own share, and an hour's requests")
+	d.Own, d.Hours, d.Lone = measureOwn(t), measureHours(t), measureLone(t)
+	progress("takeover in virtual time")
+	d.Takeovers = measureVirtualTakeover(t, n)
+	d.Endurance = measureEndurance(t, n)
+
 	etcd := startEtcd(t)
-	for i, server := range servers {
+	hub := newHub(t)
+	minio, _ := testserver.StartMinIOWithWebhooks(t, "token", hub.URL)
+	for _, server := range []testserver.S3{minio, testserver.VersityGW(t)} {
 		p := newPlace(t, server)
-		if i == 0 { // measure etcd only once
-			p.etcd = etcd
+		if len(server.Queues) > 0 { // measure etcd and the adapters only once
+			p.etcd = newEtcdClient(t, etcd)
+			server.Notify(t, p.bucket, pushPrefix)
+			p.pushed = hub.add
+			progress("adapters")
+			d.Adapters = measureAdapters(t, p, n)
 		}
-		r.places = append(r.places, p.name)
-		progress(p.name + ": latency")
-		r.latency = append(r.latency, measureLatency(t, p, n))
-		progress(p.name + ": contention")
-		r.contention = append(r.contention, measureContention(t, p, n)...)
+		progress(p.name + ": operations")
+		d.Places = append(d.Places, measureLatency(t, p, n))
+		progress(p.name + ": many candidates for one lock")
+		d.Crowds = append(d.Crowds, measureContention(t, p, n)...)
 		progress(p.name + ": takeover")
-		r.takeover = append(r.takeover, measureTakeover(t, p, n)...)
+		d.Takeovers = append(d.Takeovers, measureTakeover(t, p, n)...)
 	}
+	progress("hand-over")
+	d.Handovers = measureHandover(t, minio, hub, etcd, n)
+	d.Minutes = time.Since(began).Round(time.Second).Minutes()
 	progress("done")
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "img"), 0o755))
-	require.NoError(t, r.plots(filepath.Join(dir, "img")))
-	page := r.page()
-	require.NotContains(t, page, "NaN")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "performance.md"), []byte(page), 0o644))
-	t.Logf("\n%s", page)
-}
+	require.False(t, t.Failed())
 
-// quantile returns the q-quantile of values, which it sorts.
-func quantile(values []float64, q float64) float64 {
-	if len(values) == 0 {
-		return math.NaN()
+	data := filepath.Join(docs, "performance.json")
+	require.NoError(t, d.Write(data))
+	written, err := report.Read(data)
+	require.NoError(t, err)
+	for name, content := range written.Render() {
+		name = filepath.Join(docs, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		require.NoError(t, os.WriteFile(name, []byte(content), 0o644))
 	}
-	slices.Sort(values)
-	return values[min(int(q*float64(len(values))), len(values)-1)]
 }
 
-func median(values []float64) float64 { return quantile(slices.Clone(values), 0.5) }
-
-// spread is a figure of the whole run, with the smallest and the largest one among parts of the run.
-type spread struct{ value, least, most float64 }
-
-// ratio compares two series taken in the same rounds, by the medians of the whole series and of ten parts.
-func ratio(a, b []float64) spread {
-	s := spread{median(a) / median(b), math.Inf(1), 0}
-	const parts = 10
-	for i := range parts {
-		from, to := i*len(a)/parts, (i+1)*len(a)/parts
-		part := median(a[from:to]) / median(b[from:to])
-		s.least, s.most = min(s.least, part), max(s.most, part)
+// describeRun says what is measured, when and where.
+func describeRun(t *testing.T, n size) *report.Data {
+	file := func(name, pattern string) string {
+		body, _ := os.ReadFile(name)
+		found := regexp.MustCompile(pattern).FindSubmatch(body)
+		if found == nil {
+			return ""
+		}
+		return string(found[1])
 	}
-	return s
-}
-
-func (s spread) String() string {
-	return fmt.Sprintf("%.2f (%.2f to %.2f)", s.value, s.least, s.most)
+	git := func(args ...string) string {
+		out, _ := exec.Command("git", args...).Output()
+		return strings.TrimSpace(string(out))
+	}
+	kib, _ := strconv.ParseFloat(file("/proc/meminfo", `MemTotal:\s+(\d+)`), 64)
+	d := &report.Data{
+		Size: n.name, Date: time.Now().UTC().Format(time.DateOnly), Commit: git("rev-parse", "--short=7", "HEAD"),
+		Dirty: git("status", "--porcelain", "--untracked-files=no") != "",
+		Machine: report.Machine{
+			CPU: file("/proc/cpuinfo", `model name\s*: (.*)`), Cores: runtime.NumCPU(), GiB: kib / (1 << 20),
+			Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, Kernel: file("/proc/sys/kernel/osrelease", `^(\S+)`),
+		},
+		CrowdPoll: contendedPoll.Seconds(),
+	}
+	for _, name := range testserver.Programs() {
+		version, err := testserver.Version(name)
+		require.NoError(t, err)
+		d.Versions = append(d.Versions, report.Version{Name: name, Version: version})
+	}
+	for _, path := range []string{
+		"go.etcd.io/etcd/server/v3", "k8s.io/client-go", "github.com/benbjohnson/litestream", "github.com/aws/aws-sdk-go-v2/service/s3",
+	} {
+		version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", path).Output()
+		require.NoError(t, err)
+		d.Versions = append(d.Versions, report.Version{Name: path, Version: strings.TrimSpace(string(version))})
+	}
+	return d
 }
 
 func shuffled[T any](list []T) []T {

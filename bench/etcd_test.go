@@ -11,10 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
 )
 
-// startEtcd runs one etcd member in this process, with default settings and its data on disk, and returns a client.
-func startEtcd(t *testing.T) *clientv3.Client {
+// startEtcd runs one etcd member in this process, with default settings and its data on disk, and returns its address.
+func startEtcd(t *testing.T) (addr string) {
 	t.Helper()
 	local := func() url.URL {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,7 +40,12 @@ func startEtcd(t *testing.T) *clientv3.Client {
 	case <-time.After(time.Minute):
 		t.Fatal("etcd was not ready within a minute")
 	}
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{client.Host}, DialTimeout: 10 * time.Second})
+	return client.Host
+}
+
+func newEtcdClient(t *testing.T, addr string) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c

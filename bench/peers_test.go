@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/benbjohnson/litestream"
 	litestreams3 "github.com/benbjohnson/litestream/s3"
 	"github.com/stretchr/testify/require"
@@ -28,28 +31,32 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/bench/report"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
 // place is where locks live: a bucket whose requests are counted, and perhaps an etcd.
 type place struct {
 	name     string
-	server   testserver.S3
 	bucket   string
 	client   *s3.Client
 	requests *atomic.Int64 // number of requests to the bucket, at the HTTP level
 	etcd     *clientv3.Client
+	shared   leasehold.Store               // that of candidates of one process
+	written  func(key string) time.Time    // when the server wrote the object last; nil if it does not tell
+	pushed   func(key string, wake func()) // calls wake soon after each write of the object; nil without a push channel
 }
 
 func newPlace(t *testing.T, server testserver.S3) *place {
 	t.Helper()
-	p := &place{name: server.Name, server: server, bucket: server.Bucket(t), requests: new(atomic.Int64)}
+	p := &place{name: server.Name, bucket: server.Bucket(t), requests: new(atomic.Int64)}
 	// All candidates share one pool, and none of them has to wait for a connection.
 	pool := &http.Transport{MaxIdleConns: 0, MaxIdleConnsPerHost: 256}
 	t.Cleanup(pool.CloseIdleConnections)
 	p.client = server.Client(func(o *s3.Options) {
 		o.HTTPClient = &http.Client{Transport: counted{pool, p.requests}}
 	})
+	p.shared = leasehold.NewS3Store(p.client, p.bucket)
 	return p
 }
 
@@ -78,19 +85,16 @@ func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// peers returns the peers that can run at this place.
-func (p *place) peers() (list []peer) {
-	for _, peer := range peers {
-		if !peer.onEtcd || p.etcd != nil {
-			list = append(list, peer)
-		}
-	}
-	return list
-}
-
 // settings are the same for all peers.
 type settings struct {
 	ttl, poll time.Duration
+}
+
+// jittered is the time to the next poll. A candidate that knows when the lease expires reads then, plus up to a twentieth of the
+// poll interval, as leasehold does.
+func (s settings) jittered(untilExpiry time.Duration) time.Duration {
+	poll := time.Duration(float64(s.poll) * (0.9 + 0.2*rand.Float64()))
+	return min(poll, max(untilExpiry, 0)+time.Duration(rand.Float64()*float64(s.poll)/20))
 }
 
 // candidate is one process that wants the lock.
@@ -105,20 +109,49 @@ type term interface {
 	crash() // end without a release
 }
 
+// selfRenewing is a term that renews by itself.
+type selfRenewing interface {
+	written() time.Time // when its last write was sent
+	lost() bool
+}
+
 type peer struct {
 	name   string
 	onEtcd bool
 	open   func(t *testing.T, p *place, key, name string, s settings) candidate
-	elects bool // an elector with its own loop, so renew cannot be called
+	elects bool   // an elector with its own loop, so renew cannot be called
+	prefix string // of its keys
 }
 
+const us = report.Leasehold
+
 var peers = []peer{
-	{name: "leasehold", open: newLeasehold},
-	{name: "plain protocol", open: newPlain},
-	{name: "Litestream's leaser", open: newLitestream},
-	{name: "client-go on S3", open: newClientGo, elects: true},
-	{name: "etcd Election", open: newEtcdElection, onEtcd: true},
-	{name: "etcd Mutex", open: newEtcdMutex, onEtcd: true},
+	{name: us, open: newLeasehold},
+	{name: report.SafePlain, open: newSafePlain},
+	{name: report.Plain, open: newPlain},
+	{name: report.Litestream, open: newLitestream},
+	{name: report.ClientGo, open: newClientGo, elects: true},
+	{name: report.Election, open: newEtcdElection, onEtcd: true},
+	{name: report.Mutex, open: newEtcdMutex, onEtcd: true},
+}
+
+// variants of leasehold, for the sections in which they differ.
+var (
+	fair       = peer{name: report.Fair, open: newFair}
+	together   = peer{name: report.Together, open: newTogether}
+	pushed     = peer{name: report.Pushed, open: newPushed, prefix: pushPrefix}
+	fairPushed = peer{name: report.FairPushed, open: newFairPushed, prefix: pushPrefix}
+	clocked    = peer{name: report.Clocked, open: newClocked}
+)
+
+// can returns those of the peers that can run at this place.
+func (p *place) can(peers []peer) (list []peer) {
+	for _, peer := range peers {
+		if (!peer.onEtcd || p.etcd != nil) && (peer.prefix == "" || p.pushed != nil) {
+			list = append(list, peer)
+		}
+	}
+	return list
 }
 
 func wait(ctx context.Context, d time.Duration) error {
@@ -137,11 +170,47 @@ type ours struct {
 	store *mortal
 }
 
-func newLeasehold(t *testing.T, p *place, key, name string, s settings) candidate {
-	store := &mortal{Store: leasehold.NewS3Store(p.client, p.bucket)}
-	lock, err := leasehold.NewLock(store, key, leasehold.WithIdentity(name), leasehold.WithTTL(s.ttl), leasehold.WithPollInterval(s.poll))
+// open makes a candidate as a process of its own has it, with a store of its own.
+func open(t *testing.T, p *place, key, name string, s settings, opts ...leasehold.Option) ours {
+	return openOn(t, leasehold.NewS3Store(p.client, p.bucket), key, name, s, opts...)
+}
+
+func openOn(t *testing.T, store leasehold.Store, key, name string, s settings, opts ...leasehold.Option) ours {
+	m := &mortal{Store: store}
+	lock, err := leasehold.NewLock(m, key, append(opts, leasehold.WithIdentity(name), leasehold.WithTTL(s.ttl), leasehold.WithPollInterval(s.poll), leasehold.WithLogger(nil))...)
 	require.NoError(t, err)
-	return ours{lock, store}
+	return ours{lock, m}
+}
+
+func newLeasehold(t *testing.T, p *place, key, name string, s settings) candidate {
+	return open(t, p, key, name, s)
+}
+
+func newFair(t *testing.T, p *place, key, name string, s settings) candidate {
+	return open(t, p, key, name, s, leasehold.WithFairness())
+}
+
+func newClocked(t *testing.T, p *place, key, name string, s settings) candidate {
+	return openOn(t, leasehold.NewS3Store(p.client, p.bucket, leasehold.WithServerClock(2*time.Second)), key, name, s)
+}
+
+// newTogether makes candidates that share a store value, and so wake each other.
+func newTogether(t *testing.T, p *place, key, name string, s settings) candidate {
+	lock, err := leasehold.NewLock(p.shared, key, leasehold.WithIdentity(name), leasehold.WithTTL(s.ttl), leasehold.WithPollInterval(s.poll), leasehold.WithLogger(nil))
+	require.NoError(t, err)
+	return ours{lock, new(mortal)}
+}
+
+func newPushed(t *testing.T, p *place, key, name string, s settings) candidate {
+	c := open(t, p, key, name, s)
+	p.pushed(key, c.lock.Wake)
+	return c
+}
+
+func newFairPushed(t *testing.T, p *place, key, name string, s settings) candidate {
+	c := open(t, p, key, name, s, leasehold.WithFairness())
+	p.pushed(key, c.lock.Wake)
+	return c
 }
 
 type ourTerm struct {
@@ -158,6 +227,7 @@ func (l ourTerm) renew(ctx context.Context) error   { return l.Renew(ctx) }
 func (l ourTerm) release(ctx context.Context) error { return l.Release(ctx) }
 func (l ourTerm) crash()                            { l.store.dead.Store(true) }
 func (l ourTerm) written() time.Time                { return l.store.written() }
+func (l ourTerm) lost() bool                        { return errors.Is(context.Cause(l.Context()), leasehold.ErrLost) }
 
 // mortal is the store of a process that can crash.
 type mortal struct {
@@ -197,18 +267,26 @@ func (m *mortal) put(send func() (string, error)) (string, error) {
 	return etag, err
 }
 
-// plain is the protocol as one might write it in an afternoon: read, compare with the wall clock, put.
+func (m *mortal) Validate() error { return m.Store.(interface{ Validate() error }).Validate() }
+func (m *mortal) TellsAge() bool  { return m.Store.(interface{ TellsAge() bool }).TellsAge() }
 
+// plain is the protocol as one might write it in an afternoon: read, put on a condition. Its candidates wait until the lease that
+// they have read expires. A plain loop compares its own wall clock with the record's. A safe one counts the TTL plus 2 % on its own
+// monotonic clock since it first saw the version.
 type plain struct {
 	p    *place
 	key  string
 	name string
 	s    settings
+	safe bool
+	seen string // ETag of the version seen last
+	from time.Time
 }
 
 type plainRecord struct {
 	Holder  string
 	Expires time.Time
+	Nonce   int64
 }
 
 type plainTerm struct {
@@ -217,11 +295,15 @@ type plainTerm struct {
 }
 
 func newPlain(_ *testing.T, p *place, key, name string, s settings) candidate {
-	return &plain{p, key, name, s}
+	return &plain{p: p, key: key, name: name, s: s}
+}
+
+func newSafePlain(_ *testing.T, p *place, key, name string, s settings) candidate {
+	return &plain{p: p, key: key, name: name, s: s, safe: true}
 }
 
 func (c *plain) put(ctx context.Context, expires time.Time, match, noneMatch *string) (string, error) {
-	body, err := json.Marshal(plainRecord{c.name, expires})
+	body, err := json.Marshal(plainRecord{c.name, expires, rand.Int64()})
 	if err != nil {
 		return "", err
 	}
@@ -236,32 +318,58 @@ func (c *plain) put(ctx context.Context, expires time.Time, match, noneMatch *st
 
 func (c *plain) acquire(ctx context.Context) (term, error) {
 	for {
-		var rec plainRecord
-		var match, noneMatch *string
-		out, err := c.p.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &c.p.bucket, Key: &c.key})
-		if err != nil {
-			noneMatch = aws.String("*")
-		} else {
-			match = out.ETag
-			err = json.NewDecoder(out.Body).Decode(&rec)
-			_ = out.Body.Close()
-			if err != nil {
-				return nil, err
-			}
+		pause, lease, err := c.try(ctx)
+		if lease != nil {
+			return lease, nil
 		}
-		if time.Now().After(rec.Expires) {
-			if etag, err := c.put(ctx, time.Now().Add(c.s.ttl), match, noneMatch); err == nil {
-				return &plainTerm{c, etag}, nil
-			}
+		if err != nil && ctx.Err() == nil {
+			pause = c.s.poll
 		}
-		if err := wait(ctx, c.s.poll); err != nil {
+		if err := wait(ctx, c.s.jittered(pause)); err != nil {
 			return nil, err
 		}
 	}
 }
 
-func (l *plainTerm) renew(ctx context.Context) (err error) {
-	l.etag, err = l.put(ctx, time.Now().Add(l.s.ttl), &l.etag, nil)
+// try returns a term, or how long to wait.
+func (c *plain) try(ctx context.Context) (pause time.Duration, lease term, err error) {
+	var rec plainRecord
+	var match, noneMatch *string
+	out, err := c.p.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &c.p.bucket, Key: &c.key})
+	if _, missing := errors.AsType[*types.NoSuchKey](err); missing {
+		noneMatch = aws.String("*")
+	} else if err != nil {
+		return 0, nil, err
+	} else {
+		match = out.ETag
+		err = json.NewDecoder(out.Body).Decode(&rec)
+		_ = out.Body.Close()
+		if err != nil {
+			return 0, nil, err
+		}
+		pause = time.Until(rec.Expires)
+		if c.safe && !rec.Expires.IsZero() {
+			if *match != c.seen {
+				c.seen, c.from = *match, time.Now()
+			}
+			pause = time.Until(c.from.Add(c.s.ttl * 102 / 100))
+		}
+	}
+	if pause > 0 {
+		return pause, nil, nil
+	}
+	etag, err := c.put(ctx, time.Now().Add(c.s.ttl), match, noneMatch)
+	if err != nil {
+		return c.s.poll, nil, err
+	}
+	return 0, &plainTerm{c, etag}, nil
+}
+
+func (l *plainTerm) renew(ctx context.Context) error {
+	etag, err := l.put(ctx, time.Now().Add(l.s.ttl), &l.etag, nil)
+	if err == nil {
+		l.etag = etag
+	}
 	return err
 }
 
@@ -276,7 +384,7 @@ func (*plainTerm) crash() {}
 
 type theirs struct {
 	*litestreams3.Leaser
-	poll time.Duration
+	s settings
 }
 
 type theirTerm struct {
@@ -286,26 +394,34 @@ type theirTerm struct {
 
 func newLitestream(_ *testing.T, p *place, key, name string, s settings) candidate {
 	l := litestreams3.NewLeaser()
+	l.SetLogger(slog.New(slog.DiscardHandler))
 	l.Bucket, l.Path, l.Owner, l.TTL = p.bucket, key, name, s.ttl
 	l.SetClient(p.client)
-	return theirs{l, s.poll}
+	return theirs{l, s}
 }
 
-// acquire is the loop that a caller of AcquireLease writes.
+// acquire is the loop that a caller of AcquireLease writes. The error tells when the lease expires.
 func (c theirs) acquire(ctx context.Context) (term, error) {
 	for {
 		lease, err := c.AcquireLease(ctx)
 		if err == nil {
 			return &theirTerm{c, lease}, nil
 		}
-		if err := wait(ctx, c.poll); err != nil {
+		pause := c.s.poll
+		if exists, ok := errors.AsType[*litestream.LeaseExistsError](err); ok && !exists.ExpiresAt.IsZero() {
+			pause = time.Until(exists.ExpiresAt)
+		}
+		if err := wait(ctx, c.s.jittered(pause)); err != nil {
 			return nil, err
 		}
 	}
 }
 
-func (l *theirTerm) renew(ctx context.Context) (err error) {
-	l.lease, err = l.RenewLease(ctx, l.lease)
+func (l *theirTerm) renew(ctx context.Context) error {
+	lease, err := l.RenewLease(ctx, l.lease)
+	if err == nil {
+		l.lease = lease
+	}
 	return err
 }
 
@@ -333,7 +449,8 @@ func (c *clientGo) acquire(ctx context.Context) (term, error) {
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	led := make(chan struct{})
 	e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: c.lock, LeaseDuration: c.s.ttl, RenewDeadline: c.s.ttl * 2 / 3, RetryPeriod: c.s.poll, ReleaseOnCancel: true,
+		// client-go waits for 1 to 2.2 retry periods, 1.6 on average.
+		Lock: c.lock, LeaseDuration: c.s.ttl, RenewDeadline: c.s.ttl * 2 / 3, RetryPeriod: c.s.poll * 10 / 16, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { close(led) }, OnStoppedLeading: func() {}},
 	})
 	if err != nil {
@@ -370,6 +487,15 @@ func (l *clientGoTerm) crash() {
 }
 
 func (l *clientGoTerm) written() time.Time { return l.lock.store.written() }
+
+func (l *clientGoTerm) lost() bool {
+	select {
+	case <-l.ended:
+		return true
+	default:
+		return false
+	}
+}
 
 // bucketLock is a minimal resourcelock.Interface for client-go's elector.
 type bucketLock struct {
@@ -516,4 +642,13 @@ func (r *raw) get(ctx context.Context) error {
 	}
 	_, err = io.Copy(io.Discard, out.Body)
 	return errors.Join(err, out.Body.Close())
+}
+
+// refused reports whether the store has refused a conditional write.
+func refused(err error) bool {
+	status, ok := errors.AsType[interface {
+		error
+		HTTPStatusCode() int
+	}](err)
+	return ok && (status.HTTPStatusCode() == http.StatusPreconditionFailed || status.HTTPStatusCode() == http.StatusConflict)
 }

@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -16,118 +18,245 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/bench/report"
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 )
 
-// crowd is what many electors in one process need, each with its own lock and the default TTL.
-type crowd struct {
-	store      string
-	electors   int
-	startup    float64 // seconds until all lead
-	burst      int     // requests in the busiest tenth of a second of the start
-	goroutines float64 // each
-	heap       float64 // bytes each
-	stacks     float64 // bytes each
-	cpu        float64 // µs a second, each
-	renewals   int
-	late       float64 // seconds by which renewals were late (p99)
-	lost       int
+// stores returns new stores: one that needs nothing, and the real SDK with its signing and parsing, with a server in this process.
+func stores() map[string]leasehold.Store {
+	return map[string]leasehold.Store{
+		report.OnMemStore: leasehold.NewMemStore(),
+		report.OnSDK:      leasehold.NewS3Store(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}), fakes3.Bucket),
+	}
 }
 
-func measureScale(t *testing.T, n size) (list []crowd) {
-	for _, electors := range n.electors {
-		mem := leasehold.NewMemStore()
-		list = append(list, gather(t, "MemStore", mem, electors, n.watch))
-		// The real SDK, with its signing and parsing, and a server in this process, which needs CPU time as well.
-		s := leasehold.NewS3Store(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}), fakes3.Bucket)
-		list = append(list, gather(t, "S3Store, SDK, server in the process", s, electors, n.watch))
+func measureScale(t *testing.T, n size) (electors []report.Electors, memory []report.Memory) {
+	for _, count := range n.electors {
+		for _, on := range []string{report.OnMemStore, report.OnSDK} {
+			var weighed [][]report.Memory
+			for range max(min(n.weighings, 1000/count), 1) { // the process's own fluctuation matters for few electors
+				weighed = append(weighed, append(weighWaiting(t, on, count, n), weighLeaders(t, on, count, n)))
+			}
+			for state := range weighed[0] {
+				memory = append(memory, medianWeight(weighed, state))
+			}
+			electors = append(electors, watchElectors(t, on, count, n.watch))
+		}
 	}
+	return electors, memory
+}
+
+// medianWeight is the weighing of one state whose sum is the median one.
+func medianWeight(weighed [][]report.Memory, state int) report.Memory {
+	slices.SortFunc(weighed, func(a, b []report.Memory) int { return cmp.Compare(a[state].Bytes(), b[state].Bytes()) })
+	return weighed[len(weighed)/2][state]
+}
+
+// crowd is many electors in one process, each with its own lock and the default settings.
+type crowd struct {
+	t       *testing.T
+	store   leasehold.Store
+	count   int
+	leading atomic.Int64
+	running sync.WaitGroup
+	stop    context.CancelFunc
+}
+
+func (c *crowd) lock(i int, opts ...leasehold.Option) *leasehold.Lock {
+	l, err := leasehold.NewLock(c.store, fmt.Sprint("scale/", i), append(opts, leasehold.WithLogger(nil))...)
+	require.NoError(c.t, err)
+	return l
+}
+
+// create makes every object, so that its bytes do not count as an elector's.
+func (c *crowd) create() {
+	for i := range c.count {
+		require.NoError(c.t, c.lock(i).Do(c.t.Context(), func(context.Context, *leasehold.Lease) error { return nil }))
+	}
+}
+
+func (c *crowd) start(opts func(i int) []leasehold.Option) {
+	ctx, stop := context.WithCancel(c.t.Context())
+	c.stop = stop
+	for i := range c.count {
+		e, err := leasehold.NewElector(c.lock(i, opts(i)...), leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
+			c.leading.Add(1)
+			<-ctx.Done()
+		}})
+		require.NoError(c.t, err)
+		c.running.Go(func() { _ = e.Run(ctx) })
+	}
+}
+
+func (c *crowd) end() {
+	c.stop()
+	c.running.Wait()
+}
+
+// untilAllLead waits.
+func (c *crowd) untilAllLead() {
+	began := time.Now()
+	for c.leading.Load() < int64(c.count) {
+		require.Less(c.t, time.Since(began), time.Minute)
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// scales weighs what a crowd adds to the process.
+type scales struct {
+	memory     runtime.MemStats
+	goroutines int
+}
+
+func weigh() (s scales) {
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&s.memory)
+	s.goroutines = runtime.NumGoroutine()
+	return s
+}
+
+// rest waits, and then until no requests are under way, each of which has a goroutine.
+func (c *crowd) rest(before scales, d time.Duration) {
+	for end := time.Now().Add(d + 30*time.Second); ; time.Sleep(time.Millisecond) {
+		if time.Sleep(d); runtime.NumGoroutine()-before.goroutines <= 2*c.count || time.Now().After(end) {
+			return
+		}
+		d = 0
+	}
+}
+
+func (s scales) since(before scales, on, state string, count int) report.Memory {
+	each := func(after, before uint64) float64 { return (float64(after) - float64(before)) / float64(count) }
+	return report.Memory{
+		Store: on, Electors: count, State: state, Goroutines: float64(s.goroutines-before.goroutines) / float64(count),
+		Heap: each(s.memory.HeapAlloc, before.memory.HeapAlloc), Stacks: each(s.memory.StackInuse, before.memory.StackInuse),
+	}
+}
+
+func noOptions(int) []leasehold.Option { return nil }
+
+func weighLeaders(t *testing.T, on string, count int, n size) report.Memory {
+	c := &crowd{t: t, store: stores()[on], count: count}
+	c.create()
+	before := weigh()
+	c.start(noOptions)
+	c.untilAllLead()
+	c.rest(before, n.rest) // until each has renewed
+	m := weigh().since(before, on, report.Leads, count)
+	c.end()
+	return m
+}
+
+// weighWaiting has the electors find their locks held, and later free.
+func weighWaiting(t *testing.T, on string, count int, n size) []report.Memory {
+	c := &crowd{t: t, store: stores()[on], count: count}
+	var holders []*leasehold.Lease
+	for i := range count {
+		lease, err := c.lock(i, leasehold.WithTTL(time.Hour), leasehold.WithManualRenewal()).TryAcquire(t.Context())
+		require.NoError(t, err)
+		holders = append(holders, lease)
+	}
+	before := weigh()
+	c.start(noOptions)
+	c.rest(before, n.rest) // until each has read twice
+	require.Zero(t, c.leading.Load())
+	list := []report.Memory{weigh().since(before, on, report.Waits, count)}
+	for i, lease := range holders { // by another Lock, so that the holder's own memory stays as it is
+		require.NoError(t, c.lock(i).Break(t.Context(), lease.Token()))
+	}
+	c.untilAllLead()
+	c.rest(before, n.rest)
+	list = append(list, weigh().since(before, on, report.HasWaited, count))
+	c.end()
+	runtime.KeepAlive(holders)
 	return list
 }
 
-func gather(t *testing.T, name string, store leasehold.Store, electors int, watch time.Duration) crowd {
-	c := crowd{store: name, electors: electors}
-	lock := func(i int, opts ...leasehold.Option) *leasehold.Lock {
-		l, err := leasehold.NewLock(store, fmt.Sprint("scale/", i), opts...)
-		require.NoError(t, err)
-		return l
-	}
-	for i := range electors { // create every object first, so that its bytes do not count as an elector's
-		require.NoError(t, lock(i).Do(t.Context(), func(context.Context, *leasehold.Lease) error { return nil }))
-	}
-	settle := func() (m runtime.MemStats, goroutines int) {
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m, runtime.NumGoroutine()
-	}
-	last := make([]time.Time, electors) // time of the last renewal
-	before, goroutinesBefore := settle()
-
-	var leading, lost, renewals atomic.Int64
-	var mu sync.Mutex
-	var late []float64
-	busy := make([]int, 6000) // requests in each tenth of a second
+// watchElectors measures how punctual the renewals of a crowd are.
+func watchElectors(t *testing.T, on string, count int, watch time.Duration) report.Electors {
+	c := &crowd{t: t, store: stores()[on], count: count}
+	c.create()
+	result := report.Electors{Store: on, Electors: count}
+	var lost atomic.Int64
 	var watching atomic.Bool
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	began := time.Now()
-	for i := range electors {
-		last[i] = time.Now()
-		l := lock(i, leasehold.WithObserver(func(e leasehold.Event) {
+	var mu sync.Mutex
+	var begun, landed []float64
+	busy := make([]int, 6000) // requests in each tenth of a second
+	start := time.Now()
+	c.start(func(int) []leasehold.Option {
+		punctual := &punctual{Clock: clock.System, renewed: func(begin, end time.Duration) {
+			if watching.Load() {
+				mu.Lock()
+				begun, landed = append(begun, begin.Seconds()), append(landed, end.Seconds())
+				mu.Unlock()
+			}
+		}}
+		return []leasehold.Option{testopt.WithClock(punctual), leasehold.WithObserver(func(e leasehold.Event) {
 			switch e.Kind {
 			case leasehold.EventRequest:
 				mu.Lock()
-				busy[min(int(time.Since(began)/(100*time.Millisecond)), len(busy)-1)]++
+				busy[min(int(time.Since(start)/(100*time.Millisecond)), len(busy)-1)]++
 				mu.Unlock()
-			case leasehold.EventAcquired:
-				leading.Add(1)
-				last[i] = time.Now()
 			case leasehold.EventRenewed:
-				now := time.Now()
-				if renewals.Add(1); watching.Load() {
-					mu.Lock()
-					late = append(late, max(now.Sub(last[i])-5*time.Second, 0).Seconds()) // a renewal is due after 4.75 to 5 s
-					mu.Unlock()
-				}
-				last[i] = now
+				punctual.renewals.Add(1)
 			case leasehold.EventLost:
 				lost.Add(1)
 			}
-		}))
-		e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) { <-ctx.Done() }})
-		require.NoError(t, err)
-		running.Go(func() { _ = e.Run(ctx) })
-	}
-	for leading.Load() < int64(electors) {
-		require.Less(t, time.Since(began), time.Minute)
-		time.Sleep(time.Millisecond)
-	}
-	c.startup = time.Since(began).Seconds()
-	time.Sleep(min(watch, 6*time.Second)) // until each has renewed once
+		})}
+	})
+	c.untilAllLead()
+	result.Startup = time.Since(start).Seconds()
 	mu.Lock()
-	for _, n := range busy[:int(c.startup*10)+2] {
-		c.burst = max(c.burst, n)
+	for _, n := range busy[:int(result.Startup*10)+2] {
+		result.Burst = max(result.Burst, n)
 	}
 	mu.Unlock()
-	after, goroutines := settle()
-	c.goroutines = float64(goroutines-goroutinesBefore) / float64(electors)
-	c.heap = (float64(after.HeapAlloc) - float64(before.HeapAlloc)) / float64(electors)
-	c.stacks = (float64(after.StackInuse) - float64(before.StackInuse)) / float64(electors)
-
+	runtime.GC()
 	watching.Store(true)
 	cpuBefore, from := cpuTime(), time.Now()
 	time.Sleep(watch)
-	c.cpu = float64((cpuTime() - cpuBefore).Microseconds()) / time.Since(from).Seconds() / float64(electors)
-	c.renewals, c.lost = int(renewals.Load()), int(lost.Load())
+	result.CPU = (cpuTime() - cpuBefore).Seconds() / time.Since(from).Seconds() / float64(count)
+	watching.Store(false)
+	result.Lost = int(lost.Load())
+	c.end()
 	mu.Lock()
-	if len(late) > 0 {
-		c.late = quantile(late, 0.99)
-	}
-	mu.Unlock()
-	cancel()
-	running.Wait()
-	return c
+	defer mu.Unlock()
+	result.Renewals, result.Begun, result.Landed = len(begun), report.NewSample(begun), report.NewSample(landed)
+	return result
+}
+
+// punctual is a lock's clock that compares the times for which timers were set with the times at which they fired.
+type punctual struct {
+	clock.Clock
+	renewals atomic.Int64
+	renewed  func(begun, landed time.Duration) // after the renewal was due
+}
+
+type punctualTimer struct {
+	clock.Timer
+	c   *punctual
+	due atomic.Int64 // by the monotonic clock
+}
+
+func (c *punctual) AfterFunc(d time.Duration, f func()) clock.Timer {
+	timer := &punctualTimer{c: c}
+	timer.due.Store(int64(c.Now().Mono + d))
+	timer.Timer = c.Clock.AfterFunc(d, func() {
+		due, fired, before := time.Duration(timer.due.Load()), c.Now().Mono, c.renewals.Load()
+		f()
+		if c.renewals.Load() > before { // it was the timer of a renewal
+			c.renewed(fired-due, c.Now().Mono-due)
+		}
+	})
+	return timer
+}
+
+func (t *punctualTimer) Reset(d time.Duration) bool {
+	t.due.Store(int64(t.c.Now().Mono + d))
+	return t.Timer.Reset(d)
 }
 
 func cpuTime() time.Duration {

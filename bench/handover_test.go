@@ -1,0 +1,212 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/bench/report"
+	"github.com/leasehold-go/leasehold/internal/testserver"
+)
+
+// hub receives a server's notifications of writes and wakes those who wait for the object.
+type hub struct {
+	*httptest.Server
+	delay atomic.Int64 // half a round trip, because a notification has to travel too
+	mu    sync.Mutex
+	wakes map[string][]func()
+}
+
+// pushPrefix begins the keys of the objects whose writes are notified.
+const pushPrefix = "pushed/"
+
+func newHub(t *testing.T) *hub {
+	t.Helper()
+	h := &hub{wakes: map[string][]func(){}}
+	h.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var event struct {
+			Records []struct {
+				S3 struct{ Object struct{ Key string } }
+			}
+		}
+		_ = json.NewDecoder(r.Body).Decode(&event) // MinIO also asks whether the receiver is there
+		for _, record := range event.Records {
+			if key, err := url.QueryUnescape(record.S3.Object.Key); err == nil {
+				time.AfterFunc(time.Duration(h.delay.Load()), func() { h.wake(key) })
+			}
+		}
+	}))
+	t.Cleanup(h.Close)
+	return h
+}
+
+func (h *hub) wake(key string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, wake := range h.wakes[key] {
+		wake()
+	}
+}
+
+func (h *hub) add(key string, wake func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wakes[key] = append(h.wakes[key], wake)
+}
+
+// measureHandover measures how long nobody leads after a release, on one server and etcd behind proxies that delay.
+func measureHandover(t *testing.T, server testserver.S3, h *hub, etcdAddr string, n size) (list []report.Handover) {
+	s := settings{ttl: 5 * time.Second, poll: time.Second}
+	for _, roundTrip := range n.roundTrips {
+		slow := server
+		addr, err := url.Parse(server.Endpoint)
+		require.NoError(t, err)
+		slow.Endpoint = "http://" + slowProxy(t, addr.Host, roundTrip)
+		p := newPlace(t, slow)
+		slow.Notify(t, p.bucket, pushPrefix)
+		p.etcd = newEtcdClient(t, slowProxy(t, etcdAddr, roundTrip))
+		p.pushed = h.add
+		h.delay.Store(int64(roundTrip / 2))
+		var kinds []report.Handover
+		var all []*series
+		add := func(peer, way string, trial func(key string) (called, returned, led time.Time, err error)) {
+			kinds = append(kinds, report.Handover{RoundTrip: roundTrip.Seconds(), Peer: peer, Way: way})
+			all = append(all, &series{count: n.handovers, trial: func(i int) ([]float64, error) {
+				called, returned, led, err := trial(fmt.Sprintf("%shandover/%v/%s/%s/%d", pushPrefix, roundTrip, peer, way, i))
+				return []float64{led.Sub(called).Seconds(), led.Sub(returned).Seconds()}, err
+			}})
+		}
+		for _, peer := range p.can(append(peers, pushed, together)) {
+			add(peer.name, report.Release, func(key string) (called, returned, led time.Time, err error) {
+				return handOver(t, p, peer, key, s)
+			})
+		}
+		for _, way := range []string{report.Resignation, report.Stop} {
+			for _, peer := range []peer{peers[0], pushed} {
+				add(peer.name, way, func(key string) (called, returned, led time.Time, err error) {
+					return stepDown(t, p, peer, key, s, way)
+				})
+			}
+		}
+		var onBucket, onEtcd report.Sample
+		ctx, stop := context.WithCancel(t.Context())
+		var measuring sync.WaitGroup
+		measuring.Go(func() { onBucket, onEtcd = bareTrips(ctx, t, p) })
+		runTrials(t, n, n.lanes/2, all)
+		stop()
+		measuring.Wait()
+		for i, k := range kinds {
+			if k.Trip = onBucket; k.Peer == report.Election || k.Peer == report.Mutex {
+				k.Trip = onEtcd
+			}
+			k.FromCall, k.FromReturn = report.NewSample(all[i].found[0]), report.NewSample(all[i].found[1])
+			list = append(list, k)
+		}
+	}
+	return list
+}
+
+// bareTrips is what a round trip takes, half of a bare GET and a bare PUT, until ctx ends: while the trials run.
+func bareTrips(ctx context.Context, t *testing.T, p *place) (onBucket, onEtcd report.Sample) {
+	r := newRaw(t, p, "trip")
+	var s3Trips, etcdTrips []float64
+	for {
+		began := time.Now()
+		err := errors.Join(r.get(ctx), r.put(ctx))
+		between := time.Now()
+		_, getErr := p.etcd.Get(ctx, "trip")
+		_, putErr := p.etcd.Put(ctx, "trip", "x")
+		if ctx.Err() != nil {
+			return report.NewSample(s3Trips[1:]), report.NewSample(etcdTrips[1:]) // the first opens connections
+		}
+		if err = errors.Join(err, getErr, putErr); err != nil {
+			t.Error(err)
+		}
+		s3Trips, etcdTrips = append(s3Trips, between.Sub(began).Seconds()/2), append(etcdTrips, time.Since(between).Seconds()/2)
+		_ = wait(ctx, 20*time.Millisecond)
+	}
+}
+
+// settle waits until the heir waits, and then to a random point of its poll interval.
+func settle(s settings) { time.Sleep(s.poll + time.Duration(rand.Int64N(int64(s.poll)))) }
+
+func handOver(t *testing.T, p *place, peer peer, key string, s settings) (called, returned, led time.Time, err error) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	holder, heir := peer.open(t, p, key, "holder", s), peer.open(t, p, key, "heir", s)
+	held, err := holder.acquire(ctx)
+	if err != nil {
+		return
+	}
+	next := make(chan turnOrError, 1)
+	go func() {
+		held, err := heir.acquire(ctx)
+		at := time.Now()
+		if err == nil {
+			err = held.release(ctx)
+		}
+		next <- turnOrError{at, err}
+	}()
+	settle(s)
+	called = time.Now()
+	err = held.release(ctx)
+	returned = time.Now()
+	n := <-next
+	return called, returned, n.at, errors.Join(err, n.err)
+}
+
+type turnOrError struct {
+	at  time.Time
+	err error
+}
+
+// stepDown has one of two electors resign, or ends its Run.
+func stepDown(t *testing.T, p *place, peer peer, key string, s settings, way string) (called, returned, led time.Time, err error) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	leads := make(chan time.Time, 2)
+	elect := func(ctx context.Context, name string) (*leasehold.Elector, chan error) {
+		e, err := leasehold.NewElector(peer.open(t, p, key, name, s).(ours).lock, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
+			leads <- time.Now()
+			<-ctx.Done()
+		}})
+		require.NoError(t, err)
+		ended := make(chan error, 1)
+		running.Go(func() { ended <- e.Run(ctx) })
+		return e, ended
+	}
+	first, stop := context.WithCancel(ctx)
+	defer stop()
+	holder, ended := elect(first, "holder")
+	<-leads
+	elect(ctx, "heir")
+	settle(s)
+	called = time.Now()
+	if way == report.Stop {
+		stop()
+		err = <-ended
+	} else {
+		err = holder.Resign(ctx)
+	}
+	returned = time.Now()
+	select {
+	case led = <-leads:
+	case <-time.After(time.Minute):
+		err = errors.New("nobody leads")
+	}
+	return called, returned, led, err
+}

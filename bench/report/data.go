@@ -1,0 +1,192 @@
+// Package report turns the measurements of package bench into docs/performance.md and its plots. Both are functions of
+// docs/performance.json and of nothing else, so a test renders them again and compares byte for byte.
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+)
+
+// Data is what one run of "make bench" has measured.
+type Data struct {
+	Size     string    `json:"size"` // "full", or "small" for a run in miniature
+	Date     string    `json:"date"`
+	Commit   string    `json:"commit"`
+	Dirty    bool      `json:"dirty"` // files were changed since the commit
+	Minutes  float64   `json:"minutes"`
+	Machine  Machine   `json:"machine"`
+	Versions []Version `json:"versions"`
+
+	Places    []Place     `json:"places"`
+	Own       Own         `json:"own"`
+	Hours     []Hour      `json:"hours"`
+	Adapters  []Adapter   `json:"adapters"`
+	Crowds    []Crowd     `json:"crowds"`
+	CrowdPoll float64     `json:"crowd_poll"` // seconds
+	Lone      []Lone      `json:"lone"`
+	Takeovers []Takeover  `json:"takeovers"`
+	Handovers []Handover  `json:"handovers"`
+	Endurance []Endurance `json:"endurance"`
+	Electors  []Electors  `json:"electors"`
+	Memory    []Memory    `json:"memory"`
+}
+
+// Machine is where it ran.
+type Machine struct {
+	CPU    string  `json:"cpu"`
+	Cores  int     `json:"cores"`
+	GiB    float64 `json:"gib"` // of RAM
+	Go     string  `json:"go"`
+	OS     string  `json:"os"`
+	Kernel string  `json:"kernel"`
+}
+
+// Version is a peer or a server.
+type Version struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// Place is what operations take on one server.
+type Place struct {
+	Name  string      `json:"name"`
+	Get   Sample      `json:"get"` // seconds, as all times
+	Put   Sample      `json:"put"`
+	Peers []Operation `json:"peers"`
+}
+
+// Operation is what the operations of one peer take. Ratios compare with the bare requests that an operation consists of.
+type Operation struct {
+	Peer         string  `json:"peer"`
+	Etcd         bool    `json:"etcd,omitempty"`
+	Acquire      Sample  `json:"acquire"`
+	Renew        Sample  `json:"renew"`
+	Release      Sample  `json:"release"`
+	Requests     [3]int  `json:"requests"` // of an acquisition from cold, a renewal and a release
+	AcquireRatio Figure  `json:"acquire_ratio"`
+	RenewRatio   Figure  `json:"renew_ratio"`
+	ReleaseRatio Figure  `json:"release_ratio"`
+	Cycles       float64 `json:"cycles"` // a second, uncontended
+}
+
+// Own is what a renewal takes against a server in the process, beside the bare PUT of the SDK.
+type Own struct {
+	Renew       Sample  `json:"renew"`
+	Put         Sample  `json:"put"`
+	RenewAllocs float64 `json:"renew_allocs"`
+	PutAllocs   float64 `json:"put_allocs"`
+}
+
+// Hour is what an hour costs with default settings, in requests.
+type Hour struct {
+	Peer    string  `json:"peer"`
+	TTL     float64 `json:"ttl"`
+	LeadPut float64 `json:"lead_put"`
+	LeadGet float64 `json:"lead_get"`
+	WaitGet float64 `json:"wait_get"`
+}
+
+// Adapter is what one operation of an adapter takes.
+type Adapter struct {
+	Adapter   string  `json:"adapter"`
+	On        string  `json:"on"`
+	Operation string  `json:"operation"`
+	Time      Sample  `json:"time"`
+	Requests  float64 `json:"requests"`
+}
+
+// Crowd is many candidates for one lock. Each acquires it, releases it at once and wants it again.
+type Crowd struct {
+	Place      string  `json:"place"`
+	Peer       string  `json:"peer"`
+	Candidates int     `json:"candidates"`
+	Cycles     Figure  `json:"cycles"`    // acquisitions a second
+	Handovers  Figure  `json:"handovers"` // changes of holder a second
+	Share      Figure  `json:"share"`     // of the acquisitions that change the holder
+	Requests   float64 `json:"requests"`  // per acquisition; 0 if they are not counted
+	Jain       float64 `json:"jain"`      // 1 if all got the same number of turns, 1/n if one got them all
+	Wait       Sample  `json:"wait"`      // of an acquisition, with the ones that were still waiting at the end
+	Idle       float64 `json:"idle"`      // share of the time in which nobody had the lock
+}
+
+// Lone is one candidate that acquires and releases without any other.
+type Lone struct {
+	Peer  string  `json:"peer"`
+	Poll  float64 `json:"poll"`
+	Cycle Sample  `json:"cycle"`
+}
+
+// Takeover is how long nobody leads after a crash, in TTLs since the last renewal.
+type Takeover struct {
+	Where   string  `json:"where"`
+	Peer    string  `json:"peer"`
+	Case    string  `json:"case"`
+	TTL     float64 `json:"ttl"`
+	Watched float64 `json:"watched"` // TTLs that the candidate had watched
+	Lost    int     `json:"lost"`    // leaders that lost their lease before the crash
+	Time    Sample  `json:"time"`
+}
+
+// Handover is how long nobody leads after a release.
+type Handover struct {
+	RoundTrip  float64 `json:"round_trip"` // added by the proxy
+	Trip       Sample  `json:"trip"`       // of a bare GET and PUT through the proxy, or of a read of etcd
+	Peer       string  `json:"peer"`
+	Way        string  `json:"way"`
+	FromCall   Sample  `json:"from_call"`
+	FromReturn Sample  `json:"from_return"`
+}
+
+// Endurance is leaders that lead for a long time while requests fail.
+type Endurance struct {
+	Case     string  `json:"case"`
+	Hours    float64 `json:"hours"`
+	Renewals int     `json:"renewals"`
+	Failed   int     `json:"failed"` // requests
+	Lost     int     `json:"lost"`
+}
+
+// Electors is many electors in one process that lead, each its own lock.
+type Electors struct {
+	Store    string  `json:"store"`
+	Electors int     `json:"electors"`
+	Startup  float64 `json:"startup"` // seconds until all lead
+	Burst    int     `json:"burst"`   // requests in the busiest tenth of a second of the start
+	CPU      float64 `json:"cpu"`     // seconds a second, each
+	Renewals int     `json:"renewals"`
+	Begun    Sample  `json:"begun"`  // how long after it was due a renewal began
+	Landed   Sample  `json:"landed"` // and how long after it was due it had succeeded
+	Lost     int     `json:"lost"`
+}
+
+// Memory is what an elector occupies.
+type Memory struct {
+	Store      string  `json:"store"`
+	Electors   int     `json:"electors"`
+	State      string  `json:"state"`
+	Goroutines float64 `json:"goroutines"` // each
+	Heap       float64 `json:"heap"`       // bytes each
+	Stacks     float64 `json:"stacks"`     // bytes each
+}
+
+// Read reads a file that Write has written.
+func Read(name string) (*Data, error) {
+	body, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	d := new(Data)
+	return d, decoder.Decode(d)
+}
+
+// Write writes d to a file, one line for each entry of a list.
+func (d *Data) Write(name string) error {
+	body, err := json.MarshalIndent(d, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(name, append(body, '\n'), 0o644)
+}

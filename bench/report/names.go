@@ -1,0 +1,55 @@
+package report
+
+// The systems that are measured, as tables and plots name them.
+const (
+	Leasehold  = "leasehold"
+	Fair       = "leasehold, fair"
+	Pushed     = "leasehold, push"
+	FairPushed = "leasehold, fair and push"
+	Together   = "leasehold, one process"
+	Clocked    = "leasehold, server clock"
+	SafePlain  = "safe plain loop"
+	Plain      = "plain loop"
+	Litestream = "Litestream's leaser"
+	ClientGo   = "client-go on S3"
+	Election   = "etcd Election"
+	Mutex      = "etcd Mutex"
+)
+
+// Virtual is the place of what was measured in virtual time.
+const Virtual = "virtual time"
+
+// The cases of a takeover.
+const (
+	Crash      = "crash"
+	ThreeHeirs = "crash, three candidates"
+	Newcomer   = "crash, the candidate starts after it"
+	Failing    = "crash, 1 % of requests fail"
+	Outage     = "crash, then 503s for TTL/3"
+)
+
+// The ways of a hand-over.
+const (
+	Release     = "release"
+	Resignation = "resignation"
+	Stop        = "stop of the process"
+)
+
+// The stores of many electors.
+const (
+	OnMemStore = "MemStore"
+	OnSDK      = "S3Store, SDK, server in the process"
+)
+
+// The states of an elector whose memory is measured.
+const (
+	Leads     = "leads"
+	Waits     = "waits"
+	HasWaited = "has waited and leads"
+)
+
+// The cases of leading for a long time.
+const (
+	EnduresFailing = "1 % of requests fail"
+	EnduresOutages = "503s for 5 s, every one to two minutes"
+)

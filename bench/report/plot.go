@@ -1,0 +1,252 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"image/color"
+	"math"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// theme is what differs between plots for light and for dark pages. Both have no background of their own.
+type theme struct {
+	suffix     string
+	text, grid color.Color
+	colors     map[string]color.Color
+}
+
+func rgb(hex uint32) color.Color {
+	return color.RGBA{uint8(hex >> 16), uint8(hex >> 8), uint8(hex), 255}
+}
+
+// A system has one colour in all plots. Variants of leasehold share it and differ in their dashes and marks.
+var (
+	light = theme{"", rgb(0x1f2328), rgb(0xd1d9e0), map[string]color.Color{
+		Leasehold: rgb(0x0969da), SafePlain: rgb(0x57606a), Plain: rgb(0x8c6d1f), Litestream: rgb(0xbc4c00),
+		ClientGo: rgb(0x8250df), Election: rgb(0x1a7f37), Mutex: rgb(0x4ac26b),
+	}}
+	dark = theme{"-dark", rgb(0xe6edf3), rgb(0x3d444d), map[string]color.Color{
+		Leasehold: rgb(0x58a6ff), SafePlain: rgb(0x9198a1), Plain: rgb(0xd4a72c), Litestream: rgb(0xff8e4d),
+		ClientGo: rgb(0xbc8cff), Election: rgb(0x3fb950), Mutex: rgb(0x9be9a8),
+	}}
+)
+
+func (t theme) color(peer string) color.Color {
+	if strings.HasPrefix(peer, Leasehold) {
+		peer = Leasehold
+	}
+	return t.colors[peer]
+}
+
+var dashes = map[string][]vg.Length{
+	Pushed: {vg.Points(7), vg.Points(3)}, Fair: {vg.Points(2), vg.Points(2)}, FairPushed: {vg.Points(7), vg.Points(3), vg.Points(2), vg.Points(3)},
+	Together: {vg.Points(3), vg.Points(5)},
+}
+
+var marks = map[string]draw.GlyphDrawer{
+	Leasehold: draw.CircleGlyph{}, Pushed: draw.TriangleGlyph{}, Fair: draw.SquareGlyph{}, FairPushed: draw.PyramidGlyph{}, Together: draw.BoxGlyph{},
+	SafePlain: draw.PlusGlyph{}, Plain: draw.CrossGlyph{}, Litestream: draw.RingGlyph{}, ClientGo: draw.SquareGlyph{},
+	Election: draw.CircleGlyph{}, Mutex: draw.TriangleGlyph{},
+}
+
+const width, height = 8.6 * vg.Inch, 3.4 * vg.Inch // 826 pixels wide, as wide as the page of a repository
+
+// newPlot returns an empty plot in the colours of the theme.
+func (t theme) newPlot(title string) *plot.Plot {
+	plot.DefaultFont = font.Font{Typeface: "Liberation", Variant: "Sans"}
+	p := plot.New()
+	p.BackgroundColor = nil
+	p.Title.Text = title
+	p.Title.TextStyle.Font.Size, p.Title.Padding = vg.Points(12), vg.Points(8)
+	p.Title.TextStyle.Color, p.Legend.TextStyle.Color = t.text, t.text
+	for _, a := range []*plot.Axis{&p.X, &p.Y} {
+		a.Color, a.Tick.Color, a.Label.TextStyle.Color, a.Tick.Label.Color = t.text, t.text, t.text, t.text
+		a.Label.TextStyle.Font.Size, a.Tick.Label.Font.Size = vg.Points(10), vg.Points(10)
+	}
+	p.Legend.TextStyle.Font.Size, p.Legend.Padding, p.Legend.ThumbnailWidth = vg.Points(10), vg.Points(4), vg.Points(30)
+	return p
+}
+
+func (t theme) grid2() *plotter.Grid {
+	g := plotter.NewGrid()
+	g.Vertical.Color, g.Horizontal.Color = t.grid, t.grid
+	return g
+}
+
+// svg draws the plot, and its legend to the right of it.
+func svg(p *plot.Plot, legend bool) string {
+	canvas := vgsvg.NewWith(vgsvg.UseWH(width, height))
+	const edge = 6
+	area := draw.Crop(draw.New(canvas), edge, -edge, edge, -edge)
+	if legend {
+		l := p.Legend
+		p.Legend = plot.NewLegend()
+		l.Top, l.Left = true, true
+		l.Draw(draw.Crop(area, width-2.45*vg.Inch, 0, 0, -0.3*vg.Inch))
+		area = draw.Crop(area, 0, -2.6*vg.Inch, 0, 0)
+	}
+	p.Draw(area)
+	var b bytes.Buffer
+	_, _ = canvas.WriteTo(&b)
+	// Readers without this font have one of the same metrics.
+	return strings.ReplaceAll(b.String(), "font-family:Liberation Sans", "font-family:'Liberation Sans',Arial,Helvetica,sans-serif")
+}
+
+// bar is a distribution: a line from its shortest to its longest value, a thicker one from p10 to p90 with an end at p99, and a dot at the median.
+type bar struct {
+	label string
+	color color.Color
+	Sample
+}
+
+type bars []bar
+
+func (list bars) DataRange() (xmin, xmax, ymin, ymax float64) {
+	xmin, xmax = math.Inf(1), math.Inf(-1)
+	for _, b := range list {
+		xmin, xmax = min(xmin, float64(b.Least)), max(xmax, float64(b.Longest))
+	}
+	return xmin, xmax, -0.5, float64(len(list)) - 0.5
+}
+
+func (list bars) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	for i, b := range list {
+		at := y(float64(len(list) - 1 - i))
+		line := func(width float64, from, to float64) {
+			c.StrokeLine2(draw.LineStyle{Color: b.color, Width: vg.Points(width)}, x(from), at, x(to), at)
+		}
+		line(1, float64(b.Least), float64(b.Longest))
+		line(7, float64(b.P10), b.P90.Value)
+		c.StrokeLine2(draw.LineStyle{Color: b.color, Width: vg.Points(2)}, x(b.P99.Value), at-vg.Points(6), x(b.P99.Value), at+vg.Points(6))
+		c.DrawGlyph(draw.GlyphStyle{Color: color.White, Radius: vg.Points(4.5), Shape: draw.CircleGlyph{}}, vg.Point{X: x(b.P50.Value), Y: at})
+		c.DrawGlyph(draw.GlyphStyle{Color: b.color, Radius: vg.Points(3.2), Shape: draw.CircleGlyph{}}, vg.Point{X: x(b.P50.Value), Y: at})
+	}
+}
+
+// labels are fixed ticks.
+type labels []plot.Tick
+
+func (l labels) Ticks(float64, float64) []plot.Tick { return l }
+
+func numbers(values ...float64) (list labels) {
+	for _, v := range values {
+		list = append(list, plot.Tick{Value: v, Label: fmt.Sprint(v)})
+	}
+	return list
+}
+
+func (d *Data) takeoverPlot(t theme) string {
+	p := t.newPlot("Nobody leads after a crash: median (dot), 80 % of the crashes (bar), 99 % (stroke), all (line)")
+	p.X.Label.Text = "TTLs since the last renewal (* makes no allowance for clocks; etcd with a TTL of 2 s, on a server)"
+	var list bars
+	for _, peer := range order {
+		if v := d.takeover(Virtual, peer, Crash, 2); v != nil {
+			label := peer
+			if peer == Plain || peer == Litestream {
+				label += " *"
+			}
+			list = append(list, bar{label, t.color(peer), v.Time})
+		} else if v := d.takeover(d.Places[0].Name, peer, Crash, 2); v != nil {
+			list = append(list, bar{peer, t.color(peer), v.Time})
+		}
+	}
+	var ticks labels
+	for i, b := range list {
+		ticks = append(ticks, plot.Tick{Value: float64(len(list) - 1 - i), Label: b.label})
+	}
+	g := t.grid2()
+	g.Horizontal.Width = 0
+	p.Add(g, list)
+	p.Y.Tick.Marker, p.Y.Tick.Length, p.Y.Width = ticks, 0, 0
+	p.X.Tick.Marker = every(0.1)
+	p.X.Min, p.X.Max = min(0.95, p.X.Min), p.X.Max+0.02
+	return svg(p, false)
+}
+
+// every sets a tick at each multiple.
+type every float64
+
+func (e every) Ticks(from, to float64) (list []plot.Tick) {
+	for i := math.Ceil(from/float64(e) - 1e-9); i*float64(e) <= to+1e-9; i++ {
+		list = append(list, plot.Tick{Value: i * float64(e), Label: fmt.Sprintf("%.1f", i*float64(e))})
+	}
+	return list
+}
+
+// line adds one system to a plot with a legend.
+func (t theme) line(p *plot.Plot, peer string, points plotter.XYs) {
+	if len(points) == 0 {
+		return
+	}
+	line, dots, err := plotter.NewLinePoints(points)
+	if err != nil {
+		panic(err) // the values come from a file that a test reads
+	}
+	line.Color, line.Width, line.Dashes = t.color(peer), vg.Points(1.8), dashes[peer]
+	dots.Color, dots.Shape, dots.Radius = t.color(peer), marks[peer], vg.Points(3.5)
+	p.Add(line, dots)
+	p.Legend.Add(peer, line, dots)
+}
+
+func (d *Data) handoverPlot(t theme) string {
+	p := t.newPlot("A leader releases: median time until the next one leads")
+	p.X.Label.Text, p.Y.Label.Text = "round trip to the server", "ms from the call of Release"
+	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
+	p.Add(t.grid2())
+	var ticks labels
+	least, most := math.Inf(1), 0.0
+	for _, peer := range order {
+		var points plotter.XYs
+		for _, h := range d.Handovers {
+			if h.Peer != peer || h.Way != Release {
+				continue
+			}
+			ms := 1000 * h.FromCall.P50.Value
+			points = append(points, plotter.XY{X: h.RoundTrip * 1000, Y: ms})
+			least, most = min(least, ms), max(most, ms)
+			if peer == Leasehold {
+				ticks = append(ticks, plot.Tick{Value: h.RoundTrip * 1000, Label: fmt.Sprintf("%.0f ms", h.RoundTrip*1000)})
+			}
+		}
+		t.line(p, peer, points)
+	}
+	p.X.Tick.Marker = ticks
+	p.Y.Tick.Marker = numbers(1, 10, 100, 1000)
+	p.Y.Min, p.Y.Max = min(1, least), max(1000, most*1.1)
+	p.X.Min, p.X.Max = ticks[0].Value*0.9, ticks[len(ticks)-1].Value*1.1
+	return svg(p, true)
+}
+
+func (d *Data) crowdPlot(t theme) string {
+	p := t.newPlot("Share of the acquisitions that change hands, " + d.Places[0].Name + " and etcd")
+	p.X.Label.Text, p.Y.Label.Text = "candidates for one lock", "%"
+	p.X.Scale = plot.LogScale{}
+	p.Add(t.grid2())
+	var ticks labels
+	for _, peer := range order {
+		var points plotter.XYs
+		for _, c := range d.Crowds {
+			if c.Place != d.Places[0].Name || c.Peer != peer {
+				continue
+			}
+			points = append(points, plotter.XY{X: float64(c.Candidates), Y: 100 * c.Share.Value})
+			if peer == Leasehold {
+				ticks = append(ticks, plot.Tick{Value: float64(c.Candidates), Label: fmt.Sprint(c.Candidates)})
+			}
+		}
+		t.line(p, peer, points)
+	}
+	p.X.Tick.Marker = ticks
+	p.X.Min, p.X.Max = ticks[0].Value*0.9, ticks[len(ticks)-1].Value*1.1
+	p.Y.Min, p.Y.Max = 0, 100
+	p.Y.Tick.Marker = numbers(0, 25, 50, 75, 100)
+	return svg(p, true)
+}

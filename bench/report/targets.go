@@ -1,0 +1,75 @@
+package report
+
+import "fmt"
+
+// targets is the table of what leasehold is held to. Where a target is missed, the table says why.
+func (d *Data) targets() string {
+	var t table
+	t.head("", "target", "measured", "")
+	why := ""
+	check := func(what, target, measured string, met bool, reason string) {
+		verdict := "met"
+		if !met {
+			verdict = "**missed**"
+			why += fmt.Sprintf("- **%s**: %s\n", what, reason)
+		}
+		t.row(what, target, measured, verdict)
+	}
+	crash := d.takeover(Virtual, Leasehold, Crash, 2)
+	check("takeover after a crash, after two TTLs of watching: median", "≤ 1.04 TTL", crash.Time.P50.in("%.3f", 1)+" TTL", crash.Time.P50.Value <= 1.04,
+		"1.02 TTL is the least that the drift allowance leaves. The rest is the time from a renewal to the candidate's next read of it: renewals come up to a twentieth of their interval early, and reads are spread.")
+	check("the same: p99", "≤ 1.10 TTL", crash.Time.P99.in("%.3f", 1)+" TTL", crash.Time.P99.Value <= 1.10,
+		"after two TTLs, or six renewals, some candidates do not yet know when renewals come, so they have read the last one late.")
+	polls := d.pollsUntilHandover()
+	check("hand-over after a release, by polling: median", "≤ half a poll interval", fmt.Sprintf("%.2f poll intervals", polls), polls <= 0.5,
+		"a read comes at any time of the poll interval, and the release and the acquisition take a request each.")
+	for _, h := range d.handover(Pushed, Release) {
+		f := trips(h.FromReturn.P50, h)
+		check(fmt.Sprintf("hand-over with a push channel, %.0f ms of round trip, from the return of Release: median", 1000*h.RoundTrip), "≤ 2 round trips",
+			fmt.Sprintf("%s (%.1f from the call)", f.in("%.2f", 1), trips(h.FromCall.P50, h).Value), f.Value <= 2,
+			"a GET and a PUT are two round trips, and the server sends its notification some time after its reply to the release.")
+	}
+	for _, place := range d.Places {
+		for _, c := range d.Crowds {
+			if c.Place == place.Name && c.Peer == Fair && c.Candidates == 8 {
+				check("8 candidates on "+place.Name+", WithFairness: acquisitions that change hands", "≥ 90 %", c.Share.in("%.0f", 100)+" %", c.Share.Value >= 0.9,
+					"who has released waits for two poll intervals. If no other candidate reads in that time, because the server is busy, the same one acquires again.")
+			}
+		}
+	}
+	for _, e := range d.Endurance {
+		check("leaders that live: "+e.Case, "no lease lost", fmt.Sprintf("%d lost in %.0f hours", e.Lost, e.Hours), e.Lost == 0,
+			"a lease is valid for 12 s of its TTL of 15 s, and a renewal is due 5 s after the last one. If the store fails from then on, the pauses between tries grow to 2.5 s, so a lease may "+
+				"end between two tries although the store answers again.")
+	}
+	l, own := d.Places[0], d.Own
+	extra := own.Renew.P50.Value - own.Put.P50.Value
+	check("a renewal's own time, over the bare PUT", "≤ 3 % of a PUT on "+l.Name, fmt.Sprintf("%.1f %% (%.0f µs)", 100*extra/l.Put.P50.Value, 1e6*extra), extra/l.Put.P50.Value <= 0.03,
+		"signing a record, and its bookkeeping, take this long on this machine.")
+	check("allocations over the bare PUT", "≤ 15", fmt.Sprintf("%.0f", own.RenewAllocs-own.PutAllocs), own.RenewAllocs-own.PutAllocs <= 15, "the record and its bookkeeping allocate.")
+	for _, o := range l.Peers {
+		if o.Peer == Leasehold {
+			check("requests: acquire cold, renew, release", "2, 1, 1", fmt.Sprintf("%d, %d, %d", o.Requests[0], o.Requests[1], o.Requests[2]), o.Requests == [3]int{2, 1, 1}, "more requests were counted.")
+		}
+	}
+	worst, goroutines := d.Memory[0], 0.0
+	for _, m := range d.Memory {
+		if goroutines = max(goroutines, m.Goroutines); m.Bytes() > worst.Bytes() {
+			worst = m
+		}
+	}
+	check("goroutines of an elector", "≤ 2", fmt.Sprintf("%.1f", goroutines), goroutines <= 2.05, "requests were under way when they were counted.")
+	check("memory of an elector, the worst kind", "≤ 8 KiB", fmt.Sprintf("%.1f KiB (%s, one of %d on %s)", worst.Bytes()/1024, worst.State, worst.Electors, worst.Store), worst.Bytes() <= 8<<10,
+		fmt.Sprintf("the heap of this kind is %.1f KiB and its stacks are %.1f KiB. Two goroutines take 4 KiB of stack at least. One whose stack has grown keeps it until a garbage collection "+
+			"finds it using less than a quarter. What the process itself fluctuates by counts too, which matters with few electors.", worst.Heap/1024, worst.Stacks/1024))
+	for _, e := range d.Electors {
+		if e.Store == OnSDK {
+			check(fmt.Sprintf("%d electors, default TTL, through the SDK", e.Electors), "no missed renewal", fmt.Sprintf("%d leases lost", e.Lost), e.Lost == 0,
+				"this many electors need more CPU than the machine has.")
+		}
+	}
+	if why != "" {
+		why = "\nWhy targets are missed:\n\n" + why
+	}
+	return t.String() + why + "\n"
+}
