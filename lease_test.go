@@ -3,8 +3,10 @@ package leasehold_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -434,4 +436,41 @@ func TestZombiesCommitFails(t *testing.T) {
 		require.NoError(t, leader.Renew(t.Context()))
 		require.NoError(t, leader.Release(t.Context()))
 	})
+}
+
+// A store that fails for less time than a lease has left when its renewal is due costs no lease.
+func TestShortOutagesCostNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lost atomic.Int64
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		store := outages{leasehold.NewMemStore()}
+		var all sync.WaitGroup
+		for i := range 20 {
+			l, err := leasehold.NewLock(store, fmt.Sprint("locks/", i), withClock(newBrokenClock()), leasehold.WithLogger(nil), leasehold.WithObserver(func(e leasehold.Event) {
+				if e.Kind == leasehold.EventLost {
+					lost.Add(1)
+				}
+			}))
+			require.NoError(t, err)
+			all.Go(func() {
+				_ = l.Do(ctx, func(ctx context.Context, _ *leasehold.Lease) error {
+					<-ctx.Done()
+					return nil
+				})
+			})
+		}
+		all.Wait()
+		require.Zero(t, lost.Load())
+	})
+}
+
+// outages is a store that fails for the last 6 seconds of each minute. A lease of 12 seconds that is renewed every 5 has 7 left.
+type outages struct{ leasehold.Store }
+
+func (s outages) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	if time.Now().Second() >= 54 {
+		return "", errors.New("503 SlowDown")
+	}
+	return s.Store.PutIfMatch(ctx, key, body, etag)
 }

@@ -56,7 +56,7 @@ func (t *term) renewNext() {
 		t.failures = 0
 		t.renewal.Reset(t.untilRenewal(20))
 	default:
-		t.renewal.Reset(t.retryDelay(&t.failures))
+		t.renewal.Reset(t.retryDelay(&t.failures, t.remaining()))
 	}
 }
 
@@ -67,9 +67,11 @@ func (t *term) untilRenewal(part float64) time.Duration {
 	return max(interval-(t.lock.clock.Now().Mono-t.sent.Mono), 0)
 }
 
-// retryDelay is the pause after one more failed write in a row: short enough for several tries before the deadline.
-func (t *term) retryDelay(failures *int) time.Duration {
-	return clock.Backoff(t.lock.clock, failures, t.lock.attempt/8, t.lock.renew/2)
+// retryDelay is the pause after one more failed write in a row. The less of the lease remains, the shorter it is, so that a short
+// outage does not end the lease.
+func (t *term) retryDelay(failures *int, remaining time.Duration) time.Duration {
+	first := t.lock.attempt / 8
+	return clock.Backoff(t.lock.clock, failures, first, max(min(t.lock.renew/2, remaining/4), first))
 }
 
 // retry repeats a write of the term until it succeeds or its error is final, the term is over, or ctx ends.
@@ -79,7 +81,10 @@ func (t *term) retry(ctx context.Context, write func() error, final func(error) 
 		if err == nil || ended(err) || final(err) {
 			return err
 		}
-		switch sleepErr := t.lock.clock.Sleep(ctx, t.retryDelay(&failures)); {
+		t.mu.Lock()
+		remaining := t.remaining()
+		t.mu.Unlock()
+		switch sleepErr := t.lock.clock.Sleep(ctx, t.retryDelay(&failures, remaining)); {
 		case sleepErr == nil:
 		case errors.Is(err, sleepErr):
 			return err
