@@ -213,7 +213,7 @@ var mutants = []mutant{
 	{"polls twice as often", []edit{{"lock.go", `min(l.untilNextRead(), held.Wait+spread)`, `min(l.untilNextRead()/2, held.Wait+spread)`}}, []string{worlds}, 14},
 	{"renews twice as often", []edit{{"renewal.go", `float64(t.lock.renew) * (1`, `float64(t.lock.renew/2) * (1`}}, []string{worlds}, 14},
 	{"Watch reads twice as often", []edit{{"inspect.go", `			wait := clock.Jitter(l.clock, l.poll)`, `			wait := clock.Jitter(l.clock, l.poll/2)`}}, []string{worlds}, 14},
-	{"no backoff while the store fails", []edit{{"lock.go", `wait, woken = l.backoff(&failures), nil`, `wait, woken = l.attempt/100, nil`}}, []string{worlds, ". -run TestAcquireBacksOffWhileTheStoreFails"}, 14},
+	{"no backoff while the store fails", []edit{{"lock.go", `wait, woken = l.backoff(&failures), nil`, `wait, woken = min(l.backoff(&failures), l.attempt/100), nil`}}, []string{worlds, ". -run TestAcquireBacksOffWhileTheStoreFails"}, 14},
 	{"each read is sent twice", []edit{{"request.go", `	obj, err := l.store.Get(ctx, l.key)
 `, `	_, _ = l.store.Get(ctx, l.key)
 	obj, err := l.store.Get(ctx, l.key)
