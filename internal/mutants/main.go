@@ -225,9 +225,12 @@ func (r *runner) run(name string, mayHang bool) (found string, caught bool) {
 	case strings.Contains(out, "test timed out") || strings.Contains(out, "deadlock"):
 		return "hangs", mayHang
 	case column(name) == columns[0]:
-		return found1(world), world != nil
+		if world == nil {
+			return "failed otherwise", false
+		}
+		return world[1], true
 	case name == search:
-		return found1(path), path != nil
+		return "found", path != nil
 	case tests == nil:
 		check(errors.New(out))
 	}
@@ -236,13 +239,6 @@ func (r *runner) run(name string, mayHang bool) (found string, caught bool) {
 		found += fmt.Sprint(" +", len(tests)-1)
 	}
 	return found, true
-}
-
-func found1(match []string) string {
-	if match == nil {
-		return "failed otherwise"
-	}
-	return match[1]
 }
 
 func check(err error) {
