@@ -37,17 +37,23 @@ func (o *options) decide(s observation) verdict {
 		return verdict{free: true, reason: "left over from an earlier write of this lock"}
 	case s.sameIdentity && o.reclaim:
 		return verdict{free: true, reason: "reclaimed by its own identity"}
-	case r.TTL > 0:
-		if wait := o.withDrift(r.TTL) - s.age; wait > 0 {
-			return verdict{reason: "held", wait: wait}
+	}
+	wait := o.withDrift(r.TTL) - s.age
+	if !byLock(r) { // such a client means the time itself
+		if wall := r.ExpiresAt.Add(o.skew).Sub(s.wall); wall >= 0 {
+			wait = max(wait, min(wall, wire.MaxTTL)+1) // Sub saturates in far years
 		}
-		return verdict{free: true, reason: "expired"}
 	}
-	// A foreign client's record without a TTL has only its wall-clock time.
-	if wait := r.ExpiresAt.Add(o.skew).Sub(s.wall); wait >= 0 {
-		return verdict{reason: "held by a client that writes no ttl", wait: min(wait, wire.MaxTTL) + 1} // Sub saturates in far years
+	if wait > 0 {
+		return verdict{reason: "held", wait: wait}
 	}
-	return verdict{free: true, reason: "expired by the wall clock, because its record has no ttl"}
+	return verdict{free: true, reason: "expired"}
+}
+
+// byLock reports whether expires_at is what a Lock writes beside the other members. A foreign client knows only expires_at and token.
+// It may drop the other members, or keep them as it has read them, the ttl and the holder of an earlier term among them.
+func byLock(r Record) bool {
+	return r.TTL > 0 && r.ExpiresAt.Sub(r.RenewedAt.Add(r.TTL)).Abs() < time.Millisecond // rounded in the record
 }
 
 // withDrift is how long this machine must count to be sure that ttl has passed on the holder's clock, which may run slower.

@@ -12,11 +12,12 @@ import (
 func TestWhoMayTakeTheLock(t *testing.T) {
 	const ttl = 10 * time.Second
 	now := time.Date(2026, 10, 6, 12, 0, 0, 0, time.UTC)
-	live := Record{ExpiresAt: now.Add(ttl), Token: 7, Holder: "bob", TTL: ttl}
-	stale := live
-	stale.ExpiresAt = now.Add(-time.Hour)
-	far := live
-	far.ExpiresAt = now.Add(24 * time.Hour)
+	renewed := func(at time.Time) Record {
+		return Record{RenewedAt: at, ExpiresAt: at.Add(ttl), Token: 7, Holder: "bob", TTL: ttl}
+	}
+	live, stale, far := renewed(now), renewed(now.Add(-time.Hour)), renewed(now.Add(24*time.Hour))
+	kept := live // by a client that has changed what it knows
+	kept.ExpiresAt, kept.Token = now.Add(time.Minute), 8
 	foreign := func(after time.Duration) Record { return Record{ExpiresAt: now.Add(after)} }
 	for name, c := range map[string]struct {
 		opts []Option
@@ -36,12 +37,14 @@ func TestWhoMayTakeTheLock(t *testing.T) {
 		"a clock said to drift by half":                  {opts: []Option{WithClockDrift(0.5)}, s: observation{exists: true, rec: live, age: 11 * time.Second}, wait: 4 * time.Second},
 		"a clock said not to drift":                      {opts: []Option{WithClockDrift(0)}, s: observation{exists: true, rec: live, age: ttl}, free: true},
 		"the holder's own TTL counts, not ours":          {opts: []Option{WithTTL(time.Hour)}, s: observation{exists: true, rec: live, age: 11 * time.Second}, free: true},
-		"a tiny TTL":                                     {s: observation{exists: true, rec: Record{ExpiresAt: now, TTL: 1}, age: 1}, free: true},
+		"a tiny TTL":                                     {s: observation{exists: true, rec: Record{RenewedAt: now, ExpiresAt: now.Add(1), TTL: 1}, age: 1}, free: true},
 		"the longest TTL does not overflow":              {opts: []Option{WithClockDrift(1)}, s: observation{exists: true, rec: Record{ExpiresAt: now, TTL: wire.MaxTTL}}, wait: 2 * wire.MaxTTL},
 		"our own left over":                              {s: observation{exists: true, rec: live, writtenByUs: true}, free: true},
 		"our name":                                       {s: observation{exists: true, rec: live, sameIdentity: true}, wait: 10_200 * time.Millisecond},
 		"our name, which is ours alone":                  {opts: []Option{WithIdentity("bob"), WithReclaim()}, s: observation{exists: true, rec: live, sameIdentity: true}, free: true},
 		"another's name, though ours is ours alone":      {opts: []Option{WithIdentity("eve"), WithReclaim()}, s: observation{exists: true, rec: live}, wait: 10_200 * time.Millisecond},
+		"another's, who kept the TTL":                    {s: observation{exists: true, rec: kept, age: time.Hour}, wait: time.Minute + 5*time.Second + 1},
+		"another's, who kept the TTL, just seen":         {s: observation{exists: true, rec: kept}, wait: time.Minute + 5*time.Second + 1},
 		"no TTL, not expired":                            {s: observation{exists: true, rec: foreign(time.Second)}, wait: 6*time.Second + 1},
 		"no TTL, expired but within the allowance":       {s: observation{exists: true, rec: foreign(-4 * time.Second)}, wait: time.Second + 1},
 		"no TTL, at the very end of the allowance":       {s: observation{exists: true, rec: foreign(-5 * time.Second)}, wait: 1},

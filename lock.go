@@ -168,7 +168,7 @@ func (l *Lock) campaign(ctx context.Context, try func() (*Lease, error), stop fu
 		}
 		var wait time.Duration
 		if held, ok := errors.AsType[*HeldError](err); ok {
-			spread := time.Duration(l.clock.Rand() * float64(l.poll) / 50) // of the candidates that wait for the same lease
+			spread := time.Duration(l.clock.Rand() * float64(min(l.poll, l.ttl)) / 50) // of the candidates that wait for the same lease
 			failures, wait = 0, min(l.untilNextRead(), held.Wait+spread)
 		} else {
 			if ctx.Err() == nil {

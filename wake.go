@@ -6,8 +6,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/weakset"
 )
 
-// wakesPerPoll bounds the wake-ups of a poll interval.
-const wakesPerPoll = 10
+// maxWakes bounds the wake-ups of a poll interval, or of a TTL if that is shorter.
+const maxWakes = 10
 
 // Wake makes whoever waits for this lock, in [Lock.Acquire], [Lock.Do], [Elector.Run] or [Lock.Watch], read it now. Call it when a
 // message says that the object has changed. With bucket notifications, a release is then followed by the next term within two
@@ -15,13 +15,13 @@ const wakesPerPoll = 10
 //
 // A wake-up carries no authority. A wrong, forged, repeated or late one costs a read for each goroutine that waits, and a lost one
 // leaves the wait as it was. At most ten in a row cause a read at once. From then on there is one for each tenth of the poll
-// interval, and the others are merged into the next. A candidate that backs off because the store fails is not woken. Wake sends
-// no request itself, never blocks, does nothing if nobody waits, and is safe for concurrent use.
+// interval, or of the TTL if that is shorter, and the others are merged into the next. A candidate that backs off because the store
+// fails is not woken. Wake sends no request itself, never blocks, does nothing if nobody waits, and is safe for concurrent use.
 //
 // Locks of one process that share a Store value and a key wake each other after a release. That needs no call of Wake.
 func (l *Lock) Wake() {
 	if l.made() == nil {
-		l.bell.Request(l.clock, l.poll, wakesPerPoll)
+		l.bell.Request(l.clock, min(l.poll, l.ttl), maxWakes)
 	}
 }
 

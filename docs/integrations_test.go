@@ -102,7 +102,7 @@ func TestNightly(t *testing.T) {
 var (
 	goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 	pages   = []string{
-		"integrations.md", "fencing.md", "../k8slock/README.md", "../gocronlock/README.md", "../gcsstore/README.md",
+		"integrations.md", "fencing.md", "wakeups.md", "../k8slock/README.md", "../gocronlock/README.md", "../gcsstore/README.md",
 		"../otellock/README.md", "../promlock/README.md",
 	}
 	link = regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`)
@@ -120,7 +120,7 @@ func flush(source []byte) string {
 // TestSnippetsCompile wants every block of Go on the pages to stand as it is in a file that the tests of its module compile.
 func TestSnippetsCompile(t *testing.T) {
 	var compiled strings.Builder
-	for _, pattern := range []string{"*_test.go", "../*/example_test.go", "../*/examples/*/main.go"} {
+	for _, pattern := range []string{"*_test.go", "../*/example_test.go", "../*/examples/*/main.go", "../examples/wakeup/*_test.go"} {
 		paths, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, paths, pattern)

@@ -17,7 +17,7 @@ var mutants = []mutant{
 	{"412 on an acquisition taken as held by another", []edit{{"lock.go", `case now.exists && l.landed(rec, now.rec):`,
 		`case now.exists && l.landed(rec, now.rec) && !errors.Is(err, ErrPreconditionFailed):`}, {"observe.go", `writtenByUs: l.wrote(v.rec),`, `writtenByUs: false,`}}, []string{". -run ^TestAppliedWriteWithLostReplyIsOurs$", "./itest -run TestAmbiguousWrites"}, 6},
 	{"release by DELETE", []edit{{"release.go", `		return t.put(ctx, func(r *Record) { r.ExpiresAt = time.Time{} })`, `		return t.lock.store.DeleteIfMatch(ctx, t.lock.key, t.stored.etag)`}}, []string{worlds, search}, 15},
-	{"wall clock in the takeover rule", []edit{{"decide.go", `if wait := o.withDrift(r.TTL) - s.age; wait > 0 {`, `if wait := r.ExpiresAt.Sub(s.wall); wait > 0 {`}}, []string{worlds}, 1},
+	{"wall clock in the takeover rule", []edit{{"decide.go", `wait := o.withDrift(r.TTL) - s.age`, `wait := r.ExpiresAt.Sub(s.wall)`}}, []string{worlds}, 1},
 	{"token reset at release", []edit{{"release.go", `func(r *Record) { r.ExpiresAt = time.Time{} }`, `func(r *Record) { r.ExpiresAt, r.Token = time.Time{}, 0 }`}}, []string{worlds}, 4},
 	{"token not raised at a takeover", []edit{{"lock.go", `return token + 1, nil`, `return max(token, 1), nil`}}, []string{worlds, search, "./itest -run TestThousandCycles"}, 4},
 	{"the SDK's retryer left on", []edit{{"internal/s3api/bucket.go", `	o.Retryer = aws.NopRetryer{}
@@ -218,8 +218,8 @@ var mutants = []mutant{
 `, `	_, _ = l.store.Get(ctx, l.key)
 	obj, err := l.store.Get(ctx, l.key)
 `}}, []string{worlds, "./itest -run TestRequestCounts"}, 14},
-	{"wake-ups without a bound", []edit{{"wake.go", `l.bell.Request(l.clock, l.poll, wakesPerPoll)`, `l.bell.Ring()`}}, []string{worlds, ". -run TestAMillionWakeUpsAreFewReads"}, 21},
-	{"wake-ups wake nobody", []edit{{"wake.go", `		l.bell.Request(l.clock, l.poll, wakesPerPoll)`, `		_ = wakesPerPoll`}}, []string{worlds, ". -run TestWakeMakesWhoeverWaitsReadNow"}, 21},
+	{"wake-ups without a bound", []edit{{"wake.go", `l.bell.Request(l.clock, min(l.poll, l.ttl), maxWakes)`, `l.bell.Ring()`}}, []string{worlds, ". -run TestAMillionWakeUpsAreFewReads"}, 21},
+	{"wake-ups wake nobody", []edit{{"wake.go", `		l.bell.Request(l.clock, min(l.poll, l.ttl), maxWakes)`, `		_ = maxWakes`}}, []string{worlds, ". -run TestWakeMakesWhoeverWaitsReadNow"}, 21},
 	{"fairness forgotten", []edit{{"decide.go", `s.writtenByUs && o.fair && s.age < 2*o.poll:`, `s.writtenByUs && o.fair && s.age < 0:`}}, []string{worlds, ". -run TestFairness"}, 22},
 	{"fairness for half the time", []edit{{"decide.go", `o.fair && s.age < 2*o.poll:`, `o.fair && s.age < o.poll:`}}, []string{worlds}, 22},
 	{"a negative age counts", []edit{{"observe.go", `obj.ETag, max(obj.Age, 0)`, `obj.ETag, obj.Age`}}, []string{". -run TestNegativeAge"}, 9},

@@ -56,7 +56,7 @@ func (w *world) foreignTerm(r *rand.Rand) {
 	}
 	token, etag, ok := rec.Token+1, got.obj.ETag, true
 	for ok {
-		until := time.Now().Add(time.Duration(r.Int64N(int64(w.cfg.TTL))))
+		until := time.Now().Add(time.Duration(r.Int64N(int64(2 * w.cfg.TTL)))) // also longer than the ttl that it may have kept
 		if etag, ok = w.foreignWrite(kind, got.obj.Body, token, etag, until); !ok {
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,8 +36,8 @@ type Process struct {
 	exited chan struct{} // closed when cmd has been waited for
 }
 
-// launch starts a server and waits until it is ready.
-func launch(k *kind, path string) (*Process, error) {
+// launch starts a server, with more environment variables than its kind has, and waits until it is ready.
+func launch(k *kind, path string, env ...string) (*Process, error) {
 	dir, err := os.MkdirTemp("", "leasehold-"+k.name+"-")
 	if err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func launch(k *kind, path string) (*Process, error) {
 		if err != nil {
 			return nil, err
 		}
-		p := &Process{Addr: addr, name: k.name, path: path, dir: dir, args: k.args(addr, data), env: k.env, health: k.health}
+		p := &Process{Addr: addr, name: k.name, path: path, dir: dir, args: k.args(addr, data), env: slices.Concat(k.env, env), health: k.health}
 		if err = p.Restart(); err == nil {
 			return p, nil
 		}

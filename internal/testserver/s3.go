@@ -20,7 +20,8 @@ type S3 struct {
 	AccessKey     string
 	SecretKey     string
 	Region        string
-	DeleteIfMatch bool // the server honours If-Match on DELETE
+	DeleteIfMatch bool     // the server honours If-Match on DELETE
+	Queues        []string // ARNs of the receivers of bucket notifications
 }
 
 // FromEnv returns the server that LEASEHOLD_TEST_S3_ENDPOINT, _ACCESS_KEY, _SECRET_KEY and _REGION describe, if the first is set.
@@ -71,6 +72,26 @@ func (s S3) Bucket(tb testing.TB) string {
 		tb.Cleanup(func() { removeBucket(tb, client, name) })
 	}
 	return name
+}
+
+// Notify makes a server with [S3.Queues] tell each of them about every PUT of an object whose key has the prefix.
+func (s S3) Notify(tb testing.TB, bucket, prefix string) {
+	tb.Helper()
+	filter := &types.NotificationConfigurationFilter{Key: &types.S3KeyFilter{FilterRules: []types.FilterRule{
+		{Name: types.FilterRuleNamePrefix, Value: &prefix},
+	}}}
+	config := &types.NotificationConfiguration{}
+	for _, arn := range s.Queues {
+		config.QueueConfigurations = append(config.QueueConfigurations, types.QueueConfiguration{
+			QueueArn: &arn, Events: []types.Event{types.EventS3ObjectCreatedPut}, Filter: filter,
+		})
+	}
+	_, err := s.Client().PutBucketNotificationConfiguration(tb.Context(), &s3.PutBucketNotificationConfigurationInput{
+		Bucket: &bucket, NotificationConfiguration: config,
+	})
+	if err != nil {
+		tb.Fatalf("testserver: setting bucket notifications of %s on %s (%s): %v", bucket, s.Name, s.Endpoint, err)
+	}
 }
 
 func removeBucket(tb testing.TB, client *s3.Client, name string) {

@@ -5,6 +5,7 @@ package testserver
 import (
 	"context"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -98,6 +99,22 @@ func StartMinIO(tb testing.TB) (S3, *Process) {
 	return minio.s3(p), p
 }
 
+// StartMinIOWithWebhooks starts a MinIO for this test only, which the test may kill and restart. [S3.Notify] makes it post bucket
+// notifications to each of the URLs, with the header "Authorization: Bearer" and the token. A receiver may be down at any time.
+func StartMinIOWithWebhooks(tb testing.TB, token string, urls ...string) (S3, *Process) {
+	var env, queues []string
+	for i, url := range urls {
+		id := strconv.Itoa(i + 1)
+		env = append(env, "MINIO_NOTIFY_WEBHOOK_ENABLE_"+id+"=on", "MINIO_NOTIFY_WEBHOOK_ENDPOINT_"+id+"="+url,
+			"MINIO_NOTIFY_WEBHOOK_AUTH_TOKEN_"+id+"="+token)
+		queues = append(queues, "arn:minio:sqs::"+id+":webhook")
+	}
+	p := minio.start(tb, env...)
+	s := minio.s3(p)
+	s.Queues = queues
+	return s, p
+}
+
 // StartVersityGW starts a VersityGW for this test only, which the test may kill and restart.
 func StartVersityGW(tb testing.TB) (S3, *Process) {
 	p := versitygw.start(tb)
@@ -120,11 +137,11 @@ func (k *kind) s3(p *Process) S3 {
 	return S3{Name: k.name, Endpoint: "http://" + p.Addr, AccessKey: accessKey, SecretKey: secretKey, Region: region, DeleteIfMatch: k.deleteIfMatch}
 }
 
-// start runs a server for one test.
-func (k *kind) start(tb testing.TB) *Process {
+// start runs a server for one test, with more environment variables than its kind has.
+func (k *kind) start(tb testing.TB, env ...string) *Process {
 	tb.Helper()
 	SkipIfShort(tb)
-	p, err := launch(k, Program(tb, k.name))
+	p, err := launch(k, Program(tb, k.name), env...)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -3,14 +3,18 @@ package testserver_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,6 +104,64 @@ func TestRestartKeepsDataAndAddress(t *testing.T) {
 			require.NotContains(t, process.Log(), "panic")
 		})
 	}
+}
+
+// MinIO tells every receiver of a PUT below the prefix, and goes on when one is down.
+func TestMinIOWithWebhooks(t *testing.T) {
+	type post struct{ receiver, token, body string }
+	posts := make(chan post, 16)
+	receiver := func(name string) *httptest.Server {
+		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			assert.NoError(t, err)
+			posts <- post{name, r.Header.Get("Authorization"), string(body)}
+		}))
+		t.Cleanup(server.Close)
+		return server
+	}
+	a, b := receiver("a"), receiver("b")
+	server, _ := testserver.StartMinIOWithWebhooks(t, "secret", a.URL, b.URL)
+	client, bucket := server.Client(), server.Bucket(t)
+	server.Notify(t, bucket, "locks/")
+	put := func(key string) time.Time {
+		_, err := client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: strings.NewReader("x")})
+		require.NoError(t, err)
+		return time.Now()
+	}
+	put("other/key")
+	const key = "locks/a b+ü"
+	put(key)
+	var got []string
+	for range 2 {
+		p := <-posts
+		got = append(got, p.receiver)
+		require.Equal(t, "Bearer secret", p.token)
+		var event struct {
+			Records []struct {
+				S3 struct{ Object struct{ Key string } }
+			}
+		}
+		require.NoError(t, json.Unmarshal([]byte(p.body), &event), p.body)
+		require.Len(t, event.Records, 1)
+		name, err := url.QueryUnescape(event.Records[0].S3.Object.Key)
+		require.NoError(t, err)
+		require.Equal(t, key, name)
+	}
+	require.ElementsMatch(t, []string{"a", "b"}, got)
+
+	var delays []time.Duration
+	for range 100 {
+		answered := put(key)
+		<-posts
+		<-posts
+		delays = append(delays, time.Since(answered))
+	}
+	slices.Sort(delays)
+	t.Logf("both after the answer to the PUT: median %v, longest %v", delays[50], delays[99])
+
+	a.Close()
+	put("locks/c")
+	require.Equal(t, "b", (<-posts).receiver)
 }
 
 func TestBuildErrors(t *testing.T) {

@@ -3,6 +3,7 @@ package weakset
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"weak"
 )
@@ -10,39 +11,36 @@ import (
 // Set has any number of values for each key. The zero value is ready. It is safe for concurrent use.
 type Set[K comparable, V any] struct {
 	mu     sync.Mutex
-	values map[K]map[weak.Pointer[V]]struct{}
+	values map[K][]weak.Pointer[V]
 }
 
 // Add lists v until it is garbage collected.
 func (s *Set[K, V]) Add(key K, v *V) {
-	p := weak.Make(v)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.values == nil {
-		s.values = make(map[K]map[weak.Pointer[V]]struct{})
+		s.values = make(map[K][]weak.Pointer[V])
 	}
-	if s.values[key] == nil {
-		s.values[key] = make(map[weak.Pointer[V]]struct{})
-	}
-	s.values[key][p] = struct{}{}
-	runtime.AddCleanup(v, func(p weak.Pointer[V]) { s.remove(key, p) }, p)
+	s.values[key] = append(s.values[key], weak.Make(v))
+	runtime.AddCleanup(v, s.clean, key)
 }
 
-func (s *Set[K, V]) remove(key K, p weak.Pointer[V]) {
+// clean removes the values of key that are gone.
+func (s *Set[K, V]) clean(key K) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.values[key], p)
-	if len(s.values[key]) == 0 {
+	live := slices.DeleteFunc(s.values[key], func(p weak.Pointer[V]) bool { return p.Value() == nil })
+	if s.values[key] = live; len(live) == 0 {
 		delete(s.values, key)
 	}
 }
 
-// Of returns the live values of key, in no order.
+// Of returns the live values of key, in the order in which they were added.
 func (s *Set[K, V]) Of(key K) []*V {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var live []*V
-	for p := range s.values[key] {
+	for _, p := range s.values[key] {
 		if v := p.Value(); v != nil {
 			live = append(live, v)
 		}

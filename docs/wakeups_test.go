@@ -1,0 +1,146 @@
+package docs_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testopt"
+)
+
+// pushing is the Store value of one process. It counts reads, and tells the lock of another process of each write.
+type pushing struct {
+	leasehold.Store
+	reads atomic.Int64
+	wake  func()
+	cut   atomic.Bool // the process has crashed
+}
+
+func (p *pushing) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	p.reads.Add(1)
+	return p.Store.Get(ctx, key)
+}
+
+func (p *pushing) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	defer p.wake()
+	return p.Store.PutIfNoneMatch(ctx, key, body)
+}
+
+func (p *pushing) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	if p.cut.Load() {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
+	defer p.wake()
+	return p.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+// seeded is the clock of the machine with random numbers that are the same in each run.
+type seeded struct {
+	clock.Clock
+	mu   sync.Mutex
+	rand *rand.Rand
+}
+
+func (s *seeded) Rand() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rand.Float64()
+}
+
+func withSeed(seed, purpose uint64) leasehold.Option {
+	return testopt.WithClock(&seeded{Clock: clock.System, rand: rand.New(rand.NewPCG(seed, purpose))})
+}
+
+// waited is what a candidate does in virtual time while another process leads for some minutes and then crashes or releases the lock.
+func waited(t *testing.T, seed uint64, ttl, poll time.Duration, push, crash bool) (reads float64, free time.Duration) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := leasehold.NewMemStore()
+		ours := &pushing{Store: objects, wake: func() {}}
+		candidate, err := leasehold.NewLock(ours, "locks/a", leasehold.WithTTL(ttl), leasehold.WithPollInterval(poll), withSeed(seed, 1), leasehold.WithLogger(nil))
+		require.NoError(t, err)
+		theirs := &pushing{Store: objects, wake: func() {}}
+		if push {
+			theirs.wake = candidate.Wake
+		}
+		holder, err := leasehold.NewLock(theirs, "locks/a", leasehold.WithTTL(ttl), withSeed(seed, 2), leasehold.WithLogger(nil))
+		require.NoError(t, err)
+		lease, err := holder.Acquire(t.Context())
+		require.NoError(t, err)
+		acquired := make(chan error)
+		go func() {
+			next, err := candidate.Acquire(t.Context())
+			if err == nil {
+				err = next.Release(t.Context())
+			}
+			acquired <- err
+		}()
+		time.Sleep(time.Minute)
+		before := ours.reads.Load()
+		time.Sleep(10 * time.Minute)
+		reads = float64(ours.reads.Load()-before) / 10
+		time.Sleep(time.Duration(rand.New(rand.NewPCG(seed, 3)).Int64N(int64(poll))))
+		since := time.Now()
+		if crash {
+			theirs.cut.Store(true)
+			since = lease.Record().RenewedAt
+		} else {
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		require.NoError(t, <-acquired)
+		free = time.Since(since)
+	})
+	return reads, free
+}
+
+// TestWakeupsTable measures every row of the page's table again. The same random numbers give the same row.
+func TestWakeupsTable(t *testing.T) {
+	const ttl, trials = 15 * time.Second, 50
+	page, err := os.ReadFile("wakeups.md")
+	require.NoError(t, err)
+	rows := regexp.MustCompile(`(?m)^\| (([\d.]+) s[^|]*) \| (yes|no) \|.*$`).FindAllStringSubmatch(string(page), -1)
+	require.Len(t, rows, 7)
+	for _, row := range rows {
+		poll, err := time.ParseDuration(row[2] + "s")
+		require.NoError(t, err)
+		var reads, released, crashed []float64
+		for seed := range uint64(trials) {
+			n, free := waited(t, seed, ttl, poll, row[3] == "yes", false)
+			released = append(released, free.Seconds())
+			reads = append(reads, n)
+			_, free = waited(t, seed, ttl, poll, row[3] == "yes", true)
+			crashed = append(crashed, free.Seconds()/ttl.Seconds())
+		}
+		require.Equal(t, fmt.Sprintf("| %s | %s | %.1f | %.1f s | %.2f TTL (%.2f TTL) |",
+			row[1], row[3], median(reads), slices.Max(released), median(crashed), slices.Max(crashed)), row[0])
+	}
+}
+
+func median(list []float64) float64 {
+	slices.Sort(list)
+	return list[len(list)/2]
+}
+
+// The JSON of the page is valid.
+func TestWakeupsJSON(t *testing.T) {
+	page, err := os.ReadFile("wakeups.md")
+	require.NoError(t, err)
+	list := regexp.MustCompile("(?s)```json\n(.*?)```").FindAllSubmatch(page, -1)
+	require.Len(t, list, 2)
+	for _, block := range list {
+		require.True(t, json.Valid(block[1]), "%s", block[1])
+	}
+}
