@@ -2,6 +2,7 @@ package leasehold
 
 import (
 	"reflect"
+	"slices"
 
 	"github.com/leasehold-go/leasehold/internal/weakset"
 )
@@ -25,27 +26,23 @@ func (l *Lock) Wake() {
 	}
 }
 
-// sameObject are the Locks of this process by object. They wake each other, and need care with WithReclaim.
-var sameObject weakset.Set[object, Lock]
-
-type object struct {
-	store Store
-	key   string
-}
+// sameKey are the Locks of this process by key. It does not keep Stores alive, because a Store may refer to its Locks.
+var sameKey weakset.Set[string, Lock]
 
 // enlist is called when a Lock is made.
 func (l *Lock) enlist() {
 	if reflect.ValueOf(l.store).Comparable() {
-		sameObject.Add(object{l.store, l.key}, l)
+		sameKey.Add(l.key, l)
 	}
 }
 
-// siblings are all Locks of this process on the same object, this one included.
+// siblings are the Locks of this process that share a Store value and a key, this one included. They wake each other, and need care
+// with WithReclaim.
 func (l *Lock) siblings() []*Lock {
 	if !reflect.ValueOf(l.store).Comparable() {
 		return []*Lock{l}
 	}
-	return sameObject.Of(object{l.store, l.key})
+	return slices.DeleteFunc(sameKey.Of(l.key), func(s *Lock) bool { return s.store != l.store })
 }
 
 // wakeSiblings is called when the lock may have become free.

@@ -110,7 +110,7 @@ func (c *client) received(ctx context.Context, number int, r request, got *reply
 		got.obj.Age = c.reportedAge(*got, sentAt)
 	}
 	c.mu.Lock()
-	c.sent[number].failed = got.page || got.err != nil && !(absent && r.kind == "get")
+	c.sent[number].failed = got.page || got.err != nil && (!absent || r.kind != "get")
 	c.mu.Unlock()
 	if r.kind == "get" && c.p.reading != nil {
 		c.p.reading.saw(ctx, r, *got)
@@ -150,10 +150,8 @@ func (c *client) transmit(r request, f networkFault, replies chan<- reply) {
 	var got reply
 	if !f.dropRequest {
 		got = w.store.apply(c.p, r)
-		if got.err == nil && (errors.Is(f.err, leasehold.ErrPreconditionFailed) || errors.Is(f.err, leasehold.ErrNotExist)) || f.pageETag != "" {
-			w.mu.Lock()
-			c.misled = true
-			w.mu.Unlock()
+		if got.err == nil && (errors.Is(f.err, leasehold.ErrPreconditionFailed) || errors.Is(f.err, leasehold.ErrNotExist)) {
+			c.mislead()
 		}
 		if f.duplicateAfter > 0 {
 			time.AfterFunc(f.duplicateAfter, func() { w.store.apply(c.p, r) })
@@ -164,11 +162,20 @@ func (c *client) transmit(r request, f networkFault, replies chan<- reply) {
 	case f.err != nil:
 		got = reply{err: f.err}
 	case f.page:
+		if f.pageETag != "" {
+			c.mislead()
+		}
 		got = reply{obj: leasehold.Object{Body: []byte("<!DOCTYPE html><title>Sign in</title>"), ETag: f.pageETag}, page: true}
 	}
 	if !f.dropReply && !c.isPartitioned() {
 		replies <- got
 	}
+}
+
+func (c *client) mislead() {
+	c.p.w.mu.Lock()
+	defer c.p.w.mu.Unlock()
+	c.misled = true
 }
 
 // reportedAge is the Object.Age of a reply to a read. Unless the world has other ages, it is true in the first reply that

@@ -11,12 +11,12 @@ func (w *world) notifyLocked() {
 		}
 		delay := time.Duration(1+w.messages.Int64N(100)) * time.Millisecond
 		late := time.Duration(w.messages.Int64N(int64(2 * w.cfg.TTL)))
-		switch kind := w.messages.IntN(10); {
-		case kind == 0: // lost
+		switch w.messages.IntN(10) {
+		case 0: // lost
 			continue
-		case kind == 1:
+		case 1:
 			delay = late
-		case kind == 2:
+		case 2:
 			time.AfterFunc(late, p.wake)
 		}
 		time.AfterFunc(delay, p.wake)
