@@ -39,12 +39,11 @@ func (t *term) stopRenewingAfterTTL() {
 func (t *term) renewNext() {
 	t.mu.Lock()
 	over := t.state != held || t.lock.clock.Now().Mono >= t.renewUntil
-	forgotten := t.forgotten
 	t.mu.Unlock()
 	switch {
 	case over:
 		return
-	case forgotten:
+	case t.forgotten.Load():
 		t.lock.log.Warn("a lease was dropped without Release: it is left to run out", "key", t.lock.key, "token", t.token)
 		return
 	}

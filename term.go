@@ -7,6 +7,7 @@ import (
 	"math"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/clock"
@@ -51,7 +52,8 @@ type term struct {
 	renewal     clock.Timer   // for the next renewal; nil if renewals are manual
 	failures    int           // of renewals in a row
 	renewUntil  time.Duration // monotonic time after which there are no renewals
-	forgotten   bool          // the Lease was garbage collected
+
+	forgotten *atomic.Bool // the Lease was garbage collected
 }
 
 type state uint8
@@ -85,12 +87,10 @@ func (t *term) start(parent context.Context) *Lease {
 	t.mu.Unlock()
 	lease := &Lease{t: t}
 	lease.ctx = context.WithValue(t.ctx, leaseKey{t.lock}, lease)
-	// Neither t nor its timers refer to lease. Once nothing else does, nobody can act under it.
-	runtime.AddCleanup(lease, func(t *term) {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.forgotten = true
-	}, t)
+	// Neither t nor its timers refer to lease. Once nothing else does, nobody can act under it. The cleanup must not refer to t, from
+	// which an observer may lead to lease.
+	t.forgotten = new(atomic.Bool)
+	runtime.AddCleanup(lease, func(forgotten *atomic.Bool) { forgotten.Store(true) }, t.forgotten)
 	t.lock.term.Store(t)
 	return lease
 }

@@ -124,3 +124,32 @@ func TestLocksThatAreGoneAreNotListed(t *testing.T) {
 		return len(sameKey.Of(key)) == 0
 	}, 10*time.Second, 10*time.Millisecond)
 }
+
+// A program may keep a Lock, its lease and what observes it in one struct. All of it is collected.
+func TestALeaseThatItsObserverRefersToIsCollected(t *testing.T) {
+	type job struct {
+		lock  *Lock
+		lease *Lease
+		last  Event
+	}
+	gone := make(chan struct{})
+	func() {
+		j := new(job)
+		runtime.AddCleanup(j, func(struct{}) { close(gone) }, struct{}{})
+		var err error
+		j.lock, err = NewLock(NewMemStore(), "k", WithLogger(nil), WithObserver(func(e Event) { j.last = e }))
+		require.NoError(t, err)
+		j.lease, err = j.lock.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, j.lease.Release(t.Context()))
+	}()
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		select {
+		case <-gone:
+			return true
+		default:
+			return false
+		}
+	}, 10*time.Second, 10*time.Millisecond)
+}
