@@ -374,6 +374,18 @@ func TestLeaseDo(t *testing.T) {
 	})
 }
 
+// A call of Do that is refused runs nothing, so it keeps nobody out.
+func TestARefusedDoKeepsNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := newLock(t, leasehold.NewMemStore())
+		lease := acquire(t, lock)
+		nothing := func(context.Context, *leasehold.Lease) error { return nil }
+		require.NoError(t, lease.Do(t.Context(), nothing))
+		require.ErrorIs(t, lease.Do(t.Context(), nothing), leasehold.ErrReleased)
+		require.NoError(t, acquire(t, lock).Release(t.Context()))
+	})
+}
+
 func TestAnAcquiredLeaseReportsAFunctionThatOverruns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}

@@ -241,6 +241,7 @@ var mutants = []mutant{
 	{"written without a condition", []edit{{"internal/s3api/object.go", `		IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,
 `, ``}}, []string{"./itest -run TestContention"}, 1},
 	{"created without a condition", []edit{{"internal/s3api/object.go", `o.put(ctx, key, body, nil, aws.String("*"))`, `o.put(ctx, key, body, nil, nil)`}}, []string{"./itest -run TestLinearizableRegister"}, 18},
+	{"a refused Do keeps others out", []edit{{"term.go", `	if !over && !owned {`, `	if !over || !owned {`}}, []string{". -run TestARefusedDoKeepsNobodyOut"}, 8},
 	{"takes over after ten TTLs", []edit{{"decide.go", `return time.Duration(float64(ttl) * (1 + o.drift))`, `return time.Duration(float64(ttl) * (10 + o.drift))`}}, []string{worlds}, 13},
 	{"Valid looks at no clock", []edit{{"term.go", `ok, ranOut := t.state == held, t.remaining() <= 0`, `ok, ranOut := t.state == held, false`}}, []string{worlds, search, "./itest -run TestSuspendedProcess"}, 5},
 
