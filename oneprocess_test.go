@@ -379,10 +379,12 @@ func TestARefusedDoKeepsNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock := newLock(t, leasehold.NewMemStore())
 		lease := acquire(t, lock)
-		nothing := func(context.Context, *leasehold.Lease) error { return nil }
-		require.NoError(t, lease.Do(t.Context(), nothing))
-		require.ErrorIs(t, lease.Do(t.Context(), nothing), leasehold.ErrReleased)
-		require.NoError(t, acquire(t, lock).Release(t.Context()))
+		require.NoError(t, lease.Release(t.Context()))
+		err := lease.Do(t.Context(), func(context.Context, *leasehold.Lease) error { return nil })
+		require.ErrorIs(t, err, leasehold.ErrReleased)
+		next, err := lock.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, next.Release(t.Context()))
 	})
 }
 
