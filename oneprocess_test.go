@@ -374,6 +374,20 @@ func TestLeaseDo(t *testing.T) {
 	})
 }
 
+// A call of Do that is refused runs nothing, so it keeps nobody out.
+func TestARefusedDoKeepsNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := newLock(t, leasehold.NewMemStore())
+		lease := acquire(t, lock)
+		require.NoError(t, lease.Release(t.Context()))
+		err := lease.Do(t.Context(), func(context.Context, *leasehold.Lease) error { return nil })
+		require.ErrorIs(t, err, leasehold.ErrReleased)
+		next, err := lock.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
 func TestAnAcquiredLeaseReportsAFunctionThatOverruns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}

@@ -42,7 +42,7 @@ const clusterTTL = 2 * time.Second
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	needDocker(t)
+	itest.NeedDocker(t)
 	network := itest.NewNetwork(t)
 	c := &cluster{t: t}
 	c.server, c.store = itest.StartMinIO(t, network, "store")
@@ -102,10 +102,15 @@ func (c *cluster) leader(after time.Time, but ...int) line {
 	})
 }
 
-// oneAtATime counts the terms. It returns an error if two terms were valid at once or if a later term's token is not higher.
+// oneAtATime counts the terms. It returns an error if two terms were valid at once, if the context of one was still open when the
+// next was valid, or if a later term's token is not higher.
 func oneAtATime(lines []line) (terms int, err error) {
 	var last line
 	for _, l := range lines {
+		if l.Event == "open" && l.Token < last.Token {
+			return terms, fmt.Errorf("the context of node%d with token %d was open at %d, after node%d was valid with token %d at %d",
+				l.node, l.Token, l.At, last.node, last.Token, last.At)
+		}
 		if l.Event != "valid" {
 			continue
 		}
@@ -120,11 +125,23 @@ func oneAtATime(lines []line) (terms int, err error) {
 	return terms, nil
 }
 
+// stays wants the leader of a line to lead on for two TTLs.
+func (c *cluster) stays(leader line, after string) {
+	c.t.Helper()
+	until := time.Unix(0, leader.At).Add(2 * clusterTTL)
+	last := c.await("a line of two TTLs later", func(l line) bool { return l.Event == "valid" && l.At > until.UnixNano() })
+	require.Equal(c.t, leader.Token, last.Token, "%s: leadership changed without a cause", after)
+}
+
 func TestTwoAtATimeAreSeen(t *testing.T) {
 	_, err := oneAtATime([]line{{At: 1, Event: "valid", Token: 1}, {At: 2, Event: "valid", Token: 2, node: 1}, {At: 3, Event: "valid", Token: 1}})
 	require.Error(t, err, "the leases overlap")
 	_, err = oneAtATime([]line{{At: 1, Event: "valid", Token: 1}, {At: 2, Event: "valid", Token: 1, node: 1}})
 	require.Error(t, err, "the token was issued twice")
+	_, err = oneAtATime([]line{{At: 1, Event: "valid", Token: 1}, {At: 2, Event: "valid", Token: 2, node: 1}, {At: 3, Event: "open", Token: 1}})
+	require.Error(t, err, "the first context ended too late")
+	_, err = oneAtATime([]line{{At: 1, Event: "valid", Token: 1}, {At: 2, Event: "open", Token: 1}, {At: 3, Event: "valid", Token: 2, node: 1}})
+	require.NoError(t, err)
 }
 
 func TestClusterFaults(t *testing.T) {
@@ -186,9 +203,11 @@ func TestClusterFaults(t *testing.T) {
 		ended := time.Now()
 		now := c.leader(ended)
 		t.Logf("%s: before token %d, after it token %d, leader seen %v after the end of the fault", f.name, before.Token, now.Token, time.Unix(0, now.At).Sub(ended).Round(time.Millisecond))
+		require.Less(t, time.Unix(0, now.At).Sub(ended), 4*clusterTTL, "%s: no leader", f.name)
 		if f.after != nil {
 			f.after(before.node, before.Token)
 		}
+		c.stays(now, f.name)
 	}
 	lines := c.lines()
 	terms, err := oneAtATime(lines)
@@ -201,7 +220,7 @@ func TestClusterFaults(t *testing.T) {
 
 // A full disk does not damage a lock. Renewals fail and the lease expires. When there is space again, the next token is higher.
 func TestFullDisk(t *testing.T) {
-	needDocker(t)
+	itest.NeedDocker(t)
 	server := itest.StartMinIOOnTmpfs(t, 64<<20)
 	bucket := server.Bucket(t)
 	store := leasehold.NewS3Store(server.Client(), bucket)

@@ -259,8 +259,10 @@ func TestAmbiguousWrites(t *testing.T) {
 					at("acquire")
 					lease, err := lock.Acquire(t.Context())
 					require.NoError(t, err)
-					token := lease.Token() // 2 if the first write was treated as a leftover of its own
-					require.LessOrEqual(t, token, uint64(2))
+					token := lease.Token()
+					if during != "acquire" || fault.Kind != faultproxy.Ghost { // the write may land before its repetition, and is then a leftover
+						require.EqualValues(t, 1, token)
+					}
 					at("renew")
 					require.NoError(t, lease.Renew(t.Context()))
 					require.True(t, lease.Valid())

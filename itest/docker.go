@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,6 +20,8 @@ import (
 	"github.com/testcontainers/testcontainers-go"
 	"github.com/testcontainers/testcontainers-go/log"
 	"github.com/testcontainers/testcontainers-go/network"
+
+	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
 // label marks everything that this package creates in Docker.
@@ -27,8 +30,11 @@ const label = "com.github.leasehold-go.itest"
 // stale is longer than any test run. Anything older with the label was left behind by a test binary that was killed.
 const stale = 3 * time.Hour
 
-// engine connects to Docker, once.
+// engine connects to Docker, once. If LEASEHOLD_WITHOUT is docker, it does not.
 var engine = sync.OnceValues(func() (*testcontainers.DockerProvider, error) {
+	if os.Getenv("LEASEHOLD_WITHOUT") == "docker" {
+		return nil, errors.New("LEASEHOLD_WITHOUT is docker")
+	}
 	// The reaper's image would have to be pulled. This package cleans up after itself instead.
 	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
 		return nil, err
@@ -62,6 +68,31 @@ var engine = sync.OnceValues(func() (*testcontainers.DockerProvider, error) {
 func Docker(context.Context) error {
 	_, err := engine()
 	return err
+}
+
+// NeedDocker skips a test if no Docker engine answers. It adds the test to the file LEASEHOLD_SKIPPED, whose content is the last
+// thing that make test says. If LEASEHOLD_NEEDS is docker, as in CI, the test fails instead.
+func NeedDocker(tb testing.TB) {
+	tb.Helper()
+	testserver.SkipIfShort(tb)
+	err := Docker(tb.Context())
+	if err == nil {
+		return // without a look at variables that keep go test from using its cache
+	}
+	switch skipped := os.Getenv("LEASEHOLD_SKIPPED"); {
+	case os.Getenv("LEASEHOLD_NEEDS") == "docker":
+		tb.Fatalf("needs Docker (CI runs without it if LEASEHOLD_WITHOUT is docker): %v", err)
+	case skipped != "":
+		f, openErr := os.OpenFile(skipped, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		if openErr != nil {
+			tb.Fatal(openErr)
+		}
+		_, writeErr := fmt.Fprintln(f, tb.Name())
+		if err := errors.Join(writeErr, f.Close()); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	tb.Skipf("needs Docker: %v", err)
 }
 
 // api returns the Docker client, and fails the test if there is no Docker engine.

@@ -125,9 +125,7 @@ func TestFencedLargeBodies(t *testing.T) {
 
 // In a bucket with SSE-KMS the same body never gets the same ETag twice, so it needs no padding.
 func TestFencedStoreOnSSEKMS(t *testing.T) {
-	if err := itest.Docker(t.Context()); err != nil {
-		t.Skipf("needs Docker: %v", err)
-	}
+	itest.NeedDocker(t)
 	server := itest.StartMinIOWithKMS(t)
 	client, bucket := server.Client(), server.Bucket(t)
 	_, err := client.PutBucketEncryption(t.Context(), &s3.PutBucketEncryptionInput{

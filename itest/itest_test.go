@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +37,7 @@ func TestServersEnforcePreconditions(t *testing.T) {
 }
 
 func TestVersityGWContainer(t *testing.T) {
-	needDocker(t)
+	itest.NeedDocker(t)
 	server, _ := itest.StartVersityGW(t, nil, "")
 	createTwice(t, server)
 }
@@ -64,7 +66,7 @@ func createTwice(t *testing.T, server testserver.S3) {
 // TestCluster checks the tools of cluster tests: a program in a container notices when its server is paused, partitioned or
 // killed, and when it is back.
 func TestCluster(t *testing.T) {
-	needDocker(t)
+	itest.NeedDocker(t)
 	ctx := t.Context()
 	network := itest.NewNetwork(t)
 	_, server := itest.StartVersityGW(t, network, "store")
@@ -103,11 +105,21 @@ func count(t *testing.T, ctx context.Context, c *itest.Container, what string) i
 	return strings.Count(log, what)
 }
 
-// needDocker skips the test if no Docker engine answers. Other tests run the same servers as processes.
-func needDocker(t *testing.T) {
-	t.Helper()
-	testserver.SkipIfShort(t)
-	if err := itest.Docker(t.Context()); err != nil {
-		t.Skipf("needs Docker: %v", err)
+// Where Docker is missing, a test that needs it is named in the file that make shows, and fails in CI.
+func TestNeedDocker(t *testing.T) {
+	if os.Getenv("LEASEHOLD_TEST_CHILD") != "" {
+		itest.NeedDocker(t)
+		return
 	}
+	skipped := filepath.Join(t.TempDir(), "skipped")
+	child := func(env ...string) error {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestNeedDocker$")
+		cmd.Env = append(append(os.Environ(), "LEASEHOLD_TEST_CHILD=1", "LEASEHOLD_WITHOUT=docker", "LEASEHOLD_SKIPPED="+skipped), env...)
+		return cmd.Run()
+	}
+	require.NoError(t, child("LEASEHOLD_NEEDS="))
+	list, err := os.ReadFile(skipped)
+	require.NoError(t, err)
+	require.Equal(t, "TestNeedDocker\n", string(list))
+	require.Error(t, child("LEASEHOLD_NEEDS=docker"))
 }

@@ -30,7 +30,7 @@ func (w *world) act(a Action) {
 		p.client.setOutage(true)
 		undo(func() { p.client.setOutage(false) })
 	case "forged wake-ups":
-		go w.forge(p, a.For)
+		go w.forge(p)
 	case "suspend":
 		w.freeze(p, suspended, a.For, 0)
 	case "suspend, wall clock set back": // only CLOCK_BOOTTIME has counted the suspend

@@ -23,13 +23,10 @@ func (w *world) notifyLocked() {
 	}
 }
 
-// forge wakes a process thousands of times in a row, for no reason.
-func (w *world) forge(p *process, d time.Duration) {
-	for n := range 2000 {
-		if n == 1000 {
-			time.Sleep(d / 2)
-		}
-		time.Sleep(1009 * time.Microsecond)
+// forge wakes a process a thousand times within a TTL, for no reason.
+func (w *world) forge(p *process) {
+	for range 1000 {
+		time.Sleep(15013 * time.Microsecond)
 		p.wake()
 	}
 }

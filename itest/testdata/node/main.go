@@ -49,16 +49,21 @@ func (c *movedClock) Now() clock.Reading {
 // A leader checks its lease every tick. If a check comes more than paused after the one before, the process was paused.
 const tick, paused = 10 * time.Millisecond, time.Second
 
-// lead checks the lease again and again. A lease that is valid now was valid at all times since its start.
+// lead checks the lease again and again. A lease that is valid now was valid at all times since its start. Its context is looked at
+// first, because Valid ends it.
 func lead(ctx context.Context, lease *leasehold.Lease) {
 	for last := time.Now(); ; time.Sleep(tick) {
 		now := time.Now()
+		open := lease.Context().Err() == nil
 		valid := lease.Valid()
 		if gap := now.Sub(last); gap > paused {
 			say(now, "woke", lease.Token(), fmt.Sprintf("valid %t", valid))
 		}
-		if valid {
+		switch gap := now.Sub(last); {
+		case valid:
 			say(now, "valid", lease.Token(), "")
+		case open && gap <= paused: // after a pause it ends a little later
+			say(now, "open", lease.Token(), "")
 		}
 		if ctx.Err() != nil { // checked last, because after a pause the context may end before this goroutine checks the lease
 			return
