@@ -97,7 +97,7 @@ func WithManualRenewal() Option { return func(o *options) { o.manual = true } }
 // lock logs which of these objects it could not delete.
 func WithStoreCheck() Option { return func(o *options) { o.storeCheck = true } }
 
-// WithSkewAllowance sets how far apart the wall clocks of this machine and of a foreign client that writes no TTL may
+// WithSkewAllowance sets how far apart the wall clocks of this machine and of a foreign client that does not know ttl may
 // be: default 5 s. Nothing else depends on wall clocks.
 func WithSkewAllowance(d time.Duration) Option { return func(o *options) { o.skew = d } }
 
