@@ -474,3 +474,32 @@ func (s outages) PutIfMatch(ctx context.Context, key string, body []byte, etag s
 	}
 	return s.Store.PutIfMatch(ctx, key, body, etag)
 }
+
+// Failures of the past do not make the next try late.
+func TestTheFirstTryAfterAFailureComesSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		var failed time.Time
+		var pauses []time.Duration
+		l := newLock(t, store, leasehold.WithObserver(func(e leasehold.Event) {
+			switch e.Kind {
+			case leasehold.EventRenewFailed:
+				failed = time.Now()
+			case leasehold.EventRenewed:
+				if !failed.IsZero() {
+					pauses = append(pauses, time.Since(failed))
+					failed = time.Time{}
+					store.next(fault{op: "put", err: errors.New("503 SlowDown")})
+				}
+			}
+		}))
+		lease := acquire(t, l)
+		store.next(fault{op: "put", err: errors.New("503 SlowDown")})
+		time.Sleep(time.Minute)
+		require.NoError(t, lease.Release(t.Context()))
+		require.Greater(t, len(pauses), 5)
+		for _, p := range pauses {
+			require.LessOrEqual(t, p, 330*time.Millisecond, "an eighth of a request's time limit, and a tenth more")
+		}
+	})
+}

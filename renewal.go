@@ -214,9 +214,6 @@ func (t *term) landed(ctx context.Context, etag string, w write) {
 	v := &version{exists: true, etag: etag, rec: w.rec, readBefore: w.sent.Mono, readAfter: t.lock.clock.Now().Mono}
 	t.mu.Lock()
 	t.stored, t.sent, t.unconfirmed, t.failure = v, w.sent, nil, nil
-	if t.state == held {
-		t.expiry.Reset(t.untilNextCheck())
-	}
 	t.mu.Unlock()
 	t.lock.remember(ctx, v)
 }
