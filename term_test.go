@@ -133,6 +133,8 @@ func TestALeaseThatItsObserverRefersToIsCollected(t *testing.T) {
 		last  Event
 	}
 	gone := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context()) // lives on
+	defer cancel()
 	func() {
 		j := new(job)
 		runtime.AddCleanup(j, func(struct{}) { close(gone) }, struct{}{})
@@ -142,6 +144,7 @@ func TestALeaseThatItsObserverRefersToIsCollected(t *testing.T) {
 		j.lease, err = j.lock.TryAcquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, j.lease.Release(t.Context()))
+		require.NoError(t, j.lock.Do(ctx, func(context.Context, *Lease) error { return nil }))
 	}()
 	require.Eventually(t, func() bool {
 		runtime.GC()
