@@ -451,3 +451,51 @@ func TestManyGoroutinesMayAskAnElector(t *testing.T) {
 		bob.stop(t)
 	})
 }
+
+func TestLeaderBeforeAnyIsSeen(t *testing.T) {
+	e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore()), leasehold.Callbacks{})
+	require.NoError(t, err)
+	_, seen := e.Leader()
+	require.False(t, seen)
+}
+
+func TestRunReturnsTheErrorOfItsLastRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithLogger(nil)), leasehold.Callbacks{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, func() {
+			for range 100 {
+				store.next(fault{op: "put", err: errInjected})
+			}
+			cancel()
+		})
+		require.ErrorIs(t, e.Run(ctx), errInjected)
+	})
+}
+
+// An elector that has found the lock held knows that its settings are right, so a permanent error may pass.
+func TestRunGoesOnAfterItHasFoundTheLockHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		held := acquire(t, newLock(t, mem))
+		store := &faultStore{Store: mem}
+		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithLogger(nil)), leasehold.Callbacks{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		running := make(chan error, 1)
+		go func() { running <- e.Run(ctx) }()
+		synctest.Wait()
+		for range 3 {
+			store.next(fault{op: "get", err: fmt.Errorf("%w: access denied", leasehold.ErrPermanent)})
+		}
+		time.Sleep(30 * time.Second)
+		require.NoError(t, held.Release(t.Context()))
+		time.Sleep(30 * time.Second)
+		require.True(t, e.IsLeader())
+		cancel()
+		require.NoError(t, <-running)
+	})
+}

@@ -420,6 +420,41 @@ func TestCommittedStateSurvivesReleaseAndTakeover(t *testing.T) {
 	})
 }
 
+// A commit whose condition fails because an earlier renewal has landed is written again.
+func TestACommitAfterARenewalOfUnknownOutcomeIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		store := &faultStore{Store: mem}
+		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+		ended, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		store.next(fault{op: "put", apply: true, err: errInjected})
+		require.ErrorIs(t, lease.Renew(ended), context.DeadlineExceeded)
+		require.NoError(t, lease.Commit(t.Context(), []byte("state")))
+		rec, err := newLock(t, mem).Inspect(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "state", string(rec.Payload))
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestAReleaseIsToldOnceAndWrittenOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		var told []error
+		lease := acquire(t, newLock(t, store, leasehold.WithObserver(func(e leasehold.Event) {
+			if e.Kind == leasehold.EventReleased {
+				told = append(told, e.Err)
+			}
+		})))
+		store.count()
+		require.NoError(t, lease.Release(t.Context()))
+		require.NoError(t, lease.Release(t.Context()))
+		require.Equal(t, []error{nil}, told)
+		require.Equal(t, []string{"put"}, store.count())
+	})
+}
+
 func TestZombiesCommitFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()

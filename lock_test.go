@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -584,4 +585,80 @@ func TestEventsCarryTheContextOfTheirCall(t *testing.T) {
 			"renewed": {nil, "renew"}, "released": {"release"},
 		}, seen)
 	})
+}
+
+func TestDefaultIdentity(t *testing.T) {
+	first, second := newLock(t, leasehold.NewMemStore()), newLock(t, leasehold.NewMemStore())
+	require.Regexp(t, fmt.Sprintf(`^[^/]+/%d/\w{8}$`, os.Getpid()), first.Identity())
+	require.NotEqual(t, first.Identity(), second.Identity())
+}
+
+func TestEventKindNames(t *testing.T) {
+	require.Equal(t, "renew_failed", leasehold.EventRenewFailed.String())
+	require.Equal(t, "unknown", leasehold.EventKind(0).String())
+	require.Equal(t, "unknown", leasehold.EventKind(200).String())
+}
+
+func TestWatchOfALockThatWasNotMade(t *testing.T) {
+	var errs []error
+	for _, err := range new(leasehold.Lock).Watch(t.Context()) {
+		errs = append(errs, err)
+	}
+	require.Len(t, errs, 1)
+	require.ErrorContains(t, errs[0], "NewLock")
+}
+
+// Watch backs off while the store fails, and each time anew.
+func TestWatchBacksOffWhileTheStoreFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		for range 1000 {
+			store.next(fault{op: "get", err: errInjected}, fault{op: "get", err: errInjected}, fault{op: "get", apply: true})
+		}
+		var failed []time.Time
+		for _, err := range newLock(t, store).Watch(ctx) {
+			require.ErrorIs(t, err, errInjected)
+			failed = append(failed, time.Now())
+		}
+		for i := 1; i < len(failed); i++ {
+			pause := failed[i].Sub(failed[i-1])
+			if i%2 == 1 { // after the first failure in a row
+				require.InDelta(t, 750*time.Millisecond, pause, float64(75*time.Millisecond))
+			} else { // after the second, a read and a poll interval
+				require.InDelta(t, 4500*time.Millisecond, pause, float64(450*time.Millisecond))
+			}
+		}
+		require.Greater(t, len(failed), 100)
+	})
+}
+
+// A Store that panics has released nothing, and nobody is told that it has.
+func TestAPanicDuringAReleaseIsNoRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &panics{Store: leasehold.NewMemStore()}
+		var told []error
+		lease := acquire(t, newLock(t, store, leasehold.WithObserver(func(e leasehold.Event) {
+			if e.Kind == leasehold.EventReleased {
+				told = append(told, e.Err)
+			}
+		})))
+		store.now = true
+		require.Panics(t, func() { _ = lease.Release(t.Context()) })
+		require.Len(t, told, 1)
+		require.Error(t, told[0])
+	})
+}
+
+type panics struct {
+	leasehold.Store
+	now bool
+}
+
+func (p *panics) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	if p.now {
+		panic("store")
+	}
+	return p.Store.PutIfMatch(ctx, key, body, etag)
 }

@@ -156,3 +156,16 @@ func TestALeaseThatItsObserverRefersToIsCollected(t *testing.T) {
 		}
 	}, 10*time.Second, 10*time.Millisecond)
 }
+
+func TestATermIsLostOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := NewLock(NewMemStore(), "k", WithLogger(nil))
+		require.NoError(t, err)
+		lease, err := l.TryAcquire(t.Context())
+		require.NoError(t, err)
+		first := lease.t.lose(errBroken)
+		require.Equal(t, first, lease.t.lose(errDeleted))
+		require.False(t, lease.Valid())
+		require.ErrorIs(t, lease.Release(t.Context()), errBroken)
+	})
+}

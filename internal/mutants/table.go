@@ -244,6 +244,21 @@ var mutants = []mutant{
 	{"a refused Do keeps others out", []edit{{"term.go", `	if !over && !owned {`, `	if !over || !owned {`}}, []string{". -run TestARefusedDoKeepsNobodyOut"}, 8},
 	{"takes over after ten TTLs", []edit{{"decide.go", `return time.Duration(float64(ttl) * (1 + o.drift))`, `return time.Duration(float64(ttl) * (10 + o.drift))`}}, []string{worlds}, 13},
 	{"Valid looks at no clock", []edit{{"term.go", `ok, ranOut := t.state == held, t.remaining() <= 0`, `ok, ranOut := t.state == held, false`}}, []string{worlds, search, "./itest -run TestSuspendedProcess"}, 5},
+	{"a ttl that a foreign client has kept counts", []edit{{"decide.go", `	if !byLock(r) { // such`, `	if r.TTL <= 0 { // such`}}, []string{worlds, ". -run TestWhoMayTakeTheLock"}, 19},
+	{"a commit counts though an earlier renewal has landed instead", []edit{{"renewal.go", `return ours.rec.Nonce == rec.Nonce ||`, `return ours.rec.Nonce != rec.Nonce ||`}}, []string{". -run TestACommitAfterARenewal"}, 6},
+	{"a release that has landed is forgotten", []edit{{"release.go", `		t.become(released)
+		t.lock.log`, `		t.lock.log`}}, []string{". -run TestAReleaseIsToldOnce"}, 6},
+	{"Run keeps a failed release to itself", []edit{{"elector.go", `	if err != nil && !ended(err) {
+		l.log`, `	if err == nil && !ended(err) {
+		l.log`}}, []string{". -run TestRunReturnsTheErrorOfItsLastRelease"}, 15},
+	{"renewals are tried again late", []edit{{"renewal.go", `max(min(t.lock.renew/2, remaining/4), first)`, `t.lock.renew/2+0*remaining`}}, []string{". -run TestShortOutagesCostNoLease"}, 13},
+	{"a wake-up during the read is missed", []edit{{"lock.go", `		woken := l.bell.Listen()
+		lease, err := try()`, `		lease, err := try()
+		woken := l.bell.Listen()`}}, []string{". -run TestAWakeUpDuringTheRead"}, 21},
+	{"a wake-up that is put off is lost", []edit{{"internal/bell/bell.go", `	c.AfterFunc(b.slot-now, b.Ring)`, `	b.late = false`}}, []string{". -run TestAMillionWakeUpsAreFewReads", "./internal/bell -run TestRequestsAreSpread"}, 21},
+	{"a release wakes nobody in its process", []edit{{"wake.go", `		s.bell.Ring()`, `		_ = s`}}, []string{". -run TestLocksOfOneProcessWakeEachOther"}, 21},
+	{"a read that came too early is not repeated", []edit{{"internal/forecast/forecast.go", `r.extra < maxExtra {`, `r.extra < maxExtra-maxExtra {`}}, []string{"./internal/forecast -run TestReadsComeSoonAfterRenewals"}, 0},
+	{"a lease keeps itself alive", []edit{{"term.go", `func(forgotten *atomic.Bool) { forgotten.Store(true) }, t.forgotten)`, `func(t *term) { t.forgotten.Store(true) }, t)`}}, []string{". -run TestALeaseThatItsObserverRefersTo"}, 0},
 
 	// The modules beside the root.
 	{"gcsstore: written without a condition", []edit{{"gcsstore/gcsstore.go", `w := object.If(only).NewWriter(ctx)`, `w := object.NewWriter(ctx)`}}, []string{"./gcsstore -run TestConformsOnStrictServer"}, 23},
