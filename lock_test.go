@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
 const key = "locks/test"
@@ -661,4 +662,74 @@ func (p *panics) PutIfMatch(ctx context.Context, key string, body []byte, etag s
 		panic("store")
 	}
 	return p.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+func TestWatchEndsWithItsLoopAndOnFinalErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		l := newLock(t, store)
+		store.next(fault{op: "get", err: errInjected})
+		for _, err := range l.Watch(t.Context()) {
+			require.ErrorIs(t, err, errInjected)
+			break // the loop must not be entered again
+		}
+		store.next(fault{op: "get", err: fmt.Errorf("%w: access denied", leasehold.ErrPermanent)})
+		yielded := 0
+		for _, err := range l.Watch(t.Context()) {
+			require.ErrorIs(t, err, leasehold.ErrPermanent)
+			yielded++
+		}
+		require.Equal(t, 1, yielded)
+	})
+}
+
+// A store that refuses a write, although the object has not changed, may still carry it out. That is no lost race.
+func TestARefusalWithoutAChangeIsNoLostRace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		store.next(fault{op: "put", err: leasehold.ErrPreconditionFailed})
+		_, err := newLock(t, store).TryAcquire(t.Context())
+		require.ErrorContains(t, err, "refused a write although the object had not changed")
+		require.NotErrorIs(t, err, leasehold.ErrPreconditionFailed)
+		require.NotErrorIs(t, err, leasehold.ErrHeld)
+	})
+}
+
+func TestAReleaseThatIsForbiddenEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lease := acquire(t, newLock(t, store))
+		store.next(fault{op: "put", err: fmt.Errorf("%w: access denied", leasehold.ErrPermanent)})
+		began := time.Now()
+		require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrPermanent)
+		require.Equal(t, began, time.Now())
+	})
+}
+
+func TestRenewalsTellHowLongTheLeaseLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var remaining []time.Duration
+		lease := acquire(t, newLock(t, leasehold.NewMemStore(), leasehold.WithObserver(func(e leasehold.Event) {
+			if e.Kind == leasehold.EventRenewed {
+				remaining = append(remaining, e.Remaining)
+			}
+		})))
+		require.NoError(t, lease.Renew(t.Context()))
+		require.Equal(t, []time.Duration{12 * time.Second}, remaining, "the TTL minus the safety margin")
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// No timer has noticed yet that the lease has run out.
+func TestDoUnderALeaseThatHasJustRunOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newBrokenClock()
+		lease := acquire(t, newLock(t, leasehold.NewMemStore(), withClock(c)))
+		c.move(clock.Reading{Wall: time.Hour})
+		err := lease.Do(t.Context(), func(context.Context, *leasehold.Lease) error {
+			t.Error("the function runs")
+			return nil
+		})
+		require.ErrorIs(t, err, leasehold.ErrLost)
+	})
 }
