@@ -14,6 +14,7 @@ LIMIT       := $(if $(shell command -v timeout),timeout 300)
 FUZZTIME    ?= 10s
 SEEDS       ?= 10000
 SEED        ?= 1
+SAMPLE      ?= 0
 BIN         := $(CURDIR)/.bin
 GOLANGCI    := $(BIN)/golangci-lint
 GOVULNCHECK := $(BIN)/govulncheck
@@ -46,6 +47,10 @@ explore: ## the exhaustive search with all its configurations: ten minutes
 .PHONY: mutants
 mutants: ## plant classic mistakes, one at a time, and see each caught
 	@go run ./internal/mutants -seeds 4000
+
+.PHONY: mutate
+mutate: ## every small change to the root package, or SAMPLE of them; lists those that no check notices
+	@go run ./internal/tools/mutate -sample $(SAMPLE) -seed $(SEED)
 
 .PHONY: servers
 servers: ## build the server programs that the tests run (minutes, once)
