@@ -499,3 +499,25 @@ func TestRunGoesOnAfterItHasFoundTheLockHeld(t *testing.T) {
 		require.NoError(t, <-running)
 	})
 }
+
+func TestLeaderAfterTheOwnTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		e, err := leasehold.NewElector(newLock(t, &faultStore{Store: mem}), leasehold.Callbacks{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		running := make(chan error, 1)
+		go func() { running <- e.Run(ctx) }()
+		synctest.Wait()
+		require.True(t, e.IsLeader())
+		require.NoError(t, e.Resign(t.Context()))
+		next := acquire(t, newLock(t, mem, leasehold.WithIdentity("next")))
+		time.Sleep(time.Minute)
+		r, seen := e.Leader()
+		require.True(t, seen)
+		require.Equal(t, "next", r.Holder)
+		cancel()
+		require.NoError(t, <-running)
+		require.NoError(t, next.Release(t.Context()))
+	})
+}

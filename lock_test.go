@@ -597,7 +597,7 @@ func TestDefaultIdentity(t *testing.T) {
 func TestEventKindNames(t *testing.T) {
 	require.Equal(t, "renew_failed", leasehold.EventRenewFailed.String())
 	require.Equal(t, "unknown", leasehold.EventKind(0).String())
-	require.Equal(t, "unknown", leasehold.EventKind(200).String())
+	require.Equal(t, "unknown", (leasehold.EventOverrun + 1).String())
 }
 
 func TestWatchOfALockThatWasNotMade(t *testing.T) {
@@ -731,5 +731,25 @@ func TestDoUnderALeaseThatHasJustRunOut(t *testing.T) {
 			return nil
 		})
 		require.ErrorIs(t, err, leasehold.ErrLost)
+	})
+}
+
+func TestMetadataThatIsNoText(t *testing.T) {
+	for _, m := range []map[string]string{{"\xff": "value"}, {"key": "\xff"}} {
+		_, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithMetadata(m))
+		require.ErrorContains(t, err, "not valid UTF-8")
+	}
+}
+
+func TestAReleasedRecordIsNoNewLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
+		l := newLock(t, mem, leasehold.WithObserver(func(e leasehold.Event) {
+			require.NotEqual(t, leasehold.EventNewLeader, e.Kind)
+		}))
+		rec, err := l.Inspect(t.Context())
+		require.NoError(t, err)
+		require.True(t, rec.Released())
 	})
 }

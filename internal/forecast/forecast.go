@@ -66,9 +66,10 @@ func (r *Renewals) Wait(now, poll time.Duration, random float64) time.Duration {
 		return 0
 	}
 	near := poll / 50
-	sent := time.Duration(r.last.At.UnixNano()) + r.interval*20/19                              // of the next renewal, at the latest
-	first, last := sent+r.minOffset, sent+r.maxOffset                                           // it lands between these
-	if left := last - now; now >= first && left > near && left < 2*poll && r.extra < maxExtra { // the last read came too early
+	sent := time.Duration(r.last.At.UnixNano()) + r.interval*20/19 // of the next renewal, at the latest
+	first, last := sent+r.minOffset, sent+r.maxOffset              // it lands between these
+	left := last - now
+	if now >= first && left > near && left < 2*poll && r.extra < maxExtra { // the last read came too early
 		r.extra++
 		return max(left/2, near)
 	}
