@@ -1,0 +1,71 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+
+	"github.com/leasehold-go/leasehold/internal/filestore"
+)
+
+// FileStore is a [Store] in a directory of a local file system, for any number of processes of one machine, also in containers that
+// share the directory. It is safe for concurrent use. It works on Linux, macOS and FreeBSD.
+//
+// Each object is one file, whose name is the key with every byte but a-z, 0-9, "-", "_" and "." escaped: "locks/a" is in
+// locks%2fa.object. The body follows two lines of FileStore's own. A write goes to a temporary file and to the disk, and then replaces
+// the object's file by a rename under the advisory lock of the directory (flock). Therefore a reader sees the old or the new version
+// whole, also if a writer is killed, and a write that has succeeded survives a power loss if the disk does what it says. If the last
+// step fails, which is to write the directory to the disk, or if ctx ends meanwhile, the outcome of the write is unknown.
+//
+// Network file systems are refused, because their locks may not reach other machines: NFS, SMB, Ceph, Lustre and others that
+// FileStore recognises, and everything that is mounted by FUSE or 9P, whose server may be anywhere. On those that it does not
+// recognise, two may lead.
+//
+// The directory must exist, because one that is created in place of another starts the tokens again. The same happens after
+// every boot in a directory of a tmpfs, such as /run. Do not lock the directory with flock(1), and delete no files in it. Those of
+// killed writers, .leasehold-*.tmp, are removed by a later process, after an hour. A process that is stopped in the short time between
+// the lock and the rename holds up all writers of the directory until it goes on or is killed.
+//
+// Everyone who uses the locks needs read, write and search permission for the directory, which must not be sticky, as /tmp is. Files
+// are created with the permissions that the umask leaves (0644 in most cases), and everyone needs to read them.
+//
+// On Linux, Get tells an [Object]'s Age by CLOCK_BOOTTIME, which all processes share and nobody sets, so a candidate that has just
+// started takes over at once from a holder that is gone. Age is 0 after a reboot, between time namespaces, and on other systems.
+type FileStore struct{ dir *filestore.Dir }
+
+// NewFileStore returns a store in the directory dir. It does not touch the directory. A directory that cannot be used is reported by
+// [FileStore.Validate], by [NewLock], and by every method of the store.
+func NewFileStore(dir string) *FileStore { return &FileStore{filestore.New(dir, MaxObjectSize)} }
+
+// Validate returns an error that matches [ErrPermanent] if the directory cannot be used: it does not exist, may not be read, or is on a
+// network file system. Another error, such as too many open files, may pass.
+func (s *FileStore) Validate() error {
+	if s == nil || s.dir == nil {
+		return errors.New("the FileStore is nil or empty: make one with NewFileStore")
+	}
+	return s.dir.Validate()
+}
+
+// TellsAge reports whether there is a clock for the age of objects: see [Store].
+func (s *FileStore) TellsAge() bool { return filestore.TellsAge() }
+
+// Get implements [Store]. If the file is not an object that a FileStore has written, the error matches [ErrCorruptRecord], and the ETag
+// is filled in: [Lock.Break] repairs it.
+func (s *FileStore) Get(ctx context.Context, key string) (Object, error) {
+	o, err := s.dir.Get(ctx, key)
+	return Object(o), err
+}
+
+// PutIfNoneMatch implements [Store].
+func (s *FileStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	return s.dir.Create(ctx, key, body)
+}
+
+// PutIfMatch implements [Store].
+func (s *FileStore) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	return s.dir.Replace(ctx, key, body, etag)
+}
+
+// DeleteIfMatch implements [Store].
+func (s *FileStore) DeleteIfMatch(ctx context.Context, key, etag string) error {
+	return s.dir.Delete(ctx, key, etag)
+}

@@ -1,0 +1,57 @@
+//go:build linux || darwin || freebsd
+
+package filestore
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+const supported = true
+
+// tryLock reports whether it could lock an open file.
+func tryLock(f *os.File) (bool, error) {
+	err := again(func() error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) })
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, os.NewSyscallError("flock", err)
+}
+
+// unlock does not rely on Close, because a child process that is about to be started may have inherited the open file.
+func unlock(f *os.File) {
+	_ = again(func() error { return syscall.Flock(int(f.Fd()), syscall.LOCK_UN) })
+}
+
+func again(f func() error) error {
+	for {
+		if err := f(); !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}
+
+// classify returns what to do about an error of a system call, and its kind. A full disk may pass.
+func classify(err error) (hint string, kind error) {
+	switch errno, _ := errors.AsType[syscall.Errno](err); errno {
+	case syscall.ENOSPC, syscall.EDQUOT:
+		return "the disk or the quota is full: free some space", nil
+	case syscall.EFBIG:
+		return "the limit on the size of files is too low: raise it (ulimit -f)", nil
+	case syscall.EMFILE, syscall.ENFILE:
+		return "too many files are open: raise the limit", nil
+	case syscall.EACCES, syscall.EPERM:
+		return "everyone who uses the locks needs read, write and search permission for the directory, which must not be sticky, " +
+			"and read permission for its files, which the umask of the others must grant", storeapi.ErrPermanent
+	case syscall.EROFS:
+		return "the file system is mounted read-only", storeapi.ErrPermanent
+	case syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG:
+		return "correct the path of the directory", storeapi.ErrPermanent
+	case syscall.ENOTSUP, syscall.ENOSYS, syscall.EINVAL:
+		return "the file system cannot do what is needed: use a directory on another one", storeapi.ErrPermanent
+	}
+	return "", nil
+}

@@ -1,0 +1,68 @@
+package itest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// Each client has a FileStore of its own, as if it were a process. One call in four is cut off, so that its outcome is unknown.
+func TestLinearizableFileStore(t *testing.T) {
+	const keys, clients, rounds = 30, 6, 20
+	dir := t.TempDir()
+	ops, ambiguous := 0, 0
+	for key := range keys {
+		h := &history{began: time.Now()}
+		name := fmt.Sprint("registers/", key)
+		var wg sync.WaitGroup
+		var etags sync.Map // ETag by body
+		for c := range clients {
+			store := leasehold.NewFileStore(dir)
+			random := rand.New(rand.NewPCG(uint64(key), uint64(c)))
+			wg.Go(func() {
+				seen := ""
+				for round := range rounds {
+					ctx, cancel := context.Background(), context.CancelFunc(func() {})
+					if random.IntN(4) == 0 {
+						ctx, cancel = context.WithTimeout(ctx, time.Duration(random.Int64N(int64(2*time.Millisecond))))
+					}
+					body := fmt.Sprintf("%d by client %d of %s", round, c, name)
+					switch etag, ok := etags.Load(seen); {
+					case random.IntN(3) == 0, seen != "" && !ok:
+						h.record(c, call{op: "get"}, func() (any, bool) {
+							obj, err := store.Get(ctx, name)
+							if seen = string(obj.Body); err == nil {
+								etags.Store(seen, obj.ETag)
+							}
+							return found(seen), err == nil || errors.Is(err, leasehold.ErrNotExist)
+						})
+					case seen == "":
+						h.record(c, call{op: "create", body: body}, func() (any, bool) {
+							etag, err := store.PutIfNoneMatch(ctx, name, []byte(body))
+							return landed(&etags, &seen, body, etag, err)
+						})
+					default:
+						h.record(c, call{"update", body, seen}, func() (any, bool) {
+							etag, err := store.PutIfMatch(ctx, name, []byte(body), etag.(string))
+							return landed(&etags, &seen, body, etag, err)
+						})
+					}
+					cancel()
+				}
+			})
+		}
+		wg.Wait()
+		ambiguous += h.check(t, register, fmt.Sprintf("filestore-register-%d", key))
+		ops += len(h.ops)
+	}
+	require.NotZero(t, ambiguous, "no operation was ambiguous, so the test proves little")
+	t.Logf("%d histories of %d operations in all, %d of them ambiguous, are linearizable", keys, ops, ambiguous)
+}
