@@ -14,6 +14,7 @@ type Report struct {
 	ConditionalPuts    bool     // creates and updates are refused when they must be, also under concurrency
 	ConditionalDeletes bool     // so are deletes; locks do not need this
 	ServerClock        string   // [Object].Age is "not used", "consistent" or "wrong"; "" if the check did not get that far
+	ETags              string   // the form in which the server has taken its ETags back: "as received" or "without quotes" (see [S3Store]); "" if not known
 	Requests           int      // sent by the check
 	Leftover           []string // keys of objects that could not be removed again
 }
@@ -46,5 +47,8 @@ func checkStore(ctx context.Context, s Store, keyPrefix string) (Report, error) 
 		}
 	}
 	found, err := storecheck.Run(ctx, storecheck.Of(s, func(o Object) ([]byte, string, time.Duration) { return o.Body, o.ETag, o.Age }), keyPrefix)
+	if s3, ok := s.(*S3Store); ok {
+		found.ETags = s3.objects.ETags()
+	}
 	return Report(found), err
 }

@@ -2,7 +2,6 @@ package leasehold
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/export"
+	"github.com/leasehold-go/leasehold/internal/warnlog"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -34,6 +34,7 @@ type options struct {
 	hasName    bool // WithIdentity was given
 	reclaim    bool
 	fair       bool
+	each       bool // of a session
 	manual     bool
 	storeCheck bool
 	log        *slog.Logger
@@ -88,6 +89,12 @@ func WithReclaim() Option { return func(o *options) { o.reclaim = true } }
 // option to all candidates of a lock.
 func WithFairness() Option { return func(o *options) { o.fair = true } }
 
+// WithEachLockReleased makes a [Session] that ends gracefully release each lock that is still held under it by a write of its own,
+// and then itself. It is for the way back to a version of this library that does not know sessions: such a process waits for ever for
+// a lock that names one. The price is a request for each lock, and a later end. What the store refuses meanwhile is free only for
+// those that know sessions. The option is for [NewSession] only.
+func WithEachLockReleased() Option { return func(o *options) { o.each = true } }
+
 // WithManualRenewal leaves renewing to the caller of [Lease.Renew]. It is for step-by-step jobs that confirm the lease
 // before each step. An [Elector] refuses such a lock.
 func WithManualRenewal() Option { return func(o *options) { o.manual = true } }
@@ -115,26 +122,16 @@ func WithLogger(l *slog.Logger) Option {
 // call back into the lock, and must be safe for concurrent use.
 func WithObserver(f func(Event)) Option { return func(o *options) { o.observe = f } }
 
-// warnings is the handler of the default logger: that of slog.Default at the time of logging, from level Warn on.
-type warnings struct{}
-
-func (warnings) Enabled(ctx context.Context, level slog.Level) bool {
-	return level >= slog.LevelWarn && slog.Default().Enabled(ctx, level)
-}
-func (warnings) Handle(ctx context.Context, r slog.Record) error {
-	return slog.Default().Handler().Handle(ctx, r)
-}
-func (w warnings) WithAttrs([]slog.Attr) slog.Handler { return w } // a Lock passes all attributes with the record
-func (w warnings) WithGroup(string) slog.Handler      { return w }
+var errNilOption = errors.New("leasehold: an Option is nil")
 
 func newOptions(s Store, opts []Option) (*options, error) {
 	o := &options{
 		ttl: defaultTTL, renew: unset, poll: unset, margin: unset, skew: defaultSkew, drift: defaultDrift,
-		log: slog.New(warnings{}), clock: clock.System,
+		log: warnlog.New(), clock: clock.System,
 	}
 	for _, opt := range opts {
 		if opt == nil {
-			return nil, errors.New("leasehold: an Option is nil")
+			return nil, errNilOption
 		}
 		opt(o)
 	}

@@ -205,7 +205,12 @@ func TestErrorsWithStatus200(t *testing.T) {
 		"an internal error": {fakes3.Error("InternalError", "sorry"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := leasehold.NewS3Store(client(listening(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, c.body) })), fakes3.Bucket)
+			s := leasehold.NewS3Store(client(listening(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet && r.Header.Get("If-Match") != "" {
+					w.WriteHeader(http.StatusPreconditionFailed) // another version is there
+				}
+				_, _ = io.WriteString(w, c.body)
+			})), fakes3.Bucket)
 			_, err := s.Get(t.Context(), key)
 			requireOnly(t, nil, err)
 			_, err = s.PutIfNoneMatch(t.Context(), key, nil)

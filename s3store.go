@@ -19,6 +19,11 @@ type S3Client interface {
 // S3Store is a [Store] in a bucket of Amazon S3, or of a server that speaks its protocol and enforces conditional writes.
 // It is safe for concurrent use.
 //
+// Most servers want an ETag back as they gave it. Ceph's gateway 16 and others want it without its quotes, and refuse every update
+// otherwise. An S3Store learns this from its server: if an update is refused before the first one has succeeded, it reads whether the object
+// has changed. If not, it asks with an object ".leasehold-etag" of its own beside the key, which stays. It sends no ETag without quotes
+// before the server has refused a wrong one in that form. [CheckStore] reports the form.
+//
 // It needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket (without the last one, S3 answers 403 for an object
 // that does not exist yet), and s3:DeleteObject for DeleteIfMatch only.
 //
@@ -29,6 +34,7 @@ type S3Client interface {
 // of an S3 server, the error matches ErrPermanent, because the endpoint is probably wrong.
 type S3Store struct {
 	objects     s3api.Objects
+	minTTL      time.Duration
 	serverClock bool
 	slack       time.Duration // is subtracted from each age
 }
@@ -39,6 +45,10 @@ type S3Option func(*S3Store)
 // WithKeyPrefix puts prefix before every key. It is used as it is, so end it with a slash. Choose a prefix whose objects no
 // lifecycle rule expires.
 func WithKeyPrefix(prefix string) S3Option { return func(s *S3Store) { s.objects.Prefix = prefix } }
+
+// WithMinTTL sets the shortest TTL of a lock in this store, at least 1 s, which is what it is without this option. [NewLock] refuses
+// less. Take 6 s for a server that accepts one write a second to one object and answers 429 to more, as Cloudflare R2 and Storj do.
+func WithMinTTL(d time.Duration) S3Option { return func(s *S3Store) { s.minTTL = d } }
 
 // WithServerClock trusts the server's clock: Get tells an [Object]'s Age, which is the reply's Date minus its Last-Modified
 // minus slack. A candidate that has just started can then take over at once from a holder that is gone, instead of waiting
@@ -63,7 +73,7 @@ const minSlack = 2 * time.Second
 // NewS3Store sends no request. Arguments that cannot work are reported by [S3Store.Validate], by [NewLock], and by every
 // method of the store that sends requests.
 func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
-	s := &S3Store{objects: s3api.Objects{Bucket: &s3api.Bucket{Name: bucket}, Client: client, Limit: MaxObjectSize}}
+	s := &S3Store{objects: s3api.Objects{Bucket: s3api.NewBucket(bucket), Client: client, Limit: MaxObjectSize}, minTTL: minTTL}
 	for _, opt := range opts {
 		opt(s)
 	}
@@ -71,16 +81,22 @@ func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
 }
 
 // Validate returns an error that matches [ErrPermanent] if the arguments of [NewS3Store] cannot work: no client, a name that
-// no bucket can have, a key prefix that some servers change, or too little slack. It sends no request.
+// no bucket can have, a key prefix that some servers change, a minimum below 1 s, or too little slack. It sends no request.
 func (s *S3Store) Validate() error {
 	if err := s.objects.Validate(s.objects.Client); err != nil {
 		return err
+	}
+	if s.minTTL < minTTL {
+		return s3api.Bad("WithMinTTL: %v is below %v", s.minTTL, minTTL)
 	}
 	if s.serverClock && s.slack < minSlack {
 		return s3api.Bad("WithServerClock: slack %v is below %v: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines differ", s.slack, minSlack)
 	}
 	return nil
 }
+
+// MinTTL returns the shortest TTL of a lock in this store: see [WithMinTTL].
+func (s *S3Store) MinTTL() time.Duration { return s.minTTL }
 
 // TellsAge reports whether [WithServerClock] is set: see [Store].
 func (s *S3Store) TellsAge() bool { return s.serverClock }

@@ -170,7 +170,11 @@ func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
 				requireText(t, err)
 				require.ErrorContains(t, err, `"`+key+`"`, "which object")
 				require.ErrorContains(t, err, `"`+fakes3.Bucket+`"`, "in which bucket")
-				require.Equal(t, 1, w.Count(), "the SDK's own retries are off")
+				sent := 1
+				if name == "PutIfMatch" && errors.Is(err, leasehold.ErrPreconditionFailed) {
+					sent++ // a read that asks whether it was the ETag's form
+				}
+				require.Equal(t, sent, w.Count(), "the SDK's own retries are off")
 			})
 		}
 	}

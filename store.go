@@ -20,7 +20,7 @@ import (
 //   - MinTTL() time.Duration returns the shortest TTL that it allows: see [WithTTL].
 //   - Validate() error says why it cannot work at all. [NewLock] and [CheckStore] refuse a Store whose Validate returns
 //     an error, before any request.
-//   - TellsAge() bool says that the user trusts the store's clock, so that Get tells [Object].Age. CheckStore then measures it.
+//   - TellsAge() bool says that the store's clock is trusted, so that Get tells [Object].Age. CheckStore then measures it.
 type Store interface {
 	// Get reads one object. It returns [ErrNotExist] if there is none, and an error that matches [ErrCorruptRecord],
 	// with the ETag filled in, if it is larger than [MaxObjectSize]. Body and ETag belong to one version. An ETag older than
@@ -41,8 +41,8 @@ type Object struct {
 	Body []byte
 	ETag string // names the version; opaque, never empty, passed back verbatim
 	// Age is a lower bound, by the store's own clock alone, of the time since this version was written. It is 0 unless the
-	// user trusts that clock: see [WithServerClock]. A lock uses the Age of the first reply that shows a version, and never
-	// takes a version to be older than the time since its own last read of another version.
+	// user trusts that clock ([WithServerClock]), or all processes share it ([FileStore]). A lock uses the Age of the first
+	// reply that shows a version, and never takes a version to be older than the time since its own last read of another one.
 	Age time.Duration
 }
 

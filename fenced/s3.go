@@ -51,12 +51,13 @@ const (
 // with the exceptions that [leasehold.NewS3Store] names.
 //
 // The client needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket. The first write also checks the server with 5
-// requests, and needs s3:DeleteObject for the check's object. Bodies over 8 MiB go in parts. They need s3:AbortMultipartUpload, and
+// requests, or about twice as many if the server wants ETags without quotes (see [leasehold.S3Store]), and needs s3:DeleteObject for the
+// check's object. Bodies over 8 MiB go in parts. They need s3:AbortMultipartUpload, and
 // a server that honours both conditions of CompleteMultipartUpload. The first of them checks the server with 13 more requests. If
 // the server fails a check, the error matches [leasehold.ErrUnsafeStore].
 func NewS3Store(client S3Client, bucket string, mode ETagMode, opts ...Option) (*Store, error) {
 	b := &s3Backend{
-		client: client, Bucket: &s3api.Bucket{Name: bucket}, mode: mode, partSize: 8 << 20, timeout: time.Minute,
+		client: client, Bucket: s3api.NewBucket(bucket), mode: mode, partSize: 8 << 20, timeout: time.Minute,
 		checking: make(chan struct{}, 1),
 	}
 	if size := options(opts).PartSize; size > 0 {
@@ -211,8 +212,21 @@ type s3Write struct {
 	settings
 }
 
-// put sends a body in one request.
+// put sends a body in one request. The check of the server begins with it, so the form of ETags is known from then on.
 func (b *s3Backend) put(ctx context.Context, w s3Write, body []byte) (etag string, err error) {
+	if w.ifMatch == nil {
+		return b.send(ctx, w, body)
+	}
+	objects := s3api.Objects{Bucket: b.Bucket, Client: b.client, Limit: 1 << 10}
+	err = objects.Update(ctx, w.key, *w.ifMatch, func(ifMatch *string) (err error) {
+		w.ifMatch = ifMatch
+		etag, err = b.send(ctx, w, body)
+		return err
+	})
+	return etag, err
+}
+
+func (b *s3Backend) send(ctx context.Context, w s3Write, body []byte) (etag string, err error) {
 	ctx, cancel := b.deadline(ctx, int64(len(body)))
 	defer cancel()
 	out, err := b.client.PutObject(ctx, &s3.PutObjectInput{

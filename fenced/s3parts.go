@@ -73,6 +73,9 @@ func (b *s3Backend) uploadAll(ctx context.Context, w s3Write, id *string, body i
 	}
 	ctx, cancel := b.deadline(ctx, 0)
 	defer cancel()
+	if w.ifMatch != nil {
+		w.ifMatch = b.IfMatch(*w.ifMatch)
+	}
 	out, err := b.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
 		Bucket: &b.Name, Key: &w.key, UploadId: id, IfMatch: w.ifMatch, IfNoneMatch: w.ifNoneMatch,
 		MultipartUpload: &types.CompletedMultipartUpload{Parts: parts},

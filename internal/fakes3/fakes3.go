@@ -26,6 +26,8 @@ type Server struct {
 	RandomETags bool
 	// IgnoreDeleteCondition makes DELETE ignore If-Match, as MinIO does.
 	IgnoreDeleteCondition bool
+	// BareIfMatch makes every write and delete compare If-Match without the quotes of an ETag, as Ceph's gateway 16 does.
+	BareIfMatch bool
 	// IgnoreConditions makes every write and delete ignore its conditional headers, as several servers did or do.
 	IgnoreConditions bool
 	// IgnoreCompleteMatch and IgnoreCompleteNoneMatch make CompleteMultipartUpload ignore If-Match or If-None-Match.
@@ -179,7 +181,7 @@ func whole(r *http.Request) ([]byte, *apiError) {
 func (s *Server) write(conditions http.Header, key string, o object) (etag string, refused *apiError) {
 	old, exists := s.objects[key]
 	if !s.IgnoreConditions {
-		if refused := condition(conditions, old, exists); refused != nil {
+		if refused := s.condition(conditions, old, exists); refused != nil {
 			return "", refused
 		}
 	}
@@ -191,7 +193,7 @@ func (s *Server) delete(r *http.Request, key string) *apiError {
 	defer s.mu.Unlock()
 	old, exists := s.objects[key]
 	if !s.IgnoreConditions && !s.IgnoreDeleteCondition {
-		if refused := condition(r.Header, old, exists); refused != nil {
+		if refused := s.condition(r.Header, old, exists); refused != nil {
 			return refused
 		}
 	}
@@ -201,9 +203,13 @@ func (s *Server) delete(r *http.Request, key string) *apiError {
 
 // condition checks If-Match and If-None-Match of a write or delete. If-Match on a missing key gives 404, not 412, as on S3
 // (apache/arrow-rs#6801).
-func condition(h http.Header, old object, exists bool) *apiError {
+func (s *Server) condition(h http.Header, old object, exists bool) *apiError {
 	match, hasMatch := h["If-Match"]
 	none, hasNone := h["If-None-Match"]
+	etag := old.etag
+	if s.BareIfMatch {
+		etag = strings.Trim(etag, `"`)
+	}
 	switch {
 	case hasMatch && match[0] == "", hasNone && none[0] == "":
 		return errArgument
@@ -211,7 +217,7 @@ func condition(h http.Header, old object, exists bool) *apiError {
 		return errUnsupported
 	case hasMatch && !exists:
 		return errNoSuchKey
-	case hasMatch && !matches(match[0], old.etag), hasNone && exists:
+	case hasMatch && !matches(match[0], etag), hasNone && exists:
 		return errPrecondition
 	}
 	return nil

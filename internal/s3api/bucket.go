@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"unicode"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/middleware"
 
+	"github.com/leasehold-go/leasehold/internal/ctxmutex"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -20,7 +22,13 @@ import (
 type Bucket struct {
 	Name, Prefix string // Prefix comes before each key
 	server       storeapi.Server
+	dialect      atomic.Int32
+	learning     ctxmutex.Mutex // locked while the dialect is asked for
+	question     question       // guarded by learning
 }
+
+// NewBucket returns the bucket of this name.
+func NewBucket(name string) *Bucket { return &Bucket{Name: name, learning: ctxmutex.New()} }
 
 // Validate returns an error that matches storeapi.ErrPermanent if client is nil or the names cannot work.
 func (b *Bucket) Validate(client any) error {

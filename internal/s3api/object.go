@@ -92,7 +92,11 @@ func (o Objects) Replace(ctx context.Context, key string, body []byte, etag stri
 	if etag == "" { // some servers read an empty If-Match as "create"
 		return "", o.emptyETag(Put, key)
 	}
-	return o.put(ctx, key, body, &etag, nil)
+	err = o.Update(ctx, key, etag, func(ifMatch *string) (err error) {
+		newETag, err = o.put(ctx, key, body, ifMatch, nil)
+		return err
+	})
+	return newETag, err
 }
 
 func (o Objects) put(ctx context.Context, key string, body []byte, ifMatch, ifNoneMatch *string) (string, error) {
@@ -122,7 +126,7 @@ func (o Objects) Delete(ctx context.Context, key, etag string) error {
 	}
 	ctx, cancel := deadline(ctx)
 	defer cancel()
-	out, err := o.Client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &o.Name, Key: o.Key(key), IfMatch: &etag}, o.Once)
+	out, err := o.Client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &o.Name, Key: o.Key(key), IfMatch: o.IfMatch(etag)}, o.Once)
 	if err != nil {
 		return o.Explain(err, Delete, key)
 	}

@@ -2,6 +2,7 @@ package storecheck
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -127,6 +128,7 @@ func (p probe) race(write func(body []byte) (string, error)) (etag string, err e
 	winner := -1
 	for i, err := range errs {
 		switch {
+		case unknown(err): // the object will show whether it has landed
 		case err != nil:
 			if err := mustRefuse(fmt.Sprintf("writer %d", i), err); err != nil {
 				return "", err
@@ -151,6 +153,12 @@ func (p probe) race(write func(body []byte) (string, error)) (etag string, err e
 		return "", notSafe("writer %d succeeded, but the object holds %q with ETag %q", winner, o.body, o.etag)
 	}
 	return o.etag, nil
+}
+
+// unknown reports whether err says neither that a write has landed nor that it has not. Ceph's gateway answers so to losers of a race.
+func unknown(err error) bool {
+	return err != nil && !storeapi.Refused(err) && !errors.Is(err, storeapi.ErrConflict) && !storeapi.Permanent(err) &&
+		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
 // notSafe is a failure that no lock can live with.

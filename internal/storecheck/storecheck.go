@@ -19,6 +19,7 @@ type Report struct {
 	ConditionalPuts    bool
 	ConditionalDeletes bool
 	ServerClock        string
+	ETags              string // of conditions, if the store tells
 	Requests           int
 	Leftover           []string
 }

@@ -1,0 +1,162 @@
+package s3api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+// dialect is how a server wants the ETag of a condition. By RFC 9110 (8.8.3) quotes belong to it, and most servers take it as their
+// answers have it. Ceph's gateway 16 compares it without the quotes and so refuses every update. Other servers refuse it without.
+type dialect = int32
+
+const (
+	unknown    dialect = iota
+	asReceived         // an update has succeeded
+	bare               // without quotes
+)
+
+// ETags says how the server wants the ETag of a condition; "" if it is not known yet.
+func (b *Bucket) ETags() string {
+	return [...]string{"", "as received", "without quotes"}[b.dialect.Load()]
+}
+
+// IfMatch is the condition on a version.
+func (b *Bucket) IfMatch(etag string) *string {
+	if b.dialect.Load() == bare {
+		etag = unquoted(etag)
+	}
+	return &etag
+}
+
+// unquoted is an ETag without its quotes, unless it would mean something else then.
+func unquoted(etag string) string {
+	if text := strings.Trim(etag, `"`); text != "" && text != "*" {
+		return text
+	}
+	return etag
+}
+
+// Update replaces the version that etag names, by a write that carries the condition that it is given. It learns the dialect.
+//
+// A server that refuses an update although the object still has the ETag is asked for its dialect, with an object of its own. A
+// refusal for any other reason stays one. Once an update has succeeded, nothing more is asked.
+func (o Objects) Update(ctx context.Context, key, etag string, write func(ifMatch *string) error) error {
+	known := o.dialect.Load()
+	err := write(o.IfMatch(etag))
+	switch {
+	case err == nil:
+		o.dialect.CompareAndSwap(unknown, asReceived)
+		return nil
+	case known != unknown || !errors.Is(err, storeapi.ErrPreconditionFailed):
+		return err
+	}
+	learnt, why := o.ask(ctx, key, etag)
+	switch {
+	case why != nil && ctx.Err() != nil:
+		return &storeapi.Error{Doing: o.Doing(Put, key), Cause: fmt.Errorf("%s%w", learning, ctx.Err())}
+	case why != nil: // its kind speaks of another object, and of nothing that the refused write may still do
+		return &storeapi.Error{Doing: o.Doing(Put, key), Cause: errors.New(learning + why.Error())}
+	case learnt != bare:
+		return err
+	}
+	return write(o.IfMatch(etag))
+}
+
+const learning = "it is refused, and finding out whether the server wants other ETags failed: "
+
+// ask finds out why an update was refused. It returns bare only if that was for the quotes of its ETag.
+func (o Objects) ask(ctx context.Context, key, etag string) (dialect, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if still, err := o.still(ctx, key, etag); !still {
+		return asReceived, err
+	}
+	if err := o.learning.Lock(ctx); err != nil {
+		return unknown, err
+	}
+	defer o.learning.Unlock()
+	if known := o.dialect.Load(); known != unknown {
+		return known, nil
+	}
+	return o.learn(ctx, key)
+}
+
+// still reports whether the object has the ETag. It shows no other version to this process, because whoever trusts ages trusts the first
+// answer that shows a version. Ceph's gateway 16 reads on ETags with quotes.
+func (o Objects) still(ctx context.Context, key, etag string) (bool, error) {
+	out, err := o.Client.GetObject(ctx, &s3.GetObjectInput{Bucket: &o.Name, Key: o.Key(key), IfMatch: &etag}, o.Once)
+	if err != nil {
+		if err = o.Explain(err, Get, key); storeapi.Refused(err) {
+			return false, nil
+		}
+		return false, err
+	}
+	_ = out.Body.Close()
+	if err := o.Genuine(Get, key, out.ETag, out.ResultMetadata); err != nil {
+		return false, err
+	}
+	return *out.ETag == etag, nil
+}
+
+// question is how far the server has been asked. An attempt that runs out of time is taken up by the next one.
+type question struct {
+	there bool   // the object that it is asked with was there
+	etag  string // of that object; "" if it is not known
+	asked int    // number of forms that it has refused: as received, and wrong without quotes
+}
+
+// learn asks the server for its dialect, with an object that stays. That is in the same folder as key, because permissions are often
+// given by prefix. A condition that the server ignores must not meet an object that matters. The caller holds o.learning.
+func (o Objects) learn(ctx context.Context, key string) (dialect, error) {
+	probe := key[:strings.LastIndex(key, "/")+1] + ".leasehold-etag"
+	body := []byte("How does this server want ETags? leasehold has asked it, and needs this object no more.")
+	q := &o.question
+	if q.etag == "" && !q.there {
+		etag, err := o.put(ctx, probe, body, nil, aws.String("*"))
+		q.etag, q.there = etag, errors.Is(err, storeapi.ErrPreconditionFailed) // since another has asked
+		if err != nil && !q.there {
+			return unknown, err
+		}
+	}
+	if q.etag == "" {
+		object, err := o.Get(ctx, probe)
+		q.etag, q.there = object.ETag, !errors.Is(err, storeapi.ErrNotExist)
+		if err != nil {
+			return unknown, err
+		}
+	}
+	forms := []string{q.etag, noVersion, unquoted(q.etag)}
+	for ; q.asked < len(forms); q.asked++ {
+		_, err := o.put(ctx, probe, body, &forms[q.asked], nil)
+		switch {
+		case errors.Is(err, storeapi.ErrPreconditionFailed):
+			continue
+		case errors.Is(err, storeapi.ErrNotExist):
+			*q = question{}
+			fallthrough
+		case err != nil:
+			return unknown, err
+		}
+		switch q.asked {
+		case 0:
+			o.dialect.Store(asReceived)
+		case 1:
+			*q = question{}
+			return unknown, errors.New("the server takes a wrong ETag if it has no quotes: it is not safe")
+		case 2:
+			o.dialect.Store(bare)
+		}
+		return o.dialect.Load(), nil
+	}
+	*q = question{}
+	return asReceived, nil // as far as can be told: it takes neither
+}
+
+const noVersion = "0123456789abcdef0123456789abcdef" // no object has this ETag
