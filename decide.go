@@ -14,6 +14,7 @@ type observation struct {
 	wall         time.Time     // by this machine's wall clock, for records without a TTL
 	writtenByUs  bool          // this Lock wrote it, and has no live term
 	sameIdentity bool          // the record's holder has this candidate's identity
+	session      verdict       // of the session's term, if the record leans on one
 }
 
 // verdict says whether this candidate may take the lock now.
@@ -37,6 +38,8 @@ func (o *options) decide(s observation) verdict {
 		return verdict{free: true, reason: "left over from an earlier write of this lock"}
 	case s.sameIdentity && o.reclaim:
 		return verdict{free: true, reason: "reclaimed by its own identity"}
+	case r.Session != nil:
+		return s.session
 	}
 	wait := o.withDrift(r.TTL) - s.age
 	if !byLock(r) { // such a client means the time itself

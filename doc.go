@@ -42,6 +42,21 @@
 //     within [WithSkewAllowance].
 //   - With [WithServerClock], a candidate that has not read the lock for a while believes the store's clock. If that clock is
 //     stepped, or a proxy writes its own dates, two may lead.
+//   - Under a [Session], one loss ends all leases. If a lock's object is deleted or overwritten, its holder notices within 100 TTLs, or
+//     at [Lease.Renew] or [Lease.Commit], and two may lead until then. A client that does not know sessions never takes such a lock.
+//
+// # Sessions
+//
+// A process that holds many locks pays for one heartbeat if they lean on a [Session], which is a lease on an object of its own.
+//
+//   - [Session.Lock] returns a [Lock] like any other, with its own object and token. It is not renewed. It is held until it is
+//     released or the session's term ends, and a session that ends gracefully frees all its locks with one write.
+//   - The record of such a lock names the session's term by key, ID and token. A candidate takes the lock only after it has seen that
+//     this term was released or that another one has followed, or after it has ended the term itself. It does so when the session's
+//     object has been unchanged for the TTL and the drift allowance, by one write that is conditional on this version.
+//   - If the session's object is replaced, the term is over after the TTL and the drift allowance. If it is missing, a candidate
+//     first creates it, so that no late renewal can land and a wrong reply frees nothing.
+//   - docs/verification.md has the argument why this is safe.
 //
 // # Fencing
 //
@@ -53,7 +68,7 @@
 //
 // # Stores
 //
-// [NewS3Store] takes your own *s3.Client. [NewMemStore] is for tests and for use within one process. [CheckStore] and
-// [WithStoreCheck] find out whether a server enforces its preconditions. Package storetest is the full conformance suite for
-// authors of a [Store].
+// [NewS3Store] takes your own *s3.Client. [NewFileStore] is for the processes of one machine. [NewMemStore] is for tests and for use
+// within one process. [CheckStore] and [WithStoreCheck] find out whether a server enforces its preconditions. Package storetest
+// is the full conformance suite for authors of a [Store].
 package leasehold

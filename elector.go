@@ -173,7 +173,7 @@ func (e *Elector) lead(lease *Lease) (err error) {
 		})
 	})
 	if err != nil && !ended(err) {
-		l.log.Warn("releasing failed: the lock is free when its TTL has passed", "key", l.key, "err", err)
+		l.log.Warn("releasing failed: "+l.willBeFree(), "key", l.key, "err", err)
 		return err
 	}
 	return nil
@@ -237,6 +237,9 @@ func (e *Elector) Check(*http.Request) error {
 	l := e.lock
 	if term := e.leading.Load(); term != nil && term.lease.t.overruns() {
 		return l.named(fmt.Errorf("OnStartedLeading still runs although its lease (token %d) is over", term.lease.Token()))
+	}
+	if err := l.session.absent(); err != nil {
+		return l.named(err)
 	}
 	since := e.since.Load()
 	silent := l.clock.Now().Mono - time.Duration(max(l.lastAnswered.Load(), since))

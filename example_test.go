@@ -223,6 +223,92 @@ func ExampleLock_Break() {
 	// 1 true <nil>
 }
 
+func ExampleSession() {
+	ctx, stop := context.WithCancel(context.Background()) // a service uses signal.NotifyContext
+	session, err := leasehold.NewSession(store, "sessions/pod-0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- session.Run(ctx) }() // takes the session, and renews this one object
+
+	for _, tenant := range []string{"ada", "bob", "cyd"} {
+		lock, err := session.Lock("tenants/" + tenant)
+		if err != nil {
+			log.Fatal(err)
+		}
+		lease, err := lock.Acquire(ctx) // waits for the session, too
+		if err != nil {
+			log.Fatal(err)
+		}
+		go serve(lease)
+	}
+
+	stop()
+	fmt.Println("ended:", <-ended) // all functions have returned, and one write has freed all locks
+
+	lock, err := leasehold.NewLock(store, "tenants/bob") // with a session or without one
+	if err != nil {
+		log.Fatal(err)
+	}
+	lease, err := lock.TryAcquire(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Release(context.Background())
+	fmt.Println("free: the next token is", lease.Token())
+	// Output:
+	// ended: <nil>
+	// free: the next token is 2
+}
+
+// serve runs until the lease has ended.
+func serve(lease *leasehold.Lease) {
+	_ = lease.Do(context.Background(), func(ctx context.Context, _ *leasehold.Lease) error {
+		<-ctx.Done() // a service works here
+		return nil
+	})
+}
+
+func ExampleSession_Lock() {
+	ctx, stop := context.WithCancel(context.Background())
+	session, err := leasehold.NewSession(store, "sessions/pod-1")
+	if err != nil {
+		log.Fatal(err)
+	}
+	lock, err := session.Lock("tenants/eve", leasehold.WithMetadata(map[string]string{"url": "http://10.0.0.7:8080"}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = lock.TryAcquire(ctx)
+	fmt.Println("before Run:", errors.Is(err, leasehold.ErrNoSession))
+
+	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{ // as for any other lock
+		OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+			fmt.Println("leading with token", lease.Token())
+			stop() // ends the session
+			<-ctx.Done()
+		},
+		OnStoppedLeading: func(cause error) { fmt.Println("stopped:", cause) },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	campaign, endCampaign := context.WithCancel(context.Background()) // ends after the session
+	stopped := make(chan error)
+	go func() { stopped <- elector.Run(campaign) }()
+	if err := session.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	endCampaign()
+	fmt.Println(<-stopped)
+	// Output:
+	// before Run: true
+	// leading with token 1
+	// stopped: lease released: the session ends
+	// <nil>
+}
+
 func ExampleNewS3Store() {
 	// For AWS, make the client with config.LoadDefaultConfig of aws-sdk-go-v2/config. Any other server needs an endpoint.
 	client := s3.New(s3.Options{

@@ -3,6 +3,7 @@ package leasehold
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
@@ -24,7 +25,18 @@ func (l *Lock) Inspect(ctx context.Context) (Record, error) {
 	if err != nil {
 		return Record{}, l.named(err)
 	}
-	return v.rec.clone(), nil
+	rec, err := l.follow(ctx, v)
+	return rec, l.named(err)
+}
+
+// follow is the record of v as people want to see it, with a look at the session that it leans on.
+func (l *Lock) follow(ctx context.Context, v *version) (Record, error) {
+	if v.rec.Session != nil {
+		if _, err := l.peers().judge(ctx, l, v, false); err != nil {
+			return Record{}, err
+		}
+	}
+	return l.seen(v.rec).clone(), nil
 }
 
 // Watch reads the lock once per poll interval, and after [Lock.Wake], without being a candidate. It yields the current record, and then each record
@@ -36,17 +48,22 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Record, error] {
 			yield(Record{}, err)
 			return
 		}
+		defer l.wait()()
 		var last *Record
 		for failures := 0; ctx.Err() == nil; {
 			woken := l.bell.Listen()
 			v, err := l.read(ctx)
+			var rec Record
+			if err == nil {
+				rec, err = l.follow(ctx, v)
+			}
 			wait := clock.Jitter(l.clock, l.poll)
 			switch {
 			case err == nil:
 				failures = 0
-				if v.exists && (last == nil || worthYielding(*last, v.rec)) {
-					last = &v.rec
-					if !yield(v.rec.clone(), nil) {
+				if v.exists && (last == nil || worthYielding(*last, rec)) {
+					last = &rec
+					if !yield(rec.clone(), nil) {
 						return
 					}
 				}
@@ -70,9 +87,16 @@ func worthYielding(a, b Record) bool {
 	return !sameTerm(a, b) || a.Released() != b.Released() || !bytes.Equal(a.Payload, b.Payload)
 }
 
+// freeUnderSession reports whether v leans on a session's term that is known to be over.
+func (l *Lock) freeUnderSession(ctx context.Context, v *version) bool {
+	said, err := l.peers().judge(ctx, l, v, false)
+	return err == nil && said.free
+}
+
 // Break releases the lock by force if its record has exactly this token. It is an administrator's tool. The holder notices
 // at its next renewal, so the resources that the lock guards must check tokens. A record of another term is left alone, and the
-// error matches [ErrPreconditionFailed]. A record that is already released stays as it is, without an error.
+// error matches [ErrPreconditionFailed]. A record that is already released stays as it is, without an error. A lock that leans on a
+// [Session] is left alone unless the session's term is over, because its holder would not notice: break the session.
 //
 // Break also repairs a corrupt record. The lock is then free, and token is recorded as the last one issued, so pass a value no
 // lower than any token ever issued. After token 2^53-1 there is none. Pass that token to repair a record that has it: tokens
@@ -97,6 +121,9 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 			return l.named(fmt.Errorf("after token %d there is none for the next term: pass a lower one", token))
 		case corrupt != nil:
 			rec = Record{Token: token, Holder: l.identity}
+		case rec.Session != nil && !l.freeUnderSession(ctx, &version{exists: true, rec: rec, readAfter: l.clock.Now().Mono}):
+			return l.named(fmt.Errorf("it leans on a session, whose holder would not notice: break the session %q with token %d, "+
+				"which ends all its locks", rec.Session.Key, rec.Session.Token))
 		case rec.Token != token:
 			return l.named(fmt.Errorf("%w: it is in term %d of %q, not %d", ErrPreconditionFailed, rec.Token, rec.Holder, token))
 		case rec.Released() && token < storeapi.MaxToken:
@@ -104,6 +131,9 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		}
 		if rec.Token == storeapi.MaxToken {
 			rec.Token = 0
+			if rec.SessionID != "" { // with the token, it names a term for ever
+				rec.SessionID = rand.Text()
+			}
 		}
 		// After any error, the next round's read tells: if this write has landed, the record is released.
 		if err = l.writeReleased(ctx, &version{exists: true, etag: obj.ETag, rec: rec}); err == nil {

@@ -21,7 +21,8 @@ var (
 
 // Lease is one term of a [Lock]: the right to act, until a deadline that renewals move. Release it when you are done. It renews
 // itself in the background until it is released or lost, or until both the Lease and its context have become unreachable. A
-// context derived from the lease's keeps it reachable. It is safe for concurrent use.
+// context derived from the lease's keeps it reachable; a goroutine that waits for its Done channel, and for nothing else, does not.
+// It is safe for concurrent use.
 type Lease struct {
 	t   *term
 	ctx context.Context // has the Lease as a value, so that either keeps both reachable
@@ -48,21 +49,24 @@ func (le *Lease) Valid() bool { return le.t.valid() }
 func (le *Lease) Deadline() time.Time { return le.t.deadline() }
 
 // Record returns the record of this term as last written.
-func (le *Lease) Record() Record { return le.t.record().clone() }
+func (le *Lease) Record() Record { return le.t.lock.seen(*le.t.record()).clone() }
 
 // Renew extends the lease now, besides the renewals in the background, and so confirms it with the store. Call it before any
-// step that must not run twice. It retries temporary errors until ctx or the lease ends. The error matches [ErrLost],
-// [ErrReleased] or ctx's error.
+// step that must not run twice. Under a [Session], it renews the session and reads the lock. It retries temporary errors until
+// ctx or the lease ends. The error matches [ErrLost], [ErrReleased] or ctx's error.
 func (le *Lease) Renew(ctx context.Context) error {
-	return le.t.renewNow(ctx, func(*Record) {})
+	if le.t.base != nil {
+		return le.t.confirm(ctx)
+	}
+	return le.t.renewNow(ctx, le.t.lock.edit)
 }
 
-// Commit writes a small state into the lock object itself, in one request that also renews the lease. It succeeds only if this
-// term goes on, and no former leader's commit can ever follow. The payload, 32 KiB at most, is kept by release and takeover.
-// Anyone can read it as [Record].Payload, through [Lock.Inspect], [Lock.Watch] or [Lease.Record]. Commit retries as
-// [Lease.Renew] does, and has the same errors. After an error that matches [ErrLost] or ctx's error, the last attempt may have
-// landed, or may land later. Only the next write tells: a later successful Commit or Renew of this term, or the acquisition of
-// the next term, whose record has the payload that is final.
+// Commit writes a small state into the lock object itself, in one request that also renews the lease, unless it leans on a
+// [Session]. It succeeds only if this term goes on, and no former leader's commit can ever follow. The payload, 32 KiB at most, is
+// kept by release and takeover. Anyone can read it as [Record].Payload, through [Lock.Inspect], [Lock.Watch] or [Lease.Record].
+// Commit retries as [Lease.Renew] does, and has the same errors. After an error that matches [ErrLost] or ctx's error, the last
+// attempt may have landed, or may land later. Only the next write tells: a later successful Commit or Renew of this term, or the
+// acquisition of the next term, whose record has the payload that is final.
 func (le *Lease) Commit(ctx context.Context, payload []byte) error {
 	if len(payload) > wire.MaxPayload {
 		return le.t.lock.named(fmt.Errorf("payload of %d bytes is over the limit of %d", len(payload), wire.MaxPayload))
@@ -74,7 +78,8 @@ func (le *Lease) Commit(ctx context.Context, payload []byte) error {
 // Release ends the lease: first its context, then the record, which keeps the token. Releasing twice does no harm.
 // On a lost lease it changes nothing and returns an error that matches [ErrLost]. It retries temporary errors until ctx ends
 // or the lease would have ended. Even if ctx has ended already, it makes one attempt, bounded by a fraction of the TTL, so
-// that `defer lease.Release(ctx)` is right. After any other error the lock becomes free when the TTL has passed.
+// that `defer lease.Release(ctx)` is right. After any other error the lock becomes free when the TTL has passed,
+// or when its [Session] has released it.
 func (le *Lease) Release(ctx context.Context) error { return le.t.lock.named(le.t.release(ctx)) }
 
 // Abandon ends the lease without freeing the lock, and sends no request. The lease's context ends with [ErrReleased], and

@@ -1,7 +1,9 @@
 package leasehold
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
@@ -51,10 +53,21 @@ type Lock struct {
 	term         atomic.Pointer[term]  // the last term held
 	memory       memory
 	bell         bell.Bell // rung when the lock may have become free
+	session      *Session  // that this lock leans on; nil if it does not
+	heartOf      *Session  // whose object this lock is; nil if it is that of a lock
+	own          peers     // of a lock without a session: the sessions that others lean on
 }
 
 // NewLock returns the lock of one key of a store. It refuses a store, a key or options that cannot work. It sends no request.
 func NewLock(s Store, key string, opts ...Option) (*Lock, error) {
+	l, err := makeLock(s, key, opts)
+	if err == nil && l.each {
+		return nil, errEachLock
+	}
+	return l, err
+}
+
+func makeLock(s Store, key string, opts []Option) (*Lock, error) {
 	if s == nil {
 		return nil, errors.New("leasehold: store is nil")
 	}
@@ -63,18 +76,29 @@ func NewLock(s Store, key string, opts ...Option) (*Lock, error) {
 			return nil, fmt.Errorf("leasehold: %w", err)
 		}
 	}
-	if why := storeapi.BadKey(key); why != "" {
-		return nil, fmt.Errorf("leasehold: key %.80q %s: use a path such as \"locks/my-service\"", key, why)
+	if err := checkKey(key); err != nil {
+		return nil, err
 	}
 	o, err := newOptions(s, opts)
 	if err != nil {
 		return nil, err
 	}
-	l := &Lock{options: o, store: s, key: key, writer: wire.NewWriter(), acquiring: ctxmutex.New()}
-	l.lastAnswered.Store(math.MinInt64)
-	l.bell = bell.New()
+	l := newLock(s, key, o)
 	l.enlist()
 	return l, nil
+}
+
+func checkKey(key string) error {
+	if why := storeapi.BadKey(key); why != "" {
+		return fmt.Errorf("leasehold: key %.80q %s: use a path such as \"locks/my-service\"", key, why)
+	}
+	return nil
+}
+
+func newLock(s Store, key string, o *options) *Lock {
+	l := &Lock{options: o, store: s, key: key, writer: wire.NewWriter(), acquiring: ctxmutex.New(), bell: bell.New()}
+	l.lastAnswered.Store(math.MinInt64)
+	return l
 }
 
 // Key returns the lock's key.
@@ -152,10 +176,13 @@ func (l *Lock) campaign(ctx context.Context, try func() (*Lease, error), stop fu
 		return nil, fmt.Errorf("ctx belongs to the lease with token %d of this same lock, so the call would wait for itself: "+
 			"use that lease instead of acquiring the lock again", lease.Token())
 	}
+	defer l.wait()()
+	var following following
+	defer following.stop()
 	var last error
 	failures := 0
 	for {
-		woken := l.bell.Listen()
+		woken, mark := l.bell.Listen(), following.mark()
 		lease, err := try()
 		if err == nil {
 			return lease, nil
@@ -170,6 +197,11 @@ func (l *Lock) campaign(ctx context.Context, try func() (*Lease, error), stop fu
 		if held, ok := errors.AsType[*HeldError](err); ok {
 			spread := time.Duration(l.clock.Rand() * float64(min(l.poll, l.ttl)) / 50) // of the candidates that wait for the same lease
 			failures, wait = 0, min(l.untilNextRead(), held.Wait+spread)
+			if following.start(l, mark) {
+				wait = following.untilLook()
+			}
+		} else if errors.Is(err, ErrNoSession) {
+			failures, wait, woken = 0, l.ttl, l.session.begins()
 		} else {
 			if ctx.Err() == nil {
 				l.log.WarnContext(ctx, "acquiring the lock failed, will retry", "key", l.key, "err", err)
@@ -199,6 +231,12 @@ func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 	if held := l.heldByUs(); held != nil {
 		return nil, held
 	}
+	if l.session != nil { // many of its locks may be tried at once
+		if l.session.tries.Lock(ctx) != nil {
+			return nil, endOf(ctx)
+		}
+		defer l.session.tries.Unlock() // judge unlocks it meanwhile
+	}
 	if err := l.checkOnce(ctx); err != nil {
 		return nil, err
 	}
@@ -213,15 +251,27 @@ func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 		}
 	}
 	for round := 1; ; round++ {
-		verdict := l.decide(l.observed(v))
+		base, err := l.leansOn()
+		if err != nil {
+			return nil, err
+		}
+		verdict, err := l.judge(ctx, v)
+		if err != nil {
+			return nil, err
+		}
 		if !verdict.free {
 			l.warnOfTwin(ctx, v.rec)
 			return nil, l.heldError(v.rec, verdict.wait)
 		}
-		t, next, err := l.writeNewTerm(ctx, v)
+		t, next, err := l.writeNewTerm(ctx, v, base)
+		var lease *Lease
+		if t != nil {
+			if lease = t.start(parent); lease == nil { // the session has ended meanwhile, so the new term is void
+				next, err = t.stored, errTooLate
+			}
+		}
 		switch {
-		case t != nil:
-			lease := t.start(parent)
+		case lease != nil:
 			l.emit(ctx, Event{Kind: EventAcquired, Token: t.token, Holder: l.identity, Duration: l.clock.Now().Mono - began.Mono})
 			l.log.InfoContext(ctx, "lock acquired", "key", l.key, "token", t.token, "was", verdict.reason)
 			if ctx.Err() != nil { // nobody waits for it any more
@@ -235,17 +285,46 @@ func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 		case ctx.Err() != nil:
 			return nil, endOf(ctx)
 		case round == maxWritesPerTry:
-			return nil, l.heldError(next.rec, l.decide(l.observed(next)).wait)
+			verdict, err := l.judge(ctx, next)
+			return nil, cmp.Or(err, l.heldError(next.rec, verdict.wait))
 		}
 		v = next
 	}
+}
+
+// judge is decide, with what the session says that v leans on.
+func (l *Lock) judge(ctx context.Context, v *version) (verdict, error) {
+	o := l.observed(v)
+	if v.rec.Session != nil && !o.writtenByUs {
+		if l.session != nil { // a session that does not answer must not hold up the locks of others
+			l.session.tries.Unlock()
+			defer func() { _ = l.session.tries.Lock(context.WithoutCancel(ctx)) }()
+		}
+		var err error
+		if o.session, err = l.peers().judge(ctx, l, v, true); err != nil {
+			return verdict{}, err
+		}
+	}
+	return l.decide(o), nil
+}
+
+// leansOn is the session's term that this lock leans on now; nil if it leans on none.
+func (l *Lock) leansOn() (*term, error) {
+	if l.session == nil {
+		return nil, nil
+	}
+	base, _ := l.session.term()
+	if base == nil {
+		return nil, fmt.Errorf("%w: see Session.Run of %q", ErrNoSession, l.session.Key())
+	}
+	return base, nil
 }
 
 var errTooLate = errors.New("the acquisition took longer than the lease would have lasted")
 
 // writeNewTerm writes a new term over version v. If others were faster, or the new term is over before it began, next is the
 // version that is there now.
-func (l *Lock) writeNewTerm(ctx context.Context, v *version) (t *term, next *version, err error) {
+func (l *Lock) writeNewTerm(ctx context.Context, v *version, base *term) (t *term, next *version, err error) {
 	token, err := l.nextToken(v.rec)
 	if err != nil {
 		return nil, nil, err
@@ -253,12 +332,25 @@ func (l *Lock) writeNewTerm(ctx context.Context, v *version) (t *term, next *ver
 	sent := l.clock.Now() // validity counts from before the first byte is sent
 	rec := Record{
 		Token: token, Holder: l.identity, TTL: l.ttl, Metadata: l.metadata, Payload: v.rec.Payload,
-		AcquiredAt: sent.Time(), RenewedAt: sent.Time(), ExpiresAt: sent.Time().Add(l.ttl),
+		AcquiredAt: sent.Time(), RenewedAt: sent.Time(), ExpiresAt: sent.Time().Add(l.ttl), SessionID: v.rec.SessionID,
+	}
+	if base != nil {
+		rec.lean(l.key, base)
+	}
+	if l.heartOf != nil && rec.SessionID == "" {
+		rec.SessionID = rand.Text()
 	}
 	l.sign(&rec)
+	mayLand := true
+	defer func() { // also if the Store panics
+		if mayLand {
+			l.owe(base, v, write{rec, sent})
+		}
+	}()
 	etag, err := l.put(ctx, v, rec)
 	if err != nil {
 		if storeapi.Permanent(err) {
+			mayLand = false
 			return nil, nil, err
 		}
 		// Whatever the answer was, only the nonce tells whether the write has landed.
@@ -272,6 +364,7 @@ func (l *Lock) writeNewTerm(ctx context.Context, v *version) (t *term, next *ver
 		case now.exists && l.landed(rec, now.rec):
 			etag = now.etag
 		case !now.same(v):
+			mayLand = now.sameRecord(v)
 			return nil, now, err
 		case errors.Is(err, storeapi.ErrConflict): // another write is under way
 			_ = l.clock.Sleep(ctx, clock.Jitter(l.clock, l.attempt/16))
@@ -280,12 +373,13 @@ func (l *Lock) writeNewTerm(ctx context.Context, v *version) (t *term, next *ver
 			return nil, nil, outcomeUnknown(err)
 		}
 	}
+	mayLand = false
 	written := &version{exists: true, etag: etag, rec: rec, readBefore: sent.Mono, readAfter: l.clock.Now().Mono}
 	l.remember(ctx, written)
-	if l.clock.Now().Elapsed(sent) >= l.ttl-l.margin {
+	if base == nil && l.clock.Now().Elapsed(sent) >= l.ttl-l.margin {
 		return nil, written, errTooLate
 	}
-	return &term{lock: l, token: token, stored: written, sent: sent, writing: ctxmutex.New()}, nil, nil
+	return &term{lock: l, token: token, stored: written, sent: sent, writing: ctxmutex.New(), base: base}, nil, nil
 }
 
 // outcomeUnknown is err without a sentinel that says "refused". A store that refuses a write although the object has not changed
@@ -316,22 +410,29 @@ func (l *Lock) cutOff(ctx context.Context, why, leftover error) error {
 	if leftover == nil {
 		return why
 	}
-	l.log.WarnContext(ctx, "an acquisition came too late and could not be released: the lock is free when its TTL has passed",
-		"key", l.key, "err", leftover)
+	l.log.WarnContext(ctx, "an acquisition came too late and could not be released: "+l.willBeFree(), "key", l.key, "err", leftover)
 	return fmt.Errorf("%w: %w", why, &leftoverError{bare(leftover)})
+}
+
+// willBeFree says when a lock is free that could not be released.
+func (l *Lock) willBeFree() string {
+	if l.session != nil {
+		return "the lock is free when its session has released it"
+	}
+	return "the lock is free when its TTL has passed"
 }
 
 // writeReleased replaces v by its record, released.
 func (l *Lock) writeReleased(ctx context.Context, v *version) error {
 	rec := v.rec
-	rec.ExpiresAt = time.Time{}
+	markReleased(&rec)
 	l.sign(&rec)
 	_, err := l.put(ctx, v, rec)
 	return err
 }
 
 func (l *Lock) heldError(rec Record, wait time.Duration) error {
-	return &HeldError{Key: l.key, Record: rec.clone(), Wait: wait}
+	return &HeldError{Key: l.key, Record: l.seen(rec).clone(), Wait: wait}
 }
 
 // heldByUs returns an error while a term of this Lock keeps other goroutines out.
@@ -349,7 +450,7 @@ func (l *Lock) heldByUs() error {
 
 // warnOfTwin warns of another process with this one's identity. Nonces tell the two apart, but it confuses people.
 func (l *Lock) warnOfTwin(ctx context.Context, rec Record) {
-	if rec.Holder == l.identity && !l.wrote(rec) {
+	if rec.Holder == l.identity && !l.wrote(rec) && rec.Session == nil {
 		l.log.WarnContext(ctx, "another candidate, or an earlier run of this one, holds the lock under the same identity: "+
 			"give each candidate its own name, or see WithReclaim", "key", l.key, "identity", rec.Holder, "token", rec.Token)
 	}

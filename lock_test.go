@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -551,6 +552,7 @@ func TestObserverSeesTheWholeStory(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		crash(store)
 		<-lease.Context().Done()
+		runtime.KeepAlive(lease)
 		time.Sleep(5 * time.Second)
 		mu.Lock()
 		defer mu.Unlock()

@@ -9,7 +9,6 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/forecast"
-	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // version is one version of the lock object, or its absence, as this process knows it.
@@ -23,6 +22,13 @@ type version struct {
 }
 
 func (v *version) same(w *version) bool { return v.exists == w.exists && v.etag == w.etag }
+
+// sameRecord reports whether v has the record of w, which no two versions share. If v is not the same, one of the two reads was torn: it
+// has shown the record with the ETag of another version.
+func (v *version) sameRecord(w *version) bool {
+	return v.exists && w.exists && v.rec.Nonce != "" && v.rec.Nonce == w.rec.Nonce && v.rec.Token == w.rec.Token &&
+		v.rec.ExpiresAt.Sub(w.rec.ExpiresAt).Abs() < time.Millisecond // rounded in the record
+}
 
 // memory is what this process knows of the lock object from its own requests.
 type memory struct {
@@ -162,10 +168,10 @@ func (l *Lock) untilNextRead() time.Duration {
 }
 
 // sign gives rec a fresh nonce. After that its token and expiry must not change.
-func (l *Lock) sign(rec *Record) { rec.Nonce = l.writer.Nonce(wire.Record(*rec)) }
+func (l *Lock) sign(rec *Record) { rec.Nonce = l.writer.Nonce(rec.wire()) }
 
 // wrote reports whether this very Lock value wrote rec.
-func (l *Lock) wrote(rec Record) bool { return l.writer.Wrote(wire.Record(rec)) }
+func (l *Lock) wrote(rec Record) bool { return l.writer.Wrote(rec.wire()) }
 
 // landed reports whether found, which is in the store, is this Lock's write sent.
 func (l *Lock) landed(sent, found Record) bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -105,6 +106,7 @@ func TestALostLeaseWithoutAFunctionKeepsItsLockForTheSafetyMargin(t *testing.T) 
 		lease := acquire(t, lock)
 		store.down.Store(true)
 		<-lease.Context().Done()
+		runtime.KeepAlive(lease)
 		store.down.Store(false)
 		_, err := lock.TryAcquire(t.Context())
 		var held *leasehold.HeldError

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -46,10 +47,11 @@ func flat(code string) string {
 // of itest takes from the page itself.
 func TestReadmeCodeIsThatOfTheExamples(t *testing.T) {
 	examples := flat(read(t, "example_test.go") + read(t, "readme_test.go") + read(t, "itest/quickstart_test.go"))
-	code := blocks(read(t, "README.md"), "go")
-	require.Len(t, code, 4)
+	code, more := blocks(read(t, "README.md"), "go"), blocks(read(t, "docs/servers.md"), "go")
+	require.Len(t, code, 3)
+	require.Len(t, more, 2)
 	require.True(t, strings.HasPrefix(code[0], "package main\n"))
-	for _, block := range append(code[1:], blocks(read(t, "docs/servers.md"), "go")...) {
+	for _, block := range append(code[1:], more...) {
 		require.True(t, strings.Contains(examples, flat(block)), "no test has this block:\n%s", block)
 	}
 }
@@ -160,6 +162,33 @@ func TestReadmeCosts(t *testing.T) {
 			require.True(t, strings.Contains(read(t, "README.md"), said), said)
 		}
 	}
+
+	// Under a session: one heartbeat, the polls of the other's, and a look at each lock every 100 TTLs.
+	const ttl = 15.0
+	month := (730 * time.Hour).Seconds()
+	heartbeat, polls := month/(ttl/3)*put, month/(ttl/6)*get
+	for _, locks := range []float64{100, 1000, 10_000} {
+		looks := locks * month / (100 * ttl) * get
+		held, waiting := heartbeat+looks, heartbeat+polls+looks
+		require.Contains(t, page, fmt.Sprintf("\n| %s | $%s | $%.2f | $%s | $%.2f |\n",
+			thousands(locks), cents(locks*heartbeat), held, cents(locks*polls), waiting))
+		if locks == 10_000 {
+			said := fmt.Sprintf("for $%s a month. With a session it renews one, for $%.2f.", thousands(locks*heartbeat), held)
+			require.True(t, strings.Contains(read(t, "README.md"), said), said)
+		}
+	}
+	for locks := 1.0; locks <= 10; locks++ { // docs/integrations.md
+		looks := locks * month / (100 * ttl) * get
+		require.Equal(t, locks >= 2, heartbeat+looks < locks*heartbeat)
+		require.Equal(t, locks >= 8, heartbeat+polls+looks < locks*polls)
+	}
+}
+
+// cents is an amount of dollars with two decimals.
+func cents(f float64) string {
+	whole, rest, _ := strings.Cut(fmt.Sprintf("%.2f", f), ".")
+	dollars, _ := strconv.ParseFloat(whole, 64)
+	return thousands(dollars) + "." + rest
 }
 
 func thousands(f float64) string {
@@ -172,9 +201,14 @@ func thousands(f float64) string {
 
 func TestReadmeJSON(t *testing.T) {
 	list := blocks(read(t, "docs/servers.md"), "json")
-	require.Len(t, list, 2)
+	require.Len(t, list, 3)
 	for _, block := range list {
 		require.True(t, json.Valid([]byte(block)), block)
+	}
+	for i, leans := range []bool{false, true} {
+		var rec leasehold.Record
+		require.NoError(t, json.Unmarshal([]byte(list[1+i]), &rec))
+		require.Equal(t, leans, rec.Session != nil)
 	}
 	for _, permission := range regexp.MustCompile(`s3:[A-Z]\w+`).FindAllString(list[0], -1) {
 		require.True(t, strings.Contains(read(t, "s3store.go"), permission), permission)

@@ -29,27 +29,54 @@ type Record struct {
 	RenewedAt  time.Time         // last write of the term
 	Metadata   map[string]string // the holder's own, see [WithMetadata]
 	Payload    []byte            // state committed by a leader, kept across terms; at most 32 KiB
+	SessionID  string            // names the object itself if it is that of a [Session]; drawn once, and kept by every write
+	Session    *SessionTerm      // the term of a session that this lock leans on; nil if it does not, and once released
+}
+
+// SessionTerm names one term of a [Session]. ID and Token together name it forever, even if the session's object is deleted and
+// made again.
+type SessionTerm struct {
+	Lock  string        // the key of the lock that leans on it, as its holder's store sees it
+	Key   string        // the session's key in the same store
+	ID    string        // [Record].SessionID of the session's object
+	Token uint64        // of the session's term
+	TTL   time.Duration // of the session
 }
 
 // Released reports whether the term was ended by its holder or by [Lock.Break].
 func (r Record) Released() bool { return r.ExpiresAt.IsZero() }
 
 // MarshalJSON returns the record as it stands in the store.
-func (r Record) MarshalJSON() ([]byte, error) { return wire.Record(r).Encode() }
+func (r Record) MarshalJSON() ([]byte, error) { return r.wire().Encode() }
 
 // UnmarshalJSON reads a record as it stands in the store. It ignores members that it does not know. Anything else that
 // is not exactly a record, such as a negative or overflowing number, is an error that matches [ErrCorruptRecord].
 func (r *Record) UnmarshalJSON(body []byte) error {
 	rec, err := wire.Decode(body)
 	if err == nil {
-		*r = Record(rec)
+		*r = Record{
+			ExpiresAt: rec.ExpiresAt, Token: rec.Token, Holder: rec.Holder, TTL: rec.TTL, Nonce: rec.Nonce, AcquiredAt: rec.AcquiredAt,
+			RenewedAt: rec.RenewedAt, Metadata: rec.Metadata, Payload: rec.Payload, SessionID: rec.SessionID,
+			Session: (*SessionTerm)(rec.Session),
+		}
 	}
 	return err
+}
+
+func (r Record) wire() wire.Record {
+	return wire.Record{
+		ExpiresAt: r.ExpiresAt, Token: r.Token, Holder: r.Holder, TTL: r.TTL, Nonce: r.Nonce, AcquiredAt: r.AcquiredAt,
+		RenewedAt: r.RenewedAt, Metadata: r.Metadata, Payload: r.Payload, SessionID: r.SessionID, Session: (*wire.Session)(r.Session),
+	}
 }
 
 // clone returns r with a Metadata and a Payload of its own.
 func (r Record) clone() Record {
 	r.Metadata, r.Payload = maps.Clone(r.Metadata), bytes.Clone(r.Payload)
+	if r.Session != nil {
+		session := *r.Session
+		r.Session = &session
+	}
 	return r
 }
 

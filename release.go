@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -25,7 +26,11 @@ func (t *term) release(ctx context.Context) error {
 		return t.cause
 	}
 	until := t.sent.Mono + t.lock.ttl
+	if t.base != nil {
+		until = t.lock.clock.Now().Mono + t.lock.ttl
+	}
 	t.mu.Unlock()
+	t.awaitSession()
 
 	_ = t.writing.Lock(context.WithoutCancel(ctx)) // any write under way is bounded
 	defer t.writing.Unlock()
@@ -44,8 +49,20 @@ func (t *term) release(ctx context.Context) error {
 			t.lock.emit(ctx, e)
 		}
 	}()
+	if t.base != nil && t.base.closing() { // the session's release frees the lock
+		t.become(released)
+		return nil
+	}
 	err = t.writeRelease(ctx, until)
 	return err
+}
+
+// awaitSession lets the session's context end first if that of the leaning term t has ended. They often end together, and the
+// session then frees all its locks with one write.
+func (t *term) awaitSession() {
+	if t.base != nil && t.ctx.Err() != nil && !ended(context.Cause(t.ctx)) {
+		_ = clock.Wait(context.Background(), t.lock.clock, t.lock.attempt/64, t.base.ctx.Done())
+	}
 }
 
 var errPanicked = errors.New("the store or an observer panicked")
@@ -53,13 +70,16 @@ var errPanicked = errors.New("the store or an observer panicked")
 // writeRelease tries to write the release until it has landed or the lease would have ended.
 func (t *term) writeRelease(ctx context.Context, until time.Duration) error {
 	err := t.retry(ctx, func() error {
-		return t.put(ctx, func(r *Record) { r.ExpiresAt = time.Time{} })
+		return t.put(ctx, markReleased)
 	}, func(err error) bool {
 		return err == errNothingToRelease || storeapi.Permanent(err) || t.lock.clock.Now().Mono >= until
 	})
 	switch {
 	case err == nil, err == errNothingToRelease:
 		t.become(released)
+		if t.base != nil {
+			t.freed()
+		}
 		t.lock.log.InfoContext(ctx, "lock released", "key", t.lock.key, "token", t.token)
 		return nil
 	case ended(err):
@@ -67,6 +87,8 @@ func (t *term) writeRelease(ctx context.Context, until time.Duration) error {
 	}
 	return fmt.Errorf("releasing: %w", err)
 }
+
+func markReleased(r *Record) { r.ExpiresAt, r.Session = time.Time{}, nil }
 
 // abandon ends the term and leaves the lock to run out: see Lease.Abandon.
 func (t *term) abandon() {
@@ -78,11 +100,14 @@ func (t *term) abandon() {
 	first := t.state == held
 	if first {
 		t.over(abandoned)
+		if t.base != nil {
+			t.sent = t.lock.clock.Now() // the session frees the lock a TTL from now
+		}
 	}
 	t.mu.Unlock()
 	if first {
 		t.tell(EventReleased, nil)
-		t.lock.log.Info("lease abandoned: the lock is free when its TTL has passed", "key", t.lock.key, "token", t.token)
+		t.lock.log.Info("lease abandoned: "+t.lock.willBeFree(), "key", t.lock.key, "token", t.token)
 	}
 }
 

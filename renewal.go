@@ -17,11 +17,14 @@ type write struct {
 	sent clock.Reading
 }
 
+// maxUnconfirmed bounds the writes of unknown outcome that a term remembers. A lease has no time for so many.
+const maxUnconfirmed = 64
+
 // startRenewing renews until the term ends. Each renewal runs on the goroutine of a timer. A lease at rest has no goroutine.
 func (t *term) startRenewing() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.lock.manual || t.renewal != nil {
+	if t.lock.manual || t.base != nil || t.renewal != nil {
 		return
 	}
 	// Locks that were taken together are not renewed together.
@@ -47,7 +50,10 @@ func (t *term) renewNext() {
 		t.lock.log.Warn("a lease was dropped without Release: it is left to run out", "key", t.lock.key, "token", t.token)
 		return
 	}
-	err := t.renew(inBackground(t.ctx), func(*Record) {})
+	if t.justTold() {
+		return
+	}
+	err := t.renew(inBackground(t.ctx), t.lock.edit)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -58,6 +64,21 @@ func (t *term) renewNext() {
 	default:
 		t.renewal.Reset(t.retryDelay(&t.failures, t.remaining()))
 	}
+}
+
+// justTold puts a session's renewal off if it has just told of releases, which renews too.
+func (t *term) justTold() bool {
+	if t.lock.heartOf == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	wait := t.untilRenewal(20)
+	if wait < t.lock.renew/4 {
+		return false
+	}
+	t.renewal.Reset(wait)
+	return true
 }
 
 // untilRenewal is the renew interval, shortened at random by up to 1/part of it, so that the renewals of many locks do not stay
@@ -107,6 +128,11 @@ func (t *term) renew(ctx context.Context, edit func(*Record)) error {
 		return err
 	}
 	defer t.writing.Unlock()
+	return t.renewLocked(ctx, edit)
+}
+
+// renewLocked is renew for a caller that has locked t.writing.
+func (t *term) renewLocked(ctx context.Context, edit func(*Record)) error {
 	if err := t.whyOver(); err != nil {
 		return err
 	}
@@ -155,10 +181,16 @@ func (t *term) putOnce(ctx context.Context, edit func(*Record)) (done bool, err 
 	sent := t.lock.clock.Now() // validity counts from before the first byte is sent
 	t.mu.Lock()
 	base, rec := t.stored, t.stored.rec
-	rec.RenewedAt, rec.ExpiresAt = sent.Time(), sent.Time().Add(t.lock.ttl)
+	rec.RenewedAt = sent.Time()
+	if t.base == nil {
+		rec.ExpiresAt = sent.Time().Add(t.lock.ttl)
+	}
 	edit(&rec)
 	t.lock.sign(&rec)
 	t.unconfirmed = append(t.unconfirmed, write{rec, sent})
+	if len(t.unconfirmed) > maxUnconfirmed { // of a debt of a session, which may go on; the first may be its acquisition
+		t.unconfirmed = slices.Delete(t.unconfirmed, 1, maxUnconfirmed/2)
+	}
 	t.mu.Unlock()
 
 	etag, err := t.lock.put(ctx, base, rec)
@@ -178,12 +210,21 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	l := t.lock
 	v, err := l.read(context.WithoutCancel(ctx))
 	switch {
-	case errors.Is(err, ErrCorruptRecord):
-		return false, t.lose(fmt.Errorf("%w: %w", errOverwritten, err))
-	case err != nil:
+	case err != nil && !errors.Is(err, ErrCorruptRecord):
 		return false, fmt.Errorf("a write was refused (%v), and reading the object back failed: %w", refusal, err)
-	case v.same(base):
+	case err == nil && v.same(base):
 		return false, outcomeUnknown(refusal)
+	}
+	return t.compare(ctx, v, err, rec.Nonce)
+}
+
+// compare finds out who wrote the version v, which is not the one that the term knows. corrupt is not nil if it is no record. nonce is
+// that of the last write. The results are those of putOnce.
+func (t *term) compare(ctx context.Context, v *version, corrupt error, nonce string) (done bool, err error) {
+	l := t.lock
+	switch {
+	case corrupt != nil:
+		return false, t.lose(fmt.Errorf("%w: %w", errOverwritten, corrupt))
 	case !v.exists:
 		return false, t.lose(errDeleted)
 	}
@@ -193,10 +234,15 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	if i >= 0 {
 		ours = t.unconfirmed[i]
 	}
-	earlier := t.unconfirmed[:len(t.unconfirmed)-1]
-	mayBeReleased := slices.ContainsFunc(earlier, func(w write) bool { return w.rec.Released() })
+	mayBeReleased := slices.ContainsFunc(t.unconfirmed, func(w write) bool { return w.rec.Nonce != nonce && w.rec.Released() })
+	unchanged := v.sameRecord(t.stored)
+	if unchanged {
+		t.stored = v
+	}
 	t.mu.Unlock()
 	switch {
+	case unchanged:
+		return false, errTorn
 	case i < 0 && mayBeReleased: // an earlier attempt may have landed, and somebody has taken over since
 		t.become(released)
 		return false, errNothingToRelease
@@ -206,8 +252,10 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 		return false, t.lose(fmt.Errorf("%w by %q with token %d", errTakenOver, v.rec.Holder, v.rec.Token))
 	}
 	t.landed(ctx, v.etag, ours)
-	return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil
+	return ours.rec.Nonce == nonce || ours.rec.Released(), nil
 }
+
+var errTorn = errors.New("the store has answered a read with the ETag of another version")
 
 // landed notes that w is in the store, which settles every write before it.
 func (t *term) landed(ctx context.Context, etag string, w write) {

@@ -121,7 +121,7 @@ func TestLocksThatAreGoneAreNotListed(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		return len(sameKey.Of(key)) == 0
+		return len(namesakes.Of(nameKey{key, "pod-0"})) == 0
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
@@ -167,5 +167,38 @@ func TestATermIsLostOnce(t *testing.T) {
 		require.Equal(t, first, lease.t.lose(errDeleted))
 		require.False(t, lease.Valid())
 		require.ErrorIs(t, lease.Release(t.Context()), errBroken)
+	})
+}
+
+func TestNobodyStaysListedAsWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := NewMemStore()
+		const key = "locks/nobody-waits"
+		listed := func() int {
+			synctest.Wait()
+			waiting.mu.Lock()
+			defer waiting.mu.Unlock()
+			return len(waiting.locks[key])
+		}
+		l, err := NewLock(store, key, WithLogger(nil))
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		held, err := l.Acquire(ctx)
+		require.NoError(t, err)
+		for range 3 {
+			go func() {
+				_, err := l.Acquire(ctx)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			}()
+		}
+		for range l.Watch(ctx) {
+			require.Equal(t, 4, listed())
+			break
+		}
+		require.Equal(t, 3, listed())
+		<-ctx.Done()
+		require.Zero(t, listed())
+		require.NoError(t, held.Release(t.Context()))
 	})
 }

@@ -3,8 +3,7 @@ package leasehold
 import (
 	"reflect"
 	"slices"
-
-	"github.com/leasehold-go/leasehold/internal/weakset"
+	"sync"
 )
 
 // maxWakes bounds the wake-ups of a poll interval, or of a TTL if that is shorter.
@@ -26,28 +25,42 @@ func (l *Lock) Wake() {
 	}
 }
 
-// sameKey are the Locks of this process by key. It does not keep Stores alive, because a Store may refer to its Locks.
-var sameKey weakset.Set[string, Lock]
+// waiting has a Lock for each goroutine that waits, by key.
+var waiting = struct {
+	mu    sync.Mutex
+	locks map[string][]*Lock
+}{locks: make(map[string][]*Lock)}
 
-// enlist is called when a Lock is made.
-func (l *Lock) enlist() {
-	if reflect.ValueOf(l.store).Comparable() {
-		sameKey.Add(l.key, l)
+// wait lists l for the siblings that release, until the result is called. List it before it looks, so that no release is missed.
+func (l *Lock) wait() (done func()) {
+	waiting.mu.Lock()
+	defer waiting.mu.Unlock()
+	waiting.locks[l.key] = append(waiting.locks[l.key], l)
+	return func() {
+		waiting.mu.Lock()
+		defer waiting.mu.Unlock()
+		left := waiting.locks[l.key]
+		i := slices.Index(left, l)
+		if left = slices.Delete(left, i, i+1); len(left) > 0 {
+			waiting.locks[l.key] = left
+		} else {
+			delete(waiting.locks, l.key)
+		}
 	}
 }
 
-// siblings are the Locks of this process that share a Store value and a key, this one included. They wake each other, and need care
-// with WithReclaim.
-func (l *Lock) siblings() []*Lock {
-	if !reflect.ValueOf(l.store).Comparable() {
-		return []*Lock{l}
-	}
-	return slices.DeleteFunc(sameKey.Of(l.key), func(s *Lock) bool { return s.store != l.store })
-}
-
-// wakeSiblings is called when the lock may have become free.
+// wakeSiblings is called when the lock may have become free. It wakes the goroutines of this process that wait for the same object.
 func (l *Lock) wakeSiblings() {
-	for _, s := range l.siblings() {
-		s.bell.Ring()
+	waiting.mu.Lock()
+	defer waiting.mu.Unlock()
+	for _, s := range waiting.locks[l.key] {
+		if l.sharesStore(s) {
+			s.bell.Ring()
+		}
 	}
+}
+
+// sharesStore reports whether l and other have one Store value.
+func (l *Lock) sharesStore(other *Lock) bool {
+	return l == other || reflect.ValueOf(l.store).Comparable() && reflect.ValueOf(other.store).Comparable() && l.store == other.store
 }

@@ -26,7 +26,8 @@ const (
 // over returns a client for a server on a real socket. It reads by the JSON API, as a client of NewClient does, or by the XML API.
 func over(t *testing.T, endpoint, reads string) *storage.Client {
 	connections := &http.Transport{}
-	opts := []option.ClientOption{option.WithHTTPClient(&http.Client{Transport: gcsstore.Transport(connections)}), option.WithEndpoint(endpoint + "/storage/v1/")}
+	opts := []option.ClientOption{option.WithoutAuthentication(), option.WithHTTPClient(&http.Client{Transport: gcsstore.Transport(connections)}),
+		option.WithEndpoint(endpoint + "/storage/v1/")}
 	if reads == "JSON" {
 		opts = append(opts, storage.WithJSONReads())
 	}

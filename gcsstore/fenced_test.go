@@ -94,7 +94,8 @@ func TestFencedWritesCostWhatIsSaid(t *testing.T) {
 // failOnce plans a fault for the next request with that method.
 func (w *wire) failOnce(method string, f faultproxy.Fault) {
 	var once sync.Once
-	w.Decide = func(r *http.Request) (planned faultproxy.Fault) {
+	w.Decide = func(r *http.Request) faultproxy.Fault {
+		planned := *w.always.Load()
 		if r.Method == method {
 			once.Do(func() { planned = f })
 		}

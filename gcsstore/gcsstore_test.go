@@ -44,11 +44,14 @@ const key = "locks/service"
 type wire struct {
 	faultproxy.Transport
 	client *storage.Client
+	always atomic.Pointer[faultproxy.Fault] // of every request, unless Decide is replaced
 }
 
 // newWire connects a client made by NewClient. If server is nil, it connects to fake-gcs-server.
 func newWire(t *testing.T, server http.Handler) *wire {
 	w := &wire{}
+	w.failAll(faultproxy.Fault{})
+	w.Decide = func(*http.Request) faultproxy.Fault { return *w.always.Load() }
 	endpoint := "http://gcs.test"
 	if w.Base = http.RoundTripper(fakes3.Transport{Handler: server}); server == nil {
 		endpoint = testserver.FakeGCS(t)
@@ -86,9 +89,8 @@ func (w *wire) createBucket(t *testing.T) string {
 	return name
 }
 
-func (w *wire) failAll(f faultproxy.Fault) {
-	w.Decide = func(*http.Request) faultproxy.Fault { return f }
-}
+// failAll may be called while requests are under way.
+func (w *wire) failAll(f faultproxy.Fault) { w.always.Store(&f) }
 
 // storeCalls are the four methods of a Store.
 var storeCalls = map[string]func(ctx context.Context, s leasehold.Store, etag string) error{

@@ -5,3 +5,6 @@ package export
 
 // WithClock is a func(clock.Clock) leasehold.Option.
 var WithClock any
+
+// ShardsWithClock is a func(clock.Clock) shards.Option, which package shards sets.
+var ShardsWithClock any

@@ -5,6 +5,7 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -18,6 +19,9 @@ const (
 	MaxPayload = 32 << 10 // in bytes
 	MaxTTL     = 100 * 365 * 24 * time.Hour
 	MaxSeconds = 253_402_300_800 // the year 10000
+	// Leaning is the expires_at of a lock that leans on a session. Who does not know sessions sees a lock that does not expire. A
+	// later one would be past the dates of Python east of UTC.
+	Leaning = 253_370_764_800
 )
 
 // Record has the fields of leasehold.Record, which documents them.
@@ -31,7 +35,30 @@ type Record struct {
 	RenewedAt  time.Time
 	Metadata   map[string]string
 	Payload    []byte
+	SessionID  string
+	Session    *Session
 }
+
+// Session has the fields of leasehold.SessionTerm, which documents them.
+type Session struct {
+	Lock  string
+	Key   string
+	ID    string
+	Token uint64
+	TTL   time.Duration
+}
+
+// session is a Session as JSON.
+type session struct {
+	Lock  string  `json:"lock"`
+	Key   string  `json:"key"`
+	ID    string  `json:"id"`
+	Token uint64  `json:"token"`
+	TTL   seconds `json:"ttl"`
+}
+
+// LeaningTime is the ExpiresAt of a record with a Session.
+func LeaningTime() time.Time { return time.Unix(Leaning, 0) }
 
 // object is a Record as JSON.
 type object struct {
@@ -44,6 +71,8 @@ type object struct {
 	RenewedAt  seconds           `json:"renewed_at,omitempty"`
 	Metadata   map[string]string `json:"metadata,omitempty"`
 	Payload    []byte            `json:"payload,omitempty"`
+	SessionID  string            `json:"session_id,omitempty"`
+	Session    *session          `json:"session,omitempty"`
 }
 
 // Encode writes the record. It escapes nothing for HTML, so that a text needs the same number of bytes in the record as in the
@@ -52,6 +81,10 @@ func (r Record) Encode() ([]byte, error) {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
 	enc.SetEscapeHTML(false)
+	var leans *session
+	if s := r.Session; s != nil {
+		leans = &session{s.Lock, s.Key, s.ID, s.Token, seconds(s.TTL.Seconds())}
+	}
 	err := enc.Encode(&object{
 		ExpiresAt:  epoch(r.ExpiresAt),
 		Token:      r.Token,
@@ -62,6 +95,8 @@ func (r Record) Encode() ([]byte, error) {
 		RenewedAt:  epoch(r.RenewedAt),
 		Metadata:   r.Metadata,
 		Payload:    r.Payload,
+		SessionID:  r.SessionID,
+		Session:    leans,
 	})
 	return bytes.TrimRight(body.Bytes(), "\n"), err
 }
@@ -92,6 +127,7 @@ func Decode(body []byte) (Record, error) {
 	}{
 		{"expires_at", &expires}, {"token", &token}, {"holder", &o.Holder}, {"ttl", &o.TTL}, {"nonce", &o.Nonce},
 		{"acquired_at", &o.AcquiredAt}, {"renewed_at", &o.RenewedAt}, {"metadata", &o.Metadata}, {"payload", &o.Payload},
+		{"session_id", &o.SessionID},
 	} {
 		if member, ok := members[m.name]; ok {
 			if err := json.Unmarshal(member, m.into); err != nil {
@@ -121,6 +157,13 @@ func Decode(body []byte) (Record, error) {
 	if len(o.Payload) > MaxPayload {
 		return corrupt("payload of %d bytes is over the limit of %d", len(o.Payload), MaxPayload)
 	}
+	var leans *Session
+	if text, ok := members["session"]; ok && *expires == Leaning && o.TTL == 0 { // else a foreign client has kept it
+		var err error
+		if leans, err = decodeSession(text); err != nil {
+			return corrupt("session: %w", err)
+		}
+	}
 	return Record{
 		ExpiresAt:  fromEpoch(*expires),
 		Token:      uint64(token),
@@ -131,5 +174,37 @@ func Decode(body []byte) (Record, error) {
 		RenewedAt:  fromEpoch(o.RenewedAt),
 		Metadata:   o.Metadata,
 		Payload:    o.Payload,
+		SessionID:  o.SessionID,
+		Session:    leans,
 	}, nil
+}
+
+// decodeSession reads the member session of a lock that leans on one. All of its members must be there.
+func decodeSession(text []byte) (*Session, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		return nil, err
+	}
+	var s Session
+	var token, ttl seconds
+	for _, m := range [...]struct {
+		name string
+		into any
+	}{{"lock", &s.Lock}, {"key", &s.Key}, {"id", &s.ID}, {"token", &token}, {"ttl", &ttl}} {
+		if err := json.Unmarshal(members[m.name], m.into); err != nil {
+			return nil, fmt.Errorf("%s: %w", m.name, err)
+		}
+	}
+	switch {
+	case s.Lock == "" || s.ID == "":
+		return nil, errors.New("no lock or no id")
+	case storeapi.BadKey(s.Key) != "" || s.Key == s.Lock:
+		return nil, fmt.Errorf("%.80q is not the key of a session of %.80q", s.Key, s.Lock)
+	case !(token >= 1 && token <= storeapi.MaxToken) || token != seconds(math.Trunc(float64(token))):
+		return nil, fmt.Errorf("token %v is not an integer between 1 and 2^53-1", token)
+	case !(ttl > 0 && ttl < seconds(MaxTTL.Seconds())):
+		return nil, fmt.Errorf("ttl is %v, not between 0 and %.0f seconds", ttl, MaxTTL.Seconds())
+	}
+	s.Token, s.TTL = uint64(token), ttl.duration()
+	return &s, nil
 }
