@@ -4,6 +4,7 @@
 package explore
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -28,6 +29,10 @@ const (
 	drift  = 0.02 // together with margin it allows clock rates of 1 ± 1.48 %
 )
 
+func (cfg Config) begin() space { return newWorld(cfg) }
+
+func (cfg Config) limit() int { return cfg.Steps }
+
 // Result is the result of a search.
 type Result struct {
 	Paths, States int
@@ -37,9 +42,53 @@ type Result struct {
 	Trace         []string // of the path with the violation
 }
 
+// Worlds is what a search walks through: a Config or a Sessions.
+type Worlds interface {
+	begin() space
+	limit() int // of the steps of one path
+}
+
+// space is the walk along one path. Between two steps every goroutine of the library waits.
+type space interface {
+	check()
+	checkEnd()
+	choices() []choice // in an order that depends only on the state; none at the end of the path
+	fingerprint() [16]byte
+	log(format string, args ...any)
+	report() *journal
+	end() // makes every goroutine return
+}
+
+// choice is one thing that can happen next.
+type choice struct {
+	name string
+	do   func()
+}
+
+// journal is what a walk tells.
+type journal struct {
+	now       time.Duration // true time
+	terms     int
+	violation string
+	trace     []string
+}
+
+func (j *journal) report() *journal { return j }
+
+func (j *journal) violate(format string, args ...any) {
+	if j.violation == "" {
+		j.violation = fmt.Sprintf(format, args...)
+		j.log("!!!! %s", j.violation)
+	}
+}
+
+func (j *journal) log(format string, args ...any) {
+	j.trace = append(j.trace, fmt.Sprintf("%8.3f  ", j.now.Seconds())+fmt.Sprintf(format, args...))
+}
+
 // Search walks every path, in the given number of goroutines. It stops at the first violation.
-func Search(t *testing.T, cfg Config, workers int) Result {
-	s := &search{cfg: cfg, seen: make(map[[16]byte]struct{}), todo: [][]int8{nil}}
+func Search(t *testing.T, worlds Worlds, workers int) Result {
+	s := &search{worlds: worlds, seen: make(map[[16]byte]int), todo: []path{{}}}
 	s.more = sync.NewCond(&s.mu)
 	t.Run("paths", func(t *testing.T) {
 		for range workers {
@@ -58,16 +107,22 @@ func Search(t *testing.T, cfg Config, workers int) Result {
 
 // search is what the workers share.
 type search struct {
-	cfg    Config
+	worlds Worlds
 	mu     sync.Mutex
 	more   *sync.Cond
-	seen   map[[16]byte]struct{} // fingerprints of all states so far
-	todo   [][]int8              // paths not yet walked: each is a list of choices to begin with
+	seen   map[[16]byte]int // fingerprints of all states so far, and how many choices each has
+	todo   []path           // not yet walked
 	busy   int
 	result Result
 }
 
-func (s *search) next() ([]int8, bool) {
+// path is how a walk begins.
+type path struct {
+	choices []int8
+	state   [16]byte // before the last of them
+}
+
+func (s *search) next() (path, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.todo) == 0 && s.busy > 0 && s.result.Violation == "" {
@@ -75,12 +130,12 @@ func (s *search) next() ([]int8, bool) {
 	}
 	if len(s.todo) == 0 || s.result.Violation != "" {
 		s.more.Broadcast()
-		return nil, false
+		return path{}, false
 	}
-	path := s.todo[len(s.todo)-1]
+	p := s.todo[len(s.todo)-1]
 	s.todo = s.todo[:len(s.todo)-1]
 	s.busy++
-	return path, true
+	return p, true
 }
 
 func (s *search) done() {
@@ -91,12 +146,13 @@ func (s *search) done() {
 	s.more.Broadcast()
 }
 
-// walk makes the given choices, and from then on the first choice of each step. It adds the other choices to todo.
-func (s *search) walk(path []int8) {
-	w := newWorld(s.cfg)
+// walk makes the choices of p, and from then on the first choice of each step. It adds the other choices to todo.
+func (s *search) walk(p path) {
+	w := s.worlds.begin()
+	told := w.report()
 	defer func() {
 		s.mu.Lock()
-		s.result.Terms = max(s.result.Terms, len(w.tokens))
+		s.result.Terms = max(s.result.Terms, told.terms)
 		s.mu.Unlock()
 		w.end()
 	}()
@@ -104,37 +160,56 @@ func (s *search) walk(path []int8) {
 		synctest.Wait()
 		w.check()
 		choices := w.choices()
+		var state [16]byte
+		if step >= len(p.choices)-1 {
+			state = w.fingerprint()
+		}
+		if step == len(p.choices)-1 && (state != p.state || int(p.choices[step]) >= len(choices)) {
+			told.violate("the same choices led to another state than before, so the search is not complete")
+		}
 		if len(choices) == 0 {
 			w.checkEnd()
 		}
-		if w.violation != "" {
+		if told.violation != "" {
 			s.mu.Lock()
-			s.result.Violation, s.result.Trace = w.violation, w.trace
+			s.result.Violation, s.result.Trace = told.violation, told.trace
 			s.mu.Unlock()
 			return
 		}
-		if step >= len(path) {
-			s.mu.Lock()
-			_, known := s.seen[w.fingerprint()]
-			s.seen[w.fingerprint()] = struct{}{}
-			if !known && step >= s.cfg.Steps && len(choices) > 0 {
-				s.result.Cut++
-			}
-			stop := known || step >= s.cfg.Steps || len(choices) == 0
-			if !stop {
-				for i := 1; i < len(choices); i++ {
-					s.todo = append(s.todo, append(slices.Clone(path), int8(i)))
-				}
-				s.more.Broadcast()
-			}
-			s.mu.Unlock()
-			if stop {
+		next := 0
+		if step < len(p.choices) {
+			next = int(p.choices[step])
+		} else {
+			if s.visit(&p, state, choices, told) {
 				return
 			}
-			path = append(path, 0)
+			p.choices = append(p.choices, 0)
 		}
-		c := choices[path[step]]
-		w.log("%s", c.name)
-		c.do()
+		w.log("%s", choices[next].name)
+		choices[next].do()
 	}
+}
+
+// visit notes a state at the end of p that has so many choices, and reports whether the walk stops there.
+func (s *search) visit(p *path, state [16]byte, choices []choice, told *journal) (stop bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, known := s.seen[state]
+	s.seen[state] = len(choices)
+	if known && before != len(choices) {
+		told.violate("two states with one fingerprint have different numbers of choices, so the search is not complete")
+		s.result.Violation, s.result.Trace = told.violation, told.trace
+	}
+	if known || len(choices) == 0 {
+		return true
+	}
+	if len(p.choices) >= s.worlds.limit() {
+		s.result.Cut++
+		return true
+	}
+	for i := 1; i < len(choices); i++ {
+		s.todo = append(s.todo, path{append(slices.Clone(p.choices), int8(i)), state})
+	}
+	s.more.Broadcast()
+	return false
 }

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/testopt"
 )
 
 // act does one thing to a node, and undoes it later.
@@ -38,6 +35,9 @@ func (w *world) act(a Action) {
 	case "pause":
 		w.mu.Lock()
 		p.excused, p.pausedNow = true, true
+		for _, s := range p.sessions {
+			p.staleSessions[s.Key()] = true
+		}
 		w.mu.Unlock()
 		w.freeze(p, paused, a.For, 0)
 	case "pause, wall clock set right": // only the wall clock shows the pause, because a time daemon corrected it
@@ -48,7 +48,9 @@ func (w *world) act(a Action) {
 	case "resign":
 		p.resign()
 	case "break":
-		w.breakLock(a)
+		go w.newAdministrator(a).breakObject(lockKey)
+	case "delete session", "break session":
+		w.actOnSession(p, a)
 	case "step wall clock":
 		p.clock.step(a.Step)
 	case "stop and start":
@@ -115,19 +117,4 @@ func (p *process) resign() {
 	for _, e := range p.electors {
 		_ = e.Resign(ended)
 	}
-}
-
-// breakLock has an administrator on another machine break the current term.
-func (w *world) breakLock(a Action) {
-	admin := &process{w: w, name: fmt.Sprintf("admin%d", a.At), node: administrator, clock: newNodeClock(1, 0, w.rng("admin", a.At))}
-	admin.client = w.newClient(admin)
-	lock, err := leasehold.NewLock(admin.client.store(), "lock", testopt.WithClock(admin.clock), leasehold.WithLogger(nil))
-	if err != nil {
-		panic(err)
-	}
-	go func() {
-		if rec, err := lock.Inspect(context.Background()); err == nil {
-			_ = lock.Break(context.Background(), rec.Token)
-		}
-	}()
 }

@@ -15,6 +15,7 @@ import (
 type client struct {
 	p           *process
 	rand        *rand.Rand
+	old         bool       // it does not know of sessions
 	misled      bool       // it was told that a write failed which had landed, or got a page with an ETag; guarded by w.mu
 	mu          sync.Mutex // guards what follows
 	partitioned bool       // nothing gets through in either direction
@@ -22,7 +23,11 @@ type client struct {
 	faults      float64    // the share of requests that go wrong
 	sent        []sent     // in order of time
 
-	// What this process has read. Times are of its monotonic clock, when the read was sent.
+	read map[string]*readings // by key
+}
+
+// readings are what a process has read of one object. Times are of its monotonic clock, when the read was sent.
+type readings struct {
 	hasRead     bool
 	lastVersion string
 	lastReadAt  time.Duration
@@ -37,7 +42,7 @@ type sent struct {
 }
 
 func (w *world) newClient(p *process) *client {
-	return &client{p: p, rand: w.rng("requests", p.name), faults: w.cfg.RequestFaults}
+	return &client{p: p, rand: w.rng("requests", p.name), faults: w.cfg.RequestFaults, read: make(map[string]*readings)}
 }
 
 func (c *client) setPartitioned(on bool) {
@@ -67,10 +72,10 @@ func (c *client) send(ctx context.Context, r request) reply {
 	if c.p.crashed.Load() {
 		return reply{err: errReset}
 	}
-	if f.name != "ok" && w.trace != nil {
+	if f.name != "ok" && w.traced {
 		w.log(c.p.name, "%s: %s", r.kind, f.name)
 	}
-	if r.kind == "get" && (errors.Is(f.err, leasehold.ErrNotExist) || errors.Is(f.err, leasehold.ErrPreconditionFailed)) {
+	if r.kind == "get" && f.name != false404 && (errors.Is(f.err, leasehold.ErrNotExist) || errors.Is(f.err, leasehold.ErrPreconditionFailed)) {
 		f.err = err500 // no linearizable store gives such an answer to a read of an object that exists
 	}
 	number := c.note()
@@ -107,12 +112,12 @@ func (c *client) note() int {
 func (c *client) received(ctx context.Context, number int, r request, got *reply, sentAt time.Duration) {
 	absent := errors.Is(got.err, leasehold.ErrNotExist)
 	if r.kind == "get" && (got.err == nil || absent) && !got.page {
-		got.obj.Age = c.reportedAge(*got, sentAt)
+		got.obj.Age = c.reportedAge(r.key, *got, sentAt)
 	}
 	c.mu.Lock()
 	c.sent[number].failed = got.page || got.err != nil && (!absent || r.kind != "get")
 	c.mu.Unlock()
-	if r.kind == "get" && c.p.reading != nil {
+	if r.kind == "get" && c.p.reading != nil && r.key == lockKey {
 		c.p.reading.saw(ctx, r, *got)
 	}
 }
@@ -125,6 +130,9 @@ func (c *client) drawFault(r *request) networkFault {
 	r.torn = w.cfg.TornReads && on && c.rand.IntN(10) == 0
 	if w.cfg.Pages && on && c.rand.IntN(20) == 0 {
 		f = drawPage(c.rand, r.kind, w.cfg.Ages.real())
+	}
+	if c.missing(r, on) {
+		f = networkFault{name: false404, requestDelay: f.requestDelay, replyDelay: f.replyDelay, err: leasehold.ErrNotExist}
 	}
 	partitioned, outage := c.partitioned, c.outage
 	c.mu.Unlock()
@@ -150,7 +158,7 @@ func (c *client) transmit(r request, f networkFault, replies chan<- reply) {
 	var got reply
 	if !f.dropRequest {
 		got = w.store.apply(c.p, r)
-		if got.err == nil && (errors.Is(f.err, leasehold.ErrPreconditionFailed) || errors.Is(f.err, leasehold.ErrNotExist)) {
+		if got.err == nil && f.name != false404 && c.refusal(f.err) {
 			c.mislead()
 		}
 		if f.duplicateAfter > 0 {
@@ -172,6 +180,11 @@ func (c *client) transmit(r request, f networkFault, replies chan<- reply) {
 	}
 }
 
+// refusal reports whether an answer says that a write has not landed. A 409 does so if the real S3Store reads it.
+func (c *client) refusal(err error) bool {
+	return errors.Is(err, leasehold.ErrPreconditionFailed) || errors.Is(err, leasehold.ErrNotExist) || c.p.w.cfg.Ages.real() && errors.Is(err, err409)
+}
+
 func (c *client) mislead() {
 	c.p.w.mu.Lock()
 	defer c.p.w.mu.Unlock()
@@ -180,14 +193,17 @@ func (c *client) mislead() {
 
 // reportedAge is the Object.Age of a reply to a read. Unless the world has other ages, it is true in the first reply that
 // shows a version. After that it is hours too high, as after a step of the store's clock.
-func (c *client) reportedAge(got reply, sent time.Duration) time.Duration {
+func (c *client) reportedAge(key string, got reply, sent time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	first := c.lastVersion != got.version || !c.hasRead
-	if first {
-		c.otherSeen, c.otherAt = c.hasRead, c.lastReadAt
+	last := c.readings(key)
+	first := last.lastVersion != got.version || !last.hasRead
+	if late := last.hasRead && sent < last.lastReadAt; !late { // else it shows what was there before
+		if first {
+			last.otherSeen, last.otherAt = last.hasRead, last.lastReadAt
+		}
+		last.hasRead, last.lastVersion, last.lastReadAt = true, got.version, sent
 	}
-	c.hasRead, c.lastVersion, c.lastReadAt = true, got.version, sent
 	switch ages := c.p.w.cfg.Ages; {
 	case ages == NoAges || got.err != nil:
 		return 0
@@ -200,10 +216,19 @@ func (c *client) reportedAge(got reply, sent time.Duration) time.Duration {
 }
 
 // otherVersionReadAt is when this process sent the last read that showed it a version other than the one it knows now.
-func (c *client) otherVersionReadAt() (at time.Duration, ok bool) {
+func (c *client) otherVersionReadAt(key string) (at time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.otherAt, c.otherSeen
+	last := c.readings(key)
+	return last.otherAt, last.otherSeen
+}
+
+// readings returns what was read of an object. The caller holds c.mu.
+func (c *client) readings(key string) *readings {
+	if c.read[key] == nil {
+		c.read[key] = &readings{}
+	}
+	return c.read[key]
 }
 
 // store is the client as a Store. Where dates matter, the real S3Store is on top of it.
@@ -224,20 +249,20 @@ type anyTTL struct{ *leasehold.S3Store }
 func (anyTTL) MinTTL() time.Duration { return 0 }
 
 // Get implements leasehold.Store.
-func (c *client) Get(ctx context.Context, _ string) (leasehold.Object, error) {
-	got := c.send(ctx, request{kind: "get"})
-	return got.obj, got.err
+func (c *client) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	got := c.send(ctx, request{key: key, kind: "get"})
+	return c.asOld(got.obj, got.err)
 }
 
 // PutIfNoneMatch implements leasehold.Store.
-func (c *client) PutIfNoneMatch(ctx context.Context, _ string, body []byte) (string, error) {
-	got := c.send(ctx, request{kind: "create", body: body})
+func (c *client) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	got := c.send(ctx, request{key: key, kind: "create", body: body})
 	return got.obj.ETag, got.err
 }
 
 // PutIfMatch implements leasehold.Store.
-func (c *client) PutIfMatch(ctx context.Context, _ string, body []byte, etag string) (string, error) {
-	got := c.send(ctx, request{kind: "update", body: body, ifMatch: etag})
+func (c *client) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	got := c.send(ctx, request{key: key, kind: "update", body: body, ifMatch: etag})
 	return got.obj.ETag, got.err
 }
 
@@ -249,3 +274,6 @@ func (c *client) DeleteIfMatch(context.Context, string, string) error {
 
 // MinTTL allows any TTL.
 func (*client) MinTTL() time.Duration { return 0 }
+
+// false404 is a fault: a read of an object that exists is answered as if it did not.
+const false404 = "a session's object is said to be missing"

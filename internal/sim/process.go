@@ -22,7 +22,9 @@ type process struct {
 	identity   string
 	clock      *nodeClock
 	client     *client
-	lock       *leasehold.Lock
+	sessions   []*leasehold.Session
+	locks      []*leasehold.Lock // all of the same key; each leans on another session, or on none
+	mixed      bool              // one of them leans on none
 	electors   []*elector
 	candidates int        // goroutines that acquire the lock or read it
 	reading    *reading   // what it reads without being a candidate; nil unless it does
@@ -32,7 +34,9 @@ type process struct {
 	crashed    atomic.Bool
 
 	// Guarded by w.mu.
-	lease           *leasehold.Lease // of the function that runs now
+	lease           *leasehold.Lease // of the function that runs now, or that began last
+	under           sessionTerm      // that it leans on; the zero value if it does not
+	staleSessions   map[string]bool  // keys of those since whose last renewal all its clocks stood still
 	excused         bool             // since its last renewal all its clocks stood still, or its term was broken: only fencing can stop it
 	resumedAt       time.Time        // when its machine last resumed, or its term was broken
 	pausedNow       bool             // none of its clocks counts this pause
@@ -60,20 +64,28 @@ type elector struct {
 
 // start starts a process on a node.
 func (w *world) start(node, generation int, c *nodeClock, identity string, reclaim bool) {
-	p := &process{w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c, identity: identity}
+	p := &process{
+		w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c, identity: identity, staleSessions: make(map[string]bool),
+	}
 	p.client = w.newClient(p)
 	p.rand = w.rng("work", p.name)
-	p.newLock(reclaim)
-	p.newElector()
+	ctx, cancel := context.WithCancel(context.Background())
+	p.stop = cancel
+	p.newSessions(ctx)
+	if len(p.locks) == 0 || p.mixed {
+		p.locks = append(p.locks, p.newLock(reclaim))
+	}
+	electors := len(p.locks)
 	if w.cfg.Siblings {
-		p.newElector()
+		electors = max(electors, 2)
+	}
+	for i := range electors {
+		p.newElector(p.locks[i%len(p.locks)])
 	}
 	w.mu.Lock()
 	w.processes = append(w.processes, p)
 	w.nodes[node] = p
 	w.mu.Unlock()
-	ctx, cancel := context.WithCancel(context.Background())
-	p.stop = cancel
 	w.log(p.name, "starts")
 	for i, e := range p.electors {
 		p.goroutines.Go(func() {
@@ -89,18 +101,20 @@ func (w *world) start(node, generation int, c *nodeClock, identity string, recla
 }
 
 // run runs an elector until ctx ends. A page that is taken for the lock object may end Run before its first good answer.
-func (p *process) run(ctx context.Context, e *elector) {
-	err := e.Run(ctx)
+func (p *process) run(ctx context.Context, e *elector) { p.runUntilEnd(ctx, e.Run) }
+
+func (p *process) runUntilEnd(ctx context.Context, run func(context.Context) error) {
+	err := run(ctx)
 	for p.w.cfg.Pages && final(err) && ctx.Err() == nil {
 		_ = p.clock.Sleep(ctx, p.draw(0, p.w.cfg.TTL/5))
-		err = e.Run(ctx)
+		err = run(ctx)
 	}
 	if err != nil && !p.crashed.Load() && !mayEndRun(err) {
 		p.w.violate("%s: Run returned early: %v", p.name, err)
 	}
 }
 
-func (p *process) newLock(reclaim bool) {
+func (p *process) newLock(reclaim bool) *leasehold.Lock {
 	cfg := p.w.cfg
 	opts := []leasehold.Option{
 		testopt.WithClock(p.clock), leasehold.WithTTL(cfg.TTL), leasehold.WithSafetyMargin(cfg.Margin), leasehold.WithClockDrift(cfg.Drift),
@@ -112,16 +126,25 @@ func (p *process) newLock(reclaim bool) {
 	if reclaim {
 		opts = append(opts, leasehold.WithReclaim())
 	}
-	var err error
-	if p.lock, err = leasehold.NewLock(p.client.store(), "lock", opts...); err != nil {
+	l, err := leasehold.NewLock(p.client.store(), lockKey, opts...)
+	if err != nil {
 		panic(err)
 	}
+	return l
 }
 
-func (p *process) newElector() {
+// anyLock draws one of the Lock values of the process.
+func (p *process) anyLock() *leasehold.Lock {
+	if len(p.locks) == 1 {
+		return p.locks[0]
+	}
+	return p.locks[int(p.draw(0, time.Duration(len(p.locks))))]
+}
+
+func (p *process) newElector(l *leasehold.Lock) {
 	e := &elector{p: p}
 	var err error
-	if e.Elector, err = leasehold.NewElector(p.lock, leasehold.Callbacks{OnStartedLeading: e.startedLeading, OnStoppedLeading: e.stoppedLeading}); err != nil {
+	if e.Elector, err = leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: e.startedLeading, OnStoppedLeading: e.stoppedLeading}); err != nil {
 		panic(err)
 	}
 	p.electors = append(p.electors, e)
@@ -155,11 +178,13 @@ func (e *elector) stoppedLeading(cause error) {
 // lead is the function of every term: while its lease is valid, it writes to a fenced resource.
 func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
 	w := p.w
+	under := termOf(lease.Record().Session)
 	w.mu.Lock()
-	if p.lease != nil {
+	excused := w.broken[lease.Token()] || p.pausedInAcquire || under != (sessionTerm{}) && (p.staleSessions[under.key] || w.sessions.broken[under])
+	if p.lease != nil && (len(p.locks) == 1 || !p.excused && !excused && p.lease.Context().Err() == nil) {
 		w.violateLocked("%s: a function starts under token %d while the function of token %d still runs in the same process", p.name, lease.Token(), p.lease.Token())
 	}
-	p.lease, p.excused = lease, w.broken[lease.Token()] || p.pausedInAcquire
+	p.lease, p.under, p.excused = lease, under, excused
 	w.mu.Unlock()
 	w.log(p.name, "leads with token %d", lease.Token())
 	p.fencedWrite(lease)
@@ -176,7 +201,9 @@ func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
 	_ = p.clock.Sleep(context.Background(), windDown)
 	w.log(p.name, "function of token %d returns", lease.Token())
 	w.mu.Lock()
-	p.lease = nil
+	if p.lease == lease {
+		p.lease = nil
+	}
 	w.mu.Unlock()
 }
 
@@ -192,7 +219,7 @@ func (p *process) runDo(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.draw(0, 3*p.w.cfg.TTL))
 	defer cancel()
 	valid, token := false, uint64(0)
-	err := p.lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+	err := p.anyLock().Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
 		work, stop := context.WithTimeout(ctx, p.draw(0, p.w.cfg.TTL))
 		defer stop()
 		p.lead(work, lease)
@@ -205,7 +232,7 @@ func (p *process) runDo(ctx context.Context) {
 // holdUnguarded holds a lease for which no function runs.
 func (p *process) holdUnguarded(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(ctx, p.draw(0, 3*p.w.cfg.TTL))
-	lease, err := p.lock.Acquire(waiting)
+	lease, err := p.anyLock().Acquire(waiting)
 	cancel()
 	if err != nil {
 		return

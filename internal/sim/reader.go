@@ -21,6 +21,9 @@ type reading struct {
 	failed  bool       // the last reply to Watch showed nothing
 	yielded state      // by Watch, last
 	seen    state      // by Inspect, last
+
+	inspected string          // the ETag of the last reply to Inspect
+	torn      map[string]bool // ETags that came with another version's body: a reader that knows one goes by what it has read under it
 }
 
 // state is what a record says of the lock.
@@ -49,8 +52,8 @@ func (w *world) startReader() {
 	p := &process{w: w, name: "reader", node: reader, identity: "reader", clock: newNodeClock(1, 0, w.rng("jitter", "reader"))}
 	p.client, p.rand = w.newClient(p), w.rng("work", p.name)
 	p.client.faults, p.candidates = readerFaults, 2
-	p.reading = &reading{w: w, name: p.name}
-	p.newLock(false)
+	p.reading = &reading{w: w, name: p.name, torn: make(map[string]bool)}
+	p.locks = []*leasehold.Lock{p.newLock(false)}
 	ctx, cancel := context.WithCancel(context.Background())
 	w.reader, p.stop = p, cancel
 	p.goroutines.Go(func() { p.watch(ctx) })
@@ -63,7 +66,7 @@ func (p *process) watch(ctx context.Context) {
 	time.Sleep(1307 * time.Nanosecond) // no two goroutines act at one instant
 	for ctx.Err() == nil {
 		r.restart()
-		for rec, err := range p.lock.Watch(context.WithValue(ctx, watching{}, true)) {
+		for rec, err := range p.locks[0].Watch(context.WithValue(ctx, watching{}, true)) {
 			if err == nil {
 				p.w.log(p.name, "sees token %d of %s, released: %v", rec.Token, rec.Holder, rec.Released())
 			}
@@ -80,12 +83,14 @@ func (p *process) watch(ctx context.Context) {
 func (p *process) inspect(ctx context.Context) {
 	r := p.reading
 	for p.clock.Sleep(ctx, p.draw(0, p.w.cfg.TTL)) == nil && p.w.faultsOn() {
-		rec, err := p.lock.Inspect(ctx)
+		rec, err := p.locks[0].Inspect(ctx)
 		if err != nil {
 			continue
 		}
 		r.mu.Lock()
-		r.check("Inspect", &r.seen, stateOf(rec))
+		if !r.torn[r.inspected] {
+			r.check("Inspect", &r.seen, stateOf(rec))
+		}
 		r.mu.Unlock()
 	}
 }
@@ -110,21 +115,26 @@ func (r *reading) restart() {
 
 // saw is called with every reply to a read, before Watch gets it, and wants that Watch has yielded what the one before showed.
 func (r *reading) saw(ctx context.Context, q request, got reply) {
-	if ctx.Value(watching{}) == nil {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if q.torn {
+		r.torn[got.obj.ETag] = true
+	}
+	if ctx.Value(watching{}) == nil {
+		r.inspected = got.obj.ETag
+		return
+	}
 	r.missing()
 	var rec leasehold.Record
 	switch {
-	case errors.Is(got.err, leasehold.ErrNotExist), q.torn: // of a torn read, an ETag that it knows says what it has read
+	case errors.Is(got.err, leasehold.ErrNotExist), got.err == nil && r.torn[got.obj.ETag]:
 		r.read, r.failed = state{}, false
 	case got.err != nil || got.obj.ETag == "":
 		r.failed = true
 	default:
 		if r.failed = rec.UnmarshalJSON(got.obj.Body) != nil; !r.failed {
 			r.read = stateOf(rec)
+			r.read.ok = rec.Session == nil // what Watch says of such a lock depends on the session too
 		}
 	}
 }

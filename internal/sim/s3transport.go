@@ -6,22 +6,46 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
 // s3Transport speaks S3's HTTP on top of a client, for worlds with the real S3Store.
 type s3Transport struct{ c *client }
 
+// bareMatch is the version that a server means which compares ETags without quotes.
+func bareMatch(ifMatch string) string {
+	if strings.HasPrefix(ifMatch, `"`) {
+		return "none"
+	}
+	return `"` + ifMatch + `"`
+}
+
+// ask answers requests on the objects with which a store finds out how the server wants ETags. They meet no faults but a partition.
+func (t s3Transport) ask(r *http.Request) (*http.Response, error) {
+	t.c.p.clock.waitWhileFrozen()
+	if t.c.p.crashed.Load() || t.c.isPartitioned() {
+		return nil, errReset
+	}
+	return fakes3.Transport{Handler: t.c.p.w.asked}.RoundTrip(r)
+}
+
 // RoundTrip implements http.RoundTripper.
 func (t s3Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	q := request{kind: "get"}
+	q := request{key: strings.TrimPrefix(r.URL.Path, "/"+fakes3.Bucket+"/"), kind: "get", ifMatch: r.Header.Get("If-Match")}
 	switch {
+	case strings.HasSuffix(q.key, ".leasehold-etag"):
+		return t.ask(r)
 	case r.Method == http.MethodPut && r.Header.Get("If-None-Match") == "*":
 		q.kind = "create"
 	case r.Method == http.MethodPut && r.Header.Get("If-Match") != "":
-		q.kind, q.ifMatch = "update", r.Header.Get("If-Match")
+		q.kind = "update"
+		if t.c.p.w.cfg.BareETags {
+			q.ifMatch = bareMatch(q.ifMatch)
+		}
 	case r.Method != http.MethodGet:
 		t.c.p.w.violate("%s sent %s without a condition", t.c.p.name, r.Method)
 	}

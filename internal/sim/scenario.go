@@ -19,6 +19,7 @@ type Config struct {
 	RequestFaults float64       // share of requests that go wrong
 	Slow          bool          // every reply takes up to 3 seconds
 	Ages          AgeSource
+	BareETags     bool // the server of the real S3Store wants ETags without quotes
 	TornReads     bool // some reads return a body with the ETag of the version before it
 	Siblings      bool // several goroutines and electors of each process share one Lock
 	Foreign       bool // a client that knows only expires_at and token takes part, and time daemons keep wall clocks within Skew
@@ -26,6 +27,10 @@ type Config struct {
 	Pages         bool // some answers are 200 with a proxy's page
 	Wakes         bool // messages wake the processes when the object changes: some of them late, lost or repeated, and some are forged
 	Fair          bool // WithFairness
+	Sessions      bool // processes have sessions, and most of their locks lean on them; some candidates do not know of sessions
+	ManySessions  bool // some processes have up to three sessions, with a Lock for each, and perhaps one without a session
+	OneSession    bool // all processes use one session key, so that one at a time can hold its session
+	Missing       bool // most reads of another process's session are answered as if there were no object
 	Chaos         time.Duration
 	Actions       []Action // in order of time
 }
@@ -82,6 +87,7 @@ func NewConfig(seed uint64) *Config {
 	c.drawActions(r)
 	if r.IntN(40) == 0 { // rarely, because the real S3 client is slow
 		c.Ages = []AgeSource{IgnoredDates, TrustedDates}[r.IntN(2)]
+		c.BareETags = seed%2 == 0
 	} else if r.IntN(10) == 0 {
 		c.Ages = []AgeSource{WrongAges, SteppedAges}[r.IntN(2)]
 	}
@@ -89,6 +95,7 @@ func NewConfig(seed uint64) *Config {
 	c.TornReads = c.Ages == NoAges && r.IntN(3) == 0
 	c.Readers, c.Pages = r.IntN(4) == 0, r.IntN(5) == 0
 	c.Wakes, c.Fair = r.IntN(4) == 0, r.IntN(4) == 0
+	c.drawSessions(r)
 	return c
 }
 
@@ -126,5 +133,9 @@ func (c *Config) drawActions(r *rand.Rand) {
 		}
 		c.Actions = append(c.Actions, a)
 	}
+	c.sortActions()
+}
+
+func (c *Config) sortActions() {
 	slices.SortFunc(c.Actions, func(a, b Action) int { return int(a.At - b.At) })
 }

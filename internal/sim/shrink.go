@@ -34,32 +34,26 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 		if best.RequestFaults > 0 {
 			shorter = try(func(c *Config) { c.RequestFaults = 0 }) || shorter
 		}
-		if best.Slow {
-			shorter = try(func(c *Config) { c.Slow = false }) || shorter
-		}
-		if best.TornReads {
-			shorter = try(func(c *Config) { c.TornReads = false }) || shorter
-		}
-		if best.Siblings {
-			shorter = try(func(c *Config) { c.Siblings = false }) || shorter
-		}
 		if best.Ages != NoAges {
 			shorter = try(func(c *Config) { c.Ages = NoAges }) || shorter
 		}
-		if best.Readers {
-			shorter = try(func(c *Config) { c.Readers = false }) || shorter
-		}
-		if best.Pages {
-			shorter = try(func(c *Config) { c.Pages = false }) || shorter
-		}
-		if best.Wakes {
-			shorter = try(func(c *Config) { c.Wakes = false }) || shorter
-		}
-		if best.Fair {
-			shorter = try(func(c *Config) { c.Fair = false }) || shorter
-		}
-		if best.Foreign {
-			shorter = try(func(c *Config) { c.Foreign = false }) || shorter
+		for _, part := range []func(c *Config) *bool{
+			func(c *Config) *bool { return &c.Slow },
+			func(c *Config) *bool { return &c.TornReads },
+			func(c *Config) *bool { return &c.Siblings },
+			func(c *Config) *bool { return &c.Readers },
+			func(c *Config) *bool { return &c.Pages },
+			func(c *Config) *bool { return &c.Wakes },
+			func(c *Config) *bool { return &c.Fair },
+			func(c *Config) *bool { return &c.Foreign },
+			func(c *Config) *bool { return &c.Sessions },
+			func(c *Config) *bool { return &c.OneSession },
+			func(c *Config) *bool { return &c.ManySessions },
+			func(c *Config) *bool { return &c.Missing },
+		} {
+			if *part(best) {
+				shorter = try(func(c *Config) { *part(c) = false }) || shorter
+			}
 		}
 		if last := best.Nodes - 1; last >= 2 && !slices.ContainsFunc(best.Actions, func(a Action) bool { return a.Node == last }) {
 			shorter = try(func(c *Config) { c.Nodes = last }) || shorter
@@ -71,8 +65,9 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 // Report describes a failure: the world, its violations, and the timeline up to the first.
 func Report(cfg *Config, out Outcome) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow replies %v, %s, torn reads %v, siblings %v, foreign client %v, reader %v, pages %v, wake-ups %v, fair %v\n",
-		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.RateSpread, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.Ages, cfg.TornReads, cfg.Siblings, cfg.Foreign, cfg.Readers, cfg.Pages, cfg.Wakes, cfg.Fair)
+	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow replies %v, %s, ETags without quotes %v, torn reads %v, siblings %v, foreign client %v, reader %v, pages %v, wake-ups %v, fair %v, sessions %v (one %v, many %v, missing %v)\n",
+		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.RateSpread, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.Ages, cfg.BareETags, cfg.TornReads, cfg.Siblings, cfg.Foreign, cfg.Readers, cfg.Pages, cfg.Wakes, cfg.Fair,
+		cfg.Sessions, cfg.OneSession, cfg.ManySessions, cfg.Missing)
 	for _, a := range cfg.Actions {
 		fmt.Fprintf(&b, "  %v\n", a)
 	}

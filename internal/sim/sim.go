@@ -9,12 +9,12 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/fenced"
+	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
 // Outcome is the result of one run.
@@ -50,14 +50,11 @@ func (s *Stats) Add(o Stats) {
 // world is a run in progress.
 type world struct {
 	cfg   *Config
-	began time.Time
 	store *store
-	fence fenced.Fence // of the resource that leaders write to
+	fence fenced.Fence   // of the resource that leaders write to
+	asked *fakes3.Server // has the objects with which a store finds out how the server wants ETags
 
-	mu           sync.Mutex // guards what follows; store.mu, if held, was locked first
-	trace        *[]string  // nil if no trace was asked for
-	violations   []string
-	stats        Stats
+	journal                        // its mu guards what follows; store.mu, if held, was locked first
 	processes    []*process        // all that ever ran
 	nodes        []*process        // the latest process of each node
 	reader       *process          // nil if the world has none
@@ -71,6 +68,8 @@ type world struct {
 	chaosOver    bool
 	tokenErased  bool      // by a foreign client
 	foreignUntil time.Time // a foreign client holds the lock until then
+	lastWriter   *process  // of the lock
+	sessions
 }
 
 // Run runs one world to its end.
@@ -83,23 +82,22 @@ func Run(t *testing.T, cfg *Config, trace bool) Outcome {
 
 func newWorld(cfg *Config, trace bool) *world {
 	w := &world{
-		cfg: cfg, began: time.Now(), nodes: make([]*process, cfg.Nodes),
-		tokenOwner: make(map[uint64]string), broken: make(map[uint64]bool),
+		cfg: cfg, journal: newJournal(trace), nodes: make([]*process, cfg.Nodes),
+		tokenOwner: make(map[uint64]string), broken: make(map[uint64]bool), asked: &fakes3.Server{BareIfMatch: cfg.BareETags},
 	}
 	w.messages = w.rng("messages")
-	w.stats = Stats{Runs: 1, Faults: make(map[string]int)}
-	w.store = &store{w: w, steps: drawSteps(w.rng("store clock"), cfg.Chaos)}
-	if trace {
-		w.trace = new([]string)
-	}
+	w.sessions = sessions{make(map[sessionTerm]string), make(map[sessionTerm]bool), make(map[string]bool), make(map[uint64]sessionTerm)}
+	w.store = &store{w: w, sessions: make(map[string]*object), steps: drawSteps(w.rng("store clock"), cfg.Chaos)}
 	return w
 }
 
+func (w *world) rng(purpose ...any) *rand.Rand { return w.cfg.rng(purpose...) }
+
 // rng is the random source of one purpose. Each purpose has its own, so that one more draw in one place changes no other.
-func (w *world) rng(purpose ...any) *rand.Rand {
+func (c *Config) rng(purpose ...any) *rand.Rand {
 	h := fnv.New64a()
 	fmt.Fprint(h, purpose...)
-	return rand.New(rand.NewPCG(w.cfg.Seed, h.Sum64()))
+	return rand.New(rand.NewPCG(c.Seed, h.Sum64()))
 }
 
 func (w *world) run() Outcome {
@@ -123,16 +121,7 @@ func (w *world) run() Outcome {
 	stopForeign()
 	w.stopAll()
 	w.checkReleased()
-
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.stats.Virtual = time.Since(w.began)
-	out := Outcome{Violations: w.violations, Stats: w.stats}
-	if w.trace != nil {
-		out.Trace = *w.trace
-		slices.Sort(out.Trace) // the lines of one instant arrive in any order
-	}
-	return out
+	return w.outcome()
 }
 
 func (w *world) startNodes() {
@@ -192,28 +181,4 @@ func (w *world) stopAll() {
 		p.checkCallbackPairs()
 	}
 	time.Sleep(w.cfg.TTL * 4) // for timers, and for requests that land late
-}
-
-func (w *world) log(who, format string, args ...any) {
-	if w.trace == nil {
-		return
-	}
-	line := fmt.Sprintf("%12.6f  %-8s %s", time.Since(w.began).Seconds(), who, fmt.Sprintf(format, args...))
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	*w.trace = append(*w.trace, line)
-}
-
-func (w *world) violate(format string, args ...any) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.violateLocked(format, args...)
-}
-
-func (w *world) violateLocked(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	w.violations = append(w.violations, text)
-	if w.trace != nil {
-		*w.trace = append(*w.trace, fmt.Sprintf("%12.6f  %-8s %s", time.Since(w.began).Seconds(), "!!!!", text))
-	}
 }

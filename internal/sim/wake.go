@@ -37,7 +37,9 @@ func (p *process) wake() {
 		return
 	}
 	p.happened(&p.wakes)
-	p.lock.Wake()
+	for _, l := range p.locks {
+		l.Wake()
+	}
 }
 
 // checkWake wants that a wake-up makes whoever waits read at once. The leader's own Lock does not wait.
@@ -46,7 +48,7 @@ func (w *world) checkWake(leader *process) {
 	nodes := append(w.nodes[:len(w.nodes):len(w.nodes)], w.reader)
 	w.mu.Unlock()
 	for _, p := range nodes {
-		if p == nil || p == leader {
+		if p == nil || p == leader || !p.mayAcquire() { // without a session there is nothing to look for
 			continue
 		}
 		began := time.Now()
