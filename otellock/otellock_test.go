@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -29,6 +30,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/observertest"
 	"github.com/leasehold-go/leasehold/otellock"
+	"github.com/leasehold-go/leasehold/shards"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,24 +54,30 @@ func watch(t *testing.T, s leasehold.Store) *watched {
 		otellock.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(w.reader))),
 		otellock.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSyncer(w.spans))))
 	require.NoError(t, err)
-	w.Process = observertest.NewProcess(t, s, w.observer.Observe, w.metrics)
+	w.Process = observertest.NewProcess(t, s, w.observer, w.metrics)
 	return w
 }
 
-// metrics returns one line for each data point, a histogram as its count and sum.
+// metrics returns one line for each data point of a key or of a member, a histogram as its count and sum.
 func (w *watched) metrics(key string) (lines []string) {
 	w.t.Helper()
 	for _, m := range w.collect() {
 		add := func(set attribute.Set, format string, args ...any) {
-			line, ours := strings.TrimPrefix(m.Name, "leasehold."), false
+			line := strings.TrimPrefix(strings.TrimPrefix(m.Name, "leasehold."), "shards.")
+			var of, prefix, member string
 			for _, kv := range set.ToSlice() {
-				if kv.Key != "leasehold.lock.key" {
+				switch kv.Key {
+				case "leasehold.lock.key":
+					of = kv.Value.String()
+				case "leasehold.shards.prefix":
+					prefix = kv.Value.String()
+				case "leasehold.shards.member":
+					member = kv.Value.String()
+				default:
 					line += " " + kv.Value.String()
-				} else {
-					ours = kv.Value.String() == key
 				}
 			}
-			if ours {
+			if of == key || prefix+"/"+member == key {
 				lines = append(lines, line+fmt.Sprintf(format, args...))
 			}
 		}
@@ -262,6 +270,7 @@ func TestTheSpanOfALostTerm(t *testing.T) {
 				require.NoError(t, err)
 				lose(t, alice.Process, key)
 				<-lease.Context().Done()
+				runtime.KeepAlive(lease)
 				synctest.Wait()
 				terms := alice.of("leasehold.term")
 				require.Len(t, terms, 1)
@@ -360,6 +369,9 @@ func TestClose(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, alice.Metrics(key), "leader: 1")
 		require.Empty(t, alice.of("leasehold.term"))
+		event := shards.Event{Kind: shards.EventStarted, Prefix: "workers", Member: "alice"}
+		alice.observer.ObserveShards(event)
+		require.Contains(t, alice.Metrics("workers/alice"), "owned: 1")
 		require.NoError(t, alice.observer.Close())
 		require.NoError(t, alice.observer.Close(), "a second call does nothing")
 		for _, line := range alice.Metrics(key) {
@@ -370,6 +382,71 @@ func TestClose(t *testing.T) {
 		n := len(alice.spans.GetSpans())
 		require.NoError(t, lease.Release(t.Context()))
 		require.Len(t, alice.spans.GetSpans(), n, "later events are ignored")
+		alice.observer.ObserveShards(event)
+		require.Contains(t, alice.Metrics("workers/alice"), "started: 1")
+		require.NotContains(t, strings.Join(alice.Metrics("workers/alice"), "\n"), "owned")
+	})
+}
+
+// The advice of README.md for sessions with many locks.
+func TestManyLocksOfASession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 401
+		overflows := func(session *leasehold.Session, w *watched) bool {
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- session.Run(ctx) }()
+			for i := range many {
+				lock, err := session.Lock(fmt.Sprint("tenants/", i))
+				require.NoError(t, err)
+				_, err = lock.Acquire(ctx)
+				require.NoError(t, err)
+			}
+			cancel()
+			require.NoError(t, <-ended)
+			found := false
+			for _, m := range w.collect() {
+				if m.Name == "leasehold.lost" {
+					for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
+						found = found || p.Attributes.HasValue("otel.metric.overflow")
+					}
+				}
+			}
+			return found
+		}
+		w := watch(t, leasehold.NewMemStore())
+		all, err := leasehold.NewSession(w.Store, "sessions/pod-1", leasehold.WithObserver(w.observer.Observe))
+		require.NoError(t, err)
+		require.True(t, overflows(all, w))
+		w = watch(t, leasehold.NewMemStore())
+		alone, chosen, err := sessionAlone(w.Store, w.observer)
+		require.NoError(t, err)
+		require.False(t, overflows(alone, w))
+		require.NotEmpty(t, w.Metrics(alone.Key()))
+		require.Empty(t, w.Metrics("tenants/1"))
+		_, err = chosen.Inspect(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrNotExist)
+		require.NotEmpty(t, w.Metrics(chosen.Key()))
+	})
+}
+
+// The advice of README.md for groups.
+func TestAGroupAndItsLocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, leasehold.NewMemStore())
+		g, err := groupWithItsLocks(w.Store, w.observer, "pod-1", func(ctx context.Context, _ shards.Shard) error { <-ctx.Done(); return nil })
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- g.Run(ctx) }()
+		time.Sleep(time.Minute)
+		require.Len(t, w.Metrics("workers/pod-1"), 17)
+		require.Contains(t, w.Metrics("workers/pod-1"), "owned: 64")
+		require.Contains(t, w.Metrics("workers/members/pod-1"), "leader: 1")
+		require.Contains(t, w.Metrics("workers/planner"), "leader: 1")
+		require.Empty(t, w.Metrics("workers/shards/1"))
+		cancel()
+		require.NoError(t, <-ended)
 	})
 }
 
@@ -396,6 +473,7 @@ func TestReadmeTable(t *testing.T) {
 			time.Sleep(time.Minute)
 			return nil
 		})
+		alice.observer.ObserveShards(shards.Event{Kind: shards.EventPlanned, Prefix: "workers", Member: "alice"})
 		for _, m := range alice.collect() {
 			seen := map[string]bool{}
 			kind := ""

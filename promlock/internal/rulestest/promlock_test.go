@@ -2,11 +2,13 @@ package rulestest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/k8slock"
 	"github.com/leasehold-go/leasehold/promlock"
+	"github.com/leasehold-go/leasehold/shards"
 )
 
 // controller-runtime's registry has its own metrics of leadership; promlock's must fit in beside them.
@@ -61,10 +64,68 @@ func (s slow) PutIfMatch(ctx context.Context, key string, body []byte, etag stri
 	}
 }
 
+// history has the samples of each series, one a scrape.
+type history map[string][]string
+
+// scrape adds a scrape of each instance after n others. Series that are gone become stale, as in Prometheus.
+func (h history) scrape(t *testing.T, n int, instances map[string]*prometheus.Registry) {
+	t.Helper()
+	for instance, registry := range instances {
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			for _, m := range f.Metric {
+				labels := []string{fmt.Sprintf("instance=%q", instance)}
+				for _, l := range m.Label {
+					labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+				}
+				add := func(suffix string, value float64, more ...string) {
+					name := f.GetName() + suffix + "{" + strings.Join(append(slices.Clone(labels), more...), ",") + "}"
+					if h[name] == nil {
+						h[name] = slices.Repeat([]string{"_"}, n)
+					}
+					h[name] = append(h[name], fmt.Sprint(value))
+				}
+				switch h := m.Histogram; {
+				case h != nil:
+					for _, b := range h.Bucket {
+						add("_bucket", float64(b.GetCumulativeCount()), fmt.Sprintf("le=%q", fmt.Sprint(b.GetUpperBound())))
+					}
+					add("_bucket", float64(h.GetSampleCount()), fmt.Sprintf("le=%q", fmt.Sprint(math.Inf(1))))
+					add("_sum", h.GetSampleSum())
+					add("_count", float64(h.GetSampleCount()))
+				case m.Gauge != nil:
+					add("", m.Gauge.GetValue())
+				default:
+					add("", m.Counter.GetValue())
+				}
+			}
+		}
+	}
+	for name, values := range h {
+		if len(values) == n {
+			h[name] = append(values, "stale")
+		}
+	}
+}
+
+// story returns the series of leasehold.
+func (h history) story(t *testing.T) string {
+	t.Helper()
+	var lines []string
+	for name, values := range h {
+		if strings.HasPrefix(name, "leasehold_") {
+			lines = append(lines, name+" "+strings.Join(values, " "))
+		}
+	}
+	require.NotEmpty(t, lines)
+	return strings.Join(lines, "\n")
+}
+
 // scrapes returns the series of an elector that leads for half an hour, with a scrape every 30 s.
 func scrapes(t *testing.T, ttl, request time.Duration) string {
 	t.Helper()
-	series := map[string][]string{}
+	series := history{}
 	synctest.Test(t, func(t *testing.T) {
 		collector, registry := promlock.New(), prometheus.NewRegistry()
 		require.NoError(t, registry.Register(collector))
@@ -75,47 +136,14 @@ func scrapes(t *testing.T, ttl, request time.Duration) string {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- elector.Run(ctx) }()
-		for range 61 {
+		for n := range 61 {
 			time.Sleep(30 * time.Second)
-			families, err := registry.Gather()
-			require.NoError(t, err)
-			for _, f := range families {
-				for _, m := range f.Metric {
-					var labels []string
-					for _, l := range m.Label {
-						labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
-					}
-					add := func(suffix string, value float64, more ...string) {
-						name := f.GetName() + suffix + "{" + strings.Join(append(slices.Clone(labels), more...), ",") + "}"
-						series[name] = append(series[name], fmt.Sprint(value))
-					}
-					switch h := m.Histogram; {
-					case h != nil:
-						for _, b := range h.Bucket {
-							add("_bucket", float64(b.GetCumulativeCount()), fmt.Sprintf("le=%q", fmt.Sprint(b.GetUpperBound())))
-						}
-						add("_bucket", float64(h.GetSampleCount()), fmt.Sprintf("le=%q", fmt.Sprint(math.Inf(1))))
-						add("_sum", h.GetSampleSum())
-						add("_count", float64(h.GetSampleCount()))
-					case m.Gauge != nil:
-						add("", m.Gauge.GetValue())
-					default:
-						add("", m.Counter.GetValue())
-					}
-				}
-			}
+			series.scrape(t, n, map[string]*prometheus.Registry{"a": registry})
 		}
 		cancel()
 		require.NoError(t, <-ended)
 	})
-	var lines []string
-	for name, values := range series {
-		if strings.HasPrefix(name, "leasehold_") {
-			lines = append(lines, name+" "+strings.Join(values, " "))
-		}
-	}
-	require.NotEmpty(t, lines)
-	return strings.Join(lines, "\n")
+	return series.story(t)
 }
 
 func TestNoAlertInHealthyOperation(t *testing.T) {
@@ -131,5 +159,76 @@ func TestNoAlertInHealthyOperation(t *testing.T) {
 func TestRenewalsAreLate(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 3 * time.Second, 15 * time.Second, time.Minute} {
 		require.NotEmpty(t, run(t, alerts(t)["LeaseholdRenewalsLate"], scrapes(t, ttl, ttl*14/100)), ttl)
+	}
+}
+
+// cable is a member's connection to the store.
+type cable struct {
+	leasehold.Store
+	cut atomic.Bool
+}
+
+func (c *cable) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	if c.cut.Load() {
+		return leasehold.Object{}, errors.New("connection reset")
+	}
+	time.Sleep(20 * time.Millisecond)
+	return c.Store.Get(ctx, key)
+}
+
+func (c *cable) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	if c.cut.Load() {
+		return "", errors.New("connection reset")
+	}
+	time.Sleep(50 * time.Millisecond)
+	return c.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+// Members join, restart, crash and leave.
+func TestNoAlertWhileShardsMove(t *testing.T) {
+	series := history{}
+	synctest.Test(t, func(t *testing.T) {
+		mem, instances := leasehold.NewMemStore(), map[string]*prometheus.Registry{}
+		stops, cables := map[string]func(){}, map[string]*cable{}
+		start := func(pod string) {
+			collector, registry := promlock.New(), prometheus.NewRegistry()
+			require.NoError(t, registry.Register(collector))
+			instances[pod], cables[pod] = registry, &cable{Store: mem}
+			group, err := shards.New(cables[pod], "workers", shards.Count(10),
+				func(ctx context.Context, _ shards.Shard) error { <-ctx.Done(); return nil },
+				shards.WithMember(pod), shards.WithObserver(collector.ObserveShards), shards.WithLogger(nil))
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(context.Background())
+			ended := make(chan error, 1)
+			go func() { ended <- group.Run(ctx) }()
+			stops[pod] = func() { cancel(); <-ended }
+		}
+		stop := func(pod string) { delete(instances, pod); stops[pod](); delete(stops, pod) }
+		crash := func(pod string) { delete(instances, pod); cables[pod].cut.Store(true) }
+		events := map[int]func(){
+			0:  func() { start("a"); start("b") },
+			5:  func() { start("c") },
+			12: func() { stop("a"); start("a") },
+			16: func() { stop("b"); start("b") },
+			20: func() { stop("c"); start("c") },
+			30: func() { start("d") },
+			40: func() { crash("a"); stops["lost"] = stops["a"] },
+			50: func() { start("a"); crash("b"); crash("c") },
+		}
+		for n := range 61 {
+			if events[n] != nil {
+				events[n]()
+			}
+			time.Sleep(30 * time.Second)
+			series.scrape(t, n, instances)
+		}
+		for _, stop := range stops {
+			stop()
+		}
+	})
+	story := series.story(t)
+	require.Contains(t, story, "leasehold_shards_planned")
+	for name, rule := range alerts(t) {
+		require.Empty(t, run(t, rule, story), name)
 	}
 }

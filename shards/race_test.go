@@ -1,0 +1,5 @@
+//go:build race
+
+package shards_test
+
+func init() { raceEnabled = true }
