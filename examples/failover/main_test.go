@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"regexp"
 	"strconv"
 	"testing"
@@ -14,14 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
-// TestMain runs main instead of the tests in a process that exampletest.Command has made.
-func TestMain(m *testing.M) {
-	if exampletest.RunsMain() {
-		main()
-		return
-	}
-	os.Exit(testserver.Main(m))
-}
+func TestMain(m *testing.M) { exampletest.Main(main, func() int { return testserver.Main(m) }) }
 
 func TestHelp(t *testing.T) { exampletest.Help(t, "failover") }
 
@@ -48,18 +40,7 @@ func TestInMemory(t *testing.T) {
 	require.Contains(t, out.String(), "stops leading: its lease ended 0.80 TTL after the last renewal,")
 }
 
-func TestOnServers(t *testing.T) {
-	for _, s := range []testserver.S3{testserver.MinIO(t), testserver.VersityGW(t)} {
-		t.Run(s.Name, func(t *testing.T) {
-			t.Setenv("AWS_ACCESS_KEY_ID", s.AccessKey)
-			t.Setenv("AWS_SECRET_ACCESS_KEY", s.SecretKey)
-			var out bytes.Buffer
-			args := []string{"-s3", s.Endpoint, "-bucket", s.Bucket(t), "-ttl", "2s"}
-			require.NoError(t, run(t.Context(), args, &out), "%s", &out)
-			t.Logf("\n%s", &out)
-		})
-	}
-}
+func TestOnServers(t *testing.T) { exampletest.OnServers(t, 1, run, "-ttl", "2s") }
 
 func TestBadInput(t *testing.T) {
 	for _, args := range [][]string{{"-ttl", "0s", "-key", ""}, {"-x"}} {

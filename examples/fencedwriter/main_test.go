@@ -14,13 +14,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
-// TestMain runs main instead of the tests in a process that exampletest.Command has made, and in the writers that main starts.
 func TestMain(m *testing.M) {
-	if exampletest.RunsMain() || slices.Contains(os.Args, "-writer") {
+	if slices.Contains(os.Args, "-writer") { // one that main has started
 		main()
 		return
 	}
-	os.Exit(testserver.Main(m))
+	exampletest.Main(main, func() int { return testserver.Main(m) })
 }
 
 func TestHelp(t *testing.T) { exampletest.Help(t, "fencedwriter") }
@@ -38,19 +37,7 @@ func TestRun(t *testing.T) {
 	require.Contains(t, out.String(), "token 1: alice's write is refused, because a leader with token 2 has written\n")
 }
 
-func TestOnServers(t *testing.T) {
-	for _, s := range []testserver.S3{testserver.MinIO(t), testserver.VersityGW(t)} {
-		t.Run(s.Name, func(t *testing.T) {
-			t.Setenv("AWS_ACCESS_KEY_ID", s.AccessKey)
-			t.Setenv("AWS_SECRET_ACCESS_KEY", s.SecretKey)
-			args := []string{"-s3", s.Endpoint, "-bucket", s.Bucket(t)}
-			for range 2 { // tokens go on
-				var out bytes.Buffer
-				require.NoError(t, run(t.Context(), args, &out), "%s", &out)
-			}
-		})
-	}
-}
+func TestOnServers(t *testing.T) { exampletest.OnServers(t, 2, run) } // the second time, tokens go on
 
 func TestBadInput(t *testing.T) {
 	for _, args := range [][]string{{"-s3", "foo", "-bucket", "b"}, {"-x"}} {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -23,14 +22,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
-// TestMain runs main instead of the tests in a process that exampletest.Command has made.
-func TestMain(m *testing.M) {
-	if exampletest.RunsMain() {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { exampletest.Main(main, m.Run) }
 
 func TestHelp(t *testing.T) { exampletest.Help(t, "service") }
 

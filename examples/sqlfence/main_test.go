@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -16,14 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/fenced"
 )
 
-// TestMain runs main instead of the tests in a process that exampletest.Command has made.
-func TestMain(m *testing.M) {
-	if exampletest.RunsMain() {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { exampletest.Main(main, m.Run) }
 
 func TestHelp(t *testing.T) { exampletest.Help(t, "sqlfence") }
 

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -19,14 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
-// TestMain runs main instead of the tests in a process that exampletest.Command has made.
-func TestMain(m *testing.M) {
-	if exampletest.RunsMain() {
-		main()
-		return
-	}
-	os.Exit(testserver.Main(m))
-}
+func TestMain(m *testing.M) { exampletest.Main(main, func() int { return testserver.Main(m) }) }
 
 func TestHelp(t *testing.T) { exampletest.Help(t, "wakeup") }
 

@@ -2,7 +2,9 @@
 package exampletest
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -11,12 +13,20 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
 const asMain = "RUN_MAIN"
 
-// RunsMain reports whether this process is one that [Command] has made. TestMain must then call main.
-func RunsMain() bool { return os.Getenv(asMain) != "" }
+// Main runs main in a process that [Command] has made, and tests in all others.
+func Main(main func(), tests func() int) {
+	if os.Getenv(asMain) != "" {
+		main()
+		return
+	}
+	os.Exit(tests())
+}
 
 // Command returns the example of this test as a process, to be started.
 func Command(ctx context.Context, args ...string) *exec.Cmd {
@@ -46,4 +56,20 @@ func DeadEndpoint(t *testing.T, name string) {
 	require.EqualError(t, err, "exit status 1")
 	require.Regexp(t, `^`+regexp.QuoteMeta(name)+`: cannot reach an S3 server at http://127\.0\.0\.1:9: [^\n]+ \(start the server, or correct -s3 or AWS_ENDPOINT_URL\)\n$`, out)
 	require.Less(t, time.Since(began), 10*time.Second)
+}
+
+// OnServers runs the example in a bucket of each real server, as often as told.
+func OnServers(t *testing.T, times int, run func(context.Context, []string, io.Writer) error, args ...string) {
+	for _, s := range []testserver.S3{testserver.MinIO(t), testserver.VersityGW(t)} {
+		t.Run(s.Name, func(t *testing.T) {
+			t.Setenv("AWS_ACCESS_KEY_ID", s.AccessKey)
+			t.Setenv("AWS_SECRET_ACCESS_KEY", s.SecretKey)
+			args := append([]string{"-s3", s.Endpoint, "-bucket", s.Bucket(t)}, args...)
+			for range times {
+				var out bytes.Buffer
+				require.NoError(t, run(t.Context(), args, &out), "%s", &out)
+				t.Logf("\n%s", &out)
+			}
+		})
+	}
 }
