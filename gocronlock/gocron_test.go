@@ -32,7 +32,12 @@ type process struct {
 // begin makes a process whose clock is ahead by off. Call it in a synctest bubble.
 func begin(t *testing.T, store leasehold.Store, off time.Duration) *process {
 	t.Helper()
-	p := &process{locker: newLocker(t, store)}
+	return beginWith(t, newLocker(t, store), off)
+}
+
+func beginWith(t *testing.T, locker *gocronlock.Locker, off time.Duration) *process {
+	t.Helper()
+	p := &process{locker: locker}
 	clock := wrongClock{clockwork.NewRealClock(), off}
 	p.locker.SetClock(clock)
 	var err error

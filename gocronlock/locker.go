@@ -41,10 +41,9 @@ var (
 //
 // A Locker is safe for concurrent use.
 type Locker struct {
-	store   leasehold.Store
+	newLock func(key string) (*leasehold.Lock, error)
 	prefix  string
 	spacing time.Duration
-	opts    []leasehold.Option
 	clock   Clock
 
 	mu   sync.Mutex // guards what follows; never held over I/O
@@ -77,13 +76,28 @@ var _ gocron.Locker = (*Locker)(nil)
 //
 // Options, limits and errors are those of [leasehold.NewLock]. NewLocker sends no request.
 func NewLocker(store leasehold.Store, prefix string, spacing time.Duration, opts ...leasehold.Option) (*Locker, error) {
+	opts = slices.Clone(opts)
+	return newLocker(prefix, spacing, func(key string) (*leasehold.Lock, error) { return leasehold.NewLock(store, key, opts...) })
+}
+
+// NewSessionLocker returns a locker whose locks lean on a session: see [leasehold.Session.Lock], whose options and errors apply. The
+// rest is as with [NewLocker]. You must run the session yourself. While it is not held, runs are skipped with
+// [leasehold.ErrNoSession]. When it is lost, so are the leases of all runs on this instance.
+//
+// A session saves the renewals of jobs that run for longer than a renew interval. It saves nothing for shorter ones: the session
+// tells of each run's end, at most once in a quarter of the poll interval, which is a write too. When the process stops, shut the
+// scheduler down first and then the session, which does not wait for jobs.
+func NewSessionLocker(session *leasehold.Session, prefix string, spacing time.Duration, opts ...leasehold.Option) (*Locker, error) {
+	opts = slices.Clone(opts)
+	return newLocker(prefix, spacing, func(key string) (*leasehold.Lock, error) { return session.Lock(key, opts...) })
+}
+
+func newLocker(prefix string, spacing time.Duration, newLock func(key string) (*leasehold.Lock, error)) (*Locker, error) {
 	if spacing <= 0 {
 		return nil, fmt.Errorf("gocronlock: spacing %v must be positive: use half the shortest interval between two slots", spacing)
 	}
-	l := &Locker{
-		store: store, prefix: prefix, spacing: spacing, opts: slices.Clone(opts), clock: wallClock{}, jobs: map[string]*job{},
-	}
-	if _, err := leasehold.NewLock(store, l.Key("job"), opts...); err != nil {
+	l := &Locker{newLock: newLock, prefix: prefix, spacing: spacing, clock: wallClock{}, jobs: map[string]*job{}}
+	if _, err := newLock(l.Key("job")); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -103,9 +117,10 @@ func (l *Locker) Key(job string) string {
 }
 
 // Lock implements [gocron.Locker]. If another instance has the run, the error matches [ErrAlreadyRan] or [leasehold.ErrHeld].
-// If another job has the same name, it matches [ErrSameName]. Other errors are those of the store. gocron skips the run and
-// passes the error to the job's AfterLockError listener. Lock sends 1 or 2 reads if another instance has the run, and 1 or
-// 2 reads and 2 writes if this instance gets it. Unlock adds 1 write.
+// If another job has the same name, it matches [ErrSameName]. If the session of a locker of [NewSessionLocker] is not held, it matches
+// [leasehold.ErrNoSession]. Other errors are those of the store. gocron skips the run and passes the error to the job's
+// AfterLockError listener. Lock sends 1 or 2 reads if another instance has the run, and 1 or 2 reads and 2 writes if this instance
+// gets it. Unlock adds 1 write.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	began := l.clock.Now().Round(0) // the time of the slot, so it is read before any request
 	j, err := l.job(ctx, name)
@@ -158,7 +173,7 @@ func (l *Locker) job(ctx context.Context, name string) (*job, error) {
 	defer l.mu.Unlock()
 	j := l.jobs[name]
 	if j == nil {
-		lock, err := leasehold.NewLock(l.store, l.Key(name), l.opts...)
+		lock, err := l.newLock(l.Key(name))
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,8 @@
 //     client-go's candidates exclude each other.
 //   - No wall clock has to be right.
 //
+// A process that leads many elections pays for one heartbeat if their locks are made by [NewSessionLock].
+//
 // Coordinated leader election (alpha in Kubernetes) is not supported, because its candidates are objects of an API server.
 package k8slock
 
@@ -53,7 +55,8 @@ const (
 // acquire, renew and release. Its methods are safe for concurrent use.
 type Lock struct {
 	lock     *leasehold.Lock
-	store    *watchedStore
+	store    *watchedStore      // nil if the lock leans on a session
+	session  *leasehold.Session // nil if it does not
 	duration time.Duration
 
 	mu      sync.Mutex       // guards what follows; never held over I/O
@@ -76,8 +79,8 @@ func New(store leasehold.Store, key string, leaseDuration time.Duration, opts ..
 	if store == nil {
 		return nil, errors.New("k8slock: store is nil")
 	}
-	if leaseDuration < time.Second || leaseDuration%time.Second != 0 {
-		return nil, fmt.Errorf("k8slock: lease duration %v is not a positive number of whole seconds, in which client-go counts: use a value such as %v", leaseDuration, LeaseDuration)
+	if err := checkDuration(leaseDuration); err != nil {
+		return nil, err
 	}
 	watched := &watchedStore{Store: store}
 	opts = append(slices.Clone(opts), leasehold.WithTTL(leaseDuration), leasehold.WithManualRenewal())
@@ -86,6 +89,33 @@ func New(store leasehold.Store, key string, leaseDuration time.Duration, opts ..
 		return nil, err
 	}
 	return &Lock{lock: lock, store: watched, duration: leaseDuration}, nil
+}
+
+// NewSessionLock returns a lock at key that leans on a session: see [leasehold.Session.Lock], whose options and errors apply. You
+// must run the session yourself. While it is not held, client-go cannot acquire and keeps trying. When it is lost, the lease is.
+//
+// The session's TTL decides when another process may take over. leaseDuration, in whole seconds, is only client-go's pace: take
+// the TTL, or more for fewer reads. The leader sends nothing, because the session renews itself. A waiting candidate reads the
+// lock at each try. The lock stays held until client-go has stopped or the session ends, even if client-go hangs.
+//
+// When the process stops, end the electors first and then the session, because client-go leads on for up to RenewDeadline after the
+// session's end.
+func NewSessionLock(session *leasehold.Session, key string, leaseDuration time.Duration, opts ...leasehold.Option) (*Lock, error) {
+	if err := checkDuration(leaseDuration); err != nil {
+		return nil, err
+	}
+	lock, err := session.Lock(key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &Lock{lock: lock, session: session, duration: leaseDuration}, nil
+}
+
+func checkDuration(d time.Duration) error {
+	if d < time.Second || d%time.Second != 0 {
+		return fmt.Errorf("k8slock: lease duration %v is not a positive number of whole seconds, in which client-go counts: use a value such as %v", d, LeaseDuration)
+	}
+	return nil
 }
 
 // Config returns the configuration of an elector with this lock. RenewDeadline is two thirds of the lock's lease duration and
@@ -163,7 +193,11 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	}
 	// With an empty holder, client-go tries to acquire. With our name, it assumes that it leads already, so we show our name only
 	// if it does.
-	expired := rec.TTL > 0 && l.store.lastAge() > rec.TTL
+	renewed := l.lock.Key() // the object that each renewal writes
+	if rec.Session != nil {
+		renewed = rec.Session.Key
+	}
+	expired := rec.TTL > 0 && l.store.ageOf(renewed) > rec.TTL
 	if rec.Released() || l.Lease() == nil && (expired || rec.Holder == l.Identity()) {
 		ler.HolderIdentity = ""
 	}
@@ -181,8 +215,8 @@ func (l *Lock) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord
 // An acquisition succeeds only if the lock is free by leasehold's rules, whatever client-go assumes. Otherwise, and if another
 // candidate was faster, the error matches [leasehold.ErrHeld] and apierrors.IsConflict is true of it.
 //
-// A renewal is one request. Temporary errors are retried until ctx or the lease ends. Once a term is lost, every renewal and
-// release fails with [leasehold.ErrLost] until client-go has stopped leading. The next term has a new token.
+// A renewal is one request, or none if the lock leans on a session. Temporary errors are retried until ctx or the lease ends. Once a
+// term is lost, every renewal and release fails with [leasehold.ErrLost] until client-go has stopped leading. The next term has a new token.
 func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, ler, metav1.StatusReasonConflict)
 }
@@ -206,7 +240,7 @@ func (l *Lock) write(ctx context.Context, ler resourcelock.LeaderElectionRecord,
 		return fmt.Errorf("k8slock: lock %q was made for a LeaseDuration of %v, but the elector has %d s: set both to the same value (for a manager, in its Options)",
 			l.lock.Key(), l.duration, ler.LeaseDurationSeconds)
 	case lease != nil:
-		err := lease.Renew(ctx)
+		err := l.renew(ctx, lease)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.failed = err != nil && !errors.Is(err, context.Canceled)
@@ -227,6 +261,15 @@ func (l *Lock) write(ctx context.Context, ler resourcelock.LeaderElectionRecord,
 	}
 	l.setLease(lease)
 	return nil
+}
+
+// renew extends the lease. A session does so by itself, and ends the lease's context before anyone else can lead.
+func (l *Lock) renew(ctx context.Context, lease *leasehold.Lease) error {
+	if l.session == nil {
+		return lease.Renew(ctx)
+	}
+	lease.Valid() // a lease that has run out ends now
+	return context.Cause(lease.Context())
 }
 
 // leftover returns an error while work of this Lock's own previous term may still be running.
@@ -268,8 +311,11 @@ func (l *Lock) Identity() string { return l.lock.Identity() }
 func (l *Lock) Describe() string { return l.lock.Key() }
 
 // Check is a healthz.Checker. It fails, with the store's error, if the store has not answered for two lease durations.
-// client-go itself retries forever, whatever the error.
-func (l *Lock) Check(*http.Request) error {
+// client-go itself retries forever, whatever the error. The Check of a lock of [NewSessionLock] is that of its session.
+func (l *Lock) Check(r *http.Request) error {
+	if l.session != nil {
+		return l.session.Check(r)
+	}
 	silent, err := l.store.silence()
 	if err != nil && silent > 2*l.duration {
 		return fmt.Errorf("k8slock: lock %q: no answer from the store for %v: %w", l.lock.Key(), silent.Round(time.Second), err)

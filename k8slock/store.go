@@ -13,10 +13,11 @@ import (
 type watchedStore struct {
 	leasehold.Store
 
-	mu     sync.Mutex // guards what follows; never held over I/O
-	age    time.Duration
-	answer time.Time // of the last answer, or of the first request before there was one; zero before any request
-	err    error     // of the last request, if it got no answer
+	mu     sync.Mutex    // guards what follows; never held over I/O
+	key    string        // of the last request
+	age    time.Duration // of the object that it has read, or 0 if unknown
+	answer time.Time     // of the last answer, or of the first request before there was one; zero before any request
+	err    error         // of the last request, if it got no answer
 }
 
 // MinTTL passes on the optional method of the store. Without it the limit is client-go's, one second.
@@ -45,7 +46,7 @@ func (s *watchedStore) TellsAge() bool {
 func (s *watchedStore) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	s.asked()
 	obj, err := s.Store.Get(ctx, key)
-	s.answered(err, obj.Age)
+	s.answered(err, key, obj.Age)
 	return obj, err
 }
 
@@ -53,7 +54,7 @@ func (s *watchedStore) Get(ctx context.Context, key string) (leasehold.Object, e
 func (s *watchedStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
 	s.asked()
 	etag, err := s.Store.PutIfNoneMatch(ctx, key, body)
-	s.answered(err, 0)
+	s.answered(err, key, 0)
 	return etag, err
 }
 
@@ -61,7 +62,7 @@ func (s *watchedStore) PutIfNoneMatch(ctx context.Context, key string, body []by
 func (s *watchedStore) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
 	s.asked()
 	newETag, err := s.Store.PutIfMatch(ctx, key, body, etag)
-	s.answered(err, 0)
+	s.answered(err, key, 0)
 	return newETag, err
 }
 
@@ -73,10 +74,10 @@ func (s *watchedStore) asked() {
 	}
 }
 
-func (s *watchedStore) answered(err error, age time.Duration) {
+func (s *watchedStore) answered(err error, key string, age time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.age = age
+	s.key, s.age = key, age
 	switch {
 	case err == nil, errors.Is(err, leasehold.ErrNotExist), errors.Is(err, leasehold.ErrPreconditionFailed):
 		s.answer, s.err = time.Now(), nil
@@ -85,10 +86,16 @@ func (s *watchedStore) answered(err error, age time.Duration) {
 	}
 }
 
-// lastAge returns the age of the object that was read last, or 0 if unknown.
-func (s *watchedStore) lastAge() time.Duration {
+// ageOf returns the age of the object at key, or 0 if that is unknown or the last request was for another one. s may be nil.
+func (s *watchedStore) ageOf(key string) time.Duration {
+	if s == nil {
+		return 0
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.key != key {
+		return 0
+	}
 	return s.age
 }
 
