@@ -1,0 +1,603 @@
+package azblobstore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/azblobstore"
+	"github.com/leasehold-go/leasehold/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	key      = "locks/service"
+	endpoint = "http://" + account + ".blob.core.windows.net"
+	someETag = `"0x8DE000000010001"`
+)
+
+// wire is the real client's connection to a server, with faults and a log of requests in between.
+type wire struct {
+	faultproxy.Transport
+	client *azblob.Client
+	always atomic.Pointer[faultproxy.Fault] // of every request, unless Decide is replaced
+}
+
+// newWire connects a client of the SDK, with its default retries, to a server in this process.
+func newWire(t *testing.T, server http.Handler) *wire {
+	t.Helper()
+	w := &wire{}
+	w.failAll(faultproxy.Fault{})
+	w.Decide = func(*http.Request) faultproxy.Fault { return *w.always.Load() }
+	w.Base = fakes3.Transport{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := http.Header{} // the SDK writes names in lower case, which net/http mends only on a socket
+		for name, values := range r.Header {
+			header[http.CanonicalHeaderKey(name)] = values
+		}
+		r.Header = header
+		server.ServeHTTP(w, r)
+	})}
+	w.client = newClient(t, endpoint, &http.Client{Transport: w})
+	return w
+}
+
+// newClient makes a client that signs with the account's key.
+func newClient(t *testing.T, endpoint string, over *http.Client) *azblob.Client {
+	t.Helper()
+	credential, err := azblob.NewSharedKeyCredential(account, encodedKey())
+	require.NoError(t, err)
+	client, err := azblob.NewClientWithSharedKeyCredential(endpoint, credential, &azblob.ClientOptions{ClientOptions: azcore.ClientOptions{
+		Transport: over, Retry: policy.RetryOptions{MaxRetries: 5, RetryDelay: time.Millisecond}}}) // as the user's other code may want
+	require.NoError(t, err)
+	return client
+}
+
+// failAll may be called while requests are under way.
+func (w *wire) failAll(f faultproxy.Fault) { w.always.Store(&f) }
+
+// storeCalls are the four methods of a Store.
+var storeCalls = map[string]func(ctx context.Context, s leasehold.Store, etag string) error{
+	"Get": func(ctx context.Context, s leasehold.Store, _ string) error {
+		_, err := s.Get(ctx, key)
+		return err
+	},
+	"PutIfNoneMatch": func(ctx context.Context, s leasehold.Store, _ string) error {
+		_, err := s.PutIfNoneMatch(ctx, key+"-new", []byte("{}"))
+		return err
+	},
+	"PutIfMatch": func(ctx context.Context, s leasehold.Store, etag string) error {
+		_, err := s.PutIfMatch(ctx, key, []byte("{}"), etag)
+		return err
+	},
+	"DeleteIfMatch": func(ctx context.Context, s leasehold.Store, etag string) error {
+		return s.DeleteIfMatch(ctx, key, etag)
+	},
+}
+
+// requireOnly checks that err matches want and no other sentinel that a lock acts on. A nil want means a temporary error.
+func requireOnly(t *testing.T, want, err error) {
+	t.Helper()
+	require.Error(t, err)
+	for _, sentinel := range []error{
+		leasehold.ErrNotExist, leasehold.ErrPreconditionFailed, leasehold.ErrPermanent, leasehold.ErrUnsafeStore, leasehold.ErrCorruptRecord,
+	} {
+		require.Equal(t, sentinel == want, errors.Is(err, sentinel), "%v: %v", sentinel, err)
+	}
+}
+
+// requireText checks the form of a store's error text. It begins with the operation, is one line, and has neither the package
+// name nor the text of a marker sentinel.
+func requireText(t *testing.T, err error) {
+	t.Helper()
+	require.NotContains(t, err.Error(), "leasehold:")
+	require.NotContains(t, err.Error(), leasehold.ErrPermanent.Error())
+	require.NotContains(t, err.Error(), "\n")
+	require.Regexp(t, `^(reading|creating|writing|deleting) "`, err.Error())
+}
+
+func TestConformsOnStrictServer(t *testing.T) {
+	conforms := func(server *fakeAzure, opts ...storetest.Option) func(*testing.T) {
+		return func(t *testing.T) {
+			store := azblobstore.New(newWire(t, server).client, container, azblobstore.WithKeyPrefix("some/prefix/"))
+			plant := func(key string, body []byte) error { server.plant("some/prefix/"+key, body, nil); return nil }
+			storetest.Run(t, func(*testing.T) leasehold.Store { return store }, append(opts, storetest.Plant(plant))...)
+		}
+	}
+	t.Run("409 to a create over a blob", conforms(&fakeAzure{}, storetest.MissingIsPreconditionFailed()))
+	t.Run("412 to a create over a blob", conforms(&fakeAzure{createRefused412: true}, storetest.MissingIsPreconditionFailed(), storetest.Rounds(20)))
+	t.Run("404 to a write without a blob", conforms(&fakeAzure{missingRefused404: true}, storetest.Rounds(20)))
+}
+
+func TestConformsOverASocket(t *testing.T) {
+	server := httptest.NewServer(&fakeAzure{})
+	defer server.Close()
+	connections := &http.Transport{MaxIdleConnsPerHost: 64}
+	defer connections.CloseIdleConnections()
+	store := azblobstore.New(newClient(t, server.URL+"/"+account, &http.Client{Transport: connections}), container)
+	storetest.Run(t, func(*testing.T) leasehold.Store { return store }, storetest.Rounds(40), storetest.MissingIsPreconditionFailed())
+}
+
+func TestStrictServerIsStrict(t *testing.T) {
+	set := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
+	del := func(name string) func(*http.Request) { return func(r *http.Request) { r.Header.Del(name) } }
+	for name, c := range map[string]struct {
+		change func(*http.Request)
+		code   string
+	}{
+		"a request of the SDK":   {func(*http.Request) {}, ""},
+		"no version":             {del("X-Ms-Version"), "MissingRequiredHeader"},
+		"an old version":         {set("X-Ms-Version", "2009-09-19"), "InvalidHeaderValue"},
+		"no credentials":         {del("Authorization"), "NoAuthenticationInformation"},
+		"another's signature":    {set("Authorization", "SharedKey "+account+":AAAA"), "AuthenticationFailed"},
+		"a header not signed":    {set("Content-Type", "text/plain"), "AuthenticationFailed"},
+		"an old date":            {set("X-Ms-Date", "Sun, 06 Nov 1994 08:49:37 GMT"), "AuthenticationFailed"},
+		"a header that is noise": {set("X-Ms-If-Match", "*"), "UnsupportedHeader"},
+		"another operation":      {func(r *http.Request) { r.URL.RawQuery = "comp=metadata" }, "UnsupportedQueryParameter"},
+		"another verb":           {func(r *http.Request) { r.Method = http.MethodPost }, "UnsupportedHttpVerb"},
+		"another container":      {func(r *http.Request) { r.URL.Path, r.URL.RawPath = "/another/"+key, "" }, "ContainerNotFound"},
+		"a short body":           {func(r *http.Request) { r.Body = http.NoBody }, "InvalidInput"},
+		"a body without length":  {func(r *http.Request) { r.ContentLength = -1 }, "MissingContentLengthHeader"},
+		"another body's CRC64":   {set("X-Ms-Content-Crc64", "AAAAAAAAAAA="), "Crc64Mismatch"},
+		"no condition":           {del("If-Match"), "MissingRequiredHeader"},
+		"an empty condition":     {set("If-Match", ""), "InvalidHeaderValue"},
+		"any version of a blob":  {set("If-Match", "*"), "InvalidHeaderValue"},
+		"two ETags":              {set("If-Match", someETag+", "+someETag), "InvalidHeaderValue"},
+		"an ETag without quotes": {set("If-Match", strings.Trim(someETag, `"`)), "InvalidHeaderValue"},
+		"two conditions":         {set("If-None-Match", "*"), "MultipleConditionHeadersNotSupported"},
+		"another ETag":           {set("If-Match", `"0x8DE"`), "ConditionNotMet"},
+		"no type of blob":        {del("X-Ms-Blob-Type"), "MissingRequiredHeader"},
+		"another type of blob":   {set("X-Ms-Blob-Type", "PageBlob"), "InvalidHeaderValue"},
+		"to be cached":           {set("X-Ms-Blob-Cache-Control", "public"), "InvalidHeaderValue"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := &fakeAzure{}
+			server.plant(key, []byte("{}"), func(b *fakeBlob) { b.etag = someETag })
+			w := newWire(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				genuine := r.Header.Get("Authorization")
+				c.change(r)
+				if r.Header.Get("Authorization") == genuine && name != "a header not signed" {
+					r.Header.Set("Authorization", "SharedKey "+account+":"+signature(r))
+				}
+				server.ServeHTTP(w, r)
+			}))
+			next, err := azblobstore.New(w.client, container).PutIfMatch(t.Context(), key, []byte("{}"), someETag)
+			if c.code != "" {
+				require.ErrorContains(t, err, " "+c.code+": ")
+				require.Equal(t, someETag, server.blobs[key].etag, "nothing is written")
+				return
+			}
+			require.NoError(t, err)
+			require.NotEqual(t, someETag, next)
+		})
+	}
+}
+
+func TestEveryCallIsOneRequest(t *testing.T) {
+	for faultName, fault := range map[string]faultproxy.Fault{
+		"no fault":             {},
+		"429":                  {Kind: faultproxy.Answer, Status: http.StatusTooManyRequests},
+		"500":                  {Kind: faultproxy.Answer, Status: http.StatusInternalServerError},
+		"503":                  {Kind: faultproxy.Answer, Status: http.StatusServiceUnavailable},
+		"503 though applied":   {Kind: faultproxy.AnswerAfter, Status: http.StatusServiceUnavailable},
+		"reply lost":           {Kind: faultproxy.DropReply},
+		"connection refused":   {Kind: faultproxy.Refuse},
+		"precondition failed":  {Kind: faultproxy.Answer, Status: http.StatusPreconditionFailed},
+		"authorization failed": {Kind: faultproxy.Answer, Status: http.StatusForbidden},
+	} {
+		for call, do := range storeCalls {
+			t.Run(faultName+"/"+call, func(t *testing.T) {
+				t.Parallel()
+				w := newWire(t, &fakeAzure{})
+				store := azblobstore.New(w.client, container)
+				etag, err := store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
+				require.NoError(t, err)
+				before := w.Count()
+				w.failAll(fault)
+				err = do(t.Context(), store, etag)
+				require.Equal(t, 1, w.Count()-before, "%v", err)
+				if fault.Kind == faultproxy.Pass {
+					require.NoError(t, err)
+				} else {
+					requireOnly(t, nil, err) // also 403 and 412, because these are not Azure's
+				}
+			})
+		}
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	canned := func(status int, code, message string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { refuse(w, deny(status, code, message)) })
+	}
+	const (
+		writes = "PutIfNoneMatch PutIfMatch DeleteIfMatch"
+		lease  = "There is currently a lease on the blob and no lease ID was specified in the request."
+		role   = "such as the role Storage Blob Data Contributor"
+	)
+	for _, c := range []struct {
+		name   string
+		server http.Handler
+		calls  string // calls to try, separated by spaces; all if empty
+		want   error
+		say    string
+	}{
+		{"no such container", canned(404, "ContainerNotFound", "The specified container does not exist."), "", leasehold.ErrPermanent, "create the container, or"},
+		{"container being deleted", canned(409, "ContainerBeingDeleted", "The specified container is being deleted."), "", leasehold.ErrPermanent, "create the container, or"},
+		{"no such resource", canned(404, "ResourceNotFound", "The specified resource does not exist."), "", leasehold.ErrPermanent, "create the container, or"},
+		{"no such blob", canned(404, "BlobNotFound", "The specified blob does not exist."), "Get PutIfMatch DeleteIfMatch", leasehold.ErrNotExist, "The specified blob does not exist."},
+		{"no such blob to create", canned(404, "BlobNotFound", "The specified blob does not exist."), "PutIfNoneMatch", nil, "BlobNotFound"},
+		{"another 404", canned(404, "QueueNotFound", "The specified queue does not exist."), "", nil, "QueueNotFound"},
+		{"changed", canned(412, "ConditionNotMet", "The condition specified using HTTP conditional header(s) is not met."), writes, leasehold.ErrPreconditionFailed, "status 412 ConditionNotMet"},
+		{"condition of a read", canned(412, "ConditionNotMet", "The condition specified using HTTP conditional header(s) is not met."), "Get", nil, "ConditionNotMet"},
+		{"another condition", canned(412, "TargetConditionNotMet", "The target condition specified using HTTP conditional header(s) is not met."), "", nil, "TargetConditionNotMet"},
+		{"exists", canned(409, "BlobAlreadyExists", "The specified blob already exists."), "PutIfNoneMatch", leasehold.ErrPreconditionFailed, "status 409 BlobAlreadyExists"},
+		{"exists, though not created", canned(409, "BlobAlreadyExists", "The specified blob already exists."), "Get PutIfMatch DeleteIfMatch", nil, "BlobAlreadyExists"},
+		{"exists, with another status", canned(412, "BlobAlreadyExists", "The specified blob already exists."), "", nil, "BlobAlreadyExists"},
+		{"leased", canned(412, "LeaseIdMissing", lease), "", nil, "somebody holds an Azure lease on this blob, which locks it for everyone else: break the lease"},
+		{"leased by another", canned(412, "LeaseIdMismatchWithBlobOperation", lease), "", nil, "break the lease"},
+		{"leased, 409", canned(409, "LeaseAlreadyPresent", lease), "", nil, "break the lease"},
+		{"immutable", canned(409, "BlobImmutableDueToPolicy", "This operation is not permitted as the blob is immutable due to a policy."), writes, leasehold.ErrPermanent, "use a container without immutability policy and legal hold"},
+		{"legal hold", canned(409, "BlobImmutableDueToLegalHold", "This operation is not permitted as the blob is immutable due to one or more legal holds."), writes, leasehold.ErrPermanent, "without immutability policy and legal hold"},
+		{"not a block blob", canned(409, "InvalidBlobType", "The blob type is invalid for this operation."), "", leasehold.ErrPermanent, "a page or append blob"},
+		{"archived", canned(409, "BlobArchived", "This operation is not permitted on an archived blob."), "", leasehold.ErrPermanent, "archive tier"},
+		{"snapshots", canned(409, "SnapshotsPresent", "This operation is not permitted while the blob has snapshots."), "DeleteIfMatch", leasehold.ErrPermanent, "delete the snapshots"},
+		{"another conflict", canned(409, "BlobBeingRehydrated", "This operation is not permitted because the blob is being rehydrated."), "", nil, "BlobBeingRehydrated"},
+		{"no credentials", canned(401, "NoAuthenticationInformation", "Server failed to authenticate the request."), "", leasehold.ErrPermanent, role},
+		{"wrong key", canned(403, "AuthenticationFailed", "Server failed to authenticate the request."), "", leasehold.ErrPermanent, "check the account key, or the SAS and its expiry, and this machine's clock"},
+		{"may not read", canned(403, "AuthorizationPermissionMismatch", "This request is not authorized to perform this operation using this permission."), "Get", leasehold.ErrPermanent, "to read blobs (r of a SAS), " + role},
+		{"may not create", canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."), "PutIfNoneMatch", leasehold.ErrPermanent, "to create and write blobs (c and w of a SAS), " + role},
+		{"may not write", canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."), "PutIfMatch", leasehold.ErrPermanent, "to write blobs (w of a SAS), " + role},
+		{"may not delete", canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."), "DeleteIfMatch", leasehold.ErrPermanent, "to delete blobs (d of a SAS), " + role},
+		{"behind a firewall", canned(403, "AuthorizationFailure", "This request is not authorized to perform this operation."), "", leasehold.ErrPermanent, "firewall and network rules"},
+		{"account disabled", canned(403, "AccountIsDisabled", "The specified account is disabled."), "", leasehold.ErrPermanent, "The specified account is disabled."},
+		{"bad request", canned(400, "InvalidUri", "The requested URI does not represent any resource on the server."), "", leasehold.ErrPermanent, "check container, key and endpoint"},
+		{"damaged on the way", canned(400, "Crc64Mismatch", "The CRC64 value specified in the request did not match."), "PutIfNoneMatch PutIfMatch", nil, "Crc64Mismatch"},
+		{"busy", canned(503, "ServerBusy", "The server is currently unable to receive requests. Please retry your request."), "", nil, "status 503 ServerBusy: The server is currently unable to receive requests. Please retry your request., request 5e0a1c2b-"},
+		{"timed out", canned(500, "OperationTimedOut", "The operation could not be completed within the permitted time."), "", nil, "OperationTimedOut"},
+		{"internal error", canned(500, "InternalError", "The server encountered an internal error. Please retry the request."), "", nil, "InternalError"},
+		{"a refusal with 500", canned(500, "ConditionNotMet", ""), "", nil, "ConditionNotMet"},
+		{"throttled", canned(429, "TooManyRequests", "Too many requests."), "", nil, "TooManyRequests"},
+		{"not modified", canned(304, "ConditionNotMet", ""), "", nil, ""}, // nothing asks for it
+		{"connection closed", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "", nil, "EOF"},
+	} {
+		for call, do := range storeCalls {
+			if c.calls != "" && !strings.Contains(" "+c.calls+" ", " "+call+" ") {
+				continue
+			}
+			t.Run(c.name+"/"+call, func(t *testing.T) {
+				err := do(t.Context(), azblobstore.New(newWire(t, c.server).client, container), someETag)
+				requireOnly(t, c.want, err)
+				require.ErrorContains(t, err, c.say)
+				require.ErrorContains(t, err, key)
+				requireText(t, err)
+			})
+		}
+	}
+}
+
+func TestErrorsKeepTheSDKs(t *testing.T) {
+	_, err := azblobstore.New(newWire(t, &fakeAzure{}).client, "another").Get(t.Context(), key)
+	requireOnly(t, leasehold.ErrPermanent, err)
+	sdk, ok := errors.AsType[*azcore.ResponseError](err)
+	require.True(t, ok)
+	require.Equal(t, "ContainerNotFound", sdk.ErrorCode)
+}
+
+// A lock whose blob is leased, immutable or of another type is neither free nor lost: the error says what is wrong.
+func TestBlobsThatCannotBeWritten(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fakeBlob)
+		want   error
+		say    string
+	}{
+		"leased":    {func(b *fakeBlob) { b.leased = true }, nil, "break the lease"},
+		"immutable": {func(b *fakeBlob) { b.immutable = true }, leasehold.ErrPermanent, "without immutability policy"},
+		"append":    {func(b *fakeBlob) { b.kind = "AppendBlob" }, leasehold.ErrPermanent, "page or append blob"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := &fakeAzure{}
+			store := azblobstore.New(newWire(t, server).client, container)
+			etag, err := store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
+			require.NoError(t, err)
+			server.plant(key, nil, c.change)
+			_, err = store.PutIfMatch(t.Context(), key, []byte("{}"), etag)
+			requireOnly(t, c.want, err)
+			require.ErrorContains(t, err, c.say)
+			o, err := store.Get(t.Context(), key)
+			require.NoError(t, err, "reads go on")
+			require.Equal(t, etag, o.ETag)
+			_, err = store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
+			requireOnly(t, leasehold.ErrPreconditionFailed, err)
+		})
+	}
+	t.Run("snapshots", func(t *testing.T) {
+		server := &fakeAzure{}
+		store := azblobstore.New(newWire(t, server).client, container)
+		etag, err := store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
+		require.NoError(t, err)
+		server.plant(key, nil, func(b *fakeBlob) { b.snapshots = true })
+		requireOnly(t, leasehold.ErrPermanent, store.DeleteIfMatch(t.Context(), key, etag))
+		_, err = store.PutIfMatch(t.Context(), key, []byte("{}"), etag)
+		require.NoError(t, err, "locks do not mind snapshots")
+	})
+}
+
+func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
+	w := newWire(t, &fakeAzure{})
+	secondary := newClient(t, "https://"+account+"-secondary.blob.core.windows.net", &http.Client{Transport: w})
+	for _, c := range []struct {
+		name  string
+		store *azblobstore.Store
+		say   string
+	}{
+		{"URL", azblobstore.New(w.client, endpoint+"/locks/team/a/"), "is a URL: give the account's URL to the client, the bare name to New"},
+		{"path", azblobstore.New(w.client, "locks/team"), "is not a container's name"},
+		{"capitals", azblobstore.New(w.client, "Locks"), "is not a container's name"},
+		{"two dashes", azblobstore.New(w.client, "my--locks"), "is not a container's name"},
+		{"short", azblobstore.New(w.client, "ab"), "is not a container's name"},
+		{"empty", azblobstore.New(w.client, ""), "the container has no name"},
+		{"no client", azblobstore.New(nil, container), "the Azure client is nil"},
+		{"secondary region", azblobstore.New(secondary, container), `read-only and lags behind: use "` + account + `.blob.core.windows.net"`},
+		{"absolute prefix", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("/locks/")), `key prefix "/locks/" has an empty path segment`},
+		{"dots", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("a/../")), `key prefix "a/../" has an empty path segment, "." or ".."`},
+		{"small slack", azblobstore.New(w.client, container, azblobstore.WithServerClock(time.Second)), "slack 1s is below 2s"},
+		{"negative slack", azblobstore.New(w.client, container, azblobstore.WithServerClock(-time.Hour)), "slack -1h0m0s is below 2s"},
+		{"long prefix", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix(strings.Repeat("p", 1024))), "use 1 to 1024"},
+		{"dot", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("team./")), "a path segment that ends in a dot"},
+	} {
+		for call, do := range storeCalls {
+			err := do(t.Context(), c.store, someETag)
+			requireOnly(t, leasehold.ErrPermanent, err)
+			require.ErrorContains(t, err, c.say, "%s: %s", c.name, call)
+			if c.name != "long prefix" && c.name != "dot" { // which depend on the key
+				require.EqualError(t, err, c.store.Validate().Error())
+				_, err = leasehold.CheckStore(t.Context(), c.store, "check")
+				require.EqualError(t, err, "leasehold: "+c.store.Validate().Error())
+			}
+		}
+	}
+	store := azblobstore.New(w.client, container)
+	for etag, want := range map[string]error{
+		"": leasehold.ErrPermanent,
+		// To Azure "*" means any version: a write without a condition.
+		"*": leasehold.ErrPreconditionFailed, `"*`: leasehold.ErrPreconditionFailed, `""`: leasehold.ErrPreconditionFailed, `"`: leasehold.ErrPreconditionFailed,
+		"0x8DE": leasehold.ErrPreconditionFailed, `W/"0x8DE"`: leasehold.ErrPreconditionFailed, `"a", "b"`: leasehold.ErrPreconditionFailed,
+		`"a,b"`: leasehold.ErrPreconditionFailed, "\"a\nb\"": leasehold.ErrPreconditionFailed,
+	} {
+		_, err := store.PutIfMatch(t.Context(), key, []byte("{}"), etag)
+		requireOnly(t, want, err)
+		requireOnly(t, want, store.DeleteIfMatch(t.Context(), key, etag))
+	}
+	require.Zero(t, w.Count())
+}
+
+func TestAgeIsByTheServersClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := azblobstore.WithServerClock(2 * time.Second)
+		for _, ahead := range []time.Duration{-24 * time.Hour, 0, time.Hour} {
+			server := &fakeAzure{ahead: ahead}
+			w := newWire(t, server)
+			store := azblobstore.New(w.client, container, clock)
+			_, err := store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
+			require.NoError(t, err)
+			age := func(s *azblobstore.Store) time.Duration {
+				o, err := s.Get(t.Context(), key)
+				require.NoError(t, err)
+				return o.Age
+			}
+			require.Zero(t, age(store), "younger than the slack")
+			time.Sleep(30 * time.Second)
+			require.Equal(t, 28*time.Second, age(store))
+			require.Equal(t, 25*time.Second, age(azblobstore.New(w.client, container, azblobstore.WithServerClock(5*time.Second))))
+			require.Zero(t, age(azblobstore.New(w.client, container)), "without WithServerClock the clock is not trusted")
+			report, err := leasehold.CheckStore(t.Context(), store, "check")
+			require.NoError(t, err)
+			require.Equal(t, "consistent", report.ServerClock)
+			server.noDate = true
+			require.Zero(t, age(store))
+		}
+	})
+}
+
+// credential is a TokenCredential that fails.
+type credential struct{ err error }
+
+func (c credential) GetToken(context.Context, policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	return azcore.AccessToken{}, c.err
+}
+
+func TestCredentialsThatGiveNoToken(t *testing.T) {
+	refused := func(status int, body string) error {
+		r := httptest.NewRecorder()
+		r.Code = status
+		r.Body = bytes.NewBufferString(body)
+		return &azidentity.AuthenticationFailedError{RawResponse: r.Result()}
+	}
+	for name, c := range map[string]struct {
+		err          error
+		first, later error // before and after the server's first answer
+		say          string
+	}{
+		"refused":     {refused(401, `{"error":"invalid_client"}`), leasehold.ErrPermanent, leasehold.ErrPermanent, "Microsoft Entra refuses a token for these credentials"},
+		"transient":   {refused(400, `{"error":"temporarily_unavailable"}`), nil, nil, "check the credentials"},
+		"Entra down":  {refused(503, ``), nil, nil, "check the credentials"},
+		"unavailable": {azidentity.NewCredentialUnavailableError("no credentials here"), leasehold.ErrPermanent, nil, "check the credentials"},
+		"ended":       {context.Canceled, nil, nil, "context canceled"},
+	} {
+		for call, do := range storeCalls {
+			t.Run(name+"/"+call, func(t *testing.T) {
+				// The client speaks https, because the SDK sends no token over http.
+				var failing atomic.Bool
+				failing.Store(true)
+				w := &wire{Transport: faultproxy.Transport{Base: fakes3.Transport{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					refuse(w, deny(412, "ConditionNotMet", ""))
+				})}}}
+				client, err := azblob.NewClient("https://"+account+".blob.core.windows.net", switched{credential{c.err}, &failing},
+					&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: w}}})
+				require.NoError(t, err)
+				store := azblobstore.New(client, container)
+				err = do(t.Context(), store, someETag)
+				requireOnly(t, c.first, err)
+				require.ErrorContains(t, err, c.say)
+				require.Zero(t, w.Count())
+				failing.Store(false)
+				_, err = store.PutIfNoneMatch(t.Context(), key, nil)
+				requireOnly(t, leasehold.ErrPreconditionFailed, err)
+				failing.Store(true)
+				requireOnly(t, c.later, do(t.Context(), store, someETag))
+			})
+		}
+	}
+}
+
+// switched is a credential that can be made to work. Its tokens are to be renewed at once.
+type switched struct {
+	credential
+	failing *atomic.Bool
+}
+
+func (c switched) GetToken(ctx context.Context, o policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	if c.failing.Load() {
+		return c.credential.GetToken(ctx, o)
+	}
+	return azcore.AccessToken{Token: "token", ExpiresOn: time.Now().Add(-time.Second)}, nil
+}
+
+func TestTokenIsNotSentInTheClear(t *testing.T) {
+	var failing atomic.Bool
+	client, err := azblob.NewClient(endpoint, switched{failing: &failing}, &azblob.ClientOptions{ClientOptions: azcore.ClientOptions{
+		Transport: &http.Client{Transport: fakes3.Transport{Handler: &fakeAzure{}}}}})
+	require.NoError(t, err)
+	_, err = azblobstore.New(client, container).Get(t.Context(), key)
+	requireOnly(t, leasehold.ErrPermanent, err)
+	require.ErrorContains(t, err, "not permitted for non-TLS")
+}
+
+func TestBodyThatBreaksOffOrIsDamagedIsNotAnAnswer(t *testing.T) {
+	for name, send := range map[string]func(w http.ResponseWriter){
+		"breaks off": func(w http.ResponseWriter) { w.Header().Set("Content-Length", "1000"); _, _ = w.Write([]byte("half")) },
+		"has a header that is no date": func(w http.ResponseWriter) {
+			w.Header().Set("Last-Modified", "yesterday")
+			_, _ = w.Write(make([]byte, 1<<20))
+		},
+		"damaged": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Md5", "1B2M2Y8AsgTpgAmY7PhCfg==") // of nothing
+			_, _ = w.Write([]byte("half"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests atomic.Int32
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				requests.Add(1)
+				w.Header().Set("X-Ms-Request-Id", "1")
+				w.Header().Set("ETag", someETag)
+				send(w)
+			}))
+			defer server.Close()
+			connections := &http.Transport{}
+			defer connections.CloseIdleConnections()
+			_, err := azblobstore.New(newClient(t, server.URL+"/"+account, &http.Client{Transport: connections}), container).Get(t.Context(), key)
+			requireOnly(t, nil, err)
+			requireText(t, err)
+			require.EqualValues(t, 1, requests.Load(), "nothing is read a second time")
+		})
+	}
+}
+
+// counted is a body that is counted while it is open.
+type counted struct {
+	io.ReadCloser
+	open *atomic.Int32
+	once sync.Once
+}
+
+func (c *counted) Close() error {
+	c.once.Do(func() { c.open.Add(-1) })
+	return c.ReadCloser.Close()
+}
+
+// counting is a network that counts the bodies that are open.
+type counting struct {
+	http.RoundTripper
+	open atomic.Int32
+}
+
+func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := c.RoundTripper.RoundTrip(r)
+	if err == nil {
+		c.open.Add(1)
+		resp.Body = &counted{ReadCloser: resp.Body, open: &c.open}
+	}
+	return resp, err
+}
+
+func TestEveryBodyIsClosed(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"an answer": (&fakeAzure{}).ServeHTTP,
+		"a refusal": func(w http.ResponseWriter, _ *http.Request) { refuse(w, deny(412, "ConditionNotMet", "")) },
+		"a page":    func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) },
+		"a header that is no date": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Ms-Request-Id", "1")
+			w.Header().Set("ETag", someETag)
+			w.Header().Set("Last-Modified", "yesterday")
+			w.WriteHeader(success(r))
+		},
+	} {
+		for call, do := range storeCalls {
+			network := &counting{RoundTripper: newWire(t, answer).Base}
+			_ = do(t.Context(), azblobstore.New(newClient(t, endpoint, &http.Client{Transport: network}), container), someETag)
+			require.Zero(t, network.open.Load(), "%s, %s", name, call)
+		}
+	}
+}
+
+func TestObjectThatIsTooLargeCanBeRepaired(t *testing.T) {
+	server := &fakeAzure{}
+	server.plant("some/prefix/"+key, bytes.Repeat([]byte("x"), leasehold.MaxObjectSize+1), nil)
+	lock, err := leasehold.NewLock(azblobstore.New(newWire(t, server).client, container, azblobstore.WithKeyPrefix("some/prefix/")), key)
+	require.NoError(t, err)
+	_, err = lock.TryAcquire(t.Context())
+	require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+	require.NoError(t, lock.Break(t.Context(), 41))
+	lease, err := lock.TryAcquire(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 42, lease.Token())
+	require.NoError(t, lease.Release(t.Context()))
+}
+
+func TestARequestHasADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t, &fakeAzure{})
+		w.failAll(faultproxy.Fault{Kind: faultproxy.Pass, Before: time.Hour})
+		for call, do := range storeCalls {
+			began := time.Now()
+			err := do(context.Background(), azblobstore.New(w.client, container), someETag)
+			require.ErrorIs(t, err, context.DeadlineExceeded, call)
+			requireOnly(t, nil, err)
+			require.Equal(t, 10*time.Second, time.Since(began), fmt.Sprint(call))
+		}
+	})
+}

@@ -1,0 +1,238 @@
+package azblobstore_test
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/azblobstore"
+	"github.com/leasehold-go/leasehold/internal/faultproxy"
+)
+
+const ttl = 15 * time.Second // of locks, by default
+
+// process returns a lock over a connection of its own, which can be cut.
+func process(t *testing.T, server http.Handler, name string, opts ...leasehold.Option) (*leasehold.Lock, *wire) {
+	w := newWire(t, server)
+	store := azblobstore.New(w.client, container, azblobstore.WithServerClock(2*time.Second))
+	lock, err := leasehold.NewLock(store, key, append([]leasehold.Option{leasehold.WithIdentity(name), leasehold.WithLogger(nil)}, opts...)...)
+	require.NoError(t, err)
+	return lock, w
+}
+
+func TestElectorMovesOnWhenItsLeaderIsCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakeAzure{}
+		type term struct {
+			holder   string
+			token    uint64
+			from, to time.Time
+		}
+		var mu sync.Mutex
+		var terms []term
+		led := make(chan string, 8)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		var wg sync.WaitGroup
+		wires := map[string]*wire{}
+		for _, name := range []string{"alice", "bob", "carol"} {
+			lock, w := process(t, server, name)
+			wires[name] = w
+			elector, err := leasehold.NewElector(lock, leasehold.Callbacks{
+				OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+					own := term{holder: name, token: lease.Token(), from: time.Now()}
+					led <- name
+					<-ctx.Done()
+					own.to = time.Now()
+					mu.Lock()
+					defer mu.Unlock()
+					terms = append(terms, own)
+				},
+			})
+			require.NoError(t, err)
+			wg.Go(func() { assert.NoError(t, elector.Run(ctx)) })
+		}
+		first := <-led
+		time.Sleep(10 * ttl) // it leads on
+		require.Empty(t, led)
+		wires[first].failAll(faultproxy.Fault{Kind: faultproxy.Refuse})
+		cut := time.Now()
+		second := <-led
+		require.NotEqual(t, first, second)
+		require.Less(t, time.Since(cut), 2*ttl)
+		wires[first].failAll(faultproxy.Fault{})
+		time.Sleep(10 * ttl)
+		stop()
+		wg.Wait()
+		require.GreaterOrEqual(t, len(terms), 2)
+		require.True(t, terms[0].to.Before(terms[1].from), "the leader that was cut off must stop before the next term begins")
+		for i, term := range terms {
+			require.EqualValues(t, i+1, term.token)
+		}
+	})
+}
+
+func TestNewcomerTakesAnExpiredLockOverAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakeAzure{ahead: time.Hour}
+		crashed, _ := process(t, server, "crashed", leasehold.WithManualRenewal())
+		old, err := crashed.Acquire(t.Context())
+		require.NoError(t, err)
+		time.Sleep(ttl + 4*time.Second) // the TTL, the slack, and the resolution of the dates
+		newcomer, w := process(t, server, "newcomer")
+		lease, err := newcomer.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, old.Token()+1, lease.Token())
+		require.Equal(t, 2, w.Count()) // one GET, one PUT
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// Writes whose outcome is unknown neither lose the lock nor give it to two: the lock reads, and finds its own nonce or not.
+func TestWritesOfUnknownOutcomeAreResolved(t *testing.T) {
+	for name, fault := range map[string]faultproxy.Fault{
+		"reply lost":         {Kind: faultproxy.DropReply},
+		"500 though written": {Kind: faultproxy.AnswerAfter, Status: http.StatusInternalServerError},
+		"503 though written": {Kind: faultproxy.AnswerAfter, Status: http.StatusServiceUnavailable},
+		"page of a proxy":    {Kind: faultproxy.AnswerAfter, Status: http.StatusForbidden},
+		"412 of a proxy":     {Kind: faultproxy.AnswerAfter, Status: http.StatusPreconditionFailed},
+		"404 of a proxy":     {Kind: faultproxy.AnswerAfter, Status: http.StatusNotFound},
+		"not written":        {Kind: faultproxy.Answer, Status: http.StatusServiceUnavailable},
+		"written late":       {Kind: faultproxy.Ghost, Before: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := &fakeAzure{}
+				alice, w := process(t, server, "alice")
+				defer w.Wait()
+				var puts atomic.Int32
+				w.Decide = func(r *http.Request) faultproxy.Fault {
+					if r.Method == http.MethodPut && puts.Add(1)%2 == 1 { // every second write, the first among them
+						return fault
+					}
+					return faultproxy.Fault{}
+				}
+				lease, err := alice.Acquire(t.Context())
+				require.NoError(t, err)
+				require.EqualValues(t, 1, lease.Token())
+				time.Sleep(20 * ttl)
+				require.True(t, lease.Valid(), "%v", context.Cause(lease.Context()))
+				require.Greater(t, puts.Load(), int32(40))
+				bob, _ := process(t, server, "bob")
+				_, err = bob.TryAcquire(t.Context())
+				require.ErrorIs(t, err, leasehold.ErrHeld)
+				require.NoError(t, lease.Release(t.Context()))
+				next, err := bob.Acquire(t.Context())
+				require.NoError(t, err)
+				require.EqualValues(t, 2, next.Token())
+				require.NoError(t, next.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// An Azure lease on the blob is not a lock of leasehold. Its holder neither wins nor loses by it: whoever needs to write is told.
+func TestBlobThatSomebodyLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakeAzure{}
+		alice, _ := process(t, server, "alice")
+		lease, err := alice.Acquire(t.Context())
+		require.NoError(t, err)
+		server.plant(key, nil, func(b *fakeBlob) { b.leased = true })
+		_, err = alice.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		err = lease.Renew(t.Context())
+		require.ErrorContains(t, err, "break the lease")
+		<-lease.Context().Done()
+		bob, _ := process(t, server, "bob")
+		ctx, cancel := context.WithTimeout(t.Context(), 10*ttl)
+		defer cancel()
+		_, err = bob.Acquire(ctx)
+		require.ErrorContains(t, err, "break the lease")
+		require.NotErrorIs(t, err, leasehold.ErrPermanent)
+		server.plant(key, nil, func(b *fakeBlob) { b.leased = false })
+		next, err := bob.Acquire(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 2, next.Token())
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+func TestASessionHoldsManyLocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t, &fakeAzure{})
+		session, err := leasehold.NewSession(azblobstore.New(w.client, container), "sessions/a", leasehold.WithLogger(nil))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		over := make(chan error)
+		go func() { over <- session.Run(ctx) }()
+		var leases []*leasehold.Lease
+		for _, name := range []string{"locks/1", "locks/2", "locks/3"} {
+			lock, err := session.Lock(name)
+			require.NoError(t, err)
+			lease, err := lock.Acquire(t.Context())
+			require.NoError(t, err)
+			leases = append(leases, lease)
+		}
+		before := w.Count(http.MethodPut)
+		time.Sleep(10 * ttl)
+		require.InDelta(t, 30, w.Count(http.MethodPut)-before, 3, "one renewal for all the locks")
+		cancel()
+		require.NoError(t, <-over)
+		for _, lease := range leases {
+			require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrReleased)
+		}
+	})
+}
+
+// TestExample builds the example and runs it as a user would.
+func TestExample(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(&fakeAzure{})
+	defer server.Close()
+	program := filepath.Join(t.TempDir(), "azblob")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/azblob").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	run := func(container string) (*exec.Cmd, *bufio.Reader) {
+		cmd := exec.CommandContext(ctx, program, container)
+		cmd.Env = append(cmd.Environ(), "AZURE_STORAGE_CONNECTION_STRING=DefaultEndpointsProtocol=http;AccountName="+account+
+			";AccountKey="+encodedKey()+";BlobEndpoint="+server.URL+"/"+account)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		cmd.Stderr = cmd.Stdout
+		require.NoError(t, cmd.Start())
+		return cmd, bufio.NewReader(out)
+	}
+	line := func(r *bufio.Reader) string {
+		text, _ := r.ReadString('\n')
+		return text
+	}
+	for _, token := range []string{"1", "2"} { // the second need not wait, because the first has released
+		cmd, out := run(container)
+		require.Equal(t, "leading with token "+token+"\n", line(out))
+		require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		require.Contains(t, line(out), "stopped: ")
+		require.NoError(t, cmd.Wait())
+	}
+	cmd, text := run("https://" + account + ".blob.core.windows.net/" + container)
+	require.Contains(t, line(text), "the bare name to New")
+	require.Error(t, cmd.Wait())
+	cmd, text = run("another")
+	require.Contains(t, line(text), "create the container")
+	require.Error(t, cmd.Wait())
+}
