@@ -1,0 +1,177 @@
+package main_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/faultproxy"
+)
+
+func TestAHandleGoesThroughThePipeline(t *testing.T) {
+	b := newBucket(t)
+	url := b.url("locks/deploy")
+	r := b.run("acquire", "--ttl", "1h", "--holder", "ci", "--metadata", "build=42", url)
+	r.succeeds(t)
+	handle := strings.TrimSuffix(r.out, "\n")
+	require.NotContains(t, handle, "\n")
+	require.Regexp(t, `^s3://`+b.name+`/locks/deploy\?endpoint=.*#1-[A-Z2-7]{26}$`, handle)
+
+	first, err := b.lock("locks/deploy").Inspect(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, time.Hour, first.TTL)
+	require.Equal(t, "42", first.Metadata["build"])
+	_, secret, _ := strings.Cut(handle, "-")
+	body, err := first.MarshalJSON()
+	require.NoError(t, err)
+	require.NotContains(t, string(body), secret[len(secret)-26:], "whoever may read the bucket does not learn the secret")
+	b.run("run", "-n", url, "--", "true").complains(t, 75, `held by "ci" with token 1`)
+
+	r = b.run("renew", handle)
+	r.succeeds(t)
+	require.Contains(t, r.out, ": renewed token 1 until ")
+	second, err := b.lock("locks/deploy").Inspect(t.Context())
+	require.NoError(t, err)
+	require.True(t, second.ExpiresAt.After(first.ExpiresAt))
+	require.NotEqual(t, first.Nonce, second.Nonce)
+	first.ExpiresAt, first.RenewedAt, first.Nonce = second.ExpiresAt, second.RenewedAt, second.Nonce
+	require.Equal(t, first, second, "nothing else has changed")
+
+	cmd := b.command("release")
+	cmd.Env = append(cmd.Env, "LEASEHOLD_HANDLE="+handle)
+	finish(t, cmd).succeeds(t)
+	b.run("release", handle).succeeds(t) // twice does no harm
+	b.run("renew", handle).complains(t, 79, "it was released")
+
+	r = b.run("acquire", "-o", "json", url)
+	r.succeeds(t)
+	var got struct {
+		Handle, URL, Key, Holder string
+		Token                    uint64
+		TTL                      float64   `json:"ttl_seconds"`
+		Expires                  time.Time `json:"expires_at"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(r.out), &got))
+	require.EqualValues(t, 2, got.Token)
+	require.EqualValues(t, 3600, got.TTL)
+	require.Equal(t, url, mustUnescape(got.URL))
+	require.WithinDuration(t, time.Now().Add(time.Hour), got.Expires, time.Minute)
+	b.run("release", handle).complains(t, 79, "has it with token 2")
+	b.run("release", got.Handle).succeeds(t)
+	b.run("release", handle).complains(t, 79, "had it with token 2 and has released it")
+}
+
+// A lease that has run out can be renewed as long as nobody else has taken the lock: the token proves that there was nobody.
+func TestRenewAfterTheLeaseHasRunOut(t *testing.T) {
+	b := newBucket(t)
+	r := b.run("acquire", "--ttl", "1s", b.url("locks/late"))
+	r.succeeds(t)
+	handle := strings.TrimSpace(r.out)
+	time.Sleep(1200 * time.Millisecond)
+	b.run("renew", handle).succeeds(t)
+	lease, err := b.lock("locks/late", leasehold.WithIdentity("next")).Acquire(soon(t))
+	require.NoError(t, err)
+	b.run("renew", handle).complains(t, 79, `"next" has it with token 2`)
+	b.run("release", handle).complains(t, 79, `"next" has it with token 2`)
+	require.NoError(t, lease.Renew(t.Context()))
+	require.NoError(t, lease.Release(t.Context()))
+}
+
+func TestWhatIsNotAHandle(t *testing.T) {
+	for _, h := range []string{"x", "s3://b/k", "s3://b/k#", "s3://b/k#1", "s3://b/k#1-abc", "s3://b/k#0-ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+		"s3://b/k#x-ABCDEFGHIJKLMNOPQRSTUVWXYZ", "b/k#1-ABCDEFGHIJKLMNOPQRSTUVWXYZ"} {
+		for _, command := range []string{"renew", "release"} {
+			offline(t, command, h).complains(t, 64, "pass what acquire has printed")
+		}
+	}
+	offline(t, "release").complains(t, 64, "LEASEHOLD_HANDLE")
+	offline(t, "release", "a", "b").complains(t, 64, "one handle, not 2")
+	r := offline(t, "run", "s3://b/k#1-ABCDEFGHIJKLMNOPQRSTUVWXYZ", "--", "true")
+	r.complains(t, 64, "as the handles for renew and release have")
+	require.NotContains(t, r.stderr, "ABCDEFG", "the secret is not logged")
+}
+
+// The same handle with another secret does not name the term.
+func TestAForgedHandle(t *testing.T) {
+	b := newBucket(t)
+	r := b.run("acquire", b.url("locks/forged"))
+	r.succeeds(t)
+	forged := strings.TrimSpace(r.out)
+	forged = forged[:len(forged)-26] + strings.Repeat("A", 26)
+	b.run("release", forged).complains(t, 79, "has it with token 1")
+	b.run("renew", forged).complains(t, 79, "has it with token 1")
+	b.run("release", strings.TrimSpace(r.out)).succeeds(t)
+}
+
+// If the handle cannot be printed, the lock is released again, or not taken at all.
+func TestAcquireWithoutAnOutput(t *testing.T) {
+	b := newBucket(t)
+	for _, redirect := range []string{">&-", ">/dev/null"} {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", `"$0" "$@" `+redirect, program, "acquire", b.url("locks/out"))
+		cmd.Env = b.environ()
+		finish(t, cmd).complains(t, 64, "the handle would be lost")
+	}
+	_, err := b.lock("locks/out").Inspect(t.Context())
+	require.ErrorIs(t, err, leasehold.ErrNotExist)
+
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer full.Close()
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	defer write.Close()
+	require.NoError(t, read.Close())
+	for _, out := range []*os.File{full, write} {
+		cmd := b.command("acquire", b.url("locks/out"))
+		cmd.Stdout = out
+		finish(t, cmd).complains(t, 74, "cannot be written")
+		rec, err := b.lock("locks/out").Inspect(t.Context())
+		require.NoError(t, err)
+		require.True(t, rec.Released())
+	}
+}
+
+// Replies are lost, so that the program has to find out itself whether its writes have landed.
+func TestStepsWithLostReplies(t *testing.T) {
+	b := newBucket(t)
+	var puts atomic.Int64
+	proxy := faultproxy.Start(t, b.server.Endpoint, func(r *http.Request) faultproxy.Fault {
+		if r.Method == http.MethodPut && puts.Add(1)%2 == 1 {
+			return faultproxy.Fault{Kind: faultproxy.DropReply}
+		}
+		return faultproxy.Fault{}
+	})
+	r := b.run("acquire", b.urlAt(proxy.URL(), "locks/replies"))
+	r.succeeds(t)
+	handle := strings.TrimSpace(r.out)
+	puts.Store(0)
+	b.run("renew", handle).succeeds(t)
+	require.EqualValues(t, 1, puts.Load(), "what has landed is not written again")
+	puts.Store(0)
+	b.run("release", handle).succeeds(t)
+	require.EqualValues(t, 1, puts.Load())
+	rec, err := b.lock("locks/replies").Inspect(t.Context())
+	require.NoError(t, err)
+	require.True(t, rec.Released())
+}
+
+func TestAcquireInterrupted(t *testing.T) {
+	b := newBucket(t)
+	lease, err := b.lock("locks/interrupted", leasehold.WithIdentity("another")).Acquire(t.Context())
+	require.NoError(t, err)
+	defer lease.Release(t.Context())
+	s := start(t, b.command("acquire", "--wait", "1h", b.url("locks/interrupted")))
+	time.Sleep(300 * time.Millisecond) // or it ends earlier, before it has caught the signal: the exit code is the same to a shell
+	require.NoError(t, s.Process.Signal(syscall.SIGINT))
+	code := s.wait(t)
+	require.True(t, code == 128+2 || code == -1, "%d", code)
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// defaultTTL is that of run and elect. A command that is told to end has a sixth of it, and after a crash nobody has the lock for so long.
+const defaultTTL = 30 * time.Second
+
+// campaign has the flags of the commands that take a lock.
+type campaign struct {
+	ttl, margin, wait time.Duration
+	noWait            bool
+	holder            string
+	metadata          map[string]string
+}
+
+func (c *campaign) leaseFlags(flags *pflag.FlagSet, ttl time.Duration) {
+	flags.DurationVar(&c.ttl, "ttl", ttl, "how long a renewal lasts, and how long the lock stays taken after a crash")
+	flags.StringVar(&c.holder, "holder", "", "name of the holder for others to see (default host/pid/random)")
+	flags.StringToStringVar(&c.metadata, "metadata", nil, "`name=value` for others to see; may be repeated")
+	flags.Lookup("metadata").DefValue = "" // not "[]"
+}
+
+func (c *campaign) marginFlag(flags *pflag.FlagSet) {
+	flags.DurationVar(&c.margin, "margin", 0, "how long before the end of the TTL a command whose lease is lost is told to end; "+
+		"after half of it, it is killed (default a third of the TTL)")
+}
+
+func (c *campaign) waitFlags(flags *pflag.FlagSet) {
+	flags.DurationVar(&c.wait, "wait", 0, "wait for the lock so long, or without this flag for ever")
+	flags.BoolVarP(&c.noWait, "no-wait", "n", false, "fail at once if the lock is held")
+}
+
+func (c *campaign) check() error {
+	switch {
+	case c.wait < 0:
+		return fail(exitUsage, "--wait %v is negative", c.wait)
+	case c.noWait && c.wait > 0:
+		return fail(exitUsage, "--wait and --no-wait exclude each other")
+	}
+	if c.margin == 0 {
+		c.margin = c.ttl / 3
+	}
+	return nil
+}
+
+// lock makes the lock, with more options. It calls renewed after each renewal.
+func (c *campaign) lock(a *app, store *backend, key string, renewed func(), more ...leasehold.Option) (lock *leasehold.Lock, err error) {
+	level := slog.LevelInfo
+	if isTerminal(os.Stderr) {
+		level = slog.LevelWarn
+	}
+	opts := append(more, leasehold.WithTTL(c.ttl), leasehold.WithMetadata(c.metadata), leasehold.WithLogger(a.log),
+		leasehold.WithObserver(func(e leasehold.Event) {
+			switch {
+			case e.Kind == leasehold.EventRenewed:
+				renewed()
+			case e.Kind == leasehold.EventNewLeader && e.Holder != lock.Identity():
+				a.log.Log(context.Background(), level, "the lock is held by another", "key", key, "holder", e.Holder, "token", e.Token)
+			}
+		}))
+	if c.holder != "" {
+		opts = append(opts, leasehold.WithIdentity(c.holder))
+	}
+	lock, err = newLock(store, key, opts)
+	return lock, err
+}
+
+// acquire waits for the lock as long as the flags say.
+func (c *campaign) acquire(ctx context.Context, a *app, lock *leasehold.Lock) (*leasehold.Lease, error) {
+	var lease *leasehold.Lease
+	var err error
+	switch {
+	case c.noWait:
+		lease, err = lock.TryAcquire(ctx)
+	case c.wait > 0:
+		limited, cancel := context.WithTimeout(ctx, c.wait)
+		defer cancel()
+		lease, err = lock.Acquire(limited)
+	default:
+		lease, err = lock.Acquire(ctx)
+	}
+	held, ok := errors.AsType[*leasehold.HeldError](err)
+	if !ok || ctx.Err() != nil || !overdue(held.Record) {
+		return lease, err
+	}
+	// Only who has watched a lock for its TTL may take it from a holder that is gone. A job that never waits for so long never would.
+	if held.Wait > maxExtra {
+		return nil, fmt.Errorf("%w (the holder seems to be gone: wait for longer than that, or see leasehold help break)", err)
+	}
+	a.log.Warn("the holder seems to be gone: waiting to be sure",
+		"holder", held.Record.Holder, "token", held.Record.Token, "wait", held.Wait.Round(time.Second))
+	limited, cancel := context.WithTimeout(ctx, held.Wait+max(held.Wait/10, 2*time.Second))
+	defer cancel()
+	return lock.Acquire(limited)
+}
+
+// maxExtra bounds the wait for a lock whose holder seems to be gone, beyond the time that the user gives.
+const maxExtra = 5 * time.Minute
+
+// overdue reports whether the holder has not renewed in time, if its wall clock and this machine's are right.
+func overdue(r leasehold.Record) bool {
+	return !r.Released() && time.Since(r.ExpiresAt) > 5*time.Second
+}
+
+// environment is what a command is told about the term that it runs in.
+func environment(key string, r leasehold.Record) []string {
+	return []string{"LEASEHOLD_KEY=" + key, "LEASEHOLD_TOKEN=" + strconv.FormatUint(r.Token, 10), "LEASEHOLD_HOLDER=" + r.Holder}
+}
+
+// untilSignal is ctx until one of the signals arrives that end a process. After stop, signals has only later ones.
+func untilSignal(ctx context.Context, signals <-chan os.Signal) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case s := <-signals:
+				switch s {
+				case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+					cancel(interrupted{s.(syscall.Signal)})
+					return
+				}
+			case <-over:
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		close(over)
+		<-ended
+	}
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// commands are all commands. Each has a file of its own.
+func (a *app) commands() []*cobra.Command {
+	return append([]*cobra.Command{
+		a.run(), a.elect(), a.acquire(), a.renew(), a.release(), a.status(), a.list(), a.watch(), a.breakLock(),
+		a.doctor(), a.bench(), a.man(),
+	}, helpTopics()...)
+}
+
+// newLock makes a lock. What it refuses are flags, or a store that cannot work.
+func newLock(store *backend, key string, opts []leasehold.Option) (*leasehold.Lock, error) {
+	lock, err := leasehold.NewLock(store, key, opts...)
+	if err != nil && !errors.Is(err, leasehold.ErrPermanent) {
+		return nil, fail(exitUsage, "%w", err)
+	}
+	return lock, err
+}
+
+// oneArg wants one argument, which what describes.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fail(exitUsage, "%s takes %s, not %d arguments (see leasehold help %[1]s)", cmd.Name(), what, len(args))
+		}
+		return nil
+	}
+}
+
+// someArgs wants at least one.
+func someArgs(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fail(exitUsage, "%s takes %s (see leasehold help %[1]s)", cmd.Name(), what)
+		}
+		return nil
+	}
+}
+
+// noFiles completes nothing, because a URL is not a file.
+func noFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// isTerminal reports whether a file is the terminal that controls this process.
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
+	return err == nil
+}

@@ -1,0 +1,315 @@
+package main_test
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/faultproxy"
+)
+
+// monotonic is the time of a clock that all processes share.
+func monotonic() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		panic(err)
+	}
+	return time.Duration(t.Nano())
+}
+
+const signEvery = 5 * time.Millisecond
+
+// asLiving is a command that writes the time to its place in a file for as long as it lives. If it is the first, it starts a second one.
+func asLiving() {
+	if os.Getenv("LIFE_DEAF") != "" {
+		signal.Ignore(syscall.SIGTERM)
+	}
+	place := int64(0)
+	if os.Getenv("LIFE_SECOND") != "" {
+		place = 8
+	} else {
+		second := exec.Command(os.Args[0])
+		second.Env = append(os.Environ(), "LIFE_SECOND=1")
+		if os.Getenv("LIFE_ESCAPES") != "" {
+			second.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		}
+		if err := second.Start(); err != nil {
+			panic(err)
+		}
+	}
+	file, err := os.OpenFile(os.Getenv("LIFE_FILE"), os.O_WRONLY, 0)
+	if err != nil {
+		panic(err)
+	}
+	for ; ; time.Sleep(signEvery) {
+		sign := binary.LittleEndian.AppendUint64(nil, uint64(monotonic()))
+		if _, err := file.WriteAt(sign, place); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// living is the file to which a command and its child write.
+type living struct{ path string }
+
+func newLiving(t testing.TB) living {
+	l := living{filepath.Join(t.TempDir(), "life")}
+	require.NoError(t, os.WriteFile(l.path, make([]byte, 16), 0o600))
+	return l
+}
+
+// environ makes the test binary such a command.
+func (l living) environ() []string {
+	return []string{"LEASEHOLD_TEST_ROLE=living", "LIFE_FILE=" + l.path}
+}
+
+// signs are the last signs of life of the command and of its child; 0 before the first.
+func (l living) signs(t testing.TB) (first, second time.Duration) {
+	body, err := os.ReadFile(l.path)
+	require.NoError(t, err)
+	return time.Duration(binary.LittleEndian.Uint64(body)), time.Duration(binary.LittleEndian.Uint64(body[8:]))
+}
+
+func (l living) last(t testing.TB) time.Duration {
+	first, second := l.signs(t)
+	return max(first, second)
+}
+
+// begun waits until both live. It returns false if the supervisor has ended before that.
+func (l living) begun(t testing.TB, supervisor *started) bool {
+	for {
+		if first, second := l.signs(t); first > 0 && second > 0 {
+			return true
+		}
+		select {
+		case <-supervisor.ended:
+			return false
+		case <-t.Context().Done():
+			return false
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// deaths are the ways in which a lease is lost, or its supervisor.
+var deaths = []struct {
+	name  string
+	fault faultproxy.Fault // of the supervisor's requests, from then on
+	to    syscall.Signal   // to the supervisor
+}{
+	{"partition: requests are refused", faultproxy.Fault{Kind: faultproxy.Refuse}, 0},
+	{"SIGSTOP of the supervisor", faultproxy.Fault{}, syscall.SIGSTOP},
+	{"SIGKILL of the supervisor", faultproxy.Fault{}, syscall.SIGKILL},
+	{"partition: requests are never answered", faultproxy.Fault{Kind: faultproxy.Refuse, Before: time.Hour}, 0},
+	{"SIGSTOP of the supervisor", faultproxy.Fault{}, syscall.SIGSTOP},
+	{"SIGKILL of the supervisor", faultproxy.Fault{}, syscall.SIGKILL},
+}
+
+// The command, and what it has started, are dead before anyone else can lead: the last sign of life of each is earlier than the time
+// before the next holder sent its request. Half of the commands ignore SIGTERM, and in half of them the child has left for a session
+// of its own. DEATHS is the number of trials.
+func TestTheCommandIsDeadBeforeTheLeaseIs(t *testing.T) {
+	trials, err := strconv.Atoi(cmp.Or(os.Getenv("DEATHS"), "30"))
+	require.NoError(t, err)
+	d := &dying{bucket: newBucket(t), cut: make(map[string]faultproxy.Fault), least: make(map[string]time.Duration), count: make(map[string]int), watch: startWatchdog(t)}
+	d.proxy = faultproxy.Start(t, d.server.Endpoint, func(r *http.Request) faultproxy.Fault {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.cut[r.URL.Path]
+	})
+	t.Run("trials", func(t *testing.T) {
+		for i := range trials {
+			t.Run(fmt.Sprintf("%d %s", i, deaths[i%len(deaths)].name), func(t *testing.T) {
+				t.Parallel()
+				for try := 0; !d.trial(t, i, try); try++ {
+					require.Less(t, try, 10, "this machine is too slow to keep a lease of %v", deathTTL)
+				}
+			})
+		}
+	})
+	total := 0
+	for _, name := range slices.Sorted(maps.Keys(d.count)) {
+		total += d.count[name]
+		t.Logf("%s: dead before the next holder led in %d trials, by %v at least (TTL %v)", name, d.count[name], d.least[name].Round(time.Millisecond), deathTTL)
+	}
+	t.Logf("leases that were lost before their trial began: %d", d.early)
+	for _, s := range d.spoilt {
+		t.Log("spoilt, and repeated: ", s)
+	}
+	require.Equal(t, trials, total)
+}
+
+const deathTTL = 3 * time.Second
+
+// dying has what the trials share.
+type dying struct {
+	bucket
+	proxy *faultproxy.Proxy
+
+	watch *watchdog
+
+	mu     sync.Mutex
+	cut    map[string]faultproxy.Fault // by path
+	least  map[string]time.Duration    // by name of the death
+	count  map[string]int
+	early  int
+	spoilt []string
+}
+
+func (d *dying) wasEarly() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.early++
+	return false
+}
+
+// spoils is how late the watchdog must have been, at any moment of a trial, for a trial to be spoilt: half of the time that is left
+// between SIGKILL and the next holder. A trial is only spoilt if it has failed, and is then repeated.
+const spoils = deathTTL / 12
+
+// wasSpoilt is about a trial in which processes that were ready did not run.
+func (d *dying) wasSpoilt(name string, late, distance time.Duration) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.spoilt = append(d.spoilt, fmt.Sprintf("%s: the command lived for %v after the next holder led, but this process did not run for %v", name, -distance, late))
+	return false
+}
+
+// watchdog measures for how long this process does not run although it is ready: it wakes every 10 ms.
+type watchdog struct {
+	mu   sync.Mutex
+	late map[time.Duration]time.Duration // when it woke, by monotonic, and by how much too late
+}
+
+func startWatchdog(t *testing.T) *watchdog {
+	const every = 10 * time.Millisecond
+	w := &watchdog{late: make(map[time.Duration]time.Duration)}
+	go func() {
+		last := monotonic()
+		for t.Context().Err() == nil {
+			time.Sleep(every)
+			now := monotonic()
+			if late := now - last - every; late > spoils {
+				w.mu.Lock()
+				w.late[now] = late
+				w.mu.Unlock()
+			}
+			last = now
+		}
+	}()
+	return w
+}
+
+// worst is the longest time since then; 0 if it spoils nothing.
+func (w *watchdog) worst(since time.Duration) (worst time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for at, late := range w.late {
+		if at >= since {
+			worst = max(worst, late)
+		}
+	}
+	return worst
+}
+
+// trial is one trial. It returns false if the lease was lost before its time, or if the trial was spoilt, as happens on a machine that has
+// too much to do.
+func (d *dying) trial(t *testing.T, i, try int) bool {
+	death, key, life := deaths[i%len(deaths)], fmt.Sprintf("locks/%d-%d", i, try), newLiving(t)
+	cmd := d.command("run", "--ttl", deathTTL.String(), d.urlAt(d.proxy.URL(), key), "--", os.Args[0])
+	cmd.Env = append(cmd.Env, life.environ()...)
+	if i/2%2 == 0 {
+		cmd.Env = append(cmd.Env, "LIFE_DEAF=1")
+	}
+	if i/4%2 == 0 {
+		cmd.Env = append(cmd.Env, "LIFE_ESCAPES=1")
+	}
+	supervisor := start(t, cmd)
+	if !life.begun(t, supervisor) {
+		require.Equal(t, 79, supervisor.wait(t), "%s", &supervisor.stderr)
+		return d.wasEarly()
+	}
+	next := d.lock(key, leasehold.WithTTL(deathTTL))
+	type acquired struct {
+		lease *leasehold.Lease
+		err   error
+	}
+	leads := make(chan acquired, 1)
+	go func() {
+		lease, err := next.Acquire(t.Context())
+		leads <- acquired{lease, err}
+	}()
+	var got acquired
+	early, began := false, monotonic()
+	select {
+	case got = <-leads:
+		early = true
+	case <-time.After(time.Duration(rand.Int64N(int64(deathTTL)))): // at any time between two renewals
+		if death.to != 0 {
+			require.NoError(t, supervisor.Process.Signal(death.to))
+		} else {
+			d.mu.Lock()
+			d.cut["/"+d.name+"/"+key] = death.fault
+			d.mu.Unlock()
+		}
+		early = monotonic()-life.last(t) > deathTTL/3 // it was dead
+		got = <-leads
+	}
+	require.NoError(t, got.err)
+	led := monotonic() - time.Since(got.lease.Record().AcquiredAt) // AcquiredAt is before the request is sent
+	time.Sleep(20 * signEvery)                                     // what still lives gives a sign meanwhile
+	distance := led - life.last(t)
+	late := d.watch.worst(began)
+	spoilt := distance <= 0 && late > 0
+	if !spoilt {
+		require.Positive(t, distance, "the command lived after the next holder led")
+	}
+	require.NoError(t, got.lease.Release(t.Context()))
+	if death.to == syscall.SIGSTOP {
+		require.NoError(t, supervisor.Process.Signal(syscall.SIGCONT))
+	}
+	code := supervisor.wait(t)
+	switch {
+	case spoilt:
+		return d.wasSpoilt(death.name, late, distance)
+	case early:
+		return d.wasEarly()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if death.to != syscall.SIGKILL {
+		require.Equal(t, 79, code, "%s", supervisor.stderr.String())
+	}
+	if d.count[death.name]++; d.count[death.name] == 1 || distance < d.least[death.name] {
+		d.least[death.name] = distance
+	}
+	return true
+}
+
+// actAs is the main function of the test binary as a command.
+func actAs(role string) {
+	switch role {
+	case "living":
+		asLiving()
+	default:
+		panic("no role " + strings.ToUpper(role))
+	}
+}

@@ -1,0 +1,16 @@
+package main_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/internal/testserver"
+)
+
+func TestDoctorOnCeph(t *testing.T) {
+	server := testserver.Radosgw(t)
+	b := bucket{t, server, server.Bucket(t)}
+	doctor(t, 0, b.command("doctor", b.url("locks/report"))).finds("etag", "ok", "taken only without quotes", "")
+	require.Equal(t, 3, b.run("run", "-n", "--ttl", "3s", b.url("locks/report"), "--", "sh", "-c", "sleep 5; exit 3").code)
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/storage"
+	"google.golang.org/api/googleapi"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// onePutASecond is the pause between writes to one object of Cloud Storage, which accepts one a second.
+const onePutASecond = 1100 * time.Millisecond
+
+func examineGS(ctx context.Context, at location, sides bool) report {
+	names := []string{"endpoint", "credentials", "bucket", "list", "get", "put", "delete", "conditions", "clock", "latency"}
+	if sides {
+		names = append(names, "sides")
+	}
+	r := newReport(append(names, "versioning", "lifecycle", "retention", "soft delete")...)
+	client, err := at.gsClient(ctx)
+	if err != nil {
+		r.fail("credentials", exitConfig, "run gcloud auth application-default login, set GOOGLE_APPLICATION_CREDENTIALS, or give the machine a service account", "%s", message(err))
+		return r
+	}
+	defer client.Close()
+	store, err := at.openGS(ctx)
+	if err != nil {
+		r.fail("credentials", exitConfig, "correct the credentials", "%s", message(err))
+		return r
+	}
+	defer store.close()
+	const role = " on the bucket, or give the role roles/storage.objectUser"
+	p := newProbe(r, at, store, permissions{
+		list: "allow storage.objects.list" + role, get: "allow storage.objects.get" + role,
+		put: "allow storage.objects.create, and storage.objects.delete for overwriting," + role, delete: "storage.objects.delete",
+		other: lookAtServer,
+	})
+	p.pause = onePutASecond
+	err = p.look(ctx)
+	if err == nil && p.etag == "" {
+		// Emulators answer alike for a missing bucket. Who may not read the bucket's settings gets another error.
+		if _, missing := client.Bucket(at.bucket).Attrs(ctx); errors.Is(missing, storage.ErrBucketNotExist) {
+			err = missing
+		}
+	}
+	if !p.reachedGS(at, err) {
+		return r
+	}
+	var found leasehold.Report
+	if p.admitted(ctx, err) {
+		found = p.conditions(ctx)
+		p.clocksGS(ctx, client.Bucket(at.bucket), found.ServerClock)
+		p.latency(ctx)
+	}
+	p.remove(ctx, found.Leftover)
+	settingsGS(ctx, r, client.Bucket(at.bucket), at.key)
+	return r
+}
+
+// reachedGS judges the first request. It reports whether the bucket is there, and these credentials are known.
+func (p *probe) reachedGS(at location, err error) bool {
+	r := p.report
+	server := "Google Cloud Storage"
+	if at.endpoint != "" {
+		server = at.endpoint
+	}
+	status := 0
+	if reply, ok := errors.AsType[*googleapi.Error](err); ok {
+		status = reply.Code
+	}
+	switch {
+	case err == nil, status == http.StatusForbidden, strings.Contains(message(err), "not the doctor's own"):
+		r.ok("endpoint", "%s answers", server)
+		r.ok("credentials", "accepted")
+		r.ok("bucket", "%s exists", at.bucket)
+		return true
+	case status == http.StatusUnauthorized, strings.Contains(err.Error(), "access token"):
+		r.broke("credentials", err, "correct the credentials")
+	case status == http.StatusNotFound, errors.Is(err, storage.ErrBucketNotExist):
+		r.ok("endpoint", "%s answers", server)
+		r.ok("credentials", "accepted")
+		r.fail("bucket", exitConfig, "create the bucket, or correct its name", "%s does not exist", at.bucket)
+	default:
+		r.broke("endpoint", err, "check host and port, the network, and that this is Cloud Storage")
+	}
+	return false
+}
+
+// clocksGS reads an object that was just written. The client does not show the Date of the answer, which CheckStore has measured.
+func (p *probe) clocksGS(ctx context.Context, bucket *storage.BucketHandle, verdict string) {
+	p.rest(ctx)
+	err := p.write(ctx)
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	var attrs *storage.ObjectAttrs
+	if err == nil {
+		attrs, err = bucket.Object(p.key).Attrs(ctx)
+	}
+	if err != nil {
+		p.report.broke("clock", err, "run doctor again")
+		return
+	}
+	p.clock(verdict, attrs.Updated, time.Time{})
+}
+
+// settingsGS checks what the bucket does with objects by itself.
+func settingsGS(ctx context.Context, r report, bucket *storage.BucketHandle, key string) {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	attrs, err := bucket.Attrs(ctx)
+	if err != nil {
+		for _, name := range []string{"versioning", "lifecycle", "retention", "soft delete"} {
+			r.unsettled(name, "storage.buckets.get", err)
+		}
+		return
+	}
+	r.ok("lifecycle", "no rule takes the lock away")
+	noncurrent := false
+	for _, rule := range attrs.Lifecycle.Rules {
+		only := rule.Condition
+		if len(only.MatchesPrefix) > 0 && !slices.ContainsFunc(only.MatchesPrefix, func(p string) bool { return strings.HasPrefix(key, p) }) ||
+			len(only.MatchesSuffix) > 0 && !slices.ContainsFunc(only.MatchesSuffix, func(s string) bool { return strings.HasSuffix(key, s) }) ||
+			rule.Action.Type != storage.DeleteAction {
+			continue
+		}
+		if only.Liveness == storage.Archived || only.NumNewerVersions > 0 || only.DaysSinceNoncurrentTime > 0 || !only.NoncurrentTimeBefore.IsZero() {
+			noncurrent = true
+			continue
+		}
+		r.fail("lifecycle", exitConfig, "exclude "+lockPattern(key)+" from the rule: the tokens would start again", "a rule deletes the lock")
+	}
+	switch {
+	case !attrs.VersioningEnabled:
+		r.ok("versioning", "off")
+	case noncurrent:
+		r.ok("versioning", "on; a rule removes noncurrent versions")
+	default:
+		r.warn("versioning", "switch versioning off, or add a lifecycle rule that deletes noncurrent versions after a day",
+			"on, and no rule removes noncurrent versions: each renewal stays as one")
+	}
+	if p := attrs.RetentionPolicy; p != nil && p.RetentionPeriod > 0 {
+		r.fail("retention", exitConfig, "remove the retention policy, or use another bucket", "no lock can be renewed: objects cannot be overwritten for %v", p.RetentionPeriod)
+	} else {
+		r.ok("retention", "no policy")
+	}
+	if p := attrs.SoftDeletePolicy; p != nil && p.RetentionDuration > 0 {
+		r.warn("soft delete", "switch soft delete off for this bucket", "each renewal stays for %v, and is paid for", p.RetentionDuration)
+	} else {
+		r.ok("soft delete", "off")
+	}
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+func (a *app) elect() *cobra.Command {
+	var c campaign
+	var hook string
+	cmd := &cobra.Command{
+		Use:   "elect [flags] URL -- COMMAND [ARGUMENT...]",
+		Short: "Run a command while this process leads, again and again",
+		Long: `Campaigns for the lock, runs the command while it leads, and campaigns again. The command gets the environment of "run". If the
+lease is lost, the command is dead before anyone else can lead. If the command ends by itself, the lock is released, the others may lead
+first, and the campaign goes on.
+
+SIGINT, SIGTERM and SIGQUIT are passed on to the command and end the campaign: when the command has ended, the lock is released, and the
+exit code is 0. SIGHUP, SIGUSR1 and SIGUSR2 are only passed on.`,
+		Example: `  leasehold elect s3://bucket/leaders/scheduler -- ./scheduler
+  leasehold elect --on-new-leader 'echo "$LEASEHOLD_HOLDER leads"' s3://bucket/leaders/scheduler -- ./scheduler`,
+		Args:              commandArgs,
+		ValidArgsFunction: noFiles,
+		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			return a.campaign(ctx, &c, hook, args)
+		}),
+	}
+	c.leaseFlags(cmd.Flags(), defaultTTL)
+	c.marginFlag(cmd.Flags())
+	cmd.Flags().StringVar(&hook, "on-new-leader", "",
+		"`command` for /bin/sh at every change of the leader, with LEASEHOLD_HOLDER, LEASEHOLD_TOKEN and LEASEHOLD_KEY")
+	return cmd
+}
+
+func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []string) error {
+	s, lock, store, err := a.supervisor(ctx, c, args)
+	if err != nil {
+		return err
+	}
+	defer store.close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	signals := make(chan os.Signal, 16)
+	catch(signals, toGroup, toCommand, unharmed)
+	passed := make(chan os.Signal, 16)
+	s.signals = passed
+	var running atomic.Bool                // the command
+	var ending atomic.Pointer[interrupted] // by a signal
+	hooks := &newLeaderHooks{app: a, command: hook, key: lock.Key()}
+	defer hooks.done.Wait()
+	var failed error
+	var elector *leasehold.Elector
+	elector, err = leasehold.NewElector(lock, leasehold.Callbacks{
+		OnStartedLeading: func(term context.Context, lease *leasehold.Lease) {
+			running.Store(true)
+			defer func() {
+				running.Store(false)
+				if signal := ending.Load(); signal != nil { // which may have come at any time
+					cancel(*signal)
+				}
+			}()
+			if ending.Load() != nil {
+				return
+			}
+			for len(passed) > 0 { // for the last command
+				<-passed
+			}
+			result, err := s.run(term, lease)
+			switch {
+			case err != nil:
+				failed = err
+				cancel(err)
+			case !result.lost && ending.Load() == nil:
+				a.log.Warn("the command has ended by itself: others may lead first", "code", result.code)
+				over, end := context.WithCancel(ctx)
+				end()
+				_ = elector.Resign(over) // returns at once with the error of its context
+			}
+		},
+		OnNewLeader: hooks.run,
+	})
+	if err != nil {
+		return err
+	}
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		for {
+			select {
+			case <-over:
+				return
+			case sig := <-signals:
+				switch sig {
+				case syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT:
+					signal := &interrupted{sig.(syscall.Signal)}
+					ending.Store(signal)
+					if !running.Load() {
+						cancel(*signal)
+					}
+				}
+				select {
+				case passed <- sig:
+				default:
+				}
+			}
+		}
+	}()
+	err = elector.Run(ctx)
+	switch {
+	case failed != nil:
+		return failed
+	case ending.Load() != nil:
+		if err != nil {
+			a.log.Warn("the campaign has ended with an error", "err", err)
+		}
+		return nil
+	}
+	return err
+}
+
+// newLeaderHooks runs a command at every change of the leader, one at a time. Of the changes that come while it runs, only the last
+// one counts.
+type newLeaderHooks struct {
+	app     *app
+	command string
+	key     string
+	mu      sync.Mutex // guards what follows
+	next    *leasehold.Record
+	running bool
+	done    sync.WaitGroup
+}
+
+func (h *newLeaderHooks) run(r leasehold.Record) {
+	if h.command == "" {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.next = &r
+	if !h.running {
+		h.running = true
+		h.done.Go(h.work)
+	}
+}
+
+func (h *newLeaderHooks) work() {
+	for {
+		h.mu.Lock()
+		r := h.next
+		h.next = nil
+		if r == nil {
+			h.running = false
+			h.mu.Unlock()
+			return
+		}
+		h.mu.Unlock()
+		cmd := exec.Command("/bin/sh", "-c", h.command)
+		cmd.Env = append(os.Environ(), environment(h.key, *r)...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		forking.Lock()
+		err := cmd.Start()
+		forking.Unlock()
+		if err == nil {
+			err = cmd.Wait()
+		}
+		if err != nil {
+			h.app.log.Warn("the command for new leaders has failed", "err", err)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+
+	"google.golang.org/api/googleapi"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// The exit codes. Those from 64 on are the ones of sysexits.h, where it has one that fits.
+const (
+	exitUsage      = 64
+	exitStore      = 69
+	exitBug        = 70
+	exitOutput     = 74
+	exitHeld       = 75
+	exitPermission = 77
+	exitConfig     = 78
+	exitLost       = 79
+	exitCannotExec = 126
+	exitNotFound   = 127
+	exitSignal     = 128 // plus the number of the signal
+)
+
+// exitCodes is the table of the help text, the man page and docs/cli.md.
+var exitCodes = []struct{ code, meaning string }{
+	{"0", "done"},
+	{"the command's", "`run` passes on the exit code of its command"},
+	{"64", "wrong arguments: no such command or flag, a URL or handle that is not one, another token than the lock's"},
+	{"69", "the store cannot be reached, does not answer, or has no room"},
+	{"70", "a bug, or the guard process was killed; the command is dead"},
+	{"74", "the result could not be written; `acquire` has released the lock again"},
+	{"75", "the lock is held by another, also at the end of `--wait`; try again later"},
+	{"77", "the store denies access"},
+	{"78", "wrong configuration: no such bucket, no region or credentials, a store that is not safe for locks, a lock object that is corrupt"},
+	{"79", "the lease was lost; the command is dead, or was not started"},
+	{"126", "`run`: the command cannot be executed; the lock was not taken"},
+	{"127", "`run`: there is no such command; the lock was not taken"},
+	{"128+n", "ended by signal n: the command, or leasehold while it waited"},
+}
+
+// failure is an error with the exit code that it leads to.
+type failure struct {
+	code int
+	err  error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+func fail(code int, format string, args ...any) error {
+	return &failure{code, fmt.Errorf(format, args...)}
+}
+
+// interrupted is the failure of a command that the signal has ended.
+type interrupted struct{ signal syscall.Signal }
+
+func (i interrupted) Error() string { return "ended by signal " + i.signal.String() }
+
+// exitCode is the exit code for the error of a store or a lock.
+func exitCode(err error) int {
+	var failed *failure
+	var signal interrupted
+	var unknownHost *net.DNSError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &failed):
+		return failed.code
+	case errors.As(err, &signal):
+		return exitSignal + int(signal.signal)
+	case errors.Is(err, leasehold.ErrLost):
+		return exitLost
+	case errors.Is(err, leasehold.ErrUnsafeStore), errors.Is(err, leasehold.ErrCorruptRecord):
+		return exitConfig
+	case denied(err):
+		return exitPermission
+	case errors.As(err, &unknownHost):
+		return exitStore
+	case errors.Is(err, leasehold.ErrPermanent):
+		return exitConfig
+	case errors.Is(err, leasehold.ErrHeld):
+		return exitHeld
+	}
+	return exitStore
+}
+
+// denied reports whether the store, or the system for a file, denies access.
+func denied(err error) bool {
+	var network *net.OpError
+	if errors.As(err, &network) {
+		return false // a firewall
+	}
+	status := 0
+	if reply, ok := errors.AsType[interface {
+		error
+		HTTPStatusCode() int
+	}](err); ok {
+		status = reply.HTTPStatusCode()
+	}
+	if reply, ok := errors.AsType[*googleapi.Error](err); ok {
+		status = reply.Code
+	}
+	return status == http.StatusUnauthorized || status == http.StatusForbidden || errors.Is(err, fs.ErrPermission)
+}
+
+// message is err in one line that says what to do.
+func message(err error) string {
+	text := strings.TrimPrefix(strings.Join(strings.Fields(err.Error()), " "), "leasehold: ")
+	var failed *failure
+	switch {
+	case errors.As(err, &failed), errors.Is(err, leasehold.ErrHeld) && strings.HasSuffix(text, ")"):
+		return text
+	case errors.Is(err, leasehold.ErrHeld):
+		return text + " (try again later)"
+	}
+	var request *url.Error
+	var connection *net.OpError
+	if errors.As(err, &request) && errors.As(err, &connection) && !errors.Is(err, leasehold.ErrPermanent) {
+		// The SDKs put a dozen words before and after what matters.
+		host := request.URL
+		if u, err := url.Parse(request.URL); err == nil {
+			host = u.Scheme + "://" + u.Host
+		}
+		text = fmt.Sprintf("cannot reach the store at %s: %v", host, connection)
+	}
+	switch {
+	case exitCode(err) != exitStore || strings.HasSuffix(text, ")"):
+	case connection != nil || errors.Is(err, context.DeadlineExceeded):
+		text += " (is the server running? check the endpoint and the network)"
+	default:
+		text += " (try again later)"
+	}
+	return cmp.Or(text, "unknown error")
+}

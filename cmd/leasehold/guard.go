@@ -1,0 +1,248 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"math"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The guard is a process between leasehold and the command. It starts the command, is told until when the command may run, and
+// otherwise ends it, with all that it has started. leasehold may be stopped or killed at any moment: the guard needs nothing but a
+// clock that both processes share. It is leasehold's own program, started with guardArg.
+//
+// The two talk over a socket, a line each:
+//
+//	leasehold: until TERM KILL    times of bootTime, in nanoseconds: when to send SIGTERM, and when SIGKILL
+//	guard:     started PID
+//	           failed ERRNO       the command cannot be started
+//	           late               it was not started, because the time is over
+//	           stopped SIGNAL     the command is stopped
+//	           stuck PID          may not be killed
+//	           exited STATUS ENDED    the wait status of the command, and 1 if the guard had ended it; nothing of it is left
+const guardArg = "__guard"
+
+func isGuard() bool { return len(os.Args) > 1 && os.Args[1] == guardArg }
+
+func init() {
+	if isGuard() {
+		runtime.LockOSThread() // the command's parent death signal comes when the thread ends that started it: only the main thread lasts
+	}
+}
+
+// passedOn are the signals that leasehold passes on to the command. The first ones ask everybody to end, so they go to its whole
+// process group. The others go to the command alone, because by default they kill.
+var (
+	toGroup   = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+	toCommand = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2}
+	// unharmed are those that must not end or stop leasehold and the guard while the command runs.
+	unharmed = []os.Signal{syscall.SIGTSTP, syscall.SIGPIPE}
+)
+
+// catch receives signals in place of the system's default. Those that were ignored at the start stay so, also for the command.
+func catch(c chan<- os.Signal, lists ...[]os.Signal) {
+	for _, list := range lists {
+		for _, s := range list {
+			if !signal.Ignored(s) {
+				signal.Notify(c, s)
+			}
+		}
+	}
+}
+
+type guard struct {
+	talk     *os.File
+	pid      int           // of the command, and of its process group
+	grace    time.Duration // for what the command has left running
+	termAt   int64
+	killAt   int64
+	leftAt   int64 // when to kill what the command has left running
+	termSent bool
+	ended    bool // by a signal of the guard, while the command ran
+	exited   bool
+	status   unix.WaitStatus
+	stuck    map[int]bool
+}
+
+// guardMain runs the guard: FD of the socket, GRACE in nanoseconds, PATH of the command, and its arguments from number 0 on.
+func guardMain(args []string) int {
+	fd, err1 := strconv.Atoi(args[0])
+	grace, err2 := strconv.ParseInt(args[1], 10, 64)
+	if err1 != nil || err2 != nil || len(args) < 4 {
+		return exitBug
+	}
+	unix.CloseOnExec(fd)
+	g := &guard{talk: os.NewFile(uintptr(fd), "leasehold"), grace: time.Duration(grace), leftAt: math.MaxInt64, stuck: make(map[int]bool)}
+	becomeReaper()
+	catch(make(chan os.Signal, 1), toGroup, toCommand, unharmed)
+	untils := make(chan [2]int64)
+	go g.listen(untils)
+	first, ok := <-untils
+	if !ok {
+		return 0
+	}
+	g.termAt, g.killAt = first[0], first[1]
+	if bootTime() >= g.termAt {
+		g.say("late")
+		return 0
+	}
+	g.pid, err1 = syscall.ForkExec(args[2], args[3:], &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: commandAttr()})
+	if err1 != nil {
+		errno, _ := err1.(syscall.Errno)
+		g.say("failed %d", int(errno))
+		return 0
+	}
+	g.say("started %d", g.pid)
+	return g.watch(untils)
+}
+
+func (g *guard) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(g.talk, format+"\n", args...) // if nobody listens any more, listen says so
+}
+
+// listen ends when leasehold does.
+func (g *guard) listen(untils chan<- [2]int64) {
+	defer close(untils)
+	for lines := bufio.NewScanner(g.talk); lines.Scan(); {
+		var until [2]int64
+		if _, err := fmt.Sscanf(lines.Text(), "until %d %d", &until[0], &until[1]); err != nil {
+			return
+		}
+		untils <- until
+	}
+}
+
+type change struct {
+	pid    int
+	status unix.WaitStatus
+}
+
+// watch returns when nothing of the command is left.
+func (g *guard) watch(untils <-chan [2]int64) int {
+	changes := make(chan change)
+	go wait(changes)
+	alarm := newAlarm()
+	pause := int64(time.Millisecond) // between two looks for what is left
+	for {
+		now := bootTime()
+		next := min(g.termAt, g.killAt, g.leftAt)
+		switch {
+		case now >= min(g.killAt, g.leftAt):
+			g.ended = g.ended || !g.exited
+			g.kill()
+			next = now + pause
+			pause = min(2*pause, int64(100*time.Millisecond))
+		case now >= g.termAt && !g.termSent:
+			g.ended = g.ended || !g.exited
+			g.terminate()
+			next = min(g.killAt, g.leftAt)
+		case g.termSent:
+			next = min(g.killAt, g.leftAt)
+		}
+		if changes == nil {
+			next = min(next, now+pause)
+		}
+		alarm.set(next)
+		select {
+		case until, ok := <-untils:
+			if !ok { // leasehold is gone
+				untils = nil
+				until = [2]int64{now, now}
+			}
+			g.termAt, g.killAt = until[0], until[1]
+		case c, ok := <-changes:
+			switch {
+			case !ok: // no child is left
+				changes = nil
+			case c.pid == g.pid && c.status.Stopped():
+				g.say("stopped %d", int(c.status.StopSignal()))
+			case c.pid == g.pid:
+				g.exited, g.status = true, c.status
+				g.leftAt = bootTime() + int64(g.grace)
+				if !g.termSent {
+					g.terminate()
+				}
+			}
+		case <-alarm.C:
+		}
+		if changes == nil && len(remaining(g.pid)) == 0 { // where there is no reaper, more can be left than children
+			g.report()
+			return 0
+		}
+	}
+}
+
+func (g *guard) report() {
+	ended := 0
+	if g.ended {
+		ended = 1
+	}
+	g.say("exited %d %d", int(g.status), ended)
+}
+
+// wait tells of every child that has ended or stopped, until there is none.
+func wait(changes chan<- change) {
+	defer close(changes)
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WUNTRACED, nil)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return
+		default:
+			changes <- change{pid, status}
+		}
+	}
+}
+
+func (g *guard) terminate() {
+	g.termSent = true
+	g.signal(unix.SIGTERM)
+	g.signal(unix.SIGCONT) // one that is stopped must be able to end
+}
+
+func (g *guard) kill() { g.signal(unix.SIGKILL) }
+
+// signal sends a signal to everything that the command has started.
+func (g *guard) signal(s unix.Signal) {
+	if !g.exited {
+		_ = unix.Kill(-g.pid, s) // before the search, which takes time
+	}
+	for _, pid := range sendAll(g.pid, s, g.exited) {
+		if !g.stuck[pid] {
+			g.stuck[pid] = true
+			g.say("stuck %d", pid)
+		}
+	}
+}
+
+// process is one that lives. A negative pid is a whole process group.
+type process struct{ pid, parent, group int }
+
+// sendAll sends a signal to everything that is left of a command, or only to what has left its process group. It returns those that
+// may not be sent one.
+func sendAll(group int, s unix.Signal, toGroup bool) (refused []int) {
+	left := remaining(group)
+	if toGroup && slices.ContainsFunc(left, func(p process) bool { return p.group == group }) {
+		_ = unix.Kill(-group, s)
+	}
+	for _, p := range left {
+		send := s
+		if p.group == group {
+			send = 0 // it has had it
+		}
+		if err := unix.Kill(p.pid, send); err == unix.EPERM {
+			refused = append(refused, p.pid)
+		}
+	}
+	return refused
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// bootTime is the time of a clock that all processes share, that nobody sets, and that counts a suspend of the machine.
+func bootTime() int64 {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
+		_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
+	}
+	return t.Nano()
+}
+
+// becomeReaper makes this process the parent of everything below it that loses its own, so that what has left the process group of the
+// command is still found.
+func becomeReaper() {
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+}
+
+// commandAttr gives the command a process group of its own, and kills it if the guard is killed.
+func commandAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// alarm sends to C when bootTime reaches the time that was set last, also after a suspend.
+type alarm struct {
+	C  chan struct{}
+	fd int
+}
+
+func newAlarm() *alarm {
+	a := &alarm{C: make(chan struct{}, 1)}
+	var err error
+	if a.fd, err = unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_CLOEXEC); err != nil {
+		a.fd = -1
+		go a.tick()
+		return a
+	}
+	go a.listen()
+	return a
+}
+
+func (a *alarm) set(at int64) {
+	if a.fd >= 0 {
+		_ = unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &unix.ItimerSpec{Value: unix.NsecToTimespec(max(at, 1))}, nil)
+	}
+}
+
+func (a *alarm) listen() {
+	for buf := make([]byte, 8); ; {
+		if _, err := unix.Read(a.fd, buf); err != nil && err != unix.EINTR {
+			a.tick()
+		}
+		a.ring()
+	}
+}
+
+// tick is for kernels without the timer.
+func (a *alarm) tick() {
+	for range time.Tick(20 * time.Millisecond) {
+		a.ring()
+	}
+}
+
+func (a *alarm) ring() {
+	select {
+	case a.C <- struct{}{}:
+	default:
+	}
+}
+
+// processes are those of this machine that live, as far as this one may see them.
+func processes() (all []process) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if p, ok := look(pid); ok {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// look reads /proc/PID/stat: pid (name) state parent group. The name may have anything in it.
+func look(pid int) (process, bool) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if err != nil || len(f) < 3 || f[0] == "Z" || f[0] == "X" {
+		return process{}, false
+	}
+	parent, _ := strconv.Atoi(f[1])
+	group, _ := strconv.Atoi(f[2])
+	return process{pid, parent, group}, true
+}
+
+// remaining is what lives of a process group and of the descendants of this process.
+func remaining(group int) (left []process) {
+	all, self := processes(), os.Getpid()
+	ours := map[int]bool{self: true}
+	for found := true; found; { // a child may come before its parent
+		found = false
+		for _, p := range all {
+			if ours[p.parent] && !ours[p.pid] {
+				ours[p.pid], found = true, true
+			}
+		}
+	}
+	for _, p := range all {
+		if p.pid != self && (ours[p.pid] || p.group == group) {
+			left = append(left, p)
+		}
+	}
+	return left
+}
+
+// childless reports whether this process has no child, alive or dead. Below a reaper there is nothing else then. A look at all processes
+// cannot tell: if a parent dies during it, its child may have been read with that parent, which is no longer found.
+func childless() bool {
+	for {
+		switch pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); {
+		case err == unix.EINTR:
+		case err != nil:
+			return true
+		case pid == 0:
+			return false
+		}
+	}
+}

@@ -1,0 +1,55 @@
+//go:build !linux
+
+package main
+
+import (
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// bootTime is the time of a clock that all processes share and that nobody sets.
+func bootTime() int64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
+	return t.Nano()
+}
+
+// becomeReaper does nothing here: what leaves the process group of the command is not found.
+func becomeReaper() {}
+
+func commandAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+// alarm sends to C about when bootTime reaches the time that was set last.
+type alarm struct {
+	C     chan struct{}
+	timer *time.Timer
+}
+
+func newAlarm() *alarm {
+	a := &alarm{C: make(chan struct{}, 1)}
+	a.timer = time.AfterFunc(time.Hour, func() {
+		select {
+		case a.C <- struct{}{}:
+		default:
+		}
+	})
+	return a
+}
+
+// set looks again soon, because the timer may stand still while the machine sleeps.
+func (a *alarm) set(at int64) {
+	a.timer.Reset(max(min(time.Duration(at-bootTime()), 100*time.Millisecond), 0))
+}
+
+// remaining is the process group if anything of it lives.
+func remaining(group int) []process {
+	if unix.Kill(-group, 0) == unix.ESRCH {
+		return nil
+	}
+	return []process{{pid: -group, group: group}}
+}
+
+// childless is true: without a reaper, what is left need not be a child.
+func childless() bool { return true }

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// topics are the help texts that belong to no command, and sections of the man page.
+var topics = []struct{ name, short, text string }{
+	{"urls", "How a URL names a lock", `A lock is one object, and its URL names it:
+
+  s3://BUCKET/KEY         S3, and servers that speak its protocol
+  gs://BUCKET/KEY         Google Cloud Storage
+  file:///DIRECTORY/NAME  a directory, for the processes of one machine
+
+Parameters of s3:
+
+  endpoint=URL  a server other than Amazon's, such as http://localhost:9000
+  region=NAME   of the bucket; without one, and with an endpoint, us-east-1
+  path-style=1  the bucket is in the path, not before the host name; this is
+                the default where there is an endpoint, and 0 turns it off
+  profile=NAME  of the AWS configuration
+
+Without parameters, the environment and the files of the AWS SDK decide: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID
+and others, ~/.aws/config, the role of the machine.
+
+The parameter of gs is endpoint=URL. The credentials are Google's application default credentials. Credentials do not belong in a URL.
+
+Write special characters of a key as %XX: a question mark as %3F, a # as %23. Quote a URL with a ? or & for the shell. All who want the
+same lock must name the same object.`},
+	{"guarantee", "What is dead when the lease is lost", `"run" and "elect" hold the lock by a lease, which they renew three times in its TTL. If the lease is lost because the store cannot be
+reached, or because leasehold itself is stopped or killed, the command and all that it has started are dead before anyone else can hold
+the lock:
+
+  TTL - margin    SIGTERM to the command's process group, and to what left it
+  TTL - margin/2  SIGKILL
+  TTL             others may take the lock
+
+The times count from before the last renewal was sent. The margin is a third of the TTL, or --margin.
+
+The command runs in a process group of its own. A small guard process starts it, knows the times by a clock that counts the sleep of
+the machine, and keeps them if leasehold is stopped or killed. If the guard is killed, leasehold ends the command. On Linux, the guard finds what
+has left the process group (setsid, daemons), and a command whose guard is killed dies with it.
+
+When the command has ended, what it has left running gets SIGTERM, and SIGKILL half a margin later. Then the lock is released.
+
+Not covered:
+
+- A process that is not started below the command: a container, a unit of systemd, a job on another machine.
+- A process that leasehold may not kill, such as one under sudo. Run leasehold under sudo instead.
+- A process in an uninterruptible system call dies when the call returns.
+- A machine or cgroup that is frozen as a whole and goes on later: the command may run for some milliseconds before it is killed.
+- leasehold and the guard stopped or killed at the same time. Then the command dies only if the guard was killed.
+- On systems other than Linux, a process that has left the process group.
+- "break" by an operator frees the lock at once. The command is ended at the next renewal.
+- What the command has already sent on its way. Pass LEASEHOLD_TOKEN to what you write to, and let it refuse lower tokens.`},
+	{"exit-codes", "The meaning of each exit code", exitCodeTable()},
+}
+
+func exitCodeTable() string {
+	var b strings.Builder
+	for _, e := range exitCodes {
+		const indent = 17
+		meaning := wrap(strings.ReplaceAll(e.meaning, "`", `"`), columns-indent)
+		fmt.Fprintf(&b, "  %-*s%s\n", indent-2, e.code, strings.ReplaceAll(meaning, "\n", "\n"+strings.Repeat(" ", indent)))
+	}
+	return "If a command has such an exit code of its own, only the message of leasehold tells the difference.\n\n" + strings.TrimSuffix(b.String(), "\n")
+}
+
+const columns = 80
+
+// wrap breaks the lines of paragraphs anew. One that is indented keeps its lines, and each item of a list begins one.
+func wrap(text string, width int) string {
+	var out []string
+	for paragraph := range strings.SplitSeq(text, "\n\n") {
+		if strings.HasPrefix(paragraph, "  ") {
+			out = append(out, paragraph)
+			continue
+		}
+		var lines []string
+		indent := ""
+		for source := range strings.SplitSeq(paragraph, "\n") {
+			if strings.HasPrefix(source, "- ") {
+				lines, indent = append(lines, "-"), "  "
+				source = source[2:]
+			} else if len(lines) == 0 {
+				lines = append(lines, "")
+			}
+			for word := range strings.FieldsSeq(source) {
+				last := &lines[len(lines)-1]
+				switch {
+				case *last == "":
+					*last = word
+				case len(*last)+1+len(word) > width:
+					lines = append(lines, indent+word)
+				default:
+					*last += " " + word
+				}
+			}
+		}
+		out = append(out, strings.Join(lines, "\n"))
+	}
+	return strings.Join(out, "\n\n")
+}
+
+// helpTopics are commands that cannot be run, which cobra lists as topics.
+func helpTopics() (cmds []*cobra.Command) {
+	for _, t := range topics {
+		cmds = append(cmds, &cobra.Command{Use: t.name, Short: t.short, Long: t.text})
+	}
+	return cmds
+}
+
+func (a *app) man() *cobra.Command {
+	return &cobra.Command{
+		Use:               "man",
+		Short:             "Print the manual page",
+		Long:              "Prints the manual page in the format of man(1): leasehold man > /usr/local/share/man/man1/leasehold.1",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: noFiles,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var page strings.Builder
+			writeManual(&page, cmd.Root())
+			if _, err := os.Stdout.WriteString(page.String()); err != nil {
+				return fail(exitOutput, "the page cannot be written: %w", err)
+			}
+			return nil
+		},
+	}
+}
+
+// writeManual writes the manual page of all commands and topics.
+func writeManual(w io.Writer, root *cobra.Command) {
+	fmt.Fprintf(w, ".TH LEASEHOLD 1 \"\" \"leasehold %s\" \"User Commands\"\n", roff(root.Version))
+	fmt.Fprintf(w, ".SH NAME\nleasehold \\- %s\n", roff(strings.ToLower(root.Short[:1])+root.Short[1:]))
+	fmt.Fprintf(w, ".SH SYNOPSIS\n.B leasehold\n.I COMMAND\n[\\fIflags\\fR] ...\n.SH DESCRIPTION\n")
+	manText(w, root.Long)
+	manFlags(w, root.PersistentFlags())
+	fmt.Fprint(w, ".SH COMMANDS\n")
+	for _, c := range root.Commands() {
+		if !c.Runnable() || c.Hidden || c.Name() == "help" || c.Name() == "completion" {
+			continue
+		}
+		fmt.Fprintf(w, ".SS %q\n", roff("leasehold "+c.Use))
+		manText(w, c.Long)
+		manFlags(w, c.LocalNonPersistentFlags())
+		if c.Example != "" {
+			fmt.Fprintf(w, ".PP\n.nf\n%s\n.fi\n", roff(c.Example))
+		}
+	}
+	for _, t := range topics {
+		fmt.Fprintf(w, ".SH %s\n", roff(strings.ToUpper(strings.ReplaceAll(t.name, "-", " "))))
+		manText(w, t.text)
+	}
+}
+
+// manText writes paragraphs. One whose lines are indented, or that is a list, keeps its lines.
+func manText(w io.Writer, text string) {
+	for paragraph := range strings.SplitSeq(text, "\n\n") {
+		if strings.HasPrefix(paragraph, "  ") || strings.HasPrefix(paragraph, "- ") {
+			fmt.Fprintf(w, ".PP\n.nf\n%s\n.fi\n", roff(paragraph))
+		} else {
+			fmt.Fprintf(w, ".PP\n%s\n", roff(paragraph))
+		}
+	}
+}
+
+func manFlags(w io.Writer, flags *pflag.FlagSet) {
+	flags.VisitAll(func(f *pflag.Flag) {
+		name, usage := pflag.UnquoteUsage(f)
+		if f.Hidden || f.Name == "help" || f.Name == "version" {
+			return
+		}
+		short := ""
+		if f.Shorthand != "" {
+			short = "-" + f.Shorthand + ", "
+		}
+		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0s" && f.DefValue != "[]" {
+			usage += " (default " + f.DefValue + ")"
+		}
+		fmt.Fprintf(w, ".TP\n\\fB%s\\fR \\fI%s\\fR\n%s\n", roff(short+"--"+f.Name), roff(name), roff(usage))
+	})
+}
+
+// roff is text that troff takes as it is.
+func roff(text string) string {
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "`", "").Replace(text)
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
+			lines[i] = `\&` + line
+		}
+	}
+	return strings.Join(lines, "\n")
+}

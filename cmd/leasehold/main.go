@@ -1,0 +1,134 @@
+// Command leasehold takes locks and elects leaders on object storage, for scripts, cron, pipelines and operators.
+//
+//	leasehold run s3://bucket/locks/report -- make report
+//
+// "leasehold help" lists the commands; docs/cli.md in the repository has examples.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+	_ "golang.org/x/crypto/x509roots/fallback" // for images without certificates
+)
+
+func main() {
+	if isGuard() {
+		os.Exit(guardMain(os.Args[2:]))
+	}
+	os.Exit(execute(os.Args[1:]))
+}
+
+// execute runs one command and returns the exit code.
+func execute(args []string) (code int) {
+	a := &app{}
+	defer func() {
+		if p := recover(); p != nil {
+			fmt.Fprintf(os.Stderr, "leasehold: a bug: %v\n%s", p, debug.Stack())
+			code = exitBug
+		}
+	}()
+	root := a.root()
+	root.SetArgs(args)
+	err := root.Execute()
+	var child childCode
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &child):
+		return int(child)
+	case !a.started && !errors.As(err, new(*failure)): // cobra's own errors
+		err = fail(exitUsage, "%w (see leasehold help)", err)
+	}
+	code = exitCode(err)
+	a.complain(err, code)
+	return code
+}
+
+// childCode is the exit code of the command that run was given, which is passed on without a word.
+type childCode int
+
+func (c childCode) Error() string { return fmt.Sprintf("the command has ended with %d", int(c)) }
+
+// app is what all commands share.
+type app struct {
+	output  string
+	verbose bool
+	started bool // the arguments were understood
+	log     *slog.Logger
+}
+
+func (a *app) json() bool { return a.output == "json" }
+
+// complain writes an error as one line.
+func (a *app) complain(err error, code int) {
+	if !a.json() {
+		fmt.Fprintf(os.Stderr, "leasehold: %s\n", message(err))
+		return
+	}
+	line, _ := json.Marshal(struct {
+		Error string `json:"error"`
+		Code  int    `json:"code"`
+	}{message(err), code})
+	fmt.Fprintf(os.Stderr, "%s\n", line)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "leasehold",
+		Short: "Locks and leader election on object storage",
+		Long: `Locks and leader election on object storage: S3, Google Cloud Storage, or a directory of this machine.
+
+A lock is a URL: s3://bucket/key, gs://bucket/key or file:///directory/name. See "leasehold help urls".`,
+		Version:           version(),
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if a.output != "text" && a.output != "json" {
+				return fmt.Errorf("the output %q is neither text nor json", a.output)
+			}
+			a.started = true
+			level := slog.LevelWarn
+			if a.verbose {
+				level = slog.LevelInfo
+			}
+			var handler slog.Handler = slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})
+			if a.json() {
+				handler = slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})
+			}
+			a.log = slog.New(handler)
+			return nil
+		},
+	}
+	root.SetVersionTemplate("leasehold {{.Version}}\n")
+	root.PersistentFlags().StringVarP(&a.output, "output", "o", "text", "format of results, messages and errors: text or json")
+	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "say more on standard error")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	root.AddCommand(a.commands()...)
+	for _, c := range append(root.Commands(), root) {
+		c.Long, c.DisableFlagsInUseLine = wrap(c.Long, columns), true
+	}
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprint(".FlagUsagesWrapped ", columns)))
+	return root
+}
+
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(devel)"
+	}
+	return info.Main.Version
+}
+
+// action is the RunE of a command whose arguments are understood.
+func (a *app) action(f func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error { return f(cmd.Context(), cmd, args) }
+}

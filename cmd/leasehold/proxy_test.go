@@ -1,0 +1,95 @@
+package main_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/stretchr/testify/require"
+)
+
+// behind starts a proxy in front of the bucket's server, and returns its endpoint: see proxy. The requests are signed anew.
+func (b bucket) behind(request func(*http.Request) *http.Response, reply func(*http.Response)) string {
+	credentials, err := b.server.Client().Options().Credentials.Retrieve(b.t.Context())
+	require.NoError(b.t, err)
+	sign := func(r *http.Request) {
+		err := v4.NewSigner().SignHTTP(context.Background(), credentials, r, r.Header.Get("X-Amz-Content-Sha256"), "s3", b.server.Region, time.Now(),
+			func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
+		if err != nil {
+			panic(err)
+		}
+	}
+	return proxy(b.t, b.server.Endpoint, sign, request, reply)
+}
+
+// proxy starts a proxy that may change requests, or answer them itself, and may change the server's answers.
+func proxy(t testing.TB, upstream string, sign func(*http.Request), request func(*http.Request) *http.Response, reply func(*http.Response)) string {
+	target, err := url.Parse(upstream)
+	require.NoError(t, err)
+	base := &http.Transport{DisableCompression: true}
+	t.Cleanup(base.CloseIdleConnections)
+	server := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if request != nil {
+				if own := request(r); own != nil {
+					own.Request = r
+					return own, nil
+				}
+			}
+			if sign != nil {
+				sign(r)
+			}
+			return base.RoundTrip(r)
+		}),
+		ModifyResponse: func(r *http.Response) error {
+			if reply != nil {
+				reply(r)
+			}
+			return nil
+		},
+	})
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// s3Error is an error of S3.
+func s3Error(status int, code string) *http.Response {
+	return xmlReply(status, "<Error><Code>"+code+"</Code><Message>so the test wants it</Message></Error>")
+}
+
+// xmlReply is an answer of S3, with its time, and with the headers of another answer if there are any.
+func xmlReply(status int, body string, headers ...http.Header) *http.Response {
+	h := http.Header{}
+	for _, other := range headers {
+		h = other.Clone()
+	}
+	h.Set("Content-Type", "application/xml")
+	h.Set("X-Amz-Request-Id", "proxy")
+	h.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	h.Del("Content-Length")
+	return &http.Response{
+		StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h,
+		Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)),
+	}
+}
+
+// closedPort is an address with nothing behind it.
+func closedPort(t testing.TB) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	return listener.Addr().String()
+}

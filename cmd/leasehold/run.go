@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+func (a *app) run() *cobra.Command {
+	var c campaign
+	var heldCode int
+	cmd := &cobra.Command{
+		Use:   "run [flags] URL -- COMMAND [ARGUMENT...]",
+		Short: "Run a command under a lock",
+		Long: `Waits for the lock, runs the command under it, and releases the lock. The exit code is the command's.
+
+The command gets LEASEHOLD_KEY, LEASEHOLD_TOKEN and LEASEHOLD_HOLDER in its environment. If the lease is lost, the command is dead
+before anyone else can hold the lock: see "leasehold help guarantee". What the command leaves running is ended, too, before the lock is
+released.
+
+SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command's process group, SIGUSR1 and SIGUSR2 to the command alone. The lease is
+renewed until the command has ended.`,
+		Example: `  leasehold run s3://bucket/locks/report -- make report
+  leasehold run --no-wait --held-code 0 'gs://bucket/locks/nightly' -- ./nightly.sh
+  leasehold run --wait 30s file:///var/lib/locks/import -- sh -c 'echo token $LEASEHOLD_TOKEN'`,
+		Args: commandArgs,
+		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			err := a.runUnderLock(ctx, &c, args)
+			if errors.Is(err, leasehold.ErrHeld) && exitCode(err) == exitHeld && heldCode != exitHeld {
+				a.log.Info("the lock is held by another", "err", err)
+				if heldCode == 0 {
+					return nil
+				}
+				return childCode(heldCode)
+			}
+			return err
+		}),
+		ValidArgsFunction: noFiles,
+	}
+	c.leaseFlags(cmd.Flags(), defaultTTL)
+	c.marginFlag(cmd.Flags())
+	c.waitFlags(cmd.Flags())
+	cmd.Flags().IntVar(&heldCode, "held-code", exitHeld, "exit code if the lock is held by another; 0 for jobs that the others may do")
+	return cmd
+}
+
+// commandArgs are URL -- COMMAND...
+func commandArgs(cmd *cobra.Command, args []string) error {
+	switch at := cmd.ArgsLenAtDash(); {
+	case at < 0:
+		return fail(exitUsage, "two dashes are missing between the URL and the command: leasehold %s URL -- COMMAND", cmd.Name())
+	case at != 1:
+		return fail(exitUsage, "there must be one URL before the two dashes, not %d", at)
+	case len(args) == 1:
+		return fail(exitUsage, "there is no command after the two dashes")
+	}
+	return nil
+}
+
+func (a *app) runUnderLock(ctx context.Context, c *campaign, args []string) error {
+	s, lock, store, err := a.supervisor(ctx, c, args)
+	if err != nil {
+		return err
+	}
+	defer store.close()
+	signals := make(chan os.Signal, 16)
+	catch(signals, toGroup, toCommand, []os.Signal{syscall.SIGPIPE})
+	waiting, stop := untilSignal(ctx, signals)
+	lease, err := c.acquire(waiting, a, lock)
+	stop()
+	if ended, ok := context.Cause(waiting).(interrupted); ok {
+		if err == nil {
+			_ = lease.Release(ctx) // the library logs a failure
+		}
+		return ended
+	}
+	if err != nil {
+		return err
+	}
+	catch(signals, []os.Signal{syscall.SIGTSTP})
+	s.signals = signals
+	result := outcome{lost: true} // if the lease is over before the command begins
+	var failed error
+	err = lease.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+		result, failed = s.run(ctx, lease)
+		return nil
+	})
+	switch {
+	case failed != nil:
+		return failed
+	case result.lost:
+		return fail(exitLost, "the command was ended, or not started, because its lease was lost: %w (see leasehold help guarantee)", err)
+	case err != nil: // the command itself is done
+		a.log.Warn("the command has ended, but the lock was not released", "err", err)
+	}
+	if result.code != 0 {
+		return childCode(result.code)
+	}
+	return nil
+}
+
+// supervisor makes what runs the command in args, which begin with the URL, under its lock.
+func (a *app) supervisor(ctx context.Context, c *campaign, args []string) (*supervisor, *leasehold.Lock, *backend, error) {
+	if err := c.check(); err != nil {
+		return nil, nil, nil, err
+	}
+	at, err := parseLock(args[0])
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	command, err := findProgram(args[1:])
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	store, err := at.open(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	renewed := make(chan struct{}, 1)
+	lock, err := c.lock(a, store, at.key, func() {
+		select {
+		case renewed <- struct{}{}:
+		default:
+		}
+	}, leasehold.WithSafetyMargin(c.margin))
+	if err != nil {
+		store.close()
+		return nil, nil, nil, err
+	}
+	return &supervisor{program: command, key: at.key, margin: c.margin, renewed: renewed, log: a.log}, lock, store, nil
+}

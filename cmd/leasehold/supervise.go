@@ -1,0 +1,323 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// program is the command that run and elect start.
+type program struct {
+	path string
+	args []string // from number 0 on
+}
+
+// findProgram looks for the command as a shell does, before a lock is taken.
+func findProgram(args []string) (program, error) {
+	path, err := exec.LookPath(args[0])
+	switch {
+	case err == nil:
+		return program{path, args}, nil
+	case errors.Is(err, exec.ErrDot):
+		return program{}, fail(exitNotFound, "the command %q is in the current directory only: write ./%s", args[0], args[0])
+	case errors.Is(err, fs.ErrPermission):
+		return program{}, fail(exitCannotExec, "the command %q cannot be executed: check its permissions", args[0])
+	}
+	return program{}, fail(exitNotFound, "there is no command %q: check its name and PATH", args[0])
+}
+
+// outcome is how a program ended.
+type outcome struct {
+	code int  // as a shell has it
+	lost bool // leasehold ended it, because the lease was lost
+}
+
+// supervisor runs a program under a lease.
+type supervisor struct {
+	program
+	key     string
+	margin  time.Duration
+	renewed <-chan struct{}  // after each renewal
+	signals <-chan os.Signal // to pass on
+	log     *slog.Logger
+
+	lease    *leasehold.Lease
+	talk     *os.File // to the guard
+	guard    *exec.Cmd
+	pid      int // of the program; 0 until it is known
+	early    []os.Signal
+	terminal bool // the program has it
+}
+
+// forking is locked while a process is started, because the guard inherits a socket that nobody else may.
+var forking sync.Mutex
+
+// run starts the program under the lease, whose context is ctx, and returns when nothing of it is left. The program ends before anyone
+// else can hold the lock:
+//
+//	the lease ends     SIGTERM
+//	+ margin/2         SIGKILL
+//	+ margin/2         others may lead
+//
+// The guard keeps these times even if this process is stopped or killed. If the guard is killed, this process ends the program. It also
+// does so if it panics, because the lock is released then.
+func (s *supervisor) run(ctx context.Context, lease *leasehold.Lease) (outcome, error) {
+	s.lease, s.pid, s.early, s.terminal = lease, 0, nil, false
+	becomeReaper()
+	if err := s.startGuard(); err != nil {
+		return outcome{}, fail(exitBug, "starting the guard process: %w", err)
+	}
+	over := false
+	defer func() {
+		s.talk.Close()
+		_ = s.guard.Process.Kill() // it has nothing left to do, but may be stopped
+		_ = s.guard.Wait()
+		if !over {
+			s.endAll()
+		}
+	}()
+	defer s.takeTerminal()
+	result, err := s.follow(ctx)
+	over = true
+	return result, err
+}
+
+// follow passes on what the lease, the guard and signals say, until the guard has told the end.
+func (s *supervisor) follow(ctx context.Context) (outcome, error) {
+	s.tell()
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for scanner := bufio.NewScanner(s.talk); scanner.Scan(); {
+			lines <- scanner.Text()
+		}
+	}()
+	var backup <-chan time.Time
+	renewed, done := s.renewed, ctx.Done()
+	for {
+		select {
+		case <-renewed:
+			s.tell()
+		case <-done:
+			killAt := s.lease.Deadline().Add(s.margin / 2)
+			s.log.Warn("the lease is lost: the command is being ended",
+				"cause", context.Cause(ctx), "killed_in", time.Until(killAt).Round(time.Millisecond))
+			s.send(0, s.at(killAt))
+			backup, renewed, done = time.After(time.Until(killAt)+s.margin/8), nil, nil
+		case <-backup: // the guard may be stopped
+			s.killAll()
+			backup = time.After(s.margin / 8)
+		case sig := <-s.signals:
+			s.pass(sig)
+		case line, ok := <-lines:
+			if !ok {
+				return s.withoutGuard(ctx)
+			}
+			if result, err, over := s.hear(line); over {
+				return result, err
+			}
+		}
+	}
+}
+
+// startGuard starts this program again.
+func (s *supervisor) startGuard() error {
+	self := "/proc/self/exe" // also if the file was replaced since
+	if _, err := os.Stat(self); err != nil {
+		if self, err = os.Executable(); err != nil {
+			return err
+		}
+	}
+	forking.Lock()
+	defer forking.Unlock()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(pair[1])
+	unix.CloseOnExec(pair[0])
+	_ = unix.SetNonblock(pair[0], true) // so that the deadlines of os.File work
+	s.talk = os.NewFile(uintptr(pair[0]), "guard")
+	// The guard finds the socket at its number, not at 3, because the command may have been given other files there.
+	s.guard = &exec.Cmd{
+		Path: self,
+		Args: append([]string{"leasehold", guardArg, strconv.Itoa(pair[1]), strconv.FormatInt(int64(s.margin/2), 10), s.path}, s.args...),
+		Env:  append(os.Environ(), environment(s.key, s.lease.Record())...), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // so that what stops leasehold from a terminal does not stop the guard
+	}
+	if err := s.guard.Start(); err != nil {
+		s.talk.Close()
+		return err
+	}
+	return nil
+}
+
+// tell extends the time that the guard gives the program.
+func (s *supervisor) tell() {
+	now := bootTime() // before the lease is asked: if this process is stopped in between, the guard gets less
+	left := time.Until(s.lease.Deadline())
+	s.send(now+int64(left), now+int64(left+s.margin/2))
+}
+
+// at is a time on the guard's clock.
+func (s *supervisor) at(t time.Time) int64 {
+	now := bootTime()
+	return now + int64(time.Until(t))
+}
+
+func (s *supervisor) send(termAt, killAt int64) {
+	_ = s.talk.SetWriteDeadline(time.Now().Add(time.Second)) // a guard that is stopped reads nothing
+	_, _ = fmt.Fprintf(s.talk, "until %d %d\n", termAt, killAt)
+}
+
+// hear understands a line of the guard.
+func (s *supervisor) hear(line string) (result outcome, err error, over bool) {
+	var word string
+	var number, ended int
+	_, _ = fmt.Sscan(line, &word, &number, &ended)
+	switch word {
+	case "started":
+		s.pid = number
+		for _, sig := range s.early {
+			s.pass(sig)
+		}
+	case "failed":
+		code := exitCannotExec
+		if syscall.Errno(number) == syscall.ENOENT {
+			code = exitNotFound
+		}
+		return result, fail(code, "starting %s: %w", s.path, syscall.Errno(number)), true
+	case "late":
+		return outcome{code: exitLost, lost: true}, nil, true
+	case "stopped":
+		s.stopped(syscall.Signal(number))
+	case "stuck":
+		s.log.Error("a process that the command has started may not be killed: the lock is held until it ends", "pid", number)
+	case "exited":
+		status := unix.WaitStatus(number)
+		result.code, result.lost = status.ExitStatus(), ended == 1
+		if status.Signaled() {
+			result.code = exitSignal + int(status.Signal())
+		}
+		return result, nil, true
+	}
+	return result, nil, false
+}
+
+// pass passes a signal on to the program.
+func (s *supervisor) pass(sig os.Signal) {
+	number, _ := sig.(syscall.Signal)
+	switch number {
+	case syscall.SIGPIPE:
+		return
+	case syscall.SIGTSTP:
+		s.log.Warn("not suspended, because the lock would be lost")
+		return
+	}
+	switch {
+	case s.pid == 0:
+		s.early = append(s.early, sig)
+	case number == syscall.SIGUSR1, number == syscall.SIGUSR2:
+		_ = unix.Kill(s.pid, number)
+	default:
+		_ = unix.Kill(-s.pid, number)
+	}
+}
+
+// stopped handles a program that has been stopped: it wants the terminal, or the terminal has stopped it.
+func (s *supervisor) stopped(by syscall.Signal) {
+	switch {
+	case by == syscall.SIGTTIN, by == syscall.SIGTTOU:
+		if !s.giveTerminal() {
+			s.log.Warn("the command is stopped, because it wants to use the terminal, but leasehold runs in the background: " +
+				"it holds the lock until it is killed")
+			return
+		}
+	case by == syscall.SIGTSTP && s.terminal:
+		s.log.Warn("not suspended, because the lock would be lost")
+	default:
+		return
+	}
+	_ = unix.Kill(-s.pid, unix.SIGCONT)
+}
+
+// giveTerminal makes the program's process group that of the foreground. Until the program wants to read from the terminal, it is
+// leasehold's own group, so that a Ctrl-C reaches everything that the shell has started with leasehold, such as a script or a pager.
+func (s *supervisor) giveTerminal() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	defer tty.Close()
+	if foreground, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP); err != nil || foreground != unix.Getpgrp() {
+		return false
+	}
+	s.terminal = unix.IoctlSetPointerInt(int(tty.Fd()), unix.TIOCSPGRP, s.pid) == nil
+	return s.terminal
+}
+
+// takeTerminal makes leasehold's process group that of the foreground again.
+func (s *supervisor) takeTerminal() {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	if !s.terminal || err != nil {
+		return
+	}
+	defer tty.Close()
+	signal.Ignore(syscall.SIGTTOU) // which the system sends to those in the background that do this
+	defer signal.Reset(syscall.SIGTTOU)
+	_ = unix.IoctlSetPointerInt(int(tty.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
+	s.terminal = false
+}
+
+// killAll kills the program and the guard.
+func (s *supervisor) killAll() {
+	if s.pid != 0 {
+		_ = unix.Kill(-s.pid, unix.SIGKILL)
+	}
+	sendAll(s.group(), unix.SIGKILL, false)
+	_ = s.guard.Process.Kill()
+}
+
+// group is the process group of the program; one that cannot be if it is not known.
+func (s *supervisor) group() int { return cmp.Or(s.pid, math.MaxInt32) }
+
+// withoutGuard ends the program after the guard has been killed.
+func (s *supervisor) withoutGuard(ctx context.Context) (outcome, error) {
+	lost := ctx.Err() != nil
+	if !lost {
+		s.log.Error("the guard process was killed: the command is being ended")
+	}
+	_ = s.guard.Wait() // what it has started is now this process's
+	s.endAll()
+	if lost || ctx.Err() != nil {
+		return outcome{code: exitLost, lost: true}, nil
+	}
+	return outcome{}, fail(exitBug, "the guard process was killed, so the command was ended")
+}
+
+// endAll kills the program, and all that it has started, after the guard has ended. It returns when nothing is left.
+func (s *supervisor) endAll() {
+	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		s.killAll()
+		if childless() && len(remaining(s.group())) == 0 {
+			return
+		}
+		time.Sleep(wait)
+	}
+}

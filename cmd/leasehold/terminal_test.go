@@ -1,0 +1,168 @@
+//go:build linux
+
+package main_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// terminal is a terminal, and a person at it.
+type terminal struct {
+	t      *testing.T
+	master *os.File
+	shell  *exec.Cmd
+	mu     sync.Mutex
+	screen strings.Builder
+}
+
+// onTerminal starts a command as the first one of a new terminal.
+func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	slave, err := os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer slave.Close()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, cmd.Start())
+	term := &terminal{t: t, master: master, shell: cmd}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for buf := make([]byte, 1024); ; {
+			n, err := master.Read(buf)
+			if err != nil {
+				return
+			}
+			term.mu.Lock()
+			term.screen.Write(buf[:n])
+			term.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+			_ = cmd.Wait()
+		}
+		master.Close()
+		<-done
+	})
+	return term
+}
+
+func (m *terminal) shows() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.screen.String()
+}
+
+func (m *terminal) waitFor(text string) {
+	m.t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for !strings.Contains(m.shows(), text) {
+		if time.Now().After(deadline) {
+			require.Fail(m.t, "not shown: "+text, m.shows())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (m *terminal) types(keys string) {
+	_, err := io.WriteString(m.master, keys)
+	require.NoError(m.t, err)
+}
+
+const ctrlC, ctrlZ = "\x03", "\x1a"
+
+// A shell script runs the program, which is what a person does who types a command.
+func (b bucket) atTerminal(t *testing.T, key, command string) *terminal {
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", fmt.Sprintf(`%s run '%s' -- %s; echo "code $?"; read -r rest && echo "shell got $rest"`, program, b.url(key), command))
+	cmd.Env = b.environ()
+	return onTerminal(t, cmd)
+}
+
+func TestACommandReadsFromTheTerminal(t *testing.T) {
+	b := newBucket(t)
+	term := b.atTerminal(t, "locks/read", `bash -c 'echo ready; read -r line; echo "command got $line"; read -r line; echo "then $line"; exit 4'`)
+	term.waitFor("ready")
+	term.types("one\n")
+	term.waitFor("command got one")
+	term.types(ctrlZ) // does not suspend it
+	term.waitFor("not suspended")
+	term.types("two\n")
+	term.waitFor("then two")
+	term.waitFor("code 4")
+	term.types("three\n") // the shell has the terminal again
+	term.waitFor("shell got three")
+	require.NoError(t, term.shell.Wait())
+}
+
+func TestCtrlCAtTheTerminal(t *testing.T) {
+	b := newBucket(t)
+	for name, command := range map[string]string{
+		"that has not read": `bash -c 'trap "echo interrupted; exit 5" INT; echo ready; while :; do sleep 0.05; done'`,
+		"that is reading":   `bash -c 'trap "echo interrupted; exit 5" INT; read -r line; echo ready; read -r line'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), "bash", "-c", fmt.Sprintf(`trap : INT; %s run '%s' -- %s; echo "code $?"`, program, b.url("locks/c"), command))
+			cmd.Env = b.environ()
+			term := onTerminal(t, cmd)
+			term.types("line\n")
+			term.waitFor("ready")
+			term.types(ctrlC)
+			term.waitFor("interrupted")
+			term.waitFor("code 5")
+			_ = term.shell.Wait() // the shell may have ended by the signal, too
+		})
+	}
+}
+
+// Before the command has read from the terminal, Ctrl-Z reaches leasehold.
+func TestCtrlZBeforeTheCommandReads(t *testing.T) {
+	b := newBucket(t)
+	cmd := b.command("run", b.url("locks/z"), "--", "bash", "-c", `echo ready; while [ ! -e "$DONE" ]; do sleep 0.05; done; exit 6`)
+	done := t.TempDir() + "/done"
+	cmd.Env = append(cmd.Env, "DONE="+done)
+	term := onTerminal(t, cmd)
+	term.waitFor("ready")
+	term.types(ctrlZ)
+	term.waitFor("not suspended")
+	require.NoError(t, os.WriteFile(done, nil, 0o600))
+	require.Error(t, cmd.Wait())
+	require.Equal(t, 6, cmd.ProcessState.ExitCode())
+}
+
+func TestBreakAsksAtATerminal(t *testing.T) {
+	b := newBucket(t)
+	lease, err := b.lock("locks/ask").Acquire(t.Context())
+	require.NoError(t, err)
+	defer lease.Release(t.Context())
+	for _, c := range []struct {
+		answer string
+		code   int
+	}{{"\n", 64}, {"n\n", 64}, {"y\n", 0}} {
+		cmd := b.command("break", b.url("locks/ask"), "--token", "1")
+		term := onTerminal(t, cmd)
+		term.waitFor("by force? [y/N]")
+		term.types(c.answer)
+		_ = cmd.Wait()
+		require.Equal(t, c.code, cmd.ProcessState.ExitCode(), "%q: %s", c.answer, term.shows())
+		rec, err := b.lock("locks/ask").Inspect(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, c.code == 0, rec.Released())
+	}
+}

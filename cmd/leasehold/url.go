@@ -1,0 +1,165 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+// location is what the URL of a lock, or of a prefix of locks, says.
+type location struct {
+	scheme    string // "s3", "gs" or "file"
+	bucket    string // of a file: the directory
+	key       string // or the prefix
+	endpoint  string
+	region    string
+	profile   string
+	pathStyle *bool // nil: where there is an endpoint
+}
+
+// parameters are those of each scheme.
+var parameters = map[string][]string{
+	"s3":   {"endpoint", "region", "path-style", "profile"},
+	"gs":   {"endpoint"},
+	"file": nil,
+}
+
+const urlForms = "write s3://bucket/key, gs://bucket/key or file:///directory/name"
+
+// parseLock reads the URL of a lock. Its errors say what is wrong with the URL.
+func parseLock(text string) (location, error) {
+	l, err := parse(text)
+	if err == nil {
+		err = l.checkKey()
+	}
+	if err != nil {
+		return l, fail(exitUsage, "%q is not the URL of a lock: %w", withoutFragment(text), err)
+	}
+	return l, nil
+}
+
+// parsePrefix reads the URL of the locks whose keys begin alike.
+func parsePrefix(text string) (location, error) {
+	l, err := parse(text)
+	if err == nil && l.key != "" && storeapi.BadKey(l.key+"x") != "" {
+		err = fmt.Errorf("the prefix %q %s", l.key, storeapi.BadKey(l.key+"x"))
+	}
+	if err != nil {
+		return l, fail(exitUsage, "%q is not the URL of a prefix: %w", withoutFragment(text), err)
+	}
+	return l, nil
+}
+
+// withoutFragment is a URL as it may stand in a log. That of a handle has a secret after the #.
+func withoutFragment(text string) string {
+	url, _, _ := strings.Cut(text, "#")
+	return url
+}
+
+func parse(text string) (location, error) {
+	var none location
+	u, err := url.Parse(text)
+	switch {
+	case text == "":
+		return none, fmt.Errorf("it is empty: %s", urlForms)
+	case err != nil:
+		return none, fmt.Errorf("%w: %s", err.(*url.Error).Err, urlForms)
+	case u.Scheme == "" && strings.HasPrefix(text, "/"):
+		return none, fmt.Errorf("it has no scheme: write file://%s", text)
+	case u.Scheme == "":
+		return none, fmt.Errorf("it has no scheme: %s", urlForms)
+	case u.Scheme == "http" || u.Scheme == "https":
+		return none, fmt.Errorf("the server goes into a parameter: write s3://bucket/key?endpoint=%s://%s", u.Scheme, u.Host)
+	}
+	known, ok := parameters[u.Scheme]
+	switch {
+	case !ok:
+		return none, fmt.Errorf("there is no store %q: %s", u.Scheme, urlForms)
+	case u.Opaque != "" || !strings.HasPrefix(text, u.Scheme+"://"):
+		return none, fmt.Errorf("two slashes are missing: write %s://%s", u.Scheme, strings.TrimPrefix(text, u.Scheme+":"))
+	case u.User != nil:
+		return none, fmt.Errorf("credentials do not belong in it, because others see it: use the environment or a profile")
+	case strings.Contains(text, "#"):
+		return none, fmt.Errorf("it has a #, as the handles for renew and release have: write %%23 if the key has one")
+	}
+	l := location{scheme: u.Scheme, bucket: u.Host, key: strings.TrimPrefix(u.Path, "/")}
+	switch {
+	case u.Scheme == "file" && u.Host != "" && u.Host != "localhost":
+		return none, fmt.Errorf("three slashes begin a path: write file:///%s%s", u.Host, u.Path)
+	case u.Scheme == "file" && u.Path == "":
+		return none, fmt.Errorf("it has no path: %s", urlForms)
+	case u.Scheme == "file":
+		l.bucket, l.key = path.Split(u.Path)
+		if l.bucket != "/" {
+			l.bucket = strings.TrimSuffix(l.bucket, "/")
+		}
+	case u.Host == "":
+		return none, fmt.Errorf("it has no bucket: %s", urlForms)
+	case u.Port() != "":
+		return none, fmt.Errorf("a bucket has no port: for a server of your own write %s://bucket/key?endpoint=http://%s", u.Scheme, u.Host)
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return none, fmt.Errorf("its parameters cannot be read: %w", err)
+	}
+	for name, values := range query {
+		switch {
+		case !slices.Contains(known, name) && len(known) == 0:
+			return none, fmt.Errorf("a %s URL has no parameters, such as %q (write %%3F if the name has a question mark)", u.Scheme, name)
+		case !slices.Contains(known, name):
+			return none, fmt.Errorf("a %s URL has no parameter %q, only %s", u.Scheme, name, strings.Join(known, ", "))
+		case len(values) > 1:
+			return none, fmt.Errorf("the parameter %q is there twice", name)
+		case values[0] == "":
+			return none, fmt.Errorf("the parameter %q is empty", name)
+		}
+	}
+	l.endpoint, l.region, l.profile = strings.TrimSuffix(query.Get("endpoint"), "/"), query.Get("region"), query.Get("profile")
+	if server, err := url.Parse(l.endpoint); l.endpoint != "" && (err != nil || server.Host == "" || server.Scheme != "http" && server.Scheme != "https") {
+		return none, fmt.Errorf("the endpoint %q is not a URL such as http://localhost:9000", l.endpoint)
+	}
+	if style := query.Get("path-style"); style != "" {
+		on, err := strconv.ParseBool(style)
+		if err != nil {
+			return none, fmt.Errorf("path-style is %q, not 1 or 0", style)
+		}
+		l.pathStyle = &on
+	}
+	return l, nil
+}
+
+func (l location) checkKey() error {
+	switch why := storeapi.BadKey(l.key); {
+	case l.key == "":
+		return fmt.Errorf("it has no key: %s", urlForms)
+	case strings.HasSuffix(l.key, "/"):
+		return fmt.Errorf("it ends with a slash, as a prefix does: name one lock, such as %sreport", l.key)
+	case why != "":
+		return fmt.Errorf("the key %q %s", l.key, why)
+	}
+	return nil
+}
+
+// String is the URL.
+func (l location) String() string {
+	u := url.URL{Scheme: l.scheme, Host: l.bucket, Path: "/" + l.key}
+	if l.scheme == "file" {
+		u.Host, u.Path = "", path.Join(l.bucket, l.key)
+	}
+	query := url.Values{}
+	for name, value := range map[string]string{"endpoint": l.endpoint, "region": l.region, "profile": l.profile} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	if l.pathStyle != nil {
+		query.Set("path-style", map[bool]string{true: "1", false: "0"}[*l.pathStyle])
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}
