@@ -61,7 +61,7 @@ type planned struct {
 func newLink(t *testing.T, server testserver.S3, bucket string, options ...func(*s3.Options)) *link {
 	t.Helper()
 	l := &link{}
-	base := &http.Transport{MaxIdleConnsPerHost: 4}
+	base := &http.Transport{MaxIdleConnsPerHost: 64}
 	l.Transport = &faultproxy.Transport{Base: base, Decide: l.decide}
 	l.store = leasehold.NewS3Store(server.Client(append(options, func(o *s3.Options) {
 		o.HTTPClient = &http.Client{Transport: l.Transport}
@@ -131,40 +131,40 @@ func TestCheckStore(t *testing.T) {
 }
 
 // With 32 candidates, only one at a time is in the critical section, and the tokens are 1 to n.
-func TestContention(t *testing.T) {
-	eachServer(t, func(t *testing.T, server testserver.S3) {
-		const candidates, turns = 32, 3
-		bucket := server.Bucket(t)
-		var inside atomic.Int32
-		var fence fenced.Fence
-		var mu sync.Mutex
-		seen := make(map[uint64]bool)
-		var wg sync.WaitGroup
-		for range candidates {
-			store := leasehold.NewS3Store(server.Client(), bucket)
-			wg.Go(func() {
-				lock, err := leasehold.NewLock(store, "locks/contended", leasehold.WithTTL(5*time.Second), leasehold.WithPollInterval(100*time.Millisecond))
-				if !assertNoError(t, err) {
-					return
-				}
-				for range turns {
-					assertNoError(t, lock.Do(t.Context(), func(_ context.Context, lease *leasehold.Lease) error {
-						if n := inside.Add(1); n != 1 {
-							t.Errorf("%d inside at once", n)
-						}
-						defer inside.Add(-1)
-						mu.Lock()
-						seen[lease.Token()] = true
-						mu.Unlock()
-						return fence.Check(lease.Token())
-					}))
-				}
-			})
-		}
-		wg.Wait()
-		require.Len(t, seen, candidates*turns)
-		require.EqualValues(t, candidates*turns, fence.Token())
-	})
+func TestContention(t *testing.T) { eachServer(t, contention) }
+
+func contention(t *testing.T, server testserver.S3) {
+	const candidates, turns = 32, 3
+	bucket := server.Bucket(t)
+	var inside atomic.Int32
+	var fence fenced.Fence
+	var mu sync.Mutex
+	seen := make(map[uint64]bool)
+	var wg sync.WaitGroup
+	for range candidates {
+		store := leasehold.NewS3Store(server.Client(), bucket)
+		wg.Go(func() {
+			lock, err := leasehold.NewLock(store, "locks/contended", leasehold.WithTTL(5*time.Second), leasehold.WithPollInterval(100*time.Millisecond))
+			if !assertNoError(t, err) {
+				return
+			}
+			for range turns {
+				assertNoError(t, lock.Do(t.Context(), func(_ context.Context, lease *leasehold.Lease) error {
+					if n := inside.Add(1); n != 1 {
+						t.Errorf("%d inside at once", n)
+					}
+					defer inside.Add(-1)
+					mu.Lock()
+					seen[lease.Token()] = true
+					mu.Unlock()
+					return fence.Check(lease.Token())
+				}))
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, seen, candidates*turns)
+	require.EqualValues(t, candidates*turns, fence.Token())
 }
 
 func assertNoError(t *testing.T, err error) bool {
@@ -242,46 +242,46 @@ var ambiguous = map[string]faultproxy.Fault{
 }
 
 // Whatever happens to a write, the lock is neither lost nor held twice, and no token is issued twice.
-func TestAmbiguousWrites(t *testing.T) {
-	eachServer(t, func(t *testing.T, server testserver.S3) {
-		for name, fault := range ambiguous {
-			for _, during := range []string{"acquire", "renew", "release"} {
-				t.Run(name+", on "+during, func(t *testing.T) {
-					t.Parallel()
-					bucket := server.Bucket(t)
-					l := newLink(t, server, bucket)
-					lock := newLock(t, l.store, leasehold.WithTTL(4*time.Second), leasehold.WithManualRenewal())
-					at := func(step string) {
-						if step == during {
-							l.fail("PUT", fault)
-						}
-					}
-					at("acquire")
-					lease, err := lock.Acquire(t.Context())
-					require.NoError(t, err)
-					token := lease.Token()
-					if during != "acquire" || fault.Kind != faultproxy.Ghost { // the write may land before its repetition, and is then a leftover
-						require.EqualValues(t, 1, token)
-					}
-					at("renew")
-					require.NoError(t, lease.Renew(t.Context()))
-					require.True(t, lease.Valid())
-					at("release")
-					require.NoError(t, lease.Release(t.Context()))
+func TestAmbiguousWrites(t *testing.T) { eachServer(t, ambiguousWrites) }
 
-					other := newLock(t, leasehold.NewS3Store(server.Client(), bucket))
-					rec, err := other.Inspect(t.Context())
-					require.NoError(t, err)
-					require.True(t, rec.Released())
-					require.Equal(t, token, rec.Token)
-					l.Wait() // for the ghost
-					next, err := other.Acquire(t.Context())
-					require.NoError(t, err)
-					require.Equal(t, token+1, next.Token())
-				})
-			}
+func ambiguousWrites(t *testing.T, server testserver.S3) {
+	for name, fault := range ambiguous {
+		for _, during := range []string{"acquire", "renew", "release"} {
+			t.Run(name+", on "+during, func(t *testing.T) {
+				t.Parallel()
+				bucket := server.Bucket(t)
+				l := newLink(t, server, bucket)
+				lock := newLock(t, l.store, leasehold.WithTTL(4*time.Second), leasehold.WithManualRenewal())
+				at := func(step string) {
+					if step == during {
+						l.fail("PUT", fault)
+					}
+				}
+				at("acquire")
+				lease, err := lock.Acquire(t.Context())
+				require.NoError(t, err)
+				token := lease.Token()
+				if during != "acquire" || fault.Kind != faultproxy.Ghost { // the write may land before its repetition, and is then a leftover
+					require.EqualValues(t, 1, token)
+				}
+				at("renew")
+				require.NoError(t, lease.Renew(t.Context()))
+				require.True(t, lease.Valid())
+				at("release")
+				require.NoError(t, lease.Release(t.Context()))
+
+				other := newLock(t, leasehold.NewS3Store(server.Client(), bucket))
+				rec, err := other.Inspect(t.Context())
+				require.NoError(t, err)
+				require.True(t, rec.Released())
+				require.Equal(t, token, rec.Token)
+				l.Wait() // for the ghost
+				next, err := other.Acquire(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, token+1, next.Token())
+			})
 		}
-	})
+	}
 }
 
 // skewed is a machine whose wall clock is wrong.
@@ -583,5 +583,52 @@ func TestElectorsOnALossyNetwork(t *testing.T) {
 		cancel()
 		wg.Wait()
 		t.Logf("%d terms, %d requests", terms.Load(), proxy.Count())
+	})
+}
+
+// Behind a front that lets one write a second through to each object, as Cloudflare R2's and Storj's do, terms take their time and none
+// is lost.
+func TestRateLimitedServer(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		bucket := server.Bucket(t)
+		var mu sync.Mutex
+		var last time.Time
+		limited := 0
+		newLimited := func() *leasehold.Lock {
+			l := newLink(t, server, bucket)
+			l.Decide = func(r *http.Request) faultproxy.Fault {
+				mu.Lock()
+				defer mu.Unlock()
+				if r.Method != http.MethodPut {
+					return faultproxy.Fault{}
+				}
+				if time.Since(last) < time.Second {
+					limited++
+					return faultproxy.Fault{Kind: faultproxy.Answer, Status: http.StatusTooManyRequests, Code: "TooManyRequests"}
+				}
+				last = time.Now()
+				return faultproxy.Fault{}
+			}
+			store := leasehold.NewS3Store(server.Client(func(o *s3.Options) { o.HTTPClient = &http.Client{Transport: l.Transport} }), bucket, leasehold.WithMinTTL(6*time.Second))
+			_, err := leasehold.NewLock(store, "locks/core", leasehold.WithTTL(5*time.Second))
+			require.ErrorContains(t, err, "TTL 5s is below 6s, the minimum of this store")
+			return newLock(t, store, leasehold.WithTTL(6*time.Second), leasehold.WithObserver(func(e leasehold.Event) {
+				if e.Kind == leasehold.EventLost {
+					t.Errorf("token %d is lost: %v", e.Token, e.Err)
+				}
+			}))
+		}
+		locks := []*leasehold.Lock{newLimited(), newLimited()}
+		for term := range 4 {
+			lease, err := locks[term%2].Acquire(t.Context())
+			require.NoError(t, err)
+			require.EqualValues(t, term+1, lease.Token())
+			require.NoError(t, lease.Commit(t.Context(), fmt.Appendf(nil, "of term %d", term)))
+			if term == 2 {
+				time.Sleep(7 * time.Second) // more than a TTL, for renewals
+			}
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		require.NotZero(t, limited)
 	})
 }

@@ -71,7 +71,7 @@ func Docker(context.Context) error {
 }
 
 // NeedDocker skips a test if no Docker engine answers. It adds the test to the file LEASEHOLD_SKIPPED, whose content is the last
-// thing that make test says. If LEASEHOLD_NEEDS is docker, as in CI, the test fails instead.
+// thing that make test says. If LEASEHOLD_NEEDS has the word docker, as in CI, the test fails instead.
 func NeedDocker(tb testing.TB) {
 	tb.Helper()
 	testserver.SkipIfShort(tb)
@@ -79,20 +79,7 @@ func NeedDocker(tb testing.TB) {
 	if err == nil {
 		return // without a look at variables that keep go test from using its cache
 	}
-	switch skipped := os.Getenv("LEASEHOLD_SKIPPED"); {
-	case os.Getenv("LEASEHOLD_NEEDS") == "docker":
-		tb.Fatalf("needs Docker (CI runs without it if LEASEHOLD_WITHOUT is docker): %v", err)
-	case skipped != "":
-		f, openErr := os.OpenFile(skipped, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-		if openErr != nil {
-			tb.Fatal(openErr)
-		}
-		_, writeErr := fmt.Fprintln(f, tb.Name())
-		if err := errors.Join(writeErr, f.Close()); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	tb.Skipf("needs Docker: %v", err)
+	testserver.Missing(tb, "docker", fmt.Errorf("needs Docker (CI runs without it if LEASEHOLD_WITHOUT is docker): %w", err))
 }
 
 // api returns the Docker client, and fails the test if there is no Docker engine.

@@ -3,16 +3,19 @@ package itest_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/stretchr/testify/require"
@@ -32,26 +35,28 @@ func openFenced(t *testing.T, client fenced.S3Client, bucket string, mode fenced
 }
 
 func TestFencedStore(t *testing.T) {
-	eachServer(t, func(t *testing.T, server testserver.S3) {
-		client, bucket := server.Client(), server.Bucket(t)
-		fencedtest.Run(t, fencedtest.Backend{
-			Open: func(opts ...fenced.Option) *fenced.Store {
-				s, err := fenced.NewS3Store(server.Client(), bucket, fenced.PaddedBodies, opts...)
-				require.NoError(t, err)
-				return s
-			},
-			Plant: func(key, body string) {
-				_, err := client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: strings.NewReader(body)})
-				require.NoError(t, err)
-			},
-			Large: 9 << 20,
-		})
-		out, err := client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &bucket})
-		require.NoError(t, err)
-		for _, o := range out.Contents {
-			require.NotContains(t, *o.Key, "check", "the check leaves nothing behind")
-		}
+	eachServer(t, func(t *testing.T, server testserver.S3) { fencedWrites(t, server, 9<<20) })
+}
+
+func fencedWrites(t *testing.T, server testserver.S3, large int) {
+	client, bucket := server.Client(), server.Bucket(t)
+	fencedtest.Run(t, fencedtest.Backend{
+		Open: func(opts ...fenced.Option) *fenced.Store {
+			s, err := fenced.NewS3Store(server.Client(), bucket, fenced.PaddedBodies, opts...)
+			require.NoError(t, err)
+			return s
+		},
+		Plant: func(key, body string) {
+			_, err := client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: strings.NewReader(body)})
+			require.NoError(t, err)
+		},
+		Large: large,
 	})
+	out, err := client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &bucket})
+	require.NoError(t, err)
+	for _, o := range out.Contents {
+		require.NotContains(t, *o.Key, "check", "the check leaves nothing behind")
+	}
 }
 
 func TestFencedStoreSaysWhatIsWrong(t *testing.T) {
@@ -150,4 +155,45 @@ func TestFencedStoreOnSSEKMS(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, again.Body.Close())
 	require.NotEqual(t, *got.ETag, again.ETag, "the same bytes have another ETag")
+}
+
+// The bucket policy in docs/fencing.md demands a condition of every write and delete. MinIO and VersityGW refuse it, because they do
+// not know its condition keys. A server that accepts it must enforce it, and must let everything pass that leasehold sends.
+func TestBucketPolicy(t *testing.T) {
+	page, err := os.ReadFile("../docs/fencing.md")
+	require.NoError(t, err)
+	_, block, ok := strings.Cut(string(page), "```json\n")
+	require.True(t, ok)
+	block, _, _ = strings.Cut(block, "```")
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		client, bucket, ctx := server.Client(), server.Bucket(t), t.Context()
+		policy := strings.ReplaceAll(block, "my-bucket", bucket)
+		_, err := client.PutBucketPolicy(ctx, &s3.PutBucketPolicyInput{Bucket: &bucket, Policy: &policy})
+		if server.Name != "env" {
+			refused, ok := errors.AsType[smithy.APIError](err)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, "MalformedPolicy", refused.ErrorCode())
+			require.Contains(t, refused.ErrorMessage(), "invalid condition key")
+			return
+		}
+		require.NoError(t, err)
+		key := "reports/today.json"
+		lock, err := leasehold.NewLock(leasehold.NewS3Store(client, bucket), "reports/lock", leasehold.WithStoreCheck())
+		require.NoError(t, err)
+		require.NoError(t, lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+			store := openFenced(t, client, bucket, fenced.PaddedBodies)
+			require.NoError(t, store.Put(ctx, lease.Token(), key, strings.NewReader(strings.Repeat("x", 9<<20))))
+			return store.Put(ctx, lease.Token(), key, strings.NewReader("{}"))
+		}))
+		_, put := client.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: strings.NewReader("late")})
+		_, remove := client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &bucket, Key: &key})
+		_, removeAny := client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &bucket, Key: &key, IfMatch: aws.String("*")})
+		for _, err := range []error{put, remove, removeAny} {
+			refused, ok := errors.AsType[smithy.APIError](err)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, "AccessDenied", refused.ErrorCode())
+		}
+		_, err = client.DeleteBucketPolicy(ctx, &s3.DeleteBucketPolicyInput{Bucket: &bucket})
+		require.NoError(t, err)
+	})
 }

@@ -22,6 +22,15 @@ func TestMain(m *testing.M) {
 	case os.Getenv("ZOMBIE_GUARD") != "":
 		asZombie()
 		return
+	case os.Getenv("SESSION_WORKER") != "":
+		asSessionWorker()
+		return
+	case os.Getenv("SHARD_MEMBER") != "":
+		asShardMember()
+		return
+	case os.Getenv("MIGRATOR") != "":
+		asMigrator()
+		return
 	case os.Getenv("HOLDER_BUCKET") != "":
 		asHolder()
 		return

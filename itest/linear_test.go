@@ -205,6 +205,11 @@ func TestModelsCanFail(t *testing.T) {
 // lossy returns a store on which one request in eight goes wrong, in most cases after it has landed.
 func lossy(t *testing.T, server testserver.S3, bucket string, seed uint64) *leasehold.S3Store {
 	t.Helper()
+	return lossyLink(t, server, bucket, seed).store
+}
+
+func lossyLink(t *testing.T, server testserver.S3, bucket string, seed uint64) *link {
+	t.Helper()
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, 0))
 	faults := []faultproxy.Fault{
@@ -212,7 +217,11 @@ func lossy(t *testing.T, server testserver.S3, bucket string, seed uint64) *leas
 		{Kind: faultproxy.AnswerAfter, Status: 503}, {Kind: faultproxy.Refuse}, {Kind: faultproxy.Ghost, Before: 30 * time.Millisecond}, {Before: 20 * time.Millisecond},
 	}
 	l := newLink(t, server, bucket, func(o *s3.Options) { o.RetryMaxAttempts = 1 })
-	l.Decide = func(*http.Request) faultproxy.Fault {
+	inner := l.Decide
+	l.Decide = func(r *http.Request) faultproxy.Fault {
+		if f := inner(r); f != (faultproxy.Fault{}) {
+			return f
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		if random.IntN(8) > 0 {
@@ -220,7 +229,7 @@ func lossy(t *testing.T, server testserver.S3, bucket string, seed uint64) *leas
 		}
 		return faults[random.IntN(len(faults))]
 	}
-	return l.store
+	return l
 }
 
 // torn reports whether an object's ETag does not belong to its body. The servers' ETags are MD5 sums.
@@ -245,69 +254,69 @@ func tornForward(ops []porcupine.Operation, obj leasehold.Object) bool {
 	return false
 }
 
-func TestLinearizableRegister(t *testing.T) {
-	eachServer(t, func(t *testing.T, server testserver.S3) {
-		const keys, clients, rounds = 30, 6, 20
-		bucket := server.Bucket(t)
-		// VersityGW reads an object's ETag before it opens the file, so a GET may return the ETag of the previous version.
-		mayTear := server.Name == "versitygw"
-		ops, ambiguous, tears := 0, 0, 0
-		for key := range keys {
-			h := &history{began: time.Now()}
-			name := fmt.Sprint("registers/", key)
-			var wg sync.WaitGroup
-			var etags sync.Map // ETag by body
-			var mu sync.Mutex
-			var torns []leasehold.Object
-			for c := range clients {
-				store := lossy(t, server, bucket, uint64(key*clients+c))
-				random := rand.New(rand.NewPCG(uint64(key), uint64(c)))
-				wg.Go(func() {
-					seen, ctx := "", context.Background()
-					for round := range rounds {
-						body := fmt.Sprintf("%d by client %d of %s", round, c, name)
-						switch etag, ok := etags.Load(seen); {
-						case random.IntN(3) == 0, seen != "" && !ok:
-							h.record(c, call{op: "get"}, func() (any, bool) {
-								obj, err := store.Get(ctx, name)
-								if err == nil {
-									seen = string(obj.Body)
-									if mayTear && torn(obj) {
-										mu.Lock()
-										torns = append(torns, obj)
-										mu.Unlock()
-									} else {
-										etags.Store(seen, obj.ETag)
-									}
-									return found(seen), true
+func TestLinearizableRegister(t *testing.T) { eachServer(t, linearizableRegister) }
+
+func linearizableRegister(t *testing.T, server testserver.S3) {
+	const keys, clients, rounds = 30, 6, 20
+	bucket := server.Bucket(t)
+	// VersityGW reads an object's ETag before it opens the file, so a GET may return the ETag of the previous version.
+	mayTear := server.Name == "versitygw"
+	ops, ambiguous, tears := 0, 0, 0
+	for key := range keys {
+		h := &history{began: time.Now()}
+		name := fmt.Sprint("registers/", key)
+		var wg sync.WaitGroup
+		var etags sync.Map // ETag by body
+		var mu sync.Mutex
+		var torns []leasehold.Object
+		for c := range clients {
+			store := lossy(t, server, bucket, uint64(key*clients+c))
+			random := rand.New(rand.NewPCG(uint64(key), uint64(c)))
+			wg.Go(func() {
+				seen, ctx := "", context.Background()
+				for round := range rounds {
+					body := fmt.Sprintf("%d by client %d of %s", round, c, name)
+					switch etag, ok := etags.Load(seen); {
+					case random.IntN(3) == 0, seen != "" && !ok:
+						h.record(c, call{op: "get"}, func() (any, bool) {
+							obj, err := store.Get(ctx, name)
+							if err == nil {
+								seen = string(obj.Body)
+								if mayTear && torn(obj) {
+									mu.Lock()
+									torns = append(torns, obj)
+									mu.Unlock()
+								} else {
+									etags.Store(seen, obj.ETag)
 								}
-								seen = ""
-								return found(""), errors.Is(err, leasehold.ErrNotExist)
-							})
-						case seen == "":
-							h.record(c, call{op: "create", body: body}, func() (any, bool) {
-								etag, err := store.PutIfNoneMatch(ctx, name, []byte(body))
-								return landed(&etags, &seen, body, etag, err)
-							})
-						default:
-							h.record(c, call{"update", body, seen}, func() (any, bool) {
-								etag, err := store.PutIfMatch(ctx, name, []byte(body), etag.(string))
-								return landed(&etags, &seen, body, etag, err)
-							})
-						}
+								return found(seen), true
+							}
+							seen = ""
+							return found(""), errors.Is(err, leasehold.ErrNotExist)
+						})
+					case seen == "":
+						h.record(c, call{op: "create", body: body}, func() (any, bool) {
+							etag, err := store.PutIfNoneMatch(ctx, name, []byte(body))
+							return landed(&etags, &seen, body, etag, err)
+						})
+					default:
+						h.record(c, call{"update", body, seen}, func() (any, bool) {
+							etag, err := store.PutIfMatch(ctx, name, []byte(body), etag.(string))
+							return landed(&etags, &seen, body, etag, err)
+						})
 					}
-				})
-			}
-			wg.Wait()
-			ambiguous += h.check(t, register, fmt.Sprintf("%s-register-%d", server.Name, key))
-			ops, tears = ops+len(h.ops), tears+len(torns)
-			for _, obj := range torns {
-				require.True(t, tornForward(h.ops, obj), "the body %q did not come with the ETag of an older version", obj.Body)
-			}
+				}
+			})
 		}
-		require.NotZero(t, ambiguous, "no operation was ambiguous, so the test proves little")
-		t.Logf("%d histories of %d operations in all, %d of them ambiguous, %d of them reads with an older ETag, are linearizable", keys, ops, ambiguous, tears)
-	})
+		wg.Wait()
+		ambiguous += h.check(t, register, fmt.Sprintf("%s-register-%d", server.Name, key))
+		ops, tears = ops+len(h.ops), tears+len(torns)
+		for _, obj := range torns {
+			require.True(t, tornForward(h.ops, obj), "the body %q did not come with the ETag of an older version", obj.Body)
+		}
+	}
+	require.NotZero(t, ambiguous, "no operation was ambiguous, so the test proves little")
+	t.Logf("%d histories of %d operations in all, %d of them ambiguous, %d of them reads with an older ETag, are linearizable", keys, ops, ambiguous, tears)
 }
 
 // landed records the outcome of a write. Only a refusal by the condition proves that the write has not landed. If a client
@@ -324,35 +333,35 @@ func landed(etags *sync.Map, seen *string, body, etag string, err error) (any, b
 	return nil, false
 }
 
-func TestLinearizableLock(t *testing.T) {
-	eachServer(t, func(t *testing.T, server testserver.S3) {
-		const keys, clients = 6, 4
-		bucket := server.Bucket(t)
-		ops, ambiguous, terms := 0, 0, uint64(0)
-		var histories [keys]history
-		var wg sync.WaitGroup
-		for key := range keys {
-			h := &histories[key]
-			h.began = time.Now()
-			for c := range clients {
-				store := lossy(t, server, bucket, uint64(1000+key*clients+c))
-				random := rand.New(rand.NewPCG(uint64(key), uint64(c)))
-				wg.Go(func() { lockClient(t, h, c, store, fmt.Sprint("locks/linear", key), random) })
+func TestLinearizableLock(t *testing.T) { eachServer(t, linearizableLock) }
+
+func linearizableLock(t *testing.T, server testserver.S3) {
+	const keys, clients = 6, 4
+	bucket := server.Bucket(t)
+	ops, ambiguous, terms := 0, 0, uint64(0)
+	var histories [keys]history
+	var wg sync.WaitGroup
+	for key := range keys {
+		h := &histories[key]
+		h.began = time.Now()
+		for c := range clients {
+			store := lossy(t, server, bucket, uint64(1000+key*clients+c))
+			random := rand.New(rand.NewPCG(uint64(key), uint64(c)))
+			wg.Go(func() { lockClient(t, h, c, store, fmt.Sprint("locks/linear", key), random) })
+		}
+	}
+	wg.Wait()
+	for key := range histories {
+		h := &histories[key]
+		ambiguous += h.check(t, lockModel, fmt.Sprintf("%s-lock-%d", server.Name, key))
+		ops += len(h.ops)
+		for _, op := range h.ops {
+			if out, ok := op.Output.(lockOutput); ok {
+				terms = max(terms, out.token)
 			}
 		}
-		wg.Wait()
-		for key := range histories {
-			h := &histories[key]
-			ambiguous += h.check(t, lockModel, fmt.Sprintf("%s-lock-%d", server.Name, key))
-			ops += len(h.ops)
-			for _, op := range h.ops {
-				if out, ok := op.Output.(lockOutput); ok {
-					terms = max(terms, out.token)
-				}
-			}
-		}
-		t.Logf("%d histories of %d operations in all, %d of them ambiguous, up to %d terms each, are linearizable", keys, ops, ambiguous, terms)
-	})
+	}
+	t.Logf("%d histories of %d operations in all, %d of them ambiguous, up to %d terms each, are linearizable", keys, ops, ambiguous, terms)
 }
 
 // lockClient acquires a lock again and again, and then renews, releases or abandons it.

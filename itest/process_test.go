@@ -51,7 +51,11 @@ func fatal(err error) {
 // asHolder is the test binary's main function when it runs as a separate holder. It holds the lock and prints a line for each step.
 func asHolder() {
 	server := serverFromEnv()
-	lock, err := leasehold.NewLock(leasehold.NewS3Store(server.Client(), os.Getenv("HOLDER_BUCKET")), "locks/core", leasehold.WithTTL(2*time.Second))
+	opts := []leasehold.Option{leasehold.WithTTL(2 * time.Second)}
+	if os.Getenv("HOLDER_MANUAL") != "" {
+		opts = append(opts, leasehold.WithManualRenewal())
+	}
+	lock, err := leasehold.NewLock(leasehold.NewS3Store(server.Client(), os.Getenv("HOLDER_BUCKET")), "locks/core", opts...)
 	fatal(err)
 	lease, err := lock.Acquire(context.Background())
 	fatal(err)
@@ -71,44 +75,51 @@ func asHolder() {
 }
 
 // A process that is stopped for longer than its TTL knows that its lease is over before it does anything else.
+// Without automatic renewals nothing but its clocks can tell it: a renewal that is due when it wakes may be refused first.
 func TestSuspendedProcess(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
-		bucket := server.Bucket(t)
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
-		cmd.Env = holderEnv(server, bucket)
-		cmd.Stderr = os.Stderr
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		lines := bufio.NewScanner(out)
-		next := func() string {
-			require.True(t, lines.Scan(), "the holder printed no further line: %v", lines.Err())
-			return lines.Text()
-		}
-		require.Equal(t, "token 1", next())
-		require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
-
-		lock := newLock(t, leasehold.NewS3Store(server.Client(), bucket), leasehold.WithTTL(2*time.Second))
-		lease, err := lock.Acquire(t.Context())
-		require.NoError(t, err)
-		require.EqualValues(t, 2, lease.Token())
-		var fence fenced.Fence
-		require.NoError(t, fence.Check(lease.Token()))
-
-		require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
-		require.Equal(t, "woke false", next())
-		require.Contains(t, next(), leasehold.ErrLost.Error())
-		require.Regexp(t, "^cause .*"+leasehold.ErrLost.Error(), next())
-		require.Regexp(t, "^release .*"+leasehold.ErrLost.Error(), next())
-		require.NoError(t, cmd.Wait())
-		require.ErrorIs(t, fence.Check(1), fenced.ErrFenced)
-		require.True(t, lease.Valid())
-		rec, err := lock.Inspect(t.Context())
-		require.NoError(t, err)
-		require.EqualValues(t, 2, rec.Token)
-		require.False(t, rec.Released())
-		require.NoError(t, lease.Release(t.Context()))
+		t.Run("automatic renewal", func(t *testing.T) { suspend(t, server) })
+		t.Run("manual renewal", func(t *testing.T) { suspend(t, server, "HOLDER_MANUAL=1") })
 	})
+}
+
+// suspend stops a holder until another has taken over, and wants it to know that when it goes on.
+func suspend(t *testing.T, server testserver.S3, env ...string) {
+	bucket := server.Bucket(t)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+	cmd.Env = append(holderEnv(server, bucket), env...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewScanner(out)
+	next := func() string {
+		require.True(t, lines.Scan(), "the holder printed no further line: %v", lines.Err())
+		return lines.Text()
+	}
+	require.Equal(t, "token 1", next())
+	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
+
+	lock := newLock(t, leasehold.NewS3Store(server.Client(), bucket), leasehold.WithTTL(2*time.Second))
+	lease, err := lock.Acquire(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, lease.Token())
+	var fence fenced.Fence
+	require.NoError(t, fence.Check(lease.Token()))
+
+	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+	require.Equal(t, "woke false", next())
+	require.Contains(t, next(), leasehold.ErrLost.Error())
+	require.Regexp(t, "^cause .*"+leasehold.ErrLost.Error(), next())
+	require.Regexp(t, "^release .*"+leasehold.ErrLost.Error(), next())
+	require.NoError(t, cmd.Wait())
+	require.ErrorIs(t, fence.Check(1), fenced.ErrFenced)
+	require.True(t, lease.Valid())
+	rec, err := lock.Inspect(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, rec.Token)
+	require.False(t, rec.Released())
+	require.NoError(t, lease.Release(t.Context()))
 }
 
 // The permissions in the README are sufficient, and an error names a missing one at once. (MinIO answers 404 for a missing object

@@ -130,7 +130,7 @@ func (i *instance) stop(t *testing.T) {
 	require.NoError(t, i.cmd.Wait())
 }
 
-// The README's embedded server is one that locks can use.
+// The embedded server of docs/servers.md is one that locks can use.
 func TestEmbeddedServer(t *testing.T) {
 	store := leasehold.NewS3Store(embeddedServer(t), "test-bucket")
 	report, err := leasehold.CheckStore(t.Context(), store, "locks/check")
@@ -149,7 +149,7 @@ func TestEmbeddedServer(t *testing.T) {
 	require.NoError(t, next.Release(t.Context()))
 }
 
-// embeddedServer is the code of README.md, which a test of the root module compares with this.
+// embeddedServer is the code of docs/servers.md, which a test of the root module compares with this.
 func embeddedServer(t *testing.T) *s3.Client {
 	server := httptest.NewServer(gofakes3.New(s3mem.New(), gofakes3.WithAutoBucket(true)).Server())
 	t.Cleanup(server.Close)
