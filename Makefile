@@ -26,9 +26,9 @@ define each
 endef
 
 .PHONY: test
-test: servers ## all tests of all modules; says in the end which did not run because there is no Docker engine
+test: servers ## all tests of all modules; says in the end which did not run for want of a Docker engine, Azurite or Ceph
 	@export LEASEHOLD_SKIPPED=$$(mktemp); \
-	trap 'test ! -s $$LEASEHOLD_SKIPPED || echo "NOT RUN, because no Docker engine answers: $$(sort -u $$LEASEHOLD_SKIPPED | xargs)"; rm -f $$LEASEHOLD_SKIPPED' EXIT; \
+	trap 'test ! -s $$LEASEHOLD_SKIPPED || echo "NOT RUN, for want of a Docker engine, Azurite or the Ceph gateway: $$(sort -u $$LEASEHOLD_SKIPPED | xargs)"; rm -f $$LEASEHOLD_SKIPPED' EXIT; \
 	$(if $(RACE),,echo "no C compiler: testing without -race" >&2;) \
 	$(call each,go test $(RACE),go test $(RACE) -timeout=20m ./...)
 
@@ -37,12 +37,26 @@ test-short: ## the tests that need no server
 	@$(call each,go test -short,go test $(RACE) -short ./...)
 
 .PHONY: sim
-sim: ## SEEDS simulated worlds and a tenth as many of fenced writes, from number SEED on
-	@SEEDS=$(SEEDS) FENCED=$$(($(SEEDS) / 10)) SEED=$(SEED) go test -v -count=1 -timeout=24h -run Seeds ./internal/sim | grep -v '^=== '
+sim: ## SEEDS simulated worlds and a tenth as many of fenced writes and of shards, from number SEED on
+	@SEEDS=$(SEEDS) FENCED=$$(($(SEEDS) / 10)) SHARDS=$$(($(SEEDS) / 10)) SEED=$(SEED) go test -v -count=1 -timeout=24h -run Seeds ./internal/sim | grep -v '^=== '
 
 .PHONY: explore
 explore: ## the exhaustive search with all its configurations: ten minutes
 	@EXPLORE=all go test -v -count=1 -timeout=24h -run TestAll ./internal/explore | grep -v '^=== '
+
+.PHONY: cli-deaths
+cli-deaths: servers ## 1,000 partitions of leasehold run, stops and kills of it: the command must be dead before anyone else leads
+	@cd cmd/leasehold && DEATHS=1000 go test -count=1 -timeout=2h -parallel=20 -v -run TestTheCommandIsDeadBeforeTheLeaseIs . | grep -v '^=== \|^ *--- PASS'
+
+.PHONY: radosgw
+radosgw: ## install Ceph's gateway for the tests, from Debian's packages, as root
+	@command -v radosgw >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	apt-get install -qq -y --no-install-recommends ceph-mon ceph-osd ceph-mgr radosgw ceph-common ceph-base >/dev/null; }
+
+.PHONY: image
+image: ## the image leasehold, which has the command and nothing else
+	@cd cmd/leasehold && CGO_ENABLED=0 GOOS=linux go build -trimpath -tags=disable_grpc_modules -ldflags='-s -w' -o "$(BIN)/image/leasehold" .
+	@docker build --quiet --tag leasehold --file cmd/leasehold/Dockerfile "$(BIN)/image"
 
 .PHONY: mutants
 mutants: ## plant classic mistakes, one at a time, and see each caught
@@ -76,8 +90,16 @@ bench: servers ## measure leasehold and its peers, and write docs/performance.js
 	@cd bench && BENCH=full go test -count=1 -timeout=2h -v -run TestPerformance . | grep --line-buffered '^bench:\|^---\|^FAIL\|^ok\|Error\|_test.go'
 	@$(MAKE) bench-render
 
+.PHONY: bench-sessions
+bench-sessions: ## measure only the section of sessions, and keep the others: a quarter of an hour
+	@BENCH_ONLY=sessions $(MAKE) bench
+
+.PHONY: bench-shards
+bench-shards: ## measure only the section of shards, in virtual time, and keep the others: some minutes
+	@BENCH_ONLY=shards $(MAKE) bench
+
 .PHONY: bench-render
-bench-render: ## render docs/performance.md, its plots and the README's figures from docs/performance.json
+bench-render: ## render docs/performance.md, its plots and the figures on other pages from docs/performance.json
 	@cd bench/report && RENDER=1 go test -count=1 -run TestPageIsRendered .
 
 .PHONY: fuzz

@@ -34,6 +34,7 @@ type mutant struct {
 const (
 	worlds       = "simulation"
 	fencedWorlds = "simulation of fenced writes"
+	shardWorlds  = "simulation of shards"
 	search       = "search"
 )
 
@@ -43,7 +44,7 @@ var columns = [...]string{"simulation", "search", "real servers", "tests"}
 // column is the column of a check.
 func column(check string) string {
 	switch {
-	case check == worlds || check == fencedWorlds:
+	case check == worlds, check == fencedWorlds, check == shardWorlds:
 		return columns[0]
 	case check == search:
 		return columns[1]
@@ -54,7 +55,7 @@ func column(check string) string {
 }
 
 func main() {
-	seeds := flag.Int("seeds", 4000, "number of simulated worlds for each mutant; a quarter as many of fenced writes")
+	seeds := flag.Int("seeds", 4000, "number of simulated worlds for each mutant; a quarter as many of fenced writes and of shards")
 	only := flag.String("only", "", "run only mutants whose name contains this text")
 	from := flag.String("from", "", "skip the mutants before the first whose name contains this text")
 	flag.Parse()
@@ -195,8 +196,10 @@ func (r *runner) run(name string) (found string, caught bool) {
 		env, args = fmt.Sprint("SEEDS=", r.seeds), []string{"./internal/sim", "-run", "TestSeeds"}
 	case fencedWorlds:
 		env, args = fmt.Sprint("FENCED=", r.seeds/4), []string{"./internal/sim", "-run", "TestFencedSeeds"}
+	case shardWorlds:
+		env, args = fmt.Sprint("SHARDS=", r.seeds/4), []string{"./internal/sim", "-run", "TestShardSeeds"}
 	case search:
-		args = []string{"./internal/explore", "-run", "TestAll/(no_faults|a_suspend|a_fault)"}
+		args = []string{"./internal/explore", "-failfast", "-run", "TestAll|TestSessions/(no_faults|a_suspend|a_fault|A's_session|A_crashes)"}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
