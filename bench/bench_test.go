@@ -44,21 +44,28 @@ type size struct {
 	watch      time.Duration // how long each crowd of electors is observed
 	rest       time.Duration // before the memory of a crowd is measured
 	weighings  int           // of each small crowd
+	many       manySize      // of locks under sessions
+	fleets     fleetSize     // of members that divide shards
 }
 
 var (
 	small = size{
 		"small", 10, 300 * time.Millisecond, []int{8}, 10, 3, 2, []time.Duration{time.Millisecond, 20 * time.Millisecond}, 32, 5,
 		30 * time.Minute, []int{100}, 3 * time.Second, time.Second, 1,
+		manySize{locks: 50, ttl: 5 * time.Second, trials: 1, looks: 1, losses: 2, lossTTL: time.Second},
+		fleetSize{shards: 60, members: []int{5}, colds: 1, rounds: 1, peerRounds: 1},
 	}
 	full = size{
 		"full", 300, 3 * time.Second, []int{2, 8, 32, 128}, 2000, 150, 60, []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}, 50, 0,
 		4 * time.Hour, []int{100, 10_000}, 15 * time.Second, 7 * time.Second, 3,
+		manySize{locks: 10_000, ttl: defaultTTL, trials: 3, looks: 1, losses: 10, lossTTL: 2 * time.Second},
+		fleetSize{shards: 1000, members: []int{10, 50}, colds: 2, rounds: 5, peerRounds: 2},
 	}
 )
 
 // TestPerformance measures everything. If BENCH is "full" it writes docs/performance.json and renders the page, otherwise it runs in
 // miniature and renders into a directory of its own. BENCH_DOCS is another directory to write to, for a look at a run in miniature.
+// If BENCH_ONLY is "sessions" or "shards", it measures this section and keeps the others of docs/performance.json.
 func TestPerformance(t *testing.T) {
 	testserver.SkipIfShort(t)
 	n, docs := small, t.TempDir()
@@ -68,11 +75,24 @@ func TestPerformance(t *testing.T) {
 	if dir := os.Getenv("BENCH_DOCS"); dir != "" {
 		docs = dir
 	}
-	began := time.Now()
-	d := describeRun(t, n)
-	progress := func(what string) {
-		_, _ = fmt.Fprintf(os.Stderr, "bench: %s %4.0f s  %s\n", time.Now().Format(time.TimeOnly), time.Since(began).Seconds(), what)
+	progress := logProgress()
+	if section := os.Getenv("BENCH_ONLY"); section != "" {
+		d, err := report.Read("../docs/performance.json")
+		require.NoError(t, err)
+		switch section {
+		case "sessions":
+			d.Sessions = *measureSessions(t, n, progress)
+		case "shards":
+			d.Shards = *measureShards(t, n, progress)
+		default:
+			require.Fail(t, "BENCH_ONLY: there is no such section", section)
+		}
+		require.False(t, t.Failed())
+		writeReport(t, d, docs)
+		return
 	}
+	began := time.Now()
+	d := &report.Data{Run: describeRun(t, n), CrowdPoll: contendedPoll.Seconds()}
 	progress("many electors") // before etcd runs in this process
 	d.Electors, d.Memory = measureScale(t, n)
 	progress("leasehold's own share, and an hour's requests")
@@ -103,9 +123,23 @@ func TestPerformance(t *testing.T) {
 	progress("hand-over")
 	d.Handovers = measureHandover(t, minio, hub, etcd, n)
 	d.Minutes = time.Since(began).Round(time.Second).Minutes()
+	d.Sessions = *measureSessions(t, n, progress)
+	d.Shards = *measureShards(t, n, progress)
 	progress("done")
 	require.False(t, t.Failed())
+	writeReport(t, d, docs)
+}
 
+// logProgress returns a function that says what is measured now.
+func logProgress() func(what string) {
+	began := time.Now()
+	return func(what string) {
+		_, _ = fmt.Fprintf(os.Stderr, "bench: %s %4.0f s  %s\n", time.Now().Format(time.TimeOnly), time.Since(began).Seconds(), what)
+	}
+}
+
+// writeReport writes the data, and what is rendered from it.
+func writeReport(t *testing.T, d *report.Data, docs string) {
 	data := filepath.Join(docs, "performance.json")
 	require.NoError(t, d.Write(data))
 	written, err := report.Read(data)
@@ -118,7 +152,7 @@ func TestPerformance(t *testing.T) {
 }
 
 // describeRun says what is measured, when and where.
-func describeRun(t *testing.T, n size) *report.Data {
+func describeRun(t *testing.T, n size) report.Run {
 	file := func(name, pattern string) string {
 		body, _ := os.ReadFile(name)
 		found := regexp.MustCompile(pattern).FindSubmatch(body)
@@ -132,14 +166,13 @@ func describeRun(t *testing.T, n size) *report.Data {
 		return strings.TrimSpace(string(out))
 	}
 	kib, _ := strconv.ParseFloat(file("/proc/meminfo", `MemTotal:\s+(\d+)`), 64)
-	d := &report.Data{
+	d := report.Run{
 		Size: n.name, Date: time.Now().UTC().Format(time.DateOnly), Commit: git("rev-parse", "--short=7", "HEAD"),
 		Dirty: git("status", "--porcelain", "--untracked-files=no") != "",
 		Machine: report.Machine{
 			CPU: file("/proc/cpuinfo", `model name\s*: (.*)`), Cores: runtime.NumCPU(), GiB: kib / (1 << 20),
 			Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, Kernel: file("/proc/sys/kernel/osrelease", `^(\S+)`),
 		},
-		CrowdPoll: contendedPoll.Seconds(),
 	}
 	for _, name := range testserver.Programs() {
 		version, err := testserver.Version(name)

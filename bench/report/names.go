@@ -16,6 +16,36 @@ const (
 	Mutex      = "etcd Mutex"
 )
 
+// EtcdLease is a lease of etcd that keys belong to, with a watch.
+const EtcdLease = "etcd lease"
+
+// The ways in which a process with many locks ends.
+const (
+	Dies           = "dies"
+	EndsGracefully = "ends gracefully"
+)
+
+// What divides shards, beside leasehold.
+const (
+	LeaseTable        = "lease table"
+	DefaultLeaseTable = "lease table, KCL's intervals"
+)
+
+// What changes in a fleet.
+const (
+	ColdStart     = "all start at once"
+	MemberJoins   = "a member joins"
+	MemberLeaves  = "a member leaves"
+	MemberCrashes = "a member is killed"
+)
+
+// What is weighed of a lock of a session.
+const (
+	LockAlone     = "a lock of a session"
+	LeaseHeld     = "its lease, held"
+	LeaseReleased = "what is left of it after the session's end"
+)
+
 // Virtual is the place of what was measured in virtual time.
 const Virtual = "virtual time"
 

@@ -81,12 +81,7 @@ func (d *Data) page() string {
 	}
 	say("`make bench` measures, and writes [performance.json](performance.json). This page and its plots are rendered from that file and from nothing else. " +
 		"A test renders them again and compares byte for byte.")
-	changed := ""
-	if d.Dirty {
-		changed = ", with changes"
-	}
-	say("Measured on %s at commit %s%s, in %.0f minutes: %d cores of %s with %.0f GiB, which the servers and etcd share; %s on %s, kernel %s.",
-		d.Date, d.Commit, changed, d.Minutes, d.Machine.Cores, d.Machine.CPU, d.Machine.GiB, strings.Replace(d.Machine.Go, "go", "Go ", 1), d.Machine.OS, d.Machine.Kernel)
+	say("%s", d.where())
 	var versions []string
 	for _, v := range d.Versions {
 		versions = append(versions, v.Name+" "+v.Version)
@@ -96,7 +91,7 @@ func (d *Data) page() string {
 		"the machine. Brackets hold a 95 %% interval by bootstrap: of %d samples drawn from the measured one, the middle 95 %% give a figure in it.", resamples)
 
 	say("## Targets")
-	b.WriteString(d.targets())
+	d.targets(put)
 
 	say("## The peers")
 	say("Every peer has its best settings. The hand-written loops know when a lease expires and read then. All poll at the same mean interval: a fifth of the TTL, ±10 %%, " +
@@ -115,6 +110,8 @@ func (d *Data) page() string {
 	d.crowds(say, put)
 	d.operations(say, put)
 	d.electors(say, put)
+	d.sessions(say, put)
+	d.shards(say, put)
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 

@@ -20,12 +20,22 @@ func (d *Data) spans() map[string]string {
 	for _, e := range d.Electors {
 		lost += e.Lost
 	}
-	return map[string]string{
+	spans := map[string]string{
 		"crash":    fmt.Sprintf("median %.2f TTL from the last renewal, %.2f TTL at 99 %%", crash.Time.P50.Value, crash.Time.P99.Value),
 		"push":     fmt.Sprintf("%.1f round trips", trips(last.FromReturn.P50, last).Value),
 		"renewal":  fmt.Sprintf("%.0f µs and %.0f allocations", 1e6*(d.Own.Renew.P50.Value-d.Own.Put.P50.Value), d.Own.RenewAllocs-d.Own.PutAllocs),
 		"electors": fmt.Sprintf("%s electors, each takes %.1f KiB at worst, and %d leases are lost", thousands(most.Electors), most.Bytes()/1024, lost),
 	}
+	if s := &d.Sessions; s.Locks > 0 {
+		spans["sessions"] = kib(s.weight(LeaseHeld).Bytes()) + " a lease"
+		if len(s.Ends) > 0 {
+			spans["sessions"] += fmt.Sprintf("; %s locks led again %.0f s after a crash", thousands(s.Locks), s.end(Leasehold, Dies).median().All)
+		}
+	}
+	if len(d.Shards.Fleets) > 0 {
+		spans["shards"] = d.Shards.sentence()
+	}
+	return spans
 }
 
 func thousands(n int) string {

@@ -16,7 +16,7 @@ import (
 
 const docs = "../../docs"
 
-// TestPageIsRendered renders the page, the plots and the sentences of the README from the data and compares them with the files. With
+// TestPageIsRendered renders the page, the plots and the sentences of other pages from the data and compares them with the files. With
 // RENDER=1 it writes them.
 func TestPageIsRendered(t *testing.T) {
 	d, err := report.Read(filepath.Join(docs, "performance.json"))
@@ -25,12 +25,16 @@ func TestPageIsRendered(t *testing.T) {
 	for name, content := range d.Render() {
 		files[filepath.Join(docs, name)] = content
 	}
-	const readme = "../../README.md"
-	page, err := os.ReadFile(readme)
-	require.NoError(t, err)
-	filled, names := d.Fill(string(page))
-	require.ElementsMatch(t, []string{"crash", "renewal", "electors", "push", "crash"}, names)
-	files[readme] = filled
+	for quoting, want := range map[string][]string{
+		"../../README.md":                {"crash", "renewal", "electors", "sessions", "push", "crash"},
+		filepath.Join(docs, "shards.md"): {"shards"},
+	} {
+		page, err := os.ReadFile(quoting)
+		require.NoError(t, err)
+		filled, names := d.Fill(string(page))
+		require.ElementsMatch(t, want, names, quoting)
+		files[quoting] = filled
+	}
 	for name, content := range files {
 		require.Empty(t, regexp.MustCompile(`.*(\bNaN\b|[+-]Inf\b|%!).*`).FindString(content), name)
 		if os.Getenv("RENDER") != "" {

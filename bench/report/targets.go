@@ -2,19 +2,39 @@ package report
 
 import "fmt"
 
-// targets is the table of what leasehold is held to. Where a target is missed, the table says why.
-func (d *Data) targets() string {
-	var t table
-	t.head("", "target", "measured", "")
-	why := ""
-	check := func(what, target, measured string, met bool, reason string) {
-		verdict := "met"
-		if !met {
-			verdict = "**missed**"
-			why += fmt.Sprintf("- **%s**: %s\n", what, reason)
-		}
-		t.row(what, target, measured, verdict)
+// verdicts is a table of targets, and why some are missed.
+type verdicts struct {
+	table
+	why string
+}
+
+func newVerdicts() *verdicts {
+	v := new(verdicts)
+	v.head("", "target", "measured", "")
+	return v
+}
+
+// check adds a target. reason is why it is missed, if it is.
+func (v *verdicts) check(what, target, measured string, met bool, reason string) {
+	verdict := "met"
+	if !met {
+		verdict = "**missed**"
+		v.why += fmt.Sprintf("- **%s**: %s\n", what, reason)
 	}
+	v.row(what, target, measured, verdict)
+}
+
+func (v *verdicts) write(put putter) {
+	if v.why != "" {
+		v.WriteString("\nWhy targets are missed:\n\n" + v.why)
+	}
+	put(&v.table)
+}
+
+// targets is the table of what leasehold's locks are held to.
+func (d *Data) targets(put putter) {
+	v := newVerdicts()
+	check := v.check
 	crash := d.takeover(Virtual, Leasehold, Crash, 2)
 	check("takeover after a crash, after two TTLs of watching: median", "≤ 1.04 TTL", crash.Time.P50.in("%.3f", 1)+" TTL", crash.Time.P50.Value <= 1.04,
 		"1.02 TTL is the least that the drift allowance leaves. The rest is the time from a renewal to the candidate's next read of it: renewals come up to a twentieth of their interval early, and reads are spread.")
@@ -68,8 +88,5 @@ func (d *Data) targets() string {
 				"this many electors need more CPU than the machine has.")
 		}
 	}
-	if why != "" {
-		why = "\nWhy targets are missed:\n\n" + why
-	}
-	return t.String() + why + "\n"
+	v.write(put)
 }
