@@ -1,0 +1,201 @@
+package docs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
+	"github.com/leasehold-go/leasehold/internal/fakes3"
+)
+
+// The function tigris and the type oneWriteASecond stand word for word in integrations.md.
+
+func tigris(cfg aws.Config) *s3.Client {
+	return s3.NewFromConfig(cfg, func(o *s3.Options) {
+		o.APIOptions = append(o.APIOptions, smithyhttp.SetHeaderValue("X-Tigris-Consistent", "true"))
+	})
+}
+
+func TestTigris(t *testing.T) {
+	server, methods := &fakes3.Server{}, map[string]int{}
+	cfg := aws.Config{
+		Region: "auto", BaseEndpoint: aws.String("http://s3.test"),
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "access", SecretAccessKey: "secret"}, nil
+		}),
+		HTTPClient: &http.Client{Transport: fakes3.Transport{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			methods[r.Method]++
+			if r.Header.Get("X-Tigris-Consistent") != "true" || !strings.Contains(r.Header.Get("Authorization"), ";x-tigris-consistent") {
+				t.Errorf("%s %s without the header, or with one that is not signed", r.Method, r.URL)
+			}
+			r.URL.Path = "/" + fakes3.Bucket + r.URL.Path // the SDK has put the bucket's name in front of the host
+			server.ServeHTTP(w, r)
+		})}},
+	}
+	client, ctx := tigris(cfg), t.Context()
+	store := leasehold.NewS3Store(client, "locks")
+	lock, err := leasehold.NewLock(store, "locks/report")
+	require.NoError(t, err)
+	require.NoError(t, lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error { return lease.Renew(ctx) }))
+	files, err := fenced.NewS3Store(client, "locks", fenced.PaddedBodies)
+	require.NoError(t, err)
+	require.NoError(t, files.Put(ctx, 1, "large", strings.NewReader(strings.Repeat("x", 9<<20))))
+	require.NoError(t, files.Seal(ctx, 2, "large"))
+	for _, method := range []string{"GET", "HEAD", "PUT", "POST", "DELETE"} {
+		require.NotZero(t, methods[method], method)
+	}
+}
+
+// rateLimited accepts one write a second to each object, and fails the others as S3Store fails with a 429: temporarily.
+type rateLimited struct {
+	leasehold.Store
+	mu              sync.Mutex
+	last            map[string]time.Time
+	writes, refused int
+}
+
+func (r *rateLimited) admit(key string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.writes++
+	if last, ok := r.last[key]; ok && time.Since(last) < time.Second {
+		r.refused++
+		return errors.New("429 Too Many Requests")
+	}
+	r.last[key] = time.Now()
+	return nil
+}
+
+func (r *rateLimited) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	if err := r.admit(key); err != nil {
+		return "", err
+	}
+	return r.Store.PutIfNoneMatch(ctx, key, body)
+}
+
+func (r *rateLimited) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	if err := r.admit(key); err != nil {
+		return "", err
+	}
+	return r.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+// The table of integrations.md: an hour of one holder.
+func TestRateLimit(t *testing.T) {
+	for _, tc := range []struct {
+		ttl     time.Duration
+		lost    int     // at least so many; none if 0
+		writes  float64 // roughly
+		refused float64 // share
+	}{
+		{ttl: 1 * time.Second, lost: 2500, writes: 54_200, refused: 0.94},
+		{ttl: 2 * time.Second, writes: 16_500, refused: 0.80},
+		{ttl: 3 * time.Second, writes: 7_000, refused: 0.50},
+		{ttl: 6 * time.Second, writes: 1_850},
+		{ttl: 15 * time.Second, writes: 740},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &rateLimited{Store: leasehold.NewMemStore(), last: map[string]time.Time{}}
+			var losses atomic.Int64 // leases are lost on the goroutines of timers
+			lock, err := leasehold.NewLock(store, "locks/report", leasehold.WithTTL(tc.ttl), leasehold.WithLogger(nil),
+				leasehold.WithObserver(func(e leasehold.Event) {
+					if e.Kind == leasehold.EventLost {
+						losses.Add(1)
+					}
+				}))
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			for ctx.Err() == nil {
+				_ = lock.Do(ctx, func(ctx context.Context, _ *leasehold.Lease) error {
+					<-ctx.Done()
+					return nil
+				})
+			}
+			store.mu.Lock()
+			writes, share, lost := store.writes, float64(store.refused)/float64(store.writes), int(losses.Load())
+			store.mu.Unlock()
+			t.Logf("TTL %v: %d leases lost, %d writes, %.2f of them refused", tc.ttl, lost, writes, share)
+			if tc.lost == 0 {
+				require.Zero(t, lost)
+			}
+			require.GreaterOrEqual(t, lost, tc.lost)
+			require.InEpsilon(t, tc.writes, writes, 0.02)
+			require.InDelta(t, tc.refused, share, 0.01)
+
+			time.Sleep(time.Minute)
+			nothing := func(context.Context, *leasehold.Lease) error { return nil }
+			for _, limit := range []struct{ least, most time.Duration }{{time.Second, 3 * time.Second}, {2 * time.Second, 6 * time.Second}} {
+				start := time.Now()
+				require.NoError(t, lock.Do(t.Context(), nothing))
+				took := time.Since(start)
+				t.Logf("a job that is over at once took %v", took)
+				require.True(t, limit.least <= took && took <= limit.most, took)
+			}
+		})
+	}
+	client := fakes3.NewClient(nil)
+	store := leasehold.NewS3Store(client, "my-bucket", leasehold.WithMinTTL(6*time.Second))
+	_, err := leasehold.NewLock(store, "locks/report", leasehold.WithTTL(5*time.Second))
+	require.ErrorContains(t, err, "TTL 5s is below 6s")
+}
+
+func TestCostOnS3Express(t *testing.T) {
+	const put, get = 0.00113 / 1000, 0.00003 / 1000 // dollars a request
+	const written, read = 0.0032 / (1 << 30), 0.0006 / (1 << 30)
+	page, err := os.ReadFile("servers.md")
+	require.NoError(t, err)
+	for _, ttl := range []float64{5, 15, 30, 60} {
+		month := (730 * time.Hour).Seconds()
+		puts, gets := month/(ttl/3), month/(ttl/6)
+		cost := func(candidates float64) float64 { return puts*put + (candidates-1)*gets*get }
+		require.Contains(t, string(page), fmt.Sprintf("\n| %.0f s | $%.2f | $%.2f | $%.2f |\n", ttl, cost(1), cost(3), cost(10)))
+		require.Less(t, 1024*(puts*written+9*gets*read), 0.03)
+		require.Less(t, cost(1), 0.25*puts*0.005/1000, "less than a quarter of S3 Standard")
+	}
+}
+
+// The SDK asks for a session with a directory bucket, which it knows by its name, and signs with the session's credentials.
+func TestDirectoryBucket(t *testing.T) {
+	server, sessions := &fakes3.Server{}, 0
+	client := s3.New(s3.Options{
+		Region: "us-east-1", BaseEndpoint: aws.String("http://s3.test"),
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "access", SecretAccessKey: "secret"}, nil
+		}),
+		HTTPClient: &http.Client{Transport: fakes3.Transport{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Has("session") {
+				sessions++
+				expires := time.Now().Add(5 * time.Minute).UTC().Format(time.RFC3339)
+				_, _ = io.WriteString(w, "<CreateSessionResult><Credentials><AccessKeyId>session</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"+
+					"<SessionToken>token</SessionToken><Expiration>"+expires+"</Expiration></Credentials></CreateSessionResult>")
+				return
+			}
+			if !strings.Contains(r.Header.Get("Authorization"), "Credential=session/") || r.Header.Get("X-Amz-S3session-Token") != "token" {
+				t.Errorf("%s %s is not signed by the session", r.Method, r.URL)
+			}
+			r.URL.Path = "/" + fakes3.Bucket + r.URL.Path
+			server.ServeHTTP(w, r)
+		})}},
+	})
+	lock, err := leasehold.NewLock(leasehold.NewS3Store(client, "locks--use1-az4--x-s3"), "report")
+	require.NoError(t, err)
+	require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error { return lease.Renew(ctx) }))
+	require.Equal(t, 1, sessions)
+}
