@@ -1,6 +1,7 @@
 package shards
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -171,7 +172,7 @@ func TestPiecesOfTwoPlans(t *testing.T) {
 		p := &plan{members: []string{"a", "b"}, present: 2, ids: numbers(1), owner: []int{owner}, home: []int{nobody}}
 		body, err := p.encode(true)
 		require.NoError(t, err)
-		payload, err := g.writePieces(t.Context(), token, body)
+		payload, err := g.writePieces(t.Context(), token, body, nil)
 		require.NoError(t, err)
 		return payload
 	}
@@ -181,6 +182,9 @@ func TestPiecesOfTwoPlans(t *testing.T) {
 	p, err := g.decodePlan(t.Context(), second)
 	require.NoError(t, err)
 	require.Equal(t, map[string]bool{"0": true}, p.of("b"))
-	_, err = g.writePieces(t.Context(), 1, []byte("late"))
-	require.ErrorIs(t, err, errDeposed)
+	confirm := func(context.Context) error { return leasehold.ErrLost }
+	_, err = g.writePieces(t.Context(), 1, []byte("late"), confirm)
+	require.ErrorIs(t, err, leasehold.ErrLost)
+	_, err = g.decodePlan(t.Context(), second)
+	require.NoError(t, err)
 }

@@ -44,13 +44,17 @@ func (g *Group) follow(ctx, work context.Context, workers *sync.WaitGroup) error
 }
 
 // readPlan reads the planner's lock, and the plan in it. There is no plan, without an error, before the first planner. If the plan
-// is damaged, which is errBadPlan, or cannot be read, the last one stays.
+// is damaged, which is errBadPlan, or cannot be read, the last one stays. Once per TTL the planner also reads the pieces of a plan that
+// it has read before, because nobody else might notice what became of them, until a member starts.
 func (g *Group) readPlan(ctx context.Context, c *candidacy) (p *plan, found bool, err error) {
 	asked := g.now()
 	obj, err := g.get(ctx, g.key("planner"))
 	now := g.now()
 	missing := errors.Is(err, leasehold.ErrNotExist)
-	fresh := missing || err == nil && (obj.ETag != c.etag || !c.decoded)
+	g.mu.Lock()
+	checks := g.planner != nil && asked >= c.checked+g.ttl
+	g.mu.Unlock()
+	fresh := missing || err == nil && (obj.ETag != c.etag || !c.decoded || checks)
 	if fresh {
 		var rec leasehold.Record
 		if !missing {
@@ -64,7 +68,7 @@ func (g *Group) readPlan(ctx context.Context, c *candidacy) (p *plan, found bool
 				g.plannerLock.Wake() // or a candidate might wait for the session that it has seen there
 			}
 			p, err = g.decodePlan(ctx, rec.Payload)
-			c.decoded = err == nil
+			c.decoded, c.checked = err == nil, asked
 		}
 	}
 	g.mu.Lock()
@@ -115,6 +119,7 @@ type candidacy struct {
 	workers *sync.WaitGroup
 	etag    string                 // of the planner's lock
 	decoded bool                   // the plan in that was read
+	checked time.Duration          // monotonic time of the last such read
 	session *leasehold.SessionTerm // that it leans on
 	seen    time.Duration          // monotonic time of the last sign of life
 	nonce   string                 // of the planner's session, as last seen

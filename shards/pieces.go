@@ -13,7 +13,7 @@ import (
 
 // A plan that does not fit into the planner's lock is cut into pieces, an object each. The lock says how many there are, and what
 // their digest is. Each piece has the fencing token of the planner that wrote it, so a planner that was deposed stops at the first one
-// of its successor.
+// of its successor. What a planner overwrites in spite of that, its successor finds within a TTL: see readPlan.
 
 const (
 	maxInline = 32 << 10 // the limit of a payload
@@ -26,10 +26,10 @@ type piece struct {
 	Data  []byte `json:"data"`
 }
 
-var errDeposed = errors.New("a planner with a higher token has written the plan")
-
-// writePieces writes a plan of a planner with this token, and returns what to write into its lock.
-func (g *Group) writePieces(ctx context.Context, token uint64, body []byte) (payload []byte, err error) {
+// writePieces writes a plan of a planner with this token, and returns what to write into its lock. A piece with a higher token is of its
+// successor, or is older than the planner's lock, if that was deleted, because then tokens begin again. So before it is overwritten,
+// confirm has to ask the store whether the planner still holds its lock.
+func (g *Group) writePieces(ctx context.Context, token uint64, body []byte, confirm func(context.Context) error) (payload []byte, err error) {
 	digest := sha256.Sum256(body)
 	o := planObject{Digest: digest[:]}
 	for ; len(body) > 0; o.Pieces++ {
@@ -38,11 +38,13 @@ func (g *Group) writePieces(ctx context.Context, token uint64, body []byte) (pay
 		_, err := g.edit(ctx, g.pieceKey(o.Pieces), func(old []byte) ([]byte, error) {
 			var there piece
 			_ = json.Unmarshal(old, &there) // what is damaged is replaced
-			switch {
-			case there.Token > token:
-				return nil, errDeposed
-			case there.Token == token && bytes.Equal(there.Data, data):
+			if there.Token == token && bytes.Equal(there.Data, data) {
 				return old, nil
+			}
+			if there.Token > token {
+				if err := confirm(ctx); err != nil {
+					return nil, fmt.Errorf("there is a piece of a planner with a higher token: %w", err)
+				}
 			}
 			return json.Marshal(piece{token, data})
 		})

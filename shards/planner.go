@@ -303,7 +303,7 @@ func (p *planner) publish(next *plan) error {
 		return err
 	}
 	if len(body) > maxInline {
-		body, err = g.writePieces(ctx, p.lease.Token(), body)
+		body, err = g.writePieces(ctx, p.lease.Token(), body, p.confirm)
 		if errors.Is(err, leasehold.ErrPreconditionFailed) {
 			return err // at the next step
 		}
@@ -315,7 +315,7 @@ func (p *planner) publish(next *plan) error {
 	case err == nil:
 	case p.ctx.Err() != nil:
 		return nil
-	case ctx.Err() != nil, errors.Is(err, leasehold.ErrPermanent), errors.Is(err, errDeposed):
+	case ctx.Err() != nil, errors.Is(err, leasehold.ErrPermanent):
 		g.resign(2 * g.ttl)
 		return fmt.Errorf("the plan could not be published, so another member is to try: %w", err)
 	default:
@@ -328,6 +328,11 @@ func (p *planner) publish(next *plan) error {
 	g.log.InfoContext(ctx, "plan published", "prefix", g.prefix, "members", e.Members, "shards", e.Shards, "moved", e.Moved)
 	g.emit(e)
 	return nil
+}
+
+// confirm asks the store whether this member is still the planner: it writes the planner's lock as it is.
+func (p *planner) confirm(ctx context.Context) error {
+	return p.lease.Commit(ctx, p.lease.Record().Payload)
 }
 
 // tidy removes members from the roster that left long ago, lets those try again that could not take shards, and corrects what an old

@@ -449,17 +449,48 @@ func TestPlansTooLargeForTheLock(t *testing.T) {
 	})
 }
 
-func TestADeposedPlannerLeavesThePlanOfItsSuccessor(t *testing.T) {
-	inWorld(t, shards.Names(longNames(1000)...), func(w *world) {
-		body := []byte(`{"token":1000,"data":"AAAA"}`)
-		_, err := w.mem.PutIfNoneMatch(context.Background(), "g/plan/0", body)
+// The planner's lock was deleted, so its tokens begin again, but those of the pieces are of before.
+func TestPiecesThatAreOlderThanThePlannersLock(t *testing.T) {
+	names := longNames(1000)
+	inWorld(t, shards.Names(names...), func(w *world) {
+		_, err := w.mem.PutIfNoneMatch(context.Background(), "g/plan/0", []byte(`{"token":1000,"data":"AAAA"}`))
 		require.NoError(t, err)
 		w.start("a")
-		time.Sleep(10 * ttl)
-		obj, err := w.mem.Get(context.Background(), "g/plan/0")
-		require.NoError(t, err)
-		require.Equal(t, string(body), string(obj.Body))
+		w.settled(len(names))
 	})
+}
+
+// A member that starts again under its name changes nothing in the plan, but has to find its pieces.
+func TestAPieceIsWrittenAgain(t *testing.T) {
+	names := longNames(1000)
+	for what, spoil := range map[string]func(w *world){
+		"overwritten": func(w *world) { w.overwrite("g/plan/0", []byte(`{"token":1,"data":"AAAA"}`)) },
+		"deleted": func(w *world) {
+			obj, err := w.mem.Get(context.Background(), "g/plan/0")
+			require.NoError(w.t, err)
+			require.NoError(w.t, w.mem.DeleteIfMatch(context.Background(), "g/plan/0", obj.ETag))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inWorld(t, shards.Names(names...), func(w *world) {
+				w.start("a")
+				w.start("b")
+				w.start("c")
+				w.settled(len(names))
+				before := w.object("g/plan/0")
+				spoil(w)
+				w.await(2*ttl, "the piece is there again", func() bool {
+					obj, err := w.mem.Get(context.Background(), "g/plan/0")
+					return err == nil && string(obj.Body) == string(before)
+				})
+				m := w.someMember(w.planner())
+				name := m.group.Member()
+				m.kill()
+				w.start(name)
+				w.settled(len(names))
+			})
+		})
+	}
 }
 
 func TestAMemberThatCannotTakeSomeShards(t *testing.T) {

@@ -426,7 +426,9 @@ var mutants = []mutant{
 	{"shards: no list empties the plan", []edit{{"shards/planner.go", `			p.listed = p.plan.ids
 `, ``}}, []string{"./shards -run TestNamesThatChange"}, 34},
 	{"shards: pieces of another plan used", []edit{{"shards/pieces.go", `!bytes.Equal(digest[:], o.Digest)`, `len(digest) == 0`}}, []string{"./shards -run TestPiecesOfTwoPlans"}, 34},
-	{"shards: pieces of a higher token overwritten", []edit{{"shards/pieces.go", `			case there.Token > token:`, `			case there.Token > token && token == 0:`}}, []string{"./shards -run TestPiecesOfTwoPlans|TestADeposedPlanner"}, 34},
+	{"shards: pieces of a higher token overwritten", []edit{{"shards/pieces.go", `if err := confirm(ctx); err != nil {`, `if err := error(nil); err != nil {`}}, []string{"./shards -run TestPiecesOfTwoPlans"}, 34},
+	{"shards: pieces that are older than the planner's lock respected", []edit{{"shards/planner.go", `	return p.lease.Commit(ctx, p.lease.Record().Payload)`, `	return errors.New("it may be deposed")`}}, []string{"./shards -run TestPiecesThatAreOlder"}, 34},
+	{"shards: the planner does not read its pieces again", []edit{{"shards/member.go", `checks := g.planner != nil && asked`, `checks := g.planner == nil && g.planner != nil && asked`}}, []string{"./shards -run TestAPieceIsWrittenAgain"}, 34},
 	{"shards: large plans not cut", []edit{{"shards/planner.go", `	if len(body) > maxInline {`, `	if len(body) > 1<<30 {`}}, []string{shardWorlds, "./shards -run TestPlansTooLarge"}, 32},
 	{"shards: a planner of the minority plans", []edit{{"shards/planner.go", `	if elected := p.vote(w); elected != p.g.set.generation() {`, `	if elected := p.vote(w); elected == "" {`}}, []string{shardWorlds, "./shards -run TestTwoSetsOnOnePrefix|TestTheNumberOfShardsChanges"}, 35},
 	{"shards: a plan for another number of shards followed", []edit{{"shards/member.go", `p != nil && p.generation == g.set.generation()`, `p != nil`}}, []string{"./shards -run TestAMemberWithAnotherSet"}, 35},
