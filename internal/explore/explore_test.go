@@ -31,6 +31,8 @@ func TestSessions(t *testing.T) {
 		{"A crashes", explore.Sessions{Plans: one, Crashes: 1, Narrow: true}, false},
 		{"two locks, A crashes", explore.Sessions{Plans: both, Crashes: 1, Narrow: true}, false},
 		{"A is suspended", explore.Sessions{Plans: one, Suspends: 1, Narrow: true}, false},
+		{"two locks, a fault of A's session", explore.Sessions{Plans: both, Faults: 1, Narrow: true}, true},
+		{"two locks, A is suspended", explore.Sessions{Plans: both, Suspends: 1, Narrow: true}, true},
 		{"two locks from the beginning", explore.Sessions{Plans: both, Commit: true}, true},
 		{"a session is deleted", explore.Sessions{Plans: one, Deletions: 1}, true},
 		{"a slow request", explore.Sessions{Plans: one, Delays: 1}, true},
