@@ -30,7 +30,7 @@ test: servers ## all tests of all modules; says in the end which did not run for
 	@export LEASEHOLD_SKIPPED=$$(mktemp); \
 	trap 'test ! -s $$LEASEHOLD_SKIPPED || echo "NOT RUN, for want of a Docker engine, Azurite or the Ceph gateway: $$(sort -u $$LEASEHOLD_SKIPPED | xargs)"; rm -f $$LEASEHOLD_SKIPPED' EXIT; \
 	$(if $(RACE),,echo "no C compiler: testing without -race" >&2;) \
-	$(call each,go test $(RACE),go test $(RACE) -timeout=20m ./...)
+	$(call each,go test $(RACE),go test $(RACE) -timeout=40m ./...)
 
 .PHONY: test-short
 test-short: ## the tests that need no server

@@ -94,14 +94,14 @@ func (p *probe) reachedGS(at location, err error) bool {
 
 // clocksGS reads an object that was just written. The client does not show the Date of the answer, which CheckStore has measured.
 func (p *probe) clocksGS(ctx context.Context, bucket *storage.BucketHandle, verdict string) {
-	p.rest(ctx)
-	err := p.write(ctx)
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
-	defer cancel()
 	var attrs *storage.ObjectAttrs
-	if err == nil {
+	err := p.ask(ctx, func(ctx context.Context) (err error) {
 		attrs, err = bucket.Object(p.key).Attrs(ctx)
-	}
+		if errors.Is(err, storage.ErrObjectNotExist) {
+			return leasehold.ErrNotExist
+		}
+		return err
+	})
 	if err != nil {
 		p.report.broke("clock", err, "run doctor again")
 		return

@@ -105,6 +105,23 @@ func (p *probe) write(ctx context.Context) error {
 	}
 }
 
+// ask writes the object, and then asks the server a question about it. If another doctor has removed or replaced the object meanwhile,
+// which the question tells as leasehold.ErrNotExist, it does so again.
+func (p *probe) ask(ctx context.Context, question func(ctx context.Context) error) error {
+	for try := 0; ; try++ {
+		p.rest(ctx)
+		if err := p.write(ctx); err != nil {
+			return err
+		}
+		limited, cancel := context.WithTimeout(ctx, requestLimit)
+		err := question(limited)
+		cancel()
+		if !errors.Is(err, leasehold.ErrNotExist) || try == probeTries {
+			return err
+		}
+	}
+}
+
 // admitted checks the permissions to read and write, after a first read that has ended with err. It reports whether a lock can work.
 func (p *probe) admitted(ctx context.Context, err error) bool {
 	r := p.report

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -176,8 +177,20 @@ func (d *s3Doctor) regionOf(ctx context.Context) string {
 // dialect checks in which form the server takes the ETags that it has given. It reports whether that is one that the library uses.
 func (d *s3Doctor) dialect(ctx context.Context) bool {
 	r := d.report
-	switch err := d.write(ctx); {
-	case err == nil && refused(d.as(ctx, d.etag)):
+	bare := false // it refuses its ETag as it has given it
+	err := d.ask(ctx, func(ctx context.Context) error {
+		given := d.etag
+		if bare = refused(d.as(ctx, given)); !bare {
+			return nil
+		}
+		err := d.look(ctx)
+		if err == nil && d.etag != given { // another doctor was faster
+			return leasehold.ErrNotExist
+		}
+		return err
+	})
+	switch {
+	case err == nil && bare:
 		r.ok("etag", "taken only without quotes, which leasehold finds out by itself")
 	case err == nil && d.as(ctx, strings.Trim(d.etag, `"`)) == nil:
 		r.ok("etag", "taken as given, and also without quotes")
@@ -195,8 +208,7 @@ func (d *s3Doctor) dialect(ctx context.Context) bool {
 
 // refused reports whether a write was refused for its condition.
 func refused(err error) bool {
-	reply, ok := errors.AsType[*smithyhttp.ResponseError](err)
-	return ok && reply.HTTPStatusCode() == http.StatusPreconditionFailed
+	return statusOf(err) == http.StatusPreconditionFailed
 }
 
 // as writes with an ETag in this form.
@@ -208,7 +220,7 @@ func (d *s3Doctor) as(ctx context.Context, etag string) error {
 func (d *s3Doctor) put(ctx context.Context, change func(*s3.PutObjectInput)) error {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
-	in := &s3.PutObjectInput{Bucket: &d.at.bucket, Key: &d.key, Body: strings.NewReader(probeMark)}
+	in := &s3.PutObjectInput{Bucket: &d.at.bucket, Key: &d.key, Body: strings.NewReader(probeMark + rand.Text())}
 	change(in)
 	out, err := d.client.PutObject(ctx, in, asTheLibrary)
 	if err == nil {
@@ -226,13 +238,14 @@ func asTheLibrary(o *s3.Options) {
 
 // clocks reads an object that was just written, for its Date and Last-Modified.
 func (d *s3Doctor) clocks(ctx context.Context, verdict string) {
-	if err := d.write(ctx); err != nil {
-		d.report.broke("clock", err, "run doctor again")
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestLimit)
-	defer cancel()
-	out, err := d.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &d.at.bucket, Key: &d.key}, asTheLibrary)
+	var out *s3.HeadObjectOutput
+	err := d.ask(ctx, func(ctx context.Context) (err error) {
+		out, err = d.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &d.at.bucket, Key: &d.key}, asTheLibrary)
+		if statusOf(err) == http.StatusNotFound {
+			return leasehold.ErrNotExist
+		}
+		return err
+	})
 	if err != nil {
 		d.report.broke("clock", err, "run doctor again")
 		return
@@ -276,10 +289,7 @@ func (r report) unsettled(name, action string, err error) {
 		r.skip(name, "allow "+action+" to the one who runs doctor, or ask the owner of the bucket", "%s", brief(err))
 		return
 	}
-	status := 0
-	if reply, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
-		status = reply.HTTPStatusCode()
-	}
+	status := statusOf(err)
 	if status == http.StatusNotImplemented || status == http.StatusMethodNotAllowed || status == http.StatusNotFound || status == http.StatusBadRequest {
 		r.skip(name, "look at the settings of the server itself", "the server does not tell: %s", brief(err))
 		return

@@ -101,17 +101,22 @@ func denied(err error) bool {
 	if errors.As(err, &network) {
 		return false // a firewall
 	}
-	status := 0
+	status := statusOf(err)
+	return status == http.StatusUnauthorized || status == http.StatusForbidden || errors.Is(err, fs.ErrPermission)
+}
+
+// statusOf is the HTTP status of the answer, 0 if there was none.
+func statusOf(err error) int {
+	if reply, ok := errors.AsType[*googleapi.Error](err); ok {
+		return reply.Code
+	}
 	if reply, ok := errors.AsType[interface {
 		error
 		HTTPStatusCode() int
 	}](err); ok {
-		status = reply.HTTPStatusCode()
+		return reply.HTTPStatusCode()
 	}
-	if reply, ok := errors.AsType[*googleapi.Error](err); ok {
-		status = reply.Code
-	}
-	return status == http.StatusUnauthorized || status == http.StatusForbidden || errors.Is(err, fs.ErrPermission)
+	return 0
 }
 
 // message is err in one line that says what to do.
