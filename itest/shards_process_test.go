@@ -182,7 +182,8 @@ func startShardFleet(t *testing.T) *shardFleet {
 	}
 	target, err := url.Parse(f.server.Endpoint)
 	require.NoError(t, err)
-	base := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}
+	// MinIO closes connections that were idle for 30 s, also while a request is on its way to it.
+	base := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64, IdleConnTimeout: 10 * time.Second}
 	t.Cleanup(base.CloseIdleConnections)
 	for i := range memberCount {
 		seat := &shardSeat{name: fmt.Sprint("m", i)}
