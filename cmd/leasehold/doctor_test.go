@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/api/option"
 
@@ -142,6 +145,33 @@ func TestDoctorsAtTheSameTime(t *testing.T) {
 		all.Go(func() { b.run("doctor", b.url("locks/busy")).succeeds(t) })
 	}
 	all.Wait()
+	require.Empty(t, b.left())
+}
+
+// What another doctor does to the object just before a question is no finding.
+func TestDoctorIsNotDisturbedByAnother(t *testing.T) {
+	b := newBucket(t)
+	client, key := b.server.Client(), "locks/report-doctor"
+	var updates, heads atomic.Int64
+	endpoint := b.behind(func(r *http.Request) *http.Response {
+		if !strings.HasSuffix(r.URL.Path, key) {
+			return nil
+		}
+		var err error
+		switch {
+		case r.Method == http.MethodPut && r.Header.Get("If-Match") != "" && updates.Add(1) == 2: // with the ETag as given
+			_, err = client.PutObject(context.Background(), &s3.PutObjectInput{Bucket: &b.name, Key: &key, Body: strings.NewReader("leasehold doctor of another")})
+		case r.Method == http.MethodHead && heads.Add(1) == 1:
+			_, err = client.DeleteObject(context.Background(), &s3.DeleteObjectInput{Bucket: &b.name, Key: &key})
+		}
+		assert.NoError(t, err)
+		return nil
+	}, nil)
+	r := b.run("doctor", b.urlAt(endpoint, "locks/report"))
+	r.succeeds(t)
+	require.Regexp(t, `(?m)^etag +ok +taken as given`, r.out)
+	require.Regexp(t, `(?m)^clock +ok `, r.out)
+	require.EqualValues(t, 2, heads.Load())
 	require.Empty(t, b.left())
 }
 
