@@ -78,6 +78,20 @@ func (c *campaign) lock(a *app, store *backend, key string, renewed func(), more
 	return lock, err
 }
 
+// acquireUntilSignal is acquire, which a signal ends. A lease that comes together with the signal is released.
+func (c *campaign) acquireUntilSignal(ctx context.Context, a *app, lock *leasehold.Lock, signals <-chan os.Signal) (*leasehold.Lease, error) {
+	waiting, stop := untilSignal(ctx, signals)
+	lease, err := c.acquire(waiting, a, lock)
+	stop()
+	if ended, ok := context.Cause(waiting).(interrupted); ok {
+		if err == nil {
+			_ = lease.Release(ctx) // the library logs a failure
+		}
+		return nil, ended
+	}
+	return lease, err
+}
+
 // acquire waits for the lock as long as the flags say.
 func (c *campaign) acquire(ctx context.Context, a *app, lock *leasehold.Lock) (*leasehold.Lease, error) {
 	var lease *leasehold.Lease

@@ -70,15 +70,7 @@ func (a *app) runUnderLock(ctx context.Context, c *campaign, args []string) erro
 	defer store.close()
 	signals := make(chan os.Signal, 16)
 	catch(signals, toGroup, toCommand, []os.Signal{syscall.SIGPIPE})
-	waiting, stop := untilSignal(ctx, signals)
-	lease, err := c.acquire(waiting, a, lock)
-	stop()
-	if ended, ok := context.Cause(waiting).(interrupted); ok {
-		if err == nil {
-			_ = lease.Release(ctx) // the library logs a failure
-		}
-		return ended
-	}
+	lease, err := c.acquireUntilSignal(ctx, a, lock, signals)
 	if err != nil {
 		return err
 	}
