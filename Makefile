@@ -9,12 +9,17 @@
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 MODULES     := $(shell go list -m -f '{{.Dir}}')
-RACE        := $(if $(shell command -v "$$(go env CC)"),-race)
+# The command speaks of signals and process groups, the bench asks the kernel for CPU times, and itest stops processes.
+NOT_WINDOWS := %/bench %/cmd/leasehold %/itest
+PACKAGES    ?= $(addsuffix /...,$(if $(filter Windows_NT,$(OS)),$(filter-out $(NOT_WINDOWS),$(MODULES)),$(MODULES)))
 LIMIT       := $(if $(shell command -v timeout),timeout 300)
 FUZZTIME    ?= 10s
 SEEDS       ?= 10000
 SEED        ?= 1
 SAMPLE      ?= 0
+DEATHS      ?= 1000
+EXPLORE     ?= all
+RUN_AS      ?=
 BIN         := $(CURDIR)/.bin
 GOLANGCI    := $(BIN)/golangci-lint
 GOVULNCHECK := $(BIN)/govulncheck
@@ -26,41 +31,50 @@ define each
 endef
 
 .PHONY: test
-test: servers ## all tests of all modules; says in the end which did not run for want of a Docker engine, Azurite or Ceph
-	@export LEASEHOLD_SKIPPED=$$(mktemp); \
-	trap 'test ! -s $$LEASEHOLD_SKIPPED || echo "NOT RUN, for want of a Docker engine, Azurite or the Ceph gateway: $$(sort -u $$LEASEHOLD_SKIPPED | xargs)"; rm -f $$LEASEHOLD_SKIPPED' EXIT; \
-	$(if $(RACE),,echo "no C compiler: testing without -race" >&2;) \
-	$(call each,go test $(RACE),go test $(RACE) -timeout=40m ./...)
+test: servers ## tier 1: the tests of all modules, side by side: minutes; says in the end what took longest, what passed only when run again, and what did not run
+	@go run ./internal/tools/alltests $(PACKAGES)
 
 .PHONY: test-short
 test-short: ## the tests that need no server
-	@$(call each,go test -short,go test $(RACE) -short ./...)
+	@go run ./internal/tools/alltests -short $(PACKAGES)
+
+.PHONY: nightly
+nightly: ## tier 3: everything long, at full size: hours; PART=mutants runs one part; goes on where an earlier run of the same commit ended
+	@internal/tools/nightly.sh
 
 .PHONY: sim
-sim: ## SEEDS simulated worlds and a tenth as many of fenced writes and of shards, from number SEED on
-	@SEEDS=$(SEEDS) FENCED=$$(($(SEEDS) / 10)) SHARDS=$$(($(SEEDS) / 10)) SEED=$(SEED) go test -v -count=1 -timeout=24h -run Seeds ./internal/sim | grep -v '^=== '
+sim: ## SEEDS simulated worlds, and a tenth as many of fenced writes, from number SEED on
+	@SEEDS=$(SEEDS) FENCED=$$(($(SEEDS) / 10)) SEED=$(SEED) go test -v -count=1 -timeout=24h -run Seeds ./internal/sim | grep -v '^=== '
 
 .PHONY: explore
-explore: ## the exhaustive search with all its configurations: ten minutes
-	@EXPLORE=all go test -v -count=1 -timeout=24h -run TestAll ./internal/explore | grep -v '^=== '
+explore: ## the exhaustive search with all its configurations: half an hour
+	@EXPLORE="$(EXPLORE)" go test -v -count=1 -timeout=24h -run TestAll ./internal/explore | grep -v '^=== '
 
 .PHONY: cli-deaths
-cli-deaths: servers ## 1,000 partitions of leasehold run, stops and kills of it: the command must be dead before anyone else leads
-	@cd cmd/leasehold && DEATHS=1000 go test -count=1 -timeout=2h -parallel=20 -v -run TestTheCommandIsDeadBeforeTheLeaseIs . | grep -v '^=== \|^ *--- PASS'
+cli-deaths: servers ## DEATHS partitions of leasehold run, stops and kills of it: the command must be dead before anyone else leads
+	@cd cmd/leasehold && DEATHS=$(DEATHS) go test -count=1 -timeout=2h -parallel=20 -v -run TestTheCommandIsDeadBeforeTheLeaseIs . | grep -v '^=== \|^ *--- PASS'
 
 .PHONY: radosgw
-radosgw: ## install Ceph's gateway for the tests, from Debian's packages, as root
-	@command -v radosgw >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+radosgw: ## install Ceph's gateway for the tests, from Debian's packages, as root, or with RUN_AS=sudo
+	@command -v radosgw >/dev/null || { $(RUN_AS) apt-get update -qq && $(RUN_AS) env DEBIAN_FRONTEND=noninteractive \
 	apt-get install -qq -y --no-install-recommends ceph-mon ceph-osd ceph-mgr radosgw ceph-common ceph-base >/dev/null; }
 
 .PHONY: image
 image: ## the image leasehold, which has the command and nothing else
-	@cd cmd/leasehold && CGO_ENABLED=0 GOOS=linux go build -trimpath -tags=disable_grpc_modules -ldflags='-s -w' -o "$(BIN)/image/leasehold" .
+	@go run ./internal/tools/binaries "$(BIN)/image" "linux/$$(go env GOARCH)" && mv "$(BIN)/image/leasehold-linux-$$(go env GOARCH)" "$(BIN)/image/leasehold"
 	@docker build --quiet --tag leasehold --file cmd/leasehold/Dockerfile "$(BIN)/image"
 
+.PHONY: binaries
+binaries: ## the command for Linux, macOS and the BSDs, a file each without a library, and their checksums, in .bin/release
+	@go run ./internal/tools/binaries "$(BIN)/release"
+
 .PHONY: mutants
-mutants: ## plant classic mistakes, one at a time, and see each caught
-	@go run ./internal/mutants -seeds 4000
+mutants: ## plant every classic mistake, one at a time, and see each caught: a quarter of an hour
+	@go run ./internal/mutants $(if $(PASSED),-passed) $(if $(RESULTS),-results "$(RESULTS)") $(if $(WITHIN),-within "$(WITHIN)")
+
+.PHONY: mutants-changed
+mutants-changed: ## the same for what has changed since the commit BASE, by default the last one that has landed
+	@go run ./internal/mutants -changed $(if $(PASSED),-passed) $(if $(BASE),-base "$(BASE)") $(if $(WITHIN),-within "$(WITHIN)")
 
 .PHONY: mutate
 mutate: ## every small change to the root package, or SAMPLE of them; lists those that no check notices
@@ -72,8 +86,13 @@ servers: ## build the server programs that the tests run (minutes, once)
 
 .PHONY: lint
 lint: $(GOLANGCI) ## go vet, staticcheck and friends
-	@$(call each,go vet,go vet ./...)
+	@go vet $(addsuffix /...,$(MODULES))
 	@$(call each,golangci-lint,$(GOLANGCI) run --config="$(CURDIR)/.golangci.yml" ./...)
+
+.PHONY: vet-systems
+vet-systems: ## go vet as for Windows and macOS
+	@echo "=> GOOS=windows go vet"; CGO_ENABLED=0 GOOS=windows go vet $(addsuffix /...,$(filter-out $(NOT_WINDOWS),$(MODULES)))
+	@echo "=> GOOS=darwin go vet"; CGO_ENABLED=0 GOOS=darwin go vet $(addsuffix /...,$(MODULES))
 
 .PHONY: vuln
 vuln: $(GOVULNCHECK) ## known vulnerabilities; says so if their database cannot be reached
@@ -87,16 +106,12 @@ examples: ## run every program in examples
 
 .PHONY: bench
 bench: servers ## measure leasehold and its peers, and write docs/performance.json and what is rendered from it: half an hour
-	@cd bench && BENCH=full go test -count=1 -timeout=2h -v -run TestPerformance . | grep --line-buffered '^bench:\|^---\|^FAIL\|^ok\|Error\|_test.go'
+	@BENCH=full $(MAKE) bench-only
 	@$(MAKE) bench-render
 
-.PHONY: bench-sessions
-bench-sessions: ## measure only the section of sessions, and keep the others: a quarter of an hour
-	@BENCH_ONLY=sessions $(MAKE) bench
-
-.PHONY: bench-shards
-bench-shards: ## measure only the section of shards, in virtual time, and keep the others: some minutes
-	@BENCH_ONLY=shards $(MAKE) bench
+.PHONY: bench-only
+bench-only: servers ## measure as BENCH, BENCH_DOCS and BENCH_ONLY say, and render nothing in docs
+	@cd bench && go test -count=1 -timeout=2h -v -run TestPerformance . | grep --line-buffered '^bench:\|^---\|^FAIL\|^ok\|Error\|_test.go'
 
 .PHONY: bench-render
 bench-render: ## render docs/performance.md, its plots and the figures on other pages from docs/performance.json
@@ -123,8 +138,9 @@ tidy-check:
 	@internal/tools/tidy.sh -check
 
 .PHONY: release
-release: ## prove, commit and tag a release: make release VERSION=v0.1.0; does not push
+release: ## prove, commit and tag a release, and build its programs: make release VERSION=v0.1.0; does not push
 	@go run ./internal/tools/release "$(VERSION)"
+	@$(MAKE) --no-print-directory binaries
 
 .PHONY: release-check
 release-check: ## a module outside can get and build every published module, were they released as they are

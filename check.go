@@ -2,22 +2,44 @@ package leasehold
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/s3api"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/storecheck"
 )
 
 // Report says what [CheckStore] found.
 type Report struct {
-	ConditionalPuts    bool     // creates and updates are refused when they must be, also under concurrency
-	ConditionalDeletes bool     // so are deletes; locks do not need this
-	ServerClock        string   // [Object].Age is "not used", "consistent" or "wrong"; "" if the check did not get that far
-	ETags              string   // the form in which the server has taken its ETags back: "as received" or "without quotes" (see [S3Store]); "" if not known
+	ConditionalPuts    bool // creates and updates are refused when they must be, also under concurrency
+	ConditionalDeletes bool // so are deletes; locks do not need this
+	ServerClock        ClockVerdict
+	ETags              ETagForm
 	Requests           int      // sent by the check
 	Leftover           []string // keys of objects that could not be removed again
 }
+
+// ClockVerdict is what [CheckStore] has found of [Object].Age. It is "" if the check did not get that far.
+type ClockVerdict string
+
+// The verdicts.
+const (
+	ClockNotUsed    ClockVerdict = storecheck.ClockNotUsed
+	ClockConsistent ClockVerdict = storecheck.ClockConsistent
+	ClockWrong      ClockVerdict = storecheck.ClockWrong // it tells ages that are higher than they can be
+)
+
+// ETagForm is the form in which a server has taken its ETags back: see [S3Store]. It is "" if it is not known.
+type ETagForm string
+
+// The forms.
+const (
+	ETagsAsReceived    ETagForm = s3api.ETagsAsReceived
+	ETagsWithoutQuotes ETagForm = s3api.ETagsWithoutQuotes
+)
 
 // CheckStore finds out, with about 50 requests on keys that begin with keyPrefix, whether the store enforces its
 // preconditions for these credentials. If conditional puts are not enforced, the error matches [ErrUnsafeStore] and says
@@ -29,26 +51,37 @@ type Report struct {
 // "-probe" and keyPrefix + "-delete", which stay and are used again by the next check: see [Report]. Any number of
 // processes may check the same store with the same prefix at the same time.
 func CheckStore(ctx context.Context, s Store, keyPrefix string) (Report, error) {
-	report, err := checkStore(ctx, s, keyPrefix)
-	if err != nil {
-		err = fmt.Errorf("leasehold: %w", err)
+	if why := storeapi.BadKey(keyPrefix + storecheck.LongestSuffix); why != "" {
+		return Report{}, fmt.Errorf("leasehold: %w: a key with the prefix %.80q %s: use a path such as \"locks/check\"", ErrPermanent, keyPrefix, why)
 	}
-	return report, err
-}
-
-// checkStore is CheckStore for callers that put the package's name into the error themselves.
-func checkStore(ctx context.Context, s Store, keyPrefix string) (Report, error) {
-	if why := storeapi.BadKey(keyPrefix + "x"); why != "" {
-		return Report{}, fmt.Errorf("key prefix %.80q %s: use a path such as \"locks/check\"", keyPrefix, why)
-	}
-	if v, ok := s.(interface{ Validate() error }); ok {
-		if err := v.Validate(); err != nil {
-			return Report{}, err
-		}
+	if err := validate(s); err != nil {
+		return Report{}, fmt.Errorf("leasehold: %w", err)
 	}
 	found, err := storecheck.Run(ctx, storecheck.Of(s, func(o Object) ([]byte, string, time.Duration) { return o.Body, o.ETag, o.Age }), keyPrefix)
-	if s3, ok := s.(*S3Store); ok {
-		found.ETags = s3.objects.ETags()
+	report := Report{
+		ConditionalPuts: found.ConditionalPuts, ConditionalDeletes: found.ConditionalDeletes, ServerClock: ClockVerdict(found.ServerClock),
+		Requests: found.Requests, Leftover: found.Leftover,
 	}
-	return Report(found), err
+	if s3, ok := s.(*S3Store); ok {
+		report.ETags = ETagForm(s3.objects.ETags())
+	}
+	if err != nil {
+		return report, fmt.Errorf("leasehold: %w", err)
+	}
+	canaryOf(s).Proven()
+	return report, nil
+}
+
+// validate refuses a store that cannot work at all.
+func validate(s Store) error {
+	if s == nil {
+		return errors.New("store is nil")
+	}
+	if v, ok := s.(Validator); ok {
+		return v.Validate()
+	}
+	if v := reflect.ValueOf(s); v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("store is a nil %T: make one with its constructor", s)
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,9 +22,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/internal/testsize"
 )
 
-// checkCost is what CheckStore costs on a strict store, as the comment on WithStoreCheck says.
+// checkCost is what CheckStore costs on a strict store, as its comment says.
 const checkCost = 50
 
 func TestCheckStoreOnSoundStores(t *testing.T) {
@@ -166,22 +168,7 @@ func TestCheckStoreWithCredentialsThatMayNotDelete(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, report.ConditionalDeletes)
 	require.Empty(t, report.Leftover, "its own are removed")
-
-	synctest.Test(t, func(t *testing.T) {
-		text := logged(t, func() {
-			lock := newLock(t, noDelete{leasehold.NewMemStore()}, leasehold.WithStoreCheck())
-			require.NoError(t, acquire(t, lock).Release(t.Context()))
-			require.NoError(t, acquire(t, lock).Release(t.Context()))
-		})
-		require.Equal(t, 1, strings.Count(text, "could not delete its objects"), text)
-		require.Contains(t, text, "locks/test.check-probe")
-	})
 }
-
-// noDelete is a store whose credentials may not delete.
-type noDelete struct{ leasehold.Store }
-
-func (noDelete) DeleteIfMatch(context.Context, string, string) error { return leasehold.ErrPermanent }
 
 // An object that an earlier check has left does not make the next one blind.
 func TestCheckStoreFindsFaultsOverALeftoverToo(t *testing.T) {
@@ -251,7 +238,7 @@ func TestCheckStoresAtTheSameTimeDoNotDisturbEachOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for range 100 {
 				synctest.Test(t, func(t *testing.T) {
-					m := &leasehold.MemStore{ContentETags: true, ServerClock: true}
+					m := leasehold.NewMemStore(leasehold.WithContentETags(), leasehold.WithExactAges())
 					for range 2 { // on a fresh store, and over what is left
 						var wg sync.WaitGroup
 						for i := range 4 {
@@ -303,7 +290,7 @@ func TestCheckStoreRefusesAClockThatIsNotTheStores(t *testing.T) {
 	for name, c := range map[string]struct {
 		ahead time.Duration
 		opts  []leasehold.S3Option
-		clock string
+		clock leasehold.ClockVerdict
 	}{
 		"a proxy whose clock is fast":                  {20 * time.Second, []leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)}, "wrong"},
 		"a proxy whose clock is fast by ten minutes":   {10 * time.Minute, []leasehold.S3Option{leasehold.WithServerClock(time.Minute)}, "wrong"},
@@ -344,16 +331,16 @@ func TestCheckStoreRefusesAClockThatIsNotTheStores(t *testing.T) {
 // A store that has no such method, but tells ages, is measured as well.
 func TestCheckStoreMeasuresAgesThatAreToldUnasked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &leasehold.MemStore{ServerClock: true}
+		m := leasehold.NewMemStore(leasehold.WithExactAges())
 		report, err := leasehold.CheckStore(t.Context(), hesitant{m}, "check")
 		require.NoError(t, err)
-		require.Equal(t, "consistent", report.ServerClock)
+		require.Equal(t, leasehold.ClockConsistent, report.ServerClock)
 		report, err = leasehold.CheckStore(t.Context(), older{hesitant{m}, time.Second}, "check")
 		require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
-		require.Equal(t, "wrong", report.ServerClock)
+		require.Equal(t, leasehold.ClockWrong, report.ServerClock)
 		report, err = leasehold.CheckStore(t.Context(), older{hesitant{m}, -time.Hour}, "check")
 		require.ErrorIs(t, err, leasehold.ErrUnsafeStore, "negative")
-		require.Equal(t, "wrong", report.ServerClock)
+		require.Equal(t, leasehold.ClockWrong, report.ServerClock)
 	})
 }
 
@@ -389,10 +376,90 @@ func TestCheckStoreOnAServerThatDoesNotAnswer(t *testing.T) {
 }
 
 func TestCheckStoreRefusesABadPrefix(t *testing.T) {
-	for _, prefix := range []string{"/", "a//", "a/../", "\x00", string(bytes.Repeat([]byte("x"), 1024))} {
+	for _, prefix := range []string{"/", "a//", "a/../", "\x00", string(bytes.Repeat([]byte("x"), 1002))} {
 		w := newWire(&fakes3.Server{})
 		_, err := leasehold.CheckStore(t.Context(), w.store, prefix)
-		require.Error(t, err, "%q", prefix)
+		require.ErrorIs(t, err, leasehold.ErrPermanent, "%q", prefix)
 		require.Zero(t, w.Count())
 	}
+}
+
+// On a server that takes one write of an object a second, a check takes its time.
+func TestCheckStoreOnARateLimitedServer(t *testing.T) {
+	for name, may := range map[string]func(*http.Request) faultproxy.Fault{"may delete": nil, "may not delete": deny("DELETE")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := &fakes3.Server{WriteInterval: time.Second}
+				w := newWire(server)
+				if may != nil {
+					w.Decide = may
+				}
+				began := time.Now()
+				report, err := leasehold.CheckStore(t.Context(), w.store, "locks/check")
+				require.NoError(t, err)
+				require.True(t, report.ConditionalPuts)
+				require.Equal(t, may == nil, report.ConditionalDeletes)
+				require.Equal(t, w.Count(), report.Requests)
+				require.Less(t, time.Since(began), 30*time.Second)
+				require.ElementsMatch(t, server.Keys(), report.Leftover)
+			})
+		})
+	}
+}
+
+// Neither an answer that is lost nor one that says nothing makes a store unsafe, or a check fail.
+func TestCheckStoreAmongFailures(t *testing.T) {
+	for _, f := range []faultproxy.Fault{
+		{Kind: faultproxy.Answer, Status: 503}, {Kind: faultproxy.AnswerAfter, Status: 500}, {Kind: faultproxy.DropReply},
+	} {
+		for _, may := range []bool{true, false} {
+			for n := 0; n < checkCost; n += testsize.Pick(7, 1) {
+				synctest.Test(t, func(t *testing.T) {
+					server := &fakes3.Server{}
+					w := newWire(server)
+					var sent atomic.Int64
+					w.Decide = func(r *http.Request) faultproxy.Fault {
+						if !may && r.Method == "DELETE" {
+							return deny("DELETE")(r)
+						}
+						if int(sent.Add(1)) == n+1 {
+							return f
+						}
+						return faultproxy.Fault{}
+					}
+					report, err := leasehold.CheckStore(t.Context(), w.store, "check")
+					require.NoError(t, err, "%+v at request %d", f, n)
+					require.True(t, report.ConditionalPuts)
+					require.ElementsMatch(t, server.Keys(), report.Leftover)
+					w.Wait()
+				})
+			}
+		}
+	}
+}
+
+// noDelete is a store whose credentials may not delete.
+type noDelete struct{ leasehold.Store }
+
+func (noDelete) DeleteIfMatch(context.Context, string, string) error { return leasehold.ErrPermanent }
+
+// unsafeStore carries out creates over an object that exists.
+type unsafeStore struct{ leasehold.Store }
+
+func (s unsafeStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	if o, err := s.Get(ctx, key); err == nil {
+		return s.PutIfMatch(ctx, key, body, o.ETag)
+	}
+	return s.Store.PutIfNoneMatch(ctx, key, body)
+}
+
+func TestAnErrorOfAnUnsafeStoreNamesThePackageOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, check := leasehold.CheckStore(t.Context(), unsafeStore{leasehold.NewMemStore()}, "check")
+		_, try := newLock(t, unsafeStore{leasehold.NewMemStore()}).TryAcquire(t.Context())
+		for _, err := range []error{check, try} {
+			require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+			require.Equal(t, 1, strings.Count(err.Error(), "leasehold: "), err.Error())
+		}
+	})
 }

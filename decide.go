@@ -12,9 +12,8 @@ type observation struct {
 	rec          Record
 	age          time.Duration // this version has existed for at least this long, by the candidate's own monotonic clock
 	wall         time.Time     // by this machine's wall clock, for records without a TTL
-	writtenByUs  bool          // this Lock wrote it, and has no live term
-	sameIdentity bool          // the record's holder has this candidate's identity
-	session      verdict       // of the session's term, if the record leans on one
+	writtenByUs  bool          // this Lock wrote it, and has no live term; not an old version that was restored
+	sameIdentity bool          // the record's holder has this candidate's identity; not such a version
 }
 
 // verdict says whether this candidate may take the lock now.
@@ -30,16 +29,12 @@ func (o *options) decide(s observation) verdict {
 	switch {
 	case !s.exists:
 		return verdict{free: true, reason: "never taken"}
-	case r.Released() && s.writtenByUs && o.fair && s.age < 2*o.poll:
-		return verdict{reason: "released by this lock, so others may look first", wait: 2*o.poll - s.age}
 	case r.Released():
 		return verdict{free: true, reason: "released"}
 	case s.writtenByUs:
 		return verdict{free: true, reason: "left over from an earlier write of this lock"}
 	case s.sameIdentity && o.reclaim:
 		return verdict{free: true, reason: "reclaimed by its own identity"}
-	case r.Session != nil:
-		return s.session
 	}
 	wait := o.withDrift(r.TTL) - s.age
 	if !byLock(r) { // such a client means the time itself

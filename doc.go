@@ -17,6 +17,8 @@
 //
 //   - One object is one lock: JSON with an expiry, a token, a TTL, and a nonce that is new in every write ([Record]).
 //   - Acquire: read, decide, and one conditional write that raises the token. Two requests, or one if the version is known.
+//   - The first acquisition of a store in a process also tries the store, unless its conditions are known, by two writes that must be
+//     refused: see [Store]. If one is carried out, nothing is lost, and the acquisition is given back with [ErrUnsafeStore].
 //   - Renew: one conditional write. Release: one conditional write that keeps the token. Wait: one read per poll interval, timed
 //     to come soon after a renewal.
 //   - A candidate may take a lock that is released, or whose current version it knows to be older than the TTL and the drift
@@ -42,21 +44,8 @@
 //     within [WithSkewAllowance].
 //   - With [WithServerClock], a candidate that has not read the lock for a while believes the store's clock. If that clock is
 //     stepped, or a proxy writes its own dates, two may lead.
-//   - Under a [Session], one loss ends all leases. If a lock's object is deleted or overwritten, its holder notices within 100 TTLs, or
-//     at [Lease.Renew] or [Lease.Commit], and two may lead until then. A client that does not know sessions never takes such a lock.
-//
-// # Sessions
-//
-// A process that holds many locks pays for one heartbeat if they lean on a [Session], which is a lease on an object of its own.
-//
-//   - [Session.Lock] returns a [Lock] like any other, with its own object and token. It is not renewed. It is held until it is
-//     released or the session's term ends, and a session that ends gracefully frees all its locks with one write.
-//   - The record of such a lock names the session's term by key, ID and token. A candidate takes the lock only after it has seen that
-//     this term was released or that another one has followed, or after it has ended the term itself. It does so when the session's
-//     object has been unchanged for the TTL and the drift allowance, by one write that is conditional on this version.
-//   - If the session's object is replaced, the term is over after the TTL and the drift allowance. If it is missing, a candidate
-//     first creates it, so that no late renewal can land and a wrong reply frees nothing.
-//   - docs/verification.md has the argument why this is safe.
+//   - On a server that ignores conditions, two may lead as long as it answers the two writes of the first acquisition with a 429, a 5xx
+//     or nothing at all, because these prove nothing. Each acquisition then asks again.
 //
 // # Fencing
 //
@@ -64,11 +53,11 @@
 //   - Package fenced writes ordinary objects: once a token has written or sealed a key, no lower token ever writes it again
 //     through that package. Simulation of the real code and tests on real servers show this. Not covered are reads by a former
 //     leader, several objects at once, and writers that send no condition.
-//   - Package fenced also has the check for resources in memory, and package fencehttp has it for HTTP services.
+//   - [Fence] is the check for resources in memory, and package fencehttp has it for HTTP services.
 //
 // # Stores
 //
 // [NewS3Store] takes your own *s3.Client. [NewFileStore] is for the processes of one machine. [NewMemStore] is for tests and for use
-// within one process. [CheckStore] and [WithStoreCheck] find out whether a server enforces its preconditions. Package storetest
+// within one process. [CheckStore] finds out whether a server enforces its preconditions. Package storetest
 // is the full conformance suite for authors of a [Store].
 package leasehold

@@ -9,24 +9,22 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/bigstack"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // Callbacks are the functions that an [Elector] calls. Each may be nil.
 type Callbacks struct {
-	// OnStartedLeading runs on its own goroutine when a term begins. ctx ends before anyone else can lead. The function
+	// OnStartedLeading is called on Run's goroutine when a term begins. ctx ends before anyone else can lead. The function
 	// must then return, because until it does the elector neither releases the lock nor campaigns again. If it returns
-	// earlier, the elector leads on until the term ends. If it panics, the term ends, the lock is released, and Run re-panics
-	// with the same value.
+	// earlier, the elector leads on until the term ends. If it panics, the term ends, the lock is released, and the panic goes on.
 	OnStartedLeading func(ctx context.Context, lease *Lease)
 	// OnStoppedLeading is called on Run's goroutine, once for each OnStartedLeading, after that has returned and the
 	// lock has been released. cause matches [ErrLost], or [ErrReleased] after a Resign, or is the cause of Run's ctx.
 	OnStoppedLeading func(cause error)
 	// OnNewLeader is called for every term that this elector sees begin, including its own, in order and one call at a time.
-	// For its own term, it is called on the goroutine of OnStartedLeading, just before that. It should be quick, because a
-	// waiting elector does not poll while it runs. It may call Resign only with a ctx that has ended.
+	// For its own term, it is called just before OnStartedLeading. It should be quick, because a waiting elector does not poll
+	// while it runs. It may call Resign only with a ctx that has ended.
 	OnNewLeader func(r Record)
 }
 
@@ -61,13 +59,14 @@ func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
 }
 
 // Run campaigns, leads, and campaigns again, until ctx ends. Then it steps down: it cancels the context of OnStartedLeading,
-// waits for that to return while the lease is still renewed, for one TTL at most, releases the lock, and calls
+// waits for that to return while the lease is still renewed, for one TTL at most, releases the lock as [Lease.Do] does, and calls
 // OnStoppedLeading. The end of ctx is how Run is stopped, so Run returns nil then, whatever the cause, unless the release has
-// failed or the store has never answered. Run uses at most two goroutines, including its caller's, and a third one while a
-// request is under way. It leaves none.
+// failed or the store has never answered. Run uses its caller's goroutine, and a second one while a renewal is under way. It leaves
+// none.
 //
 // Until it has led or has found the lock held, Run returns errors that retrying cannot fix. They match [ErrPermanent],
-// [ErrUnsafeStore] or [ErrCorruptRecord]. After that it treats them as temporary and backs off.
+// [ErrUnsafeStore] or [ErrCorruptRecord]. After that it treats them as temporary and backs off, except the one of a store that has
+// carried out a write whose condition did not hold.
 // Run may be called again after it has returned. A second Run at the same time is an error.
 func (e *Elector) Run(ctx context.Context) error { return e.run(ctx, math.MaxInt) }
 
@@ -89,16 +88,13 @@ func (e *Elector) run(ctx context.Context, terms int) error {
 	e.since.Store(int64(began))
 	l.failure.Store(nil)
 	worked := false // a try has found the lock held, or acquired it
-	try := func() (lease *Lease, err error) {
-		e.onOtherStack(func() { lease, err = l.try(ctx, ctx) })
-		return lease, err
-	}
+	try := func() (*Lease, error) { return l.try(ctx, ctx) }
 	stop := func(err error) bool {
 		if held, ok := errors.AsType[*HeldError](err); ok {
 			worked = true
 			e.sawLeader(held.Record)
 		}
-		return storeapi.Permanent(err) && !worked
+		return storeapi.Permanent(err) && !worked || errors.Is(err, errIgnored)
 	}
 	for term := 1; ; term++ {
 		lease, err := l.campaign(ctx, try, stop)
@@ -111,7 +107,7 @@ func (e *Elector) run(ctx context.Context, terms int) error {
 			return nil
 		}
 		worked = true
-		err = e.lead(lease)
+		err = e.lead(ctx, lease)
 		switch over := lease.t.whyOver(); {
 		case term == terms && err == nil && errors.Is(over, ErrLost):
 			return over
@@ -143,8 +139,8 @@ func (e *Elector) calling(callback func()) {
 	callback()
 }
 
-// lead runs the callbacks of a term under its lease, on another goroutine, until the term is over.
-func (e *Elector) lead(lease *Lease) (err error) {
+// lead runs the callbacks of a term under its lease until the term is over. ctx is that of Run.
+func (e *Elector) lead(ctx context.Context, lease *Lease) error {
 	l, term := e.lock, &leadership{lease: lease, over: make(chan struct{})}
 	e.leading.Store(term)
 	started := false
@@ -156,35 +152,25 @@ func (e *Elector) lead(lease *Lease) (err error) {
 			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.t.ctx)) })
 		}
 	}()
-	e.onOtherStack(func() {
-		err = lease.do(lease.ctx, func(ctx context.Context, lease *Lease) error {
-			if e.cb.OnNewLeader != nil {
-				e.cb.OnNewLeader(lease.Record())
-			}
-			started = true
-			if e.cb.OnStartedLeading != nil {
-				e.cb.OnStartedLeading(ctx, lease)
-			}
-			if ctx.Err() == nil {
-				lease.t.functionEnded(leftAlone)
-				<-ctx.Done()
-			}
-			return nil
-		})
+	err := lease.do(lease.ctx, ctx, func(ctx context.Context, lease *Lease) error {
+		if e.cb.OnNewLeader != nil {
+			e.cb.OnNewLeader(lease.Record())
+		}
+		started = true
+		if e.cb.OnStartedLeading != nil {
+			e.cb.OnStartedLeading(ctx, lease)
+		}
+		if ctx.Err() == nil {
+			lease.t.functionEnded(leftAlone)
+			<-ctx.Done()
+		}
+		return nil
 	})
 	if err != nil && !ended(err) {
-		l.log.Warn("releasing failed: "+l.willBeFree(), "key", l.key, "err", err)
+		l.log.Warn("releasing failed: the lock is free when its TTL has passed", "key", l.key, "err", err)
 		return err
 	}
 	return nil
-}
-
-// onOtherStack runs f, which sends requests and needs a deep stack. The elector's own goroutine waits most of the time.
-func (e *Elector) onOtherStack(f func()) {
-	bigstack.Run(f, func(panicked any, stack []byte) {
-		e.lock.log.Error("a panic is passed on to the goroutine of Run; this is the stack where it began",
-			"key", e.lock.key, "panic", panicked, "stack", string(stack))
-	})
 }
 
 // IsLeader reports whether this elector leads now: it holds a valid lease and has not begun to step down. It sends no
@@ -237,9 +223,6 @@ func (e *Elector) Check(*http.Request) error {
 	l := e.lock
 	if term := e.leading.Load(); term != nil && term.lease.t.overruns() {
 		return l.named(fmt.Errorf("OnStartedLeading still runs although its lease (token %d) is over", term.lease.Token()))
-	}
-	if err := l.session.absent(); err != nil {
-		return l.named(err)
 	}
 	since := e.since.Load()
 	silent := l.clock.Now().Mono - time.Duration(max(l.lastAnswered.Load(), since))

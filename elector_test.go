@@ -1,9 +1,11 @@
 package leasehold_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
@@ -341,7 +343,9 @@ func TestRunOnceEndsWithItsTerm(t *testing.T) {
 func TestSecondRunAtTheSameTimeIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		alice := newCandidate(t, "alice", leasehold.NewMemStore(), new(journal)).start(t)
-		require.ErrorContains(t, alice.Run(t.Context()), "already running")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // or a second Run that is no error would never end
+		defer cancel()
+		require.ErrorContains(t, alice.Run(ctx), "already running")
 		alice.stop(t)
 		alice.start(t)
 		require.True(t, alice.IsLeader(), "but it can run again")
@@ -402,7 +406,7 @@ func bubbled() int {
 	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "synctest bubble")
 }
 
-func TestTwoGoroutinesWhileLeadingNoneAfter(t *testing.T) {
+func TestOneGoroutineWhileLeadingNoneAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore()), leasehold.Callbacks{
 			OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) { <-ctx.Done() },
@@ -416,7 +420,7 @@ func TestTwoGoroutinesWhileLeadingNoneAfter(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			require.True(t, e.IsLeader())
-			require.Equal(t, 2, bubbled()-before)
+			require.Equal(t, 1, bubbled()-before)
 		}
 		cancel()
 		synctest.Wait()
@@ -519,5 +523,412 @@ func TestLeaderAfterTheOwnTerm(t *testing.T) {
 		cancel()
 		require.NoError(t, <-running)
 		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+// A callback that returns early cannot leave Lease.Do running under a lease that the elector releases.
+func TestAnElectorsLeaseRefusesDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		var s section
+		work := func(ctx context.Context, _ *leasehold.Lease) error {
+			s.enter()
+			defer s.leave()
+			<-ctx.Done()
+			time.Sleep(2 * time.Second) // winds down
+			return nil
+		}
+		var doErr error
+		var wg sync.WaitGroup
+		e, err := leasehold.NewElector(newLock(t, mem), leasehold.Callbacks{
+			OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+				wg.Go(func() {
+					time.Sleep(100 * time.Millisecond) // the callback has returned: "the elector leads on"
+					doErr = lease.Do(ctx, work)
+				})
+			},
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- e.Run(ctx) }()
+		time.Sleep(time.Second)
+		other := newLock(t, mem)
+		otherCtx, stop := context.WithCancel(t.Context())
+		wg.Go(func() { _ = other.Do(otherCtx, work) })
+		time.Sleep(3 * time.Second)
+		cancel()
+		require.NoError(t, <-done)
+		time.Sleep(10 * time.Second)
+		stop()
+		wg.Wait()
+		require.ErrorContains(t, doErr, "has its function already")
+		require.Zero(t, s.overlaps.Load(), "another process's function ran beside one under Lease.Do")
+	})
+}
+
+// The same with two electors of one Lock.
+func TestAnElectorsLeaseRefusesDoBesideASibling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := newLock(t, leasehold.NewMemStore(), leasehold.WithPollInterval(200*time.Millisecond))
+		var s section
+		var wg sync.WaitGroup
+		work := func(ctx context.Context, _ *leasehold.Lease) error {
+			s.enter()
+			defer s.leave()
+			<-ctx.Done()
+			time.Sleep(2 * time.Second)
+			return nil
+		}
+		e, err := leasehold.NewElector(lock, leasehold.Callbacks{
+			OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+				wg.Go(func() {
+					time.Sleep(100 * time.Millisecond)
+					_ = lease.Do(ctx, work)
+				})
+			},
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- e.Run(ctx) }()
+		time.Sleep(time.Second)
+		otherCtx, stop := context.WithCancel(t.Context())
+		wg.Go(func() { _ = lock.Do(otherCtx, work) })
+		time.Sleep(time.Second)
+		cancel()
+		require.NoError(t, <-done)
+		time.Sleep(10 * time.Second)
+		stop()
+		wg.Wait()
+		require.Zero(t, s.overlaps.Load())
+	})
+}
+
+// A loss while the function winds down is told by the error of RunOnce.
+func TestRunOnceTellsALossWhileWindingDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		var lost bool
+		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{
+			OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+				<-ctx.Done()
+				store.down.Store(true)
+				time.Sleep(20 * time.Second)
+				lost = errors.Is(lease.Renew(context.Background()), leasehold.ErrLost)
+			},
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		err = e.RunOnce(ctx)
+		require.True(t, lost)
+		require.ErrorIs(t, err, leasehold.ErrLost)
+	})
+}
+
+// While a sibling overruns, no request is sent, which is not the fault of the store.
+func TestCheckOfAnElectorWhoseSiblingOverruns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lock := newLock(t, store, leasehold.WithLogger(nil))
+		go func() {
+			_ = lock.Do(context.Background(), func(ctx context.Context, _ *leasehold.Lease) error {
+				<-ctx.Done()
+				time.Sleep(2 * time.Minute)
+				return nil
+			})
+		}()
+		time.Sleep(time.Second)
+		e, err := leasehold.NewElector(lock, leasehold.Callbacks{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- e.Run(ctx) }()
+		store.down.Store(true)
+		time.Sleep(15 * time.Second)
+		store.down.Store(false)
+		store.count()
+		time.Sleep(50 * time.Second)
+		n := len(store.count())
+		err = e.Check(nil)
+		cancel()
+		<-done
+		time.Sleep(2 * time.Minute)
+		t.Logf("%d requests in 50 s; Check: %v", n, err)
+		require.NoError(t, err)
+	})
+}
+
+// The end of ctx hides no store that has never answered.
+func TestRunTellsThatTheStoreNeverAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		store.down.Store(true)
+		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		require.Error(t, e.Run(ctx))
+	})
+}
+
+// Reads succeed, writes are denied: Run never ends, Check is healthy.
+type readOnly struct{ *leasehold.MemStore }
+
+var errDenied = errors.New("access denied")
+
+func (readOnly) PutIfNoneMatch(context.Context, string, []byte) (string, error) {
+	return "", errors.Join(leasehold.ErrPermanent, errDenied)
+}
+
+func TestRunWithReadOnlyCredentials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := newLock(t, readOnly{leasehold.NewMemStore()}, leasehold.WithLogger(nil))
+		_, err := lock.Acquire(t.Context())
+		require.ErrorIs(t, err, errDenied, "Acquire ends at once")
+		e, err := leasehold.NewElector(newLock(t, readOnly{leasehold.NewMemStore()}, leasehold.WithLogger(nil)), leasehold.Callbacks{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		var check error
+		time.AfterFunc(59*time.Minute, func() { check = e.Check(nil) })
+		began := time.Now()
+		err = e.Run(ctx)
+		t.Logf("Run returned %v after %v; Check at 59 min: %v", err, time.Since(began), check)
+		require.True(t, err != nil || check != nil, "nobody is told")
+	})
+}
+
+// runtime.Goexit in an observer, such as t.FailNow in a test, ends the goroutine of Run.
+func TestGoexitInAnObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore(), leasehold.WithObserver(func(e leasehold.Event) {
+			if n++; n == 1 {
+				runtime.Goexit()
+			}
+		})), leasehold.Callbacks{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		ended := make(chan bool)
+		go func() {
+			returned := false
+			defer func() { ended <- returned }()
+			_ = e.Run(ctx)
+			returned = true
+		}()
+		require.False(t, <-ended, "it goes on as runtime.Goexit, in Run's own goroutine")
+	})
+}
+
+// An OnStoppedLeading that takes its time is no fault.
+func TestCheckDuringOnStoppedLeading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore()), leasehold.Callbacks{
+			OnStoppedLeading: func(error) { time.Sleep(time.Minute) },
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- e.Run(ctx) }()
+		time.Sleep(time.Second)
+		over, stop := context.WithCancel(t.Context())
+		stop()
+		_ = e.Resign(over) // only asks
+		time.Sleep(45 * time.Second)
+		check := e.Check(nil)
+		cancel()
+		require.NoError(t, <-done)
+		require.NoError(t, check)
+	})
+}
+
+// logged has f called while slog.Default writes to the result.
+func logged(t *testing.T, f func()) string {
+	t.Helper()
+	var mu sync.Mutex
+	var text bytes.Buffer
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	slog.SetDefault(slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return text.Write(p)
+	}), nil)))
+	f()
+	mu.Lock()
+	defer mu.Unlock()
+	return text.String()
+}
+
+type writer func(p []byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+func TestFailuresAreTold(t *testing.T) {
+	away := errors.New("connection refused")
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		var e *leasehold.Elector
+		var errRun, errAcquire, errCheck error
+		var checked sync.WaitGroup
+		text := logged(t, func() {
+			for range 1000 {
+				store.next(fault{op: "get", err: away})
+			}
+			lock := newLock(t, store)
+			var err error
+			e, err = leasehold.NewElector(lock, leasehold.Callbacks{})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("the user's own cause"))
+			defer cancel()
+			checked.Go(func() {
+				time.Sleep(31 * time.Second)
+				errCheck = e.Check(nil)
+			})
+			errRun = e.Run(ctx)
+			checked.Wait()
+			waiting, stop := context.WithTimeout(t.Context(), time.Minute)
+			defer stop()
+			_, errAcquire = lock.Acquire(waiting)
+		})
+		require.Contains(t, text, "acquiring the lock failed, will retry")
+		require.Contains(t, text, "connection refused")
+		require.ErrorIs(t, errCheck, away)
+		require.ErrorIs(t, errRun, away, "the store never answered")
+		require.ErrorIs(t, errRun, context.DeadlineExceeded)
+		require.ErrorIs(t, errAcquire, away)
+		require.Equal(t, `leasehold: lock "locks/test": waiting: context deadline exceeded: connection refused`, errAcquire.Error())
+
+		require.Empty(t, logged(t, func() {
+			store.next(fault{op: "get", err: away})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := newLock(t, store, leasehold.WithLogger(nil)).Acquire(ctx)
+			require.Error(t, err)
+		}), "a nil logger is silent")
+		store.mu.Lock()
+		store.plan = nil
+		store.mu.Unlock()
+		require.Empty(t, logged(t, func() {
+			require.NoError(t, acquire(t, newLock(t, store)).Release(t.Context()))
+		}), "nothing went wrong")
+	})
+}
+
+func TestTheEndOfItsContextIsNoErrorOfRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, holder := range []bool{false, true} {
+			store := leasehold.NewMemStore()
+			if holder {
+				acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+			}
+			e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(5*time.Second, func() { cancel(errors.New("terminated signal received")) })
+			require.NoError(t, e.Run(ctx))
+		}
+	})
+}
+
+func TestRunEndsOnACorruptRecordBeforeTheFirstGoodAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		etag, err := store.PutIfNoneMatch(t.Context(), key, []byte("<html>"))
+		require.NoError(t, err)
+		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
+		require.NoError(t, err)
+		require.ErrorIs(t, e.Run(t.Context()), leasehold.ErrCorruptRecord)
+
+		require.NoError(t, newLock(t, store).Break(t.Context(), 7))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- e.Run(ctx) }()
+		time.Sleep(time.Minute)
+		require.True(t, e.IsLeader())
+		o, err := store.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.NotEqual(t, etag, o.ETag)
+		_, err = store.PutIfMatch(t.Context(), key, []byte("<html>"), o.ETag)
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		require.False(t, e.IsLeader())
+		require.ErrorIs(t, e.Check(nil), leasehold.ErrCorruptRecord)
+		select {
+		case err := <-done:
+			t.Fatalf("Run ended: %v", err)
+		default:
+		}
+		cancel()
+		<-done
+	})
+}
+
+func TestRunReportsAReleaseOfACutOffAcquisitionThatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		store.next(fault{op: "put", apply: true, delay: time.Second}, fault{op: "put", err: errInjected})
+		time.AfterFunc(500*time.Millisecond, cancel)
+		require.ErrorIs(t, e.Run(ctx), errInjected)
+	})
+}
+
+func TestCheckIsHealthyWhileAnElectorRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore(), leasehold.WithPollInterval(30*time.Second)), leasehold.Callbacks{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- e.Run(ctx) }()
+		synctest.Wait()
+		for range 20 { // every other rest is longer than the two poll intervals after which silence is a fault
+			require.NoError(t, e.Resign(t.Context()))
+			for range 70 {
+				time.Sleep(time.Second)
+				require.NoError(t, e.Check(nil))
+			}
+		}
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
+func TestACallbackThatReleasesRestsAsAfterResign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		terms := 0
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore()), leasehold.Callbacks{
+			OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+				if terms++; terms > 100 {
+					cancel() // it spins, and no time passes
+				}
+				_ = lease.Release(ctx)
+			},
+		})
+		require.NoError(t, err)
+		require.NoError(t, e.Run(ctx))
+		require.InDelta(t, 10, terms, 2, "one term every two poll intervals")
+	})
+}
+
+func TestNeverStoppedWithoutStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		started, stopped := 0, 0
+		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore()), leasehold.Callbacks{
+			OnNewLeader:      func(leasehold.Record) { panic("boom") },
+			OnStartedLeading: func(context.Context, *leasehold.Lease) { started++ },
+			OnStoppedLeading: func(error) { stopped++ },
+		})
+		require.NoError(t, err)
+		require.PanicsWithValue(t, "boom", func() { _ = e.Run(t.Context()) }, "the callback's own value")
+		require.Zero(t, started)
+		require.Zero(t, stopped)
 	})
 }

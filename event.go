@@ -55,7 +55,7 @@ var outcomes = []struct {
 	err  error
 	name string
 }{
-	{errRanOut, "expired"}, {errNotReturned, "expired"}, {errTakenOver, "taken_over"}, {errDeleted, "deleted"}, {errBroken, "broken"}, {errOverwritten, "corrupt"},
+	{errRanOut, "expired"}, {errTakenOver, "taken_over"}, {errDeleted, "deleted"}, {errBroken, "broken"}, {errOverwritten, "corrupt"},
 	{ErrNotExist, "not_exist"}, {ErrPreconditionFailed, "precondition_failed"},
 	{ErrPermanent, "permanent"}, {ErrUnsafeStore, "permanent"}, {context.DeadlineExceeded, "timeout"},
 }

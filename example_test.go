@@ -15,10 +15,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// The examples run in memory. See ExampleNewS3Store for a real bucket.
-var store = leasehold.NewMemStore()
-
 func ExampleElector() {
+	store := leasehold.NewMemStore()                      // in production NewS3Store
 	ctx, stop := context.WithCancel(context.Background()) // a service uses signal.NotifyContext
 	lock, err := leasehold.NewLock(store, "locks/reports")
 	if err != nil {
@@ -43,27 +41,7 @@ func ExampleElector() {
 	// stopped: context canceled
 }
 
-// The code of README.md, which a test compares with this.
-func readmeElector(ctx context.Context, client *s3.Client, work func(ctx context.Context, token uint64)) error {
-	store := leasehold.NewS3Store(client, "my-bucket") // client is your own *s3.Client
-	lock, err := leasehold.NewLock(store, "locks/reports")
-	if err != nil {
-		return err
-	}
-	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{
-		OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
-			work(ctx, lease.Token()) // return soon after ctx is done
-		},
-		OnStoppedLeading: func(cause error) { log.Printf("leads no more: %v", cause) },
-		OnNewLeader:      func(r leasehold.Record) { log.Printf("%s leads with token %d", r.Holder, r.Token) },
-	})
-	if err != nil {
-		return err
-	}
-	return elector.Run(ctx) // until ctx ends: then it steps down
-}
-
-// The code of README.md, which a test compares with this.
+// The code of docs/start.md, which a test compares with this.
 func readmeCriticalSection(ctx context.Context, store leasehold.Store, migrate func(ctx context.Context, token uint64) error) error {
 	lock, err := leasehold.NewLock(store, "locks/migration")
 	if err != nil {
@@ -83,14 +61,10 @@ func TestReadmeCode(t *testing.T) {
 	if err != nil || !ran.Load() {
 		t.Fatal(err, ran.Load())
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := readmeElector(ctx, s3.New(s3.Options{Region: "us-east-1"}), nil); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func ExampleLock_Do() {
+	store := leasehold.NewMemStore() // in production NewS3Store
 	lock, err := leasehold.NewLock(store, "locks/migration")
 	if err != nil {
 		log.Fatal(err)
@@ -106,6 +80,7 @@ func ExampleLock_Do() {
 }
 
 func ExampleLock_TryAcquire() {
+	store := leasehold.NewMemStore() // in production NewS3Store
 	ctx := context.Background()
 	first, err := leasehold.NewLock(store, "locks/try", leasehold.WithIdentity("first"))
 	if err != nil {
@@ -139,6 +114,7 @@ func ExampleLock_TryAcquire() {
 }
 
 func ExampleLease_Renew() {
+	store := leasehold.NewMemStore() // in production NewS3Store
 	ctx := context.Background()
 	lock, err := leasehold.NewLock(store, "locks/steps", leasehold.WithManualRenewal())
 	if err != nil {
@@ -162,6 +138,7 @@ func ExampleLease_Renew() {
 }
 
 func ExampleLease_Commit() {
+	store := leasehold.NewMemStore() // in production NewS3Store
 	ctx := context.Background()
 	lock, err := leasehold.NewLock(store, "locks/commit")
 	if err != nil {
@@ -179,6 +156,7 @@ func ExampleLease_Commit() {
 }
 
 func ExampleLock_Watch() {
+	store := leasehold.NewMemStore() // in production NewS3Store
 	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
 	defer stop()
 	lock, err := leasehold.NewLock(store, "locks/watch", leasehold.WithIdentity("ada"))
@@ -203,6 +181,7 @@ func ExampleLock_Watch() {
 }
 
 func ExampleLock_Break() {
+	store := leasehold.NewMemStore() // in production NewS3Store
 	ctx := context.Background()
 	lock, err := leasehold.NewLock(store, "locks/stuck")
 	if err != nil {
@@ -223,92 +202,6 @@ func ExampleLock_Break() {
 	// 1 true <nil>
 }
 
-func ExampleSession() {
-	ctx, stop := context.WithCancel(context.Background()) // a service uses signal.NotifyContext
-	session, err := leasehold.NewSession(store, "sessions/pod-0")
-	if err != nil {
-		log.Fatal(err)
-	}
-	ended := make(chan error)
-	go func() { ended <- session.Run(ctx) }() // takes the session, and renews this one object
-
-	for _, tenant := range []string{"ada", "bob", "cyd"} {
-		lock, err := session.Lock("tenants/" + tenant)
-		if err != nil {
-			log.Fatal(err)
-		}
-		lease, err := lock.Acquire(ctx) // waits for the session, too
-		if err != nil {
-			log.Fatal(err)
-		}
-		go serve(lease)
-	}
-
-	stop()
-	fmt.Println("ended:", <-ended) // all functions have returned, and one write has freed all locks
-
-	lock, err := leasehold.NewLock(store, "tenants/bob") // with a session or without one
-	if err != nil {
-		log.Fatal(err)
-	}
-	lease, err := lock.TryAcquire(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer lease.Release(context.Background())
-	fmt.Println("free: the next token is", lease.Token())
-	// Output:
-	// ended: <nil>
-	// free: the next token is 2
-}
-
-// serve runs until the lease has ended.
-func serve(lease *leasehold.Lease) {
-	_ = lease.Do(context.Background(), func(ctx context.Context, _ *leasehold.Lease) error {
-		<-ctx.Done() // a service works here
-		return nil
-	})
-}
-
-func ExampleSession_Lock() {
-	ctx, stop := context.WithCancel(context.Background())
-	session, err := leasehold.NewSession(store, "sessions/pod-1")
-	if err != nil {
-		log.Fatal(err)
-	}
-	lock, err := session.Lock("tenants/eve", leasehold.WithMetadata(map[string]string{"url": "http://10.0.0.7:8080"}))
-	if err != nil {
-		log.Fatal(err)
-	}
-	_, err = lock.TryAcquire(ctx)
-	fmt.Println("before Run:", errors.Is(err, leasehold.ErrNoSession))
-
-	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{ // as for any other lock
-		OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
-			fmt.Println("leading with token", lease.Token())
-			stop() // ends the session
-			<-ctx.Done()
-		},
-		OnStoppedLeading: func(cause error) { fmt.Println("stopped:", cause) },
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	campaign, endCampaign := context.WithCancel(context.Background()) // ends after the session
-	stopped := make(chan error)
-	go func() { stopped <- elector.Run(campaign) }()
-	if err := session.Run(ctx); err != nil {
-		log.Fatal(err)
-	}
-	endCampaign()
-	fmt.Println(<-stopped)
-	// Output:
-	// before Run: true
-	// leading with token 1
-	// stopped: lease released: the session ends
-	// <nil>
-}
-
 func ExampleNewS3Store() {
 	// For AWS, make the client with config.LoadDefaultConfig of aws-sdk-go-v2/config. Any other server needs an endpoint.
 	client := s3.New(s3.Options{
@@ -317,18 +210,20 @@ func ExampleNewS3Store() {
 		Region:       "us-east-1",
 	})
 	store := leasehold.NewS3Store(client, "my-bucket", leasehold.WithKeyPrefix("locks/"))
-	_, err := leasehold.NewLock(store, "reports", leasehold.WithStoreCheck())
+	_, err := leasehold.NewLock(store, "reports")
 	fmt.Println(err)
 	// Output: <nil>
 }
 
 func ExampleCheckStore() {
+	store := leasehold.NewMemStore() // in production NewS3Store
 	report, err := leasehold.CheckStore(context.Background(), store, "locks/check")
 	fmt.Println(report.ConditionalPuts, report.ConditionalDeletes, len(report.Leftover), err)
 	// Output: true true 0 <nil>
 }
 
 func ExampleWithObserver() {
+	store := leasehold.NewMemStore() // in production NewS3Store
 	ctx := context.Background()
 	var requests, terms int
 	lock, err := leasehold.NewLock(store, "locks/observed", leasehold.WithObserver(func(e leasehold.Event) {

@@ -31,6 +31,9 @@ type fault struct {
 	err   error         // the answer, if not the store's own
 }
 
+// EnforcesConditions says that the store is a known one, so that no requests but the planned ones are sent.
+func (*faultStore) EnforcesConditions() bool { return true }
+
 // next plans faults for the next requests.
 func (s *faultStore) next(faults ...fault) {
 	s.mu.Lock()

@@ -14,7 +14,8 @@ import (
 // locks%2fa.object. The body follows two lines of FileStore's own. A write goes to a temporary file and to the disk, and then replaces
 // the object's file by a rename under the advisory lock of the directory (flock). Therefore a reader sees the old or the new version
 // whole, also if a writer is killed, and a write that has succeeded survives a power loss if the disk does what it says. If the last
-// step fails, which is to write the directory to the disk, or if ctx ends meanwhile, the outcome of the write is unknown.
+// step fails, which is to write the directory to the disk, or if ctx ends meanwhile, the outcome of the write is unknown. Get answers
+// with no version that a power loss may undo: what another process has written it flushes once, at first sight.
 //
 // Network file systems are refused, because their locks may not reach other machines: NFS, SMB, Ceph, Lustre and others that
 // FileStore recognises, and everything that is mounted by FUSE or 9P, whose server may be anywhere. On those that it does not
@@ -26,7 +27,8 @@ import (
 // the lock and the rename holds up all writers of the directory until it goes on or is killed.
 //
 // Everyone who uses the locks needs read, write and search permission for the directory, which must not be sticky, as /tmp is. Files
-// are created with the permissions that the umask leaves (0644 in most cases), and everyone needs to read them.
+// are created with the permissions that the umask leaves (0644 in most cases), and everyone needs to read them. A write over an object
+// keeps its permissions, and its owner and group as far as the writer may set them.
 //
 // On Linux, Get tells an [Object]'s Age by CLOCK_BOOTTIME, which all processes share and nobody sets, so a candidate that has just
 // started takes over at once from a holder that is gone. Age is 0 after a reboot, between time namespaces, and on other systems.
@@ -44,6 +46,15 @@ func (s *FileStore) Validate() error {
 	}
 	return s.dir.Validate()
 }
+
+var (
+	_ Validator         = (*FileStore)(nil)
+	_ ConditionEnforcer = (*FileStore)(nil)
+	_ AgeTeller         = (*FileStore)(nil)
+)
+
+// EnforcesConditions returns true: see [Store].
+func (*FileStore) EnforcesConditions() bool { return true }
 
 // TellsAge reports whether there is a clock for the age of objects: see [Store].
 func (s *FileStore) TellsAge() bool { return filestore.TellsAge() }

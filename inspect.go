@@ -3,7 +3,6 @@ package leasehold
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
@@ -25,18 +24,7 @@ func (l *Lock) Inspect(ctx context.Context) (Record, error) {
 	if err != nil {
 		return Record{}, l.named(err)
 	}
-	rec, err := l.follow(ctx, v)
-	return rec, l.named(err)
-}
-
-// follow is the record of v as people want to see it, with a look at the session that it leans on.
-func (l *Lock) follow(ctx context.Context, v *version) (Record, error) {
-	if v.rec.Session != nil {
-		if _, err := l.peers().judge(ctx, l, v, false); err != nil {
-			return Record{}, err
-		}
-	}
-	return l.seen(v.rec).clone(), nil
+	return v.rec.clone(), nil
 }
 
 // Watch reads the lock once per poll interval, and after [Lock.Wake], without being a candidate. It yields the current record, and then each record
@@ -53,17 +41,13 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Record, error] {
 		for failures := 0; ctx.Err() == nil; {
 			woken := l.bell.Listen()
 			v, err := l.read(ctx)
-			var rec Record
-			if err == nil {
-				rec, err = l.follow(ctx, v)
-			}
 			wait := clock.Jitter(l.clock, l.poll)
 			switch {
 			case err == nil:
 				failures = 0
-				if v.exists && (last == nil || worthYielding(*last, rec)) {
-					last = &rec
-					if !yield(rec.clone(), nil) {
+				if v.exists && (last == nil || worthYielding(*last, v.rec)) {
+					last = &v.rec
+					if !yield(v.rec.clone(), nil) {
 						return
 					}
 				}
@@ -73,7 +57,7 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Record, error] {
 				if !yield(Record{}, l.named(err)) || storeapi.Permanent(err) {
 					return
 				}
-				wait, woken = l.backoff(&failures), nil
+				wait = l.backoff(&failures)
 			}
 			if clock.Wait(ctx, l.clock, wait, woken) != nil {
 				return
@@ -87,16 +71,9 @@ func worthYielding(a, b Record) bool {
 	return !sameTerm(a, b) || a.Released() != b.Released() || !bytes.Equal(a.Payload, b.Payload)
 }
 
-// freeUnderSession reports whether v leans on a session's term that is known to be over.
-func (l *Lock) freeUnderSession(ctx context.Context, v *version) bool {
-	said, err := l.peers().judge(ctx, l, v, false)
-	return err == nil && said.free
-}
-
 // Break releases the lock by force if its record has exactly this token. It is an administrator's tool. The holder notices
 // at its next renewal, so the resources that the lock guards must check tokens. A record of another term is left alone, and the
-// error matches [ErrPreconditionFailed]. A record that is already released stays as it is, without an error. A lock that leans on a
-// [Session] is left alone unless the session's term is over, because its holder would not notice: break the session.
+// error matches [ErrPreconditionFailed]. A record that is already released stays as it is, without an error.
 //
 // Break also repairs a corrupt record. The lock is then free, and token is recorded as the last one issued, so pass a value no
 // lower than any token ever issued. After token 2^53-1 there is none. Pass that token to repair a record that has it: tokens
@@ -108,6 +85,8 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 	if token > storeapi.MaxToken {
 		return l.named(fmt.Errorf("token %d is over 2^53-1, the highest that a term can have", token))
 	}
+	settling, settled := outlast(ctx, l.attempt)
+	defer settled()
 	var err error
 	for range maxWritesPerTry {
 		var obj Object
@@ -121,9 +100,6 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 			return l.named(fmt.Errorf("after token %d there is none for the next term: pass a lower one", token))
 		case corrupt != nil:
 			rec = Record{Token: token, Holder: l.identity}
-		case rec.Session != nil && !l.freeUnderSession(ctx, &version{exists: true, rec: rec, readAfter: l.clock.Now().Mono}):
-			return l.named(fmt.Errorf("it leans on a session, whose holder would not notice: break the session %q with token %d, "+
-				"which ends all its locks", rec.Session.Key, rec.Session.Token))
 		case rec.Token != token:
 			return l.named(fmt.Errorf("%w: it is in term %d of %q, not %d", ErrPreconditionFailed, rec.Token, rec.Holder, token))
 		case rec.Released() && token < storeapi.MaxToken:
@@ -131,12 +107,12 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		}
 		if rec.Token == storeapi.MaxToken {
 			rec.Token = 0
-			if rec.SessionID != "" { // with the token, it names a term for ever
-				rec.SessionID = rand.Text()
+			if rec.ObjectID != "" { // with the token, it names a term for ever
+				rec.ObjectID = newID()
 			}
 		}
 		// After any error, the next round's read tells: if this write has landed, the record is released.
-		if err = l.writeReleased(ctx, &version{exists: true, etag: obj.ETag, rec: rec}); err == nil {
+		if err = l.writeReleased(settling, &version{exists: true, etag: obj.ETag, rec: rec}); err == nil {
 			l.log.WarnContext(ctx, "lock broken", "key", l.key, "token", token, "holder", rec.Holder)
 			if token == storeapi.MaxToken {
 				l.log.WarnContext(ctx, "tokens start again from 1: reset what fenced resources remember of them", "key", l.key)

@@ -49,20 +49,15 @@ func (le *Lease) Valid() bool { return le.t.valid() }
 func (le *Lease) Deadline() time.Time { return le.t.deadline() }
 
 // Record returns the record of this term as last written.
-func (le *Lease) Record() Record { return le.t.lock.seen(*le.t.record()).clone() }
+func (le *Lease) Record() Record { return le.t.record().clone() }
 
 // Renew extends the lease now, besides the renewals in the background, and so confirms it with the store. Call it before any
-// step that must not run twice. Under a [Session], it renews the session and reads the lock. It retries temporary errors until
-// ctx or the lease ends. The error matches [ErrLost], [ErrReleased] or ctx's error.
+// step that must not run twice. It retries temporary errors until ctx or the lease ends. The error matches [ErrLost], [ErrReleased] or ctx's error.
 func (le *Lease) Renew(ctx context.Context) error {
-	if le.t.base != nil {
-		return le.t.confirm(ctx)
-	}
-	return le.t.renewNow(ctx, le.t.lock.edit)
+	return le.t.renewNow(ctx, func(*Record) {})
 }
 
-// Commit writes a small state into the lock object itself, in one request that also renews the lease, unless it leans on a
-// [Session]. It succeeds only if this term goes on, and no former leader's commit can ever follow. The payload, 32 KiB at most, is
+// Commit writes a small state into the lock object itself, in one request that also renews the lease. It succeeds only if this term goes on, and no former leader's commit can ever follow. The payload, 32 KiB at most, is
 // kept by release and takeover. Anyone can read it as [Record].Payload, through [Lock.Inspect], [Lock.Watch] or [Lease.Record].
 // Commit retries as [Lease.Renew] does, and has the same errors. After an error that matches [ErrLost] or ctx's error, the last
 // attempt may have landed, or may land later. Only the next write tells: a later successful Commit or Renew of this term, or the
@@ -77,34 +72,37 @@ func (le *Lease) Commit(ctx context.Context, payload []byte) error {
 
 // Release ends the lease: first its context, then the record, which keeps the token. Releasing twice does no harm.
 // On a lost lease it changes nothing and returns an error that matches [ErrLost]. It retries temporary errors until ctx ends
-// or the lease would have ended. Even if ctx has ended already, it makes one attempt, bounded by a fraction of the TTL, so
-// that `defer lease.Release(ctx)` is right. After any other error the lock becomes free when the TTL has passed,
-// or when its [Session] has released it.
-func (le *Lease) Release(ctx context.Context) error { return le.t.lock.named(le.t.release(ctx)) }
+// or the lease would have ended. Even if ctx has ended already, it makes one attempt, within the time that [WithTTL] names, so
+// that `defer lease.Release(ctx)` is right. After any other error the lock becomes free when the TTL has passed.
+func (le *Lease) Release(ctx context.Context) error { return le.t.lock.named(le.t.release(ctx, true)) }
 
 // Abandon ends the lease without freeing the lock, and sends no request. The lease's context ends with [ErrReleased], and
-// nobody, not even this Lock, can take over before the TTL has passed. It is for a process that stops leading while work of the
-// term may still be running. Release may follow when that work has stopped. On a lease that is over, Abandon does nothing.
+// nobody, not even this Lock, can take over before the TTL has passed, except with [WithReclaim] another process of the same identity.
+// It is for a process that stops leading while work of the term may still be running. Release may follow when that work has
+// stopped, and nothing else frees the lock before: neither the end of Do nor that of [Elector.Run]. On a lease that is over, Abandon
+// does nothing.
 func (le *Lease) Abandon() { le.t.abandon() }
 
 // Do runs fn under the lease on this goroutine, then releases the lease. The context of fn descends from ctx, and ends early if
 // the lease is lost. fn must then return, because somebody else may soon hold the lock. After the end of ctx, while fn winds
 // down, the lease is still renewed, for one TTL at most. Unless you call Release yourself, the lease is not released before fn
-// has returned, and until then no other goroutine of this Lock gets the next term. If fn panics, the lease is released and the
-// panic goes on.
+// has returned, and until then no other goroutine of this Lock gets the next term. A lease that was abandoned is not released at
+// all. If fn panics, the lease is released and the panic goes on. While the release fails, Do tries again until the lease would have
+// ended, and for 30 s at most after the end of ctx.
 //
 // Do returns fn's error unchanged if nothing else went wrong. If the lease was lost while fn ran, the error matches [ErrLost]
 // and fn's error, and its text has them in this order; likewise if releasing failed. Do refuses, without calling fn, a lease
 // that is over, that an [Elector] leads by, or on which Do was called before.
 func (le *Lease) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
+	caller := ctx
 	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, leaseKey{le.t.lock}, le))
 	defer cancel(nil)
 	defer context.AfterFunc(le.ctx, func() { cancel(context.Cause(le.ctx)) })()
-	return le.do(ctx, fn)
+	return le.do(ctx, caller, fn)
 }
 
-// do is Do with a context that ends with the lease's.
-func (le *Lease) do(ctx context.Context, fn func(context.Context, *Lease) error) (err error) {
+// do is Do with a context that ends with the lease's besides that of the caller.
+func (le *Lease) do(ctx, caller context.Context, fn func(context.Context, *Lease) error) (err error) {
 	t := le.t
 	if err := t.startGuarding(); err != nil {
 		return t.lock.named(err)
@@ -114,8 +112,10 @@ func (le *Lease) do(ctx context.Context, fn func(context.Context, *Lease) error)
 	defer func() { // also if fn panics
 		stop()
 		t.functionEnded(returned)
-		wentWrong := t.lock.named(t.release(context.WithoutCancel(ctx))) // a loss, too
-		_ = t.writing.Lock(context.WithoutCancel(ctx))                   // after a loss a renewal may still be under way
+		parting, over := outlast(caller, maxParting)
+		defer over()
+		wentWrong := t.lock.named(t.release(parting, false)) // a loss, too
+		_ = t.writing.Lock(context.WithoutCancel(ctx))       // after a loss a renewal may still be under way
 		t.writing.Unlock()
 		if wentWrong != nil && err != nil {
 			wentWrong = errors.Join(wentWrong, err)

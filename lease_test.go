@@ -1,11 +1,15 @@
 package leasehold_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -77,7 +81,7 @@ func TestAnyClockEndsALease(t *testing.T) {
 
 func TestSuspendedHolderKnowsOnWaking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem := &leasehold.MemStore{ServerClock: true}
+		mem := leasehold.NewMemStore(leasehold.WithExactAges())
 		c := newBrokenClock()
 		asleep := &faultStore{Store: mem}
 		lease := acquire(t, newLock(t, asleep, withClock(c), leasehold.WithManualRenewal()))
@@ -537,5 +541,132 @@ func TestTheFirstTryAfterAFailureComesSoon(t *testing.T) {
 		for _, p := range pauses {
 			require.LessOrEqual(t, p, 330*time.Millisecond, "an eighth of a request's time limit, and a tenth more")
 		}
+	})
+}
+
+// In an outage, one line tells of it, one more each renew interval, and one of its end.
+func TestRenewalsThatFailAreToldOncePerRenewInterval(t *testing.T) {
+	for name, c := range map[string]struct {
+		outage time.Duration
+		lines  []string
+	}{
+		"one failure":   {time.Millisecond, []string{"renewal failed", "renewals succeed again"}},
+		"seven seconds": {7 * time.Second, []string{"renewal failed", "renewal failed", "renewals succeed again"}},
+		"too long":      {time.Minute, []string{"renewal failed", "renewal failed", "lease lost"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &faultStore{Store: leasehold.NewMemStore()}
+				var out bytes.Buffer
+				var failed atomic.Int64
+				logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
+				lease := acquire(t, newLock(t, store, leasehold.WithLogger(logger), leasehold.WithObserver(func(e leasehold.Event) {
+					if e.Kind == leasehold.EventRenewFailed {
+						failed.Add(1)
+					}
+				})))
+				renewed := lease.Record().RenewedAt
+				for lease.Record().RenewedAt.Equal(renewed) { // until the first renewal, after which the next one is due in 5 s
+					time.Sleep(100 * time.Millisecond)
+				}
+				time.Sleep(4 * time.Second)
+				refuse := slices.Repeat([]fault{{op: "put", err: errInjected}}, 1000)
+				if c.outage < time.Second {
+					refuse = refuse[:1]
+				}
+				store.next(refuse...)
+				time.Sleep(c.outage)
+				store.mu.Lock()
+				if c.outage > time.Second {
+					store.plan = nil
+				}
+				store.mu.Unlock()
+				time.Sleep(20 * time.Second)
+				synctest.Wait() // for what is being logged
+				require.NotNil(t, lease)
+				lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+				require.Len(t, lines, len(c.lines), "%s", out.String())
+				for i, line := range lines {
+					require.Contains(t, line, c.lines[i])
+				}
+				if c.outage == 7*time.Second {
+					require.Greater(t, failed.Load(), int64(5))
+					require.Contains(t, lines[2], fmt.Sprint("failures=", failed.Load()))
+				}
+				runtime.KeepAlive(lease)
+			})
+		})
+	}
+}
+
+// hookCtx calls hook when the context machinery asks it for its parent while a child ends.
+type hookCtx struct {
+	context.Context
+	hook atomic.Pointer[func()]
+}
+
+func (c *hookCtx) Value(k any) any {
+	if h := c.hook.Swap(nil); h != nil {
+		(*h)()
+	}
+	return c.Context.Value(k)
+}
+
+// A second Lease.Do between the return of the first function and the release is refused. The hook only widens the window.
+func TestASecondDoBeforeTheReleaseIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		lock := newLock(t, mem)
+		base, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		parent := &hookCtx{Context: base}
+		var s section
+		var wg sync.WaitGroup
+		var doErr error
+		require.NoError(t, lock.Do(parent, func(_ context.Context, lease *leasehold.Lease) error {
+			hook := func() {
+				wg.Go(func() {
+					doErr = lease.Do(t.Context(), func(context.Context, *leasehold.Lease) error {
+						s.enter()
+						defer s.leave()
+						time.Sleep(time.Second)
+						return nil
+					})
+				})
+				time.Sleep(time.Millisecond)
+			}
+			parent.hook.Store(&hook)
+			return nil
+		}))
+		other := acquire(t, newLock(t, mem))
+		s.enter()
+		time.Sleep(100 * time.Millisecond)
+		s.leave()
+		wg.Wait()
+		t.Log("second Do:", doErr)
+		require.NoError(t, other.Release(t.Context()))
+		require.Zero(t, s.overlaps.Load())
+	})
+}
+
+// With a ctx that has ended, either each call sends a request or none.
+func TestRenewWithAnEndedContextIsNotRandom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		store.count()
+		texts := map[string]int{}
+		for range 100 {
+			if err := lease.Renew(ended); err != nil {
+				texts[err.Error()]++
+			} else {
+				texts["nil"]++
+			}
+		}
+		n := len(store.count())
+		t.Log(n, "requests of 100;", texts)
+		require.Contains(t, []int{0, 100}, n)
 	})
 }

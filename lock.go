@@ -1,9 +1,7 @@
 package leasehold
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
@@ -11,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/bell"
+	"github.com/leasehold-go/leasehold/internal/canary"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/ctxmutex"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -46,59 +45,30 @@ type Lock struct {
 	key          string
 	writer       *wire.Writer          // signs this Lock's records
 	acquiring    ctxmutex.Mutex        // locked while a try is under way
-	checked      bool                  // WithStoreCheck is done; guarded by acquiring
+	canary       *canary.Canary        // tries the store's conditions; nil if they are known
 	busy         atomic.Bool           // a try may be about to take the lock
 	lastAnswered atomic.Int64          // monotonic time of the last answer of the store that made sense
 	failure      atomic.Pointer[error] // of the last request, if it failed
 	term         atomic.Pointer[term]  // the last term held
 	memory       memory
 	bell         bell.Bell // rung when the lock may have become free
-	session      *Session  // that this lock leans on; nil if it does not
-	heartOf      *Session  // whose object this lock is; nil if it is that of a lock
-	own          peers     // of a lock without a session: the sessions that others lean on
 }
 
 // NewLock returns the lock of one key of a store. It refuses a store, a key or options that cannot work. It sends no request.
 func NewLock(s Store, key string, opts ...Option) (*Lock, error) {
-	l, err := makeLock(s, key, opts)
-	if err == nil && l.each {
-		return nil, errEachLock
+	if err := validate(s); err != nil {
+		return nil, fmt.Errorf("leasehold: %w", err)
 	}
-	return l, err
-}
-
-func makeLock(s Store, key string, opts []Option) (*Lock, error) {
-	if s == nil {
-		return nil, errors.New("leasehold: store is nil")
-	}
-	if v, ok := s.(interface{ Validate() error }); ok {
-		if err := v.Validate(); err != nil {
-			return nil, fmt.Errorf("leasehold: %w", err)
-		}
-	}
-	if err := checkKey(key); err != nil {
-		return nil, err
+	if why := storeapi.BadKey(key); why != "" {
+		return nil, fmt.Errorf("leasehold: key %.80q %s: use a path such as \"locks/my-service\"", key, why)
 	}
 	o, err := newOptions(s, opts)
 	if err != nil {
 		return nil, err
 	}
-	l := newLock(s, key, o)
-	l.enlist()
-	return l, nil
-}
-
-func checkKey(key string) error {
-	if why := storeapi.BadKey(key); why != "" {
-		return fmt.Errorf("leasehold: key %.80q %s: use a path such as \"locks/my-service\"", key, why)
-	}
-	return nil
-}
-
-func newLock(s Store, key string, o *options) *Lock {
-	l := &Lock{options: o, store: s, key: key, writer: wire.NewWriter(), acquiring: ctxmutex.New(), bell: bell.New()}
+	l := &Lock{options: o, store: s, key: key, writer: wire.NewWriter(), acquiring: ctxmutex.New(), bell: bell.New(), canary: canaryOf(s)}
 	l.lastAnswered.Store(math.MinInt64)
-	return l
+	return l, nil
 }
 
 // Key returns the lock's key.
@@ -127,7 +97,7 @@ func (l *Lock) made() error {
 // [*HeldError]. Other errors match [ErrCorruptRecord], [ErrPermanent], [ErrUnsafeStore] or ctx's error, or are temporary.
 //
 // ctx bounds the call, not the lease: its values are kept, its deadline and cancellation are not. If ctx ends while a write
-// is under way, the call waits for the answer, for a fraction of the TTL at most, and releases what it has acquired. If that
+// is under way, the call waits for the answer and releases what it has acquired, within the time of one attempt: see [WithTTL]. If that
 // fails, the error says so. A call waits until a try of another goroutine on the same Lock is over.
 func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	if err := l.made(); err != nil {
@@ -138,8 +108,9 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 
 // Acquire waits until it has the lock or ctx ends. If ctx ends, the error matches both ctx's error and the last error that stood
 // in the way, such as [ErrHeld]. Acquire reads the lock about once per poll interval ([WithPollInterval]), and also when the lease
-// that it waits for can expire, and after [Lock.Wake]. It backs off while the store fails. It returns at once with an error that waiting cannot fix
-// (those named at [Lock.TryAcquire]), or if ctx belongs to a lease of this same lock. It uses ctx as TryAcquire does.
+// that it waits for can expire, and after [Lock.Wake]. While the store fails, it tries again after pauses that grow up to the TTL, or
+// to 30 s if that is shorter. It returns at once with an error that waiting cannot fix (those named at [Lock.TryAcquire]), or if ctx
+// belongs to a lease of this same lock. It uses ctx as TryAcquire does.
 func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	if err := l.made(); err != nil {
 		return nil, err
@@ -158,7 +129,7 @@ func (l *Lock) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease
 	if err != nil {
 		return l.named(err)
 	}
-	return lease.do(lease.ctx, fn)
+	return lease.do(lease.ctx, ctx, fn)
 }
 
 // renewed is the result of an acquisition for the user: a lease that renews itself, or an error that names the lock.
@@ -177,12 +148,10 @@ func (l *Lock) campaign(ctx context.Context, try func() (*Lease, error), stop fu
 			"use that lease instead of acquiring the lock again", lease.Token())
 	}
 	defer l.wait()()
-	var following following
-	defer following.stop()
 	var last error
 	failures := 0
 	for {
-		woken, mark := l.bell.Listen(), following.mark()
+		woken := l.bell.Listen()
 		lease, err := try()
 		if err == nil {
 			return lease, nil
@@ -197,16 +166,11 @@ func (l *Lock) campaign(ctx context.Context, try func() (*Lease, error), stop fu
 		if held, ok := errors.AsType[*HeldError](err); ok {
 			spread := time.Duration(l.clock.Rand() * float64(min(l.poll, l.ttl)) / 50) // of the candidates that wait for the same lease
 			failures, wait = 0, min(l.untilNextRead(), held.Wait+spread)
-			if following.start(l, mark) {
-				wait = following.untilLook()
-			}
-		} else if errors.Is(err, ErrNoSession) {
-			failures, wait, woken = 0, l.ttl, l.session.begins()
 		} else {
 			if ctx.Err() == nil {
 				l.log.WarnContext(ctx, "acquiring the lock failed, will retry", "key", l.key, "err", err)
 			}
-			wait, woken = l.backoff(&failures), nil
+			wait = l.backoff(&failures)
 		}
 		if clock.Wait(ctx, l.clock, wait, woken) != nil {
 			return nil, waitEnded(ctx, last, err)
@@ -216,7 +180,7 @@ func (l *Lock) campaign(ctx context.Context, try func() (*Lease, error), stop fu
 
 // backoff is the pause after one more failed try in a row: from a fraction of the poll interval up to the TTL.
 func (l *Lock) backoff(failures *int) time.Duration {
-	return clock.Backoff(l.clock, failures, min(l.poll/4, time.Second), max(l.ttl, l.poll))
+	return clock.Backoff(l.clock, failures, min(l.poll/4, maxFirstPause), min(max(l.ttl, l.poll), maxBackoff))
 }
 
 // maxWritesPerTry bounds the conditional writes of one try. A second one is needed if the object has changed and is still free.
@@ -231,17 +195,9 @@ func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 	if held := l.heldByUs(); held != nil {
 		return nil, held
 	}
-	if l.session != nil { // many of its locks may be tried at once
-		if l.session.tries.Lock(ctx) != nil {
-			return nil, endOf(ctx)
-		}
-		defer l.session.tries.Unlock() // judge unlocks it meanwhile
-	}
-	if err := l.checkOnce(ctx); err != nil {
-		return nil, err
-	}
-	l.busy.Store(true)
-	defer l.busy.Store(false)
+	defer l.trying()()
+	settling, settled := outlast(ctx, l.attempt)
+	defer settled()
 	began := l.clock.Now()
 	v := l.ownLatest() // needs no read
 	if v == nil {
@@ -251,80 +207,42 @@ func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 		}
 	}
 	for round := 1; ; round++ {
-		base, err := l.leansOn()
-		if err != nil {
-			return nil, err
-		}
-		verdict, err := l.judge(ctx, v)
-		if err != nil {
-			return nil, err
-		}
+		verdict := l.decide(l.observed(v))
 		if !verdict.free {
 			l.warnOfTwin(ctx, v.rec)
 			return nil, l.heldError(v.rec, verdict.wait)
 		}
-		t, next, err := l.writeNewTerm(ctx, v, base)
-		var lease *Lease
-		if t != nil {
-			if lease = t.start(parent); lease == nil { // the session has ended meanwhile, so the new term is void
-				next, err = t.stored, errTooLate
-			}
-		}
+		t, next, err := l.writeNewTerm(ctx, settling, v)
 		switch {
-		case lease != nil:
+		case t != nil:
+			lease := t.start(parent)
 			l.emit(ctx, Event{Kind: EventAcquired, Token: t.token, Holder: l.identity, Duration: l.clock.Now().Mono - began.Mono})
 			l.log.InfoContext(ctx, "lock acquired", "key", l.key, "token", t.token, "was", verdict.reason)
+			if err := l.tryStore(ctx, t); err != nil {
+				return nil, err
+			}
 			if ctx.Err() != nil { // nobody waits for it any more
-				return nil, l.cutOff(ctx, nil, t.release(ctx))
+				return nil, l.cutOff(ctx, nil, t.free(ctx, settling, false))
 			}
 			return lease, nil
 		case next == nil:
 			return nil, err
 		case errors.Is(err, errTooLate) && (ctx.Err() != nil || round == maxWritesPerTry):
-			return nil, l.cutOff(ctx, err, l.writeReleased(ctx, next))
+			return nil, l.cutOff(ctx, err, l.writeReleased(settling, next))
 		case ctx.Err() != nil:
 			return nil, endOf(ctx)
 		case round == maxWritesPerTry:
-			verdict, err := l.judge(ctx, next)
-			return nil, cmp.Or(err, l.heldError(next.rec, verdict.wait))
+			return nil, l.heldError(next.rec, l.decide(l.observed(next)).wait)
 		}
 		v = next
 	}
 }
 
-// judge is decide, with what the session says that v leans on.
-func (l *Lock) judge(ctx context.Context, v *version) (verdict, error) {
-	o := l.observed(v)
-	if v.rec.Session != nil && !o.writtenByUs {
-		if l.session != nil { // a session that does not answer must not hold up the locks of others
-			l.session.tries.Unlock()
-			defer func() { _ = l.session.tries.Lock(context.WithoutCancel(ctx)) }()
-		}
-		var err error
-		if o.session, err = l.peers().judge(ctx, l, v, true); err != nil {
-			return verdict{}, err
-		}
-	}
-	return l.decide(o), nil
-}
-
-// leansOn is the session's term that this lock leans on now; nil if it leans on none.
-func (l *Lock) leansOn() (*term, error) {
-	if l.session == nil {
-		return nil, nil
-	}
-	base, _ := l.session.term()
-	if base == nil {
-		return nil, fmt.Errorf("%w: see Session.Run of %q", ErrNoSession, l.session.Key())
-	}
-	return base, nil
-}
-
 var errTooLate = errors.New("the acquisition took longer than the lease would have lasted")
 
 // writeNewTerm writes a new term over version v. If others were faster, or the new term is over before it began, next is the
-// version that is there now.
-func (l *Lock) writeNewTerm(ctx context.Context, v *version, base *term) (t *term, next *version, err error) {
+// version that is there now. settling outlasts ctx, and the write itself takes half of that time at most.
+func (l *Lock) writeNewTerm(ctx, settling context.Context, v *version) (t *term, next *version, err error) {
 	token, err := l.nextToken(v.rec)
 	if err != nil {
 		return nil, nil, err
@@ -332,29 +250,22 @@ func (l *Lock) writeNewTerm(ctx context.Context, v *version, base *term) (t *ter
 	sent := l.clock.Now() // validity counts from before the first byte is sent
 	rec := Record{
 		Token: token, Holder: l.identity, TTL: l.ttl, Metadata: l.metadata, Payload: v.rec.Payload,
-		AcquiredAt: sent.Time(), RenewedAt: sent.Time(), ExpiresAt: sent.Time().Add(l.ttl), SessionID: v.rec.SessionID,
+		AcquiredAt: sent.Time(), RenewedAt: sent.Time(), ExpiresAt: sent.Time().Add(l.ttl),
+		ObjectID: v.rec.ObjectID, TermID: newID(),
 	}
-	if base != nil {
-		rec.lean(l.key, base)
-	}
-	if l.heartOf != nil && rec.SessionID == "" {
-		rec.SessionID = rand.Text()
+	if rec.ObjectID == "" {
+		rec.ObjectID = newID()
 	}
 	l.sign(&rec)
-	mayLand := true
-	defer func() { // also if the Store panics
-		if mayLand {
-			l.owe(base, v, write{rec, sent})
-		}
-	}()
-	etag, err := l.put(ctx, v, rec)
+	writing, answered := outlast(ctx, l.attempt/2)
+	etag, err := l.put(writing, v, rec)
+	answered()
 	if err != nil {
 		if storeapi.Permanent(err) {
-			mayLand = false
 			return nil, nil, err
 		}
 		// Whatever the answer was, only the nonce tells whether the write has landed.
-		now, readErr := l.read(context.WithoutCancel(ctx))
+		now, readErr := l.read(settling)
 		switch {
 		case readErr != nil && storeapi.Refused(err):
 			l.memory.disprove(v)
@@ -364,22 +275,20 @@ func (l *Lock) writeNewTerm(ctx context.Context, v *version, base *term) (t *ter
 		case now.exists && l.landed(rec, now.rec):
 			etag = now.etag
 		case !now.same(v):
-			mayLand = now.sameRecord(v)
 			return nil, now, err
 		case errors.Is(err, storeapi.ErrConflict): // another write is under way
-			_ = l.clock.Sleep(ctx, clock.Jitter(l.clock, l.attempt/16))
+			_ = l.clock.Sleep(ctx, clock.Jitter(l.clock, min(l.attempt/16, maxConflictPause)))
 			return nil, now, err
 		default:
 			return nil, nil, outcomeUnknown(err)
 		}
 	}
-	mayLand = false
 	written := &version{exists: true, etag: etag, rec: rec, readBefore: sent.Mono, readAfter: l.clock.Now().Mono}
 	l.remember(ctx, written)
-	if base == nil && l.clock.Now().Elapsed(sent) >= l.ttl-l.margin {
+	if l.clock.Now().Elapsed(sent) >= l.ttl-l.margin {
 		return nil, written, errTooLate
 	}
-	return &term{lock: l, token: token, stored: written, sent: sent, writing: ctxmutex.New(), base: base}, nil, nil
+	return &term{lock: l, token: token, stored: written, sent: sent, writing: ctxmutex.New()}, nil, nil
 }
 
 // outcomeUnknown is err without a sentinel that says "refused". A store that refuses a write although the object has not changed
@@ -391,16 +300,6 @@ func outcomeUnknown(err error) error {
 	return err
 }
 
-// nextToken is the token of the term that follows rec.
-func (l *Lock) nextToken(rec Record) (uint64, error) {
-	token := l.memory.lastToken(rec.Token)
-	if token >= storeapi.MaxToken {
-		return 0, fmt.Errorf("%w: token %d is the highest there is (inspect the object, then start a new series of tokens with Lock.Break)",
-			ErrCorruptRecord, token)
-	}
-	return token + 1, nil
-}
-
 // cutOff is the error of an acquisition that is given back because ctx has ended or, if it has not, because of why. leftover
 // is the error of giving it back.
 func (l *Lock) cutOff(ctx context.Context, why, leftover error) error {
@@ -410,16 +309,9 @@ func (l *Lock) cutOff(ctx context.Context, why, leftover error) error {
 	if leftover == nil {
 		return why
 	}
-	l.log.WarnContext(ctx, "an acquisition came too late and could not be released: "+l.willBeFree(), "key", l.key, "err", leftover)
+	l.log.WarnContext(ctx, "an acquisition came too late and could not be released: the lock is free when its TTL has passed",
+		"key", l.key, "err", leftover)
 	return fmt.Errorf("%w: %w", why, &leftoverError{bare(leftover)})
-}
-
-// willBeFree says when a lock is free that could not be released.
-func (l *Lock) willBeFree() string {
-	if l.session != nil {
-		return "the lock is free when its session has released it"
-	}
-	return "the lock is free when its TTL has passed"
 }
 
 // writeReleased replaces v by its record, released.
@@ -432,7 +324,7 @@ func (l *Lock) writeReleased(ctx context.Context, v *version) error {
 }
 
 func (l *Lock) heldError(rec Record, wait time.Duration) error {
-	return &HeldError{Key: l.key, Record: l.seen(rec).clone(), Wait: wait}
+	return &HeldError{Key: l.key, Record: rec.clone(), Wait: wait}
 }
 
 // heldByUs returns an error while a term of this Lock keeps other goroutines out.
@@ -450,24 +342,8 @@ func (l *Lock) heldByUs() error {
 
 // warnOfTwin warns of another process with this one's identity. Nonces tell the two apart, but it confuses people.
 func (l *Lock) warnOfTwin(ctx context.Context, rec Record) {
-	if rec.Holder == l.identity && !l.wrote(rec) && rec.Session == nil {
+	if rec.Holder == l.identity && !l.wrote(rec) {
 		l.log.WarnContext(ctx, "another candidate, or an earlier run of this one, holds the lock under the same identity: "+
 			"give each candidate its own name, or see WithReclaim", "key", l.key, "identity", rec.Holder, "token", rec.Token)
 	}
-}
-
-// checkOnce runs the check of WithStoreCheck.
-func (l *Lock) checkOnce(ctx context.Context) error {
-	if !l.storeCheck || l.checked {
-		return nil
-	}
-	report, err := checkStore(ctx, l.store, l.key+".check")
-	if len(report.Leftover) > 0 {
-		l.log.WarnContext(ctx, "the store check could not delete its objects: later checks will use them again", "key", l.key, "leftover", report.Leftover)
-	}
-	if err != nil {
-		return err
-	}
-	l.checked = true
-	return nil
 }

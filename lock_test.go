@@ -127,7 +127,10 @@ func TestCrashedHolderIsReplacedWhenItsTTLHasPassed(t *testing.T) {
 	for _, tells := range []bool{true, false} {
 		t.Run(fmt.Sprintf("store tells age %v", tells), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				mem := &leasehold.MemStore{ServerClock: tells}
+				mem := leasehold.NewMemStore()
+				if tells {
+					mem = leasehold.NewMemStore(leasehold.WithExactAges())
+				}
 				holder := &faultStore{Store: mem}
 				lease := acquire(t, newLock(t, holder))
 				crash(holder)
@@ -753,5 +756,214 @@ func TestAReleasedRecordIsNoNewLeader(t *testing.T) {
 		rec, err := l.Inspect(t.Context())
 		require.NoError(t, err)
 		require.True(t, rec.Released())
+	})
+}
+
+// What stands in the way is the lock's own function, and no other candidate.
+func TestHeldErrorAfterAReleaseInsideDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := newLock(t, leasehold.NewMemStore(), leasehold.WithIdentity("alice"))
+		require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
+			require.NoError(t, lease.Release(ctx))
+			_, err := lock.TryAcquire(context.Background())
+			require.ErrorIs(t, err, leasehold.ErrHeld)
+			require.NotContains(t, err.Error(), "other candidates were faster")
+			return nil
+		}))
+	})
+}
+
+// raced lets others act just before each conditional write.
+type raced struct {
+	leasehold.Store
+	before func()
+}
+
+func (s *raced) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	s.before()
+	return s.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+// Wait is how long the lease of the last winner lasts.
+func TestHeldErrorWaitAfterFourLostRaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
+		rival := newLock(t, mem, leasehold.WithIdentity("rival"))
+		n := 0
+		store := &raced{mem, func() {
+			n++
+			lease, err := rival.TryAcquire(t.Context())
+			if err == nil && n < 4 {
+				_ = lease.Release(t.Context())
+			}
+		}}
+		_, err := newLock(t, store).TryAcquire(t.Context())
+		var held *leasehold.HeldError
+		require.ErrorAs(t, err, &held)
+		t.Log(err)
+		require.False(t, held.Record.Released())
+		require.Greater(t, held.Wait, 15*time.Second, "the rival holds it")
+	})
+}
+
+// The error of a TryAcquire that was cut off and could not release says that the lock stays taken for a TTL.
+func TestACutOffTryAcquireTellsOfAStrayLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		var kinds []string
+		var err error
+		text := logged(t, func() {
+			lock := newLock(t, store, leasehold.WithObserver(func(e leasehold.Event) { kinds = append(kinds, e.Kind.String()) }))
+			ctx, cancel := context.WithCancel(t.Context())
+			store.next(fault{op: "put", apply: true, delay: time.Second}, fault{op: "put", err: errInjected})
+			time.AfterFunc(500*time.Millisecond, cancel)
+			_, err = lock.TryAcquire(ctx)
+		})
+		rec, _ := newLock(t, store).Inspect(t.Context())
+		t.Logf("error %q, log %q, events %v, released %v", err, text, kinds, rec.Released())
+		require.True(t, errors.Is(err, errInjected) || text != "" || rec.Released())
+	})
+}
+
+// TryAcquire says its ctx's cause, as Acquire does.
+func TestTryAcquireTellsTheCauseOfItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := errors.New("mine")
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		store.next(fault{op: "put", apply: true, delay: time.Second})
+		time.AfterFunc(500*time.Millisecond, func() { cancel(mine) })
+		_, err := newLock(t, store).TryAcquire(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, mine)
+	})
+}
+
+// Acquire with the ended context of a lost lease has that context's error.
+func TestAcquireWithTheEndedContextOfALostLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lock := newLock(t, store, leasehold.WithLogger(nil))
+		_ = lock.Do(t.Context(), func(ctx context.Context, _ *leasehold.Lease) error {
+			crash(store)
+			<-ctx.Done()
+			_, err := lock.Acquire(ctx)
+			require.ErrorIs(t, err, context.Canceled)
+			return nil
+		})
+	})
+}
+
+// Whoever hears of a release has heard of the acquisition.
+func TestEventsOfACutOffAcquisition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		n := map[leasehold.EventKind]int{}
+		lock := newLock(t, store, leasehold.WithObserver(func(e leasehold.Event) { n[e.Kind]++ }))
+		ctx, cancel := context.WithCancel(t.Context())
+		store.next(fault{op: "put", apply: true, delay: time.Second})
+		time.AfterFunc(500*time.Millisecond, cancel)
+		_, err := lock.TryAcquire(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, n[leasehold.EventAcquired], n[leasehold.EventReleased]+n[leasehold.EventLost])
+	})
+}
+
+// An acquisition that took too long is released also if its ctx has ended.
+func TestTooLateAndCutOffLeavesNoStrayLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		c := newBrokenClock()
+		ctx, cancel := context.WithCancel(t.Context())
+		store := &sleepy{mem, func() { c.suspend(13 * time.Second); cancel() }}
+		_, err := newLock(t, store, withClock(c)).TryAcquire(ctx)
+		rec, _ := newLock(t, mem).Inspect(t.Context())
+		t.Log(err)
+		require.True(t, rec.Released(), "so that it leaves no stray lock")
+	})
+}
+
+type sleepy struct {
+	leasehold.Store
+	sleep func()
+}
+
+func (s *sleepy) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	etag, err := s.Store.PutIfNoneMatch(context.WithoutCancel(ctx), key, body)
+	s.sleep()
+	return etag, err
+}
+
+// A client of two members reads the record, raises token and expiry, and keeps whatever else stands there.
+func TestARecordWithOurNonceIsNotOursIfAnotherRaisedIt(t *testing.T) {
+	foreignTake := func(t *testing.T, s leasehold.Store) {
+		t.Helper()
+		o, err := s.Get(t.Context(), key)
+		require.NoError(t, err)
+		rec := map[string]any{}
+		require.NoError(t, json.Unmarshal(o.Body, &rec))
+		rec["token"] = rec["token"].(float64) + 1
+		rec["expires_at"] = float64(time.Now().Add(time.Hour).Unix())
+		body, err := json.Marshal(rec)
+		require.NoError(t, err)
+		damage(t, s, string(body))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		lock := newLock(t, store)
+		require.NoError(t, acquire(t, lock).Release(t.Context()))
+		foreignTake(t, store)
+		_, err := newLock(t, store).TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		_, err = lock.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+		foreignTake(t, store)
+		require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
+		rec, err := newLock(t, store).Inspect(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, uint64(2), rec.Token)
+		require.False(t, rec.Released())
+	})
+	synctest.Test(t, func(t *testing.T) { // while a renewal without an answer is under way
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+		store.next(fault{op: "put", apply: true, err: errInjected})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, lease.Renew(ctx), errInjected)
+		foreignTake(t, store.Store)
+		require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
+	})
+}
+
+// The text of an error begins with the package's name, once, and says the cause before the cure.
+func TestErrorTexts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lock := newLock(t, store, leasehold.WithIdentity("alice"), leasehold.WithManualRenewal())
+		_, err := lock.Inspect(t.Context())
+		require.EqualError(t, err, `leasehold: lock "locks/test": no such object: it was never taken`)
+		lease := acquire(t, lock)
+		_, err = newLock(t, store).TryAcquire(t.Context())
+		require.EqualError(t, err, `leasehold: lock "locks/test": lock is held by "alice" with token 1, for 15.3s unless renewed`)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = newLock(t, store).Acquire(ctx)
+		require.EqualError(t, err, `leasehold: lock "locks/test": waiting: context deadline exceeded: lock is held by "alice" with token 1, for 15.3s unless renewed`)
+		err = newLock(t, store).Break(t.Context(), 7)
+		require.EqualError(t, err, `leasehold: lock "locks/test": precondition failed: it is in term 1 of "alice", not 7`)
+		damage(t, store, `{}`)
+		require.EqualError(t, lease.Renew(t.Context()), `leasehold: lock "locks/test": lease lost (token 1): overwritten: corrupt lock record: no expires_at (inspect the object, then repair it with Lock.Break)`)
+		require.EqualError(t, lease.Release(t.Context()), lease.Renew(t.Context()).Error())
+		crash(store)
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = lock.Inspect(ctx)
+		require.EqualError(t, err, `leasehold: lock "locks/test": context deadline exceeded`)
 	})
 }

@@ -3,8 +3,7 @@ package leasehold
 import (
 	"bytes"
 	"context"
-	"crypto/md5"
-	"errors"
+	"crypto/sha256"
 	"fmt"
 	"sync"
 	"time"
@@ -15,17 +14,19 @@ import (
 // MemStore is a [Store] in memory, with the exact semantics of a strict S3. It is for tests, examples, and candidates within one
 // process. It is safe for concurrent use and works under testing/synctest.
 type MemStore struct {
-	// ContentETags gives equal bodies equal ETags, as S3 does for plain objects. Otherwise no ETag ever repeats. Set it
-	// before the first use.
-	ContentETags bool
-	// ServerClock makes Get tell the exact Age of an object. (An [S3Store] with [WithServerClock] tells a lower bound.)
-	// Otherwise Age is 0. Set it before the first use.
-	ServerClock bool
+	contentETags bool
+	tellsAge     bool
 
 	mu      sync.Mutex
 	objects map[string]memObject
 	writes  uint64
 }
+
+var (
+	_ TTLLimiter        = (*MemStore)(nil)
+	_ ConditionEnforcer = (*MemStore)(nil)
+	_ AgeTeller         = (*MemStore)(nil)
+)
 
 type memObject struct {
 	body    []byte
@@ -33,22 +34,35 @@ type memObject struct {
 	written time.Time
 }
 
-// NewMemStore returns an empty store.
-func NewMemStore() *MemStore { return new(MemStore) }
+// MemOption is an option of [NewMemStore].
+type MemOption func(*MemStore)
+
+// WithContentETags gives equal bodies equal ETags, as S3 does for plain objects. Otherwise no ETag ever repeats.
+func WithContentETags() MemOption { return func(m *MemStore) { m.contentETags = true } }
+
+// WithExactAges makes [MemStore.Get] tell the exact Age of an object. (An [S3Store] with [WithServerClock] tells a lower bound.)
+// Otherwise Age is 0.
+func WithExactAges() MemOption { return func(m *MemStore) { m.tellsAge = true } }
+
+// NewMemStore returns an empty store. Nil options are left out.
+func NewMemStore(opts ...MemOption) *MemStore {
+	m := new(MemStore)
+	for _, opt := range opts {
+		if opt != nil {
+			opt(m)
+		}
+	}
+	return m
+}
 
 // MinTTL returns 1 ms, because there is no network between a lock and this store, only the scheduler.
 func (*MemStore) MinTTL() time.Duration { return time.Millisecond }
 
-// Validate refuses a nil store: see [Store].
-func (m *MemStore) Validate() error {
-	if m == nil {
-		return errors.New("the MemStore is nil: make one with NewMemStore")
-	}
-	return nil
-}
+// EnforcesConditions returns true: see [Store].
+func (*MemStore) EnforcesConditions() bool { return true }
 
-// TellsAge returns ServerClock: see [Store].
-func (m *MemStore) TellsAge() bool { return m.ServerClock }
+// TellsAge reports whether [WithExactAges] is set: see [Store].
+func (m *MemStore) TellsAge() bool { return m.tellsAge }
 
 // Get implements [Store].
 func (m *MemStore) Get(ctx context.Context, key string) (Object, error) {
@@ -62,7 +76,7 @@ func (m *MemStore) Get(ctx context.Context, key string) (Object, error) {
 		return Object{}, fmt.Errorf("reading %q: %w", key, ErrNotExist)
 	}
 	found := Object{Body: bytes.Clone(o.body), ETag: o.etag}
-	if m.ServerClock {
+	if m.tellsAge {
 		found.Age = time.Since(o.written)
 	}
 	return found, nil
@@ -126,8 +140,9 @@ func (m *MemStore) put(ctx context.Context, key string, body []byte, allow func(
 		m.objects = make(map[string]memObject)
 	}
 	m.writes++
-	etag := fmt.Sprintf(`"%x"`, md5.Sum(body))
-	if !m.ContentETags {
+	sum := sha256.Sum256(body)
+	etag := fmt.Sprintf(`"%x"`, sum[:16])
+	if !m.contentETags {
 		etag = fmt.Sprintf(`"%s-%d"`, etag[1:9], m.writes)
 	}
 	m.objects[key] = memObject{body: bytes.Clone(body), etag: etag, written: time.Now()}

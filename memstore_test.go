@@ -1,6 +1,8 @@
 package leasehold_test
 
 import (
+	"os"
+	"os/exec"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,14 +13,20 @@ import (
 	"github.com/leasehold-go/leasehold/storetest"
 )
 
+// etags are the options of a MemStore whose ETags are made of content, or are not.
+func etags(byContent bool) []leasehold.MemOption {
+	if byContent {
+		return []leasehold.MemOption{leasehold.WithContentETags()}
+	}
+	return nil
+}
+
 func TestMemStoreConforms(t *testing.T) {
 	for name, byContent := range map[string]bool{"ETags never repeat": false, "ETags by content": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // for one check waits in real time
 			storetest.Run(t, func(*testing.T) leasehold.Store {
-				s := leasehold.NewMemStore()
-				s.ContentETags, s.ServerClock = byContent, true
-				return s
+				return leasehold.NewMemStore(append(etags(byContent), leasehold.WithExactAges())...)
 			})
 		})
 	}
@@ -31,9 +39,27 @@ func TestMemStoresZeroValueIsReady(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// Under this setting, crypto/md5 and its like panic.
+func TestMemStoreWithApprovedCryptographyOnly(t *testing.T) {
+	const setting = "fips140=only"
+	if os.Getenv("GODEBUG") != setting {
+		again := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$")
+		again.Env = append(os.Environ(), "GODEBUG="+setting)
+		out, err := again.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	for _, byContent := range []bool{false, true} {
+		s := leasehold.NewMemStore(etags(byContent)...)
+		lease, err := newLock(t, s).TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+	}
+}
+
 func TestMemStoreTellsTheExactAgeIfItIsToldTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &leasehold.MemStore{ServerClock: true}
+		s := leasehold.NewMemStore(leasehold.WithExactAges())
 		etag, err := s.PutIfNoneMatch(t.Context(), key, nil)
 		require.NoError(t, err)
 		time.Sleep(1234 * time.Millisecond)
@@ -79,16 +105,21 @@ func TestMemStoresErrorsSayWhatWasBeingDone(t *testing.T) {
 	require.EqualError(t, err, `writing "`+key+`": precondition failed: it has changed`)
 	_, err = s.PutIfMatch(t.Context(), key, make([]byte, leasehold.MaxObjectSize+1), etag)
 	requireOnly(t, leasehold.ErrPermanent, err)
-	require.EqualError(t, err, `writing "`+key+`": 65537 bytes are over the limit of 65536`)
+	require.EqualError(t, err, `writing "`+key+`": 4194305 bytes are over the limit of 4194304`)
 }
 
 func TestMemStoresETagsRepeatOnlyIfTheyAreMadeOfContent(t *testing.T) {
 	for _, byContent := range []bool{false, true} {
-		s := &leasehold.MemStore{ContentETags: byContent}
+		s := leasehold.NewMemStore(etags(byContent)...)
 		first, err := s.PutIfNoneMatch(t.Context(), key, []byte("same"))
 		require.NoError(t, err)
 		second, err := s.PutIfMatch(t.Context(), key, []byte("same"), first)
 		require.NoError(t, err)
 		require.Equal(t, byContent, first == second)
 	}
+}
+
+func TestNilMemStore(t *testing.T) {
+	_, err := leasehold.NewLock((*leasehold.MemStore)(nil), key)
+	require.Error(t, err)
 }

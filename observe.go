@@ -37,7 +37,8 @@ type memory struct {
 	refused   bool              // the store has refused to replace last, so it is outdated
 	renewals  forecast.Renewals // of the holder
 	highest   uint64            // the highest token seen: if the object is lost, tokens still go up
-	announced Record            // the last term announced by EventNewLeader: token, holder and time only
+	released  uint64            // the highest token seen in a record that was released
+	announced Record            // the last term announced by EventNewLeader: what sameTerm compares
 }
 
 // read reads the lock object and remembers it. A read that fails changes nothing in memory.
@@ -78,6 +79,9 @@ func (m *memory) add(v *version) (newTerm bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.highest = max(m.highest, v.rec.Token)
+	if v.rec.Released() {
+		m.released = max(m.released, v.rec.Token)
+	}
 	last := m.last
 	switch {
 	case last == nil:
@@ -96,7 +100,7 @@ func (m *memory) add(v *version) (newTerm bool) {
 	if !v.exists || v.rec.Released() || sameTerm(v.rec, m.announced) {
 		return false
 	}
-	m.announced = Record{Token: v.rec.Token, Holder: v.rec.Holder, AcquiredAt: v.rec.AcquiredAt}
+	m.announced = Record{Token: v.rec.Token, Holder: v.rec.Holder, AcquiredAt: v.rec.AcquiredAt, TermID: v.rec.TermID}
 	return true
 }
 
@@ -122,26 +126,17 @@ func (m *memory) latest() (v *version, refused bool) {
 	return m.last, m.refused
 }
 
-// implausible is a distance between tokens that acquisitions never reach: the record was damaged and then repaired.
-const implausible = 1 << 40
-
-// lastToken returns the last token issued. It is that of the record, unless the object was deleted or reset.
-func (m *memory) lastToken(recorded uint64) uint64 {
+// revived reports whether rec, which memory has seen, shows a term that is known to be over: somebody has restored an old version of
+// the object, and a later term may go on.
+func (m *memory) revived(rec Record) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.highest > recorded && m.highest-recorded < implausible {
-		return m.highest
-	}
-	return recorded
+	return !rec.Released() && (rec.Token < m.highest || rec.Token <= m.released) && m.highest-rec.Token < implausible
 }
 
-// ownLatest returns the last version if this Lock wrote it, so that a warm acquisition is one request. A Lock that lets others go
-// first has to look whether they did.
+// ownLatest returns the last version if this Lock wrote it, so that a warm acquisition is one request.
 func (l *Lock) ownLatest() *version {
-	if l.fair {
-		return nil
-	}
-	if v, refused := l.memory.latest(); v != nil && v.exists && !refused && l.wrote(v.rec) {
+	if v, refused := l.memory.latest(); v != nil && v.exists && !refused && l.wrote(v.rec) && !l.memory.revived(v.rec) {
 		return v
 	}
 	return nil
@@ -149,10 +144,10 @@ func (l *Lock) ownLatest() *version {
 
 // observed is what decide needs to know of v.
 func (l *Lock) observed(v *version) observation {
-	now := l.clock.Now()
+	now, revived := l.clock.Now(), l.memory.revived(v.rec)
 	return observation{
 		exists: v.exists, rec: v.rec, age: v.age + now.Mono - v.readAfter, wall: now.Time(),
-		writtenByUs: l.wrote(v.rec), sameIdentity: v.rec.Holder == l.identity && byLock(v.rec) && l.mayReclaim(),
+		writtenByUs: l.wrote(v.rec) && !revived, sameIdentity: v.rec.Holder == l.identity && byLock(v.rec) && !revived && l.mayReclaim(),
 	}
 }
 

@@ -490,3 +490,18 @@ func TestAReleaseBehindARefusedRenewal(t *testing.T) {
 		})
 	}
 }
+
+// Wait counts the margin after a sibling's lease.
+func TestHeldErrorWaitOfASibling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lock := newLock(t, store, leasehold.WithManualRenewal())
+		acquire(t, lock)
+		_, err := lock.TryAcquire(t.Context())
+		var held *leasehold.HeldError
+		require.ErrorAs(t, err, &held)
+		time.Sleep(held.Wait)
+		_, err = lock.TryAcquire(t.Context())
+		require.NoError(t, err, "after Wait = %v", held.Wait)
+	})
+}

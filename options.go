@@ -13,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/internal/clock"
-	"github.com/leasehold-go/leasehold/internal/export"
 	"github.com/leasehold-go/leasehold/internal/warnlog"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
@@ -22,24 +21,21 @@ import (
 type Option func(*options)
 
 type options struct {
-	ttl        time.Duration
-	renew      time.Duration
-	poll       time.Duration
-	margin     time.Duration
-	attempt    time.Duration // bounds one request; derived from the others
-	skew       time.Duration
-	drift      float64
-	identity   string
-	metadata   map[string]string
-	hasName    bool // WithIdentity was given
-	reclaim    bool
-	fair       bool
-	each       bool // of a session
-	manual     bool
-	storeCheck bool
-	log        *slog.Logger
-	observe    func(Event)
-	clock      clock.Clock
+	ttl      time.Duration
+	renew    time.Duration
+	poll     time.Duration
+	margin   time.Duration
+	attempt  time.Duration // bounds one request; derived from the others
+	skew     time.Duration
+	drift    float64
+	identity string
+	metadata map[string]string
+	hasName  bool // WithIdentity was given
+	reclaim  bool
+	manual   bool
+	log      *slog.Logger
+	observe  func(Event)
+	clock    clock.Clock
 }
 
 const (
@@ -50,9 +46,22 @@ const (
 	unset        = time.Duration(math.MinInt64)
 )
 
-// WithTTL sets how long an acquisition or renewal is good for: default 15 s, at least 1 s. A Store with a method
-// MinTTL() time.Duration sets its own minimum, which is 1 ms for a [MemStore]. After a crash nobody leads for about a TTL.
+// Limits and pauses of requests are fractions of the TTL, so that they suit any TTL. At a long one they are these instead, because how
+// soon a store answers, or is well again, does not depend on the TTL.
+const (
+	maxAttempt       = 10 * time.Second       // of one request
+	maxFirstPause    = time.Second            // after one failure
+	maxConflictPause = 100 * time.Millisecond // after a 409: another write is under way
+	maxBackoff       = 30 * time.Second       // after many failures in a row
+	maxParting       = 30 * time.Second       // of the tries to release at the end of Do and Run, once their ctx has ended
+)
+
+// WithTTL sets how long an acquisition or renewal is good for: default 15 s, at least 1 s. A [TTLLimiter]
+// sets its own minimum, which is 1 ms for a [MemStore]. After a crash nobody leads for about a TTL.
 // A shorter one costs more requests.
+//
+// Limits of single requests follow from it. An attempt of a request has about a sixth of the TTL, at most 10 s. The pause before the
+// next attempt grows from 1 s at most to 30 s at most.
 func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
 // WithRenewInterval sets how often a holder renews: default a third of the TTL, which leaves time for two more tries after a
@@ -79,30 +88,13 @@ func WithMetadata(m map[string]string) Option { return func(o *options) { o.meta
 
 // WithReclaim lets a restarted process take its own unexpired lock back at once, with a new token. You guarantee that no two
 // live processes have the same [WithIdentity]. The pod name of a StatefulSet is such an identity; a host name may not be. Within
-// one process, Locks that share a Store value, a key and an identity do not reclaim from each other.
+// one process, Locks that share a Store value, a key and an identity do not reclaim from each other. Stores that Go cannot compare
+// count as one.
 func WithReclaim() Option { return func(o *options) { o.reclaim = true } }
-
-// WithFairness makes a Lock that has released let the other candidates look first: for two poll intervals it does not take the lock
-// again unless another has held it meanwhile. Without it, a process that wants the lock again at once often gets it, because it
-// knows of the release first. The price is that a lock nobody else wants stays free for that long, and that each acquisition reads.
-// The goroutines that share a Lock are one candidate. Until the time is over, [Lock.TryAcquire] fails with [ErrHeld]. Give the
-// option to all candidates of a lock.
-func WithFairness() Option { return func(o *options) { o.fair = true } }
-
-// WithEachLockReleased makes a [Session] that ends gracefully release each lock that is still held under it by a write of its own,
-// and then itself. It is for the way back to a version of this library that does not know sessions: such a process waits for ever for
-// a lock that names one. The price is a request for each lock, and a later end. What the store refuses meanwhile is free only for
-// those that know sessions. The option is for [NewSession] only.
-func WithEachLockReleased() Option { return func(o *options) { o.each = true } }
 
 // WithManualRenewal leaves renewing to the caller of [Lease.Renew]. It is for step-by-step jobs that confirm the lease
 // before each step. An [Elector] refuses such a lock.
 func WithManualRenewal() Option { return func(o *options) { o.manual = true } }
-
-// WithStoreCheck runs [CheckStore] once before the first acquisition. A store that ignores conditional writes is refused with
-// [ErrUnsafeStore]. The check costs about 50 requests, on objects whose keys begin with the lock's key and ".check". The
-// lock logs which of these objects it could not delete.
-func WithStoreCheck() Option { return func(o *options) { o.storeCheck = true } }
 
 // WithSkewAllowance sets how far apart the wall clocks of this machine and of a foreign client that does not know ttl may
 // be: default 5 s. Nothing else depends on wall clocks.
@@ -154,7 +146,7 @@ func newOptions(s Store, opts []Option) (*options, error) {
 		o.identity = fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:8])
 	}
 	// Three attempts that all hang must fit between the renewal and the end of the lease.
-	o.attempt = max((o.ttl-o.margin-o.renew)/3, time.Millisecond)
+	o.attempt = min(max((o.ttl-o.margin-o.renew)/3, time.Millisecond), maxAttempt)
 	return o, nil
 }
 
@@ -163,7 +155,7 @@ const maxMetadata = 8 << 10
 
 func (o *options) validate(s Store) error {
 	minimum := minTTL
-	if m, ok := s.(interface{ MinTTL() time.Duration }); ok {
+	if m, ok := s.(TTLLimiter); ok {
 		minimum = max(m.MinTTL(), time.Millisecond)
 	}
 	minPoll, minMargin := max(minimum/20, time.Millisecond/10), minimum/100
@@ -219,5 +211,5 @@ func nanoseconds(d time.Duration) string {
 }
 
 func init() {
-	export.WithClock = func(c clock.Clock) Option { return func(o *options) { o.clock = c } }
+	clock.Option = func(c clock.Clock) Option { return func(o *options) { o.clock = c } }
 }

@@ -11,7 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -43,20 +43,21 @@ func flat(code string) string {
 	return regexp.MustCompile(`(?m)^\s+`).ReplaceAllString(code, "")
 }
 
-// Each block of Go stands word for word in code that a test compiles and runs, except the quick start, which TestQuickStart
-// of itest takes from the page itself.
+// Each block of Go stands word for word in code that a test compiles and runs, except the elector of docs/start.md, which
+// TestElectorOfThePage of itest takes from the page itself.
 func TestReadmeCodeIsThatOfTheExamples(t *testing.T) {
-	examples := flat(read(t, "example_test.go") + read(t, "readme_test.go") + read(t, "itest/quickstart_test.go"))
-	code, more := blocks(read(t, "README.md"), "go"), blocks(read(t, "docs/servers.md"), "go")
+	examples := flat(read(t, "examples/hello/main.go") + read(t, "example_test.go") + read(t, "readme_test.go") + read(t, "itest/quickstart_test.go"))
+	first, code, more := blocks(read(t, "README.md"), "go"), blocks(read(t, "docs/start.md"), "go"), blocks(read(t, "docs/servers.md"), "go")
+	require.Len(t, first, 1)
 	require.Len(t, code, 3)
 	require.Len(t, more, 2)
 	require.True(t, strings.HasPrefix(code[0], "package main\n"))
-	for _, block := range append(code[1:], more...) {
+	for _, block := range slices.Concat(first, code[1:], more) {
 		require.True(t, strings.Contains(examples, flat(block)), "no test has this block:\n%s", block)
 	}
 }
 
-// The code of README.md, under "Testing your code".
+// The code of docs/start.md, under "Testing your code".
 func TestWorkStopsWhenTheLeaseIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock, err := leasehold.NewLock(leasehold.NewMemStore(), "locks/reports")
@@ -81,7 +82,7 @@ func work(ctx context.Context, _ *leasehold.Lease) { <-ctx.Done() }
 // A newcomer reads the README to its end, on any screen.
 func TestReadmeIsShort(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(read(t, "README.md"), "\n"), "\n")
-	require.LessOrEqual(t, len(lines), 250)
+	require.LessOrEqual(t, len(lines), 120)
 	for _, line := range lines {
 		require.LessOrEqual(t, utf8.RuneCountInString(line), 140, line)
 	}
@@ -90,8 +91,10 @@ func TestReadmeIsShort(t *testing.T) {
 // The commands of the pages name targets of the Makefile and programs that exist.
 func TestReadmeCommands(t *testing.T) {
 	makefile, page := read(t, "Makefile"), read(t, "README.md")
+	version := required(t, "internal/tools/versitygw/go.mod", "github.com/versity/versitygw")
+	require.Contains(t, page, "\ngo run github.com/versity/versitygw/cmd/versitygw@"+version+" ", "the version that the tests run on")
 	for _, command := range []string{"go run ./examples/failover", "make test"} { // those that set the project up
-		require.Equal(t, 1, strings.Count(page, "\n"+command+" "), command)
+		require.Equal(t, 1, strings.Count(page, "\n"+command+"   "), command)
 	}
 	for _, m := range regexp.MustCompile(`(?m)^make ([a-z-]+)`).FindAllStringSubmatch(page, -1) {
 		require.True(t, strings.Contains(makefile, "\n"+m[1]+":"), "make %s", m[1])
@@ -101,11 +104,31 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
+// required is the version of a module that a go.mod requires.
+func required(t *testing.T, file, module string) string {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^(?:require )?\s*` + regexp.QuoteMeta(module) + ` (v\S+)`).FindStringSubmatch(read(t, file))
+	require.NotNil(t, m, "%s in %s", module, file)
+	return m[1]
+}
+
+// docs/README.md has every page.
+func TestReadmeIndex(t *testing.T) {
+	pages, err := filepath.Glob("docs/*.md")
+	require.NoError(t, err)
+	index := read(t, "docs/README.md")
+	for _, page := range pages {
+		if name := filepath.Base(page); name != "README.md" {
+			require.Contains(t, index, "]("+name+")")
+		}
+	}
+}
+
 // Links between the pages name files and headings that exist.
 func TestReadmeLinks(t *testing.T) {
 	pages, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
-	for _, page := range append(pages, "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
+	for _, page := range append(pages, "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md") {
 		for _, m := range regexp.MustCompile(`\]\(([^)#:]*)(?:#([^):]*))?\)`).FindAllStringSubmatch(read(t, page), -1) {
 			target := page
 			if m[1] != "" {
@@ -131,11 +154,11 @@ func anchors(page string) (list []string) {
 func TestReadmeOptions(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "options.go", nil, 0)
 	require.NoError(t, err)
-	page := read(t, "README.md")
+	page := read(t, "docs/start.md")
 	options := 0
 	for _, d := range file.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "With") {
-			require.Contains(t, page, "\n| `"+f.Name.Name+"` | ", "the option table")
+			require.Contains(t, page, "\n| `"+f.Name.Name+"` | ", "the table of options")
 			options++
 		}
 	}
@@ -158,37 +181,10 @@ func TestReadmeCosts(t *testing.T) {
 		require.Contains(t, page, fmt.Sprintf("\n| %.0f s | %s | %s | $%.2f | $%.2f | $%.2f |\n",
 			ttl, thousands(puts), thousands(gets), cost(1), cost(3), cost(10)))
 		if ttl == 15 { // the default
-			said := fmt.Sprintf("a leader costs $%.2f a month and each waiting candidate $%.2f ", cost(1), gets*get)
-			require.True(t, strings.Contains(read(t, "README.md"), said), said)
+			require.Contains(t, read(t, "README.md"), fmt.Sprintf("A leader costs $%.2f a month and each waiting candidate $%.2f*", cost(1), gets*get))
+			require.Contains(t, read(t, "docs/decide.md"), fmt.Sprintf(" $%.2f, and $%.2f for each that waits ", cost(1), gets*get))
 		}
 	}
-
-	// Under a session: one heartbeat, the polls of the other's, and a look at each lock every 100 TTLs.
-	const ttl = 15.0
-	month := (730 * time.Hour).Seconds()
-	heartbeat, polls := month/(ttl/3)*put, month/(ttl/6)*get
-	for _, locks := range []float64{100, 1000, 10_000} {
-		looks := locks * month / (100 * ttl) * get
-		held, waiting := heartbeat+looks, heartbeat+polls+looks
-		require.Contains(t, page, fmt.Sprintf("\n| %s | $%s | $%.2f | $%s | $%.2f |\n",
-			thousands(locks), cents(locks*heartbeat), held, cents(locks*polls), waiting))
-		if locks == 10_000 {
-			said := fmt.Sprintf("for $%s a month. With a session it renews one, for $%.2f.", thousands(locks*heartbeat), held)
-			require.True(t, strings.Contains(read(t, "README.md"), said), said)
-		}
-	}
-	for locks := 1.0; locks <= 10; locks++ { // docs/integrations.md
-		looks := locks * month / (100 * ttl) * get
-		require.Equal(t, locks >= 2, heartbeat+looks < locks*heartbeat)
-		require.Equal(t, locks >= 8, heartbeat+polls+looks < locks*polls)
-	}
-}
-
-// cents is an amount of dollars with two decimals.
-func cents(f float64) string {
-	whole, rest, _ := strings.Cut(fmt.Sprintf("%.2f", f), ".")
-	dollars, _ := strconv.ParseFloat(whole, 64)
-	return thousands(dollars) + "." + rest
 }
 
 func thousands(f float64) string {
@@ -200,17 +196,34 @@ func thousands(f float64) string {
 }
 
 func TestReadmeJSON(t *testing.T) {
-	list := blocks(read(t, "docs/servers.md"), "json")
-	require.Len(t, list, 3)
-	for _, block := range list {
-		require.True(t, json.Valid([]byte(block)), block)
-	}
-	for i, leans := range []bool{false, true} {
-		var rec leasehold.Record
-		require.NoError(t, json.Unmarshal([]byte(list[1+i]), &rec))
-		require.Equal(t, leans, rec.Session != nil)
-	}
-	for _, permission := range regexp.MustCompile(`s3:[A-Z]\w+`).FindAllString(list[0], -1) {
+	policy, object := blocks(read(t, "docs/servers.md"), "json"), blocks(read(t, "docs/protocol.md"), "json")
+	require.Len(t, policy, 1)
+	require.Len(t, object, 1)
+	require.True(t, json.Valid([]byte(policy[0])))
+	var rec leasehold.Record
+	require.NoError(t, json.Unmarshal([]byte(object[0]), &rec))
+	require.Equal(t, rec.RenewedAt.Add(rec.TTL), rec.ExpiresAt)
+	for _, permission := range regexp.MustCompile(`s3:[A-Z]\w+`).FindAllString(policy[0], -1) {
 		require.True(t, strings.Contains(read(t, "s3store.go"), permission), permission)
+	}
+}
+
+// Pages are for users, who cannot name an internal package.
+func TestPagesNameNoInternalPackage(t *testing.T) {
+	dirs, err := filepath.Glob("internal/*")
+	require.NoError(t, err)
+	var names []string
+	for _, dir := range dirs {
+		names = append(names, filepath.Base(dir))
+	}
+	require.Contains(t, names, "storeapi")
+	internal := regexp.MustCompile(`\b(` + strings.Join(names, "|") + `)\.[A-Z]\w*`)
+	for _, pattern := range []string{"*.md", "docs/*.md", "*/README.md"} {
+		pages, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, pages)
+		for _, page := range pages {
+			require.Empty(t, internal.FindAllString(read(t, page), -1), page)
+		}
 	}
 }

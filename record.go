@@ -2,6 +2,7 @@ package leasehold
 
 import (
 	"bytes"
+	"crypto/rand"
 	"maps"
 	"time"
 
@@ -29,18 +30,8 @@ type Record struct {
 	RenewedAt  time.Time         // last write of the term
 	Metadata   map[string]string // the holder's own, see [WithMetadata]
 	Payload    []byte            // state committed by a leader, kept across terms; at most 32 KiB
-	SessionID  string            // names the object itself if it is that of a [Session]; drawn once, and kept by every write
-	Session    *SessionTerm      // the term of a session that this lock leans on; nil if it does not, and once released
-}
-
-// SessionTerm names one term of a [Session]. ID and Token together name it forever, even if the session's object is deleted and
-// made again.
-type SessionTerm struct {
-	Lock  string        // the key of the lock that leans on it, as its holder's store sees it
-	Key   string        // the session's key in the same store
-	ID    string        // [Record].SessionID of the session's object
-	Token uint64        // of the session's term
-	TTL   time.Duration // of the session
+	ObjectID   string            // names the object, which may be deleted and made again; drawn once, and kept by every write
+	TermID     string            // names the term, beside Token; kept by its renewals and its release
 }
 
 // Released reports whether the term was ended by its holder or by [Lock.Break].
@@ -56,8 +47,8 @@ func (r *Record) UnmarshalJSON(body []byte) error {
 	if err == nil {
 		*r = Record{
 			ExpiresAt: rec.ExpiresAt, Token: rec.Token, Holder: rec.Holder, TTL: rec.TTL, Nonce: rec.Nonce, AcquiredAt: rec.AcquiredAt,
-			RenewedAt: rec.RenewedAt, Metadata: rec.Metadata, Payload: rec.Payload, SessionID: rec.SessionID,
-			Session: (*SessionTerm)(rec.Session),
+			RenewedAt: rec.RenewedAt, Metadata: rec.Metadata, Payload: rec.Payload,
+			ObjectID: rec.ObjectID, TermID: rec.TermID,
 		}
 	}
 	return err
@@ -66,22 +57,25 @@ func (r *Record) UnmarshalJSON(body []byte) error {
 func (r Record) wire() wire.Record {
 	return wire.Record{
 		ExpiresAt: r.ExpiresAt, Token: r.Token, Holder: r.Holder, TTL: r.TTL, Nonce: r.Nonce, AcquiredAt: r.AcquiredAt,
-		RenewedAt: r.RenewedAt, Metadata: r.Metadata, Payload: r.Payload, SessionID: r.SessionID, Session: (*wire.Session)(r.Session),
+		RenewedAt: r.RenewedAt, Metadata: r.Metadata, Payload: r.Payload,
+		ObjectID: r.ObjectID, TermID: r.TermID,
 	}
 }
 
 // clone returns r with a Metadata and a Payload of its own.
 func (r Record) clone() Record {
 	r.Metadata, r.Payload = maps.Clone(r.Metadata), bytes.Clone(r.Payload)
-	if r.Session != nil {
-		session := *r.Session
-		r.Session = &session
-	}
 	return r
 }
 
 // sameTerm reports whether a and b are records of one term. The token alone does not tell: an object that was deleted and
-// created again may have the token of an earlier term, but not its holder and time as well.
+// created again may have the token of an earlier term, but not its ID as well, or its holder and time if one of them has no ID.
 func sameTerm(a, b Record) bool {
-	return a.Token == b.Token && a.Holder == b.Holder && a.AcquiredAt.Equal(b.AcquiredAt)
+	return a.Token == b.Token && a.Holder == b.Holder && a.AcquiredAt.Equal(b.AcquiredAt) && mayBeSame(a.TermID, b.TermID)
 }
+
+// mayBeSame reports whether two IDs do not differ. Records of foreign clients and of older versions have none.
+func mayBeSame(a, b string) bool { return a == "" || b == "" || a == b }
+
+// newID is random text of 80 bits.
+func newID() string { return rand.Text()[:16] }

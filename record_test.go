@@ -22,11 +22,12 @@ func TestRecordLayout(t *testing.T) {
 		ExpiresAt: time.UnixMicro(1740151473206179), Token: 7, Holder: "host-a/4711/k3v9", TTL: 15 * time.Second, Nonce: "n.1",
 		AcquiredAt: time.UnixMicro(1740151440100000), RenewedAt: time.UnixMicro(1740151458200000),
 		Metadata: map[string]string{"addr": "10.0.0.7:8080"}, Payload: []byte("state"),
+		ObjectID: "o1", TermID: "t1",
 	}
 	body, err := json.Marshal(rec)
 	require.NoError(t, err)
 	require.Equal(t, `{"expires_at":1740151473.206179,"token":7,"holder":"host-a/4711/k3v9","ttl":15,"nonce":"n.1",`+
-		`"acquired_at":1740151440.1,"renewed_at":1740151458.2,"metadata":{"addr":"10.0.0.7:8080"},"payload":"c3RhdGU="}`, string(body))
+		`"acquired_at":1740151440.1,"renewed_at":1740151458.2,"metadata":{"addr":"10.0.0.7:8080"},"payload":"c3RhdGU=","object_id":"o1","term_id":"t1"}`, string(body))
 
 	released := leasehold.Record{Token: 7}
 	body, err = json.Marshal(released)
@@ -119,7 +120,8 @@ var badRecords = map[string]string{
 	"cut off":                   `{"expires_at": 0`,
 	"not UTF-8":                 "{\"expires_at\": 0, \"holder\": \"\xff\"}",
 	"a byte order mark":         "\ufeff{\"expires_at\": 0}",
-	"too large":                 `{"expires_at": 0}` + strings.Repeat(" ", leasehold.MaxObjectSize),
+	"too large":                 `{"expires_at": 0}` + strings.Repeat(" ", 64<<10),
+	"too large for the store":   `{"expires_at": 0}` + strings.Repeat(" ", leasehold.MaxObjectSize),
 }
 
 func TestBadRecordsAreNeverFree(t *testing.T) {
@@ -228,5 +230,53 @@ func FuzzRecord(f *testing.F) {
 			rec.Payload, same.Payload = nil, nil
 		}
 		require.Equal(t, rec, same, "%s became %s", body, again)
+	})
+}
+
+func TestRecordsBelongToTheirCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		metadata := map[string]string{"addr": "10.0.0.7"}
+		lock := newLock(t, store, leasehold.WithMetadata(metadata))
+		metadata["addr"] = "changed"
+		lease := acquire(t, lock)
+		require.NoError(t, lease.Commit(t.Context(), []byte("payload")))
+		spoil := func(r leasehold.Record) {
+			r.Metadata["addr"] = "spoilt"
+			r.Payload[0] = 'X'
+		}
+		spoil(lease.Record())
+		rec, err := lock.Inspect(t.Context())
+		require.NoError(t, err)
+		spoil(rec)
+		other := newLock(t, store)
+		_, err = other.TryAcquire(t.Context())
+		var held *leasehold.HeldError
+		require.ErrorAs(t, err, &held)
+		spoil(held.Record)
+		require.NoError(t, lease.Renew(t.Context()))
+		require.NoError(t, lease.Release(t.Context()))
+		rec, err = other.Inspect(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"addr": "10.0.0.7"}, rec.Metadata)
+		next := acquire(t, other)
+		rec = next.Record()
+		require.Equal(t, "payload", string(rec.Payload))
+		for rec, err := range lock.Watch(t.Context()) {
+			require.NoError(t, err)
+			require.Equal(t, "payload", string(rec.Payload))
+			break
+		}
+	})
+}
+
+func TestTheLargestMetadataFitsBesideTheLargestPayload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := newLock(t, leasehold.NewMemStore(), leasehold.WithIdentity(strings.Repeat("<", 1024)),
+			leasehold.WithMetadata(map[string]string{"k": strings.Repeat("&", 8000)}))
+		lease := acquire(t, lock)
+		require.NoError(t, lease.Commit(t.Context(), make([]byte, 32<<10)))
+		require.NoError(t, lease.Release(t.Context()))
+		require.NoError(t, acquire(t, lock).Release(t.Context()))
 	})
 }

@@ -1,45 +1,53 @@
 package leasehold
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// release ends the term and frees the lock: see Lease.Release.
-func (t *term) release(ctx context.Context) error {
+// release ends the term and frees the lock: see Lease.Release. Only its user, who asks for it, frees an abandoned lease.
+func (t *term) release(ctx context.Context, asked bool) error {
+	settling, settled := outlast(ctx, t.lock.attempt)
+	defer settled()
+	return t.free(ctx, settling, asked)
+}
+
+// free is release with a context that outlasts ctx.
+func (t *term) free(ctx, settling context.Context, asked bool) error {
+	defer t.lock.delist()
 	defer t.lock.wakeSiblings()
 	if t.valid() { // a lease that has just run out is lost first
 		t.cancel(ErrReleased)
 	}
 	t.mu.Lock()
 	announced := t.state == abandoned
-	switch t.state {
-	case held:
+	switch {
+	case t.state == held:
 		t.over(releasing)
-	case lost:
+	case t.state == lost:
 		defer t.mu.Unlock()
 		return t.cause
+	case announced && !asked:
+		t.mu.Unlock()
+		return nil
 	}
 	until := t.sent.Mono + t.lock.ttl
-	if t.base != nil {
-		until = t.lock.clock.Now().Mono + t.lock.ttl
-	}
 	t.mu.Unlock()
-	t.awaitSession()
 
-	_ = t.writing.Lock(context.WithoutCancel(ctx)) // any write under way is bounded
-	defer t.writing.Unlock()
+	err := t.writing.Lock(settling)
+	if err == nil {
+		defer t.writing.Unlock()
+	}
 	if !t.become(releasing) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		return t.cause // nil, unless another write has found the object replaced
 	}
-	var err error
 	defer func() { // also if a Store or an observer panics
 		e := t.event(EventReleased, err)
 		if t.become(unreleased) && err == nil {
@@ -49,37 +57,26 @@ func (t *term) release(ctx context.Context) error {
 			t.lock.emit(ctx, e)
 		}
 	}()
-	if t.base != nil && t.base.closing() { // the session's release frees the lock
-		t.become(released)
-		return nil
+	if err != nil {
+		err = fmt.Errorf("releasing: another write of this lease is still under way: %w", cmp.Or(ctx.Err(), err))
+		return err
 	}
-	err = t.writeRelease(ctx, until)
+	err = t.writeRelease(ctx, settling, until)
 	return err
-}
-
-// awaitSession lets the session's context end first if that of the leaning term t has ended. They often end together, and the
-// session then frees all its locks with one write.
-func (t *term) awaitSession() {
-	if t.base != nil && t.ctx.Err() != nil && !ended(context.Cause(t.ctx)) {
-		_ = clock.Wait(context.Background(), t.lock.clock, t.lock.attempt/64, t.base.ctx.Done())
-	}
 }
 
 var errPanicked = errors.New("the store or an observer panicked")
 
 // writeRelease tries to write the release until it has landed or the lease would have ended.
-func (t *term) writeRelease(ctx context.Context, until time.Duration) error {
+func (t *term) writeRelease(ctx, settling context.Context, until time.Duration) error {
 	err := t.retry(ctx, func() error {
-		return t.put(ctx, markReleased)
+		return t.put(settling, markReleased)
 	}, func(err error) bool {
 		return err == errNothingToRelease || storeapi.Permanent(err) || t.lock.clock.Now().Mono >= until
 	})
 	switch {
 	case err == nil, err == errNothingToRelease:
 		t.become(released)
-		if t.base != nil {
-			t.freed()
-		}
 		t.lock.log.InfoContext(ctx, "lock released", "key", t.lock.key, "token", t.token)
 		return nil
 	case ended(err):
@@ -88,7 +85,7 @@ func (t *term) writeRelease(ctx context.Context, until time.Duration) error {
 	return fmt.Errorf("releasing: %w", err)
 }
 
-func markReleased(r *Record) { r.ExpiresAt, r.Session = time.Time{}, nil }
+func markReleased(r *Record) { r.ExpiresAt = time.Time{} }
 
 // abandon ends the term and leaves the lock to run out: see Lease.Abandon.
 func (t *term) abandon() {
@@ -100,14 +97,12 @@ func (t *term) abandon() {
 	first := t.state == held
 	if first {
 		t.over(abandoned)
-		if t.base != nil {
-			t.sent = t.lock.clock.Now() // the session frees the lock a TTL from now
-		}
+		t.expiry.Reset(t.untilRunOut())
 	}
 	t.mu.Unlock()
 	if first {
 		t.tell(EventReleased, nil)
-		t.lock.log.Info("lease abandoned: "+t.lock.willBeFree(), "key", t.lock.key, "token", t.token)
+		t.lock.log.Info("lease abandoned: the lock is free when its TTL has passed", "key", t.lock.key, "token", t.token)
 	}
 }
 

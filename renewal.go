@@ -17,14 +17,14 @@ type write struct {
 	sent clock.Reading
 }
 
-// maxUnconfirmed bounds the writes of unknown outcome that a term remembers. A lease has no time for so many.
+// maxUnconfirmed bounds the writes of unknown outcome that a term remembers. Only a long TTL has time for so many.
 const maxUnconfirmed = 64
 
 // startRenewing renews until the term ends. Each renewal runs on the goroutine of a timer. A lease at rest has no goroutine.
 func (t *term) startRenewing() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.lock.manual || t.base != nil || t.renewal != nil {
+	if t.lock.manual || t.renewal != nil {
 		return
 	}
 	// Locks that were taken together are not renewed together.
@@ -50,10 +50,7 @@ func (t *term) renewNext() {
 		t.lock.log.Warn("a lease was dropped without Release: it is left to run out", "key", t.lock.key, "token", t.token)
 		return
 	}
-	if t.justTold() {
-		return
-	}
-	err := t.renew(inBackground(t.ctx), t.lock.edit)
+	err := t.renew(inBackground(t.ctx), func(*Record) {})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -66,21 +63,6 @@ func (t *term) renewNext() {
 	}
 }
 
-// justTold puts a session's renewal off if it has just told of releases, which renews too.
-func (t *term) justTold() bool {
-	if t.lock.heartOf == nil {
-		return false
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	wait := t.untilRenewal(20)
-	if wait < t.lock.renew/4 {
-		return false
-	}
-	t.renewal.Reset(wait)
-	return true
-}
-
 // untilRenewal is the renew interval, shortened at random by up to 1/part of it, so that the renewals of many locks do not stay
 // in step. The caller holds t.mu.
 func (t *term) untilRenewal(part float64) time.Duration {
@@ -91,8 +73,8 @@ func (t *term) untilRenewal(part float64) time.Duration {
 // retryDelay is the pause after one more failed write in a row. The less of the lease remains, the shorter it is, so that a short
 // outage does not end the lease.
 func (t *term) retryDelay(failures *int, remaining time.Duration) time.Duration {
-	first := t.lock.attempt / 8
-	return clock.Backoff(t.lock.clock, failures, first, max(min(t.lock.renew/2, remaining/4), first))
+	first := min(t.lock.attempt/8, maxFirstPause)
+	return clock.Backoff(t.lock.clock, failures, first, max(min(t.lock.renew/2, remaining/4, maxBackoff), first))
 }
 
 // retry repeats a write of the term until it succeeds or its error is final, the term is over, or ctx ends.
@@ -128,37 +110,61 @@ func (t *term) renew(ctx context.Context, edit func(*Record)) error {
 		return err
 	}
 	defer t.writing.Unlock()
-	return t.renewLocked(ctx, edit)
-}
-
-// renewLocked is renew for a caller that has locked t.writing.
-func (t *term) renewLocked(ctx context.Context, edit func(*Record)) error {
 	if err := t.whyOver(); err != nil {
 		return err
 	}
 	began := t.lock.clock.Now()
-	err := t.put(ctx, edit)
+	settling, settled := outlast(ctx, t.lock.attempt)
+	err := t.put(settling, edit)
+	settled()
 	if over := t.whyOver(); over != nil { // the answer came too late
 		err = over
 	}
 	e := t.event(EventRenewed, err)
+	now := t.lock.clock.Now().Mono
+	e.Duration = now - began.Mono
 	t.mu.Lock()
 	e.Remaining = t.remaining()
 	if err != nil && !ended(err) {
 		t.failure = err
 	}
+	failures, worthLogging := t.outage.renewed(err, now, t.lock.renew)
 	t.mu.Unlock()
-	e.Duration = t.lock.clock.Now().Mono - began.Mono
 	switch {
 	case err == nil:
 		t.lock.emit(ctx, e)
+		if worthLogging {
+			t.lock.log.WarnContext(ctx, "renewals succeed again", "key", t.lock.key, "token", t.token, "failures", failures)
+		}
 	case !ended(err):
 		e.Kind = EventRenewFailed
 		t.lock.emit(ctx, e)
-		t.lock.log.WarnContext(ctx, "renewal failed, will retry",
-			"key", t.lock.key, "token", t.token, "valid_for", e.Remaining, "err", err)
+		if worthLogging {
+			t.lock.log.WarnContext(ctx, "renewal failed, will retry",
+				"key", t.lock.key, "token", t.token, "failures", failures, "valid_for", e.Remaining, "err", err)
+		}
 	}
 	return err
+}
+
+// outage is what the log says of renewals that fail.
+type outage struct {
+	failures int           // in a row
+	logged   time.Duration // monotonic time of the last line
+}
+
+// renewed counts the outcome of a renewal. It returns the number of failures in a row, and whether that is worth a line: the first one,
+// then one in each interval, and the end.
+func (o *outage) renewed(err error, now, interval time.Duration) (failures int, worthLogging bool) {
+	if err == nil {
+		failures, o.failures = o.failures, 0
+		return failures, failures > 0
+	}
+	o.failures++
+	if worthLogging = o.failures == 1 || now-o.logged >= interval; worthLogging {
+		o.logged = now
+	}
+	return o.failures, worthLogging
 }
 
 // put writes the term's record, changed by edit, over the version that it knows. The caller has locked t.writing. If it turns out
@@ -181,14 +187,11 @@ func (t *term) putOnce(ctx context.Context, edit func(*Record)) (done bool, err 
 	sent := t.lock.clock.Now() // validity counts from before the first byte is sent
 	t.mu.Lock()
 	base, rec := t.stored, t.stored.rec
-	rec.RenewedAt = sent.Time()
-	if t.base == nil {
-		rec.ExpiresAt = sent.Time().Add(t.lock.ttl)
-	}
+	rec.RenewedAt, rec.ExpiresAt = sent.Time(), sent.Time().Add(t.lock.ttl)
 	edit(&rec)
 	t.lock.sign(&rec)
 	t.unconfirmed = append(t.unconfirmed, write{rec, sent})
-	if len(t.unconfirmed) > maxUnconfirmed { // of a debt of a session, which may go on; the first may be its acquisition
+	if len(t.unconfirmed) > maxUnconfirmed { // in a long outage; the first may be an acquisition
 		t.unconfirmed = slices.Delete(t.unconfirmed, 1, maxUnconfirmed/2)
 	}
 	t.mu.Unlock()
@@ -208,23 +211,14 @@ func (t *term) putOnce(ctx context.Context, edit func(*Record)) (done bool, err 
 // term, or somebody else's. Its results are those of putOnce.
 func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal error) (done bool, err error) {
 	l := t.lock
-	v, err := l.read(context.WithoutCancel(ctx))
+	v, err := l.read(ctx)
 	switch {
-	case err != nil && !errors.Is(err, ErrCorruptRecord):
+	case errors.Is(err, ErrCorruptRecord):
+		return false, t.lose(fmt.Errorf("%w: %w", errOverwritten, err))
+	case err != nil:
 		return false, fmt.Errorf("a write was refused (%v), and reading the object back failed: %w", refusal, err)
-	case err == nil && v.same(base):
+	case v.same(base):
 		return false, outcomeUnknown(refusal)
-	}
-	return t.compare(ctx, v, err, rec.Nonce)
-}
-
-// compare finds out who wrote the version v, which is not the one that the term knows. corrupt is not nil if it is no record. nonce is
-// that of the last write. The results are those of putOnce.
-func (t *term) compare(ctx context.Context, v *version, corrupt error, nonce string) (done bool, err error) {
-	l := t.lock
-	switch {
-	case corrupt != nil:
-		return false, t.lose(fmt.Errorf("%w: %w", errOverwritten, corrupt))
 	case !v.exists:
 		return false, t.lose(errDeleted)
 	}
@@ -234,7 +228,7 @@ func (t *term) compare(ctx context.Context, v *version, corrupt error, nonce str
 	if i >= 0 {
 		ours = t.unconfirmed[i]
 	}
-	mayBeReleased := slices.ContainsFunc(t.unconfirmed, func(w write) bool { return w.rec.Nonce != nonce && w.rec.Released() })
+	mayBeReleased := slices.ContainsFunc(t.unconfirmed, func(w write) bool { return w.rec.Nonce != rec.Nonce && w.rec.Released() })
 	unchanged := v.sameRecord(t.stored)
 	if unchanged {
 		t.stored = v
@@ -246,13 +240,13 @@ func (t *term) compare(ctx context.Context, v *version, corrupt error, nonce str
 	case i < 0 && mayBeReleased: // an earlier attempt may have landed, and somebody has taken over since
 		t.become(released)
 		return false, errNothingToRelease
-	case i < 0 && v.rec.Token == t.token && v.rec.Released():
+	case i < 0 && v.rec.Token == t.token && v.rec.Released() && mayBeSame(v.rec.TermID, t.record().TermID):
 		return false, t.lose(errBroken)
 	case i < 0:
 		return false, t.lose(fmt.Errorf("%w by %q with token %d", errTakenOver, v.rec.Holder, v.rec.Token))
 	}
 	t.landed(ctx, v.etag, ours)
-	return ours.rec.Nonce == nonce || ours.rec.Released(), nil
+	return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil
 }
 
 var errTorn = errors.New("the store has answered a read with the ETag of another version")

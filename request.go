@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // get reads the object once, within the time of one attempt.
@@ -21,17 +22,27 @@ func (l *Lock) get(ctx context.Context) (Object, error) {
 
 var errTooLarge = errors.New("record is too large")
 
-// put writes rec over version v once. The caller's ctx does not cut it off, because an answer that comes too late would leave a
-// stray lock behind. Only the time of one attempt bounds it.
+// outlast returns a context that ends d after ctx has. A write that is cut off may leave a stray lock behind, so what is under way
+// when the caller's ctx ends has that time to be answered and settled.
+func outlast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(d, cancel)
+		context.AfterFunc(lasting, func() { timer.Stop() })
+	})
+	return lasting, func() { stop(); cancel() }
+}
+
+// put writes rec over version v once, within the time of one attempt. ctx must outlast that of the caller.
 func (l *Lock) put(ctx context.Context, v *version, rec Record) (etag string, err error) {
 	body, err := rec.MarshalJSON()
-	if err == nil && len(body) > MaxObjectSize {
-		err = fmt.Errorf("%w: %d bytes are over the limit of %d: shorten metadata or payload", errTooLarge, len(body), MaxObjectSize)
+	if err == nil && len(body) > wire.MaxSize {
+		err = fmt.Errorf("%w: %d bytes are over the limit of %d: shorten metadata or payload", errTooLarge, len(body), wire.MaxSize)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrPermanent, err)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.attempt)
+	ctx, cancel := context.WithTimeout(ctx, l.attempt)
 	defer cancel()
 	began := l.clock.Now()
 	op := "update"

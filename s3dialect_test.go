@@ -39,11 +39,11 @@ func spelling(s *fakes3.Server, change func(ifMatch string) (string, int)) http.
 
 const neverMatches = `"0"`
 
-// learning is what it costs to find out that a server wants ETags without quotes: a read, and four requests on an object of its own.
-const learning = 5
+// learning is what it costs to find out that a server wants ETags without quotes: a read, and five requests on an object of its own.
+const learning = 6
 
 // etagsOf is what CheckStore tells of a server.
-func etagsOf(t *testing.T, server http.Handler) string {
+func etagsOf(t *testing.T, server http.Handler) leasehold.ETagForm {
 	t.Helper()
 	report, err := leasehold.CheckStore(t.Context(), newWire(server).store, "locks/check")
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func TestAServerThatWantsETagsWithoutQuotes(t *testing.T) {
 			require.Equal(t, 1+2+learning+2, w.Count(), "it is learnt once")
 			requireOnly(t, leasehold.ErrPreconditionFailed, w.store.DeleteIfMatch(t.Context(), key, second))
 			require.NoError(t, w.store.DeleteIfMatch(t.Context(), key, third))
-			require.Equal(t, "without quotes", etagsOf(t, server))
+			require.Equal(t, leasehold.ETagsWithoutQuotes, etagsOf(t, server))
 		})
 	}
 }
@@ -95,7 +95,7 @@ func TestTheUsualETagsCostNothing(t *testing.T) {
 	_, err = w.store.PutIfMatch(t.Context(), key, []byte("3"), second)
 	require.NoError(t, err)
 	require.Equal(t, 4, w.Count())
-	require.Equal(t, "as received", etagsOf(t, server))
+	require.Equal(t, leasehold.ETagsAsReceived, etagsOf(t, server))
 
 	w = newWire(server)
 	_, err = w.store.PutIfMatch(t.Context(), key, []byte("4"), first)
@@ -117,6 +117,18 @@ func TestAnETagsFormIsNeverGuessed(t *testing.T) {
 			}
 			return "", 0
 		}, nil, "takes a wrong ETag"},
+		"refused three times for nothing, and ignored without quotes": {func() func(string) (string, int) {
+			falsely := 3
+			return func(ifMatch string) (string, int) {
+				if falsely--; falsely >= 0 {
+					return neverMatches, 0
+				}
+				if strings.HasPrefix(ifMatch, `"`) {
+					return ifMatch, 0
+				}
+				return "", 0
+			}
+		}(), nil, "takes a wrong ETag"},
 		"refused in each form": {never, leasehold.ErrPreconditionFailed, "412"},
 		"not understood without quotes": {func(ifMatch string) (string, int) {
 			if strings.HasPrefix(ifMatch, `"`) {
@@ -183,7 +195,7 @@ func TestErrorsWhileAnETagsFormIsLearnt(t *testing.T) {
 // What an answer says of the object that was made for the question says nothing about the lock's.
 func TestErrorsOnTheObjectThatIsAsked(t *testing.T) {
 	for _, status := range []int{http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable, http.StatusForbidden} {
-		for n := range 4 { // the requests on that object, in order
+		for n := range 5 { // the requests on that object, in order
 			dialect, asked := &fakes3.Server{BareIfMatch: true}, 0
 			w := newWire(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if strings.Contains(r.URL.Path, ".leasehold-etag") {

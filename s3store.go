@@ -22,7 +22,7 @@ type S3Client interface {
 // Most servers want an ETag back as they gave it. Ceph's gateway 16 and others want it without its quotes, and refuse every update
 // otherwise. An S3Store learns this from its server: if an update is refused before the first one has succeeded, it reads whether the object
 // has changed. If not, it asks with an object ".leasehold-etag" of its own beside the key, which stays. It sends no ETag without quotes
-// before the server has refused a wrong one in that form. [CheckStore] reports the form.
+// before the server has twice refused a wrong one in that form, before and after it took the right one. [CheckStore] reports the form.
 //
 // It needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket (without the last one, S3 answers 403 for an object
 // that does not exist yet), and s3:DeleteObject for DeleteIfMatch only.
@@ -37,7 +37,14 @@ type S3Store struct {
 	minTTL      time.Duration
 	serverClock bool
 	slack       time.Duration // is subtracted from each age
+	invalid     error         // why this store cannot work, as far as NewS3Store has seen
 }
+
+var (
+	_ Validator  = (*S3Store)(nil)
+	_ TTLLimiter = (*S3Store)(nil)
+	_ AgeTeller  = (*S3Store)(nil)
+)
 
 // S3Option configures an [S3Store].
 type S3Option func(*S3Store)
@@ -75,6 +82,10 @@ const minSlack = 2 * time.Second
 func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
 	s := &S3Store{objects: s3api.Objects{Bucket: s3api.NewBucket(bucket), Client: client, Limit: MaxObjectSize}, minTTL: minTTL}
 	for _, opt := range opts {
+		if opt == nil {
+			s.invalid = s3api.Bad("an S3Option is nil")
+			continue
+		}
 		opt(s)
 	}
 	return s
@@ -83,6 +94,12 @@ func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
 // Validate returns an error that matches [ErrPermanent] if the arguments of [NewS3Store] cannot work: no client, a name that
 // no bucket can have, a key prefix that some servers change, a minimum below 1 s, or too little slack. It sends no request.
 func (s *S3Store) Validate() error {
+	if s == nil || s.objects.Bucket == nil {
+		return s3api.Bad("the S3Store is nil or empty: make one with NewS3Store")
+	}
+	if s.invalid != nil {
+		return s.invalid
+	}
 	if err := s.objects.Validate(s.objects.Client); err != nil {
 		return err
 	}

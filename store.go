@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/storeapi"
-	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // Store is a set of linearizable registers: one object per key, changed only by conditional writes.
@@ -16,11 +15,9 @@ import (
 // Errors that no retry can fix also match [ErrPermanent]. Error texts begin with what was being done, without the name
 // of this package.
 //
-// Package storetest tests an implementation; [CheckStore] checks one at run time. A Store may also have these methods:
-//   - MinTTL() time.Duration returns the shortest TTL that it allows: see [WithTTL].
-//   - Validate() error says why it cannot work at all. [NewLock] and [CheckStore] refuse a Store whose Validate returns
-//     an error, before any request.
-//   - TellsAge() bool says that the store's clock is trusted, so that Get tells [Object].Age. CheckStore then measures it.
+// Package storetest tests an implementation; [CheckStore] checks one at run time. A Store may also be a [TTLLimiter], a [Validator], a
+// [ConditionEnforcer] or an [AgeTeller]. A struct that embeds a Store of a known type has its methods too; one that embeds the interface has none of
+// them.
 type Store interface {
 	// Get reads one object. It returns [ErrNotExist] if there is none, and an error that matches [ErrCorruptRecord],
 	// with the ETag filled in, if it is larger than [MaxObjectSize]. Body and ETag belong to one version. An ETag older than
@@ -36,6 +33,21 @@ type Store interface {
 	DeleteIfMatch(ctx context.Context, key, etag string) error
 }
 
+// TTLLimiter is a [Store] that says what the shortest TTL of its locks is: see [WithTTL].
+type TTLLimiter interface{ MinTTL() time.Duration }
+
+// Validator is a [Store] that says why it cannot work at all. [NewLock] and [CheckStore] refuse it then, before any request.
+type Validator interface{ Validate() error }
+
+// ConditionEnforcer is a [Store] that says whether all that answers its requests is known to enforce their conditions. A lock does not
+// try them then. Of all other stores, the first acquisition in a process sends two writes that must be refused: an update of a version
+// that does not exist, and a create over the lock's object. They carry the bytes that the object has. If one is carried out, the
+// acquisition is given back and fails with [ErrUnsafeStore].
+type ConditionEnforcer interface{ EnforcesConditions() bool }
+
+// AgeTeller is a [Store] that says whether its clock is trusted, so that Get tells [Object].Age. [CheckStore] then measures it.
+type AgeTeller interface{ TellsAge() bool }
+
 // Object is one version of a stored object.
 type Object struct {
 	Body []byte
@@ -46,8 +58,8 @@ type Object struct {
 	Age time.Duration
 }
 
-// MaxObjectSize is the size of the largest lock object that is read or written, in bytes: 64 KiB.
-const MaxObjectSize = wire.MaxSize
+// MaxObjectSize is the size of the largest object that a [Store] reads or writes, in bytes: 4 MiB. A [Record] has 64 KiB at most.
+const MaxObjectSize = 4 << 20
 
 var (
 	// ErrNotExist says that the store has no object of that key.

@@ -125,6 +125,50 @@ func TestNoAgeExceedsWhatTheCandidateSawItself(t *testing.T) {
 	})
 }
 
+// late is a store that holds back the answers to reads for which the test says so.
+type late struct {
+	leasehold.Store
+	by func(ctx context.Context) time.Duration
+}
+
+func (s *late) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	o, err := s.Store.Get(ctx, key)
+	time.Sleep(s.by(ctx))
+	return o, err
+}
+
+func TestALateAnswerDoesNotRaiseTheBoundOfAnAge(t *testing.T) {
+	type inspecting struct{}
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		lease := acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
+		told := &toldAge{Store: mem}
+		candidate := newLock(t, &late{told, func(ctx context.Context) time.Duration {
+			if ctx.Value(inspecting{}) != nil {
+				return 2 * time.Second
+			}
+			return 0
+		}})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := candidate.Inspect(context.WithValue(t.Context(), inspecting{}, true))
+			require.NoError(t, err)
+		})
+		time.Sleep(1900 * time.Millisecond)
+		_, err := candidate.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		wg.Wait() // the answer to the first read comes last
+		time.Sleep(500 * time.Millisecond)
+		require.NoError(t, lease.Renew(t.Context()))
+		told.age = time.Hour
+		time.Sleep(500 * time.Millisecond)
+		_, err = candidate.TryAcquire(t.Context())
+		var held *leasehold.HeldError
+		require.ErrorAs(t, err, &held)
+		require.Equal(t, 14_200*time.Millisecond, held.Wait, "another version was there 1.1 s ago")
+	})
+}
+
 func TestANewcomerUsesTheAgeThatATrustedStoreTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()

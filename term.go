@@ -37,8 +37,6 @@ type term struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc // ends ctx
 	writing ctxmutex.Mutex          // locked while a write of this term is under way
-	base    *term                   // the session's term that this one leans on; nil if it does not
-	stray   bool                    // an acquisition whose outcome is unknown: see Lock.owe
 
 	mu          sync.Mutex // guards what follows; never held over I/O
 	state       state
@@ -53,11 +51,8 @@ type term struct {
 	expiry      clock.Timer   // for the next look at the clocks
 	renewal     clock.Timer   // for the next renewal; nil if renewals are manual
 	failures    int           // of renewals in a row
+	outage      outage        // what the log says of them
 	renewUntil  time.Duration // monotonic time after which there are no renewals
-	leaning     leaning       // of a session's term
-	lookAt      time.Duration // monotonic time of the next look at the lock, if the term leans
-
-	place int // of a leaning term among its session's; guarded by base.mu
 
 	forgotten *atomic.Bool // the Lease was garbage collected
 }
@@ -84,16 +79,12 @@ const (
 	returned    // it has returned, and nothing of it goes on
 )
 
-// start makes the term live, with a context that descends from parent. It returns nil if the session's term is over.
+// start makes the term live, with a context that descends from parent.
 func (t *term) start(parent context.Context) *Lease {
 	t.ctx, t.cancel = context.WithCancelCause(parent)
 	t.mu.Lock()
 	t.renewUntil = math.MaxInt64
-	if t.base == nil {
-		t.expiry = t.lock.clock.AfterFunc(t.untilNextCheck(), t.check)
-	} else {
-		t.lookAt = t.sent.Mono + time.Duration(float64(t.lock.untilLook())*(0.5+t.lock.clock.Rand()/2))
-	}
+	t.expiry = t.lock.clock.AfterFunc(t.untilNextCheck(), t.check)
 	t.mu.Unlock()
 	lease := &Lease{t: t}
 	lease.ctx = context.WithValue(t.ctx, leaseKey{t.lock}, lease)
@@ -101,32 +92,18 @@ func (t *term) start(parent context.Context) *Lease {
 	// which an observer may lead to lease.
 	t.forgotten = new(atomic.Bool)
 	runtime.AddCleanup(lease, func(forgotten *atomic.Bool) { forgotten.Store(true) }, t.forgotten)
-	if t.base != nil && !t.base.adopt(t) {
-		t.cancel(errSession)
-		return nil
-	}
 	t.lock.term.Store(t)
 	return lease
 }
 
 func (t *term) valid() bool {
-	if t.base != nil {
-		t.base.valid() // a session that has run out is lost, with all that leans on it
-	}
 	t.mu.Lock()
 	ok, ranOut := t.state == held, t.remaining() <= 0
 	t.mu.Unlock()
 	if ok && ranOut {
-		_ = t.lose(t.whyRanOut())
+		_ = t.lose(errRanOut)
 	}
 	return ok && !ranOut
-}
-
-func (t *term) whyRanOut() error {
-	if t.base == nil {
-		return errRanOut
-	}
-	return fmt.Errorf("%w: %w", errSession, bare(t.base.whyOver()))
 }
 
 // blocks is how long, at least, no other goroutine of this Lock may begin a term. It is 0 if one may.
@@ -143,11 +120,16 @@ func (t *term) blocks() time.Duration {
 	case t.guarding():
 		return t.lock.poll
 	case t.state == abandoned:
-		return max(t.sent.Mono+t.lock.withDrift(t.lock.ttl)-t.lock.clock.Now().Mono, 0)
+		return t.untilRunOut()
 	case t.state == lost && t.function != returned:
 		return t.marginLeft()
 	}
 	return 0
+}
+
+// untilRunOut is how long other processes stay out unless the lock is released or renewed. The caller holds t.mu.
+func (t *term) untilRunOut() time.Duration {
+	return max(t.sent.Mono+t.lock.withDrift(t.lock.ttl)-t.lock.clock.Now().Mono, 0)
 }
 
 // marginLeft is how much of the safety margin after the end of held is left. The caller holds t.mu.
@@ -157,9 +139,6 @@ func (t *term) marginLeft() time.Duration {
 
 // remaining is how long the lease is still valid, by the most pessimistic clock. The caller holds t.mu.
 func (t *term) remaining() time.Duration {
-	if t.base != nil {
-		return t.base.left()
-	}
 	return t.lock.ttl - t.lock.margin - t.lock.clock.Now().Elapsed(t.sent)
 }
 
@@ -184,12 +163,16 @@ func (t *term) record() *Record {
 // the time that the machine is suspended. The caller holds t.mu.
 func (t *term) untilNextCheck() time.Duration { return max(min(t.remaining(), t.lock.ttl/5), 0) }
 
-// check runs on the timer. It ends the context of a lease that has run out, and reports a function that still runs.
+// check runs on the timer. It ends the context of a lease that has run out, reports a function that still runs, and sees that a Lock
+// whose term is over is listed no more.
 func (t *term) check() {
 	t.mu.Lock()
 	ranOut := t.state == held && t.remaining() <= 0
 	if t.state == held && !ranOut {
 		t.expiry.Reset(t.untilNextCheck())
+	}
+	if t.state == abandoned && t.untilRunOut() > 0 { // a renewal has landed since
+		t.expiry.Reset(t.untilRunOut())
 	}
 	overran, cause := t.state == lost && t.function == running && t.marginLeft() <= 0, t.cause
 	if overran {
@@ -205,6 +188,7 @@ func (t *term) check() {
 			"another candidate may lead, and only fenced writes are safe now",
 			"key", t.lock.key, "token", t.token, "cause", cause)
 	}
+	t.lock.delist()
 }
 
 // Why a lease was lost.
@@ -221,32 +205,15 @@ var errNothingToRelease = errors.New("nothing is left to release")
 
 // lose ends a held term for good and returns the cause.
 func (t *term) lose(why error) error {
-	cause, first := t.end(why)
-	if !first {
-		return cause
-	}
-	t.loseLeaning(cause)
-	if !errors.Is(why, errSession) && (errors.Is(why, errTakenOver) || errors.Is(why, errBroken)) {
-		t.leave() // its lock names it no more
-	}
-	if !t.stray {
-		t.tell(EventLost, cause)
-		t.lock.log.Warn("lease lost", "key", t.lock.key, "token", t.token, "cause", why)
-	}
-	return cause
-}
-
-// end is the part of lose that ends the term. It reports whether the term was not over before.
-func (t *term) end(why error) (cause error, first bool) {
 	t.mu.Lock()
 	if t.state == lost {
 		defer t.mu.Unlock()
-		return t.cause, false
+		return t.cause
 	}
 	if why == errRanOut && t.failure != nil {
 		why = fmt.Errorf("%w: %w", why, t.failure)
 	}
-	cause = t.lock.named(fmt.Errorf("%w (token %d): %w", ErrLost, t.token, why))
+	cause := t.lock.named(fmt.Errorf("%w (token %d): %w", ErrLost, t.token, why))
 	if t.state != held { // its holder had ended it already
 		ranOut := why == errRanOut || t.remaining() <= 0
 		if !ranOut {
@@ -254,29 +221,24 @@ func (t *term) end(why error) (cause error, first bool) {
 		}
 		t.mu.Unlock()
 		if ranOut { // others were free to take it; if it is being released, release goes on and notes the end
-			return errNothingToRelease, false
+			return errNothingToRelease
 		}
-		return cause, true
+	} else {
+		t.cause = cause
+		t.over(lost)
+		t.expiry.Reset(t.lock.margin) // for the report of an overrun
+		t.mu.Unlock()
+		t.cancel(cause)
 	}
-	t.cause = cause
-	t.over(lost)
-	switch { // for the report of an overrun
-	case t.expiry != nil:
-		t.expiry.Reset(t.lock.margin)
-	case t.function == running:
-		t.expiry = t.lock.clock.AfterFunc(t.lock.margin, t.check)
-	}
-	t.mu.Unlock()
-	t.cancel(cause)
-	return cause, true
+	t.tell(EventLost, cause)
+	t.lock.log.Warn("lease lost", "key", t.lock.key, "token", t.token, "cause", why)
+	return cause
 }
 
 // over moves on from held. The caller holds t.mu.
 func (t *term) over(s state) {
 	t.state, t.ended, t.endedMono = s, time.Now(), t.lock.clock.Now().Mono
-	if t.expiry != nil {
-		t.expiry.Stop()
-	}
+	t.expiry.Stop()
 	if t.renewal != nil {
 		t.renewal.Stop()
 	}
@@ -331,9 +293,6 @@ func (t *term) functionEnded(as function) {
 		t.function = as
 	}
 	t.mu.Unlock()
-	if t.base != nil {
-		t.base.leaning.changed.Ring()
-	}
 }
 
 // guarding reports whether a function runs. The caller holds t.mu.

@@ -103,28 +103,6 @@ func TestAnOverrunIsReportedOnceTheSafetyMarginIsOver(t *testing.T) {
 	})
 }
 
-// A Store may refer to a Lock, and still both are collected.
-func TestLocksThatAreGoneAreNotListed(t *testing.T) {
-	type wrapped struct {
-		Store
-		lock *Lock
-	}
-	const key = "locks/that-are-gone"
-	for range 100 {
-		store := &wrapped{Store: NewMemStore()}
-		l, err := NewLock(store, key, WithIdentity("pod-0"), WithReclaim(), WithLogger(nil))
-		require.NoError(t, err)
-		store.lock = l
-		lease, err := l.TryAcquire(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, lease.Release(t.Context()))
-	}
-	require.Eventually(t, func() bool {
-		runtime.GC()
-		return len(namesakes.Of(nameKey{key, "pod-0"})) == 0
-	}, 10*time.Second, 10*time.Millisecond)
-}
-
 // A program may keep a Lock, its lease and what observes it in one struct. All of it is collected.
 func TestALeaseThatItsObserverRefersToIsCollected(t *testing.T) {
 	type job struct {

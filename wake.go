@@ -15,8 +15,9 @@ const maxWakes = 10
 //
 // A wake-up carries no authority. A wrong, forged, repeated or late one costs a read for each goroutine that waits, and a lost one
 // leaves the wait as it was. At most ten in a row cause a read at once. From then on there is one for each tenth of the poll
-// interval, or of the TTL if that is shorter, and the others are merged into the next. A candidate that backs off because the store
-// fails is not woken. Wake sends no request itself, never blocks, does nothing if nobody waits, and is safe for concurrent use.
+// interval, or of the TTL if that is shorter, and the others are merged into the next. A wake-up also ends the pause of a candidate
+// that backs off because the store fails. Wake sends no request itself, never blocks, does nothing if nobody waits, and is safe for
+// concurrent use.
 //
 // Locks of one process that share a Store value and a key wake each other after a release. That needs no call of Wake.
 func (l *Lock) Wake() {
@@ -60,7 +61,7 @@ func (l *Lock) wakeSiblings() {
 	}
 }
 
-// sharesStore reports whether l and other have one Store value.
+// sharesStore reports whether l and other have one Store value, as far as is known: one that cannot be compared may be any other.
 func (l *Lock) sharesStore(other *Lock) bool {
-	return l == other || reflect.ValueOf(l.store).Comparable() && reflect.ValueOf(other.store).Comparable() && l.store == other.store
+	return !reflect.ValueOf(l.store).Comparable() || !reflect.ValueOf(other.store).Comparable() || l.store == other.store
 }

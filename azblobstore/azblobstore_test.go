@@ -160,7 +160,7 @@ func TestStrictServerIsStrict(t *testing.T) {
 		"another container":      {func(r *http.Request) { r.URL.Path, r.URL.RawPath = "/another/"+key, "" }, "ContainerNotFound"},
 		"a short body":           {func(r *http.Request) { r.Body = http.NoBody }, "InvalidInput"},
 		"a body without length":  {func(r *http.Request) { r.ContentLength = -1 }, "MissingContentLengthHeader"},
-		"another body's CRC64":   {set("X-Ms-Content-Crc64", "AAAAAAAAAAA="), "Crc64Mismatch"},
+		"another body's MD5":     {set("Content-Md5", "1B2M2Y8AsgTpgAmY7PhCfg=="), "Md5Mismatch"},
 		"no condition":           {del("If-Match"), "MissingRequiredHeader"},
 		"an empty condition":     {set("If-Match", ""), "InvalidHeaderValue"},
 		"any version of a blob":  {set("If-Match", "*"), "InvalidHeaderValue"},
@@ -272,9 +272,13 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"may not write", canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."), "PutIfMatch", leasehold.ErrPermanent, "to write blobs (w of a SAS), " + role},
 		{"may not delete", canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."), "DeleteIfMatch", leasehold.ErrPermanent, "to delete blobs (d of a SAS), " + role},
 		{"behind a firewall", canned(403, "AuthorizationFailure", "This request is not authorized to perform this operation."), "", leasehold.ErrPermanent, "firewall and network rules"},
+		{"wrong key, as Azurite says it", canned(403, "AuthorizationFailure", "Server failed to authenticate the request."), "", leasehold.ErrPermanent, "check the account key, or the SAS and its expiry"},
+		{"an API that the server does not know", canned(400, "InvalidHeaderValue", "The API version 2026-12-06 is not supported by Azurite."), "", leasehold.ErrPermanent, "--skipApiVersionCheck"},
+		{"a feature that the server does not have", canned(500, "FeatureNotSupported", "The feature is not supported."), "", leasehold.ErrPermanent, "does not have what a lock needs"},
 		{"account disabled", canned(403, "AccountIsDisabled", "The specified account is disabled."), "", leasehold.ErrPermanent, "The specified account is disabled."},
 		{"bad request", canned(400, "InvalidUri", "The requested URI does not represent any resource on the server."), "", leasehold.ErrPermanent, "check container, key and endpoint"},
-		{"damaged on the way", canned(400, "Crc64Mismatch", "The CRC64 value specified in the request did not match."), "PutIfNoneMatch PutIfMatch", nil, "Crc64Mismatch"},
+		{"damaged on the way", canned(400, "Md5Mismatch", "The MD5 value specified in the request did not match."), "PutIfNoneMatch PutIfMatch", nil, "Md5Mismatch"},
+		{"damaged on the way, in FIPS mode", canned(400, "Crc64Mismatch", "The CRC64 value specified in the request did not match."), "PutIfNoneMatch PutIfMatch", nil, "Crc64Mismatch"},
 		{"busy", canned(503, "ServerBusy", "The server is currently unable to receive requests. Please retry your request."), "", nil, "status 503 ServerBusy: The server is currently unable to receive requests. Please retry your request., request 5e0a1c2b-"},
 		{"timed out", canned(500, "OperationTimedOut", "The operation could not be completed within the permitted time."), "", nil, "OperationTimedOut"},
 		{"internal error", canned(500, "InternalError", "The server encountered an internal error. Please retry the request."), "", nil, "InternalError"},
@@ -359,6 +363,9 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 		{"two dashes", azblobstore.New(w.client, "my--locks"), "is not a container's name"},
 		{"short", azblobstore.New(w.client, "ab"), "is not a container's name"},
 		{"empty", azblobstore.New(w.client, ""), "the container has no name"},
+		{"no store", nil, "the Store is nil or empty: make one with New"},
+		{"an empty store", &azblobstore.Store{}, "the Store is nil or empty: make one with New"},
+		{"a nil option", azblobstore.New(w.client, container, nil), "an Option is nil"},
 		{"no client", azblobstore.New(nil, container), "the Azure client is nil"},
 		{"secondary region", azblobstore.New(secondary, container), `read-only and lags behind: use "` + account + `.blob.core.windows.net"`},
 		{"absolute prefix", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("/locks/")), `key prefix "/locks/" has an empty path segment`},
@@ -375,6 +382,8 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 			if c.name != "long prefix" && c.name != "dot" { // which depend on the key
 				require.EqualError(t, err, c.store.Validate().Error())
 				_, err = leasehold.CheckStore(t.Context(), c.store, "check")
+				require.EqualError(t, err, "leasehold: "+c.store.Validate().Error())
+				_, err = leasehold.NewLock(c.store, key)
 				require.EqualError(t, err, "leasehold: "+c.store.Validate().Error())
 			}
 		}
@@ -415,7 +424,7 @@ func TestAgeIsByTheServersClock(t *testing.T) {
 			require.Zero(t, age(azblobstore.New(w.client, container)), "without WithServerClock the clock is not trusted")
 			report, err := leasehold.CheckStore(t.Context(), store, "check")
 			require.NoError(t, err)
-			require.Equal(t, "consistent", report.ServerClock)
+			require.Equal(t, leasehold.ClockConsistent, report.ServerClock)
 			server.noDate = true
 			require.Zero(t, age(store))
 		}

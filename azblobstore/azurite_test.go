@@ -9,20 +9,33 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/azblobstore"
+	"github.com/leasehold-go/leasehold/internal/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/internal/testsize"
 	"github.com/leasehold-go/leasehold/storetest"
 )
 
-// Azurite is a Node package: npm install -g azurite. Where it is not installed, the test is named in the file LEASEHOLD_SKIPPED,
-// whose content is the last thing that make test says. If LEASEHOLD_NEEDS has the word azurite, the test fails instead.
-func TestConformsOnAzurite(t *testing.T) {
+// azurite is Microsoft's emulator of Azure Storage, as a process.
+type azurite struct {
+	t        *testing.T
+	endpoint string
+}
+
+// startAzurite starts a server. Azurite is a Node package: npm install -g azurite. Where it is not installed, the test is named in the file
+// LEASEHOLD_SKIPPED, whose content is the last thing that make test says. If LEASEHOLD_NEEDS has the word azurite, the test fails instead.
+func startAzurite(t *testing.T, flags ...string) azurite {
+	t.Helper()
 	testserver.SkipIfShort(t)
 	program, err := exec.LookPath("azurite-blob")
 	if err != nil {
@@ -39,28 +52,172 @@ func TestConformsOnAzurite(t *testing.T) {
 		t.Skipf("NOT RUN: needs Azurite: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, "--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--silent")
+	args := append([]string{"--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--disableTelemetry", "--silent"}, flags...)
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(cmd.Environ(), "AZURITE_ACCOUNTS="+account+":"+encodedKey())
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { cancel(); _ = cmd.Wait() })
-	endpoint := ""
-	for said := bufio.NewScanner(out); endpoint == "" && said.Scan(); { // "Azurite Blob service successfully listens on http://127.0.0.1:49152"
+	for said := bufio.NewScanner(out); said.Scan(); { // "Azurite Blob service successfully listens on http://127.0.0.1:49152"
 		if _, address, ok := strings.Cut(said.Text(), "http://"); ok && strings.Contains(said.Text(), "success") {
-			endpoint = "http://" + strings.TrimSpace(address) + "/" + account
+			return azurite{t, "http://" + strings.TrimSpace(address) + "/" + account}
 		}
 	}
-	require.NotEmpty(t, endpoint, "Azurite did not say where it listens")
+	require.Fail(t, "Azurite did not say where it listens")
+	return azurite{}
+}
 
+// connect returns a client with connections of its own. decide, which may be nil, makes requests go wrong.
+func (a azurite) connect(decide func(*http.Request) faultproxy.Fault) (*azblob.Client, *faultproxy.Transport) {
+	a.t.Helper()
 	connections := &http.Transport{MaxIdleConnsPerHost: 64}
-	t.Cleanup(connections.CloseIdleConnections)
-	client := newClient(t, endpoint, &http.Client{Transport: connections})
-	_, err = client.CreateContainer(t.Context(), container, nil)
-	require.NoError(t, err)
+	a.t.Cleanup(connections.CloseIdleConnections)
+	if decide == nil {
+		decide = func(*http.Request) faultproxy.Fault { return faultproxy.Fault{} }
+	}
+	network := &faultproxy.Transport{Base: connections, Decide: decide}
+	a.t.Cleanup(network.Wait)
+	return newClient(a.t, a.endpoint, &http.Client{Transport: network}), network
+}
+
+// newContainer makes a container, whose name the parts of one test share.
+func (a azurite) newContainer() {
+	a.t.Helper()
+	client, _ := a.connect(nil)
+	_, err := client.CreateContainer(a.t.Context(), container, nil)
+	require.NoError(a.t, err)
+}
+
+// SDKs newer than Azurite send a version of the API that it does not know, unless it is told not to check it.
+const anyVersion = "--skipApiVersionCheck"
+
+func TestConformsOnAzurite(t *testing.T) {
+	a := startAzurite(t, anyVersion)
+	a.newContainer()
+	client, _ := a.connect(nil)
 	store := azblobstore.New(client, container, azblobstore.WithServerClock(2*time.Second))
 	storetest.Run(t, func(*testing.T) leasehold.Store { return store }, storetest.Rounds(40), storetest.MissingIsPreconditionFailed())
-	_, err = azblobstore.New(client, "another").Get(t.Context(), key)
+}
+
+// Candidates with connections of their own take turns on one lock. One is inside, and tokens rise by one.
+func TestContentionOnAzurite(t *testing.T) {
+	a := startAzurite(t, anyVersion)
+	a.newContainer()
+	const candidates = 8
+	terms := testsize.Pick(40, 800)
+	var inside, taken atomic.Int64
+	var last uint64 // of who is inside
+	var all sync.WaitGroup
+	for i := range candidates {
+		client, _ := a.connect(nil)
+		lock, err := leasehold.NewLock(azblobstore.New(client, container), key, leasehold.WithIdentity(fmt.Sprint("c", i)),
+			leasehold.WithPollInterval(50*time.Millisecond), leasehold.WithLogger(nil))
+		require.NoError(t, err)
+		all.Go(func() {
+			for taken.Load() < int64(terms) {
+				err := lock.Do(t.Context(), func(_ context.Context, lease *leasehold.Lease) error {
+					assert.EqualValues(t, 1, inside.Add(1), "two are inside")
+					assert.Equal(t, last+1, lease.Token())
+					last = lease.Token()
+					taken.Add(1)
+					inside.Add(-1)
+					return nil
+				})
+				assert.NoError(t, err)
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d terms", taken.Load())
+}
+
+// Every third write loses its reply, in one way or another. No term is lost or doubled.
+func TestWritesOfUnknownOutcomeOnAzurite(t *testing.T) {
+	a := startAzurite(t, anyVersion)
+	a.newContainer()
+	faults := []faultproxy.Fault{
+		{Kind: faultproxy.DropReply}, {Kind: faultproxy.AnswerAfter, Status: http.StatusInternalServerError},
+		{Kind: faultproxy.AnswerAfter, Status: http.StatusServiceUnavailable}, {Kind: faultproxy.Ghost, Before: 100 * time.Millisecond},
+	}
+	var puts atomic.Int64
+	client, network := a.connect(func(r *http.Request) faultproxy.Fault {
+		if r.Method != http.MethodPut {
+			return faultproxy.Fault{}
+		}
+		if n := puts.Add(1); n%3 == 0 {
+			return faults[n/3%int64(len(faults))]
+		}
+		return faultproxy.Fault{}
+	})
+	lock, err := leasehold.NewLock(azblobstore.New(client, container), key, leasehold.WithPollInterval(time.Second), leasehold.WithLogger(nil))
+	require.NoError(t, err)
+	for i := range testsize.Pick(12, 60) {
+		err := lock.Do(t.Context(), func(_ context.Context, lease *leasehold.Lease) error {
+			assert.EqualValues(t, i+1, lease.Token())
+			return lease.Renew(t.Context())
+		})
+		require.NoError(t, err)
+	}
+	network.Wait()
+	rec, err := lock.Inspect(t.Context())
+	require.NoError(t, err)
+	require.True(t, rec.Released())
+}
+
+// A holder is cut off, and a candidate gets the lock.
+func TestTakeoverOnAzurite(t *testing.T) {
+	a := startAzurite(t, anyVersion)
+	a.newContainer()
+	var cut atomic.Bool
+	process := func(decide func(*http.Request) faultproxy.Fault) *leasehold.Lock {
+		client, _ := a.connect(decide)
+		lock, err := leasehold.NewLock(azblobstore.New(client, container), key, leasehold.WithTTL(5*time.Second), leasehold.WithLogger(nil))
+		require.NoError(t, err)
+		return lock
+	}
+	held, err := process(func(*http.Request) faultproxy.Fault {
+		if cut.Load() {
+			return faultproxy.Fault{Kind: faultproxy.Refuse}
+		}
+		return faultproxy.Fault{}
+	}).Acquire(t.Context())
+	require.NoError(t, err)
+	cut.Store(true)
+	next, err := process(nil).Acquire(t.Context())
+	require.NoError(t, err)
+	require.False(t, held.Valid())
+	require.True(t, next.Valid())
+	require.Greater(t, next.Token(), held.Token())
+	require.NoError(t, next.Release(t.Context()))
+}
+
+// What Azurite says of settings that cannot work.
+func TestErrorsOnAzurite(t *testing.T) {
+	a := startAzurite(t, anyVersion)
+	a.newContainer()
+	get := func(client *azblob.Client, container string) error {
+		_, err := azblobstore.New(client, container).Get(t.Context(), key)
+		return err
+	}
+	client, _ := a.connect(nil)
+	err := get(client, "another")
 	requireOnly(t, leasehold.ErrPermanent, err)
+	require.ErrorContains(t, err, "create the container")
+
+	wrong, err := azblob.NewSharedKeyCredential(account, "d3Jvbmc=")
+	require.NoError(t, err)
+	other, err := azblob.NewClientWithSharedKeyCredential(a.endpoint, wrong, nil)
+	require.NoError(t, err)
+	err = get(other, container)
+	requireOnly(t, leasehold.ErrPermanent, err)
+	require.ErrorContains(t, err, "check the account key")
+
+	strict := startAzurite(t) // knows versions of the API up to its own
+	client, _ = strict.connect(nil)
+	if err = get(client, container); !strings.Contains(err.Error(), "create the container") { // else it knows this version
+		requireOnly(t, leasehold.ErrPermanent, err)
+		require.ErrorContains(t, err, anyVersion)
+	}
 }

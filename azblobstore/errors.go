@@ -84,6 +84,9 @@ func (s *Store) explain(err error, reply *http.Response, op op, key string) erro
 	switch {
 	case reply == nil:
 		e.Hint, e.Kind = s.unanswered(err)
+	case lacksFeature(reply) && foreign(reply, op) == nil: // it is not busy: it never will
+		e.Cause = brief(err, reply)
+		e.Hint, e.Kind = "this server does not have what a lock needs", leasehold.ErrPermanent
 	case reply.StatusCode >= 500, reply.StatusCode == http.StatusTooManyRequests, reply.StatusCode == http.StatusRequestTimeout:
 		s.server.Answer()
 		e.Cause = brief(err, reply)
@@ -93,9 +96,15 @@ func (s *Store) explain(err error, reply *http.Response, op op, key string) erro
 	default:
 		s.server.Heard()
 		e.Cause = brief(err, reply)
-		e.Hint, e.Kind = verdict(reply.StatusCode, bloberror.Code(reply.Header.Get(errorCode)), op)
+		e.Hint, e.Kind = verdict(reply.StatusCode, bloberror.Code(reply.Header.Get(errorCode)), message(reply), op)
 	}
 	return e
+}
+
+// lacksFeature reports whether a server's own fault is for good.
+func lacksFeature(reply *http.Response) bool {
+	code := reply.Header.Get(errorCode)
+	return reply.StatusCode >= 500 && (code == "FeatureNotSupported" || code == "NotImplemented")
 }
 
 // unanswered is about a request to which there is no reply.
@@ -125,7 +134,7 @@ func (s *Store) unanswered(err error) (hint string, kind error) {
 // verdict says what an answer of Azure means. Most codes are in
 // https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes, the others in
 // https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes.
-func verdict(status int, code bloberror.Code, op op) (hint string, kind error) {
+func verdict(status int, code bloberror.Code, message string, op op) (hint string, kind error) {
 	switch {
 	case status == http.StatusPreconditionFailed && code == bloberror.ConditionNotMet && op != opGet,
 		status == http.StatusConflict && code == bloberror.BlobAlreadyExists && op == opCreate:
@@ -148,10 +157,17 @@ func verdict(status int, code bloberror.Code, op op) (hint string, kind error) {
 		return "delete the snapshots of this blob first", leasehold.ErrPermanent
 	case bloberror.MD5Mismatch, bloberror.CRC64Mismatch: // the body was damaged on the way
 		return "", nil
-	case bloberror.AuthenticationFailed:
-		return "check the account key, or the SAS and its expiry, and this machine's clock, which may be wrong by 15 minutes at most", leasehold.ErrPermanent
 	case bloberror.AuthorizationFailure:
+		if strings.Contains(message, "failed to authenticate") { // Azurite's answer to a wrong key
+			return checkKey, leasehold.ErrPermanent
+		}
 		return "check the account's firewall and network rules; the credentials also need the right " + op.rights, leasehold.ErrPermanent
+	case bloberror.InvalidHeaderValue:
+		if strings.Contains(message, "API version") {
+			return "start Azurite with --skipApiVersionCheck, or use a newer one: the SDK's version of the API is newer than the server's", leasehold.ErrPermanent
+		}
+	case bloberror.AuthenticationFailed:
+		return checkKey, leasehold.ErrPermanent
 	}
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -161,6 +177,8 @@ func verdict(status int, code bloberror.Code, op op) (hint string, kind error) {
 	}
 	return "", nil
 }
+
+const checkKey = "check the account key, or the SAS and its expiry, and this machine's clock, which may be wrong by 15 minutes at most"
 
 // refusal is an error of the SDK with a text of one line.
 type refusal struct {
@@ -181,15 +199,20 @@ func brief(err error, reply *http.Response) error {
 	if code := reply.Header.Get(errorCode); code != "" {
 		text += " " + code
 	}
-	var document struct{ Message string }
-	if body, err := runtime.Payload(reply); err == nil { // the SDK has read it
-		_ = xml.Unmarshal(bytes.TrimPrefix(body, []byte("\ufeff")), &document)
-	}
-	if message, _, _ := strings.Cut(document.Message, "\n"); message != "" {
+	if message, _, _ := strings.Cut(message(reply), "\n"); message != "" {
 		text += ": " + strings.TrimSpace(message)
 	}
 	if id := reply.Header.Get(requestID); id != "" {
 		text += ", request " + id
 	}
 	return &refusal{text, err}
+}
+
+// message is what the reply says for people; "" if it says nothing.
+func message(reply *http.Response) string {
+	var document struct{ Message string }
+	if body, err := runtime.Payload(reply); err == nil { // the SDK has read it
+		_ = xml.Unmarshal(bytes.TrimPrefix(body, []byte("\ufeff")), &document)
+	}
+	return document.Message
 }

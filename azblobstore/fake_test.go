@@ -82,7 +82,7 @@ func (f *fakeAzure) write(name string, body []byte) *fakeBlob {
 // known are the request headers of the operations that a Store sends: put-blob, get-blob, delete-blob. Azure ignores what it does
 // not know. Here it is refused, so that nothing is sent in the belief that it has an effect.
 var known = []string{
-	"Accept", "Accept-Encoding", "Authorization", "Content-Length", "Content-Type", "Expect", "If-Match", "If-None-Match", "User-Agent",
+	"Accept", "Accept-Encoding", "Authorization", "Content-Length", "Content-Md5", "Content-Type", "Expect", "If-Match", "If-None-Match", "User-Agent",
 	"X-Ms-Blob-Cache-Control", "X-Ms-Blob-Content-Type", "X-Ms-Blob-Type", "X-Ms-Client-Request-Id", "X-Ms-Content-Crc64", "X-Ms-Date",
 	"X-Ms-Return-Client-Request-Id", "X-Ms-Version",
 }
@@ -193,7 +193,7 @@ func signature(r *http.Request) string {
 	if length == "0" { // since version 2015-02-21
 		length = ""
 	}
-	lines := []string{r.Method, "", "", length, "", r.Header.Get("Content-Type"), "", "", r.Header.Get("If-Match"), r.Header.Get("If-None-Match"), "", ""}
+	lines := []string{r.Method, "", "", length, r.Header.Get("Content-Md5"), r.Header.Get("Content-Type"), "", "", r.Header.Get("If-Match"), r.Header.Get("If-None-Match"), "", ""}
 	var canonical []string
 	for name, values := range r.Header {
 		if name := strings.ToLower(name); strings.HasPrefix(name, "x-ms-") {
@@ -250,9 +250,18 @@ func (f *fakeAzure) put(w http.ResponseWriter, r *http.Request, name string) *de
 	if err != nil || int64(len(body)) != r.ContentLength {
 		return deny(400, "InvalidInput", "One of the request inputs is not valid.")
 	}
-	// put-blob: x-ms-content-crc64 is checked against what has arrived. A rule of these tests: it is there.
-	sum := base64.StdEncoding.EncodeToString(binary.LittleEndian.AppendUint64(nil, crc64.Checksum(body, crc64.MakeTable(0x9A6C9329AC4BC9B5))))
-	if r.Header.Get("X-Ms-Content-Crc64") != sum {
+	// put-blob: Content-MD5 or x-ms-content-crc64 is checked against what has arrived. A rule of these tests: one of them is there.
+	md5Sum := md5.Sum(body)
+	named, sum := "Content-Md5", base64.StdEncoding.EncodeToString(md5Sum[:])
+	if r.Header.Get(named) == "" {
+		named = "X-Ms-Content-Crc64"
+		sum = base64.StdEncoding.EncodeToString(binary.LittleEndian.AppendUint64(nil, crc64.Checksum(body, crc64.MakeTable(0x9A6C9329AC4BC9B5))))
+	}
+	switch {
+	case r.Header.Get(named) == sum:
+	case named == "Content-Md5":
+		return deny(400, "Md5Mismatch", "The MD5 value specified in the request did not match with the MD5 value calculated by the server.")
+	default:
 		return deny(400, "Crc64Mismatch", "The CRC64 value specified in the request did not match with the CRC64 value calculated by the server.")
 	}
 	if d := f.mayWrite(r, name); d != nil {
@@ -260,7 +269,7 @@ func (f *fakeAzure) put(w http.ResponseWriter, r *http.Request, name string) *de
 	}
 	b := f.write(name, body)
 	f.describe(w, b)
-	w.Header().Set("X-Ms-Content-Crc64", sum)
+	w.Header().Set(named, sum)
 	w.Header().Set("X-Ms-Request-Server-Encrypted", "true")
 	w.Header().Set("Content-Length", "0")
 	w.WriteHeader(http.StatusCreated)

@@ -171,33 +171,6 @@ func TestBlobThatSomebodyLeases(t *testing.T) {
 	})
 }
 
-func TestASessionHoldsManyLocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWire(t, &fakeAzure{})
-		session, err := leasehold.NewSession(azblobstore.New(w.client, container), "sessions/a", leasehold.WithLogger(nil))
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(context.Background())
-		over := make(chan error)
-		go func() { over <- session.Run(ctx) }()
-		var leases []*leasehold.Lease
-		for _, name := range []string{"locks/1", "locks/2", "locks/3"} {
-			lock, err := session.Lock(name)
-			require.NoError(t, err)
-			lease, err := lock.Acquire(t.Context())
-			require.NoError(t, err)
-			leases = append(leases, lease)
-		}
-		before := w.Count(http.MethodPut)
-		time.Sleep(10 * ttl)
-		require.InDelta(t, 30, w.Count(http.MethodPut)-before, 3, "one renewal for all the locks")
-		cancel()
-		require.NoError(t, <-over)
-		for _, lease := range leases {
-			require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrReleased)
-		}
-	})
-}
-
 // TestExample builds the example and runs it as a user would.
 func TestExample(t *testing.T) {
 	t.Parallel()

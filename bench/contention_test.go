@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -17,7 +16,7 @@ const contendedPoll = 100 * time.Millisecond
 
 func measureContention(t *testing.T, p *place, n size) (list []report.Crowd) {
 	for _, candidates := range n.candidates {
-		for _, peer := range shuffled(p.can(append(peers, fair, together, fairPushed))) {
+		for _, peer := range shuffled(p.can(append(peers, together))) {
 			list = append(list, contend(t, p, peer, candidates, n.contention))
 		}
 	}
@@ -134,29 +133,4 @@ func TestHandoverIsAChangeOfHolder(t *testing.T) {
 	require.InDelta(t, 0.4, c.Share.Value, 1e-9)
 	require.InDelta(t, 0.3, c.Idle, 1e-9)
 	require.InDelta(t, 25.0/26, c.Jain, 1e-9)
-}
-
-// measureLone is what fairness costs a candidate that nobody competes with, with default settings and in virtual time.
-func measureLone(t *testing.T) (list []report.Lone) {
-	s := settings{ttl: 15 * time.Second, poll: 3 * time.Second}
-	for _, peer := range []peer{peers[0], fair} {
-		synctest.Test(t, func(t *testing.T) {
-			p, end := newVirtualPlace(nil)
-			c := peer.open(t, p, "lone", "me", s)
-			var cycles []float64
-			var last time.Time
-			for range 21 {
-				held, err := c.acquire(t.Context())
-				require.NoError(t, err)
-				if !last.IsZero() {
-					cycles = append(cycles, time.Since(last).Seconds())
-				}
-				last = time.Now()
-				require.NoError(t, held.release(t.Context()))
-			}
-			end()
-			list = append(list, report.Lone{Peer: peer.name, Poll: s.poll.Seconds(), Cycle: report.NewSample(cycles)})
-		})
-	}
-	return list
 }

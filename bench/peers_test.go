@@ -137,11 +137,9 @@ var peers = []peer{
 
 // variants of leasehold, for the sections in which they differ.
 var (
-	fair       = peer{name: report.Fair, open: newFair}
-	together   = peer{name: report.Together, open: newTogether}
-	pushed     = peer{name: report.Pushed, open: newPushed, prefix: pushPrefix}
-	fairPushed = peer{name: report.FairPushed, open: newFairPushed, prefix: pushPrefix}
-	clocked    = peer{name: report.Clocked, open: newClocked}
+	together = peer{name: report.Together, open: newTogether}
+	pushed   = peer{name: report.Pushed, open: newPushed, prefix: pushPrefix}
+	clocked  = peer{name: report.Clocked, open: newClocked}
 )
 
 // can returns those of the peers that can run at this place.
@@ -186,10 +184,6 @@ func newLeasehold(t *testing.T, p *place, key, name string, s settings) candidat
 	return open(t, p, key, name, s)
 }
 
-func newFair(t *testing.T, p *place, key, name string, s settings) candidate {
-	return open(t, p, key, name, s, leasehold.WithFairness())
-}
-
 func newClocked(t *testing.T, p *place, key, name string, s settings) candidate {
 	return openOn(t, leasehold.NewS3Store(p.client, p.bucket, leasehold.WithServerClock(2*time.Second)), key, name, s)
 }
@@ -203,12 +197,6 @@ func newTogether(t *testing.T, p *place, key, name string, s settings) candidate
 
 func newPushed(t *testing.T, p *place, key, name string, s settings) candidate {
 	c := open(t, p, key, name, s)
-	p.pushed(key, c.lock.Wake)
-	return c
-}
-
-func newFairPushed(t *testing.T, p *place, key, name string, s settings) candidate {
-	c := open(t, p, key, name, s, leasehold.WithFairness())
 	p.pushed(key, c.lock.Wake)
 	return c
 }
@@ -267,8 +255,8 @@ func (m *mortal) put(send func() (string, error)) (string, error) {
 	return etag, err
 }
 
-func (m *mortal) Validate() error { return m.Store.(interface{ Validate() error }).Validate() }
-func (m *mortal) TellsAge() bool  { return m.Store.(interface{ TellsAge() bool }).TellsAge() }
+func (m *mortal) Validate() error { return m.Store.(leasehold.Validator).Validate() }
+func (m *mortal) TellsAge() bool  { return m.Store.(leasehold.AgeTeller).TellsAge() }
 
 // plain is the protocol as one might write it in an afternoon: read, put on a condition. Its candidates wait until the lease that
 // they have read expires. A plain loop compares its own wall clock with the record's. A safe one counts the TTL plus 2 % on its own

@@ -121,7 +121,7 @@ func weigh() (s scales) {
 // rest waits, and then until no requests are under way, each of which has a goroutine.
 func (c *crowd) rest(before scales, d time.Duration) {
 	for end := time.Now().Add(d + 30*time.Second); ; time.Sleep(time.Millisecond) {
-		if time.Sleep(d); runtime.NumGoroutine()-before.goroutines <= 2*c.count || time.Now().After(end) {
+		if time.Sleep(d); runtime.NumGoroutine()-before.goroutines <= c.count || time.Now().After(end) {
 			return
 		}
 		d = 0

@@ -172,7 +172,7 @@ func TestPolicy(t *testing.T) {
 	client, ctx, bucket := fakes3.NewClient(fakes3.Transport{Handler: p}), t.Context(), aws.String("my-bucket")
 
 	// What leasehold sends passes, and the checks remove what they have written.
-	lock, err := leasehold.NewLock(leasehold.NewS3Store(client, *bucket), "reports/locks/publish", leasehold.WithStoreCheck())
+	lock, err := leasehold.NewLock(leasehold.NewS3Store(client, *bucket), "reports/locks/publish")
 	require.NoError(t, err)
 	require.NoError(t, publish(ctx, client, lock, strings.NewReader(`{"n":1}`)))
 	require.NoError(t, publish(ctx, client, lock, strings.NewReader(`{"n":2}`)))

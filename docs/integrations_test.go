@@ -3,16 +3,12 @@ package docs_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// The functions service, nightly and tenants stand word for word in integrations.md.
+// The functions service and nightly stand word for word in integrations.md.
 
 func service(ctx context.Context, store leasehold.Store, mux *http.ServeMux, work func(context.Context, *leasehold.Lease)) error {
 	lock, err := leasehold.NewLock(store, "leaders/my-service")
@@ -58,35 +54,6 @@ func nightly(ctx context.Context, store leasehold.Store, job func(context.Contex
 	})
 }
 
-func tenants(ctx context.Context, store leasehold.Store, pod string, tenants []string, serve func(context.Context, string, *leasehold.Lease)) error {
-	session, err := leasehold.NewSession(store, "sessions/"+pod)
-	if err != nil {
-		return err
-	}
-	campaigns, endCampaigns := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer endCampaigns()
-	for _, tenant := range tenants {
-		lock, err := session.Lock("tenants/" + tenant)
-		if err != nil {
-			return err
-		}
-		elector, err := leasehold.NewElector(lock, leasehold.Callbacks{
-			OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) { serve(ctx, tenant, lease) },
-		})
-		if err != nil {
-			return err
-		}
-		running.Go(func() {
-			if err := elector.Run(campaigns); err != nil {
-				slog.Error("the campaign has ended", "tenant", tenant, "err", err)
-			}
-		})
-	}
-	return session.Run(ctx) // until ctx ends; then it releases all tenants with one request
-}
-
 func TestService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem, mux := leasehold.NewMemStore(), http.NewServeMux()
@@ -105,71 +72,6 @@ func TestService(t *testing.T) {
 		cancel()
 		require.NoError(t, <-stopped)
 	})
-}
-
-// Two pods: one leads all tenants and hands them over with one write. Then a lock goes back to one without a session, as for an older
-// version.
-func TestTenants(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem, all := leasehold.NewMemStore(), make([]string, 100)
-		for i := range all {
-			all[i] = fmt.Sprint(i)
-		}
-		start := func(pod string, store leasehold.Store) (leads chan uint64, stop func()) {
-			leads = make(chan uint64, len(all))
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error)
-			go func() {
-				ended <- tenants(ctx, store, pod, all, func(ctx context.Context, tenant string, lease *leasehold.Lease) {
-					leads <- lease.Token()
-					<-ctx.Done()
-				})
-			}()
-			return leads, func() {
-				cancel()
-				require.NoError(t, <-ended)
-			}
-		}
-		counted := &countingWrites{Store: mem}
-		leads, stop := start("pod-0", counted)
-		for range all {
-			require.EqualValues(t, 1, <-leads)
-		}
-		next, stopNext := start("pod-1", mem)
-		time.Sleep(time.Minute)
-		require.Empty(t, next)
-		before := counted.writes.Load()
-		stop()
-		require.EqualValues(t, 1, counted.writes.Load()-before)
-		for range all {
-			require.EqualValues(t, 2, <-next)
-		}
-		stopNext()
-
-		plain, err := leasehold.NewLock(mem, "tenants/42")
-		require.NoError(t, err)
-		rec, err := plain.Inspect(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, "sessions/pod-1", rec.Session.Key)
-		lease, err := plain.TryAcquire(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, lease.Release(t.Context()))
-		rec, err = plain.Inspect(t.Context())
-		require.NoError(t, err)
-		require.EqualValues(t, 3, rec.Token)
-		require.Nil(t, rec.Session)
-	})
-}
-
-// countingWrites counts writes.
-type countingWrites struct {
-	leasehold.Store
-	writes atomic.Int64
-}
-
-func (c *countingWrites) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	c.writes.Add(1)
-	return c.Store.PutIfMatch(ctx, key, body, etag)
 }
 
 func TestNightly(t *testing.T) {
@@ -200,9 +102,8 @@ func TestNightly(t *testing.T) {
 var (
 	goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 	pages   = []string{
-		"integrations.md", "fencing.md", "shards.md", "wakeups.md", "../k8slock/README.md", "../gocronlock/README.md", "../gcsstore/README.md",
-		"../azblobstore/README.md",
-		"../otellock/README.md", "../promlock/README.md",
+		"integrations.md", "fencing.md", "wakeups.md", "../k8slock/README.md", "../gocronlock/README.md", "../gcsstore/README.md",
+		"../azblobstore/README.md", "../otellock/README.md", "../promlock/README.md",
 	}
 	link = regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`)
 )

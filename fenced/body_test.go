@@ -401,7 +401,7 @@ func TestFencedWritesWithoutQuotes(t *testing.T) {
 			require.Equal(t, body, strings.TrimRight(string(server.Body(object)), " \t"))
 		}
 		require.NoError(t, f.Seal(t.Context(), 3, object))
-		require.ErrorIs(t, f.Put(t.Context(), 2, object, strings.NewReader("late")), fenced.ErrFenced)
+		require.ErrorIs(t, f.Put(t.Context(), 2, object, strings.NewReader("late")), leasehold.ErrFenced)
 		require.Equal(t, []string{"data/.leasehold-etag", "data/first", object}, server.Keys())
 	})
 }
@@ -432,7 +432,7 @@ func TestFencedLargeWriteComesTooLate(t *testing.T) {
 			}
 			return nil
 		}
-		require.ErrorIs(t, s.Put(t.Context(), 1, object, strings.NewReader(newBody)), fenced.ErrFenced)
+		require.ErrorIs(t, s.Put(t.Context(), 1, object, strings.NewReader(newBody)), leasehold.ErrFenced)
 		require.Equal(t, oldBody, strings.TrimRight(string(server.Body(object)), " \t"))
 		require.Zero(t, server.Uploads())
 	})

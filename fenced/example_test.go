@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
@@ -39,10 +40,10 @@ func ExampleStore() {
 }
 
 func ExampleFence() {
-	var fence fenced.Fence // kept with the resource
+	var fence leasehold.Fence // kept with the resource
 	fmt.Println(fence.Check(33))
 	fmt.Println(fence.Check(34)) // the next leader
-	fmt.Println(errors.Is(fence.Check(33), fenced.ErrFenced))
+	fmt.Println(errors.Is(fence.Check(33), leasehold.ErrFenced))
 	// Output:
 	// <nil>
 	// <nil>

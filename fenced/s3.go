@@ -2,7 +2,9 @@ package fenced
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -50,20 +52,22 @@ const (
 // client, an impossible bucket name and an unknown mode are errors that match [leasehold.ErrPermanent]. The client's settings stay,
 // with the exceptions that [leasehold.NewS3Store] names.
 //
-// The client needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket. The first write also checks the server with 5
-// requests, or about twice as many if the server wants ETags without quotes (see [leasehold.S3Store]), and needs s3:DeleteObject for the
-// check's object. Bodies over 8 MiB go in parts. They need s3:AbortMultipartUpload, and
+// The client needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket. The first write also checks the server with 6
+// requests, or about twice as many if the server wants ETags without quotes (see [leasehold.S3Store]). Without s3:DeleteObject, the check's
+// object ".leasehold-check" beside the key stays, and is used again by the next check. What passes by itself is waited out within ctx, for
+// a few seconds a request: a server that takes one write of an object a second is one. Bodies over 8 MiB go in parts. They need s3:AbortMultipartUpload, and
 // a server that honours both conditions of CompleteMultipartUpload. The first of them checks the server with 13 more requests. If
 // the server fails a check, the error matches [leasehold.ErrUnsafeStore].
 func NewS3Store(client S3Client, bucket string, mode ETagMode, opts ...Option) (*Store, error) {
 	b := &s3Backend{
 		client: client, Bucket: s3api.NewBucket(bucket), mode: mode, partSize: 8 << 20, timeout: time.Minute,
-		checking: make(chan struct{}, 1),
+		checking: make(chan struct{}, 1), suffix: rand.Text(),
 	}
-	if size := options(opts).PartSize; size > 0 {
-		b.partSize = size
+	o, err := options(opts)
+	if o.PartSize > 0 {
+		b.partSize = o.PartSize
 	}
-	err := b.Validate(client)
+	err = cmp.Or(b.Validate(client), err)
 	if err == nil && (mode < UniqueETags || mode > DistinctBodies) {
 		err = s3api.Bad("ETag mode %d is not UniqueETags, PaddedBodies or DistinctBodies", mode)
 	}
@@ -85,8 +89,10 @@ type s3Backend struct {
 	partSize int64         // larger bodies go in parts of at least this size, in bytes
 	timeout  time.Duration // of a request without a body, and of each read of an answer's body
 
+	suffix   string        // of the check's object, if it needs one of its own
 	checking chan struct{} // has an element while somebody checks
 	checked  [2]bool       // small and large writes; guarded by checking
+	removes  bool          // the check may remove its object; known if checked
 }
 
 // Head implements Backend. Every write begins with it, so the check of the server is here. The check comes before the HEAD, because

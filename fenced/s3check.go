@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/s3api"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -25,81 +26,202 @@ func (b *s3Backend) ready(ctx context.Context, key string, large bool) error {
 	if b.checked[0] && (b.checked[1] || !large) {
 		return nil
 	}
-	// In the same folder as the object, because permissions are often given by prefix.
-	probe := key[:strings.LastIndex(key, "/")+1] + ".leasehold-check-" + rand.Text()
-	etag, err := b.check(ctx, probe, large)
-	b.remove(ctx, probe, etag)
-	if err != nil {
+	if err := b.checkServer(ctx, key, large); err != nil {
 		return fmt.Errorf("checking bucket %q for fenced writes: %w", b.Name, err)
 	}
 	b.checked = [2]bool{true, b.checked[1] || large}
 	return nil
 }
 
+// checkServer checks the server on an object in the same folder as key, because permissions are often given by prefix. It removes that
+// again. Where it may not remove, all checks use one object, which stays.
+func (b *s3Backend) checkServer(ctx context.Context, key string, large bool) error {
+	shared := key[:strings.LastIndex(key, "/")+1] + ".leasehold-check"
+	c := &serverCheck{s3Backend: b, ctx: ctx, key: shared + "-" + b.suffix, large: large}
+	removes := b.checked[0] && b.removes
+	if !b.checked[0] {
+		var err error
+		if removes, err = b.mayRemove(ctx, c.key); err != nil {
+			return err
+		}
+	}
+	if !removes {
+		c.key = shared
+	}
+	err := c.create()
+	if err == nil || errors.Is(err, leasehold.ErrPreconditionFailed) {
+		err = c.run()
+	}
+	if removes {
+		b.remove(ctx, c.key, c.last)
+	}
+	b.removes = removes
+	return err
+}
+
+// mayRemove reports whether objects can be removed. It asks with a key that has none, with a condition and without, as remove does.
+func (b *s3Backend) mayRemove(ctx context.Context, key string) (bool, error) {
+	noVersion := `"0123456789abcdef0123456789abcdef"`
+	for _, ifMatch := range []*string{&noVersion, nil} {
+		err := b.deleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.Name, Key: &key, IfMatch: ifMatch})
+		if err == nil || storeapi.Refused(err) || errors.Is(err, storeapi.ErrConflict) {
+			return true, nil
+		}
+		if !storeapi.Permanent(err) {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
 // remove deletes the check's object as far as it may. The first try has a condition, because a bucket policy can demand one. The
 // second has none, because some servers do not know the condition, and a failed check may not know the ETag.
 func (b *s3Backend) remove(ctx context.Context, key, etag string) {
-	ctx, cancel := b.deadline(context.WithoutCancel(ctx), 0)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
 	in := &s3.DeleteObjectInput{Bucket: &b.Name, Key: &key}
 	if etag != "" {
 		in.IfMatch = b.IfMatch(etag)
 	}
-	if _, err := b.client.DeleteObject(ctx, in, b.Patient); err != nil && etag != "" {
+	if err := b.deleteObject(ctx, in); err != nil && etag != "" {
 		in.IfMatch = nil
-		_, _ = b.client.DeleteObject(ctx, in, b.Patient)
+		_ = b.deleteObject(ctx, in)
 	}
 }
 
-// check tries each condition that writes rely on, in the kind of request that will carry it. It returns the ETag that it wrote last.
-func (b *s3Backend) check(ctx context.Context, key string, large bool) (etag string, err error) {
-	create := aws.String("*")
-	put := func(body string, ifMatch, ifNoneMatch *string) (string, error) {
-		written, err := b.put(ctx, s3Write{key: key, ifMatch: ifMatch, ifNoneMatch: ifNoneMatch}, []byte(body))
-		if err == nil {
-			etag = written
+func (b *s3Backend) deleteObject(ctx context.Context, in *s3.DeleteObjectInput) error {
+	return storeapi.Patiently(ctx, tries, func(bool) error {
+		ctx, cancel := b.deadline(ctx, 0)
+		defer cancel()
+		if _, err := b.client.DeleteObject(ctx, in, b.Patient); err != nil {
+			return b.Explain(err, s3api.Delete, *in.Key)
 		}
-		return written, err
+		return nil
+	})
+}
+
+// serverCheck tries each condition that writes rely on, in the kind of request that will carry it, on an object that other processes
+// may check with too.
+type serverCheck struct {
+	*s3Backend
+	ctx   context.Context
+	key   string
+	large bool
+	first string // ETag of the version that it has created, until others have been written
+	body  string // of that version
+	last  string // ETag that it wrote last
+}
+
+// tries is how often a request of the check is sent while it fails for a reason that passes by itself. Some servers take one write of an
+// object a second.
+const tries = 4
+
+// put sends a write of its own body.
+func (c *serverCheck) put(body string, ifMatch, ifNoneMatch *string) (etag string, err error) {
+	err = storeapi.Patiently(c.ctx, tries, func(bool) error {
+		etag, err = c.s3Backend.put(c.ctx, s3Write{key: c.key, ifMatch: ifMatch, ifNoneMatch: ifNoneMatch}, []byte(body))
+		return err
+	})
+	if err == nil {
+		c.last = etag
 	}
-	first, err := put("1", nil, create)
-	if err != nil {
-		return etag, err
+	return etag, err
+}
+
+func (c *serverCheck) create() (err error) {
+	c.body = rand.Text()
+	c.first, err = c.put(c.body, nil, aws.String("*"))
+	return err
+}
+
+var errDisturbed = errors.New("other processes check the bucket with the same object all the time")
+
+// run checks until no other process has come in between.
+func (c *serverCheck) run() error {
+	for try := 1; ; try++ {
+		err := c.once()
+		c.first = ""
+		if !errors.Is(err, errDisturbed) || try == attempts {
+			return err
+		}
+		if err := storeapi.Rest(c.ctx, 1); err != nil {
+			return err
+		}
 	}
-	_, err = put("2", nil, create)
+}
+
+func (c *serverCheck) once() error {
+	if c.first == "" {
+		if err := c.takeOver(); err != nil {
+			return err
+		}
+	}
+	_, err := c.put("create", nil, aws.String("*"))
+	if errors.Is(err, storeapi.ErrConflict) { // some servers refuse a create so
+		err = leasehold.ErrPreconditionFailed
+	}
 	if err := mustFail(err, "the server ignores If-None-Match: a PUT with it replaced an object"); err != nil {
-		return etag, err
+		return err
 	}
-	body := "3"
-	if b.mode == UniqueETags {
-		body = "1"
+	body := c.body
+	if c.mode != UniqueETags {
+		body = rand.Text()
 	}
-	second, err := put(body, &first, nil)
+	second, err := c.put(body, &c.first, nil)
 	if err != nil {
-		return etag, err
+		return disturbed(err)
 	}
-	if first == second {
-		return etag, unsafeServer("UniqueETags: the same body has the same ETag again: encrypt the bucket with SSE-KMS, or choose PaddedBodies")
+	if c.first == second {
+		return unsafeServer("UniqueETags: the same body has the same ETag again: encrypt the bucket with SSE-KMS, or choose PaddedBodies")
 	}
-	_, err = put("4", &first, nil)
-	if err := mustFail(err, "the server ignores If-Match: a PUT with it replaced another version"); err != nil || !large {
-		return etag, err
+	_, err = c.put("stale", &c.first, nil)
+	if errors.Is(err, leasehold.ErrNotExist) {
+		return disturbed(err)
+	}
+	if err := mustFail(err, "the server ignores If-Match: a PUT with it replaced another version"); err != nil || !c.large {
+		return err
 	}
 	for _, w := range []struct {
 		condition string
 		s3Write
-	}{{"If-Match", s3Write{key: key, ifMatch: &first}}, {"If-None-Match", s3Write{key: key, ifNoneMatch: create}}} {
-		err := b.putParts(ctx, w.s3Write, strings.NewReader("5"), 1)
+	}{{"If-Match", s3Write{key: c.key, ifMatch: &c.first}}, {"If-None-Match", s3Write{key: c.key, ifNoneMatch: aws.String("*")}}} {
+		err := storeapi.Patiently(c.ctx, tries, func(bool) error { return c.putParts(c.ctx, w.s3Write, strings.NewReader("5"), 1) })
 		if err != nil && !errors.Is(err, leasehold.ErrPreconditionFailed) { // Ceph's gateway answers without an ETag
-			if now, headErr := b.head(ctx, key); headErr == nil && now.ID != etag {
+			if now, headErr := c.head(c.ctx, c.key); headErr == nil && now.ID != c.last && now.Size == 1 {
 				err = nil
 			}
 		}
-		err = mustFail(err, fmt.Sprintf("the server ignores %s of CompleteMultipartUpload: bodies over %d bytes cannot be fenced here", w.condition, b.partSize-padding))
+		err = mustFail(err, fmt.Sprintf("the server ignores %s of CompleteMultipartUpload: bodies over %d bytes cannot be fenced here", w.condition, c.partSize-padding))
 		if err != nil {
-			return etag, err
+			return err
 		}
 	}
-	return etag, nil
+	return nil
+}
+
+// takeOver begins with the version that another process has written.
+func (c *serverCheck) takeOver() error {
+	var now Version
+	err := storeapi.Patiently(c.ctx, tries, func(bool) (err error) {
+		now, err = c.head(c.ctx, c.key)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if now.ID == "" {
+		return disturbed(c.create())
+	}
+	c.body = rand.Text()
+	c.first, err = c.put(c.body, &now.ID, nil)
+	return disturbed(err)
+}
+
+// disturbed marks the refusal of a write that must not be refused.
+func disturbed(err error) error {
+	if storeapi.Refused(err) || errors.Is(err, storeapi.ErrConflict) {
+		return fmt.Errorf("%w: %v", errDisturbed, err)
+	}
+	return err
 }
 
 // mustFail returns nil if err is a refused precondition, and an error that says what the server ignored if err is nil.

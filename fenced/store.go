@@ -1,5 +1,5 @@
 // Package fenced protects data from late writes of former leaders, by the fencing tokens of a lock. A [Store] writes objects under
-// the token of a lease. A [Fence] is the check for data in memory.
+// the token of a lease. [leasehold.Fence] is the check for data in memory.
 //
 //	files, err := fenced.NewS3Store(client, "bucket", fenced.PaddedBodies)
 //	…
@@ -21,11 +21,12 @@ import (
 	"sync"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/s3api"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // Store writes ordinary objects under the fencing tokens of a lock. It keeps the token of the last writer in the object's
-// metadata. Each write reads that token, refuses with an [*Error] if it is higher than its own, and otherwise replaces exactly
+// metadata. Each write reads that token, refuses with an [*leasehold.FencedError] if it is higher than its own, and otherwise replaces exactly
 // the version that it has read. Once a token has written or sealed a key, no lower token ever writes that key again, whatever
 // clocks and networks do.
 //
@@ -37,7 +38,7 @@ import (
 // itself, and the token stops one that has not noticed. The backend gives up a request that gets no answer after a minute, plus
 // a second for each 128 KiB that it carries, and the write continues with the next attempt.
 //
-// Errors match [ErrFenced], [ErrUnfenced], [leasehold.ErrUnsafeStore], [leasehold.ErrPermanent], [leasehold.ErrCorruptRecord]
+// Errors match [leasehold.ErrFenced], [ErrUnfenced], [leasehold.ErrUnsafeStore], [leasehold.ErrPermanent], [leasehold.ErrCorruptRecord]
 // (metadata that no Store writes), or the error of ctx. After any error the write may have landed, except after ErrFenced at the
 // first attempt. It is safe to repeat the write. A reply that does not come from the server, such as a proxy's page, never
 // counts as a success, and says nothing about the object.
@@ -47,6 +48,7 @@ type Store struct {
 	backend Backend
 	adopt   bool
 	noSeal  error // why Seal cannot work; nil: it can
+	invalid error // why nothing can work; nil: it can
 }
 
 // Option configures a [Store].
@@ -59,17 +61,32 @@ func WithAdoption() Option { return func(o *storeapi.FencedOptions) { o.Adopt = 
 // ErrUnfenced says that an object has no token because it was not written through a [Store]. See [WithAdoption].
 var ErrUnfenced = errors.New("object has no fencing token")
 
-// NewStore returns a store of fenced objects in b. It sends no request. See [NewS3Store] for S3, and NewFencedStore of package
+// NewStore returns a store of fenced objects in b. It sends no request. A nil Backend or Option is told by every method of the store. See [NewS3Store] for S3, and NewFencedStore of package
 // gcsstore for Google Cloud Storage.
 func NewStore(b Backend, opts ...Option) *Store {
-	return &Store{backend: b, adopt: options(opts).Adopt}
+	o, err := options(opts)
+	if b == nil {
+		err = s3api.Bad("the Backend is nil")
+	}
+	return &Store{backend: b, adopt: o.Adopt, invalid: err}
 }
 
-func options(opts []Option) (o storeapi.FencedOptions) {
+func options(opts []Option) (o storeapi.FencedOptions, err error) {
 	for _, opt := range opts {
+		if opt == nil {
+			return o, s3api.Bad("an Option is nil")
+		}
 		opt(&o)
 	}
-	return o
+	return o, nil
+}
+
+// usable refuses a Store that cannot work.
+func (s *Store) usable() error {
+	if s == nil || s.backend == nil && s.invalid == nil {
+		return s3api.Bad("the fenced.Store is nil or empty: make one with NewS3Store or NewStore")
+	}
+	return s.invalid
 }
 
 // PutOption says more about an object that [Store.Put] writes.
@@ -90,10 +107,19 @@ func WithMetadata(m map[string]string) PutOption {
 // goes in parts: see [NewS3Store].
 func (s *Store) Put(ctx context.Context, token uint64, key string, body io.ReadSeeker, opts ...PutOption) error {
 	var v Version
+	err := s.usable()
 	for _, opt := range opts {
+		if opt == nil {
+			return named(s3api.Bad("writing %q: a PutOption is nil", key))
+		}
 		opt(&v)
 	}
-	err := check(token, key)
+	if err == nil {
+		err = check(token, key)
+	}
+	if err == nil && body == nil {
+		err = s3api.Bad("writing %q: the body is nil", key)
+	}
 	if err == nil {
 		err = checkHeaders(key, v)
 	}
@@ -116,6 +142,9 @@ func (s *Store) Put(ctx context.Context, token uint64, key string, body io.ReadS
 // Delete replaces an object by a tombstone, or creates the tombstone if there is no object. A Store then returns
 // [leasehold.ErrNotExist] to readers. Other readers see an empty object, on S3 one of 64 bytes of white space.
 func (s *Store) Delete(ctx context.Context, token uint64, key string) error {
+	if err := s.usable(); err != nil {
+		return named(err)
+	}
 	if err := check(token, key); err != nil {
 		return named(err)
 	}
@@ -136,6 +165,9 @@ func (s *Store) Delete(ctx context.Context, token uint64, key string) error {
 // rewrite would lose ([leasehold.ErrPermanent]). It loses what a GET does not show: the ACL, the encryption context, checksums
 // other than the ETag, and tags if the client lacks s3:GetObjectTagging.
 func (s *Store) Seal(ctx context.Context, token uint64, keys ...string) error {
+	if err := s.usable(); err != nil {
+		return named(err)
+	}
 	if s.noSeal != nil {
 		return named(s.noSeal)
 	}
@@ -200,6 +232,9 @@ type Object struct {
 // Get reads an object, whoever wrote it, in one request on S3. If there is no object, or a tombstone, the error matches
 // [leasehold.ErrNotExist]. Former leaders can read, too: what they read is true, but may have changed when they act on it.
 func (s *Store) Get(ctx context.Context, key string) (*Object, error) {
+	if err := s.usable(); err != nil {
+		return nil, named(err)
+	}
 	if err := checkKey(key); err != nil {
 		return nil, named(err)
 	}

@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
@@ -110,7 +113,7 @@ func TestFencedWritesCostWhatIsSaid(t *testing.T) {
 		require.Equal(t, []string{"HEAD", "GET", "PUT"}, f.sent())
 		require.NoError(t, f.Seal(ctx, 2, object))
 		require.Equal(t, []string{"HEAD"}, f.sent(), "claimed already")
-		require.ErrorIs(t, f.Put(ctx, 1, object, strings.NewReader("late")), fenced.ErrFenced)
+		require.ErrorIs(t, f.Put(ctx, 1, object, strings.NewReader("late")), leasehold.ErrFenced)
 		require.Equal(t, []string{"HEAD"}, f.sent())
 		require.NoError(t, f.Delete(ctx, 2, object))
 		require.Equal(t, []string{"HEAD", "HEAD", "PUT"}, f.sent(), "it replaces an object")
@@ -148,7 +151,7 @@ func TestFencedWriteLostBelowANewOne(t *testing.T) {
 		time.Sleep(time.Second / 2)
 		require.NoError(t, next.Put(t.Context(), 2, object, strings.NewReader("new")))
 		err := <-done
-		require.ErrorIs(t, err, fenced.ErrFenced)
+		require.ErrorIs(t, err, leasehold.ErrFenced)
 		require.ErrorContains(t, err, "an earlier attempt may have landed")
 		next.wire.Wait()
 	})
@@ -172,7 +175,7 @@ func TestFencedTornHeads(t *testing.T) {
 					f := newFenced(t, server, mode, withPartSize())
 					require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader("former")))
 					require.NoError(t, f.Put(t.Context(), 2, object, strings.NewReader("leader's")))
-					require.ErrorIs(t, late(t.Context(), f.Store), fenced.ErrFenced)
+					require.ErrorIs(t, late(t.Context(), f.Store), leasehold.ErrFenced)
 					body, _ := fencedtest.Read(t, f.Store, object)
 					require.Equal(t, "leader's", body)
 				})
@@ -251,11 +254,97 @@ func TestFencedStoreChecksTheServer(t *testing.T) {
 		w := fakes3.NewWire(&fakes3.Server{})
 		s := openFenced(t, fakes3.NewClient(w), fenced.PaddedBodies)
 		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("x")))
-		require.Equal(t, []string{"PUT", "PUT", "PUT", "PUT", "DELETE", "HEAD", "PUT"}, w.Methods(0))
+		require.Equal(t, []string{"DELETE", "PUT", "PUT", "PUT", "PUT", "DELETE", "HEAD", "PUT"}, w.Methods(0))
 		for _, r := range w.Requests() {
 			require.True(t, strings.HasPrefix(r.Path, "/"+fakes3.Bucket+"/data/"), "%s: permissions are often given by prefix", r.Path)
 		}
 	})
+}
+
+// On a server that takes one write of an object a second, the check takes its time, once.
+func TestFencedWritesAreCheckedOnARateLimitedServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakes3.Server{WriteInterval: time.Second, MinPartSize: 1}
+		w := fakes3.NewWire(server)
+		s := openFenced(t, fakes3.NewClient(w), fenced.PaddedBodies, withPartSize())
+		began := time.Now()
+		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("x")))
+		require.Less(t, time.Since(began), 10*time.Second)
+		require.Equal(t, []string{object}, server.Keys(), "nothing is left behind")
+		sent := w.Count()
+		require.NoError(t, s.Put(t.Context(), 1, "other/object", strings.NewReader("x")))
+		require.Equal(t, 2, w.Count()-sent, "the check is done once")
+		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader(newBody)), "in parts")
+		require.Equal(t, []string{object, "other/object"}, server.Keys())
+		require.Zero(t, server.Uploads())
+	})
+}
+
+// A check that a failure interrupts goes on with the same object, and an answer that is lost proves nothing.
+func TestFencedCheckAmongFailures(t *testing.T) {
+	for _, f := range []faultproxy.Fault{
+		{Kind: faultproxy.Answer, Status: 503}, {Kind: faultproxy.AnswerAfter, Status: 500}, {Kind: faultproxy.DropReply}, {Kind: faultproxy.Refuse},
+	} {
+		for n := range 6 {
+			synctest.Test(t, func(t *testing.T) {
+				server := &fakes3.Server{}
+				w := fakes3.NewWire(server)
+				keys, i := map[string]bool{}, 0
+				w.Decide = func(r *http.Request) faultproxy.Fault {
+					if strings.Contains(r.URL.Path, ".leasehold-check") {
+						keys[r.URL.Path] = true
+						if i++; i == n+1 && r.Method == "PUT" {
+							return f
+						}
+					}
+					return faultproxy.Fault{}
+				}
+				s := openFenced(t, fakes3.NewClient(w), fenced.PaddedBodies)
+				require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("x")), "%+v %d", f, n)
+				require.Len(t, keys, 1)
+				require.Equal(t, []string{object}, server.Keys())
+				w.Wait()
+			})
+		}
+	}
+}
+
+// Without the permission to delete, the checks of all processes use one object.
+func TestFencedCheckWithoutThePermissionToDelete(t *testing.T) {
+	for name, server := range map[string]*fakes3.Server{"UniqueETags": {RandomETags: true}, "PaddedBodies": {}} {
+		synctest.Test(t, func(t *testing.T) {
+			mode := fenced.PaddedBodies
+			if server.RandomETags {
+				mode = fenced.UniqueETags
+			}
+			open := func() *fenced.Store {
+				w := fakes3.NewWire(server)
+				w.Decide = func(r *http.Request) faultproxy.Fault {
+					time.Sleep(rand.N(3 * time.Millisecond)) // others come in between
+					if r.Method == "DELETE" {
+						return faultproxy.Fault{Kind: faultproxy.Answer, Status: http.StatusForbidden}
+					}
+					return faultproxy.Fault{}
+				}
+				return openFenced(t, fakes3.NewClient(w), mode)
+			}
+			for range 3 {
+				require.NoError(t, open().Put(t.Context(), 1, object, strings.NewReader("x")), name)
+				require.Equal(t, []string{"data/.leasehold-check", object}, server.Keys())
+			}
+			var wg sync.WaitGroup // at the same time
+			for i := range 4 {
+				wg.Go(func() {
+					assert.NoError(t, open().Put(t.Context(), 1, fmt.Sprintf("data/%d", i), strings.NewReader("x")), name)
+				})
+			}
+			wg.Wait()
+			require.Equal(t, []string{"data/.leasehold-check", "data/0", "data/1", "data/2", "data/3", object}, server.Keys())
+
+			server.IgnoreConditions = true // what is left makes the next check not blind
+			require.ErrorIs(t, open().Put(t.Context(), 1, object, strings.NewReader("x")), leasehold.ErrUnsafeStore)
+		})
+	}
 }
 
 func TestFencedObjectWithABadToken(t *testing.T) {
@@ -303,6 +392,26 @@ func TestFencedWriteGivesUp(t *testing.T) {
 	})
 }
 
+// A store that cannot work says so at its first call.
+func TestFencedStoresThatAreNone(t *testing.T) {
+	for says, s := range map[string]*fenced.Store{
+		"the Backend is nil":                  fenced.NewStore(nil),
+		"an Option is nil":                    fenced.NewMemStore(nil),
+		"the fenced.Store is nil or empty":    nil,
+		"the fenced.Store is nil or empty: m": {},
+	} {
+		_, err := s.Get(t.Context(), object)
+		for _, err := range []error{
+			err, s.Put(t.Context(), 1, object, strings.NewReader("x")), s.Seal(t.Context(), 1, object), s.Delete(t.Context(), 1, object),
+		} {
+			require.ErrorIs(t, err, leasehold.ErrPermanent)
+			require.ErrorContains(t, err, says)
+		}
+	}
+	require.ErrorContains(t, fenced.NewMemStore().Put(t.Context(), 1, object, strings.NewReader("x"), nil), "a PutOption is nil")
+	require.ErrorContains(t, fenced.NewMemStore().Put(t.Context(), 1, object, nil), "the body is nil")
+}
+
 func TestNewFencedStoreRefusesAtOnce(t *testing.T) {
 	client := fakes3.NewClient(fakes3.Transport{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request") })})
 	for says, open := range map[string]func() (*fenced.Store, error){
@@ -314,6 +423,9 @@ func TestNewFencedStoreRefusesAtOnce(t *testing.T) {
 		},
 		"no name": func() (*fenced.Store, error) {
 			return fenced.NewS3Store(client, "", fenced.PaddedBodies)
+		},
+		"an Option is nil": func() (*fenced.Store, error) {
+			return fenced.NewS3Store(client, fakes3.Bucket, fenced.PaddedBodies, nil)
 		},
 		`"a/b"`: func() (*fenced.Store, error) {
 			return fenced.NewS3Store(client, "a/b", fenced.PaddedBodies)

@@ -41,7 +41,7 @@ func newWrite(token uint64, key string) *write {
 }
 
 func (w *write) tooLow(highest uint64) error {
-	return &Error{Key: w.key, Token: w.token, Highest: highest}
+	return &leasehold.FencedError{Key: w.key, Token: w.token, Highest: highest}
 }
 
 // current is the current version of a key, with what its metadata says.

@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/fenced"
 )
 
 // Header is the name of the header that carries a token in decimal.
@@ -88,7 +87,7 @@ func New(marks Marks, resource func(*http.Request) string, opts ...Option) *Fenc
 // raise the mark, and so lock out every lower token for good.
 //
 // A higher token interrupts the requests of lower tokens that are still running. Their contexts end at once with a cause that
-// matches [fenced.ErrFenced], reads of their bodies fail, and writes of their answers fail after a quarter of [WithWait]. The
+// matches [leasehold.ErrFenced], reads of their bodies fail, and writes of their answers fail after a quarter of [WithWait]. The
 // higher token's request runs once they have returned, so within one process nothing of theirs happens after it. If several
 // processes serve the resource, only the resource itself can refuse: the guide shows a condition in SQL.
 //
@@ -119,7 +118,7 @@ func (f *Fence) Middleware(next http.Handler) http.Handler {
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
 		v := &visit{token, func(highest uint64) {
-			cancel(&fenced.Error{Key: name, Token: token, Highest: highest})
+			cancel(&leasehold.FencedError{Key: name, Token: token, Highest: highest})
 			// The context alone ends neither a read from a client that has stopped nor a write to it. Deadlines do.
 			conn := http.NewResponseController(w)
 			_ = conn.SetReadDeadline(time.Unix(1, 0))

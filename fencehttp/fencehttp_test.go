@@ -22,7 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/fencehttp"
 )
 
@@ -190,8 +189,8 @@ func TestANewLeaderWaitsForRequestsOfTheOld(t *testing.T) {
 			}
 			note("begins")
 			defer context.AfterFunc(r.Context(), func() {
-				var refused *fenced.Error
-				if cause := context.Cause(r.Context()); errors.Is(cause, fenced.ErrFenced) && errors.As(cause, &refused) {
+				var refused *leasehold.FencedError
+				if cause := context.Cause(r.Context()); errors.Is(cause, leasehold.ErrFenced) && errors.As(cause, &refused) {
 					note(fmt.Sprintf("is interrupted by %d: %q, token", refused.Highest, refused.Key))
 				}
 			})()
@@ -265,7 +264,7 @@ func TestATokenThatAnotherProcessSawInterrupts(t *testing.T) {
 		marks := &fencehttp.MemMarks{}
 		guarded := fencehttp.New(marks, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
-			fmt.Fprint(w, errors.Is(context.Cause(r.Context()), fenced.ErrFenced))
+			fmt.Fprint(w, errors.Is(context.Cause(r.Context()), leasehold.ErrFenced))
 		}))
 		var wg sync.WaitGroup
 		var old *httptest.ResponseRecorder
@@ -483,7 +482,7 @@ func TestAStoppedUpload(t *testing.T) {
 		require.NoError(t, err)
 		<-inside
 		require.Equal(t, answer{status: http.StatusOK}, do(t, s, http.MethodPut, "/a", "2", nil))
-		require.ErrorIs(t, <-cause, fenced.ErrFenced)
+		require.ErrorIs(t, <-cause, leasehold.ErrFenced)
 		require.Equal(t, answer{status: http.StatusConflict, body: "interrupted\n"}, <-zombie, "the handler's answer is sent")
 	})
 }

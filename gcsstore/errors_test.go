@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"cloud.google.com/go/storage"
 	"github.com/stretchr/testify/require"
@@ -169,7 +168,6 @@ func TestEndpointsThatCannotWorkAreTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := gcsstore.New(over(t, c.endpoint, "JSON"), bucket)
-			began := time.Now()
 			var err error
 			for range 3 {
 				if _, err = s.Get(t.Context(), key); errors.Is(err, leasehold.ErrPermanent) {
@@ -181,7 +179,6 @@ func TestEndpointsThatCannotWorkAreTold(t *testing.T) {
 			for _, says := range c.says {
 				require.ErrorContains(t, err, says)
 			}
-			require.Less(t, time.Since(began), 10*time.Second)
 		})
 	}
 }

@@ -32,6 +32,11 @@ func NewFencedStore(client *storage.Client, bucket string, opts ...fenced.Option
 	if err := s.Validate(); err != nil {
 		return nil, fmt.Errorf("leasehold: gcsstore.NewFencedStore: %w", err)
 	}
+	for _, opt := range opts {
+		if opt == nil {
+			return nil, fmt.Errorf("leasehold: gcsstore.NewFencedStore: %w", bad("an Option is nil"))
+		}
+	}
 	return fenced.NewStore(fencedBackend{s}, opts...), nil
 }
 

@@ -81,7 +81,7 @@ func TestFencedWritesCostWhatIsSaid(t *testing.T) {
 	require.Equal(t, []string{"GET", "GET", "GET", "POST"}, sent())
 	require.NoError(t, s.Seal(ctx, 2, object))
 	require.Equal(t, []string{"GET"}, sent(), "claimed already")
-	require.ErrorIs(t, s.Put(ctx, 1, object, strings.NewReader("late")), fenced.ErrFenced)
+	require.ErrorIs(t, s.Put(ctx, 1, object, strings.NewReader("late")), leasehold.ErrFenced)
 	require.Equal(t, []string{"GET"}, sent())
 	require.NoError(t, s.Delete(ctx, 2, object))
 	require.Equal(t, []string{"GET", "POST"}, sent())
@@ -318,6 +318,7 @@ func TestFencedStoreRefusesBadArguments(t *testing.T) {
 	w := newWire(t, http.NotFoundHandler())
 	for says, open := range map[string]func() (*fenced.Store, error){
 		"client is nil":                    func() (*fenced.Store, error) { return gcsstore.NewFencedStore(nil, bucket) },
+		"an Option is nil":                 func() (*fenced.Store, error) { return gcsstore.NewFencedStore(w.client, bucket, nil) },
 		`is a URL: give the bare name "b"`: func() (*fenced.Store, error) { return gcsstore.NewFencedStore(w.client, "gs://b") },
 	} {
 		s, err := open()
@@ -421,7 +422,7 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 							stands := server.objects[object]
 							if err != nil {
 								for _, lie := range []error{
-									leasehold.ErrNotExist, leasehold.ErrUnsafeStore, fenced.ErrUnfenced, fenced.ErrFenced, leasehold.ErrCorruptRecord, leasehold.ErrPermanent,
+									leasehold.ErrNotExist, leasehold.ErrUnsafeStore, fenced.ErrUnfenced, leasehold.ErrFenced, leasehold.ErrCorruptRecord, leasehold.ErrPermanent,
 								} {
 									require.NotErrorIs(t, err, lie, "that is not known")
 								}

@@ -52,6 +52,13 @@ type Store struct {
 	server storeapi.Server
 }
 
+var (
+	_ leasehold.Validator         = (*Store)(nil)
+	_ leasehold.ConditionEnforcer = (*Store)(nil)
+	_ leasehold.AgeTeller         = (*Store)(nil)
+	_ leasehold.TTLLimiter        = (*Store)(nil)
+)
+
 // Option configures a [Store].
 type Option func(*Store)
 
@@ -81,6 +88,10 @@ const (
 func New(client *storage.Client, bucket string, opts ...Option) *Store {
 	s := &Store{name: bucket, timeout: defaultTimeout, minTTL: minTTL}
 	for _, opt := range opts {
+		if opt == nil {
+			s.invalid = bad("an Option is nil")
+			return s
+		}
 		opt(s)
 	}
 	if s.invalid = s.check(client); s.invalid == nil {
@@ -89,11 +100,13 @@ func New(client *storage.Client, bucket string, opts ...Option) *Store {
 	return s
 }
 
+// bad is the error of an argument that cannot work.
+func bad(format string, args ...any) error {
+	return &storeapi.Error{Kind: leasehold.ErrPermanent, Cause: fmt.Errorf(format, args...)}
+}
+
 // check catches mistakes for which the server's answer would be obscure.
 func (s *Store) check(client *storage.Client) error {
-	bad := func(format string, args ...any) error {
-		return &storeapi.Error{Kind: leasehold.ErrPermanent, Cause: fmt.Errorf(format, args...)}
-	}
 	if rest, ok := strings.CutPrefix(s.name, "gs://"); ok {
 		name, prefix, _ := strings.Cut(rest, "/")
 		return bad("bucket %q is a URL: give the bare name %q, and what follows it, %q, to WithKeyPrefix", s.name, name, prefix)
@@ -117,7 +130,15 @@ func (s *Store) check(client *storage.Client) error {
 
 // Validate returns an error that matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: a nil client, an
 // invalid bucket name, an invalid key prefix, or a slack that is too small. It sends no request.
-func (s *Store) Validate() error { return s.invalid }
+func (s *Store) Validate() error {
+	if s == nil || s.bucket == nil && s.invalid == nil {
+		return bad("the Store is nil or empty: make one with New")
+	}
+	return s.invalid
+}
+
+// EnforcesConditions returns true, because Cloud Storage does. It is an optional method of [leasehold.Store].
+func (*Store) EnforcesConditions() bool { return true }
 
 // TellsAge reports whether [WithServerClock] is set. It is an optional method of [leasehold.Store].
 func (s *Store) TellsAge() bool { return s.serverClock }
@@ -134,6 +155,9 @@ func (s *Store) MinTTL() time.Duration { return s.minTTL }
 //
 // If the connection breaks within the body, the client sends one more request, for the rest of the same generation.
 func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	if err := s.Validate(); err != nil {
+		return leasehold.Object{}, err
+	}
 	object, err := s.object(key)
 	if err != nil {
 		return leasehold.Object{}, err
@@ -175,11 +199,17 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 
 // PutIfNoneMatch implements [leasehold.Store].
 func (s *Store) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	if err := s.Validate(); err != nil {
+		return "", err
+	}
 	return s.put(ctx, key, body, storage.Conditions{DoesNotExist: true})
 }
 
 // PutIfMatch implements [leasehold.Store].
 func (s *Store) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	if err := s.Validate(); err != nil {
+		return "", err
+	}
 	generation, err := s.generation(key, etag)
 	if err != nil {
 		return "", err
@@ -189,6 +219,9 @@ func (s *Store) PutIfMatch(ctx context.Context, key string, body []byte, etag st
 
 // DeleteIfMatch implements [leasehold.Store]. fake-gcs-server ignores the condition: see [leasehold.CheckStore].
 func (s *Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
 	generation, err := s.generation(key, etag)
 	if err != nil {
 		return err
@@ -242,8 +275,6 @@ func (s *Store) put(ctx context.Context, key string, body []byte, only storage.C
 func (s *Store) object(key string) (*storage.ObjectHandle, error) {
 	name := s.prefix + key
 	switch {
-	case s.invalid != nil:
-		return nil, s.invalid
 	case name == "" || len(name) > 1024:
 		return nil, &storeapi.Error{Kind: leasehold.ErrPermanent, Cause: fmt.Errorf("object name %.80q has %d bytes with its prefix: use 1 to 1024", name, len(name))}
 	}

@@ -282,6 +282,9 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 		{"path", gcsstore.New(w.client, "locks/team"), "is not a bucket's name"},
 		{"capitals", gcsstore.New(w.client, "Locks"), "is not a bucket's name"},
 		{"empty", gcsstore.New(w.client, ""), "the bucket has no name"},
+		{"no store", nil, "the Store is nil or empty: make one with New"},
+		{"an empty store", &gcsstore.Store{}, "the Store is nil or empty: make one with New"},
+		{"a nil option", gcsstore.New(w.client, bucket, nil), "an Option is nil"},
 		{"no client", gcsstore.New(nil, bucket), "the Cloud Storage client is nil"},
 		{"absolute prefix", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix("/locks/")), `key prefix "/locks/" has an empty path segment`},
 		{"dots", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix("a/../")), `key prefix "a/../" has an empty path segment, "." or ".."`},
@@ -296,6 +299,8 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 			if c.name != "long prefix" { // which depends on the key
 				require.EqualError(t, err, c.store.Validate().Error())
 				_, err = leasehold.CheckStore(t.Context(), c.store, "check")
+				require.EqualError(t, err, "leasehold: "+c.store.Validate().Error())
+				_, err = leasehold.NewLock(c.store, key)
 				require.EqualError(t, err, "leasehold: "+c.store.Validate().Error())
 			}
 		}
@@ -386,7 +391,7 @@ func TestAgeOnFakeGCSServer(t *testing.T) {
 	store := gcsstore.New(w.client, w.createBucket(t), gcsstore.WithServerClock(2*time.Second))
 	report, err := leasehold.CheckStore(t.Context(), store, "check")
 	require.NoError(t, err)
-	require.Equal(t, "consistent", report.ServerClock)
+	require.Equal(t, leasehold.ClockConsistent, report.ServerClock)
 	sent := time.Now()
 	_, err = store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
 	require.NoError(t, err)

@@ -76,26 +76,11 @@ var _ gocron.Locker = (*Locker)(nil)
 //
 // Options, limits and errors are those of [leasehold.NewLock]. NewLocker sends no request.
 func NewLocker(store leasehold.Store, prefix string, spacing time.Duration, opts ...leasehold.Option) (*Locker, error) {
-	opts = slices.Clone(opts)
-	return newLocker(prefix, spacing, func(key string) (*leasehold.Lock, error) { return leasehold.NewLock(store, key, opts...) })
-}
-
-// NewSessionLocker returns a locker whose locks lean on a session: see [leasehold.Session.Lock], whose options and errors apply. The
-// rest is as with [NewLocker]. You must run the session yourself. While it is not held, runs are skipped with
-// [leasehold.ErrNoSession]. When it is lost, so are the leases of all runs on this instance.
-//
-// A session saves the renewals of jobs that run for longer than a renew interval. It saves nothing for shorter ones: the session
-// tells of each run's end, at most once in a quarter of the poll interval, which is a write too. When the process stops, shut the
-// scheduler down first and then the session, which does not wait for jobs.
-func NewSessionLocker(session *leasehold.Session, prefix string, spacing time.Duration, opts ...leasehold.Option) (*Locker, error) {
-	opts = slices.Clone(opts)
-	return newLocker(prefix, spacing, func(key string) (*leasehold.Lock, error) { return session.Lock(key, opts...) })
-}
-
-func newLocker(prefix string, spacing time.Duration, newLock func(key string) (*leasehold.Lock, error)) (*Locker, error) {
 	if spacing <= 0 {
 		return nil, fmt.Errorf("gocronlock: spacing %v must be positive: use half the shortest interval between two slots", spacing)
 	}
+	opts = slices.Clone(opts)
+	newLock := func(key string) (*leasehold.Lock, error) { return leasehold.NewLock(store, key, opts...) }
 	l := &Locker{newLock: newLock, prefix: prefix, spacing: spacing, clock: wallClock{}, jobs: map[string]*job{}}
 	if _, err := newLock(l.Key("job")); err != nil {
 		return nil, err
@@ -105,7 +90,13 @@ func newLocker(prefix string, spacing time.Duration, newLock func(key string) (*
 
 // SetClock sets the clock by which the locker tells slots apart. Pass the clock that the scheduler has from [gocron.WithClock].
 // The default is the wall clock. Leases are always timed by the real clocks. Call SetClock before the scheduler starts.
-func (l *Locker) SetClock(c Clock) { l.clock = c }
+// It panics if c is nil.
+func (l *Locker) SetClock(c Clock) {
+	if c == nil {
+		panic("gocronlock: the clock of SetClock is nil: pass the clock of gocron.WithClock, or leave SetClock out for the wall clock")
+	}
+	l.clock = c
+}
 
 // Key returns the key of a job's lock object: the prefix, a slash, and the job's name, which is escaped as in a URL path.
 func (l *Locker) Key(job string) string {
@@ -117,8 +108,7 @@ func (l *Locker) Key(job string) string {
 }
 
 // Lock implements [gocron.Locker]. If another instance has the run, the error matches [ErrAlreadyRan] or [leasehold.ErrHeld].
-// If another job has the same name, it matches [ErrSameName]. If the session of a locker of [NewSessionLocker] is not held, it matches
-// [leasehold.ErrNoSession]. Other errors are those of the store. gocron skips the run and passes the error to the job's
+// If another job has the same name, it matches [ErrSameName]. Other errors are those of the store. gocron skips the run and passes the error to the job's
 // AfterLockError listener. Lock sends 1 or 2 reads if another instance has the run, and 1 or 2 reads and 2 writes if this instance
 // gets it. Unlock adds 1 write.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {

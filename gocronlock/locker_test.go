@@ -177,6 +177,9 @@ func (c *counted) PutIfNoneMatch(ctx context.Context, key string, body []byte) (
 	return c.Store.PutIfNoneMatch(ctx, key, body)
 }
 
+// EnforcesConditions says that the store is a known one, which a lock need not try.
+func (*counted) EnforcesConditions() bool { return true }
+
 func (c *counted) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
 	c.writes++
 	return c.Store.PutIfMatch(ctx, key, body, etag)
@@ -279,7 +282,7 @@ func (f *flaky) PutIfMatch(ctx context.Context, key string, body []byte, etag st
 
 func TestRunThatCannotBeNotedIsNotDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &flaky{Store: &leasehold.MemStore{ServerClock: true}}
+		store := &flaky{Store: leasehold.NewMemStore(leasehold.WithExactAges())}
 		store.fail.Store(true)
 		l := newLocker(t, store)
 		_, err := l.Lock(t.Context(), "job")
@@ -362,4 +365,15 @@ func TestElector(t *testing.T) {
 		require.NoError(t, second.IsLeader(t.Context()))
 		require.ErrorIs(t, first.IsLeader(t.Context()), gocronlock.ErrNotLeader)
 	})
+}
+
+func TestNilArgumentsAreRefused(t *testing.T) {
+	_, err := gocronlock.NewLocker(nil, "jobs", time.Minute)
+	require.ErrorContains(t, err, "store is nil")
+	_, err = gocronlock.NewLocker(leasehold.NewMemStore(), "jobs", time.Minute, nil)
+	require.ErrorContains(t, err, "Option is nil")
+	l, err := gocronlock.NewLocker(leasehold.NewMemStore(), "jobs", time.Minute)
+	require.NoError(t, err)
+	require.PanicsWithValue(t, "gocronlock: the clock of SetClock is nil: pass the clock of gocron.WithClock, or leave SetClock out for the wall clock",
+		func() { l.SetClock(nil) })
 }

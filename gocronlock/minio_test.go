@@ -113,7 +113,7 @@ type instance struct {
 }
 
 func TestEachSlotRunsOnce(t *testing.T) {
-	const every = 2 * time.Second
+	const every = 3 * time.Second // and half of that is what a busy machine may be late
 	same := []instance{{}, {}, {}, {}}
 	for _, c := range []struct {
 		name      string
@@ -138,7 +138,7 @@ func TestEachSlotRunsOnce(t *testing.T) {
 				locker.SetClock(clock)
 				s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker), gocron.WithClock(clock), gocron.WithLocation(time.UTC))
 				require.NoError(t, err)
-				_, err = s.NewJob(gocron.CronJob("*/2 * * * * *", true), gocron.NewTask(func() {
+				_, err = s.NewJob(gocron.CronJob("*/3 * * * * *", true), gocron.NewTask(func() {
 					count.begin(clock.Now())
 					defer count.end()
 					time.Sleep(c.takes) // the job's work
@@ -154,12 +154,12 @@ func TestEachSlotRunsOnce(t *testing.T) {
 			for _, s := range schedulers {
 				s.Start()
 			}
-			time.Sleep(6 * every) // the slots
+			time.Sleep(5 * every) // the slots
 			for _, s := range schedulers {
 				require.NoError(t, s.Shutdown())
 			}
 			t.Logf("%d slots, %d schedulers", count.check(t), len(schedulers))
-			require.GreaterOrEqual(t, count.check(t), 4)
+			require.GreaterOrEqual(t, count.check(t), 3)
 			require.False(t, count.overlap)
 			require.Empty(t, count.errs)
 		})

@@ -130,6 +130,7 @@ func TestFencedLargeBodies(t *testing.T) {
 
 // In a bucket with SSE-KMS the same body never gets the same ETag twice, so it needs no padding.
 func TestFencedStoreOnSSEKMS(t *testing.T) {
+	t.Parallel()
 	itest.NeedDocker(t)
 	server := itest.StartMinIOWithKMS(t)
 	client, bucket := server.Client(), server.Bucket(t)
@@ -150,7 +151,7 @@ func TestFencedStoreOnSSEKMS(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "\x00\x01", string(plain), "the body has no padding")
 	require.NoError(t, store.Seal(t.Context(), 2, "image"))
-	require.ErrorIs(t, store.Put(t.Context(), 1, "image", strings.NewReader("late")), fenced.ErrFenced)
+	require.ErrorIs(t, store.Put(t.Context(), 1, "image", strings.NewReader("late")), leasehold.ErrFenced)
 	again, err := store.Get(t.Context(), "image")
 	require.NoError(t, err)
 	require.NoError(t, again.Body.Close())
@@ -178,7 +179,7 @@ func TestBucketPolicy(t *testing.T) {
 		}
 		require.NoError(t, err)
 		key := "reports/today.json"
-		lock, err := leasehold.NewLock(leasehold.NewS3Store(client, bucket), "reports/lock", leasehold.WithStoreCheck())
+		lock, err := leasehold.NewLock(leasehold.NewS3Store(client, bucket), "reports/lock")
 		require.NoError(t, err)
 		require.NoError(t, lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
 			store := openFenced(t, client, bucket, fenced.PaddedBodies)

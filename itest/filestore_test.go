@@ -12,11 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testsize"
 )
 
 // Each client has a FileStore of its own, as if it were a process. One call in four is cut off, so that its outcome is unknown.
 func TestLinearizableFileStore(t *testing.T) {
-	const keys, clients, rounds = 30, 6, 20
+	t.Parallel()
+	busy(t)
+	const clients, rounds = 6, 20
+	keys := testsize.Pick(6, 30)
 	dir := t.TempDir()
 	ops, ambiguous := 0, 0
 	for key := range keys {

@@ -3,6 +3,7 @@ package itest_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go"
 	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/internal/testsize"
 	"github.com/leasehold-go/leasehold/itest"
 	"github.com/stretchr/testify/require"
 )
@@ -22,12 +24,6 @@ func TestMain(m *testing.M) {
 	case os.Getenv("ZOMBIE_GUARD") != "":
 		asZombie()
 		return
-	case os.Getenv("SESSION_WORKER") != "":
-		asSessionWorker()
-		return
-	case os.Getenv("SHARD_MEMBER") != "":
-		asShardMember()
-		return
 	case os.Getenv("MIGRATOR") != "":
 		asMigrator()
 		return
@@ -35,17 +31,65 @@ func TestMain(m *testing.M) {
 		asHolder()
 		return
 	}
+	setParallel()
 	os.Exit(itest.Main(m))
+}
+
+// Most tests wait for TTLs nearly all the time, so many of them run at once, whatever the number of processors. At full size some have
+// thousands of requests under way, and time is of no matter.
+var parallel = testsize.Pick("16", "4")
+
+// setParallel runs so many tests at once, unless go test was told how many.
+func setParallel() {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		fatal(flag.Set("test.parallel", parallel))
+	}
+}
+
+var processors = make(chan struct{}, 1)
+
+// busy lets one test at a time keep the processors busy, because the others need them to renew in time.
+func busy(t *testing.T) {
+	queued := time.Now()
+	processors <- struct{}{}
+	began := time.Now()
+	t.Cleanup(func() {
+		t.Logf("kept the processors busy for %.1f s, after %.1f s of waiting for its turn", time.Since(began).Seconds(), began.Sub(queued).Seconds())
+		<-processors
+	})
+}
+
+// minute is the context of a call that succeeds sooner. It only ends a hang.
+func minute(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// receive receives from a channel, and fails the test if nothing comes within a minute.
+func receive[T any](t *testing.T, c <-chan T, what string) (value T) {
+	t.Helper()
+	select {
+	case value = <-c:
+	case <-time.After(time.Minute):
+		t.Fatalf("not within a minute: %s", what)
+	}
+	return value
 }
 
 // Every server that tests may use refuses to create an object twice.
 func TestServersEnforcePreconditions(t *testing.T) {
+	t.Parallel()
 	for _, server := range itest.Servers(t) {
 		t.Run(server.Name, func(t *testing.T) { createTwice(t, server) })
 	}
 }
 
 func TestVersityGWContainer(t *testing.T) {
+	t.Parallel()
 	itest.NeedDocker(t)
 	server, _ := itest.StartVersityGW(t, nil, "")
 	createTwice(t, server)
@@ -75,6 +119,7 @@ func createTwice(t *testing.T, server testserver.S3) {
 // TestCluster checks the tools of cluster tests: a program in a container notices when its server is paused, partitioned or
 // killed, and when it is back.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	itest.NeedDocker(t)
 	ctx := t.Context()
 	network := itest.NewNetwork(t)
@@ -88,7 +133,7 @@ func TestCluster(t *testing.T) {
 	sees := func(what string) {
 		t.Helper()
 		before := count(t, ctx, probe, what)
-		require.Eventually(t, func() bool { return count(t, ctx, probe, what) > before }, 20*time.Second, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return count(t, ctx, probe, what) > before }, time.Minute, 50*time.Millisecond)
 	}
 	sees("ok 200")
 	for _, fault := range []struct{ begin, end func(context.Context) error }{
@@ -103,7 +148,7 @@ func TestCluster(t *testing.T) {
 		sees("ok 200")
 	}
 	require.NoError(t, probe.Signal(ctx, "SIGKILL"))
-	status, err := probe.Wait(ctx)
+	status, err := probe.Wait(minute(t))
 	require.NoError(t, err)
 	require.EqualValues(t, 137, status)
 }
@@ -116,6 +161,7 @@ func count(t *testing.T, ctx context.Context, c *itest.Container, what string) i
 
 // Where Docker is missing, a test that needs it is named in the file that make shows, and fails in CI.
 func TestNeedDocker(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("LEASEHOLD_TEST_CHILD") != "" {
 		itest.NeedDocker(t)
 		return

@@ -20,6 +20,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/internal/testsize"
 )
 
 // history records what concurrent clients have done, in porcupine's format.
@@ -174,6 +175,7 @@ var lockModel = porcupine.NondeterministicModel{
 
 // TestModelsCanFail checks that the models reject histories that must not happen.
 func TestModelsCanFail(t *testing.T) {
+	t.Parallel()
 	op := func(client int, input, output any, call, back int64) porcupine.Operation {
 		return porcupine.Operation{ClientId: client, Input: input, Output: output, Call: call, Return: back}
 	}
@@ -205,11 +207,6 @@ func TestModelsCanFail(t *testing.T) {
 // lossy returns a store on which one request in eight goes wrong, in most cases after it has landed.
 func lossy(t *testing.T, server testserver.S3, bucket string, seed uint64) *leasehold.S3Store {
 	t.Helper()
-	return lossyLink(t, server, bucket, seed).store
-}
-
-func lossyLink(t *testing.T, server testserver.S3, bucket string, seed uint64) *link {
-	t.Helper()
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, 0))
 	faults := []faultproxy.Fault{
@@ -229,7 +226,7 @@ func lossyLink(t *testing.T, server testserver.S3, bucket string, seed uint64) *
 		}
 		return faults[random.IntN(len(faults))]
 	}
-	return l
+	return l.store
 }
 
 // torn reports whether an object's ETag does not belong to its body. The servers' ETags are MD5 sums.
@@ -257,7 +254,9 @@ func tornForward(ops []porcupine.Operation, obj leasehold.Object) bool {
 func TestLinearizableRegister(t *testing.T) { eachServer(t, linearizableRegister) }
 
 func linearizableRegister(t *testing.T, server testserver.S3) {
-	const keys, clients, rounds = 30, 6, 20
+	const clients, rounds = 6, 20
+	keys := testsize.Pick(6, 30)
+	busy(t)
 	bucket := server.Bucket(t)
 	// VersityGW reads an object's ETag before it opens the file, so a GET may return the ETag of the previous version.
 	mayTear := server.Name == "versitygw"
@@ -336,10 +335,11 @@ func landed(etags *sync.Map, seen *string, body, etag string, err error) (any, b
 func TestLinearizableLock(t *testing.T) { eachServer(t, linearizableLock) }
 
 func linearizableLock(t *testing.T, server testserver.S3) {
-	const keys, clients = 6, 4
+	const clients = 4
+	keys := testsize.Pick(3, 6)
 	bucket := server.Bucket(t)
 	ops, ambiguous, terms := 0, 0, uint64(0)
-	var histories [keys]history
+	histories := make([]history, keys)
 	var wg sync.WaitGroup
 	for key := range keys {
 		h := &histories[key]

@@ -104,6 +104,7 @@ func TestLostReplyComparedWithLitestream(t *testing.T) {
 // A candidate whose wall clock is an hour ahead takes over a lease of Litestream's leaser that has not expired, because the leaser
 // compares the holder's wall clock with the candidate's. TestWallClocksAnHourApart shows that leasehold does not.
 func TestLitestreamTrustsWallClocks(t *testing.T) {
+	t.Parallel()
 	behind := litestream.Lease{ExpiresAt: time.Now().Add(-time.Hour).Add(30 * time.Second)} // just renewed by a holder whose clock is an hour behind
 	require.True(t, behind.IsExpired())
 }

@@ -107,7 +107,7 @@ func asMigrator() {
 	for range instances {
 		running.Go(func() {
 			store := leasehold.NewS3Store(server.Client(), os.Getenv("HOLDER_BUCKET"))
-			lock, err := leasehold.NewLock(store, "locks/migration", leasehold.WithTTL(2*time.Second))
+			lock, err := leasehold.NewLock(store, "locks/migration", leasehold.WithTTL(10*time.Second), leasehold.WithPollInterval(400*time.Millisecond))
 			fatal(err)
 			for _, tool := range migrationTools {
 				if tool.name == os.Getenv("MIGRATOR") {
@@ -130,10 +130,11 @@ func TestMigrationsRunOnce(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		for _, tool := range migrationTools {
 			t.Run(tool.name, func(t *testing.T) {
+				t.Parallel()
 				bucket, path := server.Bucket(t), filepath.Join(t.TempDir(), "app.db")
 				ended := make(chan error)
 				for range 2 {
-					cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+					cmd := exec.CommandContext(minute(t), os.Args[0], "-test.run=^$")
 					cmd.Env = append(holderEnv(server, bucket), "MIGRATOR="+tool.name, "MIGRATOR_DB="+path)
 					go func() {
 						out, err := cmd.CombinedOutput()
@@ -164,6 +165,7 @@ func TestMigrationsRunOnce(t *testing.T) {
 
 // A database that is newer than the program's migrations is not taken for one that is up to date.
 func TestMigrationOfANewerDatabase(t *testing.T) {
+	t.Parallel()
 	db := openSQLite(t, filepath.Join(t.TempDir(), "app.db"))
 	m := newMigrate(t, db, migrationTools[1].scripts("CREATE TABLE step1 (n INTEGER);"))
 	require.NoError(t, m.Force(9))
@@ -188,6 +190,7 @@ func init() {
 
 // The lease is lost in the middle of the second of three migrations.
 func TestMigrationLosesItsLease(t *testing.T) {
+	t.Parallel()
 	type state struct {
 		path       string
 		newLock    func() *leasehold.Lock
@@ -229,7 +232,7 @@ func TestMigrationLosesItsLease(t *testing.T) {
 		s.lock = s.newLock()
 		s.migrations = tool.scripts("CREATE TABLE step1 (n INTEGER);", "CREATE TABLE step2 (n INTEGER);"+second, "CREATE TABLE step3 (n INTEGER);")
 		go func() { s.ended <- run(t.Context(), s) }()
-		<-reached
+		receive(t, reached, "the second migration")
 		rec, err := s.lock.Inspect(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, s.lock.Break(t.Context(), rec.Token))
@@ -240,7 +243,7 @@ func TestMigrationLosesItsLease(t *testing.T) {
 	t.Run("goose", func(t *testing.T) {
 		endless := "SELECT in_script(); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT count(*) FROM n;"
 		s := start(t, migrationTools[0], endless, func(ctx context.Context, s *state) error { return withGoose(ctx, s.lock, s.db, s.migrations) })
-		require.ErrorIs(t, <-s.ended, leasehold.ErrLost)
+		require.ErrorIs(t, receive(t, s.ended, "the end of the migration"), leasehold.ErrLost)
 		require.Equal(t, []string{"step1"}, s.tables())
 		var version int
 		require.NoError(t, s.db.QueryRow("SELECT max(version_id) FROM goose_db_version").Scan(&version))
@@ -262,12 +265,12 @@ func TestMigrationLosesItsLease(t *testing.T) {
 			m = newMigrate(t, s.db, s.migrations)
 			return withMigrate(ctx, s.lock, m)
 		})
-		<-s.lost
+		receive(t, s.lost, "the loss of the lease")
 		other := openSQLite(t, s.path)
 		require.ErrorAs(t, withMigrate(t.Context(), s.newLock(), newMigrate(t, other, s.migrations)), new(migrate.ErrDirty))
 		require.NoError(t, other.Close())
 		release()
-		require.ErrorIs(t, <-s.ended, leasehold.ErrLost)
+		require.ErrorIs(t, receive(t, s.ended, "the end of the migration"), leasehold.ErrLost)
 		require.Equal(t, []string{"step1", "step2"}, s.tables())
 		version, dirty, err := m.Version()
 		require.NoError(t, err)

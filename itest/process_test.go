@@ -23,7 +23,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 	"github.com/leasehold-go/leasehold/itest"
 )
@@ -48,10 +47,12 @@ func fatal(err error) {
 	}
 }
 
+const holderTTL = 2 * time.Second
+
 // asHolder is the test binary's main function when it runs as a separate holder. It holds the lock and prints a line for each step.
 func asHolder() {
 	server := serverFromEnv()
-	opts := []leasehold.Option{leasehold.WithTTL(2 * time.Second)}
+	opts := []leasehold.Option{leasehold.WithTTL(holderTTL)}
 	if os.Getenv("HOLDER_MANUAL") != "" {
 		opts = append(opts, leasehold.WithManualRenewal())
 	}
@@ -63,7 +64,7 @@ func asHolder() {
 	fmt.Println("token", lease.Token())
 	for ; ; last = time.Now() {
 		time.Sleep(10 * time.Millisecond)
-		if time.Since(last) > time.Second { // this process was stopped, and this is its first check
+		if time.Since(last) > holderTTL { // this process was stopped, and this is its first check
 			fmt.Println("woke", lease.Valid())
 			fmt.Println("renew", lease.Renew(context.Background()))
 			<-lease.Context().Done()
@@ -78,15 +79,21 @@ func asHolder() {
 // Without automatic renewals nothing but its clocks can tell it: a renewal that is due when it wakes may be refused first.
 func TestSuspendedProcess(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
-		t.Run("automatic renewal", func(t *testing.T) { suspend(t, server) })
-		t.Run("manual renewal", func(t *testing.T) { suspend(t, server, "HOLDER_MANUAL=1") })
+		t.Run("automatic renewal", func(t *testing.T) {
+			t.Parallel()
+			suspend(t, server)
+		})
+		t.Run("manual renewal", func(t *testing.T) {
+			t.Parallel()
+			suspend(t, server, "HOLDER_MANUAL=1")
+		})
 	})
 }
 
 // suspend stops a holder until another has taken over, and wants it to know that when it goes on.
 func suspend(t *testing.T, server testserver.S3, env ...string) {
 	bucket := server.Bucket(t)
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+	cmd := exec.CommandContext(minute(t), os.Args[0], "-test.run=^$")
 	cmd.Env = append(holderEnv(server, bucket), env...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -100,11 +107,11 @@ func suspend(t *testing.T, server testserver.S3, env ...string) {
 	require.Equal(t, "token 1", next())
 	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
 
-	lock := newLock(t, leasehold.NewS3Store(server.Client(), bucket), leasehold.WithTTL(2*time.Second))
-	lease, err := lock.Acquire(t.Context())
+	lock := newLock(t, leasehold.NewS3Store(server.Client(), bucket), leasehold.WithPollInterval(holderTTL/5)) // a TTL that a busy machine keeps
+	lease, err := lock.Acquire(minute(t))
 	require.NoError(t, err)
 	require.EqualValues(t, 2, lease.Token())
-	var fence fenced.Fence
+	var fence leasehold.Fence
 	require.NoError(t, fence.Check(lease.Token()))
 
 	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
@@ -113,7 +120,7 @@ func suspend(t *testing.T, server testserver.S3, env ...string) {
 	require.Regexp(t, "^cause .*"+leasehold.ErrLost.Error(), next())
 	require.Regexp(t, "^release .*"+leasehold.ErrLost.Error(), next())
 	require.NoError(t, cmd.Wait())
-	require.ErrorIs(t, fence.Check(1), fenced.ErrFenced)
+	require.ErrorIs(t, fence.Check(1), leasehold.ErrFenced)
 	require.True(t, lease.Valid())
 	rec, err := lock.Inspect(t.Context())
 	require.NoError(t, err)
@@ -125,6 +132,7 @@ func suspend(t *testing.T, server testserver.S3, env ...string) {
 // The permissions in the README are sufficient, and an error names a missing one at once. (MinIO answers 404 for a missing object
 // even without s3:ListBucket. The root module tests how leasehold handles S3's 403.)
 func TestLeastPrivilege(t *testing.T) {
+	t.Parallel()
 	for _, server := range itest.Servers(t) {
 		if !strings.HasPrefix(server.Name, "minio") {
 			continue // accounts of VersityGW have no policies
@@ -138,7 +146,7 @@ func TestLeastPrivilege(t *testing.T) {
 			return leasehold.NewS3Store(server.Client(func(o *s3.Options) { o.Credentials = credentials }), bucket)
 		}
 		store := with("s3:GetObject", "s3:PutObject", "s3:ListBucket")
-		lease, err := newLock(t, store).Acquire(t.Context())
+		lease, err := newLock(t, store).Acquire(minute(t))
 		require.NoError(t, err)
 		require.NoError(t, lease.Renew(t.Context()))
 		require.NoError(t, lease.Release(t.Context()))
@@ -148,10 +156,10 @@ func TestLeastPrivilege(t *testing.T) {
 		require.False(t, report.ConditionalDeletes)
 		require.NotEmpty(t, report.Leftover, "it has no permission to delete")
 
-		_, err = newLock(t, with("s3:GetObject", "s3:ListBucket")).Acquire(t.Context())
+		_, err = newLock(t, with("s3:GetObject", "s3:ListBucket")).Acquire(minute(t))
 		require.ErrorIs(t, err, leasehold.ErrPermanent)
 		require.ErrorContains(t, err, "s3:PutObject")
-		_, err = newLock(t, with("s3:PutObject")).Acquire(t.Context())
+		_, err = newLock(t, with("s3:PutObject")).Acquire(minute(t))
 		require.ErrorIs(t, err, leasehold.ErrPermanent)
 		require.ErrorContains(t, err, "s3:GetObject")
 	}

@@ -3,11 +3,15 @@ package itest_test
 import (
 	"bufio"
 	"context"
+	"io/fs"
+	"net"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,12 +26,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
-// The quick start of the README works when it is copied: the program is compiled and run as it stands there, with the
-// environment variables that the README names and no others.
-func TestQuickStart(t *testing.T) {
+// The elector of docs/start.md works when it is copied: the program is compiled and run as it stands there, with the
+// environment variables that the page names and no others.
+func TestElectorOfThePage(t *testing.T) {
 	testserver.SkipIfShort(t)
+	t.Parallel()
 	program := buildQuickStart(t)
-	eachServer(t, func(t *testing.T, server testserver.S3) {
+	servers(t, func(t *testing.T, server testserver.S3) {
 		bucket := server.Bucket(t)
 		env := quickStartEnv(t, server, bucket)
 		first := startQuickStart(t, program, env)
@@ -47,10 +52,107 @@ func TestQuickStart(t *testing.T) {
 	})
 }
 
-// quickStartBlock returns the one code block of the README in that language that contains a text.
+// Each command of the README's quick start is run as it stands there, in a copy of the checkout. Two things differ: the server is the
+// program that is built already, and listens on a free port.
+func TestQuickStart(t *testing.T) {
+	testserver.SkipIfShort(t)
+	t.Parallel()
+	page, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(page), "\n## Quick start\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(section, -1)
+	require.Len(t, blocks, 3, "a lock on files, a server, what runs on it")
+	version, err := testserver.Version("versitygw")
+	require.NoError(t, err)
+	program, err := testserver.Build(t.Context(), runtime.GOOS, "versitygw")
+	require.NoError(t, err)
+	port := freePort(t)
+	checkout := copyCheckout(t)
+	shell := func(commands string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), "bash", "-e", "-u", "-o", "pipefail", "-c", commands)
+		cmd.Dir = checkout
+		cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "AWS_") }), "VGW_PORT=127.0.0.1:"+port)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+		cmd.WaitDelay = 10 * time.Second
+		return cmd
+	}
+
+	first := startInstance(t, shell(blocks[0][1]))
+	first.waitFor(t, `I alone work now, with token 1$`)
+	began := time.Now()
+	second := startInstance(t, shell(blocks[0][1]))
+	second.waitFor(t, `I alone work now, with token 2$`)
+	require.GreaterOrEqual(t, time.Since(began), 9*time.Second, "the second has waited for the first")
+	first.end(t)
+	second.end(t)
+
+	built := "go run github.com/versity/versitygw/cmd/versitygw@" + version + " "
+	require.Equal(t, 1, strings.Count(blocks[1][1], built))
+	server := shell(strings.Replace(blocks[1][1], built, program+" ", 1))
+	require.NoError(t, server.Start())
+	t.Cleanup(func() { _, _ = server.Cancel(), server.Wait() })
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err == nil
+	}, time.Minute, 50*time.Millisecond)
+	out, err := shell(strings.ReplaceAll(blocks[2][1], ":7070", ":"+port)).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Regexp(t, `(?m)^conditions +ok `, string(out))
+	require.Contains(t, string(out), "Two leaders at once: in 0 of ")
+
+	// The elector of docs/start.md goes on from there.
+	reports := filepath.Join(checkout, "reports")
+	require.NoError(t, os.Mkdir(reports, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(reports, "main.go"), []byte(quickStartBlock(t, "go", "package main")), 0o600))
+	elector := startInstance(t, shell(strings.ReplaceAll(quickStartBlock(t, "sh", "AWS_ENDPOINT_URL"), ":7070", ":"+port)))
+	elector.waitFor(t, `INFO leading token=1$`)
+	require.NoError(t, syscall.Kill(-elector.cmd.Process.Pid, syscall.SIGINT)) // Ctrl-C reaches the whole group
+	elector.waitFor(t, `INFO lock released .* token=1$`)
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	require.NoError(t, err)
+	return port
+}
+
+// copyCheckout copies what a clone of the repository has, and returns the directory.
+func copyCheckout(t *testing.T) string {
+	t.Helper()
+	dir, root := t.TempDir(), os.DirFS("..")
+	require.NoError(t, fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil || name == ".":
+			return err
+		case entry.IsDir() && (strings.HasPrefix(name, ".") || name == "buckets"): // .git, what tests keep, and a server's data
+			return fs.SkipDir
+		case entry.IsDir():
+			return os.Mkdir(filepath.Join(dir, name), 0o755)
+		case !entry.Type().IsRegular() || strings.HasSuffix(name, ".object"):
+			return nil
+		}
+		body, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, name), body, 0o644)
+	}))
+	return dir
+}
+
+// quickStartBlock returns the one code block of docs/start.md in that language that contains a text.
 func quickStartBlock(t *testing.T, language, text string) string {
 	t.Helper()
-	page, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../docs/start.md")
 	require.NoError(t, err)
 	var found []string
 	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
@@ -62,7 +164,7 @@ func quickStartBlock(t *testing.T, language, text string) string {
 	return found[0]
 }
 
-// buildQuickStart compiles the README's program against this repository and returns its path.
+// buildQuickStart compiles the page's program against this repository and returns its path.
 func buildQuickStart(t *testing.T) string {
 	dir := t.TempDir()
 	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "quickstart")
@@ -72,7 +174,7 @@ func buildQuickStart(t *testing.T) string {
 	return program
 }
 
-// quickStartEnv gives each variable that the README's shell block sets the value for this server.
+// quickStartEnv gives each variable that the page's shell block sets the value for this server.
 func quickStartEnv(t *testing.T, server testserver.S3, bucket string) []string {
 	t.Helper()
 	values := map[string]string{
@@ -103,6 +205,11 @@ func startQuickStart(t *testing.T, program string, env []string) *instance {
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, program)
 	cmd.Env = env
+	return startInstance(t, cmd)
+}
+
+func startInstance(t *testing.T, cmd *exec.Cmd) *instance {
+	t.Helper()
 	out, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -124,6 +231,12 @@ func (i *instance) waitFor(t *testing.T, pattern string) {
 func (i *instance) stop(t *testing.T) {
 	t.Helper()
 	require.NoError(t, i.cmd.Process.Signal(syscall.SIGTERM))
+	i.end(t)
+}
+
+// end reads what the instance logs until it ends.
+func (i *instance) end(t *testing.T) {
+	t.Helper()
 	for i.lines.Scan() {
 		t.Log(i.lines.Text())
 	}
@@ -132,6 +245,7 @@ func (i *instance) stop(t *testing.T) {
 
 // The embedded server of docs/servers.md is one that locks can use.
 func TestEmbeddedServer(t *testing.T) {
+	t.Parallel()
 	store := leasehold.NewS3Store(embeddedServer(t), "test-bucket")
 	report, err := leasehold.CheckStore(t.Context(), store, "locks/check")
 	require.NoError(t, err)

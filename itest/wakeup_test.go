@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/internal/testsize"
 )
 
 // notified is a bucket whose MinIO posts a notification for every write. The receiver believes everybody: it checks no token, reads
@@ -118,8 +119,9 @@ func (n *notified) passOn(t *testing.T, limit time.Duration, opts ...leasehold.O
 	return took
 }
 
-// Polls are 30 seconds apart, so within 20 seconds only a notification can hand the lock over. It may come late or more than once.
+// Polls are two minutes apart, so within a minute only a notification can hand the lock over. It may come late or more than once.
 func TestNotificationsHandOver(t *testing.T) {
+	t.Parallel()
 	for name, deliver := range map[string]func(wake func()){
 		"at once": func(wake func()) { wake() },
 		"twice":   func(wake func()) { wake(); time.AfterFunc(200*time.Millisecond, wake) },
@@ -128,7 +130,7 @@ func TestNotificationsHandOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newNotified(t, deliver)
-			took := n.passOn(t, 20*time.Second, leasehold.WithTTL(150*time.Second), leasehold.WithPollInterval(30*time.Second))
+			took := n.passOn(t, time.Minute, leasehold.WithTTL(10*time.Minute), leasehold.WithPollInterval(2*time.Minute))
 			t.Logf("from a resignation to the next term: %v", took)
 		})
 	}
@@ -136,9 +138,10 @@ func TestNotificationsHandOver(t *testing.T) {
 
 // If notifications are lost, candidates poll, and the server takes writes as before.
 func TestLostNotifications(t *testing.T) {
+	t.Parallel()
 	n := newNotified(t, func(wake func()) { wake() })
 	n.receiver.Close()
-	took := n.passOn(t, 20*time.Second, leasehold.WithTTL(5*time.Second))
+	took := n.passOn(t, time.Minute, leasehold.WithTTL(5*time.Second))
 	require.Zero(t, n.posts.Load())
 	t.Logf("from a resignation to the next term: %v", took)
 }
@@ -146,31 +149,33 @@ func TestLostNotifications(t *testing.T) {
 // Somebody posts garbage and wakes the lock a million times. The candidate reads no more than its rate allows, the holder keeps
 // the lock, and the release is noticed.
 func TestFloodOfWakeUps(t *testing.T) {
+	t.Parallel()
+	busy(t)
 	const poll = time.Second
 	n := newNotified(t, func(wake func()) { wake() })
-	options := []leasehold.Option{leasehold.WithTTL(5 * time.Second), leasehold.WithPollInterval(poll)}
+	options := []leasehold.Option{leasehold.WithTTL(15 * time.Second), leasehold.WithPollInterval(poll)}
 	holder, _ := n.newLock(t, options...)
-	lease, err := holder.Acquire(t.Context())
+	lease, err := holder.Acquire(minute(t))
 	require.NoError(t, err)
 	candidate, requests := n.newLock(t, options...)
 	next := make(chan *leasehold.Lease, 1)
 	go func() {
-		lease, err := candidate.Acquire(t.Context())
+		lease, err := candidate.Acquire(minute(t))
 		assertNoError(t, err)
 		next <- lease
 	}()
-	require.Eventually(t, func() bool { return requests.Count("GET") > 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return requests.Count("GET") > 0 }, time.Minute, time.Millisecond)
 
 	began, before := time.Now(), requests.Count()
 	var flood sync.WaitGroup
 	for range 2 {
 		flood.Go(func() {
-			for range 500_000 {
+			for range testsize.Pick(50_000, 500_000) {
 				candidate.Wake()
 			}
 		})
 		flood.Go(func() {
-			for range 5_000 {
+			for range testsize.Pick(500, 5_000) {
 				res, err := http.Post(n.receiver.URL, "text/plain", strings.NewReader("\x00 not a notification"))
 				if !assertNoError(t, err) {
 					return
@@ -189,11 +194,7 @@ func TestFloodOfWakeUps(t *testing.T) {
 	require.NoError(t, lease.Context().Err())
 
 	require.NoError(t, lease.Release(t.Context()))
-	select {
-	case lease := <-next:
-		require.EqualValues(t, 2, lease.Token())
-		require.NoError(t, lease.Release(t.Context()))
-	case <-time.After(20 * time.Second):
-		t.Fatal("the release was not noticed")
-	}
+	heir := receive(t, next, "the release is noticed")
+	require.EqualValues(t, 2, heir.Token())
+	require.NoError(t, heir.Release(t.Context()))
 }

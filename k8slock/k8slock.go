@@ -11,8 +11,6 @@
 //     client-go's candidates exclude each other.
 //   - No wall clock has to be right.
 //
-// A process that leads many elections pays for one heartbeat if their locks are made by [NewSessionLock].
-//
 // Coordinated leader election (alpha in Kubernetes) is not supported, because its candidates are objects of an API server.
 package k8slock
 
@@ -51,18 +49,19 @@ const (
 	RetryPeriod   = 10 * time.Second
 )
 
-// Lock is a [resourcelock.Interface] on one object of a store. It serves one elector at a time, which tells it when to
-// acquire, renew and release. Its methods are safe for concurrent use.
+// Lock is a [resourcelock.Interface] on one object of a store. It serves one elector, which tells it when to acquire, renew and
+// release. While it leads, every other elector that uses the same Lock is refused with an error that matches [leasehold.ErrHeld]: make
+// a Lock for each. Its methods are safe for concurrent use.
 type Lock struct {
 	lock     *leasehold.Lock
-	store    *watchedStore      // nil if the lock leans on a session
-	session  *leasehold.Session // nil if it does not
+	store    *watchedStore
 	duration time.Duration
 
 	mu      sync.Mutex       // guards what follows; never held over I/O
 	lease   *leasehold.Lease // of the current term, even if lost; nil while client-go does not lead
 	renewed time.Time        // when lease was last acquired or renewed
 	failed  bool             // the last renewal failed for another reason than a cancelled context
+	elector                  // whose term lease is
 	left    *leasehold.Lease // of the previous term, if it was left to expire; nil if it was released or lost
 }
 
@@ -72,15 +71,15 @@ var _ resourcelock.Interface = (*Lock)(nil)
 // counts in whole seconds. An elector with another duration gets an error when it tries to acquire.
 //
 // Options are those of [leasehold.NewLock], whose limits and errors apply. New itself sets the TTL and manual renewal. Useful
-// options are [leasehold.WithIdentity], [leasehold.WithLogger], [leasehold.WithObserver], [leasehold.WithMetadata] and
-// [leasehold.WithStoreCheck]. The identity need not be unique: two processes with the same name exclude each other, unlike
-// with client-go's own locks. New sends no request.
+// options are [leasehold.WithIdentity], [leasehold.WithLogger], [leasehold.WithObserver] and [leasehold.WithMetadata].
+// The identity need not be unique: two processes with the same name exclude each other, unlike with client-go's own locks.
+// New sends no request.
 func New(store leasehold.Store, key string, leaseDuration time.Duration, opts ...leasehold.Option) (*Lock, error) {
 	if store == nil {
 		return nil, errors.New("k8slock: store is nil")
 	}
-	if err := checkDuration(leaseDuration); err != nil {
-		return nil, err
+	if leaseDuration < time.Second || leaseDuration%time.Second != 0 {
+		return nil, fmt.Errorf("k8slock: lease duration %v is not a positive number of whole seconds, in which client-go counts: use a value such as %v", leaseDuration, LeaseDuration)
 	}
 	watched := &watchedStore{Store: store}
 	opts = append(slices.Clone(opts), leasehold.WithTTL(leaseDuration), leasehold.WithManualRenewal())
@@ -89,33 +88,6 @@ func New(store leasehold.Store, key string, leaseDuration time.Duration, opts ..
 		return nil, err
 	}
 	return &Lock{lock: lock, store: watched, duration: leaseDuration}, nil
-}
-
-// NewSessionLock returns a lock at key that leans on a session: see [leasehold.Session.Lock], whose options and errors apply. You
-// must run the session yourself. While it is not held, client-go cannot acquire and keeps trying. When it is lost, the lease is.
-//
-// The session's TTL decides when another process may take over. leaseDuration, in whole seconds, is only client-go's pace: take
-// the TTL, or more for fewer reads. The leader sends nothing, because the session renews itself. A waiting candidate reads the
-// lock at each try. The lock stays held until client-go has stopped or the session ends, even if client-go hangs.
-//
-// When the process stops, end the electors first and then the session, because client-go leads on for up to RenewDeadline after the
-// session's end.
-func NewSessionLock(session *leasehold.Session, key string, leaseDuration time.Duration, opts ...leasehold.Option) (*Lock, error) {
-	if err := checkDuration(leaseDuration); err != nil {
-		return nil, err
-	}
-	lock, err := session.Lock(key, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return &Lock{lock: lock, session: session, duration: leaseDuration}, nil
-}
-
-func checkDuration(d time.Duration) error {
-	if d < time.Second || d%time.Second != 0 {
-		return fmt.Errorf("k8slock: lease duration %v is not a positive number of whole seconds, in which client-go counts: use a value such as %v", d, LeaseDuration)
-	}
-	return nil
 }
 
 // Config returns the configuration of an elector with this lock. RenewDeadline is two thirds of the lock's lease duration and
@@ -155,8 +127,11 @@ func (l *Lock) Lease() *leasehold.Lease {
 // OnStartedLeading returns a callback for client-go that calls lead. lead gets the lease, and a context that ends with
 // client-go's context or with the lease, whichever ends first. client-go's own context can outlive the right to lead, because
 // client-go leads on for up to RenewDeadline after it has seen another holder. If the term is over before client-go calls
-// the callback, lead is not called.
+// the callback, lead is not called. OnStartedLeading returns nil for nil, which client-go refuses.
 func (l *Lock) OnStartedLeading(lead func(ctx context.Context, lease *leasehold.Lease)) func(context.Context) {
+	if lead == nil {
+		return nil
+	}
 	return func(ctx context.Context) {
 		lease := l.Lease()
 		if lease == nil || ctx.Err() != nil { // if ctx has ended, the lease may belong to the next term
@@ -171,8 +146,13 @@ func (l *Lock) OnStartedLeading(lead func(ctx context.Context, lease *leasehold.
 }
 
 // Get implements [resourcelock.Interface]. If the object does not exist, apierrors.IsNotFound is true of the error. The bytes
-// differ after every write, because client-go compares them to see how long a record has not changed.
+// differ after every write, because client-go compares them to see how long a record has not changed. While this Lock leads, only
+// the elector that leads, and a call whose context cannot end, see its name. Another elector sees a free lock, so that it
+// tries, and Update refuses it with an error.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	l.mu.Lock()
+	l.looks(ctx)
+	l.mu.Unlock()
 	rec, err := l.lock.Inspect(ctx)
 	if err != nil {
 		if errors.Is(err, leasehold.ErrNotExist) {
@@ -193,12 +173,16 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	}
 	// With an empty holder, client-go tries to acquire. With our name, it assumes that it leads already, so we show our name only
 	// if it does.
-	renewed := l.lock.Key() // the object that each renewal writes
-	if rec.Session != nil {
-		renewed = rec.Session.Key
-	}
-	expired := rec.TTL > 0 && l.store.ageOf(renewed) > rec.TTL
-	if rec.Released() || l.Lease() == nil && (expired || rec.Holder == l.Identity()) {
+	expired := rec.TTL > 0 && l.store.lastAge() > rec.TTL
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	leads := l.lease != nil
+	switch {
+	case rec.Released() || !leads && (expired || rec.Holder == l.Identity()):
+		ler.HolderIdentity = ""
+	case leads && l.continues(ctx):
+		ler.AcquireTime = l.acquired
+	case leads && l.looks(ctx) && rec.Holder == l.Identity():
 		ler.HolderIdentity = ""
 	}
 	return ler, raw, nil
@@ -215,7 +199,7 @@ func (l *Lock) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord
 // An acquisition succeeds only if the lock is free by leasehold's rules, whatever client-go assumes. Otherwise, and if another
 // candidate was faster, the error matches [leasehold.ErrHeld] and apierrors.IsConflict is true of it.
 //
-// A renewal is one request, or none if the lock leans on a session. Temporary errors are retried until ctx or the lease ends. Once a
+// A renewal is one request. Temporary errors are retried until ctx or the lease ends. Once a
 // term is lost, every renewal and release fails with [leasehold.ErrLost] until client-go has stopped leading. The next term has a new token.
 func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, ler, metav1.StatusReasonConflict)
@@ -231,7 +215,9 @@ func (l *Lock) write(ctx context.Context, ler resourcelock.LeaderElectionRecord,
 		if err := lease.Release(ctx); err != nil {
 			return err
 		}
-		l.setLease(nil)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.lease, l.left, l.failed = nil, nil, false
 		return nil
 	case ler.HolderIdentity != l.Identity():
 		return fmt.Errorf("k8slock: lock %q has the identity %q, but the elector uses %q: use Lock.Identity in the elector too",
@@ -239,10 +225,17 @@ func (l *Lock) write(ctx context.Context, ler resourcelock.LeaderElectionRecord,
 	case ler.LeaseDurationSeconds != int(l.duration/time.Second):
 		return fmt.Errorf("k8slock: lock %q was made for a LeaseDuration of %v, but the elector has %d s: set both to the same value (for a manager, in its Options)",
 			l.lock.Key(), l.duration, ler.LeaseDurationSeconds)
+	case lease != nil && !l.leads(ctx, ler):
+		if lease.Context().Err() != nil { // until the elector that led has stopped, the lock is nobody's
+			return context.Cause(lease.Context())
+		}
+		return statusError{fmt.Errorf("k8slock: lock %q: %w by another elector that uses the same k8slock.Lock: make a Lock for each elector, with New",
+			l.lock.Key(), leasehold.ErrHeld), held, http.StatusConflict}
 	case lease != nil:
-		err := l.renew(ctx, lease)
+		err := lease.Renew(ctx)
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		l.tried(ctx, err)
 		l.failed = err != nil && !errors.Is(err, context.Canceled)
 		if err == nil {
 			l.renewed = time.Now()
@@ -259,17 +252,11 @@ func (l *Lock) write(ctx context.Context, ler resourcelock.LeaderElectionRecord,
 	if err != nil {
 		return err
 	}
-	l.setLease(lease)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lease, l.left, l.failed, l.renewed = lease, nil, false, time.Now()
+	l.began(ctx, ler)
 	return nil
-}
-
-// renew extends the lease. A session does so by itself, and ends the lease's context before anyone else can lead.
-func (l *Lock) renew(ctx context.Context, lease *leasehold.Lease) error {
-	if l.session == nil {
-		return lease.Renew(ctx)
-	}
-	lease.Valid() // a lease that has run out ends now
-	return context.Cause(lease.Context())
 }
 
 // leftover returns an error while work of this Lock's own previous term may still be running.
@@ -311,11 +298,8 @@ func (l *Lock) Identity() string { return l.lock.Identity() }
 func (l *Lock) Describe() string { return l.lock.Key() }
 
 // Check is a healthz.Checker. It fails, with the store's error, if the store has not answered for two lease durations.
-// client-go itself retries forever, whatever the error. The Check of a lock of [NewSessionLock] is that of its session.
-func (l *Lock) Check(r *http.Request) error {
-	if l.session != nil {
-		return l.session.Check(r)
-	}
+// client-go itself retries forever, whatever the error.
+func (l *Lock) Check(*http.Request) error {
 	silent, err := l.store.silence()
 	if err != nil && silent > 2*l.duration {
 		return fmt.Errorf("k8slock: lock %q: no answer from the store for %v: %w", l.lock.Key(), silent.Round(time.Second), err)
@@ -323,10 +307,11 @@ func (l *Lock) Check(r *http.Request) error {
 	return nil
 }
 
-func (l *Lock) setLease(lease *leasehold.Lease) {
+// leads reports whether a write that acquires or renews is of the elector whose term the lease is.
+func (l *Lock) leads(ctx context.Context, ler resourcelock.LeaderElectionRecord) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lease, l.left, l.failed, l.renewed = lease, nil, false, time.Now()
+	return l.renews(ctx, ler)
 }
 
 // statusError is an error that package apierrors recognises.

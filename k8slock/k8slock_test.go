@@ -280,7 +280,7 @@ func TestCrash(t *testing.T) {
 
 func TestNewcomerNeedNotWaitIfTheStoreReportsAges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem, ref := &leasehold.MemStore{ServerClock: true}, &referee{t: t}
+		mem, ref := leasehold.NewMemStore(leasehold.WithExactAges()), &referee{t: t}
 		first := newLock(t, mem, time.Minute)
 		require.NoError(t, first.Create(t.Context(), asked(first, time.Minute)))
 		time.Sleep(62 * time.Second) // it has crashed
@@ -443,4 +443,12 @@ func TestOnStartedLeadingOfATermThatIsOver(t *testing.T) {
 func TestNamesOfOptionsInErrors(t *testing.T) {
 	_, err := k8slock.New(leasehold.NewMemStore(), key, time.Minute, leasehold.WithIdentity(strings.Repeat("x", 2000)))
 	require.ErrorContains(t, err, "identity")
+}
+
+func TestNilArgumentsAreRefused(t *testing.T) {
+	_, err := k8slock.New(leasehold.NewMemStore(), key, time.Minute, nil)
+	require.ErrorContains(t, err, "Option is nil")
+	lock := newLock(t, leasehold.NewMemStore(), time.Minute)
+	_, err = leaderelection.NewLeaderElector(lock.Config(leaderelection.LeaderCallbacks{OnStartedLeading: lock.OnStartedLeading(nil), OnStoppedLeading: func() {}}))
+	require.ErrorContains(t, err, "OnStartedLeading callback must not be nil")
 }

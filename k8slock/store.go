@@ -14,15 +14,14 @@ type watchedStore struct {
 	leasehold.Store
 
 	mu     sync.Mutex    // guards what follows; never held over I/O
-	key    string        // of the last request
-	age    time.Duration // of the object that it has read, or 0 if unknown
+	age    time.Duration // of the object that the last request has read, or 0 if unknown
 	answer time.Time     // of the last answer, or of the first request before there was one; zero before any request
 	err    error         // of the last request, if it got no answer
 }
 
 // MinTTL passes on the optional method of the store. Without it the limit is client-go's, one second.
 func (s *watchedStore) MinTTL() time.Duration {
-	if m, ok := s.Store.(interface{ MinTTL() time.Duration }); ok {
+	if m, ok := s.Store.(leasehold.TTLLimiter); ok {
 		return m.MinTTL()
 	}
 	return time.Second
@@ -30,15 +29,21 @@ func (s *watchedStore) MinTTL() time.Duration {
 
 // Validate passes on the optional method of the store.
 func (s *watchedStore) Validate() error {
-	if v, ok := s.Store.(interface{ Validate() error }); ok {
+	if v, ok := s.Store.(leasehold.Validator); ok {
 		return v.Validate()
 	}
 	return nil
 }
 
+// EnforcesConditions passes on the optional method of the store.
+func (s *watchedStore) EnforcesConditions() bool {
+	c, ok := s.Store.(leasehold.ConditionEnforcer)
+	return ok && c.EnforcesConditions()
+}
+
 // TellsAge passes on the optional method of the store.
 func (s *watchedStore) TellsAge() bool {
-	a, ok := s.Store.(interface{ TellsAge() bool })
+	a, ok := s.Store.(leasehold.AgeTeller)
 	return ok && a.TellsAge()
 }
 
@@ -46,7 +51,7 @@ func (s *watchedStore) TellsAge() bool {
 func (s *watchedStore) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	s.asked()
 	obj, err := s.Store.Get(ctx, key)
-	s.answered(err, key, obj.Age)
+	s.answered(err, obj.Age)
 	return obj, err
 }
 
@@ -54,7 +59,7 @@ func (s *watchedStore) Get(ctx context.Context, key string) (leasehold.Object, e
 func (s *watchedStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
 	s.asked()
 	etag, err := s.Store.PutIfNoneMatch(ctx, key, body)
-	s.answered(err, key, 0)
+	s.answered(err, 0)
 	return etag, err
 }
 
@@ -62,7 +67,7 @@ func (s *watchedStore) PutIfNoneMatch(ctx context.Context, key string, body []by
 func (s *watchedStore) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
 	s.asked()
 	newETag, err := s.Store.PutIfMatch(ctx, key, body, etag)
-	s.answered(err, key, 0)
+	s.answered(err, 0)
 	return newETag, err
 }
 
@@ -74,10 +79,10 @@ func (s *watchedStore) asked() {
 	}
 }
 
-func (s *watchedStore) answered(err error, key string, age time.Duration) {
+func (s *watchedStore) answered(err error, age time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.key, s.age = key, age
+	s.age = age
 	switch {
 	case err == nil, errors.Is(err, leasehold.ErrNotExist), errors.Is(err, leasehold.ErrPreconditionFailed):
 		s.answer, s.err = time.Now(), nil
@@ -86,16 +91,10 @@ func (s *watchedStore) answered(err error, key string, age time.Duration) {
 	}
 }
 
-// ageOf returns the age of the object at key, or 0 if that is unknown or the last request was for another one. s may be nil.
-func (s *watchedStore) ageOf(key string) time.Duration {
-	if s == nil {
-		return 0
-	}
+// lastAge returns the age of the object that the last request has read, or 0 if it is unknown.
+func (s *watchedStore) lastAge() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.key != key {
-		return 0
-	}
 	return s.age
 }
 

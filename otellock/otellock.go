@@ -1,9 +1,9 @@
-// Package otellock exports OpenTelemetry metrics and spans of leasehold's locks, and metrics of groups that divide shards.
+// Package otellock exports OpenTelemetry metrics and spans of leasehold's locks.
 //
 //	observer, err := otellock.New()
 //	lock, err := leasehold.NewLock(store, key, leasehold.WithObserver(observer.Observe))
 //
-// Every metric of a lock has the attribute leasehold.lock.key:
+// Every metric has the attribute leasehold.lock.key:
 //
 //	leasehold.request.duration      histogram  s             requests to the store, by leasehold.operation and error.type
 //	leasehold.acquisition.duration  histogram  s             attempts that acquired the lock
@@ -17,11 +17,6 @@
 //
 // As the semantic conventions require, only failures have error.type. For requests and renewals it is
 // [leasehold.Event.Outcome]; for leasehold.lost it is "expired", "taken_over", "deleted", "broken" or "corrupt".
-//
-// A session has these metrics under its own key. Its options reach its locks: if it has hundreds of them, let the observer see only the
-// session, as README.md shows, because the Go SDK keeps 2,000 attribute sets of a metric by default.
-//
-// [Observer.ObserveShards] takes the events of groups, and says which metrics they have.
 //
 // The spans of requests are leasehold.get, leasehold.create and leasehold.update. The spans leasehold.acquire and leasehold.renew
 // last as long as an attempt with all its requests. The span leasehold.overrun marks an overrun. The span leasehold.term begins when
@@ -73,38 +68,39 @@ func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) {
 // spans off.
 func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.tracers = p } }
 
-// New returns an observer; pass its method Observe to [leasehold.WithObserver]. It returns an error if a provider is nil, or if
+// New returns an observer; pass its method Observe to [leasehold.WithObserver]. It returns an error if an option or a provider is nil, or if
 // the meter provider refuses an instrument.
 func New(opts ...Option) (*Observer, error) {
 	c := config{otel.GetMeterProvider(), otel.GetTracerProvider()}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, errors.New("otellock: an Option is nil")
+		}
 		opt(&c)
 	}
 	if c.meters == nil || c.tracers == nil {
 		return nil, errors.New("otellock: provider is nil: to turn metrics or spans off, pass the provider of a noop package")
 	}
-	o := &Observer{tracer: c.tracers.Tracer(scope), locks: map[string]*state{}, members: map[member]*memberState{}}
+	o := &Observer{tracer: c.tracers.Tracer(scope), locks: map[string]*state{}}
 	if err := o.instruments(c.meters.Meter(scope)); err != nil {
 		return nil, fmt.Errorf("otellock: %w", err)
 	}
 	return o, nil
 }
 
-// Observer turns the events of locks into metrics and spans, and those of groups into metrics. It is safe for concurrent use, and one
-// is enough for all locks and groups of a process. Locks with the same key that share an observer count as one lock. An observer keeps
-// the series of every key and every member it has seen, so do not generate names without limit.
+// Observer turns the events of locks into metrics and spans. It is safe for concurrent use, and one is enough for all locks of a
+// process. Locks with the same key that share an observer count as one lock. An observer keeps the series of every key it has
+// seen, so do not generate keys without limit.
 type Observer struct {
 	tracer                                   trace.Tracer
 	request, acquisition, renewal, remaining metric.Float64Histogram
 	transitions, lost, overruns              metric.Int64Counter
 	leader, highest                          metric.Int64ObservableGauge
-	shards                                   shardInstruments
 	gauges                                   metric.Registration
 
-	mu      sync.Mutex // guards what follows
-	closed  bool
-	locks   map[string]*state
-	members map[member]*memberState
+	mu     sync.Mutex // guards what follows
+	closed bool
+	locks  map[string]*state
 }
 
 // state is what the events of one key have told.
@@ -149,12 +145,11 @@ func (o *Observer) instruments(m metric.Meter) error {
 		"Functions that were still running when their lease was lost and its safety margin had passed.")
 	o.leader = gauge("leasehold.leader", "{leader}", "1 if this process holds the lock, else 0.")
 	o.highest = gauge("leasehold.token", "{token}", "The highest fencing token seen.")
-	o.shards = newShardInstruments(counter, gauge)
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	var err error
-	o.gauges, err = m.RegisterCallback(o.report, append(o.shards.gauges(), o.leader, o.highest)...)
+	o.gauges, err = m.RegisterCallback(o.report, o.leader, o.highest)
 	return err
 }
 
@@ -191,9 +186,6 @@ func (o *Observer) report(_ context.Context, to metric.Observer) error {
 		if s.highest > 0 {
 			to.ObserveInt64(o.highest, int64(s.highest), metric.WithAttributes(lockKey.String(key)))
 		}
-	}
-	for m, s := range o.members {
-		o.shards.report(to, m, s)
 	}
 	return nil
 }

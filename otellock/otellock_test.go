@@ -30,7 +30,6 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/observertest"
 	"github.com/leasehold-go/leasehold/otellock"
-	"github.com/leasehold-go/leasehold/shards"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,30 +53,24 @@ func watch(t *testing.T, s leasehold.Store) *watched {
 		otellock.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(w.reader))),
 		otellock.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSyncer(w.spans))))
 	require.NoError(t, err)
-	w.Process = observertest.NewProcess(t, s, w.observer, w.metrics)
+	w.Process = observertest.NewProcess(t, s, w.observer.Observe, w.metrics)
 	return w
 }
 
-// metrics returns one line for each data point of a key or of a member, a histogram as its count and sum.
+// metrics returns one line for each data point of a key, a histogram as its count and sum.
 func (w *watched) metrics(key string) (lines []string) {
 	w.t.Helper()
 	for _, m := range w.collect() {
 		add := func(set attribute.Set, format string, args ...any) {
-			line := strings.TrimPrefix(strings.TrimPrefix(m.Name, "leasehold."), "shards.")
-			var of, prefix, member string
+			line, ours := strings.TrimPrefix(m.Name, "leasehold."), false
 			for _, kv := range set.ToSlice() {
-				switch kv.Key {
-				case "leasehold.lock.key":
-					of = kv.Value.String()
-				case "leasehold.shards.prefix":
-					prefix = kv.Value.String()
-				case "leasehold.shards.member":
-					member = kv.Value.String()
-				default:
+				if kv.Key != "leasehold.lock.key" {
 					line += " " + kv.Value.String()
+				} else {
+					ours = kv.Value.String() == key
 				}
 			}
-			if of == key || prefix+"/"+member == key {
+			if ours {
 				lines = append(lines, line+fmt.Sprintf(format, args...))
 			}
 		}
@@ -301,7 +294,7 @@ func TestTheSpanOfAnOverrun(t *testing.T) {
 
 func TestAFailedReleaseEndsTheSpanOfItsTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		alice := watch(t, &leasehold.MemStore{ServerClock: true})
+		alice := watch(t, leasehold.NewMemStore(leasehold.WithExactAges()))
 		lock := alice.Lock(key, "alice")
 		lease, err := lock.TryAcquire(t.Context())
 		require.NoError(t, err)
@@ -369,9 +362,6 @@ func TestClose(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, alice.Metrics(key), "leader: 1")
 		require.Empty(t, alice.of("leasehold.term"))
-		event := shards.Event{Kind: shards.EventStarted, Prefix: "workers", Member: "alice"}
-		alice.observer.ObserveShards(event)
-		require.Contains(t, alice.Metrics("workers/alice"), "owned: 1")
 		require.NoError(t, alice.observer.Close())
 		require.NoError(t, alice.observer.Close(), "a second call does nothing")
 		for _, line := range alice.Metrics(key) {
@@ -382,71 +372,6 @@ func TestClose(t *testing.T) {
 		n := len(alice.spans.GetSpans())
 		require.NoError(t, lease.Release(t.Context()))
 		require.Len(t, alice.spans.GetSpans(), n, "later events are ignored")
-		alice.observer.ObserveShards(event)
-		require.Contains(t, alice.Metrics("workers/alice"), "started: 1")
-		require.NotContains(t, strings.Join(alice.Metrics("workers/alice"), "\n"), "owned")
-	})
-}
-
-// The advice of README.md for sessions with many locks.
-func TestManyLocksOfASession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const many = 401
-		overflows := func(session *leasehold.Session, w *watched) bool {
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- session.Run(ctx) }()
-			for i := range many {
-				lock, err := session.Lock(fmt.Sprint("tenants/", i))
-				require.NoError(t, err)
-				_, err = lock.Acquire(ctx)
-				require.NoError(t, err)
-			}
-			cancel()
-			require.NoError(t, <-ended)
-			found := false
-			for _, m := range w.collect() {
-				if m.Name == "leasehold.lost" {
-					for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
-						found = found || p.Attributes.HasValue("otel.metric.overflow")
-					}
-				}
-			}
-			return found
-		}
-		w := watch(t, leasehold.NewMemStore())
-		all, err := leasehold.NewSession(w.Store, "sessions/pod-1", leasehold.WithObserver(w.observer.Observe))
-		require.NoError(t, err)
-		require.True(t, overflows(all, w))
-		w = watch(t, leasehold.NewMemStore())
-		alone, chosen, err := sessionAlone(w.Store, w.observer)
-		require.NoError(t, err)
-		require.False(t, overflows(alone, w))
-		require.NotEmpty(t, w.Metrics(alone.Key()))
-		require.Empty(t, w.Metrics("tenants/1"))
-		_, err = chosen.Inspect(t.Context())
-		require.ErrorIs(t, err, leasehold.ErrNotExist)
-		require.NotEmpty(t, w.Metrics(chosen.Key()))
-	})
-}
-
-// The advice of README.md for groups.
-func TestAGroupAndItsLocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := watch(t, leasehold.NewMemStore())
-		g, err := groupWithItsLocks(w.Store, w.observer, "pod-1", func(ctx context.Context, _ shards.Shard) error { <-ctx.Done(); return nil })
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- g.Run(ctx) }()
-		time.Sleep(time.Minute)
-		require.Len(t, w.Metrics("workers/pod-1"), 17)
-		require.Contains(t, w.Metrics("workers/pod-1"), "owned: 64")
-		require.Contains(t, w.Metrics("workers/members/pod-1"), "leader: 1")
-		require.Contains(t, w.Metrics("workers/planner"), "leader: 1")
-		require.Empty(t, w.Metrics("workers/shards/1"))
-		cancel()
-		require.NoError(t, <-ended)
 	})
 }
 
@@ -473,7 +398,6 @@ func TestReadmeTable(t *testing.T) {
 			time.Sleep(time.Minute)
 			return nil
 		})
-		alice.observer.ObserveShards(shards.Event{Kind: shards.EventPlanned, Prefix: "workers", Member: "alice"})
 		for _, m := range alice.collect() {
 			seen := map[string]bool{}
 			kind := ""
@@ -538,4 +462,9 @@ func TestSpansJoinTheTraceOfTheirCaller(t *testing.T) {
 		}
 		require.Equal(t, map[string]int{"leasehold.get": 1, "leasehold.create": 1, "leasehold.acquire": 1, "leasehold.update": 1}, joined)
 	})
+}
+
+func TestNilOptionIsRefused(t *testing.T) {
+	_, err := otellock.New(nil)
+	require.EqualError(t, err, "otellock: an Option is nil")
 }

@@ -1,10 +1,10 @@
-// Package promlock exports Prometheus metrics of leasehold's locks, and of groups that divide shards.
+// Package promlock exports Prometheus metrics of leasehold's locks.
 //
 //	metrics := promlock.New()
 //	prometheus.MustRegister(metrics)
 //	lock, err := leasehold.NewLock(store, key, leasehold.WithObserver(metrics.Observe))
 //
-// Every metric of a lock has the label key, the key of the lock:
+// Every metric has the label key, the key of the lock:
 //
 //	leasehold_request_duration_seconds      histogram  requests to the store, by op (get, create, update) and outcome
 //	leasehold_acquisition_duration_seconds  histogram  attempts that acquired the lock
@@ -18,13 +18,8 @@
 //
 // The label outcome is [leasehold.Event.Outcome]. The label cause is "expired", "taken_over", "deleted", "broken" or "corrupt".
 //
-// [Collector.ObserveShards] takes the events of groups, and says which metrics they have.
-//
 // All names begin with leasehold_, so the collector can share a registry with the metrics of controller-runtime and client-go,
 // such as leader_election_master_status.
-//
-// A session has these metrics under its own key. Its options reach its locks, each of which has about 110 series while it is held: if a
-// session has thousands of locks, let the collector see only the session, as README.md shows.
 //
 // The directory of this package also has alert rules for Prometheus, alerts.yml, and a dashboard for Grafana, dashboard.json.
 package promlock
@@ -37,14 +32,13 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// Collector is a [prometheus.Collector] that counts the events of locks and of groups. It is safe for concurrent use, and one is
-// enough for all locks and groups of a process. Locks with the same key that share a collector count as one lock. A collector keeps
-// the series of every key and every member it has seen, so do not generate names without limit.
+// Collector is a [prometheus.Collector] that counts the events of locks. It is safe for concurrent use, and one is enough for
+// all locks of a process. Locks with the same key that share a collector count as one lock. A collector keeps the series of
+// every key it has seen, so do not generate keys without limit.
 type Collector struct {
 	request, acquisition, renewal, remaining *prometheus.HistogramVec
 	transitions, lost, overruns              *prometheus.CounterVec
 	leader, token                            *prometheus.GaugeVec
-	shards                                   shardVectors
 
 	mu    sync.Mutex // guards locks
 	locks map[string]*state
@@ -74,9 +68,8 @@ func New() *Collector {
 		lost:        counter("lost_total", "Terms of this process that ended against its will.", "key", "cause"),
 		overruns: counter("overruns_total",
 			"Functions that were still running when their lease was lost and its safety margin had passed.", "key"),
-		leader: gauge("leader", "1 if this process holds the lock, else 0.", "key"),
-		token:  gauge("token", "The highest fencing token seen.", "key"),
-		shards: newShardVectors(),
+		leader: gauge("leader", "1 if this process holds the lock, else 0."),
+		token:  gauge("token", "The highest fencing token seen."),
 		locks:  map[string]*state{},
 	}
 }
@@ -89,13 +82,20 @@ func counter(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "leasehold", Name: name, Help: help}, labels)
 }
 
-func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
-	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "leasehold", Name: name, Help: help}, labels)
+func gauge(name, help string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "leasehold", Name: name, Help: help}, []string{"key"})
+}
+
+// made panics with what to do, if New has not made c: none of its methods can return an error.
+func (c *Collector) made() {
+	if c == nil || c.locks == nil {
+		panic("promlock: the Collector is nil or empty: make one with New")
+	}
 }
 
 func (c *Collector) vectors() []prometheus.Collector {
-	locks := []prometheus.Collector{c.request, c.acquisition, c.renewal, c.remaining, c.transitions, c.lost, c.overruns, c.leader, c.token}
-	return append(locks, c.shards.all()...)
+	c.made()
+	return []prometheus.Collector{c.request, c.acquisition, c.renewal, c.remaining, c.transitions, c.lost, c.overruns, c.leader, c.token}
 }
 
 // Describe implements [prometheus.Collector].
@@ -114,6 +114,7 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 
 // Observe records one event; pass it to [leasehold.WithObserver]. It does no I/O, and is safe for concurrent use.
 func (c *Collector) Observe(e leasehold.Event) {
+	c.made()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.state(e.Key)

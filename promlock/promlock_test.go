@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -22,7 +21,6 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/observertest"
 	"github.com/leasehold-go/leasehold/promlock"
-	"github.com/leasehold-go/leasehold/shards"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,32 +31,26 @@ func watch(t *testing.T, s leasehold.Store) (*observertest.Process, *prometheus.
 	t.Helper()
 	collector, registry := promlock.New(), prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(collector))
-	return observertest.NewProcess(t, s, collector, func(key string) []string { return metrics(t, registry, key) }), registry
+	return observertest.NewProcess(t, s, collector.Observe, func(key string) []string { return metrics(t, registry, key) }), registry
 }
 
-// metrics returns one line for each series of a key or of a member, a histogram as its count and sum.
+// metrics returns one line for each series of a key, a histogram as its count and sum.
 func metrics(t *testing.T, registry *prometheus.Registry, key string) (lines []string) {
 	t.Helper()
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	for _, f := range families {
 		for _, m := range f.Metric {
-			line := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(f.GetName(), "leasehold_"), "shards_"), "_total")
-			var of, prefix, member string
+			line, ours := strings.TrimSuffix(strings.TrimPrefix(f.GetName(), "leasehold_"), "_total"), false
 			for _, l := range m.Label {
-				switch l.GetName() {
-				case "key":
-					of = l.GetValue()
-				case "prefix":
-					prefix = l.GetValue()
-				case "member":
-					member = l.GetValue()
-				default:
+				if l.GetName() != "key" {
 					line += " " + l.GetValue()
+				} else {
+					ours = l.GetValue() == key
 				}
 			}
 			switch {
-			case of != key && prefix+"/"+member != key:
+			case !ours:
 				continue
 			case m.Histogram != nil:
 				line += fmt.Sprintf(": %d in %.2f", m.Histogram.GetSampleCount(), m.Histogram.GetSampleSum())
@@ -140,114 +132,17 @@ func TestFailingStore(t *testing.T) {
 	})
 }
 
-// series counts the series of each key as a scrape has them.
-func series(t *testing.T, registry *prometheus.Registry) map[string]int {
-	t.Helper()
-	families, err := registry.Gather()
-	require.NoError(t, err)
-	count := map[string]int{}
-	for _, f := range families {
-		for _, m := range f.Metric {
-			of := ""
-			for _, l := range m.Label {
-				if l.GetName() == "key" {
-					of = l.GetValue()
-				}
-			}
-			count[of]++
-			if m.Histogram != nil {
-				count[of] += len(m.Histogram.Bucket) + 2 // +Inf, sum and count
-			}
-		}
-	}
-	return count
-}
-
-// The advice of README.md for sessions with many locks.
-func TestSeriesOfASession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		hold := func(session *leasehold.Session, metrics *prometheus.Registry, keys ...string) map[string]int {
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- session.Run(ctx) }()
-			for _, key := range keys {
-				lock, err := session.Lock(key)
-				require.NoError(t, err)
-				_, err = lock.Acquire(ctx)
-				require.NoError(t, err)
-			}
-			count := series(t, metrics)
-			cancel()
-			require.NoError(t, <-ended)
-			return count
-		}
-		collector, registry := promlock.New(), prometheus.NewPedanticRegistry()
-		registry.MustRegister(collector)
-		all, err := leasehold.NewSession(leasehold.NewMemStore(), "sessions/pod-1", leasehold.WithObserver(collector.Observe))
-		require.NoError(t, err)
-		count := hold(all, registry, "tenants/1", "tenants/2")
-		t.Log(count)
-		require.Len(t, count, 3, "the session and its locks")
-		require.InDelta(t, 110, count["tenants/1"], 5)
-
-		collector, registry = promlock.New(), prometheus.NewPedanticRegistry()
-		registry.MustRegister(collector)
-		alone, chosen, err := sessionAlone(leasehold.NewMemStore(), collector)
-		require.NoError(t, err)
-		count = hold(alone, registry, "tenants/1", "tenants/2")
-		require.Len(t, count, 1)
-		require.NotZero(t, count["sessions/pod-1"])
-		_, err = chosen.Inspect(t.Context())
-		require.ErrorIs(t, err, leasehold.ErrNotExist)
-		require.NotZero(t, series(t, registry)[chosen.Key()])
-	})
-}
-
-// The advice of README.md for groups.
-func TestSeriesOfAGroup(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ofMember := func(registry *prometheus.Registry, run func(context.Context) error) map[string]int {
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- run(ctx) }()
-			time.Sleep(time.Minute)
-			count := series(t, registry)
-			cancel()
-			require.NoError(t, <-ended)
-			return count
-		}
-		work := func(ctx context.Context, _ shards.Shard) error { <-ctx.Done(); return nil }
-		collector, registry := promlock.New(), prometheus.NewPedanticRegistry()
-		registry.MustRegister(collector)
-		g, err := groupWithItsLocks(leasehold.NewMemStore(), collector, "pod-1", work)
-		require.NoError(t, err)
-		count := ofMember(registry, g.Run)
-		t.Log(count)
-		require.Equal(t, 17, count[""])
-		delete(count, "")
-		require.ElementsMatch(t, []string{"workers/members/pod-1", "workers/planner"}, slices.Collect(maps.Keys(count)))
-
-		registry = prometheus.NewPedanticRegistry()
-		prometheus.DefaultRegisterer = registry
-		g, err = group(leasehold.NewMemStore(), "pod-1", work)
-		require.NoError(t, err)
-		require.Equal(t, map[string]int{"": 17}, ofMember(registry, g.Run))
-	})
-}
-
 // everything returns the registry of a process that has exported every metric.
-func everything(t *testing.T) *prometheus.Registry {
-	collector, registry := promlock.New(), prometheus.NewPedanticRegistry()
-	registry.MustRegister(collector)
+func everything(t *testing.T) (registry *prometheus.Registry) {
 	synctest.Test(t, func(t *testing.T) {
-		alice := observertest.NewProcess(t, leasehold.NewMemStore(), collector, nil)
+		var alice *observertest.Process
+		alice, registry = watch(t, leasehold.NewMemStore())
 		require.Error(t, alice.Lock(key, "alice").Do(t.Context(), func(context.Context, *leasehold.Lease) error {
 			alice.Cut(errors.New("connection reset"))
 			time.Sleep(time.Minute)
 			return nil
 		}))
 	})
-	collector.ObserveShards(shards.Event{Kind: shards.EventPlanned, Prefix: "workers", Member: "alice"})
 	return registry
 }
 
@@ -317,5 +212,13 @@ func TestDashboardAndAlertsUseWhatIsExported(t *testing.T) {
 	}
 	for metric := range all {
 		require.True(t, used[metric], "neither an alert nor the dashboard uses %s", metric)
+	}
+}
+
+func TestCollectorThatNewDidNotMake(t *testing.T) {
+	const text = "promlock: the Collector is nil or empty: make one with New"
+	for _, c := range []*promlock.Collector{nil, {}} {
+		require.PanicsWithValue(t, text, func() { c.Observe(leasehold.Event{Key: key}) })
+		require.PanicsWithValue(t, text, func() { c.Describe(make(chan *prometheus.Desc)) })
 	}
 }

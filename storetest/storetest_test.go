@@ -21,7 +21,7 @@ import (
 // TestVirtualTime watches the age of an object for an hour of virtual time.
 func TestVirtualTime(t *testing.T) {
 	for name, newStore := range map[string]func() leasehold.Store{
-		"MemStore": func() leasehold.Store { return &leasehold.MemStore{ServerClock: true} },
+		"MemStore": func() leasehold.Store { return leasehold.NewMemStore(leasehold.WithExactAges()) },
 		"S3Store": func() leasehold.Store {
 			return leasehold.NewS3Store(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}), fakes3.Bucket, leasehold.WithServerClock(2*time.Second))
 		},
@@ -441,7 +441,7 @@ func TestBrokenStoresFail(t *testing.T) {
 			var failed []string
 			for _, check := range newSuite(append([]Option{Rounds(20)}, c.opts...)).checks() {
 				synctest.Test(t, func(t *testing.T) {
-					b := &broken{MemStore: &leasehold.MemStore{ServerClock: true}}
+					b := &broken{MemStore: leasehold.NewMemStore(leasehold.WithExactAges())}
 					c.break_(b)
 					if err := check.run(t.Context(), b, t.Logf); err != nil {
 						failed = append(failed, check.name)

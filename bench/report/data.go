@@ -8,29 +8,8 @@ import (
 	"os"
 )
 
-// Data is what "make bench" has measured. The sections of sessions and of shards can be measured alone, so they say themselves when and
-// where.
+// Data is what "make bench" has measured, when and where.
 type Data struct {
-	Run
-
-	Places    []Place     `json:"places"`
-	Own       Own         `json:"own"`
-	Hours     []Hour      `json:"hours"`
-	Adapters  []Adapter   `json:"adapters"`
-	Crowds    []Crowd     `json:"crowds"`
-	CrowdPoll float64     `json:"crowd_poll"` // seconds
-	Lone      []Lone      `json:"lone"`
-	Takeovers []Takeover  `json:"takeovers"`
-	Handovers []Handover  `json:"handovers"`
-	Endurance []Endurance `json:"endurance"`
-	Electors  []Electors  `json:"electors"`
-	Memory    []Memory    `json:"memory"`
-	Sessions  Sessions    `json:"sessions"`
-	Shards    Shards      `json:"shards"`
-}
-
-// Run is what was measured, when and where.
-type Run struct {
 	Size     string    `json:"size"` // "full", or "small" for a run in miniature
 	Date     string    `json:"date"`
 	Commit   string    `json:"commit"`
@@ -38,6 +17,18 @@ type Run struct {
 	Minutes  float64   `json:"minutes"`
 	Machine  Machine   `json:"machine"`
 	Versions []Version `json:"versions"`
+
+	Places    []Place     `json:"places"`
+	Own       Own         `json:"own"`
+	Hours     []Hour      `json:"hours"`
+	Adapters  []Adapter   `json:"adapters"`
+	Crowds    []Crowd     `json:"crowds"`
+	CrowdPoll float64     `json:"crowd_poll"` // seconds
+	Takeovers []Takeover  `json:"takeovers"`
+	Handovers []Handover  `json:"handovers"`
+	Endurance []Endurance `json:"endurance"`
+	Electors  []Electors  `json:"electors"`
+	Memory    []Memory    `json:"memory"`
 }
 
 // Machine is where it ran.
@@ -118,13 +109,6 @@ type Crowd struct {
 	Idle       float64 `json:"idle"`      // share of the time in which nobody had the lock
 }
 
-// Lone is one candidate that acquires and releases without any other.
-type Lone struct {
-	Peer  string  `json:"peer"`
-	Poll  float64 `json:"poll"`
-	Cycle Sample  `json:"cycle"`
-}
-
 // Takeover is how long nobody leads after a crash, in TTLs since the last renewal.
 type Takeover struct {
 	Where   string  `json:"where"`
@@ -176,92 +160,6 @@ type Memory struct {
 	Goroutines float64 `json:"goroutines"` // each
 	Heap       float64 `json:"heap"`       // bytes each
 	Stacks     float64 `json:"stacks"`     // bytes each
-}
-
-// Sessions is many locks of one process that lean on one session.
-type Sessions struct {
-	Run
-	Load     float64    `json:"load"` // processes that wanted a core in the minute before it began
-	Locks    int        `json:"locks"`
-	InFlight int        `json:"in_flight"` // acquisitions of a process at a time
-	Holding  []Requests `json:"holding"`
-	Waiting  []Requests `json:"waiting"`
-	Weights  []Memory   `json:"weights"`
-	Loss     Loss       `json:"loss"`
-	Ends     []End      `json:"ends"`
-}
-
-// Requests is what a process sends that holds all locks, or waits for them, with default settings.
-type Requests struct {
-	Sessions    int     `json:"sessions"` // that hold the locks; 0 if there are none
-	Interval    float64 `json:"interval"` // in which requests are counted: a renew interval, or a poll interval
-	Intervals   int     `json:"intervals"`
-	Puts        Sample  `json:"puts"`         // in one interval
-	OtherPuts   int     `json:"other_puts"`   // in all of them, to other objects than the process's session
-	SessionGets Sample  `json:"session_gets"` // in one interval
-	LockGets    Sample  `json:"lock_gets"`    // in one interval
-	LockGetHour float64 `json:"lock_get_hour"`
-	PutHour     float64 `json:"put_hour"`
-	GetHour     float64 `json:"get_hour"`
-}
-
-// Loss is sessions that are lost because they could not be renewed.
-type Loss struct {
-	TTL    float64 `json:"ttl"`
-	Last   Sample  `json:"last"`   // from the end of the session to that of the last context
-	Spread Sample  `json:"spread"` // from the end of the first context to that of the last one
-	Ahead  Sample  `json:"ahead"`  // from the end of the last context to the seal by another process
-	Late   int     `json:"late"`   // contexts that ended after it
-}
-
-// End is a process that holds all locks and ends, while two others wait for them.
-type End struct {
-	Peer   string     `json:"peer"`
-	Way    string     `json:"way"`
-	TTL    float64    `json:"ttl"`
-	Trials []EndTrial `json:"trials"`
-}
-
-// EndTrial counts seconds from the last renewal of a process that dies, or from the call that ends it gracefully.
-type EndTrial struct {
-	First    float64 `json:"first"`    // until one lock is led again
-	All      float64 `json:"all"`      // until all locks are
-	Ahead    float64 `json:"ahead"`    // from the return of the last function of the process to the first lock that is led again
-	Bare     float64 `json:"bare"`     // a bare GET and PUT of each lock; 0 on etcd
-	Requests int     `json:"requests"` // of both survivors, until all locks are led
-	Own      int     `json:"own"`      // PUTs of a process that ends gracefully
-}
-
-// Shards is package shards beside a lease table, in virtual time.
-type Shards struct {
-	Run
-	TTL    float64 `json:"ttl"`
-	Poll   float64 `json:"poll"`
-	Shards int     `json:"shards"`
-	Fleets []Fleet `json:"fleets"`
-}
-
-// Fleet is members that divide the shards by one system.
-type Fleet struct {
-	Peer     string   `json:"peer"`
-	Members  int      `json:"members"`
-	Rest     float64  `json:"rest"` // hours for which requests were counted while nobody came or went
-	PutHour  float64  `json:"put_hour"`
-	GetHour  float64  `json:"get_hour"`
-	ListHour float64  `json:"list_hour"`
-	Refused  int      `json:"refused"` // conditional writes, in that time
-	Changes  []Change `json:"changes"`
-}
-
-// Change is what followed when members came or went.
-type Change struct {
-	Way      string `json:"way"`
-	Owned    Sample `json:"owned"`    // until the last shard without an owner got one; of each trial, as the next two
-	Balanced Sample `json:"balanced"` // until the numbers of the members' shards differ by at most one, for good
-	Moves    Sample `json:"moves"`    // shards that a member has begun to work on
-	Most     int    `json:"most"`     // moves of one shard in one trial
-	Gap      Sample `json:"gap"`      // for which a shard had no owner; of each shard
-	Shared   Sample `json:"shared"`   // for which a shard had two owners; of each shard
 }
 
 // Read reads a file that Write has written.

@@ -3,9 +3,7 @@ package report
 // The systems that are measured, as tables and plots name them.
 const (
 	Leasehold  = "leasehold"
-	Fair       = "leasehold, fair"
 	Pushed     = "leasehold, push"
-	FairPushed = "leasehold, fair and push"
 	Together   = "leasehold, one process"
 	Clocked    = "leasehold, server clock"
 	SafePlain  = "safe plain loop"
@@ -14,36 +12,6 @@ const (
 	ClientGo   = "client-go on S3"
 	Election   = "etcd Election"
 	Mutex      = "etcd Mutex"
-)
-
-// EtcdLease is a lease of etcd that keys belong to, with a watch.
-const EtcdLease = "etcd lease"
-
-// The ways in which a process with many locks ends.
-const (
-	Dies           = "dies"
-	EndsGracefully = "ends gracefully"
-)
-
-// What divides shards, beside leasehold.
-const (
-	LeaseTable        = "lease table"
-	DefaultLeaseTable = "lease table, KCL's intervals"
-)
-
-// What changes in a fleet.
-const (
-	ColdStart     = "all start at once"
-	MemberJoins   = "a member joins"
-	MemberLeaves  = "a member leaves"
-	MemberCrashes = "a member is killed"
-)
-
-// What is weighed of a lock of a session.
-const (
-	LockAlone     = "a lock of a session"
-	LeaseHeld     = "its lease, held"
-	LeaseReleased = "what is left of it after the session's end"
 )
 
 // Virtual is the place of what was measured in virtual time.

@@ -7,7 +7,7 @@ import (
 
 // order is that of the systems in tables and plots.
 var order = []string{
-	Leasehold, Pushed, Fair, FairPushed, Together, Clocked, SafePlain, Plain, Litestream, ClientGo, Election, Mutex,
+	Leasehold, Pushed, Together, Clocked, SafePlain, Plain, Litestream, ClientGo, Election, Mutex,
 }
 
 // Render returns the page and the plots, by their names under docs.
@@ -79,9 +79,43 @@ func (d *Data) page() string {
 	if d.Size != "full" {
 		say("**This page is of a run in miniature. Its samples are too small to compare anything. `make bench` replaces it.**")
 	}
+	d.answers(say)
+	say("Each answer has its section below, with the peers beside it. [How it was measured](#how-it-was-measured) and the [targets](#targets), met and missed, come last.")
+	d.takeovers(say, put)
+	d.handovers(say, put)
+	d.crowds(say, put)
+	d.operations(say, put)
+	d.electors(say, put)
+	d.peers(say, put)
+	d.method(say)
+	say("## Targets")
+	d.targets(put)
+	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// answers are what a reader comes for, in the words of the other pages.
+func (d *Data) answers(say sayer) {
+	spans := d.spans()
+	say("- %s", strings.Join([]string{
+		"**After a crash**, the next leader leads " + spans["takeover"] + ", at the default TTL.",
+		"**After a release**, it leads after " + spans["release"] + "; with a notification after " + spans["push"] + " from the return of `Release`.",
+		"**A renewal** costs the process " + spans["renewal"] + " more than the bare request.",
+		"**Many electors in one process**: " + spans["electors"] + ".",
+	}, "\n- "))
+}
+
+// method is what all figures have in common.
+func (d *Data) method(say sayer) {
+	say("## How it was measured")
 	say("`make bench` measures, and writes [performance.json](performance.json). This page and its plots are rendered from that file and from nothing else. " +
 		"A test renders them again and compares byte for byte.")
-	say("%s", d.where())
+	changed := ""
+	if d.Dirty {
+		changed = ", with changes"
+	}
+	m := d.Machine
+	say("Measured on %s at commit %s%s, in %.0f minutes: %d cores of %s with %.0f GiB, which the servers and etcd share; %s on %s, kernel %s.",
+		d.Date, d.Commit, changed, d.Minutes, m.Cores, m.CPU, m.GiB, strings.Replace(m.Go, "go", "Go ", 1), m.OS, m.Kernel)
 	var versions []string
 	for _, v := range d.Versions {
 		versions = append(versions, v.Name+" "+v.Version)
@@ -89,14 +123,14 @@ func (d *Data) page() string {
 	say("Versions: %s.", strings.Join(versions, ", "))
 	say("leasehold, its peers and bare requests of the same SDK take turns on the same servers, in a random order. Compare the ratios, because absolute times depend on "+
 		"the machine. Brackets hold a 95 %% interval by bootstrap: of %d samples drawn from the measured one, the middle 95 %% give a figure in it.", resamples)
+}
 
-	say("## Targets")
-	d.targets(put)
-
+// peers says what is compared.
+func (d *Data) peers(say sayer, put putter) {
 	say("## The peers")
 	say("Every peer has its best settings. The hand-written loops know when a lease expires and read then. All poll at the same mean interval: a fifth of the TTL, ±10 %%, " +
 		"and at expiry plus up to a twentieth of that. client-go waits for 1 to 2.2 retry periods, so its period is the interval divided by 1.6. " +
-		"A peer that makes no allowance may be faster: the next section says by how much, and this table what it risks.")
+		"A peer that makes no allowance may be faster: the first section says by how much, and this table what it risks.")
 	var t table
 	t.head("", "what it is", "who decides that a lease is over", "allowance", "the leader stops earlier by", "fencing token", "risk")
 	for _, s := range safety {
@@ -104,15 +138,6 @@ func (d *Data) page() string {
 	}
 	put(&t)
 	say("The least takeover that a drift allowance of 2 %% leaves is 1.02 TTL.")
-
-	d.takeovers(say, put)
-	d.handovers(say, put)
-	d.crowds(say, put)
-	d.operations(say, put)
-	d.electors(say, put)
-	d.sessions(say, put)
-	d.shards(say, put)
-	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
 func (d *Data) takeover(where, peer, name string, watched float64) *Takeover {
@@ -238,7 +263,7 @@ func (d *Data) crowds(say sayer, put putter) {
 	say("## Many candidates for one lock")
 	say("Every candidate acquires the lock, releases it at once and wants it again. It polls every %.0f ms; etcd watches. A cycle is an acquisition and its release, by whomever. A hand-over is a "+
 		"change of holder. Without a queue, the process that releases is often the first to acquire again, because it knows of the release first: that is fast, and no hand-over. "+
-		"`WithFairness` makes it let the others look first. Evenness is Jain's index: 1 if all candidates got the same number of turns.", 1000*d.CrowdPoll)
+		"Evenness is Jain's index: 1 if all candidates got the same number of turns.", 1000*d.CrowdPoll)
 	say("Idle is the share of the time between a release and the next acquisition. An acquisition's wait includes the candidates that still waited at the end. With many candidates the cores are busy with " +
 		"polls, and the figures measure the server.")
 	say("%s", picture("crowd", "Share of the acquisitions that change hands, by number of candidates"))
@@ -260,14 +285,6 @@ func (d *Data) crowds(say sayer, put putter) {
 		}
 		put(&t)
 	}
-	say("### The price of fairness")
-	say("A candidate that nobody competes with pays most. With default settings, one that acquires and releases again and again takes, per cycle, in virtual time with requests of 10 ms:")
-	var t table
-	t.head("", "poll interval", "a cycle: median", "longest")
-	for _, l := range d.Lone {
-		t.row(l.Peer, fmt.Sprintf("%.0f s", l.Poll), fmt.Sprintf("%.2f s", l.Cycle.P50.Value), fmt.Sprintf("%.2f s", l.Cycle.Longest))
-	}
-	put(&t)
 }
 
 func (d *Data) operations(say sayer, put putter) {
@@ -350,5 +367,5 @@ func (d *Data) electors(say sayer, put putter) {
 		t.row(m.Store, m.Electors, m.State, fmt.Sprintf("%.1f", m.Goroutines), kib(m.Heap), kib(m.Stacks), kib(m.Bytes()))
 	}
 	put(&t)
-	say("What the process has grown by, after a garbage collection, divided by the electors. A goroutine takes 2 KiB of stack at least. A request needs 8 KiB or more, on a goroutine that ends with it.")
+	say("What the process has grown by, after a garbage collection, divided by the electors. A goroutine takes 2 KiB of stack at least. An acquisition needs 8 KiB or more, and a garbage collection takes half of that back at a time. A renewal has a goroutine of its own, which ends with it.")
 }

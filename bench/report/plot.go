@@ -26,7 +26,7 @@ func rgb(hex uint32) color.Color {
 	return color.RGBA{uint8(hex >> 16), uint8(hex >> 8), uint8(hex), 255}
 }
 
-// A system has one colour in all plots. Variants of leasehold share it and differ in their dashes and marks.
+// A system has one colour in all plots. Variants of leasehold share it.
 var (
 	light = theme{"", rgb(0x1f2328), rgb(0xd1d9e0), map[string]color.Color{
 		Leasehold: rgb(0x0969da), SafePlain: rgb(0x57606a), Plain: rgb(0x8c6d1f), Litestream: rgb(0xbc4c00),
@@ -45,16 +45,8 @@ func (t theme) color(peer string) color.Color {
 	return t.colors[peer]
 }
 
-var dashes = map[string][]vg.Length{
-	Pushed: {vg.Points(7), vg.Points(3)}, Fair: {vg.Points(2), vg.Points(2)}, FairPushed: {vg.Points(7), vg.Points(3), vg.Points(2), vg.Points(3)},
-	Together: {vg.Points(3), vg.Points(5)},
-}
-
-var marks = map[string]draw.GlyphDrawer{
-	Leasehold: draw.CircleGlyph{}, Pushed: draw.TriangleGlyph{}, Fair: draw.SquareGlyph{}, FairPushed: draw.PyramidGlyph{}, Together: draw.BoxGlyph{},
-	SafePlain: draw.PlusGlyph{}, Plain: draw.CrossGlyph{}, Litestream: draw.RingGlyph{}, ClientGo: draw.SquareGlyph{},
-	Election: draw.CircleGlyph{}, Mutex: draw.TriangleGlyph{},
-}
+// marks tell the groups of a row apart, from the first to the last.
+var marks = []draw.GlyphDrawer{draw.RingGlyph{}, draw.TriangleGlyph{}, draw.BoxGlyph{}, draw.CircleGlyph{}}
 
 const width, height = 8.6 * vg.Inch, 3.4 * vg.Inch // 826 pixels wide, as wide as the page of a repository
 
@@ -77,10 +69,21 @@ func (t theme) newPlot(title string) *plot.Plot {
 func (t theme) grid2() *plotter.Grid {
 	g := plotter.NewGrid()
 	g.Vertical.Color, g.Horizontal.Color = t.grid, t.grid
+	g.Horizontal.Width = 0
 	return g
 }
 
-// svg draws the plot, and its legend to the right of it.
+// rows makes the vertical axis one of rows, from the top to the bottom. The plot is drawn over the grid.
+func (t theme) rows(p *plot.Plot, names []string, drawn plot.Plotter) {
+	var ticks labels
+	for i, name := range names {
+		ticks = append(ticks, plot.Tick{Value: float64(len(names) - 1 - i), Label: name})
+	}
+	p.Add(t.grid2(), drawn)
+	p.Y.Tick.Marker, p.Y.Tick.Length, p.Y.Width, p.Y.Padding = ticks, 0, 0, vg.Points(16)
+}
+
+// svg draws the plot, and its legend to the right of it. A text has room for a font that is a fifth wider than the one that it is measured by.
 func svg(p *plot.Plot, legend bool) string {
 	canvas := vgsvg.NewWith(vgsvg.UseWH(width, height))
 	const edge = 6
@@ -89,8 +92,8 @@ func svg(p *plot.Plot, legend bool) string {
 		l := p.Legend
 		p.Legend = plot.NewLegend()
 		l.Top, l.Left = true, true
-		l.Draw(draw.Crop(area, width-2.45*vg.Inch, 0, 0, -0.3*vg.Inch))
-		area = draw.Crop(area, 0, -2.6*vg.Inch, 0, 0)
+		l.Draw(draw.Crop(area, width-1.8*vg.Inch, 0, 0, -0.3*vg.Inch))
+		area = draw.Crop(area, 0, -1.9*vg.Inch, 0, 0)
 	}
 	p.Draw(area)
 	var b bytes.Buffer
@@ -101,7 +104,6 @@ func svg(p *plot.Plot, legend bool) string {
 
 // bar is a distribution: a line from its shortest to its longest value, a thicker one from p10 to p90 with an end at p99, and a dot at the median.
 type bar struct {
-	label string
 	color color.Color
 	Sample
 }
@@ -144,28 +146,24 @@ func numbers(values ...float64) (list labels) {
 }
 
 func (d *Data) takeoverPlot(t theme) string {
-	p := t.newPlot("Nobody leads after a crash: median (dot), 80 % of the crashes (bar), 99 % (stroke), all (line)")
-	p.X.Label.Text = "TTLs since the last renewal (* makes no allowance for clocks; etcd with a TTL of 2 s, on a server)"
+	p := t.newPlot("Nobody leads after a crash, in TTLs since the last renewal")
+	p.X.Label.Text = "dot: median; bar: 80 %; stroke: 99 %; line: all (* no allowance for clocks)"
 	var list bars
+	var names []string
 	for _, peer := range order {
 		if v := d.takeover(Virtual, peer, Crash, 2); v != nil {
 			label := peer
 			if peer == Plain || peer == Litestream {
 				label += " *"
 			}
-			list = append(list, bar{label, t.color(peer), v.Time})
+			list = append(list, bar{t.color(peer), v.Time})
+			names = append(names, label)
 		} else if v := d.takeover(d.Places[0].Name, peer, Crash, 2); v != nil {
-			list = append(list, bar{peer, t.color(peer), v.Time})
+			list = append(list, bar{t.color(peer), v.Time})
+			names = append(names, fmt.Sprintf("%s, TTL %v s", peer, v.TTL))
 		}
 	}
-	var ticks labels
-	for i, b := range list {
-		ticks = append(ticks, plot.Tick{Value: float64(len(list) - 1 - i), Label: b.label})
-	}
-	g := t.grid2()
-	g.Horizontal.Width = 0
-	p.Add(g, list)
-	p.Y.Tick.Marker, p.Y.Tick.Length, p.Y.Width = ticks, 0, 0
+	t.rows(p, names, list)
 	p.X.Tick.Marker = every(0.1)
 	p.X.Min, p.X.Max = min(0.95, p.X.Min), p.X.Max+0.02
 	return svg(p, false)
@@ -181,72 +179,108 @@ func (e every) Ticks(from, to float64) (list []plot.Tick) {
 	return list
 }
 
-// line adds one system to a plot with a legend.
-func (t theme) line(p *plot.Plot, peer string, points plotter.XYs) {
-	if len(points) == 0 {
-		return
+// dots are a row of values, one for each group; less than 0 if there is none.
+type dots struct {
+	color  color.Color
+	values []float64
+}
+
+type dotRows []dots
+
+func (list dotRows) DataRange() (xmin, xmax, ymin, ymax float64) {
+	xmin, xmax = math.Inf(1), math.Inf(-1)
+	for _, row := range list {
+		for _, v := range row.values {
+			if v >= 0 {
+				xmin, xmax = min(xmin, v), max(xmax, v)
+			}
+		}
 	}
-	line, dots, err := plotter.NewLinePoints(points)
-	if err != nil {
-		panic(err) // the values come from a file that a test reads
+	return xmin, xmax, -0.5, float64(len(list)) - 0.5
+}
+
+func (list dotRows) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	for i, row := range list {
+		for group, v := range row.values {
+			if v >= 0 {
+				c.DrawGlyph(draw.GlyphStyle{Color: row.color, Radius: vg.Points(4), Shape: marks[group]}, vg.Point{X: x(v), Y: y(float64(len(list) - 1 - i))})
+			}
+		}
 	}
-	line.Color, line.Width, line.Dashes = t.color(peer), vg.Points(1.8), dashes[peer]
-	dots.Color, dots.Shape, dots.Radius = t.color(peer), marks[peer], vg.Points(3.5)
-	p.Add(line, dots)
-	p.Legend.Add(peer, line, dots)
+}
+
+// mark is a group in the legend.
+type mark struct{ draw.GlyphStyle }
+
+// Thumbnail draws the mark.
+func (m mark) Thumbnail(c *draw.Canvas) { c.DrawGlyph(m.GlyphStyle, c.Center()) }
+
+// dotPlot draws a row for each system and a dot for each group, whose names stand in the legend. value is less than 0 if a system was not
+// measured in a group.
+func (t theme) dotPlot(p *plot.Plot, groups []string, value func(peer string, group int) float64) {
+	var list dotRows
+	var names []string
+	for _, peer := range order {
+		row, measured := dots{color: t.color(peer)}, false
+		for i := range groups {
+			v := value(peer, i)
+			row.values, measured = append(row.values, v), measured || v >= 0
+		}
+		if measured {
+			list, names = append(list, row), append(names, peer)
+		}
+	}
+	t.rows(p, names, list)
+	p.Legend.ThumbnailWidth = vg.Points(12)
+	for i, name := range groups {
+		p.Legend.Add(name, mark{draw.GlyphStyle{Color: t.text, Radius: vg.Points(4), Shape: marks[i]}})
+	}
 }
 
 func (d *Data) handoverPlot(t theme) string {
 	p := t.newPlot("A leader releases: median time until the next one leads")
-	p.X.Label.Text, p.Y.Label.Text = "round trip to the server", "ms from the call of Release"
-	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-	p.Add(t.grid2())
-	var ticks labels
-	least, most := math.Inf(1), 0.0
-	for _, peer := range order {
-		var points plotter.XYs
+	p.X.Label.Text = "ms from the call of Release"
+	p.X.Scale = plot.LogScale{}
+	var trips []float64
+	var groups []string
+	for _, h := range d.Handovers {
+		if h.Peer == Leasehold && h.Way == Release {
+			trips, groups = append(trips, h.RoundTrip), append(groups, fmt.Sprintf("round trip %.0f ms", h.RoundTrip*1000))
+		}
+	}
+	t.dotPlot(p, groups, func(peer string, group int) float64 {
 		for _, h := range d.Handovers {
-			if h.Peer != peer || h.Way != Release {
-				continue
-			}
-			ms := 1000 * h.FromCall.P50.Value
-			points = append(points, plotter.XY{X: h.RoundTrip * 1000, Y: ms})
-			least, most = min(least, ms), max(most, ms)
-			if peer == Leasehold {
-				ticks = append(ticks, plot.Tick{Value: h.RoundTrip * 1000, Label: fmt.Sprintf("%.0f ms", h.RoundTrip*1000)})
+			if h.Peer == peer && h.Way == Release && h.RoundTrip == trips[group] {
+				return 1000 * h.FromCall.P50.Value
 			}
 		}
-		t.line(p, peer, points)
-	}
-	p.X.Tick.Marker = ticks
-	p.Y.Tick.Marker = numbers(1, 10, 100, 1000)
-	p.Y.Min, p.Y.Max = min(1, least), max(1000, most*1.1)
-	p.X.Min, p.X.Max = ticks[0].Value*0.9, ticks[len(ticks)-1].Value*1.1
+		return -1
+	})
+	p.X.Tick.Marker = numbers(1, 10, 100, 1000)
+	p.X.Min, p.X.Max = min(1, p.X.Min), max(1000, p.X.Max*1.1)
 	return svg(p, true)
 }
 
 func (d *Data) crowdPlot(t theme) string {
 	p := t.newPlot("Share of the acquisitions that change hands, " + d.Places[0].Name + " and etcd")
-	p.X.Label.Text, p.Y.Label.Text = "candidates for one lock", "%"
-	p.X.Scale = plot.LogScale{}
-	p.Add(t.grid2())
-	var ticks labels
-	for _, peer := range order {
-		var points plotter.XYs
+	p.X.Label.Text = "%"
+	var sizes []int
+	var groups []string
+	for _, c := range d.Crowds {
+		if c.Place == d.Places[0].Name && c.Peer == Leasehold {
+			sizes, groups = append(sizes, c.Candidates), append(groups, fmt.Sprint(c.Candidates, " candidates"))
+		}
+	}
+	t.dotPlot(p, groups, func(peer string, group int) float64 {
 		for _, c := range d.Crowds {
-			if c.Place != d.Places[0].Name || c.Peer != peer {
-				continue
-			}
-			points = append(points, plotter.XY{X: float64(c.Candidates), Y: 100 * c.Share.Value})
-			if peer == Leasehold {
-				ticks = append(ticks, plot.Tick{Value: float64(c.Candidates), Label: fmt.Sprint(c.Candidates)})
+			if c.Place == d.Places[0].Name && c.Peer == peer && c.Candidates == sizes[group] {
+				return 100 * c.Share.Value
 			}
 		}
-		t.line(p, peer, points)
-	}
-	p.X.Tick.Marker = ticks
-	p.X.Min, p.X.Max = ticks[0].Value*0.9, ticks[len(ticks)-1].Value*1.1
-	p.Y.Min, p.Y.Max = 0, 100
-	p.Y.Tick.Marker = numbers(0, 25, 50, 75, 100)
+		return -1
+	})
+	p.X.Min, p.X.Max = 0, 100
+	p.X.Tick.Marker = numbers(0, 25, 50, 75, 100)
 	return svg(p, true)
 }

@@ -20,22 +20,42 @@ func (d *Data) spans() map[string]string {
 	for _, e := range d.Electors {
 		lost += e.Lost
 	}
+	polled := d.handover(Leasehold, Release)[0].FromCall
 	spans := map[string]string{
 		"crash":    fmt.Sprintf("median %.2f TTL from the last renewal, %.2f TTL at 99 %%", crash.Time.P50.Value, crash.Time.P99.Value),
+		"takeover": fmt.Sprintf("%.1f s after the last renewal, within %.1f s in 99 of 100 crashes", crash.TTL*crash.Time.P50.Value, crash.TTL*crash.Time.P99.Value),
+		"release":  fmt.Sprintf("%.2f poll intervals (median), %.2f at 99 %%", polled.P50.Value/handoverPoll, polled.P99.Value/handoverPoll),
+		"place": fmt.Sprintf("%s and one etcd member, all on one machine: takeovers with a TTL of %.0f s, hand-overs a second with a poll every %.0f ms, where etcd watches",
+			d.Places[0].Name, d.realTTL(), 1000*d.CrowdPoll),
 		"push":     fmt.Sprintf("%.1f round trips", trips(last.FromReturn.P50, last).Value),
 		"renewal":  fmt.Sprintf("%.0f µs and %.0f allocations", 1e6*(d.Own.Renew.P50.Value-d.Own.Put.P50.Value), d.Own.RenewAllocs-d.Own.PutAllocs),
 		"electors": fmt.Sprintf("%s electors, each takes %.1f KiB at worst, and %d leases are lost", thousands(most.Electors), most.Bytes()/1024, lost),
 	}
-	if s := &d.Sessions; s.Locks > 0 {
-		spans["sessions"] = kib(s.weight(LeaseHeld).Bytes()) + " a lease"
-		if len(s.Ends) > 0 {
-			spans["sessions"] += fmt.Sprintf("; %s locks led again %.0f s after a crash", thousands(s.Locks), s.end(Leasehold, Dies).median().All)
+	for name, peer := range map[string]string{"leasehold": Leasehold, "clientgo": ClientGo, "etcd": Election} {
+		if real := d.takeover(d.Places[0].Name, peer, Crash, 2); real != nil {
+			spans[name+"_takeover"] = fmt.Sprintf("%.2f TTL (median), %.2f at 99 %%", real.Time.P50.Value, real.Time.P99.Value)
+		}
+		for _, c := range d.Crowds {
+			if c.Place == d.Places[0].Name && c.Peer == peer && c.Candidates == 8 {
+				spans[name+"_crowd"] = fmt.Sprintf("%.0f", c.Handovers.Value)
+			}
 		}
 	}
-	if len(d.Shards.Fleets) > 0 {
-		spans["shards"] = d.Shards.sentence()
+	if released := d.handover(Election, Release); len(released) > 0 {
+		far := released[len(released)-1]
+		spans["etcd_release"] = fmt.Sprintf("%.1f round trips", trips(far.FromReturn.P50, far).Value)
 	}
 	return spans
+}
+
+// realTTL is the TTL of the takeovers that were measured in real time.
+func (d *Data) realTTL() float64 {
+	for _, v := range d.Takeovers {
+		if v.Where != Virtual {
+			return v.TTL
+		}
+	}
+	return 0
 }
 
 func thousands(n int) string {

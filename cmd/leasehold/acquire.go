@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/signal"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -60,33 +62,33 @@ func parseHandle(text string) (handle, error) {
 	return handle{at, token, secret}, nil
 }
 
-// maxPoll is how often a lock with a long TTL is read while its next holder waits.
-const maxPoll = 5 * time.Second
-
 func (a *app) acquire() *cobra.Command {
 	var c campaign
+	var file string
 	cmd := &cobra.Command{
 		Use:   "acquire [flags] URL",
 		Short: "Take a lock for several steps of a pipeline, and print a handle",
-		Long: `Waits for the lock, takes it for the TTL, and prints a handle. Later steps, each a process of its own, give the handle back to
-"renew" and "release". Nothing renews the lease in between, so choose a TTL that covers the longest time between two steps.
+		Long: `Waits for the lock, takes it for the TTL, and prints a handle, or writes it to a file that only you can read. Later steps, each a process
+of its own, give the handle back to "renew" and "release". Nothing renews the lease in between, so choose a TTL that covers the longest
+time between two steps. Where one command is all that needs the lock, use "run": it renews the lease, and ends the command if it is lost.
 
 Who has the handle can release the lock: keep it among the secrets of the pipeline.`,
-		Example: `  handle=$(leasehold acquire --ttl 1h --wait 10m s3://bucket/locks/deploy)
-  leasehold renew "$handle"
-  leasehold release "$handle"`,
+		Example: `  leasehold acquire --ttl 1h --wait 10m --handle-file lock s3://bucket/locks/deploy
+  leasehold renew --handle-file lock
+  leasehold release --if-held --handle-file lock`,
 		Args:              oneArg("one URL"),
 		ValidArgsFunction: noFiles,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			return a.takeForSteps(ctx, &c, args[0])
+			return a.takeForSteps(ctx, &c, file, args[0])
 		}),
 	}
+	cmd.Flags().StringVar(&file, "handle-file", "", "write the handle to this `file` in place of standard output; until the lock is taken it is empty")
 	c.leaseFlags(cmd.Flags(), time.Hour)
 	c.waitFlags(cmd.Flags())
 	return cmd
 }
 
-func (a *app) takeForSteps(ctx context.Context, c *campaign, url string) error {
+func (a *app) takeForSteps(ctx context.Context, c *campaign, path, url string) error {
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -94,7 +96,14 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, url string) error {
 	if err != nil {
 		return err
 	}
-	if goesNowhere(os.Stdout) {
+	var file *os.File
+	switch {
+	case path != "":
+		if file, err = newHandleFile(path); err != nil {
+			return err
+		}
+		defer file.Close()
+	case goesNowhere(os.Stdout):
 		return fail(exitUsage, "standard output is closed or /dev/null, so the handle would be lost")
 	}
 	store, err := at.open(ctx)
@@ -108,7 +117,7 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, url string) error {
 		c.metadata = make(map[string]string)
 	}
 	c.metadata[metadataKey] = h.hash()
-	lock, err := c.lock(a, store, at.key, func() {}, leasehold.WithManualRenewal(), leasehold.WithPollInterval(min(c.ttl/5, maxPoll)))
+	lock, err := c.lock(a, store, at.key, func() {}, leasehold.WithManualRenewal())
 	if err != nil {
 		return err
 	}
@@ -119,15 +128,40 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, url string) error {
 		return err
 	}
 	h.token = lease.Token()
-	err = a.print(struct {
-		Handle string `json:"handle"`
-		shown
-	}{h.String(), show(at, lease.Record(), 0)}, h.String())
+	view := show(at, lease.Record(), 0)
+	if file != nil {
+		if _, err = fmt.Fprintln(file, h); err == nil {
+			err = file.Close() // where some file systems tell that the disk is full
+		}
+		if err != nil {
+			err = fail(exitOutput, "the handle cannot be written: %w", err)
+		} else {
+			err = a.print(view, h.sentence("acquired", lease.Record()))
+		}
+	} else {
+		err = a.print(struct {
+			Handle string `json:"handle"`
+			shown
+		}{h.String(), view}, h.String())
+	}
 	if err != nil {
 		return errors.Join(err, lease.Release(ctx))
 	}
 	signal.Reset() // the lock is the caller's now
 	return nil
+}
+
+// newHandleFile is a new file that nobody else can read, in place of one that may be there.
+func newHandleFile(path string) (*os.File, error) {
+	err := os.Remove(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fail(exitOutput, "the file for the handle cannot be replaced: %w (give another --handle-file)", err)
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fail(exitOutput, "the file for the handle cannot be made: %w (give another --handle-file)", err)
+	}
+	return file, nil
 }
 
 // goesNowhere reports whether what is written to a file is lost.
@@ -138,49 +172,88 @@ func goesNowhere(f *os.File) bool {
 }
 
 func (a *app) renew() *cobra.Command {
-	return &cobra.Command{
+	var given givenHandle
+	cmd := &cobra.Command{
 		Use:   "renew [flags] [HANDLE]",
 		Short: "Renew a lease that acquire has begun",
 		Long: `Renews the lease of the handle for its TTL. If it succeeds, nobody else has held the lock since "acquire", even if the lease had run
-out. If it exits with 79, the lease is lost. Without an argument, the handle is taken from ` + handleEnv + `.`,
-		Args:              handleArg,
+out. If it exits with 79, the lease is lost. Without an argument, the handle is taken from --handle-file, or from ` + handleEnv + `.`,
+		Args:              given.check,
 		ValidArgsFunction: noFiles,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			return a.withHandle(ctx, args, "renewed", func(r *leasehold.Record) {
+			return a.withHandle(ctx, given.text, "renewed", func(r *leasehold.Record) {
 				r.ExpiresAt = r.RenewedAt.Add(r.TTL)
 			})
 		}),
 	}
+	given.fileFlag(cmd.Flags())
+	return cmd
 }
 
 func (a *app) release() *cobra.Command {
-	return &cobra.Command{
+	var given givenHandle
+	cmd := &cobra.Command{
 		Use:   "release [flags] [HANDLE]",
 		Short: "Release a lock that acquire has taken",
 		Long: `Releases the lock of the handle. Releasing twice does no harm. If the lease is lost, it changes nothing and exits with 79. Without an
-argument, the handle is taken from ` + handleEnv + `.`,
-		Args:              handleArg,
+argument, the handle is taken from --handle-file, or from ` + handleEnv + `.
+
+With --if-held, it is silent and exits with 0 where there is nothing to release: there is no handle, because "acquire" has failed, or the
+lease is lost.`,
+		Args:              given.check,
 		ValidArgsFunction: noFiles,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			return a.withHandle(ctx, args, "released", func(r *leasehold.Record) { r.ExpiresAt = time.Time{} })
+			if given.text == "" {
+				return nil
+			}
+			err := a.withHandle(ctx, given.text, "released", func(r *leasehold.Record) { r.ExpiresAt = time.Time{} })
+			if given.ifHeld && errors.Is(err, leasehold.ErrLost) {
+				return nil
+			}
+			return err
 		}),
 	}
+	given.fileFlag(cmd.Flags())
+	cmd.Flags().BoolVar(&given.ifHeld, "if-held", false, "do nothing if there is no handle or the lease is lost")
+	return cmd
 }
 
-// handleArg is a handle, or none.
-func handleArg(cmd *cobra.Command, args []string) error {
+// givenHandle is the text of a handle, wherever it was given.
+type givenHandle struct {
+	text, file string
+	ifHeld     bool // there may be none
+}
+
+func (g *givenHandle) fileFlag(flags *pflag.FlagSet) {
+	flags.StringVar(&g.file, "handle-file", "", "take the handle from this `file`, which acquire has written")
+}
+
+// check finds the handle.
+func (g *givenHandle) check(cmd *cobra.Command, args []string) error {
+	where := "pass what acquire has printed, or set " + handleEnv
 	switch {
-	case len(args) > 1:
-		return fail(exitUsage, "%s takes one handle, not %d", cmd.Name(), len(args))
-	case len(args) == 0 && os.Getenv(handleEnv) == "":
-		return fail(exitUsage, "there is no handle: pass what acquire has printed, or set %s", handleEnv)
+	case len(args) > 1, len(args) == 1 && g.file != "":
+		return fail(exitUsage, "%s takes one handle, not %d", cmd.Name(), max(len(args), 2))
+	case len(args) == 1:
+		g.text = args[0]
+	case g.file != "":
+		body, err := os.ReadFile(g.file)
+		if err != nil && (!g.ifHeld || !errors.Is(err, fs.ErrNotExist)) {
+			return fail(exitUsage, "the handle cannot be read: %w (give the --handle-file of acquire)", err)
+		}
+		g.text, where = strings.TrimSpace(string(body)), "acquire has not taken the lock"
+	default:
+		g.text = os.Getenv(handleEnv)
+	}
+	if g.text == "" && !g.ifHeld {
+		return fail(exitUsage, "there is no handle: %s", where)
 	}
 	return nil
 }
 
 // withHandle changes the record of the handle's term.
-func (a *app) withHandle(ctx context.Context, args []string, done string, edit func(*leasehold.Record)) error {
-	h, err := parseHandle(append(args, os.Getenv(handleEnv))[0])
+func (a *app) withHandle(ctx context.Context, text, done string, edit func(*leasehold.Record)) error {
+	h, err := parseHandle(text)
 	if err != nil {
 		return err
 	}
@@ -193,12 +266,16 @@ func (a *app) withHandle(ctx context.Context, args []string, done string, edit f
 	if err != nil {
 		return err
 	}
-	view := show(h.at, record, 0)
-	text := fmt.Sprintf("%s: %s token %d", view.URL, done, record.Token)
-	if !record.Released() {
-		text += " until " + record.ExpiresAt.Format(time.DateTime)
+	return a.print(show(h.at, record, 0), h.sentence(done, record))
+}
+
+// sentence says what was done to the term.
+func (h handle) sentence(done string, r leasehold.Record) string {
+	text := fmt.Sprintf("%v: %s token %d", h.at, done, r.Token)
+	if !r.Released() {
+		text += " until " + r.ExpiresAt.Format(time.DateTime)
 	}
-	return a.print(view, text)
+	return text
 }
 
 // retryFor bounds the attempts to write.

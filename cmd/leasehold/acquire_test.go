@@ -18,6 +18,7 @@ import (
 )
 
 func TestAHandleGoesThroughThePipeline(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	url := b.url("locks/deploy")
 	r := b.run("acquire", "--ttl", "1h", "--holder", "ci", "--metadata", "build=42", url)
@@ -72,6 +73,7 @@ func TestAHandleGoesThroughThePipeline(t *testing.T) {
 
 // A lease that has run out can be renewed as long as nobody else has taken the lock: the token proves that there was nobody.
 func TestRenewAfterTheLeaseHasRunOut(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	r := b.run("acquire", "--ttl", "1s", b.url("locks/late"))
 	r.succeeds(t)
@@ -87,6 +89,7 @@ func TestRenewAfterTheLeaseHasRunOut(t *testing.T) {
 }
 
 func TestWhatIsNotAHandle(t *testing.T) {
+	t.Parallel()
 	for _, h := range []string{"x", "s3://b/k", "s3://b/k#", "s3://b/k#1", "s3://b/k#1-abc", "s3://b/k#0-ABCDEFGHIJKLMNOPQRSTUVWXYZ",
 		"s3://b/k#x-ABCDEFGHIJKLMNOPQRSTUVWXYZ", "b/k#1-ABCDEFGHIJKLMNOPQRSTUVWXYZ"} {
 		for _, command := range []string{"renew", "release"} {
@@ -102,6 +105,7 @@ func TestWhatIsNotAHandle(t *testing.T) {
 
 // The same handle with another secret does not name the term.
 func TestAForgedHandle(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	r := b.run("acquire", b.url("locks/forged"))
 	r.succeeds(t)
@@ -114,6 +118,7 @@ func TestAForgedHandle(t *testing.T) {
 
 // If the handle cannot be printed, the lock is released again, or not taken at all.
 func TestAcquireWithoutAnOutput(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	for _, redirect := range []string{">&-", ">/dev/null"} {
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", `"$0" "$@" `+redirect, program, "acquire", b.url("locks/out"))
@@ -142,6 +147,7 @@ func TestAcquireWithoutAnOutput(t *testing.T) {
 
 // Replies are lost, so that the program has to find out itself whether its writes have landed.
 func TestStepsWithLostReplies(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	var puts atomic.Int64
 	proxy := faultproxy.Start(t, b.server.Endpoint, func(r *http.Request) faultproxy.Fault {
@@ -165,6 +171,7 @@ func TestStepsWithLostReplies(t *testing.T) {
 }
 
 func TestAcquireInterrupted(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	lease, err := b.lock("locks/interrupted", leasehold.WithIdentity("another")).Acquire(t.Context())
 	require.NoError(t, err)

@@ -64,15 +64,17 @@ type benched struct {
 
 const benchHeader = "OPERATION\tROUNDS\tMEDIAN\tWORST\tREQUESTS"
 
-func (b benched) cells() string {
+func (b benched) cells() []string {
 	if b.Rounds == 0 {
-		return fmt.Sprintf("%s\t-\t-\t-\t%.0f", b.Operation, b.Requests)
+		return []string{b.Operation, "-", "-", "-", fmt.Sprintf("%.0f", b.Requests)}
 	}
 	ttls := ""
 	if b.TTLs > 0 {
 		ttls = fmt.Sprintf(" (%.2f TTL)", b.TTLs)
 	}
-	return fmt.Sprintf("%s\t%d\t%v\t%v%s\t%s", b.Operation, b.Rounds, rounded(b.Median), rounded(b.Worst), ttls, strconv.FormatFloat(b.Requests, 'g', 3, 64))
+	return []string{
+		b.Operation, strconv.Itoa(b.Rounds), rounded(b.Median).String(), rounded(b.Worst).String() + ttls, strconv.FormatFloat(b.Requests, 'g', 3, 64),
+	}
 }
 
 // rounded is a time with what matters of it.
@@ -145,7 +147,7 @@ func (a *app) measure(ctx context.Context, url string, rounds int, ttl time.Dura
 	}
 	table := a.table(benchHeader)
 	for _, row := range rows {
-		table.add(row, row.cells())
+		table.add(row, row.cells()...)
 	}
 	return table.close()
 }

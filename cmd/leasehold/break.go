@@ -11,11 +11,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
+// breaking has the flags of break.
+type breaking struct {
+	token uint64
+	yes   bool
+}
+
 func (a *app) breakLock() *cobra.Command {
-	var token uint64
-	var yes bool
+	var b breaking
 	cmd := &cobra.Command{
 		Use:   "break [flags] --token N URL",
 		Short: "Release a term by force",
@@ -31,51 +37,70 @@ It also repairs a corrupt lock object. The next term then has the token N+1, so 
 			if err != nil {
 				return err
 			}
-			if !cmd.Flags().Changed("token") {
+			switch {
+			case !cmd.Flags().Changed("token"):
 				return fail(exitUsage, "--token is missing: leasehold status shows it")
+			case b.token > storeapi.MaxToken:
+				return fail(exitUsage, "--token %d is over 2^53-1, the highest that there can be", b.token)
 			}
 			store, err := at.open(ctx)
 			if err != nil {
 				return err
 			}
 			defer store.close()
-			lock, err := newLock(store, at.key, []leasehold.Option{leasehold.WithLogger(nil), leasehold.WithTTL(defaultTTL)})
-			if err != nil {
-				return err
-			}
-			view, err := a.inspect(ctx, store, at)
-			if err != nil {
-				return err
-			}
-			if view.State == "free" && view.Token == 0 {
-				return fail(exitUsage, "%s was never taken", view.URL)
-			}
-			if !yes && isTerminal(os.Stdin) && view.State != "free" {
-				what := fmt.Sprintf("held by %s, token %d, until %s", view.Holder, view.Token, stamp(view.ExpiresAt))
-				if view.State == "corrupt" {
-					what = "corrupt"
-				}
-				fmt.Fprintf(os.Stderr, "%s is %s.\nRelease token %d by force? [y/N] ", view.URL, what, token)
-				answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
-				if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-					return fail(exitUsage, "nothing was changed")
-				}
-			}
-			err = lock.Break(ctx, token)
-			if errors.Is(err, leasehold.ErrPreconditionFailed) {
-				return fail(exitUsage, "%w (leasehold status shows the token)", err)
-			}
-			if err != nil {
-				return err
-			}
-			after, err := a.inspect(ctx, store, at)
-			if err != nil {
-				return err
-			}
-			return a.print(after, fmt.Sprintf("%s: token %d is released", view.URL, token))
+			return a.breakTerm(ctx, store, at, b)
 		}),
 	}
-	cmd.Flags().Uint64Var(&token, "token", 0, "token of the term to release")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().Uint64Var(&b.token, "token", 0, "token of the term to release")
+	cmd.Flags().BoolVarP(&b.yes, "yes", "y", false, "do not ask")
 	return cmd
+}
+
+// ask asks a person at a terminal.
+func (b breaking) ask(format string, args ...any) error {
+	if b.yes || !isTerminal(os.Stdin) {
+		return nil
+	}
+	fmt.Fprintf(os.Stderr, format+" [y/N] ", args...)
+	answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return fail(exitUsage, "nothing was changed")
+	}
+	return nil
+}
+
+// breakTerm releases a lock, or repairs its object.
+func (a *app) breakTerm(ctx context.Context, store *backend, at location, b breaking) error {
+	lock, err := newLock(store, at.key, []leasehold.Option{leasehold.WithLogger(nil), leasehold.WithTTL(defaultTTL)})
+	if err != nil {
+		return err
+	}
+	view, err := a.inspect(ctx, store, at)
+	switch {
+	case err != nil:
+		return err
+	case view.State == "free" && view.Token == 0:
+		return fail(exitUsage, "%s was never taken", view.URL)
+	}
+	if view.State != "free" {
+		what := fmt.Sprintf("held by %s, token %d, until %s", printable(view.Holder), view.Token, stamp(view.ExpiresAt))
+		if view.State == "corrupt" {
+			what = "corrupt"
+		}
+		if err := b.ask("%s is %s.\nRelease token %d by force?", view.URL, what, b.token); err != nil {
+			return err
+		}
+	}
+	err = lock.Break(ctx, b.token)
+	if errors.Is(err, leasehold.ErrPreconditionFailed) {
+		return fail(exitUsage, "%w (leasehold status shows the token)", err)
+	}
+	if err != nil {
+		return err
+	}
+	after, err := a.inspect(ctx, store, at)
+	if err != nil {
+		return err
+	}
+	return a.print(after, fmt.Sprintf("%v: token %d is released", at, b.token))
 }

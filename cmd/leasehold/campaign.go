@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -18,19 +19,41 @@ import (
 // defaultTTL is that of run and elect. A command that is told to end has a sixth of it, and after a crash nobody has the lock for so long.
 const defaultTTL = 30 * time.Second
 
+// maxPoll is how often a lock is read, however long its TTL is, while somebody waits for it.
+const maxPoll = 6 * time.Second
+
 // campaign has the flags of the commands that take a lock.
 type campaign struct {
 	ttl, margin, wait time.Duration
 	noWait            bool
 	holder            string
 	metadata          map[string]string
+	flags             *pflag.FlagSet
+}
+
+// metadata is a flag that may be repeated. A value may have anything in it.
+type metadata map[string]string
+
+func (m *metadata) String() string { return "" }
+func (m *metadata) Type() string   { return "name=value" }
+
+func (m *metadata) Set(text string) error {
+	name, value, ok := strings.Cut(text, "=")
+	if !ok || name == "" {
+		return fmt.Errorf("%q is not a name, an equals sign and a value", text)
+	}
+	if *m == nil {
+		*m = make(map[string]string)
+	}
+	(*m)[name] = value
+	return nil
 }
 
 func (c *campaign) leaseFlags(flags *pflag.FlagSet, ttl time.Duration) {
 	flags.DurationVar(&c.ttl, "ttl", ttl, "how long a renewal lasts, and how long the lock stays taken after a crash")
 	flags.StringVar(&c.holder, "holder", "", "name of the holder for others to see (default host/pid/random)")
-	flags.StringToStringVar(&c.metadata, "metadata", nil, "`name=value` for others to see; may be repeated")
-	flags.Lookup("metadata").DefValue = "" // not "[]"
+	flags.Var((*metadata)(&c.metadata), "metadata", "`name=value` for others to see; may be repeated")
+	c.flags = flags
 }
 
 func (c *campaign) marginFlag(flags *pflag.FlagSet) {
@@ -39,7 +62,7 @@ func (c *campaign) marginFlag(flags *pflag.FlagSet) {
 }
 
 func (c *campaign) waitFlags(flags *pflag.FlagSet) {
-	flags.DurationVar(&c.wait, "wait", 0, "wait for the lock so long, or without this flag for ever")
+	flags.DurationVar(&c.wait, "wait", 0, "wait for the lock so long, or without this flag for ever; 0 is --no-wait")
 	flags.BoolVarP(&c.noWait, "no-wait", "n", false, "fail at once if the lock is held")
 }
 
@@ -49,7 +72,12 @@ func (c *campaign) check() error {
 		return fail(exitUsage, "--wait %v is negative", c.wait)
 	case c.noWait && c.wait > 0:
 		return fail(exitUsage, "--wait and --no-wait exclude each other")
+	case c.flags.Changed("margin") && c.margin <= 0:
+		return fail(exitUsage, "--margin %v is not positive: the command needs time to end", c.margin)
+	case c.ttl > 0 && c.margin > c.ttl/2:
+		return fail(exitUsage, "the safety margin %v is over half of the TTL %v: choose a shorter --margin or a longer --ttl", c.margin, c.ttl)
 	}
+	c.noWait = c.noWait || c.wait == 0 && c.flags.Changed("wait")
 	if c.margin == 0 {
 		c.margin = c.ttl / 3
 	}
@@ -62,7 +90,8 @@ func (c *campaign) lock(a *app, store *backend, key string, renewed func(), more
 	if isTerminal(os.Stderr) {
 		level = slog.LevelWarn
 	}
-	opts := append(more, leasehold.WithTTL(c.ttl), leasehold.WithMetadata(c.metadata), leasehold.WithLogger(a.log),
+	opts := append(more, leasehold.WithTTL(c.ttl), leasehold.WithPollInterval(min(c.ttl/5, maxPoll)),
+		leasehold.WithMetadata(c.metadata), leasehold.WithLogger(a.log),
 		leasehold.WithObserver(func(e leasehold.Event) {
 			switch {
 			case e.Kind == leasehold.EventRenewed:

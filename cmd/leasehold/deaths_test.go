@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testsize"
 )
 
 // monotonic is the time of a clock that all processes share.
@@ -38,6 +38,7 @@ func monotonic() time.Duration {
 const signEvery = 5 * time.Millisecond
 
 // asLiving is a command that writes the time to its place in a file for as long as it lives. If it is the first, it starts a second one.
+// It ends when the file is removed, so that a test that fails leaves nothing running.
 func asLiving() {
 	if os.Getenv("LIFE_DEAF") != "" {
 		signal.Ignore(syscall.SIGTERM)
@@ -59,10 +60,13 @@ func asLiving() {
 	if err != nil {
 		panic(err)
 	}
-	for ; ; time.Sleep(signEvery) {
+	for began := monotonic(); monotonic()-began < 10*time.Minute; time.Sleep(signEvery) { // a mistake of the program does not leave it for ever
 		sign := binary.LittleEndian.AppendUint64(nil, uint64(monotonic()))
 		if _, err := file.WriteAt(sign, place); err != nil {
 			panic(err)
+		}
+		if _, err := os.Stat(file.Name()); err != nil {
+			return
 		}
 	}
 }
@@ -93,16 +97,16 @@ func (l living) last(t testing.TB) time.Duration {
 	return max(first, second)
 }
 
-// begun waits until both live. It returns false if the supervisor has ended before that.
+// begun waits until both live. It returns false if the supervisor has ended before that, or if they never do.
 func (l living) begun(t testing.TB, supervisor *started) bool {
-	for {
+	for ctx := soon(t); ; {
 		if first, second := l.signs(t); first > 0 && second > 0 {
 			return true
 		}
 		select {
 		case <-supervisor.ended:
 			return false
-		case <-t.Context().Done():
+		case <-ctx.Done():
 			return false
 		case <-time.After(10 * time.Millisecond):
 		}
@@ -125,11 +129,17 @@ var deaths = []struct {
 
 // The command, and what it has started, are dead before anyone else can lead: the last sign of life of each is earlier than the time
 // before the next holder sent its request. Half of the commands ignore SIGTERM, and in half of them the child has left for a session
-// of its own. DEATHS is the number of trials.
+// of its own. DEATHS is the number of trials, with the TTL of the figures in docs/cli.md. Without it, a short run has fewer, with a TTL
+// that leaves twice the time for a machine that is busy.
 func TestTheCommandIsDeadBeforeTheLeaseIs(t *testing.T) {
-	trials, err := strconv.Atoi(cmp.Or(os.Getenv("DEATHS"), "30"))
-	require.NoError(t, err)
-	d := &dying{bucket: newBucket(t), cut: make(map[string]faultproxy.Fault), least: make(map[string]time.Duration), count: make(map[string]int), watch: startWatchdog(t)}
+	t.Parallel()
+	trials, deathTTL := testsize.Pick(12, 30), testsize.Pick(6*time.Second, 3*time.Second)
+	if s := os.Getenv("DEATHS"); s != "" {
+		n, err := strconv.Atoi(s)
+		require.NoError(t, err)
+		trials, deathTTL = n, 3*time.Second
+	}
+	d := &dying{ttl: deathTTL, bucket: newBucket(t), cut: make(map[string]faultproxy.Fault), least: make(map[string]time.Duration), count: make(map[string]int), watch: startWatchdog(t, deathTTL/12)}
 	d.proxy = faultproxy.Start(t, d.server.Endpoint, func(r *http.Request) faultproxy.Fault {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -157,11 +167,10 @@ func TestTheCommandIsDeadBeforeTheLeaseIs(t *testing.T) {
 	require.Equal(t, trials, total)
 }
 
-const deathTTL = 3 * time.Second
-
 // dying has what the trials share.
 type dying struct {
 	bucket
+	ttl   time.Duration
 	proxy *faultproxy.Proxy
 
 	watch *watchdog
@@ -181,10 +190,6 @@ func (d *dying) wasEarly() bool {
 	return false
 }
 
-// spoils is how late the watchdog must have been, at any moment of a trial, for a trial to be spoilt: half of the time that is left
-// between SIGKILL and the next holder. A trial is only spoilt if it has failed, and is then repeated.
-const spoils = deathTTL / 12
-
 // wasSpoilt is about a trial in which processes that were ready did not run.
 func (d *dying) wasSpoilt(name string, late, distance time.Duration) bool {
 	d.mu.Lock()
@@ -199,7 +204,9 @@ type watchdog struct {
 	late map[time.Duration]time.Duration // when it woke, by monotonic, and by how much too late
 }
 
-func startWatchdog(t *testing.T) *watchdog {
+// startWatchdog starts a watchdog. spoils is how late it must have been, at any moment of a trial, for a trial to be spoilt: half of the
+// time that is left between SIGKILL and the next holder. A trial is only spoilt if it has failed, and is then repeated.
+func startWatchdog(t *testing.T, spoils time.Duration) *watchdog {
 	const every = 10 * time.Millisecond
 	w := &watchdog{late: make(map[time.Duration]time.Duration)}
 	go func() {
@@ -234,7 +241,7 @@ func (w *watchdog) worst(since time.Duration) (worst time.Duration) {
 // too much to do.
 func (d *dying) trial(t *testing.T, i, try int) bool {
 	death, key, life := deaths[i%len(deaths)], fmt.Sprintf("locks/%d-%d", i, try), newLiving(t)
-	cmd := d.command("run", "--ttl", deathTTL.String(), d.urlAt(d.proxy.URL(), key), "--", os.Args[0])
+	cmd := d.command("run", "--ttl", d.ttl.String(), d.urlAt(d.proxy.URL(), key), "--", os.Args[0])
 	cmd.Env = append(cmd.Env, life.environ()...)
 	if i/2%2 == 0 {
 		cmd.Env = append(cmd.Env, "LIFE_DEAF=1")
@@ -247,14 +254,14 @@ func (d *dying) trial(t *testing.T, i, try int) bool {
 		require.Equal(t, 79, supervisor.wait(t), "%s", &supervisor.stderr)
 		return d.wasEarly()
 	}
-	next := d.lock(key, leasehold.WithTTL(deathTTL))
+	next := d.lock(key, leasehold.WithTTL(d.ttl))
 	type acquired struct {
 		lease *leasehold.Lease
 		err   error
 	}
 	leads := make(chan acquired, 1)
 	go func() {
-		lease, err := next.Acquire(t.Context())
+		lease, err := next.Acquire(soon(t))
 		leads <- acquired{lease, err}
 	}()
 	var got acquired
@@ -262,7 +269,7 @@ func (d *dying) trial(t *testing.T, i, try int) bool {
 	select {
 	case got = <-leads:
 		early = true
-	case <-time.After(time.Duration(rand.Int64N(int64(deathTTL)))): // at any time between two renewals
+	case <-time.After(time.Duration(rand.Int64N(int64(d.ttl)))): // at any time between two renewals
 		if death.to != 0 {
 			require.NoError(t, supervisor.Process.Signal(death.to))
 		} else {
@@ -270,7 +277,7 @@ func (d *dying) trial(t *testing.T, i, try int) bool {
 			d.cut["/"+d.name+"/"+key] = death.fault
 			d.mu.Unlock()
 		}
-		early = monotonic()-life.last(t) > deathTTL/3 // it was dead
+		early = monotonic()-life.last(t) > d.ttl/3 // it was dead
 		got = <-leads
 	}
 	require.NoError(t, got.err)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/leasehold-go/leasehold"
 )
 
 func page(t *testing.T) string {
@@ -136,7 +138,7 @@ func TestCronSnippet(t *testing.T) {
 func TestReadmeSnippet(t *testing.T) {
 	body, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
-	lines := regexp.MustCompile("(?s)\\(docs/cli.md\\).*?```sh\n  0 3 \\* \\* \\* (leasehold run [^\n]*)\n  (handle=[^\n]*)\n  ```\n").FindStringSubmatch(string(body))
+	lines := regexp.MustCompile("(?s)\\(docs/cli.md\\).*?```sh\n  0 3 \\* \\* \\* (leasehold run [^\n]*)\n  (leasehold run [^\n]*)\n  ```\n").FindStringSubmatch(string(body))
 	require.NotNil(t, lines)
 	w := newWorkshop(t)
 	w.provide("nightly", "")
@@ -144,9 +146,19 @@ func TestReadmeSnippet(t *testing.T) {
 	for _, line := range lines[1:] {
 		finish(t, w.shell(line)).succeeds(t)
 	}
-	require.Equal(t, "nightly 1\nmake deploy\n", w.log())
+	require.Equal(t, "nightly 1\nmake 1 deploy\n", w.log())
 	w.released("locks/nightly", 1)
 	w.released("locks/deploy", 1)
+
+	// A deployment that fails is seen, and the lock is free, in every shell and whatever the shell does about failures.
+	w.provide("make", "exit 3")
+	for i, shell := range [][]string{{"sh", "-c"}, {"bash", "-c"}, {"bash", "-e", "-c"}} {
+		cmd := w.shell("")
+		cmd.Path, _ = exec.LookPath(shell[0])
+		cmd.Args = append(shell, w.here(lines[2]))
+		require.Equal(t, 3, finish(t, cmd).code)
+		w.released("locks/deploy", i+2)
+	}
 }
 
 func TestSystemdSnippet(t *testing.T) {
@@ -190,18 +202,13 @@ func TestPipelineSnippet(t *testing.T) {
 	job := workflow.Jobs["deploy"]
 	held := filepath.Join(w.dir, "held")
 	w.provide("make", `leasehold status -o json "`+w.here("s3://my-bucket/locks/deploy")+`" >>`+held+"\n")
-	env := filepath.Join(w.dir, "env")
 	for name, value := range job.Env {
 		w.env = append(w.env, name+"="+value)
 	}
-	w.env = append(w.env, "GITHUB_ENV="+env)
+	w.env = append(w.env, "RUNNER_TEMP="+w.dir)
 	for _, step := range job.Steps {
 		t.Log(step.Name)
-		cmd := w.shell(step.Run)
-		if set, err := os.ReadFile(env); err == nil {
-			cmd.Env = append(cmd.Env, strings.Split(strings.TrimSpace(string(set)), "\n")...)
-		}
-		finish(t, cmd).succeeds(t)
+		finish(t, w.shell(step.Run)).succeeds(t)
 	}
 	require.Equal(t, "make build\nmake deploy\n", w.log())
 	body, err := os.ReadFile(held)
@@ -212,6 +219,16 @@ func TestPipelineSnippet(t *testing.T) {
 	require.Equal(t, "held", all[1].State)
 	require.True(t, all[1].ExpiresAt.After(all[0].ExpiresAt), "it was renewed")
 	w.released("locks/deploy", 1)
+
+	// Where the lock is held by another, the first step fails, and the last one, which always runs, does not.
+	lease, err := w.lock("locks/deploy", leasehold.WithIdentity("another")).Acquire(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 75, finish(t, w.shell(strings.Replace(job.Steps[0].Run, "--wait 1h", "--no-wait", 1))).code)
+	last := job.Steps[len(job.Steps)-1]
+	require.Equal(t, "always()", last.If)
+	finish(t, w.shell(last.Run)).succeeds(t)
+	require.True(t, lease.Valid())
+	require.NoError(t, lease.Release(t.Context()))
 }
 
 func TestKubernetesSnippet(t *testing.T) {

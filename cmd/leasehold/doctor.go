@@ -24,8 +24,8 @@ bucket that would hurt. A check is "ok", "warning", "failed", or "not checked", 
 
 The exit code is 0 if no check has failed or warned. Else it is that of the first failed check, and 78 if there are only warnings.
 
-The lock's object is not touched. The check writes objects whose keys begin with the lock's key and "-doctor", and removes them. Without the
-permission to delete, three of them stay, and are used again. It sends about 100 requests, and takes some seconds.
+The lock's object is not changed. The check writes objects whose keys begin with the lock's key and "-doctor", and removes them. Without
+the permission to delete, three of them stay, and are used again. It sends about 100 requests, and takes some seconds.
 
 With --endpoint twice, it also writes and reads the bucket by both endpoints in turn: two sites, or with a proxy and without. Both must
 show one bucket, and one order of its writes.`,
@@ -113,7 +113,7 @@ func (r report) skip(name, advice, seen string, args ...any) {
 // broke is a check that an error ended. The advice is the store's, or else the one given.
 func (r report) broke(name string, err error, advice string) {
 	if e, ok := errors.AsType[*storeapi.Error](err); ok && e.Hint != "" {
-		advice = strings.ReplaceAll(e.Hint, "set UsePathStyle in the client's options", "add path-style=1 to the parameters of the URL")
+		advice = ofTheCommand.Replace(e.Hint)
 	}
 	r.fail(name, exitCode(err), advice, "%s", brief(err))
 }
@@ -158,11 +158,10 @@ func (r report) verdict() error {
 func (a *app) printReport(r report) error {
 	table := a.table("CHECK\tRESULT\tSEEN, AND WHAT TO DO")
 	for _, c := range r {
-		cells := fmt.Sprintf("%s\t%s\t%s", c.Name, c.Result, c.Seen)
+		table.add(c, c.Name, c.Result, c.Seen)
 		if c.Advice != "" {
-			cells += "\n\t\t-> " + c.Advice
+			table.more("", "", "-> "+c.Advice)
 		}
-		table.add(c, cells)
 	}
 	return firstOf(table.close(), r.verdict())
 }

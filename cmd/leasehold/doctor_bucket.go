@@ -12,7 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
-	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // settings checks what the bucket does with objects by itself.
@@ -47,7 +47,7 @@ func (d *s3Doctor) rules(ctx context.Context) (rules []types.LifecycleRule, err 
 	return rules, nil
 }
 
-// covers reports whether a rule is for the lock at key. The objects of locks have no tags, and are small.
+// covers reports whether a rule is for a lock's object at key, which has no tags.
 func covers(rule types.LifecycleRule, key string) bool {
 	prefix := aws.ToString(rule.Prefix) //nolint:staticcheck // old rules have it
 	var larger int64
@@ -64,7 +64,7 @@ func covers(rule types.LifecycleRule, key string) bool {
 			return false
 		}
 	}
-	return strings.HasPrefix(key, prefix) && larger < leasehold.MaxObjectSize
+	return strings.HasPrefix(key, prefix) && larger < wire.MaxSize
 }
 
 func ruleName(rule types.LifecycleRule) string { return fmt.Sprintf("rule %q", aws.ToString(rule.ID)) }

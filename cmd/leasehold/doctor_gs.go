@@ -93,7 +93,7 @@ func (p *probe) reachedGS(at location, err error) bool {
 }
 
 // clocksGS reads an object that was just written. The client does not show the Date of the answer, which CheckStore has measured.
-func (p *probe) clocksGS(ctx context.Context, bucket *storage.BucketHandle, verdict string) {
+func (p *probe) clocksGS(ctx context.Context, bucket *storage.BucketHandle, verdict leasehold.ClockVerdict) {
 	var attrs *storage.ObjectAttrs
 	err := p.ask(ctx, func(ctx context.Context) (err error) {
 		attrs, err = bucket.Object(p.key).Attrs(ctx)

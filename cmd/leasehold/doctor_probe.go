@@ -204,7 +204,7 @@ const clockFar = 5 * time.Minute
 
 // clock judges what CheckStore has measured, and how far the server's clock is from this machine's. modified is the time of the object
 // that was written just before now, or zero.
-func (p *probe) clock(verdict string, now, modified time.Time) {
+func (p *probe) clock(verdict leasehold.ClockVerdict, now, modified time.Time) {
 	const trust = "no decision of a lock needs it, except with WithServerClock"
 	const where = "do not use WithServerClock, and mistrust AGE in leasehold status; or let the proxy pass the server's Date (nginx: proxy_pass_header Date)"
 	r := p.report
@@ -222,7 +222,7 @@ func (p *probe) clock(verdict string, now, modified time.Time) {
 	switch gap := now.Sub(modified); {
 	case now.IsZero():
 		r.skip("clock", "see docs/servers.md", "the server tells no time")
-	case verdict == "wrong":
+	case verdict == leasehold.ClockWrong:
 		r.warn("clock", where, "Date and Last-Modified do not come from one clock: a new object is told to be old; Date is %s; %s", apart, trust)
 	case !modified.IsZero() && (gap < -serverSlack || gap > requestLimit):
 		r.warn("clock", where, "Date and Last-Modified do not come from one clock: they are %v apart for a new object; Date is %s; %s", gap.Abs().Round(time.Second), apart, trust)

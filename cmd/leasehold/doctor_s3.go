@@ -237,7 +237,7 @@ func asTheLibrary(o *s3.Options) {
 }
 
 // clocks reads an object that was just written, for its Date and Last-Modified.
-func (d *s3Doctor) clocks(ctx context.Context, verdict string) {
+func (d *s3Doctor) clocks(ctx context.Context, verdict leasehold.ClockVerdict) {
 	var out *s3.HeadObjectOutput
 	err := d.ask(ctx, func(ctx context.Context) (err error) {
 		out, err = d.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &d.at.bucket, Key: &d.key}, asTheLibrary)

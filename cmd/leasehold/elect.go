@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"os"
-	"os/exec"
-	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -24,7 +22,8 @@ lease is lost, the command is dead before anyone else can lead. If the command e
 first, and the campaign goes on.
 
 SIGINT, SIGTERM and SIGQUIT are passed on to the command and end the campaign: when the command has ended, the lock is released, and the
-exit code is 0. SIGHUP, SIGUSR1 and SIGUSR2 are only passed on.`,
+exit code is 0. SIGHUP, SIGUSR1 and SIGUSR2 are only passed on. A command for new leaders that still runs at the end gets SIGTERM, and
+SIGKILL 5 seconds later.`,
 		Example: `  leasehold elect s3://bucket/leaders/scheduler -- ./scheduler
   leasehold elect --on-new-leader 'echo "$LEASEHOLD_HOLDER leads"' s3://bucket/leaders/scheduler -- ./scheduler`,
 		Args:              commandArgs,
@@ -55,7 +54,7 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 	var running atomic.Bool                // the command
 	var ending atomic.Pointer[interrupted] // by a signal
 	hooks := &newLeaderHooks{app: a, command: hook, key: lock.Key()}
-	defer hooks.done.Wait()
+	defer hooks.end()
 	var failed error
 	var elector *leasehold.Elector
 	elector, err = leasehold.NewElector(lock, leasehold.Callbacks{
@@ -124,55 +123,4 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 		return nil
 	}
 	return err
-}
-
-// newLeaderHooks runs a command at every change of the leader, one at a time. Of the changes that come while it runs, only the last
-// one counts.
-type newLeaderHooks struct {
-	app     *app
-	command string
-	key     string
-	mu      sync.Mutex // guards what follows
-	next    *leasehold.Record
-	running bool
-	done    sync.WaitGroup
-}
-
-func (h *newLeaderHooks) run(r leasehold.Record) {
-	if h.command == "" {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.next = &r
-	if !h.running {
-		h.running = true
-		h.done.Go(h.work)
-	}
-}
-
-func (h *newLeaderHooks) work() {
-	for {
-		h.mu.Lock()
-		r := h.next
-		h.next = nil
-		if r == nil {
-			h.running = false
-			h.mu.Unlock()
-			return
-		}
-		h.mu.Unlock()
-		cmd := exec.Command("/bin/sh", "-c", h.command)
-		cmd.Env = append(os.Environ(), environment(h.key, *r)...)
-		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-		forking.Lock()
-		err := cmd.Start()
-		forking.Unlock()
-		if err == nil {
-			err = cmd.Wait()
-		}
-		if err != nil {
-			h.app.log.Warn("the command for new leaders has failed", "err", err)
-		}
-	}
 }

@@ -15,6 +15,7 @@ import (
 )
 
 func TestElectLeadsAgainAndAgain(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	url, log := b.url("leaders/a"), filepath.Join(t.TempDir(), "log")
 	said := func() string {
@@ -29,7 +30,7 @@ func TestElectLeadsAgainAndAgain(t *testing.T) {
 		require.Eventually(t, func() bool { return strings.Contains(said(), text) }, time.Minute, 20*time.Millisecond, "%s in %s", text, log)
 	}
 	elect := func(name, script string) *started {
-		return start(t, b.command("elect", "--ttl", "2s", "--holder", name, "--on-new-leader", fmt.Sprintf(`echo "%s sees $LEASEHOLD_HOLDER $LEASEHOLD_TOKEN" >>%s`, name, log), url,
+		return start(t, b.command("elect", "--ttl", "5s", "--holder", name, "--on-new-leader", fmt.Sprintf(`echo "%s sees $LEASEHOLD_HOLDER $LEASEHOLD_TOKEN" >>%s`, name, log), url,
 			"--", "sh", "-c", strings.ReplaceAll(script, "LOG", log)))
 	}
 	const leader = `echo "$LEASEHOLD_HOLDER leads $LEASEHOLD_TOKEN" >>LOG; trap 'echo "$LEASEHOLD_HOLDER reloads" >>LOG' HUP; trap 'echo "$LEASEHOLD_HOLDER ends" >>LOG; exit 3' TERM; while :; do sleep 0.05; done`
@@ -58,9 +59,10 @@ func TestElectLeadsAgainAndAgain(t *testing.T) {
 
 // A command that ends by itself gives the others a chance, and comes again.
 func TestElectWhenTheCommandEnds(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	log := filepath.Join(t.TempDir(), "log")
-	s := start(t, b.command("elect", "--ttl", "1s", b.url("leaders/b"), "--", "sh", "-c", fmt.Sprintf(`echo $LEASEHOLD_TOKEN >>%s; exit 1`, log)))
+	s := start(t, b.command("elect", "--ttl", "4s", b.url("leaders/b"), "--", "sh", "-c", fmt.Sprintf(`echo $LEASEHOLD_TOKEN >>%s; exit 1`, log)))
 	require.Eventually(t, func() bool {
 		body, _ := os.ReadFile(log)
 		return strings.HasPrefix(string(body), "1\n2\n3\n")
@@ -70,6 +72,7 @@ func TestElectWhenTheCommandEnds(t *testing.T) {
 }
 
 func TestElectEndsWithItsErrors(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	b.run("elect", strings.Replace(b.url("x"), "s3://", "s3://no-such-", 1), "--", "true").complains(t, 78, "create the bucket")
 	b.run("elect", b.url("x"), "--", "no-such-command").complains(t, 127, "there is no command")

@@ -42,7 +42,7 @@ var exitCodes = []struct{ code, meaning string }{
 	{"74", "the result could not be written; `acquire` has released the lock again"},
 	{"75", "the lock is held by another, also at the end of `--wait`; try again later"},
 	{"77", "the store denies access"},
-	{"78", "wrong configuration: no such bucket, no region or credentials, a store that is not safe for locks, a lock object that is corrupt"},
+	{"78", "wrong configuration: no such bucket, no region or credentials, a store that is not safe for locks, a lock that is corrupt"},
 	{"79", "the lease was lost; the command is dead, or was not started"},
 	{"126", "`run`: the command cannot be executed; the lock was not taken"},
 	{"127", "`run`: there is no such command; the lock was not taken"},
@@ -119,8 +119,21 @@ func statusOf(err error) int {
 	return 0
 }
 
+// ofTheCommand says in words of the command what the library says in words of its Go API.
+var ofTheCommand = strings.NewReplacer(
+	"with Lock.Break", `with "leasehold break"`,
+	"set UsePathStyle in the client's options", "add path-style=1 to the parameters of the URL",
+	"set the client's region: AWS_REGION, or Region in its options;", "set AWS_REGION, or add ?region=NAME to the URL;",
+	" (a path belongs into WithKeyPrefix)", "",
+	"identity must be", "--holder must be",
+	"poll interval ", "--interval ",
+	"a bucket for locks between machines", "an s3 or gs URL for locks between machines",
+)
+
 // message is err in one line that says what to do.
-func message(err error) string {
+func message(err error) string { return ofTheCommand.Replace(explain(err)) }
+
+func explain(err error) string {
 	text := strings.TrimPrefix(strings.Join(strings.Fields(err.Error()), " "), "leasehold: ")
 	var failed *failure
 	switch {

@@ -13,6 +13,7 @@ import (
 )
 
 func TestFileURLs(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	url := "file://" + dir + "/report"
 	r := offline(t, "run", url, "--", "sh", "-c", "echo $LEASEHOLD_KEY $LEASEHOLD_TOKEN; exit 3")
@@ -29,7 +30,9 @@ func TestFileURLs(t *testing.T) {
 	r = offline(t, "list", "-o", "json", "file://"+dir+"/")
 	r.succeeds(t)
 	all := views(t, r.out)
-	require.Len(t, all, 2)
+	require.Len(t, all, 3)
+	require.Equal(t, []any{"other", "corrupt"}, []any{all[0].Key, all[0].State})
+	all = all[1:]
 	require.Equal(t, []any{"report", "held", "ci", uint64(2), url}, []any{all[0].Key, all[0].State, all[0].Holder, all[0].Token, all[0].URL})
 	require.Equal(t, []any{"with space", "free", "file://" + dir + "/with%20space"}, []any{all[1].Key, all[1].State, all[1].URL})
 	r = offline(t, "list", "-o", "json", "file://"+dir+"/re")
@@ -53,6 +56,7 @@ func TestFileURLs(t *testing.T) {
 
 // JSON makes six bytes of one of these, so the line with the key is longer than a page of memory.
 func TestListOfLongKeys(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	url := "file://" + dir + "/" + strings.Repeat("%3C", 1024)
 	r := offline(t, "run", url, "--", "true")
@@ -67,14 +71,17 @@ func TestListOfLongKeys(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "page.object"), bytes.Repeat([]byte("x"), 1<<20), 0o600))
 	r = offline(t, "list", "-o", "json", "file://"+dir+"/")
 	r.succeeds(t)
-	require.Len(t, views(t, r.out), 1)
+	all = views(t, r.out)
+	require.Len(t, all, 2)
+	require.Equal(t, []any{"page", "corrupt"}, []any{all[1].Key, all[1].State})
 }
 
 // A machine's processes share a clock, so the next one takes over at once from one that was killed, as soon as the TTL has passed.
 func TestFileTakeover(t *testing.T) {
+	t.Parallel()
 	url := "file://" + t.TempDir() + "/a"
-	offline(t, "acquire", "--ttl", "1s", url).succeeds(t)
+	offline(t, "acquire", "--ttl", "5s", url).succeeds(t)
 	offline(t, "run", "-n", url, "--", "true").complains(t, 75, "is held")
-	time.Sleep(1100 * time.Millisecond)
+	time.Sleep(5100 * time.Millisecond)
 	offline(t, "run", "-n", url, "--", "true").succeeds(t)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"math"
 	"os"
@@ -16,18 +15,17 @@ import (
 )
 
 // The guard is a process between leasehold and the command. It starts the command, is told until when the command may run, and
-// otherwise ends it, with all that it has started. leasehold may be stopped or killed at any moment: the guard needs nothing but a
-// clock that both processes share. It is leasehold's own program, started with guardArg.
+// otherwise ends it, with all that it has started. Either may be stopped or killed at any moment: the guard needs nothing from
+// leasehold but the times that both share, and a clock. It is leasehold's own program, started with guardArg.
 //
-// The two talk over a socket, a line each:
+// leasehold writes a byte into a socket when it has changed the times. The guard answers with lines:
 //
-//	leasehold: until TERM KILL    times of bootTime, in nanoseconds: when to send SIGTERM, and when SIGKILL
-//	guard:     started PID
-//	           failed ERRNO       the command cannot be started
-//	           late               it was not started, because the time is over
-//	           stopped SIGNAL     the command is stopped
-//	           stuck PID          may not be killed
-//	           exited STATUS ENDED    the wait status of the command, and 1 if the guard had ended it; nothing of it is left
+//	started PID
+//	failed ERRNO       the command cannot be started
+//	late               it was not started, because the time is over
+//	stopped SIGNAL     the command is stopped
+//	stuck PID          may not be killed
+//	exited STATUS ENDED    the wait status of the command, and 1 if the guard had ended it; nothing of it is left
 const guardArg = "__guard"
 
 func isGuard() bool { return len(os.Args) > 1 && os.Args[1] == guardArg }
@@ -60,11 +58,11 @@ func catch(c chan<- os.Signal, lists ...[]os.Signal) {
 
 type guard struct {
 	talk     *os.File
+	times    times
+	goneAt   int64         // when leasehold was gone
 	pid      int           // of the command, and of its process group
 	grace    time.Duration // for what the command has left running
-	termAt   int64
-	killAt   int64
-	leftAt   int64 // when to kill what the command has left running
+	leftAt   int64         // when to kill what the command has left running
 	termSent bool
 	ended    bool // by a signal of the guard, while the command ran
 	exited   bool
@@ -72,51 +70,63 @@ type guard struct {
 	stuck    map[int]bool
 }
 
-// guardMain runs the guard: FD of the socket, GRACE in nanoseconds, PATH of the command, and its arguments from number 0 on.
+// guardMain runs the guard: FD of the socket, FD of the times, GRACE in nanoseconds, PATH of the command, and its arguments from
+// number 0 on.
 func guardMain(args []string) int {
-	fd, err1 := strconv.Atoi(args[0])
-	grace, err2 := strconv.ParseInt(args[1], 10, 64)
-	if err1 != nil || err2 != nil || len(args) < 4 {
-		return exitBug
+	var numbers [3]int64
+	for i := range numbers {
+		var err error
+		if len(args) < 5 {
+			err = strconv.ErrSyntax
+		} else {
+			numbers[i], err = strconv.ParseInt(args[i], 10, 64)
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "leasehold: only leasehold itself starts %s (see leasehold help)\n", guardArg)
+			return exitUsage
+		}
 	}
-	unix.CloseOnExec(fd)
-	g := &guard{talk: os.NewFile(uintptr(fd), "leasehold"), grace: time.Duration(grace), leftAt: math.MaxInt64, stuck: make(map[int]bool)}
+	nameProcess("leasehold-guard")
+	socket, memory, grace := int(numbers[0]), int(numbers[1]), time.Duration(numbers[2])
+	unix.CloseOnExec(socket)
+	t, err := openTimes(memory)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "leasehold: the guard process cannot read its times: %v (see leasehold help)\n", err)
+		return exitUsage
+	}
+	unix.Close(memory)
+	g := &guard{
+		talk: os.NewFile(uintptr(socket), "leasehold"), times: t, goneAt: math.MaxInt64,
+		grace: grace, leftAt: math.MaxInt64, stuck: make(map[int]bool),
+	}
 	becomeReaper()
 	catch(make(chan os.Signal, 1), toGroup, toCommand, unharmed)
-	untils := make(chan [2]int64)
-	go g.listen(untils)
-	first, ok := <-untils
-	if !ok {
-		return 0
-	}
-	g.termAt, g.killAt = first[0], first[1]
-	if bootTime() >= g.termAt {
+	if term, _ := t.get(); bootTime() >= term {
 		g.say("late")
 		return 0
 	}
-	g.pid, err1 = syscall.ForkExec(args[2], args[3:], &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: commandAttr()})
-	if err1 != nil {
-		errno, _ := err1.(syscall.Errno)
+	g.pid, err = syscall.ForkExec(args[3], args[4:], &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: commandAttr()})
+	if err != nil {
+		errno, _ := err.(syscall.Errno)
 		g.say("failed %d", int(errno))
 		return 0
 	}
 	g.say("started %d", g.pid)
-	return g.watch(untils)
+	return g.watch()
 }
 
 func (g *guard) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(g.talk, format+"\n", args...) // if nobody listens any more, listen says so
 }
 
-// listen ends when leasehold does.
-func (g *guard) listen(untils chan<- [2]int64) {
-	defer close(untils)
-	for lines := bufio.NewScanner(g.talk); lines.Scan(); {
-		var until [2]int64
-		if _, err := fmt.Sscanf(lines.Text(), "until %d %d", &until[0], &until[1]); err != nil {
+// listen tells of each change of the times, and ends when leasehold does.
+func (g *guard) listen(changed chan<- struct{}) {
+	defer close(changed)
+	for buf := make([]byte, 64); ; {
+		if _, err := g.talk.Read(buf); err != nil {
 			return
 		}
-		untils <- until
+		changed <- struct{}{}
 	}
 }
 
@@ -126,38 +136,40 @@ type change struct {
 }
 
 // watch returns when nothing of the command is left.
-func (g *guard) watch(untils <-chan [2]int64) int {
+func (g *guard) watch() int {
+	changed := make(chan struct{})
+	go g.listen(changed)
 	changes := make(chan change)
 	go wait(changes)
 	alarm := newAlarm()
 	pause := int64(time.Millisecond) // between two looks for what is left
 	for {
-		now := bootTime()
-		next := min(g.termAt, g.killAt, g.leftAt)
+		now := bootTime() // before the times: if this process is stopped in between, the new times count
+		termAt, killAt := g.times.get()
+		termAt, killAt = min(termAt, g.goneAt), min(killAt, g.goneAt, g.leftAt)
+		next := min(termAt, killAt)
 		switch {
-		case now >= min(g.killAt, g.leftAt):
+		case now >= killAt:
 			g.ended = g.ended || !g.exited
 			g.kill()
 			next = now + pause
 			pause = min(2*pause, int64(100*time.Millisecond))
-		case now >= g.termAt && !g.termSent:
+		case now >= termAt && !g.termSent:
 			g.ended = g.ended || !g.exited
 			g.terminate()
-			next = min(g.killAt, g.leftAt)
+			next = killAt
 		case g.termSent:
-			next = min(g.killAt, g.leftAt)
+			next = killAt
 		}
 		if changes == nil {
 			next = min(next, now+pause)
 		}
 		alarm.set(next)
 		select {
-		case until, ok := <-untils:
+		case _, ok := <-changed:
 			if !ok { // leasehold is gone
-				untils = nil
-				until = [2]int64{now, now}
+				changed, g.goneAt = nil, now
 			}
-			g.termAt, g.killAt = until[0], until[1]
 		case c, ok := <-changes:
 			switch {
 			case !ok: // no child is left
@@ -225,8 +237,11 @@ func (g *guard) signal(s unix.Signal) {
 	}
 }
 
-// process is one that lives. A negative pid is a whole process group.
-type process struct{ pid, parent, group int }
+// process is one of the machine. A negative pid is a whole process group.
+type process struct {
+	pid, parent, group int
+	dead               bool // but not reaped yet
+}
 
 // sendAll sends a signal to everything that is left of a command, or only to what has left its process group. It returns those that
 // may not be sent one.

@@ -25,6 +25,12 @@ func becomeReaper() {
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
+// nameProcess gives this process, whose program was /proc/self/exe, the name that ps and killall know it by: at most 15 bytes.
+func nameProcess(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }
+
+// sharedFile is a file in memory, which also is there where no directory can be written.
+func sharedFile() (int, error) { return unix.MemfdCreate("leasehold-times", 0) }
+
 // commandAttr gives the command a process group of its own, and kills it if the guard is killed.
 func commandAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -77,15 +83,15 @@ func (a *alarm) ring() {
 	}
 }
 
-// processes are those of this machine that live, as far as this one may see them.
-func processes() (all []process) {
+// processes are those of this machine that live, or that are dead and not reaped, as far as this one may see them.
+func processes(dead bool) (all []process) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		if p, ok := look(pid); ok {
+		if p, ok := look(pid); ok && p.dead == dead {
 			all = append(all, p)
 		}
 	}
@@ -96,17 +102,17 @@ func processes() (all []process) {
 func look(pid int) (process, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if err != nil || len(f) < 3 || f[0] == "Z" || f[0] == "X" {
+	if err != nil || len(f) < 3 {
 		return process{}, false
 	}
 	parent, _ := strconv.Atoi(f[1])
 	group, _ := strconv.Atoi(f[2])
-	return process{pid, parent, group}, true
+	return process{pid, parent, group, f[0] == "Z" || f[0] == "X"}, true
 }
 
 // remaining is what lives of a process group and of the descendants of this process.
 func remaining(group int) (left []process) {
-	all, self := processes(), os.Getpid()
+	all, self := processes(false), os.Getpid()
 	ours := map[int]bool{self: true}
 	for found := true; found; { // a child may come before its parent
 		found = false

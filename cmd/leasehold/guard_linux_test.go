@@ -30,6 +30,7 @@ func onlyChild(t *testing.T, parent int) int {
 }
 
 func TestRunWithoutItsGuard(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	life := newLiving(t)
 	cmd := b.command("run", b.url("locks/guard"), "--", os.Args[0])
@@ -48,14 +49,16 @@ func TestRunWithoutItsGuard(t *testing.T) {
 
 // A guard that is stopped cannot keep the times. The supervisor does, if the lease is lost meanwhile.
 func TestRunWithAStoppedGuard(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	life := newLiving(t)
-	cmd := b.command("run", "--ttl", "2s", b.url("locks/stopped"), "--", os.Args[0])
+	cmd := b.command("run", "--ttl", "5s", b.url("locks/stopped"), "--", os.Args[0])
 	cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_ESCAPES=1", "LIFE_DEAF=1")
 	s := start(t, cmd)
 	require.True(t, life.begun(t, s), "%s", &s.stderr)
 	guard := onlyChild(t, s.Process.Pid)
 	require.NoError(t, syscall.Kill(guard, syscall.SIGSTOP))
+	t.Cleanup(func() { _ = syscall.Kill(guard, syscall.SIGCONT) }) // if it still lives, it ends when it sees that leasehold is gone
 	require.NoError(t, b.lock("locks/stopped").Break(t.Context(), 1))
 	require.Equal(t, 79, s.wait(t), "%s", &s.stderr)
 	ended := monotonic()

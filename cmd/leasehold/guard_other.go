@@ -3,6 +3,7 @@
 package main
 
 import (
+	"os"
 	"syscall"
 	"time"
 
@@ -18,6 +19,23 @@ func bootTime() int64 {
 
 // becomeReaper does nothing here: what leaves the process group of the command is not found.
 func becomeReaper() {}
+
+// reapOrphans does nothing here, because orphans go to process 1, which reaps them.
+func reapOrphans() {}
+
+// nameProcess does nothing here: the process has the name of the program.
+func nameProcess(string) {}
+
+// sharedFile is a file that has no name any more.
+func sharedFile() (int, error) {
+	f, err := os.CreateTemp("", "leasehold-times-")
+	if err != nil {
+		return -1, err
+	}
+	defer f.Close()
+	defer os.Remove(f.Name())
+	return unix.Dup(int(f.Fd())) // which, unlike f, another program inherits
+}
 
 func commandAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 

@@ -116,6 +116,30 @@ func helpTopics() (cmds []*cobra.Command) {
 	return cmds
 }
 
+// help is cobra's, except that it fails if there is nothing to show.
+func help() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND | TOPIC]",
+		Short: "Help about any command or topic",
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				for _, c := range cmd.Root().Commands() {
+					names = append(names, c.Name())
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return fail(exitUsage, "there is no help about %q (see leasehold help)", strings.Join(args, " "))
+			}
+			about.InitDefaultHelpFlag() // which is made when a command is run
+			return about.Help()
+		},
+	}
+}
+
 func (a *app) man() *cobra.Command {
 	return &cobra.Command{
 		Use:               "man",

@@ -51,6 +51,7 @@ func (b bucket) putObject(key, body string) {
 }
 
 func TestStatusAndList(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	held, err := b.lock("locks/held", leasehold.WithIdentity("alice")).Acquire(t.Context())
 	require.NoError(t, err)
@@ -117,6 +118,7 @@ func (r result) complains2(t testing.TB, args []string, code int, text string) {
 
 // A list that does not fit on one page of the server's, in order.
 func TestListIsWhole(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	const n = 1100
 	store := leasehold.NewS3Store(b.server.Client(), b.name)
@@ -141,6 +143,7 @@ func TestListIsWhole(t *testing.T) {
 }
 
 func TestWatchPrintsEveryChange(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	lock := b.lock("locks/watched", leasehold.WithIdentity("alice"))
 	lease, err := lock.Acquire(t.Context())
@@ -165,10 +168,11 @@ func TestWatchPrintsEveryChange(t *testing.T) {
 
 	b.putObject("locks/broken", "x")
 	b.run("watch", b.url("locks/broken")).complains(t, 78, "corrupt lock record")
-	b.run("watch", "--interval", "1ms", b.url("locks/watched")).complains(t, 64, "poll interval 1ms")
+	b.run("watch", "--interval", "1ms", b.url("locks/watched")).complains(t, 64, "--interval 1ms")
 }
 
 func TestBreak(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	lease, err := b.lock("locks/stuck", leasehold.WithIdentity("alice")).Acquire(t.Context())
 	require.NoError(t, err)
@@ -177,6 +181,7 @@ func TestBreak(t *testing.T) {
 	b.run("break", url).complains(t, 64, "--token is missing")
 	b.run("break", url, "--token", "2").complains(t, 64, `it is in term 1 of "alice", not 2`)
 	b.run("break", url, "--token", "x").complains(t, 64, "invalid argument")
+	b.run("break", url, "--token", "9007199254740992").complains(t, 64, "--token 9007199254740992 is over 2^53-1")
 	b.run("break", b.url("locks/never"), "--token", "1").complains(t, 64, "never taken")
 	r := b.run("break", url, "--token", "1")
 	r.succeeds(t)

@@ -70,7 +70,7 @@ func (a *app) json() bool { return a.output == "json" }
 // complain writes an error as one line.
 func (a *app) complain(err error, code int) {
 	if !a.json() {
-		fmt.Fprintf(os.Stderr, "leasehold: %s\n", message(err))
+		fmt.Fprintf(os.Stderr, "leasehold: %s\n", printable(message(err)))
 		return
 	}
 	line, _ := json.Marshal(struct {
@@ -100,9 +100,15 @@ A lock is a URL: s3://bucket/key, gs://bucket/key or file:///directory/name. See
 			if a.verbose {
 				level = slog.LevelInfo
 			}
-			var handler slog.Handler = slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})
+			opts := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, attr slog.Attr) slog.Attr {
+				if err, ok := attr.Value.Any().(error); ok {
+					return slog.String(attr.Key, ofTheCommand.Replace(err.Error()))
+				}
+				return attr
+			}}
+			var handler slog.Handler = slog.NewTextHandler(os.Stderr, opts) // which quotes what a terminal may obey
 			if a.json() {
-				handler = slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})
+				handler = slog.NewJSONHandler(os.Stderr, opts)
 			}
 			a.log = slog.New(handler)
 			return nil
@@ -113,6 +119,7 @@ A lock is a URL: s3://bucket/key, gs://bucket/key or file:///directory/name. See
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "say more on standard error")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.commands()...)
+	root.SetHelpCommand(help())
 	for _, c := range append(root.Commands(), root) {
 		c.Long, c.DisableFlagsInUseLine = wrap(c.Long, columns), true
 	}

@@ -119,7 +119,10 @@ func finish(t testing.TB, cmd *exec.Cmd) result {
 		cmd.Stdout = &out
 	}
 	cmd.Stderr = &stderr
-	err := cmd.Run()
+	cmd.WaitDelay = hangs // for what it has left running
+	require.NoError(t, cmd.Start())
+	defer time.AfterFunc(2*hangs, func() { _ = cmd.Process.Kill() }).Stop() // its exit code is -1 then
+	err := cmd.Wait()
 	if _, ok := errors.AsType[*exec.ExitError](err); !ok {
 		require.NoError(t, err)
 	}
@@ -164,6 +167,7 @@ func start(t testing.TB, cmd *exec.Cmd) *started {
 	t.Helper()
 	s := &started{Cmd: cmd}
 	cmd.Stderr = &s.stderr
+	cmd.WaitDelay = 20 * time.Second // for those that live on, and hold it open, though they should not
 	read, write, err := os.Pipe()
 	require.NoError(t, err)
 	s.out, cmd.Stdout = read, write
@@ -185,13 +189,20 @@ func start(t testing.TB, cmd *exec.Cmd) *started {
 // wait waits for the end and returns the exit code.
 func (s *started) wait(t testing.TB) int {
 	t.Helper()
-	<-s.ended
+	select {
+	case <-s.ended:
+	case <-time.After(hangs):
+		require.Fail(t, "the command does not end")
+	}
 	err := s.err
 	if _, ok := errors.AsType[*exec.ExitError](err); !ok {
 		require.NoError(t, err)
 	}
 	return s.ProcessState.ExitCode()
 }
+
+// hangs is how long the end of a run may take before it counts as one that never comes.
+const hangs = time.Minute
 
 // soon is a context for what takes seconds at most on an idle machine.
 func soon(t testing.TB) context.Context {

@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold"
 )
@@ -15,7 +19,7 @@ import (
 type shown struct {
 	URL        string            `json:"url"`
 	Key        string            `json:"key"`
-	State      string            `json:"state"` // free, held, expired, or corrupt
+	State      string            `json:"state"` // free, held, expired, corrupt, denied, or deleted
 	Holder     string            `json:"holder,omitempty"`
 	Token      uint64            `json:"token"`
 	TTL        float64           `json:"ttl_seconds,omitempty"`
@@ -24,7 +28,6 @@ type shown struct {
 	ExpiresAt  *time.Time        `json:"expires_at,omitempty"`
 	Age        float64           `json:"age_seconds,omitempty"` // since the last write, by the server's clock; at least
 	Metadata   map[string]string `json:"metadata,omitempty"`
-	Session    string            `json:"session,omitempty"` // key of the session that it leans on
 	Error      string            `json:"error,omitempty"`
 }
 
@@ -39,9 +42,6 @@ func show(at location, r leasehold.Record, age time.Duration) shown {
 		s.State = "free"
 	case overdue(r):
 		s.State = "expired"
-	}
-	if r.Session != nil {
-		s.Session, s.ExpiresAt = r.Session.Key, nil
 	}
 	return s
 }
@@ -59,7 +59,7 @@ func moment(t time.Time) *time.Time {
 
 // print writes a result: as text, or the value as JSON.
 func (a *app) print(value any, text string) error {
-	line := []byte(text)
+	line := []byte(printable(text))
 	if a.json() {
 		var err error
 		if line, err = json.Marshal(value); err != nil {
@@ -71,6 +71,30 @@ func (a *app) print(value any, text string) error {
 	}
 	return nil
 }
+
+// printable is text of one line with everything escaped that a terminal may obey, or that moves what stands beside it: names come from
+// the bucket, and others may have written them.
+func printable(text string) string {
+	if strings.IndexFunc(text, hidden) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		if hidden(r) {
+			escaped := strconv.QuoteToASCII(text[:size])
+			b.WriteString(escaped[1 : len(escaped)-1])
+		} else {
+			b.WriteString(text[:size])
+		}
+		text = text[size:]
+	}
+	return b.String()
+}
+
+// hidden reports whether a character has no shape of its own: control characters, directions of writing, line ends, and bytes that are
+// not UTF-8.
+func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
 
 // table prints rows, as JSON line by line, or else in columns under a header when close is called.
 type table struct {
@@ -100,7 +124,8 @@ func (w writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (t *table) add(value any, cells string) {
+// add adds a row.
+func (t *table) add(value any, cells ...string) {
 	switch {
 	case t.err != nil:
 	case t.app.json():
@@ -110,8 +135,19 @@ func (t *table) add(value any, cells string) {
 			fmt.Fprintln(t.tabs, t.header)
 			t.header = ""
 		}
-		fmt.Fprintln(t.tabs, cells)
+		t.more(cells...)
 	}
+}
+
+// more adds a row to the text alone.
+func (t *table) more(cells ...string) {
+	if t.err != nil || t.app.json() {
+		return
+	}
+	for i := range cells {
+		cells[i] = printable(cells[i])
+	}
+	fmt.Fprintln(t.tabs, strings.Join(cells, "\t"))
 }
 
 func (t *table) close() error {
@@ -122,25 +158,29 @@ func (t *table) close() error {
 const lockHeader = "LOCK\tSTATE\tTOKEN\tHOLDER\tSINCE\tUNTIL\tAGE"
 
 // cells are those of a lock under lockHeader.
-func (s shown) cells(name string) string {
-	age := "-"
-	if s.Age > 0 {
-		age = time.Duration(s.Age * float64(time.Second)).Round(time.Second).String()
-	}
-	holder, until := s.Holder, stamp(s.ExpiresAt)
+func (s shown) cells(name string) []string {
+	holder := s.Holder
 	switch {
 	case s.Error != "":
 		holder = s.Error
 	case s.State == "free" && holder != "":
 		holder = "(" + holder + ")"
-	case s.Session != "":
-		until = "session " + s.Session
 	}
 	if holder == "" {
 		holder = "-"
 	}
-	return fmt.Sprintf("%s\t%s\t%d\t%s\t%s\t%s\t%s", name, s.State, s.Token, holder, stamp(s.AcquiredAt), until, age)
+	return []string{name, s.State, strconv.FormatUint(s.Token, 10), holder, stamp(s.AcquiredAt), stamp(s.ExpiresAt), ago(s.Age)}
 }
+
+// ago is an age in seconds, 0 if it is not known.
+func ago(age float64) string {
+	if age == 0 {
+		return "-"
+	}
+	return seconds(age).Round(time.Second).String()
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func stamp(t *time.Time) string {
 	if t == nil {

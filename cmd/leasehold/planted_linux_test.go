@@ -74,6 +74,7 @@ func planted(t *testing.T) string {
 }
 
 func TestRunWhenThingsGoWrongInside(t *testing.T) {
+	t.Parallel()
 	b, path := newBucket(t), planted(t)
 	run := func(t *testing.T, plant string, env []string, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), path, append([]string{"run"}, args...)...)

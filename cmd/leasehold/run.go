@@ -30,6 +30,9 @@ renewed until the command has ended.`,
   leasehold run --wait 30s file:///var/lib/locks/import -- sh -c 'echo token $LEASEHOLD_TOKEN'`,
 		Args: commandArgs,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
+			if heldCode < 0 || heldCode > 255 {
+				return fail(exitUsage, "--held-code %d is not an exit code, which is from 0 to 255", heldCode)
+			}
 			err := a.runUnderLock(ctx, &c, args)
 			if errors.Is(err, leasehold.ErrHeld) && exitCode(err) == exitHeld && heldCode != exitHeld {
 				a.log.Info("the lock is held by another", "err", err)
@@ -85,6 +88,8 @@ func (a *app) runUnderLock(ctx context.Context, c *campaign, args []string) erro
 	switch {
 	case failed != nil:
 		return failed
+	case result.lost && err == nil:
+		return fail(exitLost, "the command was ended, or not started, because its lease had run out by the clock of the guard process (see leasehold help guarantee)")
 	case result.lost:
 		return fail(exitLost, "the command was ended, or not started, because its lease was lost: %w (see leasehold help guarantee)", err)
 	case err != nil: // the command itself is done
@@ -113,6 +118,7 @@ func (a *app) supervisor(ctx context.Context, c *campaign, args []string) (*supe
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	reapOrphans()
 	renewed := make(chan struct{}, 1)
 	lock, err := c.lock(a, store, at.key, func() {
 		select {
@@ -124,5 +130,5 @@ func (a *app) supervisor(ctx context.Context, c *campaign, args []string) (*supe
 		store.close()
 		return nil, nil, nil, err
 	}
-	return &supervisor{program: command, key: at.key, margin: c.margin, renewed: renewed, log: a.log}, lock, store, nil
+	return &supervisor{program: command, lock: at, margin: c.margin, renewed: renewed, log: a.log}, lock, store, nil
 }

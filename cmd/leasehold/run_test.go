@@ -19,6 +19,7 @@ import (
 )
 
 func TestRunPassesOnWhatACommandNeeds(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	cmd := b.command("run", "--holder", "me", b.url("locks/a"), "--", "sh", "-c", `cat; echo "$LEASEHOLD_KEY $LEASEHOLD_TOKEN $LEASEHOLD_HOLDER"; echo err >&2; cat <&3; exit 42`)
 	cmd.Stdin = strings.NewReader("standard input\n")
@@ -40,6 +41,7 @@ func TestRunPassesOnWhatACommandNeeds(t *testing.T) {
 }
 
 func TestRunExitCodes(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	url := b.url("locks/codes")
 	for code := range map[int]bool{0: true, 1: true, 64: true, 255: true} {
@@ -71,6 +73,7 @@ func TestRunExitCodes(t *testing.T) {
 }
 
 func TestRunWhileTheLockIsHeld(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	lease, err := b.lock("locks/held", leasehold.WithIdentity("another")).Acquire(t.Context())
 	require.NoError(t, err)
@@ -89,6 +92,7 @@ func TestRunWhileTheLockIsHeld(t *testing.T) {
 
 // A job that never waits still gets the lock of a holder that is gone.
 func TestRunWithoutWaitAfterACrash(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	store := leasehold.NewS3Store(b.server.Client(), b.name)
 	old := time.Now().Add(-time.Hour)
@@ -113,6 +117,7 @@ func ready(t *testing.T, cmd *exec.Cmd) (*started, *bufio.Reader) {
 }
 
 func TestRunPassesSignalsOn(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -131,19 +136,21 @@ func TestRunPassesSignalsOn(t *testing.T) {
 
 // A command that takes its time to end keeps the lock until then.
 func TestRunRenewsUntilTheCommandHasEnded(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	url := b.url("locks/slow")
-	s, _ := ready(t, b.command("run", "--ttl", "2s", url, "--", "sh", "-c", `trap 'sleep 5; exit 4' TERM; echo ready; while :; do sleep 0.05; done`))
+	s, _ := ready(t, b.command("run", "--ttl", "6s", url, "--", "sh", "-c", `trap 'sleep 8; exit 4' TERM; echo ready; while :; do sleep 0.05; done`))
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
 	began := time.Now()
 	lease, err := b.lock("locks/slow").Acquire(soon(t))
 	require.NoError(t, err)
-	require.Greater(t, time.Since(began), 4*time.Second)
+	require.Greater(t, time.Since(began), 7*time.Second)
 	require.NoError(t, lease.Release(t.Context()))
 	require.Equal(t, 4, s.wait(t), "%s", &s.stderr)
 }
 
 func TestRunInterruptedWhileWaiting(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	lease, err := b.lock("locks/wait", leasehold.WithIdentity("another")).Acquire(t.Context())
 	require.NoError(t, err)
@@ -162,6 +169,7 @@ func TestRunInterruptedWhileWaiting(t *testing.T) {
 
 // What the command leaves running is ended before the lock is released, whether it stays in the process group or leaves it.
 func TestRunEndsWhatIsLeft(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	for _, escapes := range []string{"", "1"} {
 		life := newLiving(t)
@@ -176,6 +184,7 @@ func TestRunEndsWhatIsLeft(t *testing.T) {
 }
 
 func TestRunWithClosedFiles(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	out := filepath.Join(t.TempDir(), "out")
 	script := fmt.Sprintf(`"$0" "$@" <&- >&- 2>&-; echo $? >%s`, out)
@@ -194,6 +203,7 @@ func TestRunWithClosedFiles(t *testing.T) {
 
 // nohup's command stays deaf to SIGHUP.
 func TestRunKeepsIgnoredSignalsIgnored(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
 	cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-c", `trap '' HUP; exec "$0" "$@"`, program},
 		"run", b.url("locks/nohup"), "--", "sh", "-c", "kill -HUP $$; echo alive")...)
@@ -205,8 +215,9 @@ func TestRunKeepsIgnoredSignalsIgnored(t *testing.T) {
 
 // A log line that nobody reads does not end the command.
 func TestRunWithABrokenPipe(t *testing.T) {
+	t.Parallel()
 	b := newBucket(t)
-	cmd := b.command("run", "--ttl", "1s", "-v", b.url("locks/pipe"), "--", "sh", "-c", "sleep 2; exit 7")
+	cmd := b.command("run", "--ttl", "4s", "-v", b.url("locks/pipe"), "--", "sh", "-c", "sleep 5; exit 7")
 	read, write, err := os.Pipe()
 	require.NoError(t, err)
 	cmd.Stderr = write

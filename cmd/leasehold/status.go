@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 func (a *app) status() *cobra.Command {
@@ -37,7 +39,7 @@ has watched it for its TTL.`,
 					failed = firstOf(failed, err)
 					continue
 				}
-				table.add(view, view.cells(at.String()))
+				table.add(view, view.cells(at.String())...)
 			}
 			return firstOf(table.close(), failed)
 		}),
@@ -74,9 +76,7 @@ func (a *app) inspect(ctx context.Context, store *backend, at location) (shown, 
 	case errors.Is(err, leasehold.ErrNotExist):
 		return showNone(at), nil
 	case errors.Is(err, leasehold.ErrCorruptRecord):
-		view := showNone(at)
-		view.State, view.Error = "corrupt", message(err)
-		return view, nil
+		return unreadable(at, err), nil
 	case err != nil:
 		return shown{}, err
 	}
@@ -88,7 +88,7 @@ func (a *app) list() *cobra.Command {
 		Use:   "list [flags] PREFIX",
 		Short: "Show all locks below a prefix",
 		Long: `Shows all locks whose keys begin with the prefix, as "status" does. An object that is not a lock is shown as corrupt: give locks a
-prefix of their own. With -o json there is one line for each lock.`,
+prefix of their own. One that may not be read is shown as denied, and the exit code is 77. With -o json there is one line for each lock.`,
 		Example:           `  leasehold list s3://bucket/locks/`,
 		Args:              oneArg("one URL of a prefix"),
 		ValidArgsFunction: noFiles,
@@ -131,28 +131,52 @@ func (a *app) listAll(ctx context.Context, store *backend, at location) error {
 			case <-ctx.Done():
 				return
 			}
-			if err != nil {
-				one <- result{err: err}
-				return
-			}
 			lock := at
 			lock.key = key
+			switch why := storeapi.BadKey(key); {
+			case err != nil && key == "":
+				one <- result{err: err}
+				return
+			case err != nil:
+				one <- result{view: unreadable(lock, err)}
+				continue
+			case why != "":
+				one <- result{view: unreadable(lock, fmt.Errorf("it is no lock: its key %s", why))}
+				continue
+			}
 			reading.Go(func() {
 				view, err := a.inspect(ctx, store, lock)
+				if storeapi.Permanent(err) {
+					view, err = unreadable(lock, err), nil
+				}
 				one <- result{view, err}
 			})
 		}
 	})
 	table := a.table(lockHeader)
+	var refused error
 	for one := range results {
 		r := <-one
 		if r.err != nil {
 			return firstOf(table.close(), r.err)
 		}
-		table.add(r.view, r.view.cells(r.view.Key))
+		if r.view.State == "denied" && refused == nil {
+			refused = fail(exitPermission, "not all locks may be read: lock %q: %s", r.view.Key, r.view.Error)
+		}
+		table.add(r.view, r.view.cells(r.view.Key)...)
 		if table.err != nil {
 			break
 		}
 	}
-	return table.close()
+	return firstOf(table.close(), refused)
+}
+
+// unreadable is the view of an object that cannot be read, however often one tries.
+func unreadable(at location, err error) shown {
+	view := showNone(at)
+	view.State, view.Error = "corrupt", message(err)
+	if denied(err) {
+		view.State = "denied"
+	}
+	return view
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"net/http"
 	"net/http/httptrace"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/logging"
 	"google.golang.org/api/iterator"
 	"google.golang.org/api/option"
 
@@ -31,7 +33,8 @@ const serverSlack = 2 * time.Second
 // backend is an open store. It is safe for concurrent use, except close.
 type backend struct {
 	*careful
-	keys  func(ctx context.Context, prefix string) iter.Seq2[string, error] // of the objects in it
+	// keys are those of the objects in it. An error ends them, unless it comes with the name of one that has no key that can be read.
+	keys  func(ctx context.Context, prefix string) iter.Seq2[string, error]
 	close func()
 }
 
@@ -47,7 +50,7 @@ func (l location) open(ctx context.Context) (*backend, error) {
 }
 
 func (l location) s3Client(ctx context.Context) (*s3.Client, error) {
-	cfg, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(l.profile))
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(l.profile), config.WithLogger(logging.Nop{})) // errors say what matters
 	if err != nil {
 		return nil, fail(exitConfig, "reading the configuration of the AWS SDK: %w", err)
 	}
@@ -129,6 +132,9 @@ func (l location) openGS(ctx context.Context) (*backend, error) {
 				if errors.Is(err, iterator.Done) {
 					return
 				}
+				if errors.Is(err, storage.ErrBucketNotExist) || statusOf(err) == http.StatusNotFound {
+					err = fail(exitConfig, "there is no bucket %q (create it, or correct its name or the endpoint)", l.bucket)
+				}
 				if err != nil {
 					yield("", err)
 					return
@@ -193,25 +199,30 @@ func (c *careful) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	return c.Store.DeleteIfMatch(ctx, key, etag)
 }
 
-// Validate, MinTTL and TellsAge are optional methods of a leasehold.Store.
+// Validate, MinTTL, TellsAge and EnforcesConditions are optional methods of a leasehold.Store.
 
 func (c *careful) Validate() error {
-	if v, ok := c.Store.(interface{ Validate() error }); ok {
+	if v, ok := c.Store.(leasehold.Validator); ok {
 		return v.Validate()
 	}
 	return nil
 }
 
 func (c *careful) MinTTL() time.Duration {
-	if m, ok := c.Store.(interface{ MinTTL() time.Duration }); ok {
+	if m, ok := c.Store.(leasehold.TTLLimiter); ok {
 		return m.MinTTL()
 	}
 	return time.Second
 }
 
 func (c *careful) TellsAge() bool {
-	t, ok := c.Store.(interface{ TellsAge() bool })
+	t, ok := c.Store.(leasehold.AgeTeller)
 	return c.local && ok && t.TellsAge()
+}
+
+func (c *careful) EnforcesConditions() bool {
+	known, ok := c.Store.(leasehold.ConditionEnforcer)
+	return ok && known.EnforcesConditions()
 }
 
 // age is how old the object is by the server's clock, at least, at the time of the last Get; 0 if that is not known.

@@ -36,6 +36,8 @@ func findProgram(args []string) (program, error) {
 		return program{path, args}, nil
 	case errors.Is(err, exec.ErrDot):
 		return program{}, fail(exitNotFound, "the command %q is in the current directory only: write ./%s", args[0], args[0])
+	case errors.Is(err, syscall.EISDIR):
+		return program{}, fail(exitCannotExec, "the command %q is a directory: name a program in it", args[0])
 	case errors.Is(err, fs.ErrPermission):
 		return program{}, fail(exitCannotExec, "the command %q cannot be executed: check its permissions", args[0])
 	}
@@ -51,13 +53,14 @@ type outcome struct {
 // supervisor runs a program under a lease.
 type supervisor struct {
 	program
-	key     string
+	lock    location
 	margin  time.Duration
 	renewed <-chan struct{}  // after each renewal
 	signals <-chan os.Signal // to pass on
 	log     *slog.Logger
 
 	lease    *leasehold.Lease
+	times    times    // for the guard
 	talk     *os.File // to the guard
 	guard    *exec.Cmd
 	pid      int // of the program; 0 until it is known
@@ -86,6 +89,7 @@ func (s *supervisor) run(ctx context.Context, lease *leasehold.Lease) (outcome, 
 	over := false
 	defer func() {
 		s.talk.Close()
+		s.times.close()
 		_ = s.guard.Process.Kill() // it has nothing left to do, but may be stopped
 		_ = s.guard.Wait()
 		if !over {
@@ -100,7 +104,6 @@ func (s *supervisor) run(ctx context.Context, lease *leasehold.Lease) (outcome, 
 
 // follow passes on what the lease, the guard and signals say, until the guard has told the end.
 func (s *supervisor) follow(ctx context.Context) (outcome, error) {
-	s.tell()
 	lines := make(chan string)
 	go func() {
 		defer close(lines)
@@ -113,12 +116,12 @@ func (s *supervisor) follow(ctx context.Context) (outcome, error) {
 	for {
 		select {
 		case <-renewed:
-			s.tell()
+			s.extend()
 		case <-done:
 			killAt := s.lease.Deadline().Add(s.margin / 2)
 			s.log.Warn("the lease is lost: the command is being ended",
 				"cause", context.Cause(ctx), "killed_in", time.Until(killAt).Round(time.Millisecond))
-			s.send(0, s.at(killAt))
+			s.tell(0, s.at(killAt))
 			backup, renewed, done = time.After(time.Until(killAt)+s.margin/8), nil, nil
 		case <-backup: // the guard may be stopped
 			s.killAll()
@@ -152,27 +155,36 @@ func (s *supervisor) startGuard() error {
 	}
 	defer unix.Close(pair[1])
 	unix.CloseOnExec(pair[0])
-	_ = unix.SetNonblock(pair[0], true) // so that the deadlines of os.File work
+	_ = unix.SetNonblock(pair[0], true)
 	s.talk = os.NewFile(uintptr(pair[0]), "guard")
-	// The guard finds the socket at its number, not at 3, because the command may have been given other files there.
+	shared, fd, err := newTimes()
+	if err != nil {
+		s.talk.Close()
+		return err
+	}
+	defer unix.Close(fd)
+	s.times = shared
+	s.extend()
+	// The guard finds these files at their numbers, not from 3 on, because the command may have been given other files there.
 	s.guard = &exec.Cmd{
 		Path: self,
-		Args: append([]string{"leasehold", guardArg, strconv.Itoa(pair[1]), strconv.FormatInt(int64(s.margin/2), 10), s.path}, s.args...),
-		Env:  append(os.Environ(), environment(s.key, s.lease.Record())...), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Args: append([]string{"leasehold", guardArg, strconv.Itoa(pair[1]), strconv.Itoa(fd), strconv.FormatInt(int64(s.margin/2), 10), s.path}, s.args...),
+		Env:  append(os.Environ(), environment(s.lock.key, s.lease.Record())...), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // so that what stops leasehold from a terminal does not stop the guard
 	}
 	if err := s.guard.Start(); err != nil {
 		s.talk.Close()
+		s.times.close()
 		return err
 	}
 	return nil
 }
 
-// tell extends the time that the guard gives the program.
-func (s *supervisor) tell() {
+// extend gives the program the time until which the lease is valid now.
+func (s *supervisor) extend() {
 	now := bootTime() // before the lease is asked: if this process is stopped in between, the guard gets less
 	left := time.Until(s.lease.Deadline())
-	s.send(now+int64(left), now+int64(left+s.margin/2))
+	s.tell(now+int64(left), now+int64(left+s.margin/2))
 }
 
 // at is a time on the guard's clock.
@@ -181,9 +193,15 @@ func (s *supervisor) at(t time.Time) int64 {
 	return now + int64(time.Until(t))
 }
 
-func (s *supervisor) send(termAt, killAt int64) {
-	_ = s.talk.SetWriteDeadline(time.Now().Add(time.Second)) // a guard that is stopped reads nothing
-	_, _ = fmt.Fprintf(s.talk, "until %d %d\n", termAt, killAt)
+// tell sets the times of the guard, and wakes it. It never waits: a socket that is full has bytes enough to wake the guard.
+func (s *supervisor) tell(termAt, killAt int64) {
+	s.times.set(termAt, killAt)
+	if conn, err := s.talk.SyscallConn(); err == nil {
+		_ = conn.Write(func(fd uintptr) bool {
+			_, _ = unix.Write(int(fd), []byte{'\n'})
+			return true
+		})
+	}
 }
 
 // hear understands a line of the guard.

@@ -165,4 +165,13 @@ func TestBreakAsksAtATerminal(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c.code == 0, rec.Released())
 	}
+
+	held, err := b.lock("locks/yes").Acquire(t.Context())
+	require.NoError(t, err)
+	defer held.Release(t.Context())
+	cmd := b.command("break", "--yes", b.url("locks/yes"), "--token", "1")
+	term := onTerminal(t, cmd)
+	term.types("n\n")
+	require.NoError(t, cmd.Wait(), "%s", term.shows())
+	require.NotContains(t, term.shows(), "by force?")
 }

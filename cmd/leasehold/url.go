@@ -80,8 +80,8 @@ func parse(text string) (location, error) {
 	switch {
 	case !ok:
 		return none, fmt.Errorf("there is no store %q: %s", u.Scheme, urlForms)
-	case u.Opaque != "" || !strings.HasPrefix(text, u.Scheme+"://"):
-		return none, fmt.Errorf("two slashes are missing: write %s://%s", u.Scheme, strings.TrimPrefix(text, u.Scheme+":"))
+	case u.Opaque != "" || !strings.HasPrefix(text[len(u.Scheme):], "://"): // the scheme may be in capitals
+		return none, fmt.Errorf("two slashes are missing: write %s://%s", u.Scheme, text[len(u.Scheme)+1:])
 	case u.User != nil:
 		return none, fmt.Errorf("credentials do not belong in it, because others see it: use the environment or a profile")
 	case strings.Contains(text, "#"):

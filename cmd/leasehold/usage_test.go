@@ -9,6 +9,7 @@ import (
 
 	"cloud.google.com/go/storage"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/api/option"
 
 	"github.com/leasehold-go/leasehold/gcsstore"
 	"github.com/leasehold-go/leasehold/internal/testserver"
@@ -139,8 +140,7 @@ func TestStoreErrors(t *testing.T) {
 // newGCS makes a bucket of this name on fake-gcs-server, and returns what runs the program there.
 func newGCS(t *testing.T, name string) (endpoint string, gs func(args ...string) result) {
 	endpoint = testserver.FakeGCS(t)
-	t.Setenv("STORAGE_EMULATOR_HOST", endpoint)
-	client, err := gcsstore.NewClient(t.Context())
+	client, err := gcsstore.NewClient(t.Context(), option.WithoutAuthentication(), option.WithEndpoint(endpoint+"/storage/v1/"))
 	require.NoError(t, err)
 	defer client.Close()
 	require.NoError(t, client.Bucket(name).Create(t.Context(), "project", &storage.BucketAttrs{}))
@@ -157,6 +157,7 @@ func newGCS(t *testing.T, name string) (endpoint string, gs func(args ...string)
 }
 
 func TestGoogleCloudStorage(t *testing.T) {
+	t.Parallel()
 	name := "leasehold-cmd"
 	endpoint, gs := newGCS(t, name)
 	url := "gs://" + name + "/locks/a?endpoint=" + endpoint

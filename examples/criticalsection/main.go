@@ -18,7 +18,6 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/examples/internal/storeflag"
-	"github.com/leasehold-go/leasehold/fenced"
 )
 
 func main() {
@@ -99,7 +98,7 @@ func job(ctx context.Context, name string, store leasehold.Store, table *account
 // account is the resource. It keeps the highest token with its data, so that it refuses a job whose lease has ended
 // without the job's knowledge. Each process has its own.
 type account struct {
-	fence fenced.Fence
+	fence leasehold.Fence
 
 	mu      sync.Mutex
 	balance int

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/fenced"
 )
 
 // demo runs the candidates, and records what they do.
@@ -22,7 +21,7 @@ type demo struct {
 	failed  chan error      // of electors that have given up
 	running sync.WaitGroup
 
-	fence      fenced.Fence // protects what the leaders work on
+	fence      leasehold.Fence // protects what the leaders work on
 	candidates []*candidate
 
 	mu      sync.Mutex       // guards what follows, and out
@@ -271,10 +270,16 @@ type network struct {
 
 // MinTTL passes on the shortest TTL that the store allows.
 func (n *network) MinTTL() time.Duration {
-	if m, ok := n.Store.(interface{ MinTTL() time.Duration }); ok {
+	if m, ok := n.Store.(leasehold.TTLLimiter); ok {
 		return m.MinTTL()
 	}
 	return time.Second
+}
+
+// EnforcesConditions passes on whether the store need not be tried.
+func (n *network) EnforcesConditions() bool {
+	known, ok := n.Store.(leasehold.ConditionEnforcer)
+	return ok && known.EnforcesConditions()
 }
 
 func (n *network) cut(cut bool) { n.isCut.Store(cut) }

@@ -40,7 +40,7 @@ func TestInMemory(t *testing.T) {
 	require.Contains(t, out.String(), "stops leading: its lease ended 0.80 TTL after the last renewal,")
 }
 
-func TestOnServers(t *testing.T) { exampletest.OnServers(t, 1, run, "-ttl", "2s") }
+func TestOnServers(t *testing.T) { exampletest.OnServers(t, 1, run, "-ttl", "4s") }
 
 func TestBadInput(t *testing.T) {
 	for _, args := range [][]string{{"-ttl", "0s", "-key", ""}, {"-x"}} {

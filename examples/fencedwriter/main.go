@@ -220,7 +220,7 @@ func write(ctx context.Context, where *storeflag.Flags, name string, guarded boo
 	} else {
 		_, err = client.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(body)})
 	}
-	if refused, ok := errors.AsType[*fenced.Error](err); ok {
+	if refused, ok := errors.AsType[*leasehold.FencedError](err); ok {
 		fmt.Printf("token %d: %s's write is refused, because a leader with token %d has written\n", lease.Token(), name, refused.Highest)
 	} else if err != nil {
 		return err

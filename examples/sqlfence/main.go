@@ -18,14 +18,13 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/examples/internal/storeflag"
-	"github.com/leasehold-go/leasehold/fenced"
 	_ "modernc.org/sqlite" // the driver, in pure Go
 )
 
 const schema = `CREATE TABLE setting (name TEXT PRIMARY KEY, value TEXT NOT NULL, fence INTEGER NOT NULL)`
 
 // set writes a setting unless a newer leader has written it. Check and write are one statement, so nothing can come between
-// them. A former leader gets a [fenced.Error].
+// them. A former leader gets a [leasehold.FencedError].
 func set(ctx context.Context, db *sql.DB, token uint64, name, value string) error {
 	done, err := db.ExecContext(ctx, `INSERT INTO setting (name, value, fence) VALUES ($1, $2, $3)
 		ON CONFLICT (name) DO UPDATE SET value = excluded.value, fence = excluded.fence
@@ -36,7 +35,7 @@ func set(ctx context.Context, db *sql.DB, token uint64, name, value string) erro
 	if n, err := done.RowsAffected(); err != nil || n > 0 {
 		return err
 	}
-	refused := &fenced.Error{Key: name, Token: token}
+	refused := &leasehold.FencedError{Key: name, Token: token}
 	// Only for the message: the row may have a higher token by now.
 	return errors.Join(refused, db.QueryRowContext(ctx, `SELECT fence FROM setting WHERE name = $1`, name).Scan(&refused.Highest))
 }
@@ -104,7 +103,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := write(bob, "eu"); err != nil {
 		return err
 	}
-	if err := write(alice, "asia"); !errors.Is(err, fenced.ErrFenced) {
+	if err := write(alice, "asia"); !errors.Is(err, leasehold.ErrFenced) {
 		return errors.Join(errors.New("alice's late write was not refused"), err)
 	}
 	if err := show(ctx, db, out); err != nil {
@@ -118,7 +117,7 @@ func outcome(err error) string {
 	if err == nil {
 		return "accepted"
 	}
-	if refused, ok := errors.AsType[*fenced.Error](err); ok {
+	if refused, ok := errors.AsType[*leasehold.FencedError](err); ok {
 		return fmt.Sprintf("refused, because the row has token %d", refused.Highest)
 	}
 	return "failed: " + err.Error()

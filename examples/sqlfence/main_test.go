@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/examples/internal/exampletest"
-	"github.com/leasehold-go/leasehold/fenced"
 )
 
 func TestMain(m *testing.M) { exampletest.Main(main, m.Run) }
@@ -36,7 +36,7 @@ The row holds region = eu, written with token 2.
 
 func TestOutcome(t *testing.T) {
 	require.Equal(t, "accepted", outcome(nil))
-	require.Equal(t, "refused, because the row has token 2", outcome(errors.Join(&fenced.Error{Token: 1, Highest: 2})))
+	require.Equal(t, "refused, because the row has token 2", outcome(errors.Join(&leasehold.FencedError{Token: 1, Highest: 2})))
 	require.Equal(t, "failed: no such table", outcome(errors.New("no such table")))
 }
 
@@ -65,7 +65,7 @@ func TestSet(t *testing.T) {
 				mu.Unlock()
 				err := set(t.Context(), writer, token, "region", fmt.Sprint(token))
 				mu.Lock()
-				late, ok := errors.AsType[*fenced.Error](err)
+				late, ok := errors.AsType[*leasehold.FencedError](err)
 				switch {
 				case err == nil && token < before:
 					t.Errorf("token %d wrote after %d", token, before)

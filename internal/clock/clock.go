@@ -21,8 +21,8 @@ func (r Reading) Elapsed(start Reading) time.Duration {
 	return d + max(r.Wall-start.Wall-d, 0) + max(r.Boot-start.Boot-d, 0)
 }
 
-// Time is the reading of the wall clock, cut to microseconds.
-func (r Reading) Time() time.Time { return time.UnixMicro(r.Wall.Microseconds()) }
+// Time is the reading of the wall clock, cut to microseconds. Before 1970, which no record can tell, it is the first one of 1970.
+func (r Reading) Time() time.Time { return time.UnixMicro(max(r.Wall.Microseconds(), 1)) }
 
 // A Clock is the time of one machine. System is the real one, and simulations have their own. A Clock must be safe for
 // concurrent use.
@@ -35,6 +35,9 @@ type Clock interface {
 	// Rand returns a number in [0,1) for jitter.
 	Rand() float64
 }
+
+// Option is a func(Clock) leasehold.Option, which package leasehold sets. Package testopt has it with its type.
+var Option any
 
 // Wait returns nil after d has passed on the monotonic clock of c or woken is closed, or earlier with ctx's error.
 func Wait(ctx context.Context, c Clock, d time.Duration, woken <-chan struct{}) error {

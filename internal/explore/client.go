@@ -97,7 +97,6 @@ func (c *client) acquired(lease *leasehold.Lease) {
 		c.w.violate("token %d was given to %s and to %s", lease.Token(), other.name, c.name)
 	}
 	c.w.tokens[lease.Token()] = c
-	c.w.terms = len(c.w.tokens)
 	c.note("acquired", nil)
 }
 

@@ -4,7 +4,6 @@
 package explore
 
 import (
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -29,10 +28,6 @@ const (
 	drift  = 0.02 // together with margin it allows clock rates of 1 ± 1.48 %
 )
 
-func (cfg Config) begin() space { return newWorld(cfg) }
-
-func (cfg Config) limit() int { return cfg.Steps }
-
 // Result is the result of a search.
 type Result struct {
 	Paths, States int
@@ -42,53 +37,9 @@ type Result struct {
 	Trace         []string // of the path with the violation
 }
 
-// Worlds is what a search walks through: a Config or a Sessions.
-type Worlds interface {
-	begin() space
-	limit() int // of the steps of one path
-}
-
-// space is the walk along one path. Between two steps every goroutine of the library waits.
-type space interface {
-	check()
-	checkEnd()
-	choices() []choice // in an order that depends only on the state; none at the end of the path
-	fingerprint() [16]byte
-	log(format string, args ...any)
-	report() *journal
-	end() // makes every goroutine return
-}
-
-// choice is one thing that can happen next.
-type choice struct {
-	name string
-	do   func()
-}
-
-// journal is what a walk tells.
-type journal struct {
-	now       time.Duration // true time
-	terms     int
-	violation string
-	trace     []string
-}
-
-func (j *journal) report() *journal { return j }
-
-func (j *journal) violate(format string, args ...any) {
-	if j.violation == "" {
-		j.violation = fmt.Sprintf(format, args...)
-		j.log("!!!! %s", j.violation)
-	}
-}
-
-func (j *journal) log(format string, args ...any) {
-	j.trace = append(j.trace, fmt.Sprintf("%8.3f  ", j.now.Seconds())+fmt.Sprintf(format, args...))
-}
-
 // Search walks every path, in the given number of goroutines. It stops at the first violation.
-func Search(t *testing.T, worlds Worlds, workers int) Result {
-	s := &search{worlds: worlds, seen: make(map[[16]byte]int), todo: []path{{}}}
+func Search(t *testing.T, cfg Config, workers int) Result {
+	s := &search{cfg: cfg, seen: make(map[[16]byte]int), todo: []path{{}}}
 	s.more = sync.NewCond(&s.mu)
 	t.Run("paths", func(t *testing.T) {
 		for range workers {
@@ -107,7 +58,7 @@ func Search(t *testing.T, worlds Worlds, workers int) Result {
 
 // search is what the workers share.
 type search struct {
-	worlds Worlds
+	cfg    Config
 	mu     sync.Mutex
 	more   *sync.Cond
 	seen   map[[16]byte]int // fingerprints of all states so far, and how many choices each has
@@ -148,11 +99,10 @@ func (s *search) done() {
 
 // walk makes the choices of p, and from then on the first choice of each step. It adds the other choices to todo.
 func (s *search) walk(p path) {
-	w := s.worlds.begin()
-	told := w.report()
+	w := newWorld(s.cfg)
 	defer func() {
 		s.mu.Lock()
-		s.result.Terms = max(s.result.Terms, told.terms)
+		s.result.Terms = max(s.result.Terms, len(w.tokens))
 		s.mu.Unlock()
 		w.end()
 	}()
@@ -165,14 +115,14 @@ func (s *search) walk(p path) {
 			state = w.fingerprint()
 		}
 		if step == len(p.choices)-1 && (state != p.state || int(p.choices[step]) >= len(choices)) {
-			told.violate("the same choices led to another state than before, so the search is not complete")
+			w.violate("the same choices led to another state than before, so the search is not complete")
 		}
 		if len(choices) == 0 {
 			w.checkEnd()
 		}
-		if told.violation != "" {
+		if w.violation != "" {
 			s.mu.Lock()
-			s.result.Violation, s.result.Trace = told.violation, told.trace
+			s.result.Violation, s.result.Trace = w.violation, w.trace
 			s.mu.Unlock()
 			return
 		}
@@ -180,7 +130,7 @@ func (s *search) walk(p path) {
 		if step < len(p.choices) {
 			next = int(p.choices[step])
 		} else {
-			if s.visit(&p, state, choices, told) {
+			if s.visit(&p, state, len(choices), w) {
 				return
 			}
 			p.choices = append(p.choices, 0)
@@ -191,23 +141,23 @@ func (s *search) walk(p path) {
 }
 
 // visit notes a state at the end of p that has so many choices, and reports whether the walk stops there.
-func (s *search) visit(p *path, state [16]byte, choices []choice, told *journal) (stop bool) {
+func (s *search) visit(p *path, state [16]byte, choices int, w *world) (stop bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, known := s.seen[state]
-	s.seen[state] = len(choices)
-	if known && before != len(choices) {
-		told.violate("two states with one fingerprint have different numbers of choices, so the search is not complete")
-		s.result.Violation, s.result.Trace = told.violation, told.trace
+	s.seen[state] = choices
+	if known && before != choices {
+		w.violate("two states with one fingerprint have different numbers of choices, so the search is not complete")
+		s.result.Violation, s.result.Trace = w.violation, w.trace
 	}
-	if known || len(choices) == 0 {
+	if known || choices == 0 {
 		return true
 	}
-	if len(p.choices) >= s.worlds.limit() {
+	if len(p.choices) >= s.cfg.Steps {
 		s.result.Cut++
 		return true
 	}
-	for i := 1; i < len(choices); i++ {
+	for i := 1; i < choices; i++ {
 		s.todo = append(s.todo, path{append(slices.Clone(p.choices), int8(i)), state})
 	}
 	s.more.Broadcast()

@@ -119,6 +119,9 @@ func (c *client) send(put *write) (leasehold.Object, error) {
 	}
 }
 
+// EnforcesConditions keeps the worlds small: no request tries the store.
+func (*client) EnforcesConditions() bool { return true }
+
 // Get implements leasehold.Store.
 func (c *client) Get(context.Context, string) (leasehold.Object, error) { return c.send(nil) }
 

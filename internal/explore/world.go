@@ -14,9 +14,9 @@ import (
 
 // world is the walk along one path. Between two steps every client waits, so only one goroutine runs at a time.
 type world struct {
-	journal
 	cfg        Config
-	mu         sync.Mutex // guards all fields against the clients' goroutines
+	now        time.Duration // true time
+	mu         sync.Mutex    // guards all fields against the clients' goroutines
 	clients    []*client
 	object     *write // in the store; nil if there is none
 	writtenAt  time.Duration
@@ -28,6 +28,8 @@ type world struct {
 	tokens     map[uint64]*client
 	lost       map[uint64]bool // terms that were over before their release
 	ghostly    bool            // the object is what a late or repeated request wrote
+	violation  string
+	trace      []string
 	ctx        context.Context // ends with the walk
 	stop       context.CancelFunc
 }
@@ -73,6 +75,12 @@ func (w *world) valid() string {
 		}
 	}
 	return strings.Join(valid, ", ")
+}
+
+// choice is one thing that can happen next.
+type choice struct {
+	name string
+	do   func()
 }
 
 // choices lists everything that can happen next, in an order that depends only on the state.
@@ -155,6 +163,17 @@ func (w *world) choices() []choice {
 		}
 	}
 	return list
+}
+
+func (w *world) violate(format string, args ...any) {
+	if w.violation == "" {
+		w.violation = fmt.Sprintf(format, args...)
+		w.log("!!!! %s", w.violation)
+	}
+}
+
+func (w *world) log(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf("%8.3f  ", w.now.Seconds())+fmt.Sprintf(format, args...))
 }
 
 // end makes every goroutine of the world return.

@@ -39,12 +39,16 @@ type Server struct {
 	// TornHeads makes the first HEAD after each replacement answer with the headers of the version before and the ETag of the new
 	// one, as VersityGW 1.8.0 does if the object is replaced during the HEAD.
 	TornHeads bool
+	// WriteInterval answers 429 to a write or a DELETE of a key that comes sooner after the last one that was let through, as servers
+	// do that take one write of an object a second.
+	WriteInterval time.Duration
 	// OnWrite is called for every new version, in order, with the headers that are stored. It must not call the Server.
 	OnWrite func(key string, header http.Header, body []byte)
 
 	mu      sync.Mutex
 	objects map[string]object
 	uploads map[string]*upload
+	written map[string]time.Time // when a write was let through
 }
 
 // Bucket is the name of the only bucket.
@@ -72,6 +76,7 @@ var (
 	errIncomplete   = &apiError{http.StatusBadRequest, "IncompleteBody", "You did not provide the number of bytes specified by the Content-Length HTTP header"}
 	errArgument     = &apiError{http.StatusBadRequest, "InvalidArgument", "A condition must not be empty"}
 	errUnsupported  = &apiError{http.StatusNotImplemented, "NotImplemented", "A header or query you provided implies functionality that is not implemented."}
+	errTooMany      = &apiError{http.StatusTooManyRequests, "TooManyRequests", "Reduce your rate of simultaneous writes to the same object."}
 	errMethod       = &apiError{http.StatusMethodNotAllowed, "MethodNotAllowed", "The specified method is not allowed against this resource."}
 )
 
@@ -87,6 +92,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = errNoSuchBucket
 	case key == "" || unsupported(r):
 		err = errUnsupported
+	case !s.admit(r, key):
+		err = errTooMany
 	case multipart(r):
 		err = s.serveUpload(w, r, key)
 	default:
@@ -95,6 +102,24 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		writeError(w, r, err)
 	}
+}
+
+// admit reports whether the rate limit lets a request through.
+func (s *Server) admit(r *http.Request, key string) bool {
+	completes := r.Method == http.MethodPost && r.URL.Query().Has("uploadId")
+	if s.WriteInterval == 0 || !completes && (multipart(r) || r.Method != http.MethodPut && r.Method != http.MethodDelete) {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last, ok := s.written[key]; ok && time.Since(last) < s.WriteInterval {
+		return false
+	}
+	if s.written == nil {
+		s.written = make(map[string]time.Time)
+	}
+	s.written[key] = time.Now()
+	return true
 }
 
 // unsupported reports whether r needs a feature that fakes3 does not have: other sub-resources, copies, chunked signatures,

@@ -59,10 +59,10 @@ func requireFenced(t *testing.T, s *fenced.Store, key string, token, highest uin
 		"delete": s.Delete(t.Context(), token, key),
 		"seal":   s.Seal(t.Context(), token, key),
 	} {
-		require.ErrorIs(t, err, fenced.ErrFenced, name)
-		refused, ok := errors.AsType[*fenced.Error](err)
+		require.ErrorIs(t, err, leasehold.ErrFenced, name)
+		refused, ok := errors.AsType[*leasehold.FencedError](err)
 		require.True(t, ok, name)
-		require.Equal(t, fenced.Error{Key: key, Token: token, Highest: highest}, *refused, name)
+		require.Equal(t, leasehold.FencedError{Key: key, Token: token, Highest: highest}, *refused, name)
 	}
 }
 
@@ -175,7 +175,7 @@ func (b Backend) lateWrites(t *testing.T) {
 					require.NoError(t, former.Put(t.Context(), 1, key, strings.NewReader(body)))
 				}
 				err := former.Put(t.Context(), 1, key, &late{strings.NewReader(body), func() { require.NoError(t, overtake(next, key)) }})
-				require.ErrorIs(t, err, fenced.ErrFenced, key)
+				require.ErrorIs(t, err, leasehold.ErrFenced, key)
 				o, err := next.Get(t.Context(), key)
 				if errors.Is(err, leasehold.ErrNotExist) {
 					require.NotEqual(t, "put", name)
@@ -219,7 +219,7 @@ func (b Backend) races(t *testing.T) {
 						t.Errorf("token %d wrote after %d", token, before)
 					case err == nil:
 						highest = max(highest, token)
-					case errors.Is(err, fenced.ErrFenced):
+					case errors.Is(err, leasehold.ErrFenced):
 						refused++
 					default:
 						t.Log(err) // given up: too many others

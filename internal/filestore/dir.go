@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,17 +27,22 @@ type Dir struct {
 	limit int   // of a body, in bytes
 	sync  func(*os.File) error
 
-	calls    chan struct{} // has a place for each call under way, also for those whose caller has given up
-	swept    atomic.Bool
-	unsynced atomic.Int64 // changes of this process that a power loss may still undo
+	calls chan struct{} // has a place for each call under way, also for those whose caller has given up
+	swept atomic.Bool
+
+	mu     sync.Mutex        // guards onDisk
+	onDisk map[string]string // for each key, the ETag of a version that no power loss undoes
 }
 
 // maxCalls bounds the threads that a disk can hold up that does not answer.
 const maxCalls = 64
 
+// maxOnDisk bounds the memory of what is on the disk: 1 MiB with short keys. What is forgotten is synced once more.
+const maxOnDisk = 4096
+
 // New returns the directory of a path, which it does not touch. limit is the size of the largest body, in bytes.
 func New(path string, limit int) *Dir {
-	d := &Dir{path: path, limit: limit, sync: (*os.File).Sync, calls: make(chan struct{}, maxCalls)}
+	d := &Dir{path: path, limit: limit, sync: (*os.File).Sync, calls: make(chan struct{}, maxCalls), onDisk: map[string]string{}}
 	switch {
 	case !supported:
 		d.wrong = bad("files do not work as a store on this system: it works on Linux, macOS and FreeBSD")
@@ -75,14 +81,35 @@ func (d *Dir) Validate() error {
 func (d *Dir) Get(ctx context.Context, key string) (Object, error) {
 	return d.about(ctx, "reading", key, func(c *call) (Object, error) {
 		o, err := c.read()
-		// The caller may conclude that a write of its own has landed, so it must not be lost any more.
-		if d.unsynced.Load() > 0 {
+		// The caller acts on what it reads, so a version must not be lost any more, whichever process has written it.
+		if err == nil && d.isOnDisk(key, o.ETag) {
+			return o, nil
+		}
+		if err == nil || errors.Is(err, storeapi.ErrNotExist) || o.ETag != "" {
 			if err := d.sync(c.self); err != nil {
 				return Object{}, c.unsynced(err)
 			}
 		}
+		if err == nil {
+			d.setOnDisk(key, o.ETag)
+		}
 		return o, err
 	})
+}
+
+func (d *Dir) isOnDisk(key, etag string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.onDisk[key] == etag
+}
+
+func (d *Dir) setOnDisk(key, etag string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.onDisk) >= maxOnDisk {
+		clear(d.onDisk)
+	}
+	d.onDisk[key] = etag
 }
 
 // Create writes an object that does not exist yet.
@@ -134,6 +161,7 @@ func (d *Dir) write(ctx context.Context, key string, body []byte, allow conditio
 	if err != nil {
 		return "", err
 	}
+	d.setOnDisk(key, etag)
 	return etag, nil
 }
 
@@ -287,21 +315,30 @@ func (c *call) replace(data []byte, allow condition) error {
 	if err := c.check(allow); err != nil { // most refusals need no write
 		return err
 	}
+	old, err := c.root.Lstat(c.file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return c.failed(err)
+	}
 	temp := tempPrefix + rand.Text() + tempSuffix
 	defer func() { _ = c.root.Remove(temp) }() // it is gone if it was renamed
-	if err := c.create(temp, data); err != nil {
+	if err := c.create(temp, data, old); err != nil {
 		return c.failed(err)
 	}
 	return c.change(allow, func() error { return c.root.Rename(temp, c.file) })
 }
 
-// create writes a new file, to the disk.
-func (c *call) create(name string, data []byte) error {
+// create writes a new file, to the disk. It can be read by those who can read old, the file that it replaces, if there is one.
+func (c *call) create(name string, data []byte, old fs.FileInfo) error {
 	f, err := c.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
+	if old != nil {
+		err = keepAccess(f, old)
+	}
+	if err == nil {
+		_, err = f.Write(data)
+	}
 	if err == nil {
 		err = c.dir.sync(f)
 	}
@@ -317,7 +354,6 @@ func (c *call) change(allow condition, apply func() error) error {
 	if err == nil && c.ctx.Err() != nil { // nobody waits for it any more
 		err = c.cutOff()
 	} else if err == nil {
-		c.dir.unsynced.Add(1) // before the change, because a Get may see it at once
 		if err = apply(); err != nil {
 			err = c.failed(err)
 		}
@@ -329,7 +365,6 @@ func (c *call) change(allow condition, apply func() error) error {
 	if err := c.dir.sync(c.self); err != nil {
 		return c.unsynced(err)
 	}
-	c.dir.unsynced.Add(-1)
 	return nil
 }
 

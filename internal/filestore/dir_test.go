@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -207,7 +208,7 @@ func TestAnotherProcessHasLockedTheDirectory(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, locked)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err = d.Replace(ctx, key, []byte("second"), etag)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -285,6 +286,86 @@ func TestDirectoryCannotBeSynced(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "second", string(o.Body))
 	require.Equal(t, 1, synced)
+}
+
+// countSyncs counts how often d syncs its directory from now on.
+func countSyncs(d *Dir) *atomic.Int64 {
+	var n atomic.Int64
+	d.sync = func(f *os.File) error {
+		info, err := f.Stat()
+		if err == nil && info.IsDir() {
+			n.Add(1)
+		}
+		return errors.Join(err, f.Sync())
+	}
+	return &n
+}
+
+// A write that failed before it changed anything makes no later read slower.
+func TestReadsAfterAFailedRename(t *testing.T) {
+	path := t.TempDir()
+	d := New(path, limit)
+	etag, err := d.Create(t.Context(), key, nil)
+	require.NoError(t, err)
+	d.sync = func(*os.File) error { return os.Remove(filepath.Join(path, leftovers(t, path)[0])) }
+	_, err = d.Replace(t.Context(), key, []byte("second"), etag)
+	passing(t, err, "no such file")
+	syncs := countSyncs(d)
+	for range 3 {
+		o, err := d.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, etag, o.ETag)
+	}
+	require.Zero(t, syncs.Load())
+}
+
+// What another process has written is on the disk before it is answered, and is synced once.
+func TestVersionsOfAnotherProcessAreOnTheDisk(t *testing.T) {
+	path := t.TempDir()
+	reader, writer := New(path, limit), New(path, limit)
+	writer.sync = func(f *os.File) error { // it is killed between the rename and the sync
+		info, err := f.Stat()
+		require.NoError(t, err)
+		if info.IsDir() {
+			return syscall.EIO
+		}
+		return f.Sync()
+	}
+	reader.sync = func(*os.File) error { return syscall.EIO }
+	_, err := reader.Get(t.Context(), key)
+	passing(t, err, "a power loss may undo the last write") // which may have been a deletion
+	_, err = writer.Create(t.Context(), key, []byte("first"))
+	require.Error(t, err)
+	_, err = reader.Get(t.Context(), key)
+	passing(t, err, "a power loss may undo the last write")
+
+	syncs := countSyncs(reader)
+	for range 3 {
+		o, err := reader.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, "first", string(o.Body))
+	}
+	require.EqualValues(t, 1, syncs.Load())
+	o, err := reader.Get(t.Context(), key)
+	require.NoError(t, err)
+	_, err = writer.Replace(t.Context(), key, []byte("second"), o.ETag)
+	require.Error(t, err)
+	for range 3 {
+		o, err = reader.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, "second", string(o.Body))
+	}
+	require.EqualValues(t, 2, syncs.Load())
+}
+
+// The memory of what is on the disk is bounded, however many objects there are.
+func TestMemoryOfADirectoryIsBounded(t *testing.T) {
+	d := New(t.TempDir(), limit)
+	for i := range 3 * maxOnDisk {
+		d.setOnDisk(fmt.Sprint(i), "x")
+		require.True(t, d.isOnDisk(fmt.Sprint(i), "x"))
+		require.LessOrEqual(t, len(d.onDisk), maxOnDisk)
+	}
 }
 
 // A disk that is full when the file is written leaves the object as it was.

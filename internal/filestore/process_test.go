@@ -33,6 +33,7 @@ var roles = map[string]func(path string, args []string) error{
 	"count":        countProcess,
 	"full disk":    fullDiskProcess,
 	"no privilege": noPrivilegeProcess,
+	"replace":      replaceProcess,
 }
 
 func TestMain(m *testing.M) {
@@ -343,4 +344,51 @@ func TestPermissions(t *testing.T) {
 		require.NoError(t, os.Chmod(path, 0o700))
 		require.Empty(t, leftovers(t, path), name)
 	}
+}
+
+// replaceProcess writes over the object. args are its umask, in base 8, and the number of its user, if it may choose.
+func replaceProcess(path string, args []string) error {
+	umask, err := strconv.ParseInt(args[0], 8, 32)
+	if err != nil {
+		return err
+	}
+	syscall.Umask(int(umask))
+	if user, err := strconv.Atoi(args[1]); err != nil {
+		return err
+	} else if os.Getuid() == 0 {
+		if err := errors.Join(syscall.Setgid(user), syscall.Setuid(user)); err != nil {
+			return err
+		}
+	}
+	d := New(path, limit)
+	o, err := d.Get(context.Background(), key)
+	if err != nil {
+		return err
+	}
+	_, err = d.Replace(context.Background(), key, []byte(args[0]), o.ETag)
+	return err
+}
+
+// A writer with a strict umask leaves the object to those who could read it before: an object keeps its mode, and if root writes, its owner.
+func TestStrictUmaskLocksNobodyOut(t *testing.T) {
+	base, err := os.MkdirTemp("", "leasehold") // not t.TempDir, which only its owner may enter
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(base) })
+	require.NoError(t, os.Chmod(base, 0o777))
+	_, err = New(base, limit).Create(t.Context(), key, nil)
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(filepath.Join(base, file), 0o644))
+	for _, user := range []string{"65534", "65533", "65534"} {
+		require.NoError(t, process(t, "replace", base, "077", user).Run())
+		info, err := os.Lstat(filepath.Join(base, file))
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o644), info.Mode())
+	}
+
+	require.NoError(t, os.Chmod(filepath.Join(base, file), 0o600)) // all processes of one user, and an administrator
+	require.NoError(t, process(t, "replace", base, "022", "0").Run())
+	info, err := os.Lstat(filepath.Join(base, file))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+	require.NoError(t, process(t, "replace", base, "077", "65534").Run())
 }

@@ -4,6 +4,7 @@ package filestore
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"syscall"
 
@@ -24,6 +25,25 @@ func tryLock(f *os.File) (bool, error) {
 // unlock does not rely on Close, because a child process that is about to be started may have inherited the open file.
 func unlock(f *os.File) {
 	_ = again(func() error { return syscall.Flock(int(f.Fd()), syscall.LOCK_UN) })
+}
+
+// keepAccess gives a new file the mode of the one that it replaces, whatever the umask is, and its owner and group as far as this
+// process may: what root or a stricter umask has written must not keep out the others.
+func keepAccess(f *os.File, old fs.FileInfo) error {
+	is, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	was, ok := old.Sys().(*syscall.Stat_t)
+	if now, known := is.Sys().(*syscall.Stat_t); ok && known && (was.Uid != now.Uid || was.Gid != now.Gid) {
+		if f.Chown(int(was.Uid), int(was.Gid)) != nil {
+			_ = f.Chown(-1, int(was.Gid))
+		}
+	}
+	if is.Mode().Perm() == old.Mode().Perm() { // also where the file system knows no modes
+		return nil
+	}
+	return f.Chmod(old.Mode().Perm())
 }
 
 func again(f func() error) error {

@@ -1,4 +1,4 @@
-// Package observertest runs the same scenarios with each observer of locks and groups: otellock and promlock.
+// Package observertest runs the same scenarios with each observer of locks: otellock and promlock.
 package observertest
 
 import (
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,70 +16,47 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/shards"
 )
 
 // Key is the key of a lock.
 const Key = "locks/reports"
 
-// Observer is what is tested.
-type Observer interface {
-	Observe(leasehold.Event)
-	ObserveShards(shards.Event)
-}
-
 // Process is a program with its own observer and its own connection to the store. Get takes 20 ms, PutIfMatch 50 ms.
 type Process struct {
 	leasehold.Store
-	t        *testing.T
-	observer Observer
-	fail     atomic.Pointer[error]
+	t       *testing.T
+	observe func(leasehold.Event)
+	fail    atomic.Pointer[error]
 
-	// Metrics returns what the observer exports of a key, or of a member of a group as "prefix/member": one sorted line a series,
-	// such as "leader: 1", "lost expired: 0" or "owned: 2", without the common prefix, the key, the group, the member and "_total".
+	// Metrics returns what the observer exports of a key: one sorted line a series, such as "leader: 1" or "lost expired: 0", without the
+	// common prefix, the key and "_total".
 	Metrics func(key string) []string
 }
 
-// NewProcess returns a process whose locks and groups report to observer.
-func NewProcess(t *testing.T, s leasehold.Store, observer Observer, metrics func(key string) []string) *Process {
-	return &Process{Store: s, t: t, observer: observer, Metrics: metrics}
+// NewProcess returns a process whose locks report to observe.
+func NewProcess(t *testing.T, s leasehold.Store, observe func(leasehold.Event), metrics func(key string) []string) *Process {
+	return &Process{Store: s, t: t, observe: observe, Metrics: metrics}
 }
+
+// EnforcesConditions says that the store is a known one, which a lock need not try.
+func (*Process) EnforcesConditions() bool { return true }
 
 // Lock returns a lock of the process.
 func (p *Process) Lock(key, identity string) *leasehold.Lock {
 	p.t.Helper()
-	l, err := leasehold.NewLock(p, key, leasehold.WithObserver(p.observer.Observe), leasehold.WithIdentity(identity))
+	l, err := leasehold.NewLock(p, key, leasehold.WithObserver(p.observe), leasehold.WithIdentity(identity))
 	require.NoError(p.t, err)
 	return l
-}
-
-// Session returns a running session of the process, and a lock that leans on it. It runs until stop is called.
-func (p *Process) Session(key, lock, identity string) (s *leasehold.Session, l *leasehold.Lock, stop func()) {
-	p.t.Helper()
-	s, err := leasehold.NewSession(p, key, leasehold.WithObserver(p.observer.Observe), leasehold.WithIdentity(identity))
-	require.NoError(p.t, err)
-	l, err = s.Lock(lock)
-	require.NoError(p.t, err)
-	return s, l, p.run(s.Run)
 }
 
 // Elect runs an elector until stop is called.
 func (p *Process) Elect(identity string) (stop func()) {
 	p.t.Helper()
-	return p.elect(p.Lock(Key, identity))
-}
-
-func (p *Process) elect(l *leasehold.Lock) (stop func()) {
-	p.t.Helper()
-	e, err := leasehold.NewElector(l, leasehold.Callbacks{})
+	e, err := leasehold.NewElector(p.Lock(Key, identity), leasehold.Callbacks{})
 	require.NoError(p.t, err)
-	return p.run(e.Run)
-}
-
-func (p *Process) run(f func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(p.t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- f(ctx) }()
+	go func() { ended <- e.Run(ctx) }()
 	synctest.Wait()
 	return func() {
 		p.t.Helper()
@@ -154,13 +130,6 @@ func Run(t *testing.T, watch func(*testing.T, leasehold.Store) *Process) {
 	scenario("two locks of a key", twoLocksOfAKey)
 	scenario("late release", lateRelease)
 	scenario("many locks", manyLocks)
-	scenario("sessions", sessions)
-	scenario("shards/moves", moves)
-	scenario("shards/lost session", lostSession)
-	scenario("shards/failures", failures)
-	scenario("shards/refusals", refusals)
-	scenario("shards/late handlers", lateHandlers)
-	scenario("shards/two members of a process", twoMembersOfAProcess)
 	for cause, lose := range Losses {
 		for _, key := range []string{Key, "not renewed in time", "taken over by/broken by an administrator"} {
 			scenario("lost/"+cause+"/"+key, func(t *testing.T, watch func(leasehold.Store) *Process) {
@@ -221,7 +190,7 @@ func overrun(t *testing.T, watch func(leasehold.Store) *Process) {
 }
 
 func failedRelease(t *testing.T, watch func(leasehold.Store) *Process) {
-	mem := &leasehold.MemStore{ServerClock: true}
+	mem := leasehold.NewMemStore(leasehold.WithExactAges())
 	alice, bob := watch(mem), watch(mem)
 	lock := alice.Lock(Key, "alice")
 	lease, err := lock.TryAcquire(t.Context())
@@ -266,7 +235,7 @@ func lateRelease(t *testing.T, watch func(leasehold.Store) *Process) {
 		{Kind: leasehold.EventAcquired, Token: 1}, {Kind: leasehold.EventAcquired, Token: 2}, {Kind: leasehold.EventReleased, Token: 1},
 	} {
 		e.Key = Key
-		alice.observer.Observe(e)
+		alice.observe(e)
 	}
 	require.Contains(t, alice.Metrics(Key), "leader: 1")
 }
@@ -289,40 +258,4 @@ func manyLocks(t *testing.T, watch func(leasehold.Store) *Process) {
 	for i := range 8 {
 		require.Subset(t, alice.Metrics(fmt.Sprint("locks/", i)), []string{"leader: 0", "transitions: 1"})
 	}
-}
-
-func sessions(t *testing.T, watch func(leasehold.Store) *Process) {
-	mem := leasehold.NewMemStore()
-	alice, bob := watch(mem), watch(mem)
-	_, lock, stopAlice := alice.Session("sessions/a", Key, "alice")
-	defer stopAlice()
-	time.Sleep(time.Second)
-	lease, err := lock.TryAcquire(t.Context())
-	require.NoError(t, err)
-	_, next, stopSession := bob.Session("sessions/b", Key, "bob")
-	time.Sleep(time.Second)
-	stopElector := bob.elect(next)
-	time.Sleep(time.Minute)
-	require.Subset(t, alice.Metrics("sessions/a"), []string{"leader: 1", "token: 1", "transitions: 1", "lost expired: 0"})
-	require.Subset(t, alice.Metrics(Key), []string{"leader: 1", "token: 1", "transitions: 1", "lost expired: 0"})
-	require.Subset(t, bob.Metrics(Key), []string{"leader: 0", "token: 1", "transitions: 1"})
-	require.Contains(t, strings.Join(alice.Metrics("sessions/a"), "\n"), "remaining", "the session is renewed")
-	require.NotContains(t, strings.Join(alice.Metrics(Key), "\n"), "remaining", "its locks are not")
-
-	alice.Cut(errors.New("connection reset"))
-	<-lease.Context().Done()
-	runtime.KeepAlive(lease)
-	synctest.Wait()
-	require.Subset(t, alice.Metrics("sessions/a"), []string{"leader: 0", "lost expired: 1"})
-	require.Subset(t, alice.Metrics(Key), []string{"leader: 0", "lost expired: 1"})
-	time.Sleep(time.Minute)
-	require.Subset(t, bob.Metrics(Key), []string{"leader: 1", "token: 2", "transitions: 2", "lost expired: 0"})
-	alice.Mend()
-	time.Sleep(time.Minute)
-	require.Subset(t, alice.Metrics("sessions/a"), []string{"leader: 1", "token: 2", "transitions: 2"})
-
-	stopElector()
-	stopSession()
-	require.Subset(t, bob.Metrics(Key), []string{"leader: 0", "lost expired: 0"})
-	require.Subset(t, bob.Metrics("sessions/b"), []string{"leader: 0", "lost expired: 0"})
 }

@@ -22,9 +22,15 @@ const (
 	bare               // without quotes
 )
 
+// What ETags returns.
+const (
+	ETagsAsReceived    = "as received"
+	ETagsWithoutQuotes = "without quotes"
+)
+
 // ETags says how the server wants the ETag of a condition; "" if it is not known yet.
 func (b *Bucket) ETags() string {
-	return [...]string{"", "as received", "without quotes"}[b.dialect.Load()]
+	return [...]string{"", ETagsAsReceived, ETagsWithoutQuotes}[b.dialect.Load()]
 }
 
 // IfMatch is the condition on a version.
@@ -54,7 +60,7 @@ func (o Objects) Update(ctx context.Context, key, etag string, write func(ifMatc
 	case err == nil:
 		o.dialect.CompareAndSwap(unknown, asReceived)
 		return nil
-	case known != unknown || !errors.Is(err, storeapi.ErrPreconditionFailed):
+	case known != unknown || !errors.Is(err, storeapi.ErrPreconditionFailed) || unquoted(etag) == noVersion: // which is refused in any form
 		return err
 	}
 	learnt, why := o.ask(ctx, key, etag)
@@ -109,7 +115,7 @@ func (o Objects) still(ctx context.Context, key, etag string) (bool, error) {
 type question struct {
 	there bool   // the object that it is asked with was there
 	etag  string // of that object; "" if it is not known
-	asked int    // number of forms that it has refused: as received, and wrong without quotes
+	asked int    // number of forms that it has answered: as received, wrong without quotes, right without quotes, wrong once more
 }
 
 // learn asks the server for its dialect, with an object that stays. That is in the same folder as key, because permissions are often
@@ -132,31 +138,29 @@ func (o Objects) learn(ctx context.Context, key string) (dialect, error) {
 			return unknown, err
 		}
 	}
-	forms := []string{q.etag, noVersion, unquoted(q.etag)}
+	forms := []string{q.etag, noVersion, unquoted(q.etag), noVersion}
 	for ; q.asked < len(forms); q.asked++ {
 		_, err := o.put(ctx, probe, body, &forms[q.asked], nil)
+		refused := errors.Is(err, storeapi.ErrPreconditionFailed)
 		switch {
-		case errors.Is(err, storeapi.ErrPreconditionFailed):
-			continue
 		case errors.Is(err, storeapi.ErrNotExist):
 			*q = question{}
-			fallthrough
-		case err != nil:
 			return unknown, err
-		}
-		switch q.asked {
-		case 0:
+		case err != nil && !refused:
+			return unknown, err
+		case q.asked == 0 && !refused:
 			o.dialect.Store(asReceived)
-		case 1:
+			return asReceived, nil
+		case q.asked == 2 && refused:
+			*q = question{}
+			return asReceived, nil // as far as can be told: it takes neither
+		case forms[q.asked] == noVersion && !refused:
 			*q = question{}
 			return unknown, errors.New("the server takes a wrong ETag if it has no quotes: it is not safe")
-		case 2:
-			o.dialect.Store(bare)
 		}
-		return o.dialect.Load(), nil
 	}
-	*q = question{}
-	return asReceived, nil // as far as can be told: it takes neither
+	o.dialect.Store(bare) // the refusal of the wrong one before it may have had another reason, so it has been asked twice
+	return bare, nil
 }
 
 const noVersion = "0123456789abcdef0123456789abcdef" // no object has this ETag

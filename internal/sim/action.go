@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 )
 
 // act does one thing to a node, and undoes it later.
@@ -35,9 +38,7 @@ func (w *world) act(a Action) {
 	case "pause":
 		w.mu.Lock()
 		p.excused, p.pausedNow = true, true
-		for _, s := range p.sessions {
-			p.staleSessions[s.Key()] = true
-		}
+		p.pausedInAcquire = true // or the function of a lease that was just acquired begins after the pause
 		w.mu.Unlock()
 		w.freeze(p, paused, a.For, 0)
 	case "pause, wall clock set right": // only the wall clock shows the pause, because a time daemon corrected it
@@ -47,11 +48,12 @@ func (w *world) act(a Action) {
 		undo(func() { w.restart(p, a.Kind == "crash and reclaim") })
 	case "resign":
 		p.resign()
+	case "abandon":
+		p.abandonFromOutside()
 	case "break":
-		go w.newAdministrator(a).breakObject(lockKey)
-	case "delete session", "break session":
-		w.actOnSession(p, a)
+		go w.breakLock(a)
 	case "step wall clock":
+		w.markIf(p.leads(), clockJump)
 		p.clock.step(a.Step)
 	case "stop and start":
 		p.stop()
@@ -65,6 +67,7 @@ func (w *world) act(a Action) {
 
 // freeze stops a machine for a while. Its wall clock is stepped meanwhile.
 func (w *world) freeze(p *process, state machineState, d, step time.Duration) {
+	w.stops(p)
 	p.clock.freeze(state)
 	p.clock.step(step)
 	time.AfterFunc(d, func() { w.thaw(p) })
@@ -78,11 +81,13 @@ func (w *world) thaw(p *process) {
 	}
 	w.mu.Unlock()
 	w.log(p.name, "*** resumes")
+	w.wakesUp(p)
 	p.clock.thaw()
 }
 
 // crash ends a process and everything in it, except requests that are already on the network.
 func (p *process) crash() {
+	p.w.markIf(p.leads(), crashWhileLeading)
 	p.crashed.Store(true)
 	p.clock.thaw() // because the goroutines of the simulation itself must end
 	p.stop()
@@ -114,7 +119,21 @@ func (p *process) resign() {
 	if p.clock.isFrozen() {
 		return
 	}
+	p.w.markIf(p.client.writing.Load() > 0, resignWhileWriting)
 	for _, e := range p.electors {
 		_ = e.Resign(ended)
+	}
+}
+
+// breakLock breaks the current term, as an administrator.
+func (w *world) breakLock(a Action) {
+	admin := &process{w: w, name: fmt.Sprintf("admin%d", a.At), node: administrator, clock: newNodeClock(1, 0, w.rng("admin", a.At))}
+	admin.client = w.newClient(admin)
+	lock, err := leasehold.NewLock(admin.client.store(), lockKey, testopt.WithClock(admin.clock), leasehold.WithLogger(nil))
+	if err != nil {
+		panic(err)
+	}
+	if rec, err := lock.Inspect(context.Background()); err == nil {
+		_ = lock.Break(context.Background(), rec.Token)
 	}
 }

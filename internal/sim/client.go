@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -15,7 +16,6 @@ import (
 type client struct {
 	p           *process
 	rand        *rand.Rand
-	old         bool       // it does not know of sessions
 	misled      bool       // it was told that a write failed which had landed, or got a page with an ETag; guarded by w.mu
 	mu          sync.Mutex // guards what follows
 	partitioned bool       // nothing gets through in either direction
@@ -23,16 +23,16 @@ type client struct {
 	faults      float64    // the share of requests that go wrong
 	sent        []sent     // in order of time
 
-	read map[string]*readings // by key
-}
-
-// readings are what a process has read of one object. Times are of its monotonic clock, when the read was sent.
-type readings struct {
+	// What this process has read. Times are of its monotonic clock, when the read was sent.
 	hasRead     bool
 	lastVersion string
 	lastReadAt  time.Duration
 	otherSeen   bool          // a version before the last one
 	otherAt     time.Duration // the last read that showed that version
+
+	conflicts   atomic.Int32  // so many more writes are answered 409 and do not land
+	writing     atomic.Int32  // writes of the lock whose answer the process waits for
+	releaseLost atomic.Uint64 // token of the last release that was lost on its way
 }
 
 // sent is a request that the process has sent.
@@ -42,7 +42,7 @@ type sent struct {
 }
 
 func (w *world) newClient(p *process) *client {
-	return &client{p: p, rand: w.rng("requests", p.name), faults: w.cfg.RequestFaults, read: make(map[string]*readings)}
+	return &client{p: p, rand: w.rng("requests", p.name), faults: w.cfg.RequestFaults}
 }
 
 func (c *client) setPartitioned(on bool) {
@@ -55,6 +55,12 @@ func (c *client) setOutage(on bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.outage = on
+}
+
+func (c *client) hasOutage() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.outage
 }
 
 func (c *client) isPartitioned() bool {
@@ -75,10 +81,10 @@ func (c *client) send(ctx context.Context, r request) reply {
 	if f.name != "ok" && w.traced {
 		w.log(c.p.name, "%s: %s", r.kind, f.name)
 	}
-	if r.kind == "get" && f.name != false404 && (errors.Is(f.err, leasehold.ErrNotExist) || errors.Is(f.err, leasehold.ErrPreconditionFailed)) {
+	if r.kind == "get" && (errors.Is(f.err, leasehold.ErrNotExist) || errors.Is(f.err, leasehold.ErrPreconditionFailed)) {
 		f.err = err500 // no linearizable store gives such an answer to a read of an object that exists
 	}
-	number := c.note()
+	number, answered := c.note(), c.sends(ctx, &r, &f)
 	replies := make(chan reply, 1)
 	go c.transmit(r, f, replies)
 	var got reply
@@ -92,6 +98,7 @@ func (c *client) send(ctx context.Context, r request) reply {
 			got = reply{err: ctx.Err()}
 		}
 	}
+	answered(got)
 	c.p.clock.waitWhileFrozen()
 	if c.p.crashed.Load() {
 		return reply{err: errReset}
@@ -112,12 +119,12 @@ func (c *client) note() int {
 func (c *client) received(ctx context.Context, number int, r request, got *reply, sentAt time.Duration) {
 	absent := errors.Is(got.err, leasehold.ErrNotExist)
 	if r.kind == "get" && (got.err == nil || absent) && !got.page {
-		got.obj.Age = c.reportedAge(r.key, *got, sentAt)
+		got.obj.Age = c.reportedAge(*got, sentAt)
 	}
 	c.mu.Lock()
 	c.sent[number].failed = got.page || got.err != nil && (!absent || r.kind != "get")
 	c.mu.Unlock()
-	if r.kind == "get" && c.p.reading != nil && r.key == lockKey {
+	if r.kind == "get" && c.p.reading != nil {
 		c.p.reading.saw(ctx, r, *got)
 	}
 }
@@ -130,9 +137,6 @@ func (c *client) drawFault(r *request) networkFault {
 	r.torn = w.cfg.TornReads && on && c.rand.IntN(10) == 0
 	if w.cfg.Pages && on && c.rand.IntN(20) == 0 {
 		f = drawPage(c.rand, r.kind, w.cfg.Ages.real())
-	}
-	if c.missing(r, on) {
-		f = networkFault{name: false404, requestDelay: f.requestDelay, replyDelay: f.replyDelay, err: leasehold.ErrNotExist}
 	}
 	partitioned, outage := c.partitioned, c.outage
 	c.mu.Unlock()
@@ -148,6 +152,10 @@ func (c *client) drawFault(r *request) networkFault {
 	case outage:
 		return networkFault{name: "outage", requestDelay: time.Millisecond, replyDelay: f.replyDelay, dropRequest: true, err: err503}
 	}
+	if r.kind != "get" && c.conflicts.Load() > 0 {
+		c.conflicts.Add(-1)
+		f.name, f.dropRequest, f.err = "refused with a 409", true, errConflict
+	}
 	return f
 }
 
@@ -158,12 +166,14 @@ func (c *client) transmit(r request, f networkFault, replies chan<- reply) {
 	var got reply
 	if !f.dropRequest {
 		got = w.store.apply(c.p, r)
-		if got.err == nil && f.name != false404 && c.refusal(f.err) {
+		if got.err == nil && c.refusal(f.err) {
 			c.mislead()
 		}
 		if f.duplicateAfter > 0 {
-			time.AfterFunc(f.duplicateAfter, func() { w.store.apply(c.p, r) })
+			time.AfterFunc(f.duplicateAfter, func() { w.store.apply(c.p, r.again()) })
 		}
+	} else {
+		c.loses(r)
 	}
 	time.Sleep(f.replyDelay)
 	switch {
@@ -193,16 +203,15 @@ func (c *client) mislead() {
 
 // reportedAge is the Object.Age of a reply to a read. Unless the world has other ages, it is true in the first reply that
 // shows a version. After that it is hours too high, as after a step of the store's clock.
-func (c *client) reportedAge(key string, got reply, sent time.Duration) time.Duration {
+func (c *client) reportedAge(got reply, sent time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last := c.readings(key)
-	first := last.lastVersion != got.version || !last.hasRead
-	if late := last.hasRead && sent < last.lastReadAt; !late { // else it shows what was there before
+	first := c.lastVersion != got.version || !c.hasRead
+	if late := c.hasRead && sent < c.lastReadAt; !late { // else it shows what was there before
 		if first {
-			last.otherSeen, last.otherAt = last.hasRead, last.lastReadAt
+			c.otherSeen, c.otherAt = c.hasRead, c.lastReadAt
 		}
-		last.hasRead, last.lastVersion, last.lastReadAt = true, got.version, sent
+		c.hasRead, c.lastVersion, c.lastReadAt = true, got.version, sent
 	}
 	switch ages := c.p.w.cfg.Ages; {
 	case ages == NoAges || got.err != nil:
@@ -216,19 +225,10 @@ func (c *client) reportedAge(key string, got reply, sent time.Duration) time.Dur
 }
 
 // otherVersionReadAt is when this process sent the last read that showed it a version other than the one it knows now.
-func (c *client) otherVersionReadAt(key string) (at time.Duration, ok bool) {
+func (c *client) otherVersionReadAt() (at time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last := c.readings(key)
-	return last.otherAt, last.otherSeen
-}
-
-// readings returns what was read of an object. The caller holds c.mu.
-func (c *client) readings(key string) *readings {
-	if c.read[key] == nil {
-		c.read[key] = &readings{}
-	}
-	return c.read[key]
+	return c.otherAt, c.otherSeen
 }
 
 // store is the client as a Store. Where dates matter, the real S3Store is on top of it.
@@ -248,21 +248,24 @@ type anyTTL struct{ *leasehold.S3Store }
 // MinTTL allows any TTL.
 func (anyTTL) MinTTL() time.Duration { return 0 }
 
+// EnforcesConditions says that it is a known store. The real S3Store is not, so worlds with that one try it.
+func (*client) EnforcesConditions() bool { return true }
+
 // Get implements leasehold.Store.
-func (c *client) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	got := c.send(ctx, request{key: key, kind: "get"})
-	return c.asOld(got.obj, got.err)
+func (c *client) Get(ctx context.Context, _ string) (leasehold.Object, error) {
+	got := c.send(ctx, request{kind: "get"})
+	return got.obj, got.err
 }
 
 // PutIfNoneMatch implements leasehold.Store.
-func (c *client) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	got := c.send(ctx, request{key: key, kind: "create", body: body})
+func (c *client) PutIfNoneMatch(ctx context.Context, _ string, body []byte) (string, error) {
+	got := c.send(ctx, request{kind: "create", body: body})
 	return got.obj.ETag, got.err
 }
 
 // PutIfMatch implements leasehold.Store.
-func (c *client) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	got := c.send(ctx, request{key: key, kind: "update", body: body, ifMatch: etag})
+func (c *client) PutIfMatch(ctx context.Context, _ string, body []byte, etag string) (string, error) {
+	got := c.send(ctx, request{kind: "update", body: body, ifMatch: etag})
 	return got.obj.ETag, got.err
 }
 
@@ -274,6 +277,3 @@ func (c *client) DeleteIfMatch(context.Context, string, string) error {
 
 // MinTTL allows any TTL.
 func (*client) MinTTL() time.Duration { return 0 }
-
-// false404 is a fault: a read of an object that exists is answered as if it did not.
-const false404 = "a session's object is said to be missing"

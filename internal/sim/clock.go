@@ -99,10 +99,12 @@ func (c *nodeClock) thaw() {
 	c.thawed = make(chan struct{})
 }
 
-func (c *nodeClock) isFrozen() bool {
+func (c *nodeClock) isFrozen() bool { return c.current() != running }
+
+func (c *nodeClock) current() machineState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.state != running
+	return c.state
 }
 
 // waitWhileFrozen returns when the machine runs.

@@ -21,7 +21,9 @@ import (
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/sim"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/internal/testsize"
 )
 
 // fencedWorld is one S3, or a backend in memory, and leaders that write to it, each with the token of its term, long after their terms are over:
@@ -41,6 +43,15 @@ type fencedWorld struct {
 	stats      fencedStats
 	trace      []string
 	began      time.Time
+	reached    sim.Reached
+	lostReply  map[uint64]bool // a reply to a write of this token was lost since it last began one
+	sentAt     map[sending]int // versions of an object when a leader last sent a write of it
+}
+
+// sending is a leader and the object that it writes.
+type sending struct {
+	token uint64
+	key   string
 }
 
 // fencedObject is the history of one key.
@@ -80,6 +91,9 @@ func (w *fencedWorld) landed(key string, h http.Header, body []byte) {
 	w.stats.writes++
 	token, _ := strconv.ParseUint(h.Get("X-Amz-Meta-Leasehold-Token"), 10, 64)
 	text := strings.TrimRight(string(body), " \t")
+	if n := len(o.bodies); n > 0 && o.bodies[n-1] == gone && token > o.token {
+		w.reached[sim.FencedRevived] = 1
+	}
 	if h.Get("X-Amz-Meta-Leasehold-Deleted") != "" {
 		text = gone
 	}
@@ -91,10 +105,63 @@ func (w *fencedWorld) landed(key string, h http.Header, body []byte) {
 	o.bodies = append(o.bodies, text)
 }
 
-// networkFault is what the network does to a request.
-func (w *fencedWorld) networkFault(*http.Request) faultproxy.Fault {
+// writes reports whether a request writes an object of the leaders, which one, and with which token.
+func (w *fencedWorld) writes(r *http.Request) (s sending, ok bool) {
+	s.key = strings.TrimPrefix(r.URL.Path, "/"+fakes3.Bucket+"/")
+	s.token, _ = strconv.ParseUint(r.Header.Get("X-Amz-Meta-Leasehold-Token"), 10, 64)
+	return s, r.Method == http.MethodPut && s.token > 0 && w.objects[s.key] != nil
+}
+
+// arrives notes a write that reaches the store.
+func (w *fencedWorld) arrives(s sending) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	o := w.objects[s.key]
+	if o.highest > s.token {
+		w.reached[sim.FencedLateArrival] = 1
+	}
+	if len(o.bodies) > w.sentAt[s] && o.token != s.token {
+		w.reached[sim.FencedMeeting] = 1
+	}
+}
+
+// arrivals is the server, which notes the writes that reach it.
+type arrivals struct {
+	fakes3.Transport
+	w *fencedWorld
+}
+
+func (a arrivals) RoundTrip(r *http.Request) (*http.Response, error) {
+	if s, ok := a.w.writes(r); ok {
+		a.w.arrives(s)
+	}
+	return a.Transport.RoundTrip(r)
+}
+
+// networkFault is what the network does to a request.
+func (w *fencedWorld) networkFault(r *http.Request) faultproxy.Fault {
+	s, isWrite := w.writes(r)
+	w.mu.Lock()
+	f := w.drawFault()
+	w.mu.Unlock()
+	if isWrite {
+		w.sends(s, f)
+	}
+	return f
+}
+
+// sends notes a write that meets a fault.
+func (w *fencedWorld) sends(s sending, f faultproxy.Fault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sentAt[s] = len(w.objects[s.key].bodies)
+	if f.Kind == faultproxy.DropReply || f.Kind == faultproxy.AnswerAfter {
+		w.lostReply[s.token] = true
+	}
+}
+
+// drawFault draws what the network does to a request. The caller holds w.mu.
+func (w *fencedWorld) drawFault() faultproxy.Fault {
 	w.stats.requests++
 	f := faultproxy.Fault{
 		Before: time.Duration(w.rand.Int64N(int64(50 * time.Millisecond))), After: time.Duration(w.rand.Int64N(int64(50 * time.Millisecond))),
@@ -132,7 +199,9 @@ type faultyBackend struct {
 
 // send does to a request what the network does.
 func (b *faultyBackend) send(request func() error) error {
-	f := b.w.networkFault(nil)
+	b.w.mu.Lock()
+	f := b.w.drawFault()
+	b.w.mu.Unlock()
 	if f.Kind == faultproxy.Ghost {
 		b.ghosts.Go(func() {
 			time.Sleep(f.Before)
@@ -194,7 +263,7 @@ func (w *fencedWorld) open() (store *fenced.Store, wait func()) {
 		b := &faultyBackend{MemBackend: &w.memory, w: w}
 		return fenced.NewStore(b), b.ghosts.Wait
 	}
-	transport := &faultproxy.Transport{Base: fakes3.Transport{Handler: w.server}, Decide: w.networkFault}
+	transport := &faultproxy.Transport{Base: arrivals{fakes3.Transport{Handler: w.server}, w}, Decide: w.networkFault}
 	store, err := fenced.NewS3Store(fakes3.NewClient(transport), fakes3.Bucket, w.mode, w.parts)
 	if err != nil {
 		panic(err)
@@ -210,7 +279,7 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, stor
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.log("token %d: %s %s: %v", token, what, key, err)
-		refused, ok := errors.AsType[*fenced.Error](err)
+		refused, ok := errors.AsType[*leasehold.FencedError](err)
 		switch highest := w.objects[key].highest; {
 		case err == nil && highest < token:
 			w.violate("%s: %s of token %d is said to be done, but the highest that has landed is %d", key, what, token, highest)
@@ -218,10 +287,14 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, stor
 			w.violate("%s: %v, but the highest is %d", key, err, highest)
 		case ok:
 			w.stats.fenced++
+			w.reached[sim.FencedRefused] = 1
 			return r.IntN(4) > 0 // some go on regardless
 		case err != nil:
 			w.stats.unknown++
+		case w.lostReply[token]:
+			w.reached[sim.FencedReplyLost] = 1
 		}
+		w.lostReply[token] = false
 		return true
 	}
 	sealed := w.mode == fenced.DistinctBodies // which cannot seal: then nobody counts
@@ -232,7 +305,12 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, stor
 		case !sealed:
 			err := store.Seal(ctx, token, fencedKeys...)
 			sealed = err == nil
-			if errors.Is(err, fenced.ErrFenced) && r.IntN(2) == 0 {
+			if err != nil && !errors.Is(err, leasehold.ErrFenced) {
+				w.mu.Lock()
+				w.reached[sim.FencedSealCut] = 1
+				w.mu.Unlock()
+			}
+			if errors.Is(err, leasehold.ErrFenced) && r.IntN(2) == 0 {
 				return
 			}
 			for _, key := range fencedKeys {
@@ -304,13 +382,17 @@ func (w *fencedWorld) read(ctx context.Context, store *fenced.Store, key string)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seen := w.objects[key].bodies[first:]
+	if len(seen) > 1 {
+		w.reached[sim.FencedReadMoved] = 1
+	}
 	if !slices.Contains(seen, text) && (text != gone || first > 0) {
 		w.violate("%s: read %q; what stood there was %q", key, text, seen)
 	}
 }
 
 func runFenced(t *testing.T, seed uint64) *fencedWorld {
-	w := &fencedWorld{rand: rand.New(rand.NewPCG(seed, 1)), objects: map[string]*fencedObject{}}
+	w := &fencedWorld{rand: rand.New(rand.NewPCG(seed, 1)), objects: map[string]*fencedObject{}, reached: make(sim.Reached, len(sim.FencedSituations)),
+		lostReply: map[uint64]bool{}, sentAt: map[sending]int{}}
 	w.mode = fenced.ETagMode(1 + w.rand.IntN(4))
 	w.faults = []float64{0, 0.05, 0.2, 0.4}[w.rand.IntN(4)]
 	partSize := int64(8 << 20)
@@ -352,12 +434,13 @@ func runFenced(t *testing.T, seed uint64) *fencedWorld {
 	return w
 }
 
-// TestFencedSeeds runs FENCED worlds of fenced writes (default 200), from number SEED on, and shows the first that goes wrong.
+// TestFencedSeeds runs FENCED worlds of fenced writes (default 50, or 200 at full size), from number SEED on, and shows the first that goes wrong.
 func TestFencedSeeds(t *testing.T) {
 	var mu sync.Mutex
 	var total fencedStats
+	reached := make(sim.Reached, len(sim.FencedSituations))
 	began := time.Now()
-	eachSeed(t, env(t, "FENCED", 200), func(t *testing.T, seed uint64) (report string) {
+	eachSeed(t, env(t, "FENCED", testsize.Pick[uint64](50, 200)), func(t *testing.T, seed uint64) (report string) {
 		w := runFenced(t, seed)
 		if len(w.violations) > 0 {
 			return fmt.Sprintf("seed %d: mode %d, faults %v\nviolations:\n%s\ntimeline:\n%s", seed, w.mode, w.faults,
@@ -371,6 +454,9 @@ func TestFencedSeeds(t *testing.T) {
 		total.fenced += w.stats.fenced
 		total.unknown += w.stats.unknown
 		total.steps += w.stats.steps
+		for i, n := range w.reached {
+			reached[i] += n
+		}
 		return ""
 	})
 	if total.fenced == 0 || total.unknown == 0 || total.steps == 0 {
@@ -378,4 +464,5 @@ func TestFencedSeeds(t *testing.T) {
 	}
 	t.Logf("%d worlds in %v: %d requests, %d writes landed, %d fenced off, %d of unknown outcome, %d steps counted", total.runs,
 		time.Since(began).Round(time.Millisecond), total.requests, total.writes, total.fenced, total.unknown, total.steps)
+	checkSituations(t, sim.FencedSituations, total.runs, reached)
 }

@@ -47,6 +47,7 @@ func (w *world) foreignTerm(r *rand.Rand) {
 		return
 	}
 	if !rec.Released() {
+		w.mark(foreignTakeover)
 		w.checkForeignTakeover(rec.Token)
 	}
 	if kind == noToken {

@@ -15,10 +15,6 @@ func (p *process) observe(e leasehold.Event) {
 	if p.crashed.Load() {
 		return
 	}
-	if e.Key != lockKey {
-		p.observeSession(e)
-		return
-	}
 	switch e.Kind {
 	case leasehold.EventRequest:
 		return
@@ -30,6 +26,7 @@ func (p *process) observe(e leasehold.Event) {
 		p.w.checkAcquired(p, e)
 		p.w.checkOneValidLease()
 	case leasehold.EventLost:
+		p.w.markIf(p.client.isPartitioned(), partitionedTerm)
 		p.w.checkLost(p, e)
 	case leasehold.EventRenewed:
 		p.w.mu.Lock()
@@ -61,12 +58,12 @@ func (w *world) checkAcquired(p *process, e leasehold.Event) {
 		w.violateLocked("token %d was given to %s and to %s", e.Token, owner, p.name)
 	}
 	w.tokenOwner[e.Token] = p.name
-	if p.unguarded != nil && len(p.locks) == 1 && (p.unguarded.Context().Err() == nil || p.clock.Now().Mono < p.notBefore) {
+	if p.unguarded != nil && (p.unguarded.Context().Err() == nil || p.clock.Now().Mono < p.notBefore) {
 		w.violateLocked("%s acquired token %d before the safety margin of its own token %d had passed", p.name, e.Token, p.unguarded.Token())
 	}
 	p.unguarded = nil
 	for _, other := range w.processes {
-		if other == p || p.pausedInAcquire || w.broken[e.Token] || w.sessions.broken[w.under[e.Token]] || !other.accountable() {
+		if other == p || p.pausedInAcquire || w.broken[e.Token] || !other.accountable() {
 			continue
 		}
 		justResumed := time.Since(other.resumedAt) <= w.cfg.TTL/5*11/10 // a context may end that late after a suspend
@@ -117,9 +114,6 @@ func (w *world) checkLost(p *process, e leasehold.Event) {
 	w.store.mu.Lock()
 	rec := w.store.rec
 	w.store.mu.Unlock()
-	if strings.Contains(e.Err.Error(), "its session is over") || strings.Contains(e.Err.Error(), "its function has not returned") {
-		return
-	}
 	overwritten := w.cfg.Pages && strings.Contains(e.Err.Error(), "overwritten") // as a page with an ETag looks
 	if !strings.Contains(e.Err.Error(), "not renewed in time") && !overwritten && rec.Token == e.Token && rec.Holder == p.identity && !rec.Released() {
 		w.violate("%s gave up token %d, which it still holds in the store: %v", p.name, e.Token, e.Err)
@@ -154,22 +148,20 @@ func (p *process) fencedWrite(lease *leasehold.Lease) {
 		return
 	}
 	w.stats.Fenced++
+	w.mark(fencedOff)
 	if !p.excused && p.lease == lease && !w.tokenErased && !w.cfg.Ages.wrong() { // a client that erases the token defeats fencing
 		w.violateLocked("%s: the valid lease with token %d was fenced off by token %d, although its clocks ran", p.name, lease.Token(), w.fence.Token())
 	}
 }
 
 // checkWrite checks every change of the object. The caller holds store.mu. The writer is nil for a foreign client.
-func (w *world) checkWrite(writer *process, old, now leasehold.Record) {
+func (w *world) checkWrite(writer *process, r request, old, now leasehold.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lastWriter = writer
-	if now.Session != nil {
-		w.under[now.Token] = termOf(now.Session)
-	}
 	if writer != nil {
+		w.checkAbandoned(writer, r, old, now)
 		w.checkTakeover(writer, old, now)
-		w.checkTakenFrom(writer, old, now)
 	}
 	switch {
 	case now.Token < old.Token && !w.tokenErased:
@@ -178,11 +170,16 @@ func (w *world) checkWrite(writer *process, old, now leasehold.Record) {
 		w.violateLocked("%s raised the token from %d to %d, not by one", writer.label(), old.Token, now.Token)
 	case now.Token == old.Token && now.Token > 0 && old.Released() && !now.Released(): // a client without tokens always writes 0
 		w.violateLocked("%s revived the released token %d", writer.label(), now.Token)
+	case writer != nil && old.ObjectID != "" && now.ObjectID != old.ObjectID:
+		w.violateLocked("%s changed the ID of the object", writer.label())
+	case writer != nil && now.Token == old.Token && now.TermID != old.TermID:
+		w.violateLocked("%s changed the ID of the term with token %d", writer.label(), now.Token)
+	case writer != nil && now.Token > old.Token && (now.ObjectID == "" || now.TermID == "" || now.TermID == old.TermID):
+		w.violateLocked("%s gave the term with token %d no ID of its own", writer.label(), now.Token)
 	}
 	if writer != nil && now.Released() && !old.Released() {
 		w.checkRelease(writer, now.Token)
 	}
-	w.checkFair(writer, old, now)
 	if w.cfg.Wakes {
 		w.notifyLocked()
 	}
@@ -200,7 +197,7 @@ func (w *world) checkTakeover(writer *process, old, now leasehold.Record) {
 	if writer.node == administrator || now.Token != old.Token+1 || old.Released() || old.TTL <= 0 || old.Holder == writer.identity {
 		return
 	}
-	since, ok := writer.client.otherVersionReadAt(lockKey)
+	since, ok := writer.client.otherVersionReadAt()
 	if least := time.Duration(float64(old.TTL) * (1 + w.cfg.Drift)); ok && writer.clock.Now().Mono-since < least {
 		w.violateLocked("%s took over from token %d after %v, not %v", writer.name, old.Token, writer.clock.Now().Mono-since, least)
 	}
@@ -214,22 +211,11 @@ func (w *world) checkRelease(writer *process, token uint64) {
 		if p.lease == nil || p.lease.Token() != token || p.crashed.Load() {
 			continue
 		}
-		if p == writer && (len(p.locks) == 1 || !p.excused) {
+		if p == writer && !w.calledRelease[token] {
 			w.violateLocked("%s released token %d while its function ran", p.name, token)
 		}
+		w.markIf(writer.node == administrator, brokenTerm)
 		p.excused, p.resumedAt = true, time.Now()
-	}
-}
-
-// checkFair wants that who has released lets the others look first. The caller holds w.mu.
-func (w *world) checkFair(writer *process, old, now leasehold.Record) {
-	if w.cfg.Fair && !w.cfg.Ages.wrong() && writer != nil && writer == w.releasedBy && old.Released() && !now.Released() {
-		if rest := writer.clock.Now().Mono - w.releasedAt; rest < 2*w.pollInterval() {
-			w.violateLocked("%s took the lock again %v after its release", writer.name, rest)
-		}
-	}
-	if w.releasedBy = nil; writer != nil && now.Released() {
-		w.releasedBy, w.releasedAt = writer, writer.clock.Now().Mono
 	}
 }
 
@@ -237,9 +223,6 @@ func (w *world) checkFair(writer *process, old, now leasehold.Record) {
 func (w *world) checkRecovery() {
 	// The TTL of a write that landed late, a candidate's longest back-off, a rest after resigning, and a request or two.
 	settled := 4 * w.cfg.TTL
-	if w.cfg.Sessions { // a session that was deleted, and then a lock under it
-		settled = 7 * w.cfg.TTL
-	}
 	time.Sleep(settled)
 	calm := time.Now()
 	first, token := w.currentLeader()
@@ -282,7 +265,7 @@ func (p *process) checkCallbackPairs() {
 
 // checkReleased wants the lock released when all electors have stopped.
 func (w *world) checkReleased() {
-	if rec := w.store.rec; w.store.exists && !rec.Released() && !w.freeAtEnd(rec) {
+	if rec := w.store.rec; w.store.exists && !rec.Released() && !w.abandonedAtEnd(rec) {
 		w.violate("after all electors have stopped, the lock is held by %s with token %d", rec.Holder, rec.Token)
 	}
 }

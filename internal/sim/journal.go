@@ -33,7 +33,7 @@ func (j *journal) log(who, format string, args ...any) {
 }
 
 func (j *journal) line(who, text string) string {
-	return fmt.Sprintf("%12.6f  %-8s %s", time.Since(j.began).Seconds(), who, text)
+	return fmt.Sprintf("%14.6f  %-8s %s", time.Since(j.began).Seconds(), who, text)
 }
 
 func (j *journal) violate(format string, args ...any) {

@@ -22,21 +22,19 @@ type process struct {
 	identity   string
 	clock      *nodeClock
 	client     *client
-	sessions   []*leasehold.Session
-	locks      []*leasehold.Lock // all of the same key; each leans on another session, or on none
-	mixed      bool              // one of them leans on none
+	lock       *leasehold.Lock
 	electors   []*elector
 	candidates int        // goroutines that acquire the lock or read it
 	reading    *reading   // what it reads without being a candidate; nil unless it does
+	reclaims   bool       // WithReclaim
 	rand       *rand.Rand // of its work; guarded by w.mu
+	whims      *rand.Rand // of how it ends its leases; guarded by w.mu
 	stop       context.CancelFunc
 	goroutines sync.WaitGroup
 	crashed    atomic.Bool
 
 	// Guarded by w.mu.
 	lease           *leasehold.Lease // of the function that runs now, or that began last
-	under           sessionTerm      // that it leans on; the zero value if it does not
-	staleSessions   map[string]bool  // keys of those since whose last renewal all its clocks stood still
 	excused         bool             // since its last renewal all its clocks stood still, or its term was broken: only fencing can stop it
 	resumedAt       time.Time        // when its machine last resumed, or its term was broken
 	pausedNow       bool             // none of its clocks counts this pause
@@ -65,22 +63,16 @@ type elector struct {
 // start starts a process on a node.
 func (w *world) start(node, generation int, c *nodeClock, identity string, reclaim bool) {
 	p := &process{
-		w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c, identity: identity, staleSessions: make(map[string]bool),
+		w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c, identity: identity, reclaims: reclaim,
 	}
 	p.client = w.newClient(p)
 	p.rand = w.rng("work", p.name)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
-	p.newSessions(ctx)
-	if len(p.locks) == 0 || p.mixed {
-		p.locks = append(p.locks, p.newLock(reclaim))
-	}
-	electors := len(p.locks)
+	p.lock = p.newLock(reclaim)
+	p.newElector()
 	if w.cfg.Siblings {
-		electors = max(electors, 2)
-	}
-	for i := range electors {
-		p.newElector(p.locks[i%len(p.locks)])
+		p.newElector()
 	}
 	w.mu.Lock()
 	w.processes = append(w.processes, p)
@@ -97,13 +89,19 @@ func (w *world) start(node, generation int, c *nodeClock, identity string, recla
 		p.candidates += 2
 		p.goroutines.Go(func() { p.repeat(ctx, p.runDo) })
 		p.goroutines.Go(func() { p.repeat(ctx, p.holdUnguarded) })
+		if p.dropsLocks() {
+			p.candidates++
+			p.goroutines.Go(func() { p.repeat(ctx, p.dropLock) })
+		}
 	}
 }
 
 // run runs an elector until ctx ends. A page that is taken for the lock object may end Run before its first good answer.
-func (p *process) run(ctx context.Context, e *elector) { p.runUntilEnd(ctx, e.Run) }
-
-func (p *process) runUntilEnd(ctx context.Context, run func(context.Context) error) {
+func (p *process) run(ctx context.Context, e *elector) {
+	run := e.Run
+	if p.w.cfg.Abandons && p.whim(2) == 0 {
+		run = e.runOnce
+	}
 	err := run(ctx)
 	for p.w.cfg.Pages && final(err) && ctx.Err() == nil {
 		_ = p.clock.Sleep(ctx, p.draw(0, p.w.cfg.TTL/5))
@@ -120,9 +118,6 @@ func (p *process) newLock(reclaim bool) *leasehold.Lock {
 		testopt.WithClock(p.clock), leasehold.WithTTL(cfg.TTL), leasehold.WithSafetyMargin(cfg.Margin), leasehold.WithClockDrift(cfg.Drift),
 		leasehold.WithIdentity(p.identity), leasehold.WithLogger(nil), leasehold.WithObserver(p.observe),
 	}
-	if cfg.Fair {
-		opts = append(opts, leasehold.WithFairness())
-	}
 	if reclaim {
 		opts = append(opts, leasehold.WithReclaim())
 	}
@@ -133,18 +128,10 @@ func (p *process) newLock(reclaim bool) *leasehold.Lock {
 	return l
 }
 
-// anyLock draws one of the Lock values of the process.
-func (p *process) anyLock() *leasehold.Lock {
-	if len(p.locks) == 1 {
-		return p.locks[0]
-	}
-	return p.locks[int(p.draw(0, time.Duration(len(p.locks))))]
-}
-
-func (p *process) newElector(l *leasehold.Lock) {
+func (p *process) newElector() {
 	e := &elector{p: p}
 	var err error
-	if e.Elector, err = leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: e.startedLeading, OnStoppedLeading: e.stoppedLeading}); err != nil {
+	if e.Elector, err = leasehold.NewElector(p.lock, leasehold.Callbacks{OnStartedLeading: e.startedLeading, OnStoppedLeading: e.stoppedLeading}); err != nil {
 		panic(err)
 	}
 	p.electors = append(p.electors, e)
@@ -178,13 +165,12 @@ func (e *elector) stoppedLeading(cause error) {
 // lead is the function of every term: while its lease is valid, it writes to a fenced resource.
 func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
 	w := p.w
-	under := termOf(lease.Record().Session)
 	w.mu.Lock()
-	excused := w.broken[lease.Token()] || p.pausedInAcquire || under != (sessionTerm{}) && (p.staleSessions[under.key] || w.sessions.broken[under])
-	if p.lease != nil && (len(p.locks) == 1 || !p.excused && !excused && p.lease.Context().Err() == nil) {
+	excused := w.broken[lease.Token()] || p.pausedInAcquire
+	if p.lease != nil {
 		w.violateLocked("%s: a function starts under token %d while the function of token %d still runs in the same process", p.name, lease.Token(), p.lease.Token())
 	}
-	p.lease, p.under, p.excused = lease, under, excused
+	p.lease, p.excused = lease, excused
 	w.mu.Unlock()
 	w.log(p.name, "leads with token %d", lease.Token())
 	p.fencedWrite(lease)
@@ -193,12 +179,14 @@ func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
 		if lease.Valid() {
 			p.fencedWrite(lease)
 		}
+		p.mayEndEarly(lease)
 	}
 	windDown := p.draw(0, w.cfg.TTL/10)
-	if p.draw(0, 20) == 0 {
+	if p.draw(0, 20) == 0 && (!w.cfg.Long || w.faultsOn()) { // not when checkOutage cuts the leader off
 		windDown = w.cfg.TTL // longer than its lease
 	}
 	_ = p.clock.Sleep(context.Background(), windDown)
+	w.markIf(w.token.Load() > lease.Token(), functionOutlives)
 	w.log(p.name, "function of token %d returns", lease.Token())
 	w.mu.Lock()
 	if p.lease == lease {
@@ -219,7 +207,7 @@ func (p *process) runDo(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.draw(0, 3*p.w.cfg.TTL))
 	defer cancel()
 	valid, token := false, uint64(0)
-	err := p.anyLock().Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+	err := p.lock.Do(context.WithValue(ctx, waiterKey{}, ctx), func(ctx context.Context, lease *leasehold.Lease) error {
 		work, stop := context.WithTimeout(ctx, p.draw(0, p.w.cfg.TTL))
 		defer stop()
 		p.lead(work, lease)
@@ -232,7 +220,7 @@ func (p *process) runDo(ctx context.Context) {
 // holdUnguarded holds a lease for which no function runs.
 func (p *process) holdUnguarded(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(ctx, p.draw(0, 3*p.w.cfg.TTL))
-	lease, err := p.anyLock().Acquire(waiting)
+	lease, err := p.lock.Acquire(context.WithValue(waiting, waiterKey{}, waiting))
 	cancel()
 	if err != nil {
 		return
@@ -254,7 +242,14 @@ func (p *process) holdUnguarded(ctx context.Context) {
 	if lease.Context().Err() != nil {
 		<-ended
 	}
-	_ = lease.Release(context.Background())
+	if p.w.cfg.Abandons && p.whim(2) == 0 {
+		p.abandon(lease)
+		if p.whim(2) == 0 {
+			return
+		}
+		_ = p.clock.Sleep(ctx, p.draw(0, p.w.cfg.TTL))
+	}
+	p.releaseNow(lease)
 }
 
 // draw draws a duration from the random source of the process's work.

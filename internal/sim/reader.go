@@ -53,7 +53,7 @@ func (w *world) startReader() {
 	p.client, p.rand = w.newClient(p), w.rng("work", p.name)
 	p.client.faults, p.candidates = readerFaults, 2
 	p.reading = &reading{w: w, name: p.name, torn: make(map[string]bool)}
-	p.locks = []*leasehold.Lock{p.newLock(false)}
+	p.lock = p.newLock(false)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.reader, p.stop = p, cancel
 	p.goroutines.Go(func() { p.watch(ctx) })
@@ -66,7 +66,7 @@ func (p *process) watch(ctx context.Context) {
 	time.Sleep(1307 * time.Nanosecond) // no two goroutines act at one instant
 	for ctx.Err() == nil {
 		r.restart()
-		for rec, err := range p.locks[0].Watch(context.WithValue(ctx, watching{}, true)) {
+		for rec, err := range p.lock.Watch(context.WithValue(ctx, watching{}, true)) {
 			if err == nil {
 				p.w.log(p.name, "sees token %d of %s, released: %v", rec.Token, rec.Holder, rec.Released())
 			}
@@ -83,7 +83,7 @@ func (p *process) watch(ctx context.Context) {
 func (p *process) inspect(ctx context.Context) {
 	r := p.reading
 	for p.clock.Sleep(ctx, p.draw(0, p.w.cfg.TTL)) == nil && p.w.faultsOn() {
-		rec, err := p.locks[0].Inspect(ctx)
+		rec, err := p.lock.Inspect(ctx)
 		if err != nil {
 			continue
 		}
@@ -134,7 +134,7 @@ func (r *reading) saw(ctx context.Context, q request, got reply) {
 	default:
 		if r.failed = rec.UnmarshalJSON(got.obj.Body) != nil; !r.failed {
 			r.read = stateOf(rec)
-			r.read.ok = rec.Session == nil // what Watch says of such a lock depends on the session too
+			r.read.ok = true
 		}
 	}
 }

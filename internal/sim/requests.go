@@ -27,9 +27,6 @@ func (w *world) checkCalm(leader *process, since time.Time) {
 		}
 		explained, short := intervals(w.renewInterval()), 0
 		switch {
-		case w.cfg.Sessions:
-			explained = float64(1+len(p.sessions))*intervals(w.renewInterval()) + float64(len(p.sessions)+p.candidates)*intervals(w.pollInterval())
-			short = shortWaits
 		case p == leader:
 		case len(p.electors) > 1:
 			explained, short = float64(len(p.electors))*intervals(w.pollInterval()), shortWaits
@@ -67,11 +64,7 @@ func (p *process) shortWaits(since time.Time) (n int) {
 // allowed is how many requests wake-ups explain. The caller holds w.mu.
 func (p *process) allowed(from, to time.Time) float64 {
 	slots := wakeBurst + wakeBurst*int(to.Sub(from)/p.w.pollInterval()+1)
-	reads := p.candidates
-	if p.w.cfg.Sessions && p.w.cfg.Missing { // a session that is said to be missing is looked for after each read of the lock
-		reads *= 2
-	}
-	return float64(reads * (min(within(p.wakes, from, to), slots) + within(p.released, from, to)))
+	return float64(p.candidates * (min(within(p.wakes, from, to), slots) + within(p.released, from, to)))
 }
 
 // within counts the times between two others, both included.
@@ -110,8 +103,8 @@ func (w *world) checkRequests() {
 func (p *process) checkRequests() {
 	ttl := p.w.cfg.TTL
 	explained := float64(p.candidates*int(ttl/p.w.pollInterval()) + int(ttl/p.w.renewInterval()))
-	if p.w.cfg.Sessions {
-		explained += float64(max(1, len(p.sessions))) * float64(ttl/p.w.renewInterval()+2*ttl/p.w.pollInterval())
+	if p.w.cfg.Long { // retries in an outage
+		explained += float64(p.candidates+1) * float64(ttl) / float64(longestBackoff)
 	}
 	p.client.mu.Lock()
 	defer p.client.mu.Unlock()

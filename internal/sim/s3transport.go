@@ -35,9 +35,9 @@ func (t s3Transport) ask(r *http.Request) (*http.Response, error) {
 
 // RoundTrip implements http.RoundTripper.
 func (t s3Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	q := request{key: strings.TrimPrefix(r.URL.Path, "/"+fakes3.Bucket+"/"), kind: "get", ifMatch: r.Header.Get("If-Match")}
+	q := request{kind: "get", ifMatch: r.Header.Get("If-Match")}
 	switch {
-	case strings.HasSuffix(q.key, ".leasehold-etag"):
+	case strings.HasSuffix(r.URL.Path, ".leasehold-etag"):
 		return t.ask(r)
 	case r.Method == http.MethodPut && r.Header.Get("If-None-Match") == "*":
 		q.kind = "create"
@@ -64,7 +64,7 @@ func (t s3Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		code   string
 	}{
 		{leasehold.ErrNotExist, 404, "NoSuchKey"}, {leasehold.ErrPreconditionFailed, 412, "PreconditionFailed"},
-		{err409, 409, "ConditionalRequestConflict"}, {err500, 500, "InternalError"}, {err503, 503, "SlowDown"},
+		{err409, 409, "ConditionalRequestConflict"}, {err500, 500, "InternalError"}, {err503, 503, "SlowDown"}, {err429, 429, "TooManyRequests"}, {errConflict, 409, "ConditionalRequestConflict"},
 	} {
 		if errors.Is(got.err, e.err) {
 			status, code = e.status, e.code

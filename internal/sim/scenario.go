@@ -9,30 +9,28 @@ import (
 
 // Config describes one world before its run. NewConfig draws one from a seed.
 type Config struct {
-	Seed          uint64
-	Nodes         int
-	TTL           time.Duration
-	Margin        time.Duration // the locks' safety margin
-	Drift         float64       // the locks' clock drift allowance
-	RateSpread    float64       // clock rates lie within 1 ± RateSpread
-	Skew          time.Duration // wall clocks start within ± Skew of true time
-	RequestFaults float64       // share of requests that go wrong
-	Slow          bool          // every reply takes up to 3 seconds
-	Ages          AgeSource
-	BareETags     bool // the server of the real S3Store wants ETags without quotes
-	TornReads     bool // some reads return a body with the ETag of the version before it
-	Siblings      bool // several goroutines and electors of each process share one Lock
-	Foreign       bool // a client that knows only expires_at and token takes part, and time daemons keep wall clocks within Skew
-	Readers       bool // a process watches and inspects the lock, and a third of its requests go wrong
-	Pages         bool // some answers are 200 with a proxy's page
-	Wakes         bool // messages wake the processes when the object changes: some of them late, lost or repeated, and some are forged
-	Fair          bool // WithFairness
-	Sessions      bool // processes have sessions, and most of their locks lean on them; some candidates do not know of sessions
-	ManySessions  bool // some processes have up to three sessions, with a Lock for each, and perhaps one without a session
-	OneSession    bool // all processes use one session key, so that one at a time can hold its session
-	Missing       bool // most reads of another process's session are answered as if there were no object
-	Chaos         time.Duration
-	Actions       []Action // in order of time
+	Seed            uint64
+	Nodes           int
+	TTL             time.Duration
+	Margin          time.Duration // the locks' safety margin
+	Drift           float64       // the locks' clock drift allowance
+	RateSpread      float64       // clock rates lie within 1 ± RateSpread
+	Skew            time.Duration // wall clocks start within ± Skew of true time
+	RequestFaults   float64       // share of requests that go wrong
+	Slow            bool          // every reply takes up to 3 seconds
+	Ages            AgeSource
+	BareETags       bool // the server of the real S3Store wants ETags without quotes
+	TornReads       bool // some reads return a body with the ETag of the version before it
+	Siblings        bool // several goroutines and electors of each process share one Lock
+	Foreign         bool // a client that knows only expires_at and token takes part, and time daemons keep wall clocks within Skew
+	Readers         bool // a process watches and inspects the lock, and a third of its requests go wrong
+	Pages           bool // some answers are 200 with a proxy's page
+	Wakes           bool // messages wake the processes when the object changes: some of them late, lost or repeated, and some are forged
+	Abandons        bool // holders abandon some leases, half of the processes reclaim, and half of the electors run term by term
+	Long            bool // the TTL is an hour or a day
+	OneWriteASecond bool // more are refused
+	Chaos           time.Duration
+	Actions         []Action // in order of time
 }
 
 // AgeSource says where Object.Age comes from, and whether it is true.
@@ -94,8 +92,10 @@ func NewConfig(seed uint64) *Config {
 	c.Siblings = r.IntN(3) == 0
 	c.TornReads = c.Ages == NoAges && r.IntN(3) == 0
 	c.Readers, c.Pages = r.IntN(4) == 0, r.IntN(5) == 0
-	c.Wakes, c.Fair = r.IntN(4) == 0, r.IntN(4) == 0
-	c.drawSessions(r)
+	c.Wakes = r.IntN(4) == 0
+	c.drawAbandons()
+	c.drawStores()
+	c.drawLongTTL()
 	return c
 }
 

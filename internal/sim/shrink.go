@@ -44,12 +44,9 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 			func(c *Config) *bool { return &c.Readers },
 			func(c *Config) *bool { return &c.Pages },
 			func(c *Config) *bool { return &c.Wakes },
-			func(c *Config) *bool { return &c.Fair },
 			func(c *Config) *bool { return &c.Foreign },
-			func(c *Config) *bool { return &c.Sessions },
-			func(c *Config) *bool { return &c.OneSession },
-			func(c *Config) *bool { return &c.ManySessions },
-			func(c *Config) *bool { return &c.Missing },
+			func(c *Config) *bool { return &c.Abandons },
+			func(c *Config) *bool { return &c.OneWriteASecond },
 		} {
 			if *part(best) {
 				shorter = try(func(c *Config) { *part(c) = false }) || shorter
@@ -65,9 +62,8 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 // Report describes a failure: the world, its violations, and the timeline up to the first.
 func Report(cfg *Config, out Outcome) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow replies %v, %s, ETags without quotes %v, torn reads %v, siblings %v, foreign client %v, reader %v, pages %v, wake-ups %v, fair %v, sessions %v (one %v, many %v, missing %v)\n",
-		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.RateSpread, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.Ages, cfg.BareETags, cfg.TornReads, cfg.Siblings, cfg.Foreign, cfg.Readers, cfg.Pages, cfg.Wakes, cfg.Fair,
-		cfg.Sessions, cfg.OneSession, cfg.ManySessions, cfg.Missing)
+	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow replies %v, %s, ETags without quotes %v, torn reads %v, siblings %v, foreign client %v, reader %v, pages %v, wake-ups %v, abandons %v, one write a second %v\n",
+		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.RateSpread, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.Ages, cfg.BareETags, cfg.TornReads, cfg.Siblings, cfg.Foreign, cfg.Readers, cfg.Pages, cfg.Wakes, cfg.Abandons, cfg.OneWriteASecond)
 	for _, a := range cfg.Actions {
 		fmt.Fprintf(&b, "  %v\n", a)
 	}

@@ -9,11 +9,12 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/leasehold-go/leasehold/fenced"
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
@@ -29,6 +30,7 @@ type Stats struct {
 	Runs, Requests, Terms, Writes, Fenced int
 	Virtual                               time.Duration
 	Faults                                map[string]int
+	Situations                            Reached // worlds in which each happened
 }
 
 // Add adds the counts of another run.
@@ -45,14 +47,20 @@ func (s *Stats) Add(o Stats) {
 	for k, n := range o.Faults {
 		s.Faults[k] += n
 	}
+	if s.Situations == nil {
+		s.Situations = make(Reached, len(o.Situations))
+	}
+	for i, n := range o.Situations {
+		s.Situations[i] += n
+	}
 }
 
 // world is a run in progress.
 type world struct {
 	cfg   *Config
 	store *store
-	fence fenced.Fence   // of the resource that leaders write to
-	asked *fakes3.Server // has the objects with which a store finds out how the server wants ETags
+	fence leasehold.Fence // of the resource that leaders write to
+	asked *fakes3.Server  // has the objects with which a store finds out how the server wants ETags
 
 	journal                        // its mu guards what follows; store.mu, if held, was locked first
 	processes    []*process        // all that ever ran
@@ -62,14 +70,16 @@ type world struct {
 	written      uint64            // the highest token that has written to the resource
 	broken       map[uint64]bool   // terms that an administrator ended
 	acquiredAt   time.Time         // the last acquisition
-	releasedBy   *process          // who wrote the last version, if that is a release
-	releasedAt   time.Duration     // by its monotonic clock
 	messages     *rand.Rand        // of the channel that wakes processes
 	chaosOver    bool
-	tokenErased  bool      // by a foreign client
-	foreignUntil time.Time // a foreign client holds the lock until then
-	lastWriter   *process  // of the lock
-	sessions
+	tokenErased  bool          // by a foreign client
+	foreignUntil time.Time     // a foreign client holds the lock until then
+	lastWriter   *process      // of the lock
+	tornETag     string        // of the last torn read; guarded by store.mu
+	token        atomic.Uint64 // in the store
+	etag         atomic.Value  // of the lock object
+	occurred
+	abandonments
 }
 
 // Run runs one world to its end.
@@ -86,8 +96,8 @@ func newWorld(cfg *Config, trace bool) *world {
 		tokenOwner: make(map[uint64]string), broken: make(map[uint64]bool), asked: &fakes3.Server{BareIfMatch: cfg.BareETags},
 	}
 	w.messages = w.rng("messages")
-	w.sessions = sessions{make(map[sessionTerm]string), make(map[sessionTerm]bool), make(map[string]bool), make(map[uint64]sessionTerm)}
-	w.store = &store{w: w, sessions: make(map[string]*object), steps: drawSteps(w.rng("store clock"), cfg.Chaos)}
+	w.abandonments = abandonments{make(map[uint64]abandonment), make(map[uint64]bool)}
+	w.store = &store{w: w, steps: drawSteps(w.rng("store clock"), cfg.Chaos)}
 	return w
 }
 
@@ -117,11 +127,16 @@ func (w *world) run() Outcome {
 	time.Sleep(time.Until(w.began.Add(w.cfg.Chaos)))
 	w.endChaos()
 	w.checkRecovery()
+	if w.cfg.Long {
+		w.checkOutage()
+	}
 	w.checkRequests()
 	stopForeign()
 	w.stopAll()
 	w.checkReleased()
-	return w.outcome()
+	out := w.outcome()
+	out.Stats.Situations = w.reached()
+	return out
 }
 
 func (w *world) startNodes() {
@@ -138,7 +153,7 @@ func (w *world) startNodes() {
 		c := newNodeClock(rate, wall, w.rng("jitter", i))
 		c.tamed = w.cfg.Foreign
 		time.Sleep(time.Duration(1 + r.Int64N(int64(time.Second))))
-		w.start(i, 0, c, fmt.Sprint("node", i), false)
+		w.start(i, 0, c, fmt.Sprint("node", i), w.cfg.Abandons && w.rng("reclaims", i).IntN(2) == 0)
 	}
 }
 

@@ -9,39 +9,23 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// store is the simulated object store: linearizable registers, whatever the network does to requests. The lock is one of them, and
-// the objects of sessions are the others.
+// store is the simulated object store: one linearizable register, whatever the network does to requests.
 type store struct {
-	w        *world
-	mu       sync.Mutex
-	object   // the lock
-	sessions map[string]*object
-	versions int
-	steps    []clockStep // of its clock, in order of time
+	w             *world
+	mu            sync.Mutex
+	exists        bool
+	body          []byte
+	rec           leasehold.Record // in body
+	etag          string
+	previousETag  string
+	previousToken uint64
+	writtenAt     time.Time
+	versions      int
+	steps         []clockStep // of its clock, in order of time
 }
 
 // lockKey is the key of the lock.
 const lockKey = "lock"
-
-type object struct {
-	exists       bool
-	body         []byte
-	rec          leasehold.Record // in body
-	etag         string
-	previousETag string
-	writtenAt    time.Time
-}
-
-// at returns the object of a key. The caller holds s.mu.
-func (s *store) at(key string) *object {
-	if key == "" || key == lockKey {
-		return &s.object
-	}
-	if s.sessions[key] == nil {
-		s.sessions[key] = &object{}
-	}
-	return s.sessions[key]
-}
 
 // clockStep is how far the store's clock is off from so long after the start of the run on.
 type clockStep struct{ at, off time.Duration }
@@ -71,11 +55,11 @@ func (s *store) off(at time.Time) time.Duration {
 
 // request is one request as the server sees it.
 type request struct {
-	key     string // "" is that of the lock
 	kind    string // "get", "create", "update"
 	body    []byte
 	ifMatch string // of an update, or of a read
 	torn    bool   // a get that reads the ETag before the body, as some servers do, with a write in between
+	fate    *fate  // nil for a foreign client
 }
 
 type reply struct {
@@ -91,36 +75,40 @@ type reply struct {
 func (s *store) apply(sender *process, r request) reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.at(r.key)
+	if r.kind != "get" {
+		s.w.arrives(r)
+	}
+	if err := s.tooSoon(); r.kind != "get" && err != nil {
+		return reply{err: err}
+	}
 	switch {
-	case r.kind == "get" && !o.exists, r.kind == "update" && !o.exists:
+	case r.kind == "get" && !s.exists, r.kind == "update" && !s.exists:
 		return reply{err: leasehold.ErrNotExist}
-	case r.kind == "get" && r.ifMatch != "" && r.ifMatch != o.etag:
+	case r.kind == "get" && r.ifMatch != "" && r.ifMatch != s.etag:
 		return reply{err: leasehold.ErrPreconditionFailed}
 	case r.kind == "get":
-		if r.torn && o.previousETag != "" {
-			return reply{obj: leasehold.Object{Body: o.body, ETag: o.previousETag}, version: o.etag}
+		if r.torn && s.previousETag != "" {
+			s.w.readTorn()
+			return reply{obj: leasehold.Object{Body: s.body, ETag: s.previousETag}, version: s.etag}
 		}
-		age := time.Duration(float64(time.Since(o.writtenAt)) * (1 + s.w.cfg.RateSpread)) // its clock is as fast as any may be
-		stepped := s.off(time.Now()) - s.off(o.writtenAt)
-		return reply{obj: leasehold.Object{Body: o.body, ETag: o.etag}, version: o.etag, age: age, stepped: stepped}
+		age := time.Duration(float64(time.Since(s.writtenAt)) * (1 + s.w.cfg.RateSpread)) // its clock is as fast as any may be
+		stepped := s.off(time.Now()) - s.off(s.writtenAt)
+		return reply{obj: leasehold.Object{Body: s.body, ETag: s.etag}, version: s.etag, age: age, stepped: stepped}
 	case sender != nil && sender.node == reader:
 		s.w.violate("a reader sent a %s", r.kind)
-	case r.kind == "create" && o.exists, r.kind == "update" && r.ifMatch != o.etag:
+	case r.kind == "create" && s.exists, r.kind == "update" && r.ifMatch != s.etag:
+		s.w.refuses(sender, r)
 		return reply{err: leasehold.ErrPreconditionFailed}
 	}
 	s.versions++
-	o.previousETag = o.etag
-	o.exists, o.body, o.etag, o.writtenAt = true, r.body, fmt.Sprintf("%q", fmt.Sprint("v", s.versions)), time.Now()
-	old := o.rec
-	o.rec = leasehold.Record{}
-	if err := o.rec.UnmarshalJSON(r.body); err != nil {
+	s.previousETag, s.previousToken = s.etag, s.rec.Token
+	s.exists, s.body, s.etag, s.writtenAt = true, r.body, fmt.Sprintf("%q", fmt.Sprint("v", s.versions)), time.Now()
+	old := s.rec
+	s.rec = leasehold.Record{}
+	if err := s.rec.UnmarshalJSON(r.body); err != nil {
 		s.w.violate("a body that is not a record was written: %v", err)
 	}
-	if o == &s.object {
-		s.w.checkWrite(sender, old, o.rec)
-	} else {
-		s.w.checkSessionWrite(sender, r, old, o.rec)
-	}
-	return reply{obj: leasehold.Object{ETag: o.etag}}
+	s.w.checkWrite(sender, r, old, s.rec)
+	s.w.lands(sender, r, old, s.rec)
+	return reply{obj: leasehold.Object{ETag: s.etag}}
 }

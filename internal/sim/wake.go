@@ -33,13 +33,12 @@ func (w *world) forge(p *process) {
 
 // wake wakes a process, if it runs.
 func (p *process) wake() {
-	if p.crashed.Load() || p.clock.isFrozen() {
+	if frozen := p.clock.isFrozen(); p.crashed.Load() || frozen {
+		p.w.markIf(frozen, messageToFrozen)
 		return
 	}
 	p.happened(&p.wakes)
-	for _, l := range p.locks {
-		l.Wake()
-	}
+	p.lock.Wake()
 }
 
 // checkWake wants that a wake-up makes whoever waits read at once. The leader's own Lock does not wait.
@@ -48,7 +47,7 @@ func (w *world) checkWake(leader *process) {
 	nodes := append(w.nodes[:len(w.nodes):len(w.nodes)], w.reader)
 	w.mu.Unlock()
 	for _, p := range nodes {
-		if p == nil || p == leader || !p.mayAcquire() { // without a session there is nothing to look for
+		if p == nil || p == leader {
 			continue
 		}
 		began := time.Now()

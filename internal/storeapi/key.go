@@ -9,12 +9,15 @@ import (
 // MaxToken is the highest fencing token: JSON readers of many languages count no further without loss.
 const MaxToken = 1<<53 - 1
 
+// MaxKey is the length of the longest key, in bytes.
+const MaxKey = 1024
+
 // BadKey says what is wrong with a key that stores would read differently from one another. It returns "" if nothing is.
 func BadKey(key string) string {
 	switch {
 	case key == "":
 		return "is empty"
-	case len(key) > 1024:
+	case len(key) > MaxKey:
 		return "is longer than 1024 bytes, the limit of S3"
 	case !utf8.ValidString(key):
 		return "is not valid UTF-8"

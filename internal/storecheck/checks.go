@@ -2,9 +2,9 @@ package storecheck
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -31,7 +31,7 @@ var checks = []Check{
 					return err
 				}
 			}
-			etag, err := p.race(func(body []byte) (string, error) { return p.s.create(p.ctx, p.key, body) })
+			etag, err := p.race("", func(body []byte) (string, error) { return p.s.createOnce(p.ctx, p.key, body) })
 			switch {
 			case exists && etag != "":
 				return notSafe("a create over an existing object succeeded")
@@ -76,8 +76,8 @@ var checks = []Check{
 	{"update-race", "of many updates of one version at once, exactly one wins", func(p probe) error {
 		etag, err := p.start(p.body("start"))
 		for round := 0; err == nil && round < p.rounds; round++ {
-			etag, err = p.race(func(body []byte) (string, error) {
-				return p.s.update(p.ctx, p.key, fmt.Appendf(body, " of round %d", round), etag)
+			etag, err = p.race(fmt.Sprintf(" of round %d", round), func(body []byte) (string, error) {
+				return p.s.updateOnce(p.ctx, p.key, body, etag)
 			})
 		}
 		return err
@@ -117,48 +117,70 @@ func orUnexpected(err error) error {
 
 var errNoWinner = errors.New("none of the writers succeeded")
 
-// race has p.ways writers write at once and returns the ETag of the only winner, whose body must stand.
-func (p probe) race(write func(body []byte) (string, error)) (etag string, err error) {
-	etags, errs := make([]string, p.ways), make([]error, p.ways)
-	var wg sync.WaitGroup
-	for i := range p.ways {
-		wg.Go(func() { etags[i], errs[i] = write(p.body(fmt.Sprintf("writer %d.", i))) })
+// race has p.ways writers write at once, each its own body, which ends with suffix. It returns the ETag of the only winner, whose body
+// must stand. While nothing but passing errors comes back, it is held again.
+func (p probe) race(suffix string, write func(body []byte) (string, error)) (etag string, err error) {
+	bodies := make([][]byte, p.ways)
+	for i := range bodies {
+		bodies[i] = p.body(fmt.Sprintf("writer %d.%s", i, suffix))
 	}
-	wg.Wait()
-	winner := -1
-	for i, err := range errs {
+	doubt := false // some writer may have succeeded unseen
+	for try := 1; ; try++ {
+		etags, errs := p.together(bodies, write)
+		winner, refused := -1, false
+		for i, err := range errs {
+			switch {
+			case storeapi.Passing(p.ctx, err):
+				doubt = true
+			case err != nil:
+				if err := mustRefuse(fmt.Sprintf("writer %d", i), err); err != nil {
+					return "", err
+				}
+				refused = true
+			case winner >= 0:
+				return "", notSafe("writers %d and %d both succeeded", winner, i)
+			default:
+				winner = i
+			}
+		}
+		noWinner := fmt.Errorf("%w: %w", errNoWinner, errors.Join(errs...))
+		if winner < 0 && !doubt {
+			return "", p.maybeDisturbed(noWinner)
+		}
+		o, err := p.get()
 		switch {
-		case unknown(err): // the object will show whether it has landed
-		case err != nil:
-			if err := mustRefuse(fmt.Sprintf("writer %d", i), err); err != nil {
+		case err != nil && (winner >= 0 || !errors.Is(err, storeapi.ErrNotExist)):
+			return "", err
+		case winner < 0 && slices.ContainsFunc(bodies, func(b []byte) bool { return bytes.Equal(b, o.body) }):
+			return o.etag, nil
+		case winner < 0 && !refused && try < patience:
+			if err := storeapi.Rest(p.ctx, try); err != nil {
 				return "", err
 			}
-		case winner >= 0:
-			return "", notSafe("writers %d and %d both succeeded", winner, i)
+		case winner < 0:
+			return "", p.maybeDisturbed(noWinner)
+		case p.foreign(o.body):
+			return "", errDisturbed
+		case !bytes.Equal(o.body, bodies[winner]) || o.etag != etags[winner]:
+			return "", notSafe("writer %d succeeded, but the object holds %q with ETag %q", winner, o.body, o.etag)
 		default:
-			winner = i
+			return o.etag, nil
 		}
 	}
-	if winner < 0 {
-		err := fmt.Errorf("%w: %w", errNoWinner, errors.Join(errs...))
-		return "", p.maybeDisturbed(err)
-	}
-	o, err := p.get()
-	switch {
-	case err != nil:
-		return "", err
-	case p.foreign(o.body):
-		return "", errDisturbed
-	case !bytes.HasPrefix(o.body, p.body(fmt.Sprintf("writer %d.", winner))) || o.etag != etags[winner]:
-		return "", notSafe("writer %d succeeded, but the object holds %q with ETag %q", winner, o.body, o.etag)
-	}
-	return o.etag, nil
 }
 
-// unknown reports whether err says neither that a write has landed nor that it has not. Ceph's gateway answers so to losers of a race.
-func unknown(err error) bool {
-	return err != nil && !storeapi.Refused(err) && !errors.Is(err, storeapi.ErrConflict) && !storeapi.Permanent(err) &&
-		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+// together sends each body once, all at once.
+func (p probe) together(bodies [][]byte, write func(body []byte) (string, error)) (etags []string, errs []error) {
+	etags, errs = make([]string, len(bodies)), make([]error, len(bodies))
+	var wg sync.WaitGroup
+	for i, body := range bodies {
+		wg.Go(func() {
+			p.s.requests.Add(1)
+			etags[i], errs[i] = write(body)
+		})
+	}
+	wg.Wait()
+	return etags, errs
 }
 
 // notSafe is a failure that no lock can live with.

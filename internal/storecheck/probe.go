@@ -42,16 +42,7 @@ func (p probe) undisturbed(run func(probe) error) error {
 
 func (p probe) get() (object, error) { return p.s.get(p.ctx, p.key) }
 
-func (p probe) pause(d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-p.ctx.Done():
-		return p.ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
+func (p probe) pause(d time.Duration) error { return storeapi.Pause(p.ctx, d) }
 
 const probeMark = "leasehold check " // begins every object of a check
 
@@ -137,9 +128,9 @@ func (p probe) mayDelete() (bool, error) {
 
 // What is known of the ages told, in a Report.
 const (
-	clockNotUsed    = "not used"
-	clockConsistent = "consistent"
-	clockWrong      = "wrong"
+	ClockNotUsed    = "not used"
+	ClockConsistent = "consistent"
+	ClockWrong      = "wrong"
 )
 
 // clock reads an object for a second from its writing on: it can never be older than the time since.
@@ -167,11 +158,11 @@ func (p probe) clock() (verdict string, err error) {
 		case o.etag != etag:
 			return "", notSafe("the ETag reads %q, but the write gave %q", o.etag, etag)
 		case o.age < 0 || o.age > elapsed:
-			return clockWrong, notSafe("an object written less than %v ago is told to be %v old: Date and Last-Modified do not come from "+
+			return ClockWrong, notSafe("an object written less than %v ago is told to be %v old: Date and Last-Modified do not come from "+
 				"one clock, or a proxy writes its own Date (remove WithServerClock)", elapsed.Round(time.Millisecond), o.age)
 		default:
 			if told = told || o.age > 0; !told {
-				return clockNotUsed, nil
+				return ClockNotUsed, nil
 			}
 			looks++
 		}
@@ -179,5 +170,5 @@ func (p probe) clock() (verdict string, err error) {
 			return "", err
 		}
 	}
-	return clockConsistent, nil
+	return ClockConsistent, nil
 }

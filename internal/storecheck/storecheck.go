@@ -3,6 +3,7 @@
 package storecheck
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -19,7 +20,6 @@ type Report struct {
 	ConditionalPuts    bool
 	ConditionalDeletes bool
 	ServerClock        string
-	ETags              string // of conditions, if the store tells
 	Requests           int
 	Leftover           []string
 }
@@ -68,25 +68,63 @@ func Of[O any](s objects[O], parts func(O) (body []byte, etag string, age time.D
 	return &Store{read: read, writes: s, tellsAge: ok && teller.TellsAge()}
 }
 
-func (s *Store) get(ctx context.Context, key string) (object, error) {
-	s.requests.Add(1)
-	return s.read(ctx, key)
+func (s *Store) get(ctx context.Context, key string) (o object, err error) {
+	err = s.patiently(ctx, func(bool) (err error) {
+		o, err = s.read(ctx, key)
+		return err
+	})
+	return o, err
 }
 
 func (s *Store) create(ctx context.Context, key string, body []byte) (string, error) {
-	s.requests.Add(1)
-	return s.writes.PutIfNoneMatch(ctx, key, body)
+	return s.write(ctx, key, body, func() (string, error) { return s.createOnce(ctx, key, body) })
 }
 
 func (s *Store) update(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	s.requests.Add(1)
+	return s.write(ctx, key, body, func() (string, error) { return s.updateOnce(ctx, key, body, etag) })
+}
+
+func (s *Store) createOnce(ctx context.Context, key string, body []byte) (string, error) {
+	return s.writes.PutIfNoneMatch(ctx, key, body)
+}
+
+func (s *Store) updateOnce(ctx context.Context, key string, body []byte, etag string) (string, error) {
 	return s.writes.PutIfMatch(ctx, key, body, etag)
 }
 
-func (s *Store) remove(ctx context.Context, key, etag string) error {
-	s.requests.Add(1)
-	return s.writes.DeleteIfMatch(ctx, key, etag)
+// write sends body, which nobody else writes. If a repetition is refused, an earlier attempt may have landed.
+func (s *Store) write(ctx context.Context, key string, body []byte, send func() (string, error)) (etag string, err error) {
+	err = s.patiently(ctx, func(again bool) (err error) {
+		etag, err = send()
+		if again && storeapi.Refused(err) {
+			if o, getErr := s.get(ctx, key); getErr == nil && bytes.Equal(o.body, body) {
+				etag, err = o.etag, nil
+			}
+		}
+		return err
+	})
+	return etag, err
 }
+
+func (s *Store) remove(ctx context.Context, key, etag string) error {
+	return s.patiently(ctx, func(again bool) error {
+		err := s.writes.DeleteIfMatch(ctx, key, etag)
+		if again && errors.Is(err, storeapi.ErrNotExist) { // an earlier attempt has landed
+			return nil
+		}
+		return err
+	})
+}
+
+func (s *Store) patiently(ctx context.Context, send func(again bool) error) error {
+	return storeapi.Patiently(ctx, patience, func(again bool) error {
+		s.requests.Add(1)
+		return send(again)
+	})
+}
+
+// patience is how often a request is sent, for about eight seconds, while it fails for a reason that passes by itself.
+const patience = 10
 
 // Check is one thing that a store must do, tried out on a key of its own.
 type Check struct {
@@ -104,6 +142,9 @@ func (c Check) Run(ctx context.Context, s *Store, key string, ways, rounds int) 
 
 // ErrDeleteIgnored is the error of the one check that a store may fail and still be safe for locks.
 var ErrDeleteIgnored = errors.New("conditional deletes are not enforced")
+
+// LongestSuffix is as long as what comes after keyPrefix in the keys of Run.
+const LongestSuffix = "-create-race-0123456789"
 
 // Run runs the checks once, on keys that begin with keyPrefix. leasehold.CheckStore documents it.
 func Run(ctx context.Context, s *Store, keyPrefix string) (report Report, err error) {

@@ -4,10 +4,9 @@ package testopt
 import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
-	"github.com/leasehold-go/leasehold/internal/export"
 )
 
 // WithClock gives a lock another clock than clock.System.
 func WithClock(c clock.Clock) leasehold.Option {
-	return export.WithClock.(func(clock.Clock) leasehold.Option)(c)
+	return clock.Option.(func(clock.Clock) leasehold.Option)(c)
 }

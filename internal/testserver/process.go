@@ -63,13 +63,37 @@ func launch(k *kind, path string, env ...string) (*Process, error) {
 	return nil, errors.Join(errs...)
 }
 
+// reserved are listeners that keep the ports of this process's servers from all other test processes.
+var reserved struct {
+	mu        sync.Mutex
+	listeners []net.Listener
+}
+
+// freeAddr returns a loopback address whose port no other test process gets as long as this one lives. MinIO shares its port with any other
+// server that asks for the same one in the same way, and each of the two then answers some of the other's requests.
 func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	reserved.mu.Lock()
+	defer reserved.mu.Unlock()
+	for try := 1; ; try++ {
+		l, err := net.Listen("tcp", "127.0.0.2:0")
+		if err != nil { // not on Linux
+			if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+				return "", err
+			}
+			defer l.Close()
+			return l.Addr().String(), nil
+		}
+		addr := fmt.Sprintf("127.0.0.1:%d", l.Addr().(*net.TCPAddr).Port)
+		probe, err := net.Listen("tcp", addr)
+		switch {
+		case err == nil:
+			reserved.listeners = append(reserved.listeners, l)
+			return addr, probe.Close()
+		case try == 20:
+			return "", errors.Join(err, l.Close())
+		}
+		l.Close()
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // Restart kills the server if it runs, starts it again on the same port with the same data, and returns when it is ready.

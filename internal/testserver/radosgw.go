@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -60,7 +59,9 @@ func killAll(dir string) {
 	for _, file := range files {
 		text, _ := os.ReadFile(file)
 		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && pid > 1 {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+			if daemon, err := os.FindProcess(pid); err == nil {
+				_ = daemon.Kill()
+			}
 		}
 	}
 }

@@ -5,7 +5,6 @@ package wire
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -15,13 +14,13 @@ import (
 )
 
 const (
-	MaxSize    = 64 << 10 // of an object, in bytes
-	MaxPayload = 32 << 10 // in bytes
-	MaxTTL     = 100 * 365 * 24 * time.Hour
-	MaxSeconds = 253_402_300_800 // the year 10000
-	// Leaning is the expires_at of a lock that leans on a session. Who does not know sessions sees a lock that does not expire. A
-	// later one would be past the dates of Python east of UTC.
-	Leaning = 253_370_764_800
+	MaxSize     = 64 << 10 // of an object, in bytes
+	MaxPayload  = 32 << 10 // in bytes
+	MaxTTL      = 100 * 365 * 24 * time.Hour
+	MaxSeconds  = 253_402_300_800 // the year 10000
+	maxHolder   = 6<<10 + 2       // of 1 KiB of text that all needs escapes
+	maxMetadata = 8 << 10
+	maxName     = 1 << 10 // of a nonce or an ID
 )
 
 // Record has the fields of leasehold.Record, which documents them.
@@ -35,30 +34,9 @@ type Record struct {
 	RenewedAt  time.Time
 	Metadata   map[string]string
 	Payload    []byte
-	SessionID  string
-	Session    *Session
+	ObjectID   string
+	TermID     string
 }
-
-// Session has the fields of leasehold.SessionTerm, which documents them.
-type Session struct {
-	Lock  string
-	Key   string
-	ID    string
-	Token uint64
-	TTL   time.Duration
-}
-
-// session is a Session as JSON.
-type session struct {
-	Lock  string  `json:"lock"`
-	Key   string  `json:"key"`
-	ID    string  `json:"id"`
-	Token uint64  `json:"token"`
-	TTL   seconds `json:"ttl"`
-}
-
-// LeaningTime is the ExpiresAt of a record with a Session.
-func LeaningTime() time.Time { return time.Unix(Leaning, 0) }
 
 // object is a Record as JSON.
 type object struct {
@@ -71,8 +49,8 @@ type object struct {
 	RenewedAt  seconds           `json:"renewed_at,omitempty"`
 	Metadata   map[string]string `json:"metadata,omitempty"`
 	Payload    []byte            `json:"payload,omitempty"`
-	SessionID  string            `json:"session_id,omitempty"`
-	Session    *session          `json:"session,omitempty"`
+	ObjectID   string            `json:"object_id,omitempty"`
+	TermID     string            `json:"term_id,omitempty"`
 }
 
 // Encode writes the record. It escapes nothing for HTML, so that a text needs the same number of bytes in the record as in the
@@ -81,10 +59,6 @@ func (r Record) Encode() ([]byte, error) {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
 	enc.SetEscapeHTML(false)
-	var leans *session
-	if s := r.Session; s != nil {
-		leans = &session{s.Lock, s.Key, s.ID, s.Token, seconds(s.TTL.Seconds())}
-	}
 	err := enc.Encode(&object{
 		ExpiresAt:  epoch(r.ExpiresAt),
 		Token:      r.Token,
@@ -95,8 +69,8 @@ func (r Record) Encode() ([]byte, error) {
 		RenewedAt:  epoch(r.RenewedAt),
 		Metadata:   r.Metadata,
 		Payload:    r.Payload,
-		SessionID:  r.SessionID,
-		Session:    leans,
+		ObjectID:   r.ObjectID,
+		TermID:     r.TermID,
 	})
 	return bytes.TrimRight(body.Bytes(), "\n"), err
 }
@@ -122,14 +96,19 @@ func Decode(body []byte) (Record, error) {
 	var expires *seconds // nil if absent
 	var token seconds    // some languages write 7.0
 	for _, m := range [...]struct {
-		name string
-		into any
+		name  string
+		into  any
+		limit int // of those that are kept, in bytes: together they always fit into an object
 	}{
-		{"expires_at", &expires}, {"token", &token}, {"holder", &o.Holder}, {"ttl", &o.TTL}, {"nonce", &o.Nonce},
-		{"acquired_at", &o.AcquiredAt}, {"renewed_at", &o.RenewedAt}, {"metadata", &o.Metadata}, {"payload", &o.Payload},
-		{"session_id", &o.SessionID},
+		{"expires_at", &expires, MaxSize}, {"token", &token, MaxSize}, {"holder", &o.Holder, maxHolder}, {"ttl", &o.TTL, MaxSize},
+		{"nonce", &o.Nonce, maxName}, {"acquired_at", &o.AcquiredAt, MaxSize}, {"renewed_at", &o.RenewedAt, MaxSize},
+		{"metadata", &o.Metadata, maxMetadata}, {"payload", &o.Payload, MaxSize}, {"object_id", &o.ObjectID, maxName},
+		{"term_id", &o.TermID, maxName},
 	} {
 		if member, ok := members[m.name]; ok {
+			if size := encodedSize(member); size > m.limit {
+				return corrupt("%s of %d bytes is over the limit of %d", m.name, size, m.limit)
+			}
 			if err := json.Unmarshal(member, m.into); err != nil {
 				return corrupt("%s: %w", m.name, err)
 			}
@@ -145,7 +124,7 @@ func Decode(body []byte) (Record, error) {
 		{"expires_at", *expires, MaxSeconds},
 		{"acquired_at", o.AcquiredAt, MaxSeconds},
 		{"renewed_at", o.RenewedAt, MaxSeconds},
-		{"ttl", o.TTL, seconds(MaxTTL.Seconds())},
+		{"ttl", o.TTL, seconds(math.Nextafter(MaxTTL.Seconds(), math.MaxFloat64))}, // MaxTTL itself is allowed
 	} {
 		if !(sec.value >= 0 && sec.value < sec.limit) {
 			return corrupt("%s is %v, not between 0 and %.0f seconds", sec.name, sec.value, sec.limit)
@@ -157,13 +136,6 @@ func Decode(body []byte) (Record, error) {
 	if len(o.Payload) > MaxPayload {
 		return corrupt("payload of %d bytes is over the limit of %d", len(o.Payload), MaxPayload)
 	}
-	var leans *Session
-	if text, ok := members["session"]; ok && *expires == Leaning && o.TTL == 0 { // else a foreign client has kept it
-		var err error
-		if leans, err = decodeSession(text); err != nil {
-			return corrupt("session: %w", err)
-		}
-	}
 	return Record{
 		ExpiresAt:  fromEpoch(*expires),
 		Token:      uint64(token),
@@ -174,37 +146,12 @@ func Decode(body []byte) (Record, error) {
 		RenewedAt:  fromEpoch(o.RenewedAt),
 		Metadata:   o.Metadata,
 		Payload:    o.Payload,
-		SessionID:  o.SessionID,
-		Session:    leans,
+		ObjectID:   o.ObjectID,
+		TermID:     o.TermID,
 	}, nil
 }
 
-// decodeSession reads the member session of a lock that leans on one. All of its members must be there.
-func decodeSession(text []byte) (*Session, error) {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(text, &members); err != nil {
-		return nil, err
-	}
-	var s Session
-	var token, ttl seconds
-	for _, m := range [...]struct {
-		name string
-		into any
-	}{{"lock", &s.Lock}, {"key", &s.Key}, {"id", &s.ID}, {"token", &token}, {"ttl", &ttl}} {
-		if err := json.Unmarshal(members[m.name], m.into); err != nil {
-			return nil, fmt.Errorf("%s: %w", m.name, err)
-		}
-	}
-	switch {
-	case s.Lock == "" || s.ID == "":
-		return nil, errors.New("no lock or no id")
-	case storeapi.BadKey(s.Key) != "" || s.Key == s.Lock:
-		return nil, fmt.Errorf("%.80q is not the key of a session of %.80q", s.Key, s.Lock)
-	case !(token >= 1 && token <= storeapi.MaxToken) || token != seconds(math.Trunc(float64(token))):
-		return nil, fmt.Errorf("token %v is not an integer between 1 and 2^53-1", token)
-	case !(ttl > 0 && ttl < seconds(MaxTTL.Seconds())):
-		return nil, fmt.Errorf("ttl is %v, not between 0 and %.0f seconds", ttl, MaxTTL.Seconds())
-	}
-	s.Token, s.TTL = uint64(token), ttl.duration()
-	return &s, nil
+// encodedSize is the size of a member when Encode has written it again, at most. Only two characters grow, from three bytes to six.
+func encodedSize(member []byte) int {
+	return len(member) + 3*(bytes.Count(member, []byte("\u2028"))+bytes.Count(member, []byte("\u2029")))
 }

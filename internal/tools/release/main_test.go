@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/internal/testsize"
 )
 
 // repository is a small one of this repository's shape. child shows that the checksum of a module that has siblings in its
@@ -40,6 +42,14 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(m.Run())
+}
+
+// fullOnly is for what takes many runs of the go command. A change to the release program shows in make release-check as well.
+func fullOnly(t *testing.T) {
+	t.Helper()
+	if !testsize.Full() {
+		t.Skip("set LEASEHOLD_SIZE=full to run it")
+	}
 }
 
 // newRepository makes the repository with some files changed, tidies and commits it.
@@ -133,6 +143,7 @@ func TestRelease(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
+	fullOnly(t)
 	p := newRepository(t, nil)
 	p.write(t, "new.go", "package leasehold\n\nconst New = 1\n") // not committed, and checked all the same
 	p.write(t, "adapter/adapter.go", "package adapter\n\nimport \""+root+"\"\n\nconst Name, New = leasehold.Name, leasehold.New\n")
@@ -144,6 +155,7 @@ func TestCheck(t *testing.T) {
 // Each of these mistakes goes unseen in the workspace, where everything builds.
 func TestCheckFindsMistakes(t *testing.T) {
 	t.Parallel()
+	fullOnly(t)
 	for name, c := range map[string]struct {
 		change map[string]string
 		plant  map[string]string // after the first commit: not tidied

@@ -47,7 +47,7 @@ func (c *movedClock) Now() clock.Reading {
 }
 
 // A leader checks its lease every tick. If a check comes more than paused after the one before, the process was paused.
-const tick, paused = 10 * time.Millisecond, time.Second
+const tick, paused = 10 * time.Millisecond, 2 * time.Second
 
 // lead checks the lease again and again. A lease that is valid now was valid at all times since its start. Its context is looked at
 // first, because Valid ends it.
@@ -88,7 +88,7 @@ func main() {
 	}()
 	server := testserver.S3{Endpoint: os.Getenv("ENDPOINT"), AccessKey: os.Getenv("ACCESS"), SecretKey: os.Getenv("SECRET"), Region: os.Getenv("REGION")}
 	lock, err := leasehold.NewLock(leasehold.NewS3Store(server.Client(), os.Getenv("BUCKET")), "locks/cluster",
-		leasehold.WithTTL(2*time.Second), leasehold.WithIdentity(os.Getenv("NAME")), testopt.WithClock(moved))
+		leasehold.WithTTL(4*time.Second), leasehold.WithIdentity(os.Getenv("NAME")), testopt.WithClock(moved))
 	if err != nil {
 		panic(err)
 	}

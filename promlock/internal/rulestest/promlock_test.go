@@ -22,7 +22,6 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/k8slock"
 	"github.com/leasehold-go/leasehold/promlock"
-	"github.com/leasehold-go/leasehold/shards"
 )
 
 // controller-runtime's registry has its own metrics of leadership; promlock's must fit in beside them.
@@ -67,7 +66,7 @@ func (s slow) PutIfMatch(ctx context.Context, key string, body []byte, etag stri
 // history has the samples of each series, one a scrape.
 type history map[string][]string
 
-// scrape adds a scrape of each instance after n others. Series that are gone become stale, as in Prometheus.
+// scrape adds a scrape of each instance after n others.
 func (h history) scrape(t *testing.T, n int, instances map[string]*prometheus.Registry) {
 	t.Helper()
 	for instance, registry := range instances {
@@ -100,11 +99,6 @@ func (h history) scrape(t *testing.T, n int, instances map[string]*prometheus.Re
 					add("", m.Counter.GetValue())
 				}
 			}
-		}
-	}
-	for name, values := range h {
-		if len(values) == n {
-			h[name] = append(values, "stale")
 		}
 	}
 }
@@ -162,7 +156,7 @@ func TestRenewalsAreLate(t *testing.T) {
 	}
 }
 
-// cable is a member's connection to the store.
+// cable is a process's connection to the store.
 type cable struct {
 	leasehold.Store
 	cut atomic.Bool
@@ -182,53 +176,4 @@ func (c *cable) PutIfMatch(ctx context.Context, key string, body []byte, etag st
 	}
 	time.Sleep(50 * time.Millisecond)
 	return c.Store.PutIfMatch(ctx, key, body, etag)
-}
-
-// Members join, restart, crash and leave.
-func TestNoAlertWhileShardsMove(t *testing.T) {
-	series := history{}
-	synctest.Test(t, func(t *testing.T) {
-		mem, instances := leasehold.NewMemStore(), map[string]*prometheus.Registry{}
-		stops, cables := map[string]func(){}, map[string]*cable{}
-		start := func(pod string) {
-			collector, registry := promlock.New(), prometheus.NewRegistry()
-			require.NoError(t, registry.Register(collector))
-			instances[pod], cables[pod] = registry, &cable{Store: mem}
-			group, err := shards.New(cables[pod], "workers", shards.Count(10),
-				func(ctx context.Context, _ shards.Shard) error { <-ctx.Done(); return nil },
-				shards.WithMember(pod), shards.WithObserver(collector.ObserveShards), shards.WithLogger(nil))
-			require.NoError(t, err)
-			ctx, cancel := context.WithCancel(context.Background())
-			ended := make(chan error, 1)
-			go func() { ended <- group.Run(ctx) }()
-			stops[pod] = func() { cancel(); <-ended }
-		}
-		stop := func(pod string) { delete(instances, pod); stops[pod](); delete(stops, pod) }
-		crash := func(pod string) { delete(instances, pod); cables[pod].cut.Store(true) }
-		events := map[int]func(){
-			0:  func() { start("a"); start("b") },
-			5:  func() { start("c") },
-			12: func() { stop("a"); start("a") },
-			16: func() { stop("b"); start("b") },
-			20: func() { stop("c"); start("c") },
-			30: func() { start("d") },
-			40: func() { crash("a"); stops["lost"] = stops["a"] },
-			50: func() { start("a"); crash("b"); crash("c") },
-		}
-		for n := range 61 {
-			if events[n] != nil {
-				events[n]()
-			}
-			time.Sleep(30 * time.Second)
-			series.scrape(t, n, instances)
-		}
-		for _, stop := range stops {
-			stop()
-		}
-	})
-	story := series.story(t)
-	require.Contains(t, story, "leasehold_shards_planned")
-	for name, rule := range alerts(t) {
-		require.Empty(t, run(t, rule, story), name)
-	}
 }

@@ -110,12 +110,12 @@ func TestDashboard(t *testing.T) {
 	require.NoError(t, json.Unmarshal(body, &board))
 	all := metrics(t)
 	taken := map[[2]int]string{}
-	variables := strings.NewReplacer("$key", ".*", "$prefix", ".*", "$__rate_interval", "5m")
+	variables := strings.NewReplacer("$key", ".*", "$__rate_interval", "5m")
 	ids := map[int]bool{}
 	for _, p := range board.Panels {
 		require.False(t, ids[p.ID], p.Title)
 		ids[p.ID] = true
-		require.Equal(t, p.Type == "row", len(p.Targets) == 0, p.Title)
+		require.NotEmpty(t, p.Targets, p.Title)
 		for _, target := range p.Targets {
 			expr := variables.Replace(target.Expr)
 			require.NotContains(t, expr, "$")
@@ -130,12 +130,8 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 	}
-	require.Len(t, board.Templating.List, 3)
-	for i, metric := range []string{"leasehold_leader", "leasehold_shards_owned"} {
-		v := board.Templating.List[1+i]
-		require.Equal(t, map[string]any{"query": "label_values(" + metric + ", " + v.Name + ")", "refId": v.Name}, v.Query)
-		require.Contains(t, all[metric], v.Name)
-	}
+	require.Len(t, board.Templating.List, 2)
+	require.Equal(t, map[string]any{"query": "label_values(leasehold_leader, key)", "refId": "key"}, board.Templating.List[1].Query)
 }
 
 // Two processes, a and b, are scraped every 30 s. "0+1x60" is 0 and 60 more samples, each 1 higher.
@@ -145,9 +141,16 @@ var stories = map[string]struct {
 }{
 	"LeaseholdNoLeader": {
 		fires: `leasehold_leader{key="k",instance="a"} 1x9 0x50
-			leasehold_leader{key="k",instance="b"} 0x60`,
+			leasehold_leader{key="k",instance="b"} 0x60
+			leasehold_transitions_total{key="k",instance="b"} 1x60
+			leasehold_request_duration_seconds_count{key="k",instance="b",op="get",outcome="error"} 0+10x60`,
 		quiet: `leasehold_leader{key="k",instance="a"} 1x9 0x50
-			leasehold_leader{key="k",instance="b"} 0x11 1x50`,
+			leasehold_leader{key="k",instance="b"} 0x11 1x50
+			leasehold_leader{key="at rest",instance="b"} 0x60
+			leasehold_transitions_total{key="k",instance="b"} 1x11 2x50
+			leasehold_transitions_total{key="at rest",instance="b"} 1x60
+			leasehold_request_duration_seconds_count{key="at rest",instance="b",op="get",outcome="ok"} 7x60
+			leasehold_request_duration_seconds_count{key="k",instance="b",op="get",outcome="ok"} 0+10x60`,
 		says: "No process holds k.",
 	},
 	"LeaseholdTwoLeaders": {
@@ -174,11 +177,12 @@ var stories = map[string]struct {
 		says: "Renewals of k take 16.67% of the validity that they grant.",
 	},
 	"LeaseholdFlapping": {
-		fires: `leasehold_transitions_total{key="k",instance="a"} 1+1x60
-			leasehold_transitions_total{key="k",instance="b"} 1+1x60`,
-		quiet: `leasehold_transitions_total{key="k",instance="a"} 1x9 2x20 3x30
-			leasehold_transitions_total{key="k",instance="b"} 1x9 2x20 3x30`,
-		says: "new terms in an hour",
+		fires: `leasehold_lost_total{key="k",cause="expired",instance="a"} 0x9 1x10 2x10 3x30
+			leasehold_lost_total{key="k",cause="taken_over",instance="b"} 0x14 1x10 2x10 3x25`,
+		quiet: `leasehold_transitions_total{key="k",instance="a"} 1+1x60
+			leasehold_lost_total{key="k",cause="expired",instance="a"} 0x9 1x50
+			leasehold_lost_total{key="k",cause="expired",instance="b"} 0x19 1x40`,
+		says: "terms in an hour that ended against the will",
 	},
 	"LeaseholdOverrun": {
 		fires: `leasehold_overruns_total{key="k",instance="a"} 0x9 1x50`,
@@ -201,46 +205,6 @@ var stories = map[string]struct {
 		fires: `leasehold_request_duration_seconds_count{key="k",op="update",outcome="permanent"} 0+1x60`,
 		quiet: `leasehold_request_duration_seconds_count{key="k",op="update",outcome="precondition_failed"} 0+1x60`,
 		says:  "The store refuses the operation update on k.",
-	},
-	"LeaseholdShardsWithoutOwner": {
-		fires: `leasehold_shards_planned{prefix="w",member="a"} 10x60
-			leasehold_shards_owned{prefix="w",member="a"} 5x60
-			leasehold_shards_owned{prefix="w",member="b"} 5x9 0x50`,
-		quiet: `leasehold_shards_planned{prefix="w",member="a"} 10x60
-			leasehold_shards_owned{prefix="w",member="a"} 5x11 10x50
-			leasehold_shards_owned{prefix="w",member="b"} 5x9 0x50`,
-		says: "5 shards of w have no owner.",
-	},
-	"LeaseholdShardsNoPlanner": {
-		fires: `leasehold_shards_planned{prefix="w",member="a"} 10x9 stale
-			leasehold_shards_planned{prefix="another",member="a"} 10x60
-			leasehold_shards_owned{prefix="w",member="b"} 5x60`,
-		quiet: `leasehold_shards_planned{prefix="w",member="a"} 10x9 stale
-			leasehold_shards_planned{prefix="w",member="b"} _x12 10x50
-			leasehold_shards_owned{prefix="w",member="b"} 5x60`,
-		says: "No member of w is the planner.",
-	},
-	"LeaseholdShardsUneven": {
-		fires: `leasehold_shards_owned{prefix="w",member="a"} 6x60
-			leasehold_shards_owned{prefix="w",member="b"} 4x60`,
-		quiet: `leasehold_shards_owned{prefix="w",member="a"} 10x9 6x50
-			leasehold_shards_owned{prefix="w",member="b"} 0x9 5x50
-			leasehold_shards_owned{prefix="another",member="b"} 1x60`,
-		says: "A member of w owns 2 shards more than another one.",
-	},
-	"LeaseholdShardsOverrun": {
-		fires: `leasehold_shards_planned{prefix="w",member="a"} 10x60
-			leasehold_shards_owned{prefix="w",member="a"} 10x60
-			leasehold_shards_owned{prefix="w",member="b"} 0x9 5x50`,
-		quiet: `leasehold_shards_planned{prefix="w",member="a"} 10x60
-			leasehold_shards_owned{prefix="w",member="a"} 10x12 5x50
-			leasehold_shards_owned{prefix="w",member="b"} 0x9 5x50`,
-		says: "Handlers of 5 shards of w still run",
-	},
-	"LeaseholdShardsFail": {
-		fires: `leasehold_shards_failures_total{prefix="w",member="a"} 0+1x60`,
-		quiet: `leasehold_shards_failures_total{prefix="w",member="a"} 0x9 0+1x9 9x40`,
-		says:  "Handlers of a fail again and again in w.",
 	},
 }
 

@@ -1,0 +1,112 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/leasehold-go/leasehold/internal/canary"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+// The canary: some servers ignore the conditions of writes, and locks on them do not exclude anybody. So the first acquisition of a store
+// in a process sends two writes that must be refused. They carry the bytes that the acquisition has just written, so nothing is lost if
+// they are carried out.
+
+// errIgnored says that a store has carried out a write whose condition did not hold. No waiting fixes that, also if the store has worked.
+var errIgnored = errors.New("it has carried out a write whose condition did not hold")
+
+// noVersion is an ETag that no object has.
+const noVersion = `"0123456789abcdef0123456789abcdef"`
+
+// canaryOf returns the canary of a store, or nil if the store is known to enforce its conditions. S3Stores of one client and bucket share
+// one. A Store that is not a pointer has one for each Lock.
+func canaryOf(s Store) *canary.Canary {
+	if known, ok := s.(ConditionEnforcer); ok && known.EnforcesConditions() {
+		return nil
+	}
+	if s3, ok := s.(*S3Store); ok && reflect.ValueOf(s3.objects.Client).Kind() == reflect.Pointer {
+		return canary.Of(s3.objects.Client, s3.objects.Name)
+	}
+	return canary.Of(s, "")
+}
+
+// tryStore tries the store's conditions on the term t, which has just been acquired. If the store ignores them, t is given back. An answer
+// that proves nothing is as good as a refusal, and the next acquisition asks again.
+func (l *Lock) tryStore(ctx context.Context, t *term) error {
+	a, mine := l.canary.Join()
+	switch {
+	case a == nil:
+		return nil
+	case mine:
+		func() {
+			defer l.canary.Answered(a) // also if the Store panics
+			a.Err = l.ask(ctx, t)
+		}()
+	default:
+		_ = clock.Wait(ctx, l.clock, l.attempt, a.Done)
+		select {
+		case <-a.Done:
+		default:
+			return nil
+		}
+	}
+	if a.Err == nil {
+		return nil
+	}
+	l.log.ErrorContext(ctx, "the store is not safe for locks: the acquisition is given back", "key", l.key, "token", t.token, "err", a.Err)
+	if err := t.release(ctx, false); err != nil {
+		return fmt.Errorf("%w: %w", a.Err, &leftoverError{bare(err)})
+	}
+	return a.Err
+}
+
+// ask sends what has not been refused yet, within the time of one attempt. It does not renew the term. If a write is carried out, now or
+// later, the next write of the term finds its own record under another ETag, and goes on with that.
+func (l *Lock) ask(ctx context.Context, t *term) error {
+	_ = t.writing.Lock(context.WithoutCancel(ctx))
+	defer t.writing.Unlock()
+	body, err := t.record().MarshalJSON()
+	if err != nil {
+		return err // never: it has just been written
+	}
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.attempt)
+	defer cancel()
+	send := func(op string) (err error) {
+		began, etag := l.clock.Now(), ""
+		if op == "update" {
+			etag, err = l.store.PutIfMatch(limited, l.key, body, noVersion)
+		} else {
+			etag, err = l.store.PutIfNoneMatch(limited, l.key, body)
+		}
+		return l.answer(limited, op, began, etag, err)
+	}
+	for i, op := range []string{"update", "create"} {
+		if l.canary.Has(i) {
+			continue
+		}
+		if ctx.Err() != nil { // nobody waits for it any more
+			return nil
+		}
+		err := send(op)
+		if err == nil && op == "create" { // the object may have been deleted a moment ago, but not twice
+			err = send(op)
+		}
+		switch {
+		case err == nil:
+			return &storeapi.Error{
+				Doing: "trying the store's conditions with " + map[string]string{
+					"update": "an update of a version that does not exist", "create": "a create over an object that exists"}[op],
+				Kind: ErrUnsafeStore, Cause: errIgnored, Hint: "use a server that enforces conditional writes: see docs/servers.md",
+			}
+		case errors.Is(err, ErrPreconditionFailed), op == "create" && errors.Is(err, storeapi.ErrConflict): // as some servers refuse it
+			l.canary.Note(i)
+		default:
+			l.log.InfoContext(ctx, "the store's conditions could not be tried: the next acquisition asks again", "key", l.key, "err", err)
+			return nil
+		}
+	}
+	return nil
+}

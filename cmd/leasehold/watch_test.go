@@ -1,0 +1,153 @@
+package main_test
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// Each state of a lock has its line, also the first one, and the same state has one line only.
+func TestWatchHasALineForEachState(t *testing.T) {
+	p := newPlace(t)
+	s := start(t, p.command("watch", "--interval", "100ms", p.url))
+	lines := bufio.NewReader(s.out)
+	shows := func(pattern string) {
+		t.Helper()
+		got := make(chan string, 1)
+		go func() {
+			line, _ := lines.ReadString('\n')
+			got <- line
+		}()
+		select {
+		case line := <-got:
+			require.Regexp(t, `^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d `+pattern+"\n$", line)
+		case <-time.After(time.Minute):
+			require.Fail(t, "no line", pattern)
+		}
+	}
+	shows(`free: never taken`)
+	lease, err := p.lock(leasehold.WithIdentity("alice"), leasehold.WithTTL(time.Hour)).Acquire(t.Context())
+	require.NoError(t, err)
+	shows(`token 1 held by alice since .*`)
+	require.NoError(t, lease.Release(t.Context()))
+	shows(`token 1 released by alice`)
+	lease, err = p.lock(leasehold.WithIdentity("bob"), leasehold.WithTTL(2*time.Second), leasehold.WithManualRenewal()).Acquire(t.Context())
+	require.NoError(t, err)
+	shows(`token 2 held by bob since .*`)
+	shows(`token 2 of bob has expired: not renewed since .*`)
+	lease.Abandon()
+	lease, err = p.lock(leasehold.WithIdentity("carol"), leasehold.WithTTL(time.Hour)).Acquire(t.Context())
+	require.NoError(t, err)
+	shows(`token 3 held by carol since .*`)
+	require.NoError(t, os.Remove(filepath.Join(p.dir, "a.object")))
+	shows(`deleted: there is no lock object any more`)
+	p.put("a", []byte("no record"))
+	require.Equal(t, 78, s.wait(t))
+	require.Regexp(t, "^leasehold: .*corrupt", s.stderr.String())
+	_ = lease
+}
+
+// A holder that renews is there, whatever the clocks say; one that is silent has expired.
+func TestWatchBelievesWhatItSees(t *testing.T) {
+	p := newPlace(t)
+	old := time.Now().Add(-time.Hour)
+	p.record("a", leasehold.Record{Token: 7, Holder: "gone", TTL: time.Minute, Nonce: "x", AcquiredAt: old, RenewedAt: old, ExpiresAt: old.Add(time.Minute)})
+	s := start(t, p.command("watch", "--interval", "100ms", "-o", "json", p.url))
+	lines := bufio.NewReader(s.out)
+	line, err := lines.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "expired", views(t, line)[0].State)
+	store := leasehold.NewFileStore(p.dir)
+	o, err := store.Get(t.Context(), "a")
+	require.NoError(t, err)
+	old = old.Add(time.Second)
+	body, err := leasehold.Record{Token: 7, Holder: "gone", TTL: time.Minute, Nonce: "y", AcquiredAt: old, RenewedAt: old, ExpiresAt: old.Add(time.Minute)}.MarshalJSON()
+	require.NoError(t, err)
+	_, err = store.PutIfMatch(t.Context(), "a", body, o.ETag)
+	require.NoError(t, err)
+	line, err = lines.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "held", views(t, line)[0].State, "it is its clock that is an hour late")
+}
+
+var goWords = regexp.MustCompile(`\b(Lock\.|Lease\.|Elector\.|With[A-Z]|UsePathStyle|NewLock|client's options|in its options)`)
+
+// Wrong arguments have the exit code of the page, and a text in words of the command.
+func TestArgumentsThatCannotWork(t *testing.T) {
+	p := newPlace(t)
+	require.NoError(t, os.Mkdir(filepath.Join(p.dir, "bin"), 0o755))
+	p.put("corrupt", []byte("x"))
+	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "cut.object"), []byte("x"), 0o600))
+	lease, err := p.lock(leasehold.WithIdentity("another")).Acquire(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = lease.Release(context.Background()) }) // after all of the parallel tests
+	there := "file://" + p.dir + "/"
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"waiting for no time":            {[]string{"run", "--wait", "0", p.url, "--", "true"}, 75, `held by "another"`},
+		"waiting for no time, acquire":   {[]string{"acquire", "--wait", "0s", p.url}, 75, `held by "another"`},
+		"an exit code over 255":          {[]string{"run", "-n", "--held-code", "256", p.url, "--", "true"}, 64, "from 0 to 255"},
+		"an exit code below 0":           {[]string{"run", "-n", "--held-code", "-1", p.url, "--", "true"}, 64, "from 0 to 255"},
+		"no margin":                      {[]string{"run", "--margin", "0", p.url, "--", "true"}, 64, "--margin 0s is not positive"},
+		"a margin below 0":               {[]string{"elect", "--margin", "-1s", p.url, "--", "true"}, 64, "--margin -1s is not positive"},
+		"a margin that leaves no time":   {[]string{"run", "--margin", "20s", p.url, "--", "true"}, 64, "a shorter --margin or a longer --ttl"},
+		"no such help":                   {[]string{"help", "nosuch"}, 64, `no help about "nosuch"`},
+		"no such help below a command":   {[]string{"help", "run", "nosuch"}, 64, `no help about "run nosuch"`},
+		"a directory as command":         {[]string{"run", there + "x", "--", p.dir}, 126, "is a directory"},
+		"a directory as command, ./":     {[]string{"run", there + "x", "--", p.dir + "/bin/"}, 126, "is a directory"},
+		"metadata without a value":       {[]string{"acquire", "-n", "--metadata", "x", p.url}, 64, "is not a name, an equals sign and a value"},
+		"metadata without a name":        {[]string{"acquire", "-n", "--metadata", "=x", p.url}, 64, "is not a name, an equals sign and a value"},
+		"a corrupt record":               {[]string{"run", "-n", there + "corrupt", "--", "true"}, 78, `repair it with "leasehold break"`},
+		"a corrupt file":                 {[]string{"run", "-n", there + "cut", "--", "true"}, 78, `repair it with "leasehold break"`},
+		"a scheme in capitals, no slash": {[]string{"status", "S3:bucket/key"}, 64, "write s3://bucket/key"},
+		"a bucket that is none":          {[]string{"status", "s3://Bad_Bucket/key?region=x"}, 78, "only lower-case letters"},
+		"no region":                      {[]string{"status", "s3://bucket/key"}, 78, "?region=NAME"},
+		"a long holder":                  {[]string{"run", "-n", "--holder", strings.Repeat("x", 1025), there + "x", "--", "true"}, 64, "--holder must be"},
+		"an interval that is too short":  {[]string{"watch", "--interval", "1us", p.url}, 64, "--interval 1µs"},
+		"no host of that name":           {[]string{"status", "s3://bucket/key?region=x&path-style=0&endpoint=http://no-such-host.invalid"}, 69, "path-style=1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := p.command(c.args...)
+			cmd.Env = append(cmd.Env, "AWS_ACCESS_KEY_ID=x", "AWS_SECRET_ACCESS_KEY=y")
+			r := finish(t, cmd)
+			r.complains(t, c.code, c.says)
+			require.NotRegexp(t, goWords, r.stderr)
+			require.Empty(t, r.out)
+		})
+	}
+}
+
+func TestArgumentsThatWork(t *testing.T) {
+	p := newPlace(t)
+	r := offline(t, "acquire", "--metadata", "rev=1,2=3", "--metadata", "by=a\"b", strings.Replace(p.url, "file://", "FILE://", 1))
+	r.succeeds(t)
+	require.True(t, strings.HasPrefix(r.out, p.url+"#1-"), "%s", r.out)
+	record, err := p.lock().Inspect(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "1,2=3", record.Metadata["rev"])
+	require.Equal(t, `a"b`, record.Metadata["by"])
+	for _, args := range [][]string{{"help"}, {"help", "run"}, {"help", "urls"}, {"help", "completion", "bash"}, {"run", "--help"}} {
+		r := offline(t, args...)
+		r.succeeds(t)
+		require.NotEmpty(t, r.out)
+	}
+	require.Equal(t, 255, offline(t, "run", "-n", "--held-code", "255", p.url, "--", "true").code)
+}
+
+func TestListOfABucketThatIsMissing(t *testing.T) {
+	endpoint, gs := newGCS(t, "leasehold-list")
+	gs("list", "gs://no-such-bucket/?endpoint="+endpoint).complains(t, 78, "create it")
+}

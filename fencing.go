@@ -1,0 +1,88 @@
+package leasehold
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+// A fencing token is the number of a term. A term gets the token of the last one plus one, by the same conditional write that begins it, so
+// no two terms share one, and a later term has a higher one. Release and takeover keep the number in the object. If the object is lost, this
+// process still knows the highest token that it has seen. A resource that refuses a token below the highest that it has seen is safe from
+// writes of former leaders, however late they come.
+
+// nextToken is the token of the term that follows rec.
+func (l *Lock) nextToken(rec Record) (uint64, error) {
+	token := l.memory.lastToken(rec.Token)
+	if token >= storeapi.MaxToken {
+		return 0, fmt.Errorf("%w: token %d is the highest there is (inspect the object, then start a new series of tokens with Lock.Break)",
+			ErrCorruptRecord, token)
+	}
+	return token + 1, nil
+}
+
+// implausible is a distance between tokens that acquisitions never reach: the record was damaged and then repaired.
+const implausible = 1 << 40
+
+// lastToken returns the last token issued. It is that of the record, unless the object was deleted or reset.
+func (m *memory) lastToken(recorded uint64) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.highest > recorded && m.highest-recorded < implausible {
+		return m.highest
+	}
+	return recorded
+}
+
+// ErrFenced says that a newer term has already acted on the resource: the caller is a former leader and must stop.
+var ErrFenced = errors.New("fenced off by a newer token")
+
+// FencedError is the error of a write whose token is too low. It matches [ErrFenced].
+type FencedError struct {
+	Key            string // of the object or resource; empty for a [Fence]
+	Token, Highest uint64 // the writer's token, and the highest one seen
+}
+
+// Error names the object or resource, the writer's token, and the highest token seen.
+func (e *FencedError) Error() string {
+	of := ""
+	if e.Key != "" {
+		of = fmt.Sprintf(": %q", e.Key)
+	}
+	return fmt.Sprintf("%v%s: token %d, seen %d", ErrFenced, of, e.Token, e.Highest)
+}
+
+// Unwrap returns [ErrFenced].
+func (e *FencedError) Unwrap() error { return ErrFenced }
+
+// Fence is the check for a resource in memory: it keeps the highest token seen and refuses lower ones. The zero value is ready
+// to use. A resource that outlives the process must store the token with its data instead. It is safe for concurrent use.
+type Fence struct {
+	mu      sync.Mutex
+	highest uint64
+}
+
+// Check accepts the highest token seen so far and higher ones, which it remembers. For a lower token, and for 0, which no term
+// has, it returns a [*FencedError], which matches [ErrFenced]. A token over 2^53-1, which no term has either, is refused with an error that
+// matches ErrFenced and is not remembered.
+func (f *Fence) Check(token uint64) error {
+	if token > storeapi.MaxToken { // remembered, it would lock out every term
+		return fmt.Errorf("%w: token %d is over 2^53-1, so no term has it: pass Lease.Token", ErrFenced, token)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if token < f.highest || token == 0 {
+		return &FencedError{Token: token, Highest: f.highest}
+	}
+	f.highest = token
+	return nil
+}
+
+// Token returns the highest token seen, or 0 if there was none.
+func (f *Fence) Token() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.highest
+}

@@ -1,0 +1,106 @@
+// Package canary keeps what this process knows of the conditions of each store: whether its writes are refused when they must be.
+package canary
+
+import (
+	"reflect"
+	"runtime"
+	"sync"
+	"weak"
+)
+
+// Canary is what this process knows of the conditions of one store. It is safe for concurrent use. A nil Canary is that of a store whose
+// conditions are known.
+type Canary struct {
+	mu      sync.Mutex
+	refused [2]bool // an update of a version that does not exist, and a create over an object
+	asking  *Asking // nil unless somebody asks
+}
+
+// Asking is one acquisition that asks. Others that come meanwhile share its result.
+type Asking struct {
+	Done chan struct{}
+	Err  error // may be read when Done is closed
+}
+
+// key names a store without keeping it alive.
+type key struct {
+	store  weak.Pointer[byte]
+	kind   reflect.Type
+	bucket string
+}
+
+var all = struct {
+	mu sync.Mutex
+	of map[key]*Canary
+}{of: make(map[key]*Canary)}
+
+// Of returns the canary of a bucket of a client, or of another store, which is then the client. What is not a pointer cannot be known again,
+// so each call returns another canary for it.
+func Of(client any, bucket string) *Canary {
+	v := reflect.ValueOf(client)
+	if v.Kind() != reflect.Pointer || v.IsNil() {
+		return new(Canary)
+	}
+	p := (*byte)(v.UnsafePointer())
+	k := key{weak.Make(p), v.Type(), bucket}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	c := all.of[k]
+	if c == nil {
+		c = new(Canary)
+		all.of[k] = c
+		runtime.AddCleanup(p, func(k key) {
+			all.mu.Lock()
+			defer all.mu.Unlock()
+			delete(all.of, k)
+		}, k)
+	}
+	return c
+}
+
+// Has reports whether the write i was refused.
+func (c *Canary) Has(i int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused[i]
+}
+
+// Note notes that the write i was refused.
+func (c *Canary) Note(i int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused[i] = true
+}
+
+// Proven notes that the store enforces its conditions.
+func (c *Canary) Proven() {
+	if c != nil {
+		c.Note(0)
+		c.Note(1)
+	}
+}
+
+// Join returns who asks, and whether that is the caller; nil if there is nothing to ask.
+func (c *Canary) Join() (a *Asking, mine bool) {
+	if c == nil {
+		return nil, false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.refused == [2]bool{true, true}:
+		return nil, false
+	case c.asking != nil:
+		return c.asking, false
+	}
+	c.asking = &Asking{Done: make(chan struct{})}
+	return c.asking, true
+}
+
+// Answered ends a.
+func (c *Canary) Answered(a *Asking) {
+	c.mu.Lock()
+	c.asking = nil
+	c.mu.Unlock()
+	close(a.Done)
+}

@@ -1,0 +1,183 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// abandonment is a term that its holder has abandoned.
+type abandonment struct {
+	by    *process
+	at    time.Time
+	until time.Duration // by the holder's monotonic clock: at least so long the term keeps everybody out
+}
+
+// abandonments are the terms that were abandoned, and those whose holder has called Release. The world's mutex guards them.
+type abandonments struct {
+	abandoned     map[uint64]abandonment
+	calledRelease map[uint64]bool
+}
+
+// drawAbandons draws whether holders abandon their leases.
+func (c *Config) drawAbandons() {
+	r := c.rng("abandons")
+	c.Abandons = r.IntN(4) == 0
+	if !c.Abandons {
+		return
+	}
+	for range r.IntN(4) {
+		c.Actions = append(c.Actions, Action{At: time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))), Node: r.IntN(c.Nodes), Kind: "abandon"})
+	}
+	c.sortActions()
+}
+
+// whim draws from what a process does with its leases, if holders abandon them.
+func (p *process) whim(n int) int {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	if p.whims == nil {
+		p.whims = p.w.rng("whims", p.name)
+	}
+	return p.whims.IntN(n)
+}
+
+// abandon abandons a lease. It notes that if the lease is valid, because on one that is over Abandon does nothing.
+func (p *process) abandon(lease *leasehold.Lease) {
+	w := p.w
+	if p.crashed.Load() || p.clock.isFrozen() {
+		return
+	}
+	if valid, left := lease.Valid(), time.Until(lease.Deadline()); valid {
+		w.mu.Lock()
+		w.abandoned[lease.Token()] = abandonment{p, time.Now(), p.clock.Now().Mono + left + w.cfg.Margin}
+		w.markIf(p.lease == lease, abandonedInFunction)
+		w.mu.Unlock()
+		w.markIf(p.client.writing.Load() > 0, abandonedWhileWriting)
+		w.log(p.name, "abandons token %d", lease.Token())
+	}
+	lease.Abandon()
+}
+
+// releaseNow calls Release.
+func (p *process) releaseNow(lease *leasehold.Lease) {
+	p.w.mu.Lock()
+	p.w.calledRelease[lease.Token()] = true
+	p.w.mu.Unlock()
+	p.w.log(p.name, "calls Release of token %d", lease.Token())
+	_ = lease.Release(context.Background())
+}
+
+// mayEndEarly now and then ends the lease of the function that calls it, by Abandon, by Release, or by both in any order.
+func (p *process) mayEndEarly(lease *leasehold.Lease) {
+	if !p.w.cfg.Abandons || !p.w.faultsOn() || p.whim(12) > 0 {
+		return
+	}
+	pause := func() { _ = p.clock.Sleep(context.Background(), time.Duration(p.whim(int(p.w.cfg.TTL)))) }
+	switch p.whim(5) {
+	case 0:
+		p.abandon(lease)
+	case 1:
+		p.abandon(lease)
+		p.abandon(lease)
+		pause()
+		p.releaseNow(lease)
+	case 2:
+		p.releaseNow(lease)
+		p.abandon(lease)
+	case 3: // a renewal is on its way, and may land later
+		p.goroutines.Go(func() { _ = lease.Renew(lease.Context()) })
+		_ = p.clock.Sleep(context.Background(), time.Duration(1+p.whim(int(40*time.Millisecond))))
+		p.abandon(lease)
+	case 4: // what is left of the term goes on after the function
+		p.abandon(lease)
+		p.goroutines.Go(func() {
+			pause()
+			p.releaseNow(lease)
+		})
+	}
+}
+
+// abandonFromOutside abandons the lease of the function that runs, on another goroutine.
+func (p *process) abandonFromOutside() {
+	p.w.mu.Lock()
+	lease := p.lease
+	p.w.mu.Unlock()
+	if lease != nil {
+		p.abandon(lease)
+	}
+}
+
+// runOnce runs an elector term by term.
+func (e *elector) runOnce(ctx context.Context) error {
+	for {
+		err := e.RunOnce(ctx)
+		if errors.Is(err, leasehold.ErrLost) {
+			err = nil
+		}
+		if ctx.Err() != nil || err != nil && !strings.Contains(err.Error(), "releasing") {
+			return err
+		}
+	}
+}
+
+// dropLock takes the lock with a Lock of its own, abandons the lease and forgets the Lock. Another Lock of the same name then tries to
+// reclaim.
+func (p *process) dropLock(ctx context.Context) {
+	waiting, cancel := context.WithTimeout(ctx, p.draw(0, 3*p.w.cfg.TTL))
+	lease, err := p.newLock(true).Acquire(waiting)
+	cancel()
+	if err != nil {
+		return
+	}
+	p.abandon(lease)
+	lease = nil
+	for range 4 {
+		_ = p.clock.Sleep(ctx, p.draw(0, p.w.cfg.TTL/4))
+		runtime.GC() // by now no timer refers to the Lock
+		if lease, err = p.newLock(true).TryAcquire(ctx); err == nil {
+			_ = lease.Release(context.Background())
+			return
+		}
+	}
+}
+
+// dropsLocks reports whether the process takes the lock with Locks that it then forgets. They share a Store value with the others, and no
+// ages, because what is true in a first reply is true for one Lock of a process.
+func (p *process) dropsLocks() bool {
+	cfg := p.w.cfg
+	return cfg.Abandons && cfg.Siblings && p.reclaims && cfg.Ages == NoAges
+}
+
+// checkAbandoned wants an abandoned term to stand until it has run out, unless its holder calls Release. Other processes are held to
+// the TTL by checkTakeover. The caller holds store.mu and w.mu.
+func (w *world) checkAbandoned(writer *process, r request, old, now leasehold.Record) {
+	a, ok := w.abandoned[old.Token]
+	if !ok || w.tokenErased || w.cfg.Ages.wrong() || old.Released() || writer.node == administrator {
+		return
+	}
+	switch {
+	case now.Released() && now.Token == old.Token && !w.calledRelease[old.Token]:
+		w.violateLocked("%s released token %d, which was abandoned, although nobody had called Release", writer.name, old.Token)
+	case now.Released():
+		w.mark(abandonedThenReleased)
+	case now.Token > old.Token && writer == a.by && writer.clock.Now().Mono < a.until && !w.calledRelease[old.Token]:
+		w.violateLocked("%s took over from its own token %d, which it had abandoned, %v before that could run out", writer.name, old.Token, a.until-writer.clock.Now().Mono)
+	case now.Token > old.Token:
+		w.mark(abandonedRunsOut)
+	case r.fate != nil && r.fate.at.Sub(a.at) > w.cfg.TTL/2 && writer.resumedAt.Before(a.at): // else its machine may have stood still meanwhile
+		w.violateLocked("%s renewed token %d %v after it had abandoned it", writer.name, old.Token, r.fate.at.Sub(a.at))
+	}
+}
+
+// abandonedAtEnd reports whether a record may stand although all have stopped, because its holder has abandoned it.
+func (w *world) abandonedAtEnd(rec leasehold.Record) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, ok := w.abandoned[rec.Token]
+	return ok
+}

@@ -1,0 +1,172 @@
+package itest_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
+	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testserver"
+)
+
+// dropping starts a reverse proxy that drops headers of writes and signs anew, so that the server behind it seems to ignore them.
+func dropping(t *testing.T, server testserver.S3, headers ...string) testserver.S3 {
+	t.Helper()
+	upstream, err := url.Parse(server.Endpoint)
+	require.NoError(t, err)
+	credentials := aws.Credentials{AccessKeyID: server.AccessKey, SecretAccessKey: server.SecretKey}
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(upstream)
+			r.Out.Host = upstream.Host
+			if r.In.Method == http.MethodPut {
+				for _, h := range headers {
+					r.Out.Header.Del(h)
+				}
+			}
+			_, region, _ := strings.Cut(r.In.Header.Get("Authorization"), "Credential=")
+			region = strings.Split(region, "/")[2]
+			signer := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
+			require.NoError(t, signer.SignHTTP(r.Out.Context(), credentials, r.Out, r.In.Header.Get("X-Amz-Content-Sha256"), "s3", region, time.Now()))
+		},
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	})
+	t.Cleanup(proxy.Close)
+	server.Endpoint = proxy.URL
+	return server
+}
+
+// A real server that seems to ignore conditions is found out by the first acquisition, and nobody leads.
+func TestServersThatIgnoreConditions(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		for name, headers := range map[string][]string{
+			"none": nil, "both": {"If-Match", "If-None-Match"}, "If-Match": {"If-Match"}, "If-None-Match": {"If-None-Match"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				behind := dropping(t, server, headers...)
+				bucket := server.Bucket(t)
+				store := leasehold.NewS3Store(behind.Client(), bucket)
+				lock := newLock(t, store, leasehold.WithLogger(nil), leasehold.WithTTL(time.Minute)) // of a sixth, a busy machine answers
+				lease, err := lock.TryAcquire(t.Context())
+				if headers == nil {
+					require.NoError(t, err)
+					require.NoError(t, lease.Renew(t.Context()))
+					require.NoError(t, lease.Release(t.Context()))
+					return
+				}
+				for ctx := minute(t); err == nil && ctx.Err() == nil; { // an answer that came too late has proven nothing
+					require.NoError(t, lease.Release(ctx))
+					lease, err = lock.TryAcquire(ctx)
+				}
+				require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+				rec, err := lock.Inspect(t.Context())
+				require.NoError(t, err)
+				require.True(t, rec.Released(), "the acquisition is given back")
+				require.NotZero(t, rec.Token)
+
+				e, err := leasehold.NewElector(lock, leasehold.Callbacks{
+					OnStartedLeading: func(context.Context, *leasehold.Lease) { t.Error("it leads") },
+				})
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				require.ErrorIs(t, e.Run(ctx), leasehold.ErrUnsafeStore)
+				require.NoError(t, ctx.Err())
+			})
+		}
+	})
+}
+
+// What the first acquisition sends, and what a rate limit makes of it.
+func TestTheFirstAcquisitionTriesARealServer(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		limited := true
+		l := newLink(t, server, server.Bucket(t))
+		l.Decide = func(r *http.Request) faultproxy.Fault {
+			if limited && (strings.Contains(r.Header.Get("If-Match"), "0123456789abcdef") || l.Count("PUT") > 0 && r.Header.Get("If-None-Match") == "*") {
+				return faultproxy.Fault{Kind: faultproxy.Answer, Status: http.StatusTooManyRequests, Code: "TooManyRequests"}
+			}
+			return faultproxy.Fault{}
+		}
+		lock := newLock(t, l.store)
+		take := func() []int {
+			t.Helper()
+			from := len(l.Requests())
+			lease, err := lock.TryAcquire(t.Context())
+			require.NoError(t, err)
+			var statuses []int
+			for _, r := range l.Requests()[from:] {
+				if r.Method == http.MethodPut {
+					statuses = append(statuses, r.Status)
+				}
+			}
+			require.NoError(t, lease.Renew(t.Context()))
+			require.NoError(t, lease.Release(t.Context()))
+			return statuses
+		}
+		for range 3 {
+			require.Equal(t, []int{200, 429}, take(), "a rate limit proves nothing, and the next acquisition asks again")
+		}
+		limited = false
+		require.Equal(t, []int{200, 412, 412}, take())
+		require.Equal(t, []int{200}, take())
+	})
+}
+
+// Behind a front that takes one write a second of each object, checks take their time and succeed.
+func TestChecksOnARateLimitedServer(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		bucket := server.Bucket(t)
+		var mu sync.Mutex
+		last, limited := map[string]time.Time{}, 0
+		proxy := faultproxy.Start(t, server.Endpoint, func(r *http.Request) faultproxy.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.Method != http.MethodPut && r.Method != http.MethodDelete {
+				return faultproxy.Fault{}
+			}
+			if time.Since(last[r.URL.Path]) < time.Second {
+				limited++
+				return faultproxy.Fault{Kind: faultproxy.Answer, Status: http.StatusTooManyRequests, Code: "TooManyRequests"}
+			}
+			last[r.URL.Path] = time.Now()
+			return faultproxy.Fault{}
+		})
+		behind := server
+		behind.Endpoint = proxy.URL()
+		client := behind.Client(func(o *s3.Options) { o.RetryMaxAttempts = 1 })
+		store := leasehold.NewS3Store(client, bucket, leasehold.WithMinTTL(6*time.Second))
+		report, err := leasehold.CheckStore(t.Context(), store, "check")
+		require.NoError(t, err)
+		require.True(t, report.ConditionalPuts)
+		require.Empty(t, report.Leftover)
+
+		lock := newLock(t, store)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		lease, err := lock.TryAcquire(ctx)
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(ctx))
+
+		files, err := fenced.NewS3Store(client, bucket, fenced.PaddedBodies)
+		require.NoError(t, err)
+		for token := range uint64(3) {
+			require.NoError(t, files.Put(ctx, token+1, "data/report", strings.NewReader("report")))
+		}
+		require.ErrorIs(t, files.Put(ctx, 1, "data/report", strings.NewReader("late")), leasehold.ErrFenced)
+		require.NotZero(t, limited)
+	})
+}

@@ -1,0 +1,103 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+func TestANilLoggerIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text := logged(t, func() {
+			e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore(), leasehold.WithLogger(nil)), leasehold.Callbacks{
+				OnStartedLeading: func(context.Context, *leasehold.Lease) { panic("boom") },
+			})
+			require.NoError(t, err)
+			require.Panics(t, func() { _ = e.Run(t.Context()) })
+		})
+		require.Empty(t, text)
+	})
+}
+
+// misconfigured is a store that says of itself that it cannot work.
+type misconfigured struct{ leasehold.Store }
+
+func (misconfigured) Validate() error { return errors.New("the bucket has no name") }
+
+// The mistakes of a newcomer that NewLock can know of: each is told before any request, with its cause and its cure.
+func TestMistakesThatAreToldAtOnce(t *testing.T) {
+	mem := leasehold.NewMemStore()
+	s3 := floor{mem}
+	for says, mistake := range map[string]struct {
+		store leasehold.Store
+		opt   leasehold.Option
+	}{
+		"store is nil":            {nil, nil},
+		"the bucket has no name":  {misconfigured{mem}, nil},
+		"an Option is nil":        {mem, leasehold.Option(nil)},
+		"TTL 0s is below 1s":      {s3, leasehold.WithTTL(0)},
+		"TTL 0s is below 1ms":     {mem, leasehold.WithTTL(0)},
+		"write 15*time.Second":    {s3, leasehold.WithTTL(15)},
+		"TTL 16ns is below 1ms":   {mem, leasehold.WithTTL(16)},
+		"TTL 17ns is below 1ms":   {&faultStore{Store: mem}, leasehold.WithTTL(17)}, // a store whose MinTTL is 0
+		"TTL 876001h0m0s is over": {mem, leasehold.WithTTL(876_001 * time.Hour)},
+		"renew interval 0s is below 333.333333ms, a third of the minimum TTL": {s3, leasehold.WithRenewInterval(0)},
+		"renew interval 5ns":                      {s3, leasehold.WithRenewInterval(5)},
+		"poll interval 0s is below 50ms":          {s3, leasehold.WithPollInterval(0)},
+		"poll interval 3ns is below 50ms":         {s3, leasehold.WithPollInterval(3)},
+		"write 4*time.Second":                     {s3, leasehold.WithPollInterval(4)},
+		"poll interval 876001h0m0s is over":       {s3, leasehold.WithPollInterval(876_001 * time.Hour)},
+		"safety margin 0s is below 10ms":          {s3, leasehold.WithSafetyMargin(0)},
+		"safety margin -1s is below 10ms":         {s3, leasehold.WithSafetyMargin(-time.Second)},
+		"safety margin 15s is not below the TTL":  {s3, leasehold.WithSafetyMargin(15 * time.Second)},
+		"WithIdentity: the name is empty":         {s3, leasehold.WithIdentity("")},
+		"WithReclaim needs WithIdentity":          {s3, leasehold.WithReclaim()},
+		"metadata of 49172 bytes as JSON is over": {s3, leasehold.WithMetadata(map[string]string{"k": strings.Repeat("\x00", 8<<10)})},
+	} {
+		var opts []leasehold.Option
+		if mistake.opt != nil || says == "an Option is nil" {
+			opts = append(opts, mistake.opt)
+		}
+		_, err := leasehold.NewLock(mistake.store, key, opts...)
+		require.ErrorContains(t, err, says)
+		require.Regexp(t, `^leasehold: `, err.Error())
+		require.Equal(t, 1, strings.Count(err.Error(), "leasehold: "), err.Error())
+	}
+}
+
+// floor is a store with the least TTL of any that has no MinTTL.
+type floor struct{ *leasehold.MemStore }
+
+func (floor) MinTTL() time.Duration { return time.Second }
+
+// A nil pointer in an interface is not a nil interface.
+func TestStoresThatAreNilPointers(t *testing.T) {
+	for says, store := range map[string]leasehold.Store{
+		"*leasehold.MemStore":        (*leasehold.MemStore)(nil),
+		"S3Store is nil":             (*leasehold.S3Store)(nil),
+		"FileStore is nil":           (*leasehold.FileStore)(nil),
+		"*leasehold_test.faultStore": (*faultStore)(nil),
+		"store is nil":               nil,
+	} {
+		_, err := leasehold.NewLock(store, key)
+		require.ErrorContains(t, err, says)
+		_, err = leasehold.CheckStore(t.Context(), store, key)
+		require.ErrorContains(t, err, says)
+	}
+}
+
+// A number without a unit is a number of nanoseconds, which nobody means.
+func TestDurationsWithoutAUnitAreRefused(t *testing.T) {
+	s3 := floor{leasehold.NewMemStore()}
+	_, err := leasehold.NewLock(s3, key, leasehold.WithSafetyMargin(3))
+	require.Error(t, err)
+	_, err = leasehold.NewLock(s3, key, leasehold.WithSkewAllowance(5))
+	require.Error(t, err)
+}
