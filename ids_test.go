@@ -3,7 +3,6 @@ package leasehold_test
 import (
 	"context"
 	"encoding/json"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -190,21 +189,5 @@ func TestATermWithAnotherIDIsAnother(t *testing.T) {
 		}
 		require.Equal(t, 2, seen)
 		require.Equal(t, 2, leaders)
-	})
-}
-
-// A Store carries objects that are larger than a record, for others. A lock refuses them, and Break repairs them.
-func TestAnObjectLargerThanARecord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
-		body := []byte(`{"expires_at": 0}` + strings.Repeat(" ", leasehold.MaxObjectSize-17))
-		_, err := store.PutIfNoneMatch(t.Context(), key, body)
-		require.NoError(t, err)
-		lock := newLock(t, store)
-		_, err = lock.Acquire(t.Context())
-		require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
-		require.ErrorContains(t, err, "65536")
-		require.NoError(t, lock.Break(t.Context(), 7))
-		require.EqualValues(t, 8, acquire(t, lock).Token())
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // Store is a set of linearizable registers: one object per key, changed only by conditional writes.
@@ -58,8 +59,8 @@ type Object struct {
 	Age time.Duration
 }
 
-// MaxObjectSize is the size of the largest object that a [Store] reads or writes, in bytes: 4 MiB. A [Record] has 64 KiB at most.
-const MaxObjectSize = 4 << 20
+// MaxObjectSize is the size of the largest object that a [Store] reads or writes, in bytes: 64 KiB.
+const MaxObjectSize = wire.MaxSize
 
 var (
 	// ErrNotExist says that the store has no object of that key.
