@@ -106,7 +106,7 @@ func TestFileStoresErrorsSayWhatWasBeingDone(t *testing.T) {
 	require.EqualError(t, err, fmt.Sprintf("deleting %q in directory %q: precondition failed: it has changed", key, dir))
 	_, err = s.PutIfMatch(t.Context(), key, make([]byte, leasehold.MaxObjectSize+1), etag)
 	requireOnly(t, leasehold.ErrPermanent, err)
-	require.EqualError(t, err, fmt.Sprintf("writing %q in directory %q: 4194305 bytes are over the limit of 4194304", key, dir))
+	require.EqualError(t, err, fmt.Sprintf("writing %q in directory %q: 65537 bytes are over the limit of 65536", key, dir))
 }
 
 // A file that is not an object keeps everybody out until a person has looked at it.

@@ -105,7 +105,7 @@ func TestMemStoresErrorsSayWhatWasBeingDone(t *testing.T) {
 	require.EqualError(t, err, `writing "`+key+`": precondition failed: it has changed`)
 	_, err = s.PutIfMatch(t.Context(), key, make([]byte, leasehold.MaxObjectSize+1), etag)
 	requireOnly(t, leasehold.ErrPermanent, err)
-	require.EqualError(t, err, `writing "`+key+`": 4194305 bytes are over the limit of 4194304`)
+	require.EqualError(t, err, `writing "`+key+`": 65537 bytes are over the limit of 65536`)
 }
 
 func TestMemStoresETagsRepeatOnlyIfTheyAreMadeOfContent(t *testing.T) {
