@@ -64,9 +64,9 @@ func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
 // failed or the store has never answered. Run uses its caller's goroutine, and a second one while a renewal is under way. It leaves
 // none.
 //
-// Until it has led or has found the lock held, Run returns errors that retrying cannot fix. They match [ErrPermanent],
-// [ErrUnsafeStore] or [ErrCorruptRecord]. After that it treats them as temporary and backs off, except the one of a store that has
-// carried out a write whose condition did not hold.
+// Until it has led or has found the lock held, Run returns errors that retrying cannot fix. They match [ErrPermanent]. After
+// that it treats them as temporary and backs off, except the one of a store that has carried out a write whose condition did not
+// hold.
 // Run may be called again after it has returned. A second Run at the same time is an error.
 func (e *Elector) Run(ctx context.Context) error { return e.run(ctx, math.MaxInt) }
 

@@ -57,7 +57,7 @@ var outcomes = []struct {
 }{
 	{errRanOut, "expired"}, {errTakenOver, "taken_over"}, {errDeleted, "deleted"}, {errBroken, "broken"}, {errOverwritten, "corrupt"},
 	{ErrNotExist, "not_exist"}, {ErrPreconditionFailed, "precondition_failed"},
-	{ErrPermanent, "permanent"}, {ErrUnsafeStore, "permanent"}, {context.DeadlineExceeded, "timeout"},
+	{ErrPermanent, "permanent"}, {context.DeadlineExceeded, "timeout"},
 }
 
 // Outcome names how a request or renewal ended: "ok", "not_exist", "precondition_failed", "permanent", "timeout" or "error".

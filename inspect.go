@@ -29,7 +29,7 @@ func (l *Lock) Inspect(ctx context.Context) (Record, error) {
 
 // Watch reads the lock once per poll interval, and after [Lock.Wake], without being a candidate. It yields the current record, and then each record
 // that begins or ends a term or has a new payload. It also yields temporary errors, and goes on. It ends when ctx ends, and
-// after an error that waiting cannot fix: one that matches [ErrPermanent], [ErrUnsafeStore] or [ErrCorruptRecord].
+// after an error that waiting cannot fix: one that matches [ErrPermanent].
 func (l *Lock) Watch(ctx context.Context) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		if err := l.made(); err != nil {

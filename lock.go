@@ -94,7 +94,7 @@ func (l *Lock) made() error {
 }
 
 // TryAcquire tries once. If the lock is held, or another candidate is faster, the error matches [ErrHeld] and wraps a
-// [*HeldError]. Other errors match [ErrCorruptRecord], [ErrPermanent], [ErrUnsafeStore] or ctx's error, or are temporary.
+// [*HeldError]. Other errors match [ErrPermanent] or ctx's error, or are temporary.
 //
 // ctx bounds the call, not the lease: its values are kept, its deadline and cancellation are not. If ctx ends while a write
 // is under way, the call waits for the answer and releases what it has acquired, within the time of one attempt: see [WithTTL]. If that

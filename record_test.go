@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -278,4 +279,19 @@ func TestTheLargestMetadataFitsBesideTheLargestPayload(t *testing.T) {
 		require.NoError(t, lease.Release(t.Context()))
 		require.NoError(t, acquire(t, lock).Release(t.Context()))
 	})
+}
+
+func TestErrorsThatNoRetryCanFixMatchErrPermanent(t *testing.T) {
+	kinds := []error{leasehold.ErrUnsafeStore, leasehold.ErrCorruptRecord}
+	for i, kind := range kinds {
+		err := fmt.Errorf("reading: %w", kind)
+		require.ErrorIs(t, err, leasehold.ErrPermanent)
+		require.ErrorIs(t, err, kind)
+		require.NotErrorIs(t, err, kinds[1-i])
+		require.NotErrorIs(t, leasehold.ErrPermanent, kind)
+		require.NotContains(t, err.Error(), leasehold.ErrPermanent.Error())
+	}
+	for _, passing := range []error{leasehold.ErrNotExist, leasehold.ErrPreconditionFailed, leasehold.ErrHeld, leasehold.ErrLost} {
+		require.NotErrorIs(t, passing, leasehold.ErrPermanent)
+	}
 }

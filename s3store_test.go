@@ -58,7 +58,7 @@ func requireOnly(t *testing.T, want, err error) {
 	for _, sentinel := range []error{
 		leasehold.ErrNotExist, leasehold.ErrPreconditionFailed, leasehold.ErrPermanent, leasehold.ErrUnsafeStore, leasehold.ErrCorruptRecord,
 	} {
-		require.Equal(t, sentinel == want, errors.Is(err, sentinel), "%v: %v", sentinel, err)
+		require.Equal(t, errors.Is(want, sentinel), errors.Is(err, sentinel), "%v: %v", sentinel, err)
 	}
 }
 

@@ -67,8 +67,8 @@ var (
 	ErrNotExist = storeapi.ErrNotExist
 	// ErrPreconditionFailed says that a conditional write was refused because the object has changed, or exists.
 	ErrPreconditionFailed = storeapi.ErrPreconditionFailed
-	// ErrPermanent marks store errors that no retry can fix: no such bucket, access denied, a key that the store refuses.
-	// Acquiring ends at once with such an error. Its text names the missing permission or setting.
+	// ErrPermanent marks errors that no retry can fix: no such bucket, access denied, a key that the store refuses. Errors that
+	// match [ErrUnsafeStore] or [ErrCorruptRecord] match it too. Acquiring ends at once with such an error. Its text says what to do.
 	ErrPermanent = storeapi.ErrPermanent
 	// ErrUnsafeStore says that the store, as it is set up, is not safe for locks: it ignores or lacks conditional writes, or
 	// tells ages that are wrong.

@@ -95,14 +95,15 @@ var storeCalls = map[string]func(ctx context.Context, s leasehold.Store, etag st
 	},
 }
 
-// requireOnly checks that err matches want and no other sentinel that a lock acts on. A nil want means a temporary error.
+// requireOnly checks that err matches want, what want itself matches, and no other sentinel that a lock acts on. A nil want means a
+// temporary error.
 func requireOnly(t *testing.T, want, err error) {
 	t.Helper()
 	require.Error(t, err)
 	for _, sentinel := range []error{
 		leasehold.ErrNotExist, leasehold.ErrPreconditionFailed, leasehold.ErrPermanent, leasehold.ErrUnsafeStore, leasehold.ErrCorruptRecord,
 	} {
-		require.Equal(t, sentinel == want, errors.Is(err, sentinel), "%v: %v", sentinel, err)
+		require.Equal(t, errors.Is(want, sentinel), errors.Is(err, sentinel), "%v: %v", sentinel, err)
 	}
 }
 

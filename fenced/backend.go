@@ -9,8 +9,7 @@ import (
 // [NewMemStore], and NewFencedStore of package gcsstore.
 //
 // Implementations must be safe for concurrent use, and must limit the time of their requests. An error that matches
-// [leasehold.ErrPermanent], [leasehold.ErrUnsafeStore] or [leasehold.ErrCorruptRecord] ends a write. After any other error the
-// Store calls Head again and repeats the write if it has not landed.
+// [leasehold.ErrPermanent] ends a write. After any other error the Store calls Head again and repeats the write if it has not landed.
 type Backend interface {
 	// Head returns the current version of key without its body. If there is no object, it returns the zero Version. If the ID and
 	// the Metadata can be of two versions, Put must find that out before it writes.

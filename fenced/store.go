@@ -38,8 +38,8 @@ import (
 // itself, and the token stops one that has not noticed. The backend gives up a request that gets no answer after a minute, plus
 // a second for each 128 KiB that it carries, and the write continues with the next attempt.
 //
-// Errors match [leasehold.ErrFenced], [ErrUnfenced], [leasehold.ErrUnsafeStore], [leasehold.ErrPermanent], [leasehold.ErrCorruptRecord]
-// (metadata that no Store writes), or the error of ctx. After any error the write may have landed, except after ErrFenced at the
+// Errors match [leasehold.ErrFenced], [ErrUnfenced], [leasehold.ErrPermanent], or the error of ctx. Those that match
+// [leasehold.ErrUnsafeStore], or [leasehold.ErrCorruptRecord] (metadata that no Store writes), match ErrPermanent too. After any error the write may have landed, except after ErrFenced at the
 // first attempt. It is safe to repeat the write. A reply that does not come from the server, such as a proxy's page, never
 // counts as a success, and says nothing about the object.
 //

@@ -348,7 +348,7 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 		switch {
 		case err == nil:
 			return token, nil
-		case errors.Is(err, leasehold.ErrPermanent) || errors.Is(err, leasehold.ErrUnsafeStore):
+		case errors.Is(err, leasehold.ErrPermanent):
 			return fail(err)
 		case try == raiseTries:
 			return fail(fmt.Errorf("could not be raised in %d tries: %w", try, err))

@@ -214,7 +214,7 @@ func (want refusal) check(what string, err error) error {
 		return fmt.Errorf("%s must return an error that matches %s, but returned: %w", what, want.name, err)
 	}
 	for _, other := range others {
-		if other != want && errors.Is(err, other.is) {
+		if !errors.Is(want.is, other.is) && errors.Is(err, other.is) {
 			return fmt.Errorf("%s must return an error that matches %s alone, but it also matches %s: %w", what, want.name, other.name, err)
 		}
 	}

@@ -152,7 +152,6 @@ func TestFilesThatAreNotObjects(t *testing.T) {
 		o, err := d.Get(t.Context(), key)
 		require.ErrorIs(t, err, storeapi.ErrCorruptRecord)
 		require.ErrorContains(t, err, fmt.Sprintf("reading %q in directory %q: the file %s is not an object of leasehold: %s", key, path, file, text))
-		require.NotErrorIs(t, err, storeapi.ErrPermanent)
 		require.NotErrorIs(t, err, storeapi.ErrNotExist)
 		_, err = d.Create(t.Context(), key, nil)
 		require.ErrorIs(t, err, storeapi.ErrPreconditionFailed)

@@ -273,5 +273,5 @@ func firstLine(err error) string {
 
 // final reports whether err is one that Run and Watch do not retry.
 func final(err error) bool {
-	return errors.Is(err, leasehold.ErrPermanent) || errors.Is(err, leasehold.ErrCorruptRecord)
+	return errors.Is(err, leasehold.ErrPermanent)
 }

@@ -12,11 +12,17 @@ var (
 	ErrNotExist           = errors.New("no such object")
 	ErrPreconditionFailed = errors.New("precondition failed")
 	ErrPermanent          = errors.New("permanent store error")
-	ErrUnsafeStore        = errors.New("the store is not safe for locks")
-	ErrCorruptRecord      = errors.New("corrupt lock record")
+	ErrUnsafeStore        = error(&permanent{"the store is not safe for locks"})
+	ErrCorruptRecord      = error(&permanent{"corrupt lock record"})
 	// ErrConflict says that a conditional write met another one that was under way (409 of S3). Try again.
 	ErrConflict = errors.New("conflicting write under way")
 )
+
+// permanent is a sentinel that matches ErrPermanent too.
+type permanent struct{ text string }
+
+func (p *permanent) Error() string      { return p.text }
+func (*permanent) Is(target error) bool { return target == ErrPermanent }
 
 // Error is an error of a store: what it was doing, the cause, and what to do about it. It matches its kind, which is a sentinel
 // that is not printed, and its cause.
@@ -47,9 +53,7 @@ func (e *Error) Unwrap() []error {
 }
 
 // Permanent reports whether waiting cannot fix err.
-func Permanent(err error) bool {
-	return errors.Is(err, ErrPermanent) || errors.Is(err, ErrUnsafeStore) || errors.Is(err, ErrCorruptRecord)
-}
+func Permanent(err error) bool { return errors.Is(err, ErrPermanent) }
 
 // Refused reports whether err is a clean refusal of a conditional write.
 func Refused(err error) bool {

@@ -112,7 +112,7 @@ func (p probe) mayDelete() (bool, error) {
 			if err = p.s.remove(p.ctx, p.key, etag); err == nil || errors.Is(err, storeapi.ErrNotExist) {
 				return true, nil
 			}
-			if errors.Is(err, storeapi.ErrPermanent) || errors.Is(err, storeapi.ErrUnsafeStore) { // not allowed, or not implemented
+			if errors.Is(err, storeapi.ErrPermanent) { // not allowed, or not implemented
 				return false, nil
 			}
 		}
