@@ -23,6 +23,7 @@ type client struct {
 	pending     *request
 	writes      int
 	lease       *leasehold.Lease
+	abandoned   bool // the lease of this attempt
 	dead        bool
 	ctx         context.Context
 	kill        context.CancelFunc
@@ -50,7 +51,8 @@ func (w *world) start(i, incarnation, attempts int) {
 }
 
 // run is the client's program: acquire the lock, renew once, release. Each attempt has a new Lock, as after a restart, so that
-// only the store remembers earlier terms.
+// only the store remembers earlier terms. In worlds in which leases are abandoned, a lease has its function under Do, and a client
+// that has abandoned its lease tries with the same Lock again.
 func (c *client) run() {
 	for c.attempts-c.incarnation < c.w.cfg.Terms {
 		c.reset()
@@ -59,21 +61,51 @@ func (c *client) run() {
 		if err != nil {
 			panic(err)
 		}
-		lease, err := lock.TryAcquire(c.ctx)
-		if held, ok := errors.AsType[*leasehold.HeldError](err); ok {
-			_ = c.Sleep(c.ctx, held.Wait)
-			lease, err = lock.TryAcquire(c.ctx)
-		}
+		lease, err := c.take(lock)
 		if err != nil {
 			_ = c.Sleep(c.ctx, ttl/2)
 			continue
 		}
-		c.acquired(lease)
-		_ = lease.Renew(c.ctx)
-		_ = c.Sleep(lease.Context(), ttl/3)
-		c.released(lease, lease.Release(c.ctx))
+		if c.w.cfg.Abandons == 0 {
+			c.work(lease.Context(), lease)
+			c.released(lease, lease.Release(c.ctx))
+			continue
+		}
+		err = lease.Do(c.ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+			c.work(ctx, lease)
+			return nil
+		})
+		if !c.hasAbandoned() {
+			c.released(lease, err)
+		} else if lease, err = c.take(lock); err == nil {
+			c.released(lease, lease.Release(c.ctx))
+		}
 	}
 	c.reset()
+}
+
+// take acquires the lock, after one wait if it is held.
+func (c *client) take(lock *leasehold.Lock) (*leasehold.Lease, error) {
+	lease, err := lock.TryAcquire(c.ctx)
+	if held, ok := errors.AsType[*leasehold.HeldError](err); ok {
+		_ = c.Sleep(c.ctx, held.Wait)
+		lease, err = lock.TryAcquire(c.ctx)
+	}
+	if err == nil {
+		c.acquired(lease)
+	}
+	return lease, err
+}
+
+func (c *client) work(ctx context.Context, lease *leasehold.Lease) {
+	_ = lease.Renew(c.ctx)
+	_ = c.Sleep(ctx, ttl/3)
+}
+
+func (c *client) hasAbandoned() bool {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	return c.abandoned
 }
 
 // reset forgets all that the client knew, before its next attempt.
@@ -83,7 +115,7 @@ func (c *client) reset() {
 	c.attempts++
 	c.writes, c.lastRead = 0, nil
 	c.base, c.since = clock.Reading{Wall: time.Hour}, c.w.now
-	c.lease, c.timers, c.history = nil, nil, nil
+	c.lease, c.timers, c.history, c.abandoned = nil, nil, nil, false
 }
 
 func (c *client) acquired(lease *leasehold.Lease) {

@@ -19,6 +19,7 @@ type Config struct {
 	Faults     int       // on one path: lost requests and replies, late or duplicate requests, wrong answers
 	Crashes    int       // on one path; a restarted client remembers nothing
 	Suspends   int       // on one path: a client's monotonic clock stands still while time moves on
+	Abandons   int       // on one path: a client abandons its lease, then tries with the same Lock again
 	ReportsAge bool      // the store reports Object.Age: the true one in the first reply that shows a version, an hour more in all others
 }
 

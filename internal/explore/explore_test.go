@@ -33,6 +33,8 @@ func TestAll(t *testing.T) {
 		{"a suspend", explore.Config{Rates: two, Terms: 1, Steps: steps, Suspends: 1}, false},
 		{"a suspend, ages reported", explore.Config{Rates: two, Terms: 1, Steps: steps, Suspends: 1, ReportsAge: true}, false},
 		{"a fault", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1}, false},
+		{"an abandoned lease", explore.Config{Rates: two, Terms: 1, Steps: steps, Abandons: 1}, false},
+		{"a fault and an abandoned lease", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1, Abandons: 1}, true},
 		{"a fault, ages reported", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1, ReportsAge: true}, true},
 		{"a crash", explore.Config{Rates: two, Terms: 1, Steps: steps, Crashes: 1}, true},
 		{"two terms each", explore.Config{Rates: two, Terms: 2, Steps: steps}, true},

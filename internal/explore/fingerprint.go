@@ -31,11 +31,16 @@ func (w *world) fingerprint() [16]byte {
 		n, met := names[p.ifMatch] // a version that no client knows and the store does not have can never match again
 		b = fmt.Append(b, p.create, met, n)
 	}
-	b = fmt.Append(b, w.faults, w.crashes, w.suspends, w.object != nil)
+	b = fmt.Append(b, w.faults, w.crashes, w.suspends, w.abandons, w.object != nil)
 	if w.object != nil {
 		version(w.object)
 		if w.cfg.ReportsAge {
 			b = fmt.Append(b, w.now-w.writtenAt)
+		}
+	}
+	for _, a := range w.abandoned {
+		if w.now < a.until || a.token >= tokens { // else it says nothing about what follows
+			b = fmt.Append(b, " abandoned ", int64(a.token-tokens), max(a.until-w.now, 0))
 		}
 	}
 	for _, c := range w.clients {

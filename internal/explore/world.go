@@ -25,6 +25,8 @@ type world struct {
 	faults     int
 	crashes    int
 	suspends   int
+	abandons   int
+	abandoned  []abandonment
 	tokens     map[uint64]*client
 	lost       map[uint64]bool // terms that were over before their release
 	ghostly    bool            // the object is what a late or repeated request wrote
@@ -43,9 +45,23 @@ func newWorld(cfg Config) *world {
 	return w
 }
 
+// abandonment is a term that its holder has abandoned. Nobody may lead before the lease would have ended.
+type abandonment struct {
+	token uint64
+	until time.Duration // true time
+}
+
 // check runs at every step. It wants at most one valid lease, and the context of every other lease ended.
 func (w *world) check() {
 	valid := w.valid()
+	for _, a := range w.abandoned {
+		if o := w.object; o != nil && o.rec.Token == a.token && o.rec.Released() {
+			w.violate("token %d was released, although it was abandoned", a.token)
+		}
+		if w.now < a.until && valid != "" {
+			w.violate("%s leads %v before abandoned token %d has run out", valid, a.until-w.now, a.token)
+		}
+	}
 	if strings.Contains(valid, ",") {
 		w.violate("several valid leases: %s", valid)
 	}
@@ -59,9 +75,12 @@ func (w *world) check() {
 	}
 }
 
-// checkEnd wants the lock free at the end of a path, unless its holder crashed, lost it, or has not learned that it got it.
+// checkEnd wants the lock free at the end of a path, unless its holder crashed, lost it, abandoned it, or has not learned that it got it.
 func (w *world) checkEnd() {
-	if o := w.object; o != nil && !o.rec.Released() && !w.ghostly && !w.lost[o.rec.Token] && w.crashes == 0 {
+	abandoned := func(token uint64) bool {
+		return slices.ContainsFunc(w.abandoned, func(a abandonment) bool { return a.token == token })
+	}
+	if o := w.object; o != nil && !o.rec.Released() && !w.ghostly && !w.lost[o.rec.Token] && !abandoned(o.rec.Token) && w.crashes == 0 {
 		w.violate("at the end the lock is held with token %d", o.rec.Token)
 	}
 }
@@ -85,6 +104,10 @@ type choice struct {
 
 // choices lists everything that can happen next, in an order that depends only on the state.
 func (w *world) choices() []choice {
+	var valid []*client
+	if w.abandons < w.cfg.Abandons {
+		valid = slices.DeleteFunc(slices.Clone(w.clients), func(c *client) bool { return c.lease == nil || !c.lease.Valid() })
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var list []choice
@@ -148,6 +171,9 @@ func (w *world) choices() []choice {
 			}
 		}
 	}
+	for _, c := range valid {
+		list = append(list, choice{c.name + " abandons its lease", func() { w.abandon(c) }})
+	}
 	for i, c := range w.clients {
 		if w.crashes < w.cfg.Crashes && c.lease != nil {
 			add(c.name+" crashes and restarts", func() {
@@ -163,6 +189,18 @@ func (w *world) choices() []choice {
 		}
 	}
 	return list
+}
+
+// abandon makes a client abandon its lease, which is valid. The term stands for at least as long as the lease would have been valid.
+func (w *world) abandon(c *client) {
+	left := time.Until(c.lease.Deadline())
+	w.mu.Lock()
+	w.abandons++
+	c.abandoned = true
+	c.note("abandons", nil)
+	w.abandoned = append(w.abandoned, abandonment{c.lease.Token(), w.now + time.Duration(float64(left)/c.rate)})
+	w.mu.Unlock()
+	c.lease.Abandon()
 }
 
 func (w *world) violate(format string, args ...any) {

@@ -319,7 +319,7 @@ func (r *runner) run(name string) (found string, caught bool) {
 	case fencedWorlds:
 		env, args = fmt.Sprint("FENCED=", r.seeds/4), []string{"-test.run=TestFencedSeeds"}
 	case search:
-		pkg, args = "./internal/explore", []string{"-test.failfast", "-test.run=TestAll/(no_faults|a_suspend|a_fault)"}
+		pkg, args = "./internal/explore", []string{"-test.failfast", "-test.run=TestAll/(no_faults|an_abandoned|a_suspend|a_fault)"}
 	default:
 		var pattern string
 		pkg, pattern, _ = strings.Cut(name, " -run ")

@@ -113,11 +113,11 @@ var mutants = []mutant{
 	{"an elector's lease runs a second function", []edit{{"term.go", `	if !over && !owned {`, `	owned = t.guarding()
 	if !over && !owned {`}}, []string{". -run TestAnElectorsLeaseRefusesDo"}, 8},
 	{"reclaimed from a Lock without the option", []edit{{"reclaim.go", `l.sharesStore(other) && (`, `l.sharesStore(other) && other.reclaim && (`}}, []string{". -run TestReclaimFromASibling"}, 0},
-	{"an abandoned lease is released when its function returns", []edit{{"release.go", `	case announced && !asked:`, `	case false && announced && !asked:`}}, []string{worlds, ". -run TestAbandonInAFunction"}, 7},
+	{"an abandoned lease is released when its function returns", []edit{{"release.go", `	case announced && !asked:`, `	case false && announced && !asked:`}}, []string{worlds, search, ". -run TestAbandonInAFunction"}, 7},
 	{"an abandoned term does not keep its own Lock out", []edit{{"term.go", `	case t.state == abandoned:
 		return t.untilRunOut()`, `	case t.state == abandoned:
-		return 0`}}, []string{worlds}, 7},
-	{"an abandoned term keeps its own Lock out for the safety margin only", []edit{{"term.go", `max(t.sent.Mono+t.lock.withDrift(t.lock.ttl)-t.lock.clock.Now().Mono, 0)`, `max(t.endedMono+t.lock.margin-t.lock.clock.Now().Mono, 0)`}}, []string{worlds}, 7},
+		return 0`}}, []string{worlds, search}, 7},
+	{"an abandoned term keeps its own Lock out for the safety margin only", []edit{{"term.go", `max(t.sent.Mono+t.lock.withDrift(t.lock.ttl)-t.lock.clock.Now().Mono, 0)`, `max(t.endedMono+t.lock.margin-t.lock.clock.Now().Mono, 0)`}}, []string{worlds, search}, 7},
 	{"a namesake reclaims an abandoned term", []edit{{"reclaim.go", `(other.busy.Load() || other.heldByUs() != nil)`, `(other.busy.Load() || other.heldByUs() != nil && other.term.Load().valid())`}}, []string{worlds, ". -run TestAnAbandonedTermIsNotReclaimed"}, 8},
 	{"a Lock is listed only while it tries", []edit{{"reclaim.go", `if !l.hasName || t != nil && t.blocks() > 0 {`, `if !l.hasName {`}}, []string{worlds, ". -run TestOneIdentityIsReclaimedByOneLock|TestAnAbandonedTermIsNotReclaimed"}, 8},
 	{"a Lock with a name is listed for ever", []edit{{"term.go", `	t.lock.delist()
