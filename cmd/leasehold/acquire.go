@@ -153,6 +153,9 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, path, url string) e
 
 // newHandleFile is a new file that nobody else can read, in place of one that may be there.
 func newHandleFile(path string) (*os.File, error) {
+	if info, err := os.Lstat(path); err == nil && info.IsDir() { // which Remove would remove if it is empty
+		return nil, fail(exitUsage, "--handle-file %q is a directory: give the path of a file", path)
+	}
 	err := os.Remove(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fail(exitOutput, "the file for the handle cannot be replaced: %w (give another --handle-file)", err)

@@ -173,7 +173,7 @@ func TestBenchOfAGoogleCloudStorage(t *testing.T) {
 	r = gs("status", "-o", "json", "gs://leasehold-bench/locks/a-bench?endpoint="+endpoint)
 	r.succeeds(t)
 	require.Zero(t, views(t, r.out)[0].Token, "nothing is left")
-	gs("bench", "--ttl", "3s", "gs://leasehold-bench/locks/a?endpoint="+endpoint).complains(t, 64, "TTL 3s is below 6s")
+	gs("bench", "--ttl", "3s", "gs://leasehold-bench/locks/a?endpoint="+endpoint).complains(t, 64, "--ttl 3s is below 6s")
 }
 
 func TestBenchOfADirectory(t *testing.T) {

@@ -46,8 +46,11 @@ show one bucket, and one order of its writes.`,
 			for i, endpoint := range endpoints {
 				side := at
 				side.endpoint = endpoint
+				if endpoint == "" {
+					return fail(exitUsage, "--endpoint is empty: give it a value, or leave it out")
+				}
 				if side, err = parseLock(side.String()); err != nil {
-					return err
+					return fail(exitUsage, "--endpoint %q: %w", endpoint, err)
 				}
 				sides = append(sides[:i], side)
 			}

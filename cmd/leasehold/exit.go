@@ -131,7 +131,13 @@ var ofTheCommand = strings.NewReplacer(
 )
 
 // message is err in one line that says what to do.
-func message(err error) string { return ofTheCommand.Replace(explain(err)) }
+func message(err error) string {
+	text := ofTheCommand.Replace(explain(err))
+	if rest, ok := strings.CutPrefix(text, "TTL "); ok {
+		text = "--ttl " + rest
+	}
+	return text
+}
 
 func explain(err error) string {
 	text := strings.TrimPrefix(strings.Join(strings.Fields(err.Error()), " "), "leasehold: ")

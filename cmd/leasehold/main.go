@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	_ "golang.org/x/crypto/x509roots/fallback" // for images without certificates
 )
 
@@ -92,8 +93,11 @@ A lock is a URL: s3://bucket/key, gs://bucket/key or file:///directory/name. See
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := noEmptyFlag(cmd.Flags()); err != nil {
+				return err
+			}
 			if a.output != "text" && a.output != "json" {
-				return fmt.Errorf("the output %q is neither text nor json", a.output)
+				return fmt.Errorf("--output %q is neither text nor json", a.output)
 			}
 			a.started = true
 			level := slog.LevelWarn
@@ -125,6 +129,16 @@ A lock is a URL: s3://bucket/key, gs://bucket/key or file:///directory/name. See
 	}
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprint(".FlagUsagesWrapped ", columns)))
 	return root
+}
+
+// noEmptyFlag refuses a flag with an empty text, which is most often a variable of a script that is not set.
+func noEmptyFlag(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			err = fail(exitUsage, "--%s is empty: give it a value, or leave it out", f.Name)
+		}
+	})
+	return err
 }
 
 func version() string {

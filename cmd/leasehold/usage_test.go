@@ -174,7 +174,7 @@ func TestGoogleCloudStorage(t *testing.T) {
 	require.Len(t, all, 1)
 	require.Equal(t, []any{"locks/a", "held", uint64(2)}, []any{all[0].Key, all[0].State, all[0].Token})
 	gs("release", handle).succeeds(t)
-	gs("run", "--ttl", "3s", url, "--", "true").complains(t, 64, "TTL 3s is below 6s")
+	gs("run", "--ttl", "3s", url, "--", "true").complains(t, 64, "--ttl 3s is below 6s")
 	gs("run", strings.Replace(url, name, "no-such-bucket", 1), "--", "true").complains(t, 78, "bucket")
 }
 
