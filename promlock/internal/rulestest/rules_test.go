@@ -1,6 +1,7 @@
 package rulestest
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 	"github.com/prometheus/prometheus/promql/promqltest"
 	"github.com/prometheus/prometheus/rules"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 const folder = "../../"
@@ -134,96 +136,77 @@ func TestDashboard(t *testing.T) {
 	require.Equal(t, map[string]any{"query": "label_values(leasehold_leader, key)", "refId": "key"}, board.Templating.List[1].Query)
 }
 
-// Two processes, a and b, are scraped every 30 s. "0+1x60" is 0 and 60 more samples, each 1 higher.
-var stories = map[string]struct {
-	fires, quiet string
-	says         string // a part of the summary when it fires
-}{
-	"LeaseholdNoLeader": {
-		fires: `leasehold_leader{key="k",instance="a"} 1x9 0x50
-			leasehold_leader{key="k",instance="b"} 0x60
-			leasehold_transitions_total{key="k",instance="b"} 1x60
-			leasehold_request_duration_seconds_count{key="k",instance="b",op="get",outcome="error"} 0+10x60`,
-		quiet: `leasehold_leader{key="k",instance="a"} 1x9 0x50
-			leasehold_leader{key="k",instance="b"} 0x11 1x50
-			leasehold_leader{key="at rest",instance="b"} 0x60
-			leasehold_transitions_total{key="k",instance="b"} 1x11 2x50
-			leasehold_transitions_total{key="at rest",instance="b"} 1x60
-			leasehold_request_duration_seconds_count{key="at rest",instance="b",op="get",outcome="ok"} 7x60
-			leasehold_request_duration_seconds_count{key="k",instance="b",op="get",outcome="ok"} 0+10x60`,
-		says: "No process holds k.",
-	},
-	"LeaseholdTwoLeaders": {
-		fires: `leasehold_leader{key="k",instance="a"} 1x60
-			leasehold_leader{key="k",instance="b"} 0x9 1x50`,
-		quiet: `leasehold_leader{key="k",instance="a"} 1x12 0x50
-			leasehold_leader{key="k",instance="b"} 0x9 1x50
-			leasehold_leader{key="another",instance="b"} 1x60`,
-		says: "2 processes report that they hold k.",
-	},
-	"LeaseholdRenewalsFail": {
-		fires: `leasehold_renewal_duration_seconds_count{key="k",outcome="ok"} 0+6x9 60x50
-			leasehold_renewal_duration_seconds_count{key="k",outcome="timeout"} 0x9 0+6x50`,
-		quiet: `leasehold_renewal_duration_seconds_count{key="k",outcome="ok"} 0+6x60
-			leasehold_renewal_duration_seconds_count{key="k",outcome="timeout"} 0+2x60`,
-		says: "100% of the renewals of k fail.",
-	},
-	"LeaseholdRenewalsLate": {
-		fires: `leasehold_renewal_duration_seconds_sum{key="k",outcome="ok"} 0+12x60
-			leasehold_renewal_remaining_seconds_sum{key="k",outcome="ok"} 0+60x60`,
-		quiet: `leasehold_renewal_duration_seconds_sum{key="k",outcome="ok"} 0+0.3x60
-			leasehold_renewal_duration_seconds_sum{key="k",outcome="timeout"} 0+12x60
-			leasehold_renewal_remaining_seconds_sum{key="k",outcome="ok"} 0+71.7x60`,
-		says: "Renewals of k take 16.67% of the validity that they grant.",
-	},
-	"LeaseholdFlapping": {
-		fires: `leasehold_lost_total{key="k",cause="expired",instance="a"} 0x9 1x10 2x10 3x30
-			leasehold_lost_total{key="k",cause="taken_over",instance="b"} 0x14 1x10 2x10 3x25`,
-		quiet: `leasehold_transitions_total{key="k",instance="a"} 1+1x60
-			leasehold_lost_total{key="k",cause="expired",instance="a"} 0x9 1x50
-			leasehold_lost_total{key="k",cause="expired",instance="b"} 0x19 1x40`,
-		says: "terms in an hour that ended against the will",
-	},
-	"LeaseholdOverrun": {
-		fires: `leasehold_overruns_total{key="k",instance="a"} 0x9 1x50`,
-		quiet: `leasehold_overruns_total{key="k",instance="a"} 1x60`,
-		says:  "A function was still running when its lease on k was over.",
-	},
-	"LeaseholdTampered": {
-		fires: `leasehold_lost_total{key="k",cause="deleted"} 0x9 1x50`,
-		quiet: `leasehold_lost_total{key="k",cause="expired"} 0+1x60`,
-		says:  "A lease on k was ended from outside: deleted.",
-	},
-	"LeaseholdTokenWentBack": {
-		fires: `leasehold_token{key="k",instance="a"} 41x30 1x30
-			leasehold_token{key="k",instance="b"} 41x30 1x30`,
-		quiet: `leasehold_token{key="k",instance="a"} 41x60
-			leasehold_token{key="k",instance="b"} 42x60`,
-		says: "The fencing token of k fell to 1.",
-	},
-	"LeaseholdRefused": {
-		fires: `leasehold_request_duration_seconds_count{key="k",op="update",outcome="permanent"} 0+1x60`,
-		quiet: `leasehold_request_duration_seconds_count{key="k",op="update",outcome="precondition_failed"} 0+1x60`,
-		says:  "The store refuses the operation update on k.",
-	},
-}
-
-func TestAlertsFire(t *testing.T) {
-	all := alerts(t)
-	require.Len(t, all, len(stories))
-	for name, story := range stories {
-		require.Contains(t, all, name)
-		t.Run(name, func(t *testing.T) {
-			summaries := run(t, all[name], story.fires)
-			require.NotEmpty(t, summaries)
-			require.Contains(t, summaries[0], story.says)
-			require.Empty(t, run(t, all[name], story.quiet))
-		})
+// promtoolTests is ../../alerts_test.yml, in the format of promtool.
+type promtoolTests struct {
+	RuleFiles          []string       `yaml:"rule_files"`
+	EvaluationInterval model.Duration `yaml:"evaluation_interval"`
+	Tests              []struct {
+		Name        string
+		Interval    model.Duration
+		InputSeries []struct{ Series, Values string } `yaml:"input_series"`
+		AlertTests  []struct {
+			EvalTime model.Duration `yaml:"eval_time"`
+			Alert    string         `yaml:"alertname"`
+			Want     []firing       `yaml:"exp_alerts"`
+		} `yaml:"alert_rule_test"`
 	}
 }
 
+type firing struct {
+	Labels      map[string]string `yaml:"exp_labels"`
+	Annotations map[string]string `yaml:"exp_annotations"`
+}
+
+// The tests in promtool's format are what promtool makes of them. Each alert fires in one, and is quiet in another.
+func TestAlertsFire(t *testing.T) {
+	text, err := os.ReadFile(folder + "alerts_test.yml")
+	require.NoError(t, err)
+	var file promtoolTests
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	require.NoError(t, decoder.Decode(&file))
+	require.Equal(t, []string{"alerts.yml"}, file.RuleFiles)
+	require.EqualValues(t, scrapeInterval, file.EvaluationInterval)
+	all, fires, quiet := alerts(t), map[string]bool{}, map[string]bool{}
+	for _, test := range file.Tests {
+		t.Run(test.Name, func(t *testing.T) {
+			require.EqualValues(t, scrapeInterval, test.Interval)
+			var story strings.Builder
+			for _, s := range test.InputSeries {
+				story.WriteString(s.Series + " " + s.Values + "\n")
+			}
+			silent := true
+			for _, at := range test.AlertTests {
+				require.Contains(t, all, at.Alert)
+				got := firings(t, all[at.Alert], story.String(), time.Duration(at.EvalTime)+time.Second)
+				require.Equal(t, at.Want, got[len(got)-1], "%s at %v", at.Alert, at.EvalTime)
+				fires[at.Alert] = fires[at.Alert] || at.Want != nil
+				silent = silent && at.Want == nil
+			}
+			quiet[test.AlertTests[0].Alert] = quiet[test.AlertTests[0].Alert] || silent && len(test.AlertTests) > 5
+		})
+	}
+	for name := range all {
+		require.True(t, fires[name], "no test lets %s fire", name)
+		require.True(t, quiet[name], "no test lets %s be quiet", name)
+	}
+}
+
+const scrapeInterval = 30 * time.Second
+
 // run evaluates a rule during half an hour of a story, and returns the summaries of the alerts that fire.
 func run(t *testing.T, rule rulefmt.Rule, series string) (summaries []string) {
+	t.Helper()
+	for _, all := range firings(t, rule, series, 30*time.Minute) {
+		for _, f := range all {
+			summaries = append(summaries, f.Annotations["summary"])
+		}
+	}
+	return summaries
+}
+
+// firings evaluates a rule at each scrape of a story for so long, and returns what fires each time.
+func firings(t *testing.T, rule rulefmt.Rule, series string, during time.Duration) (at [][]firing) {
 	t.Helper()
 	store := promqltest.LoadedStorage(t, "load 30s\n"+regexp.MustCompile(`(?m)^\s*`).ReplaceAllString(series, "\t"))
 	query := rules.EngineQueryFunc(promqltest.NewTestEngine(t, false, 5*time.Minute, 10_000), store)
@@ -231,15 +214,19 @@ func run(t *testing.T, rule rulefmt.Rule, series string) (summaries []string) {
 	require.NoError(t, err)
 	alert := rules.NewAlertingRule(rule.Alert, expr, time.Duration(rule.For), time.Duration(rule.KeepFiringFor),
 		labels.FromMap(rule.Labels), labels.FromMap(rule.Annotations), labels.EmptyLabels(), "", true, slog.New(slog.DiscardHandler))
-	for at := time.Duration(0); at < 30*time.Minute; at += 30 * time.Second {
-		_, err := alert.Eval(t.Context(), 0, time.Unix(0, 0).Add(at), query, nil, 0)
+	for now := time.Duration(0); now < during; now += scrapeInterval {
+		_, err := alert.Eval(t.Context(), 0, time.Unix(0, 0).Add(now), query, nil, 0)
 		require.NoError(t, err)
+		var all []firing
 		for _, active := range alert.ActiveAlerts() {
 			if active.State == rules.StateFiring {
-				summaries = append(summaries, active.Annotations.Get("summary"))
-				require.NotContains(t, active.Annotations.Get("description")+summaries[0], "error")
+				f := firing{active.Labels.Map(), active.Annotations.Map()}
+				delete(f.Labels, labels.AlertName)
+				require.NotContains(t, f.Annotations["description"]+f.Annotations["summary"], "error")
+				all = append(all, f)
 			}
 		}
+		at = append(at, all)
 	}
-	return summaries
+	return at
 }
