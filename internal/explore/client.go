@@ -93,8 +93,20 @@ func (c *client) take(lock *leasehold.Lock) (*leasehold.Lease, error) {
 	}
 	if err == nil {
 		c.acquired(lease)
+	} else if !errors.Is(err, leasehold.ErrHeld) {
+		c.leftBehind()
 	}
 	return lease, err
+}
+
+// leftBehind notes that a failed acquisition may have left the lock held. That takes two faults, or, where leases are abandoned, one: a TTL
+// can pass there while the request is under way, so that it comes too late, and then the release is lost.
+func (c *client) leftBehind() {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	if o := c.w.object; c.w.cfg.Abandons > 0 && o != nil && o.by == c {
+		c.w.lost[o.rec.Token] = true
+	}
 }
 
 func (c *client) work(ctx context.Context, lease *leasehold.Lease) {
