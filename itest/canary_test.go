@@ -1,11 +1,14 @@
 package itest_test
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -85,6 +88,35 @@ func TestServersThatIgnoreConditions(t *testing.T) {
 				defer cancel()
 				require.ErrorIs(t, e.Run(ctx), leasehold.ErrUnsafeStore)
 				require.NoError(t, ctx.Err())
+			})
+		}
+	})
+}
+
+// Two processes that find such a server at the same moment write over each other's records. Neither leads.
+func TestTwoProcessesOnAServerThatIgnoresConditions(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		for name, headers := range map[string][]string{"both": {"If-Match", "If-None-Match"}, "If-Match": {"If-Match"}, "If-None-Match": {"If-None-Match"}} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				behind := dropping(t, server, headers...)
+				for range 3 {
+					bucket := server.Bucket(t)
+					var said [2]bytes.Buffer
+					var both [2]*exec.Cmd
+					for i := range both {
+						cmd := exec.CommandContext(minute(t), os.Args[0], "-test.run=^$")
+						cmd.Env = append(holderEnv(behind, bucket), "HOLDER_TTL=1m") // of a sixth, a busy machine answers
+						cmd.Stdout = &said[i]
+						require.NoError(t, cmd.Start())
+						both[i] = cmd
+					}
+					for i, cmd := range both {
+						require.Error(t, cmd.Wait())
+						require.Contains(t, said[i].String(), "the store's conditions with")
+						require.NotRegexp(t, `(?m)^token `, said[i].String(), "it leads")
+					}
+				}
 			})
 		}
 	})

@@ -2,6 +2,7 @@ package itest_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -52,7 +53,9 @@ const holderTTL = 2 * time.Second
 // asHolder is the test binary's main function when it runs as a separate holder. It holds the lock and prints a line for each step.
 func asHolder() {
 	server := serverFromEnv()
-	opts := []leasehold.Option{leasehold.WithTTL(holderTTL)}
+	ttl, err := time.ParseDuration(cmp.Or(os.Getenv("HOLDER_TTL"), holderTTL.String()))
+	fatal(err)
+	opts := []leasehold.Option{leasehold.WithTTL(ttl), leasehold.WithPollInterval(holderTTL / 5)}
 	if os.Getenv("HOLDER_MANUAL") != "" {
 		opts = append(opts, leasehold.WithManualRenewal())
 	}
