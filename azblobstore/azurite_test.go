@@ -1,13 +1,9 @@
 package azblobstore_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,45 +24,13 @@ import (
 
 // azurite is Microsoft's emulator of Azure Storage, as a process.
 type azurite struct {
-	t        *testing.T
-	endpoint string
+	testserver.Azurite
+	t *testing.T
 }
 
-// startAzurite starts a server. Azurite is a Node package: npm install -g azurite. Where it is not installed, the test is named in the file
-// LEASEHOLD_SKIPPED, whose content is the last thing that make test says. If LEASEHOLD_NEEDS has the word azurite, the test fails instead.
 func startAzurite(t *testing.T, flags ...string) azurite {
 	t.Helper()
-	testserver.SkipIfShort(t)
-	program, err := exec.LookPath("azurite-blob")
-	if err != nil {
-		if slices.Contains(strings.Fields(os.Getenv("LEASEHOLD_NEEDS")), "azurite") {
-			t.Fatalf("needs Azurite: %v", err)
-		}
-		if skipped := os.Getenv("LEASEHOLD_SKIPPED"); skipped != "" {
-			f, err := os.OpenFile(skipped, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-			require.NoError(t, err)
-			_, err = fmt.Fprintln(f, t.Name())
-			require.NoError(t, err)
-			require.NoError(t, f.Close())
-		}
-		t.Skipf("NOT RUN: needs Azurite: %v", err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	args := append([]string{"--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--disableTelemetry", "--silent"}, flags...)
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Dir = t.TempDir()
-	cmd.Env = append(cmd.Environ(), "AZURITE_ACCOUNTS="+account+":"+encodedKey())
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { cancel(); _ = cmd.Wait() })
-	for said := bufio.NewScanner(out); said.Scan(); { // "Azurite Blob service successfully listens on http://127.0.0.1:49152"
-		if _, address, ok := strings.Cut(said.Text(), "http://"); ok && strings.Contains(said.Text(), "success") {
-			return azurite{t, "http://" + strings.TrimSpace(address) + "/" + account}
-		}
-	}
-	require.Fail(t, "Azurite did not say where it listens")
-	return azurite{}
+	return azurite{testserver.StartAzurite(t, flags...), t}
 }
 
 // connect returns a client with connections of its own. decide, which may be nil, makes requests go wrong.
@@ -79,7 +43,7 @@ func (a azurite) connect(decide func(*http.Request) faultproxy.Fault) (*azblob.C
 	}
 	network := &faultproxy.Transport{Base: connections, Decide: decide}
 	a.t.Cleanup(network.Wait)
-	return newClient(a.t, a.endpoint, &http.Client{Transport: network}), network
+	return newClient(a.t, a.Endpoint, &http.Client{Transport: network}), network
 }
 
 // newContainer makes a container, whose name the parts of one test share.
@@ -90,11 +54,8 @@ func (a azurite) newContainer() {
 	require.NoError(a.t, err)
 }
 
-// SDKs newer than Azurite send a version of the API that it does not know, unless it is told not to check it.
-const anyVersion = "--skipApiVersionCheck"
-
 func TestConformsOnAzurite(t *testing.T) {
-	a := startAzurite(t, anyVersion)
+	a := startAzurite(t, testserver.AnyAPIVersion)
 	a.newContainer()
 	client, _ := a.connect(nil)
 	store := azblobstore.New(client, container, azblobstore.WithServerClock(2*time.Second))
@@ -103,7 +64,7 @@ func TestConformsOnAzurite(t *testing.T) {
 
 // Candidates with connections of their own take turns on one lock. One is inside, and tokens rise by one.
 func TestContentionOnAzurite(t *testing.T) {
-	a := startAzurite(t, anyVersion)
+	a := startAzurite(t, testserver.AnyAPIVersion)
 	a.newContainer()
 	const candidates = 8
 	terms := testsize.Pick(40, 800)
@@ -135,7 +96,7 @@ func TestContentionOnAzurite(t *testing.T) {
 
 // Every third write loses its reply, in one way or another. No term is lost or doubled.
 func TestWritesOfUnknownOutcomeOnAzurite(t *testing.T) {
-	a := startAzurite(t, anyVersion)
+	a := startAzurite(t, testserver.AnyAPIVersion)
 	a.newContainer()
 	faults := []faultproxy.Fault{
 		{Kind: faultproxy.DropReply}, {Kind: faultproxy.AnswerAfter, Status: http.StatusInternalServerError},
@@ -168,7 +129,7 @@ func TestWritesOfUnknownOutcomeOnAzurite(t *testing.T) {
 
 // A holder is cut off, and a candidate gets the lock.
 func TestTakeoverOnAzurite(t *testing.T) {
-	a := startAzurite(t, anyVersion)
+	a := startAzurite(t, testserver.AnyAPIVersion)
 	a.newContainer()
 	var cut atomic.Bool
 	process := func(decide func(*http.Request) faultproxy.Fault) *leasehold.Lock {
@@ -195,7 +156,7 @@ func TestTakeoverOnAzurite(t *testing.T) {
 
 // What Azurite says of settings that cannot work.
 func TestErrorsOnAzurite(t *testing.T) {
-	a := startAzurite(t, anyVersion)
+	a := startAzurite(t, testserver.AnyAPIVersion)
 	a.newContainer()
 	get := func(client *azblob.Client, container string) error {
 		_, err := azblobstore.New(client, container).Get(t.Context(), key)
@@ -208,7 +169,7 @@ func TestErrorsOnAzurite(t *testing.T) {
 
 	wrong, err := azblob.NewSharedKeyCredential(account, "d3Jvbmc=")
 	require.NoError(t, err)
-	other, err := azblob.NewClientWithSharedKeyCredential(a.endpoint, wrong, nil)
+	other, err := azblob.NewClientWithSharedKeyCredential(a.Endpoint, wrong, nil)
 	require.NoError(t, err)
 	err = get(other, container)
 	requireOnly(t, leasehold.ErrPermanent, err)
@@ -218,6 +179,6 @@ func TestErrorsOnAzurite(t *testing.T) {
 	client, _ = strict.connect(nil)
 	if err = get(client, container); !strings.Contains(err.Error(), "create the container") { // else it knows this version
 		requireOnly(t, leasehold.ErrPermanent, err)
-		require.ErrorContains(t, err, anyVersion)
+		require.ErrorContains(t, err, testserver.AnyAPIVersion)
 	}
 }

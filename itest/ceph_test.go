@@ -39,9 +39,12 @@ func TestCeph(t *testing.T) {
 	})
 	run("contention", func(t *testing.T) { contention(t, server) })
 	run("ambiguous writes", func(t *testing.T) { ambiguousWrites(t, server) })
-	run("linearizable register", func(t *testing.T) { linearizableRegister(t, server) })
-	run("linearizable lock", func(t *testing.T) { linearizableLock(t, server) })
-	run("suspended process", func(t *testing.T) { suspend(t, server, "HOLDER_MANUAL=1") })
+	run("linearizable register", func(t *testing.T) { linearizableRegister(t, server.Name, false, onS3(t, server)) })
+	run("linearizable lock", func(t *testing.T) { linearizableLock(t, server.Name, onS3(t, server)) })
+	run("suspended process", func(t *testing.T) {
+		bucket := server.Bucket(t)
+		suspend(t, leasehold.NewS3Store(server.Client(), bucket), append(holderEnv(server, bucket), "HOLDER_MANUAL=1"))
+	})
 	run("fenced writes", func(t *testing.T) { fencedWrites(t, server, 0) })
 	run("fenced writes of large bodies", func(t *testing.T) {
 		store := openFenced(t, server.Client(), server.Bucket(t), fenced.PaddedBodies)

@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 	case os.Getenv("MIGRATOR") != "":
 		asMigrator()
 		return
+	case os.Getenv("CANDIDATE_FILE") != "":
+		asCandidate()
+		return
 	case os.Getenv("HOLDER_BUCKET") != "":
 		asHolder()
 		return

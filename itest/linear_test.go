@@ -204,18 +204,28 @@ func TestModelsCanFail(t *testing.T) {
 	}
 }
 
-// lossy returns a store on which one request in eight goes wrong, in most cases after it has landed.
-func lossy(t *testing.T, server testserver.S3, bucket string, seed uint64) *leasehold.S3Store {
-	t.Helper()
+// opened returns a store on which one request in eight goes wrong, for another client of the same objects.
+type opened func(seed uint64) leasehold.Store
+
+// onS3 opens stores in a new bucket.
+func onS3(t *testing.T, server testserver.S3) opened {
+	bucket := server.Bucket(t)
+	return func(seed uint64) leasehold.Store {
+		l := newLink(t, server, bucket, func(o *s3.Options) { o.RetryMaxAttempts = 1 })
+		l.Decide = lossy(seed, l.decide)
+		return l.store
+	}
+}
+
+// lossy makes one request in eight go wrong, in most cases after it has landed. inner says what happens to the others.
+func lossy(seed uint64, inner func(*http.Request) faultproxy.Fault) func(*http.Request) faultproxy.Fault {
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, 0))
 	faults := []faultproxy.Fault{
 		{Kind: faultproxy.DropReply}, {Kind: faultproxy.DropReply, After: 20 * time.Millisecond}, {Kind: faultproxy.AnswerAfter, Status: 500},
 		{Kind: faultproxy.AnswerAfter, Status: 503}, {Kind: faultproxy.Refuse}, {Kind: faultproxy.Ghost, Before: 30 * time.Millisecond}, {Before: 20 * time.Millisecond},
 	}
-	l := newLink(t, server, bucket, func(o *s3.Options) { o.RetryMaxAttempts = 1 })
-	inner := l.Decide
-	l.Decide = func(r *http.Request) faultproxy.Fault {
+	return func(r *http.Request) faultproxy.Fault {
 		if f := inner(r); f != (faultproxy.Fault{}) {
 			return f
 		}
@@ -226,7 +236,6 @@ func lossy(t *testing.T, server testserver.S3, bucket string, seed uint64) *leas
 		}
 		return faults[random.IntN(len(faults))]
 	}
-	return l.store
 }
 
 // torn reports whether an object's ETag does not belong to its body. The servers' ETags are MD5 sums.
@@ -251,15 +260,17 @@ func tornForward(ops []porcupine.Operation, obj leasehold.Object) bool {
 	return false
 }
 
-func TestLinearizableRegister(t *testing.T) { eachServer(t, linearizableRegister) }
+func TestLinearizableRegister(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		// VersityGW reads an object's ETag before it opens the file, so a GET may return the ETag of the previous version.
+		linearizableRegister(t, server.Name, server.Name == "versitygw", onS3(t, server))
+	})
+}
 
-func linearizableRegister(t *testing.T, server testserver.S3) {
+func linearizableRegister(t *testing.T, server string, mayTear bool, open opened) {
 	const clients, rounds = 6, 20
 	keys := testsize.Pick(6, 30)
 	busy(t)
-	bucket := server.Bucket(t)
-	// VersityGW reads an object's ETag before it opens the file, so a GET may return the ETag of the previous version.
-	mayTear := server.Name == "versitygw"
 	ops, ambiguous, tears := 0, 0, 0
 	for key := range keys {
 		h := &history{began: time.Now()}
@@ -269,7 +280,7 @@ func linearizableRegister(t *testing.T, server testserver.S3) {
 		var mu sync.Mutex
 		var torns []leasehold.Object
 		for c := range clients {
-			store := lossy(t, server, bucket, uint64(key*clients+c))
+			store := open(uint64(key*clients + c))
 			random := rand.New(rand.NewPCG(uint64(key), uint64(c)))
 			wg.Go(func() {
 				seen, ctx := "", context.Background()
@@ -308,7 +319,7 @@ func linearizableRegister(t *testing.T, server testserver.S3) {
 			})
 		}
 		wg.Wait()
-		ambiguous += h.check(t, register, fmt.Sprintf("%s-register-%d", server.Name, key))
+		ambiguous += h.check(t, register, fmt.Sprintf("%s-register-%d", server, key))
 		ops, tears = ops+len(h.ops), tears+len(torns)
 		for _, obj := range torns {
 			require.True(t, tornForward(h.ops, obj), "the body %q did not come with the ETag of an older version", obj.Body)
@@ -332,12 +343,13 @@ func landed(etags *sync.Map, seen *string, body, etag string, err error) (any, b
 	return nil, false
 }
 
-func TestLinearizableLock(t *testing.T) { eachServer(t, linearizableLock) }
+func TestLinearizableLock(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) { linearizableLock(t, server.Name, onS3(t, server)) })
+}
 
-func linearizableLock(t *testing.T, server testserver.S3) {
+func linearizableLock(t *testing.T, server string, open opened) {
 	const clients = 4
 	keys := testsize.Pick(3, 6)
-	bucket := server.Bucket(t)
 	ops, ambiguous, terms := 0, 0, uint64(0)
 	histories := make([]history, keys)
 	var wg sync.WaitGroup
@@ -345,7 +357,7 @@ func linearizableLock(t *testing.T, server testserver.S3) {
 		h := &histories[key]
 		h.began = time.Now()
 		for c := range clients {
-			store := lossy(t, server, bucket, uint64(1000+key*clients+c))
+			store := open(uint64(1000 + key*clients + c))
 			random := rand.New(rand.NewPCG(uint64(key), uint64(c)))
 			wg.Go(func() { lockClient(t, h, c, store, fmt.Sprint("locks/linear", key), random) })
 		}
@@ -353,7 +365,7 @@ func linearizableLock(t *testing.T, server testserver.S3) {
 	wg.Wait()
 	for key := range histories {
 		h := &histories[key]
-		ambiguous += h.check(t, lockModel, fmt.Sprintf("%s-lock-%d", server.Name, key))
+		ambiguous += h.check(t, lockModel, fmt.Sprintf("%s-lock-%d", server, key))
 		ops += len(h.ops)
 		for _, op := range h.ops {
 			if out, ok := op.Output.(lockOutput); ok {

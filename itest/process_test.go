@@ -18,12 +18,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/azblobstore"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 	"github.com/leasehold-go/leasehold/itest"
 )
@@ -40,6 +42,16 @@ func serverFromEnv() testserver.S3 {
 	}
 }
 
+// storeFromEnv is the store of such a process, on S3 or on Azure.
+func storeFromEnv() leasehold.Store {
+	if connection := os.Getenv("HOLDER_AZURE"); connection != "" {
+		client, err := azblob.NewClientFromConnectionString(connection, nil)
+		fatal(err)
+		return azblobstore.New(client, os.Getenv("HOLDER_BUCKET"))
+	}
+	return leasehold.NewS3Store(serverFromEnv().Client(), os.Getenv("HOLDER_BUCKET"))
+}
+
 // fatal ends such a process if err is not nil.
 func fatal(err error) {
 	if err != nil {
@@ -52,14 +64,13 @@ const holderTTL = 2 * time.Second
 
 // asHolder is the test binary's main function when it runs as a separate holder. It holds the lock and prints a line for each step.
 func asHolder() {
-	server := serverFromEnv()
 	ttl, err := time.ParseDuration(cmp.Or(os.Getenv("HOLDER_TTL"), holderTTL.String()))
 	fatal(err)
 	opts := []leasehold.Option{leasehold.WithTTL(ttl), leasehold.WithPollInterval(holderTTL / 5)}
 	if os.Getenv("HOLDER_MANUAL") != "" {
 		opts = append(opts, leasehold.WithManualRenewal())
 	}
-	lock, err := leasehold.NewLock(leasehold.NewS3Store(server.Client(), os.Getenv("HOLDER_BUCKET")), "locks/core", opts...)
+	lock, err := leasehold.NewLock(storeFromEnv(), "locks/core", opts...)
 	fatal(err)
 	lease, err := lock.Acquire(context.Background())
 	fatal(err)
@@ -82,22 +93,20 @@ func asHolder() {
 // Without automatic renewals nothing but its clocks can tell it: a renewal that is due when it wakes may be refused first.
 func TestSuspendedProcess(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
-		t.Run("automatic renewal", func(t *testing.T) {
-			t.Parallel()
-			suspend(t, server)
-		})
-		t.Run("manual renewal", func(t *testing.T) {
-			t.Parallel()
-			suspend(t, server, "HOLDER_MANUAL=1")
-		})
+		for name, env := range map[string]string{"automatic renewal": "HOLDER_MANUAL=", "manual renewal": "HOLDER_MANUAL=1"} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				bucket := server.Bucket(t)
+				suspend(t, leasehold.NewS3Store(server.Client(), bucket), append(holderEnv(server, bucket), env))
+			})
+		}
 	})
 }
 
-// suspend stops a holder until another has taken over, and wants it to know that when it goes on.
-func suspend(t *testing.T, server testserver.S3, env ...string) {
-	bucket := server.Bucket(t)
+// suspend stops a holder with that environment until another has taken over, and wants it to know that when it goes on.
+func suspend(t *testing.T, store leasehold.Store, env []string) {
 	cmd := exec.CommandContext(minute(t), os.Args[0], "-test.run=^$")
-	cmd.Env = append(holderEnv(server, bucket), env...)
+	cmd.Env = env
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -110,7 +119,7 @@ func suspend(t *testing.T, server testserver.S3, env ...string) {
 	require.Equal(t, "token 1", next())
 	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
 
-	lock := newLock(t, leasehold.NewS3Store(server.Client(), bucket), leasehold.WithPollInterval(holderTTL/5)) // a TTL that a busy machine keeps
+	lock := newLock(t, store, leasehold.WithPollInterval(holderTTL/5)) // a TTL that a busy machine keeps
 	lease, err := lock.Acquire(minute(t))
 	require.NoError(t, err)
 	require.EqualValues(t, 2, lease.Token())

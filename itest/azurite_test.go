@@ -1,0 +1,169 @@
+package itest_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/azblobstore"
+	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/internal/testsize"
+)
+
+// azureClient returns a client with connections of its own. decide makes requests go wrong.
+func azureClient(t *testing.T, server testserver.Azurite, decide func(*http.Request) faultproxy.Fault) *azblob.Client {
+	t.Helper()
+	base := &http.Transport{MaxIdleConnsPerHost: 64}
+	network := &faultproxy.Transport{Base: base, Decide: decide}
+	t.Cleanup(func() {
+		network.Close()
+		base.CloseIdleConnections()
+	})
+	client, err := azblob.NewClientFromConnectionString(server.ConnectionString(),
+		&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: network}}})
+	require.NoError(t, err)
+	return client
+}
+
+func sound(*http.Request) faultproxy.Fault { return faultproxy.Fault{} }
+
+// TestAzurite runs on Azurite, Microsoft's emulator of Azure Blob Storage, what other tests run on S3 servers. Those that need no
+// other test's tools are with azblobstore.
+func TestAzurite(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartAzurite(t, testserver.AnyAPIVersion)
+	run := func(name string, test func(t *testing.T, container string)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			container := strings.ReplaceAll(name, " ", "-")
+			_, err := azureClient(t, server, sound).CreateContainer(t.Context(), container, nil)
+			require.NoError(t, err)
+			test(t, container)
+		})
+	}
+	open := func(t *testing.T, container string) opened {
+		return func(seed uint64) leasehold.Store {
+			return azblobstore.New(azureClient(t, server, lossy(seed, sound)), container)
+		}
+	}
+	env := func(container string) []string {
+		return append(os.Environ(), "HOLDER_AZURE="+server.ConnectionString(), "HOLDER_BUCKET="+container)
+	}
+	run("linearizable register", func(t *testing.T, container string) {
+		linearizableRegister(t, "azurite", false, open(t, container))
+	})
+	run("linearizable lock", func(t *testing.T, container string) { linearizableLock(t, "azurite", open(t, container)) })
+	run("suspended process", func(t *testing.T, container string) {
+		suspend(t, azblobstore.New(azureClient(t, server, sound), container), append(env(container), "HOLDER_MANUAL=1"))
+	})
+	run("elections of processes", func(t *testing.T, container string) { elections(t, env(container)) })
+}
+
+// asCandidate is the test binary's main function when it runs as a candidate in an election. It prints its terms. While its lease is
+// valid, no higher token may be in the file.
+func asCandidate() {
+	lock, err := leasehold.NewLock(storeFromEnv(), "locks/core", leasehold.WithTTL(holderTTL), leasehold.WithLogger(nil))
+	fatal(err)
+	path := os.Getenv("CANDIDATE_FILE")
+	tokens, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	fatal(err)
+	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{
+		OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+			_, err := fmt.Fprintln(tokens, lease.Token())
+			fatal(err)
+			fmt.Println("leads", lease.Token())
+			for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+				if !lease.Valid() {
+					continue
+				}
+				all, err := os.ReadFile(path)
+				fatal(err)
+				for line := range strings.Lines(string(all)) {
+					token, err := strconv.ParseUint(strings.TrimSpace(line), 10, 64)
+					fatal(err)
+					if token > lease.Token() && lease.Valid() { // still, so this process was not just slow
+						fatal(fmt.Errorf("token %d is valid beside token %d", lease.Token(), token))
+					}
+				}
+			}
+		},
+		OnStoppedLeading: func(cause error) { fmt.Println("stopped", cause) },
+	})
+	fatal(err)
+	fatal(elector.Run(context.Background()))
+}
+
+// elections kills and stops the leaders of an election among three processes, in turn.
+func elections(t *testing.T, env []string) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	type event struct {
+		from *exec.Cmd
+		text string
+	}
+	events := make(chan event, 64)
+	start := func() {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+		cmd.Env = append(env, "CANDIDATE_FILE="+file)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		go func() {
+			for lines := bufio.NewScanner(out); lines.Scan(); {
+				events <- event{cmd, lines.Text()}
+			}
+			_ = cmd.Wait() // killed
+		}()
+	}
+	// next waits for a line with that first word, and fails at any other.
+	next := func(word string) event {
+		t.Helper()
+		e := receive(t, events, word)
+		require.Regexp(t, "^"+word+" ", e.text)
+		return e
+	}
+	for range 3 {
+		start()
+	}
+	leader := next("leads")
+	token := 1
+	require.Equal(t, "leads 1", leader.text)
+	for round := range testsize.Pick(4, 20) {
+		if round%2 == 0 {
+			require.NoError(t, leader.from.Process.Kill())
+			start()
+		} else {
+			require.NoError(t, leader.from.Process.Signal(syscall.SIGSTOP))
+		}
+		successor := next("leads")
+		require.NotSame(t, leader.from, successor.from)
+		now, err := strconv.Atoi(strings.TrimPrefix(successor.text, "leads "))
+		require.NoError(t, err)
+		require.Greater(t, now, token)
+		token = now
+		if round%2 == 1 {
+			require.NoError(t, leader.from.Process.Signal(syscall.SIGCONT))
+			over := next("stopped")
+			require.Same(t, leader.from, over.from)
+			require.Contains(t, over.text, leasehold.ErrLost.Error())
+		}
+		leader = successor
+	}
+	t.Logf("token %d", token)
+}
