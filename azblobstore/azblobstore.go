@@ -129,10 +129,13 @@ func (s *Store) check(client *azblob.Client) error {
 	case s.serverClock && s.slack < minSlack:
 		return bad("WithServerClock: slack %v is below %v: 1 s is needed because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines differ", s.slack, minSlack)
 	}
-	// A secondary region lags behind and takes no writes.
+	// A secondary region lags behind and takes no writes. An emulator has the account in the path, and would take them for the primary's.
 	if u, err := url.Parse(client.URL()); err == nil {
-		if account, _, _ := strings.Cut(u.Hostname(), "."); strings.HasSuffix(account, "-secondary") {
-			return bad("endpoint %q is an account's secondary region, which is read-only and lags behind: use %q", u.Hostname(), strings.Replace(u.Hostname(), "-secondary.", ".", 1))
+		host, _, _ := strings.Cut(u.Hostname(), ".")
+		path, _, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+		if strings.HasSuffix(host, "-secondary") || strings.HasSuffix(path, "-secondary") {
+			endpoint := u.Host + u.Path
+			return bad("endpoint %q is an account's secondary region, which is read-only and lags behind: use %q", endpoint, strings.Replace(endpoint, "-secondary", "", 1))
 		}
 	}
 	return nil
@@ -159,13 +162,13 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	if err := s.Validate(); err != nil {
 		return leasehold.Object{}, err
 	}
-	blob, err := s.blob(key)
+	object, err := s.blob(key)
 	if err != nil {
 		return leasehold.Object{}, err
 	}
 	ctx, cancel, reply := s.request(ctx)
 	defer cancel()
-	r, err := blob.DownloadStream(ctx, nil)
+	r, err := object.DownloadStream(ctx, nil)
 	if *reply != nil { // also if the SDK could not read a header: then it leaves the body open
 		defer func() { _ = (*reply).Body.Close() }()
 	}
@@ -174,6 +177,9 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	}
 	if err := s.genuine(*reply, opGet, key); err != nil {
 		return leasehold.Object{}, err
+	}
+	if kind := (*reply).Header.Get("X-Ms-Blob-Type"); kind != "" && kind != string(blob.BlobTypeBlockBlob) { // Azure would refuse to write it
+		return leasehold.Object{}, &storeapi.Error{Doing: s.doing(opGet, key), Kind: leasehold.ErrPermanent, Cause: fmt.Errorf("it is of the type %s", kind), Hint: hintType}
 	}
 	o := leasehold.Object{ETag: (*reply).Header.Get("ETag")}
 	o.Body, err = io.ReadAll(io.LimitReader(r.Body, leasehold.MaxObjectSize+1))

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -154,31 +156,81 @@ func TestTakeoverOnAzurite(t *testing.T) {
 	require.NoError(t, next.Release(t.Context()))
 }
 
-// What Azurite says of settings that cannot work.
+// What cannot work is told at once, by all methods, with cause and cure. Azurite has neither a firewall nor immutable blobs.
 func TestErrorsOnAzurite(t *testing.T) {
 	a := startAzurite(t, testserver.AnyAPIVersion)
 	a.newContainer()
-	get := func(client *azblob.Client, container string) error {
-		_, err := azblobstore.New(client, container).Get(t.Context(), key)
-		return err
-	}
 	client, _ := a.connect(nil)
-	err := get(client, "another")
-	requireOnly(t, leasehold.ErrPermanent, err)
-	require.ErrorContains(t, err, "create the container")
-
-	wrong, err := azblob.NewSharedKeyCredential(account, "d3Jvbmc=")
+	store := azblobstore.New(client, container)
+	etag, err := store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
 	require.NoError(t, err)
-	other, err := azblob.NewClientWithSharedKeyCredential(a.Endpoint, wrong, nil)
-	require.NoError(t, err)
-	err = get(other, container)
-	requireOnly(t, leasehold.ErrPermanent, err)
-	require.ErrorContains(t, err, "check the account key")
-
-	strict := startAzurite(t) // knows versions of the API up to its own
-	client, _ = strict.connect(nil)
-	if err = get(client, container); !strings.Contains(err.Error(), "create the container") { // else it knows this version
-		requireOnly(t, leasehold.ErrPermanent, err)
-		require.ErrorContains(t, err, testserver.AnyAPIVersion)
+	as := func(endpoint, name, key string) *azblob.Client {
+		credential, err := azblob.NewSharedKeyCredential(name, key)
+		require.NoError(t, err)
+		client, err := azblob.NewClientWithSharedKeyCredential(endpoint, credential, nil)
+		require.NoError(t, err)
+		return client
 	}
+	signed := func(may sas.AccountPermissions, expires time.Time) *azblob.Client {
+		url, err := client.ServiceClient().GetSASURL(sas.AccountResourceTypes{Object: true}, may, expires, nil)
+		require.NoError(t, err)
+		client, err := azblob.NewClientWithNoCredential(url, nil)
+		require.NoError(t, err)
+		return client
+	}
+	all := sas.AccountPermissions{Read: true, Create: true, Write: true, Delete: true}
+	old := startAzurite(t) // knows versions of the API up to its own
+	outdated, _ := old.connect(nil)
+	const calls = "Get PutIfNoneMatch PutIfMatch DeleteIfMatch"
+	for name, c := range map[string]struct {
+		store *azblobstore.Store
+		calls string
+		say   string
+	}{
+		"missing container":   {azblobstore.New(client, "another"), calls, "create the container"},
+		"wrong key":           {azblobstore.New(as(a.Endpoint, account, "d3Jvbmc="), container), calls, "check the account key"},
+		"unknown account":     {azblobstore.New(as(strings.Replace(a.Endpoint, account, "nobody", 1), "nobody", a.Key), container), calls, "check the account's name"},
+		"secondary":           {azblobstore.New(as(a.Endpoint+"-secondary", account, a.Key), container), calls, "secondary region"},
+		"SAS that may read":   {azblobstore.New(signed(sas.AccountPermissions{Read: true}, time.Now().Add(time.Hour)), container), "PutIfNoneMatch PutIfMatch DeleteIfMatch", "of a SAS"},
+		"SAS that may write":  {azblobstore.New(signed(sas.AccountPermissions{Write: true}, time.Now().Add(time.Hour)), container), "Get DeleteIfMatch", "of a SAS"},
+		"expired SAS":         {azblobstore.New(signed(all, time.Now().Add(-time.Minute)), container), calls, "the SAS and its expiry"},
+		"unknown API version": {azblobstore.New(outdated, container), calls, testserver.AnyAPIVersion},
+	} {
+		for call, do := range storeCalls {
+			if !strings.Contains(" "+c.calls+" ", " "+call+" ") {
+				continue
+			}
+			began := time.Now()
+			err := do(t.Context(), c.store, etag)
+			require.Less(t, time.Since(began), 5*time.Second, "no retries")
+			if name == "unknown API version" && strings.Contains(err.Error(), "create the container") {
+				continue // it is as new as the SDK
+			}
+			requireOnly(t, leasehold.ErrPermanent, err)
+			require.ErrorContains(t, err, c.say, "%s, %s", name, call)
+		}
+	}
+	_, err = azblobstore.New(signed(all, time.Now().Add(time.Hour)), container).Get(t.Context(), key)
+	require.NoError(t, err, "a SAS that may do all")
+
+	blobs := client.ServiceClient().NewContainerClient(container)
+	leased, err := lease.NewBlobClient(blobs.NewBlobClient(key), nil)
+	require.NoError(t, err)
+	_, err = leased.AcquireLease(t.Context(), -1, nil)
+	require.NoError(t, err)
+	_, err = store.PutIfMatch(t.Context(), key, []byte("{}"), etag)
+	requireOnly(t, nil, err)
+	require.ErrorContains(t, err, "break the lease")
+	_, err = leased.BreakLease(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = store.PutIfMatch(t.Context(), key, []byte("{}"), etag)
+	require.NoError(t, err)
+
+	_, err = blobs.NewPageBlobClient("page").Create(t.Context(), 512, nil)
+	require.NoError(t, err)
+	lock, err := leasehold.NewLock(store, "page")
+	require.NoError(t, err)
+	_, err = lock.Acquire(t.Context())
+	require.ErrorIs(t, err, leasehold.ErrPermanent)
+	require.ErrorContains(t, err, "page or append blob")
 }

@@ -145,12 +145,14 @@ func verdict(status int, code bloberror.Code, message string, op op) (hint strin
 		return "somebody holds an Azure lease on this blob, which locks it for everyone else: break the lease, and do not lease the blobs of locks", nil
 	}
 	switch code {
-	case bloberror.ContainerNotFound, bloberror.ContainerBeingDeleted, bloberror.ContainerDisabled, bloberror.ResourceNotFound:
+	case bloberror.ContainerNotFound, bloberror.ContainerBeingDeleted, bloberror.ContainerDisabled:
 		return "create the container, or correct its name or the endpoint", leasehold.ErrPermanent
+	case bloberror.ResourceNotFound: // Azurite's answer to an account that it does not have
+		return "check the account's name and the endpoint; or create the container, or correct its name", leasehold.ErrPermanent
 	case bloberror.BlobImmutableDueToPolicy, "BlobImmutableDueToLegalHold":
 		return "the blobs of locks are overwritten at each renewal: use a container without immutability policy and legal hold", leasehold.ErrPermanent
 	case bloberror.InvalidBlobType:
-		return "this key is a page or append blob, which is not a lock: delete it, or use another key", leasehold.ErrPermanent
+		return hintType, leasehold.ErrPermanent
 	case bloberror.BlobArchived:
 		return "this blob is in the archive tier: delete it, and exclude locks from the lifecycle rules", leasehold.ErrPermanent
 	case bloberror.SnapshotsPresent:
@@ -177,6 +179,8 @@ func verdict(status int, code bloberror.Code, message string, op op) (hint strin
 	}
 	return "", nil
 }
+
+const hintType = "this key is a page or append blob, which is not a lock: delete it, or use another key"
 
 const checkKey = "check the account key, or the SAS and its expiry, and this machine's clock, which may be wrong by 15 minutes at most"
 

@@ -171,6 +171,27 @@ func TestBlobThatSomebodyLeases(t *testing.T) {
 	})
 }
 
+// Whoever wants to create a blob whose upload has begun elsewhere has lost a race. The upload may still break off.
+func TestCreateBesideAnUploadThatHasNotEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakeAzure{}
+		upload := func(name string) {
+			server.mu.Lock()
+			defer server.mu.Unlock()
+			server.goingUp = name
+		}
+		upload(key)
+		alice, _ := process(t, server, "alice")
+		_, err := alice.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		time.AfterFunc(10*time.Second, func() { upload("") })
+		lease, err := alice.Acquire(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 1, lease.Token())
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
 // TestExample builds the example and runs it as a user would.
 func TestExample(t *testing.T) {
 	t.Parallel()
