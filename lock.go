@@ -22,12 +22,15 @@ var ErrHeld = errors.New("lock is held")
 // HeldError says who holds the lock. It matches [ErrHeld].
 type HeldError struct {
 	Key    string
-	Record Record        // of the holder, or of the last term seen, if other candidates were faster
+	Record Record        // of the holder, or of the last term seen, if other candidates were faster; empty if there was none
 	Wait   time.Duration // from the time of the error until the lock can be taken, unless it is renewed before
 }
 
 // Error names the holder, its token, and for how long it holds the lock. The errors that wrap it name the key.
 func (e *HeldError) Error() string {
+	if e.Record.Token == 0 && e.Record.Released() {
+		return fmt.Sprintf("%v: another candidate is creating it", ErrHeld)
+	}
 	if e.Record.Released() {
 		return fmt.Sprintf("%v: its last term, by %q with token %d, has only just been released", ErrHeld, e.Record.Holder, e.Record.Token)
 	}
@@ -279,6 +282,10 @@ func (l *Lock) writeNewTerm(ctx, settling context.Context, v *version) (t *term,
 		case errors.Is(err, storeapi.ErrConflict): // another write is under way
 			_ = l.clock.Sleep(ctx, clock.Jitter(l.clock, min(l.attempt/16, maxConflictPause)))
 			return nil, now, err
+		case !v.exists && errors.Is(err, ErrPreconditionFailed) && l.memory.createRefused(sent.Mono) < l.ttl:
+			// Azure refuses a create while another's is still going up, and until that has ended answers 404 to reads. A store that
+			// goes on so for a TTL is broken.
+			return nil, nil, l.heldError(v.rec, l.poll)
 		default:
 			return nil, nil, outcomeUnknown(err)
 		}

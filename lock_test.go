@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -692,11 +693,89 @@ func TestWatchEndsWithItsLoopAndOnFinalErrors(t *testing.T) {
 func TestARefusalWithoutAChangeIsNoLostRace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
+		require.NoError(t, acquire(t, newLock(t, store.Store)).Release(t.Context()))
 		store.next(fault{op: "put", err: leasehold.ErrPreconditionFailed})
 		_, err := newLock(t, store).TryAcquire(t.Context())
 		require.ErrorContains(t, err, "refused a write although the object had not changed")
 		require.NotErrorIs(t, err, leasehold.ErrPreconditionFailed)
 		require.NotErrorIs(t, err, leasehold.ErrHeld)
+	})
+}
+
+// creating is a store in which somebody's create has begun and not ended: other creates are refused, and reads say that nothing is there.
+type creating struct {
+	leasehold.Store
+	over    atomic.Bool
+	refused atomic.Int32
+}
+
+func (*creating) EnforcesConditions() bool { return true }
+
+func (s *creating) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	if !s.over.Load() {
+		s.refused.Add(1)
+		return "", leasehold.ErrPreconditionFailed
+	}
+	return s.Store.PutIfNoneMatch(ctx, key, body)
+}
+
+func TestACreateBesideOneThatHasNotEndedIsALostRace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl, poll = 15 * time.Second, 3 * time.Second
+		store := &creating{Store: leasehold.NewMemStore()}
+		l := newLock(t, store)
+		for range 4 { // within a TTL
+			_, err := l.TryAcquire(t.Context())
+			held, ok := errors.AsType[*leasehold.HeldError](err)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, poll, held.Wait)
+			require.Zero(t, held.Record)
+			require.ErrorContains(t, err, "another candidate is creating it")
+			time.Sleep(ttl / 4)
+		}
+		time.Sleep(time.Second)
+		_, err := l.TryAcquire(t.Context())
+		require.NotErrorIs(t, err, leasehold.ErrHeld, "no create takes so long")
+		require.ErrorContains(t, err, "refused a write although the object had not changed")
+
+		store.refused.Store(0)
+		ctx, cancel := context.WithTimeout(t.Context(), ttl*9/10)
+		defer cancel()
+		_, err = newLock(t, store).Acquire(ctx)
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.InDelta(t, 5, store.refused.Load(), 1, "it goes on at the poll's pace")
+
+		for name, end := range map[string]func(s *creating){
+			"broken off": func(*creating) {},
+			"landed":     func(s *creating) { require.NoError(t, acquire(t, newLock(t, s.Store)).Release(t.Context())) },
+		} {
+			store := &creating{Store: leasehold.NewMemStore()}
+			time.AfterFunc(2*poll, func() { end(store); store.over.Store(true) })
+			began := time.Now()
+			lease, err := newLock(t, store).Acquire(t.Context())
+			require.NoError(t, err, name)
+			require.NoError(t, lease.Release(t.Context()), name)
+			require.InDelta(t, 2.5*float64(poll), time.Since(began), float64(poll), name)
+		}
+	})
+}
+
+// Refusals of the past do not count against a store in which the object has been seen since.
+func TestACreateIsRefusedAgainAfterTheObjectWasThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &creating{Store: leasehold.NewMemStore()}
+		l := newLock(t, store)
+		_, err := l.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		store.over.Store(true)
+		require.NoError(t, acquire(t, l).Release(t.Context()))
+		o, err := store.Get(t.Context(), l.Key())
+		require.NoError(t, err)
+		require.NoError(t, store.DeleteIfMatch(t.Context(), l.Key(), o.ETag))
+		time.Sleep(time.Hour)
+		store.over.Store(false)
+		_, err = l.TryAcquire(t.Context()) // writes over its own version, which is gone
+		require.ErrorIs(t, err, leasehold.ErrHeld)
 	})
 }
 

@@ -38,6 +38,7 @@ type memory struct {
 	renewals  forecast.Renewals // of the holder
 	highest   uint64            // the highest token seen: if the object is lost, tokens still go up
 	released  uint64            // the highest token seen in a record that was released
+	refusedAt *time.Duration    // monotonic time of the first create that was refused since the object was last seen; nil: none was
 	announced Record            // the last term announced by EventNewLeader: what sameTerm compares
 }
 
@@ -79,6 +80,9 @@ func (m *memory) add(v *version) (newTerm bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.highest = max(m.highest, v.rec.Token)
+	if v.exists {
+		m.refusedAt = nil
+	}
 	if v.rec.Released() {
 		m.released = max(m.released, v.rec.Token)
 	}
@@ -117,6 +121,17 @@ func (m *memory) disprove(v *version) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.refused = m.refused || m.last.same(v)
+}
+
+// createRefused notes that the store has refused at that time to create the object, which it says is missing. It returns for how long it
+// has done so.
+func (m *memory) createRefused(at time.Duration) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refusedAt == nil {
+		m.refusedAt = &at
+	}
+	return at - *m.refusedAt
 }
 
 // latest returns the last version, and whether it is outdated.

@@ -39,6 +39,7 @@ type client struct {
 type sent struct {
 	at     time.Time
 	failed bool // as far as the process knows
+	beside bool // a create that was refused, as beside one that is going up
 }
 
 func (w *world) newClient(p *process) *client {
@@ -123,6 +124,7 @@ func (c *client) received(ctx context.Context, number int, r request, got *reply
 	}
 	c.mu.Lock()
 	c.sent[number].failed = got.page || got.err != nil && (!absent || r.kind != "get")
+	c.sent[number].beside = r.kind == "create" && errors.Is(got.err, leasehold.ErrPreconditionFailed)
 	c.mu.Unlock()
 	if r.kind == "get" && c.p.reading != nil {
 		c.p.reading.saw(ctx, r, *got)
@@ -165,7 +167,11 @@ func (c *client) transmit(r request, f networkFault, replies chan<- reply) {
 	time.Sleep(f.requestDelay)
 	var got reply
 	if !f.dropRequest {
-		got = w.store.apply(c.p, r)
+		if r.kind == "create" {
+			got = w.store.create(c.p, r, c.drawUpload())
+		} else {
+			got = w.store.apply(c.p, r)
+		}
 		if got.err == nil && c.refusal(f.err) {
 			c.mislead()
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -117,6 +118,9 @@ func (p *process) newLock(reclaim bool) *leasehold.Lock {
 	opts := []leasehold.Option{
 		testopt.WithClock(p.clock), leasehold.WithTTL(cfg.TTL), leasehold.WithSafetyMargin(cfg.Margin), leasehold.WithClockDrift(cfg.Drift),
 		leasehold.WithIdentity(p.identity), leasehold.WithLogger(nil), leasehold.WithObserver(p.observe),
+	}
+	if cfg.SlowCreates {
+		opts = append(opts, leasehold.WithLogger(slog.New(logWatch{p})))
 	}
 	if reclaim {
 		opts = append(opts, leasehold.WithReclaim())

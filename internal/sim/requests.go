@@ -88,7 +88,8 @@ func (c *client) since(t time.Time) (n int) {
 }
 
 // checkRequests bounds what each process sends within any TTL, whatever goes wrong: its renewals, and a read per poll interval for
-// each goroutine that acquires or reads. New terms and wake-ups explain more, and so does each second request that has failed.
+// each goroutine that acquires or reads. New terms and wake-ups explain more, and so does each second request that has failed. A poll
+// while a create is going up is three requests.
 func (w *world) checkRequests() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,18 +109,24 @@ func (p *process) checkRequests() {
 	}
 	p.client.mu.Lock()
 	defer p.client.mu.Unlock()
-	from, failed, sent := 0, 0, p.client.sent
+	from, failed, beside, sent := 0, 0, 0, p.client.sent
 	for i, s := range sent {
 		if s.failed {
 			failed++
+		}
+		if s.beside {
+			beside++
 		}
 		for ; s.at.Sub(sent[from].at) > ttl; from++ {
 			if sent[from].failed {
 				failed--
 			}
+			if sent[from].beside {
+				beside--
+			}
 		}
 		n := i - from + 1
-		if unexplained := float64(n) - float64(failed)/2 - enough*explained; unexplained > 0 {
+		if unexplained := float64(n) - float64(failed)/2 - enough*explained - 2*min(float64(beside), enough*explained); unexplained > 0 {
 			terms := 1 + within(p.newTerms, sent[from].at, s.at)
 			if unexplained > float64(shortWaits*terms)+p.allowed(sent[from].at.Add(-time.Second), s.at) {
 				p.w.violateLocked("request storm: %s sent %d requests within a TTL, of which %d failed; its intervals explain %.0f, in %d terms",

@@ -29,6 +29,7 @@ type Config struct {
 	Abandons        bool // holders abandon some leases, half of the processes reclaim, and half of the electors run term by term
 	Long            bool // the TTL is an hour or a day
 	OneWriteASecond bool // more are refused
+	SlowCreates     bool // a create may take up to a TTL, or break off; meanwhile others are refused, and reads find nothing
 	Chaos           time.Duration
 	Actions         []Action // in order of time
 }

@@ -78,6 +78,7 @@ const (
 	abandonedThenReleased
 	abandonedRunsOut
 	writeTooSoon
+	createBesideUpload
 	ledAfterOutage
 	wokenFromBackoff
 	lockSituations // their number
@@ -122,6 +123,7 @@ var LockSituations = Situations{
 	abandonedThenReleased: {"abandoned, then released", "the release of an abandoned lease lands", 150},
 	abandonedRunsOut:      {"an abandoned term runs out", "a term follows one that was abandoned and not released", 220},
 	writeTooSoon:          {"a write too soon", "a store that accepts one write a second refuses a write", 240},
+	createBesideUpload:    {"a create beside a slow one", "a create is refused while another is going up, and reads find nothing", 210},
 	ledAfterOutage:        {"led after an outage", "at a TTL of an hour or a day, somebody leads soon after an outage in which the lock was released", 33},
 	wokenFromBackoff:      {"woken from a back-off", "Wake makes somebody lead at once after that outage", 9},
 	messageToFrozen:       {"a message to a frozen machine", "a message that the object has changed finds the machine stopped", 250},

@@ -20,6 +20,7 @@ type store struct {
 	previousETag  string
 	previousToken uint64
 	writtenAt     time.Time
+	creating      bool // a create is going up
 	versions      int
 	steps         []clockStep // of its clock, in order of time
 }

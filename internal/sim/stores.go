@@ -1,14 +1,23 @@
 package sim
 
 import (
+	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"time"
+
+	"github.com/leasehold-go/leasehold"
 )
 
 var err429 = errors.New("429 TooManyRequests")
 
-// drawStores draws whether the store accepts one write of an object a second, as R2 and Cloud Storage do.
-func (c *Config) drawStores() { c.OneWriteASecond = c.rng("stores").IntN(8) == 0 }
+// drawStores draws whether the store accepts one write of an object a second, as R2 and Cloud Storage do, and whether creates take up to
+// a TTL, as a Put Blob of Azure may.
+func (c *Config) drawStores() {
+	r := c.rng("stores")
+	c.OneWriteASecond, c.SlowCreates = r.IntN(8) == 0, r.IntN(8) == 0
+}
 
 // tooSoon refuses a write that follows the last one of the object within a second. The caller holds s.mu.
 func (s *store) tooSoon() error {
@@ -20,4 +29,68 @@ func (s *store) tooSoon() error {
 		return err503
 	}
 	return err429
+}
+
+// upload is how long a create goes up, and whether it breaks off then.
+type upload struct {
+	lasts     time.Duration
+	breaksOff bool
+}
+
+// drawUpload draws the upload of a create.
+func (c *client) drawUpload() (u upload) {
+	if !c.p.w.cfg.SlowCreates || !c.p.w.faultsOn() {
+		return u
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return upload{time.Duration(c.rand.Int64N(int64(c.p.w.cfg.TTL))), c.rand.IntN(4) == 0}
+}
+
+// create carries out a create. Until it has gone up, other creates are refused, and reads find nothing.
+func (s *store) create(sender *process, r request, u upload) reply {
+	s.mu.Lock()
+	switch {
+	case u == upload{} && !s.creating, s.exists:
+		s.mu.Unlock()
+		return s.apply(sender, r)
+	case s.creating:
+		s.mu.Unlock()
+		s.w.mark(createBesideUpload)
+		return reply{err: leasehold.ErrPreconditionFailed}
+	}
+	s.creating = true
+	s.mu.Unlock()
+	time.Sleep(u.lasts)
+	s.mu.Lock()
+	s.creating = false
+	s.mu.Unlock()
+	if u.breaksOff {
+		sender.client.loses(r)
+		return reply{err: errReset}
+	}
+	return s.apply(sender, r)
+}
+
+// logWatch is what a process's locks log in a world of slow creates. One that lost the race to create the object is told that the lock is
+// held, and not that the store is broken.
+type logWatch struct{ p *process }
+
+func (logWatch) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+func (h logWatch) WithAttrs([]slog.Attr) slog.Handler             { return h }
+func (h logWatch) WithGroup(string) slog.Handler                  { return h }
+
+func (h logWatch) Handle(_ context.Context, r slog.Record) error {
+	w := h.p.w
+	if w.token.Load() > 0 || time.Since(w.began) > w.cfg.TTL/2 {
+		return nil
+	}
+	r.Attrs(func(a slog.Attr) bool {
+		text := a.Value.String()
+		if strings.Contains(text, "refused a write although the object had not changed") && !strings.Contains(text, leasehold.ErrNotExist.Error()) {
+			w.violate("%s lost the race to create the object, and was told: %s", h.p.name, text)
+		}
+		return true
+	})
+	return nil
 }
