@@ -178,8 +178,8 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	if err := s.genuine(*reply, opGet, key); err != nil {
 		return leasehold.Object{}, err
 	}
-	if kind := (*reply).Header.Get("X-Ms-Blob-Type"); kind != "" && kind != string(blob.BlobTypeBlockBlob) { // Azure would refuse to write it
-		return leasehold.Object{}, &storeapi.Error{Doing: s.doing(opGet, key), Kind: leasehold.ErrPermanent, Cause: fmt.Errorf("it is of the type %s", kind), Hint: hintType}
+	if err := s.checkType(*reply, key); err != nil {
+		return leasehold.Object{}, err
 	}
 	o := leasehold.Object{ETag: (*reply).Header.Get("ETag")}
 	o.Body, err = io.ReadAll(io.LimitReader(r.Body, leasehold.MaxObjectSize+1))
@@ -200,6 +200,14 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 		o.Age = max(now.Sub(written)-s.slack, 0)
 	}
 	return o, nil
+}
+
+// checkType refuses what Azure would refuse to write.
+func (s *Store) checkType(reply *http.Response, key string) error {
+	if kind := reply.Header.Get("X-Ms-Blob-Type"); kind != "" && kind != string(blob.BlobTypeBlockBlob) {
+		return &storeapi.Error{Doing: s.doing(opGet, key), Kind: leasehold.ErrPermanent, Cause: fmt.Errorf("it is of the type %s", kind), Hint: hintType}
+	}
+	return nil
 }
 
 // damaged reports whether body does not have the MD5 that the service keeps with a blob, if it keeps one.
@@ -323,7 +331,13 @@ func (s *Store) request(ctx context.Context) (context.Context, context.CancelFun
 	if _, ok := ctx.Deadline(); !ok {
 		ctx, cancel = context.WithTimeout(ctx, s.timeout)
 	}
+	ctx, reply := once(ctx)
+	return ctx, cancel, reply
+}
+
+// once is request without a time limit.
+func once(ctx context.Context) (context.Context, **http.Response) {
 	reply := new(*http.Response)
 	ctx = policy.WithRetryOptions(ctx, policy.RetryOptions{MaxRetries: -1})
-	return policy.WithCaptureResponse(ctx, reply), cancel, reply
+	return policy.WithCaptureResponse(ctx, reply), reply
 }

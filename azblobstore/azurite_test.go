@@ -1,6 +1,7 @@
 package azblobstore_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
@@ -154,6 +156,35 @@ func TestTakeoverOnAzurite(t *testing.T) {
 	require.True(t, next.Valid())
 	require.Greater(t, next.Token(), held.Token())
 	require.NoError(t, next.Release(t.Context()))
+}
+
+// A blob that somebody is uploading in blocks is there for creates and not for reads.
+func TestCreateBesideAnUploadOnAzurite(t *testing.T) {
+	a := startAzurite(t, testserver.AnyAPIVersion)
+	a.newContainer()
+	mem := leasehold.NewMemStore()
+	first, err := leasehold.NewLock(mem, key)
+	require.NoError(t, err)
+	require.NoError(t, first.Do(t.Context(), func(context.Context, *leasehold.Lease) error { return nil }))
+	record, err := mem.Get(t.Context(), key)
+	require.NoError(t, err)
+
+	client, _ := a.connect(nil)
+	blob := client.ServiceClient().NewContainerClient(container).NewBlockBlobClient(key)
+	const id = "MDAwMA=="
+	_, err = blob.StageBlock(t.Context(), id, streaming.NopCloser(bytes.NewReader(record.Body)), nil)
+	require.NoError(t, err)
+	lock, err := leasehold.NewLock(azblobstore.New(client, container), key, leasehold.WithPollInterval(time.Second))
+	require.NoError(t, err)
+	_, err = lock.TryAcquire(t.Context())
+	require.ErrorIs(t, err, leasehold.ErrHeld)
+	require.ErrorContains(t, err, "another candidate is creating it")
+	_, err = blob.CommitBlockList(t.Context(), []string{id}, nil)
+	require.NoError(t, err)
+	lease, err := lock.Acquire(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, lease.Token())
+	require.NoError(t, lease.Release(t.Context()))
 }
 
 // What cannot work is told at once, by all methods, with cause and cure. Azurite has neither a firewall nor immutable blobs.

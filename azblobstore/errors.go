@@ -50,7 +50,7 @@ func (s *Store) genuine(reply *http.Response, op op, key string) error {
 	err := foreign(reply, op)
 	switch {
 	case err != nil:
-	case op != opDelete && !isETag(reply.Header.Get("ETag")):
+	case op != opDelete && op != opBlock && !isETag(reply.Header.Get("ETag")):
 		err = fmt.Errorf("the answer has no ETag that can be a condition: %q", reply.Header.Get("ETag"))
 	default:
 		s.server.Heard()
@@ -157,6 +157,8 @@ func verdict(status int, code bloberror.Code, message string, op op) (hint strin
 		return "this blob is in the archive tier: delete it, and exclude locks from the lifecycle rules", leasehold.ErrPermanent
 	case bloberror.SnapshotsPresent:
 		return "delete the snapshots of this blob first", leasehold.ErrPermanent
+	case bloberror.InvalidBlockList: // another write has ended first, and removed the blocks
+		return "", nil
 	case bloberror.MD5Mismatch, bloberror.CRC64Mismatch: // the body was damaged on the way
 		return "", nil
 	case bloberror.AuthorizationFailure:

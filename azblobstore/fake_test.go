@@ -8,9 +8,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/xml"
 	"fmt"
 	"hash/crc64"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -38,6 +40,7 @@ type fakeAzure struct {
 	createRefused412  bool // create over a blob: 412 ConditionNotMet, in place of 409 BlobAlreadyExists
 	missingRefused404 bool // conditional write without a blob: 404 BlobNotFound, in place of 412 ConditionNotMet
 
+	files   bool   // it also does what fenced writes need: other headers, metadata, blocks
 	goingUp string // the name of a blob whose first Put Blob has begun and not ended
 
 	ahead  time.Duration // how far its clock is ahead of this machine's
@@ -45,7 +48,8 @@ type fakeAzure struct {
 
 	mu       sync.Mutex
 	blobs    map[string]*fakeBlob
-	versions uint64 // written so far
+	blocks   map[string]map[string][]byte // that are not committed, by name of the blob and ID
+	versions uint64                       // written so far
 	replies  uint64
 }
 
@@ -53,6 +57,8 @@ type fakeBlob struct {
 	body    []byte
 	etag    string
 	written time.Time
+
+	header http.Header // that a write has named: the content type, and metadata
 
 	leased, immutable, snapshots bool
 	kind                         string // "": BlockBlob
@@ -77,8 +83,9 @@ func (f *fakeAzure) write(name string, body []byte) *fakeBlob {
 	}
 	// versioning-for-the-azure-storage-services: since version 2011-08-18 an ETag is in quotes.
 	f.versions++
-	b := &fakeBlob{body: body, etag: fmt.Sprintf(`"0x8DE%012X"`, f.versions*0x10001), written: time.Now().Add(f.ahead)}
+	b := &fakeBlob{body: body, etag: fmt.Sprintf(`"0x8DE%012X"`, f.versions*0x10001), written: time.Now().Add(f.ahead), header: http.Header{}}
 	f.blobs[name] = b
+	delete(f.blocks, name) // put-block: whatever writes the blob removes its blocks that are not committed
 	return b
 }
 
@@ -131,7 +138,7 @@ func refuse(w http.ResponseWriter, d *denial) {
 
 func (f *fakeAzure) serve(w http.ResponseWriter, r *http.Request) *denial {
 	for name := range r.Header {
-		if !slices.Contains(known, name) {
+		if !slices.Contains(known, name) && !(f.files && strings.HasPrefix(name, "X-Ms-Meta-")) {
 			return deny(400, "UnsupportedHeader", "One of the HTTP headers specified in the request is not supported: "+name)
 		}
 	}
@@ -144,7 +151,7 @@ func (f *fakeAzure) serve(w http.ResponseWriter, r *http.Request) *denial {
 	if d := authorize(r); d != nil {
 		return d
 	}
-	if r.URL.RawQuery != "" { // another operation than put-blob, get-blob and delete-blob
+	if r.URL.RawQuery != "" && !f.files { // another operation than put-blob, get-blob and delete-blob
 		return deny(400, "UnsupportedQueryParameter", "One of the query parameters specified in the request URI is not supported")
 	}
 	// The account is in the host's name or, as with an emulator, the first part of the path: put-blob, "Emulated storage service".
@@ -160,6 +167,17 @@ func (f *fakeAzure) serve(w http.ResponseWriter, r *http.Request) *denial {
 	}
 	if in != container {
 		return deny(404, "ContainerNotFound", "The specified container does not exist.")
+	}
+	switch {
+	case r.Method == http.MethodHead && f.files: // get-blob-properties
+		if f.blobs[name] == nil {
+			w.Header().Set("X-Ms-Error-Code", "BlobNotFound")
+			w.WriteHeader(http.StatusNotFound)
+			return nil
+		}
+		return f.get(w, name)
+	case r.Method == http.MethodPut && r.URL.RawQuery != "":
+		return f.putPart(w, r, name)
 	}
 	switch r.Method {
 	case http.MethodGet:
@@ -209,6 +227,9 @@ func signature(r *http.Request) string {
 		return cmp.Compare(a, b)
 	})
 	lines = append(append(lines, canonical...), "/"+account+r.URL.EscapedPath())
+	for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
+		lines = append(lines, name+":"+strings.Join(r.URL.Query()[name], ","))
+	}
 	mac := hmac.New(sha256.New, accountKey)
 	_, _ = io.WriteString(mac, strings.Join(lines, "\n"))
 	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
@@ -220,12 +241,12 @@ func (f *fakeAzure) get(w http.ResponseWriter, name string) *denial {
 		return deny(404, "BlobNotFound", "The specified blob does not exist.")
 	}
 	f.describe(w, b)
+	maps.Copy(w.Header(), b.header)
 	// get-blob: Put Blob sets a block blob's MD5 even if the request had none, and a full read returns it.
 	if !fips140.Enforced() { // where this server cannot compute it
 		sum := md5.Sum(b.body)
 		w.Header().Set("Content-Md5", base64.StdEncoding.EncodeToString(sum[:]))
 	}
-	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(b.body)))
 	w.Header().Set("X-Ms-Blob-Type", cmp.Or(b.kind, "BlockBlob"))
 	_, _ = w.Write(b.body)
@@ -248,16 +269,111 @@ func (f *fakeAzure) put(w http.ResponseWriter, r *http.Request, name string) *de
 		return deny(400, "MissingRequiredHeader", "An HTTP header that's mandatory for this request is not specified: x-ms-blob-type")
 	case kind != "BlockBlob": // the only type that has its content after one Put Blob
 		return deny(400, "InvalidHeaderValue", "The value for one of the HTTP headers is not in the correct format: x-ms-blob-type")
+	case f.files:
 	case r.Header.Get("X-Ms-Blob-Content-Type") != "application/json" || r.Header.Get("X-Ms-Blob-Cache-Control") != "no-store": // a rule of these tests
 		return deny(400, "InvalidHeaderValue", "A lock has the content type application/json, and is not to be cached.")
 	}
+	body, named, sum, d := intact(r)
+	if d != nil {
+		return d
+	}
+	if d := f.mayWrite(r, name); d != nil {
+		return d
+	}
+	b := f.write(name, body)
+	b.take(r)
+	f.describe(w, b)
+	w.Header().Set(named, sum)
+	w.Header().Set("X-Ms-Request-Server-Encrypted", "true")
+	w.Header().Set("Content-Length", "0")
+	w.WriteHeader(http.StatusCreated)
+	return nil
+}
+
+// take keeps the headers that a write has named. Those of the blob before are gone.
+func (b *fakeBlob) take(r *http.Request) {
+	for name, values := range r.Header {
+		if strings.HasPrefix(name, "X-Ms-Meta-") {
+			b.header[name] = values
+		}
+	}
+	if kind := r.Header.Get("X-Ms-Blob-Content-Type"); kind != "" {
+		b.header.Set("Content-Type", kind)
+	}
+}
+
+// putPart is a PUT with a query.
+func (f *fakeAzure) putPart(w http.ResponseWriter, r *http.Request, name string) *denial {
+	query := r.URL.Query()
+	done := func(status int, b *fakeBlob) *denial {
+		if b != nil {
+			f.describe(w, b)
+		}
+		w.Header().Set("Content-Length", "0")
+		w.WriteHeader(status)
+		return nil
+	}
+	switch what := query.Get("comp"); {
+	case what == "block": // put-block: it has no conditions, and no blob need be there
+		body, _, _, d := intact(r)
+		if d != nil {
+			return d
+		}
+		id := query.Get("blockid")
+		for other := range f.blocks[name] {
+			if len(other) != len(id) {
+				return deny(400, "InvalidBlobOrBlock", "The specified blob or block content is invalid.")
+			}
+		}
+		if f.blocks == nil {
+			f.blocks = map[string]map[string][]byte{}
+		}
+		if f.blocks[name] == nil {
+			f.blocks[name] = map[string][]byte{}
+		}
+		f.blocks[name][id] = body
+		return done(http.StatusCreated, nil)
+	case what == "metadata": // set-blob-metadata: replaces all metadata, and the ETag; the rest stays
+		if d := f.mayWrite(r, name); d != nil {
+			return d
+		}
+		old := f.blobs[name]
+		b := f.write(name, old.body)
+		b.take(r)
+		b.header.Set("Content-Type", old.header.Get("Content-Type"))
+		return done(http.StatusOK, b)
+	case what == "blocklist": // put-block-list
+		var list struct{ Latest []string }
+		if err := xml.NewDecoder(r.Body).Decode(&list); err != nil {
+			return deny(400, "InvalidXmlDocument", "XML specified is not syntactically valid.")
+		}
+		if d := f.mayWrite(r, name); d != nil {
+			return d
+		}
+		var body []byte
+		for _, id := range list.Latest {
+			block, ok := f.blocks[name][id]
+			if !ok {
+				return deny(400, "InvalidBlockList", "The specified block list is invalid.")
+			}
+			body = append(body, block...)
+		}
+		b := f.write(name, body)
+		b.take(r)
+		return done(http.StatusCreated, b)
+	}
+	return deny(400, "InvalidQueryParameterValue", "Value for one of the query parameters specified in the request URI is invalid.")
+}
+
+// intact reads a body, and the checksum that it came with.
+func intact(r *http.Request) (body []byte, named, sum string, d *denial) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil || int64(len(body)) != r.ContentLength {
-		return deny(400, "InvalidInput", "One of the request inputs is not valid.")
+		return nil, "", "", deny(400, "InvalidInput", "One of the request inputs is not valid.")
 	}
 	// put-blob: Content-MD5 or x-ms-content-crc64 is checked against what has arrived. A rule of these tests: one of them is there.
-	named := "X-Ms-Content-Crc64"
-	sum := base64.StdEncoding.EncodeToString(binary.LittleEndian.AppendUint64(nil, crc64.Checksum(body, crc64.MakeTable(0x9A6C9329AC4BC9B5))))
+	named = "X-Ms-Content-Crc64"
+	sum = base64.StdEncoding.EncodeToString(binary.LittleEndian.AppendUint64(nil, crc64.Checksum(body, crc64.MakeTable(0x9A6C9329AC4BC9B5))))
 	if r.Header.Get("Content-Md5") != "" {
 		md5Sum := md5.Sum(body)
 		named, sum = "Content-Md5", base64.StdEncoding.EncodeToString(md5Sum[:])
@@ -265,20 +381,11 @@ func (f *fakeAzure) put(w http.ResponseWriter, r *http.Request, name string) *de
 	switch {
 	case r.Header.Get(named) == sum:
 	case named == "Content-Md5":
-		return deny(400, "Md5Mismatch", "The MD5 value specified in the request did not match with the MD5 value calculated by the server.")
+		d = deny(400, "Md5Mismatch", "The MD5 value specified in the request did not match with the MD5 value calculated by the server.")
 	default:
-		return deny(400, "Crc64Mismatch", "The CRC64 value specified in the request did not match with the CRC64 value calculated by the server.")
+		d = deny(400, "Crc64Mismatch", "The CRC64 value specified in the request did not match with the CRC64 value calculated by the server.")
 	}
-	if d := f.mayWrite(r, name); d != nil {
-		return d
-	}
-	b := f.write(name, body)
-	f.describe(w, b)
-	w.Header().Set(named, sum)
-	w.Header().Set("X-Ms-Request-Server-Encrypted", "true")
-	w.Header().Set("Content-Length", "0")
-	w.WriteHeader(http.StatusCreated)
-	return nil
+	return body, named, sum, d
 }
 
 func (f *fakeAzure) remove(w http.ResponseWriter, r *http.Request, name string) *denial {
@@ -311,7 +418,7 @@ func (f *fakeAzure) mayWrite(r *http.Request, name string) *denial {
 	b := f.blobs[name]
 	switch {
 	// Users report this answer, while reads say 404, until the upload has ended or has broken off.
-	case b == nil && len(none) == 1 && f.goingUp == name:
+	case b == nil && len(none) == 1 && (f.goingUp == name || len(f.blocks[name]) > 0 && r.URL.RawQuery == ""): // Azurite: the latter
 		return deny(409, "BlobAlreadyExists", "The specified blob already exists.")
 	case b == nil && len(none) == 1:
 		return nil

@@ -6,7 +6,7 @@ import (
 )
 
 // Backend stores the objects of a [Store]. Users of the project's own backends do not need it: see [NewS3Store],
-// [NewMemStore], and NewFencedStore of package gcsstore.
+// [NewMemStore], and NewFencedStore of the packages gcsstore and azblobstore.
 //
 // Implementations must be safe for concurrent use, and must limit the time of their requests. An error that matches
 // [leasehold.ErrPermanent] ends a write. After any other error the Store calls Head again and repeats the write if it has not landed.
@@ -20,6 +20,14 @@ type Backend interface {
 	// Put atomically replaces old, as Head or Get has returned it, by next with this body. If old is not the current version
 	// at that moment, Put must not change anything, and must return an error. If reading the body fails, Put must not write.
 	Put(ctx context.Context, key string, old, next Version, body io.Reader) error
+}
+
+// MetadataSetter is a [Backend] that can change the metadata of an object without sending its body. [Store.Seal] then does that.
+type MetadataSetter interface {
+	Backend
+	// SetMetadata atomically replaces old, as Head has returned it, by a version with this metadata, a new ID, and whatever else old has.
+	// It must keep to what Put promises of old.
+	SetMetadata(ctx context.Context, key string, old Version, metadata map[string]string) error
 }
 
 // Version describes one version of an object.

@@ -61,8 +61,8 @@ func WithAdoption() Option { return func(o *storeapi.FencedOptions) { o.Adopt = 
 // ErrUnfenced says that an object has no token because it was not written through a [Store]. See [WithAdoption].
 var ErrUnfenced = errors.New("object has no fencing token")
 
-// NewStore returns a store of fenced objects in b. It sends no request. A nil Backend or Option is told by every method of the store. See [NewS3Store] for S3, and NewFencedStore of package
-// gcsstore for Google Cloud Storage.
+// NewStore returns a store of fenced objects in b. It sends no request. A nil Backend or Option is told by every method of the store. See [NewS3Store] for S3, and NewFencedStore of the packages
+// gcsstore and azblobstore for Google Cloud Storage and Azure.
 func NewStore(b Backend, opts ...Option) *Store {
 	o, err := options(opts)
 	if b == nil {
@@ -200,6 +200,9 @@ func (s *Store) seal(ctx context.Context, token uint64, key string) error {
 		}
 		if old.ID == "" || old.gone {
 			return s.send(ctx, w, old, tombstone(), strings.NewReader(""))
+		}
+		if b, ok := s.backend.(MetadataSetter); ok {
+			return b.SetMetadata(ctx, key, old.Version, w.metadata(users(old.Metadata)))
 		}
 		v, body, err := s.backend.Get(ctx, key)
 		if err != nil {

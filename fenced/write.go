@@ -40,6 +40,13 @@ func newWrite(token uint64, key string) *write {
 	return &write{key, token, hex.EncodeToString(random)}
 }
 
+// metadata is m with what the Store adds.
+func (w *write) metadata(m map[string]string) map[string]string {
+	all := map[string]string{metaToken: strconv.FormatUint(w.token, 10), metaNonce: w.nonce}
+	maps.Copy(all, m)
+	return all
+}
+
 func (w *write) tooLow(highest uint64) error {
 	return &leasehold.FencedError{Key: w.key, Token: w.token, Highest: highest}
 }
@@ -130,9 +137,7 @@ func (s *Store) write(ctx context.Context, w *write, send func(*write, current) 
 
 // send makes one attempt to replace old by next, after the caller has decided that this is allowed.
 func (s *Store) send(ctx context.Context, w *write, old current, next Version, body io.Reader) error {
-	meta := map[string]string{metaToken: strconv.FormatUint(w.token, 10), metaNonce: w.nonce}
-	maps.Copy(meta, next.Metadata)
-	next.Metadata = meta
+	next.Metadata = w.metadata(next.Metadata)
 	if next.Size >= 0 {
 		body = &exact{Reader: body, key: w.key, size: next.Size}
 	}
