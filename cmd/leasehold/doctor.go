@@ -177,6 +177,8 @@ func examine(ctx context.Context, sides []location) report {
 		r = examineS3(ctx, sides[0], len(sides) > 1)
 	case "gs":
 		r = examineGS(ctx, sides[0], len(sides) > 1)
+	case "azblob":
+		r = examineAzure(ctx, sides[0], len(sides) > 1)
 	default:
 		r = examineFile(ctx, sides[0])
 	}

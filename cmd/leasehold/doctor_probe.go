@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"google.golang.org/api/googleapi"
@@ -324,6 +325,9 @@ func brief(err error) string {
 	err = firstProblem(err)
 	if api, ok := errors.AsType[*googleapi.Error](err); ok {
 		return strings.TrimSpace(fmt.Sprintf("HTTP %d %s", api.Code, cmp.Or(firstLine(api.Message), http.StatusText(api.Code))))
+	}
+	if api, ok := errors.AsType[*azcore.ResponseError](err); ok {
+		return strings.TrimSpace(fmt.Sprintf("HTTP %d %s", api.StatusCode, api.ErrorCode))
 	}
 	reply, answered := errors.AsType[*smithyhttp.ResponseError](err)
 	api, ok := errors.AsType[smithy.APIError](err)

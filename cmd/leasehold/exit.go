@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"google.golang.org/api/googleapi"
 
 	"github.com/leasehold-go/leasehold"
@@ -110,6 +111,9 @@ func statusOf(err error) int {
 	if reply, ok := errors.AsType[*googleapi.Error](err); ok {
 		return reply.Code
 	}
+	if reply, ok := errors.AsType[*azcore.ResponseError](err); ok {
+		return reply.StatusCode
+	}
 	if reply, ok := errors.AsType[interface {
 		error
 		HTTPStatusCode() int
@@ -127,7 +131,7 @@ var ofTheCommand = strings.NewReplacer(
 	" (a path belongs into WithKeyPrefix)", "",
 	"identity must be", "--holder must be",
 	"poll interval ", "--interval ",
-	"a bucket for locks between machines", "an s3 or gs URL for locks between machines",
+	"a bucket for locks between machines", "an s3, gs or azblob URL for locks between machines",
 )
 
 // message is err in one line that says what to do.

@@ -16,6 +16,7 @@ var topics = []struct{ name, short, text string }{
 
   s3://BUCKET/KEY         S3, and servers that speak its protocol
   gs://BUCKET/KEY         Google Cloud Storage
+  azblob://CONTAINER/KEY  Azure Blob Storage
   file:///DIRECTORY/NAME  a directory, for the processes of one machine
 
 Parameters of s3:
@@ -29,7 +30,19 @@ Parameters of s3:
 Without parameters, the environment and the files of the AWS SDK decide: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID
 and others, ~/.aws/config, the role of the machine.
 
-The parameter of gs is endpoint=URL. The credentials are Google's application default credentials. Credentials do not belong in a URL.
+The parameter of gs is endpoint=URL. The credentials are Google's application default credentials.
+
+Parameters of azblob:
+
+  account=NAME  of the storage account
+  endpoint=URL  of the account, if it is not https://NAME.blob.core.windows.net;
+                of Azurite http://127.0.0.1:10000/devstoreaccount1
+
+The credentials are those of az storage: AZURE_STORAGE_CONNECTION_STRING, where UseDevelopmentStorage=true is Azurite; or
+AZURE_STORAGE_ACCOUNT with AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN; or else Microsoft Entra's: a managed identity, az login, the
+variables of azidentity.
+
+Credentials do not belong in a URL.
 
 Write special characters of a key as %XX: a question mark as %3F, a # as %23. Quote a URL with a ? or & for the shell. All who want the
 same lock must name the same object.`},

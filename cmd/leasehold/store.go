@@ -45,6 +45,8 @@ func (l location) open(ctx context.Context) (*backend, error) {
 		return l.openS3(ctx)
 	case "gs":
 		return l.openGS(ctx)
+	case "azblob":
+		return l.openAzure()
 	}
 	return l.openFile()
 }

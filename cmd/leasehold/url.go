@@ -13,23 +13,25 @@ import (
 
 // location is what the URL of a lock, or of a prefix of locks, says.
 type location struct {
-	scheme    string // "s3", "gs" or "file"
+	scheme    string // "s3", "gs", "azblob" or "file"
 	bucket    string // of a file: the directory
 	key       string // or the prefix
 	endpoint  string
 	region    string
 	profile   string
+	account   string
 	pathStyle *bool // nil: where there is an endpoint
 }
 
 // parameters are those of each scheme.
 var parameters = map[string][]string{
-	"s3":   {"endpoint", "region", "path-style", "profile"},
-	"gs":   {"endpoint"},
-	"file": nil,
+	"s3":     {"endpoint", "region", "path-style", "profile"},
+	"gs":     {"endpoint"},
+	"azblob": {"account", "endpoint"},
+	"file":   nil,
 }
 
-const urlForms = "write s3://bucket/key, gs://bucket/key or file:///directory/name"
+const urlForms = "write s3://bucket/key, gs://bucket/key, azblob://container/key or file:///directory/name"
 
 // parseLock reads the URL of a lock. Its errors say what is wrong with the URL.
 func parseLock(text string) (location, error) {
@@ -120,6 +122,7 @@ func parse(text string) (location, error) {
 		}
 	}
 	l.endpoint, l.region, l.profile = strings.TrimSuffix(query.Get("endpoint"), "/"), query.Get("region"), query.Get("profile")
+	l.account = query.Get("account")
 	if server, err := url.Parse(l.endpoint); l.endpoint != "" && (err != nil || server.Host == "" || server.Scheme != "http" && server.Scheme != "https") {
 		return none, fmt.Errorf("the endpoint %q is not a URL such as http://localhost:9000", l.endpoint)
 	}
@@ -152,7 +155,7 @@ func (l location) String() string {
 		u.Host, u.Path = "", path.Join(l.bucket, l.key)
 	}
 	query := url.Values{}
-	for name, value := range map[string]string{"endpoint": l.endpoint, "region": l.region, "profile": l.profile} {
+	for name, value := range map[string]string{"endpoint": l.endpoint, "region": l.region, "profile": l.profile, "account": l.account} {
 		if value != "" {
 			query.Set(name, value)
 		}
