@@ -45,6 +45,7 @@ func TestWrongURLs(t *testing.T) {
 		"s3://bucket/key?endpoint=localhost":       "is not a URL such as http://localhost:9000",
 		"s3://bucket/key?path-style=maybe":         "not 1 or 0",
 		"gs://bucket/key?region=x":                 `no parameter "region", only endpoint`,
+		"azblob://container/key?region=x":          `no parameter "region", only account, endpoint`,
 		"file://var/lock/report":                   "write file:///var/lock/report",
 		"file:///":                                 "it has no key",
 		"file:///var/lock/":                        "it has no key",
