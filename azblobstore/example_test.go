@@ -2,6 +2,7 @@ package azblobstore_test
 
 import (
 	"context"
+	"io"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
@@ -27,6 +28,21 @@ func ExampleNew() {
 		}
 		return lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
 			return migrate(ctx, lease.Token()) // ctx ends if the lease is lost
+		})
+	}
+}
+
+func ExampleNewFencedStore() {
+	_ = func(ctx context.Context, client *azblob.Client, lock *leasehold.Lock, report io.ReadSeeker) error {
+		files, err := azblobstore.NewFencedStore(client, "my-container")
+		if err != nil {
+			return err
+		}
+		return lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+			if err := files.Seal(ctx, lease.Token(), "report.json"); err != nil { // before reading
+				return err
+			}
+			return files.Put(ctx, lease.Token(), "report.json", report)
 		})
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/azblobstore"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
 const ttl = 15 * time.Second // of locks, by default
@@ -194,9 +195,21 @@ func TestCreateBesideAnUploadThatHasNotEnded(t *testing.T) {
 
 // TestExample builds the example and runs it as a user would.
 func TestExample(t *testing.T) {
-	t.Parallel()
-	server := httptest.NewServer(&fakeAzure{})
-	defer server.Close()
+	t.Run("strict server", func(t *testing.T) {
+		t.Parallel()
+		server := httptest.NewServer(&fakeAzure{})
+		defer server.Close()
+		runExample(t, "DefaultEndpointsProtocol=http;AccountName="+account+";AccountKey="+encodedKey()+";BlobEndpoint="+server.URL+"/"+account)
+	})
+	t.Run("Azurite", func(t *testing.T) {
+		t.Parallel()
+		a := startAzurite(t, testserver.AnyAPIVersion)
+		a.newContainer()
+		runExample(t, a.ConnectionString())
+	})
+}
+
+func runExample(t *testing.T, connection string) {
 	program := filepath.Join(t.TempDir(), "azblob")
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/azblob").CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -204,8 +217,7 @@ func TestExample(t *testing.T) {
 	defer cancel()
 	run := func(container string) (*exec.Cmd, *bufio.Reader) {
 		cmd := exec.CommandContext(ctx, program, container)
-		cmd.Env = append(cmd.Environ(), "AZURE_STORAGE_CONNECTION_STRING=DefaultEndpointsProtocol=http;AccountName="+account+
-			";AccountKey="+encodedKey()+";BlobEndpoint="+server.URL+"/"+account)
+		cmd.Env = append(cmd.Environ(), "AZURE_STORAGE_CONNECTION_STRING="+connection)
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
 		cmd.Stderr = cmd.Stdout
