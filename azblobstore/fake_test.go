@@ -138,7 +138,7 @@ func refuse(w http.ResponseWriter, d *denial) {
 
 func (f *fakeAzure) serve(w http.ResponseWriter, r *http.Request) *denial {
 	for name := range r.Header {
-		if !slices.Contains(known, name) && !(f.files && strings.HasPrefix(name, "X-Ms-Meta-")) {
+		if !slices.Contains(known, name) && (!f.files || !strings.HasPrefix(name, "X-Ms-Meta-")) {
 			return deny(400, "UnsupportedHeader", "One of the HTTP headers specified in the request is not supported: "+name)
 		}
 	}
@@ -313,8 +313,8 @@ func (f *fakeAzure) putPart(w http.ResponseWriter, r *http.Request, name string)
 		w.WriteHeader(status)
 		return nil
 	}
-	switch what := query.Get("comp"); {
-	case what == "block": // put-block: it has no conditions, and no blob need be there
+	switch query.Get("comp") {
+	case "block": // put-block: it has no conditions, and no blob need be there
 		body, _, _, d := intact(r)
 		if d != nil {
 			return d
@@ -333,7 +333,7 @@ func (f *fakeAzure) putPart(w http.ResponseWriter, r *http.Request, name string)
 		}
 		f.blocks[name][id] = body
 		return done(http.StatusCreated, nil)
-	case what == "metadata": // set-blob-metadata: replaces all metadata, and the ETag; the rest stays
+	case "metadata": // set-blob-metadata: replaces all metadata, and the ETag; the rest stays
 		if d := f.mayWrite(r, name); d != nil {
 			return d
 		}
@@ -342,7 +342,7 @@ func (f *fakeAzure) putPart(w http.ResponseWriter, r *http.Request, name string)
 		b.take(r)
 		b.header.Set("Content-Type", old.header.Get("Content-Type"))
 		return done(http.StatusOK, b)
-	case what == "blocklist": // put-block-list
+	case "blocklist": // put-block-list
 		var list struct{ Latest []string }
 		if err := xml.NewDecoder(r.Body).Decode(&list); err != nil {
 			return deny(400, "InvalidXmlDocument", "XML specified is not syntactically valid.")
