@@ -18,7 +18,7 @@ import (
 )
 
 // maxSize is the size of the largest program that is published, in bytes.
-const maxSize = 32 << 20
+const maxSize = 40 << 20
 
 var platforms = []string{
 	"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "freebsd/amd64", "freebsd/arm64", "netbsd/amd64", "netbsd/arm64",
