@@ -17,7 +17,7 @@ func TestAbandon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()
 		var kinds [256]atomic.Int64
-		lock, err := leasehold.NewLock(mem, "k", leasehold.WithObserver(func(e leasehold.Event) { kinds[e.Kind].Add(1) }))
+		lock, err := leasehold.NewLock(mem, "k", leasehold.WithObserver(func(_ context.Context, e leasehold.Event) { kinds[e.Kind].Add(1) }))
 		require.NoError(t, err)
 		lease, err := lock.TryAcquire(t.Context())
 		require.NoError(t, err)

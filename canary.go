@@ -23,8 +23,8 @@ const noVersion = `"0123456789abcdef0123456789abcdef"`
 
 // canaryOf returns the canary of a store, or nil if the store is known to enforce its conditions. S3Stores of one client and bucket share
 // one. A Store that is not a pointer has one for each Lock.
-func canaryOf(s Store) *canary.Canary {
-	if known, ok := s.(ConditionEnforcer); ok && known.EnforcesConditions() {
+func canaryOf(s Store, info StoreInfo) *canary.Canary {
+	if info.Conditional {
 		return nil
 	}
 	if s3, ok := s.(*S3Store); ok && reflect.ValueOf(s3.objects.Client).Kind() == reflect.Pointer {

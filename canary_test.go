@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"runtime"
 	"strings"
@@ -142,7 +143,7 @@ func TestAServerThatIgnoresConditions(t *testing.T) {
 						w := newWire(ignoring(server, c.ignored...))
 						began := time.Now()
 						for round := range uint64(2) {
-							lock := newLock(t, w.store, leasehold.WithLogger(nil))
+							lock := newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 							ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a lease that is not given back must not hang the test
 							defer cancel()
 							err := take(ctx, lock)
@@ -176,7 +177,7 @@ func TestAServerThatIgnoresConditionsEndsAWaitingElector(t *testing.T) {
 			}
 			unsafe.ServeHTTP(w, r)
 		}))
-		e, err := leasehold.NewElector(newLock(t, w.store, leasehold.WithLogger(nil)), leasehold.Callbacks{
+		e, err := leasehold.NewElector(newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{
 			OnStartedLeading: func(context.Context, *leasehold.Lease) { t.Error("it leads") },
 		})
 		require.NoError(t, err)
@@ -199,7 +200,7 @@ func TestNobodyLeadsOnAServerThatIgnoresConditions(t *testing.T) {
 				w.Decide = func(*http.Request) faultproxy.Fault {
 					return faultproxy.Fault{After: time.Duration((i*7+seed*13)%29) * 11 * time.Millisecond}
 				}
-				e, err := leasehold.NewElector(newLock(t, w.store, leasehold.WithLogger(nil)), leasehold.Callbacks{
+				e, err := leasehold.NewElector(newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{
 					OnStartedLeading: func(context.Context, *leasehold.Lease) { t.Error("it leads") },
 				})
 				require.NoError(t, err)
@@ -243,7 +244,7 @@ func TestAnswersThatProveNothing(t *testing.T) {
 						}
 						return faultproxy.Fault{}
 					}
-					lock := newLock(t, w.store, leasehold.WithLogger(nil))
+					lock := newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 					for i := range 3 {
 						began := time.Now()
 						lease, err := lock.TryAcquire(t.Context())
@@ -367,7 +368,7 @@ func TestManyLocksTryTheStoreOnce(t *testing.T) {
 			w.Decide = func(*http.Request) faultproxy.Fault { return faultproxy.Fault{After: 50 * time.Millisecond} }
 			var group sync.WaitGroup
 			for i := range n {
-				lock, err := leasehold.NewLock(w.store, fmt.Sprintf("locks/%d", i), leasehold.WithLogger(nil))
+				lock, err := leasehold.NewLock(w.store, fmt.Sprintf("locks/%d", i), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 				require.NoError(t, err)
 				group.Go(func() {
 					lease, err := lock.TryAcquire(t.Context())
@@ -418,7 +419,7 @@ func (s recorder) PutIfNoneMatch(ctx context.Context, key string, body []byte) (
 
 type knownRecorder struct{ recorder }
 
-func (knownRecorder) EnforcesConditions() bool { return true }
+func (knownRecorder) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{Conditional: true} }
 
 func TestKnownStoresAreNotTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -499,7 +500,7 @@ func TestBreakWhileTheStoreIsTried(t *testing.T) {
 			}
 			return faultproxy.Fault{}
 		}
-		lease := acquire(t, newLock(t, w.store, leasehold.WithLogger(nil)))
+		lease := acquire(t, newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler))))
 		require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
 	})
 }
@@ -508,9 +509,9 @@ func TestBreakWhileTheStoreIsTried(t *testing.T) {
 func TestObserversSeeTheTwoWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []string
-		lock := newLock(t, newWire(newServer()).store, leasehold.WithObserver(func(e leasehold.Event) {
+		lock := newLock(t, newWire(newServer()).store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventRequest {
-				seen = append(seen, e.Op+" "+e.Outcome())
+				seen = append(seen, e.Op+" "+leasehold.Outcome(e.Err))
 			}
 		}))
 		require.NoError(t, acquire(t, lock).Release(t.Context()))

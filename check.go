@@ -2,9 +2,7 @@ package leasehold
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/s3api"
@@ -45,7 +43,7 @@ const (
 // preconditions for these credentials. If conditional puts are not enforced, the error matches [ErrUnsafeStore] and says
 // what went wrong: some S3 servers silently ignore the headers. The error also matches ErrUnsafeStore if the store tells ages
 // of objects ([WithServerClock]) that are higher than they can be. Measuring them takes a second. Any other error, such as
-// access denied or a time-out, leaves the question open. A Store whose method Validate returns an error is refused with it.
+// access denied or a time-out, leaves the question open. A Store that says that it cannot work ([StoreInfo]) is refused with its own error.
 //
 // The objects have fresh keys and are removed again. Without the permission to delete there are two objects, keyPrefix +
 // "-probe" and keyPrefix + "-delete", which stay and are used again by the next check: see [Report]. Any number of
@@ -54,10 +52,11 @@ func CheckStore(ctx context.Context, s Store, keyPrefix string) (Report, error) 
 	if why := storeapi.BadKey(keyPrefix + storecheck.LongestSuffix); why != "" {
 		return Report{}, fmt.Errorf("leasehold: %w: a key with the prefix %.80q %s: use a path such as \"locks/check\"", ErrPermanent, keyPrefix, why)
 	}
-	if err := validate(s); err != nil {
-		return Report{}, fmt.Errorf("leasehold: %w", err)
+	info := Describe(s)
+	if info.Err != nil {
+		return Report{}, fmt.Errorf("leasehold: %w", info.Err)
 	}
-	found, err := storecheck.Run(ctx, storecheck.Of(s, func(o Object) ([]byte, string, time.Duration) { return o.Body, o.ETag, o.Age }), keyPrefix)
+	found, err := storecheck.Run(ctx, storecheck.Of(s, info.TellsAge, func(o Object) ([]byte, string, time.Duration) { return o.Body, o.ETag, o.Age }), keyPrefix)
 	report := Report{
 		ConditionalPuts: found.ConditionalPuts, ConditionalDeletes: found.ConditionalDeletes, ServerClock: ClockVerdict(found.ServerClock),
 		Requests: found.Requests, Leftover: found.Leftover,
@@ -68,20 +67,6 @@ func CheckStore(ctx context.Context, s Store, keyPrefix string) (Report, error) 
 	if err != nil {
 		return report, fmt.Errorf("leasehold: %w", err)
 	}
-	canaryOf(s).Proven()
+	canaryOf(s, info).Proven()
 	return report, nil
-}
-
-// validate refuses a store that cannot work at all.
-func validate(s Store) error {
-	if s == nil {
-		return errors.New("store is nil")
-	}
-	if v, ok := s.(Validator); ok {
-		return v.Validate()
-	}
-	if v := reflect.ValueOf(s); v.Kind() == reflect.Pointer && v.IsNil() {
-		return fmt.Errorf("store is a nil %T: make one with its constructor", s)
-	}
-	return nil
 }

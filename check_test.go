@@ -21,6 +21,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 	"github.com/leasehold-go/leasehold/internal/testsize"
 )
@@ -79,7 +80,9 @@ func TestCheckStoreFindsDroppedConditions(t *testing.T) {
 }
 
 // checkThenPut refuses as it should, as long as nobody else writes at the same time.
-type checkThenPut struct{ *leasehold.MemStore }
+type checkThenPut struct{ leasehold.Store }
+
+func (s checkThenPut) Describe() leasehold.StoreInfo { return leasehold.Describe(s.Store) }
 
 func (s checkThenPut) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
 	if _, err := s.Get(ctx, key); err == nil {
@@ -104,9 +107,9 @@ func (s checkThenPut) put(ctx context.Context, key string, body []byte) (string,
 	for {
 		o, err := s.Get(ctx, key)
 		if errors.Is(err, leasehold.ErrNotExist) {
-			o.ETag, err = s.MemStore.PutIfNoneMatch(ctx, key, body)
+			o.ETag, err = s.Store.PutIfNoneMatch(ctx, key, body)
 		} else if err == nil {
-			o.ETag, err = s.MemStore.PutIfMatch(ctx, key, body, o.ETag)
+			o.ETag, err = s.Store.PutIfMatch(ctx, key, body, o.ETag)
 		}
 		if !errors.Is(err, leasehold.ErrPreconditionFailed) {
 			return o.ETag, err
@@ -238,7 +241,7 @@ func TestCheckStoresAtTheSameTimeDoNotDisturbEachOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for range 100 {
 				synctest.Test(t, func(t *testing.T) {
-					m := leasehold.NewMemStore(leasehold.WithContentETags(), leasehold.WithExactAges())
+					m := testopt.NewMemStore(true, true)
 					for range 2 { // on a fresh store, and over what is left
 						var wg sync.WaitGroup
 						for i := range 4 {
@@ -331,7 +334,7 @@ func TestCheckStoreRefusesAClockThatIsNotTheStores(t *testing.T) {
 // A store that has no such method, but tells ages, is measured as well.
 func TestCheckStoreMeasuresAgesThatAreToldUnasked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := leasehold.NewMemStore(leasehold.WithExactAges())
+		m := testopt.NewMemStore(false, true)
 		report, err := leasehold.CheckStore(t.Context(), hesitant{m}, "check")
 		require.NoError(t, err)
 		require.Equal(t, leasehold.ClockConsistent, report.ServerClock)

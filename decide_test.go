@@ -55,7 +55,7 @@ func TestWhoMayTakeTheLock(t *testing.T) {
 		"no TTL, until the year 9999":                    {s: observation{exists: true, rec: Record{ExpiresAt: time.Unix(wire.MaxSeconds-1, 0)}}, wait: wire.MaxTTL + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o, err := newOptions(NewMemStore(), c.opts)
+			o, err := newOptions(time.Millisecond, c.opts)
 			require.NoError(t, err)
 			c.s.wall = now
 			v := o.decide(c.s)

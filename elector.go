@@ -194,14 +194,18 @@ func (e *Elector) Leader() (Record, bool) {
 }
 
 // Resign steps down as at the end of Run's ctx, and then gives the others two poll intervals to take over before
-// the elector campaigns again. It waits until OnStoppedLeading has returned, or ctx ends, whose error it then returns. With a
-// ctx that has ended it does not wait, so OnStartedLeading itself may call it. If the elector does not lead, it does nothing.
+// the elector campaigns again. It waits until OnStoppedLeading has returned, or ctx ends, whose error it then returns. Under the context
+// of the term, which OnStartedLeading gets, it returns nil at once, because it would wait for its own caller. If the elector does not
+// lead, it does nothing.
 func (e *Elector) Resign(ctx context.Context) error {
 	term := e.leading.Load()
 	if term == nil {
 		return nil
 	}
 	term.lease.t.cancel(errResigned)
+	if ctx.Value(leaseKey{e.lock}) == term.lease {
+		return nil
+	}
 	select {
 	case <-term.over:
 		return nil
@@ -209,9 +213,6 @@ func (e *Elector) Resign(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
-
-// Wake makes a waiting elector read the lock now: see [Lock.Wake].
-func (e *Elector) Wake() { e.lock.Wake() }
 
 // Check is for a health endpoint. It fails if OnStartedLeading still runs after its lease has ended, or if a running elector has
 // had no answer from the store for two TTLs (or poll intervals, if these are longer); the error then wraps the last request's

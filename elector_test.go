@@ -176,6 +176,27 @@ func TestResignLetsAnotherLead(t *testing.T) {
 	})
 }
 
+// The callback of a term cannot wait for its own end, and need not build a context that has ended.
+func TestResignUnderTheContextOfTheTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var e *leasehold.Elector
+		resigned := make(chan error, 1)
+		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore()), leasehold.Callbacks{
+			OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
+				ctx, cancel := context.WithTimeout(ctx, time.Hour)
+				defer cancel()
+				resigned <- e.Resign(ctx)
+				<-ctx.Done()
+			},
+		})
+		require.NoError(t, err)
+		began := time.Now()
+		require.NoError(t, e.RunOnce(t.Context()))
+		require.NoError(t, <-resigned)
+		require.Equal(t, began, time.Now())
+	})
+}
+
 func TestResignedElectorLeadsAgainIfNobodyElseWants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		alice := newCandidate(t, "alice", leasehold.NewMemStore(), new(journal)).start(t)
@@ -241,7 +262,7 @@ func TestCallbackThatNeverReturnsIsReportedAndLosesTheLock(t *testing.T) {
 		stuck := make(chan struct{})
 		var overruns journal
 		var e *leasehold.Elector
-		lock := newLock(t, mem, leasehold.WithObserver(func(ev leasehold.Event) {
+		lock := newLock(t, mem, leasehold.WithObserver(func(_ context.Context, ev leasehold.Event) {
 			if ev.Kind == leasehold.EventOverrun {
 				overruns.add("overrun of %d", ev.Token)
 			}
@@ -466,7 +487,7 @@ func TestLeaderBeforeAnyIsSeen(t *testing.T) {
 func TestRunReturnsTheErrorOfItsLastRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
-		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithLogger(nil)), leasehold.Callbacks{})
+		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, func() {
@@ -485,7 +506,7 @@ func TestRunGoesOnAfterItHasFoundTheLockHeld(t *testing.T) {
 		mem := leasehold.NewMemStore()
 		held := acquire(t, newLock(t, mem))
 		store := &faultStore{Store: mem}
-		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithLogger(nil)), leasehold.Callbacks{})
+		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -631,7 +652,7 @@ func TestRunOnceTellsALossWhileWindingDown(t *testing.T) {
 func TestCheckOfAnElectorWhoseSiblingOverruns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
-		lock := newLock(t, store, leasehold.WithLogger(nil))
+		lock := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		go func() {
 			_ = lock.Do(context.Background(), func(ctx context.Context, _ *leasehold.Lease) error {
 				<-ctx.Done()
@@ -674,7 +695,9 @@ func TestRunTellsThatTheStoreNeverAnswered(t *testing.T) {
 }
 
 // Reads succeed, writes are denied: Run never ends, Check is healthy.
-type readOnly struct{ *leasehold.MemStore }
+type readOnly struct{ leasehold.Store }
+
+func (r readOnly) Describe() leasehold.StoreInfo { return leasehold.Describe(r.Store) }
 
 var errDenied = errors.New("access denied")
 
@@ -684,10 +707,10 @@ func (readOnly) PutIfNoneMatch(context.Context, string, []byte) (string, error) 
 
 func TestRunWithReadOnlyCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lock := newLock(t, readOnly{leasehold.NewMemStore()}, leasehold.WithLogger(nil))
+		lock := newLock(t, readOnly{leasehold.NewMemStore()}, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		_, err := lock.Acquire(t.Context())
 		require.ErrorIs(t, err, errDenied, "Acquire ends at once")
-		e, err := leasehold.NewElector(newLock(t, readOnly{leasehold.NewMemStore()}, leasehold.WithLogger(nil)), leasehold.Callbacks{})
+		e, err := leasehold.NewElector(newLock(t, readOnly{leasehold.NewMemStore()}, leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -704,7 +727,7 @@ func TestRunWithReadOnlyCredentials(t *testing.T) {
 func TestGoexitInAnObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore(), leasehold.WithObserver(func(e leasehold.Event) {
+		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore(), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if n++; n == 1 {
 				runtime.Goexit()
 			}
@@ -806,7 +829,7 @@ func TestFailuresAreTold(t *testing.T) {
 			store.next(fault{op: "get", err: away})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			_, err := newLock(t, store, leasehold.WithLogger(nil)).Acquire(ctx)
+			_, err := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler))).Acquire(ctx)
 			require.Error(t, err)
 		}), "a nil logger is silent")
 		store.mu.Lock()

@@ -8,13 +8,10 @@ import (
 
 // An Event is one thing that happened to a [Lock]. [WithObserver] receives them, for example to update metrics.
 type Event struct {
-	Kind EventKind
-	Key  string
-	// Context belongs to the call that caused the event: TryAcquire, Acquire, Do, Run, Renew, Commit, Release, Inspect, Watch
-	// or Break. It is nil for what a lease does by itself in the background.
-	Context context.Context
-	Token   uint64 // of the term in question; 0 for requests
-	Holder  string // of the term in question
+	Kind   EventKind
+	Key    string
+	Token  uint64 // of the term in question; 0 for requests
+	Holder string // of the term in question
 
 	Op        string        // of an EventRequest: "get", "create" or "update"
 	Duration  time.Duration // of the request, acquisition or renewal
@@ -27,7 +24,7 @@ type EventKind uint8
 
 // The kinds of [Event].
 const (
-	EventRequest     EventKind = iota + 1 // one request to the store has ended; see Event.Outcome
+	EventRequest     EventKind = iota + 1 // one request to the store has ended; see Outcome
 	EventAcquired                         // this lock holds a new term
 	EventRenewed                          // the term goes on
 	EventRenewFailed                      // one try to renew has failed; another follows while the lease is valid
@@ -60,14 +57,15 @@ var outcomes = []struct {
 	{ErrPermanent, "permanent"}, {context.DeadlineExceeded, "timeout"},
 }
 
-// Outcome names how a request or renewal ended: "ok", "not_exist", "precondition_failed", "permanent", "timeout" or "error".
-// For EventLost it names why: "expired", "taken_over", "deleted", "broken" (by an administrator) or "corrupt".
-func (e Event) Outcome() string {
-	if e.Err == nil {
+// Outcome names how something ended, by its error, as metrics and logs name it. For a request or renewal it is "ok", "not_exist",
+// "precondition_failed", "permanent", "timeout" or "error". For the loss of a lease, and for [Lock.Do] that has failed because of one, it
+// is "expired", "taken_over", "deleted", "broken" (by an administrator) or "corrupt".
+func Outcome(err error) string {
+	if err == nil {
 		return "ok"
 	}
 	for _, o := range outcomes {
-		if errors.Is(e.Err, o.err) {
+		if errors.Is(err, o.err) {
 			return o.name
 		}
 	}

@@ -226,7 +226,7 @@ func ExampleWithObserver() {
 	store := leasehold.NewMemStore() // in production NewS3Store
 	ctx := context.Background()
 	var requests, terms int
-	lock, err := leasehold.NewLock(store, "locks/observed", leasehold.WithObserver(func(e leasehold.Event) {
+	lock, err := leasehold.NewLock(store, "locks/observed", leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 		switch e.Kind { // called on several goroutines, if the program keeps a lease
 		case leasehold.EventRequest:
 			requests++

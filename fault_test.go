@@ -31,8 +31,10 @@ type fault struct {
 	err   error         // the answer, if not the store's own
 }
 
-// EnforcesConditions says that the store is a known one, so that no requests but the planned ones are sent.
-func (*faultStore) EnforcesConditions() bool { return true }
+// Describe says that the store is a known one, so that no requests but the planned ones are sent, and allows any TTL.
+func (*faultStore) Describe() leasehold.StoreInfo {
+	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
+}
 
 // next plans faults for the next requests.
 func (s *faultStore) next(faults ...fault) {
@@ -106,9 +108,6 @@ func (s *faultStore) DeleteIfMatch(ctx context.Context, key, etag string) error 
 	})
 	return err
 }
-
-// MinTTL allows any TTL.
-func (s *faultStore) MinTTL() time.Duration { return 0 }
 
 // brokenClock is the bubble's clock with an offset for each kind of clock, as on a machine whose clocks are wrong.
 type brokenClock struct {

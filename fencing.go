@@ -13,10 +13,13 @@ import (
 // process still knows the highest token that it has seen. A resource that refuses a token below the highest that it has seen is safe from
 // writes of former leaders, however late they come.
 
+// MaxToken is the highest token that a term can have: 2^53-1, which every reader of JSON can read.
+const MaxToken uint64 = storeapi.MaxToken
+
 // nextToken is the token of the term that follows rec.
 func (l *Lock) nextToken(rec Record) (uint64, error) {
 	token := l.memory.lastToken(rec.Token)
-	if token >= storeapi.MaxToken {
+	if token >= MaxToken {
 		return 0, fmt.Errorf("%w: token %d is the highest there is (inspect the object, then start a new series of tokens with Lock.Break)",
 			ErrCorruptRecord, token)
 	}
@@ -65,10 +68,10 @@ type Fence struct {
 }
 
 // Check accepts the highest token seen so far and higher ones, which it remembers. For a lower token, and for 0, which no term
-// has, it returns a [*FencedError], which matches [ErrFenced]. A token over 2^53-1, which no term has either, is refused with an error that
+// has, it returns a [*FencedError], which matches [ErrFenced]. A token over [MaxToken], which no term has either, is refused with an error that
 // matches ErrFenced and is not remembered.
 func (f *Fence) Check(token uint64) error {
-	if token > storeapi.MaxToken { // remembered, it would lock out every term
+	if token > MaxToken { // remembered, it would lock out every term
 		return fmt.Errorf("%w: token %d is over 2^53-1, so no term has it: pass Lease.Token", ErrFenced, token)
 	}
 	f.mu.Lock()

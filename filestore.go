@@ -2,23 +2,22 @@ package leasehold
 
 import (
 	"context"
-	"errors"
 
 	"github.com/leasehold-go/leasehold/internal/filestore"
 )
 
-// FileStore is a [Store] in a directory of a local file system, for any number of processes of one machine, also in containers that
+// NewFileStore returns a [Store] in the directory dir of a local file system, for any number of processes of one machine, also in containers that
 // share the directory. It is safe for concurrent use. It works on Linux, macOS and FreeBSD.
 //
 // Each object is one file, whose name is the key with every byte but a-z, 0-9, "-", "_" and "." escaped: "locks/a" is in
-// locks%2fa.object. The body follows two lines of FileStore's own. A write goes to a temporary file and to the disk, and then replaces
+// locks%2fa.object. The body follows two lines of its own. A write goes to a temporary file and to the disk, and then replaces
 // the object's file by a rename under the advisory lock of the directory (flock). Therefore a reader sees the old or the new version
 // whole, also if a writer is killed, and a write that has succeeded survives a power loss if the disk does what it says. If the last
 // step fails, which is to write the directory to the disk, or if ctx ends meanwhile, the outcome of the write is unknown. Get answers
 // with no version that a power loss may undo: what another process has written it flushes once, at first sight.
 //
 // Network file systems are refused, because their locks may not reach other machines: NFS, SMB, Ceph, Lustre and others that
-// FileStore recognises, and everything that is mounted by FUSE or 9P, whose server may be anywhere. On those that it does not
+// it recognises, and everything that is mounted by FUSE or 9P, whose server may be anywhere. On those that it does not
 // recognise, two may lead.
 //
 // The directory must exist, because one that is created in place of another starts the tokens again. The same happens after
@@ -32,51 +31,32 @@ import (
 //
 // On Linux, Get tells an [Object]'s Age by CLOCK_BOOTTIME, which all processes share and nobody sets, so a candidate that has just
 // started takes over at once from a holder that is gone. Age is 0 after a reboot, between time namespaces, and on other systems.
-type FileStore struct{ dir *filestore.Dir }
+//
+// NewFileStore does not touch the directory. One that cannot be used is reported by [NewLock] and by every method of the store. The error
+// matches [ErrPermanent] if the directory does not exist, may not be read, or is on a network file system. Another error, such as too many
+// open files, may pass. If a file is not an object that such a store has written, the error of Get matches [ErrCorruptRecord], and the
+// ETag is filled in: [Lock.Break] repairs it.
+func NewFileStore(dir string) Store { return &fileStore{filestore.New(dir, MaxObjectSize)} }
 
-// NewFileStore returns a store in the directory dir. It does not touch the directory. A directory that cannot be used is reported by
-// [FileStore.Validate], by [NewLock], and by every method of the store.
-func NewFileStore(dir string) *FileStore { return &FileStore{filestore.New(dir, MaxObjectSize)} }
+type fileStore struct{ dir *filestore.Dir }
 
-// Validate returns an error that matches [ErrPermanent] if the directory cannot be used: it does not exist, may not be read, or is on a
-// network file system. Another error, such as too many open files, may pass.
-func (s *FileStore) Validate() error {
-	if s == nil || s.dir == nil {
-		return errors.New("the FileStore is nil or empty: make one with NewFileStore")
-	}
-	return s.dir.Validate()
+func (s *fileStore) Describe() StoreInfo {
+	return StoreInfo{Err: s.dir.Validate(), TellsAge: filestore.TellsAge(), Conditional: true}
 }
 
-var (
-	_ Validator         = (*FileStore)(nil)
-	_ ConditionEnforcer = (*FileStore)(nil)
-	_ AgeTeller         = (*FileStore)(nil)
-)
-
-// EnforcesConditions returns true: see [Store].
-func (*FileStore) EnforcesConditions() bool { return true }
-
-// TellsAge reports whether there is a clock for the age of objects: see [Store].
-func (s *FileStore) TellsAge() bool { return filestore.TellsAge() }
-
-// Get implements [Store]. If the file is not an object that a FileStore has written, the error matches [ErrCorruptRecord], and the ETag
-// is filled in: [Lock.Break] repairs it.
-func (s *FileStore) Get(ctx context.Context, key string) (Object, error) {
+func (s *fileStore) Get(ctx context.Context, key string) (Object, error) {
 	o, err := s.dir.Get(ctx, key)
 	return Object(o), err
 }
 
-// PutIfNoneMatch implements [Store].
-func (s *FileStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+func (s *fileStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
 	return s.dir.Create(ctx, key, body)
 }
 
-// PutIfMatch implements [Store].
-func (s *FileStore) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+func (s *fileStore) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
 	return s.dir.Replace(ctx, key, body, etag)
 }
 
-// DeleteIfMatch implements [Store].
-func (s *FileStore) DeleteIfMatch(ctx context.Context, key, etag string) error {
+func (s *fileStore) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	return s.dir.Delete(ctx, key, etag)
 }

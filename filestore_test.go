@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,7 +66,7 @@ func TestFileStorePassesCheckStore(t *testing.T) {
 	report, err := leasehold.CheckStore(t.Context(), store, "locks/check")
 	require.NoError(t, err)
 	require.True(t, report.ConditionalPuts && report.ConditionalDeletes)
-	require.Equal(t, map[bool]leasehold.ClockVerdict{true: leasehold.ClockConsistent, false: leasehold.ClockNotUsed}[store.TellsAge()], report.ServerClock)
+	require.Equal(t, map[bool]leasehold.ClockVerdict{true: leasehold.ClockConsistent, false: leasehold.ClockNotUsed}[leasehold.Describe(store).TellsAge], report.ServerClock)
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, entries)
@@ -73,10 +74,8 @@ func TestFileStorePassesCheckStore(t *testing.T) {
 
 func TestFileStoreThatCannotWorkIsRefusedByNewLock(t *testing.T) {
 	dir := t.TempDir()
-	for text, store := range map[string]*leasehold.FileStore{
-		"leasehold: the FileStore is nil or empty: make one with NewFileStore": nil,
-		"leasehold: the FileStore is nil or empty: make one":                   {},
-		"leasehold: the directory has no name":                                 leasehold.NewFileStore(""),
+	for text, store := range map[string]leasehold.Store{
+		"leasehold: the directory has no name": leasehold.NewFileStore(""),
 		"leasehold: opening directory " + strconv.Quote(filepath.Join(dir, "missing")) + ": stat " + filepath.Join(dir, "missing") +
 			": no such file or directory (create the directory": leasehold.NewFileStore(filepath.Join(dir, "missing")),
 	} {
@@ -113,7 +112,7 @@ func TestFileStoresErrorsSayWhatWasBeingDone(t *testing.T) {
 func TestFileStoreIsRepairedByBreak(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "locks%2ftest.object"), []byte("notes\n"), 0o600))
-	lock, err := leasehold.NewLock(leasehold.NewFileStore(dir), key, leasehold.WithLogger(nil))
+	lock, err := leasehold.NewLock(leasehold.NewFileStore(dir), key, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	_, err = lock.TryAcquire(t.Context())
 	requireOnly(t, leasehold.ErrCorruptRecord, err)
@@ -137,7 +136,7 @@ func TestFileStoreLocksOutOtherProcesses(t *testing.T) {
 	const processes, each = 3, 5
 	if dir := os.Getenv("LEASEHOLD_TEST_CHILD"); dir != "" {
 		lock, err := leasehold.NewLock(leasehold.NewFileStore(dir), key,
-			leasehold.WithTTL(10*time.Second), leasehold.WithPollInterval(50*time.Millisecond), leasehold.WithLogger(nil))
+			leasehold.WithTTL(10*time.Second), leasehold.WithPollInterval(50*time.Millisecond), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		for range each {
 			require.NoError(t, lock.Do(t.Context(), func(_ context.Context, lease *leasehold.Lease) error {
@@ -191,7 +190,7 @@ func TestFileStoreTakeoverByANewcomer(t *testing.T) {
 	}
 	dir := memoryDir(t)
 	store := leasehold.NewFileStore(dir)
-	if !store.TellsAge() {
+	if !leasehold.Describe(store).TellsAge {
 		return // newcomers wait for a TTL
 	}
 	cmd := sibling(t, dir)

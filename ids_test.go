@@ -163,7 +163,7 @@ func TestATermWithAnotherIDIsAnother(t *testing.T) {
 		acquire(t, newLock(t, store)).Abandon()
 		rec := stored(t, store)
 		leaders := 0
-		lock := newLock(t, store, leasehold.WithObserver(func(e leasehold.Event) {
+		lock := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventNewLeader {
 				leaders++
 			}

@@ -76,13 +76,13 @@ func worthYielding(a, b Record) bool {
 // error matches [ErrPreconditionFailed]. A record that is already released stays as it is, without an error.
 //
 // Break also repairs a corrupt record. The lock is then free, and token is recorded as the last one issued, so pass a value no
-// lower than any token ever issued. After token 2^53-1 there is none. Pass that token to repair a record that has it: tokens
+// lower than any token ever issued. After [MaxToken] there is none. Pass that token to repair a record that has it: tokens
 // then start again from 1, so reset what your resources remember of them.
 func (l *Lock) Break(ctx context.Context, token uint64) error {
 	if err := l.made(); err != nil {
 		return err
 	}
-	if token > storeapi.MaxToken {
+	if token > MaxToken {
 		return l.named(fmt.Errorf("token %d is over 2^53-1, the highest that a term can have", token))
 	}
 	settling, settled := outlast(ctx, l.attempt)
@@ -96,16 +96,16 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		var rec Record
 		corrupt := rec.UnmarshalJSON(obj.Body)
 		switch {
-		case corrupt != nil && token == storeapi.MaxToken:
+		case corrupt != nil && token == MaxToken:
 			return l.named(fmt.Errorf("after token %d there is none for the next term: pass a lower one", token))
 		case corrupt != nil:
 			rec = Record{Token: token, Holder: l.identity}
 		case rec.Token != token:
 			return l.named(fmt.Errorf("%w: it is in term %d of %q, not %d", ErrPreconditionFailed, rec.Token, rec.Holder, token))
-		case rec.Released() && token < storeapi.MaxToken:
+		case rec.Released() && token < MaxToken:
 			return nil
 		}
-		if rec.Token == storeapi.MaxToken {
+		if rec.Token == MaxToken {
 			rec.Token = 0
 			if rec.ObjectID != "" { // with the token, it names a term for ever
 				rec.ObjectID = newID()
@@ -114,7 +114,7 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		// After any error, the next round's read tells: if this write has landed, the record is released.
 		if err = l.writeReleased(settling, &version{exists: true, etag: obj.ETag, rec: rec}); err == nil {
 			l.log.WarnContext(ctx, "lock broken", "key", l.key, "token", token, "holder", rec.Holder)
-			if token == storeapi.MaxToken {
+			if token == MaxToken {
 				l.log.WarnContext(ctx, "tokens start again from 1: reset what fenced resources remember of them", "key", l.key)
 			}
 			return nil

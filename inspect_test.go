@@ -3,6 +3,7 @@ package leasehold_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -27,7 +28,7 @@ func TestBreakThatLosesItsRacesIsOfTheSameTerm(t *testing.T) {
 // A watch of the same Lock does not make Run retry what cannot heal.
 func TestRunBesideAWatchEndsOnAnUnsafeStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lock := newLock(t, unsafeStore{leasehold.NewMemStore()}, leasehold.WithLogger(nil))
+		lock := newLock(t, unsafeStore{leasehold.NewMemStore()}, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		e, err := leasehold.NewElector(lock, leasehold.Callbacks{})

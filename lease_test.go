@@ -20,6 +20,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 )
 
 func TestLeaseEndsBeforeAnyoneElseCanHoldTheLock(t *testing.T) {
@@ -81,7 +82,7 @@ func TestAnyClockEndsALease(t *testing.T) {
 
 func TestSuspendedHolderKnowsOnWaking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore(leasehold.WithExactAges())
+		mem := testopt.NewMemStore(false, true)
 		c := newBrokenClock()
 		asleep := &faultStore{Store: mem}
 		lease := acquire(t, newLock(t, asleep, withClock(c), leasehold.WithManualRenewal()))
@@ -272,27 +273,27 @@ func TestAcquireCutOffMidWriteLeavesNoStrayLock(t *testing.T) {
 
 func TestDefinitiveLossEndsTheContextAtOnce(t *testing.T) {
 	for name, tc := range map[string]struct {
-		do            func(t *testing.T, s *leasehold.MemStore)
+		do            func(t *testing.T, s leasehold.Store)
 		says, outcome string
 	}{
-		"object deleted": {func(t *testing.T, s *leasehold.MemStore) {
+		"object deleted": {func(t *testing.T, s leasehold.Store) {
 			o, err := s.Get(t.Context(), key)
 			require.NoError(t, err)
 			require.NoError(t, s.DeleteIfMatch(t.Context(), key, o.ETag))
 		}, "deleted", "deleted"},
-		"foreign overwrite": {func(t *testing.T, s *leasehold.MemStore) {
+		"foreign overwrite": {func(t *testing.T, s leasehold.Store) {
 			o, err := s.Get(t.Context(), key)
 			require.NoError(t, err)
 			_, err = s.PutIfMatch(t.Context(), key, []byte(`{"expires_at": 99999999999, "token": 5, "holder": "mallory"}`), o.ETag)
 			require.NoError(t, err)
 		}, `taken over by "mallory" with token 5`, "taken_over"},
-		"garbage": {func(t *testing.T, s *leasehold.MemStore) {
+		"garbage": {func(t *testing.T, s leasehold.Store) {
 			o, err := s.Get(t.Context(), key)
 			require.NoError(t, err)
 			_, err = s.PutIfMatch(t.Context(), key, []byte(`<html>`), o.ETag)
 			require.NoError(t, err)
 		}, "corrupt", "corrupt"},
-		"broken by an administrator": {func(t *testing.T, s *leasehold.MemStore) {
+		"broken by an administrator": {func(t *testing.T, s leasehold.Store) {
 			require.NoError(t, newLock(t, s).Break(t.Context(), 1))
 		}, "administrator", "broken"},
 	} {
@@ -307,7 +308,7 @@ func TestDefinitiveLossEndsTheContextAtOnce(t *testing.T) {
 				cause := context.Cause(lease.Context())
 				require.ErrorIs(t, cause, leasehold.ErrLost)
 				require.ErrorContains(t, cause, tc.says)
-				require.Equal(t, tc.outcome, leasehold.Event{Err: cause}.Outcome())
+				require.Equal(t, tc.outcome, leasehold.Outcome(cause))
 				before, _ := store.Get(t.Context(), key)
 				require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
 				after, _ := store.Get(t.Context(), key)
@@ -368,7 +369,7 @@ func TestForgottenLeaseStopsRenewing(t *testing.T) {
 	// Not in a bubble: the garbage collector's clean-up runs outside of it.
 	var renewed atomic.Int64
 	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithTTL(time.Second), leasehold.WithRenewInterval(10*time.Millisecond),
-		leasehold.WithObserver(func(e leasehold.Event) {
+		leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventRenewed {
 				renewed.Add(1)
 			}
@@ -447,7 +448,7 @@ func TestAReleaseIsToldOnceAndWrittenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
 		var told []error
-		lease := acquire(t, newLock(t, store, leasehold.WithObserver(func(e leasehold.Event) {
+		lease := acquire(t, newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventReleased {
 				told = append(told, e.Err)
 			}
@@ -487,7 +488,7 @@ func TestShortOutagesCostNoLease(t *testing.T) {
 		store := outages{leasehold.NewMemStore()}
 		var all sync.WaitGroup
 		for i := range 20 {
-			l, err := leasehold.NewLock(store, fmt.Sprint("locks/", i), withClock(newBrokenClock()), leasehold.WithLogger(nil), leasehold.WithObserver(func(e leasehold.Event) {
+			l, err := leasehold.NewLock(store, fmt.Sprint("locks/", i), withClock(newBrokenClock()), leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 				if e.Kind == leasehold.EventLost {
 					lost.Add(1)
 				}
@@ -521,7 +522,7 @@ func TestTheFirstTryAfterAFailureComesSoon(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
 		var failed time.Time
 		var pauses []time.Duration
-		l := newLock(t, store, leasehold.WithObserver(func(e leasehold.Event) {
+		l := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			switch e.Kind {
 			case leasehold.EventRenewFailed:
 				failed = time.Now()
@@ -560,7 +561,7 @@ func TestRenewalsThatFailAreToldOncePerRenewInterval(t *testing.T) {
 				var out bytes.Buffer
 				var failed atomic.Int64
 				logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
-				lease := acquire(t, newLock(t, store, leasehold.WithLogger(logger), leasehold.WithObserver(func(e leasehold.Event) {
+				lease := acquire(t, newLock(t, store, leasehold.WithLogger(logger), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 					if e.Kind == leasehold.EventRenewFailed {
 						failed.Add(1)
 					}

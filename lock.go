@@ -59,17 +59,18 @@ type Lock struct {
 
 // NewLock returns the lock of one key of a store. It refuses a store, a key or options that cannot work. It sends no request.
 func NewLock(s Store, key string, opts ...Option) (*Lock, error) {
-	if err := validate(s); err != nil {
-		return nil, fmt.Errorf("leasehold: %w", err)
+	info := Describe(s)
+	if info.Err != nil {
+		return nil, fmt.Errorf("leasehold: %w", info.Err)
 	}
 	if why := storeapi.BadKey(key); why != "" {
 		return nil, fmt.Errorf("leasehold: key %.80q %s: use a path such as \"locks/my-service\"", key, why)
 	}
-	o, err := newOptions(s, opts)
+	o, err := newOptions(info.MinTTL, opts)
 	if err != nil {
 		return nil, err
 	}
-	l := &Lock{options: o, store: s, key: key, writer: wire.NewWriter(), acquiring: ctxmutex.New(), bell: bell.New(), canary: canaryOf(s)}
+	l := &Lock{options: o, store: s, key: key, writer: wire.NewWriter(), acquiring: ctxmutex.New(), bell: bell.New(), canary: canaryOf(s, info)}
 	l.lastAnswered.Store(math.MinInt64)
 	return l, nil
 }

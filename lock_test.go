@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"sync"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 )
 
 const key = "locks/test"
@@ -130,7 +132,7 @@ func TestCrashedHolderIsReplacedWhenItsTTLHasPassed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				mem := leasehold.NewMemStore()
 				if tells {
-					mem = leasehold.NewMemStore(leasehold.WithExactAges())
+					mem = testopt.NewMemStore(false, true)
 				}
 				holder := &faultStore{Store: mem}
 				lease := acquire(t, newLock(t, holder))
@@ -541,12 +543,12 @@ func TestObserverSeesTheWholeStory(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
 		var story []string
 		var mu sync.Mutex
-		lock := newLock(t, store, leasehold.WithObserver(func(e leasehold.Event) {
+		lock := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			line := e.Kind.String()
 			if e.Kind == leasehold.EventRequest {
-				line = e.Op + " " + e.Outcome()
+				line = e.Op + " " + leasehold.Outcome(e.Err)
 			}
 			story = append(story, line)
 			require.Equal(t, key, e.Key)
@@ -570,14 +572,10 @@ func TestEventsCarryTheContextOfTheirCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		seen := map[string][]any{}
-		lock := newLock(t, leasehold.NewMemStore(), leasehold.WithObserver(func(e leasehold.Event) {
+		lock := newLock(t, leasehold.NewMemStore(), leasehold.WithObserver(func(ctx context.Context, e leasehold.Event) {
 			mu.Lock()
 			defer mu.Unlock()
-			var caller any
-			if e.Context != nil {
-				caller = e.Context.Value(ctxKey{})
-			}
-			seen[e.Kind.String()] = append(seen[e.Kind.String()], caller)
+			seen[e.Kind.String()] = append(seen[e.Kind.String()], ctx.Value(ctxKey{}))
 		}))
 		as := func(name string) context.Context { return context.WithValue(t.Context(), ctxKey{}, name) }
 		lease, err := lock.TryAcquire(as("acquire"))
@@ -646,7 +644,7 @@ func TestAPanicDuringAReleaseIsNoRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &panics{Store: leasehold.NewMemStore()}
 		var told []error
-		lease := acquire(t, newLock(t, store, leasehold.WithObserver(func(e leasehold.Event) {
+		lease := acquire(t, newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventReleased {
 				told = append(told, e.Err)
 			}
@@ -709,7 +707,7 @@ type creating struct {
 	refused atomic.Int32
 }
 
-func (*creating) EnforcesConditions() bool { return true }
+func (*creating) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{Conditional: true} }
 
 func (s *creating) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
 	if !s.over.Load() {
@@ -793,7 +791,7 @@ func TestAReleaseThatIsForbiddenEndsAtOnce(t *testing.T) {
 func TestRenewalsTellHowLongTheLeaseLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var remaining []time.Duration
-		lease := acquire(t, newLock(t, leasehold.NewMemStore(), leasehold.WithObserver(func(e leasehold.Event) {
+		lease := acquire(t, newLock(t, leasehold.NewMemStore(), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventRenewed {
 				remaining = append(remaining, e.Remaining)
 			}
@@ -829,7 +827,7 @@ func TestAReleasedRecordIsNoNewLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()
 		require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
-		l := newLock(t, mem, leasehold.WithObserver(func(e leasehold.Event) {
+		l := newLock(t, mem, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			require.NotEqual(t, leasehold.EventNewLeader, e.Kind)
 		}))
 		rec, err := l.Inspect(t.Context())
@@ -893,7 +891,7 @@ func TestACutOffTryAcquireTellsOfAStrayLock(t *testing.T) {
 		var kinds []string
 		var err error
 		text := logged(t, func() {
-			lock := newLock(t, store, leasehold.WithObserver(func(e leasehold.Event) { kinds = append(kinds, e.Kind.String()) }))
+			lock := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) { kinds = append(kinds, e.Kind.String()) }))
 			ctx, cancel := context.WithCancel(t.Context())
 			store.next(fault{op: "put", apply: true, delay: time.Second}, fault{op: "put", err: errInjected})
 			time.AfterFunc(500*time.Millisecond, cancel)
@@ -923,7 +921,7 @@ func TestTryAcquireTellsTheCauseOfItsContext(t *testing.T) {
 func TestAcquireWithTheEndedContextOfALostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
-		lock := newLock(t, store, leasehold.WithLogger(nil))
+		lock := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		_ = lock.Do(t.Context(), func(ctx context.Context, _ *leasehold.Lease) error {
 			crash(store)
 			<-ctx.Done()
@@ -939,7 +937,7 @@ func TestEventsOfACutOffAcquisition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
 		n := map[leasehold.EventKind]int{}
-		lock := newLock(t, store, leasehold.WithObserver(func(e leasehold.Event) { n[e.Kind]++ }))
+		lock := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) { n[e.Kind]++ }))
 		ctx, cancel := context.WithCancel(t.Context())
 		store.next(fault{op: "put", apply: true, delay: time.Second})
 		time.AfterFunc(500*time.Millisecond, cancel)

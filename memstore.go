@@ -11,22 +11,14 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// MemStore is a [Store] in memory, with the exact semantics of a strict S3. It is for tests, examples, and candidates within one
-// process. It is safe for concurrent use and works under testing/synctest.
-type MemStore struct {
-	contentETags bool
-	tellsAge     bool
+type memStore struct {
+	contentETags bool // equal bodies have equal ETags, as S3 has it for plain objects
+	tellsAge     bool // Get tells the exact Age
 
 	mu      sync.Mutex
 	objects map[string]memObject
 	writes  uint64
 }
-
-var (
-	_ TTLLimiter        = (*MemStore)(nil)
-	_ ConditionEnforcer = (*MemStore)(nil)
-	_ AgeTeller         = (*MemStore)(nil)
-)
 
 type memObject struct {
 	body    []byte
@@ -34,38 +26,16 @@ type memObject struct {
 	written time.Time
 }
 
-// MemOption is an option of [NewMemStore].
-type MemOption func(*MemStore)
+// NewMemStore returns an empty [Store] in memory, with the exact semantics of a strict S3. It is for tests, examples, and candidates
+// within one process. It is safe for concurrent use and works under testing/synctest. No ETag ever repeats, and Age is always 0.
+func NewMemStore() Store { return &memStore{objects: make(map[string]memObject)} }
 
-// WithContentETags gives equal bodies equal ETags, as S3 does for plain objects. Otherwise no ETag ever repeats.
-func WithContentETags() MemOption { return func(m *MemStore) { m.contentETags = true } }
-
-// WithExactAges makes [MemStore.Get] tell the exact Age of an object. (An [S3Store] with [WithServerClock] tells a lower bound.)
-// Otherwise Age is 0.
-func WithExactAges() MemOption { return func(m *MemStore) { m.tellsAge = true } }
-
-// NewMemStore returns an empty store. Nil options are left out.
-func NewMemStore(opts ...MemOption) *MemStore {
-	m := new(MemStore)
-	for _, opt := range opts {
-		if opt != nil {
-			opt(m)
-		}
-	}
-	return m
+// Describe says that any TTL from 1 ms on will do, because there is no network between a lock and this store, only the scheduler.
+func (m *memStore) Describe() StoreInfo {
+	return StoreInfo{MinTTL: time.Millisecond, TellsAge: m.tellsAge, Conditional: true}
 }
 
-// MinTTL returns 1 ms, because there is no network between a lock and this store, only the scheduler.
-func (*MemStore) MinTTL() time.Duration { return time.Millisecond }
-
-// EnforcesConditions returns true: see [Store].
-func (*MemStore) EnforcesConditions() bool { return true }
-
-// TellsAge reports whether [WithExactAges] is set: see [Store].
-func (m *MemStore) TellsAge() bool { return m.tellsAge }
-
-// Get implements [Store].
-func (m *MemStore) Get(ctx context.Context, key string) (Object, error) {
+func (m *memStore) Get(ctx context.Context, key string) (Object, error) {
 	if err := ctx.Err(); err != nil {
 		return Object{}, err
 	}
@@ -82,8 +52,7 @@ func (m *MemStore) Get(ctx context.Context, key string) (Object, error) {
 	return found, nil
 }
 
-// PutIfNoneMatch implements [Store].
-func (m *MemStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+func (m *memStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
 	return m.put(ctx, key, body, func(_ memObject, exists bool) error {
 		if exists {
 			return fmt.Errorf("writing %q: %w: it exists", key, ErrPreconditionFailed)
@@ -92,13 +61,11 @@ func (m *MemStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) 
 	})
 }
 
-// PutIfMatch implements [Store].
-func (m *MemStore) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+func (m *memStore) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
 	return m.put(ctx, key, body, func(o memObject, exists bool) error { return o.match(exists, "writing", key, etag) })
 }
 
-// DeleteIfMatch implements [Store].
-func (m *MemStore) DeleteIfMatch(ctx context.Context, key, etag string) error {
+func (m *memStore) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -123,7 +90,7 @@ func (o memObject) match(exists bool, doing, key, etag string) error {
 	return nil
 }
 
-func (m *MemStore) put(ctx context.Context, key string, body []byte, allow func(memObject, bool) error) (string, error) {
+func (m *memStore) put(ctx context.Context, key string, body []byte, allow func(memObject, bool) error) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
@@ -136,9 +103,6 @@ func (m *MemStore) put(ctx context.Context, key string, body []byte, allow func(
 	if err := allow(o, exists); err != nil {
 		return "", err
 	}
-	if m.objects == nil {
-		m.objects = make(map[string]memObject)
-	}
 	m.writes++
 	sum := sha256.Sum256(body)
 	etag := fmt.Sprintf(`"%x"`, sum[:16])
@@ -147,4 +111,10 @@ func (m *MemStore) put(ctx context.Context, key string, body []byte, allow func(
 	}
 	m.objects[key] = memObject{body: bytes.Clone(body), etag: etag, written: time.Now()}
 	return etag, nil
+}
+
+func init() {
+	storeapi.NewMemStore = func(contentETags, tellsAge bool) Store {
+		return &memStore{contentETags: contentETags, tellsAge: tellsAge, objects: make(map[string]memObject)}
+	}
 }

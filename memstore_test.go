@@ -10,33 +10,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 	"github.com/leasehold-go/leasehold/storetest"
 )
-
-// etags are the options of a MemStore whose ETags are made of content, or are not.
-func etags(byContent bool) []leasehold.MemOption {
-	if byContent {
-		return []leasehold.MemOption{leasehold.WithContentETags()}
-	}
-	return nil
-}
 
 func TestMemStoreConforms(t *testing.T) {
 	for name, byContent := range map[string]bool{"ETags never repeat": false, "ETags by content": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // for one check waits in real time
 			storetest.Run(t, func(*testing.T) leasehold.Store {
-				return leasehold.NewMemStore(append(etags(byContent), leasehold.WithExactAges())...)
+				return testopt.NewMemStore(byContent, true)
 			})
 		})
 	}
-}
-
-func TestMemStoresZeroValueIsReady(t *testing.T) {
-	var s leasehold.MemStore
-	require.ErrorIs(t, s.DeleteIfMatch(t.Context(), key, "x"), leasehold.ErrNotExist)
-	_, err := s.PutIfNoneMatch(t.Context(), key, nil)
-	require.NoError(t, err)
 }
 
 // Under this setting, crypto/md5 and its like panic.
@@ -50,7 +36,7 @@ func TestMemStoreWithApprovedCryptographyOnly(t *testing.T) {
 		return
 	}
 	for _, byContent := range []bool{false, true} {
-		s := leasehold.NewMemStore(etags(byContent)...)
+		s := testopt.NewMemStore(byContent, false)
 		lease, err := newLock(t, s).TryAcquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, lease.Release(t.Context()))
@@ -59,7 +45,7 @@ func TestMemStoreWithApprovedCryptographyOnly(t *testing.T) {
 
 func TestMemStoreTellsTheExactAgeIfItIsToldTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := leasehold.NewMemStore(leasehold.WithExactAges())
+		s := testopt.NewMemStore(false, true)
 		etag, err := s.PutIfNoneMatch(t.Context(), key, nil)
 		require.NoError(t, err)
 		time.Sleep(1234 * time.Millisecond)
@@ -110,16 +96,11 @@ func TestMemStoresErrorsSayWhatWasBeingDone(t *testing.T) {
 
 func TestMemStoresETagsRepeatOnlyIfTheyAreMadeOfContent(t *testing.T) {
 	for _, byContent := range []bool{false, true} {
-		s := leasehold.NewMemStore(etags(byContent)...)
+		s := testopt.NewMemStore(byContent, false)
 		first, err := s.PutIfNoneMatch(t.Context(), key, []byte("same"))
 		require.NoError(t, err)
 		second, err := s.PutIfMatch(t.Context(), key, []byte("same"), first)
 		require.NoError(t, err)
 		require.Equal(t, byContent, first == second)
 	}
-}
-
-func TestNilMemStore(t *testing.T) {
-	_, err := leasehold.NewLock((*leasehold.MemStore)(nil), key)
-	require.Error(t, err)
 }

@@ -1,6 +1,7 @@
 package leasehold_test
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,7 +18,7 @@ func TestATermIsAnnouncedOnce(t *testing.T) {
 		mem := leasehold.NewMemStore()
 		slow := &faultStore{Store: mem}
 		var seen []uint64
-		lock := newLock(t, slow, leasehold.WithObserver(func(e leasehold.Event) {
+		lock := newLock(t, slow, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventNewLeader {
 				seen = append(seen, e.Token)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -298,7 +299,7 @@ func TestWaitingForOneselfIsAnErrorAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasehold.NewMemStore()
 		lock := newLock(t, store)
-		other, err := leasehold.NewLock(store, "locks/other", leasehold.WithLogger(nil))
+		other, err := leasehold.NewLock(store, "locks/other", leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		nothing := func(context.Context, *leasehold.Lease) error { return nil }
 		began := time.Now()
@@ -394,7 +395,7 @@ func TestAnAcquiredLeaseReportsAFunctionThatOverruns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
 		var overran atomic.Int64
-		lock := newLock(t, store, leasehold.WithObserver(func(e leasehold.Event) {
+		lock := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventOverrun {
 				overran.Add(1)
 			}
@@ -473,7 +474,7 @@ func TestAReleaseBehindARefusedRenewal(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &faultStore{Store: leasehold.NewMemStore()}
 			var ends []leasehold.EventKind
-			lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(), leasehold.WithObserver(func(e leasehold.Event) {
+			lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 				if e.Kind == leasehold.EventReleased || e.Kind == leasehold.EventLost {
 					ends = append(ends, e.Kind)
 				}

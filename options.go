@@ -2,6 +2,7 @@ package leasehold
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ type options struct {
 	reclaim  bool
 	manual   bool
 	log      *slog.Logger
-	observe  func(Event)
+	observe  func(context.Context, Event)
 	clock    clock.Clock
 }
 
@@ -56,8 +57,8 @@ const (
 	maxParting       = 30 * time.Second       // of the tries to release at the end of Do and Run, once their ctx has ended
 )
 
-// WithTTL sets how long an acquisition or renewal is good for: default 15 s, at least 1 s. A [TTLLimiter]
-// sets its own minimum, which is 1 ms for a [MemStore]. After a crash nobody leads for about a TTL.
+// WithTTL sets how long an acquisition or renewal is good for: default 15 s, at least 1 s. A store
+// may set another minimum ([StoreInfo]), which is 1 ms for [NewMemStore]. After a crash nobody leads for about a TTL.
 // A shorter one costs more requests.
 //
 // Limits of single requests follow from it. An attempt of a request has about a sixth of the TTL, at most 10 s. The pause before the
@@ -105,18 +106,18 @@ func WithSkewAllowance(d time.Duration) Option { return func(o *options) { o.ske
 func WithClockDrift(fraction float64) Option { return func(o *options) { o.drift = fraction } }
 
 // WithLogger sets the logger: default [slog.Default], at level Warn and above. Steps of a term are logged at Info, failures that
-// are retried at Warn, and an overrun of a lease at Error. A nil logger keeps the lock silent.
-func WithLogger(l *slog.Logger) Option {
-	return func(o *options) { o.log = cmp.Or(l, slog.New(slog.DiscardHandler)) }
-}
+// are retried at Warn, and an overrun of a lease at Error. A nil logger is the default, because a field that nobody has set must not
+// silence losses: use [slog.DiscardHandler] for silence.
+func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = cmp.Or(l, warnlog.New()) } }
 
-// WithObserver sets a function that is called with every [Event], on the goroutine that caused it. It must be quick, must not
-// call back into the lock, and must be safe for concurrent use.
-func WithObserver(f func(Event)) Option { return func(o *options) { o.observe = f } }
+// WithObserver sets a function that is called with every [Event], on the goroutine that caused it. The context is that of
+// the call that caused the event, and may have ended; for what a lease does by itself, it is [context.Background]. The function must be
+// quick, must not call back into the lock, and must be safe for concurrent use.
+func WithObserver(f func(context.Context, Event)) Option { return func(o *options) { o.observe = f } }
 
 var errNilOption = errors.New("leasehold: an Option is nil")
 
-func newOptions(s Store, opts []Option) (*options, error) {
+func newOptions(minimum time.Duration, opts []Option) (*options, error) {
 	o := &options{
 		ttl: defaultTTL, renew: unset, poll: unset, margin: unset, skew: defaultSkew, drift: defaultDrift,
 		log: warnlog.New(), clock: clock.System,
@@ -133,9 +134,9 @@ func newOptions(s Store, opts []Option) (*options, error) {
 		}
 	}
 	if o.observe == nil {
-		o.observe = func(Event) {}
+		o.observe = func(context.Context, Event) {}
 	}
-	if err := o.validate(s); err != nil {
+	if err := o.validate(max(cmp.Or(minimum, minTTL), time.Millisecond)); err != nil {
 		return nil, fmt.Errorf("leasehold: %w", err)
 	}
 	if !o.hasName {
@@ -153,11 +154,7 @@ func newOptions(s Store, opts []Option) (*options, error) {
 // maxMetadata bounds the metadata as JSON, so that it always fits into a record with the largest payload.
 const maxMetadata = 8 << 10
 
-func (o *options) validate(s Store) error {
-	minimum := minTTL
-	if m, ok := s.(TTLLimiter); ok {
-		minimum = max(m.MinTTL(), time.Millisecond)
-	}
+func (o *options) validate(minimum time.Duration) error {
 	minPoll, minMargin := max(minimum/20, time.Millisecond/10), minimum/100
 	switch {
 	case o.ttl < minimum:

@@ -3,6 +3,7 @@ package leasehold_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,7 +17,7 @@ import (
 func TestANilLoggerIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := logged(t, func() {
-			e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore(), leasehold.WithLogger(nil)), leasehold.Callbacks{
+			e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore(), leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{
 				OnStartedLeading: func(context.Context, *leasehold.Lease) { panic("boom") },
 			})
 			require.NoError(t, err)
@@ -29,7 +30,9 @@ func TestANilLoggerIsSilent(t *testing.T) {
 // misconfigured is a store that says of itself that it cannot work.
 type misconfigured struct{ leasehold.Store }
 
-func (misconfigured) Validate() error { return errors.New("the bucket has no name") }
+func (misconfigured) Describe() leasehold.StoreInfo {
+	return leasehold.StoreInfo{Err: errors.New("the bucket has no name")}
+}
 
 // The mistakes of a newcomer that NewLock can know of: each is told before any request, with its cause and its cure.
 func TestMistakesThatAreToldAtOnce(t *testing.T) {
@@ -73,16 +76,14 @@ func TestMistakesThatAreToldAtOnce(t *testing.T) {
 }
 
 // floor is a store with the least TTL of any that has no MinTTL.
-type floor struct{ *leasehold.MemStore }
+type floor struct{ leasehold.Store }
 
-func (floor) MinTTL() time.Duration { return time.Second }
+func (floor) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: time.Second} }
 
 // A nil pointer in an interface is not a nil interface.
 func TestStoresThatAreNilPointers(t *testing.T) {
 	for says, store := range map[string]leasehold.Store{
-		"*leasehold.MemStore":        (*leasehold.MemStore)(nil),
-		"S3Store is nil":             (*leasehold.S3Store)(nil),
-		"FileStore is nil":           (*leasehold.FileStore)(nil),
+		"*leasehold.S3Store":         (*leasehold.S3Store)(nil),
 		"*leasehold_test.faultStore": (*faultStore)(nil),
 		"store is nil":               nil,
 	} {

@@ -2,6 +2,7 @@ package leasehold_test
 
 import (
 	"context"
+	"log/slog"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -175,8 +176,8 @@ func TestObserversRunUnderNoMutexOfReclaim(t *testing.T) {
 	require.NoError(t, err)
 	_, err = namesake.TryAcquire(t.Context()) // so that third has to ask whether it may reclaim
 	require.NoError(t, err)
-	opts := []leasehold.Option{withClock(c), leasehold.WithLogger(nil), leasehold.WithIdentity("pod-0"), leasehold.WithReclaim(), leasehold.WithManualRenewal()}
-	one, err := leasehold.NewLock(store, key, append(opts, leasehold.WithObserver(func(e leasehold.Event) {
+	opts := []leasehold.Option{withClock(c), leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithIdentity("pod-0"), leasehold.WithReclaim(), leasehold.WithManualRenewal()}
+	one, err := leasehold.NewLock(store, key, append(opts, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 		if e.Kind == leasehold.EventLost {
 			_, _ = third.TryAcquire(context.Background()) // another lock altogether
 		}

@@ -78,11 +78,11 @@ func (l *Lock) succeeded(now time.Duration) {
 }
 
 func (l *Lock) emit(ctx context.Context, e Event) {
-	if ctx.Value(background{}) == nil {
-		e.Context = ctx
+	if ctx.Value(background{}) != nil {
+		ctx = context.Background()
 	}
 	e.Key = l.key
-	l.observe(e)
+	l.observe(ctx, e)
 }
 
 // background is the key of a value in the contexts of what a lease does by itself.

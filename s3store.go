@@ -40,11 +40,7 @@ type S3Store struct {
 	invalid     error         // why this store cannot work, as far as NewS3Store has seen
 }
 
-var (
-	_ Validator  = (*S3Store)(nil)
-	_ TTLLimiter = (*S3Store)(nil)
-	_ AgeTeller  = (*S3Store)(nil)
-)
+var _ Describer = (*S3Store)(nil)
 
 // S3Option configures an [S3Store].
 type S3Option func(*S3Store)
@@ -66,7 +62,7 @@ func WithMinTTL(d time.Duration) S3Option { return func(s *S3Store) { s.minTTL =
 // [CheckStore] measures the ages and refuses a store whose Date runs ahead.
 //
 // slack is at least 2 s: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines
-// differ. Choose more for a cluster whose clocks are not synchronised. Less is refused: see [S3Store.Validate].
+// differ. Choose more for a cluster whose clocks are not synchronised. Less is refused: see [S3Store.Describe].
 func WithServerClock(slack time.Duration) S3Option {
 	return func(s *S3Store) { s.serverClock, s.slack = true, slack }
 }
@@ -77,7 +73,7 @@ const minSlack = 2 * time.Second
 // with two exceptions: the SDK does not retry requests, because locks reconcile them themselves, and checksums are sent only
 // where S3 requires them, because other servers refuse them. A request whose context has no deadline gets one of 10 s.
 //
-// NewS3Store sends no request. Arguments that cannot work are reported by [S3Store.Validate], by [NewLock], and by every
+// NewS3Store sends no request. Arguments that cannot work are reported by [S3Store.Describe], by [NewLock], and by every
 // method of the store that sends requests.
 func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
 	s := &S3Store{objects: s3api.Objects{Bucket: s3api.NewBucket(bucket), Client: client, Limit: MaxObjectSize}, minTTL: minTTL}
@@ -91,9 +87,17 @@ func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
 	return s
 }
 
-// Validate returns an error that matches [ErrPermanent] if the arguments of [NewS3Store] cannot work: no client, a name that
-// no bucket can have, a key prefix that some servers change, a minimum below 1 s, or too little slack. It sends no request.
-func (s *S3Store) Validate() error {
+// Describe says what [WithMinTTL] and [WithServerClock] have set. Err matches [ErrPermanent] if the arguments of [NewS3Store] cannot work:
+// no client, a name that no bucket can have, a key prefix that some servers change, a minimum below 1 s, or too little slack. It sends
+// no request.
+func (s *S3Store) Describe() StoreInfo {
+	if err := s.valid(); err != nil {
+		return StoreInfo{Err: err}
+	}
+	return StoreInfo{MinTTL: s.minTTL, TellsAge: s.serverClock}
+}
+
+func (s *S3Store) valid() error {
 	if s == nil || s.objects.Bucket == nil {
 		return s3api.Bad("the S3Store is nil or empty: make one with NewS3Store")
 	}
@@ -112,15 +116,9 @@ func (s *S3Store) Validate() error {
 	return nil
 }
 
-// MinTTL returns the shortest TTL of a lock in this store: see [WithMinTTL].
-func (s *S3Store) MinTTL() time.Duration { return s.minTTL }
-
-// TellsAge reports whether [WithServerClock] is set: see [Store].
-func (s *S3Store) TellsAge() bool { return s.serverClock }
-
 // Get implements [Store]. Age is 0 without [WithServerClock].
 func (s *S3Store) Get(ctx context.Context, key string) (Object, error) {
-	if err := s.Validate(); err != nil {
+	if err := s.valid(); err != nil {
 		return Object{}, err
 	}
 	o, err := s.objects.Get(ctx, key)
@@ -133,7 +131,7 @@ func (s *S3Store) Get(ctx context.Context, key string) (Object, error) {
 
 // PutIfNoneMatch implements [Store].
 func (s *S3Store) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	if err := s.Validate(); err != nil {
+	if err := s.valid(); err != nil {
 		return "", err
 	}
 	return s.objects.Create(ctx, key, body)
@@ -141,7 +139,7 @@ func (s *S3Store) PutIfNoneMatch(ctx context.Context, key string, body []byte) (
 
 // PutIfMatch implements [Store].
 func (s *S3Store) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if err := s.Validate(); err != nil {
+	if err := s.valid(); err != nil {
 		return "", err
 	}
 	return s.objects.Replace(ctx, key, body, etag)
@@ -149,7 +147,7 @@ func (s *S3Store) PutIfMatch(ctx context.Context, key string, body []byte, etag 
 
 // DeleteIfMatch implements [Store]. MinIO and others ignore the condition: see [CheckStore].
 func (s *S3Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	if err := s.Validate(); err != nil {
+	if err := s.valid(); err != nil {
 		return err
 	}
 	return s.objects.Delete(ctx, key, etag)

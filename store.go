@@ -2,6 +2,9 @@ package leasehold
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -16,9 +19,7 @@ import (
 // Errors that no retry can fix also match [ErrPermanent]. Error texts begin with what was being done, without the name
 // of this package.
 //
-// Package storetest tests an implementation; [CheckStore] checks one at run time. A Store may also be a [TTLLimiter], a [Validator], a
-// [ConditionEnforcer] or an [AgeTeller]. A struct that embeds a Store of a known type has its methods too; one that embeds the interface has none of
-// them.
+// Package storetest tests an implementation; [CheckStore] checks one at run time. A Store may also be a [Describer].
 type Store interface {
 	// Get reads one object. It returns [ErrNotExist] if there is none, and an error that matches [ErrCorruptRecord],
 	// with the ETag filled in, if it is larger than [MaxObjectSize]. Body and ETag belong to one version. An ETag older than
@@ -34,27 +35,45 @@ type Store interface {
 	DeleteIfMatch(ctx context.Context, key, etag string) error
 }
 
-// TTLLimiter is a [Store] that says what the shortest TTL of its locks is: see [WithTTL].
-type TTLLimiter interface{ MinTTL() time.Duration }
+// StoreInfo is what a [Store] says of itself. What is zero is not known.
+type StoreInfo struct {
+	// Err is why the store cannot work at all. [NewLock] and [CheckStore] refuse it with this error, before any request.
+	Err error
+	// MinTTL is the shortest TTL of its locks: see [WithTTL]. If it is 0, that is 1 s.
+	MinTTL time.Duration
+	// TellsAge says that the store's clock is trusted, so that Get tells [Object].Age. [CheckStore] then measures it.
+	TellsAge bool
+	// Conditional says that all that answers its requests is known to enforce their conditions. A lock does not try them then. Of all
+	// other stores, the first acquisition in a process sends two writes that must be refused: an update of a version that does not
+	// exist, and a create over the lock's object. They carry the bytes that the object has. If one is carried out, the acquisition is
+	// given back and fails with [ErrUnsafeStore].
+	Conditional bool
+}
 
-// Validator is a [Store] that says why it cannot work at all. [NewLock] and [CheckStore] refuse it then, before any request.
-type Validator interface{ Validate() error }
+// Describer is a [Store] that says more of itself than its methods do.
+type Describer interface{ Describe() StoreInfo }
 
-// ConditionEnforcer is a [Store] that says whether all that answers its requests is known to enforce their conditions. A lock does not
-// try them then. Of all other stores, the first acquisition in a process sends two writes that must be refused: an update of a version
-// that does not exist, and a create over the lock's object. They carry the bytes that the object has. If one is carried out, the
-// acquisition is given back and fails with [ErrUnsafeStore].
-type ConditionEnforcer interface{ EnforcesConditions() bool }
-
-// AgeTeller is a [Store] that says whether its clock is trusted, so that Get tells [Object].Age. [CheckStore] then measures it.
-type AgeTeller interface{ TellsAge() bool }
+// Describe returns what s says of itself. It is for a Store that wraps another one, and passes that on. Of a store that is no [Describer]
+// nothing is known, but that a nil one cannot work.
+func Describe(s Store) StoreInfo {
+	if s == nil {
+		return StoreInfo{Err: errors.New("store is nil")}
+	}
+	if v := reflect.ValueOf(s); v.Kind() == reflect.Pointer && v.IsNil() {
+		return StoreInfo{Err: fmt.Errorf("store is a nil %T: make one with its constructor", s)}
+	}
+	if d, ok := s.(Describer); ok {
+		return d.Describe()
+	}
+	return StoreInfo{}
+}
 
 // Object is one version of a stored object.
 type Object struct {
 	Body []byte
 	ETag string // names the version; opaque, never empty, passed back verbatim
 	// Age is a lower bound, by the store's own clock alone, of the time since this version was written. It is 0 unless the
-	// user trusts that clock ([WithServerClock]), or all processes share it ([FileStore]). A lock uses the Age of the first
+	// user trusts that clock ([WithServerClock]), or all processes share it ([NewFileStore]). A lock uses the Age of the first
 	// reply that shows a version, and never takes a version to be older than the time since its own last read of another one.
 	Age time.Duration
 }

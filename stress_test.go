@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -30,7 +31,7 @@ func seconds(t *testing.T) time.Duration {
 // Lease.Do begun at the moment of Release: it must be refused, or keep the next term of the Lock out.
 func TestStressDoAgainstRelease(t *testing.T) {
 	end := time.Now().Add(seconds(t))
-	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithLogger(nil))
+	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	var s section
 	rounds, ran := 0, atomic.Int64{}
@@ -69,7 +70,7 @@ func TestStressDoAgainstRelease(t *testing.T) {
 // shaky fails, loses replies and delays at random.
 type shaky struct{ leasehold.Store }
 
-func (s shaky) MinTTL() time.Duration { return time.Millisecond }
+func (s shaky) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: time.Millisecond} }
 
 var errShaky = errors.New("shaky")
 
@@ -137,8 +138,8 @@ func everything(t *testing.T, length time.Duration, real bool) {
 	var wg sync.WaitGroup
 	sections := make([]section, 3)
 	for i := range 3 {
-		lock, err := leasehold.NewLock(shaky{mem}, key, withClock(newBrokenClock()), leasehold.WithLogger(nil), leasehold.WithTTL(60*time.Millisecond), leasehold.WithPollInterval(5*time.Millisecond),
-			leasehold.WithIdentity(fmt.Sprint("l", i)), leasehold.WithObserver(func(leasehold.Event) {}))
+		lock, err := leasehold.NewLock(shaky{mem}, key, withClock(newBrokenClock()), leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(60*time.Millisecond), leasehold.WithPollInterval(5*time.Millisecond),
+			leasehold.WithIdentity(fmt.Sprint("l", i)), leasehold.WithObserver(func(_ context.Context, _ leasehold.Event) {}))
 		require.NoError(t, err)
 		s := &sections[i]
 		work := func(ctx context.Context, lease *leasehold.Lease) error {
@@ -275,7 +276,7 @@ func TestLocksTakenTogetherAreNotRenewedTogether(t *testing.T) {
 		renewals := map[time.Duration]int{}
 		var leases []*leasehold.Lease
 		for i := range locks {
-			l, err := leasehold.NewLock(mem, fmt.Sprint("locks/", i), leasehold.WithObserver(func(e leasehold.Event) {
+			l, err := leasehold.NewLock(mem, fmt.Sprint("locks/", i), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 				if e.Kind == leasehold.EventRenewed {
 					mu.Lock()
 					defer mu.Unlock()

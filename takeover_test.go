@@ -2,6 +2,7 @@ package leasehold_test
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -215,7 +216,7 @@ func TestReadsThatFailForgetNothing(t *testing.T) {
 				former := &faultStore{Store: mem}
 				acquire(t, newLock(t, former))
 				crash(former)
-				candidate := newLock(t, &flaky{mem, fails()}, leasehold.WithLogger(nil))
+				candidate := newLock(t, &flaky{mem, fails()}, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 				ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
 				defer cancel()
 				var wg sync.WaitGroup

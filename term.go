@@ -266,7 +266,9 @@ func (t *term) event(kind EventKind, err error) Event {
 }
 
 // tell emits an event of what the term does by itself.
-func (t *term) tell(kind EventKind, err error) { t.lock.emit(inBackground(t.ctx), t.event(kind, err)) }
+func (t *term) tell(kind EventKind, err error) {
+	t.lock.emit(inBackground(t.ctx), t.event(kind, err))
+}
 
 // startGuarding notes that a function runs under the term. It refuses a second one.
 func (t *term) startGuarding() error {

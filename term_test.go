@@ -3,6 +3,7 @@ package leasehold
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -30,7 +31,7 @@ func (s *deaf) PutIfMatch(ctx context.Context, key string, body []byte, etag str
 func TestUnconfirmedWritesAreSettledByTheNextThatLands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &deaf{Store: NewMemStore()}
-		l, err := NewLock(store, "k", WithLogger(nil), WithManualRenewal())
+		l, err := NewLock(store, "k", WithLogger(slog.New(slog.DiscardHandler)), WithManualRenewal())
 		require.NoError(t, err)
 		lease, err := l.TryAcquire(t.Context())
 		require.NoError(t, err)
@@ -51,7 +52,7 @@ func TestUnconfirmedWritesAreSettledByTheNextThatLands(t *testing.T) {
 // A term whose context goes on keeps others out, whatever its state says already.
 func TestATermBlocksUntilItsContextHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := NewLock(NewMemStore(), "k", WithLogger(nil))
+		l, err := NewLock(NewMemStore(), "k", WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		lease, err := l.TryAcquire(t.Context())
 		require.NoError(t, err)
@@ -67,7 +68,7 @@ func TestATermBlocksUntilItsContextHasEnded(t *testing.T) {
 // A goroutine that has read the clocks before Abandon may only afterwards say that the lease has run out.
 func TestAnAbandonedLeaseThatRunsOutKeepsOthersOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := NewLock(NewMemStore(), "k", WithLogger(nil), WithManualRenewal())
+		l, err := NewLock(NewMemStore(), "k", WithLogger(slog.New(slog.DiscardHandler)), WithManualRenewal())
 		require.NoError(t, err)
 		lease, err := l.TryAcquire(t.Context())
 		require.NoError(t, err)
@@ -85,7 +86,7 @@ func TestAnAbandonedLeaseThatRunsOutKeepsOthersOut(t *testing.T) {
 func TestAnOverrunIsReportedOnceTheSafetyMarginIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var overruns atomic.Int64
-		l, err := NewLock(NewMemStore(), "k", WithLogger(nil), WithObserver(func(e Event) {
+		l, err := NewLock(NewMemStore(), "k", WithLogger(slog.New(slog.DiscardHandler)), WithObserver(func(_ context.Context, e Event) {
 			if e.Kind == EventOverrun {
 				overruns.Add(1)
 			}
@@ -117,7 +118,7 @@ func TestALeaseThatItsObserverRefersToIsCollected(t *testing.T) {
 		j := new(job)
 		runtime.AddCleanup(j, func(struct{}) { close(gone) }, struct{}{})
 		var err error
-		j.lock, err = NewLock(NewMemStore(), "k", WithLogger(nil), WithObserver(func(e Event) { j.last = e }))
+		j.lock, err = NewLock(NewMemStore(), "k", WithLogger(slog.New(slog.DiscardHandler)), WithObserver(func(_ context.Context, e Event) { j.last = e }))
 		require.NoError(t, err)
 		j.lease, err = j.lock.TryAcquire(t.Context())
 		require.NoError(t, err)
@@ -137,7 +138,7 @@ func TestALeaseThatItsObserverRefersToIsCollected(t *testing.T) {
 
 func TestATermIsLostOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := NewLock(NewMemStore(), "k", WithLogger(nil))
+		l, err := NewLock(NewMemStore(), "k", WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		lease, err := l.TryAcquire(t.Context())
 		require.NoError(t, err)
@@ -158,7 +159,7 @@ func TestNobodyStaysListedAsWaiting(t *testing.T) {
 			defer waiting.mu.Unlock()
 			return len(waiting.locks[key])
 		}
-		l, err := NewLock(store, key, WithLogger(nil))
+		l, err := NewLock(store, key, WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -83,11 +83,11 @@ func TestWakeMakesWhoeverWaitsReadNow(t *testing.T) {
 	}
 }
 
-func TestElectorWake(t *testing.T) {
+func TestWakeReachesElectors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects := leasehold.NewMemStore()
 		holder := acquire(t, newLock(t, objects))
-		elector := make(chan *leasehold.Elector, 1)
+		candidate := make(chan *leasehold.Lock, 1)
 		led := make(chan struct{})
 		waiting(t, objects, func(ctx context.Context, l *leasehold.Lock) {
 			e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(context.Context, *leasehold.Lease) { close(led) }})
@@ -95,12 +95,12 @@ func TestElectorWake(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			elector <- e
+			candidate <- l
 			_ = e.Run(ctx)
 		})
 		require.NoError(t, holder.Release(t.Context()))
 		began := time.Now()
-		(<-elector).Wake()
+		(<-candidate).Wake()
 		<-led
 		require.Equal(t, began, time.Now())
 	})
@@ -201,7 +201,6 @@ func TestWakeWhenNobodyWaits(t *testing.T) {
 	})
 	(*leasehold.Lock)(nil).Wake()
 	new(leasehold.Lock).Wake()
-	new(leasehold.Elector).Wake()
 }
 
 func TestWakeUpsOfACandidateThatBacksOffAreBounded(t *testing.T) {

@@ -62,11 +62,7 @@ type Store struct {
 	server storeapi.Server
 }
 
-var (
-	_ leasehold.Validator         = (*Store)(nil)
-	_ leasehold.ConditionEnforcer = (*Store)(nil)
-	_ leasehold.AgeTeller         = (*Store)(nil)
-)
+var _ leasehold.Describer = (*Store)(nil)
 
 // Option configures a [Store].
 type Option func(*Store)
@@ -77,7 +73,7 @@ func WithKeyPrefix(prefix string) Option { return func(s *Store) { s.prefix = pr
 // WithServerClock trusts the server's clock. Get then reports an object's Age: the reply's Date minus its Last-Modified minus
 // slack. A candidate that has just started can thus take over at once from a holder that is gone. Age stays 0 without this
 // option, and if a reply lacks one of the two headers. The conditions are those of [leasehold.WithServerClock]. slack must be
-// at least 2 s; [Store.Validate] refuses less.
+// at least 2 s; [Store.Describe] refuses less.
 func WithServerClock(slack time.Duration) Option {
 	return func(s *Store) { s.serverClock, s.slack = true, slack }
 }
@@ -90,7 +86,7 @@ const (
 
 // New returns a store in the container of that name. The client is your own, with any endpoint and credentials. Its settings
 // stay, but the store's requests are not retried. A request whose context has no deadline gets one of 10 s. New sends no
-// request. Arguments that cannot work are reported by [Store.Validate], by [leasehold.NewLock], and by every method of the store.
+// request. Arguments that cannot work are reported by [Store.Describe], by [leasehold.NewLock], and by every method of the store.
 func New(client *azblob.Client, containerName string, opts ...Option) *Store {
 	s := &Store{name: containerName, timeout: defaultTimeout}
 	for _, opt := range opts {
@@ -141,25 +137,26 @@ func (s *Store) check(client *azblob.Client) error {
 	return nil
 }
 
-// Validate returns an error that matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: a nil client, a client
+// Describe says that the store enforces conditions, and whether [WithServerClock] is set. Err matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: a nil client, a client
 // of a secondary region, an invalid container name, an invalid key prefix, or a slack that is too small. It sends no request.
-func (s *Store) Validate() error {
+func (s *Store) Describe() leasehold.StoreInfo {
+	if err := s.valid(); err != nil {
+		return leasehold.StoreInfo{Err: err}
+	}
+	return leasehold.StoreInfo{TellsAge: s.serverClock, Conditional: true}
+}
+
+func (s *Store) valid() error {
 	if s == nil || s.container == nil && s.invalid == nil {
 		return bad("the Store is nil or empty: make one with New")
 	}
 	return s.invalid
 }
 
-// EnforcesConditions returns true, because Azure does. It is an optional method of [leasehold.Store].
-func (*Store) EnforcesConditions() bool { return true }
-
-// TellsAge reports whether [WithServerClock] is set. It is an optional method of [leasehold.Store].
-func (s *Store) TellsAge() bool { return s.serverClock }
-
 // Get implements [leasehold.Store]. Age is 0 without [WithServerClock]. A body that breaks off, or does not have the MD5 that
 // the reply names, is a temporary error: nothing is read a second time, so body and ETag are of one reply.
 func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if err := s.Validate(); err != nil {
+	if err := s.valid(); err != nil {
 		return leasehold.Object{}, err
 	}
 	object, err := s.blob(key)
@@ -221,7 +218,7 @@ func damaged(body, sum []byte) bool {
 
 // PutIfNoneMatch implements [leasehold.Store].
 func (s *Store) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	if err := s.Validate(); err != nil {
+	if err := s.valid(); err != nil {
 		return "", err
 	}
 	return s.put(ctx, opCreate, key, body, blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)})
@@ -229,7 +226,7 @@ func (s *Store) PutIfNoneMatch(ctx context.Context, key string, body []byte) (st
 
 // PutIfMatch implements [leasehold.Store].
 func (s *Store) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if err := s.Validate(); err != nil {
+	if err := s.valid(); err != nil {
 		return "", err
 	}
 	if err := s.checkETag(key, etag); err != nil {
@@ -240,7 +237,7 @@ func (s *Store) PutIfMatch(ctx context.Context, key string, body []byte, etag st
 
 // DeleteIfMatch implements [leasehold.Store]. A blob that has snapshots is not deleted.
 func (s *Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	if err := s.Validate(); err != nil {
+	if err := s.valid(); err != nil {
 		return err
 	}
 	if err := s.checkETag(key, etag); err != nil {

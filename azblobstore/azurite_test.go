@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -78,7 +79,7 @@ func TestContentionOnAzurite(t *testing.T) {
 	for i := range candidates {
 		client, _ := a.connect(nil)
 		lock, err := leasehold.NewLock(azblobstore.New(client, container), key, leasehold.WithIdentity(fmt.Sprint("c", i)),
-			leasehold.WithPollInterval(50*time.Millisecond), leasehold.WithLogger(nil))
+			leasehold.WithPollInterval(50*time.Millisecond), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		all.Go(func() {
 			for taken.Load() < int64(terms) {
@@ -116,7 +117,7 @@ func TestWritesOfUnknownOutcomeOnAzurite(t *testing.T) {
 		}
 		return faultproxy.Fault{}
 	})
-	lock, err := leasehold.NewLock(azblobstore.New(client, container), key, leasehold.WithPollInterval(time.Second), leasehold.WithLogger(nil))
+	lock, err := leasehold.NewLock(azblobstore.New(client, container), key, leasehold.WithPollInterval(time.Second), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	for i := range testsize.Pick(12, 60) {
 		err := lock.Do(t.Context(), func(_ context.Context, lease *leasehold.Lease) error {
@@ -138,7 +139,7 @@ func TestTakeoverOnAzurite(t *testing.T) {
 	var cut atomic.Bool
 	process := func(decide func(*http.Request) faultproxy.Fault) *leasehold.Lock {
 		client, _ := a.connect(decide)
-		lock, err := leasehold.NewLock(azblobstore.New(client, container), key, leasehold.WithTTL(5*time.Second), leasehold.WithLogger(nil))
+		lock, err := leasehold.NewLock(azblobstore.New(client, container), key, leasehold.WithTTL(5*time.Second), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		return lock
 	}

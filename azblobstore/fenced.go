@@ -44,7 +44,7 @@ import (
 // of dashes.
 func NewFencedStore(client *azblob.Client, containerName string, opts ...fenced.Option) (*fenced.Store, error) {
 	s := New(client, containerName)
-	if err := s.Validate(); err != nil {
+	if err := s.valid(); err != nil {
 		return nil, fmt.Errorf("leasehold: azblobstore.NewFencedStore: %w", err)
 	}
 	for _, opt := range opts {

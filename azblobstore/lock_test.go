@@ -3,6 +3,7 @@ package azblobstore_test
 import (
 	"bufio"
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,7 +30,7 @@ const ttl = 15 * time.Second // of locks, by default
 func process(t *testing.T, server http.Handler, name string, opts ...leasehold.Option) (*leasehold.Lock, *wire) {
 	w := newWire(t, server)
 	store := azblobstore.New(w.client, container, azblobstore.WithServerClock(2*time.Second))
-	lock, err := leasehold.NewLock(store, key, append([]leasehold.Option{leasehold.WithIdentity(name), leasehold.WithLogger(nil)}, opts...)...)
+	lock, err := leasehold.NewLock(store, key, append([]leasehold.Option{leasehold.WithIdentity(name), leasehold.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	require.NoError(t, err)
 	return lock, w
 }

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -42,8 +43,8 @@ func measureEndurance(t *testing.T, n size) (list []report.Endurance) {
 			var running sync.WaitGroup
 			const leaders = 10
 			for i := range 2 * leaders {
-				lock, err := leasehold.NewLock(leasehold.NewS3Store(p.client, p.bucket), fmt.Sprint("endurance/", i%leaders), leasehold.WithLogger(nil),
-					leasehold.WithObserver(func(e leasehold.Event) {
+				lock, err := leasehold.NewLock(leasehold.NewS3Store(p.client, p.bucket), fmt.Sprint("endurance/", i%leaders), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+					leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 						switch e.Kind {
 						case leasehold.EventRenewed:
 							renewals.Add(1)

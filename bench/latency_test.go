@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -92,7 +93,7 @@ func measureLatency(t *testing.T, p *place, n size) report.Place {
 func measureOwn(t *testing.T) report.Own {
 	p := &place{client: fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{RandomETags: true}}), bucket: fakes3.Bucket}
 	store := leasehold.NewS3Store(p.client, p.bucket)
-	lock, err := leasehold.NewLock(store, "ours", leasehold.WithManualRenewal(), leasehold.WithLogger(nil))
+	lock, err := leasehold.NewLock(store, "ours", leasehold.WithManualRenewal(), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	ctx := t.Context()
 	lease, err := lock.TryAcquire(ctx)

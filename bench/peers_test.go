@@ -175,7 +175,7 @@ func open(t *testing.T, p *place, key, name string, s settings, opts ...leasehol
 
 func openOn(t *testing.T, store leasehold.Store, key, name string, s settings, opts ...leasehold.Option) ours {
 	m := &mortal{Store: store}
-	lock, err := leasehold.NewLock(m, key, append(opts, leasehold.WithIdentity(name), leasehold.WithTTL(s.ttl), leasehold.WithPollInterval(s.poll), leasehold.WithLogger(nil))...)
+	lock, err := leasehold.NewLock(m, key, append(opts, leasehold.WithIdentity(name), leasehold.WithTTL(s.ttl), leasehold.WithPollInterval(s.poll), leasehold.WithLogger(slog.New(slog.DiscardHandler)))...)
 	require.NoError(t, err)
 	return ours{lock, m}
 }
@@ -190,7 +190,7 @@ func newClocked(t *testing.T, p *place, key, name string, s settings) candidate 
 
 // newTogether makes candidates that share a store value, and so wake each other.
 func newTogether(t *testing.T, p *place, key, name string, s settings) candidate {
-	lock, err := leasehold.NewLock(p.shared, key, leasehold.WithIdentity(name), leasehold.WithTTL(s.ttl), leasehold.WithPollInterval(s.poll), leasehold.WithLogger(nil))
+	lock, err := leasehold.NewLock(p.shared, key, leasehold.WithIdentity(name), leasehold.WithTTL(s.ttl), leasehold.WithPollInterval(s.poll), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	return ours{lock, new(mortal)}
 }
@@ -255,8 +255,7 @@ func (m *mortal) put(send func() (string, error)) (string, error) {
 	return etag, err
 }
 
-func (m *mortal) Validate() error { return m.Store.(leasehold.Validator).Validate() }
-func (m *mortal) TellsAge() bool  { return m.Store.(leasehold.AgeTeller).TellsAge() }
+func (m *mortal) Describe() leasehold.StoreInfo { return leasehold.Describe(m.Store) }
 
 // plain is the protocol as one might write it in an afternoon: read, put on a condition. Its candidates wait until the lease that
 // they have read expires. A plain loop compares its own wall clock with the record's. A safe one counts the TTL plus 2 % on its own

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"runtime"
 	"slices"
@@ -65,7 +66,7 @@ type crowd struct {
 }
 
 func (c *crowd) lock(i int, opts ...leasehold.Option) *leasehold.Lock {
-	l, err := leasehold.NewLock(c.store, fmt.Sprint("scale/", i), append(opts, leasehold.WithLogger(nil))...)
+	l, err := leasehold.NewLock(c.store, fmt.Sprint("scale/", i), append(opts, leasehold.WithLogger(slog.New(slog.DiscardHandler)))...)
 	require.NoError(c.t, err)
 	return l
 }
@@ -194,7 +195,7 @@ func watchElectors(t *testing.T, on string, count int, watch time.Duration) repo
 				mu.Unlock()
 			}
 		}}
-		return []leasehold.Option{testopt.WithClock(punctual), leasehold.WithObserver(func(e leasehold.Event) {
+		return []leasehold.Option{testopt.WithClock(punctual), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			switch e.Kind {
 			case leasehold.EventRequest:
 				mu.Lock()
@@ -278,7 +279,7 @@ func TestElectorsShareAPool(t *testing.T) {
 	var renewals [electors]atomic.Int64
 	for i := range electors {
 		lock, err := leasehold.NewLock(leasehold.NewS3Store(p.client, p.bucket), fmt.Sprint("pool/", i), leasehold.WithTTL(30*time.Second),
-			leasehold.WithRenewInterval(2*time.Second), leasehold.WithObserver(func(e leasehold.Event) {
+			leasehold.WithRenewInterval(2*time.Second), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 				if e.Kind == leasehold.EventRenewed {
 					renewals[i].Add(1)
 				}

@@ -38,12 +38,16 @@ func publish(ctx context.Context, client *s3.Client, lock *leasehold.Lock, repor
 	})
 }
 
-func routes(mux *http.ServeMux, store leasehold.Store, authorise func(http.Handler) http.Handler, put, remove http.Handler) {
+func routes(mux *http.ServeMux, store leasehold.Store, authorise func(http.Handler) http.Handler, put, remove http.Handler) error {
 	marks := fencehttp.NewStoreMarks(store, "marks/") // durable, as the resource is
 	resource := func(r *http.Request) string { return "reports/" + r.PathValue("name") }
-	fence := fencehttp.New(marks, resource) // one for all routes that write reports
+	fence, err := fencehttp.New(marks, resource) // one for all routes that write reports
+	if err != nil {
+		return err
+	}
 	mux.Handle("PUT /reports/{name}", authorise(fence.Middleware(put)))
 	mux.Handle("DELETE /reports/{name}", authorise(fence.Middleware(remove)))
+	return nil
 }
 
 // myBucket has the fake's one bucket go by the name that the page uses.
@@ -73,7 +77,7 @@ func TestFencing(t *testing.T) {
 			next.ServeHTTP(w, r)
 		})
 	}
-	routes(mux, leasehold.NewMemStore(), authorise, handler, handler)
+	require.NoError(t, routes(mux, leasehold.NewMemStore(), authorise, handler, handler))
 	for _, tc := range []struct {
 		method, token string
 		known         bool

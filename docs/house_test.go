@@ -13,17 +13,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The root package stays small: its files, the names that a reader of its documentation must know, and its lines. A limit is raised only with
-// a reason in the commit.
+// The root package stays small: its files, its functions, the names that a reader of its documentation must know, and its lines. A limit is
+// raised only with a reason in the commit.
 func TestSizeOfTheRoot(t *testing.T) {
 	const (
-		maxLines     = 3300 // the goal is 2,900
+		maxLines     = 3200 // the goal is 2,900
 		maxFileLines = 400
-		maxNames     = 95
+		maxLong      = 4   // functions of over 50 lines
+		maxNames     = 108 // with methods; the goal is 105
+		maxFields    = 41  // the goal is 32
 	)
 	files, err := filepath.Glob("../*.go")
 	require.NoError(t, err)
-	var names []string
+	var names, fields, long []string
 	lines := 0
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
@@ -34,42 +36,61 @@ func TestSizeOfTheRoot(t *testing.T) {
 		n := strings.Count(string(text), "\n")
 		assert.LessOrEqual(t, n, maxFileLines, file)
 		lines += n
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
+		set := token.NewFileSet()
+		parsed, err := parser.ParseFile(set, file, text, parser.SkipObjectResolution)
 		require.NoError(t, err)
 		for _, d := range parsed.Decls {
-			names = append(names, exported(d)...)
+			n, f := exported(d)
+			names, fields = append(names, n...), append(fields, f...)
+			if f, ok := d.(*ast.FuncDecl); ok && set.Position(f.End()).Line-set.Position(f.Pos()).Line >= 50 {
+				long = append(long, f.Name.Name)
+			}
 		}
 	}
-	t.Logf("%d lines in all, %d exported names", lines, len(names))
+	t.Logf("%d lines in all, %d exported names, %d exported fields, long functions %v", lines, len(names), len(fields), long)
 	assert.LessOrEqual(t, lines, maxLines)
+	assert.LessOrEqual(t, len(long), maxLong, "%v", long)
 	assert.LessOrEqual(t, len(names), maxNames, "%v", names)
+	assert.LessOrEqual(t, len(fields), maxFields, "%v", fields)
 }
 
-// exported are the exported names that a declaration gives to a package; methods belong to their types.
-func exported(d ast.Decl) (names []string) {
-	add := func(id *ast.Ident) {
-		if id.IsExported() {
-			names = append(names, id.Name)
+// exported are the exported names and fields that a declaration gives to a package.
+func exported(d ast.Decl) (names, fields []string) {
+	add := func(to *[]string, ids ...*ast.Ident) {
+		for _, id := range ids {
+			if id.IsExported() {
+				*to = append(*to, id.Name)
+			}
 		}
 	}
 	switch d := d.(type) {
 	case *ast.FuncDecl:
-		if d.Recv == nil {
-			add(d.Name)
+		if d.Recv != nil {
+			of := d.Recv.List[0].Type
+			if p, ok := of.(*ast.StarExpr); ok {
+				of = p.X
+			}
+			if !of.(*ast.Ident).IsExported() {
+				return nil, nil
+			}
 		}
+		add(&names, d.Name)
 	case *ast.GenDecl:
 		for _, spec := range d.Specs {
 			switch spec := spec.(type) {
 			case *ast.TypeSpec:
-				add(spec.Name)
-			case *ast.ValueSpec:
-				for _, name := range spec.Names {
-					add(name)
+				add(&names, spec.Name)
+				if s, ok := spec.Type.(*ast.StructType); ok && spec.Name.IsExported() {
+					for _, f := range s.Fields.List {
+						add(&fields, f.Names...)
+					}
 				}
+			case *ast.ValueSpec:
+				add(&names, spec.Names...)
 			}
 		}
 	}
-	return names
+	return names, fields
 }
 
 // Each file of the root stands on the map of CONTRIBUTING, and each directory with code; and nothing stands there that is gone.

@@ -3,6 +3,7 @@ package docs_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -111,7 +112,7 @@ func TestProtocolTakeovers(t *testing.T) {
 					_, err := store.PutIfNoneMatch(t.Context(), "lock", []byte(*c.Object))
 					require.NoError(t, err)
 				}
-				opts := []leasehold.Option{leasehold.WithLogger(nil)}
+				opts := []leasehold.Option{leasehold.WithLogger(slog.New(slog.DiscardHandler))}
 				if c.Drift != nil {
 					opts = append(opts, leasehold.WithClockDrift(*c.Drift))
 				}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"strings"
@@ -113,8 +114,8 @@ func TestRateLimit(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &rateLimited{Store: leasehold.NewMemStore(), last: map[string]time.Time{}}
 			var losses atomic.Int64 // leases are lost on the goroutines of timers
-			lock, err := leasehold.NewLock(store, "locks/report", leasehold.WithTTL(tc.ttl), leasehold.WithLogger(nil),
-				leasehold.WithObserver(func(e leasehold.Event) {
+			lock, err := leasehold.NewLock(store, "locks/report", leasehold.WithTTL(tc.ttl), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 					if e.Kind == leasehold.EventLost {
 						losses.Add(1)
 					}

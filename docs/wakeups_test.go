@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -70,13 +71,13 @@ func waited(t *testing.T, seed uint64, ttl, poll time.Duration, push, crash bool
 	synctest.Test(t, func(t *testing.T) {
 		objects := leasehold.NewMemStore()
 		ours := &pushing{Store: objects, wake: func() {}}
-		candidate, err := leasehold.NewLock(ours, "locks/a", leasehold.WithTTL(ttl), leasehold.WithPollInterval(poll), withSeed(seed, 1), leasehold.WithLogger(nil))
+		candidate, err := leasehold.NewLock(ours, "locks/a", leasehold.WithTTL(ttl), leasehold.WithPollInterval(poll), withSeed(seed, 1), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		theirs := &pushing{Store: objects, wake: func() {}}
 		if push {
 			theirs.wake = candidate.Wake
 		}
-		holder, err := leasehold.NewLock(theirs, "locks/a", leasehold.WithTTL(ttl), withSeed(seed, 2), leasehold.WithLogger(nil))
+		holder, err := leasehold.NewLock(theirs, "locks/a", leasehold.WithTTL(ttl), withSeed(seed, 2), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		lease, err := holder.Acquire(t.Context())
 		require.NoError(t, err)

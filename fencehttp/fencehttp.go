@@ -3,7 +3,7 @@
 //
 //	request.Header.Set(fencehttp.Header, fencehttp.Format(lease.Token())) // the client
 //
-//	fence := fencehttp.New(marks, resource) // the server: one Fence for all routes that write the same resources
+//	fence, err := fencehttp.New(marks, resource) // the server: one Fence for all routes that write the same resources
 //	mux.Handle("PUT /reports/{name}", authorise(fence.Middleware(put)))
 //	mux.Handle("DELETE /reports/{name}", authorise(fence.Middleware(remove)))
 package fencehttp
@@ -25,9 +25,6 @@ import (
 
 // Header is the name of the header that carries a token in decimal.
 const Header = "Fencing-Token"
-
-// maxToken is the highest token that a lock issues: the largest integer that every JSON reader keeps exact.
-const maxToken = 1<<53 - 1
 
 // Format returns a token as text for [Header].
 func Format(token uint64) string { return strconv.FormatUint(token, 10) }
@@ -59,20 +56,23 @@ type Option func(*Fence)
 func WithWait(d time.Duration) Option { return func(f *Fence) { f.wait = d } }
 
 // New returns a fence. resource returns the name of what a request changes, for instance from its path. Requests with the same
-// name fence each other off. A request for which resource returns "" gets 500. New panics if marks or resource is nil, or if
-// the wait is not positive.
-func New(marks Marks, resource func(*http.Request) string, opts ...Option) *Fence {
+// name fence each other off. A request for which resource returns "" gets 500. New refuses marks, a resource or an option that is nil, and a
+// wait that is not positive.
+func New(marks Marks, resource func(*http.Request) string, opts ...Option) (*Fence, error) {
 	f := &Fence{marks: marks, resource: resource, wait: 10 * time.Second, gates: map[string]*gate{}}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, errors.New("fencehttp: an Option is nil")
+		}
 		opt(f)
 	}
 	switch {
 	case marks == nil || resource == nil:
-		panic("fencehttp: New: marks and resource must not be nil")
+		return nil, errors.New("fencehttp: marks and resource must not be nil")
 	case f.wait <= 0:
-		panic(fmt.Sprintf("fencehttp: WithWait(%v): the wait must be positive", f.wait))
+		return nil, fmt.Errorf("fencehttp: WithWait(%v): the wait must be positive", f.wait)
 	}
-	return f
+	return f, nil
 }
 
 // Middleware passes a request to next if no higher token was seen for its resource. Otherwise it answers without calling next:
@@ -151,8 +151,8 @@ func tokenOf(values []string) (token uint64, status int, reason string) {
 		return 0, http.StatusPreconditionRequired, "the header " + Header + " is missing: send the token of your lease"
 	}
 	token, err := strconv.ParseUint(values[0], 10, 64)
-	if err != nil || token == 0 || token > maxToken || len(values) > 1 {
-		return 0, http.StatusBadRequest, fmt.Sprintf("%s: %.60q is not a token: send one number from 1 to %d", Header, values, uint64(maxToken))
+	if err != nil || token == 0 || token > leasehold.MaxToken || len(values) > 1 {
+		return 0, http.StatusBadRequest, fmt.Sprintf("%s: %.60q is not a token: send one number from 1 to %d", Header, values, uint64(leasehold.MaxToken))
 	}
 	return token, 0, ""
 }
@@ -320,8 +320,8 @@ const raiseTries = 8
 func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (uint64, error) {
 	key := m.prefix + resource
 	fail := func(err error) (uint64, error) { return 0, fmt.Errorf("leasehold: fencing mark %q: %w", key, err) }
-	if token == 0 || token > maxToken {
-		return fail(fmt.Errorf("token %d was not issued by a lock: pass Lease.Token, which is from 1 to %d", token, uint64(maxToken)))
+	if token == 0 || token > leasehold.MaxToken {
+		return fail(fmt.Errorf("token %d was not issued by a lock: pass Lease.Token, which is from 1 to %d", token, uint64(leasehold.MaxToken)))
 	}
 	body, err := json.Marshal(mark{token})
 	if err != nil {
@@ -336,7 +336,7 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 			return fail(err)
 		default:
 			var stands mark
-			if err := json.Unmarshal(o.Body, &stands); err != nil || stands.Token == 0 || stands.Token > maxToken {
+			if err := json.Unmarshal(o.Body, &stands); err != nil || stands.Token == 0 || stands.Token > leasehold.MaxToken {
 				return fail(fmt.Errorf("%w: %.80q (overwrite the object with {\"token\": N}, where N is no lower than any token ever issued)",
 					leasehold.ErrCorruptRecord, o.Body))
 			}

@@ -43,7 +43,10 @@ func put(ctx context.Context, h http.Handler, path string, tokens ...string) *ht
 func Example() {
 	marks := fencehttp.NewStoreMarks(leasehold.NewMemStore(), "marks/") // in production, a store that lasts
 	resource := func(r *http.Request) string { return "reports/" + r.PathValue("name") }
-	fence := fencehttp.New(marks, resource) // one for all routes that write reports
+	fence, err := fencehttp.New(marks, resource) // one for all routes that write reports
+	if err != nil {
+		log.Fatal(err)
+	}
 
 	put := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "written with token ", r.Header.Get(fencehttp.Header))
@@ -97,7 +100,7 @@ func (f marksFunc) Raise(ctx context.Context, _ string, _ uint64) (uint64, error
 func TestStatus(t *testing.T) {
 	served := 0
 	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ })
-	guarded := fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(handler)
+	guarded := newFence(&fencehttp.MemMarks{}, byPath).Middleware(handler)
 	for _, tc := range []struct {
 		tokens []string
 		path   string
@@ -139,10 +142,28 @@ func TestStatus(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
-	require.Panics(t, func() { fencehttp.New(nil, byPath) })
-	require.Panics(t, func() { fencehttp.New(&fencehttp.MemMarks{}, nil) })
-	require.PanicsWithValue(t, "fencehttp: WithWait(0s): the wait must be positive",
-		func() { fencehttp.New(&fencehttp.MemMarks{}, byPath, fencehttp.WithWait(0)) })
+	for says, args := range map[string]struct {
+		marks    fencehttp.Marks
+		resource func(*http.Request) string
+		opt      fencehttp.Option
+	}{
+		"must not be nil":   {nil, byPath, fencehttp.WithWait(1)},
+		"resource must not": {&fencehttp.MemMarks{}, nil, fencehttp.WithWait(1)},
+		"WithWait(0s)":      {&fencehttp.MemMarks{}, byPath, fencehttp.WithWait(0)},
+		"an Option is nil":  {&fencehttp.MemMarks{}, byPath, nil},
+	} {
+		_, err := fencehttp.New(args.marks, args.resource, args.opt)
+		require.ErrorContains(t, err, says)
+	}
+}
+
+// newFence is New with arguments that can work.
+func newFence(marks fencehttp.Marks, resource func(*http.Request) string, opts ...fencehttp.Option) *fencehttp.Fence {
+	f, err := fencehttp.New(marks, resource, opts...)
+	if err != nil {
+		panic(err)
+	}
+	return f
 }
 
 func TestMarksThatFail(t *testing.T) {
@@ -151,7 +172,7 @@ func TestMarksThatFail(t *testing.T) {
 	t.Cleanup(func() { slog.SetDefault(was); log.SetOutput(out); log.SetFlags(flags) }) // SetDefault redirects package log
 	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
 	served := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("let in") })
-	guard := func(raise marksFunc) http.Handler { return fencehttp.New(raise, byPath).Middleware(served) }
+	guard := func(raise marksFunc) http.Handler { return newFence(raise, byPath).Middleware(served) }
 
 	w := put(t.Context(), guard(func(context.Context) (uint64, error) { return 0, errors.New("disk full") }), "/a", "1")
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
@@ -181,7 +202,7 @@ func TestANewLeaderWaitsForRequestsOfTheOld(t *testing.T) {
 		var mu sync.Mutex
 		var log []string
 		// The handler takes 10 s, even if its context ends.
-		guarded := fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		guarded := newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			note := func(what string) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -234,7 +255,7 @@ func TestANewLeaderWaitsForRequestsOfTheOld(t *testing.T) {
 func TestTheWaitIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		marks, free := &fencehttp.MemMarks{}, make(chan struct{})
-		guarded := fencehttp.New(marks, byPath, fencehttp.WithWait(3*time.Second)).Middleware(
+		guarded := newFence(marks, byPath, fencehttp.WithWait(3*time.Second)).Middleware(
 			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				if r.Header.Get(fencehttp.Header) == "1" {
 					<-free // ignores that its context has ended
@@ -262,7 +283,7 @@ func TestTheWaitIsBounded(t *testing.T) {
 func TestATokenThatAnotherProcessSawInterrupts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		marks := &fencehttp.MemMarks{}
-		guarded := fencehttp.New(marks, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		guarded := newFence(marks, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			fmt.Fprint(w, errors.Is(context.Cause(r.Context()), leasehold.ErrFenced))
 		}))
@@ -280,7 +301,7 @@ func TestATokenThatAnotherProcessSawInterrupts(t *testing.T) {
 
 func TestAPanicLeavesTheGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		guarded := fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		guarded := newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			switch {
 			case r.Method == http.MethodDelete:
 				panic(http.ErrAbortHandler)
@@ -317,7 +338,7 @@ func (d *deadlines) SetWriteDeadline(at time.Time) error {
 // because its ResponseWriter may be gone.
 func TestARequestIsInterruptedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		guarded := fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		guarded := newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			time.Sleep(5 * time.Second)
 		}))
 		serve := func(token string) (*deadlines, func()) {
@@ -424,7 +445,7 @@ func TestAWriteThatHasNotRunIs503(t *testing.T) {
 					close(waits)
 				}
 			}, &mem)
-			s := httptest.NewUnstartedServer(fencehttp.New(marks, byPath).Middleware(
+			s := httptest.NewUnstartedServer(newFence(marks, byPath).Middleware(
 				http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					if r.Header.Get(fencehttp.Header) != "1" {
 						t.Error("let in")
@@ -464,7 +485,7 @@ func (m *sawMarks) Raise(ctx context.Context, resource string, token uint64) (ui
 func TestAStoppedUpload(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		inside, cause := make(chan struct{}), make(chan error, 1)
-		s := serve(fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := serve(newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get(fencehttp.Header) != "1" {
 				return
 			}
@@ -490,7 +511,7 @@ func TestAStoppedUpload(t *testing.T) {
 // A former leader that was stopped while it read its answer does not keep the new leader waiting either.
 func TestAStoppedDownload(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		fence := fencehttp.New(&fencehttp.MemMarks{}, byPath)
+		fence := newFence(&fencehttp.MemMarks{}, byPath)
 		s := serve(fence.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			for err := error(nil); err == nil && r.Header.Get(fencehttp.Header) == "1"; {
 				_, err = w.Write(make([]byte, 1<<20))
@@ -509,7 +530,7 @@ func TestAStoppedDownload(t *testing.T) {
 // A handler that has hijacked its connection is interrupted in a read from it.
 func TestAHijackedConnection(t *testing.T) {
 	inside := make(chan struct{})
-	s := httptest.NewServer(fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := httptest.NewServer(newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get(fencehttp.Header) != "1" {
 			return
 		}
@@ -536,7 +557,7 @@ func TestAHijackedConnection(t *testing.T) {
 func TestAnInterruptedConnectionGoesOn(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		inside, from := make(chan struct{}), make(chan string, 2)
-		s := serve(fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := serve(newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, err := io.ReadAll(r.Body); err != nil {
 				t.Error(err)
 			}
@@ -571,7 +592,7 @@ func TestRoutesOfOneFenceWaitForEachOther(t *testing.T) {
 		log = append(log, what)
 	}
 	inside, deleted := make(chan struct{}), make(chan struct{})
-	fence := fencehttp.New(&fencehttp.MemMarks{}, byPath)
+	fence := newFence(&fencehttp.MemMarks{}, byPath)
 	mux := http.NewServeMux()
 	mux.Handle("PUT /a", fence.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(inside)
@@ -616,7 +637,7 @@ func TestARefusedRequestDoesNotRaiseTheMark(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			marks := &fencehttp.MemMarks{}
-			w := put(t.Context(), tc.chain(fencehttp.New(marks, byPath)), "/a", fencehttp.Format(tc.token))
+			w := put(t.Context(), tc.chain(newFence(marks, byPath)), "/a", fencehttp.Format(tc.token))
 			require.GreaterOrEqual(t, w.Code, 400)
 			stands, err := marks.Raise(t.Context(), "a", 1)
 			require.NoError(t, err)
@@ -629,7 +650,7 @@ func TestARefusedRequestDoesNotRaiseTheMark(t *testing.T) {
 func TestFormsLeaveNoFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	s := httptest.NewServer(fencehttp.New(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s := httptest.NewServer(newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if err := r.ParseMultipartForm(1); err != nil {
 			t.Error(err)
 		}
@@ -663,7 +684,7 @@ func TestMarks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex
 			last := ""
-			guarded := fencehttp.New(marks, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			guarded := newFence(marks, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				mu.Lock()
 				defer mu.Unlock()
 				if token := fmt.Sprintf("%20s", r.Header.Get(fencehttp.Header)); token < last {

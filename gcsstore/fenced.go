@@ -29,7 +29,7 @@ import (
 // its own gets the bucket's default ACL. Cloud Storage refuses to replace an object under a hold or a retention policy.
 func NewFencedStore(client *storage.Client, bucket string, opts ...fenced.Option) (*fenced.Store, error) {
 	s := New(client, bucket)
-	if err := s.Validate(); err != nil {
+	if err := s.valid(); err != nil {
 		return nil, fmt.Errorf("leasehold: gcsstore.NewFencedStore: %w", err)
 	}
 	for _, opt := range opts {

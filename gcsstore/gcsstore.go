@@ -52,12 +52,7 @@ type Store struct {
 	server storeapi.Server
 }
 
-var (
-	_ leasehold.Validator         = (*Store)(nil)
-	_ leasehold.ConditionEnforcer = (*Store)(nil)
-	_ leasehold.AgeTeller         = (*Store)(nil)
-	_ leasehold.TTLLimiter        = (*Store)(nil)
-)
+var _ leasehold.Describer = (*Store)(nil)
 
 // Option configures a [Store].
 type Option func(*Store)
@@ -68,7 +63,7 @@ func WithKeyPrefix(prefix string) Option { return func(s *Store) { s.prefix = pr
 // WithServerClock trusts the server's clock. Get then reports an object's Age: the reply's Date minus the object's
 // Last-Modified minus slack. A candidate that has just started can thus take over at once from a holder that is gone. Age stays
 // 0 without this option, and with a client that is not on a [Transport] ([NewClient] makes one that is). The conditions are
-// those of [leasehold.WithServerClock]. slack must be at least 2 s; [Store.Validate] refuses less.
+// those of [leasehold.WithServerClock]. slack must be at least 2 s; [Store.Describe] refuses less.
 func WithServerClock(slack time.Duration) Option {
 	return func(s *Store) { s.serverClock, s.slack = true, slack }
 }
@@ -83,7 +78,7 @@ const (
 
 // New returns a store in bucket, which is the bare name without "gs://". The client is your own, usually from [NewClient]. It
 // must use HTTP, not gRPC. Its settings stay, but the store's requests are not retried. A request whose context has no
-// deadline gets one of 10 s. New sends no request. Arguments that cannot work are reported by [Store.Validate],
+// deadline gets one of 10 s. New sends no request. Arguments that cannot work are reported by [Store.Describe],
 // by [leasehold.NewLock], and by every method of the store.
 func New(client *storage.Client, bucket string, opts ...Option) *Store {
 	s := &Store{name: bucket, timeout: defaultTimeout, minTTL: minTTL}
@@ -128,24 +123,22 @@ func (s *Store) check(client *storage.Client) error {
 	return nil
 }
 
-// Validate returns an error that matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: a nil client, an
+// Describe says that the store enforces conditions, and the shortest TTL of a lock: 6 s, renewed every 2 s, because Cloud Storage accepts one write per second
+// to one object and answers 429 to more. Err matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: a nil client, an
 // invalid bucket name, an invalid key prefix, or a slack that is too small. It sends no request.
-func (s *Store) Validate() error {
+func (s *Store) Describe() leasehold.StoreInfo {
+	if err := s.valid(); err != nil {
+		return leasehold.StoreInfo{Err: err}
+	}
+	return leasehold.StoreInfo{MinTTL: s.minTTL, TellsAge: s.serverClock, Conditional: true}
+}
+
+func (s *Store) valid() error {
 	if s == nil || s.bucket == nil && s.invalid == nil {
 		return bad("the Store is nil or empty: make one with New")
 	}
 	return s.invalid
 }
-
-// EnforcesConditions returns true, because Cloud Storage does. It is an optional method of [leasehold.Store].
-func (*Store) EnforcesConditions() bool { return true }
-
-// TellsAge reports whether [WithServerClock] is set. It is an optional method of [leasehold.Store].
-func (s *Store) TellsAge() bool { return s.serverClock }
-
-// MinTTL returns the shortest TTL of a lock in this store: 6 s, renewed every 2 s. Cloud Storage accepts one write per second
-// to one object, and answers 429 to more. A lock treats 429 as temporary and backs off.
-func (s *Store) MinTTL() time.Duration { return s.minTTL }
 
 // Get implements [leasehold.Store]. Age is 0 without [WithServerClock].
 //
@@ -155,7 +148,7 @@ func (s *Store) MinTTL() time.Duration { return s.minTTL }
 //
 // If the connection breaks within the body, the client sends one more request, for the rest of the same generation.
 func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if err := s.Validate(); err != nil {
+	if err := s.valid(); err != nil {
 		return leasehold.Object{}, err
 	}
 	object, err := s.object(key)
@@ -199,7 +192,7 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 
 // PutIfNoneMatch implements [leasehold.Store].
 func (s *Store) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	if err := s.Validate(); err != nil {
+	if err := s.valid(); err != nil {
 		return "", err
 	}
 	return s.put(ctx, key, body, storage.Conditions{DoesNotExist: true})
@@ -207,7 +200,7 @@ func (s *Store) PutIfNoneMatch(ctx context.Context, key string, body []byte) (st
 
 // PutIfMatch implements [leasehold.Store].
 func (s *Store) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if err := s.Validate(); err != nil {
+	if err := s.valid(); err != nil {
 		return "", err
 	}
 	generation, err := s.generation(key, etag)
@@ -219,7 +212,7 @@ func (s *Store) PutIfMatch(ctx context.Context, key string, body []byte, etag st
 
 // DeleteIfMatch implements [leasehold.Store]. fake-gcs-server ignores the condition: see [leasehold.CheckStore].
 func (s *Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	if err := s.Validate(); err != nil {
+	if err := s.valid(); err != nil {
 		return err
 	}
 	generation, err := s.generation(key, etag)

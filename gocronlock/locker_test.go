@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/gocronlock"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 )
 
 const spacing = 30 * time.Second
@@ -177,8 +178,8 @@ func (c *counted) PutIfNoneMatch(ctx context.Context, key string, body []byte) (
 	return c.Store.PutIfNoneMatch(ctx, key, body)
 }
 
-// EnforcesConditions says that the store is a known one, which a lock need not try.
-func (*counted) EnforcesConditions() bool { return true }
+// Describe says that the store is a known one, which a lock need not try.
+func (*counted) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{Conditional: true} }
 
 func (c *counted) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
 	c.writes++
@@ -271,7 +272,7 @@ type flaky struct {
 	fail atomic.Bool
 }
 
-func (*flaky) MinTTL() time.Duration { return 0 }
+func (*flaky) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: time.Millisecond} }
 
 func (f *flaky) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
 	if f.fail.Load() {
@@ -282,7 +283,7 @@ func (f *flaky) PutIfMatch(ctx context.Context, key string, body []byte, etag st
 
 func TestRunThatCannotBeNotedIsNotDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &flaky{Store: leasehold.NewMemStore(leasehold.WithExactAges())}
+		store := &flaky{Store: testopt.NewMemStore(false, true)}
 		store.fail.Store(true)
 		l := newLocker(t, store)
 		_, err := l.Lock(t.Context(), "job")

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -77,7 +78,7 @@ func TestAzurite(t *testing.T) {
 // asCandidate is the test binary's main function when it runs as a candidate in an election. It prints its terms. While its lease is
 // valid, no higher token may be in the file.
 func asCandidate() {
-	lock, err := leasehold.NewLock(storeFromEnv(), "locks/core", leasehold.WithTTL(holderTTL), leasehold.WithLogger(nil))
+	lock, err := leasehold.NewLock(storeFromEnv(), "locks/core", leasehold.WithTTL(holderTTL), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	fatal(err)
 	path := os.Getenv("CANDIDATE_FILE")
 	tokens, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)

@@ -3,6 +3,7 @@ package itest_test
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -62,7 +63,7 @@ func TestServersThatIgnoreConditions(t *testing.T) {
 				behind := dropping(t, server, headers...)
 				bucket := server.Bucket(t)
 				store := leasehold.NewS3Store(behind.Client(), bucket)
-				lock := newLock(t, store, leasehold.WithLogger(nil), leasehold.WithTTL(time.Minute)) // of a sixth, a busy machine answers
+				lock := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(time.Minute)) // of a sixth, a busy machine answers
 				lease, err := lock.TryAcquire(t.Context())
 				if headers == nil {
 					require.NoError(t, err)

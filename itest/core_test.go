@@ -672,7 +672,7 @@ func TestRateLimitedServer(t *testing.T) {
 			store := leasehold.NewS3Store(server.Client(func(o *s3.Options) { o.HTTPClient = &http.Client{Transport: l.Transport} }), bucket, leasehold.WithMinTTL(10*time.Second))
 			_, err := leasehold.NewLock(store, "locks/core", leasehold.WithTTL(9*time.Second))
 			require.ErrorContains(t, err, "TTL 9s is below 10s, the minimum of this store")
-			return newLock(t, store, leasehold.WithTTL(10*time.Second), leasehold.WithObserver(func(e leasehold.Event) {
+			return newLock(t, store, leasehold.WithTTL(10*time.Second), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 				if e.Kind == leasehold.EventLost {
 					t.Errorf("token %d is lost: %v", e.Token, e.Err)
 				}

@@ -221,7 +221,7 @@ func TestMigrationLosesItsLease(t *testing.T) {
 		}
 		store := leasehold.NewMemStore()
 		s.newLock = func() *leasehold.Lock {
-			lock, err := leasehold.NewLock(store, "locks/migration", leasehold.WithTTL(time.Second), leasehold.WithObserver(func(e leasehold.Event) {
+			lock, err := leasehold.NewLock(store, "locks/migration", leasehold.WithTTL(time.Second), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 				if e.Kind == leasehold.EventLost {
 					close(s.lost)
 				}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 	"github.com/leasehold-go/leasehold/k8slock"
 )
 
@@ -30,7 +31,7 @@ type cable struct {
 
 var errUnplugged = errors.New("unplugged")
 
-func (c *cable) MinTTL() time.Duration { return 0 }
+func (c *cable) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: time.Millisecond} }
 
 func (c *cable) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	if c.cut.Load() {
@@ -93,7 +94,7 @@ func TestNewRefusesBadInput(t *testing.T) {
 
 type slowStore struct{ leasehold.Store }
 
-func (slowStore) MinTTL() time.Duration { return 6 * time.Second }
+func (slowStore) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: 6 * time.Second} }
 
 func TestConfigIsWhatTheConstantsSay(t *testing.T) {
 	cfg := newLock(t, leasehold.NewMemStore(), k8slock.LeaseDuration).Config(leaderelection.LeaderCallbacks{
@@ -280,7 +281,7 @@ func TestCrash(t *testing.T) {
 
 func TestNewcomerNeedNotWaitIfTheStoreReportsAges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem, ref := leasehold.NewMemStore(leasehold.WithExactAges()), &referee{t: t}
+		mem, ref := testopt.NewMemStore(false, true), &referee{t: t}
 		first := newLock(t, mem, time.Minute)
 		require.NoError(t, first.Create(t.Context(), asked(first, time.Minute)))
 		time.Sleep(62 * time.Second) // it has crashed

@@ -21,14 +21,14 @@ type events struct {
 	list []string
 }
 
-func (e *events) observe(ev leasehold.Event) {
+func (e *events) observe(_ context.Context, ev leasehold.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch ev.Kind {
 	case leasehold.EventAcquired, leasehold.EventReleased:
 		e.list = append(e.list, ev.Kind.String())
 	case leasehold.EventLost:
-		e.list = append(e.list, ev.Kind.String()+", "+ev.Outcome())
+		e.list = append(e.list, ev.Kind.String()+", "+leasehold.Outcome(ev.Err))
 	}
 }
 

@@ -19,33 +19,8 @@ type watchedStore struct {
 	err    error         // of the last request, if it got no answer
 }
 
-// MinTTL passes on the optional method of the store. Without it the limit is client-go's, one second.
-func (s *watchedStore) MinTTL() time.Duration {
-	if m, ok := s.Store.(leasehold.TTLLimiter); ok {
-		return m.MinTTL()
-	}
-	return time.Second
-}
-
-// Validate passes on the optional method of the store.
-func (s *watchedStore) Validate() error {
-	if v, ok := s.Store.(leasehold.Validator); ok {
-		return v.Validate()
-	}
-	return nil
-}
-
-// EnforcesConditions passes on the optional method of the store.
-func (s *watchedStore) EnforcesConditions() bool {
-	c, ok := s.Store.(leasehold.ConditionEnforcer)
-	return ok && c.EnforcesConditions()
-}
-
-// TellsAge passes on the optional method of the store.
-func (s *watchedStore) TellsAge() bool {
-	a, ok := s.Store.(leasehold.AgeTeller)
-	return ok && a.TellsAge()
-}
+// Describe passes on what the store says of itself.
+func (s *watchedStore) Describe() leasehold.StoreInfo { return leasehold.Describe(s.Store) }
 
 // Get implements [leasehold.Store].
 func (s *watchedStore) Get(ctx context.Context, key string) (leasehold.Object, error) {

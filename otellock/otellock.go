@@ -16,7 +16,7 @@
 //	leasehold.overruns              counter    {overrun}     functions that were still running when another process could lead
 //
 // As the semantic conventions require, only failures have error.type. For requests and renewals it is
-// [leasehold.Event.Outcome]; for leasehold.lost it is "expired", "taken_over", "deleted", "broken" or "corrupt".
+// [leasehold.Outcome]; for leasehold.lost it is "expired", "taken_over", "deleted", "broken" or "corrupt".
 //
 // The spans of requests are leasehold.get, leasehold.create and leasehold.update. The spans leasehold.acquire and leasehold.renew
 // last as long as an attempt with all its requests. The span leasehold.overrun marks an overrun. The span leasehold.term begins when
@@ -192,13 +192,12 @@ func (o *Observer) report(_ context.Context, to metric.Observer) error {
 
 // Observe records one event; pass it to [leasehold.WithObserver]. It is safe for concurrent use, and as quick as the span
 // processors of the tracer provider.
-func (o *Observer) Observe(e leasehold.Event) {
+func (o *Observer) Observe(ctx context.Context, e leasehold.Event) {
 	now := time.Now()
-	ctx := context.Background()
 	attrs := []attribute.KeyValue{lockKey.String(e.Key)}
 	result := attrs
 	if e.Err != nil {
-		result = append(result, errorType.String(e.Outcome()))
+		result = append(result, errorType.String(leasehold.Outcome(e.Err)))
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -211,7 +210,7 @@ func (o *Observer) Observe(e leasehold.Event) {
 	case leasehold.EventRequest:
 		result = append(result, operation.String(e.Op))
 		o.request.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(result...))
-		o.span(e, s, "leasehold."+e.Op, now, trace.SpanKindClient, result)
+		o.span(ctx, e, s, "leasehold."+e.Op, now, trace.SpanKindClient, result)
 	case leasehold.EventNewLeader:
 		if e.Token != s.announced { // another lock of this key may have announced it already
 			s.announced = e.Token
@@ -222,11 +221,11 @@ func (o *Observer) Observe(e leasehold.Event) {
 		s.end(now, nil)
 		s.held, s.leading = e.Token, true
 		_, s.term = o.tracer.Start(ctx, "leasehold.term", trace.WithNewRoot(), trace.WithTimestamp(now), trace.WithAttributes(ofTerm(e, attrs)...))
-		o.span(e, s, "leasehold.acquire", now, trace.SpanKindInternal, attrs)
+		o.span(ctx, e, s, "leasehold.acquire", now, trace.SpanKindInternal, attrs)
 	case leasehold.EventRenewed, leasehold.EventRenewFailed:
 		o.renewal.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(result...))
 		o.remaining.Record(ctx, max(e.Remaining, 0).Seconds(), metric.WithAttributes(result...))
-		o.span(e, s, "leasehold.renew", now, trace.SpanKindInternal, result)
+		o.span(ctx, e, s, "leasehold.renew", now, trace.SpanKindInternal, result)
 	case leasehold.EventLost:
 		o.lost.Add(ctx, 1, metric.WithAttributes(result...))
 		s.ended(now, e)
@@ -234,7 +233,7 @@ func (o *Observer) Observe(e leasehold.Event) {
 		s.ended(now, e)
 	case leasehold.EventOverrun:
 		o.overruns.Add(ctx, 1, metric.WithAttributes(attrs...))
-		o.span(e, s, "leasehold.overrun", now, trace.SpanKindInternal, append(attrs, errorType.String("overrun")))
+		o.span(ctx, e, s, "leasehold.overrun", now, trace.SpanKindInternal, append(attrs, errorType.String("overrun")))
 	}
 }
 
@@ -269,19 +268,15 @@ func (s *state) end(now time.Time, err error) {
 	}
 	s.leading = false
 	if err != nil {
-		s.term.SetAttributes(errorType.String(leasehold.Event{Err: err}.Outcome()))
+		s.term.SetAttributes(errorType.String(leasehold.Outcome(err)))
 		s.term.SetStatus(codes.Error, err.Error())
 	}
 	s.term.End(trace.WithTimestamp(now))
 }
 
 // span records a span that ends now. A request that the store refuses because another process was faster is not an error.
-func (o *Observer) span(e leasehold.Event, s *state, name string, now time.Time, kind trace.SpanKind, attrs []attribute.KeyValue) {
+func (o *Observer) span(ctx context.Context, e leasehold.Event, s *state, name string, now time.Time, kind trace.SpanKind, attrs []attribute.KeyValue) {
 	opts := []trace.SpanStartOption{trace.WithTimestamp(now.Add(-e.Duration)), trace.WithSpanKind(kind)}
-	ctx := e.Context
-	if ctx == nil { // in the background
-		ctx = context.Background()
-	}
 	if e.Token != 0 {
 		attrs = ofTerm(e, attrs)
 		if e.Token == s.held {

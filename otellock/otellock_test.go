@@ -29,6 +29,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/observertest"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 	"github.com/leasehold-go/leasehold/otellock"
 )
 
@@ -294,7 +295,7 @@ func TestTheSpanOfAnOverrun(t *testing.T) {
 
 func TestAFailedReleaseEndsTheSpanOfItsTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		alice := watch(t, leasehold.NewMemStore(leasehold.WithExactAges()))
+		alice := watch(t, testopt.NewMemStore(false, true))
 		lock := alice.Lock(key, "alice")
 		lease, err := lock.TryAcquire(t.Context())
 		require.NoError(t, err)
@@ -324,7 +325,7 @@ func TestALaterTermEndsTheSpanOfAnEarlierOne(t *testing.T) {
 		{Kind: leasehold.EventRenewed, Token: 1}, {Kind: leasehold.EventReleased, Token: 1},
 	} {
 		e.Key = key
-		alice.observer.Observe(e)
+		alice.observer.Observe(t.Context(), e)
 	}
 	terms := alice.of("leasehold.term")
 	require.Len(t, terms, 1)

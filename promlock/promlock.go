@@ -16,7 +16,7 @@
 //	leasehold_lost_total                    counter    terms of this process that ended against its will, by cause
 //	leasehold_overruns_total                counter    functions that were still running when another process could lead
 //
-// The label outcome is [leasehold.Event.Outcome]. The label cause is "expired", "taken_over", "deleted", "broken" or "corrupt".
+// The label outcome is [leasehold.Outcome]. The label cause is "expired", "taken_over", "deleted", "broken" or "corrupt".
 //
 // All names begin with leasehold_, so the collector can share a registry with the metrics of controller-runtime and client-go,
 // such as leader_election_master_status.
@@ -25,6 +25,7 @@
 package promlock
 
 import (
+	"context"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -113,7 +114,7 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 }
 
 // Observe records one event; pass it to [leasehold.WithObserver]. It does no I/O, and is safe for concurrent use.
-func (c *Collector) Observe(e leasehold.Event) {
+func (c *Collector) Observe(_ context.Context, e leasehold.Event) {
 	c.made()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +125,7 @@ func (c *Collector) Observe(e leasehold.Event) {
 	}
 	switch e.Kind {
 	case leasehold.EventRequest:
-		c.request.WithLabelValues(e.Key, e.Op, e.Outcome()).Observe(e.Duration.Seconds())
+		c.request.WithLabelValues(e.Key, e.Op, leasehold.Outcome(e.Err)).Observe(e.Duration.Seconds())
 	case leasehold.EventNewLeader:
 		if e.Token != s.announced { // another lock of this key may have announced it already
 			s.announced = e.Token
@@ -138,10 +139,10 @@ func (c *Collector) Observe(e leasehold.Event) {
 		s.held = e.Token
 		c.leader.WithLabelValues(e.Key).Set(1)
 	case leasehold.EventRenewed, leasehold.EventRenewFailed:
-		c.renewal.WithLabelValues(e.Key, e.Outcome()).Observe(e.Duration.Seconds())
-		c.remaining.WithLabelValues(e.Key, e.Outcome()).Observe(max(e.Remaining, 0).Seconds())
+		c.renewal.WithLabelValues(e.Key, leasehold.Outcome(e.Err)).Observe(e.Duration.Seconds())
+		c.remaining.WithLabelValues(e.Key, leasehold.Outcome(e.Err)).Observe(max(e.Remaining, 0).Seconds())
 	case leasehold.EventLost:
-		c.lost.WithLabelValues(e.Key, e.Outcome()).Inc()
+		c.lost.WithLabelValues(e.Key, leasehold.Outcome(e.Err)).Inc()
 		c.ended(s, e)
 	case leasehold.EventReleased:
 		c.ended(s, e)

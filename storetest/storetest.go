@@ -94,7 +94,7 @@ func (s *suite) checks() []check {
 	var all []check
 	for _, c := range storecheck.All() {
 		all = append(all, check{c.Name, c.Why, func(ctx context.Context, store leasehold.Store, _ func(string, ...any)) error {
-			probed := storecheck.Of(store, func(o leasehold.Object) ([]byte, string, time.Duration) { return o.Body, o.ETag, o.Age })
+			probed := storecheck.Of(store, leasehold.Describe(store).TellsAge, func(o leasehold.Object) ([]byte, string, time.Duration) { return o.Body, o.ETag, o.Age })
 			err := c.Run(ctx, probed, newKey(c.Name), ways, s.rounds)
 			switch {
 			case !errors.Is(err, storecheck.ErrDeleteIgnored):

@@ -16,12 +16,13 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 )
 
 // TestVirtualTime watches the age of an object for an hour of virtual time.
 func TestVirtualTime(t *testing.T) {
 	for name, newStore := range map[string]func() leasehold.Store{
-		"MemStore": func() leasehold.Store { return leasehold.NewMemStore(leasehold.WithExactAges()) },
+		"MemStore": func() leasehold.Store { return testopt.NewMemStore(false, true) },
 		"S3Store": func() leasehold.Store {
 			return leasehold.NewS3Store(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}), fakes3.Bucket, leasehold.WithServerClock(2*time.Second))
 		},
@@ -40,43 +41,45 @@ func TestVirtualTime(t *testing.T) {
 
 // broken is a MemStore with some of its methods replaced.
 type broken struct {
-	*leasehold.MemStore
+	leasehold.Store
 	get     func(ctx context.Context, key string) (leasehold.Object, error)
 	create  func(ctx context.Context, key string, body []byte) (string, error)
 	update  func(ctx context.Context, key string, body []byte, etag string) (string, error)
 	discard func(ctx context.Context, key, etag string) error
 }
 
+func (b *broken) Describe() leasehold.StoreInfo { return leasehold.Describe(b.Store) }
+
 func (b *broken) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	if b.get != nil {
 		return b.get(ctx, key)
 	}
-	return b.MemStore.Get(ctx, key)
+	return b.Store.Get(ctx, key)
 }
 
 func (b *broken) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
 	if b.create != nil {
 		return b.create(ctx, key, body)
 	}
-	return b.MemStore.PutIfNoneMatch(ctx, key, body)
+	return b.Store.PutIfNoneMatch(ctx, key, body)
 }
 
 func (b *broken) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
 	if b.update != nil {
 		return b.update(ctx, key, body, etag)
 	}
-	return b.MemStore.PutIfMatch(ctx, key, body, etag)
+	return b.Store.PutIfMatch(ctx, key, body, etag)
 }
 
 func (b *broken) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	if b.discard != nil {
 		return b.discard(ctx, key, etag)
 	}
-	return b.MemStore.DeleteIfMatch(ctx, key, etag)
+	return b.Store.DeleteIfMatch(ctx, key, etag)
 }
 
 // overwrite is an unconditional put.
-func overwrite(ctx context.Context, m *leasehold.MemStore, key string, body []byte) (string, error) {
+func overwrite(ctx context.Context, m leasehold.Store, key string, body []byte) (string, error) {
 	for {
 		o, err := m.Get(ctx, key)
 		var etag string
@@ -105,7 +108,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"create overwrites": {
 			break_: func(b *broken) {
 				b.create = func(ctx context.Context, key string, body []byte) (string, error) {
-					return overwrite(ctx, b.MemStore, key, body)
+					return overwrite(ctx, b.Store, key, body)
 				}
 			},
 			fails: []string{"create", "create-race", "errors"},
@@ -113,7 +116,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"update overwrites": {
 			break_: func(b *broken) {
 				b.update = func(ctx context.Context, key string, body []byte, _ string) (string, error) {
-					return overwrite(ctx, b.MemStore, key, body)
+					return overwrite(ctx, b.Store, key, body)
 				}
 			},
 			fails: []string{"missing", "update", "update-race", "errors", "etags", "counters"},
@@ -121,14 +124,14 @@ func TestBrokenStoresFail(t *testing.T) {
 		"check, then put": {
 			break_: func(b *broken) {
 				b.create = func(ctx context.Context, key string, body []byte) (string, error) {
-					if _, err := b.MemStore.Get(ctx, key); err == nil {
+					if _, err := b.Store.Get(ctx, key); err == nil {
 						return "", leasehold.ErrPreconditionFailed
 					}
 					runtime.Gosched()
-					return overwrite(ctx, b.MemStore, key, body)
+					return overwrite(ctx, b.Store, key, body)
 				}
 				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					o, err := b.MemStore.Get(ctx, key)
+					o, err := b.Store.Get(ctx, key)
 					if err != nil {
 						return "", err
 					}
@@ -136,7 +139,7 @@ func TestBrokenStoresFail(t *testing.T) {
 						return "", leasehold.ErrPreconditionFailed
 					}
 					runtime.Gosched()
-					return overwrite(ctx, b.MemStore, key, body)
+					return overwrite(ctx, b.Store, key, body)
 				}
 			},
 			fails: []string{"create-race", "update-race", "counters"},
@@ -144,14 +147,14 @@ func TestBrokenStoresFail(t *testing.T) {
 		"refusals are swallowed": {
 			break_: func(b *broken) {
 				b.create = func(ctx context.Context, key string, body []byte) (string, error) {
-					etag, err := b.MemStore.PutIfNoneMatch(ctx, key, body)
+					etag, err := b.Store.PutIfNoneMatch(ctx, key, body)
 					if refused(err) {
 						return `"made up"`, nil
 					}
 					return etag, err
 				}
 				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					next, err := b.MemStore.PutIfMatch(ctx, key, body, etag)
+					next, err := b.Store.PutIfMatch(ctx, key, body, etag)
 					if refused(err) {
 						return `"made up"`, nil
 					}
@@ -165,38 +168,38 @@ func TestBrokenStoresFail(t *testing.T) {
 				var mu sync.Mutex
 				etagOf := func(body []byte) string { return fmt.Sprintf(`"%d"`, len(body)) }
 				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
-					o, err := b.MemStore.Get(ctx, key)
+					o, err := b.Store.Get(ctx, key)
 					if err == nil {
 						o.ETag = etagOf(o.Body)
 					}
 					return o, err
 				}
 				b.create = func(ctx context.Context, key string, body []byte) (string, error) {
-					_, err := b.MemStore.PutIfNoneMatch(ctx, key, body)
+					_, err := b.Store.PutIfNoneMatch(ctx, key, body)
 					return etagOf(body), err
 				}
 				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
 					mu.Lock()
 					defer mu.Unlock()
-					o, err := b.MemStore.Get(ctx, key)
+					o, err := b.Store.Get(ctx, key)
 					if err != nil {
 						return "", err
 					}
 					if etagOf(o.Body) != etag {
 						return "", leasehold.ErrPreconditionFailed
 					}
-					_, err = b.MemStore.PutIfMatch(ctx, key, body, o.ETag)
+					_, err = b.Store.PutIfMatch(ctx, key, body, o.ETag)
 					return etagOf(body), err
 				}
 				b.discard = func(ctx context.Context, key, etag string) error {
-					o, err := b.MemStore.Get(ctx, key)
+					o, err := b.Store.Get(ctx, key)
 					if err != nil {
 						return err
 					}
 					if etagOf(o.Body) != etag {
 						return leasehold.ErrPreconditionFailed
 					}
-					return b.MemStore.DeleteIfMatch(ctx, key, o.ETag)
+					return b.Store.DeleteIfMatch(ctx, key, o.ETag)
 				}
 			},
 			fails: []string{"update-race", "etags", "counters"},
@@ -204,7 +207,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"a write's ETag is not the one that is read": {
 			break_: func(b *broken) {
 				b.create = func(ctx context.Context, key string, body []byte) (string, error) {
-					etag, err := b.MemStore.PutIfNoneMatch(ctx, key, body)
+					etag, err := b.Store.PutIfNoneMatch(ctx, key, body)
 					return "W/" + etag, err
 				}
 			},
@@ -213,7 +216,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"Age is the clock's": {
 			break_: func(b *broken) {
 				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
-					o, err := b.MemStore.Get(ctx, key)
+					o, err := b.Store.Get(ctx, key)
 					o.Age = time.Since(time.Unix(0, 0))
 					return o, err
 				}
@@ -223,7 +226,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"Age is over by a second": {
 			break_: func(b *broken) {
 				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
-					o, err := b.MemStore.Get(ctx, key)
+					o, err := b.Store.Get(ctx, key)
 					o.Age += time.Second
 					return o, err
 				}
@@ -234,7 +237,7 @@ func TestBrokenStoresFail(t *testing.T) {
 			break_: func(b *broken) {
 				created := time.Now()
 				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
-					o, err := b.MemStore.Get(ctx, key)
+					o, err := b.Store.Get(ctx, key)
 					o.Age = time.Since(created) - time.Second
 					o.Age = max(o.Age, 0)
 					return o, err
@@ -245,7 +248,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"Age is negative": {
 			break_: func(b *broken) {
 				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
-					o, err := b.MemStore.Get(ctx, key)
+					o, err := b.Store.Get(ctx, key)
 					o.Age = -1
 					return o, err
 				}
@@ -255,7 +258,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"a missing object reads as a changed one": {
 			break_: func(b *broken) {
 				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					next, err := b.MemStore.PutIfMatch(ctx, key, body, etag)
+					next, err := b.Store.PutIfMatch(ctx, key, body, etag)
 					if errors.Is(err, leasehold.ErrNotExist) {
 						err = leasehold.ErrPreconditionFailed
 					}
@@ -277,7 +280,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"errors do not match sentinels": {
 			break_: func(b *broken) {
 				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
-					o, err := b.MemStore.Get(ctx, key)
+					o, err := b.Store.Get(ctx, key)
 					if errors.Is(err, leasehold.ErrNotExist) {
 						err = errors.New("404")
 					}
@@ -289,7 +292,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"errors match several sentinels": {
 			break_: func(b *broken) {
 				b.create = func(ctx context.Context, key string, body []byte) (string, error) {
-					etag, err := b.MemStore.PutIfNoneMatch(ctx, key, body)
+					etag, err := b.Store.PutIfNoneMatch(ctx, key, body)
 					if refused(err) {
 						err = errors.Join(err, leasehold.ErrPermanent)
 					}
@@ -314,7 +317,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"the context is ignored": {
 			break_: func(b *broken) {
 				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					return b.MemStore.PutIfMatch(context.WithoutCancel(ctx), key, body, etag)
+					return b.Store.PutIfMatch(context.WithoutCancel(ctx), key, body, etag)
 				}
 			},
 			fails: []string{"context"},
@@ -322,7 +325,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"a write goes on after its context": {
 			break_: func(b *broken) {
 				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					next, err := b.MemStore.PutIfMatch(context.WithoutCancel(ctx), key, body, etag)
+					next, err := b.Store.PutIfMatch(context.WithoutCancel(ctx), key, body, etag)
 					if ctx.Err() != nil {
 						return "", ctx.Err()
 					}
@@ -337,7 +340,7 @@ func TestBrokenStoresFail(t *testing.T) {
 					if ctx.Err() != nil {
 						time.Sleep(time.Minute)
 					}
-					return b.MemStore.Get(ctx, key)
+					return b.Store.Get(ctx, key)
 				}
 			},
 			fails: []string{"context"},
@@ -346,9 +349,9 @@ func TestBrokenStoresFail(t *testing.T) {
 			break_: func(b *broken) {
 				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
 					if etag == "" {
-						return overwrite(ctx, b.MemStore, key, body)
+						return overwrite(ctx, b.Store, key, body)
 					}
-					return b.MemStore.PutIfMatch(ctx, key, body, etag)
+					return b.Store.PutIfMatch(ctx, key, body, etag)
 				}
 			},
 			fails: []string{"etags"},
@@ -356,7 +359,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"bodies are text": {
 			break_: func(b *broken) {
 				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
-					o, err := b.MemStore.Get(ctx, key)
+					o, err := b.Store.Get(ctx, key)
 					o.Body = bytes.ToValidUTF8(o.Body, []byte("?"))
 					return o, err
 				}
@@ -370,7 +373,7 @@ func TestBrokenStoresFail(t *testing.T) {
 				b.get = func(ctx context.Context, key string) (leasehold.Object, error) {
 					mu.Lock()
 					defer mu.Unlock()
-					o, err := b.MemStore.Get(ctx, key)
+					o, err := b.Store.Get(ctx, key)
 					if cached := read[key]; err == nil && cached.ETag == o.ETag {
 						o.Body = cached.Body
 					}
@@ -383,7 +386,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"keys are unescaped": {
 			break_: func(b *broken) {
 				b.create = func(ctx context.Context, key string, body []byte) (string, error) {
-					return b.MemStore.PutIfNoneMatch(ctx, string(bytes.ReplaceAll([]byte(key), []byte("+"), []byte(" "))), body)
+					return b.Store.PutIfNoneMatch(ctx, string(bytes.ReplaceAll([]byte(key), []byte("+"), []byte(" "))), body)
 				}
 			},
 			fails: []string{"keys"},
@@ -391,7 +394,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"large bodies are written": {
 			break_: func(b *broken) {
 				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					return b.MemStore.PutIfMatch(ctx, key, body[:min(len(body), leasehold.MaxObjectSize)], etag)
+					return b.Store.PutIfMatch(ctx, key, body[:min(len(body), leasehold.MaxObjectSize)], etag)
 				}
 			},
 			fails: []string{"limit"},
@@ -403,7 +406,7 @@ func TestBrokenStoresFail(t *testing.T) {
 					if bytes.HasSuffix([]byte(key), []byte("-planted")) {
 						return leasehold.Object{Body: large, ETag: "x"}, nil
 					}
-					return b.MemStore.Get(ctx, key)
+					return b.Store.Get(ctx, key)
 				}
 			},
 			opts:  []Option{Plant(func(string, []byte) error { return nil })},
@@ -412,7 +415,7 @@ func TestBrokenStoresFail(t *testing.T) {
 		"a refused update is carried out": {
 			break_: func(b *broken) {
 				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
-					next, err := b.MemStore.PutIfMatch(ctx, key, body, etag)
+					next, err := b.Store.PutIfMatch(ctx, key, body, etag)
 					if err == nil && bytes.HasPrefix(body, []byte("[")) { // as if a proxy had retried it
 						return "", leasehold.ErrPreconditionFailed
 					}
@@ -431,7 +434,7 @@ func TestBrokenStoresFail(t *testing.T) {
 					if n++; n%10 == 0 && bytes.HasPrefix(body, []byte("[")) {
 						return etag, nil
 					}
-					return b.MemStore.PutIfMatch(ctx, key, body, etag)
+					return b.Store.PutIfMatch(ctx, key, body, etag)
 				}
 			},
 			fails: []string{"counters"},
@@ -441,7 +444,7 @@ func TestBrokenStoresFail(t *testing.T) {
 			var failed []string
 			for _, check := range newSuite(append([]Option{Rounds(20)}, c.opts...)).checks() {
 				synctest.Test(t, func(t *testing.T) {
-					b := &broken{MemStore: leasehold.NewMemStore(leasehold.WithExactAges())}
+					b := &broken{Store: testopt.NewMemStore(false, true)}
 					c.break_(b)
 					if err := check.run(t.Context(), b, t.Logf); err != nil {
 						failed = append(failed, check.name)
@@ -486,7 +489,7 @@ func TestHopelessStoresFailSoon(t *testing.T) {
 					if updated[key] {
 						return "", leasehold.ErrPreconditionFailed
 					}
-					next, err := b.MemStore.PutIfMatch(ctx, key, body, etag)
+					next, err := b.Store.PutIfMatch(ctx, key, body, etag)
 					updated[key] = err == nil
 					return next, err
 				}
@@ -506,7 +509,7 @@ func TestHopelessStoresFailSoon(t *testing.T) {
 			var passed []string
 			for _, check := range newSuite(nil).checks() {
 				synctest.Test(t, func(t *testing.T) {
-					b := &broken{MemStore: leasehold.NewMemStore()}
+					b := &broken{Store: leasehold.NewMemStore()}
 					c.break_(b)
 					s := &counting{Store: b}
 					began := time.Now()
@@ -539,9 +542,9 @@ func (s *counting) PutIfMatch(ctx context.Context, key string, body []byte, etag
 }
 
 func (b *broken) deleteAnyway(ctx context.Context, key, _ string) error {
-	o, err := b.MemStore.Get(ctx, key)
+	o, err := b.Store.Get(ctx, key)
 	if errors.Is(err, leasehold.ErrNotExist) {
 		return nil
 	}
-	return b.MemStore.DeleteIfMatch(ctx, key, o.ETag)
+	return b.Store.DeleteIfMatch(ctx, key, o.ETag)
 }

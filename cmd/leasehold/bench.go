@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -186,7 +187,7 @@ func (b *bench) run(ctx context.Context, rounds int) (rows []benched, err error)
 
 // lock makes a lock as a process of its own would.
 func (b *bench) lock(store *backend, more ...leasehold.Option) (*leasehold.Lock, error) {
-	return newLock(store, b.at.key, append(more, leasehold.WithTTL(b.ttl), leasehold.WithLogger(nil),
+	return newLock(store, b.at.key, append(more, leasehold.WithTTL(b.ttl), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
 		leasehold.WithMetadata(map[string]string{"purpose": benchPurpose})))
 }
 

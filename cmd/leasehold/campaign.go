@@ -92,7 +92,7 @@ func (c *campaign) lock(a *app, store *backend, key string, renewed func(), more
 	}
 	opts := append(more, leasehold.WithTTL(c.ttl), leasehold.WithPollInterval(min(c.ttl/5, maxPoll)),
 		leasehold.WithMetadata(c.metadata), leasehold.WithLogger(a.log),
-		leasehold.WithObserver(func(e leasehold.Event) {
+		leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			switch {
 			case e.Kind == leasehold.EventRenewed:
 				renewed()

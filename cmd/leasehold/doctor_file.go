@@ -10,7 +10,7 @@ func examineFile(ctx context.Context, at location) report {
 	r := newReport("directory", "list", "get", "put", "delete", "conditions", "latency", "disk")
 	store, err := at.openFile()
 	if err == nil {
-		err = store.Validate()
+		err = store.Describe().Err
 	}
 	if err != nil {
 		r.broke("directory", err, "create the directory, or choose another one")

@@ -263,7 +263,7 @@ func (p *probe) latency(ctx context.Context) {
 		puts = append(puts, time.Since(began))
 	}
 	worst := max(slices.Max(gets), slices.Max(puts))
-	ttl := max(worst*requestShare*latencyRoom, p.store.MinTTL()).Round(time.Millisecond)
+	ttl := max(worst*requestShare*latencyRoom, cmp.Or(p.store.Describe().MinTTL, time.Second)).Round(time.Millisecond)
 	if rest := ttl % time.Second; rest > 0 {
 		ttl += time.Second - rest
 	}

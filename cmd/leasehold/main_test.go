@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -76,7 +77,7 @@ func (b bucket) urlAt(endpoint, key string) string {
 
 // lock is the same lock for this process.
 func (b bucket) lock(key string, opts ...leasehold.Option) *leasehold.Lock {
-	opts = append([]leasehold.Option{leasehold.WithLogger(nil), leasehold.WithPollInterval(200 * time.Millisecond)}, opts...)
+	opts = append([]leasehold.Option{leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithPollInterval(200 * time.Millisecond)}, opts...)
 	lock, err := leasehold.NewLock(leasehold.NewS3Store(b.server.Client(), b.name), key, opts...)
 	require.NoError(b.t, err)
 	return lock

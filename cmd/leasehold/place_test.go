@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"log/slog"
 	"os/exec"
 	"testing"
 
@@ -28,7 +29,7 @@ func (p place) command(args ...string) *exec.Cmd {
 
 // lock is the same lock for this process.
 func (p place) lock(opts ...leasehold.Option) *leasehold.Lock {
-	lock, err := leasehold.NewLock(leasehold.NewFileStore(p.dir), "a", append([]leasehold.Option{leasehold.WithLogger(nil)}, opts...)...)
+	lock, err := leasehold.NewLock(leasehold.NewFileStore(p.dir), "a", append([]leasehold.Option{leasehold.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	require.NoError(p.t, err)
 	return lock
 }

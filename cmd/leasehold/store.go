@@ -201,30 +201,11 @@ func (c *careful) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	return c.Store.DeleteIfMatch(ctx, key, etag)
 }
 
-// Validate, MinTTL, TellsAge and EnforcesConditions are optional methods of a leasehold.Store.
-
-func (c *careful) Validate() error {
-	if v, ok := c.Store.(leasehold.Validator); ok {
-		return v.Validate()
-	}
-	return nil
-}
-
-func (c *careful) MinTTL() time.Duration {
-	if m, ok := c.Store.(leasehold.TTLLimiter); ok {
-		return m.MinTTL()
-	}
-	return time.Second
-}
-
-func (c *careful) TellsAge() bool {
-	t, ok := c.Store.(leasehold.AgeTeller)
-	return c.local && ok && t.TellsAge()
-}
-
-func (c *careful) EnforcesConditions() bool {
-	known, ok := c.Store.(leasehold.ConditionEnforcer)
-	return ok && known.EnforcesConditions()
+// Describe passes on what the store says of itself. The command trusts no server's clock.
+func (c *careful) Describe() leasehold.StoreInfo {
+	info := leasehold.Describe(c.Store)
+	info.TellsAge = info.TellsAge && c.local
+	return info
 }
 
 // age is how old the object is by the server's clock, at least, at the time of the last Get; 0 if that is not known.

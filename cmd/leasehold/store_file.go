@@ -20,7 +20,7 @@ import (
 func (l location) openFile() (*backend, error) {
 	store := leasehold.NewFileStore(l.bucket)
 	keys := func(ctx context.Context, prefix string) iter.Seq2[string, error] {
-		if err := store.Validate(); err != nil {
+		if err := leasehold.Describe(store).Err; err != nil {
 			return func(yield func(string, error) bool) { yield("", err) }
 		}
 		return l.fileKeys(ctx, prefix)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,7 +32,7 @@ deleted. A lock has expired if it was not renewed for its TTL. It reads the lock
 			}
 			defer store.close()
 			_, err = newLock(store, at.key, []leasehold.Option{
-				leasehold.WithLogger(nil), leasehold.WithTTL(max(defaultTTL, every)), leasehold.WithPollInterval(every),
+				leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(max(defaultTTL, every)), leasehold.WithPollInterval(every),
 			})
 			if err != nil {
 				return err

@@ -62,7 +62,7 @@ func job(ctx context.Context, name string, store leasehold.Store, table *account
 	lock, err := leasehold.NewLock(store, "examples/criticalsection",
 		leasehold.WithIdentity(me),
 		leasehold.WithPollInterval(200*time.Millisecond),
-		leasehold.WithObserver(func(e leasehold.Event) {
+		leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventNewLeader && e.Holder != me {
 				log.print(name, "waits, because %s holds the lock (token %d)", e.Holder, e.Token)
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,7 +59,7 @@ func (d *demo) print(name, format string, args ...any) {
 func (d *demo) start(ctx context.Context, name string, store leasehold.Store, key string) error {
 	c := &candidate{name: name, network: &network{Store: store}}
 	lock, err := leasehold.NewLock(c.network, key, leasehold.WithTTL(d.ttl), leasehold.WithIdentity(name),
-		leasehold.WithLogger(nil)) // because the timeline tells what happens; keep the log in a program of your own
+		leasehold.WithLogger(slog.New(slog.DiscardHandler))) // because the timeline tells what happens; keep the log in a program of your own
 	if err != nil {
 		return err
 	}
@@ -268,19 +269,8 @@ type network struct {
 	gets, puts, lost atomic.Int64
 }
 
-// MinTTL passes on the shortest TTL that the store allows.
-func (n *network) MinTTL() time.Duration {
-	if m, ok := n.Store.(leasehold.TTLLimiter); ok {
-		return m.MinTTL()
-	}
-	return time.Second
-}
-
-// EnforcesConditions passes on whether the store need not be tried.
-func (n *network) EnforcesConditions() bool {
-	known, ok := n.Store.(leasehold.ConditionEnforcer)
-	return ok && known.EnforcesConditions()
-}
+// Describe passes on what the store says of itself.
+func (n *network) Describe() leasehold.StoreInfo { return leasehold.Describe(n.Store) }
 
 func (n *network) cut(cut bool) { n.isCut.Store(cut) }
 

@@ -16,6 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -193,7 +194,7 @@ func write(ctx context.Context, where *storeflag.Flags, name string, guarded boo
 	}
 	bucket, key := where.Bucket(), key(guarded)
 	lock, err := leasehold.NewLock(leasehold.NewS3Store(client, bucket), key+".lock", leasehold.WithTTL(ttl), leasehold.WithIdentity(name),
-		leasehold.WithLogger(nil)) // because this program tells what happens; keep the log in a program of your own
+		leasehold.WithLogger(slog.New(slog.DiscardHandler))) // because this program tells what happens; keep the log in a program of your own
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -57,7 +58,7 @@ func (c *client) run() {
 	for c.attempts-c.incarnation < c.w.cfg.Terms {
 		c.reset()
 		lock, err := leasehold.NewLock(c, "lock", testopt.WithClock(c), leasehold.WithTTL(ttl),
-			leasehold.WithSafetyMargin(margin), leasehold.WithClockDrift(drift), leasehold.WithManualRenewal(), leasehold.WithIdentity("x"), leasehold.WithLogger(nil))
+			leasehold.WithSafetyMargin(margin), leasehold.WithClockDrift(drift), leasehold.WithManualRenewal(), leasehold.WithIdentity("x"), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			panic(err)
 		}

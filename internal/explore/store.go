@@ -119,8 +119,8 @@ func (c *client) send(put *write) (leasehold.Object, error) {
 	}
 }
 
-// EnforcesConditions keeps the worlds small: no request tries the store.
-func (*client) EnforcesConditions() bool { return true }
+// Describe keeps the worlds small: no request tries the store.
+func (*client) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{Conditional: true} }
 
 // Get implements leasehold.Store.
 func (c *client) Get(context.Context, string) (leasehold.Object, error) { return c.send(nil) }

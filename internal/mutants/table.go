@@ -215,7 +215,7 @@ var mutants = []mutant{
 	{"fencehttp: a gate for each method", []edit{{"fencehttp/fencehttp.go", `g := f.of(name)
 		defer f.leave(name)`, `g := f.of(r.Method + name)
 		defer f.leave(r.Method + name)`}}, []string{"./fencehttp -run TestRoutesOfOneFenceWaitForEachOther"}, 23},
-	{"fencehttp: tokens that no lock issues", []edit{{"fencehttp/fencehttp.go", `token == 0 || token > maxToken || len(values) > 1`, `token == 0 || len(values) > 1`}}, []string{"./fencehttp -run TestStatus"}, 23},
+	{"fencehttp: tokens that no lock issues", []edit{{"fencehttp/fencehttp.go", `token == 0 || token > leasehold.MaxToken || len(values) > 1`, `token == 0 || len(values) > 1`}}, []string{"./fencehttp -run TestStatus"}, 23},
 	{"fencehttp: marks tried without end", []edit{{"fencehttp/fencehttp.go", `case try == raiseTries:`, `case try == 3*raiseTries:`}}, []string{"./fencehttp -run TestStoreMarksEnd"}, 23},
 
 	// Promises that no check proved.
@@ -241,7 +241,7 @@ var mutants = []mutant{
 	{"a member counted as it was read", []edit{{"internal/wire/record.go", `return len(member) + 3*(`, `return len(member) + 0*(`}}, []string{". -run TestMembersThatAreTooLong"}, 16},
 	{"the longest TTL is written and not read", []edit{{"internal/wire/record.go", `seconds(math.Nextafter(MaxTTL.Seconds(), math.MaxFloat64))`, `seconds(MaxTTL.Seconds())`}}, []string{". -run TestTheLongestTTLs"}, 0},
 	{"a wall clock before 1970 in records", []edit{{"internal/clock/clock.go", `max(r.Wall.Microseconds(), 1)`, `r.Wall.Microseconds()`}}, []string{". -run TestWallClocksBefore1970"}, 13},
-	{"nil pointers are stores", []edit{{"check.go", `v.Kind() == reflect.Pointer && v.IsNil()`, `v.Kind() == reflect.Pointer && false`}}, []string{". -run TestStoresThatAreNilPointers"}, 12},
+	{"nil pointers are stores", []edit{{"store.go", `v.Kind() == reflect.Pointer && v.IsNil()`, `v.Kind() == reflect.Pointer && false`}}, []string{". -run TestStoresThatAreNilPointers"}, 12},
 	{"each failed renewal is logged", []edit{{"renewal.go", `o.failures == 1 || now-o.logged >= interval`, `true`}}, []string{". -run TestRenewalsThatFailAreTold"}, 0},
 	{"only the first of many failed renewals is logged", []edit{{"renewal.go", `o.failures == 1 || now-o.logged >= interval`, `o.failures == 1`}}, []string{". -run TestRenewalsThatFailAreTold"}, 12},
 	{"the end of an outage is not logged", []edit{{"renewal.go", `return failures, failures > 0`, `return failures, false`}}, []string{". -run TestRenewalsThatFailAreTold"}, 12},
@@ -305,7 +305,7 @@ var mutants = []mutant{
 	{"checks: a race without an answer is lost", []edit{{"internal/storecheck/checks.go", `case winner < 0 && !refused && try < patience:`, `case winner < 0 && !refused && try < 1:`}}, []string{". -run TestCheckStoreOnARateLimitedServer"}, 26},
 	{"fenced: a rate limit ends the check", []edit{{"fenced/s3check.go", `const tries = 4`, `const tries = 1`}}, []string{"./fenced -run TestFencedWritesAreCheckedOnARateLimitedServer"}, 26},
 	{"fenced: each check leaves an object", []edit{{"fenced/s3check.go", `	if !removes {`, `	if removes && !removes {`}}, []string{"./fenced -run TestFencedCheckWithoutThePermissionToDelete"}, 26},
-	{"fenced: a token that no term has locks out the others", []edit{{"fencing.go", `	if token > storeapi.MaxToken {`, `	if token > storeapi.MaxToken && token < storeapi.MaxToken {`}}, []string{". -run TestFenceOfTokensThatNoTermHas"}, 0},
+	{"fenced: a token that no term has locks out the others", []edit{{"fencing.go", `	if token > MaxToken {`, `	if token > MaxToken && token < MaxToken {`}}, []string{". -run TestFenceOfTokensThatNoTermHas"}, 0},
 	{"an empty S3Store is used", []edit{{"s3store.go", `	if s == nil || s.objects.Bucket == nil {`, `	if s == nil {`}}, []string{". -run TestArgumentsThatCannotWorkAreRefusedUnsent"}, 12},
 
 	{"written without a condition", []edit{{"internal/s3api/object.go", `		IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,
@@ -398,9 +398,9 @@ var mutants = []mutant{
 	{"otellock: the end of an earlier term ends a later one", []edit{{"otellock/otellock.go", `	if s.held == e.Token {
 		s.end(`, `	if e.Token > 0 {
 		s.end(`}}, []string{"./otellock -run TestScenarios|TestALaterTermEnds"}, 22},
-	{"promlock: leads on after a loss", []edit{{"promlock/promlock.go", `		c.lost.WithLabelValues(e.Key, e.Outcome()).Inc()
+	{"promlock: leads on after a loss", []edit{{"promlock/promlock.go", `		c.lost.WithLabelValues(e.Key, leasehold.Outcome(e.Err)).Inc()
 		c.ended(s, e)
-`, `		c.lost.WithLabelValues(e.Key, e.Outcome()).Inc()
+`, `		c.lost.WithLabelValues(e.Key, leasehold.Outcome(e.Err)).Inc()
 `}}, []string{"./promlock -run TestScenarios"}, 22},
 	{"promlock: the end of an earlier term ends a later one", []edit{{"promlock/promlock.go", `	if s.held == e.Token {
 		c.leader`, `	if e.Token > 0 {

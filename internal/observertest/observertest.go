@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 )
 
 // Key is the key of a lock.
@@ -25,7 +26,7 @@ const Key = "locks/reports"
 type Process struct {
 	leasehold.Store
 	t       *testing.T
-	observe func(leasehold.Event)
+	observe func(context.Context, leasehold.Event)
 	fail    atomic.Pointer[error]
 
 	// Metrics returns what the observer exports of a key: one sorted line a series, such as "leader: 1" or "lost expired: 0", without the
@@ -34,12 +35,12 @@ type Process struct {
 }
 
 // NewProcess returns a process whose locks report to observe.
-func NewProcess(t *testing.T, s leasehold.Store, observe func(leasehold.Event), metrics func(key string) []string) *Process {
+func NewProcess(t *testing.T, s leasehold.Store, observe func(context.Context, leasehold.Event), metrics func(key string) []string) *Process {
 	return &Process{Store: s, t: t, observe: observe, Metrics: metrics}
 }
 
-// EnforcesConditions says that the store is a known one, which a lock need not try.
-func (*Process) EnforcesConditions() bool { return true }
+// Describe says that the store is a known one, which a lock need not try.
+func (*Process) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{Conditional: true} }
 
 // Lock returns a lock of the process.
 func (p *Process) Lock(key, identity string) *leasehold.Lock {
@@ -190,7 +191,7 @@ func overrun(t *testing.T, watch func(leasehold.Store) *Process) {
 }
 
 func failedRelease(t *testing.T, watch func(leasehold.Store) *Process) {
-	mem := leasehold.NewMemStore(leasehold.WithExactAges())
+	mem := testopt.NewMemStore(false, true)
 	alice, bob := watch(mem), watch(mem)
 	lock := alice.Lock(Key, "alice")
 	lease, err := lock.TryAcquire(t.Context())
@@ -235,7 +236,7 @@ func lateRelease(t *testing.T, watch func(leasehold.Store) *Process) {
 		{Kind: leasehold.EventAcquired, Token: 1}, {Kind: leasehold.EventAcquired, Token: 2}, {Kind: leasehold.EventReleased, Token: 1},
 	} {
 		e.Key = Key
-		alice.observe(e)
+		alice.observe(t.Context(), e)
 	}
 	require.Contains(t, alice.Metrics(Key), "leader: 1")
 }

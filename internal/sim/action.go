@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -129,7 +130,7 @@ func (p *process) resign() {
 func (w *world) breakLock(a Action) {
 	admin := &process{w: w, name: fmt.Sprintf("admin%d", a.At), node: administrator, clock: newNodeClock(1, 0, w.rng("admin", a.At))}
 	admin.client = w.newClient(admin)
-	lock, err := leasehold.NewLock(admin.client.store(), lockKey, testopt.WithClock(admin.clock), leasehold.WithLogger(nil))
+	lock, err := leasehold.NewLock(admin.client.store(), lockKey, testopt.WithClock(admin.clock), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		panic(err)
 	}

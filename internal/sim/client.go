@@ -251,11 +251,13 @@ func (c *client) store() leasehold.Store {
 // anyTTL is an S3Store that allows any TTL.
 type anyTTL struct{ *leasehold.S3Store }
 
-// MinTTL allows any TTL.
-func (anyTTL) MinTTL() time.Duration { return 0 }
+// Describe allows any TTL.
+func (anyTTL) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: time.Millisecond} }
 
-// EnforcesConditions says that it is a known store. The real S3Store is not, so worlds with that one try it.
-func (*client) EnforcesConditions() bool { return true }
+// Describe allows any TTL, and says that it is a known store. The real S3Store is not, so worlds with that one try it.
+func (*client) Describe() leasehold.StoreInfo {
+	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
+}
 
 // Get implements leasehold.Store.
 func (c *client) Get(ctx context.Context, _ string) (leasehold.Object, error) {
@@ -280,6 +282,3 @@ func (c *client) DeleteIfMatch(context.Context, string, string) error {
 	c.p.w.violate("%s sent a DELETE", c.p.name)
 	return errReset
 }
-
-// MinTTL allows any TTL.
-func (*client) MinTTL() time.Duration { return 0 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,7 +12,7 @@ import (
 )
 
 // observe receives every event of a process's lock.
-func (p *process) observe(e leasehold.Event) {
+func (p *process) observe(_ context.Context, e leasehold.Event) {
 	if p.crashed.Load() {
 		return
 	}

@@ -117,7 +117,7 @@ func (p *process) newLock(reclaim bool) *leasehold.Lock {
 	cfg := p.w.cfg
 	opts := []leasehold.Option{
 		testopt.WithClock(p.clock), leasehold.WithTTL(cfg.TTL), leasehold.WithSafetyMargin(cfg.Margin), leasehold.WithClockDrift(cfg.Drift),
-		leasehold.WithIdentity(p.identity), leasehold.WithLogger(nil), leasehold.WithObserver(p.observe),
+		leasehold.WithIdentity(p.identity), leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithObserver(p.observe),
 	}
 	if cfg.SlowCreates {
 		opts = append(opts, leasehold.WithLogger(slog.New(logWatch{p})))

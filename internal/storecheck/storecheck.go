@@ -58,14 +58,13 @@ type object struct {
 }
 
 // Of is a leasehold.Store as the checks see it. parts takes its objects apart.
-func Of[O any](s objects[O], parts func(O) (body []byte, etag string, age time.Duration)) *Store {
-	teller, ok := s.(interface{ TellsAge() bool })
+func Of[O any](s objects[O], tellsAge bool, parts func(O) (body []byte, etag string, age time.Duration)) *Store {
 	read := func(ctx context.Context, key string) (object, error) {
 		o, err := s.Get(ctx, key)
 		body, etag, age := parts(o)
 		return object{body, etag, age}, err
 	}
-	return &Store{read: read, writes: s, tellsAge: ok && teller.TellsAge()}
+	return &Store{read: read, writes: s, tellsAge: tellsAge}
 }
 
 func (s *Store) get(ctx context.Context, key string) (o object, err error) {

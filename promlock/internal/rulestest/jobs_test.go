@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,7 +25,7 @@ type pod struct {
 }
 
 func (p pod) lock(t *testing.T) *leasehold.Lock {
-	lock, err := leasehold.NewLock(p, "k", leasehold.WithObserver(p.collector.Observe), leasehold.WithLogger(nil))
+	lock, err := leasehold.NewLock(p, "k", leasehold.WithObserver(p.collector.Observe), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	return lock
 }
@@ -106,7 +107,7 @@ func job(interval, takes time.Duration) func(context.Context, *testing.T, int, p
 // locker is a job of gocron, whose slot one of the pods gets. Their clocks differ.
 func locker(interval, takes, apart time.Duration) func(context.Context, *testing.T, int, pod) {
 	return func(ctx context.Context, t *testing.T, n int, p pod) {
-		l, err := gocronlock.NewLocker(p, "jobs", interval/2, leasehold.WithObserver(p.collector.Observe), leasehold.WithLogger(nil))
+		l, err := gocronlock.NewLocker(p, "jobs", interval/2, leasehold.WithObserver(p.collector.Observe), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		behind := time.Duration(n) * apart
 		l.SetClock(clockBehind(behind))

@@ -52,7 +52,7 @@ type slow struct {
 	by time.Duration
 }
 
-func (s slow) MinTTL() time.Duration { return time.Second }
+func (s slow) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: time.Second} }
 
 func (s slow) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
 	select {
