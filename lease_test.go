@@ -671,3 +671,371 @@ func TestRenewWithAnEndedContextIsNotRandom(t *testing.T) {
 		require.Contains(t, []int{0, 100}, n)
 	})
 }
+
+func TestLeaseDo(t *testing.T) {
+	boom := errors.New("boom")
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lock := newLock(t, store)
+		lease := acquire(t, lock)
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), ctxKey{}, "kept"))
+		err := lease.Do(ctx, func(ctx context.Context, same *leasehold.Lease) error {
+			require.Same(t, lease, same)
+			require.Equal(t, "kept", ctx.Value(ctxKey{}))
+			require.ErrorContains(t, lease.Do(ctx, nil), "has its function already")
+			time.Sleep(time.Minute)
+			cancel()
+			<-ctx.Done()
+			time.Sleep(10 * time.Second)
+			require.True(t, lease.Valid(), "renewed while the function winds down")
+			return boom
+		})
+		require.True(t, err == boom, "the function's own error, as it is: %v", err)
+		require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrReleased)
+		require.ErrorIs(t, lease.Do(t.Context(), nil), leasehold.ErrReleased)
+
+		lease = acquire(t, lock)
+		err = lease.Do(t.Context(), func(ctx context.Context, _ *leasehold.Lease) error {
+			crash(store)
+			<-ctx.Done()
+			return fmt.Errorf("writing: %w", ctx.Err())
+		})
+		require.ErrorIs(t, err, leasehold.ErrLost)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Regexp(t, `^leasehold: lock "locks/test": lease lost \(token 2\): not renewed in time`, err.Error(), "the loss comes first")
+		require.ErrorIs(t, lease.Do(t.Context(), nil), leasehold.ErrLost)
+	})
+}
+
+// A call of Do that is refused runs nothing, so it keeps nobody out.
+func TestARefusedDoKeepsNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := newLock(t, leasehold.NewMemStore())
+		lease := acquire(t, lock)
+		require.NoError(t, lease.Release(t.Context()))
+		err := lease.Do(t.Context(), func(context.Context, *leasehold.Lease) error { return nil })
+		require.ErrorIs(t, err, leasehold.ErrReleased)
+		next, err := lock.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+func TestAnAcquiredLeaseReportsAFunctionThatOverruns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		var overran atomic.Int64
+		lock := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+			if e.Kind == leasehold.EventOverrun {
+				overran.Add(1)
+			}
+		}))
+		lease := acquire(t, lock)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		err := lease.Do(ctx, func(context.Context, *leasehold.Lease) error {
+			time.Sleep(time.Minute)
+			return nil
+		})
+		require.ErrorIs(t, err, leasehold.ErrLost, "renewals end a TTL after ctx")
+		require.EqualValues(t, 1, overran.Load())
+	})
+}
+
+func TestDeadlineIsNeverAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lock := newLock(t, store)
+		lease := acquire(t, lock)
+		require.Equal(t, 12*time.Second, time.Until(lease.Deadline()))
+		time.Sleep(time.Second)
+		require.NoError(t, lease.Release(t.Context()))
+		require.LessOrEqual(t, time.Until(lease.Deadline()), time.Duration(0))
+		time.Sleep(time.Second)
+		require.LessOrEqual(t, time.Until(lease.Deadline()), -time.Second)
+
+		lease = acquire(t, lock)
+		require.NoError(t, newLock(t, store).Break(t.Context(), lease.Token()))
+		<-lease.Context().Done()
+		require.LessOrEqual(t, time.Until(lease.Deadline()), time.Duration(0))
+	})
+}
+
+// The first attempt of a release lands, and its answer is lost.
+func TestAReleaseThatHasLandedIsNotWrittenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lease := acquire(t, newLock(t, store))
+		store.count()
+		store.next(fault{op: "put", apply: true, err: errInjected})
+		require.NoError(t, lease.Release(t.Context()))
+		require.Equal(t, []string{"put", "put", "get"}, store.count())
+	})
+}
+
+func TestAReleaseThatHasLandedIsNoLossIfAnotherTookTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		store := &faultStore{Store: mem}
+		lock := newLock(t, store)
+		done := make(chan error)
+		go func() {
+			done <- lock.Do(t.Context(), func(context.Context, *leasehold.Lease) error {
+				store.next(fault{op: "put", apply: true, err: errInjected})
+				return nil
+			})
+		}()
+		time.Sleep(100 * time.Millisecond) // before the second attempt
+		next := acquire(t, newLock(t, mem))
+		require.NoError(t, <-done)
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+// A renewal that was under way when the release began finds the lock broken: in time, or after the lease has run out.
+func TestAReleaseBehindARefusedRenewal(t *testing.T) {
+	for begins, want := range map[time.Duration]struct {
+		err error
+		end leasehold.EventKind
+	}{
+		time.Second:      {leasehold.ErrLost, leasehold.EventLost},
+		11 * time.Second: {nil, leasehold.EventReleased},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			var ends []leasehold.EventKind
+			lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+				if e.Kind == leasehold.EventReleased || e.Kind == leasehold.EventLost {
+					ends = append(ends, e.Kind)
+				}
+			})))
+			time.Sleep(begins)
+			require.NoError(t, newLock(t, store).Break(t.Context(), 1))
+			store.next(fault{op: "put", apply: true, delay: 2 * time.Second})
+			renewed := make(chan error)
+			go func() { renewed <- lease.Renew(t.Context()) }()
+			time.Sleep(500 * time.Millisecond)
+			require.ErrorIs(t, lease.Release(t.Context()), want.err)
+			require.ErrorIs(t, <-renewed, leasehold.ErrReleased)
+			require.Equal(t, []leasehold.EventKind{want.end}, ends)
+		})
+	}
+}
+
+func TestAbandon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		var kinds [256]atomic.Int64
+		lock, err := leasehold.NewLock(mem, "k", leasehold.WithObserver(func(_ context.Context, e leasehold.Event) { kinds[e.Kind].Add(1) }))
+		require.NoError(t, err)
+		lease, err := lock.TryAcquire(t.Context())
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		requests, renewed := kinds[leasehold.EventRequest].Load(), lease.Record().RenewedAt
+		lease.Abandon()
+		lease.Abandon() // does nothing
+		require.False(t, lease.Valid())
+		require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrReleased)
+		require.EqualValues(t, 1, kinds[leasehold.EventReleased].Load())
+		other, err := leasehold.NewLock(mem, "k")
+		require.NoError(t, err)
+		next, err := other.Acquire(t.Context())
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(renewed), 15*time.Second, "it stood for its TTL")
+		time.Sleep(time.Minute)
+		require.Zero(t, kinds[leasehold.EventLost].Load())
+		require.Equal(t, requests, kinds[leasehold.EventRequest].Load(), "without a request")
+		require.NoError(t, lease.Release(t.Context()), "nothing is left to release")
+		require.True(t, next.Valid())
+		require.NoError(t, next.Release(t.Context()))
+
+		lease, err = lock.TryAcquire(t.Context())
+		require.NoError(t, err)
+		lease.Abandon()
+		_, err = lock.TryAcquire(t.Context())
+		var held *leasehold.HeldError
+		require.ErrorAs(t, err, &held, "work of the term may go on in this process as well")
+		require.Equal(t, 15_300*time.Millisecond, held.Wait)
+		released := kinds[leasehold.EventReleased].Load()
+		require.NoError(t, lease.Release(t.Context()), "Release may follow")
+		require.Equal(t, released, kinds[leasehold.EventReleased].Load(), "told once")
+		rec, err := lock.Inspect(t.Context())
+		require.NoError(t, err)
+		require.True(t, rec.Released())
+	})
+}
+
+// Whatever ends the function, only Release frees a lease that was abandoned in it.
+func TestAbandonInAFunction(t *testing.T) {
+	work := errors.New("work goes on")
+	for name, run := range map[string]func(ctx context.Context, l *leasehold.Lock, abandon func(context.Context, *leasehold.Lease) error) error{
+		"Lock.Do": func(ctx context.Context, l *leasehold.Lock, abandon func(context.Context, *leasehold.Lease) error) error {
+			return l.Do(ctx, abandon)
+		},
+		"Lease.Do": func(ctx context.Context, l *leasehold.Lock, abandon func(context.Context, *leasehold.Lease) error) error {
+			lease, err := l.TryAcquire(ctx)
+			if err != nil {
+				return err
+			}
+			return lease.Do(ctx, abandon)
+		},
+		"a panic": func(ctx context.Context, l *leasehold.Lock, abandon func(context.Context, *leasehold.Lease) error) (err error) {
+			defer func() { err = recover().(error) }()
+			return l.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error { panic(abandon(ctx, lease)) })
+		},
+		"RunOnce": func(ctx context.Context, l *leasehold.Lock, abandon func(context.Context, *leasehold.Lease) error) (err error) {
+			e, _ := leasehold.NewElector(l, leasehold.Callbacks{
+				OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) { err = abandon(ctx, lease) },
+			})
+			return errors.Join(e.RunOnce(ctx), err)
+		},
+		"Resign": func(ctx context.Context, l *leasehold.Lock, abandon func(context.Context, *leasehold.Lease) error) (err error) {
+			var e *leasehold.Elector
+			e, _ = leasehold.NewElector(l, leasehold.Callbacks{
+				OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+					over, cancel := context.WithCancel(ctx)
+					cancel()
+					_ = e.Resign(over)
+					err = abandon(ctx, lease)
+				},
+			})
+			return errors.Join(e.RunOnce(ctx), err)
+		},
+		"the end of ctx": func(ctx context.Context, l *leasehold.Lock, abandon func(context.Context, *leasehold.Lease) error) error {
+			ctx, cancel := context.WithCancel(ctx)
+			return l.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+				cancel()
+				return abandon(ctx, lease)
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := leasehold.NewMemStore()
+				lock := newLock(t, store)
+				var lease *leasehold.Lease
+				err := run(t.Context(), lock, func(ctx context.Context, given *leasehold.Lease) error {
+					time.Sleep(time.Second)
+					lease = given
+					lease.Abandon()
+					<-ctx.Done()
+					return work
+				})
+				require.ErrorIs(t, err, work)
+				require.NotErrorIs(t, err, leasehold.ErrLost)
+				rec, err := lock.Inspect(t.Context())
+				require.NoError(t, err)
+				require.False(t, rec.Released(), "only Release frees an abandoned lease")
+				_, err = lock.TryAcquire(t.Context())
+				require.ErrorIs(t, err, leasehold.ErrHeld)
+				require.NoError(t, lease.Release(t.Context()))
+				require.NoError(t, acquire(t, newLock(t, store)).Release(t.Context()))
+			})
+		})
+	}
+}
+
+// A release that was asked for goes on at the end of Do, whatever was called besides.
+func TestAReleaseThatHasFailedGoesOnAfterAbandon(t *testing.T) {
+	for name, end := range map[string]func(ctx context.Context, lease *leasehold.Lease) error{
+		"Release, then Abandon": func(ctx context.Context, lease *leasehold.Lease) error {
+			err := lease.Release(ctx)
+			lease.Abandon()
+			return err
+		},
+		"Abandon, then Release": func(ctx context.Context, lease *leasehold.Lease) error {
+			lease.Abandon()
+			return lease.Release(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &faultStore{Store: leasehold.NewMemStore()}
+				lock := newLock(t, store)
+				require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
+					over, cancel := context.WithCancel(ctx)
+					cancel()
+					store.next(fault{op: "put", err: errInjected})
+					require.ErrorIs(t, end(over, lease), errInjected)
+					return nil
+				}))
+				rec, err := lock.Inspect(t.Context())
+				require.NoError(t, err)
+				require.True(t, rec.Released())
+			})
+		})
+	}
+}
+
+// Lease.Do begun at the moment of Release: it must be refused, or keep the next term of the Lock out.
+func TestStressDoAgainstRelease(t *testing.T) {
+	end := time.Now().Add(seconds(t))
+	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+	require.NoError(t, err)
+	var s section
+	rounds, ran := 0, atomic.Int64{}
+	for ; time.Now().Before(end); rounds++ {
+		lease, err := lock.TryAcquire(context.Background())
+		if err != nil {
+			runtime.Gosched()
+			continue
+		}
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				_ = lease.Do(context.Background(), func(context.Context, *leasehold.Lease) error {
+					s.enter()
+					defer s.leave()
+					ran.Add(1)
+					time.Sleep(20 * time.Microsecond)
+					return nil
+				})
+			})
+		}
+		_ = lease.Release(context.Background())
+		next, err := lock.TryAcquire(context.Background())
+		if err == nil {
+			s.enter()
+			time.Sleep(20 * time.Microsecond)
+			s.leave()
+			_ = next.Release(context.Background())
+		}
+		wg.Wait()
+	}
+	t.Log(rounds, "rounds", ran.Load(), "functions")
+	require.Zero(t, s.overlaps.Load())
+}
+
+// Locks acquired at the same moment are not renewed at the same moment, because servers refuse storms of requests.
+func TestLocksTakenTogetherAreNotRenewedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const locks = 500
+		mem, began := leasehold.NewMemStore(), time.Now()
+		var mu sync.Mutex
+		renewals := map[time.Duration]int{}
+		var leases []*leasehold.Lease
+		for i := range locks {
+			l, err := leasehold.NewLock(mem, fmt.Sprint("locks/", i), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+				if e.Kind == leasehold.EventRenewed {
+					mu.Lock()
+					defer mu.Unlock()
+					renewals[time.Since(began).Truncate(100*time.Millisecond)]++
+				}
+			}))
+			require.NoError(t, err)
+			leases = append(leases, acquire(t, l))
+		}
+		time.Sleep(time.Minute)
+		most := 0
+		mu.Lock()
+		for _, n := range renewals {
+			most = max(most, n)
+		}
+		mu.Unlock()
+		t.Logf("%d renewals in the busiest tenth of a second, %d on average", most, locks/50)
+		require.LessOrEqual(t, most, locks/10)
+		for _, lease := range leases {
+			require.NoError(t, lease.Release(t.Context()))
+		}
+	})
+}

@@ -16,6 +16,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"math/rand/v2"
+	"slices"
+
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/testopt"
@@ -1044,3 +1047,442 @@ func TestErrorTexts(t *testing.T) {
 		require.EqualError(t, err, `leasehold: lock "locks/test": context deadline exceeded`)
 	})
 }
+
+// section is a critical section that knows if two are ever in it.
+type section struct {
+	inside   atomic.Int32
+	overlaps atomic.Int32
+}
+
+func (s *section) enter() {
+	if s.inside.Add(1) > 1 {
+		s.overlaps.Add(1)
+	}
+}
+
+func (s *section) leave() { s.inside.Add(-1) }
+
+func TestALostTermKeepsItsLockUntilTheFunctionHasReturned(t *testing.T) {
+	for name, run := range map[string]func(ctx context.Context, l *leasehold.Lock, work func(context.Context)) error{
+		"Do": func(ctx context.Context, l *leasehold.Lock, work func(context.Context)) error {
+			for ctx.Err() == nil {
+				_ = l.Do(ctx, func(ctx context.Context, _ *leasehold.Lease) error {
+					work(ctx)
+					return nil
+				})
+			}
+			return nil
+		},
+		"Lease.Do": func(ctx context.Context, l *leasehold.Lock, work func(context.Context)) error {
+			for ctx.Err() == nil {
+				if lease, err := l.Acquire(ctx); err == nil {
+					_ = lease.Do(ctx, func(ctx context.Context, _ *leasehold.Lease) error {
+						work(ctx)
+						return nil
+					})
+				}
+			}
+			return nil
+		},
+		"Elector": func(ctx context.Context, l *leasehold.Lock, work func(context.Context)) error {
+			e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) { work(ctx) }})
+			if err != nil {
+				return err
+			}
+			return e.Run(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &faultStore{Store: leasehold.NewMemStore()}
+				lock := newLock(t, store)
+				ctx, cancel := context.WithCancel(t.Context())
+				var s section
+				terms := 0
+				var wg sync.WaitGroup
+				for range 3 {
+					wg.Go(func() {
+						if err := run(ctx, lock, func(ctx context.Context) {
+							s.enter()
+							defer s.leave()
+							terms++
+							windDown := []time.Duration{2900 * time.Millisecond, 10 * time.Second}[terms%2] // within the safety margin, and beyond it
+							<-ctx.Done()
+							time.Sleep(windDown)
+						}); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				for range 20 { // outages that end a lease, and end just after it
+					time.Sleep(30 * time.Second)
+					store.down.Store(true)
+					time.Sleep(13 * time.Second)
+					store.down.Store(false)
+				}
+				cancel()
+				wg.Wait()
+				require.Zero(t, s.overlaps.Load())
+				require.Greater(t, terms, 10)
+			})
+		})
+	}
+}
+
+func TestALostLeaseWithoutAFunctionKeepsItsLockForTheSafetyMargin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lock := newLock(t, store)
+		lease := acquire(t, lock)
+		store.down.Store(true)
+		<-lease.Context().Done()
+		runtime.KeepAlive(lease)
+		store.down.Store(false)
+		_, err := lock.TryAcquire(t.Context())
+		var held *leasehold.HeldError
+		require.ErrorAs(t, err, &held)
+		require.Equal(t, 3*time.Second, held.Wait)
+		time.Sleep(held.Wait - 1)
+		_, err = lock.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		time.Sleep(time.Nanosecond)
+		require.NoError(t, acquire(t, lock).Release(t.Context()))
+	})
+}
+
+// A callback that returns early may have left goroutines behind, which have the safety margin to stop.
+func TestATermWhoseCallbackReturnedEarlyKeepsTheMargin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		var mu sync.Mutex
+		var ended time.Time
+		var began []time.Time
+		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithPollInterval(100*time.Millisecond)), leasehold.Callbacks{
+			OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
+				mu.Lock()
+				defer mu.Unlock()
+				began = append(began, time.Now())
+				context.AfterFunc(ctx, func() {
+					mu.Lock()
+					defer mu.Unlock()
+					ended = time.Now()
+				})
+			},
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- e.Run(ctx) }()
+		time.Sleep(time.Second)
+		require.NoError(t, newLock(t, store).Break(t.Context(), 1))
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		times, lost := slices.Clone(began), ended
+		mu.Unlock()
+		cancel()
+		require.NoError(t, <-done)
+		require.Len(t, times, 2)
+		require.InDelta(t, 3*time.Second, times[1].Sub(lost), float64(200*time.Millisecond))
+	})
+}
+
+func TestALostTermWhoseFunctionHasReturnedKeepsNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		lock := newLock(t, store)
+		require.ErrorIs(t, lock.Do(t.Context(), func(ctx context.Context, _ *leasehold.Lease) error {
+			require.NoError(t, newLock(t, store).Break(t.Context(), 1))
+			<-ctx.Done()
+			return nil
+		}), leasehold.ErrLost)
+		require.NoError(t, acquire(t, lock).Release(t.Context()))
+	})
+}
+
+func TestAReleaseUnderWayIsHeldForSiblings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lock := newLock(t, store)
+		done := make(chan error)
+		go func() {
+			done <- lock.Do(t.Context(), func(context.Context, *leasehold.Lease) error {
+				store.next(fault{op: "put", apply: true, later: 500 * time.Millisecond, delay: time.Second, err: errInjected})
+				return nil
+			})
+		}()
+		time.Sleep(200 * time.Millisecond)
+		_, err := lock.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld, "the release is under way")
+		require.NoError(t, <-done)
+		require.NoError(t, acquire(t, lock).Release(t.Context()))
+	})
+}
+
+func TestAFailedReleaseFreesTheLockForSiblings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lock := newLock(t, store)
+		lease := acquire(t, lock)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		store.next(fault{op: "put", err: errInjected})
+		require.ErrorIs(t, lease.Release(ctx), errInjected)
+		next := acquire(t, lock)
+		require.Equal(t, uint64(2), next.Token())
+		require.NoError(t, lease.Release(t.Context()), "for all that is known the first attempt has landed")
+		require.True(t, next.Valid())
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+func TestALostRaceIsAlwaysErrHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		var tries, won atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 16 {
+			random := rand.New(rand.NewPCG(1, uint64(i)))
+			lock := newLock(t, &jittery{Store: mem, rand: random})
+			wg.Go(func() {
+				for tries.Add(1) <= 5000 {
+					lease, err := lock.TryAcquire(t.Context())
+					switch {
+					case err == nil:
+						won.Add(1)
+						if err := lease.Release(t.Context()); err != nil {
+							t.Error(err)
+						}
+					case !errors.Is(err, leasehold.ErrHeld), errors.Is(err, leasehold.ErrPreconditionFailed):
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		t.Logf("%d tries, %d successes", tries.Load()-16, won.Load())
+		require.Greater(t, won.Load(), int64(100))
+	})
+}
+
+// jittery is a store with requests of 0 to 6 ms.
+type jittery struct {
+	leasehold.Store
+	rand *rand.Rand
+}
+
+func (s *jittery) pause() { time.Sleep(time.Duration(s.rand.Int64N(int64(3 * time.Millisecond)))) }
+
+func (s *jittery) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	s.pause()
+	defer s.pause()
+	return s.Store.Get(ctx, key)
+}
+
+func (s *jittery) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	s.pause()
+	defer s.pause()
+	return s.Store.PutIfNoneMatch(ctx, key, body)
+}
+
+func (s *jittery) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	s.pause()
+	defer s.pause()
+	return s.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+func TestWaitingForOneselfIsAnErrorAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		lock := newLock(t, store)
+		other, err := leasehold.NewLock(store, "locks/other", leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+		require.NoError(t, err)
+		nothing := func(context.Context, *leasehold.Lease) error { return nil }
+		began := time.Now()
+		var after context.Context
+		require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, _ *leasehold.Lease) error {
+			after = context.WithoutCancel(ctx)
+			require.ErrorContains(t, lock.Do(ctx, nothing), "wait for itself")
+			_, err := lock.Acquire(ctx)
+			require.ErrorContains(t, err, "wait for itself")
+			e, err := leasehold.NewElector(lock, leasehold.Callbacks{})
+			require.NoError(t, err)
+			require.ErrorContains(t, e.Run(ctx), "wait for itself")
+			_, err = lock.TryAcquire(ctx)
+			require.ErrorIs(t, err, leasehold.ErrHeld)
+			return other.Do(ctx, func(ctx context.Context, _ *leasehold.Lease) error {
+				require.ErrorContains(t, lock.Do(ctx, nothing), "wait for itself", "below another lock's lease, too")
+				return nil
+			})
+		}))
+		require.Zero(t, time.Since(began))
+		require.NoError(t, lock.Do(after, nothing), "the lease is over")
+	})
+}
+
+func TestLocksThatWereNotMadeAreRefused(t *testing.T) {
+	for name, lock := range map[string]*leasehold.Lock{"not made by NewLock": {}, "lock is nil": nil} {
+		_, err := lock.TryAcquire(t.Context())
+		require.ErrorContains(t, err, name)
+		_, err = lock.Acquire(t.Context())
+		require.ErrorContains(t, err, name)
+		require.ErrorContains(t, lock.Do(t.Context(), nil), name)
+		_, err = lock.Inspect(t.Context())
+		require.ErrorContains(t, err, name)
+		require.ErrorContains(t, lock.Break(t.Context(), 1), name)
+		for _, err := range lock.Watch(t.Context()) {
+			require.ErrorContains(t, err, name)
+		}
+		_, err = leasehold.NewElector(lock, leasehold.Callbacks{})
+		require.ErrorContains(t, err, name)
+	}
+}
+
+// Wait counts the margin after a sibling's lease.
+func TestHeldErrorWaitOfASibling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lock := newLock(t, store, leasehold.WithManualRenewal())
+		acquire(t, lock)
+		_, err := lock.TryAcquire(t.Context())
+		var held *leasehold.HeldError
+		require.ErrorAs(t, err, &held)
+		time.Sleep(held.Wait)
+		_, err = lock.TryAcquire(t.Context())
+		require.NoError(t, err, "after Wait = %v", held.Wait)
+	})
+}
+
+// faultStore is the connection of one client to a store. It can be cut, and each request can have a fault of its own.
+type faultStore struct {
+	leasehold.Store
+	see  func(context.Context) // if set, receives the context of every request
+	down atomic.Bool           // no request reaches the store, and each hangs until its context ends
+
+	mu       sync.Mutex
+	plan     []fault
+	requests []string
+}
+
+// fault is what happens to one request.
+type fault struct {
+	op    string        // "get", "put" or "delete": the fault waits for such a request, and the faults planned after it wait too
+	apply bool          // the request reaches the store
+	later time.Duration // if set, the request reaches the store that long after it was sent, and the client gets no result of it
+	delay time.Duration // until the client is answered
+	err   error         // the answer, if not the store's own
+}
+
+// Describe says that the store is a known one, so that no requests but the planned ones are sent, and allows any TTL.
+func (*faultStore) Describe() leasehold.StoreInfo {
+	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
+}
+
+// next plans faults for the next requests.
+func (s *faultStore) next(faults ...fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.plan = append(s.plan, faults...)
+}
+
+// count returns the kinds of all requests since its last call.
+func (s *faultStore) count() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.requests
+	s.requests = nil
+	return r
+}
+
+func do[T any](ctx context.Context, s *faultStore, op string, request func(context.Context) (T, error)) (T, error) {
+	if s.see != nil {
+		s.see(ctx)
+	}
+	s.mu.Lock()
+	s.requests = append(s.requests, op)
+	f := fault{apply: true}
+	if len(s.plan) > 0 && s.plan[0].op == op {
+		f, s.plan = s.plan[0], s.plan[1:]
+	}
+	s.mu.Unlock()
+	var got, none T
+	var err error
+	if s.down.Load() {
+		<-ctx.Done()
+		return none, ctx.Err()
+	}
+	switch {
+	case f.apply && f.later > 0:
+		go func() {
+			time.Sleep(f.later)
+			_, _ = request(context.WithoutCancel(ctx))
+		}()
+	case f.apply:
+		got, err = request(context.WithoutCancel(ctx))
+	}
+	select {
+	case <-time.After(f.delay):
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+	if f.err != nil {
+		return none, f.err
+	}
+	return got, err
+}
+
+func (s *faultStore) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	o, err := do(ctx, s, "get", func(ctx context.Context) (leasehold.Object, error) { return s.Store.Get(ctx, key) })
+	return o, err
+}
+
+func (s *faultStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	return do(ctx, s, "put", func(ctx context.Context) (string, error) { return s.Store.PutIfNoneMatch(ctx, key, body) })
+}
+
+func (s *faultStore) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	return do(ctx, s, "put", func(ctx context.Context) (string, error) { return s.Store.PutIfMatch(ctx, key, body, etag) })
+}
+
+func (s *faultStore) DeleteIfMatch(ctx context.Context, key, etag string) error {
+	_, err := do(ctx, s, "delete", func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.Store.DeleteIfMatch(ctx, key, etag)
+	})
+	return err
+}
+
+// brokenClock is the bubble's clock with an offset for each kind of clock, as on a machine whose clocks are wrong.
+type brokenClock struct {
+	clock.Clock
+	mu     sync.Mutex
+	offset clock.Reading
+}
+
+func newBrokenClock() *brokenClock { return &brokenClock{Clock: clock.System} }
+
+func (c *brokenClock) Now() clock.Reading {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.Clock.Now()
+	now.Boot = now.Mono // because CLOCK_BOOTTIME is not virtual
+	now.Mono += c.offset.Mono
+	now.Wall += c.offset.Wall
+	now.Boot += c.offset.Boot
+	return now
+}
+
+// move adds to the clock's offsets.
+func (c *brokenClock) move(by clock.Reading) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.offset.Mono += by.Mono
+	c.offset.Wall += by.Wall
+	c.offset.Boot += by.Boot
+}
+
+// suspend makes the clocks read as after a suspend of d: all but the monotonic clock have advanced.
+func (c *brokenClock) suspend(d time.Duration) {
+	time.Sleep(d)
+	c.move(clock.Reading{Mono: -d})
+}
+
+func withClock(c clock.Clock) leasehold.Option { return testopt.WithClock(c) }

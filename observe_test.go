@@ -9,6 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+
 	"github.com/leasehold-go/leasehold"
 )
 
@@ -46,5 +51,369 @@ func TestNegativeAge(t *testing.T) {
 		var held *leasehold.HeldError
 		require.ErrorAs(t, err, &held)
 		require.LessOrEqual(t, held.Wait, 15300*time.Millisecond)
+	})
+}
+
+// tearing is a store whose next read is torn: it returns the body of one version with the ETag of another.
+type tearing struct {
+	leasehold.Store
+	etag atomic.Pointer[string] // of the next read
+}
+
+func (s *tearing) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	obj, err := s.Store.Get(ctx, key)
+	if etag := s.etag.Swap(nil); etag != nil {
+		obj.ETag = *etag
+	}
+	return obj, err
+}
+
+// A lease is not lost because the read after a refused renewal was torn: it shows the record with the ETag of another version.
+func TestATornReadCostsNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		torn := &tearing{Store: leasehold.NewMemStore()}
+		store := &faultStore{Store: torn}
+		lock := newLock(t, store)
+		require.NoError(t, acquire(t, lock).Release(t.Context()))
+		before, err := store.Get(t.Context(), key)
+		require.NoError(t, err)
+		lease := acquire(t, lock)
+		store.next(fault{op: "put", err: leasehold.ErrPreconditionFailed})
+		torn.etag.Store(&before.ETag)
+		require.NoError(t, lease.Renew(t.Context()))
+		require.Nil(t, torn.etag.Load(), "the read was torn")
+		require.True(t, lease.Valid())
+		require.NoError(t, lease.Commit(t.Context(), []byte("x")))
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// slow is a store whose answers take a while. It reports ages as S3 does, in whole seconds.
+type slow struct {
+	leasehold.Store
+	wrote time.Time // when a write last landed
+	dead  atomic.Bool
+}
+
+func (s *slow) pause() { time.Sleep(time.Duration(10+rand.IntN(30)) * time.Millisecond) }
+
+func (s *slow) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	s.pause()
+	o, err := s.Store.Get(ctx, key)
+	o.Age = max(o.Age.Truncate(time.Second)-2*time.Second, 0)
+	return o, err
+}
+
+func (s *slow) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	if s.dead.Load() {
+		return "", context.DeadlineExceeded
+	}
+	s.pause()
+	s.wrote = time.Now()
+	return s.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+// The time from the last renewal before a crash to the takeover, with the default options.
+func TestTakeoverTime(t *testing.T) {
+	const ttl = 15 * time.Second
+	var times []time.Duration
+	for range 300 {
+		synctest.Test(t, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			alice := &slow{Store: mem}
+			e, err := leasehold.NewElector(newLock(t, alice), leasehold.Callbacks{})
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- e.Run(ctx) }()
+			time.Sleep(time.Minute)
+			led := make(chan time.Time)
+			go func() {
+				lease, err := newLock(t, &slow{Store: mem}).Acquire(t.Context())
+				require.NoError(t, err)
+				at := time.Now()
+				require.NoError(t, lease.Release(t.Context()))
+				led <- at
+			}()
+			time.Sleep(time.Minute + time.Duration(rand.Int64N(int64(ttl))))
+			alice.dead.Store(true)
+			at := <-led
+			times = append(times, at.Sub(alice.wrote))
+			cancel()
+			<-ended
+		})
+	}
+	slices.Sort(times)
+	t.Logf("median %v, p99 %v, maximum %v", times[len(times)/2], times[len(times)*99/100], times[len(times)-1])
+	require.LessOrEqual(t, times[len(times)/2], ttl*105/100)
+	require.LessOrEqual(t, times[len(times)*99/100], ttl+ttl/5)
+	require.GreaterOrEqual(t, times[0], ttl*102/100, "never early")
+}
+
+// toldAge is a store whose clock is trusted. It reports any age that the test sets.
+type toldAge struct {
+	leasehold.Store
+	age time.Duration
+}
+
+func (s *toldAge) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	o, err := s.Store.Get(ctx, key)
+	o.Age = s.age
+	return o, err
+}
+
+func TestAnAgeToldLaterDecidesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		lease := acquire(t, newLock(t, mem))
+		told := &toldAge{Store: mem}
+		candidate := newLock(t, told)
+		_, err := candidate.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		time.Sleep(2 * time.Second)
+		told.age = time.Hour // the store's clock was stepped
+		_, err = candidate.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.True(t, lease.Valid())
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func TestNoAgeExceedsWhatTheCandidateSawItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		lease := acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
+		told := &toldAge{Store: mem}
+		candidate := newLock(t, told)
+		_, err := candidate.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		time.Sleep(2 * time.Second)
+		require.NoError(t, lease.Renew(t.Context()))
+		told.age = time.Hour // in the first reply with the new version, which cannot be older than 2 s
+		_, err = candidate.TryAcquire(t.Context())
+		var held *leasehold.HeldError
+		require.ErrorAs(t, err, &held)
+		require.Equal(t, 13_300*time.Millisecond, held.Wait)
+		require.True(t, lease.Valid())
+	})
+}
+
+// late is a store that holds back the answers to reads for which the test says so.
+type late struct {
+	leasehold.Store
+	by func(ctx context.Context) time.Duration
+}
+
+func (s *late) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	o, err := s.Store.Get(ctx, key)
+	time.Sleep(s.by(ctx))
+	return o, err
+}
+
+func TestALateAnswerDoesNotRaiseTheBoundOfAnAge(t *testing.T) {
+	type inspecting struct{}
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		lease := acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
+		told := &toldAge{Store: mem}
+		candidate := newLock(t, &late{told, func(ctx context.Context) time.Duration {
+			if ctx.Value(inspecting{}) != nil {
+				return 2 * time.Second
+			}
+			return 0
+		}})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := candidate.Inspect(context.WithValue(t.Context(), inspecting{}, true))
+			require.NoError(t, err)
+		})
+		time.Sleep(1900 * time.Millisecond)
+		_, err := candidate.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		wg.Wait() // the answer to the first read comes last
+		time.Sleep(500 * time.Millisecond)
+		require.NoError(t, lease.Renew(t.Context()))
+		told.age = time.Hour
+		time.Sleep(500 * time.Millisecond)
+		_, err = candidate.TryAcquire(t.Context())
+		var held *leasehold.HeldError
+		require.ErrorAs(t, err, &held)
+		require.Equal(t, 14_200*time.Millisecond, held.Wait, "another version was there 1.1 s ago")
+	})
+}
+
+func TestANewcomerUsesTheAgeThatATrustedStoreTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		holder := &faultStore{Store: mem}
+		acquire(t, newLock(t, holder))
+		crash(holder)
+		told := &toldAge{mem, 15 * time.Second}
+		_, err := newLock(t, told).TryAcquire(t.Context())
+		var held *leasehold.HeldError
+		require.ErrorAs(t, err, &held)
+		require.Equal(t, 300*time.Millisecond, held.Wait)
+		told.age = 15_300 * time.Millisecond
+		acquire(t, newLock(t, told))
+	})
+}
+
+// flaky is a store whose reads fail when the test says so.
+type flaky struct {
+	leasehold.Store
+	fails func(ctx context.Context) bool
+}
+
+func (s *flaky) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	if s.fails(ctx) {
+		return leasehold.Object{}, errInjected
+	}
+	return s.Store.Get(ctx, key)
+}
+
+func TestReadsThatFailForgetNothing(t *testing.T) {
+	type inspecting struct{}
+	for name, fails := range map[string]func() func(ctx context.Context) bool{
+		"every fifth read": func() func(context.Context) bool {
+			var n atomic.Int64
+			return func(context.Context) bool { return n.Add(1)%5 == 0 }
+		},
+		"Inspect on the same Lock": func() func(context.Context) bool {
+			return func(ctx context.Context) bool { return ctx.Value(inspecting{}) != nil }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem := leasehold.NewMemStore()
+				former := &faultStore{Store: mem}
+				acquire(t, newLock(t, former))
+				crash(former)
+				candidate := newLock(t, &flaky{mem, fails()}, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+				ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+				defer cancel()
+				var wg sync.WaitGroup
+				if name != "every fifth read" {
+					wg.Go(func() {
+						for ctx.Err() == nil {
+							_, _ = candidate.Inspect(context.WithValue(ctx, inspecting{}, true))
+							time.Sleep(time.Second)
+						}
+					})
+				}
+				lease, err := candidate.Acquire(ctx)
+				cancel()
+				wg.Wait()
+				require.NoError(t, err)
+				require.NoError(t, lease.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// Somebody restores an object as it was in an earlier term, while another holds the lock. To the holder the lock is lost at its next
+// renewal. Until then nobody may take it, also not whose term that was.
+func TestARestoredVersionIsWaitedOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts     []leasehold.Option
+		ownWrite bool // the version is of a term of that Lock itself, not of an earlier life of it
+		looks    bool // it has seen the other's term
+	}{
+		"released before":               {nil, true, false},
+		"another's term was seen":       {nil, true, true},
+		"of an earlier life, reclaimed": {pod, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem := leasehold.NewMemStore()
+				store := &faultStore{Store: mem}
+				lock := newLock(t, store, c.opts...)
+				former := lock
+				if !c.ownWrite {
+					former = newLock(t, mem, c.opts...)
+				}
+				lease := acquire(t, former)
+				old := stored(t, mem)
+				require.NoError(t, lease.Release(t.Context()))
+
+				holder := acquire(t, newLock(t, mem))
+				if c.looks {
+					_, err := lock.TryAcquire(t.Context())
+					require.ErrorIs(t, err, leasehold.ErrHeld)
+				}
+				overwrite(t, mem, old)
+				for range 3 {
+					store.count()
+					_, err := lock.TryAcquire(t.Context())
+					require.ErrorIs(t, err, leasehold.ErrHeld)
+					require.True(t, holder.Valid())
+					require.Contains(t, store.count(), "get", "the restored version is not known by heart")
+				}
+				began := time.Now()
+				next, err := lock.Acquire(t.Context())
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, time.Since(began), 15*time.Second, "a TTL")
+				require.False(t, holder.Valid())
+				require.ErrorContains(t, context.Cause(holder.Context()), "taken over")
+				require.NoError(t, next.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// An object whose history was replaced may show the token of a running term. Its term is another.
+func TestATermWithAnotherIDIsAnother(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(*leasehold.Record)
+		want string
+	}{
+		"held":                    {func(r *leasehold.Record) { r.TermID = "another" }, "taken over"},
+		"released":                {func(r *leasehold.Record) { r.TermID, r.ExpiresAt = "another", time.Time{} }, "taken over"},
+		"the same, released":      {func(r *leasehold.Record) { r.ExpiresAt = time.Time{} }, "broken"},
+		"released by an old tool": {func(r *leasehold.Record) { r.TermID, r.ExpiresAt = "", time.Time{} }, "broken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := leasehold.NewMemStore()
+				lease := acquire(t, newLock(t, store))
+				rec := stored(t, store)
+				rec.Nonce = "x"
+				c.edit(&rec)
+				overwrite(t, store, rec)
+				require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
+				require.ErrorContains(t, context.Cause(lease.Context()), c.want)
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		acquire(t, newLock(t, store)).Abandon()
+		rec := stored(t, store)
+		leaders := 0
+		lock := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+			if e.Kind == leasehold.EventNewLeader {
+				leaders++
+			}
+		}))
+		show := func(id string) {
+			rec.TermID, rec.Nonce = id, "of "+id
+			overwrite(t, store, rec)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		seen := 0
+		for r, err := range lock.Watch(ctx) {
+			require.NoError(t, err)
+			if seen++; seen == 2 {
+				require.Equal(t, "another", r.TermID)
+				break
+			}
+			show("")
+			_, err := lock.Inspect(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, 1, leaders, "it may be the same")
+			show("another")
+		}
+		require.Equal(t, 2, seen)
+		require.Equal(t, 2, leaders)
 	})
 }

@@ -199,3 +199,37 @@ func TestObserversRunUnderNoMutexOfReclaim(t *testing.T) {
 		t.Fatal("deadlock: the observer of a lost lease is called under the mutex of all reclaiming locks")
 	}
 }
+
+func TestOneIdentityIsReclaimedByOneLockOfAProcessOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		pod := []leasehold.Option{leasehold.WithIdentity("pod-0"), leasehold.WithReclaim()}
+		one, two := newLock(t, store, pod...), newLock(t, store, pod...)
+		lease := acquire(t, one)
+		_, err := two.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.True(t, lease.Valid())
+		require.NoError(t, lease.Release(t.Context()))
+		next := acquire(t, two)
+		_, err = one.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.NoError(t, next.Release(t.Context()))
+	})
+	synctest.Test(t, func(t *testing.T) { // while one has landed in the store, but does not know yet
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		pod := []leasehold.Option{leasehold.WithIdentity("pod-0"), leasehold.WithReclaim()}
+		one, two := newLock(t, store, pod...), newLock(t, store, pod...)
+		store.next(fault{op: "put", apply: true, delay: time.Second})
+		got := make(chan *leasehold.Lease)
+		go func() {
+			lease, _ := one.TryAcquire(t.Context())
+			got <- lease
+		}()
+		time.Sleep(500 * time.Millisecond)
+		_, err := two.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		lease := <-got
+		require.True(t, lease.Valid())
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
