@@ -13,7 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// Callbacks are the functions that an [Elector] calls. Each may be nil.
+// Callbacks are the functions that an [Elector] calls. Each may be nil. For those who know client-go: OnStoppedLeading is called only after
+// OnStartedLeading, once that has returned and the lock has been released; and [Elector.RunOnce] is what client-go calls Run.
 type Callbacks struct {
 	// OnStartedLeading is called on Run's goroutine when a term begins. ctx ends before anyone else can lead. The function
 	// must then return, because until it does the elector neither releases the lock nor campaigns again. If it returns

@@ -283,7 +283,7 @@ func (l *Lock) writeNewTerm(ctx, settling context.Context, v *version) (t *term,
 		case errors.Is(err, storeapi.ErrConflict): // another write is under way
 			_ = l.clock.Sleep(ctx, clock.Jitter(l.clock, min(l.attempt/16, maxConflictPause)))
 			return nil, now, err
-		case !v.exists && errors.Is(err, ErrPreconditionFailed) && l.memory.createRefused(sent.Mono) < l.ttl:
+		case !v.exists && errors.Is(err, ErrPreconditionFailed) && l.memory.createRefused(sent.Mono, 2*max(l.ttl, l.poll)) < l.ttl:
 			// Azure refuses a create while another's is still going up, and until that has ended answers 404 to reads. A store that
 			// goes on so for a TTL is broken.
 			return nil, nil, l.heldError(v.rec, l.poll)

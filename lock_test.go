@@ -738,6 +738,9 @@ func TestACreateBesideOneThatHasNotEndedIsALostRace(t *testing.T) {
 		_, err := l.TryAcquire(t.Context())
 		require.NotErrorIs(t, err, leasehold.ErrHeld, "no create takes so long")
 		require.ErrorContains(t, err, "refused a write although the object had not changed")
+		time.Sleep(3 * ttl)
+		_, err = l.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld, "who has not tried for long knows nothing of a create that has begun since")
 
 		store.refused.Store(0)
 		ctx, cancel := context.WithTimeout(t.Context(), ttl*9/10)

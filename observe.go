@@ -38,7 +38,7 @@ type memory struct {
 	renewals  forecast.Renewals // of the holder
 	highest   uint64            // the highest token seen: if the object is lost, tokens still go up
 	released  uint64            // the highest token seen in a record that was released
-	refusedAt *time.Duration    // monotonic time of the first create that was refused since the object was last seen; nil: none was
+	refusals  *refusals         // creates that were refused since the object was last seen; nil: none was
 	announced Record            // the last term announced by EventNewLeader: what sameTerm compares
 }
 
@@ -81,7 +81,7 @@ func (m *memory) add(v *version) (newTerm bool) {
 	defer m.mu.Unlock()
 	m.highest = max(m.highest, v.rec.Token)
 	if v.exists {
-		m.refusedAt = nil
+		m.refusals = nil
 	}
 	if v.rec.Released() {
 		m.released = max(m.released, v.rec.Token)
@@ -123,15 +123,19 @@ func (m *memory) disprove(v *version) {
 	m.refused = m.refused || m.last.same(v)
 }
 
+// refusals are the monotonic times of the first and the last of some creates that were refused.
+type refusals struct{ first, last time.Duration }
+
 // createRefused notes that the store has refused at that time to create the object, which it says is missing. It returns for how long it
-// has done so.
-func (m *memory) createRefused(at time.Duration) time.Duration {
+// has done so, without a pause.
+func (m *memory) createRefused(at, pause time.Duration) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.refusedAt == nil {
-		m.refusedAt = &at
+	if m.refusals == nil || at-m.refusals.last > pause {
+		m.refusals = &refusals{first: at}
 	}
-	return at - *m.refusedAt
+	m.refusals.last = at
+	return at - m.refusals.first
 }
 
 // latest returns the last version, and whether it is outdated.

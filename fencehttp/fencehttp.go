@@ -152,7 +152,7 @@ func tokenOf(values []string) (token uint64, status int, reason string) {
 	}
 	token, err := strconv.ParseUint(values[0], 10, 64)
 	if err != nil || token == 0 || token > leasehold.MaxToken || len(values) > 1 {
-		return 0, http.StatusBadRequest, fmt.Sprintf("%s: %.60q is not a token: send one number from 1 to %d", Header, values, uint64(leasehold.MaxToken))
+		return 0, http.StatusBadRequest, fmt.Sprintf("%s: %.60q is not a token: send one number from 1 to %d", Header, values, leasehold.MaxToken)
 	}
 	return token, 0, ""
 }
@@ -321,7 +321,7 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 	key := m.prefix + resource
 	fail := func(err error) (uint64, error) { return 0, fmt.Errorf("leasehold: fencing mark %q: %w", key, err) }
 	if token == 0 || token > leasehold.MaxToken {
-		return fail(fmt.Errorf("token %d was not issued by a lock: pass Lease.Token, which is from 1 to %d", token, uint64(leasehold.MaxToken)))
+		return fail(fmt.Errorf("token %d was not issued by a lock: pass Lease.Token, which is from 1 to %d", token, leasehold.MaxToken))
 	}
 	body, err := json.Marshal(mark{token})
 	if err != nil {

@@ -44,7 +44,7 @@ var mutants = []mutant{
 	if overran`, `	if overran`}}, []string{worlds}, 5},
 	{"one's own leftover waited out", []edit{{"observe.go", `writtenByUs: l.wrote(v.rec) && !revived,`, `writtenByUs: false,`}}, []string{". -run TestGhostAcquisitionIsTakenOverAtOnce|TestElectorAloneLeadsAgain"}, 6},
 	{"ownership judged by name", []edit{{"observe.go", `return sent.Nonce == found.Nonce && sent.Token == found.Token && l.wrote(found)`, `return sent.Holder == found.Holder`}}, []string{worlds, search}, 6},
-	{"a create beside an upload taken for a fault", []edit{{"lock.go", `l.memory.createRefused(sent.Mono) < l.ttl:`, `l.memory.createRefused(sent.Mono) < 0:`}}, []string{worlds, ". -run TestACreateBeside"}, 10},
+	{"a create beside an upload taken for a fault", []edit{{"lock.go", `l.memory.createRefused(sent.Mono, 2*max(l.ttl, l.poll)) < l.ttl:`, `l.memory.createRefused(sent.Mono, 2*max(l.ttl, l.poll)) < 0:`}}, []string{worlds, ". -run TestACreateBeside"}, 10},
 	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"observe.go", `v.rec.Holder == l.identity && byLock(v.rec) && !revived && l.mayReclaim(),`, `v.rec.Holder == l.identity,`}}, []string{". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock"}, 0},
 	{"a reply lost on release forgotten", []edit{{"release.go", `storeapi.Permanent(err) || t.lock.clock`, `storeapi.Permanent(err) || err != nil || t.lock.clock`}}, []string{". -run TestReleaseWithoutReplyIsRetried"}, 13},
 	{"a record of no TTL trusted to the second", []edit{{"decide.go", `r.ExpiresAt.Add(o.skew).Sub(s.wall)`, `r.ExpiresAt.Sub(s.wall)`}}, []string{worlds, ". -run TestWhoMayTakeTheLock"}, 19},
