@@ -82,6 +82,8 @@ func TestPerformance(t *testing.T) {
 		require.NoError(t, err)
 		switch section {
 		case "electors":
+			now := describeRun(t, n)
+			d.Scale = &report.Since{Date: now.Date, Commit: now.Commit}
 			d.Electors, d.Memory = measureScale(t, n)
 		default:
 			require.Fail(t, "BENCH_ONLY: there is no such section", section)

@@ -27,6 +27,7 @@ type Data struct {
 	Takeovers []Takeover  `json:"takeovers"`
 	Handovers []Handover  `json:"handovers"`
 	Endurance []Endurance `json:"endurance"`
+	Scale     *Since      `json:"scale,omitempty"` // when Electors and Memory were measured, if by themselves
 	Electors  []Electors  `json:"electors"`
 	Memory    []Memory    `json:"memory"`
 }
@@ -137,6 +138,12 @@ type Endurance struct {
 	Renewals int     `json:"renewals"`
 	Failed   int     `json:"failed"` // requests
 	Lost     int     `json:"lost"`
+}
+
+// Since says when a section was measured by itself, and on which commit.
+type Since struct {
+	Date   string `json:"date"`
+	Commit string `json:"commit"`
 }
 
 // Electors is many electors in one process that lead, each its own lock.

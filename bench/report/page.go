@@ -116,6 +116,9 @@ func (d *Data) method(say sayer) {
 	m := d.Machine
 	say("Measured on %s at commit %s%s, in %.0f minutes: %d cores of %s with %.0f GiB, which the servers and etcd share; %s on %s, kernel %s.",
 		d.Date, d.Commit, changed, d.Minutes, m.Cores, m.CPU, m.GiB, strings.Replace(m.Go, "go", "Go ", 1), m.OS, m.Kernel)
+	if d.Scale != nil {
+		say("The section about many electors was measured by itself, on %s at commit %s.", d.Scale.Date, d.Scale.Commit)
+	}
 	var versions []string
 	for _, v := range d.Versions {
 		versions = append(versions, v.Name+" "+v.Version)
