@@ -66,8 +66,8 @@ step "modules as users get them" make release-check
 step "examples" make examples
 step "all tests" make test
 step "command killed and stopped" make cli-deaths DEATHS="$(size 6 1000)"
-# What all checks find without a mutant has just been seen.
-step "all mutants" make mutants RESULTS="$PWD/$dir/mutants.json" PASSED="$([ ! -e "$dir/all-tests.done" ] || echo 1)" WITHIN="$(size 2m "")"
+# What all checks find without a mutant has just been seen, or is left out at the short size.
+step "all mutants" make mutants RESULTS="$PWD/$dir/mutants.json" PASSED="$(if short || [ -e "$dir/all-tests.done" ]; then echo 1; fi)" WITHIN="$(size 2m "")"
 step "exhaustive search" make explore EXPLORE="$(size "" all)"
 for ((seed = 1; seed <= count; seed += 10000)); do
 	SEEDS=$many SEED=$seed step "worlds of locks from $seed" worlds TestSeeds
