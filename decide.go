@@ -12,6 +12,7 @@ type observation struct {
 	rec          Record
 	age          time.Duration // this version has existed for at least this long, by the candidate's own monotonic clock
 	wall         time.Time     // by this machine's wall clock, for records without a TTL
+	creating     time.Duration // if it does not exist: how long to leave it to somebody whose create is going up
 	writtenByUs  bool          // this Lock wrote it, and has no live term; not an old version that was restored
 	sameIdentity bool          // the record's holder has this candidate's identity; not such a version
 }
@@ -27,6 +28,8 @@ type verdict struct {
 func (o *options) decide(s observation) verdict {
 	r := s.rec
 	switch {
+	case !s.exists && s.creating > 0:
+		return verdict{reason: "being created", wait: s.creating}
 	case !s.exists:
 		return verdict{free: true, reason: "never taken"}
 	case r.Released():

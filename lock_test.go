@@ -708,6 +708,12 @@ type creating struct {
 	leasehold.Store
 	over    atomic.Bool
 	refused atomic.Int32
+	reads   atomic.Int32
+}
+
+func (s *creating) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	s.reads.Add(1)
+	return s.Store.Get(ctx, key)
 }
 
 func (*creating) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{Conditional: true} }
@@ -764,6 +770,30 @@ func TestACreateBesideOneThatHasNotEndedIsALostRace(t *testing.T) {
 	})
 }
 
+// A create that is refused costs three requests, and a wake-up is to cost one.
+func TestAWakeUpBesideACreateCostsARead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &creating{Store: leasehold.NewMemStore()}
+		l := newLock(t, store)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		go func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(100 * time.Millisecond):
+					l.Wake()
+				}
+			}
+		}()
+		_, err := l.Acquire(ctx)
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.EqualValues(t, 1, store.refused.Load())
+		require.Greater(t, store.reads.Load(), int32(10))
+	})
+}
+
 // Refusals of the past do not count against a store in which the object has been seen since.
 func TestACreateIsRefusedAgainAfterTheObjectWasThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -772,6 +802,7 @@ func TestACreateIsRefusedAgainAfterTheObjectWasThere(t *testing.T) {
 		_, err := l.TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		store.over.Store(true)
+		time.Sleep(3 * time.Second)
 		require.NoError(t, acquire(t, l).Release(t.Context()))
 		o, err := store.Get(t.Context(), l.Key())
 		require.NoError(t, err)

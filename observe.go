@@ -138,6 +138,17 @@ func (m *memory) createRefused(at, pause time.Duration) time.Duration {
 	return at - m.refusals.first
 }
 
+// creating is how long to keep away from an object that is missing, because its creation was refused within such a pause. A create costs
+// three requests then, and a wake-up must not cost more than its read.
+func (m *memory) creating(now, pause time.Duration) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refusals == nil {
+		return 0
+	}
+	return max(m.refusals.last+pause-now, 0)
+}
+
 // latest returns the last version, and whether it is outdated.
 func (m *memory) latest() (v *version, refused bool) {
 	m.mu.Lock()
@@ -166,6 +177,7 @@ func (l *Lock) observed(v *version) observation {
 	now, revived := l.clock.Now(), l.memory.revived(v.rec)
 	return observation{
 		exists: v.exists, rec: v.rec, age: v.age + now.Mono - v.readAfter, wall: now.Time(),
+		creating:    l.memory.creating(now.Mono, min(l.poll, l.ttl)*9/10), // no longer than any wait for the next poll
 		writtenByUs: l.wrote(v.rec) && !revived, sameIdentity: v.rec.Holder == l.identity && byLock(v.rec) && !revived && l.mayReclaim(),
 	}
 }

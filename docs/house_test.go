@@ -17,7 +17,7 @@ import (
 // raised only with a reason in the commit.
 func TestSizeOfTheRoot(t *testing.T) {
 	const (
-		maxLines     = 3210 // the goal is 2,900
+		maxLines     = 3225 // the goal is 2,900
 		maxFileLines = 400
 		maxLong      = 4   // functions of over 50 lines
 		maxNames     = 108 // with methods; the goal is 105
