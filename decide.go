@@ -14,7 +14,7 @@ type observation struct {
 	wall         time.Time     // by this machine's wall clock, for records without a TTL
 	creating     time.Duration // if it does not exist: how long to leave it to somebody whose create is going up
 	writtenByUs  bool          // this Lock wrote it, and has no live term; not an old version that was restored
-	sameIdentity bool          // the record's holder has this candidate's identity; not such a version
+	sameIdentity bool          // its holder has this candidate's identity, and is of another process; not such a version
 }
 
 // verdict says whether this candidate may take the lock now.

@@ -49,7 +49,6 @@ type Lock struct {
 	writer       *wire.Writer          // signs this Lock's records
 	acquiring    ctxmutex.Mutex        // locked while a try is under way
 	canary       *canary.Canary        // tries the store's conditions; nil if they are known
-	busy         atomic.Bool           // a try may be about to take the lock
 	lastAnswered atomic.Int64          // monotonic time of the last answer of the store that made sense
 	failure      atomic.Pointer[error] // of the last request, if it failed
 	term         atomic.Pointer[term]  // the last term held
@@ -70,7 +69,7 @@ func NewLock(s Store, key string, opts ...Option) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lock{options: o, store: s, key: key, writer: wire.NewWriter(), acquiring: ctxmutex.New(), bell: bell.New(), canary: canaryOf(s, info)}
+	l := &Lock{options: o, store: s, key: key, writer: wire.NewWriter(o.process), acquiring: ctxmutex.New(), bell: bell.New(), canary: canaryOf(s, info)}
 	l.lastAnswered.Store(math.MinInt64)
 	return l, nil
 }
@@ -199,7 +198,6 @@ func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 	if held := l.heldByUs(); held != nil {
 		return nil, held
 	}
-	defer l.trying()()
 	settling, settled := outlast(ctx, l.attempt)
 	defer settled()
 	began := l.clock.Now()

@@ -308,7 +308,7 @@ func TestReclaimTakesItsOwnUnexpiredLockBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasehold.NewMemStore()
 		former := &faultStore{Store: store}
-		before := acquire(t, newLock(t, former, leasehold.WithIdentity("pod-0")))
+		before := acquire(t, newLock(t, former, leasehold.WithIdentity("pod-0"), testopt.NewProcess()))
 		crash(former)
 
 		_, err := newLock(t, store, leasehold.WithIdentity("pod-0")).TryAcquire(t.Context())
@@ -324,7 +324,7 @@ func TestReclaimTakesItsOwnUnexpiredLockBack(t *testing.T) {
 func TestReclaimLeavesAForeignClientsTermAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasehold.NewMemStore()
-		lock := newLock(t, store, leasehold.WithIdentity("pod-0"))
+		lock := newLock(t, store, leasehold.WithIdentity("pod-0"), testopt.NewProcess())
 		require.NoError(t, acquire(t, lock).Release(t.Context()))
 		obj, err := store.Get(t.Context(), key)
 		require.NoError(t, err)

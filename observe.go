@@ -178,7 +178,7 @@ func (l *Lock) observed(v *version) observation {
 	return observation{
 		exists: v.exists, rec: v.rec, age: v.age + now.Mono - v.readAfter, wall: now.Time(),
 		creating:    l.memory.creating(now.Mono, min(l.poll, l.ttl)*9/10), // no longer than any wait for the next poll
-		writtenByUs: l.wrote(v.rec) && !revived, sameIdentity: v.rec.Holder == l.identity && byLock(v.rec) && !revived && l.mayReclaim(),
+		writtenByUs: l.wrote(v.rec) && !revived, sameIdentity: v.rec.Holder == l.identity && byLock(v.rec) && !revived && !l.writer.SameProcess(v.rec.wire()),
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 )
 
 // A late answer does not announce a term again.
@@ -329,7 +330,7 @@ func TestARestoredVersionIsWaitedOut(t *testing.T) {
 				lock := newLock(t, store, c.opts...)
 				former := lock
 				if !c.ownWrite {
-					former = newLock(t, mem, c.opts...)
+					former = newLock(t, mem, append(c.opts, testopt.NewProcess())...)
 				}
 				lease := acquire(t, former)
 				old := stored(t, mem)

@@ -37,6 +37,7 @@ type options struct {
 	log      *slog.Logger
 	observe  func(context.Context, Event)
 	clock    clock.Clock
+	process  *wire.Process
 }
 
 const (
@@ -88,9 +89,8 @@ func WithIdentity(name string) Option { return func(o *options) { o.identity, o.
 func WithMetadata(m map[string]string) Option { return func(o *options) { o.metadata = maps.Clone(m) } }
 
 // WithReclaim lets a restarted process take its own unexpired lock back at once, with a new token. You guarantee that no two
-// live processes have the same [WithIdentity]. The pod name of a StatefulSet is such an identity; a host name may not be. Within
-// one process, Locks that share a Store value, a key and an identity do not reclaim from each other. Stores that Go cannot compare
-// count as one.
+// live processes have the same [WithIdentity]. The pod name of a StatefulSet is such an identity; a host name may not be. Locks of
+// one process do not reclaim from each other.
 func WithReclaim() Option { return func(o *options) { o.reclaim = true } }
 
 // WithManualRenewal leaves renewing to the caller of [Lease.Renew]. It is for step-by-step jobs that confirm the lease
@@ -120,7 +120,7 @@ var errNilOption = errors.New("leasehold: an Option is nil")
 func newOptions(minimum time.Duration, opts []Option) (*options, error) {
 	o := &options{
 		ttl: defaultTTL, renew: unset, poll: unset, margin: unset, skew: defaultSkew, drift: defaultDrift,
-		log: warnlog.New(), clock: clock.System,
+		log: warnlog.New(), clock: clock.System, process: wire.ThisProcess,
 	}
 	for _, opt := range opts {
 		if opt == nil {
@@ -209,4 +209,5 @@ func nanoseconds(d time.Duration) string {
 
 func init() {
 	clock.Option = func(c clock.Clock) Option { return func(o *options) { o.clock = c } }
+	wire.Option = func(p *wire.Process) Option { return func(o *options) { o.process = p } }
 }

@@ -19,7 +19,6 @@ func (t *term) release(ctx context.Context, asked bool) error {
 
 // free is release with a context that outlasts ctx.
 func (t *term) free(ctx, settling context.Context, asked bool) error {
-	defer t.lock.delist()
 	defer t.lock.wakeSiblings()
 	if t.valid() { // a lease that has just run out is lost first
 		t.cancel(ErrReleased)
@@ -97,7 +96,6 @@ func (t *term) abandon() {
 	first := t.state == held
 	if first {
 		t.over(abandoned)
-		t.expiry.Reset(t.untilRunOut())
 	}
 	t.mu.Unlock()
 	if first {

@@ -163,16 +163,12 @@ func (t *term) record() *Record {
 // the time that the machine is suspended. The caller holds t.mu.
 func (t *term) untilNextCheck() time.Duration { return max(min(t.remaining(), t.lock.ttl/5), 0) }
 
-// check runs on the timer. It ends the context of a lease that has run out, reports a function that still runs, and sees that a Lock
-// whose term is over is listed no more.
+// check runs on the timer. It ends the context of a lease that has run out, and reports a function that still runs.
 func (t *term) check() {
 	t.mu.Lock()
 	ranOut := t.state == held && t.remaining() <= 0
 	if t.state == held && !ranOut {
 		t.expiry.Reset(t.untilNextCheck())
-	}
-	if t.state == abandoned && t.untilRunOut() > 0 { // a renewal has landed since
-		t.expiry.Reset(t.untilRunOut())
 	}
 	overran, cause := t.state == lost && t.function == running && t.marginLeft() <= 0, t.cause
 	if overran {
@@ -188,7 +184,6 @@ func (t *term) check() {
 			"another candidate may lead, and only fenced writes are safe now",
 			"key", t.lock.key, "token", t.token, "cause", cause)
 	}
-	t.lock.delist()
 }
 
 // Why a lease was lost.

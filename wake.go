@@ -54,14 +54,12 @@ func (l *Lock) wait() (done func()) {
 func (l *Lock) wakeSiblings() {
 	waiting.mu.Lock()
 	defer waiting.mu.Unlock()
+	if !reflect.ValueOf(l.store).Comparable() {
+		return
+	}
 	for _, s := range waiting.locks[l.key] {
-		if l.sharesStore(s) {
+		if s.store == l.store {
 			s.bell.Ring()
 		}
 	}
-}
-
-// sharesStore reports whether l and other have one Store value, as far as is known: one that cannot be compared may be any other.
-func (l *Lock) sharesStore(other *Lock) bool {
-	return !reflect.ValueOf(l.store).Comparable() || !reflect.ValueOf(other.store).Comparable() || l.store == other.store
 }

@@ -519,7 +519,8 @@ func TestThousandCycles(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 2))
 		crashes := 0
 		process := func() *leasehold.Lock { // a new process knows nothing about the previous one, but has the same name
-			return newLock(t, leasehold.NewS3Store(client, bucket), leasehold.WithIdentity("pod-0"), leasehold.WithReclaim(), leasehold.WithManualRenewal())
+			return newLock(t, leasehold.NewS3Store(client, bucket), leasehold.WithIdentity("pod-0"), leasehold.WithReclaim(),
+				leasehold.WithManualRenewal(), testopt.NewProcess())
 		}
 		lock := process()
 		for n := uint64(1); n <= cycles; n++ {

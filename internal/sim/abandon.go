@@ -146,8 +146,8 @@ func (p *process) dropLock(ctx context.Context) {
 	}
 }
 
-// dropsLocks reports whether the process takes the lock with Locks that it then forgets. They share a Store value with the others, and no
-// ages, because what is true in a first reply is true for one Lock of a process.
+// dropsLocks reports whether the process takes the lock with Locks that it then forgets. There are
+// no ages, because what is true in a first reply is true for one Lock of a process.
 func (p *process) dropsLocks() bool {
 	cfg := p.w.cfg
 	return cfg.Abandons && cfg.Siblings && p.reclaims && cfg.Ages == NoAges

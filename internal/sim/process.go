@@ -25,11 +25,12 @@ type process struct {
 	client     *client
 	lock       *leasehold.Lock
 	electors   []*elector
-	candidates int        // goroutines that acquire the lock or read it
-	reading    *reading   // what it reads without being a candidate; nil unless it does
-	reclaims   bool       // WithReclaim
-	rand       *rand.Rand // of its work; guarded by w.mu
-	whims      *rand.Rand // of how it ends its leases; guarded by w.mu
+	candidates int              // goroutines that acquire the lock or read it
+	reading    *reading         // what it reads without being a candidate; nil unless it does
+	process    leasehold.Option // a process of its own
+	reclaims   bool             // WithReclaim
+	rand       *rand.Rand       // of its work; guarded by w.mu
+	whims      *rand.Rand       // of how it ends its leases; guarded by w.mu
 	stop       context.CancelFunc
 	goroutines sync.WaitGroup
 	crashed    atomic.Bool
@@ -64,7 +65,7 @@ type elector struct {
 // start starts a process on a node.
 func (w *world) start(node, generation int, c *nodeClock, identity string, reclaim bool) {
 	p := &process{
-		w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c, identity: identity, reclaims: reclaim,
+		w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c, identity: identity, process: testopt.NewProcess(), reclaims: reclaim,
 	}
 	p.client = w.newClient(p)
 	p.rand = w.rng("work", p.name)
@@ -116,7 +117,7 @@ func (p *process) run(ctx context.Context, e *elector) {
 func (p *process) newLock(reclaim bool) *leasehold.Lock {
 	cfg := p.w.cfg
 	opts := []leasehold.Option{
-		testopt.WithClock(p.clock), leasehold.WithTTL(cfg.TTL), leasehold.WithSafetyMargin(cfg.Margin), leasehold.WithClockDrift(cfg.Drift),
+		testopt.WithClock(p.clock), p.process, leasehold.WithTTL(cfg.TTL), leasehold.WithSafetyMargin(cfg.Margin), leasehold.WithClockDrift(cfg.Drift),
 		leasehold.WithIdentity(p.identity), leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithObserver(p.observe),
 	}
 	if cfg.SlowCreates {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testopt"
 )
 
 // readerFaults is the share of a reader's requests that go wrong.
@@ -49,7 +50,7 @@ type watching struct{}
 
 // startReader starts a process that watches and inspects the lock.
 func (w *world) startReader() {
-	p := &process{w: w, name: "reader", node: reader, identity: "reader", clock: newNodeClock(1, 0, w.rng("jitter", "reader"))}
+	p := &process{w: w, name: "reader", node: reader, identity: "reader", process: testopt.NewProcess(), clock: newNodeClock(1, 0, w.rng("jitter", "reader"))}
 	p.client, p.rand = w.newClient(p), w.rng("work", p.name)
 	p.client.faults, p.candidates = readerFaults, 2
 	p.reading = &reading{w: w, name: p.name, torn: make(map[string]bool)}

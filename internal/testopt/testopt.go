@@ -5,11 +5,17 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // WithClock gives a lock another clock than clock.System.
 func WithClock(c clock.Clock) leasehold.Option {
 	return clock.Option.(func(clock.Clock) leasehold.Option)(c)
+}
+
+// NewProcess makes the locks that get it those of one process, which is not the one of all other locks.
+func NewProcess() leasehold.Option {
+	return wire.Option.(func(*wire.Process) leasehold.Option)(wire.NewProcess())
 }
 
 // NewMemStore is leasehold.NewMemStore. With contentETags, equal bodies have equal ETags, as S3 has it for plain objects. With tellsAge,

@@ -10,19 +10,37 @@ import (
 	"sync/atomic"
 )
 
-// Writer signs the records of one Lock and recognises them. A nonce is the Writer's own prefix, a number, and a checksum of
-// token and expiry. The prefix tells the Writer's own records from those of others. The checksum tells them from the record of a
-// foreign client that changed token or expiry and kept the members it does not know, the nonce among them.
+// Process names all Writers of one process in their nonces. It is safe for concurrent use.
+type Process struct {
+	name    string
+	writers atomic.Uint64
+}
+
+// NewProcess returns a Process that no other one is taken for.
+func NewProcess() *Process { return &Process{name: rand.Text() + "."} }
+
+// ThisProcess is the one of all Locks, except in tests of several.
+var ThisProcess = NewProcess()
+
+// Option is a func(*Process) leasehold.Option, which package leasehold sets. Package testopt has it with its type.
+var Option any
+
+// Writer signs the records of one Lock and recognises them. A nonce is the name of the process, the number of the Writer and of the write,
+// and a checksum of token and expiry. The names tell the Writer's own records from those of others. The checksum tells them from the record
+// of a foreign client that changed token or expiry and kept the members it does not know, the nonce among them.
 //
 // It is made by NewWriter and is safe for concurrent use.
 type Writer struct {
-	prefix string
-	seed   maphash.Seed
-	writes atomic.Uint64
+	process *Process
+	prefix  string
+	seed    maphash.Seed
+	writes  atomic.Uint64
 }
 
-// NewWriter returns a Writer that no other one's records are taken for.
-func NewWriter() *Writer { return &Writer{prefix: rand.Text() + ".", seed: maphash.MakeSeed()} }
+// NewWriter returns a Writer of a process that no other one's records are taken for.
+func NewWriter(p *Process) *Writer {
+	return &Writer{process: p, prefix: p.name + strconv.FormatUint(p.writers.Add(1), 36) + ".", seed: maphash.MakeSeed()}
+}
 
 // Nonce returns a fresh nonce for r, whose token and expiry must not change after that.
 func (w *Writer) Nonce(r Record) string {
@@ -37,6 +55,9 @@ func (w *Writer) Wrote(r Record) bool {
 	number, err := strconv.ParseUint(text, 36, 64)
 	return ok && err == nil && sum == w.checksum(number, r)
 }
+
+// SameProcess reports whether a Writer of the same process signed r, or what a foreign client has changed since.
+func (w *Writer) SameProcess(r Record) bool { return strings.HasPrefix(r.Nonce, w.process.name) }
 
 func (w *Writer) checksum(number uint64, r Record) string {
 	var b [24]byte
