@@ -33,20 +33,20 @@ func canaryOf(s Store, info StoreInfo) *canary.Canary {
 	return canary.Of(s, "")
 }
 
-// tryStore tries the store's conditions on the term t, which has just been acquired. If the store ignores them, t is given back. An answer
-// that proves nothing is as good as a refusal, and the next acquisition asks again.
-func (l *Lock) tryStore(ctx context.Context, t *term) error {
-	a, mine := l.canary.Join()
+// tryStore tries the store's conditions on the term, which has just been acquired. If the store ignores them, the term is given back. An
+// answer that proves nothing is as good as a refusal, and the next acquisition asks again.
+func (t *term) tryStore(ctx context.Context, known *canary.Canary) error {
+	a, mine := known.Join()
 	switch {
 	case a == nil:
 		return nil
 	case mine:
 		func() {
-			defer l.canary.Answered(a) // also if the Store panics
-			a.Err = l.ask(ctx, t)
+			defer known.Answered(a) // also if the Store panics
+			a.Err = t.ask(ctx, known)
 		}()
 	default:
-		_ = clock.Wait(ctx, l.clock, l.attempt, a.Done)
+		_ = clock.Wait(ctx, t.lock.clock, t.lock.attempt, a.Done)
 		select {
 		case <-a.Done:
 		default:
@@ -56,7 +56,7 @@ func (l *Lock) tryStore(ctx context.Context, t *term) error {
 	if a.Err == nil {
 		return nil
 	}
-	l.log.ErrorContext(ctx, "the store is not safe for locks: the acquisition is given back", "key", l.key, "token", t.token, "err", a.Err)
+	t.lock.log.ErrorContext(ctx, "the store is not safe for locks: the acquisition is given back", "key", t.lock.key, "token", t.token, "err", a.Err)
 	if err := t.release(ctx, false); err != nil {
 		return fmt.Errorf("%w: %w", a.Err, &leftoverError{bare(err)})
 	}
@@ -65,46 +65,34 @@ func (l *Lock) tryStore(ctx context.Context, t *term) error {
 
 // ask sends what has not been refused yet, within the time of one attempt. It does not renew the term. If a write is carried out, now or
 // later, the next write of the term finds its own record under another ETag, and goes on with that.
-func (l *Lock) ask(ctx context.Context, t *term) error {
+func (t *term) ask(ctx context.Context, known *canary.Canary) error {
 	_ = t.writing.Lock(context.WithoutCancel(ctx))
 	defer t.writing.Unlock()
-	body, err := t.record().MarshalJSON()
-	if err != nil {
-		return err // never: it has just been written
-	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.attempt)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.lock.attempt)
 	defer cancel()
-	send := func(op string) (err error) {
-		began, etag := l.clock.Now(), ""
-		if op == "update" {
-			etag, err = l.store.PutIfMatch(limited, l.key, body, noVersion)
-		} else {
-			etag, err = l.store.PutIfNoneMatch(limited, l.key, body)
-		}
-		return l.answer(limited, op, began, etag, err)
-	}
-	for i, op := range []string{"update", "create"} {
-		if l.canary.Has(i) {
+	for i, test := range []struct{ over, what string }{
+		{noVersion, "an update of a version that does not exist"}, {"", "a create over an object that exists"},
+	} {
+		if known.Has(i) {
 			continue
 		}
 		if ctx.Err() != nil { // nobody waits for it any more
 			return nil
 		}
-		err := send(op)
-		if err == nil && op == "create" { // the object may have been deleted a moment ago, but not twice
-			err = send(op)
+		_, err := t.lock.put(limited, *t.record(), test.over)
+		if err == nil && test.over == "" { // the object may have been deleted a moment ago, but not twice
+			_, err = t.lock.put(limited, *t.record(), test.over)
 		}
 		switch {
 		case err == nil:
 			return &storeapi.Error{
-				Doing: "trying the store's conditions with " + map[string]string{
-					"update": "an update of a version that does not exist", "create": "a create over an object that exists"}[op],
-				Kind: ErrUnsafeStore, Cause: errIgnored, Hint: "use a server that enforces conditional writes: see docs/servers.md",
+				Doing: "trying the store's conditions with " + test.what,
+				Kind:  ErrUnsafeStore, Cause: errIgnored, Hint: "use a server that enforces conditional writes: see docs/servers.md",
 			}
-		case errors.Is(err, ErrPreconditionFailed), op == "create" && errors.Is(err, storeapi.ErrConflict): // as some servers refuse it
-			l.canary.Note(i)
+		case errors.Is(err, ErrPreconditionFailed), test.over == "" && errors.Is(err, storeapi.ErrConflict): // as some servers refuse it
+			known.Note(i)
 		default:
-			l.log.InfoContext(ctx, "the store's conditions could not be tried: the next acquisition asks again", "key", l.key, "err", err)
+			t.lock.log.InfoContext(ctx, "the store's conditions could not be tried: the next acquisition asks again", "key", t.lock.key, "err", err)
 			return nil
 		}
 	}

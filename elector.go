@@ -204,7 +204,7 @@ func (e *Elector) Resign(ctx context.Context) error {
 		return nil
 	}
 	term.lease.t.cancel(errResigned)
-	if ctx.Value(leaseKey{e.lock}) == term.lease {
+	if ctx.Value(leaseKey{e.lock.register}) == term.lease {
 		return nil
 	}
 	select {

@@ -16,9 +16,34 @@ import (
 // MaxToken is the highest token that a term can have: 2^53-1, which every reader of JSON can read.
 const MaxToken uint64 = storeapi.MaxToken
 
-// nextToken is the token of the term that follows rec.
-func (l *Lock) nextToken(rec Record) (uint64, error) {
-	token := l.memory.lastToken(rec.Token)
+// tokens is what this process has seen of the tokens of one lock. It is safe for concurrent use.
+type tokens struct {
+	mu       sync.Mutex
+	highest  uint64
+	released uint64 // the highest in a record that was released
+}
+
+// implausible is a distance between tokens that acquisitions never reach: the record was damaged and then repaired.
+const implausible = 1 << 40
+
+// saw notes the token of a record in the store.
+func (t *tokens) saw(rec Record) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.highest = max(t.highest, rec.Token)
+	if rec.Released() {
+		t.released = max(t.released, rec.Token)
+	}
+}
+
+// next is the token of the term that follows rec. It is that of rec plus one, unless the object was deleted or reset.
+func (t *tokens) next(rec Record) (uint64, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	token := rec.Token
+	if t.highest > token && t.highest-token < implausible {
+		token = t.highest
+	}
 	if token >= MaxToken {
 		return 0, fmt.Errorf("%w: token %d is the highest there is (inspect the object, then start a new series of tokens with Lock.Break)",
 			ErrCorruptRecord, token)
@@ -26,17 +51,12 @@ func (l *Lock) nextToken(rec Record) (uint64, error) {
 	return token + 1, nil
 }
 
-// implausible is a distance between tokens that acquisitions never reach: the record was damaged and then repaired.
-const implausible = 1 << 40
-
-// lastToken returns the last token issued. It is that of the record, unless the object was deleted or reset.
-func (m *memory) lastToken(recorded uint64) uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.highest > recorded && m.highest-recorded < implausible {
-		return m.highest
-	}
-	return recorded
+// revived reports whether rec, which was seen, shows a term that is known to be over: somebody has restored an old version of the
+// object, and a later term may go on.
+func (t *tokens) revived(rec Record) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !rec.Released() && (rec.Token < t.highest || rec.Token <= t.released) && t.highest-rec.Token < implausible
 }
 
 // ErrFenced says that a newer term has already acted on the resource: the caller is a former leader and must stop.

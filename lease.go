@@ -6,17 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/wire"
-)
-
-var (
-	// ErrLost says that a lease has ended against its holder's will: it was not renewed in time or was taken over, or its
-	// object was deleted, overwritten or broken by an administrator. The text says which.
-	ErrLost = errors.New("lease lost")
-	// ErrReleased says that a lease has ended because its holder released it.
-	ErrReleased = errors.New("lease released")
 )
 
 // Lease is one term of a [Lock]: the right to act, until a deadline that renewals move. Release it when you are done. It renews
@@ -29,7 +23,17 @@ type Lease struct {
 }
 
 // leaseKey is the key under which the context of a lease of this lock has the Lease.
-type leaseKey struct{ lock *Lock }
+type leaseKey struct{ lock *register }
+
+// newLease gives t to its holder.
+func newLease(t *term) *Lease {
+	lease := &Lease{t: t}
+	lease.ctx = context.WithValue(t.ctx, leaseKey{t.lock}, lease)
+	// Neither t nor its timers refer to lease. Once nothing else does, nobody can act under it. The cleanup must not refer to t, from
+	// which an observer may lead to lease.
+	runtime.AddCleanup(lease, func(forgotten *atomic.Bool) { forgotten.Store(true) }, t.forgotten)
+	return lease
+}
 
 // Token returns the fencing token of this term. It is constant for the term and higher than the token of every earlier term.
 func (le *Lease) Token() uint64 { return le.t.token }

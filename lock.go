@@ -4,16 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/bell"
 	"github.com/leasehold-go/leasehold/internal/canary"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/ctxmutex"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
-	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // ErrHeld says that somebody holds the lock. The error is a [*HeldError], or wraps one.
@@ -43,17 +40,10 @@ func (e *HeldError) Unwrap() error { return ErrHeld }
 // Lock is one lock: one object of a [Store]. It is made by [NewLock] and is safe for concurrent use. Of all goroutines and
 // processes that use the same key, at most one holds a valid [Lease]. A Lock must not be copied.
 type Lock struct {
-	*options
-	store        Store
-	key          string
-	writer       *wire.Writer          // signs this Lock's records
-	acquiring    ctxmutex.Mutex        // locked while a try is under way
-	canary       *canary.Canary        // tries the store's conditions; nil if they are known
-	lastAnswered atomic.Int64          // monotonic time of the last answer of the store that made sense
-	failure      atomic.Pointer[error] // of the last request, if it failed
-	term         atomic.Pointer[term]  // the last term held
-	memory       memory
-	bell         bell.Bell // rung when the lock may have become free
+	*register
+	acquiring ctxmutex.Mutex       // locked while a try is under way
+	canary    *canary.Canary       // tries the store's conditions; nil if they are known
+	term      atomic.Pointer[term] // the last term held
 }
 
 // NewLock returns the lock of one key of a store. It refuses a store, a key or options that cannot work. It sends no request.
@@ -69,9 +59,7 @@ func NewLock(s Store, key string, opts ...Option) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lock{options: o, store: s, key: key, writer: wire.NewWriter(o.process), acquiring: ctxmutex.New(), bell: bell.New(), canary: canaryOf(s, info)}
-	l.lastAnswered.Store(math.MinInt64)
-	return l, nil
+	return &Lock{register: newRegister(s, key, o), acquiring: ctxmutex.New(), canary: canaryOf(s, info)}, nil
 }
 
 // Key returns the lock's key.
@@ -79,7 +67,7 @@ func (l *Lock) Key() string { return l.key }
 
 // Identity returns the name under which this lock's holder appears in the record.
 func (l *Lock) Identity() string {
-	if l.options == nil {
+	if l.register == nil {
 		return ""
 	}
 	return l.identity
@@ -90,7 +78,7 @@ func (l *Lock) made() error {
 	switch {
 	case l == nil:
 		return errors.New("leasehold: lock is nil")
-	case l.options == nil:
+	case l.register == nil:
 		return errors.New("leasehold: this Lock was not made by NewLock")
 	}
 	return nil
@@ -146,7 +134,7 @@ func (l *Lock) renewed(lease *Lease, err error) (*Lease, error) {
 
 // campaign tries until it has the lock, ctx ends, or stop says that an error is final.
 func (l *Lock) campaign(ctx context.Context, try func() (*Lease, error), stop func(error) bool) (*Lease, error) {
-	if lease, ok := ctx.Value(leaseKey{l}).(*Lease); ok && ctx.Err() == nil && lease.t.blocks() > 0 {
+	if lease, ok := ctx.Value(leaseKey{l.register}).(*Lease); ok && ctx.Err() == nil && lease.t.blocks() > 0 {
 		return nil, fmt.Errorf("ctx belongs to the lease with token %d of this same lock, so the call would wait for itself: "+
 			"use that lease instead of acquiring the lock again", lease.Token())
 	}
@@ -217,10 +205,12 @@ func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 		t, next, err := l.writeNewTerm(ctx, settling, v)
 		switch {
 		case t != nil:
-			lease := t.start(parent)
+			t.start(parent)
+			lease := newLease(t)
+			l.term.Store(t)
 			l.emit(ctx, Event{Kind: EventAcquired, Token: t.token, Holder: l.identity, Duration: l.clock.Now().Mono - began.Mono})
 			l.log.InfoContext(ctx, "lock acquired", "key", l.key, "token", t.token, "was", verdict.reason)
-			if err := l.tryStore(ctx, t); err != nil {
+			if err := t.tryStore(ctx, l.canary); err != nil {
 				return nil, err
 			}
 			if ctx.Err() != nil { // nobody waits for it any more
@@ -245,7 +235,7 @@ var errTooLate = errors.New("the acquisition took longer than the lease would ha
 // writeNewTerm writes a new term over version v. If others were faster, or the new term is over before it began, next is the
 // version that is there now. settling outlasts ctx, and the write itself takes half of that time at most.
 func (l *Lock) writeNewTerm(ctx, settling context.Context, v *version) (t *term, next *version, err error) {
-	token, err := l.nextToken(v.rec)
+	token, err := l.tokens.next(v.rec)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -260,7 +250,7 @@ func (l *Lock) writeNewTerm(ctx, settling context.Context, v *version) (t *term,
 	}
 	l.sign(&rec)
 	writing, answered := outlast(ctx, l.attempt/2)
-	etag, err := l.put(writing, v, rec)
+	etag, err := l.put(writing, rec, v.etag)
 	answered()
 	if err != nil {
 		if storeapi.Permanent(err) {
@@ -294,16 +284,7 @@ func (l *Lock) writeNewTerm(ctx, settling context.Context, v *version) (t *term,
 	if l.clock.Now().Elapsed(sent) >= l.ttl-l.margin {
 		return nil, written, errTooLate
 	}
-	return &term{lock: l, token: token, stored: written, sent: sent, writing: ctxmutex.New()}, nil, nil
-}
-
-// outcomeUnknown is err without a sentinel that says "refused". A store that refuses a write although the object has not changed
-// may still carry it out.
-func outcomeUnknown(err error) error {
-	if storeapi.Refused(err) {
-		return fmt.Errorf("the store refused a write although the object had not changed: %v", err)
-	}
-	return err
+	return &term{lock: l.register, token: token, stored: written, sent: sent, writing: ctxmutex.New(), forgotten: new(atomic.Bool)}, nil, nil
 }
 
 // cutOff is the error of an acquisition that is given back because ctx has ended or, if it has not, because of why. leftover
@@ -325,7 +306,7 @@ func (l *Lock) writeReleased(ctx context.Context, v *version) error {
 	rec := v.rec
 	markReleased(&rec)
 	l.sign(&rec)
-	_, err := l.put(ctx, v, rec)
+	_, err := l.put(ctx, rec, v.etag)
 	return err
 }
 

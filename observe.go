@@ -36,40 +36,39 @@ type memory struct {
 	last      *version          // the last version read or written; nil if unknown
 	refused   bool              // the store has refused to replace last, so it is outdated
 	renewals  forecast.Renewals // of the holder
-	highest   uint64            // the highest token seen: if the object is lost, tokens still go up
-	released  uint64            // the highest token seen in a record that was released
 	refusals  *refusals         // creates that were refused since the object was last seen; nil: none was
 	announced Record            // the last term announced by EventNewLeader: what sameTerm compares
 }
 
 // read reads the lock object and remembers it. A read that fails changes nothing in memory.
-func (l *Lock) read(ctx context.Context) (*version, error) {
-	before := l.clock.Now().Mono
-	obj, err := l.get(ctx)
-	v := &version{readBefore: before, readAfter: l.clock.Now().Mono}
+func (r *register) read(ctx context.Context) (*version, error) {
+	before := r.clock.Now().Mono
+	obj, err := r.get(ctx)
+	v := &version{readBefore: before, readAfter: r.clock.Now().Mono}
 	switch {
 	case errors.Is(err, ErrNotExist):
 	case err != nil:
 		return nil, err
 	default:
 		v.exists, v.etag, v.age = true, obj.ETag, max(obj.Age, 0)
-		if last, _ := l.memory.latest(); last != nil && v.same(last) { // most polls
+		if last, _ := r.memory.latest(); last != nil && v.same(last) { // most polls
 			v.rec = last.rec
 		} else if err := v.rec.UnmarshalJSON(obj.Body); err != nil {
 			err = fmt.Errorf("%w (inspect the object, then repair it with Lock.Break)", err)
-			l.failure.Store(&err)
+			r.failure.Store(&err)
 			return nil, err
 		}
 	}
-	l.remember(ctx, v)
-	l.succeeded(v.readAfter)
+	r.remember(ctx, v)
+	r.succeeded(v.readAfter)
 	return v, nil
 }
 
 // remember keeps v as the last version, and announces a new term.
-func (l *Lock) remember(ctx context.Context, v *version) {
-	if l.memory.add(v) {
-		l.emit(ctx, Event{Kind: EventNewLeader, Token: v.rec.Token, Holder: v.rec.Holder})
+func (r *register) remember(ctx context.Context, v *version) {
+	r.tokens.saw(v.rec)
+	if r.memory.add(v) {
+		r.emit(ctx, Event{Kind: EventNewLeader, Token: v.rec.Token, Holder: v.rec.Holder})
 	}
 }
 
@@ -79,12 +78,8 @@ func (l *Lock) remember(ctx context.Context, v *version) {
 func (m *memory) add(v *version) (newTerm bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.highest = max(m.highest, v.rec.Token)
 	if v.exists {
 		m.refusals = nil
-	}
-	if v.rec.Released() {
-		m.released = max(m.released, v.rec.Token)
 	}
 	last := m.last
 	switch {
@@ -156,50 +151,42 @@ func (m *memory) latest() (v *version, refused bool) {
 	return m.last, m.refused
 }
 
-// revived reports whether rec, which memory has seen, shows a term that is known to be over: somebody has restored an old version of
-// the object, and a later term may go on.
-func (m *memory) revived(rec Record) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return !rec.Released() && (rec.Token < m.highest || rec.Token <= m.released) && m.highest-rec.Token < implausible
-}
-
 // ownLatest returns the last version if this Lock wrote it, so that a warm acquisition is one request.
-func (l *Lock) ownLatest() *version {
-	if v, refused := l.memory.latest(); v != nil && v.exists && !refused && l.wrote(v.rec) && !l.memory.revived(v.rec) {
+func (r *register) ownLatest() *version {
+	if v, refused := r.memory.latest(); v != nil && v.exists && !refused && r.wrote(v.rec) && !r.tokens.revived(v.rec) {
 		return v
 	}
 	return nil
 }
 
 // observed is what decide needs to know of v.
-func (l *Lock) observed(v *version) observation {
-	now, revived := l.clock.Now(), l.memory.revived(v.rec)
+func (r *register) observed(v *version) observation {
+	now, revived := r.clock.Now(), r.tokens.revived(v.rec)
 	return observation{
 		exists: v.exists, rec: v.rec, age: v.age + now.Mono - v.readAfter, wall: now.Time(),
-		creating:    l.memory.creating(now.Mono, min(l.poll, l.ttl)*9/10), // no longer than any wait for the next poll
-		writtenByUs: l.wrote(v.rec) && !revived, sameIdentity: v.rec.Holder == l.identity && byLock(v.rec) && !revived && !l.writer.SameProcess(v.rec.wire()),
+		creating:    r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10), // no longer than any wait for the next poll
+		writtenByUs: r.wrote(v.rec) && !revived, sameIdentity: v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.writer.SameProcess(v.rec.wire()),
 	}
 }
 
 // untilNextRead is how long a candidate waits before it reads the lock again: about a poll interval.
-func (l *Lock) untilNextRead() time.Duration {
-	random, now := l.clock.Rand(), l.clock.Now().Mono
-	l.memory.mu.Lock()
-	defer l.memory.mu.Unlock()
-	if wait := l.memory.renewals.Wait(now, l.poll, random); wait > 0 {
+func (r *register) untilNextRead() time.Duration {
+	random, now := r.clock.Rand(), r.clock.Now().Mono
+	r.memory.mu.Lock()
+	defer r.memory.mu.Unlock()
+	if wait := r.memory.renewals.Wait(now, r.poll, random); wait > 0 {
 		return wait
 	}
-	return clock.Jitter(l.clock, l.poll)
+	return clock.Jitter(r.clock, r.poll)
 }
 
 // sign gives rec a fresh nonce. After that its token and expiry must not change.
-func (l *Lock) sign(rec *Record) { rec.Nonce = l.writer.Nonce(rec.wire()) }
+func (r *register) sign(rec *Record) { rec.Nonce = r.writer.Nonce(rec.wire()) }
 
 // wrote reports whether this very Lock value wrote rec.
-func (l *Lock) wrote(rec Record) bool { return l.writer.Wrote(rec.wire()) }
+func (r *register) wrote(rec Record) bool { return r.writer.Wrote(rec.wire()) }
 
 // landed reports whether found, which is in the store, is this Lock's write sent.
-func (l *Lock) landed(sent, found Record) bool {
-	return sent.Nonce == found.Nonce && sent.Token == found.Token && l.wrote(found)
+func (r *register) landed(sent, found Record) bool {
+	return sent.Nonce == found.Nonce && sent.Token == found.Token && r.wrote(found)
 }

@@ -103,14 +103,3 @@ func (t *term) abandon() {
 		t.lock.log.Info("lease abandoned: the lock is free when its TTL has passed", "key", t.lock.key, "token", t.token)
 	}
 }
-
-// become moves on to another state of a release, and reports whether it did. A term that is released stays released.
-func (t *term) become(s state) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.state == released {
-		return false
-	}
-	t.state = s
-	return true
-}

@@ -196,7 +196,7 @@ func (t *term) putOnce(ctx context.Context, edit func(*Record)) (done bool, err 
 	}
 	t.mu.Unlock()
 
-	etag, err := t.lock.put(ctx, base, rec)
+	etag, err := t.lock.put(ctx, rec, base.etag)
 	switch {
 	case err == nil:
 		t.landed(ctx, etag, write{rec, sent})

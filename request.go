@@ -4,20 +4,42 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"sync/atomic"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/bell"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
+// register is the object of one lock, as this process knows it: requests, and what they have shown.
+type register struct {
+	*options
+	store        Store
+	key          string
+	writer       *wire.Writer // signs the records of one Lock
+	tokens       tokens
+	memory       memory
+	bell         bell.Bell             // rung when the lock may have become free
+	lastAnswered atomic.Int64          // monotonic time of the last answer of the store that made sense
+	failure      atomic.Pointer[error] // of the last request, if it failed
+}
+
+func newRegister(s Store, key string, o *options) *register {
+	r := &register{options: o, store: s, key: key, writer: wire.NewWriter(o.process), bell: bell.New()}
+	r.lastAnswered.Store(math.MinInt64)
+	return r
+}
+
 // get reads the object once, within the time of one attempt.
-func (l *Lock) get(ctx context.Context) (Object, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.attempt)
+func (r *register) get(ctx context.Context) (Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.attempt)
 	defer cancel()
-	began := l.clock.Now()
-	obj, err := l.store.Get(ctx, l.key)
-	return obj, l.answer(ctx, "get", began, obj.ETag, err)
+	began := r.clock.Now()
+	obj, err := r.store.Get(ctx, r.key)
+	return obj, r.answer(ctx, "get", began, obj.ETag, err)
 }
 
 var errTooLarge = errors.New("record is too large")
@@ -33,8 +55,9 @@ func outlast(ctx context.Context, d time.Duration) (context.Context, context.Can
 	return lasting, func() { stop(); cancel() }
 }
 
-// put writes rec over version v once, within the time of one attempt. ctx must outlast that of the caller.
-func (l *Lock) put(ctx context.Context, v *version, rec Record) (etag string, err error) {
+// put writes rec once, over the version of that ETag, or creates the object if there is none. It takes the time of one attempt. ctx must
+// outlast that of the caller.
+func (r *register) put(ctx context.Context, rec Record, over string) (etag string, err error) {
 	body, err := rec.MarshalJSON()
 	if err == nil && len(body) > wire.MaxSize {
 		err = fmt.Errorf("%w: %d bytes are over the limit of %d: shorten metadata or payload", errTooLarge, len(body), wire.MaxSize)
@@ -42,47 +65,47 @@ func (l *Lock) put(ctx context.Context, v *version, rec Record) (etag string, er
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrPermanent, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.attempt)
+	ctx, cancel := context.WithTimeout(ctx, r.attempt)
 	defer cancel()
-	began := l.clock.Now()
+	began := r.clock.Now()
 	op := "update"
-	if v.exists {
-		etag, err = l.store.PutIfMatch(ctx, l.key, body, v.etag)
-	} else {
+	if over == "" {
 		op = "create"
-		etag, err = l.store.PutIfNoneMatch(ctx, l.key, body)
+		etag, err = r.store.PutIfNoneMatch(ctx, r.key, body)
+	} else {
+		etag, err = r.store.PutIfMatch(ctx, r.key, body, over)
 	}
-	return etag, l.answer(ctx, op, began, etag, err)
+	return etag, r.answer(ctx, op, began, etag, err)
 }
 
 // answer returns the error of one request. It tells the observer, and notes for Elector.Check how the request has ended.
-func (l *Lock) answer(ctx context.Context, op string, began clock.Reading, etag string, err error) error {
+func (r *register) answer(ctx context.Context, op string, began clock.Reading, etag string, err error) error {
 	if err == nil && etag == "" {
 		err = errors.New("the store's answer has no ETag")
 	}
-	now := l.clock.Now().Mono
+	now := r.clock.Now().Mono
 	switch {
 	case storeapi.Refused(err), err == nil && op != "get": // a read has yet to be understood
-		l.succeeded(now)
+		r.succeeded(now)
 	case err != nil:
-		l.failure.Store(&err)
+		r.failure.Store(&err)
 	}
-	l.emit(ctx, Event{Kind: EventRequest, Op: op, Duration: now - began.Mono, Err: err})
+	r.emit(ctx, Event{Kind: EventRequest, Op: op, Duration: now - began.Mono, Err: err})
 	return err
 }
 
 // succeeded notes that the store has given an answer that makes sense.
-func (l *Lock) succeeded(now time.Duration) {
-	l.lastAnswered.Store(int64(now))
-	l.failure.Store(nil)
+func (r *register) succeeded(now time.Duration) {
+	r.lastAnswered.Store(int64(now))
+	r.failure.Store(nil)
 }
 
-func (l *Lock) emit(ctx context.Context, e Event) {
+func (r *register) emit(ctx context.Context, e Event) {
 	if ctx.Value(background{}) != nil {
 		ctx = context.Background()
 	}
-	e.Key = l.key
-	l.observe(ctx, e)
+	e.Key = r.key
+	r.observe(ctx, e)
 }
 
 // background is the key of a value in the contexts of what a lease does by itself.
@@ -103,17 +126,26 @@ func (e *lockError) Error() string { return fmt.Sprintf("leasehold: lock %q: %v"
 func (e *lockError) Unwrap() error { return e.err }
 
 // named is err for the user, who may have many locks.
-func (l *Lock) named(err error) error {
+func (r *register) named(err error) error {
 	if _, ok := err.(*lockError); ok || err == nil {
 		return err
 	}
-	return &lockError{l.key, err}
+	return &lockError{r.key, err}
 }
 
 // bare is err as part of an error that will be named.
 func bare(err error) error {
 	if named, ok := err.(*lockError); ok {
 		return named.err
+	}
+	return err
+}
+
+// outcomeUnknown is err without a sentinel that says "refused". A store that refuses a write although the object has not changed
+// may still carry it out.
+func outcomeUnknown(err error) error {
+	if storeapi.Refused(err) {
+		return fmt.Errorf("the store refused a write although the object had not changed: %v", err)
 	}
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,7 +31,7 @@ import (
 // has returned. A lost term without a function that has returned keeps them out for the safety margin too, and an abandoned one
 // for as long as it keeps other processes out.
 type term struct {
-	lock    *Lock
+	lock    *register
 	token   uint64
 	ctx     context.Context
 	cancel  context.CancelCauseFunc // ends ctx
@@ -80,20 +79,12 @@ const (
 )
 
 // start makes the term live, with a context that descends from parent.
-func (t *term) start(parent context.Context) *Lease {
+func (t *term) start(parent context.Context) {
 	t.ctx, t.cancel = context.WithCancelCause(parent)
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.renewUntil = math.MaxInt64
 	t.expiry = t.lock.clock.AfterFunc(t.untilNextCheck(), t.check)
-	t.mu.Unlock()
-	lease := &Lease{t: t}
-	lease.ctx = context.WithValue(t.ctx, leaseKey{t.lock}, lease)
-	// Neither t nor its timers refer to lease. Once nothing else does, nobody can act under it. The cleanup must not refer to t, from
-	// which an observer may lead to lease.
-	t.forgotten = new(atomic.Bool)
-	runtime.AddCleanup(lease, func(forgotten *atomic.Bool) { forgotten.Store(true) }, t.forgotten)
-	t.lock.term.Store(t)
-	return lease
 }
 
 func (t *term) valid() bool {
@@ -185,6 +176,14 @@ func (t *term) check() {
 			"key", t.lock.key, "token", t.token, "cause", cause)
 	}
 }
+
+var (
+	// ErrLost says that a lease has ended against its holder's will: it was not renewed in time or was taken over, or its
+	// object was deleted, overwritten or broken by an administrator. The text says which.
+	ErrLost = errors.New("lease lost")
+	// ErrReleased says that a lease has ended because its holder released it.
+	ErrReleased = errors.New("lease released")
+)
 
 // Why a lease was lost.
 var (
@@ -301,4 +300,15 @@ func (t *term) overruns() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.guarding() && !valid
+}
+
+// become moves on to another state of a release, and reports whether it did. A term that is released stays released.
+func (t *term) become(s state) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state == released {
+		return false
+	}
+	t.state = s
+	return true
 }

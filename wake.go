@@ -29,36 +29,36 @@ func (l *Lock) Wake() {
 // waiting has a Lock for each goroutine that waits, by key.
 var waiting = struct {
 	mu    sync.Mutex
-	locks map[string][]*Lock
-}{locks: make(map[string][]*Lock)}
+	locks map[string][]*register
+}{locks: make(map[string][]*register)}
 
-// wait lists l for the siblings that release, until the result is called. List it before it looks, so that no release is missed.
-func (l *Lock) wait() (done func()) {
+// wait lists r for the siblings that release, until the result is called. List it before it looks, so that no release is missed.
+func (r *register) wait() (done func()) {
 	waiting.mu.Lock()
 	defer waiting.mu.Unlock()
-	waiting.locks[l.key] = append(waiting.locks[l.key], l)
+	waiting.locks[r.key] = append(waiting.locks[r.key], r)
 	return func() {
 		waiting.mu.Lock()
 		defer waiting.mu.Unlock()
-		left := waiting.locks[l.key]
-		i := slices.Index(left, l)
+		left := waiting.locks[r.key]
+		i := slices.Index(left, r)
 		if left = slices.Delete(left, i, i+1); len(left) > 0 {
-			waiting.locks[l.key] = left
+			waiting.locks[r.key] = left
 		} else {
-			delete(waiting.locks, l.key)
+			delete(waiting.locks, r.key)
 		}
 	}
 }
 
 // wakeSiblings is called when the lock may have become free. It wakes the goroutines of this process that wait for the same object.
-func (l *Lock) wakeSiblings() {
+func (r *register) wakeSiblings() {
 	waiting.mu.Lock()
 	defer waiting.mu.Unlock()
-	if !reflect.ValueOf(l.store).Comparable() {
+	if !reflect.ValueOf(r.store).Comparable() {
 		return
 	}
-	for _, s := range waiting.locks[l.key] {
-		if s.store == l.store {
+	for _, s := range waiting.locks[r.key] {
+		if s.store == r.store {
 			s.bell.Ring()
 		}
 	}
