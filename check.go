@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/s3api"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/storecheck"
 )
@@ -15,7 +14,7 @@ type Report struct {
 	ConditionalPuts    bool // creates and updates are refused when they must be, also under concurrency
 	ConditionalDeletes bool // so are deletes; locks do not need this
 	ServerClock        ClockVerdict
-	ETags              ETagForm
+	BareETags          bool     // the server takes ETags back without their quotes only: see [S3Store]
 	Requests           int      // sent by the check
 	Leftover           []string // keys of objects that could not be removed again
 }
@@ -28,15 +27,6 @@ const (
 	ClockNotUsed    ClockVerdict = storecheck.ClockNotUsed
 	ClockConsistent ClockVerdict = storecheck.ClockConsistent
 	ClockWrong      ClockVerdict = storecheck.ClockWrong // it tells ages that are higher than they can be
-)
-
-// ETagForm is the form in which a server has taken its ETags back: see [S3Store]. It is "" if it is not known.
-type ETagForm string
-
-// The forms.
-const (
-	ETagsAsReceived    ETagForm = s3api.ETagsAsReceived
-	ETagsWithoutQuotes ETagForm = s3api.ETagsWithoutQuotes
 )
 
 // CheckStore finds out, with about 50 requests on keys that begin with keyPrefix, whether the store enforces its
@@ -62,7 +52,7 @@ func CheckStore(ctx context.Context, s Store, keyPrefix string) (Report, error) 
 		Requests: found.Requests, Leftover: found.Leftover,
 	}
 	if s3, ok := s.(*S3Store); ok {
-		report.ETags = ETagForm(s3.objects.ETags())
+		report.BareETags = s3.objects.BareETags()
 	}
 	if err != nil {
 		return report, fmt.Errorf("leasehold: %w", err)

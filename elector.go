@@ -89,7 +89,6 @@ func (e *Elector) run(ctx context.Context, terms int) error {
 	e.since.Store(int64(began))
 	l.failure.Store(nil)
 	worked := false // a try has found the lock held, or acquired it
-	try := func() (*Lease, error) { return l.try(ctx, ctx) }
 	stop := func(err error) bool {
 		if held, ok := errors.AsType[*HeldError](err); ok {
 			worked = true
@@ -98,7 +97,7 @@ func (e *Elector) run(ctx context.Context, terms int) error {
 		return storeapi.Permanent(err) && !worked || errors.Is(err, errIgnored)
 	}
 	for term := 1; ; term++ {
-		lease, err := l.campaign(ctx, try, stop)
+		lease, err := l.campaign(ctx, ctx, stop)
 		if err != nil {
 			_, leftOver := errors.AsType[*leftoverError](err)
 			neverAnswered := l.lastAnswered.Load() < int64(began) && l.failure.Load() != nil

@@ -18,8 +18,7 @@ var ErrHeld = errors.New("lock is held")
 
 // HeldError says who holds the lock. It matches [ErrHeld].
 type HeldError struct {
-	Key    string
-	Record Record        // of the holder, or of the last term seen, if other candidates were faster; empty if there was none
+	Record Record        // of the holder, or of the last term seen, if other candidates were faster; only a Key if there was none
 	Wait   time.Duration // from the time of the error until the lock can be taken, unless it is renewed before
 }
 
@@ -106,8 +105,7 @@ func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	if err := l.made(); err != nil {
 		return nil, err
 	}
-	try := func() (*Lease, error) { return l.try(ctx, context.WithoutCancel(ctx)) }
-	return l.renewed(l.campaign(ctx, try, storeapi.Permanent))
+	return l.renewed(l.campaign(ctx, context.WithoutCancel(ctx), storeapi.Permanent))
 }
 
 // Do waits for the lock as [Lock.Acquire] does, and runs fn under it as [Lease.Do] does, with the errors of both. The end of ctx
@@ -116,7 +114,7 @@ func (l *Lock) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease
 	if err := l.made(); err != nil {
 		return err
 	}
-	lease, err := l.campaign(ctx, func() (*Lease, error) { return l.try(ctx, ctx) }, storeapi.Permanent)
+	lease, err := l.campaign(ctx, ctx, storeapi.Permanent)
 	if err != nil {
 		return l.named(err)
 	}
@@ -132,8 +130,8 @@ func (l *Lock) renewed(lease *Lease, err error) (*Lease, error) {
 	return lease, nil
 }
 
-// campaign tries until it has the lock, ctx ends, or stop says that an error is final.
-func (l *Lock) campaign(ctx context.Context, try func() (*Lease, error), stop func(error) bool) (*Lease, error) {
+// campaign tries until it has the lock, ctx ends, or stop says that an error is final. The lease's context descends from parent.
+func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Lease, error) {
 	if lease, ok := ctx.Value(leaseKey{l.register}).(*Lease); ok && ctx.Err() == nil && lease.t.blocks() > 0 {
 		return nil, fmt.Errorf("ctx belongs to the lease with token %d of this same lock, so the call would wait for itself: "+
 			"use that lease instead of acquiring the lock again", lease.Token())
@@ -143,7 +141,7 @@ func (l *Lock) campaign(ctx context.Context, try func() (*Lease, error), stop fu
 	failures := 0
 	for {
 		woken := l.bell.Listen()
-		lease, err := try()
+		lease, err := l.try(ctx, parent)
 		if err == nil {
 			return lease, nil
 		}
@@ -241,7 +239,7 @@ func (l *Lock) writeNewTerm(ctx, settling context.Context, v *version) (t *term,
 	}
 	sent := l.clock.Now() // validity counts from before the first byte is sent
 	rec := Record{
-		Token: token, Holder: l.identity, TTL: l.ttl, Metadata: l.metadata, Payload: v.rec.Payload,
+		Key: l.key, Token: token, Holder: l.identity, TTL: l.ttl, Metadata: l.metadata, Payload: v.rec.Payload,
 		AcquiredAt: sent.Time(), RenewedAt: sent.Time(), ExpiresAt: sent.Time().Add(l.ttl),
 		ObjectID: v.rec.ObjectID, TermID: newID(),
 	}
@@ -311,7 +309,8 @@ func (l *Lock) writeReleased(ctx context.Context, v *version) error {
 }
 
 func (l *Lock) heldError(rec Record, wait time.Duration) error {
-	return &HeldError{Key: l.key, Record: rec.clone(), Wait: wait}
+	rec.Key = l.key // if there is none
+	return &HeldError{Record: rec.clone(), Wait: wait}
 }
 
 // heldByUs returns an error while a term of this Lock keeps other goroutines out.

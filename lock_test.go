@@ -736,7 +736,7 @@ func TestACreateBesideOneThatHasNotEndedIsALostRace(t *testing.T) {
 			held, ok := errors.AsType[*leasehold.HeldError](err)
 			require.True(t, ok, "%v", err)
 			require.Equal(t, poll, held.Wait)
-			require.Zero(t, held.Record)
+			require.Equal(t, leasehold.Record{Key: key}, held.Record)
 			require.ErrorContains(t, err, "another candidate is creating it")
 			time.Sleep(ttl / 4)
 		}

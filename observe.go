@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/forecast"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // version is one version of the lock object, or its absence, as this process knows it.
@@ -58,6 +59,7 @@ func (r *register) read(ctx context.Context) (*version, error) {
 			r.failure.Store(&err)
 			return nil, err
 		}
+		v.rec.Key = r.key
 	}
 	r.remember(ctx, v)
 	r.succeeded(v.readAfter)
@@ -165,7 +167,7 @@ func (r *register) observed(v *version) observation {
 	return observation{
 		exists: v.exists, rec: v.rec, age: v.age + now.Mono - v.readAfter, wall: now.Time(),
 		creating:    r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10), // no longer than any wait for the next poll
-		writtenByUs: r.wrote(v.rec) && !revived, sameIdentity: v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.writer.SameProcess(v.rec.wire()),
+		writtenByUs: r.wrote(v.rec) && !revived, sameIdentity: v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.writer.SameProcess(wire.Record(v.rec)),
 	}
 }
 
@@ -181,10 +183,10 @@ func (r *register) untilNextRead() time.Duration {
 }
 
 // sign gives rec a fresh nonce. After that its token and expiry must not change.
-func (r *register) sign(rec *Record) { rec.Nonce = r.writer.Nonce(rec.wire()) }
+func (r *register) sign(rec *Record) { rec.Nonce = r.writer.Nonce(wire.Record(*rec)) }
 
 // wrote reports whether this very Lock value wrote rec.
-func (r *register) wrote(rec Record) bool { return r.writer.Wrote(rec.wire()) }
+func (r *register) wrote(rec Record) bool { return r.writer.Wrote(wire.Record(rec)) }
 
 // landed reports whether found, which is in the store, is this Lock's write sent.
 func (r *register) landed(sent, found Record) bool {

@@ -21,6 +21,7 @@ var ErrCorruptRecord = storeapi.ErrCorruptRecord
 // wall clock. Leasehold decides by TTL and never by these times, unless the writer gave no TTL. A Record that this package
 // returns is the caller's own: changing its Metadata or Payload changes nothing else.
 type Record struct {
+	Key        string            // of the lock; not in the object, so empty after UnmarshalJSON
 	ExpiresAt  time.Time         // by the holder's wall clock; zero once released
 	Token      uint64            // fencing token of the term: +1 at every acquisition, kept by release
 	Holder     string            // identity of the holder, or of the last one
@@ -38,28 +39,16 @@ type Record struct {
 func (r Record) Released() bool { return r.ExpiresAt.IsZero() }
 
 // MarshalJSON returns the record as it stands in the store.
-func (r Record) MarshalJSON() ([]byte, error) { return r.wire().Encode() }
+func (r Record) MarshalJSON() ([]byte, error) { return wire.Record(r).Encode() }
 
 // UnmarshalJSON reads a record as it stands in the store. It ignores members that it does not know. Anything else that
 // is not exactly a record, such as a negative or overflowing number, is an error that matches [ErrCorruptRecord].
 func (r *Record) UnmarshalJSON(body []byte) error {
 	rec, err := wire.Decode(body)
 	if err == nil {
-		*r = Record{
-			ExpiresAt: rec.ExpiresAt, Token: rec.Token, Holder: rec.Holder, TTL: rec.TTL, Nonce: rec.Nonce, AcquiredAt: rec.AcquiredAt,
-			RenewedAt: rec.RenewedAt, Metadata: rec.Metadata, Payload: rec.Payload,
-			ObjectID: rec.ObjectID, TermID: rec.TermID,
-		}
+		*r = Record(rec)
 	}
 	return err
-}
-
-func (r Record) wire() wire.Record {
-	return wire.Record{
-		ExpiresAt: r.ExpiresAt, Token: r.Token, Holder: r.Holder, TTL: r.TTL, Nonce: r.Nonce, AcquiredAt: r.AcquiredAt,
-		RenewedAt: r.RenewedAt, Metadata: r.Metadata, Payload: r.Payload,
-		ObjectID: r.ObjectID, TermID: r.TermID,
-	}
 }
 
 // clone returns r with a Metadata and a Payload of its own.

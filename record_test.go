@@ -304,6 +304,7 @@ func stored(t *testing.T, s leasehold.Store) leasehold.Record {
 	obj, err := s.Get(t.Context(), key)
 	require.NoError(t, err)
 	require.NoError(t, rec.UnmarshalJSON(obj.Body))
+	rec.Key = key
 	return rec
 }
 

@@ -265,7 +265,7 @@ func (l *Lock) leftover() error {
 	defer l.mu.Unlock()
 	if wait := time.Until(l.renewed.Add(l.duration)); l.left != nil && wait > 0 {
 		return fmt.Errorf("k8slock: lock %q: %w", l.lock.Key(),
-			&leasehold.HeldError{Key: l.lock.Key(), Record: l.left.Record(), Wait: wait})
+			&leasehold.HeldError{Record: l.left.Record(), Wait: wait})
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ var mutants = []mutant{
 	{"ownership judged by name", []edit{{"observe.go", `return sent.Nonce == found.Nonce && sent.Token == found.Token && r.wrote(found)`, `return sent.Holder == found.Holder`}}, []string{worlds, search}, 6},
 	{"a create beside an upload taken for a fault", []edit{{"lock.go", `l.memory.createRefused(sent.Mono, 2*max(l.ttl, l.poll)) < l.ttl:`, `l.memory.createRefused(sent.Mono, 2*max(l.ttl, l.poll)) < 0:`}}, []string{worlds, ". -run TestACreateBeside"}, 10},
 	{"a create at each wake-up beside an upload", []edit{{"observe.go", `creating:    r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10),`, `creating:    0,`}}, []string{". -run TestAWakeUpBeside"}, 21},
-	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"observe.go", `v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.writer.SameProcess(v.rec.wire()),`, `v.rec.Holder == r.identity,`}}, []string{". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock"}, 0},
+	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"observe.go", `v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.writer.SameProcess(wire.Record(v.rec)),`, `v.rec.Holder == r.identity,`}}, []string{". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock"}, 0},
 	{"a reply lost on release forgotten", []edit{{"release.go", `storeapi.Permanent(err) || t.lock.clock`, `storeapi.Permanent(err) || err != nil || t.lock.clock`}}, []string{". -run TestReleaseWithoutReplyIsRetried"}, 13},
 	{"a record of no TTL trusted to the second", []edit{{"decide.go", `r.ExpiresAt.Add(o.skew).Sub(s.wall)`, `r.ExpiresAt.Sub(s.wall)`}}, []string{worlds, ". -run TestWhoMayTakeTheLock"}, 19},
 	{"a corrupt record taken for free", []edit{{"observe.go", `			err = fmt.Errorf("%w (inspect the object`, `			return v, nil
@@ -110,7 +110,7 @@ var mutants = []mutant{
 		return t.untilRunOut()`, `	case t.state == abandoned:
 		return 0`}}, []string{worlds, search}, 7},
 	{"an abandoned term keeps its own Lock out for the safety margin only", []edit{{"term.go", `max(t.sent.Mono+t.lock.withDrift(t.lock.ttl)-t.lock.clock.Now().Mono, 0)`, `max(t.endedMono+t.lock.margin-t.lock.clock.Now().Mono, 0)`}}, []string{worlds, search}, 7},
-	{"two Locks of a process reclaim from each other", []edit{{"observe.go", `!r.writer.SameProcess(v.rec.wire())`, `true`}}, []string{worlds, ". -run TestOneIdentityIsReclaimedByOneLock|TestAnAbandonedTermIsNotReclaimed"}, 8},
+	{"two Locks of a process reclaim from each other", []edit{{"observe.go", `!r.writer.SameProcess(wire.Record(v.rec))`, `true`}}, []string{worlds, ". -run TestOneIdentityIsReclaimedByOneLock|TestAnAbandonedTermIsNotReclaimed"}, 8},
 	{"Run goes on though it may not write", []edit{{"elector.go", `return storeapi.Permanent(err) && !worked`, `return storeapi.Permanent(err) && !worked && l.lastAnswered.Load() < int64(began)`}}, []string{". -run TestRunWithReadOnlyCredentials"}, 12},
 	{"an acquisition that came too late is left behind", []edit{{"lock.go", `l.cutOff(ctx, err, l.writeReleased(settling, next))`, `l.cutOff(ctx, err, nil)`}}, []string{". -run TestTooLateAndCutOffLeavesNoStrayLock"}, 15},
 	{"a term whose callback returned early leaves no margin", []edit{{"elector.go", `			lease.t.functionEnded(leftAlone)
@@ -312,7 +312,7 @@ var mutants = []mutant{
 		l.log`}}, []string{". -run TestRunReturnsTheErrorOfItsLastRelease"}, 15},
 	{"renewals are tried again late", []edit{{"renewal.go", `max(min(t.lock.renew/2, remaining/4, maxBackoff), first)`, `t.lock.renew/2+0*remaining`}}, []string{". -run TestShortOutagesCostNoLease"}, 13},
 	{"a wake-up during the read is missed", []edit{{"lock.go", `		woken := l.bell.Listen()
-		lease, err := try()`, `		lease, err := try()
+		lease, err := l.try(ctx, parent)`, `		lease, err := l.try(ctx, parent)
 		woken := l.bell.Listen()`}}, []string{". -run TestAWakeUpDuringTheRead"}, 21},
 	{"a wake-up that is put off is lost", []edit{{"internal/bell/bell.go", `	c.AfterFunc(b.slot-now, b.Ring)`, `	b.late = false`}}, []string{". -run TestAMillionWakeUpsAreFewReads", "./internal/bell -run TestRequestsAreSpread"}, 21},
 	{"a release wakes nobody in its process", []edit{{"wake.go", `		s.bell.Ring()`, `		_ = s`}}, []string{". -run TestLocksOfOneProcessWakeEachOther"}, 21},

@@ -22,20 +22,12 @@ const (
 	bare               // without quotes
 )
 
-// What ETags returns.
-const (
-	ETagsAsReceived    = "as received"
-	ETagsWithoutQuotes = "without quotes"
-)
-
-// ETags says how the server wants the ETag of a condition; "" if it is not known yet.
-func (b *Bucket) ETags() string {
-	return [...]string{"", ETagsAsReceived, ETagsWithoutQuotes}[b.dialect.Load()]
-}
+// BareETags reports whether the server is known to want the ETag of a condition without its quotes.
+func (b *Bucket) BareETags() bool { return b.dialect.Load() == bare }
 
 // IfMatch is the condition on a version.
 func (b *Bucket) IfMatch(etag string) *string {
-	if b.dialect.Load() == bare {
+	if b.BareETags() {
 		etag = unquoted(etag)
 	}
 	return &etag

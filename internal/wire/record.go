@@ -25,6 +25,7 @@ const (
 
 // Record has the fields of leasehold.Record, which documents them.
 type Record struct {
+	Key        string
 	ExpiresAt  time.Time
 	Token      uint64
 	Holder     string
