@@ -38,25 +38,13 @@ import (
 // ETag is filled in: [Lock.Break] repairs it.
 func NewFileStore(dir string) Store { return &fileStore{filestore.New(dir, MaxObjectSize)} }
 
-type fileStore struct{ dir *filestore.Dir }
+type fileStore struct{ *filestore.Dir }
 
 func (s *fileStore) Describe() StoreInfo {
-	return StoreInfo{Err: s.dir.Validate(), TellsAge: filestore.TellsAge(), Conditional: true}
+	return StoreInfo{Err: s.Validate(), TellsAge: filestore.TellsAge(), Conditional: true}
 }
 
 func (s *fileStore) Get(ctx context.Context, key string) (Object, error) {
-	o, err := s.dir.Get(ctx, key)
+	o, err := s.Dir.Get(ctx, key)
 	return Object(o), err
-}
-
-func (s *fileStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	return s.dir.Create(ctx, key, body)
-}
-
-func (s *fileStore) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	return s.dir.Replace(ctx, key, body, etag)
-}
-
-func (s *fileStore) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	return s.dir.Delete(ctx, key, etag)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/internal/bell"
 )
 
 // deaf is a store that carries a write out and gives no answer, as often as it is told to.
@@ -155,9 +157,7 @@ func TestNobodyStaysListedAsWaiting(t *testing.T) {
 		const key = "locks/nobody-waits"
 		listed := func() int {
 			synctest.Wait()
-			waiting.mu.Lock()
-			defer waiting.mu.Unlock()
-			return len(waiting.locks[key])
+			return bell.RingAll(place{store, key})
 		}
 		l, err := NewLock(store, key, WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)

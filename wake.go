@@ -2,8 +2,8 @@ package leasehold
 
 import (
 	"reflect"
-	"slices"
-	"sync"
+
+	"github.com/leasehold-go/leasehold/internal/bell"
 )
 
 // maxWakes bounds the wake-ups of a poll interval, or of a TTL if that is shorter.
@@ -26,40 +26,23 @@ func (l *Lock) Wake() {
 	}
 }
 
-// waiting has a Lock for each goroutine that waits, by key.
-var waiting = struct {
-	mu    sync.Mutex
-	locks map[string][]*register
-}{locks: make(map[string][]*register)}
+// place is what the Locks of one process share that have one Store value and one key.
+type place struct {
+	store Store
+	key   string
+}
 
 // wait lists r for the siblings that release, until the result is called. List it before it looks, so that no release is missed.
 func (r *register) wait() (done func()) {
-	waiting.mu.Lock()
-	defer waiting.mu.Unlock()
-	waiting.locks[r.key] = append(waiting.locks[r.key], r)
-	return func() {
-		waiting.mu.Lock()
-		defer waiting.mu.Unlock()
-		left := waiting.locks[r.key]
-		i := slices.Index(left, r)
-		if left = slices.Delete(left, i, i+1); len(left) > 0 {
-			waiting.locks[r.key] = left
-		} else {
-			delete(waiting.locks, r.key)
-		}
+	if !reflect.ValueOf(r.store).Comparable() {
+		return func() {}
 	}
+	return r.bell.Wait(place{r.store, r.key})
 }
 
 // wakeSiblings is called when the lock may have become free. It wakes the goroutines of this process that wait for the same object.
 func (r *register) wakeSiblings() {
-	waiting.mu.Lock()
-	defer waiting.mu.Unlock()
-	if !reflect.ValueOf(r.store).Comparable() {
-		return
-	}
-	for _, s := range waiting.locks[r.key] {
-		if s.store == r.store {
-			s.bell.Ring()
-		}
+	if reflect.ValueOf(r.store).Comparable() {
+		bell.RingAll(place{r.store, r.key})
 	}
 }

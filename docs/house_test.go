@@ -19,7 +19,7 @@ import (
 // raised only with a reason in the commit.
 func TestSizeOfTheRoot(t *testing.T) {
 	const (
-		maxLines     = 3137 // the goal is 2,900
+		maxLines     = 3015 // the goal is 2,900
 		maxFileLines = 400
 		maxLong      = 4   // functions of over 50 lines
 		maxNames     = 105 // with methods
@@ -107,7 +107,7 @@ func TestTheRootRunsDownwards(t *testing.T) {
 	set := token.NewFileSet()
 	var files []*ast.File
 	for _, row := range regexp.MustCompile("(?m)^\\| `.*? \\|").FindAllString(text, -1) {
-		for _, name := range regexp.MustCompile("[a-z0-9]+\\.go").FindAllString(row, -1) {
+		for _, name := range regexp.MustCompile(`[a-z0-9]+\.go`).FindAllString(row, -1) {
 			file, err := parser.ParseFile(set, "../"+name, nil, 0)
 			require.NoError(t, err)
 			floor[name] = len(floor)

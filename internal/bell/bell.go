@@ -3,11 +3,28 @@ package bell
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
+
+// waiting has the bells of goroutines that wait, by what they wait for.
+var waiting = struct {
+	mu    sync.Mutex
+	bells map[any][]*Bell
+}{bells: make(map[any][]*Bell)}
+
+// RingAll rings the bells of all goroutines of this process that wait for place, which can be compared, and returns their number.
+func RingAll(place any) int {
+	waiting.mu.Lock()
+	defer waiting.mu.Unlock()
+	for _, b := range waiting.bells[place] {
+		b.Ring()
+	}
+	return len(waiting.bells[place])
+}
 
 // Bell is rung when there may be something new. It is made by [New] and is safe for concurrent use.
 type Bell struct {
@@ -28,6 +45,24 @@ func (b *Bell) Listen() <-chan struct{} {
 		b.rung = make(chan struct{})
 	}
 	return b.rung
+}
+
+// Wait lists the bell for RingAll, for one goroutine that waits, until the result is called. Call it before you look.
+func (b *Bell) Wait(place any) (done func()) {
+	waiting.mu.Lock()
+	defer waiting.mu.Unlock()
+	waiting.bells[place] = append(waiting.bells[place], b)
+	return func() {
+		waiting.mu.Lock()
+		defer waiting.mu.Unlock()
+		left := waiting.bells[place]
+		i := slices.Index(left, b)
+		if left = slices.Delete(left, i, i+1); len(left) > 0 {
+			waiting.bells[place] = left
+		} else {
+			delete(waiting.bells, place)
+		}
+	}
 }
 
 // Ring wakes all who listen.

@@ -76,7 +76,7 @@ func (d *Dir) Validate() error {
 	return err
 }
 
-// Get reads an object. If its file is not one that Create or Replace has written, the error matches storeapi.ErrCorruptRecord, and the
+// Get reads an object. If its file is not one that a Dir has written, the error matches storeapi.ErrCorruptRecord, and the
 // ETag, which is made of the content, is filled in.
 func (d *Dir) Get(ctx context.Context, key string) (Object, error) {
 	return d.about(ctx, "reading", key, func(c *call) (Object, error) {
@@ -112,8 +112,8 @@ func (d *Dir) setOnDisk(key, etag string) {
 	d.onDisk[key] = etag
 }
 
-// Create writes an object that does not exist yet.
-func (d *Dir) Create(ctx context.Context, key string, body []byte) (etag string, err error) {
+// PutIfNoneMatch writes an object that does not exist yet.
+func (d *Dir) PutIfNoneMatch(ctx context.Context, key string, body []byte) (etag string, err error) {
 	return d.write(ctx, key, body, func(etag string) error {
 		if etag != "" {
 			return fmt.Errorf("%w: it exists", storeapi.ErrPreconditionFailed)
@@ -122,13 +122,13 @@ func (d *Dir) Create(ctx context.Context, key string, body []byte) (etag string,
 	})
 }
 
-// Replace writes over the version that etag names.
-func (d *Dir) Replace(ctx context.Context, key string, body []byte, etag string) (newETag string, err error) {
+// PutIfMatch writes over the version that etag names.
+func (d *Dir) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (newETag string, err error) {
 	return d.write(ctx, key, body, matches(etag))
 }
 
-// Delete removes the version that etag names.
-func (d *Dir) Delete(ctx context.Context, key, etag string) error {
+// DeleteIfMatch removes the version that etag names.
+func (d *Dir) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	_, err := d.about(ctx, "deleting", key, func(c *call) (Object, error) {
 		return Object{}, c.change(matches(etag), func() error { return c.root.Remove(c.file) })
 	})

@@ -80,11 +80,11 @@ func TestDirectoriesThatCannotWork(t *testing.T) {
 		permanent(t, d.Validate(), text)
 		_, err := d.Get(t.Context(), key)
 		permanent(t, err, text)
-		_, err = d.Create(t.Context(), key, nil)
+		_, err = d.PutIfNoneMatch(t.Context(), key, nil)
 		permanent(t, err, text)
-		_, err = d.Replace(t.Context(), key, nil, "x")
+		_, err = d.PutIfMatch(t.Context(), key, nil, "x")
 		permanent(t, err, text)
-		permanent(t, d.Delete(t.Context(), key, "x"), text)
+		permanent(t, d.DeleteIfMatch(t.Context(), key, "x"), text)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestPathsOfDirectories(t *testing.T) {
 	t.Chdir(base)
 	relative := New("link", limit)
 	t.Chdir("/")
-	etag, err := relative.Create(t.Context(), key, []byte("body"))
+	etag, err := relative.PutIfNoneMatch(t.Context(), key, []byte("body"))
 	require.NoError(t, err)
 	o, err := New(filepath.Join(base, "real"), limit).Get(t.Context(), key)
 	require.NoError(t, err)
@@ -107,12 +107,12 @@ func TestPathsOfDirectories(t *testing.T) {
 func TestDirectoryIsRemoved(t *testing.T) {
 	path := t.TempDir()
 	d := New(path, limit)
-	etag, err := d.Create(t.Context(), key, nil)
+	etag, err := d.PutIfNoneMatch(t.Context(), key, nil)
 	require.NoError(t, err)
 	require.NoError(t, os.RemoveAll(path))
 	_, err = d.Get(t.Context(), key)
 	permanent(t, err, "create the directory")
-	_, err = d.Replace(t.Context(), key, nil, etag)
+	_, err = d.PutIfMatch(t.Context(), key, nil, etag)
 	permanent(t, err, "create the directory")
 }
 
@@ -121,11 +121,11 @@ func TestKeysThatAreRefused(t *testing.T) {
 	for _, key := range []string{"", "/a", "a/", "a/../b", "a\nb", "a\x00", "\xff", `a\b`, strings.Repeat("k", 1025)} {
 		_, err := d.Get(t.Context(), key)
 		permanent(t, err, "use a path such as")
-		_, err = d.Create(t.Context(), key, nil)
+		_, err = d.PutIfNoneMatch(t.Context(), key, nil)
 		permanent(t, err, "use a path such as")
 	}
 	longest := strings.Repeat("\u2028", 341)
-	etag, err := d.Create(t.Context(), longest, bytes.Repeat([]byte("x"), limit))
+	etag, err := d.PutIfNoneMatch(t.Context(), longest, bytes.Repeat([]byte("x"), limit))
 	require.NoError(t, err)
 	o, err := d.Get(t.Context(), longest)
 	require.NoError(t, err)
@@ -153,14 +153,14 @@ func TestFilesThatAreNotObjects(t *testing.T) {
 		require.ErrorIs(t, err, storeapi.ErrCorruptRecord)
 		require.ErrorContains(t, err, fmt.Sprintf("reading %q in directory %q: the file %s is not an object of leasehold: %s", key, path, file, text))
 		require.NotErrorIs(t, err, storeapi.ErrNotExist)
-		_, err = d.Create(t.Context(), key, nil)
+		_, err = d.PutIfNoneMatch(t.Context(), key, nil)
 		require.ErrorIs(t, err, storeapi.ErrPreconditionFailed)
-		_, err = d.Replace(t.Context(), key, nil, `"x"`)
+		_, err = d.PutIfMatch(t.Context(), key, nil, `"x"`)
 		require.ErrorIs(t, err, storeapi.ErrPreconditionFailed)
 		left, err := os.ReadFile(filepath.Join(path, file))
 		require.NoError(t, err)
 		require.Equal(t, data, left)
-		etag, err := d.Replace(t.Context(), key, []byte("repaired"), o.ETag)
+		etag, err := d.PutIfMatch(t.Context(), key, []byte("repaired"), o.ETag)
 		require.NoError(t, err)
 		o, err = d.Get(t.Context(), key)
 		require.NoError(t, err)
@@ -179,17 +179,17 @@ func TestThingsThatAreNotFiles(t *testing.T) {
 	} {
 		path := t.TempDir()
 		d := New(path, limit)
-		_, err := d.Create(t.Context(), "b", nil)
+		_, err := d.PutIfNoneMatch(t.Context(), "b", nil)
 		require.NoError(t, err)
 		require.NoError(t, put(filepath.Join(path, file)))
 		const text = "is not a regular file but "
 		_, err = d.Get(t.Context(), key)
 		permanent(t, err, text, "move it away")
-		_, err = d.Create(t.Context(), key, nil)
+		_, err = d.PutIfNoneMatch(t.Context(), key, nil)
 		permanent(t, err, text)
-		_, err = d.Replace(t.Context(), key, nil, "x")
+		_, err = d.PutIfMatch(t.Context(), key, nil, "x")
 		permanent(t, err, text)
-		permanent(t, d.Delete(t.Context(), key, "x"), text)
+		permanent(t, d.DeleteIfMatch(t.Context(), key, "x"), text)
 		require.Empty(t, leftovers(t, path), name)
 	}
 }
@@ -198,7 +198,7 @@ func TestThingsThatAreNotFiles(t *testing.T) {
 func TestAnotherProcessHasLockedTheDirectory(t *testing.T) {
 	path := t.TempDir()
 	d := New(path, limit)
-	etag, err := d.Create(t.Context(), key, []byte("first"))
+	etag, err := d.PutIfNoneMatch(t.Context(), key, []byte("first"))
 	require.NoError(t, err)
 	other, err := os.Open(path) // an open file of its own, as another process has one
 	require.NoError(t, err)
@@ -209,16 +209,16 @@ func TestAnotherProcessHasLockedTheDirectory(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	_, err = d.Replace(ctx, key, []byte("second"), etag)
+	_, err = d.PutIfMatch(ctx, key, []byte("second"), etag)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	passing(t, err, "another process has locked the directory, and may be stopped: lslocks shows it")
-	require.ErrorIs(t, d.Delete(ctx, key, etag), context.DeadlineExceeded)
+	require.ErrorIs(t, d.DeleteIfMatch(ctx, key, etag), context.DeadlineExceeded)
 	o, err := d.Get(t.Context(), key)
 	require.NoError(t, err)
 	require.Equal(t, "first", string(o.Body))
 
 	var wg sync.WaitGroup
-	wg.Go(func() { etag, err = d.Replace(t.Context(), key, []byte("third"), etag) })
+	wg.Go(func() { etag, err = d.PutIfMatch(t.Context(), key, []byte("third"), etag) })
 	unlock(other)
 	wg.Wait()
 	require.NoError(t, err)
@@ -252,14 +252,14 @@ func TestOrderOfAWrite(t *testing.T) {
 		order = append(order, fmt.Sprintf("directory %v, of %v", info.IsDir(), names))
 		return f.Sync()
 	}
-	etag, err := d.Create(t.Context(), key, []byte("body"))
+	etag, err := d.PutIfNoneMatch(t.Context(), key, []byte("body"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"directory false, of [temporary]", "directory true, of [" + file + "]"}, order)
 	order = nil
 	_, err = d.Get(t.Context(), key)
 	require.NoError(t, err)
 	require.Empty(t, order)
-	require.NoError(t, d.Delete(t.Context(), key, etag))
+	require.NoError(t, d.DeleteIfMatch(t.Context(), key, etag))
 	require.Equal(t, []string{"directory true, of []"}, order)
 }
 
@@ -267,7 +267,7 @@ func TestOrderOfAWrite(t *testing.T) {
 // would act on it.
 func TestDirectoryCannotBeSynced(t *testing.T) {
 	d := New(t.TempDir(), limit)
-	etag, err := d.Create(t.Context(), key, []byte("first"))
+	etag, err := d.PutIfNoneMatch(t.Context(), key, []byte("first"))
 	require.NoError(t, err)
 	d.sync = func(f *os.File) error {
 		if info, err := f.Stat(); err != nil || info.IsDir() {
@@ -275,7 +275,7 @@ func TestDirectoryCannotBeSynced(t *testing.T) {
 		}
 		return f.Sync()
 	}
-	_, err = d.Replace(t.Context(), key, []byte("second"), etag)
+	_, err = d.PutIfMatch(t.Context(), key, []byte("second"), etag)
 	passing(t, err, "a power loss may undo the last write")
 	_, err = d.Get(t.Context(), key)
 	passing(t, err, "a power loss may undo the last write")
@@ -304,10 +304,10 @@ func countSyncs(d *Dir) *atomic.Int64 {
 func TestReadsAfterAFailedRename(t *testing.T) {
 	path := t.TempDir()
 	d := New(path, limit)
-	etag, err := d.Create(t.Context(), key, nil)
+	etag, err := d.PutIfNoneMatch(t.Context(), key, nil)
 	require.NoError(t, err)
 	d.sync = func(*os.File) error { return os.Remove(filepath.Join(path, leftovers(t, path)[0])) }
-	_, err = d.Replace(t.Context(), key, []byte("second"), etag)
+	_, err = d.PutIfMatch(t.Context(), key, []byte("second"), etag)
 	passing(t, err, "no such file")
 	syncs := countSyncs(d)
 	for range 3 {
@@ -333,7 +333,7 @@ func TestVersionsOfAnotherProcessAreOnTheDisk(t *testing.T) {
 	reader.sync = func(*os.File) error { return syscall.EIO }
 	_, err := reader.Get(t.Context(), key)
 	passing(t, err, "a power loss may undo the last write") // which may have been a deletion
-	_, err = writer.Create(t.Context(), key, []byte("first"))
+	_, err = writer.PutIfNoneMatch(t.Context(), key, []byte("first"))
 	require.Error(t, err)
 	_, err = reader.Get(t.Context(), key)
 	passing(t, err, "a power loss may undo the last write")
@@ -347,7 +347,7 @@ func TestVersionsOfAnotherProcessAreOnTheDisk(t *testing.T) {
 	require.EqualValues(t, 1, syncs.Load())
 	o, err := reader.Get(t.Context(), key)
 	require.NoError(t, err)
-	_, err = writer.Replace(t.Context(), key, []byte("second"), o.ETag)
+	_, err = writer.PutIfMatch(t.Context(), key, []byte("second"), o.ETag)
 	require.Error(t, err)
 	for range 3 {
 		o, err = reader.Get(t.Context(), key)
@@ -371,10 +371,10 @@ func TestMemoryOfADirectoryIsBounded(t *testing.T) {
 func TestFileCannotBeSynced(t *testing.T) {
 	path := t.TempDir()
 	d := New(path, limit)
-	etag, err := d.Create(t.Context(), key, []byte("first"))
+	etag, err := d.PutIfNoneMatch(t.Context(), key, []byte("first"))
 	require.NoError(t, err)
 	d.sync = func(*os.File) error { return syscall.ENOSPC }
-	_, err = d.Replace(t.Context(), key, []byte("second"), etag)
+	_, err = d.PutIfMatch(t.Context(), key, []byte("second"), etag)
 	passing(t, err, "the disk or the quota is full: free some space")
 	d.sync = (*os.File).Sync
 	o, err := d.Get(t.Context(), key)
@@ -392,7 +392,7 @@ func TestFileSystemDoesNotAnswer(t *testing.T) {
 	create := func() {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		_, err := d.Create(ctx, key, nil)
+		_, err := d.PutIfNoneMatch(ctx, key, nil)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		passing(t, err, "writing")
 	}
@@ -427,14 +427,14 @@ func TestAWriterThatWaitsForTheDiskKeepsNobodyOut(t *testing.T) {
 		return f.Sync()
 	}
 	go func() {
-		_, err := slow.Create(context.Background(), key, nil)
+		_, err := slow.PutIfNoneMatch(context.Background(), key, nil)
 		done <- err
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, what := range []string{"file", "directory"} {
 		<-waits
-		_, err := other.Create(ctx, "locks/beside-the-"+what, nil)
+		_, err := other.PutIfNoneMatch(ctx, "locks/beside-the-"+what, nil)
 		require.NoError(t, err)
 		answers <- struct{}{}
 	}
@@ -454,7 +454,7 @@ func TestTemporaryFilesOfKilledWritersAreRemoved(t *testing.T) {
 			require.Equal(t, stays, !errors.Is(err, fs.ErrNotExist), name)
 		}()
 	}
-	_, err := New(path, limit).Create(t.Context(), key, nil)
+	_, err := New(path, limit).PutIfNoneMatch(t.Context(), key, nil)
 	require.NoError(t, err)
 }
 
@@ -463,7 +463,7 @@ func TestTemporaryFileIsGone(t *testing.T) {
 	path := t.TempDir()
 	d := New(path, limit)
 	d.sync = func(*os.File) error { return os.Remove(filepath.Join(path, leftovers(t, path)[0])) }
-	_, err := d.Create(t.Context(), key, nil)
+	_, err := d.PutIfNoneMatch(t.Context(), key, nil)
 	passing(t, err, "no such file")
 	d.sync = (*os.File).Sync
 	_, err = d.Get(t.Context(), key)

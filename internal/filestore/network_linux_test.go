@@ -12,7 +12,7 @@ import (
 func TestNetworkFileSystemsAreRefused(t *testing.T) {
 	path := t.TempDir()
 	d := New(path, limit)
-	etag, err := d.Create(t.Context(), key, nil)
+	etag, err := d.PutIfNoneMatch(t.Context(), key, nil)
 	require.NoError(t, err)
 	var s syscall.Statfs_t
 	require.NoError(t, syscall.Statfs(path, &s))
@@ -24,7 +24,7 @@ func TestNetworkFileSystemsAreRefused(t *testing.T) {
 	permanent(t, d.Validate(), text)
 	_, err = d.Get(t.Context(), key)
 	permanent(t, err, text)
-	_, err = d.Replace(t.Context(), key, nil, etag)
+	_, err = d.PutIfMatch(t.Context(), key, nil, etag)
 	permanent(t, err, text)
 }
 

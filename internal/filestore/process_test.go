@@ -110,7 +110,7 @@ func increment(ctx context.Context, d *Dir, name string) error {
 		if err != nil {
 			return err
 		}
-		if _, err = d.Replace(ctx, key, body, o.ETag); err == nil || !errors.Is(err, storeapi.ErrPreconditionFailed) {
+		if _, err = d.PutIfMatch(ctx, key, body, o.ETag); err == nil || !errors.Is(err, storeapi.ErrPreconditionFailed) {
 			return err
 		}
 	}
@@ -139,7 +139,7 @@ func startTally(t *testing.T, path string) *Dir {
 	d := New(path, limit)
 	body, err := json.Marshal(tally{By: map[string]int{}})
 	require.NoError(t, err)
-	_, err = d.Create(t.Context(), key, body)
+	_, err = d.PutIfNoneMatch(t.Context(), key, body)
 	require.NoError(t, err)
 	return d
 }
@@ -272,7 +272,7 @@ func fullDiskProcess(path string, _ []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = d.Replace(context.Background(), key, []byte("second"), o.ETag)
+	_, err = d.PutIfMatch(context.Background(), key, []byte("second"), o.ETag)
 	if !errors.Is(err, syscall.EFBIG) || storeapi.Permanent(err) || storeapi.Refused(err) {
 		return fmt.Errorf("not the error of a full disk: %v", err)
 	}
@@ -282,7 +282,7 @@ func fullDiskProcess(path string, _ []string) error {
 func TestDiskIsFull(t *testing.T) {
 	path := t.TempDir()
 	d := New(path, limit)
-	etag, err := d.Create(t.Context(), key, []byte("first"))
+	etag, err := d.PutIfNoneMatch(t.Context(), key, []byte("first"))
 	require.NoError(t, err)
 	require.NoError(t, process(t, "full disk", path).Run())
 	o, err := d.Get(t.Context(), key)
@@ -301,9 +301,9 @@ func noPrivilegeProcess(path string, args []string) error {
 	}
 	d := New(path, limit)
 	o, readErr := d.Get(context.Background(), key)
-	_, writeErr := d.Replace(context.Background(), key, nil, o.ETag)
+	_, writeErr := d.PutIfMatch(context.Background(), key, nil, o.ETag)
 	if readErr != nil {
-		_, writeErr = d.Create(context.Background(), "locks/b", nil)
+		_, writeErr = d.PutIfNoneMatch(context.Background(), "locks/b", nil)
 	}
 	for what, err := range map[string]error{"read": readErr, "write": writeErr} {
 		may := strings.Contains(args[0], what)
@@ -336,7 +336,7 @@ func TestPermissions(t *testing.T) {
 		}
 		path := filepath.Join(base, name)
 		require.NoError(t, os.Mkdir(path, 0o700))
-		_, err := New(path, limit).Create(t.Context(), key, nil)
+		_, err := New(path, limit).PutIfNoneMatch(t.Context(), key, nil)
 		require.NoError(t, err)
 		require.NoError(t, os.Chmod(filepath.Join(path, file), c.object))
 		require.NoError(t, os.Chmod(path, c.dir))
@@ -365,7 +365,7 @@ func replaceProcess(path string, args []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = d.Replace(context.Background(), key, []byte(args[0]), o.ETag)
+	_, err = d.PutIfMatch(context.Background(), key, []byte(args[0]), o.ETag)
 	return err
 }
 
@@ -375,7 +375,7 @@ func TestStrictUmaskLocksNobodyOut(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(base) })
 	require.NoError(t, os.Chmod(base, 0o777))
-	_, err = New(base, limit).Create(t.Context(), key, nil)
+	_, err = New(base, limit).PutIfNoneMatch(t.Context(), key, nil)
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(filepath.Join(base, file), 0o644))
 	for _, user := range []string{"65534", "65533", "65534"} {

@@ -92,7 +92,7 @@ var mutants = []mutant{
 	{"an age told without the user's trust", []edit{{"s3store.go", `	if !s.serverClock {`, `	if false {`}}, []string{". -run TestAgeIsToldByTheServersClockAlone"}, 9},
 	{"dates in whole seconds taken for exact", []edit{{"s3store.go", `max(o.Age-s.slack, 0)`, `max(o.Age, 0)`}}, []string{". -run TestAgeIsToldByTheServersClockAlone"}, 9},
 	{"a clock that is not the store's passes the check", []edit{{"internal/storecheck/probe.go", `case o.age < 0 || o.age > elapsed:`, `case o.age < 0:`}}, []string{". -run TestCheckStoreRefusesAClockThatIsNotTheStores"}, 9},
-	{"MemStore tells ages unasked", []edit{{"memstore.go", `if m.tellsAge {`, `if m != nil {`}}, []string{". -run TestMemStoreTellsNoAgeByDefault"}, 9},
+	{"MemStore tells ages unasked", []edit{{"internal/memstore/memstore.go", `if s.TellsAge {`, `if s != nil {`}}, []string{". -run TestMemStoreTellsNoAgeByDefault"}, 9},
 	{"a wrong endpoint is never told", []edit{{"internal/storeapi/server.go", `s.strange.Add(1) >= maxStrange && !s.genuine.Load()`, `s.strange.Add(1) < 0`}}, []string{". -run TestRepliesThatAreNoS3s"}, 11},
 	{"strange replies are final after good ones", []edit{{"internal/storeapi/server.go", `>= maxStrange && !s.genuine.Load()`, `>= maxStrange`}}, []string{". -run TestRepliesThatAreNoS3s"}, 11},
 	{"a followed redirect counts", []edit{{"internal/s3api/reply.go", `return reply.Request != nil && reply.Request.Response != nil`, `return false`}}, []string{". -run TestRepliesThatAreNoS3s"}, 11},
@@ -315,7 +315,9 @@ var mutants = []mutant{
 		lease, err := l.try(ctx, parent)`, `		lease, err := l.try(ctx, parent)
 		woken := l.bell.Listen()`}}, []string{". -run TestAWakeUpDuringTheRead"}, 21},
 	{"a wake-up that is put off is lost", []edit{{"internal/bell/bell.go", `	c.AfterFunc(b.slot-now, b.Ring)`, `	b.late = false`}}, []string{". -run TestAMillionWakeUpsAreFewReads", "./internal/bell -run TestRequestsAreSpread"}, 21},
-	{"a release wakes nobody in its process", []edit{{"wake.go", `		s.bell.Ring()`, `		_ = s`}}, []string{". -run TestLocksOfOneProcessWakeEachOther"}, 21},
+	{"a release wakes nobody in its process", []edit{{"internal/bell/bell.go", `	for _, b := range waiting.bells[place] {
+		b.Ring()`, `	for _, b := range waiting.bells[place] {
+		_ = b`}}, []string{". -run TestLocksOfOneProcessWakeEachOther"}, 21},
 	{"a read that came too early is not repeated", []edit{{"internal/forecast/forecast.go", `r.extra < maxExtra {`, `r.extra < maxExtra-maxExtra {`}}, []string{"./internal/forecast -run TestReadsComeSoonAfterRenewals"}, 0},
 	{"a lease keeps itself alive", []edit{{"lease.go", `func(forgotten *atomic.Bool) { forgotten.Store(true) }, t.forgotten)`, `func(t *term) { t.forgotten.Store(true) }, t)`}}, []string{". -run TestALeaseThatItsObserverRefersTo"}, 0},
 

@@ -73,6 +73,3 @@ func HintUnsent(err error) string {
 	}
 	return ""
 }
-
-// NewMemStore is a func(contentETags, tellsAge bool) leasehold.Store, which package leasehold sets. Package testopt has it with its type.
-var NewMemStore any

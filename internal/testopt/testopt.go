@@ -4,7 +4,7 @@ package testopt
 import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
-	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/internal/memstore"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -21,5 +21,7 @@ func NewProcess() leasehold.Option {
 // NewMemStore is leasehold.NewMemStore. With contentETags, equal bodies have equal ETags, as S3 has it for plain objects. With tellsAge,
 // Get tells the exact Age of an object.
 func NewMemStore(contentETags, tellsAge bool) leasehold.Store {
-	return storeapi.NewMemStore.(func(contentETags, tellsAge bool) leasehold.Store)(contentETags, tellsAge)
+	return memstore.Store.(func(*memstore.Objects) leasehold.Store)(&memstore.Objects{
+		Limit: leasehold.MaxObjectSize, ContentETags: contentETags, TellsAge: tellsAge,
+	})
 }
