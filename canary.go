@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/canary"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/lockerr"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -36,31 +37,17 @@ func canaryOf(s Store, info StoreInfo) *canary.Canary {
 // tryStore tries the store's conditions on the term, which has just been acquired. If the store ignores them, the term is given back. An
 // answer that proves nothing is as good as a refusal, and the next acquisition asks again.
 func (t *term) tryStore(ctx context.Context, known *canary.Canary) error {
-	a, mine := known.Join()
-	switch {
-	case a == nil:
-		return nil
-	case mine:
-		func() {
-			defer known.Answered(a) // also if the Store panics
-			a.Err = t.ask(ctx, known)
-		}()
-	default:
-		_ = clock.Wait(ctx, t.lock.clock, t.lock.attempt, a.Done)
-		select {
-		case <-a.Done:
-		default:
-			return nil
-		}
-	}
-	if a.Err == nil {
+	unsafe := known.Try(func() error { return t.ask(ctx, known) }, func(answered <-chan struct{}) {
+		_ = clock.Wait(ctx, t.lock.clock, t.lock.attempt, answered)
+	})
+	if unsafe == nil {
 		return nil
 	}
-	t.lock.log.ErrorContext(ctx, "the store is not safe for locks: the acquisition is given back", "key", t.lock.key, "token", t.token, "err", a.Err)
+	t.lock.log.ErrorContext(ctx, "the store is not safe for locks: the acquisition is given back", "key", t.lock.key, "token", t.token, "err", unsafe)
 	if err := t.release(ctx, false); err != nil {
-		return fmt.Errorf("%w: %w", a.Err, &leftoverError{bare(err)})
+		return fmt.Errorf("%w: %w", unsafe, lockerr.Left(err))
 	}
-	return a.Err
+	return unsafe
 }
 
 // ask sends what has not been refused yet, within the time of one attempt. It does not renew the term. If a write is carried out, now or

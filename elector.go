@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/lockerr"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -99,7 +100,7 @@ func (e *Elector) run(ctx context.Context, terms int) error {
 	for term := 1; ; term++ {
 		lease, err := l.campaign(ctx, ctx, stop)
 		if err != nil {
-			_, leftOver := errors.AsType[*leftoverError](err)
+			_, leftOver := errors.AsType[*lockerr.Leftover](err)
 			neverAnswered := l.lastAnswered.Load() < int64(began) && l.failure.Load() != nil
 			if ctx.Err() == nil || leftOver || neverAnswered {
 				return l.named(err)

@@ -19,33 +19,20 @@ type Event struct {
 	Err       error         // why a request, renewal or release failed, or why a lease was lost
 }
 
-// EventKind says what happened.
-type EventKind uint8
+// EventKind says what happened, as metrics and logs name it.
+type EventKind string
 
 // The kinds of [Event].
 const (
-	EventRequest     EventKind = iota + 1 // one request to the store has ended; see Outcome
-	EventAcquired                         // this lock holds a new term
-	EventRenewed                          // the term goes on
-	EventRenewFailed                      // one try to renew has failed; another follows while the lease is valid
-	EventLost                             // the term has ended against the holder's will
-	EventReleased                         // the term was released or abandoned; Err says why its release has failed
-	EventNewLeader                        // this lock has seen a new term, which may be its own
-	EventOverrun                          // the lease is lost and its safety margin over, but the function under it still runs
+	EventRequest     EventKind = "request"      // one request to the store has ended; see Outcome
+	EventAcquired    EventKind = "acquired"     // this lock holds a new term
+	EventRenewed     EventKind = "renewed"      // the term goes on
+	EventRenewFailed EventKind = "renew_failed" // one try to renew has failed; another follows while the lease is valid
+	EventLost        EventKind = "lost"         // the term has ended against the holder's will
+	EventReleased    EventKind = "released"     // the term was released or abandoned; Err says why its release has failed
+	EventNewLeader   EventKind = "new_leader"   // this lock has seen a new term, which may be its own
+	EventOverrun     EventKind = "overrun"      // the lease is lost and its safety margin over, but the function under it still runs
 )
-
-var eventNames = [...]string{
-	EventRequest: "request", EventAcquired: "acquired", EventRenewed: "renewed", EventRenewFailed: "renew_failed",
-	EventLost: "lost", EventReleased: "released", EventNewLeader: "new_leader", EventOverrun: "overrun",
-}
-
-// String returns the kind as metrics and logs name it, such as "renew_failed".
-func (k EventKind) String() string {
-	if int(k) >= len(eventNames) || k == 0 {
-		return "unknown"
-	}
-	return eventNames[k]
-}
 
 // outcomes names errors. The first that matches counts.
 var outcomes = []struct {

@@ -10,6 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/canary"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/ctxmutex"
+	"github.com/leasehold-go/leasehold/internal/lockerr"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -162,7 +163,7 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Le
 			wait = l.backoff(&failures)
 		}
 		if clock.Wait(ctx, l.clock, wait, woken) != nil {
-			return nil, waitEnded(ctx, last, err)
+			return nil, lockerr.WaitEnded(ctx, last, err)
 		}
 	}
 }
@@ -178,7 +179,7 @@ const maxWritesPerTry = 4
 // try is the protocol: read, decide, one conditional write. The lease's context descends from parent.
 func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 	if l.acquiring.Lock(ctx) != nil {
-		return nil, endOf(ctx)
+		return nil, lockerr.EndOf(ctx)
 	}
 	defer l.acquiring.Unlock()
 	if held := l.heldByUs(); held != nil {
@@ -220,7 +221,7 @@ func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 		case errors.Is(err, errTooLate) && (ctx.Err() != nil || round == maxWritesPerTry):
 			return nil, l.cutOff(ctx, err, l.writeReleased(settling, next))
 		case ctx.Err() != nil:
-			return nil, endOf(ctx)
+			return nil, lockerr.EndOf(ctx)
 		case round == maxWritesPerTry:
 			return nil, l.heldError(next.rec, l.decide(l.observed(next)).wait)
 		}
@@ -274,7 +275,7 @@ func (l *Lock) writeNewTerm(ctx, settling context.Context, v *version) (t *term,
 			// goes on so for a TTL is broken.
 			return nil, nil, l.heldError(v.rec, l.poll)
 		default:
-			return nil, nil, outcomeUnknown(err)
+			return nil, nil, lockerr.OutcomeUnknown(err)
 		}
 	}
 	written := &version{exists: true, etag: etag, rec: rec, readBefore: sent.Mono, readAfter: l.clock.Now().Mono}
@@ -289,14 +290,14 @@ func (l *Lock) writeNewTerm(ctx, settling context.Context, v *version) (t *term,
 // is the error of giving it back.
 func (l *Lock) cutOff(ctx context.Context, why, leftover error) error {
 	if ctx.Err() != nil {
-		why = endOf(ctx)
+		why = lockerr.EndOf(ctx)
 	}
 	if leftover == nil {
 		return why
 	}
 	l.log.WarnContext(ctx, "an acquisition came too late and could not be released: the lock is free when its TTL has passed",
 		"key", l.key, "err", leftover)
-	return fmt.Errorf("%w: %w", why, &leftoverError{bare(leftover)})
+	return fmt.Errorf("%w: %w", why, lockerr.Left(leftover))
 }
 
 // writeReleased replaces v by its record, released.

@@ -8,14 +8,9 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/lockerr"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
-
-// write is a record sent to the store.
-type write struct {
-	rec  Record
-	sent clock.Reading
-}
 
 // maxUnconfirmed bounds the writes of unknown outcome that a term remembers. Only a long TTL has time for so many.
 const maxUnconfirmed = 64
@@ -128,7 +123,7 @@ func (t *term) renew(ctx context.Context, edit func(*Record)) error {
 	if err != nil && !ended(err) {
 		t.failure = err
 	}
-	failures, worthLogging := t.outage.renewed(err, now, t.lock.renew)
+	failures, worthLogging := t.failing.Note(err, now, t.lock.renew)
 	t.mu.Unlock()
 	switch {
 	case err == nil:
@@ -145,26 +140,6 @@ func (t *term) renew(ctx context.Context, edit func(*Record)) error {
 		}
 	}
 	return err
-}
-
-// outage is what the log says of renewals that fail.
-type outage struct {
-	failures int           // in a row
-	logged   time.Duration // monotonic time of the last line
-}
-
-// renewed counts the outcome of a renewal. It returns the number of failures in a row, and whether that is worth a line: the first one,
-// then one in each interval, and the end.
-func (o *outage) renewed(err error, now, interval time.Duration) (failures int, worthLogging bool) {
-	if err == nil {
-		failures, o.failures = o.failures, 0
-		return failures, failures > 0
-	}
-	o.failures++
-	if worthLogging = o.failures == 1 || now-o.logged >= interval; worthLogging {
-		o.logged = now
-	}
-	return o.failures, worthLogging
 }
 
 // put writes the term's record, changed by edit, over the version that it knows. The caller has locked t.writing. If it turns out
@@ -218,7 +193,7 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	case err != nil:
 		return false, fmt.Errorf("a write was refused (%v), and reading the object back failed: %w", refusal, err)
 	case v.same(base):
-		return false, outcomeUnknown(refusal)
+		return false, lockerr.OutcomeUnknown(refusal)
 	case !v.exists:
 		return false, t.lose(errDeleted)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/bell"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/lockerr"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
@@ -116,63 +117,5 @@ func inBackground(ctx context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(ctx), background{}, true)
 }
 
-// lockError says which lock an error is about. Its text begins with the name of the package, which is nowhere else in it.
-type lockError struct {
-	key string
-	err error
-}
-
-func (e *lockError) Error() string { return fmt.Sprintf("leasehold: lock %q: %v", e.key, e.err) }
-func (e *lockError) Unwrap() error { return e.err }
-
 // named is err for the user, who may have many locks.
-func (r *register) named(err error) error {
-	if _, ok := err.(*lockError); ok || err == nil {
-		return err
-	}
-	return &lockError{r.key, err}
-}
-
-// bare is err as part of an error that will be named.
-func bare(err error) error {
-	if named, ok := err.(*lockError); ok {
-		return named.err
-	}
-	return err
-}
-
-// outcomeUnknown is err without a sentinel that says "refused". A store that refuses a write although the object has not changed
-// may still carry it out.
-func outcomeUnknown(err error) error {
-	if storeapi.Refused(err) {
-		return fmt.Errorf("the store refused a write although the object had not changed: %v", err)
-	}
-	return err
-}
-
-// leftoverError is why an acquisition that came too late could not be released.
-type leftoverError struct{ error }
-
-func (e *leftoverError) Unwrap() error { return e.error }
-
-// endOf is why ctx has ended: its error, and its cause if that says more.
-func endOf(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return err
-	}
-	return fmt.Errorf("%w (%w)", err, bare(cause))
-}
-
-// waitEnded is the error of a wait that ctx has ended. last, which may be nil, is what stood in the way until then, and err is
-// the error of the try after that.
-func waitEnded(ctx context.Context, last, err error) error {
-	ended := fmt.Errorf("waiting: %w", endOf(ctx))
-	if last != nil {
-		ended = fmt.Errorf("%w: %w", ended, last)
-	}
-	if leftover, ok := errors.AsType[*leftoverError](err); ok && !errors.Is(last, leftover) {
-		ended = fmt.Errorf("%w: %w", ended, leftover)
-	}
-	return ended
-}
+func (r *register) named(err error) error { return lockerr.Named(r.key, err) }

@@ -37,7 +37,6 @@ type S3Store struct {
 	minTTL      time.Duration
 	serverClock bool
 	slack       time.Duration // is subtracted from each age
-	invalid     error         // why this store cannot work, as far as NewS3Store has seen
 }
 
 var _ Describer = (*S3Store)(nil)
@@ -79,10 +78,18 @@ func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
 	s := &S3Store{objects: s3api.Objects{Bucket: s3api.NewBucket(bucket), Client: client, Limit: MaxObjectSize}, minTTL: minTTL}
 	for _, opt := range opts {
 		if opt == nil {
-			s.invalid = s3api.Bad("an S3Option is nil")
-			continue
+			s.objects.Wrong = s3api.Bad("an S3Option is nil")
+			return s
 		}
 		opt(s)
+	}
+	switch err := s.objects.Validate(client); {
+	case err != nil:
+		s.objects.Wrong = err
+	case s.minTTL < minTTL:
+		s.objects.Wrong = s3api.Bad("WithMinTTL: %v is below %v", s.minTTL, minTTL)
+	case s.serverClock && s.slack < minSlack:
+		s.objects.Wrong = s3api.Bad("WithServerClock: slack %v is below %v: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines differ", s.slack, minSlack)
 	}
 	return s
 }
@@ -91,64 +98,41 @@ func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
 // no client, a name that no bucket can have, a key prefix that some servers change, a minimum below 1 s, or too little slack. It sends
 // no request.
 func (s *S3Store) Describe() StoreInfo {
-	if err := s.valid(); err != nil {
+	if err := s.made().Usable(); err != nil {
 		return StoreInfo{Err: err}
 	}
 	return StoreInfo{MinTTL: s.minTTL, TellsAge: s.serverClock}
 }
 
-func (s *S3Store) valid() error {
-	if s == nil || s.objects.Bucket == nil {
-		return s3api.Bad("the S3Store is nil or empty: make one with NewS3Store")
+// made has no client if NewS3Store has not made s, which its methods then say.
+func (s *S3Store) made() s3api.Objects {
+	if s == nil {
+		return s3api.Objects{}
 	}
-	if s.invalid != nil {
-		return s.invalid
-	}
-	if err := s.objects.Validate(s.objects.Client); err != nil {
-		return err
-	}
-	if s.minTTL < minTTL {
-		return s3api.Bad("WithMinTTL: %v is below %v", s.minTTL, minTTL)
-	}
-	if s.serverClock && s.slack < minSlack {
-		return s3api.Bad("WithServerClock: slack %v is below %v: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines differ", s.slack, minSlack)
-	}
-	return nil
+	return s.objects
 }
 
 // Get implements [Store]. Age is 0 without [WithServerClock].
 func (s *S3Store) Get(ctx context.Context, key string) (Object, error) {
-	if err := s.valid(); err != nil {
-		return Object{}, err
-	}
-	o, err := s.objects.Get(ctx, key)
-	if !s.serverClock {
-		o.Age = 0
+	o, err := s.made().Get(ctx, key)
+	if err != nil || !s.serverClock {
+		return Object{Body: o.Body, ETag: o.ETag}, err
 	}
 	o.Age = max(o.Age-s.slack, 0)
-	return Object(o), err
+	return Object(o), nil
 }
 
 // PutIfNoneMatch implements [Store].
 func (s *S3Store) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	if err := s.valid(); err != nil {
-		return "", err
-	}
-	return s.objects.Create(ctx, key, body)
+	return s.made().Create(ctx, key, body)
 }
 
 // PutIfMatch implements [Store].
 func (s *S3Store) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if err := s.valid(); err != nil {
-		return "", err
-	}
-	return s.objects.Replace(ctx, key, body, etag)
+	return s.made().Replace(ctx, key, body, etag)
 }
 
 // DeleteIfMatch implements [Store]. MinIO and others ignore the condition: see [CheckStore].
 func (s *S3Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	if err := s.valid(); err != nil {
-		return err
-	}
-	return s.objects.Delete(ctx, key, etag)
+	return s.made().Delete(ctx, key, etag)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/ctxmutex"
+	"github.com/leasehold-go/leasehold/internal/warnlog"
 )
 
 // term is what a Lease shares with the timers that renew and watch it. Its state:
@@ -40,20 +41,26 @@ type term struct {
 	mu          sync.Mutex // guards what follows; never held over I/O
 	state       state
 	function    function
-	cause       error         // why the term was lost, or was replaced after held
-	ended       time.Time     // when held ended
-	endedMono   time.Duration // the same by the monotonic clock
-	stored      *version      // the object in the store, as far as is known
-	sent        clock.Reading // just before that was sent
-	unconfirmed []write       // later writes whose outcome is unknown
-	failure     error         // of the last renewal, if it failed
-	expiry      clock.Timer   // for the next look at the clocks
-	renewal     clock.Timer   // for the next renewal; nil if renewals are manual
-	failures    int           // of renewals in a row
-	outage      outage        // what the log says of them
-	renewUntil  time.Duration // monotonic time after which there are no renewals
+	cause       error            // why the term was lost, or was replaced after held
+	ended       time.Time        // when held ended
+	endedMono   time.Duration    // the same by the monotonic clock
+	stored      *version         // the object in the store, as far as is known
+	sent        clock.Reading    // just before that was sent
+	unconfirmed []write          // later writes whose outcome is unknown
+	failure     error            // of the last renewal, if it failed
+	expiry      clock.Timer      // for the next look at the clocks
+	renewal     clock.Timer      // for the next renewal; nil if renewals are manual
+	failures    int              // of renewals in a row
+	failing     warnlog.Failures // what the log says of them
+	renewUntil  time.Duration    // monotonic time after which there are no renewals
 
 	forgotten *atomic.Bool // the Lease was garbage collected
+}
+
+// write is a record sent to the store.
+type write struct {
+	rec  Record
+	sent clock.Reading
 }
 
 type state uint8

@@ -19,7 +19,7 @@ import (
 // raised only with a reason in the commit.
 func TestSizeOfTheRoot(t *testing.T) {
 	const (
-		maxLines     = 3015 // the goal is 2,900
+		maxLines     = 2900
 		maxFileLines = 400
 		maxLong      = 4   // functions of over 50 lines
 		maxNames     = 105 // with methods
@@ -98,7 +98,7 @@ func exported(d ast.Decl) (names, fields []string) {
 // A file of the root uses what stands below it on the map of CONTRIBUTING: the files of the API first, then acquisition, term, observation,
 // decision, and at the bottom records and stores. The uses that run upwards are few.
 func TestTheRootRunsDownwards(t *testing.T) {
-	const maxUpwards = 10 // names of the one file that the other uses
+	const maxUpwards = 8 // names of the one file that the other uses
 	page, err := os.ReadFile("../CONTRIBUTING.md")
 	require.NoError(t, err)
 	_, text, _ := strings.Cut(string(page), "\n## The map\n")

@@ -26,9 +26,9 @@ func (e *events) observe(_ context.Context, ev leasehold.Event) {
 	defer e.mu.Unlock()
 	switch ev.Kind {
 	case leasehold.EventAcquired, leasehold.EventReleased:
-		e.list = append(e.list, ev.Kind.String())
+		e.list = append(e.list, string(ev.Kind))
 	case leasehold.EventLost:
-		e.list = append(e.list, ev.Kind.String()+", "+leasehold.Outcome(ev.Err))
+		e.list = append(e.list, string(ev.Kind)+", "+leasehold.Outcome(ev.Err))
 	}
 }
 

@@ -13,13 +13,13 @@ import (
 type Canary struct {
 	mu      sync.Mutex
 	refused [2]bool // an update of a version that does not exist, and a create over an object
-	asking  *Asking // nil unless somebody asks
+	asking  *asking // nil unless somebody asks
 }
 
-// Asking is one acquisition that asks. Others that come meanwhile share its result.
-type Asking struct {
-	Done chan struct{}
-	Err  error // may be read when Done is closed
+// asking is one acquisition that asks. Others that come meanwhile share its result.
+type asking struct {
+	done chan struct{}
+	err  error // may be read when done is closed
 }
 
 // key names a store without keeping it alive.
@@ -80,8 +80,29 @@ func (c *Canary) Proven() {
 	}
 }
 
-// Join returns who asks, and whether that is the caller; nil if there is nothing to ask.
-func (c *Canary) Join() (a *Asking, mine bool) {
+// Try returns what ask says, or what it has said to another caller who asks at the same time, for which wait waits. It is nil if there is
+// nothing to ask, or if wait returns before the other has its answer.
+func (c *Canary) Try(ask func() error, wait func(answered <-chan struct{})) error {
+	a, mine := c.join()
+	switch {
+	case a == nil:
+		return nil
+	case mine:
+		defer c.answered(a) // also if the Store panics
+		a.err = ask()
+		return a.err
+	}
+	wait(a.done)
+	select {
+	case <-a.done:
+		return a.err
+	default:
+		return nil
+	}
+}
+
+// join returns who asks, and whether that is the caller; nil if there is nothing to ask.
+func (c *Canary) join() (a *asking, mine bool) {
 	if c == nil {
 		return nil, false
 	}
@@ -93,14 +114,14 @@ func (c *Canary) Join() (a *Asking, mine bool) {
 	case c.asking != nil:
 		return c.asking, false
 	}
-	c.asking = &Asking{Done: make(chan struct{})}
+	c.asking = &asking{done: make(chan struct{})}
 	return c.asking, true
 }
 
-// Answered ends a.
-func (c *Canary) Answered(a *Asking) {
+// answered ends a.
+func (c *Canary) answered(a *asking) {
 	c.mu.Lock()
 	c.asking = nil
 	c.mu.Unlock()
-	close(a.Done)
+	close(a.done)
 }

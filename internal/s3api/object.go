@@ -26,7 +26,16 @@ type Client interface {
 type Objects struct {
 	*Bucket
 	Client Client
-	Limit  int // of a body, in bytes
+	Limit  int   // of a body, in bytes
+	Wrong  error // why they cannot work, as their maker has seen
+}
+
+// Usable returns why no request can be sent.
+func (o Objects) Usable() error {
+	if o.Bucket == nil {
+		return Bad("the S3Store is nil or empty: make one with NewS3Store")
+	}
+	return o.Wrong
 }
 
 // Object has the fields of leasehold.Object.
@@ -48,6 +57,9 @@ func deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // Get reads an object. If it is larger than Limit, the error matches storeapi.ErrCorruptRecord and the ETag is filled in.
 func (o Objects) Get(ctx context.Context, key string) (Object, error) {
+	if err := o.Usable(); err != nil {
+		return Object{}, err
+	}
 	ctx, cancel := deadline(ctx)
 	defer cancel()
 	out, err := o.Client.GetObject(ctx, &s3.GetObjectInput{Bucket: &o.Name, Key: o.Key(key)}, o.Once)
@@ -84,11 +96,17 @@ func age(out *s3.GetObjectOutput) time.Duration {
 
 // Create writes an object that does not exist yet.
 func (o Objects) Create(ctx context.Context, key string, body []byte) (etag string, err error) {
+	if err := o.Usable(); err != nil {
+		return "", err
+	}
 	return o.put(ctx, key, body, nil, aws.String("*"))
 }
 
 // Replace writes over the version that etag names.
 func (o Objects) Replace(ctx context.Context, key string, body []byte, etag string) (newETag string, err error) {
+	if err := o.Usable(); err != nil {
+		return "", err
+	}
 	if etag == "" { // some servers read an empty If-Match as "create"
 		return "", o.emptyETag(Put, key)
 	}
@@ -121,6 +139,9 @@ func (o Objects) put(ctx context.Context, key string, body []byte, ifMatch, ifNo
 
 // Delete removes the version that etag names.
 func (o Objects) Delete(ctx context.Context, key, etag string) error {
+	if err := o.Usable(); err != nil {
+		return err
+	}
 	if etag == "" {
 		return o.emptyETag(Delete, key)
 	}
