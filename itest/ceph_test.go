@@ -38,7 +38,7 @@ func TestCeph(t *testing.T) {
 		require.Empty(t, report.Leftover)
 	})
 	run("contention", func(t *testing.T) { contention(t, server) })
-	run("ambiguous writes", func(t *testing.T) { ambiguousWrites(t, server) })
+	run("ambiguous writes", func(t *testing.T) { ambiguousWrites(t, linksOnS3(server)) })
 	run("linearizable register", func(t *testing.T) { linearizableRegister(t, server.Name, false, onS3(t, server)) })
 	run("linearizable lock", func(t *testing.T) { linearizableLock(t, server.Name, onS3(t, server)) })
 	run("suspended process", func(t *testing.T) {

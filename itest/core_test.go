@@ -54,7 +54,7 @@ func newLock(t *testing.T, store leasehold.Store, opts ...leasehold.Option) *lea
 // link is one client's connection to a server. It can be cut, faults can be planned, and requests are counted.
 type link struct {
 	*faultproxy.Transport
-	store *leasehold.S3Store
+	store leasehold.Store
 	mu    sync.Mutex
 	plan  []planned
 	down  bool
@@ -69,12 +69,18 @@ type planned struct {
 
 func newLink(t *testing.T, server testserver.S3, bucket string, options ...func(*s3.Options)) *link {
 	t.Helper()
-	l := &link{}
-	base := &http.Transport{MaxIdleConnsPerHost: 64}
-	l.Transport = &faultproxy.Transport{Base: base, Decide: l.decide}
+	l := unlinked(t)
 	l.store = leasehold.NewS3Store(server.Client(append(options, func(o *s3.Options) {
 		o.HTTPClient = &http.Client{Transport: l.Transport}
 	})...), bucket)
+	return l
+}
+
+// unlinked is a link whose store is still missing.
+func unlinked(t *testing.T) *link {
+	l := &link{}
+	base := &http.Transport{MaxIdleConnsPerHost: 64}
+	l.Transport = &faultproxy.Transport{Base: base, Decide: l.decide}
 	t.Cleanup(func() {
 		l.Close()
 		base.CloseIdleConnections()
@@ -277,15 +283,25 @@ var ambiguous = map[string]faultproxy.Fault{
 const ambiguousTTL = 10 * time.Second // so that a busy machine answers in time
 
 // Whatever happens to a write, the lock is neither lost nor held twice, and no token is issued twice.
-func TestAmbiguousWrites(t *testing.T) { eachServer(t, ambiguousWrites) }
+func TestAmbiguousWrites(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) { ambiguousWrites(t, linksOnS3(server)) })
+}
 
-func ambiguousWrites(t *testing.T, server testserver.S3) {
+func linksOnS3(server testserver.S3) func(*testing.T) func() *link {
+	return func(t *testing.T) func() *link {
+		bucket := server.Bucket(t)
+		return func() *link { return newLink(t, server, bucket) }
+	}
+}
+
+// ambiguousWrites gets a place of its own for each of its tests, and links to it.
+func ambiguousWrites(t *testing.T, place func(*testing.T) func() *link) {
 	for name, fault := range ambiguous {
 		for _, during := range []string{"acquire", "renew", "release"} {
 			t.Run(name+", on "+during, func(t *testing.T) {
 				t.Parallel()
-				bucket := server.Bucket(t)
-				l := newLink(t, server, bucket)
+				connect := place(t)
+				l := connect()
 				lock := newLock(t, l.store, leasehold.WithTTL(ambiguousTTL), leasehold.WithManualRenewal())
 				at := func(step string) {
 					if step == during {
@@ -305,7 +321,7 @@ func ambiguousWrites(t *testing.T, server testserver.S3) {
 				at("release")
 				require.NoError(t, lease.Release(t.Context()))
 
-				other := newLock(t, leasehold.NewS3Store(server.Client(), bucket))
+				other := newLock(t, connect().store)
 				rec, err := other.Inspect(t.Context())
 				require.NoError(t, err)
 				require.True(t, rec.Released())
