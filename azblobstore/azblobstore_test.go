@@ -491,6 +491,37 @@ func TestCredentialsThatGiveNoToken(t *testing.T) {
 	}
 }
 
+// Azure answers so to a token that is not for storage: https://github.com/Azure/AzureStor/issues/119.
+func TestTokensThatAzureRefuses(t *testing.T) {
+	w := &wire{Transport: faultproxy.Transport{Base: fakes3.Transport{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("WWW-Authenticate", "Bearer authorization_uri=https://login.microsoftonline.com/tenant/oauth2/authorize resource_id=https://storage.azure.com")
+		w.Header().Set("x-ms-request-id", "5e0a1c2b")
+		w.Header().Set("x-ms-error-code", "InvalidAuthenticationInfo")
+		w.WriteHeader(http.StatusUnauthorized)
+		if r.Method != http.MethodHead {
+			_, _ = io.WriteString(w, "<Error><Code>InvalidAuthenticationInfo</Code><Message>Server failed to authenticate the request.\nRequestId:5e0a1c2b</Message>"+
+				"<AuthenticationErrorDetail>Audience validation failed. Audience did not match.\nWhat follows is long.</AuthenticationErrorDetail></Error>")
+		}
+	})}}}
+	client, err := azblob.NewClient("https://"+account+".blob.core.windows.net", token("t"),
+		&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: w}}})
+	require.NoError(t, err)
+	for call, do := range storeCalls {
+		err := do(t.Context(), azblobstore.New(client, container), someETag)
+		requireOnly(t, leasehold.ErrPermanent, err)
+		require.ErrorContains(t, err, "Server failed to authenticate the request. Audience validation failed. Audience did not match., request 5e0a1c2b", call)
+		require.ErrorContains(t, err, "check that the token is for https://storage.azure.com and comes from the account's tenant", call)
+		requireText(t, err)
+	}
+}
+
+// token is a credential that has one already.
+type token string
+
+func (c token) GetToken(context.Context, policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	return azcore.AccessToken{Token: string(c), ExpiresOn: time.Now().Add(time.Hour)}, nil
+}
+
 // switched is a credential that can be made to work. Its tokens are to be renewed at once.
 type switched struct {
 	credential

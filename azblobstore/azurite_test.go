@@ -3,16 +3,21 @@ package azblobstore_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
@@ -186,6 +191,47 @@ func TestCreateBesideAnUploadOnAzurite(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 2, lease.Token())
 	require.NoError(t, lease.Release(t.Context()))
+}
+
+// With a token of Microsoft Entra a lock and a fenced object work. A token that is not for storage is a permanent error.
+func TestMicrosoftEntraOnAzurite(t *testing.T) {
+	a, certificate := testserver.StartAzuriteForTokens(t, testserver.AnyAPIVersion)
+	roots := x509.NewCertPool()
+	public, err := os.ReadFile(certificate)
+	require.NoError(t, err)
+	require.True(t, roots.AppendCertsFromPEM(public))
+	network := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
+	t.Cleanup(network.CloseIdleConnections)
+	options := &azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: network}}}
+	open := func(credential azcore.TokenCredential) *azblob.Client {
+		client, err := azblob.NewClient(a.Endpoint, credential, options)
+		require.NoError(t, err)
+		return client
+	}
+	for name, value := range testserver.ManagedIdentity(t, "https://storage.azure.com") {
+		t.Setenv(name, value)
+	}
+	credential, err := azidentity.NewDefaultAzureCredential(nil)
+	require.NoError(t, err)
+	client := open(credential)
+	_, err = client.CreateContainer(t.Context(), container, nil)
+	require.NoError(t, err)
+	lock, err := leasehold.NewLock(azblobstore.New(client, container), key)
+	require.NoError(t, err)
+	files, err := azblobstore.NewFencedStore(client, container)
+	require.NoError(t, err)
+	require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
+		require.NoError(t, lease.Renew(ctx))
+		return files.Put(ctx, lease.Token(), "report", strings.NewReader("{}"))
+	}))
+
+	store := azblobstore.New(open(token(testserver.EntraToken("https://management.azure.com/"))), container)
+	for call, do := range storeCalls {
+		err := do(t.Context(), store, `"0x1"`)
+		requireOnly(t, leasehold.ErrPermanent, err)
+		require.ErrorContains(t, err, "Invalid token audience", call)
+		require.ErrorContains(t, err, "check that the token is for https://storage.azure.com", call)
+	}
 }
 
 // What cannot work is told at once, by all methods, with cause and cure. Azurite has neither a firewall nor immutable blobs.

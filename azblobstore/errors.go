@@ -96,7 +96,11 @@ func (s *Store) explain(err error, reply *http.Response, op op, key string) erro
 	default:
 		s.server.Heard()
 		e.Cause = brief(err, reply)
-		e.Hint, e.Kind = verdict(reply.StatusCode, bloberror.Code(reply.Header.Get(errorCode)), message(reply), op)
+		message, _ := says(reply)
+		e.Hint, e.Kind = verdict(reply.StatusCode, bloberror.Code(reply.Header.Get(errorCode)), message, op)
+		if e.Hint == checkKey && reply.Request != nil && strings.HasPrefix(reply.Request.Header.Get("Authorization"), "Bearer ") {
+			e.Hint = checkToken
+		}
 	}
 	return e
 }
@@ -170,7 +174,7 @@ func verdict(status int, code bloberror.Code, message string, op op) (hint strin
 		if strings.Contains(message, "API version") {
 			return "start Azurite with --skipApiVersionCheck, or use a newer one: the SDK's version of the API is newer than the server's", leasehold.ErrPermanent
 		}
-	case bloberror.AuthenticationFailed:
+	case bloberror.AuthenticationFailed, bloberror.InvalidAuthenticationInfo:
 		return checkKey, leasehold.ErrPermanent
 	}
 	switch status {
@@ -185,6 +189,8 @@ func verdict(status int, code bloberror.Code, message string, op op) (hint strin
 const hintType = "this key is a page or append blob, which is not a lock: delete it, or use another key"
 
 const checkKey = "check the account key, or the SAS and its expiry, and this machine's clock, which may be wrong by 15 minutes at most"
+
+const checkToken = "Azure does not accept this token of Microsoft Entra: check that the token is for https://storage.azure.com and comes from the account's tenant, and this machine's clock"
 
 // refusal is an error of the SDK with a text of one line.
 type refusal struct {
@@ -205,8 +211,11 @@ func brief(err error, reply *http.Response) error {
 	if code := reply.Header.Get(errorCode); code != "" {
 		text += " " + code
 	}
-	if message, _, _ := strings.Cut(message(reply), "\n"); message != "" {
-		text += ": " + strings.TrimSpace(message)
+	if message, detail := says(reply); message != "" {
+		text += ": " + message
+		if detail != "" {
+			text += " " + detail
+		}
 	}
 	if id := reply.Header.Get(requestID); id != "" {
 		text += ", request " + id
@@ -214,11 +223,13 @@ func brief(err error, reply *http.Response) error {
 	return &refusal{text, err}
 }
 
-// message is what the reply says for people; "" if it says nothing.
-func message(reply *http.Response) string {
-	var document struct{ Message string }
+// says is what the reply says for people, and what it adds about credentials that it refuses: the first line of each, "" if there is none.
+func says(reply *http.Response) (message, aboutCredentials string) {
+	var document struct{ Message, AuthenticationErrorDetail string }
 	if body, err := runtime.Payload(reply); err == nil { // the SDK has read it
 		_ = xml.Unmarshal(bytes.TrimPrefix(body, []byte("\ufeff")), &document)
 	}
-	return document.Message
+	message, _, _ = strings.Cut(document.Message, "\n")
+	aboutCredentials, _, _ = strings.Cut(document.AuthenticationErrorDetail, "\n")
+	return strings.TrimSpace(message), strings.TrimSpace(aboutCredentials)
 }

@@ -29,15 +29,20 @@ func newAzure(t *testing.T) (server testserver.Azurite, client *azblob.Client, c
 	_, err = client.CreateContainer(t.Context(), azureContainer, nil)
 	require.NoError(t, err)
 	return server, client, func(env []string, args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), program, args...)
-		for _, v := range plainEnviron() {
-			if !strings.HasPrefix(v, "AZURE_") {
-				cmd.Env = append(cmd.Env, v)
-			}
-		}
-		cmd.Env = append(cmd.Env, env...)
-		return cmd
+		return azureCommand(t, env, args...)
 	}
+}
+
+// azureCommand prepares a run of the program with no credentials of Azure but those in env.
+func azureCommand(t *testing.T, env []string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	for _, v := range plainEnviron() {
+		if !strings.HasPrefix(v, "AZURE_") && !strings.HasPrefix(v, "IDENTITY_") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(cmd.Env, env...)
+	return cmd
 }
 
 func TestAzure(t *testing.T) {

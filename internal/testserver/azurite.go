@@ -56,8 +56,8 @@ func StartAzurite(tb testing.TB, flags ...string) Azurite {
 		<-ended
 	})
 	for said := bufio.NewScanner(out); said.Scan(); { // "Azurite Blob service successfully listens on http://127.0.0.1:49152"
-		if _, address, ok := strings.Cut(said.Text(), "http://"); ok && strings.Contains(said.Text(), "success") {
-			a.Endpoint = "http://" + strings.TrimSpace(address) + "/" + a.Account
+		if _, address, ok := strings.Cut(said.Text(), " listens on http"); ok && strings.Contains(said.Text(), "success") {
+			a.Endpoint = "http" + strings.TrimSpace(address) + "/" + a.Account
 			return a
 		}
 	}
@@ -67,5 +67,6 @@ func StartAzurite(tb testing.TB, flags ...string) Azurite {
 
 // ConnectionString is what AZURE_STORAGE_CONNECTION_STRING takes.
 func (a Azurite) ConnectionString() string {
-	return "DefaultEndpointsProtocol=http;AccountName=" + a.Account + ";AccountKey=" + a.Key + ";BlobEndpoint=" + a.Endpoint
+	protocol, _, _ := strings.Cut(a.Endpoint, ":")
+	return "DefaultEndpointsProtocol=" + protocol + ";AccountName=" + a.Account + ";AccountKey=" + a.Key + ";BlobEndpoint=" + a.Endpoint
 }
