@@ -195,3 +195,25 @@ func TestDoctorOnAzure(t *testing.T) {
 		})
 	}
 }
+
+func TestDoctorFromTwoSidesOnAzure(t *testing.T) {
+	t.Parallel()
+	server, client, command := newAzure(t)
+	other, otherClient, _ := newAzure(t)
+	two := func(code int, second string) diagnosis {
+		return doctor(t, code, command([]string{"AZURE_STORAGE_KEY=" + server.Key}, "doctor", "--endpoint", server.Endpoint, "--endpoint", second, "azblob://"+azureContainer+"/locks/a"))
+	}
+	two(0, strings.Replace(server.Endpoint, "127.0.0.1", "localhost", 1)).finds("sides", "ok", "2 endpoints show one bucket", "")
+	two(78, other.Endpoint).finds("sides", "failed", "checking that", "let all who want a lock use one endpoint")
+	for _, side := range []*azblob.Client{client, otherClient} {
+		page, err := side.NewListBlobsFlatPager(azureContainer, nil).NextPage(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, page.Segment.BlobItems, "nothing stays on either side")
+	}
+	closed := "http://" + closedPort(t) + "/" + server.Account
+	two(69, closed).finds("sides", "failed", closed+": ", "correct the endpoint "+closed)
+
+	request, reply := caching()
+	cache := proxy(t, strings.TrimSuffix(server.Endpoint, "/"+server.Account), nil, request, reply)
+	two(78, cache+"/"+server.Account).finds("sides", "failed", "endpoint 2 does not show what was written by endpoint", "a cache on the way")
+}

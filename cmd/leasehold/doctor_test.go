@@ -524,22 +524,7 @@ func TestDoctorFromTwoSides(t *testing.T) {
 	d.finds("sides", "failed", closed+": dial tcp", "correct the endpoint "+closed)
 
 	// A cache on one side, which nothing shows that uses this side alone at other times.
-	var mu sync.Mutex
-	replies := make(map[string]*http.Response)
-	cache := b.behind(func(r *http.Request) *http.Response {
-		mu.Lock()
-		defer mu.Unlock()
-		if old := replies[r.URL.Path]; r.Method == http.MethodGet && old != nil {
-			return xmlReply(old.StatusCode, "", old.Header)
-		}
-		return nil
-	}, func(r *http.Response) {
-		mu.Lock()
-		defer mu.Unlock()
-		if r.Request.Method == http.MethodGet && r.StatusCode == http.StatusOK {
-			replies[r.Request.URL.Path] = r
-		}
-	})
+	cache := b.behind(caching())
 	d = doctor(t, 78, b.command("doctor", "--endpoint", b.server.Endpoint, "--endpoint", cache, b.url("locks/a")))
 	d.finds("sides", "failed", "endpoint 2 does not show what was written by endpoint", "a cache on the way")
 }

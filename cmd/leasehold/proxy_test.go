@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net"
@@ -9,6 +10,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -84,6 +86,33 @@ func xmlReply(status int, body string, headers ...http.Header) *http.Response {
 		StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h,
 		Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)),
 	}
+}
+
+// caching makes a proxy a cache that never forgets what was read.
+func caching() (request func(*http.Request) *http.Response, reply func(*http.Response)) {
+	type answer struct {
+		header http.Header
+		body   string
+	}
+	var mu sync.Mutex
+	kept := make(map[string]answer)
+	return func(r *http.Request) *http.Response {
+			mu.Lock()
+			defer mu.Unlock()
+			if old, ok := kept[r.URL.RequestURI()]; ok && r.Method == http.MethodGet {
+				return xmlReply(http.StatusOK, old.body, old.header)
+			}
+			return nil
+		}, func(r *http.Response) {
+			if r.Request.Method != http.MethodGet || r.StatusCode != http.StatusOK {
+				return
+			}
+			body, _ := io.ReadAll(r.Body) // cut off, it is cut off at the client
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			mu.Lock()
+			defer mu.Unlock()
+			kept[r.Request.URL.RequestURI()] = answer{r.Header.Clone(), string(body)}
+		}
 }
 
 // closedPort is an address with nothing behind it.
