@@ -66,6 +66,11 @@ func (a asAzure) RoundTrip(r *http.Request) (*http.Response, error) {
 	return reply, err
 }
 
+// azureEnv returns the environment of a process that uses the container.
+func azureEnv(connection, container string) []string {
+	return append(os.Environ(), "HOLDER_AZURE="+connection, "HOLDER_BUCKET="+container)
+}
+
 func sound(*http.Request) faultproxy.Fault { return faultproxy.Fault{} }
 
 // TestAzurite runs on Azurite, Microsoft's emulator of Azure Blob Storage, what other tests run on S3 servers. Those that need no
@@ -87,9 +92,7 @@ func TestAzurite(t *testing.T) {
 			return azblobstore.New(azureClient(t, server, lossy(seed, sound)), container)
 		}
 	}
-	env := func(container string) []string {
-		return append(os.Environ(), "HOLDER_AZURE="+server.ConnectionString(), "HOLDER_BUCKET="+container)
-	}
+	env := func(container string) []string { return azureEnv(server.ConnectionString(), container) }
 	run("linearizable register", func(t *testing.T, container string) {
 		linearizableRegister(t, "azurite", false, open(t, container))
 	})
@@ -105,6 +108,15 @@ func TestAzurite(t *testing.T) {
 				l.store = azblobstore.New(azureClientOver(t, server, asAzure{l.Transport}), container, azblobstore.WithKeyPrefix(prefix))
 				return l
 			}
+		})
+	})
+	run("zombie", func(t *testing.T, container string) {
+		zombies(t, func(t *testing.T) (place, error) {
+			own := container + strings.ToLower(rand.Text())
+			if _, err := azureClient(t, server, sound).CreateContainer(t.Context(), own, nil); err != nil {
+				return place{}, err
+			}
+			return placeOnAzure(server.ConnectionString(), own)
 		})
 	})
 	run("elections of processes", func(t *testing.T, container string) { elections(t, env(container)) })

@@ -18,11 +18,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/azblobstore"
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 	"github.com/leasehold-go/leasehold/internal/testsize"
@@ -59,15 +66,87 @@ type counter struct {
 	Nonce string
 }
 
+// place is where the zombies count: an object, a fenced store that has it too, and the environment of a worker.
+type place struct {
+	read   func(context.Context) (body []byte, etag string, err error)
+	write  func(ctx context.Context, body []byte, etag string) error // of any version if etag is ""
+	fenced *fenced.Store
+	env    []string
+}
+
+const counterKey = "counter"
+
+func placeOnS3(server testserver.S3, bucket string) (p place, err error) {
+	client, key := server.Client(), counterKey
+	p.env = holderEnv(server, bucket)
+	p.read = func(ctx context.Context) ([]byte, string, error) {
+		got, err := client.GetObject(ctx, &s3.GetObjectInput{Bucket: &bucket, Key: &key})
+		if err != nil {
+			return nil, "", err
+		}
+		defer got.Body.Close()
+		body, err := io.ReadAll(got.Body)
+		return body, *got.ETag, err
+	}
+	p.write = func(ctx context.Context, body []byte, etag string) error {
+		put := &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(body)}
+		if etag != "" {
+			put.IfMatch = &etag
+		}
+		_, err := client.PutObject(ctx, put)
+		return err
+	}
+	p.fenced, err = fenced.NewS3Store(client, bucket, fenced.PaddedBodies, fenced.WithAdoption())
+	return p, err
+}
+
+func placeOnAzure(connection, container string) (p place, err error) {
+	client, err := azblob.NewClientFromConnectionString(connection, nil)
+	if err != nil {
+		return p, err
+	}
+	object := client.ServiceClient().NewContainerClient(container).NewBlockBlobClient(counterKey)
+	p.env = azureEnv(connection, container)
+	p.read = func(ctx context.Context) ([]byte, string, error) {
+		got, err := object.DownloadStream(ctx, nil)
+		if err != nil {
+			return nil, "", err
+		}
+		defer got.Body.Close()
+		body, err := io.ReadAll(got.Body)
+		return body, string(*got.ETag), err
+	}
+	p.write = func(ctx context.Context, body []byte, etag string) error {
+		var only blob.ModifiedAccessConditions
+		if etag != "" {
+			only.IfMatch = to.Ptr(azcore.ETag(etag))
+		}
+		_, err := object.Upload(ctx, streaming.NopCloser(bytes.NewReader(body)), &blockblob.UploadOptions{
+			AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &only},
+		})
+		return err
+	}
+	p.fenced, err = azblobstore.NewFencedStore(client, container, fenced.WithAdoption())
+	return p, err
+}
+
+func placeFromEnv() (place, error) {
+	if connection := os.Getenv("HOLDER_AZURE"); connection != "" {
+		return placeOnAzure(connection, os.Getenv("HOLDER_BUCKET"))
+	}
+	return placeOnS3(serverFromEnv(), os.Getenv("HOLDER_BUCKET"))
+}
+
 // asZombie is a worker in a separate process. Where it may be stopped, it prints "step" and waits for a line. When a step is done,
 // it prints "ack".
 func asZombie() {
 	ctx := context.Background()
 	n, err := strconv.Atoi(os.Getenv("ZOMBIE_GUARD"))
 	fatal(err)
-	g, server, bucket := guards[n], serverFromEnv(), os.Getenv("HOLDER_BUCKET")
-	client, key := server.Client(), "counter"
-	lock, err := leasehold.NewLock(leasehold.NewS3Store(client, bucket), "locks/counter", leasehold.WithTTL(zombieTTL))
+	g := guards[n]
+	at, err := placeFromEnv()
+	fatal(err)
+	lock, err := leasehold.NewLock(storeFromEnv(), "locks/counter", leasehold.WithTTL(zombieTTL))
 	fatal(err)
 	parent := bufio.NewReader(os.Stdin)
 	work := func() {
@@ -76,10 +155,8 @@ func asZombie() {
 		_, err := parent.ReadString('\n')
 		fatal(err)
 	}
-	files, err := fenced.NewS3Store(client, bucket, fenced.PaddedBodies, fenced.WithAdoption())
-	fatal(err)
 	fencedStep := func(lease *leasehold.Lease) error {
-		o, err := files.Get(ctx, key)
+		o, err := at.fenced.Get(ctx, counterKey)
 		if err != nil {
 			return err
 		}
@@ -91,18 +168,13 @@ func asZombie() {
 		work()
 		body, err := json.Marshal(counter{Value: c.Value + 1})
 		fatal(err)
-		return files.Put(ctx, lease.Token(), key, bytes.NewReader(body))
+		return at.fenced.Put(ctx, lease.Token(), counterKey, bytes.NewReader(body))
 	}
 	step := func(lease *leasehold.Lease) error {
 		if g.store {
 			return fencedStep(lease)
 		}
-		got, err := client.GetObject(ctx, &s3.GetObjectInput{Bucket: &bucket, Key: &key})
-		if err != nil {
-			return err
-		}
-		defer got.Body.Close()
-		body, err := io.ReadAll(got.Body)
+		body, etag, err := at.read(ctx)
 		if err != nil {
 			return err
 		}
@@ -122,18 +194,16 @@ func asZombie() {
 		}
 		body, err = json.Marshal(counter{c.Value + 1, lease.Token(), rand.Text()})
 		fatal(err)
-		put := &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(body)}
-		if g.token {
-			put.IfMatch = got.ETag
+		if !g.token {
+			etag = ""
 		}
-		_, err = client.PutObject(ctx, put)
-		return err
+		return at.write(ctx, body, etag)
 	}
 	for {
 		lease, err := lock.Acquire(ctx)
 		fatal(err)
 		if g.store { // seal before anything is read
-			if err := files.Seal(ctx, lease.Token(), key); err != nil {
+			if err := at.fenced.Seal(ctx, lease.Token(), counterKey); err != nil {
 				fmt.Println("unsealed", err)
 				continue
 			}
@@ -220,73 +290,76 @@ func (e *experiment) watch(t *testing.T, cmd *exec.Cmd, in io.Writer, out io.Rea
 
 // TestZombie stops a worker of each guard every 5 s, for 10 s or the duration in the environment variable ZOMBIE, and once at short size.
 func TestZombie(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		zombies(t, func(t *testing.T) (place, error) { return placeOnS3(server, server.Bucket(t)) })
+	})
+}
+
+// zombies gets a place of its own for each guard.
+func zombies(t *testing.T, newPlace func(*testing.T) (place, error)) {
 	duration := testsize.Pick(5*time.Second, 10*time.Second)
 	if s := os.Getenv("ZOMBIE"); s != "" {
 		var err error
 		duration, err = time.ParseDuration(s)
 		require.NoError(t, err)
 	}
-	eachServer(t, func(t *testing.T, server testserver.S3) {
-		for n, g := range guards {
-			t.Run(g.name, func(t *testing.T) {
-				t.Parallel()
-				bucket, key := server.Bucket(t), "counter"
-				client := server.Client()
-				_, err := client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader([]byte("{}"))})
-				require.NoError(t, err)
+	for n, g := range guards {
+		t.Run(g.name, func(t *testing.T) {
+			t.Parallel()
+			at, err := newPlace(t)
+			require.NoError(t, err)
+			require.NoError(t, at.write(t.Context(), []byte("{}"), ""))
 
-				var e experiment
-				var watching sync.WaitGroup
-				t.Cleanup(watching.Wait)
-				var workers []*exec.Cmd
-				for range 3 {
-					cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
-					cmd.Env = append(holderEnv(server, bucket), "ZOMBIE_GUARD="+strconv.Itoa(n))
-					in, err := cmd.StdinPipe()
-					require.NoError(t, err)
-					out, err := cmd.StdoutPipe()
-					require.NoError(t, err)
-					require.NoError(t, cmd.Start())
-					workers = append(workers, cmd)
-					watching.Go(func() { e.watch(t, cmd, in, out) })
-				}
-				began := time.Now()
-				for next := time.Duration(0); next < duration; next += 5 * time.Second {
-					time.Sleep(next - time.Since(began))
-					e.mu.Lock()
-					e.stopNext = true
-					stops := e.stops + 1
-					e.mu.Unlock()
-					e.eventually(t, "a worker is stopped", func() bool { return e.stops == stops })
-					e.eventually(t, "it goes on", func() bool { return e.woken == stops })
-				}
+			var e experiment
+			var watching sync.WaitGroup
+			t.Cleanup(watching.Wait)
+			var workers []*exec.Cmd
+			for range 3 {
+				cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+				cmd.Env = append(at.env, "ZOMBIE_GUARD="+strconv.Itoa(n))
+				in, err := cmd.StdinPipe()
+				require.NoError(t, err)
+				out, err := cmd.StdoutPipe()
+				require.NoError(t, err)
+				require.NoError(t, cmd.Start())
+				workers = append(workers, cmd)
+				watching.Go(func() { e.watch(t, cmd, in, out) })
+			}
+			began := time.Now()
+			for next := time.Duration(0); next < duration; next += 5 * time.Second {
+				time.Sleep(next - time.Since(began))
 				e.mu.Lock()
-				e.ending = true
+				e.stopNext = true
+				stops := e.stops + 1
 				e.mu.Unlock()
-				e.eventually(t, "every step has an outcome", func() bool { return e.stepping == 0 })
-				for _, cmd := range workers {
-					require.NoError(t, cmd.Process.Kill())
-				}
-				watching.Wait()
-				for _, cmd := range workers {
-					_ = cmd.Wait() // killed
-				}
+				e.eventually(t, "a worker is stopped", func() bool { return e.stops == stops })
+				e.eventually(t, "it goes on", func() bool { return e.woken == stops })
+			}
+			e.mu.Lock()
+			e.ending = true
+			e.mu.Unlock()
+			e.eventually(t, "every step has an outcome", func() bool { return e.stepping == 0 })
+			for _, cmd := range workers {
+				require.NoError(t, cmd.Process.Kill())
+			}
+			watching.Wait()
+			for _, cmd := range workers {
+				_ = cmd.Wait() // killed
+			}
 
-				got, err := client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &bucket, Key: &key})
-				require.NoError(t, err)
-				defer got.Body.Close()
-				var c counter
-				require.NoError(t, json.NewDecoder(got.Body).Decode(&c))
-				lost := e.acks - c.Value
-				t.Logf("| %s | %d | %d | %d | %d | %d (%.1f %%) |", g.name, e.stops, e.acks, c.Value, e.refusals, max(lost, 0), 100*float64(max(lost, 0))/float64(e.acks))
-				if g.loses {
-					require.Positive(t, lost, "nothing was lost, so the experiment proves nothing")
-				} else {
-					// A write without a reply may have been carried out.
-					require.LessOrEqual(t, lost, 0)
-					require.LessOrEqual(t, -lost, e.refusals)
-				}
-			})
-		}
-	})
+			body, _, err := at.read(t.Context())
+			require.NoError(t, err)
+			var c counter
+			require.NoError(t, json.NewDecoder(bytes.NewReader(body)).Decode(&c)) // what follows is padding
+			lost := e.acks - c.Value
+			t.Logf("| %s | %d | %d | %d | %d | %d (%.1f %%) |", g.name, e.stops, e.acks, c.Value, e.refusals, max(lost, 0), 100*float64(max(lost, 0))/float64(e.acks))
+			if g.loses {
+				require.Positive(t, lost, "nothing was lost, so the experiment proves nothing")
+			} else {
+				// A write without a reply may have been carried out.
+				require.LessOrEqual(t, lost, 0)
+				require.LessOrEqual(t, -lost, e.refusals)
+			}
+		})
+	}
 }
