@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -45,8 +47,8 @@ import (
 // error; but if three such replies come before the first answer of Azure, the third matches ErrPermanent, because the endpoint
 // is probably wrong. A reply counts as Azure's if it has the header x-ms-request-id, and, if it refuses, x-ms-error-code.
 //
-// A write that is refused because somebody holds an Azure lease on the blob is a temporary error that says so: such a lease
-// may end by itself, and it says nothing about the ETag.
+// A write that is refused because somebody holds an Azure lease on the blob says so. It matches ErrPermanent if the last read of the
+// blob has shown a lease without end. A lease of 15 to 60 s ends by itself, so then the error is temporary.
 //
 // PutIfMatch and DeleteIfMatch of a missing blob return [leasehold.ErrPreconditionFailed] where Azure answers "condition not
 // met", and [leasehold.ErrNotExist] where it answers "blob not found".
@@ -58,6 +60,8 @@ type Store struct {
 	slack       time.Duration
 	timeout     time.Duration
 	invalid     error // why this store cannot work
+
+	endless sync.Map // the keys whose last read has shown an Azure lease without end
 
 	server storeapi.Server
 }
@@ -175,7 +179,7 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	if err := s.genuine(*reply, opGet, key); err != nil {
 		return leasehold.Object{}, err
 	}
-	if err := s.checkType(*reply, key); err != nil {
+	if err := s.look(*reply, key); err != nil {
 		return leasehold.Object{}, err
 	}
 	o := leasehold.Object{ETag: (*reply).Header.Get("ETag")}
@@ -199,8 +203,13 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	return o, nil
 }
 
-// checkType refuses what Azure would refuse to write.
-func (s *Store) checkType(reply *http.Response, key string) error {
+// look refuses what Azure would refuse to write for ever, or notes it if it may still be read.
+func (s *Store) look(reply *http.Response, key string) error {
+	if reply.Header.Get("X-Ms-Lease-Duration") == string(lease.DurationTypeInfinite) {
+		s.endless.Store(key, true)
+	} else {
+		s.endless.Delete(key)
+	}
 	if kind := reply.Header.Get("X-Ms-Blob-Type"); kind != "" && kind != string(blob.BlobTypeBlockBlob) {
 		return &storeapi.Error{Doing: s.doing(opGet, key), Kind: leasehold.ErrPermanent, Cause: fmt.Errorf("it is of the type %s", kind), Hint: hintType}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/azblobstore"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testserver"
 	"github.com/leasehold-go/leasehold/internal/testsize"
@@ -294,15 +296,31 @@ func TestErrorsOnAzurite(t *testing.T) {
 	blobs := client.ServiceClient().NewContainerClient(container)
 	leased, err := lease.NewBlobClient(blobs.NewBlobClient(key), nil)
 	require.NoError(t, err)
-	_, err = leased.AcquireLease(t.Context(), -1, nil)
+	files, err := azblobstore.NewFencedStore(client, container, fenced.WithAdoption())
 	require.NoError(t, err)
-	_, err = store.PutIfMatch(t.Context(), key, []byte("{}"), etag)
-	requireOnly(t, nil, err)
-	require.ErrorContains(t, err, "break the lease")
-	_, err = leased.BreakLease(t.Context(), nil)
-	require.NoError(t, err)
-	_, err = store.PutIfMatch(t.Context(), key, []byte("{}"), etag)
-	require.NoError(t, err)
+	for _, c := range []struct {
+		seconds int32
+		want    error
+	}{{-1, leasehold.ErrPermanent}, {60, nil}} {
+		_, err = leased.AcquireLease(t.Context(), c.seconds, nil)
+		require.NoError(t, err)
+		_, err = store.Get(t.Context(), key)
+		require.NoError(t, err, "reads go on")
+		_, err = store.PutIfMatch(t.Context(), key, []byte("{}"), etag)
+		requireOnly(t, c.want, err)
+		require.ErrorContains(t, err, "break the lease")
+		if c.want != nil {
+			err := files.Seal(t.Context(), 1, key)
+			require.ErrorIs(t, err, c.want)
+			require.ErrorContains(t, err, "break the lease")
+		}
+		_, err = leased.BreakLease(t.Context(), &lease.BlobBreakOptions{BreakPeriod: to.Ptr(int32(0))})
+		require.NoError(t, err)
+		_, err = store.Get(t.Context(), key)
+		require.NoError(t, err)
+		etag, err = store.PutIfMatch(t.Context(), key, []byte("{}"), etag)
+		require.NoError(t, err)
+	}
 
 	_, err = blobs.NewPageBlobClient("page").Create(t.Context(), 512, nil)
 	require.NoError(t, err)

@@ -101,6 +101,9 @@ func (s *Store) explain(err error, reply *http.Response, op op, key string) erro
 		if e.Hint == checkKey && reply.Request != nil && strings.HasPrefix(reply.Request.Header.Get("Authorization"), "Bearer ") {
 			e.Hint = checkToken
 		}
+		if _, endless := s.endless.Load(key); endless && e.Hint == breakLease {
+			e.Kind = leasehold.ErrPermanent
+		}
 	}
 	return e
 }
@@ -146,7 +149,7 @@ func verdict(status int, code bloberror.Code, message string, op op) (hint strin
 	case status == http.StatusNotFound && code == bloberror.BlobNotFound && op != opCreate:
 		return "", leasehold.ErrNotExist
 	case strings.HasPrefix(string(code), "Lease"): // such as LeaseIdMissing, 412. It is no conflict: nothing is said about the ETag.
-		return "somebody holds an Azure lease on this blob, which locks it for everyone else: break the lease, and do not lease the blobs of locks", nil
+		return breakLease, nil
 	}
 	switch code {
 	case bloberror.ContainerNotFound, bloberror.ContainerBeingDeleted, bloberror.ContainerDisabled:
@@ -187,6 +190,8 @@ func verdict(status int, code bloberror.Code, message string, op op) (hint strin
 }
 
 const hintType = "this key is a page or append blob, which is not a lock: delete it, or use another key"
+
+const breakLease = "somebody holds an Azure lease on this blob, which locks it for everyone else: break the lease, and do not lease the blobs of locks"
 
 const checkKey = "check the account key, or the SAS and its expiry, and this machine's clock, which may be wrong by 15 minutes at most"
 

@@ -60,8 +60,8 @@ type fakeBlob struct {
 
 	header http.Header // that a write has named: the content type, and metadata
 
-	leased, immutable, snapshots bool
-	kind                         string // "": BlockBlob
+	leased, endless, immutable, snapshots bool   // endless: so is the lease
+	kind                                  string // "": BlockBlob
 }
 
 // plant stores a blob without a request, or changes the one that is there.
@@ -249,6 +249,9 @@ func (f *fakeAzure) get(w http.ResponseWriter, name string) *denial {
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(len(b.body)))
 	w.Header().Set("X-Ms-Blob-Type", cmp.Or(b.kind, "BlockBlob"))
+	if b.leased { // get-blob, get-blob-properties
+		w.Header().Set("X-Ms-Lease-Duration", map[bool]string{false: "fixed", true: "infinite"}[b.endless])
+	}
 	_, _ = w.Write(b.body)
 	return nil
 }

@@ -93,7 +93,7 @@ func (b fencedBackend) Head(ctx context.Context, key string) (fenced.Version, er
 
 // version is what a reply says of a blob.
 func (b fencedBackend) version(key string, reply *http.Response, size *int64, contentType *string, metadata map[string]*string) (fenced.Version, error) {
-	if err := b.checkType(reply, key); err != nil {
+	if err := b.look(reply, key); err != nil {
 		return fenced.Version{}, err
 	}
 	v := fenced.Version{ID: reply.Header.Get("ETag"), Size: -1, Metadata: map[string]string{}}
