@@ -266,6 +266,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"immutable", canned(409, "BlobImmutableDueToPolicy", "This operation is not permitted as the blob is immutable due to a policy."), writes, leasehold.ErrPermanent, "use a container without immutability policy and legal hold"},
 		{"legal hold", canned(409, "BlobImmutableDueToLegalHold", "This operation is not permitted as the blob is immutable due to one or more legal holds."), writes, leasehold.ErrPermanent, "without immutability policy and legal hold"},
 		{"not a block blob", canned(409, "InvalidBlobType", "The blob type is invalid for this operation."), "", leasehold.ErrPermanent, "a page or append blob"},
+		{"a directory", canned(400, "OperationNotSupportedOnDirectory", "The requested operation is not supported on a directory."), "", leasehold.ErrPermanent, "use another key"},
 		{"archived", canned(409, "BlobArchived", "This operation is not permitted on an archived blob."), "", leasehold.ErrPermanent, "archive tier"},
 		{"snapshots", canned(409, "SnapshotsPresent", "This operation is not permitted while the blob has snapshots."), "DeleteIfMatch", leasehold.ErrPermanent, "delete the snapshots"},
 		{"another conflict", canned(409, "BlobBeingRehydrated", "This operation is not permitted because the blob is being rehydrated."), "", nil, "BlobBeingRehydrated"},

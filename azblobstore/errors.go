@@ -160,6 +160,8 @@ func verdict(status int, code bloberror.Code, message string, op op) (hint strin
 		return "the blobs of locks are overwritten at each renewal: use a container without immutability policy and legal hold", leasehold.ErrPermanent
 	case bloberror.InvalidBlobType:
 		return hintType, leasehold.ErrPermanent
+	case "OperationNotSupportedOnDirectory": // reported: https://github.com/apache/arrow/issues/40037
+		return "this key is a directory of an account with a hierarchical namespace: use another key", leasehold.ErrPermanent
 	case bloberror.BlobArchived:
 		return "this blob is in the archive tier: delete it, and exclude locks from the lifecycle rules", leasehold.ErrPermanent
 	case bloberror.SnapshotsPresent:
