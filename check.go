@@ -24,9 +24,9 @@ type ClockVerdict string
 
 // The verdicts.
 const (
-	ClockNotUsed    ClockVerdict = storecheck.ClockNotUsed
-	ClockConsistent ClockVerdict = storecheck.ClockConsistent
-	ClockWrong      ClockVerdict = storecheck.ClockWrong // it tells ages that are higher than they can be
+	ClockNotUsed    ClockVerdict = "not used"
+	ClockConsistent ClockVerdict = "consistent"
+	ClockWrong      ClockVerdict = "wrong" // it tells ages that are higher than they can be
 )
 
 // CheckStore finds out, with about 50 requests on keys that begin with keyPrefix, whether the store enforces its

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-
-	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // A fencing token is the number of a term. A term gets the token of the last one plus one, by the same conditional write that begins it, so
@@ -14,7 +12,7 @@ import (
 // writes of former leaders, however late they come.
 
 // MaxToken is the highest token that a term can have: 2^53-1, which every reader of JSON can read.
-const MaxToken uint64 = storeapi.MaxToken
+const MaxToken uint64 = 1<<53 - 1
 
 // tokens is what this process has seen of the tokens of one lock. It is safe for concurrent use.
 type tokens struct {

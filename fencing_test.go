@@ -7,6 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/internal/storecheck"
+	internalwire "github.com/leasehold-go/leasehold/internal/wire"
 )
 
 func TestFenceOfTokensThatNoTermHas(t *testing.T) {
@@ -18,4 +21,13 @@ func TestFenceOfTokensThatNoTermHas(t *testing.T) {
 	}
 	require.EqualValues(t, 7, fence.Token(), "none of them locks the next terms out")
 	require.NoError(t, fence.Check(1<<53-1))
+}
+
+// Readers of the documentation see the values, not where the packages below have them.
+func TestConstantsAreThoseOfThePackagesBelow(t *testing.T) {
+	require.EqualValues(t, storeapi.MaxToken, leasehold.MaxToken)
+	require.EqualValues(t, internalwire.MaxSize, leasehold.MaxObjectSize)
+	require.EqualValues(t, storecheck.ClockNotUsed, leasehold.ClockNotUsed)
+	require.EqualValues(t, storecheck.ClockConsistent, leasehold.ClockConsistent)
+	require.EqualValues(t, storecheck.ClockWrong, leasehold.ClockWrong)
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/storeapi"
-	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // Store is a set of linearizable registers: one object per key, changed only by conditional writes.
@@ -79,7 +78,7 @@ type Object struct {
 }
 
 // MaxObjectSize is the size of the largest object that a [Store] reads or writes, in bytes: 64 KiB.
-const MaxObjectSize = wire.MaxSize
+const MaxObjectSize = 64 << 10
 
 var (
 	// ErrNotExist says that the store has no object of that key.

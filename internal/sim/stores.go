@@ -87,7 +87,8 @@ func (h logWatch) Handle(_ context.Context, r slog.Record) error {
 	}
 	r.Attrs(func(a slog.Attr) bool {
 		text := a.Value.String()
-		if strings.Contains(text, "refused a write although the object had not changed") && !strings.Contains(text, leasehold.ErrNotExist.Error()) {
+		falsified := strings.Contains(text, leasehold.ErrNotExist.Error()) || strings.Contains(text, "StatusCode: 404") // no store says so to a create
+		if strings.Contains(text, "refused a write although the object had not changed") && !falsified {
 			w.violate("%s lost the race to create the object, and was told: %s", h.p.name, text)
 		}
 		return true
