@@ -46,8 +46,6 @@ type leadership struct {
 	over  chan struct{} // closed after OnStoppedLeading
 }
 
-var errResigned = fmt.Errorf("%w: resigned", ErrReleased)
-
 // NewElector returns an elector for a lock, whose options it uses. It refuses a lock with [WithManualRenewal], and one that
 // [NewLock] did not make. Several electors may use one lock: they are kept apart like processes.
 func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
@@ -91,7 +89,7 @@ func (e *Elector) run(ctx context.Context, terms int) error {
 	l.failure.Store(nil)
 	worked := false // a try has found the lock held, or acquired it
 	stop := func(err error) bool {
-		if held, ok := errors.AsType[*HeldError](err); ok {
+		if held, ok := errors.AsType[*HeldError](err); ok && !held.creating() {
 			worked = true
 			e.sawLeader(held.Record)
 		}
@@ -203,7 +201,7 @@ func (e *Elector) Resign(ctx context.Context) error {
 	if term == nil {
 		return nil
 	}
-	term.lease.t.cancel(errResigned)
+	term.lease.t.cancel(fmt.Errorf("%w: resigned", ErrReleased))
 	if ctx.Value(leaseKey{e.lock.register}) == term.lease {
 		return nil
 	}

@@ -25,7 +25,7 @@ type HeldError struct {
 
 // Error names the holder, its token, and for how long it holds the lock. The errors that wrap it name the key.
 func (e *HeldError) Error() string {
-	if e.Record.Token == 0 && e.Record.Released() {
+	if e.creating() {
 		return fmt.Sprintf("%v: another candidate is creating it", ErrHeld)
 	}
 	if e.Record.Released() {
@@ -33,6 +33,9 @@ func (e *HeldError) Error() string {
 	}
 	return fmt.Sprintf("%v by %q with token %d, for %v unless renewed", ErrHeld, e.Record.Holder, e.Record.Token, e.Wait.Round(time.Millisecond))
 }
+
+// creating reports whether nobody has held the lock yet.
+func (e *HeldError) creating() bool { return e.Record.Token == 0 && e.Record.Released() }
 
 // Unwrap returns [ErrHeld].
 func (e *HeldError) Unwrap() error { return ErrHeld }
@@ -63,11 +66,16 @@ func NewLock(s Store, key string, opts ...Option) (*Lock, error) {
 }
 
 // Key returns the lock's key.
-func (l *Lock) Key() string { return l.key }
+func (l *Lock) Key() string {
+	if l.made() != nil {
+		return ""
+	}
+	return l.key
+}
 
 // Identity returns the name under which this lock's holder appears in the record.
 func (l *Lock) Identity() string {
-	if l.register == nil {
+	if l.made() != nil {
 		return ""
 	}
 	return l.identity
@@ -195,7 +203,7 @@ func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 			return nil, err
 		}
 	}
-	for round := 1; ; round++ {
+	for round, late := 1, false; ; round++ { // late: v is what the last round has written
 		verdict := l.decide(l.observed(v))
 		if !verdict.free {
 			l.warnOfTwin(ctx, v.rec)
@@ -216,6 +224,8 @@ func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 				return nil, l.cutOff(ctx, nil, t.free(ctx, settling, false))
 			}
 			return lease, nil
+		case next == nil && late:
+			return nil, l.cutOff(ctx, err, l.writeReleased(settling, v))
 		case next == nil:
 			return nil, err
 		case errors.Is(err, errTooLate) && (ctx.Err() != nil || round == maxWritesPerTry):
@@ -225,7 +235,7 @@ func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 		case round == maxWritesPerTry:
 			return nil, l.heldError(next.rec, l.decide(l.observed(next)).wait)
 		}
-		v = next
+		v, late = next, errors.Is(err, errTooLate)
 	}
 }
 
@@ -330,7 +340,7 @@ func (l *Lock) heldByUs() error {
 // warnOfTwin warns of another process with this one's identity. Nonces tell the two apart, but it confuses people.
 func (l *Lock) warnOfTwin(ctx context.Context, rec Record) {
 	if rec.Holder == l.identity && !l.wrote(rec) {
-		l.log.WarnContext(ctx, "another candidate, or an earlier run of this one, holds the lock under the same identity: "+
+		l.log.WarnContext(ctx, "another candidate, another Lock of this process or an earlier run holds the lock under the same identity: "+
 			"give each candidate its own name, or see WithReclaim", "key", l.key, "identity", rec.Holder, "token", rec.Token)
 	}
 }

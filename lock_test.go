@@ -603,6 +603,7 @@ func TestDefaultIdentity(t *testing.T) {
 
 func TestWatchOfALockThatWasNotMade(t *testing.T) {
 	var errs []error
+	require.Empty(t, new(leasehold.Lock).Key()+new(leasehold.Lock).Identity())
 	for _, err := range new(leasehold.Lock).Watch(t.Context()) {
 		errs = append(errs, err)
 	}
@@ -785,6 +786,24 @@ func TestAWakeUpBesideACreateCostsARead(t *testing.T) {
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.EqualValues(t, 1, store.refused.Load())
 		require.Greater(t, store.reads.Load(), int32(10))
+	})
+}
+
+// For a TTL, a refusal may be a race. Whoever waits longer backs off, and is told of it.
+func TestAStoreThatRefusesEveryCreateIsBroken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &creating{Store: leasehold.NewMemStore()}
+		l := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+		elector, err := leasehold.NewElector(l, leasehold.Callbacks{OnNewLeader: func(r leasehold.Record) { t.Errorf("nobody leads: %v", r) }})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		require.NoError(t, elector.Run(ctx))
+		_, known := elector.Leader()
+		require.False(t, known)
+		require.Less(t, store.refused.Load(), int32(40), "five in the first TTL, and then about one in a TTL")
+		_, err = l.TryAcquire(t.Context())
+		require.ErrorContains(t, err, "refused a write although the object had not changed")
 	})
 }
 
@@ -989,6 +1008,19 @@ func TestTooLateAndCutOffLeavesNoStrayLock(t *testing.T) {
 		rec, _ := newLock(t, mem).Inspect(t.Context())
 		t.Log(err)
 		require.True(t, rec.Released(), "so that it leaves no stray lock")
+	})
+}
+
+// The write came too late, and the next one fails.
+func TestTooLateAndThenAFailureLeavesNoStrayLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		c := newBrokenClock()
+		store := &faultStore{Store: mem}
+		sleepy := &sleepy{store, func() { c.suspend(13 * time.Second); store.next(fault{op: "put", err: errInjected}) }}
+		_, err := newLock(t, sleepy, withClock(c)).TryAcquire(t.Context())
+		require.ErrorIs(t, err, errInjected)
+		require.True(t, stored(t, mem).Released())
 	})
 }
 

@@ -136,11 +136,11 @@ func (m *memory) createRefused(at, pause time.Duration) time.Duration {
 }
 
 // creating is how long to keep away from an object that is missing, because its creation was refused within such a pause. A create costs
-// three requests then, and a wake-up must not cost more than its read.
-func (m *memory) creating(now, pause time.Duration) time.Duration {
+// three requests then, and a wake-up must not cost more than its read. No create takes longer than limit.
+func (m *memory) creating(now, pause, limit time.Duration) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.refusals == nil {
+	if m.refusals == nil || m.refusals.last-m.refusals.first >= limit {
 		return 0
 	}
 	return max(m.refusals.last+pause-now, 0)
@@ -166,7 +166,7 @@ func (r *register) observed(v *version) observation {
 	now, revived := r.clock.Now(), r.tokens.revived(v.rec)
 	return observation{
 		exists: v.exists, rec: v.rec, age: v.age + now.Mono - v.readAfter, wall: now.Time(),
-		creating:    r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10), // no longer than any wait for the next poll
+		creating:    r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10, r.ttl), // no longer than any wait for the next poll
 		writtenByUs: r.wrote(v.rec) && !revived, sameIdentity: v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.writer.SameProcess(wire.Record(v.rec)),
 	}
 }

@@ -37,7 +37,7 @@ type options struct {
 	log      *slog.Logger
 	observe  func(context.Context, Event)
 	clock    clock.Clock
-	process  *wire.Process
+	process  wire.Process
 }
 
 const (
@@ -90,7 +90,8 @@ func WithMetadata(m map[string]string) Option { return func(o *options) { o.meta
 
 // WithReclaim lets a restarted process take its own unexpired lock back at once, with a new token. You guarantee that no two
 // live processes have the same [WithIdentity]. The pod name of a StatefulSet is such an identity; a host name may not be. Locks of
-// one process do not reclaim from each other.
+// one process do not reclaim from each other. If somebody restores an old version of the object, a Lock that has seen no later term
+// reclaims it, even if another holds the lock.
 func WithReclaim() Option { return func(o *options) { o.reclaim = true } }
 
 // WithManualRenewal leaves renewing to the caller of [Lease.Renew]. It is for step-by-step jobs that confirm the lease
@@ -115,8 +116,6 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = cmp.O
 // quick, must not call back into the lock, and must be safe for concurrent use.
 func WithObserver(f func(context.Context, Event)) Option { return func(o *options) { o.observe = f } }
 
-var errNilOption = errors.New("leasehold: an Option is nil")
-
 func newOptions(minimum time.Duration, opts []Option) (*options, error) {
 	o := &options{
 		ttl: defaultTTL, renew: unset, poll: unset, margin: unset, skew: defaultSkew, drift: defaultDrift,
@@ -124,7 +123,7 @@ func newOptions(minimum time.Duration, opts []Option) (*options, error) {
 	}
 	for _, opt := range opts {
 		if opt == nil {
-			return nil, errNilOption
+			return nil, errors.New("leasehold: an Option is nil")
 		}
 		opt(o)
 	}
@@ -209,5 +208,5 @@ func nanoseconds(d time.Duration) string {
 
 func init() {
 	clock.Option = func(c clock.Clock) Option { return func(o *options) { o.clock = c } }
-	wire.Option = func(p *wire.Process) Option { return func(o *options) { o.process = p } }
+	wire.Option = func(p wire.Process) Option { return func(o *options) { o.process = p } }
 }

@@ -50,7 +50,7 @@ func (t *term) free(ctx, settling context.Context, asked bool) error {
 	defer func() { // also if a Store or an observer panics
 		e := t.event(EventReleased, err)
 		if t.become(unreleased) && err == nil {
-			e.Err = errPanicked
+			e.Err = errors.New("the store or an observer panicked")
 		}
 		if !announced && !ended(err) {
 			t.lock.emit(ctx, e)
@@ -63,8 +63,6 @@ func (t *term) free(ctx, settling context.Context, asked bool) error {
 	err = t.writeRelease(ctx, settling, until)
 	return err
 }
-
-var errPanicked = errors.New("the store or an observer panicked")
 
 // writeRelease tries to write the release until it has landed or the lease would have ended.
 func (t *term) writeRelease(ctx, settling context.Context, until time.Duration) error {

@@ -26,23 +26,21 @@ func (l *Lock) Wake() {
 	}
 }
 
-// place is what the Locks of one process share that have one Store value and one key.
+// place is what the Locks of one process share that have one Store value and one key. It has no Store if Go cannot compare that.
 type place struct {
 	store Store
 	key   string
 }
 
-// wait lists r for the siblings that release, until the result is called. List it before it looks, so that no release is missed.
-func (r *register) wait() (done func()) {
-	if !reflect.ValueOf(r.store).Comparable() {
-		return func() {}
+func (r *register) place() place {
+	if v := reflect.ValueOf(r.store); !v.Comparable() || !v.Equal(v) { // as one with a NaN
+		return place{nil, r.key}
 	}
-	return r.bell.Wait(place{r.store, r.key})
+	return place{r.store, r.key}
 }
 
+// wait lists r for the siblings that release, until the result is called. List it before it looks, so that no release is missed.
+func (r *register) wait() (done func()) { return r.bell.Wait(r.place()) }
+
 // wakeSiblings is called when the lock may have become free. It wakes the goroutines of this process that wait for the same object.
-func (r *register) wakeSiblings() {
-	if reflect.ValueOf(r.store).Comparable() {
-		bell.RingAll(place{r.store, r.key})
-	}
-}
+func (r *register) wakeSiblings() { bell.RingAll(r.place()) }

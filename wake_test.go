@@ -3,6 +3,7 @@ package leasehold_test
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -225,11 +226,33 @@ func TestWakeUpsOfACandidateThatBacksOffAreBounded(t *testing.T) {
 	})
 }
 
+// wrapped is a Store that Go cannot compare, and unequal is one that is not equal to itself.
+type (
+	wrapped struct {
+		leasehold.Store
+		_ func()
+	}
+	unequal struct {
+		leasehold.Store
+		is float64
+	}
+)
+
 func TestLocksOfOneProcessWakeEachOther(t *testing.T) {
-	for name, same := range map[string]bool{"one Lock": true, "two Locks": false} {
+	mem := leasehold.NewMemStore()
+	for name, c := range map[string]struct {
+		same  bool
+		store leasehold.Store
+	}{
+		"one Lock":                              {true, mem},
+		"two Locks":                             {false, mem},
+		"one Lock, a store without comparison":  {true, wrapped{Store: mem}},
+		"two Locks, a store without comparison": {false, wrapped{Store: mem}},
+		"two Locks, a store unlike itself":      {false, unequal{mem, math.NaN()}},
+	} {
+		same, store := c.same, c.store
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := leasehold.NewMemStore()
 				opts := []leasehold.Option{leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2 * time.Hour)}
 				first := newLock(t, store, opts...)
 				second := first

@@ -43,7 +43,10 @@ var mutants = []mutant{
 	{"one's own leftover waited out", []edit{{"observe.go", `writtenByUs: r.wrote(v.rec) && !revived,`, `writtenByUs: false,`}}, []string{". -run TestGhostAcquisitionIsTakenOverAtOnce|TestElectorAloneLeadsAgain"}, 6},
 	{"ownership judged by name", []edit{{"observe.go", `return sent.Nonce == found.Nonce && sent.Token == found.Token && r.wrote(found)`, `return sent.Holder == found.Holder`}}, []string{worlds, search}, 6},
 	{"a create beside an upload taken for a fault", []edit{{"lock.go", `l.memory.createRefused(sent.Mono, 2*max(l.ttl, l.poll)) < l.ttl:`, `l.memory.createRefused(sent.Mono, 2*max(l.ttl, l.poll)) < 0:`}}, []string{worlds, ". -run TestACreateBeside"}, 10},
-	{"a create at each wake-up beside an upload", []edit{{"observe.go", `creating:    r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10),`, `creating:    0,`}}, []string{". -run TestAWakeUpBeside"}, 21},
+	{"a create at each wake-up beside an upload", []edit{{"observe.go", `creating:    r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10, r.ttl),`, `creating:    0,`}}, []string{". -run TestAWakeUpBeside"}, 21},
+	{"an acquisition that came too late stays when the next write fails", []edit{{"lock.go", `case next == nil && late:`, `case next == nil && false:`}}, []string{". -run TestTooLateAndThenAFailure"}, 15},
+	{"a store that refuses every create is a race for ever", []edit{{"observe.go", `|| m.refusals.last-m.refusals.first >= limit {`, `{`}}, []string{". -run TestAStoreThatRefusesEveryCreate"}, 10},
+	{"a lock that nobody has held has a leader", []edit{{"elector.go", `ok && !held.creating() {`, `ok {`}}, []string{". -run TestAStoreThatRefusesEveryCreate"}, 0},
 	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"observe.go", `v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.writer.SameProcess(wire.Record(v.rec)),`, `v.rec.Holder == r.identity,`}}, []string{". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock"}, 0},
 	{"a reply lost on release forgotten", []edit{{"release.go", `storeapi.Permanent(err) || t.lock.clock`, `storeapi.Permanent(err) || err != nil || t.lock.clock`}}, []string{". -run TestReleaseWithoutReplyIsRetried"}, 13},
 	{"a record of no TTL trusted to the second", []edit{{"decide.go", `r.ExpiresAt.Add(o.skew).Sub(s.wall)`, `r.ExpiresAt.Sub(s.wall)`}}, []string{worlds, ". -run TestWhoMayTakeTheLock"}, 19},
@@ -70,7 +73,7 @@ var mutants = []mutant{
 	{"a release that may have landed is called a loss", []edit{{"renewal.go", `case i < 0 && mayBeReleased:`, `case i < 0 && mayBeReleased && false:`}}, []string{". -run TestAReleaseThatHasLandedIsNoLoss"}, 6},
 	{"our nonce is enough, whoever raised the record", []edit{{"internal/wire/nonce.go", `return ok && err == nil && sum == w.checksum(number, r)`, `return ok && err == nil && sum != "" && number > 0`}}, []string{". -run TestARecordWithOurNonce"}, 6},
 	{"a lost race is an error", []edit{{"lock.go", `			return nil, l.heldError(next.rec, l.decide(l.observed(next)).wait)`, `			return nil, ErrPreconditionFailed`}}, []string{". -run TestALostRaceIsAlwaysErrHeld"}, 10},
-	{"no rest after a callback has released", []edit{{"elector.go", `errors.Is(context.Cause(lease.t.ctx), ErrReleased)`, `errors.Is(context.Cause(lease.t.ctx), errResigned)`}}, []string{". -run TestACallbackThatReleasesRestsAsAfterResign"}, 0},
+	{"no rest after a callback has released", []edit{{"elector.go", `errors.Is(context.Cause(lease.t.ctx), ErrReleased)`, `errors.Is(context.Cause(lease.t.ctx), ErrReleased) && context.Cause(lease.t.ctx) != ErrReleased`}}, []string{". -run TestACallbackThatReleasesRestsAsAfterResign"}, 0},
 	{"a read that fails forgets the age", []edit{{"observe.go", `	case err != nil:
 		return nil, err
 	default:`, `	case err != nil:

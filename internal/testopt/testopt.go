@@ -15,7 +15,7 @@ func WithClock(c clock.Clock) leasehold.Option {
 
 // NewProcess makes the locks that get it those of one process, which is not the one of all other locks.
 func NewProcess() leasehold.Option {
-	return wire.Option.(func(*wire.Process) leasehold.Option)(wire.NewProcess())
+	return wire.Option.(func(wire.Process) leasehold.Option)(wire.NewProcess())
 }
 
 // NewMemStore is leasehold.NewMemStore. With contentETags, equal bodies have equal ETags, as S3 has it for plain objects. With tellsAge,

@@ -10,36 +10,33 @@ import (
 	"sync/atomic"
 )
 
-// Process names all Writers of one process in their nonces. It is safe for concurrent use.
-type Process struct {
-	name    string
-	writers atomic.Uint64
-}
+// Process is the name of a process, with which the nonces of all its Writers begin.
+type Process string
 
 // NewProcess returns a Process that no other one is taken for.
-func NewProcess() *Process { return &Process{name: rand.Text() + "."} }
+func NewProcess() Process { return Process(rand.Text()[:16] + ".") }
 
 // ThisProcess is the one of all Locks, except in tests of several.
 var ThisProcess = NewProcess()
 
-// Option is a func(*Process) leasehold.Option, which package leasehold sets. Package testopt has it with its type.
+// Option is a func(Process) leasehold.Option, which package leasehold sets. Package testopt has it with its type.
 var Option any
 
-// Writer signs the records of one Lock and recognises them. A nonce is the name of the process, the number of the Writer and of the write,
-// and a checksum of token and expiry. The names tell the Writer's own records from those of others. The checksum tells them from the record
+// Writer signs the records of one Lock and recognises them. A nonce is the name of the process, one of the Writer, a number, and a
+// checksum of token and expiry. The names tell the Writer's own records from those of others. The checksum tells them from the record
 // of a foreign client that changed token or expiry and kept the members it does not know, the nonce among them.
 //
 // It is made by NewWriter and is safe for concurrent use.
 type Writer struct {
-	process *Process
-	prefix  string
+	process Process
+	prefix  string // also unique if the machine was copied when the process had its name
 	seed    maphash.Seed
 	writes  atomic.Uint64
 }
 
 // NewWriter returns a Writer of a process that no other one's records are taken for.
-func NewWriter(p *Process) *Writer {
-	return &Writer{process: p, prefix: p.name + strconv.FormatUint(p.writers.Add(1), 36) + ".", seed: maphash.MakeSeed()}
+func NewWriter(p Process) *Writer {
+	return &Writer{process: p, prefix: string(p) + rand.Text() + ".", seed: maphash.MakeSeed()}
 }
 
 // Nonce returns a fresh nonce for r, whose token and expiry must not change after that.
@@ -57,7 +54,7 @@ func (w *Writer) Wrote(r Record) bool {
 }
 
 // SameProcess reports whether a Writer of the same process signed r, or what a foreign client has changed since.
-func (w *Writer) SameProcess(r Record) bool { return strings.HasPrefix(r.Nonce, w.process.name) }
+func (w *Writer) SameProcess(r Record) bool { return strings.HasPrefix(r.Nonce, string(w.process)) }
 
 func (w *Writer) checksum(number uint64, r Record) string {
 	var b [24]byte
