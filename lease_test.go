@@ -870,6 +870,27 @@ func TestAbandon(t *testing.T) {
 }
 
 // Whatever ends the function, only Release frees a lease that was abandoned in it.
+// A renewal is under way when the lease is abandoned, and reads something else in the place of the record.
+func TestAWrongReadDoesNotFreeAnAbandonedLease(t *testing.T) {
+	for _, wrong := range []error{leasehold.ErrCorruptRecord, leasehold.ErrNotExist} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			l := newLock(t, store, leasehold.WithManualRenewal())
+			lease := acquire(t, l)
+			store.next(fault{op: "put", err: leasehold.ErrPreconditionFailed, delay: time.Second}, fault{op: "get", err: wrong})
+			done := make(chan error)
+			go func() { done <- lease.Renew(t.Context()) }()
+			synctest.Wait()
+			lease.Abandon()
+			require.Error(t, <-done)
+			_, err := l.TryAcquire(t.Context())
+			require.ErrorIs(t, err, leasehold.ErrHeld)
+			time.Sleep(16 * time.Second)
+			require.EqualValues(t, 2, acquire(t, l).Token())
+		})
+	}
+}
+
 func TestAbandonInAFunction(t *testing.T) {
 	work := errors.New("work goes on")
 	for name, run := range map[string]func(ctx context.Context, l *leasehold.Lock, abandon func(context.Context, *leasehold.Lease) error) error{

@@ -17,11 +17,11 @@ import (
 // term is what a Lease shares with the timers that renew and watch it. Its state:
 //
 //	held ──release──▶ releasing ──landed, or replaced──▶ released
-//	 │                 │  ▲  ▲                              ▲
-//	 │            failed  │  └──release──┐                  │
-//	 │                 ▼  │ release      │                  │
-//	 │              unreleased           │                  │
-//	 ├──abandon─────────────────────▶ abandoned ──replaced──┘
+//	 │                 │  ▲  ▲
+//	 │            failed  │  └──release──┐
+//	 │                 ▼  │ release      │
+//	 │              unreleased           │
+//	 ├──abandon─────────────────────▶ abandoned
 //	 └──ran out, or replaced──▶ lost
 //
 // "Replaced" means that somebody has taken over, deleted, broken or overwritten the object. The record of an unreleased or
@@ -217,7 +217,7 @@ func (t *term) lose(why error) error {
 	cause := t.lock.named(fmt.Errorf("%w (token %d): %w", ErrLost, t.token, why))
 	if t.state != held { // its holder had ended it already
 		ranOut := why == errRanOut || t.remaining() <= 0
-		if !ranOut {
+		if !ranOut && t.state != abandoned { // which keeps this Lock out until it has run out, whatever a read says
 			t.state, t.cause = released, cause
 		}
 		t.mu.Unlock()

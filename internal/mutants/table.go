@@ -47,6 +47,7 @@ var mutants = []mutant{
 	{"an acquisition that came too late stays when the next write fails", []edit{{"lock.go", `case next == nil && late:`, `case next == nil && false:`}}, []string{". -run TestTooLateAndThenAFailure"}, 15},
 	{"a store that refuses every create is a race for ever", []edit{{"observe.go", `|| m.refusals.last-m.refusals.first >= limit {`, `{`}}, []string{". -run TestAStoreThatRefusesEveryCreate"}, 10},
 	{"a lock that nobody has held has a leader", []edit{{"elector.go", `ok && !held.creating() {`, `ok {`}}, []string{". -run TestAStoreThatRefusesEveryCreate"}, 0},
+	{"a wrong read frees an abandoned lease", []edit{{"term.go", `if !ranOut && t.state != abandoned {`, `if !ranOut {`}}, []string{". -run TestAWrongReadDoesNotFree"}, 7},
 	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"observe.go", `v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.writer.SameProcess(wire.Record(v.rec)),`, `v.rec.Holder == r.identity,`}}, []string{". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock"}, 0},
 	{"a reply lost on release forgotten", []edit{{"release.go", `storeapi.Permanent(err) || t.lock.clock`, `storeapi.Permanent(err) || err != nil || t.lock.clock`}}, []string{". -run TestReleaseWithoutReplyIsRetried"}, 13},
 	{"a record of no TTL trusted to the second", []edit{{"decide.go", `r.ExpiresAt.Add(o.skew).Sub(s.wall)`, `r.ExpiresAt.Sub(s.wall)`}}, []string{worlds, ". -run TestWhoMayTakeTheLock"}, 19},
