@@ -127,7 +127,7 @@ func (p *process) checkRequests() {
 		}
 		n := i - from + 1
 		if unexplained := float64(n) - float64(failed)/2 - enough*explained - 2*min(float64(beside), enough*explained); unexplained > 0 {
-			terms := 1 + within(p.newTerms, sent[from].at, s.at)
+			terms := 1 + within(p.newTerms, sent[from].at.Add(-time.Second), s.at.Add(time.Second)) // the race for a term is before and after its begin
 			if unexplained > float64(shortWaits*terms)+p.allowed(sent[from].at.Add(-time.Second), s.at) {
 				p.w.violateLocked("request storm: %s sent %d requests within a TTL, of which %d failed; its intervals explain %.0f, in %d terms",
 					p.name, n, failed, explained, terms)
