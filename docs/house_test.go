@@ -19,10 +19,10 @@ import (
 // raised only with a reason in the commit.
 func TestSizeOfTheRoot(t *testing.T) {
 	const (
-		maxLines     = 2900
+		maxLines     = 3300
 		maxFileLines = 400
 		maxLong      = 4   // functions of over 50 lines
-		maxNames     = 105 // with methods
+		maxNames     = 115 // with methods
 		maxFields    = 41  // the goal is 32
 	)
 	files, err := filepath.Glob("../*.go")
