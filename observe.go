@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/forecast"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -51,7 +52,7 @@ func (r *register) read(ctx context.Context) (*version, error) {
 	case err != nil:
 		return nil, err
 	default:
-		v.exists, v.etag, v.age = true, obj.ETag, max(obj.Age, 0)
+		v.exists, v.etag, v.age = true, obj.ETag, storeapi.CredibleAge(obj.Age)
 		if last, _ := r.memory.latest(); last != nil && v.same(last) { // most polls
 			v.rec = last.rec
 		} else if err := v.rec.UnmarshalJSON(obj.Body); err != nil {

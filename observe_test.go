@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -44,14 +45,16 @@ func TestATermIsAnnouncedOnce(t *testing.T) {
 }
 
 // A negative age is none.
-func TestNegativeAge(t *testing.T) {
+func TestAgesThatCannotBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()
 		acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
-		_, err := newLock(t, &toldAge{mem, -time.Hour}).TryAcquire(t.Context())
-		var held *leasehold.HeldError
-		require.ErrorAs(t, err, &held)
-		require.LessOrEqual(t, held.Wait, 15300*time.Millisecond)
+		for _, age := range []time.Duration{math.MinInt64, -time.Hour, math.MaxInt64} {
+			_, err := newLock(t, &toldAge{mem, age}).TryAcquire(t.Context())
+			var held *leasehold.HeldError
+			require.ErrorAs(t, err, &held)
+			require.InDelta(t, 15300*time.Millisecond, held.Wait, 0, "as if no age were told")
+		}
 	})
 }
 

@@ -36,7 +36,6 @@ type S3Store struct {
 	objects     s3api.Objects
 	minTTL      time.Duration
 	serverClock bool
-	slack       time.Duration // is subtracted from each age
 }
 
 var _ Describer = (*S3Store)(nil)
@@ -63,7 +62,7 @@ func WithMinTTL(d time.Duration) S3Option { return func(s *S3Store) { s.minTTL =
 // slack is at least 2 s: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines
 // differ. Choose more for a cluster whose clocks are not synchronised. Less is refused: see [S3Store.Describe].
 func WithServerClock(slack time.Duration) S3Option {
-	return func(s *S3Store) { s.serverClock, s.slack = true, slack }
+	return func(s *S3Store) { s.serverClock, s.objects.Slack = true, slack }
 }
 
 const minSlack = 2 * time.Second
@@ -88,8 +87,8 @@ func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
 		s.objects.Wrong = err
 	case s.minTTL < minTTL:
 		s.objects.Wrong = s3api.Bad("WithMinTTL: %v is below %v", s.minTTL, minTTL)
-	case s.serverClock && s.slack < minSlack:
-		s.objects.Wrong = s3api.Bad("WithServerClock: slack %v is below %v: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines differ", s.slack, minSlack)
+	case s.serverClock && s.objects.Slack < minSlack:
+		s.objects.Wrong = s3api.Bad("WithServerClock: slack %v is below %v: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines differ", s.objects.Slack, minSlack)
 	}
 	return s
 }
@@ -118,7 +117,6 @@ func (s *S3Store) Get(ctx context.Context, key string) (Object, error) {
 	if err != nil || !s.serverClock {
 		return Object{Body: o.Body, ETag: o.ETag}, err
 	}
-	o.Age = max(o.Age-s.slack, 0)
 	return Object(o), nil
 }
 

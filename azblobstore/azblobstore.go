@@ -193,12 +193,12 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	case damaged(o.Body, r.ContentMD5):
 		return leasehold.Object{}, &storeapi.Error{Doing: s.doing(opGet, key), Cause: errors.New("the body does not have the MD5 that the reply names")}
 	}
-	now, dateErr := http.ParseTime((*reply).Header.Get("Date"))
-	written, writtenErr := http.ParseTime((*reply).Header.Get("Last-Modified"))
-	if s.serverClock && dateErr == nil && writtenErr == nil {
+	if s.serverClock {
+		now, _ := http.ParseTime((*reply).Header.Get("Date")) // the zero time if there is none
+		written, _ := http.ParseTime((*reply).Header.Get("Last-Modified"))
 		// Both are whole seconds, rounded down. A change of the metadata alone makes an object look younger, so Age is still a
 		// lower bound.
-		o.Age = max(now.Sub(written)-s.slack, 0)
+		o.Age = storeapi.Age(now, written, s.slack)
 	}
 	return o, nil
 }

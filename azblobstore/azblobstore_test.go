@@ -435,6 +435,8 @@ func TestAgeIsByTheServersClock(t *testing.T) {
 			report, err := leasehold.CheckStore(t.Context(), store, "check")
 			require.NoError(t, err)
 			require.Equal(t, leasehold.ClockConsistent, report.ServerClock)
+			server.plant(key, nil, func(b *fakeBlob) { b.written = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) })
+			require.Zero(t, age(store), "no living holder loses its lock by a date that cannot be")
 			server.noDate = true
 			require.Zero(t, age(store))
 		}

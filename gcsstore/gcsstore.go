@@ -182,10 +182,10 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 		o.Body = nil
 		return o, &storeapi.Error{Doing: s.doing(opGet, key), Kind: leasehold.ErrCorruptRecord, Cause: fmt.Errorf("the object is larger than %d bytes", leasehold.MaxObjectSize)}
 	}
-	if s.serverClock && !now.IsZero() && !r.Attrs.LastModified.IsZero() {
+	if s.serverClock {
 		// Both are whole seconds, rounded down (RFC 9110, 5.6.7). A change of the metadata alone makes an object look younger, so
 		// Age is still a lower bound.
-		o.Age = max(now.Sub(r.Attrs.LastModified)-s.slack, 0)
+		o.Age = storeapi.Age(now, r.Attrs.LastModified, s.slack)
 	}
 	return o, nil
 }

@@ -381,6 +381,10 @@ func TestAgeIsByTheServersClock(t *testing.T) {
 				option.WithHTTPClient(&http.Client{Transport: gcsstore.Transport(w)}))
 			require.NoError(t, err)
 			require.Equal(t, 28*time.Second, age(gcsstore.New(recording, bucket, clock)), "the user's own HTTP client, reading XML")
+			object := server.objects[key]
+			object.written = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+			server.objects[key] = object
+			require.Zero(t, age(store), "no living holder loses its lock by a date that cannot be")
 			server.noDate = true
 			require.Zero(t, age(store))
 		}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // A file is a line with the magic text and the checksum of all that follows, a line with the header as JSON, and the body.
@@ -35,7 +37,7 @@ func (s stamp) age() time.Duration {
 	if n.Clock == "" || n.Clock != s.Clock {
 		return 0
 	}
-	return max(n.Written-s.Written, 0)
+	return storeapi.CredibleAge(n.Written - s.Written)
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -2,6 +2,7 @@ package filestore
 
 import (
 	"bytes"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -64,6 +65,9 @@ func TestAgeNeedsTheSameClock(t *testing.T) {
 	require.Zero(t, stamp{}.age())
 	require.Zero(t, stamp{Clock: s.Clock + "x", Written: s.Written - time.Hour}.age())
 	require.Zero(t, stamp{Clock: s.Clock, Written: s.Written + time.Hour}.age())
+	for _, written := range []time.Duration{math.MinInt64, math.MinInt64 / 2, math.MaxInt64} {
+		require.Zero(t, stamp{Clock: s.Clock, Written: written}.age())
+	}
 	if TellsAge() {
 		s.Written -= time.Hour
 		require.InDelta(t, time.Hour, s.age(), float64(time.Minute))

@@ -26,8 +26,9 @@ type Client interface {
 type Objects struct {
 	*Bucket
 	Client Client
-	Limit  int   // of a body, in bytes
-	Wrong  error // why they cannot work, as their maker has seen
+	Limit  int           // of a body, in bytes
+	Slack  time.Duration // is subtracted from each age
+	Wrong  error         // why they cannot work, as their maker has seen
 }
 
 // Usable returns why no request can be sent.
@@ -81,17 +82,14 @@ func (o Objects) Get(ctx context.Context, key string) (Object, error) {
 	case out.ContentLength != nil && *out.ContentLength != int64(len(body)):
 		return Object{}, &storeapi.Error{Doing: o.Doing(Get, key), Cause: io.ErrUnexpectedEOF}
 	}
-	return Object{Body: body, ETag: *out.ETag, Age: age(out)}, nil
+	return Object{Body: body, ETag: *out.ETag, Age: o.age(out)}, nil
 }
 
 // age is the reply's Date minus its Last-Modified: how old the version is by the server's clock alone. Both dates are cut to
-// whole seconds (RFC 9110, 5.6.7). It is 0 if one of them is missing.
-func age(out *s3.GetObjectOutput) time.Duration {
-	now, ok := awsmiddleware.GetServerTime(out.ResultMetadata)
-	if !ok || now.IsZero() || out.LastModified == nil || out.LastModified.IsZero() {
-		return 0
-	}
-	return now.Sub(*out.LastModified)
+// whole seconds (RFC 9110, 5.6.7).
+func (o Objects) age(out *s3.GetObjectOutput) time.Duration {
+	now, _ := awsmiddleware.GetServerTime(out.ResultMetadata)
+	return storeapi.Age(now, aws.ToTime(out.LastModified), o.Slack)
 }
 
 // Create writes an object that does not exist yet.
