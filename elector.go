@@ -214,8 +214,8 @@ func (e *Elector) Resign(ctx context.Context) error {
 }
 
 // Check is for a health endpoint. It fails if OnStartedLeading still runs after its lease has ended, or if a running elector has
-// had no answer from the store for two TTLs (or poll intervals, if these are longer); the error then wraps the last request's
-// error. An elector that does not lead is healthy. The argument is ignored; it makes Check a Kubernetes healthz.Checker.
+// had no answer from the store for two TTLs (or poll intervals, if these are longer), or has failed as long to acquire a lock that
+// nobody held; the error then wraps the last request's or acquisition's error. An elector that does not lead is healthy. The argument is ignored; it makes Check a Kubernetes healthz.Checker.
 func (e *Elector) Check(*http.Request) error {
 	if !e.running.Load() {
 		return nil
@@ -224,9 +224,17 @@ func (e *Elector) Check(*http.Request) error {
 	if term := e.leading.Load(); term != nil && term.lease.t.overruns() {
 		return l.named(fmt.Errorf("OnStartedLeading still runs although its lease (token %d) is over", term.lease.Token()))
 	}
-	since := e.since.Load()
-	silent := l.clock.Now().Mono - time.Duration(max(l.lastAnswered.Load(), since))
-	if since == math.MaxInt64 || silent <= 2*max(l.ttl, l.poll) || l.heldByUs() != nil {
+	now, since, limit := l.clock.Now().Mono, time.Duration(e.since.Load()), 2*max(l.ttl, l.poll)
+	if since == math.MaxInt64 || l.heldByUs() != nil {
+		return nil
+	}
+	silent := now - max(time.Duration(l.lastAnswered.Load()), since)
+	failing := l.failing.Load()
+	switch {
+	case silent > limit:
+	case failing != nil && now-max(failing.since, since) > limit:
+		return l.named(fmt.Errorf("each acquisition has failed for %v: %w", (now - max(failing.since, since)).Round(time.Second), failing.last))
+	default:
 		return nil
 	}
 	failure := errors.New("the request is still under way")

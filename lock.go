@@ -14,32 +14,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// ErrHeld says that somebody holds the lock. The error is a [*HeldError], or wraps one.
-var ErrHeld = errors.New("lock is held")
-
-// HeldError says who holds the lock. It matches [ErrHeld].
-type HeldError struct {
-	Record Record        // of the holder, or of the last term seen, if other candidates were faster; only a Key if there was none
-	Wait   time.Duration // from the time of the error until the lock can be taken, unless it is renewed before
-}
-
-// Error names the holder, its token, and for how long it holds the lock. The errors that wrap it name the key.
-func (e *HeldError) Error() string {
-	if e.creating() {
-		return fmt.Sprintf("%v: another candidate is creating it", ErrHeld)
-	}
-	if e.Record.Released() {
-		return fmt.Sprintf("%v: its last term, by %q with token %d, has only just been released", ErrHeld, e.Record.Holder, e.Record.Token)
-	}
-	return fmt.Sprintf("%v by %q with token %d, for %v unless renewed", ErrHeld, e.Record.Holder, e.Record.Token, e.Wait.Round(time.Millisecond))
-}
-
-// creating reports whether nobody has held the lock yet.
-func (e *HeldError) creating() bool { return e.Record.Token == 0 && e.Record.Released() }
-
-// Unwrap returns [ErrHeld].
-func (e *HeldError) Unwrap() error { return ErrHeld }
-
 // Lock is one lock: one object of a [Store]. It is made by [NewLock] and is safe for concurrent use. Of all goroutines and
 // processes that use the same key, at most one holds a valid [Lease]. A Lock must not be copied.
 type Lock struct {
@@ -47,6 +21,7 @@ type Lock struct {
 	acquiring ctxmutex.Mutex       // locked while a try is under way
 	canary    *canary.Canary       // tries the store's conditions; nil if they are known
 	term      atomic.Pointer[term] // the last term held
+	failing   atomic.Pointer[failing]
 }
 
 // NewLock returns the lock of one key of a store. It refuses a store, a key or options that cannot work. It sends no request.
@@ -181,10 +156,8 @@ func (l *Lock) backoff(failures *int) time.Duration {
 	return clock.Backoff(l.clock, failures, min(l.poll/4, maxFirstPause), min(max(l.ttl, l.poll), maxBackoff))
 }
 
-// maxWritesPerTry bounds the conditional writes of one try. A second one is needed if the object has changed and is still free.
-const maxWritesPerTry = 4
-
-// try is the protocol: read, decide, one conditional write. The lease's context descends from parent.
+// try is one acquisition. The lease's context descends from parent. Whatever the reason for which no
+// lease comes of it, what it has written is given back.
 func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 	if l.acquiring.Lock(ctx) != nil {
 		return nil, lockerr.EndOf(ctx)
@@ -195,133 +168,123 @@ func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 	}
 	settling, settled := outlast(ctx, l.attempt)
 	defer settled()
-	began := l.clock.Now()
+	lease, stray, err := l.race(ctx, settling, parent)
+	if stray != nil {
+		err = l.cutOff(ctx, err, l.giveBack(settling, stray))
+	}
+	if ctx.Err() == nil {
+		l.tried(err)
+	}
+	return lease, err
+}
+
+// race is the protocol: read, decide, one conditional write; and again if the object has changed and
+// is still free. stray is an unreleased version that this Lock has written and with which no term
+// begins: the write came too late, or landed after it had been given up.
+func (l *Lock) race(ctx, settling, parent context.Context) (lease *Lease, stray *version, err error) {
+	began := l.clock.Now().Mono
 	v := l.ownLatest() // needs no read
 	if v == nil {
-		var err error
 		if v, err = l.read(ctx); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	for round, late := 1, false; ; round++ { // late: v is what the last round has written
+	for round := 1; ; round++ {
 		verdict := l.decide(l.observed(v))
 		if !verdict.free {
 			l.warnOfTwin(ctx, v.rec)
-			return nil, l.heldError(v.rec, verdict.wait)
+			return nil, stray, l.heldError(v.rec, verdict.wait)
 		}
 		t, next, err := l.writeNewTerm(ctx, settling, v)
 		switch {
 		case t != nil:
 			t.start(parent)
-			lease := newLease(t)
-			l.term.Store(t)
-			l.emit(ctx, Event{Kind: EventAcquired, Token: t.token, Holder: l.identity, Duration: l.clock.Now().Mono - began.Mono})
-			l.log.InfoContext(ctx, "lock acquired", "key", l.key, "token", t.token, "was", verdict.reason)
-			if err := t.tryStore(ctx, l.canary); err != nil {
-				return nil, err
-			}
-			if ctx.Err() != nil { // nobody waits for it any more
-				return nil, l.cutOff(ctx, nil, t.free(ctx, settling, false))
-			}
-			return lease, nil
-		case next == nil && late:
-			return nil, l.cutOff(ctx, err, l.writeReleased(settling, v))
+			lease, err = l.begin(ctx, settling, t, l.clock.Now().Mono-began, verdict.reason)
+			return lease, nil, err
 		case next == nil:
-			return nil, err
-		case errors.Is(err, errTooLate) && (ctx.Err() != nil || round == maxWritesPerTry):
-			return nil, l.cutOff(ctx, err, l.writeReleased(settling, next))
-		case ctx.Err() != nil:
-			return nil, lockerr.EndOf(ctx)
-		case round == maxWritesPerTry:
-			return nil, l.heldError(next.rec, l.decide(l.observed(next)).wait)
+			return nil, stray, err
 		}
-		v, late = next, errors.Is(err, errTooLate)
-	}
-}
-
-var errTooLate = errors.New("the acquisition took longer than the lease would have lasted")
-
-// writeNewTerm writes a new term over version v. If others were faster, or the new term is over before it began, next is the
-// version that is there now. settling outlasts ctx, and the write itself takes half of that time at most.
-func (l *Lock) writeNewTerm(ctx, settling context.Context, v *version) (t *term, next *version, err error) {
-	token, err := l.tokens.next(v.rec)
-	if err != nil {
-		return nil, nil, err
-	}
-	sent := l.clock.Now() // validity counts from before the first byte is sent
-	rec := Record{
-		Key: l.key, Token: token, Holder: l.identity, TTL: l.ttl, Metadata: l.metadata, Payload: v.rec.Payload,
-		AcquiredAt: sent.Time(), RenewedAt: sent.Time(), ExpiresAt: sent.Time().Add(l.ttl),
-		ObjectID: v.rec.ObjectID, TermID: newID(),
-	}
-	if rec.ObjectID == "" {
-		rec.ObjectID = newID()
-	}
-	l.sign(&rec)
-	writing, answered := outlast(ctx, l.attempt/2)
-	etag, err := l.put(writing, rec, v.etag)
-	answered()
-	if err != nil {
-		if storeapi.Permanent(err) {
-			return nil, nil, err
+		unchanged := next.same(v)
+		if v, stray = next, nil; l.leftover(v) {
+			stray = v
 		}
-		// Whatever the answer was, only the nonce tells whether the write has landed.
-		now, readErr := l.read(settling)
 		switch {
-		case readErr != nil && storeapi.Refused(err):
-			l.memory.disprove(v)
-			return nil, nil, readErr
-		case readErr != nil:
-			return nil, nil, fmt.Errorf("%w (and reading the object back failed: %w)", err, readErr)
-		case now.exists && l.landed(rec, now.rec):
-			etag = now.etag
-		case !now.same(v):
-			return nil, now, err
-		case errors.Is(err, storeapi.ErrConflict): // another write is under way
-			_ = l.clock.Sleep(ctx, clock.Jitter(l.clock, min(l.attempt/16, maxConflictPause)))
-			return nil, now, err
-		case !v.exists && errors.Is(err, ErrPreconditionFailed) && l.memory.createRefused(sent.Mono, 2*max(l.ttl, l.poll)) < l.ttl:
-			// Azure refuses a create while another's is still going up, and until that has ended answers 404 to reads. A store that
-			// goes on so for a TTL is broken.
-			return nil, nil, l.heldError(v.rec, l.poll)
+		case ctx.Err() != nil:
+			return nil, stray, lockerr.EndOf(ctx)
+		case round < maxWritesPerTry:
+		case unchanged:
+			return nil, stray, l.refusedInVain(v, err)
+		case stray != nil:
+			return nil, stray, lockerr.OutcomeUnknown(err)
 		default:
-			return nil, nil, lockerr.OutcomeUnknown(err)
+			return nil, nil, l.heldError(v.rec, l.decide(l.observed(v)).wait)
 		}
 	}
-	written := &version{exists: true, etag: etag, rec: rec, readBefore: sent.Mono, readAfter: l.clock.Now().Mono}
-	l.remember(ctx, written)
-	if l.clock.Now().Elapsed(sent) >= l.ttl-l.margin {
-		return nil, written, errTooLate
-	}
-	return &term{lock: l.register, token: token, stored: written, sent: sent, writing: ctxmutex.New(), forgotten: new(atomic.Bool)}, nil, nil
 }
 
-// cutOff is the error of an acquisition that is given back because ctx has ended or, if it has not, because of why. leftover
-// is the error of giving it back.
-func (l *Lock) cutOff(ctx context.Context, why, leftover error) error {
-	if ctx.Err() != nil {
-		why = lockerr.EndOf(ctx)
+// begin makes a live term the one of this Lock. The acquisition took so long, and the lock was free
+// because of what it was.
+func (l *Lock) begin(ctx, settling context.Context, t *term, took time.Duration, was string) (*Lease, error) {
+	lease := newLease(t)
+	l.term.Store(t)
+	l.emit(ctx, Event{Kind: EventAcquired, Token: t.token, Holder: l.identity, Duration: took})
+	l.log.InfoContext(ctx, "lock acquired", "key", l.key, "token", t.token, "was", was)
+	if err := t.tryStore(ctx, l.canary); err != nil {
+		return nil, err
 	}
-	if leftover == nil {
-		return why
+	if ctx.Err() != nil { // nobody waits for it any more
+		return nil, l.cutOff(ctx, nil, t.free(ctx, settling, false))
 	}
-	l.log.WarnContext(ctx, "an acquisition came too late and could not be released: the lock is free when its TTL has passed",
-		"key", l.key, "err", leftover)
-	return fmt.Errorf("%w: %w", why, lockerr.Left(leftover))
+	return lease, nil
 }
 
-// writeReleased replaces v by its record, released.
-func (l *Lock) writeReleased(ctx context.Context, v *version) error {
-	rec := v.rec
-	markReleased(&rec)
-	l.sign(&rec)
-	_, err := l.put(ctx, rec, v.etag)
-	return err
+// failing are tries that have failed in a row, other than because the lock was held.
+type failing struct {
+	since time.Duration // monotonic time of the first failure
+	last  error
 }
 
-func (l *Lock) heldError(rec Record, wait time.Duration) error {
-	rec.Key = l.key // if there is none
-	return &HeldError{Record: rec.clone(), Wait: wait}
+// tried notes for Elector.Check how a try has ended.
+func (l *Lock) tried(err error) {
+	if err == nil || errors.Is(err, ErrHeld) {
+		l.failing.Store(nil)
+		return
+	}
+	now := &failing{l.clock.Now().Mono, err}
+	if before := l.failing.Load(); before != nil {
+		now.since = before.since
+	}
+	l.failing.Store(now)
+}
+
+// leftover reports whether v is an acquisition of this Lock that is not released, and with which no
+// term has begun. A term frees its own record, or leaves it to run out.
+func (l *Lock) leftover(v *version) bool {
+	t := l.term.Load()
+	return v.exists && !v.rec.Released() && l.wrote(v.rec) && !l.tokens.revived(v.rec) && (t == nil || t.token != v.rec.Token)
+}
+
+// giveBack releases v, a leftover. It returns nil once nothing unreleased of this Lock is in the store.
+func (l *Lock) giveBack(ctx context.Context, v *version) error {
+	for round := 1; ; round++ {
+		err := l.writeReleased(ctx, v)
+		switch conflict := errors.Is(err, storeapi.ErrConflict); {
+		case err == nil:
+			return nil
+		case !conflict && !storeapi.Refused(err), round == maxWritesPerTry:
+			return lockerr.OutcomeUnknown(err)
+		case conflict:
+			l.letPass(ctx)
+		}
+		now, readErr := l.read(ctx)
+		switch {
+		case readErr != nil:
+			return fmt.Errorf("%w (and reading the object back failed: %w)", lockerr.OutcomeUnknown(err), readErr)
+		case !l.leftover(now):
+			return nil
+		}
+		v = now
+	}
 }
 
 // heldByUs returns an error while a term of this Lock keeps other goroutines out.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/testopt"
 )
 
@@ -1011,17 +1012,144 @@ func TestTooLateAndCutOffLeavesNoStrayLock(t *testing.T) {
 	})
 }
 
-// The write came too late, and the next one fails.
-func TestTooLateAndThenAFailureLeavesNoStrayLock(t *testing.T) {
+// scripted answers each write as the next step says, and each write after the last step as it is.
+type scripted struct {
+	leasehold.Store
+	clock  *brokenClock
+	cancel context.CancelFunc
+	steps  []string
+	reads  error // of the read after the step that sets it
+	writes int
+}
+
+func (s *scripted) write(put func() (string, error)) (string, error) {
+	s.writes++
+	if len(s.steps) == 0 {
+		return put()
+	}
+	var step string
+	step, s.steps = s.steps[0], s.steps[1:]
+	switch step {
+	case "late":
+		etag, err := put()
+		s.clock.suspend(13 * time.Second)
+		return etag, err
+	case "landed, unanswered, and unreadable":
+		_, _ = put()
+		s.reads = errInjected
+		return "", errInjected
+	case "conflict":
+		return "", storeapi.ErrConflict
+	case "conflict, and the end of ctx":
+		s.cancel()
+		return "", storeapi.ErrConflict
+	case "refused":
+		return "", leasehold.ErrPreconditionFailed
+	}
+	return "", errInjected
+}
+
+func (s *scripted) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	if err := s.reads; err != nil {
+		s.reads = nil
+		return leasehold.Object{}, err
+	}
+	return s.Store.Get(ctx, key)
+}
+
+func (s *scripted) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	return s.write(func() (string, error) { return s.Store.PutIfNoneMatch(ctx, key, body) })
+}
+
+func (s *scripted) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	return s.write(func() (string, error) { return s.Store.PutIfMatch(ctx, key, body, etag) })
+}
+
+// An acquisition came too late. Whatever follows, it is released, or the error says that it was left.
+func TestWhatComesTooLateIsGivenBack(t *testing.T) {
+	for _, steps := range [][]string{
+		{"late", "failure"},
+		{"late", "conflict", "failure"},
+		{"late", "conflict", "conflict, and the end of ctx"},
+		{"late", "conflict, and the end of ctx"},
+		{"late", "conflict", "conflict", "conflict"},
+		{"late", "conflict", "late", "conflict"},
+		{"late", "refused"},
+		{"late", "late", "late", "late"},
+		{"late", "conflict", "failure", "conflict", "refused"}, // which meet the release
+		{"late", "landed, unanswered, and unreadable"},
+	} {
+		for _, left := range []bool{false, true} {
+			steps := slices.Clone(steps)
+			if left {
+				steps = append(steps, "failure", "failure", "failure", "failure")
+			}
+			t.Run(fmt.Sprint(steps), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					mem, c := leasehold.NewMemStore(), newBrokenClock()
+					ctx, cancel := context.WithCancel(t.Context())
+					store := &scripted{Store: mem, clock: c, cancel: cancel, steps: steps}
+					l := newLock(t, store, withClock(c), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+					_, err := l.TryAcquire(ctx)
+					t.Log(err)
+					require.Error(t, err)
+					require.NotErrorIs(t, err, leasehold.ErrHeld, "nobody else has it")
+					require.Equal(t, !left, stored(t, mem).Released())
+					if left {
+						require.ErrorContains(t, err, "it could not be released")
+					}
+					if ctx.Err() != nil {
+						require.ErrorIs(t, err, context.Canceled)
+					}
+				})
+			})
+		}
+	}
+}
+
+// What another has replaced is not given back.
+func TestWhatCameTooLateAndWasReplacedIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
-		c := newBrokenClock()
-		store := &faultStore{Store: mem}
-		sleepy := &sleepy{store, func() { c.suspend(13 * time.Second); store.next(fault{op: "put", err: errInjected}) }}
-		_, err := newLock(t, sleepy, withClock(c)).TryAcquire(t.Context())
-		require.ErrorIs(t, err, errInjected)
-		require.True(t, stored(t, mem).Released())
+		mem, c := leasehold.NewMemStore(), newBrokenClock()
+		store := &scripted{Store: mem, clock: c, steps: []string{"late"}}
+		rival := newLock(t, mem)
+		var theirs *leasehold.Lease
+		l := newLock(t, &sleepy{store, func() {
+			require.NoError(t, newLock(t, mem).Break(t.Context(), 1))
+			theirs = acquire(t, rival)
+		}}, withClock(c))
+		_, err := l.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.NoError(t, theirs.Renew(t.Context()))
+		require.Equal(t, 2, store.writes)
+		require.NoError(t, theirs.Release(t.Context()))
 	})
+}
+
+// A store that answers each write with a conflict, or with a refusal, while the object stays as it is: a
+// candidate backs off, says so, and is not healthy.
+func TestAStoreThatRefusesToReplaceAFreeLock(t *testing.T) {
+	for step, text := range map[string]string{"conflict": "conflicting write", "refused": "refused a write", "failure": errInjected.Error()} {
+		t.Run(step, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem := leasehold.NewMemStore()
+				require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
+				store := &scripted{Store: mem, steps: slices.Repeat([]string{step}, 1000)}
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+				defer cancel()
+				said := logged(t, func() {
+					elector, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
+					require.NoError(t, err)
+					time.AfterFunc(29*time.Second, func() { require.NoError(t, elector.Check(nil)) })
+					time.AfterFunc(31*time.Second, func() { require.ErrorContains(t, elector.Check(nil), text) })
+					require.NoError(t, elector.Run(ctx))
+				})
+				require.Contains(t, said, "acquiring the lock failed, will retry")
+				require.Contains(t, said, text)
+				require.Less(t, store.writes, 4*30, "about one try in a TTL, after the first ones")
+			})
+		})
+	}
 }
 
 type sleepy struct {

@@ -40,6 +40,11 @@ type Leftover struct{ error }
 // Left makes a Leftover of err.
 func Left(err error) *Leftover { return &Leftover{Bare(err)} }
 
+// Error says what was left behind.
+func (e *Leftover) Error() string {
+	return fmt.Sprintf("it could not be released, so the lock is free when its TTL has passed: %v", e.error)
+}
+
 func (e *Leftover) Unwrap() error { return e.error }
 
 // EndOf is why ctx has ended: its error, and its cause if that says more.
@@ -67,7 +72,7 @@ func WaitEnded(ctx context.Context, last, err error) error {
 // OutcomeUnknown is err without a sentinel that says "refused". A store that refuses a write although the object has not changed may
 // still carry it out.
 func OutcomeUnknown(err error) error {
-	if storeapi.Refused(err) {
+	if storeapi.Refused(err) || errors.Is(err, storeapi.ErrConflict) {
 		return fmt.Errorf("the store refused a write although the object had not changed: %v", err)
 	}
 	return err

@@ -4,7 +4,7 @@ package main
 // docs/verification.md that they would break. Without a number they cost time, or are of a part of which no promise speaks.
 var mutants = []mutant{
 	{"no nonce", []edit{{"internal/wire/nonce.go", `return w.prefix + strconv.FormatUint(number, 36) + "." + w.checksum(number, r)`, `return strconv.FormatUint(min(number, 0), 36)`}}, []string{worlds}, 6},
-	{"validity of an acquisition counted from the reply", []edit{{"lock.go", `	written := &version{exists`, `	sent = l.clock.Now()
+	{"validity of an acquisition counted from the reply", []edit{{"acquire.go", `	written := &version{exists`, `	sent = r.clock.Now()
 	written := &version{exists`}}, []string{worlds}, 1},
 	{"validity of a renewal counted from the reply", []edit{{"renewal.go", `		t.landed(ctx, etag, write{rec, sent})`, `		t.landed(ctx, etag, write{rec, t.lock.clock.Now()})`}}, []string{worlds}, 1},
 	{"412 on a renewal taken as lost at once", []edit{{"renewal.go", `	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`, `	case errors.Is(err, ErrPreconditionFailed):
@@ -14,7 +14,7 @@ var mutants = []mutant{
 	{"404 on a renewal taken as lost at once", []edit{{"renewal.go", `	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`, `	case errors.Is(err, ErrNotExist):
 		return false, t.lose(err)
 	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`}}, []string{worlds}, 6},
-	{"412 on an acquisition taken as held by another", []edit{{"lock.go", `case now.exists && l.landed(rec, now.rec):`, `case now.exists && l.landed(rec, now.rec) && !errors.Is(err, ErrPreconditionFailed):`}, {"observe.go", `writtenByUs: r.wrote(v.rec) && !revived,`, `writtenByUs: false,`}}, []string{". -run ^TestAppliedWriteWithLostReplyIsOurs$", "./itest -run TestAmbiguousWrites"}, 6},
+	{"412 on an acquisition taken as held by another", []edit{{"acquire.go", `case now.exists && r.landed(rec, now.rec):`, `case now.exists && r.landed(rec, now.rec) && !errors.Is(err, ErrPreconditionFailed):`}, {"observe.go", `writtenByUs: r.wrote(v.rec) && !revived,`, `writtenByUs: false,`}}, []string{". -run ^TestAppliedWriteWithLostReplyIsOurs$", "./itest -run TestAmbiguousWrites"}, 6},
 	{"release by DELETE", []edit{{"release.go", `		return t.put(settling, markReleased)`, `		return t.lock.store.DeleteIfMatch(ctx, t.lock.key, t.stored.etag)`}}, []string{worlds, search}, 15},
 	{"wall clock in the takeover rule", []edit{{"decide.go", `wait := o.withDrift(r.TTL) - s.age`, `wait := r.ExpiresAt.Sub(s.wall)`}}, []string{worlds}, 1},
 	{"token reset at release", []edit{{"release.go", `func markReleased(r *Record) { r.ExpiresAt = time.Time{} }`, `func markReleased(r *Record) { r.ExpiresAt, r.Token = time.Time{}, 0 }`}}, []string{worlds}, 4},
@@ -42,9 +42,46 @@ var mutants = []mutant{
 	if overran`, `	if overran`}}, []string{worlds}, 5},
 	{"one's own leftover waited out", []edit{{"observe.go", `writtenByUs: r.wrote(v.rec) && !revived,`, `writtenByUs: false,`}}, []string{". -run TestGhostAcquisitionIsTakenOverAtOnce|TestElectorAloneLeadsAgain"}, 6},
 	{"ownership judged by name", []edit{{"observe.go", `return sent.Nonce == found.Nonce && sent.Token == found.Token && r.wrote(found)`, `return sent.Holder == found.Holder`}}, []string{worlds, search}, 6},
-	{"a create beside an upload taken for a fault", []edit{{"lock.go", `l.memory.createRefused(sent.Mono, 2*max(l.ttl, l.poll)) < l.ttl:`, `l.memory.createRefused(sent.Mono, 2*max(l.ttl, l.poll)) < 0:`}}, []string{worlds, ". -run TestACreateBeside"}, 10},
+	{"a create beside an upload taken for a fault", []edit{{"acquire.go", `r.memory.createRefused(r.clock.Now().Mono, 2*max(r.ttl, r.poll)) < r.ttl {`, `r.memory.createRefused(r.clock.Now().Mono, 2*max(r.ttl, r.poll)) < 0 {`}}, []string{worlds, ". -run TestACreateBeside"}, 10},
 	{"a create at each wake-up beside an upload", []edit{{"observe.go", `creating:    r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10, r.ttl),`, `creating:    0,`}}, []string{". -run TestAWakeUpBeside"}, 21},
-	{"an acquisition that came too late stays when the next write fails", []edit{{"lock.go", `case next == nil && late:`, `case next == nil && false:`}}, []string{". -run TestTooLateAndThenAFailure"}, 15},
+	{
+		"an acquisition that came too late stays when the next write fails",
+		[]edit{{"lock.go", `		case next == nil:
+			return nil, stray, err`, `		case next == nil:
+			return nil, nil, err`}},
+		[]string{". -run TestWhatComesTooLate"}, 15,
+	},
+	{
+		"an acquisition that came too late is forgotten after a conflict",
+		[]edit{{"lock.go", `if v, stray = next, nil; l.leftover(v) {`, `if v, stray = next, nil; l.leftover(v) && errors.Is(err, errTooLate) {`}},
+		[]string{". -run TestWhatComesTooLate"}, 15,
+	},
+	{
+		"the fourth late acquisition in a row stays",
+		[]edit{{"lock.go", `if v, stray = next, nil; l.leftover(v) {`, `if v, stray = next, nil; l.leftover(v) && round < maxWritesPerTry {`}},
+		[]string{". -run TestWhatComesTooLate"}, 15,
+	},
+	{
+		"what came too late is given back once, whatever the answer",
+		[]edit{{"lock.go", `		case !l.leftover(now):
+			return nil
+`, `		default:
+			return nil
+`}},
+		[]string{". -run TestWhatComesTooLate"}, 15,
+	},
+	{
+		"an endless conflict is a lost race",
+		[]edit{{"lock.go", `		case unchanged:
+			return nil, stray, l.refusedInVain(v, err)`, `		case unchanged:
+			return nil, stray, l.heldError(v.rec, l.decide(l.observed(v)).wait)`}},
+		[]string{". -run TestAStoreThatRefusesToReplace"}, 14,
+	},
+	{
+		"an elector that cannot acquire a free lock is healthy",
+		[]edit{{"elector.go", `case failing != nil && now-max(failing.since, since) > limit:`, `case failing != nil && limit < 0:`}},
+		[]string{". -run TestAStoreThatRefusesToReplace"}, 0,
+	},
 	{"a store that refuses every create is a race for ever", []edit{{"observe.go", `|| m.refusals.last-m.refusals.first >= limit {`, `{`}}, []string{". -run TestAStoreThatRefusesEveryCreate"}, 10},
 	{"a lock that nobody has held has a leader", []edit{{"elector.go", `ok && !held.creating() {`, `ok {`}}, []string{". -run TestAStoreThatRefusesEveryCreate"}, 0},
 	{"a wrong read frees an abandoned lease", []edit{{"term.go", `if !ranOut && t.state != abandoned {`, `if !ranOut {`}}, []string{". -run TestAWrongReadDoesNotFree"}, 7},
@@ -73,7 +110,7 @@ var mutants = []mutant{
 	{"a release that has landed is written again", []edit{{"renewal.go", `return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil`, `return ours.rec.Nonce == rec.Nonce, nil`}}, []string{". -run TestAReleaseThatHasLandedIsNotWrittenAgain"}, 6},
 	{"a release that may have landed is called a loss", []edit{{"renewal.go", `case i < 0 && mayBeReleased:`, `case i < 0 && mayBeReleased && false:`}}, []string{". -run TestAReleaseThatHasLandedIsNoLoss"}, 6},
 	{"our nonce is enough, whoever raised the record", []edit{{"internal/wire/nonce.go", `return ok && err == nil && sum == w.checksum(number, r)`, `return ok && err == nil && sum != "" && number > 0`}}, []string{". -run TestARecordWithOurNonce"}, 6},
-	{"a lost race is an error", []edit{{"lock.go", `			return nil, l.heldError(next.rec, l.decide(l.observed(next)).wait)`, `			return nil, ErrPreconditionFailed`}}, []string{". -run TestALostRaceIsAlwaysErrHeld"}, 10},
+	{"a lost race is an error", []edit{{"lock.go", `			return nil, nil, l.heldError(v.rec, l.decide(l.observed(v)).wait)`, `			return nil, nil, ErrPreconditionFailed`}}, []string{". -run TestALostRaceIsAlwaysErrHeld"}, 10},
 	{"no rest after a callback has released", []edit{{"elector.go", `errors.Is(context.Cause(lease.t.ctx), ErrReleased)`, `errors.Is(context.Cause(lease.t.ctx), ErrReleased) && context.Cause(lease.t.ctx) != ErrReleased`}}, []string{". -run TestACallbackThatReleasesRestsAsAfterResign"}, 0},
 	{"a read that fails forgets the age", []edit{{"observe.go", `	case err != nil:
 		return nil, err
@@ -116,7 +153,7 @@ var mutants = []mutant{
 	{"an abandoned term keeps its own Lock out for the safety margin only", []edit{{"term.go", `max(t.sent.Mono+t.lock.withDrift(t.lock.ttl)-t.lock.clock.Now().Mono, 0)`, `max(t.endedMono+t.lock.margin-t.lock.clock.Now().Mono, 0)`}}, []string{worlds, search}, 7},
 	{"two Locks of a process reclaim from each other", []edit{{"observe.go", `!r.writer.SameProcess(wire.Record(v.rec))`, `true`}}, []string{worlds, ". -run TestOneIdentityIsReclaimedByOneLock|TestAnAbandonedTermIsNotReclaimed"}, 8},
 	{"Run goes on though it may not write", []edit{{"elector.go", `return storeapi.Permanent(err) && !worked`, `return storeapi.Permanent(err) && !worked && l.lastAnswered.Load() < int64(began)`}}, []string{". -run TestRunWithReadOnlyCredentials"}, 12},
-	{"an acquisition that came too late is left behind", []edit{{"lock.go", `l.cutOff(ctx, err, l.writeReleased(settling, next))`, `l.cutOff(ctx, err, nil)`}}, []string{". -run TestTooLateAndCutOffLeavesNoStrayLock"}, 15},
+	{"an acquisition that came too late is left behind", []edit{{"lock.go", `l.cutOff(ctx, err, l.giveBack(settling, stray))`, `l.cutOff(ctx, err, nil)`}}, []string{". -run TestTooLateAndCutOffLeavesNoStrayLock"}, 15},
 	{"a term whose callback returned early leaves no margin", []edit{{"elector.go", `			lease.t.functionEnded(leftAlone)
 `, ``}}, []string{". -run TestATermWhoseCallbackReturnedEarly"}, 8},
 	{"a lost term whose function has returned keeps others out", []edit{{"term.go", `		t.function = as`, `		t.function = leftAlone`}}, []string{". -run TestALostTermWhoseFunctionHasReturned"}, 8},
@@ -218,14 +255,14 @@ var mutants = []mutant{
 	{"no backoff while the store fails", []edit{{"lock.go", `wait = l.backoff(&failures)`, `wait = min(l.backoff(&failures), l.attempt/100)`}}, []string{worlds, ". -run TestAcquireBacksOffWhileTheStoreFails"}, 14},
 	{"an attempt as long as the TTL allows", []edit{{"options.go", `min(max((o.ttl-o.margin-o.renew)/3, time.Millisecond), maxAttempt)`, `max((o.ttl-o.margin-o.renew)/3, time.Millisecond)`}}, []string{worlds, ". -run TestARequestWithoutAnAnswerAtALongTTL"}, 27},
 	{"the first pause of a write as long as the TTL allows", []edit{{"renewal.go", `min(t.lock.attempt/8, maxFirstPause)`, `t.lock.attempt / 8`}}, []string{". -run TestPausesAtALongTTL"}, 27},
-	{"the pause after a conflict as long as the TTL allows", []edit{{"lock.go", `min(l.attempt/16, maxConflictPause)`, `l.attempt/16`}}, []string{". -run TestPausesAtALongTTL"}, 27},
+	{"the pause after a conflict as long as the TTL allows", []edit{{"acquire.go", `min(r.attempt/16, maxConflictPause)`, `r.attempt/16`}}, []string{". -run TestPausesAtALongTTL"}, 27},
 	{"candidates back off for as long as the TTL allows", []edit{{"lock.go", `min(max(l.ttl, l.poll), maxBackoff)`, `max(l.ttl, l.poll)`}}, []string{worlds, ". -run TestAfterAnOutageOfAnHourAtALongTTL", "./itest -run TestFaultsAtALongTTL"}, 27},
 	{"writes back off for as long as the TTL allows", []edit{{"renewal.go", `min(t.lock.renew/2, remaining/4, maxBackoff)`, `min(t.lock.renew/2, remaining/4)`}}, []string{". -run TestAfterAnOutageOfAnHourAtALongTTL", ". -run TestRenewalsAfterAnOutageAtALongTTL"}, 27},
 	{"who backs off is not woken", []edit{{"lock.go", `wait = l.backoff(&failures)`, `wait, woken = l.backoff(&failures), nil`}}, []string{worlds, ". -run TestWakeEndsABackoff"}, 21},
 	{"Watch is not woken while it backs off", []edit{{"inspect.go", `wait = l.backoff(&failures)`, `wait, woken = l.backoff(&failures), nil`}}, []string{". -run TestWakeEndsABackoff"}, 21},
 	{"writes outlast ctx by twice as long", []edit{{"request.go", `time.AfterFunc(d, cancel)`, `time.AfterFunc(2*d, cancel)`}}, []string{". -run TestTheEndOfCtxEndsACallWithinAnAttempt"}, 27},
 	{"a release waits for a renewal whatever ctx says", []edit{{"release.go", `t.writing.Lock(settling)`, `t.writing.Lock(context.WithoutCancel(ctx))`}}, []string{". -run TestTheEndOfCtxEndsACallWithinAnAttempt"}, 27},
-	{"no time to settle an acquisition whose answer is lost", []edit{{"lock.go", `outlast(ctx, l.attempt/2)`, `outlast(ctx, l.attempt)`}}, []string{". -run TestAnAcquisitionWithoutAnAnswerIsReleasedWithinAnAttempt"}, 15},
+	{"no time to settle an acquisition whose answer is lost", []edit{{"acquire.go", `outlast(ctx, r.attempt/2)`, `outlast(ctx, r.attempt)`}}, []string{". -run TestAnAcquisitionWithoutAnAnswerIsReleasedWithinAnAttempt"}, 15},
 	{"Do and Run release for as long as the lease would have lasted", []edit{{"lease.go", `outlast(caller, maxParting)`, `context.WithCancel(context.WithoutCancel(caller))`}}, []string{". -run TestDoAndRunEndInAnOutage"}, 27},
 	{"a member as long as the object allows", []edit{{"internal/wire/record.go", `size > m.limit`, `size > MaxSize`}}, []string{". -run TestMembersThatAreTooLong"}, 16},
 	{"a member counted as it was read", []edit{{"internal/wire/record.go", `return len(member) + 3*(`, `return len(member) + 0*(`}}, []string{". -run TestMembersThatAreTooLong"}, 16},
@@ -251,7 +288,7 @@ var mutants = []mutant{
 	{"a foreign client's term is reclaimed", []edit{{"observe.go", ` && byLock(v.rec) &&`, ` &&`}}, []string{". -run TestReclaimLeavesAForeignClientsTermAlone"}, 19},
 	{"a restored version taken for one's own leftover", []edit{{"observe.go", `r.wrote(v.rec) && !revived,`, `r.wrote(v.rec),`}}, []string{". -run TestARestoredVersionIsWaitedOut"}, 1},
 	{"a restored version reclaimed", []edit{{"observe.go", `byLock(v.rec) && !revived &&`, `byLock(v.rec) &&`}}, []string{". -run TestARestoredVersionIsWaitedOut"}, 1},
-	{"a term keeps the ID of the last one", []edit{{"lock.go", `TermID: newID(),`, `TermID: v.rec.TermID + newID()[min(len(v.rec.TermID), 16):],`}}, []string{worlds, ". -run TestIDsOfObjectsAndTerms"}, 20},
+	{"a term keeps the ID of the last one", []edit{{"acquire.go", `TermID: newID(),`, `TermID: v.rec.TermID + newID()[min(len(v.rec.TermID), 16):],`}}, []string{worlds, ". -run TestIDsOfObjectsAndTerms"}, 20},
 	{"terms told apart without their IDs", []edit{{"record.go", ` && mayBeSame(a.TermID, b.TermID)`, ``}}, []string{". -run TestATermWithAnotherIDIsAnother"}, 20},
 	{"Watch misses releases", []edit{{"inspect.go", `|| a.Released() != b.Released() ||`, `||`}}, []string{worlds, ". -run TestWatchYieldsEveryChangeOfTerm"}, 20},
 	{"Watch keeps failures to itself", []edit{{"inspect.go", `if !yield(Record{}, l.named(err)) || storeapi.Permanent(err) {`, `if storeapi.Permanent(err) {`}}, []string{worlds}, 20},

@@ -1,0 +1,140 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/ctxmutex"
+	"github.com/leasehold-go/leasehold/internal/lockerr"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+// ErrHeld says that somebody holds the lock. The error is a [*HeldError], or wraps one.
+var ErrHeld = errors.New("lock is held")
+
+// HeldError says who holds the lock. It matches [ErrHeld].
+type HeldError struct {
+	Record Record        // of the holder, or of the last term seen, if other candidates were faster; only a Key if there was none
+	Wait   time.Duration // from the time of the error until the lock can be taken, unless it is renewed before
+}
+
+// Error names the holder, its token, and for how long it holds the lock. The errors that wrap it name the key.
+func (e *HeldError) Error() string {
+	if e.creating() {
+		return fmt.Sprintf("%v: another candidate is creating it", ErrHeld)
+	}
+	if e.Record.Released() {
+		return fmt.Sprintf("%v: its last term, by %q with token %d, has only just been released", ErrHeld, e.Record.Holder, e.Record.Token)
+	}
+	return fmt.Sprintf("%v by %q with token %d, for %v unless renewed", ErrHeld, e.Record.Holder, e.Record.Token, e.Wait.Round(time.Millisecond))
+}
+
+// creating reports whether nobody has held the lock yet.
+func (e *HeldError) creating() bool { return e.Record.Token == 0 && e.Record.Released() }
+
+// Unwrap returns [ErrHeld].
+func (e *HeldError) Unwrap() error { return ErrHeld }
+
+// maxWritesPerTry bounds the conditional writes of one try. A second one is needed if the object has changed and is still free.
+const maxWritesPerTry = 4
+
+var errTooLate = errors.New("the acquisition took longer than the lease would have lasted")
+
+// writeNewTerm writes a new term over version v. If others were faster, or the new term is over before it began, next is the
+// version that is there now. settling outlasts ctx, and the write itself takes half of that time at most.
+func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *term, next *version, err error) {
+	token, err := r.tokens.next(v.rec)
+	if err != nil {
+		return nil, nil, err
+	}
+	sent := r.clock.Now() // validity counts from before the first byte is sent
+	rec := Record{
+		Key: r.key, Token: token, Holder: r.identity, TTL: r.ttl, Metadata: r.metadata, Payload: v.rec.Payload,
+		AcquiredAt: sent.Time(), RenewedAt: sent.Time(), ExpiresAt: sent.Time().Add(r.ttl),
+		ObjectID: v.rec.ObjectID, TermID: newID(),
+	}
+	if rec.ObjectID == "" {
+		rec.ObjectID = newID()
+	}
+	r.sign(&rec)
+	writing, answered := outlast(ctx, r.attempt/2)
+	etag, err := r.put(writing, rec, v.etag)
+	answered()
+	if err != nil {
+		if storeapi.Permanent(err) {
+			return nil, nil, err
+		}
+		// Whatever the answer was, only the nonce tells whether the write has landed.
+		now, readErr := r.read(settling)
+		switch {
+		case readErr != nil && storeapi.Refused(err):
+			r.memory.disprove(v)
+			return nil, nil, readErr
+		case readErr != nil:
+			return nil, nil, fmt.Errorf("%w (and reading the object back failed: %w)", err, readErr)
+		case now.exists && r.landed(rec, now.rec):
+			etag = now.etag
+		case !now.same(v):
+			return nil, now, err
+		case errors.Is(err, storeapi.ErrConflict):
+			r.letPass(ctx)
+			return nil, now, err
+		default:
+			return nil, nil, r.refusedInVain(v, err)
+		}
+	}
+	written := &version{exists: true, etag: etag, rec: rec, readBefore: sent.Mono, readAfter: r.clock.Now().Mono}
+	r.remember(ctx, written)
+	if r.clock.Now().Elapsed(sent) >= r.ttl-r.margin {
+		return nil, written, errTooLate
+	}
+	return &term{lock: r, token: token, stored: written, sent: sent, writing: ctxmutex.New(), forgotten: new(atomic.Bool)}, nil, nil
+}
+
+// refusedInVain is the error of an acquisition that has failed with err although v is still there.
+func (r *register) refusedInVain(v *version, err error) error {
+	refused := errors.Is(err, ErrPreconditionFailed) || errors.Is(err, storeapi.ErrConflict)
+	// Azure refuses a create while another's is still going up, and until that has ended answers 404
+	// to reads. A store that goes on so for a TTL is broken.
+	if !v.exists && refused && r.memory.createRefused(r.clock.Now().Mono, 2*max(r.ttl, r.poll)) < r.ttl {
+		return r.heldError(v.rec, r.poll)
+	}
+	return lockerr.OutcomeUnknown(err)
+}
+
+// letPass is the pause after a 409, which says that another write is under way.
+func (r *register) letPass(ctx context.Context) {
+	_ = r.clock.Sleep(ctx, clock.Jitter(r.clock, min(r.attempt/16, maxConflictPause)))
+}
+
+// writeReleased replaces v by its record, released.
+func (r *register) writeReleased(ctx context.Context, v *version) error {
+	rec := v.rec
+	markReleased(&rec)
+	r.sign(&rec)
+	_, err := r.put(ctx, rec, v.etag)
+	return err
+}
+
+// cutOff is the error of an acquisition that is given back because ctx has ended or, if it has not, because of why. leftover
+// is the error of giving it back.
+func (r *register) cutOff(ctx context.Context, why, leftover error) error {
+	if ctx.Err() != nil {
+		why = lockerr.EndOf(ctx)
+	}
+	if leftover == nil {
+		return why
+	}
+	r.log.WarnContext(ctx, "an acquisition came too late and could not be released: the lock is free when its TTL has passed",
+		"key", r.key, "err", leftover)
+	return fmt.Errorf("%w: %w", why, lockerr.Left(leftover))
+}
+
+func (r *register) heldError(rec Record, wait time.Duration) error {
+	rec.Key = r.key // if there is none
+	return &HeldError{Record: rec.clone(), Wait: wait}
+}
