@@ -20,12 +20,18 @@ var ErrHeld = errors.New("lock is held")
 type HeldError struct {
 	Record Record        // of the holder, or of the last term seen, if other candidates were faster; only a Key if there was none
 	Wait   time.Duration // from the time of the error until the lock can be taken, unless it is renewed before
+
+	revived bool // Record is no leader's, but an old one that has come back
 }
 
 // Error names the holder, its token, and for how long it holds the lock. The errors that wrap it name the key.
 func (e *HeldError) Error() string {
 	if e.creating() {
 		return fmt.Sprintf("%v: another candidate is creating it", ErrHeld)
+	}
+	if e.revived {
+		return fmt.Sprintf("%v: an old version with token %d has come back, as from a backup: a later term may go on for %v",
+			ErrHeld, e.Record.Token, e.Wait.Round(time.Millisecond))
 	}
 	if e.Record.Released() {
 		return fmt.Sprintf("%v: its last term, by %q with token %d, has only just been released", ErrHeld, e.Record.Holder, e.Record.Token)
@@ -76,7 +82,7 @@ func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *t
 			return nil, nil, readErr
 		case readErr != nil:
 			return nil, nil, fmt.Errorf("%w (and reading the object back failed: %w)", err, readErr)
-		case now.exists && r.landed(rec, now.rec):
+		case now.exists && sameWrite(rec, now.rec):
 			etag = now.etag
 		case !now.same(v):
 			return nil, now, err
@@ -135,6 +141,12 @@ func (r *register) cutOff(ctx context.Context, why, leftover error) error {
 }
 
 func (r *register) heldError(rec Record, wait time.Duration) error {
+	return r.heldVersion(&version{rec: rec}, verdict{wait: wait})
+}
+
+// heldVersion is the error of a version that may not be taken.
+func (r *register) heldVersion(v *version, why verdict) error {
+	rec := v.rec.clone()
 	rec.Key = r.key // if there is none
-	return &HeldError{Record: rec.clone(), Wait: wait}
+	return &HeldError{Record: rec, Wait: why.wait, revived: why.revived}
 }

@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/wire"
@@ -13,15 +14,18 @@ type observation struct {
 	age          time.Duration // this version has existed for at least this long, by the candidate's own monotonic clock
 	wall         time.Time     // by this machine's wall clock, for records without a TTL
 	creating     time.Duration // if it does not exist: how long to leave it to somebody whose create is going up
-	writtenByUs  bool          // this Lock wrote it, and has no live term; not an old version that was restored
+	revived      bool          // it is an old version that somebody has restored
+	later        Record        // the latest that was seen before a version that is revived: its term may go on
+	writtenByUs  bool          // this Lock wrote it, and has no live term; not a version that is revived
 	sameIdentity bool          // its holder has this candidate's identity, and is of another process; not such a version
 }
 
 // verdict says whether this candidate may take the lock now.
 type verdict struct {
-	free   bool
-	reason string
-	wait   time.Duration // if not free: how long until it is, unless the object changes
+	free    bool
+	reason  string
+	wait    time.Duration // if not free: how long until it is, unless the object changes
+	revived bool          // if not free: the version is old, and nobody's any more
 }
 
 // decide is the whole takeover rule, without I/O. A corrupt record never gets here.
@@ -32,23 +36,33 @@ func (o *options) decide(s observation) verdict {
 		return verdict{reason: "being created", wait: s.creating}
 	case !s.exists:
 		return verdict{free: true, reason: "never taken"}
-	case r.Released():
+	case r.Released() && !s.revived:
 		return verdict{free: true, reason: "released"}
 	case s.writtenByUs:
 		return verdict{free: true, reason: "left over from an earlier write of this lock"}
 	case s.sameIdentity && o.reclaim:
 		return verdict{free: true, reason: "reclaimed by its own identity"}
 	}
+	wait := o.lasts(r, s)
+	if s.revived { // a later holder may have renewed until this version came back, which was before its age began
+		s.later.TTL = cmp.Or(s.later.TTL, r.TTL, o.ttl)
+		wait = max(wait, o.lasts(s.later, s))
+	}
+	if wait > 0 {
+		return verdict{reason: "held", wait: wait, revived: s.revived}
+	}
+	return verdict{free: true, reason: "expired"}
+}
+
+// lasts is how long the term of r may still last, if it was renewed until the age of s began.
+func (o *options) lasts(r Record, s observation) time.Duration {
 	wait := o.withDrift(r.TTL) - s.age
 	if !byLock(r) { // such a client means the time itself
 		if wall := r.ExpiresAt.Add(o.skew).Sub(s.wall); wall >= 0 {
 			wait = max(wait, min(wall, wire.MaxTTL)+1) // Sub saturates in far years
 		}
 	}
-	if wait > 0 {
-		return verdict{reason: "held", wait: wait}
-	}
-	return verdict{free: true, reason: "expired"}
+	return wait
 }
 
 // byLock reports whether expires_at is what a Lock writes beside the other members. A foreign client knows only expires_at and token.

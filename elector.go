@@ -91,7 +91,9 @@ func (e *Elector) run(ctx context.Context, terms int) error {
 	stop := func(err error) bool {
 		if held, ok := errors.AsType[*HeldError](err); ok && !held.creating() {
 			worked = true
-			e.sawLeader(held.Record)
+			if !held.revived {
+				e.sawLeader(held.Record)
+			}
 		}
 		return storeapi.Permanent(err) && !worked || errors.Is(err, errIgnored)
 	}

@@ -17,7 +17,7 @@ const MaxToken uint64 = 1<<53 - 1
 // tokens is what this process has seen of the tokens of one lock. It is safe for concurrent use.
 type tokens struct {
 	mu       sync.Mutex
-	highest  uint64
+	latest   Record // the last one seen of the highest token: its token, and what tells how long it lasts
 	released uint64 // the highest in a record that was released
 }
 
@@ -28,7 +28,9 @@ const implausible = 1 << 40
 func (t *tokens) saw(rec Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.highest = max(t.highest, rec.Token)
+	if rec.Token >= t.latest.Token {
+		t.latest = Record{Token: rec.Token, TTL: rec.TTL, RenewedAt: rec.RenewedAt, ExpiresAt: rec.ExpiresAt}
+	}
 	if rec.Released() {
 		t.released = max(t.released, rec.Token)
 	}
@@ -39,8 +41,8 @@ func (t *tokens) next(rec Record) (uint64, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	token := rec.Token
-	if t.highest > token && t.highest-token < implausible {
-		token = t.highest
+	if highest := t.latest.Token; highest > token && highest-token < implausible {
+		token = highest
 	}
 	if token >= MaxToken {
 		return 0, fmt.Errorf("%w: token %d is the highest there is (inspect the object, then start a new series of tokens with Lock.Break)",
@@ -49,12 +51,21 @@ func (t *tokens) next(rec Record) (uint64, error) {
 	return token + 1, nil
 }
 
-// revived reports whether rec, which was seen, shows a term that is known to be over: somebody has restored an old version of the
-// object, and a later term may go on.
+// revived reports whether rec, which was seen, is older than what was seen before: somebody has
+// restored an old version of the object, and a later term may go on. A record without a token, as only
+// foreign clients write it, is neither old nor new.
 func (t *tokens) revived(rec Record) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !rec.Released() && (rec.Token < t.highest || rec.Token <= t.released) && t.highest-rec.Token < implausible
+	older := rec.Token < t.latest.Token || !rec.Released() && rec.Token <= t.released
+	return older && rec.Token > 0 && t.latest.Token-rec.Token < implausible
+}
+
+// last is what was seen last of the term with the highest token.
+func (t *tokens) last() Record {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.latest
 }
 
 // ErrFenced says that a newer term has already acted on the resource: the caller is a former leader and must stop.

@@ -76,7 +76,8 @@ func worthYielding(a, b Record) bool {
 // error matches [ErrPreconditionFailed]. A record that is already released stays as it is, without an error.
 //
 // Break also repairs a corrupt record. The lock is then free, and token is recorded as the last one issued, so pass a value no
-// lower than any token ever issued. After [MaxToken] there is none. Pass that token to repair a record that has it: tokens
+// lower than any token ever issued: a candidate that has seen a higher one waits for a TTL, because a later
+// term may go on. After [MaxToken] there is none. Pass that token to repair a record that has it: tokens
 // then start again from 1, so reset what your resources remember of them.
 func (l *Lock) Break(ctx context.Context, token uint64) error {
 	if err := l.made(); err != nil {

@@ -193,7 +193,7 @@ func (l *Lock) race(ctx, settling, parent context.Context) (lease *Lease, stray 
 		verdict := l.decide(l.observed(v))
 		if !verdict.free {
 			l.warnOfTwin(ctx, v.rec)
-			return nil, stray, l.heldError(v.rec, verdict.wait)
+			return nil, stray, l.heldVersion(v, verdict)
 		}
 		t, next, err := l.writeNewTerm(ctx, settling, v)
 		switch {
@@ -217,7 +217,7 @@ func (l *Lock) race(ctx, settling, parent context.Context) (lease *Lease, stray 
 		case stray != nil:
 			return nil, stray, lockerr.OutcomeUnknown(err)
 		default:
-			return nil, nil, l.heldError(v.rec, l.decide(l.observed(v)).wait)
+			return nil, nil, l.heldVersion(v, l.decide(l.observed(v)))
 		}
 	}
 }
@@ -261,7 +261,7 @@ func (l *Lock) tried(err error) {
 // term has begun. A term frees its own record, or leaves it to run out.
 func (l *Lock) leftover(v *version) bool {
 	t := l.term.Load()
-	return v.exists && !v.rec.Released() && l.wrote(v.rec) && !l.tokens.revived(v.rec) && (t == nil || t.token != v.rec.Token)
+	return v.exists && !v.rec.Released() && l.memory.owns(v.rec) && !l.tokens.revived(v.rec) && (t == nil || t.token != v.rec.Token)
 }
 
 // giveBack releases v, a leftover. It returns nil once nothing unreleased of this Lock is in the store.
@@ -302,7 +302,7 @@ func (l *Lock) heldByUs() error {
 
 // warnOfTwin warns of another process with this one's identity. Nonces tell the two apart, but it confuses people.
 func (l *Lock) warnOfTwin(ctx context.Context, rec Record) {
-	if rec.Holder == l.identity && !l.wrote(rec) {
+	if rec.Holder == l.identity && !rec.Released() && !l.memory.owns(rec) {
 		l.log.WarnContext(ctx, "another candidate, another Lock of this process or an earlier run holds the lock under the same identity: "+
 			"give each candidate its own name, or see WithReclaim", "key", l.key, "identity", rec.Holder, "token", rec.Token)
 	}

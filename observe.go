@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,8 +29,7 @@ func (v *version) same(w *version) bool { return v.exists == w.exists && v.etag 
 // sameRecord reports whether v has the record of w, which no two versions share. If v is not the same, one of the two reads was torn: it
 // has shown the record with the ETag of another version.
 func (v *version) sameRecord(w *version) bool {
-	return v.exists && w.exists && v.rec.Nonce != "" && v.rec.Nonce == w.rec.Nonce && v.rec.Token == w.rec.Token &&
-		v.rec.ExpiresAt.Sub(w.rec.ExpiresAt).Abs() < time.Millisecond // rounded in the record
+	return v.exists && w.exists && sameWrite(v.rec, w.rec)
 }
 
 // memory is what this process knows of the lock object from its own requests.
@@ -40,6 +40,7 @@ type memory struct {
 	renewals  forecast.Renewals // of the holder
 	refusals  *refusals         // creates that were refused since the object was last seen; nil: none was
 	announced Record            // the last term announced by EventNewLeader: what sameTerm compares
+	sent      []Record          // the writes that this Lock owns: of each, what sameWrite compares
 }
 
 // read reads the lock object and remembers it. A read that fails changes nothing in memory.
@@ -70,6 +71,9 @@ func (r *register) read(ctx context.Context) (*version, error) {
 // remember keeps v as the last version, and announces a new term.
 func (r *register) remember(ctx context.Context, v *version) {
 	r.tokens.saw(v.rec)
+	if r.tokens.revived(v.rec) {
+		v.age = 0 // the store tells when it was first written, not when it came back
+	}
 	if r.memory.add(v) {
 		r.emit(ctx, Event{Kind: EventNewLeader, Token: v.rec.Token, Holder: v.rec.Holder})
 	}
@@ -99,6 +103,9 @@ func (m *memory) add(v *version) (newTerm bool) {
 		m.renewals.Saw(seen(v, last.readBefore))
 	}
 	m.last, m.refused = v, false
+	if i := m.sentAs(v.rec); i > 0 { // what was sent before it cannot land any more
+		m.sent = slices.Delete(m.sent, 0, i)
+	}
 	if !v.exists || v.rec.Released() || sameTerm(v.rec, m.announced) {
 		return false
 	}
@@ -154,9 +161,37 @@ func (m *memory) latest() (v *version, refused bool) {
 	return m.last, m.refused
 }
 
+// maxSent bounds the writes that a Lock remembers. Only a long outage has time for so many. A version
+// that was forgotten is waited out, as another's is.
+const maxSent = 32
+
+// sends notes a write of this Lock before it is sent.
+func (m *memory) sends(rec Record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.sent) == maxSent { // the first two: what was there before, and what landed if only replies are lost
+		m.sent = slices.Delete(m.sent, 2, maxSent/2)
+	}
+	m.sent = append(m.sent, Record{Nonce: rec.Nonce, Token: rec.Token, ExpiresAt: rec.ExpiresAt})
+}
+
+// owns reports whether this very Lock wrote rec: whether it remembers that it has sent it. No name and
+// no number proves that, because a machine may be copied with all that it remembers. Its two copies
+// share what was sent before, and nothing that either sends later.
+func (m *memory) owns(rec Record) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sentAs(rec) >= 0
+}
+
+// sentAs is the index of rec among the writes sent, or -1. The caller holds m.mu.
+func (m *memory) sentAs(rec Record) int {
+	return slices.IndexFunc(m.sent, func(sent Record) bool { return sameWrite(sent, rec) })
+}
+
 // ownLatest returns the last version if this Lock wrote it, so that a warm acquisition is one request.
 func (r *register) ownLatest() *version {
-	if v, refused := r.memory.latest(); v != nil && v.exists && !refused && r.wrote(v.rec) && !r.tokens.revived(v.rec) {
+	if v, refused := r.memory.latest(); v != nil && v.exists && !refused && r.memory.owns(v.rec) && !r.tokens.revived(v.rec) {
 		return v
 	}
 	return nil
@@ -167,8 +202,10 @@ func (r *register) observed(v *version) observation {
 	now, revived := r.clock.Now(), r.tokens.revived(v.rec)
 	return observation{
 		exists: v.exists, rec: v.rec, age: v.age + now.Mono - v.readAfter, wall: now.Time(),
-		creating:    r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10, r.ttl), // no longer than any wait for the next poll
-		writtenByUs: r.wrote(v.rec) && !revived, sameIdentity: v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.writer.SameProcess(wire.Record(v.rec)),
+		creating: r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10, r.ttl), // no longer than any wait for the next poll
+		revived:  revived, later: r.tokens.last(),
+		writtenByUs:  r.memory.owns(v.rec) && !revived,
+		sameIdentity: v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.process.Wrote(wire.Record(v.rec)),
 	}
 }
 
@@ -183,13 +220,12 @@ func (r *register) untilNextRead() time.Duration {
 	return clock.Jitter(r.clock, r.poll)
 }
 
-// sign gives rec a fresh nonce. After that its token and expiry must not change.
-func (r *register) sign(rec *Record) { rec.Nonce = r.writer.Nonce(wire.Record(*rec)) }
-
-// wrote reports whether this very Lock value wrote rec.
-func (r *register) wrote(rec Record) bool { return r.writer.Wrote(wire.Record(rec)) }
-
-// landed reports whether found, which is in the store, is this Lock's write sent.
-func (r *register) landed(sent, found Record) bool {
-	return sent.Nonce == found.Nonce && sent.Token == found.Token && r.wrote(found)
+// sign gives rec, which is about to be sent, a fresh nonce. After that its token and expiry must not
+// change.
+func (r *register) sign(rec *Record) {
+	rec.Nonce = r.process.NewNonce()
+	r.memory.sends(*rec)
 }
+
+// sameWrite reports whether found, which is in the store, is the write sent.
+func sameWrite(sent, found Record) bool { return wire.SameWrite(wire.Record(sent), wire.Record(found)) }

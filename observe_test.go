@@ -314,17 +314,27 @@ func TestReadsThatFailForgetNothing(t *testing.T) {
 	}
 }
 
-// Somebody restores an object as it was in an earlier term, while another holds the lock. To the holder the lock is lost at its next
-// renewal. Until then nobody may take it, also not whose term that was.
+// Somebody restores an object as it was in an earlier term, while another holds the lock. To the holder the lock is
+// lost at its next renewal. Until then nobody may take it who can know better, also not whose term that was.
 func TestARestoredVersionIsWaitedOut(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts     []leasehold.Option
-		ownWrite bool // the version is of a term of that Lock itself, not of an earlier life of it
-		looks    bool // it has seen the other's term
+		ownWrite bool          // the version is of a term of that Lock itself, not of an earlier life of it
+		looks    bool          // it has seen the other's term
+		released bool          // the version is the release
+		noTTL    bool          // a foreign client wrote it
+		left     bool          // its term ran out
+		ttl      time.Duration // of the other's term
 	}{
-		"released before":               {nil, true, false},
-		"another's term was seen":       {nil, true, true},
-		"of an earlier life, reclaimed": {pod, false, true},
+		"released before":                           {nil, true, false, false, false, false, 15 * time.Second},
+		"another's term was seen":                   {nil, true, true, false, false, false, 15 * time.Second},
+		"of an earlier life, reclaimed":             {pod, false, true, false, false, false, 15 * time.Second},
+		"another's longer term was seen":            {nil, true, true, false, false, false, time.Minute},
+		"its release, another's term was seen":      {nil, true, true, true, false, false, 15 * time.Second},
+		"another's release":                         {nil, false, true, true, false, false, 15 * time.Second},
+		"another's release, a longer term was seen": {nil, false, true, true, false, false, time.Minute},
+		"a foreign client's release":                {nil, false, true, true, true, false, 15 * time.Second},
+		"left, another's term was seen":             {nil, true, true, false, false, true, 15 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -337,9 +347,21 @@ func TestARestoredVersionIsWaitedOut(t *testing.T) {
 				}
 				lease := acquire(t, former)
 				old := stored(t, mem)
-				require.NoError(t, lease.Release(t.Context()))
+				if c.left {
+					lease.Abandon()
+					time.Sleep(time.Minute)
+				} else {
+					require.NoError(t, lease.Release(t.Context()))
+				}
+				if c.released {
+					old = stored(t, mem)
+				}
+				if c.noTTL {
+					old = leasehold.Record{Token: old.Token}
+				}
 
-				holder := acquire(t, newLock(t, mem))
+				holder, err := newLock(t, mem, leasehold.WithTTL(c.ttl)).Acquire(t.Context())
+				require.NoError(t, err)
 				if c.looks {
 					_, err := lock.TryAcquire(t.Context())
 					require.ErrorIs(t, err, leasehold.ErrHeld)
@@ -349,19 +371,97 @@ func TestARestoredVersionIsWaitedOut(t *testing.T) {
 					store.count()
 					_, err := lock.TryAcquire(t.Context())
 					require.ErrorIs(t, err, leasehold.ErrHeld)
+					if c.released {
+						require.ErrorContains(t, err, "has come back, as from a backup")
+					}
 					require.True(t, holder.Valid())
 					require.Contains(t, store.count(), "get", "the restored version is not known by heart")
 				}
 				began := time.Now()
 				next, err := lock.Acquire(t.Context())
 				require.NoError(t, err)
-				require.GreaterOrEqual(t, time.Since(began), 15*time.Second, "a TTL")
+				require.GreaterOrEqual(t, time.Since(began), c.ttl, "a TTL")
+				require.Less(t, time.Since(began), 2*c.ttl)
 				require.False(t, holder.Valid())
 				require.ErrorContains(t, context.Cause(holder.Context()), "taken over")
 				require.NoError(t, next.Release(t.Context()))
 			})
 		})
 	}
+}
+
+// Foreign clients that know no token write none. Their release frees the lock at once, whatever tokens were seen before.
+func TestAReleaseWithoutATokenIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		lock := newLock(t, mem)
+		require.NoError(t, acquire(t, lock).Release(t.Context()))
+		overwrite(t, mem, leasehold.Record{})
+		lease := acquire(t, lock)
+		require.EqualValues(t, 2, lease.Token())
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// aged is a store that tells how old its object is.
+type aged struct {
+	leasehold.Store
+	age time.Duration
+}
+
+func (s aged) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	o, err := s.Store.Get(ctx, key)
+	o.Age = s.age
+	return o, err
+}
+
+// The age that a store tells of a restored version is that of the version, which may have come back just now.
+func TestTheAgeOfARestoredVersionIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		former := acquire(t, newLock(t, mem))
+		old := stored(t, mem)
+		require.NoError(t, former.Release(t.Context()))
+		holder := acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
+		lock := newLock(t, aged{mem, time.Hour}, leasehold.WithPollInterval(time.Minute))
+		_, err := lock.Inspect(t.Context())
+		require.NoError(t, err)
+		time.Sleep(10 * time.Second)
+		require.NoError(t, holder.Renew(t.Context()))
+		overwrite(t, mem, old)
+		for holder.Valid() {
+			_, err := lock.TryAcquire(t.Context())
+			require.ErrorIs(t, err, leasehold.ErrHeld)
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// An elector that sees the release of an old term come back sees no new leader in it, and leads in the end.
+func TestAnElectorAndARestoredRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		require.NoError(t, acquire(t, newLock(t, mem, leasehold.WithIdentity("old"))).Release(t.Context()))
+		old := stored(t, mem)
+		holder := acquire(t, newLock(t, mem, leasehold.WithIdentity("holder"), leasehold.WithManualRenewal()))
+		var leaders []string
+		led := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		e, err := leasehold.NewElector(newLock(t, mem, leasehold.WithIdentity("new")), leasehold.Callbacks{
+			OnNewLeader:      func(r leasehold.Record) { leaders = append(leaders, r.Holder) },
+			OnStartedLeading: func(context.Context, *leasehold.Lease) { close(led) },
+		})
+		require.NoError(t, err)
+		ended := make(chan error)
+		go func() { ended <- e.Run(ctx) }()
+		time.Sleep(time.Second)
+		overwrite(t, mem, old)
+		<-led
+		require.False(t, holder.Valid())
+		cancel()
+		require.NoError(t, <-ended)
+		require.Equal(t, []string{"holder", "new"}, leaders)
+	})
 }
 
 // An object whose history was replaced may show the token of a running term. Its term is another.

@@ -90,8 +90,9 @@ func WithMetadata(m map[string]string) Option { return func(o *options) { o.meta
 
 // WithReclaim lets a restarted process take its own unexpired lock back at once, with a new token. You guarantee that no two
 // live processes have the same [WithIdentity]. The pod name of a StatefulSet is such an identity; a host name may not be. Locks of
-// one process do not reclaim from each other. If somebody restores an old version of the object, a Lock that has seen no later term
-// reclaims it, even if another holds the lock.
+// one process do not reclaim from each other, nor do a process and its copy in a copied machine; but a
+// copy that is restarted has the identity still, so give it another one. If somebody restores an old
+// version of the object, a Lock that has seen no later term reclaims it, even if another holds the lock.
 func WithReclaim() Option { return func(o *options) { o.reclaim = true } }
 
 // WithManualRenewal leaves renewing to the caller of [Lease.Renew]. It is for step-by-step jobs that confirm the lease

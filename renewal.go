@@ -198,7 +198,7 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 		return false, t.lose(errDeleted)
 	}
 	t.mu.Lock()
-	i := slices.IndexFunc(t.unconfirmed, func(w write) bool { return l.landed(w.rec, v.rec) })
+	i := slices.IndexFunc(t.unconfirmed, func(w write) bool { return sameWrite(w.rec, v.rec) })
 	var ours write
 	if i >= 0 {
 		ours = t.unconfirmed[i]

@@ -20,7 +20,6 @@ type register struct {
 	*options
 	store        Store
 	key          string
-	writer       *wire.Writer // signs the records of one Lock
 	tokens       tokens
 	memory       memory
 	bell         bell.Bell             // rung when the lock may have become free
@@ -29,7 +28,7 @@ type register struct {
 }
 
 func newRegister(s Store, key string, o *options) *register {
-	r := &register{options: o, store: s, key: key, writer: wire.NewWriter(o.process), bell: bell.New()}
+	r := &register{options: o, store: s, key: key, bell: bell.New()}
 	r.lastAnswered.Store(math.MinInt64)
 	return r
 }
