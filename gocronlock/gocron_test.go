@@ -193,3 +193,60 @@ func TestLostRaceIsHeld(t *testing.T) {
 	require.ErrorIs(t, err, leasehold.ErrHeld)
 	require.NotContains(t, err.Error(), "precondition")
 }
+
+// crash leaves the lock of a job as an instance does that crashed a moment ago.
+func crash(t *testing.T, store leasehold.Store, key string, opts ...leasehold.Option) {
+	t.Helper()
+	lock, err := leasehold.NewLock(store, key, opts...)
+	require.NoError(t, err)
+	lease, err := lock.TryAcquire(t.Context())
+	require.NoError(t, err)
+	lease.Abandon()
+}
+
+func TestTheFirstSlotAfterACrashRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		processes := []*process{begin(t, mem, 0), begin(t, mem, 0), begin(t, mem, 10*time.Second)}
+		crash(t, mem, processes[0].locker.Key("job"))
+		for _, p := range processes {
+			p.everyMinute(t, "job", "job")
+			p.Start()
+		}
+		to(40) // the lease has expired 25 s ago, and nobody has looked at it
+		for range 3 {
+			to(40)
+		}
+		var runs []string
+		for _, p := range processes {
+			runs = append(runs, p.seen()...)
+			for _, err := range p.failures() {
+				if !errors.Is(err, gocronlock.ErrAlreadyRan) && !errors.Is(err, leasehold.ErrHeld) {
+					t.Error(err)
+				}
+			}
+		}
+		require.Len(t, runs, 3, "%v: a run for each minute", runs)
+	})
+}
+
+func TestShutdownEndsTheWaitAfterACrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		p := begin(t, mem, 0)
+		crash(t, mem, p.locker.Key("job"))
+		p.everyMinute(t, "job", "job")
+		p.Start()
+		to(40)
+		to(2)
+		require.Empty(t, p.failures(), "it waits")
+		began := time.Now()
+		require.NoError(t, p.Shutdown())
+		require.Less(t, time.Since(began), time.Second)
+		require.Empty(t, p.seen())
+		for _, err := range p.failures() {
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, leasehold.ErrHeld)
+		}
+	})
+}

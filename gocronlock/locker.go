@@ -28,8 +28,9 @@ var (
 // instance's own clock, so for one slot all instances read the same time, however far their clocks are apart.
 //
 // So each slot of a job with fixed times, such as a cron job, runs at most once, and exactly once if nothing fails. If the
-// instance that runs it crashes, that run is not repeated, and slots are skipped until its lease has expired. Slots that come
-// while the job still runs are skipped, too. Jobs that each instance times from its own start (DurationJob without
+// instance that runs it crashes, that run is not repeated, and slots are skipped until its lease has expired. The next slot
+// starts up to a TTL late, because until then nobody can be certain of the crash. Slots that come while the job still runs are
+// skipped, too. Jobs that each instance times from its own start (DurationJob without
 // WithStartAt) have no common slots. Runs of such a job on different instances are at least a spacing apart.
 //
 // A run that is started with RunNow of gocron's Job does not use up the next slot: the same instance runs that slot, too. If
@@ -111,12 +112,43 @@ func (l *Locker) Key(job string) string {
 // If another job has the same name, it matches [ErrSameName]. Other errors are those of the store. gocron skips the run and passes the error to the job's
 // AfterLockError listener. Lock sends 1 or 2 reads if another instance has the run, and 1 or 2 reads and 2 writes if this instance
 // gets it. Unlock adds 1 write.
+//
+// If the last holder seems to have crashed, because its lease expired by this machine's wall clock and was not released, Lock
+// waits until that is certain, and tries again, which adds as many requests. It waits for a TTL at most, and only where that
+// ends within the spacing from the slot.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	began := l.clock.Now().Round(0) // the time of the slot, so it is read before any request
 	j, err := l.job(ctx, name)
 	if err != nil {
 		return nil, err
 	}
+	for called := time.Now(); ; {
+		lease, err := l.try(ctx, name, j, began)
+		if err == nil {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			j.lease, j.mine = lease, latest(began, j.mine)
+			return run{l, j, lease}, nil
+		}
+		// Only an instance that has watched a lock for its TTL may take it from a crashed holder. Between two slots nobody
+		// watches, so without this wait the first slot after the crash would be skipped however long ago the crash was.
+		held, ok := errors.AsType[*leasehold.HeldError](err)
+		if !ok || !overdue(held.Record) || time.Since(called)+held.Wait > l.spacing {
+			return nil, err
+		}
+		select {
+		case <-time.After(held.Wait):
+		case <-ctx.Done():
+			return nil, errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+// overdue reports whether the holder has not renewed in time, if its wall clock and this machine's are right to a few seconds.
+func overdue(r leasehold.Record) bool { return !r.Released() && time.Since(r.ExpiresAt) > 5*time.Second }
+
+// try acquires the lock for the run that begins at the time began, unless that run was already done, and notes it there.
+func (l *Locker) try(ctx context.Context, name string, j *job, began time.Time) (*leasehold.Lease, error) {
 	rec, err := j.lock.Inspect(ctx)
 	if err == nil {
 		_, err = l.due(name, j, rec, began)
@@ -135,10 +167,7 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	if err != nil {
 		return nil, errors.Join(err, lease.Release(ctx))
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	j.lease, j.mine = lease, latest(began, j.mine)
-	return run{l, j, lease}, nil
+	return lease, nil
 }
 
 // Lease returns the lease under which a job runs on this instance, or nil if it does not run. Use it for the fencing token, and

@@ -142,8 +142,10 @@ func TestLongJobKeepsItsLock(t *testing.T) {
 		require.Nil(t, a.Lease("another"))
 		for range 10 {
 			time.Sleep(time.Minute)
+			called := time.Now()
 			_, err = b.Lock(ctx, "job")
 			require.ErrorIs(t, err, leasehold.ErrHeld)
+			require.Zero(t, time.Since(called), "nobody waits for a holder that lives")
 			_, err = a.Lock(ctx, "job")
 			require.ErrorIs(t, err, leasehold.ErrHeld, "the job does not overlap itself")
 		}
@@ -184,6 +186,32 @@ func (*counted) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{Cond
 func (c *counted) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
 	c.writes++
 	return c.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+func TestAfterACrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, mem := t.Context(), leasehold.NewMemStore()
+		l := newLocker(t, mem)
+		crash(t, mem, l.Key("job"))
+		time.Sleep(5 * 15 * time.Second)
+		called := time.Now()
+		lock, err := l.Lock(ctx, "job")
+		require.NoError(t, err)
+		require.InDelta(t, 15, time.Since(called).Seconds(), 1, "a TTL")
+		require.Contains(t, string(l.Lease("job").Record().Payload), called.UTC().Format(time.RFC3339Nano), "the time of the slot")
+		require.NoError(t, lock.Unlock(ctx))
+
+		crash(t, mem, l.Key("slow"), leasehold.WithTTL(time.Minute))
+		time.Sleep(5 * time.Minute)
+		called = time.Now()
+		_, err = l.Lock(ctx, "slow")
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.Zero(t, time.Since(called), "a wait over the spacing would reach into the next slot")
+		time.Sleep(2 * time.Minute)
+		lock, err = l.Lock(ctx, "slow")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(ctx))
+	})
 }
 
 func TestRequestsPerRun(t *testing.T) {

@@ -443,6 +443,16 @@ var mutants = []mutant{
 	{"k8slock: the context goes on when the lease is lost", []edit{{"k8slock/k8slock.go", `stop := context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })`, `stop := func() bool { return true }`}}, []string{"./k8slock -run TestLostTermIsOver|TestLeaseRunsOut"}, 22},
 	{"gocronlock: does not look again once it has the lock", []edit{{"gocronlock/locker.go", `	before, err := l.due(name, j, lease.Record(), began)`, `	before, err := []time.Time(nil), error(nil)`}}, []string{"./gocronlock -run TestAnotherRunsTheSlotAfterTheFirstRead"}, 22},
 	{"gocronlock: a run that could not be noted", []edit{{"gocronlock/locker.go", `		err = lease.Commit(ctx, encode(began, before))`, `		_ = lease.Commit(ctx, encode(began, before))`}}, []string{"./gocronlock -run TestRunThatCannotBeNotedIsNotDone"}, 22},
+	{"gocronlock: the first slot after a crash is skipped", []edit{{
+		"gocronlock/locker.go",
+		`if !ok || !overdue(held.Record) || time.Since(called)+held.Wait > l.spacing {`,
+		`if !ok || !overdue(held.Record) || time.Since(called) >= 0 {`,
+	}}, []string{"./gocronlock -run TestAfterACrash|TestTheFirstSlotAfterACrashRuns"}, 22},
+	{"gocronlock: waits for a holder that lives", []edit{{
+		"gocronlock/locker.go",
+		`if !ok || !overdue(held.Record) || `,
+		`if !ok || !overdue(held.Record) && overdue(held.Record) || `,
+	}}, []string{"./gocronlock -run TestLongJobKeepsItsLock"}, 22},
 	{"gocronlock: runs though another leads", []edit{{"gocronlock/elector.go", `	if e.Elector.IsLeader() {`, `	if _, ok := e.Leader(); ok || e.Elector.IsLeader() {`}}, []string{"./gocronlock -run TestElector"}, 22},
 	{"otellock: leads on after a loss", []edit{{"otellock/otellock.go", `		o.lost.Add(ctx, 1, metric.WithAttributes(result...))
 		s.ended(now, e)
