@@ -145,7 +145,9 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 }
 
 // overdue reports whether the holder has not renewed in time, if its wall clock and this machine's are right to a few seconds.
-func overdue(r leasehold.Record) bool { return !r.Released() && time.Since(r.ExpiresAt) > 5*time.Second }
+func overdue(r leasehold.Record) bool {
+	return !r.Released() && time.Since(r.ExpiresAt) > 5*time.Second
+}
 
 // try acquires the lock for the run that begins at the time began, unless that run was already done, and notes it there.
 func (l *Locker) try(ctx context.Context, name string, j *job, began time.Time) (*leasehold.Lease, error) {

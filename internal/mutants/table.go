@@ -468,6 +468,21 @@ var mutants = []mutant{
 	{"promlock: the end of an earlier term ends a later one", []edit{{"promlock/promlock.go", `	if s.held == e.Token {
 		c.leader`, `	if e.Token > 0 {
 		c.leader`}}, []string{"./promlock -run TestScenarios"}, 22},
+	{"promlock: a process that has not asked shows the token", []edit{{
+		"promlock/alerts.yml",
+		`max by (key) (leasehold_token and ignoring (op, outcome) increase(leasehold_request_duration_seconds_count{outcome="ok"}[5m]) > 0)`,
+		`max by (key) (leasehold_token)`,
+	}}, []string{"./promlock/internal/rulestest -run TestNoAlertWhenPodsComeAndGo", "./promlock/internal/rulestest -run TestAlertsFire"}, 0},
+	{"promlock: a process that is gone leads", []edit{{
+		"promlock/alerts.yml",
+		`(leasehold_leader and count_over_time(leasehold_leader[2m]) > 0) > 1`,
+		`(leasehold_leader) > 1`,
+	}}, []string{"./promlock/internal/rulestest -run TestAlertsFire"}, 0},
+	{"promlock: a new process that is refused for a minute", []edit{{
+		"promlock/alerts.yml",
+		`"}[5m] offset 5m) > 0) > 0`,
+		`"}[5m]) > 0) > 0`,
+	}}, []string{"./promlock/internal/rulestest -run TestAlertsFire"}, 0},
 
 	// The command.
 	{"command: a guard that does not see renewals", []edit{{"cmd/leasehold/guard.go", `		termAt, killAt := g.times.get()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/gocronlock"
+	"github.com/leasehold-go/leasehold/internal/testsize"
 	"github.com/leasehold-go/leasehold/promlock"
 )
 
@@ -30,26 +31,61 @@ func (p pod) lock(t *testing.T) *leasehold.Lock {
 	return lock
 }
 
-// observe runs a program in each of three pods, with the pod's number, for half an hour with a scrape every 30 s, and returns the series.
-// From the outage on, which is 0 if there is none, the store answers no one.
-func observe(t *testing.T, outage time.Duration, program func(ctx context.Context, t *testing.T, n int, p pod)) string {
+type program = func(ctx context.Context, t *testing.T, n int, p pod)
+
+// life is the life of a pod, in scrapes, of which there are 61, one every 30 s.
+type life struct {
+	instance string
+	program  program
+	from, to int // to is 0 if it lives on
+	killed   bool
+	deleted  bool // the lock object was deleted before it began
+}
+
+// three are pods that live for half an hour.
+func three(f program) []life {
+	return []life{{instance: "0", program: f}, {instance: "1", program: f}, {instance: "2", program: f}}
+}
+
+// world is what happens to the pods.
+type world struct {
+	lives    []life
+	outage   int  // from this scrape on the store answers nobody; 0 if there is none
+	unmarked bool // nothing marks the series of a pod that has gone as stale, as behind a federation
+}
+
+// observe lets the pods live, and returns the series.
+func observe(t *testing.T, w world) string {
 	t.Helper()
 	series := history{}
 	synctest.Test(t, func(t *testing.T) {
-		mem, instances := leasehold.NewMemStore(), map[string]*prometheus.Registry{}
-		ctx, cancel := context.WithCancel(t.Context())
-		var cables []*cable
+		stores := map[bool]leasehold.Store{false: leasehold.NewMemStore(), true: leasehold.NewMemStore()}
+		instances := map[string]*prometheus.Registry{}
+		cables := make([]*cable, len(w.lives))
+		stops := make([]context.CancelFunc, len(w.lives))
 		var wg sync.WaitGroup
-		for n := range 3 {
-			p := pod{&cable{Store: mem}, promlock.New()}
-			cables = append(cables, p.cable)
-			registry := prometheus.NewRegistry()
-			require.NoError(t, registry.Register(p.collector))
-			instances[fmt.Sprint(n)] = registry
-			wg.Go(func() { program(ctx, t, n, p) })
-		}
 		for n := range 61 {
-			if outage > 0 && time.Duration(n)*30*time.Second == outage {
+			for i, l := range w.lives {
+				switch {
+				case l.to == n && n > 0:
+					cables[i].cut.Store(l.killed)
+					stops[i]()
+					delete(instances, l.instance)
+					if !w.unmarked {
+						series.vanish(n, l.instance)
+					}
+				case l.from == n:
+					p := pod{&cable{Store: stores[l.deleted]}, promlock.New()}
+					cables[i] = p.cable
+					registry := prometheus.NewRegistry()
+					require.NoError(t, registry.Register(p.collector))
+					instances[l.instance] = registry
+					ctx, cancel := context.WithCancel(t.Context())
+					stops[i] = cancel
+					wg.Go(func() { l.program(ctx, t, i, p) })
+				}
+			}
+			if w.outage == n && n > 0 {
 				for _, c := range cables {
 					c.cut.Store(true)
 				}
@@ -57,7 +93,9 @@ func observe(t *testing.T, outage time.Duration, program func(ctx context.Contex
 			time.Sleep(30 * time.Second)
 			series.scrape(t, n, instances)
 		}
-		cancel()
+		for _, stop := range stops {
+			stop()
+		}
 		wg.Wait()
 	})
 	return series.story(t)
@@ -80,7 +118,7 @@ func every(ctx context.Context, interval, behind time.Duration, f func()) {
 }
 
 // job takes the lock for each run, and waits for it if another pod runs.
-func job(interval, takes time.Duration) func(context.Context, *testing.T, int, pod) {
+func job(interval, takes time.Duration) program {
 	return func(ctx context.Context, t *testing.T, n int, p pod) {
 		lock := p.lock(t)
 		next := time.Now()
@@ -104,8 +142,21 @@ func job(interval, takes time.Duration) func(context.Context, *testing.T, int, p
 	}
 }
 
+// inTurn takes the lock in pod 2, then in pod 1, and then in pod 0. In the 20 minutes until the next turn nobody reads the lock.
+func inTurn(ctx context.Context, t *testing.T, n int, p pod) {
+	lock := p.lock(t)
+	for wait := time.Duration(3-n%3) * time.Minute; ; wait = 20 * time.Minute {
+		select {
+		case <-time.After(wait):
+			_ = lock.Do(ctx, func(context.Context, *leasehold.Lease) error { return nil })
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // locker is a job of gocron, whose slot one of the pods gets. Their clocks differ.
-func locker(interval, takes, apart time.Duration) func(context.Context, *testing.T, int, pod) {
+func locker(interval, takes, apart time.Duration) program {
 	return func(ctx context.Context, t *testing.T, n int, p pod) {
 		l, err := gocronlock.NewLocker(p, "jobs", interval/2, leasehold.WithObserver(p.collector.Observe), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
@@ -140,7 +191,7 @@ func elector(ctx context.Context, t *testing.T, _ int, p pod) {
 }
 
 func TestNoAlertForHealthyJobs(t *testing.T) {
-	for name, program := range map[string]func(context.Context, *testing.T, int, pod){
+	for name, f := range map[string]program{
 		"a job every five minutes":             job(5*time.Minute, time.Second),
 		"a job every five minutes, and long":   job(5*time.Minute, time.Minute),
 		"a job every two minutes":              job(2*time.Minute, 5*time.Second),
@@ -153,23 +204,82 @@ func TestNoAlertForHealthyJobs(t *testing.T) {
 		"an elector":                           elector,
 	} {
 		t.Run(name, func(t *testing.T) {
-			story := observe(t, 0, program)
-			require.Regexp(t, `leasehold_transitions_total\{.*\} .*[1-9]`, story, "it has run")
-			for alert, rule := range alerts(t) {
-				require.Empty(t, run(t, rule, story), alert)
+			requireQuiet(t, observe(t, world{lives: three(f)}))
+		})
+	}
+}
+
+func requireQuiet(t *testing.T, story string) {
+	t.Helper()
+	require.Regexp(t, `leasehold_transitions_total\{.*\} .*[1-9]`, story, "it has run")
+	for alert, rule := range alerts(t) {
+		require.Empty(t, run(t, rule, story), alert)
+	}
+}
+
+func TestNoAlertWhenPodsComeAndGo(t *testing.T) {
+	for name, f := range map[string]program{
+		"an elector":                elector,
+		"a job every five minutes":  job(5*time.Minute, 20*time.Second),
+		"gocron every minute":       locker(time.Minute, 10*time.Second, time.Second),
+		"gocron every five minutes": locker(5*time.Minute, time.Second, time.Second),
+		"gocron every ten minutes":  locker(10*time.Minute, time.Second, 10*time.Second),
+		"a job of each pod":         inTurn,
+	} {
+		if !testsize.Full() && name != "an elector" && name != "a job of each pod" {
+			continue
+		}
+		for what, lives := range map[string][]life{
+			"one is scaled away": {{instance: "0", program: f, to: 15}, {instance: "1", program: f}, {instance: "2", program: f}},
+			"one is killed":      {{instance: "0", program: f, to: 15, killed: true}, {instance: "1", program: f}, {instance: "2", program: f}},
+			"a rolling deployment": {
+				{instance: "0", program: f, to: 24}, {instance: "1", program: f, to: 26}, {instance: "2", program: f, to: 28},
+				{instance: "3", program: f, from: 23}, {instance: "4", program: f, from: 25}, {instance: "5", program: f, from: 27},
+			},
+			"restarts": {
+				{instance: "0", program: f, to: 22, killed: true}, {instance: "1", program: f, to: 26}, {instance: "2", program: f, to: 30, killed: true},
+				{instance: "0", program: f, from: 23}, {instance: "1", program: f, from: 27}, {instance: "2", program: f, from: 31},
+			},
+			"scaled to zero and back": {
+				{instance: "0", program: f, to: 22}, {instance: "1", program: f, to: 22}, {instance: "2", program: f, to: 22},
+				{instance: "3", program: f, from: 40}, {instance: "4", program: f, from: 40},
+			},
+		} {
+			for _, unmarked := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s/unmarked=%v", name, what, unmarked), func(t *testing.T) {
+					requireQuiet(t, observe(t, world{lives: lives, unmarked: unmarked}))
+				})
 			}
+		}
+	}
+}
+
+// The lock object is deleted, and none of the pods that come after has seen its token.
+func TestALostTokenIsAlerted(t *testing.T) {
+	for name, f := range map[string]program{
+		"electors":                 elector,
+		"a job every five minutes": job(5*time.Minute, 20*time.Second),
+		"gocron every minute":      locker(time.Minute, 10*time.Second, time.Second),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var lives []life
+			for n := range 6 { // terms, so that the token rises
+				lives = append(lives, life{instance: fmt.Sprint(n), program: f, from: 3 * n, to: 3*n + 16})
+			}
+			lives = append(lives, life{instance: "a", program: f, from: 32, deleted: true}, life{instance: "b", program: f, from: 32, deleted: true})
+			require.NotEmpty(t, run(t, alerts(t)["LeaseholdTokenWentBack"], observe(t, world{lives: lives})))
 		})
 	}
 }
 
 // From the tenth minute on the store answers nobody.
 func TestOutageOfTheStoreIsAlerted(t *testing.T) {
-	for name, program := range map[string]func(context.Context, *testing.T, int, pod){
+	for name, f := range map[string]program{
 		"electors":                          elector,
 		"a job that waits for its next run": job(5*time.Minute, time.Second),
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.NotEmpty(t, run(t, alerts(t)["LeaseholdNoLeader"], observe(t, 10*time.Minute, program)))
+			require.NotEmpty(t, run(t, alerts(t)["LeaseholdNoLeader"], observe(t, world{lives: three(f), outage: 20})))
 		})
 	}
 }

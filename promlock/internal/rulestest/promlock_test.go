@@ -63,8 +63,17 @@ func (s slow) PutIfMatch(ctx context.Context, key string, body []byte, etag stri
 	}
 }
 
-// history has the samples of each series, one a scrape.
+// history has the samples of each series, one a scrape, and "_" for none.
 type history map[string][]string
+
+// vanish ends the series of an instance that is not there any more at scrape n. Prometheus marks them as stale if it sees the target go.
+func (h history) vanish(n int, instance string) {
+	for name, values := range h {
+		if strings.Contains(name, fmt.Sprintf("{instance=%q", instance)) && len(values) == n {
+			h[name] = append(values, "stale")
+		}
+	}
+}
 
 // scrape adds a scrape of each instance after n others.
 func (h history) scrape(t *testing.T, n int, instances map[string]*prometheus.Registry) {
@@ -80,9 +89,7 @@ func (h history) scrape(t *testing.T, n int, instances map[string]*prometheus.Re
 				}
 				add := func(suffix string, value float64, more ...string) {
 					name := f.GetName() + suffix + "{" + strings.Join(append(slices.Clone(labels), more...), ",") + "}"
-					if h[name] == nil {
-						h[name] = slices.Repeat([]string{"_"}, n)
-					}
+					h[name] = append(h[name], slices.Repeat([]string{"_"}, n-len(h[name]))...)
 					h[name] = append(h[name], fmt.Sprint(value))
 				}
 				switch h := m.Histogram; {
@@ -168,6 +175,13 @@ func (c *cable) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	}
 	time.Sleep(20 * time.Millisecond)
 	return c.Store.Get(ctx, key)
+}
+
+func (c *cable) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	if c.cut.Load() {
+		return "", errors.New("connection reset")
+	}
+	return c.Store.PutIfNoneMatch(ctx, key, body)
 }
 
 func (c *cable) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
