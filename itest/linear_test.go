@@ -34,17 +34,21 @@ type history struct {
 // not at all.
 const never = math.MaxInt64
 
-// record runs an operation and records it. do returns known = false if the operation may or may not have happened.
+// record runs an operation and records it. do returns known = false if the operation may or may not
+// have happened. A read of unknown outcome says nothing, and would only make the check longer.
 func (h *history) record(client int, input any, do func() (output any, known bool)) {
-	call := int64(time.Since(h.began))
+	sent := int64(time.Since(h.began))
 	output, known := do()
 	back := int64(time.Since(h.began))
 	if !known {
 		output, back = unknown, never
+		if c, ok := input.(call); ok && c.op == "get" {
+			return
+		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: input, Call: call, Output: output, Return: back})
+	h.ops = append(h.ops, porcupine.Operation{ClientId: client, Input: input, Call: sent, Output: output, Return: back})
 }
 
 // unknown is the output of an ambiguous operation.
@@ -91,7 +95,7 @@ var register = porcupine.NondeterministicModel{
 	Step: func(state, input, output any) []any {
 		in, now := input.(call), state.(string)
 		if in.op == "get" {
-			if output == unknown || output.(found) == found(now) {
+			if output.(found) == found(now) {
 				return []any{now}
 			}
 			return nil

@@ -33,9 +33,3 @@ func TestNoncesOfEqualRandomBytesDiffer(t *testing.T) {
 		}
 	})
 }
-
-// A nonce costs one allocation.
-func TestANonceIsCheap(t *testing.T) {
-	p := NewProcess()
-	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { _ = p.NewNonce() }), 1.0)
-}
