@@ -44,8 +44,10 @@ variables of azidentity.
 
 Credentials do not belong in a URL.
 
-Write special characters of a key as %XX: a question mark as %3F, a # as %23. Quote a URL with a ? or & for the shell. All who want the
-same lock must name the same object.`},
+Write special characters of a key as %XX: a question mark as %3F, a # as %23, a percent sign as %25. In a file URL, a slash ends the
+directory, and %2F is a slash of the key: file:///var/lib/locks/jobs%2Fnightly is the lock "jobs/nightly" of a Go program in the
+directory /var/lib/locks. "list -o json" prints the URL of each lock. Quote a URL with a ? or & for the shell. All who want the same lock
+must name the same object.`},
 	{"guarantee", "What is dead when the lease is lost", `"run" and "elect" hold the lock by a lease, which they renew three times in its TTL. If the lease is lost because the store cannot be
 reached, or because leasehold itself is stopped or killed, the command and all that it has started are dead before anyone else can hold
 the lock:

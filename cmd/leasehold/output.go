@@ -17,7 +17,7 @@ import (
 
 // shown is what people and scripts see of a lock.
 type shown struct {
-	URL        string            `json:"url"`
+	URL        string            `json:"url,omitempty"` // it is missing if the object is not a lock
 	Key        string            `json:"key"`
 	State      string            `json:"state"` // free, held, expired, corrupt, denied, or deleted
 	Holder     string            `json:"holder,omitempty"`

@@ -138,10 +138,10 @@ func (a *app) listAll(ctx context.Context, store *backend, at location) error {
 				one <- result{err: err}
 				return
 			case err != nil:
-				one <- result{view: unreadable(lock, err)}
+				one <- result{view: notLock(lock, err)}
 				continue
 			case why != "":
-				one <- result{view: unreadable(lock, fmt.Errorf("it is no lock: its key %s", why))}
+				one <- result{view: notLock(lock, fmt.Errorf("it is no lock: its key %s", why))}
 				continue
 			}
 			reading.Go(func() {
@@ -178,5 +178,12 @@ func unreadable(at location, err error) shown {
 	if denied(err) {
 		view.State = "denied"
 	}
+	return view
+}
+
+// notLock is the view of an object that no lock can have, so no URL of a lock names it.
+func notLock(at location, err error) shown {
+	view := unreadable(at, err)
+	view.URL = ""
 	return view
 }

@@ -5,15 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"iter"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/filestore"
 )
 
 // openFile opens the directory of a file URL.
@@ -38,13 +37,12 @@ func (l location) fileKeys(ctx context.Context, prefix string) iter.Seq2[string,
 			return
 		}
 		for _, entry := range names {
-			name, ok := strings.CutSuffix(entry.Name(), ".object")
-			if !ok || ctx.Err() != nil {
+			if !strings.HasSuffix(entry.Name(), ".object") || ctx.Err() != nil {
 				continue
 			}
-			key, err := keyOf(name), error(nil)
+			key, err := filestore.KeyOf(entry.Name()), error(nil)
 			if key == "" {
-				key, err = keyIn(filepath.Join(l.bucket, entry.Name()))
+				key, err = keyIn(l.bucket, entry.Name())
 			}
 			switch {
 			case errors.Is(err, fs.ErrNotExist): // it was removed since
@@ -59,34 +57,12 @@ func (l location) fileKeys(ctx context.Context, prefix string) iter.Seq2[string,
 	}
 }
 
-// keyOf is the key of which a file has this name; "" if the name does not tell. A FileStore writes lower-case letters, digits, "-", "_"
-// and "." as they are, and other bytes as "%" and two digits.
-func keyOf(name string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyz0123456789-_."
-	key, err := url.PathUnescape(name)
-	if err != nil || strings.Trim(name, plain+"%") != "" {
-		return ""
-	}
-	var again strings.Builder
-	for i := range len(key) {
-		if strings.IndexByte(plain, key[i]) >= 0 {
-			again.WriteByte(key[i])
-		} else {
-			fmt.Fprintf(&again, "%%%02x", key[i])
-		}
-	}
-	if again.String() != name {
-		return ""
-	}
-	return key
-}
-
 // maxHeader bounds the two lines before a body: a key has at most 1024 bytes, and JSON makes six of each at most.
 const maxHeader = 8 << 10
 
 // keyIn reads the key of the object in a file, which is in its second line.
-func keyIn(path string) (string, error) {
-	f, err := os.Open(path)
+func keyIn(dir, name string) (string, error) {
+	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
 		return "", err
 	}
@@ -99,7 +75,7 @@ func keyIn(path string) (string, error) {
 			err = json.Unmarshal(line, &header)
 		}
 	}
-	if err != nil || header.Key == "" {
+	if err != nil || header.Key == "" || filestore.FileName(header.Key) != name {
 		return "", errors.New("the file is not an object of leasehold (move it away)")
 	}
 	return header.Key, nil

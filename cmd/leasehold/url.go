@@ -96,9 +96,8 @@ func parse(text string) (location, error) {
 	case u.Scheme == "file" && u.Path == "":
 		return none, fmt.Errorf("it has no path: %s", urlForms)
 	case u.Scheme == "file":
-		l.bucket, l.key = path.Split(u.Path)
-		if l.bucket != "/" {
-			l.bucket = strings.TrimSuffix(l.bucket, "/")
+		if l.bucket, l.key, err = splitFile(u); err != nil {
+			return none, err
 		}
 	case u.Host == "":
 		return none, fmt.Errorf("it has no bucket: %s", urlForms)
@@ -136,6 +135,26 @@ func parse(text string) (location, error) {
 	return l, nil
 }
 
+// splitFile reads the directory of a file URL, and the key or prefix in it. A key may have slashes, and a directory may stand in another, so
+// a slash ends the directory, and %2F is a slash of the key.
+func splitFile(u *url.URL) (dir, key string, err error) {
+	text := u.RawPath
+	if text == "" { // it is what u.Path escapes to
+		text = u.EscapedPath()
+	}
+	dir, key = path.Split(text)
+	if strings.Contains(strings.ToLower(dir), "%2f") {
+		return "", "", fmt.Errorf("%%2F is a slash of the key, which begins after the last /: write / between directories")
+	}
+	if dir, err = url.PathUnescape(dir); err == nil {
+		key, err = url.PathUnescape(key)
+	}
+	if dir != "/" {
+		dir = strings.TrimSuffix(dir, "/")
+	}
+	return dir, key, err
+}
+
 func (l location) checkKey() error {
 	switch why := storeapi.BadKey(l.key); {
 	case l.key == "":
@@ -148,11 +167,12 @@ func (l location) checkKey() error {
 	return nil
 }
 
-// String is the URL.
+// String is the URL. It names the same key in the same place, whatever the key is.
 func (l location) String() string {
 	u := url.URL{Scheme: l.scheme, Host: l.bucket, Path: "/" + l.key}
-	if l.scheme == "file" {
-		u.Host, u.Path = "", path.Join(l.bucket, l.key)
+	if l.scheme == "file" { // see splitFile
+		dir := url.URL{Path: strings.TrimSuffix(l.bucket, "/") + "/"}
+		u.Host, u.Path, u.RawPath = "", dir.Path+l.key, dir.EscapedPath()+url.PathEscape(l.key)
 	}
 	query := url.Values{}
 	for name, value := range map[string]string{"endpoint": l.endpoint, "region": l.region, "profile": l.profile, "account": l.account} {

@@ -175,7 +175,7 @@ func (d *Dir) about(ctx context.Context, what, key string, f func(*call) (Object
 		return Object{}, bad("%s an object: key %.80q %s: use a path such as \"locks/my-service\"", what, key, why)
 	}
 	return d.do(ctx, d.doing(what, key), func(c *call) (Object, error) {
-		c.key, c.file = key, fileName(key)
+		c.key, c.file = key, FileName(key)
 		return f(c)
 	})
 }

@@ -3,6 +3,7 @@ package filestore
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"net/url"
 	"strings"
 )
 
@@ -11,10 +12,10 @@ const (
 	maxName = 140 // bytes; the file systems of Linux and macOS allow 255, eCryptfs 143
 )
 
-// fileName is the name of a key's file. Different keys have different names, also where a file system ignores case or changes
+// FileName is the name of a key's file. Different keys have different names, also where a file system ignores case or changes
 // Unicode: the name has only lower-case ASCII letters, digits, "-", "_", "." and "%", which begins two digits in base 16. If that is
 // too long, a hash stands for the rest of the key after "~".
-func fileName(key string) string {
+func FileName(key string) string {
 	var b strings.Builder
 	for i := range len(key) {
 		switch c := key[i]; {
@@ -32,4 +33,14 @@ func fileName(key string) string {
 		name = name[:maxName-len(suffix)-len(hash)] + hash
 	}
 	return name + suffix
+}
+
+// KeyOf is the key whose file has this name. It is "" if the name does not tell, which is so if a hash stands for a part of the key, and
+// in that of a file that no Dir has written.
+func KeyOf(name string) string {
+	key, err := url.PathUnescape(strings.TrimSuffix(name, suffix))
+	if err != nil || FileName(key) != name {
+		return ""
+	}
+	return key
 }

@@ -22,7 +22,7 @@ func TestFileNamesAreReadable(t *testing.T) {
 		"locks/" + strings.Repeat("n", 126): "locks%2f" + strings.Repeat("n", 60) +
 			"~660015e14c05b570b23f1eba0f4fe82b80714bd0ffd358e787c73e7babcc7d99.object",
 	} {
-		require.Equal(t, name, fileName(key))
+		require.Equal(t, name, FileName(key))
 	}
 }
 
@@ -41,13 +41,21 @@ func FuzzFileName(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		for _, key := range []string{a, b} {
-			name := fileName(key)
+			name := FileName(key)
 			require.LessOrEqual(t, len(name), maxName)
 			require.True(t, short.MatchString(name) || long.MatchString(name), name)
 			require.True(t, filepath.IsLocal(name), name)
 			require.Equal(t, name, filepath.Base(name))
 			require.False(t, strings.HasPrefix(name, tempPrefix) && strings.HasSuffix(name, tempSuffix), name)
 		}
-		require.Equal(t, a == b, strings.EqualFold(fileName(a), fileName(b)), "%q %q", a, b)
+		for _, key := range []string{a, b} {
+			if back := KeyOf(FileName(key)); back != "" || !strings.Contains(FileName(key), "~") {
+				require.Equal(t, key, back)
+			}
+		}
+		if name := a + suffix; KeyOf(name) != "" {
+			require.Equal(t, name, FileName(KeyOf(name)))
+		}
+		require.Equal(t, a == b, strings.EqualFold(FileName(a), FileName(b)), "%q %q", a, b)
 	})
 }

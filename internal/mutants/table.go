@@ -505,6 +505,20 @@ var mutants = []mutant{
 	{"command: a signal is not told from an exit code", []edit{{"cmd/leasehold/supervise.go", `result.code = exitSignal + int(status.Signal())`, `result.code = int(status.Signal())`}}, []string{"./cmd/leasehold -run ^TestExitCodesOfRun$"}, 30},
 	{"command: an exit code over 255", []edit{{"cmd/leasehold/run.go", `heldCode < 0 || heldCode > 255`, `heldCode < 0`}}, []string{"./cmd/leasehold -run ^TestArgumentsThatCannotWork$"}, 30},
 	{"command: a lock that may not be read is no failure", []edit{{"cmd/leasehold/status.go", `r.view.State == "denied" && refused == nil`, `r.view.State == "denied?" && refused == nil`}}, []string{"./cmd/leasehold -run ^TestListShowsWhatCannotBeRead$"}, 30},
+	{
+		"command: the URL of a listed lock names another", []edit{{"cmd/leasehold/url.go",
+			`dir.EscapedPath()+url.PathEscape(l.key)`,
+			`dir.EscapedPath()+(&url.URL{Path: l.key}).EscapedPath()`}},
+		[]string{"./cmd/leasehold -run ^FuzzURLOfALock$", "./cmd/leasehold -run ^TestAListedURLNamesItsLock$/directory"}, 34,
+	},
+	{
+		"command: %2F in the URL of a file parts directories", []edit{{"cmd/leasehold/url.go",
+			`	text := u.RawPath
+	if text == "" {`,
+			`	text := u.Path
+	if text == "" {`}},
+		[]string{"./cmd/leasehold -run ^FuzzURLOfALock$", "./cmd/leasehold -run ^TestAListedURLNamesItsLock$/directory"}, 34,
+	},
 	{"command: a handle without its secret", []edit{{"cmd/leasehold/acquire.go", `r.Token == h.token && r.Metadata[metadataKey] == h.hash()`, `r.Token == h.token`}}, []string{"./cmd/leasehold -run ^TestReleaseIfHeld$"}, 31},
 	{"command: a handle that others can read", []edit{{"cmd/leasehold/acquire.go", `os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600`, `os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644`}}, []string{"./cmd/leasehold -run ^TestHandleFile$"}, 31},
 	{"command: SIGUSR1 to the whole group", []edit{{"cmd/leasehold/supervise.go", `		_ = unix.Kill(s.pid, number)
