@@ -103,13 +103,21 @@ func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *t
 
 // refusedInVain is the error of an acquisition that has failed with err although v is still there.
 func (r *register) refusedInVain(v *version, err error) error {
-	refused := errors.Is(err, ErrPreconditionFailed) || errors.Is(err, storeapi.ErrConflict)
+	if refused := errors.Is(err, ErrPreconditionFailed) || errors.Is(err, storeapi.ErrConflict); v.exists || !refused {
+		return lockerr.OutcomeUnknown(err)
+	}
+	r.memory.createRefused(r.clock.Now().Mono, 2*max(r.ttl, r.poll), err)
+	return r.notFree(v, verdict{wait: r.poll})
+}
+
+// notFree is the error of a try that found v, which may not be replaced.
+func (r *register) notFree(v *version, why verdict) error {
 	// Azure refuses a create while another's is still going up, and until that has ended answers 404
 	// to reads. A store that goes on so for a TTL is broken.
-	if !v.exists && refused && r.memory.createRefused(r.clock.Now().Mono, 2*max(r.ttl, r.poll)) < r.ttl {
-		return r.heldError(v.rec, r.poll)
+	if err := r.memory.refusesFor(r.ttl); !v.exists && err != nil {
+		return lockerr.OutcomeUnknown(err)
 	}
-	return lockerr.OutcomeUnknown(err)
+	return r.heldVersion(v, why)
 }
 
 // letPass is the pause after a 409, which says that another write is under way.

@@ -193,7 +193,7 @@ func (l *Lock) race(ctx, settling, parent context.Context) (lease *Lease, stray 
 		verdict := l.decide(l.observed(v))
 		if !verdict.free {
 			l.warnOfTwin(ctx, v.rec)
-			return nil, stray, l.heldVersion(v, verdict)
+			return nil, stray, l.notFree(v, verdict)
 		}
 		t, next, err := l.writeNewTerm(ctx, settling, v)
 		switch {
@@ -217,7 +217,7 @@ func (l *Lock) race(ctx, settling, parent context.Context) (lease *Lease, stray 
 		case stray != nil:
 			return nil, stray, lockerr.OutcomeUnknown(err)
 		default:
-			return nil, nil, l.heldVersion(v, l.decide(l.observed(v)))
+			return nil, nil, l.notFree(v, l.decide(l.observed(v)))
 		}
 	}
 }

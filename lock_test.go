@@ -790,6 +790,29 @@ func TestAWakeUpBesideACreateCostsARead(t *testing.T) {
 	})
 }
 
+// Also after a TTL, when the store counts as broken, a wake-up costs a read.
+func TestAWakeUpBesideEndlessCreatesCostsARead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &creating{Store: leasehold.NewMemStore()}
+		l := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var waking sync.WaitGroup
+		waking.Go(func() {
+			for ctx.Err() == nil {
+				l.Wake()
+				time.Sleep(15 * time.Millisecond)
+			}
+		})
+		_, err := l.Acquire(ctx)
+		require.ErrorContains(t, err, "refused a write although the object had not changed")
+		waking.Wait()
+		reads, creates := store.reads.Load(), store.refused.Load()
+		require.LessOrEqual(t, creates, int32(23), "one in nine tenths of a poll interval")
+		require.LessOrEqual(t, reads-creates, int32(10+10*60/3+20), "those of the wake-ups, and its own")
+	})
+}
+
 // For a TTL, a refusal may be a race. Whoever waits longer backs off, and is told of it.
 func TestAStoreThatRefusesEveryCreateIsBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -38,7 +38,7 @@ type memory struct {
 	last      *version          // the last version read or written; nil if unknown
 	refused   bool              // the store has refused to replace last, so it is outdated
 	renewals  forecast.Renewals // of the holder
-	refusals  *refusals         // creates that were refused since the object was last seen; nil: none was
+	refusals  *refusals         // since the object was last seen; nil: none
 	announced Record            // the last term announced by EventNewLeader: what sameTerm compares
 	sent      []Record          // the writes that this Lock owns: of each, what sameWrite compares
 }
@@ -128,30 +128,42 @@ func (m *memory) disprove(v *version) {
 	m.refused = m.refused || m.last.same(v)
 }
 
-// refusals are the monotonic times of the first and the last of some creates that were refused.
-type refusals struct{ first, last time.Duration }
+// refusals are creates that the store has refused in a row, although it said that the object was missing.
+type refusals struct {
+	first, last time.Duration // monotonic times
+	err         error         // of the last one
+}
 
-// createRefused notes that the store has refused at that time to create the object, which it says is missing. It returns for how long it
-// has done so, without a pause.
-func (m *memory) createRefused(at, pause time.Duration) time.Duration {
+// createRefused notes a refusal at that time. After a pause the row begins anew.
+func (m *memory) createRefused(at, pause time.Duration, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.refusals == nil || at-m.refusals.last > pause {
 		m.refusals = &refusals{first: at}
 	}
-	m.refusals.last = at
-	return at - m.refusals.first
+	m.refusals.last, m.refusals.err = at, err
 }
 
-// creating is how long to keep away from an object that is missing, because its creation was refused within such a pause. A create costs
-// three requests then, and a wake-up must not cost more than its read. No create takes longer than limit.
-func (m *memory) creating(now, pause, limit time.Duration) time.Duration {
+// creating is how long to keep away from an object that is missing, because its creation was refused
+// within such a pause. A create costs three requests then, and a wake-up must not cost more than its
+// read.
+func (m *memory) creating(now, pause time.Duration) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.refusals == nil || m.refusals.last-m.refusals.first >= limit {
+	if m.refusals == nil {
 		return 0
 	}
 	return max(m.refusals.last+pause-now, 0)
+}
+
+// refusesFor returns the last refusal if creates are refused for longer than any create takes, else nil.
+func (m *memory) refusesFor(limit time.Duration) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.refusals == nil || m.refusals.last-m.refusals.first < limit {
+		return nil
+	}
+	return m.refusals.err
 }
 
 // latest returns the last version, and whether it is outdated.
@@ -202,7 +214,7 @@ func (r *register) observed(v *version) observation {
 	now, revived := r.clock.Now(), r.tokens.revived(v.rec)
 	return observation{
 		exists: v.exists, rec: v.rec, age: v.age + now.Mono - v.readAfter, wall: now.Time(),
-		creating: r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10, r.ttl), // no longer than any wait for the next poll
+		creating: r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10), // no longer than any wait for the next poll
 		revived:  revived, later: r.tokens.last(),
 		writtenByUs:  r.memory.owns(v.rec) && !revived,
 		sameIdentity: v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.process.Wrote(wire.Record(v.rec)),

@@ -51,8 +51,25 @@ var mutants = []mutant{
 	{"a Lock remembers all writes of an outage", []edit{{"observe.go", `	if len(m.sent) == maxSent {`, `	if false {`}}, []string{". -run ^TestWhatALockRemembers"}, 0},
 	{"a Lock forgets the first write of an outage", []edit{{"observe.go", `slices.Delete(m.sent, 2, maxSent/2)`, `slices.Delete(m.sent, 1, maxSent/2)`}}, []string{". -run ^TestWhatALockRemembers"}, 0},
 	{"a Lock at rest remembers many writes", []edit{{"observe.go", `if i := m.sentAs(v.rec); i > 0 {`, `if i := m.sentAs(v.rec); i > maxSent {`}}, []string{". -run ^TestWhatALockRemembers"}, 0},
-	{"a create beside an upload taken for a fault", []edit{{"acquire.go", `r.memory.createRefused(r.clock.Now().Mono, 2*max(r.ttl, r.poll)) < r.ttl {`, `r.memory.createRefused(r.clock.Now().Mono, 2*max(r.ttl, r.poll)) < 0 {`}}, []string{worlds, ". -run TestACreateBeside"}, 10},
-	{"a create at each wake-up beside an upload", []edit{{"observe.go", `creating: r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10, r.ttl),`, `creating: 0,`}}, []string{". -run TestAWakeUpBeside"}, 21},
+	{
+		"a create beside an upload taken for a fault",
+		[]edit{{"acquire.go", `r.memory.refusesFor(r.ttl); !v.exists`, `r.memory.refusesFor(0); !v.exists`}},
+		[]string{worlds, ". -run TestACreateBeside"}, 10,
+	},
+	{
+		"a create at each wake-up beside an upload",
+		[]edit{{"observe.go", `creating: r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10),`, `creating: 0,`}},
+		[]string{". -run TestAWakeUpBeside"}, 21,
+	},
+	{
+		"a create at each wake-up on a store that refuses every one",
+		[]edit{{"observe.go", `	if m.refusals == nil {
+		return 0
+	}`, `	if m.refusals == nil || m.refusals.last-m.refusals.first >= 15*time.Second {
+		return 0
+	}`}},
+		[]string{". -run TestAWakeUpBesideEndless"}, 21,
+	},
 	{
 		"an acquisition that came too late stays when the next write fails",
 		[]edit{{"lock.go", `		case next == nil:
@@ -91,7 +108,11 @@ var mutants = []mutant{
 		[]edit{{"elector.go", `case failing != nil && now-max(failing.since, since) > limit:`, `case failing != nil && limit < 0:`}},
 		[]string{". -run TestAStoreThatRefusesToReplace"}, 0,
 	},
-	{"a store that refuses every create is a race for ever", []edit{{"observe.go", `|| m.refusals.last-m.refusals.first >= limit {`, `{`}}, []string{". -run TestAStoreThatRefusesEveryCreate"}, 10},
+	{
+		"a store that refuses every create is a race for ever",
+		[]edit{{"acquire.go", `r.memory.refusesFor(r.ttl); !v.exists`, `r.memory.refusesFor(1 << 60); !v.exists`}},
+		[]string{". -run TestAStoreThatRefusesEveryCreate"}, 10,
+	},
 	{"a lock that nobody has held has a leader", []edit{{"elector.go", `ok && !held.creating() {`, `ok {`}}, []string{". -run TestAStoreThatRefusesEveryCreate"}, 0},
 	{"a wrong read frees an abandoned lease", []edit{{"term.go", `if !ranOut && t.state != abandoned {`, `if !ranOut {`}}, []string{". -run TestAWrongReadDoesNotFree"}, 7},
 	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"observe.go", `v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.process.Wrote(wire.Record(v.rec)),`, `v.rec.Holder == r.identity,`}}, []string{". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock"}, 0},
@@ -119,7 +140,7 @@ var mutants = []mutant{
 	{"a release that has landed is written again", []edit{{"renewal.go", `return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil`, `return ours.rec.Nonce == rec.Nonce, nil`}}, []string{". -run TestAReleaseThatHasLandedIsNotWrittenAgain"}, 6},
 	{"a release that may have landed is called a loss", []edit{{"renewal.go", `case i < 0 && mayBeReleased:`, `case i < 0 && mayBeReleased && false:`}}, []string{". -run TestAReleaseThatHasLandedIsNoLoss"}, 6},
 	{"our nonce is enough, whoever raised the record", []edit{{"internal/wire/nonce.go", `return a.Nonce != "" && a.Nonce == b.Nonce && a.Token == b.Token &&`, `return a.Nonce != "" && a.Nonce == b.Nonce || a.Token < b.Token && a.Token > b.Token &&`}}, []string{". -run TestARecordWithOurNonce"}, 6},
-	{"a lost race is an error", []edit{{"lock.go", `			return nil, nil, l.heldVersion(v, l.decide(l.observed(v)))`, `			return nil, nil, ErrPreconditionFailed`}}, []string{". -run TestALostRaceIsAlwaysErrHeld"}, 10},
+	{"a lost race is an error", []edit{{"lock.go", `			return nil, nil, l.notFree(v, l.decide(l.observed(v)))`, `			return nil, nil, ErrPreconditionFailed`}}, []string{". -run TestALostRaceIsAlwaysErrHeld"}, 10},
 	{"no rest after a callback has released", []edit{{"elector.go", `errors.Is(context.Cause(lease.t.ctx), ErrReleased)`, `errors.Is(context.Cause(lease.t.ctx), ErrReleased) && context.Cause(lease.t.ctx) != ErrReleased`}}, []string{". -run TestACallbackThatReleasesRestsAsAfterResign"}, 0},
 	{"a read that fails forgets the age", []edit{{"observe.go", `	case err != nil:
 		return nil, err

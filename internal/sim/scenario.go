@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -98,6 +99,27 @@ func NewConfig(seed uint64) *Config {
 	c.drawStores()
 	c.drawLongTTL()
 	return c
+}
+
+// Force adds what the name says to a drawn world: a field of Config that is true or false, such as
+// SlowCreates, or a kind of action, such as "forged wake-ups", twice within the first two TTLs.
+func (c *Config) Force(name string) error {
+	if slices.Contains(actionKinds, name) {
+		r := c.rng("forced", name)
+		for range 2 {
+			c.Actions = append(c.Actions, Action{
+				At: time.Duration(r.Int64N(int64(2 * c.TTL))), Node: r.IntN(c.Nodes), Kind: name, For: time.Duration(r.Int64N(int64(2 * c.TTL))),
+			})
+		}
+		c.sortActions()
+		return nil
+	}
+	field := reflect.ValueOf(c).Elem().FieldByName(name)
+	if !field.IsValid() || field.Kind() != reflect.Bool {
+		return fmt.Errorf("%q is neither a field of Config that is true or false nor a kind of action: %q", name, actionKinds)
+	}
+	field.SetBool(true)
+	return nil
 }
 
 // drawClockBounds draws options and clock rates with which leases cannot overlap: (1-margin/TTL)(1+spread)/(1-spread) is at

@@ -51,13 +51,26 @@ func eachSeed(t *testing.T, n uint64, run func(t *testing.T, seed uint64) (repor
 	})
 }
 
+// newConfig draws the world of a seed, and adds what FORCE names, with commas between.
+func newConfig(t *testing.T, seed uint64) *sim.Config {
+	t.Helper()
+	cfg := sim.NewConfig(seed)
+	if force := os.Getenv("FORCE"); force != "" {
+		for name := range strings.SplitSeq(force, ",") {
+			require.NoError(t, cfg.Force(name))
+		}
+	}
+	return cfg
+}
+
 // TestSeeds runs SEEDS worlds (default 100, or 500 at full size), starting at seed SEED (default 1), and reports the first that fails.
+// FORCE="SlowCreates,forged wake-ups" makes each of them such a world.
 func TestSeeds(t *testing.T) {
 	var mu sync.Mutex
 	var total sim.Stats
 	began, told := time.Now(), time.Now()
 	eachSeed(t, env(t, "SEEDS", testsize.Pick[uint64](100, 500)), func(t *testing.T, seed uint64) (report string) {
-		cfg := sim.NewConfig(seed)
+		cfg := newConfig(t, seed)
 		out := sim.Run(t, cfg, false)
 		if len(out.Violations) > 0 {
 			shrunk, again := sim.Shrink(t, cfg)
