@@ -38,6 +38,7 @@ type Elector struct {
 	since   atomic.Int64           // Check looks for answers from this monotonic time on: Run began, or its last rest ends
 	leader  atomic.Pointer[Record] // last seen, not counting a live term of this elector
 	leading atomic.Pointer[leadership]
+	rest    time.Duration // monotonic time until which others come first; of the Run that runs
 }
 
 // leadership is a live term of an elector.
@@ -55,7 +56,7 @@ func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
 	if l.manual {
 		return nil, errors.New("leasehold: an elector renews its lease itself: use a lock without WithManualRenewal")
 	}
-	return &Elector{lock: l, cb: cb}, nil
+	return &Elector{lock: l, cb: cb, rest: math.MinInt64}, nil
 }
 
 // Run campaigns, leads, and campaigns again, until ctx ends. Then it steps down: it cancels the context of OnStartedLeading,
@@ -71,7 +72,7 @@ func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
 func (e *Elector) Run(ctx context.Context) error { return e.run(ctx, math.MaxInt) }
 
 // RunOnce is Run for a single term. It returns after the first term has ended, with an error that matches [ErrLost] if
-// the term was lost.
+// the term was lost. After a Resign, the next Run or RunOnce begins with the rest that Resign names.
 func (e *Elector) RunOnce(ctx context.Context) error { return e.run(ctx, 1) }
 
 // run is Run until so many terms have ended.
@@ -98,6 +99,9 @@ func (e *Elector) run(ctx context.Context, terms int) error {
 		return storeapi.Permanent(err) && !worked || errors.Is(err, errIgnored)
 	}
 	for term := 1; ; term++ {
+		if e.letOthersPass(ctx) != nil {
+			return nil
+		}
 		lease, err := l.campaign(ctx, ctx, stop)
 		if err != nil {
 			_, leftOver := errors.AsType[*lockerr.Leftover](err)
@@ -109,20 +113,27 @@ func (e *Elector) run(ctx context.Context, terms int) error {
 		}
 		worked = true
 		err = e.lead(ctx, lease)
+		if errors.Is(context.Cause(lease.t.ctx), ErrReleased) {
+			e.rest = l.clock.Now().Mono + 2*clock.Jitter(l.clock, l.poll)
+		}
 		switch over := lease.t.whyOver(); {
 		case term == terms && err == nil && errors.Is(over, ErrLost):
 			return over
 		case term == terms, ctx.Err() != nil:
 			return err
 		}
-		if errors.Is(context.Cause(lease.t.ctx), ErrReleased) { // let the other candidates see the free lock first
-			rest := 2 * clock.Jitter(l.clock, l.poll)
-			e.since.Store(int64(l.clock.Now().Mono + rest))
-			if l.clock.Sleep(ctx, rest) != nil {
-				return nil
-			}
-		}
 	}
+}
+
+// letOthersPass lets the other candidates see the lock free first, after a term that was released.
+func (e *Elector) letOthersPass(ctx context.Context) error {
+	c := e.lock.clock
+	now := c.Now().Mono
+	if e.rest <= now {
+		return nil
+	}
+	e.since.Store(int64(e.rest))
+	return c.Sleep(ctx, e.rest-now)
 }
 
 // sawLeader takes the record of a lock that somebody holds.
@@ -196,15 +207,19 @@ func (e *Elector) Leader() (Record, bool) {
 
 // Resign steps down as at the end of Run's ctx, and then gives the others two poll intervals to take over before
 // the elector campaigns again. It waits until OnStoppedLeading has returned, or ctx ends, whose error it then returns. Under the context
-// of the term, which OnStartedLeading gets, it returns nil at once, because it would wait for its own caller. If the elector does not
-// lead, it does nothing.
+// of the term, which OnStartedLeading gets, it returns nil at once, because it would wait for its own caller. Under the context of a
+// term that is over, and if the elector does not lead, it does nothing.
 func (e *Elector) Resign(ctx context.Context) error {
 	term := e.leading.Load()
 	if term == nil {
 		return nil
 	}
+	of, under := ctx.Value(leaseKey{e.lock.register}).(*Lease)
+	if under && of != term.lease {
+		return nil
+	}
 	term.lease.t.cancel(fmt.Errorf("%w: resigned", ErrReleased))
-	if ctx.Value(leaseKey{e.lock.register}) == term.lease {
+	if under {
 		return nil
 	}
 	select {

@@ -946,6 +946,81 @@ func TestACallbackThatReleasesRestsAsAfterResign(t *testing.T) {
 	})
 }
 
+// RunOnce in a loop rests as Run does, so that a candidate that waits gets the term.
+func TestRunOnceRestsAfterAResign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := leasehold.NewMemStore()
+		terms, resigned := 0, time.Time{}
+		e, err := leasehold.NewElector(newLock(t, process(objects)), leasehold.Callbacks{
+			OnStartedLeading: func(context.Context, *leasehold.Lease) { terms++ },
+			OnStoppedLeading: func(error) { resigned = time.Now() },
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer func() { cancel(); running.Wait() }()
+		running.Go(func() {
+			for ctx.Err() == nil {
+				if err := e.RunOnce(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		synctest.Wait()
+		other := newLock(t, process(objects))
+		led := make(chan *leasehold.Lease, 1)
+		running.Go(func() {
+			if lease, err := other.Acquire(ctx); err == nil {
+				led <- lease
+			}
+		})
+		synctest.Wait()
+		require.NoError(t, e.Resign(ctx))
+		select {
+		case lease := <-led:
+			require.NoError(t, lease.Release(t.Context()))
+		case <-time.After(5 * time.Second):
+			require.Fail(t, "the candidate does not lead")
+		}
+		require.Equal(t, 1, terms)
+		time.Sleep(time.Minute)
+		require.Equal(t, 2, terms, "once it has rested it leads again")
+
+		require.NoError(t, e.Resign(ctx))
+		time.Sleep(5 * time.Second)
+		require.Equal(t, 2, terms)
+		require.NoError(t, e.Check(nil))
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 3, terms)
+		require.Less(t, time.Since(resigned), 8*time.Second, "two poll intervals")
+	})
+}
+
+// Work of a former term that resigns, too late, does not end the present one.
+func TestResignUnderTheContextOfAFormerTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var terms []context.Context
+		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore()), leasehold.Callbacks{
+			OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) { terms = append(terms, ctx) },
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer func() { cancel(); running.Wait() }()
+		running.Go(func() { _ = e.Run(ctx) })
+		synctest.Wait()
+		require.NoError(t, e.Resign(terms[0]))
+		time.Sleep(time.Minute)
+		require.Len(t, terms, 2)
+		require.True(t, e.IsLeader())
+		require.NoError(t, e.Resign(terms[0]))
+		require.NoError(t, e.Resign(context.WithoutCancel(terms[0])))
+		require.True(t, e.IsLeader())
+		require.NoError(t, e.Resign(terms[1]))
+		require.False(t, e.IsLeader())
+	})
+}
+
 func TestNeverStoppedWithoutStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		started, stopped := 0, 0

@@ -142,6 +142,20 @@ var mutants = []mutant{
 	{"our nonce is enough, whoever raised the record", []edit{{"internal/wire/nonce.go", `return a.Nonce != "" && a.Nonce == b.Nonce && a.Token == b.Token &&`, `return a.Nonce != "" && a.Nonce == b.Nonce || a.Token < b.Token && a.Token > b.Token &&`}}, []string{". -run TestARecordWithOurNonce"}, 6},
 	{"a lost race is an error", []edit{{"lock.go", `			return nil, nil, l.notFree(v, l.decide(l.observed(v)))`, `			return nil, nil, ErrPreconditionFailed`}}, []string{". -run TestALostRaceIsAlwaysErrHeld"}, 10},
 	{"no rest after a callback has released", []edit{{"elector.go", `errors.Is(context.Cause(lease.t.ctx), ErrReleased)`, `errors.Is(context.Cause(lease.t.ctx), ErrReleased) && context.Cause(lease.t.ctx) != ErrReleased`}}, []string{". -run TestACallbackThatReleasesRestsAsAfterResign"}, 0},
+	{
+		"RunOnce begins without a rest",
+		[]edit{{"elector.go", `		if e.letOthersPass(ctx) != nil {`, `		if term > 1 && e.letOthersPass(ctx) != nil {`}},
+		[]string{". -run TestRunOnceRests"}, 0,
+	},
+	{
+		"work of a former term resigns the present one",
+		[]edit{{"elector.go", `	if under && of != term.lease {
+		return nil
+	}
+`, `	under = under && of == term.lease
+`}},
+		[]string{". -run TestResignUnderTheContextOfAFormerTerm"}, 0,
+	},
 	{"a read that fails forgets the age", []edit{{"observe.go", `	case err != nil:
 		return nil, err
 	default:`, `	case err != nil:
@@ -156,8 +170,12 @@ var mutants = []mutant{
 	{"Run forgets why it never led", []edit{{"elector.go", `if ctx.Err() == nil || leftOver || neverAnswered {`, `if ctx.Err() == nil || leftOver || neverAnswered && false {`}}, []string{". -run TestFailuresAreTold"}, 12},
 	{"a corrupt record counts as an answer", []edit{{"request.go", `err == nil && op != "get":`, `err == nil:`}}, []string{". -run TestRunEndsOnACorruptRecord"}, 0},
 	{"a failed release of a cut-off acquisition is swallowed", []edit{{"elector.go", `if ctx.Err() == nil || leftOver || neverAnswered {`, `if ctx.Err() == nil || leftOver && false || neverAnswered {`}}, []string{". -run TestRunReportsARelease"}, 15},
-	{"a resting elector is unhealthy", []edit{{"elector.go", `			e.since.Store(int64(l.clock.Now().Mono + rest))
-`, ``}}, []string{". -run TestCheckIsHealthyWhileAnElectorRests"}, 0},
+	{
+		"a resting elector is unhealthy",
+		[]edit{{"elector.go", `	e.since.Store(int64(e.rest))
+`, ``}},
+		[]string{". -run TestCheckIsHealthyWhileAnElectorRests"}, 0,
+	},
 	{"a token that was repaired away comes back", []edit{{"fencing.go", `highest > token && highest-token < implausible`, `highest > token`}}, []string{". -run TestTheLastTokenIsRepairedByBreak"}, 0},
 	{"unconfirmed writes are never settled", []edit{{"renewal.go", `t.stored, t.sent, t.unconfirmed, t.failure = v, w.sent, nil, nil`, `t.stored, t.sent, t.failure = v, w.sent, nil`}}, []string{". -run TestUnconfirmedWritesAreSettled"}, 0},
 	{"an age told without the user's trust", []edit{{"s3store.go", `	if err != nil || !s.serverClock {`, `	if err != nil {`}}, []string{". -run TestAgeIsToldByTheServersClockAlone"}, 9},
