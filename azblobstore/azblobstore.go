@@ -186,6 +186,7 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	o.Body, err = io.ReadAll(io.LimitReader(r.Body, leasehold.MaxObjectSize+1))
 	switch {
 	case err != nil:
+		s.server.Unanswered(err)
 		return leasehold.Object{}, &storeapi.Error{Doing: s.doing(opGet, key), Cause: err}
 	case len(o.Body) > leasehold.MaxObjectSize:
 		o.Body = nil
@@ -337,12 +338,15 @@ func (s *Store) request(ctx context.Context) (context.Context, context.CancelFun
 	if _, ok := ctx.Deadline(); !ok {
 		ctx, cancel = context.WithTimeout(ctx, s.timeout)
 	}
-	ctx, reply := once(ctx)
+	ctx, reply := s.once(ctx)
 	return ctx, cancel, reply
 }
 
 // once is request without a time limit.
-func once(ctx context.Context) (context.Context, **http.Response) {
+func (s *Store) once(ctx context.Context) (context.Context, **http.Response) {
+	if s.server.Silent() {
+		ctx = policy.WithHTTPHeader(ctx, http.Header{"Connection": {"close"}})
+	}
 	reply := new(*http.Response)
 	ctx = policy.WithRetryOptions(ctx, policy.RetryOptions{MaxRetries: -1})
 	return policy.WithCaptureResponse(ctx, reply), reply

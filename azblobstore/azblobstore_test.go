@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/fips140"
+	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -689,5 +692,36 @@ func TestARequestHasADeadline(t *testing.T) {
 			requireOnly(t, nil, err)
 			require.Equal(t, 10*time.Second, time.Since(began), fmt.Sprint(call))
 		}
+	})
+}
+
+// A connection that has fallen silent costs two requests.
+func TestASilentConnectionIsGivenUp(t *testing.T) {
+	link := faultproxy.StartLink(t, &fakeAzure{})
+	credential, err := azblob.NewSharedKeyCredential(account, base64.StdEncoding.EncodeToString(accountKey))
+	require.NoError(t, err)
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, strings.TrimPrefix(link.URL(), "https://"))
+		},
+		TLSClientConfig: &tls.Config{RootCAs: link.Roots(), ServerName: "example.com"}, ForceAttemptHTTP2: true,
+	}
+	defer transport.CloseIdleConnections()
+	client, err := azblob.NewClientWithSharedKeyCredential("https://"+account+".blob.core.windows.net", credential,
+		&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: transport}}})
+	require.NoError(t, err)
+	store := azblobstore.New(client, container)
+	_, err = store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
+	require.NoError(t, err)
+	link.CheckRecovery(t, func(ctx context.Context) error {
+		_, err := store.Get(ctx, key)
+		return err
+	})
+	link.CheckRecovery(t, func(ctx context.Context) error {
+		_, err := store.PutIfNoneMatch(ctx, key, []byte("{}"))
+		if errors.Is(err, leasehold.ErrPreconditionFailed) {
+			return nil
+		}
+		return err
 	})
 }

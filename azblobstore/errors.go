@@ -83,6 +83,7 @@ func (s *Store) explain(err error, reply *http.Response, op op, key string) erro
 	e := &storeapi.Error{Doing: s.doing(op, key), Cause: err}
 	switch {
 	case reply == nil:
+		s.server.Unanswered(err)
 		e.Hint, e.Kind = s.unanswered(err)
 	case lacksFeature(reply) && foreign(reply, op) == nil: // it is not busy: it never will
 		e.Cause = brief(err, reply)

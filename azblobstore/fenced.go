@@ -23,7 +23,6 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
-	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // NewFencedStore returns a store of fenced objects in a container: see [fenced.Store]. Client and container are as for [New], and so
@@ -150,8 +149,8 @@ func (b fencedBackend) Get(ctx context.Context, key string) (fenced.Version, io.
 		return fenced.Version{}, nil, err
 	}
 	var v fenced.Version
-	body, err := storeapi.OpenBody(ctx, b.doing(opGet, key), patience, func(ctx context.Context) (io.ReadCloser, error) {
-		ctx, reply := once(ctx)
+	body, err := b.server.OpenBody(ctx, b.doing(opGet, key), patience, func(ctx context.Context) (io.ReadCloser, error) {
+		ctx, reply := b.once(ctx)
 		r, err := object.DownloadStream(ctx, nil)
 		if err == nil {
 			err = b.genuine(*reply, opGet, key)

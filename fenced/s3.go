@@ -126,7 +126,7 @@ func (b *s3Backend) head(ctx context.Context, key string) (Version, error) {
 func (b *s3Backend) Get(ctx context.Context, key string) (Version, io.ReadCloser, error) {
 	doing := b.Doing(s3api.Get, key)
 	var out *s3.GetObjectOutput
-	raw, err := storeapi.OpenBody(ctx, doing, b.timeout, func(ctx context.Context) (_ io.ReadCloser, err error) {
+	raw, err := b.OpenBody(ctx, doing, b.timeout, func(ctx context.Context) (_ io.ReadCloser, err error) {
 		if out, err = b.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.Name, Key: &key}, b.Patient); err != nil {
 			return nil, b.Explain(err, s3api.Get, key)
 		}

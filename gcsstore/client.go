@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/storage"
+	"github.com/googleapis/gax-go/v2/callctx"
 	"google.golang.org/api/option"
 	htransport "google.golang.org/api/transport/http"
 )
@@ -81,7 +82,10 @@ type reply struct {
 type replyKey struct{}
 
 // hear returns a context for one request, and where a replyRecorder stores the last reply to it.
-func hear(ctx context.Context) (context.Context, *atomic.Pointer[reply]) {
+func (s *Store) hear(ctx context.Context) (context.Context, *atomic.Pointer[reply]) {
+	if s.server.Silent() {
+		ctx = callctx.SetHeaders(ctx, "Connection", "close")
+	}
 	last := new(atomic.Pointer[reply])
 	return context.WithValue(ctx, replyKey{}, last), last
 }

@@ -58,6 +58,7 @@ func (s *Store) genuine(attrs *storage.ObjectAttrs, heard *reply, op op, key str
 }
 
 func (s *Store) classify(err error, heard *reply, op op) (hint string, kind error) {
+	s.server.Unanswered(err)
 	if hint := storeapi.HintUnsent(err); hint != "" {
 		return hint, s.server.Unsent()
 	}

@@ -57,7 +57,7 @@ type fencedBackend struct{ *Store }
 func (b fencedBackend) Head(ctx context.Context, key string) (fenced.Version, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	ctx, heard := hear(ctx)
+	ctx, heard := b.hear(ctx)
 	attrs, err := b.bucket.Object(key).Attrs(ctx)
 	if err != nil {
 		err = b.explain(err, heard.Load(), opGet, key)
@@ -102,8 +102,8 @@ func (b fencedBackend) open(ctx context.Context, key string, v *fenced.Version) 
 	if err != nil {
 		return nil, err
 	}
-	body, err := storeapi.OpenBody(ctx, b.doing(opGet, key), patience, func(ctx context.Context) (io.ReadCloser, error) {
-		ctx, heard := hear(ctx)
+	body, err := b.server.OpenBody(ctx, b.doing(opGet, key), patience, func(ctx context.Context) (io.ReadCloser, error) {
+		ctx, heard := b.hear(ctx)
 		r, err := b.bucket.Object(key).Generation(generation).NewReader(ctx)
 		if err != nil {
 			return nil, b.explain(err, heard.Load(), opGet, key)
@@ -142,7 +142,7 @@ func (b fencedBackend) Put(ctx context.Context, key string, old, next fenced.Ver
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience+time.Duration(max(next.Size, 0)/leastRate)*time.Second)
 	defer cancel() // an upload that has not been closed ends here, and writes nothing
-	ctx, heard := hear(ctx)
+	ctx, heard := b.hear(ctx)
 	w := b.bucket.Object(key).If(only).NewWriter(ctx)
 	op := opPut
 	if next.Size >= 0 && next.Size <= maxRequest {

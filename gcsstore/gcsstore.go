@@ -157,7 +157,7 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	}
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
-	ctx, heard := hear(ctx)
+	ctx, heard := s.hear(ctx)
 	r, err := object.NewReader(ctx)
 	if err != nil {
 		return leasehold.Object{}, s.explain(err, heard.Load(), opGet, key)
@@ -176,6 +176,7 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	o.Body, err = io.ReadAll(io.LimitReader(r, leasehold.MaxObjectSize+1))
 	switch {
 	case err != nil:
+		s.server.Unanswered(err)
 		// Even a 404 says nothing about the object here: the server answers 404 to a request for the rest of an overwritten generation.
 		return leasehold.Object{}, &storeapi.Error{Doing: s.doing(opGet, key), Cause: err}
 	case len(o.Body) > leasehold.MaxObjectSize:
@@ -225,7 +226,7 @@ func (s *Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	}
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
-	ctx, heard := hear(ctx)
+	ctx, heard := s.hear(ctx)
 	if err = object.If(storage.Conditions{GenerationMatch: generation}).Delete(ctx); err != nil {
 		return s.explain(err, heard.Load(), opDelete, key)
 	}
@@ -246,7 +247,7 @@ func (s *Store) put(ctx context.Context, key string, body []byte, only storage.C
 	}
 	ctx, cancel := s.deadline(ctx)
 	defer cancel() // this also ends an upload that Close did not end
-	ctx, heard := hear(ctx)
+	ctx, heard := s.hear(ctx)
 	w := object.If(only).NewWriter(ctx)
 	w.ChunkSize = 0 // one request, neither resumable nor buffered, so no layer below can repeat it
 	w.ContentType = "application/json"

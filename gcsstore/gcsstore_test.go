@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
@@ -486,4 +487,42 @@ func TestObjectThatIsTooLargeCanBeRepaired(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 42, lease.Token())
 	require.NoError(t, lease.Release(t.Context()))
+}
+
+// A connection that has fallen silent costs two requests.
+func TestASilentConnectionIsGivenUp(t *testing.T) {
+	for _, made := range []string{"NewClient", "storage.NewClient", "storage.NewClient, JSON"} {
+		t.Run(made, func(t *testing.T) {
+			link := faultproxy.StartLink(t, &fakeGCS{})
+			// Google's own transport is made of the default one, and has settings for HTTP/2.
+			old := http.DefaultTransport
+			defer func() { http.DefaultTransport = old }()
+			http.DefaultTransport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: link.Roots()}, ForceAttemptHTTP2: true}
+			opts := []option.ClientOption{option.WithoutAuthentication(), option.WithEndpoint(link.URL() + "/storage/v1/")}
+			make := gcsstore.NewClient
+			if made != "NewClient" {
+				make = storage.NewClient
+			}
+			if made == "storage.NewClient, JSON" {
+				opts = append(opts, storage.WithJSONReads())
+			}
+			client, err := make(t.Context(), opts...)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, client.Close()) }()
+			store := gcsstore.New(client, bucket)
+			_, err = store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
+			require.NoError(t, err)
+			link.CheckRecovery(t, func(ctx context.Context) error {
+				_, err := store.Get(ctx, key)
+				return err
+			})
+			link.CheckRecovery(t, func(ctx context.Context) error {
+				_, err := store.PutIfNoneMatch(ctx, key, []byte("{}"))
+				if errors.Is(err, leasehold.ErrPreconditionFailed) {
+					return nil
+				}
+				return err
+			})
+		})
+	}
 }

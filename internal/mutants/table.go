@@ -188,6 +188,9 @@ var mutants = []mutant{
 	{"a page counts", []edit{{"internal/s3api/errors.go", `case webPage(header) || redirected:`, `case redirected:`}}, []string{". -run TestRepliesThatAreNoS3s"}, 11},
 	{"a refusal whose reason is cut off is final", []edit{{"internal/s3api/errors.go", `	case brokenOff(err): // the code`, `	case false: // the code`}}, []string{". -run TestRepliesThatAreNoS3s"}, 11},
 	{"this machine's faults are final for ever", []edit{{"internal/storeapi/server.go", `if s.answered.Load() {`, `if false {`}}, []string{". -run TestFaultsOfThisMachineMayPass"}, 0},
+	{"a dead connection is used again", []edit{{"internal/s3api/bucket.go", `ok && b.server.Silent() {`, `ok && false {`}}, []string{"./internal/s3api -run TestASilentConnection"}, 0},
+	{"a connection is closed after each request, once one was not answered", []edit{{"internal/storeapi/server.go", `	s.silent.Store(false)
+`, ``}}, []string{"./internal/s3api -run TestASilentConnection"}, 0},
 	{"a credential service's answer is the store's", []edit{{"internal/s3api/errors.go", `ok && !credentials(err) {`, `ok {`}}, []string{". -run TestAnswersOfACredentialService"}, 0},
 	{"checks disturb one another", []edit{{"internal/storecheck/probe.go", `return p.shared && !bytes.HasPrefix(body, p.body("")) && bytes.HasPrefix(body, []byte(probeMark))`, `return false`}}, []string{". -run TestCheckStoresAtTheSameTime"}, 0},
 	{"a check leaves new objects each time", []edit{{"internal/storecheck/storecheck.go", `p.key, p.shared = shared, true`, `_ = shared`}}, []string{". -run TestCheckStoreWithCredentialsThatMayNotDelete"}, 0},
@@ -457,11 +460,13 @@ var mutants = []mutant{
 	{"gcsstore: written without a condition", []edit{{"gcsstore/gcsstore.go", `w := object.If(only).NewWriter(ctx)`, `w := object.NewWriter(ctx)`}}, []string{"./gcsstore -run TestConformsOnStrictServer"}, 22},
 	{"gcsstore: requests retried below the lock", []edit{{"gcsstore/gcsstore.go", `storage.WithPolicy(storage.RetryNever)`, `storage.WithMaxAttempts(2)`}}, []string{"./gcsstore -run TestEveryCallIsOneRequest"}, 22},
 	{"gcsstore: dates in whole seconds taken for exact", []edit{{"gcsstore/gcsstore.go", `storeapi.Age(now, r.Attrs.LastModified, s.slack)`, `storeapi.Age(now, r.Attrs.LastModified, 0)`}}, []string{"./gcsstore -run TestAgeIsByTheServersClock"}, 22},
+	{"gcsstore: a dead connection is used again", []edit{{"gcsstore/client.go", `	if s.server.Silent() {`, `	if false {`}}, []string{"./gcsstore -run TestASilentConnection"}, 0},
 	{"gcsstore: a page is an answer", []edit{{"gcsstore/gcsstore.go", `	err = heard.Load().foreign(http.StatusOK)
 	if err == nil && r.Attrs.Generation <= 0 {`, `	if r.Attrs.Generation <= 0 {`}}, []string{"./gcsstore -run TestRepliesThatAreNotCloudStorages"}, 11},
 	{"azblobstore: written without a condition", []edit{{"azblobstore/azblobstore.go", `AccessConditions:        &blob.AccessConditions{ModifiedAccessConditions: &only},`, `AccessConditions:        nil,`}}, []string{"./azblobstore -run TestConformsOnStrictServer"}, 22},
 	{"azblobstore: requests retried below the lock", []edit{{"azblobstore/azblobstore.go", `policy.RetryOptions{MaxRetries: -1}`, `policy.RetryOptions{MaxRetries: 1}`}}, []string{"./azblobstore -run TestEveryCallIsOneRequest"}, 22},
 	{"azblobstore: dates in whole seconds taken for exact", []edit{{"azblobstore/azblobstore.go", `storeapi.Age(now, written, s.slack)`, `storeapi.Age(now, written, 0)`}}, []string{"./azblobstore -run TestAgeIsByTheServersClock"}, 22},
+	{"azblobstore: a dead connection is used again", []edit{{"azblobstore/azblobstore.go", `	if s.server.Silent() {`, `	if false {`}}, []string{"./azblobstore -run TestASilentConnection"}, 0},
 	{"azblobstore: any version is replaced", []edit{{"azblobstore/azblobstore.go", `	case !isETag(etag):`, `	case false:`}}, []string{"./azblobstore -run TestBadArguments"}, 22},
 	{"azblobstore: a damaged body is read", []edit{{"azblobstore/azblobstore.go", `len(sum) == 0 || fips140.Enforced()`, `len(sum) > 0 || fips140.Enforced()`}}, []string{"./azblobstore -run TestBodyThatBreaksOff"}, 22},
 	{"azblobstore: an Azure lease is a conflict", []edit{{"azblobstore/errors.go", `status == http.StatusPreconditionFailed && code == bloberror.ConditionNotMet && op != opGet`, `status == http.StatusPreconditionFailed && op != opGet`}}, []string{"./azblobstore -run TestBlobsThatCannotBeWritten", "./azblobstore -run TestBlobThatSomebodyLeases"}, 22},

@@ -5,14 +5,17 @@ package s3api
 import (
 	"context"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"sync/atomic"
+	"time"
 	"unicode"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/leasehold-go/leasehold/internal/ctxmutex"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -88,14 +91,26 @@ func (b *Bucket) Patient(o *s3.Options) {
 	o.APIOptions = append(o.APIOptions, b.listen)
 }
 
-// listen notes every HTTP answer.
+// OpenBody is that of a storeapi.Server.
+func (b *Bucket) OpenBody(
+	ctx context.Context, doing string, limit time.Duration, open func(context.Context) (io.ReadCloser, error),
+) (*storeapi.Body, error) {
+	return b.server.OpenBody(ctx, doing, limit, open)
+}
+
+// listen notes every HTTP answer, and which requests have got none.
 func (b *Bucket) listen(stack *middleware.Stack) error {
 	return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc("leasehold", func(
 		ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler,
 	) (middleware.DeserializeOutput, middleware.Metadata, error) {
+		if request, ok := in.Request.(*smithyhttp.Request); ok && b.server.Silent() {
+			request.Close = true
+		}
 		out, meta, err := next.HandleDeserialize(ctx, in)
 		if err == nil {
 			b.server.Answer()
+		} else {
+			b.server.Unanswered(err)
 		}
 		return out, meta, err
 	}), middleware.After)

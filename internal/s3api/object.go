@@ -74,6 +74,7 @@ func (o Objects) Get(ctx context.Context, key string) (Object, error) {
 	body, err := io.ReadAll(io.LimitReader(out.Body, int64(o.Limit)+1))
 	switch {
 	case err != nil:
+		o.server.Unanswered(err)
 		return Object{}, &storeapi.Error{Doing: o.Doing(Get, key), Cause: err}
 	case len(body) > o.Limit:
 		return Object{ETag: *out.ETag}, &storeapi.Error{

@@ -23,6 +23,7 @@ var errIdle = errors.New("time limit of an answer")
 type Body struct {
 	Size int64 // that the body must have, in bytes; -1: unknown
 
+	server *Server
 	doing  string
 	ctx    context.Context // of the request
 	cancel context.CancelCauseFunc
@@ -36,8 +37,8 @@ type Body struct {
 
 // OpenBody sends a request with open, and returns the body of the answer with an unknown size. limit is the time until the
 // answer, and then the time of each Read. doing begins the text of errors.
-func OpenBody(ctx context.Context, doing string, limit time.Duration, open func(context.Context) (io.ReadCloser, error)) (*Body, error) {
-	b := &Body{Size: -1, doing: doing, limit: limit}
+func (s *Server) OpenBody(ctx context.Context, doing string, limit time.Duration, open func(context.Context) (io.ReadCloser, error)) (*Body, error) {
+	b := &Body{Size: -1, server: s, doing: doing, limit: limit}
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	b.idle = time.AfterFunc(limit, func() { b.cancel(errIdle) })
 	raw, err := open(b.ctx)
@@ -74,6 +75,7 @@ func (b *Body) Read(p []byte) (int, error) {
 }
 
 func (b *Body) stalled(what string) error {
+	b.server.Unanswered(os.ErrDeadlineExceeded)
 	return &Error{Doing: b.doing, Kind: os.ErrDeadlineExceeded, Cause: fmt.Errorf("%s for %v", what, b.limit)}
 }
 

@@ -18,10 +18,29 @@ type Server struct {
 	answered atomic.Bool  // there was an HTTP answer
 	genuine  atomic.Bool  // there was one that only the store's own server gives
 	strange  atomic.Int32 // number of replies that it never gives
+	silent   atomic.Bool  // the last request was not answered in time
 }
 
 // Answer notes an HTTP answer, whoever gave it.
-func (s *Server) Answer() { s.answered.Store(true) }
+func (s *Server) Answer() {
+	s.answered.Store(true)
+	s.silent.Store(false)
+}
+
+// Unanswered notes why a request has got no answer.
+func (s *Server) Unanswered(err error) {
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
+		s.silent.Store(true)
+	}
+}
+
+// Silent reports whether the last request was not answered in time. The next one must then say "Connection: close", which tells
+// net/http to use its connection for no other request.
+//
+// Over HTTP/2 all requests share one connection. If it is dead, net/http sends each request over it until the system gives it up,
+// which takes 15 minutes. The request that says "Connection: close" may be lost, too, but not the one after it. HTTP/1.1 needs no
+// help, because there the end of a request without an answer closes the connection.
+func (s *Server) Silent() bool { return s.silent.Load() }
 
 // Heard notes an answer that only the store's own server gives.
 func (s *Server) Heard() {
