@@ -54,7 +54,7 @@ func examineS3(ctx context.Context, at location, sides bool) report {
 	bucket := "arn:aws:s3:::" + at.bucket
 	objects := bucket + "/" + lockPattern(at.key)
 	d := &s3Doctor{newProbe(r, at, store, permissions{
-		list: "allow s3:ListBucket on " + bucket, get: "allow s3:GetObject on " + objects, put: "allow s3:PutObject on " + objects, delete: "s3:DeleteObject",
+		list: "allow s3:ListBucket on " + bucket, get: "allow s3:GetObject on " + objects, put: "allow s3:PutObject on " + objects + "; if a policy demands encryption, add sse=AES256 or sse=aws:kms to the URL", delete: "s3:DeleteObject",
 		other: lookAtServer,
 	}), at, client}
 	err = d.look(ctx)

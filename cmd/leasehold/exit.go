@@ -129,6 +129,7 @@ var ofTheCommand = strings.NewReplacer(
 	"set UsePathStyle in the client's options", "add path-style=1 to the parameters of the URL",
 	"set the client's region: AWS_REGION, or Region in its options;", "set AWS_REGION, or add ?region=NAME to the URL;",
 	" (a path belongs into WithKeyPrefix)", "",
+	"demand that each write names its encryption", "demand that each write names its encryption, as sse=AES256 or sse=aws:kms in the URL does",
 	"identity must be", "--holder must be",
 	"poll interval ", "--interval ",
 	"a bucket for locks between machines", "an s3, gs or azblob URL for locks between machines",

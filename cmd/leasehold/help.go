@@ -26,6 +26,9 @@ Parameters of s3:
   path-style=1  the bucket is in the path, not before the host name; this is
                 the default where there is an endpoint, and 0 turns it off
   profile=NAME  of the AWS configuration
+  sse=AES256, aws:kms or aws:kms:dsse
+                encryption that each write names, where a policy of the bucket
+                demands it; sse-kms-key-id=KEY is the ID, ARN or alias of a key
 
 Without parameters, the environment and the files of the AWS SDK decide: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID
 and others, ~/.aws/config, the role of the machine.

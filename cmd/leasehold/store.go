@@ -15,7 +15,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go/logging"
+	"github.com/aws/smithy-go/middleware"
 	"google.golang.org/api/iterator"
 	"google.golang.org/api/option"
 
@@ -57,6 +59,7 @@ func (l location) s3Client(ctx context.Context) (*s3.Client, error) {
 		return nil, fail(exitConfig, "reading the configuration of the AWS SDK: %w", err)
 	}
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
+		o.APIOptions = append(o.APIOptions, s3api.UnsignedEncoding, l.encrypt)
 		if l.endpoint != "" {
 			o.BaseEndpoint = &l.endpoint
 		}
@@ -75,6 +78,24 @@ func (l location) s3Client(ctx context.Context) (*s3.Client, error) {
 		return nil, fail(exitConfig, "there is no region: set AWS_REGION, or add ?region=NAME to the URL")
 	}
 	return client, nil
+}
+
+// encrypt has each write name the encryption that the URL asks for.
+func (l location) encrypt(stack *middleware.Stack) error {
+	if l.sse == "" {
+		return nil
+	}
+	return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("encryption", func(
+		ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler,
+	) (middleware.InitializeOutput, middleware.Metadata, error) {
+		if write, ok := in.Parameters.(*s3.PutObjectInput); ok {
+			write.ServerSideEncryption = types.ServerSideEncryption(l.sse)
+			if l.sseKey != "" {
+				write.SSEKMSKeyId = &l.sseKey
+			}
+		}
+		return next.HandleInitialize(ctx, in)
+	}), middleware.Before)
 }
 
 func (l location) openS3(ctx context.Context) (*backend, error) {

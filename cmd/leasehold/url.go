@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"path"
@@ -20,12 +21,14 @@ type location struct {
 	region    string
 	profile   string
 	account   string
-	pathStyle *bool // nil: where there is an endpoint
+	pathStyle *bool  // nil: where there is an endpoint
+	sse       string // server-side encryption that each write names; "" if none
+	sseKey    string // of KMS
 }
 
 // parameters are those of each scheme.
 var parameters = map[string][]string{
-	"s3":     {"endpoint", "region", "path-style", "profile"},
+	"s3":     {"endpoint", "region", "path-style", "profile", "sse", "sse-kms-key-id"},
 	"gs":     {"endpoint"},
 	"azblob": {"account", "endpoint"},
 	"file":   nil,
@@ -132,6 +135,10 @@ func parse(text string) (location, error) {
 		}
 		l.pathStyle = &on
 	}
+	l.sse, l.sseKey = query.Get("sse"), query.Get("sse-kms-key-id")
+	if why := badEncryption(l.sse, l.sseKey); why != "" {
+		return none, errors.New(why)
+	}
 	return l, nil
 }
 
@@ -155,6 +162,20 @@ func splitFile(u *url.URL) (dir, key string, err error) {
 	return dir, key, err
 }
 
+// badEncryption says what is wrong with a kind of encryption and a key of KMS.
+func badEncryption(sse, key string) string {
+	const kms = "aws:kms"
+	switch {
+	case sse != "" && sse != "AES256" && sse != kms && sse != kms+":dsse":
+		return fmt.Sprintf("sse is %q, not AES256, aws:kms or aws:kms:dsse", sse)
+	case key != "" && !strings.HasPrefix(sse, kms):
+		return "sse-kms-key-id is of no use without sse=aws:kms"
+	case strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+		return fmt.Sprintf("sse-kms-key-id is %q, not the ID, ARN or alias of a key", key)
+	}
+	return ""
+}
+
 func (l location) checkKey() error {
 	switch why := storeapi.BadKey(l.key); {
 	case l.key == "":
@@ -175,7 +196,8 @@ func (l location) String() string {
 		u.Host, u.Path, u.RawPath = "", dir.Path+l.key, dir.EscapedPath()+url.PathEscape(l.key)
 	}
 	query := url.Values{}
-	for name, value := range map[string]string{"endpoint": l.endpoint, "region": l.region, "profile": l.profile, "account": l.account} {
+	for name, value := range map[string]string{"endpoint": l.endpoint, "region": l.region, "profile": l.profile, "account": l.account,
+		"sse": l.sse, "sse-kms-key-id": l.sseKey} {
 		if value != "" {
 			query.Set(name, value)
 		}

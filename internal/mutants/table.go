@@ -191,6 +191,9 @@ var mutants = []mutant{
 	{"a dead connection is used again", []edit{{"internal/s3api/bucket.go", `ok && b.server.Silent() {`, `ok && false {`}}, []string{"./internal/s3api -run TestASilentConnection"}, 0},
 	{"a connection is closed after each request, once one was not answered", []edit{{"internal/storeapi/server.go", `	s.silent.Store(false)
 `, ``}}, []string{"./internal/s3api -run TestASilentConnection"}, 0},
+	{"Accept-Encoding is signed", []edit{{"internal/s3api/bucket.go", `"Signing", middleware.After)`, `"Signing", middleware.Before)`}}, []string{"./internal/s3api -run TestAcceptEncodingIsNotSigned"}, 0},
+	{"answers may be compressed", []edit{{"internal/s3api/bucket.go", `	return stack.Finalize.Insert(header, "Signing", middleware.After)`, `	_ = header
+	return nil`}}, []string{"./internal/s3api -run TestAcceptEncodingIsNotSigned"}, 0},
 	{"a credential service's answer is the store's", []edit{{"internal/s3api/errors.go", `ok && !credentials(err) {`, `ok {`}}, []string{". -run TestAnswersOfACredentialService"}, 0},
 	{"checks disturb one another", []edit{{"internal/storecheck/probe.go", `return p.shared && !bytes.HasPrefix(body, p.body("")) && bytes.HasPrefix(body, []byte(probeMark))`, `return false`}}, []string{". -run TestCheckStoresAtTheSameTime"}, 0},
 	{"a check leaves new objects each time", []edit{{"internal/storecheck/storecheck.go", `p.key, p.shared = shared, true`, `_ = shared`}}, []string{". -run TestCheckStoreWithCredentialsThatMayNotDelete"}, 0},

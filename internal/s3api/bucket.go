@@ -88,7 +88,17 @@ func (b *Bucket) Patient(o *s3.Options) {
 	// Other servers refuse checksums that S3 does not require.
 	o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 	o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
-	o.APIOptions = append(o.APIOptions, b.listen)
+	o.APIOptions = append(o.APIOptions, UnsignedEncoding, b.listen)
+}
+
+// UnsignedEncoding leaves Accept-Encoding out of the signatures of an operation. The SDK signs it, and Cloudflare's tunnel, nginx and
+// other proxies write their own, which the server then refuses as SignatureDoesNotMatch.
+func UnsignedEncoding(stack *middleware.Stack) error {
+	header, err := stack.Finalize.Remove("DisableAcceptEncodingGzip")
+	if err != nil { // the operation does not set it
+		return nil
+	}
+	return stack.Finalize.Insert(header, "Signing", middleware.After)
 }
 
 // OpenBody is that of a storeapi.Server.

@@ -21,7 +21,8 @@ type Op struct{ verb, permissions string }
 var (
 	Get = Op{"reading", "s3:GetObject on the object, and s3:ListBucket on the bucket: " +
 		"without that S3 answers 403 for an object that does not exist"}
-	Put    = Op{"writing", "s3:PutObject and s3:GetObject on the object"}
+	Put = Op{"writing", "s3:PutObject and s3:GetObject on the object, and with KMS kms:GenerateDataKey and kms:Decrypt on the key; " +
+		"a bucket's policy may also demand that each write names its encryption"}
 	Delete = Op{"deleting", "s3:DeleteObject and s3:GetObject on the object"}
 )
 
