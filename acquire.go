@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/ctxmutex"
 	"github.com/leasehold-go/leasehold/internal/lockerr"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -51,7 +50,7 @@ const maxWritesPerTry = 4
 var errTooLate = errors.New("the acquisition took longer than the lease would have lasted")
 
 // writeNewTerm writes a new term over version v. If others were faster, or the new term is over before it began, next is the
-// version that is there now. settling outlasts ctx, and the write itself takes half of that time at most.
+// version that is there now. So it is if the store is unsafe. settling outlasts ctx, and the write itself takes half of that time at most.
 func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *term, next *version, err error) {
 	token, err := r.tokens.next(v.rec)
 	if err != nil {
@@ -70,6 +69,7 @@ func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *t
 	writing, answered := outlast(ctx, r.attempt/2)
 	etag, err := r.put(writing, rec, v.etag)
 	answered()
+	refused := storeapi.Refused(err)
 	if err != nil {
 		if storeapi.Permanent(err) {
 			return nil, nil, err
@@ -87,7 +87,7 @@ func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *t
 		case !now.same(v):
 			return nil, now, err
 		case errors.Is(err, storeapi.ErrConflict):
-			r.letPass(ctx)
+			_ = r.letPass(ctx)
 			return nil, now, err
 		default:
 			return nil, nil, r.refusedInVain(v, err)
@@ -95,7 +95,13 @@ func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *t
 	}
 	written := &version{exists: true, etag: etag, rec: rec, readBefore: sent.Mono, readAfter: r.clock.Now().Mono}
 	r.remember(ctx, written)
-	if r.clock.Now().Elapsed(sent) >= r.ttl-r.margin {
+	tooLate := func() bool { return r.clock.Now().Elapsed(sent) >= r.ttl-r.margin }
+	if ctx.Err() == nil && !tooLate() {
+		if unsafe := r.tryStore(ctx, written, refused); unsafe != nil {
+			return nil, written, unsafe
+		}
+	}
+	if tooLate() {
 		return nil, written, errTooLate
 	}
 	return &term{lock: r, token: token, stored: written, sent: sent, writing: ctxmutex.New(), forgotten: new(atomic.Bool)}, nil, nil
@@ -120,11 +126,6 @@ func (r *register) notFree(v *version, why verdict) error {
 	return r.heldVersion(v, why)
 }
 
-// letPass is the pause after a 409, which says that another write is under way.
-func (r *register) letPass(ctx context.Context) {
-	_ = r.clock.Sleep(ctx, clock.Jitter(r.clock, min(r.attempt/16, maxConflictPause)))
-}
-
 // writeReleased replaces v by its record, released.
 func (r *register) writeReleased(ctx context.Context, v *version) error {
 	rec := v.rec
@@ -137,7 +138,7 @@ func (r *register) writeReleased(ctx context.Context, v *version) error {
 // cutOff is the error of an acquisition that is given back because ctx has ended or, if it has not, because of why. leftover
 // is the error of giving it back.
 func (r *register) cutOff(ctx context.Context, why, leftover error) error {
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && !errors.Is(why, ErrUnsafeStore) {
 		why = lockerr.EndOf(ctx)
 	}
 	if leftover == nil {

@@ -16,11 +16,11 @@ import (
 
 // copied is l in a copy of its machine: all that it remembers, and nothing that one of the two learns later.
 func copied(l *Lock) *Lock {
-	r := newRegister(l.store, l.key, l.options)
+	r := newRegister(l.store, l.key, l.options, l.canary)
 	r.tokens.latest, r.tokens.released = l.tokens.latest, l.tokens.released
 	m := &l.memory
 	r.memory.last, r.memory.refused, r.memory.sent = m.last, m.refused, slices.Clone(m.sent)
-	c := &Lock{register: r, acquiring: ctxmutex.New(), canary: l.canary}
+	c := &Lock{register: r, acquiring: ctxmutex.New()}
 	if held := l.term.Load(); held != nil && held.valid() {
 		t := &term{
 			lock: r, token: held.token, writing: ctxmutex.New(), stored: held.stored, sent: held.sent,

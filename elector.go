@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/canary"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/lockerr"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -96,7 +97,7 @@ func (e *Elector) run(ctx context.Context, terms int) error {
 				e.sawLeader(held.Record)
 			}
 		}
-		return storeapi.Permanent(err) && !worked || errors.Is(err, errIgnored)
+		return storeapi.Permanent(err) && !worked || errors.Is(err, canary.ErrIgnored)
 	}
 	for term := 1; ; term++ {
 		if e.letOthersPass(ctx) != nil {

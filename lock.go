@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/canary"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/ctxmutex"
 	"github.com/leasehold-go/leasehold/internal/lockerr"
@@ -19,7 +18,6 @@ import (
 type Lock struct {
 	*register
 	acquiring ctxmutex.Mutex       // locked while a try is under way
-	canary    *canary.Canary       // tries the store's conditions; nil if they are known
 	term      atomic.Pointer[term] // the last term held
 	failing   atomic.Pointer[failing]
 }
@@ -37,7 +35,7 @@ func NewLock(s Store, key string, opts ...Option) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Lock{register: newRegister(s, key, o), acquiring: ctxmutex.New(), canary: canaryOf(s, info)}, nil
+	return &Lock{register: newRegister(s, key, o, canaryOf(s, info)), acquiring: ctxmutex.New()}, nil
 }
 
 // Key returns the lock's key.
@@ -209,6 +207,8 @@ func (l *Lock) race(ctx, settling, parent context.Context) (lease *Lease, stray 
 			stray = v
 		}
 		switch {
+		case errors.Is(err, ErrUnsafeStore):
+			return nil, stray, err
 		case ctx.Err() != nil:
 			return nil, stray, lockerr.EndOf(ctx)
 		case round < maxWritesPerTry:
@@ -229,9 +229,6 @@ func (l *Lock) begin(ctx, settling context.Context, t *term, took time.Duration,
 	l.term.Store(t)
 	l.emit(ctx, Event{Kind: EventAcquired, Token: t.token, Holder: l.identity, Duration: took})
 	l.log.InfoContext(ctx, "lock acquired", "key", l.key, "token", t.token, "was", was)
-	if err := t.tryStore(ctx, l.canary); err != nil {
-		return nil, err
-	}
 	if ctx.Err() != nil { // nobody waits for it any more
 		return nil, l.cutOff(ctx, nil, t.free(ctx, settling, false))
 	}
@@ -274,7 +271,7 @@ func (l *Lock) giveBack(ctx context.Context, v *version) error {
 		case !conflict && !storeapi.Refused(err), round == maxWritesPerTry:
 			return lockerr.OutcomeUnknown(err)
 		case conflict:
-			l.letPass(ctx)
+			_ = l.letPass(ctx)
 		}
 		now, readErr := l.read(ctx)
 		switch {

@@ -211,6 +211,7 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	t.mu.Unlock()
 	switch {
 	case unchanged:
+		l.canary.Doubt() // or one of the writes that try the store was carried out
 		return false, errTorn
 	case i < 0 && mayBeReleased: // an earlier attempt may have landed, and somebody has taken over since
 		t.become(released)
@@ -221,6 +222,13 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 		return false, t.lose(fmt.Errorf("%w by %q with token %d", errTakenOver, v.rec.Holder, v.rec.Token))
 	}
 	t.landed(ctx, v.etag, ours)
+	if ours.rec.Nonce == rec.Nonce && storeapi.Refused(refusal) {
+		if rec.Released() {
+			l.canary.Doubt()
+		} else if unsafe := l.tryStore(ctx, v, true); unsafe != nil {
+			return false, t.lose(unsafe)
+		}
+	}
 	return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/bell"
+	"github.com/leasehold-go/leasehold/internal/canary"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/lockerr"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -25,10 +26,11 @@ type register struct {
 	bell         bell.Bell             // rung when the lock may have become free
 	lastAnswered atomic.Int64          // monotonic time of the last answer of the store that made sense
 	failure      atomic.Pointer[error] // of the last request, if it failed
+	canary       *canary.Canary        // tries the store's conditions; nil if they are known
 }
 
-func newRegister(s Store, key string, o *options) *register {
-	r := &register{options: o, store: s, key: key, bell: bell.New()}
+func newRegister(s Store, key string, o *options, known *canary.Canary) *register {
+	r := &register{options: o, store: s, key: key, bell: bell.New(), canary: known}
 	r.lastAnswered.Store(math.MinInt64)
 	return r
 }
@@ -65,6 +67,11 @@ func (r *register) put(ctx context.Context, rec Record, over string) (etag strin
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrPermanent, err)
 	}
+	return r.write(ctx, body, over)
+}
+
+// write is put of a record as it stands in the store.
+func (r *register) write(ctx context.Context, body []byte, over string) (etag string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.attempt)
 	defer cancel()
 	began := r.clock.Now()
@@ -76,6 +83,11 @@ func (r *register) put(ctx context.Context, rec Record, over string) (etag strin
 		etag, err = r.store.PutIfMatch(ctx, r.key, body, over)
 	}
 	return etag, r.answer(ctx, op, began, etag, err)
+}
+
+// letPass is the pause after a 409, which says that another write is under way.
+func (r *register) letPass(ctx context.Context) error {
+	return r.clock.Sleep(ctx, clock.Jitter(r.clock, min(r.attempt/16, maxConflictPause)))
 }
 
 // answer returns the error of one request. It tells the observer, and notes for Elector.Check how the request has ended.

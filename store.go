@@ -44,8 +44,8 @@ type StoreInfo struct {
 	TellsAge bool
 	// Conditional says that all that answers its requests is known to enforce their conditions. A lock does not try them then. Of all
 	// other stores, the first acquisition in a process sends two writes that must be refused: an update of a version that does not
-	// exist, and a create over the lock's object. They carry the bytes that the object has. If one is carried out, the acquisition is
-	// given back and fails with [ErrUnsafeStore].
+	// exist, and a create over the lock's object. They carry the record that the object has, and white space. If one is carried out,
+	// the acquisition is given back and fails with [ErrUnsafeStore].
 	Conditional bool
 }
 

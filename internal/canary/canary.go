@@ -1,4 +1,5 @@
-// Package canary keeps what this process knows of the conditions of each store: whether its writes are refused when they must be.
+// Package canary tries whether a store refuses the writes that it must refuse, and keeps what this
+// process knows of each store.
 package canary
 
 import (
@@ -11,9 +12,12 @@ import (
 // Canary is what this process knows of the conditions of one store. It is safe for concurrent use. A nil Canary is that of a store whose
 // conditions are known.
 type Canary struct {
-	mu      sync.Mutex
-	refused [2]bool // an update of a version that does not exist, and a create over an object
-	asking  *asking // nil unless somebody asks
+	mu        sync.Mutex
+	refused   [2]bool // those of the writes that are known to be refused
+	conflicts int     // creates in a row that were answered with a conflict
+	readBack  bool    // the object was read after a trial, and neither write had been carried out
+	doubted   bool    // the next trial must be read back
+	asking    *asking // nil unless somebody asks
 }
 
 // asking is one acquisition that asks. Others that come meanwhile share its result.
@@ -58,32 +62,21 @@ func Of(client any, bucket string) *Canary {
 	return c
 }
 
-// Has reports whether the write i was refused.
-func (c *Canary) Has(i int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.refused[i]
-}
-
-// Note notes that the write i was refused.
-func (c *Canary) Note(i int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.refused[i] = true
-}
-
 // Proven notes that the store enforces its conditions.
 func (c *Canary) Proven() {
-	if c != nil {
-		c.Note(0)
-		c.Note(1)
+	if c == nil {
+		return
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refused, c.readBack, c.doubted = [2]bool{true, true}, true, false
 }
 
-// Try returns what ask says, or what it has said to another caller who asks at the same time, for which wait waits. It is nil if there is
-// nothing to ask, or if wait returns before the other has its answer.
-func (c *Canary) Try(ask func() error, wait func(answered <-chan struct{})) error {
-	a, mine := c.join()
+// Try returns what ask says, or what it has said to another caller who asks at the same time, for which
+// wait waits. It is nil if there is nothing to ask, or if wait returns before the other has its answer.
+// suspect is that of the Trial.
+func (c *Canary) Try(suspect bool, ask func() error, wait func(answered <-chan struct{})) error {
+	a, mine := c.join(suspect)
 	switch {
 	case a == nil:
 		return nil
@@ -102,14 +95,14 @@ func (c *Canary) Try(ask func() error, wait func(answered <-chan struct{})) erro
 }
 
 // join returns who asks, and whether that is the caller; nil if there is nothing to ask.
-func (c *Canary) join() (a *asking, mine bool) {
+func (c *Canary) join(suspect bool) (a *asking, mine bool) {
 	if c == nil {
 		return nil, false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.refused == [2]bool{true, true}:
+	case c.refused == [2]bool{true, true} && !c.doubted && (c.readBack || !suspect):
 		return nil, false
 	case c.asking != nil:
 		return c.asking, false

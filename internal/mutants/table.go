@@ -309,7 +309,7 @@ var mutants = []mutant{
 	{"no backoff while the store fails", []edit{{"lock.go", `wait = l.backoff(&failures)`, `wait = min(l.backoff(&failures), l.attempt/100)`}}, []string{worlds, ". -run TestAcquireBacksOffWhileTheStoreFails"}, 14},
 	{"an attempt as long as the TTL allows", []edit{{"options.go", `min(max((o.ttl-o.margin-o.renew)/3, time.Millisecond), maxAttempt)`, `max((o.ttl-o.margin-o.renew)/3, time.Millisecond)`}}, []string{worlds, ". -run TestARequestWithoutAnAnswerAtALongTTL"}, 27},
 	{"the first pause of a write as long as the TTL allows", []edit{{"renewal.go", `min(t.lock.attempt/8, maxFirstPause)`, `t.lock.attempt / 8`}}, []string{". -run TestPausesAtALongTTL"}, 27},
-	{"the pause after a conflict as long as the TTL allows", []edit{{"acquire.go", `min(r.attempt/16, maxConflictPause)`, `r.attempt/16`}}, []string{". -run TestPausesAtALongTTL"}, 27},
+	{"the pause after a conflict as long as the TTL allows", []edit{{"request.go", `min(r.attempt/16, maxConflictPause)`, `r.attempt/16`}}, []string{". -run TestPausesAtALongTTL"}, 27},
 	{"candidates back off for as long as the TTL allows", []edit{{"lock.go", `min(max(l.ttl, l.poll), maxBackoff)`, `max(l.ttl, l.poll)`}}, []string{worlds, ". -run TestAfterAnOutageOfAnHourAtALongTTL", "./itest -run TestFaultsAtALongTTL"}, 27},
 	{"writes back off for as long as the TTL allows", []edit{{"renewal.go", `min(t.lock.renew/2, remaining/4, maxBackoff)`, `min(t.lock.renew/2, remaining/4)`}}, []string{". -run TestAfterAnOutageOfAnHourAtALongTTL", ". -run TestRenewalsAfterAnOutageAtALongTTL"}, 27},
 	{"who backs off is not woken", []edit{{"lock.go", `wait = l.backoff(&failures)`, `wait, woken = l.backoff(&failures), nil`}}, []string{worlds, ". -run TestWakeEndsABackoff"}, 21},
@@ -382,19 +382,86 @@ var mutants = []mutant{
 	{"fenced: bodies in parts with the usual form", []edit{{"fenced/s3parts.go", `w.ifMatch = b.IfMatch(*w.ifMatch)`, `w.ifMatch = aws.String(*w.ifMatch)`}}, []string{"./fenced -run TestFencedWritesWithoutQuotes"}, 24},
 
 	// What tries a store, and the checks.
-	{"canary: no update", []edit{{"canary.go", `		if known.Has(i) {`, `		if known.Has(i) || i == 0 {`}}, []string{". -run TestAServerThatIgnoresConditions$", "./itest -run TestServersThatIgnoreConditions"}, 25},
-	{"canary: no create", []edit{{"canary.go", `		if known.Has(i) {`, `		if known.Has(i) || i == 1 {`}}, []string{". -run TestAServerThatIgnoresConditions$", "./itest -run TestServersThatIgnoreConditions"}, 25},
-	{"canary: a rate limit taken for a refusal", []edit{{"canary.go", `		case errors.Is(err, ErrPreconditionFailed), test.over == "" &&`, `		case err != nil, test.over == "" &&`}}, []string{". -run TestAnswersThatProveNothing", "./itest -run TestTheFirstAcquisitionTriesARealServer"}, 25},
-	{"canary: a conflict taken for the refusal of an update", []edit{{"canary.go", `test.over == "" && errors.Is(err, storeapi.ErrConflict):`, `errors.Is(err, storeapi.ErrConflict):`}}, []string{". -run TestConflictsOfTheTwoWrites"}, 25},
-	{"canary: the lease is not given back", []edit{{"canary.go", `	if err := t.release(ctx, false); err != nil {`, `	if err := ctx.Err(); err != nil {`}}, []string{". -run TestAServerThatIgnoresConditions$"}, 25},
-	{"canary: other bytes", []edit{{"canary.go", `		_, err := t.lock.put(limited, *t.record(), test.over)`, `		other := *t.record()
-		t.lock.sign(&other)
-		_, err := t.lock.put(limited, other, test.over)`}}, []string{". -run TestTheFirstAcquisitionTriesTheStore"}, 25},
-	{"canary: an object deleted meanwhile makes the store unsafe", []edit{{"canary.go", `if err == nil && test.over == "" {`, `if err == nil && test.over == "nothing" {`}}, []string{". -run TestTheObjectIsDeletedWhileTheStoreIsTried"}, 25},
-	{"canary: those that come meanwhile do not wait", []edit{{"canary.go", `clock.Wait(ctx, t.lock.clock, t.lock.attempt, answered)`, `clock.Wait(ctx, t.lock.clock, 0, answered)`}}, []string{". -run TestManyLocksTryTheStoreOnce"}, 25},
+	{
+		"canary: no update", []edit{{"internal/canary/trial.go", `		if refused[i] && !readBack {`, `		if refused[i] && !readBack || i == update {`}},
+		[]string{". -run TestAServerThatIgnoresConditions$", "./itest -run TestServersThatIgnoreConditions"}, 25,
+	},
+	{
+		"canary: no create", []edit{{"internal/canary/trial.go", `		if refused[i] && !readBack {`, `		if refused[i] && !readBack || i == create {`}},
+		[]string{". -run TestAServerThatIgnoresConditions$", "./itest -run TestServersThatIgnoreConditions"}, 25,
+	},
+	{
+		"canary: a rate limit taken for a refusal",
+		[]edit{{"internal/canary/trial.go", `			return false, err
+		case i == create`, `			return false, nil
+		case i == create`}},
+		[]string{". -run TestAnswersThatProveNothing", "./itest -run TestTheFirstAcquisitionTriesARealServer"}, 25,
+	},
+	{
+		"canary: a conflict taken for the refusal of an update",
+		[]edit{{"internal/canary/trial.go", `		case i == create && !created && c.conflicted():`, `		case !created && c.conflicted():`}},
+		[]string{". -run TestConflictsOfTheTwoWrites"}, 25,
+	},
+	{
+		"canary: one conflict taken for the refusal of a create",
+		[]edit{{"internal/canary/trial.go", `	return c.conflicts >= conflicts`, `	return c.conflicts > 0`}},
+		[]string{". -run TestConflictsOfTheTwoWrites"}, 25,
+	},
+	{
+		"canary: a conflict is not asked again",
+		[]edit{{"internal/canary/trial.go", `if try >= tries ||`, `if try >= 1 ||`}},
+		[]string{". -run TestConflictsOfTheTwoWrites"}, 25,
+	},
+	{
+		"canary: a refusal of a write that was carried out is a proof",
+		[]edit{{"internal/canary/trial.go", `	if readBack {
+		switch`, `	if readBack && len(failed) == 0 {
+		switch`}},
+		[]string{". -run TestRefusalsOfWritesThatWereCarriedOut"}, 25,
+	},
+	{
+		"canary: an acquisition that was refused and has landed is not suspect",
+		[]edit{{"acquire.go", `r.tryStore(ctx, written, refused)`, `r.tryStore(ctx, written, refused && r.clock == nil)`}},
+		[]string{". -run TestRefusalsOfWritesThatWereCarriedOut"}, 25,
+	},
+	{
+		"canary: a renewal that was refused and has landed is not suspect",
+		[]edit{{"renewal.go", `	if ours.rec.Nonce == rec.Nonce && storeapi.Refused(refusal) {`, `	if ours.rec.Nonce == rec.Nonce && refusal == nil {`}},
+		[]string{". -run TestRefusalsOfWritesThatWereCarriedOut"}, 25,
+	},
+	{
+		"canary: each refusal of a write that has landed is suspect",
+		[]edit{{"internal/canary/trial.go", `c.readBack, c.doubted = true, false`, `c.doubted = false`}},
+		[]string{". -run TestARefusalOfAWriteThatHasLandedIsTriedOnce"}, 25,
+	},
+	{"canary: the lease is not given back", []edit{{"lock.go", `			return nil, stray, err
+		case ctx.Err() != nil:`, `			return nil, nil, err
+		case ctx.Err() != nil:`}}, []string{". -run TestAServerThatIgnoresConditions$"}, 25},
+	{"canary: other bytes", []edit{{"canary.go", `		record, err := written.rec.MarshalJSON()`, `		other := written.rec
+		r.sign(&other)
+		record, err := other.MarshalJSON()`}}, []string{". -run TestTheFirstAcquisitionTriesTheStore"}, 25},
+	{"canary: the same bytes", []edit{{"canary.go", `body := append(record, mark...)`, `body := record`}}, []string{". -run TestRefusalsOfWritesThatWereCarriedOut"}, 25},
+	{
+		"canary: an object deleted meanwhile makes the store unsafe",
+		[]edit{{"internal/canary/trial.go", `		case err == nil && i == create && !created:`, `		case err == nil && i == create && !created && try < 0:`}},
+		[]string{". -run TestTheObjectIsDeletedWhileTheStoreIsTried"}, 25,
+	},
+	{
+		"canary: the end of ctx cuts off its writes",
+		[]edit{{"canary.go", `context.WithTimeout(context.WithoutCancel(ctx), r.attempt)`, `context.WithTimeout(ctx, r.attempt)`}},
+		[]string{". -run TestTheEndOfCtxCutsOffNoneOfTheTwoWrites"}, 25,
+	},
+	{
+		"canary: a lease that ends meanwhile is given to the user",
+		[]edit{{"acquire.go", `	if tooLate() {
+		return`, `	if r.canary == nil && tooLate() {
+		return`}},
+		[]string{". -run TestASleepWhileTheStoreIsTried"}, 25,
+	},
+	{"canary: those that come meanwhile do not wait", []edit{{"canary.go", `clock.Wait(ctx, r.clock, r.attempt, answered)`, `clock.Wait(ctx, r.clock, 0, answered)`}}, []string{". -run TestManyLocksTryTheStoreOnce"}, 25},
 	{"canary: each lock asks", []edit{{"internal/canary/canary.go", `	if c == nil {
 		c = new(Canary)`, `	if c = new(Canary); true {`}}, []string{". -run TestStoresOfOneClientAndBucketAreTriedOnce"}, 25},
-	{"canary: Run goes on", []edit{{"elector.go", ` || errors.Is(err, errIgnored)`, ``}}, []string{". -run TestAServerThatIgnoresConditionsEndsAWaitingElector"}, 25},
+	{"canary: Run goes on", []edit{{"elector.go", ` || errors.Is(err, canary.ErrIgnored)`, ` || errors.Is(err, canary.ErrIgnored) && worked && !worked`}}, []string{". -run TestAServerThatIgnoresConditionsEndsAWaitingElector"}, 25},
 	{"checks: a rate limit ends the check", []edit{{"internal/storecheck/storecheck.go", `const patience = 10`, `const patience = 1`}}, []string{". -run TestCheckStoreOnARateLimitedServer", "./itest -run TestChecksOnARateLimitedServer"}, 26},
 	{"checks: a write that has landed unseen counts as refused", []edit{{"internal/storecheck/storecheck.go", `if again && storeapi.Refused(err) {`, `if again && errors.Is(err, context.Canceled) {`}}, []string{". -run TestCheckStoreAmongFailures"}, 26},
 	{"checks: a race without an answer is lost", []edit{{"internal/storecheck/checks.go", `case winner < 0 && !refused && try < patience:`, `case winner < 0 && !refused && try < 1:`}}, []string{". -run TestCheckStoreOnARateLimitedServer"}, 26},
