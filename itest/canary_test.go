@@ -3,6 +3,7 @@ package itest_test
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -53,14 +55,44 @@ func dropping(t *testing.T, server testserver.S3, headers ...string) testserver.
 	return server
 }
 
+// evaluating starts a reverse proxy that evaluates the conditions of writes on what the server has answered.
+func evaluating(t *testing.T, server testserver.S3) testserver.S3 {
+	t.Helper()
+	upstream, err := url.Parse(server.Endpoint)
+	require.NoError(t, err)
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(upstream) },
+		ModifyResponse: func(r *http.Response) error {
+			match, none := r.Request.Header.Get("If-Match"), r.Request.Header.Get("If-None-Match")
+			if r.Request.Method != http.MethodPut || r.StatusCode != http.StatusOK || match+none == "" {
+				return nil
+			}
+			if match != r.Header.Get("ETag") {
+				body := []byte("<Error><Code>PreconditionFailed</Code><Message>too late</Message></Error>")
+				r.StatusCode, r.Body, r.ContentLength = http.StatusPreconditionFailed, io.NopCloser(bytes.NewReader(body)), int64(len(body))
+				r.Header.Set("Content-Length", strconv.Itoa(len(body)))
+			}
+			return nil
+		},
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	})
+	t.Cleanup(proxy.Close)
+	server.Endpoint = proxy.URL
+	return server
+}
+
 // A real server that seems to ignore conditions is found out by the first acquisition, and nobody leads.
 func TestServersThatIgnoreConditions(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		for name, headers := range map[string][]string{
 			"none": nil, "both": {"If-Match", "If-None-Match"}, "If-Match": {"If-Match"}, "If-None-Match": {"If-None-Match"},
+			"evaluated too late": {"If-Match", "If-None-Match"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				behind := dropping(t, server, headers...)
+				if name == "evaluated too late" {
+					behind = evaluating(t, behind)
+				}
 				bucket := server.Bucket(t)
 				store := leasehold.NewS3Store(behind.Client(), bucket)
 				lock := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(time.Minute)) // of a sixth, a busy machine answers
@@ -151,7 +183,7 @@ func TestTheFirstAcquisitionTriesARealServer(t *testing.T) {
 			return statuses
 		}
 		for range 3 {
-			require.Equal(t, []int{200, 429}, take(), "a rate limit proves nothing, and the next acquisition asks again")
+			require.Equal(t, []int{200, 429, 429}, take(), "a rate limit proves nothing, and the next acquisition asks again")
 		}
 		limited = false
 		require.Equal(t, []int{200, 412, 412}, take())
