@@ -114,7 +114,8 @@ func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
 		want   error  // nil: may pass
 		says   string
 
-		wantPut error // of writes, if it differs
+		conflict bool  // another write is under way
+		wantPut  error // of writes, if it differs
 	}{
 		{status: 404, code: "NoSuchKey", want: leasehold.ErrNotExist},
 		{status: 404, code: "NoSuchBucket", want: permanent, says: "create the bucket"},
@@ -125,8 +126,14 @@ func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
 		{status: 412, code: "ConditionNotMet", want: leasehold.ErrPreconditionFailed},
 		{status: 412, want: leasehold.ErrPreconditionFailed},
 		{status: 412, body: page}, // a proxy's: see TestRepliesThatAreNoS3s
-		{status: 409, code: "ConditionalRequestConflict"},
-		{status: 409, code: "OperationAborted"},
+		{status: 409, code: "ConditionalRequestConflict", conflict: true},
+		{status: 409, code: "OperationAborted", conflict: true},
+		{status: 409, code: "ConcurrentModification", conflict: true},
+		{status: 409, code: "ObjectParentIsFile", want: permanent, says: "no key can be below another one"},
+		{status: 409, code: "ExistingObjectIsDirectory", want: permanent, says: "no key can be below another one"},
+		{status: 409, code: "InvalidBucketState", says: "InvalidBucketState: as told"},
+		{status: 409},
+		{status: 409, body: page},
 		{status: 400, code: "NotImplemented", want: permanent, wantPut: unsafe, says: "does not implement"},
 		{status: 501, code: "NotImplemented", want: permanent, wantPut: unsafe, says: "does not implement"},
 		{status: 501, want: permanent, wantPut: unsafe},
@@ -140,6 +147,10 @@ func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
 		{status: 403, code: "ExpiredToken", says: "ExpiredToken"},
 		{status: 403, code: "RequestTimeTooSkewed", says: "RequestTimeTooSkewed"},
 		{status: 400, code: "RequestTimeout"},
+		{status: 400, code: "RequestTimeoutException"},
+		{status: 400, code: "RequestLimitExceeded"},
+		{status: 400, code: "KMS.ThrottlingException"},
+		{status: 400, code: "KMS.DisabledException", want: permanent, says: "KMS.DisabledException"},
 		{status: 400, code: "IncompleteBody"},
 		{status: 400, code: "InvalidArgument", want: permanent},
 		{status: 400, code: "KeyTooLongError", want: permanent, says: "check bucket name, key and endpoint"},
@@ -148,6 +159,7 @@ func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
 		{status: 400, code: "AuthorizationHeaderMalformed", want: permanent, says: "region"},
 		{status: 301, code: "PermanentRedirect", want: permanent, says: "region"},
 		{status: 307, code: "TemporaryRedirect", want: permanent, says: "endpoint"},
+		{status: 304, code: "NotModified"},
 		{status: 405, code: "MethodNotAllowed", want: permanent},
 		{status: 429, code: "TooManyRequests"},
 		{status: 500, code: "InternalError"},
@@ -177,6 +189,7 @@ func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
 					want = c.wantPut
 				}
 				requireOnly(t, want, err)
+				require.Equal(t, c.conflict, errors.Is(err, storeapi.ErrConflict))
 				require.Empty(t, etag)
 				require.ErrorContains(t, err, c.says)
 				requireText(t, err)

@@ -135,6 +135,9 @@ func (c *campaign) acquire(ctx context.Context, a *app, lock *leasehold.Lock) (*
 	default:
 		lease, err = lock.Acquire(ctx)
 	}
+	if beingCreated(err) && ctx.Err() == nil {
+		lease, err = c.whileCreated(ctx, lock)
+	}
 	held, ok := errors.AsType[*leasehold.HeldError](err)
 	if !ok || ctx.Err() != nil || !overdue(held.Record) {
 		return lease, err
@@ -148,6 +151,30 @@ func (c *campaign) acquire(ctx context.Context, a *app, lock *leasehold.Lock) (*
 	limited, cancel := context.WithTimeout(ctx, held.Wait+max(held.Wait/10, 2*time.Second))
 	defer cancel()
 	return lock.Acquire(limited)
+}
+
+// whileCreated tries while another candidate seems to be creating the lock. No create takes as long as a TTL. A store that refuses
+// creates for longer lets nobody lead, so that a job would never run although every machine is told that another one has the lock.
+func (c *campaign) whileCreated(ctx context.Context, lock *leasehold.Lock) (*leasehold.Lease, error) {
+	for end := time.Now().Add(min(c.ttl*5/4, maxExtra)); ; {
+		lease, err := lock.TryAcquire(ctx)
+		switch {
+		case !beingCreated(err) || ctx.Err() != nil:
+			return lease, err
+		case time.Now().After(end):
+			return nil, fail(exitStore, "%v, for longer than any create takes: the store refuses to create an object that it does not have", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(c.ttl/5, time.Second)):
+		}
+	}
+}
+
+// beingCreated reports whether the lock is held only because the store refuses to create it, though nobody has had it yet.
+func beingCreated(err error) bool {
+	held, ok := errors.AsType[*leasehold.HeldError](err)
+	return ok && held.Record.Token == 0 && held.Record.Released()
 }
 
 // maxExtra bounds the wait for a lock whose holder seems to be gone, beyond the time that the user gives.

@@ -186,6 +186,11 @@ var mutants = []mutant{
 	{"strange replies are final after good ones", []edit{{"internal/storeapi/server.go", `>= maxStrange && !s.genuine.Load()`, `>= maxStrange`}}, []string{". -run TestRepliesThatAreNoS3s"}, 11},
 	{"a followed redirect counts", []edit{{"internal/s3api/reply.go", `return reply.Request != nil && reply.Request.Response != nil`, `return false`}}, []string{". -run TestRepliesThatAreNoS3s"}, 11},
 	{"a page counts", []edit{{"internal/s3api/errors.go", `case webPage(header) || redirected:`, `case redirected:`}}, []string{". -run TestRepliesThatAreNoS3s"}, 11},
+	{"any 409 means that another write is under way", []edit{{"internal/s3api/errors.go", `status == http.StatusConflict && concurrent[code]:`, `status == http.StatusConflict:`}}, []string{
+		". -run TestS3AnswersBecomeTheErrorsOfStore", "./cmd/leasehold -run ^TestALockBelowAnother$",
+	}, 10},
+	{"304 to a write names a region", []edit{{"internal/s3api/errors.go", `status == http.StatusNotModified) &&`, `status == 0) &&`}}, []string{". -run TestS3AnswersBecomeTheErrorsOfStore"}, 0},
+	{"a throttle that the SDK knows is final", []edit{{"internal/s3api/errors.go", `return throttled || timedOut ||`, `return throttled && timedOut ||`}}, []string{". -run TestS3AnswersBecomeTheErrorsOfStore"}, 13},
 	{"a refusal whose reason is cut off is final", []edit{{"internal/s3api/errors.go", `	case brokenOff(err): // the code`, `	case false: // the code`}}, []string{". -run TestRepliesThatAreNoS3s"}, 11},
 	{"this machine's faults are final for ever", []edit{{"internal/storeapi/server.go", `if s.answered.Load() {`, `if false {`}}, []string{". -run TestFaultsOfThisMachineMayPass"}, 0},
 	{"a dead connection is used again", []edit{{"internal/s3api/bucket.go", `ok && b.server.Silent() {`, `ok && false {`}}, []string{"./internal/s3api -run TestASilentConnection"}, 0},
@@ -618,6 +623,7 @@ var mutants = []mutant{
 	{"command: a lost lease is not told", []edit{{"cmd/leasehold/supervise.go", `result.code, result.lost = status.ExitStatus(), ended == 1`, `result.code, result.lost = status.ExitStatus(), ended == 2`}}, []string{"./cmd/leasehold -run ^TestExitCodesOfRun$"}, 30},
 	{"command: a signal is not told from an exit code", []edit{{"cmd/leasehold/supervise.go", `result.code = exitSignal + int(status.Signal())`, `result.code = int(status.Signal())`}}, []string{"./cmd/leasehold -run ^TestExitCodesOfRun$"}, 30},
 	{"command: an exit code over 255", []edit{{"cmd/leasehold/run.go", `heldCode < 0 || heldCode > 255`, `heldCode < 0`}}, []string{"./cmd/leasehold -run ^TestArgumentsThatCannotWork$"}, 30},
+	{"command: a lock that nobody can create is held", []edit{{"cmd/leasehold/campaign.go", `if beingCreated(err) && ctx.Err() == nil {`, `if beingCreated(err) && false {`}}, []string{"./cmd/leasehold -run ^TestALockThatCannotBeCreatedIsNotHeld$"}, 30},
 	{"command: a lock that may not be read is no failure", []edit{{"cmd/leasehold/status.go", `r.view.State == "denied" && refused == nil`, `r.view.State == "denied?" && refused == nil`}}, []string{"./cmd/leasehold -run ^TestListShowsWhatCannotBeRead$"}, 30},
 	{
 		"command: the URL of a listed lock names another", []edit{{"cmd/leasehold/url.go",

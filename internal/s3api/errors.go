@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
@@ -72,14 +73,19 @@ func (b *Bucket) classify(err error, op Op) (hint string, kind error) {
 	case status == http.StatusPreconditionFailed, code == "PreconditionFailed": // some servers send the code with status 200
 		b.server.Heard()
 		return "", storeapi.ErrPreconditionFailed
-	case status == http.StatusConflict:
+	case status == http.StatusConflict && concurrent[code]:
 		b.server.Heard()
 		return "", storeapi.ErrConflict
 	case status == http.StatusNotFound && code == "NoSuchKey":
 		b.server.Heard()
 		return "", storeapi.ErrNotExist
-	case passing[code], overloaded:
+	case passes(code), overloaded:
 		return "", nil
+	case code == "ObjectParentIsFile", code == "ExistingObjectIsDirectory", code == "ExistingObjectIsFile":
+		return "this server keeps objects as files, so no key can be below another one, as in jobs/report and jobs/report/daily: " +
+			"use a key that is in no other key's path", storeapi.ErrPermanent
+	case (status == http.StatusConflict || status == http.StatusNotModified) && amazonian(header):
+		return "", nil // nothing is known
 	case code == "NoSuchBucket":
 		return "create the bucket, or correct its name or the endpoint", storeapi.ErrPermanent
 	case status == http.StatusNotImplemented, code == "NotImplemented":
@@ -105,12 +111,27 @@ func (b *Bucket) classify(err error, op Op) (hint string, kind error) {
 	return hintNotS3, b.server.Stranger()
 }
 
-// passing are the codes of 4xx answers that pass by themselves, or when the client has new credentials.
+// concurrent are the codes of a 409 that says that another write of the object is under way. A 409 with another code, or without any,
+// does not say that.
+var concurrent = map[string]bool{
+	"ConditionalRequestConflict": true, // S3: docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html; CoreWeave to losers of a create
+	"OperationAborted":           true, // S3: docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html; Ceph's gateway (rgw_common.cc, ERR_TAG_CONFLICT)
+	"ConcurrentModification":     true, // Ceph's gateway (rgw_common.cc, ECANCELED)
+}
+
+// passes reports whether a refusal with this code passes by itself, or when the client has new credentials.
+func passes(code string) bool {
+	_, throttled := retry.DefaultThrottleErrorCodes[strings.TrimPrefix(code, "KMS.")] // S3 puts this before the codes of KMS
+	_, timedOut := retry.DefaultRetryableErrorCodes[code]
+	return throttled || timedOut || passing[code]
+}
+
+// passing are the codes that pass beside those that the SDK itself retries.
 var passing = map[string]bool{
-	"RequestTimeout": true, "RequestTimeTooSkewed": true,
-	"ExpiredToken": true, "ExpiredTokenException": true, "TokenRefreshRequired": true, "RequestExpired": true,
-	"SlowDown": true, "Throttling": true, "ThrottlingException": true, "TooManyRequests": true,
-	"IncompleteBody": true, "BadDigest": true, "OperationAborted": true,
+	"RequestTimeTooSkewed": true,
+	"ExpiredToken":         true, "ExpiredTokenException": true, "TokenRefreshRequired": true, "RequestExpired": true,
+	"TooManyRequests": true,
+	"IncompleteBody":  true, "BadDigest": true, "OperationAborted": true,
 }
 
 // unsent says what to do about an error because of which no request can reach the server; "" if err is none of these.
