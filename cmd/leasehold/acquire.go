@@ -7,10 +7,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -82,7 +84,7 @@ Who has the handle can release the lock: keep it among the secrets of the pipeli
 			return a.takeForSteps(ctx, &c, file, args[0])
 		}),
 	}
-	cmd.Flags().StringVar(&file, "handle-file", "", "write the handle to this `file` in place of standard output; until the lock is taken it is empty")
+	cmd.Flags().StringVar(&file, "handle-file", "", "write the handle to this `file` in place of standard output; if the lock is not taken, the file stays as it is")
 	c.leaseFlags(cmd.Flags(), time.Hour)
 	c.waitFlags(cmd.Flags())
 	return cmd
@@ -96,13 +98,13 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, path, url string) e
 	if err != nil {
 		return err
 	}
-	var file *os.File
+	var file *handleFile
 	switch {
 	case path != "":
 		if file, err = newHandleFile(path); err != nil {
 			return err
 		}
-		defer file.Close()
+		defer file.remove()
 	case goesNowhere(os.Stdout):
 		return fail(exitUsage, "standard output is closed or /dev/null, so the handle would be lost")
 	}
@@ -130,12 +132,7 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, path, url string) e
 	h.token = lease.Token()
 	view := show(at, lease.Record(), 0)
 	if file != nil {
-		if _, err = fmt.Fprintln(file, h); err == nil {
-			err = file.Close() // where some file systems tell that the disk is full
-		}
-		if err != nil {
-			err = fail(exitOutput, "the handle cannot be written: %w", err)
-		} else {
+		if err = file.keep(h); err == nil {
 			err = a.print(view, h.sentence("acquired", lease.Record()))
 		}
 	} else {
@@ -151,20 +148,51 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, path, url string) e
 	return nil
 }
 
-// newHandleFile is a new file that nobody else can read, in place of one that may be there.
-func newHandleFile(path string) (*os.File, error) {
-	if info, err := os.Lstat(path); err == nil && info.IsDir() { // which Remove would remove if it is empty
+// handleFile is the file of --handle-file. What an earlier acquire has written there stays until this one has the lock: it may be all that
+// can release a lock.
+type handleFile struct {
+	*os.File        // beside the file that the user names
+	path     string // of that file
+}
+
+// newHandleFile makes a file that nobody else can read, and that keep puts in place of the one at path.
+func newHandleFile(path string) (*handleFile, error) {
+	switch info, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, fail(exitOutput, "the file for the handle cannot be made: %w (give another --handle-file)", err)
+	case info.IsDir():
 		return nil, fail(exitUsage, "--handle-file %q is a directory: give the path of a file", path)
+	case !info.Mode().IsRegular(): // others may need a device, and read what goes into a pipe
+		return nil, fail(exitUsage, "--handle-file %q is not a regular file, and is left alone: give the path of a new one", path)
 	}
-	err := os.Remove(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fail(exitOutput, "the file for the handle cannot be replaced: %w (give another --handle-file)", err)
-	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	beside := filepath.Join(filepath.Dir(path), ".leasehold-handle-"+rand.Text())
+	file, err := os.OpenFile(beside, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fail(exitOutput, "the file for the handle cannot be made: %w (give another --handle-file)", err)
 	}
-	return file, nil
+	return &handleFile{file, path}, nil
+}
+
+// keep writes the handle.
+func (f *handleFile) keep(h handle) error {
+	_, err := fmt.Fprintln(f, h)
+	if err == nil {
+		err = f.Close() // where some file systems tell that the disk is full
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), f.path)
+	}
+	if err != nil {
+		return fail(exitOutput, "the handle cannot be written: %w (give another --handle-file)", err)
+	}
+	return nil
+}
+
+// remove removes what keep has not kept.
+func (f *handleFile) remove() {
+	_ = f.Close()
+	_ = os.Remove(f.Name())
 }
 
 // goesNowhere reports whether what is written to a file is lost.
@@ -240,11 +268,15 @@ func (g *givenHandle) check(cmd *cobra.Command, args []string) error {
 	case len(args) == 1:
 		g.text = args[0]
 	case g.file != "":
-		body, err := os.ReadFile(g.file)
-		if err != nil && (!g.ifHeld || !errors.Is(err, fs.ErrNotExist)) {
+		body, err := readHandle(g.file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && g.ifHeld:
+		case errors.Is(err, fs.ErrNotExist):
+			return fail(exitUsage, "the handle cannot be read: %w (acquire has not taken the lock, or had another --handle-file)", err)
+		case err != nil:
 			return fail(exitUsage, "the handle cannot be read: %w (give the --handle-file of acquire)", err)
 		}
-		g.text, where = strings.TrimSpace(string(body)), "acquire has not taken the lock"
+		g.text, where = strings.TrimSpace(string(body)), "the file is empty: give the --handle-file of acquire"
 	default:
 		g.text = os.Getenv(handleEnv)
 	}
@@ -252,6 +284,19 @@ func (g *givenHandle) check(cmd *cobra.Command, args []string) error {
 		return fail(exitUsage, "there is no handle: %s", where)
 	}
 	return nil
+}
+
+// maxHandle bounds what is read of a file, which may be a device without end.
+const maxHandle = 64 << 10
+
+// readHandle reads a file, which may be a pipe.
+func readHandle(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, maxHandle))
 }
 
 // withHandle changes the record of the handle's term.

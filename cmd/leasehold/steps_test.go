@@ -1,12 +1,15 @@
 package main_test
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestHandleFile(t *testing.T) {
@@ -31,6 +34,17 @@ func TestHandleFile(t *testing.T) {
 	r = offline(t, "release", "--if-held", "--handle-file", other)
 	r.succeeds(t)
 	require.Empty(t, r.out)
+	require.NoFileExists(t, other)
+
+	// An acquire that fails has not touched the handle of the one that has succeeded.
+	offline(t, "acquire", "-n", "--handle-file", file, p.url).complains(t, 75, "held by")
+	offline(t, "acquire", "--handle-file", file, "file:///no/such/directory/x").complains(t, 78, "create the directory")
+	still, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(body), string(still))
+	left, err := filepath.Glob(filepath.Join(p.dir, ".leasehold-handle*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
 	offline(t, "run", "-n", p.url, "--", "true").complains(t, 75, "held by")
 
 	offline(t, "release", "--if-held", "--handle-file", file).succeeds(t)
@@ -38,6 +52,49 @@ func TestHandleFile(t *testing.T) {
 	r = offline(t, "acquire", "-o", "json", "--handle-file", file, p.url)
 	r.succeeds(t)
 	require.NotContains(t, r.out, "handle\":\"file")
+}
+
+// What is not a regular file is left alone, and the lock is not taken.
+func TestHandleFileThatIsNone(t *testing.T) {
+	p := newPlace(t)
+	target := filepath.Join(p.dir, "target")
+	require.NoError(t, os.WriteFile(target, []byte("the user's own"), 0o600))
+	for name, make := range map[string]func(path string) error{
+		"pipe":          func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"link":          func(path string) error { return os.Symlink(target, path) },
+		"dangling link": func(path string) error { return os.Symlink(filepath.Join(p.dir, "none"), path) },
+		"link to null":  func(path string) error { return os.Symlink(os.DevNull, path) },
+		"device": func(path string) error {
+			if os.Getuid() != 0 {
+				return os.Symlink(os.DevNull, path)
+			}
+			return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))) // a second /dev/null
+		},
+		"socket": func(path string) error {
+			listener, err := net.Listen("unix", path)
+			if err == nil {
+				t.Cleanup(func() { listener.Close() })
+			}
+			return err
+		},
+		"directory": func(path string) error { return os.Mkdir(path, 0o755) },
+	} {
+		path := filepath.Join(p.dir, name)
+		require.NoError(t, make(path))
+		before, err := os.Lstat(path)
+		require.NoError(t, err)
+		offline(t, "acquire", "--handle-file", path, p.url).complains(t, 64, "--handle-file ")
+		after, err := os.Lstat(path)
+		require.NoError(t, err)
+		require.True(t, os.SameFile(before, after), name)
+		require.Equal(t, before.Mode(), after.Mode(), name)
+	}
+	body, err := os.ReadFile(target)
+	require.NoError(t, err)
+	require.Equal(t, "the user's own", string(body))
+	offline(t, "run", "-n", p.url, "--", "sh", "-c", "exit $LEASEHOLD_TOKEN") // was never taken
+
+	offline(t, "release", "--handle-file", "/dev/zero").complains(t, 64, "is not a handle")
 }
 
 // An unlock that is always run is silent where there is nothing to release, and only there.

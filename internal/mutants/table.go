@@ -641,6 +641,19 @@ var mutants = []mutant{
 	},
 	{"command: a handle without its secret", []edit{{"cmd/leasehold/acquire.go", `r.Token == h.token && r.Metadata[metadataKey] == h.hash()`, `r.Token == h.token`}}, []string{"./cmd/leasehold -run ^TestReleaseIfHeld$"}, 31},
 	{"command: a handle that others can read", []edit{{"cmd/leasehold/acquire.go", `os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600`, `os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644`}}, []string{"./cmd/leasehold -run ^TestHandleFile$"}, 31},
+	{
+		"command: a file that is a device is replaced by a handle", []edit{{"cmd/leasehold/acquire.go",
+			`	case !info.Mode().IsRegular():`,
+			`	case info.Mode()&0 != 0:`}},
+		[]string{"./cmd/leasehold -run ^TestHandleFileThatIsNone$"}, 31,
+	},
+	{
+		"command: an acquire that fails empties the file of another", []edit{{"cmd/leasehold/acquire.go",
+			`	beside := filepath.Join(`,
+			`	_ = os.Truncate(path, 0)
+	beside := filepath.Join(`}},
+		[]string{"./cmd/leasehold -run ^TestHandleFile$"}, 31,
+	},
 	{"command: SIGUSR1 to the whole group", []edit{{"cmd/leasehold/supervise.go", `		_ = unix.Kill(s.pid, number)
 	default:`, `		_ = unix.Kill(-s.pid, number)
 	default:`}}, []string{"./cmd/leasehold -run ^TestSignalsGoToTheCommandOrToItsGroup$"}, 32},
