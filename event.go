@@ -22,14 +22,14 @@ type Event struct {
 // EventKind says what happened, as metrics and logs name it.
 type EventKind string
 
-// The kinds of [Event].
+// The kinds of [Event]. A term ends with EventLost or with EventReleased, never with both.
 const (
 	EventRequest     EventKind = "request"      // one request to the store has ended; see Outcome
 	EventAcquired    EventKind = "acquired"     // this lock holds a new term
 	EventRenewed     EventKind = "renewed"      // the term goes on
 	EventRenewFailed EventKind = "renew_failed" // one try to renew has failed; another follows while the lease is valid
 	EventLost        EventKind = "lost"         // the term has ended against the holder's will
-	EventReleased    EventKind = "released"     // the term was released or abandoned; Err says why its release has failed
+	EventReleased    EventKind = "released"     // the term was released or abandoned; Err says why its release has failed, which may be tried again
 	EventNewLeader   EventKind = "new_leader"   // this lock has seen a new term, which may be its own
 	EventOverrun     EventKind = "overrun"      // the lease is lost and its safety margin over, but the function under it still runs
 )

@@ -63,8 +63,8 @@ func (le *Lease) Renew(ctx context.Context) error {
 
 // Commit writes a small state into the lock object itself, in one request that also renews the lease. It succeeds only if this term goes on, and no former leader's commit can ever follow. The payload, 32 KiB at most, is
 // kept by release and takeover. Anyone can read it as [Record].Payload, through [Lock.Inspect], [Lock.Watch] or [Lease.Record].
-// Commit retries as [Lease.Renew] does, and has the same errors. After an error that matches [ErrLost] or ctx's error, the last
-// attempt may have landed, or may land later. Only the next write tells: a later successful Commit or Renew of this term, or the
+// Commit retries as [Lease.Renew] does, and has the same errors. After an error that matches [ErrLost], [ErrReleased] or ctx's error,
+// the last attempt may have landed, or may land later. Only the next write tells: a later successful Commit or Renew of this term, or the
 // acquisition of the next term, whose record has the payload that is final.
 func (le *Lease) Commit(ctx context.Context, payload []byte) error {
 	if len(payload) > wire.MaxPayload {

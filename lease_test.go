@@ -869,7 +869,87 @@ func TestAbandon(t *testing.T) {
 	})
 }
 
-// Whatever ends the function, only Release frees a lease that was abandoned in it.
+// One event tells of the end of a term, whatever is found later.
+func TestATermEndsOnce(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, store *faultStore, lease *leasehold.Lease, replace func()){
+		"abandoned, and a renewal under way finds it replaced": func(t *testing.T, store *faultStore, lease *leasehold.Lease, replace func()) {
+			store.next(fault{op: "put", err: leasehold.ErrPreconditionFailed, delay: time.Second})
+			done := make(chan error)
+			go func() { done <- lease.Renew(t.Context()) }()
+			synctest.Wait()
+			lease.Abandon()
+			replace()
+			<-done
+		},
+		"abandoned, and its release finds it replaced": func(t *testing.T, _ *faultStore, lease *leasehold.Lease, replace func()) {
+			lease.Abandon()
+			replace()
+			_ = lease.Release(t.Context())
+		},
+		"a release that failed is tried again, and finds it gone": func(t *testing.T, store *faultStore, lease *leasehold.Lease, _ func()) {
+			store.next(fault{op: "put", err: leasehold.ErrPermanent})
+			_ = lease.Release(t.Context())
+			obj, err := store.Get(t.Context(), key)
+			require.NoError(t, err)
+			require.NoError(t, store.DeleteIfMatch(t.Context(), key, obj.ETag))
+			require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
+		},
+		"lost, and then released": func(t *testing.T, _ *faultStore, lease *leasehold.Lease, replace func()) {
+			replace()
+			_ = lease.Renew(t.Context())
+			_ = lease.Release(t.Context())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &faultStore{Store: leasehold.NewMemStore()}
+				var ends []leasehold.EventKind
+				lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+					if e.Kind == leasehold.EventReleased || e.Kind == leasehold.EventLost {
+						ends = append(ends, e.Kind)
+					}
+				})))
+				end(t, store, lease, func() {
+					admin := newLock(t, store.Store)
+					require.NoError(t, admin.Break(t.Context(), 1))
+					_ = acquire(t, admin)
+				})
+				require.Len(t, ends, 1, "%v", ends)
+			})
+		})
+	}
+}
+
+// The release comes while the commit is under way: the lease is over, and the payload is there.
+func TestACommitBesideAReleaseMayHaveLanded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+		store.next(fault{op: "put", apply: true, delay: time.Second})
+		committed := make(chan error)
+		go func() { committed <- lease.Commit(t.Context(), []byte("landed")) }()
+		synctest.Wait()
+		require.NoError(t, lease.Release(t.Context()))
+		require.ErrorIs(t, <-committed, leasehold.ErrReleased)
+		require.Equal(t, "landed", string(stored(t, store).Payload))
+	})
+}
+
+// The answer comes when the lease is over.
+func TestARenewalThatIsAnsweredTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newBrokenClock()
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lease := acquire(t, newLock(t, store, withClock(c), leasehold.WithManualRenewal()))
+		time.Sleep(11 * time.Second)
+		store.next(fault{op: "put", apply: true, delay: 2 * time.Second})
+		require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
+		lease = acquire(t, newLock(t, &faultStore{Store: leasehold.NewMemStore()}, leasehold.WithManualRenewal()))
+		require.NoError(t, lease.Release(t.Context()))
+		require.ErrorIs(t, lease.Commit(t.Context(), nil), leasehold.ErrReleased)
+	})
+}
+
 // A renewal is under way when the lease is abandoned, and reads something else in the place of the record.
 func TestAWrongReadDoesNotFreeAnAbandonedLease(t *testing.T) {
 	for _, wrong := range []error{leasehold.ErrCorruptRecord, leasehold.ErrNotExist} {
@@ -891,6 +971,7 @@ func TestAWrongReadDoesNotFreeAnAbandonedLease(t *testing.T) {
 	}
 }
 
+// Whatever ends the function, only Release frees a lease that was abandoned in it.
 func TestAbandonInAFunction(t *testing.T) {
 	work := errors.New("work goes on")
 	for name, run := range map[string]func(ctx context.Context, l *leasehold.Lock, abandon func(context.Context, *leasehold.Lease) error) error{

@@ -58,9 +58,9 @@ const (
 	maxParting       = 30 * time.Second       // of the tries to release at the end of Do and Run, once their ctx has ended
 )
 
-// WithTTL sets how long an acquisition or renewal is good for: default 15 s, at least 1 s. A store
-// may set another minimum ([StoreInfo]), which is 1 ms for [NewMemStore]. After a crash nobody leads for about a TTL.
-// A shorter one costs more requests.
+// WithTTL sets how long an acquisition or renewal is good for: default 15 s, at least 1 s, at most
+// ten years. A store may set another minimum ([StoreInfo]), which is 1 ms for [NewMemStore]. After a
+// crash nobody leads for about a TTL. A shorter one costs more requests.
 //
 // Limits of single requests follow from it. An attempt of a request has about a sixth of the TTL, at most 10 s. The pause before the
 // next attempt grows from 1 s at most to 30 s at most.
@@ -68,17 +68,20 @@ func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
 // WithRenewInterval sets how often a holder renews: default a third of the TTL, which leaves time for two more tries after a
 // failed renewal before the lease ends. Renewals come up to a twentieth of the interval early, and the first one of a term up to
-// a half, so that locks that were taken together are not renewed together.
+// a half, so that locks that were taken together are not renewed together. The interval is at most
+// two thirds of the time between the beginning of the TTL and the safety margin, and at most ten years.
 func WithRenewInterval(d time.Duration) Option { return func(o *options) { o.renew = d } }
 
 // WithPollInterval sets about how often a waiting candidate reads the lock: default TTL/5. Most waits are between 0.7 and 1.5
 // times the interval, so that one read comes soon after each renewal if renewals are not more frequent than reads. Up to 12 waits
 // per term are shorter, until the candidate knows when renewals come. With the defaults there are two reads per renewal. The
 // interval bounds how long a released lock stays free, unless something calls [Lock.Wake]. [Lock.Watch] keeps to it within 10 %.
+// It is at most ten years.
 func WithPollInterval(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
 // WithSafetyMargin sets how long before the end of the TTL a lease ends for its holder: default a fifth of the TTL. This is the
-// time that the holder's code has to stop after its context ends, before anyone else may lead. It must be positive.
+// time that the holder's code has to stop after its context ends, before anyone else may lead. It must
+// be positive, below the TTL, and at most ten years.
 func WithSafetyMargin(d time.Duration) Option { return func(o *options) { o.margin = d } }
 
 // WithIdentity sets the name under which this candidate appears in the record: default host/pid/random. It need not be
@@ -100,7 +103,7 @@ func WithReclaim() Option { return func(o *options) { o.reclaim = true } }
 func WithManualRenewal() Option { return func(o *options) { o.manual = true } }
 
 // WithSkewAllowance sets how far apart the wall clocks of this machine and of a foreign client that does not know ttl may
-// be: default 5 s. Nothing else depends on wall clocks.
+// be: default 5 s, at most ten years. Nothing else depends on wall clocks.
 func WithSkewAllowance(d time.Duration) Option { return func(o *options) { o.skew = d } }
 
 // WithClockDrift sets the fraction by which a candidate's monotonic clock may run faster than a holder's: default 0.02.
@@ -154,20 +157,29 @@ func newOptions(minimum time.Duration, opts []Option) (*options, error) {
 // maxMetadata bounds the metadata as JSON, so that it always fits into a record with the largest payload.
 const maxMetadata = 8 << 10
 
+// maxDuration bounds every duration that is set, so that a few times as much is still a duration.
+const maxDuration = 10 * 365 * 24 * time.Hour
+
 func (o *options) validate(minimum time.Duration) error {
+	for _, set := range []struct {
+		what string
+		d    time.Duration
+	}{
+		{"TTL", o.ttl}, {"renew interval", o.renew}, {"poll interval", o.poll}, {"safety margin", o.margin}, {"skew allowance", o.skew},
+	} {
+		if set.d > maxDuration {
+			return fmt.Errorf("%s %v is over ten years (%v)", set.what, set.d, maxDuration)
+		}
+	}
 	minPoll, minMargin := max(minimum/20, time.Millisecond/10), minimum/100
 	switch {
 	case o.ttl < minimum:
 		return fmt.Errorf("TTL %v is below %v, the minimum of this store: "+
 			"network delays and clock resolution would end leases at random%s", o.ttl, minimum, nanoseconds(o.ttl))
-	case o.ttl > wire.MaxTTL:
-		return fmt.Errorf("TTL %v is over %v", o.ttl, wire.MaxTTL)
 	case o.renew < minimum/3:
 		return fmt.Errorf("renew interval %v is below %v, a third of the minimum TTL of this store%s", o.renew, minimum/3, nanoseconds(o.renew))
 	case o.poll < minPoll:
 		return fmt.Errorf("poll interval %v is below %v, the minimum for this store, because each poll is a request%s", o.poll, minPoll, nanoseconds(o.poll))
-	case o.poll > wire.MaxTTL:
-		return fmt.Errorf("poll interval %v is over %v", o.poll, wire.MaxTTL)
 	case o.margin < minMargin:
 		return fmt.Errorf("safety margin %v is below %v: the holder's code needs time to stop before others may lead%s", o.margin, minMargin, nanoseconds(o.margin))
 	case o.margin >= o.ttl:

@@ -3,8 +3,11 @@ package leasehold_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,21 +45,19 @@ func TestMistakesThatAreToldAtOnce(t *testing.T) {
 		store leasehold.Store
 		opt   leasehold.Option
 	}{
-		"store is nil":            {nil, nil},
-		"the bucket has no name":  {misconfigured{mem}, nil},
-		"an Option is nil":        {mem, leasehold.Option(nil)},
-		"TTL 0s is below 1s":      {s3, leasehold.WithTTL(0)},
-		"TTL 0s is below 1ms":     {mem, leasehold.WithTTL(0)},
-		"write 15*time.Second":    {s3, leasehold.WithTTL(15)},
-		"TTL 16ns is below 1ms":   {mem, leasehold.WithTTL(16)},
-		"TTL 17ns is below 1ms":   {&faultStore{Store: mem}, leasehold.WithTTL(17)}, // a store whose MinTTL is 0
-		"TTL 876001h0m0s is over": {mem, leasehold.WithTTL(876_001 * time.Hour)},
+		"store is nil":           {nil, nil},
+		"the bucket has no name": {misconfigured{mem}, nil},
+		"an Option is nil":       {mem, leasehold.Option(nil)},
+		"TTL 0s is below 1s":     {s3, leasehold.WithTTL(0)},
+		"TTL 0s is below 1ms":    {mem, leasehold.WithTTL(0)},
+		"write 15*time.Second":   {s3, leasehold.WithTTL(15)},
+		"TTL 16ns is below 1ms":  {mem, leasehold.WithTTL(16)},
+		"TTL 17ns is below 1ms":  {&faultStore{Store: mem}, leasehold.WithTTL(17)}, // a store whose MinTTL is 0
 		"renew interval 0s is below 333.333333ms, a third of the minimum TTL": {s3, leasehold.WithRenewInterval(0)},
 		"renew interval 5ns":                      {s3, leasehold.WithRenewInterval(5)},
 		"poll interval 0s is below 50ms":          {s3, leasehold.WithPollInterval(0)},
 		"poll interval 3ns is below 50ms":         {s3, leasehold.WithPollInterval(3)},
 		"write 4*time.Second":                     {s3, leasehold.WithPollInterval(4)},
-		"poll interval 876001h0m0s is over":       {s3, leasehold.WithPollInterval(876_001 * time.Hour)},
 		"safety margin 0s is below 10ms":          {s3, leasehold.WithSafetyMargin(0)},
 		"safety margin -1s is below 10ms":         {s3, leasehold.WithSafetyMargin(-time.Second)},
 		"safety margin 15s is not below the TTL":  {s3, leasehold.WithSafetyMargin(15 * time.Second)},
@@ -73,6 +74,45 @@ func TestMistakesThatAreToldAtOnce(t *testing.T) {
 		require.Regexp(t, `^leasehold: `, err.Error())
 		require.Equal(t, 1, strings.Count(err.Error(), "leasehold: "), err.Error())
 	}
+}
+
+// Durations whose sums and products would overflow.
+func TestDurationsOverTenYearsAreRefused(t *testing.T) {
+	const longest = 87_600 * time.Hour
+	for what, opt := range map[string]func(time.Duration) leasehold.Option{
+		"TTL": leasehold.WithTTL, "renew interval": leasehold.WithRenewInterval, "poll interval": leasehold.WithPollInterval,
+		"safety margin": leasehold.WithSafetyMargin, "skew allowance": leasehold.WithSkewAllowance,
+	} {
+		for _, d := range []time.Duration{longest + 1, 33 * (longest / 10), 97 * (longest / 10), math.MaxInt64} {
+			_, err := leasehold.NewLock(leasehold.NewMemStore(), key, opt(d))
+			require.EqualError(t, err, fmt.Sprintf("leasehold: %s %v is over ten years (%v)", what, d, longest))
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		all := []leasehold.Option{leasehold.WithTTL(longest), leasehold.WithPollInterval(longest), leasehold.WithSkewAllowance(longest)}
+		l := newLock(t, process(store), all...)
+		lease := acquire(t, l)
+		before := lease.Deadline()
+		time.Sleep(longest / 2)
+		require.Greater(t, lease.Deadline(), before, "it renews")
+		waiting := process(store)
+		candidate := newLock(t, waiting, all...)
+		var done sync.WaitGroup
+		done.Go(func() {
+			next, err := candidate.Acquire(t.Context())
+			if err == nil {
+				err = next.Release(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(longest / 2)
+		require.Less(t, len(waiting.count()), 15)
+		require.NoError(t, lease.Release(t.Context()))
+		done.Wait()
+	})
 }
 
 // floor is a store with the least TTL of any that has no MinTTL.

@@ -427,18 +427,15 @@ func TestTheLongestRecordIsReadAndBroken(t *testing.T) {
 func TestTheLongestTTLs(t *testing.T) {
 	const longest = 876_000 * time.Hour
 	for _, ttl := range []time.Duration{longest, longest - 1} {
-		synctest.Test(t, func(t *testing.T) {
-			store := leasehold.NewMemStore()
-			lease := acquire(t, newLock(t, store, leasehold.WithTTL(ttl)))
-			rec, err := newLock(t, store).Inspect(t.Context())
-			require.NoError(t, err)
-			require.InDelta(t, ttl, rec.TTL, float64(time.Microsecond))
-			require.NoError(t, lease.Renew(t.Context()))
-			require.NoError(t, lease.Release(t.Context()))
-		})
+		text, err := leasehold.Record{TTL: ttl}.MarshalJSON()
+		require.NoError(t, err)
+		var rec leasehold.Record
+		require.NoError(t, rec.UnmarshalJSON(text))
+		require.InDelta(t, ttl, rec.TTL, float64(time.Microsecond))
 	}
-	_, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithTTL(longest+1))
-	require.ErrorContains(t, err, "is over")
+	text, err := leasehold.Record{TTL: longest + time.Hour}.MarshalJSON()
+	require.NoError(t, err)
+	require.ErrorIs(t, new(leasehold.Record).UnmarshalJSON(text), leasehold.ErrCorruptRecord)
 }
 
 // Machines whose wall clocks stand before 1970, as after a reset, decide by TTL as all others do.

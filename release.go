@@ -94,6 +94,7 @@ func (t *term) abandon() {
 	first := t.state == held
 	if first {
 		t.over(abandoned)
+		t.toldEnd = true
 	}
 	t.mu.Unlock()
 	if first {

@@ -53,6 +53,7 @@ type term struct {
 	failures    int              // of renewals in a row
 	failing     warnlog.Failures // what the log says of them
 	renewUntil  time.Duration    // monotonic time after which there are no renewals
+	toldEnd     bool             // EventReleased tells of the end of the term, so EventLost does not
 
 	forgotten *atomic.Bool // the Lease was garbage collected
 }
@@ -220,9 +221,13 @@ func (t *term) lose(why error) error {
 		if !ranOut && t.state != abandoned { // which keeps this Lock out until it has run out, whatever a read says
 			t.state, t.cause = released, cause
 		}
+		toldEnd := t.toldEnd
 		t.mu.Unlock()
-		if ranOut { // others were free to take it; if it is being released, release goes on and notes the end
+		switch {
+		case ranOut: // others were free to take it; if it is being released, release goes on and notes the end
 			return errNothingToRelease
+		case toldEnd:
+			return cause
 		}
 	} else {
 		t.cause = cause
@@ -317,5 +322,6 @@ func (t *term) become(s state) bool {
 		return false
 	}
 	t.state = s
+	t.toldEnd = t.toldEnd || s == unreleased
 	return true
 }

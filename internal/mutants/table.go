@@ -210,6 +210,15 @@ var mutants = []mutant{
 		return t.untilRunOut()`, `	case t.state == abandoned:
 		return 0`}}, []string{worlds, search}, 7},
 	{"an abandoned term keeps its own Lock out for the safety margin only", []edit{{"term.go", `max(t.sent.Mono+t.lock.withDrift(t.lock.ttl)-t.lock.clock.Now().Mono, 0)`, `max(t.endedMono+t.lock.margin-t.lock.clock.Now().Mono, 0)`}}, []string{worlds, search}, 7},
+	{
+		"an abandoned term is lost besides",
+		[]edit{{"term.go", `		case toldEnd:
+			return cause
+`, `		case toldEnd && false:
+			return cause
+`}},
+		[]string{". -run TestATermEndsOnce"}, 0,
+	},
 	{"two Locks of a process reclaim from each other", []edit{{"observe.go", `!r.process.Wrote(wire.Record(v.rec))`, `true`}}, []string{worlds, ". -run TestOneIdentityIsReclaimedByOneLock|TestAnAbandonedTermIsNotReclaimed"}, 8},
 	{"Run goes on though it may not write", []edit{{"elector.go", `return storeapi.Permanent(err) && !worked`, `return storeapi.Permanent(err) && !worked && l.lastAnswered.Load() < int64(began)`}}, []string{". -run TestRunWithReadOnlyCredentials"}, 12},
 	{"an acquisition that came too late is left behind", []edit{{"lock.go", `l.cutOff(ctx, err, l.giveBack(settling, stray))`, `l.cutOff(ctx, err, nil)`}}, []string{". -run TestTooLateAndCutOffLeavesNoStrayLock"}, 15},
@@ -325,6 +334,11 @@ var mutants = []mutant{
 	{"Do and Run release for as long as the lease would have lasted", []edit{{"lease.go", `outlast(caller, maxParting)`, `context.WithCancel(context.WithoutCancel(caller))`}}, []string{". -run TestDoAndRunEndInAnOutage"}, 27},
 	{"a member as long as the object allows", []edit{{"internal/wire/record.go", `size > m.limit`, `size > MaxSize`}}, []string{". -run TestMembersThatAreTooLong"}, 16},
 	{"a member counted as it was read", []edit{{"internal/wire/record.go", `return len(member) + 3*(`, `return len(member) + 0*(`}}, []string{". -run TestMembersThatAreTooLong"}, 16},
+	{
+		"durations may overflow",
+		[]edit{{"options.go", `if set.d > maxDuration {`, `if set.d > 10*maxDuration {`}},
+		[]string{". -run TestDurationsOverTenYears"}, 0,
+	},
 	{"the longest TTL is written and not read", []edit{{"internal/wire/record.go", `seconds(math.Nextafter(MaxTTL.Seconds(), math.MaxFloat64))`, `seconds(MaxTTL.Seconds())`}}, []string{". -run TestTheLongestTTLs"}, 0},
 	{"a wall clock before 1970 in records", []edit{{"internal/clock/clock.go", `max(r.Wall.Microseconds(), 1)`, `r.Wall.Microseconds()`}}, []string{". -run TestWallClocksBefore1970"}, 13},
 	{"nil pointers are stores", []edit{{"store.go", `v.Kind() == reflect.Pointer && v.IsNil()`, `v.Kind() == reflect.Pointer && false`}}, []string{". -run TestStoresThatAreNilPointers"}, 12},
@@ -485,6 +499,14 @@ var mutants = []mutant{
 	if`, `	ranOut := false
 	if`}}, []string{"./itest -run TestSuspendedProcess"}, 5},
 	{"a ttl that a foreign client has kept counts", []edit{{"decide.go", `	if !byLock(r) { // such`, `	if r.TTL <= 0 { // such`}}, []string{worlds, ". -run TestWhoMayTakeTheLock"}, 19},
+	{
+		"a renewal whose answer comes when the lease is over has succeeded",
+		[]edit{{"renewal.go", `	if over := t.whyOver(); over != nil { // the answer came too late
+		err = over
+	}
+`, ``}},
+		[]string{". -run TestARenewalThatIsAnsweredTooLate", ". -run TestACommitBesideARelease"}, 1,
+	},
 	{"a commit counts though an earlier renewal has landed instead", []edit{{"renewal.go", `return ours.rec.Nonce == rec.Nonce ||`, `return ours.rec.Nonce != rec.Nonce ||`}}, []string{". -run TestACommitAfterARenewal"}, 6},
 	{"a release that has landed is forgotten", []edit{{"release.go", `		t.become(released)
 		t.lock.log.InfoContext(ctx, "lock released",`, `		t.lock.log.InfoContext(ctx, "lock released",`}}, []string{". -run TestAReleaseIsToldOnce"}, 6},
