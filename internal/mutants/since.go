@@ -1,12 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -25,7 +30,19 @@ func selectChanged(all []mutant, base string) ([]mutant, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := git("show", base+":internal/mutants/table.go")
+	table, err := git("show", base+":internal/mutants/table.go")
+	if err != nil {
+		return nil, err
+	}
+	before, err := rows([]byte(table))
+	if err != nil {
+		return nil, err
+	}
+	body, err := os.ReadFile("internal/mutants/table.go")
+	if err != nil {
+		return nil, err
+	}
+	now, err := rows(body)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +50,7 @@ func selectChanged(all []mutant, base string) ([]mutant, error) {
 	changed := strings.Fields(files)
 	var selected []mutant
 	for _, m := range all {
-		if because := reason(m, changed, rows); because != "" {
+		if because := reason(m, changed, before[m.name], now[m.name]); because != "" {
 			fmt.Printf("  %s: %s\n", m.name, because)
 			selected = append(selected, m)
 		}
@@ -41,15 +58,53 @@ func selectChanged(all []mutant, base string) ([]mutant, error) {
 	return selected, nil
 }
 
-// reason tells why a mutant is to run, or nothing.
-func reason(m mutant, changed []string, rows string) string {
+// rows reads the table: what each row says, by the name of its mutant, however its lines are broken.
+func rows(table []byte) (map[string]string, error) {
+	file, err := parser.ParseFile(token.NewFileSet(), "table.go", table, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]string)
+	ast.Inspect(file, func(n ast.Node) bool {
+		row, ok := n.(*ast.CompositeLit)
+		if !ok || row.Type != nil {
+			return true // the table itself, not a row
+		}
+		name, says := "", ""
+		ast.Inspect(row, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.BasicLit:
+				text, err := strconv.Unquote(n.Value)
+				if err != nil { // a number
+					text = n.Value
+				}
+				name = cmp.Or(name, text)
+				says += fmt.Sprintf("%q ", text)
+			case *ast.Ident:
+				says += n.Name + " "
+			}
+			return true
+		})
+		all[name] = says
+		return false
+	})
+	return all, nil
+}
+
+// reason tells why a mutant is to run, or nothing. Its row said something before, if there was one, and
+// says something now.
+func reason(m mutant, changed []string, before, now string) string {
 	for _, e := range m.edits {
 		if slices.Contains(changed, e.file) {
 			return e.file + " has changed"
 		}
 	}
-	if !strings.Contains(rows, fmt.Sprintf("{%q, []edit", m.name)) {
+	switch before {
+	case now:
+	case "":
 		return "it is new"
+	default:
+		return "its row has changed"
 	}
 	for _, c := range m.by {
 		pkg, pattern, ok := strings.Cut(c, " -run ")
@@ -61,15 +116,23 @@ func reason(m mutant, changed []string, rows string) string {
 			if path.Dir(file) != path.Clean(pkg) || !strings.HasSuffix(file, "_test.go") {
 				continue
 			}
-			body, _ := os.ReadFile(file) // a file that is gone has no tests
-			for _, f := range regexp.MustCompile(`(?m)^func (Test\w+)`).FindAllSubmatch(body, -1) {
-				if matches.Match(f[1]) {
-					return file + " has changed, which has " + string(f[1])
+			for _, test := range testsIn(file) {
+				if matches.MatchString(test) {
+					return file + " has changed, which has " + test
 				}
 			}
 		}
 	}
 	return ""
+}
+
+// testsIn are the tests in a file. A file that is gone has none.
+func testsIn(file string) (tests []string) {
+	body, _ := os.ReadFile(file)
+	for _, f := range regexp.MustCompile(`(?m)^func (Test\w+)`).FindAllSubmatch(body, -1) {
+		tests = append(tests, string(f[1]))
+	}
+	return tests
 }
 
 // baseCommit returns the commit that changes are counted from: the one that is named; where HEAD has left origin/main, where it did so;
