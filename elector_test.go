@@ -1245,3 +1245,17 @@ func everything(t *testing.T, length time.Duration, real bool) {
 		require.Zero(t, sections[i].overlaps.Load(), "functions of one Lock at once")
 	}
 }
+
+// A Run that was stopped before its first request has no failure, whatever an earlier one had.
+func TestAStoppedRunReturnsNoFailureOfAnEarlierOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		crash(store)
+		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{OnStartedLeading: func(context.Context, *leasehold.Lease) {}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, e.Run(ctx), context.DeadlineExceeded, "the store has never answered")
+		require.NoError(t, e.Run(ctx))
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -241,6 +242,92 @@ func TestReleaseWithoutReplyIsRetriedUntilTheLeaseWouldEnd(t *testing.T) {
 		store.down.Store(false)
 		require.NoError(t, lease.Release(t.Context()), "a failed release can be repeated")
 	})
+}
+
+// A release is tried until the lease would have ended, however long ago that was renewed.
+func TestAReleaseIsTriedNoLongerThanTheLeaseWouldHaveLasted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+		began := time.Now()
+		time.Sleep(11 * time.Second)
+		crash(store)
+		require.Error(t, lease.Release(t.Context()))
+		require.InDelta(t, 15*time.Second, time.Since(began), float64(4*time.Second), "a TTL and an attempt")
+	})
+}
+
+// A renewal that lands, and whose answer comes when the lease is over, has renewed nothing.
+func TestAnAnswerAfterTheEndOfALeaseIsALoss(t *testing.T) {
+	for name, write := range map[string]func(context.Context, *leasehold.Lease) error{
+		"Renew":  func(ctx context.Context, l *leasehold.Lease) error { return l.Renew(ctx) },
+		"Commit": func(ctx context.Context, l *leasehold.Lease) error { return l.Commit(ctx, []byte("x")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &faultStore{Store: leasehold.NewMemStore()}
+				lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+				time.Sleep(11 * time.Second) // of 12
+				store.next(fault{op: "put", apply: true, delay: 2 * time.Second})
+				require.ErrorIs(t, write(t.Context(), lease), leasehold.ErrLost)
+				require.False(t, lease.Valid())
+			})
+		})
+	}
+}
+
+// In an outage that has time for more writes than a term remembers, the first of them may have landed, or
+// one of the last.
+func TestALongOutageCostsNoLease(t *testing.T) {
+	const writes = 150
+	for _, landed := range []int{0, writes - 20, writes - 1} {
+		t.Run(strconv.Itoa(landed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &faultStore{Store: leasehold.NewMemStore()}
+				lock := newLock(t, store, leasehold.WithManualRenewal(), leasehold.WithTTL(time.Hour))
+				lease := acquire(t, lock)
+				for i := range writes {
+					store.next(fault{op: "put", apply: i == landed, err: errInjected})
+					once, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+					require.ErrorIs(t, lease.Renew(once), errInjected)
+					cancel()
+				}
+				require.NoError(t, lease.Renew(t.Context()))
+				require.NoError(t, lease.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// Release tells that the lease was over before, as Renew does, and tells it again.
+func TestReleaseOfALeaseThatWasReplaced(t *testing.T) {
+	for name, replace := range map[string]func(*testing.T, leasehold.Store){
+		"taken over": func(t *testing.T, s leasehold.Store) {
+			rec := stored(t, s)
+			rec.Token, rec.Holder, rec.Nonce = rec.Token+1, "mallory", "x"
+			overwrite(t, s, rec)
+		},
+		"broken": func(t *testing.T, s leasehold.Store) { require.NoError(t, newLock(t, s).Break(t.Context(), 1)) },
+		"deleted": func(t *testing.T, s leasehold.Store) {
+			o, err := s.Get(t.Context(), key)
+			require.NoError(t, err)
+			require.NoError(t, s.DeleteIfMatch(t.Context(), key, o.ETag))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := leasehold.NewMemStore()
+				lease := acquire(t, newLock(t, store))
+				replace(t, store)
+				before, _ := store.Get(t.Context(), key)
+				for range 2 {
+					require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
+				}
+				after, _ := store.Get(t.Context(), key)
+				require.Equal(t, before.ETag, after.ETag)
+			})
+		})
+	}
 }
 
 func TestReleaseWithAnEndedContextStillReleases(t *testing.T) {

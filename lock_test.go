@@ -477,6 +477,29 @@ func TestAcquireBacksOffWhileTheStoreFails(t *testing.T) {
 	})
 }
 
+// A store that answers, if only that the lock is held, ends the back-off. The next failure begins a new one.
+func TestAHeldLockEndsTheBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		lease := acquire(t, newLock(t, mem))
+		store := &faultStore{Store: mem}
+		const failures = 10
+		for range failures {
+			store.next(fault{op: "get", err: errInjected})
+		}
+		store.next(fault{op: "get", apply: true}, fault{op: "get", err: errInjected})
+		var sent []time.Time
+		store.see = func(context.Context) { sent = append(sent, time.Now()) }
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		_, err := newLock(t, store).Acquire(ctx)
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.Greater(t, sent[failures].Sub(sent[failures-1]), 10*time.Second, "the back-off has grown")
+		require.Less(t, sent[failures+2].Sub(sent[failures+1]), 2*time.Second, "a new one")
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
 func TestSameLockIsHeldByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}

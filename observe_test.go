@@ -314,6 +314,30 @@ func TestReadsThatFailForgetNothing(t *testing.T) {
 	}
 }
 
+// Creates that were refused count for a store that refuses all of them only until the object is seen.
+func TestRefusedCreatesAreForgottenWhenTheObjectIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		store := &faultStore{Store: mem}
+		lock := newLock(t, store)
+		beside := func() {
+			store.next(fault{op: "put", err: leasehold.ErrPreconditionFailed})
+			_, err := lock.TryAcquire(t.Context())
+			require.ErrorIs(t, err, leasehold.ErrHeld)
+			time.Sleep(8 * time.Second)
+		}
+		beside()
+		beside()
+		require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
+		_, err := lock.Inspect(t.Context())
+		require.NoError(t, err)
+		obj, err := mem.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, mem.DeleteIfMatch(t.Context(), key, obj.ETag))
+		beside() // 16 s after the first
+	})
+}
+
 // Somebody restores an object as it was in an earlier term, while another holds the lock. To the holder the lock is
 // lost at its next renewal. Until then nobody may take it who can know better, also not whose term that was.
 func TestARestoredVersionIsWaitedOut(t *testing.T) {

@@ -811,6 +811,16 @@ func TestTheUsualETagsCostNothing(t *testing.T) {
 	_, err = w.store.PutIfMatch(t.Context(), key, []byte("4"), first)
 	requireOnly(t, leasehold.ErrPreconditionFailed, err)
 	require.Equal(t, 2, w.Count())
+
+	w = newWire(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet { // a server that knows no conditional reads shows the ETag that is there
+			r.Header.Del("If-Match")
+		}
+		server.ServeHTTP(w, r)
+	}))
+	_, err = w.store.PutIfMatch(t.Context(), key, []byte("4"), first)
+	requireOnly(t, leasehold.ErrPreconditionFailed, err)
+	require.Equal(t, 2, w.Count(), "no object is made to ask the server")
 }
 
 // No write of a lock goes out in a form whose condition the server might ignore, and no conflict is taken for a matter of form.

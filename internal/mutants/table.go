@@ -140,6 +140,50 @@ var mutants = []mutant{
 	{"a release that has landed is written again", []edit{{"renewal.go", `return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil`, `return ours.rec.Nonce == rec.Nonce, nil`}}, []string{". -run TestAReleaseThatHasLandedIsNotWrittenAgain"}, 6},
 	{"a release that may have landed is called a loss", []edit{{"renewal.go", `case i < 0 && mayBeReleased:`, `case i < 0 && mayBeReleased && false:`}}, []string{". -run TestAReleaseThatHasLandedIsNoLoss"}, 6},
 	{"our nonce is enough, whoever raised the record", []edit{{"internal/wire/nonce.go", `return a.Nonce != "" && a.Nonce == b.Nonce && a.Token == b.Token &&`, `return a.Nonce != "" && a.Nonce == b.Nonce || a.Token < b.Token && a.Token > b.Token &&`}}, []string{". -run TestARecordWithOurNonce"}, 6},
+	{
+		"an answer after the end of a lease counts",
+		[]edit{{"renewal.go", `	if over := t.whyOver(); over != nil { // the answer`, `	if over := t.whyOver(); over != nil && false { // the answer`}},
+		[]string{". -run ^TestAnAnswerAfterTheEndOfALease"}, 5,
+	},
+	{
+		"in a long outage all but the last unconfirmed write are forgotten",
+		[]edit{{"renewal.go", `slices.Delete(t.unconfirmed, 1, maxUnconfirmed/2)`, `slices.Delete(t.unconfirmed, 0, maxUnconfirmed)`}},
+		[]string{". -run ^TestALongOutageCostsNoLease$"}, 6,
+	},
+	{
+		"in a long outage the first unconfirmed write is forgotten",
+		[]edit{{"renewal.go", `slices.Delete(t.unconfirmed, 1, maxUnconfirmed/2)`, `slices.Delete(t.unconfirmed, 0, maxUnconfirmed/2)`}},
+		[]string{". -run ^TestALongOutageCostsNoLease$"}, 6,
+	},
+	{
+		"a release after a takeover says nothing of it",
+		[]edit{{"release.go", `	case err == nil, err == errNothingToRelease:`, `	case err == nil, err == errNothingToRelease, ended(err):`}},
+		[]string{". -run ^TestReleaseOfALeaseThatWasReplaced$"}, 0,
+	},
+	{
+		"a release is tried for up to a TTL too long",
+		[]edit{{"release.go", `	until := t.sent.Mono + t.lock.ttl`, `	until := t.lock.clock.Now().Mono + t.lock.ttl`}},
+		[]string{". -run ^TestAReleaseIsTriedNoLonger"}, 27,
+	},
+	{
+		"a held lock does not end the back-off",
+		[]edit{{"lock.go", `			failures, wait = 0, min(`, `			wait = min(`}},
+		[]string{". -run ^TestAHeldLockEndsTheBackOff$"}, 13,
+	},
+	{
+		"refused creates count on when the object was seen",
+		[]edit{{"observe.go", `	if v.exists {
+		m.refusals = nil
+	}
+`, ``}},
+		[]string{". -run ^TestRefusedCreatesAreForgotten"}, 10,
+	},
+	{
+		"a stopped Run returns the failure of an earlier one",
+		[]edit{{"elector.go", `	l.failure.Store(nil)
+`, ``}},
+		[]string{". -run ^TestAStoppedRunReturnsNoFailure"}, 12,
+	},
 	{"a lost race is an error", []edit{{"lock.go", `			return nil, nil, l.notFree(v, l.decide(l.observed(v)))`, `			return nil, nil, ErrPreconditionFailed`}}, []string{". -run TestALostRaceIsAlwaysErrHeld"}, 10},
 	{"no rest after a callback has released", []edit{{"elector.go", `errors.Is(context.Cause(lease.t.ctx), ErrReleased)`, `errors.Is(context.Cause(lease.t.ctx), ErrReleased) && context.Cause(lease.t.ctx) != ErrReleased`}}, []string{". -run TestACallbackThatReleasesRestsAsAfterResign"}, 0},
 	{
@@ -388,6 +432,11 @@ var mutants = []mutant{
 			return false, nil`, `storeapi.Refused(err) {
 			return true, nil`}}, []string{". -run TestTheUsualETagsCostNothing"}, 24},
 	{"a form taken for learnt though the usual one works", []edit{{"internal/s3api/dialect.go", `			o.dialect.Store(asReceived)`, `			continue`}}, []string{". -run TestAnETagsFormIsNeverGuessed"}, 24},
+	{
+		"any answer shows that the object still has the ETag",
+		[]edit{{"internal/s3api/dialect.go", `return *out.ETag == etag, nil`, `return true, nil`}},
+		[]string{". -run ^TestTheUsualETagsCostNothing$"}, 24,
+	},
 	{"what learning met counts for the lock", []edit{{"internal/s3api/dialect.go", `Cause: errors.New(learning + why.Error())}`, `Cause: fmt.Errorf(learning+"%w", why)}`}}, []string{". -run TestErrorsOnTheObjectThatIsAsked"}, 24},
 	{"a refusal that nobody has looked into counts", []edit{{"internal/s3api/dialect.go", `!still {
 		return asReceived, err`, `!still || err != nil {
