@@ -107,11 +107,10 @@ func reason(m mutant, changed []string, before, now string) string {
 		return "its row has changed"
 	}
 	for _, c := range m.by {
-		pkg, pattern, ok := strings.Cut(c, " -run ")
-		if !ok {
+		pkg, matches := testsThatCatch(c)
+		if matches == nil {
 			continue
 		}
-		matches := regexp.MustCompile(pattern)
 		for _, file := range changed {
 			if path.Dir(file) != path.Clean(pkg) || !strings.HasSuffix(file, "_test.go") {
 				continue
@@ -126,10 +125,21 @@ func reason(m mutant, changed []string, before, now string) string {
 	return ""
 }
 
+// testsThatCatch are the package of a check's tests, and the pattern of their names. There is none for a
+// check that is not just tests of a package.
+func testsThatCatch(check string) (pkg string, names *regexp.Regexp) {
+	pkg, pattern, ok := strings.Cut(check, " -run ")
+	if !ok {
+		return "", nil
+	}
+	pattern, _, _ = strings.Cut(pattern, "/") // what follows are names within a test
+	return pkg, regexp.MustCompile(pattern)
+}
+
 // testsIn are the tests in a file. A file that is gone has none.
 func testsIn(file string) (tests []string) {
 	body, _ := os.ReadFile(file)
-	for _, f := range regexp.MustCompile(`(?m)^func (Test\w+)`).FindAllSubmatch(body, -1) {
+	for _, f := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w+)`).FindAllSubmatch(body, -1) {
 		tests = append(tests, string(f[1]))
 	}
 	return tests

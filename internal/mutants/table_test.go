@@ -16,7 +16,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -38,8 +37,8 @@ func TestMutantsCanBePlanted(t *testing.T) {
 			names[m.name] = true
 			require.NotEmpty(t, m.by)
 			for _, c := range m.by {
-				pkg, pattern, ok := strings.Cut(c, " -run ")
-				exists := !ok || slices.ContainsFunc(testsOf(t, pkg), regexp.MustCompile(pattern).MatchString)
+				pkg, names := testsThatCatch(c)
+				exists := names == nil || slices.ContainsFunc(testsOf(t, pkg), names.MatchString)
 				require.True(t, exists, "there are no tests %s", c)
 			}
 			changed := make(map[string][]byte)
