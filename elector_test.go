@@ -950,10 +950,11 @@ func TestACallbackThatReleasesRestsAsAfterResign(t *testing.T) {
 func TestRunOnceRestsAfterAResign(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects := leasehold.NewMemStore()
-		terms, resigned := 0, time.Time{}
+		var terms atomic.Int64
+		var resigned atomic.Pointer[time.Time]
 		e, err := leasehold.NewElector(newLock(t, process(objects)), leasehold.Callbacks{
-			OnStartedLeading: func(context.Context, *leasehold.Lease) { terms++ },
-			OnStoppedLeading: func(error) { resigned = time.Now() },
+			OnStartedLeading: func(context.Context, *leasehold.Lease) { terms.Add(1) },
+			OnStoppedLeading: func(error) { now := time.Now(); resigned.Store(&now) },
 		})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -982,26 +983,41 @@ func TestRunOnceRestsAfterAResign(t *testing.T) {
 		case <-time.After(5 * time.Second):
 			require.Fail(t, "the candidate does not lead")
 		}
-		require.Equal(t, 1, terms)
+		synctest.Wait()
+		require.EqualValues(t, 1, terms.Load())
 		time.Sleep(time.Minute)
-		require.Equal(t, 2, terms, "once it has rested it leads again")
+		synctest.Wait()
+		require.EqualValues(t, 2, terms.Load(), "once it has rested it leads again")
 
 		require.NoError(t, e.Resign(ctx))
 		time.Sleep(5 * time.Second)
-		require.Equal(t, 2, terms)
+		synctest.Wait()
+		require.EqualValues(t, 2, terms.Load())
 		require.NoError(t, e.Check(nil))
 		time.Sleep(2 * time.Second)
-		require.Equal(t, 3, terms)
-		require.Less(t, time.Since(resigned), 8*time.Second, "two poll intervals")
+		synctest.Wait()
+		require.EqualValues(t, 3, terms.Load())
+		require.Less(t, time.Since(*resigned.Load()), 8*time.Second, "two poll intervals")
 	})
 }
 
 // Work of a former term that resigns, too late, does not end the present one.
 func TestResignUnderTheContextOfAFormerTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex // guards terms
 		var terms []context.Context
+		term := func(i int) context.Context {
+			mu.Lock()
+			defer mu.Unlock()
+			require.Greater(t, len(terms), i)
+			return terms[i]
+		}
 		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore()), leasehold.Callbacks{
-			OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) { terms = append(terms, ctx) },
+			OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
+				mu.Lock()
+				defer mu.Unlock()
+				terms = append(terms, ctx)
+			},
 		})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -1009,14 +1025,14 @@ func TestResignUnderTheContextOfAFormerTerm(t *testing.T) {
 		defer func() { cancel(); running.Wait() }()
 		running.Go(func() { _ = e.Run(ctx) })
 		synctest.Wait()
-		require.NoError(t, e.Resign(terms[0]))
+		require.NoError(t, e.Resign(term(0)))
 		time.Sleep(time.Minute)
-		require.Len(t, terms, 2)
+		synctest.Wait()
 		require.True(t, e.IsLeader())
-		require.NoError(t, e.Resign(terms[0]))
-		require.NoError(t, e.Resign(context.WithoutCancel(terms[0])))
+		require.NoError(t, e.Resign(term(0)))
+		require.NoError(t, e.Resign(context.WithoutCancel(term(0))))
 		require.True(t, e.IsLeader())
-		require.NoError(t, e.Resign(terms[1]))
+		require.NoError(t, e.Resign(term(1)))
 		require.False(t, e.IsLeader())
 	})
 }

@@ -1501,10 +1501,16 @@ func TestALostRaceIsAlwaysErrHeld(t *testing.T) {
 // jittery is a store with requests of 0 to 6 ms.
 type jittery struct {
 	leasehold.Store
+	mu   sync.Mutex // guards rand: a lock tries its store with two writes at once
 	rand *rand.Rand
 }
 
-func (s *jittery) pause() { time.Sleep(time.Duration(s.rand.Int64N(int64(3 * time.Millisecond)))) }
+func (s *jittery) pause() {
+	s.mu.Lock()
+	d := time.Duration(s.rand.Int64N(int64(3 * time.Millisecond)))
+	s.mu.Unlock()
+	time.Sleep(d)
+}
 
 func (s *jittery) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	s.pause()
