@@ -56,6 +56,17 @@ func asLiving() {
 			panic(err)
 		}
 	}
+	if os.Getenv("LIFE_HEADLESS") != "" {
+		go func() {
+			giveSigns(place)
+			os.Exit(0)
+		}()
+		endMainThread()
+	}
+	giveSigns(place)
+}
+
+func giveSigns(place int64) {
 	file, err := os.OpenFile(os.Getenv("LIFE_FILE"), os.O_WRONLY, 0)
 	if err != nil {
 		panic(err)

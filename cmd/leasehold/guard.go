@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -64,8 +63,10 @@ type guard struct {
 	grace    time.Duration // for what the command has left running
 	leftAt   int64         // when to kill what the command has left running
 	termSent bool
+	killing  bool
 	ended    bool // by a signal of the guard, while the command ran
 	exited   bool
+	reaped   bool
 	status   unix.WaitStatus
 	stuck    map[int]bool
 }
@@ -130,17 +131,15 @@ func (g *guard) listen(changed chan<- struct{}) {
 	}
 }
 
-type change struct {
-	pid    int
-	status unix.WaitStatus
-}
+// change is one of the command's state: a signal has stopped it, or else it has ended.
+type change struct{ stopped syscall.Signal }
 
 // watch returns when nothing of the command is left.
 func (g *guard) watch() int {
 	changed := make(chan struct{})
 	go g.listen(changed)
 	changes := make(chan change)
-	go wait(changes)
+	go g.await(changes)
 	alarm := newAlarm()
 	pause := int64(time.Millisecond) // between two looks for what is left
 	for {
@@ -151,9 +150,11 @@ func (g *guard) watch() int {
 		switch {
 		case now >= killAt:
 			g.ended = g.ended || !g.exited
-			g.kill()
-			next = now + pause
-			pause = min(2*pause, int64(100*time.Millisecond))
+			if !g.killing {
+				g.killing, pause = true, int64(time.Millisecond)
+			}
+			g.signal(unix.SIGKILL)
+			next = math.MaxInt64
 		case now >= termAt && !g.termSent:
 			g.ended = g.ended || !g.exited
 			g.terminate()
@@ -161,8 +162,9 @@ func (g *guard) watch() int {
 		case g.termSent:
 			next = killAt
 		}
-		if changes == nil {
+		if g.exited || g.killing {
 			next = min(next, now+pause)
+			pause = min(2*pause, int64(100*time.Millisecond))
 		}
 		alarm.set(next)
 		select {
@@ -170,26 +172,34 @@ func (g *guard) watch() int {
 			if !ok { // leasehold is gone
 				changed, g.goneAt = nil, now
 			}
-		case c, ok := <-changes:
-			switch {
-			case !ok: // no child is left
-				changes = nil
-			case c.pid == g.pid && c.status.Stopped():
-				g.say("stopped %d", int(c.status.StopSignal()))
-			case c.pid == g.pid:
-				g.exited, g.status = true, c.status
-				g.leftAt = bootTime() + int64(g.grace)
-				if !g.termSent {
-					g.terminate()
-				}
+		case c := <-changes:
+			if c.stopped != 0 {
+				g.say("stopped %d", int(c.stopped))
+				break
+			}
+			g.exited, g.leftAt = true, bootTime()+int64(g.grace)
+			if !g.termSent {
+				g.terminate()
 			}
 		case <-alarm.C:
 		}
-		if changes == nil && len(remaining(g.pid)) == 0 { // where there is no reaper, more can be left than children
+		if g.exited && g.over() {
 			g.report()
 			return 0
 		}
 	}
+}
+
+// over reports whether nothing of the command is left, which has ended. It is reaped at the end, and
+// a look at the processes that are left cannot tell that there is none: see childless.
+func (g *guard) over() bool {
+	if len(remaining(g.pid)) > 0 {
+		return false
+	}
+	if !g.reaped {
+		g.reap()
+	}
+	return childless()
 }
 
 func (g *guard) report() {
@@ -200,36 +210,18 @@ func (g *guard) report() {
 	g.say("exited %d %d", int(g.status), ended)
 }
 
-// wait tells of every child that has ended or stopped, until there is none.
-func wait(changes chan<- change) {
-	defer close(changes)
-	for {
-		var status unix.WaitStatus
-		pid, err := unix.Wait4(-1, &status, unix.WUNTRACED, nil)
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return
-		default:
-			changes <- change{pid, status}
-		}
-	}
-}
-
 func (g *guard) terminate() {
 	g.termSent = true
 	g.signal(unix.SIGTERM)
 	g.signal(unix.SIGCONT) // one that is stopped must be able to end
 }
 
-func (g *guard) kill() { g.signal(unix.SIGKILL) }
-
 // signal sends a signal to everything that the command has started.
 func (g *guard) signal(s unix.Signal) {
-	if !g.exited {
+	if !g.reaped {
 		_ = unix.Kill(-g.pid, s) // before the search, which takes time
 	}
-	for _, pid := range sendAll(g.pid, s, g.exited) {
+	for _, pid := range sendAll(g.pid, s, !g.reaped) {
 		if !g.stuck[pid] {
 			g.stuck[pid] = true
 			g.say("stuck %d", pid)
@@ -240,22 +232,19 @@ func (g *guard) signal(s unix.Signal) {
 // process is one of the machine. A negative pid is a whole process group.
 type process struct {
 	pid, parent, group int
-	dead               bool // but not reaped yet
+	dead               bool   // but not reaped yet
+	started            string // when
 }
 
-// sendAll sends a signal to everything that is left of a command, or only to what has left its process group. It returns those that
-// may not be sent one.
-func sendAll(group int, s unix.Signal, toGroup bool) (refused []int) {
-	left := remaining(group)
-	if toGroup && slices.ContainsFunc(left, func(p process) bool { return p.group == group }) {
-		_ = unix.Kill(-group, s)
-	}
-	for _, p := range left {
+// sendAll sends a signal to everything that is left of a command, but for its process group if that
+// has had it. It returns those that may not be sent one.
+func sendAll(group int, s unix.Signal, groupHasIt bool) (refused []int) {
+	for _, p := range remaining(group) {
 		send := s
-		if p.group == group {
-			send = 0 // it has had it
+		if groupHasIt && p.group == group {
+			send = 0
 		}
-		if err := unix.Kill(p.pid, send); err == unix.EPERM {
+		if p.send(send) == unix.EPERM {
 			refused = append(refused, p.pid)
 		}
 	}

@@ -2,10 +2,12 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -98,20 +100,96 @@ func processes(dead bool) (all []process) {
 	return all
 }
 
-// look reads /proc/PID/stat: pid (name) state parent group. The name may have anything in it.
+// look reads /proc/PID/stat: pid (name) state parent group, and so on. The name may have anything in
+// it. The state is that of the main thread, which may have ended while others go on.
 func look(pid int) (process, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if err != nil || len(f) < 3 {
+	if err != nil || len(f) < 20 {
 		return process{}, false
 	}
 	parent, _ := strconv.Atoi(f[1])
 	group, _ := strconv.Atoi(f[2])
-	return process{pid, parent, group, f[0] == "Z" || f[0] == "X"}, true
+	threads, _ := strconv.Atoi(f[17]) // a dead main thread counts until the process is reaped
+	return process{pid, parent, group, (f[0] == "Z" || f[0] == "X") && threads < 2, f[19]}, true
 }
 
-// remaining is what lives of a process group and of the descendants of this process.
-func remaining(group int) (left []process) {
+// send sends a signal to the process that was looked at, and to no later one of its number.
+func (p process) send(s unix.Signal) error {
+	fd, noFD := unix.PidfdOpen(p.pid, 0)
+	if noFD == nil {
+		defer unix.Close(fd)
+	}
+	if now, ok := look(p.pid); !ok || now.started != p.started {
+		return unix.ESRCH
+	}
+	if noFD != nil { // an old kernel
+		return unix.Kill(p.pid, s)
+	}
+	return unix.PidfdSendSignal(fd, s, nil, 0)
+}
+
+// startedBy reports whether one of the parents has the process as its child, dead or alive.
+func startedBy(pid int, parents ...int) bool {
+	p, ok := look(pid)
+	return ok && slices.Contains(parents, p.parent)
+}
+
+// await tells of each change of the command's state. It reaps orphans, but not the command: its
+// number, which is that of its process group, is nobody else's until then.
+func (g *guard) await(changes chan<- change) {
+	for {
+		switch pid, stopped, err := awaitChild(unix.P_ALL, 0, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT); {
+		case err == unix.EINTR:
+		case err != nil:
+			return
+		case pid != g.pid:
+			_, _ = unix.Wait4(pid, nil, unix.WUNTRACED|unix.WNOHANG, nil)
+		case stopped == 0:
+			changes <- change{}
+			return
+		default:
+			if pid, stopped, _ := awaitChild(unix.P_PID, pid, unix.WSTOPPED|unix.WNOHANG); pid != 0 {
+				changes <- change{stopped: stopped}
+			}
+		}
+	}
+}
+
+// reap reaps the command, which has ended.
+func (g *guard) reap() {
+	for {
+		if _, err := unix.Wait4(g.pid, &g.status, 0, nil); err != unix.EINTR {
+			break
+		}
+	}
+	g.reaped = true
+}
+
+// awaitChild is waitid(2): the number of the child, 0 if there is none, and the signal that has
+// stopped it, 0 if it has ended.
+func awaitChild(kind, id, options int) (pid int, stopped syscall.Signal, err error) {
+	var info unix.Siginfo
+	if err := unix.Waitid(kind, id, &info, options, nil); err != nil {
+		return 0, 0, err
+	}
+	child := (*struct {
+		_   [3]int32 // number, error, code
+		_   [0]uintptr
+		pid int32
+		_   uint32 // user
+		how int32
+	})(unsafe.Pointer(&info))
+	const cldStopped = 5
+	if max(info.Code, info.Errno) == cldStopped { // MIPS has them in the other order; the error is 0
+		stopped = syscall.Signal(child.how)
+	}
+	return int(child.pid), stopped, nil
+}
+
+// remaining is what lives of the descendants of this process. What the command has left in its
+// process group is among them, because this process is a reaper.
+func remaining(_ int) (left []process) {
 	all, self := processes(false), os.Getpid()
 	ours := map[int]bool{self: true}
 	for found := true; found; { // a child may come before its parent
@@ -123,7 +201,7 @@ func remaining(group int) (left []process) {
 		}
 	}
 	for _, p := range all {
-		if p.pid != self && (ours[p.pid] || p.group == group) {
+		if p.pid != self && ours[p.pid] {
 			left = append(left, p)
 		}
 	}

@@ -61,6 +61,31 @@ func (a *alarm) set(at int64) {
 	a.timer.Reset(max(min(time.Duration(at-bootTime()), 100*time.Millisecond), 0))
 }
 
+// await tells of each change of the command's state, and reaps it.
+func (g *guard) await(changes chan<- change) {
+	for {
+		var status unix.WaitStatus
+		switch _, err := unix.Wait4(g.pid, &status, unix.WUNTRACED, nil); {
+		case err == unix.EINTR:
+		case err != nil:
+			return
+		case status.Stopped():
+			changes <- change{stopped: status.StopSignal()}
+		default:
+			g.status = status
+			changes <- change{}
+			return
+		}
+	}
+}
+
+// reap does nothing here, because await has done it. The number of the process group is nobody
+// else's while anything of it lives.
+func (g *guard) reap() {}
+
+// startedBy is true: here a process group is found by its number alone.
+func startedBy(int, ...int) bool { return true }
+
 // remaining is the process group if anything of it lives.
 func remaining(group int) []process {
 	if unix.Kill(-group, 0) == unix.ESRCH {
@@ -68,6 +93,8 @@ func remaining(group int) []process {
 	}
 	return []process{{pid: -group, group: group}}
 }
+
+func (p process) send(s unix.Signal) error { return unix.Kill(p.pid, s) }
 
 // childless is true: without a reaper, what is left need not be a child.
 func childless() bool { return true }

@@ -252,9 +252,9 @@ func (s *supervisor) pass(sig os.Signal) {
 	case s.pid == 0:
 		s.early = append(s.early, sig)
 	case number == syscall.SIGUSR1, number == syscall.SIGUSR2:
-		_ = unix.Kill(s.pid, number)
+		s.send(s.pid, number)
 	default:
-		_ = unix.Kill(-s.pid, number)
+		s.send(-s.pid, number)
 	}
 }
 
@@ -272,7 +272,7 @@ func (s *supervisor) stopped(by syscall.Signal) {
 	default:
 		return
 	}
-	_ = unix.Kill(-s.pid, unix.SIGCONT)
+	s.send(-s.pid, unix.SIGCONT)
 }
 
 // giveTerminal makes the program's process group that of the foreground. Until the program wants to read from the terminal, it is
@@ -305,11 +305,18 @@ func (s *supervisor) takeTerminal() {
 
 // killAll kills the program and the guard.
 func (s *supervisor) killAll() {
-	if s.pid != 0 {
-		_ = unix.Kill(-s.pid, unix.SIGKILL)
-	}
+	s.send(-s.pid, unix.SIGKILL)
 	sendAll(s.group(), unix.SIGKILL, false)
 	_ = s.guard.Process.Kill()
+}
+
+// send sends a signal to the program, or to its process group, unless the number may be another's by
+// now: the program is the guard's child until nothing is left of it, or this process's if the guard
+// has been killed.
+func (s *supervisor) send(to int, sig unix.Signal) {
+	if s.pid != 0 && startedBy(s.pid, s.guard.Process.Pid, os.Getpid()) {
+		_ = unix.Kill(to, sig)
+	}
 }
 
 // group is the process group of the program; one that cannot be if it is not known.

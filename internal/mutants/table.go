@@ -690,7 +690,20 @@ var mutants = []mutant{
 			backup =`, `			backup =`}}, []string{"./cmd/leasehold -run ^TestALeaseIsLostWhileTheGuardIsStopped$"}, 28},
 	{"command: SIGKILL without SIGTERM", []edit{{"cmd/leasehold/guard.go", `	g.signal(unix.SIGTERM)`, `	g.signal(unix.SIGKILL)`}}, []string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"}, 28},
 	{"command: SIGKILL when others may lead", []edit{{"cmd/leasehold/supervise.go", `now+int64(left+s.margin/2)`, `now+int64(left+2*s.margin)`}}, []string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"}, 28},
-	{"command: what has left the process group is not found", []edit{{"cmd/leasehold/guard_linux.go", `(ours[p.pid] || p.group == group)`, `p.group == group`}}, []string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"}, 28},
+	{"command: what has left the process group is not found", []edit{{"cmd/leasehold/guard_linux.go", `func remaining(_ int) (left []process) {`, `func remaining(group int) (left []process) {`}, {"cmd/leasehold/guard_linux.go", `if p.pid != self && ours[p.pid] {`, `if p.pid != self && p.group == group {`}}, []string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"}, 28},
+	{"command: dead when the main thread has ended", []edit{{"cmd/leasehold/guard_linux.go",
+		`f[0] == "X") && threads < 2,`,
+		`f[0] == "X") && threads < 1<<30,`}},
+		[]string{"./cmd/leasehold -run ^TestAProcessWithoutItsMainThread"}, 28},
+	{"command: the number of a command is free while something of it is left", []edit{
+		{"cmd/leasehold/guard.go", `	if len(remaining(g.pid)) > 0 {`, `	if !g.reaped {
+		g.reap()
+	}
+	if len(remaining(g.pid)) > 0 {`},
+		{"cmd/leasehold/guard.go", `	if !g.reaped {
+		_ = unix.Kill(-g.pid, s)`, `	if true {
+		_ = unix.Kill(-g.pid, s)`}},
+		[]string{"./cmd/leasehold -run ^TestTheNumberOfACommandIsNotUsedAgain$"}, 0},
 	{"command: a lost lease is not told", []edit{{"cmd/leasehold/supervise.go", `result.code, result.lost = status.ExitStatus(), ended == 1`, `result.code, result.lost = status.ExitStatus(), ended == 2`}}, []string{"./cmd/leasehold -run ^TestExitCodesOfRun$"}, 30},
 	{"command: a signal is not told from an exit code", []edit{{"cmd/leasehold/supervise.go", `result.code = exitSignal + int(status.Signal())`, `result.code = int(status.Signal())`}}, []string{"./cmd/leasehold -run ^TestExitCodesOfRun$"}, 30},
 	{"command: an exit code over 255", []edit{{"cmd/leasehold/run.go", `heldCode < 0 || heldCode > 255`, `heldCode < 0`}}, []string{"./cmd/leasehold -run ^TestArgumentsThatCannotWork$"}, 30},

@@ -1,0 +1,117 @@
+package main_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+func init() {
+	if os.Getenv("LIFE_HEADLESS") != "" {
+		runtime.LockOSThread() // main runs on the main thread, and can end it
+	}
+}
+
+// endMainThread ends the main thread, and leaves the process to its others, as pthread_exit does.
+func endMainThread() { _, _, _ = syscall.Syscall(unix.SYS_EXIT, 0, 0, 0) }
+
+// A process whose main thread has ended is a zombie in /proc, and writes on. It is dead before the
+// next holder leads, whatever happens to leasehold.
+func TestAProcessWithoutItsMainThreadIsDeadInTime(t *testing.T) {
+	const ttl = 4 * time.Second
+	for _, escapes := range []string{"", "1"} {
+		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+			t.Run(fmt.Sprintf("%v escapes=%s", sig, escapes), func(t *testing.T) {
+				t.Parallel()
+				p, life := newPlace(t), newLiving(t)
+				cmd := p.command("run", "--ttl", ttl.String(), p.url, "--", os.Args[0])
+				cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_ESCAPES="+escapes, "LIFE_DEAF=1", "LIFE_HEADLESS=1")
+				s := start(t, cmd)
+				require.True(t, life.begun(t, s), "%s", &s.stderr)
+				require.NoError(t, s.Process.Signal(sig))
+				lease, err := p.lock(leasehold.WithTTL(ttl)).Acquire(soon(t))
+				require.NoError(t, err)
+				led := monotonic() - time.Since(lease.Record().AcquiredAt)
+				time.Sleep(20 * signEvery)
+				require.Less(t, life.last(t), led, "the command lived after the next holder led")
+				_ = s.Process.Signal(syscall.SIGCONT)
+				s.wait(t)
+				require.NoError(t, lease.Release(t.Context()))
+			})
+		}
+	}
+}
+
+// Such a process that the command has left in its group is ended with it, and so is the run.
+func TestAProcessWithoutItsMainThreadIsLeft(t *testing.T) {
+	life := newLiving(t)
+	cmd := inDirectory(t, "sh", "-c",
+		`"$0" & while [ "$(od -An -tu8 -j8 -N8 "$LIFE_FILE" | tr -d ' ')" = 0 ]; do sleep 0.05; done; exit 5`, os.Args[0])
+	cmd.Args = append(cmd.Args[:2:2], append([]string{"--margin", "2s"}, cmd.Args[2:]...)...)
+	cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_DEAF=1", "LIFE_HEADLESS=1")
+	s := start(t, cmd)
+	require.Equal(t, 5, s.wait(t), "%s", &s.stderr)
+	ended := monotonic()
+	time.Sleep(20 * signEvery)
+	require.Less(t, life.last(t), ended)
+}
+
+// The number of the command's process group is nobody else's while something that it has left is
+// ended: whoever gets the number must not get the signals.
+func TestTheNumberOfACommandIsNotUsedAgain(t *testing.T) {
+	p, life := newPlace(t), newLiving(t)
+	cmd := p.command("run", "--margin", "6s", p.url, "--", "sh", "-c", `"$0" & echo $$ >pid
+while [ "$(od -An -tu8 -j8 -N8 "$LIFE_FILE" | tr -d ' ')" = 0 ]; do sleep 0.05; done; kill -9 $!; exit 5`, os.Args[0])
+	cmd.Dir = p.dir
+	cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_ESCAPES=1", "LIFE_DEAF=1")
+	s := start(t, cmd)
+	number, err := strconv.Atoi(readLine(t, p.dir+"/pid"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", number))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	}, time.Minute, 10*time.Millisecond, "the command has ended")
+	if stranger := numbered(t, number); stranger != nil {
+		time.Sleep(4 * time.Second) // until the left-over is killed
+		require.NoError(t, stranger.Process.Signal(syscall.Signal(0)))
+		require.NotContains(t, readStat(t, number), ") Z ", "a process was killed that leasehold has never started")
+	}
+	require.Equal(t, 5, s.wait(t), "%s", &s.stderr)
+}
+
+func readStat(t *testing.T, pid int) string {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	require.NoError(t, err)
+	return string(stat)
+}
+
+// numbered starts a process of that number, with a group of its own, or returns nil if it is in use.
+func numbered(t *testing.T, number int) *exec.Cmd {
+	for range 200 {
+		if os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(number-1)), 0) != nil {
+			t.Log("NOT RUN: processes of a given number, which need root")
+			return nil
+		}
+		cmd := exec.CommandContext(t.Context(), "sleep", "60")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		require.NoError(t, cmd.Start())
+		if cmd.Process.Pid == number {
+			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+			return cmd
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	return nil
+}
