@@ -139,8 +139,8 @@ var deaths = []struct {
 }
 
 // The command, and what it has started, are dead before anyone else can lead: the last sign of life of each is earlier than the time
-// before the next holder sent its request. Half of the commands ignore SIGTERM, and in half of them the child has left for a session
-// of its own. DEATHS is the number of trials, with the TTL of the figures in docs/cli.md. Without it, a short run has fewer, with a TTL
+// before the next holder sent its request. Half of the commands ignore SIGTERM, in half of them the child has left for a session
+// of its own, and half of them end their main threads. Every second round of deaths is without a control group. DEATHS is the number of trials, with the TTL of the figures in docs/cli.md. Without it, a short run has fewer, with a TTL
 // that leaves twice the time for a machine that is busy.
 func TestTheCommandIsDeadBeforeTheLeaseIs(t *testing.T) {
 	t.Parallel()
@@ -260,6 +260,14 @@ func (d *dying) trial(t *testing.T, i, try int) bool {
 	if i/4%2 == 0 {
 		cmd.Env = append(cmd.Env, "LIFE_ESCAPES=1")
 	}
+	if i/8%2 == 1 {
+		cmd.Env = append(cmd.Env, "LIFE_HEADLESS=1")
+	}
+	name := death.name // in a control group
+	if i/len(deaths)%2 == 1 {
+		withoutCgroup(cmd)
+		name += ", without a control group"
+	}
 	supervisor := start(t, cmd)
 	if !life.begun(t, supervisor) {
 		require.Equal(t, 79, supervisor.wait(t), "%s", &supervisor.stderr)
@@ -307,7 +315,7 @@ func (d *dying) trial(t *testing.T, i, try int) bool {
 	code := supervisor.wait(t)
 	switch {
 	case spoilt:
-		return d.wasSpoilt(death.name, late, distance)
+		return d.wasSpoilt(name, late, distance)
 	case early:
 		return d.wasEarly()
 	}
@@ -316,8 +324,8 @@ func (d *dying) trial(t *testing.T, i, try int) bool {
 	if death.to != syscall.SIGKILL {
 		require.Equal(t, 79, code, "%s", supervisor.stderr.String())
 	}
-	if d.count[death.name]++; d.count[death.name] == 1 || distance < d.least[death.name] {
-		d.least[death.name] = distance
+	if d.count[name]++; d.count[name] == 1 || distance < d.least[name] {
+		d.least[name] = distance
 	}
 	return true
 }

@@ -19,7 +19,7 @@ import (
 //
 // leasehold writes a byte into a socket when it has changed the times. The guard answers with lines:
 //
-//	started PID
+//	started PID ERRNO  the number says why it is not in its control group, 0 if it is or has none
 //	failed ERRNO       the command cannot be started
 //	late               it was not started, because the time is over
 //	stopped SIGNAL     the command is stopped
@@ -68,16 +68,17 @@ type guard struct {
 	exited   bool
 	reaped   bool
 	status   unix.WaitStatus
-	stuck    map[int]bool
+	cgroup   cgroup
+	refused  map[int]int // how often a process may not be sent a signal
 }
 
-// guardMain runs the guard: FD of the socket, FD of the times, GRACE in nanoseconds, PATH of the command, and its arguments from
-// number 0 on.
+// guardMain runs the guard: FD of the socket, FD of the times, GRACE in nanoseconds, CGROUP of the
+// command, its PATH, and its arguments from number 0 on.
 func guardMain(args []string) int {
 	var numbers [3]int64
 	for i := range numbers {
 		var err error
-		if len(args) < 5 {
+		if len(args) < 6 {
 			err = strconv.ErrSyntax
 		} else {
 			numbers[i], err = strconv.ParseInt(args[i], 10, 64)
@@ -98,7 +99,7 @@ func guardMain(args []string) int {
 	unix.Close(memory)
 	g := &guard{
 		talk: os.NewFile(uintptr(socket), "leasehold"), times: t, goneAt: math.MaxInt64,
-		grace: grace, leftAt: math.MaxInt64, stuck: make(map[int]bool),
+		grace: grace, leftAt: math.MaxInt64, cgroup: cgroup(args[3]), refused: make(map[int]int),
 	}
 	becomeReaper()
 	catch(make(chan os.Signal, 1), toGroup, toCommand, unharmed)
@@ -106,14 +107,32 @@ func guardMain(args []string) int {
 		g.say("late")
 		return 0
 	}
-	g.pid, err = syscall.ForkExec(args[3], args[4:], &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: commandAttr()})
+	outside, err := g.start(args[4], args[5:])
 	if err != nil {
 		errno, _ := err.(syscall.Errno)
 		g.say("failed %d", int(errno))
 		return 0
 	}
-	g.say("started %d", g.pid)
+	g.say("started %d %d", g.pid, int(outside))
 	return g.watch()
+}
+
+// start starts the command: in its control group, or if the system refuses that, outside.
+func (g *guard) start(path string, args []string) (outside syscall.Errno, err error) {
+	if g.cgroup != "" {
+		if g.pid, err = g.cgroup.start(path, args); err == nil {
+			return 0, nil
+		}
+		g.cgroup.remove()
+		g.cgroup = ""
+		outside, _ = err.(syscall.Errno)
+	}
+	g.pid, err = forkExec(path, args, commandAttr())
+	return outside, err
+}
+
+func forkExec(path string, args []string, attr *syscall.SysProcAttr) (pid int, err error) {
+	return syscall.ForkExec(path, args, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attr})
 }
 
 func (g *guard) say(format string, args ...any) {
@@ -184,6 +203,7 @@ func (g *guard) watch() int {
 		case <-alarm.C:
 		}
 		if g.exited && g.over() {
+			g.cgroup.remove()
 			g.report()
 			return 0
 		}
@@ -193,7 +213,7 @@ func (g *guard) watch() int {
 // over reports whether nothing of the command is left, which has ended. It is reaped at the end, and
 // a look at the processes that are left cannot tell that there is none: see childless.
 func (g *guard) over() bool {
-	if len(remaining(g.pid)) > 0 {
+	if g.cgroup.populated() || len(remaining(g.pid)) > 0 {
 		return false
 	}
 	if !g.reaped {
@@ -216,18 +236,25 @@ func (g *guard) terminate() {
 	g.signal(unix.SIGCONT) // one that is stopped must be able to end
 }
 
-// signal sends a signal to everything that the command has started.
+// signal sends a signal to everything that the command has started. What is in its control group
+// gets SIGKILL from the system; the search finds what has left it.
 func (g *guard) signal(s unix.Signal) {
+	if s == unix.SIGKILL {
+		g.cgroup.kill()
+	}
 	if !g.reaped {
 		_ = unix.Kill(-g.pid, s) // before the search, which takes time
 	}
 	for _, pid := range sendAll(g.pid, s, !g.reaped) {
-		if !g.stuck[pid] {
-			g.stuck[pid] = true
+		if g.refused[pid]++; g.refused[pid] == refusals {
 			g.say("stuck %d", pid)
 		}
 	}
 }
+
+// refusals are how often a process must have refused a signal to be stuck: the control group may be
+// about to kill it.
+const refusals = 8
 
 // process is one of the machine. A negative pid is a whole process group.
 type process struct {

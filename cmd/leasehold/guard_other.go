@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"syscall"
 	"time"
@@ -60,6 +61,16 @@ func newAlarm() *alarm {
 func (a *alarm) set(at int64) {
 	a.timer.Reset(max(min(time.Duration(at-bootTime()), 100*time.Millisecond), 0))
 }
+
+// cgroup is the control group of a command, which only Linux has.
+type cgroup string
+
+func newCgroup() (cgroup, error) { return "", errors.ErrUnsupported }
+
+func (c cgroup) start(string, []string) (int, error) { return 0, errors.ErrUnsupported }
+func (c cgroup) kill()                               {}
+func (c cgroup) populated() bool                     { return false }
+func (c cgroup) remove()                             {}
 
 // await tells of each change of the command's state, and reaps it.
 func (g *guard) await(changes chan<- change) {

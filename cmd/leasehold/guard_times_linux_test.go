@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"io"
 	"os"
+	"os/exec"
 	"strconv"
 	"syscall"
 	"testing"
@@ -33,10 +34,11 @@ func (p place) renewedFor(d time.Duration) {
 }
 
 // alive starts the program with a command that gives signs of life, deaf to SIGTERM and with a child in a session of its own.
-func (p place) alive(flags ...string) (*started, living) {
+func (p place) alive(way func(*exec.Cmd), flags ...string) (*started, living) {
 	life := newLiving(p.t)
 	cmd := p.command(append(append([]string{"run"}, flags...), p.url, "--", os.Args[0])...)
 	cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_ESCAPES=1", "LIFE_DEAF=1")
+	way(cmd)
 	s := start(p.t, cmd)
 	require.True(p.t, life.begun(p.t, s), "%s", &s.stderr)
 	return s, life
@@ -72,7 +74,7 @@ func TestAGuardThatWasStoppedKnowsTheLastRenewal(t *testing.T) {
 // A guard that goes on after the lease has run out ends the command, also if leasehold is stopped still.
 func TestGuardAndLeaseholdWereStopped(t *testing.T) {
 	p := newPlace(t)
-	s, life := p.alive("--ttl", "2s")
+	s, life := p.alive(withoutCgroup, "--ttl", "2s")
 	guard := onlyChild(t, s.Process.Pid)
 	require.NoError(t, s.Process.Signal(syscall.SIGSTOP))
 	require.NoError(t, syscall.Kill(guard, syscall.SIGSTOP))
@@ -88,20 +90,27 @@ func TestGuardAndLeaseholdWereStopped(t *testing.T) {
 
 // If the lease is lost while the guard is stopped, leasehold ends the command itself.
 func TestALeaseIsLostWhileTheGuardIsStopped(t *testing.T) {
-	p := newPlace(t)
-	s, life := p.alive("--ttl", "3s")
-	require.NoError(t, syscall.Kill(onlyChild(t, s.Process.Pid), syscall.SIGSTOP))
-	require.NoError(t, p.lock().Break(t.Context(), 1))
-	life.ends(t)
-	require.Equal(t, 79, s.wait(t), "%s", &s.stderr)
+	inBothWays(t, func(t *testing.T, way func(*exec.Cmd)) {
+		p := newPlace(t)
+		s, life := p.alive(way, "--ttl", "3s")
+		require.NoError(t, syscall.Kill(onlyChild(t, s.Process.Pid), syscall.SIGSTOP))
+		require.NoError(t, p.lock().Break(t.Context(), 1))
+		life.ends(t)
+		require.Equal(t, 79, s.wait(t), "%s", &s.stderr)
+	})
 }
 
 // SIGTERM comes first, then SIGKILL, and only then may others lead, though leasehold does not run.
 func TestLeaseholdIsStopped(t *testing.T) {
+	inBothWays(t, leaseholdIsStopped)
+}
+
+func leaseholdIsStopped(t *testing.T, way func(*exec.Cmd)) {
 	p := newPlace(t)
 	life := newLiving(t)
 	cmd := p.command("run", "--ttl", "3s", p.url, "--", "bash", "-c", `trap 'echo term' TERM; `+os.Args[0]+` & echo ready; while :; do sleep 0.05; done`)
 	cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_ESCAPES=1", "LIFE_DEAF=1")
+	way(cmd)
 	s, lines := ready(t, cmd)
 	require.True(t, life.begun(t, s), "%s", &s.stderr)
 	require.NoError(t, s.Process.Signal(syscall.SIGSTOP))
@@ -141,14 +150,16 @@ func TestLeaseholdOrItsGuardIsKilled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t)
-			s, life := p.alive("--ttl", "1h")
-			kill(t, s.Process.Pid, onlyChild(t, s.Process.Pid))
-			life.ends(t)
-			_ = s.wait(t)
-			r, err := p.lock().Inspect(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, name == "the guard", r.Released())
+			inBothWays(t, func(t *testing.T, way func(*exec.Cmd)) {
+				p := newPlace(t)
+				s, life := p.alive(way, "--ttl", "1h")
+				kill(t, s.Process.Pid, onlyChild(t, s.Process.Pid))
+				life.ends(t)
+				_ = s.wait(t)
+				r, err := p.lock().Inspect(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, name == "the guard", r.Released())
+			})
 		})
 	}
 }

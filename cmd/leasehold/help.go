@@ -65,12 +65,15 @@ The command runs in a process group of its own. A small guard process starts it,
 the machine, and keeps them if leasehold is stopped or killed. If the guard is killed, leasehold ends the command. On Linux, the guard finds what
 has left the process group (setsid, daemons), and a command whose guard is killed dies with it.
 
+On Linux, the command has a control group (cgroup2) of its own, where leasehold may make one below its own. The system kills all that
+is in it in one step. Without one, the guard finds the processes in /proc. "run -v" says which it is.
+
 When the command has ended, what it has left running gets SIGTERM, and SIGKILL half a margin later. Then the lock is released.
 
 Not covered:
 
 - A process that is not started below the command: a container, a unit of systemd, a job on another machine.
-- A process that leasehold may not kill, such as one under sudo. Run leasehold under sudo instead.
+- Without a control group: a process that leasehold may not kill, such as one under sudo. Run leasehold under sudo instead.
 - A process in an uninterruptible system call dies when the call returns.
 - A machine or cgroup that is frozen as a whole and goes on later: the command may run for some milliseconds before it is killed.
 - leasehold and the guard stopped or killed at the same time. Then the command dies only if the guard was killed.

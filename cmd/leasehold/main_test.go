@@ -27,6 +27,9 @@ import (
 var program string
 
 func TestMain(m *testing.M) {
+	if circumstances := os.Getenv("LEASEHOLD_TEST_WRAPPER"); circumstances != "" {
+		actAsWrapper(circumstances)
+	}
 	if role := os.Getenv("LEASEHOLD_TEST_ROLE"); role != "" {
 		actAs(role)
 		return

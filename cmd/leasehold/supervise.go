@@ -63,7 +63,8 @@ type supervisor struct {
 	times    times    // for the guard
 	talk     *os.File // to the guard
 	guard    *exec.Cmd
-	pid      int // of the program; 0 until it is known
+	cgroup   cgroup // of the program
+	pid      int    // of the program; 0 until it is known
 	early    []os.Signal
 	terminal bool // the program has it
 }
@@ -83,7 +84,12 @@ var forking sync.Mutex
 func (s *supervisor) run(ctx context.Context, lease *leasehold.Lease) (outcome, error) {
 	s.lease, s.pid, s.early, s.terminal = lease, 0, nil, false
 	becomeReaper()
+	var err error
+	if s.cgroup, err = newCgroup(); err != nil {
+		s.log.Info("the command has no control group of its own: see leasehold help guarantee", "err", err)
+	}
 	if err := s.startGuard(); err != nil {
+		s.cgroup.remove()
 		return outcome{}, fail(exitBug, "starting the guard process: %w", err)
 	}
 	over := false
@@ -95,6 +101,7 @@ func (s *supervisor) run(ctx context.Context, lease *leasehold.Lease) (outcome, 
 		if !over {
 			s.endAll()
 		}
+		s.cgroup.remove()
 	}()
 	defer s.takeTerminal()
 	result, err := s.follow(ctx)
@@ -168,7 +175,7 @@ func (s *supervisor) startGuard() error {
 	// The guard finds these files at their numbers, not from 3 on, because the command may have been given other files there.
 	s.guard = &exec.Cmd{
 		Path: self,
-		Args: append([]string{"leasehold", guardArg, strconv.Itoa(pair[1]), strconv.Itoa(fd), strconv.FormatInt(int64(s.margin/2), 10), s.path}, s.args...),
+		Args: append([]string{"leasehold", guardArg, strconv.Itoa(pair[1]), strconv.Itoa(fd), strconv.FormatInt(int64(s.margin/2), 10), string(s.cgroup), s.path}, s.args...),
 		Env:  append(os.Environ(), environment(s.lock.key, s.lease.Record())...), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // so that what stops leasehold from a terminal does not stop the guard
 	}
@@ -207,11 +214,12 @@ func (s *supervisor) tell(termAt, killAt int64) {
 // hear understands a line of the guard.
 func (s *supervisor) hear(line string) (result outcome, err error, over bool) {
 	var word string
-	var number, ended int
-	_, _ = fmt.Sscan(line, &word, &number, &ended)
+	var number, second int
+	_, _ = fmt.Sscan(line, &word, &number, &second)
 	switch word {
 	case "started":
 		s.pid = number
+		s.startedOutside(syscall.Errno(second))
 		for _, sig := range s.early {
 			s.pass(sig)
 		}
@@ -229,13 +237,24 @@ func (s *supervisor) hear(line string) (result outcome, err error, over bool) {
 		s.log.Error("a process that the command has started may not be killed: the lock is held until it ends", "pid", number)
 	case "exited":
 		status := unix.WaitStatus(number)
-		result.code, result.lost = status.ExitStatus(), ended == 1
+		result.code, result.lost = status.ExitStatus(), second == 1
 		if status.Signaled() {
 			result.code = exitSignal + int(status.Signal())
 		}
 		return result, nil, true
 	}
 	return result, nil, false
+}
+
+// startedOutside says whether the program is in its control group.
+func (s *supervisor) startedOutside(refused syscall.Errno) {
+	switch {
+	case refused != 0:
+		s.cgroup = ""
+		s.log.Info("the command has no control group of its own: see leasehold help guarantee", "err", refused)
+	case s.cgroup != "":
+		s.log.Info("the command has a control group of its own", "path", string(s.cgroup))
+	}
 }
 
 // pass passes a signal on to the program.
@@ -305,6 +324,7 @@ func (s *supervisor) takeTerminal() {
 
 // killAll kills the program and the guard.
 func (s *supervisor) killAll() {
+	s.cgroup.kill()
 	s.send(-s.pid, unix.SIGKILL)
 	sendAll(s.group(), unix.SIGKILL, false)
 	_ = s.guard.Process.Kill()
@@ -340,7 +360,7 @@ func (s *supervisor) withoutGuard(ctx context.Context) (outcome, error) {
 func (s *supervisor) endAll() {
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		s.killAll()
-		if childless() && len(remaining(s.group())) == 0 {
+		if childless() && len(remaining(s.group())) == 0 && !s.cgroup.populated() {
 			return
 		}
 		time.Sleep(wait)

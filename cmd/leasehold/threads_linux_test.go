@@ -30,16 +30,20 @@ func endMainThread() { _, _, _ = syscall.Syscall(unix.SYS_EXIT, 0, 0, 0) }
 // next holder leads, whatever happens to leasehold.
 func TestAProcessWithoutItsMainThreadIsDeadInTime(t *testing.T) {
 	const ttl = 4 * time.Second
-	for _, escapes := range []string{"", "1"} {
-		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
-			t.Run(fmt.Sprintf("%v escapes=%s", sig, escapes), func(t *testing.T) {
+	inBothWays(t, func(t *testing.T, way func(*exec.Cmd)) {
+		for _, c := range []struct {
+			escapes string
+			sig     syscall.Signal
+		}{{"", syscall.SIGKILL}, {"1", syscall.SIGKILL}, {"", syscall.SIGSTOP}, {"1", syscall.SIGSTOP}} {
+			t.Run(fmt.Sprintf("%v escapes=%s", c.sig, c.escapes), func(t *testing.T) {
 				t.Parallel()
 				p, life := newPlace(t), newLiving(t)
 				cmd := p.command("run", "--ttl", ttl.String(), p.url, "--", os.Args[0])
-				cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_ESCAPES="+escapes, "LIFE_DEAF=1", "LIFE_HEADLESS=1")
+				cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_ESCAPES="+c.escapes, "LIFE_DEAF=1", "LIFE_HEADLESS=1")
+				way(cmd)
 				s := start(t, cmd)
 				require.True(t, life.begun(t, s), "%s", &s.stderr)
-				require.NoError(t, s.Process.Signal(sig))
+				require.NoError(t, s.Process.Signal(c.sig))
 				lease, err := p.lock(leasehold.WithTTL(ttl)).Acquire(soon(t))
 				require.NoError(t, err)
 				led := monotonic() - time.Since(lease.Record().AcquiredAt)
@@ -50,21 +54,23 @@ func TestAProcessWithoutItsMainThreadIsDeadInTime(t *testing.T) {
 				require.NoError(t, lease.Release(t.Context()))
 			})
 		}
-	}
+	})
 }
 
 // Such a process that the command has left in its group is ended with it, and so is the run.
 func TestAProcessWithoutItsMainThreadIsLeft(t *testing.T) {
-	life := newLiving(t)
-	cmd := inDirectory(t, "sh", "-c",
-		`"$0" & while [ "$(od -An -tu8 -j8 -N8 "$LIFE_FILE" | tr -d ' ')" = 0 ]; do sleep 0.05; done; exit 5`, os.Args[0])
-	cmd.Args = append(cmd.Args[:2:2], append([]string{"--margin", "2s"}, cmd.Args[2:]...)...)
-	cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_DEAF=1", "LIFE_HEADLESS=1")
-	s := start(t, cmd)
-	require.Equal(t, 5, s.wait(t), "%s", &s.stderr)
-	ended := monotonic()
-	time.Sleep(20 * signEvery)
-	require.Less(t, life.last(t), ended)
+	inBothWays(t, func(t *testing.T, way func(*exec.Cmd)) {
+		p, life := newPlace(t), newLiving(t)
+		cmd := p.command("run", "--margin", "2s", p.url, "--", "sh", "-c",
+			`"$0" & while [ "$(od -An -tu8 -j8 -N8 "$LIFE_FILE" | tr -d ' ')" = 0 ]; do sleep 0.05; done; exit 5`, os.Args[0])
+		cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_DEAF=1", "LIFE_HEADLESS=1")
+		way(cmd)
+		s := start(t, cmd)
+		require.Equal(t, 5, s.wait(t), "%s", &s.stderr)
+		ended := monotonic()
+		time.Sleep(20 * signEvery)
+		require.Less(t, life.last(t), ended)
+	})
 }
 
 // The number of the command's process group is nobody else's while something that it has left is

@@ -704,7 +704,31 @@ var mutants = []mutant{
 		_ = unix.Kill(-g.pid, s)`, `	if true {
 		_ = unix.Kill(-g.pid, s)`}},
 		[]string{"./cmd/leasehold -run ^TestTheNumberOfACommandIsNotUsedAgain$"}, 0},
-	{"command: a lost lease is not told", []edit{{"cmd/leasehold/supervise.go", `result.code, result.lost = status.ExitStatus(), ended == 1`, `result.code, result.lost = status.ExitStatus(), ended == 2`}}, []string{"./cmd/leasehold -run ^TestExitCodesOfRun$"}, 30},
+	{"command: what is in the control group lives on when leasehold is killed", []edit{{"cmd/leasehold/guard.go",
+		`		g.cgroup.kill()`,
+		`		_ = g.cgroup`}},
+		[]string{"./cmd/leasehold -run ^TestTheControlGroupIsEmptiedAndRemoved$"}, 28},
+	{"command: what is in the control group lives on when the guard is killed", []edit{{"cmd/leasehold/supervise.go",
+		`	s.cgroup.kill()
+`, ``}},
+		[]string{"./cmd/leasehold -run ^TestTheControlGroupIsEmptiedAndRemoved$"}, 28},
+	{"command: what has left the control group lives on", []edit{{"cmd/leasehold/guard.go",
+		`		g.cgroup.kill()`,
+		`		if g.cgroup.kill(); g.cgroup != "" {
+			return
+		}`}},
+		[]string{"./cmd/leasehold -run ^TestACommandLeavesItsControlGroup$"}, 28},
+	{"command: a control group stays when leasehold is killed", []edit{{"cmd/leasehold/guard.go",
+		`			g.cgroup.remove()
+			g.report()`,
+		`			g.report()`}},
+		[]string{"./cmd/leasehold -run ^TestTheControlGroupIsEmptiedAndRemoved$"}, 0},
+	{"command: not started where the system refuses a control group", []edit{{"cmd/leasehold/guard.go",
+		`		outside, _ = err.(syscall.Errno)`,
+		`		outside, _ = err.(syscall.Errno)
+		return outside, err`}},
+		[]string{"./cmd/leasehold -run ^TestAControlGroupInADelegatedPart$"}, 0},
+	{"command: a lost lease is not told", []edit{{"cmd/leasehold/supervise.go", `result.code, result.lost = status.ExitStatus(), second == 1`, `result.code, result.lost = status.ExitStatus(), second == 2`}}, []string{"./cmd/leasehold -run ^TestExitCodesOfRun$"}, 30},
 	{"command: a signal is not told from an exit code", []edit{{"cmd/leasehold/supervise.go", `result.code = exitSignal + int(status.Signal())`, `result.code = int(status.Signal())`}}, []string{"./cmd/leasehold -run ^TestExitCodesOfRun$"}, 30},
 	{"command: an exit code over 255", []edit{{"cmd/leasehold/run.go", `heldCode < 0 || heldCode > 255`, `heldCode < 0`}}, []string{"./cmd/leasehold -run ^TestArgumentsThatCannotWork$"}, 30},
 	{"command: a lock that nobody can create is held", []edit{{"cmd/leasehold/campaign.go", `if beingCreated(err) && ctx.Err() == nil {`, `if beingCreated(err) && false {`}}, []string{"./cmd/leasehold -run ^TestALockThatCannotBeCreatedIsNotHeld$"}, 30},

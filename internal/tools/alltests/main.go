@@ -118,7 +118,7 @@ func run(ctx context.Context, short bool, at int, patterns []string) error {
 	body, failed := os.ReadFile(skipped.Name())
 	if names := strings.Fields(string(body)); len(names) > 0 {
 		slices.Sort(names)
-		fmt.Println("NOT RUN, for want of a Docker engine, Azurite or the Ceph gateway:", strings.Join(slices.Compact(names), " "))
+		fmt.Println("NOT RUN, for want of a Docker engine, Azurite, the Ceph gateway, root or a control group:", strings.Join(slices.Compact(names), " "))
 	}
 	return errors.Join(err, failed, ctx.Err())
 }
