@@ -696,10 +696,10 @@ var mutants = []mutant{
 		`f[0] == "X") && threads < 1<<30,`}},
 		[]string{"./cmd/leasehold -run ^TestAProcessWithoutItsMainThread"}, 28},
 	{"command: the number of a command is free while something of it is left", []edit{
-		{"cmd/leasehold/guard.go", `	if len(remaining(g.pid)) > 0 {`, `	if !g.reaped {
+		{"cmd/leasehold/guard.go", `	if g.cgroup.populated() || len(`, `	if !g.reaped {
 		g.reap()
 	}
-	if len(remaining(g.pid)) > 0 {`},
+	if g.cgroup.populated() || len(`},
 		{"cmd/leasehold/guard.go", `	if !g.reaped {
 		_ = unix.Kill(-g.pid, s)`, `	if true {
 		_ = unix.Kill(-g.pid, s)`}},
@@ -762,12 +762,12 @@ var mutants = []mutant{
 	beside := filepath.Join(`}},
 		[]string{"./cmd/leasehold -run ^TestHandleFile$"}, 31,
 	},
-	{"command: SIGUSR1 to the whole group", []edit{{"cmd/leasehold/supervise.go", `		_ = unix.Kill(s.pid, number)
-	default:`, `		_ = unix.Kill(-s.pid, number)
+	{"command: SIGUSR1 to the whole group", []edit{{"cmd/leasehold/supervise.go", `		s.send(s.pid, number)
+	default:`, `		s.send(-s.pid, number)
 	default:`}}, []string{"./cmd/leasehold -run ^TestSignalsGoToTheCommandOrToItsGroup$"}, 32},
 	{"command: SIGTERM to the command alone", []edit{{"cmd/leasehold/supervise.go", `	default:
-		_ = unix.Kill(-s.pid, number)`, `	default:
-		_ = unix.Kill(s.pid, number)`}}, []string{"./cmd/leasehold -run ^TestSignalsGoToTheCommandOrToItsGroup$"}, 32},
+		s.send(-s.pid, number)`, `	default:
+		s.send(s.pid, number)`}}, []string{"./cmd/leasehold -run ^TestSignalsGoToTheCommandOrToItsGroup$"}, 32},
 	{"command: a command for new leaders is not killed", []edit{{"cmd/leasehold/hooks.go", `[]unix.Signal{unix.SIGTERM, unix.SIGKILL}`, `[]unix.Signal{unix.SIGTERM}`}}, []string{"./cmd/leasehold -run ^TestElectEndsWhileACommandForNewLeadersHangs$"}, 32},
 	{"command: orphans stay", []edit{{"cmd/leasehold/reap_linux.go", `_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil)`, `_ = unix.WNOHANG`}}, []string{"./cmd/leasehold -run ^TestOrphansLeaveNoZombies$"}, 33},
 	{"command: directions of writing reach the terminal", []edit{{"cmd/leasehold/output.go", `r == utf8.RuneError || !unicode.IsPrint(r)`, `r == utf8.RuneError || unicode.IsControl(r)`}}, []string{"./cmd/leasehold -run ^TestNamesAreNoCommandsForTheTerminal$"}, 34},
