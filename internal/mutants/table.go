@@ -690,7 +690,7 @@ var mutants = []mutant{
 			backup =`, `			backup =`}}, []string{"./cmd/leasehold -run ^TestALeaseIsLostWhileTheGuardIsStopped$"}, 28},
 	{"command: SIGKILL without SIGTERM", []edit{{"cmd/leasehold/guard.go", `	g.signal(unix.SIGTERM)`, `	g.signal(unix.SIGKILL)`}}, []string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"}, 28},
 	{"command: SIGKILL when others may lead", []edit{{"cmd/leasehold/supervise.go", `now+int64(left+s.margin/2)`, `now+int64(left+2*s.margin)`}}, []string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"}, 28},
-	{"command: what has left the process group is not found", []edit{{"cmd/leasehold/guard_linux.go", `func remaining(_ int) (left []process) {`, `func remaining(group int) (left []process) {`}, {"cmd/leasehold/guard_linux.go", `if p.pid != self && ours[p.pid] {`, `if p.pid != self && p.group == group {`}}, []string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"}, 28},
+	{"command: what has left the process group is not found", []edit{{"cmd/leasehold/guard_linux.go", `if p.pid != self && ours[p.pid] {`, `if p.pid != self && ours[p.pid] && p.group != p.pid {`}}, []string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"}, 28},
 	{"command: dead when the main thread has ended", []edit{{"cmd/leasehold/guard_linux.go",
 		`f[0] == "X") && threads < 2,`,
 		`f[0] == "X") && threads < 1<<30,`}},
