@@ -68,8 +68,8 @@ func WithServerClock(slack time.Duration) S3Option {
 const minSlack = 2 * time.Second
 
 // NewS3Store returns a store in bucket. The client is your own, with any endpoint, region and credentials. Its settings stay,
-// with two exceptions: the SDK does not retry requests, because locks reconcile them themselves, and checksums are sent only
-// where S3 requires them, because other servers refuse them. A request whose context has no deadline gets one of 10 s.
+// with two exceptions. The SDK does not retry requests, because locks reconcile them themselves. And each write has a Content-MD5, the one
+// checksum that all servers know and that buckets with a default retention demand, instead of those of the client's settings. A request whose context has no deadline gets one of 10 s.
 //
 // NewS3Store sends no request. Arguments that cannot work are reported by [S3Store.Describe], by [NewLock], and by every
 // method of the store that sends requests.

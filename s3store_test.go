@@ -620,6 +620,18 @@ func TestCredentialsThatExpireMidTerm(t *testing.T) {
 	})
 }
 
+// A bucket with Object Lock and a default retention refuses writes without a checksum. This one knows no other than MD5, as old servers do.
+func TestABucketWithADefaultRetention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newWire(&fakes3.Server{DefaultRetention: true}).store
+		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+		require.NoError(t, lease.Renew(t.Context()))
+		require.NoError(t, lease.Release(t.Context()))
+		_, err := leasehold.CheckStore(t.Context(), store, "check")
+		require.NoError(t, err)
+	})
+}
+
 func TestServerThatDropsConditionsIsRefused(t *testing.T) {
 	server := &fakes3.Server{IgnoreConditions: true}
 	_, err := leasehold.CheckStore(t.Context(), newWire(server).store, "check")

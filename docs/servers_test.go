@@ -191,6 +191,9 @@ func TestDirectoryBucket(t *testing.T) {
 			if !strings.Contains(r.Header.Get("Authorization"), "Credential=session/") || r.Header.Get("X-Amz-S3session-Token") != "token" {
 				t.Errorf("%s %s is not signed by the session", r.Method, r.URL)
 			}
+			if r.Header.Get("Content-Md5") != "" {
+				t.Errorf("%s %s has an MD5, which directory buckets do not know", r.Method, r.URL)
+			}
 			r.URL.Path = "/" + fakes3.Bucket + r.URL.Path
 			server.ServeHTTP(w, r)
 		})}},

@@ -218,6 +218,14 @@ var (
 
 const testPart = 256
 
+// A bucket with Object Lock and a default retention refuses writes and parts without a checksum.
+func TestFencedWritesToABucketWithADefaultRetention(t *testing.T) {
+	s := newFenced(t, &fakes3.Server{DefaultRetention: true, MinPartSize: 1}, fenced.PaddedBodies, withPartSize())
+	for _, size := range []int{1, 2*testPart + 1} {
+		require.NoError(t, s.Put(t.Context(), 1, "data/a", bytes.NewReader(make([]byte, size))))
+	}
+}
+
 // withPartSize has bodies over testPart bytes go in parts.
 func withPartSize() fenced.Option {
 	return func(o *storeapi.FencedOptions) { o.PartSize = testPart }

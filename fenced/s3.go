@@ -237,7 +237,7 @@ func (b *s3Backend) send(ctx context.Context, w s3Write, body []byte) (etag stri
 	defer cancel()
 	out, err := b.client.PutObject(ctx, &s3.PutObjectInput{
 		Bucket: &b.Name, Key: &w.key, Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))), Metadata: w.meta,
-		ContentType: w.ContentType, ContentEncoding: w.ContentEncoding, ContentLanguage: w.ContentLanguage,
+		ContentMD5: b.MD5(body), ContentType: w.ContentType, ContentEncoding: w.ContentEncoding, ContentLanguage: w.ContentLanguage,
 		ContentDisposition: w.ContentDisposition, CacheControl: w.CacheControl, Expires: w.expires,
 		WebsiteRedirectLocation: w.redirect, StorageClass: w.class,
 		ServerSideEncryption: w.encryption, SSEKMSKeyId: w.kmsKey, BucketKeyEnabled: w.bucketKey,

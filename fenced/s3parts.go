@@ -92,6 +92,7 @@ func (b *s3Backend) uploadPart(ctx context.Context, key string, id *string, numb
 	defer cancel()
 	out, err := b.client.UploadPart(ctx, &s3.UploadPartInput{
 		Bucket: &b.Name, Key: &key, UploadId: id, PartNumber: number, Body: bytes.NewReader(body), ContentLength: &size,
+		ContentMD5: b.MD5(body),
 	}, b.Patient)
 	if err != nil {
 		return nil, b.Explain(err, s3api.Put, key)

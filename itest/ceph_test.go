@@ -37,6 +37,7 @@ func TestCeph(t *testing.T) {
 		require.True(t, report.BareETags)
 		require.Empty(t, report.Leftover)
 	})
+	run("default retention", func(t *testing.T) { defaultRetention(t, server) })
 	run("contention", func(t *testing.T) { contention(t, server) })
 	run("ambiguous writes", func(t *testing.T) { ambiguousWrites(t, linksOnS3(server)) })
 	run("linearizable register", func(t *testing.T) { linearizableRegister(t, server.Name, false, onS3(t, server)) })

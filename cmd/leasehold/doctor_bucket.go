@@ -134,6 +134,11 @@ func (d *s3Doctor) objectLock(ctx context.Context) {
 	}
 	if config := out.ObjectLockConfiguration; config != nil && config.Rule != nil && config.Rule.DefaultRetention != nil {
 		kept := config.Rule.DefaultRetention
+		if r.of("etag").Result == resultFailed && r.of("versioning").Result == resultOK { // the only version is kept
+			r.fail("object lock", exitConfig, "remove the default retention, or use another bucket",
+				"a lock can be written but not renewed or released for %d days", aws.ToInt32(kept.Days)+365*aws.ToInt32(kept.Years))
+			return
+		}
 		r.warn("object lock", "remove the default retention, or use another bucket: no rule can remove the versions before",
 			"each renewal stays as a version for %d days", aws.ToInt32(kept.Days)+365*aws.ToInt32(kept.Years))
 		return

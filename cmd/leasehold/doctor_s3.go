@@ -16,6 +16,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/s3api"
 )
 
 // s3Doctor checks a bucket of S3.
@@ -220,7 +221,10 @@ func (d *s3Doctor) as(ctx context.Context, etag string) error {
 func (d *s3Doctor) put(ctx context.Context, change func(*s3.PutObjectInput)) error {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
-	in := &s3.PutObjectInput{Bucket: &d.at.bucket, Key: &d.key, Body: strings.NewReader(probeMark + rand.Text())}
+	body := probeMark + rand.Text()
+	in := &s3.PutObjectInput{
+		Bucket: &d.at.bucket, Key: &d.key, Body: strings.NewReader(body), ContentMD5: s3api.NewBucket(d.at.bucket).MD5([]byte(body)),
+	}
 	change(in)
 	out, err := d.client.PutObject(ctx, in, asTheLibrary)
 	if err == nil {

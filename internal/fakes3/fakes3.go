@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"crypto/md5"
 	"crypto/rand"
+	"encoding/base64"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -42,6 +43,8 @@ type Server struct {
 	// WriteInterval answers 429 to a write or a DELETE of a key that comes sooner after the last one that was let through, as servers
 	// do that take one write of an object a second.
 	WriteInterval time.Duration
+	// DefaultRetention makes every write need a checksum, as in a bucket with Object Lock and a default retention.
+	DefaultRetention bool
 	// OnWrite is called for every new version, in order, with the headers that are stored. It must not call the Server.
 	OnWrite func(key string, header http.Header, body []byte)
 
@@ -74,6 +77,8 @@ var (
 	errNoSuchBucket = &apiError{http.StatusNotFound, "NoSuchBucket", "The specified bucket does not exist"}
 	errPrecondition = &apiError{http.StatusPreconditionFailed, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold"}
 	errIncomplete   = &apiError{http.StatusBadRequest, "IncompleteBody", "You did not provide the number of bytes specified by the Content-Length HTTP header"}
+	errDigest       = &apiError{http.StatusBadRequest, "BadDigest", "The Content-MD5 you specified did not match what we received."}
+	errNoDigest     = &apiError{http.StatusBadRequest, "InvalidRequest", "Content-MD5 OR x-amz-checksum- HTTP header is required for Put Object requests with Object Lock parameters"}
 	errArgument     = &apiError{http.StatusBadRequest, "InvalidArgument", "A condition must not be empty"}
 	errUnsupported  = &apiError{http.StatusNotImplemented, "NotImplemented", "A header or query you provided implies functionality that is not implemented."}
 	errTooMany      = &apiError{http.StatusTooManyRequests, "TooManyRequests", "Reduce your rate of simultaneous writes to the same object."}
@@ -141,7 +146,7 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, key string)
 	case http.MethodGet, http.MethodHead:
 		return s.read(w, r, key)
 	case http.MethodPut:
-		body, refused := whole(r)
+		body, refused := s.whole(r)
 		if refused != nil {
 			return refused
 		}
@@ -193,13 +198,29 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, key string) *apiEr
 	return nil
 }
 
-// whole reads the body of a write, and refuses one that does not have its Content-Length.
-func whole(r *http.Request) ([]byte, *apiError) {
+// whole reads the body of a write, and refuses one that does not have its Content-Length or its checksum.
+func (s *Server) whole(r *http.Request) ([]byte, *apiError) {
 	body, err := io.ReadAll(r.Body)
-	if err != nil || r.ContentLength >= 0 && r.ContentLength != int64(len(body)) {
+	sum := md5.Sum(body)
+	switch given := r.Header.Get("Content-Md5"); {
+	case err != nil, r.ContentLength >= 0 && r.ContentLength != int64(len(body)):
 		return nil, errIncomplete
+	case given != "" && given != base64.StdEncoding.EncodeToString(sum[:]):
+		return nil, errDigest
+	case given == "" && s.DefaultRetention && r.Method == http.MethodPut && !hasChecksum(r.Header):
+		return nil, errNoDigest
 	}
 	return body, nil
+}
+
+// hasChecksum reports whether a write has one of the checksums that S3 takes in place of an MD5.
+func hasChecksum(h http.Header) bool {
+	for name := range h {
+		if strings.HasPrefix(name, "X-Amz-Checksum-") {
+			return true
+		}
+	}
+	return false
 }
 
 // write stores the object of a PUT or of a completed upload if the conditions hold. The caller holds s.mu.

@@ -41,7 +41,7 @@ func (s *Server) serveUpload(w http.ResponseWriter, r *http.Request, key string)
 	if s.NoMultipart {
 		return errUnsupported
 	}
-	body, refused := whole(r)
+	body, refused := s.whole(r)
 	if refused != nil {
 		return refused
 	}

@@ -233,6 +233,10 @@ var mutants = []mutant{
 	{"any 409 means that another write is under way", []edit{{"internal/s3api/errors.go", `status == http.StatusConflict && concurrent[code]:`, `status == http.StatusConflict:`}}, []string{
 		". -run TestS3AnswersBecomeTheErrorsOfStore", "./cmd/leasehold -run ^TestALockBelowAnother$",
 	}, 10},
+	{"no checksum for a bucket with a default retention", []edit{{"internal/s3api/object.go", `ContentMD5: o.MD5(body), `, ``}}, []string{". -run TestABucketWithADefaultRetention"}, 0},
+	{"fenced: no checksum for a bucket with a default retention", []edit{{"fenced/s3parts.go", `		ContentMD5: b.MD5(body),
+`, ``}}, []string{"./fenced -run TestFencedWritesToABucketWithADefaultRetention"}, 0},
+	{"an MD5 for directory buckets", []edit{{"internal/s3api/bucket.go", `strings.HasSuffix(b.Name, "--x-s3")`, `strings.HasSuffix(b.Name, "--x-s3s")`}}, []string{"./internal/s3api -run TestDirectoryBucketsGetNoMD5"}, 0},
 	{"304 to a write names a region", []edit{{"internal/s3api/errors.go", `status == http.StatusNotModified) &&`, `status == 0) &&`}}, []string{". -run TestS3AnswersBecomeTheErrorsOfStore"}, 0},
 	{"a throttle that the SDK knows is final", []edit{{"internal/s3api/errors.go", `return throttled || timedOut ||`, `return throttled && timedOut ||`}}, []string{". -run TestS3AnswersBecomeTheErrorsOfStore"}, 13},
 	{"a refusal whose reason is cut off is final", []edit{{"internal/s3api/errors.go", `	case brokenOff(err): // the code`, `	case false: // the code`}}, []string{". -run TestRepliesThatAreNoS3s"}, 11},

@@ -97,6 +97,8 @@ func (b *Bucket) classify(err error, op Op) (hint string, kind error) {
 		return "wrong access key: this server does not know it; check the credentials and the endpoint", storeapi.ErrPermanent
 	case code == "SignatureDoesNotMatch":
 		return "wrong secret key; or a proxy on the way changes requests", storeapi.ErrPermanent
+	case keptByObjectLock(err):
+		return "remove the bucket's default retention, or use another bucket: Object Lock keeps what a renewal must replace", storeapi.ErrPermanent
 	case brokenOff(err) && status == http.StatusBadRequest: // often a port that expects https, which closes the connection
 		return hintRequest, b.server.Unheard()
 	case brokenOff(err): // the code, which says whether this refusal passes, is missing
@@ -175,6 +177,13 @@ func noCredentials(err error) (hint string) {
 		return ""
 	}
 	return "the client has no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, or give the machine a role"
+}
+
+// keptByObjectLock reports whether a write was refused because it would replace an object that is kept, as on servers that have no versions.
+// VersityGW says "Access Denied because object protected by object lock", and MinIO "Object is WORM protected and cannot be overwritten".
+func keptByObjectLock(err error) bool {
+	api, ok := errors.AsType[smithy.APIError](err)
+	return ok && (strings.Contains(api.ErrorMessage(), "object lock") || strings.Contains(api.ErrorMessage(), "WORM"))
 }
 
 // brokenOff reports whether an answer ended before it could be understood.

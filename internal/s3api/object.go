@@ -124,7 +124,7 @@ func (o Objects) put(ctx context.Context, key string, body []byte, ifMatch, ifNo
 	defer cancel()
 	out, err := o.Client.PutObject(ctx, &s3.PutObjectInput{
 		Bucket: &o.Name, Key: o.Key(key), Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))),
-		ContentType: aws.String("application/json"), CacheControl: aws.String("no-store"),
+		ContentMD5: o.MD5(body), ContentType: aws.String("application/json"), CacheControl: aws.String("no-store"),
 		IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,
 	}, o.Once)
 	if err != nil {
