@@ -66,7 +66,7 @@ image: ## the image leasehold, which has the command and nothing else
 
 .PHONY: binaries
 binaries: ## the command for Linux, macOS and the BSDs, a file each without a library, and their checksums, in .bin/release
-	@go run ./internal/tools/binaries "$(BIN)/release"
+	@go run ./internal/tools/binaries $(if $(VERSION),-version "$(VERSION)") "$(BIN)/release"
 
 .PHONY: mutants
 mutants: ## plant every classic mistake, one at a time, and see each caught: a quarter of an hour
@@ -89,8 +89,12 @@ lint: $(GOLANGCI) ## go vet, staticcheck and friends
 	@go vet $(addsuffix /...,$(MODULES))
 	@$(call each,golangci-lint,$(GOLANGCI) run --config="$(CURDIR)/.golangci.yml" ./...)
 
+.PHONY: vet-published
+vet-published: ## go vet of the command as for each system that its programs are built for
+	@go run ./internal/tools/binaries -vet
+
 .PHONY: vet-systems
-vet-systems: ## go vet as for Windows and macOS
+vet-systems: vet-published ## the same, and of all modules as for Windows and macOS
 	@echo "=> GOOS=windows go vet"; CGO_ENABLED=0 GOOS=windows go vet $(addsuffix /...,$(filter-out $(NOT_WINDOWS),$(MODULES)))
 	@echo "=> GOOS=darwin go vet"; CGO_ENABLED=0 GOOS=darwin go vet $(addsuffix /...,$(MODULES))
 
@@ -138,7 +142,7 @@ tidy-check:
 	@internal/tools/tidy.sh -check
 
 .PHONY: release
-release: ## prove, commit and tag a release, and build its programs: make release VERSION=v0.1.0; does not push
+release: ## prove a release and build its programs, then commit, tag and build them from the tag: make release VERSION=v0.1.0; does not push
 	@go run ./internal/tools/release "$(VERSION)"
 	@$(MAKE) --no-print-directory binaries
 

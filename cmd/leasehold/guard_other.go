@@ -14,7 +14,7 @@ import (
 // bootTime is the time of a clock that all processes share and that nobody sets.
 func bootTime() int64 {
 	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
+	_ = unix.ClockGettime(clockMonotonic, &t)
 	return t.Nano()
 }
 

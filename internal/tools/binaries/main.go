@@ -1,20 +1,26 @@
 // Command binaries builds the program leasehold for the systems that it runs on, as one file each that needs no library, and a file of their
 // checksums, as sha256sum reads it.
 //
-//	binaries DIRECTORY [SYSTEM/ARCHITECTURE ...]
+//	binaries [-version VERSION] DIRECTORY [SYSTEM/ARCHITECTURE ...]
+//	binaries -vet    vets the program as for each of these systems, which takes seconds where building takes minutes
 package main
 
 import (
 	"cmp"
 	"crypto/sha256"
+	"debug/buildinfo"
 	"debug/elf"
+	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"time"
 )
 
 // maxSize is the size of the largest program that is published, in bytes.
@@ -26,18 +32,27 @@ var platforms = []string{
 }
 
 func main() {
-	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: binaries DIRECTORY [SYSTEM/ARCHITECTURE ...]")
+	vetOnly := flag.Bool("vet", false, "vet the program as for each system, and build nothing")
+	version := flag.String("version", "", "fail unless the programs say that this is their version")
+	flag.Parse()
+	var err error
+	switch {
+	case *vetOnly:
+		err = vet()
+	case flag.NArg() == 0:
+		fmt.Fprintln(os.Stderr, "usage: binaries [-version VERSION] DIRECTORY [SYSTEM/ARCHITECTURE ...]")
 		os.Exit(2)
+	default:
+		err = build(flag.Arg(0), flag.Args()[1:], *version)
 	}
-	if err := build(os.Args[1], os.Args[2:]); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "binaries:", err)
 		os.Exit(1)
 	}
 }
 
-// build builds the program for these platforms, or for all if there are none.
-func build(dir string, on []string) error {
+// build builds the program for these platforms, or for all if there are none. Each must say that it is of this version, unless that is "".
+func build(dir string, on []string, version string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -52,9 +67,14 @@ func build(dir string, on []string) error {
 			return fmt.Errorf("%q is no platform: use one such as linux/amd64", platform)
 		}
 		file := filepath.Join(dir, "leasehold-"+system+"-"+arch)
-		cmd := exec.Command("go", "build", "-trimpath", "-tags=disable_grpc_modules", "-ldflags=-s -w", "-o", file, ".")
-		cmd.Dir, cmd.Stdout, cmd.Stderr = filepath.Join("cmd", "leasehold"), os.Stdout, os.Stderr
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+arch)
+		cmd := program("build", system, arch)
+		cmd.Args = append(cmd.Args, "-trimpath", "-ldflags=-s -w", "-o", file)
+		// In a repository go tells the program its version, or fails. In the files of an archive there is none to tell, and go does not
+		// know git's linked worktrees.
+		if info, err := os.Stat(".git"); err == nil && info.IsDir() {
+			cmd.Args = append(cmd.Args, "-buildvcs=true")
+		}
+		cmd.Args = append(cmd.Args, ".")
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("building %s: %w", platform, err)
 		}
@@ -62,13 +82,73 @@ func build(dir string, on []string) error {
 		if err := cmp.Or(err, static(system, file)); err != nil {
 			return err
 		}
-		fmt.Printf("%6.1f MB  %s\n", float64(size)/1e6, filepath.Base(file))
+		info, err := buildinfo.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%6.1f MB  %s %s\n", float64(size)/1e6, filepath.Base(file), info.Main.Version)
+		if version != "" && info.Main.Version != version {
+			return fmt.Errorf("%s says that it is %s, not %s: build it from that tag, in a repository and not in a linked worktree",
+				file, info.Main.Version, version)
+		}
 		if size > maxSize {
 			return fmt.Errorf("%s has %d bytes, over the limit of %d", file, size, maxSize)
 		}
 		fmt.Fprintf(&sums, "%x  %s\n", sum, filepath.Base(file))
 	}
 	return os.WriteFile(filepath.Join(dir, "SHA256SUMS"), []byte(sums.String()), 0o644)
+}
+
+// program is a go command about the program on a system. Arguments may be added to it.
+func program(verb, system, arch string) *exec.Cmd {
+	cmd := exec.Command("go", "-C", filepath.Join("cmd", "leasehold"), verb, "-tags=disable_grpc_modules")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+arch)
+	return cmd
+}
+
+// vet vets the program, without its tests, as for each system, on one architecture.
+func vet() error {
+	tests, err := filepath.Glob(filepath.Join("cmd", "leasehold", "*_test.go"))
+	if err != nil {
+		return err
+	}
+	without := map[string]string{} // some tests use what only Linux and macOS have
+	for _, file := range tests {
+		if file, err = filepath.Abs(file); err != nil {
+			return err
+		}
+		without[file] = ""
+	}
+	text, err := json.Marshal(map[string]any{"Replace": without})
+	if err != nil {
+		return err
+	}
+	overlay, err := os.CreateTemp("", "overlay-*.json")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(overlay.Name())
+	_, err = overlay.Write(text)
+	if err := errors.Join(err, overlay.Close()); err != nil {
+		return err
+	}
+	seen := map[string]bool{runtime.GOOS: true} // which "make lint" vets
+	for _, platform := range platforms {
+		system, arch, _ := strings.Cut(platform, "/")
+		if seen[system] {
+			continue
+		}
+		seen[system] = true
+		began := time.Now()
+		cmd := program("vet", system, arch)
+		cmd.Args = append(cmd.Args, "-overlay="+overlay.Name(), ".")
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("vetting for %s: %w", platform, err)
+		}
+		fmt.Printf("%4.0f s  %s\n", time.Since(began).Seconds(), platform)
+	}
+	return nil
 }
 
 func digest(file string) (size int64, sum []byte, err error) {

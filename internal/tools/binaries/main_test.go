@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,7 +24,7 @@ func TestBuild(t *testing.T) {
 	if testsize.Full() {
 		on = nil
 	}
-	require.NoError(t, build(dir, on))
+	require.NoError(t, build(dir, on, ""))
 	file := "leasehold-" + runtime.GOOS + "-" + runtime.GOARCH
 	sums, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
 	require.NoError(t, err)
@@ -36,8 +37,13 @@ func TestBuild(t *testing.T) {
 	}
 	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, file), "--version").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	require.Contains(t, string(out), "leasehold")
-	require.ErrorContains(t, build(dir, []string{"linux"}), "linux/amd64")
+	if info, err := os.Stat(".git"); err == nil && info.IsDir() {
+		commit, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--short=12", "HEAD").Output()
+		require.NoError(t, err)
+		require.Regexp(t, `^leasehold v\d+\.\d+\.\d+(-.*`+strings.TrimSpace(string(commit))+`)?(\+dirty)?\n$`, string(out))
+	}
+	require.ErrorContains(t, build(dir, []string{here}, "v9.9.9"), "not v9.9.9: build it from that tag")
+	require.ErrorContains(t, build(dir, []string{"linux"}, ""), "linux/amd64")
 }
 
 // A program that needs the system's loader is refused.

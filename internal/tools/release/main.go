@@ -1,6 +1,7 @@
 // Command release makes the commit and the tags of a release of all published modules. It does not push. First it makes
-// them in a clone, and proves that a module outside the repository can get and build every published module. If that
-// fails, the repository is as it was.
+// them in a clone, and proves that a module outside the repository can get and build every published module, and that the
+// programs can be built for every system. If that fails, or if the texts say that the version is not published, the
+// repository is as it was.
 //
 //	release VERSION    the commit and the tags
 //	release -check     only the proof, for the work tree as it is, with a version that is thrown away
@@ -109,6 +110,13 @@ func run(ctx context.Context, dir, version string, check bool) error {
 	if check {
 		return nil
 	}
+	// These programs are thrown away: those to publish are built from the commit that the user's name and hooks make.
+	if err := clone.all([]string{"git", "update-ref", "--no-deref", "HEAD", "refs/tags/" + version}); err != nil {
+		return err
+	}
+	if out, err := clone.run("go", "run", "./internal/tools/binaries", "-version", version, filepath.Join(tmp, "programs")); err != nil {
+		return fmt.Errorf("building the programs: %w\n%s", err, out)
+	}
 
 	if now, err := repo.run("git", "rev-parse", "HEAD"); err != nil || now != start {
 		return errors.Join(errors.New("HEAD has moved meanwhile: try again"), err)
@@ -162,6 +170,11 @@ func (p place) all(cmds ...[]string) error {
 
 // refuse returns why the repository cannot be released as version.
 func (p place) refuse(mods []module, version string) error {
+	if info, err := os.Stat(filepath.Join(p.dir, ".git")); err != nil {
+		return err
+	} else if !info.IsDir() {
+		return fmt.Errorf("%s is a linked worktree, where go cannot tell a program its version: release in the repository or a clone", p.dir)
+	}
 	if !valid.MatchString(version) {
 		return fmt.Errorf("%q is not a version such as v0.1.0 or v1.2.3-rc.1 (make release VERSION=v0.1.0)", version)
 	}
@@ -179,6 +192,34 @@ func (p place) refuse(mods []module, version string) error {
 		return err
 	} else if out != "" {
 		return fmt.Errorf("the work tree is not clean (commit or remove):\n%s", strings.TrimRight(out, "\n"))
+	}
+	return p.refuseTexts(version)
+}
+
+// refuseTexts returns why the texts of the repository would be wrong in the release.
+func (p place) refuseTexts(version string) error {
+	changes, err := os.ReadFile(filepath.Join(p.dir, "CHANGELOG.md"))
+	if err != nil {
+		return err
+	}
+	if !regexp.MustCompile(`(?m)^## ` + regexp.QuoteMeta(version) + `( |$)`).Match(changes) {
+		return fmt.Errorf("CHANGELOG.md has no heading for %s: add one such as \"## %s (2026-01-31)\"", version, version)
+	}
+	if at := regexp.MustCompile(`(?m)^## .*\(unreleased\)`).Find(changes); at != nil {
+		return fmt.Errorf("CHANGELOG.md says %q: write the date of the release", at)
+	}
+	pages, err := p.run("git", "ls-files", "-z", "--", "*.md")
+	if err != nil {
+		return err
+	}
+	for page := range strings.SplitSeq(strings.TrimRight(pages, "\x00"), "\x00") {
+		body, err := os.ReadFile(filepath.Join(p.dir, page))
+		if err != nil {
+			return err
+		}
+		if regexp.MustCompile(`not\s+yet\s+published`).Match(body) {
+			return fmt.Errorf("%s says \"not yet published\": write what holds once it is", page)
+		}
 	}
 	return nil
 }

@@ -15,7 +15,23 @@ import (
 // repository is a small one of this repository's shape. child shows that the checksum of a module that has siblings in its
 // own go.sum is right.
 var repository = map[string]string{
-	".gitignore":          "/generated.go\n",
+	".gitignore":   "/generated.go\n",
+	"CHANGELOG.md": "# Changelog\n\n## v0.3.0 (2026-03-01)\n\n## v0.2.0-rc.1\n\n## v0.1.0 (2026-01-31)\n",
+	"README.md":    "# leasehold\n",
+	"internal/tools/binaries/main.go": `package main
+
+import "os"
+
+func main() {
+	if len(os.Args) != 4 || os.Args[1] != "-version" {
+		panic(os.Args)
+	}
+	if _, err := os.Stat("broken"); err == nil {
+		println("undefined: unix.CLOCK_MONOTONIC")
+		os.Exit(1)
+	}
+}
+`,
 	"go.mod":              "module " + root + "\n\ngo 1.26.0\n",
 	"lock.go":             "package leasehold\n\nconst Name = \"leasehold\"\n",
 	"cmd/tool/main.go":    "package main\n\nimport \"" + root + "\"\n\nfunc main() { println(leasehold.Name) }\n",
@@ -101,6 +117,9 @@ func (p place) state(t *testing.T) string {
 func TestRefuses(t *testing.T) {
 	t.Parallel()
 	p := newRepository(t, nil)
+	linked := filepath.Join(t.TempDir(), "linked")
+	p.must(t, "git", "worktree", "add", "--quiet", linked)
+	require.ErrorContains(t, run(t.Context(), linked, "v0.1.0", false), "linked is a linked worktree")
 	p.must(t, "git", "tag", "adapter/v0.3.0")
 	for _, version := range []string{"", "0.1.0", "v0.1", "v2.0.0", "v01.0.0", "v0.1.0+x", "v0.1.0-", "v1.2.3.4", "latest"} {
 		require.ErrorContains(t, run(t.Context(), p.dir, version, false), `"`+version+`" is not a version`)
@@ -109,6 +128,34 @@ func TestRefuses(t *testing.T) {
 	p.write(t, "new.go", "package leasehold\n")
 	require.ErrorContains(t, run(t.Context(), p.dir, "v0.1.0", false), "the work tree is not clean (commit or remove):\n?? new.go")
 	require.Equal(t, "adapter/v0.3.0\n", p.must(t, "git", "tag"))
+}
+
+// A release whose own pages say that there is none is refused, before anything takes long.
+func TestRefusesTextsOfBefore(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[string]map[string]string{
+		"CHANGELOG.md has no heading for v0.1.0":                    {"CHANGELOG.md": "# Changelog\n\n## v0.1.00\n"},
+		`CHANGELOG.md says "## v0.1.0 (unreleased)"`:                {"CHANGELOG.md": "# Changelog\n\n## v0.1.0 (unreleased)\n"},
+		`CHANGELOG.md says "## Next (unreleased)"`:                  {"CHANGELOG.md": "## Next (unreleased)\n\n## v0.1.0\n"},
+		`README.md says "not yet published": write what holds once`: {"README.md": "It is v0, not\nyet published.\n"},
+		`docs/start.md says "not yet published"`:                    {"docs/start.md": "While it is not yet published, …\n"},
+	} {
+		p := newRepository(t, change)
+		before := p.state(t)
+		require.ErrorContains(t, run(t.Context(), p.dir, "v0.1.0", false), want)
+		require.Equal(t, before, p.state(t))
+	}
+}
+
+// The programs are built before there is a commit or a tag.
+func TestProgramsThatDoNotBuildAreNotReleased(t *testing.T) {
+	t.Parallel()
+	p := newRepository(t, map[string]string{"broken": ""})
+	before := p.state(t)
+	err := run(t.Context(), p.dir, "v0.1.0", false)
+	require.ErrorContains(t, err, "building the programs")
+	require.ErrorContains(t, err, "unix.CLOCK_MONOTONIC")
+	require.Equal(t, before, p.state(t))
 }
 
 func TestRelease(t *testing.T) {
