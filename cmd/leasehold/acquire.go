@@ -72,7 +72,7 @@ func (a *app) acquire() *cobra.Command {
 		Short: "Take a lock for several steps of a pipeline, and print a handle",
 		Long: `Waits for the lock, takes it for the TTL, and prints a handle, or writes it to a file that only you can read. Later steps, each a process
 of its own, give the handle back to "renew" and "release". Nothing renews the lease in between, so choose a TTL that covers the longest
-time between two steps. Where one command is all that needs the lock, use "run": it renews the lease, and ends the command if it is lost.
+time between two steps, or let "hold" renew it in the background. Where one command is all that needs the lock, use "run": it renews the lease, and ends the command if it is lost.
 
 Who has the handle can release the lock: keep it among the secrets of the pipeline.`,
 		Example: `  leasehold acquire --ttl 1h --wait 10m --handle-file lock s3://bucket/locks/deploy
@@ -212,14 +212,15 @@ out. If it exits with 79, the lease is lost. Without an argument, the handle is 
 		Args:              given.check,
 		ValidArgsFunction: noFiles,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			return a.withHandle(ctx, given.text, "renewed", func(r *leasehold.Record) {
-				r.ExpiresAt = r.RenewedAt.Add(r.TTL)
-			})
+			return a.withHandle(ctx, given.text, "renewed", prolong)
 		}),
 	}
 	given.fileFlag(cmd.Flags())
 	return cmd
 }
+
+// prolong is what a renewal writes.
+func prolong(r *leasehold.Record) { r.ExpiresAt = r.RenewedAt.Add(r.TTL) }
 
 func (a *app) release() *cobra.Command {
 	var given givenHandle
@@ -372,7 +373,7 @@ func (h handle) attempt(
 	edit(&r)
 	switch {
 	case wasReleased && !r.Released():
-		return r, h.lost("it was released")
+		return r, h.lost("%w", errReleased)
 	case wasReleased:
 		return r, nil
 	}
@@ -387,6 +388,9 @@ func (h handle) attempt(
 	return r, err
 }
 
+// errReleased says that the term of a handle was ended by its own release.
+var errReleased = errors.New("it was released")
+
 func (h handle) lost(format string, args ...any) error {
-	return fmt.Errorf("lock %q: %w (token %d): %s (acquire the lock again)", h.at.key, leasehold.ErrLost, h.token, fmt.Sprintf(format, args...))
+	return fmt.Errorf("lock %q: %w (token %d): %w (acquire the lock again)", h.at.key, leasehold.ErrLost, h.token, fmt.Errorf(format, args...))
 }

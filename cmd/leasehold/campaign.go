@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,6 +30,8 @@ type campaign struct {
 	holder            string
 	metadata          map[string]string
 	flags             *pflag.FlagSet
+	tells             bool                            // acquire says whom it waits for
+	other             atomic.Pointer[leasehold.Event] // the last new term of another
 }
 
 // metadata is a flag that may be repeated. A value may have anything in it.
@@ -64,6 +67,7 @@ func (c *campaign) marginFlag(flags *pflag.FlagSet) {
 func (c *campaign) waitFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&c.wait, "wait", 0, "wait for the lock so long, or without this flag for ever; 0 is --no-wait")
 	flags.BoolVarP(&c.noWait, "no-wait", "n", false, "fail at once if the lock is held")
+	c.tells = true
 }
 
 func (c *campaign) check() error {
@@ -87,7 +91,7 @@ func (c *campaign) check() error {
 // lock makes the lock, with more options. It calls renewed after each renewal.
 func (c *campaign) lock(a *app, store *backend, key string, renewed func(), more ...leasehold.Option) (lock *leasehold.Lock, err error) {
 	level := slog.LevelInfo
-	if isTerminal(os.Stderr) {
+	if c.tells && !c.noWait || isTerminal(os.Stderr) {
 		level = slog.LevelWarn
 	}
 	opts := append(more, leasehold.WithTTL(c.ttl), leasehold.WithPollInterval(min(c.ttl/5, maxPoll)),
@@ -97,6 +101,7 @@ func (c *campaign) lock(a *app, store *backend, key string, renewed func(), more
 			case e.Kind == leasehold.EventRenewed:
 				renewed()
 			case e.Kind == leasehold.EventNewLeader && e.Holder != lock.Identity():
+				c.other.Store(&e)
 				a.log.Log(context.Background(), level, "the lock is held by another", "key", key, "holder", e.Holder, "token", e.Token)
 			}
 		}))
@@ -121,8 +126,40 @@ func (c *campaign) acquireUntilSignal(ctx context.Context, a *app, lock *leaseho
 	return lease, err
 }
 
+// tellEvery is how often somebody who reads the log of a pipeline hears that it still waits.
+const tellEvery = time.Minute
+
+// tell says until stop, again and again, whom the lock is waited for. At once, the observer of the lock has said so.
+func (c *campaign) tell(log *slog.Logger, key string) (stop func()) {
+	ticker, over, ended := time.NewTicker(tellEvery), make(chan struct{}), make(chan struct{})
+	began := time.Now()
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-ticker.C:
+				args := []any{"key", key, "for", time.Since(began).Round(time.Second)}
+				if e := c.other.Load(); e != nil {
+					args = append(args, "holder", e.Holder, "token", e.Token)
+				}
+				log.Warn("still waiting for the lock", args...)
+			case <-over:
+				return
+			}
+		}
+	}()
+	return func() {
+		ticker.Stop()
+		close(over)
+		<-ended
+	}
+}
+
 // acquire waits for the lock as long as the flags say.
 func (c *campaign) acquire(ctx context.Context, a *app, lock *leasehold.Lock) (*leasehold.Lease, error) {
+	if !c.noWait {
+		defer c.tell(a.log, lock.Key())()
+	}
 	var lease *leasehold.Lease
 	var err error
 	switch {

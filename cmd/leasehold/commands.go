@@ -13,7 +13,7 @@ import (
 // commands are all commands. Each has a file of its own.
 func (a *app) commands() []*cobra.Command {
 	return append([]*cobra.Command{
-		a.run(), a.elect(), a.acquire(), a.renew(), a.release(), a.status(), a.list(), a.watch(), a.breakLock(),
+		a.run(), a.elect(), a.acquire(), a.renew(), a.hold(), a.release(), a.status(), a.list(), a.watch(), a.breakLock(),
 		a.doctor(), a.bench(), a.man(),
 	}, helpTopics()...)
 }

@@ -193,9 +193,13 @@ func TestPipelineSnippet(t *testing.T) {
 	w := newWorkshop(t)
 	var workflow struct {
 		Jobs map[string]struct {
-			RunsOn string `yaml:"runs-on"`
-			Env    map[string]string
-			Steps  []struct{ Name, If, Run string }
+			RunsOn      string `yaml:"runs-on"`
+			Permissions map[string]string
+			Env         map[string]string
+			Steps       []struct {
+				Name, If, Run, Uses string
+				With                map[string]string
+			}
 		}
 	}
 	decode(t, snippet(t, "yaml", "steps:"), &workflow)
@@ -206,10 +210,22 @@ func TestPipelineSnippet(t *testing.T) {
 		w.env = append(w.env, name+"="+value)
 	}
 	w.env = append(w.env, "RUNNER_TEMP="+w.dir)
+	var lock string
 	for _, step := range job.Steps {
 		t.Log(step.Name)
+		switch {
+		case step.Uses != "" || step.Name == "Install":
+			continue
+		case step.Name == "Lock":
+			lock = step.Run
+		}
 		finish(t, w.shell(step.Run)).succeeds(t)
 	}
+	log := filepath.Join(w.dir, "hold.log")
+	require.Eventually(t, func() bool { said, err := os.ReadFile(log); return err == nil && len(said) > 0 }, hangs, 10*time.Millisecond)
+	said, err := os.ReadFile(log)
+	require.NoError(t, err)
+	require.Regexp(t, `^\S+: renewing token 1 until \S+ \S+\n$`, string(said), "hold has nothing to complain about")
 	require.Equal(t, "make build\nmake deploy\n", w.log())
 	body, err := os.ReadFile(held)
 	require.NoError(t, err)
@@ -223,7 +239,7 @@ func TestPipelineSnippet(t *testing.T) {
 	// Where the lock is held by another, the first step fails, and the last one, which always runs, does not.
 	lease, err := w.lock("locks/deploy", leasehold.WithIdentity("another")).Acquire(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, 75, finish(t, w.shell(strings.Replace(job.Steps[0].Run, "--wait 1h", "--no-wait", 1))).code)
+	require.Equal(t, 75, finish(t, w.shell(strings.Replace(lock, "--wait 1h", "--no-wait", 1))).code)
 	last := job.Steps[len(job.Steps)-1]
 	require.Equal(t, "always()", last.If)
 	finish(t, w.shell(last.Run)).succeeds(t)

@@ -24,6 +24,7 @@ func TestFlagsThatCannotWork(t *testing.T) {
 		"--yes":           "zero",
 		"--policy":        "zero",
 		"--if-held":       "zero",
+		"--exit-code":     "zero",
 		"--holder":        "zero negative a terminal's a directory",
 		"--handle-file":   "zero negative too large a terminal's", // as a name; the page has the codes of files
 		"--on-new-leader": "zero negative too large a terminal's a directory",
@@ -33,7 +34,7 @@ func TestFlagsThatCannotWork(t *testing.T) {
 	handle := p.url + "#1-ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	tried := map[string]bool{}
 	for command, after := range map[string][]string{
-		"run": {p.url, "--", "true"}, "elect": {p.url, "--", "true"}, "acquire": {p.url}, "renew": {handle}, "release": {handle},
+		"run": {p.url, "--", "true"}, "elect": {p.url, "--", "true"}, "acquire": {p.url}, "renew": {handle}, "hold": {handle}, "release": {handle},
 		"status": {p.url}, "list": {strings.TrimSuffix(p.url, "a")}, "watch": {p.url}, "break": {p.url}, "doctor": {p.url}, "bench": {p.url},
 	} {
 		help := offline(t, command, "--help")

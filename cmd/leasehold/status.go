@@ -13,12 +13,16 @@ import (
 )
 
 func (a *app) status() *cobra.Command {
-	return &cobra.Command{
+	var byCode bool
+	cmd := &cobra.Command{
 		Use:   "status [flags] URL...",
 		Short: "Show who holds locks",
 		Long: `Shows who holds each lock, since when, and until when by the holder's clock. AGE is the time since the last renewal, at least, by the
 server's clock, if that is known. A lock is "expired" if it should have been renewed by now, by this machine's clock; it can be taken by who
-has watched it for its TTL.`,
+has watched it for its TTL.
+
+With --exit-code, the exit code is 75 if a lock is held or expired, and 0 if all are free. If a lock is corrupt, or cannot be read, its code
+goes before these.`,
 		Example:           `  leasehold status s3://bucket/locks/report s3://bucket/locks/nightly -o json`,
 		Args:              someArgs("one URL or more"),
 		ValidArgsFunction: noFiles,
@@ -33,6 +37,7 @@ has watched it for its TTL.`,
 			}
 			table := a.table(lockHeader)
 			var failed error
+			held := false
 			for _, at := range locations {
 				view, err := a.lookAt(ctx, at)
 				if err != nil {
@@ -40,10 +45,19 @@ has watched it for its TTL.`,
 					continue
 				}
 				table.add(view, view.cells(at.String())...)
+				held = held || view.State == "held" || view.State == "expired"
+				if byCode && view.State == "corrupt" {
+					failed = firstOf(failed, fail(exitConfig, "%s", view.Error))
+				}
 			}
-			return firstOf(table.close(), failed)
+			if err := firstOf(table.close(), failed); err != nil || !byCode || !held {
+				return err
+			}
+			return childCode(exitHeld) // which the table has told
 		}),
 	}
+	cmd.Flags().BoolVar(&byCode, "exit-code", false, "exit with 75 if a lock is held, and with 0 if all are free")
+	return cmd
 }
 
 // firstOf is the first error that is not nil.

@@ -766,6 +766,23 @@ var mutants = []mutant{
 	beside := filepath.Join(`}},
 		[]string{"./cmd/leasehold -run ^TestHandleFile$"}, 31,
 	},
+	{"command: hold goes on for ever", []edit{{
+		"cmd/leasehold/hold.go",
+		`		if !time.Now().Before(end) {`,
+		`		if end.IsZero() {`,
+	}}, []string{"./cmd/leasehold -run ^TestHoldEnds$"}, 0},
+	{"command: hold gives up while the store fails", []edit{{
+		"cmd/leasehold/hold.go",
+		`	if err == nil || errors.Is(err, leasehold.ErrLost) || storeapi`,
+		`	if err == nil || err != nil || storeapi`,
+	}}, []string{"./cmd/leasehold -run ^TestHoldGoesOnWhileTheStoreFails$"}, 0},
+	{"command: a wait in silence", []edit{{
+		"cmd/leasehold/campaign.go",
+		`	if !c.noWait {
+		defer c.tell(a.log, lock.Key())()`,
+		`	if c.noWait {
+		defer c.tell(a.log, lock.Key())()`,
+	}}, []string{"./cmd/leasehold -run ^TestWhomOneWaitsForIsTold$"}, 0},
 	{"command: SIGUSR1 to the whole group", []edit{{"cmd/leasehold/supervise.go", `		s.send(s.pid, number)
 	default:`, `		s.send(-s.pid, number)
 	default:`}}, []string{"./cmd/leasehold -run ^TestSignalsGoToTheCommandOrToItsGroup$"}, 32},

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// Who reads the log of a pipeline hears at once, and then every minute, whom it waits for. Without waiting there is nothing to hear.
+func TestWhomOneWaitsForIsTold(t *testing.T) {
+	for name, wait := range map[string]bool{"waits": true, "does not wait": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &backend{careful: &careful{Store: leasehold.NewMemStore()}}
+				holder, err := leasehold.NewLock(store, "a", leasehold.WithIdentity("alice"))
+				require.NoError(t, err)
+				lease, err := holder.Acquire(t.Context())
+				require.NoError(t, err)
+				var said bytes.Buffer
+				a := &app{log: slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+				c := &campaign{ttl: defaultTTL, noWait: !wait}
+				c.waitFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
+				c.noWait = !wait
+				lock, err := c.lock(a, store, "a", func() {})
+				require.NoError(t, err)
+				time.AfterFunc(150*time.Second, func() { _ = lease.Release(context.Background()) })
+				got, err := c.acquire(t.Context(), a, lock)
+				if !wait {
+					require.ErrorIs(t, err, leasehold.ErrHeld)
+					require.Empty(t, said.String(), "the error says it")
+					require.NoError(t, lease.Release(t.Context()))
+					return
+				}
+				require.NoError(t, err)
+				require.NoError(t, got.Release(t.Context()))
+				lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+				require.Len(t, lines, 3, said.String())
+				require.Contains(t, lines[0], `msg="the lock is held by another" key=a holder=alice token=1`)
+				require.Contains(t, lines[1], `msg="still waiting for the lock" key=a for=1m0s holder=alice token=1`)
+				require.Contains(t, lines[2], "for=2m0s")
+			})
+		})
+	}
+}
+
+// broken is a store that fails for so many requests.
+type broken struct {
+	leasehold.Store
+	left int
+}
+
+func (b *broken) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	if b.left--; b.left >= 0 {
+		return leasehold.Object{}, errors.New("connection reset")
+	}
+	return b.Store.Get(ctx, key)
+}
+
+// While the store fails, hold goes on, and says whether the lease has run out.
+func TestHoldGoesOnWhileTheStoreFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &broken{Store: leasehold.NewMemStore()}
+		h := handle{at: location{key: "a"}, secret: "secret"}
+		lock, err := leasehold.NewLock(store, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(time.Minute),
+			leasehold.WithMetadata(map[string]string{metadataKey: h.hash()}))
+		require.NoError(t, err)
+		lease, err := lock.Acquire(t.Context())
+		require.NoError(t, err)
+		h.token = lease.Token()
+		var said bytes.Buffer
+		a := &app{log: slog.New(slog.NewTextHandler(&said, nil))}
+		store.left = 1 << 30
+		last := lease.Record()
+		for range 3 { // of 30 s each
+			got, err := a.holdOnce(t.Context(), store, h, last)
+			require.NoError(t, err)
+			require.Equal(t, last, got)
+		}
+		require.Equal(t, 1, strings.Count(said.String(), `msg="the lease could not be renewed, will retry" key=a token=1`), said.String())
+		require.Equal(t, 2, strings.Count(said.String(), "the lease has run out and could not be renewed, will retry: others may take the lock"), said.String())
+		store.left = 0
+		got, err := a.holdOnce(t.Context(), store, h, last)
+		require.NoError(t, err, "nobody else has had it")
+		require.True(t, got.ExpiresAt.After(time.Now()))
+		_, err = h.write(t.Context(), store, func(r *leasehold.Record) { r.ExpiresAt = time.Time{} })
+		require.NoError(t, err)
+		_, err = a.holdOnce(t.Context(), store, h, got)
+		require.ErrorIs(t, err, leasehold.ErrLost)
+		require.ErrorIs(t, err, errReleased)
+	})
+}

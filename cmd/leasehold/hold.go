@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+// defaultFor is how long hold renews by default: as long as the longest job of the hosted CI services.
+const defaultFor = 6 * time.Hour
+
+func (a *app) hold() *cobra.Command {
+	var given givenHandle
+	var h holding
+	cmd := &cobra.Command{
+		Use:   "hold [flags] [HANDLE]",
+		Short: "Renew a lease that acquire has begun, again and again",
+		Long: `Renews the lease of the handle every third of its TTL, for steps whose length nobody knows. Run it in the background after "acquire". The
+handle is given as to "renew".
+
+It ends with 0 when the lock is released, or when the process of --while has ended; in that case the lock is free after the TTL. It ends
+with 79 if the lease is lost, and after the time of --for, because then nobody renews the lease any more. While the store cannot be
+reached, it tries again, and says so. It does not end with the shell that has started it: in a pipeline, that is the shell of one step.`,
+		Example: `  leasehold acquire --ttl 2m --wait 1h --handle-file lock s3://bucket/locks/deploy
+  leasehold hold --handle-file lock --while $$ &
+  leasehold release --if-held --handle-file lock`,
+		Args:              given.check,
+		ValidArgsFunction: noFiles,
+		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+			switch {
+			case h.limit <= 0:
+				return fail(exitUsage, "--for %v is not positive", h.limit)
+			case cmd.Flags().Changed("while") && h.pid <= 0:
+				return fail(exitUsage, "--while %d is not the number of a process", h.pid)
+			}
+			return a.holdOn(ctx, given.text, h)
+		}),
+	}
+	given.fileFlag(cmd.Flags())
+	cmd.Flags().DurationVar(&h.limit, "for", defaultFor, "end after this time, so that nothing that was forgotten holds the lock for ever")
+	cmd.Flags().IntVar(&h.pid, "while", 0, "end when the process with this `number` has ended, such as $$, the shell itself")
+	return cmd
+}
+
+// holding says until when hold renews.
+type holding struct {
+	limit time.Duration
+	pid   int // 0 for none
+}
+
+func (a *app) holdOn(ctx context.Context, text string, until holding) error {
+	h, err := parseHandle(text)
+	if err != nil {
+		return err
+	}
+	alive, err := living(until.pid)
+	if err != nil {
+		return err
+	}
+	store, err := h.at.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.close()
+	signals := make(chan os.Signal, 16)
+	catch(signals, toGroup, []os.Signal{syscall.SIGPIPE})
+	ctx, stop := untilSignal(ctx, signals)
+	defer stop()
+	end := time.Now().Add(until.limit)
+	record, err := h.write(ctx, store, prolong)
+	if err == nil {
+		err = a.print(show(h.at, record, 0), h.sentence("renewing", record))
+	}
+	for err == nil {
+		if err = pause(ctx, min(record.TTL/3, time.Until(end)), alive); err != nil {
+			break
+		}
+		if !time.Now().Before(end) {
+			return fail(exitLost, "lock %q: nobody renews it any more, because --for %v has passed: it is free after %s",
+				h.at.key, until.limit, record.ExpiresAt.Format(time.DateTime))
+		}
+		record, err = a.holdOnce(ctx, store, h, record)
+	}
+	switch {
+	case errors.Is(err, errReleased), errors.Is(err, errEnded):
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// holdOnce renews once. A failure that may pass is told, and is not an error.
+func (a *app) holdOnce(ctx context.Context, store leasehold.Store, h handle, last leasehold.Record) (leasehold.Record, error) {
+	record, err := h.write(ctx, store, prolong)
+	if err == nil || errors.Is(err, leasehold.ErrLost) || storeapi.Permanent(err) || ctx.Err() != nil {
+		return record, err
+	}
+	text := "the lease could not be renewed, will retry"
+	if !time.Now().Before(last.ExpiresAt) {
+		text = "the lease has run out and could not be renewed, will retry: others may take the lock"
+	}
+	a.log.Warn(text, "key", h.at.key, "token", h.token, "until", last.ExpiresAt.Format(time.DateTime), "err", err)
+	return last, nil
+}
+
+var errEnded = errors.New("the process has ended")
+
+// pause waits, and returns errEnded when alive is false. It looks once a second.
+func pause(ctx context.Context, d time.Duration, alive func() bool) error {
+	for until := time.Now().Add(d); ; {
+		if !alive() {
+			return errEnded
+		}
+		left := time.Until(until)
+		if left <= 0 {
+			return nil
+		}
+		select {
+		case <-time.After(min(left, time.Second)):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// living returns a function that reports whether a process lives. On Linux, a later process with the same number is another one.
+func living(pid int) (func() bool, error) {
+	if pid == 0 {
+		return func() bool { return true }, nil
+	}
+	process, err := os.FindProcess(pid)
+	alive := func() bool {
+		err := process.Signal(syscall.Signal(0))
+		return err == nil || errors.Is(err, syscall.EPERM)
+	}
+	if err != nil || !alive() {
+		return nil, fail(exitUsage, "--while %d: there is no such process", pid)
+	}
+	return alive, nil
+}
