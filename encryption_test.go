@@ -17,8 +17,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
-// encrypting is a client for a bucket whose policy demands that each write names its encryption. fenced.NewS3Store needs both methods,
-// NewS3Store the first.
+// encrypting is a client for a bucket whose policy demands that each write names its encryption.
+// fenced.NewS3Store needs both methods, NewS3Store the first.
 type encrypting struct {
 	*s3.Client
 	key string // the ID, ARN or alias of a key of KMS

@@ -71,6 +71,11 @@ const minSlack = 2 * time.Second
 // with two exceptions. The SDK does not retry requests, because locks reconcile them themselves. And each write has a Content-MD5, the one
 // checksum that all servers know and that buckets with a default retention demand, instead of those of the client's settings. A request whose context has no deadline gets one of 10 s.
 //
+// Accept-Encoding is not signed, because proxies write their own. After a request that was not
+// answered in time, the next one says "Connection: close", so that net/http gives up a dead HTTP/2
+// connection. Where a bucket's policy demands that writes name their encryption, let the client
+// name it, as the example does.
+//
 // NewS3Store sends no request. Arguments that cannot work are reported by [S3Store.Describe], by [NewLock], and by every
 // method of the store that sends requests.
 func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {

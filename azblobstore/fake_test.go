@@ -89,8 +89,9 @@ func (f *fakeAzure) write(name string, body []byte) *fakeBlob {
 	return b
 }
 
-// known are the request headers of the operations that a Store sends: put-blob, get-blob, delete-blob. Azure ignores what it does
-// not know. Here it is refused, so that nothing is sent in the belief that it has an effect. Connection is for HTTP itself.
+// known are the request headers of the operations that a Store sends: put-blob, get-blob,
+// delete-blob. Azure ignores what it does not know. Here it is refused, so that nothing is sent in
+// the belief that it has an effect. Connection is for HTTP itself.
 var known = []string{
 	"Accept", "Accept-Encoding", "Authorization", "Connection", "Content-Length", "Content-Md5", "Content-Type", "Expect", "If-Match", "If-None-Match", "User-Agent",
 	"X-Ms-Blob-Cache-Control", "X-Ms-Blob-Content-Type", "X-Ms-Blob-Type", "X-Ms-Client-Request-Id", "X-Ms-Content-Crc64", "X-Ms-Date",

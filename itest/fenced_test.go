@@ -24,7 +24,6 @@ import (
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/fencedtest"
 	"github.com/leasehold-go/leasehold/internal/testserver"
-	"github.com/leasehold-go/leasehold/itest"
 )
 
 func openFenced(t *testing.T, client fenced.S3Client, bucket string, mode fenced.ETagMode) *fenced.Store {
@@ -131,8 +130,7 @@ func TestFencedLargeBodies(t *testing.T) {
 // In a bucket with SSE-KMS the same body never gets the same ETag twice, so it needs no padding.
 func TestFencedStoreOnSSEKMS(t *testing.T) {
 	t.Parallel()
-	itest.NeedDocker(t)
-	server := itest.StartMinIOWithKMS(t)
+	server := testserver.StartMinIOWithKMS(t)
 	client, bucket := server.Client(), server.Bucket(t)
 	_, err := client.PutBucketEncryption(t.Context(), &s3.PutBucketEncryptionInput{
 		Bucket: &bucket,

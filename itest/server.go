@@ -3,7 +3,6 @@ package itest
 import (
 	"context"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -58,16 +57,6 @@ func StartMinIOOnTmpfs(tb testing.TB, size int64) testserver.S3 {
 	small := minio
 	small.tmpfs = size
 	server, _ := start(tb, small, nil, "")
-	return server
-}
-
-// StartMinIOWithKMS is [StartMinIO] with a key for SSE-KMS.
-func StartMinIOWithKMS(tb testing.TB) testserver.S3 {
-	tb.Helper()
-	secret := minio
-	secret.env = maps.Clone(minio.env)
-	secret.env["MINIO_KMS_SECRET_KEY"] = "leasehold:bGVhc2Vob2xkLWxlYXNlaG9sZC1sZWFzZWhvbGQtMTI=" // 32 bytes
-	server, _ := start(tb, secret, nil, "")
 	return server
 }
 

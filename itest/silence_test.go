@@ -21,8 +21,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testserver"
 )
 
-// All connections of a holder and of a candidate fall silent, and each has but one, because they speak HTTP/2. Somebody holds the
-// lock nevertheless: within a TTL somebody writes over a new connection.
+// All connections of a holder and of a candidate fall silent, and each has but one, because they
+// speak HTTP/2. Somebody holds the lock nevertheless: within a TTL somebody writes over a new
+// connection.
 func TestConnectionsFallSilent(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		bucket := server.Bucket(t)
@@ -58,7 +59,8 @@ func TestAzureConnectionsFallSilent(t *testing.T) {
 	})
 }
 
-// survivesSilence runs a holder and a candidate over the link. The store direct does not lead through it.
+// survivesSilence runs a holder and a candidate over the link. The store direct does not lead
+// through it.
 func survivesSilence(t *testing.T, link *faultproxy.Link, direct leasehold.Store, store func() leasehold.Store) {
 	const ttl = 3 * time.Second
 	holder := newLock(t, store(), leasehold.WithTTL(ttl), leasehold.WithIdentity("holder"))

@@ -17,8 +17,9 @@ import (
 	"time"
 )
 
-// Link is a TCP connection that can fall silent: what is sent over it arrives nowhere, and nobody is told, as behind a firewall
-// that has forgotten a connection. Connections that are made later work. It leads to a server that speaks HTTP/2 over TLS.
+// Link is a TCP connection that can fall silent: what is sent over it arrives nowhere, and nobody
+// is told, as behind a firewall that has forgotten a connection. Connections that are made later
+// work. It leads to a server that speaks HTTP/2 over TLS.
 type Link struct {
 	server   *httptest.Server
 	listener net.Listener
@@ -60,7 +61,8 @@ func StartLink(tb testing.TB, handler http.Handler) *Link {
 	return l
 }
 
-// StartLinkTo is StartLink in front of the server at the URL upstream. The client's Host header is kept, because signatures cover it.
+// StartLinkTo is StartLink in front of the server at the URL upstream. The client's Host header is
+// kept, because signatures cover it.
 func StartLinkTo(tb testing.TB, upstream string) *Link {
 	tb.Helper()
 	target, err := url.Parse(upstream)
@@ -85,7 +87,8 @@ func (l *Link) Roots() *x509.CertPool {
 	return pool
 }
 
-// CertFile writes the certificate of the server to a file, for the environment variable SSL_CERT_FILE.
+// CertFile writes the certificate of the server to a file, for the environment variable
+// SSL_CERT_FILE.
 func (l *Link) CertFile(tb testing.TB) string {
 	tb.Helper()
 	name := filepath.Join(tb.TempDir(), "link.pem")
@@ -108,8 +111,8 @@ func (l *Link) Silence() int {
 	return len(l.open)
 }
 
-// CheckRecovery has all connections fall silent, and fails the test unless a store works again after two requests without an
-// answer. request sends one of its requests, which must succeed.
+// CheckRecovery has all connections fall silent, and fails the test unless a store works again
+// after two requests without an answer. request sends one of its requests, which must succeed.
 func (l *Link) CheckRecovery(tb testing.TB, request func(context.Context) error) {
 	tb.Helper()
 	within := func(d time.Duration) error {

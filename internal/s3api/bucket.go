@@ -104,8 +104,9 @@ func (b *Bucket) Patient(o *s3.Options) {
 	o.APIOptions = append(o.APIOptions, UnsignedEncoding, b.listen)
 }
 
-// UnsignedEncoding leaves Accept-Encoding out of the signatures of an operation. The SDK signs it, and Cloudflare's tunnel, nginx and
-// other proxies write their own, which the server then refuses as SignatureDoesNotMatch.
+// UnsignedEncoding leaves Accept-Encoding out of the signatures of an operation. The SDK signs it,
+// and Cloudflare's tunnel, nginx and other proxies write their own, which the server then refuses
+// as SignatureDoesNotMatch.
 func UnsignedEncoding(stack *middleware.Stack) error {
 	header, err := stack.Finalize.Remove("DisableAcceptEncodingGzip")
 	if err != nil { // the operation does not set it

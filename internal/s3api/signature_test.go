@@ -13,8 +13,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/fakes3"
 )
 
-// No request signs Accept-Encoding, because proxies write their own. Each still says "identity", because net/http would otherwise ask
-// for gzip by itself, and a compressed answer has another ETag.
+// No request signs Accept-Encoding, because proxies write their own. Each still says "identity",
+// because net/http would otherwise ask for gzip by itself, and a compressed answer has another
+// ETag.
 func TestAcceptEncodingIsNotSigned(t *testing.T) {
 	server := &fakes3.Server{RandomETags: true}
 	seen := map[string]bool{}

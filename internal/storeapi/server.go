@@ -34,12 +34,13 @@ func (s *Server) Unanswered(err error) {
 	}
 }
 
-// Silent reports whether the last request was not answered in time. The next one must then say "Connection: close", which tells
-// net/http to use its connection for no other request.
+// Silent reports whether the last request was not answered in time. The next one must then say
+// "Connection: close", which tells net/http to use its connection for no other request.
 //
-// Over HTTP/2 all requests share one connection. If it is dead, net/http sends each request over it until the system gives it up,
-// which takes 15 minutes. The request that says "Connection: close" may be lost, too, but not the one after it. HTTP/1.1 needs no
-// help, because there the end of a request without an answer closes the connection.
+// Over HTTP/2 all requests share one connection. If it is dead, net/http sends each request over it
+// until the system gives it up, which takes 15 minutes. The request that says "Connection: close"
+// may be lost, too, but not the one after it. HTTP/1.1 needs no help, because there the end of a
+// request without an answer closes the connection.
 func (s *Server) Silent() bool { return s.silent.Load() }
 
 // Heard notes an answer that only the store's own server gives.

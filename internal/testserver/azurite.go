@@ -33,11 +33,25 @@ func StartAzurite(tb testing.TB, flags ...string) Azurite {
 	cmd := exec.Command(program, append([]string{"--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--disableTelemetry", "--silent"}, flags...)...)
 	cmd.Dir = tb.TempDir()
 	cmd.Env = append(cmd.Environ(), "AZURITE_ACCOUNTS="+a.Account+":"+a.Key)
-	cmd.SysProcAttr = childAttr()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		tb.Fatal(err)
 	}
+	run(tb, cmd)
+	for said := bufio.NewScanner(out); said.Scan(); { // "Azurite Blob service successfully listens on http://127.0.0.1:49152"
+		if _, address, ok := strings.Cut(said.Text(), " listens on http"); ok && strings.Contains(said.Text(), "success") {
+			a.Endpoint = "http" + strings.TrimSpace(address) + "/" + a.Account
+			return a
+		}
+	}
+	tb.Fatal("testserver: Azurite did not say where it listens")
+	return a
+}
+
+// run starts a server, which ends with the test, or with this process.
+func run(tb testing.TB, cmd *exec.Cmd) {
+	tb.Helper()
+	cmd.SysProcAttr = childAttr()
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
 		runtime.LockOSThread() // on Linux the server ends with the thread that has started it
@@ -55,14 +69,6 @@ func StartAzurite(tb testing.TB, flags ...string) Azurite {
 		_ = cmd.Process.Kill()
 		<-ended
 	})
-	for said := bufio.NewScanner(out); said.Scan(); { // "Azurite Blob service successfully listens on http://127.0.0.1:49152"
-		if _, address, ok := strings.Cut(said.Text(), " listens on http"); ok && strings.Contains(said.Text(), "success") {
-			a.Endpoint = "http" + strings.TrimSpace(address) + "/" + a.Account
-			return a
-		}
-	}
-	tb.Fatal("testserver: Azurite did not say where it listens")
-	return a
 }
 
 // ConnectionString is what AZURE_STORAGE_CONNECTION_STRING takes.

@@ -4,6 +4,7 @@ package testserver
 
 import (
 	"context"
+	"encoding/base64"
 	"runtime"
 	"strconv"
 	"strings"
@@ -113,6 +114,16 @@ func StartMinIOWithWebhooks(tb testing.TB, token string, urls ...string) (S3, *P
 	s := minio.s3(p)
 	s.Queues = queues
 	return s, p
+}
+
+// KMSKey is the key of a MinIO with KMS.
+const KMSKey = "leasehold"
+
+// StartMinIOWithKMS starts a MinIO for this test only, which can encrypt objects: by SSE-S3, and
+// with [KMSKey] by SSE-KMS.
+func StartMinIOWithKMS(tb testing.TB) S3 {
+	secret := base64.StdEncoding.EncodeToString([]byte("leasehold-leasehold-leasehold-12")) // 32 bytes
+	return minio.s3(minio.start(tb, "MINIO_KMS_SECRET_KEY="+KMSKey+":"+secret))
 }
 
 // StartVersityGW starts a VersityGW for this test only, which the test may kill and restart.
