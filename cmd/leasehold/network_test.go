@@ -61,9 +61,8 @@ func outlivesSilence(t *testing.T, link *faultproxy.Link, cmd *exec.Cmd, direct 
 	require.Eventually(t, func() bool {
 		now, err := direct.Inspect(t.Context())
 		return err == nil && now.Nonce != before.Nonce
-	}, hangs, ttl/100)
+	}, 6*ttl, ttl/100, "not renewed") // for minutes, if the connection is not given up
 	t.Logf("the next write came after %.2f TTL, over connection %d of %d", time.Since(began).Seconds()/ttl.Seconds(), made+1, link.Made())
-	require.Less(t, time.Since(began), 2*ttl)
 	require.Greater(t, link.Made(), made)
 	require.NoError(t, s.Process.Signal(syscall.SIGINT))
 	s.wait(t)
