@@ -3,15 +3,20 @@ package leasehold
 import (
 	"bytes"
 	"context"
+	"errors"
 	"reflect"
+	"slices"
+	"sync"
 
 	"github.com/leasehold-go/leasehold/internal/canary"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // The canary: some servers ignore the conditions of writes, and locks on them do not exclude anybody.
-// So the first acquisition of a store in a process sends two writes that must be refused. They carry the
-// record that the acquisition has just written, so nothing is lost if they are carried out.
+// So a process tries each store, once, with two writes that must be refused. Whoever waits for a lock sends
+// them meanwhile, with what it has just read. Otherwise the first acquisition sends them, with the record
+// that it has just written. So nothing is lost if they are carried out.
 
 // canaryOf returns the canary of a store, or nil if the store is known to enforce its conditions.
 // S3Stores of one client and bucket share one. A Store that is not a pointer has one for each Lock.
@@ -35,29 +40,95 @@ func (r *register) tryStore(ctx context.Context, written *version, suspect bool)
 		if err != nil {
 			return nil // it has just been written
 		}
-		mark := canary.Mark()
-		body := append(record, mark...)
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.attempt)
-		defer cancel()
-		unsafe, unknown := r.canary.Run(limited, canary.Trial{
-			Suspect: suspect,
-			Write: func(ctx context.Context, over string) error {
-				_, err := r.write(ctx, body, over)
-				return err
-			},
-			Pause: r.letPass,
-			ReadBack: func(ctx context.Context) (same, carriedOut bool, err error) {
-				obj, err := r.get(ctx)
-				return obj.ETag == written.etag, bytes.HasSuffix(obj.Body, mark), err
-			},
-		})
-		if unknown != nil {
-			r.log.InfoContext(ctx, "the store's conditions could not be tried: the next acquisition asks again",
-				"key", r.key, "err", unknown)
-		}
-		if unsafe != nil {
-			r.log.ErrorContext(ctx, "the store is not safe for locks", "key", r.key, "token", written.rec.Token, "err", unsafe)
-		}
-		return unsafe
+		trial := r.trial(written, record)
+		trial.Pause, trial.Suspect = r.letPass, suspect
+		return r.runTrial(context.WithoutCancel(ctx), trial)
 	}, func(answered <-chan struct{}) { _ = clock.Wait(ctx, r.clock, r.attempt, answered) })
+}
+
+// trial is that of a version and its body.
+func (r *register) trial(v *version, body []byte) canary.Trial {
+	mark := canary.Mark()
+	marked := slices.Concat(body, mark)
+	return canary.Trial{
+		Write: func(ctx context.Context, over string) error {
+			_, err := r.write(ctx, marked, over)
+			return err
+		},
+		ReadBack: func(ctx context.Context) (same, carriedOut bool, err error) {
+			now, body, err := r.look(ctx)
+			if err != nil {
+				return false, false, err
+			}
+			return now.same(v), bytes.HasSuffix(body, mark), nil
+		},
+	}
+}
+
+func (r *register) runTrial(ctx context.Context, trial canary.Trial) (unsafe error) {
+	limited, cancel := context.WithTimeout(ctx, r.attempt)
+	defer cancel()
+	unsafe, unknown := r.canary.Run(limited, trial)
+	if unknown != nil && ctx.Err() == nil {
+		r.log.InfoContext(ctx, "the store's conditions could not be tried yet", "key", r.key, "err", unknown)
+	}
+	if unsafe != nil {
+		r.log.ErrorContext(ctx, "the store is not safe for locks", "key", r.key, "err", unsafe)
+	}
+	return unsafe
+}
+
+// waiter is somebody who waits for a lock. Meanwhile it tries the store, which delays nothing else.
+type waiter struct {
+	ctx   context.Context         // ends with the caller's, or if the store is unsafe
+	end   context.CancelCauseFunc // ends ctx
+	trial sync.WaitGroup
+	panic any // of the Store
+}
+
+func newWaiter(ctx context.Context) *waiter {
+	w := new(waiter)
+	w.ctx, w.end = context.WithCancelCause(ctx)
+	return w
+}
+
+// unsafe is why the store is unsafe, if it is.
+func (w *waiter) unsafe() error {
+	if err := context.Cause(w.ctx); errors.Is(err, canary.ErrIgnored) {
+		return err
+	}
+	return nil
+}
+
+// tryStore tries the store's conditions on v, of which body has just been read. The writes carry these very
+// bytes. If they do not fit into an object, or v is not the record of a living holder, nothing is sent.
+func (w *waiter) tryStore(r *register, v *version, body []byte) {
+	if w == nil || !v.exists || v.rec.Released() || len(body)+canary.MarkSize > wire.MaxSize {
+		return
+	}
+	try := r.canary.Aside()
+	if try == nil {
+		return
+	}
+	w.trial.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				w.panic = p
+				w.end(nil)
+			}
+		}()
+		trial := r.trial(v, body)
+		trial.Suspect = true
+		if unsafe := try(func() error { return r.runTrial(w.ctx, trial) }); unsafe != nil {
+			w.end(unsafe)
+		}
+	})
+}
+
+// leave ends the wait.
+func (w *waiter) leave() {
+	w.end(nil)
+	if w.trial.Wait(); w.panic != nil {
+		panic(w.panic)
+	}
 }

@@ -42,6 +42,13 @@ func tries(w *wire) (updates, creates int) {
 	return updates, creates
 }
 
+// bodyOf reads the body of a request and puts it back.
+func bodyOf(r *http.Request) []byte {
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return body
+}
+
 // released is a lock object that is free.
 const released = `{"expires_at":0,"token":7,"ttl":15,"nonce":"x","holder":"before"}`
 
@@ -70,11 +77,10 @@ func TestTheFirstAcquisitionTriesTheStore(t *testing.T) {
 		var bodies [][]byte
 		w := newWire(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPut {
-				body, _ := io.ReadAll(r.Body)
+				body := bodyOf(r)
 				mu.Lock()
 				bodies = append(bodies, body)
 				mu.Unlock()
-				r.Body = io.NopCloser(bytes.NewReader(body))
 			}
 			server.ServeHTTP(w, r)
 		}))

@@ -75,7 +75,7 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	if err := l.made(); err != nil {
 		return nil, err
 	}
-	return l.renewed(l.try(ctx, context.WithoutCancel(ctx)))
+	return l.renewed(l.try(ctx, context.WithoutCancel(ctx), nil))
 }
 
 // Acquire waits until it has the lock or ctx ends. If ctx ends, the error matches both ctx's error and the last error that stood
@@ -119,11 +119,13 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Le
 			"use that lease instead of acquiring the lock again", lease.Token())
 	}
 	defer l.wait()()
+	waiting := newWaiter(ctx)
+	defer waiting.leave()
 	var last error
 	failures := 0
 	for {
 		woken := l.bell.Listen()
-		lease, err := l.try(ctx, parent)
+		lease, err := l.try(ctx, parent, waiting)
 		if err == nil {
 			return lease, nil
 		}
@@ -143,7 +145,10 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Le
 			}
 			wait = l.backoff(&failures)
 		}
-		if clock.Wait(ctx, l.clock, wait, woken) != nil {
+		if clock.Wait(waiting.ctx, l.clock, wait, woken) != nil {
+			if unsafe := waiting.unsafe(); unsafe != nil {
+				return nil, unsafe
+			}
 			return nil, lockerr.WaitEnded(ctx, last, err)
 		}
 	}
@@ -154,9 +159,9 @@ func (l *Lock) backoff(failures *int) time.Duration {
 	return clock.Backoff(l.clock, failures, min(l.poll/4, maxFirstPause), min(max(l.ttl, l.poll), maxBackoff))
 }
 
-// try is one acquisition. The lease's context descends from parent. Whatever the reason for which no
+// try is one acquisition, by w if it waits. The lease's context descends from parent. Whatever the reason for which no
 // lease comes of it, what it has written is given back.
-func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
+func (l *Lock) try(ctx, parent context.Context, w *waiter) (*Lease, error) {
 	if l.acquiring.Lock(ctx) != nil {
 		return nil, lockerr.EndOf(ctx)
 	}
@@ -166,7 +171,7 @@ func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 	}
 	settling, settled := outlast(ctx, l.attempt)
 	defer settled()
-	lease, stray, err := l.race(ctx, settling, parent)
+	lease, stray, err := l.race(ctx, settling, parent, w)
 	if stray != nil {
 		err = l.cutOff(ctx, err, l.giveBack(settling, stray))
 	}
@@ -179,11 +184,11 @@ func (l *Lock) try(ctx, parent context.Context) (*Lease, error) {
 // race is the protocol: read, decide, one conditional write; and again if the object has changed and
 // is still free. stray is an unreleased version that this Lock has written and with which no term
 // begins: the write came too late, or landed after it had been given up.
-func (l *Lock) race(ctx, settling, parent context.Context) (lease *Lease, stray *version, err error) {
+func (l *Lock) race(ctx, settling, parent context.Context, w *waiter) (lease *Lease, stray *version, err error) {
 	began := l.clock.Now().Mono
-	v := l.ownLatest() // needs no read
+	v, body := l.ownLatest(), []byte(nil) // needs no read
 	if v == nil {
-		if v, err = l.read(ctx); err != nil {
+		if v, body, err = l.look(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -191,6 +196,9 @@ func (l *Lock) race(ctx, settling, parent context.Context) (lease *Lease, stray 
 		verdict := l.decide(l.observed(v))
 		if !verdict.free {
 			l.warnOfTwin(ctx, v.rec)
+			if body != nil && round == 1 && !verdict.revived {
+				w.tryStore(l.register, v, body)
+			}
 			return nil, stray, l.notFree(v, verdict)
 		}
 		t, next, err := l.writeNewTerm(ctx, settling, v)

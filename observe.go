@@ -45,13 +45,19 @@ type memory struct {
 
 // read reads the lock object and remembers it. A read that fails changes nothing in memory.
 func (r *register) read(ctx context.Context) (*version, error) {
+	v, _, err := r.look(ctx)
+	return v, err
+}
+
+// look is read that also returns the body.
+func (r *register) look(ctx context.Context) (*version, []byte, error) {
 	before := r.clock.Now().Mono
 	obj, err := r.get(ctx)
 	v := &version{readBefore: before, readAfter: r.clock.Now().Mono}
 	switch {
 	case errors.Is(err, ErrNotExist):
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	default:
 		v.exists, v.etag, v.age = true, obj.ETag, storeapi.CredibleAge(obj.Age)
 		if last, _ := r.memory.latest(); last != nil && v.same(last) { // most polls
@@ -59,13 +65,13 @@ func (r *register) read(ctx context.Context) (*version, error) {
 		} else if err := v.rec.UnmarshalJSON(obj.Body); err != nil {
 			err = fmt.Errorf("%w (inspect the object, then repair it with Lock.Break)", err)
 			r.failure.Store(&err)
-			return nil, err
+			return nil, nil, err
 		}
 		v.rec.Key = r.key
 	}
 	r.remember(ctx, v)
 	r.succeeded(v.readAfter)
-	return v, nil
+	return v, obj.Body, nil
 }
 
 // remember keeps v as the last version, and announces a new term.

@@ -205,14 +205,22 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	}
 	mayBeReleased := slices.ContainsFunc(t.unconfirmed, func(w write) bool { return w.rec.Nonce != rec.Nonce && w.rec.Released() })
 	unchanged := v.sameRecord(t.stored)
+	wentBack := slices.ContainsFunc(t.earlier[:], func(r Record) bool { return sameWrite(r, v.rec) })
 	if unchanged {
 		t.stored = v
+	} else if wentBack {
+		now := *v
+		now.rec = t.stored.rec // the next write has what was last confirmed
+		t.stored = &now
 	}
 	t.mu.Unlock()
 	switch {
 	case unchanged:
 		l.canary.Doubt() // or one of the writes that try the store was carried out
 		return false, errTorn
+	case wentBack:
+		l.canary.Doubt()
+		return false, errWentBack
 	case i < 0 && mayBeReleased: // an earlier attempt may have landed, and somebody has taken over since
 		t.become(released)
 		return false, errNothingToRelease
@@ -224,7 +232,7 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	t.landed(ctx, v.etag, ours)
 	if ours.rec.Nonce == rec.Nonce && storeapi.Refused(refusal) {
 		if rec.Released() {
-			l.canary.Doubt()
+			l.canary.Doubt() // nobody may write it again
 		} else if unsafe := l.tryStore(ctx, v, true); unsafe != nil {
 			return false, t.lose(unsafe)
 		}
@@ -232,12 +240,18 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil
 }
 
+// errWentBack says that somebody has put an earlier version of this term over its last one: from a backup,
+// or by trying the store where it ignores conditions. The term goes on with its last record.
+var errWentBack = errors.New("an earlier version of this term has come back")
+
 var errTorn = errors.New("the store has answered a read with the ETag of another version")
 
 // landed notes that w is in the store, which settles every write before it.
 func (t *term) landed(ctx context.Context, etag string, w write) {
 	v := &version{exists: true, etag: etag, rec: w.rec, readBefore: w.sent.Mono, readAfter: t.lock.clock.Now().Mono}
 	t.mu.Lock()
+	was := t.stored.rec
+	t.earlier = [...]Record{t.earlier[1], {Nonce: was.Nonce, Token: was.Token, ExpiresAt: was.ExpiresAt}}
 	t.stored, t.sent, t.unconfirmed, t.failure = v, w.sent, nil, nil
 	t.mu.Unlock()
 	t.lock.remember(ctx, v)

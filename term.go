@@ -45,6 +45,7 @@ type term struct {
 	ended       time.Time        // when held ended
 	endedMono   time.Duration    // the same by the monotonic clock
 	stored      *version         // the object in the store, as far as is known
+	earlier     [2]Record        // stored before, which somebody may put back: what sameWrite compares
 	sent        clock.Reading    // just before that was sent
 	unconfirmed []write          // later writes whose outcome is unknown
 	failure     error            // of the last renewal, if it failed

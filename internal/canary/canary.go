@@ -17,14 +17,20 @@ type Canary struct {
 	conflicts int     // creates in a row that were answered with a conflict
 	readBack  bool    // the object was read after a trial, and neither write had been carried out
 	doubted   bool    // the next trial must be read back
+	asides    int     // trials of those who wait
 	asking    *asking // nil unless somebody asks
 }
 
-// asking is one acquisition that asks. Others that come meanwhile share its result.
+// asking is one acquisition that asks, or somebody who waits for a lock. Others that come meanwhile share
+// the result.
 type asking struct {
-	done chan struct{}
-	err  error // may be read when done is closed
+	done   chan struct{}
+	err    error // may be read when done is closed
+	asided bool  // by somebody who waits
 }
+
+// maxAsides bounds the trials of those who wait, until one has an answer. Then acquisitions ask.
+const maxAsides = 4
 
 // key names a store without keeping it alive.
 type key struct {
@@ -76,21 +82,25 @@ func (c *Canary) Proven() {
 // wait waits. It is nil if there is nothing to ask, or if wait returns before the other has its answer.
 // suspect is that of the Trial.
 func (c *Canary) Try(suspect bool, ask func() error, wait func(answered <-chan struct{})) error {
-	a, mine := c.join(suspect)
-	switch {
-	case a == nil:
-		return nil
-	case mine:
-		defer c.answered(a) // also if the Store panics
-		a.err = ask()
-		return a.err
-	}
-	wait(a.done)
-	select {
-	case <-a.done:
-		return a.err
-	default:
-		return nil
+	for {
+		a, mine := c.join(suspect)
+		switch {
+		case a == nil:
+			return nil
+		case mine:
+			defer c.answered(a) // also if the Store panics
+			a.err = ask()
+			return a.err
+		}
+		wait(a.done)
+		select {
+		case <-a.done:
+			if a.err != nil || !a.asided {
+				return a.err
+			} // else it may have proved nothing
+		default:
+			return nil
+		}
 	}
 }
 
@@ -102,7 +112,7 @@ func (c *Canary) join(suspect bool) (a *asking, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.refused == [2]bool{true, true} && !c.doubted && (c.readBack || !suspect):
+	case c.known() && (c.readBack || !suspect):
 		return nil, false
 	case c.asking != nil:
 		return c.asking, false
@@ -110,6 +120,30 @@ func (c *Canary) join(suspect bool) (a *asking, mine bool) {
 	c.asking = &asking{done: make(chan struct{})}
 	return c.asking, true
 }
+
+// Aside is for somebody who waits for a lock. It returns nil if there is nothing to ask, or else a function
+// that asks, which must be called.
+func (c *Canary) Aside() (try func(ask func() error) error) {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known() || c.asking != nil || c.asides >= maxAsides {
+		return nil
+	}
+	c.asides++
+	a := &asking{done: make(chan struct{}), asided: true}
+	c.asking = a
+	return func(ask func() error) error {
+		defer c.answered(a) // also if the Store panics
+		a.err = ask()
+		return a.err
+	}
+}
+
+// known reports whether the store is known to enforce its conditions. The caller holds c.mu.
+func (c *Canary) known() bool { return c.refused == [2]bool{true, true} && !c.doubted }
 
 // answered ends a.
 func (c *Canary) answered(a *asking) {

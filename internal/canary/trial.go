@@ -31,18 +31,19 @@ const (
 	conflicts = 6 // creates that conflict in a row, until that is how this server refuses them
 )
 
-// Trial sends the two writes for somebody. They carry the record that the object has, and a Mark.
+// Trial sends the two writes for somebody. They carry what the object has, and a Mark.
 type Trial struct {
 	// Write sends one write over the version of an ETag, or a create if that is empty.
 	Write func(ctx context.Context, over string) error
-	// Pause waits until a write that was under way is likely to be over.
+	// Pause waits until a write that was under way is likely to be over. It is nil if a write must not be
+	// sent again, because somebody else writes the object.
 	Pause func(ctx context.Context) error
 	// ReadBack reads the object. same says that it is the version which was there before the writes,
 	// carriedOut that it has the Mark.
 	ReadBack func(ctx context.Context) (same, carriedOut bool, err error)
-	// Suspect says that the store has refused a write, and carried it out all the same. Servers and proxies
-	// do so that check conditions only after they have written, and so does a retry behind the back of this
-	// process. Only ReadBack tells them apart.
+	// Suspect says that refusals do not suffice, so that ReadBack is called. The object may be another's,
+	// or the store has refused a write and carried it out all the same. Servers and proxies do so that check
+	// conditions only after they have written, and so does a retry behind the back of this process.
 	Suspect bool
 }
 
@@ -116,7 +117,7 @@ func (c *Canary) write(ctx context.Context, t Trial, i int) (ignored bool, err e
 		case i == create && !created && c.conflicted():
 			return false, nil
 		}
-		if try >= tries || t.Pause(ctx) != nil {
+		if try >= tries || t.Pause == nil || t.Pause(ctx) != nil {
 			return false, err
 		}
 	}
@@ -149,10 +150,13 @@ func unsafeFor(doing string) error {
 	}
 }
 
+// MarkSize is the size of a Mark, in bytes.
+const MarkSize = 32
+
 // Mark returns white space to put behind a record, which means the same with it. It is not the same twice,
 // so it shows which write an object is from, also where equal bodies have equal ETags.
 func Mark() []byte {
-	mark := make([]byte, 32)
+	mark := make([]byte, MarkSize)
 	_, _ = rand.Read(mark) // never fails
 	for i, b := range mark {
 		mark[i] = " \t\n\r"[b%4]

@@ -40,6 +40,7 @@ type sent struct {
 	at     time.Time
 	failed bool // as far as the process knows
 	beside bool // a create that was refused, as beside one that is going up
+	tries  bool // the store's conditions
 }
 
 func (w *world) newClient(p *process) *client {
@@ -85,7 +86,7 @@ func (c *client) send(ctx context.Context, r request) reply {
 	if r.kind == "get" && (errors.Is(f.err, leasehold.ErrNotExist) || errors.Is(f.err, leasehold.ErrPreconditionFailed)) {
 		f.err = err500 // no linearizable store gives such an answer to a read of an object that exists
 	}
-	number, answered := c.note(), c.sends(ctx, &r, &f)
+	number, answered := c.note(r), c.sends(ctx, &r, &f)
 	replies := make(chan reply, 1)
 	go c.transmit(r, f, replies)
 	var got reply
@@ -109,10 +110,10 @@ func (c *client) send(ctx context.Context, r request) reply {
 }
 
 // note counts a request, and returns its number.
-func (c *client) note() int {
+func (c *client) note(r request) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sent = append(c.sent, sent{at: time.Now()})
+	c.sent = append(c.sent, sent{at: time.Now(), tries: r.tries()})
 	return len(c.sent) - 1
 }
 
@@ -124,7 +125,7 @@ func (c *client) received(ctx context.Context, number int, r request, got *reply
 	}
 	c.mu.Lock()
 	c.sent[number].failed = got.page || got.err != nil && (!absent || r.kind != "get")
-	c.sent[number].beside = r.kind == "create" && errors.Is(got.err, leasehold.ErrPreconditionFailed)
+	c.sent[number].beside = r.kind == "create" && !r.tries() && errors.Is(got.err, leasehold.ErrPreconditionFailed)
 	c.mu.Unlock()
 	if r.kind == "get" && c.p.reading != nil {
 		c.p.reading.saw(ctx, r, *got)
@@ -254,9 +255,9 @@ type anyTTL struct{ *leasehold.S3Store }
 // Describe allows any TTL.
 func (anyTTL) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: time.Millisecond} }
 
-// Describe allows any TTL, and says that it is a known store. The real S3Store is not, so worlds with that one try it.
-func (*client) Describe() leasehold.StoreInfo {
-	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
+// Describe allows any TTL, and says that it is a known store, unless it is to be tried, as the real S3Store always is.
+func (c *client) Describe() leasehold.StoreInfo {
+	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: !c.p.w.cfg.Tried}
 }
 
 // Get implements leasehold.Store.

@@ -77,12 +77,14 @@ func within(times []time.Time, from, to time.Time) int {
 func (w *world) pollInterval() time.Duration  { return w.cfg.TTL / 5 }
 func (w *world) renewInterval() time.Duration { return w.cfg.TTL / 3 }
 
-// since counts the requests since a time.
+// since counts the requests since a time, but for those that try the store.
 func (c *client) since(t time.Time) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := len(c.sent) - 1; i >= 0 && !c.sent[i].at.Before(t); i-- {
-		n++
+		if !c.sent[i].tries {
+			n++
+		}
 	}
 	return n
 }

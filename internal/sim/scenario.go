@@ -31,6 +31,7 @@ type Config struct {
 	Long            bool // the TTL is an hour or a day
 	OneWriteASecond bool // more are refused
 	SlowCreates     bool // a create may take up to a TTL, or break off; meanwhile others are refused, and reads find nothing
+	Tried           bool // locks do not know that the store enforces conditions
 	Chaos           time.Duration
 	Actions         []Action // in order of time
 }

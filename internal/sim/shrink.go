@@ -48,6 +48,7 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 			func(c *Config) *bool { return &c.Abandons },
 			func(c *Config) *bool { return &c.OneWriteASecond },
 			func(c *Config) *bool { return &c.SlowCreates },
+			func(c *Config) *bool { return &c.Tried },
 		} {
 			if *part(best) {
 				shorter = try(func(c *Config) { *part(c) = false }) || shorter
@@ -63,8 +64,8 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 // Report describes a failure: the world, its violations, and the timeline up to the first.
 func Report(cfg *Config, out Outcome) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow replies %v, %s, ETags without quotes %v, torn reads %v, siblings %v, foreign client %v, reader %v, pages %v, wake-ups %v, abandons %v, one write a second %v, slow creates %v\n",
-		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.RateSpread, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.Ages, cfg.BareETags, cfg.TornReads, cfg.Siblings, cfg.Foreign, cfg.Readers, cfg.Pages, cfg.Wakes, cfg.Abandons, cfg.OneWriteASecond, cfg.SlowCreates)
+	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow replies %v, %s, ETags without quotes %v, torn reads %v, siblings %v, foreign client %v, reader %v, pages %v, wake-ups %v, abandons %v, one write a second %v, slow creates %v, tried %v\n",
+		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.RateSpread, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.Ages, cfg.BareETags, cfg.TornReads, cfg.Siblings, cfg.Foreign, cfg.Readers, cfg.Pages, cfg.Wakes, cfg.Abandons, cfg.OneWriteASecond, cfg.SlowCreates, cfg.Tried)
 	for _, a := range cfg.Actions {
 		fmt.Fprintf(&b, "  %v\n", a)
 	}

@@ -98,8 +98,15 @@ func (s *store) apply(sender *process, r request) reply {
 	case sender != nil && sender.node == reader:
 		s.w.violate("a reader sent a %s", r.kind)
 	case r.kind == "create" && s.exists, r.kind == "update" && r.ifMatch != s.etag:
-		s.w.refuses(sender, r)
+		if r.tries() {
+			s.tried(sender, r)
+		} else {
+			s.w.refuses(sender, r)
+		}
 		return reply{err: leasehold.ErrPreconditionFailed}
+	}
+	if r.tries() {
+		s.w.violate("%s has written over token %d by trying the store", sender.label(), s.rec.Token)
 	}
 	s.versions++
 	s.previousETag, s.previousToken = s.etag, s.rec.Token

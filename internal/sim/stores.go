@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -12,11 +13,24 @@ import (
 
 var err429 = errors.New("429 TooManyRequests")
 
-// drawStores draws whether the store accepts one write of an object a second, as R2 and Cloud Storage do, and whether creates take up to
-// a TTL, as a Put Blob of Azure may.
+// drawStores draws whether the store accepts one write of an object a second, as R2 and Cloud Storage do, whether creates take up to
+// a TTL, as a Put Blob of Azure may, and whether the locks know that it enforces conditions. If not, they try it.
 func (c *Config) drawStores() {
 	r := c.rng("stores")
-	c.OneWriteASecond, c.SlowCreates = r.IntN(8) == 0, r.IntN(8) == 0
+	c.OneWriteASecond, c.SlowCreates, c.Tried = r.IntN(8) == 0, r.IntN(8) == 0, r.IntN(4) == 0
+}
+
+// tries reports whether a write tries the store: it carries white space behind the record.
+func (r request) tries() bool { return r.kind != "get" && len(bytes.TrimSpace(r.body)) < len(r.body) }
+
+// tried notes a write that tries the store and is refused. The caller holds s.mu.
+func (s *store) tried(sender *process, r request) {
+	var rec leasehold.Record
+	if r.kind != "update" || rec.UnmarshalJSON(r.body) != nil {
+		return
+	}
+	s.w.markIf(rec.Holder != sender.identity, triedInAWait)
+	s.w.markIf(rec.Holder != sender.identity && rec.Nonce != s.rec.Nonce, triedBesideAWrite)
 }
 
 // tooSoon refuses a write that follows the last one of the object within a second. The caller holds s.mu.
