@@ -328,6 +328,31 @@ func TestAnAcquisitionAsksAfterAWaitThatProvedNothing(t *testing.T) {
 	})
 }
 
+// A trial that ends without a proof when the lock is already taken is not the last one.
+func TestAnAcquisitionAsksAfterATrialThatProvedNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newServer()
+		_, holder := held(t, server)
+		w := newWire(ignoring(server, "If-Match"))
+		var first, second atomic.Bool
+		w.Decide = func(r *http.Request) faultproxy.Fault {
+			if r.Header.Get("If-None-Match") == "*" && !first.Swap(true) || r.Header.Get("If-Match") == noVersion && !second.Swap(true) {
+				return faultproxy.Fault{Kind: faultproxy.Answer, Before: time.Second, Status: 503}
+			}
+			return faultproxy.Fault{}
+		}
+		lock := newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+		time.AfterFunc(500*time.Millisecond, func() {
+			_ = holder.Release(context.Background())
+			lock.Wake()
+		})
+		_, err := lock.Acquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+		updates, creates := tries(w)
+		require.Equal(t, []int{2, 2}, []int{updates, creates})
+	})
+}
+
 // A term whose earlier version has come back goes on with its last record.
 func TestAnEarlierVersionOfTheTermComesBack(t *testing.T) {
 	for name, write := range map[string]func(*leasehold.Lease) error{

@@ -17,8 +17,9 @@
 //
 //   - One object is one lock: JSON with an expiry, a token, a TTL, and a nonce that is new in every write ([Record]).
 //   - Acquire: read, decide, and one conditional write that raises the token. Two requests, or one if the version is known.
-//   - The first acquisition of a store in a process also tries the store, unless its conditions are known, by two writes that must be
-//     refused: see [Store]. If one is carried out, nothing is lost, and the acquisition is given back with [ErrUnsafeStore].
+//   - A process tries each store once, unless its conditions are known, by two writes that must be
+//     refused: while it waits for a lock, or else in its first acquisition. See [StoreInfo]. If one is
+//     carried out, nothing is lost, and the call fails with [ErrUnsafeStore].
 //   - Renew: one conditional write. Release: one conditional write that keeps the token. Wait: one read per poll interval, timed
 //     to come soon after a renewal.
 //   - A candidate may take a lock that is released, or whose current version it knows to be older than the TTL and the drift
@@ -44,8 +45,8 @@
 //     within [WithSkewAllowance].
 //   - With [WithServerClock], a candidate that has not read the lock for a while believes the store's clock. If that clock is
 //     stepped, or a proxy writes its own dates, two may lead.
-//   - On a server that ignores conditions, two may lead as long as it answers the two writes of the first acquisition with a 429, a 5xx
-//     or nothing at all, because these prove nothing. Each acquisition then asks again.
+//   - On a server that ignores conditions, two may lead as long as it answers these two writes with a
+//     429, a 5xx or nothing at all, because these prove nothing. Each acquisition then asks again.
 //
 // # Fencing
 //

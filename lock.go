@@ -82,7 +82,8 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 // in the way, such as [ErrHeld]. Acquire reads the lock about once per poll interval ([WithPollInterval]), and also when the lease
 // that it waits for can expire, and after [Lock.Wake]. While the store fails, it tries again after pauses that grow up to the TTL, or
 // to 30 s if that is shorter. It returns at once with an error that waiting cannot fix (those named at [Lock.TryAcquire]), or if ctx
-// belongs to a lease of this same lock. It uses ctx as TryAcquire does.
+// belongs to a lease of this same lock. It uses ctx as TryAcquire does. While it waits it may try the
+// store: see [StoreInfo].
 func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	if err := l.made(); err != nil {
 		return nil, err

@@ -42,10 +42,12 @@ type StoreInfo struct {
 	MinTTL time.Duration
 	// TellsAge says that the store's clock is trusted, so that Get tells [Object].Age. [CheckStore] then measures it.
 	TellsAge bool
-	// Conditional says that all that answers its requests is known to enforce their conditions. A lock does not try them then. Of all
-	// other stores, the first acquisition in a process sends two writes that must be refused: an update of a version that does not
-	// exist, and a create over the lock's object. They carry the record that the object has, and white space. If one is carried out,
-	// the acquisition is given back and fails with [ErrUnsafeStore].
+	// Conditional says that all that answers its requests is known to enforce their conditions. A
+	// lock does not try them then. A process tries all other stores, once, with two writes that must
+	// be refused: an update of a version that does not exist, and a create over the lock's object.
+	// They carry what the object has, and white space. Whoever waits for a lock sends them meanwhile.
+	// Otherwise the first acquisition does, before it has a lease. If one is carried out, the call
+	// fails with [ErrUnsafeStore].
 	Conditional bool
 }
 

@@ -126,6 +126,49 @@ func TestServersThatIgnoreConditions(t *testing.T) {
 	})
 }
 
+// Somebody leads on a real server. Whoever waits for the lock behind a proxy, so that the server seems to ignore conditions, is told.
+// The leader goes on, with what it has committed.
+func TestWhoWaitsOnAServerThatIgnoresConditions(t *testing.T) {
+	eachServer(t, func(t *testing.T, server testserver.S3) {
+		quiet, ttl := leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(time.Minute) // of a sixth, a busy machine answers
+		bucket := server.Bucket(t)
+		holder, err := newLock(t, leasehold.NewS3Store(server.Client(), bucket), quiet, ttl).TryAcquire(t.Context())
+		require.NoError(t, err)
+		for name, headers := range map[string][]string{
+			"none": nil, "both": {"If-Match", "If-None-Match"}, "If-Match": {"If-Match"}, "If-None-Match": {"If-None-Match"},
+			"evaluated too late": {"If-Match", "If-None-Match"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				require.NoError(t, holder.Commit(t.Context(), []byte(name)))
+				behind := dropping(t, server, headers...)
+				if name == "evaluated too late" {
+					behind = evaluating(t, behind)
+				}
+				limit := time.Minute
+				if headers == nil {
+					limit = 3 * time.Second
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				lock := newLock(t, leasehold.NewS3Store(behind.Client(), bucket), quiet, ttl, leasehold.WithPollInterval(time.Second))
+				_, err := lock.Acquire(ctx)
+				if headers == nil {
+					require.ErrorIs(t, err, leasehold.ErrHeld)
+				} else {
+					require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+				}
+				require.True(t, holder.Valid())
+				require.NoError(t, holder.Renew(t.Context()))
+				rec, err := lock.Inspect(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, name, string(rec.Payload))
+				require.Equal(t, holder.Token(), rec.Token)
+			})
+		}
+		require.NoError(t, holder.Release(t.Context()))
+	})
+}
+
 // Two processes that find such a server at the same moment write over each other's records. Neither leads.
 func TestTwoProcessesOnAServerThatIgnoresConditions(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {

@@ -495,6 +495,7 @@ func TestRequestCounts(t *testing.T) {
 		tried, err := leasehold.NewLock(l.store, "locks/tried") // the first acquisition of a store tries its conditions
 		require.NoError(t, err)
 		require.NoError(t, tried.Do(minute(t), func(context.Context, *leasehold.Lease) error { return nil }))
+		require.Equal(t, 2+2+1, l.Count("PUT")+l.Count("GET"), "first of a process: read, write, two that must be refused; release")
 		before := len(l.Requests())
 		took := func(what string, want ...string) {
 			t.Helper()
@@ -521,6 +522,11 @@ func TestRequestCounts(t *testing.T) {
 		_, err = newLock(t, waiting.store).TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.Equal(t, 1, waiting.Count(), "poll")
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err = newLock(t, waiting.store, leasehold.WithPollInterval(time.Minute), leasehold.WithTTL(time.Minute)).Acquire(ctx)
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.Equal(t, 2, waiting.Count("PUT"), "who waits tries the store")
 		require.NoError(t, lease.Release(t.Context()))
 	})
 }

@@ -201,12 +201,12 @@ var mutants = []mutant{
 		[]string{". -run TestResignUnderTheContextOfAFormerTerm"}, 0,
 	},
 	{"a read that fails forgets the age", []edit{{"observe.go", `	case err != nil:
-		return nil, err
+		return nil, nil, err
 	default:`, `	case err != nil:
 		r.memory.mu.Lock()
 		r.memory.last = nil
 		r.memory.mu.Unlock()
-		return nil, err
+		return nil, nil, err
 	default:`}}, []string{". -run TestReadsThatFailForgetNothing"}, 13},
 	{"failed tries are not logged", []edit{{"lock.go", `			if ctx.Err() == nil {
 				l.log`, `			if ctx.Err() != nil {
@@ -512,7 +512,7 @@ var mutants = []mutant{
 	{"canary: other bytes", []edit{{"canary.go", `		record, err := written.rec.MarshalJSON()`, `		other := written.rec
 		r.sign(&other)
 		record, err := other.MarshalJSON()`}}, []string{". -run TestTheFirstAcquisitionTriesTheStore"}, 25},
-	{"canary: the same bytes", []edit{{"canary.go", `body := append(record, mark...)`, `body := record`}}, []string{". -run TestRefusalsOfWritesThatWereCarriedOut"}, 25},
+	{"canary: the same bytes", []edit{{"canary.go", `marked := slices.Concat(body, mark)`, `marked := slices.Concat(body)`}}, []string{". -run TestRefusalsOfWritesThatWereCarriedOut"}, 25},
 	{
 		"canary: an object deleted meanwhile makes the store unsafe",
 		[]edit{{"internal/canary/trial.go", `		case err == nil && i == create && !created:`, `		case err == nil && i == create && !created && try < 0:`}},
@@ -520,7 +520,7 @@ var mutants = []mutant{
 	},
 	{
 		"canary: the end of ctx cuts off its writes",
-		[]edit{{"canary.go", `context.WithTimeout(context.WithoutCancel(ctx), r.attempt)`, `context.WithTimeout(ctx, r.attempt)`}},
+		[]edit{{"canary.go", `r.runTrial(context.WithoutCancel(ctx), trial)`, `r.runTrial(ctx, trial)`}},
 		[]string{". -run TestTheEndOfCtxCutsOffNoneOfTheTwoWrites"}, 25,
 	},
 	{
@@ -534,6 +534,80 @@ var mutants = []mutant{
 	{"canary: each lock asks", []edit{{"internal/canary/canary.go", `	if c == nil {
 		c = new(Canary)`, `	if c = new(Canary); true {`}}, []string{". -run TestStoresOfOneClientAndBucketAreTriedOnce"}, 25},
 	{"canary: Run goes on", []edit{{"elector.go", ` || errors.Is(err, canary.ErrIgnored)`, ` || errors.Is(err, canary.ErrIgnored) && worked && !worked`}}, []string{". -run TestAServerThatIgnoresConditionsEndsAWaitingElector"}, 25},
+	{
+		"canary: who waits tries nothing",
+		[]edit{{"internal/canary/canary.go", `	if c.known() || c.asking != nil ||`, `	if !c.known() || c.asking != nil ||`}},
+		[]string{". -run TestWhoWaitsTriesTheStore"}, 25,
+	},
+	{
+		"canary: who waits writes a record of its own",
+		[]edit{{"canary.go", `		trial := r.trial(v, body)
+		trial.Suspect`, `		body, _ := v.rec.MarshalJSON()
+		trial := r.trial(v, body)
+		trial.Suspect`}},
+		[]string{". -run TestWhatIsNotTriedOn"}, 25,
+	},
+	{
+		"canary: who waits does not look at what is there",
+		[]edit{{"canary.go", `trial.Suspect = true`, `trial.Suspect = v == nil`}},
+		[]string{". -run TestWhoWaitsOnAServerThatIgnoresConditions"}, 25,
+	},
+	{
+		"canary: what a trial has read is forgotten",
+		[]edit{{"canary.go", `			now, body, err := r.look(ctx)
+			if err != nil {
+				return false, false, err
+			}
+			return now.same(v), bytes.HasSuffix(body, mark), nil`, `			obj, err := r.get(ctx)
+			return obj.ETag == v.etag, bytes.HasSuffix(obj.Body, mark), err`}},
+		[]string{worlds}, 9,
+	},
+	{
+		"canary: an unsafe store is not told to who waits",
+		[]edit{{"canary.go", `			w.end(unsafe)`, `			w.end(nil)`}},
+		[]string{". -run TestWhoWaitsOnAServerThatIgnoresConditions"}, 25,
+	},
+	{
+		"canary: a trial delays the next read",
+		[]edit{{"canary.go", `	w.trial.Go(func() {`, `	defer w.trial.Wait()
+	w.trial.Go(func() {`}},
+		[]string{". -run TestATrialDelaysNoWakeUp"}, 21,
+	},
+	{
+		"canary: a trial goes on when the wait is over",
+		[]edit{{"canary.go", `r.runTrial(w.ctx, trial)`, `r.runTrial(context.WithoutCancel(w.ctx), trial)`}},
+		[]string{". -run TestATrialDelaysNoWakeUp"}, 27,
+	},
+	{
+		"canary: a trial outlives the call",
+		[]edit{{"canary.go", `	if w.trial.Wait(); w.panic != nil {`, `	if w.panic != nil {`}},
+		[]string{". -run TestATrialDoesNotOutliveTheCall"}, 27,
+	},
+	{
+		"canary: who waits tries without end",
+		[]edit{{"internal/canary/canary.go", `const maxAsides = 4`, `const maxAsides = 40`}},
+		[]string{". -run TestATrialDoesNotOutliveTheCall"}, 14,
+	},
+	{
+		"canary: who waits tries what does not fit",
+		[]edit{{"canary.go", ` || len(body)+canary.MarkSize > wire.MaxSize {`, ` || wire.MaxSize < canary.MarkSize {`}},
+		[]string{". -run TestWhatIsNotTriedOn"}, 0,
+	},
+	{
+		"canary: a trial in a wait that has proved nothing is a proof",
+		[]edit{{"internal/canary/canary.go", `			if a.err != nil || !a.asided {`, `			if a.err != nil || a.asided || !a.asided {`}},
+		[]string{". -run TestAnAcquisitionAsksAfterATrialThatProvedNothing"}, 25,
+	},
+	{
+		"an earlier version that comes back ends the term",
+		[]edit{{"renewal.go", `	case wentBack:`, `	case wentBack && unchanged:`}},
+		[]string{". -run TestAnEarlierVersionOfTheTermComesBack"}, 25,
+	},
+	{
+		"an earlier version that comes back undoes a commit",
+		[]edit{{"renewal.go", `		now.rec = t.stored.rec // the next`, `		// the next`}},
+		[]string{". -run TestAnEarlierVersionOfTheTermComesBack"}, 25,
+	},
 	{"checks: a rate limit ends the check", []edit{{"internal/storecheck/storecheck.go", `const patience = 10`, `const patience = 1`}}, []string{". -run TestCheckStoreOnARateLimitedServer", "./itest -run TestChecksOnARateLimitedServer"}, 26},
 	{"checks: a write that has landed unseen counts as refused", []edit{{"internal/storecheck/storecheck.go", `if again && storeapi.Refused(err) {`, `if again && errors.Is(err, context.Canceled) {`}}, []string{". -run TestCheckStoreAmongFailures"}, 26},
 	{"checks: a race without an answer is lost", []edit{{"internal/storecheck/checks.go", `case winner < 0 && !refused && try < patience:`, `case winner < 0 && !refused && try < 1:`}}, []string{". -run TestCheckStoreOnARateLimitedServer"}, 26},
@@ -568,7 +642,7 @@ var mutants = []mutant{
 		l.log`}}, []string{". -run TestRunReturnsTheErrorOfItsLastRelease"}, 15},
 	{"renewals are tried again late", []edit{{"renewal.go", `max(min(t.lock.renew/2, remaining/4, maxBackoff), first)`, `t.lock.renew/2+0*remaining`}}, []string{". -run TestShortOutagesCostNoLease"}, 13},
 	{"a wake-up during the read is missed", []edit{{"lock.go", `		woken := l.bell.Listen()
-		lease, err := l.try(ctx, parent)`, `		lease, err := l.try(ctx, parent)
+		lease, err := l.try(ctx, parent, waiting)`, `		lease, err := l.try(ctx, parent, waiting)
 		woken := l.bell.Listen()`}}, []string{". -run TestAWakeUpDuringTheRead"}, 21},
 	{"a wake-up that is put off is lost", []edit{{"internal/bell/bell.go", `	c.AfterFunc(b.slot-now, b.Ring)`, `	b.late = false`}}, []string{". -run TestAMillionWakeUpsAreFewReads", "./internal/bell -run TestRequestsAreSpread"}, 21},
 	{"a release wakes nobody in its process", []edit{{"internal/bell/bell.go", `	for _, b := range waiting.bells[place] {

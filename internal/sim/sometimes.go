@@ -128,8 +128,8 @@ var LockSituations = Situations{
 	createBesideUpload:    {"a create beside a slow one", "a create is refused while another is going up, and reads find nothing", 210},
 	ledAfterOutage:        {"led after an outage", "at a TTL of an hour or a day, somebody leads soon after an outage in which the lock was released", 33},
 	wokenFromBackoff:      {"woken from a back-off", "Wake makes somebody lead at once after that outage", 9},
-	triedInAWait:          {"the store tried in a wait", "a process that waits for the lock tries the store on another's record", 0},
-	triedBesideAWrite:     {"the store tried beside a write", "what tries the store carries a record that has been replaced meanwhile", 0},
+	triedInAWait:          {"the store tried in a wait", "a process that waits for the lock tries the store on another's record", 520},
+	triedBesideAWrite:     {"the store tried beside a write", "what tries the store carries a record that has been replaced meanwhile", 140},
 	messageToFrozen:       {"a message to a frozen machine", "a message that the object has changed finds the machine stopped", 250},
 }
 
