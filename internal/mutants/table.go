@@ -118,7 +118,7 @@ var mutants = []mutant{
 	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"observe.go", `v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.process.Wrote(wire.Record(v.rec)),`, `v.rec.Holder == r.identity,`}}, []string{". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock"}, 0},
 	{"a reply lost on release forgotten", []edit{{"release.go", `storeapi.Permanent(err) || t.lock.clock`, `storeapi.Permanent(err) || err != nil || t.lock.clock`}}, []string{". -run TestReleaseWithoutReplyIsRetried"}, 13},
 	{"a record of no TTL trusted to the second", []edit{{"decide.go", `r.ExpiresAt.Add(o.skew).Sub(s.wall)`, `r.ExpiresAt.Sub(s.wall)`}}, []string{worlds, ". -run TestWhoMayTakeTheLock"}, 19},
-	{"a corrupt record taken for free", []edit{{"observe.go", `			err = fmt.Errorf("%w (inspect the object`, `			return v, nil
+	{"a corrupt record taken for free", []edit{{"observe.go", `			err = fmt.Errorf("%w (inspect the object`, `			return v, nil, nil
 			err = fmt.Errorf("%w (inspect the object`}}, []string{worlds, ". -run TestCorruptRecordIsNeverOverwritten", "./itest -run TestInterference"}, 16},
 	{"an empty record taken for free", []edit{{"internal/wire/record.go", `	if expires == nil {
 		return corrupt("no expires_at")
