@@ -53,6 +53,8 @@ func (w *world) act(a Action) {
 		p.abandonFromOutside()
 	case "break":
 		go w.breakLock(a)
+	case "restore":
+		w.restore(a)
 	case "step wall clock":
 		w.markIf(p.leads(), clockJump)
 		p.clock.step(a.Step)
@@ -110,7 +112,11 @@ func (w *world) restart(p *process, reclaim bool) {
 	}
 	c := newNodeClock(p.clock.rate, 0, w.rng("jitter", p.node, generation))
 	c.base, c.skew, c.tamed = p.clock.Now(), p.clock.skew, p.clock.tamed
-	w.start(p.node, generation, c, fmt.Sprint("node", p.node), reclaim)
+	identity := fmt.Sprint("node", p.node)
+	if w.cfg.Copies { // a copy of this machine may have that name, and live
+		identity = fmt.Sprintf("node%d.%d", p.node, generation)
+	}
+	w.start(p.node, generation, c, identity, reclaim)
 }
 
 // resign asks every elector to resign, and does not wait for them.

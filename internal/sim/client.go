@@ -23,6 +23,8 @@ type client struct {
 	faults      float64    // the share of requests that go wrong
 	sent        []sent     // in order of time
 
+	token uint64 // the highest that this process has seen
+
 	// What this process has read. Times are of its monotonic clock, when the read was sent.
 	hasRead     bool
 	lastVersion string
@@ -122,6 +124,13 @@ func (c *client) received(ctx context.Context, number int, r request, got *reply
 	absent := errors.Is(got.err, leasehold.ErrNotExist)
 	if r.kind == "get" && (got.err == nil || absent) && !got.page {
 		got.obj.Age = c.reportedAge(*got, sentAt)
+	}
+	switch {
+	case got.err != nil || got.page:
+	case r.kind == "get":
+		c.learns(got.obj.Body)
+	default:
+		c.learns(r.body)
 	}
 	c.mu.Lock()
 	c.sent[number].failed = got.page || got.err != nil && (!absent || r.kind != "get")

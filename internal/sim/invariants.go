@@ -64,6 +64,9 @@ func (w *world) checkAcquired(p *process, e leasehold.Event) {
 	}
 	p.unguarded = nil
 	for _, other := range w.processes {
+		if w.backedUp && other != p && other.lease != nil && other.lease.Token() >= e.Token {
+			other.excused, other.resumedAt = true, time.Now() // restored, it has misled p, which knows no such term
+		}
 		if other == p || p.pausedInAcquire || w.broken[e.Token] || !other.accountable() {
 			continue
 		}
@@ -112,6 +115,12 @@ func (w *world) checkOneValidLease() {
 
 // checkLost wants that a lease which ends early is not in the store any more.
 func (w *world) checkLost(p *process, e leasehold.Event) {
+	w.mu.Lock()
+	backedUp := w.backedUp
+	w.mu.Unlock()
+	if backedUp { // an older version of the term may be there, or another term with its token
+		return
+	}
 	w.store.mu.Lock()
 	rec := w.store.rec
 	w.store.mu.Unlock()
@@ -186,8 +195,9 @@ func (w *world) checkWrite(writer *process, r request, old, now leasehold.Record
 	}
 }
 
-// checkTakeover wants no write while a foreign client holds the lock, and no takeover within a TTL after the writer last read
-// another version, whatever ages the store reports. The caller holds w.mu.
+// checkTakeover wants no write while a foreign client holds the lock, and no takeover within a TTL after
+// the writer last read another version, whatever ages the store reports, also not of a release of which
+// the writer knows that it is old. The caller holds w.mu.
 func (w *world) checkTakeover(writer *process, old, now leasehold.Record) {
 	switch held := time.Now().Before(w.foreignUntil); {
 	case writer.node == administrator:
@@ -195,7 +205,13 @@ func (w *world) checkTakeover(writer *process, old, now leasehold.Record) {
 	case held && !w.cfg.Ages.wrong():
 		w.violateLocked("%s wrote token %d while a foreign client held the lock", writer.label(), now.Token)
 	}
-	if writer.node == administrator || now.Token != old.Token+1 || old.Released() || old.TTL <= 0 || old.Holder == writer.identity {
+	restored := w.store.restored && writer.client.knows(old.Token+1)
+	switch {
+	case writer.node == administrator, old.TTL <= 0:
+		return
+	case restored:
+		w.mark(restoredTaken)
+	case now.Token != old.Token+1, old.Released(), old.Holder == writer.identity:
 		return
 	}
 	since, ok := writer.client.otherVersionReadAt()

@@ -67,11 +67,14 @@ func (w *world) start(node, generation int, c *nodeClock, identity string, recla
 	p := &process{
 		w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c, identity: identity, process: testopt.NewProcess(), reclaims: reclaim,
 	}
+	if w.cfg.Copies && node > 0 && generation == 0 {
+		p.copyOf(w.processes[0])
+	}
 	p.client = w.newClient(p)
 	p.rand = w.rng("work", p.name)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
-	p.lock = p.newLock(reclaim)
+	p.lock = p.newLock(p.reclaims)
 	p.newElector()
 	if w.cfg.Siblings {
 		p.newElector()

@@ -32,6 +32,7 @@ type Config struct {
 	OneWriteASecond bool // more are refused
 	SlowCreates     bool // a create may take up to a TTL, or break off; meanwhile others are refused, and reads find nothing
 	Tried           bool // locks do not know that the store enforces conditions
+	Copies          bool // all machines are copies of one
 	Chaos           time.Duration
 	Actions         []Action // in order of time
 }
@@ -98,6 +99,8 @@ func NewConfig(seed uint64) *Config {
 	c.Wakes = r.IntN(4) == 0
 	c.drawAbandons()
 	c.drawStores()
+	c.drawCopies()
+	c.drawRestores()
 	c.drawLongTTL()
 	return c
 }

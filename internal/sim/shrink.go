@@ -49,6 +49,7 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 			func(c *Config) *bool { return &c.OneWriteASecond },
 			func(c *Config) *bool { return &c.SlowCreates },
 			func(c *Config) *bool { return &c.Tried },
+			func(c *Config) *bool { return &c.Copies },
 		} {
 			if *part(best) {
 				shorter = try(func(c *Config) { *part(c) = false }) || shorter

@@ -72,7 +72,8 @@ type world struct {
 	acquiredAt   time.Time         // the last acquisition
 	messages     *rand.Rand        // of the channel that wakes processes
 	chaosOver    bool
-	tokenErased  bool          // by a foreign client
+	tokenErased  bool          // by a foreign client, or by whoever restored an old version
+	backedUp     bool          // an old version of the lock has come back
 	foreignUntil time.Time     // a foreign client holds the lock until then
 	lastWriter   *process      // of the lock
 	tornETag     string        // of the last torn read; guarded by store.mu

@@ -158,6 +158,8 @@ func (w *world) landsAcquisition(sender *process, r request, old, now leasehold.
 		}
 	case w.tokenOwner[old.Token] == sender.name:
 		w.mark(ownLeftover)
+	case w.cfg.Copies:
+		w.mark(copyTakesOver)
 	default:
 		w.mark(reclaimed)
 	}

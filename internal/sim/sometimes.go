@@ -83,6 +83,8 @@ const (
 	wokenFromBackoff
 	triedInAWait
 	triedBesideAWrite
+	copyTakesOver
+	restoredTaken
 	lockSituations // their number
 )
 
@@ -130,6 +132,8 @@ var LockSituations = Situations{
 	wokenFromBackoff:      {"woken from a back-off", "Wake makes somebody lead at once after that outage", 9},
 	triedInAWait:          {"the store tried in a wait", "a process that waits for the lock tries the store on another's record", 520},
 	triedBesideAWrite:     {"the store tried beside a write", "what tries the store carries a record that has been replaced meanwhile", 140},
+	copyTakesOver:         {"a takeover from a copy", "a process takes over from one on a copy of its machine", 100},
+	restoredTaken:         {"a restored version taken", "a process takes a restored version and knows of a later term", 60},
 	messageToFrozen:       {"a message to a frozen machine", "a message that the object has changed finds the machine stopped", 250},
 }
 

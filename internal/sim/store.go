@@ -21,6 +21,8 @@ type store struct {
 	previousToken uint64
 	writtenAt     time.Time
 	creating      bool // a create is going up
+	history       []old
+	restored      bool // the version is an old one that somebody has restored
 	versions      int
 	steps         []clockStep // of its clock, in order of time
 }
@@ -111,12 +113,13 @@ func (s *store) apply(sender *process, r request) reply {
 	s.versions++
 	s.previousETag, s.previousToken = s.etag, s.rec.Token
 	s.exists, s.body, s.etag, s.writtenAt = true, r.body, fmt.Sprintf("%q", fmt.Sprint("v", s.versions)), time.Now()
-	old := s.rec
+	before := s.rec
 	s.rec = leasehold.Record{}
 	if err := s.rec.UnmarshalJSON(r.body); err != nil {
 		s.w.violate("a body that is not a record was written: %v", err)
 	}
-	s.w.checkWrite(sender, r, old, s.rec)
-	s.w.lands(sender, r, old, s.rec)
+	s.w.checkWrite(sender, r, before, s.rec)
+	s.w.lands(sender, r, before, s.rec)
+	s.history, s.restored = append(s.history, old{s.body, s.rec, s.writtenAt}), false
 	return reply{obj: leasehold.Object{ETag: s.etag}}
 }
