@@ -110,9 +110,9 @@ type workspace struct {
 // source is a package as it stands.
 type source struct {
 	path      string
-	files     map[string]*ast.File
-	elsewhere []string          // files of other systems
-	functions map[string]string // and methods: the signature of each
+	files     map[string]*ast.File // without the bodies of functions
+	elsewhere []string             // files of other systems
+	functions map[string]string    // and methods: the signature of each
 }
 
 // loaded are the packages that mutants change. What these import is compiled once, by the go command,
@@ -170,6 +170,11 @@ func load(t *testing.T) *workspace {
 			name := path.Join(filepath.ToSlash(dir), file)
 			s.files[name], err = parser.ParseFile(w.set, filepath.Join(root, name), nil, parser.SkipObjectResolution)
 			require.NoError(t, err)
+			for _, d := range s.files[name].Decls {
+				if f, ok := d.(*ast.FuncDecl); ok {
+					f.Body = nil
+				}
+			}
 		}
 		w.packages[filepath.ToSlash(dir)] = s
 	}
@@ -177,7 +182,7 @@ func load(t *testing.T) *workspace {
 		return os.Open(exports[path])
 	})
 	for _, s := range w.packages {
-		checked, err := w.check(s, s.files)
+		checked, err := w.check(s, s.files, nil)
 		require.NoError(t, err)
 		s.functions = functions(checked)
 	}
@@ -224,7 +229,7 @@ func (w *workspace) builds(changed map[string][]byte) error {
 				return fmt.Errorf("%s is a test, which nothing checks", name)
 			}
 		}
-		checked, err := w.check(s, files)
+		checked, err := w.check(s, files, changed)
 		if err != nil {
 			return err
 		}
@@ -239,9 +244,18 @@ func (w *workspace) builds(changed map[string][]byte) error {
 	return nil
 }
 
-func (w *workspace) check(s *source, files map[string]*ast.File) (*types.Package, error) {
-	config := types.Config{Importer: w.importer, Sizes: types.SizesFor("gc", runtime.GOARCH)}
-	return config.Check(s.path, w.set, slices.Collect(maps.Values(files)), nil)
+// check returns the first error in what has changed. The other files lack the bodies of their functions,
+// which saves most of the time, and use not all that they import.
+func (w *workspace) check(s *source, files map[string]*ast.File, changed map[string][]byte) (*types.Package, error) {
+	var first error
+	config := types.Config{Importer: w.importer, Sizes: types.SizesFor("gc", runtime.GOARCH), Error: func(err error) {
+		var at types.Error
+		if errors.As(err, &at) && changed[at.Fset.Position(at.Pos).Filename] != nil && first == nil {
+			first = err
+		}
+	}}
+	checked, _ := config.Check(s.path, w.set, slices.Collect(maps.Values(files)), nil)
+	return checked, first
 }
 
 // functions are the signatures of a package's functions and methods.
