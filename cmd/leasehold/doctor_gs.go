@@ -45,9 +45,11 @@ func examineGS(ctx context.Context, at location, sides bool) report {
 	err = p.look(ctx)
 	if err == nil && p.etag == "" {
 		// Emulators answer alike for a missing bucket. Who may not read the bucket's settings gets another error.
-		if _, missing := client.Bucket(at.bucket).Attrs(ctx); errors.Is(missing, storage.ErrBucketNotExist) {
+		soon, cancel := context.WithTimeout(ctx, requestLimit)
+		if _, missing := client.Bucket(at.bucket).Attrs(soon); errors.Is(missing, storage.ErrBucketNotExist) {
 			err = missing
 		}
+		cancel()
 	}
 	if !p.reachedGS(at, err) {
 		return r

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net/http"
 	"net/url"
 	"slices"
@@ -46,12 +47,20 @@ const lookAtServer = "run doctor again; if it stays, look at the log of the serv
 // probeMark begins the probe's object.
 const probeMark = "leasehold doctor "
 
-// probeTries bounds the tries of a write that meets those of another doctor.
-const probeTries = 12
+const (
+	// probeTries bounds the questions about an object that another doctor has removed, and
+	// probePatience the time for one write, which those of other doctors refuse. Between two tries
+	// it rests for up to probeRest: doctors that go on at once stay in step, and refuse each
+	// other's writes time and again.
+	probeTries    = 12
+	probePatience = 30 * time.Second
+	probeRest     = 200 * time.Millisecond
+)
 
 var (
 	errOwnETag = errors.New("it is refused with the ETag that the server has just given")
 	errGhost   = errors.New("a create is refused although there is no object")
+	errCrowd   = errors.New("others write the doctor's object all the time (run one doctor at a time)")
 )
 
 // newProbe is a probe for a lock.
@@ -76,7 +85,8 @@ func (p *probe) look(ctx context.Context) error {
 
 // write writes the object once, over whatever version there is.
 func (p *probe) write(ctx context.Context) error {
-	for try := 0; ; try++ {
+	ghosts := 0
+	for began := time.Now(); ; {
 		p.dirty = true
 		body := []byte(probeMark + rand.Text())
 		var etag string
@@ -90,7 +100,13 @@ func (p *probe) write(ctx context.Context) error {
 			p.etag = etag
 			return nil
 		}
-		if !storeapi.Refused(err) && !errors.Is(err, storeapi.ErrConflict) || try == probeTries {
+		if !storeapi.Refused(err) && !errors.Is(err, storeapi.ErrConflict) {
+			return err
+		}
+		if time.Since(began) > probePatience {
+			return errCrowd
+		}
+		if err := storeapi.Pause(ctx, mathrand.N(probeRest)); err != nil {
 			return err
 		}
 		before := p.etag
@@ -100,8 +116,12 @@ func (p *probe) write(ctx context.Context) error {
 		switch conflict := errors.Is(err, storeapi.ErrConflict); {
 		case p.etag == before && before != "" && !conflict:
 			return errOwnETag
-		case p.etag == before && !conflict && try > 2: // not an object of another doctor, which comes and goes
+		case p.etag != before || conflict:
+			ghosts = 0
+		case ghosts == 3: // not an object of another doctor, which comes and goes
 			return errGhost
+		default:
+			ghosts++
 		}
 	}
 }
@@ -182,7 +202,8 @@ func (p *probe) missing(ctx context.Context) {
 // conditions runs the checks of leasehold.CheckStore.
 func (p *probe) conditions(ctx context.Context) leasehold.Report {
 	r := p.report
-	found, err := leasehold.CheckStore(ctx, p.store.Store, p.key) // with the server's clock, and without careful, which keeps it away
+	// Without careful, which keeps the server's clock away.
+	found, err := leasehold.CheckStore(ctx, p.store.Store, p.key)
 	first := brief(err)
 	switch {
 	case found.ConditionalPuts:

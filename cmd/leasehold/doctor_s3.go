@@ -42,7 +42,16 @@ func examineS3(ctx context.Context, at location, sides bool) report {
 		r.fail(guilty, exitCode(err), correct, "%s", message(err))
 		return r
 	}
-	if _, err := client.Options().Credentials.Retrieve(ctx); err != nil {
+	soon, cancel := context.WithTimeout(ctx, requestLimit)
+	_, err = client.Options().Credentials.Retrieve(soon)
+	cancel()
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		r.fail("credentials", exitStore,
+			"run doctor again; if it stays, look at the role of the machine, or at the process of the profile",
+			"what gives the credentials has not answered within %v", requestLimit)
+		return r
+	case err != nil:
 		r.fail("credentials", exitConfig, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, or give the machine a role", "there are no credentials")
 		return r
 	}
@@ -88,7 +97,7 @@ func lockPattern(key string) string {
 // reached judges the first request. It reports whether the bucket is there, and these credentials are known.
 func (d *s3Doctor) reached(ctx context.Context, err error) bool {
 	r, options := d.report, d.client.Options()
-	server, style := cmp.Or(aws.ToString(options.BaseEndpoint), "Amazon S3"), "before the host name"
+	server, style := cmp.Or(withoutSecrets(aws.ToString(options.BaseEndpoint)), "Amazon S3"), "before the host name"
 	if options.UsePathStyle {
 		style = "in the path"
 	}

@@ -19,7 +19,7 @@ import (
 type shown struct {
 	URL        string            `json:"url,omitempty"` // it is missing if the object is not a lock
 	Key        string            `json:"key"`
-	State      string            `json:"state"` // free, held, expired, corrupt, denied, or deleted
+	State      string            `json:"state"` // free, held, expired, corrupt, denied, unknown, or deleted
 	Holder     string            `json:"holder,omitempty"`
 	Token      uint64            `json:"token"`
 	TTL        float64           `json:"ttl_seconds,omitempty"`

@@ -19,7 +19,7 @@ func (a *app) status() *cobra.Command {
 		Short: "Show who holds locks",
 		Long: `Shows who holds each lock, since when, and until when by the holder's clock. AGE is the time since the last renewal, at least, by the
 server's clock, if that is known. A lock is "expired" if it should have been renewed by now, by this machine's clock; it can be taken by who
-has watched it for its TTL.
+has watched it for its TTL. One of several that cannot be read is unknown, and the exit code is that of the first failure.
 
 With --exit-code, the exit code is 75 if a lock is held or expired, and 0 if all are free. If a lock is corrupt, or cannot be read, its code
 goes before these.`,
@@ -42,7 +42,11 @@ goes before these.`,
 				view, err := a.lookAt(ctx, at)
 				if err != nil {
 					failed = firstOf(failed, err)
-					continue
+					if len(locations) == 1 && !a.json() { // the message says it all
+						break
+					}
+					view = showNone(at)
+					view.State, view.Error = "unknown", message(err)
 				}
 				table.add(view, view.cells(at.String())...)
 				held = held || view.State == "held" || view.State == "expired"
@@ -138,7 +142,7 @@ func (a *app) listAll(ctx context.Context, store *backend, at location) error {
 	defer cancel()
 	reading.Go(func() {
 		defer close(results)
-		for key, err := range store.keys(ctx, at.key) {
+		for object, err := range store.objects(ctx, at.key) {
 			one := make(chan result, 1)
 			select {
 			case results <- one:
@@ -146,13 +150,13 @@ func (a *app) listAll(ctx context.Context, store *backend, at location) error {
 				return
 			}
 			lock := at
-			lock.key = key
-			switch why := storeapi.BadKey(key); {
-			case err != nil && key == "":
+			lock.key = object.key
+			switch why := storeapi.BadKey(object.key); {
+			case err != nil:
 				one <- result{err: err}
 				return
-			case err != nil:
-				one <- result{view: notLock(lock, err)}
+			case object.err != nil:
+				one <- result{view: notLock(lock, object.err)}
 				continue
 			case why != "":
 				one <- result{view: notLock(lock, fmt.Errorf("it is no lock: its key %s", why))}

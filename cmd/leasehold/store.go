@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"net/http"
@@ -26,7 +27,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/s3api"
 )
 
-// requestLimit bounds every request, because a lock gives a request a share of its TTL, which may be hours.
+// requestLimit bounds every request, with the credentials that it asks for and the tries of an SDK.
+// A lock gives a request a share of its TTL, which may be hours, and the SDKs give it forever.
 const requestLimit = 10 * time.Second
 
 // serverSlack is what is taken off the ages that a server's clock tells.
@@ -35,9 +37,58 @@ const serverSlack = 2 * time.Second
 // backend is an open store. It is safe for concurrent use, except close.
 type backend struct {
 	*careful
-	// keys are those of the objects in it. An error ends them, unless it comes with the name of one that has no key that can be read.
-	keys  func(ctx context.Context, prefix string) iter.Seq2[string, error]
+	page  pageReader
 	close func()
+}
+
+// pageReader reads one page of the objects whose keys begin with prefix. The first page has the
+// token "", and the last one names no next.
+type pageReader func(ctx context.Context, prefix, token string) (objects []listed, next string, err error)
+
+// listed is an object in a list. If err is not nil, it has no key that can be read, and key is its
+// name.
+type listed struct {
+	key string
+	err error
+}
+
+// newBackend puts every request to a store under requestLimit.
+func newBackend(store leasehold.Store, page pageReader, close func()) *backend {
+	return &backend{&careful{Store: &limited{store}}, page, close}
+}
+
+// objects are those whose keys begin with prefix. An error ends them.
+func (b *backend) objects(ctx context.Context, prefix string) iter.Seq2[listed, error] {
+	return func(yield func(listed, error) bool) {
+		for token := ""; ; {
+			soon, cancel := context.WithTimeout(ctx, requestLimit)
+			page, next, err := b.page(soon, prefix, token)
+			cancel()
+			if err == nil && next == token && next != "" {
+				err = fail(exitStore, "the server gives the same page of the list again and again "+
+					"(is the endpoint right? look for a proxy on the way)")
+			}
+			if err != nil {
+				yield(listed{}, err)
+				return
+			}
+			for _, o := range page {
+				if !yield(o, nil) {
+					return
+				}
+			}
+			if next == "" {
+				return
+			}
+			token = next
+		}
+	}
+}
+
+// notAList is the error of an answer that looks like a success, and has no list in it.
+func notAList(server string) error {
+	return fail(exitStore, "the answer is not a list of objects: this is no %s "+
+		"(check the host, port and path of the endpoint, and proxies on the way)", server)
 }
 
 // open opens the store that the URL names. It sends no request, but may read files and ask for credentials.
@@ -103,24 +154,28 @@ func (l location) openS3(ctx context.Context) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys := func(ctx context.Context, prefix string) iter.Seq2[string, error] {
-		return func(yield func(string, error) bool) {
-			pages := s3.NewListObjectsV2Paginator(client, &s3.ListObjectsV2Input{Bucket: &l.bucket, Prefix: &prefix})
-			for pages.HasMorePages() {
-				page, err := pages.NextPage(ctx)
-				if err != nil {
-					yield("", s3api.NewBucket(l.bucket).Explain(err, s3api.Get, prefix))
-					return
-				}
-				for _, o := range page.Contents {
-					if !yield(aws.ToString(o.Key), nil) {
-						return
-					}
-				}
-			}
+	page := func(ctx context.Context, prefix, token string) (objects []listed, next string, err error) {
+		in := &s3.ListObjectsV2Input{Bucket: &l.bucket, Prefix: &prefix}
+		if token != "" {
+			in.ContinuationToken = &token
 		}
+		out, err := client.ListObjectsV2(ctx, in)
+		switch {
+		case err != nil:
+			return nil, "", s3api.NewBucket(l.bucket).Explain(err, s3api.Get, prefix)
+		case out.IsTruncated == nil && out.Name == nil && out.MaxKeys == nil && out.KeyCount == nil: // a web page, say
+			return nil, "", notAList("S3 server")
+		}
+		for _, o := range out.Contents {
+			objects = append(objects, listed{key: aws.ToString(o.Key)})
+		}
+		if aws.ToBool(out.IsTruncated) {
+			next = aws.ToString(out.NextContinuationToken)
+		}
+		return objects, next, nil
 	}
-	return &backend{&careful{Store: leasehold.NewS3Store(client, l.bucket, leasehold.WithServerClock(serverSlack))}, keys, func() {}}, nil
+	store := leasehold.NewS3Store(client, l.bucket, leasehold.WithServerClock(serverSlack))
+	return newBackend(store, page, func() {}), nil
 }
 
 func (l location) gsClient(ctx context.Context) (*storage.Client, error) {
@@ -143,36 +198,63 @@ func (l location) openGS(ctx context.Context) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys := func(ctx context.Context, prefix string) iter.Seq2[string, error] {
-		return func(yield func(string, error) bool) {
-			query := &storage.Query{Prefix: prefix}
-			if err := query.SetAttrSelection([]string{"Name"}); err != nil {
-				yield("", err)
-				return
-			}
-			for objects := client.Bucket(l.bucket).Objects(ctx, query); ; {
-				o, err := objects.Next()
-				if errors.Is(err, iterator.Done) {
-					return
-				}
-				if errors.Is(err, storage.ErrBucketNotExist) || statusOf(err) == http.StatusNotFound {
-					err = fail(exitConfig, "there is no bucket %q (create it, or correct its name or the endpoint)", l.bucket)
-				}
-				if err != nil {
-					yield("", err)
-					return
-				}
-				if !yield(o.Name, nil) {
-					return
-				}
-			}
+	page := func(ctx context.Context, prefix, token string) (objects []listed, next string, err error) {
+		query := &storage.Query{Prefix: prefix}
+		if err := query.SetAttrSelection([]string{"Name"}); err != nil {
+			return nil, "", err
 		}
+		var all []*storage.ObjectAttrs
+		next, err = iterator.NewPager(client.Bucket(l.bucket).Objects(ctx, query), gsPage, token).NextPage(&all)
+		switch {
+		case errors.Is(err, storage.ErrBucketNotExist), statusOf(err) == http.StatusNotFound:
+			return nil, "", fail(exitConfig,
+				"there is no bucket %q (create it, or correct its name or the endpoint)", l.bucket)
+		case errors.As(err, new(*json.SyntaxError)):
+			return nil, "", notAList("Cloud Storage")
+		}
+		for _, o := range all {
+			objects = append(objects, listed{key: o.Name})
+		}
+		return objects, next, err
 	}
 	store := gcsstore.New(client, l.bucket, gcsstore.WithServerClock(serverSlack))
-	return &backend{&careful{Store: store}, keys, func() { _ = client.Close() }}, nil
+	return newBackend(store, page, func() { _ = client.Close() }), nil
 }
 
-// careful bounds every request of a store. It remembers for people what a server's clock tells of ages, and keeps it from locks, which
+// gsPage is how many objects Cloud Storage gives at once.
+const gsPage = 1000
+
+// limited puts the requests of a store under requestLimit.
+type limited struct{ leasehold.Store }
+
+func (l *limited) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	return l.Store.Get(ctx, key)
+}
+
+func (l *limited) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	return l.Store.PutIfNoneMatch(ctx, key, body)
+}
+
+func (l *limited) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	return l.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+func (l *limited) DeleteIfMatch(ctx context.Context, key, etag string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestLimit)
+	defer cancel()
+	return l.Store.DeleteIfMatch(ctx, key, etag)
+}
+
+func (l *limited) Describe() leasehold.StoreInfo { return leasehold.Describe(l.Store) }
+
+// careful counts the requests of a store. It remembers for people what a server's clock tells of
+// ages, and keeps it from locks, which
 // decide by their own clocks alone.
 type careful struct {
 	leasehold.Store
@@ -181,20 +263,19 @@ type careful struct {
 	requests atomic.Int64
 }
 
-// limit bounds a request, and counts it: on the wire, where there is one.
-func (c *careful) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+// count counts a request: on the wire, where there is one.
+func (c *careful) count(ctx context.Context) context.Context {
 	if c.local {
 		c.requests.Add(1)
-	} else {
-		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { c.requests.Add(1) }})
+		return ctx
 	}
-	return context.WithTimeout(ctx, requestLimit)
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		WroteRequest: func(httptrace.WroteRequestInfo) { c.requests.Add(1) },
+	})
 }
 
 func (c *careful) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	ctx, cancel := c.limit(ctx)
-	defer cancel()
-	o, err := c.Store.Get(ctx, key)
+	o, err := c.Store.Get(c.count(ctx), key)
 	if err == nil && o.Age > 0 {
 		c.ages.Store(key, o.Age)
 	}
@@ -205,21 +286,15 @@ func (c *careful) Get(ctx context.Context, key string) (leasehold.Object, error)
 }
 
 func (c *careful) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	ctx, cancel := c.limit(ctx)
-	defer cancel()
-	return c.Store.PutIfNoneMatch(ctx, key, body)
+	return c.Store.PutIfNoneMatch(c.count(ctx), key, body)
 }
 
 func (c *careful) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	ctx, cancel := c.limit(ctx)
-	defer cancel()
-	return c.Store.PutIfMatch(ctx, key, body, etag)
+	return c.Store.PutIfMatch(c.count(ctx), key, body, etag)
 }
 
 func (c *careful) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	ctx, cancel := c.limit(ctx)
-	defer cancel()
-	return c.Store.DeleteIfMatch(ctx, key, etag)
+	return c.Store.DeleteIfMatch(c.count(ctx), key, etag)
 }
 
 // Describe passes on what the store says of itself. The command trusts no server's clock.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"iter"
 	"net"
 	"net/http"
 	"net/url"
@@ -123,23 +122,29 @@ func (l location) openAzure() (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys := func(ctx context.Context, prefix string) iter.Seq2[string, error] {
-		return func(yield func(string, error) bool) {
-			for pages := client.NewListBlobsFlatPager(l.bucket, &azblob.ListBlobsFlatOptions{Prefix: &prefix}); pages.More(); {
-				page, err := pages.NextPage(ctx)
-				if err != nil {
-					yield("", l.listFailed(err))
-					return
-				}
-				for _, blob := range page.Segment.BlobItems {
-					if !yield(*blob.Name, nil) {
-						return
-					}
-				}
+	page := func(ctx context.Context, prefix, token string) (objects []listed, next string, err error) {
+		options := &azblob.ListBlobsFlatOptions{Prefix: &prefix}
+		if token != "" {
+			options.Marker = &token
+		}
+		out, err := client.NewListBlobsFlatPager(l.bucket, options).NextPage(ctx)
+		switch {
+		case err != nil:
+			return nil, "", l.listFailed(err)
+		case out.Segment == nil: // a web page, say
+			return nil, "", notAList("Azure Blob Storage")
+		}
+		for _, blob := range out.Segment.BlobItems {
+			if blob.Name != nil {
+				objects = append(objects, listed{key: *blob.Name})
 			}
 		}
+		if out.NextMarker != nil {
+			next = *out.NextMarker
+		}
+		return objects, next, nil
 	}
-	return &backend{&careful{Store: azblobstore.New(client, l.bucket, azblobstore.WithServerClock(serverSlack))}, keys, func() {}}, nil
+	return newBackend(azblobstore.New(client, l.bucket, azblobstore.WithServerClock(serverSlack)), page, func() {}), nil
 }
 
 // listFailed is the error of a list in one line.

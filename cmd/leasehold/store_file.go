@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,43 +17,42 @@ import (
 // openFile opens the directory of a file URL.
 func (l location) openFile() (*backend, error) {
 	store := leasehold.NewFileStore(l.bucket)
-	keys := func(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	page := func(ctx context.Context, prefix, _ string) ([]listed, string, error) {
 		if err := leasehold.Describe(store).Err; err != nil {
-			return func(yield func(string, error) bool) { yield("", err) }
+			return nil, "", err
 		}
-		return l.fileKeys(ctx, prefix)
+		objects, err := l.files(prefix)
+		return objects, "", err
 	}
-	return &backend{&careful{Store: store, local: true}, keys, func() {}}, nil
+	b := newBackend(store, page, func() {})
+	b.local = true
+	return b, nil
 }
 
-// fileKeys are the keys of the objects in the directory, in order. The name of a file has the key, unless it is too long: then the file
+// files are the objects in the directory, in the order of their names. The name of a file has the
+// key, unless it is too long: then the file
 // itself has it.
-func (l location) fileKeys(ctx context.Context, prefix string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		names, err := os.ReadDir(l.bucket)
-		if err != nil {
-			yield("", err)
-			return
+func (l location) files(prefix string) (objects []listed, err error) {
+	entries, err := os.ReadDir(l.bucket)
+	for _, entry := range entries {
+		if !strings.HasSuffix(entry.Name(), ".object") {
+			continue
 		}
-		for _, entry := range names {
-			if !strings.HasSuffix(entry.Name(), ".object") || ctx.Err() != nil {
-				continue
-			}
-			key, err := filestore.KeyOf(entry.Name()), error(nil)
-			if key == "" {
-				key, err = keyIn(l.bucket, entry.Name())
-			}
-			switch {
-			case errors.Is(err, fs.ErrNotExist): // it was removed since
-				continue
-			case err != nil:
-				key = entry.Name()
-			}
-			if strings.HasPrefix(key, prefix) && !yield(key, err) {
-				return
-			}
+		o := listed{key: filestore.KeyOf(entry.Name())}
+		if o.key == "" {
+			o.key, o.err = keyIn(l.bucket, entry.Name())
+		}
+		switch {
+		case errors.Is(o.err, fs.ErrNotExist): // it was removed since
+			continue
+		case o.err != nil:
+			o.key = entry.Name()
+		}
+		if strings.HasPrefix(o.key, prefix) {
+			objects = append(objects, o)
 		}
 	}
+	return objects, err
 }
 
 // maxHeader bounds the two lines before a body: a key has at most 1024 bytes, and JSON makes six of each at most.
