@@ -53,13 +53,14 @@ func (h handle) names(r leasehold.Record) bool {
 func parseHandle(text string) (handle, error) {
 	url, fragment, ok := strings.Cut(text, "#")
 	if !ok {
-		return handle{}, fail(exitUsage, "%q is not a handle: pass what acquire has printed", url)
+		return handle{}, fail(exitUsage, "%q is not a handle: pass what acquire has printed", withoutSecrets(url))
 	}
 	at, err := parseLock(url)
 	number, secret, _ := strings.Cut(fragment, "-")
 	token, notNumber := strconv.ParseUint(number, 10, 64)
 	if err != nil || notNumber != nil || token == 0 || len(secret) != len(rand.Text()) {
-		return handle{}, fail(exitUsage, "the handle of %q is not a whole one: pass what acquire has printed", url)
+		return handle{}, fail(exitUsage, "the handle of %q is not a whole one: pass what acquire has printed",
+			withoutSecrets(url))
 	}
 	return handle{at, token, secret}, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -18,10 +19,11 @@ func (a *app) commands() []*cobra.Command {
 	}, helpTopics()...)
 }
 
-// newLock makes a lock. What it refuses are flags, or a store that cannot work.
+// newLock makes a lock. What it refuses are flags, or a store that cannot work, also if only for
+// the moment.
 func newLock(store *backend, key string, opts []leasehold.Option) (*leasehold.Lock, error) {
 	lock, err := leasehold.NewLock(store, key, opts...)
-	if err != nil && !errors.Is(err, leasehold.ErrPermanent) {
+	if err != nil && !errors.Is(err, leasehold.ErrPermanent) && !errors.As(err, new(syscall.Errno)) {
 		return nil, fail(exitUsage, "%w", err)
 	}
 	return lock, err

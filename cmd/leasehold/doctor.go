@@ -49,8 +49,11 @@ show one bucket, and one order of its writes.`,
 				if endpoint == "" {
 					return fail(exitUsage, "--endpoint is empty: give it a value, or leave it out")
 				}
+				if err := checkEndpoint(endpoint); err != nil {
+					return fail(exitUsage, "--endpoint: %w", err)
+				}
 				if side, err = parseLock(side.String()); err != nil {
-					return fail(exitUsage, "--endpoint %q: %w", endpoint, err)
+					return fail(exitUsage, "--endpoint: %w", err)
 				}
 				sides = append(sides[:i], side)
 			}
@@ -116,7 +119,7 @@ func (r report) skip(name, advice, seen string, args ...any) {
 // broke is a check that an error ended. The advice is the store's, or else the one given.
 func (r report) broke(name string, err error, advice string) {
 	if e, ok := errors.AsType[*storeapi.Error](err); ok && e.Hint != "" {
-		advice = ofTheCommand.Replace(e.Hint)
+		advice = inItsWords(e.Hint)
 	}
 	r.fail(name, exitCode(err), advice, "%s", brief(err))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -58,6 +59,7 @@ func examineAzure(ctx context.Context, at location, sides bool) report {
 // reachedAzure judges the first request. It reports whether the container is there, and these credentials are known.
 func (p *probe) reachedAzure(server string, at location, err error) bool {
 	r := p.report
+	server, _, _ = strings.Cut(server, "?") // after which a signature stands
 	reply, answered := errors.AsType[*azcore.ResponseError](err)
 	code := bloberror.Code("")
 	if answered {

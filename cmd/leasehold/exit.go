@@ -9,10 +9,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"syscall"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"google.golang.org/api/googleapi"
 
 	"github.com/leasehold-go/leasehold"
@@ -45,8 +48,8 @@ var exitCodes = []struct{ code, meaning string }{
 	{"77", "the store denies access"},
 	{"78", "wrong configuration: no such bucket, no region or credentials, a store that is not safe for locks, a lock that is corrupt"},
 	{"79", "the lease was lost; the command is dead, or was not started. `hold`: also after `--for`, when nobody renews it any more"},
-	{"126", "`run`: the command cannot be executed; the lock was not taken"},
-	{"127", "`run`: there is no such command; the lock was not taken"},
+	{"126", "`run`: the command cannot be executed, and has not run; a lock taken for it is free again"},
+	{"127", "`run`: there is no such command; as 126"},
 	{"128+n", "ended by signal n: the command, or leasehold while it waited"},
 }
 
@@ -84,6 +87,8 @@ func exitCode(err error) int {
 		return exitLost
 	case errors.Is(err, leasehold.ErrUnsafeStore), errors.Is(err, leasehold.ErrCorruptRecord):
 		return exitConfig
+	case refusedCredentials(err):
+		return exitConfig
 	case denied(err):
 		return exitPermission
 	case errors.As(err, &unknownHost):
@@ -96,11 +101,29 @@ func exitCode(err error) int {
 	return exitStore
 }
 
+// refusedCredentials reports whether it is not the store that has refused a request, but the
+// service from which its credentials come: a machine's metadata service, say.
+func refusedCredentials(err error) bool {
+	op, ok := errors.AsType[*smithy.OperationError](err)
+	if !ok || op.Err == nil || !strings.HasPrefix(op.Err.Error(), "get identity: ") {
+		return false
+	}
+	reply, ok := errors.AsType[*smithyhttp.ResponseError](op.Err)
+	if !ok {
+		return false
+	}
+	status := reply.HTTPStatusCode()
+	return status >= 400 && status < 500 && status != http.StatusTooManyRequests
+}
+
 // denied reports whether the store, or the system for a file, denies access.
 func denied(err error) bool {
 	var network *net.OpError
 	if errors.As(err, &network) {
 		return false // a firewall
+	}
+	if refusedCredentials(err) {
+		return false
 	}
 	status := statusOf(err)
 	return status == http.StatusUnauthorized || status == http.StatusForbidden || errors.Is(err, fs.ErrPermission)
@@ -133,13 +156,34 @@ var ofTheCommand = strings.NewReplacer(
 	"identity must be", "--holder must be",
 	"poll interval ", "--interval ",
 	"a bucket for locks between machines", "an s3, gs or azblob URL for locks between machines",
+	"the bucket is in another region than the client's, or at another endpoint",
+	"the bucket is in another region, or at another endpoint: add ?region=NAME or ?endpoint=URL to the URL",
+	"check the client's endpoint and region, and the bucket's name",
+	"check the endpoint and the region, and the bucket's name",
+	"the client has no credentials", "there are no credentials",
+	", or see WithReclaim", "",
+	" (remove WithServerClock)", "",
 )
+
+// plainNumber is the library's hint for a duration that a Go program gives as a number. That of a
+// flag has a unit.
+var plainNumber = regexp.MustCompile(` \(a plain number counts nanoseconds: write \d+\*time\.Second\)`)
+
+// inItsWords is text of the library in words of the command.
+func inItsWords(text string) string {
+	return plainNumber.ReplaceAllString(ofTheCommand.Replace(text), "")
+}
+
+// flagOf are the flags of the options that messages begin with.
+var flagOf = map[string]string{"TTL ": "--ttl ", "safety margin ": "--margin "}
 
 // message is err in one line that says what to do.
 func message(err error) string {
-	text := ofTheCommand.Replace(explain(err))
-	if rest, ok := strings.CutPrefix(text, "TTL "); ok {
-		text = "--ttl " + rest
+	text := inItsWords(explain(err))
+	for option, flag := range flagOf {
+		if rest, ok := strings.CutPrefix(text, option); ok {
+			return flag + rest
+		}
 	}
 	return text
 }

@@ -38,7 +38,21 @@ func execute(args []string) (code int) {
 	}()
 	root := a.root()
 	root.SetArgs(args)
-	err := root.Execute()
+	var unwritten error
+	root.SetOut(writer{os.Stdout, &unwritten}) // for what cobra prints: help, the version, completions
+	show := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if !strayArguments(cmd) {
+			show(cmd, args)
+		}
+	})
+	cmd, err := root.ExecuteC()
+	switch {
+	case unwritten != nil:
+		err = unwritten
+	case err == nil && strayArguments(cmd):
+		err = fail(exitUsage, "%s has no command %q (see leasehold help %[1]s)", cmd.Name(), cmd.Flags().Arg(0))
+	}
 	var child childCode
 	switch {
 	case err == nil:
@@ -52,6 +66,10 @@ func execute(args []string) (code int) {
 	a.complain(err, code)
 	return code
 }
+
+// strayArguments reports whether a command that cannot be run itself, such as a help topic, has
+// arguments. Cobra shows its help all the same.
+func strayArguments(cmd *cobra.Command) bool { return !cmd.Runnable() && cmd.Flags().NArg() > 0 }
 
 // childCode is the exit code of the command that run was given, which is passed on without a word.
 type childCode int
@@ -105,8 +123,13 @@ A lock is a URL: s3://bucket/key, gs://bucket/key, azblob://container/key or fil
 				level = slog.LevelInfo
 			}
 			opts := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, attr slog.Attr) slog.Attr {
-				if err, ok := attr.Value.Any().(error); ok {
-					return slog.String(attr.Key, ofTheCommand.Replace(err.Error()))
+				switch value := attr.Value.Any().(type) {
+				case error:
+					return slog.String(attr.Key, inItsWords(value.Error()))
+				case string:
+					if attr.Key == slog.MessageKey {
+						return slog.String(attr.Key, inItsWords(value))
+					}
 				}
 				return attr
 			}}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,7 +44,7 @@ func parseLock(text string) (location, error) {
 		err = l.checkKey()
 	}
 	if err != nil {
-		return l, fail(exitUsage, "%q is not the URL of a lock: %w", withoutFragment(text), err)
+		return l, fail(exitUsage, "%q is not the URL of a lock: %w", withoutSecrets(text), err)
 	}
 	return l, nil
 }
@@ -55,15 +56,30 @@ func parsePrefix(text string) (location, error) {
 		err = fmt.Errorf("the prefix %q %s", l.key, storeapi.BadKey(l.key+"x"))
 	}
 	if err != nil {
-		return l, fail(exitUsage, "%q is not the URL of a prefix: %w", withoutFragment(text), err)
+		return l, fail(exitUsage, "%q is not the URL of a prefix: %w", withoutSecrets(text), err)
 	}
 	return l, nil
 }
 
-// withoutFragment is a URL as it may stand in a log. That of a handle has a secret after the #.
-func withoutFragment(text string) string {
+// What may be a secret in a URL: what stands before the @ of a server's address, which may be escaped
+// in a parameter, and what follows a question mark in a parameter, as the signature of Azure does.
+var (
+	inUserinfo  = regexp.MustCompile(`(?i)^([a-z0-9+.-]*:)?/*([^/]*|[^/]*:.*)(@|%(25)*40)`)
+	inParameter = regexp.MustCompile(`(?i)(//|(%(25)*2f){2})[^&]*(@|%(25)*40)`)
+	inSignature = regexp.MustCompile(`(?i)(\?|%(25)*3f).*`)
+)
+
+// withoutSecrets is a URL as it may stand in a log. That of a handle has a secret after the #, and
+// a wrong one may have a password or a signature.
+func withoutSecrets(text string) string {
 	url, _, _ := strings.Cut(text, "#")
-	return url
+	base, query, ok := strings.Cut(url, "?")
+	if base = inUserinfo.ReplaceAllString(base, "$1//...@"); !ok {
+		return base
+	}
+	query = inParameter.ReplaceAllString(query, "//...@")
+	query = inSignature.ReplaceAllString(query, "?...")
+	return base + "?" + query
 }
 
 func parse(text string) (location, error) {
@@ -72,6 +88,8 @@ func parse(text string) (location, error) {
 	switch {
 	case text == "":
 		return none, fmt.Errorf("it is empty: %s", urlForms)
+	case err != nil && strings.Contains(text, "@"): // the error may quote a part of a password
+		return none, fmt.Errorf("it cannot be read, and credentials do not belong in it: %s", urlForms)
 	case err != nil:
 		return none, fmt.Errorf("%w: %s", err.(*url.Error).Err, urlForms)
 	case u.Scheme == "" && strings.HasPrefix(text, "/"):
@@ -86,7 +104,8 @@ func parse(text string) (location, error) {
 	case !ok:
 		return none, fmt.Errorf("there is no store %q: %s", u.Scheme, urlForms)
 	case u.Opaque != "" || !strings.HasPrefix(text[len(u.Scheme):], "://"): // the scheme may be in capitals
-		return none, fmt.Errorf("two slashes are missing: write %s://%s", u.Scheme, text[len(u.Scheme)+1:])
+		rest := withoutSecrets(text)[len(u.Scheme)+1:]
+		return none, fmt.Errorf("two slashes are missing: write %s://%s", u.Scheme, strings.TrimLeft(rest, "/"))
 	case u.User != nil:
 		return none, fmt.Errorf("credentials do not belong in it, because others see it: use the environment or a profile")
 	case strings.Contains(text, "#"):
@@ -104,7 +123,7 @@ func parse(text string) (location, error) {
 		}
 	case u.Host == "":
 		return none, fmt.Errorf("it has no bucket: %s", urlForms)
-	case u.Port() != "":
+	case strings.Contains(u.Host, ":"):
 		return none, fmt.Errorf("a bucket has no port: for a server of your own write %s://bucket/key?endpoint=http://%s", u.Scheme, u.Host)
 	}
 	query, err := url.ParseQuery(u.RawQuery)
@@ -114,9 +133,11 @@ func parse(text string) (location, error) {
 	for name, values := range query {
 		switch {
 		case !slices.Contains(known, name) && len(known) == 0:
-			return none, fmt.Errorf("a %s URL has no parameters, such as %q (write %%3F if the name has a question mark)", u.Scheme, name)
+			return none, fmt.Errorf("a %s URL has no parameters, such as %q (write %%3F if the name has a question mark)",
+				u.Scheme, withoutSecrets(name))
 		case !slices.Contains(known, name):
-			return none, fmt.Errorf("a %s URL has no parameter %q, only %s", u.Scheme, name, strings.Join(known, ", "))
+			return none, fmt.Errorf("a %s URL has no parameter %q, only %s",
+				u.Scheme, withoutSecrets(name), strings.Join(known, ", "))
 		case len(values) > 1:
 			return none, fmt.Errorf("the parameter %q is there twice", name)
 		case values[0] == "":
@@ -125,8 +146,8 @@ func parse(text string) (location, error) {
 	}
 	l.endpoint, l.region, l.profile = strings.TrimSuffix(query.Get("endpoint"), "/"), query.Get("region"), query.Get("profile")
 	l.account = query.Get("account")
-	if server, err := url.Parse(l.endpoint); l.endpoint != "" && (err != nil || server.Host == "" || server.Scheme != "http" && server.Scheme != "https") {
-		return none, fmt.Errorf("the endpoint %q is not a URL such as http://localhost:9000", l.endpoint)
+	if err := checkEndpoint(l.endpoint); err != nil {
+		return none, err
 	}
 	if style := query.Get("path-style"); style != "" {
 		on, err := strconv.ParseBool(style)
@@ -140,6 +161,25 @@ func parse(text string) (location, error) {
 		return none, errors.New(why)
 	}
 	return l, nil
+}
+
+// checkEndpoint checks the address of a server. Its errors have nothing of it that may be a secret.
+func checkEndpoint(text string) error {
+	if text == "" {
+		return nil
+	}
+	server, err := url.Parse(text)
+	switch {
+	case strings.Contains(text, "@"):
+		return errors.New("the endpoint has credentials, which do not belong in a URL, because others see it: " +
+			"use the environment or a profile")
+	case err != nil || server.Host == "" || server.Scheme != "http" && server.Scheme != "https":
+		return fmt.Errorf("the endpoint %q is not a URL such as http://localhost:9000", withoutSecrets(text))
+	case server.RawQuery != "" || strings.Contains(text, "#"):
+		return errors.New("the endpoint has parameters of its own: write a URL such as http://localhost:9000, " +
+			"and give a signature by the environment")
+	}
+	return nil
 }
 
 // splitFile reads the directory of a file URL, and the key or prefix in it. A key may have slashes, and a directory may stand in another, so

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/aws/smithy-go"
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
@@ -58,9 +60,9 @@ func (a *app) follow(ctx context.Context, store *backend, at location, every tim
 		case err != nil && storeapi.Permanent(err):
 			return err
 		case err != nil:
-			if text := message(err); text != complained {
+			if kind := kindOf(err); kind != complained {
 				a.complain(err, exitCode(err))
-				complained = text
+				complained = kind
 			}
 			continue
 		case view.State == "corrupt":
@@ -88,6 +90,16 @@ func (a *app) follow(ctx context.Context, store *backend, at location, every tim
 		}
 		printed, taken = view, taken || view.Token > 0
 	}
+}
+
+// kindOf tells one failure of a store from another. The texts of two of a kind may differ, by the
+// number of the request or of a port.
+func kindOf(err error) string {
+	kind := fmt.Sprint(exitCode(err), " ", statusOf(err))
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		kind += " " + api.ErrorCode()
+	}
+	return kind
 }
 
 // sight tells one write of a record from another.

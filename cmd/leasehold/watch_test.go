@@ -79,7 +79,7 @@ func TestWatchBelievesWhatItSees(t *testing.T) {
 	require.Equal(t, "held", views(t, line)[0].State, "it is its clock that is an hour late")
 }
 
-var goWords = regexp.MustCompile(`\b(Lock\.|Lease\.|Elector\.|With[A-Z]|UsePathStyle|NewLock|client's options|in its options)`)
+var goWords = regexp.MustCompile(`\b(Lock\.|Lease\.|Elector\.|With[A-Z]|UsePathStyle|NewLock|client's options|in its options|time\.)`)
 
 // Wrong arguments have the exit code of the page, and a text in words of the command.
 func TestArgumentsThatCannotWork(t *testing.T) {
@@ -104,6 +104,9 @@ func TestArgumentsThatCannotWork(t *testing.T) {
 		"a margin below 0":               {[]string{"elect", "--margin", "-1s", p.url, "--", "true"}, 64, "--margin -1s is not positive"},
 		"a margin that leaves no time":   {[]string{"run", "--margin", "20s", p.url, "--", "true"}, 64, "a shorter --margin or a longer --ttl"},
 		"a TTL that is too long":         {[]string{"run", "--ttl", "900000h", p.url, "--", "true"}, 64, "--ttl 900000h0m0s is over"},
+		"a margin of a nanosecond":       {[]string{"run", "--margin", "1ns", p.url, "--", "true"}, 64, "--margin 1ns is below 10ms: the holder's code needs time to stop"},
+		"a TTL of a nanosecond":          {[]string{"run", "--ttl", "1ns", p.url, "--", "true"}, 64, "--ttl 1ns is below 1s"},
+		"no such shell":                  {[]string{"completion", "nosuch"}, 64, `"nosuch"`},
 		"no such help":                   {[]string{"help", "nosuch"}, 64, `no help about "nosuch"`},
 		"no such help below a command":   {[]string{"help", "run", "nosuch"}, 64, `no help about "run nosuch"`},
 		"a directory as command":         {[]string{"run", there + "x", "--", p.dir}, 126, "is a directory"},

@@ -838,6 +838,58 @@ var mutants = []mutant{
 	{"command: requests of its own sign Accept-Encoding",
 		[]edit{{"cmd/leasehold/store.go", `append(o.APIOptions, s3api.UnsignedEncoding, l.encrypt)`, `append(o.APIOptions, l.encrypt)`}},
 		[]string{"./cmd/leasehold -run ^TestWritesNameTheirEncryption$"}, 0},
+	{
+		"command: a list without a limit", []edit{{"cmd/leasehold/store.go",
+			`soon, cancel := context.WithTimeout(ctx, requestLimit)
+			page`,
+			`soon, cancel := context.WithTimeout(ctx, 100*requestLimit)
+			page`}},
+		[]string{"./cmd/leasehold -run ^TestEveryRequestEnds$/silent_s3_list"}, 30,
+	},
+	{
+		"command: a web page is an empty list", []edit{{"cmd/leasehold/store.go",
+			`out.IsTruncated == nil && out.Name == nil`,
+			`out.IsTruncated == nil && out.Name != nil`}},
+		[]string{"./cmd/leasehold -run ^TestAWebPageIsNoStore$"}, 30,
+	},
+	{
+		"command: a refusal of the metadata service is one of the store", []edit{{"cmd/leasehold/exit.go",
+			`	if refusedCredentials(err) {
+		return false
+	}
+`,
+			``}, {"cmd/leasehold/exit.go",
+			`	case refusedCredentials(err):
+		return exitConfig
+`,
+			``}},
+		[]string{"./cmd/leasehold -run ^TestEveryExitCodeOfThePage$"}, 30,
+	},
+	{
+		"command: help that could not be written has succeeded", []edit{{"cmd/leasehold/main.go",
+			`	case unwritten != nil:`,
+			`	case unwritten != nil && err != nil:`}},
+		[]string{"./cmd/leasehold -run ^TestEveryExitCodeOfThePage$"}, 30,
+	},
+	{
+		"command: a lock that cannot be read is not in the table", []edit{{"cmd/leasehold/status.go",
+			`len(locations) == 1 && !a.json()`,
+			`len(locations) > 0`}},
+		[]string{"./cmd/leasehold -run ^TestStatusOfSeveralLocks$"}, 34,
+	},
+	{
+		"command: a password of an endpoint is printed", []edit{{"cmd/leasehold/url.go",
+			`	query = inParameter.ReplaceAllString(query, "//...@")
+`,
+			``}},
+		[]string{"./cmd/leasehold -run ^TestNoSecretOfAURLIsPrinted$"}, 34,
+	},
+	{
+		"command: a doctor gives up among others", []edit{{"cmd/leasehold/doctor_probe.go",
+			`time.Since(began) > probePatience`,
+			`time.Since(began) > probeRest`}},
+		[]string{"./cmd/leasehold -run ^TestADoctorAmongOthers$"}, 0,
+	},
 	{"command: a handle without its secret", []edit{{"cmd/leasehold/acquire.go", `r.Token == h.token && r.Metadata[metadataKey] == h.hash()`, `r.Token == h.token`}}, []string{"./cmd/leasehold -run ^TestReleaseIfHeld$"}, 31},
 	{"command: a handle that others can read", []edit{{"cmd/leasehold/acquire.go", `os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600`, `os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644`}}, []string{"./cmd/leasehold -run ^TestHandleFile$"}, 31},
 	{
