@@ -102,6 +102,7 @@ func guardMain(args []string) int {
 		grace: grace, leftAt: math.MaxInt64, cgroup: cgroup(args[3]), refused: make(map[int]int),
 	}
 	becomeReaper()
+	reserveThreads(guardThreads)
 	catch(make(chan os.Signal, 1), toGroup, toCommand, unharmed)
 	if term, _ := t.get(); bootTime() >= term {
 		g.say("late")
@@ -259,6 +260,7 @@ const refusals = 8
 // process is one of the machine. A negative pid is a whole process group.
 type process struct {
 	pid, parent, group int
+	state              string // a letter
 	dead               bool   // but not reaped yet
 	started            string // when
 }

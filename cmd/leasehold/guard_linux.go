@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +26,16 @@ func bootTime() int64 {
 // command is still found.
 func becomeReaper() {
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+}
+
+// raise ends this process by a signal, if the system lets it, without a core file.
+func raise(s syscall.Signal) {
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	runtime.LockOSThread()
+	var byDefault [8]uint64 // struct sigaction; signal.Reset leaves some signals to the runtime
+	const maskSize = 8
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&byDefault)), 0, maskSize, 0, 0)
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), s)
 }
 
 // nameProcess gives this process, whose program was /proc/self/exe, the name that ps and killall know it by: at most 15 bytes.
@@ -111,7 +122,7 @@ func look(pid int) (process, bool) {
 	parent, _ := strconv.Atoi(f[1])
 	group, _ := strconv.Atoi(f[2])
 	threads, _ := strconv.Atoi(f[17]) // a dead main thread counts until the process is reaped
-	return process{pid, parent, group, (f[0] == "Z" || f[0] == "X") && threads < 2, f[19]}, true
+	return process{pid, parent, group, f[0], (f[0] == "Z" || f[0] == "X") && threads < 2, f[19]}, true
 }
 
 // send sends a signal to the process that was looked at, and to no later one of its number.
@@ -127,6 +138,12 @@ func (p process) send(s unix.Signal) error {
 		return unix.Kill(p.pid, s)
 	}
 	return unix.PidfdSendSignal(fd, s, nil, 0)
+}
+
+// stopped reports whether a process is stopped, by a signal or a debugger.
+func stopped(pid int) bool {
+	p, ok := look(pid)
+	return ok && (p.state == "T" || p.state == "t")
 }
 
 // startedBy reports whether one of the parents has the process as its child, dead or alive.

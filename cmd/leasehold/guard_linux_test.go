@@ -59,8 +59,15 @@ func TestRunWithAStoppedGuard(t *testing.T) {
 	guard := onlyChild(t, s.Process.Pid)
 	require.NoError(t, syscall.Kill(guard, syscall.SIGSTOP))
 	t.Cleanup(func() { _ = syscall.Kill(guard, syscall.SIGCONT) }) // if it still lives, it ends when it sees that leasehold is gone
+	before, err := b.lock("locks/stopped").Inspect(t.Context())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // leasehold looks at it after each renewal
+		r, err := b.lock("locks/stopped").Inspect(t.Context())
+		return err == nil && r.RenewedAt.Sub(before.RenewedAt) > 3*time.Second
+	}, time.Minute, 50*time.Millisecond)
 	require.NoError(t, b.lock("locks/stopped").Break(t.Context(), 1))
 	require.Equal(t, 79, s.wait(t), "%s", &s.stderr)
+	require.Equal(t, 1, strings.Count(s.stderr.String(), "the guard process is stopped"), "%s", &s.stderr)
 	ended := monotonic()
 	time.Sleep(20 * signEvery)
 	require.Less(t, life.last(t), ended)

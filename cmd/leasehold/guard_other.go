@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"os"
+	"os/signal"
 	"syscall"
 	"time"
 
@@ -23,6 +24,16 @@ func becomeReaper() {}
 
 // reapOrphans does nothing here, because orphans go to process 1, which reaps them.
 func reapOrphans() {}
+
+// raise ends this process by a signal, but for those that make the runtime write what its goroutines do.
+func raise(s syscall.Signal) {
+	switch s {
+	case unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGKILL, unix.SIGPIPE, unix.SIGALRM, unix.SIGUSR1, unix.SIGUSR2:
+		signal.Reset(s)
+		_ = unix.Kill(os.Getpid(), s)
+		time.Sleep(time.Second)
+	}
+}
 
 // nameProcess does nothing here: the process has the name of the program.
 func nameProcess(string) {}
@@ -93,6 +104,9 @@ func (g *guard) await(changes chan<- change) {
 // reap does nothing here, because await has done it. The number of the process group is nobody
 // else's while anything of it lives.
 func (g *guard) reap() {}
+
+// stopped is false: nothing tells here.
+func stopped(int) bool { return false }
 
 // startedBy is true: here a process group is found by its number alone.
 func startedBy(int, ...int) bool { return true }

@@ -14,6 +14,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -54,16 +55,22 @@ func execute(args []string) (code int) {
 		err = fail(exitUsage, "%s has no command %q (see leasehold help %[1]s)", cmd.Name(), cmd.Flags().Arg(0))
 	}
 	var child childCode
+	var signal childSignal
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &child):
 		return int(child)
+	case errors.As(err, &signal):
+		return endBy(syscall.Signal(signal))
 	case !a.started && !errors.As(err, new(*failure)): // cobra's own errors
 		err = fail(exitUsage, "%w (see leasehold help)", err)
 	}
 	code = exitCode(err)
 	a.complain(err, code)
+	if ended, ok := errors.AsType[interrupted](err); ok {
+		return endBy(ended.signal)
+	}
 	return code
 }
 
@@ -75,6 +82,21 @@ func strayArguments(cmd *cobra.Command) bool { return !cmd.Runnable() && cmd.Fla
 type childCode int
 
 func (c childCode) Error() string { return fmt.Sprintf("the command has ended with %d", int(c)) }
+
+// childSignal is the signal that has ended the command that run was given, which is passed on likewise.
+type childSignal syscall.Signal
+
+func (c childSignal) Error() string {
+	return "the command was ended by signal " + syscall.Signal(c).String()
+}
+
+// endBy ends this process by a signal. Who has started it sees the same as without it: a shell ends a
+// script whose command was interrupted, and goes on after one that has only failed. It returns the
+// exit code for where that cannot be done, as in process 1 of a container.
+func endBy(s syscall.Signal) int {
+	raise(s)
+	return exitSignal + int(s)
+}
 
 // app is what all commands share.
 type app struct {

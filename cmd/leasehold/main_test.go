@@ -125,12 +125,21 @@ func finish(t testing.TB, cmd *exec.Cmd) result {
 	cmd.Stderr = &stderr
 	cmd.WaitDelay = hangs // for what it has left running
 	require.NoError(t, cmd.Start())
-	defer time.AfterFunc(2*hangs, func() { _ = cmd.Process.Kill() }).Stop() // its exit code is -1 then
+	kill := time.AfterFunc(2*hangs, func() { _ = cmd.Process.Kill() })
 	err := cmd.Wait()
+	require.True(t, kill.Stop(), "the command does not end")
 	if _, ok := errors.AsType[*exec.ExitError](err); !ok {
 		require.NoError(t, err)
 	}
-	return result{cmd.ProcessState.ExitCode(), out.String(), stderr.String()}
+	return result{shellCode(cmd.ProcessState), out.String(), stderr.String()}
+}
+
+// shellCode is the exit code that a shell shows.
+func shellCode(state *os.ProcessState) int {
+	if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return state.ExitCode()
 }
 
 // offline runs the program without a server.
@@ -202,7 +211,7 @@ func (s *started) wait(t testing.TB) int {
 	if _, ok := errors.AsType[*exec.ExitError](err); !ok {
 		require.NoError(t, err)
 	}
-	return s.ProcessState.ExitCode()
+	return shellCode(s.ProcessState)
 }
 
 // hangs is how long the end of a run may take before it counts as one that never comes.

@@ -17,7 +17,8 @@ func (a *app) run() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] URL -- COMMAND [ARGUMENT...]",
 		Short: "Run a command under a lock",
-		Long: `Waits for the lock, runs the command under it, and releases the lock. The exit code is the command's.
+		Long: `Waits for the lock, runs the command under it, and releases the lock. The exit code is the command's; if a signal has ended the command,
+"run" ends by the same signal.
 
 The command gets LEASEHOLD_KEY, LEASEHOLD_TOKEN and LEASEHOLD_HOLDER in its environment. If the lease is lost, the command is dead
 before anyone else can hold the lock: see "leasehold help guarantee". What the command leaves running is ended, too, before the lock is
@@ -95,6 +96,9 @@ func (a *app) runUnderLock(ctx context.Context, c *campaign, args []string) erro
 	case err != nil: // the command itself is done
 		a.log.Warn("the command has ended, but the lock was not released", "err", err)
 	}
+	if result.signal != 0 {
+		return childSignal(result.signal)
+	}
 	if result.code != 0 {
 		return childCode(result.code)
 	}
@@ -119,6 +123,7 @@ func (a *app) supervisor(ctx context.Context, c *campaign, args []string) (*supe
 		return nil, nil, nil, err
 	}
 	reapOrphans()
+	reserveThreads(ownThreads)
 	renewed := make(chan struct{}, 1)
 	lock, err := c.lock(a, store, at.key, func() {
 		select {

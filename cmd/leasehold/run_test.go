@@ -64,7 +64,9 @@ func TestRunExitCodes(t *testing.T) {
 	// What only exec(2) finds out.
 	broken := filepath.Join(t.TempDir(), "broken")
 	require.NoError(t, os.WriteFile(broken, []byte("#!/no/such/shell\n"), 0o700))
-	b.run("run", url, "--", broken).complains(t, 127, "no such file")
+	b.run("run", url, "--", broken).complains(t, 127, `the interpreter "/no/such/shell" of its first line is missing: no such file`)
+	require.NoError(t, os.WriteFile(broken, []byte("#! /bin/sh\r\nexit 0\r\n"), 0o700))
+	b.run("run", url, "--", broken).complains(t, 127, `the interpreter "/bin/sh\r" of its first line is missing`)
 	require.NoError(t, os.WriteFile(broken, []byte{0, 1, 2}, 0o700))
 	b.run("run", url, "--", broken).complains(t, 126, "exec format error")
 	released, err := b.lock("locks/codes").Inspect(t.Context())
@@ -164,7 +166,7 @@ func TestRunInterruptedWhileWaiting(t *testing.T) {
 	require.Contains(t, line, "another")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.Error(t, cmd.Wait())
-	require.Equal(t, 128+15, cmd.ProcessState.ExitCode())
+	require.Equal(t, 128+15, shellCode(cmd.ProcessState))
 }
 
 // What the command leaves running is ended before the lock is released, whether it stays in the process group or leaves it.

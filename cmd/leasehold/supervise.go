@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -13,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -46,8 +48,9 @@ func findProgram(args []string) (program, error) {
 
 // outcome is how a program ended.
 type outcome struct {
-	code int  // as a shell has it
-	lost bool // leasehold ended it, because the lease was lost
+	code   int            // as a shell has it
+	signal syscall.Signal // that has ended it; 0 if it has exited
+	lost   bool           // leasehold ended it, because the lease was lost
 }
 
 // supervisor runs a program under a lease.
@@ -59,14 +62,16 @@ type supervisor struct {
 	signals <-chan os.Signal // to pass on
 	log     *slog.Logger
 
-	lease    *leasehold.Lease
-	times    times    // for the guard
-	talk     *os.File // to the guard
-	guard    *exec.Cmd
-	cgroup   cgroup // of the program
-	pid      int    // of the program; 0 until it is known
-	early    []os.Signal
-	terminal bool // the program has it
+	lease        *leasehold.Lease
+	times        times    // for the guard
+	talk         *os.File // to the guard
+	guard        *exec.Cmd
+	cgroup       cgroup // of the program
+	guardStopped bool
+	pid          int // of the program; 0 until it is known
+	early        []os.Signal
+	terminal     bool             // the program has it
+	wanted       <-chan time.Time // when to try again to give it the terminal
 }
 
 // forking is locked while a process is started, because the guard inherits a socket that nobody else may.
@@ -82,7 +87,7 @@ var forking sync.Mutex
 // The guard keeps these times even if this process is stopped or killed. If the guard is killed, this process ends the program. It also
 // does so if it panics, because the lock is released then.
 func (s *supervisor) run(ctx context.Context, lease *leasehold.Lease) (outcome, error) {
-	s.lease, s.pid, s.early, s.terminal = lease, 0, nil, false
+	s.lease, s.pid, s.early, s.terminal, s.wanted = lease, 0, nil, false, nil
 	becomeReaper()
 	var err error
 	if s.cgroup, err = newCgroup(); err != nil {
@@ -124,17 +129,20 @@ func (s *supervisor) follow(ctx context.Context) (outcome, error) {
 		select {
 		case <-renewed:
 			s.extend()
+			s.lookAtGuard()
 		case <-done:
 			killAt := s.lease.Deadline().Add(s.margin / 2)
 			s.log.Warn("the lease is lost: the command is being ended",
 				"cause", context.Cause(ctx), "killed_in", time.Until(killAt).Round(time.Millisecond))
-			s.tell(0, s.at(killAt))
+			s.tell(0, onGuardsClock(func() time.Duration { return time.Until(killAt) }))
 			backup, renewed, done = time.After(time.Until(killAt)+s.margin/8), nil, nil
 		case <-backup: // the guard may be stopped
 			s.killAll()
 			backup = time.After(s.margin / 8)
 		case sig := <-s.signals:
 			s.pass(sig)
+		case <-s.wanted:
+			s.wantsTerminal()
 		case line, ok := <-lines:
 			if !ok {
 				return s.withoutGuard(ctx)
@@ -189,15 +197,15 @@ func (s *supervisor) startGuard() error {
 
 // extend gives the program the time until which the lease is valid now.
 func (s *supervisor) extend() {
-	now := bootTime() // before the lease is asked: if this process is stopped in between, the guard gets less
-	left := time.Until(s.lease.Deadline())
-	s.tell(now+int64(left), now+int64(left+s.margin/2))
+	valid := onGuardsClock(func() time.Duration { return time.Until(s.lease.Deadline()) })
+	s.tell(valid, valid+int64(s.margin/2))
 }
 
-// at is a time on the guard's clock.
-func (s *supervisor) at(t time.Time) int64 {
+// onGuardsClock is the time, on the clock of the guard, until which something is left. If this process
+// is stopped after one clock and before the other, the guard gets less.
+func onGuardsClock(left func() time.Duration) int64 {
 	now := bootTime()
-	return now + int64(time.Until(t))
+	return now + int64(left())
 }
 
 // tell sets the times of the guard, and wakes it. It never waits: a socket that is full has bytes enough to wake the guard.
@@ -208,6 +216,15 @@ func (s *supervisor) tell(termAt, killAt int64) {
 			_, _ = unix.Write(int(fd), []byte{'\n'})
 			return true
 		})
+	}
+}
+
+// lookAtGuard tells if the guard has been stopped.
+func (s *supervisor) lookAtGuard() {
+	was := s.guardStopped
+	if s.guardStopped = stopped(s.guard.Process.Pid); s.guardStopped && !was {
+		s.log.Warn("the guard process is stopped: let it go on with kill -CONT; "+
+			"until then only leasehold itself can end the command in time", "pid", s.guard.Process.Pid)
 	}
 }
 
@@ -228,7 +245,7 @@ func (s *supervisor) hear(line string) (result outcome, err error, over bool) {
 		if syscall.Errno(number) == syscall.ENOENT {
 			code = exitNotFound
 		}
-		return result, fail(code, "starting %s: %w", s.path, syscall.Errno(number)), true
+		return result, fail(code, "starting %s: %s%w", s.path, missing(s.path, code), syscall.Errno(number)), true
 	case "late":
 		return outcome{code: exitLost, lost: true}, nil, true
 	case "stopped":
@@ -239,11 +256,28 @@ func (s *supervisor) hear(line string) (result outcome, err error, over bool) {
 		status := unix.WaitStatus(number)
 		result.code, result.lost = status.ExitStatus(), second == 1
 		if status.Signaled() {
-			result.code = exitSignal + int(status.Signal())
+			result.signal = status.Signal()
+			result.code = exitSignal + int(result.signal)
 		}
 		return result, nil, true
 	}
 	return result, nil, false
+}
+
+// missing says what is missing if the system does not find a program that is there.
+func missing(path string, code int) string {
+	file, err := os.Open(path)
+	if err != nil || code != exitNotFound {
+		return ""
+	}
+	defer file.Close()
+	first, _ := bufio.NewReader(io.LimitReader(file, 256)).ReadString('\n')
+	script, ok := strings.CutPrefix(first, "#!")
+	if !ok {
+		return "the loader that it names is missing, as for a program that was built for another system: "
+	}
+	name, _, _ := strings.Cut(strings.Trim(script, " \t\n"), " ")
+	return fmt.Sprintf("the interpreter %q of its first line is missing: ", name)
 }
 
 // startedOutside says whether the program is in its control group.
@@ -274,6 +308,7 @@ func (s *supervisor) pass(sig os.Signal) {
 		s.send(s.pid, number)
 	default:
 		s.send(-s.pid, number)
+		s.send(-s.pid, unix.SIGCONT) // one that is stopped must be able to end
 	}
 }
 
@@ -281,11 +316,11 @@ func (s *supervisor) pass(sig os.Signal) {
 func (s *supervisor) stopped(by syscall.Signal) {
 	switch {
 	case by == syscall.SIGTTIN, by == syscall.SIGTTOU:
-		if !s.giveTerminal() {
+		if s.wantsTerminal(); s.wanted != nil {
 			s.log.Warn("the command is stopped, because it wants to use the terminal, but leasehold runs in the background: " +
-				"it holds the lock until it is killed")
-			return
+				"it holds the lock until leasehold is in the foreground (fg in a shell), or ended")
 		}
+		return
 	case by == syscall.SIGTSTP && s.terminal:
 		s.log.Warn("not suspended, because the lock would be lost")
 	default:
@@ -294,19 +329,48 @@ func (s *supervisor) stopped(by syscall.Signal) {
 	s.send(-s.pid, unix.SIGCONT)
 }
 
+// wantsTerminal lets a program go on that was stopped because it wants to use the terminal, once
+// leasehold is in the foreground. No signal tells that, since a shell sends SIGCONT only to what is
+// stopped. If the terminal has gone, nobody can bring the program there: it gets SIGHUP, as the system
+// sends it to those who are stopped and have lost their shell.
+func (s *supervisor) wantsTerminal() {
+	s.wanted = nil
+	switch err := s.giveTerminal(); err {
+	case nil:
+		s.send(-s.pid, unix.SIGCONT)
+	case errBackground:
+		s.wanted = time.After(200 * time.Millisecond)
+	default:
+		s.log.Warn("the command was stopped to wait for a terminal that has gone: it gets SIGHUP", "err", err)
+		s.send(-s.pid, unix.SIGHUP)
+		s.send(-s.pid, unix.SIGCONT)
+	}
+}
+
+var errBackground = errors.New("leasehold runs in the background")
+
 // giveTerminal makes the program's process group that of the foreground. Until the program wants to read from the terminal, it is
 // leasehold's own group, so that a Ctrl-C reaches everything that the shell has started with leasehold, such as a script or a pager.
-func (s *supervisor) giveTerminal() bool {
+func (s *supervisor) giveTerminal() error {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
-		return false
+		return err
 	}
 	defer tty.Close()
-	if foreground, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP); err != nil || foreground != unix.Getpgrp() {
-		return false
+	foreground, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	switch {
+	case err != nil:
+		return err
+	case foreground == s.pid:
+	case foreground != unix.Getpgrp():
+		return errBackground
+	default:
+		if err := unix.IoctlSetPointerInt(int(tty.Fd()), unix.TIOCSPGRP, s.pid); err != nil {
+			return err
+		}
 	}
-	s.terminal = unix.IoctlSetPointerInt(int(tty.Fd()), unix.TIOCSPGRP, s.pid) == nil
-	return s.terminal
+	s.terminal = true
+	return nil
 }
 
 // takeTerminal makes leasehold's process group that of the foreground again.

@@ -146,6 +146,61 @@ func TestCtrlZBeforeTheCommandReads(t *testing.T) {
 	require.Equal(t, 6, cmd.ProcessState.ExitCode())
 }
 
+// A script that is interrupted ends, as it does without leasehold: it does not go on with its next line.
+func TestCtrlCEndsAScript(t *testing.T) {
+	b := newBucket(t)
+	held, err := b.lock("locks/held").Acquire(t.Context())
+	require.NoError(t, err)
+	defer held.Release(t.Context())
+	for name, c := range map[string]struct{ key, shows string }{
+		"whose command runs":    {"locks/script", "ready"},
+		"that waits for a lock": {"locks/held", "the lock is held by another"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), "bash", "-c", fmt.Sprintf(`%s run -v '%s' -- sh -c 'echo ready; while :; do sleep 0.05; done'; echo next "line"`, program, b.url(c.key)))
+			cmd.Env = b.environ()
+			term := onTerminal(t, cmd)
+			term.waitFor(c.shows)
+			term.types(ctrlC)
+			require.Error(t, term.shell.Wait())
+			require.Equal(t, 128+2, shellCode(term.shell.ProcessState), "%s", term.shows())
+			require.NotContains(t, term.shows(), "next line")
+		})
+	}
+}
+
+// interactive is a shell with job control that has started a command in the background, which wants to
+// read from the terminal.
+func interactive(t *testing.T, p place) *terminal {
+	cmd := exec.CommandContext(t.Context(), "bash", "--norc", "--noprofile", "-i")
+	cmd.Env = append(plainEnviron(), "PS1=$ ", "HISTFILE=")
+	term := onTerminal(t, cmd)
+	term.types(program + " run " + p.url + ` -- bash -c 'read -r line; echo "command got $line"; read -r line' &` + "\n")
+	term.waitFor("the command is stopped, because it wants to use the terminal")
+	return term
+}
+
+func TestACommandIsBroughtToTheForeground(t *testing.T) {
+	term := interactive(t, newPlace(t))
+	term.types("fg\n")
+	term.types("one\n")
+	term.waitFor("command got one")
+	term.types("two\n")
+	term.types("echo shell got \"it back\"\n")
+	term.waitFor("shell got it back")
+}
+
+// A command that waits for a terminal that has gone does not hold the lock for ever.
+func TestTheTerminalOfAStoppedCommandHasGone(t *testing.T) {
+	p := newPlace(t)
+	term := interactive(t, p)
+	require.NoError(t, term.shell.Process.Kill()) // so that it cannot send SIGHUP to its jobs
+	require.Eventually(t, func() bool {
+		r, err := p.lock().Inspect(t.Context())
+		return err == nil && r.Released()
+	}, time.Minute, 50*time.Millisecond)
+}
+
 func TestBreakAsksAtATerminal(t *testing.T) {
 	b := newBucket(t)
 	lease, err := b.lock("locks/ask").Acquire(t.Context())

@@ -767,7 +767,7 @@ var mutants = []mutant{
 	{"command: nobody stands in for a guard that is stopped", []edit{{"cmd/leasehold/supervise.go", `			s.killAll()
 			backup =`, `			backup =`}}, []string{"./cmd/leasehold -run ^TestALeaseIsLostWhileTheGuardIsStopped$"}, 28},
 	{"command: SIGKILL without SIGTERM", []edit{{"cmd/leasehold/guard.go", `	g.signal(unix.SIGTERM)`, `	g.signal(unix.SIGKILL)`}}, []string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"}, 28},
-	{"command: SIGKILL when others may lead", []edit{{"cmd/leasehold/supervise.go", `now+int64(left+s.margin/2)`, `now+int64(left+2*s.margin)`}}, []string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"}, 28},
+	{"command: SIGKILL when others may lead", []edit{{"cmd/leasehold/supervise.go", `valid+int64(s.margin/2)`, `valid+int64(2*s.margin)`}}, []string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"}, 28},
 	{"command: what has left the process group is not found", []edit{{"cmd/leasehold/guard_linux.go", `if p.pid != self && ours[p.pid] {`, `if p.pid != self && ours[p.pid] && p.group != p.pid {`}}, []string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"}, 28},
 	{"command: dead when the main thread has ended", []edit{{"cmd/leasehold/guard_linux.go",
 		`f[0] == "X") && threads < 2,`,
@@ -806,8 +806,26 @@ var mutants = []mutant{
 		`		outside, _ = err.(syscall.Errno)
 		return outside, err`}},
 		[]string{"./cmd/leasehold -run ^TestAControlGroupInADelegatedPart$"}, 0},
+	{"command: the guard's time counts from after the lease was asked", []edit{{"cmd/leasehold/supervise.go",
+		`	now := bootTime()
+	return now + int64(left())`,
+		`	valid := left()
+	return bootTime() + int64(valid)`}},
+		[]string{"./cmd/leasehold -run ^TestTheGuardsTimeCountsFromBeforeTheLeaseIsAsked$"}, 28},
+	{"command: nobody tells that the guard is stopped", []edit{{"cmd/leasehold/supervise.go",
+		`s.guardStopped && !was`,
+		`s.guardStopped && was && !was`}},
+		[]string{"./cmd/leasehold -run ^TestRunWithAStoppedGuard$"}, 0},
+	{"command: the guard has no threads in reserve", []edit{{"cmd/leasehold/guard.go",
+		`	reserveThreads(guardThreads)`,
+		`	reserveThreads(0 * guardThreads)`}},
+		[]string{"./cmd/leasehold -run ^TestTheCommandUsesUpAllProcesses$"}, 0},
+	{"command: threads in reserve end with their goroutines", []edit{{"cmd/leasehold/threads.go",
+		`			runtime.UnlockOSThread()`,
+		`			_ = 0`}},
+		[]string{"./cmd/leasehold -run ^TestTheCommandUsesUpAllProcesses$"}, 0},
 	{"command: a lost lease is not told", []edit{{"cmd/leasehold/supervise.go", `result.code, result.lost = status.ExitStatus(), second == 1`, `result.code, result.lost = status.ExitStatus(), second == 2`}}, []string{"./cmd/leasehold -run ^TestExitCodesOfRun$"}, 30},
-	{"command: a signal is not told from an exit code", []edit{{"cmd/leasehold/supervise.go", `result.code = exitSignal + int(status.Signal())`, `result.code = int(status.Signal())`}}, []string{"./cmd/leasehold -run ^TestExitCodesOfRun$"}, 30},
+	{"command: a signal is not told from an exit code", []edit{{"cmd/leasehold/supervise.go", `		if status.Signaled() {`, `		if status.Signaled() && false {`}}, []string{"./cmd/leasehold -run ^TestExitCodesOfRun$"}, 30},
 	{"command: an exit code over 255", []edit{{"cmd/leasehold/run.go", `heldCode < 0 || heldCode > 255`, `heldCode < 0`}}, []string{"./cmd/leasehold -run ^TestArgumentsThatCannotWork$"}, 30},
 	{"command: a lock that nobody can create is held", []edit{{"cmd/leasehold/campaign.go", `if beingCreated(err) && ctx.Err() == nil {`, `if beingCreated(err) && false {`}}, []string{"./cmd/leasehold -run ^TestALockThatCannotBeCreatedIsNotHeld$"}, 30},
 	{"command: a lock that may not be read is no failure", []edit{{"cmd/leasehold/status.go", `r.view.State == "denied" && refused == nil`, `r.view.State == "denied?" && refused == nil`}}, []string{"./cmd/leasehold -run ^TestListShowsWhatCannotBeRead$"}, 30},
@@ -928,6 +946,30 @@ var mutants = []mutant{
 	{"command: SIGTERM to the command alone", []edit{{"cmd/leasehold/supervise.go", `	default:
 		s.send(-s.pid, number)`, `	default:
 		s.send(s.pid, number)`}}, []string{"./cmd/leasehold -run ^TestSignalsGoToTheCommandOrToItsGroup$"}, 32},
+	{"command: a stopped command is not woken to end", []edit{{"cmd/leasehold/supervise.go",
+		`		s.send(-s.pid, unix.SIGCONT) // one`,
+		`		s.send(-s.pid, 0) // one`}},
+		[]string{"./cmd/leasehold -run ^TestASignalReachesAStoppedCommand$"}, 32},
+	{"command: a command stays stopped in the foreground", []edit{{"cmd/leasehold/supervise.go",
+		`		s.wanted = time.After(200 * time.Millisecond)`,
+		`		s.wanted = make(chan time.Time)`}},
+		[]string{"./cmd/leasehold -run ^TestACommandIsBroughtToTheForeground$"}, 32},
+	{"command: a command waits for a terminal that has gone", []edit{{"cmd/leasehold/supervise.go",
+		`	default:
+		s.log.Warn("the command was stopped to wait`,
+		`	default:
+		s.wanted = time.After(200 * time.Millisecond)
+		return
+		s.log.Warn("the command was stopped to wait`}},
+		[]string{"./cmd/leasehold -run ^TestTheTerminalOfAStoppedCommandHasGone$"}, 32},
+	{"command: an exit code in place of the command's signal", []edit{{"cmd/leasehold/main.go",
+		`	raise(s)
+`, ``}},
+		[]string{"./cmd/leasehold -run TestEndsByTheSignalOfItsCommand|TestCtrlCEndsAScript"}, 30},
+	{"command: leasehold leaves a core file", []edit{{"cmd/leasehold/guard_linux.go",
+		`	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+`, ``}},
+		[]string{"./cmd/leasehold -run ^TestEndsByTheSignalOfItsCommand$"}, 0},
 	{"command: a command for new leaders is not killed", []edit{{"cmd/leasehold/hooks.go", `[]unix.Signal{unix.SIGTERM, unix.SIGKILL}`, `[]unix.Signal{unix.SIGTERM}`}}, []string{"./cmd/leasehold -run ^TestElectEndsWhileACommandForNewLeadersHangs$"}, 32},
 	{"command: orphans stay", []edit{{"cmd/leasehold/reap_linux.go", `_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil)`, `_ = unix.WNOHANG`}}, []string{"./cmd/leasehold -run ^TestOrphansLeaveNoZombies$"}, 33},
 	{"command: directions of writing reach the terminal", []edit{{"cmd/leasehold/output.go", `r == utf8.RuneError || !unicode.IsPrint(r)`, `r == utf8.RuneError || unicode.IsControl(r)`}}, []string{"./cmd/leasehold -run ^TestNamesAreNoCommandsForTheTerminal$"}, 34},
