@@ -119,14 +119,16 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Le
 		return nil, fmt.Errorf("ctx belongs to the lease with token %d of this same lock, so the call would wait for itself: "+
 			"use that lease instead of acquiring the lock again", lease.Token())
 	}
-	defer l.wait()()
 	waiting := newWaiter(ctx)
 	defer waiting.leave()
+	line := l.wait(true)
+	defer line.Leave() // first, so that the next in line need not wait for a trial that ends
 	var last error
 	failures := 0
 	for {
-		woken := l.bell.Listen()
+		woken := line.Listen()
 		lease, err := l.try(ctx, parent, waiting)
+		line.Looked(l.leavesToOthers(err))
 		if err == nil {
 			return lease, nil
 		}
@@ -153,6 +155,13 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Le
 			return nil, lockerr.WaitEnded(ctx, last, err)
 		}
 	}
+}
+
+// leavesToOthers reports whether another Lock of this process may get what a try has not got, which has
+// ended with err.
+func (l *Lock) leavesToOthers(err error) bool {
+	_, held := errors.AsType[*HeldError](err)
+	return err != nil && (!held || l.heldByUs() != nil || l.place().store == nil)
 }
 
 // backoff is the pause after one more failed try in a row: from a fraction of the poll interval up to the TTL.
