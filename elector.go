@@ -66,7 +66,7 @@ func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
 // failed or the store has never answered. Run uses its caller's goroutine, and a second one while a renewal is under way. It leaves
 // none.
 //
-// Until it has led or has found the lock held, Run returns errors that retrying cannot fix. They match [ErrPermanent]. After
+// Until it has led or has found the lock held, Run returns errors that retrying cannot fix, as [Lock.Acquire] does. They match [ErrPermanent]. After
 // that it treats them as temporary and backs off, except the one of a store that has carried out a write whose condition did not
 // hold.
 // Run may be called again after it has returned. A second Run at the same time is an error.

@@ -68,6 +68,9 @@ func (l *Lock) made() error {
 // TryAcquire tries once. If the lock is held, or another candidate is faster, the error matches [ErrHeld] and wraps a
 // [*HeldError]. Other errors match [ErrPermanent] or ctx's error, or are temporary.
 //
+// A HeldError with token 0 says that the store refuses to create the object, though it has none: another candidate may be creating it.
+// If that lasts for a TTL, the error no longer matches ErrHeld. So who tries only once should try again before it relies on it.
+//
 // ctx bounds the call, not the lease: its values are kept, its deadline and cancellation are not. If ctx ends while a write
 // is under way, the call waits for the answer and releases what it has acquired, within the time of one attempt: see [WithTTL]. If that
 // fails, the error says so. A call waits until a try of another goroutine on the same Lock is over.
@@ -82,8 +85,10 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 // in the way, such as [ErrHeld]. Acquire reads the lock about once per poll interval ([WithPollInterval]), and also when the lease
 // that it waits for can expire, and after [Lock.Wake]. While the store fails, it tries again after pauses that grow up to the TTL, or
 // to 30 s if that is shorter. It returns at once with an error that waiting cannot fix (those named at [Lock.TryAcquire]), or if ctx
-// belongs to a lease of this same lock. It uses ctx as TryAcquire does. While it waits it may try the
-// store: see [StoreInfo].
+// belongs to a lease of this same lock. A client that has never reached the store, because the host is
+// unknown or credentials could not be had, may do so soon: that is waited for until ctx's deadline, or for
+// a TTL if ctx has none. While Acquire waits it may try the store: see [StoreInfo]. It uses ctx as
+// TryAcquire does.
 func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	if err := l.made(); err != nil {
 		return nil, err
@@ -124,7 +129,7 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Le
 	line := l.wait(true)
 	defer line.Leave() // first, so that the next in line need not wait for a trial that ends
 	var last error
-	failures := 0
+	failures, began := 0, l.clock.Now().Mono
 	for {
 		woken := line.Listen()
 		lease, err := l.try(ctx, parent, waiting)
@@ -134,7 +139,7 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Le
 		}
 		if ctx.Err() == nil {
 			last = err
-			if stop(err) {
+			if stop(err) && !l.mayPass(ctx, began, err) {
 				return nil, err
 			}
 		}
@@ -162,6 +167,13 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Le
 func (l *Lock) leavesToOthers(err error) bool {
 	_, held := errors.AsType[*HeldError](err)
 	return err != nil && (!held || l.heldByUs() != nil || l.place().store == nil)
+}
+
+// mayPass reports whether a wait that began then is to go on although the client has never reached
+// the store. It goes on until ctx's deadline, or for a TTL if that has none.
+func (l *Lock) mayPass(ctx context.Context, began time.Duration, err error) bool {
+	_, limited := ctx.Deadline()
+	return errors.Is(err, storeapi.ErrUnsent) && (limited || l.clock.Now().Mono-began < l.ttl)
 }
 
 // backoff is the pause after one more failed try in a row: from a fraction of the poll interval up to the TTL.

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/textproto"
 	"strings"
@@ -22,6 +24,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -835,6 +838,27 @@ func TestTheUsualETagsCostNothing(t *testing.T) {
 	require.Equal(t, 2, w.Count(), "no object is made to ask the server")
 }
 
+// An object that has the name of the probe, and is not leasehold's, is left alone.
+func TestTheProbeOfETagsOverwritesNothing(t *testing.T) {
+	server := &fakes3.Server{BareIfMatch: true}
+	w := newWire(server)
+	client := fakes3.NewClient(w)
+	_, err := client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String(fakes3.Bucket), Key: aws.String("locks/.leasehold-etag"), Body: strings.NewReader("mine")})
+	require.NoError(t, err)
+	etag, err := w.store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
+	require.NoError(t, err)
+	_, err = w.store.PutIfMatch(t.Context(), key, []byte("{}"), etag)
+	require.ErrorContains(t, err, `the object "locks/.leasehold-etag" is not leasehold's own`)
+	require.Equal(t, "mine", string(server.Body("locks/.leasehold-etag")))
+
+	for _, own := range []string{".leasehold-etag", "locks/.leasehold-etag", "locks/.leasehold-check"} {
+		_, err = leasehold.NewLock(w.store, own)
+		require.ErrorContains(t, err, "has a name that leasehold itself writes")
+	}
+	_, err = leasehold.NewLock(w.store, ".leasehold-etag/lock")
+	require.NoError(t, err)
+}
+
 // No write of a lock goes out in a form whose condition the server might ignore, and no conflict is taken for a matter of form.
 func TestAnETagsFormIsNeverGuessed(t *testing.T) {
 	never := func(string) (string, int) { return neverMatches, 0 }
@@ -1237,7 +1261,7 @@ func TestArgumentsThatCannotWorkAreRefusedUnsent(t *testing.T) {
 		{"a path", leasehold.NewS3Store(fine, "bucket/locks"), `bucket "bucket/locks" is not a bucket's name`},
 		{"a URL", leasehold.NewS3Store(fine, "s3://bucket/team/"), `is a URL: give the bare name "bucket", and what follows it, "team/", to WithKeyPrefix`},
 		{"a space", leasehold.NewS3Store(fine, "bucket "), "is not a bucket's name"},
-		{"capitals", leasehold.NewS3Store(fine, "Bucket"), "is not a bucket's name"},
+		{"copies of a bucket", leasehold.NewS3Store(fine, "arn:aws:s3::123456789012:accesspoint/mfzwi23gnjvgw.mrap"), "is a Multi-Region Access Point"},
 		{"an absolute prefix", leasehold.NewS3Store(fine, "bucket", prefix("/locks/")), `key prefix "/locks/" has an empty path segment`},
 		{"an empty segment", leasehold.NewS3Store(fine, "bucket", prefix("a//b/")), "has an empty path segment"},
 		{"dots", leasehold.NewS3Store(fine, "bucket", prefix("a/../")), `has a path segment "." or ".."`},
@@ -1266,7 +1290,7 @@ func TestArgumentsThatCannotWorkAreRefusedUnsent(t *testing.T) {
 	}
 	for _, bucket := range []string{
 		"my-bucket.v2", "arn:aws:s3:eu-central-1:123456789012:accesspoint/locks", "locks-123456789012-s3alias", "locks--use1-az4--x-s3",
-		"mfzwi23gnjvgw.mrap", "old_bucket", "tenant:bucket",
+		"MyLegacyBucket", "old_bucket", "tenant:bucket",
 	} {
 		require.NoError(t, leasehold.NewS3Store(fine, bucket, prefix("a/b-"), leasehold.WithServerClock(2*time.Second)).Describe().Err, bucket)
 	}
@@ -1391,6 +1415,75 @@ func TestFaultsOfThisMachineMayPassOnceTheServerHasAnswered(t *testing.T) {
 		requireOnly(t, nil, err)
 		require.ErrorContains(t, err, "the token file is gone", op)
 		noKeys.Store("")
+	}
+}
+
+// A machine that starts may have no DNS yet, and no credentials. That is waited for as long as ctx says, or for a TTL.
+func TestAClientThatCannotSendYetIsWaitedFor(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	for name, c := range map[string]struct {
+		network, credentials error
+		final                bool
+	}{
+		"no DNS yet":                       {network: &net.DNSError{Err: "no such host", Name: "s3.test", IsNotFound: true}},
+		"no credentials service yet":       {credentials: refused},
+		"no DNS for the credentials' host": {credentials: &net.DNSError{Err: "no such host", Name: "sts.test", IsNotFound: true}},
+		"no such scheme":                   {network: errors.New("unsupported protocol scheme"), final: true},
+		"no credentials":                   {credentials: errors.New("static credentials are empty"), final: true},
+	} {
+		for op, campaign := range map[string]func(ctx context.Context, l *leasehold.Lock) (led bool, err error){
+			"Do": func(ctx context.Context, l *leasehold.Lock) (led bool, err error) {
+				err = l.Do(ctx, func(context.Context, *leasehold.Lease) error {
+					led = true
+					return nil
+				})
+				return led, err
+			},
+			"Run": func(ctx context.Context, l *leasehold.Lock) (led bool, err error) {
+				e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(context.Context, *leasehold.Lease) { led = true }})
+				require.NoError(t, err)
+				err = e.Run(ctx)
+				return led, err
+			},
+		} {
+			t.Run(name+"/"+op, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var ready atomic.Bool
+					server := fakes3.NewWire(&fakes3.Server{})
+					o := fakes3.NewClient(roundTrip(func(r *http.Request) (*http.Response, error) {
+						if c.network != nil && !ready.Load() {
+							return nil, c.network
+						}
+						return server.RoundTrip(r)
+					})).Options()
+					o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+						if c.credentials != nil && !ready.Load() {
+							return aws.Credentials{}, c.credentials
+						}
+						return aws.Credentials{AccessKeyID: "a", SecretAccessKey: "s"}, nil
+					})
+					lock := func() *leasehold.Lock {
+						return newLock(t, leasehold.NewS3Store(s3.New(o), fakes3.Bucket), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+					}
+					_, err := lock().TryAcquire(t.Context())
+					require.ErrorIs(t, err, leasehold.ErrPermanent, "for who does not wait")
+					began := time.Now()
+					_, err = campaign(t.Context(), lock())
+					require.ErrorIs(t, err, leasehold.ErrPermanent)
+					if c.final {
+						require.Zero(t, time.Since(began))
+						return
+					}
+					require.GreaterOrEqual(t, time.Since(began), 15*time.Second, "a TTL, without a limit of one's own")
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+					defer cancel()
+					time.AfterFunc(time.Minute, func() { ready.Store(true) })
+					led, err := campaign(ctx, lock())
+					require.NoError(t, err)
+					require.True(t, led)
+				})
+			})
+		}
 	}
 }
 

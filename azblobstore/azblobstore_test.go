@@ -239,6 +239,15 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	canned := func(status int, code, message string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { refuse(w, deny(status, code, message)) })
 	}
+	unauthenticated := func(detail string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("x-ms-request-id", "1")
+			w.Header().Set("x-ms-error-code", "AuthenticationFailed")
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, "<Error><Code>AuthenticationFailed</Code><Message>Server failed to authenticate the request.</Message>"+
+				"<AuthenticationErrorDetail>"+detail+"</AuthenticationErrorDetail></Error>")
+		})
+	}
 	const (
 		writes = "PutIfNoneMatch PutIfMatch DeleteIfMatch"
 		lease  = "There is currently a lease on the blob and no lease ID was specified in the request."
@@ -272,6 +281,11 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"a directory", canned(400, "OperationNotSupportedOnDirectory", "The requested operation is not supported on a directory."), "", leasehold.ErrPermanent, "use another key"},
 		{"archived", canned(409, "BlobArchived", "This operation is not permitted on an archived blob."), "", leasehold.ErrPermanent, "archive tier"},
 		{"snapshots", canned(409, "SnapshotsPresent", "This operation is not permitted while the blob has snapshots."), "DeleteIfMatch", leasehold.ErrPermanent, "delete the snapshots"},
+		{"a SAS that is not valid yet", unauthenticated("Signature not valid in the specified time frame: " +
+			"Start [Tue, 06 Oct 2026 12:05:00 GMT] - Expiry [Wed, 07 Oct 2026 12:00:00 GMT] - Current [Tue, 06 Oct 2026 12:00:00 GMT]"), "", nil, "Start [Tue"},
+		{"a SAS that has expired", unauthenticated("Signature not valid in the specified time frame: " +
+			"Start [Mon, 05 Oct 2026 12:00:00 GMT] - Expiry [Tue, 06 Oct 2026 11:00:00 GMT] - Current [Tue, 06 Oct 2026 12:00:00 GMT]"), "", leasehold.ErrPermanent, "its expiry"},
+		{"a wrong clock", unauthenticated("Request date header too old: 'Tue, 06 Oct 2026 11:00:00 GMT'"), "", nil, "this machine's clock"},
 		{"another conflict", canned(409, "BlobBeingRehydrated", "This operation is not permitted because the blob is being rehydrated."), "", nil, "BlobBeingRehydrated"},
 		{"no credentials", canned(401, "NoAuthenticationInformation", "Server failed to authenticate the request."), "", leasehold.ErrPermanent, role},
 		{"wrong key", canned(403, "AuthenticationFailed", "Server failed to authenticate the request."), "", leasehold.ErrPermanent, "check the account key, or the SAS and its expiry, and this machine's clock"},

@@ -97,16 +97,30 @@ func (s *Store) explain(err error, reply *http.Response, op op, key string) erro
 	default:
 		s.server.Heard()
 		e.Cause = brief(err, reply)
-		message, _ := says(reply)
+		message, detail := says(reply)
 		e.Hint, e.Kind = verdict(reply.StatusCode, bloberror.Code(reply.Header.Get(errorCode)), message, op)
 		if e.Hint == checkKey && reply.Request != nil && strings.HasPrefix(reply.Request.Header.Get("Authorization"), "Bearer ") {
 			e.Hint = checkToken
+		}
+		if e.Hint == checkKey && early(detail) {
+			e.Kind = nil
 		}
 		if _, endless := s.endless.Load(key); endless && e.Hint == breakLease {
 			e.Kind = leasehold.ErrPermanent
 		}
 	}
 	return e
+}
+
+// early reports whether credentials are refused for a time that is wrong, which passes: this machine's clock is set, or a SAS begins.
+func early(detail string) bool {
+	_, start, _ := strings.Cut(detail, "Start [")
+	start, _, _ = strings.Cut(start, "]")
+	_, current, _ := strings.Cut(detail, "Current [")
+	current, _, _ = strings.Cut(current, "]")
+	begins, errStart := http.ParseTime(start)
+	now, errCurrent := http.ParseTime(current)
+	return errStart == nil && errCurrent == nil && now.Before(begins) || strings.HasPrefix(detail, "Request date header too old")
 }
 
 // lacksFeature reports whether a server's own fault is for good.
@@ -121,8 +135,8 @@ func (s *Store) unanswered(err error) (hint string, kind error) {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return "", nil
 	}
-	if unsent := storeapi.HintUnsent(err); unsent != "" {
-		return unsent, s.server.Unsent()
+	if unsent, passes := storeapi.HintUnsent(err); unsent != "" {
+		return unsent, s.server.Unsent(passes)
 	}
 	if e, ok := errors.AsType[*azidentity.AuthenticationFailedError](err); ok {
 		if r := e.RawResponse; r != nil && r.StatusCode >= 400 && r.StatusCode < 404 && !strings.Contains(e.Error(), "temporarily_unavailable") {
@@ -134,7 +148,7 @@ func (s *Store) unanswered(err error) (hint string, kind error) {
 		error
 		NonRetriable()
 	}](err); ok {
-		return check, s.server.Unsent()
+		return check, s.server.Unsent(true)
 	}
 	return "", nil
 }

@@ -36,7 +36,7 @@ func (b *s3Backend) ready(ctx context.Context, key string, large bool) error {
 // checkServer checks the server on an object in the same folder as key, because permissions are often given by prefix. It removes that
 // again. Where it may not remove, all checks use one object, which stays.
 func (b *s3Backend) checkServer(ctx context.Context, key string, large bool) error {
-	shared := key[:strings.LastIndex(key, "/")+1] + ".leasehold-check"
+	shared := key[:strings.LastIndex(key, "/")+1] + storeapi.OwnNames + "check"
 	c := &serverCheck{s3Backend: b, ctx: ctx, key: shared + "-" + b.suffix, large: large}
 	removes := b.checked[0] && b.removes
 	if !b.checked[0] {

@@ -38,7 +38,8 @@ import (
 // itself, and the token stops one that has not noticed. The backend gives up a request that gets no answer after a minute, plus
 // a second for each 128 KiB that it carries, and the write continues with the next attempt.
 //
-// Errors match [leasehold.ErrFenced], [ErrUnfenced], [leasehold.ErrPermanent], or the error of ctx. Those that match
+// Errors match [leasehold.ErrFenced], [ErrUnfenced], [leasehold.ErrPermanent], or the error of ctx once that has ended. Others are
+// temporary failures that have outlasted all attempts. Those that match
 // [leasehold.ErrUnsafeStore], or [leasehold.ErrCorruptRecord] (metadata that no Store writes), match ErrPermanent too. After any error the write may have landed, except after ErrFenced at the
 // first attempt. It is safe to repeat the write. A reply that does not come from the server, such as a proxy's page, never
 // counts as a success, and says nothing about the object.
@@ -65,7 +66,7 @@ var ErrUnfenced = errors.New("object has no fencing token")
 // gcsstore and azblobstore for Google Cloud Storage and Azure.
 func NewStore(b Backend, opts ...Option) *Store {
 	o, err := options(opts)
-	if b == nil {
+	if storeapi.IsNil(b) {
 		err = s3api.Bad("the Backend is nil")
 	}
 	return &Store{backend: b, adopt: o.Adopt, invalid: err}
@@ -176,21 +177,24 @@ func (s *Store) Seal(ctx context.Context, token uint64, keys ...string) error {
 			return named(err)
 		}
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var first error
+	var failed sync.Once
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 8) // keys at a time
 	for _, key := range keys {
 		slots <- struct{}{}
 		wg.Go(func() {
 			if err := s.seal(ctx, token, key); err != nil {
-				cancel(err)
+				failed.Do(func() { first = err })
+				cancel()
 			}
 			<-slots
 		})
 	}
 	wg.Wait()
-	return named(context.Cause(ctx))
+	return named(first)
 }
 
 func (s *Store) seal(ctx context.Context, token uint64, key string) error {

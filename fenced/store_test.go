@@ -2,6 +2,7 @@ package fenced_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -392,10 +393,37 @@ func TestFencedWriteGivesUp(t *testing.T) {
 	})
 }
 
+// outOfTime fails for a reason of its own, after it has ended the caller's context.
+type outOfTime struct {
+	fenced.MemBackend
+	end func()
+}
+
+func (f *outOfTime) Head(context.Context, string) (fenced.Version, error) {
+	f.end()
+	return fenced.Version{}, errors.New("503 SlowDown")
+}
+
+func TestFencedErrorsAfterTheEndOfCtxMatchIt(t *testing.T) {
+	why := errors.New("the shift is over")
+	for name, do := range map[string]func(ctx context.Context, s *fenced.Store) error{
+		"Put":    func(ctx context.Context, s *fenced.Store) error { return s.Put(ctx, 1, object, strings.NewReader("x")) },
+		"Delete": func(ctx context.Context, s *fenced.Store) error { return s.Delete(ctx, 1, object) },
+		"Seal":   func(ctx context.Context, s *fenced.Store) error { return s.Seal(ctx, 1, object) },
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		err := do(ctx, fenced.NewStore(&outOfTime{end: func() { cancel(why) }}))
+		require.ErrorIs(t, err, context.Canceled, name)
+		require.ErrorIs(t, err, why, name)
+		require.ErrorContains(t, err, "503 SlowDown", name)
+	}
+}
+
 // A store that cannot work says so at its first call.
 func TestFencedStoresThatAreNone(t *testing.T) {
 	for says, s := range map[string]*fenced.Store{
 		"the Backend is nil":                  fenced.NewStore(nil),
+		"the Backend is nil: a pointer":       fenced.NewStore((*fenced.MemBackend)(nil)),
 		"an Option is nil":                    fenced.NewMemStore(nil),
 		"the fenced.Store is nil or empty":    nil,
 		"the fenced.Store is nil or empty: m": {},
@@ -405,7 +433,7 @@ func TestFencedStoresThatAreNone(t *testing.T) {
 			err, s.Put(t.Context(), 1, object, strings.NewReader("x")), s.Seal(t.Context(), 1, object), s.Delete(t.Context(), 1, object),
 		} {
 			require.ErrorIs(t, err, leasehold.ErrPermanent)
-			require.ErrorContains(t, err, says)
+			require.ErrorContains(t, err, strings.TrimSuffix(says, ": a pointer"))
 		}
 	}
 	require.ErrorContains(t, fenced.NewMemStore().Put(t.Context(), 1, object, strings.NewReader("x"), nil), "a PutOption is nil")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	"unicode"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/lockerr"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -120,7 +122,10 @@ func (s *Store) write(ctx context.Context, w *write, send func(*write, current) 
 				return nil
 			}
 		}
-		if storeapi.Permanent(err) || ctx.Err() != nil || attempt == attempts {
+		switch {
+		case ctx.Err() != nil && !errors.Is(err, ctx.Err()):
+			return fmt.Errorf("%s: %w: %w", doing, lockerr.EndOf(ctx), err)
+		case ctx.Err() != nil, storeapi.Permanent(err), attempt == attempts:
 			return err
 		}
 		failed = err
@@ -128,7 +133,7 @@ func (s *Store) write(ctx context.Context, w *write, send func(*write, current) 
 		select {
 		case <-ctx.Done():
 			pause.Stop()
-			return fmt.Errorf("%s: %w: %w", doing, ctx.Err(), err)
+			return fmt.Errorf("%s: %w: %w", doing, lockerr.EndOf(ctx), err)
 		case <-pause.C:
 		}
 	}

@@ -59,8 +59,8 @@ func (s *Store) genuine(attrs *storage.ObjectAttrs, heard *reply, op op, key str
 
 func (s *Store) classify(err error, heard *reply, op op) (hint string, kind error) {
 	s.server.Unanswered(err)
-	if hint := storeapi.HintUnsent(err); hint != "" {
-		return hint, s.server.Unsent()
+	if hint, passes := storeapi.HintUnsent(err); hint != "" {
+		return hint, s.server.Unsent(passes)
 	}
 	status, text, header, cut := 0, "", http.Header(nil), false
 	if heard != nil {

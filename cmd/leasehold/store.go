@@ -7,10 +7,12 @@ import (
 	"iter"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"cloud.google.com/go/storage"
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -155,7 +157,9 @@ func (l location) openS3(ctx context.Context) (*backend, error) {
 		return nil, err
 	}
 	page := func(ctx context.Context, prefix, token string) (objects []listed, next string, err error) {
-		in := &s3.ListObjectsV2Input{Bucket: &l.bucket, Prefix: &prefix}
+		in := &s3.ListObjectsV2Input{
+			Bucket: &l.bucket, Prefix: &prefix, EncodingType: types.EncodingTypeUrl, // XML has no control characters
+		}
 		if token != "" {
 			in.ContinuationToken = &token
 		}
@@ -167,7 +171,7 @@ func (l location) openS3(ctx context.Context) (*backend, error) {
 			return nil, "", notAList("S3 server")
 		}
 		for _, o := range out.Contents {
-			objects = append(objects, listed{key: aws.ToString(o.Key)})
+			objects = append(objects, listedKey(aws.ToString(o.Key), out.EncodingType))
 		}
 		if aws.ToBool(out.IsTruncated) {
 			next = aws.ToString(out.NextContinuationToken)
@@ -176,6 +180,22 @@ func (l location) openS3(ctx context.Context) (*backend, error) {
 	}
 	store := leasehold.NewS3Store(client, l.bucket, leasehold.WithServerClock(serverSlack))
 	return newBackend(store, page, func() {}), nil
+}
+
+// listedKey is the key that a server has put into a list, which is XML. VersityGW 1.8 does not encode it, and so writes "\ufffd" for what XML
+// does not have.
+func listedKey(text string, encoding types.EncodingType) listed {
+	if encoding != types.EncodingTypeUrl {
+		if strings.ContainsRune(text, utf8.RuneError) {
+			return listed{text, errors.New("the server's list does not tell the whole key")}
+		}
+		return listed{key: text}
+	}
+	key, err := url.QueryUnescape(text)
+	if err != nil {
+		return listed{text, err}
+	}
+	return listed{key: key}
 }
 
 func (l location) gsClient(ctx context.Context) (*storage.Client, error) {

@@ -117,7 +117,7 @@ func TestArgumentsThatCannotWork(t *testing.T) {
 		"a corrupt record":               {[]string{"run", "-n", there + "corrupt", "--", "true"}, 78, `repair it with "leasehold break"`},
 		"a corrupt file":                 {[]string{"run", "-n", there + "cut", "--", "true"}, 78, `repair it with "leasehold break"`},
 		"a scheme in capitals, no slash": {[]string{"status", "S3:bucket/key"}, 64, "write s3://bucket/key"},
-		"a bucket that is none":          {[]string{"status", "s3://Bad_Bucket/key?region=x"}, 78, "only lower-case letters"},
+		"a bucket that is none":          {[]string{"status", "s3://bad,bucket/key?region=x"}, 78, "only letters, digits"},
 		"no region":                      {[]string{"status", "s3://bucket/key"}, 78, "?region=NAME"},
 		"a long holder":                  {[]string{"run", "-n", "--holder", strings.Repeat("x", 1025), there + "x", "--", "true"}, 64, "--holder must be"},
 		"an interval that is too short":  {[]string{"watch", "--interval", "1us", p.url}, 64, "--interval 1µs"},

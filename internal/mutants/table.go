@@ -233,6 +233,14 @@ var mutants = []mutant{
 	{"any 409 means that another write is under way", []edit{{"internal/s3api/errors.go", `status == http.StatusConflict && concurrent[code]:`, `status == http.StatusConflict:`}}, []string{
 		". -run TestS3AnswersBecomeTheErrorsOfStore", "./cmd/leasehold -run ^TestALockBelowAnother$",
 	}, 10},
+	{"an unknown host ends a wait at once", []edit{{"lock.go", `errors.Is(err, storeapi.ErrUnsent) && (limited`, `errors.Is(err, storeapi.ErrUnsent) && false && (limited`}}, []string{". -run TestAClientThatCannotSendYetIsWaitedFor"}, 13},
+	{"a wait for a client that cannot send ends before ctx", []edit{{"lock.go", `&& (limited ||`, `&& (limited && false ||`}}, []string{". -run TestAClientThatCannotSendYetIsWaitedFor"}, 13},
+	{"credentials that could not be had are missing", []edit{{"internal/s3api/errors.go", `or give the machine a role", !missing`, `or give the machine a role", false && !missing`}}, []string{". -run TestAClientThatCannotSendYetIsWaitedFor"}, 13},
+	{"a name of the library's own is a lock's", []edit{{"internal/storeapi/key.go", `	if strings.HasPrefix(key[strings`, `	if false && strings.HasPrefix(key[strings`}}, []string{". -run TestTheProbeOfETagsOverwritesNothing"}, 0},
+	{"the probe of ETags overwrites what is not its own", []edit{{"internal/s3api/dialect.go", `if err == nil && !bytes.HasPrefix(`, `if err == nil && false && !bytes.HasPrefix(`}}, []string{". -run TestTheProbeOfETagsOverwritesNothing"}, 0},
+	{"a bucket in several regions is one store", []edit{{"internal/s3api/bucket.go", `case strings.HasSuffix(b.Name, ".mrap"):`, `case strings.HasSuffix(b.Name, ".mraps"):`}}, []string{". -run TestArgumentsThatCannotWork"}, 1},
+	{"fenced: the end of ctx is not told", []edit{{"fenced/write.go", `case ctx.Err() != nil && !errors.Is(err, ctx.Err()):`, `case ctx.Err() == nil && !errors.Is(err, err):`}}, []string{"./fenced -run TestFencedErrorsAfterTheEndOfCtx"}, 0},
+	{"azblobstore: a SAS that begins later is refused for good", []edit{{"azblobstore/errors.go", `errCurrent == nil && now.Before(begins)`, `errCurrent == nil && now.Before(begins) && false`}}, []string{"./azblobstore -run TestErrorsSayWhatToDo"}, 0},
 	{"no checksum for a bucket with a default retention", []edit{{"internal/s3api/object.go", `ContentMD5: o.MD5(body), `, ``}}, []string{". -run TestABucketWithADefaultRetention"}, 0},
 	{"fenced: no checksum for a bucket with a default retention", []edit{{"fenced/s3parts.go", `		ContentMD5: b.MD5(body),
 `, ``}}, []string{"./fenced -run TestFencedWritesToABucketWithADefaultRetention"}, 0},
@@ -240,7 +248,7 @@ var mutants = []mutant{
 	{"304 to a write names a region", []edit{{"internal/s3api/errors.go", `status == http.StatusNotModified) &&`, `status == 0) &&`}}, []string{". -run TestS3AnswersBecomeTheErrorsOfStore"}, 0},
 	{"a throttle that the SDK knows is final", []edit{{"internal/s3api/errors.go", `return throttled || timedOut ||`, `return throttled && timedOut ||`}}, []string{". -run TestS3AnswersBecomeTheErrorsOfStore"}, 13},
 	{"a refusal whose reason is cut off is final", []edit{{"internal/s3api/errors.go", `	case brokenOff(err): // the code`, `	case false: // the code`}}, []string{". -run TestRepliesThatAreNoS3s"}, 11},
-	{"this machine's faults are final for ever", []edit{{"internal/storeapi/server.go", `if s.answered.Load() {`, `if false {`}}, []string{". -run TestFaultsOfThisMachineMayPass"}, 0},
+	{"this machine's faults are final for ever", []edit{{"internal/storeapi/server.go", `case s.answered.Load():`, `case false:`}}, []string{". -run TestFaultsOfThisMachineMayPass"}, 0},
 	{"a dead connection is used again", []edit{{"internal/s3api/bucket.go", `ok && b.server.Silent() {`, `ok && false {`}}, []string{"./internal/s3api -run TestASilentConnection"}, 0},
 	{"a connection is closed after each request, once one was not answered", []edit{{"internal/storeapi/server.go", `	s.silent.Store(false)
 `, ``}}, []string{"./internal/s3api -run TestASilentConnection"}, 0},
@@ -312,13 +320,11 @@ var mutants = []mutant{
 	{"fenced: seal keeps the old token", []edit{{"fenced/store.go", `		v.Metadata = users(v.Metadata)
 `, `		v.Metadata, w = users(v.Metadata), &write{w.key, max(old.token, 1), w.nonce}
 `}}, []string{fencedWorlds}, 17},
-	{"fenced: a refusal taken as done", []edit{{"fenced/write.go", `		if storeapi.Permanent(err) || ctx.Err() != nil`, `		if errors.Is(err, leasehold.ErrPreconditionFailed) {
+	{"fenced: a refusal taken as done", []edit{{"fenced/write.go", `		switch {
+		case ctx.Err() != nil && !errors`, `		switch {
+		case errors.Is(err, leasehold.ErrPreconditionFailed):
 			return nil
-		}
-		if storeapi.Permanent(err) || ctx.Err() != nil`}, {"fenced/write.go", `	"encoding/hex"
-`, `	"encoding/hex"
-	"errors"
-`}}, []string{fencedWorlds}, 17},
+		case ctx.Err() != nil && !errors`}}, []string{fencedWorlds}, 17},
 	{"fenced: memory without a condition", []edit{{"fenced/mem.go", `if m.objects[key].ID != old.ID {`, `if false {`}}, []string{"./fenced -run TestFencedStoreKeepsItsPromises"}, 17},
 	{"fenced: own landed write not recognised", []edit{{"fenced/write.go", `case v.ID != "" && now.nonce == w.nonce:`, `case false:`}}, []string{"./fenced -run TestFenced"}, 17},
 	{"fenced: padding shown to readers", []edit{{"fenced/s3padding.go", `bufio.NewReader(raw), white(nonce),`, `bufio.NewReader(raw), nil,`}}, []string{"./fenced -run TestFencedWrites"}, 17},
@@ -873,6 +879,8 @@ var mutants = []mutant{
 	{"command: a lost lease is not told", []edit{{"cmd/leasehold/supervise.go", `result.code, result.lost = status.ExitStatus(), second == 1`, `result.code, result.lost = status.ExitStatus(), second == 2`}}, []string{"./cmd/leasehold -run ^TestExitCodesOfRun$"}, 30},
 	{"command: a signal is not told from an exit code", []edit{{"cmd/leasehold/supervise.go", `		if status.Signaled() {`, `		if status.Signaled() && false {`}}, []string{"./cmd/leasehold -run ^TestExitCodesOfRun$"}, 30},
 	{"command: an exit code over 255", []edit{{"cmd/leasehold/run.go", `heldCode < 0 || heldCode > 255`, `heldCode < 0`}}, []string{"./cmd/leasehold -run ^TestArgumentsThatCannotWork$"}, 30},
+	{"command: keys of a list as XML has them", []edit{{"cmd/leasehold/store.go", `Prefix: &prefix, EncodingType: types.EncodingTypeUrl, //`, `Prefix: &prefix, //`}}, []string{"./cmd/leasehold -run ^TestListWithForeignKeys$"}, 0},
+	{"command: a key that the list does not tell whole is free", []edit{{"cmd/leasehold/store.go", `if strings.ContainsRune(text, utf8.RuneError) {`, `if false && strings.ContainsRune(text, utf8.RuneError) {`}}, []string{"./cmd/leasehold -run ^TestListWithForeignKeys$"}, 0},
 	{"command: a lock that nobody can create is held", []edit{{"cmd/leasehold/campaign.go", `if beingCreated(err) && ctx.Err() == nil {`, `if beingCreated(err) && false {`}}, []string{"./cmd/leasehold -run ^TestALockThatCannotBeCreatedIsNotHeld$"}, 30},
 	{"command: a lock that may not be read is no failure", []edit{{"cmd/leasehold/status.go", `r.view.State == "denied" && refused == nil`, `r.view.State == "denied?" && refused == nil`}}, []string{"./cmd/leasehold -run ^TestListShowsWhatCannotBeRead$"}, 30},
 	{

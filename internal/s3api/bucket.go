@@ -9,7 +9,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
-	"reflect"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -38,7 +37,7 @@ func NewBucket(name string) *Bucket { return &Bucket{Name: name, learning: ctxmu
 
 // Validate returns an error that matches storeapi.ErrPermanent if client is nil or the names cannot work.
 func (b *Bucket) Validate(client any) error {
-	if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+	if storeapi.IsNil(client) {
 		return Bad("the S3 client is nil: make one with s3.New or s3.NewFromConfig")
 	}
 	if rest, ok := strings.CutPrefix(b.Name, "s3://"); ok {
@@ -48,8 +47,12 @@ func (b *Bucket) Validate(client any) error {
 	if b.Name == "" {
 		return Bad("the bucket has no name")
 	}
-	if !strings.HasPrefix(b.Name, "arn:") && strings.ContainsFunc(b.Name, notInBucketName) {
-		return Bad("bucket %q is not a bucket's name, which has only lower-case letters, digits, dots and dashes (a path belongs into WithKeyPrefix)", b.Name)
+	switch arn := strings.HasPrefix(b.Name, "arn:"); {
+	case strings.HasSuffix(b.Name, ".mrap"):
+		return Bad("%q is a Multi-Region Access Point, which sends each request to the nearest of several buckets; what one of them has is copied "+
+			"to the others later, so two processes could hold one lock: give the name of one bucket", b.Name)
+	case !arn && strings.ContainsFunc(b.Name, notInBucketName):
+		return Bad("bucket %q is not a bucket's name, which has only letters, digits, dots and dashes (a path belongs into WithKeyPrefix)", b.Name)
 	}
 	if b.Prefix != "" {
 		if why := storeapi.BadKey(b.Prefix + "x"); why != "" {
@@ -64,9 +67,9 @@ func Bad(format string, args ...any) error {
 	return &storeapi.Error{Kind: storeapi.ErrPermanent, Cause: fmt.Errorf(format, args...)}
 }
 
-// notInBucketName allows what old buckets and other servers allow: underscores, and colons after a tenant's name.
+// notInBucketName allows what old buckets and other servers allow: capitals, underscores, and colons after a tenant's name.
 func notInBucketName(r rune) bool {
-	return r > unicode.MaxASCII || !unicode.IsLower(r) && !unicode.IsDigit(r) && !strings.ContainsRune(".-_:", r)
+	return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(".-_:", r)
 }
 
 // Key is the object's key in the bucket.

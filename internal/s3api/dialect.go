@@ -1,6 +1,7 @@
 package s3api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -113,7 +114,7 @@ type question struct {
 // learn asks the server for its dialect, with an object that stays. That is in the same folder as key, because permissions are often
 // given by prefix. A condition that the server ignores must not meet an object that matters. The caller holds o.learning.
 func (o Objects) learn(ctx context.Context, key string) (dialect, error) {
-	probe := key[:strings.LastIndex(key, "/")+1] + ".leasehold-etag"
+	probe := key[:strings.LastIndex(key, "/")+1] + storeapi.OwnNames + "etag"
 	body := []byte("How does this server want ETags? leasehold has asked it, and needs this object no more.")
 	q := &o.question
 	if q.etag == "" && !q.there {
@@ -125,10 +126,14 @@ func (o Objects) learn(ctx context.Context, key string) (dialect, error) {
 	}
 	if q.etag == "" {
 		object, err := o.Get(ctx, probe)
-		q.etag, q.there = object.ETag, !errors.Is(err, storeapi.ErrNotExist)
+		if err == nil && !bytes.HasPrefix(object.Body, body[:20]) { // another version may ask with other words
+			err = fmt.Errorf("the object %q is not leasehold's own", probe)
+		}
 		if err != nil {
+			q.there = !errors.Is(err, storeapi.ErrNotExist)
 			return unknown, err
 		}
+		q.etag, q.there = object.ETag, true
 	}
 	forms := []string{q.etag, noVersion, unquoted(q.etag), noVersion}
 	for ; q.asked < len(forms); q.asked++ {

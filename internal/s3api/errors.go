@@ -46,8 +46,8 @@ func (b *Bucket) NotS3(err error, op Op, key string) error {
 // classify says which error of Store an SDK error is, and what to do about it.
 // The HTTP status decides first, the S3 error code second.
 func (b *Bucket) classify(err error, op Op) (hint string, kind error) {
-	if hint := unsent(err); hint != "" {
-		return hint, b.server.Unsent()
+	if hint, passes := unsent(err); hint != "" {
+		return hint, b.server.Unsent(passes)
 	}
 	status, code, header, redirected := 0, "", http.Header(nil), false
 	if reply, ok := errors.AsType[*smithyhttp.ResponseError](err); ok && !credentials(err) {
@@ -136,9 +136,10 @@ var passing = map[string]bool{
 	"IncompleteBody":  true, "BadDigest": true, "OperationAborted": true,
 }
 
-// unsent says what to do about an error because of which no request can reach the server; "" if err is none of these.
+// unsent says what to do about an error because of which no request can reach the server, and whether it may pass. It returns "" if err is
+// none of these.
 // The SDK has no types for its own refusals, only texts.
-func unsent(err error) (hint string) {
+func unsent(err error) (hint string, passes bool) {
 	if op, ok := errors.AsType[*smithy.OperationError](err); ok && op.Err != nil {
 		text := op.Err.Error()
 		switch {
@@ -147,18 +148,18 @@ func unsent(err error) (hint string) {
 		case !strings.HasPrefix(text, "resolve auth scheme: ") && !strings.HasPrefix(text, "bind auth scheme params: ") &&
 			!strings.HasPrefix(text, "failed to resolve service endpoint"):
 		case strings.Contains(text, "region must be set"), strings.Contains(text, "invalid input region"):
-			return `set the client's region: AWS_REGION, or Region in its options; other servers than Amazon's take any, such as "us-east-1"`
+			return `set the client's region: AWS_REGION, or Region in its options; other servers than Amazon's take any, such as "us-east-1"`, false
 		case strings.Contains(text, "not a valid URI"):
-			return "the endpoint must be a URL with a scheme, such as http://localhost:9000"
+			return "the endpoint must be a URL with a scheme, such as http://localhost:9000", false
 		default:
-			return "check the client's endpoint and region, and the bucket's name"
+			return "check the client's endpoint and region, and the bucket's name", false
 		}
 	}
-	hint = storeapi.HintUnsent(err)
+	hint, passes = storeapi.HintUnsent(err)
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && hint != "" && dns.IsNotFound {
 		hint += "; if the bucket's name was put in front of it, set UsePathStyle in the client's options"
 	}
-	return hint
+	return hint, passes
 }
 
 // credentials reports whether it was the client's credentials that could not be had. Whatever HTTP status is in such
@@ -168,15 +169,19 @@ func credentials(err error) bool {
 	return ok && op.Err != nil && strings.HasPrefix(op.Err.Error(), "get identity: ")
 }
 
-// noCredentials tells credentials that are missing from those whose service is only down for the moment.
-func noCredentials(err error) (hint string) {
+// noCredentials tells credentials that are missing from those that could not be had yet. An answer of the service that has them, or a setting,
+// says that they are missing. A service that is overloaded, unknown or not reached says nothing.
+func noCredentials(err error) (hint string, passes bool) {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return ""
+		return "", true
 	}
-	if reply, ok := errors.AsType[*smithyhttp.ResponseError](err); ok && (reply.HTTPStatusCode() >= 500 || reply.HTTPStatusCode() == http.StatusTooManyRequests) {
-		return ""
+	reply, answered := errors.AsType[*smithyhttp.ResponseError](err)
+	if answered && (reply.HTTPStatusCode() >= 500 || reply.HTTPStatusCode() == http.StatusTooManyRequests) {
+		return "", true
 	}
-	return "the client has no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, or give the machine a role"
+	missing := answered && reply.HTTPStatusCode() != 0 || strings.Contains(err.Error(), "access disabled to EC2 IMDS") ||
+		strings.Contains(err.Error(), "static credentials are empty")
+	return "the client has no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, or give the machine a role", !missing
 }
 
 // keptByObjectLock reports whether a write was refused because it would replace an object that is kept, as on servers that have no versions.

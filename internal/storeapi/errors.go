@@ -5,6 +5,7 @@ package storeapi
 import (
 	"errors"
 	"fmt"
+	"reflect"
 )
 
 // The sentinels of the root package, which documents them, and ErrConflict.
@@ -16,6 +17,9 @@ var (
 	ErrCorruptRecord      = error(&permanent{"corrupt lock record"})
 	// ErrConflict says that a conditional write met another one that was under way (409 of S3). Try again.
 	ErrConflict = errors.New("conflicting write under way")
+	// ErrUnsent says that the client's side has kept a request from being sent, in a way that may pass: a machine that starts has no
+	// DNS yet, or credentials later than its network. It matches ErrPermanent, for who does not wait.
+	ErrUnsent = error(&permanent{"the request could not be sent"})
 )
 
 // permanent is a sentinel that matches ErrPermanent too.
@@ -50,6 +54,12 @@ func (e *Error) Unwrap() []error {
 		return []error{e.Cause}
 	}
 	return []error{e.Kind, e.Cause}
+}
+
+// IsNil reports whether v is nil, or a nil pointer in an interface.
+func IsNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
 }
 
 // Permanent reports whether waiting cannot fix err.

@@ -12,7 +12,11 @@ const MaxToken = 1<<53 - 1
 // MaxKey is the length of the longest key, in bytes.
 const MaxKey = 1024
 
-// BadKey says what is wrong with a key that stores would read differently from one another. It returns "" if nothing is.
+// OwnNames begins the last path segment of objects that the library writes beside those of its user, as ".leasehold-etag".
+const OwnNames = ".leasehold-"
+
+// BadKey says what is wrong with a key that stores would read differently from one another, or that is the library's own. It returns "" if
+// nothing is.
 func BadKey(key string) string {
 	switch {
 	case key == "":
@@ -25,6 +29,9 @@ func BadKey(key string) string {
 		return "has a control character"
 	case strings.Contains(key, `\`):
 		return "has a backslash, which some servers take for a slash"
+	}
+	if strings.HasPrefix(key[strings.LastIndex(key, "/")+1:], OwnNames) {
+		return "has a name that leasehold itself writes"
 	}
 	for segment := range strings.SplitSeq(key, "/") {
 		switch segment {

@@ -68,28 +68,31 @@ func (s *Server) Unheard() (kind error) {
 }
 
 // Unsent returns the kind of an error that keeps a request from reaching the server. It is permanent before the server's first
-// answer, and temporary after that, because the settings have worked once.
-func (s *Server) Unsent() (kind error) {
-	if s.answered.Load() {
+// answer, and temporary after that, because the settings have worked once. passes says that it may pass even before.
+func (s *Server) Unsent(passes bool) (kind error) {
+	switch {
+	case s.answered.Load():
 		return nil
+	case passes:
+		return ErrUnsent
 	}
 	return ErrPermanent
 }
 
-// HintUnsent says what to do about an error of the network because of which no request can reach the server. It returns "" if
-// err is none of these.
-func HintUnsent(err error) string {
+// HintUnsent says what to do about an error of the network because of which no request can reach the server, and whether it may
+// pass. It returns "" if err is none of these.
+func HintUnsent(err error) (hint string, passes bool) {
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	addr, isAddr := errors.AsType[*net.AddrError](err)
 	switch {
 	case isDNS && dns.IsNotFound:
-		return fmt.Sprintf("the host %q is unknown: check the endpoint", dns.Name)
+		return fmt.Sprintf("the host %q is unknown: check the endpoint", dns.Name), true
 	case isAddr:
-		return fmt.Sprintf("%q is not an address: check the endpoint", addr.Addr)
+		return fmt.Sprintf("%q is not an address: check the endpoint", addr.Addr), false
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return "this port speaks http, not https: correct the endpoint's scheme or port"
+		return "this port speaks http, not https: correct the endpoint's scheme or port", false
 	case strings.Contains(err.Error(), "unsupported protocol scheme"):
-		return "the endpoint must begin with http:// or https://"
+		return "the endpoint must begin with http:// or https://", false
 	}
-	return ""
+	return "", false
 }
