@@ -433,7 +433,7 @@ var mutants = []mutant{
 		[]string{". -run TestARestoredVersionIsWaitedOut|TestWhoMayTakeTheLock"}, 1,
 	},
 	{"a restored version without a TTL is free", []edit{{"decide.go", `cmp.Or(s.later.TTL, r.TTL, o.ttl)`, `cmp.Or(s.later.TTL, r.TTL)`}}, []string{". -run TestWhoMayTakeTheLock"}, 1},
-	{"the age told of a restored version counts", []edit{{"observe.go", `		v.age = 0 // the store`, `		// the store`}}, []string{worlds, ". -run ^TestTheAgeOfARestoredVersion"}, 9},
+	{"the age told of a restored version counts", []edit{{"observe.go", `		v.age = 0 // the store`, `		// the store`}}, []string{". -run ^TestTheAgeOfARestoredVersion"}, 9},
 	{"a restored release is a new leader", []edit{{"elector.go", `			if !held.revived {`, `			if true {`}}, []string{". -run ^TestAnElectorAndARestoredRelease$"}, 0},
 	{"a record without a token is a restored one", []edit{{"fencing.go", `older && rec.Token > 0 &&`, `older &&`}}, []string{". -run ^TestAReleaseWithoutATokenIsFree$"}, 13},
 	{"a restored version reclaimed", []edit{{"observe.go", `byLock(v.rec) && !revived &&`, `byLock(v.rec) &&`}}, []string{". -run TestARestoredVersionIsWaitedOut"}, 1},
