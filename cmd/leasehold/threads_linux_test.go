@@ -86,8 +86,8 @@ while [ "$(od -An -tu8 -j8 -N8 "$LIFE_FILE" | tr -d ' ')" = 0 ]; do sleep 0.05; 
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", number))
-		return err != nil || strings.Contains(string(stat), ") Z ")
-	}, time.Minute, 10*time.Millisecond, "the command has ended")
+		return err == nil && strings.Contains(string(stat), ") Z ")
+	}, 10*time.Second, 10*time.Millisecond, "the command has ended, and its number is free")
 	if stranger := numbered(t, number); stranger != nil {
 		time.Sleep(4 * time.Second) // until the left-over is killed
 		require.NoError(t, stranger.Process.Signal(syscall.Signal(0)))
