@@ -30,6 +30,10 @@ define each
 	if [ -n "$$failed" ]; then echo "FAILED: $(1):$$failed" >&2; exit 1; fi
 endef
 
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'\t' '{ printf "%-16s %s\n", $$1, $$2 }'
+
 .PHONY: test
 test: servers ## tier 1: the tests of all modules, side by side: minutes; says in the end what took longest, what passed only when run again, and what did not run
 	@go run ./internal/tools/alltests $(PACKAGES)
@@ -99,7 +103,7 @@ vet-systems: vet-published ## the same, and of all modules as for Windows and ma
 	@echo "=> GOOS=darwin go vet"; CGO_ENABLED=0 GOOS=darwin go vet $(addsuffix /...,$(MODULES))
 
 .PHONY: vuln
-vuln: $(GOVULNCHECK) ## known vulnerabilities; says so if their database cannot be reached
+vuln: $(GOVULNCHECK) ## known vulnerabilities; fails too if their database cannot be reached, unless LEASEHOLD_WITHOUT=vuln
 	@$(call each,govulncheck,"$(CURDIR)/internal/tools/vuln.sh" $(GOVULNCHECK))
 
 .PHONY: examples

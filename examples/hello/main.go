@@ -15,9 +15,12 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Print(lock.Do(context.Background(), func(ctx context.Context, lease *leasehold.Lease) error {
+	err = lock.Do(context.Background(), func(ctx context.Context, lease *leasehold.Lease) error {
 		log.Print("I alone work now, with token ", lease.Token())
 		time.Sleep(10 * time.Second) // your work; let it stop when ctx ends, because the lease is lost then
 		return nil
-	}))
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
 }

@@ -64,6 +64,7 @@ fi
 step "vet for other systems" make vet-systems
 step "modules as users get them" make release-check
 step "examples" make examples
+step "known vulnerabilities" make vuln
 step "all tests" make test
 step "command killed and stopped" make cli-deaths DEATHS="$(size 6 1000)"
 # What all checks find without a mutant has just been seen, or is left out at the short size.

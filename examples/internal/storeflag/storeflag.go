@@ -21,7 +21,7 @@ import (
 // environment ends the help text of every example.
 const environment = `
 Without -s3 and -bucket the example runs in memory. For a bucket it reads these environment variables:
-  AWS_ENDPOINT_URL        URL of the S3 server, such as http://127.0.0.1:9000, unless -s3 is given
+  AWS_ENDPOINT_URL        URL of the S3 server, such as http://127.0.0.1:9000, unless -s3 is given; without both it is Amazon S3
   AWS_ACCESS_KEY_ID       access key; required
   AWS_SECRET_ACCESS_KEY   secret key; required
   AWS_SESSION_TOKEN       session token, with temporary credentials only
@@ -37,8 +37,8 @@ type Flags struct{ endpoint, bucket, region string }
 // Add defines the flags, and a help text that begins with the sentence that tells what the example shows.
 func Add(set *flag.FlagSet, shows string) *Flags {
 	f := new(Flags)
-	set.StringVar(&f.endpoint, "s3", "", "`URL` of an S3 server; needs -bucket")
-	set.StringVar(&f.bucket, "bucket", "", "`name` of an existing bucket on that server")
+	set.StringVar(&f.endpoint, "s3", "", "`URL` of an S3 server, if it is not Amazon S3; needs -bucket")
+	set.StringVar(&f.bucket, "bucket", "", "`name` of an existing bucket")
 	set.StringVar(&f.region, "region", cmp.Or(os.Getenv("AWS_REGION"), "us-east-1"), "`name` of the bucket's region")
 	set.Usage = func() {
 		fmt.Fprintf(set.Output(), "%s\n\nUsage: %s [flags]\n\n", shows, set.Name())
@@ -59,7 +59,7 @@ func (f *Flags) Place() string {
 	if f.InMemory() {
 		return "in memory"
 	}
-	return fmt.Sprintf("in bucket %q at %s", f.bucket, f.server())
+	return fmt.Sprintf("in bucket %q at %s", f.bucket, cmp.Or(f.server(), "Amazon S3 in "+f.region))
 }
 
 // Open returns the chosen store. It sends one request to a server, so that a wrong address, bucket or key is reported at once.
@@ -89,15 +89,15 @@ func (f *Flags) unusable(ctx context.Context, err error) error {
 	} else {
 		return err // the server's answer, for which the store says what to do
 	}
-	return fmt.Errorf("cannot reach an S3 server at %s: %w (start the server, or correct -s3 or AWS_ENDPOINT_URL)", f.server(), err)
+	return fmt.Errorf("cannot reach an S3 server at %s: %w (start the server, or correct -s3 or AWS_ENDPOINT_URL)", cmp.Or(f.server(), "Amazon"), err)
 }
 
+// server is the URL of the server, or "" for Amazon S3.
 func (f *Flags) server() string { return cmp.Or(f.endpoint, os.Getenv("AWS_ENDPOINT_URL")) }
 
 // missing lists what the user has not given but a bucket needs.
 func (f *Flags) missing() (names []string) {
 	for _, need := range []struct{ name, value string }{
-		{"-s3 or AWS_ENDPOINT_URL", f.server()},
 		{"-bucket", f.bucket},
 		{"AWS_ACCESS_KEY_ID", os.Getenv("AWS_ACCESS_KEY_ID")},
 		{"AWS_SECRET_ACCESS_KEY", os.Getenv("AWS_SECRET_ACCESS_KEY")},
@@ -115,14 +115,8 @@ func (f *Flags) Client() (*s3.Client, error) {
 	if names := f.missing(); len(names) > 0 {
 		return nil, fmt.Errorf("to use a bucket, also set %s", strings.Join(names, ", "))
 	}
-	server := f.server()
-	if u, err := url.Parse(server); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return nil, fmt.Errorf("the server's address %q is not a URL such as http://127.0.0.1:9000 (correct -s3 or AWS_ENDPOINT_URL)", server)
-	}
-	return s3.New(s3.Options{
-		BaseEndpoint: &server,
-		UsePathStyle: true,
-		Region:       f.region,
+	options := s3.Options{
+		Region: f.region,
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{
 				AccessKeyID:     os.Getenv("AWS_ACCESS_KEY_ID"),
@@ -130,5 +124,14 @@ func (f *Flags) Client() (*s3.Client, error) {
 				SessionToken:    os.Getenv("AWS_SESSION_TOKEN"),
 			}, nil
 		}),
-	}), nil
+	}
+	server := f.server()
+	if server == "" {
+		return s3.New(options), nil
+	}
+	if u, err := url.Parse(server); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return nil, fmt.Errorf("the server's address %q is not a URL such as http://127.0.0.1:9000 (correct -s3 or AWS_ENDPOINT_URL)", server)
+	}
+	options.BaseEndpoint, options.UsePathStyle = &server, true
+	return s3.New(options), nil
 }

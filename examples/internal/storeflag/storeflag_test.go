@@ -23,7 +23,7 @@ func TestOpen(t *testing.T) {
 		"endpoint unused":    {endpoint: server.URL, place: "in memory"},
 		"endpoint by flag":   {args: []string{"-s3", server.URL, "-bucket", "bucket"}, accessKey: "any", place: `in bucket "bucket" at ` + server.URL},
 		"endpoint by env":    {args: []string{"-bucket", "bucket"}, endpoint: server.URL, accessKey: "any", place: `in bucket "bucket" at ` + server.URL},
-		"bucket only":        {args: []string{"-bucket", "b"}, err: "also set -s3 or AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID"},
+		"bucket only":        {args: []string{"-bucket", "b"}, err: "also set AWS_ACCESS_KEY_ID"},
 		"server only":        {args: []string{"-s3", server.URL}, accessKey: "any", err: "also set -bucket"},
 		"not a URL":          {args: []string{"-s3", "foo", "-bucket", "b"}, accessKey: "any", err: `"foo" is not a URL`},
 		"no such bucket":     {args: []string{"-s3", server.URL, "-bucket", "b"}, accessKey: "any", err: "create the bucket"},
@@ -47,4 +47,19 @@ func TestOpen(t *testing.T) {
 			require.Equal(t, c.place, where.Place())
 		})
 	}
+}
+
+// Without an endpoint the bucket is one of Amazon S3.
+func TestAmazonS3NeedsNoEndpoint(t *testing.T) {
+	t.Setenv("AWS_ENDPOINT_URL", "")
+	t.Setenv("AWS_ACCESS_KEY_ID", "any")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "any")
+	set := flag.NewFlagSet("example", flag.ContinueOnError)
+	where := storeflag.Add(set, "Example shows nothing.")
+	require.NoError(t, set.Parse([]string{"-bucket", "b", "-region", "eu-central-1"}))
+	client, err := where.Client()
+	require.NoError(t, err)
+	require.Nil(t, client.Options().BaseEndpoint)
+	require.False(t, client.Options().UsePathStyle)
+	require.Equal(t, `in bucket "b" at Amazon S3 in eu-central-1`, where.Place())
 }
