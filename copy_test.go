@@ -115,7 +115,7 @@ func TestOfTwoCopiesOfAHolderOneLosesTheLease(t *testing.T) {
 		other := copied(l)
 		time.Sleep(time.Second)
 		require.NoError(t, lease.Renew(t.Context()))
-		copy := newLease(other.term.Load())
+		copy := newLease(t.Context(), other.term.Load())
 		require.ErrorIs(t, copy.Renew(t.Context()), ErrLost)
 		_, err = other.TryAcquire(t.Context())
 		require.ErrorIs(t, err, ErrHeld)

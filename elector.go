@@ -114,7 +114,7 @@ func (e *Elector) run(ctx context.Context, terms int) error {
 		}
 		worked = true
 		err = e.lead(ctx, lease)
-		if errors.Is(context.Cause(lease.t.ctx), ErrReleased) {
+		if errors.Is(context.Cause(lease.ctx), ErrReleased) {
 			e.rest = l.clock.Now().Mono + 2*clock.Jitter(l.clock, l.poll)
 		}
 		switch over := lease.t.whyOver(); {
@@ -162,7 +162,7 @@ func (e *Elector) lead(ctx context.Context, lease *Lease) error {
 		e.leading.Store(nil)
 		defer close(term.over)
 		if started && e.cb.OnStoppedLeading != nil {
-			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.t.ctx)) })
+			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.ctx)) })
 		}
 	}()
 	err := lease.do(lease.ctx, ctx, func(ctx context.Context, lease *Lease) error {
@@ -219,7 +219,7 @@ func (e *Elector) Resign(ctx context.Context) error {
 	if under && of != term.lease {
 		return nil
 	}
-	term.lease.t.cancel(fmt.Errorf("%w: resigned", ErrReleased))
+	term.lease.t.endContext(fmt.Errorf("%w: resigned", ErrReleased))
 	if under {
 		return nil
 	}

@@ -25,10 +25,10 @@ type Lease struct {
 // leaseKey is the key under which the context of a lease of this lock has the Lease.
 type leaseKey struct{ lock *register }
 
-// newLease gives t to its holder.
-func newLease(t *term) *Lease {
+// newLease gives t, whose context is ctx, to its holder.
+func newLease(ctx context.Context, t *term) *Lease {
 	lease := &Lease{t: t}
-	lease.ctx = context.WithValue(t.ctx, leaseKey{t.lock}, lease)
+	lease.ctx = context.WithValue(ctx, leaseKey{t.lock}, lease)
 	// Neither t nor its timers refer to lease. Once nothing else does, nobody can act under it. The cleanup must not refer to t, from
 	// which an observer may lead to lease.
 	runtime.AddCleanup(lease, func(forgotten *atomic.Bool) { forgotten.Store(true) }, t.forgotten)

@@ -196,8 +196,7 @@ func (l *Lock) race(ctx, settling, parent context.Context) (lease *Lease, stray 
 		t, next, err := l.writeNewTerm(ctx, settling, v)
 		switch {
 		case t != nil:
-			t.start(parent)
-			lease, err = l.begin(ctx, settling, t, l.clock.Now().Mono-began, verdict.reason)
+			lease, err = l.begin(ctx, settling, newLease(t.start(parent), t), l.clock.Now().Mono-began, verdict.reason)
 			return lease, nil, err
 		case next == nil:
 			return nil, stray, err
@@ -222,10 +221,10 @@ func (l *Lock) race(ctx, settling, parent context.Context) (lease *Lease, stray 
 	}
 }
 
-// begin makes a live term the one of this Lock. The acquisition took so long, and the lock was free
-// because of what it was.
-func (l *Lock) begin(ctx, settling context.Context, t *term, took time.Duration, was string) (*Lease, error) {
-	lease := newLease(t)
+// begin makes the term of lease the one of this Lock. The acquisition took so long, and the lock was
+// free because of what it was.
+func (l *Lock) begin(ctx, settling context.Context, lease *Lease, took time.Duration, was string) (*Lease, error) {
+	t := lease.t
 	l.term.Store(t)
 	l.emit(ctx, Event{Kind: EventAcquired, Token: t.token, Holder: l.identity, Duration: took})
 	l.log.InfoContext(ctx, "lock acquired", "key", l.key, "token", t.token, "was", was)

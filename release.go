@@ -20,14 +20,12 @@ func (t *term) release(ctx context.Context, asked bool) error {
 // free is release with a context that outlasts ctx.
 func (t *term) free(ctx, settling context.Context, asked bool) error {
 	defer t.lock.wakeSiblings()
-	if t.valid() { // a lease that has just run out is lost first
-		t.cancel(ErrReleased)
-	}
+	t.valid() // a lease that has run out is lost
 	t.mu.Lock()
 	announced := t.state == abandoned
 	switch {
 	case t.state == held:
-		t.over(releasing)
+		t.over(releasing, ErrReleased)
 	case t.state == lost:
 		defer t.mu.Unlock()
 		return t.cause
@@ -86,14 +84,11 @@ func markReleased(r *Record) { r.ExpiresAt = time.Time{} }
 
 // abandon ends the term and leaves the lock to run out: see Lease.Abandon.
 func (t *term) abandon() {
-	if !t.valid() { // a lease that has just run out is lost first
-		return
-	}
-	t.cancel(ErrReleased)
+	t.valid() // a lease that has run out is lost
 	t.mu.Lock()
 	first := t.state == held
 	if first {
-		t.over(abandoned)
+		t.over(abandoned, ErrReleased)
 		t.toldEnd = true
 	}
 	t.mu.Unlock()

@@ -36,7 +36,7 @@ func (t *term) stopRenewingAfterTTL() {
 // renewNext makes one attempt and sets the timer for the next one.
 func (t *term) renewNext() {
 	t.mu.Lock()
-	over := t.state != held || t.lock.clock.Now().Mono >= t.renewUntil
+	over, ctx := t.state != held || t.lock.clock.Now().Mono >= t.renewUntil, t.ctx
 	t.mu.Unlock()
 	switch {
 	case over:
@@ -45,7 +45,7 @@ func (t *term) renewNext() {
 		t.lock.log.Warn("a lease was dropped without Release: it is left to run out", "key", t.lock.key, "token", t.token)
 		return
 	}
-	err := t.renew(inBackground(t.ctx), func(*Record) {})
+	err := t.renew(inBackground(ctx), func(*Record) {})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {

@@ -28,18 +28,17 @@ import (
 // abandoned term runs out by itself. A held term leads until its context ends. Under Do or Run it then winds down: it stays
 // held, renewed for one TTL more at most, because its function may still run.
 //
-// Other goroutines of the same Lock stay out while the term is held or releasing, until its context has ended and its function
-// has returned. A lost term without a function that has returned keeps them out for the safety margin too, and an abandoned one
+// Other goroutines of the same Lock stay out while the term is held or releasing, and until its function has returned. A lost term without a function that has returned keeps them out for the safety margin too, and an abandoned one
 // for as long as it keeps other processes out.
 type term struct {
 	lock    *register
 	token   uint64
-	ctx     context.Context
-	cancel  context.CancelCauseFunc // ends ctx
-	writing ctxmutex.Mutex          // locked while a write of this term is under way
+	writing ctxmutex.Mutex // locked while a write of this term is under way
 
 	mu          sync.Mutex // guards what follows; never held over I/O
 	state       state
+	ctx         context.Context         // that of the Lease; nil after held, because the Lock keeps its last term, but nothing of ctx
+	cancel      context.CancelCauseFunc // ends ctx; nil after held
 	function    function
 	cause       error            // why the term was lost, or was replaced after held
 	ended       time.Time        // when held ended
@@ -86,13 +85,15 @@ const (
 	returned    // it has returned, and nothing of it goes on
 )
 
-// start makes the term live, with a context that descends from parent.
-func (t *term) start(parent context.Context) {
-	t.ctx, t.cancel = context.WithCancelCause(parent)
+// start makes the term live, and returns its context, which descends from parent.
+func (t *term) start(parent context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(parent)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.ctx, t.cancel = ctx, cancel
 	t.renewUntil = math.MaxInt64
 	t.expiry = t.lock.clock.AfterFunc(t.untilNextCheck(), t.check)
+	return ctx
 }
 
 func (t *term) valid() bool {
@@ -108,13 +109,12 @@ func (t *term) valid() bool {
 // blocks is how long, at least, no other goroutine of this Lock may begin a term. It is 0 if one may.
 func (t *term) blocks() time.Duration {
 	t.valid() // a lease that has run out is lost
-	ended := t.ctx.Err() != nil
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case t.state == held:
 		return max(t.remaining(), 0) + t.lock.margin
-	case t.state == releasing, !ended:
+	case t.state == releasing:
 		return t.lock.attempt / 8
 	case t.guarding():
 		return t.lock.poll
@@ -231,18 +231,19 @@ func (t *term) lose(why error) error {
 		}
 	} else {
 		t.cause = cause
-		t.over(lost)
+		t.over(lost, cause)
 		t.expiry.Reset(t.lock.margin) // for the report of an overrun
 		t.mu.Unlock()
-		t.cancel(cause)
 	}
 	t.tell(EventLost, cause)
 	t.lock.log.Warn("lease lost", "key", t.lock.key, "token", t.token, "cause", why)
 	return cause
 }
 
-// over moves on from held. The caller holds t.mu.
-func (t *term) over(s state) {
+// over moves on from held, and ends the context. The caller holds t.mu.
+func (t *term) over(s state, cause error) {
+	t.cancel(cause)
+	t.ctx, t.cancel = nil, nil
 	t.state, t.ended, t.endedMono = s, time.Now(), t.lock.clock.Now().Mono
 	t.expiry.Stop()
 	if t.renewal != nil {
@@ -273,7 +274,16 @@ func (t *term) event(kind EventKind, err error) Event {
 
 // tell emits an event of what the term does by itself.
 func (t *term) tell(kind EventKind, err error) {
-	t.lock.emit(inBackground(t.ctx), t.event(kind, err))
+	t.lock.emit(context.Background(), t.event(kind, err))
+}
+
+// endContext ends the context of a held term, which then winds down.
+func (t *term) endContext(cause error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state == held {
+		t.cancel(cause)
+	}
 }
 
 // startGuarding notes that a function runs under the term. It refuses a second one.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 
@@ -48,22 +49,6 @@ func TestUnconfirmedWritesAreSettledByTheNextThatLands(t *testing.T) {
 			require.Empty(t, lease.t.unconfirmed)
 		}
 		require.NoError(t, lease.Release(t.Context()))
-	})
-}
-
-// A term whose context goes on keeps others out, whatever its state says already.
-func TestATermBlocksUntilItsContextHasEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, err := NewLock(NewMemStore(), "k", WithLogger(slog.New(slog.DiscardHandler)))
-		require.NoError(t, err)
-		lease, err := l.TryAcquire(t.Context())
-		require.NoError(t, err)
-		lease.t.mu.Lock()
-		lease.t.state, lease.t.function = lost, returned // as lose does, before it ends the context
-		lease.t.mu.Unlock()
-		require.Positive(t, lease.t.blocks())
-		lease.t.cancel(ErrLost)
-		require.Zero(t, lease.t.blocks())
 	})
 }
 
@@ -136,6 +121,104 @@ func TestALeaseThatItsObserverRefersToIsCollected(t *testing.T) {
 			return false
 		}
 	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// A Lock, which may live as long as its process, keeps nothing of the contexts of its former terms.
+func TestALockKeepsNothingOfALastContext(t *testing.T) {
+	type value struct{ _ [64]byte }
+	type valueKey struct{}
+	opts := []Option{WithLogger(slog.New(slog.DiscardHandler))}
+	for name, use := range map[string]func(ctx context.Context, t *testing.T, l *Lock){
+		"released": func(ctx context.Context, t *testing.T, l *Lock) {
+			lease, err := l.Acquire(ctx)
+			require.NoError(t, err)
+			require.NoError(t, lease.Release(ctx))
+		},
+		"abandoned": func(ctx context.Context, t *testing.T, l *Lock) {
+			lease, err := l.TryAcquire(ctx)
+			require.NoError(t, err)
+			lease.Abandon()
+		},
+		"broken": func(ctx context.Context, t *testing.T, l *Lock) {
+			lease, err := l.TryAcquire(ctx)
+			require.NoError(t, err)
+			require.NoError(t, l.Break(ctx, 1))
+			require.ErrorIs(t, lease.Renew(ctx), ErrLost)
+		},
+		"dropped": func(ctx context.Context, t *testing.T, l *Lock) {
+			_, err := l.TryAcquire(ctx)
+			require.NoError(t, err)
+		},
+		"Do": func(ctx context.Context, t *testing.T, l *Lock) {
+			require.NoError(t, l.Do(ctx, func(context.Context, *Lease) error { return nil }))
+		},
+		"Run": func(ctx context.Context, t *testing.T, l *Lock) {
+			e, err := NewElector(l, Callbacks{})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			require.NoError(t, e.Run(ctx))
+		},
+		"held by another": func(ctx context.Context, t *testing.T, l *Lock) {
+			other, err := NewLock(l.store, l.key, opts...)
+			require.NoError(t, err)
+			lease, err := other.TryAcquire(t.Context())
+			require.NoError(t, err)
+			_, err = l.TryAcquire(ctx)
+			require.ErrorIs(t, err, ErrHeld)
+			ctx, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			_, err = l.Acquire(ctx)
+			require.ErrorIs(t, err, ErrHeld)
+			require.NoError(t, lease.Release(t.Context()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, err := NewLock(NewMemStore(), "k", opts...)
+				require.NoError(t, err)
+				kept := func() weak.Pointer[value] {
+					v := new(value)
+					use(context.WithValue(t.Context(), valueKey{}, v), t, l)
+					return weak.Make(v)
+				}()
+				for range 60 { // a dropped lease runs out first
+					runtime.GC()
+					time.Sleep(time.Second)
+				}
+				runtime.GC()
+				require.Nil(t, kept.Value())
+				runtime.KeepAlive(l)
+			})
+		})
+	}
+}
+
+// A lock that was acquired under the lease of another, and released, keeps that lease no longer renewed.
+func TestALockDoesNotKeepALeaseItWasAcquiredUnder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var locks [2]*Lock
+		for i := range locks {
+			var err error
+			locks[i], err = NewLock(NewMemStore(), "k", WithLogger(slog.New(slog.DiscardHandler)))
+			require.NoError(t, err)
+		}
+		func() {
+			outer, err := locks[0].TryAcquire(t.Context())
+			require.NoError(t, err)
+			inner, err := locks[1].TryAcquire(outer.Context())
+			require.NoError(t, err)
+			require.NoError(t, inner.Release(t.Context()))
+		}()
+		for range 60 {
+			runtime.GC()
+			time.Sleep(time.Second)
+		}
+		lease, err := locks[0].TryAcquire(t.Context())
+		require.NoError(t, err, "it was dropped, and ran out")
+		require.NoError(t, lease.Release(t.Context()))
+		runtime.KeepAlive(locks)
+	})
 }
 
 func TestATermIsLostOnce(t *testing.T) {

@@ -136,7 +136,7 @@ var mutants = []mutant{
 		return t.lock.poll
 `, ``}, {"term.go", `	case t.state == lost && t.function != returned:`, `	case t.state == lost && t.function != returned && !t.guarding():`}}, []string{worlds}, 8},
 	{"a lost term without a function leaves no margin", []edit{{"term.go", `	case t.state == lost && t.function != returned:`, `	case t.state == lost && t.function != returned && t.guarding():`}}, []string{". -run TestALostLeaseWithoutAFunction"}, 8},
-	{"a release under way keeps no sibling out", []edit{{"term.go", `	case t.state == releasing, !ended:`, `	case !ended:`}}, []string{". -run TestAReleaseUnderWayIsHeldForSiblings"}, 8},
+	{"a release under way keeps no sibling out", []edit{{"term.go", `	case t.state == releasing:`, `	case t.state == releasing && t.lock == nil:`}}, []string{". -run TestAReleaseUnderWayIsHeldForSiblings"}, 8},
 	{"a release that has landed is written again", []edit{{"renewal.go", `return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil`, `return ours.rec.Nonce == rec.Nonce, nil`}}, []string{". -run TestAReleaseThatHasLandedIsNotWrittenAgain"}, 6},
 	{"a release that may have landed is called a loss", []edit{{"renewal.go", `case i < 0 && mayBeReleased:`, `case i < 0 && mayBeReleased && false:`}}, []string{". -run TestAReleaseThatHasLandedIsNoLoss"}, 6},
 	{"our nonce is enough, whoever raised the record", []edit{{"internal/wire/nonce.go", `return a.Nonce != "" && a.Nonce == b.Nonce && a.Token == b.Token &&`, `return a.Nonce != "" && a.Nonce == b.Nonce || a.Token < b.Token && a.Token > b.Token &&`}}, []string{". -run TestARecordWithOurNonce"}, 6},
@@ -185,7 +185,7 @@ var mutants = []mutant{
 		[]string{". -run ^TestAStoppedRunReturnsNoFailure"}, 12,
 	},
 	{"a lost race is an error", []edit{{"lock.go", `			return nil, nil, l.notFree(v, l.decide(l.observed(v)))`, `			return nil, nil, ErrPreconditionFailed`}}, []string{". -run TestALostRaceIsAlwaysErrHeld"}, 10},
-	{"no rest after a callback has released", []edit{{"elector.go", `errors.Is(context.Cause(lease.t.ctx), ErrReleased)`, `errors.Is(context.Cause(lease.t.ctx), ErrReleased) && context.Cause(lease.t.ctx) != ErrReleased`}}, []string{". -run TestACallbackThatReleasesRestsAsAfterResign"}, 0},
+	{"no rest after a callback has released", []edit{{"elector.go", `errors.Is(context.Cause(lease.ctx), ErrReleased)`, `errors.Is(context.Cause(lease.ctx), ErrReleased) && context.Cause(lease.ctx) != ErrReleased`}}, []string{". -run TestACallbackThatReleasesRestsAsAfterResign"}, 0},
 	{
 		"RunOnce begins without a rest",
 		[]edit{{"elector.go", `		if e.letOthersPass(ctx) != nil {`, `		if term > 1 && e.letOthersPass(ctx) != nil {`}},
@@ -273,7 +273,12 @@ var mutants = []mutant{
 	{"a term whose callback returned early leaves no margin", []edit{{"elector.go", `			lease.t.functionEnded(leftAlone)
 `, ``}}, []string{". -run TestATermWhoseCallbackReturnedEarly"}, 8},
 	{"a lost term whose function has returned keeps others out", []edit{{"term.go", `		t.function = as`, `		t.function = leftAlone`}}, []string{". -run TestALostTermWhoseFunctionHasReturned"}, 8},
-	{"a term does not block until its context has ended", []edit{{"term.go", `	case t.state == releasing, !ended:`, `	case t.state == releasing, !ended && false:`}}, []string{". -run TestATermBlocksUntilItsContextHasEnded"}, 8},
+	{
+		"a Lock keeps the context of its last term",
+		[]edit{{"term.go", `	t.ctx, t.cancel = nil, nil
+`, ``}},
+		[]string{". -run TestALockKeepsNothing", ". -run TestALockDoesNotKeepALease"}, 0,
+	},
 	{"stopped without started", []edit{{"elector.go", `		if e.cb.OnNewLeader != nil {
 			e.cb.OnNewLeader(lease.Record())
 		}
@@ -362,8 +367,8 @@ var mutants = []mutant{
 	{"fencehttp: marks tried without end", []edit{{"fencehttp/fencehttp.go", `case try == raiseTries:`, `case try == 3*raiseTries:`}}, []string{"./fencehttp -run TestStoreMarksEnd"}, 23},
 
 	// Promises that no check proved.
-	{"stopped twice", []edit{{"elector.go", `			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.t.ctx)) })`, `			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.t.ctx)) })
-			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.t.ctx)) })`}}, []string{worlds}, 7},
+	{"stopped twice", []edit{{"elector.go", `			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.ctx)) })`, `			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.ctx)) })
+			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.ctx)) })`}}, []string{worlds}, 7},
 	{"polls four times as often", []edit{{"lock.go", `min(l.untilNextRead(), held.Wait+spread)`, `min(l.untilNextRead()/4, held.Wait+spread)`}}, []string{worlds, ". -run TestWaitingCandidateReadsTwicePerRenewal"}, 14},
 	{"polls twice as often", []edit{{"lock.go", `min(l.untilNextRead(), held.Wait+spread)`, `min(l.untilNextRead()/2, held.Wait+spread)`}}, []string{worlds}, 14},
 	{"renews twice as often", []edit{{"renewal.go", `float64(t.lock.renew) * (1`, `float64(t.lock.renew/2) * (1`}}, []string{worlds}, 14},
@@ -424,10 +429,15 @@ var mutants = []mutant{
 	{"Watch misses releases", []edit{{"inspect.go", `|| a.Released() != b.Released() ||`, `||`}}, []string{worlds, ". -run TestWatchYieldsEveryChangeOfTerm"}, 20},
 	{"Watch keeps failures to itself", []edit{{"inspect.go", `if !yield(Record{}, l.named(err)) || storeapi.Permanent(err) {`, `if storeapi.Permanent(err) {`}}, []string{worlds}, 20},
 	{"a fence lets former leaders pass", []edit{{"fencing.go", `if token < f.highest || token == 0 {`, `if token == 0 {`}}, []string{worlds}, 3},
-	{"the context of a lost lease goes on", []edit{{"term.go", `		t.mu.Unlock()
+	{
+		"the context of a lost lease goes on",
+		[]edit{{"term.go", `	t.cancel(cause)
+	t.ctx`, `	if s != lost {
 		t.cancel(cause)
-`, `		t.mu.Unlock()
-`}}, []string{worlds, search, ". -run TestDefinitiveLossEndsTheContextAtOnce"}, 2},
+	}
+	t.ctx`}},
+		[]string{worlds, search, ". -run TestDefinitiveLossEndsTheContextAtOnce"}, 2,
+	},
 	{"a release sends nothing", []edit{{"release.go", `		return t.put(settling, markReleased)`, `		_ = ctx
 		return nil`}}, []string{worlds, search}, 15},
 	{"an ETag's form that the server may ignore", []edit{{"internal/s3api/dialect.go", `			return unknown, errors.New("the server takes a wrong ETag if it has no quotes: it is not safe")`, `			o.dialect.Store(bare)`}}, []string{". -run TestAnETagsFormIsNeverGuessed"}, 24},
