@@ -36,10 +36,11 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Record, error] {
 			yield(Record{}, err)
 			return
 		}
-		defer l.wait()()
+		looks := l.wait(false)
+		defer looks.Leave()
 		var last *Record
 		for failures := 0; ctx.Err() == nil; {
-			woken := l.bell.Listen()
+			woken := looks.Listen()
 			v, err := l.read(ctx)
 			wait := clock.Jitter(l.clock, l.poll)
 			switch {

@@ -118,12 +118,14 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Le
 		return nil, fmt.Errorf("ctx belongs to the lease with token %d of this same lock, so the call would wait for itself: "+
 			"use that lease instead of acquiring the lock again", lease.Token())
 	}
-	defer l.wait()()
+	line := l.wait(true)
+	defer line.Leave()
 	var last error
 	failures := 0
 	for {
-		woken := l.bell.Listen()
+		woken := line.Listen()
 		lease, err := l.try(ctx, parent)
+		line.Looked(l.leavesToOthers(err))
 		if err == nil {
 			return lease, nil
 		}
@@ -147,6 +149,13 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Le
 			return nil, lockerr.WaitEnded(ctx, last, err)
 		}
 	}
+}
+
+// leavesToOthers reports whether another Lock of this process may get what a try has not got, which has
+// ended with err.
+func (l *Lock) leavesToOthers(err error) bool {
+	_, held := errors.AsType[*HeldError](err)
+	return err != nil && (!held || l.heldByUs() != nil || l.place().store == nil)
 }
 
 // backoff is the pause after one more failed try in a row: from a fraction of the poll interval up to the TTL.

@@ -19,7 +19,8 @@ const maxWakes = 10
 // that backs off because the store fails. Wake sends no request itself, never blocks, does nothing if nobody waits, and is safe for
 // concurrent use.
 //
-// Locks of one process that share a Store value and a key wake each other after a release. That needs no call of Wake.
+// A release needs no call of Wake for those who wait in the same process, through this Lock or another with the same Store value
+// and key. Watch reads, and of those who want the lock one after the other does, until the lock is held again.
 func (l *Lock) Wake() {
 	if l.made() == nil {
 		l.bell.Request(l.clock, min(l.poll, l.ttl), maxWakes)
@@ -39,8 +40,9 @@ func (r *register) place() place {
 	return place{r.store, r.key}
 }
 
-// wait lists r for the siblings that release, until the result is called. List it before it looks, so that no release is missed.
-func (r *register) wait() (done func()) { return r.bell.Wait(r.place()) }
+// wait lists a goroutine for the siblings that release, until it leaves. List it before it looks, so that no release is missed.
+// A candidate stands in line, so that a release costs one read and not one of each candidate.
+func (r *register) wait(candidate bool) *bell.Waiter { return r.bell.Wait(r.place(), candidate) }
 
 // wakeSiblings is called when the lock may have become free. It wakes the goroutines of this process that wait for the same object.
-func (r *register) wakeSiblings() { bell.RingAll(r.place()) }
+func (r *register) wakeSiblings() { bell.Free(r.place()) }

@@ -274,6 +274,161 @@ func TestLocksOfOneProcessWakeEachOther(t *testing.T) {
 	}
 }
 
+// inLine starts a candidate of each lock, one after the other, which puts its number into the result once it leads.
+func inLine(t *testing.T, locks ...*leasehold.Lock) (leads chan int, leases []*leasehold.Lease, cancel []context.CancelFunc) {
+	t.Helper()
+	leads, leases = make(chan int, len(locks)), make([]*leasehold.Lease, len(locks))
+	var all sync.WaitGroup
+	for i, l := range locks {
+		ctx, stop := context.WithCancel(t.Context())
+		cancel = append(cancel, stop)
+		all.Go(func() {
+			lease, err := l.Acquire(ctx)
+			if err == nil {
+				leases[i] = lease
+				leads <- i
+			}
+		})
+		synctest.Wait()
+	}
+	t.Cleanup(func() {
+		for _, stop := range cancel {
+			stop()
+		}
+		all.Wait()
+	})
+	return leads, leases, cancel
+}
+
+// hourly are locks of one process that poll once an hour.
+func hourly(t *testing.T, store leasehold.Store, n int) (locks []*leasehold.Lock) {
+	t.Helper()
+	for range n {
+		locks = append(locks, newLock(t, store, leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2*time.Hour), leasehold.WithManualRenewal()))
+	}
+	return locks
+}
+
+// A release does not make all candidates of its process read.
+func TestAReleaseCostsOneReadHoweverManyWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 100
+		store := process(leasehold.NewMemStore())
+		locks := hourly(t, store, n+1)
+		held := acquire(t, locks[n])
+		leads, leases, _ := inLine(t, locks[:n]...)
+		store.count()
+		began := time.Now()
+		for i := range n {
+			require.NoError(t, held.Release(t.Context()))
+			require.Equal(t, i, <-leads, "in the order in which they came")
+			held = leases[i]
+			require.Len(t, store.count(), 3, "the release, a read, the acquisition")
+		}
+		require.Equal(t, began, time.Now())
+		require.NoError(t, held.Release(t.Context()))
+	})
+}
+
+// Whatever keeps the first in line from taking the lock that is free, the second has its turn at once.
+func TestATurnIsPassedOn(t *testing.T) {
+	const never = time.Hour
+	for name, c := range map[string]struct {
+		fault fault
+		then  func(cancel context.CancelFunc)
+	}{
+		"its read fails":                    {fault{op: "get", err: errInjected}, nil},
+		"its write fails":                   {fault{op: "put", err: errInjected}, nil},
+		"its ctx ends while its read hangs": {fault{op: "get", delay: never}, func(cancel context.CancelFunc) { synctest.Wait(); cancel() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := process(leasehold.NewMemStore())
+				locks := hourly(t, store, 3)
+				held := acquire(t, locks[2])
+				leads, leases, cancel := inLine(t, locks[:2]...)
+				began := time.Now()
+				if c.fault.op == "put" {
+					store.next(fault{op: "put", apply: true}) // the release
+				}
+				store.next(c.fault)
+				require.NoError(t, held.Release(t.Context()))
+				if c.then != nil {
+					c.then(cancel[0])
+				}
+				require.Equal(t, 1, <-leads)
+				require.Equal(t, began, time.Now())
+				require.NoError(t, leases[1].Release(t.Context()))
+			})
+		})
+	}
+}
+
+// The first in line waits for the answer to its read. The others do not wait for it.
+func TestAReadThatHangsHoldsUpNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := process(leasehold.NewMemStore())
+		held := acquire(t, newLock(t, store))
+		leads, leases, _ := inLine(t, newLock(t, store), newLock(t, store))
+		store.next(fault{op: "get", delay: time.Hour})
+		require.NoError(t, held.Release(t.Context()))
+		began := time.Now()
+		require.Equal(t, 1, <-leads)
+		require.Less(t, time.Since(began), 4500*time.Millisecond, "its own poll")
+		require.NoError(t, leases[1].Release(t.Context()))
+		require.Equal(t, 0, <-leads)
+		require.NoError(t, leases[0].Release(t.Context()))
+	})
+}
+
+// If another process was faster, one candidate finds it out, and the others go on waiting.
+func TestATurnEndsIfAnotherProcessHasTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects := leasehold.NewMemStore()
+		store := process(objects)
+		locks := hourly(t, store, 4)
+		held := acquire(t, locks[3])
+		inLine(t, locks[:3]...)
+		store.count()
+		store.next(fault{op: "put", apply: true, delay: time.Second})
+		released := make(chan error)
+		go func() { released <- held.Release(t.Context()) }()
+		synctest.Wait()
+		theirs := acquire(t, hourly(t, process(objects), 1)[0])
+		require.NoError(t, <-released)
+		synctest.Wait()
+		require.Equal(t, []string{"put", "get"}, store.count())
+		require.NoError(t, theirs.Release(t.Context()))
+	})
+}
+
+// The lock is free for others, but not yet for the same Lock, which is first in line.
+func TestATurnIsPassedOnByTheSameLockWhileItsFunctionRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := process(leasehold.NewMemStore())
+		locks := hourly(t, store, 2)
+		end := make(chan struct{})
+		go func() {
+			_ = locks[0].Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
+				<-end
+				err := lease.Release(ctx)
+				<-end
+				return err
+			})
+		}()
+		synctest.Wait()
+		leads, leases, _ := inLine(t, locks...)
+		began := time.Now()
+		end <- struct{}{}
+		require.Equal(t, 1, <-leads)
+		require.Equal(t, began, time.Now())
+		close(end)
+		require.NoError(t, leases[1].Release(t.Context()))
+		require.Equal(t, 0, <-leads)
+		require.NoError(t, leases[0].Release(t.Context()))
+	})
+}
+
 // A goroutine of the same Lock stays out until the function of the last term has returned, and then comes in at once.
 func TestTheEndOfAFunctionWakesTheSameLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

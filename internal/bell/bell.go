@@ -1,4 +1,4 @@
-// Package bell wakes goroutines that wait for a change elsewhere.
+// Package bell wakes goroutines that wait for a change elsewhere: all of them, or one after the other.
 package bell
 
 import (
@@ -10,58 +10,134 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// waiting has the bells of goroutines that wait, by what they wait for.
+// waiting has who waits, by what they wait for, in the order in which they came. Its mu is locked before that of a Bell.
 var waiting = struct {
-	mu    sync.Mutex
-	bells map[any][]*Bell
-}{bells: make(map[any][]*Bell)}
+	mu sync.Mutex
+	at map[any][]*Waiter
+}{at: make(map[any][]*Waiter)}
 
-// RingAll rings the bells of all goroutines of this process that wait for place, which can be compared, and returns their number.
-func RingAll(place any) int {
-	waiting.mu.Lock()
-	defer waiting.mu.Unlock()
-	for _, b := range waiting.bells[place] {
-		b.Ring()
-	}
-	return len(waiting.bells[place])
-}
-
-// Bell is rung when there may be something new. It is made by [New] and is safe for concurrent use.
+// Bell is rung when there may be something new for those who wait with it. It is made by [New] and is safe for concurrent use.
 type Bell struct {
-	mu   sync.Mutex
-	rung chan struct{} // closed by the next ring; nil if nobody has listened since the last one
-	slot time.Duration // monotonic time of the last slot that a Request has taken
-	late bool          // a Request waits for its slot
+	mu      sync.Mutex
+	waiters []*Waiter
+	slot    time.Duration // monotonic time of the last slot that a Request has taken
+	late    bool          // a Request waits for its slot
 }
 
 // New returns a bell.
 func New() Bell { return Bell{slot: math.MinInt64} }
 
-// Listen returns a channel that the next ring closes. Listen before you look, so that no change is missed.
-func (b *Bell) Listen() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.rung == nil {
-		b.rung = make(chan struct{})
-	}
-	return b.rung
+// Waiter is one goroutine that waits.
+type Waiter struct {
+	bell  *Bell
+	place any
+	queue bool          // it stands in line, and takes turns
+	rung  chan struct{} // closed by the next ring; nil if it has not listened since the last one. Guarded by bell.mu
+
+	turn  bool // it has a turn that it has not begun to use, because it has not listened since; guarded by waiting.mu
+	using bool // it uses a turn
 }
 
-// Wait lists the bell for RingAll, for one goroutine that waits, until the result is called. Call it before you look.
-func (b *Bell) Wait(place any) (done func()) {
+// Wait lists the goroutine that calls it, until Leave, among those that wait for place, which can be compared. Call it before you look.
+// With queue, it stands in line.
+func (b *Bell) Wait(place any, queue bool) *Waiter {
+	w := &Waiter{bell: b, place: place, queue: queue}
 	waiting.mu.Lock()
 	defer waiting.mu.Unlock()
-	waiting.bells[place] = append(waiting.bells[place], b)
-	return func() {
-		waiting.mu.Lock()
-		defer waiting.mu.Unlock()
-		left := waiting.bells[place]
-		i := slices.Index(left, b)
-		if left = slices.Delete(left, i, i+1); len(left) > 0 {
-			waiting.bells[place] = left
-		} else {
-			delete(waiting.bells, place)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiters = append(b.waiters, w)
+	waiting.at[place] = append(waiting.at[place], w)
+	return w
+}
+
+// Leave ends the wait. A turn goes to the next in line.
+func (w *Waiter) Leave() {
+	waiting.mu.Lock()
+	defer waiting.mu.Unlock()
+	if w.turn || w.using {
+		w.passOn()
+	}
+	w.bell.mu.Lock()
+	defer w.bell.mu.Unlock()
+	w.bell.waiters = without(w.bell.waiters, w)
+	if left := without(waiting.at[w.place], w); len(left) > 0 {
+		waiting.at[w.place] = left
+	} else {
+		delete(waiting.at, w.place)
+	}
+}
+
+func without(list []*Waiter, w *Waiter) []*Waiter {
+	i := slices.Index(list, w)
+	return slices.Delete(list, i, i+1)
+}
+
+// Listen returns a channel that the next ring closes. Listen before you look, so that no change is missed. The look uses the turn that
+// w has, if it has one: tell its end to Looked.
+func (w *Waiter) Listen() <-chan struct{} {
+	waiting.mu.Lock()
+	defer waiting.mu.Unlock()
+	w.turn, w.using = false, w.turn
+	w.bell.mu.Lock()
+	defer w.bell.mu.Unlock()
+	if w.rung == nil {
+		w.rung = make(chan struct{})
+	}
+	return w.rung
+}
+
+// Looked ends a turn, if the look has used one. If there may be something for the others in line, the next one has its turn.
+func (w *Waiter) Looked(forOthers bool) {
+	waiting.mu.Lock()
+	defer waiting.mu.Unlock()
+	if w.using && forOthers {
+		w.passOn()
+	}
+	w.using = false
+}
+
+// passOn gives a turn to the next in line after w. The caller holds waiting.mu.
+func (w *Waiter) passOn() {
+	line := waiting.at[w.place]
+	giveTurn(line[slices.Index(line, w)+1:])
+}
+
+// giveTurn gives a turn to the first in line who has none. The caller holds waiting.mu.
+func giveTurn(line []*Waiter) {
+	for _, w := range line {
+		if w.queue && !w.turn && !w.using {
+			w.turn = true
+			w.bell.mu.Lock()
+			defer w.bell.mu.Unlock()
+			w.ring()
+			return
 		}
+	}
+}
+
+// Free tells those of this process who wait for place that it may have become free: it gives a turn to the first in line, and
+// wakes all who do not stand in line. It returns the number of those who wait.
+func Free(place any) int {
+	waiting.mu.Lock()
+	defer waiting.mu.Unlock()
+	all := waiting.at[place]
+	giveTurn(all)
+	for _, w := range all {
+		if !w.queue {
+			w.bell.mu.Lock()
+			w.ring()
+			w.bell.mu.Unlock()
+		}
+	}
+	return len(all)
+}
+
+// ring wakes w if it listens. The caller holds w.bell.mu.
+func (w *Waiter) ring() {
+	if w.rung != nil {
+		close(w.rung)
+		w.rung = nil
 	}
 }
 
@@ -74,9 +150,8 @@ func (b *Bell) Ring() {
 
 func (b *Bell) ring() {
 	b.late = false
-	if b.rung != nil {
-		close(b.rung)
-		b.rung = nil
+	for _, w := range b.waiters {
+		w.ring()
 	}
 }
 
@@ -87,7 +162,7 @@ func (b *Bell) Request(c clock.Clock, period time.Duration, n int) {
 	now := c.Now().Mono
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.rung == nil || b.late {
+	if b.late || !slices.ContainsFunc(b.waiters, func(w *Waiter) bool { return w.rung != nil }) {
 		return
 	}
 	b.slot = max(b.slot, now-period) + period/time.Duration(n)

@@ -577,13 +577,38 @@ var mutants = []mutant{
 		l.log`, `	if err == nil && !ended(err) {
 		l.log`}}, []string{". -run TestRunReturnsTheErrorOfItsLastRelease"}, 15},
 	{"renewals are tried again late", []edit{{"renewal.go", `max(min(t.lock.renew/2, remaining/4, maxBackoff), first)`, `t.lock.renew/2+0*remaining`}}, []string{". -run TestShortOutagesCostNoLease"}, 13},
-	{"a wake-up during the read is missed", []edit{{"lock.go", `		woken := l.bell.Listen()
-		lease, err := l.try(ctx, parent)`, `		lease, err := l.try(ctx, parent)
-		woken := l.bell.Listen()`}}, []string{". -run TestAWakeUpDuringTheRead"}, 21},
+	{"a wake-up during the read is missed", []edit{{"lock.go", `		woken := line.Listen()
+		lease, err := l.try(ctx, parent)
+`, `		lease, err := l.try(ctx, parent)
+		woken := line.Listen()
+`}}, []string{". -run TestAWakeUpDuringTheRead"}, 21},
 	{"a wake-up that is put off is lost", []edit{{"internal/bell/bell.go", `	c.AfterFunc(b.slot-now, b.Ring)`, `	b.late = false`}}, []string{". -run TestAMillionWakeUpsAreFewReads", "./internal/bell -run TestRequestsAreSpread"}, 21},
-	{"a release wakes nobody in its process", []edit{{"internal/bell/bell.go", `	for _, b := range waiting.bells[place] {
-		b.Ring()`, `	for _, b := range waiting.bells[place] {
-		_ = b`}}, []string{". -run TestLocksOfOneProcessWakeEachOther"}, 21},
+	{
+		"a release wakes nobody in its process",
+		[]edit{{"internal/bell/bell.go", `	giveTurn(all)
+`, ``}},
+		[]string{". -run TestLocksOfOneProcessWakeEachOther"}, 21,
+	},
+	{
+		"a release wakes all candidates of its process",
+		[]edit{{"internal/bell/bell.go", `		if !w.queue {`, `		if w != nil {`}},
+		[]string{". -run TestAReleaseCostsOneRead"}, 21,
+	},
+	{
+		"a turn ends with the one who leaves the line",
+		[]edit{{"internal/bell/bell.go", `	if w.turn || w.using {`, `	if w.turn && w.using {`}},
+		[]string{". -run TestATurnIsPassedOn"}, 21,
+	},
+	{
+		"a turn ends with a failure",
+		[]edit{{"lock.go", `		line.Looked(l.leavesToOthers(err))`, `		line.Looked(l.leavesToOthers(err) && false)`}},
+		[]string{". -run TestATurnIsPassedOn"}, 21,
+	},
+	{
+		"a turn is passed on though another process has the lock",
+		[]edit{{"lock.go", `	return err != nil && (!held || l`, `	return err != nil && (held || l`}},
+		[]string{". -run TestATurnEndsIfAnother"}, 21,
+	},
 	{"a read that came too early is not repeated", []edit{{"internal/forecast/forecast.go", `r.extra < maxExtra {`, `r.extra < maxExtra-maxExtra {`}}, []string{"./internal/forecast -run TestReadsComeSoonAfterRenewals"}, 0},
 	{"a lease keeps itself alive", []edit{{"lease.go", `func(forgotten *atomic.Bool) { forgotten.Store(true) }, t.forgotten)`, `func(t *term) { (*atomic.Bool).Store(t.forgotten, true) }, t)`}}, []string{". -run TestALeaseThatItsObserverRefersTo"}, 0},
 
