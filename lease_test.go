@@ -1037,6 +1037,26 @@ func TestARenewalThatIsAnsweredTooLate(t *testing.T) {
 	})
 }
 
+// The last renewal has landed, but its answer was lost. Its own Lock stays out for as long as others do.
+func TestAnAbandonedLeaseAfterARenewalWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		l := newLock(t, store, leasehold.WithManualRenewal())
+		lease := acquire(t, l)
+		time.Sleep(8 * time.Second)
+		store.next(fault{op: "put", apply: true, err: errInjected})
+		once, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		require.Error(t, lease.Renew(once))
+		lease.Abandon()
+		time.Sleep(10 * time.Second)
+		_, err := l.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		time.Sleep(6 * time.Second)
+		require.EqualValues(t, 2, acquire(t, l).Token())
+	})
+}
+
 // A renewal is under way when the lease is abandoned, and reads something else in the place of the record.
 func TestAWrongReadDoesNotFreeAnAbandonedLease(t *testing.T) {
 	for _, wrong := range []error{leasehold.ErrCorruptRecord, leasehold.ErrNotExist} {

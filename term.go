@@ -126,9 +126,14 @@ func (t *term) blocks() time.Duration {
 	return 0
 }
 
-// untilRunOut is how long other processes stay out unless the lock is released or renewed. The caller holds t.mu.
+// untilRunOut is how long other processes may stay out unless the lock is released: a write without an
+// answer may have landed. The caller holds t.mu.
 func (t *term) untilRunOut() time.Duration {
-	return max(t.sent.Mono+t.lock.withDrift(t.lock.ttl)-t.lock.clock.Now().Mono, 0)
+	sent := t.sent
+	if n := len(t.unconfirmed); n > 0 {
+		sent = t.unconfirmed[n-1].sent
+	}
+	return max(sent.Mono+t.lock.withDrift(t.lock.ttl)-t.lock.clock.Now().Mono, 0)
 }
 
 // marginLeft is how much of the safety margin after the end of held is left. The caller holds t.mu.

@@ -257,7 +257,14 @@ var mutants = []mutant{
 	{"an abandoned term does not keep its own Lock out", []edit{{"term.go", `	case t.state == abandoned:
 		return t.untilRunOut()`, `	case t.state == abandoned:
 		return 0`}}, []string{worlds, search}, 7},
-	{"an abandoned term keeps its own Lock out for the safety margin only", []edit{{"term.go", `max(t.sent.Mono+t.lock.withDrift(t.lock.ttl)-t.lock.clock.Now().Mono, 0)`, `max(t.endedMono+t.lock.margin-t.lock.clock.Now().Mono, 0)`}}, []string{worlds, search}, 7},
+	{"an abandoned term keeps its own Lock out for the safety margin only", []edit{{"term.go", `max(sent.Mono+t.lock.withDrift(t.lock.ttl)-t.lock.clock.Now().Mono, 0)`, `max(t.endedMono+t.lock.margin-t.lock.clock.Now().Mono, 0*sent.Mono)`}}, []string{worlds, search}, 7},
+	{
+		"an abandoned term keeps its own Lock out from its last answer only",
+		[]edit{{"term.go", `	if n := len(t.unconfirmed); n > 0 {
+		sent`, `	if n := len(t.unconfirmed); n > maxUnconfirmed {
+		sent`}},
+		[]string{". -run TestAnAbandonedLeaseAfterARenewal"}, 7,
+	},
 	{
 		"an abandoned term is lost besides",
 		[]edit{{"term.go", `		case toldEnd:
