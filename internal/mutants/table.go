@@ -688,7 +688,7 @@ var mutants = []mutant{
 	{
 		"a turn ends with the one who leaves the line",
 		[]edit{{"internal/bell/bell.go", `	if w.turn || w.using {`, `	if w.turn && w.using {`}},
-		[]string{". -run TestATurnIsPassedOn"}, 21,
+		[]string{"./internal/bell -run TestTurns"}, 21,
 	},
 	{
 		"a turn ends with a failure",
