@@ -250,7 +250,9 @@ func TestGracefulHandover(t *testing.T) {
 			assertNoError(t, err)
 			got <- next
 		}()
-		require.Eventually(t, func() bool { return waiting.Count() > 1 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { // it has looked, has tried the store with two writes and a read, and has looked again
+			return waiting.Count("GET") > 2 && waiting.Count("PUT") == 2
+		}, time.Minute, time.Millisecond)
 		require.NoError(t, lease.Release(t.Context()))
 		released, looks := time.Now(), waiting.Count("GET")
 		heir := receive(t, got, "the lock is handed over")

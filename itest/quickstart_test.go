@@ -52,8 +52,8 @@ func TestElectorOfThePage(t *testing.T) {
 	})
 }
 
-// Each command of the README's quick start is run as it stands there, in a copy of the checkout. Two things differ: the server is the
-// program that is built already, and listens on a free port.
+// Each command of the README's quick start is run as it stands there, in a copy of the checkout instead of a
+// clone. Two more things differ: the server is the program that is built already, and listens on a free port.
 func TestQuickStart(t *testing.T) {
 	testserver.SkipIfShort(t)
 	t.Parallel()
@@ -72,17 +72,20 @@ func TestQuickStart(t *testing.T) {
 	shell := func(commands string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), "bash", "-e", "-u", "-o", "pipefail", "-c", commands)
 		cmd.Dir = checkout
-		cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "AWS_") }), "VGW_PORT=127.0.0.1:"+port)
+		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "AWS_") })
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 		cmd.WaitDelay = 10 * time.Second
 		return cmd
 	}
 
-	first := startInstance(t, shell(blocks[0][1]))
+	const clone = "git clone https://github.com/leasehold-go/leasehold && cd leasehold\n"
+	hello, found := strings.CutPrefix(blocks[0][1], clone)
+	require.True(t, found)
+	first := startInstance(t, shell(hello))
 	first.waitFor(t, `I alone work now, with token 1$`)
 	began := time.Now()
-	second := startInstance(t, shell(blocks[0][1]))
+	second := startInstance(t, shell(hello))
 	second.waitFor(t, `I alone work now, with token 2$`)
 	require.GreaterOrEqual(t, time.Since(began), 9*time.Second, "the second has waited for the first")
 	first.end(t)
@@ -90,7 +93,7 @@ func TestQuickStart(t *testing.T) {
 
 	built := "go run github.com/versity/versitygw/cmd/versitygw@" + version + " "
 	require.Equal(t, 1, strings.Count(blocks[1][1], built))
-	server := shell(strings.Replace(blocks[1][1], built, program+" ", 1))
+	server := shell(strings.NewReplacer(built, program+" ", ":7070", ":"+port).Replace(blocks[1][1]))
 	require.NoError(t, server.Start())
 	t.Cleanup(func() { _, _ = server.Cancel(), server.Wait() })
 	require.Eventually(t, func() bool {

@@ -89,7 +89,7 @@ func survivesSilence(t *testing.T, link *faultproxy.Link, direct leasehold.Store
 		return err == nil && now.Nonce != before.Nonce
 	}, 6*ttl, ttl/100, "nobody writes") // for minutes, if the connections are not given up
 	t.Logf("the next write came after %.2f TTL", time.Since(began).Seconds()/ttl.Seconds())
-	require.NoError(t, lease.Release(t.Context()))
+	_ = lease.Release(t.Context()) // a slow machine may have lost the lease, to the candidate
 	stop()
 	<-waited
 }
