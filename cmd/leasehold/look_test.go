@@ -164,7 +164,7 @@ func TestWatchPrintsEveryChange(t *testing.T) {
 	require.Equal(t, []any{"held", uint64(2), "alice"}, []any{again.State, again.Token, again.Holder})
 	require.NoError(t, lease.Release(t.Context()))
 	require.NoError(t, s.Process.Signal(syscall.SIGINT))
-	require.Equal(t, -1, s.wait(t), "ended by the signal")
+	require.Equal(t, 130, s.wait(t), "ended by the signal, as a shell tells it")
 
 	b.putObject("locks/broken", "x")
 	b.run("watch", b.url("locks/broken")).complains(t, 78, "corrupt lock record")
