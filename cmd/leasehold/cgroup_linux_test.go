@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,6 +40,7 @@ func actAsWrapper(circumstances string) {
 	if circumstances != "read-only" {
 		check(os.WriteFile(circumstances+"/cgroup.procs", []byte("0"), 0))
 	} else {
+		runtime.LockOSThread() // another thread would still be in the mount namespace of the machine
 		check(unix.Unshare(unix.CLONE_NEWNS))
 		check(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 		mounts, err := os.ReadFile("/proc/self/mountinfo")
