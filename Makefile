@@ -16,7 +16,6 @@ LIMIT       := $(if $(shell command -v timeout),timeout 300)
 FUZZTIME    ?= 10s
 SEEDS       ?= 10000
 SEED        ?= 1
-SAMPLE      ?= 0
 DEATHS      ?= 1000
 EXPLORE     ?= all
 RUN_AS      ?=
@@ -48,11 +47,11 @@ nightly: ## tier 3: everything long, at full size: hours; PART=mutants runs one 
 
 .PHONY: sim
 sim: ## SEEDS simulated worlds, and a tenth as many of fenced writes, from number SEED on
-	@SEEDS=$(SEEDS) FENCED=$$(($(SEEDS) / 10)) SEED=$(SEED) go test -v -count=1 -timeout=24h -run Seeds ./internal/sim | grep -v '^=== '
+	@SEEDS=$(SEEDS) FENCED=$$(($(SEEDS) / 10)) SEED=$(SEED) go test -v -count=1 -timeout=24h -run Seeds ./internal/proof/sim | grep -v '^=== '
 
 .PHONY: explore
 explore: ## the exhaustive search with all its configurations: seven minutes on two CPUs
-	@EXPLORE="$(EXPLORE)" go test -v -count=1 -timeout=24h -run TestAll ./internal/explore | grep -v '^=== '
+	@EXPLORE="$(EXPLORE)" go test -v -count=1 -timeout=24h -run TestAll ./internal/proof/explore | grep -v '^=== '
 
 .PHONY: cli-deaths
 cli-deaths: servers ## DEATHS partitions of leasehold run, stops and kills of it: the command must be dead before anyone else leads
@@ -74,19 +73,15 @@ binaries: ## the command for Linux, macOS and the BSDs, a file each without a li
 
 .PHONY: mutants
 mutants: ## plant every classic mistake, one at a time, and see each caught: a quarter of an hour
-	@go run ./internal/mutants $(if $(PASSED),-passed) $(if $(RESULTS),-results "$(RESULTS)") $(if $(WITHIN),-within "$(WITHIN)")
+	@go run ./internal/proof/mutants $(if $(PASSED),-passed) $(if $(RESULTS),-results "$(RESULTS)") $(if $(WITHIN),-within "$(WITHIN)")
 
 .PHONY: mutants-changed
 mutants-changed: ## the same for what has changed since the commit BASE, by default the last one that has landed
-	@go run ./internal/mutants -changed $(if $(PASSED),-passed) $(if $(BASE),-base "$(BASE)") $(if $(WITHIN),-within "$(WITHIN)")
-
-.PHONY: mutate
-mutate: ## every small change to the root package, or SAMPLE of them; lists those that no check notices
-	@go run ./internal/tools/mutate -sample $(SAMPLE) -seed $(SEED)
+	@go run ./internal/proof/mutants -changed $(if $(PASSED),-passed) $(if $(BASE),-base "$(BASE)") $(if $(WITHIN),-within "$(WITHIN)")
 
 .PHONY: servers
 servers: ## build the server programs that the tests run (minutes, once)
-	@go run ./internal/testserver/servers
+	@go run ./internal/testkit/testserver/servers
 
 .PHONY: lint
 lint: $(GOLANGCI) ## go vet, staticcheck and friends

@@ -14,7 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
-	"github.com/leasehold-go/leasehold/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 )
 
 // encrypting is a client for a bucket whose policy demands that each write names its encryption.

@@ -21,7 +21,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
-	"github.com/leasehold-go/leasehold/internal/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
 func TestLeaseEndsBeforeAnyoneElseCanHoldTheLock(t *testing.T) {

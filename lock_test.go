@@ -22,7 +22,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
-	"github.com/leasehold-go/leasehold/internal/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
 const key = "locks/test"

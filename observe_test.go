@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
 // A late answer does not announce a term again.

@@ -21,9 +21,9 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/azblobstore"
 	"github.com/leasehold-go/leasehold/fenced"
-	"github.com/leasehold-go/leasehold/internal/faultproxy"
-	"github.com/leasehold-go/leasehold/internal/fencedtest"
-	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/fencedtest"
+	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
 const (

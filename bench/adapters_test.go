@@ -20,7 +20,7 @@ import (
 	"github.com/leasehold-go/leasehold/bench/report"
 	"github.com/leasehold-go/leasehold/gcsstore"
 	"github.com/leasehold-go/leasehold/gocronlock"
-	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/k8slock"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/bench/report"
-	"github.com/leasehold-go/leasehold/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 )
 
 // measureLatency lets every peer acquire, renew and release its own lock once per round, between bare requests of the SDK. The

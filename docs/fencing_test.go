@@ -22,7 +22,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/fencehttp"
-	"github.com/leasehold-go/leasehold/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 )
 
 func publish(ctx context.Context, client *s3.Client, lock *leasehold.Lock, report io.ReadSeeker) error {

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -163,9 +164,45 @@ func TestTheMapIsTrue(t *testing.T) {
 		_, command := os.Stat(filepath.Join("../cmd/leasehold", quoted))
 		assert.True(t, here == nil || command == nil, "on the map, and gone: %s", quoted)
 	}
-	dirs, err := filepath.Glob("../internal/*")
-	require.NoError(t, err)
-	for _, dir := range dirs {
-		assert.True(t, strings.Contains(text, "`internal/"+filepath.Base(dir)+"`"), "not on the map: %s", dir)
+	for _, room := range []string{"internal", "internal/proof", "internal/testkit"} {
+		dirs, err := filepath.Glob("../" + room + "/*")
+		require.NoError(t, err)
+		require.NotEmpty(t, dirs)
+		for _, dir := range dirs {
+			at := "`" + room + "/" + filepath.Base(dir) + "`"
+			if name := filepath.Base(dir); room == "internal" && (name == "proof" || name == "testkit") {
+				at = "| `" + room + "/" + name + "/"
+			}
+			assert.True(t, strings.Contains(text, at), "not on the map: %s", dir)
+		}
 	}
+}
+
+// What runs in a user's program does not use what only proves it: no file of a published package,
+// tests apart, imports internal/proof or internal/testkit.
+func TestTheProductUsesNoTestKit(t *testing.T) {
+	unpublished := regexp.MustCompile(`^(bench|docs|examples|itest|internal/(proof|testkit|tools))/|/(examples|testdata)/`)
+	files := 0
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		name := filepath.ToSlash(strings.TrimPrefix(path, ".."+string(filepath.Separator)))
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && len(d.Name()) > 2 && d.Name()[0] == '.':
+			return fs.SkipDir
+		case filepath.Ext(name) != ".go", strings.HasSuffix(name, "_test.go"), unpublished.MatchString(name):
+			return nil
+		}
+		files++
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, i := range file.Imports {
+			assert.NotRegexp(t, `/leasehold/internal/(proof|testkit)/`, i.Path.Value, name)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	assert.Greater(t, files, 100, "too few files are found")
 }

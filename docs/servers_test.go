@@ -22,7 +22,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
-	"github.com/leasehold-go/leasehold/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 )
 
 // The function tigris and the type oneWriteASecond stand word for word in integrations.md.

@@ -32,7 +32,7 @@ const columns = "simulation | search | real servers | tests |"
 // The table of mutants is what make mutants plants, in its order, with the promise that each would break, and with an entry in the
 // column of each check that catches it.
 func TestTableHasEveryMutant(t *testing.T) {
-	code, err := os.ReadFile("../internal/mutants/table.go")
+	code, err := os.ReadFile("../internal/proof/mutants/table.go")
 	require.NoError(t, err)
 	planted := regexp.MustCompile(`(?ms)^\t\{\s*"([^"]+)",\s+\[\]edit.*?\},\s+\[\]string\{([^}]*)\},\s+(\d+),?\s*\},$`).FindAllStringSubmatch(string(code), -1)
 	require.Greater(t, len(planted), 140)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
-	"github.com/leasehold-go/leasehold/internal/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
 // pushing is the Store value of one process. It counts reads, and tells the lock of another process of each write.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
-	"github.com/leasehold-go/leasehold/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 )
 
 func ExampleStore() {

@@ -19,9 +19,9 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
-	"github.com/leasehold-go/leasehold/internal/fakes3"
-	"github.com/leasehold-go/leasehold/internal/faultproxy"
-	"github.com/leasehold-go/leasehold/internal/fencedtest"
+	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
+	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/fencedtest"
 )
 
 const object = "data/report.json"

@@ -22,8 +22,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
-	"github.com/leasehold-go/leasehold/internal/fencedtest"
-	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/internal/testkit/fencedtest"
+	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
 func openFenced(t *testing.T, client fenced.S3Client, bucket string, mode fenced.ETagMode) *fenced.Store {

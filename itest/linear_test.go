@@ -18,9 +18,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/faultproxy"
-	"github.com/leasehold-go/leasehold/internal/testserver"
-	"github.com/leasehold-go/leasehold/internal/testsize"
+	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
+	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
 // history records what concurrent clients have done, in porcupine's format.

@@ -22,7 +22,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
 // The functions withGoose and withMigrate stand word for word in docs/integrations.md.

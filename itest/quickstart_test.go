@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
 // The elector of docs/start.md works when it is copied: the program is compiled and run as it stands there, with the

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/observertest"
+	"github.com/leasehold-go/leasehold/internal/testkit/observertest"
 	"github.com/leasehold-go/leasehold/promlock"
 )
 

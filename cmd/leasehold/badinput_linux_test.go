@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 )
 
 // Whatever is wrong leads to the exit code of the page, and to one line that says what to do. The tests beside it know more of each.

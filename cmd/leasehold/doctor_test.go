@@ -27,7 +27,7 @@ import (
 	"google.golang.org/api/option"
 
 	"github.com/leasehold-go/leasehold/gcsstore"
-	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
 // diagnosis is what the doctor has found, by check.

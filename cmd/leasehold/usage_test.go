@@ -12,7 +12,7 @@ import (
 	"google.golang.org/api/option"
 
 	"github.com/leasehold-go/leasehold/gcsstore"
-	"github.com/leasehold-go/leasehold/internal/testserver"
+	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
 // A wrong URL says what is wrong with it, and nothing is sent.

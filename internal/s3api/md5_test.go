@@ -8,8 +8,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/stretchr/testify/require"
 
-	"github.com/leasehold-go/leasehold/internal/fakes3"
 	"github.com/leasehold-go/leasehold/internal/s3api"
+	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 )
 
 func TestDirectoryBucketsGetNoMD5(t *testing.T) {

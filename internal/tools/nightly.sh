@@ -53,7 +53,7 @@ key() {
 	grep -hE '^[0-9]+ passed|worlds, .*virtual hours|mutants caught|trials|^ok' "$1" | tail -n 1 | sed 's/^ *[a-z_]*_test.go:[0-9]*: //' | cut -c 1-200
 }
 
-worlds() { go test -v -count=1 -timeout=24h -run "^$1\$" ./internal/sim; }
+worlds() { go test -v -count=1 -timeout=24h -run "^$1\$" ./internal/proof/sim; }
 
 : >"$dir/failed"
 step "servers" make servers

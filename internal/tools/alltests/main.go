@@ -23,7 +23,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/testsize"
+	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
 const (
@@ -34,10 +34,10 @@ const (
 
 // withoutRace are the directories whose tests start programs, render pages or run on one goroutine. Their code is tested with the race
 // detector where it lives.
-var withoutRace = []string{"itest", "cmd", "bench", "docs", "examples", "azblobstore", "internal/tools", "internal/mutants", "promlock/internal"}
+var withoutRace = []string{"itest", "cmd", "bench", "docs", "examples", "azblobstore", "internal/tools", "internal/proof/mutants", "promlock/internal"}
 
 // first are the packages that take longest, so they start first.
-var first = []string{"itest", "cmd/leasehold", "", "gcsstore", "k8slock", "internal/sim", "gocronlock"}
+var first = []string{"itest", "cmd/leasehold", "", "gcsstore", "k8slock", "internal/proof/sim", "gocronlock"}
 
 func main() {
 	short := flag.Bool("short", false, "leave out the tests that need a server")

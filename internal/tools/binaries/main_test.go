@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/leasehold-go/leasehold/internal/testsize"
+	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
 // The program that is published runs, and the file of checksums is right. At full size, it is built for all systems.

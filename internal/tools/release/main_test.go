@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/leasehold-go/leasehold/internal/testsize"
+	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
 // repository is a small one of this repository's shape. child shows that the checksum of a module that has siblings in its

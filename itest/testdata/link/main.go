@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 )
 
 func main() {

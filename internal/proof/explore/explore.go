@@ -1,0 +1,166 @@
+// Package explore runs two or three real Locks through every interleaving of a small world. Each request waits until the
+// explorer delivers it, drops it, or drops its reply. Time stands still until the explorer moves it to the next timer. The
+// search is complete up to a number of steps and faults, whereas internal/proof/sim draws large worlds at random.
+package explore
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Config bounds a search.
+type Config struct {
+	Rates      []float64 // of the clients' clocks, one client for each
+	Terms      int       // for which each client tries
+	Steps      int       // of one path
+	Faults     int       // on one path: lost requests and replies, late or duplicate requests, wrong answers
+	Crashes    int       // on one path; a restarted client remembers nothing
+	Suspends   int       // on one path: a client's monotonic clock stands still while time moves on
+	Abandons   int       // on one path: a client abandons its lease, then tries with the same Lock again
+	ReportsAge bool      // the store reports Object.Age: the true one in the first reply that shows a version, an hour more in all others
+}
+
+const (
+	ttl    = 100 * time.Second // only its proportion to the other durations matters
+	margin = ttl / 100
+	drift  = 0.02 // together with margin it allows clock rates of 1 ± 1.48 %
+)
+
+// Result is the result of a search.
+type Result struct {
+	Paths, States int
+	Cut           int // paths that the limit of steps ended
+	Terms         int // largest number on one path
+	Violation     string
+	Trace         []string // of the path with the violation
+}
+
+// Search walks every path, in the given number of goroutines. It stops at the first violation.
+func Search(t *testing.T, cfg Config, workers int) Result {
+	s := &search{cfg: cfg, seen: make(map[[16]byte]int), todo: []path{{}}}
+	s.more = sync.NewCond(&s.mu)
+	t.Run("paths", func(t *testing.T) {
+		for range workers {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				for path, ok := s.next(); ok; path, ok = s.next() {
+					synctest.Test(t, func(*testing.T) { s.walk(path) })
+					s.done()
+				}
+			})
+		}
+	})
+	s.result.States = len(s.seen)
+	return s.result
+}
+
+// search is what the workers share.
+type search struct {
+	cfg    Config
+	mu     sync.Mutex
+	more   *sync.Cond
+	seen   map[[16]byte]int // fingerprints of all states so far, and how many choices each has
+	todo   []path           // not yet walked
+	busy   int
+	result Result
+}
+
+// path is how a walk begins.
+type path struct {
+	choices []int8
+	state   [16]byte // before the last of them
+}
+
+func (s *search) next() (path, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.todo) == 0 && s.busy > 0 && s.result.Violation == "" {
+		s.more.Wait()
+	}
+	if len(s.todo) == 0 || s.result.Violation != "" {
+		s.more.Broadcast()
+		return path{}, false
+	}
+	p := s.todo[len(s.todo)-1]
+	s.todo = s.todo[:len(s.todo)-1]
+	s.busy++
+	return p, true
+}
+
+func (s *search) done() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy--
+	s.result.Paths++
+	s.more.Broadcast()
+}
+
+// walk makes the choices of p, and from then on the first choice of each step. It adds the other choices to todo.
+func (s *search) walk(p path) {
+	w := newWorld(s.cfg)
+	defer func() {
+		s.mu.Lock()
+		s.result.Terms = max(s.result.Terms, len(w.tokens))
+		s.mu.Unlock()
+		w.end()
+	}()
+	for step := 0; ; step++ {
+		synctest.Wait()
+		w.check()
+		choices := w.choices()
+		var state [16]byte
+		if step >= len(p.choices)-1 {
+			state = w.fingerprint()
+		}
+		if step == len(p.choices)-1 && (state != p.state || int(p.choices[step]) >= len(choices)) {
+			w.violate("the same choices led to another state than before, so the search is not complete")
+		}
+		if len(choices) == 0 {
+			w.checkEnd()
+		}
+		if w.violation != "" {
+			s.mu.Lock()
+			s.result.Violation, s.result.Trace = w.violation, w.trace
+			s.mu.Unlock()
+			return
+		}
+		next := 0
+		if step < len(p.choices) {
+			next = int(p.choices[step])
+		} else {
+			if s.visit(&p, state, len(choices), w) {
+				return
+			}
+			p.choices = append(p.choices, 0)
+		}
+		w.log("%s", choices[next].name)
+		choices[next].do()
+	}
+}
+
+// visit notes a state at the end of p that has so many choices, and reports whether the walk stops there.
+func (s *search) visit(p *path, state [16]byte, choices int, w *world) (stop bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, known := s.seen[state]
+	s.seen[state] = choices
+	if known && before != choices {
+		w.violate("two states with one fingerprint have different numbers of choices, so the search is not complete")
+		s.result.Violation, s.result.Trace = w.violation, w.trace
+	}
+	if known || choices == 0 {
+		return true
+	}
+	if len(p.choices) >= s.cfg.Steps {
+		s.result.Cut++
+		return true
+	}
+	for i := 1; i < choices; i++ {
+		s.todo = append(s.todo, path{append(slices.Clone(p.choices), int8(i)), state})
+	}
+	s.more.Broadcast()
+	return false
+}

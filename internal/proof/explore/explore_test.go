@@ -1,0 +1,61 @@
+package explore_test
+
+import (
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/internal/proof/explore"
+)
+
+// The two rates are as far apart as the options of the explored locks allow. Without the drift allowance or the safety margin,
+// two leases would overlap.
+const slow, fast = 0.9852, 1.0148
+
+// raceEnabled reports whether the race detector runs. It makes the search five times slower and finds nothing more in it.
+var raceEnabled bool
+
+// TestAll walks every path of these small worlds. The long ones take minutes and run only if EXPLORE is "all".
+func TestAll(t *testing.T) {
+	two := []float64{slow, fast}
+	const steps = 80 // longer than any path
+	for _, c := range []struct {
+		name string
+		explore.Config
+		long bool
+	}{
+		{"no faults", explore.Config{Rates: two, Terms: 1, Steps: steps}, false},
+		{"no faults, ages reported", explore.Config{Rates: two, Terms: 1, Steps: steps, ReportsAge: true}, false},
+		{"a suspend", explore.Config{Rates: two, Terms: 1, Steps: steps, Suspends: 1}, false},
+		{"a suspend, ages reported", explore.Config{Rates: two, Terms: 1, Steps: steps, Suspends: 1, ReportsAge: true}, false},
+		{"a fault", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1}, false},
+		{"an abandoned lease", explore.Config{Rates: two, Terms: 1, Steps: steps, Abandons: 1}, false},
+		{"a fault and an abandoned lease", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1, Abandons: 1}, true},
+		{"a fault, ages reported", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1, ReportsAge: true}, true},
+		{"a crash", explore.Config{Rates: two, Terms: 1, Steps: steps, Crashes: 1}, true},
+		{"two terms each", explore.Config{Rates: two, Terms: 2, Steps: steps}, true},
+		{"a fault and a suspend", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1, Suspends: 1}, true},
+		{"three clients", explore.Config{Rates: []float64{slow, fast, 1}, Terms: 1, Steps: steps}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.long && os.Getenv("EXPLORE") != "all" {
+				t.Skip("takes minutes: set EXPLORE=all to run it")
+			}
+			if c.Faults+c.Suspends > 0 && raceEnabled {
+				t.Skip("takes minutes under the race detector: run it without")
+			}
+			began := time.Now()
+			r := explore.Search(t, c.Config, runtime.GOMAXPROCS(0))
+			t.Logf("%d paths, %d states, in %v", r.Paths, r.States, time.Since(began).Round(time.Millisecond))
+			if r.Violation != "" {
+				t.Fatalf("%s\n%s", r.Violation, strings.Join(r.Trace, "\n"))
+			}
+			require.NotZero(t, r.Terms, "no client ever led")
+			require.Zero(t, r.Cut, "some paths were longer than the limit of steps")
+		})
+	}
+}

@@ -1,0 +1,393 @@
+// Command mutants plants classic mistakes of distributed locks in a copy of the code, one at a time, and runs the checks that must
+// catch each, every check alone: the simulation, the exhaustive search, tests on real servers, or other tests. A mutant that a check
+// lets pass is a gap and makes the command fail. So does a check that fails without a mutant.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
+)
+
+// edit replaces one piece of code, which must occur exactly once.
+type edit struct{ file, old, new string }
+
+// mutant is a mistake.
+type mutant struct {
+	name    string
+	edits   []edit
+	by      []string // the checks that must each catch it alone: names of checks, or a package and a pattern of tests
+	promise int      // in the table of docs/verification.md that it would break; 0 if none speaks of it
+}
+
+// Checks that are not just tests of a package.
+const (
+	worlds       = "simulation"
+	fencedWorlds = "simulation of fenced writes"
+	search       = "search"
+)
+
+// columns of the table, in which docs/verification.md shows the checks.
+var columns = [...]string{"simulation", "search", "real servers", "tests"}
+
+// column is the column of a check.
+func column(check string) string {
+	switch {
+	case check == worlds, check == fencedWorlds:
+		return columns[0]
+	case check == search:
+		return columns[1]
+	case strings.HasPrefix(check, "./itest "):
+		return columns[2]
+	}
+	return columns[3]
+}
+
+func main() {
+	seeds := flag.Int("seeds", 4000, "number of simulated worlds for each mutant; a quarter as many of fenced writes")
+	only := flag.String("only", "", "run only mutants whose name contains this text, or one of several with | between them")
+	changed := flag.Bool("changed", false, "run only mutants of what has changed since -base")
+	base := flag.String("base", "", "a commit; by default the last one that has landed: see since.go")
+	within := flag.Duration("within", 0, "leave mutants out, and name them, when this time is up; 0 is no limit")
+	results := flag.String("results", "", "a file that keeps what was caught, so that a run that was ended goes on where it was")
+	passed := flag.Bool("passed", false, "all checks have just passed on this code, so they need not run without a mutant first")
+	flag.Parse()
+	selected := slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool {
+		return !slices.ContainsFunc(strings.Split(*only, "|"), func(text string) bool { return strings.Contains(m.name, text) })
+	})
+	if *changed {
+		var err error
+		selected, err = selectChanged(selected, *base)
+		check(err)
+	}
+	if len(selected) == 0 {
+		fmt.Println("mutants: none to run")
+		return
+	}
+	if !run(selected, *seeds, *within, *results, *passed) {
+		os.Exit(1)
+	}
+}
+
+// result is what was found of a mutant.
+type result struct {
+	Name   string
+	Cells  [len(columns)]string
+	Missed []string
+}
+
+// run runs mutants, two at a time, and reports whether each was caught by each of its checks.
+func run(selected []mutant, seeds int, within time.Duration, resultsFile string, passed bool) bool {
+	began := time.Now()
+	done, record := earlier(resultsFile)
+	selected = slices.Clone(selected)
+	todo := slices.DeleteFunc(slices.Clone(selected), func(m mutant) bool { _, ok := done[m.name]; return ok })
+	fmt.Fprintf(os.Stderr, "mutants: %d to run, %d of them done earlier\n", len(selected), len(selected)-len(todo))
+
+	root, err := os.Getwd()
+	check(err)
+	dir, err := os.MkdirTemp("", "mutants")
+	check(err)
+	defer func() { _ = os.RemoveAll(dir) }()
+
+	var mu sync.Mutex
+	var left []string
+	var broken []string
+	var clean []string
+	if !passed {
+		clean = allChecks(todo)
+	}
+	jobs := make(chan func(r *runner))
+	var wg sync.WaitGroup
+	for i := range 2 {
+		r := &runner{dir: filepath.Join(dir, fmt.Sprint(i)), seeds: seeds}
+		check(copyCode(r.dir, root))
+		wg.Go(func() {
+			for job := range jobs {
+				job(r)
+			}
+		})
+	}
+	var cleaned sync.WaitGroup
+	for _, c := range clean {
+		cleaned.Add(1)
+		jobs <- func(r *runner) {
+			defer cleaned.Done()
+			if what, caught := r.run(c); caught || what != "" {
+				mu.Lock()
+				defer mu.Unlock()
+				broken = append(broken, fmt.Sprintf("%s fails without a mutant: %s", c, what))
+			}
+		}
+	}
+	cleaned.Wait()
+	if len(broken) == 0 {
+		fmt.Fprintf(os.Stderr, "mutants: %4.0fs  all checks pass without a mutant\n", time.Since(began).Seconds())
+		for i, m := range todo {
+			jobs <- func(r *runner) {
+				if within > 0 && time.Since(began) > within {
+					mu.Lock()
+					defer mu.Unlock()
+					left = append(left, m.name)
+					return
+				}
+				start := time.Now()
+				cells, missed := r.try(m)
+				mu.Lock()
+				defer mu.Unlock()
+				done[m.name] = result{m.name, cells, missed}
+				record(done[m.name])
+				verdict := "caught"
+				if len(missed) > 0 {
+					verdict = "MISSED"
+				}
+				fmt.Fprintf(os.Stderr, "mutants: %4.0fs  %d of %d  %s in %.1f s: %s\n", time.Since(began).Seconds(), i+1, len(todo), verdict, time.Since(start).Seconds(), m.name)
+			}
+		}
+	}
+	close(jobs)
+	wg.Wait()
+
+	fmt.Printf("| mutant | promise | %s |\n| --- | --- | --- | --- | --- | --- |\n", strings.Join(columns[:], " | "))
+	gaps := broken
+	caught := 0
+	for _, m := range selected {
+		r, ok := done[m.name]
+		if !ok {
+			continue
+		}
+		promise := ""
+		if m.promise > 0 {
+			promise = fmt.Sprint(m.promise)
+		}
+		fmt.Printf("| %s | %s | %s |\n", m.name, promise, strings.Join(r.Cells[:], " | "))
+		gaps = append(gaps, r.Missed...)
+		if len(r.Missed) == 0 {
+			caught++
+		}
+	}
+	if len(left) > 0 {
+		fmt.Printf("%d mutants left to the nightly run, because %v were up: %s\n", len(left), within, strings.Join(left, "; "))
+	}
+	fmt.Printf("%d of %d mutants caught, in %.0f s\n", caught, len(selected), time.Since(began).Seconds())
+	for _, g := range gaps {
+		fmt.Fprintln(os.Stderr, "mutants:", g)
+	}
+	return len(gaps) == 0
+}
+
+// earlier reads the results of a run that was ended, and returns how to add to them. Mutants that were missed run again.
+func earlier(file string) (done map[string]result, record func(result)) {
+	done = make(map[string]result)
+	if file == "" {
+		return done, func(result) {}
+	}
+	body, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		check(err)
+	}
+	for line := range bytes.Lines(body) {
+		var r result
+		if json.Unmarshal(line, &r) == nil && len(r.Missed) == 0 {
+			done[r.Name] = r
+		}
+	}
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	check(err)
+	return done, func(r result) {
+		line, err := json.Marshal(r)
+		check(err)
+		_, err = f.Write(append(line, '\n'))
+		check(err)
+	}
+}
+
+// copyCode copies the workspace without what no check needs.
+func copyCode(dir, root string) error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		switch {
+		case err != nil:
+			return err
+		case name == ".git" || name == ".bin" || name == ".nightly" || name == "docs" && d.IsDir():
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case name == "readme_test.go" || name == "example_test.go": // they take long to build
+			return nil
+		case d.IsDir():
+			return os.MkdirAll(filepath.Join(dir, name), 0o755)
+		case !d.Type().IsRegular():
+			return nil
+		}
+		body, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, name), body, 0o644)
+	})
+}
+
+// allChecks are the checks of some mutants, with the tests of each package as one.
+func allChecks(of []mutant) (checks []string) {
+	patterns := make(map[string][]string)
+	for _, m := range of {
+		for _, c := range m.by {
+			if pkg, pattern, ok := strings.Cut(c, " -run "); ok {
+				patterns[pkg] = append(patterns[pkg], pattern)
+			} else if !slices.Contains(checks, c) {
+				checks = append(checks, c)
+			}
+		}
+	}
+	for pkg, list := range patterns {
+		slices.Sort(list)
+		checks = append(checks, pkg+" -run "+strings.Join(slices.Compact(list), "|"))
+	}
+	slices.Sort(checks)
+	return checks
+}
+
+// runner runs checks in a copy of the code.
+type runner struct {
+	dir   string
+	seeds int
+	built map[string]string // the test binary of a package, as long as the code stays as it is
+}
+
+// try plants the mutant, runs its checks, and restores the code. It returns what each column found, and which checks did not catch
+// the mutant.
+func (r *runner) try(m mutant) (cells [len(columns)]string, missed []string) {
+	r.built = nil
+	defer func() { r.built = nil }()
+	for _, e := range m.edits {
+		path := filepath.Join(r.dir, e.file)
+		body, err := os.ReadFile(path)
+		check(err)
+		if n := bytes.Count(body, []byte(e.old)); n != 1 {
+			check(fmt.Errorf("mutant %q: the code to replace occurs %d times in %s, not once", m.name, n, e.file))
+		}
+		check(os.WriteFile(path, bytes.Replace(body, []byte(e.old), []byte(e.new), 1), 0o644))
+		defer func() { check(os.WriteFile(path, body, 0o644)) }()
+	}
+	for _, c := range m.by {
+		found, caught := r.run(c)
+		if !caught {
+			missed = append(missed, strings.TrimSuffix(fmt.Sprintf("%q: %s did not catch it: %s", m.name, c, found), ": "))
+			found = "**nothing**"
+		}
+		i := slices.Index(columns[:], column(c))
+		cells[i] = strings.TrimPrefix(cells[i]+", "+found, ", ")
+	}
+	return cells, missed
+}
+
+// errBuild says that a mutant is no Go, so nothing can catch it.
+var errBuild = errors.New("does not build")
+
+var (
+	explored = regexp.MustCompile(`explore_test.go:\d+: ([a-zA-Z].*)`)
+	after    = regexp.MustCompile(`after (\d+) worlds, seed`)
+	failed   = regexp.MustCompile(`--- FAIL: (\w+)`)
+)
+
+// run runs a check, and returns what it found and whether it failed as it should. Tests that run out of time prove nothing.
+func (r *runner) run(name string) (found string, caught bool) {
+	env, pkg := "", "./internal/proof/sim"
+	var args []string
+	switch name {
+	case worlds:
+		env, args = fmt.Sprint("SEEDS=", r.seeds), []string{"-test.run=TestSeeds"}
+	case fencedWorlds:
+		env, args = fmt.Sprint("FENCED=", r.seeds/4), []string{"-test.run=TestFencedSeeds"}
+	case search:
+		pkg, args = "./internal/proof/explore", []string{"-test.failfast", "-test.run=TestAll/(no_faults|an_abandoned|a_suspend|a_fault)"}
+	default:
+		var pattern string
+		pkg, pattern, _ = strings.Cut(name, " -run ")
+		args = []string{"-test.run=" + pattern}
+	}
+	out, err := r.test(pkg, env, args)
+	if err == nil {
+		if strings.Contains(out, "no tests to run") {
+			check(fmt.Errorf("there are no tests %s", name))
+		}
+		return "", false
+	}
+	if errors.Is(err, errBuild) {
+		return fmt.Sprintf("%s %v: %s", pkg, err, out), false
+	}
+	tests := failed.FindAllStringSubmatch(out, -1)
+	world, path := after.FindStringSubmatch(out), explored.FindStringSubmatch(out)
+	switch {
+	case strings.Contains(out, "test timed out"): // a deadlock in virtual time is found at once, and is a failure as any other
+		return "hangs", false
+	case column(name) == columns[0]:
+		if world == nil {
+			return "failed otherwise: " + out[max(0, len(out)-500):], false
+		}
+		return world[1], true
+	case column(name) == columns[1]:
+		return "found", path != nil
+	case tests == nil:
+		check(fmt.Errorf("%s: %w\n%s", name, err, out))
+	}
+	found = "`" + tests[0][1] + "`"
+	if len(tests) > 1 {
+		found += fmt.Sprint(" +", len(tests)-1)
+	}
+	return found, true
+}
+
+// test builds the tests of a package, unless they are built, and runs some of them in the package's directory.
+func (r *runner) test(pkg, env string, args []string) (out string, err error) {
+	binary, ok := r.built[pkg]
+	if !ok {
+		binary = filepath.Join(r.dir, strings.NewReplacer(".", "", "/", "-").Replace(pkg)+".test")
+		build := exec.Command("go", "test", "-c", "-trimpath", "-vet=off", "-ldflags=-s -w", "-o", binary, pkg) // -trimpath: both copies share the build cache
+		build.Dir = r.dir
+		if out, err := build.CombinedOutput(); err != nil {
+			return string(out), errBuild
+		}
+		if r.built == nil {
+			r.built = make(map[string]string)
+		}
+		r.built[pkg] = binary
+	}
+	limit := testsize.Pick(5*time.Minute, 15*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), limit+time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, binary, append([]string{"-test.timeout=" + limit.String()}, args...)...)
+	cmd.Dir, cmd.Env = filepath.Join(r.dir, pkg), append(os.Environ(), env)
+	if pkg != "./itest" { // whose tests take minutes at full size, and catch the same
+		cmd.Env = append(cmd.Env, "LEASEHOLD_SIZE=full")
+	}
+	cmd.WaitDelay = 10 * time.Second
+	body, err := cmd.CombinedOutput()
+	return string(body), err
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}

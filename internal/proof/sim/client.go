@@ -1,0 +1,294 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
+)
+
+// client is the connection of one process to the store.
+type client struct {
+	p           *process
+	rand        *rand.Rand
+	misled      bool       // it was told that a write failed which had landed, or got a page with an ETag; guarded by w.mu
+	mu          sync.Mutex // guards what follows
+	partitioned bool       // nothing gets through in either direction
+	outage      bool       // every request is answered 503 at once
+	faults      float64    // the share of requests that go wrong
+	sent        []sent     // in order of time
+
+	token uint64 // the highest that this process has seen
+
+	// What this process has read. Times are of its monotonic clock, when the read was sent.
+	hasRead     bool
+	lastVersion string
+	lastReadAt  time.Duration
+	otherSeen   bool          // a version before the last one
+	otherAt     time.Duration // the last read that showed that version
+
+	conflicts   atomic.Int32  // so many more writes are answered 409 and do not land
+	writing     atomic.Int32  // writes of the lock whose answer the process waits for
+	releaseLost atomic.Uint64 // token of the last release that was lost on its way
+}
+
+// sent is a request that the process has sent.
+type sent struct {
+	at     time.Time
+	failed bool // as far as the process knows
+	beside bool // a create that was refused, as beside one that is going up
+	tries  bool // the store's conditions
+}
+
+func (w *world) newClient(p *process) *client {
+	return &client{p: p, rand: w.rng("requests", p.name), faults: w.cfg.RequestFaults}
+}
+
+func (c *client) setPartitioned(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.partitioned = on
+}
+
+func (c *client) setOutage(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outage = on
+}
+
+func (c *client) hasOutage() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.outage
+}
+
+func (c *client) isPartitioned() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.partitioned
+}
+
+// send sends a request, and returns when the client has a reply and its machine runs.
+func (c *client) send(ctx context.Context, r request) reply {
+	w := c.p.w
+	c.p.clock.waitWhileFrozen()
+	sentAt := c.p.clock.Now().Mono
+	f := c.drawFault(&r)
+	if c.p.crashed.Load() {
+		return reply{err: errReset}
+	}
+	if f.name != "ok" && w.traced {
+		w.log(c.p.name, "%s: %s", r.kind, f.name)
+	}
+	if r.kind == "get" && (errors.Is(f.err, leasehold.ErrNotExist) || errors.Is(f.err, leasehold.ErrPreconditionFailed)) {
+		f.err = err500 // no linearizable store gives such an answer to a read of an object that exists
+	}
+	number, answered := c.note(r), c.sends(ctx, &r, &f)
+	replies := make(chan reply, 1)
+	go c.transmit(r, f, replies)
+	var got reply
+	if f.errAtOnce {
+		time.Sleep(f.replyDelay)
+		got = reply{err: f.err}
+	} else {
+		select {
+		case got = <-replies:
+		case <-ctx.Done():
+			got = reply{err: ctx.Err()}
+		}
+	}
+	answered(got)
+	c.p.clock.waitWhileFrozen()
+	if c.p.crashed.Load() {
+		return reply{err: errReset}
+	}
+	c.received(ctx, number, r, &got, sentAt)
+	return got
+}
+
+// note counts a request, and returns its number.
+func (c *client) note(r request) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent = append(c.sent, sent{at: time.Now(), tries: r.tries()})
+	return len(c.sent) - 1
+}
+
+// received notes what the process learns from a reply, and fills in the age.
+func (c *client) received(ctx context.Context, number int, r request, got *reply, sentAt time.Duration) {
+	absent := errors.Is(got.err, leasehold.ErrNotExist)
+	if r.kind == "get" && (got.err == nil || absent) && !got.page {
+		got.obj.Age = c.reportedAge(*got, sentAt)
+	}
+	switch {
+	case got.err != nil || got.page:
+	case r.kind == "get":
+		c.learns(got.obj.Body)
+	default:
+		c.learns(r.body)
+	}
+	c.mu.Lock()
+	c.sent[number].failed = got.page || got.err != nil && (!absent || r.kind != "get")
+	c.sent[number].beside = r.kind == "create" && !r.tries() && errors.Is(got.err, leasehold.ErrPreconditionFailed)
+	c.mu.Unlock()
+	if r.kind == "get" && c.p.reading != nil {
+		c.p.reading.saw(ctx, r, *got)
+	}
+}
+
+func (c *client) drawFault(r *request) networkFault {
+	w := c.p.w
+	c.mu.Lock()
+	on := w.faultsOn()
+	f := drawFault(c.rand, w.cfg, c.faults, on)
+	r.torn = w.cfg.TornReads && on && c.rand.IntN(10) == 0
+	if w.cfg.Pages && on && c.rand.IntN(20) == 0 {
+		f = drawPage(c.rand, r.kind, w.cfg.Ages.real())
+	}
+	partitioned, outage := c.partitioned, c.outage
+	c.mu.Unlock()
+	w.mu.Lock()
+	w.stats.Requests++
+	if f.name != "ok" {
+		w.stats.Faults[f.name]++
+	}
+	w.mu.Unlock()
+	switch {
+	case partitioned:
+		return networkFault{name: "partitioned", dropRequest: true, dropReply: true}
+	case outage:
+		return networkFault{name: "outage", requestDelay: time.Millisecond, replyDelay: f.replyDelay, dropRequest: true, err: err503}
+	}
+	if r.kind != "get" && c.conflicts.Load() > 0 {
+		c.conflicts.Add(-1)
+		f.name, f.dropRequest, f.err = "refused with a 409", true, errConflict
+	}
+	return f
+}
+
+// transmit is the way of a request to the server, and of its reply back.
+func (c *client) transmit(r request, f networkFault, replies chan<- reply) {
+	w := c.p.w
+	time.Sleep(f.requestDelay)
+	var got reply
+	if !f.dropRequest {
+		if r.kind == "create" {
+			got = w.store.create(c.p, r, c.drawUpload())
+		} else {
+			got = w.store.apply(c.p, r)
+		}
+		if got.err == nil && c.refusal(f.err) {
+			c.mislead()
+		}
+		if f.duplicateAfter > 0 {
+			time.AfterFunc(f.duplicateAfter, func() { w.store.apply(c.p, r.again()) })
+		}
+	} else {
+		c.loses(r)
+	}
+	time.Sleep(f.replyDelay)
+	switch {
+	case f.err != nil:
+		got = reply{err: f.err}
+	case f.page:
+		if f.pageETag != "" {
+			c.mislead()
+		}
+		got = reply{obj: leasehold.Object{Body: []byte("<!DOCTYPE html><title>Sign in</title>"), ETag: f.pageETag}, page: true}
+	}
+	if !f.dropReply && !c.isPartitioned() {
+		replies <- got
+	}
+}
+
+// refusal reports whether an answer says that a write has not landed. A 409 does so if the real S3Store reads it.
+func (c *client) refusal(err error) bool {
+	return errors.Is(err, leasehold.ErrPreconditionFailed) || errors.Is(err, leasehold.ErrNotExist) || c.p.w.cfg.Ages.real() && errors.Is(err, err409)
+}
+
+func (c *client) mislead() {
+	c.p.w.mu.Lock()
+	defer c.p.w.mu.Unlock()
+	c.misled = true
+}
+
+// reportedAge is the Object.Age of a reply to a read. Unless the world has other ages, it is true in the first reply that
+// shows a version. After that it is hours too high, as after a step of the store's clock.
+func (c *client) reportedAge(got reply, sent time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := c.lastVersion != got.version || !c.hasRead
+	if late := c.hasRead && sent < c.lastReadAt; !late { // else it shows what was there before
+		if first {
+			c.otherSeen, c.otherAt = c.hasRead, c.lastReadAt
+		}
+		c.hasRead, c.lastVersion, c.lastReadAt = true, got.version, sent
+	}
+	switch ages := c.p.w.cfg.Ages; {
+	case ages == NoAges || got.err != nil:
+		return 0
+	case ages == SteppedAges || ages == IgnoredDates && c.rand.IntN(2) == 0:
+		return got.age + got.stepped
+	case first && ages != IgnoredDates && ages != WrongAges:
+		return max(got.age.Truncate(time.Second)-2*time.Second, 0)
+	}
+	return got.age + time.Hour + time.Duration(c.rand.Int64N(int64(4*time.Hour)))
+}
+
+// otherVersionReadAt is when this process sent the last read that showed it a version other than the one it knows now.
+func (c *client) otherVersionReadAt() (at time.Duration, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.otherAt, c.otherSeen
+}
+
+// store is the client as a Store. Where dates matter, the real S3Store is on top of it.
+func (c *client) store() leasehold.Store {
+	switch c.p.w.cfg.Ages {
+	case IgnoredDates:
+		return anyTTL{leasehold.NewS3Store(fakes3.NewClient(s3Transport{c}), fakes3.Bucket)}
+	case TrustedDates:
+		return anyTTL{leasehold.NewS3Store(fakes3.NewClient(s3Transport{c}), fakes3.Bucket, leasehold.WithServerClock(2*time.Second))}
+	}
+	return c
+}
+
+// anyTTL is an S3Store that allows any TTL.
+type anyTTL struct{ *leasehold.S3Store }
+
+// Describe allows any TTL.
+func (anyTTL) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: time.Millisecond} }
+
+// Describe allows any TTL, and says that it is a known store, unless it is to be tried, as the real S3Store always is.
+func (c *client) Describe() leasehold.StoreInfo {
+	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: !c.p.w.cfg.Tried}
+}
+
+// Get implements leasehold.Store.
+func (c *client) Get(ctx context.Context, _ string) (leasehold.Object, error) {
+	got := c.send(ctx, request{kind: "get"})
+	return got.obj, got.err
+}
+
+// PutIfNoneMatch implements leasehold.Store.
+func (c *client) PutIfNoneMatch(ctx context.Context, _ string, body []byte) (string, error) {
+	got := c.send(ctx, request{kind: "create", body: body})
+	return got.obj.ETag, got.err
+}
+
+// PutIfMatch implements leasehold.Store.
+func (c *client) PutIfMatch(ctx context.Context, _ string, body []byte, etag string) (string, error) {
+	got := c.send(ctx, request{kind: "update", body: body, ifMatch: etag})
+	return got.obj.ETag, got.err
+}
+
+// DeleteIfMatch implements leasehold.Store. No lock may ever call it.
+func (c *client) DeleteIfMatch(context.Context, string, string) error {
+	c.p.w.violate("%s sent a DELETE", c.p.name)
+	return errReset
+}

@@ -1,0 +1,285 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+)
+
+// process is one process on one node, from its start to its crash or stop.
+type process struct {
+	w          *world
+	name       string
+	node       int // or administrator
+	identity   string
+	clock      *nodeClock
+	client     *client
+	lock       *leasehold.Lock
+	electors   []*elector
+	candidates int              // goroutines that acquire the lock or read it
+	reading    *reading         // what it reads without being a candidate; nil unless it does
+	process    leasehold.Option // a process of its own
+	reclaims   bool             // WithReclaim
+	rand       *rand.Rand       // of its work; guarded by w.mu
+	whims      *rand.Rand       // of how it ends its leases; guarded by w.mu
+	stop       context.CancelFunc
+	goroutines sync.WaitGroup
+	crashed    atomic.Bool
+
+	// Guarded by w.mu.
+	lease           *leasehold.Lease // of the function that runs now, or that began last
+	excused         bool             // since its last renewal all its clocks stood still, or its term was broken: only fencing can stop it
+	resumedAt       time.Time        // when its machine last resumed, or its term was broken
+	pausedNow       bool             // none of its clocks counts this pause
+	newTerms        []time.Time      // when it saw a term begin
+	released        []time.Time      // when it released, or failed to
+	wakes           []time.Time      // when it was woken
+	pauseEnded      time.Time        // end of the last such pause
+	pausedInAcquire bool             // that pause was within the acquisition of the current term
+	unguarded       *leasehold.Lease // its last lease that was acquired without a function
+	notBefore       time.Duration    // monotonic time before which the process may not acquire again, because unguarded was lost
+}
+
+// The nodes of processes that are not candidates.
+const (
+	administrator = -1 - iota // breaks locks
+	reader                    // watches and inspects
+)
+
+// elector is an Elector and the number of its callbacks.
+type elector struct {
+	*leasehold.Elector
+	p                *process
+	started, stopped int // guarded by w.mu
+}
+
+// start starts a process on a node.
+func (w *world) start(node, generation int, c *nodeClock, identity string, reclaim bool) {
+	p := &process{
+		w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c, identity: identity, process: testopt.NewProcess(), reclaims: reclaim,
+	}
+	if w.cfg.Copies && node > 0 && generation == 0 {
+		p.copyOf(w.processes[0])
+	}
+	p.client = w.newClient(p)
+	p.rand = w.rng("work", p.name)
+	ctx, cancel := context.WithCancel(context.Background())
+	p.stop = cancel
+	p.lock = p.newLock(p.reclaims)
+	p.newElector()
+	if w.cfg.Siblings {
+		p.newElector()
+	}
+	w.mu.Lock()
+	w.processes = append(w.processes, p)
+	w.nodes[node] = p
+	w.mu.Unlock()
+	w.log(p.name, "starts")
+	for i, e := range p.electors {
+		p.goroutines.Go(func() {
+			time.Sleep(time.Duration(i) * 1301 * time.Nanosecond) // no two goroutines act at one instant
+			p.run(ctx, e)
+		})
+	}
+	if w.cfg.Siblings {
+		p.candidates += 2
+		p.goroutines.Go(func() { p.repeat(ctx, p.runDo) })
+		p.goroutines.Go(func() { p.repeat(ctx, p.holdUnguarded) })
+		if p.dropsLocks() {
+			p.candidates++
+			p.goroutines.Go(func() { p.repeat(ctx, p.dropLock) })
+		}
+	}
+}
+
+// run runs an elector until ctx ends. A page that is taken for the lock object may end Run before its first good answer.
+func (p *process) run(ctx context.Context, e *elector) {
+	run := e.Run
+	if p.w.cfg.Abandons && p.whim(2) == 0 {
+		run = e.runOnce
+	}
+	err := run(ctx)
+	for p.w.cfg.Pages && final(err) && ctx.Err() == nil {
+		_ = p.clock.Sleep(ctx, p.draw(0, p.w.cfg.TTL/5))
+		err = run(ctx)
+	}
+	if err != nil && !p.crashed.Load() && !mayEndRun(err) {
+		p.w.violate("%s: Run returned early: %v", p.name, err)
+	}
+}
+
+func (p *process) newLock(reclaim bool) *leasehold.Lock {
+	cfg := p.w.cfg
+	opts := []leasehold.Option{
+		testopt.WithClock(p.clock), p.process, leasehold.WithTTL(cfg.TTL), leasehold.WithSafetyMargin(cfg.Margin), leasehold.WithClockDrift(cfg.Drift),
+		leasehold.WithIdentity(p.identity), leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithObserver(p.observe),
+	}
+	if cfg.SlowCreates {
+		opts = append(opts, leasehold.WithLogger(slog.New(logWatch{p})))
+	}
+	if reclaim {
+		opts = append(opts, leasehold.WithReclaim())
+	}
+	l, err := leasehold.NewLock(p.client.store(), lockKey, opts...)
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+func (p *process) newElector() {
+	e := &elector{p: p}
+	var err error
+	if e.Elector, err = leasehold.NewElector(p.lock, leasehold.Callbacks{OnStartedLeading: e.startedLeading, OnStoppedLeading: e.stoppedLeading}); err != nil {
+		panic(err)
+	}
+	p.electors = append(p.electors, e)
+	p.candidates++
+}
+
+// mayEndRun reports whether Run may end with err: its release failed, or the store has never answered.
+func mayEndRun(err error) bool {
+	return strings.Contains(err.Error(), "releasing") || errors.Is(err, context.Canceled)
+}
+
+func (e *elector) startedLeading(ctx context.Context, lease *leasehold.Lease) {
+	e.p.w.mu.Lock()
+	e.started++
+	e.p.w.mu.Unlock()
+	e.p.lead(ctx, lease)
+}
+
+func (e *elector) stoppedLeading(cause error) {
+	w := e.p.w
+	w.mu.Lock()
+	e.stopped++
+	unpaired := e.stopped != e.started
+	w.mu.Unlock()
+	if unpaired {
+		w.violate("%s: OnStoppedLeading was not called once per OnStartedLeading", e.p.name)
+	}
+	w.log(e.p.name, "stopped leading: %v", firstLine(cause))
+}
+
+// lead is the function of every term: while its lease is valid, it writes to a fenced resource.
+func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
+	w := p.w
+	w.mu.Lock()
+	excused := w.broken[lease.Token()] || p.pausedInAcquire
+	if p.lease != nil {
+		w.violateLocked("%s: a function starts under token %d while the function of token %d still runs in the same process", p.name, lease.Token(), p.lease.Token())
+	}
+	p.lease, p.excused = lease, excused
+	w.mu.Unlock()
+	w.log(p.name, "leads with token %d", lease.Token())
+	p.fencedWrite(lease)
+	for p.clock.Sleep(ctx, w.cfg.TTL/8+p.draw(0, time.Second)) == nil {
+		w.checkOneValidLease()
+		if lease.Valid() {
+			p.fencedWrite(lease)
+		}
+		p.mayEndEarly(lease)
+	}
+	windDown := p.draw(0, w.cfg.TTL/10)
+	if p.draw(0, 20) == 0 && (!w.cfg.Long || w.faultsOn()) { // not when checkOutage cuts the leader off
+		windDown = w.cfg.TTL // longer than its lease
+	}
+	_ = p.clock.Sleep(context.Background(), windDown)
+	w.markIf(w.token.Load() > lease.Token(), functionOutlives)
+	w.log(p.name, "function of token %d returns", lease.Token())
+	w.mu.Lock()
+	if p.lease == lease {
+		p.lease = nil
+	}
+	w.mu.Unlock()
+}
+
+// repeat calls use now and then while requests may go wrong.
+func (p *process) repeat(ctx context.Context, use func(context.Context)) {
+	for p.clock.Sleep(ctx, p.draw(0, 2*p.w.cfg.TTL)) == nil && p.w.faultsOn() && !p.crashed.Load() {
+		use(ctx)
+	}
+}
+
+// runDo leads once by Lock.Do.
+func (p *process) runDo(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, p.draw(0, 3*p.w.cfg.TTL))
+	defer cancel()
+	valid, token := false, uint64(0)
+	err := p.lock.Do(context.WithValue(ctx, waiterKey{}, ctx), func(ctx context.Context, lease *leasehold.Lease) error {
+		work, stop := context.WithTimeout(ctx, p.draw(0, p.w.cfg.TTL))
+		defer stop()
+		p.lead(work, lease)
+		valid, token = lease.Valid(), lease.Token()
+		return nil
+	})
+	p.checkDo(valid, token, err)
+}
+
+// holdUnguarded holds a lease for which no function runs.
+func (p *process) holdUnguarded(ctx context.Context) {
+	waiting, cancel := context.WithTimeout(ctx, p.draw(0, 3*p.w.cfg.TTL))
+	lease, err := p.lock.Acquire(context.WithValue(waiting, waiterKey{}, waiting))
+	cancel()
+	if err != nil {
+		return
+	}
+	ended := make(chan struct{})
+	p.w.mu.Lock()
+	p.unguarded, p.notBefore = lease, 0
+	p.w.mu.Unlock()
+	defer context.AfterFunc(lease.Context(), func() {
+		if errors.Is(context.Cause(lease.Context()), leasehold.ErrLost) {
+			now := p.clock.Now().Mono
+			p.w.mu.Lock()
+			p.notBefore = now + p.w.cfg.Margin
+			p.w.mu.Unlock()
+		}
+		close(ended)
+	})()
+	_ = p.clock.Sleep(lease.Context(), p.draw(0, p.w.cfg.TTL))
+	if lease.Context().Err() != nil {
+		<-ended
+	}
+	if p.w.cfg.Abandons && p.whim(2) == 0 {
+		p.abandon(lease)
+		if p.whim(2) == 0 {
+			return
+		}
+		_ = p.clock.Sleep(ctx, p.draw(0, p.w.cfg.TTL))
+	}
+	p.releaseNow(lease)
+}
+
+// draw draws a duration from the random source of the process's work.
+func (p *process) draw(from, to time.Duration) time.Duration {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	return from + time.Duration(p.rand.Int64N(int64(to-from)))
+}
+
+func (p *process) label() string {
+	if p == nil {
+		return "a foreign client"
+	}
+	return p.name
+}
+
+func firstLine(err error) string {
+	s, _, _ := strings.Cut(fmt.Sprint(err), "\n")
+	return s
+}
+
+// final reports whether err is one that Run and Watch do not retry.
+func final(err error) bool {
+	return errors.Is(err, leasehold.ErrPermanent)
+}

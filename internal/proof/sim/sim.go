@@ -1,0 +1,200 @@
+// Package sim runs real Locks, Leases and Electors on simulated machines in virtual time. Clocks drift, step and stop. The
+// network loses, delays and repeats requests. Processes crash, and an administrator breaks locks. A seed determines all of it,
+// and the invariants are checked at every step.
+package sim
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
+)
+
+// Outcome is the result of one run.
+type Outcome struct {
+	Violations []string
+	Trace      []string // nil unless Run was asked for it
+	Stats      Stats
+}
+
+// Stats counts what happened.
+type Stats struct {
+	Runs, Requests, Terms, Writes, Fenced int
+	Virtual                               time.Duration
+	Faults                                map[string]int
+	Situations                            Reached // worlds in which each happened
+}
+
+// Add adds the counts of another run.
+func (s *Stats) Add(o Stats) {
+	s.Runs += o.Runs
+	s.Requests += o.Requests
+	s.Terms += o.Terms
+	s.Writes += o.Writes
+	s.Fenced += o.Fenced
+	s.Virtual += o.Virtual
+	if s.Faults == nil {
+		s.Faults = make(map[string]int)
+	}
+	for k, n := range o.Faults {
+		s.Faults[k] += n
+	}
+	if s.Situations == nil {
+		s.Situations = make(Reached, len(o.Situations))
+	}
+	for i, n := range o.Situations {
+		s.Situations[i] += n
+	}
+}
+
+// world is a run in progress.
+type world struct {
+	cfg   *Config
+	store *store
+	fence leasehold.Fence // of the resource that leaders write to
+	asked *fakes3.Server  // has the objects with which a store finds out how the server wants ETags
+
+	journal                        // its mu guards what follows; store.mu, if held, was locked first
+	processes    []*process        // all that ever ran
+	nodes        []*process        // the latest process of each node
+	reader       *process          // nil if the world has none
+	tokenOwner   map[uint64]string // name of the process that acquired each token
+	written      uint64            // the highest token that has written to the resource
+	broken       map[uint64]bool   // terms that an administrator ended
+	acquiredAt   time.Time         // the last acquisition
+	messages     *rand.Rand        // of the channel that wakes processes
+	chaosOver    bool
+	tokenErased  bool          // by a foreign client, or by whoever restored an old version
+	backedUp     bool          // an old version of the lock has come back
+	foreignUntil time.Time     // a foreign client holds the lock until then
+	lastWriter   *process      // of the lock
+	tornETag     string        // of the last torn read; guarded by store.mu
+	token        atomic.Uint64 // in the store
+	etag         atomic.Value  // of the lock object
+	occurred
+	abandonments
+}
+
+// Run runs one world to its end.
+func Run(t *testing.T, cfg *Config, trace bool) Outcome {
+	t.Helper()
+	var out Outcome
+	synctest.Test(t, func(*testing.T) { out = newWorld(cfg, trace).run() })
+	return out
+}
+
+func newWorld(cfg *Config, trace bool) *world {
+	w := &world{
+		cfg: cfg, journal: newJournal(trace), nodes: make([]*process, cfg.Nodes),
+		tokenOwner: make(map[uint64]string), broken: make(map[uint64]bool), asked: &fakes3.Server{BareIfMatch: cfg.BareETags},
+	}
+	w.messages = w.rng("messages")
+	w.abandonments = abandonments{make(map[uint64]abandonment), make(map[uint64]bool)}
+	w.store = &store{w: w, steps: drawSteps(w.rng("store clock"), cfg.Chaos)}
+	return w
+}
+
+func (w *world) rng(purpose ...any) *rand.Rand { return w.cfg.rng(purpose...) }
+
+// rng is the random source of one purpose. Each purpose has its own, so that one more draw in one place changes no other.
+func (c *Config) rng(purpose ...any) *rand.Rand {
+	h := fnv.New64a()
+	fmt.Fprint(h, purpose...)
+	return rand.New(rand.NewPCG(c.Seed, h.Sum64()))
+}
+
+func (w *world) run() Outcome {
+	w.startNodes()
+	foreign, stopForeign := context.WithCancel(context.Background())
+	defer stopForeign()
+	if w.cfg.Foreign {
+		go w.foreignClient(foreign)
+	}
+	if w.cfg.Readers {
+		w.startReader()
+	}
+	for _, a := range w.cfg.Actions {
+		time.Sleep(max(time.Until(w.began.Add(a.At)), time.Microsecond)) // never at the instant of a start or of another action
+		w.act(a)
+	}
+	time.Sleep(time.Until(w.began.Add(w.cfg.Chaos)))
+	w.endChaos()
+	w.checkRecovery()
+	if w.cfg.Long {
+		w.checkOutage()
+	}
+	w.checkRequests()
+	stopForeign()
+	w.stopAll()
+	w.checkReleased()
+	out := w.outcome()
+	out.Stats.Situations = w.reached()
+	return out
+}
+
+func (w *world) startNodes() {
+	r := w.rng("machines")
+	for i := range w.nodes {
+		rate := 1 + w.cfg.RateSpread*(2*r.Float64()-1)
+		if r.IntN(2) == 0 { // the two extremes, side by side, find the most
+			rate = 1 + w.cfg.RateSpread*float64(1-2*(i%2))
+		}
+		wall := time.Duration(0)
+		if w.cfg.Skew > 0 {
+			wall = time.Duration(r.Int64N(int64(2*w.cfg.Skew))) - w.cfg.Skew
+		}
+		c := newNodeClock(rate, wall, w.rng("jitter", i))
+		c.tamed = w.cfg.Foreign
+		time.Sleep(time.Duration(1 + r.Int64N(int64(time.Second))))
+		w.start(i, 0, c, fmt.Sprint("node", i), w.cfg.Abandons && w.rng("reclaims", i).IntN(2) == 0)
+	}
+}
+
+// endChaos repairs the network and resumes every machine.
+func (w *world) endChaos() {
+	w.mu.Lock()
+	w.chaosOver = true
+	nodes := slices.Clone(w.nodes)
+	w.mu.Unlock()
+	for _, p := range nodes {
+		p.client.setPartitioned(false)
+		p.client.setOutage(false)
+		if !p.crashed.Load() && p.clock.isFrozen() {
+			w.thaw(p)
+		}
+	}
+	w.log("world", "*** all faults are over")
+}
+
+// faultsOn reports whether requests may still go wrong. They stop before the last actions are undone.
+func (w *world) faultsOn() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.chaosOver && time.Since(w.began) < w.cfg.Chaos*7/10
+}
+
+// stopAll stops every elector and waits until all that they left behind has ended.
+func (w *world) stopAll() {
+	w.mu.Lock()
+	processes := slices.Clone(w.processes)
+	w.mu.Unlock()
+	if w.reader != nil {
+		processes = append(processes, w.reader)
+	}
+	for _, p := range processes {
+		p.stop()
+	}
+	for _, p := range processes {
+		p.goroutines.Wait()
+		p.checkCallbackPairs()
+	}
+	time.Sleep(w.cfg.TTL * 4) // for timers, and for requests that land late
+}
