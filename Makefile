@@ -113,7 +113,7 @@ bench: servers ## measure leasehold and its peers, and write docs/performance.js
 	@$(MAKE) bench-render
 
 .PHONY: bench-only
-bench-only: servers ## measure as BENCH, BENCH_DOCS and BENCH_ONLY say, and render nothing in docs
+bench-only: servers ## measure as BENCH, BENCH_DOCS, BENCH_ONLY and BENCH_BUSY say, and render nothing in docs; BENCH_ONLY=handover one section
 	@cd bench && go test -count=1 -timeout=2h -v -run TestPerformance . | grep --line-buffered '^bench:\|^---\|^FAIL\|^ok\|Error\|_test.go'
 
 .PHONY: bench-render

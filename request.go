@@ -49,6 +49,9 @@ var errTooLarge = errors.New("record is too large")
 // outlast returns a context that ends d after ctx has. A write that is cut off may leave a stray lock behind, so what is under way
 // when the caller's ctx ends has that time to be answered and settled.
 func outlast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if ctx.Done() == nil { // it never ends, as that of a renewal in the background
+		return ctx, func() {}
+	}
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		timer := time.AfterFunc(d, cancel)

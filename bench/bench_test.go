@@ -60,7 +60,8 @@ var (
 
 // TestPerformance measures everything. If BENCH is "full" it writes docs/performance.json and renders the page, otherwise it runs in
 // miniature at full test size, and renders into a directory of its own. BENCH_DOCS is another directory to write to, for a look at a run in miniature.
-// If BENCH_ONLY is "electors", it measures this section and keeps the others of docs/performance.json.
+// If BENCH_ONLY names a section, "electors", "handover" or "counts", it measures this one and keeps the others of docs/performance.json.
+// BENCH_BUSY=1 measures on a busy machine, and the page says so.
 func TestPerformance(t *testing.T) {
 	testserver.SkipIfShort(t)
 	if !testsize.Full() && os.Getenv("BENCH")+os.Getenv("BENCH_DOCS")+os.Getenv("BENCH_ONLY") == "" {
@@ -74,22 +75,13 @@ func TestPerformance(t *testing.T) {
 		docs = dir
 	}
 	progress := logProgress()
-	if n.name == "full" {
+	section := os.Getenv("BENCH_ONLY")
+	busy := os.Getenv("BENCH_BUSY") != ""
+	if n.name == "full" && section != report.AloneCounts && !busy {
 		awaitQuiet(t, progress)
 	}
-	if section := os.Getenv("BENCH_ONLY"); section != "" {
-		d, err := report.Read("../docs/performance.json")
-		require.NoError(t, err)
-		switch section {
-		case "electors":
-			now := describeRun(t, n)
-			d.Scale = &report.Since{Date: now.Date, Commit: now.Commit}
-			d.Electors, d.Memory = measureScale(t, n)
-		default:
-			require.Fail(t, "BENCH_ONLY: there is no such section", section)
-		}
-		require.False(t, t.Failed())
-		writeReport(t, d, docs)
+	if section != "" {
+		measureAlone(t, section, n, docs, busy)
 		return
 	}
 	began := time.Now()
@@ -98,7 +90,7 @@ func TestPerformance(t *testing.T) {
 	progress("many electors") // before etcd runs in this process
 	d.Electors, d.Memory = measureScale(t, n)
 	progress("leasehold's own share, and an hour's requests")
-	d.Own, d.Hours = measureOwn(t), measureHours(t)
+	d.Own, d.Counts, d.Hours = measureOwn(t), count(t), measureHours(t)
 	progress("takeover in virtual time")
 	d.Takeovers = measureVirtualTakeover(t, n)
 	d.Endurance = measureEndurance(t, n)
@@ -126,6 +118,35 @@ func TestPerformance(t *testing.T) {
 	d.Handovers = measureHandover(t, minio, hub, etcd, n)
 	d.Minutes = time.Since(began).Round(time.Second).Minutes()
 	progress("done")
+	require.False(t, t.Failed())
+	writeReport(t, d, docs)
+}
+
+// measureAlone measures one section, and keeps the others.
+func measureAlone(t *testing.T, section string, n size, docs string, busy bool) {
+	d, err := report.Read("../docs/performance.json")
+	require.NoError(t, err)
+	now := describeRun(t, n)
+	since := report.Since{Date: now.Date, Commit: now.Commit}
+	switch section {
+	case report.AloneElectors:
+		d.Electors, d.Memory = measureScale(t, n)
+	case report.AloneHandovers:
+		etcd, hub := startEtcd(t), newHub(t)
+		minio, _ := testserver.StartMinIOWithWebhooks(t, "token", hub.URL)
+		d.Handovers = measureHandover(t, minio, hub, etcd, n)
+	case report.AloneCounts:
+		d.Counts = count(t)
+	default:
+		require.Fail(t, "BENCH_ONLY: there is no such section", section)
+	}
+	if busy && section != report.AloneCounts {
+		since.Remark = fmt.Sprintf(", while other processes kept the machine busy (load %.1f)", load())
+	}
+	if d.Alone == nil {
+		d.Alone = make(map[string]report.Since)
+	}
+	d.Alone[section] = since
 	require.False(t, t.Failed())
 	writeReport(t, d, docs)
 }

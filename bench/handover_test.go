@@ -88,7 +88,7 @@ func measureHandover(t *testing.T, server testserver.S3, h *hub, etcdAddr string
 				return []float64{led.Sub(called).Seconds(), led.Sub(returned).Seconds()}, err
 			}})
 		}
-		for _, peer := range p.can(append(peers, pushed, together)) {
+		for _, peer := range p.can(append(peers, pushed, pushNew, together)) {
 			add(peer.name, report.Release, func(key string) (called, returned, led time.Time, err error) {
 				return handOver(t, p, peer, key, s)
 			})

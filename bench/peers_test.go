@@ -139,6 +139,7 @@ var peers = []peer{
 var (
 	together = peer{name: report.Together, open: newTogether}
 	pushed   = peer{name: report.Pushed, open: newPushed, prefix: pushPrefix}
+	pushNew  = peer{name: report.PushedNew, open: newPushedNew, prefix: pushPrefix}
 	clocked  = peer{name: report.Clocked, open: newClocked}
 )
 
@@ -199,6 +200,46 @@ func newPushed(t *testing.T, p *place, key, name string, s settings) candidate {
 	c := open(t, p, key, name, s)
 	p.pushed(key, c.lock.Wake)
 	return c
+}
+
+// newcomer is a candidate that looks at the lock only when it is notified, so that its process has not waited for a lock before.
+type newcomer struct {
+	ours
+	woken chan struct{}
+}
+
+func newPushedNew(t *testing.T, p *place, key, name string, s settings) candidate {
+	c := newcomer{open(t, p, key, name, s), make(chan struct{}, 1)}
+	p.pushed(key, func() {
+		select {
+		case c.woken <- struct{}{}:
+		default:
+		}
+	})
+	return c
+}
+
+func (c newcomer) acquire(ctx context.Context) (term, error) {
+	for {
+		lease, err := c.lock.TryAcquire(ctx)
+		if !errors.Is(err, leasehold.ErrHeld) {
+			return ourTerm{lease, c.store}, err
+		}
+		select {
+		case <-c.woken:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// knows has the process of c try its store, as it does once in its life.
+func (c ours) knows(ctx context.Context) error {
+	lock, err := leasehold.NewLock(c.store, "known", leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	return lock.Do(ctx, func(context.Context, *leasehold.Lease) error { return nil })
 }
 
 type ourTerm struct {

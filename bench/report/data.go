@@ -20,6 +20,7 @@ type Data struct {
 
 	Places    []Place     `json:"places"`
 	Own       Own         `json:"own"`
+	Counts    Counts      `json:"counts"`
 	Hours     []Hour      `json:"hours"`
 	Adapters  []Adapter   `json:"adapters"`
 	Crowds    []Crowd     `json:"crowds"`
@@ -27,9 +28,10 @@ type Data struct {
 	Takeovers []Takeover  `json:"takeovers"`
 	Handovers []Handover  `json:"handovers"`
 	Endurance []Endurance `json:"endurance"`
-	Scale     *Since      `json:"scale,omitempty"` // when Electors and Memory were measured, if by themselves
 	Electors  []Electors  `json:"electors"`
 	Memory    []Memory    `json:"memory"`
+
+	Alone map[string]Since `json:"alone,omitempty"` // when sections were measured by themselves, by their names
 }
 
 // Machine is where it ran.
@@ -72,10 +74,21 @@ type Operation struct {
 
 // Own is what a renewal takes against a server in the process, beside the bare PUT of the SDK.
 type Own struct {
-	Renew       Sample  `json:"renew"`
-	Put         Sample  `json:"put"`
-	RenewAllocs float64 `json:"renew_allocs"`
-	PutAllocs   float64 `json:"put_allocs"`
+	Renew Sample `json:"renew"`
+	Put   Sample `json:"put"`
+}
+
+// Counts is what can be counted without a clock, against a server in the process. A test counts it again.
+type Counts struct {
+	First       int     `json:"first"`   // requests of the first acquisition of a process
+	Acquire     int     `json:"acquire"` // requests of an acquisition that knows nothing of the lock
+	Warm        int     `json:"warm"`    // of one that knows its last version
+	Renew       int     `json:"renew"`
+	Release     int     `json:"release"`
+	Poll        int     `json:"poll"`
+	Trial       int     `json:"trial"`        // of one who waits, once in a process
+	RenewAllocs float64 `json:"renew_allocs"` // allocations of a renewal
+	PutAllocs   float64 `json:"put_allocs"`   // and of the bare PUT of the SDK
 }
 
 // Hour is what an hour costs with default settings, in requests.
@@ -144,6 +157,7 @@ type Endurance struct {
 type Since struct {
 	Date   string `json:"date"`
 	Commit string `json:"commit"`
+	Remark string `json:"remark,omitempty"` // what else must be said, such as that the machine was busy
 }
 
 // Electors is many electors in one process that lead, each its own lock.

@@ -4,6 +4,7 @@ package report
 const (
 	Leasehold  = "leasehold"
 	Pushed     = "leasehold, push"
+	PushedNew  = "leasehold, push, first of a process"
 	Together   = "leasehold, one process"
 	Clocked    = "leasehold, server clock"
 	SafePlain  = "safe plain loop"
@@ -16,6 +17,13 @@ const (
 
 // Virtual is the place of what was measured in virtual time.
 const Virtual = "virtual time"
+
+// The sections that can be measured by themselves.
+const (
+	AloneElectors  = "electors"
+	AloneHandovers = "handover"
+	AloneCounts    = "counts"
+)
 
 // The cases of a takeover.
 const (

@@ -7,7 +7,7 @@ import (
 
 // order is that of the systems in tables and plots.
 var order = []string{
-	Leasehold, Pushed, Together, Clocked, SafePlain, Plain, Litestream, ClientGo, Election, Mutex,
+	Leasehold, Pushed, PushedNew, Together, Clocked, SafePlain, Plain, Litestream, ClientGo, Election, Mutex,
 }
 
 // Render returns the page and the plots, by their names under docs.
@@ -116,8 +116,12 @@ func (d *Data) method(say sayer) {
 	m := d.Machine
 	say("Measured on %s at commit %s%s, in %.0f minutes: %d cores of %s with %.0f GiB, which the servers and etcd share; %s on %s, kernel %s.",
 		d.Date, d.Commit, changed, d.Minutes, m.Cores, m.CPU, m.GiB, strings.Replace(m.Go, "go", "Go ", 1), m.OS, m.Kernel)
-	if d.Scale != nil {
-		say("The section about many electors was measured by itself, on %s at commit %s.", d.Scale.Date, d.Scale.Commit)
+	for _, alone := range [][2]string{
+		{AloneElectors, "The section about many electors was"}, {AloneHandovers, "The hand-overs were"}, {AloneCounts, "Requests and allocations were"},
+	} {
+		if since, ok := d.Alone[alone[0]]; ok {
+			say("%s measured by itself, on %s at commit %s%s.", alone[1], since.Date, since.Commit, since.Remark)
+		}
 	}
 	var versions []string
 	for _, v := range d.Versions {
@@ -249,7 +253,8 @@ func (d *Data) handovers(say sayer, put putter) {
 	say("A leader releases (`Lease.Release`), resigns (`Elector.Resign`) or stops (the context of `Elector.Run` ends), and a candidate that polls every second waits. A TCP proxy in front of %s and one in "+
 		"front of etcd delay each direction by half of the round trip. The time counts from the call, and from its return. A round trip here is what a bare request takes through the proxy, the server's own "+
 		"work included: the median of half of a GET and a PUT, measured while the releases are.", d.Places[0].Name)
-	say("The push channel is %s's bucket notifications, posted to a webhook that calls `Lock.Wake`. They are delayed by half a round trip too. A candidate then needs a GET and a PUT. Candidates of one process "+
+	say("The push channel is %s's bucket notifications, posted to a webhook that calls `Lock.Wake`. They are delayed by half a round trip too. A candidate then needs a GET and a PUT. The first of a process that has not waited for a lock before also tries the server, "+
+		"which takes a round trip more. Candidates of one process "+
 		"that share a `Store` wake each other without any channel.", d.Places[0].Name)
 	say("%s", picture("handover", "Time until the next leader leads after a release, by round trip"))
 	var t table
@@ -318,8 +323,12 @@ func (d *Data) operations(say sayer, put putter) {
 		put(&t)
 	}
 	say("A cycle is an acquisition and a release by a process that has held the lock before, without competition. leasehold remembers the version, so it needs one request fewer.")
+	c := d.Counts
 	say("leasehold's own share, against a server in the same process: a renewal takes %.0f µs and %.0f allocations, the bare PUT through the same SDK %.0f µs and %.0f allocations.",
-		1e6*d.Own.Renew.P50.Value, d.Own.RenewAllocs, 1e6*d.Own.Put.P50.Value, d.Own.PutAllocs)
+		1e6*d.Own.Renew.P50.Value, c.RenewAllocs, 1e6*d.Own.Put.P50.Value, c.PutAllocs)
+	say("Requests: %d for an acquisition by a process that knows nothing of the lock, or %d if it knows the last version; %d for a renewal, a release and a poll each. A process also [tries its server]"+
+		"(servers.md#two-writes-that-must-be-refused), once: with %d requests while it waits for a lock, or else in its first acquisition, which then is %d requests.",
+		c.Acquire, c.Warm, c.Renew, c.Trial, c.First)
 
 	say("### Adapters")
 	var t table

@@ -28,7 +28,7 @@ func (d *Data) spans() map[string]string {
 		"place": fmt.Sprintf("%s and one etcd member, all on one machine: takeovers with a TTL of %.0f s, hand-overs a second with a poll every %.0f ms, where etcd watches",
 			d.Places[0].Name, d.realTTL(), 1000*d.CrowdPoll),
 		"push":     fmt.Sprintf("%.1f round trips", trips(last.FromReturn.P50, last).Value),
-		"renewal":  fmt.Sprintf("%.0f µs and %.0f allocations", 1e6*(d.Own.Renew.P50.Value-d.Own.Put.P50.Value), d.Own.RenewAllocs-d.Own.PutAllocs),
+		"renewal":  fmt.Sprintf("%.0f µs and %.0f allocations", 1e6*(d.Own.Renew.P50.Value-d.Own.Put.P50.Value), d.Counts.RenewAllocs-d.Counts.PutAllocs),
 		"electors": fmt.Sprintf("%s electors, each takes %.1f KiB at worst, and %d leases are lost", thousands(most.Electors), most.Bytes()/1024, lost),
 	}
 	for name, peer := range map[string]string{"leasehold": Leasehold, "clientgo": ClientGo, "etcd": Election} {

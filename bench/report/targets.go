@@ -34,16 +34,19 @@ func (d *Data) targets(put putter) {
 			"a lease is valid for 12 s of its TTL of 15 s, and a renewal is due 5 s after the last one. If the store fails from then on, the pauses between tries grow to 2.5 s, so a lease may "+
 				"end between two tries although the store answers again.")
 	}
-	l, own := d.Places[0], d.Own
+	for _, h := range d.handover(PushedNew, Release) {
+		f := trips(h.FromReturn.P50, h)
+		check(fmt.Sprintf("the same for the first of a process, %.0f ms of round trip", 1000*h.RoundTrip), "≤ 3 round trips",
+			fmt.Sprintf("%s (%.1f from the call)", f.in("%.2f", 1), trips(h.FromCall.P50, h).Value), f.Value <= 3,
+			"a GET, a PUT and the two writes that try the server are three round trips, and the server sends its notification some time after its reply to the release.")
+	}
+	l, own, counts := d.Places[0], d.Own, d.Counts
 	extra := own.Renew.P50.Value - own.Put.P50.Value
 	check("a renewal's own time, over the bare PUT", "≤ 3 % of a PUT on "+l.Name, fmt.Sprintf("%.1f %% (%.0f µs)", 100*extra/l.Put.P50.Value, 1e6*extra), extra/l.Put.P50.Value <= 0.03,
 		"signing a record, and its bookkeeping, take this long on this machine.")
-	check("allocations over the bare PUT", "≤ 15", fmt.Sprintf("%.0f", own.RenewAllocs-own.PutAllocs), own.RenewAllocs-own.PutAllocs <= 15, "the record and its bookkeeping allocate.")
-	for _, o := range l.Peers {
-		if o.Peer == Leasehold {
-			check("requests: acquire cold, renew, release", "2, 1, 1", fmt.Sprintf("%d, %d, %d", o.Requests[0], o.Requests[1], o.Requests[2]), o.Requests == [3]int{2, 1, 1}, "more requests were counted.")
-		}
-	}
+	check("allocations over the bare PUT", "≤ 15", fmt.Sprintf("%.0f", counts.RenewAllocs-counts.PutAllocs), counts.RenewAllocs-counts.PutAllocs <= 15, "the record and its bookkeeping allocate.")
+	check("requests: acquire cold, renew, release", "2, 1, 1", fmt.Sprintf("%d, %d, %d", counts.Acquire, counts.Renew, counts.Release),
+		[3]int{counts.Acquire, counts.Renew, counts.Release} == [3]int{2, 1, 1}, "more requests were counted.")
 	worst, goroutines := d.Memory[0], 0.0
 	for _, m := range d.Memory {
 		if goroutines = max(goroutines, m.Goroutines); m.Bytes() > worst.Bytes() {
