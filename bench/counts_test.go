@@ -24,7 +24,8 @@ func count(t *testing.T) (c report.Counts) {
 		return leasehold.NewS3Store(fakes3.NewClient(counted{fakes3.Transport{Handler: server}, sent}), fakes3.Bucket)
 	}
 	lock := func(s leasehold.Store) *leasehold.Lock {
-		l, err := leasehold.NewLock(s, "ours", leasehold.WithManualRenewal(), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+		quiet := leasehold.WithLogger(slog.New(slog.DiscardHandler))
+		l, err := leasehold.NewLock(s, "ours", leasehold.WithManualRenewal(), quiet)
 		require.NoError(t, err)
 		return l
 	}

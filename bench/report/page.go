@@ -117,12 +117,13 @@ func (d *Data) method(say sayer) {
 	say("Measured on %s at commit %s%s, in %.0f minutes: %d cores of %s with %.0f GiB, which the servers and etcd share; %s on %s, kernel %s.",
 		d.Date, d.Commit, changed, d.Minutes, m.Cores, m.CPU, m.GiB, strings.Replace(m.Go, "go", "Go ", 1), m.OS, m.Kernel)
 	for _, alone := range [][2]string{
-		{AloneElectors, "The section about many electors was"}, {AloneHandovers, "The hand-overs were"}, {AloneCounts, "Requests and allocations were"},
+		{AloneElectors, "The section about many electors was measured by itself"}, {AloneHandovers, "The hand-overs were measured by themselves"},
 	} {
 		if since, ok := d.Alone[alone[0]]; ok {
-			say("%s measured by itself, on %s at commit %s%s.", alone[1], since.Date, since.Commit, since.Remark)
+			say("%s, on %s at commit %s%s.", alone[1], since.Date, since.Commit, since.Remark)
 		}
 	}
+	say("A test counts the requests and allocations again.")
 	var versions []string
 	for _, v := range d.Versions {
 		versions = append(versions, v.Name+" "+v.Version)
