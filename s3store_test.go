@@ -679,7 +679,7 @@ func FuzzS3Response(f *testing.F) {
 			}
 		}
 		reply := func(r *http.Request, status int, h http.Header, body []byte) (*http.Response, error) {
-			return &http.Response{StatusCode: status, Header: h, ContentLength: -1, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
+			return &http.Response{StatusCode: status, Header: h.Clone(), ContentLength: -1, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
 		}
 		s := leasehold.NewS3Store(fakes3.NewClient(roundTrip(func(r *http.Request) (*http.Response, error) {
 			switch {
