@@ -185,9 +185,9 @@ func TestAServerThatIgnoresConditionsEndsAWaitingElector(t *testing.T) {
 		acquire(t, newLock(t, newWire(server).store)).Abandon()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		unsafe, requests := ignoring(server, "If-Match", "If-None-Match"), 0
+		unsafe, requests := ignoring(server, "If-Match", "If-None-Match"), new(atomic.Int64)
 		w := newWire(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if requests++; requests == 50 {
+			if requests.Add(1) == 50 {
 				cancel()
 			}
 			unsafe.ServeHTTP(w, r)
