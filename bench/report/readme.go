@@ -10,6 +10,8 @@ func (d *Data) spans() map[string]string {
 	crash := d.takeover(Virtual, Leasehold, Crash, 2)
 	push := d.handover(Pushed, Release)
 	last := push[len(push)-1]
+	fresh := d.handover(PushedNew, Release)
+	first := fresh[len(fresh)-1]
 	var most Memory // the worst of the largest crowds
 	for _, m := range d.Memory {
 		if m.Electors > most.Electors || m.Electors == most.Electors && m.Bytes() > most.Bytes() {
@@ -28,6 +30,7 @@ func (d *Data) spans() map[string]string {
 		"place": fmt.Sprintf("%s and one etcd member, all on one machine: takeovers with a TTL of %.0f s, hand-overs a second with a poll every %.0f ms, where etcd watches",
 			d.Places[0].Name, d.realTTL(), 1000*d.CrowdPoll),
 		"push":     fmt.Sprintf("%.1f round trips", trips(last.FromReturn.P50, last).Value),
+		"first":    fmt.Sprintf("%.1f", trips(first.FromReturn.P50, first).Value),
 		"renewal":  fmt.Sprintf("%.0f µs and %.0f allocations", 1e6*(d.Own.Renew.P50.Value-d.Own.Put.P50.Value), d.Counts.RenewAllocs-d.Counts.PutAllocs),
 		"electors": fmt.Sprintf("%s electors, each takes %.1f KiB at worst, and %d leases are lost", thousands(most.Electors), most.Bytes()/1024, lost),
 	}
