@@ -26,9 +26,9 @@ func TestPageIsRendered(t *testing.T) {
 		files[filepath.Join(docs, name)] = content
 	}
 	for quoting, want := range map[string][]string{
-		"../../README.md":                {"takeover", "release", "push"},
+		"../../README.md":                {"takeover", "release", "push", "first"},
 		filepath.Join(docs, "start.md"):  {"release", "push", "crash"},
-		filepath.Join(docs, "decide.md"): {"leasehold_takeover", "release", "push", "leasehold_crowd", "clientgo_takeover", "clientgo_crowd", "etcd_takeover", "etcd_release", "etcd_crowd", "place", "renewal", "electors"},
+		filepath.Join(docs, "decide.md"): {"leasehold_takeover", "release", "push", "first", "leasehold_crowd", "clientgo_takeover", "clientgo_crowd", "etcd_takeover", "etcd_release", "etcd_crowd", "place", "renewal", "electors"},
 	} {
 		page, err := os.ReadFile(quoting)
 		require.NoError(t, err)
