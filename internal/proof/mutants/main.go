@@ -23,9 +23,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
-// edit replaces one piece of code, which must occur exactly once.
-type edit struct{ file, old, new string }
-
 // mutant is a mistake.
 type mutant struct {
 	name    string
@@ -282,10 +279,11 @@ func (r *runner) try(m mutant) (cells [len(columns)]string, missed []string) {
 		path := filepath.Join(r.dir, e.file)
 		body, err := os.ReadFile(path)
 		check(err)
-		if n := bytes.Count(body, []byte(e.old)); n != 1 {
-			check(fmt.Errorf("mutant %q: the code to replace occurs %d times in %s, not once", m.name, n, e.file))
+		planted, err := e.plant(body)
+		if err != nil {
+			check(fmt.Errorf("mutant %q: %w", m.name, err))
 		}
-		check(os.WriteFile(path, bytes.Replace(body, []byte(e.old), []byte(e.new), 1), 0o644))
+		check(os.WriteFile(path, planted, 0o644))
 		defer func() { check(os.WriteFile(path, body, 0o644)) }()
 	}
 	for _, c := range m.by {
