@@ -17,25 +17,31 @@ var ErrHeld = errors.New("lock is held")
 
 // HeldError says who holds the lock. It matches [ErrHeld].
 type HeldError struct {
-	Record Record        // of the holder, or of the last term seen, if other candidates were faster; only a Key if there was none
+	// of the holder, or of the last term seen, if other candidates were faster; only a Key if there
+	// was none
+	Record Record
 	Wait   time.Duration // from the time of the error until the lock can be taken, unless it is renewed before
 
 	revived bool // Record is no leader's, but an old one that has come back
 }
 
-// Error names the holder, its token, and for how long it holds the lock. The errors that wrap it name the key.
+// Error names the holder, its token, and for how long it holds the lock. The errors that wrap it
+// name the key.
 func (e *HeldError) Error() string {
 	if e.creating() {
 		return fmt.Sprintf("%v: another candidate is creating it", ErrHeld)
 	}
 	if e.revived {
-		return fmt.Sprintf("%v: an old version with token %d has come back, as from a backup: a later term may go on for %v",
+		return fmt.Sprintf("%v: an old version with token %d has come back, as from a backup: a later term may go "+
+			"on for %v",
 			ErrHeld, e.Record.Token, e.Wait.Round(time.Millisecond))
 	}
 	if e.Record.Released() {
-		return fmt.Sprintf("%v: its last term, by %q with token %d, has only just been released", ErrHeld, e.Record.Holder, e.Record.Token)
+		return fmt.Sprintf("%v: its last term, by %q with token %d, has only just been released", ErrHeld,
+			e.Record.Holder, e.Record.Token)
 	}
-	return fmt.Sprintf("%v by %q with token %d, for %v unless renewed", ErrHeld, e.Record.Holder, e.Record.Token, e.Wait.Round(time.Millisecond))
+	return fmt.Sprintf("%v by %q with token %d, for %v unless renewed", ErrHeld, e.Record.Holder, e.Record.Token,
+		e.Wait.Round(time.Millisecond))
 }
 
 // creating reports whether nobody has held the lock yet.
@@ -44,13 +50,15 @@ func (e *HeldError) creating() bool { return e.Record.Token == 0 && e.Record.Rel
 // Unwrap returns [ErrHeld].
 func (e *HeldError) Unwrap() error { return ErrHeld }
 
-// maxWritesPerTry bounds the conditional writes of one try. A second one is needed if the object has changed and is still free.
+// maxWritesPerTry bounds the conditional writes of one try. A second one is needed if the object
+// has changed and is still free.
 const maxWritesPerTry = 4
 
 var errTooLate = errors.New("the acquisition took longer than the lease would have lasted")
 
-// writeNewTerm writes a new term over version v. If others were faster, or the new term is over before it began, next is the
-// version that is there now. So it is if the store is unsafe. settling outlasts ctx, and the write itself takes half of that time at most.
+// writeNewTerm writes a new term over version v. If others were faster, or the new term is over
+// before it began, next is the version that is there now. So it is if the store is unsafe. settling
+// outlasts ctx, and the write itself takes half of that time at most.
 func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *term, next *version, err error) {
 	token, err := r.tokens.next(v.rec)
 	if err != nil {
@@ -104,7 +112,14 @@ func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *t
 	if tooLate() {
 		return nil, written, errTooLate
 	}
-	return &term{lock: r, token: token, stored: written, sent: sent, writing: ctxmutex.New(), forgotten: new(atomic.Bool)}, nil, nil
+	return &term{
+		lock:      r,
+		token:     token,
+		stored:    written,
+		sent:      sent,
+		writing:   ctxmutex.New(),
+		forgotten: new(atomic.Bool),
+	}, nil, nil
 }
 
 // refusedInVain is the error of an acquisition that has failed with err although v is still there.
@@ -118,8 +133,8 @@ func (r *register) refusedInVain(v *version, err error) error {
 
 // notFree is the error of a try that found v, which may not be replaced.
 func (r *register) notFree(v *version, why verdict) error {
-	// Azure refuses a create while another's is still going up, and until that has ended answers 404
-	// to reads. A store that goes on so for a TTL is broken.
+	// Azure refuses a create while another's is still going up, and until that has ended answers
+	// 404 to reads. A store that goes on so for a TTL is broken.
 	if err := r.memory.refusesFor(r.ttl); !v.exists && err != nil {
 		return lockerr.OutcomeUnknown(err)
 	}
@@ -135,8 +150,8 @@ func (r *register) writeReleased(ctx context.Context, v *version) error {
 	return err
 }
 
-// cutOff is the error of an acquisition that is given back because ctx has ended or, if it has not, because of why. leftover
-// is the error of giving it back.
+// cutOff is the error of an acquisition that is given back because ctx has ended or, if it has not,
+// because of why. leftover is the error of giving it back.
 func (r *register) cutOff(ctx context.Context, why, leftover error) error {
 	if ctx.Err() != nil && !errors.Is(why, ErrUnsafeStore) {
 		why = lockerr.EndOf(ctx)
@@ -144,7 +159,8 @@ func (r *register) cutOff(ctx context.Context, why, leftover error) error {
 	if leftover == nil {
 		return why
 	}
-	r.log.WarnContext(ctx, "an acquisition came too late and could not be released: the lock is free when its TTL has passed",
+	r.log.WarnContext(ctx, "an acquisition came too late and could not be released: the lock is free when its TTL "+
+		"has passed",
 		"key", r.key, "err", leftover)
 	return fmt.Errorf("%w: %w", why, lockerr.Left(leftover))
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// The canary: some servers ignore the conditions of writes, and locks on them do not exclude anybody.
-// So a process tries each store, once, with two writes that must be refused. Whoever waits for a lock sends
-// them meanwhile, with what it has just read. Otherwise the first acquisition sends them, with the record
-// that it has just written. So nothing is lost if they are carried out.
+// The canary: some servers ignore the conditions of writes, and locks on them do not exclude
+// anybody. So a process tries each store, once, with two writes that must be refused. Whoever waits
+// for a lock sends them meanwhile, with what it has just read. Otherwise the first acquisition
+// sends them, with the record that it has just written. So nothing is lost if they are carried out.
 
 // canaryOf returns the canary of a store, or nil if the store is known to enforce its conditions.
 // S3Stores of one client and bucket share one. A Store that is not a pointer has one for each Lock.
@@ -30,10 +30,10 @@ func canaryOf(s Store, info StoreInfo) *canary.Canary {
 	return canary.Of(s, "")
 }
 
-// tryStore tries the store's conditions on written, which this Lock has just written, within the time of
-// one attempt, whether ctx ends or not: a write that is cut off could be carried out over a later term.
-// suspect says that the store has answered written with a refusal. An answer that proves nothing is as good
-// as a refusal, and the next acquisition asks again.
+// tryStore tries the store's conditions on written, which this Lock has just written, within the
+// time of one attempt, whether ctx ends or not: a write that is cut off could be carried out over a
+// later term. suspect says that the store has answered written with a refusal. An answer that
+// proves nothing is as good as a refusal, and the next acquisition asks again.
 func (r *register) tryStore(ctx context.Context, written *version, suspect bool) (unsafe error) {
 	return r.canary.Try(suspect, func() error {
 		record, err := written.rec.MarshalJSON()
@@ -100,8 +100,9 @@ func (w *waiter) unsafe() error {
 	return nil
 }
 
-// tryStore tries the store's conditions on v, of which body has just been read. The writes carry these very
-// bytes. If they do not fit into an object, or v is not the record of a living holder, nothing is sent.
+// tryStore tries the store's conditions on v, of which body has just been read. The writes carry
+// these very bytes. If they do not fit into an object, or v is not the record of a living holder,
+// nothing is sent.
 func (w *waiter) tryStore(r *register, v *version, body []byte) {
 	if w == nil || !v.exists || v.rec.Released() || len(body)+canary.MarkSize > wire.MaxSize {
 		return

@@ -28,8 +28,8 @@ import (
 // noVersion is the ETag of the update that must be refused.
 const noVersion = `"0123456789abcdef0123456789abcdef"`
 
-// tries returns how often the update and the create were sent that must be refused. A lock's own create carries other bytes, so the tests
-// of this file take a lock that exists.
+// tries returns how often the update and the create were sent that must be refused. A lock's own
+// create carries other bytes, so the tests of this file take a lock that exists.
 func tries(w *wire) (updates, creates int) {
 	for _, r := range w.Requests() {
 		switch {
@@ -138,8 +138,14 @@ func TestAServerThatIgnoresConditions(t *testing.T) {
 	} {
 		for _, random := range []bool{false, true} {
 			for call, take := range map[string]func(ctx context.Context, l *leasehold.Lock) error{
-				"TryAcquire": func(ctx context.Context, l *leasehold.Lock) error { _, err := l.TryAcquire(ctx); return err },
-				"Acquire":    func(ctx context.Context, l *leasehold.Lock) error { _, err := l.Acquire(ctx); return err },
+				"TryAcquire": func(ctx context.Context, l *leasehold.Lock) error {
+					_, err := l.TryAcquire(ctx)
+					return err
+				},
+				"Acquire": func(ctx context.Context, l *leasehold.Lock) error {
+					_, err := l.Acquire(ctx)
+					return err
+				},
 				"Do": func(ctx context.Context, l *leasehold.Lock) error {
 					return l.Do(ctx, func(context.Context, *leasehold.Lease) error { t.Error("it runs"); return nil })
 				},
@@ -159,7 +165,8 @@ func TestAServerThatIgnoresConditions(t *testing.T) {
 						began := time.Now()
 						for round := range uint64(2) {
 							lock := newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
-							ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a lease that is not given back must not hang the test
+							// a lease that is not given back must not hang the test
+							ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 							defer cancel()
 							err := take(ctx, lock)
 							require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
@@ -192,9 +199,10 @@ func TestAServerThatIgnoresConditionsEndsAWaitingElector(t *testing.T) {
 			}
 			unsafe.ServeHTTP(w, r)
 		}))
-		e, err := leasehold.NewElector(newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{
-			OnStartedLeading: func(context.Context, *leasehold.Lease) { t.Error("it leads") },
-		})
+		e, err := leasehold.NewElector(newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler))),
+			leasehold.Callbacks{
+				OnStartedLeading: func(context.Context, *leasehold.Lease) { t.Error("it leads") },
+			})
 		require.NoError(t, err)
 		require.ErrorIs(t, e.Run(ctx), leasehold.ErrUnsafeStore)
 		require.NoError(t, ctx.Err(), "it has gone on")
@@ -215,9 +223,10 @@ func TestNobodyLeadsOnAServerThatIgnoresConditions(t *testing.T) {
 				w.Decide = func(*http.Request) faultproxy.Fault {
 					return faultproxy.Fault{After: time.Duration((i*7+seed*13)%29) * 11 * time.Millisecond}
 				}
-				e, err := leasehold.NewElector(newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{
-					OnStartedLeading: func(context.Context, *leasehold.Lease) { t.Error("it leads") },
-				})
+				e, err := leasehold.NewElector(newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler))),
+					leasehold.Callbacks{
+						OnStartedLeading: func(context.Context, *leasehold.Lease) { t.Error("it leads") },
+					})
 				require.NoError(t, err)
 				group.Go(func() {
 					time.Sleep(time.Duration((i*5+seed*3)%17) * 40 * time.Millisecond)
@@ -229,7 +238,8 @@ func TestNobodyLeadsOnAServerThatIgnoresConditions(t *testing.T) {
 	}
 }
 
-// What says nothing about the conditions proves nothing: the lease is as good as any, and the next acquisition asks again.
+// What says nothing about the conditions proves nothing: the lease is as good as any, and the next
+// acquisition asks again.
 func TestAnswersThatProveNothing(t *testing.T) {
 	for name, f := range map[string]faultproxy.Fault{
 		"429":                {Kind: faultproxy.Answer, Status: 429, Code: "TooManyRequests"},
@@ -254,7 +264,8 @@ func TestAnswersThatProveNothing(t *testing.T) {
 					var failing atomic.Bool
 					failing.Store(true)
 					w.Decide = func(r *http.Request) faultproxy.Fault {
-						if failing.Load() && (r.Header.Get("If-Match") == noVersion || r.Header.Get("If-None-Match") == "*") {
+						if failing.Load() && (r.Header.Get("If-Match") == noVersion ||
+							r.Header.Get("If-None-Match") == "*") {
 							return f
 						}
 						return faultproxy.Fault{}
@@ -293,8 +304,8 @@ func TestAnswersThatProveNothing(t *testing.T) {
 	}
 }
 
-// A conflict says that another write was under way, so it is asked again. Only if it never ends, it is how
-// the server refuses creates. An update must be refused with 412.
+// A conflict says that another write was under way, so it is asked again. Only if it never ends, it
+// is how the server refuses creates. An update must be refused with 412.
 func TestConflictsOfTheTwoWrites(t *testing.T) {
 	for name, c := range map[string]struct {
 		updates, creates int // that are answered with a conflict
@@ -319,7 +330,11 @@ func TestConflictsOfTheTwoWrites(t *testing.T) {
 				w.Decide = func(r *http.Request) faultproxy.Fault {
 					if r.Header.Get("If-None-Match") == "*" && int(creates.Add(1)) <= c.creates ||
 						r.Header.Get("If-Match") == noVersion && int(updates.Add(1)) <= c.updates {
-						return faultproxy.Fault{Kind: faultproxy.Answer, Status: 409, Code: "ConditionalRequestConflict"}
+						return faultproxy.Fault{
+							Kind:   faultproxy.Answer,
+							Status: 409,
+							Code:   "ConditionalRequestConflict",
+						}
 					}
 					return faultproxy.Fault{}
 				}
@@ -341,8 +356,8 @@ func TestConflictsOfTheTwoWrites(t *testing.T) {
 	}
 }
 
-// afterwards is a server that ignores conditions, behind a proxy that evaluates them, on what the server
-// has answered or on what was there before, when the write has been carried out.
+// afterwards is a server that ignores conditions, behind a proxy that evaluates them, on what the
+// server has answered or on what was there before, when the write has been carried out.
 func afterwards(s *fakes3.Server, before bool) http.Handler {
 	var mu sync.Mutex
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -365,15 +380,16 @@ func afterwards(s *fakes3.Server, before bool) http.Handler {
 		}
 		if ifMatch != "" && ifMatch != old || ifNoneMatch != "" && old != "" {
 			w.WriteHeader(http.StatusPreconditionFailed)
-			_, _ = io.WriteString(w, fakes3.Error("PreconditionFailed", "evaluated when the write had been carried out"))
+			_, _ = io.WriteString(w, fakes3.Error("PreconditionFailed",
+				"evaluated when the write had been carried out"))
 			return
 		}
 		w.Header().Set("ETag", answer.Header().Get("ETag"))
 	})
 }
 
-// A refusal of a write that was carried out is no proof. Where ETags are hashes, the white space behind the
-// record shows it.
+// A refusal of a write that was carried out is no proof. Where ETags are hashes, the white space
+// behind the record shows it.
 func TestRefusalsOfWritesThatWereCarriedOut(t *testing.T) {
 	for _, random := range []bool{false, true} {
 		for _, exists := range []bool{false, true} {
@@ -412,8 +428,8 @@ func TestRefusalsOfWritesThatWereCarriedOut(t *testing.T) {
 	}
 }
 
-// A retry behind the back of the process is refused although the write has landed. That costs a trial with
-// a read, once.
+// A retry behind the back of the process is refused although the write has landed. That costs a
+// trial with a read, once.
 func TestARefusalOfAWriteThatHasLandedIsTriedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWire(newServer())
@@ -489,7 +505,8 @@ func TestCtxEndsWhileTheStoreIsTried(t *testing.T) {
 	})
 }
 
-// The end of ctx does not cut off a write that may be carried out: it would lie over the released record.
+// The end of ctx does not cut off a write that may be carried out: it would lie over the released
+// record.
 func TestTheEndOfCtxCutsOffNoneOfTheTwoWrites(t *testing.T) {
 	for _, ignored := range []string{"If-Match", "If-None-Match"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -518,7 +535,8 @@ func TestTheEndOfCtxCutsOffNoneOfTheTwoWrites(t *testing.T) {
 	}
 }
 
-// A machine that sleeps while it tries the store has no lease when it wakes. The acquisition is tried again.
+// A machine that sleeps while it tries the store has no lease when it wakes. The acquisition is
+// tried again.
 func TestASleepWhileTheStoreIsTried(t *testing.T) {
 	for _, ignored := range []string{"", "If-None-Match"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -568,7 +586,8 @@ func TestManyLocksTryTheStoreOnce(t *testing.T) {
 			w.Decide = func(*http.Request) faultproxy.Fault { return faultproxy.Fault{After: 50 * time.Millisecond} }
 			var group sync.WaitGroup
 			for i := range n {
-				lock, err := leasehold.NewLock(w.store, fmt.Sprintf("locks/%d", i), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+				lock, err := leasehold.NewLock(w.store, fmt.Sprintf("locks/%d", i),
+					leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 				require.NoError(t, err)
 				group.Go(func() {
 					lease, err := lock.TryAcquire(t.Context())
@@ -665,7 +684,9 @@ func TestAPanicWhileTheStoreIsTried(t *testing.T) {
 		s := &panicking{leasehold.NewMemStore()}
 		require.Panics(t, func() { _, _ = newLock(t, s).TryAcquire(t.Context()) })
 		time.Sleep(time.Minute)
-		require.Panics(t, func() { _, _ = newLock(t, s).Acquire(t.Context()) }, "nobody waits for the one that has panicked")
+		require.Panics(t, func() {
+			_, _ = newLock(t, s).Acquire(t.Context())
+		}, "nobody waits for the one that has panicked")
 	})
 }
 
@@ -677,7 +698,10 @@ func TestATriedStoreIsCollected(t *testing.T) {
 		runtime.AddCleanup(w.Wire, func(int) { collected.Add(1) }, 0)
 		require.NoError(t, acquire(t, newLock(t, w.store)).Release(t.Context()))
 	}()
-	require.Eventually(t, func() bool { runtime.GC(); return collected.Load() == 1 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return collected.Load() == 1
+	}, 30*time.Second, 10*time.Millisecond)
 }
 
 // Break, Inspect and Watch are no acquisitions.
@@ -718,7 +742,8 @@ func TestObserversSeeTheTwoWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var seen []string
-		lock := newLock(t, newWire(newServer()).store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+		lock := newLock(t, newWire(newServer()).store, leasehold.WithObserver(func(_ context.Context,
+			e leasehold.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			if e.Kind == leasehold.EventRequest {
@@ -726,7 +751,8 @@ func TestObserversSeeTheTwoWrites(t *testing.T) {
 			}
 		}))
 		require.NoError(t, acquire(t, lock).Release(t.Context()))
-		require.ElementsMatch(t, []string{"get ok", "update ok", "update precondition_failed", "create precondition_failed", "update ok"}, seen)
+		require.ElementsMatch(t, []string{"get ok", "update ok", "update precondition_failed",
+			"create precondition_failed", "update ok"}, seen)
 		require.Equal(t, []string{"get ok", "update ok"}, seen[:2])
 	})
 }

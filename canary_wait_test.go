@@ -38,7 +38,8 @@ func held(t *testing.T, server *fakes3.Server, opts ...leasehold.Option) (*lease
 	return lock, lease
 }
 
-// Who waits tries the store meanwhile, once in a process. So the hand-over is as fast as on a known store.
+// Who waits tries the store meanwhile, once in a process. So the hand-over is as fast as on a known
+// store.
 func TestWhoWaitsTriesTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newServer()
@@ -90,7 +91,8 @@ func TestWhoWaitsTriesTheStore(t *testing.T) {
 	})
 }
 
-// Only who finds the lock free in a process that has never tried the store pays for it: one round trip.
+// Only who finds the lock free in a process that has never tried the store pays for it: one round
+// trip.
 func TestTheFirstOfAProcessPaysOneRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := farWire(newServer())
@@ -102,8 +104,8 @@ func TestTheFirstOfAProcessPaysOneRoundTrip(t *testing.T) {
 	})
 }
 
-// Nobody leads whose server ignores conditions, or evaluates them too late, though another leads on one that
-// enforces them. That one keeps its lease, and what it has committed.
+// Nobody leads whose server ignores conditions, or evaluates them too late, though another leads on
+// one that enforces them. That one keeps its lease, and what it has committed.
 func TestWhoWaitsOnAServerThatIgnoresConditions(t *testing.T) {
 	for name, front := range map[string]func(*fakes3.Server) http.Handler{
 		"all":                func(s *fakes3.Server) http.Handler { return ignoring(s, "If-Match", "If-None-Match") },
@@ -139,7 +141,9 @@ func TestWhoWaitsOnAServerThatIgnoresConditions(t *testing.T) {
 							late := time.Duration(i) * 7 * time.Millisecond
 							w.Decide = func(r *http.Request) faultproxy.Fault { // the holder renews meanwhile
 								if r.Method == http.MethodPut && !renewed.Swap(true) {
-									time.AfterFunc(late, func() { committed <- holder.Commit(context.Background(), fmt.Appendf(nil, "%d", i)) })
+									time.AfterFunc(late, func() {
+										committed <- holder.Commit(context.Background(), fmt.Appendf(nil, "%d", i))
+									})
 								}
 								return faultproxy.Fault{Before: far, After: far}
 							}
@@ -259,8 +263,11 @@ func TestWhatIsNotTriedOn(t *testing.T) {
 		body  string
 		tries int
 	}{
-		"a foreign client's":      {fmt.Sprintf(`{"token": 7, "expires_at": 32503680000.5, "more": %q}`, "\u00e4"), 1},
-		"near the limit of size":  {fmt.Sprintf(`{"token": 7, "expires_at": 32503680000, "more": %q}`, strings.Repeat("x", 65480)), 0},
+		"a foreign client's": {fmt.Sprintf(`{"token": 7, "expires_at": 32503680000.5, "more": %q}`, "\u00e4"), 1},
+		"near the limit of size": {
+			fmt.Sprintf(`{"token": 7, "expires_at": 32503680000, "more": %q}`, strings.Repeat("x", 65480)),
+			0,
+		},
 		"not a record":            {`{"token": 7`, 0},
 		"a record and more of it": {`{"token": 7, "expires_at": 32503680000} x`, 0},
 	} {
@@ -307,7 +314,8 @@ func TestTryAcquireTriesNothingOnAnothersRecord(t *testing.T) {
 	})
 }
 
-// An answer that proves nothing is asked again by the acquisition, if those who wait have not got another.
+// An answer that proves nothing is asked again by the acquisition, if those who wait have not got
+// another.
 func TestAnAcquisitionAsksAfterAWaitThatProvedNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newServer()
@@ -336,7 +344,8 @@ func TestAnAcquisitionAsksAfterATrialThatProvedNothing(t *testing.T) {
 		w := newWire(ignoring(server, "If-Match"))
 		var first, second atomic.Bool
 		w.Decide = func(r *http.Request) faultproxy.Fault {
-			if r.Header.Get("If-None-Match") == "*" && !first.Swap(true) || r.Header.Get("If-Match") == noVersion && !second.Swap(true) {
+			if r.Header.Get("If-None-Match") == "*" && !first.Swap(true) ||
+				r.Header.Get("If-Match") == noVersion && !second.Swap(true) {
 				return faultproxy.Fault{Kind: faultproxy.Answer, Before: time.Second, Status: 503}
 			}
 			return faultproxy.Fault{}
@@ -362,7 +371,8 @@ func TestAnEarlierVersionOfTheTermComesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := newServer()
-				_, lease := held(t, server, leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithManualRenewal())
+				_, lease := held(t, server, leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+					leasehold.WithManualRenewal())
 				require.NoError(t, lease.Commit(t.Context(), []byte("first")))
 				earlier := server.Body(key)
 				require.NoError(t, lease.Commit(t.Context(), []byte("last")))

@@ -19,7 +19,8 @@ type Report struct {
 	Leftover           []string // keys of objects that could not be removed again
 }
 
-// ClockVerdict is what [CheckStore] has found of [Object].Age. It is "" if the check did not get that far.
+// ClockVerdict is what [CheckStore] has found of [Object].Age. It is "" if the check did not get
+// that far.
 type ClockVerdict string
 
 // The verdicts.
@@ -29,27 +30,34 @@ const (
 	ClockWrong      ClockVerdict = "wrong" // it tells ages that are higher than they can be
 )
 
-// CheckStore finds out, with about 50 requests on keys that begin with keyPrefix, whether the store enforces its
-// preconditions for these credentials. If conditional puts are not enforced, the error matches [ErrUnsafeStore] and says
-// what went wrong: some S3 servers silently ignore the headers. The error also matches ErrUnsafeStore if the store tells ages
-// of objects ([WithServerClock]) that are higher than they can be. Measuring them takes a second. Any other error, such as
-// access denied or a time-out, leaves the question open. A Store that says that it cannot work ([StoreInfo]) is refused with its own error.
+// CheckStore finds out, with about 50 requests on keys that begin with keyPrefix, whether the store
+// enforces its preconditions for these credentials. If conditional puts are not enforced, the error
+// matches [ErrUnsafeStore] and says what went wrong: some S3 servers silently ignore the headers.
+// The error also matches ErrUnsafeStore if the store tells ages of objects ([WithServerClock]) that
+// are higher than they can be. Measuring them takes a second. Any other error, such as access
+// denied or a time-out, leaves the question open. A Store that says that it cannot work
+// ([StoreInfo]) is refused with its own error.
 //
-// The objects have fresh keys and are removed again. Without the permission to delete there are two objects, keyPrefix +
-// "-probe" and keyPrefix + "-delete", which stay and are used again by the next check: see [Report]. Any number of
-// processes may check the same store with the same prefix at the same time.
+// The objects have fresh keys and are removed again. Without the permission to delete there are two
+// objects, keyPrefix + "-probe" and keyPrefix + "-delete", which stay and are used again by the
+// next check: see [Report]. Any number of processes may check the same store with the same prefix
+// at the same time.
 func CheckStore(ctx context.Context, s Store, keyPrefix string) (Report, error) {
 	if why := storeapi.BadKey(keyPrefix + storecheck.LongestSuffix); why != "" {
-		return Report{}, fmt.Errorf("leasehold: %w: a key with the prefix %.80q %s: use a path such as \"locks/check\"", ErrPermanent, keyPrefix, why)
+		return Report{}, fmt.Errorf("leasehold: %w: a key with the prefix %.80q %s: use a path such as \"locks/check\"",
+			ErrPermanent, keyPrefix, why)
 	}
 	info := Describe(s)
 	if info.Err != nil {
 		return Report{}, fmt.Errorf("leasehold: %w", info.Err)
 	}
-	found, err := storecheck.Run(ctx, storecheck.Of(s, info.TellsAge, func(o Object) ([]byte, string, time.Duration) { return o.Body, o.ETag, o.Age }), keyPrefix)
+	found, err := storecheck.Run(ctx, storecheck.Of(s, info.TellsAge, func(o Object) ([]byte, string, time.Duration) {
+		return o.Body, o.ETag, o.Age
+	}), keyPrefix)
 	report := Report{
-		ConditionalPuts: found.ConditionalPuts, ConditionalDeletes: found.ConditionalDeletes, ServerClock: ClockVerdict(found.ServerClock),
-		Requests: found.Requests, Leftover: found.Leftover,
+		ConditionalPuts: found.ConditionalPuts, ConditionalDeletes: found.ConditionalDeletes,
+		ServerClock: ClockVerdict(found.ServerClock),
+		Requests:    found.Requests, Leftover: found.Leftover,
 	}
 	if s3, ok := s.(*S3Store); ok {
 		report.BareETags = s3.objects.BareETags()

@@ -53,7 +53,12 @@ func TestCheckStoreOnSoundStores(t *testing.T) {
 	}
 	report, err := leasehold.CheckStore(t.Context(), leasehold.NewMemStore(), "check")
 	require.NoError(t, err)
-	require.Equal(t, leasehold.Report{ConditionalPuts: true, ConditionalDeletes: true, ServerClock: "not used", Requests: checkCost}, report)
+	require.Equal(t, leasehold.Report{
+		ConditionalPuts:    true,
+		ConditionalDeletes: true,
+		ServerClock:        "not used",
+		Requests:           checkCost,
+	}, report)
 }
 
 func TestCheckStoreLeavesOtherObjectsAlone(t *testing.T) {
@@ -70,7 +75,8 @@ func TestCheckStoreFindsDroppedConditions(t *testing.T) {
 	report, err := leasehold.CheckStore(t.Context(), newWire(server).store, "locks/check")
 	require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 	for _, says := range []string{
-		"PutIfMatch of a missing key succeeded", "a second PutIfNoneMatch succeeded", "PutIfMatch with a stale ETag succeeded", "both succeeded",
+		"PutIfMatch of a missing key succeeded", "a second PutIfNoneMatch succeeded",
+		"PutIfMatch with a stale ETag succeeded", "both succeeded",
 	} {
 		require.ErrorContains(t, err, says)
 	}
@@ -153,7 +159,8 @@ func TestCheckStoreWithCredentialsThatMayOnlyRead(t *testing.T) {
 	require.Empty(t, server.Keys())
 }
 
-// Without the permission to delete, what a check leaves is the same two objects, however often it is run.
+// Without the permission to delete, what a check leaves is the same two objects, however often it
+// is run.
 func TestCheckStoreWithCredentialsThatMayNotDelete(t *testing.T) {
 	server := &fakes3.Server{}
 	w := newWire(server)
@@ -184,7 +191,8 @@ func TestCheckStoreFindsFaultsOverALeftoverToo(t *testing.T) {
 	report, err := leasehold.CheckStore(t.Context(), w.store, "check")
 	require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 	for _, says := range []string{
-		"PutIfMatch of a missing key succeeded", "a second PutIfNoneMatch succeeded", "PutIfMatch with a stale ETag succeeded", "both succeeded",
+		"PutIfMatch of a missing key succeeded", "a second PutIfNoneMatch succeeded",
+		"PutIfMatch with a stale ETag succeeded", "both succeeded",
 	} {
 		require.ErrorContains(t, err, says)
 	}
@@ -193,7 +201,8 @@ func TestCheckStoreFindsFaultsOverALeftoverToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := leasehold.NewMemStore()
 		_, err := leasehold.CheckStore(t.Context(), noDelete{checkThenPut{s}}, "check")
-		require.ErrorContains(t, err, "of many creates at once, exactly one wins: ", "the first check creates the object by a race")
+		require.ErrorContains(t, err, "of many creates at once, exactly one wins: ",
+			"the first check creates the object by a race")
 		require.ErrorContains(t, err, "of many updates of one version at once, exactly one wins: ")
 		_, err = leasehold.CheckStore(t.Context(), noDelete{checkThenPut{s}}, "check")
 		require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
@@ -272,8 +281,8 @@ func TestCheckStoreDoesNotTouchAnObjectThatIsNotACheckS(t *testing.T) {
 	}
 }
 
-// Ages are told only if the user has said that the server's clock is to be trusted, and CheckStore finds out where it is not.
-// A reverse proxy that writes its own Date is in front of a real server.
+// Ages are told only if the user has said that the server's clock is to be trusted, and CheckStore
+// finds out where it is not. A reverse proxy that writes its own Date is in front of a real server.
 func TestCheckStoreRefusesAClockThatIsNotTheStores(t *testing.T) {
 	server, _ := testserver.StartVersityGW(t)
 	bucket := server.Bucket(t)
@@ -295,15 +304,47 @@ func TestCheckStoreRefusesAClockThatIsNotTheStores(t *testing.T) {
 		opts  []leasehold.S3Option
 		clock leasehold.ClockVerdict
 	}{
-		"a proxy whose clock is fast":                  {20 * time.Second, []leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)}, "wrong"},
-		"a proxy whose clock is fast by ten minutes":   {10 * time.Minute, []leasehold.S3Option{leasehold.WithServerClock(time.Minute)}, "wrong"},
-		"a proxy whose clock is right":                 {0, []leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)}, "consistent"},
-		"a proxy whose clock is slow":                  {-20 * time.Second, []leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)}, "consistent"},
-		"a proxy whose clock is fast, but unused":      {20 * time.Second, nil, "not used"},
-		"a proxy whose clock is fast within a slack":   {20 * time.Second, []leasehold.S3Option{leasehold.WithServerClock(30 * time.Second)}, "consistent"},
-		"a proxy whose clock is fast, with a prefix":   {20 * time.Second, []leasehold.S3Option{leasehold.WithKeyPrefix("a/"), leasehold.WithServerClock(3 * time.Second)}, "wrong"},
-		"a proxy whose clock is fast beyond a slack":   {20 * time.Second, []leasehold.S3Option{leasehold.WithServerClock(10 * time.Second)}, "wrong"},
-		"a proxy whose clock is fast by a few seconds": {4 * time.Second, []leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)}, "wrong"},
+		"a proxy whose clock is fast": {
+			20 * time.Second,
+			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)},
+			"wrong",
+		},
+		"a proxy whose clock is fast by ten minutes": {
+			10 * time.Minute,
+			[]leasehold.S3Option{leasehold.WithServerClock(time.Minute)},
+			"wrong",
+		},
+		"a proxy whose clock is right": {
+			0,
+			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)},
+			"consistent",
+		},
+		"a proxy whose clock is slow": {
+			-20 * time.Second,
+			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)},
+			"consistent",
+		},
+		"a proxy whose clock is fast, but unused": {20 * time.Second, nil, "not used"},
+		"a proxy whose clock is fast within a slack": {
+			20 * time.Second,
+			[]leasehold.S3Option{leasehold.WithServerClock(30 * time.Second)},
+			"consistent",
+		},
+		"a proxy whose clock is fast, with a prefix": {
+			20 * time.Second,
+			[]leasehold.S3Option{leasehold.WithKeyPrefix("a/"), leasehold.WithServerClock(3 * time.Second)},
+			"wrong",
+		},
+		"a proxy whose clock is fast beyond a slack": {
+			20 * time.Second,
+			[]leasehold.S3Option{leasehold.WithServerClock(10 * time.Second)},
+			"wrong",
+		},
+		"a proxy whose clock is fast by a few seconds": {
+			4 * time.Second,
+			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)},
+			"wrong",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -317,7 +358,8 @@ func TestCheckStoreRefusesAClockThatIsNotTheStores(t *testing.T) {
 				require.NoError(t, err)
 			} else {
 				require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
-				require.ErrorContains(t, err, "Date and Last-Modified do not come from one clock, or a proxy writes its own Date (remove WithServerClock)")
+				require.ErrorContains(t, err, "Date and Last-Modified do not come from one clock, or a proxy writes "+
+					"its own Date (remove WithServerClock)")
 				require.Regexp(t, "^leasehold: checking that no object is told older than it is: ", err.Error())
 			}
 			if c.opts == nil {
@@ -389,7 +431,10 @@ func TestCheckStoreRefusesABadPrefix(t *testing.T) {
 
 // On a server that takes one write of an object a second, a check takes its time.
 func TestCheckStoreOnARateLimitedServer(t *testing.T) {
-	for name, may := range map[string]func(*http.Request) faultproxy.Fault{"may delete": nil, "may not delete": deny("DELETE")} {
+	for name, may := range map[string]func(*http.Request) faultproxy.Fault{
+		"may delete":     nil,
+		"may not delete": deny("DELETE"),
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := &fakes3.Server{WriteInterval: time.Second}
@@ -413,7 +458,10 @@ func TestCheckStoreOnARateLimitedServer(t *testing.T) {
 // Neither an answer that is lost nor one that says nothing makes a store unsafe, or a check fail.
 func TestCheckStoreAmongFailures(t *testing.T) {
 	for _, f := range []faultproxy.Fault{
-		{Kind: faultproxy.Answer, Status: 503}, {Kind: faultproxy.AnswerAfter, Status: 500}, {Kind: faultproxy.DropReply},
+		{
+			Kind:   faultproxy.Answer,
+			Status: 503,
+		}, {Kind: faultproxy.AnswerAfter, Status: 500}, {Kind: faultproxy.DropReply},
 	} {
 		for _, may := range []bool{true, false} {
 			for n := 0; n < checkCost; n += testsize.Pick(7, 1) {

@@ -14,7 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/ctxmutex"
 )
 
-// copied is l in a copy of its machine: all that it remembers, and nothing that one of the two learns later.
+// copied is l in a copy of its machine: all that it remembers, and nothing that one of the two
+// learns later.
 func copied(l *Lock) *Lock {
 	r := newRegister(l.store, l.key, l.options, l.canary)
 	r.tokens.latest, r.tokens.released = l.tokens.latest, l.tokens.released
@@ -55,8 +56,8 @@ func (s *mute) PutIfMatch(ctx context.Context, key string, body []byte, etag str
 	return etag, err
 }
 
-// A snapshot of a machine is started twice, at any time but while it holds the lock. The two copies are two candidates as any
-// others, although both remember the same writes and may count alike.
+// A snapshot of a machine is started twice, at any time but while it holds the lock. The two copies
+// are two candidates as any others, although both remember the same writes and may count alike.
 func TestTwoCopiesOfAMachineDoNotBothLead(t *testing.T) {
 	for name, before := range map[string]func(*testing.T, *Lock, *mute){
 		"after NewLock": func(*testing.T, *Lock, *mute) {},
@@ -105,7 +106,8 @@ func TestTwoCopiesOfAMachineDoNotBothLead(t *testing.T) {
 	}
 }
 
-// Two copies of a holder both have its lease until one of them has renewed it. The next write of the other ends its own.
+// Two copies of a holder both have its lease until one of them has renewed it. The next write of
+// the other ends its own.
 func TestOfTwoCopiesOfAHolderOneLosesTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := NewLock(NewMemStore(), "k", WithLogger(slog.New(slog.DiscardHandler)), WithManualRenewal())
@@ -127,8 +129,8 @@ func TestOfTwoCopiesOfAHolderOneLosesTheLease(t *testing.T) {
 	})
 }
 
-// A Lock remembers what it has sent since its last write that is known to have landed: no more at rest, and in a long outage the
-// first of them and the last. What it has forgotten is waited out.
+// A Lock remembers what it has sent since its last write that is known to have landed: no more at
+// rest, and in a long outage the first of them and the last. What it has forgotten is waited out.
 func TestWhatALockRemembersOfItsWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := NewLock(NewMemStore(), "k", WithLogger(slog.New(slog.DiscardHandler)))

@@ -9,15 +9,17 @@ import (
 
 // observation is what a candidate knows of the lock object at one moment.
 type observation struct {
-	exists       bool
-	rec          Record
-	age          time.Duration // this version has existed for at least this long, by the candidate's own monotonic clock
-	wall         time.Time     // by this machine's wall clock, for records without a TTL
-	creating     time.Duration // if it does not exist: how long to leave it to somebody whose create is going up
-	revived      bool          // it is an old version that somebody has restored
-	later        Record        // the latest that was seen before a version that is revived: its term may go on
-	writtenByUs  bool          // this Lock wrote it, and has no live term; not a version that is revived
-	sameIdentity bool          // its holder has this candidate's identity, and is of another process; not such a version
+	exists bool
+	rec    Record
+	// this version has existed for at least this long, by the candidate's own monotonic clock
+	age         time.Duration
+	wall        time.Time     // by this machine's wall clock, for records without a TTL
+	creating    time.Duration // if it does not exist: how long to leave it to somebody whose create is going up
+	revived     bool          // it is an old version that somebody has restored
+	later       Record        // the latest that was seen before a version that is revived: its term may go on
+	writtenByUs bool          // this Lock wrote it, and has no live term; not a version that is revived
+	// its holder has this candidate's identity, and is of another process; not such a version
+	sameIdentity bool
 }
 
 // verdict says whether this candidate may take the lock now.
@@ -65,13 +67,15 @@ func (o *options) lasts(r Record, s observation) time.Duration {
 	return wait
 }
 
-// byLock reports whether expires_at is what a Lock writes beside the other members. A foreign client knows only expires_at and token.
-// It may drop the other members, or keep them as it has read them, the ttl and the holder of an earlier term among them.
+// byLock reports whether expires_at is what a Lock writes beside the other members. A foreign
+// client knows only expires_at and token. It may drop the other members, or keep them as it has
+// read them, the ttl and the holder of an earlier term among them.
 func byLock(r Record) bool {
 	return r.TTL > 0 && r.ExpiresAt.Sub(r.RenewedAt.Add(r.TTL)).Abs() < time.Millisecond // rounded in the record
 }
 
-// withDrift is how long this machine must count to be sure that ttl has passed on the holder's clock, which may run slower.
+// withDrift is how long this machine must count to be sure that ttl has passed on the holder's
+// clock, which may run slower.
 func (o *options) withDrift(ttl time.Duration) time.Duration {
 	return time.Duration(float64(ttl) * (1 + o.drift))
 }

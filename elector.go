@@ -15,28 +15,34 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// Callbacks are the functions that an [Elector] calls. Each may be nil. For those who know client-go: OnStoppedLeading is called only after
-// OnStartedLeading, once that has returned and the lock has been released; and [Elector.RunOnce] is what client-go calls Run.
+// Callbacks are the functions that an [Elector] calls. Each may be nil. For those who know
+// client-go: OnStoppedLeading is called only after OnStartedLeading, once that has returned and the
+// lock has been released; and [Elector.RunOnce] is what client-go calls Run.
 type Callbacks struct {
-	// OnStartedLeading is called on Run's goroutine when a term begins. ctx ends before anyone else can lead. The function
-	// must then return, because until it does the elector neither releases the lock nor campaigns again. If it returns
-	// earlier, the elector leads on until the term ends. If it panics, the term ends, the lock is released, and the panic goes on.
+	// OnStartedLeading is called on Run's goroutine when a term begins. ctx ends before anyone else
+	// can lead. The function must then return, because until it does the elector neither releases
+	// the lock nor campaigns again. If it returns earlier, the elector leads on until the term
+	// ends. If it panics, the term ends, the lock is released, and the panic goes on.
 	OnStartedLeading func(ctx context.Context, lease *Lease)
-	// OnStoppedLeading is called on Run's goroutine, once for each OnStartedLeading, after that has returned and the
-	// lock has been released. cause matches [ErrLost], or [ErrReleased] after a Resign, or is the cause of Run's ctx.
+	// OnStoppedLeading is called on Run's goroutine, once for each OnStartedLeading, after that has
+	// returned and the lock has been released. cause matches [ErrLost], or [ErrReleased] after a
+	// Resign, or is the cause of Run's ctx.
 	OnStoppedLeading func(cause error)
-	// OnNewLeader is called for every term that this elector sees begin, including its own, in order and one call at a time.
-	// For its own term, it is called just before OnStartedLeading. It should be quick, because a waiting elector does not poll
-	// while it runs. It may call Resign only with a ctx that has ended.
+	// OnNewLeader is called for every term that this elector sees begin, including its own, in
+	// order and one call at a time. For its own term, it is called just before OnStartedLeading. It
+	// should be quick, because a waiting elector does not poll while it runs. It may call Resign
+	// only with a ctx that has ended.
 	OnNewLeader func(r Record)
 }
 
-// Elector campaigns for a lock, leads while it holds it, and campaigns again. All methods are safe for concurrent use.
+// Elector campaigns for a lock, leads while it holds it, and campaigns again. All methods are safe
+// for concurrent use.
 type Elector struct {
 	lock    *Lock
 	cb      Callbacks
 	running atomic.Bool
-	since   atomic.Int64           // Check looks for answers from this monotonic time on: Run began, or its last rest ends
+	// Check looks for answers from this monotonic time on: Run began, or its last rest ends
+	since   atomic.Int64
 	leader  atomic.Pointer[Record] // last seen, not counting a live term of this elector
 	leading atomic.Pointer[leadership]
 	rest    time.Duration // monotonic time until which others come first; of the Run that runs
@@ -48,8 +54,9 @@ type leadership struct {
 	over  chan struct{} // closed after OnStoppedLeading
 }
 
-// NewElector returns an elector for a lock, whose options it uses. It refuses a lock with [WithManualRenewal], and one that
-// [NewLock] did not make. Several electors may use one lock: they are kept apart like processes.
+// NewElector returns an elector for a lock, whose options it uses. It refuses a lock with
+// [WithManualRenewal], and one that [NewLock] did not make. Several electors may use one lock: they
+// are kept apart like processes.
 func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
 	if err := l.made(); err != nil {
 		return nil, err
@@ -60,20 +67,22 @@ func NewElector(l *Lock, cb Callbacks) (*Elector, error) {
 	return &Elector{lock: l, cb: cb, rest: math.MinInt64}, nil
 }
 
-// Run campaigns, leads, and campaigns again, until ctx ends. Then it steps down: it cancels the context of OnStartedLeading,
-// waits for that to return while the lease is still renewed, for one TTL at most, releases the lock as [Lease.Do] does, and calls
-// OnStoppedLeading. The end of ctx is how Run is stopped, so Run returns nil then, whatever the cause, unless the release has
-// failed or the store has never answered. Run uses its caller's goroutine, and a second one while a renewal is under way. It leaves
-// none.
+// Run campaigns, leads, and campaigns again, until ctx ends. Then it steps down: it cancels the
+// context of OnStartedLeading, waits for that to return while the lease is still renewed, for one
+// TTL at most, releases the lock as [Lease.Do] does, and calls OnStoppedLeading. The end of ctx is
+// how Run is stopped, so Run returns nil then, whatever the cause, unless the release has failed or
+// the store has never answered. Run uses its caller's goroutine, and a second one while a renewal
+// is under way. It leaves none.
 //
-// Until it has led or has found the lock held, Run returns errors that retrying cannot fix, as [Lock.Acquire] does. They match [ErrPermanent]. After
-// that it treats them as temporary and backs off, except the one of a store that has carried out a write whose condition did not
-// hold.
-// Run may be called again after it has returned. A second Run at the same time is an error.
+// Until it has led or has found the lock held, Run returns errors that retrying cannot fix, as
+// [Lock.Acquire] does. They match [ErrPermanent]. After that it treats them as temporary and backs
+// off, except the one of a store that has carried out a write whose condition did not hold. Run may
+// be called again after it has returned. A second Run at the same time is an error.
 func (e *Elector) Run(ctx context.Context) error { return e.run(ctx, math.MaxInt) }
 
-// RunOnce is Run for a single term. It returns after the first term has ended, with an error that matches [ErrLost] if
-// the term was lost. After a Resign, the next Run or RunOnce begins with the rest that Resign names.
+// RunOnce is Run for a single term. It returns after the first term has ended, with an error that
+// matches [ErrLost] if the term was lost. After a Resign, the next Run or RunOnce begins with the
+// rest that Resign names.
 func (e *Elector) RunOnce(ctx context.Context) error { return e.run(ctx, 1) }
 
 // run is Run until so many terms have ended.
@@ -145,7 +154,8 @@ func (e *Elector) sawLeader(r Record) {
 	}
 }
 
-// calling runs a callback on Run's goroutine. Meanwhile there are no requests, which is not the store's fault.
+// calling runs a callback on Run's goroutine. Meanwhile there are no requests, which is not the
+// store's fault.
 func (e *Elector) calling(callback func()) {
 	e.since.Store(math.MaxInt64)
 	defer func() { e.since.Store(int64(e.lock.clock.Now().Mono)) }()
@@ -186,15 +196,15 @@ func (e *Elector) lead(ctx context.Context, lease *Lease) error {
 	return nil
 }
 
-// IsLeader reports whether this elector leads now: it holds a valid lease and has not begun to step down. It sends no
-// request and never blocks.
+// IsLeader reports whether this elector leads now: it holds a valid lease and has not begun to step
+// down. It sends no request and never blocks.
 func (e *Elector) IsLeader() bool {
 	term := e.leading.Load()
 	return term != nil && term.lease.ctx.Err() == nil && term.lease.Valid()
 }
 
-// Leader returns the record of the leader seen last, and whether there was one. That may be this elector itself, and its term
-// may have ended. Leader sends no request and never blocks.
+// Leader returns the record of the leader seen last, and whether there was one. That may be this
+// elector itself, and its term may have ended. Leader sends no request and never blocks.
 func (e *Elector) Leader() (Record, bool) {
 	if term := e.leading.Load(); term != nil {
 		return term.lease.Record(), true
@@ -206,9 +216,10 @@ func (e *Elector) Leader() (Record, bool) {
 	return r.clone(), true
 }
 
-// Resign steps down as at the end of Run's ctx, and then gives the others two poll intervals to take over before
-// the elector campaigns again. It waits until OnStoppedLeading has returned, or ctx ends, whose error it then returns. Under the context
-// of the term, which OnStartedLeading gets, it returns nil at once, because it would wait for its own caller. Under the context of a
+// Resign steps down as at the end of Run's ctx, and then gives the others two poll intervals to
+// take over before the elector campaigns again. It waits until OnStoppedLeading has returned, or
+// ctx ends, whose error it then returns. Under the context of the term, which OnStartedLeading
+// gets, it returns nil at once, because it would wait for its own caller. Under the context of a
 // term that is over, and if the elector does not lead, it does nothing.
 func (e *Elector) Resign(ctx context.Context) error {
 	term := e.leading.Load()
@@ -231,16 +242,19 @@ func (e *Elector) Resign(ctx context.Context) error {
 	}
 }
 
-// Check is for a health endpoint. It fails if OnStartedLeading still runs after its lease has ended, or if a running elector has
-// had no answer from the store for two TTLs (or poll intervals, if these are longer), or has failed as long to acquire a lock that
-// nobody held; the error then wraps the last request's or acquisition's error. An elector that does not lead is healthy. The argument is ignored; it makes Check a Kubernetes healthz.Checker.
+// Check is for a health endpoint. It fails if OnStartedLeading still runs after its lease has
+// ended, or if a running elector has had no answer from the store for two TTLs (or poll intervals,
+// if these are longer), or has failed as long to acquire a lock that nobody held; the error then
+// wraps the last request's or acquisition's error. An elector that does not lead is healthy. The
+// argument is ignored; it makes Check a Kubernetes healthz.Checker.
 func (e *Elector) Check(*http.Request) error {
 	if !e.running.Load() {
 		return nil
 	}
 	l := e.lock
 	if term := e.leading.Load(); term != nil && term.lease.t.overruns() {
-		return l.named(fmt.Errorf("OnStartedLeading still runs although its lease (token %d) is over", term.lease.Token()))
+		return l.named(fmt.Errorf("OnStartedLeading still runs although its lease (token %d) is over",
+			term.lease.Token()))
 	}
 	now, since, limit := l.clock.Now().Mono, time.Duration(e.since.Load()), 2*max(l.ttl, l.poll)
 	if since == math.MaxInt64 || l.heldByUs() != nil {
@@ -251,7 +265,8 @@ func (e *Elector) Check(*http.Request) error {
 	switch {
 	case silent > limit:
 	case failing != nil && now-max(failing.since, since) > limit:
-		return l.named(fmt.Errorf("each acquisition has failed for %v: %w", (now - max(failing.since, since)).Round(time.Second), failing.last))
+		return l.named(fmt.Errorf("each acquisition has failed for %v: %w",
+			(now - max(failing.since, since)).Round(time.Second), failing.last))
 	default:
 		return nil
 	}

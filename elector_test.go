@@ -58,7 +58,8 @@ type candidate struct {
 func newCandidate(t *testing.T, name string, s leasehold.Store, j *journal, opts ...leasehold.Option) *candidate {
 	t.Helper()
 	c := &candidate{store: &faultStore{Store: s}, ended: make(chan error, 1), log: j}
-	e, err := leasehold.NewElector(newLock(t, c.store, append([]leasehold.Option{leasehold.WithIdentity(name)}, opts...)...), leasehold.Callbacks{
+	e, err := leasehold.NewElector(newLock(t, c.store, append([]leasehold.Option{leasehold.WithIdentity(name)},
+		opts...)...), leasehold.Callbacks{
 		OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
 			j.add("%s started %d", name, lease.Token())
 			<-ctx.Done()
@@ -144,7 +145,8 @@ func TestElectorCampaignsAgainAfterALoss(t *testing.T) {
 		require.Equal(t, []string{"alice sees bob 2"}, j.take())
 		bob.stop(t)
 		time.Sleep(5 * time.Second)
-		require.Equal(t, []string{"bob returned", "bob stopped: context canceled", "alice sees alice 3", "alice started 3"}, j.take())
+		require.Equal(t, []string{"bob returned", "bob stopped: context canceled", "alice sees alice 3",
+			"alice started 3"}, j.take())
 		alice.stop(t)
 	})
 }
@@ -159,7 +161,8 @@ func TestElectorAloneLeadsAgainAsSoonAsTheStoreIsBack(t *testing.T) {
 		require.Equal(t, []string{"alice returned", "alice stopped: lost"}, j.take())
 		alice.store.down.Store(false)
 		time.Sleep(6 * time.Second)
-		require.Equal(t, []string{"alice sees alice 2", "alice started 2"}, j.take(), "its own leftover record does not keep it waiting")
+		require.Equal(t, []string{"alice sees alice 2", "alice started 2"}, j.take(),
+			"its own leftover record does not keep it waiting")
 		alice.stop(t)
 	})
 }
@@ -323,7 +326,9 @@ func TestPanicInACallbackReleasesTheLockAndGoesOn(t *testing.T) {
 		"started":    {OnStartedLeading: func(context.Context, *leasehold.Lease) { panic(boom) }},
 		"new leader": {OnNewLeader: func(leasehold.Record) { panic(boom) }},
 		"stopped": {
-			OnStartedLeading: func(_ context.Context, lease *leasehold.Lease) { _ = lease.Release(context.Background()) },
+			OnStartedLeading: func(_ context.Context, lease *leasehold.Lease) {
+				_ = lease.Release(context.Background())
+			},
 			OnStoppedLeading: func(error) { panic(boom) },
 		},
 	} {
@@ -492,7 +497,8 @@ func TestLeaderBeforeAnyIsSeen(t *testing.T) {
 func TestRunReturnsTheErrorOfItsLastRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
-		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{})
+		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler))),
+			leasehold.Callbacks{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, func() {
@@ -505,13 +511,15 @@ func TestRunReturnsTheErrorOfItsLastRelease(t *testing.T) {
 	})
 }
 
-// An elector that has found the lock held knows that its settings are right, so a permanent error may pass.
+// An elector that has found the lock held knows that its settings are right, so a permanent error
+// may pass.
 func TestRunGoesOnAfterItHasFoundTheLockHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()
 		held := acquire(t, newLock(t, mem))
 		store := &faultStore{Store: mem}
-		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{})
+		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler))),
+			leasehold.Callbacks{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -552,7 +560,8 @@ func TestLeaderAfterTheOwnTerm(t *testing.T) {
 	})
 }
 
-// A callback that returns early cannot leave Lease.Do running under a lease that the elector releases.
+// A callback that returns early cannot leave Lease.Do running under a lease that the elector
+// releases.
 func TestAnElectorsLeaseRefusesDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()
@@ -715,7 +724,8 @@ func TestRunWithReadOnlyCredentials(t *testing.T) {
 		lock := newLock(t, readOnly{leasehold.NewMemStore()}, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		_, err := lock.Acquire(t.Context())
 		require.ErrorIs(t, err, errDenied, "Acquire ends at once")
-		e, err := leasehold.NewElector(newLock(t, readOnly{leasehold.NewMemStore()}, leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{})
+		e, err := leasehold.NewElector(newLock(t, readOnly{leasehold.NewMemStore()},
+			leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -732,11 +742,12 @@ func TestRunWithReadOnlyCredentials(t *testing.T) {
 func TestGoexitInAnObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
-		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore(), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-			if n++; n == 1 {
-				runtime.Goexit()
-			}
-		})), leasehold.Callbacks{})
+		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore(),
+			leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+				if n++; n == 1 {
+					runtime.Goexit()
+				}
+			})), leasehold.Callbacks{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -828,7 +839,8 @@ func TestFailuresAreTold(t *testing.T) {
 		require.ErrorIs(t, errRun, away, "the store never answered")
 		require.ErrorIs(t, errRun, context.DeadlineExceeded)
 		require.ErrorIs(t, errAcquire, away)
-		require.Equal(t, `leasehold: lock "locks/test": waiting: context deadline exceeded: connection refused`, errAcquire.Error())
+		require.Equal(t, `leasehold: lock "locks/test": waiting: context deadline exceeded: connection refused`,
+			errAcquire.Error())
 
 		require.Empty(t, logged(t, func() {
 			store.next(fault{op: "get", err: away})
@@ -909,7 +921,8 @@ func TestRunReportsAReleaseOfACutOffAcquisitionThatFailed(t *testing.T) {
 
 func TestCheckIsHealthyWhileAnElectorRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore(), leasehold.WithPollInterval(30*time.Second)), leasehold.Callbacks{})
+		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore(), leasehold.WithPollInterval(30*time.Second)),
+			leasehold.Callbacks{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -1099,7 +1112,8 @@ func (s shaky) PutIfMatch(ctx context.Context, k string, b []byte, e string) (st
 	return shake(ctx, func() (string, error) { return s.Store.PutIfMatch(context.Background(), k, b, e) })
 }
 
-// Everything at once, for the race detector: three Locks, each with electors and goroutines of every kind.
+// Everything at once, for the race detector: three Locks, each with electors and goroutines of
+// every kind.
 func TestStressEverything(t *testing.T) {
 	everything(t, seconds(t), true)
 }
@@ -1133,8 +1147,11 @@ func everything(t *testing.T, length time.Duration, real bool) {
 	var wg sync.WaitGroup
 	sections := make([]section, 3)
 	for i := range 3 {
-		lock, err := leasehold.NewLock(shaky{mem}, key, withClock(newBrokenClock()), leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(60*time.Millisecond), leasehold.WithPollInterval(5*time.Millisecond),
-			leasehold.WithIdentity(fmt.Sprint("l", i)), leasehold.WithObserver(func(_ context.Context, _ leasehold.Event) {}))
+		lock, err := leasehold.NewLock(shaky{mem}, key, withClock(newBrokenClock()),
+			leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(60*time.Millisecond),
+			leasehold.WithPollInterval(5*time.Millisecond),
+			leasehold.WithIdentity(fmt.Sprint("l", i)),
+			leasehold.WithObserver(func(_ context.Context, _ leasehold.Event) {}))
 		require.NoError(t, err)
 		s := &sections[i]
 		work := func(ctx context.Context, lease *leasehold.Lease) error {
@@ -1182,7 +1199,8 @@ func everything(t *testing.T, length time.Duration, real bool) {
 			})
 			require.NoError(t, err)
 			wg.Go(func() {
-				if err := e.Run(ctx); err != nil && !errors.Is(err, errShaky) && !errors.Is(err, context.DeadlineExceeded) {
+				if err := e.Run(ctx); err != nil && !errors.Is(err, errShaky) &&
+					!errors.Is(err, context.DeadlineExceeded) {
 					t.Error(err)
 				}
 			})
@@ -1192,7 +1210,8 @@ func everything(t *testing.T, length time.Duration, real bool) {
 					_ = e.IsLeader()
 					_ = e.Check(nil)
 					_, err := lock.Inspect(ctx)
-					if err != nil && !errors.Is(err, errShaky) && !errors.Is(err, leasehold.ErrNotExist) && !errors.Is(err, context.DeadlineExceeded) {
+					if err != nil && !errors.Is(err, errShaky) && !errors.Is(err, leasehold.ErrNotExist) &&
+						!errors.Is(err, context.DeadlineExceeded) {
 						t.Error(err)
 					}
 					time.Sleep(10 * time.Millisecond)
@@ -1204,7 +1223,8 @@ func everything(t *testing.T, length time.Duration, real bool) {
 				some, stop := context.WithTimeout(ctx, time.Duration(rand.IntN(100))*time.Millisecond)
 				err := lock.Do(some, work)
 				stop()
-				if err != nil && (errors.Is(err, leasehold.ErrPreconditionFailed) || errors.Is(err, leasehold.ErrPermanent)) {
+				if err != nil && (errors.Is(err, leasehold.ErrPreconditionFailed) ||
+					errors.Is(err, leasehold.ErrPermanent)) {
 					t.Error(err)
 				}
 			}
@@ -1267,7 +1287,8 @@ func TestAStoppedRunReturnsNoFailureOfAnEarlierOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
 		crash(store)
-		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{OnStartedLeading: func(context.Context, *leasehold.Lease) {}})
+		e, err := leasehold.NewElector(newLock(t, store),
+			leasehold.Callbacks{OnStartedLeading: func(context.Context, *leasehold.Lease) {}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

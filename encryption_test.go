@@ -54,7 +54,8 @@ func TestEachWriteCanNameItsEncryption(t *testing.T) {
 	plain := fakes3.NewClient(fakes3.Transport{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begins := r.Method == http.MethodPut && !r.URL.Query().Has("uploadId") || r.URL.Query().Has("uploads")
 		h := r.Header
-		if begins && (h.Get("X-Amz-Server-Side-Encryption") != "aws:kms" || h.Get("X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id") != "key") {
+		if begins && (h.Get("X-Amz-Server-Side-Encryption") != "aws:kms" ||
+			h.Get("X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id") != "key") {
 			w.Header().Set("X-Amz-Request-Id", "policy")
 			w.WriteHeader(http.StatusForbidden)
 			_, _ = w.Write([]byte(fakes3.Error("AccessDenied", "explicit deny in a resource-based policy")))

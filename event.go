@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// An Event is one thing that happened to a [Lock]. [WithObserver] receives them, for example to update metrics.
+// An Event is one thing that happened to a [Lock]. [WithObserver] receives them, for example to
+// update metrics.
 type Event struct {
 	Kind   EventKind
 	Key    string
@@ -29,9 +30,12 @@ const (
 	EventRenewed     EventKind = "renewed"      // the term goes on
 	EventRenewFailed EventKind = "renew_failed" // one try to renew has failed; another follows while the lease is valid
 	EventLost        EventKind = "lost"         // the term has ended against the holder's will
-	EventReleased    EventKind = "released"     // the term was released or abandoned; Err says why its release has failed, which may be tried again
-	EventNewLeader   EventKind = "new_leader"   // this lock has seen a new term, which may be its own
-	EventOverrun     EventKind = "overrun"      // the lease is lost and its safety margin over, but the function under it still runs
+	// the term was released or abandoned; Err says why its release has failed, which may be tried
+	// again
+	EventReleased  EventKind = "released"
+	EventNewLeader EventKind = "new_leader" // this lock has seen a new term, which may be its own
+	// the lease is lost and its safety margin over, but the function under it still runs
+	EventOverrun EventKind = "overrun"
 )
 
 // outcomes names errors. The first that matches counts.
@@ -39,14 +43,18 @@ var outcomes = []struct {
 	err  error
 	name string
 }{
-	{errRanOut, "expired"}, {errTakenOver, "taken_over"}, {errDeleted, "deleted"}, {errBroken, "broken"}, {errOverwritten, "corrupt"},
+	{
+		errRanOut,
+		"expired",
+	}, {errTakenOver, "taken_over"}, {errDeleted, "deleted"}, {errBroken, "broken"}, {errOverwritten, "corrupt"},
 	{ErrNotExist, "not_exist"}, {ErrPreconditionFailed, "precondition_failed"},
 	{ErrPermanent, "permanent"}, {context.DeadlineExceeded, "timeout"},
 }
 
-// Outcome names how something ended, by its error, as metrics and logs name it. For a request or renewal it is "ok", "not_exist",
-// "precondition_failed", "permanent", "timeout" or "error". For the loss of a lease, and for [Lock.Do] that has failed because of one, it
-// is "expired", "taken_over", "deleted", "broken" (by an administrator) or "corrupt".
+// Outcome names how something ended, by its error, as metrics and logs name it. For a request or
+// renewal it is "ok", "not_exist", "precondition_failed", "permanent", "timeout" or "error". For
+// the loss of a lease, and for [Lock.Do] that has failed because of one, it is "expired",
+// "taken_over", "deleted", "broken" (by an administrator) or "corrupt".
 func Outcome(err error) string {
 	if err == nil {
 		return "ok"

@@ -42,7 +42,8 @@ func ExampleElector() {
 }
 
 // The code of docs/start.md, which a test compares with this.
-func readmeCriticalSection(ctx context.Context, store leasehold.Store, migrate func(ctx context.Context, token uint64) error) error {
+func readmeCriticalSection(ctx context.Context, store leasehold.Store,
+	migrate func(ctx context.Context, token uint64) error) error {
 	lock, err := leasehold.NewLock(store, "locks/migration")
 	if err != nil {
 		return err
@@ -203,7 +204,8 @@ func ExampleLock_Break() {
 }
 
 func ExampleNewS3Store() {
-	// For AWS, make the client with config.LoadDefaultConfig of aws-sdk-go-v2/config. Any other server needs an endpoint.
+	// For AWS, make the client with config.LoadDefaultConfig of aws-sdk-go-v2/config. Any other
+	// server needs an endpoint.
 	client := s3.New(s3.Options{
 		BaseEndpoint: aws.String("http://127.0.0.1:9000"),
 		UsePathStyle: true,
@@ -226,14 +228,15 @@ func ExampleWithObserver() {
 	store := leasehold.NewMemStore() // in production NewS3Store
 	ctx := context.Background()
 	var requests, terms int
-	lock, err := leasehold.NewLock(store, "locks/observed", leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-		switch e.Kind { // called on several goroutines, if the program keeps a lease
-		case leasehold.EventRequest:
-			requests++
-		case leasehold.EventAcquired:
-			terms++
-		}
-	}))
+	lock, err := leasehold.NewLock(store, "locks/observed",
+		leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+			switch e.Kind { // called on several goroutines, if the program keeps a lease
+			case leasehold.EventRequest:
+				requests++
+			case leasehold.EventAcquired:
+				terms++
+			}
+		}))
 	if err != nil {
 		log.Fatal(err)
 	}

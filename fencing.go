@@ -6,10 +6,11 @@ import (
 	"sync"
 )
 
-// A fencing token is the number of a term. A term gets the token of the last one plus one, by the same conditional write that begins it, so
-// no two terms share one, and a later term has a higher one. Release and takeover keep the number in the object. If the object is lost, this
-// process still knows the highest token that it has seen. A resource that refuses a token below the highest that it has seen is safe from
-// writes of former leaders, however late they come.
+// A fencing token is the number of a term. A term gets the token of the last one plus one, by the
+// same conditional write that begins it, so no two terms share one, and a later term has a higher
+// one. Release and takeover keep the number in the object. If the object is lost, this process
+// still knows the highest token that it has seen. A resource that refuses a token below the highest
+// that it has seen is safe from writes of former leaders, however late they come.
 
 // MaxToken is the highest token that a term can have: 2^53-1, which every reader of JSON can read.
 const MaxToken uint64 = 1<<53 - 1
@@ -21,7 +22,8 @@ type tokens struct {
 	released uint64 // the highest in a record that was released
 }
 
-// implausible is a distance between tokens that acquisitions never reach: the record was damaged and then repaired.
+// implausible is a distance between tokens that acquisitions never reach: the record was damaged
+// and then repaired.
 const implausible = 1 << 40
 
 // saw notes the token of a record in the store.
@@ -36,7 +38,8 @@ func (t *tokens) saw(rec Record) {
 	}
 }
 
-// next is the token of the term that follows rec. It is that of rec plus one, unless the object was deleted or reset.
+// next is the token of the term that follows rec. It is that of rec plus one, unless the object was
+// deleted or reset.
 func (t *tokens) next(rec Record) (uint64, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -45,15 +48,16 @@ func (t *tokens) next(rec Record) (uint64, error) {
 		token = highest
 	}
 	if token >= MaxToken {
-		return 0, fmt.Errorf("%w: token %d is the highest there is (inspect the object, then start a new series of tokens with Lock.Break)",
+		return 0, fmt.Errorf("%w: token %d is the highest there is (inspect the object, then start a new series of "+
+			"tokens with Lock.Break)",
 			ErrCorruptRecord, token)
 	}
 	return token + 1, nil
 }
 
 // revived reports whether rec, which was seen, is older than what was seen before: somebody has
-// restored an old version of the object, and a later term may go on. A record without a token, as only
-// foreign clients write it, is neither old nor new.
+// restored an old version of the object, and a later term may go on. A record without a token, as
+// only foreign clients write it, is neither old nor new.
 func (t *tokens) revived(rec Record) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,7 +72,8 @@ func (t *tokens) last() Record {
 	return t.latest
 }
 
-// ErrFenced says that a newer term has already acted on the resource: the caller is a former leader and must stop.
+// ErrFenced says that a newer term has already acted on the resource: the caller is a former leader
+// and must stop.
 var ErrFenced = errors.New("fenced off by a newer token")
 
 // FencedError is the error of a write whose token is too low. It matches [ErrFenced].
@@ -89,16 +94,18 @@ func (e *FencedError) Error() string {
 // Unwrap returns [ErrFenced].
 func (e *FencedError) Unwrap() error { return ErrFenced }
 
-// Fence is the check for a resource in memory: it keeps the highest token seen and refuses lower ones. The zero value is ready
-// to use. A resource that outlives the process must store the token with its data instead. It is safe for concurrent use.
+// Fence is the check for a resource in memory: it keeps the highest token seen and refuses lower
+// ones. The zero value is ready to use. A resource that outlives the process must store the token
+// with its data instead. It is safe for concurrent use.
 type Fence struct {
 	mu      sync.Mutex
 	highest uint64
 }
 
-// Check accepts the highest token seen so far and higher ones, which it remembers. For a lower token, and for 0, which no term
-// has, it returns a [*FencedError], which matches [ErrFenced]. A token over [MaxToken], which no term has either, is refused with an error that
-// matches ErrFenced and is not remembered.
+// Check accepts the highest token seen so far and higher ones, which it remembers. For a lower
+// token, and for 0, which no term has, it returns a [*FencedError], which matches [ErrFenced]. A
+// token over [MaxToken], which no term has either, is refused with an error that matches ErrFenced
+// and is not remembered.
 func (f *Fence) Check(token uint64) error {
 	if token > MaxToken { // remembered, it would lock out every term
 		return fmt.Errorf("%w: token %d is over 2^53-1, so no term has it: pass Lease.Token", ErrFenced, token)

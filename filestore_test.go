@@ -26,7 +26,8 @@ import (
 	"github.com/leasehold-go/leasehold/storetest"
 )
 
-// memoryDir is a directory in memory, where the system has one, because the suite would wait for a slow disk.
+// memoryDir is a directory in memory, where the system has one, because the suite would wait for a
+// slow disk.
 func memoryDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "leasehold")
@@ -66,7 +67,10 @@ func TestFileStorePassesCheckStore(t *testing.T) {
 	report, err := leasehold.CheckStore(t.Context(), store, "locks/check")
 	require.NoError(t, err)
 	require.True(t, report.ConditionalPuts && report.ConditionalDeletes)
-	require.Equal(t, map[bool]leasehold.ClockVerdict{true: leasehold.ClockConsistent, false: leasehold.ClockNotUsed}[leasehold.Describe(store).TellsAge], report.ServerClock)
+	require.Equal(t, map[bool]leasehold.ClockVerdict{
+		true:  leasehold.ClockConsistent,
+		false: leasehold.ClockNotUsed,
+	}[leasehold.Describe(store).TellsAge], report.ServerClock)
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, entries)
@@ -76,7 +80,8 @@ func TestFileStoreThatCannotWorkIsRefusedByNewLock(t *testing.T) {
 	dir := t.TempDir()
 	for text, store := range map[string]leasehold.Store{
 		"leasehold: the directory has no name": leasehold.NewFileStore(""),
-		"leasehold: opening directory " + strconv.Quote(filepath.Join(dir, "missing")) + ": stat " + filepath.Join(dir, "missing") +
+		"leasehold: opening directory " + strconv.Quote(filepath.Join(dir, "missing")) + ": stat " +
+			filepath.Join(dir, "missing") +
 			": no such file or directory (create the directory": leasehold.NewFileStore(filepath.Join(dir, "missing")),
 	} {
 		_, err := leasehold.NewLock(store, key)
@@ -102,17 +107,20 @@ func TestFileStoresErrorsSayWhatWasBeingDone(t *testing.T) {
 	require.EqualError(t, err, fmt.Sprintf("writing %q in directory %q: precondition failed: it exists", key, dir))
 	err = s.DeleteIfMatch(t.Context(), key, etag+"x")
 	requireOnly(t, leasehold.ErrPreconditionFailed, err)
-	require.EqualError(t, err, fmt.Sprintf("deleting %q in directory %q: precondition failed: it has changed", key, dir))
+	require.EqualError(t, err, fmt.Sprintf("deleting %q in directory %q: precondition failed: it has changed",
+		key, dir))
 	_, err = s.PutIfMatch(t.Context(), key, make([]byte, leasehold.MaxObjectSize+1), etag)
 	requireOnly(t, leasehold.ErrPermanent, err)
-	require.EqualError(t, err, fmt.Sprintf("writing %q in directory %q: 65537 bytes are over the limit of 65536", key, dir))
+	require.EqualError(t, err, fmt.Sprintf("writing %q in directory %q: 65537 bytes are over the limit of 65536",
+		key, dir))
 }
 
 // A file that is not an object keeps everybody out until a person has looked at it.
 func TestFileStoreIsRepairedByBreak(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "locks%2ftest.object"), []byte("notes\n"), 0o600))
-	lock, err := leasehold.NewLock(leasehold.NewFileStore(dir), key, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+	lock, err := leasehold.NewLock(leasehold.NewFileStore(dir), key,
+		leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	_, err = lock.TryAcquire(t.Context())
 	requireOnly(t, leasehold.ErrCorruptRecord, err)
@@ -136,7 +144,8 @@ func TestFileStoreLocksOutOtherProcesses(t *testing.T) {
 	const processes, each = 3, 5
 	if dir := os.Getenv("LEASEHOLD_TEST_CHILD"); dir != "" {
 		lock, err := leasehold.NewLock(leasehold.NewFileStore(dir), key,
-			leasehold.WithTTL(10*time.Second), leasehold.WithPollInterval(50*time.Millisecond), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+			leasehold.WithTTL(10*time.Second), leasehold.WithPollInterval(50*time.Millisecond),
+			leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		for range each {
 			require.NoError(t, lock.Do(t.Context(), func(_ context.Context, lease *leasehold.Lease) error {
@@ -175,8 +184,8 @@ func TestFileStoreLocksOutOtherProcesses(t *testing.T) {
 	require.Equal(t, want.String(), string(got))
 }
 
-// A candidate that has just started knows by the age of the record that its holder is gone. One that starts and ends at once, such as a
-// job of cron, would otherwise never take over.
+// A candidate that has just started knows by the age of the record that its holder is gone. One
+// that starts and ends at once, such as a job of cron, would otherwise never take over.
 func TestFileStoreTakeoverByANewcomer(t *testing.T) {
 	const ttl = time.Second
 	if dir := os.Getenv("LEASEHOLD_TEST_CHILD"); dir != "" {

@@ -98,7 +98,8 @@ func TestWatchTellsANewHolderWithAnOldToken(t *testing.T) {
 				time.Sleep(10 * time.Second)
 			}
 			for _, name := range []string{"carol", "dave"} { // foreign clients that write no time
-				damage(t, store, fmt.Sprintf(`{"expires_at": %d, "token": 1, "holder": %q}`, time.Now().Add(time.Hour).Unix(), name))
+				damage(t, store, fmt.Sprintf(`{"expires_at": %d, "token": 1, "holder": %q}`,
+					time.Now().Add(time.Hour).Unix(), name))
 				time.Sleep(10 * time.Second)
 			}
 		}()

@@ -115,7 +115,10 @@ func TestSuspendEndsTheContextSoonAfterWaking(t *testing.T) {
 
 // The clocks of holder and candidate are hours apart, and neither steals nor waits longer.
 func TestNoWallClockDecidesAboutARecordWithTTL(t *testing.T) {
-	for name, off := range map[string]time.Duration{"candidate an hour fast": time.Hour, "candidate an hour slow": -time.Hour} {
+	for name, off := range map[string]time.Duration{
+		"candidate an hour fast": time.Hour,
+		"candidate an hour slow": -time.Hour,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				mem := leasehold.NewMemStore()
@@ -188,7 +191,12 @@ func TestGhostAcquisitionIsTakenOverAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
 		lock := newLock(t, store)
-		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, later: 4 * time.Second, delay: time.Hour})
+		store.next(fault{op: "get", apply: true}, fault{
+			op:    "put",
+			apply: true,
+			later: 4 * time.Second,
+			delay: time.Hour,
+		})
 		_, err := lock.TryAcquire(t.Context())
 		require.Error(t, err)
 		require.NotErrorIs(t, err, leasehold.ErrHeld)
@@ -205,7 +213,8 @@ func TestGhostRenewalIsAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
 		lease := acquire(t, newLock(t, store))
-		// The renewal at 5 s hangs and lands at 8 s, before the retry is sent; that one is refused and finds the ghost.
+		// The renewal at 5 s hangs and lands at 8 s, before the retry is sent; that one is refused
+		// and finds the ghost.
 		store.next(fault{op: "put", apply: true, later: 2400 * time.Millisecond, delay: time.Hour})
 		time.Sleep(time.Minute)
 		require.True(t, lease.Valid())
@@ -276,8 +285,8 @@ func TestAnAnswerAfterTheEndOfALeaseIsALoss(t *testing.T) {
 	}
 }
 
-// In an outage that has time for more writes than a term remembers, the first of them may have landed, or
-// one of the last.
+// In an outage that has time for more writes than a term remembers, the first of them may have
+// landed, or one of the last.
 func TestALongOutageCostsNoLease(t *testing.T) {
 	const writes = 150
 	for _, landed := range []int{0, writes - 20, writes - 1} {
@@ -371,7 +380,8 @@ func TestDefinitiveLossEndsTheContextAtOnce(t *testing.T) {
 		"foreign overwrite": {func(t *testing.T, s leasehold.Store) {
 			o, err := s.Get(t.Context(), key)
 			require.NoError(t, err)
-			_, err = s.PutIfMatch(t.Context(), key, []byte(`{"expires_at": 99999999999, "token": 5, "holder": "mallory"}`), o.ETag)
+			_, err = s.PutIfMatch(
+				t.Context(), key, []byte(`{"expires_at": 99999999999, "token": 5, "holder": "mallory"}`), o.ETag)
 			require.NoError(t, err)
 		}, `taken over by "mallory" with token 5`, "taken_over"},
 		"garbage": {func(t *testing.T, s leasehold.Store) {
@@ -455,7 +465,8 @@ func TestWarmAcquisitionIsOneRequest(t *testing.T) {
 func TestForgottenLeaseStopsRenewing(t *testing.T) {
 	// Not in a bubble: the garbage collector's clean-up runs outside of it.
 	var renewed atomic.Int64
-	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithTTL(time.Second), leasehold.WithRenewInterval(10*time.Millisecond),
+	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithTTL(time.Second),
+		leasehold.WithRenewInterval(10*time.Millisecond),
 		leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventRenewed {
 				renewed.Add(1)
@@ -493,7 +504,8 @@ func TestCommittedStateSurvivesReleaseAndTakeover(t *testing.T) {
 		mem := leasehold.NewMemStore()
 		store := &faultStore{Store: mem}
 		lease := acquire(t, newLock(t, store))
-		// The reply of the first commit is lost, that of the second comes after a renewal whose reply was lost.
+		// The reply of the first commit is lost, that of the second comes after a renewal whose
+		// reply was lost.
 		store.next(fault{op: "put", apply: true, err: errInjected})
 		require.NoError(t, lease.Commit(t.Context(), []byte("one")))
 		store.next(fault{op: "put", apply: true, err: errInjected}, fault{op: "put", apply: true, err: errInjected})
@@ -554,7 +566,8 @@ func TestZombiesCommitFails(t *testing.T) {
 		c := newBrokenClock()
 		zombie := acquire(t, newLock(t, mem, withClock(c), leasehold.WithManualRenewal()))
 		time.Sleep(11 * time.Second)
-		c.move(clock.Reading{Mono: -time.Hour, Wall: -time.Hour, Boot: -time.Hour}) // a paused machine: no clock has noticed
+		// a paused machine: no clock has noticed
+		c.move(clock.Reading{Mono: -time.Hour, Wall: -time.Hour, Boot: -time.Hour})
 		require.NoError(t, newLock(t, mem).Break(t.Context(), 1))
 		leader := acquire(t, newLock(t, mem))
 		require.NoError(t, leader.Commit(t.Context(), []byte("leader")))
@@ -575,11 +588,13 @@ func TestShortOutagesCostNoLease(t *testing.T) {
 		store := outages{leasehold.NewMemStore()}
 		var all sync.WaitGroup
 		for i := range 20 {
-			l, err := leasehold.NewLock(store, fmt.Sprint("locks/", i), withClock(newBrokenClock()), leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-				if e.Kind == leasehold.EventLost {
-					lost.Add(1)
-				}
-			}))
+			l, err := leasehold.NewLock(store, fmt.Sprint("locks/", i), withClock(newBrokenClock()),
+				leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+					if e.Kind == leasehold.EventLost {
+						lost.Add(1)
+					}
+				}))
 			require.NoError(t, err)
 			all.Go(func() {
 				_ = l.Do(ctx, func(ctx context.Context, _ *leasehold.Lease) error {
@@ -593,7 +608,8 @@ func TestShortOutagesCostNoLease(t *testing.T) {
 	})
 }
 
-// outages is a store that fails for the last 6 seconds of each minute. A lease of 12 seconds that is renewed every 5 has 7 left.
+// outages is a store that fails for the last 6 seconds of each minute. A lease of 12 seconds that
+// is renewed every 5 has 7 left.
 type outages struct{ leasehold.Store }
 
 func (s outages) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
@@ -648,13 +664,15 @@ func TestRenewalsThatFailAreToldOncePerRenewInterval(t *testing.T) {
 				var out bytes.Buffer
 				var failed atomic.Int64
 				logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
-				lease := acquire(t, newLock(t, store, leasehold.WithLogger(logger), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-					if e.Kind == leasehold.EventRenewFailed {
-						failed.Add(1)
-					}
-				})))
+				lease := acquire(t, newLock(t, store, leasehold.WithLogger(logger),
+					leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+						if e.Kind == leasehold.EventRenewFailed {
+							failed.Add(1)
+						}
+					})))
 				renewed := lease.Record().RenewedAt
-				for lease.Record().RenewedAt.Equal(renewed) { // until the first renewal, after which the next one is due in 5 s
+				// until the first renewal, after which the next one is due in 5 s
+				for lease.Record().RenewedAt.Equal(renewed) {
 					time.Sleep(100 * time.Millisecond)
 				}
 				time.Sleep(4 * time.Second)
@@ -700,7 +718,8 @@ func (c *hookCtx) Value(k any) any {
 	return c.Context.Value(k)
 }
 
-// A second Lease.Do between the return of the first function and the release is refused. The hook only widens the window.
+// A second Lease.Do between the return of the first function and the release is refused. The hook
+// only widens the window.
 func TestASecondDoBeforeTheReleaseIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()
@@ -789,7 +808,8 @@ func TestLeaseDo(t *testing.T) {
 		})
 		require.ErrorIs(t, err, leasehold.ErrLost)
 		require.ErrorIs(t, err, context.Canceled)
-		require.Regexp(t, `^leasehold: lock "locks/test": lease lost \(token 2\): not renewed in time`, err.Error(), "the loss comes first")
+		require.Regexp(t, `^leasehold: lock "locks/test": lease lost \(token 2\): not renewed in time`, err.Error(),
+			"the loss comes first")
 		require.ErrorIs(t, lease.Do(t.Context(), nil), leasehold.ErrLost)
 	})
 }
@@ -879,7 +899,8 @@ func TestAReleaseThatHasLandedIsNoLossIfAnotherTookTheLock(t *testing.T) {
 	})
 }
 
-// A renewal that was under way when the release began finds the lock broken: in time, or after the lease has run out.
+// A renewal that was under way when the release began finds the lock broken: in time, or after the
+// lease has run out.
 func TestAReleaseBehindARefusedRenewal(t *testing.T) {
 	for begins, want := range map[time.Duration]struct {
 		err error
@@ -891,11 +912,12 @@ func TestAReleaseBehindARefusedRenewal(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &faultStore{Store: leasehold.NewMemStore()}
 			var ends []leasehold.EventKind
-			lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-				if e.Kind == leasehold.EventReleased || e.Kind == leasehold.EventLost {
-					ends = append(ends, e.Kind)
-				}
-			})))
+			lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(),
+				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+					if e.Kind == leasehold.EventReleased || e.Kind == leasehold.EventLost {
+						ends = append(ends, e.Kind)
+					}
+				})))
 			time.Sleep(begins)
 			require.NoError(t, newLock(t, store).Break(t.Context(), 1))
 			store.next(fault{op: "put", apply: true, delay: 2 * time.Second})
@@ -917,7 +939,9 @@ func TestAbandon(t *testing.T) {
 			n, _ := counters.LoadOrStore(kind, new(atomic.Int64))
 			return n.(*atomic.Int64)
 		}
-		lock, err := leasehold.NewLock(mem, "k", leasehold.WithObserver(func(_ context.Context, e leasehold.Event) { kinds(e.Kind).Add(1) }))
+		lock, err := leasehold.NewLock(mem, "k", leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+			kinds(e.Kind).Add(1)
+		}))
 		require.NoError(t, err)
 		lease, err := lock.TryAcquire(t.Context())
 		require.NoError(t, err)
@@ -959,7 +983,8 @@ func TestAbandon(t *testing.T) {
 // One event tells of the end of a term, whatever is found later.
 func TestATermEndsOnce(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, store *faultStore, lease *leasehold.Lease, replace func()){
-		"abandoned, and a renewal under way finds it replaced": func(t *testing.T, store *faultStore, lease *leasehold.Lease, replace func()) {
+		"abandoned, and a renewal under way finds it replaced": func(t *testing.T, store *faultStore,
+			lease *leasehold.Lease, replace func()) {
 			store.next(fault{op: "put", err: leasehold.ErrPreconditionFailed, delay: time.Second})
 			done := make(chan error)
 			go func() { done <- lease.Renew(t.Context()) }()
@@ -968,12 +993,14 @@ func TestATermEndsOnce(t *testing.T) {
 			replace()
 			<-done
 		},
-		"abandoned, and its release finds it replaced": func(t *testing.T, _ *faultStore, lease *leasehold.Lease, replace func()) {
+		"abandoned, and its release finds it replaced": func(t *testing.T, _ *faultStore,
+			lease *leasehold.Lease, replace func()) {
 			lease.Abandon()
 			replace()
 			_ = lease.Release(t.Context())
 		},
-		"a release that failed is tried again, and finds it gone": func(t *testing.T, store *faultStore, lease *leasehold.Lease, _ func()) {
+		"a release that failed is tried again, and finds it gone": func(t *testing.T, store *faultStore,
+			lease *leasehold.Lease, _ func()) {
 			store.next(fault{op: "put", err: leasehold.ErrPermanent})
 			_ = lease.Release(t.Context())
 			obj, err := store.Get(t.Context(), key)
@@ -991,11 +1018,12 @@ func TestATermEndsOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &faultStore{Store: leasehold.NewMemStore()}
 				var ends []leasehold.EventKind
-				lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-					if e.Kind == leasehold.EventReleased || e.Kind == leasehold.EventLost {
-						ends = append(ends, e.Kind)
-					}
-				})))
+				lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(),
+					leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+						if e.Kind == leasehold.EventReleased || e.Kind == leasehold.EventLost {
+							ends = append(ends, e.Kind)
+						}
+					})))
 				end(t, store, lease, func() {
 					admin := newLock(t, store.Store)
 					require.NoError(t, admin.Break(t.Context(), 1))
@@ -1037,7 +1065,8 @@ func TestARenewalThatIsAnsweredTooLate(t *testing.T) {
 	})
 }
 
-// The last renewal has landed, but its answer was lost. Its own Lock stays out for as long as others do.
+// The last renewal has landed, but its answer was lost. Its own Lock stays out for as long as
+// others do.
 func TestAnAbandonedLeaseAfterARenewalWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
@@ -1057,14 +1086,19 @@ func TestAnAbandonedLeaseAfterARenewalWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// A renewal is under way when the lease is abandoned, and reads something else in the place of the record.
+// A renewal is under way when the lease is abandoned, and reads something else in the place of the
+// record.
 func TestAWrongReadDoesNotFreeAnAbandonedLease(t *testing.T) {
 	for _, wrong := range []error{leasehold.ErrCorruptRecord, leasehold.ErrNotExist} {
 		synctest.Test(t, func(t *testing.T) {
 			store := &faultStore{Store: leasehold.NewMemStore()}
 			l := newLock(t, store, leasehold.WithManualRenewal())
 			lease := acquire(t, l)
-			store.next(fault{op: "put", err: leasehold.ErrPreconditionFailed, delay: time.Second}, fault{op: "get", err: wrong})
+			store.next(fault{
+				op:    "put",
+				err:   leasehold.ErrPreconditionFailed,
+				delay: time.Second,
+			}, fault{op: "get", err: wrong})
 			done := make(chan error)
 			go func() { done <- lease.Renew(t.Context()) }()
 			synctest.Wait()
@@ -1081,28 +1115,34 @@ func TestAWrongReadDoesNotFreeAnAbandonedLease(t *testing.T) {
 // Whatever ends the function, only Release frees a lease that was abandoned in it.
 func TestAbandonInAFunction(t *testing.T) {
 	work := errors.New("work goes on")
-	for name, run := range map[string]func(ctx context.Context, l *leasehold.Lock, abandon func(context.Context, *leasehold.Lease) error) error{
-		"Lock.Do": func(ctx context.Context, l *leasehold.Lock, abandon func(context.Context, *leasehold.Lease) error) error {
+	for name, run := range map[string]func(ctx context.Context, l *leasehold.Lock,
+		abandon func(context.Context, *leasehold.Lease) error) error{
+		"Lock.Do": func(ctx context.Context, l *leasehold.Lock,
+			abandon func(context.Context, *leasehold.Lease) error) error {
 			return l.Do(ctx, abandon)
 		},
-		"Lease.Do": func(ctx context.Context, l *leasehold.Lock, abandon func(context.Context, *leasehold.Lease) error) error {
+		"Lease.Do": func(ctx context.Context, l *leasehold.Lock,
+			abandon func(context.Context, *leasehold.Lease) error) error {
 			lease, err := l.TryAcquire(ctx)
 			if err != nil {
 				return err
 			}
 			return lease.Do(ctx, abandon)
 		},
-		"a panic": func(ctx context.Context, l *leasehold.Lock, abandon func(context.Context, *leasehold.Lease) error) (err error) {
+		"a panic": func(ctx context.Context, l *leasehold.Lock,
+			abandon func(context.Context, *leasehold.Lease) error) (err error) {
 			defer func() { err = recover().(error) }()
 			return l.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error { panic(abandon(ctx, lease)) })
 		},
-		"RunOnce": func(ctx context.Context, l *leasehold.Lock, abandon func(context.Context, *leasehold.Lease) error) (err error) {
+		"RunOnce": func(ctx context.Context, l *leasehold.Lock,
+			abandon func(context.Context, *leasehold.Lease) error) (err error) {
 			e, _ := leasehold.NewElector(l, leasehold.Callbacks{
 				OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) { err = abandon(ctx, lease) },
 			})
 			return errors.Join(e.RunOnce(ctx), err)
 		},
-		"Resign": func(ctx context.Context, l *leasehold.Lock, abandon func(context.Context, *leasehold.Lease) error) (err error) {
+		"Resign": func(ctx context.Context, l *leasehold.Lock,
+			abandon func(context.Context, *leasehold.Lease) error) (err error) {
 			var e *leasehold.Elector
 			e, _ = leasehold.NewElector(l, leasehold.Callbacks{
 				OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
@@ -1114,7 +1154,8 @@ func TestAbandonInAFunction(t *testing.T) {
 			})
 			return errors.Join(e.RunOnce(ctx), err)
 		},
-		"the end of ctx": func(ctx context.Context, l *leasehold.Lock, abandon func(context.Context, *leasehold.Lease) error) error {
+		"the end of ctx": func(ctx context.Context, l *leasehold.Lock,
+			abandon func(context.Context, *leasehold.Lease) error) error {
 			ctx, cancel := context.WithCancel(ctx)
 			return l.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
 				cancel()
@@ -1180,7 +1221,8 @@ func TestAReleaseThatHasFailedGoesOnAfterAbandon(t *testing.T) {
 	}
 }
 
-// Lease.Do begun at the moment of Release: it must be refused, or keep the next term of the Lock out.
+// Lease.Do begun at the moment of Release: it must be refused, or keep the next term of the Lock
+// out.
 func TestStressDoAgainstRelease(t *testing.T) {
 	end := time.Now().Add(seconds(t))
 	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
@@ -1219,7 +1261,8 @@ func TestStressDoAgainstRelease(t *testing.T) {
 	require.Zero(t, s.overlaps.Load())
 }
 
-// Locks acquired at the same moment are not renewed at the same moment, because servers refuse storms of requests.
+// Locks acquired at the same moment are not renewed at the same moment, because servers refuse
+// storms of requests.
 func TestLocksTakenTogetherAreNotRenewedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const locks = 500
@@ -1228,13 +1271,14 @@ func TestLocksTakenTogetherAreNotRenewedTogether(t *testing.T) {
 		renewals := map[time.Duration]int{}
 		var leases []*leasehold.Lease
 		for i := range locks {
-			l, err := leasehold.NewLock(mem, fmt.Sprint("locks/", i), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-				if e.Kind == leasehold.EventRenewed {
-					mu.Lock()
-					defer mu.Unlock()
-					renewals[time.Since(began).Truncate(100*time.Millisecond)]++
-				}
-			}))
+			l, err := leasehold.NewLock(mem, fmt.Sprint("locks/", i),
+				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+					if e.Kind == leasehold.EventRenewed {
+						mu.Lock()
+						defer mu.Unlock()
+						renewals[time.Since(began).Truncate(100*time.Millisecond)]++
+					}
+				}))
 			require.NoError(t, err)
 			leases = append(leases, acquire(t, l))
 		}

@@ -13,8 +13,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// Lock is one lock: one object of a [Store]. It is made by [NewLock] and is safe for concurrent use. Of all goroutines and
-// processes that use the same key, at most one holds a valid [Lease]. A Lock must not be copied.
+// Lock is one lock: one object of a [Store]. It is made by [NewLock] and is safe for concurrent
+// use. Of all goroutines and processes that use the same key, at most one holds a valid [Lease]. A
+// Lock must not be copied.
 type Lock struct {
 	*register
 	acquiring ctxmutex.Mutex       // locked while a try is under way
@@ -22,7 +23,8 @@ type Lock struct {
 	failing   atomic.Pointer[failing]
 }
 
-// NewLock returns the lock of one key of a store. It refuses a store, a key or options that cannot work. It sends no request.
+// NewLock returns the lock of one key of a store. It refuses a store, a key or options that cannot
+// work. It sends no request.
 func NewLock(s Store, key string, opts ...Option) (*Lock, error) {
 	info := Describe(s)
 	if info.Err != nil {
@@ -65,15 +67,18 @@ func (l *Lock) made() error {
 	return nil
 }
 
-// TryAcquire tries once. If the lock is held, or another candidate is faster, the error matches [ErrHeld] and wraps a
-// [*HeldError]. Other errors match [ErrPermanent] or ctx's error, or are temporary.
+// TryAcquire tries once. If the lock is held, or another candidate is faster, the error matches
+// [ErrHeld] and wraps a [*HeldError]. Other errors match [ErrPermanent] or ctx's error, or are
+// temporary.
 //
-// A HeldError with token 0 says that the store refuses to create the object, though it has none: another candidate may be creating it.
-// If that lasts for a TTL, the error no longer matches ErrHeld. So who tries only once should try again before it relies on it.
+// A HeldError with token 0 says that the store refuses to create the object, though it has none:
+// another candidate may be creating it. If that lasts for a TTL, the error no longer matches
+// ErrHeld. So who tries only once should try again before it relies on it.
 //
-// ctx bounds the call, not the lease: its values are kept, its deadline and cancellation are not. If ctx ends while a write
-// is under way, the call waits for the answer and releases what it has acquired, within the time of one attempt: see [WithTTL]. If that
-// fails, the error says so. A call waits until a try of another goroutine on the same Lock is over.
+// ctx bounds the call, not the lease: its values are kept, its deadline and cancellation are not.
+// If ctx ends while a write is under way, the call waits for the answer and releases what it has
+// acquired, within the time of one attempt: see [WithTTL]. If that fails, the error says so. A call
+// waits until a try of another goroutine on the same Lock is over.
 func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	if err := l.made(); err != nil {
 		return nil, err
@@ -81,14 +86,15 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	return l.renewed(l.try(ctx, context.WithoutCancel(ctx), nil))
 }
 
-// Acquire waits until it has the lock or ctx ends. If ctx ends, the error matches both ctx's error and the last error that stood
-// in the way, such as [ErrHeld]. Acquire reads the lock about once per poll interval ([WithPollInterval]), and also when the lease
-// that it waits for can expire, and after [Lock.Wake]. While the store fails, it tries again after pauses that grow up to the TTL, or
-// to 30 s if that is shorter. It returns at once with an error that waiting cannot fix (those named at [Lock.TryAcquire]), or if ctx
-// belongs to a lease of this same lock. A client that has never reached the store, because the host is
-// unknown or credentials could not be had, may do so soon: that is waited for until ctx's deadline, or for
-// a TTL if ctx has none. While Acquire waits it may try the store: see [StoreInfo]. It uses ctx as
-// TryAcquire does.
+// Acquire waits until it has the lock or ctx ends. If ctx ends, the error matches both ctx's error
+// and the last error that stood in the way, such as [ErrHeld]. Acquire reads the lock about once
+// per poll interval ([WithPollInterval]), and also when the lease that it waits for can expire, and
+// after [Lock.Wake]. While the store fails, it tries again after pauses that grow up to the TTL, or
+// to 30 s if that is shorter. It returns at once with an error that waiting cannot fix (those named
+// at [Lock.TryAcquire]), or if ctx belongs to a lease of this same lock. A client that has never
+// reached the store, because the host is unknown or credentials could not be had, may do so soon:
+// that is waited for until ctx's deadline, or for a TTL if ctx has none. While Acquire waits it may
+// try the store: see [StoreInfo]. It uses ctx as TryAcquire does.
 func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	if err := l.made(); err != nil {
 		return nil, err
@@ -96,8 +102,8 @@ func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	return l.renewed(l.campaign(ctx, context.WithoutCancel(ctx), storeapi.Permanent))
 }
 
-// Do waits for the lock as [Lock.Acquire] does, and runs fn under it as [Lease.Do] does, with the errors of both. The end of ctx
-// ends the wait, and fn's context descends from ctx.
+// Do waits for the lock as [Lock.Acquire] does, and runs fn under it as [Lease.Do] does, with the
+// errors of both. The end of ctx ends the wait, and fn's context descends from ctx.
 func (l *Lock) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	if err := l.made(); err != nil {
 		return err
@@ -109,7 +115,8 @@ func (l *Lock) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease
 	return lease.do(lease.ctx, ctx, fn)
 }
 
-// renewed is the result of an acquisition for the user: a lease that renews itself, or an error that names the lock.
+// renewed is the result of an acquisition for the user: a lease that renews itself, or an error
+// that names the lock.
 func (l *Lock) renewed(lease *Lease, err error) (*Lease, error) {
 	if err != nil {
 		return nil, l.named(err)
@@ -118,10 +125,12 @@ func (l *Lock) renewed(lease *Lease, err error) (*Lease, error) {
 	return lease, nil
 }
 
-// campaign tries until it has the lock, ctx ends, or stop says that an error is final. The lease's context descends from parent.
+// campaign tries until it has the lock, ctx ends, or stop says that an error is final. The lease's
+// context descends from parent.
 func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Lease, error) {
 	if lease, ok := ctx.Value(leaseKey{l.register}).(*Lease); ok && ctx.Err() == nil && lease.t.blocks() > 0 {
-		return nil, fmt.Errorf("ctx belongs to the lease with token %d of this same lock, so the call would wait for itself: "+
+		return nil, fmt.Errorf("ctx belongs to the lease with token %d of this same lock, so the call would wait for "+
+			"itself: "+
 			"use that lease instead of acquiring the lock again", lease.Token())
 	}
 	waiting := newWaiter(ctx)
@@ -145,7 +154,8 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Le
 		}
 		var wait time.Duration
 		if held, ok := errors.AsType[*HeldError](err); ok {
-			spread := time.Duration(l.clock.Rand() * float64(min(l.poll, l.ttl)) / 50) // of the candidates that wait for the same lease
+			// of the candidates that wait for the same lease
+			spread := time.Duration(l.clock.Rand() * float64(min(l.poll, l.ttl)) / 50)
 			failures, wait = 0, min(l.untilNextRead(), held.Wait+spread)
 		} else {
 			if ctx.Err() == nil {
@@ -162,8 +172,8 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Le
 	}
 }
 
-// leavesToOthers reports whether another Lock of this process may get what a try has not got, which has
-// ended with err.
+// leavesToOthers reports whether another Lock of this process may get what a try has not got, which
+// has ended with err.
 func (l *Lock) leavesToOthers(err error) bool {
 	_, held := errors.AsType[*HeldError](err)
 	return err != nil && (!held || l.heldByUs() != nil || l.place().store == nil)
@@ -176,13 +186,14 @@ func (l *Lock) mayPass(ctx context.Context, began time.Duration, err error) bool
 	return errors.Is(err, storeapi.ErrUnsent) && (limited || l.clock.Now().Mono-began < l.ttl)
 }
 
-// backoff is the pause after one more failed try in a row: from a fraction of the poll interval up to the TTL.
+// backoff is the pause after one more failed try in a row: from a fraction of the poll interval up
+// to the TTL.
 func (l *Lock) backoff(failures *int) time.Duration {
 	return clock.Backoff(l.clock, failures, min(l.poll/4, maxFirstPause), min(max(l.ttl, l.poll), maxBackoff))
 }
 
-// try is one acquisition, by w if it waits. The lease's context descends from parent. Whatever the reason for which no
-// lease comes of it, what it has written is given back.
+// try is one acquisition, by w if it waits. The lease's context descends from parent. Whatever the
+// reason for which no lease comes of it, what it has written is given back.
 func (l *Lock) try(ctx, parent context.Context, w *waiter) (*Lease, error) {
 	if l.acquiring.Lock(ctx) != nil {
 		return nil, lockerr.EndOf(ctx)
@@ -203,9 +214,9 @@ func (l *Lock) try(ctx, parent context.Context, w *waiter) (*Lease, error) {
 	return lease, err
 }
 
-// race is the protocol: read, decide, one conditional write; and again if the object has changed and
-// is still free. stray is an unreleased version that this Lock has written and with which no term
-// begins: the write came too late, or landed after it had been given up.
+// race is the protocol: read, decide, one conditional write; and again if the object has changed
+// and is still free. stray is an unreleased version that this Lock has written and with which no
+// term begins: the write came too late, or landed after it had been given up.
 func (l *Lock) race(ctx, settling, parent context.Context, w *waiter) (lease *Lease, stray *version, err error) {
 	began := l.clock.Now().Mono
 	v, body := l.ownLatest(), []byte(nil) // needs no read
@@ -251,8 +262,8 @@ func (l *Lock) race(ctx, settling, parent context.Context, w *waiter) (lease *Le
 	}
 }
 
-// begin makes the term of lease the one of this Lock. The acquisition took so long, and the lock was
-// free because of what it was.
+// begin makes the term of lease the one of this Lock. The acquisition took so long, and the lock
+// was free because of what it was.
 func (l *Lock) begin(ctx, settling context.Context, lease *Lease, took time.Duration, was string) (*Lease, error) {
 	t := lease.t
 	l.term.Store(t)
@@ -287,10 +298,12 @@ func (l *Lock) tried(err error) {
 // term has begun. A term frees its own record, or leaves it to run out.
 func (l *Lock) leftover(v *version) bool {
 	t := l.term.Load()
-	return v.exists && !v.rec.Released() && l.memory.owns(v.rec) && !l.tokens.revived(v.rec) && (t == nil || t.token != v.rec.Token)
+	return v.exists && !v.rec.Released() && l.memory.owns(v.rec) && !l.tokens.revived(v.rec) &&
+		(t == nil || t.token != v.rec.Token)
 }
 
-// giveBack releases v, a leftover. It returns nil once nothing unreleased of this Lock is in the store.
+// giveBack releases v, a leftover. It returns nil once nothing unreleased of this Lock is in the
+// store.
 func (l *Lock) giveBack(ctx context.Context, v *version) error {
 	for round := 1; ; round++ {
 		err := l.writeReleased(ctx, v)
@@ -326,10 +339,13 @@ func (l *Lock) heldByUs() error {
 	return l.heldError(*t.record(), wait)
 }
 
-// warnOfTwin warns of another process with this one's identity. Nonces tell the two apart, but it confuses people.
+// warnOfTwin warns of another process with this one's identity. Nonces tell the two apart, but it
+// confuses people.
 func (l *Lock) warnOfTwin(ctx context.Context, rec Record) {
 	if rec.Holder == l.identity && !rec.Released() && !l.memory.owns(rec) {
-		l.log.WarnContext(ctx, "another candidate, another Lock of this process or an earlier run holds the lock under the same identity: "+
-			"give each candidate its own name, or see WithReclaim", "key", l.key, "identity", rec.Holder, "token", rec.Token)
+		l.log.WarnContext(ctx, "another candidate, another Lock of this process or an earlier run holds the lock "+
+			"under the same identity: "+
+			"give each candidate its own name, or see WithReclaim", "key", l.key, "identity",
+			rec.Holder, "token", rec.Token)
 	}
 }

@@ -155,7 +155,8 @@ func TestCrashedHolderIsReplacedWhenItsTTLHasPassed(t *testing.T) {
 					least += time.Second // a newcomer counts from its first look
 				}
 				require.GreaterOrEqual(t, took, least)
-				require.LessOrEqual(t, took, least+330*time.Millisecond, "and wakes when the lease can expire, not at the next poll")
+				require.LessOrEqual(t, took, least+330*time.Millisecond, "and wakes when the lease can expire, not "+
+					"at the next poll")
 				require.NoError(t, next.Release(t.Context()))
 				require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
 			})
@@ -224,7 +225,8 @@ func TestForeignClientThatKnowsOnlyExpiresAtTakesPart(t *testing.T) {
 		began := time.Now()
 		lease, err := newLock(t, store).Acquire(t.Context())
 		require.NoError(t, err)
-		require.InDelta(t, 65*time.Second, time.Since(began), float64(time.Second), "its time, and 5 s for the clocks to differ")
+		require.InDelta(t, 65*time.Second, time.Since(began), float64(time.Second),
+			"its time, and 5 s for the clocks to differ")
 		require.Equal(t, uint64(1), lease.Token())
 		require.NoError(t, lease.Release(t.Context()))
 	})
@@ -233,7 +235,8 @@ func TestForeignClientThatKnowsOnlyExpiresAtTakesPart(t *testing.T) {
 func TestForeignClientsTokenIsContinued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasehold.NewMemStore()
-		_, err := store.PutIfNoneMatch(t.Context(), key, []byte(`{"expires_at": 0, "token": 41, "unknown": {"a": [1]}}`))
+		_, err := store.PutIfNoneMatch(t.Context(), key,
+			[]byte(`{"expires_at": 0, "token": 41, "unknown": {"a": [1]}}`))
 		require.NoError(t, err)
 		lease := acquire(t, newLock(t, store))
 		require.Equal(t, uint64(42), lease.Token())
@@ -321,7 +324,8 @@ func TestReclaimTakesItsOwnUnexpiredLockBack(t *testing.T) {
 	})
 }
 
-// A foreign client that knows only expires_at and token may keep the other members, and with them the name of the former holder.
+// A foreign client that knows only expires_at and token may keep the other members, and with them
+// the name of the former holder.
 func TestReclaimLeavesAForeignClientsTermAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasehold.NewMemStore()
@@ -362,8 +366,12 @@ func TestDoReturnsTheFunctionsErrorAndReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasehold.NewMemStore()
 		lock := newLock(t, store)
-		require.Equal(t, errInjected.Error(), lock.Do(t.Context(), func(context.Context, *leasehold.Lease) error { return errInjected }).Error())
-		require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error { return lease.Release(ctx) }), "releasing early is fine")
+		require.Equal(t, errInjected.Error(), lock.Do(t.Context(), func(context.Context, *leasehold.Lease) error {
+			return errInjected
+		}).Error())
+		require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
+			return lease.Release(ctx)
+		}), "releasing early is fine")
 		rec, err := lock.Inspect(t.Context())
 		require.NoError(t, err)
 		require.True(t, rec.Released())
@@ -442,7 +450,8 @@ func TestWatchYieldsEveryChangeOfTerm(t *testing.T) {
 			}
 			seen = append(seen, fmt.Sprintf("%d released %v", rec.Token, rec.Released()))
 		}
-		require.Equal(t, []string{"error", "1 released false", "1 released true", "2 released false", "2 released true"}, seen)
+		require.Equal(t, []string{"error", "1 released false", "1 released true", "2 released false",
+			"2 released true"}, seen)
 	})
 }
 
@@ -477,7 +486,8 @@ func TestAcquireBacksOffWhileTheStoreFails(t *testing.T) {
 	})
 }
 
-// A store that answers, if only that the lock is held, ends the back-off. The next failure begins a new one.
+// A store that answers, if only that the lock is held, ends the back-off. The next failure begins a
+// new one.
 func TestAHeldLockEndsTheBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()
@@ -599,7 +609,8 @@ func TestEventsCarryTheContextOfTheirCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		seen := map[string][]any{}
-		lock := newLock(t, leasehold.NewMemStore(), leasehold.WithObserver(func(ctx context.Context, e leasehold.Event) {
+		lock := newLock(t, leasehold.NewMemStore(), leasehold.WithObserver(func(ctx context.Context,
+			e leasehold.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			seen[string(e.Kind)] = append(seen[string(e.Kind)], ctx.Value(ctxKey{}))
@@ -613,7 +624,13 @@ func TestEventsCarryTheContextOfTheirCall(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		require.Equal(t, map[string][]any{
-			"request": {"acquire", "acquire", nil, "renew", "release"}, "new_leader": {"acquire"}, "acquired": {"acquire"},
+			"request": {
+				"acquire",
+				"acquire",
+				nil,
+				"renew",
+				"release",
+			}, "new_leader": {"acquire"}, "acquired": {"acquire"},
 			"renewed": {nil, "renew"}, "released": {"release"},
 		}, seen)
 	})
@@ -642,7 +659,8 @@ func TestWatchBacksOffWhileTheStoreFails(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		for range 1000 {
-			store.next(fault{op: "get", err: errInjected}, fault{op: "get", err: errInjected}, fault{op: "get", apply: true})
+			store.next(fault{op: "get", err: errInjected}, fault{op: "get", err: errInjected},
+				fault{op: "get", apply: true})
 		}
 		var failed []time.Time
 		for _, err := range newLock(t, store).Watch(ctx) {
@@ -709,7 +727,8 @@ func TestWatchEndsWithItsLoopAndOnFinalErrors(t *testing.T) {
 	})
 }
 
-// A store that refuses a write, although the object has not changed, may still carry it out. That is no lost race.
+// A store that refuses a write, although the object has not changed, may still carry it out. That
+// is no lost race.
 func TestARefusalWithoutAChangeIsNoLostRace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
@@ -722,7 +741,8 @@ func TestARefusalWithoutAChangeIsNoLostRace(t *testing.T) {
 	})
 }
 
-// creating is a store in which somebody's create has begun and not ended: other creates are refused, and reads say that nothing is there.
+// creating is a store in which somebody's create has begun and not ended: other creates are
+// refused, and reads say that nothing is there.
 type creating struct {
 	leasehold.Store
 	over    atomic.Bool
@@ -765,7 +785,8 @@ func TestACreateBesideOneThatHasNotEndedIsALostRace(t *testing.T) {
 		require.ErrorContains(t, err, "refused a write although the object had not changed")
 		time.Sleep(3 * ttl)
 		_, err = l.TryAcquire(t.Context())
-		require.ErrorIs(t, err, leasehold.ErrHeld, "who has not tried for long knows nothing of a create that has begun since")
+		require.ErrorIs(t, err, leasehold.ErrHeld, "who has not tried for long knows nothing of a create that has "+
+			"begun since")
 
 		store.refused.Store(0)
 		ctx, cancel := context.WithTimeout(t.Context(), ttl*9/10)
@@ -776,7 +797,9 @@ func TestACreateBesideOneThatHasNotEndedIsALostRace(t *testing.T) {
 
 		for name, end := range map[string]func(s *creating){
 			"broken off": func(*creating) {},
-			"landed":     func(s *creating) { require.NoError(t, acquire(t, newLock(t, s.Store)).Release(t.Context())) },
+			"landed": func(s *creating) {
+				require.NoError(t, acquire(t, newLock(t, s.Store)).Release(t.Context()))
+			},
 		} {
 			store := &creating{Store: leasehold.NewMemStore()}
 			time.AfterFunc(2*poll, func() { end(store); store.over.Store(true) })
@@ -841,7 +864,9 @@ func TestAStoreThatRefusesEveryCreateIsBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &creating{Store: leasehold.NewMemStore()}
 		l := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
-		elector, err := leasehold.NewElector(l, leasehold.Callbacks{OnNewLeader: func(r leasehold.Record) { t.Errorf("nobody leads: %v", r) }})
+		elector, err := leasehold.NewElector(l, leasehold.Callbacks{OnNewLeader: func(r leasehold.Record) {
+			t.Errorf("nobody leads: %v", r)
+		}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
@@ -888,11 +913,12 @@ func TestAReleaseThatIsForbiddenEndsAtOnce(t *testing.T) {
 func TestRenewalsTellHowLongTheLeaseLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var remaining []time.Duration
-		lease := acquire(t, newLock(t, leasehold.NewMemStore(), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-			if e.Kind == leasehold.EventRenewed {
-				remaining = append(remaining, e.Remaining)
-			}
-		})))
+		lease := acquire(t, newLock(t, leasehold.NewMemStore(),
+			leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+				if e.Kind == leasehold.EventRenewed {
+					remaining = append(remaining, e.Remaining)
+				}
+			})))
 		require.NoError(t, lease.Renew(t.Context()))
 		require.Equal(t, []time.Duration{12 * time.Second}, remaining, "the TTL minus the safety margin")
 		require.NoError(t, lease.Release(t.Context()))
@@ -981,14 +1007,17 @@ func TestHeldErrorWaitAfterFourLostRaces(t *testing.T) {
 	})
 }
 
-// The error of a TryAcquire that was cut off and could not release says that the lock stays taken for a TTL.
+// The error of a TryAcquire that was cut off and could not release says that the lock stays taken
+// for a TTL.
 func TestACutOffTryAcquireTellsOfAStrayLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
 		var kinds []string
 		var err error
 		text := logged(t, func() {
-			lock := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) { kinds = append(kinds, string(e.Kind)) }))
+			lock := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+				kinds = append(kinds, string(e.Kind))
+			}))
 			ctx, cancel := context.WithCancel(t.Context())
 			store.next(fault{op: "put", apply: true, delay: time.Second}, fault{op: "put", err: errInjected})
 			time.AfterFunc(500*time.Millisecond, cancel)
@@ -1111,7 +1140,8 @@ func (s *scripted) PutIfMatch(ctx context.Context, key string, body []byte, etag
 	return s.write(func() (string, error) { return s.Store.PutIfMatch(ctx, key, body, etag) })
 }
 
-// An acquisition came too late. Whatever follows, it is released, or the error says that it was left.
+// An acquisition came too late. Whatever follows, it is released, or the error says that it was
+// left.
 func TestWhatComesTooLateIsGivenBack(t *testing.T) {
 	for _, steps := range [][]string{
 		{"late", "failure"},
@@ -1172,10 +1202,14 @@ func TestWhatCameTooLateAndWasReplacedIsLeftAlone(t *testing.T) {
 	})
 }
 
-// A store that answers each write with a conflict, or with a refusal, while the object stays as it is: a
-// candidate backs off, says so, and is not healthy.
+// A store that answers each write with a conflict, or with a refusal, while the object stays as it
+// is: a candidate backs off, says so, and is not healthy.
 func TestAStoreThatRefusesToReplaceAFreeLock(t *testing.T) {
-	for step, text := range map[string]string{"conflict": "conflicting write", "refused": "refused a write", "failure": errInjected.Error()} {
+	for step, text := range map[string]string{
+		"conflict": "conflicting write",
+		"refused":  "refused a write",
+		"failure":  errInjected.Error(),
+	} {
 		t.Run(step, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				mem := leasehold.NewMemStore()
@@ -1209,7 +1243,8 @@ func (s *sleepy) PutIfNoneMatch(ctx context.Context, key string, body []byte) (s
 	return etag, err
 }
 
-// A client of two members reads the record, raises token and expiry, and keeps whatever else stands there.
+// A client of two members reads the record, raises token and expiry, and keeps whatever else stands
+// there.
 func TestARecordWithOurNonceIsNotOursIfAnotherRaisedIt(t *testing.T) {
 	foreignTake := func(t *testing.T, s leasehold.Store) {
 		t.Helper()
@@ -1272,7 +1307,8 @@ func TestErrorTexts(t *testing.T) {
 		err = newLock(t, store).Break(t.Context(), 7)
 		require.EqualError(t, err, `leasehold: lock "locks/test": precondition failed: it is in term 1 of "alice", not 7`)
 		damage(t, store, `{}`)
-		require.EqualError(t, lease.Renew(t.Context()), `leasehold: lock "locks/test": lease lost (token 1): overwritten: corrupt lock record: no expires_at (inspect the object, then repair it with Lock.Break)`)
+		require.EqualError(t, lease.Renew(t.Context()),
+			`leasehold: lock "locks/test": lease lost (token 1): overwritten: corrupt lock record: no expires_at (inspect the object, then repair it with Lock.Break)`)
 		require.EqualError(t, lease.Release(t.Context()), lease.Renew(t.Context()).Error())
 		crash(store)
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
@@ -1319,7 +1355,10 @@ func TestALostTermKeepsItsLockUntilTheFunctionHasReturned(t *testing.T) {
 			return nil
 		},
 		"Elector": func(ctx context.Context, l *leasehold.Lock, work func(context.Context)) error {
-			e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) { work(ctx) }})
+			e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context,
+				_ *leasehold.Lease) {
+				work(ctx)
+			}})
 			if err != nil {
 				return err
 			}
@@ -1340,7 +1379,8 @@ func TestALostTermKeepsItsLockUntilTheFunctionHasReturned(t *testing.T) {
 							s.enter()
 							defer s.leave()
 							terms++
-							windDown := []time.Duration{2900 * time.Millisecond, 10 * time.Second}[terms%2] // within the safety margin, and beyond it
+							// within the safety margin, and beyond it
+							windDown := []time.Duration{2900 * time.Millisecond, 10 * time.Second}[terms%2]
 							<-ctx.Done()
 							time.Sleep(windDown)
 						}); err != nil {
@@ -1384,25 +1424,27 @@ func TestALostLeaseWithoutAFunctionKeepsItsLockForTheSafetyMargin(t *testing.T) 
 	})
 }
 
-// A callback that returns early may have left goroutines behind, which have the safety margin to stop.
+// A callback that returns early may have left goroutines behind, which have the safety margin to
+// stop.
 func TestATermWhoseCallbackReturnedEarlyKeepsTheMargin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasehold.NewMemStore()
 		var mu sync.Mutex
 		var ended time.Time
 		var began []time.Time
-		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithPollInterval(100*time.Millisecond)), leasehold.Callbacks{
-			OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
-				mu.Lock()
-				defer mu.Unlock()
-				began = append(began, time.Now())
-				context.AfterFunc(ctx, func() {
+		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithPollInterval(100*time.Millisecond)),
+			leasehold.Callbacks{
+				OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
 					mu.Lock()
 					defer mu.Unlock()
-					ended = time.Now()
-				})
-			},
-		})
+					began = append(began, time.Now())
+					context.AfterFunc(ctx, func() {
+						mu.Lock()
+						defer mu.Unlock()
+						ended = time.Now()
+					})
+				},
+			})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -1440,7 +1482,13 @@ func TestAReleaseUnderWayIsHeldForSiblings(t *testing.T) {
 		done := make(chan error)
 		go func() {
 			done <- lock.Do(t.Context(), func(context.Context, *leasehold.Lease) error {
-				store.next(fault{op: "put", apply: true, later: 500 * time.Millisecond, delay: time.Second, err: errInjected})
+				store.next(fault{
+					op:    "put",
+					apply: true,
+					later: 500 * time.Millisecond,
+					delay: time.Second,
+					err:   errInjected,
+				})
 				return nil
 			})
 		}()
@@ -1592,7 +1640,8 @@ func TestHeldErrorWaitOfASibling(t *testing.T) {
 	})
 }
 
-// faultStore is the connection of one client to a store. It can be cut, and each request can have a fault of its own.
+// faultStore is the connection of one client to a store. It can be cut, and each request can have a
+// fault of its own.
 type faultStore struct {
 	leasehold.Store
 	see  func(context.Context) // if set, receives the context of every request
@@ -1605,14 +1654,19 @@ type faultStore struct {
 
 // fault is what happens to one request.
 type fault struct {
-	op    string        // "get", "put" or "delete": the fault waits for such a request, and the faults planned after it wait too
-	apply bool          // the request reaches the store
-	later time.Duration // if set, the request reaches the store that long after it was sent, and the client gets no result of it
+	// "get", "put" or "delete": the fault waits for such a request, and the faults planned after it
+	// wait too
+	op    string
+	apply bool // the request reaches the store
+	// if set, the request reaches the store that long after it was sent, and the client gets no
+	// result of it
+	later time.Duration
 	delay time.Duration // until the client is answered
 	err   error         // the answer, if not the store's own
 }
 
-// Describe says that the store is a known one, so that no requests but the planned ones are sent, and allows any TTL.
+// Describe says that the store is a known one, so that no requests but the planned ones are sent,
+// and allows any TTL.
 func (*faultStore) Describe() leasehold.StoreInfo {
 	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
 }
@@ -1676,11 +1730,15 @@ func (s *faultStore) Get(ctx context.Context, key string) (leasehold.Object, err
 }
 
 func (s *faultStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	return do(ctx, s, "put", func(ctx context.Context) (string, error) { return s.Store.PutIfNoneMatch(ctx, key, body) })
+	return do(ctx, s, "put", func(ctx context.Context) (string, error) {
+		return s.Store.PutIfNoneMatch(ctx, key, body)
+	})
 }
 
 func (s *faultStore) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	return do(ctx, s, "put", func(ctx context.Context) (string, error) { return s.Store.PutIfMatch(ctx, key, body, etag) })
+	return do(ctx, s, "put", func(ctx context.Context) (string, error) {
+		return s.Store.PutIfMatch(ctx, key, body, etag)
+	})
 }
 
 func (s *faultStore) DeleteIfMatch(ctx context.Context, key, etag string) error {
@@ -1690,7 +1748,8 @@ func (s *faultStore) DeleteIfMatch(ctx context.Context, key, etag string) error 
 	return err
 }
 
-// brokenClock is the bubble's clock with an offset for each kind of clock, as on a machine whose clocks are wrong.
+// brokenClock is the bubble's clock with an offset for each kind of clock, as on a machine whose
+// clocks are wrong.
 type brokenClock struct {
 	clock.Clock
 	mu     sync.Mutex

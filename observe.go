@@ -26,8 +26,8 @@ type version struct {
 
 func (v *version) same(w *version) bool { return v.exists == w.exists && v.etag == w.etag }
 
-// sameRecord reports whether v has the record of w, which no two versions share. If v is not the same, one of the two reads was torn: it
-// has shown the record with the ETag of another version.
+// sameRecord reports whether v has the record of w, which no two versions share. If v is not the
+// same, one of the two reads was torn: it has shown the record with the ETag of another version.
 func (v *version) sameRecord(w *version) bool {
 	return v.exists && w.exists && sameWrite(v.rec, w.rec)
 }
@@ -85,9 +85,10 @@ func (r *register) remember(ctx context.Context, v *version) {
 	}
 }
 
-// add keeps v as the last version, with what is known of its age, and reports whether it shows a new term. The age is the time
-// since the reply that first showed v, by this process's own monotonic clock. If the user trusts the store's clock, the age that
-// the store told in that same reply is added, but no more than the time since this process last saw another version.
+// add keeps v as the last version, with what is known of its age, and reports whether it shows a
+// new term. The age is the time since the reply that first showed v, by this process's own
+// monotonic clock. If the user trusts the store's clock, the age that the store told in that same
+// reply is added, but no more than the time since this process last saw another version.
 func (m *memory) add(v *version) (newTerm bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,7 +123,8 @@ func (m *memory) add(v *version) (newTerm bool) {
 // seen is what v tells of the holder's renewals. It landed after the monotonic time earliest.
 func seen(v *version, earliest time.Duration) forecast.Write {
 	return forecast.Write{
-		Token: v.rec.Token, First: v.rec.RenewedAt.Equal(v.rec.AcquiredAt), Released: v.rec.Released(), At: v.rec.RenewedAt,
+		Token: v.rec.Token, First: v.rec.RenewedAt.Equal(v.rec.AcquiredAt),
+		Released: v.rec.Released(), At: v.rec.RenewedAt,
 		Earliest: earliest, Latest: v.readAfter,
 	}
 }
@@ -134,7 +136,8 @@ func (m *memory) disprove(v *version) {
 	m.refused = m.refused || m.last.same(v)
 }
 
-// refusals are creates that the store has refused in a row, although it said that the object was missing.
+// refusals are creates that the store has refused in a row, although it said that the object was
+// missing.
 type refusals struct {
 	first, last time.Duration // monotonic times
 	err         error         // of the last one
@@ -150,9 +153,9 @@ func (m *memory) createRefused(at, pause time.Duration, err error) {
 	m.refusals.last, m.refusals.err = at, err
 }
 
-// creating is how long to keep away from an object that is missing, because its creation was refused
-// within such a pause. A create costs three requests then, and a wake-up must not cost more than its
-// read.
+// creating is how long to keep away from an object that is missing, because its creation was
+// refused within such a pause. A create costs three requests then, and a wake-up must not cost more
+// than its read.
 func (m *memory) creating(now, pause time.Duration) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -162,7 +165,8 @@ func (m *memory) creating(now, pause time.Duration) time.Duration {
 	return max(m.refusals.last+pause-now, 0)
 }
 
-// refusesFor returns the last refusal if creates are refused for longer than any create takes, else nil.
+// refusesFor returns the last refusal if creates are refused for longer than any create takes, else
+// nil.
 func (m *memory) refusesFor(limit time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -179,8 +183,8 @@ func (m *memory) latest() (v *version, refused bool) {
 	return m.last, m.refused
 }
 
-// maxSent bounds the writes that a Lock remembers. Only a long outage has time for so many. A version
-// that was forgotten is waited out, as another's is.
+// maxSent bounds the writes that a Lock remembers. Only a long outage has time for so many. A
+// version that was forgotten is waited out, as another's is.
 const maxSent = 32
 
 // sends notes a write of this Lock before it is sent.
@@ -193,9 +197,9 @@ func (m *memory) sends(rec Record) {
 	m.sent = append(m.sent, Record{Nonce: rec.Nonce, Token: rec.Token, ExpiresAt: rec.ExpiresAt})
 }
 
-// owns reports whether this very Lock wrote rec: whether it remembers that it has sent it. No name and
-// no number proves that, because a machine may be copied with all that it remembers. Its two copies
-// share what was sent before, and nothing that either sends later.
+// owns reports whether this very Lock wrote rec: whether it remembers that it has sent it. No name
+// and no number proves that, because a machine may be copied with all that it remembers. Its two
+// copies share what was sent before, and nothing that either sends later.
 func (m *memory) owns(rec Record) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -207,9 +211,11 @@ func (m *memory) sentAs(rec Record) int {
 	return slices.IndexFunc(m.sent, func(sent Record) bool { return sameWrite(sent, rec) })
 }
 
-// ownLatest returns the last version if this Lock wrote it, so that a warm acquisition is one request.
+// ownLatest returns the last version if this Lock wrote it, so that a warm acquisition is one
+// request.
 func (r *register) ownLatest() *version {
-	if v, refused := r.memory.latest(); v != nil && v.exists && !refused && r.memory.owns(v.rec) && !r.tokens.revived(v.rec) {
+	if v, refused := r.memory.latest(); v != nil && v.exists && !refused && r.memory.owns(v.rec) &&
+		!r.tokens.revived(v.rec) {
 		return v
 	}
 	return nil
@@ -227,7 +233,8 @@ func (r *register) observed(v *version) observation {
 	}
 }
 
-// untilNextRead is how long a candidate waits before it reads the lock again: about a poll interval.
+// untilNextRead is how long a candidate waits before it reads the lock again: about a poll
+// interval.
 func (r *register) untilNextRead() time.Duration {
 	random, now := r.clock.Rand(), r.clock.Now().Mono
 	r.memory.mu.Lock()
@@ -238,8 +245,8 @@ func (r *register) untilNextRead() time.Duration {
 	return clock.Jitter(r.clock, r.poll)
 }
 
-// sign gives rec, which is about to be sent, a fresh nonce. After that its token and expiry must not
-// change.
+// sign gives rec, which is about to be sent, a fresh nonce. After that its token and expiry must
+// not change.
 func (r *register) sign(rec *Record) {
 	rec.Nonce = r.process.NewNonce()
 	r.memory.sends(*rec)

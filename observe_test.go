@@ -58,7 +58,8 @@ func TestAgesThatCannotBe(t *testing.T) {
 	})
 }
 
-// tearing is a store whose next read is torn: it returns the body of one version with the ETag of another.
+// tearing is a store whose next read is torn: it returns the body of one version with the ETag of
+// another.
 type tearing struct {
 	leasehold.Store
 	etag atomic.Pointer[string] // of the next read
@@ -72,7 +73,8 @@ func (s *tearing) Get(ctx context.Context, key string) (leasehold.Object, error)
 	return obj, err
 }
 
-// A lease is not lost because the read after a refused renewal was torn: it shows the record with the ETag of another version.
+// A lease is not lost because the read after a refused renewal was torn: it shows the record with
+// the ETag of another version.
 func TestATornReadCostsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		torn := &tearing{Store: leasehold.NewMemStore()}
@@ -314,7 +316,8 @@ func TestReadsThatFailForgetNothing(t *testing.T) {
 	}
 }
 
-// Creates that were refused count for a store that refuses all of them only until the object is seen.
+// Creates that were refused count for a store that refuses all of them only until the object is
+// seen.
 func TestRefusedCreatesAreForgottenWhenTheObjectIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()
@@ -338,8 +341,9 @@ func TestRefusedCreatesAreForgottenWhenTheObjectIsSeen(t *testing.T) {
 	})
 }
 
-// Somebody restores an object as it was in an earlier term, while another holds the lock. To the holder the lock is
-// lost at its next renewal. Until then nobody may take it who can know better, also not whose term that was.
+// Somebody restores an object as it was in an earlier term, while another holds the lock. To the
+// holder the lock is lost at its next renewal. Until then nobody may take it who can know better,
+// also not whose term that was.
 func TestARestoredVersionIsWaitedOut(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts     []leasehold.Option
@@ -414,7 +418,8 @@ func TestARestoredVersionIsWaitedOut(t *testing.T) {
 	}
 }
 
-// Foreign clients that know no token write none. Their release frees the lock at once, whatever tokens were seen before.
+// Foreign clients that know no token write none. Their release frees the lock at once, whatever
+// tokens were seen before.
 func TestAReleaseWithoutATokenIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()
@@ -439,7 +444,8 @@ func (s aged) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	return o, err
 }
 
-// The age that a store tells of a restored version is that of the version, which may have come back just now.
+// The age that a store tells of a restored version is that of the version, which may have come back
+// just now.
 func TestTheAgeOfARestoredVersionIsNotTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()
@@ -461,7 +467,8 @@ func TestTheAgeOfARestoredVersionIsNotTold(t *testing.T) {
 	})
 }
 
-// An elector that sees the release of an old term come back sees no new leader in it, and leads in the end.
+// An elector that sees the release of an old term come back sees no new leader in it, and leads in
+// the end.
 func TestAnElectorAndARestoredRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()
@@ -494,8 +501,11 @@ func TestATermWithAnotherIDIsAnother(t *testing.T) {
 		edit func(*leasehold.Record)
 		want string
 	}{
-		"held":                    {func(r *leasehold.Record) { r.TermID = "another" }, "taken over"},
-		"released":                {func(r *leasehold.Record) { r.TermID, r.ExpiresAt = "another", time.Time{} }, "taken over"},
+		"held": {func(r *leasehold.Record) { r.TermID = "another" }, "taken over"},
+		"released": {
+			func(r *leasehold.Record) { r.TermID, r.ExpiresAt = "another", time.Time{} },
+			"taken over",
+		},
 		"the same, released":      {func(r *leasehold.Record) { r.ExpiresAt = time.Time{} }, "broken"},
 		"released by an old tool": {func(r *leasehold.Record) { r.TermID, r.ExpiresAt = "", time.Time{} }, "broken"},
 	} {

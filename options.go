@@ -48,76 +48,86 @@ const (
 	unset        = time.Duration(math.MinInt64)
 )
 
-// Limits and pauses of requests are fractions of the TTL, so that they suit any TTL. At a long one they are these instead, because how
-// soon a store answers, or is well again, does not depend on the TTL.
+// Limits and pauses of requests are fractions of the TTL, so that they suit any TTL. At a long one
+// they are these instead, because how soon a store answers, or is well again, does not depend on
+// the TTL.
 const (
 	maxAttempt       = 10 * time.Second       // of one request
 	maxFirstPause    = time.Second            // after one failure
 	maxConflictPause = 100 * time.Millisecond // after a 409: another write is under way
 	maxBackoff       = 30 * time.Second       // after many failures in a row
-	maxParting       = 30 * time.Second       // of the tries to release at the end of Do and Run, once their ctx has ended
+	// of the tries to release at the end of Do and Run, once their ctx has ended
+	maxParting = 30 * time.Second
 )
 
 // WithTTL sets how long an acquisition or renewal is good for: default 15 s, at least 1 s, at most
-// ten years. A store may set another minimum ([StoreInfo]), which is 1 ms for [NewMemStore]. After a
-// crash nobody leads for about a TTL. A shorter one costs more requests.
+// ten years. A store may set another minimum ([StoreInfo]), which is 1 ms for [NewMemStore]. After
+// a crash nobody leads for about a TTL. A shorter one costs more requests.
 //
-// Limits of single requests follow from it. An attempt of a request has about a sixth of the TTL, at most 10 s. The pause before the
-// next attempt grows from 1 s at most to 30 s at most.
+// Limits of single requests follow from it. An attempt of a request has about a sixth of the TTL,
+// at most 10 s. The pause before the next attempt grows from 1 s at most to 30 s at most.
 func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
-// WithRenewInterval sets how often a holder renews: default a third of the TTL, which leaves time for two more tries after a
-// failed renewal before the lease ends. Renewals come up to a twentieth of the interval early, and the first one of a term up to
-// a half, so that locks that were taken together are not renewed together. The interval is at most
-// two thirds of the time between the beginning of the TTL and the safety margin, and at most ten years.
+// WithRenewInterval sets how often a holder renews: default a third of the TTL, which leaves time
+// for two more tries after a failed renewal before the lease ends. Renewals come up to a twentieth
+// of the interval early, and the first one of a term up to a half, so that locks that were taken
+// together are not renewed together. The interval is at most two thirds of the time between the
+// beginning of the TTL and the safety margin, and at most ten years.
 func WithRenewInterval(d time.Duration) Option { return func(o *options) { o.renew = d } }
 
-// WithPollInterval sets about how often a waiting candidate reads the lock: default TTL/5. Most waits are between 0.7 and 1.5
-// times the interval, so that one read comes soon after each renewal if renewals are not more frequent than reads. Up to 12 waits
-// per term are shorter, until the candidate knows when renewals come. With the defaults there are two reads per renewal. The
-// interval bounds how long a released lock stays free, unless something calls [Lock.Wake]. [Lock.Watch] keeps to it within 10 %.
-// It is at most ten years.
+// WithPollInterval sets about how often a waiting candidate reads the lock: default TTL/5. Most
+// waits are between 0.7 and 1.5 times the interval, so that one read comes soon after each renewal
+// if renewals are not more frequent than reads. Up to 12 waits per term are shorter, until the
+// candidate knows when renewals come. With the defaults there are two reads per renewal. The
+// interval bounds how long a released lock stays free, unless something calls [Lock.Wake].
+// [Lock.Watch] keeps to it within 10 %. It is at most ten years.
 func WithPollInterval(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
-// WithSafetyMargin sets how long before the end of the TTL a lease ends for its holder: default a fifth of the TTL. This is the
-// time that the holder's code has to stop after its context ends, before anyone else may lead. It must
-// be positive, below the TTL, and at most ten years.
+// WithSafetyMargin sets how long before the end of the TTL a lease ends for its holder: default a
+// fifth of the TTL. This is the time that the holder's code has to stop after its context ends,
+// before anyone else may lead. It must be positive, below the TTL, and at most ten years.
 func WithSafetyMargin(d time.Duration) Option { return func(o *options) { o.margin = d } }
 
-// WithIdentity sets the name under which this candidate appears in the record: default host/pid/random. It need not be
-// unique, except with [WithReclaim], because a lock recognises its own writes by nonce.
+// WithIdentity sets the name under which this candidate appears in the record: default
+// host/pid/random. It need not be unique, except with [WithReclaim], because a lock recognises its
+// own writes by nonce.
 func WithIdentity(name string) Option { return func(o *options) { o.identity, o.hasName = name, true } }
 
-// WithMetadata puts strings into the record for others to read, such as the leader's address: at most 8 KiB as JSON.
+// WithMetadata puts strings into the record for others to read, such as the leader's address: at
+// most 8 KiB as JSON.
 func WithMetadata(m map[string]string) Option { return func(o *options) { o.metadata = maps.Clone(m) } }
 
-// WithReclaim lets a restarted process take its own unexpired lock back at once, with a new token. You guarantee that no two
-// live processes have the same [WithIdentity]. The pod name of a StatefulSet is such an identity; a host name may not be. Locks of
-// one process do not reclaim from each other, nor do a process and its copy in a copied machine; but a
-// copy that is restarted has the identity still, so give it another one. If somebody restores an old
-// version of the object, a Lock that has seen no later term reclaims it, even if another holds the lock.
+// WithReclaim lets a restarted process take its own unexpired lock back at once, with a new token.
+// You guarantee that no two live processes have the same [WithIdentity]. The pod name of a
+// StatefulSet is such an identity; a host name may not be. Locks of one process do not reclaim from
+// each other, nor do a process and its copy in a copied machine; but a copy that is restarted has
+// the identity still, so give it another one. If somebody restores an old version of the object, a
+// Lock that has seen no later term reclaims it, even if another holds the lock.
 func WithReclaim() Option { return func(o *options) { o.reclaim = true } }
 
-// WithManualRenewal leaves renewing to the caller of [Lease.Renew]. It is for step-by-step jobs that confirm the lease
-// before each step. An [Elector] refuses such a lock.
+// WithManualRenewal leaves renewing to the caller of [Lease.Renew]. It is for step-by-step jobs
+// that confirm the lease before each step. An [Elector] refuses such a lock.
 func WithManualRenewal() Option { return func(o *options) { o.manual = true } }
 
-// WithSkewAllowance sets how far apart the wall clocks of this machine and of a foreign client that does not know ttl may
-// be: default 5 s, at most ten years. Nothing else depends on wall clocks.
+// WithSkewAllowance sets how far apart the wall clocks of this machine and of a foreign client that
+// does not know ttl may be: default 5 s, at most ten years. Nothing else depends on wall clocks.
 func WithSkewAllowance(d time.Duration) Option { return func(o *options) { o.skew = d } }
 
-// WithClockDrift sets the fraction by which a candidate's monotonic clock may run faster than a holder's: default 0.02.
-// Quartz drifts by 0.0001. Time daemons slew by up to 0.1 in rare corrections, which the safety margin covers too.
+// WithClockDrift sets the fraction by which a candidate's monotonic clock may run faster than a
+// holder's: default 0.02. Quartz drifts by 0.0001. Time daemons slew by up to 0.1 in rare
+// corrections, which the safety margin covers too.
 func WithClockDrift(fraction float64) Option { return func(o *options) { o.drift = fraction } }
 
-// WithLogger sets the logger: default [slog.Default], at level Warn and above. Steps of a term are logged at Info, failures that
-// are retried at Warn, and an overrun of a lease at Error. A nil logger is the default, because a field that nobody has set must not
-// silence losses: use [slog.DiscardHandler] for silence.
+// WithLogger sets the logger: default [slog.Default], at level Warn and above. Steps of a term are
+// logged at Info, failures that are retried at Warn, and an overrun of a lease at Error. A nil
+// logger is the default, because a field that nobody has set must not silence losses: use
+// [slog.DiscardHandler] for silence.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = cmp.Or(l, warnlog.New()) } }
 
-// WithObserver sets a function that is called with every [Event], on the goroutine that caused it. The context is that of
-// the call that caused the event, and may have ended; for what a lease does by itself, it is [context.Background]. The function must be
-// quick, must not call back into the lock, and must be safe for concurrent use.
+// WithObserver sets a function that is called with every [Event], on the goroutine that caused it.
+// The context is that of the call that caused the event, and may have ended; for what a lease does
+// by itself, it is [context.Background]. The function must be quick, must not call back into the
+// lock, and must be safe for concurrent use.
 func WithObserver(f func(context.Context, Event)) Option { return func(o *options) { o.observe = f } }
 
 func newOptions(minimum time.Duration, opts []Option) (*options, error) {
@@ -131,7 +141,11 @@ func newOptions(minimum time.Duration, opts []Option) (*options, error) {
 		}
 		opt(o)
 	}
-	for d, byDefault := range map[*time.Duration]time.Duration{&o.renew: o.ttl / 3, &o.poll: o.ttl / 5, &o.margin: o.ttl / 5} {
+	for d, byDefault := range map[*time.Duration]time.Duration{
+		&o.renew:  o.ttl / 3,
+		&o.poll:   o.ttl / 5,
+		&o.margin: o.ttl / 5,
+	} {
 		if *d == unset {
 			*d = byDefault
 		}
@@ -154,7 +168,8 @@ func newOptions(minimum time.Duration, opts []Option) (*options, error) {
 	return o, nil
 }
 
-// maxMetadata bounds the metadata as JSON, so that it always fits into a record with the largest payload.
+// maxMetadata bounds the metadata as JSON, so that it always fits into a record with the largest
+// payload.
 const maxMetadata = 8 << 10
 
 // maxDuration bounds every duration that is set, so that a few times as much is still a duration.
@@ -165,7 +180,13 @@ func (o *options) validate(minimum time.Duration) error {
 		what string
 		d    time.Duration
 	}{
-		{"TTL", o.ttl}, {"renew interval", o.renew}, {"poll interval", o.poll}, {"safety margin", o.margin}, {"skew allowance", o.skew},
+		{
+			"TTL",
+			o.ttl,
+		}, {
+			"renew interval",
+			o.renew,
+		}, {"poll interval", o.poll}, {"safety margin", o.margin}, {"skew allowance", o.skew},
 	} {
 		if set.d > maxDuration {
 			return fmt.Errorf("%s %v is over ten years (%v)", set.what, set.d, maxDuration)
@@ -177,11 +198,14 @@ func (o *options) validate(minimum time.Duration) error {
 		return fmt.Errorf("TTL %v is below %v, the minimum of this store: "+
 			"network delays and clock resolution would end leases at random%s", o.ttl, minimum, nanoseconds(o.ttl))
 	case o.renew < minimum/3:
-		return fmt.Errorf("renew interval %v is below %v, a third of the minimum TTL of this store%s", o.renew, minimum/3, nanoseconds(o.renew))
+		return fmt.Errorf("renew interval %v is below %v, a third of the minimum TTL of this store%s", o.renew,
+			minimum/3, nanoseconds(o.renew))
 	case o.poll < minPoll:
-		return fmt.Errorf("poll interval %v is below %v, the minimum for this store, because each poll is a request%s", o.poll, minPoll, nanoseconds(o.poll))
+		return fmt.Errorf("poll interval %v is below %v, the minimum for this store, because each poll is a request%s",
+			o.poll, minPoll, nanoseconds(o.poll))
 	case o.margin < minMargin:
-		return fmt.Errorf("safety margin %v is below %v: the holder's code needs time to stop before others may lead%s", o.margin, minMargin, nanoseconds(o.margin))
+		return fmt.Errorf("safety margin %v is below %v: the holder's code needs time to stop before others may lead%s",
+			o.margin, minMargin, nanoseconds(o.margin))
 	case o.margin >= o.ttl:
 		return fmt.Errorf("safety margin %v is not below the TTL %v", o.margin, o.ttl)
 	case o.renew*3/2 > o.ttl-o.margin:

@@ -20,7 +20,8 @@ import (
 func TestANilLoggerIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := logged(t, func() {
-			e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore(), leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{
+			e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore(),
+				leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{
 				OnStartedLeading: func(context.Context, *leasehold.Lease) { panic("boom") },
 			})
 			require.NoError(t, err)
@@ -37,7 +38,8 @@ func (misconfigured) Describe() leasehold.StoreInfo {
 	return leasehold.StoreInfo{Err: errors.New("the bucket has no name")}
 }
 
-// The mistakes of a newcomer that NewLock can know of: each is told before any request, with its cause and its cure.
+// The mistakes of a newcomer that NewLock can know of: each is told before any request, with its
+// cause and its cure.
 func TestMistakesThatAreToldAtOnce(t *testing.T) {
 	mem := leasehold.NewMemStore()
 	s3 := floor{mem}
@@ -54,16 +56,19 @@ func TestMistakesThatAreToldAtOnce(t *testing.T) {
 		"TTL 16ns is below 1ms":  {mem, leasehold.WithTTL(16)},
 		"TTL 17ns is below 1ms":  {&faultStore{Store: mem}, leasehold.WithTTL(17)}, // a store whose MinTTL is 0
 		"renew interval 0s is below 333.333333ms, a third of the minimum TTL": {s3, leasehold.WithRenewInterval(0)},
-		"renew interval 5ns":                      {s3, leasehold.WithRenewInterval(5)},
-		"poll interval 0s is below 50ms":          {s3, leasehold.WithPollInterval(0)},
-		"poll interval 3ns is below 50ms":         {s3, leasehold.WithPollInterval(3)},
-		"write 4*time.Second":                     {s3, leasehold.WithPollInterval(4)},
-		"safety margin 0s is below 10ms":          {s3, leasehold.WithSafetyMargin(0)},
-		"safety margin -1s is below 10ms":         {s3, leasehold.WithSafetyMargin(-time.Second)},
-		"safety margin 15s is not below the TTL":  {s3, leasehold.WithSafetyMargin(15 * time.Second)},
-		"WithIdentity: the name is empty":         {s3, leasehold.WithIdentity("")},
-		"WithReclaim needs WithIdentity":          {s3, leasehold.WithReclaim()},
-		"metadata of 49172 bytes as JSON is over": {s3, leasehold.WithMetadata(map[string]string{"k": strings.Repeat("\x00", 8<<10)})},
+		"renew interval 5ns":                     {s3, leasehold.WithRenewInterval(5)},
+		"poll interval 0s is below 50ms":         {s3, leasehold.WithPollInterval(0)},
+		"poll interval 3ns is below 50ms":        {s3, leasehold.WithPollInterval(3)},
+		"write 4*time.Second":                    {s3, leasehold.WithPollInterval(4)},
+		"safety margin 0s is below 10ms":         {s3, leasehold.WithSafetyMargin(0)},
+		"safety margin -1s is below 10ms":        {s3, leasehold.WithSafetyMargin(-time.Second)},
+		"safety margin 15s is not below the TTL": {s3, leasehold.WithSafetyMargin(15 * time.Second)},
+		"WithIdentity: the name is empty":        {s3, leasehold.WithIdentity("")},
+		"WithReclaim needs WithIdentity":         {s3, leasehold.WithReclaim()},
+		"metadata of 49172 bytes as JSON is over": {
+			s3,
+			leasehold.WithMetadata(map[string]string{"k": strings.Repeat("\x00", 8<<10)}),
+		},
 	} {
 		var opts []leasehold.Option
 		if mistake.opt != nil || says == "an Option is nil" {
@@ -80,7 +85,8 @@ func TestMistakesThatAreToldAtOnce(t *testing.T) {
 func TestDurationsOverTenYearsAreRefused(t *testing.T) {
 	const longest = 87_600 * time.Hour
 	for what, opt := range map[string]func(time.Duration) leasehold.Option{
-		"TTL": leasehold.WithTTL, "renew interval": leasehold.WithRenewInterval, "poll interval": leasehold.WithPollInterval,
+		"TTL": leasehold.WithTTL, "renew interval": leasehold.WithRenewInterval,
+		"poll interval": leasehold.WithPollInterval,
 		"safety margin": leasehold.WithSafetyMargin, "skew allowance": leasehold.WithSkewAllowance,
 	} {
 		for _, d := range []time.Duration{longest + 1, 33 * (longest / 10), 97 * (longest / 10), math.MaxInt64} {
@@ -90,7 +96,8 @@ func TestDurationsOverTenYearsAreRefused(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		store := leasehold.NewMemStore()
-		all := []leasehold.Option{leasehold.WithTTL(longest), leasehold.WithPollInterval(longest), leasehold.WithSkewAllowance(longest)}
+		all := []leasehold.Option{leasehold.WithTTL(longest), leasehold.WithPollInterval(longest),
+			leasehold.WithSkewAllowance(longest)}
 		l := newLock(t, process(store), all...)
 		lease := acquire(t, l)
 		before := lease.Deadline()

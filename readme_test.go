@@ -43,11 +43,13 @@ func flat(code string) string {
 	return regexp.MustCompile(`(?m)^\s+`).ReplaceAllString(code, "")
 }
 
-// Each block of Go stands word for word in code that a test compiles and runs, except the elector of docs/start.md, which
-// TestElectorOfThePage of itest takes from the page itself.
+// Each block of Go stands word for word in code that a test compiles and runs, except the elector
+// of docs/start.md, which TestElectorOfThePage of itest takes from the page itself.
 func TestReadmeCodeIsThatOfTheExamples(t *testing.T) {
-	examples := flat(read(t, "examples/hello/main.go") + read(t, "example_test.go") + read(t, "readme_test.go") + read(t, "itest/quickstart_test.go"))
-	first, code, more := blocks(read(t, "README.md"), "go"), blocks(read(t, "docs/start.md"), "go"), blocks(read(t, "docs/servers.md"), "go")
+	examples := flat(read(t, "examples/hello/main.go") + read(t, "example_test.go") + read(t, "readme_test.go") +
+		read(t, "itest/quickstart_test.go"))
+	first, code, more := blocks(read(t, "README.md"), "go"), blocks(read(t, "docs/start.md"), "go"),
+		blocks(read(t, "docs/servers.md"), "go")
 	require.Len(t, first, 1)
 	require.Len(t, code, 3)
 	require.Len(t, more, 2)
@@ -92,7 +94,8 @@ func TestReadmeIsShort(t *testing.T) {
 func TestReadmeCommands(t *testing.T) {
 	makefile, page := read(t, "Makefile"), read(t, "README.md")
 	version := required(t, "internal/tools/versitygw/go.mod", "github.com/versity/versitygw")
-	require.Contains(t, page, "\ngo run github.com/versity/versitygw/cmd/versitygw@"+version+" ", "the version that the tests run on")
+	require.Contains(t, page, "\ngo run github.com/versity/versitygw/cmd/versitygw@"+version+" ",
+		"the version that the tests run on")
 	for _, command := range []string{"go run ./examples/failover", "make test"} { // those that set the project up
 		require.Equal(t, 1, strings.Count(page, "\n"+command+"   "), command)
 	}
@@ -107,7 +110,8 @@ func TestReadmeCommands(t *testing.T) {
 // required is the version of a module that a go.mod requires.
 func required(t *testing.T, file, module string) string {
 	t.Helper()
-	m := regexp.MustCompile(`(?m)^(?:require )?\s*` + regexp.QuoteMeta(module) + ` (v\S+)`).FindStringSubmatch(read(t, file))
+	m := regexp.MustCompile(`(?m)^(?:require )?\s*` + regexp.QuoteMeta(module) +
+		` (v\S+)`).FindStringSubmatch(read(t, file))
 	require.NotNil(t, m, "%s in %s", module, file)
 	return m[1]
 }
@@ -181,8 +185,10 @@ func TestReadmeCosts(t *testing.T) {
 		require.Contains(t, page, fmt.Sprintf("\n| %.0f s | %s | %s | $%.2f | $%.2f | $%.2f |\n",
 			ttl, thousands(puts), thousands(gets), cost(1), cost(3), cost(10)))
 		if ttl == 15 { // the default
-			require.Contains(t, read(t, "README.md"), fmt.Sprintf("A leader costs $%.2f a month and each waiting candidate $%.2f*", cost(1), gets*get))
-			require.Contains(t, read(t, "docs/decide.md"), fmt.Sprintf(" $%.2f, and $%.2f for each that waits ", cost(1), gets*get))
+			require.Contains(t, read(t, "README.md"), fmt.Sprintf("A leader costs $%.2f a month and each waiting "+
+				"candidate $%.2f*", cost(1), gets*get))
+			require.Contains(t, read(t, "docs/decide.md"),
+				fmt.Sprintf(" $%.2f, and $%.2f for each that waits ", cost(1), gets*get))
 		}
 	}
 }

@@ -55,7 +55,8 @@ func TestARenewalThatLandsAfterAbandonKeepsANamesakeOut(t *testing.T) {
 	})
 }
 
-// A Lock with WithReclaim does not reclaim from one without it, in the same process and under the same identity.
+// A Lock with WithReclaim does not reclaim from one without it, in the same process and under the
+// same identity.
 func TestReclaimFromASiblingWithoutTheOption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasehold.NewMemStore()

@@ -10,16 +10,17 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// ErrCorruptRecord says that the lock object holds something that is not a lock record. No acquisition overwrites it;
-// [Lock.Break] repairs it.
+// ErrCorruptRecord says that the lock object holds something that is not a lock record. No
+// acquisition overwrites it; [Lock.Break] repairs it.
 var ErrCorruptRecord = storeapi.ErrCorruptRecord
 
 // Record is what the lock object holds: who leads, in which term, and until when.
 //
-// In the store it is one JSON object. Its first two members, expires_at (seconds since the Unix epoch, 0 once released)
-// and token, are the published protocol: a client that knows only these can take part. Times are by the writer's
-// wall clock. Leasehold decides by TTL and never by these times, unless the writer gave no TTL. A Record that this package
-// returns is the caller's own: changing its Metadata or Payload changes nothing else.
+// In the store it is one JSON object. Its first two members, expires_at (seconds since the Unix
+// epoch, 0 once released) and token, are the published protocol: a client that knows only these can
+// take part. Times are by the writer's wall clock. Leasehold decides by TTL and never by these
+// times, unless the writer gave no TTL. A Record that this package returns is the caller's own:
+// changing its Metadata or Payload changes nothing else.
 type Record struct {
 	Key        string            // of the lock; not in the object, so empty after UnmarshalJSON
 	ExpiresAt  time.Time         // by the holder's wall clock; zero once released
@@ -31,8 +32,9 @@ type Record struct {
 	RenewedAt  time.Time         // last write of the term
 	Metadata   map[string]string // the holder's own, see [WithMetadata]
 	Payload    []byte            // state committed by a leader, kept across terms; at most 32 KiB
-	ObjectID   string            // names the object, which may be deleted and made again; drawn once, and kept by every write
-	TermID     string            // names the term, beside Token; kept by its renewals and its release
+	// names the object, which may be deleted and made again; drawn once, and kept by every write
+	ObjectID string
+	TermID   string // names the term, beside Token; kept by its renewals and its release
 }
 
 // Released reports whether the term was ended by its holder or by [Lock.Break].
@@ -41,8 +43,9 @@ func (r Record) Released() bool { return r.ExpiresAt.IsZero() }
 // MarshalJSON returns the record as it stands in the store.
 func (r Record) MarshalJSON() ([]byte, error) { return wire.Record(r).Encode() }
 
-// UnmarshalJSON reads a record as it stands in the store. It ignores members that it does not know. Anything else that
-// is not exactly a record, such as a negative or overflowing number, is an error that matches [ErrCorruptRecord].
+// UnmarshalJSON reads a record as it stands in the store. It ignores members that it does not know.
+// Anything else that is not exactly a record, such as a negative or overflowing number, is an error
+// that matches [ErrCorruptRecord].
 func (r *Record) UnmarshalJSON(body []byte) error {
 	rec, err := wire.Decode(body)
 	if err == nil {
@@ -57,13 +60,16 @@ func (r Record) clone() Record {
 	return r
 }
 
-// sameTerm reports whether a and b are records of one term. The token alone does not tell: an object that was deleted and
-// created again may have the token of an earlier term, but not its ID as well, or its holder and time if one of them has no ID.
+// sameTerm reports whether a and b are records of one term. The token alone does not tell: an
+// object that was deleted and created again may have the token of an earlier term, but not its ID
+// as well, or its holder and time if one of them has no ID.
 func sameTerm(a, b Record) bool {
-	return a.Token == b.Token && a.Holder == b.Holder && a.AcquiredAt.Equal(b.AcquiredAt) && mayBeSame(a.TermID, b.TermID)
+	return a.Token == b.Token && a.Holder == b.Holder && a.AcquiredAt.Equal(b.AcquiredAt) &&
+		mayBeSame(a.TermID, b.TermID)
 }
 
-// mayBeSame reports whether two IDs do not differ. Records of foreign clients and of older versions have none.
+// mayBeSame reports whether two IDs do not differ. Records of foreign clients and of older versions
+// have none.
 func mayBeSame(a, b string) bool { return a == "" || b == "" || a == b }
 
 // newID is random text of 80 bits.

@@ -21,7 +21,8 @@ import (
 // The layout is a published protocol: other languages read it.
 func TestRecordLayout(t *testing.T) {
 	rec := leasehold.Record{
-		ExpiresAt: time.UnixMicro(1740151473206179), Token: 7, Holder: "host-a/4711/k3v9", TTL: 15 * time.Second, Nonce: "n.1",
+		ExpiresAt: time.UnixMicro(1740151473206179), Token: 7, Holder: "host-a/4711/k3v9",
+		TTL: 15 * time.Second, Nonce: "n.1",
 		AcquiredAt: time.UnixMicro(1740151440100000), RenewedAt: time.UnixMicro(1740151458200000),
 		Metadata: map[string]string{"addr": "10.0.0.7:8080"}, Payload: []byte("state"),
 		ObjectID: "o1", TermID: "t1",
@@ -47,20 +48,53 @@ func TestRecordsThatAreRead(t *testing.T) {
 		body string
 		want leasehold.Record
 	}{
-		"a client that knows only the time": {`{"expires_at": 1740151473.206179}`, leasehold.Record{ExpiresAt: expires}},
-		"one that knows tokens":             {`{"expires_at": 1740151473.206179, "token": 41}`, leasehold.Record{ExpiresAt: expires, Token: 41}},
-		"released by such a client":         {`{"expires_at": 0, "token": 41}`, leasehold.Record{Token: 41}},
-		"released, in another spelling":     {` {"token":41.0,"expires_at":0.0e5} ` + "\n", leasehold.Record{Token: 41}},
-		"whole seconds":                     {`{"expires_at": 1740151473}`, leasehold.Record{ExpiresAt: time.Unix(1740151473, 0)}},
-		"a token in exponents":              {`{"expires_at": 0, "token": 9e15}`, leasehold.Record{Token: 9e15}},
-		"the largest token":                 {`{"expires_at": 0, "token": 9007199254740991}`, leasehold.Record{Token: 1<<53 - 1}},
-		"null for what it does not have":    {`{"expires_at": 0, "token": 3, "holder": null, "ttl": null, "metadata": null}`, leasehold.Record{Token: 3}},
-		"members of its own":                {`{"expires_at": 0, "token": 3, "region": {"a": [1, "x"]}, "v": 2}`, leasehold.Record{Token: 3}},
-		"members that differ by their case": {`{"expires_at": 0, "token": 3, "Token": 9, "TTL": "PT15S", "Holder": {"id": 1}}`, leasehold.Record{Token: 3}},
-		"the last of two counts":            {`{"expires_at": 0, "token": 3, "expires_at": 1740151473}`, leasehold.Record{Token: 3, ExpiresAt: time.Unix(1740151473, 0)}},
-		"a TTL shorter than a nanosecond":   {`{"expires_at": 1740151473, "ttl": 1e-300}`, leasehold.Record{ExpiresAt: time.Unix(1740151473, 0), TTL: 1}},
-		"a TTL that is no binary fraction":  {`{"expires_at": 1740151473, "ttl": 1.1}`, leasehold.Record{ExpiresAt: time.Unix(1740151473, 0), TTL: 1100 * time.Millisecond}},
-		"a time just after the epoch":       {`{"expires_at": 1e-9}`, leasehold.Record{ExpiresAt: time.UnixMicro(1)}},
+		"a client that knows only the time": {
+			`{"expires_at": 1740151473.206179}`,
+			leasehold.Record{ExpiresAt: expires},
+		},
+		"one that knows tokens": {
+			`{"expires_at": 1740151473.206179, "token": 41}`,
+			leasehold.Record{ExpiresAt: expires, Token: 41},
+		},
+		"released by such a client": {`{"expires_at": 0, "token": 41}`, leasehold.Record{Token: 41}},
+		"released, in another spelling": {
+			` {"token":41.0,"expires_at":0.0e5} ` + "\n",
+			leasehold.Record{Token: 41},
+		},
+		"whole seconds": {
+			`{"expires_at": 1740151473}`,
+			leasehold.Record{ExpiresAt: time.Unix(1740151473, 0)},
+		},
+		"a token in exponents": {`{"expires_at": 0, "token": 9e15}`, leasehold.Record{Token: 9e15}},
+		"the largest token": {
+			`{"expires_at": 0, "token": 9007199254740991}`,
+			leasehold.Record{Token: 1<<53 - 1},
+		},
+		"null for what it does not have": {
+			`{"expires_at": 0, "token": 3, "holder": null, "ttl": null, "metadata": null}`,
+			leasehold.Record{Token: 3},
+		},
+		"members of its own": {
+			`{"expires_at": 0, "token": 3, "region": {"a": [1, "x"]}, "v": 2}`,
+			leasehold.Record{Token: 3},
+		},
+		"members that differ by their case": {
+			`{"expires_at": 0, "token": 3, "Token": 9, "TTL": "PT15S", "Holder": {"id": 1}}`,
+			leasehold.Record{Token: 3},
+		},
+		"the last of two counts": {
+			`{"expires_at": 0, "token": 3, "expires_at": 1740151473}`,
+			leasehold.Record{Token: 3, ExpiresAt: time.Unix(1740151473, 0)},
+		},
+		"a TTL shorter than a nanosecond": {
+			`{"expires_at": 1740151473, "ttl": 1e-300}`,
+			leasehold.Record{ExpiresAt: time.Unix(1740151473, 0), TTL: 1},
+		},
+		"a TTL that is no binary fraction": {
+			`{"expires_at": 1740151473, "ttl": 1.1}`,
+			leasehold.Record{ExpiresAt: time.Unix(1740151473, 0), TTL: 1100 * time.Millisecond},
+		},
+		"a time just after the epoch": {`{"expires_at": 1e-9}`, leasehold.Record{ExpiresAt: time.UnixMicro(1)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got leasehold.Record
@@ -144,12 +178,20 @@ func TestBadRecordsAreNeverFree(t *testing.T) {
 	}
 }
 
-// A machine whose clock is off by decades writes records that others can read, and that are not free.
+// A machine whose clock is off by decades writes records that others can read, and that are not
+// free.
 func TestRecordOfAWrongClockIsStillARecord(t *testing.T) {
 	for _, now := range []time.Time{
-		time.Unix(-86400*365*30, 0), time.UnixMicro(-1), time.Unix(0, 0), time.UnixMicro(1), time.Unix(math.MaxInt32, 0), time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Unix(-86400*365*30, 0), time.UnixMicro(-1), time.Unix(0, 0), time.UnixMicro(1),
+		time.Unix(math.MaxInt32, 0), time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC),
 	} {
-		body, err := json.Marshal(leasehold.Record{ExpiresAt: now, Token: 1, TTL: time.Second, AcquiredAt: now, RenewedAt: now})
+		body, err := json.Marshal(leasehold.Record{
+			ExpiresAt:  now,
+			Token:      1,
+			TTL:        time.Second,
+			AcquiredAt: now,
+			RenewedAt:  now,
+		})
 		require.NoError(t, err)
 		var rec leasehold.Record
 		require.NoError(t, json.Unmarshal(body, &rec), "%s", body)
@@ -157,9 +199,13 @@ func TestRecordOfAWrongClockIsStillARecord(t *testing.T) {
 	}
 }
 
-// A foreign client's record is honoured until its time plus the skew allowance has passed on this machine's clock.
+// A foreign client's record is honoured until its time plus the skew allowance has passed on this
+// machine's clock.
 func TestRecordsOfForeignClientsAreHonoured(t *testing.T) {
-	for body, token := range map[string]uint64{`{"expires_at": 946684830.5}`: 1, `{"expires_at": 946684830.5, "token": 6}`: 7} {
+	for body, token := range map[string]uint64{
+		`{"expires_at": 946684830.5}`:             1,
+		`{"expires_at": 946684830.5, "token": 6}`: 7,
+	} {
 		synctest.Test(t, func(t *testing.T) { // begins at Unix time 946684800
 			server := &fakes3.Server{}
 			server.Put(key, []byte(body))
@@ -199,11 +245,17 @@ func FuzzRecord(f *testing.F) {
 		}
 	}
 	for _, body := range []string{
-		`{"expires_at": 0}`, `{"expires_at": -0}`, `{"expires_at": 0e9}`, `{"expires_at": 0.000}`, `{"expires_at": 1e-7}`, `{"expires_at": 4e-7}`, `{"expires_at": 5e-324}`,
+		`{"expires_at": 0}`, `{"expires_at": -0}`, `{"expires_at": 0e9}`, `{"expires_at": 0.000}`,
+		`{"expires_at": 1e-7}`, `{"expires_at": 4e-7}`, `{"expires_at": 5e-324}`,
 		`{"expires_at": 1740151473.206179, "token": 7, "holder": "h", "ttl": 15.0, "nonce": "n", "acquired_at": 1740151440.1, "renewed_at": 1740151458.2, "metadata": {"a": "b"}}`,
-		`{"expires_at": 253402300799.99}`, `{"expires_at": 253402300799.99999}`, `{"expires_at": 9007199254.7409925}`, `{"expires_at": 200000000000.00003}`, `{"expires_at": 1, "ttl": 3153599999.9999995}`, `{"expires_at": 1, "ttl": 1.1}`,
-		`{"expires_at": 1, "ttl": 0.1000000001}`, `{"expires_at": 0, "token": 7.0}`, `{"expires_at": 0, "metadata": {}}`, `{"expires_at": 0, "payload": ""}`, `{"expires_at": 0, "holder": "\ud800 \u0000 <>&"}`,
-		`{"expires_at": 1, "expires_at": 0}`, `{"expires_at": 1, "Expires_At": 0}`, `{"expires_at": 1, "e\u0078pires_at": 0}`, `{"expires_at": 1, "expires_at": null}`,
+		`{"expires_at": 253402300799.99}`, `{"expires_at": 253402300799.99999}`, `{"expires_at": 9007199254.7409925}`,
+		`{"expires_at": 200000000000.00003}`, `{"expires_at": 1, "ttl": 3153599999.9999995}`,
+		`{"expires_at": 1, "ttl": 1.1}`,
+		`{"expires_at": 1, "ttl": 0.1000000001}`, `{"expires_at": 0, "token": 7.0}`,
+		`{"expires_at": 0, "metadata": {}}`, `{"expires_at": 0, "payload": ""}`,
+		`{"expires_at": 0, "holder": "\ud800 \u0000 <>&"}`,
+		`{"expires_at": 1, "expires_at": 0}`, `{"expires_at": 1, "Expires_At": 0}`,
+		`{"expires_at": 1, "e\u0078pires_at": 0}`, `{"expires_at": 1, "expires_at": null}`,
 	} {
 		f.Add([]byte(body))
 	}
@@ -218,7 +270,8 @@ func FuzzRecord(f *testing.F) {
 		require.NoError(t, json.Unmarshal(body, &members))
 		mantissa, _, _ := strings.Cut(strings.ToLower(string(members["expires_at"])), "e")
 		require.NotEmpty(t, mantissa)
-		require.Equal(t, strings.Trim(mantissa, "-0.") == "", rec.Released(), "released is expires_at zero, and nothing else: %s", body)
+		require.Equal(t, strings.Trim(mantissa, "-0.") == "", rec.Released(), "released is expires_at zero, and "+
+			"nothing else: %s", body)
 
 		again, err := json.Marshal(rec)
 		require.NoError(t, err)
@@ -292,7 +345,8 @@ func TestErrorsThatNoRetryCanFixMatchErrPermanent(t *testing.T) {
 		require.NotErrorIs(t, leasehold.ErrPermanent, kind)
 		require.NotContains(t, err.Error(), leasehold.ErrPermanent.Error())
 	}
-	for _, passing := range []error{leasehold.ErrNotExist, leasehold.ErrPreconditionFailed, leasehold.ErrHeld, leasehold.ErrLost} {
+	for _, passing := range []error{leasehold.ErrNotExist, leasehold.ErrPreconditionFailed,
+		leasehold.ErrHeld, leasehold.ErrLost} {
 		require.NotErrorIs(t, passing, leasehold.ErrPermanent)
 	}
 }
@@ -308,7 +362,8 @@ func stored(t *testing.T, s leasehold.Store) leasehold.Record {
 	return rec
 }
 
-// overwrite puts a record in the place of the one in the store, as an administrator does who restores an old version.
+// overwrite puts a record in the place of the one in the store, as an administrator does who
+// restores an old version.
 func overwrite(t *testing.T, s leasehold.Store, rec leasehold.Record) {
 	t.Helper()
 	body, err := json.Marshal(rec)
@@ -370,18 +425,20 @@ func TestIDsOfObjectsAndTerms(t *testing.T) {
 	})
 }
 
-// Members that are longer than any lock writes, or that this package writes in a longer form than it has read them.
+// Members that are longer than any lock writes, or that this package writes in a longer form than
+// it has read them.
 func TestMembersThatAreTooLong(t *testing.T) {
 	separators := strings.Repeat("\u2028", 20_000)
 	for name, member := range map[string]string{
-		"holder":             `"holder":"` + separators + `"`,
-		"nonce":              `"nonce":"` + separators + `"`,
-		"object_id":          `"object_id":"` + strings.Repeat("x", 60_000) + `"`,
-		"term_id":            `"term_id":"` + strings.Repeat("x", 60_000) + `"`,
-		"metadata":           `"metadata":{"x":"` + separators + `"}`,
-		"names of metadata":  `"metadata":{"` + separators + `":"x"}`,
-		"holder that grows":  `"holder":"` + separators[:4500] + `"`,
-		"many in one object": `"holder":"` + separators[:6000] + `","metadata":{"x":"` + separators[:8100] + `"},"object_id":"` + separators[:3000] + `"`,
+		"holder":            `"holder":"` + separators + `"`,
+		"nonce":             `"nonce":"` + separators + `"`,
+		"object_id":         `"object_id":"` + strings.Repeat("x", 60_000) + `"`,
+		"term_id":           `"term_id":"` + strings.Repeat("x", 60_000) + `"`,
+		"metadata":          `"metadata":{"x":"` + separators + `"}`,
+		"names of metadata": `"metadata":{"` + separators + `":"x"}`,
+		"holder that grows": `"holder":"` + separators[:4500] + `"`,
+		"many in one object": `"holder":"` + separators[:6000] + `","metadata":{"x":"` + separators[:8100] +
+			`"},"object_id":"` + separators[:3000] + `"`,
 	} {
 		for _, released := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, ", released ", released), func(t *testing.T) {
@@ -392,7 +449,8 @@ func TestMembersThatAreTooLong(t *testing.T) {
 					require.NoError(t, err)
 					lock := newLock(t, store)
 					_, err = lock.TryAcquire(t.Context())
-					require.ErrorIs(t, err, leasehold.ErrCorruptRecord, "the record is to blame, not the options of this lock")
+					require.ErrorIs(t, err, leasehold.ErrCorruptRecord, "the record is to blame, not the options of "+
+						"this lock")
 					require.NoError(t, lock.Break(t.Context(), 7))
 					lease := acquire(t, lock)
 					require.EqualValues(t, 8, lease.Token())
@@ -408,7 +466,8 @@ func TestTheLongestRecordIsReadAndBroken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasehold.NewMemStore()
 		metadata := map[string]string{"x": strings.Repeat("\x00", 1360)}
-		lock := newLock(t, store, leasehold.WithIdentity(strings.Repeat("\x00", 1024)), leasehold.WithMetadata(metadata))
+		lock := newLock(t, store, leasehold.WithIdentity(strings.Repeat("\x00", 1024)),
+			leasehold.WithMetadata(metadata))
 		lease := acquire(t, lock)
 		require.NoError(t, lease.Commit(t.Context(), make([]byte, 32<<10)))
 		body, err := json.Marshal(lease.Record())

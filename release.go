@@ -10,7 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// release ends the term and frees the lock: see Lease.Release. Only its user, who asks for it, frees an abandoned lease.
+// release ends the term and frees the lock: see Lease.Release. Only its user, who asks for it,
+// frees an abandoned lease.
 func (t *term) release(ctx context.Context, asked bool) error {
 	settling, settled := outlast(ctx, t.lock.attempt)
 	defer settled()
@@ -94,6 +95,7 @@ func (t *term) abandon() {
 	t.mu.Unlock()
 	if first {
 		t.tell(EventReleased, nil)
-		t.lock.log.Info("lease abandoned: the lock is free when its TTL has passed", "key", t.lock.key, "token", t.token)
+		t.lock.log.Info("lease abandoned: the lock is free when its TTL has passed", "key",
+			t.lock.key, "token", t.token)
 	}
 }

@@ -12,10 +12,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// maxUnconfirmed bounds the writes of unknown outcome that a term remembers. Only a long TTL has time for so many.
+// maxUnconfirmed bounds the writes of unknown outcome that a term remembers. Only a long TTL has
+// time for so many.
 const maxUnconfirmed = 64
 
-// startRenewing renews until the term ends. Each renewal runs on the goroutine of a timer. A lease at rest has no goroutine.
+// startRenewing renews until the term ends. Each renewal runs on the goroutine of a timer. A lease
+// at rest has no goroutine.
 func (t *term) startRenewing() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -26,7 +28,8 @@ func (t *term) startRenewing() {
 	t.renewal = t.lock.clock.AfterFunc(t.untilRenewal(2), t.renewNext)
 }
 
-// stopRenewingAfterTTL begins to wind down. A function that does not return must not hold the lock forever.
+// stopRenewingAfterTTL begins to wind down. A function that does not return must not hold the lock
+// forever.
 func (t *term) stopRenewingAfterTTL() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,7 +45,8 @@ func (t *term) renewNext() {
 	case over:
 		return
 	case t.forgotten.Load():
-		t.lock.log.Warn("a lease was dropped without Release: it is left to run out", "key", t.lock.key, "token", t.token)
+		t.lock.log.Warn("a lease was dropped without Release: it is left to run out", "key",
+			t.lock.key, "token", t.token)
 		return
 	}
 	err := t.renew(inBackground(ctx), func(*Record) {})
@@ -58,21 +62,22 @@ func (t *term) renewNext() {
 	}
 }
 
-// untilRenewal is the renew interval, shortened at random by up to 1/part of it, so that the renewals of many locks do not stay
-// in step. The caller holds t.mu.
+// untilRenewal is the renew interval, shortened at random by up to 1/part of it, so that the
+// renewals of many locks do not stay in step. The caller holds t.mu.
 func (t *term) untilRenewal(part float64) time.Duration {
 	interval := time.Duration(float64(t.lock.renew) * (1 - t.lock.clock.Rand()/part))
 	return max(interval-(t.lock.clock.Now().Mono-t.sent.Mono), 0)
 }
 
-// retryDelay is the pause after one more failed write in a row. The less of the lease remains, the shorter it is, so that a short
-// outage does not end the lease.
+// retryDelay is the pause after one more failed write in a row. The less of the lease remains, the
+// shorter it is, so that a short outage does not end the lease.
 func (t *term) retryDelay(failures *int, remaining time.Duration) time.Duration {
 	first := min(t.lock.attempt/8, maxFirstPause)
 	return clock.Backoff(t.lock.clock, failures, first, max(min(t.lock.renew/2, remaining/4, maxBackoff), first))
 }
 
-// retry repeats a write of the term until it succeeds or its error is final, the term is over, or ctx ends.
+// retry repeats a write of the term until it succeeds or its error is final, the term is over, or
+// ctx ends.
 func (t *term) retry(ctx context.Context, write func() error, final func(error) bool) error {
 	for failures := 0; ; {
 		err := write()
@@ -129,7 +134,8 @@ func (t *term) renew(ctx context.Context, edit func(*Record)) error {
 	case err == nil:
 		t.lock.emit(ctx, e)
 		if worthLogging {
-			t.lock.log.WarnContext(ctx, "renewals succeed again", "key", t.lock.key, "token", t.token, "failures", failures)
+			t.lock.log.WarnContext(ctx, "renewals succeed again", "key", t.lock.key, "token", t.token,
+				"failures", failures)
 		}
 	case !ended(err):
 		e.Kind = EventRenewFailed
@@ -142,8 +148,9 @@ func (t *term) renew(ctx context.Context, edit func(*Record)) error {
 	return err
 }
 
-// put writes the term's record, changed by edit, over the version that it knows. The caller has locked t.writing. If it turns out
-// that an earlier write of unknown outcome has landed, however long ago, put writes again over that one.
+// put writes the term's record, changed by edit, over the version that it knows. The caller has
+// locked t.writing. If it turns out that an earlier write of unknown outcome has landed, however
+// long ago, put writes again over that one.
 func (t *term) put(ctx context.Context, edit func(*Record)) error {
 	for {
 		done, err := t.putOnce(ctx, edit)
@@ -156,8 +163,9 @@ func (t *term) put(ctx context.Context, edit func(*Record)) error {
 	}
 }
 
-// putOnce is one write. It is done if the write has landed, or if an earlier release has, after which there is nothing to write.
-// If it is not done and there is no error, an earlier renewal has landed.
+// putOnce is one write. It is done if the write has landed, or if an earlier release has, after
+// which there is nothing to write. If it is not done and there is no error, an earlier renewal has
+// landed.
 func (t *term) putOnce(ctx context.Context, edit func(*Record)) (done bool, err error) {
 	sent := t.lock.clock.Now() // validity counts from before the first byte is sent
 	t.mu.Lock()
@@ -182,8 +190,8 @@ func (t *term) putOnce(ctx context.Context, edit func(*Record)) (done bool, err 
 	return false, err // nothing is known yet; the next attempt, over the same version, will tell
 }
 
-// reconcile finds out what is in the store after a write of rec over base was refused: rec after all, an earlier write of this
-// term, or somebody else's. Its results are those of putOnce.
+// reconcile finds out what is in the store after a write of rec over base was refused: rec after
+// all, an earlier write of this term, or somebody else's. Its results are those of putOnce.
 func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal error) (done bool, err error) {
 	l := t.lock
 	v, err := l.read(ctx)
@@ -203,7 +211,9 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	if i >= 0 {
 		ours = t.unconfirmed[i]
 	}
-	mayBeReleased := slices.ContainsFunc(t.unconfirmed, func(w write) bool { return w.rec.Nonce != rec.Nonce && w.rec.Released() })
+	mayBeReleased := slices.ContainsFunc(t.unconfirmed, func(w write) bool {
+		return w.rec.Nonce != rec.Nonce && w.rec.Released()
+	})
 	unchanged := v.sameRecord(t.stored)
 	wentBack := slices.ContainsFunc(t.earlier[:], func(r Record) bool { return sameWrite(r, v.rec) })
 	if unchanged {
@@ -240,8 +250,9 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil
 }
 
-// errWentBack says that somebody has put an earlier version of this term over its last one: from a backup,
-// or by trying the store where it ignores conditions. The term goes on with its last record.
+// errWentBack says that somebody has put an earlier version of this term over its last one: from a
+// backup, or by trying the store where it ignores conditions. The term goes on with its last
+// record.
 var errWentBack = errors.New("an earlier version of this term has come back")
 
 var errTorn = errors.New("the store has answered a read with the ETag of another version")

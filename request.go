@@ -46,8 +46,9 @@ func (r *register) get(ctx context.Context) (Object, error) {
 
 var errTooLarge = errors.New("record is too large")
 
-// outlast returns a context that ends d after ctx has. A write that is cut off may leave a stray lock behind, so what is under way
-// when the caller's ctx ends has that time to be answered and settled.
+// outlast returns a context that ends d after ctx has. A write that is cut off may leave a stray
+// lock behind, so what is under way when the caller's ctx ends has that time to be answered and
+// settled.
 func outlast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if ctx.Done() == nil { // it never ends, as that of a renewal in the background
 		return ctx, func() {}
@@ -60,12 +61,13 @@ func outlast(ctx context.Context, d time.Duration) (context.Context, context.Can
 	return lasting, func() { stop(); cancel() }
 }
 
-// put writes rec once, over the version of that ETag, or creates the object if there is none. It takes the time of one attempt. ctx must
-// outlast that of the caller.
+// put writes rec once, over the version of that ETag, or creates the object if there is none. It
+// takes the time of one attempt. ctx must outlast that of the caller.
 func (r *register) put(ctx context.Context, rec Record, over string) (etag string, err error) {
 	body, err := rec.MarshalJSON()
 	if err == nil && len(body) > wire.MaxSize {
-		err = fmt.Errorf("%w: %d bytes are over the limit of %d: shorten metadata or payload", errTooLarge, len(body), wire.MaxSize)
+		err = fmt.Errorf("%w: %d bytes are over the limit of %d: shorten metadata or payload", errTooLarge,
+			len(body), wire.MaxSize)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrPermanent, err)
@@ -93,7 +95,8 @@ func (r *register) letPass(ctx context.Context) error {
 	return r.clock.Sleep(ctx, clock.Jitter(r.clock, min(r.attempt/16, maxConflictPause)))
 }
 
-// answer returns the error of one request. It tells the observer, and notes for Elector.Check how the request has ended.
+// answer returns the error of one request. It tells the observer, and notes for Elector.Check how
+// the request has ended.
 func (r *register) answer(ctx context.Context, op string, began clock.Reading, etag string, err error) error {
 	if err == nil && etag == "" {
 		err = errors.New("the store's answer has no ETag")

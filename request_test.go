@@ -15,7 +15,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// Limits in time at a long TTL: of an attempt, the first pause, the pause after a conflict, and the back-off, with their jitter.
+// Limits in time at a long TTL: of an attempt, the first pause, the pause after a conflict, and the
+// back-off, with their jitter.
 const (
 	anAttempt = 10 * time.Second
 	aPause    = 1100 * time.Millisecond
@@ -67,25 +68,29 @@ func TestPausesAtALongTTL(t *testing.T) {
 			_, err := l.Acquire(t.Context())
 			require.NoError(t, err)
 		}},
-		"503 at a release": {fault{op: "put", err: passing}, aPause, func(t *testing.T, l *leasehold.Lock, next func()) {
-			lease := acquire(t, l)
-			next()
-			require.NoError(t, lease.Release(t.Context()))
-		}},
-		"503 at a renewal": {fault{op: "put", err: passing}, aPause, func(t *testing.T, l *leasehold.Lock, next func()) {
-			lease := acquire(t, l)
-			next()
-			require.NoError(t, lease.Renew(t.Context()))
-		}},
-		"409 at an acquisition": {fault{op: "put", err: storeapi.ErrConflict}, aConflict, func(t *testing.T, l *leasehold.Lock, next func()) {
-			next()
-			acquire(t, l)
-		}},
-		"409 at a release": {fault{op: "put", err: storeapi.ErrConflict}, aPause, func(t *testing.T, l *leasehold.Lock, next func()) {
-			lease := acquire(t, l)
-			next()
-			require.NoError(t, lease.Release(t.Context()))
-		}},
+		"503 at a release": {fault{op: "put", err: passing}, aPause,
+			func(t *testing.T, l *leasehold.Lock, next func()) {
+				lease := acquire(t, l)
+				next()
+				require.NoError(t, lease.Release(t.Context()))
+			}},
+		"503 at a renewal": {fault{op: "put", err: passing}, aPause,
+			func(t *testing.T, l *leasehold.Lock, next func()) {
+				lease := acquire(t, l)
+				next()
+				require.NoError(t, lease.Renew(t.Context()))
+			}},
+		"409 at an acquisition": {fault{op: "put", err: storeapi.ErrConflict}, aConflict,
+			func(t *testing.T, l *leasehold.Lock, next func()) {
+				next()
+				acquire(t, l)
+			}},
+		"409 at a release": {fault{op: "put", err: storeapi.ErrConflict}, aPause,
+			func(t *testing.T, l *leasehold.Lock, next func()) {
+				lease := acquire(t, l)
+				next()
+				require.NoError(t, lease.Release(t.Context()))
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -98,7 +103,8 @@ func TestPausesAtALongTTL(t *testing.T) {
 }
 
 func TestAfterAnOutageOfAnHourAtALongTTL(t *testing.T) {
-	for name, run := range map[string]func(t *testing.T, l *leasehold.Lock, outage func(context.Context) context.Context){
+	for name, run := range map[string]func(t *testing.T, l *leasehold.Lock,
+		outage func(context.Context) context.Context){
 		"Acquire": func(t *testing.T, l *leasehold.Lock, outage func(context.Context) context.Context) {
 			_, err := l.Acquire(outage(t.Context()))
 			require.NoError(t, err)
@@ -160,7 +166,10 @@ func TestWakeEndsABackoff(t *testing.T) {
 		"Acquire": func(ctx context.Context, l *leasehold.Lock) error { _, err := l.Acquire(ctx); return err },
 		"Run": func(ctx context.Context, l *leasehold.Lock) error {
 			ctx, cancel := context.WithCancel(ctx)
-			e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(context.Context, *leasehold.Lease) { cancel() }})
+			e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(context.Context,
+				*leasehold.Lease) {
+				cancel()
+			}})
 			return errors.Join(err, e.Run(ctx))
 		},
 		"Watch": func(ctx context.Context, l *leasehold.Lock) error {
@@ -225,9 +234,10 @@ func TestTheEndOfCtxEndsACallWithinAnAttempt(t *testing.T) {
 		run    func(ctx context.Context, lease *leasehold.Lease) error
 		held   bool
 	}{
-		"Acquire, hanging read":       {faults: []fault{{op: "get", delay: never}}},
-		"Acquire, hanging write":      {faults: []fault{{op: "put", delay: never}, {op: "get", delay: never}}},
-		"Acquire, a slow write":       {faults: []fault{{op: "put", apply: true, delay: 5 * time.Second}, {op: "put", delay: never}}},
+		"Acquire, hanging read":  {faults: []fault{{op: "get", delay: never}}},
+		"Acquire, hanging write": {faults: []fault{{op: "put", delay: never}, {op: "get", delay: never}}},
+		"Acquire, a slow write": {faults: []fault{{op: "put", apply: true, delay: 5 * time.Second},
+			{op: "put", delay: never}}},
 		"Acquire, a hanging settling": {faults: []fault{{op: "put", err: errInjected}, {op: "get", delay: never}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -249,8 +259,10 @@ func TestTheEndOfCtxEndsACallWithinAnAttempt(t *testing.T) {
 		"Commit": func(ctx context.Context, _ *leasehold.Lock, lease *leasehold.Lease) error {
 			return lease.Commit(ctx, nil)
 		},
-		"Release": func(ctx context.Context, _ *leasehold.Lock, lease *leasehold.Lease) error { return lease.Release(ctx) },
-		"Break":   func(ctx context.Context, l *leasehold.Lock, _ *leasehold.Lease) error { return l.Break(ctx, 1) },
+		"Release": func(ctx context.Context, _ *leasehold.Lock, lease *leasehold.Lease) error {
+			return lease.Release(ctx)
+		},
+		"Break": func(ctx context.Context, l *leasehold.Lock, _ *leasehold.Lease) error { return l.Break(ctx, 1) },
 		"Inspect": func(ctx context.Context, l *leasehold.Lock, _ *leasehold.Lease) error {
 			_, err := l.Inspect(ctx)
 			return err
@@ -258,7 +270,11 @@ func TestTheEndOfCtxEndsACallWithinAnAttempt(t *testing.T) {
 	} {
 		for what, faults := range map[string][]fault{
 			"nothing answers": {{op: "put", delay: never}, {op: "get", delay: never}, {op: "put", delay: never}},
-			"only the first write is answered, late": {{op: "put", delay: 9 * time.Second, err: leasehold.ErrPreconditionFailed},
+			"only the first write is answered, late": {{
+				op:    "put",
+				delay: 9 * time.Second,
+				err:   leasehold.ErrPreconditionFailed,
+			},
 				{op: "get", delay: never}, {op: "put", delay: never}},
 		} {
 			for _, behind := range []bool{false, true} {
@@ -269,7 +285,11 @@ func TestTheEndOfCtxEndsACallWithinAnAttempt(t *testing.T) {
 						lease := acquire(t, lock)
 						var wg sync.WaitGroup
 						if behind {
-							store.next(fault{op: "put", delay: 9 * time.Second, err: leasehold.ErrPreconditionFailed}, fault{op: "get", delay: never})
+							store.next(fault{
+								op:    "put",
+								delay: 9 * time.Second,
+								err:   leasehold.ErrPreconditionFailed,
+							}, fault{op: "get", delay: never})
 							wg.Go(func() { _ = lease.Renew(t.Context()) })
 							synctest.Wait()
 						}
@@ -294,22 +314,33 @@ func TestTheEndOfCtxEndsACallWithinAnAttempt(t *testing.T) {
 	}
 }
 
-// After the end of ctx, Do and Run return soon once the function has, also if the store has failed for good.
+// After the end of ctx, Do and Run return soon once the function has, also if the store has failed
+// for good.
 func TestDoAndRunEndInAnOutageAtALongTTL(t *testing.T) {
-	for name, run := range map[string]func(ctx context.Context, l *leasehold.Lock, work func(ctx context.Context)) error{
+	for name, run := range map[string]func(ctx context.Context, l *leasehold.Lock,
+		work func(ctx context.Context)) error{
 		"Do": func(ctx context.Context, l *leasehold.Lock, work func(ctx context.Context)) error {
 			return l.Do(ctx, func(ctx context.Context, _ *leasehold.Lease) error { work(ctx); return nil })
 		},
 		"Lease.Do": func(ctx context.Context, l *leasehold.Lock, work func(ctx context.Context)) error {
 			lease, err := l.Acquire(ctx)
-			return errors.Join(err, lease.Do(ctx, func(ctx context.Context, _ *leasehold.Lease) error { work(ctx); return nil }))
+			return errors.Join(err, lease.Do(ctx, func(ctx context.Context, _ *leasehold.Lease) error {
+				work(ctx)
+				return nil
+			}))
 		},
 		"Run": func(ctx context.Context, l *leasehold.Lock, work func(ctx context.Context)) error {
-			e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) { work(ctx) }})
+			e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context,
+				_ *leasehold.Lease) {
+				work(ctx)
+			}})
 			return errors.Join(err, e.Run(ctx))
 		},
 	} {
-		for when, endsFirst := range map[string]bool{"ctx ends, then the function": true, "the function returns, then ctx ends": false} {
+		for when, endsFirst := range map[string]bool{
+			"ctx ends, then the function":         true,
+			"the function returns, then ctx ends": false,
+		} {
 			if name == "Run" && !endsFirst {
 				continue // its term goes on
 			}

@@ -16,21 +16,24 @@ type S3Client interface {
 	DeleteObject(context.Context, *s3.DeleteObjectInput, ...func(*s3.Options)) (*s3.DeleteObjectOutput, error)
 }
 
-// S3Store is a [Store] in a bucket of Amazon S3, or of a server that speaks its protocol and enforces conditional writes.
-// It is safe for concurrent use.
+// S3Store is a [Store] in a bucket of Amazon S3, or of a server that speaks its protocol and
+// enforces conditional writes. It is safe for concurrent use.
 //
-// Most servers want an ETag back as they gave it. Ceph's gateway 16 and others want it without its quotes, and refuse every update
-// otherwise. An S3Store learns this from its server: if an update is refused before the first one has succeeded, it reads whether the object
-// has changed. If not, it asks with an object ".leasehold-etag" of its own beside the key, which stays. It sends no ETag without quotes
-// before the server has twice refused a wrong one in that form, before and after it took the right one. [CheckStore] reports the form.
+// Most servers want an ETag back as they gave it. Ceph's gateway 16 and others want it without its
+// quotes, and refuse every update otherwise. An S3Store learns this from its server: if an update
+// is refused before the first one has succeeded, it reads whether the object has changed. If not,
+// it asks with an object ".leasehold-etag" of its own beside the key, which stays. It sends no ETag
+// without quotes before the server has twice refused a wrong one in that form, before and after it
+// took the right one. [CheckStore] reports the form.
 //
-// It needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket (without the last one, S3 answers 403 for an object
-// that does not exist yet), and s3:DeleteObject for DeleteIfMatch only.
+// It needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket (without the last one, S3
+// answers 403 for an object that does not exist yet), and s3:DeleteObject for DeleteIfMatch only.
 //
-// Errors that no retry can fix, such as a missing bucket or permission, or wrong keys, match [ErrPermanent] and say what to do.
-// Before the server's first answer, wrong settings of the client match it, too: no region, no credentials, an unknown host, http
-// where the server speaks https. A reply that does not come from an S3 server, such as a proxy's
-// page, says nothing about the object, so its error counts as temporary. But if three such replies come before the first answer
+// Errors that no retry can fix, such as a missing bucket or permission, or wrong keys, match
+// [ErrPermanent] and say what to do. Before the server's first answer, wrong settings of the client
+// match it, too: no region, no credentials, an unknown host, http where the server speaks https. A
+// reply that does not come from an S3 server, such as a proxy's page, says nothing about the
+// object, so its error counts as temporary. But if three such replies come before the first answer
 // of an S3 server, the error matches ErrPermanent, because the endpoint is probably wrong.
 type S3Store struct {
 	objects     s3api.Objects
@@ -43,43 +46,52 @@ var _ Describer = (*S3Store)(nil)
 // S3Option configures an [S3Store].
 type S3Option func(*S3Store)
 
-// WithKeyPrefix puts prefix before every key. It is used as it is, so end it with a slash. Choose a prefix whose objects no
-// lifecycle rule expires.
+// WithKeyPrefix puts prefix before every key. It is used as it is, so end it with a slash. Choose a
+// prefix whose objects no lifecycle rule expires.
 func WithKeyPrefix(prefix string) S3Option { return func(s *S3Store) { s.objects.Prefix = prefix } }
 
-// WithMinTTL sets the shortest TTL of a lock in this store, at least 1 s, which is what it is without this option. [NewLock] refuses
-// less. Take 6 s for a server that accepts one write a second to one object and answers 429 to more, as Cloudflare R2 and Storj do.
+// WithMinTTL sets the shortest TTL of a lock in this store, at least 1 s, which is what it is
+// without this option. [NewLock] refuses less. Take 6 s for a server that accepts one write a
+// second to one object and answers 429 to more, as Cloudflare R2 and Storj do.
 func WithMinTTL(d time.Duration) S3Option { return func(s *S3Store) { s.minTTL = d } }
 
-// WithServerClock trusts the server's clock: Get tells an [Object]'s Age, which is the reply's Date minus its Last-Modified
-// minus slack. A candidate that has just started can then take over at once from a holder that is gone, instead of waiting
-// for a TTL. Without this option Age is 0, and only a candidate's own monotonic clock decides.
+// WithServerClock trusts the server's clock: Get tells an [Object]'s Age, which is the reply's Date
+// minus its Last-Modified minus slack. A candidate that has just started can then take over at once
+// from a holder that is gone, instead of waiting for a TTL. Without this option Age is 0, and only
+// a candidate's own monotonic clock decides.
 //
-// Use it only if Date and Last-Modified come from one clock that is not stepped, and no proxy on the way writes its own Date
-// (nginx does by default). Otherwise a living holder's lock can be taken over. Locks limit the harm: see [Object].
-// [CheckStore] measures the ages and refuses a store whose Date runs ahead.
+// Use it only if Date and Last-Modified come from one clock that is not stepped, and no proxy on
+// the way writes its own Date (nginx does by default). Otherwise a living holder's lock can be
+// taken over. Locks limit the harm: see [Object]. [CheckStore] measures the ages and refuses a
+// store whose Date runs ahead.
 //
-// slack is at least 2 s: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines
-// differ. Choose more for a cluster whose clocks are not synchronised. Less is refused: see [S3Store.Describe].
+// slack is at least 2 s: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of
+// the store's own machines differ. Choose more for a cluster whose clocks are not synchronised.
+// Less is refused: see [S3Store.Describe].
 func WithServerClock(slack time.Duration) S3Option {
 	return func(s *S3Store) { s.serverClock, s.objects.Slack = true, slack }
 }
 
 const minSlack = 2 * time.Second
 
-// NewS3Store returns a store in bucket. The client is your own, with any endpoint, region and credentials. Its settings stay,
-// with two exceptions. The SDK does not retry requests, because locks reconcile them themselves. And each write has a Content-MD5, the one
-// checksum that all servers know and that buckets with a default retention demand, instead of those of the client's settings. A request whose context has no deadline gets one of 10 s.
+// NewS3Store returns a store in bucket. The client is your own, with any endpoint, region and
+// credentials. Its settings stay, with two exceptions. The SDK does not retry requests, because
+// locks reconcile them themselves. And each write has a Content-MD5, the one checksum that all
+// servers know and that buckets with a default retention demand, instead of those of the client's
+// settings. A request whose context has no deadline gets one of 10 s.
 //
 // Accept-Encoding is not signed, because proxies write their own. After a request that was not
 // answered in time, the next one says "Connection: close", so that net/http gives up a dead HTTP/2
 // connection. Where a bucket's policy demands that writes name their encryption, let the client
 // name it, as the example does.
 //
-// NewS3Store sends no request. Arguments that cannot work are reported by [S3Store.Describe], by [NewLock], and by every
-// method of the store that sends requests.
+// NewS3Store sends no request. Arguments that cannot work are reported by [S3Store.Describe], by
+// [NewLock], and by every method of the store that sends requests.
 func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
-	s := &S3Store{objects: s3api.Objects{Bucket: s3api.NewBucket(bucket), Client: client, Limit: MaxObjectSize}, minTTL: minTTL}
+	s := &S3Store{
+		objects: s3api.Objects{Bucket: s3api.NewBucket(bucket), Client: client, Limit: MaxObjectSize},
+		minTTL:  minTTL,
+	}
 	for _, opt := range opts {
 		if opt == nil {
 			s.objects.Wrong = s3api.Bad("an S3Option is nil")
@@ -93,14 +105,15 @@ func NewS3Store(client S3Client, bucket string, opts ...S3Option) *S3Store {
 	case s.minTTL < minTTL:
 		s.objects.Wrong = s3api.Bad("WithMinTTL: %v is below %v", s.minTTL, minTTL)
 	case s.serverClock && s.objects.Slack < minSlack:
-		s.objects.Wrong = s3api.Bad("WithServerClock: slack %v is below %v: 1 s because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines differ", s.objects.Slack, minSlack)
+		s.objects.Wrong = s3api.Bad("WithServerClock: slack %v is below %v: 1 s because HTTP dates are whole "+
+			"seconds, and 1 s because the clocks of the store's own machines differ", s.objects.Slack, minSlack)
 	}
 	return s
 }
 
-// Describe says what [WithMinTTL] and [WithServerClock] have set. Err matches [ErrPermanent] if the arguments of [NewS3Store] cannot work:
-// no client, a name that no bucket can have, a key prefix that some servers change, a minimum below 1 s, or too little slack. It sends
-// no request.
+// Describe says what [WithMinTTL] and [WithServerClock] have set. Err matches [ErrPermanent] if the
+// arguments of [NewS3Store] cannot work: no client, a name that no bucket can have, a key prefix
+// that some servers change, a minimum below 1 s, or too little slack. It sends no request.
 func (s *S3Store) Describe() StoreInfo {
 	if err := s.made().Usable(); err != nil {
 		return StoreInfo{Err: err}

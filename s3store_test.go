@@ -49,7 +49,8 @@ func newWire(server http.Handler, opts ...leasehold.S3Option) *wire {
 	return &wire{w, leasehold.NewS3Store(fakes3.NewClient(w), fakes3.Bucket, opts...)}
 }
 
-// storeCalls are the four calls of a Store, each as it is made on an object that exists with this ETag.
+// storeCalls are the four calls of a Store, each as it is made on an object that exists with this
+// ETag.
 var storeCalls = map[string]func(ctx context.Context, s leasehold.Store) (etag string, err error){
 	"Get": func(ctx context.Context, s leasehold.Store) (string, error) {
 		o, err := s.Get(ctx, key)
@@ -66,19 +67,21 @@ var storeCalls = map[string]func(ctx context.Context, s leasehold.Store) (etag s
 	},
 }
 
-// requireOnly checks that err matches want and no other error that means something to a lock; nil: it is one that may pass.
+// requireOnly checks that err matches want and no other error that means something to a lock; nil:
+// it is one that may pass.
 func requireOnly(t *testing.T, want, err error) {
 	t.Helper()
 	require.Error(t, err)
 	for _, sentinel := range []error{
-		leasehold.ErrNotExist, leasehold.ErrPreconditionFailed, leasehold.ErrPermanent, leasehold.ErrUnsafeStore, leasehold.ErrCorruptRecord,
+		leasehold.ErrNotExist, leasehold.ErrPreconditionFailed, leasehold.ErrPermanent, leasehold.ErrUnsafeStore,
+		leasehold.ErrCorruptRecord,
 	} {
 		require.Equal(t, errors.Is(want, sentinel), errors.Is(err, sentinel), "%v: %v", sentinel, err)
 	}
 }
 
-// requireText checks how the text of a store's error is made: what was being done, the cause, the hint; no package's name, and
-// no sentinel that only marks.
+// requireText checks how the text of a store's error is made: what was being done, the cause, the
+// hint; no package's name, and no sentinel that only marks.
 func requireText(t *testing.T, err error) {
 	t.Helper()
 	require.NotContains(t, err.Error(), "leasehold:")
@@ -97,7 +100,10 @@ func TestS3StoreConforms(t *testing.T) {
 			w := newWire(server, leasehold.WithKeyPrefix("some/prefix/"), leasehold.WithServerClock(2*time.Second))
 			opts := []storetest.Option{
 				storetest.Rounds(10),
-				storetest.Plant(func(key string, body []byte) error { server.Put("some/prefix/"+key, body); return nil }),
+				storetest.Plant(func(key string, body []byte) error {
+					server.Put("some/prefix/"+key, body)
+					return nil
+				}),
 			}
 			if server.IgnoreDeleteCondition {
 				opts = append(opts, storetest.IgnoresDeleteCondition())
@@ -262,7 +268,8 @@ func TestHeadersOfRequests(t *testing.T) {
 		require.NotEqual(t, "aws-chunked", sent.Get("Content-Encoding"))
 		for name := range sent {
 			name = strings.ToLower(name)
-			require.False(t, strings.Contains(name, "checksum") || strings.Contains(name, "trailer"), "%s: other servers than Amazon's refuse it", name)
+			require.False(t, strings.Contains(name, "checksum") || strings.Contains(name, "trailer"),
+				"%s: other servers than Amazon's refuse it", name)
 		}
 	}
 
@@ -289,7 +296,8 @@ func TestHeadersOfRequests(t *testing.T) {
 
 // Servers other than Amazon's have ETags of any shape.
 func TestETagsAreOpaque(t *testing.T) {
-	for _, etag := range []string{`"0123456789abcdef0123456789abcdef-1"`, `W/"weak"`, "unquoted", `"with \"quotes\" and ; commas, inside"`, `"*"`} {
+	for _, etag := range []string{`"0123456789abcdef0123456789abcdef-1"`, `W/"weak"`, "unquoted",
+		`"with \"quotes\" and ; commas, inside"`, `"*"`} {
 		var sent http.Header
 		w := newWire(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			sent = r.Header
@@ -400,8 +408,9 @@ func TestEndlessBodyIsReadNoFurtherThanTheLimit(t *testing.T) {
 
 func TestTruncatedBodyIsNoCorruptRecord(t *testing.T) {
 	for name, body := range map[string]*stream{
-		"cut off unnoticed":          {Reader: strings.NewReader(`{"expires_at":`)},
-		"as the HTTP client has it":  {Reader: io.MultiReader(strings.NewReader(`{"expires_at":`), errReader{io.ErrUnexpectedEOF})},
+		"cut off unnoticed": {Reader: strings.NewReader(`{"expires_at":`)},
+		"as the HTTP client has it": {Reader: io.MultiReader(strings.NewReader(`{"expires_at":`),
+			errReader{io.ErrUnexpectedEOF})},
 		"the connection breaks down": {Reader: errReader{errors.New("connection reset by peer")}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -418,7 +427,8 @@ type errReader struct{ error }
 func (r errReader) Read([]byte) (int, error) { return 0, r.error }
 
 func TestAgeIsToldByTheServersClockAlone(t *testing.T) {
-	const noon, plus10, plus2 = "Tue, 06 Oct 2026 12:00:00 GMT", "Tue, 06 Oct 2026 12:00:10 GMT", "Tue, 06 Oct 2026 12:00:02 GMT"
+	const noon, plus10, plus2 = "Tue, 06 Oct 2026 12:00:00 GMT", "Tue, 06 Oct 2026 12:00:10 GMT",
+		"Tue, 06 Oct 2026 12:00:02 GMT"
 	for name, c := range map[string]struct {
 		date, modified string
 		slack          time.Duration // 0: 2 s
@@ -508,7 +518,8 @@ func TestRequestCounts(t *testing.T) {
 	})
 }
 
-// A write that was applied but whose reply was lost is the classic: the SDK's own retry would read as somebody else's success.
+// A write that was applied but whose reply was lost is the classic: the SDK's own retry would read
+// as somebody else's success.
 func TestWriteWithItsReplyLostCountsAsOurs(t *testing.T) {
 	for loss, fault := range map[string]faultproxy.Fault{
 		"connection closed": {Kind: faultproxy.DropReply},
@@ -522,7 +533,8 @@ func TestWriteWithItsReplyLostCountsAsOurs(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					server := &fakes3.Server{}
 					w := newWire(server)
-					run(t, server, w, newLock(t, w.store, leasehold.WithIdentity("alice"), leasehold.WithManualRenewal()))
+					run(t, server, w, newLock(t, w.store, leasehold.WithIdentity("alice"),
+						leasehold.WithManualRenewal()))
 				})
 			})
 		}
@@ -531,7 +543,8 @@ func TestWriteWithItsReplyLostCountsAsOurs(t *testing.T) {
 			began := time.Now()
 			lease := acquire(t, lock)
 			require.Equal(t, uint64(1), lease.Token())
-			require.Equal(t, began.Add(12*time.Second), lease.Deadline(), "counted from before the write whose reply was lost")
+			require.Equal(t, began.Add(12*time.Second), lease.Deadline(), "counted from before the write whose reply "+
+				"was lost")
 			requests := []string{"GET", "PUT", "GET", "PUT", "PUT"} // with the two that try the store
 			if loss == "too late" {
 				requests = append(requests, "GET") // a refusal of a write that has landed is in doubt
@@ -561,7 +574,8 @@ func TestWriteWithItsReplyLostCountsAsOurs(t *testing.T) {
 			require.NoError(t, lease.Release(t.Context()))
 			require.True(t, recordOf(t, server).Released())
 			require.Equal(t, uint64(1), recordOf(t, server).Token)
-			require.Equal(t, uint64(2), acquire(t, newLock(t, newWire(server).store, leasehold.WithManualRenewal())).Token())
+			require.Equal(t, uint64(2), acquire(t, newLock(t, newWire(server).store,
+				leasehold.WithManualRenewal())).Token())
 		})
 	}
 }
@@ -582,7 +596,8 @@ func TestConflictOnAcquireIsTriedAgain(t *testing.T) {
 			w.Fail("PUT", faultproxy.Fault{Kind: faultproxy.Answer, Status: 409})
 		}
 		lease := acquire(t, lock)
-		require.Equal(t, []string{"GET", "PUT", "GET", "PUT", "GET", "PUT", "PUT", "PUT"}, w.Methods(0), "with the two that try the store")
+		require.Equal(t, []string{"GET", "PUT", "GET", "PUT", "GET", "PUT", "PUT", "PUT"}, w.Methods(0),
+			"with the two that try the store")
 
 		w.Fail("PUT", faultproxy.Fault{Kind: faultproxy.Answer, Status: 409})
 		require.NoError(t, lease.Renew(t.Context()))
@@ -623,7 +638,8 @@ func TestCredentialsThatExpireMidTerm(t *testing.T) {
 	})
 }
 
-// A bucket with Object Lock and a default retention refuses writes without a checksum. This one knows no other than MD5, as old servers do.
+// A bucket with Object Lock and a default retention refuses writes without a checksum. This one
+// knows no other than MD5, as old servers do.
 func TestABucketWithADefaultRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newWire(&fakes3.Server{DefaultRetention: true}).store
@@ -643,29 +659,36 @@ func TestServerThatDropsConditionsIsRefused(t *testing.T) {
 	require.Empty(t, server.Keys())
 }
 
-// FuzzS3Response has an evil server answer the reads or the writes of the real SDK client with anything.
+// FuzzS3Response has an evil server answer the reads or the writes of the real SDK client with
+// anything.
 func FuzzS3Response(f *testing.F) {
 	const free = `{"expires_at": 0, "token": 7}`
 	good := "ETag: \"etag\"\nDate: Tue, 06 Oct 2026 12:00:10 GMT\nLast-Modified: Tue, 06 Oct 2026 12:00:00 GMT\n"
-	for _, status := range []int{200, 204, 206, 301, 304, 307, 400, 403, 404, 409, 412, 416, 500, 501, 503, 99, 100, 199, 299, 600, -1} {
+	for _, status := range []int{200, 204, 206, 301, 304, 307, 400, 403, 404, 409, 412, 416, 500, 501, 503, 99,
+		100, 199, 299, 600, -1} {
 		for _, body := range []string{
-			"", free, fakes3.Error("NoSuchKey", ""), fakes3.Error("NoSuchBucket", ""), fakes3.Error("PreconditionFailed", ""), "<html>", "<Error>",
+			"", free, fakes3.Error("NoSuchKey", ""), fakes3.Error("NoSuchBucket", ""),
+			fakes3.Error("PreconditionFailed", ""), "<html>", "<Error>",
 		} {
 			f.Add(status, good, []byte(body), false)
 			f.Add(status, "", []byte(body), true)
 		}
 	}
 	for _, body := range []string{
-		`{"expires_at": 99999999999}`, `{"expires_at": 1}`, `{"expires_at": null}`, `{"expires_at": 1, "ttl": 15, "nonce": "x"}`, `{"expires_at": 1e-400}`,
+		`{"expires_at": 99999999999}`, `{"expires_at": 1}`, `{"expires_at": null}`,
+		`{"expires_at": 1, "ttl": 15, "nonce": "x"}`, `{"expires_at": 1e-400}`,
 		`[]`, `null`, "\xff", `<Error><Code>&#78;oSuchKey</Code></Error>`,
 	} {
 		f.Add(200, good, []byte(body), false)
 		f.Add(404, good, []byte(body), false)
 	}
 	for _, headers := range []string{
-		"Content-Length: 5\nETag: x", "Content-Length: -1\nETag: x", "Content-Length: x\nETag: x", "Date: x\nETag: x", "Last-Modified: x\nETag: x", "ETag:", "ETag: \"\"",
-		"x-amz-meta-x: \xff\nETag: x", "x-amz-mp-parts-count: many\nETag: x", "x-amz-delete-marker: maybe\nETag: x", "Transfer-Encoding: chunked\nETag: x",
-		"Content-Encoding: gzip\nETag: x", "Expires: never\nETag: x", "Location: http://elsewhere.test/\nETag: x", "x-amz-checksum-crc32: AAAA\nETag: x",
+		"Content-Length: 5\nETag: x", "Content-Length: -1\nETag: x", "Content-Length: x\nETag: x", "Date: x\nETag: x",
+		"Last-Modified: x\nETag: x", "ETag:", "ETag: \"\"",
+		"x-amz-meta-x: \xff\nETag: x", "x-amz-mp-parts-count: many\nETag: x", "x-amz-delete-marker: maybe\nETag: x",
+		"Transfer-Encoding: chunked\nETag: x",
+		"Content-Encoding: gzip\nETag: x", "Expires: never\nETag: x", "Location: http://elsewhere.test/\nETag: x",
+		"x-amz-checksum-crc32: AAAA\nETag: x",
 	} {
 		f.Add(200, headers, []byte(free), false)
 		f.Add(200, headers, []byte(nil), true)
@@ -679,7 +702,13 @@ func FuzzS3Response(f *testing.F) {
 			}
 		}
 		reply := func(r *http.Request, status int, h http.Header, body []byte) (*http.Response, error) {
-			return &http.Response{StatusCode: status, Header: h.Clone(), ContentLength: -1, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
+			return &http.Response{
+				StatusCode:    status,
+				Header:        h.Clone(),
+				ContentLength: -1,
+				Body:          io.NopCloser(bytes.NewReader(body)),
+				Request:       r,
+			}, nil
 		}
 		s := leasehold.NewS3Store(fakes3.NewClient(roundTrip(func(r *http.Request) (*http.Response, error) {
 			switch {
@@ -692,7 +721,8 @@ func FuzzS3Response(f *testing.F) {
 			}
 			return reply(r, 200, http.Header{"Etag": {`"new"`}}, nil)
 		})), fakes3.Bucket)
-		saysMissing := status == 404 && strings.Contains(strings.ToLower(html.UnescapeString(string(body))), "nosuchkey")
+		saysMissing := status == 404 && strings.Contains(strings.ToLower(html.UnescapeString(string(body))),
+			"nosuchkey")
 		saysStored := status >= 200 && status < 300 && h.Get("ETag") != ""
 
 		if writes {
@@ -706,13 +736,15 @@ func FuzzS3Response(f *testing.F) {
 			require.True(t, saysMissing || !errors.Is(err, leasehold.ErrNotExist), "%v", err)
 		} else {
 			o, err := s.Get(t.Context(), key)
-			require.True(t, err != nil || saysStored && o.ETag == h.Get("ETag") && bytes.Equal(o.Body, body), "Get gave %+v", o)
+			require.True(t, err != nil || saysStored && o.ETag == h.Get("ETag") &&
+				bytes.Equal(o.Body, body), "Get gave %+v", o)
 			require.True(t, saysMissing || !errors.Is(err, leasehold.ErrNotExist), "%v", err)
 			require.GreaterOrEqual(t, o.Age, time.Duration(0))
 			require.LessOrEqual(t, len(o.Body), leasehold.MaxObjectSize)
 		}
 
-		lock, err := leasehold.NewLock(s, key, leasehold.WithTTL(time.Second), leasehold.WithManualRenewal()) // short: it backs off in real time
+		// short: it backs off in real time
+		lock, err := leasehold.NewLock(s, key, leasehold.WithTTL(time.Second), leasehold.WithManualRenewal())
 		require.NoError(t, err)
 		lease, err := lock.TryAcquire(t.Context())
 		if err == nil {
@@ -723,7 +755,8 @@ func FuzzS3Response(f *testing.F) {
 	})
 }
 
-// saysFree is what a record that may be taken over looks like, told in another way than by the code under test.
+// saysFree is what a record that may be taken over looks like, told in another way than by the code
+// under test.
 func saysFree(body []byte, h http.Header) bool {
 	var rec struct {
 		ExpiresAt json.Number `json:"expires_at"`
@@ -764,7 +797,8 @@ func spelling(s *fakes3.Server, change func(ifMatch string) (string, int)) http.
 
 const neverMatches = `"0"`
 
-// learning is what it costs to find out that a server wants ETags without quotes: a read, and five requests on an object of its own.
+// learning is what it costs to find out that a server wants ETags without quotes: a read, and five
+// requests on an object of its own.
 const learning = 6
 
 // bareETags is what CheckStore tells of a server.
@@ -843,7 +877,11 @@ func TestTheProbeOfETagsOverwritesNothing(t *testing.T) {
 	server := &fakes3.Server{BareIfMatch: true}
 	w := newWire(server)
 	client := fakes3.NewClient(w)
-	_, err := client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String(fakes3.Bucket), Key: aws.String("locks/.leasehold-etag"), Body: strings.NewReader("mine")})
+	_, err := client.PutObject(t.Context(), &s3.PutObjectInput{
+		Bucket: aws.String(fakes3.Bucket),
+		Key:    aws.String("locks/.leasehold-etag"),
+		Body:   strings.NewReader("mine"),
+	})
 	require.NoError(t, err)
 	etag, err := w.store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
 	require.NoError(t, err)
@@ -859,7 +897,8 @@ func TestTheProbeOfETagsOverwritesNothing(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// No write of a lock goes out in a form whose condition the server might ignore, and no conflict is taken for a matter of form.
+// No write of a lock goes out in a form whose condition the server might ignore, and no conflict is
+// taken for a matter of form.
 func TestAnETagsFormIsNeverGuessed(t *testing.T) {
 	never := func(string) (string, int) { return neverMatches, 0 }
 	for name, c := range map[string]struct {
@@ -897,7 +936,8 @@ func TestAnETagsFormIsNeverGuessed(t *testing.T) {
 			server, sent := &fakes3.Server{}, []string(nil)
 			dialect := spelling(server, c.change)
 			w := newWire(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if match := r.Header.Get("If-Match"); r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, key) && match != "" {
+				if match := r.Header.Get("If-Match"); r.Method == http.MethodPut &&
+					strings.HasSuffix(r.URL.Path, key) && match != "" {
 					sent = append(sent, match)
 				}
 				dialect.ServeHTTP(w, r)
@@ -950,14 +990,16 @@ func TestErrorsWhileAnETagsFormIsLearnt(t *testing.T) {
 
 // What an answer says of the object that was made for the question says nothing about the lock's.
 func TestErrorsOnTheObjectThatIsAsked(t *testing.T) {
-	for _, status := range []int{http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable, http.StatusForbidden} {
+	for _, status := range []int{http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable,
+		http.StatusForbidden} {
 		for n := range 5 { // the requests on that object, in order
 			dialect, asked := &fakes3.Server{BareIfMatch: true}, 0
 			w := newWire(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if strings.Contains(r.URL.Path, ".leasehold-etag") {
 					if asked++; asked == n+1 {
 						w.WriteHeader(status)
-						_, _ = w.Write([]byte(`<Error><Code>` + map[bool]string{true: "NoSuchKey", false: "Other"}[status == 404] + `</Code></Error>`))
+						_, _ = w.Write([]byte(`<Error><Code>` +
+							map[bool]string{true: "NoSuchKey", false: "Other"}[status == 404] + `</Code></Error>`))
 						return
 					}
 				}
@@ -980,7 +1022,8 @@ func TestManyLearnAnETagsFormOnce(t *testing.T) {
 	var refused sync.WaitGroup // each waits for the first refusal of all
 	refused.Add(n)
 	w := newWire(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPut && strings.HasPrefix(r.Header.Get("If-Match"), `"`) && !strings.Contains(r.URL.Path, ".leasehold-etag") {
+		if r.Method == http.MethodPut && strings.HasPrefix(r.Header.Get("If-Match"), `"`) &&
+			!strings.Contains(r.URL.Path, ".leasehold-etag") {
 			refused.Done()
 			refused.Wait()
 		}
@@ -1051,7 +1094,12 @@ const (
 
 // client is the SDK's client for an endpoint, with net/http's own client, which follows redirects.
 func client(endpoint string, options ...func(*s3.Options)) *s3.Client {
-	return testserver.S3{Endpoint: endpoint, AccessKey: "access", SecretKey: "secret", Region: "us-east-1"}.Client(options...)
+	return testserver.S3{
+		Endpoint:  endpoint,
+		AccessKey: "access",
+		SecretKey: "secret",
+		Region:    "us-east-1",
+	}.Client(options...)
 }
 
 // listening is the URL of a server on a real socket.
@@ -1081,15 +1129,17 @@ func refusalCutOff(status int) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
-// A port that expects https answers plain http with 400, and may close the connection before the answer has been read.
+// A port that expects https answers plain http with 400, and may close the connection before the
+// answer has been read.
 func TestA400CutOffBeforeTheFirstAnswerIsFinal(t *testing.T) {
 	_, err := leasehold.NewS3Store(client(listening(t, refusalCutOff(400))), fakes3.Bucket).Get(t.Context(), key)
 	require.ErrorIs(t, err, leasehold.ErrPermanent)
 	require.ErrorContains(t, err, "does this port expect https?")
 }
 
-// Replies that a proxy, a web site or a half-dead server gives say nothing about the object: they are neither a success, nor
-// "absent", nor "refused", nor "unsafe". Real sockets, because net/http has its own mind about some of them.
+// Replies that a proxy, a web site or a half-dead server gives say nothing about the object: they
+// are neither a success, nor "absent", nor "refused", nor "unsafe". Real sockets, because net/http
+// has its own mind about some of them.
 func TestRepliesThatAreNoS3s(t *testing.T) {
 	etag := func(w http.ResponseWriter) { w.Header().Set("ETag", `"page"`) }
 	for name, c := range map[string]struct {
@@ -1097,40 +1147,98 @@ func TestRepliesThatAreNoS3s(t *testing.T) {
 		fine   string // operations for which it is a good answer, though
 		cutOff bool   // a reply of an S3 all the same: nobody need look for another endpoint
 	}{
-		"a page":                     {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) }},
-		"a page with an ETag":        {answer: func(w http.ResponseWriter, _ *http.Request) { etag(w); _, _ = io.WriteString(w, page) }},
-		"a page in chunks":           {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page); flush(w) }},
-		"a page in chunks with ETag": {answer: func(w http.ResponseWriter, _ *http.Request) { etag(w); _, _ = io.WriteString(w, page); flush(w) }},
-		"text":                       {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "OK") }},
-		"nothing":                    {answer: func(http.ResponseWriter, *http.Request) {}},
-		"a record without an ETag":   {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"expires_at":0,"token":1}`) }},
-		"201 with an ETag":           {answer: func(w http.ResponseWriter, _ *http.Request) { etag(w); w.WriteHeader(201) }},
-		"202 with an ETag":           {answer: func(w http.ResponseWriter, _ *http.Request) { etag(w); w.WriteHeader(202) }},
-		"204":                        {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, fine: "DeleteIfMatch"},
-		"204 with an ETag":           {answer: func(w http.ResponseWriter, _ *http.Request) { etag(w); w.WriteHeader(204) }, fine: "DeleteIfMatch"},
+		"a page": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, page)
+		}},
+		"a page with an ETag": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			etag(w)
+			_, _ = io.WriteString(w, page)
+		}},
+		"a page in chunks": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, page)
+			flush(w)
+		}},
+		"a page in chunks with ETag": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			etag(w)
+			_, _ = io.WriteString(w, page)
+			flush(w)
+		}},
+		"text": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "OK")
+		}},
+		"nothing": {answer: func(http.ResponseWriter, *http.Request) {}},
+		"a record without an ETag": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"expires_at":0,"token":1}`)
+		}},
+		"201 with an ETag": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			etag(w)
+			w.WriteHeader(201)
+		}},
+		"202 with an ETag": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			etag(w)
+			w.WriteHeader(202)
+		}},
+		"204": {
+			answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) },
+			fine:   "DeleteIfMatch",
+		},
+		"204 with an ETag": {
+			answer: func(w http.ResponseWriter, _ *http.Request) { etag(w); w.WriteHeader(204) },
+			fine:   "DeleteIfMatch",
+		},
 		"206 with an ETag": {answer: func(w http.ResponseWriter, _ *http.Request) {
 			etag(w)
 			w.Header().Set("Content-Range", "bytes 0-1/100")
 			w.WriteHeader(206)
 			_, _ = io.WriteString(w, "{}")
 		}},
-		"304":               {answer: func(w http.ResponseWriter, _ *http.Request) { etag(w); w.WriteHeader(304) }},
-		"301 to nowhere":    {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(301) }},
-		"302 to nowhere":    {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(302) }},
-		"307 to nowhere":    {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(307) }},
-		"302 to a page":     {answer: redirect(302, func(w http.ResponseWriter) { etag(w); _, _ = io.WriteString(w, page) })},
-		"302 to a record":   {answer: redirect(302, func(w http.ResponseWriter) { etag(w); _, _ = io.WriteString(w, "{}") })},
-		"303 to a record":   {answer: redirect(303, func(w http.ResponseWriter) { etag(w); _, _ = io.WriteString(w, "{}") })},
-		"307 to a record":   {answer: redirect(307, func(w http.ResponseWriter) { etag(w); _, _ = io.WriteString(w, "{}") })},
-		"308 to a record":   {answer: redirect(308, func(w http.ResponseWriter) { etag(w); _, _ = io.WriteString(w, "{}") })},
+		"304":            {answer: func(w http.ResponseWriter, _ *http.Request) { etag(w); w.WriteHeader(304) }},
+		"301 to nowhere": {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(301) }},
+		"302 to nowhere": {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(302) }},
+		"307 to nowhere": {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(307) }},
+		"302 to a page": {answer: redirect(302, func(w http.ResponseWriter) {
+			etag(w)
+			_, _ = io.WriteString(w, page)
+		})},
+		"302 to a record": {answer: redirect(302, func(w http.ResponseWriter) {
+			etag(w)
+			_, _ = io.WriteString(w, "{}")
+		})},
+		"303 to a record": {answer: redirect(303, func(w http.ResponseWriter) {
+			etag(w)
+			_, _ = io.WriteString(w, "{}")
+		})},
+		"307 to a record": {answer: redirect(307, func(w http.ResponseWriter) {
+			etag(w)
+			_, _ = io.WriteString(w, "{}")
+		})},
+		"308 to a record": {answer: redirect(308, func(w http.ResponseWriter) {
+			etag(w)
+			_, _ = io.WriteString(w, "{}")
+		})},
 		"302 to another S3": {answer: redirect(302, missing)},
-		"404 page":          {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404); _, _ = io.WriteString(w, page) }},
-		"404 text":          {answer: func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }},
-		"404":               {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }},
-		"403 page":          {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403); _, _ = io.WriteString(w, page) }},
-		"407 page":          {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(407); _, _ = io.WriteString(w, page) }},
-		"412 page":          {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(412); _, _ = io.WriteString(w, page) }},
-		"501 page":          {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(501); _, _ = io.WriteString(w, page) }},
+		"404 page": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(404)
+			_, _ = io.WriteString(w, page)
+		}},
+		"404 text": {answer: func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }},
+		"404":      {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }},
+		"403 page": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(403)
+			_, _ = io.WriteString(w, page)
+		}},
+		"407 page": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(407)
+			_, _ = io.WriteString(w, page)
+		}},
+		"412 page": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(412)
+			_, _ = io.WriteString(w, page)
+		}},
+		"501 page": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(501)
+			_, _ = io.WriteString(w, page)
+		}},
 		"a record cut off": {cutOff: true, answer: func(w http.ResponseWriter, _ *http.Request) {
 			if etag(w); w.Header().Get("ETag") != "" {
 				w.Header().Set("Content-Length", "1000")
@@ -1205,10 +1313,14 @@ func redirect(status int, there func(http.ResponseWriter)) func(http.ResponseWri
 	}
 }
 
-// A front that is still starting answers 502 and 503, with pages of its own or without: that passes.
+// A front that is still starting answers 502 and 503, with pages of its own or without: that
+// passes.
 func TestPagesOfAServerThatIsStartingAreWaitedOut(t *testing.T) {
 	for _, status := range []int{500, 502, 503, 504} {
-		endpoint := listening(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status); _, _ = io.WriteString(w, page) })
+		endpoint := listening(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, page)
+		})
 		s := leasehold.NewS3Store(client(endpoint), fakes3.Bucket)
 		for range 10 {
 			_, err := s.Get(t.Context(), key)
@@ -1259,15 +1371,39 @@ func TestArgumentsThatCannotWorkAreRefusedUnsent(t *testing.T) {
 		{"a nil option", leasehold.NewS3Store(fine, "bucket", nil), "an S3Option is nil"},
 		{"no bucket", leasehold.NewS3Store(fine, ""), "the bucket has no name"},
 		{"a path", leasehold.NewS3Store(fine, "bucket/locks"), `bucket "bucket/locks" is not a bucket's name`},
-		{"a URL", leasehold.NewS3Store(fine, "s3://bucket/team/"), `is a URL: give the bare name "bucket", and what follows it, "team/", to WithKeyPrefix`},
+		{
+			"a URL",
+			leasehold.NewS3Store(fine, "s3://bucket/team/"),
+			`is a URL: give the bare name "bucket", and what follows it, "team/", to WithKeyPrefix`,
+		},
 		{"a space", leasehold.NewS3Store(fine, "bucket "), "is not a bucket's name"},
-		{"copies of a bucket", leasehold.NewS3Store(fine, "arn:aws:s3::123456789012:accesspoint/mfzwi23gnjvgw.mrap"), "is a Multi-Region Access Point"},
-		{"an absolute prefix", leasehold.NewS3Store(fine, "bucket", prefix("/locks/")), `key prefix "/locks/" has an empty path segment`},
+		{
+			"copies of a bucket",
+			leasehold.NewS3Store(fine, "arn:aws:s3::123456789012:accesspoint/mfzwi23gnjvgw.mrap"),
+			"is a Multi-Region Access Point",
+		},
+		{
+			"an absolute prefix",
+			leasehold.NewS3Store(fine, "bucket", prefix("/locks/")),
+			`key prefix "/locks/" has an empty path segment`,
+		},
 		{"an empty segment", leasehold.NewS3Store(fine, "bucket", prefix("a//b/")), "has an empty path segment"},
 		{"dots", leasehold.NewS3Store(fine, "bucket", prefix("a/../")), `has a path segment "." or ".."`},
-		{"a slack that is negative", leasehold.NewS3Store(fine, "bucket", leasehold.WithServerClock(-time.Hour)), "slack -1h0m0s is below 2s: 1 s because HTTP dates are whole seconds"},
-		{"a slack of nothing", leasehold.NewS3Store(fine, "bucket", leasehold.WithServerClock(0)), "slack 0s is below 2s"},
-		{"a slack that is too small", leasehold.NewS3Store(fine, "bucket", leasehold.WithServerClock(1999*time.Millisecond)), "slack 1.999s is below 2s"},
+		{
+			"a slack that is negative",
+			leasehold.NewS3Store(fine, "bucket", leasehold.WithServerClock(-time.Hour)),
+			"slack -1h0m0s is below 2s: 1 s because HTTP dates are whole seconds",
+		},
+		{
+			"a slack of nothing",
+			leasehold.NewS3Store(fine, "bucket", leasehold.WithServerClock(0)),
+			"slack 0s is below 2s",
+		},
+		{
+			"a slack that is too small",
+			leasehold.NewS3Store(fine, "bucket", leasehold.WithServerClock(1999*time.Millisecond)),
+			"slack 1.999s is below 2s",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			want := c.s.Describe().Err
@@ -1289,10 +1425,12 @@ func TestArgumentsThatCannotWorkAreRefusedUnsent(t *testing.T) {
 		})
 	}
 	for _, bucket := range []string{
-		"my-bucket.v2", "arn:aws:s3:eu-central-1:123456789012:accesspoint/locks", "locks-123456789012-s3alias", "locks--use1-az4--x-s3",
+		"my-bucket.v2", "arn:aws:s3:eu-central-1:123456789012:accesspoint/locks", "locks-123456789012-s3alias",
+		"locks--use1-az4--x-s3",
 		"MyLegacyBucket", "old_bucket", "tenant:bucket",
 	} {
-		require.NoError(t, leasehold.NewS3Store(fine, bucket, prefix("a/b-"), leasehold.WithServerClock(2*time.Second)).Describe().Err, bucket)
+		require.NoError(t, leasehold.NewS3Store(fine, bucket, prefix("a/b-"),
+			leasehold.WithServerClock(2*time.Second)).Describe().Err, bucket)
 	}
 	require.Zero(t, requests.Load())
 }
@@ -1319,39 +1457,105 @@ func TestNewcomersMistakesAreTold(t *testing.T) {
 		w.Header().Set("ETag", `"index"`)
 		_, _ = io.WriteString(w, page)
 	})
-	console := listening(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) }) // as MinIO's
+	// as MinIO's
+	console := listening(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) })
 	for _, c := range []struct {
 		name   string
 		bucket string
 		option func(*s3.Options)
 		says   []string
 	}{
-		{"no region", bucket, func(o *s3.Options) { o.Region = "" }, []string{"A region must be set", "set the client's region: AWS_REGION"}},
-		{"a region that is none", bucket, func(o *s3.Options) { o.Region = "us east 1"; o.BaseEndpoint = nil }, []string{"region"}},
+		{
+			"no region",
+			bucket,
+			func(o *s3.Options) { o.Region = "" },
+			[]string{"A region must be set", "set the client's region: AWS_REGION"},
+		},
+		{
+			"a region that is none",
+			bucket,
+			func(o *s3.Options) { o.Region = "us east 1"; o.BaseEndpoint = nil },
+			[]string{"region"},
+		},
 		{"no credentials", bucket, func(o *s3.Options) {
 			o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 				return aws.Credentials{}, errors.New("no EC2 IMDS role found")
 			})
 		}, []string{"no EC2 IMDS role found", "the client has no credentials: set AWS_ACCESS_KEY_ID"}},
-		{"anonymous", bucket, func(o *s3.Options) { o.Credentials = aws.AnonymousCredentials{} }, []string{"AccessDenied", "check the credentials; they need s3:GetObject"}},
-		{"no credentials provider", bucket, func(o *s3.Options) { o.Credentials = nil }, []string{"AccessDenied", "check the credentials"}},
-		{"wrong access key", bucket, keys("leashold", server.SecretKey), []string{"InvalidAccessKeyId", "wrong access key"}},
-		{"wrong secret key", bucket, keys(server.AccessKey, "leasehold-secrets"), []string{"SignatureDoesNotMatch", "wrong secret key"}},
-		{"another bucket", "no-such-bucket", keys(server.AccessKey, server.SecretKey), []string{"NoSuchBucket", "create the bucket, or correct its name"}},
+		{
+			"anonymous",
+			bucket,
+			func(o *s3.Options) { o.Credentials = aws.AnonymousCredentials{} },
+			[]string{"AccessDenied", "check the credentials; they need s3:GetObject"},
+		},
+		{
+			"no credentials provider",
+			bucket,
+			func(o *s3.Options) { o.Credentials = nil },
+			[]string{"AccessDenied", "check the credentials"},
+		},
+		{
+			"wrong access key",
+			bucket,
+			keys("leashold", server.SecretKey),
+			[]string{"InvalidAccessKeyId", "wrong access key"},
+		},
+		{
+			"wrong secret key",
+			bucket,
+			keys(server.AccessKey, "leasehold-secrets"),
+			[]string{"SignatureDoesNotMatch", "wrong secret key"},
+		},
+		{
+			"another bucket",
+			"no-such-bucket",
+			keys(server.AccessKey, server.SecretKey),
+			[]string{"NoSuchBucket", "create the bucket, or correct its name"},
+		},
 		{"no bucket", "", func(*s3.Options) {}, []string{"the bucket has no name"}},
 		{"a bucket's URL", "s3://" + bucket, func(*s3.Options) {}, []string{"give the bare name"}},
 		{"no path style", bucket, func(o *s3.Options) {
 			o.BaseEndpoint, o.UsePathStyle, o.HTTPClient = aws.String("http://s3.invalid:"+port), false, &http.Client{}
 		}, []string{"no such host", `the host "` + bucket + `.s3.invalid" is unknown`, "UsePathStyle"}},
-		{"a host that is not there", bucket, endpoint("http://minio.invalid:9000"), []string{"no such host", `the host "minio.invalid" is unknown: check the endpoint`}},
-		{"no scheme", bucket, endpoint(strings.TrimPrefix(server.Endpoint, "http://")), []string{"was not a valid URI", "a URL with a scheme, such as http://localhost:9000"}},
+		{
+			"a host that is not there",
+			bucket,
+			endpoint("http://minio.invalid:9000"),
+			[]string{"no such host", `the host "minio.invalid" is unknown: check the endpoint`},
+		},
+		{
+			"no scheme",
+			bucket,
+			endpoint(strings.TrimPrefix(server.Endpoint, "http://")),
+			[]string{"was not a valid URI", "a URL with a scheme, such as http://localhost:9000"},
+		},
 		{"another scheme", bucket, endpoint("s3://localhost"), []string{"was not a valid URI", "a URL with a scheme"}},
-		{"no such port", bucket, endpoint("http://127.0.0.1:99999"), []string{"invalid port", `"99999" is not an address: check the endpoint`}},
-		{"https for http", bucket, endpoint("https" + strings.TrimPrefix(server.Endpoint, "http")), []string{"server gave HTTP response to HTTPS client", "this port speaks http, not https"}},
-		{"http for https", bucket, endpoint("http" + strings.TrimPrefix(secure.URL, "https")), []string{"does this port expect https?"}},
+		{
+			"no such port",
+			bucket,
+			endpoint("http://127.0.0.1:99999"),
+			[]string{"invalid port", `"99999" is not an address: check the endpoint`},
+		},
+		{
+			"https for http",
+			bucket,
+			endpoint("https" + strings.TrimPrefix(server.Endpoint, "http")),
+			[]string{"server gave HTTP response to HTTPS client", "this port speaks http, not https"},
+		},
+		{
+			"http for https",
+			bucket,
+			endpoint("http" + strings.TrimPrefix(secure.URL, "https")),
+			[]string{"does this port expect https?"},
+		},
 		{"a web site", bucket, endpoint(site), []string{"the answer is a web page", hint}},
 		{"a console", bucket, endpoint(console), []string{"the answer is a web page", hint}},
-		{"another path", bucket, endpoint(server.Endpoint + "/minio/health"), []string{"NoSuchBucket", "or the endpoint"}},
+		{
+			"another path",
+			bucket,
+			endpoint(server.Endpoint + "/minio/health"),
+			[]string{"NoSuchBucket", "or the endpoint"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := server.Client().Options()
@@ -1377,9 +1581,12 @@ func TestNewcomersMistakesAreTold(t *testing.T) {
 	requireOnly(t, leasehold.ErrNotExist, err)
 }
 
-// Before the first answer nothing can be reached by waiting; after it, a resolver or a credential service may be down for a while.
+// Before the first answer nothing can be reached by waiting; after it, a resolver or a credential
+// service may be down for a while.
 func TestFaultsOfThisMachineMayPassOnceTheServerHasAnswered(t *testing.T) {
-	endpoint := listening(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	endpoint := listening(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
 	var host, noKeys atomic.Value
 	host.Store(endpoint)
 	noKeys.Store("")
@@ -1418,18 +1625,27 @@ func TestFaultsOfThisMachineMayPassOnceTheServerHasAnswered(t *testing.T) {
 	}
 }
 
-// A machine that starts may have no DNS yet, and no credentials. That is waited for as long as ctx says, or for a TTL.
+// A machine that starts may have no DNS yet, and no credentials. That is waited for as long as ctx
+// says, or for a TTL.
 func TestAClientThatCannotSendYetIsWaitedFor(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	for name, c := range map[string]struct {
 		network, credentials error
 		final                bool
 	}{
-		"no DNS yet":                       {network: &net.DNSError{Err: "no such host", Name: "s3.test", IsNotFound: true}},
-		"no credentials service yet":       {credentials: refused},
-		"no DNS for the credentials' host": {credentials: &net.DNSError{Err: "no such host", Name: "sts.test", IsNotFound: true}},
-		"no such scheme":                   {network: errors.New("unsupported protocol scheme"), final: true},
-		"no credentials":                   {credentials: errors.New("static credentials are empty"), final: true},
+		"no DNS yet": {network: &net.DNSError{
+			Err:        "no such host",
+			Name:       "s3.test",
+			IsNotFound: true,
+		}},
+		"no credentials service yet": {credentials: refused},
+		"no DNS for the credentials' host": {credentials: &net.DNSError{
+			Err:        "no such host",
+			Name:       "sts.test",
+			IsNotFound: true,
+		}},
+		"no such scheme": {network: errors.New("unsupported protocol scheme"), final: true},
+		"no credentials": {credentials: errors.New("static credentials are empty"), final: true},
 	} {
 		for op, campaign := range map[string]func(ctx context.Context, l *leasehold.Lock) (led bool, err error){
 			"Do": func(ctx context.Context, l *leasehold.Lock) (led bool, err error) {
@@ -1440,7 +1656,10 @@ func TestAClientThatCannotSendYetIsWaitedFor(t *testing.T) {
 				return led, err
 			},
 			"Run": func(ctx context.Context, l *leasehold.Lock) (led bool, err error) {
-				e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(context.Context, *leasehold.Lease) { led = true }})
+				e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(context.Context,
+					*leasehold.Lease) {
+					led = true
+				}})
 				require.NoError(t, err)
 				err = e.Run(ctx)
 				return led, err
@@ -1463,7 +1682,8 @@ func TestAClientThatCannotSendYetIsWaitedFor(t *testing.T) {
 						return aws.Credentials{AccessKeyID: "a", SecretAccessKey: "s"}, nil
 					})
 					lock := func() *leasehold.Lock {
-						return newLock(t, leasehold.NewS3Store(s3.New(o), fakes3.Bucket), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+						return newLock(t, leasehold.NewS3Store(s3.New(o), fakes3.Bucket),
+							leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 					}
 					_, err := lock().TryAcquire(t.Context())
 					require.ErrorIs(t, err, leasehold.ErrPermanent, "for who does not wait")
@@ -1487,10 +1707,12 @@ func TestAClientThatCannotSendYetIsWaitedFor(t *testing.T) {
 	}
 }
 
-// The credentials' own service may be the one that answers: its status says nothing about the object, and its overload passes.
+// The credentials' own service may be the one that answers: its status says nothing about the
+// object, and its overload passes.
 func TestAnswersOfACredentialServiceAreNotTheStores(t *testing.T) {
 	for status, want := range map[int]error{
-		404: leasehold.ErrPermanent, 412: leasehold.ErrPermanent, 403: leasehold.ErrPermanent, 501: nil, 503: nil, 429: nil,
+		404: leasehold.ErrPermanent, 412: leasehold.ErrPermanent, 403: leasehold.ErrPermanent,
+		501: nil, 503: nil, 429: nil,
 	} {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			other := client(listening(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -1512,7 +1734,8 @@ func TestAnswersOfACredentialServiceAreNotTheStores(t *testing.T) {
 	}
 }
 
-// What can heal before the first answer is waited for: a server that is not up yet, a slow credential service, a certificate.
+// What can heal before the first answer is waited for: a server that is not up yet, a slow
+// credential service, a certificate.
 func TestFaultsThatHealArePassing(t *testing.T) {
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	defer secure.Close()

@@ -12,50 +12,57 @@ import (
 
 // Store is a set of linearizable registers: one object per key, changed only by conditional writes.
 //
-// Implementations must be safe for concurrent use, must honour ctx, and must not retry a conditional write on their own,
-// because if the first try succeeded, the retry fails with "precondition failed" although the write is theirs. Every error that
-// is not one of the sentinels named below is taken as ambiguous: the request may have been carried out, or may still be.
-// Errors that no retry can fix also match [ErrPermanent]. Error texts begin with what was being done, without the name
-// of this package.
+// Implementations must be safe for concurrent use, must honour ctx, and must not retry a
+// conditional write on their own, because if the first try succeeded, the retry fails with
+// "precondition failed" although the write is theirs. Every error that is not one of the sentinels
+// named below is taken as ambiguous: the request may have been carried out, or may still be. Errors
+// that no retry can fix also match [ErrPermanent]. Error texts begin with what was being done,
+// without the name of this package.
 //
-// Package storetest tests an implementation; [CheckStore] checks one at run time. A Store may also be a [Describer].
+// Package storetest tests an implementation; [CheckStore] checks one at run time. A Store may also
+// be a [Describer].
 type Store interface {
-	// Get reads one object. It returns [ErrNotExist] if there is none, and an error that matches [ErrCorruptRecord],
-	// with the ETag filled in, if it is larger than [MaxObjectSize]. Body and ETag belong to one version. An ETag older than
-	// the body does no harm, because the next conditional write fails. A body older than the ETag can lead to two leaders.
+	// Get reads one object. It returns [ErrNotExist] if there is none, and an error that matches
+	// [ErrCorruptRecord], with the ETag filled in, if it is larger than [MaxObjectSize]. Body and
+	// ETag belong to one version. An ETag older than the body does no harm, because the next
+	// conditional write fails. A body older than the ETag can lead to two leaders.
 	Get(ctx context.Context, key string) (Object, error)
-	// PutIfNoneMatch creates an object and returns its ETag. It returns [ErrPreconditionFailed] if the key exists.
+	// PutIfNoneMatch creates an object and returns its ETag. It returns [ErrPreconditionFailed] if
+	// the key exists.
 	PutIfNoneMatch(ctx context.Context, key string, body []byte) (etag string, err error)
-	// PutIfMatch replaces the version that etag names and returns the new ETag. It returns [ErrPreconditionFailed] if the
-	// object has changed, and [ErrNotExist] if it is gone. A store may return ErrPreconditionFailed for both.
+	// PutIfMatch replaces the version that etag names and returns the new ETag. It returns
+	// [ErrPreconditionFailed] if the object has changed, and [ErrNotExist] if it is gone. A store
+	// may return ErrPreconditionFailed for both.
 	PutIfMatch(ctx context.Context, key string, body []byte, etag string) (newETag string, err error)
-	// DeleteIfMatch removes the version that etag names, with the errors of PutIfMatch. It is for housekeeping. Locks never
-	// call it, because several servers ignore the condition.
+	// DeleteIfMatch removes the version that etag names, with the errors of PutIfMatch. It is for
+	// housekeeping. Locks never call it, because several servers ignore the condition.
 	DeleteIfMatch(ctx context.Context, key, etag string) error
 }
 
 // StoreInfo is what a [Store] says of itself. What is zero is not known.
 type StoreInfo struct {
-	// Err is why the store cannot work at all. [NewLock] and [CheckStore] refuse it with this error, before any request.
+	// Err is why the store cannot work at all. [NewLock] and [CheckStore] refuse it with this
+	// error, before any request.
 	Err error
 	// MinTTL is the shortest TTL of its locks: see [WithTTL]. If it is 0, that is 1 s.
 	MinTTL time.Duration
-	// TellsAge says that the store's clock is trusted, so that Get tells [Object].Age. [CheckStore] then measures it.
+	// TellsAge says that the store's clock is trusted, so that Get tells [Object].Age. [CheckStore]
+	// then measures it.
 	TellsAge bool
 	// Conditional says that all that answers its requests is known to enforce their conditions. A
-	// lock does not try them then. A process tries all other stores, once, with two writes that must
-	// be refused: an update of a version that does not exist, and a create over the lock's object.
-	// They carry what the object has, and white space. Whoever waits for a lock sends them meanwhile.
-	// Otherwise the first acquisition does, before it has a lease. If one is carried out, the call
-	// fails with [ErrUnsafeStore].
+	// lock does not try them then. A process tries all other stores, once, with two writes that
+	// must be refused: an update of a version that does not exist, and a create over the lock's
+	// object. They carry what the object has, and white space. Whoever waits for a lock sends them
+	// meanwhile. Otherwise the first acquisition does, before it has a lease. If one is carried
+	// out, the call fails with [ErrUnsafeStore].
 	Conditional bool
 }
 
 // Describer is a [Store] that says more of itself than its methods do.
 type Describer interface{ Describe() StoreInfo }
 
-// Describe returns what s says of itself. It is for a Store that wraps another one, and passes that on. Of a store that is no [Describer]
-// nothing is known, but that a nil one cannot work.
+// Describe returns what s says of itself. It is for a Store that wraps another one, and passes that
+// on. Of a store that is no [Describer] nothing is known, but that a nil one cannot work.
 func Describe(s Store) StoreInfo {
 	if s == nil {
 		return StoreInfo{Err: errors.New("store is nil")}
@@ -73,9 +80,10 @@ func Describe(s Store) StoreInfo {
 type Object struct {
 	Body []byte
 	ETag string // names the version; opaque, never empty, passed back verbatim
-	// Age is a lower bound, by the store's own clock alone, of the time since this version was written. It is 0 unless the
-	// user trusts that clock ([WithServerClock]), or all processes share it ([NewFileStore]). A lock uses the Age of the first
-	// reply that shows a version, and never takes a version to be older than the time since its own last read of another one.
+	// Age is a lower bound, by the store's own clock alone, of the time since this version was
+	// written. It is 0 unless the user trusts that clock ([WithServerClock]), or all processes
+	// share it ([NewFileStore]). A lock uses the Age of the first reply that shows a version, and
+	// never takes a version to be older than the time since its own last read of another one.
 	Age time.Duration
 }
 
@@ -85,12 +93,14 @@ const MaxObjectSize = 64 << 10
 var (
 	// ErrNotExist says that the store has no object of that key.
 	ErrNotExist = storeapi.ErrNotExist
-	// ErrPreconditionFailed says that a conditional write was refused because the object has changed, or exists.
+	// ErrPreconditionFailed says that a conditional write was refused because the object has
+	// changed, or exists.
 	ErrPreconditionFailed = storeapi.ErrPreconditionFailed
-	// ErrPermanent marks errors that no retry can fix: no such bucket, access denied, a key that the store refuses. Errors that
-	// match [ErrUnsafeStore] or [ErrCorruptRecord] match it too. Acquiring ends at once with such an error. Its text says what to do.
+	// ErrPermanent marks errors that no retry can fix: no such bucket, access denied, a key that
+	// the store refuses. Errors that match [ErrUnsafeStore] or [ErrCorruptRecord] match it too.
+	// Acquiring ends at once with such an error. Its text says what to do.
 	ErrPermanent = storeapi.ErrPermanent
-	// ErrUnsafeStore says that the store, as it is set up, is not safe for locks: it ignores or lacks conditional writes, or
-	// tells ages that are wrong.
+	// ErrUnsafeStore says that the store, as it is set up, is not safe for locks: it ignores or
+	// lacks conditional writes, or tells ages that are wrong.
 	ErrUnsafeStore = storeapi.ErrUnsafeStore
 )

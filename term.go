@@ -24,20 +24,23 @@ import (
 //	 ├──abandon─────────────────────▶ abandoned
 //	 └──ran out, or replaced──▶ lost
 //
-// "Replaced" means that somebody has taken over, deleted, broken or overwritten the object. The record of an unreleased or
-// abandoned term runs out by itself. A held term leads until its context ends. Under Do or Run it then winds down: it stays
-// held, renewed for one TTL more at most, because its function may still run.
+// "Replaced" means that somebody has taken over, deleted, broken or overwritten the object. The
+// record of an unreleased or abandoned term runs out by itself. A held term leads until its context
+// ends. Under Do or Run it then winds down: it stays held, renewed for one TTL more at most,
+// because its function may still run.
 //
-// Other goroutines of the same Lock stay out while the term is held or releasing, and until its function has returned. A lost term without a function that has returned keeps them out for the safety margin too, and an abandoned one
-// for as long as it keeps other processes out.
+// Other goroutines of the same Lock stay out while the term is held or releasing, and until its
+// function has returned. A lost term without a function that has returned keeps them out for the
+// safety margin too, and an abandoned one for as long as it keeps other processes out.
 type term struct {
 	lock    *register
 	token   uint64
 	writing ctxmutex.Mutex // locked while a write of this term is under way
 
-	mu          sync.Mutex // guards what follows; never held over I/O
-	state       state
-	ctx         context.Context         // that of the Lease; nil after held, because the Lock keeps its last term, but nothing of ctx
+	mu    sync.Mutex // guards what follows; never held over I/O
+	state state
+	// that of the Lease; nil after held, because the Lock keeps its last term, but nothing of ctx
+	ctx         context.Context
 	cancel      context.CancelCauseFunc // ends ctx; nil after held
 	function    function
 	cause       error            // why the term was lost, or was replaced after held
@@ -107,7 +110,8 @@ func (t *term) valid() bool {
 	return ok && !ranOut
 }
 
-// blocks is how long, at least, no other goroutine of this Lock may begin a term. It is 0 if one may.
+// blocks is how long, at least, no other goroutine of this Lock may begin a term. It is 0 if one
+// may.
 func (t *term) blocks() time.Duration {
 	t.valid() // a lease that has run out is lost
 	t.mu.Lock()
@@ -127,8 +131,8 @@ func (t *term) blocks() time.Duration {
 	return 0
 }
 
-// untilRunOut is how long other processes may stay out unless the lock is released: a write without an
-// answer may have landed. The caller holds t.mu.
+// untilRunOut is how long other processes may stay out unless the lock is released: a write without
+// an answer may have landed. The caller holds t.mu.
 func (t *term) untilRunOut() time.Duration {
 	sent := t.sent
 	if n := len(t.unconfirmed); n > 0 {
@@ -142,7 +146,8 @@ func (t *term) marginLeft() time.Duration {
 	return max(t.endedMono+t.lock.margin-t.lock.clock.Now().Mono, 0)
 }
 
-// remaining is how long the lease is still valid, by the most pessimistic clock. The caller holds t.mu.
+// remaining is how long the lease is still valid, by the most pessimistic clock. The caller holds
+// t.mu.
 func (t *term) remaining() time.Duration {
 	return t.lock.ttl - t.lock.margin - t.lock.clock.Now().Elapsed(t.sent)
 }
@@ -164,11 +169,12 @@ func (t *term) record() *Record {
 	return &t.stored.rec
 }
 
-// untilNextCheck is when to look at the clocks again: at the deadline, or earlier, because the timer's own clock does not count
-// the time that the machine is suspended. The caller holds t.mu.
+// untilNextCheck is when to look at the clocks again: at the deadline, or earlier, because the
+// timer's own clock does not count the time that the machine is suspended. The caller holds t.mu.
 func (t *term) untilNextCheck() time.Duration { return max(min(t.remaining(), t.lock.ttl/5), 0) }
 
-// check runs on the timer. It ends the context of a lease that has run out, and reports a function that still runs.
+// check runs on the timer. It ends the context of a lease that has run out, and reports a function
+// that still runs.
 func (t *term) check() {
 	t.mu.Lock()
 	ranOut := t.state == held && t.remaining() <= 0
@@ -192,8 +198,9 @@ func (t *term) check() {
 }
 
 var (
-	// ErrLost says that a lease has ended against its holder's will: it was not renewed in time or was taken over, or its
-	// object was deleted, overwritten or broken by an administrator. The text says which.
+	// ErrLost says that a lease has ended against its holder's will: it was not renewed in time or
+	// was taken over, or its object was deleted, overwritten or broken by an administrator. The
+	// text says which.
 	ErrLost = errors.New("lease lost")
 	// ErrReleased says that a lease has ended because its holder released it.
 	ErrReleased = errors.New("lease released")
@@ -208,7 +215,8 @@ var (
 	errOverwritten = errors.New("overwritten")
 )
 
-// errNothingToRelease says that the lock was free for others before this release was known to have landed.
+// errNothingToRelease says that the lock was free for others before this release was known to have
+// landed.
 var errNothingToRelease = errors.New("nothing is left to release")
 
 // lose ends a held term for good and returns the cause.
@@ -305,7 +313,8 @@ func (t *term) startGuarding() error {
 	case over:
 		return t.whyOver()
 	case owned:
-		return fmt.Errorf("the lease (token %d) has its function already, from an Elector or another call of Do", t.token)
+		return fmt.Errorf("the lease (token %d) has its function already, from an Elector or another call of Do",
+			t.token)
 	}
 	return nil
 }
@@ -330,7 +339,8 @@ func (t *term) overruns() bool {
 	return t.guarding() && !valid
 }
 
-// become moves on to another state of a release, and reports whether it did. A term that is released stays released.
+// become moves on to another state of a release, and reports whether it did. A term that is
+// released stays released.
 func (t *term) become(s state) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -30,7 +30,8 @@ func (s *deaf) PutIfMatch(ctx context.Context, key string, body []byte, etag str
 	return got, err
 }
 
-// A term remembers writes of unknown outcome until a later one is known to have landed, and no longer.
+// A term remembers writes of unknown outcome until a later one is known to have landed, and no
+// longer.
 func TestUnconfirmedWritesAreSettledByTheNextThatLands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &deaf{Store: NewMemStore()}
@@ -52,7 +53,8 @@ func TestUnconfirmedWritesAreSettledByTheNextThatLands(t *testing.T) {
 	})
 }
 
-// A goroutine that has read the clocks before Abandon may only afterwards say that the lease has run out.
+// A goroutine that has read the clocks before Abandon may only afterwards say that the lease has
+// run out.
 func TestAnAbandonedLeaseThatRunsOutKeepsOthersOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := NewLock(NewMemStore(), "k", WithLogger(slog.New(slog.DiscardHandler)), WithManualRenewal())
@@ -69,15 +71,17 @@ func TestAnAbandonedLeaseThatRunsOutKeepsOthersOut(t *testing.T) {
 	})
 }
 
-// The timer for the next look at the clocks may fire just as another goroutine finds the lease lost.
+// The timer for the next look at the clocks may fire just as another goroutine finds the lease
+// lost.
 func TestAnOverrunIsReportedOnceTheSafetyMarginIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var overruns atomic.Int64
-		l, err := NewLock(NewMemStore(), "k", WithLogger(slog.New(slog.DiscardHandler)), WithObserver(func(_ context.Context, e Event) {
-			if e.Kind == EventOverrun {
-				overruns.Add(1)
-			}
-		}))
+		l, err := NewLock(NewMemStore(), "k", WithLogger(slog.New(slog.DiscardHandler)),
+			WithObserver(func(_ context.Context, e Event) {
+				if e.Kind == EventOverrun {
+					overruns.Add(1)
+				}
+			}))
 		require.NoError(t, err)
 		require.ErrorIs(t, l.Do(t.Context(), func(_ context.Context, lease *Lease) error {
 			_ = lease.t.lose(errBroken)
@@ -105,7 +109,10 @@ func TestALeaseThatItsObserverRefersToIsCollected(t *testing.T) {
 		j := new(job)
 		runtime.AddCleanup(j, func(struct{}) { close(gone) }, struct{}{})
 		var err error
-		j.lock, err = NewLock(NewMemStore(), "k", WithLogger(slog.New(slog.DiscardHandler)), WithObserver(func(_ context.Context, e Event) { j.last = e }))
+		j.lock, err = NewLock(NewMemStore(), "k", WithLogger(slog.New(slog.DiscardHandler)),
+			WithObserver(func(_ context.Context, e Event) {
+				j.last = e
+			}))
 		require.NoError(t, err)
 		j.lease, err = j.lock.TryAcquire(t.Context())
 		require.NoError(t, err)
@@ -194,7 +201,8 @@ func TestALockKeepsNothingOfALastContext(t *testing.T) {
 	}
 }
 
-// A lock that was acquired under the lease of another, and released, keeps that lease no longer renewed.
+// A lock that was acquired under the lease of another, and released, keeps that lease no longer
+// renewed.
 func TestALockDoesNotKeepALeaseItWasAcquiredUnder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var locks [2]*Lock

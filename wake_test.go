@@ -17,8 +17,10 @@ import (
 // process returns a Store value of its own on the same objects, as another process would have.
 func process(s leasehold.Store) *faultStore { return &faultStore{Store: s} }
 
-// waiting returns the store of a candidate that waits for a lock, with a poll interval of an hour, and its result.
-func waiting(t *testing.T, objects leasehold.Store, use func(ctx context.Context, l *leasehold.Lock)) (*faultStore, *leasehold.Lock) {
+// waiting returns the store of a candidate that waits for a lock, with a poll interval of an hour,
+// and its result.
+func waiting(t *testing.T, objects leasehold.Store, use func(ctx context.Context,
+	l *leasehold.Lock)) (*faultStore, *leasehold.Lock) {
 	t.Helper()
 	store := process(objects)
 	l := newLock(t, store, leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2*time.Hour))
@@ -48,7 +50,10 @@ func TestWakeMakesWhoeverWaitsReadNow(t *testing.T) {
 			})
 		},
 		"Elector": func(ctx context.Context, l *leasehold.Lock, led func(uint64)) {
-			e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(_ context.Context, lease *leasehold.Lease) { led(lease.Token()) }})
+			e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(_ context.Context,
+				lease *leasehold.Lease) {
+				led(lease.Token())
+			}})
 			if err == nil {
 				_ = e.Run(ctx)
 			}
@@ -67,7 +72,9 @@ func TestWakeMakesWhoeverWaitsReadNow(t *testing.T) {
 				holder := acquire(t, newLock(t, objects, leasehold.WithTTL(2*time.Hour)))
 				led := make(chan uint64, 1)
 				began := time.Now()
-				store, l := waiting(t, objects, func(ctx context.Context, l *leasehold.Lock) { use(ctx, l, func(token uint64) { led <- token }) })
+				store, l := waiting(t, objects, func(ctx context.Context, l *leasehold.Lock) {
+					use(ctx, l, func(token uint64) { led <- token })
+				})
 				require.Equal(t, []string{"get"}, store.count())
 
 				l.Wake() // too early
@@ -91,7 +98,10 @@ func TestWakeReachesElectors(t *testing.T) {
 		candidate := make(chan *leasehold.Lock, 1)
 		led := make(chan struct{})
 		waiting(t, objects, func(ctx context.Context, l *leasehold.Lock) {
-			e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(context.Context, *leasehold.Lease) { close(led) }})
+			e, err := leasehold.NewElector(l, leasehold.Callbacks{OnStartedLeading: func(context.Context,
+				*leasehold.Lease) {
+				close(led)
+			}})
 			if err != nil {
 				t.Error(err)
 				return
@@ -107,14 +117,16 @@ func TestWakeReachesElectors(t *testing.T) {
 	})
 }
 
-// A change that comes after the object was read, and whose wake-up comes before the wait begins, must not be missed.
+// A change that comes after the object was read, and whose wake-up comes before the wait begins,
+// must not be missed.
 func TestAWakeUpDuringTheReadIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects := leasehold.NewMemStore()
 		holder := acquire(t, newLock(t, objects))
 		store := process(objects)
 		l := newLock(t, store, leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2*time.Hour))
-		store.next(fault{op: "get", apply: true, delay: 5 * time.Second}) // the reply is on its way when the lock is released
+		// the reply is on its way when the lock is released
+		store.next(fault{op: "get", apply: true, delay: 5 * time.Second})
 		time.AfterFunc(time.Second, func() {
 			_ = holder.Release(context.Background())
 			l.Wake()
@@ -221,7 +233,8 @@ func TestWakeUpsOfACandidateThatBacksOffAreBounded(t *testing.T) {
 		}()
 		_, err := l.Acquire(ctx)
 		require.ErrorContains(t, err, "503")
-		require.Less(t, len(store.count()), 10+10*10+10, "ten at once, ten per poll interval, and the tries without a wake-up")
+		require.Less(t, len(store.count()), 10+10*10+10, "ten at once, ten per poll interval, and the tries without "+
+			"a wake-up")
 		time.Sleep(time.Second)
 	})
 }
@@ -274,7 +287,8 @@ func TestLocksOfOneProcessWakeEachOther(t *testing.T) {
 	}
 }
 
-// inLine starts a candidate of each lock, one after the other, which puts its number into the result once it leads.
+// inLine starts a candidate of each lock, one after the other, which puts its number into the
+// result once it leads.
 func inLine(t *testing.T, locks ...*leasehold.Lock) (leads chan int, leases []*leasehold.Lease, cancel []context.CancelFunc) {
 	t.Helper()
 	leads, leases = make(chan int, len(locks)), make([]*leasehold.Lease, len(locks))
@@ -304,7 +318,8 @@ func inLine(t *testing.T, locks ...*leasehold.Lock) (leads chan int, leases []*l
 func hourly(t *testing.T, store leasehold.Store, n int) (locks []*leasehold.Lock) {
 	t.Helper()
 	for range n {
-		locks = append(locks, newLock(t, store, leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2*time.Hour), leasehold.WithManualRenewal()))
+		locks = append(locks, newLock(t, store, leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2*time.Hour),
+			leasehold.WithManualRenewal()))
 	}
 	return locks
 }
@@ -330,16 +345,20 @@ func TestAReleaseCostsOneReadHoweverManyWait(t *testing.T) {
 	})
 }
 
-// Whatever keeps the first in line from taking the lock that is free, the second has its turn at once.
+// Whatever keeps the first in line from taking the lock that is free, the second has its turn at
+// once.
 func TestATurnIsPassedOn(t *testing.T) {
 	const never = time.Hour
 	for name, c := range map[string]struct {
 		fault fault
 		then  func(cancel context.CancelFunc)
 	}{
-		"its read fails":                    {fault{op: "get", err: errInjected}, nil},
-		"its write fails":                   {fault{op: "put", err: errInjected}, nil},
-		"its ctx ends while its read hangs": {fault{op: "get", delay: never}, func(cancel context.CancelFunc) { synctest.Wait(); cancel() }},
+		"its read fails":  {fault{op: "get", err: errInjected}, nil},
+		"its write fails": {fault{op: "put", err: errInjected}, nil},
+		"its ctx ends while its read hangs": {
+			fault{op: "get", delay: never},
+			func(cancel context.CancelFunc) { synctest.Wait(); cancel() },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -429,7 +448,8 @@ func TestATurnIsPassedOnByTheSameLockWhileItsFunctionRuns(t *testing.T) {
 	})
 }
 
-// A goroutine of the same Lock stays out until the function of the last term has returned, and then comes in at once.
+// A goroutine of the same Lock stays out until the function of the last term has returned, and then
+// comes in at once.
 func TestTheEndOfAFunctionWakesTheSameLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLock(t, leasehold.NewMemStore(), leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2*time.Hour))

@@ -1,8 +1,9 @@
 // Package azblobstore keeps leasehold's locks in a container of Azure Blob Storage.
 //
-// Every write names the ETag that it replaces, so if many clients write at once, exactly one wins. Each call of the store is
-// one HTTP request. The SDK's own retries are switched off, because if the first try succeeded, the retry fails with
-// "condition not met" although the write is yours. A lock resolves such doubts itself.
+// Every write names the ETag that it replaces, so if many clients write at once, exactly one wins.
+// Each call of the store is one HTTP request. The SDK's own retries are switched off, because if
+// the first try succeeded, the retry fails with "condition not met" although the write is yours. A
+// lock resolves such doubts itself.
 package azblobstore
 
 import (
@@ -36,22 +37,26 @@ import (
 
 // Store is a [leasehold.Store] in a container of Azure Blob Storage. It is safe for concurrent use.
 //
-// It needs the right to read, create, write and delete blobs, such as the role Storage Blob Data Contributor gives it, or a
-// SAS with the permissions r, c, w and d. Delete is for DeleteIfMatch only. No immutability policy, legal hold or lifecycle
-// rule may cover the locks, and nobody else may lease their blobs. Use an account without blob versioning and without soft
-// delete, because both keep every renewal.
+// It needs the right to read, create, write and delete blobs, such as the role Storage Blob Data
+// Contributor gives it, or a SAS with the permissions r, c, w and d. Delete is for DeleteIfMatch
+// only. No immutability policy, legal hold or lifecycle rule may cover the locks, and nobody else
+// may lease their blobs. Use an account without blob versioning and without soft delete, because
+// both keep every renewal.
 //
-// Errors that retrying cannot fix match [leasehold.ErrPermanent] and say what to do. Before the server's first answer, so do
-// faults that keep every request from reaching it, such as an unknown host or missing credentials. Later those count as
-// temporary. A reply that does not come from Azure, such as a proxy's page, says nothing about the blob, so it is a temporary
-// error; but if three such replies come before the first answer of Azure, the third matches ErrPermanent, because the endpoint
-// is probably wrong. A reply counts as Azure's if it has the header x-ms-request-id, and, if it refuses, x-ms-error-code.
+// Errors that retrying cannot fix match [leasehold.ErrPermanent] and say what to do. Before the
+// server's first answer, so do faults that keep every request from reaching it, such as an unknown
+// host or missing credentials. Later those count as temporary. A reply that does not come from
+// Azure, such as a proxy's page, says nothing about the blob, so it is a temporary error; but if
+// three such replies come before the first answer of Azure, the third matches ErrPermanent, because
+// the endpoint is probably wrong. A reply counts as Azure's if it has the header x-ms-request-id,
+// and, if it refuses, x-ms-error-code.
 //
-// A write that is refused because somebody holds an Azure lease on the blob says so. It matches ErrPermanent if the last read of the
-// blob has shown a lease without end. A lease of 15 to 60 s ends by itself, so then the error is temporary.
+// A write that is refused because somebody holds an Azure lease on the blob says so. It matches
+// ErrPermanent if the last read of the blob has shown a lease without end. A lease of 15 to 60 s
+// ends by itself, so then the error is temporary.
 //
-// PutIfMatch and DeleteIfMatch of a missing blob return [leasehold.ErrPreconditionFailed] where Azure answers "condition not
-// met", and [leasehold.ErrNotExist] where it answers "blob not found".
+// PutIfMatch and DeleteIfMatch of a missing blob return [leasehold.ErrPreconditionFailed] where
+// Azure answers "condition not met", and [leasehold.ErrNotExist] where it answers "blob not found".
 type Store struct {
 	container   *container.Client
 	name        string // of the container
@@ -74,10 +79,11 @@ type Option func(*Store)
 // WithKeyPrefix puts prefix before every key. It is used as given, so end it with a slash.
 func WithKeyPrefix(prefix string) Option { return func(s *Store) { s.prefix = prefix } }
 
-// WithServerClock trusts the server's clock. Get then reports an object's Age: the reply's Date minus its Last-Modified minus
-// slack. A candidate that has just started can thus take over at once from a holder that is gone. Age stays 0 without this
-// option, and if a reply lacks one of the two headers. The conditions are those of [leasehold.WithServerClock]. slack must be
-// at least 2 s; [Store.Describe] refuses less.
+// WithServerClock trusts the server's clock. Get then reports an object's Age: the reply's Date
+// minus its Last-Modified minus slack. A candidate that has just started can thus take over at once
+// from a holder that is gone. Age stays 0 without this option, and if a reply lacks one of the two
+// headers. The conditions are those of [leasehold.WithServerClock]. slack must be at least 2 s;
+// [Store.Describe] refuses less.
 func WithServerClock(slack time.Duration) Option {
 	return func(s *Store) { s.serverClock, s.slack = true, slack }
 }
@@ -88,9 +94,10 @@ const (
 	maxName        = 1024 // characters of a blob's name
 )
 
-// New returns a store in the container of that name. The client is your own, with any endpoint and credentials. Its settings
-// stay, but the store's requests are not retried. A request whose context has no deadline gets one of 10 s. New sends no
-// request. Arguments that cannot work are reported by [Store.Describe], by [leasehold.NewLock], and by every method of the store.
+// New returns a store in the container of that name. The client is your own, with any endpoint and
+// credentials. Its settings stay, but the store's requests are not retried. A request whose context
+// has no deadline gets one of 10 s. New sends no request. Arguments that cannot work are reported
+// by [Store.Describe], by [leasehold.NewLock], and by every method of the store.
 func New(client *azblob.Client, containerName string, opts ...Option) *Store {
 	s := &Store{name: containerName, timeout: defaultTimeout}
 	for _, opt := range opts {
@@ -117,32 +124,42 @@ func (s *Store) check(client *azblob.Client) error {
 	case s.name == "":
 		return bad("the container has no name")
 	case strings.Contains(s.name, "://"):
-		return bad("container %.200q is a URL: give the account's URL to the client, the bare name to New, and what follows it to WithKeyPrefix", s.name)
-	case len(s.name) < 3 || len(s.name) > 63 || strings.Contains("-"+s.name+"-", "--") || strings.ContainsFunc(s.name, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-'
-	}):
-		return bad("container %.80q is not a container's name, which has 3 to 63 lower-case letters, digits and single dashes between them", s.name)
+		return bad("container %.200q is a URL: give the account's URL to the client, the bare name to New, and what "+
+			"follows it to WithKeyPrefix", s.name)
+	case len(s.name) < 3 || len(s.name) > 63 || strings.Contains("-"+s.name+"-", "--") ||
+		strings.ContainsFunc(s.name, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-'
+		}):
+		return bad("container %.80q is not a container's name, which has 3 to 63 lower-case letters, digits and "+
+			"single dashes between them", s.name)
 	case client == nil:
 		return bad("the Azure client is nil: make one with azblob.NewClient")
-	case s.prefix != "" && (strings.HasPrefix(s.prefix, "/") || strings.Contains(s.prefix, "//") || strings.Contains("/"+s.prefix+"/", "/../") || strings.Contains("/"+s.prefix+"/", "/./")):
-		return bad("key prefix %.80q has an empty path segment, %q or %q: use a path such as \"locks/\"", s.prefix, ".", "..")
+	case s.prefix != "" && (strings.HasPrefix(s.prefix, "/") || strings.Contains(s.prefix, "//") ||
+		strings.Contains("/"+s.prefix+"/", "/../") || strings.Contains("/"+s.prefix+"/", "/./")):
+		return bad("key prefix %.80q has an empty path segment, %q or %q: use a path such as \"locks/\"",
+			s.prefix, ".", "..")
 	case s.serverClock && s.slack < minSlack:
-		return bad("WithServerClock: slack %v is below %v: 1 s is needed because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines differ", s.slack, minSlack)
+		return bad("WithServerClock: slack %v is below %v: 1 s is needed because HTTP dates are whole seconds, and "+
+			"1 s because the clocks of the store's own machines differ", s.slack, minSlack)
 	}
-	// A secondary region lags behind and takes no writes. An emulator has the account in the path, and would take them for the primary's.
+	// A secondary region lags behind and takes no writes. An emulator has the account in the path,
+	// and would take them for the primary's.
 	if u, err := url.Parse(client.URL()); err == nil {
 		host, _, _ := strings.Cut(u.Hostname(), ".")
 		path, _, _ := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
 		if strings.HasSuffix(host, "-secondary") || strings.HasSuffix(path, "-secondary") {
 			endpoint := u.Host + u.Path
-			return bad("endpoint %q is an account's secondary region, which is read-only and lags behind: use %q", endpoint, strings.Replace(endpoint, "-secondary", "", 1))
+			return bad("endpoint %q is an account's secondary region, which is read-only and lags behind: use %q",
+				endpoint, strings.Replace(endpoint, "-secondary", "", 1))
 		}
 	}
 	return nil
 }
 
-// Describe says that the store enforces conditions, and whether [WithServerClock] is set. Err matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: a nil client, a client
-// of a secondary region, an invalid container name, an invalid key prefix, or a slack that is too small. It sends no request.
+// Describe says that the store enforces conditions, and whether [WithServerClock] is set. Err
+// matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: a nil client, a client of
+// a secondary region, an invalid container name, an invalid key prefix, or a slack that is too
+// small. It sends no request.
 func (s *Store) Describe() leasehold.StoreInfo {
 	if err := s.valid(); err != nil {
 		return leasehold.StoreInfo{Err: err}
@@ -157,8 +174,9 @@ func (s *Store) valid() error {
 	return s.invalid
 }
 
-// Get implements [leasehold.Store]. Age is 0 without [WithServerClock]. A body that breaks off, or does not have the MD5 that
-// the reply names, is a temporary error: nothing is read a second time, so body and ETag are of one reply.
+// Get implements [leasehold.Store]. Age is 0 without [WithServerClock]. A body that breaks off, or
+// does not have the MD5 that the reply names, is a temporary error: nothing is read a second time,
+// so body and ETag are of one reply.
 func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	if err := s.valid(); err != nil {
 		return leasehold.Object{}, err
@@ -190,15 +208,22 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 		return leasehold.Object{}, &storeapi.Error{Doing: s.doing(opGet, key), Cause: err}
 	case len(o.Body) > leasehold.MaxObjectSize:
 		o.Body = nil
-		return o, &storeapi.Error{Doing: s.doing(opGet, key), Kind: leasehold.ErrCorruptRecord, Cause: fmt.Errorf("the object is larger than %d bytes", leasehold.MaxObjectSize)}
+		return o, &storeapi.Error{
+			Doing: s.doing(opGet, key),
+			Kind:  leasehold.ErrCorruptRecord,
+			Cause: fmt.Errorf("the object is larger than %d bytes", leasehold.MaxObjectSize),
+		}
 	case damaged(o.Body, r.ContentMD5):
-		return leasehold.Object{}, &storeapi.Error{Doing: s.doing(opGet, key), Cause: errors.New("the body does not have the MD5 that the reply names")}
+		return leasehold.Object{}, &storeapi.Error{
+			Doing: s.doing(opGet, key),
+			Cause: errors.New("the body does not have the MD5 that the reply names"),
+		}
 	}
 	if s.serverClock {
 		now, _ := http.ParseTime((*reply).Header.Get("Date")) // the zero time if there is none
 		written, _ := http.ParseTime((*reply).Header.Get("Last-Modified"))
-		// Both are whole seconds, rounded down. A change of the metadata alone makes an object look younger, so Age is still a
-		// lower bound.
+		// Both are whole seconds, rounded down. A change of the metadata alone makes an object look
+		// younger, so Age is still a lower bound.
 		o.Age = storeapi.Age(now, written, s.slack)
 	}
 	return o, nil
@@ -212,12 +237,18 @@ func (s *Store) look(reply *http.Response, key string) error {
 		s.endless.Delete(key)
 	}
 	if kind := reply.Header.Get("X-Ms-Blob-Type"); kind != "" && kind != string(blob.BlobTypeBlockBlob) {
-		return &storeapi.Error{Doing: s.doing(opGet, key), Kind: leasehold.ErrPermanent, Cause: fmt.Errorf("it is of the type %s", kind), Hint: hintType}
+		return &storeapi.Error{
+			Doing: s.doing(opGet, key),
+			Kind:  leasehold.ErrPermanent,
+			Cause: fmt.Errorf("it is of the type %s", kind),
+			Hint:  hintType,
+		}
 	}
 	return nil
 }
 
-// damaged reports whether body does not have the MD5 that the service keeps with a blob, if it keeps one.
+// damaged reports whether body does not have the MD5 that the service keeps with a blob, if it
+// keeps one.
 func damaged(body, sum []byte) bool {
 	if len(sum) == 0 || fips140.Enforced() { // where MD5 panics
 		return false
@@ -260,13 +291,15 @@ func (s *Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	ctx, cancel, reply := s.request(ctx)
 	defer cancel()
 	only := blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(etag))}
-	if _, err := object.Delete(ctx, &blob.DeleteOptions{AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &only}}); err != nil {
+	if _, err := object.Delete(
+		ctx, &blob.DeleteOptions{AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &only}}); err != nil {
 		return s.explain(err, *reply, opDelete, key)
 	}
 	return s.genuine(*reply, opDelete, key)
 }
 
-// checksum is by what the service finds a body that was damaged on the way. Azurite refuses a CRC64 unless it runs with --loose.
+// checksum is by what the service finds a body that was damaged on the way. Azurite refuses a CRC64
+// unless it runs with --loose.
 func checksum(body []byte) blob.TransferValidationType {
 	if fips140.Enforced() { // where MD5 panics
 		return blob.TransferValidationTypeComputeCRC64()
@@ -276,7 +309,8 @@ func checksum(body []byte) blob.TransferValidationType {
 }
 
 // put sends one Put Blob.
-func (s *Store) put(ctx context.Context, op op, key string, body []byte, only blob.ModifiedAccessConditions) (string, error) {
+func (s *Store) put(ctx context.Context, op op, key string, body []byte,
+	only blob.ModifiedAccessConditions) (string, error) {
 	if len(body) > leasehold.MaxObjectSize {
 		return "", storeapi.TooLarge(s.doing(op, key), len(body), leasehold.MaxObjectSize)
 	}
@@ -288,7 +322,10 @@ func (s *Store) put(ctx context.Context, op op, key string, body []byte, only bl
 	defer cancel()
 	_, err = object.Upload(ctx, streaming.NopCloser(bytes.NewReader(body)), &blockblob.UploadOptions{
 		// Without no-store, caches would keep an object that may be read without credentials.
-		HTTPHeaders:             &blob.HTTPHeaders{BlobContentType: to.Ptr("application/json"), BlobCacheControl: to.Ptr("no-store")},
+		HTTPHeaders: &blob.HTTPHeaders{
+			BlobContentType:  to.Ptr("application/json"),
+			BlobCacheControl: to.Ptr("no-store"),
+		},
 		AccessConditions:        &blob.AccessConditions{ModifiedAccessConditions: &only},
 		TransactionalValidation: checksum(body),
 	})
@@ -306,14 +343,16 @@ func (s *Store) blob(key string) (*blockblob.Client, error) {
 	name := s.prefix + key
 	switch {
 	case name == "" || utf8.RuneCountInString(name) > maxName:
-		return nil, bad("blob name %.80q has %d characters with its prefix: use 1 to %d", name, utf8.RuneCountInString(name), maxName)
+		return nil, bad("blob name %.80q has %d characters with its prefix: use 1 to %d", name,
+			utf8.RuneCountInString(name), maxName)
 	case strings.Contains(name+"/", "./"): // Azure advises against them, because some layers drop the dot
 		return nil, bad("blob name %.80q has a path segment that ends in a dot, which Azure may drop", name)
 	}
 	return s.container.NewBlockBlobClient(name), nil
 }
 
-// checkETag refuses what names no version. In particular "*" must not pass, because to Azure it means "any version".
+// checkETag refuses what names no version. In particular "*" must not pass, because to Azure it
+// means "any version".
 func (s *Store) checkETag(key, etag string) error {
 	doing := fmt.Sprintf("%q in container %q", s.prefix+key, s.name)
 	switch {
@@ -329,10 +368,13 @@ func (s *Store) checkETag(key, etag string) error {
 func isETag(etag string) bool {
 	inner, ok := strings.CutPrefix(etag, `"`)
 	inner, closed := strings.CutSuffix(inner, `"`)
-	return ok && closed && inner != "" && !strings.ContainsFunc(inner, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '"' || r == ',' })
+	return ok && closed && inner != "" && !strings.ContainsFunc(inner, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f || r == '"' || r == ','
+	})
 }
 
-// request returns a context for a request that is sent once, and where the SDK puts the reply to it.
+// request returns a context for a request that is sent once, and where the SDK puts the reply to
+// it.
 func (s *Store) request(ctx context.Context) (context.Context, context.CancelFunc, **http.Response) {
 	cancel := context.CancelFunc(func() {})
 	if _, ok := ctx.Deadline(); !ok {

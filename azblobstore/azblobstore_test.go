@@ -73,8 +73,10 @@ func newClient(t *testing.T, endpoint string, over *http.Client) *azblob.Client 
 	t.Helper()
 	credential, err := azblob.NewSharedKeyCredential(account, encodedKey())
 	require.NoError(t, err)
-	client, err := azblob.NewClientWithSharedKeyCredential(endpoint, credential, &azblob.ClientOptions{ClientOptions: azcore.ClientOptions{
-		Transport: over, Retry: policy.RetryOptions{MaxRetries: 5, RetryDelay: time.Millisecond}}}) // as the user's other code may want
+	client, err := azblob.NewClientWithSharedKeyCredential(endpoint, credential,
+		&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{
+			// as the user's other code may want
+			Transport: over, Retry: policy.RetryOptions{MaxRetries: 5, RetryDelay: time.Millisecond}}})
 	require.NoError(t, err)
 	return client
 }
@@ -101,20 +103,21 @@ var storeCalls = map[string]func(ctx context.Context, s leasehold.Store, etag st
 	},
 }
 
-// requireOnly checks that err matches want, what want itself matches, and no other sentinel that a lock acts on. A nil want means a
-// temporary error.
+// requireOnly checks that err matches want, what want itself matches, and no other sentinel that a
+// lock acts on. A nil want means a temporary error.
 func requireOnly(t *testing.T, want, err error) {
 	t.Helper()
 	require.Error(t, err)
 	for _, sentinel := range []error{
-		leasehold.ErrNotExist, leasehold.ErrPreconditionFailed, leasehold.ErrPermanent, leasehold.ErrUnsafeStore, leasehold.ErrCorruptRecord,
+		leasehold.ErrNotExist, leasehold.ErrPreconditionFailed, leasehold.ErrPermanent, leasehold.ErrUnsafeStore,
+		leasehold.ErrCorruptRecord,
 	} {
 		require.Equal(t, errors.Is(want, sentinel), errors.Is(err, sentinel), "%v: %v", sentinel, err)
 	}
 }
 
-// requireText checks the form of a store's error text. It begins with the operation, is one line, and has neither the package
-// name nor the text of a marker sentinel.
+// requireText checks the form of a store's error text. It begins with the operation, is one line,
+// and has neither the package name nor the text of a marker sentinel.
 func requireText(t *testing.T, err error) {
 	t.Helper()
 	require.NotContains(t, err.Error(), "leasehold:")
@@ -132,7 +135,8 @@ func TestConformsOnStrictServer(t *testing.T) {
 		}
 	}
 	t.Run("409 to a create over a blob", conforms(&fakeAzure{}, storetest.MissingIsPreconditionFailed()))
-	t.Run("412 to a create over a blob", conforms(&fakeAzure{createRefused412: true}, storetest.MissingIsPreconditionFailed(), storetest.Rounds(20)))
+	t.Run("412 to a create over a blob", conforms(&fakeAzure{createRefused412: true},
+		storetest.MissingIsPreconditionFailed(), storetest.Rounds(20)))
 	t.Run("404 to a write without a blob", conforms(&fakeAzure{missingRefused404: true}, storetest.Rounds(20)))
 }
 
@@ -142,7 +146,9 @@ func TestConformsOverASocket(t *testing.T) {
 	connections := &http.Transport{MaxIdleConnsPerHost: 64}
 	defer connections.CloseIdleConnections()
 	store := azblobstore.New(newClient(t, server.URL+"/"+account, &http.Client{Transport: connections}), container)
-	storetest.Run(t, func(*testing.T) leasehold.Store { return store }, storetest.Rounds(40), storetest.MissingIsPreconditionFailed())
+	storetest.Run(t, func(*testing.T) leasehold.Store {
+		return store
+	}, storetest.Rounds(40), storetest.MissingIsPreconditionFailed())
 }
 
 func TestStrictServerIsStrict(t *testing.T) {
@@ -162,9 +168,15 @@ func TestStrictServerIsStrict(t *testing.T) {
 		"a header not signed":    {set("Content-Type", "text/plain"), "AuthenticationFailed"},
 		"an old date":            {set("X-Ms-Date", "Sun, 06 Nov 1994 08:49:37 GMT"), "AuthenticationFailed"},
 		"a header that is noise": {set("X-Ms-If-Match", "*"), "UnsupportedHeader"},
-		"another operation":      {func(r *http.Request) { r.URL.RawQuery = "comp=metadata" }, "UnsupportedQueryParameter"},
-		"another verb":           {func(r *http.Request) { r.Method = http.MethodPost }, "UnsupportedHttpVerb"},
-		"another container":      {func(r *http.Request) { r.URL.Path, r.URL.RawPath = "/another/"+key, "" }, "ContainerNotFound"},
+		"another operation": {
+			func(r *http.Request) { r.URL.RawQuery = "comp=metadata" },
+			"UnsupportedQueryParameter",
+		},
+		"another verb": {func(r *http.Request) { r.Method = http.MethodPost }, "UnsupportedHttpVerb"},
+		"another container": {
+			func(r *http.Request) { r.URL.Path, r.URL.RawPath = "/another/"+key, "" },
+			"ContainerNotFound",
+		},
 		"a short body":           {func(r *http.Request) { r.Body = http.NoBody }, "InvalidInput"},
 		"a body without length":  {func(r *http.Request) { r.ContentLength = -1 }, "MissingContentLengthHeader"},
 		"another body's MD5":     {set("Content-Md5", "1B2M2Y8AsgTpgAmY7PhCfg=="), "Md5Mismatch"},
@@ -244,7 +256,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			w.Header().Set("x-ms-request-id", "1")
 			w.Header().Set("x-ms-error-code", "AuthenticationFailed")
 			w.WriteHeader(http.StatusForbidden)
-			_, _ = io.WriteString(w, "<Error><Code>AuthenticationFailed</Code><Message>Server failed to authenticate the request.</Message>"+
+			_, _ = io.WriteString(w, "<Error><Code>AuthenticationFailed</Code><Message>Server failed to authenticate "+
+				"the request.</Message>"+
 				"<AuthenticationErrorDetail>"+detail+"</AuthenticationErrorDetail></Error>")
 		})
 	}
@@ -260,54 +273,289 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		want   error
 		say    string
 	}{
-		{"no such container", canned(404, "ContainerNotFound", "The specified container does not exist."), "", leasehold.ErrPermanent, "create the container, or"},
-		{"container being deleted", canned(409, "ContainerBeingDeleted", "The specified container is being deleted."), "", leasehold.ErrPermanent, "create the container, or"},
-		{"no such resource", canned(404, "ResourceNotFound", "The specified resource does not exist."), "", leasehold.ErrPermanent, "create the container, or"},
-		{"no such blob", canned(404, "BlobNotFound", "The specified blob does not exist."), "Get PutIfMatch DeleteIfMatch", leasehold.ErrNotExist, "The specified blob does not exist."},
-		{"no such blob to create", canned(404, "BlobNotFound", "The specified blob does not exist."), "PutIfNoneMatch", nil, "BlobNotFound"},
+		{
+			"no such container",
+			canned(404, "ContainerNotFound", "The specified container does not exist."),
+			"",
+			leasehold.ErrPermanent,
+			"create the container, or",
+		},
+		{
+			"container being deleted",
+			canned(409, "ContainerBeingDeleted", "The specified container is being deleted."),
+			"",
+			leasehold.ErrPermanent,
+			"create the container, or",
+		},
+		{
+			"no such resource",
+			canned(404, "ResourceNotFound", "The specified resource does not exist."),
+			"",
+			leasehold.ErrPermanent,
+			"create the container, or",
+		},
+		{
+			"no such blob",
+			canned(404, "BlobNotFound", "The specified blob does not exist."),
+			"Get PutIfMatch DeleteIfMatch",
+			leasehold.ErrNotExist,
+			"The specified blob does not exist.",
+		},
+		{
+			"no such blob to create",
+			canned(404, "BlobNotFound", "The specified blob does not exist."),
+			"PutIfNoneMatch",
+			nil,
+			"BlobNotFound",
+		},
 		{"another 404", canned(404, "QueueNotFound", "The specified queue does not exist."), "", nil, "QueueNotFound"},
-		{"changed", canned(412, "ConditionNotMet", "The condition specified using HTTP conditional header(s) is not met."), writes, leasehold.ErrPreconditionFailed, "status 412 ConditionNotMet"},
-		{"condition of a read", canned(412, "ConditionNotMet", "The condition specified using HTTP conditional header(s) is not met."), "Get", nil, "ConditionNotMet"},
-		{"another condition", canned(412, "TargetConditionNotMet", "The target condition specified using HTTP conditional header(s) is not met."), "", nil, "TargetConditionNotMet"},
-		{"exists", canned(409, "BlobAlreadyExists", "The specified blob already exists."), "PutIfNoneMatch", leasehold.ErrPreconditionFailed, "status 409 BlobAlreadyExists"},
-		{"exists, though not created", canned(409, "BlobAlreadyExists", "The specified blob already exists."), "Get PutIfMatch DeleteIfMatch", nil, "BlobAlreadyExists"},
-		{"exists, with another status", canned(412, "BlobAlreadyExists", "The specified blob already exists."), "", nil, "BlobAlreadyExists"},
-		{"leased", canned(412, "LeaseIdMissing", lease), "", nil, "somebody holds an Azure lease on this blob, which locks it for everyone else: break the lease"},
+		{
+			"changed",
+			canned(412, "ConditionNotMet", "The condition specified using HTTP conditional header(s) is not met."),
+			writes,
+			leasehold.ErrPreconditionFailed,
+			"status 412 ConditionNotMet",
+		},
+		{
+			"condition of a read",
+			canned(412, "ConditionNotMet", "The condition specified using HTTP conditional header(s) is not met."),
+			"Get",
+			nil,
+			"ConditionNotMet",
+		},
+		{
+			"another condition",
+			canned(412, "TargetConditionNotMet", "The target condition specified using HTTP conditional header(s) is "+
+				"not met."),
+			"",
+			nil,
+			"TargetConditionNotMet",
+		},
+		{
+			"exists",
+			canned(409, "BlobAlreadyExists", "The specified blob already exists."),
+			"PutIfNoneMatch",
+			leasehold.ErrPreconditionFailed,
+			"status 409 BlobAlreadyExists",
+		},
+		{
+			"exists, though not created",
+			canned(409, "BlobAlreadyExists", "The specified blob already exists."),
+			"Get PutIfMatch DeleteIfMatch",
+			nil,
+			"BlobAlreadyExists",
+		},
+		{
+			"exists, with another status",
+			canned(412, "BlobAlreadyExists", "The specified blob already exists."),
+			"",
+			nil,
+			"BlobAlreadyExists",
+		},
+		{
+			"leased",
+			canned(412, "LeaseIdMissing", lease),
+			"",
+			nil,
+			"somebody holds an Azure lease on this blob, which locks it for everyone else: break the lease",
+		},
 		{"leased by another", canned(412, "LeaseIdMismatchWithBlobOperation", lease), "", nil, "break the lease"},
 		{"leased, 409", canned(409, "LeaseAlreadyPresent", lease), "", nil, "break the lease"},
-		{"immutable", canned(409, "BlobImmutableDueToPolicy", "This operation is not permitted as the blob is immutable due to a policy."), writes, leasehold.ErrPermanent, "use a container without immutability policy and legal hold"},
-		{"legal hold", canned(409, "BlobImmutableDueToLegalHold", "This operation is not permitted as the blob is immutable due to one or more legal holds."), writes, leasehold.ErrPermanent, "without immutability policy and legal hold"},
-		{"not a block blob", canned(409, "InvalidBlobType", "The blob type is invalid for this operation."), "", leasehold.ErrPermanent, "a page or append blob"},
-		{"a directory", canned(400, "OperationNotSupportedOnDirectory", "The requested operation is not supported on a directory."), "", leasehold.ErrPermanent, "use another key"},
-		{"archived", canned(409, "BlobArchived", "This operation is not permitted on an archived blob."), "", leasehold.ErrPermanent, "archive tier"},
-		{"snapshots", canned(409, "SnapshotsPresent", "This operation is not permitted while the blob has snapshots."), "DeleteIfMatch", leasehold.ErrPermanent, "delete the snapshots"},
+		{
+			"immutable",
+			canned(409, "BlobImmutableDueToPolicy", "This operation is not permitted as the blob is immutable due to "+
+				"a policy."),
+			writes,
+			leasehold.ErrPermanent,
+			"use a container without immutability policy and legal hold",
+		},
+		{
+			"legal hold",
+			canned(409, "BlobImmutableDueToLegalHold", "This operation is not permitted as the blob is immutable due "+
+				"to one or more legal holds."),
+			writes,
+			leasehold.ErrPermanent,
+			"without immutability policy and legal hold",
+		},
+		{
+			"not a block blob",
+			canned(409, "InvalidBlobType", "The blob type is invalid for this operation."),
+			"",
+			leasehold.ErrPermanent,
+			"a page or append blob",
+		},
+		{
+			"a directory",
+			canned(400, "OperationNotSupportedOnDirectory", "The requested operation is not supported on a directory."),
+			"",
+			leasehold.ErrPermanent,
+			"use another key",
+		},
+		{
+			"archived",
+			canned(409, "BlobArchived", "This operation is not permitted on an archived blob."),
+			"",
+			leasehold.ErrPermanent,
+			"archive tier",
+		},
+		{
+			"snapshots",
+			canned(409, "SnapshotsPresent", "This operation is not permitted while the blob has snapshots."),
+			"DeleteIfMatch",
+			leasehold.ErrPermanent,
+			"delete the snapshots",
+		},
 		{"a SAS that is not valid yet", unauthenticated("Signature not valid in the specified time frame: " +
-			"Start [Tue, 06 Oct 2026 12:05:00 GMT] - Expiry [Wed, 07 Oct 2026 12:00:00 GMT] - Current [Tue, 06 Oct 2026 12:00:00 GMT]"), "", nil, "Start [Tue"},
+			"Start [Tue, 06 Oct 2026 12:05:00 GMT] - Expiry [Wed, 07 Oct 2026 12:00:00 GMT] - Current [Tue, 06 Oct " +
+			"2026 12:00:00 GMT]"), "", nil, "Start [Tue"},
 		{"a SAS that has expired", unauthenticated("Signature not valid in the specified time frame: " +
-			"Start [Mon, 05 Oct 2026 12:00:00 GMT] - Expiry [Tue, 06 Oct 2026 11:00:00 GMT] - Current [Tue, 06 Oct 2026 12:00:00 GMT]"), "", leasehold.ErrPermanent, "its expiry"},
-		{"a wrong clock", unauthenticated("Request date header too old: 'Tue, 06 Oct 2026 11:00:00 GMT'"), "", nil, "this machine's clock"},
-		{"another conflict", canned(409, "BlobBeingRehydrated", "This operation is not permitted because the blob is being rehydrated."), "", nil, "BlobBeingRehydrated"},
-		{"no credentials", canned(401, "NoAuthenticationInformation", "Server failed to authenticate the request."), "", leasehold.ErrPermanent, role},
-		{"wrong key", canned(403, "AuthenticationFailed", "Server failed to authenticate the request."), "", leasehold.ErrPermanent, "check the account key, or the SAS and its expiry, and this machine's clock"},
-		{"may not read", canned(403, "AuthorizationPermissionMismatch", "This request is not authorized to perform this operation using this permission."), "Get", leasehold.ErrPermanent, "to read blobs (r of a SAS), " + role},
-		{"may not create", canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."), "PutIfNoneMatch", leasehold.ErrPermanent, "to create and write blobs (c and w of a SAS), " + role},
-		{"may not write", canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."), "PutIfMatch", leasehold.ErrPermanent, "to write blobs (w of a SAS), " + role},
-		{"may not delete", canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."), "DeleteIfMatch", leasehold.ErrPermanent, "to delete blobs (d of a SAS), " + role},
-		{"behind a firewall", canned(403, "AuthorizationFailure", "This request is not authorized to perform this operation."), "", leasehold.ErrPermanent, "firewall and network rules"},
-		{"wrong key, as Azurite says it", canned(403, "AuthorizationFailure", "Server failed to authenticate the request."), "", leasehold.ErrPermanent, "check the account key, or the SAS and its expiry"},
-		{"an API that the server does not know", canned(400, "InvalidHeaderValue", "The API version 2026-12-06 is not supported by Azurite."), "", leasehold.ErrPermanent, "--skipApiVersionCheck"},
-		{"a feature that the server does not have", canned(500, "FeatureNotSupported", "The feature is not supported."), "", leasehold.ErrPermanent, "does not have what a lock needs"},
-		{"account disabled", canned(403, "AccountIsDisabled", "The specified account is disabled."), "", leasehold.ErrPermanent, "The specified account is disabled."},
-		{"bad request", canned(400, "InvalidUri", "The requested URI does not represent any resource on the server."), "", leasehold.ErrPermanent, "check container, key and endpoint"},
-		{"damaged on the way", canned(400, "Md5Mismatch", "The MD5 value specified in the request did not match."), "PutIfNoneMatch PutIfMatch", nil, "Md5Mismatch"},
-		{"damaged on the way, in FIPS mode", canned(400, "Crc64Mismatch", "The CRC64 value specified in the request did not match."), "PutIfNoneMatch PutIfMatch", nil, "Crc64Mismatch"},
-		{"busy", canned(503, "ServerBusy", "The server is currently unable to receive requests. Please retry your request."), "", nil, "status 503 ServerBusy: The server is currently unable to receive requests. Please retry your request., request 5e0a1c2b-"},
-		{"timed out", canned(500, "OperationTimedOut", "The operation could not be completed within the permitted time."), "", nil, "OperationTimedOut"},
-		{"internal error", canned(500, "InternalError", "The server encountered an internal error. Please retry the request."), "", nil, "InternalError"},
+			"Start [Mon, 05 Oct 2026 12:00:00 GMT] - Expiry [Tue, 06 Oct 2026 11:00:00 GMT] - Current [Tue, 06 Oct " +
+			"2026 12:00:00 GMT]"), "", leasehold.ErrPermanent, "its expiry"},
+		{
+			"a wrong clock",
+			unauthenticated("Request date header too old: 'Tue, 06 Oct 2026 11:00:00 GMT'"),
+			"",
+			nil,
+			"this machine's clock",
+		},
+		{
+			"another conflict",
+			canned(409, "BlobBeingRehydrated", "This operation is not permitted because the blob is being rehydrated."),
+			"",
+			nil,
+			"BlobBeingRehydrated",
+		},
+		{
+			"no credentials",
+			canned(401, "NoAuthenticationInformation", "Server failed to authenticate the request."),
+			"",
+			leasehold.ErrPermanent,
+			role,
+		},
+		{
+			"wrong key",
+			canned(403, "AuthenticationFailed", "Server failed to authenticate the request."),
+			"",
+			leasehold.ErrPermanent,
+			"check the account key, or the SAS and its expiry, and this machine's clock",
+		},
+		{
+			"may not read",
+			canned(403, "AuthorizationPermissionMismatch", "This request is not authorized to perform this operation "+
+				"using this permission."),
+			"Get",
+			leasehold.ErrPermanent,
+			"to read blobs (r of a SAS), " + role,
+		},
+		{
+			"may not create",
+			canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."),
+			"PutIfNoneMatch",
+			leasehold.ErrPermanent,
+			"to create and write blobs (c and w of a SAS), " + role,
+		},
+		{
+			"may not write",
+			canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."),
+			"PutIfMatch",
+			leasehold.ErrPermanent,
+			"to write blobs (w of a SAS), " + role,
+		},
+		{
+			"may not delete",
+			canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."),
+			"DeleteIfMatch",
+			leasehold.ErrPermanent,
+			"to delete blobs (d of a SAS), " + role,
+		},
+		{
+			"behind a firewall",
+			canned(403, "AuthorizationFailure", "This request is not authorized to perform this operation."),
+			"",
+			leasehold.ErrPermanent,
+			"firewall and network rules",
+		},
+		{
+			"wrong key, as Azurite says it",
+			canned(403, "AuthorizationFailure", "Server failed to authenticate the request."),
+			"",
+			leasehold.ErrPermanent,
+			"check the account key, or the SAS and its expiry",
+		},
+		{
+			"an API that the server does not know",
+			canned(400, "InvalidHeaderValue", "The API version 2026-12-06 is not supported by Azurite."),
+			"",
+			leasehold.ErrPermanent,
+			"--skipApiVersionCheck",
+		},
+		{
+			"a feature that the server does not have",
+			canned(500, "FeatureNotSupported", "The feature is not supported."),
+			"",
+			leasehold.ErrPermanent,
+			"does not have what a lock needs",
+		},
+		{
+			"account disabled",
+			canned(403, "AccountIsDisabled", "The specified account is disabled."),
+			"",
+			leasehold.ErrPermanent,
+			"The specified account is disabled.",
+		},
+		{
+			"bad request",
+			canned(400, "InvalidUri", "The requested URI does not represent any resource on the server."),
+			"",
+			leasehold.ErrPermanent,
+			"check container, key and endpoint",
+		},
+		{
+			"damaged on the way",
+			canned(400, "Md5Mismatch", "The MD5 value specified in the request did not match."),
+			"PutIfNoneMatch PutIfMatch",
+			nil,
+			"Md5Mismatch",
+		},
+		{
+			"damaged on the way, in FIPS mode",
+			canned(400, "Crc64Mismatch", "The CRC64 value specified in the request did not match."),
+			"PutIfNoneMatch PutIfMatch",
+			nil,
+			"Crc64Mismatch",
+		},
+		{
+			"busy",
+			canned(503, "ServerBusy", "The server is currently unable to receive requests. Please retry your request."),
+			"",
+			nil,
+			"status 503 ServerBusy: The server is currently unable to receive requests. Please retry your request., " +
+				"request 5e0a1c2b-",
+		},
+		{
+			"timed out",
+			canned(500, "OperationTimedOut", "The operation could not be completed within the permitted time."),
+			"",
+			nil,
+			"OperationTimedOut",
+		},
+		{
+			"internal error",
+			canned(500, "InternalError", "The server encountered an internal error. Please retry the request."),
+			"",
+			nil,
+			"InternalError",
+		},
 		{"a refusal with 500", canned(500, "ConditionNotMet", ""), "", nil, "ConditionNotMet"},
 		{"throttled", canned(429, "TooManyRequests", "Too many requests."), "", nil, "TooManyRequests"},
 		{"not modified", canned(304, "ConditionNotMet", ""), "", nil, ""}, // nothing asks for it
-		{"connection closed", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "", nil, "EOF"},
+		{
+			"connection closed",
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }),
+			"",
+			nil,
+			"EOF",
+		},
 	} {
 		for call, do := range storeCalls {
 			if c.calls != "" && !strings.Contains(" "+c.calls+" ", " "+call+" ") {
@@ -332,7 +580,8 @@ func TestErrorsKeepTheSDKs(t *testing.T) {
 	require.Equal(t, "ContainerNotFound", sdk.ErrorCode)
 }
 
-// A lock whose blob is leased, immutable or of another type is neither free nor lost: the error says what is wrong.
+// A lock whose blob is leased, immutable or of another type is neither free nor lost: the error
+// says what is wrong.
 func TestBlobsThatCannotBeWritten(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fakeBlob)
@@ -384,7 +633,11 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 		store *azblobstore.Store
 		say   string
 	}{
-		{"URL", azblobstore.New(w.client, endpoint+"/locks/team/a/"), "is a URL: give the account's URL to the client, the bare name to New"},
+		{
+			"URL",
+			azblobstore.New(w.client, endpoint+"/locks/team/a/"),
+			"is a URL: give the account's URL to the client, the bare name to New",
+		},
 		{"path", azblobstore.New(w.client, "locks/team"), "is not a container's name"},
 		{"capitals", azblobstore.New(w.client, "Locks"), "is not a container's name"},
 		{"two dashes", azblobstore.New(w.client, "my--locks"), "is not a container's name"},
@@ -394,19 +647,48 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 		{"an empty store", &azblobstore.Store{}, "the Store is nil or empty: make one with New"},
 		{"a nil option", azblobstore.New(w.client, container, nil), "an Option is nil"},
 		{"no client", azblobstore.New(nil, container), "the Azure client is nil"},
-		{"secondary region", azblobstore.New(secondary, container), `read-only and lags behind: use "` + account + `.blob.core.windows.net"`},
-		{"absolute prefix", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("/locks/")), `key prefix "/locks/" has an empty path segment`},
-		{"dots", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("a/../")), `key prefix "a/../" has an empty path segment, "." or ".."`},
-		{"small slack", azblobstore.New(w.client, container, azblobstore.WithServerClock(time.Second)), "slack 1s is below 2s"},
-		{"negative slack", azblobstore.New(w.client, container, azblobstore.WithServerClock(-time.Hour)), "slack -1h0m0s is below 2s"},
-		{"long prefix", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix(strings.Repeat("p", 1024))), "use 1 to 1024"},
-		{"dot", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("team./")), "a path segment that ends in a dot"},
+		{
+			"secondary region",
+			azblobstore.New(secondary, container),
+			`read-only and lags behind: use "` + account + `.blob.core.windows.net"`,
+		},
+		{
+			"absolute prefix",
+			azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("/locks/")),
+			`key prefix "/locks/" has an empty path segment`,
+		},
+		{
+			"dots",
+			azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("a/../")),
+			`key prefix "a/../" has an empty path segment, "." or ".."`,
+		},
+		{
+			"small slack",
+			azblobstore.New(w.client, container, azblobstore.WithServerClock(time.Second)),
+			"slack 1s is below 2s",
+		},
+		{
+			"negative slack",
+			azblobstore.New(w.client, container, azblobstore.WithServerClock(-time.Hour)),
+			"slack -1h0m0s is below 2s",
+		},
+		{
+			"long prefix",
+			azblobstore.New(w.client, container, azblobstore.WithKeyPrefix(strings.Repeat("p", 1024))),
+			"use 1 to 1024",
+		},
+		{
+			"dot",
+			azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("team./")),
+			"a path segment that ends in a dot",
+		},
 	} {
 		for call, do := range storeCalls {
 			err := do(t.Context(), c.store, someETag)
 			requireOnly(t, leasehold.ErrPermanent, err)
 			require.ErrorContains(t, err, c.say, "%s: %s", c.name, call)
-			if c.name != "long prefix" && c.name != "dot" && c.store != nil { // those depend on the key, and a nil one is not asked
+			// those depend on the key, and a nil one is not asked
+			if c.name != "long prefix" && c.name != "dot" && c.store != nil {
 				require.EqualError(t, err, c.store.Describe().Err.Error())
 				_, err = leasehold.CheckStore(t.Context(), c.store, "check")
 				require.EqualError(t, err, "leasehold: "+c.store.Describe().Err.Error())
@@ -419,9 +701,11 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 	for etag, want := range map[string]error{
 		"": leasehold.ErrPermanent,
 		// To Azure "*" means any version: a write without a condition.
-		"*": leasehold.ErrPreconditionFailed, `"*`: leasehold.ErrPreconditionFailed, `""`: leasehold.ErrPreconditionFailed, `"`: leasehold.ErrPreconditionFailed,
-		"0x8DE": leasehold.ErrPreconditionFailed, `W/"0x8DE"`: leasehold.ErrPreconditionFailed, `"a", "b"`: leasehold.ErrPreconditionFailed,
-		`"a,b"`: leasehold.ErrPreconditionFailed, "\"a\nb\"": leasehold.ErrPreconditionFailed,
+		"*": leasehold.ErrPreconditionFailed, `"*`: leasehold.ErrPreconditionFailed,
+		`""`: leasehold.ErrPreconditionFailed, `"`: leasehold.ErrPreconditionFailed,
+		"0x8DE": leasehold.ErrPreconditionFailed, `W/"0x8DE"`: leasehold.ErrPreconditionFailed,
+		`"a", "b"`: leasehold.ErrPreconditionFailed,
+		`"a,b"`:    leasehold.ErrPreconditionFailed, "\"a\nb\"": leasehold.ErrPreconditionFailed,
 	} {
 		_, err := store.PutIfMatch(t.Context(), key, []byte("{}"), etag)
 		requireOnly(t, want, err)
@@ -447,8 +731,10 @@ func TestAgeIsByTheServersClock(t *testing.T) {
 			require.Zero(t, age(store), "younger than the slack")
 			time.Sleep(30 * time.Second)
 			require.Equal(t, 28*time.Second, age(store))
-			require.Equal(t, 25*time.Second, age(azblobstore.New(w.client, container, azblobstore.WithServerClock(5*time.Second))))
-			require.Zero(t, age(azblobstore.New(w.client, container)), "without WithServerClock the clock is not trusted")
+			require.Equal(t, 25*time.Second, age(azblobstore.New(w.client, container,
+				azblobstore.WithServerClock(5*time.Second))))
+			require.Zero(t, age(azblobstore.New(w.client, container)), "without WithServerClock the clock is "+
+				"not trusted")
 			report, err := leasehold.CheckStore(t.Context(), store, "check")
 			require.NoError(t, err)
 			require.Equal(t, leasehold.ClockConsistent, report.ServerClock)
@@ -479,21 +765,33 @@ func TestCredentialsThatGiveNoToken(t *testing.T) {
 		first, later error // before and after the server's first answer
 		say          string
 	}{
-		"refused":     {refused(401, `{"error":"invalid_client"}`), leasehold.ErrPermanent, leasehold.ErrPermanent, "Microsoft Entra refuses a token for these credentials"},
-		"transient":   {refused(400, `{"error":"temporarily_unavailable"}`), nil, nil, "check the credentials"},
-		"Entra down":  {refused(503, ``), nil, nil, "check the credentials"},
-		"unavailable": {azidentity.NewCredentialUnavailableError("no credentials here"), leasehold.ErrPermanent, nil, "check the credentials"},
-		"ended":       {context.Canceled, nil, nil, "context canceled"},
+		"refused": {
+			refused(401, `{"error":"invalid_client"}`),
+			leasehold.ErrPermanent,
+			leasehold.ErrPermanent,
+			"Microsoft Entra refuses a token for these credentials",
+		},
+		"transient":  {refused(400, `{"error":"temporarily_unavailable"}`), nil, nil, "check the credentials"},
+		"Entra down": {refused(503, ``), nil, nil, "check the credentials"},
+		"unavailable": {
+			azidentity.NewCredentialUnavailableError("no credentials here"),
+			leasehold.ErrPermanent,
+			nil,
+			"check the credentials",
+		},
+		"ended": {context.Canceled, nil, nil, "context canceled"},
 	} {
 		for call, do := range storeCalls {
 			t.Run(name+"/"+call, func(t *testing.T) {
 				// The client speaks https, because the SDK sends no token over http.
 				var failing atomic.Bool
 				failing.Store(true)
-				w := &wire{Transport: faultproxy.Transport{Base: fakes3.Transport{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					refuse(w, deny(412, "ConditionNotMet", ""))
-				})}}}
-				client, err := azblob.NewClient("https://"+account+".blob.core.windows.net", switched{credential{c.err}, &failing},
+				w := &wire{Transport: faultproxy.Transport{Base: fakes3.Transport{Handler: http.HandlerFunc(
+					func(w http.ResponseWriter, _ *http.Request) {
+						refuse(w, deny(412, "ConditionNotMet", ""))
+					})}}}
+				client, err := azblob.NewClient("https://"+account+".blob.core.windows.net",
+					switched{credential{c.err}, &failing},
 					&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: w}}})
 				require.NoError(t, err)
 				store := azblobstore.New(client, container)
@@ -511,26 +809,32 @@ func TestCredentialsThatGiveNoToken(t *testing.T) {
 	}
 }
 
-// Azure answers so to a token that is not for storage: https://github.com/Azure/AzureStor/issues/119.
+// Azure answers so to a token that is not for storage:
+// https://github.com/Azure/AzureStor/issues/119.
 func TestTokensThatAzureRefuses(t *testing.T) {
-	w := &wire{Transport: faultproxy.Transport{Base: fakes3.Transport{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("WWW-Authenticate", "Bearer authorization_uri=https://login.microsoftonline.com/tenant/oauth2/authorize resource_id=https://storage.azure.com")
-		w.Header().Set("x-ms-request-id", "5e0a1c2b")
-		w.Header().Set("x-ms-error-code", "InvalidAuthenticationInfo")
-		w.WriteHeader(http.StatusUnauthorized)
-		if r.Method != http.MethodHead {
-			_, _ = io.WriteString(w, "<Error><Code>InvalidAuthenticationInfo</Code><Message>Server failed to authenticate the request.\nRequestId:5e0a1c2b</Message>"+
-				"<AuthenticationErrorDetail>Audience validation failed. Audience did not match.\nWhat follows is long.</AuthenticationErrorDetail></Error>")
-		}
-	})}}}
+	w := &wire{Transport: faultproxy.Transport{Base: fakes3.Transport{Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("WWW-Authenticate", "Bearer authorization_uri=https://login.microsoftonline.com/tenant/oauth2/authorize resource_id=https://storage.azure.com")
+			w.Header().Set("x-ms-request-id", "5e0a1c2b")
+			w.Header().Set("x-ms-error-code", "InvalidAuthenticationInfo")
+			w.WriteHeader(http.StatusUnauthorized)
+			if r.Method != http.MethodHead {
+				_, _ = io.WriteString(w, "<Error><Code>InvalidAuthenticationInfo</Code><Message>Server failed to "+
+					"authenticate the request.\nRequestId:5e0a1c2b</Message>"+
+					"<AuthenticationErrorDetail>Audience validation failed. Audience did not match.\nWhat follows is "+
+					"long.</AuthenticationErrorDetail></Error>")
+			}
+		})}}}
 	client, err := azblob.NewClient("https://"+account+".blob.core.windows.net", token("t"),
 		&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: w}}})
 	require.NoError(t, err)
 	for call, do := range storeCalls {
 		err := do(t.Context(), azblobstore.New(client, container), someETag)
 		requireOnly(t, leasehold.ErrPermanent, err)
-		require.ErrorContains(t, err, "Server failed to authenticate the request. Audience validation failed. Audience did not match., request 5e0a1c2b", call)
-		require.ErrorContains(t, err, "check that the token is for https://storage.azure.com and comes from the account's tenant", call)
+		require.ErrorContains(t, err, "Server failed to authenticate the request. Audience validation failed. "+
+			"Audience did not match., request 5e0a1c2b", call)
+		require.ErrorContains(t, err, "check that the token is for https://storage.azure.com and comes from the "+
+			"account's tenant", call)
 		requireText(t, err)
 	}
 }
@@ -557,8 +861,9 @@ func (c switched) GetToken(ctx context.Context, o policy.TokenRequestOptions) (a
 
 func TestTokenIsNotSentInTheClear(t *testing.T) {
 	var failing atomic.Bool
-	client, err := azblob.NewClient(endpoint, switched{failing: &failing}, &azblob.ClientOptions{ClientOptions: azcore.ClientOptions{
-		Transport: &http.Client{Transport: fakes3.Transport{Handler: &fakeAzure{}}}}})
+	client, err := azblob.NewClient(endpoint, switched{failing: &failing},
+		&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{
+			Transport: &http.Client{Transport: fakes3.Transport{Handler: &fakeAzure{}}}}})
 	require.NoError(t, err)
 	_, err = azblobstore.New(client, container).Get(t.Context(), key)
 	requireOnly(t, leasehold.ErrPermanent, err)
@@ -567,7 +872,10 @@ func TestTokenIsNotSentInTheClear(t *testing.T) {
 
 func TestBodyThatBreaksOffOrIsDamagedIsNotAnAnswer(t *testing.T) {
 	for name, send := range map[string]func(w http.ResponseWriter){
-		"breaks off": func(w http.ResponseWriter) { w.Header().Set("Content-Length", "1000"); _, _ = w.Write([]byte("half")) },
+		"breaks off": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = w.Write([]byte("half"))
+		},
 		"has a header that is no date": func(w http.ResponseWriter) {
 			w.Header().Set("Last-Modified", "yesterday")
 			_, _ = w.Write(make([]byte, 1<<20))
@@ -588,7 +896,8 @@ func TestBodyThatBreaksOffOrIsDamagedIsNotAnAnswer(t *testing.T) {
 			defer server.Close()
 			connections := &http.Transport{}
 			defer connections.CloseIdleConnections()
-			_, err := azblobstore.New(newClient(t, server.URL+"/"+account, &http.Client{Transport: connections}), container).Get(t.Context(), key)
+			_, err := azblobstore.New(newClient(t, server.URL+"/"+account, &http.Client{Transport: connections}),
+				container).Get(t.Context(), key)
 			requireOnly(t, nil, err)
 			requireText(t, err)
 			require.EqualValues(t, 1, requests.Load(), "nothing is read a second time")
@@ -614,7 +923,8 @@ func (d damaging) RoundTrip(r *http.Request) (*http.Response, error) {
 	return d.RoundTripper.RoundTrip(r)
 }
 
-// A body that was damaged on the way is not written, and the write is tried again. FIPS mode forbids MD5: then a CRC64 finds it.
+// A body that was damaged on the way is not written, and the write is tried again. FIPS mode
+// forbids MD5: then a CRC64 finds it.
 func TestBodyDamagedOnTheWayIsNotWritten(t *testing.T) {
 	w := newWire(t, &fakeAzure{})
 	store := azblobstore.New(w.client, container)
@@ -628,7 +938,8 @@ func TestBodyDamagedOnTheWayIsNotWritten(t *testing.T) {
 	require.ErrorContains(t, err, "Md5Mismatch")
 	_, err = store.Get(t.Context(), key)
 	require.ErrorIs(t, err, leasehold.ErrNotExist)
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^(TestBodyDamagedOnTheWayIsNotWritten|TestConformsOnStrictServer)$")
+	cmd := exec.CommandContext(t.Context(), os.Args[0],
+		"-test.run=^(TestBodyDamagedOnTheWayIsNotWritten|TestConformsOnStrictServer)$")
 	cmd.Env = append(cmd.Environ(), "GODEBUG=fips140=only")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -675,7 +986,8 @@ func TestEveryBodyIsClosed(t *testing.T) {
 	} {
 		for call, do := range storeCalls {
 			network := &counting{RoundTripper: newWire(t, answer).Base}
-			_ = do(t.Context(), azblobstore.New(newClient(t, endpoint, &http.Client{Transport: network}), container), someETag)
+			_ = do(t.Context(), azblobstore.New(newClient(t, endpoint, &http.Client{Transport: network}), container),
+				someETag)
 			require.Zero(t, network.open.Load(), "%s, %s", name, call)
 		}
 	}
@@ -684,7 +996,8 @@ func TestEveryBodyIsClosed(t *testing.T) {
 func TestObjectThatIsTooLargeCanBeRepaired(t *testing.T) {
 	server := &fakeAzure{}
 	server.plant("some/prefix/"+key, bytes.Repeat([]byte("x"), leasehold.MaxObjectSize+1), nil)
-	lock, err := leasehold.NewLock(azblobstore.New(newWire(t, server).client, container, azblobstore.WithKeyPrefix("some/prefix/")), key)
+	lock, err := leasehold.NewLock(azblobstore.New(newWire(t, server).client, container,
+		azblobstore.WithKeyPrefix("some/prefix/")), key)
 	require.NoError(t, err)
 	_, err = lock.TryAcquire(t.Context())
 	require.ErrorIs(t, err, leasehold.ErrCorruptRecord)

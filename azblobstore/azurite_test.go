@@ -45,7 +45,8 @@ func startAzurite(t *testing.T, flags ...string) azurite {
 	return azurite{testserver.StartAzurite(t, flags...), t}
 }
 
-// connect returns a client with connections of its own. decide, which may be nil, makes requests go wrong.
+// connect returns a client with connections of its own. decide, which may be nil, makes requests go
+// wrong.
 func (a azurite) connect(decide func(*http.Request) faultproxy.Fault) (*azblob.Client, *faultproxy.Transport) {
 	a.t.Helper()
 	connections := &http.Transport{MaxIdleConnsPerHost: 64}
@@ -71,10 +72,13 @@ func TestConformsOnAzurite(t *testing.T) {
 	a.newContainer()
 	client, _ := a.connect(nil)
 	store := azblobstore.New(client, container, azblobstore.WithServerClock(2*time.Second))
-	storetest.Run(t, func(*testing.T) leasehold.Store { return store }, storetest.Rounds(40), storetest.MissingIsPreconditionFailed())
+	storetest.Run(t, func(*testing.T) leasehold.Store {
+		return store
+	}, storetest.Rounds(40), storetest.MissingIsPreconditionFailed())
 }
 
-// Candidates with connections of their own take turns on one lock. One is inside, and tokens rise by one.
+// Candidates with connections of their own take turns on one lock. One is inside, and tokens rise
+// by one.
 func TestContentionOnAzurite(t *testing.T) {
 	a := startAzurite(t, testserver.AnyAPIVersion)
 	a.newContainer()
@@ -85,7 +89,8 @@ func TestContentionOnAzurite(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range candidates {
 		client, _ := a.connect(nil)
-		lock, err := leasehold.NewLock(azblobstore.New(client, container), key, leasehold.WithIdentity(fmt.Sprint("c", i)),
+		lock, err := leasehold.NewLock(azblobstore.New(client, container), key,
+			leasehold.WithIdentity(fmt.Sprint("c", i)),
 			leasehold.WithPollInterval(50*time.Millisecond), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		all.Go(func() {
@@ -112,7 +117,10 @@ func TestWritesOfUnknownOutcomeOnAzurite(t *testing.T) {
 	a.newContainer()
 	faults := []faultproxy.Fault{
 		{Kind: faultproxy.DropReply}, {Kind: faultproxy.AnswerAfter, Status: http.StatusInternalServerError},
-		{Kind: faultproxy.AnswerAfter, Status: http.StatusServiceUnavailable}, {Kind: faultproxy.Ghost, Before: 100 * time.Millisecond},
+		{
+			Kind:   faultproxy.AnswerAfter,
+			Status: http.StatusServiceUnavailable,
+		}, {Kind: faultproxy.Ghost, Before: 100 * time.Millisecond},
 	}
 	var puts atomic.Int64
 	client, network := a.connect(func(r *http.Request) faultproxy.Fault {
@@ -124,7 +132,8 @@ func TestWritesOfUnknownOutcomeOnAzurite(t *testing.T) {
 		}
 		return faultproxy.Fault{}
 	})
-	lock, err := leasehold.NewLock(azblobstore.New(client, container), key, leasehold.WithPollInterval(time.Second), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+	lock, err := leasehold.NewLock(azblobstore.New(client, container), key, leasehold.WithPollInterval(time.Second),
+		leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	for i := range testsize.Pick(12, 60) {
 		err := lock.Do(t.Context(), func(_ context.Context, lease *leasehold.Lease) error {
@@ -146,7 +155,8 @@ func TestTakeoverOnAzurite(t *testing.T) {
 	var cut atomic.Bool
 	process := func(decide func(*http.Request) faultproxy.Fault) *leasehold.Lock {
 		client, _ := a.connect(decide)
-		lock, err := leasehold.NewLock(azblobstore.New(client, container), key, leasehold.WithTTL(5*time.Second), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+		lock, err := leasehold.NewLock(azblobstore.New(client, container), key, leasehold.WithTTL(5*time.Second),
+			leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		return lock
 	}
@@ -195,7 +205,8 @@ func TestCreateBesideAnUploadOnAzurite(t *testing.T) {
 	require.NoError(t, lease.Release(t.Context()))
 }
 
-// With a token of Microsoft Entra a lock and a fenced object work. A token that is not for storage is a permanent error.
+// With a token of Microsoft Entra a lock and a fenced object work. A token that is not for storage
+// is a permanent error.
 func TestMicrosoftEntraOnAzurite(t *testing.T) {
 	a, certificate := testserver.StartAzuriteForTokens(t, testserver.AnyAPIVersion)
 	roots := x509.NewCertPool()
@@ -236,7 +247,8 @@ func TestMicrosoftEntraOnAzurite(t *testing.T) {
 	}
 }
 
-// What cannot work is told at once, by all methods, with cause and cure. Azurite has neither a firewall nor immutable blobs.
+// What cannot work is told at once, by all methods, with cause and cure. Azurite has neither a
+// firewall nor immutable blobs.
 func TestErrorsOnAzurite(t *testing.T) {
 	a := startAzurite(t, testserver.AnyAPIVersion)
 	a.newContainer()
@@ -267,13 +279,37 @@ func TestErrorsOnAzurite(t *testing.T) {
 		calls string
 		say   string
 	}{
-		"missing container":   {azblobstore.New(client, "another"), calls, "create the container"},
-		"wrong key":           {azblobstore.New(as(a.Endpoint, account, "d3Jvbmc="), container), calls, "check the account key"},
-		"unknown account":     {azblobstore.New(as(strings.Replace(a.Endpoint, account, "nobody", 1), "nobody", a.Key), container), calls, "check the account's name"},
-		"secondary":           {azblobstore.New(as(a.Endpoint+"-secondary", account, a.Key), container), calls, "secondary region"},
-		"SAS that may read":   {azblobstore.New(signed(sas.AccountPermissions{Read: true}, time.Now().Add(time.Hour)), container), "PutIfNoneMatch PutIfMatch DeleteIfMatch", "of a SAS"},
-		"SAS that may write":  {azblobstore.New(signed(sas.AccountPermissions{Write: true}, time.Now().Add(time.Hour)), container), "Get DeleteIfMatch", "of a SAS"},
-		"expired SAS":         {azblobstore.New(signed(all, time.Now().Add(-time.Minute)), container), calls, "the SAS and its expiry"},
+		"missing container": {azblobstore.New(client, "another"), calls, "create the container"},
+		"wrong key": {
+			azblobstore.New(as(a.Endpoint, account, "d3Jvbmc="), container),
+			calls,
+			"check the account key",
+		},
+		"unknown account": {
+			azblobstore.New(as(strings.Replace(a.Endpoint, account, "nobody", 1), "nobody", a.Key), container),
+			calls,
+			"check the account's name",
+		},
+		"secondary": {
+			azblobstore.New(as(a.Endpoint+"-secondary", account, a.Key), container),
+			calls,
+			"secondary region",
+		},
+		"SAS that may read": {
+			azblobstore.New(signed(sas.AccountPermissions{Read: true}, time.Now().Add(time.Hour)), container),
+			"PutIfNoneMatch PutIfMatch DeleteIfMatch",
+			"of a SAS",
+		},
+		"SAS that may write": {
+			azblobstore.New(signed(sas.AccountPermissions{Write: true}, time.Now().Add(time.Hour)), container),
+			"Get DeleteIfMatch",
+			"of a SAS",
+		},
+		"expired SAS": {
+			azblobstore.New(signed(all, time.Now().Add(-time.Minute)), container),
+			calls,
+			"the SAS and its expiry",
+		},
 		"unknown API version": {azblobstore.New(outdated, container), calls, testserver.AnyAPIVersion},
 	} {
 		for call, do := range storeCalls {

@@ -18,7 +18,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// op is a kind of request, the status of its success, and the rights that it needs, for error messages.
+// op is a kind of request, the status of its success, and the rights that it needs, for error
+// messages.
 type op struct {
 	verb    string
 	success int
@@ -64,7 +65,8 @@ func foreign(reply *http.Response, op op) error {
 	switch {
 	case reply == nil:
 		return errors.New("the client shows no answer")
-	case reply.Request != nil && reply.Request.Response != nil: // net/http followed, perhaps with a GET in place of another method
+	// net/http followed, perhaps with a GET in place of another method
+	case reply.Request != nil && reply.Request.Response != nil:
 		return errors.New("the request was redirected")
 	case reply.Header.Get(requestID) == "" && strings.HasPrefix(reply.Header.Get("Content-Type"), "text/html"):
 		return errors.New("the answer is a web page")
@@ -88,7 +90,8 @@ func (s *Store) explain(err error, reply *http.Response, op op, key string) erro
 	case lacksFeature(reply) && foreign(reply, op) == nil: // it is not busy: it never will
 		e.Cause = brief(err, reply)
 		e.Hint, e.Kind = "this server does not have what a lock needs", leasehold.ErrPermanent
-	case reply.StatusCode >= 500, reply.StatusCode == http.StatusTooManyRequests, reply.StatusCode == http.StatusRequestTimeout:
+	case reply.StatusCode >= 500, reply.StatusCode == http.StatusTooManyRequests,
+		reply.StatusCode == http.StatusRequestTimeout:
 		s.server.Answer()
 		e.Cause = brief(err, reply)
 	case foreign(reply, op) != nil:
@@ -99,7 +102,8 @@ func (s *Store) explain(err error, reply *http.Response, op op, key string) erro
 		e.Cause = brief(err, reply)
 		message, detail := says(reply)
 		e.Hint, e.Kind = verdict(reply.StatusCode, bloberror.Code(reply.Header.Get(errorCode)), message, op)
-		if e.Hint == checkKey && reply.Request != nil && strings.HasPrefix(reply.Request.Header.Get("Authorization"), "Bearer ") {
+		if e.Hint == checkKey && reply.Request != nil &&
+			strings.HasPrefix(reply.Request.Header.Get("Authorization"), "Bearer ") {
 			e.Hint = checkToken
 		}
 		if e.Hint == checkKey && early(detail) {
@@ -112,7 +116,8 @@ func (s *Store) explain(err error, reply *http.Response, op op, key string) erro
 	return e
 }
 
-// early reports whether credentials are refused for a time that is wrong, which passes: this machine's clock is set, or a SAS begins.
+// early reports whether credentials are refused for a time that is wrong, which passes: this
+// machine's clock is set, or a SAS begins.
 func early(detail string) bool {
 	_, start, _ := strings.Cut(detail, "Start [")
 	start, _, _ = strings.Cut(start, "]")
@@ -120,7 +125,8 @@ func early(detail string) bool {
 	current, _, _ = strings.Cut(current, "]")
 	begins, errStart := http.ParseTime(start)
 	now, errCurrent := http.ParseTime(current)
-	return errStart == nil && errCurrent == nil && now.Before(begins) || strings.HasPrefix(detail, "Request date header too old")
+	return errStart == nil && errCurrent == nil && now.Before(begins) ||
+		strings.HasPrefix(detail, "Request date header too old")
 }
 
 // lacksFeature reports whether a server's own fault is for good.
@@ -139,8 +145,10 @@ func (s *Store) unanswered(err error) (hint string, kind error) {
 		return unsent, s.server.Unsent(passes)
 	}
 	if e, ok := errors.AsType[*azidentity.AuthenticationFailedError](err); ok {
-		if r := e.RawResponse; r != nil && r.StatusCode >= 400 && r.StatusCode < 404 && !strings.Contains(e.Error(), "temporarily_unavailable") {
-			return "Microsoft Entra refuses a token for these credentials: check whether they are wrong, expired or disabled", leasehold.ErrPermanent
+		if r := e.RawResponse; r != nil && r.StatusCode >= 400 && r.StatusCode < 404 &&
+			!strings.Contains(e.Error(), "temporarily_unavailable") {
+			return "Microsoft Entra refuses a token for these credentials: check whether they are wrong, expired or " +
+				"disabled", leasehold.ErrPermanent
 		}
 		return check, nil // the server that issues tokens may only be out of reach
 	}
@@ -163,22 +171,27 @@ func verdict(status int, code bloberror.Code, message string, op op) (hint strin
 		return "", leasehold.ErrPreconditionFailed
 	case status == http.StatusNotFound && code == bloberror.BlobNotFound && op != opCreate:
 		return "", leasehold.ErrNotExist
-	case strings.HasPrefix(string(code), "Lease"): // such as LeaseIdMissing, 412. It is no conflict: nothing is said about the ETag.
+	// such as LeaseIdMissing, 412. It is no conflict: nothing is said about the ETag.
+	case strings.HasPrefix(string(code), "Lease"):
 		return breakLease, nil
 	}
 	switch code {
 	case bloberror.ContainerNotFound, bloberror.ContainerBeingDeleted, bloberror.ContainerDisabled:
 		return "create the container, or correct its name or the endpoint", leasehold.ErrPermanent
 	case bloberror.ResourceNotFound: // Azurite's answer to an account that it does not have
-		return "check the account's name and the endpoint; or create the container, or correct its name", leasehold.ErrPermanent
+		return "check the account's name and the endpoint; or create the container, or correct its name",
+			leasehold.ErrPermanent
 	case bloberror.BlobImmutableDueToPolicy, "BlobImmutableDueToLegalHold":
-		return "the blobs of locks are overwritten at each renewal: use a container without immutability policy and legal hold", leasehold.ErrPermanent
+		return "the blobs of locks are overwritten at each renewal: use a container without immutability policy and " +
+			"legal hold", leasehold.ErrPermanent
 	case bloberror.InvalidBlobType:
 		return hintType, leasehold.ErrPermanent
 	case "OperationNotSupportedOnDirectory": // reported: https://github.com/apache/arrow/issues/40037
-		return "this key is a directory of an account with a hierarchical namespace: use another key", leasehold.ErrPermanent
+		return "this key is a directory of an account with a hierarchical namespace: use another key",
+			leasehold.ErrPermanent
 	case bloberror.BlobArchived:
-		return "this blob is in the archive tier: delete it, and exclude locks from the lifecycle rules", leasehold.ErrPermanent
+		return "this blob is in the archive tier: delete it, and exclude locks from the lifecycle rules",
+			leasehold.ErrPermanent
 	case bloberror.SnapshotsPresent:
 		return "delete the snapshots of this blob first", leasehold.ErrPermanent
 	case bloberror.InvalidBlockList: // another write has ended first, and removed the blocks
@@ -189,18 +202,22 @@ func verdict(status int, code bloberror.Code, message string, op op) (hint strin
 		if strings.Contains(message, "failed to authenticate") { // Azurite's answer to a wrong key
 			return checkKey, leasehold.ErrPermanent
 		}
-		return "check the account's firewall and network rules; the credentials also need the right " + op.rights, leasehold.ErrPermanent
+		return "check the account's firewall and network rules; the credentials also need the right " + op.rights,
+			leasehold.ErrPermanent
 	case bloberror.InvalidHeaderValue:
 		if strings.Contains(message, "API version") {
-			return "start Azurite with --skipApiVersionCheck, or use a newer one: the SDK's version of the API is newer than the server's", leasehold.ErrPermanent
+			return "start Azurite with --skipApiVersionCheck, or use a newer one: the SDK's version of the API is " +
+				"newer than the server's", leasehold.ErrPermanent
 		}
 	case bloberror.AuthenticationFailed, bloberror.InvalidAuthenticationInfo:
 		return checkKey, leasehold.ErrPermanent
 	}
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return "check the credentials: they need the right " + op.rights + ", such as the role Storage Blob Data Contributor gives", leasehold.ErrPermanent
-	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusLengthRequired, http.StatusRequestEntityTooLarge:
+		return "check the credentials: they need the right " + op.rights + ", such as the role Storage Blob Data " +
+			"Contributor gives", leasehold.ErrPermanent
+	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusLengthRequired,
+		http.StatusRequestEntityTooLarge:
 		return "Azure refuses the request: check container, key and endpoint", leasehold.ErrPermanent
 	}
 	return "", nil
@@ -208,11 +225,14 @@ func verdict(status int, code bloberror.Code, message string, op op) (hint strin
 
 const hintType = "this key is a page or append blob, which is not a lock: delete it, or use another key"
 
-const breakLease = "somebody holds an Azure lease on this blob, which locks it for everyone else: break the lease, and do not lease the blobs of locks"
+const breakLease = "somebody holds an Azure lease on this blob, which locks it for everyone else: break the lease, " +
+	"and do not lease the blobs of locks"
 
-const checkKey = "check the account key, or the SAS and its expiry, and this machine's clock, which may be wrong by 15 minutes at most"
+const checkKey = "check the account key, or the SAS and its expiry, and this machine's clock, which may be wrong by " +
+	"15 minutes at most"
 
-const checkToken = "Azure does not accept this token of Microsoft Entra: check that the token is for https://storage.azure.com and comes from the account's tenant, and this machine's clock"
+const checkToken = "Azure does not accept this token of Microsoft Entra: check that the token is for " +
+	"https://storage.azure.com and comes from the account's tenant, and this machine's clock"
 
 // refusal is an error of the SDK with a text of one line.
 type refusal struct {
@@ -223,8 +243,8 @@ type refusal struct {
 func (r *refusal) Error() string { return r.text }
 func (r *refusal) Unwrap() error { return r.err }
 
-// brief shortens the text of an SDK error, which is a dump of the reply, to status, code, message and the ID that Microsoft's
-// support asks for.
+// brief shortens the text of an SDK error, which is a dump of the reply, to status, code, message
+// and the ID that Microsoft's support asks for.
 func brief(err error, reply *http.Response) error {
 	if _, ok := errors.AsType[*azcore.ResponseError](err); !ok {
 		return err
@@ -245,7 +265,8 @@ func brief(err error, reply *http.Response) error {
 	return &refusal{text, err}
 }
 
-// says is what the reply says for people, and what it adds about credentials that it refuses: the first line of each, "" if there is none.
+// says is what the reply says for people, and what it adds about credentials that it refuses: the
+// first line of each, "" if there is none.
 func says(reply *http.Response) (message, aboutCredentials string) {
 	var document struct{ Message, AuthenticationErrorDetail string }
 	if body, err := runtime.Payload(reply); err == nil { // the SDK has read it

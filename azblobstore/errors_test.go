@@ -28,8 +28,9 @@ func over(t *testing.T, endpoint string) *azblob.Client {
 	return newClient(t, endpoint+"/"+account, &http.Client{Transport: connections})
 }
 
-// A reply from a proxy or a web site says nothing about the blob: it is neither a success, nor "absent", nor "refused", nor
-// "unsafe". That holds for statuses and codes that would mean something in Azure's own reply.
+// A reply from a proxy or a web site says nothing about the blob: it is neither a success, nor
+// "absent", nor "refused", nor "unsafe". That holds for statuses and codes that would mean
+// something in Azure's own reply.
 func TestRepliesThatAreNotAzures(t *testing.T) {
 	type answer = func(w http.ResponseWriter, r *http.Request)
 	etag := func(w http.ResponseWriter) { w.Header().Set("ETag", someETag) }
@@ -70,7 +71,8 @@ func TestRepliesThatAreNotAzures(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}
 	}
-	code := func(status int, code string) answer { // with Azure's code, in the header or the document, but without its ID
+	// with Azure's code, in the header or the document, but without its ID
+	code := func(status int, code string) answer {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Ms-Error-Code", code)
 			w.WriteHeader(status)
@@ -78,9 +80,15 @@ func TestRepliesThatAreNotAzures(t *testing.T) {
 		}
 	}
 	for name, answer := range map[string]answer{
-		"a page":                      status(200, page),
-		"a page with an ETag":         headed(200, func(w http.ResponseWriter) { etag(w); w.Header().Set("Content-Type", "text/html") }),
-		"a page in chunks":            func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page); w.(http.Flusher).Flush() },
+		"a page": status(200, page),
+		"a page with an ETag": headed(200, func(w http.ResponseWriter) {
+			etag(w)
+			w.Header().Set("Content-Type", "text/html")
+		}),
+		"a page in chunks": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, page)
+			w.(http.Flusher).Flush()
+		},
 		"text":                        status(200, "OK"),
 		"nothing":                     status(200, ""),
 		"200 with an ETag":            headed(200, etag),
@@ -131,7 +139,10 @@ func TestRepliesThatAreNotAzures(t *testing.T) {
 			w.Header().Set("ETag", "*")
 			w.WriteHeader(success(r))
 		},
-		"an ETag and success, no ID":    func(w http.ResponseWriter, r *http.Request) { etag(w); w.WriteHeader(success(r)) },
+		"an ETag and success, no ID": func(w http.ResponseWriter, r *http.Request) {
+			etag(w)
+			w.WriteHeader(success(r))
+		},
 		"success, and nothing of Azure": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(success(r)) },
 	} {
 		for call, do := range storeCalls {
@@ -187,7 +198,9 @@ func success(r *http.Request) int {
 
 // A newcomer's mistakes are reported at once, with the cause and what to do.
 func TestEndpointsThatCannotWorkAreTold(t *testing.T) {
-	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) }))
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, page)
+	}))
 	defer plain.Close()
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	defer secure.Close()
@@ -195,11 +208,17 @@ func TestEndpointsThatCannotWorkAreTold(t *testing.T) {
 		endpoint string
 		says     []string
 	}{
-		"an unknown host": {"http://azure.invalid", []string{"no such host", `the host "azure.invalid" is unknown: check the endpoint`}},
-		"no such port":    {"http://127.0.0.1:99999", []string{"invalid port", "is not an address"}},
-		"https for http":  {"https" + strings.TrimPrefix(plain.URL, "http"), []string{"server gave HTTP response to HTTPS client", "this port speaks http, not https"}},
-		"http for https":  {"http" + strings.TrimPrefix(secure.URL, "https"), []string{"status 400", hint}},
-		"a web site":      {plain.URL, []string{"the answer is a web page", hint}},
+		"an unknown host": {
+			"http://azure.invalid",
+			[]string{"no such host", `the host "azure.invalid" is unknown: check the endpoint`},
+		},
+		"no such port": {"http://127.0.0.1:99999", []string{"invalid port", "is not an address"}},
+		"https for http": {
+			"https" + strings.TrimPrefix(plain.URL, "http"),
+			[]string{"server gave HTTP response to HTTPS client", "this port speaks http, not https"},
+		},
+		"http for https": {"http" + strings.TrimPrefix(secure.URL, "https"), []string{"status 400", hint}},
+		"a web site":     {plain.URL, []string{"the answer is a web page", hint}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := azblobstore.New(over(t, c.endpoint), container)
@@ -219,7 +238,9 @@ func TestEndpointsThatCannotWorkAreTold(t *testing.T) {
 }
 
 func TestFaultsOfThisMachineMayPassOnceTheServerHasAnswered(t *testing.T) {
-	w := newWire(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+	w := newWire(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
 	s := azblobstore.New(w.client, container)
 	_, err := s.Get(t.Context(), key)
 	requireOnly(t, nil, err)

@@ -31,10 +31,12 @@ const (
 
 var accountKey = []byte("the key of an account in memory")
 
-// fakeAzure is Azure Blob Storage as far as a Store uses it, after Microsoft's pages. It refuses whatever they do not describe, so
-// a request that Azure might understand in another way fails here. It needs no socket, so it works in a synctest bubble.
+// fakeAzure is Azure Blob Storage as far as a Store uses it, after Microsoft's pages. It refuses
+// whatever they do not describe, so a request that Azure might understand in another way fails
+// here. It needs no socket, so it works in a synctest bubble.
 //
-// The pages are named by the last part of their address, which begins with https://learn.microsoft.com/rest/api/storageservices/.
+// The pages are named by the last part of their address, which begins with
+// https://learn.microsoft.com/rest/api/storageservices/.
 type fakeAzure struct {
 	// Pages and reports disagree about some answers. These choose the other one.
 	createRefused412  bool // create over a blob: 412 ConditionNotMet, in place of 409 BlobAlreadyExists
@@ -83,7 +85,12 @@ func (f *fakeAzure) write(name string, body []byte) *fakeBlob {
 	}
 	// versioning-for-the-azure-storage-services: since version 2011-08-18 an ETag is in quotes.
 	f.versions++
-	b := &fakeBlob{body: body, etag: fmt.Sprintf(`"0x8DE%012X"`, f.versions*0x10001), written: time.Now().Add(f.ahead), header: http.Header{}}
+	b := &fakeBlob{
+		body:    body,
+		etag:    fmt.Sprintf(`"0x8DE%012X"`, f.versions*0x10001),
+		written: time.Now().Add(f.ahead),
+		header:  http.Header{},
+	}
 	f.blobs[name] = b
 	delete(f.blocks, name) // put-block: whatever writes the blob removes its blocks that are not committed
 	return b
@@ -93,8 +100,10 @@ func (f *fakeAzure) write(name string, body []byte) *fakeBlob {
 // delete-blob. Azure ignores what it does not know. Here it is refused, so that nothing is sent in
 // the belief that it has an effect. Connection is for HTTP itself.
 var known = []string{
-	"Accept", "Accept-Encoding", "Authorization", "Connection", "Content-Length", "Content-Md5", "Content-Type", "Expect", "If-Match", "If-None-Match", "User-Agent",
-	"X-Ms-Blob-Cache-Control", "X-Ms-Blob-Content-Type", "X-Ms-Blob-Type", "X-Ms-Client-Request-Id", "X-Ms-Content-Crc64", "X-Ms-Date",
+	"Accept", "Accept-Encoding", "Authorization", "Connection", "Content-Length", "Content-Md5", "Content-Type",
+	"Expect", "If-Match", "If-None-Match", "User-Agent",
+	"X-Ms-Blob-Cache-Control", "X-Ms-Blob-Content-Type", "X-Ms-Blob-Type", "X-Ms-Client-Request-Id",
+	"X-Ms-Content-Crc64", "X-Ms-Date",
 	"X-Ms-Return-Client-Request-Id", "X-Ms-Version",
 }
 
@@ -109,7 +118,8 @@ func deny(status int, code, message string) *denial { return &denial{status, cod
 func (f *fakeAzure) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// put-blob, get-blob, delete-blob, "Response headers": every reply has an ID, the version that served it, and a date.
+	// put-blob, get-blob, delete-blob, "Response headers": every reply has an ID, the version that
+	// served it, and a date.
 	f.replies++
 	w.Header().Set("X-Ms-Request-Id", fmt.Sprintf("%08x-301e-0042-6a55-f2c1d4000000", f.replies))
 	w.Header().Set("X-Ms-Version", r.Header.Get("X-Ms-Version"))
@@ -122,14 +132,16 @@ func (f *fakeAzure) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers as status-and-error-codes2 says: an XML document, and since version 2017-07-29 the code in a header.
+// refuse answers as status-and-error-codes2 says: an XML document, and since version 2017-07-29 the
+// code in a header.
 func refuse(w http.ResponseWriter, d *denial) {
 	h := w.Header()
 	if h.Get("X-Ms-Request-Id") == "" {
 		h.Set("X-Ms-Request-Id", "5e0a1c2b-301e-0042-6a55-f2c1d4000000")
 	}
 	h.Set("X-Ms-Error-Code", d.code)
-	document := fmt.Sprintf("\ufeff<?xml version=\"1.0\" encoding=\"utf-8\"?><Error><Code>%s</Code><Message>%s\nRequestId:%s\nTime:2026-11-22T17:00:00.0000000Z</Message></Error>",
+	document := fmt.Sprintf("\ufeff<?xml version=\"1.0\" "+
+		"encoding=\"utf-8\"?><Error><Code>%s</Code><Message>%s\nRequestId:%s\nTime:2026-11-22T17:00:00.0000000Z</Message></Error>",
 		d.code, d.message, h.Get("X-Ms-Request-Id"))
 	h.Set("Content-Type", "application/xml")
 	h.Set("Content-Length", strconv.Itoa(len(document)))
@@ -140,29 +152,36 @@ func refuse(w http.ResponseWriter, d *denial) {
 func (f *fakeAzure) serve(w http.ResponseWriter, r *http.Request) *denial {
 	for name := range r.Header {
 		if !slices.Contains(known, name) && (!f.files || !strings.HasPrefix(name, "X-Ms-Meta-")) {
-			return deny(400, "UnsupportedHeader", "One of the HTTP headers specified in the request is not supported: "+name)
+			return deny(400, "UnsupportedHeader", "One of the HTTP headers specified in the request is not supported: "+
+				name)
 		}
 	}
 	// versioning-for-the-azure-storage-services: a request with Shared Key must name its version.
 	if version := r.Header.Get("X-Ms-Version"); version == "" {
-		return deny(400, "MissingRequiredHeader", "An HTTP header that's mandatory for this request is not specified: x-ms-version")
-	} else if !regexp.MustCompile(`^20\d\d-\d\d-\d\d$`).MatchString(version) || version < "2019-02-02" { // the first with CRC64
-		return deny(400, "InvalidHeaderValue", "The value for one of the HTTP headers is not in the correct format: x-ms-version")
+		return deny(400, "MissingRequiredHeader", "An HTTP header that's mandatory for this request is not "+
+			"specified: x-ms-version")
+	} else if !regexp.MustCompile(`^20\d\d-\d\d-\d\d$`).MatchString(version) || version < "2019-02-02" {
+		// the first with CRC64
+		return deny(400, "InvalidHeaderValue", "The value for one of the HTTP headers is not in the correct format: "+
+			"x-ms-version")
 	}
 	if d := authorize(r); d != nil {
 		return d
 	}
 	if r.URL.RawQuery != "" && !f.files { // another operation than put-blob, get-blob and delete-blob
-		return deny(400, "UnsupportedQueryParameter", "One of the query parameters specified in the request URI is not supported")
+		return deny(400, "UnsupportedQueryParameter", "One of the query parameters specified in the request URI is "+
+			"not supported")
 	}
-	// The account is in the host's name or, as with an emulator, the first part of the path: put-blob, "Emulated storage service".
+	// The account is in the host's name or, as with an emulator, the first part of the path:
+	// put-blob, "Emulated storage service".
 	path := strings.TrimPrefix(r.URL.EscapedPath(), "/")
 	if !strings.HasPrefix(r.Host, account+".blob.") {
 		_, path, _ = strings.Cut(path, "/")
 	}
 	in, escaped, _ := strings.Cut(path, "/")
 	name, err := url.PathUnescape(escaped)
-	// naming-and-referencing-containers--blobs--and-metadata: 1 to 1,024 characters, and none of some.
+	// naming-and-referencing-containers--blobs--and-metadata: 1 to 1,024 characters, and none of
+	// some.
 	if err != nil || name == "" || utf8.RuneCountInString(name) > 1024 || strings.ContainsAny(name, "\x00\x1f\\") {
 		return deny(400, "InvalidUri", "The requested URI does not represent any resource on the server.")
 	}
@@ -191,12 +210,15 @@ func (f *fakeAzure) serve(w http.ResponseWriter, r *http.Request) *denial {
 	return deny(405, "UnsupportedHttpVerb", "The resource doesn't support specified Http Verb.")
 }
 
-// authorize checks the signature as authorize-with-shared-key describes it, for version 2009-09-19 and later.
+// authorize checks the signature as authorize-with-shared-key describes it, for version 2009-09-19
+// and later.
 func authorize(r *http.Request) *denial {
 	if r.Header.Get("Authorization") == "" { // common-rest-api-error-codes
-		return deny(401, "NoAuthenticationInformation", "Server failed to authenticate the request. Please refer to the information in the www-authenticate header.")
+		return deny(401, "NoAuthenticationInformation", "Server failed to authenticate the request. Please refer to "+
+			"the information in the www-authenticate header.")
 	}
-	failed := deny(403, "AuthenticationFailed", "Server failed to authenticate the request. Make sure the value of the Authorization header is formed correctly including the signature.")
+	failed := deny(403, "AuthenticationFailed", "Server failed to authenticate the request. Make sure the value of "+
+		"the Authorization header is formed correctly including the signature.")
 	// "The storage services ensure that a request is no older than 15 minutes."
 	if sent, err := http.ParseTime(r.Header.Get("X-Ms-Date")); err != nil || time.Since(sent).Abs() > 15*time.Minute {
 		return failed
@@ -215,7 +237,8 @@ func signature(r *http.Request) string {
 	if length == "0" { // since version 2015-02-21
 		length = ""
 	}
-	lines := []string{r.Method, "", "", length, r.Header.Get("Content-Md5"), r.Header.Get("Content-Type"), "", "", r.Header.Get("If-Match"), r.Header.Get("If-None-Match"), "", ""}
+	lines := []string{r.Method, "", "", length, r.Header.Get("Content-Md5"), r.Header.Get("Content-Type"), "", "",
+		r.Header.Get("If-Match"), r.Header.Get("If-None-Match"), "", ""}
 	var canonical []string
 	for name, values := range r.Header {
 		if name := strings.ToLower(name); strings.HasPrefix(name, "x-ms-") {
@@ -243,7 +266,8 @@ func (f *fakeAzure) get(w http.ResponseWriter, name string) *denial {
 	}
 	f.describe(w, b)
 	maps.Copy(w.Header(), b.header)
-	// get-blob: Put Blob sets a block blob's MD5 even if the request had none, and a full read returns it.
+	// get-blob: Put Blob sets a block blob's MD5 even if the request had none, and a full read
+	// returns it.
 	if !fips140.Enforced() { // where this server cannot compute it
 		sum := md5.Sum(b.body)
 		w.Header().Set("Content-Md5", base64.StdEncoding.EncodeToString(sum[:]))
@@ -270,11 +294,15 @@ func (f *fakeAzure) put(w http.ResponseWriter, r *http.Request, name string) *de
 	kind := r.Header.Get("X-Ms-Blob-Type")
 	switch {
 	case kind == "":
-		return deny(400, "MissingRequiredHeader", "An HTTP header that's mandatory for this request is not specified: x-ms-blob-type")
+		return deny(400, "MissingRequiredHeader", "An HTTP header that's mandatory for this request is not "+
+			"specified: x-ms-blob-type")
 	case kind != "BlockBlob": // the only type that has its content after one Put Blob
-		return deny(400, "InvalidHeaderValue", "The value for one of the HTTP headers is not in the correct format: x-ms-blob-type")
+		return deny(400, "InvalidHeaderValue", "The value for one of the HTTP headers is not in the correct format: "+
+			"x-ms-blob-type")
 	case f.files:
-	case r.Header.Get("X-Ms-Blob-Content-Type") != "application/json" || r.Header.Get("X-Ms-Blob-Cache-Control") != "no-store": // a rule of these tests
+	// a rule of these tests
+	case r.Header.Get("X-Ms-Blob-Content-Type") != "application/json" ||
+		r.Header.Get("X-Ms-Blob-Cache-Control") != "no-store":
 		return deny(400, "InvalidHeaderValue", "A lock has the content type application/json, and is not to be cached.")
 	}
 	body, named, sum, d := intact(r)
@@ -366,7 +394,8 @@ func (f *fakeAzure) putPart(w http.ResponseWriter, r *http.Request, name string)
 		b.take(r)
 		return done(http.StatusCreated, b)
 	}
-	return deny(400, "InvalidQueryParameterValue", "Value for one of the query parameters specified in the request URI is invalid.")
+	return deny(400, "InvalidQueryParameterValue", "Value for one of the query parameters specified in the request "+
+		"URI is invalid.")
 }
 
 // intact reads a body, and the checksum that it came with.
@@ -375,9 +404,11 @@ func intact(r *http.Request) (body []byte, named, sum string, d *denial) {
 	if err != nil || int64(len(body)) != r.ContentLength {
 		return nil, "", "", deny(400, "InvalidInput", "One of the request inputs is not valid.")
 	}
-	// put-blob: Content-MD5 or x-ms-content-crc64 is checked against what has arrived. A rule of these tests: one of them is there.
+	// put-blob: Content-MD5 or x-ms-content-crc64 is checked against what has arrived. A rule of
+	// these tests: one of them is there.
 	named = "X-Ms-Content-Crc64"
-	sum = base64.StdEncoding.EncodeToString(binary.LittleEndian.AppendUint64(nil, crc64.Checksum(body, crc64.MakeTable(0x9A6C9329AC4BC9B5))))
+	sum = base64.StdEncoding.EncodeToString(binary.LittleEndian.AppendUint64(nil,
+		crc64.Checksum(body, crc64.MakeTable(0x9A6C9329AC4BC9B5))))
 	if r.Header.Get("Content-Md5") != "" {
 		md5Sum := md5.Sum(body)
 		named, sum = "Content-Md5", base64.StdEncoding.EncodeToString(md5Sum[:])
@@ -385,9 +416,11 @@ func intact(r *http.Request) (body []byte, named, sum string, d *denial) {
 	switch {
 	case r.Header.Get(named) == sum:
 	case named == "Content-Md5":
-		d = deny(400, "Md5Mismatch", "The MD5 value specified in the request did not match with the MD5 value calculated by the server.")
+		d = deny(400, "Md5Mismatch", "The MD5 value specified in the request did not match with the MD5 value "+
+			"calculated by the server.")
 	default:
-		d = deny(400, "Crc64Mismatch", "The CRC64 value specified in the request did not match with the CRC64 value calculated by the server.")
+		d = deny(400, "Crc64Mismatch", "The CRC64 value specified in the request did not match with the CRC64 value "+
+			"calculated by the server.")
 	}
 	return body, named, sum, d
 }
@@ -405,7 +438,8 @@ func (f *fakeAzure) remove(w http.ResponseWriter, r *http.Request, name string) 
 	return nil
 }
 
-// mayWrite evaluates the conditional headers of a write as specifying-conditional-headers-for-blob-service-operations describes them.
+// mayWrite evaluates the conditional headers of a write as
+// specifying-conditional-headers-for-blob-service-operations describes them.
 func (f *fakeAzure) mayWrite(r *http.Request, name string) *denial {
 	match, none := r.Header["If-Match"], r.Header["If-None-Match"]
 	switch {
@@ -413,16 +447,19 @@ func (f *fakeAzure) mayWrite(r *http.Request, name string) *denial {
 		return deny(400, "MultipleConditionHeadersNotSupported", "Multiple condition headers are not supported.")
 	case len(match)+len(none) == 0: // a rule of these tests: a lock never writes without a condition
 		return deny(400, "MissingRequiredHeader", "A write of a lock has a condition.")
-	// The page allows "*" in If-Match, but then it is a write without a condition. One ETag in quotes is also Azure's only form for
-	// writes: "Specifying more than one ETag value results in status code 400 (Bad Request)."
-	case len(match) == 1 && !regexp.MustCompile(`^"[^", ]+"$`).MatchString(match[0]), len(none) == 1 && (none[0] != "*" || r.Method != http.MethodPut):
+	// The page allows "*" in If-Match, but then it is a write without a condition. One ETag in
+	// quotes is also Azure's only form for writes: "Specifying more than one ETag value results in
+	// status code 400 (Bad Request)."
+	case len(match) == 1 && !regexp.MustCompile(`^"[^", ]+"$`).MatchString(match[0]), len(none) == 1 &&
+		(none[0] != "*" || r.Method != http.MethodPut):
 		return deny(400, "InvalidHeaderValue", "The value for one of the HTTP headers is not in the correct format.")
 	}
 	unmet := deny(412, "ConditionNotMet", "The condition specified using HTTP conditional header(s) is not met.")
 	b := f.blobs[name]
 	switch {
 	// Users report this answer, while reads say 404, until the upload has ended or has broken off.
-	case b == nil && len(none) == 1 && (f.goingUp == name || len(f.blocks[name]) > 0 && r.URL.RawQuery == ""): // Azurite: the latter
+	// Azurite: the latter
+	case b == nil && len(none) == 1 && (f.goingUp == name || len(f.blocks[name]) > 0 && r.URL.RawQuery == ""):
 		return deny(409, "BlobAlreadyExists", "The specified blob already exists.")
 	case b == nil && len(none) == 1:
 		return nil
@@ -435,11 +472,13 @@ func (f *fakeAzure) mayWrite(r *http.Request, name string) *denial {
 	case len(none) == 1: // as blob-service-error-codes has it, and as the service is reported to answer
 		return deny(409, "BlobAlreadyExists", "The specified blob already exists.")
 	case b.leased: // lease-blob, "Outcomes of use attempts": a write without the ID of the lease fails with 412
-		return deny(412, "LeaseIdMissing", "There is currently a lease on the blob and no lease ID was specified in the request.")
+		return deny(412, "LeaseIdMissing", "There is currently a lease on the blob and no lease ID was specified in "+
+			"the request.")
 	case b.etag != match[0]:
 		return unmet
 	case b.immutable: // blob-service-error-codes
-		return deny(409, "BlobImmutableDueToPolicy", "This operation is not permitted as the blob is immutable due to a policy.")
+		return deny(409, "BlobImmutableDueToPolicy", "This operation is not permitted as the blob is immutable due "+
+			"to a policy.")
 	case r.Method == http.MethodPut && cmp.Or(b.kind, "BlockBlob") != "BlockBlob":
 		return deny(409, "InvalidBlobType", "The blob type is invalid for this operation.")
 	}

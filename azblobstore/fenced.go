@@ -25,22 +25,26 @@ import (
 	"github.com/leasehold-go/leasehold/fenced"
 )
 
-// NewFencedStore returns a store of fenced objects in a container: see [fenced.Store]. Client and container are as for [New], and so
-// are the rights that it needs. Arguments that cannot work are an error that matches [leasehold.ErrPermanent]. NewFencedStore sends no
-// request.
+// NewFencedStore returns a store of fenced objects in a container: see [fenced.Store]. Client and
+// container are as for [New], and so are the rights that it needs. Arguments that cannot work are
+// an error that matches [leasehold.ErrPermanent]. NewFencedStore sends no request.
 //
-// Every write carries If-Match with the ETag whose token it has read. An ETag never comes back, so bodies are stored as they are. A write
-// sends two requests, a read one, and a seal two, whatever the size of the object: Set Blob Metadata changes the ETag and leaves the body
-// alone, so a former leader's write is refused.
+// Every write carries If-Match with the ETag whose token it has read. An ETag never comes back, so
+// bodies are stored as they are. A write sends two requests, a read one, and a seal two, whatever
+// the size of the object: Set Blob Metadata changes the ETag and leaves the body alone, so a former
+// leader's write is refused.
 //
-// Bodies over 8 MiB go up in blocks, and the condition is on the Put Block List that makes them the blob. An upload that breaks off
-// leaves its blocks behind, which nobody can read. The next write of that key removes them, and Azure itself does after a week. Until then
-// they are paid for. A write of the same key that ends first removes the blocks of all others, whose uploads then start again.
+// Bodies over 8 MiB go up in blocks, and the condition is on the Put Block List that makes them the
+// blob. An upload that breaks off leaves its blocks behind, which nobody can read. The next write
+// of that key removes them, and Azure itself does after a week. Until then they are paid for. A
+// write of the same key that ends first removes the blocks of all others, whose uploads then start
+// again.
 //
-// Seal keeps everything but the names of metadata, which it writes in lower case. Put and Delete keep nothing of the blob that they replace:
-// headers, tags, tier and metadata are what Put is given, and else the container's defaults. Names of metadata must be C# identifiers
-// in lower case, such as "author_id", and must not begin with "leasehold_". In the container the store's own names have underscores in place
-// of dashes.
+// Seal keeps everything but the names of metadata, which it writes in lower case. Put and Delete
+// keep nothing of the blob that they replace: headers, tags, tier and metadata are what Put is
+// given, and else the container's defaults. Names of metadata must be C# identifiers in lower case,
+// such as "author_id", and must not begin with "leasehold_". In the container the store's own names
+// have underscores in place of dashes.
 func NewFencedStore(client *azblob.Client, containerName string, opts ...fenced.Option) (*fenced.Store, error) {
 	s := New(client, containerName)
 	if err := s.valid(); err != nil {
@@ -91,7 +95,8 @@ func (b fencedBackend) Head(ctx context.Context, key string) (fenced.Version, er
 }
 
 // version is what a reply says of a blob.
-func (b fencedBackend) version(key string, reply *http.Response, size *int64, contentType *string, metadata map[string]*string) (fenced.Version, error) {
+func (b fencedBackend) version(key string, reply *http.Response, size *int64, contentType *string,
+	metadata map[string]*string) (fenced.Version, error) {
 	if err := b.look(reply, key); err != nil {
 		return fenced.Version{}, err
 	}
@@ -128,7 +133,8 @@ func encode(key string, metadata map[string]string) (map[string]*string, error) 
 			return nil, bad("writing %q: metadata name %q: names must not begin with %q", key, name, "leasehold_")
 		}
 		if !identifier.MatchString(name) {
-			return nil, bad("writing %q: metadata name %q: Azure wants a C# identifier, such as %q", key, name, "author_id")
+			return nil, bad("writing %q: metadata name %q: Azure wants a C# identifier, such as %q",
+				key, name, "author_id")
 		}
 		encoded[name] = &value
 	}
@@ -149,25 +155,26 @@ func (b fencedBackend) Get(ctx context.Context, key string) (fenced.Version, io.
 		return fenced.Version{}, nil, err
 	}
 	var v fenced.Version
-	body, err := b.server.OpenBody(ctx, b.doing(opGet, key), patience, func(ctx context.Context) (io.ReadCloser, error) {
-		ctx, reply := b.once(ctx)
-		r, err := object.DownloadStream(ctx, nil)
-		if err == nil {
-			err = b.genuine(*reply, opGet, key)
-		} else {
-			err = b.explain(err, *reply, opGet, key)
-		}
-		if err == nil {
-			v, err = b.version(key, *reply, r.ContentLength, r.ContentType, r.Metadata)
-		}
-		if err != nil {
-			if *reply != nil { // also if the SDK could not read a header: then it leaves the body open
-				_ = (*reply).Body.Close()
+	body, err := b.server.OpenBody(ctx, b.doing(opGet, key), patience,
+		func(ctx context.Context) (io.ReadCloser, error) {
+			ctx, reply := b.once(ctx)
+			r, err := object.DownloadStream(ctx, nil)
+			if err == nil {
+				err = b.genuine(*reply, opGet, key)
+			} else {
+				err = b.explain(err, *reply, opGet, key)
 			}
-			return nil, err
-		}
-		return r.Body, nil
-	})
+			if err == nil {
+				v, err = b.version(key, *reply, r.ContentLength, r.ContentType, r.Metadata)
+			}
+			if err != nil {
+				if *reply != nil { // also if the SDK could not read a header: then it leaves the body open
+					_ = (*reply).Body.Close()
+				}
+				return nil, err
+			}
+			return r.Body, nil
+		})
 	if err != nil {
 		return fenced.Version{}, nil, err
 	}
@@ -180,7 +187,8 @@ func conditions(old fenced.Version) (op, *blob.AccessConditions) {
 	if old.ID == "" {
 		return opCreate, &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}}
 	}
-	return opReplace, &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(old.ID))}}
+	return opReplace, &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(
+		azcore.ETag(old.ID))}}
 }
 
 // Put implements fenced.Backend.
@@ -204,12 +212,14 @@ func (b fencedBackend) Put(ctx context.Context, key string, old, next fenced.Ver
 			return fmt.Errorf("reading the body of %q: %w", key, err)
 		}
 		err = b.putBlob(ctx, object, op, key, content, &blockblob.UploadOptions{
-			HTTPHeaders: headers, Metadata: metadata, AccessConditions: only, TransactionalValidation: checksum(content),
+			HTTPHeaders: headers, Metadata: metadata, AccessConditions: only,
+			TransactionalValidation: checksum(content),
 		})
 		if op != opCreate || !errors.Is(err, leasehold.ErrPreconditionFailed) {
 			return err
 		}
-		// An upload that has broken off leaves blocks behind. Beside them a Put Blob with If-None-Match is refused, a Put Block List is not.
+		// An upload that has broken off leaves blocks behind. Beside them a Put Blob with
+		// If-None-Match is refused, a Put Block List is not.
 		if now, headErr := b.Head(ctx, key); headErr != nil || now.ID != "" {
 			return err
 		}
@@ -221,11 +231,16 @@ func (b fencedBackend) Put(ctx context.Context, key string, old, next fenced.Ver
 	}
 	ctx, cancel, reply := b.within(ctx, 0)
 	defer cancel()
-	_, err = object.CommitBlockList(ctx, blocks, &blockblob.CommitBlockListOptions{HTTPHeaders: headers, Metadata: metadata, AccessConditions: only})
+	_, err = object.CommitBlockList(ctx, blocks, &blockblob.CommitBlockListOptions{
+		HTTPHeaders:      headers,
+		Metadata:         metadata,
+		AccessConditions: only,
+	})
 	return b.outcome(err, *reply, op, key)
 }
 
-func (b fencedBackend) putBlob(ctx context.Context, object *blockblob.Client, op op, key string, content []byte, options *blockblob.UploadOptions) error {
+func (b fencedBackend) putBlob(ctx context.Context, object *blockblob.Client, op op, key string, content []byte,
+	options *blockblob.UploadOptions) error {
 	ctx, cancel, reply := b.within(ctx, int64(len(content)))
 	defer cancel()
 	_, err := object.Upload(ctx, streaming.NopCloser(bytes.NewReader(content)), options)
@@ -240,9 +255,10 @@ func (b fencedBackend) outcome(err error, reply *http.Response, op op, key strin
 	return b.genuine(reply, op, key)
 }
 
-// upload puts the blocks of a body beside the blob, and returns their IDs. All IDs of a blob must have one length. Each upload has IDs of
-// its own, so that no list can mix the blocks of two.
-func (b fencedBackend) upload(ctx context.Context, object *blockblob.Client, key string, size int64, body io.Reader) (ids []string, err error) {
+// upload puts the blocks of a body beside the blob, and returns their IDs. All IDs of a blob must
+// have one length. Each upload has IDs of its own, so that no list can mix the blocks of two.
+func (b fencedBackend) upload(ctx context.Context, object *blockblob.Client, key string, size int64,
+	body io.Reader) (ids []string, err error) {
 	id := make([]byte, 24)
 	_, _ = rand.Read(id[:16]) // never fails
 	buffer := make([]byte, min(size, max(maxRequest, (size+maxBlocks-1)/maxBlocks)))
@@ -267,12 +283,14 @@ func (b fencedBackend) upload(ctx context.Context, object *blockblob.Client, key
 func (b fencedBackend) block(ctx context.Context, object *blockblob.Client, key, id string, part []byte) error {
 	ctx, cancel, reply := b.within(ctx, int64(len(part)))
 	defer cancel()
-	_, err := object.StageBlock(ctx, id, streaming.NopCloser(bytes.NewReader(part)), &blockblob.StageBlockOptions{TransactionalValidation: checksum(part)})
+	_, err := object.StageBlock(ctx, id, streaming.NopCloser(bytes.NewReader(part)),
+		&blockblob.StageBlockOptions{TransactionalValidation: checksum(part)})
 	return b.outcome(err, *reply, opBlock, key)
 }
 
 // SetMetadata implements fenced.MetadataSetter.
-func (b fencedBackend) SetMetadata(ctx context.Context, key string, old fenced.Version, metadata map[string]string) error {
+func (b fencedBackend) SetMetadata(ctx context.Context, key string, old fenced.Version,
+	metadata map[string]string) error {
 	object, err := b.blob(key)
 	if err != nil {
 		return err

@@ -43,7 +43,9 @@ func TestFencedStoreKeepsItsPromises(t *testing.T) {
 		t.Run(fmt.Sprint("missing is ", refused), func(t *testing.T) {
 			server := &fakeAzure{files: true, missingRefused404: refused == 404, createRefused412: refused == 412}
 			fencedtest.Run(t, fencedtest.Backend{
-				Open:  func(opts ...fenced.Option) *fenced.Store { return openFenced(t, newWire(t, server).client, opts...) },
+				Open: func(opts ...fenced.Option) *fenced.Store {
+					return openFenced(t, newWire(t, server).client, opts...)
+				},
 				Plant: func(key, body string) { server.plant(key, []byte(body), nil) },
 				Large: large,
 			})
@@ -135,7 +137,8 @@ func TestFencedWriteWhoseAnswerIsLost(t *testing.T) {
 			require.Equal(t, 3, w.Count()-from, "%s, %+v: recognised by its nonce, not written again", name, fault)
 		}
 	}
-	for _, fault := range []faultproxy.Fault{{Kind: faultproxy.Refuse}, {Kind: faultproxy.Answer, Status: http.StatusConflict}} {
+	for _, fault := range []faultproxy.Fault{{Kind: faultproxy.Refuse},
+		{Kind: faultproxy.Answer, Status: http.StatusConflict}} {
 		w.failOnce(puts, fault)
 		from := w.Count()
 		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("1")))
@@ -143,7 +146,8 @@ func TestFencedWriteWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// What an upload leaves behind when it breaks off is nobody's, and goes with the next write of the key.
+// What an upload leaves behind when it breaks off is nobody's, and goes with the next write of the
+// key.
 func TestFencedUploadThatBreaksOff(t *testing.T) {
 	run := func(t *testing.T, s *fenced.Store, left func() int, removes bool) {
 		for _, exists := range []bool{false, true} {
@@ -190,7 +194,8 @@ func TestFencedUploadThatBreaksOff(t *testing.T) {
 	})
 }
 
-// Another write that ends while the blocks go up removes them. The list is refused, and the upload starts again.
+// Another write that ends while the blocks go up removes them. The list is refused, and the upload
+// starts again.
 func TestFencedUploadWhoseBlocksAreRemoved(t *testing.T) {
 	server := &fakeAzure{files: true}
 	w := newWire(t, server)
@@ -219,9 +224,11 @@ func TestFencedSealKeepsWhatIsStoredWithABody(t *testing.T) {
 	client, _ := a.connect(nil)
 	s := openFenced(t, client, fenced.WithAdoption())
 	_, err := client.UploadBuffer(t.Context(), container, object, []byte("theirs"), &azblob.UploadBufferOptions{
-		HTTPHeaders: &blob.HTTPHeaders{BlobContentType: to.Ptr("text/html"), BlobContentLanguage: to.Ptr("de"), BlobContentEncoding: to.Ptr("br"),
+		HTTPHeaders: &blob.HTTPHeaders{BlobContentType: to.Ptr("text/html"), BlobContentLanguage: to.Ptr("de"),
+			BlobContentEncoding:    to.Ptr("br"),
 			BlobContentDisposition: to.Ptr("attachment"), BlobCacheControl: to.Ptr("no-cache")},
-		Metadata: map[string]*string{"Author": to.Ptr("alice")}, Tags: map[string]string{"kind": "report"}, AccessTier: to.Ptr(blob.AccessTierCool),
+		Metadata: map[string]*string{"Author": to.Ptr("alice")}, Tags: map[string]string{"kind": "report"},
+		AccessTier: to.Ptr(blob.AccessTierCool),
 	})
 	require.NoError(t, err)
 	require.NoError(t, s.Seal(t.Context(), 1, object))
@@ -229,7 +236,8 @@ func TestFencedSealKeepsWhatIsStoredWithABody(t *testing.T) {
 	p, err := of.GetProperties(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, []string{"text/html", "de", "br", "attachment", "no-cache", "Cool"},
-		[]string{*p.ContentType, *p.ContentLanguage, *p.ContentEncoding, *p.ContentDisposition, *p.CacheControl, *p.AccessTier})
+		[]string{*p.ContentType, *p.ContentLanguage, *p.ContentEncoding, *p.ContentDisposition,
+			*p.CacheControl, *p.AccessTier})
 	require.EqualValues(t, 1, *p.TagCount)
 	body, o := fencedtest.Read(t, s, object)
 	require.Equal(t, []any{"theirs", uint64(1), map[string]string{"author": "alice"}}, []any{body, o.Token, o.Metadata})
@@ -238,12 +246,17 @@ func TestFencedSealKeepsWhatIsStoredWithABody(t *testing.T) {
 func TestFencedMetadataNamesAreIdentifiers(t *testing.T) {
 	w := newWire(t, &fakeAzure{files: true})
 	s := openFenced(t, w.client)
-	for name, says := range map[string]string{"build-id": "C# identifier", "2nd": "C# identifier", "leasehold_token": "must not begin"} {
+	for name, says := range map[string]string{
+		"build-id":        "C# identifier",
+		"2nd":             "C# identifier",
+		"leasehold_token": "must not begin",
+	} {
 		err := s.Put(t.Context(), 1, object, strings.NewReader("x"), fenced.WithMetadata(map[string]string{name: "1"}))
 		require.ErrorIs(t, err, leasehold.ErrPermanent, name)
 		require.ErrorContains(t, err, says)
 	}
-	require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("x"), fenced.WithMetadata(map[string]string{"build_id": "1"})))
+	require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("x"),
+		fenced.WithMetadata(map[string]string{"build_id": "1"})))
 	_, o := fencedtest.Read(t, s, object)
 	require.Equal(t, map[string]string{"build_id": "1"}, o.Metadata)
 }
@@ -276,7 +289,9 @@ func TestFencedRequestsHaveTimeLimits(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWire(t, &fakeAzure{files: true})
 			s := openFenced(t, w.client)
-			w.failOnce(func(r *http.Request) bool { return r.Method == method }, faultproxy.Fault{Before: 24 * time.Hour})
+			w.failOnce(func(r *http.Request) bool {
+				return r.Method == method
+			}, faultproxy.Fault{Before: 24 * time.Hour})
 			ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 			defer cancel()
 			began := time.Now()
@@ -292,9 +307,11 @@ func TestFencedRequestsHaveTimeLimits(t *testing.T) {
 func TestFencedStoreRefusesBadArguments(t *testing.T) {
 	w := newWire(t, &fakeAzure{files: true})
 	for says, open := range map[string]func() (*fenced.Store, error){
-		"client is nil":    func() (*fenced.Store, error) { return azblobstore.NewFencedStore(nil, container) },
-		"an Option is nil": func() (*fenced.Store, error) { return azblobstore.NewFencedStore(w.client, container, nil) },
-		"is a URL":         func() (*fenced.Store, error) { return azblobstore.NewFencedStore(w.client, "azblob://b") },
+		"client is nil": func() (*fenced.Store, error) { return azblobstore.NewFencedStore(nil, container) },
+		"an Option is nil": func() (*fenced.Store, error) {
+			return azblobstore.NewFencedStore(w.client, container, nil)
+		},
+		"is a URL": func() (*fenced.Store, error) { return azblobstore.NewFencedStore(w.client, "azblob://b") },
 	} {
 		s, err := open()
 		require.Nil(t, s)

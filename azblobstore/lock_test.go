@@ -30,7 +30,8 @@ const ttl = 15 * time.Second // of locks, by default
 func process(t *testing.T, server http.Handler, name string, opts ...leasehold.Option) (*leasehold.Lock, *wire) {
 	w := newWire(t, server)
 	store := azblobstore.New(w.client, container, azblobstore.WithServerClock(2*time.Second))
-	lock, err := leasehold.NewLock(store, key, append([]leasehold.Option{leasehold.WithIdentity(name), leasehold.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+	lock, err := leasehold.NewLock(store, key, append([]leasehold.Option{leasehold.WithIdentity(name),
+		leasehold.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	require.NoError(t, err)
 	return lock, w
 }
@@ -80,7 +81,8 @@ func TestElectorMovesOnWhenItsLeaderIsCutOff(t *testing.T) {
 		stop()
 		wg.Wait()
 		require.GreaterOrEqual(t, len(terms), 2)
-		require.True(t, terms[0].to.Before(terms[1].from), "the leader that was cut off must stop before the next term begins")
+		require.True(t, terms[0].to.Before(terms[1].from), "the leader that was cut off must stop before the next "+
+			"term begins")
 		for i, term := range terms {
 			require.EqualValues(t, i+1, term.token)
 		}
@@ -103,7 +105,8 @@ func TestNewcomerTakesAnExpiredLockOverAtOnce(t *testing.T) {
 	})
 }
 
-// Writes whose outcome is unknown neither lose the lock nor give it to two: the lock reads, and finds its own nonce or not.
+// Writes whose outcome is unknown neither lose the lock nor give it to two: the lock reads, and
+// finds its own nonce or not.
 func TestWritesOfUnknownOutcomeAreResolved(t *testing.T) {
 	for name, fault := range map[string]faultproxy.Fault{
 		"reply lost":         {Kind: faultproxy.DropReply},
@@ -146,7 +149,8 @@ func TestWritesOfUnknownOutcomeAreResolved(t *testing.T) {
 	}
 }
 
-// An Azure lease on the blob is not a lock of leasehold. Its holder neither wins nor loses by it: whoever needs to write is told.
+// An Azure lease on the blob is not a lock of leasehold. Its holder neither wins nor loses by it:
+// whoever needs to write is told.
 func TestBlobThatSomebodyLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &fakeAzure{}
@@ -182,7 +186,8 @@ func TestBlobThatSomebodyLeases(t *testing.T) {
 	})
 }
 
-// Whoever wants to create a blob whose upload has begun elsewhere has lost a race. The upload may still break off.
+// Whoever wants to create a blob whose upload has begun elsewhere has lost a race. The upload may
+// still break off.
 func TestCreateBesideAnUploadThatHasNotEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &fakeAzure{}
@@ -209,7 +214,8 @@ func TestExample(t *testing.T) {
 		t.Parallel()
 		server := httptest.NewServer(&fakeAzure{})
 		defer server.Close()
-		runExample(t, "DefaultEndpointsProtocol=http;AccountName="+account+";AccountKey="+encodedKey()+";BlobEndpoint="+server.URL+"/"+account)
+		runExample(t, "DefaultEndpointsProtocol=http;AccountName="+account+";AccountKey="+encodedKey()+";BlobEndpoint="+
+			server.URL+"/"+account)
 	})
 	t.Run("Azurite", func(t *testing.T) {
 		t.Parallel()

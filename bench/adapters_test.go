@@ -40,7 +40,13 @@ func (m *meter) measure(do func() error) error {
 }
 
 func (m *meter) result(adapter, on, operation string) report.Adapter {
-	return report.Adapter{Adapter: adapter, On: on, Operation: operation, Time: report.NewSample(m.times), Requests: float64(m.sent) / float64(len(m.times))}
+	return report.Adapter{
+		Adapter:   adapter,
+		On:        on,
+		Operation: operation,
+		Time:      report.NewSample(m.times),
+		Requests:  float64(m.sent) / float64(len(m.times)),
+	}
 }
 
 func measureAdapters(t *testing.T, p *place, n size) (list []report.Adapter) {
@@ -53,7 +59,8 @@ func measureGCS(t *testing.T, n size) (list []report.Adapter) {
 	requests := new(atomic.Int64)
 	base := &http.Transport{MaxIdleConnsPerHost: 64}
 	t.Cleanup(base.CloseIdleConnections)
-	client, err := gcsstore.NewClient(t.Context(), option.WithHTTPClient(&http.Client{Transport: counted{base, requests}}),
+	client, err := gcsstore.NewClient(t.Context(), option.WithHTTPClient(&http.Client{Transport: counted{base,
+		requests}}),
 		option.WithEndpoint(testserver.FakeGCS(t)+"/storage/v1/"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
@@ -64,13 +71,17 @@ func measureGCS(t *testing.T, n size) (list []report.Adapter) {
 		lock, err := leasehold.NewLock(gcsstore.New(client, bucket), "lock", leasehold.WithManualRenewal())
 		require.NoError(t, err)
 		var lease *leasehold.Lease
-		require.NoError(t, acquire.measure(func() (err error) { lease, err = lock.TryAcquire(t.Context()); return err }))
+		require.NoError(t, acquire.measure(func() (err error) {
+			lease, err = lock.TryAcquire(t.Context())
+			return err
+		}))
 		require.NoError(t, renew.measure(func() error { return lease.Renew(t.Context()) }))
 		require.NoError(t, release.measure(func() error { return lease.Release(t.Context()) }))
 	}
 	const on = "fake-gcs-server"
 	return []report.Adapter{
-		acquire.result("gcsstore", on, "acquire, cold"), renew.result("gcsstore", on, "renew"), release.result("gcsstore", on, "release"),
+		acquire.result("gcsstore", on, "acquire, cold"), renew.result("gcsstore", on, "renew"),
+		release.result("gcsstore", on, "release"),
 	}
 }
 
@@ -91,7 +102,8 @@ func (l *measuredLock) Update(ctx context.Context, r resourcelock.LeaderElection
 	return l.renew.measure(func() error { return l.Interface.Update(ctx, r) })
 }
 
-// measureK8s runs client-go's elector on k8slock. It renews every retry period, so there are fewer renewals than rounds.
+// measureK8s runs client-go's elector on k8slock. It renews every retry period, so there are fewer
+// renewals than rounds.
 func measureK8s(t *testing.T, p *place, n size) []report.Adapter {
 	acquire, renew, release := &meter{requests: p.requests}, &meter{requests: p.requests}, &meter{requests: p.requests}
 	for range max(n.rounds/10, 2) {
@@ -99,7 +111,10 @@ func measureK8s(t *testing.T, p *place, n size) []report.Adapter {
 		require.NoError(t, err)
 		measured := &measuredLock{Interface: lock, renew: renew}
 		led := make(chan struct{})
-		config := lock.Config(leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { close(led) }, OnStoppedLeading: func() {}})
+		config := lock.Config(leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { close(led) },
+			OnStoppedLeading: func() {},
+		})
 		config.Lock, config.ReleaseOnCancel, config.RetryPeriod = measured, true, 50*time.Millisecond
 		e, err := leaderelection.NewLeaderElector(config)
 		require.NoError(t, err)
@@ -115,7 +130,8 @@ func measureK8s(t *testing.T, p *place, n size) []report.Adapter {
 		require.NoError(t, release.measure(func() error { cancel(); <-ended; return nil }))
 	}
 	return []report.Adapter{
-		acquire.result("k8slock", p.name, "client-go's elector: acquire, cold"), renew.result("k8slock", p.name, "client-go's elector: renew"),
+		acquire.result("k8slock", p.name, "client-go's elector: acquire, cold"),
+		renew.result("k8slock", p.name, "client-go's elector: renew"),
 		release.result("k8slock", p.name, "client-go's elector: stop with ReleaseOnCancel"),
 	}
 }

@@ -49,19 +49,29 @@ type size struct {
 
 var (
 	small = size{
-		"small", 10, 300 * time.Millisecond, []int{8}, 10, 3, 2, []time.Duration{time.Millisecond, 20 * time.Millisecond}, 32, 5,
+		"small", 10, 300 * time.Millisecond, []int{8}, 10, 3, 2, []time.Duration{
+			time.Millisecond,
+			20 * time.Millisecond,
+		}, 32, 5,
 		30 * time.Minute, []int{100}, 3 * time.Second, time.Second, 1,
 	}
 	full = size{
-		"full", 300, 3 * time.Second, []int{2, 8, 32, 128}, 2000, 150, 60, []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}, 50, 0,
+		"full", 300, 3 * time.Second, []int{
+			2,
+			8,
+			32,
+			128,
+		}, 2000, 150, 60, []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}, 50, 0,
 		4 * time.Hour, []int{100, 10_000}, 15 * time.Second, 7 * time.Second, 3,
 	}
 )
 
-// TestPerformance measures everything. If BENCH is "full" it writes docs/performance.json and renders the page, otherwise it runs in
-// miniature at full test size, and renders into a directory of its own. BENCH_DOCS is another directory to write to, for a look at a run in miniature.
-// If BENCH_ONLY names a section, "electors", "handover" or "counts", it measures this one and keeps the others of docs/performance.json.
-// BENCH_BUSY=1 measures on a busy machine, and the page says so.
+// TestPerformance measures everything. If BENCH is "full" it writes docs/performance.json and
+// renders the page, otherwise it runs in miniature at full test size, and renders into a directory
+// of its own. BENCH_DOCS is another directory to write to, for a look at a run in miniature. If
+// BENCH_ONLY names a section, "electors", "handover" or "counts", it measures this one and keeps
+// the others of docs/performance.json. BENCH_BUSY=1 measures on a busy machine, and the page says
+// so.
 func TestPerformance(t *testing.T) {
 	testserver.SkipIfShort(t)
 	if !testsize.Full() && os.Getenv("BENCH")+os.Getenv("BENCH_DOCS")+os.Getenv("BENCH_ONLY") == "" {
@@ -153,7 +163,8 @@ func measureAlone(t *testing.T, section string, n size, docs string, busy bool) 
 	writeReport(t, d, docs)
 }
 
-// awaitQuiet waits until nothing else keeps the machine busy, and fails if that takes longer than ten minutes.
+// awaitQuiet waits until nothing else keeps the machine busy, and fails if that takes longer than
+// ten minutes.
 func awaitQuiet(t *testing.T, progress func(string)) {
 	t.Helper()
 	const most = 0.5
@@ -174,7 +185,8 @@ func load() (f float64) {
 func logProgress() func(what string) {
 	began := time.Now()
 	return func(what string) {
-		_, _ = fmt.Fprintf(os.Stderr, "bench: %s %4.0f s  %s\n", time.Now().Format(time.TimeOnly), time.Since(began).Seconds(), what)
+		_, _ = fmt.Fprintf(os.Stderr, "bench: %s %4.0f s  %s\n", time.Now().Format(time.TimeOnly),
+			time.Since(began).Seconds(), what)
 	}
 }
 
@@ -211,7 +223,8 @@ func describeRun(t *testing.T, n size) *report.Data {
 		Dirty: git("status", "--porcelain", "--untracked-files=no") != "",
 		Machine: report.Machine{
 			CPU: file("/proc/cpuinfo", `model name\s*: (.*)`), Cores: runtime.NumCPU(), GiB: kib / (1 << 20),
-			Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, Kernel: file("/proc/sys/kernel/osrelease", `^(\S+)`),
+			Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH,
+			Kernel: file("/proc/sys/kernel/osrelease", `^(\S+)`),
 		},
 	}
 	for _, name := range testserver.Programs() {
@@ -220,7 +233,8 @@ func describeRun(t *testing.T, n size) *report.Data {
 		d.Versions = append(d.Versions, report.Version{Name: name, Version: version})
 	}
 	for _, path := range []string{
-		"go.etcd.io/etcd/server/v3", "k8s.io/client-go", "github.com/benbjohnson/litestream", "github.com/aws/aws-sdk-go-v2/service/s3",
+		"go.etcd.io/etcd/server/v3", "k8s.io/client-go", "github.com/benbjohnson/litestream",
+		"github.com/aws/aws-sdk-go-v2/service/s3",
 	} {
 		version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", path).Output()
 		require.NoError(t, err)

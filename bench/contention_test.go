@@ -115,7 +115,9 @@ func describe(list []turn, candidates int, d time.Duration) report.Crowd {
 	}
 	c.Cycles = report.Bootstrap(slices, func(drawn []int) float64 { return sum(cycles, drawn) / d.Seconds() })
 	c.Handovers = report.Bootstrap(slices, func(drawn []int) float64 { return sum(handovers, drawn) / d.Seconds() })
-	c.Share = report.Bootstrap(slices, func(drawn []int) float64 { return sum(handovers, drawn) / max(sum(cycles, drawn), 1) })
+	c.Share = report.Bootstrap(slices, func(drawn []int) float64 {
+		return sum(handovers, drawn) / max(sum(cycles, drawn), 1)
+	})
 	var all, squares float64
 	for _, x := range turns {
 		all, squares = all+x, squares+x*x
@@ -127,7 +129,8 @@ func describe(list []turn, candidates int, d time.Duration) report.Crowd {
 // Three turns of one candidate and two of another are two hand-overs.
 func TestHandoverIsAChangeOfHolder(t *testing.T) {
 	at := func(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }
-	c := describe([]turn{{0, at(0), at(100)}, {0, at(200), at(300)}, {1, at(300), at(400)}, {1, at(600), at(700)}, {0, at(700), at(900)}}, 2, time.Second)
+	c := describe([]turn{{0, at(0), at(100)}, {0, at(200), at(300)}, {1, at(300), at(400)}, {1, at(600), at(700)},
+		{0, at(700), at(900)}}, 2, time.Second)
 	require.InDelta(t, 5, c.Cycles.Value, 1e-9)
 	require.InDelta(t, 2, c.Handovers.Value, 1e-9)
 	require.InDelta(t, 0.4, c.Share.Value, 1e-9)

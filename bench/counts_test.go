@@ -16,7 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 )
 
-// count counts the requests of leasehold and the allocations of a renewal, against a server in this process.
+// count counts the requests of leasehold and the allocations of a renewal, against a server in this
+// process.
 func count(t *testing.T) (c report.Counts) {
 	sent := new(atomic.Int64)
 	server := &fakes3.Server{RandomETags: true}
@@ -74,7 +75,8 @@ func held(err error) error {
 }
 
 // countAllocs counts the allocations of a renewal, and of the bare PUT.
-func countAllocs(ctx context.Context, t *testing.T, store leasehold.Store, lease *leasehold.Lease) (renew, put float64) {
+func countAllocs(ctx context.Context, t *testing.T, store leasehold.Store,
+	lease *leasehold.Lease) (renew, put float64) {
 	etag, err := store.PutIfNoneMatch(ctx, "raw", make([]byte, 250))
 	require.NoError(t, err)
 	renew = testing.AllocsPerRun(500, func() { require.NoError(t, lease.Renew(ctx)) })

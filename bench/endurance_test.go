@@ -19,8 +19,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 )
 
-// measureEndurance has ten leaders lead for a long time, with candidates that wait, while requests fail. Each lease that is lost is
-// lost wrongly, because the leaders live.
+// measureEndurance has ten leaders lead for a long time, with candidates that wait, while requests
+// fail. Each lease that is lost is lost wrongly, because the leaders live.
 func measureEndurance(t *testing.T, n size) (list []report.Endurance) {
 	c := crash{failing: 0.01}
 	for _, name := range []string{report.EnduresFailing, report.EnduresOutages} {
@@ -43,7 +43,8 @@ func measureEndurance(t *testing.T, n size) (list []report.Endurance) {
 			var running sync.WaitGroup
 			const leaders = 10
 			for i := range 2 * leaders {
-				lock, err := leasehold.NewLock(leasehold.NewS3Store(p.client, p.bucket), fmt.Sprint("endurance/", i%leaders), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+				lock, err := leasehold.NewLock(leasehold.NewS3Store(p.client, p.bucket),
+					fmt.Sprint("endurance/", i%leaders), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
 					leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 						switch e.Kind {
 						case leasehold.EventRenewed:
@@ -75,7 +76,8 @@ func measureEndurance(t *testing.T, n size) (list []report.Endurance) {
 			end()
 			require.GreaterOrEqual(t, acquired.Load(), int64(leaders))
 			list = append(list, report.Endurance{
-				Case: name, Hours: leaders * n.endurance.Hours(), Renewals: int(renewals.Load()), Failed: int(failed.Load()), Lost: int(lost.Load()),
+				Case: name, Hours: leaders * n.endurance.Hours(), Renewals: int(renewals.Load()),
+				Failed: int(failed.Load()), Lost: int(lost.Load()),
 			})
 		})
 	}

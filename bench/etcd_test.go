@@ -14,7 +14,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// startEtcd runs one etcd member in this process, with default settings and its data on disk, and returns its address.
+// startEtcd runs one etcd member in this process, with default settings and its data on disk, and
+// returns its address.
 func startEtcd(t *testing.T) (addr string) {
 	t.Helper()
 	local := func() url.URL {
@@ -45,7 +46,11 @@ func startEtcd(t *testing.T) (addr string) {
 
 func newEtcdClient(t *testing.T, addr string) *clientv3.Client {
 	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints:   []string{addr},
+		DialTimeout: 10 * time.Second,
+		Logger:      zap.NewNop(),
+	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c

@@ -66,7 +66,8 @@ func (h *hub) add(key string, wake func()) {
 	h.wakes[key] = append(h.wakes[key], wake)
 }
 
-// measureHandover measures how long nobody leads after a release, on one server and etcd behind proxies that delay.
+// measureHandover measures how long nobody leads after a release, on one server and etcd behind
+// proxies that delay.
 func measureHandover(t *testing.T, server testserver.S3, h *hub, etcdAddr string, n size) (list []report.Handover) {
 	s := settings{ttl: 5 * time.Second, poll: time.Second}
 	for _, roundTrip := range n.roundTrips {
@@ -84,7 +85,8 @@ func measureHandover(t *testing.T, server testserver.S3, h *hub, etcdAddr string
 		add := func(peer, way string, trial func(key string) (called, returned, led time.Time, err error)) {
 			kinds = append(kinds, report.Handover{RoundTrip: roundTrip.Seconds(), Peer: peer, Way: way})
 			all = append(all, &series{count: n.handovers, trial: func(i int) ([]float64, error) {
-				called, returned, led, err := trial(fmt.Sprintf("%shandover/%v/%s/%s/%d", pushPrefix, roundTrip, peer, way, i))
+				called, returned, led, err := trial(fmt.Sprintf("%shandover/%v/%s/%s/%d", pushPrefix,
+					roundTrip, peer, way, i))
 				return []float64{led.Sub(called).Seconds(), led.Sub(returned).Seconds()}, err
 			}})
 		}
@@ -118,7 +120,8 @@ func measureHandover(t *testing.T, server testserver.S3, h *hub, etcdAddr string
 	return list
 }
 
-// bareTrips is what a round trip takes, half of a bare GET and a bare PUT, until ctx ends: while the trials run.
+// bareTrips is what a round trip takes, half of a bare GET and a bare PUT, until ctx ends: while
+// the trials run.
 func bareTrips(ctx context.Context, t *testing.T, p *place) (onBucket, onEtcd report.Sample) {
 	r := newRaw(t, p, "trip")
 	var s3Trips, etcdTrips []float64
@@ -134,7 +137,8 @@ func bareTrips(ctx context.Context, t *testing.T, p *place) (onBucket, onEtcd re
 		if err = errors.Join(err, getErr, putErr); err != nil {
 			t.Error(err)
 		}
-		s3Trips, etcdTrips = append(s3Trips, between.Sub(began).Seconds()/2), append(etcdTrips, time.Since(between).Seconds()/2)
+		s3Trips, etcdTrips = append(s3Trips, between.Sub(began).Seconds()/2),
+			append(etcdTrips, time.Since(between).Seconds()/2)
 		_ = wait(ctx, 20*time.Millisecond)
 	}
 }
@@ -173,17 +177,19 @@ type turnOrError struct {
 }
 
 // stepDown has one of two electors resign, or ends its Run.
-func stepDown(t *testing.T, p *place, peer peer, key string, s settings, way string) (called, returned, led time.Time, err error) {
+func stepDown(t *testing.T, p *place, peer peer, key string, s settings,
+	way string) (called, returned, led time.Time, err error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
 	leads := make(chan time.Time, 2)
 	elect := func(ctx context.Context, name string) (*leasehold.Elector, chan error) {
-		e, err := leasehold.NewElector(peer.open(t, p, key, name, s).(ours).lock, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
-			leads <- time.Now()
-			<-ctx.Done()
-		}})
+		e, err := leasehold.NewElector(peer.open(t, p, key, name, s).(ours).lock,
+			leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
+				leads <- time.Now()
+				<-ctx.Done()
+			}})
 		require.NoError(t, err)
 		ended := make(chan error, 1)
 		running.Go(func() { ended <- e.Run(ctx) })

@@ -16,8 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 )
 
-// measureLatency lets every peer acquire, renew and release its own lock once per round, between bare requests of the SDK. The
-// order is drawn anew each round.
+// measureLatency lets every peer acquire, renew and release its own lock once per round, between
+// bare requests of the SDK. The order is drawn anew each round.
 func measureLatency(t *testing.T, p *place, n size) report.Place {
 	type series struct {
 		acquire, renew, release []float64
@@ -71,7 +71,8 @@ func measureLatency(t *testing.T, p *place, n size) report.Place {
 				return held.release(ctx)
 			})
 			if round > 0 {
-				x.acquire, x.renew, x.release = append(x.acquire, acquire), append(x.renew, renew), append(x.release, release)
+				x.acquire, x.renew, x.release = append(x.acquire, acquire), append(x.renew, renew),
+					append(x.release, release)
 				x.requests = [3]int{acquireReq, renewReq, releaseReq}
 				x.cycles += time.Duration(cycle * float64(time.Second))
 			}
@@ -81,22 +82,30 @@ func measureLatency(t *testing.T, p *place, n size) report.Place {
 	for _, peer := range rivals {
 		x := of[peer.name]
 		o := report.Operation{
-			Peer: peer.name, Etcd: peer.onEtcd, Requests: x.requests, Cycles: float64(len(x.acquire)) / x.cycles.Seconds(),
-			Acquire: report.NewSample(x.acquire), Renew: report.NewSample(x.renew), Release: report.NewSample(x.release),
+			Peer: peer.name, Etcd: peer.onEtcd, Requests: x.requests,
+			Cycles:  float64(len(x.acquire)) / x.cycles.Seconds(),
+			Acquire: report.NewSample(x.acquire), Renew: report.NewSample(x.renew),
+			Release: report.NewSample(x.release),
 		}
 		if !peer.onEtcd {
-			o.AcquireRatio, o.RenewRatio, o.ReleaseRatio = report.Ratio(x.acquire, both), report.Ratio(x.renew, put), report.Ratio(x.release, put)
+			o.AcquireRatio, o.RenewRatio, o.ReleaseRatio = report.Ratio(x.acquire, both), report.Ratio(x.renew, put),
+				report.Ratio(x.release, put)
 		}
 		l.Peers = append(l.Peers, o)
 	}
 	return l
 }
 
-// measureOwn compares a renewal with a bare PUT of the SDK, on a server in this process that takes no time.
+// measureOwn compares a renewal with a bare PUT of the SDK, on a server in this process that takes
+// no time.
 func measureOwn(t *testing.T) report.Own {
-	p := &place{client: fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{RandomETags: true}}), bucket: fakes3.Bucket}
+	p := &place{
+		client: fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{RandomETags: true}}),
+		bucket: fakes3.Bucket,
+	}
 	store := leasehold.NewS3Store(p.client, p.bucket)
-	lock, err := leasehold.NewLock(store, "ours", leasehold.WithManualRenewal(), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+	lock, err := leasehold.NewLock(store, "ours", leasehold.WithManualRenewal(),
+		leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	ctx := context.WithoutCancel(t.Context()) // as that of a renewal in the background
 	lease, err := lock.TryAcquire(ctx)
@@ -158,7 +167,8 @@ func measureHours(t *testing.T) (list []report.Hour) {
 			}
 			time.Sleep(hours * time.Hour)
 			list = append(list, report.Hour{
-				Peer: name, TTL: ttl.Seconds(), LeadPut: float64(leader.puts.Load()) / hours, LeadGet: float64(leader.gets.Load()) / hours,
+				Peer: name, TTL: ttl.Seconds(), LeadPut: float64(leader.puts.Load()) / hours,
+				LeadGet: float64(leader.gets.Load()) / hours,
 				WaitGet: float64(waiting.gets.Load()) / hours,
 			})
 			cancel()
@@ -175,8 +185,15 @@ func measureHours(t *testing.T) (list []report.Hour) {
 	})
 	run(report.ClientGo, 15*time.Second, func(ctx context.Context, s leasehold.Store, name string) {
 		e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-			Lock: &bucketLock{store: &mortal{Store: s}, key: "lock", name: name}, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
-			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},
+			Lock: &bucketLock{
+				store: &mortal{Store: s},
+				key:   "lock",
+				name:  name,
+			}, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+			Callbacks: leaderelection.LeaderCallbacks{
+				OnStartedLeading: func(context.Context) {},
+				OnStoppedLeading: func() {},
+			},
 		})
 		require.NoError(t, err)
 		e.Run(ctx)

@@ -64,7 +64,12 @@ func newPlaceOnMinIO(t *testing.T, option func(*s3.Options)) *place {
 	t.Helper()
 	testserver.SkipIfShort(t)
 	server := testserver.MinIO(t)
-	return &place{name: server.Name, bucket: server.Bucket(t), client: server.Client(option), requests: new(atomic.Int64)}
+	return &place{
+		name:     server.Name,
+		bucket:   server.Bucket(t),
+		client:   server.Client(option),
+		requests: new(atomic.Int64),
+	}
 }
 
 // countDials counts connections.
@@ -90,8 +95,8 @@ type settings struct {
 	ttl, poll time.Duration
 }
 
-// jittered is the time to the next poll. A candidate that knows when the lease expires reads then, plus up to a twentieth of the
-// poll interval, as leasehold does.
+// jittered is the time to the next poll. A candidate that knows when the lease expires reads then,
+// plus up to a twentieth of the poll interval, as leasehold does.
 func (s settings) jittered(untilExpiry time.Duration) time.Duration {
 	poll := time.Duration(float64(s.poll) * (0.9 + 0.2*rand.Float64()))
 	return min(poll, max(untilExpiry, 0)+time.Duration(rand.Float64()*float64(s.poll)/20))
@@ -176,7 +181,8 @@ func open(t *testing.T, p *place, key, name string, s settings, opts ...leasehol
 
 func openOn(t *testing.T, store leasehold.Store, key, name string, s settings, opts ...leasehold.Option) ours {
 	m := &mortal{Store: store}
-	lock, err := leasehold.NewLock(m, key, append(opts, leasehold.WithIdentity(name), leasehold.WithTTL(s.ttl), leasehold.WithPollInterval(s.poll), leasehold.WithLogger(slog.New(slog.DiscardHandler)))...)
+	lock, err := leasehold.NewLock(m, key, append(opts, leasehold.WithIdentity(name), leasehold.WithTTL(s.ttl),
+		leasehold.WithPollInterval(s.poll), leasehold.WithLogger(slog.New(slog.DiscardHandler)))...)
 	require.NoError(t, err)
 	return ours{lock, m}
 }
@@ -191,7 +197,8 @@ func newClocked(t *testing.T, p *place, key, name string, s settings) candidate 
 
 // newTogether makes candidates that share a store value, and so wake each other.
 func newTogether(t *testing.T, p *place, key, name string, s settings) candidate {
-	lock, err := leasehold.NewLock(p.shared, key, leasehold.WithIdentity(name), leasehold.WithTTL(s.ttl), leasehold.WithPollInterval(s.poll), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+	lock, err := leasehold.NewLock(p.shared, key, leasehold.WithIdentity(name), leasehold.WithTTL(s.ttl),
+		leasehold.WithPollInterval(s.poll), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	return ours{lock, new(mortal)}
 }
@@ -202,7 +209,8 @@ func newPushed(t *testing.T, p *place, key, name string, s settings) candidate {
 	return c
 }
 
-// newcomer is a candidate that looks at the lock only when it is notified, so that its process has not waited for a lock before.
+// newcomer is a candidate that looks at the lock only when it is notified, so that its process has
+// not waited for a lock before.
 type newcomer struct {
 	ours
 	woken chan struct{}
@@ -298,9 +306,10 @@ func (m *mortal) put(send func() (string, error)) (string, error) {
 
 func (m *mortal) Describe() leasehold.StoreInfo { return leasehold.Describe(m.Store) }
 
-// plain is the protocol as one might write it in an afternoon: read, put on a condition. Its candidates wait until the lease that
-// they have read expires. A plain loop compares its own wall clock with the record's. A safe one counts the TTL plus 2 % on its own
-// monotonic clock since it first saw the version.
+// plain is the protocol as one might write it in an afternoon: read, put on a condition. Its
+// candidates wait until the lease that they have read expires. A plain loop compares its own wall
+// clock with the record's. A safe one counts the TTL plus 2 % on its own monotonic clock since it
+// first saw the version.
 type plain struct {
 	p    *place
 	key  string
@@ -464,7 +473,11 @@ type clientGo struct {
 }
 
 func newClientGo(_ *testing.T, p *place, key, name string, s settings) candidate {
-	return &clientGo{&bucketLock{store: &mortal{Store: leasehold.NewS3Store(p.client, p.bucket)}, key: key, name: name}, s}
+	return &clientGo{&bucketLock{
+		store: &mortal{Store: leasehold.NewS3Store(p.client, p.bucket)},
+		key:   key,
+		name:  name,
+	}, s}
 }
 
 type clientGoTerm struct {
@@ -478,8 +491,12 @@ func (c *clientGo) acquire(ctx context.Context) (term, error) {
 	led := make(chan struct{})
 	e, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		// client-go waits for 1 to 2.2 retry periods, 1.6 on average.
-		Lock: c.lock, LeaseDuration: c.s.ttl, RenewDeadline: c.s.ttl * 2 / 3, RetryPeriod: c.s.poll * 10 / 16, ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { close(led) }, OnStoppedLeading: func() {}},
+		Lock: c.lock, LeaseDuration: c.s.ttl, RenewDeadline: c.s.ttl * 2 / 3, RetryPeriod: c.s.poll * 10 / 16,
+		ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { close(led) },
+			OnStoppedLeading: func() {},
+		},
 	})
 	if err != nil {
 		cancel()
@@ -647,7 +664,11 @@ type raw struct {
 }
 
 func newRaw(t *testing.T, p *place, key string) *raw {
-	r := &raw{p: p, key: key, body: fmt.Appendf(nil, `{"expires_at": %d, "token": 7, "holder": "somebody", "ttl": 15, "nonce": "0123456789abcdef", "pad": "%060d"}`, time.Now().Unix(), 0)}
+	r := &raw{
+		p:    p,
+		key:  key,
+		body: fmt.Appendf(nil, `{"expires_at": %d, "token": 7, "holder": "somebody", "ttl": 15, "nonce": "0123456789abcdef", "pad": "%060d"}`, time.Now().Unix(), 0),
+	}
 	require.NoError(t, r.put(t.Context()))
 	return r
 }
@@ -655,7 +676,12 @@ func newRaw(t *testing.T, p *place, key string) *raw {
 // put is conditional from the second call on. Bodies differ, so that ETags do, too.
 func (r *raw) put(ctx context.Context) error {
 	copy(r.body[len(r.body)-22:], fmt.Sprintf("%020d", time.Now().UnixNano()))
-	out, err := r.p.client.PutObject(ctx, &s3.PutObjectInput{Bucket: &r.p.bucket, Key: &r.key, Body: bytes.NewReader(r.body), IfMatch: r.etag})
+	out, err := r.p.client.PutObject(ctx, &s3.PutObjectInput{
+		Bucket:  &r.p.bucket,
+		Key:     &r.key,
+		Body:    bytes.NewReader(r.body),
+		IfMatch: r.etag,
+	})
 	if err != nil {
 		return err
 	}
@@ -678,5 +704,6 @@ func refused(err error) bool {
 		error
 		HTTPStatusCode() int
 	}](err)
-	return ok && (status.HTTPStatusCode() == http.StatusPreconditionFailed || status.HTTPStatusCode() == http.StatusConflict)
+	return ok && (status.HTTPStatusCode() == http.StatusPreconditionFailed ||
+		status.HTTPStatusCode() == http.StatusConflict)
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slowProxy listens on loopback and forwards connections to addr. It delays the bytes of each direction by half a round trip.
+// slowProxy listens on loopback and forwards connections to addr. It delays the bytes of each
+// direction by half a round trip.
 func slowProxy(t *testing.T, addr string, roundTrip time.Duration) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -25,11 +25,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
-// stores returns new stores: one that needs nothing, and the real SDK with its signing and parsing, with a server in this process.
+// stores returns new stores: one that needs nothing, and the real SDK with its signing and parsing,
+// with a server in this process.
 func stores() map[string]leasehold.Store {
 	return map[string]leasehold.Store{
 		report.OnMemStore: leasehold.NewMemStore(),
-		report.OnSDK:      leasehold.NewS3Store(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}), fakes3.Bucket),
+		report.OnSDK: leasehold.NewS3Store(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}),
+			fakes3.Bucket),
 	}
 }
 
@@ -66,7 +68,8 @@ type crowd struct {
 }
 
 func (c *crowd) lock(i int, opts ...leasehold.Option) *leasehold.Lock {
-	l, err := leasehold.NewLock(c.store, fmt.Sprint("scale/", i), append(opts, leasehold.WithLogger(slog.New(slog.DiscardHandler)))...)
+	l, err := leasehold.NewLock(c.store, fmt.Sprint("scale/", i),
+		append(opts, leasehold.WithLogger(slog.New(slog.DiscardHandler)))...)
 	require.NoError(c.t, err)
 	return l
 }
@@ -82,10 +85,11 @@ func (c *crowd) start(opts func(i int) []leasehold.Option) {
 	ctx, stop := context.WithCancel(c.t.Context())
 	c.stop = stop
 	for i := range c.count {
-		e, err := leasehold.NewElector(c.lock(i, opts(i)...), leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
-			c.leading.Add(1)
-			<-ctx.Done()
-		}})
+		e, err := leasehold.NewElector(c.lock(i, opts(i)...),
+			leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
+				c.leading.Add(1)
+				<-ctx.Done()
+			}})
 		require.NoError(c.t, err)
 		c.running.Go(func() { _ = e.Run(ctx) })
 	}
@@ -133,7 +137,8 @@ func (s scales) since(before scales, on, state string, count int) report.Memory 
 	each := func(after, before uint64) float64 { return (float64(after) - float64(before)) / float64(count) }
 	return report.Memory{
 		Store: on, Electors: count, State: state, Goroutines: float64(s.goroutines-before.goroutines) / float64(count),
-		Heap: each(s.memory.HeapAlloc, before.memory.HeapAlloc), Stacks: each(s.memory.StackInuse, before.memory.StackInuse),
+		Heap:   each(s.memory.HeapAlloc, before.memory.HeapAlloc),
+		Stacks: each(s.memory.StackInuse, before.memory.StackInuse),
 	}
 }
 
@@ -195,18 +200,19 @@ func watchElectors(t *testing.T, on string, count int, watch time.Duration) repo
 				mu.Unlock()
 			}
 		}}
-		return []leasehold.Option{testopt.WithClock(punctual), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-			switch e.Kind {
-			case leasehold.EventRequest:
-				mu.Lock()
-				busy[min(int(time.Since(start)/(100*time.Millisecond)), len(busy)-1)]++
-				mu.Unlock()
-			case leasehold.EventRenewed:
-				punctual.renewals.Add(1)
-			case leasehold.EventLost:
-				lost.Add(1)
-			}
-		})}
+		return []leasehold.Option{testopt.WithClock(punctual),
+			leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+				switch e.Kind {
+				case leasehold.EventRequest:
+					mu.Lock()
+					busy[min(int(time.Since(start)/(100*time.Millisecond)), len(busy)-1)]++
+					mu.Unlock()
+				case leasehold.EventRenewed:
+					punctual.renewals.Add(1)
+				case leasehold.EventLost:
+					lost.Add(1)
+				}
+			})}
 	})
 	c.untilAllLead()
 	result.Startup = time.Since(start).Seconds()
@@ -229,7 +235,8 @@ func watchElectors(t *testing.T, on string, count int, watch time.Duration) repo
 	return result
 }
 
-// punctual is a lock's clock that compares the times for which timers were set with the times at which they fired.
+// punctual is a lock's clock that compares the times for which timers were set with the times at
+// which they fired.
 type punctual struct {
 	clock.Clock
 	renewals atomic.Int64
@@ -270,7 +277,11 @@ func cpuTime() time.Duration {
 func TestElectorsShareAPool(t *testing.T) {
 	var conns atomic.Int64
 	p := newPlaceOnMinIO(t, func(o *s3.Options) {
-		o.HTTPClient = &http.Client{Transport: &http.Transport{MaxConnsPerHost: 8, MaxIdleConnsPerHost: 8, DialContext: countDials(&conns)}}
+		o.HTTPClient = &http.Client{Transport: &http.Transport{
+			MaxConnsPerHost:     8,
+			MaxIdleConnsPerHost: 8,
+			DialContext:         countDials(&conns),
+		}}
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -278,14 +289,17 @@ func TestElectorsShareAPool(t *testing.T) {
 	const electors = 100
 	var renewals [electors]atomic.Int64
 	for i := range electors {
-		lock, err := leasehold.NewLock(leasehold.NewS3Store(p.client, p.bucket), fmt.Sprint("pool/", i), leasehold.WithTTL(30*time.Second),
-			leasehold.WithRenewInterval(2*time.Second), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+		lock, err := leasehold.NewLock(leasehold.NewS3Store(p.client, p.bucket), fmt.Sprint("pool/", i),
+			leasehold.WithTTL(30*time.Second),
+			leasehold.WithRenewInterval(2*time.Second),
+			leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 				if e.Kind == leasehold.EventRenewed {
 					renewals[i].Add(1)
 				}
 			}))
 		require.NoError(t, err)
-		e, err := leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+		e, err := leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: func(ctx context.Context,
+			lease *leasehold.Lease) {
 			leading.Add(1)
 			<-ctx.Done()
 			if errors.Is(context.Cause(lease.Context()), leasehold.ErrLost) {

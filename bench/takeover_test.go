@@ -38,14 +38,15 @@ func newVirtualPlace(decide func(*http.Request) faultproxy.Fault) (p *place, end
 		defer mu.Unlock()
 		return written[key]
 	}
-	faults := &faultproxy.Transport{Base: fakes3.Transport{Handler: server}, Decide: func(r *http.Request) faultproxy.Fault {
-		var f faultproxy.Fault
-		if decide != nil {
-			f = decide(r)
-		}
-		f.Before, f.After = trip/2, trip/2
-		return f
-	}}
+	faults := &faultproxy.Transport{Base: fakes3.Transport{Handler: server},
+		Decide: func(r *http.Request) faultproxy.Fault {
+			var f faultproxy.Fault
+			if decide != nil {
+				f = decide(r)
+			}
+			f.Before, f.After = trip/2, trip/2
+			return f
+		}}
 	p.client = fakes3.NewClient(faults)
 	p.shared = leasehold.NewS3Store(p.client, p.bucket)
 	return p, faults.Wait
@@ -86,8 +87,14 @@ func measureVirtualTakeover(t *testing.T, n size) (list []report.Takeover) {
 	var cases []crash
 	add := func(name string, peer peer, change func(*crash)) {
 		c := crash{
-			Takeover: report.Takeover{Where: report.Virtual, Peer: peer.name, Case: name, TTL: s.ttl.Seconds(), Watched: 2},
-			peer:     peer, settings: s, led: s.ttl, heirs: 1,
+			Takeover: report.Takeover{
+				Where:   report.Virtual,
+				Peer:    peer.name,
+				Case:    name,
+				TTL:     s.ttl.Seconds(),
+				Watched: 2,
+			},
+			peer: peer, settings: s, led: s.ttl, heirs: 1,
 		}
 		change(&c)
 		cases = append(cases, c)
@@ -148,8 +155,14 @@ func measureTakeover(t *testing.T, p *place, n size) (list []report.Takeover) {
 	var all []*series
 	for _, peer := range p.can(peers) {
 		c := &crash{
-			Takeover: report.Takeover{Where: p.name, Peer: peer.name, Case: report.Crash, TTL: s.ttl.Seconds(), Watched: 2},
-			peer:     peer, settings: s, led: s.ttl / 2, heirs: 1,
+			Takeover: report.Takeover{
+				Where:   p.name,
+				Peer:    peer.name,
+				Case:    report.Crash,
+				TTL:     s.ttl.Seconds(),
+				Watched: 2,
+			},
+			peer: peer, settings: s, led: s.ttl / 2, heirs: 1,
 		}
 		cases = append(cases, c)
 		all = append(all, &series{count: n.trials, trial: func(i int) ([]float64, error) {
@@ -283,8 +296,8 @@ type series struct {
 	found [][]float64 // of each figure of a trial
 }
 
-// runTrials runs the trials of all series in a random order, so many at a time. In miniature a trial that fails, because the machine
-// stood still for longer than a lease, is made again.
+// runTrials runs the trials of all series in a random order, so many at a time. In miniature a
+// trial that fails, because the machine stood still for longer than a lease, is made again.
 func runTrials(t *testing.T, n size, lanes int, all []*series) {
 	type job struct {
 		*series

@@ -38,7 +38,8 @@ func publish(ctx context.Context, client *s3.Client, lock *leasehold.Lock, repor
 	})
 }
 
-func routes(mux *http.ServeMux, store leasehold.Store, authorise func(http.Handler) http.Handler, put, remove http.Handler) error {
+func routes(mux *http.ServeMux, store leasehold.Store, authorise func(http.Handler) http.Handler, put,
+	remove http.Handler) error {
 	marks := fencehttp.NewStoreMarks(store, "marks/") // durable, as the resource is
 	resource := func(r *http.Request) string { return "reports/" + r.PathValue("name") }
 	fence, err := fencehttp.New(marks, resource) // one for all routes that write reports
@@ -132,7 +133,8 @@ func (p *policed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		prefix := strings.TrimSuffix(strings.TrimPrefix(s.Resource, "arn:aws:s3:::"), "*")
 		if s.Action == action && strings.HasPrefix(r.URL.Path, "/"+prefix) && holds(s.Condition, keys) {
 			w.WriteHeader(http.StatusForbidden)
-			_, _ = io.WriteString(w, fakes3.Error("AccessDenied", "User is not authorized, with an explicit deny in a resource-based policy"))
+			_, _ = io.WriteString(w, fakes3.Error("AccessDenied", "User is not authorized, with an explicit deny in "+
+				"a resource-based policy"))
 			return
 		}
 	}
@@ -160,7 +162,8 @@ func holds(condition map[string]map[string]string, keys map[string]string) bool 
 	return true
 }
 
-// The policy on the page refuses every unconditional write and delete below its prefix, and nothing that leasehold sends.
+// The policy on the page refuses every unconditional write and delete below its prefix, and nothing
+// that leasehold sends.
 func TestPolicy(t *testing.T) {
 	page, err := os.ReadFile("fencing.md")
 	require.NoError(t, err)
@@ -194,7 +197,13 @@ func TestPolicy(t *testing.T) {
 
 	key, today := aws.String("reports/today.json"), string(server.Body("reports/today.json"))
 	put := func(key *string, ifMatch, ifNoneMatch *string) error {
-		_, err := client.PutObject(ctx, &s3.PutObjectInput{Bucket: bucket, Key: key, Body: strings.NewReader("{}"), IfMatch: ifMatch, IfNoneMatch: ifNoneMatch})
+		_, err := client.PutObject(ctx, &s3.PutObjectInput{
+			Bucket:      bucket,
+			Key:         key,
+			Body:        strings.NewReader("{}"),
+			IfMatch:     ifMatch,
+			IfNoneMatch: ifNoneMatch,
+		})
 		return err
 	}
 	remove := func(key, ifMatch *string) error {
@@ -202,20 +211,26 @@ func TestPolicy(t *testing.T) {
 		return err
 	}
 	upload := func(ifNoneMatch *string) error {
-		up, err := client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{Bucket: bucket, Key: aws.String("reports/upload")})
+		up, err := client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{
+			Bucket: bucket,
+			Key:    aws.String("reports/upload"),
+		})
 		require.NoError(t, err)
 		part, err := client.UploadPart(ctx, &s3.UploadPartInput{
-			Bucket: bucket, Key: aws.String("reports/upload"), UploadId: up.UploadId, PartNumber: aws.Int32(1), Body: strings.NewReader("x"),
+			Bucket: bucket, Key: aws.String("reports/upload"), UploadId: up.UploadId, PartNumber: aws.Int32(1),
+			Body: strings.NewReader("x"),
 		})
 		require.NoError(t, err)
 		_, err = client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
 			Bucket: bucket, Key: aws.String("reports/upload"), UploadId: up.UploadId, IfNoneMatch: ifNoneMatch,
-			MultipartUpload: &types.CompletedMultipartUpload{Parts: []types.CompletedPart{{ETag: part.ETag, PartNumber: aws.Int32(1)}}},
+			MultipartUpload: &types.CompletedMultipartUpload{Parts: []types.CompletedPart{{ETag: part.ETag,
+				PartNumber: aws.Int32(1)}}},
 		})
 		return err
 	}
 	for what, err := range map[string]error{
-		"PUT": put(key, nil, nil), "DELETE": remove(key, nil), "DELETE of any version": remove(key, aws.String("*")), "completion": upload(nil),
+		"PUT": put(key, nil, nil), "DELETE": remove(key, nil), "DELETE of any version": remove(key, aws.String("*")),
+		"completion": upload(nil),
 	} {
 		refused, ok := errors.AsType[smithy.APIError](err)
 		require.True(t, ok, "%s: %v", what, err)

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The root package stays small: its files, its functions, the names that a reader of its documentation must know, and its lines. A limit is
-// raised only with a reason in the commit.
+// The root package stays small: its files, its functions, the names that a reader of its
+// documentation must know, and its lines. A limit is raised only with a reason in the commit.
 func TestSizeOfTheRoot(t *testing.T) {
 	const (
 		maxLines     = 3300
@@ -50,7 +50,8 @@ func TestSizeOfTheRoot(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d lines in all, %d exported names, %d exported fields, long functions %v", lines, len(names), len(fields), long)
+	t.Logf("%d lines in all, %d exported names, %d exported fields, long functions %v", lines,
+		len(names), len(fields), long)
 	assert.LessOrEqual(t, lines, maxLines)
 	assert.LessOrEqual(t, len(long), maxLong, "%v", long)
 	assert.LessOrEqual(t, len(names), maxNames, "%v", names)
@@ -96,8 +97,9 @@ func exported(d ast.Decl) (names, fields []string) {
 	return names, fields
 }
 
-// A file of the root uses what stands below it on the map of CONTRIBUTING: the files of the API first, then acquisition, term, observation,
-// decision, and at the bottom records and stores. The uses that run upwards are few.
+// A file of the root uses what stands below it on the map of CONTRIBUTING: the files of the API
+// first, then acquisition, term, observation, decision, and at the bottom records and stores. The
+// uses that run upwards are few.
 func TestTheRootRunsDownwards(t *testing.T) {
 	const maxUpwards = 8 // names of the one file that the other uses
 	page, err := os.ReadFile("../CONTRIBUTING.md")
@@ -117,7 +119,8 @@ func TestTheRootRunsDownwards(t *testing.T) {
 	}
 	require.Greater(t, len(files), 20)
 	info := types.Info{Uses: make(map[*ast.Ident]types.Object)}
-	others := types.Config{Importer: emptyImporter{}, Error: func(error) {}} // what other packages have is not asked for
+	// what other packages have is not asked for
+	others := types.Config{Importer: emptyImporter{}, Error: func(error) {}}
 	root, _ := others.Check("leasehold", set, files, &info)
 	upwards := make(map[string]bool)
 	for id, of := range info.Uses {
@@ -142,7 +145,8 @@ func (emptyImporter) Import(path string) (*types.Package, error) {
 	return p, nil
 }
 
-// Each file of the root stands on the map of CONTRIBUTING, and each directory with code; and nothing stands there that is gone.
+// Each file of the root stands on the map of CONTRIBUTING, and each directory with code; and
+// nothing stands there that is gone.
 func TestTheMapIsTrue(t *testing.T) {
 	page, err := os.ReadFile("../CONTRIBUTING.md")
 	require.NoError(t, err)
@@ -157,7 +161,8 @@ func TestTheMapIsTrue(t *testing.T) {
 		}
 	}
 	for i, quoted := range strings.Split(text, "`") {
-		if i%2 == 0 || strings.ContainsAny(quoted, " *") || !strings.HasSuffix(quoted, "/") && !strings.HasSuffix(quoted, ".go") {
+		if i%2 == 0 || strings.ContainsAny(quoted, " *") || !strings.HasSuffix(quoted, "/") &&
+			!strings.HasSuffix(quoted, ".go") {
 			continue
 		}
 		_, here := os.Stat(filepath.Join("..", quoted))
@@ -181,7 +186,8 @@ func TestTheMapIsTrue(t *testing.T) {
 // What runs in a user's program does not use what only proves it: no file of a published package,
 // tests apart, imports internal/proof or internal/testkit.
 func TestTheProductUsesNoTestKit(t *testing.T) {
-	unpublished := regexp.MustCompile(`^(bench|docs|examples|itest|internal/(proof|testkit|tools))/|/(examples|testdata)/`)
+	unpublished := regexp.MustCompile(
+		`^(bench|docs|examples|itest|internal/(proof|testkit|tools))/|/(examples|testdata)/`)
 	files := 0
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		name := filepath.ToSlash(strings.TrimPrefix(path, ".."+string(filepath.Separator)))

@@ -20,7 +20,8 @@ import (
 
 // The functions service and nightly stand word for word in integrations.md.
 
-func service(ctx context.Context, store leasehold.Store, mux *http.ServeMux, work func(context.Context, *leasehold.Lease)) error {
+func service(ctx context.Context, store leasehold.Store, mux *http.ServeMux,
+	work func(context.Context, *leasehold.Lease)) error {
 	lock, err := leasehold.NewLock(store, "leaders/my-service")
 	if err != nil {
 		return err
@@ -102,7 +103,8 @@ func TestNightly(t *testing.T) {
 var (
 	goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 	pages   = []string{
-		"integrations.md", "fencing.md", "wakeups.md", "../k8slock/README.md", "../gocronlock/README.md", "../gcsstore/README.md",
+		"integrations.md", "fencing.md", "wakeups.md", "../k8slock/README.md", "../gocronlock/README.md",
+		"../gcsstore/README.md",
 		"../azblobstore/README.md", "../otellock/README.md", "../promlock/README.md",
 	}
 	link = regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`)
@@ -117,10 +119,12 @@ func flush(source []byte) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestSnippetsCompile wants every block of Go on the pages to stand as it is in a file that the tests of its module compile.
+// TestSnippetsCompile wants every block of Go on the pages to stand as it is in a file that the
+// tests of its module compile.
 func TestSnippetsCompile(t *testing.T) {
 	var compiled strings.Builder
-	for _, pattern := range []string{"*_test.go", "../*/example_test.go", "../*/examples/*/main.go", "../examples/wakeup/*_test.go", "../itest/migrations_test.go"} {
+	for _, pattern := range []string{"*_test.go", "../*/example_test.go", "../*/examples/*/main.go",
+		"../examples/wakeup/*_test.go", "../itest/migrations_test.go"} {
 		paths, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, paths, pattern)

@@ -51,8 +51,10 @@ func meaning(r leasehold.Record) recordVector {
 		return float64(at.UnixMicro()) / 1e6
 	}
 	return recordVector{
-		Released: r.Released(), ExpiresAt: seconds(r.ExpiresAt), Token: r.Token, Holder: r.Holder, TTL: r.TTL.Seconds(), Nonce: r.Nonce,
-		AcquiredAt: seconds(r.AcquiredAt), RenewedAt: seconds(r.RenewedAt), Metadata: r.Metadata, Payload: string(r.Payload),
+		Released: r.Released(), ExpiresAt: seconds(r.ExpiresAt), Token: r.Token, Holder: r.Holder,
+		TTL: r.TTL.Seconds(), Nonce: r.Nonce,
+		AcquiredAt: seconds(r.AcquiredAt), RenewedAt: seconds(r.RenewedAt), Metadata: r.Metadata,
+		Payload:  string(r.Payload),
 		ObjectID: r.ObjectID, TermID: r.TermID,
 	}
 }

@@ -40,9 +40,11 @@ func TestTigris(t *testing.T) {
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: "access", SecretAccessKey: "secret"}, nil
 		}),
-		HTTPClient: &http.Client{Transport: fakes3.Transport{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		HTTPClient: &http.Client{Transport: fakes3.Transport{Handler: http.HandlerFunc(func(w http.ResponseWriter,
+			r *http.Request) {
 			methods[r.Method]++
-			if r.Header.Get("X-Tigris-Consistent") != "true" || !strings.Contains(r.Header.Get("Authorization"), ";x-tigris-consistent") {
+			if r.Header.Get("X-Tigris-Consistent") != "true" ||
+				!strings.Contains(r.Header.Get("Authorization"), ";x-tigris-consistent") {
 				t.Errorf("%s %s without the header, or with one that is not signed", r.Method, r.URL)
 			}
 			r.URL.Path = "/" + fakes3.Bucket + r.URL.Path // the SDK has put the bucket's name in front of the host
@@ -53,7 +55,9 @@ func TestTigris(t *testing.T) {
 	store := leasehold.NewS3Store(client, "locks")
 	lock, err := leasehold.NewLock(store, "locks/report")
 	require.NoError(t, err)
-	require.NoError(t, lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error { return lease.Renew(ctx) }))
+	require.NoError(t, lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+		return lease.Renew(ctx)
+	}))
 	files, err := fenced.NewS3Store(client, "locks", fenced.PaddedBodies)
 	require.NoError(t, err)
 	require.NoError(t, files.Put(ctx, 1, "large", strings.NewReader(strings.Repeat("x", 9<<20))))
@@ -63,7 +67,8 @@ func TestTigris(t *testing.T) {
 	}
 }
 
-// rateLimited accepts one write a second to each object, and fails the others as S3Store fails with a 429: temporarily.
+// rateLimited accepts one write a second to each object, and fails the others as S3Store fails with
+// a 429: temporarily.
 type rateLimited struct {
 	leasehold.Store
 	mu              sync.Mutex
@@ -114,7 +119,8 @@ func TestRateLimit(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &rateLimited{Store: leasehold.NewMemStore(), last: map[string]time.Time{}}
 			var losses atomic.Int64 // leases are lost on the goroutines of timers
-			lock, err := leasehold.NewLock(store, "locks/report", leasehold.WithTTL(tc.ttl), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+			lock, err := leasehold.NewLock(store, "locks/report", leasehold.WithTTL(tc.ttl),
+				leasehold.WithLogger(slog.New(slog.DiscardHandler)),
 				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 					if e.Kind == leasehold.EventLost {
 						losses.Add(1)
@@ -142,7 +148,8 @@ func TestRateLimit(t *testing.T) {
 
 			time.Sleep(time.Minute)
 			nothing := func(context.Context, *leasehold.Lease) error { return nil }
-			for _, limit := range []struct{ least, most time.Duration }{{time.Second, 3 * time.Second}, {2 * time.Second, 6 * time.Second}} {
+			for _, limit := range []struct{ least, most time.Duration }{{time.Second, 3 * time.Second},
+				{2 * time.Second, 6 * time.Second}} {
 				start := time.Now()
 				require.NoError(t, lock.Do(t.Context(), nothing))
 				took := time.Since(start)
@@ -166,13 +173,15 @@ func TestCostOnS3Express(t *testing.T) {
 		month := (730 * time.Hour).Seconds()
 		puts, gets := month/(ttl/3), month/(ttl/6)
 		cost := func(candidates float64) float64 { return puts*put + (candidates-1)*gets*get }
-		require.Contains(t, string(page), fmt.Sprintf("\n| %.0f s | $%.2f | $%.2f | $%.2f |\n", ttl, cost(1), cost(3), cost(10)))
+		require.Contains(t, string(page), fmt.Sprintf("\n| %.0f s | $%.2f | $%.2f | $%.2f |\n", ttl,
+			cost(1), cost(3), cost(10)))
 		require.Less(t, 1024*(puts*written+9*gets*read), 0.03)
 		require.Less(t, cost(1), 0.25*puts*0.005/1000, "less than a quarter of S3 Standard")
 	}
 }
 
-// The SDK asks for a session with a directory bucket, which it knows by its name, and signs with the session's credentials.
+// The SDK asks for a session with a directory bucket, which it knows by its name, and signs with
+// the session's credentials.
 func TestDirectoryBucket(t *testing.T) {
 	server, sessions := &fakes3.Server{}, 0
 	client := s3.New(s3.Options{
@@ -180,15 +189,19 @@ func TestDirectoryBucket(t *testing.T) {
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: "access", SecretAccessKey: "secret"}, nil
 		}),
-		HTTPClient: &http.Client{Transport: fakes3.Transport{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		HTTPClient: &http.Client{Transport: fakes3.Transport{Handler: http.HandlerFunc(func(w http.ResponseWriter,
+			r *http.Request) {
 			if r.URL.Query().Has("session") {
 				sessions++
 				expires := time.Now().Add(5 * time.Minute).UTC().Format(time.RFC3339)
-				_, _ = io.WriteString(w, "<CreateSessionResult><Credentials><AccessKeyId>session</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"+
-					"<SessionToken>token</SessionToken><Expiration>"+expires+"</Expiration></Credentials></CreateSessionResult>")
+				_, _ = io.WriteString(
+					w, "<CreateSessionResult><Credentials><AccessKeyId>session</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"+
+						"<SessionToken>token</SessionToken><Expiration>"+expires+
+						"</Expiration></Credentials></CreateSessionResult>")
 				return
 			}
-			if !strings.Contains(r.Header.Get("Authorization"), "Credential=session/") || r.Header.Get("X-Amz-S3session-Token") != "token" {
+			if !strings.Contains(r.Header.Get("Authorization"), "Credential=session/") ||
+				r.Header.Get("X-Amz-S3session-Token") != "token" {
 				t.Errorf("%s %s is not signed by the session", r.Method, r.URL)
 			}
 			if r.Header.Get("Content-Md5") != "" {
@@ -200,6 +213,8 @@ func TestDirectoryBucket(t *testing.T) {
 	})
 	lock, err := leasehold.NewLock(leasehold.NewS3Store(client, "locks--use1-az4--x-s3"), "report")
 	require.NoError(t, err)
-	require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error { return lease.Renew(ctx) }))
+	require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
+		return lease.Renew(ctx)
+	}))
 	require.Equal(t, 1, sessions)
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cells returns the cells of each line of the table of a page that begins with header, without those of the header itself.
+// cells returns the cells of each line of the table of a page that begins with header, without
+// those of the header itself.
 func cells(t *testing.T, page, header string) (rows [][]string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -29,26 +30,30 @@ func cells(t *testing.T, page, header string) (rows [][]string) {
 
 const columns = "simulation | search | real servers | tests |"
 
-// The table of mutants is what make mutants plants, in its order, with the promise that each would break, and with an entry in the
-// column of each check that catches it.
+// The table of mutants is what make mutants plants, in its order, with the promise that each would
+// break, and with an entry in the column of each check that catches it.
 func TestTableHasEveryMutant(t *testing.T) {
 	code, err := os.ReadFile("../internal/proof/mutants/table.go")
 	require.NoError(t, err)
-	planted := regexp.MustCompile(`(?ms)^\t\{\s*"([^"]+)",\s+\[\]edit.*?\},\s+\[\]string\{([^}]*)\},\s+(\d+),?\s*\},$`).FindAllStringSubmatch(string(code), -1)
+	planted := regexp.MustCompile(
+		`(?ms)^\t\{\s*"([^"]+)",\s+\[\]edit.*?\},\s+\[\]string\{([^}]*)\},\s+(\d+),?\s*\},$`).FindAllStringSubmatch(
+		string(code), -1)
 	require.Greater(t, len(planted), 140)
 	rows := cells(t, "mutants.md", "| mutant | promise | "+columns)
 	require.Len(t, rows, len(planted))
 	for i, m := range planted {
 		promise := strings.TrimPrefix(m[3], "0")
 		require.Equal(t, []string{m[1], promise}, rows[i][:2])
-		for j, pattern := range []string{`(^|, )(w|fencedW)orlds`, `search`, `"\./itest `, `"(\.|\./(?:[^i]|i[^t])\S*) -run`} {
-			require.Equal(t, regexp.MustCompile(pattern).MatchString(m[2]), rows[i][2+j] != "", "%s: column %d", m[1], j)
+		for j, pattern := range []string{`(^|, )(w|fencedW)orlds`, `search`, `"\./itest `,
+			`"(\.|\./(?:[^i]|i[^t])\S*) -run`} {
+			require.Equal(t, regexp.MustCompile(pattern).MatchString(m[2]), rows[i][2+j] != "",
+				"%s: column %d", m[1], j)
 		}
 	}
 }
 
-// Each cell of the table of promises is filled exactly if a mutant proves it: one that breaks the promise, and that the check of that
-// column catches alone.
+// Each cell of the table of promises is filled exactly if a mutant proves it: one that breaks the
+// promise, and that the check of that column catches alone.
 func TestEachCellHasAMutant(t *testing.T) {
 	proven := make(map[string]bool)
 	for _, row := range cells(t, "mutants.md", "| mutant | promise | "+columns) {
@@ -61,7 +66,8 @@ func TestEachCellHasAMutant(t *testing.T) {
 	for _, row := range promises {
 		require.Len(t, row, 6)
 		for i, check := range row[2:] {
-			require.Equal(t, proven[row[0]+"/"+string(rune('0'+i))], check != "", "promise %s, column %d: %q", row[0], i, check)
+			require.Equal(t, proven[row[0]+"/"+string(rune('0'+i))], check != "",
+				"promise %s, column %d: %q", row[0], i, check)
 		}
 	}
 }

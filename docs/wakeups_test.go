@@ -22,7 +22,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
-// pushing is the Store value of one process. It counts reads, and tells the lock of another process of each write.
+// pushing is the Store value of one process. It counts reads, and tells the lock of another process
+// of each write.
 type pushing struct {
 	leasehold.Store
 	reads atomic.Int64
@@ -66,18 +67,21 @@ func withSeed(seed, purpose uint64) leasehold.Option {
 	return testopt.WithClock(&seeded{Clock: clock.System, rand: rand.New(rand.NewPCG(seed, purpose))})
 }
 
-// waited is what a candidate does in virtual time while another process leads for some minutes and then crashes or releases the lock.
+// waited is what a candidate does in virtual time while another process leads for some minutes and
+// then crashes or releases the lock.
 func waited(t *testing.T, seed uint64, ttl, poll time.Duration, push, crash bool) (reads float64, free time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		objects := leasehold.NewMemStore()
 		ours := &pushing{Store: objects, wake: func() {}}
-		candidate, err := leasehold.NewLock(ours, "locks/a", leasehold.WithTTL(ttl), leasehold.WithPollInterval(poll), withSeed(seed, 1), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+		candidate, err := leasehold.NewLock(ours, "locks/a", leasehold.WithTTL(ttl), leasehold.WithPollInterval(poll),
+			withSeed(seed, 1), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		theirs := &pushing{Store: objects, wake: func() {}}
 		if push {
 			theirs.wake = candidate.Wake
 		}
-		holder, err := leasehold.NewLock(theirs, "locks/a", leasehold.WithTTL(ttl), withSeed(seed, 2), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+		holder, err := leasehold.NewLock(theirs, "locks/a", leasehold.WithTTL(ttl), withSeed(seed, 2),
+			leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		lease, err := holder.Acquire(t.Context())
 		require.NoError(t, err)
@@ -107,7 +111,8 @@ func waited(t *testing.T, seed uint64, ttl, poll time.Duration, push, crash bool
 	return reads, free
 }
 
-// TestWakeupsTable measures every row of the page's table again. The same random numbers give the same row.
+// TestWakeupsTable measures every row of the page's table again. The same random numbers give the
+// same row.
 func TestWakeupsTable(t *testing.T) {
 	const ttl, trials = 15 * time.Second, 50
 	page, err := os.ReadFile("wakeups.md")

@@ -85,7 +85,8 @@ func strangersPage(r *http.Request, status int, header http.Header, body string)
 	header.Set("Content-Type", "text/html")
 	header.Set("Content-Length", fmt.Sprint(len(body)))
 	return &http.Response{
-		StatusCode: status, Status: fmt.Sprint(status, " ", http.StatusText(status)), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		StatusCode: status, Status: fmt.Sprint(status, " ", http.StatusText(status)), Proto: "HTTP/1.1",
+		ProtoMajor: 1, ProtoMinor: 1,
 		Header: header, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)), Request: r,
 	}
 }
@@ -111,7 +112,8 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 var ids = regexp.MustCompile(`<(UploadId|ETag)>[^<]*</(UploadId|ETag)>`)
 
-// foreign are answers that are not the server's, or not all of it. Those that forward are given after the request was carried out.
+// foreign are answers that are not the server's, or not all of it. Those that forward are given
+// after the request was carried out.
 var foreign = []struct {
 	name      string
 	permanent bool // no retry heals it, as far as anybody can know
@@ -128,7 +130,10 @@ var foreign = []struct {
 		forward()
 		return strangersPage(r, 200, nil, loginPage)
 	}},
-	{name: "nothing", answer: func(r *http.Request, _ func() *http.Response) *http.Response { return strangersPage(r, 200, nil, "") }},
+	{
+		name:   "nothing",
+		answer: func(r *http.Request, _ func() *http.Response) *http.Response { return strangersPage(r, 200, nil, "") },
+	},
 	{name: "nothing, chunked", answer: func(r *http.Request, _ func() *http.Response) *http.Response {
 		return unsized(strangersPage(r, 200, nil, ""))
 	}},
@@ -136,9 +141,13 @@ var foreign = []struct {
 		forward()
 		return strangersPage(r, 200, nil, "")
 	}},
-	{name: "204", answer: func(r *http.Request, _ func() *http.Response) *http.Response { return strangersPage(r, 204, nil, "") }},
+	{
+		name:   "204",
+		answer: func(r *http.Request, _ func() *http.Response) *http.Response { return strangersPage(r, 204, nil, "") },
+	},
 	{name: "an error in a 200", answer: func(r *http.Request, _ func() *http.Response) *http.Response {
-		return strangersPage(r, 200, nil, fakes3.Error("InternalError", "We encountered an internal error. Please try again."))
+		return strangersPage(r, 200, nil, fakes3.Error("InternalError", "We encountered an internal error. Please "+
+			"try again."))
 	}},
 	{name: "no ETag or upload ID", answer: func(_ *http.Request, forward func() *http.Response) *http.Response {
 		resp := forward()
@@ -155,7 +164,8 @@ var foreign = []struct {
 	{name: "a page that says 404", answer: func(r *http.Request, _ func() *http.Response) *http.Response {
 		return strangersPage(r, 404, nil, loginPage)
 	}},
-	{name: "a page that says 404, after the fact", answer: func(r *http.Request, forward func() *http.Response) *http.Response {
+	{name: "a page that says 404, after the fact", answer: func(r *http.Request,
+		forward func() *http.Response) *http.Response {
 		forward()
 		return strangersPage(r, 404, nil, loginPage)
 	}},
@@ -174,7 +184,8 @@ var foreign = []struct {
 	{name: "302 to a page", answer: func(r *http.Request, _ func() *http.Response) *http.Response {
 		return strangersPage(r, 302, http.Header{"Location": {"http://s3.test/page"}}, "")
 	}},
-	{name: "302 to a page, after the fact", answer: func(r *http.Request, forward func() *http.Response) *http.Response {
+	{name: "302 to a page, after the fact", answer: func(r *http.Request,
+		forward func() *http.Response) *http.Response {
 		forward()
 		return strangersPage(r, 302, http.Header{"Location": {"http://s3.test/page"}}, "")
 	}},
@@ -190,13 +201,17 @@ var foreign = []struct {
 	{name: "cut off in silence", answer: func(_ *http.Request, forward func() *http.Response) *http.Response {
 		return cut(forward(), io.EOF)
 	}},
-	{name: "chunked", answer: func(_ *http.Request, forward func() *http.Response) *http.Response { return unsized(forward()) }},
+	{
+		name:   "chunked",
+		answer: func(_ *http.Request, forward func() *http.Response) *http.Response { return unsized(forward()) },
+	},
 	{name: "chunked and cut off", answer: func(_ *http.Request, forward func() *http.Response) *http.Response {
 		return unsized(cut(forward(), io.ErrUnexpectedEOF))
 	}},
-	{name: "without length and cut off in silence", padded: true, answer: func(_ *http.Request, forward func() *http.Response) *http.Response {
-		return unsized(cut(forward(), io.EOF))
-	}},
+	{name: "without length and cut off in silence", padded: true,
+		answer: func(_ *http.Request, forward func() *http.Response) *http.Response {
+			return unsized(cut(forward(), io.EOF))
+		}},
 	{name: "a part only", answer: func(r *http.Request, forward func() *http.Response) *http.Response {
 		resp := forward()
 		if r.Method != http.MethodGet {
@@ -231,8 +246,8 @@ func withPartSize() fenced.Option {
 	return func(o *storeapi.FencedOptions) { o.PartSize = testPart }
 }
 
-// Every operation meets every answer that is not the server's, once and always: no call says what is not so, nothing is lost. A short run
-// has every fifth combination.
+// Every operation meets every answer that is not the server's, once and always: no call says what
+// is not so, nothing is lost. A short run has every fifth combination.
 func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 	type call struct {
 		name       string
@@ -250,9 +265,10 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 	calls := []call{
 		{"Put", append([]string{"HEAD"}, probe...), put("short"), "short"},
 		{"Put in parts", append(append([]string{"HEAD"}, probe...), multipart...), put(newBody), newBody},
-		{"Seal", append(append([]string{"HEAD", "GET"}, probe...), multipart...), func(ctx context.Context, s *fenced.Store) (string, error) {
-			return oldBody, s.Seal(ctx, 2, object)
-		}, oldBody},
+		{"Seal", append(append([]string{"HEAD", "GET"}, probe...), multipart...),
+			func(ctx context.Context, s *fenced.Store) (string, error) {
+				return oldBody, s.Seal(ctx, 2, object)
+			}, oldBody},
 		{"Delete", append([]string{"HEAD"}, probe...), func(ctx context.Context, s *fenced.Store) (string, error) {
 			return "", s.Delete(ctx, 2, object)
 		}, ""},
@@ -280,7 +296,9 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 							continue
 						case mode == fenced.UniqueETags && (!once || c.name != "Seal" && c.name != "Get"):
 							continue
-						case !once && (c.name == "Delete" || c.name == "Put in parts" && op != "CompleteMultipartUpload"): // as Put and Seal
+						// as Put and Seal
+						case !once && (c.name == "Delete" || c.name == "Put in parts" &&
+							op != "CompleteMultipartUpload"):
 							continue
 						}
 						if combination++; combination%testsize.Pick(5, 1) != 0 {
@@ -315,7 +333,8 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 								stands := strings.TrimRight(string(server.Body(object)), " \t")
 								if err != nil {
 									for _, lie := range []error{
-										leasehold.ErrNotExist, leasehold.ErrUnsafeStore, fenced.ErrUnfenced, leasehold.ErrFenced, leasehold.ErrCorruptRecord,
+										leasehold.ErrNotExist, leasehold.ErrUnsafeStore, fenced.ErrUnfenced,
+										leasehold.ErrFenced, leasehold.ErrCorruptRecord,
 									} {
 										require.NotErrorIs(t, err, lie, "that is not known")
 									}
@@ -324,7 +343,8 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 									if !bytes.Equal(before, server.Body(object)) {
 										require.Equal(t, c.want, stands, "neither the old nor the new: %v", err)
 									}
-									require.False(t, once && c.name != "Get" && !f.permanent, "one bad answer is passing: %v", err)
+									require.False(t, once && c.name != "Get" && !f.permanent,
+										"one bad answer is passing: %v", err)
 									return
 								}
 								require.Equal(t, c.want, got)
@@ -334,7 +354,8 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 									return
 								}
 								require.Equal(t, "2", server.Header(object).Get("X-Amz-Meta-Leasehold-Token"))
-								require.ErrorIs(t, s.Put(t.Context(), 1, object, strings.NewReader("late")), leasehold.ErrFenced)
+								require.ErrorIs(t, s.Put(t.Context(), 1, object, strings.NewReader("late")),
+									leasehold.ErrFenced)
 							})
 						})
 					}

@@ -5,39 +5,44 @@ import (
 	"io"
 )
 
-// Backend stores the objects of a [Store]. Users of the project's own backends do not need it: see [NewS3Store],
-// [NewMemStore], and NewFencedStore of the packages gcsstore and azblobstore.
+// Backend stores the objects of a [Store]. Users of the project's own backends do not need it: see
+// [NewS3Store], [NewMemStore], and NewFencedStore of the packages gcsstore and azblobstore.
 //
-// Implementations must be safe for concurrent use, and must limit the time of their requests. An error that matches
-// [leasehold.ErrPermanent] ends a write. After any other error the Store calls Head again and repeats the write if it has not landed.
+// Implementations must be safe for concurrent use, and must limit the time of their requests. An
+// error that matches [leasehold.ErrPermanent] ends a write. After any other error the Store calls
+// Head again and repeats the write if it has not landed.
 type Backend interface {
-	// Head returns the current version of key without its body. If there is no object, it returns the zero Version. If the ID and
-	// the Metadata can be of two versions, Put must find that out before it writes.
+	// Head returns the current version of key without its body. If there is no object, it returns
+	// the zero Version. If the ID and the Metadata can be of two versions, Put must find that out
+	// before it writes.
 	Head(ctx context.Context, key string) (Version, error)
-	// Get returns the current version of key and its body, or an error that matches leasehold.ErrNotExist. Reading the body
-	// must fail if it ends early.
+	// Get returns the current version of key and its body, or an error that matches
+	// leasehold.ErrNotExist. Reading the body must fail if it ends early.
 	Get(ctx context.Context, key string) (Version, io.ReadCloser, error)
-	// Put atomically replaces old, as Head or Get has returned it, by next with this body. If old is not the current version
-	// at that moment, Put must not change anything, and must return an error. If reading the body fails, Put must not write.
+	// Put atomically replaces old, as Head or Get has returned it, by next with this body. If old
+	// is not the current version at that moment, Put must not change anything, and must return an
+	// error. If reading the body fails, Put must not write.
 	Put(ctx context.Context, key string, old, next Version, body io.Reader) error
 }
 
-// MetadataSetter is a [Backend] that can change the metadata of an object without sending its body. [Store.Seal] then does that.
+// MetadataSetter is a [Backend] that can change the metadata of an object without sending its body.
+// [Store.Seal] then does that.
 type MetadataSetter interface {
 	Backend
-	// SetMetadata atomically replaces old, as Head has returned it, by a version with this metadata, a new ID, and whatever else old has.
-	// It must keep to what Put promises of old.
+	// SetMetadata atomically replaces old, as Head has returned it, by a version with this
+	// metadata, a new ID, and whatever else old has. It must keep to what Put promises of old.
 	SetMetadata(ctx context.Context, key string, old Version, metadata map[string]string) error
 }
 
 // Version describes one version of an object.
 type Version struct {
-	// ID differs between all versions that a key ever has, even if their bodies are equal. It is empty if there is no object.
-	// Put ignores the ID of next.
+	// ID differs between all versions that a key ever has, even if their bodies are equal. It is
+	// empty if there is no object. Put ignores the ID of next.
 	ID          string
 	Size        int64 // of the body in bytes; -1 if unknown
 	ContentType string
 	Metadata    map[string]string // the Store's own names begin with "leasehold-"
-	// Settings is whatever else the backend stores with a body. [Store.Seal] passes to Put what Get returned. Other writes pass nil.
+	// Settings is whatever else the backend stores with a body. [Store.Seal] passes to Put what Get
+	// returned. Other writes pass nil.
 	Settings any
 }

@@ -26,7 +26,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/fencedtest"
 )
 
-// onSocket serves a handler on a real socket and returns a client of it, and how many connections it has made.
+// onSocket serves a handler on a real socket and returns a client of it, and how many connections
+// it has made.
 func onSocket(t *testing.T, handler http.Handler) (client *s3.Client, connections *atomic.Int64) {
 	t.Helper()
 	connections = new(atomic.Int64)
@@ -67,7 +68,12 @@ func chunking(server http.Handler) http.Handler {
 
 func TestFencedBodiesOfUnknownLength(t *testing.T) {
 	for _, mode := range []fenced.ETagMode{fenced.UniqueETags, fenced.PaddedBodies} {
-		for name, want := range map[string]string{"empty": "", "short": "short", "of one part": oldBody[:testPart], "in parts": oldBody} {
+		for name, want := range map[string]string{
+			"empty":       "",
+			"short":       "short",
+			"of one part": oldBody[:testPart],
+			"in parts":    oldBody,
+		} {
 			t.Run(fmt.Sprint(mode, " ", name), func(t *testing.T) {
 				server := &fakes3.Server{RandomETags: mode == fenced.UniqueETags, MinPartSize: 1}
 				client, _ := onSocket(t, chunking(server))
@@ -95,7 +101,8 @@ func TestFencedPaddingIsOnlyCutIfItIsThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFenced(t, &fakes3.Server{}, fenced.PaddedBodies)
 		require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader("ours")))
-		for _, theirs := range []string{strings.Repeat("their very own words, of which none is padding. ", 3), strings.Repeat(" \t", 50), "short"} {
+		for _, theirs := range []string{strings.Repeat("their very own words, of which none is padding. ", 3),
+			strings.Repeat(" \t", 50), "short"} {
 			f.server.PutWith(object, []byte(theirs), f.server.Header(object))
 			o, err := f.Get(t.Context(), object)
 			if err == nil {
@@ -108,7 +115,8 @@ func TestFencedPaddingIsOnlyCutIfItIsThere(t *testing.T) {
 	})
 }
 
-// VersityGW answers a GET during a replacement with the old headers and the new body. That is not a corrupt object.
+// VersityGW answers a GET during a replacement with the old headers and the new body. That is not a
+// corrupt object.
 func TestFencedTornReadsMayPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &fakes3.Server{}
@@ -169,7 +177,8 @@ func TestFencedGetsReuseConnections(t *testing.T) {
 					require.NoError(t, o.Body.Close())
 				}
 			}
-			// One, and few more: net/http takes a connection back in the background, perhaps after the next request has looked for one.
+			// One, and few more: net/http takes a connection back in the background, perhaps after
+			// the next request has looked for one.
 			require.LessOrEqual(t, connections.Load(), int64(5), "for 100 reads")
 		})
 	}
@@ -275,7 +284,8 @@ func TestFencedRequestsHaveTimeLimits(t *testing.T) {
 		t.Cleanup(cancel)
 		return ctx
 	}
-	for _, op := range []string{"HEAD", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "AbortMultipartUpload"} {
+	for _, op := range []string{"HEAD", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload",
+		"AbortMultipartUpload"} {
 		t.Run(op+" that hangs once", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, m := newStore(t)
@@ -367,7 +377,8 @@ func TestFencedRequestsHaveTimeLimits(t *testing.T) {
 	})
 }
 
-// A server that honours only one of the two conditions of CompleteMultipartUpload is refused, before a large body is written.
+// A server that honours only one of the two conditions of CompleteMultipartUpload is refused,
+// before a large body is written.
 func TestFencedLargeWritesNeedBothConditions(t *testing.T) {
 	for name, server := range map[string]*fakes3.Server{
 		"If-Match":      {IgnoreCompleteMatch: true, MinPartSize: 1},
@@ -391,7 +402,8 @@ func TestFencedLargeWritesNeedBothConditions(t *testing.T) {
 	}
 }
 
-// A server that wants ETags without quotes is told apart by the check, and takes small and large writes.
+// A server that wants ETags without quotes is told apart by the check, and takes small and large
+// writes.
 func TestFencedWritesWithoutQuotes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &fakes3.Server{BareIfMatch: true, MinPartSize: 1}
@@ -409,14 +421,16 @@ func TestFencedWritesWithoutQuotes(t *testing.T) {
 func TestFencedChecksCostWhatIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFenced(t, &fakes3.Server{MinPartSize: 1}, fenced.PaddedBodies, withPartSize())
-		require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader(newBody))) // of three parts, with the padding
+		// of three parts, with the padding
+		require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader(newBody)))
 		require.Len(t, f.sent(), 1+13+1+3+1, "HEAD, the check, create, parts, complete")
 		require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader(newBody)))
 		require.Len(t, f.sent(), 2+1+3+1, "two HEADs, because it replaces an object")
 	})
 }
 
-// A large write of a former leader that comes to its last request after a new one has sealed the object.
+// A large write of a former leader that comes to its last request after a new one has sealed the
+// object.
 func TestFencedLargeWriteComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &fakes3.Server{MinPartSize: 1}
@@ -447,9 +461,13 @@ func TestFencedSealLosesNothing(t *testing.T) {
 				server := &fakes3.Server{RandomETags: mode == fenced.UniqueETags, MinPartSize: 1}
 				f := newFenced(t, server, mode, fenced.WithAdoption(), withPartSize())
 				kept := http.Header{
-					"Content-Type": {"text/csv"}, "Content-Language": {"de"}, "Content-Disposition": {"attachment"}, "Cache-Control": {"no-cache"},
-					"Expires": {"Wed, 21 Oct 2026 07:28:00 GMT"}, redirect: {"/other"}, "X-Amz-Storage-Class": {"STANDARD_IA"},
-					kms: {"aws:kms"}, kms + "-Aws-Kms-Key-Id": {"key"}, kms + "-Bucket-Key-Enabled": {"true"}, "X-Amz-Meta-Author": {"alice"},
+					"Content-Type": {"text/csv"}, "Content-Language": {"de"}, "Content-Disposition": {"attachment"},
+					"Cache-Control": {"no-cache"},
+					"Expires":       {"Wed, 21 Oct 2026 07:28:00 GMT"}, redirect: {"/other"},
+					"X-Amz-Storage-Class": {"STANDARD_IA"},
+					kms:                   {"aws:kms"}, kms + "-Aws-Kms-Key-Id": {"key"}, kms +
+						"-Bucket-Key-Enabled": {"true"},
+					"X-Amz-Meta-Author": {"alice"},
 				}
 				if mode == fenced.UniqueETags {
 					kept.Set("Content-Encoding", "gzip")
@@ -508,7 +526,8 @@ func TestFencedSealTakesTheBucketsEncryption(t *testing.T) {
 		f := newFenced(t, &fakes3.Server{RandomETags: true}, fenced.UniqueETags, fenced.WithAdoption())
 		f.server.PutWith(object, []byte("theirs"), http.Header{"X-Amz-Server-Side-Encryption": {"AES256"}})
 		require.NoError(t, f.Seal(t.Context(), 1, object))
-		require.Empty(t, f.server.Header(object).Get("X-Amz-Server-Side-Encryption"), "not asked for, so that the bucket's default applies")
+		require.Empty(t, f.server.Header(object).Get("X-Amz-Server-Side-Encryption"),
+			"not asked for, so that the bucket's default applies")
 	})
 }
 
@@ -524,7 +543,8 @@ func TestFencedTokensThatNoLockIssues(t *testing.T) {
 			require.ErrorContains(t, write(highest+1), "2^53-1", name)
 			require.Empty(t, f.sent(), name)
 		}
-		f.server.PutWith(object, []byte("theirs"), http.Header{"X-Amz-Meta-Leasehold-Token": {fmt.Sprint(uint64(highest + 1))}})
+		f.server.PutWith(object, []byte(
+			"theirs"), http.Header{"X-Amz-Meta-Leasehold-Token": {fmt.Sprint(uint64(highest + 1))}})
 		_, err := f.Get(t.Context(), object)
 		require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
 		require.ErrorIs(t, f.Put(t.Context(), highest, object, strings.NewReader("x")), leasehold.ErrCorruptRecord)
@@ -544,7 +564,8 @@ func TestFencedOptionsAreCloned(t *testing.T) {
 	})
 }
 
-// A body that ends early at the source is an error of the write, also in parts, and nothing is completed.
+// A body that ends early at the source is an error of the write, also in parts, and nothing is
+// completed.
 func TestFencedPutOfAShrinkingBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFenced(t, &fakes3.Server{MinPartSize: 1}, fenced.PaddedBodies, withPartSize())

@@ -14,7 +14,8 @@ import (
 
 func ExampleStore() {
 	ctx := context.Background()
-	files, err := fenced.NewS3Store(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}), fakes3.Bucket, fenced.PaddedBodies)
+	files, err := fenced.NewS3Store(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}),
+		fakes3.Bucket, fenced.PaddedBodies)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -16,8 +16,8 @@ import (
 // NewMemStore returns an empty store in memory, for tests.
 func NewMemStore(opts ...Option) *Store { return NewStore(&MemBackend{}, opts...) }
 
-// MemBackend is a [Backend] in memory, for tests that put faults between it and a [Store]. The zero value is ready to use. It is
-// safe for concurrent use.
+// MemBackend is a [Backend] in memory, for tests that put faults between it and a [Store]. The zero
+// value is ready to use. It is safe for concurrent use.
 type MemBackend struct {
 	mu      sync.Mutex
 	last    uint64 // the number of versions so far
@@ -57,7 +57,8 @@ func (m *MemBackend) Get(ctx context.Context, key string) (Version, io.ReadClose
 	return o.version(), io.NopCloser(bytes.NewReader(o.body)), nil
 }
 
-// Put implements [Backend]. If old is not the current version, its error matches [leasehold.ErrPreconditionFailed].
+// Put implements [Backend]. If old is not the current version, its error matches
+// [leasehold.ErrPreconditionFailed].
 func (m *MemBackend) Put(ctx context.Context, key string, old, next Version, body io.Reader) error {
 	content, err := io.ReadAll(body)
 	if err = errors.Join(err, ctx.Err()); err != nil {

@@ -24,40 +24,46 @@ import (
 type S3Client interface {
 	leasehold.S3Client
 	HeadObject(context.Context, *s3.HeadObjectInput, ...func(*s3.Options)) (*s3.HeadObjectOutput, error)
-	CreateMultipartUpload(context.Context, *s3.CreateMultipartUploadInput, ...func(*s3.Options)) (*s3.CreateMultipartUploadOutput, error)
+	CreateMultipartUpload(context.Context, *s3.CreateMultipartUploadInput,
+		...func(*s3.Options)) (*s3.CreateMultipartUploadOutput, error)
 	UploadPart(context.Context, *s3.UploadPartInput, ...func(*s3.Options)) (*s3.UploadPartOutput, error)
-	CompleteMultipartUpload(context.Context, *s3.CompleteMultipartUploadInput, ...func(*s3.Options)) (*s3.CompleteMultipartUploadOutput, error)
-	AbortMultipartUpload(context.Context, *s3.AbortMultipartUploadInput, ...func(*s3.Options)) (*s3.AbortMultipartUploadOutput, error)
+	CompleteMultipartUpload(context.Context, *s3.CompleteMultipartUploadInput,
+		...func(*s3.Options)) (*s3.CompleteMultipartUploadOutput, error)
+	AbortMultipartUpload(context.Context, *s3.AbortMultipartUploadInput,
+		...func(*s3.Options)) (*s3.AbortMultipartUploadOutput, error)
 }
 
-// ETagMode says how the versions of one S3 object come to have different ETags. S3's default ETag is a hash of the body alone.
-// If the same body is written again, by [Store.Seal] for instance, the ETag stays the same, so a former leader that has read the
-// older version could still replace it.
+// ETagMode says how the versions of one S3 object come to have different ETags. S3's default ETag
+// is a hash of the body alone. If the same body is written again, by [Store.Seal] for instance, the
+// ETag stays the same, so a former leader that has read the older version could still replace it.
 type ETagMode uint8
 
 const (
-	// UniqueETags relies on a bucket whose ETags never repeat, as with SSE-KMS, with SSE-C and in directory buckets. The first
-	// write checks it.
+	// UniqueETags relies on a bucket whose ETags never repeat, as with SSE-KMS, with SSE-C and in
+	// directory buckets. The first write checks it.
 	UniqueETags ETagMode = iota + 1
-	// PaddedBodies adds 64 random spaces and tabs to the end of each body, which [Store.Get] removes. Readers of JSON, and of most
-	// other text, tolerate them. Readers of compressed and binary formats may not, so Seal refuses to adopt an object that has a
-	// Content-Encoding.
+	// PaddedBodies adds 64 random spaces and tabs to the end of each body, which [Store.Get]
+	// removes. Readers of JSON, and of most other text, tolerate them. Readers of compressed and
+	// binary formats may not, so Seal refuses to adopt an object that has a Content-Encoding.
 	PaddedBodies
-	// DistinctBodies relies on you never to write the same body to one key twice, for example because each body contains a unique
-	// number. Seal writes a body again, so it is refused.
+	// DistinctBodies relies on you never to write the same body to one key twice, for example
+	// because each body contains a unique number. Seal writes a body again, so it is refused.
 	DistinctBodies
 )
 
-// NewS3Store returns a store of fenced objects in bucket; see [ETagMode] for the choice to make. It sends no request. A nil
-// client, an impossible bucket name and an unknown mode are errors that match [leasehold.ErrPermanent]. The client's settings stay,
-// with the exceptions that [leasehold.NewS3Store] names.
+// NewS3Store returns a store of fenced objects in bucket; see [ETagMode] for the choice to make. It
+// sends no request. A nil client, an impossible bucket name and an unknown mode are errors that
+// match [leasehold.ErrPermanent]. The client's settings stay, with the exceptions that
+// [leasehold.NewS3Store] names.
 //
-// The client needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket. The first write also checks the server with 6
-// requests, or about twice as many if the server wants ETags without quotes (see [leasehold.S3Store]). Without s3:DeleteObject, the check's
-// object ".leasehold-check" beside the key stays, and is used again by the next check. What passes by itself is waited out within ctx, for
-// a few seconds a request: a server that takes one write of an object a second is one. Bodies over 8 MiB go in parts. They need s3:AbortMultipartUpload, and
-// a server that honours both conditions of CompleteMultipartUpload. The first of them checks the server with 13 more requests. If
-// the server fails a check, the error matches [leasehold.ErrUnsafeStore].
+// The client needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket. The first write
+// also checks the server with 6 requests, or about twice as many if the server wants ETags without
+// quotes (see [leasehold.S3Store]). Without s3:DeleteObject, the check's object ".leasehold-check"
+// beside the key stays, and is used again by the next check. What passes by itself is waited out
+// within ctx, for a few seconds a request: a server that takes one write of an object a second is
+// one. Bodies over 8 MiB go in parts. They need s3:AbortMultipartUpload, and a server that honours
+// both conditions of CompleteMultipartUpload. The first of them checks the server with 13 more
+// requests. If the server fails a check, the error matches [leasehold.ErrUnsafeStore].
 func NewS3Store(client S3Client, bucket string, mode ETagMode, opts ...Option) (*Store, error) {
 	b := &s3Backend{
 		client: client, Bucket: s3api.NewBucket(bucket), mode: mode, partSize: 8 << 20, timeout: time.Minute,
@@ -95,8 +101,9 @@ type s3Backend struct {
 	removes  bool          // the check may remove its object; known if checked
 }
 
-// Head implements Backend. Every write begins with it, so the check of the server is here. The check comes before the HEAD, because
-// its requests are answered with error codes, which say for instance that the secret key is wrong. A HEAD is not.
+// Head implements Backend. Every write begins with it, so the check of the server is here. The
+// check comes before the HEAD, because its requests are answered with error codes, which say for
+// instance that the secret key is wrong. A HEAD is not.
 func (b *s3Backend) Head(ctx context.Context, key string) (Version, error) {
 	if err := b.ready(ctx, key, false); err != nil {
 		return Version{}, err
@@ -109,7 +116,8 @@ func (b *s3Backend) head(ctx context.Context, key string) (Version, error) {
 	defer cancel()
 	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.Name, Key: &key}, b.Patient)
 	if _, missing := errors.AsType[*types.NotFound](err); missing {
-		// A HEAD cannot tell whether it was the server that answered, or whether the bucket is missing. The conditional write can.
+		// A HEAD cannot tell whether it was the server that answered, or whether the bucket is
+		// missing. The conditional write can.
 		return Version{}, nil
 	}
 	if err != nil {
@@ -152,7 +160,8 @@ func (b *s3Backend) Get(ctx context.Context, key string) (Version, io.ReadCloser
 }
 
 // version describes what an answer shows. Its size is the size on the wire, with the padding.
-func (b *s3Backend) version(key string, etag *string, size *int64, contentType *string, meta map[string]string, reply middleware.Metadata) (Version, error) {
+func (b *s3Backend) version(key string, etag *string, size *int64, contentType *string, meta map[string]string,
+	reply middleware.Metadata) (Version, error) {
 	if err := b.GenuineObject(key, etag, reply); err != nil {
 		return Version{}, err
 	}
@@ -172,7 +181,11 @@ func (b *s3Backend) Put(ctx context.Context, key string, old, next Version, body
 	if got, again := next.Settings.(*s3.GetObjectOutput); again {
 		var err error
 		if w.settings, err = b.keep(got); err != nil {
-			return &storeapi.Error{Doing: fmt.Sprintf("writing %q again", key), Kind: leasehold.ErrPermanent, Cause: err}
+			return &storeapi.Error{
+				Doing: fmt.Sprintf("writing %q again", key),
+				Kind:  leasehold.ErrPermanent,
+				Cause: err,
+			}
 		}
 	} else if next.ContentType != "" {
 		w.ContentType = &next.ContentType
@@ -199,9 +212,10 @@ func (b *s3Backend) Put(ctx context.Context, key string, old, next Version, body
 	return b.putParts(ctx, w, io.MultiReader(bytes.NewReader(first), body), next.Size)
 }
 
-// confirm looks a second time at the version that a write will replace. VersityGW reads the metadata before the ETag, so a HEAD during
-// a replacement may show the old token with the new ETag. If two reads, one after the other, show one ETag, the object did not
-// change between them, and the metadata of the second belongs to that ETag or to a later one.
+// confirm looks a second time at the version that a write will replace. VersityGW reads the
+// metadata before the ETag, so a HEAD during a replacement may show the old token with the new
+// ETag. If two reads, one after the other, show one ETag, the object did not change between them,
+// and the metadata of the second belongs to that ETag or to a later one.
 func (b *s3Backend) confirm(ctx context.Context, key string, old Version) error {
 	now, err := b.head(ctx, key)
 	if err == nil && !old.same(now) {
@@ -218,7 +232,8 @@ type s3Write struct {
 	settings
 }
 
-// put sends a body in one request. The check of the server begins with it, so the form of ETags is known from then on.
+// put sends a body in one request. The check of the server begins with it, so the form of ETags is
+// known from then on.
 func (b *s3Backend) put(ctx context.Context, w s3Write, body []byte) (etag string, err error) {
 	if w.ifMatch == nil {
 		return b.send(ctx, w, body)
@@ -236,8 +251,10 @@ func (b *s3Backend) send(ctx context.Context, w s3Write, body []byte) (etag stri
 	ctx, cancel := b.deadline(ctx, int64(len(body)))
 	defer cancel()
 	out, err := b.client.PutObject(ctx, &s3.PutObjectInput{
-		Bucket: &b.Name, Key: &w.key, Body: bytes.NewReader(body), ContentLength: aws.Int64(int64(len(body))), Metadata: w.meta,
-		ContentMD5: b.MD5(body), ContentType: w.ContentType, ContentEncoding: w.ContentEncoding, ContentLanguage: w.ContentLanguage,
+		Bucket: &b.Name, Key: &w.key, Body: bytes.NewReader(body),
+		ContentLength: aws.Int64(int64(len(body))), Metadata: w.meta,
+		ContentMD5: b.MD5(body), ContentType: w.ContentType, ContentEncoding: w.ContentEncoding,
+		ContentLanguage:    w.ContentLanguage,
 		ContentDisposition: w.ContentDisposition, CacheControl: w.CacheControl, Expires: w.expires,
 		WebsiteRedirectLocation: w.redirect, StorageClass: w.class,
 		ServerSideEncryption: w.encryption, SSEKMSKeyId: w.kmsKey, BucketKeyEnabled: w.bucketKey,
@@ -255,7 +272,8 @@ func (b *s3Backend) send(ctx context.Context, w s3Write, body []byte) (etag stri
 // leastRate is how many bytes of a body must go up in a second.
 const leastRate = 128 << 10
 
-// deadline limits the time of a request that carries size bytes. A later deadline of the caller's does not replace it.
+// deadline limits the time of a request that carries size bytes. A later deadline of the caller's
+// does not replace it.
 func (b *s3Backend) deadline(ctx context.Context, size int64) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, b.timeout+time.Duration(size)*time.Second/leastRate)
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// ready checks the server before the first write and before the first large one: does it enforce what their safety rests on?
+// ready checks the server before the first write and before the first large one: does it enforce
+// what their safety rests on?
 func (b *s3Backend) ready(ctx context.Context, key string, large bool) error {
 	select {
 	case b.checking <- struct{}{}:
@@ -33,8 +34,9 @@ func (b *s3Backend) ready(ctx context.Context, key string, large bool) error {
 	return nil
 }
 
-// checkServer checks the server on an object in the same folder as key, because permissions are often given by prefix. It removes that
-// again. Where it may not remove, all checks use one object, which stays.
+// checkServer checks the server on an object in the same folder as key, because permissions are
+// often given by prefix. It removes that again. Where it may not remove, all checks use one object,
+// which stays.
 func (b *s3Backend) checkServer(ctx context.Context, key string, large bool) error {
 	shared := key[:strings.LastIndex(key, "/")+1] + storeapi.OwnNames + "check"
 	c := &serverCheck{s3Backend: b, ctx: ctx, key: shared + "-" + b.suffix, large: large}
@@ -59,7 +61,8 @@ func (b *s3Backend) checkServer(ctx context.Context, key string, large bool) err
 	return err
 }
 
-// mayRemove reports whether objects can be removed. It asks with a key that has none, with a condition and without, as remove does.
+// mayRemove reports whether objects can be removed. It asks with a key that has none, with a
+// condition and without, as remove does.
 func (b *s3Backend) mayRemove(ctx context.Context, key string) (bool, error) {
 	noVersion := `"0123456789abcdef0123456789abcdef"`
 	for _, ifMatch := range []*string{&noVersion, nil} {
@@ -74,8 +77,9 @@ func (b *s3Backend) mayRemove(ctx context.Context, key string) (bool, error) {
 	return false, nil
 }
 
-// remove deletes the check's object as far as it may. The first try has a condition, because a bucket policy can demand one. The
-// second has none, because some servers do not know the condition, and a failed check may not know the ETag.
+// remove deletes the check's object as far as it may. The first try has a condition, because a
+// bucket policy can demand one. The second has none, because some servers do not know the
+// condition, and a failed check may not know the ETag.
 func (b *s3Backend) remove(ctx context.Context, key, etag string) {
 	ctx = context.WithoutCancel(ctx)
 	in := &s3.DeleteObjectInput{Bucket: &b.Name, Key: &key}
@@ -99,8 +103,8 @@ func (b *s3Backend) deleteObject(ctx context.Context, in *s3.DeleteObjectInput) 
 	})
 }
 
-// serverCheck tries each condition that writes rely on, in the kind of request that will carry it, on an object that other processes
-// may check with too.
+// serverCheck tries each condition that writes rely on, in the kind of request that will carry it,
+// on an object that other processes may check with too.
 type serverCheck struct {
 	*s3Backend
 	ctx   context.Context
@@ -111,14 +115,18 @@ type serverCheck struct {
 	last  string // ETag that it wrote last
 }
 
-// tries is how often a request of the check is sent while it fails for a reason that passes by itself. Some servers take one write of an
-// object a second.
+// tries is how often a request of the check is sent while it fails for a reason that passes by
+// itself. Some servers take one write of an object a second.
 const tries = 4
 
 // put sends a write of its own body.
 func (c *serverCheck) put(body string, ifMatch, ifNoneMatch *string) (etag string, err error) {
 	err = storeapi.Patiently(c.ctx, tries, func(bool) error {
-		etag, err = c.s3Backend.put(c.ctx, s3Write{key: c.key, ifMatch: ifMatch, ifNoneMatch: ifNoneMatch}, []byte(body))
+		etag, err = c.s3Backend.put(c.ctx, s3Write{
+			key:         c.key,
+			ifMatch:     ifMatch,
+			ifNoneMatch: ifNoneMatch,
+		}, []byte(body))
 		return err
 	})
 	if err == nil {
@@ -171,26 +179,34 @@ func (c *serverCheck) once() error {
 		return disturbed(err)
 	}
 	if c.first == second {
-		return unsafeServer("UniqueETags: the same body has the same ETag again: encrypt the bucket with SSE-KMS, or choose PaddedBodies")
+		return unsafeServer("UniqueETags: the same body has the same ETag again: encrypt the bucket with SSE-KMS, or " +
+			"choose PaddedBodies")
 	}
 	_, err = c.put("stale", &c.first, nil)
 	if errors.Is(err, leasehold.ErrNotExist) {
 		return disturbed(err)
 	}
-	if err := mustFail(err, "the server ignores If-Match: a PUT with it replaced another version"); err != nil || !c.large {
+	if err := mustFail(err, "the server ignores If-Match: a PUT with it replaced another version"); err != nil ||
+		!c.large {
 		return err
 	}
 	for _, w := range []struct {
 		condition string
 		s3Write
-	}{{"If-Match", s3Write{key: c.key, ifMatch: &c.first}}, {"If-None-Match", s3Write{key: c.key, ifNoneMatch: aws.String("*")}}} {
-		err := storeapi.Patiently(c.ctx, tries, func(bool) error { return c.putParts(c.ctx, w.s3Write, strings.NewReader("5"), 1) })
+	}{{
+		"If-Match",
+		s3Write{key: c.key, ifMatch: &c.first},
+	}, {"If-None-Match", s3Write{key: c.key, ifNoneMatch: aws.String("*")}}} {
+		err := storeapi.Patiently(c.ctx, tries, func(bool) error {
+			return c.putParts(c.ctx, w.s3Write, strings.NewReader("5"), 1)
+		})
 		if err != nil && !errors.Is(err, leasehold.ErrPreconditionFailed) { // Ceph's gateway answers without an ETag
 			if now, headErr := c.head(c.ctx, c.key); headErr == nil && now.ID != c.last && now.Size == 1 {
 				err = nil
 			}
 		}
-		err = mustFail(err, fmt.Sprintf("the server ignores %s of CompleteMultipartUpload: bodies over %d bytes cannot be fenced here", w.condition, c.partSize-padding))
+		err = mustFail(err, fmt.Sprintf("the server ignores %s of CompleteMultipartUpload: bodies over %d bytes "+
+			"cannot be fenced here", w.condition, c.partSize-padding))
 		if err != nil {
 			return err
 		}
@@ -224,7 +240,8 @@ func disturbed(err error) error {
 	return err
 }
 
-// mustFail returns nil if err is a refused precondition, and an error that says what the server ignored if err is nil.
+// mustFail returns nil if err is a refused precondition, and an error that says what the server
+// ignored if err is nil.
 func mustFail(err error, ignored string) error {
 	if err == nil {
 		return unsafeServer(ignored)

@@ -39,8 +39,8 @@ func (w *s3Write) pad(body io.Reader, size *int64) io.Reader {
 	return io.MultiReader(body, bytes.NewReader(white(w.meta[metaNonce])))
 }
 
-// unpad returns the body of v without its padding, and sets v's size to that of the body. current reports whether v is still the
-// current version.
+// unpad returns the body of v without its padding, and sets v's size to that of the body. current
+// reports whether v is still the current version.
 func unpad(v *Version, raw *storeapi.Body, doing string, current func() bool) (io.ReadCloser, error) {
 	raw.Size = v.Size
 	text, padded := v.Metadata[metaPad]
@@ -50,7 +50,8 @@ func unpad(v *Version, raw *storeapi.Body, doing string, current func() bool) (i
 	nonce := v.Metadata[metaNonce]
 	if text != strconv.Itoa(padding) || len(nonce) != 2*nonceSize || v.Size >= 0 && v.Size < padding {
 		return nil, &storeapi.Error{
-			Doing: doing, Kind: leasehold.ErrCorruptRecord, Cause: fmt.Errorf("metadata %s is %q, of a body of %d bytes", metaPad, text, v.Size),
+			Doing: doing, Kind: leasehold.ErrCorruptRecord,
+			Cause: fmt.Errorf("metadata %s is %q, of a body of %d bytes", metaPad, text, v.Size),
 		}
 	}
 	v.Size = max(v.Size-padding, -1)
@@ -78,8 +79,16 @@ func (u *unpadded) Read(p []byte) (int, error) {
 	case err != io.EOF, bytes.Equal(ahead, u.pad):
 		return 0, err
 	case u.Size >= 0 && u.current(): // somebody else's body under our metadata
-		return 0, &storeapi.Error{Doing: u.doing, Kind: leasehold.ErrCorruptRecord, Cause: errors.New("the body does not end with its padding")}
+		return 0, &storeapi.Error{
+			Doing: u.doing,
+			Kind:  leasehold.ErrCorruptRecord,
+			Cause: errors.New("the body does not end with its padding"),
+		}
 	}
-	// It broke off unseen, or it is that of the next version: VersityGW may send the old headers and the new body.
-	return 0, &storeapi.Error{Doing: u.doing, Cause: fmt.Errorf("the body does not end with its padding: %w", io.ErrUnexpectedEOF)}
+	// It broke off unseen, or it is that of the next version: VersityGW may send the old headers
+	// and the new body.
+	return 0, &storeapi.Error{
+		Doing: u.doing,
+		Cause: fmt.Errorf("the body does not end with its padding: %w", io.ErrUnexpectedEOF),
+	}
 }

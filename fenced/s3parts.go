@@ -16,7 +16,8 @@ import (
 
 const maxParts = 10_000
 
-// putParts sends a body that is too large for memory. Only its last request makes it visible, and that one has the condition.
+// putParts sends a body that is too large for memory. Only its last request makes it visible, and
+// that one has the condition.
 func (b *s3Backend) putParts(ctx context.Context, w s3Write, body io.Reader, size int64) error {
 	id, err := b.createUpload(ctx, w)
 	if err != nil {
@@ -26,7 +27,11 @@ func (b *s3Backend) putParts(ctx context.Context, w s3Write, body io.Reader, siz
 		// If the upload has been completed nevertheless, there is nothing left to abort.
 		ctx, cancel := b.deadline(context.WithoutCancel(ctx), 0)
 		defer cancel()
-		_, _ = b.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &b.Name, Key: &w.key, UploadId: id}, b.Patient)
+		_, _ = b.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{
+			Bucket:   &b.Name,
+			Key:      &w.key,
+			UploadId: id,
+		}, b.Patient)
 		return err
 	}
 	return nil
@@ -86,7 +91,8 @@ func (b *s3Backend) uploadAll(ctx context.Context, w s3Write, id *string, body i
 	return b.Genuine(s3api.Put, w.key, out.ETag, out.ResultMetadata)
 }
 
-func (b *s3Backend) uploadPart(ctx context.Context, key string, id *string, number *int32, body []byte) (etag *string, err error) {
+func (b *s3Backend) uploadPart(ctx context.Context, key string, id *string, number *int32,
+	body []byte) (etag *string, err error) {
 	size := int64(len(body))
 	ctx, cancel := b.deadline(ctx, size)
 	defer cancel()

@@ -21,10 +21,12 @@ type settings struct {
 	bucketKey                                                                                 *bool
 }
 
-// keep returns the settings of an object for a rewrite, or an error that says what a rewrite would lose.
+// keep returns the settings of an object for a rewrite, or an error that says what a rewrite would
+// lose.
 func (b *s3Backend) keep(out *s3.GetObjectOutput) (settings, error) {
 	s := settings{
-		out.ContentType, out.ContentEncoding, out.ContentLanguage, out.ContentDisposition, out.CacheControl, out.WebsiteRedirectLocation,
+		out.ContentType, out.ContentEncoding, out.ContentLanguage, out.ContentDisposition, out.CacheControl,
+		out.WebsiteRedirectLocation,
 		nil, out.StorageClass, out.ServerSideEncryption, out.SSEKMSKeyId, out.BucketKeyEnabled,
 	}
 	if s.encryption == types.ServerSideEncryptionAes256 {
@@ -55,7 +57,8 @@ func (b *s3Backend) keep(out *s3.GetObjectOutput) (settings, error) {
 	case "", "identity", "aws-chunked":
 	default:
 		if b.mode == PaddedBodies {
-			return s, fmt.Errorf("the object has Content-Encoding %q, and white space after a compressed body breaks its readers: "+
+			return s, fmt.Errorf("the object has Content-Encoding %q, and white space after a compressed body breaks "+
+				"its readers: "+
 				"use a store with UniqueETags, or Put it with DistinctBodies", encoding)
 		}
 	}

@@ -1,5 +1,6 @@
-// Package fenced protects data from late writes of former leaders, by the fencing tokens of a lock. A [Store] writes objects under
-// the token of a lease. [leasehold.Fence] is the check for data in memory.
+// Package fenced protects data from late writes of former leaders, by the fencing tokens of a lock.
+// A [Store] writes objects under the token of a lease. [leasehold.Fence] is the check for data in
+// memory.
 //
 //	files, err := fenced.NewS3Store(client, "bucket", fenced.PaddedBodies)
 //	…
@@ -25,24 +26,27 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// Store writes ordinary objects under the fencing tokens of a lock. It keeps the token of the last writer in the object's
-// metadata. Each write reads that token, refuses with an [*leasehold.FencedError] if it is higher than its own, and otherwise replaces exactly
-// the version that it has read. Once a token has written or sealed a key, no lower token ever writes that key again, whatever
-// clocks and networks do.
+// Store writes ordinary objects under the fencing tokens of a lock. It keeps the token of the last
+// writer in the object's metadata. Each write reads that token, refuses with an
+// [*leasehold.FencedError] if it is higher than its own, and otherwise replaces exactly the version
+// that it has read. Once a token has written or sealed a key, no lower token ever writes that key
+// again, whatever clocks and networks do.
 //
-// This holds among clients that write through a Store. Any other client with the permission can overwrite any object. A delete
-// writes a tombstone; no lifecycle rule may expire tombstones while a former leader can still be alive. Each key stands alone:
-// writes of two objects are not atomic.
+// This holds among clients that write through a Store. Any other client with the permission can
+// overwrite any object. A delete writes a tombstone; no lifecycle rule may expire tombstones while
+// a former leader can still be alive. Each key stands alone: writes of two objects are not atomic.
 //
-// Pass [leasehold.Lease.Token] as token and [leasehold.Lease.Context] as ctx: a leader that has lost its lease then stops by
-// itself, and the token stops one that has not noticed. The backend gives up a request that gets no answer after a minute, plus
-// a second for each 128 KiB that it carries, and the write continues with the next attempt.
+// Pass [leasehold.Lease.Token] as token and [leasehold.Lease.Context] as ctx: a leader that has
+// lost its lease then stops by itself, and the token stops one that has not noticed. The backend
+// gives up a request that gets no answer after a minute, plus a second for each 128 KiB that it
+// carries, and the write continues with the next attempt.
 //
-// Errors match [leasehold.ErrFenced], [ErrUnfenced], [leasehold.ErrPermanent], or the error of ctx once that has ended. Others are
-// temporary failures that have outlasted all attempts. Those that match
-// [leasehold.ErrUnsafeStore], or [leasehold.ErrCorruptRecord] (metadata that no Store writes), match ErrPermanent too. After any error the write may have landed, except after ErrFenced at the
-// first attempt. It is safe to repeat the write. A reply that does not come from the server, such as a proxy's page, never
-// counts as a success, and says nothing about the object.
+// Errors match [leasehold.ErrFenced], [ErrUnfenced], [leasehold.ErrPermanent], or the error of ctx
+// once that has ended. Others are temporary failures that have outlasted all attempts. Those that
+// match [leasehold.ErrUnsafeStore], or [leasehold.ErrCorruptRecord] (metadata that no Store
+// writes), match ErrPermanent too. After any error the write may have landed, except after
+// ErrFenced at the first attempt. It is safe to repeat the write. A reply that does not come from
+// the server, such as a proxy's page, never counts as a success, and says nothing about the object.
 //
 // A Store is safe for concurrent use.
 type Store struct {
@@ -55,14 +59,17 @@ type Store struct {
 // Option configures a [Store].
 type Option func(*storeapi.FencedOptions)
 
-// WithAdoption treats objects without a token, which other clients have written, as written with token 0. The first fenced write
-// or seal then takes them over. Without this option a Store leaves them alone, and writing them is [ErrUnfenced].
+// WithAdoption treats objects without a token, which other clients have written, as written with
+// token 0. The first fenced write or seal then takes them over. Without this option a Store leaves
+// them alone, and writing them is [ErrUnfenced].
 func WithAdoption() Option { return func(o *storeapi.FencedOptions) { o.Adopt = true } }
 
-// ErrUnfenced says that an object has no token because it was not written through a [Store]. See [WithAdoption].
+// ErrUnfenced says that an object has no token because it was not written through a [Store]. See
+// [WithAdoption].
 var ErrUnfenced = errors.New("object has no fencing token")
 
-// NewStore returns a store of fenced objects in b. It sends no request. A nil Backend or Option is told by every method of the store. See [NewS3Store] for S3, and NewFencedStore of the packages
+// NewStore returns a store of fenced objects in b. It sends no request. A nil Backend or Option is
+// told by every method of the store. See [NewS3Store] for S3, and NewFencedStore of the packages
 // gcsstore and azblobstore for Google Cloud Storage and Azure.
 func NewStore(b Backend, opts ...Option) *Store {
 	o, err := options(opts)
@@ -96,16 +103,17 @@ type PutOption func(*Version)
 // WithContentType sets the Content-Type. The default is application/octet-stream.
 func WithContentType(t string) PutOption { return func(v *Version) { v.ContentType = t } }
 
-// WithMetadata adds metadata of your own, of which it keeps a copy. Names must be in lower case and must not begin with
-// "leasehold-". Values must be printable ASCII, without spaces at their ends, which HTTP would cut off.
+// WithMetadata adds metadata of your own, of which it keeps a copy. Names must be in lower case and
+// must not begin with "leasehold-". Values must be printable ASCII, without spaces at their ends,
+// which HTTP would cut off.
 func WithMetadata(m map[string]string) PutOption {
 	m = maps.Clone(m)
 	return func(v *Version) { v.Metadata = m }
 }
 
-// Put writes an object. It tries up to 10 times against concurrent writes and temporary failures, and reads the body from its
-// start for each attempt. On S3 it sends two requests for a new object and three to replace one, and more for a body over 8 MiB, which
-// goes in parts: see [NewS3Store].
+// Put writes an object. It tries up to 10 times against concurrent writes and temporary failures,
+// and reads the body from its start for each attempt. On S3 it sends two requests for a new object
+// and three to replace one, and more for a body over 8 MiB, which goes in parts: see [NewS3Store].
 func (s *Store) Put(ctx context.Context, token uint64, key string, body io.ReadSeeker, opts ...PutOption) error {
 	var v Version
 	err := s.usable()
@@ -134,14 +142,19 @@ func (s *Store) Put(ctx context.Context, token uint64, key string, body io.ReadS
 	v.Size = size
 	return named(s.write(ctx, newWrite(token, key), func(w *write, old current) error {
 		if _, err := body.Seek(0, io.SeekStart); err != nil {
-			return &storeapi.Error{Doing: fmt.Sprintf("rewinding the body of %q", key), Kind: leasehold.ErrPermanent, Cause: err}
+			return &storeapi.Error{
+				Doing: fmt.Sprintf("rewinding the body of %q", key),
+				Kind:  leasehold.ErrPermanent,
+				Cause: err,
+			}
 		}
 		return s.send(ctx, w, old, v, io.LimitReader(body, size))
 	}))
 }
 
-// Delete replaces an object by a tombstone, or creates the tombstone if there is no object. A Store then returns
-// [leasehold.ErrNotExist] to readers. Other readers see an empty object, on S3 one of 64 bytes of white space.
+// Delete replaces an object by a tombstone, or creates the tombstone if there is no object. A Store
+// then returns [leasehold.ErrNotExist] to readers. Other readers see an empty object, on S3 one of
+// 64 bytes of white space.
 func (s *Store) Delete(ctx context.Context, token uint64, key string) error {
 	if err := s.usable(); err != nil {
 		return named(err)
@@ -154,17 +167,19 @@ func (s *Store) Delete(ctx context.Context, token uint64, key string) error {
 	}))
 }
 
-// Seal claims keys for token: after it has returned nil, no lower token writes them. A new leader must seal what it is going to
-// read and act on before it reads it. A key without an object gets a tombstone. If several keys fail, Seal returns the first
-// error; the other keys may be sealed.
+// Seal claims keys for token: after it has returned nil, no lower token writes them. A new leader
+// must seal what it is going to read and act on before it reads it. A key without an object gets a
+// tombstone. If several keys fail, Seal returns the first error; the other keys may be sealed.
 //
-// Seal writes an object again with the same body: on S3 it sends a HEAD, a GET and a PUT for each key, and moves the body
-// down and up again. A key without an object costs two requests. A key that this token has already claimed costs one.
+// Seal writes an object again with the same body: on S3 it sends a HEAD, a GET and a PUT for each
+// key, and moves the body down and up again. A key without an object costs two requests. A key that
+// this token has already claimed costs one.
 //
-// On S3 headers, metadata, storage class and KMS key stay as they are. An object that is encrypted without KMS gets the bucket's
-// encryption. Seal refuses an object with tags, a legal hold, a retention period, or anything else that its GET shows and a
-// rewrite would lose ([leasehold.ErrPermanent]). It loses what a GET does not show: the ACL, the encryption context, checksums
-// other than the ETag, and tags if the client lacks s3:GetObjectTagging.
+// On S3 headers, metadata, storage class and KMS key stay as they are. An object that is encrypted
+// without KMS gets the bucket's encryption. Seal refuses an object with tags, a legal hold, a
+// retention period, or anything else that its GET shows and a rewrite would lose
+// ([leasehold.ErrPermanent]). It loses what a GET does not show: the ACL, the encryption context,
+// checksums other than the ETag, and tags if the client lacks s3:GetObjectTagging.
 func (s *Store) Seal(ctx context.Context, token uint64, keys ...string) error {
 	if err := s.usable(); err != nil {
 		return named(err)
@@ -226,8 +241,9 @@ func (s *Store) seal(ctx context.Context, token uint64, key string) error {
 
 // Object is an object as [Store.Get] returns it.
 type Object struct {
-	// Body must be closed by the caller. A Read fails after a minute without data, and at the end of a body that is shorter than
-	// the server said. You may pause between Reads for as long as the server allows. Body is not safe for concurrent use, except Close.
+	// Body must be closed by the caller. A Read fails after a minute without data, and at the end
+	// of a body that is shorter than the server said. You may pause between Reads for as long as
+	// the server allows. Body is not safe for concurrent use, except Close.
 	Body        io.ReadCloser
 	Size        int64  // in bytes; -1 if the server does not say
 	Token       uint64 // of the last writer; 0 if the object was not written through a Store
@@ -236,8 +252,9 @@ type Object struct {
 	ETag        string            // identifies the version; on Google Cloud Storage the generation
 }
 
-// Get reads an object, whoever wrote it, in one request on S3. If there is no object, or a tombstone, the error matches
-// [leasehold.ErrNotExist]. Former leaders can read, too: what they read is true, but may have changed when they act on it.
+// Get reads an object, whoever wrote it, in one request on S3. If there is no object, or a
+// tombstone, the error matches [leasehold.ErrNotExist]. Former leaders can read, too: what they
+// read is true, but may have changed when they act on it.
 func (s *Store) Get(ctx context.Context, key string) (*Object, error) {
 	if err := s.usable(); err != nil {
 		return nil, named(err)
@@ -258,7 +275,8 @@ func (s *Store) Get(ctx context.Context, key string) (*Object, error) {
 		return nil, named(err)
 	}
 	return &Object{
-		Body: namedBody{body}, Size: v.Size, Token: now.token, ContentType: v.ContentType, Metadata: users(v.Metadata), ETag: v.ID,
+		Body: namedBody{body}, Size: v.Size, Token: now.token, ContentType: v.ContentType,
+		Metadata: users(v.Metadata), ETag: v.ID,
 	}, nil
 }
 

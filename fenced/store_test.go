@@ -86,12 +86,19 @@ func TestFencedStoreKeepsItsPromises(t *testing.T) {
 			},
 		})
 	})
-	for name, server := range map[string]*fakes3.Server{"UniqueETags": {RandomETags: true, MinPartSize: 1}, "PaddedBodies": {MinPartSize: 1}} {
+	for name, server := range map[string]*fakes3.Server{
+		"UniqueETags":  {RandomETags: true, MinPartSize: 1},
+		"PaddedBodies": {MinPartSize: 1},
+	} {
 		t.Run(name, func(t *testing.T) {
-			mode := map[string]fenced.ETagMode{"UniqueETags": fenced.UniqueETags, "PaddedBodies": fenced.PaddedBodies}[name]
+			mode := map[string]fenced.ETagMode{
+				"UniqueETags":  fenced.UniqueETags,
+				"PaddedBodies": fenced.PaddedBodies,
+			}[name]
 			fencedtest.Run(t, fencedtest.Backend{
 				Open: func(opts ...fenced.Option) *fenced.Store {
-					return openFenced(t, fakes3.NewClient(fakes3.Transport{Handler: server}), mode, append(opts, withPartSize())...)
+					return openFenced(t, fakes3.NewClient(fakes3.Transport{Handler: server}), mode,
+						append(opts, withPartSize())...)
 				},
 				Plant: func(key, body string) { server.Put(key, []byte(body)) },
 				Large: 3*testPart + 1,
@@ -136,12 +143,14 @@ func TestFencedWriteWhoseAnswerIsLost(t *testing.T) {
 			f.wire.Fail(http.MethodPut, fault)
 			looks := []string{"HEAD", "HEAD"}[:min(i+1, 2)] // one for a new object
 			require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader("1")))
-			require.Equal(t, append(looks, "PUT", "HEAD"), f.sent(), "%+v: known by its nonce, not written again", fault)
+			require.Equal(t, append(looks, "PUT", "HEAD"), f.sent(),
+				"%+v: known by its nonce, not written again", fault)
 		}
 	})
 }
 
-// The reply is lost, and a new leader writes before the old one asks: the outcome of the old write stays unknown.
+// The reply is lost, and a new leader writes before the old one asks: the outcome of the old write
+// stays unknown.
 func TestFencedWriteLostBelowANewOne(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *s3Store) {
 		next := newFenced(t, f.server, f.mode)
@@ -198,7 +207,8 @@ func TestFencedBadInputSendsNothing(t *testing.T) {
 		require.ErrorContains(t, put(1, object, map[string]string{"a b": "x"}), "lower case")
 		require.ErrorContains(t, put(1, object, map[string]string{"a": "ü"}), "ASCII")
 		require.ErrorContains(t, put(1, object, map[string]string{"a": "x "}), "a space at an end")
-		require.ErrorContains(t, f.Put(t.Context(), 1, object, strings.NewReader("x"), fenced.WithContentType("a/b\r\nX-C: d")), "control character")
+		require.ErrorContains(t, f.Put(t.Context(), 1, object, strings.NewReader("x"),
+			fenced.WithContentType("a/b\r\nX-C: d")), "control character")
 		require.ErrorContains(t, f.Seal(t.Context(), 0, object), "token 0")
 		require.ErrorContains(t, f.Delete(t.Context(), 1, "a//b"), "empty path segment")
 		_, err := f.Get(t.Context(), "")
@@ -236,9 +246,19 @@ func TestFencedStoreChecksTheServer(t *testing.T) {
 		body   string
 		says   string
 	}{
-		"conditions ignored":  {&fakes3.Server{IgnoreConditions: true}, fenced.PaddedBodies, "x", "ignores If-None-Match"},
-		"ETags that repeat":   {&fakes3.Server{}, fenced.UniqueETags, "x", "SSE-KMS"},
-		"no multipart upload": {&fakes3.Server{NoMultipart: true}, fenced.PaddedBodies, strings.Repeat("x", 8<<20), "does not implement"},
+		"conditions ignored": {
+			&fakes3.Server{IgnoreConditions: true},
+			fenced.PaddedBodies,
+			"x",
+			"ignores If-None-Match",
+		},
+		"ETags that repeat": {&fakes3.Server{}, fenced.UniqueETags, "x", "SSE-KMS"},
+		"no multipart upload": {
+			&fakes3.Server{NoMultipart: true},
+			fenced.PaddedBodies,
+			strings.Repeat("x", 8<<20),
+			"does not implement",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -257,7 +277,8 @@ func TestFencedStoreChecksTheServer(t *testing.T) {
 		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("x")))
 		require.Equal(t, []string{"DELETE", "PUT", "PUT", "PUT", "PUT", "DELETE", "HEAD", "PUT"}, w.Methods(0))
 		for _, r := range w.Requests() {
-			require.True(t, strings.HasPrefix(r.Path, "/"+fakes3.Bucket+"/data/"), "%s: permissions are often given by prefix", r.Path)
+			require.True(t, strings.HasPrefix(r.Path, "/"+fakes3.Bucket+"/data/"),
+				"%s: permissions are often given by prefix", r.Path)
 		}
 	})
 }
@@ -281,10 +302,14 @@ func TestFencedWritesAreCheckedOnARateLimitedServer(t *testing.T) {
 	})
 }
 
-// A check that a failure interrupts goes on with the same object, and an answer that is lost proves nothing.
+// A check that a failure interrupts goes on with the same object, and an answer that is lost proves
+// nothing.
 func TestFencedCheckAmongFailures(t *testing.T) {
 	for _, f := range []faultproxy.Fault{
-		{Kind: faultproxy.Answer, Status: 503}, {Kind: faultproxy.AnswerAfter, Status: 500}, {Kind: faultproxy.DropReply}, {Kind: faultproxy.Refuse},
+		{
+			Kind:   faultproxy.Answer,
+			Status: 503,
+		}, {Kind: faultproxy.AnswerAfter, Status: 500}, {Kind: faultproxy.DropReply}, {Kind: faultproxy.Refuse},
 	} {
 		for n := range 6 {
 			synctest.Test(t, func(t *testing.T) {
@@ -336,11 +361,13 @@ func TestFencedCheckWithoutThePermissionToDelete(t *testing.T) {
 			var wg sync.WaitGroup // at the same time
 			for i := range 4 {
 				wg.Go(func() {
-					assert.NoError(t, open().Put(t.Context(), 1, fmt.Sprintf("data/%d", i), strings.NewReader("x")), name)
+					assert.NoError(t, open().Put(t.Context(), 1, fmt.Sprintf("data/%d", i), strings.NewReader("x")),
+						name)
 				})
 			}
 			wg.Wait()
-			require.Equal(t, []string{"data/.leasehold-check", "data/0", "data/1", "data/2", "data/3", object}, server.Keys())
+			require.Equal(t, []string{"data/.leasehold-check", "data/0", "data/1", "data/2", "data/3", object},
+				server.Keys())
 
 			server.IgnoreConditions = true // what is left makes the next check not blind
 			require.ErrorIs(t, open().Put(t.Context(), 1, object, strings.NewReader("x")), leasehold.ErrUnsafeStore)
@@ -353,12 +380,14 @@ func TestFencedObjectWithABadToken(t *testing.T) {
 		f := newFenced(t, &fakes3.Server{}, fenced.PaddedBodies, fenced.WithAdoption())
 		for _, name := range []string{"leasehold-token", "leasehold-padding"} {
 			for _, value := range []string{"many", "-1", "99999999999999999999"} {
-				f.server.PutWith(object, []byte("theirs"), http.Header{"X-Amz-Meta-" + http.CanonicalHeaderKey(name): {value}})
+				f.server.PutWith(object, []byte("theirs"),
+					http.Header{"X-Amz-Meta-" + http.CanonicalHeaderKey(name): {value}})
 				_, err := f.Get(t.Context(), object)
 				require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
 				require.ErrorContains(t, err, value)
 				if name == "leasehold-token" {
-					require.ErrorIs(t, f.Put(t.Context(), 7, object, strings.NewReader("ours")), leasehold.ErrCorruptRecord)
+					require.ErrorIs(t, f.Put(t.Context(), 7, object, strings.NewReader("ours")),
+						leasehold.ErrCorruptRecord)
 				}
 				require.ErrorIs(t, f.Seal(t.Context(), 7, object), leasehold.ErrCorruptRecord)
 				require.Equal(t, "theirs", string(f.server.Body(object)), "never overwritten")
@@ -407,7 +436,9 @@ func (f *outOfTime) Head(context.Context, string) (fenced.Version, error) {
 func TestFencedErrorsAfterTheEndOfCtxMatchIt(t *testing.T) {
 	why := errors.New("the shift is over")
 	for name, do := range map[string]func(ctx context.Context, s *fenced.Store) error{
-		"Put":    func(ctx context.Context, s *fenced.Store) error { return s.Put(ctx, 1, object, strings.NewReader("x")) },
+		"Put": func(ctx context.Context, s *fenced.Store) error {
+			return s.Put(ctx, 1, object, strings.NewReader("x"))
+		},
 		"Delete": func(ctx context.Context, s *fenced.Store) error { return s.Delete(ctx, 1, object) },
 		"Seal":   func(ctx context.Context, s *fenced.Store) error { return s.Seal(ctx, 1, object) },
 	} {
@@ -430,18 +461,22 @@ func TestFencedStoresThatAreNone(t *testing.T) {
 	} {
 		_, err := s.Get(t.Context(), object)
 		for _, err := range []error{
-			err, s.Put(t.Context(), 1, object, strings.NewReader("x")), s.Seal(t.Context(), 1, object), s.Delete(t.Context(), 1, object),
+			err, s.Put(t.Context(), 1, object, strings.NewReader("x")), s.Seal(t.Context(), 1, object),
+			s.Delete(t.Context(), 1, object),
 		} {
 			require.ErrorIs(t, err, leasehold.ErrPermanent)
 			require.ErrorContains(t, err, strings.TrimSuffix(says, ": a pointer"))
 		}
 	}
-	require.ErrorContains(t, fenced.NewMemStore().Put(t.Context(), 1, object, strings.NewReader("x"), nil), "a PutOption is nil")
+	require.ErrorContains(t, fenced.NewMemStore().Put(t.Context(), 1, object, strings.NewReader("x"), nil),
+		"a PutOption is nil")
 	require.ErrorContains(t, fenced.NewMemStore().Put(t.Context(), 1, object, nil), "the body is nil")
 }
 
 func TestNewFencedStoreRefusesAtOnce(t *testing.T) {
-	client := fakes3.NewClient(fakes3.Transport{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request") })})
+	client := fakes3.NewClient(fakes3.Transport{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("a request")
+	})})
 	for says, open := range map[string]func() (*fenced.Store, error){
 		"client is nil": func() (*fenced.Store, error) {
 			return fenced.NewS3Store(nil, fakes3.Bucket, fenced.PaddedBodies)
@@ -458,8 +493,12 @@ func TestNewFencedStoreRefusesAtOnce(t *testing.T) {
 		`"a/b"`: func() (*fenced.Store, error) {
 			return fenced.NewS3Store(client, "a/b", fenced.PaddedBodies)
 		},
-		"UniqueETags, PaddedBodies or DistinctBodies": func() (*fenced.Store, error) { return fenced.NewS3Store(client, fakes3.Bucket, 0) },
-		"ETag mode 4 is not UniqueETags, PaddedB":     func() (*fenced.Store, error) { return fenced.NewS3Store(client, fakes3.Bucket, 4) },
+		"UniqueETags, PaddedBodies or DistinctBodies": func() (*fenced.Store, error) {
+			return fenced.NewS3Store(client, fakes3.Bucket, 0)
+		},
+		"ETag mode 4 is not UniqueETags, PaddedB": func() (*fenced.Store, error) {
+			return fenced.NewS3Store(client, fakes3.Bucket, 4)
+		},
 	} {
 		s, err := open()
 		require.Nil(t, s, says)

@@ -70,16 +70,17 @@ func parse(key string, v Version) (current, error) {
 	token, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || token == 0 || token > storeapi.MaxToken {
 		return c, &storeapi.Error{
-			Doing: fmt.Sprintf("reading %q", key), Kind: leasehold.ErrCorruptRecord, Cause: fmt.Errorf("metadata %s is %q, which is not a token", metaToken, text),
-			Hint: "write the object anew without this metadata, then use WithAdoption",
+			Doing: fmt.Sprintf("reading %q", key), Kind: leasehold.ErrCorruptRecord,
+			Cause: fmt.Errorf("metadata %s is %q, which is not a token", metaToken, text),
+			Hint:  "write the object anew without this metadata, then use WithAdoption",
 		}
 	}
 	c.token = token
 	return c, nil
 }
 
-// same reports whether w, read after v, is the same version as v. Both the ID and the nonce must agree, because a server may read them
-// one after the other.
+// same reports whether w, read after v, is the same version as v. Both the ID and the nonce must
+// agree, because a server may read them one after the other.
 func (v Version) same(w Version) bool {
 	return v.ID == w.ID && v.Metadata[metaNonce] == w.Metadata[metaNonce]
 }
@@ -110,11 +111,16 @@ func (s *Store) write(ctx context.Context, w *write, send func(*write, current) 
 				return nil
 			case now.token > w.token:
 				if failed != nil {
-					return fmt.Errorf("%w (an earlier attempt may have landed before that: %w)", w.tooLow(now.token), failed)
+					return fmt.Errorf("%w (an earlier attempt may have landed before that: %w)",
+						w.tooLow(now.token), failed)
 				}
 				return w.tooLow(now.token)
 			case v.ID != "" && now.token == 0 && !s.adopt:
-				return &storeapi.Error{Doing: doing, Cause: ErrUnfenced, Hint: "another client has written it: use WithAdoption to take it over"}
+				return &storeapi.Error{
+					Doing: doing,
+					Cause: ErrUnfenced,
+					Hint:  "another client has written it: use WithAdoption to take it over",
+				}
 			case attempt == attempts:
 				return fmt.Errorf("%s: given up after %d attempts: %w", doing, attempt, failed)
 			}
@@ -129,7 +135,8 @@ func (s *Store) write(ctx context.Context, w *write, send func(*write, current) 
 			return err
 		}
 		failed = err
-		pause := time.NewTimer(time.Duration(float64(20*time.Millisecond<<min(attempt, 6)) * (0.5 + mathrand.Float64())))
+		pause := time.NewTimer(time.Duration(float64(20*time.Millisecond<<min(attempt, 6)) * (0.5 +
+			mathrand.Float64())))
 		select {
 		case <-ctx.Done():
 			pause.Stop()
@@ -170,7 +177,8 @@ func check(token uint64, key string) error {
 		return err
 	}
 	if token == 0 || token > storeapi.MaxToken {
-		return fmt.Errorf("writing %q: token %d is not from 1 to 2^53-1, as the tokens of leases are: pass lease.Token()", key, token)
+		return fmt.Errorf("writing %q: token %d is not from 1 to 2^53-1, as the tokens of leases are: pass "+
+			"lease.Token()", key, token)
 	}
 	return nil
 }
@@ -189,15 +197,18 @@ func checkHeaders(key string, v Version) error {
 	}
 	for name, value := range v.Metadata {
 		if value != strings.TrimSpace(value) {
-			return fmt.Errorf("writing %q: metadata %q: the value %q has a space at an end, which HTTP would cut off", key, name, value)
+			return fmt.Errorf("writing %q: metadata %q: the value %q has a space at an end, which HTTP would cut off",
+				key, name, value)
 		}
 		for _, c := range []byte(name + value) {
 			if c < ' ' || c > '~' {
 				return fmt.Errorf("writing %q: metadata %q is not printable ASCII", key, name)
 			}
 		}
-		if name == "" || name != strings.ToLower(name) || strings.HasPrefix(name, metaPrefix) || strings.ContainsAny(name, ` ()<>@,;:\"/[]?={}`) {
-			return fmt.Errorf("writing %q: metadata name %q: use the letters of an HTTP header in lower case, and not %q at the beginning",
+		if name == "" || name != strings.ToLower(name) || strings.HasPrefix(name, metaPrefix) ||
+			strings.ContainsAny(name, ` ()<>@,;:\"/[]?={}`) {
+			return fmt.Errorf("writing %q: metadata name %q: use the letters of an HTTP header in lower case, and "+
+				"not %q at the beginning",
 				key, name, metaPrefix)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package fencehttp carries fencing tokens over HTTP. A leader sends its token in the header Fencing-Token, and a [Fence] in
-// the server refuses requests of former leaders.
+// Package fencehttp carries fencing tokens over HTTP. A leader sends its token in the header
+// Fencing-Token, and a [Fence] in the server refuses requests of former leaders.
 //
 //	request.Header.Set(fencehttp.Header, fencehttp.Format(lease.Token())) // the client
 //
@@ -29,16 +29,19 @@ const Header = "Fencing-Token"
 // Format returns a token as text for [Header].
 func Format(token uint64) string { return strconv.FormatUint(token, 10) }
 
-// Marks keeps the highest token that was seen for each resource: its mark. If the resource outlives the process, its mark must
-// too. [StoreMarks] outlive the process, [MemMarks] do not. Implementations must be safe for concurrent use.
+// Marks keeps the highest token that was seen for each resource: its mark. If the resource outlives
+// the process, its mark must too. [StoreMarks] outlive the process, [MemMarks] do not.
+// Implementations must be safe for concurrent use.
 type Marks interface {
-	// Raise sets the mark of resource to token if the mark is lower, and returns the resulting mark. It must be atomic, must not
-	// return before the mark is as durable as the resource, and must return when ctx ends.
+	// Raise sets the mark of resource to token if the mark is lower, and returns the resulting
+	// mark. It must be atomic, must not return before the mark is as durable as the resource, and
+	// must return when ctx ends.
 	Raise(ctx context.Context, resource string, token uint64) (highest uint64, err error)
 }
 
-// Fence refuses requests of former leaders. Use one Fence for one set of resources, and wrap every route that writes them with
-// its [Fence.Middleware], because two Fences do not wait for each other's requests. A Fence is safe for concurrent use.
+// Fence refuses requests of former leaders. Use one Fence for one set of resources, and wrap every
+// route that writes them with its [Fence.Middleware], because two Fences do not wait for each
+// other's requests. A Fence is safe for concurrent use.
 type Fence struct {
 	marks    Marks
 	resource func(*http.Request) string
@@ -51,13 +54,15 @@ type Fence struct {
 // Option configures a [Fence].
 type Option func(*Fence)
 
-// WithWait sets how long a request may wait in total, for the marks and for requests of lower tokens to end, before it gets
+// WithWait sets how long a request may wait in total, for the marks and for requests of lower
+// tokens to end, before it gets
 // 503. d must be positive. The default is 10 s.
 func WithWait(d time.Duration) Option { return func(f *Fence) { f.wait = d } }
 
-// New returns a fence. resource returns the name of what a request changes, for instance from its path. Requests with the same
-// name fence each other off. A request for which resource returns "" gets 500. New refuses marks, a resource or an option that is nil, and a
-// wait that is not positive.
+// New returns a fence. resource returns the name of what a request changes, for instance from its
+// path. Requests with the same name fence each other off. A request for which resource returns ""
+// gets 500. New refuses marks, a resource or an option that is nil, and a wait that is not
+// positive.
 func New(marks Marks, resource func(*http.Request) string, opts ...Option) (*Fence, error) {
 	f := &Fence{marks: marks, resource: resource, wait: 10 * time.Second, gates: map[string]*gate{}}
 	for _, opt := range opts {
@@ -75,30 +80,36 @@ func New(marks Marks, resource func(*http.Request) string, opts ...Option) (*Fen
 	return f, nil
 }
 
-// Middleware passes a request to next if no higher token was seen for its resource. Otherwise it answers without calling next:
+// Middleware passes a request to next if no higher token was seen for its resource. Otherwise it
+// answers without calling next:
 //
 //   - 412 Precondition Failed if the token is too low; [Header] then has the highest token seen
 //   - 428 Precondition Required if the request has no token
-//   - 400 Bad Request if the header is anything but one number from 1 to 2^53-1, the highest token that a lock issues
-//   - 503 Service Unavailable if the mark could not be checked (the cause is logged as a warning to [slog.Default]), or if the
-//     request's context ends or [WithWait] is over before its turn has come
+//   - 400 Bad Request if the header is anything but one number from 1 to 2^53-1, the highest token
+//     that a lock issues
+//   - 503 Service Unavailable if the mark could not be checked (the cause is logged as a warning to
+//     [slog.Default]), or if the request's context ends or [WithWait] is over before its turn has
+//     come
 //
-// Authorise first, then fence: put the middleware that authorises around this one. Any request that reaches this middleware can
-// raise the mark, and so lock out every lower token for good.
+// Authorise first, then fence: put the middleware that authorises around this one. Any request that
+// reaches this middleware can raise the mark, and so lock out every lower token for good.
 //
-// A higher token interrupts the requests of lower tokens that are still running. Their contexts end at once with a cause that
-// matches [leasehold.ErrFenced], reads of their bodies fail, and writes of their answers fail after a quarter of [WithWait]. The
-// higher token's request runs once they have returned, so within one process nothing of theirs happens after it. If several
-// processes serve the resource, only the resource itself can refuse: the guide shows a condition in SQL.
+// A higher token interrupts the requests of lower tokens that are still running. Their contexts end
+// at once with a cause that matches [leasehold.ErrFenced], reads of their bodies fail, and writes
+// of their answers fail after a quarter of [WithWait]. The higher token's request runs once they
+// have returned, so within one process nothing of theirs happens after it. If several processes
+// serve the resource, only the resource itself can refuse: the guide shows a condition in SQL.
 //
 // Rules for handlers and for other middleware:
 //
-//   - When its context ends, a handler must answer with an error. If it returns without writing an answer, it answers 200, as
-//     always in net/http.
-//   - A handler must not leave work behind when it returns. [http.TimeoutHandler] does, so put it around this middleware, not inside.
-//   - A middleware around this one should not hide the server's ResponseWriter: it needs an Unwrap method, which
-//     http.TimeoutHandler lacks (see [http.ResponseController]). Behind one that hides it, a blocked read cannot be interrupted.
-//     Until the read ends, for instance by the server's ReadTimeout, a new leader gets 503.
+//   - When its context ends, a handler must answer with an error. If it returns without writing an
+//     answer, it answers 200, as always in net/http.
+//   - A handler must not leave work behind when it returns. [http.TimeoutHandler] does, so put it
+//     around this middleware, not inside.
+//   - A middleware around this one should not hide the server's ResponseWriter: it needs an Unwrap
+//     method, which http.TimeoutHandler lacks (see [http.ResponseController]). Behind one that
+//     hides it, a blocked read cannot be interrupted. Until the read ends, for instance by the
+//     server's ReadTimeout, a new leader gets 503.
 //
 // Every method is fenced, even GET and HEAD, so wrap only the routes that write.
 func (f *Fence) Middleware(next http.Handler) http.Handler {
@@ -110,7 +121,8 @@ func (f *Fence) Middleware(next http.Handler) http.Handler {
 		}
 		name := f.resource(r)
 		if name == "" {
-			http.Error(w, "not carried out: the server cannot tell which resource this request changes", http.StatusInternalServerError)
+			http.Error(w, "not carried out: the server cannot tell which resource this request changes",
+				http.StatusInternalServerError)
 			return
 		}
 		g := f.of(name)
@@ -119,11 +131,12 @@ func (f *Fence) Middleware(next http.Handler) http.Handler {
 		defer cancel(nil)
 		v := &visit{token, func(highest uint64) {
 			cancel(&leasehold.FencedError{Key: name, Token: token, Highest: highest})
-			// The context alone ends neither a read from a client that has stopped nor a write to it. Deadlines do.
+			// The context alone ends neither a read from a client that has stopped nor a write to
+			// it. Deadlines do.
 			conn := http.NewResponseController(w)
 			_ = conn.SetReadDeadline(time.Unix(1, 0))
-			// A client that still reads gets its answer. With one that does not, HTTP/1.1 over TLS takes up to 5 s more, because
-			// crypto/tls tries to send a close notification.
+			// A client that still reads gets its answer. With one that does not, HTTP/1.1 over TLS
+			// takes up to 5 s more, because crypto/tls tries to send a close notification.
 			_ = conn.SetWriteDeadline(time.Now().Add(f.wait / 4))
 		}}
 		highest, err := f.enter(r.Context(), g, name, v)
@@ -133,7 +146,8 @@ func (f *Fence) Middleware(next http.Handler) http.Handler {
 			return
 		case token < highest:
 			w.Header().Set(Header, Format(highest))
-			http.Error(w, fmt.Sprintf("not carried out: token %d is fenced off because token %d has been seen: a newer leader has taken over, so stop",
+			http.Error(w, fmt.Sprintf("not carried out: token %d is fenced off because token %d has been seen: a "+
+				"newer leader has taken over, so stop",
 				token, highest), http.StatusPreconditionFailed)
 			return
 		}
@@ -145,14 +159,16 @@ func (f *Fence) Middleware(next http.Handler) http.Handler {
 	})
 }
 
-// tokenOf returns the token from the values of the header, or the status and the reason of a refusal.
+// tokenOf returns the token from the values of the header, or the status and the reason of a
+// refusal.
 func tokenOf(values []string) (token uint64, status int, reason string) {
 	if len(values) == 0 || len(values) == 1 && values[0] == "" {
 		return 0, http.StatusPreconditionRequired, "the header " + Header + " is missing: send the token of your lease"
 	}
 	token, err := strconv.ParseUint(values[0], 10, 64)
 	if err != nil || token == 0 || token > leasehold.MaxToken || len(values) > 1 {
-		return 0, http.StatusBadRequest, fmt.Sprintf("%s: %.60q is not a token: send one number from 1 to %d", Header, values, leasehold.MaxToken)
+		return 0, http.StatusBadRequest, fmt.Sprintf("%s: %.60q is not a token: send one number from 1 to %d", Header,
+			values, leasehold.MaxToken)
 	}
 	return token, 0, ""
 }
@@ -164,7 +180,8 @@ var (
 	errEnded = errors.New("the server gave up waiting")
 )
 
-// enter raises the mark, then enters the gate. It returns the highest token seen. If that is higher than v's, v is not let in.
+// enter raises the mark, then enters the gate. It returns the highest token seen. If that is higher
+// than v's, v is not let in.
 func (f *Fence) enter(ctx context.Context, g *gate, name string, v *visit) (highest uint64, err error) {
 	limited, stop := context.WithTimeout(ctx, f.wait)
 	defer stop()
@@ -172,8 +189,10 @@ func (f *Fence) enter(ctx context.Context, g *gate, name string, v *visit) (high
 		if ctx.Err() != nil {
 			return 0, errEnded
 		}
-		// The client only learns that the check failed. The cause is for the operator of the server.
-		slog.WarnContext(ctx, "leasehold: fencing token could not be checked, request answered 503", "resource", name, "token", v.token, "error", err)
+		// The client only learns that the check failed. The cause is for the operator of the
+		// server.
+		slog.WarnContext(ctx, "leasehold: fencing token could not be checked, request answered 503", "resource", name,
+			"token", v.token, "error", err)
 		return 0, errMarks
 	}
 	if highest, err = g.enter(limited, v, highest); err != nil && ctx.Err() != nil {
@@ -214,12 +233,13 @@ type gate struct {
 
 // visit is a request at a gate.
 type visit struct {
-	token     uint64
-	interrupt func(highest uint64) // called at most once, under the gate's lock, and so never after exit, when w may be gone
+	token uint64
+	// called at most once, under the gate's lock, and so never after exit, when w may be gone
+	interrupt func(highest uint64)
 }
 
-// enter interrupts requests of lower tokens, waits until they have left, and lets v in. It returns the highest token seen. If
-// that is higher than v's, v is not let in.
+// enter interrupts requests of lower tokens, waits until they have left, and lets v in. It returns
+// the highest token seen. If that is higher than v's, v is not let in.
 func (g *gate) enter(ctx context.Context, v *visit, highest uint64) (uint64, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -276,8 +296,9 @@ func (g *gate) signal() {
 	g.changed = make(chan struct{})
 }
 
-// MemMarks keeps marks in memory, for tests and for resources that are in memory, too. The zero value is ready to use. It keeps
-// one entry for each resource name and never removes any. It is safe for concurrent use.
+// MemMarks keeps marks in memory, for tests and for resources that are in memory, too. The zero
+// value is ready to use. It keeps one entry for each resource name and never removes any. It is
+// safe for concurrent use.
 type MemMarks struct {
 	mu    sync.Mutex
 	marks map[string]uint64
@@ -294,14 +315,15 @@ func (m *MemMarks) Raise(_ context.Context, resource string, token uint64) (uint
 	return m.marks[resource], nil
 }
 
-// StoreMarks keeps each mark in an object of a [leasehold.Store]. A token that raises the mark costs two requests, any other
-// costs one. It is safe for concurrent use.
+// StoreMarks keeps each mark in an object of a [leasehold.Store]. A token that raises the mark
+// costs two requests, any other costs one. It is safe for concurrent use.
 type StoreMarks struct {
 	store  leasehold.Store
 	prefix string
 }
 
-// NewStoreMarks returns marks in store. Each resource has one object, with the key prefix + resource.
+// NewStoreMarks returns marks in store. Each resource has one object, with the key prefix +
+// resource.
 func NewStoreMarks(store leasehold.Store, prefix string) *StoreMarks {
 	return &StoreMarks{store, prefix}
 }
@@ -310,18 +332,20 @@ type mark struct {
 	Token uint64 `json:"token"`
 }
 
-// raiseTries is how often Raise tries to write a mark. Each lost race means that another request has raised the mark, so many
-// in a row mean that the store's reads and writes disagree.
+// raiseTries is how often Raise tries to write a mark. Each lost race means that another request
+// has raised the mark, so many in a row mean that the store's reads and writes disagree.
 const raiseTries = 8
 
-// Raise implements [Marks]. If a write is refused, or its outcome is unknown, Raise tries again, up to 8 times within about 2 s,
-// and then returns the write's error. Tokens that no lock issues (0, and above 2^53-1) are refused. If the object does not hold
-// a token from 1 to 2^53-1, the error matches [leasehold.ErrCorruptRecord].
+// Raise implements [Marks]. If a write is refused, or its outcome is unknown, Raise tries again, up
+// to 8 times within about 2 s, and then returns the write's error. Tokens that no lock issues (0,
+// and above 2^53-1) are refused. If the object does not hold a token from 1 to 2^53-1, the error
+// matches [leasehold.ErrCorruptRecord].
 func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (uint64, error) {
 	key := m.prefix + resource
 	fail := func(err error) (uint64, error) { return 0, fmt.Errorf("leasehold: fencing mark %q: %w", key, err) }
 	if token == 0 || token > leasehold.MaxToken {
-		return fail(fmt.Errorf("token %d was not issued by a lock: pass Lease.Token, which is from 1 to %d", token, leasehold.MaxToken))
+		return fail(fmt.Errorf("token %d was not issued by a lock: pass Lease.Token, which is from 1 to %d",
+			token, leasehold.MaxToken))
 	}
 	body, err := json.Marshal(mark{token})
 	if err != nil {
@@ -336,8 +360,10 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 			return fail(err)
 		default:
 			var stands mark
-			if err := json.Unmarshal(o.Body, &stands); err != nil || stands.Token == 0 || stands.Token > leasehold.MaxToken {
-				return fail(fmt.Errorf("%w: %.80q (overwrite the object with {\"token\": N}, where N is no lower than any token ever issued)",
+			if err := json.Unmarshal(o.Body, &stands); err != nil || stands.Token == 0 ||
+				stands.Token > leasehold.MaxToken {
+				return fail(fmt.Errorf("%w: %.80q (overwrite the object with {\"token\": N}, where N is no lower "+
+					"than any token ever issued)",
 					leasehold.ErrCorruptRecord, o.Body))
 			}
 			if stands.Token >= token {
@@ -353,7 +379,8 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 		case try == raiseTries:
 			return fail(fmt.Errorf("could not be raised in %d tries: %w", try, err))
 		}
-		// Another request was faster, or this write has landed without a reply. The next read tells which.
+		// Another request was faster, or this write has landed without a reply. The next read tells
+		// which.
 		pause := 10 * time.Millisecond << try
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2)):

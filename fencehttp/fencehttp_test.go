@@ -84,12 +84,9 @@ func Example() {
 		mux.ServeHTTP(w, r)
 		fmt.Println(w.Code, strings.TrimSpace(w.Body.String()))
 	}
-	// Output:
-	// 200 written with token 1
-	// 200 removed with token 2
-	// 412 not carried out: token 1 is fenced off because token 2 has been seen: a newer leader has taken over, so stop
-	// 401 who are you?
-	// 200 written with token 2
+	// Output: 200 written with token 1 200 removed with token 2 412 not carried out: token 1 is
+	// fenced off because token 2 has been seen: a newer leader has taken over, so stop 401 who are
+	// you? 200 written with token 2
 }
 
 // marksFunc implements Marks with a function.
@@ -169,14 +166,16 @@ func newFence(marks fencehttp.Marks, resource func(*http.Request) string, opts .
 func TestMarksThatFail(t *testing.T) {
 	var logged strings.Builder
 	was, out, flags := slog.Default(), log.Writer(), log.Flags()
-	t.Cleanup(func() { slog.SetDefault(was); log.SetOutput(out); log.SetFlags(flags) }) // SetDefault redirects package log
+	// SetDefault redirects package log
+	t.Cleanup(func() { slog.SetDefault(was); log.SetOutput(out); log.SetFlags(flags) })
 	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
 	served := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("let in") })
 	guard := func(raise marksFunc) http.Handler { return newFence(raise, byPath).Middleware(served) }
 
 	w := put(t.Context(), guard(func(context.Context) (uint64, error) { return 0, errors.New("disk full") }), "/a", "1")
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
-	require.Equal(t, "not carried out: the fencing token could not be checked; try again\n", w.Body.String(), "the client must not see the cause")
+	require.Equal(t, "not carried out: the fencing token could not be checked; try again\n", w.Body.String(),
+		"the client must not see the cause")
 	require.Contains(t, logged.String(), "disk full", "the operator must see the cause")
 
 	synctest.Test(t, func(t *testing.T) { // marks that are slow
@@ -202,7 +201,8 @@ func TestANewLeaderWaitsForRequestsOfTheOld(t *testing.T) {
 		var mu sync.Mutex
 		var log []string
 		// The handler takes 10 s, even if its context ends.
-		guarded := newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		guarded := newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter,
+			r *http.Request) {
 			note := func(what string) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -211,7 +211,8 @@ func TestANewLeaderWaitsForRequestsOfTheOld(t *testing.T) {
 			note("begins")
 			defer context.AfterFunc(r.Context(), func() {
 				var refused *leasehold.FencedError
-				if cause := context.Cause(r.Context()); errors.Is(cause, leasehold.ErrFenced) && errors.As(cause, &refused) {
+				if cause := context.Cause(r.Context()); errors.Is(cause, leasehold.ErrFenced) &&
+					errors.As(cause, &refused) {
 					note(fmt.Sprintf("is interrupted by %d: %q, token", refused.Highest, refused.Key))
 				}
 			})()
@@ -238,7 +239,8 @@ func TestANewLeaderWaitsForRequestsOfTheOld(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, gaveUp.Code)
 		require.Equal(t, "not carried out: the server gave up waiting; try again\n", gaveUp.Body.String())
 		require.Equal(t, []int{200, 412, 412, 412}, codes, "a request that gave up waiting has raised the mark to 3")
-		require.Equal(t, 2100*time.Millisecond, answered[1], "a waiting request is refused as soon as a higher token comes")
+		require.Equal(t, 2100*time.Millisecond, answered[1], "a waiting request is refused as soon as a higher "+
+			"token comes")
 		require.Equal(t, []string{"0s begins 1", `1s is interrupted by 2: "a", token 1`, "10s ends 1"}, log)
 		log, began = nil, time.Now()
 		for i, token := range []string{"3", "4"} {
@@ -248,7 +250,8 @@ func TestANewLeaderWaitsForRequestsOfTheOld(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		require.Equal(t, []string{"0s begins 3", `1s is interrupted by 4: "a", token 3`, "10s ends 3", "10s begins 4", "20s ends 4"}, log)
+		require.Equal(t, []string{"0s begins 3", `1s is interrupted by 4: "a", token 3`, "10s ends 3",
+			"10s begins 4", "20s ends 4"}, log)
 	})
 }
 
@@ -268,7 +271,8 @@ func TestTheWaitIsBounded(t *testing.T) {
 			began := time.Now()
 			w := put(t.Context(), guarded, "/a", "2")
 			require.Equal(t, http.StatusServiceUnavailable, w.Code, "let in beside a lower token")
-			require.Equal(t, "not carried out: requests with lower tokens are still running; try again\n", w.Body.String())
+			require.Equal(t, "not carried out: requests with lower tokens are still running; try again\n",
+				w.Body.String())
 			require.Equal(t, 3*time.Second, time.Since(began))
 		}
 		require.Equal(t, http.StatusPreconditionFailed, put(t.Context(), guarded, "/a", "1").Code)
@@ -301,7 +305,8 @@ func TestATokenThatAnotherProcessSawInterrupts(t *testing.T) {
 
 func TestAPanicLeavesTheGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		guarded := newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		guarded := newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter,
+			r *http.Request) {
 			switch {
 			case r.Method == http.MethodDelete:
 				panic(http.ErrAbortHandler)
@@ -312,7 +317,9 @@ func TestAPanicLeavesTheGate(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { put(t.Context(), guarded, "/a", "1") }) // keeps the gate alive between the requests below
 		synctest.Wait()
-		require.PanicsWithValue(t, http.ErrAbortHandler, func() { send(t.Context(), guarded, http.MethodDelete, "/a", "1") })
+		require.PanicsWithValue(t, http.ErrAbortHandler, func() {
+			send(t.Context(), guarded, http.MethodDelete, "/a", "1")
+		})
 		require.Equal(t, http.StatusOK, put(t.Context(), guarded, "/a", "2").Code)
 		wg.Wait()
 	})
@@ -334,11 +341,12 @@ func (d *deadlines) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// A second higher token does not extend the deadline that the first one set. A request that has ended is not interrupted,
-// because its ResponseWriter may be gone.
+// A second higher token does not extend the deadline that the first one set. A request that has
+// ended is not interrupted, because its ResponseWriter may be gone.
 func TestARequestIsInterruptedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		guarded := newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		guarded := newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter,
+			r *http.Request) {
 			time.Sleep(5 * time.Second)
 		}))
 		serve := func(token string) (*deadlines, func()) {
@@ -418,7 +426,8 @@ func later(t *testing.T, s *httptest.Server, method, path, token string, body io
 	return answered
 }
 
-// A write that has not run is never answered 200, although net/http answers 200 for a handler that writes nothing.
+// A write that has not run is never answered 200, although net/http answers 200 for a handler that
+// writes nothing.
 func TestAWriteThatHasNotRunIs503(t *testing.T) {
 	for name, end := range map[string]func(s *http.Server, stop <-chan struct{}) http.Handler{
 		"the server's base context ends": func(s *http.Server, stop <-chan struct{}) http.Handler {
@@ -481,11 +490,13 @@ func (m *sawMarks) Raise(ctx context.Context, resource string, token uint64) (ui
 	return m.Marks.Raise(ctx, resource, token)
 }
 
-// A former leader that was stopped during an upload, with its connection still open, does not keep the new leader waiting.
+// A former leader that was stopped during an upload, with its connection still open, does not keep
+// the new leader waiting.
 func TestAStoppedUpload(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		inside, cause := make(chan struct{}), make(chan error, 1)
-		s := serve(newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := serve(newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter,
+			r *http.Request) {
 			if r.Header.Get(fencehttp.Header) != "1" {
 				return
 			}
@@ -504,11 +515,13 @@ func TestAStoppedUpload(t *testing.T) {
 		<-inside
 		require.Equal(t, answer{status: http.StatusOK}, do(t, s, http.MethodPut, "/a", "2", nil))
 		require.ErrorIs(t, <-cause, leasehold.ErrFenced)
-		require.Equal(t, answer{status: http.StatusConflict, body: "interrupted\n"}, <-zombie, "the handler's answer is sent")
+		require.Equal(t, answer{status: http.StatusConflict, body: "interrupted\n"}, <-zombie,
+			"the handler's answer is sent")
 	})
 }
 
-// A former leader that was stopped while it read its answer does not keep the new leader waiting either.
+// A former leader that was stopped while it read its answer does not keep the new leader waiting
+// either.
 func TestAStoppedDownload(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		fence := newFence(&fencehttp.MemMarks{}, byPath)
@@ -530,7 +543,8 @@ func TestAStoppedDownload(t *testing.T) {
 // A handler that has hijacked its connection is interrupted in a read from it.
 func TestAHijackedConnection(t *testing.T) {
 	inside := make(chan struct{})
-	s := httptest.NewServer(newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := httptest.NewServer(newFence(&fencehttp.MemMarks{},
+		byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get(fencehttp.Header) != "1" {
 			return
 		}
@@ -557,7 +571,8 @@ func TestAHijackedConnection(t *testing.T) {
 func TestAnInterruptedConnectionGoesOn(t *testing.T) {
 	protocols(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
 		inside, from := make(chan struct{}), make(chan string, 2)
-		s := serve(newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := serve(newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(w http.ResponseWriter,
+			r *http.Request) {
 			if _, err := io.ReadAll(r.Body); err != nil {
 				t.Error(err)
 			}
@@ -582,7 +597,8 @@ func TestAnInterruptedConnectionGoesOn(t *testing.T) {
 	})
 }
 
-// Routes that share a fence share its gates: an old PUT takes effect before the new DELETE is answered.
+// Routes that share a fence share its gates: an old PUT takes effect before the new DELETE is
+// answered.
 func TestRoutesOfOneFenceWaitForEachOther(t *testing.T) {
 	var mu sync.Mutex
 	var log []string
@@ -602,7 +618,9 @@ func TestRoutesOfOneFenceWaitForEachOther(t *testing.T) {
 		}
 		note("PUT lands")
 	})))
-	mux.Handle("DELETE /a", fence.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { note("DELETE lands") })))
+	mux.Handle("DELETE /a", fence.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		note("DELETE lands")
+	})))
 	s := httptest.NewServer(mux)
 	defer s.Close()
 	zombie := later(t, s, http.MethodPut, "/a", "1", nil)
@@ -631,9 +649,21 @@ func TestARefusedRequestDoesNotRaiseTheMark(t *testing.T) {
 		chain func(*fencehttp.Fence) http.Handler
 		mark  uint64
 	}{
-		"authorise, then fence": {1<<53 - 1, func(f *fencehttp.Fence) http.Handler { return authorise(f.Middleware(write)) }, 1},
-		"the wrong way round":   {1<<53 - 1, func(f *fencehttp.Fence) http.Handler { return f.Middleware(authorise(write)) }, 1<<53 - 1},
-		"no lock's token":       {1<<64 - 1, func(f *fencehttp.Fence) http.Handler { return f.Middleware(authorise(write)) }, 1},
+		"authorise, then fence": {
+			1<<53 - 1,
+			func(f *fencehttp.Fence) http.Handler { return authorise(f.Middleware(write)) },
+			1,
+		},
+		"the wrong way round": {
+			1<<53 - 1,
+			func(f *fencehttp.Fence) http.Handler { return f.Middleware(authorise(write)) },
+			1<<53 - 1,
+		},
+		"no lock's token": {
+			1<<64 - 1,
+			func(f *fencehttp.Fence) http.Handler { return f.Middleware(authorise(write)) },
+			1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			marks := &fencehttp.MemMarks{}
@@ -646,11 +676,13 @@ func TestARefusedRequestDoesNotRaiseTheMark(t *testing.T) {
 	}
 }
 
-// net/http removes the temporary files of a form, although the handler has parsed it in a copy of the request.
+// net/http removes the temporary files of a form, although the handler has parsed it in a copy of
+// the request.
 func TestFormsLeaveNoFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	s := httptest.NewServer(newFence(&fencehttp.MemMarks{}, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s := httptest.NewServer(newFence(&fencehttp.MemMarks{},
+		byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if err := r.ParseMultipartForm(1); err != nil {
 			t.Error(err)
 		}
@@ -680,11 +712,15 @@ func TestFormsLeaveNoFiles(t *testing.T) {
 // Requests run in the order of their tokens, and marks on a store survive the process.
 func TestMarks(t *testing.T) {
 	mem := leasehold.NewMemStore()
-	for name, marks := range map[string]fencehttp.Marks{"mem": &fencehttp.MemMarks{}, "store": fencehttp.NewStoreMarks(mem, "marks/")} {
+	for name, marks := range map[string]fencehttp.Marks{
+		"mem":   &fencehttp.MemMarks{},
+		"store": fencehttp.NewStoreMarks(mem, "marks/"),
+	} {
 		t.Run(name, func(t *testing.T) {
 			var mu sync.Mutex
 			last := ""
-			guarded := newFence(marks, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			guarded := newFence(marks, byPath).Middleware(http.HandlerFunc(func(_ http.ResponseWriter,
+				r *http.Request) {
 				mu.Lock()
 				defer mu.Unlock()
 				if token := fmt.Sprintf("%20s", r.Header.Get(fencehttp.Header)); token < last {
@@ -696,7 +732,8 @@ func TestMarks(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range 64 {
 				wg.Go(func() {
-					if code := put(t.Context(), guarded, "/a", fencehttp.Format(uint64(1+i%16))).Code; code != 200 && code != 412 {
+					if code := put(t.Context(), guarded, "/a", fencehttp.Format(uint64(1+i%16))).Code; code != 200 &&
+						code != 412 {
 						t.Errorf("status %d", code)
 					}
 				})

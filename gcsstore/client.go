@@ -17,10 +17,11 @@ import (
 	htransport "google.golang.org/api/transport/http"
 )
 
-// NewClient is [storage.NewClient] for locks. The client reads by the JSON API, which distinguishes a missing bucket from a
-// missing object. Its [Transport] shows a [Store] the raw replies, so that the Store can tell a proxy's page from a success
-// and [WithServerClock] can read the Date header. NewClient honours STORAGE_EMULATOR_HOST. The client cannot sign URLs. For
-// mutual TLS or another universe domain, give [storage.NewClient] your own HTTP client on a [Transport].
+// NewClient is [storage.NewClient] for locks. The client reads by the JSON API, which distinguishes
+// a missing bucket from a missing object. Its [Transport] shows a [Store] the raw replies, so that
+// the Store can tell a proxy's page from a success and [WithServerClock] can read the Date header.
+// NewClient honours STORAGE_EMULATOR_HOST. The client cannot sign URLs. For mutual TLS or another
+// universe domain, give [storage.NewClient] your own HTTP client on a [Transport].
 func NewClient(ctx context.Context, opts ...option.ClientOption) (*storage.Client, error) {
 	opts = append([]option.ClientOption{option.WithScopes(storage.ScopeReadWrite)}, opts...)
 	if os.Getenv("STORAGE_EMULATOR_HOST") != "" {
@@ -32,8 +33,10 @@ func NewClient(ctx context.Context, opts ...option.ClientOption) (*storage.Clien
 	}
 	client := *shared // a copy, because shared may be the user's own (option.WithHTTPClient)
 	client.Transport = Transport(shared.Transport)
-	// The transport has the credentials. Without WithoutAuthentication, storage.NewClient would search the environment again, and wait.
-	opts = []option.ClientOption{option.WithHTTPClient(&client), option.WithoutAuthentication(), storage.WithJSONReads()}
+	// The transport has the credentials. Without WithoutAuthentication, storage.NewClient would
+	// search the environment again, and wait.
+	opts = []option.ClientOption{option.WithHTTPClient(&client), option.WithoutAuthentication(),
+		storage.WithJSONReads()}
 	if endpoint != "" {
 		opts = append(opts, option.WithEndpoint(endpoint))
 	}
@@ -44,9 +47,10 @@ func NewClient(ctx context.Context, opts ...option.ClientOption) (*storage.Clien
 	return c, nil
 }
 
-// Transport returns base with a hook that shows each reply to a [Store]. Use it to build your own HTTP client instead of
-// [NewClient]: pass a client with this transport to [storage.NewClient] in [option.WithHTTPClient]. base must authenticate
-// requests itself; nil means [http.DefaultTransport]. The result is safe for concurrent use if base is.
+// Transport returns base with a hook that shows each reply to a [Store]. Use it to build your own
+// HTTP client instead of [NewClient]: pass a client with this transport to [storage.NewClient] in
+// [option.WithHTTPClient]. base must authenticate requests itself; nil means
+// [http.DefaultTransport]. The result is safe for concurrent use if base is.
 func Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -72,7 +76,8 @@ func (h *replyRecorder) CloseIdleConnections() {
 	}
 }
 
-// reply is what a Store has to know about an HTTP reply. It is nil if no replyRecorder saw the reply.
+// reply is what a Store has to know about an HTTP reply. It is nil if no replyRecorder saw the
+// reply.
 type reply struct {
 	status   int
 	header   http.Header
@@ -102,7 +107,8 @@ func (r *reply) date() time.Time {
 	return date
 }
 
-// foreign says why a reply that the client takes for a success does not come from Cloud Storage. It returns nil if it may.
+// foreign says why a reply that the client takes for a success does not come from Cloud Storage. It
+// returns nil if it may.
 func (r *reply) foreign(statuses ...int) error {
 	switch {
 	case r == nil:
@@ -117,7 +123,8 @@ func (r *reply) foreign(statuses ...int) error {
 	return nil
 }
 
-// webPage reports whether an answer is HTML from another server. Cloud Storage itself answers some failed downloads with HTML.
+// webPage reports whether an answer is HTML from another server. Cloud Storage itself answers some
+// failed downloads with HTML.
 func webPage(h http.Header) bool {
 	return strings.HasPrefix(h.Get("Content-Type"), "text/html") && h.Get("X-Guploader-Uploadid") == ""
 }

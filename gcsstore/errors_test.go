@@ -22,10 +22,12 @@ const (
 	hint = "is this Cloud Storage?"
 )
 
-// over returns a client for a server on a real socket. It reads by the JSON API, as a client of NewClient does, or by the XML API.
+// over returns a client for a server on a real socket. It reads by the JSON API, as a client of
+// NewClient does, or by the XML API.
 func over(t *testing.T, endpoint, reads string) *storage.Client {
 	connections := &http.Transport{}
-	opts := []option.ClientOption{option.WithoutAuthentication(), option.WithHTTPClient(&http.Client{Transport: gcsstore.Transport(connections)}),
+	opts := []option.ClientOption{option.WithoutAuthentication(),
+		option.WithHTTPClient(&http.Client{Transport: gcsstore.Transport(connections)}),
 		option.WithEndpoint(endpoint + "/storage/v1/")}
 	if reads == "JSON" {
 		opts = append(opts, storage.WithJSONReads())
@@ -36,8 +38,8 @@ func over(t *testing.T, endpoint, reads string) *storage.Client {
 	return client
 }
 
-// A reply from a proxy or a web site says nothing about the object: it is neither a success, nor "absent", nor "refused",
-// nor "unsafe".
+// A reply from a proxy or a web site says nothing about the object: it is neither a success, nor
+// "absent", nor "refused", nor "unsafe".
 func TestRepliesThatAreNotCloudStorages(t *testing.T) {
 	object := `{"generation":"5","crc32c":"` + checksum([]byte("{}")) + `"}`
 	generation := func(w http.ResponseWriter) { w.Header().Set("X-Goog-Generation", "5") }
@@ -72,9 +74,15 @@ func TestRepliesThatAreNotCloudStorages(t *testing.T) {
 		fine   string // operations for which it is a valid answer
 		told   bool   // the error is temporary and has no hint
 	}{
-		"a page":                         {answer: status(200, page)},
-		"a page with a generation":       {answer: func(w http.ResponseWriter, _ *http.Request) { generation(w); _, _ = io.WriteString(w, page) }},
-		"a page in chunks":               {answer: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page); w.(http.Flusher).Flush() }},
+		"a page": {answer: status(200, page)},
+		"a page with a generation": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			generation(w)
+			_, _ = io.WriteString(w, page)
+		}},
+		"a page in chunks": {answer: func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, page)
+			w.(http.Flusher).Flush()
+		}},
 		"text":                           {answer: status(200, "OK"), fine: "DeleteIfMatch"},
 		"nothing":                        {answer: status(200, ""), fine: "DeleteIfMatch", told: true},
 		"an object without a generation": {answer: status(200, "{}"), fine: "DeleteIfMatch", told: true},
@@ -97,7 +105,8 @@ func TestRepliesThatAreNotCloudStorages(t *testing.T) {
 		"400 cut off":        {answer: cutOff(400, "1000"), told: true},
 		"407 page":           {answer: status(407, page)},
 		"412 page":           {answer: status(412, page)},
-		"404 of a Go server": {answer: status(404, "404 page not found\n"), fine: "PutIfNoneMatch PutIfMatch"}, // there the error says "create the bucket, or correct the endpoint"
+		// there the error says "create the bucket, or correct the endpoint"
+		"404 of a Go server": {answer: status(404, "404 page not found\n"), fine: "PutIfNoneMatch PutIfMatch"},
 	} {
 		for call, do := range storeCalls {
 			if strings.Contains(" "+c.fine+" ", " "+call+" ") {
@@ -151,7 +160,9 @@ func TestRepliesThatAreNotCloudStorages(t *testing.T) {
 
 // A newcomer's mistakes are reported at once, with the cause and what to do.
 func TestEndpointsThatCannotWorkAreTold(t *testing.T) {
-	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) }))
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, page)
+	}))
 	defer plain.Close()
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	defer secure.Close()
@@ -159,12 +170,24 @@ func TestEndpointsThatCannotWorkAreTold(t *testing.T) {
 		endpoint string
 		says     []string
 	}{
-		"an unknown host": {"http://gcs.invalid", []string{"no such host", `the host "gcs.invalid" is unknown: check the endpoint`}},
-		"no such port":    {"http://127.0.0.1:99999", []string{"invalid port", "is not an address"}},
-		"https for http":  {"https" + strings.TrimPrefix(plain.URL, "http"), []string{"server gave HTTP response to HTTPS client", "this port speaks http, not https"}},
-		"http for https":  {"http" + strings.TrimPrefix(secure.URL, "https"), []string{"Client sent an HTTP request to an HTTPS server", "does this port expect https?"}},
-		"gs://":           {"gs://bucket", []string{"unsupported protocol scheme", "the endpoint must begin with http:// or https://"}},
-		"a web site":      {plain.URL, []string{"the answer is a web page", hint}},
+		"an unknown host": {
+			"http://gcs.invalid",
+			[]string{"no such host", `the host "gcs.invalid" is unknown: check the endpoint`},
+		},
+		"no such port": {"http://127.0.0.1:99999", []string{"invalid port", "is not an address"}},
+		"https for http": {
+			"https" + strings.TrimPrefix(plain.URL, "http"),
+			[]string{"server gave HTTP response to HTTPS client", "this port speaks http, not https"},
+		},
+		"http for https": {
+			"http" + strings.TrimPrefix(secure.URL, "https"),
+			[]string{"Client sent an HTTP request to an HTTPS server", "does this port expect https?"},
+		},
+		"gs://": {
+			"gs://bucket",
+			[]string{"unsupported protocol scheme", "the endpoint must begin with http:// or https://"},
+		},
+		"a web site": {plain.URL, []string{"the answer is a web page", hint}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := gcsstore.New(over(t, c.endpoint, "JSON"), bucket)
@@ -184,7 +207,9 @@ func TestEndpointsThatCannotWorkAreTold(t *testing.T) {
 }
 
 func TestFaultsOfThisMachineMayPassOnceTheServerHasAnswered(t *testing.T) {
-	w := newWire(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+	w := newWire(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
 	s := gcsstore.New(w.client, bucket)
 	_, err := s.Get(t.Context(), key)
 	requireOnly(t, nil, err)

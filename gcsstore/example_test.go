@@ -11,7 +11,8 @@ import (
 )
 
 func ExampleNewFencedStore() {
-	_ = func(ctx context.Context, client *storage.Client, bucket string, lock *leasehold.Lock, report io.ReadSeeker) error {
+	_ = func(ctx context.Context, client *storage.Client, bucket string, lock *leasehold.Lock,
+		report io.ReadSeeker) error {
 		files, err := gcsstore.NewFencedStore(client, bucket)
 		if err != nil {
 			return err

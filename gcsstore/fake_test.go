@@ -21,9 +21,10 @@ import (
 
 const bucket = "locks"
 
-// fakeGCS implements the part of the JSON and XML APIs that a Store uses. It is strict where fake-gcs-server is lax: it honours
-// the precondition of a DELETE, and with limited set it accepts one write per second to one object, as Cloud Storage does.
-// It needs no socket, so it works in a synctest bubble.
+// fakeGCS implements the part of the JSON and XML APIs that a Store uses. It is strict where
+// fake-gcs-server is lax: it honours the precondition of a DELETE, and with limited set it accepts
+// one write per second to one object, as Cloud Storage does. It needs no socket, so it works in a
+// synctest bubble.
 type fakeGCS struct {
 	limited bool
 	files   bool          // its objects are not locks: uploads may have any headers
@@ -66,18 +67,21 @@ func (f *fakeGCS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	o, exists := f.objects[name]
 	if want := r.URL.Query().Get("ifGenerationMatch"); want != "" && want != strconv.FormatInt(o.generation, 10) {
-		refuse(w, http.StatusPreconditionFailed, "conditionNotMet", "At least one of the pre-conditions you specified did not hold.")
+		refuse(w, http.StatusPreconditionFailed, "conditionNotMet", "At least one of the pre-conditions you "+
+			"specified did not hold.")
 		return
 	}
 	switch {
 	case upload:
 		if f.limited && exists && now.Sub(o.written) < time.Second {
 			f.throttled++
-			refuse(w, http.StatusTooManyRequests, "rateLimitExceeded", "The object exceeded the rate limit for object mutation operations (create, update, and delete). Please reduce your request rate.")
+			refuse(w, http.StatusTooManyRequests, "rateLimitExceeded", "The object exceeded the rate limit for "+
+				"object mutation operations (create, update, and delete). Please reduce your request rate.")
 			return
 		}
 		resource, body, err := media(r)
-		if err == nil && !f.files && (resource["cacheControl"] != "no-store" || resource["contentType"] != "application/json") {
+		if err == nil && !f.files && (resource["cacheControl"] != "no-store" ||
+			resource["contentType"] != "application/json") {
 			err = fmt.Errorf("metadata %+v", resource)
 		}
 		if err != nil {
@@ -90,7 +94,8 @@ func (f *fakeGCS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		f.objects[name] = fakeObject{body, f.generation, now, resource}
 		reply(w, http.StatusOK, f.objects[name].attrs(name))
-	case !exists, r.URL.Query().Has("generation") && r.URL.Query().Get("generation") != strconv.FormatInt(o.generation, 10):
+	case !exists, r.URL.Query().Has("generation") && r.URL.Query().Get("generation") != strconv.FormatInt(o.generation,
+		10):
 		refuse(w, http.StatusNotFound, "notFound", "No such object: "+bucket+"/"+name)
 	case r.Method == http.MethodDelete:
 		delete(f.objects, name)
@@ -112,12 +117,14 @@ func (f *fakeGCS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (o fakeObject) attrs(name string) map[string]any {
 	attrs := maps.Clone(o.resource)
 	maps.Copy(attrs, map[string]any{
-		"bucket": bucket, "name": name, "generation": strconv.FormatInt(o.generation, 10), "size": strconv.Itoa(len(o.body)), "crc32c": checksum(o.body),
+		"bucket": bucket, "name": name, "generation": strconv.FormatInt(o.generation, 10),
+		"size": strconv.Itoa(len(o.body)), "crc32c": checksum(o.body),
 	})
 	return attrs
 }
 
-// media reads the two parts of a multipart upload, the only kind of upload that this server supports.
+// media reads the two parts of a multipart upload, the only kind of upload that this server
+// supports.
 func media(r *http.Request) (resource map[string]any, body []byte, err error) {
 	if kind := r.URL.Query().Get("uploadType"); kind != "multipart" {
 		return nil, nil, fmt.Errorf("uploadType %q", kind)

@@ -15,18 +15,22 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// NewFencedStore returns a store of fenced objects in bucket: see [fenced.Store]. Client and bucket are as for [New].
-// Arguments that cannot work are an error that matches [leasehold.ErrPermanent]. NewFencedStore sends no request.
+// NewFencedStore returns a store of fenced objects in bucket: see [fenced.Store]. Client and bucket
+// are as for [New]. Arguments that cannot work are an error that matches [leasehold.ErrPermanent].
+// NewFencedStore sends no request.
 //
-// Every write carries ifGenerationMatch with the generation whose token it has read. A generation never comes back, so bodies are
-// stored as they are. A write sends two requests, a read two, and a seal of an existing object four: it reads the object and
-// uploads it again, because a change of the metadata alone would keep the generation, and a former leader's write would
-// succeed. Cloud Storage accepts one write per second to one object; a write that gets 429 is tried again.
+// Every write carries ifGenerationMatch with the generation whose token it has read. A generation
+// never comes back, so bodies are stored as they are. A write sends two requests, a read two, and a
+// seal of an existing object four: it reads the object and uploads it again, because a change of
+// the metadata alone would keep the generation, and a former leader's write would succeed. Cloud
+// Storage accepts one write per second to one object; a write that gets 429 is tried again.
 //
-// Bodies over 16 MiB go in a resumable upload, whose session carries the condition. The client repeats its chunks by itself.
+// Bodies over 16 MiB go in a resumable upload, whose session carries the condition. The client
+// repeats its chunks by itself.
 //
-// Seal keeps content headers, metadata, storage class, Cloud KMS key, custom time and object contexts. An object with an ACL of
-// its own gets the bucket's default ACL. Cloud Storage refuses to replace an object under a hold or a retention policy.
+// Seal keeps content headers, metadata, storage class, Cloud KMS key, custom time and object
+// contexts. An object with an ACL of its own gets the bucket's default ACL. Cloud Storage refuses
+// to replace an object under a hold or a retention policy.
 func NewFencedStore(client *storage.Client, bucket string, opts ...fenced.Option) (*fenced.Store, error) {
 	s := New(client, bucket)
 	if err := s.valid(); err != nil {
@@ -70,12 +74,13 @@ func (b fencedBackend) Head(ctx context.Context, key string) (fenced.Version, er
 		return fenced.Version{}, err
 	}
 	return fenced.Version{
-		ID: formatETag(attrs.Generation), Size: attrs.Size, ContentType: attrs.ContentType, Metadata: attrs.Metadata, Settings: attrs,
+		ID: formatETag(attrs.Generation), Size: attrs.Size, ContentType: attrs.ContentType,
+		Metadata: attrs.Metadata, Settings: attrs,
 	}, nil
 }
 
-// Get implements fenced.Backend. The body is that of the generation that Head has described. If that has been replaced, it
-// starts again.
+// Get implements fenced.Backend. The body is that of the generation that Head has described. If
+// that has been replaced, it starts again.
 func (b fencedBackend) Get(ctx context.Context, key string) (fenced.Version, io.ReadCloser, error) {
 	for range maxReads {
 		v, err := b.Head(ctx, key)
@@ -93,30 +98,35 @@ func (b fencedBackend) Get(ctx context.Context, key string) (fenced.Version, io.
 			return fenced.Version{}, nil, err
 		}
 	}
-	return fenced.Version{}, nil, &storeapi.Error{Doing: b.doing(opGet, key), Cause: fmt.Errorf("the object was replaced during each of %d reads", maxReads)}
+	return fenced.Version{}, nil, &storeapi.Error{
+		Doing: b.doing(opGet, key),
+		Cause: fmt.Errorf("the object was replaced during each of %d reads", maxReads),
+	}
 }
 
-// open reads the body of v. The client decompresses a body that is stored with gzip: its size is unknown then.
+// open reads the body of v. The client decompresses a body that is stored with gzip: its size is
+// unknown then.
 func (b fencedBackend) open(ctx context.Context, key string, v *fenced.Version) (io.ReadCloser, error) {
 	generation, err := b.generation(key, v.ID)
 	if err != nil {
 		return nil, err
 	}
-	body, err := b.server.OpenBody(ctx, b.doing(opGet, key), patience, func(ctx context.Context) (io.ReadCloser, error) {
-		ctx, heard := b.hear(ctx)
-		r, err := b.bucket.Object(key).Generation(generation).NewReader(ctx)
-		if err != nil {
-			return nil, b.explain(err, heard.Load(), opGet, key)
-		}
-		if reply := heard.Load(); reply != nil && reply.header.Get("X-Goog-Generation") != v.ID {
-			_ = r.Close()
-			return nil, b.notCloudStorages(fmt.Errorf("the answer is not generation %s", v.ID), opGet, key)
-		}
-		if r.Attrs.Decompressed {
-			v.Size = -1
-		}
-		return r, nil
-	})
+	body, err := b.server.OpenBody(ctx, b.doing(opGet, key), patience,
+		func(ctx context.Context) (io.ReadCloser, error) {
+			ctx, heard := b.hear(ctx)
+			r, err := b.bucket.Object(key).Generation(generation).NewReader(ctx)
+			if err != nil {
+				return nil, b.explain(err, heard.Load(), opGet, key)
+			}
+			if reply := heard.Load(); reply != nil && reply.header.Get("X-Goog-Generation") != v.ID {
+				_ = r.Close()
+				return nil, b.notCloudStorages(fmt.Errorf("the answer is not generation %s", v.ID), opGet, key)
+			}
+			if r.Attrs.Decompressed {
+				v.Size = -1
+			}
+			return r, nil
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +139,8 @@ func (b fencedBackend) Put(ctx context.Context, key string, old, next fenced.Ver
 	if a, again := next.Settings.(*storage.ObjectAttrs); again && a.ContentEncoding == "gzip" {
 		return &storeapi.Error{
 			Doing: b.doing(opPut, key), Kind: leasehold.ErrPermanent,
-			Cause: errors.New("the object has Content-Encoding gzip, and the client reads it decompressed, so it cannot be written again as it is"), Hint: "Put it instead",
+			Cause: errors.New("the object has Content-Encoding gzip, and the client reads it decompressed, so it " +
+				"cannot be written again as it is"), Hint: "Put it instead",
 		}
 	}
 	only := storage.Conditions{DoesNotExist: true}
@@ -165,8 +176,8 @@ func (b fencedBackend) Put(ctx context.Context, key string, old, next fenced.Ver
 	return b.genuine(w.Attrs(), heard.Load(), op, key)
 }
 
-// source is a body that remembers why it could not be read. The upload's error would pass for an answer to the upload, although
-// the body may be the answer to another request.
+// source is a body that remembers why it could not be read. The upload's error would pass for an
+// answer to the upload, although the body may be the answer to another request.
 type source struct {
 	io.Reader
 	err error
@@ -183,9 +194,12 @@ func (s *source) Read(p []byte) (int, error) {
 // keep sets what is stored with the body.
 func keep(w *storage.Writer, next fenced.Version) {
 	if a, again := next.Settings.(*storage.ObjectAttrs); again {
-		w.ContentEncoding, w.ContentLanguage, w.ContentDisposition = a.ContentEncoding, a.ContentLanguage, a.ContentDisposition
-		w.CacheControl, w.StorageClass, w.CustomTime, w.Contexts = a.CacheControl, a.StorageClass, a.CustomTime, a.Contexts
-		w.KMSKeyName, _, _ = strings.Cut(a.KMSKeyName, "/cryptoKeyVersions/") // a write names the key, a read also its version
+		w.ContentEncoding, w.ContentLanguage, w.ContentDisposition = a.ContentEncoding,
+			a.ContentLanguage, a.ContentDisposition
+		w.CacheControl, w.StorageClass, w.CustomTime, w.Contexts = a.CacheControl, a.StorageClass,
+			a.CustomTime, a.Contexts
+		// a write names the key, a read also its version
+		w.KMSKeyName, _, _ = strings.Cut(a.KMSKeyName, "/cryptoKeyVersions/")
 	}
 	w.Metadata, w.ContentType = next.Metadata, next.ContentType
 	if w.ContentType == "" {

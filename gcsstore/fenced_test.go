@@ -154,21 +154,24 @@ func TestFencedSealKeepsWhatIsStoredWithABody(t *testing.T) {
 	s := openFenced(t, w.client, name, fenced.WithAdoption())
 	o := w.client.Bucket(name).Object(object).NewWriter(t.Context())
 	o.ContentType, o.ContentLanguage, o.ContentDisposition, o.ContentEncoding = "text/html", "de", "attachment", "br"
-	o.CacheControl, o.StorageClass, o.CustomTime, o.Metadata = "no-cache", "NEARLINE", time.Unix(1e9, 0), map[string]string{"author": "alice"}
+	o.CacheControl, o.StorageClass, o.CustomTime, o.Metadata = "no-cache", "NEARLINE", time.Unix(1e9, 0),
+		map[string]string{"author": "alice"}
 	_, err := o.Write([]byte("theirs"))
 	require.NoError(t, errors.Join(err, o.Close()))
 	require.NoError(t, s.Seal(t.Context(), 1, object))
 	a, err := w.client.Bucket(name).Object(object).Attrs(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"text/html", "de", "attachment", "br", "no-cache", "NEARLINE", "alice", "1"}, []string{
-		a.ContentType, a.ContentLanguage, a.ContentDisposition, a.ContentEncoding, a.CacheControl, a.StorageClass, a.Metadata["author"], a.Metadata["leasehold-token"],
+		a.ContentType, a.ContentLanguage, a.ContentDisposition, a.ContentEncoding, a.CacheControl, a.StorageClass,
+		a.Metadata["author"], a.Metadata["leasehold-token"],
 	})
 	require.EqualValues(t, 1e9, a.CustomTime.Unix())
 	body, _ := fencedtest.Read(t, s, object)
 	require.Equal(t, "theirs", body)
 }
 
-// The client decompresses what is stored with gzip. To write that again would store it uncompressed, under the same header.
+// The client decompresses what is stored with gzip. To write that again would store it
+// uncompressed, under the same header.
 func TestFencedCompressedObjectsAreNotSealed(t *testing.T) {
 	w := newWire(t, nil)
 	name := w.createBucket(t)
@@ -230,8 +233,8 @@ func TestFencedRequestsHaveTimeLimits(t *testing.T) {
 	}
 }
 
-// halfway serves half a body to the first read. If replace is nil, no more follows; otherwise the body is that of the version
-// before replace, and its connection breaks.
+// halfway serves half a body to the first read. If replace is nil, no more follows; otherwise the
+// body is that of the version before replace, and its connection breaks.
 func halfway(t *testing.T, server http.Handler, replace func()) *storage.Client {
 	var once sync.Once
 	socket := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -260,8 +263,8 @@ func halfway(t *testing.T, server http.Handler, replace func()) *storage.Client 
 	return over(t, socket.URL, "JSON")
 }
 
-// The client asks for the rest of a body that breaks off. If the object has been replaced by then, the answer is 404. It says
-// nothing about the upload that reads from that body.
+// The client asks for the rest of a body that breaks off. If the object has been replaced by then,
+// the answer is 404. It says nothing about the upload that reads from that body.
 func TestFencedSealOfABodyThatBreaksOff(t *testing.T) {
 	server := &fakeGCS{files: true}
 	var s *fenced.Store
@@ -309,7 +312,8 @@ func TestFencedTimeLimitOfAHugeUpload(t *testing.T) {
 		s := openFenced(t, newWire(t, &fakeGCS{files: true}).client, bucket)
 		for _, size := range []int64{1 << 30, 10 << 30, 5 << 40} {
 			err := s.Put(t.Context(), 1, object, endless(size))
-			require.ErrorContains(t, err, `uploadType "resumable"`, "the server's refusal, not the end of the time: %d bytes", size)
+			require.ErrorContains(t, err, `uploadType "resumable"`, "the server's refusal, not the end of the time: "+
+				"%d bytes", size)
 		}
 	})
 }
@@ -317,9 +321,15 @@ func TestFencedTimeLimitOfAHugeUpload(t *testing.T) {
 func TestFencedStoreRefusesBadArguments(t *testing.T) {
 	w := newWire(t, http.NotFoundHandler())
 	for says, open := range map[string]func() (*fenced.Store, error){
-		"client is nil":                    func() (*fenced.Store, error) { return gcsstore.NewFencedStore(nil, bucket) },
-		"an Option is nil":                 func() (*fenced.Store, error) { return gcsstore.NewFencedStore(w.client, bucket, nil) },
-		`is a URL: give the bare name "b"`: func() (*fenced.Store, error) { return gcsstore.NewFencedStore(w.client, "gs://b") },
+		"client is nil": func() (*fenced.Store, error) {
+			return gcsstore.NewFencedStore(nil, bucket)
+		},
+		"an Option is nil": func() (*fenced.Store, error) {
+			return gcsstore.NewFencedStore(w.client, bucket, nil)
+		},
+		`is a URL: give the bare name "b"`: func() (*fenced.Store, error) {
+			return gcsstore.NewFencedStore(w.client, "gs://b")
+		},
 	} {
 		s, err := open()
 		require.Nil(t, s)
@@ -333,7 +343,8 @@ func TestFencedStoreRefusesBadArguments(t *testing.T) {
 	require.ErrorContains(t, err, "create the bucket")
 }
 
-// Every operation meets every answer that is not Cloud Storage's, once and always: no call says what is not so, nothing is lost.
+// Every operation meets every answer that is not Cloud Storage's, once and always: no call says
+// what is not so, nothing is lost.
 func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 	status := func(status int, body string, header ...string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -377,8 +388,14 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 		"Put": {func(ctx context.Context, s *fenced.Store) (string, error) {
 			return "new", s.Put(ctx, 2, object, strings.NewReader("new"))
 		}, "new"},
-		"Seal":   {func(ctx context.Context, s *fenced.Store) (string, error) { return "old", s.Seal(ctx, 2, object) }, "old"},
-		"Delete": {func(ctx context.Context, s *fenced.Store) (string, error) { return "", s.Delete(ctx, 2, object) }, ""},
+		"Seal": {
+			func(ctx context.Context, s *fenced.Store) (string, error) { return "old", s.Seal(ctx, 2, object) },
+			"old",
+		},
+		"Delete": {
+			func(ctx context.Context, s *fenced.Store) (string, error) { return "", s.Delete(ctx, 2, object) },
+			"",
+		},
 		"Get": {func(ctx context.Context, s *fenced.Store) (string, error) {
 			o, err := s.Get(ctx, object)
 			if err != nil {
@@ -422,12 +439,14 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 							stands := server.objects[object]
 							if err != nil {
 								for _, lie := range []error{
-									leasehold.ErrNotExist, leasehold.ErrUnsafeStore, fenced.ErrUnfenced, leasehold.ErrFenced, leasehold.ErrCorruptRecord, leasehold.ErrPermanent,
+									leasehold.ErrNotExist, leasehold.ErrUnsafeStore, fenced.ErrUnfenced,
+									leasehold.ErrFenced, leasehold.ErrCorruptRecord, leasehold.ErrPermanent,
 								} {
 									require.NotErrorIs(t, err, lie, "that is not known")
 								}
 								if stands.generation != before {
-									require.Equal(t, c.want, string(stands.body), "neither the old nor the new: %v", err)
+									require.Equal(t, c.want, string(stands.body),
+										"neither the old nor the new: %v", err)
 								}
 								require.False(t, once && call != "Get", "one bad answer is temporary: %v", err)
 								return

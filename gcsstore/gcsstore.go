@@ -1,9 +1,10 @@
-// Package gcsstore keeps leasehold's locks in a bucket of Google Cloud Storage, and writes fenced objects there
-// ([NewFencedStore]).
+// Package gcsstore keeps leasehold's locks in a bucket of Google Cloud Storage, and writes fenced
+// objects there ([NewFencedStore]).
 //
-// Every write names the generation that it replaces, so if many clients write at once, exactly one wins. Each call of the
-// store is one HTTP request. The client's own retries are switched off, because if the first try succeeded, the retry fails
-// with "precondition failed" although the write is yours. A lock resolves such doubts itself.
+// Every write names the generation that it replaces, so if many clients write at once, exactly one
+// wins. Each call of the store is one HTTP request. The client's own retries are switched off,
+// because if the first try succeeded, the retry fails with "precondition failed" although the write
+// is yours. A lock resolves such doubts itself.
 package gcsstore
 
 import (
@@ -24,21 +25,24 @@ import (
 
 // Store is a [leasehold.Store] in a bucket of Google Cloud Storage. It is safe for concurrent use.
 //
-// It needs the permissions storage.objects.get, storage.objects.create, storage.objects.delete (which Cloud Storage requires
-// for overwriting) and storage.objects.list (without it, Cloud Storage may answer 403 for an object that does not exist yet).
-// The role roles/storage.objectUser has them all. No retention policy, object hold or lifecycle rule may cover the locks. Use
-// a bucket without object versioning and without soft delete: versioning keeps every renewal as a noncurrent version, and
-// soft delete keeps every renewal for its retention time.
+// It needs the permissions storage.objects.get, storage.objects.create, storage.objects.delete
+// (which Cloud Storage requires for overwriting) and storage.objects.list (without it, Cloud
+// Storage may answer 403 for an object that does not exist yet). The role roles/storage.objectUser
+// has them all. No retention policy, object hold or lifecycle rule may cover the locks. Use a
+// bucket without object versioning and without soft delete: versioning keeps every renewal as a
+// noncurrent version, and soft delete keeps every renewal for its retention time.
 //
-// Errors that retrying cannot fix match [leasehold.ErrPermanent] and say what to do. Before the server's first answer, so do
-// faults that keep every request from reaching it, such as an unknown host. Later those count as temporary. A reply that
-// does not come from Cloud Storage, such as a proxy's page, says nothing about the object, so it is a temporary error; but if
-// three such replies come before the first answer of Cloud Storage, the third matches ErrPermanent, because the endpoint
-// is probably wrong. Only a client on a [Transport], such as one made by [NewClient], shows all such replies to the store.
-// With another client, a proxy's 404 to a read by the XML API looks like a missing object, and any success of a delete counts.
+// Errors that retrying cannot fix match [leasehold.ErrPermanent] and say what to do. Before the
+// server's first answer, so do faults that keep every request from reaching it, such as an unknown
+// host. Later those count as temporary. A reply that does not come from Cloud Storage, such as a
+// proxy's page, says nothing about the object, so it is a temporary error; but if three such
+// replies come before the first answer of Cloud Storage, the third matches ErrPermanent, because
+// the endpoint is probably wrong. Only a client on a [Transport], such as one made by [NewClient],
+// shows all such replies to the store. With another client, a proxy's 404 to a read by the XML API
+// looks like a missing object, and any success of a delete counts.
 //
-// The generation is the ETag. Cloud Storage refuses a write to a missing object in the same way as a write to a changed
-// one, so PutIfMatch returns [leasehold.ErrPreconditionFailed] for both.
+// The generation is the ETag. Cloud Storage refuses a write to a missing object in the same way as
+// a write to a changed one, so PutIfMatch returns [leasehold.ErrPreconditionFailed] for both.
 type Store struct {
 	bucket      *storage.BucketHandle
 	name        string // of the bucket
@@ -60,10 +64,11 @@ type Option func(*Store)
 // WithKeyPrefix puts prefix before every key. It is used as given, so end it with a slash.
 func WithKeyPrefix(prefix string) Option { return func(s *Store) { s.prefix = prefix } }
 
-// WithServerClock trusts the server's clock. Get then reports an object's Age: the reply's Date minus the object's
-// Last-Modified minus slack. A candidate that has just started can thus take over at once from a holder that is gone. Age stays
-// 0 without this option, and with a client that is not on a [Transport] ([NewClient] makes one that is). The conditions are
-// those of [leasehold.WithServerClock]. slack must be at least 2 s; [Store.Describe] refuses less.
+// WithServerClock trusts the server's clock. Get then reports an object's Age: the reply's Date
+// minus the object's Last-Modified minus slack. A candidate that has just started can thus take
+// over at once from a holder that is gone. Age stays 0 without this option, and with a client that
+// is not on a [Transport] ([NewClient] makes one that is). The conditions are those of
+// [leasehold.WithServerClock]. slack must be at least 2 s; [Store.Describe] refuses less.
 func WithServerClock(slack time.Duration) Option {
 	return func(s *Store) { s.serverClock, s.slack = true, slack }
 }
@@ -71,15 +76,17 @@ func WithServerClock(slack time.Duration) Option {
 const (
 	defaultTimeout = 10 * time.Second
 	minSlack       = 2 * time.Second
-	// Cloud Storage accepts one write per second to one object name and answers 429 to more. A TTL of 6 s is renewed every
-	// 2 s, which leaves the second in between for a repeated renewal, a release, or the first write of the next leader.
+	// Cloud Storage accepts one write per second to one object name and answers 429 to more. A TTL
+	// of 6 s is renewed every 2 s, which leaves the second in between for a repeated renewal, a
+	// release, or the first write of the next leader.
 	minTTL = 6 * time.Second
 )
 
-// New returns a store in bucket, which is the bare name without "gs://". The client is your own, usually from [NewClient]. It
-// must use HTTP, not gRPC. Its settings stay, but the store's requests are not retried. A request whose context has no
-// deadline gets one of 10 s. New sends no request. Arguments that cannot work are reported by [Store.Describe],
-// by [leasehold.NewLock], and by every method of the store.
+// New returns a store in bucket, which is the bare name without "gs://". The client is your own,
+// usually from [NewClient]. It must use HTTP, not gRPC. Its settings stay, but the store's requests
+// are not retried. A request whose context has no deadline gets one of 10 s. New sends no request.
+// Arguments that cannot work are reported by [Store.Describe], by [leasehold.NewLock], and by every
+// method of the store.
 func New(client *storage.Client, bucket string, opts ...Option) *Store {
 	s := &Store{name: bucket, timeout: defaultTimeout, minTTL: minTTL}
 	for _, opt := range opts {
@@ -104,7 +111,8 @@ func bad(format string, args ...any) error {
 func (s *Store) check(client *storage.Client) error {
 	if rest, ok := strings.CutPrefix(s.name, "gs://"); ok {
 		name, prefix, _ := strings.Cut(rest, "/")
-		return bad("bucket %q is a URL: give the bare name %q, and what follows it, %q, to WithKeyPrefix", s.name, name, prefix)
+		return bad("bucket %q is a URL: give the bare name %q, and what follows it, %q, to WithKeyPrefix",
+			s.name, name, prefix)
 	}
 	switch {
 	case s.name == "":
@@ -112,20 +120,25 @@ func (s *Store) check(client *storage.Client) error {
 	case strings.ContainsFunc(s.name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
 	}):
-		return bad("bucket %q is not a bucket's name, which has only lower-case letters, digits, dashes, underscores and dots", s.name)
+		return bad("bucket %q is not a bucket's name, which has only lower-case letters, digits, dashes, underscores "+
+			"and dots", s.name)
 	case client == nil:
 		return bad("the Cloud Storage client is nil: make one with NewClient")
-	case s.prefix != "" && (strings.HasPrefix(s.prefix, "/") || strings.Contains(s.prefix, "//") || strings.Contains("/"+s.prefix+"/", "/../") || strings.Contains("/"+s.prefix+"/", "/./")):
-		return bad("key prefix %.80q has an empty path segment, %q or %q: use a path such as \"locks/\"", s.prefix, ".", "..")
+	case s.prefix != "" && (strings.HasPrefix(s.prefix, "/") || strings.Contains(s.prefix, "//") ||
+		strings.Contains("/"+s.prefix+"/", "/../") || strings.Contains("/"+s.prefix+"/", "/./")):
+		return bad("key prefix %.80q has an empty path segment, %q or %q: use a path such as \"locks/\"",
+			s.prefix, ".", "..")
 	case s.serverClock && s.slack < minSlack:
-		return bad("WithServerClock: slack %v is below %v: 1 s is needed because HTTP dates are whole seconds, and 1 s because the clocks of the store's own machines differ", s.slack, minSlack)
+		return bad("WithServerClock: slack %v is below %v: 1 s is needed because HTTP dates are whole seconds, and "+
+			"1 s because the clocks of the store's own machines differ", s.slack, minSlack)
 	}
 	return nil
 }
 
-// Describe says that the store enforces conditions, and the shortest TTL of a lock: 6 s, renewed every 2 s, because Cloud Storage accepts one write per second
-// to one object and answers 429 to more. Err matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: a nil client, an
-// invalid bucket name, an invalid key prefix, or a slack that is too small. It sends no request.
+// Describe says that the store enforces conditions, and the shortest TTL of a lock: 6 s, renewed
+// every 2 s, because Cloud Storage accepts one write per second to one object and answers 429 to
+// more. Err matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: a nil client,
+// an invalid bucket name, an invalid key prefix, or a slack that is too small. It sends no request.
 func (s *Store) Describe() leasehold.StoreInfo {
 	if err := s.valid(); err != nil {
 		return leasehold.StoreInfo{Err: err}
@@ -142,11 +155,13 @@ func (s *Store) valid() error {
 
 // Get implements [leasehold.Store]. Age is 0 without [WithServerClock].
 //
-// If the bucket does not exist, the error matches [leasehold.ErrPermanent], provided that the client reads by the JSON API.
-// Clients made by [NewClient] do, and so do those made by [storage.NewClient] with [storage.WithJSONReads]. With any other
-// client a missing bucket looks like a missing object until the first write.
+// If the bucket does not exist, the error matches [leasehold.ErrPermanent], provided that the
+// client reads by the JSON API. Clients made by [NewClient] do, and so do those made by
+// [storage.NewClient] with [storage.WithJSONReads]. With any other client a missing bucket looks
+// like a missing object until the first write.
 //
-// If the connection breaks within the body, the client sends one more request, for the rest of the same generation.
+// If the connection breaks within the body, the client sends one more request, for the rest of the
+// same generation.
 func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	if err := s.valid(); err != nil {
 		return leasehold.Object{}, err
@@ -177,15 +192,20 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	switch {
 	case err != nil:
 		s.server.Unanswered(err)
-		// Even a 404 says nothing about the object here: the server answers 404 to a request for the rest of an overwritten generation.
+		// Even a 404 says nothing about the object here: the server answers 404 to a request for
+		// the rest of an overwritten generation.
 		return leasehold.Object{}, &storeapi.Error{Doing: s.doing(opGet, key), Cause: err}
 	case len(o.Body) > leasehold.MaxObjectSize:
 		o.Body = nil
-		return o, &storeapi.Error{Doing: s.doing(opGet, key), Kind: leasehold.ErrCorruptRecord, Cause: fmt.Errorf("the object is larger than %d bytes", leasehold.MaxObjectSize)}
+		return o, &storeapi.Error{
+			Doing: s.doing(opGet, key),
+			Kind:  leasehold.ErrCorruptRecord,
+			Cause: fmt.Errorf("the object is larger than %d bytes", leasehold.MaxObjectSize),
+		}
 	}
 	if s.serverClock {
-		// Both are whole seconds, rounded down (RFC 9110, 5.6.7). A change of the metadata alone makes an object look younger, so
-		// Age is still a lower bound.
+		// Both are whole seconds, rounded down (RFC 9110, 5.6.7). A change of the metadata alone
+		// makes an object look younger, so Age is still a lower bound.
 		o.Age = storeapi.Age(now, r.Attrs.LastModified, s.slack)
 	}
 	return o, nil
@@ -211,7 +231,8 @@ func (s *Store) PutIfMatch(ctx context.Context, key string, body []byte, etag st
 	return s.put(ctx, key, body, storage.Conditions{GenerationMatch: generation})
 }
 
-// DeleteIfMatch implements [leasehold.Store]. fake-gcs-server ignores the condition: see [leasehold.CheckStore].
+// DeleteIfMatch implements [leasehold.Store]. fake-gcs-server ignores the condition: see
+// [leasehold.CheckStore].
 func (s *Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	if err := s.valid(); err != nil {
 		return err
@@ -239,7 +260,11 @@ func (s *Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
 
 func (s *Store) put(ctx context.Context, key string, body []byte, only storage.Conditions) (string, error) {
 	if len(body) > leasehold.MaxObjectSize {
-		return "", &storeapi.Error{Doing: s.doing(opPut, key), Kind: leasehold.ErrPermanent, Cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), leasehold.MaxObjectSize)}
+		return "", &storeapi.Error{
+			Doing: s.doing(opPut, key),
+			Kind:  leasehold.ErrPermanent,
+			Cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), leasehold.MaxObjectSize),
+		}
 	}
 	object, err := s.object(key)
 	if err != nil {
@@ -270,22 +295,30 @@ func (s *Store) object(key string) (*storage.ObjectHandle, error) {
 	name := s.prefix + key
 	switch {
 	case name == "" || len(name) > 1024:
-		return nil, &storeapi.Error{Kind: leasehold.ErrPermanent, Cause: fmt.Errorf("object name %.80q has %d bytes with its prefix: use 1 to 1024", name, len(name))}
+		return nil, &storeapi.Error{
+			Kind:  leasehold.ErrPermanent,
+			Cause: fmt.Errorf("object name %.80q has %d bytes with its prefix: use 1 to 1024", name, len(name)),
+		}
 	}
 	return s.bucket.Object(name), nil
 }
 
 func formatETag(generation int64) string { return strconv.FormatInt(generation, 10) }
 
-// generation parses an ETag. Every version has a positive generation, so any other ETag is refused. In particular 0 must not
-// pass, because to Cloud Storage it means "must not exist".
+// generation parses an ETag. Every version has a positive generation, so any other ETag is refused.
+// In particular 0 must not pass, because to Cloud Storage it means "must not exist".
 func (s *Store) generation(key, etag string) (int64, error) {
 	if etag == "" {
-		return 0, &storeapi.Error{Doing: fmt.Sprintf("%q in bucket %q", s.prefix+key, s.name), Kind: leasehold.ErrPermanent, Cause: errors.New("the ETag is empty")}
+		return 0, &storeapi.Error{
+			Doing: fmt.Sprintf("%q in bucket %q", s.prefix+key, s.name),
+			Kind:  leasehold.ErrPermanent,
+			Cause: errors.New("the ETag is empty"),
+		}
 	}
 	generation, err := strconv.ParseInt(etag, 10, 64)
 	if err != nil || generation <= 0 || formatETag(generation) != etag {
-		return 0, fmt.Errorf("%q in bucket %q: %w: ETag %q is not a generation number", s.prefix+key, s.name, leasehold.ErrPreconditionFailed, etag)
+		return 0, fmt.Errorf("%q in bucket %q: %w: ETag %q is not a generation number", s.prefix+key, s.name,
+			leasehold.ErrPreconditionFailed, etag)
 	}
 	return generation, nil
 }

@@ -72,7 +72,8 @@ func (w *wire) CloseIdleConnections() {
 	}
 }
 
-// xml connects a client made by storage.NewClient to the same server. It reads by the XML API and does not record the Date.
+// xml connects a client made by storage.NewClient to the same server. It reads by the XML API and
+// does not record the Date.
 func (w *wire) xml(t *testing.T) *storage.Client {
 	endpoint := "http://gcs.test"
 	if _, ok := w.Base.(fakes3.Transport); !ok {
@@ -112,20 +113,21 @@ var storeCalls = map[string]func(ctx context.Context, s leasehold.Store, etag st
 	},
 }
 
-// requireOnly checks that err matches want, what want itself matches, and no other sentinel that a lock acts on. A nil want means a
-// temporary error.
+// requireOnly checks that err matches want, what want itself matches, and no other sentinel that a
+// lock acts on. A nil want means a temporary error.
 func requireOnly(t *testing.T, want, err error) {
 	t.Helper()
 	require.Error(t, err)
 	for _, sentinel := range []error{
-		leasehold.ErrNotExist, leasehold.ErrPreconditionFailed, leasehold.ErrPermanent, leasehold.ErrUnsafeStore, leasehold.ErrCorruptRecord,
+		leasehold.ErrNotExist, leasehold.ErrPreconditionFailed, leasehold.ErrPermanent, leasehold.ErrUnsafeStore,
+		leasehold.ErrCorruptRecord,
 	} {
 		require.Equal(t, errors.Is(want, sentinel), errors.Is(err, sentinel), "%v: %v", sentinel, err)
 	}
 }
 
-// requireText checks the form of a store's error text. It begins with the operation, and has neither the package name nor the
-// text of a marker sentinel.
+// requireText checks the form of a store's error text. It begins with the operation, and has
+// neither the package name nor the text of a marker sentinel.
 func requireText(t *testing.T, err error) {
 	t.Helper()
 	require.NotContains(t, err.Error(), "leasehold:")
@@ -213,7 +215,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	canned := func(status int, reason, message string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { refuse(w, status, reason, message) })
 	}
-	const denied = "robot@project.iam.gserviceaccount.com does not have storage.objects.x access to the Google Cloud Storage object."
+	const denied = "robot@project.iam.gserviceaccount.com does not have storage.objects.x access to the Google Cloud " +
+		"Storage object."
 	for _, c := range []struct {
 		name   string
 		server http.Handler
@@ -221,23 +224,101 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		want   error
 		say    string
 	}{
-		{"no such bucket", canned(404, "notFound", "The specified bucket does not exist."), "", leasehold.ErrPermanent, "create the bucket, or"},
-		{"writing to what may be no bucket", canned(404, "notFound", "Not Found"), "PutIfNoneMatch PutIfMatch", leasehold.ErrPermanent, "create the bucket, or"},
-		{"no such object", canned(404, "notFound", "No such object: locks/locks/service"), "Get DeleteIfMatch", leasehold.ErrNotExist, "No such object"},
-		{"may not read", canned(403, "forbidden", denied), "Get", leasehold.ErrPermanent, "storage.objects.get on the object, and storage.objects.list on the bucket"},
-		{"may not write", canned(403, "forbidden", denied), "PutIfNoneMatch PutIfMatch", leasehold.ErrPermanent, "storage.objects.create on the object, and storage.objects.delete to overwrite it"},
-		{"may not delete", canned(403, "forbidden", denied), "DeleteIfMatch", leasehold.ErrPermanent, "storage.objects.delete"},
-		{"kept by a retention policy", canned(403, "retentionPolicyNotMet", "Object is subject to bucket's retention policy"), "PutIfMatch", leasehold.ErrPermanent, "remove any retention policy or hold that forbids overwriting"},
-		{"bad credentials", canned(401, "authError", "Invalid Credentials"), "", leasehold.ErrPermanent, "check the credentials"},
-		{"changed", canned(412, "conditionNotMet", "Precondition Failed"), "PutIfNoneMatch PutIfMatch DeleteIfMatch", leasehold.ErrPreconditionFailed, `"locks/service`},
-		{"bad request", canned(400, "invalid", "Invalid bucket name"), "", leasehold.ErrPermanent, "check bucket name, key and endpoint"},
-		{"over the rate limit", canned(429, "rateLimitExceeded", "The object exceeded the rate limit"), "", nil, "rateLimitExceeded"},
-		{"over an older rate limit", canned(403, "userRateLimitExceeded", "User Rate Limit Exceeded"), "", nil, "userRateLimitExceeded"},
+		{
+			"no such bucket",
+			canned(404, "notFound", "The specified bucket does not exist."),
+			"",
+			leasehold.ErrPermanent,
+			"create the bucket, or",
+		},
+		{
+			"writing to what may be no bucket",
+			canned(404, "notFound", "Not Found"),
+			"PutIfNoneMatch PutIfMatch",
+			leasehold.ErrPermanent,
+			"create the bucket, or",
+		},
+		{
+			"no such object",
+			canned(404, "notFound", "No such object: locks/locks/service"),
+			"Get DeleteIfMatch",
+			leasehold.ErrNotExist,
+			"No such object",
+		},
+		{
+			"may not read",
+			canned(403, "forbidden", denied),
+			"Get",
+			leasehold.ErrPermanent,
+			"storage.objects.get on the object, and storage.objects.list on the bucket",
+		},
+		{
+			"may not write",
+			canned(403, "forbidden", denied),
+			"PutIfNoneMatch PutIfMatch",
+			leasehold.ErrPermanent,
+			"storage.objects.create on the object, and storage.objects.delete to overwrite it",
+		},
+		{
+			"may not delete",
+			canned(403, "forbidden", denied),
+			"DeleteIfMatch",
+			leasehold.ErrPermanent,
+			"storage.objects.delete",
+		},
+		{
+			"kept by a retention policy",
+			canned(403, "retentionPolicyNotMet", "Object is subject to bucket's retention policy"),
+			"PutIfMatch",
+			leasehold.ErrPermanent,
+			"remove any retention policy or hold that forbids overwriting",
+		},
+		{
+			"bad credentials",
+			canned(401, "authError", "Invalid Credentials"),
+			"",
+			leasehold.ErrPermanent,
+			"check the credentials",
+		},
+		{
+			"changed",
+			canned(412, "conditionNotMet", "Precondition Failed"),
+			"PutIfNoneMatch PutIfMatch DeleteIfMatch",
+			leasehold.ErrPreconditionFailed,
+			`"locks/service`,
+		},
+		{
+			"bad request",
+			canned(400, "invalid", "Invalid bucket name"),
+			"",
+			leasehold.ErrPermanent,
+			"check bucket name, key and endpoint",
+		},
+		{
+			"over the rate limit",
+			canned(429, "rateLimitExceeded", "The object exceeded the rate limit"),
+			"",
+			nil,
+			"rateLimitExceeded",
+		},
+		{
+			"over an older rate limit",
+			canned(403, "userRateLimitExceeded", "User Rate Limit Exceeded"),
+			"",
+			nil,
+			"userRateLimitExceeded",
+		},
 		{"not modified", canned(304, "notModified", ""), "", nil, ""}, // nothing asks for it
 		{"conflict", canned(409, "conflict", "The object is being changed"), "", nil, "conflict"},
 		{"internal error", canned(500, "backendError", "Backend Error"), "", nil, "Backend Error"},
 		{"unavailable", canned(503, "backendError", "Backend Error"), "", nil, "Backend Error"},
-		{"connection closed", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "", nil, "EOF"},
+		{
+			"connection closed",
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }),
+			"",
+			nil,
+			"EOF",
+		},
 	} {
 		for call, do := range storeCalls {
 			if c.calls != "" && !strings.Contains(" "+c.calls+" ", " "+call+" ") {
@@ -280,7 +361,11 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 		store *gcsstore.Store
 		say   string
 	}{
-		{"URL", gcsstore.New(w.client, "gs://locks/team/a/"), `is a URL: give the bare name "locks", and what follows it, "team/a/", to WithKeyPrefix`},
+		{
+			"URL",
+			gcsstore.New(w.client, "gs://locks/team/a/"),
+			`is a URL: give the bare name "locks", and what follows it, "team/a/", to WithKeyPrefix`,
+		},
 		{"path", gcsstore.New(w.client, "locks/team"), "is not a bucket's name"},
 		{"capitals", gcsstore.New(w.client, "Locks"), "is not a bucket's name"},
 		{"empty", gcsstore.New(w.client, ""), "the bucket has no name"},
@@ -288,11 +373,27 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 		{"an empty store", &gcsstore.Store{}, "the Store is nil or empty: make one with New"},
 		{"a nil option", gcsstore.New(w.client, bucket, nil), "an Option is nil"},
 		{"no client", gcsstore.New(nil, bucket), "the Cloud Storage client is nil"},
-		{"absolute prefix", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix("/locks/")), `key prefix "/locks/" has an empty path segment`},
-		{"dots", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix("a/../")), `key prefix "a/../" has an empty path segment, "." or ".."`},
+		{
+			"absolute prefix",
+			gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix("/locks/")),
+			`key prefix "/locks/" has an empty path segment`,
+		},
+		{
+			"dots",
+			gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix("a/../")),
+			`key prefix "a/../" has an empty path segment, "." or ".."`,
+		},
 		{"small slack", gcsstore.New(w.client, bucket, gcsstore.WithServerClock(time.Second)), "slack 1s is below 2s"},
-		{"negative slack", gcsstore.New(w.client, bucket, gcsstore.WithServerClock(-time.Hour)), "slack -1h0m0s is below 2s"},
-		{"long prefix", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix(strings.Repeat("p", 1024))), "use 1 to 1024"},
+		{
+			"negative slack",
+			gcsstore.New(w.client, bucket, gcsstore.WithServerClock(-time.Hour)),
+			"slack -1h0m0s is below 2s",
+		},
+		{
+			"long prefix",
+			gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix(strings.Repeat("p", 1024))),
+			"use 1 to 1024",
+		},
 	} {
 		for call, do := range storeCalls {
 			err := do(t.Context(), c.store, "1000")
@@ -311,7 +412,8 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 	for etag, want := range map[string]error{
 		"": leasehold.ErrPermanent,
 		// Cloud Storage reads generation 0 as "must not exist": a create in disguise.
-		"0": leasehold.ErrPreconditionFailed, "-1": leasehold.ErrPreconditionFailed, "+7": leasehold.ErrPreconditionFailed,
+		"0": leasehold.ErrPreconditionFailed, "-1": leasehold.ErrPreconditionFailed,
+		"+7":    leasehold.ErrPreconditionFailed,
 		`"abc"`: leasehold.ErrPreconditionFailed, "9223372036854775808": leasehold.ErrPreconditionFailed,
 	} {
 		_, err := store.PutIfMatch(t.Context(), key, []byte("{}"), etag)
@@ -325,7 +427,10 @@ func TestRefusedCredentialsEndAtOnce(t *testing.T) {
 	var asked atomic.Int32
 	google := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
-		reply(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant", "error_description": "Invalid JWT Signature."})
+		reply(w, http.StatusBadRequest, map[string]string{
+			"error":             "invalid_grant",
+			"error_description": "Invalid JWT Signature.",
+		})
 	}))
 	defer google.Close()
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -334,7 +439,8 @@ func TestRefusedCredentialsEndAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	account, err := json.Marshal(map[string]string{
 		"type": "service_account", "client_email": "robot@project.iam.gserviceaccount.com", "token_uri": google.URL,
-		"private_key_id": "deleted", "private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
+		"private_key_id": "deleted", "private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY",
+			Bytes: der})),
 	})
 	require.NoError(t, err)
 	credentials := option.WithAuthCredentialsJSON(option.ServiceAccount, account)
@@ -374,14 +480,17 @@ func TestAgeIsByTheServersClock(t *testing.T) {
 			require.Zero(t, age(store), "younger than the slack")
 			time.Sleep(30 * time.Second)
 			require.Equal(t, 28*time.Second, age(store))
-			require.Equal(t, 25*time.Second, age(gcsstore.New(w.client, bucket, gcsstore.WithServerClock(5*time.Second))))
+			require.Equal(t, 25*time.Second, age(gcsstore.New(w.client, bucket,
+				gcsstore.WithServerClock(5*time.Second))))
 			require.Zero(t, age(gcsstore.New(w.client, bucket)), "without WithServerClock the clock is not trusted")
 			require.Zero(t, age(gcsstore.New(w.xml(t), bucket, clock)), "without a recorded Date there is no age")
 
-			recording, err := storage.NewClient(t.Context(), option.WithoutAuthentication(), option.WithEndpoint("http://gcs.test/storage/v1/"),
+			recording, err := storage.NewClient(t.Context(), option.WithoutAuthentication(),
+				option.WithEndpoint("http://gcs.test/storage/v1/"),
 				option.WithHTTPClient(&http.Client{Transport: gcsstore.Transport(w)}))
 			require.NoError(t, err)
-			require.Equal(t, 28*time.Second, age(gcsstore.New(recording, bucket, clock)), "the user's own HTTP client, reading XML")
+			require.Equal(t, 28*time.Second, age(gcsstore.New(recording, bucket, clock)),
+				"the user's own HTTP client, reading XML")
 			object := server.objects[key]
 			object.written = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 			server.objects[key] = object
@@ -410,7 +519,8 @@ func TestAgeOnFakeGCSServer(t *testing.T) {
 }
 
 func TestBodyThatBreaksOffIsNotTakenForAMissingObject(t *testing.T) {
-	// The first reply ends early. The client asks for the rest of that generation, which has been overwritten in the meantime.
+	// The first reply ends early. The client asks for the rest of that generation, which has been
+	// overwritten in the meantime.
 	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if requests.Add(1) > 1 {
@@ -422,7 +532,8 @@ func TestBodyThatBreaksOffIsNotTakenForAMissingObject(t *testing.T) {
 		_, _ = w.Write([]byte("half"))
 	}))
 	defer server.Close()
-	client, err := gcsstore.NewClient(t.Context(), option.WithoutAuthentication(), option.WithEndpoint(server.URL+"/storage/v1/"))
+	client, err := gcsstore.NewClient(t.Context(), option.WithoutAuthentication(),
+		option.WithEndpoint(server.URL+"/storage/v1/"))
 	require.NoError(t, err)
 	defer client.Close()
 	_, err = gcsstore.New(client, bucket).Get(t.Context(), key)
@@ -497,8 +608,12 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 			// Google's own transport is made of the default one, and has settings for HTTP/2.
 			old := http.DefaultTransport
 			defer func() { http.DefaultTransport = old }()
-			http.DefaultTransport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: link.Roots()}, ForceAttemptHTTP2: true}
-			opts := []option.ClientOption{option.WithoutAuthentication(), option.WithEndpoint(link.URL() + "/storage/v1/")}
+			http.DefaultTransport = &http.Transport{
+				TLSClientConfig:   &tls.Config{RootCAs: link.Roots()},
+				ForceAttemptHTTP2: true,
+			}
+			opts := []option.ClientOption{option.WithoutAuthentication(),
+				option.WithEndpoint(link.URL() + "/storage/v1/")}
 			make := gcsstore.NewClient
 			if made != "NewClient" {
 				make = storage.NewClient

@@ -19,8 +19,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
-// These tests check the promises of a lock on fake-gcs-server in real time. The TTL is 1.5 s, below the minimum of 6 s, because
-// that server has no rate limit.
+// These tests check the promises of a lock on fake-gcs-server in real time. The TTL is 1.5 s, below
+// the minimum of 6 s, because that server has no rate limit.
 const ttl = 1500 * time.Millisecond
 
 // site is a bucket that several processes share.
@@ -31,8 +31,10 @@ func newSite(t *testing.T) site { return site{newWire(t, nil).createBucket(t)} }
 // process returns a lock over a network connection of its own, which can be cut.
 func (s site) process(t *testing.T, name string, opts ...leasehold.Option) (*leasehold.Lock, *wire) {
 	w := newWire(t, nil)
-	store := gcsstore.New(w.client, s.bucket, gcsstore.WithMinTTL(500*time.Millisecond), gcsstore.WithServerClock(2*time.Second))
-	lock, err := leasehold.NewLock(store, key, append([]leasehold.Option{leasehold.WithTTL(ttl), leasehold.WithIdentity(name)}, opts...)...)
+	store := gcsstore.New(w.client, s.bucket, gcsstore.WithMinTTL(500*time.Millisecond),
+		gcsstore.WithServerClock(2*time.Second))
+	lock, err := leasehold.NewLock(store, key, append([]leasehold.Option{leasehold.WithTTL(ttl),
+		leasehold.WithIdentity(name)}, opts...)...)
 	require.NoError(t, err)
 	return lock, w
 }
@@ -175,7 +177,8 @@ func TestElectorMovesOnWhenItsLeaderIsCutOff(t *testing.T) {
 
 	require.Len(t, terms, 2)
 	require.Less(t, terms[0].token, terms[1].token)
-	require.True(t, terms[0].to.Before(terms[1].from), "the leader that was cut off must stop before the next term begins")
+	require.True(t, terms[0].to.Before(terms[1].from), "the leader that was cut off must stop before the next "+
+		"term begins")
 }
 
 // TestExample builds the example and runs it as a user would.

@@ -1,5 +1,6 @@
-// Package gocronlock lets several gocron schedulers share their jobs through a bucket. With [NewElector] one instance runs all
-// jobs. With a [Locker] each run of a job goes to the instance that is first.
+// Package gocronlock lets several gocron schedulers share their jobs through a bucket. With
+// [NewElector] one instance runs all jobs. With a [Locker] each run of a job goes to the instance
+// that is first.
 //
 //	gocron.NewScheduler(gocron.WithDistributedElector(gocronlock.NewElector(elector)))
 //	gocron.NewScheduler(gocron.WithDistributedLocker(locker))
@@ -18,14 +19,15 @@ import (
 // ErrNotLeader says that a job does not run here because this instance does not lead.
 var ErrNotLeader = errors.New("gocronlock: not the leader")
 
-// NewElector returns e as gocron's Elector: jobs start only while e leads. The result sends no request, never blocks, and is
-// safe for concurrent use; its errors match [ErrNotLeader]. NewElector returns nil for nil, which gocron refuses.
+// NewElector returns e as gocron's Elector: jobs start only while e leads. The result sends no
+// request, never blocks, and is safe for concurrent use; its errors match [ErrNotLeader].
+// NewElector returns nil for nil, which gocron refuses.
 //
-// You must run e yourself: see [leasehold.Elector.Run]. A job that still runs when the lease ends is not stopped; if it must
-// not go on, bind it to the context of OnStartedLeading.
+// You must run e yourself: see [leasehold.Elector.Run]. A job that still runs when the lease ends
+// is not stopped; if it must not go on, bind it to the context of OnStartedLeading.
 //
-// While leadership moves to another instance nobody leads, so a run may be skipped. A run is done twice only if the next
-// leader's clock is behind by more than the time that the change took.
+// While leadership moves to another instance nobody leads, so a run may be skipped. A run is done
+// twice only if the next leader's clock is behind by more than the time that the change took.
 func NewElector(e *leasehold.Elector) gocron.Elector {
 	if e == nil {
 		return nil

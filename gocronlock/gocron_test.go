@@ -41,7 +41,8 @@ func beginWith(t *testing.T, locker *gocronlock.Locker, off time.Duration) *proc
 	clock := wrongClock{clockwork.NewRealClock(), off}
 	p.locker.SetClock(clock)
 	var err error
-	p.Scheduler, err = gocron.NewScheduler(gocron.WithDistributedLocker(p.locker), gocron.WithClock(clock), gocron.WithLocation(time.UTC))
+	p.Scheduler, err = gocron.NewScheduler(gocron.WithDistributedLocker(p.locker), gocron.WithClock(clock),
+		gocron.WithLocation(time.UTC))
 	require.NoError(t, err)
 	t.Cleanup(func() { p.Shutdown() })
 	return p
@@ -109,8 +110,8 @@ func TestRunNowDoesNotConsumeASlot(t *testing.T) {
 	})
 }
 
-// In TestRunNowDoesNotHideASlot an instance whose clock is 45 s behind reaches a slot after another has run it and has then run
-// the job once more with RunNow.
+// In TestRunNowDoesNotHideASlot an instance whose clock is 45 s behind reaches a slot after another
+// has run it and has then run the job once more with RunNow.
 func TestRunNowDoesNotHideASlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()
@@ -170,7 +171,8 @@ func TestTheSameJobWithAnotherValueInItsContext(t *testing.T) {
 	}
 }
 
-// overtaken is a store on which another client always writes first, and has released again before the next read.
+// overtaken is a store on which another client always writes first, and has released again before
+// the next read.
 type overtaken struct {
 	leasehold.Store
 	n int

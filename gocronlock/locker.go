@@ -16,29 +16,35 @@ import (
 )
 
 var (
-	// ErrAlreadyRan says that a job does not run here because another instance has already run this slot.
+	// ErrAlreadyRan says that a job does not run here because another instance has already run this
+	// slot.
 	ErrAlreadyRan = errors.New("gocronlock: already ran")
-	// ErrSameName says that a job does not run because another job of the same scheduler has the same name.
+	// ErrSameName says that a job does not run because another job of the same scheduler has the
+	// same name.
 	ErrSameName = errors.New("gocronlock: two jobs have the same name")
 )
 
-// Locker is a [gocron.Locker] on a store, with one lock object per job. A job runs under a lease, which is renewed while the
-// job runs. When a run begins, its time by the instance's wall clock is committed to the lock object, and stays there after
-// the release. This keeps a late instance from repeating the run: gocron calls the locker at the time of the slot by the
-// instance's own clock, so for one slot all instances read the same time, however far their clocks are apart.
+// Locker is a [gocron.Locker] on a store, with one lock object per job. A job runs under a lease,
+// which is renewed while the job runs. When a run begins, its time by the instance's wall clock is
+// committed to the lock object, and stays there after the release. This keeps a late instance from
+// repeating the run: gocron calls the locker at the time of the slot by the instance's own clock,
+// so for one slot all instances read the same time, however far their clocks are apart.
 //
-// So each slot of a job with fixed times, such as a cron job, runs at most once, and exactly once if nothing fails. If the
-// instance that runs it crashes, that run is not repeated, and slots are skipped until its lease has expired. The next slot
-// starts up to a TTL late, because until then nobody can be certain of the crash. Slots that come while the job still runs are
-// skipped, too. Jobs that each instance times from its own start (DurationJob without
-// WithStartAt) have no common slots. Runs of such a job on different instances are at least a spacing apart.
+// So each slot of a job with fixed times, such as a cron job, runs at most once, and exactly once
+// if nothing fails. If the instance that runs it crashes, that run is not repeated, and slots are
+// skipped until its lease has expired. The next slot starts up to a TTL late, because until then
+// nobody can be certain of the crash. Slots that come while the job still runs are skipped, too.
+// Jobs that each instance times from its own start (DurationJob without WithStartAt) have no common
+// slots. Runs of such a job on different instances are at least a spacing apart.
 //
-// A run that is started with RunNow of gocron's Job does not use up the next slot: the same instance runs that slot, too. If
-// it comes less than a spacing after a run on another instance, it is refused with [ErrAlreadyRan].
+// A run that is started with RunNow of gocron's Job does not use up the next slot: the same
+// instance runs that slot, too. If it comes less than a spacing after a run on another instance, it
+// is refused with [ErrAlreadyRan].
 //
-// gocron tells a locker only the name of a job. Two jobs of one scheduler with the same name would share one lock object and
-// take each other's slots, so the second is refused with [ErrSameName] as long as the first is scheduled. Give each
-// scheduler its own Locker, because to a shared one the same job of two schedulers looks like two jobs.
+// gocron tells a locker only the name of a job. Two jobs of one scheduler with the same name would
+// share one lock object and take each other's slots, so the second is refused with [ErrSameName] as
+// long as the first is scheduled. Give each scheduler its own Locker, because to a shared one the
+// same job of two schedulers looks like two jobs.
 //
 // A Locker is safe for concurrent use.
 type Locker struct {
@@ -51,7 +57,8 @@ type Locker struct {
 	jobs map[string]*job
 }
 
-// Clock tells the time. The clock given to [gocron.WithClock] is one. It must be safe for concurrent use.
+// Clock tells the time. The clock given to [gocron.WithClock] is one. It must be safe for
+// concurrent use.
 type Clock interface{ Now() time.Time }
 
 type wallClock struct{}
@@ -68,17 +75,20 @@ type job struct {
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// NewLocker returns a locker whose lock objects are below prefix, a path without a slash at its end.
+// NewLocker returns a locker whose lock objects are below prefix, a path without a slash at its
+// end.
 //
-// Two runs of one job whose times are less than spacing apart count as one. Use half the shortest interval between two slots
-// of any job. spacing must be positive, and longer than the delay with which a slot may start. Clocks may differ by up to the
-// interval; if they differ by more, slots run twice. If the intervals of jobs differ much, give each job its own locker with
+// Two runs of one job whose times are less than spacing apart count as one. Use half the shortest
+// interval between two slots of any job. spacing must be positive, and longer than the delay with
+// which a slot may start. Clocks may differ by up to the interval; if they differ by more, slots
+// run twice. If the intervals of jobs differ much, give each job its own locker with
 // gocron.WithDistributedJobLocker.
 //
 // Options, limits and errors are those of [leasehold.NewLock]. NewLocker sends no request.
 func NewLocker(store leasehold.Store, prefix string, spacing time.Duration, opts ...leasehold.Option) (*Locker, error) {
 	if spacing <= 0 {
-		return nil, fmt.Errorf("gocronlock: spacing %v must be positive: use half the shortest interval between two slots", spacing)
+		return nil, fmt.Errorf("gocronlock: spacing %v must be positive: use half the shortest interval between "+
+			"two slots", spacing)
 	}
 	opts = slices.Clone(opts)
 	newLock := func(key string) (*leasehold.Lock, error) { return leasehold.NewLock(store, key, opts...) }
@@ -89,17 +99,19 @@ func NewLocker(store leasehold.Store, prefix string, spacing time.Duration, opts
 	return l, nil
 }
 
-// SetClock sets the clock by which the locker tells slots apart. Pass the clock that the scheduler has from [gocron.WithClock].
-// The default is the wall clock. Leases are always timed by the real clocks. Call SetClock before the scheduler starts.
-// It panics if c is nil.
+// SetClock sets the clock by which the locker tells slots apart. Pass the clock that the scheduler
+// has from [gocron.WithClock]. The default is the wall clock. Leases are always timed by the real
+// clocks. Call SetClock before the scheduler starts. It panics if c is nil.
 func (l *Locker) SetClock(c Clock) {
 	if c == nil {
-		panic("gocronlock: the clock of SetClock is nil: pass the clock of gocron.WithClock, or leave SetClock out for the wall clock")
+		panic("gocronlock: the clock of SetClock is nil: pass the clock of gocron.WithClock, or leave SetClock out " +
+			"for the wall clock")
 	}
 	l.clock = c
 }
 
-// Key returns the key of a job's lock object: the prefix, a slash, and the job's name, which is escaped as in a URL path.
+// Key returns the key of a job's lock object: the prefix, a slash, and the job's name, which is
+// escaped as in a URL path.
 func (l *Locker) Key(job string) string {
 	name := url.PathEscape(job)
 	if name == "." || name == ".." { // some stores take these for directories
@@ -108,14 +120,15 @@ func (l *Locker) Key(job string) string {
 	return l.prefix + "/" + name
 }
 
-// Lock implements [gocron.Locker]. If another instance has the run, the error matches [ErrAlreadyRan] or [leasehold.ErrHeld].
-// If another job has the same name, it matches [ErrSameName]. Other errors are those of the store. gocron skips the run and passes the error to the job's
-// AfterLockError listener. Lock sends 1 or 2 reads if another instance has the run, and 1 or 2 reads and 2 writes if this instance
-// gets it. Unlock adds 1 write.
+// Lock implements [gocron.Locker]. If another instance has the run, the error matches
+// [ErrAlreadyRan] or [leasehold.ErrHeld]. If another job has the same name, it matches
+// [ErrSameName]. Other errors are those of the store. gocron skips the run and passes the error to
+// the job's AfterLockError listener. Lock sends 1 or 2 reads if another instance has the run, and 1
+// or 2 reads and 2 writes if this instance gets it. Unlock adds 1 write.
 //
-// If the last holder seems to have crashed, because its lease expired by this machine's wall clock and was not released, Lock
-// waits until that is certain, and tries again, which adds as many requests. It waits for a TTL at most, and only where that
-// ends within the spacing from the slot.
+// If the last holder seems to have crashed, because its lease expired by this machine's wall clock
+// and was not released, Lock waits until that is certain, and tries again, which adds as many
+// requests. It waits for a TTL at most, and only where that ends within the spacing from the slot.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	began := l.clock.Now().Round(0) // the time of the slot, so it is read before any request
 	j, err := l.job(ctx, name)
@@ -130,8 +143,9 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 			j.lease, j.mine = lease, latest(began, j.mine)
 			return run{l, j, lease}, nil
 		}
-		// Only an instance that has watched a lock for its TTL may take it from a crashed holder. Between two slots nobody
-		// watches, so without this wait the first slot after the crash would be skipped however long ago the crash was.
+		// Only an instance that has watched a lock for its TTL may take it from a crashed holder.
+		// Between two slots nobody watches, so without this wait the first slot after the crash
+		// would be skipped however long ago the crash was.
 		held, ok := errors.AsType[*leasehold.HeldError](err)
 		if !ok || !overdue(held.Record) || time.Since(called)+held.Wait > l.spacing {
 			return nil, err
@@ -144,12 +158,14 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	}
 }
 
-// overdue reports whether the holder has not renewed in time, if its wall clock and this machine's are right to a few seconds.
+// overdue reports whether the holder has not renewed in time, if its wall clock and this machine's
+// are right to a few seconds.
 func overdue(r leasehold.Record) bool {
 	return !r.Released() && time.Since(r.ExpiresAt) > 5*time.Second
 }
 
-// try acquires the lock for the run that begins at the time began, unless that run was already done, and notes it there.
+// try acquires the lock for the run that begins at the time began, unless that run was already
+// done, and notes it there.
 func (l *Locker) try(ctx context.Context, name string, j *job, began time.Time) (*leasehold.Lease, error) {
 	rec, err := j.lock.Inspect(ctx)
 	if err == nil {
@@ -172,9 +188,9 @@ func (l *Locker) try(ctx context.Context, name string, j *job, began time.Time) 
 	return lease, nil
 }
 
-// Lease returns the lease under which a job runs on this instance, or nil if it does not run. Use it for the fencing token, and
-// for its context, which ends when the job must stop. gocron does not stop a job that outlives its lease, as can happen if
-// the store cannot be reached for a long time.
+// Lease returns the lease under which a job runs on this instance, or nil if it does not run. Use
+// it for the fencing token, and for its context, which ends when the job must stop. gocron does not
+// stop a job that outlives its lease, as can happen if the store cannot be reached for a long time.
 func (l *Locker) Lease(job string) *leasehold.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,8 +200,8 @@ func (l *Locker) Lease(job string) *leasehold.Lease {
 	return nil
 }
 
-// job returns the entry of a name. Two jobs with the same name are told apart by their contexts, because gocron gives each job
-// its own.
+// job returns the entry of a name. Two jobs with the same name are told apart by their contexts,
+// because gocron gives each job its own.
 func (l *Locker) job(ctx context.Context, name string) (*job, error) {
 	if name == "" {
 		return nil, errors.New("gocronlock: the job has no name: set one with gocron.WithName")
@@ -201,7 +217,8 @@ func (l *Locker) job(ctx context.Context, name string) (*job, error) {
 		j = &job{lock: lock}
 		l.jobs[name] = j
 	}
-	if j.done != ctx.Done() && j.done != nil { // compare channels, because a wrapper of the job's context has the same one
+	// compare channels, because a wrapper of the job's context has the same one
+	if j.done != ctx.Done() && j.done != nil {
 		select {
 		case <-j.done:
 		default:
@@ -212,30 +229,34 @@ func (l *Locker) job(ctx context.Context, name string) (*job, error) {
 	return j, nil
 }
 
-// due returns [ErrAlreadyRan] if rec shows that the run at the time now was already done. Otherwise it returns when the latest
-// runs began.
+// due returns [ErrAlreadyRan] if rec shows that the run at the time now was already done. Otherwise
+// it returns when the latest runs began.
 func (l *Locker) due(name string, j *job, rec leasehold.Record, now time.Time) ([]time.Time, error) {
 	if len(rec.Payload) == 0 {
 		return nil, nil
 	}
 	runs, err := decode(rec.Payload)
 	if err != nil {
-		return nil, fmt.Errorf("gocronlock: the payload of lock object %q is not a record of job runs, so another program uses this key: choose another prefix or job name: %w", l.Key(name), err)
+		return nil, fmt.Errorf("gocronlock: the payload of lock object %q is not a record of job runs, so another "+
+			"program uses this key: choose another prefix or job name: %w", l.Key(name), err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, began := range runs {
-		// A scheduler reaches each slot once, so a run on this instance was another slot, or no slot at all.
+		// A scheduler reaches each slot once, so a run on this instance was another slot, or no
+		// slot at all.
 		here := slices.ContainsFunc(j.mine, began.Equal)
-		if !here && now.Sub(began).Abs() < l.spacing { // a time far in the future comes from a wrong clock, and must not stop the job
-			return nil, fmt.Errorf("%w: job %q at %s; the last holder was %q", ErrAlreadyRan, name, began.Format(time.RFC3339Nano), rec.Holder)
+		// a time far in the future comes from a wrong clock, and must not stop the job
+		if !here && now.Sub(began).Abs() < l.spacing {
+			return nil, fmt.Errorf("%w: job %q at %s; the last holder was %q", ErrAlreadyRan, name,
+				began.Format(time.RFC3339Nano), rec.Holder)
 		}
 	}
 	return runs, nil
 }
 
-// kept is how many runs the lock object records. With only the last one, a run outside a slot would hide the slot before it
-// from a late instance.
+// kept is how many runs the lock object records. With only the last one, a run outside a slot would
+// hide the slot before it from a late instance.
 const kept = 8
 
 func latest(began time.Time, before []time.Time) []time.Time {

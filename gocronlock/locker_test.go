@@ -40,7 +40,9 @@ func TestNewLockerRefusesBadInput(t *testing.T) {
 		"store is nil":       func() (*gocronlock.Locker, error) { return gocronlock.NewLocker(nil, "jobs", spacing) },
 		"empty path segment": func() (*gocronlock.Locker, error) { return gocronlock.NewLocker(mem, "jobs/", spacing) },
 		"spacing 0s":         func() (*gocronlock.Locker, error) { return gocronlock.NewLocker(mem, "jobs", 0) },
-		"spacing -1s":        func() (*gocronlock.Locker, error) { return gocronlock.NewLocker(mem, "jobs", -time.Second) },
+		"spacing -1s": func() (*gocronlock.Locker, error) {
+			return gocronlock.NewLocker(mem, "jobs", -time.Second)
+		},
 		"TTL -1s is below 1ms": func() (*gocronlock.Locker, error) {
 			return gocronlock.NewLocker(mem, "jobs", spacing, leasehold.WithTTL(-time.Second))
 		},
@@ -55,7 +57,8 @@ func TestNewLockerRefusesBadInput(t *testing.T) {
 
 func TestKeys(t *testing.T) {
 	l := newLocker(t, leasehold.NewMemStore())
-	names := []string{"backup", "main.main.func1", "github.com/x/pkg.(*T).Run-fm", "a/b", "a%2Fb", "..", ".", "%2E.", "%2E", "...", "a//b", `a\b`,
+	names := []string{"backup", "main.main.func1", "github.com/x/pkg.(*T).Run-fm", "a/b", "a%2Fb", "..", ".", "%2E.",
+		"%2E", "...", "a//b", `a\b`,
 		"Zürich", "\xff", "a b", "a+b", "a?b#c", "tab\t", "x\x00", " ", "/"}
 	seen := map[string]string{}
 	for _, name := range names {
@@ -71,7 +74,8 @@ func TestKeys(t *testing.T) {
 func TestOneSlotOfManyInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, mem := t.Context(), leasehold.NewMemStore()
-		// The clocks differ by up to nearly a minute. Each instance wakes when its own clock shows the full minute.
+		// The clocks differ by up to nearly a minute. Each instance wakes when its own clock shows
+		// the full minute.
 		offsets := []time.Duration{0, 3 * time.Second, -3 * time.Second, 29 * time.Second, -29 * time.Second}
 		var ran [10]atomic.Int64
 		start := time.Now().Truncate(time.Minute).Add(2 * time.Minute)
@@ -90,7 +94,8 @@ func TestOneSlotOfManyInstances(t *testing.T) {
 						continue
 					}
 					ran[slot].Add(1)
-					time.Sleep(time.Duration(slot) * time.Second) // some runs end before the last clock shows the minute
+					// some runs end before the last clock shows the minute
+					time.Sleep(time.Duration(slot) * time.Second)
 					if err := lock.Unlock(ctx); err != nil {
 						t.Error(err)
 					}
@@ -126,7 +131,8 @@ func TestRunsOfDifferentPhasesAreASpacingApart(t *testing.T) {
 				time.Sleep(25 * time.Second)
 			}
 		}
-		require.InDelta(t, float64(time.Since(began)/(50*time.Second)), runs, 2) // the first call after the spacing comes after 50 s
+		// the first call after the spacing comes after 50 s
+		require.InDelta(t, float64(time.Since(began)/(50*time.Second)), runs, 2)
 	})
 }
 
@@ -198,7 +204,8 @@ func TestAfterACrash(t *testing.T) {
 		lock, err := l.Lock(ctx, "job")
 		require.NoError(t, err)
 		require.InDelta(t, 15, time.Since(called).Seconds(), 1, "a TTL")
-		require.Contains(t, string(l.Lease("job").Record().Payload), called.UTC().Format(time.RFC3339Nano), "the time of the slot")
+		require.Contains(t, string(l.Lease("job").Record().Payload), called.UTC().Format(time.RFC3339Nano),
+			"the time of the slot")
 		require.NoError(t, lock.Unlock(ctx))
 
 		crash(t, mem, l.Key("slow"), leasehold.WithTTL(time.Minute))
@@ -403,6 +410,7 @@ func TestNilArgumentsAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "Option is nil")
 	l, err := gocronlock.NewLocker(leasehold.NewMemStore(), "jobs", time.Minute)
 	require.NoError(t, err)
-	require.PanicsWithValue(t, "gocronlock: the clock of SetClock is nil: pass the clock of gocron.WithClock, or leave SetClock out for the wall clock",
+	require.PanicsWithValue(t, "gocronlock: the clock of SetClock is nil: pass the clock of gocron.WithClock, or "+
+		"leave SetClock out for the wall clock",
 		func() { l.SetClock(nil) })
 }

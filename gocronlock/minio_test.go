@@ -38,10 +38,13 @@ func (c wrongClock) Now() time.Time                  { return c.Clock.Now().Add(
 func (c wrongClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 func (c wrongClock) Until(t time.Time) time.Duration { return t.Sub(c.Now()) }
 
-// behind returns a store with its own connection to the server, on which each request takes at least the delay.
+// behind returns a store with its own connection to the server, on which each request takes at
+// least the delay.
 func behind(t *testing.T, server testserver.S3, bucket string, delay time.Duration) leasehold.Store {
 	t.Helper()
-	proxy := faultproxy.Start(t, server.Endpoint, func(*http.Request) faultproxy.Fault { return faultproxy.Fault{Before: delay} })
+	proxy := faultproxy.Start(t, server.Endpoint, func(*http.Request) faultproxy.Fault {
+		return faultproxy.Fault{Before: delay}
+	})
 	base := &http.Transport{}
 	t.Cleanup(base.CloseIdleConnections)
 	return leasehold.NewS3Store(server.Client(func(o *s3.Options) {
@@ -83,7 +86,8 @@ func (c *tally) failed(err error) {
 	c.errs = append(c.errs, err)
 }
 
-// check requires that each slot between the first and the last ran exactly once, and returns the number of slots.
+// check requires that each slot between the first and the last ran exactly once, and returns the
+// number of slots.
 func (c *tally) check(t *testing.T) int {
 	t.Helper()
 	c.mu.Lock()
@@ -122,9 +126,29 @@ func TestEachSlotRunsOnce(t *testing.T) {
 	}{
 		{name: "short job", instances: same},
 		{name: "long job", instances: same, takes: 1200 * time.Millisecond},
-		{name: "clocks apart", instances: []instance{{}, {clockOff: 400 * time.Millisecond}, {clockOff: -400 * time.Millisecond}, {clockOff: 1200 * time.Millisecond}}},
-		{name: "clocks apart, long job", instances: []instance{{}, {clockOff: 400 * time.Millisecond}, {clockOff: -400 * time.Millisecond}}, takes: 800 * time.Millisecond},
-		{name: "slow connections", instances: []instance{{}, {delay: 50 * time.Millisecond}, {delay: 300 * time.Millisecond}, {delay: 500 * time.Millisecond}}},
+		{
+			name: "clocks apart",
+			instances: []instance{
+				{},
+				{clockOff: 400 * time.Millisecond},
+				{clockOff: -400 * time.Millisecond},
+				{clockOff: 1200 * time.Millisecond},
+			},
+		},
+		{
+			name:      "clocks apart, long job",
+			instances: []instance{{}, {clockOff: 400 * time.Millisecond}, {clockOff: -400 * time.Millisecond}},
+			takes:     800 * time.Millisecond,
+		},
+		{
+			name: "slow connections",
+			instances: []instance{
+				{},
+				{delay: 50 * time.Millisecond},
+				{delay: 300 * time.Millisecond},
+				{delay: 500 * time.Millisecond},
+			},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -136,15 +160,19 @@ func TestEachSlotRunsOnce(t *testing.T) {
 				locker, err := gocronlock.NewLocker(behind(t, server, bucket, in.delay), "jobs", every/2)
 				require.NoError(t, err)
 				locker.SetClock(clock)
-				s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker), gocron.WithClock(clock), gocron.WithLocation(time.UTC))
+				s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker), gocron.WithClock(clock),
+					gocron.WithLocation(time.UTC))
 				require.NoError(t, err)
 				_, err = s.NewJob(gocron.CronJob("*/3 * * * * *", true), gocron.NewTask(func() {
 					count.begin(clock.Now())
 					defer count.end()
 					time.Sleep(c.takes) // the job's work
-				}), gocron.WithName("each slot/*"), gocron.WithEventListeners(gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) {
-					// A slot may begin while the scheduler shuts down; its context then ends the try.
-					if !errors.Is(err, gocronlock.ErrAlreadyRan) && !errors.Is(err, leasehold.ErrHeld) && !errors.Is(err, context.Canceled) {
+				}), gocron.WithName("each slot/*"), gocron.WithEventListeners(gocron.AfterLockError(func(_ uuid.UUID,
+					_ string, err error) {
+					// A slot may begin while the scheduler shuts down; its context then ends the
+					// try.
+					if !errors.Is(err, gocronlock.ErrAlreadyRan) && !errors.Is(err, leasehold.ErrHeld) &&
+						!errors.Is(err, context.Canceled) {
 						count.failed(err)
 					}
 				})))

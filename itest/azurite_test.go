@@ -48,7 +48,8 @@ func azureClientOver(t *testing.T, server testserver.Azurite, network http.Round
 	return client
 }
 
-// asAzure makes answers of the fault proxy Azure's own, if Azure has such answers. The others stay those of a stranger.
+// asAzure makes answers of the fault proxy Azure's own, if Azure has such answers. The others stay
+// those of a stranger.
 type asAzure struct{ http.RoundTripper }
 
 func (a asAzure) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -56,7 +57,8 @@ func (a asAzure) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err == nil && reply.Header.Get("x-ms-request-id") == "" {
 		code := map[int]bloberror.Code{
 			http.StatusConflict: bloberror.BlobAlreadyExists, http.StatusPreconditionFailed: bloberror.ConditionNotMet,
-			http.StatusInternalServerError: bloberror.InternalError, http.StatusServiceUnavailable: bloberror.ServerBusy,
+			http.StatusInternalServerError: bloberror.InternalError,
+			http.StatusServiceUnavailable:  bloberror.ServerBusy,
 		}[reply.StatusCode]
 		if code != "" {
 			reply.Header.Set("x-ms-request-id", "faultproxy")
@@ -73,8 +75,8 @@ func azureEnv(connection, container string) []string {
 
 func sound(*http.Request) faultproxy.Fault { return faultproxy.Fault{} }
 
-// TestAzurite runs on Azurite, Microsoft's emulator of Azure Blob Storage, what other tests run on S3 servers. Those that need no
-// other test's tools are with azblobstore.
+// TestAzurite runs on Azurite, Microsoft's emulator of Azure Blob Storage, what other tests run on
+// S3 servers. Those that need no other test's tools are with azblobstore.
 func TestAzurite(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartAzurite(t, testserver.AnyAPIVersion)
@@ -96,7 +98,9 @@ func TestAzurite(t *testing.T) {
 	run("linearizable register", func(t *testing.T, container string) {
 		linearizableRegister(t, "azurite", false, open(t, container))
 	})
-	run("linearizable lock", func(t *testing.T, container string) { linearizableLock(t, "azurite", open(t, container)) })
+	run("linearizable lock", func(t *testing.T, container string) {
+		linearizableLock(t, "azurite", open(t, container))
+	})
 	run("suspended process", func(t *testing.T, container string) {
 		suspend(t, azblobstore.New(azureClient(t, server, sound), container), append(env(container), "HOLDER_MANUAL=1"))
 	})
@@ -105,7 +109,8 @@ func TestAzurite(t *testing.T) {
 			prefix := rand.Text() + "/"
 			return func() *link {
 				l := unlinked(t)
-				l.store = azblobstore.New(azureClientOver(t, server, asAzure{l.Transport}), container, azblobstore.WithKeyPrefix(prefix))
+				l.store = azblobstore.New(azureClientOver(t, server, asAzure{l.Transport}), container,
+					azblobstore.WithKeyPrefix(prefix))
 				return l
 			}
 		})
@@ -122,10 +127,11 @@ func TestAzurite(t *testing.T) {
 	run("elections of processes", func(t *testing.T, container string) { elections(t, env(container)) })
 }
 
-// asCandidate is the test binary's main function when it runs as a candidate in an election. It prints its terms. While its lease is
-// valid, no higher token may be in the file.
+// asCandidate is the test binary's main function when it runs as a candidate in an election. It
+// prints its terms. While its lease is valid, no higher token may be in the file.
 func asCandidate() {
-	lock, err := leasehold.NewLock(storeFromEnv(), "locks/core", leasehold.WithTTL(holderTTL), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+	lock, err := leasehold.NewLock(storeFromEnv(), "locks/core", leasehold.WithTTL(holderTTL),
+		leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	fatal(err)
 	path := os.Getenv("CANDIDATE_FILE")
 	tokens, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)

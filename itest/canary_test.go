@@ -28,7 +28,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
-// dropping starts a reverse proxy that drops headers of writes and signs anew, so that the server behind it seems to ignore them.
+// dropping starts a reverse proxy that drops headers of writes and signs anew, so that the server
+// behind it seems to ignore them.
 func dropping(t *testing.T, server testserver.S3, headers ...string) testserver.S3 {
 	t.Helper()
 	upstream, err := url.Parse(server.Endpoint)
@@ -46,7 +47,8 @@ func dropping(t *testing.T, server testserver.S3, headers ...string) testserver.
 			_, region, _ := strings.Cut(r.In.Header.Get("Authorization"), "Credential=")
 			region = strings.Split(region, "/")[2]
 			signer := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
-			require.NoError(t, signer.SignHTTP(r.Out.Context(), credentials, r.Out, r.In.Header.Get("X-Amz-Content-Sha256"), "s3", region, time.Now()))
+			require.NoError(t, signer.SignHTTP(r.Out.Context(), credentials, r.Out,
+				r.In.Header.Get("X-Amz-Content-Sha256"), "s3", region, time.Now()))
 		},
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	})
@@ -55,7 +57,8 @@ func dropping(t *testing.T, server testserver.S3, headers ...string) testserver.
 	return server
 }
 
-// evaluating starts a reverse proxy that evaluates the conditions of writes on what the server has answered.
+// evaluating starts a reverse proxy that evaluates the conditions of writes on what the server has
+// answered.
 func evaluating(t *testing.T, server testserver.S3) testserver.S3 {
 	t.Helper()
 	upstream, err := url.Parse(server.Endpoint)
@@ -69,7 +72,8 @@ func evaluating(t *testing.T, server testserver.S3) testserver.S3 {
 			}
 			if match != r.Header.Get("ETag") {
 				body := []byte("<Error><Code>PreconditionFailed</Code><Message>too late</Message></Error>")
-				r.StatusCode, r.Body, r.ContentLength = http.StatusPreconditionFailed, io.NopCloser(bytes.NewReader(body)), int64(len(body))
+				r.StatusCode, r.Body, r.ContentLength = http.StatusPreconditionFailed,
+					io.NopCloser(bytes.NewReader(body)), int64(len(body))
 				r.Header.Set("Content-Length", strconv.Itoa(len(body)))
 			}
 			return nil
@@ -81,11 +85,15 @@ func evaluating(t *testing.T, server testserver.S3) testserver.S3 {
 	return server
 }
 
-// A real server that seems to ignore conditions is found out by the first acquisition, and nobody leads.
+// A real server that seems to ignore conditions is found out by the first acquisition, and nobody
+// leads.
 func TestServersThatIgnoreConditions(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		for name, headers := range map[string][]string{
-			"none": nil, "both": {"If-Match", "If-None-Match"}, "If-Match": {"If-Match"}, "If-None-Match": {"If-None-Match"},
+			"none": nil, "both": {
+				"If-Match",
+				"If-None-Match",
+			}, "If-Match": {"If-Match"}, "If-None-Match": {"If-None-Match"},
 			"evaluated too late": {"If-Match", "If-None-Match"},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -95,7 +103,9 @@ func TestServersThatIgnoreConditions(t *testing.T) {
 				}
 				bucket := server.Bucket(t)
 				store := leasehold.NewS3Store(behind.Client(), bucket)
-				lock := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(time.Minute)) // of a sixth, a busy machine answers
+				// of a sixth, a busy machine answers
+				lock := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+					leasehold.WithTTL(time.Minute))
 				lease, err := lock.TryAcquire(t.Context())
 				if headers == nil {
 					require.NoError(t, err)
@@ -103,7 +113,8 @@ func TestServersThatIgnoreConditions(t *testing.T) {
 					require.NoError(t, lease.Release(t.Context()))
 					return
 				}
-				for ctx := minute(t); err == nil && ctx.Err() == nil; { // an answer that came too late has proven nothing
+				// an answer that came too late has proven nothing
+				for ctx := minute(t); err == nil && ctx.Err() == nil; {
 					require.NoError(t, lease.Release(ctx))
 					lease, err = lock.TryAcquire(ctx)
 				}
@@ -126,16 +137,20 @@ func TestServersThatIgnoreConditions(t *testing.T) {
 	})
 }
 
-// Somebody leads on a real server. Whoever waits for the lock behind a proxy, so that the server seems to ignore conditions, is told.
-// The leader goes on, with what it has committed.
+// Somebody leads on a real server. Whoever waits for the lock behind a proxy, so that the server
+// seems to ignore conditions, is told. The leader goes on, with what it has committed.
 func TestWhoWaitsOnAServerThatIgnoresConditions(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
-		quiet, ttl := leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(time.Minute) // of a sixth, a busy machine answers
+		// of a sixth, a busy machine answers
+		quiet, ttl := leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(time.Minute)
 		bucket := server.Bucket(t)
 		holder, err := newLock(t, leasehold.NewS3Store(server.Client(), bucket), quiet, ttl).TryAcquire(t.Context())
 		require.NoError(t, err)
 		for name, headers := range map[string][]string{
-			"none": nil, "both": {"If-Match", "If-None-Match"}, "If-Match": {"If-Match"}, "If-None-Match": {"If-None-Match"},
+			"none": nil, "both": {
+				"If-Match",
+				"If-None-Match",
+			}, "If-Match": {"If-Match"}, "If-None-Match": {"If-None-Match"},
 			"evaluated too late": {"If-Match", "If-None-Match"},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -150,7 +165,8 @@ func TestWhoWaitsOnAServerThatIgnoresConditions(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
-				lock := newLock(t, leasehold.NewS3Store(behind.Client(), bucket), quiet, ttl, leasehold.WithPollInterval(time.Second))
+				lock := newLock(t, leasehold.NewS3Store(behind.Client(), bucket), quiet, ttl,
+					leasehold.WithPollInterval(time.Second))
 				_, err := lock.Acquire(ctx)
 				if headers == nil {
 					require.ErrorIs(t, err, leasehold.ErrHeld)
@@ -169,10 +185,15 @@ func TestWhoWaitsOnAServerThatIgnoresConditions(t *testing.T) {
 	})
 }
 
-// Two processes that find such a server at the same moment write over each other's records. Neither leads.
+// Two processes that find such a server at the same moment write over each other's records. Neither
+// leads.
 func TestTwoProcessesOnAServerThatIgnoresConditions(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
-		for name, headers := range map[string][]string{"both": {"If-Match", "If-None-Match"}, "If-Match": {"If-Match"}, "If-None-Match": {"If-None-Match"}} {
+		for name, headers := range map[string][]string{
+			"both":          {"If-Match", "If-None-Match"},
+			"If-Match":      {"If-Match"},
+			"If-None-Match": {"If-None-Match"},
+		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				behind := dropping(t, server, headers...)
@@ -182,7 +203,8 @@ func TestTwoProcessesOnAServerThatIgnoresConditions(t *testing.T) {
 					var both [2]*exec.Cmd
 					for i := range both {
 						cmd := exec.CommandContext(minute(t), os.Args[0], "-test.run=^$")
-						cmd.Env = append(holderEnv(behind, bucket), "HOLDER_TTL=1m") // of a sixth, a busy machine answers
+						// of a sixth, a busy machine answers
+						cmd.Env = append(holderEnv(behind, bucket), "HOLDER_TTL=1m")
 						cmd.Stdout = &said[i]
 						require.NoError(t, cmd.Start())
 						both[i] = cmd
@@ -204,8 +226,13 @@ func TestTheFirstAcquisitionTriesARealServer(t *testing.T) {
 		limited := true
 		l := newLink(t, server, server.Bucket(t))
 		l.Decide = func(r *http.Request) faultproxy.Fault {
-			if limited && (strings.Contains(r.Header.Get("If-Match"), "0123456789abcdef") || l.Count("PUT") > 0 && r.Header.Get("If-None-Match") == "*") {
-				return faultproxy.Fault{Kind: faultproxy.Answer, Status: http.StatusTooManyRequests, Code: "TooManyRequests"}
+			if limited && (strings.Contains(r.Header.Get("If-Match"), "0123456789abcdef") || l.Count("PUT") > 0 &&
+				r.Header.Get("If-None-Match") == "*") {
+				return faultproxy.Fault{
+					Kind:   faultproxy.Answer,
+					Status: http.StatusTooManyRequests,
+					Code:   "TooManyRequests",
+				}
 			}
 			return faultproxy.Fault{}
 		}
@@ -226,7 +253,8 @@ func TestTheFirstAcquisitionTriesARealServer(t *testing.T) {
 			return statuses
 		}
 		for range 3 {
-			require.Equal(t, []int{200, 429, 429}, take(), "a rate limit proves nothing, and the next acquisition asks again")
+			require.Equal(t, []int{200, 429, 429}, take(), "a rate limit proves nothing, and the next acquisition "+
+				"asks again")
 		}
 		limited = false
 		require.Equal(t, []int{200, 412, 412}, take())
@@ -248,7 +276,11 @@ func TestChecksOnARateLimitedServer(t *testing.T) {
 			}
 			if time.Since(last[r.URL.Path]) < time.Second {
 				limited++
-				return faultproxy.Fault{Kind: faultproxy.Answer, Status: http.StatusTooManyRequests, Code: "TooManyRequests"}
+				return faultproxy.Fault{
+					Kind:   faultproxy.Answer,
+					Status: http.StatusTooManyRequests,
+					Code:   "TooManyRequests",
+				}
 			}
 			last[r.URL.Path] = time.Now()
 			return faultproxy.Fault{}

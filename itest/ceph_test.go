@@ -12,8 +12,9 @@ import (
 	"github.com/leasehold-go/leasehold/storetest"
 )
 
-// TestCeph runs what other tests run on MinIO and VersityGW on Ceph's gateway, which wants ETags without quotes, answers 500 to
-// whoever loses a race, deletes on any condition, and takes no condition for bodies in parts.
+// TestCeph runs what other tests run on MinIO and VersityGW on Ceph's gateway, which wants ETags
+// without quotes, answers 500 to whoever loses a race, deletes on any condition, and takes no
+// condition for bodies in parts.
 func TestCeph(t *testing.T) {
 	t.Parallel()
 	server := testserver.Radosgw(t)
@@ -26,7 +27,9 @@ func TestCeph(t *testing.T) {
 	run("store", func(t *testing.T) {
 		busy(t)
 		store := leasehold.NewS3Store(server.Client(), server.Bucket(t))
-		storetest.Run(t, func(*testing.T) leasehold.Store { return store }, storetest.Rounds(raceRounds), storetest.IgnoresDeleteCondition(), storetest.MissingIsPreconditionFailed())
+		storetest.Run(t, func(*testing.T) leasehold.Store {
+			return store
+		}, storetest.Rounds(raceRounds), storetest.IgnoresDeleteCondition(), storetest.MissingIsPreconditionFailed())
 	})
 	run("check", func(t *testing.T) {
 		store := leasehold.NewS3Store(server.Client(), server.Bucket(t))

@@ -49,14 +49,16 @@ func newCluster(t *testing.T) *cluster {
 	c.server, c.store = itest.StartMinIO(t, network, "store")
 	c.bucket = c.server.Bucket(t)
 	c.link = itest.Run(t, itest.Spec{
-		Image: itest.BuildImage(t, "./testdata/link"), Env: map[string]string{"UPSTREAM": "http://store:9000"}, Network: network, Alias: "link",
+		Image: itest.BuildImage(t, "./testdata/link"), Env: map[string]string{"UPSTREAM": "http://store:9000"},
+		Network: network, Alias: "link",
 	})
 	image := itest.BuildImage(t, "./testdata/node")
 	for i := range 3 {
-		c.nodes = append(c.nodes, itest.Run(t, itest.Spec{Image: image, Network: network, Alias: fmt.Sprint("node", i), Env: map[string]string{
-			"NAME": fmt.Sprint("node", i), "ENDPOINT": "http://link:9000", "BUCKET": c.bucket,
-			"ACCESS": c.server.AccessKey, "SECRET": c.server.SecretKey, "REGION": c.server.Region,
-		}}))
+		c.nodes = append(c.nodes, itest.Run(t, itest.Spec{Image: image, Network: network, Alias: fmt.Sprint("node", i),
+			Env: map[string]string{
+				"NAME": fmt.Sprint("node", i), "ENDPOINT": "http://link:9000", "BUCKET": c.bucket,
+				"ACCESS": c.server.AccessKey, "SECRET": c.server.SecretKey, "REGION": c.server.Region,
+			}}))
 	}
 	return c
 }
@@ -103,13 +105,14 @@ func (c *cluster) leader(after time.Time, but ...int) line {
 	})
 }
 
-// oneAtATime counts the terms. It returns an error if two terms were valid at once, if the context of one was still open when the
-// next was valid, or if a later term's token is not higher.
+// oneAtATime counts the terms. It returns an error if two terms were valid at once, if the context
+// of one was still open when the next was valid, or if a later term's token is not higher.
 func oneAtATime(lines []line) (terms int, err error) {
 	var last line
 	for _, l := range lines {
 		if l.Event == "open" && l.Token < last.Token {
-			return terms, fmt.Errorf("the context of node%d with token %d was open at %d, after node%d was valid with token %d at %d",
+			return terms, fmt.Errorf("the context of node%d with token %d was open at %d, after node%d was valid "+
+				"with token %d at %d",
 				l.node, l.Token, l.At, last.node, last.Token, last.At)
 		}
 		if l.Event != "valid" {
@@ -117,7 +120,8 @@ func oneAtATime(lines []line) (terms int, err error) {
 		}
 		if l.Token != last.Token || l.node != last.node {
 			if l.Token <= last.Token {
-				return terms, fmt.Errorf("node%d was valid with token %d at %d, after node%d with token %d at %d", l.node, l.Token, l.At, last.node, last.Token, last.At)
+				return terms, fmt.Errorf("node%d was valid with token %d at %d, after node%d with token %d at %d",
+					l.node, l.Token, l.At, last.node, last.Token, last.At)
 			}
 			terms++
 		}
@@ -130,19 +134,24 @@ func oneAtATime(lines []line) (terms int, err error) {
 func (c *cluster) stays(leader line, after string) {
 	c.t.Helper()
 	until := time.Unix(0, leader.At).Add(2 * clusterTTL)
-	last := c.await("a line of two TTLs later", func(l line) bool { return l.Event == "valid" && l.At > until.UnixNano() })
+	last := c.await("a line of two TTLs later", func(l line) bool {
+		return l.Event == "valid" && l.At > until.UnixNano()
+	})
 	require.Equal(c.t, leader.Token, last.Token, "%s: leadership changed without a cause", after)
 }
 
 func TestTwoAtATimeAreSeen(t *testing.T) {
 	t.Parallel()
-	_, err := oneAtATime([]line{{At: 1, Event: "valid", Token: 1}, {At: 2, Event: "valid", Token: 2, node: 1}, {At: 3, Event: "valid", Token: 1}})
+	_, err := oneAtATime([]line{{At: 1, Event: "valid", Token: 1}, {At: 2, Event: "valid", Token: 2, node: 1},
+		{At: 3, Event: "valid", Token: 1}})
 	require.Error(t, err, "the leases overlap")
 	_, err = oneAtATime([]line{{At: 1, Event: "valid", Token: 1}, {At: 2, Event: "valid", Token: 1, node: 1}})
 	require.Error(t, err, "the token was issued twice")
-	_, err = oneAtATime([]line{{At: 1, Event: "valid", Token: 1}, {At: 2, Event: "valid", Token: 2, node: 1}, {At: 3, Event: "open", Token: 1}})
+	_, err = oneAtATime([]line{{At: 1, Event: "valid", Token: 1}, {At: 2, Event: "valid", Token: 2, node: 1},
+		{At: 3, Event: "open", Token: 1}})
 	require.Error(t, err, "the first context ended too late")
-	_, err = oneAtATime([]line{{At: 1, Event: "valid", Token: 1}, {At: 2, Event: "open", Token: 1}, {At: 3, Event: "valid", Token: 2, node: 1}})
+	_, err = oneAtATime([]line{{At: 1, Event: "valid", Token: 1}, {At: 2, Event: "open", Token: 1},
+		{At: 3, Event: "valid", Token: 2, node: 1}})
 	require.NoError(t, err)
 }
 
@@ -179,17 +188,49 @@ func TestClusterFaults(t *testing.T) {
 		}
 	}
 	for _, f := range []fault{
-		{name: "leader paused", begin: node((*itest.Container).Pause), end: node((*itest.Container).Unpause), takeover: true, short: true, after: func(leader int, token uint64) {
-			woke := c.await("a line from the paused leader after it woke", func(l line) bool { return l.node == leader && l.Event == "woke" && l.Token == token })
-			require.Equal(t, "valid false", woke.Text, "the first check after waking must say that the lease is over")
-		}},
-		{name: "leader killed (-9)", begin: func(leader int) error { return c.nodes[leader].Signal(ctx, "SIGKILL") }, end: node((*itest.Container).Start), takeover: true},
-		{name: "leader off the network", begin: node((*itest.Container).Disconnect), end: node((*itest.Container).Connect), takeover: true, short: true},
-		{name: "server killed (-9) and started", begin: signal(c.store, "SIGKILL"), end: func(int) error { return c.store.Start(ctx) }, short: true},
-		{name: "server paused", begin: func(int) error { return c.store.Pause(ctx) }, end: func(int) error { return c.store.Unpause(ctx) }},
+		{name: "leader paused", begin: node((*itest.Container).Pause), end: node((*itest.Container).Unpause),
+			takeover: true, short: true, after: func(leader int, token uint64) {
+				woke := c.await("a line from the paused leader after it woke", func(l line) bool {
+					return l.node == leader && l.Event == "woke" && l.Token == token
+				})
+				require.Equal(t, "valid false", woke.Text, "the first check after waking must say that the "+
+					"lease is over")
+			}},
+		{
+			name:     "leader killed (-9)",
+			begin:    func(leader int) error { return c.nodes[leader].Signal(ctx, "SIGKILL") },
+			end:      node((*itest.Container).Start),
+			takeover: true,
+		},
+		{
+			name:     "leader off the network",
+			begin:    node((*itest.Container).Disconnect),
+			end:      node((*itest.Container).Connect),
+			takeover: true,
+			short:    true,
+		},
+		{
+			name:  "server killed (-9) and started",
+			begin: signal(c.store, "SIGKILL"),
+			end:   func(int) error { return c.store.Start(ctx) },
+			short: true,
+		},
+		{
+			name:  "server paused",
+			begin: func(int) error { return c.store.Pause(ctx) },
+			end:   func(int) error { return c.store.Unpause(ctx) },
+		},
 		{name: "slow and lossy link", begin: signal(c.link, "SIGUSR1"), end: signal(c.link, "SIGUSR2")},
-		{name: "leader's wall clock one hour forward", begin: func(leader int) error { return c.nodes[leader].Signal(ctx, "SIGUSR1") }, end: func(int) error { return nil }},
-		{name: "leader's wall clock two hours back", begin: func(leader int) error { return c.nodes[leader].Signal(ctx, "SIGUSR2") }, end: func(int) error { return nil }},
+		{
+			name:  "leader's wall clock one hour forward",
+			begin: func(leader int) error { return c.nodes[leader].Signal(ctx, "SIGUSR1") },
+			end:   func(int) error { return nil },
+		},
+		{
+			name:  "leader's wall clock two hours back",
+			begin: func(leader int) error { return c.nodes[leader].Signal(ctx, "SIGUSR2") },
+			end:   func(int) error { return nil },
+		},
 		{name: "candidates' wall clocks one hour forward", begin: others("SIGUSR1"), end: others("SIGUSR2")},
 	} {
 		if !f.short && !testsize.Full() {
@@ -202,14 +243,16 @@ func TestClusterFaults(t *testing.T) {
 			next := c.leader(began, before.node)
 			lines := c.lines()
 			i := slices.IndexFunc(lines, func(l line) bool { return l.Event == "valid" && l.Token == next.Token })
-			t.Logf("%s: token %d instead of %d after %.2f TTL", f.name, next.Token, before.Token, time.Unix(0, lines[i].At).Sub(began).Seconds()/clusterTTL.Seconds())
+			t.Logf("%s: token %d instead of %d after %.2f TTL", f.name, next.Token, before.Token,
+				time.Unix(0, lines[i].At).Sub(began).Seconds()/clusterTTL.Seconds())
 		} else {
 			time.Sleep(2 * clusterTTL) // the duration of the fault
 		}
 		require.NoError(t, f.end(before.node), f.name)
 		ended := time.Now()
 		now := c.leader(ended)
-		t.Logf("%s: before token %d, after it token %d, leader seen %v after the end of the fault", f.name, before.Token, now.Token, time.Unix(0, now.At).Sub(ended).Round(time.Millisecond))
+		t.Logf("%s: before token %d, after it token %d, leader seen %v after the end of the fault", f.name,
+			before.Token, now.Token, time.Unix(0, now.At).Sub(ended).Round(time.Millisecond))
 		if f.after != nil {
 			f.after(before.node, before.Token)
 		}
@@ -224,7 +267,8 @@ func TestClusterFaults(t *testing.T) {
 	t.Logf("%d terms, %d checks of a lease, never two valid at once", terms, len(lines))
 }
 
-// A full disk does not damage a lock. Renewals fail and the lease expires. When there is space again, the next token is higher.
+// A full disk does not damage a lock. Renewals fail and the lease expires. When there is space
+// again, the next token is higher.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	itest.NeedDocker(t)
@@ -241,7 +285,11 @@ func TestFullDisk(t *testing.T) {
 	for _, size := range []int{8 << 20, 1 << 20, 64 << 10, 1 << 10} {
 		for refused := 0; refused < 5; {
 			key := fmt.Sprintf("filler/%d", len(filler))
-			_, err := client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(make([]byte, size))},
+			_, err := client.PutObject(t.Context(), &s3.PutObjectInput{
+				Bucket: &bucket,
+				Key:    &key,
+				Body:   bytes.NewReader(make([]byte, size)),
+			},
 				func(o *s3.Options) { o.Retryer = aws.NopRetryer{} })
 			if err != nil {
 				refused++

@@ -36,7 +36,8 @@ type Container struct {
 	spec      Spec
 }
 
-// Run starts a container and, if Spec has a Health path, waits until it is ready. Its log is printed if the test fails.
+// Run starts a container and, if Spec has a Health path, waits until it is ready. Its log is
+// printed if the test fails.
 func Run(tb testing.TB, spec Spec) *Container {
 	tb.Helper()
 	api(tb)
@@ -91,18 +92,23 @@ func run(ctx context.Context, owner string, spec Spec) (*Container, error) {
 		req.WaitingFor = wait.ForHTTP(spec.Health).WithPort(spec.Port).
 			WithPollInterval(20 * time.Millisecond).WithStartupTimeout(time.Minute)
 	}
-	created, err := testcontainers.GenericContainer(ctx, testcontainers.GenericContainerRequest{ContainerRequest: req, Started: true})
+	created, err := testcontainers.GenericContainer(ctx, testcontainers.GenericContainerRequest{
+		ContainerRequest: req,
+		Started:          true,
+	})
 	var c *Container
 	if d, ok := created.(*testcontainers.DockerContainer); ok && d != nil {
 		c = &Container{docker: provider.Client(), container: d, spec: spec}
 	}
 	if err != nil {
-		return c, fmt.Errorf("itest: starting %s (if published ports are not on 127.0.0.1, set TESTCONTAINERS_HOST_OVERRIDE): %w", spec.Image, err)
+		return c, fmt.Errorf("itest: starting %s (if published ports are not on 127.0.0.1, set "+
+			"TESTCONTAINERS_HOST_OVERRIDE): %w", spec.Image, err)
 	}
 	return c, nil
 }
 
-// Addr returns the address of Port on this machine. It may change when the container is started again.
+// Addr returns the address of Port on this machine. It may change when the container is started
+// again.
 func (c *Container) Addr(ctx context.Context) (string, error) {
 	host, err := c.container.Host(ctx)
 	if err != nil {
@@ -115,7 +121,8 @@ func (c *Container) Addr(ctx context.Context) (string, error) {
 	return net.JoinHostPort(host, port.Port()), nil
 }
 
-// Pause freezes every process of the container, as a long garbage collection or a suspended machine would.
+// Pause freezes every process of the container, as a long garbage collection or a suspended machine
+// would.
 func (c *Container) Pause(ctx context.Context) error {
 	_, err := c.docker.ContainerPause(ctx, c.id(), client.ContainerPauseOptions{})
 	return err
@@ -135,7 +142,8 @@ func (c *Container) Signal(ctx context.Context, signal string) error {
 
 // Wait waits until the program has ended and returns its exit status.
 func (c *Container) Wait(ctx context.Context) (status int64, err error) {
-	w := c.docker.ContainerWait(ctx, c.id(), client.ContainerWaitOptions{Condition: dockercontainer.WaitConditionNotRunning})
+	w := c.docker.ContainerWait(
+		ctx, c.id(), client.ContainerWaitOptions{Condition: dockercontainer.WaitConditionNotRunning})
 	select {
 	case r := <-w.Result:
 		return r.StatusCode, nil

@@ -51,7 +51,8 @@ func newLock(t *testing.T, store leasehold.Store, opts ...leasehold.Option) *lea
 	return lock
 }
 
-// link is one client's connection to a server. It can be cut, faults can be planned, and requests are counted.
+// link is one client's connection to a server. It can be cut, faults can be planned, and requests
+// are counted.
 type link struct {
 	*faultproxy.Transport
 	store leasehold.Store
@@ -129,7 +130,8 @@ func (l *link) looksSince(when time.Time) (n int) {
 	return n
 }
 
-// Looks are a fifth of a TTL apart. The first after a dead holder's TTL takes the lock, or the second if a reply was slow.
+// Looks are a fifth of a TTL apart. The first after a dead holder's TTL takes the lock, or the
+// second if a reply was slow.
 const mostLateLooks = 2
 
 var raceRounds = testsize.Pick(50, 200)
@@ -181,7 +183,8 @@ func contention(t *testing.T, server testserver.S3) {
 	for range candidates {
 		store := leasehold.NewS3Store(server.Client(), bucket)
 		wg.Go(func() {
-			lock, err := leasehold.NewLock(store, "locks/contended", leasehold.WithTTL(5*time.Second), leasehold.WithPollInterval(100*time.Millisecond))
+			lock, err := leasehold.NewLock(store, "locks/contended", leasehold.WithTTL(5*time.Second),
+				leasehold.WithPollInterval(100*time.Millisecond))
 			if !assertNoError(t, err) {
 				return
 			}
@@ -201,7 +204,8 @@ func contention(t *testing.T, server testserver.S3) {
 	}
 	wg.Wait()
 	require.Len(t, seen, candidates*turns)
-	require.GreaterOrEqual(t, fence.Token(), uint64(candidates*turns), "an acquisition that takes longer than a TTL is given back")
+	require.GreaterOrEqual(t, fence.Token(), uint64(candidates*turns), "an acquisition that takes longer than a TTL "+
+		"is given back")
 }
 
 func assertNoError(t *testing.T, err error) bool {
@@ -211,7 +215,8 @@ func assertNoError(t *testing.T, err error) bool {
 	return err == nil
 }
 
-// A holder that crashes is replaced at a candidate's first look after its TTL has passed, and not before.
+// A holder that crashes is replaced at a candidate's first look after its TTL has passed, and not
+// before.
 func TestCrashTakeover(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		const ttl = 3 * time.Second
@@ -222,7 +227,8 @@ func TestCrashTakeover(t *testing.T) {
 		crashed := time.Now()
 		crashing.cut(true)
 
-		next, err := newLock(t, candidate.store, leasehold.WithPollInterval(ttl/5)).Acquire(minute(t)) // a TTL that a busy machine keeps
+		// a TTL that a busy machine keeps
+		next, err := newLock(t, candidate.store, leasehold.WithPollInterval(ttl/5)).Acquire(minute(t))
 		took := time.Since(crashed)
 		require.NoError(t, err)
 		require.Equal(t, lease.Token()+1, next.Token())
@@ -231,7 +237,8 @@ func TestCrashTakeover(t *testing.T) {
 		require.Greater(t, took, ttl) // its first look came after the crash
 		late := candidate.looksSince(crashed.Add(ttl * 11 / 10))
 		require.LessOrEqual(t, late, mostLateLooks)
-		t.Logf("%.2f TTL, %d looks, %d of them after the TTL", took.Seconds()/ttl.Seconds(), candidate.Count("GET"), late)
+		t.Logf("%.2f TTL, %d looks, %d of them after the TTL", took.Seconds()/ttl.Seconds(),
+			candidate.Count("GET"), late)
 		require.NoError(t, next.Release(t.Context()))
 	})
 }
@@ -250,7 +257,8 @@ func TestGracefulHandover(t *testing.T) {
 			assertNoError(t, err)
 			got <- next
 		}()
-		require.Eventually(t, func() bool { // it has looked, has tried the store with two writes and a read, and has looked again
+		// it has looked, has tried the store with two writes and a read, and has looked again
+		require.Eventually(t, func() bool {
 			return waiting.Count("GET") > 2 && waiting.Count("PUT") == 2
 		}, time.Minute, time.Millisecond)
 		require.NoError(t, lease.Release(t.Context()))
@@ -263,7 +271,8 @@ func TestGracefulHandover(t *testing.T) {
 	})
 }
 
-// ambiguous has faults after which the sender cannot tell from the reply, if any, whether its write has landed.
+// ambiguous has faults after which the sender cannot tell from the reply, if any, whether its write
+// has landed.
 var ambiguous = map[string]faultproxy.Fault{
 	"applied, connection closed":        {Kind: faultproxy.DropReply},
 	"applied, no reply in time":         {Kind: faultproxy.DropReply, After: time.Minute},
@@ -284,7 +293,8 @@ var ambiguous = map[string]faultproxy.Fault{
 
 const ambiguousTTL = 10 * time.Second // so that a busy machine answers in time
 
-// Whatever happens to a write, the lock is neither lost nor held twice, and no token is issued twice.
+// Whatever happens to a write, the lock is neither lost nor held twice, and no token is issued
+// twice.
 func TestAmbiguousWrites(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) { ambiguousWrites(t, linksOnS3(server)) })
 }
@@ -314,7 +324,8 @@ func ambiguousWrites(t *testing.T, place func(*testing.T) func() *link) {
 				lease, err := lock.Acquire(minute(t))
 				require.NoError(t, err)
 				token := lease.Token()
-				if during != "acquire" || fault.Kind != faultproxy.Ghost { // the write may land before its repetition, and is then a leftover
+				// the write may land before its repetition, and is then a leftover
+				if during != "acquire" || fault.Kind != faultproxy.Ghost {
 					require.EqualValues(t, 1, token)
 				}
 				at("renew")
@@ -354,8 +365,8 @@ func withSkew(d time.Duration) leasehold.Option {
 	return testopt.WithClock(skewed{clock.System, d})
 }
 
-// The wall clocks of holder and candidate are an hour apart, in either direction. The candidate neither takes over a lock from a
-// living holder nor waits longer for a dead one.
+// The wall clocks of holder and candidate are an hour apart, in either direction. The candidate
+// neither takes over a lock from a living holder nor waits longer for a dead one.
 func TestWallClocksAnHourApart(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		for _, skew := range []time.Duration{-time.Hour, time.Hour} {
@@ -389,8 +400,8 @@ func TestWallClocksAnHourApart(t *testing.T) {
 	})
 }
 
-// If the object is deleted or overwritten by hand, the holder stops at its next renewal. A corrupt record stays until Break
-// repairs it.
+// If the object is deleted or overwritten by hand, the holder stops at its next renewal. A corrupt
+// record stays until Break repairs it.
 func TestInterference(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		client, bucket, key := server.Client(), server.Bucket(t), "locks/core"
@@ -457,7 +468,8 @@ func TestPermanentErrorsEndRunAtOnce(t *testing.T) {
 	})
 }
 
-// If credentials are refused during a term, the lease ends. The elector leads again once they are accepted, and not before.
+// If credentials are refused during a term, the lease ends. The elector leads again once they are
+// accepted, and not before.
 func TestCredentialsRefusedMidTerm(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		l := newLink(t, server, server.Bucket(t))
@@ -489,7 +501,8 @@ func TestCredentialsRefusedMidTerm(t *testing.T) {
 	})
 }
 
-// At the HTTP level, a cold acquisition is two requests. A warm acquisition, a renewal, a release and a poll are one each.
+// At the HTTP level, a cold acquisition is two requests. A warm acquisition, a renewal, a release
+// and a poll are one each.
 func TestRequestCounts(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		bucket := server.Bucket(t)
@@ -497,7 +510,8 @@ func TestRequestCounts(t *testing.T) {
 		tried, err := leasehold.NewLock(l.store, "locks/tried") // the first acquisition of a store tries its conditions
 		require.NoError(t, err)
 		require.NoError(t, tried.Do(minute(t), func(context.Context, *leasehold.Lease) error { return nil }))
-		require.Equal(t, 2+2+1, l.Count("PUT")+l.Count("GET"), "first of a process: read, write, two that must be refused; release")
+		require.Equal(t, 2+2+1, l.Count("PUT")+l.Count("GET"), "first of a process: read, write, two that must be "+
+			"refused; release")
 		before := len(l.Requests())
 		took := func(what string, want ...string) {
 			t.Helper()
@@ -526,14 +540,16 @@ func TestRequestCounts(t *testing.T) {
 		require.Equal(t, 1, waiting.Count(), "poll")
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		_, err = newLock(t, waiting.store, leasehold.WithPollInterval(time.Minute), leasehold.WithTTL(time.Minute)).Acquire(ctx)
+		_, err = newLock(t, waiting.store, leasehold.WithPollInterval(time.Minute),
+			leasehold.WithTTL(time.Minute)).Acquire(ctx)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.Equal(t, 2, waiting.Count("PUT"), "who waits tries the store")
 		require.NoError(t, lease.Release(t.Context()))
 	})
 }
 
-// Over a thousand acquisitions, or some of them, each followed by a release or a crash, the tokens are 1 to n.
+// Over a thousand acquisitions, or some of them, each followed by a release or a crash, the tokens
+// are 1 to n.
 func TestThousandCycles(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		busy(t)
@@ -543,7 +559,8 @@ func TestThousandCycles(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 2))
 		crashes := 0
 		process := func() *leasehold.Lock { // a new process knows nothing about the previous one, but has the same name
-			return newLock(t, leasehold.NewS3Store(client, bucket), leasehold.WithIdentity("pod-0"), leasehold.WithReclaim(),
+			return newLock(t, leasehold.NewS3Store(client, bucket), leasehold.WithIdentity("pod-0"),
+				leasehold.WithReclaim(),
 				leasehold.WithManualRenewal(), testopt.NewProcess())
 		}
 		lock := process()
@@ -562,7 +579,8 @@ func TestThousandCycles(t *testing.T) {
 	})
 }
 
-// Three electors reach the server through a network that loses, delays or falsifies one request in five.
+// Three electors reach the server through a network that loses, delays or falsifies one request in
+// five.
 func TestElectorsOnALossyNetwork(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		const ttl = 2 * time.Second
@@ -606,7 +624,8 @@ func TestElectorsOnALossyNetwork(t *testing.T) {
 							if !lease.Valid() {
 								continue
 							}
-							if err := fence.Check(lease.Token()); err != nil && lease.Valid() { // still, so this process was not just slow
+							// still, so this process was not just slow
+							if err := fence.Check(lease.Token()); err != nil && lease.Valid() {
 								t.Error(err)
 							}
 						}
@@ -630,7 +649,8 @@ func TestElectorsOnALossyNetwork(t *testing.T) {
 					valid = append(valid, lease)
 				}
 			}
-			// A lease that is over is never valid again: two that were valid and still are were so at the same time.
+			// A lease that is over is never valid again: two that were valid and still are were so
+			// at the same time.
 			require.LessOrEqual(t, len(slices.DeleteFunc(valid, isOver)), 1)
 			if random := time.Now().UnixNano() % 400; random == 0 { // now and then the leader resigns
 				for _, e := range electors {
@@ -660,8 +680,8 @@ func TestElectorsOnALossyNetwork(t *testing.T) {
 	})
 }
 
-// Behind a front that lets one write a second through to each object, as Cloudflare R2's and Storj's do, terms take their time and none
-// is lost.
+// Behind a front that lets one write a second through to each object, as Cloudflare R2's and
+// Storj's do, terms take their time and none is lost.
 func TestRateLimitedServer(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		bucket := server.Bucket(t)
@@ -688,20 +708,27 @@ func TestRateLimitedServer(t *testing.T) {
 				}
 				if time.Since(last) < time.Second {
 					limited++
-					return faultproxy.Fault{Kind: faultproxy.Answer, Status: http.StatusTooManyRequests, Code: "TooManyRequests"}
+					return faultproxy.Fault{
+						Kind:   faultproxy.Answer,
+						Status: http.StatusTooManyRequests,
+						Code:   "TooManyRequests",
+					}
 				}
 				last = time.Now()
 				let++
 				return faultproxy.Fault{}
 			}
-			store := leasehold.NewS3Store(server.Client(func(o *s3.Options) { o.HTTPClient = &http.Client{Transport: l.Transport} }), bucket, leasehold.WithMinTTL(10*time.Second))
+			store := leasehold.NewS3Store(server.Client(func(o *s3.Options) {
+				o.HTTPClient = &http.Client{Transport: l.Transport}
+			}), bucket, leasehold.WithMinTTL(10*time.Second))
 			_, err := leasehold.NewLock(store, "locks/core", leasehold.WithTTL(9*time.Second))
 			require.ErrorContains(t, err, "TTL 9s is below 10s, the minimum of this store")
-			return newLock(t, store, leasehold.WithTTL(10*time.Second), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-				if e.Kind == leasehold.EventLost {
-					t.Errorf("token %d is lost: %v", e.Token, e.Err)
-				}
-			}))
+			return newLock(t, store, leasehold.WithTTL(10*time.Second),
+				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+					if e.Kind == leasehold.EventLost {
+						t.Errorf("token %d is lost: %v", e.Token, e.Err)
+					}
+				}))
 		}
 		locks := []*leasehold.Lock{newLimited(), newLimited()}
 		for term := range 4 {

@@ -27,7 +27,8 @@ import (
 // label marks everything that this package creates in Docker.
 const label = "com.github.leasehold-go.itest"
 
-// stale is longer than any test run. Anything older with the label was left behind by a test binary that was killed.
+// stale is longer than any test run. Anything older with the label was left behind by a test binary
+// that was killed.
 const stale = 3 * time.Hour
 
 // engine connects to Docker, once. If LEASEHOLD_WITHOUT is docker, it does not.
@@ -39,8 +40,9 @@ var engine = sync.OnceValues(func() (*testcontainers.DockerProvider, error) {
 	if err := os.Setenv("TESTCONTAINERS_RYUK_DISABLED", "true"); err != nil {
 		return nil, err
 	}
-	// A local engine publishes ports on loopback. Testcontainers would guess another host if it takes this machine for a
-	// container. If this machine really is a container and uses the outer engine, the user sets the variable.
+	// A local engine publishes ports on loopback. Testcontainers would guess another host if it
+	// takes this machine for a container. If this machine really is a container and uses the outer
+	// engine, the user sets the variable.
 	if os.Getenv("TESTCONTAINERS_HOST_OVERRIDE") == "" && !strings.HasPrefix(os.Getenv("DOCKER_HOST"), "tcp:") {
 		if err := os.Setenv("TESTCONTAINERS_HOST_OVERRIDE", "127.0.0.1"); err != nil {
 			return nil, err
@@ -70,8 +72,9 @@ func Docker(context.Context) error {
 	return err
 }
 
-// NeedDocker skips a test if no Docker engine answers. It adds the test to the file LEASEHOLD_SKIPPED, whose content is the last
-// thing that make test says. If LEASEHOLD_NEEDS has the word docker, as in CI, the test fails instead.
+// NeedDocker skips a test if no Docker engine answers. It adds the test to the file
+// LEASEHOLD_SKIPPED, whose content is the last thing that make test says. If LEASEHOLD_NEEDS has
+// the word docker, as in CI, the test fails instead.
 func NeedDocker(tb testing.TB) {
 	tb.Helper()
 	testserver.SkipIfShort(tb)
@@ -79,7 +82,8 @@ func NeedDocker(tb testing.TB) {
 	if err == nil {
 		return // without a look at variables that keep go test from using its cache
 	}
-	testserver.Missing(tb, "docker", fmt.Errorf("needs Docker (CI runs without it if LEASEHOLD_WITHOUT is docker): %w", err))
+	testserver.Missing(tb, "docker", fmt.Errorf("needs Docker (CI runs without it if LEASEHOLD_WITHOUT is docker): %w",
+		err))
 }
 
 // api returns the Docker client, and fails the test if there is no Docker engine.
@@ -127,8 +131,8 @@ func NewNetwork(tb testing.TB) *testcontainers.DockerNetwork {
 	return n
 }
 
-// BuildImage builds the main package pkg, an import path or a directory, into its own image, with the program as entry point.
-// The image is removed at the end of the test.
+// BuildImage builds the main package pkg, an import path or a directory, into its own image, with
+// the program as entry point. The image is removed at the end of the test.
 func BuildImage(tb testing.TB, pkg string) (image string) {
 	tb.Helper()
 	docker := api(tb)
@@ -145,14 +149,16 @@ func BuildImage(tb testing.TB, pkg string) (image string) {
 	}
 	tb.Cleanup(func() {
 		ctx := context.WithoutCancel(tb.Context())
-		if _, err := docker.ImageRemove(ctx, image, client.ImageRemoveOptions{Force: true, PruneChildren: true}); err != nil {
+		if _, err := docker.ImageRemove(ctx, image, client.ImageRemoveOptions{Force: true,
+			PruneChildren: true}); err != nil {
 			tb.Logf("itest: image %s could not be removed: %v", image, err)
 		}
 	})
 	return image
 }
 
-// dockerfile makes an image with only one program in it. WORKDIR and VOLUME create the directories that a server needs.
+// dockerfile makes an image with only one program in it. WORKDIR and VOLUME create the directories
+// that a server needs.
 const dockerfile = `FROM scratch
 COPY program /program
 WORKDIR /tmp
@@ -179,9 +185,10 @@ func imageOf(ctx context.Context, repo, tag, program string) (string, error) {
 	if err := writeContext(archive, program); err != nil {
 		return "", fmt.Errorf("itest: %w", err)
 	}
-	image, err = provider.BuildImage(ctx, &testcontainers.ContainerRequest{FromDockerfile: testcontainers.FromDockerfile{
-		ContextArchive: archive, Repo: repo, Tag: tag, KeepImage: true,
-	}})
+	image, err = provider.BuildImage(
+		ctx, &testcontainers.ContainerRequest{FromDockerfile: testcontainers.FromDockerfile{
+			ContextArchive: archive, Repo: repo, Tag: tag, KeepImage: true,
+		}})
 	if err != nil {
 		return "", fmt.Errorf("itest: building image %s: %w", repo+":"+tag, err)
 	}

@@ -46,7 +46,11 @@ func fencedWrites(t *testing.T, server testserver.S3, large int) {
 			return s
 		},
 		Plant: func(key, body string) {
-			_, err := client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: strings.NewReader(body)})
+			_, err := client.PutObject(t.Context(), &s3.PutObjectInput{
+				Bucket: &bucket,
+				Key:    &key,
+				Body:   strings.NewReader(body),
+			})
 			require.NoError(t, err)
 		},
 		Large: large,
@@ -77,8 +81,8 @@ func TestFencedStoreSaysWhatIsWrong(t *testing.T) {
 	})
 }
 
-// forgetful is an option for a client that does not send one condition of CompleteMultipartUpload. To the client, the server
-// seems to ignore that condition.
+// forgetful is an option for a client that does not send one condition of CompleteMultipartUpload.
+// To the client, the server seems to ignore that condition.
 func forgetful(condition string) func(*s3.Options) {
 	return func(o *s3.Options) { o.APIOptions = append(o.APIOptions, forget(condition)) }
 }
@@ -96,7 +100,8 @@ func forget(condition string) func(*middleware.Stack) error {
 	}
 }
 
-// Bodies over 8 MiB are sent in parts, and the request that completes them is the conditional write.
+// Bodies over 8 MiB are sent in parts, and the request that completes them is the conditional
+// write.
 func TestFencedLargeBodies(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		client, bucket := server.Client(), server.Bucket(t)
@@ -156,8 +161,9 @@ func TestFencedStoreOnSSEKMS(t *testing.T) {
 	require.NotEqual(t, *got.ETag, again.ETag, "the same bytes have another ETag")
 }
 
-// The bucket policy in docs/fencing.md demands a condition of every write and delete. MinIO and VersityGW refuse it, because they do
-// not know its condition keys. A server that accepts it must enforce it, and must let everything pass that leasehold sends.
+// The bucket policy in docs/fencing.md demands a condition of every write and delete. MinIO and
+// VersityGW refuse it, because they do not know its condition keys. A server that accepts it must
+// enforce it, and must let everything pass that leasehold sends.
 func TestBucketPolicy(t *testing.T) {
 	page, err := os.ReadFile("../docs/fencing.md")
 	require.NoError(t, err)
@@ -186,7 +192,11 @@ func TestBucketPolicy(t *testing.T) {
 		}))
 		_, put := client.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: strings.NewReader("late")})
 		_, remove := client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &bucket, Key: &key})
-		_, removeAny := client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &bucket, Key: &key, IfMatch: aws.String("*")})
+		_, removeAny := client.DeleteObject(ctx, &s3.DeleteObjectInput{
+			Bucket:  &bucket,
+			Key:     &key,
+			IfMatch: aws.String("*"),
+		})
 		for _, err := range []error{put, remove, removeAny} {
 			refused, ok := errors.AsType[smithy.APIError](err)
 			require.True(t, ok, "%v", err)

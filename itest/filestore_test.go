@@ -16,9 +16,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
-// Each client has a FileStore of its own, as if it were a process. One call in four is cut off, so that its
-// outcome is unknown, until the history of a key has ten such writes: each doubles the work of its check,
-// and on a busy machine most calls that are cut off would be such writes.
+// Each client has a FileStore of its own, as if it were a process. One call in four is cut off, so
+// that its outcome is unknown, until the history of a key has ten such writes: each doubles the
+// work of its check, and on a busy machine most calls that are cut off would be such writes.
 func TestLinearizableFileStore(t *testing.T) {
 	t.Parallel()
 	busy(t)

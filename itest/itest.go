@@ -1,5 +1,6 @@
-// Package itest gives integration tests real servers. Where a Docker engine answers, it runs servers and clusters of programs in
-// containers. It never pulls an image: each is built from scratch around one Go program.
+// Package itest gives integration tests real servers. Where a Docker engine answers, it runs
+// servers and clusters of programs in containers. It never pulls an image: each is built from
+// scratch around one Go program.
 package itest
 
 import (
@@ -13,7 +14,8 @@ import (
 
 var inMain atomic.Bool
 
-// Main runs the tests of a binary that uses this package or testserver, and then stops the shared servers:
+// Main runs the tests of a binary that uses this package or testserver, and then stops the shared
+// servers:
 //
 //	func TestMain(m *testing.M) { os.Exit(itest.Main(m)) }
 func Main(m *testing.M) int {
@@ -22,8 +24,9 @@ func Main(m *testing.M) int {
 	return testserver.Main(m)
 }
 
-// Servers returns the S3 servers that a test should range over. If LEASEHOLD_TEST_S3_ENDPOINT is set, that is the only one.
-// Otherwise they are MinIO, in a container if a Docker engine answers and as a process if not, and VersityGW as a process.
+// Servers returns the S3 servers that a test should range over. If LEASEHOLD_TEST_S3_ENDPOINT is
+// set, that is the only one. Otherwise they are MinIO, in a container if a Docker engine answers
+// and as a process if not, and VersityGW as a process.
 func Servers(tb testing.TB) []testserver.S3 {
 	tb.Helper()
 	testserver.SkipIfShort(tb)
@@ -50,7 +53,8 @@ type sharedMinIO struct {
 func (s *sharedMinIO) minio(tb testing.TB) testserver.S3 {
 	tb.Helper()
 	if !inMain.Load() {
-		tb.Fatal("itest: the shared server would not be stopped: add func TestMain(m *testing.M) { os.Exit(itest.Main(m)) } to this package")
+		tb.Fatal("itest: the shared server would not be stopped: add func TestMain(m *testing.M) { " +
+			"os.Exit(itest.Main(m)) } to this package")
 	}
 	s.once.Do(func() { s.server, s.container, s.err = startServer(context.Background(), minio, nil, "") })
 	if s.err != nil {

@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(itest.Main(m))
 }
 
-// Most tests wait for TTLs nearly all the time, so many of them run at once, whatever the number of processors. At full size some have
-// thousands of requests under way, and time is of no matter.
+// Most tests wait for TTLs nearly all the time, so many of them run at once, whatever the number of
+// processors. At full size some have thousands of requests under way, and time is of no matter.
 var parallel = testsize.Pick("16", "4")
 
 // setParallel runs so many tests at once, unless go test was told how many.
@@ -54,13 +54,15 @@ func setParallel() {
 
 var processors = make(chan struct{}, 1)
 
-// busy lets one test at a time keep the processors busy, because the others need them to renew in time.
+// busy lets one test at a time keep the processors busy, because the others need them to renew in
+// time.
 func busy(t *testing.T) {
 	queued := time.Now()
 	processors <- struct{}{}
 	began := time.Now()
 	t.Cleanup(func() {
-		t.Logf("kept the processors busy for %.1f s, after %.1f s of waiting for its turn", time.Since(began).Seconds(), began.Sub(queued).Seconds())
+		t.Logf("kept the processors busy for %.1f s, after %.1f s of waiting for its turn", time.Since(began).Seconds(),
+			began.Sub(queued).Seconds())
 		<-processors
 	})
 }
@@ -119,8 +121,8 @@ func createTwice(t *testing.T, server testserver.S3) {
 	require.Equal(t, "PreconditionFailed", api.ErrorCode())
 }
 
-// TestCluster checks the tools of cluster tests: a program in a container notices when its server is paused, partitioned or
-// killed, and when it is back.
+// TestCluster checks the tools of cluster tests: a program in a container notices when its server
+// is paused, partitioned or killed, and when it is back.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	itest.NeedDocker(t)
@@ -136,7 +138,9 @@ func TestCluster(t *testing.T) {
 	sees := func(what string) {
 		t.Helper()
 		before := count(t, ctx, probe, what)
-		require.Eventually(t, func() bool { return count(t, ctx, probe, what) > before }, time.Minute, 50*time.Millisecond)
+		require.Eventually(t, func() bool {
+			return count(t, ctx, probe, what) > before
+		}, time.Minute, 50*time.Millisecond)
 	}
 	sees("ok 200")
 	for _, fault := range []struct{ begin, end func(context.Context) error }{
@@ -162,7 +166,8 @@ func count(t *testing.T, ctx context.Context, c *itest.Container, what string) i
 	return strings.Count(log, what)
 }
 
-// Where Docker is missing, a test that needs it is named in the file that make shows, and fails in CI.
+// Where Docker is missing, a test that needs it is named in the file that make shows, and fails in
+// CI.
 func TestNeedDocker(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("LEASEHOLD_TEST_CHILD") != "" {
@@ -172,7 +177,8 @@ func TestNeedDocker(t *testing.T) {
 	skipped := filepath.Join(t.TempDir(), "skipped")
 	child := func(env ...string) error {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestNeedDocker$")
-		cmd.Env = append(append(os.Environ(), "LEASEHOLD_TEST_CHILD=1", "LEASEHOLD_WITHOUT=docker", "LEASEHOLD_SKIPPED="+skipped), env...)
+		cmd.Env = append(append(os.Environ(), "LEASEHOLD_TEST_CHILD=1", "LEASEHOLD_WITHOUT=docker",
+			"LEASEHOLD_SKIPPED="+skipped), env...)
 		return cmd.Run()
 	}
 	require.NoError(t, child("LEASEHOLD_NEEDS="))

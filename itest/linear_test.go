@@ -30,8 +30,8 @@ type history struct {
 	ops   []porcupine.Operation
 }
 
-// never is the return time of an operation whose outcome its client does not know. It may land at any time after its call, or
-// not at all.
+// never is the return time of an operation whose outcome its client does not know. It may land at
+// any time after its call, or not at all.
 const never = math.MaxInt64
 
 // record runs an operation and records it. do returns known = false if the operation may or may not
@@ -54,8 +54,8 @@ func (h *history) record(client int, input any, do func() (output any, known boo
 // unknown is the output of an ambiguous operation.
 var unknown any
 
-// check requires that the history is linearizable. It also fails on porcupine's result "Unknown", which means that porcupine ran
-// out of time.
+// check requires that the history is linearizable. It also fails on porcupine's result "Unknown",
+// which means that porcupine ran out of time.
 func (h *history) check(t *testing.T, model porcupine.NondeterministicModel, name string) (ambiguous int) {
 	t.Helper()
 	m := model.ToModel()
@@ -132,7 +132,8 @@ type lockOutput struct {
 	token uint64 // acquired or seen
 }
 
-// lockModel has no notion of time. Other tests check when a held lock may be taken over. Tokens rise by one.
+// lockModel has no notion of time. Other tests check when a held lock may be taken over. Tokens
+// rise by one.
 var lockModel = porcupine.NondeterministicModel{
 	Init: func() []any { return []any{term{}} },
 	Step: func(state, input, output any) []any {
@@ -186,29 +187,55 @@ func TestModelsCanFail(t *testing.T) {
 	create := func(body string) call { return call{op: "create", body: body} }
 	get := call{op: "get"}
 	for name, ops := range map[string][]porcupine.Operation{
-		"two creators":           {op(0, create("a"), wrote(true), 0, 10), op(1, create("b"), wrote(true), 0, 10)},
-		"stale read":             {op(0, create("a"), wrote(true), 0, 10), op(1, get, found(""), 20, 30)},
-		"two updates of one":     {op(0, create("a"), wrote(true), 0, 1), op(0, call{"update", "b", "a"}, wrote(true), 2, 9), op(1, call{"update", "c", "a"}, wrote(true), 2, 9)},
-		"lost write":             {op(0, create("a"), wrote(true), 0, 1), op(0, call{"update", "b", "a"}, wrote(true), 2, 3), op(1, get, found("a"), 4, 5)},
+		"two creators": {op(0, create("a"), wrote(true), 0, 10), op(1, create("b"), wrote(true), 0, 10)},
+		"stale read":   {op(0, create("a"), wrote(true), 0, 10), op(1, get, found(""), 20, 30)},
+		"two updates of one": {
+			op(0, create("a"), wrote(true), 0, 1),
+			op(0, call{"update", "b", "a"}, wrote(true), 2, 9),
+			op(1, call{"update", "c", "a"}, wrote(true), 2, 9),
+		},
+		"lost write": {
+			op(0, create("a"), wrote(true), 0, 1),
+			op(0, call{"update", "b", "a"}, wrote(true), 2, 3),
+			op(1, get, found("a"), 4, 5),
+		},
 		"refused without reason": {op(0, create("a"), wrote(false), 0, 1)},
 		"undone": {
 			op(0, create("a"), unknown, 0, never), op(1, get, found("a"), 2, 3), op(1, get, found(""), 4, 5),
 		},
 	} {
-		require.Equal(t, porcupine.Illegal, porcupine.CheckOperationsTimeout(register.ToModel(), ops, time.Minute), name)
+		require.Equal(t, porcupine.Illegal, porcupine.CheckOperationsTimeout(register.ToModel(), ops, time.Minute),
+			name)
 	}
 	acquire := lockCall{op: "acquire"}
 	for name, ops := range map[string][]porcupine.Operation{
-		"token issued twice":     {op(0, acquire, lockOutput{true, 1}, 0, 1), op(1, acquire, lockOutput{true, 1}, 2, 3)},
-		"token goes back":        {op(0, acquire, lockOutput{true, 1}, 0, 1), op(0, acquire, lockOutput{true, 2}, 2, 3), op(1, acquire, lockOutput{true, 1}, 4, 5)},
-		"renewed after the next": {op(0, acquire, lockOutput{true, 1}, 0, 1), op(1, acquire, lockOutput{true, 2}, 2, 3), op(0, lockCall{"renew", 1}, lockOutput{ok: true}, 4, 5)},
-		"released, yet held":     {op(0, acquire, lockOutput{true, 1}, 0, 1), op(0, lockCall{"release", 1}, lockOutput{ok: true}, 2, 3), op(1, acquire, lockOutput{false, 1}, 4, 5)},
+		"token issued twice": {
+			op(0, acquire, lockOutput{true, 1}, 0, 1),
+			op(1, acquire, lockOutput{true, 1}, 2, 3),
+		},
+		"token goes back": {
+			op(0, acquire, lockOutput{true, 1}, 0, 1),
+			op(0, acquire, lockOutput{true, 2}, 2, 3),
+			op(1, acquire, lockOutput{true, 1}, 4, 5),
+		},
+		"renewed after the next": {
+			op(0, acquire, lockOutput{true, 1}, 0, 1),
+			op(1, acquire, lockOutput{true, 2}, 2, 3),
+			op(0, lockCall{"renew", 1}, lockOutput{ok: true}, 4, 5),
+		},
+		"released, yet held": {
+			op(0, acquire, lockOutput{true, 1}, 0, 1),
+			op(0, lockCall{"release", 1}, lockOutput{ok: true}, 2, 3),
+			op(1, acquire, lockOutput{false, 1}, 4, 5),
+		},
 	} {
-		require.Equal(t, porcupine.Illegal, porcupine.CheckOperationsTimeout(lockModel.ToModel(), ops, time.Minute), name)
+		require.Equal(t, porcupine.Illegal, porcupine.CheckOperationsTimeout(lockModel.ToModel(), ops, time.Minute),
+			name)
 	}
 }
 
-// opened returns a store on which one request in eight goes wrong, for another client of the same objects.
+// opened returns a store on which one request in eight goes wrong, for another client of the same
+// objects.
 type opened func(seed uint64) leasehold.Store
 
 // onS3 opens stores in a new bucket.
@@ -221,13 +248,23 @@ func onS3(t *testing.T, server testserver.S3) opened {
 	}
 }
 
-// lossy makes one request in eight go wrong, in most cases after it has landed. inner says what happens to the others.
+// lossy makes one request in eight go wrong, in most cases after it has landed. inner says what
+// happens to the others.
 func lossy(seed uint64, inner func(*http.Request) faultproxy.Fault) func(*http.Request) faultproxy.Fault {
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, 0))
 	faults := []faultproxy.Fault{
-		{Kind: faultproxy.DropReply}, {Kind: faultproxy.DropReply, After: 20 * time.Millisecond}, {Kind: faultproxy.AnswerAfter, Status: 500},
-		{Kind: faultproxy.AnswerAfter, Status: 503}, {Kind: faultproxy.Refuse}, {Kind: faultproxy.Ghost, Before: 30 * time.Millisecond}, {Before: 20 * time.Millisecond},
+		{Kind: faultproxy.DropReply}, {
+			Kind:  faultproxy.DropReply,
+			After: 20 * time.Millisecond,
+		}, {Kind: faultproxy.AnswerAfter, Status: 500},
+		{
+			Kind:   faultproxy.AnswerAfter,
+			Status: 503,
+		}, {Kind: faultproxy.Refuse}, {
+			Kind:   faultproxy.Ghost,
+			Before: 30 * time.Millisecond,
+		}, {Before: 20 * time.Millisecond},
 	}
 	return func(r *http.Request) faultproxy.Fault {
 		if f := inner(r); f != (faultproxy.Fault{}) {
@@ -242,13 +279,15 @@ func lossy(seed uint64, inner func(*http.Request) faultproxy.Fault) func(*http.R
 	}
 }
 
-// torn reports whether an object's ETag does not belong to its body. The servers' ETags are MD5 sums.
+// torn reports whether an object's ETag does not belong to its body. The servers' ETags are MD5
+// sums.
 func torn(obj leasehold.Object) bool { return obj.ETag != etagOf(string(obj.Body)) }
 
 func etagOf(body string) string { return fmt.Sprintf(`"%x"`, md5.Sum([]byte(body))) }
 
-// tornForward reports whether the ETag of a torn read belongs to an older version than its body. Such an ETag makes a
-// conditional write fail, which is safe. With a newer ETag, a decision about an old body would replace a new one.
+// tornForward reports whether the ETag of a torn read belongs to an older version than its body.
+// Such an ETag makes a conditional write fail, which is safe. With a newer ETag, a decision about
+// an old body would replace a new one.
 func tornForward(ops []porcupine.Operation, obj leasehold.Object) bool {
 	replaced := map[string]string{} // by body
 	for _, op := range ops {
@@ -266,7 +305,8 @@ func tornForward(ops []porcupine.Operation, obj leasehold.Object) bool {
 
 func TestLinearizableRegister(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
-		// VersityGW reads an object's ETag before it opens the file, so a GET may return the ETag of the previous version.
+		// VersityGW reads an object's ETag before it opens the file, so a GET may return the ETag
+		// of the previous version.
 		linearizableRegister(t, server.Name, server.Name == "versitygw", onS3(t, server))
 	})
 }
@@ -326,15 +366,18 @@ func linearizableRegister(t *testing.T, server string, mayTear bool, open opened
 		ambiguous += h.check(t, register, fmt.Sprintf("%s-register-%d", server, key))
 		ops, tears = ops+len(h.ops), tears+len(torns)
 		for _, obj := range torns {
-			require.True(t, tornForward(h.ops, obj), "the body %q did not come with the ETag of an older version", obj.Body)
+			require.True(t, tornForward(h.ops, obj), "the body %q did not come with the ETag of an older version",
+				obj.Body)
 		}
 	}
 	require.NotZero(t, ambiguous, "no operation was ambiguous, so the test proves little")
-	t.Logf("%d histories of %d operations in all, %d of them ambiguous, %d of them reads with an older ETag, are linearizable", keys, ops, ambiguous, tears)
+	t.Logf("%d histories of %d operations in all, %d of them ambiguous, %d of them reads with an older ETag, are "+
+		"linearizable", keys, ops, ambiguous, tears)
 }
 
-// landed records the outcome of a write. Only a refusal by the condition proves that the write has not landed. If a client
-// retried, it could not know which of its own tries was refused, but a store's call is a single request.
+// landed records the outcome of a write. Only a refusal by the condition proves that the write has
+// not landed. If a client retried, it could not know which of its own tries was refused, but a
+// store's call is a single request.
 func landed(etags *sync.Map, seen *string, body, etag string, err error) (any, bool) {
 	switch {
 	case err == nil:
@@ -377,7 +420,8 @@ func linearizableLock(t *testing.T, server string, open opened) {
 			}
 		}
 	}
-	t.Logf("%d histories of %d operations in all, %d of them ambiguous, up to %d terms each, are linearizable", keys, ops, ambiguous, terms)
+	t.Logf("%d histories of %d operations in all, %d of them ambiguous, up to %d terms each, are linearizable", keys,
+		ops, ambiguous, terms)
 }
 
 // lockClient acquires a lock again and again, and then renews, releases or abandons it.

@@ -17,8 +17,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
-// A write is applied but its reply is lost. This compares how leasehold and Litestream's published leaser, each with the SDK's
-// default client, handle it: whether they recognise their own write, and what becomes of the token.
+// A write is applied but its reply is lost. This compares how leasehold and Litestream's published
+// leaser, each with the SDK's default client, handle it: whether they recognise their own write,
+// and what becomes of the token.
 func TestLostReplyComparedWithLitestream(t *testing.T) {
 	lostReply := faultproxy.Fault{Kind: faultproxy.DropReply}
 	eachServer(t, func(t *testing.T, server testserver.S3) {
@@ -101,10 +102,12 @@ func TestLostReplyComparedWithLitestream(t *testing.T) {
 	})
 }
 
-// A candidate whose wall clock is an hour ahead takes over a lease of Litestream's leaser that has not expired, because the leaser
-// compares the holder's wall clock with the candidate's. TestWallClocksAnHourApart shows that leasehold does not.
+// A candidate whose wall clock is an hour ahead takes over a lease of Litestream's leaser that has
+// not expired, because the leaser compares the holder's wall clock with the candidate's.
+// TestWallClocksAnHourApart shows that leasehold does not.
 func TestLitestreamTrustsWallClocks(t *testing.T) {
 	t.Parallel()
-	behind := litestream.Lease{ExpiresAt: time.Now().Add(-time.Hour).Add(30 * time.Second)} // just renewed by a holder whose clock is an hour behind
+	// just renewed by a holder whose clock is an hour behind
+	behind := litestream.Lease{ExpiresAt: time.Now().Add(-time.Hour).Add(30 * time.Second)}
 	require.True(t, behind.IsExpired())
 }

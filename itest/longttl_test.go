@@ -41,7 +41,8 @@ type hurriedTimer struct{ clock.Timer }
 
 func (t hurriedTimer) Reset(d time.Duration) bool { return t.Timer.Reset(d / hurry) }
 
-// At a TTL of an hour, what goes wrong on the way to a real server costs seconds. A minute only ends a hang.
+// At a TTL of an hour, what goes wrong on the way to a real server costs seconds. A minute only
+// ends a hang.
 func TestFaultsAtALongTTL(t *testing.T) {
 	slow := faultproxy.Fault{Kind: faultproxy.Refuse, Before: time.Hour}
 	eachServer(t, func(t *testing.T, server testserver.S3) {
@@ -62,7 +63,11 @@ func TestFaultsAtALongTTL(t *testing.T) {
 			l, lock := client(t)
 			lease, err := lock.Acquire(minute(t))
 			require.NoError(t, err)
-			l.fail("PUT", faultproxy.Fault{Kind: faultproxy.Answer, Status: http.StatusServiceUnavailable, Code: "SlowDown"})
+			l.fail("PUT", faultproxy.Fault{
+				Kind:   faultproxy.Answer,
+				Status: http.StatusServiceUnavailable,
+				Code:   "SlowDown",
+			})
 			require.NoError(t, lease.Release(minute(t)))
 			rec, err := lock.Inspect(minute(t))
 			require.NoError(t, err)
@@ -88,7 +93,11 @@ func TestFaultsAtALongTTL(t *testing.T) {
 			var down atomic.Bool
 			l.Decide = func(*http.Request) faultproxy.Fault {
 				if down.Load() {
-					return faultproxy.Fault{Kind: faultproxy.Answer, Status: http.StatusServiceUnavailable, Code: "SlowDown"}
+					return faultproxy.Fault{
+						Kind:   faultproxy.Answer,
+						Status: http.StatusServiceUnavailable,
+						Code:   "SlowDown",
+					}
 				}
 				return faultproxy.Fault{}
 			}
@@ -105,7 +114,8 @@ func TestFaultsAtALongTTL(t *testing.T) {
 			before := l.Count("GET")
 			require.NoError(t, fast.Sleep(t.Context(), time.Hour))
 			tries := l.Count("GET") - before
-			require.GreaterOrEqual(t, tries, 30, "it tries each half minute; without a cap, its pauses would double up to an hour")
+			require.GreaterOrEqual(t, tries, 30, "it tries each half minute; without a cap, its pauses would double "+
+				"up to an hour")
 			down.Store(false)
 			next := receive(t, got, "the candidate leads after the outage")
 			require.NotNil(t, next)

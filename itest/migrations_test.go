@@ -33,7 +33,9 @@ func withGoose(ctx context.Context, lock *leasehold.Lock, db *sql.DB, migrations
 		return err
 	}
 	return lock.Do(ctx, func(ctx context.Context, _ *leasehold.Lease) error {
-		_, err := provider.Up(ctx) // if the lease is lost, ctx ends: the statement is interrupted and its transaction rolled back
+		// if the lease is lost, ctx ends: the statement is interrupted and its transaction rolled
+		// back
+		_, err := provider.Up(ctx)
 		return err
 	})
 }
@@ -62,10 +64,12 @@ type migrationTool struct {
 }
 
 var migrationTools = []migrationTool{
-	{"goose", "%05d_step.sql", "-- +goose Up\n", func(_ require.TestingT, ctx context.Context, lock *leasehold.Lock, db *sql.DB, migrations fs.FS) error {
+	{"goose", "%05d_step.sql", "-- +goose Up\n", func(_ require.TestingT, ctx context.Context, lock *leasehold.Lock,
+		db *sql.DB, migrations fs.FS) error {
 		return withGoose(ctx, lock, db, migrations)
 	}},
-	{"golang-migrate", "%d_step.up.sql", "", func(t require.TestingT, ctx context.Context, lock *leasehold.Lock, db *sql.DB, migrations fs.FS) error {
+	{"golang-migrate", "%d_step.up.sql", "", func(t require.TestingT, ctx context.Context, lock *leasehold.Lock,
+		db *sql.DB, migrations fs.FS) error {
 		return withMigrate(ctx, lock, newMigrate(t, db, migrations))
 	}},
 }
@@ -100,18 +104,21 @@ const once = `CREATE TABLE ran (n INTEGER); INSERT INTO ran
 
 const instances = 3 // in each process
 
-// asMigrator is the test binary's main function when it runs as one of several processes that start at the same time.
+// asMigrator is the test binary's main function when it runs as one of several processes that start
+// at the same time.
 func asMigrator() {
 	server := serverFromEnv()
 	var running sync.WaitGroup
 	for range instances {
 		running.Go(func() {
 			store := leasehold.NewS3Store(server.Client(), os.Getenv("HOLDER_BUCKET"))
-			lock, err := leasehold.NewLock(store, "locks/migration", leasehold.WithTTL(10*time.Second), leasehold.WithPollInterval(400*time.Millisecond))
+			lock, err := leasehold.NewLock(store, "locks/migration", leasehold.WithTTL(10*time.Second),
+				leasehold.WithPollInterval(400*time.Millisecond))
 			fatal(err)
 			for _, tool := range migrationTools {
 				if tool.name == os.Getenv("MIGRATOR") {
-					fatal(tool.up(panicking{}, context.Background(), lock, openSQLite(panicking{}, os.Getenv("MIGRATOR_DB")), tool.scripts(once)))
+					fatal(tool.up(panicking{}, context.Background(), lock,
+						openSQLite(panicking{}, os.Getenv("MIGRATOR_DB")), tool.scripts(once)))
 				}
 			}
 		})
@@ -125,7 +132,8 @@ type panicking struct{}
 func (panicking) Errorf(format string, args ...any) { fmt.Printf(format, args...) }
 func (panicking) FailNow()                          { os.Exit(1) }
 
-// Two processes with three instances each start at the same moment: each waits for the lock, and the first one migrates.
+// Two processes with three instances each start at the same moment: each waits for the lock, and
+// the first one migrates.
 func TestMigrationsRunOnce(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		for _, tool := range migrationTools {
@@ -179,10 +187,11 @@ func TestMigrationOfANewerDatabase(t *testing.T) {
 var inScript func()
 
 func init() {
-	err := sqlite.RegisterScalarFunction("in_script", 0, func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
-		inScript()
-		return int64(1), nil
-	})
+	err := sqlite.RegisterScalarFunction("in_script", 0,
+		func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
+			inScript()
+			return int64(1), nil
+		})
 	if err != nil {
 		panic(err)
 	}
@@ -221,16 +230,18 @@ func TestMigrationLosesItsLease(t *testing.T) {
 		}
 		store := leasehold.NewMemStore()
 		s.newLock = func() *leasehold.Lock {
-			lock, err := leasehold.NewLock(store, "locks/migration", leasehold.WithTTL(time.Second), leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-				if e.Kind == leasehold.EventLost {
-					close(s.lost)
-				}
-			}))
+			lock, err := leasehold.NewLock(store, "locks/migration", leasehold.WithTTL(time.Second),
+				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+					if e.Kind == leasehold.EventLost {
+						close(s.lost)
+					}
+				}))
 			require.NoError(t, err)
 			return lock
 		}
 		s.lock = s.newLock()
-		s.migrations = tool.scripts("CREATE TABLE step1 (n INTEGER);", "CREATE TABLE step2 (n INTEGER);"+second, "CREATE TABLE step3 (n INTEGER);")
+		s.migrations = tool.scripts("CREATE TABLE step1 (n INTEGER);", "CREATE TABLE step2 (n INTEGER);"+second,
+			"CREATE TABLE step3 (n INTEGER);")
 		go func() { s.ended <- run(t.Context(), s) }()
 		receive(t, reached, "the second migration")
 		rec, err := s.lock.Inspect(t.Context())
@@ -241,8 +252,11 @@ func TestMigrationLosesItsLease(t *testing.T) {
 
 	// goose interrupts the statement, rolls the migration back, and begins no other.
 	t.Run("goose", func(t *testing.T) {
-		endless := "SELECT in_script(); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT count(*) FROM n;"
-		s := start(t, migrationTools[0], endless, func(ctx context.Context, s *state) error { return withGoose(ctx, s.lock, s.db, s.migrations) })
+		endless := "SELECT in_script(); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT " +
+			"count(*) FROM n;"
+		s := start(t, migrationTools[0], endless, func(ctx context.Context, s *state) error {
+			return withGoose(ctx, s.lock, s.db, s.migrations)
+		})
 		require.ErrorIs(t, receive(t, s.ended, "the end of the migration"), leasehold.ErrLost)
 		require.Equal(t, []string{"step1"}, s.tables())
 		var version int
@@ -250,8 +264,9 @@ func TestMigrationLosesItsLease(t *testing.T) {
 		require.Equal(t, 1, version)
 	})
 
-	// golang-migrate takes no context: the migration that runs goes on, beside the next holder of the lock. That one sees the mark
-	// "dirty" and refuses. After the running migration no other begins.
+	// golang-migrate takes no context: the migration that runs goes on, beside the next holder of
+	// the lock. That one sees the mark "dirty" and refuses. After the running migration no other
+	// begins.
 	t.Run("golang-migrate", func(t *testing.T) {
 		goOn, release := context.WithCancel(t.Context())
 		defer release()
@@ -267,7 +282,8 @@ func TestMigrationLosesItsLease(t *testing.T) {
 		})
 		receive(t, s.lost, "the loss of the lease")
 		other := openSQLite(t, s.path)
-		require.ErrorAs(t, withMigrate(t.Context(), s.newLock(), newMigrate(t, other, s.migrations)), new(migrate.ErrDirty))
+		require.ErrorAs(t, withMigrate(t.Context(), s.newLock(), newMigrate(t, other, s.migrations)),
+			new(migrate.ErrDirty))
 		require.NoError(t, other.Close())
 		release()
 		require.ErrorIs(t, receive(t, s.ended, "the end of the migration"), leasehold.ErrLost)

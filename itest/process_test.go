@@ -32,13 +32,15 @@ import (
 
 // holderEnv returns the environment of a process that uses the server.
 func holderEnv(server testserver.S3, bucket string) []string {
-	return append(os.Environ(), "HOLDER_BUCKET="+bucket, "HOLDER_ENDPOINT="+server.Endpoint, "HOLDER_ACCESS="+server.AccessKey,
+	return append(os.Environ(), "HOLDER_BUCKET="+bucket, "HOLDER_ENDPOINT="+server.Endpoint,
+		"HOLDER_ACCESS="+server.AccessKey,
 		"HOLDER_SECRET="+server.SecretKey, "HOLDER_REGION="+server.Region)
 }
 
 func serverFromEnv() testserver.S3 {
 	return testserver.S3{
-		Endpoint: os.Getenv("HOLDER_ENDPOINT"), AccessKey: os.Getenv("HOLDER_ACCESS"), SecretKey: os.Getenv("HOLDER_SECRET"), Region: os.Getenv("HOLDER_REGION"),
+		Endpoint: os.Getenv("HOLDER_ENDPOINT"), AccessKey: os.Getenv("HOLDER_ACCESS"),
+		SecretKey: os.Getenv("HOLDER_SECRET"), Region: os.Getenv("HOLDER_REGION"),
 	}
 }
 
@@ -62,7 +64,8 @@ func fatal(err error) {
 
 const holderTTL = 2 * time.Second
 
-// asHolder is the test binary's main function when it runs as a separate holder. It holds the lock and prints a line for each step.
+// asHolder is the test binary's main function when it runs as a separate holder. It holds the lock
+// and prints a line for each step.
 func asHolder() {
 	ttl, err := time.ParseDuration(cmp.Or(os.Getenv("HOLDER_TTL"), holderTTL.String()))
 	fatal(err)
@@ -89,11 +92,15 @@ func asHolder() {
 	}
 }
 
-// A process that is stopped for longer than its TTL knows that its lease is over before it does anything else.
-// Without automatic renewals nothing but its clocks can tell it: a renewal that is due when it wakes may be refused first.
+// A process that is stopped for longer than its TTL knows that its lease is over before it does
+// anything else. Without automatic renewals nothing but its clocks can tell it: a renewal that is
+// due when it wakes may be refused first.
 func TestSuspendedProcess(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
-		for name, env := range map[string]string{"automatic renewal": "HOLDER_MANUAL=", "manual renewal": "HOLDER_MANUAL=1"} {
+		for name, env := range map[string]string{
+			"automatic renewal": "HOLDER_MANUAL=",
+			"manual renewal":    "HOLDER_MANUAL=1",
+		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				bucket := server.Bucket(t)
@@ -103,7 +110,8 @@ func TestSuspendedProcess(t *testing.T) {
 	})
 }
 
-// suspend stops a holder with that environment until another has taken over, and wants it to know that when it goes on.
+// suspend stops a holder with that environment until another has taken over, and wants it to know
+// that when it goes on.
 func suspend(t *testing.T, store leasehold.Store, env []string) {
 	cmd := exec.CommandContext(minute(t), os.Args[0], "-test.run=^$")
 	cmd.Env = env
@@ -141,8 +149,9 @@ func suspend(t *testing.T, store leasehold.Store, env []string) {
 	require.NoError(t, lease.Release(t.Context()))
 }
 
-// The permissions in the README are sufficient, and an error names a missing one at once. (MinIO answers 404 for a missing object
-// even without s3:ListBucket. The root module tests how leasehold handles S3's 403.)
+// The permissions in the README are sufficient, and an error names a missing one at once. (MinIO
+// answers 404 for a missing object even without s3:ListBucket. The root module tests how leasehold
+// handles S3's 403.)
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	for _, server := range itest.Servers(t) {
@@ -153,7 +162,8 @@ func TestLeastPrivilege(t *testing.T) {
 		with := func(actions ...string) *leasehold.S3Store {
 			quoted := `"` + strings.Join(actions, `", "`) + `"`
 			policy := fmt.Sprintf(`{"Version": "2012-10-17", "Statement": [
-				{"Effect": "Allow", "Action": [%s], "Resource": ["arn:aws:s3:::%s/*", "arn:aws:s3:::%s"]}]}`, quoted, bucket, bucket)
+				{"Effect": "Allow", "Action": [%s], "Resource": ["arn:aws:s3:::%s/*", "arn:aws:s3:::%s"]}]}`,
+				quoted, bucket, bucket)
 			credentials := assumeRole(t, server, policy)
 			return leasehold.NewS3Store(server.Client(func(o *s3.Options) { o.Credentials = credentials }), bucket)
 		}
@@ -180,7 +190,12 @@ func TestLeastPrivilege(t *testing.T) {
 // assumeRole asks MinIO for temporary credentials that have one policy.
 func assumeRole(t *testing.T, server testserver.S3, policy string) aws.CredentialsProvider {
 	t.Helper()
-	form := url.Values{"Action": {"AssumeRole"}, "Version": {"2011-06-15"}, "DurationSeconds": {"900"}, "Policy": {policy}}.Encode()
+	form := url.Values{
+		"Action":          {"AssumeRole"},
+		"Version":         {"2011-06-15"},
+		"DurationSeconds": {"900"},
+		"Policy":          {policy},
+	}.Encode()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.Endpoint+"/", strings.NewReader(form))
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -201,6 +216,10 @@ func assumeRole(t *testing.T, server testserver.S3, policy string) aws.Credentia
 	require.NoError(t, xml.Unmarshal(body, &answer))
 	c := answer.Credentials
 	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-		return aws.Credentials{AccessKeyID: c.AccessKeyId, SecretAccessKey: c.SecretAccessKey, SessionToken: c.SessionToken}, nil
+		return aws.Credentials{
+			AccessKeyID:     c.AccessKeyId,
+			SecretAccessKey: c.SecretAccessKey,
+			SessionToken:    c.SessionToken,
+		}, nil
 	})
 }

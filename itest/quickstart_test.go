@@ -26,8 +26,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
-// The elector of docs/start.md works when it is copied: the program is compiled and run as it stands there, with the
-// environment variables that the page names and no others.
+// The elector of docs/start.md works when it is copied: the program is compiled and run as it
+// stands there, with the environment variables that the page names and no others.
 func TestElectorOfThePage(t *testing.T) {
 	testserver.SkipIfShort(t)
 	t.Parallel()
@@ -52,8 +52,9 @@ func TestElectorOfThePage(t *testing.T) {
 	})
 }
 
-// Each command of the README's quick start is run as it stands there, in a copy of the checkout instead of a
-// clone. Two more things differ: the server is the program that is built already, and listens on a free port.
+// Each command of the README's quick start is run as it stands there, in a copy of the checkout
+// instead of a clone. Two more things differ: the server is the program that is built already, and
+// listens on a free port.
 func TestQuickStart(t *testing.T) {
 	testserver.SkipIfShort(t)
 	t.Parallel()
@@ -111,8 +112,10 @@ func TestQuickStart(t *testing.T) {
 	// The elector of docs/start.md goes on from there.
 	reports := filepath.Join(checkout, "reports")
 	require.NoError(t, os.Mkdir(reports, 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(reports, "main.go"), []byte(quickStartBlock(t, "go", "package main")), 0o600))
-	elector := startInstance(t, shell(strings.ReplaceAll(quickStartBlock(t, "sh", "AWS_ENDPOINT_URL"), ":7070", ":"+port)))
+	require.NoError(t, os.WriteFile(filepath.Join(reports, "main.go"),
+		[]byte(quickStartBlock(t, "go", "package main")), 0o600))
+	elector := startInstance(t, shell(strings.ReplaceAll(quickStartBlock(t, "sh", "AWS_ENDPOINT_URL"),
+		":7070", ":"+port)))
 	elector.waitFor(t, `INFO leading token=1$`)
 	require.NoError(t, syscall.Kill(-elector.cmd.Process.Pid, syscall.SIGINT)) // Ctrl-C reaches the whole group
 	elector.waitFor(t, `INFO lock released .* token=1$`)
@@ -136,7 +139,8 @@ func copyCheckout(t *testing.T) string {
 		switch {
 		case err != nil || name == ".":
 			return err
-		case entry.IsDir() && (strings.HasPrefix(name, ".") || name == "buckets"): // .git, what tests keep, and a server's data
+		// .git, what tests keep, and a server's data
+		case entry.IsDir() && (strings.HasPrefix(name, ".") || name == "buckets"):
 			return fs.SkipDir
 		case entry.IsDir():
 			return os.Mkdir(filepath.Join(dir, name), 0o755)
@@ -152,7 +156,8 @@ func copyCheckout(t *testing.T) string {
 	return dir
 }
 
-// quickStartBlock returns the one code block of docs/start.md in that language that contains a text.
+// quickStartBlock returns the one code block of docs/start.md in that language that contains a
+// text.
 func quickStartBlock(t *testing.T, language, text string) string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/start.md")
@@ -181,14 +186,16 @@ func buildQuickStart(t *testing.T) string {
 func quickStartEnv(t *testing.T, server testserver.S3, bucket string) []string {
 	t.Helper()
 	values := map[string]string{
-		"AWS_ENDPOINT_URL":      strings.Replace(server.Endpoint, "127.0.0.1", "localhost", 1), // a name needs path style
+		// a name needs path style
+		"AWS_ENDPOINT_URL":      strings.Replace(server.Endpoint, "127.0.0.1", "localhost", 1),
 		"AWS_REGION":            server.Region,
 		"AWS_ACCESS_KEY_ID":     server.AccessKey,
 		"AWS_SECRET_ACCESS_KEY": server.SecretKey,
 		"BUCKET":                bucket,
 	}
 	var env []string
-	for _, m := range regexp.MustCompile(`\b([A-Z_]+)=`).FindAllStringSubmatch(quickStartBlock(t, "sh", "AWS_ENDPOINT_URL"), -1) {
+	for _, m := range regexp.MustCompile(`\b([A-Z_]+)=`).FindAllStringSubmatch(quickStartBlock(t, "sh",
+		"AWS_ENDPOINT_URL"), -1) {
 		require.Contains(t, values, m[1])
 		env = append(env, m[1]+"="+values[m[1]])
 	}
@@ -266,7 +273,8 @@ func TestEmbeddedServer(t *testing.T) {
 	require.NoError(t, next.Release(t.Context()))
 }
 
-// embeddedServer is the code of docs/servers.md, which a test of the root module compares with this.
+// embeddedServer is the code of docs/servers.md, which a test of the root module compares with
+// this.
 func embeddedServer(t *testing.T) *s3.Client {
 	server := httptest.NewServer(gofakes3.New(s3mem.New(), gofakes3.WithAutoBucket(true)).Server())
 	t.Cleanup(server.Close)

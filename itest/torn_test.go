@@ -16,8 +16,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
-// A read beside a writer shows one version, except on VersityGW, where the ETag of a GET may be older than the rest, which does no
-// harm, and that of a HEAD newer, which package fenced allows for. A GET with a newer ETag would break locks.
+// A read beside a writer shows one version, except on VersityGW, where the ETag of a GET may be
+// older than the rest, which does no harm, and that of a HEAD newer, which package fenced allows
+// for. A GET with a newer ETag would break locks.
 func TestTornReads(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		busy(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
-// notified is a bucket whose MinIO posts a notification for every write. The receiver believes everybody: it checks no token, reads
-// no message, and wakes every lock.
+// notified is a bucket whose MinIO posts a notification for every write. The receiver believes
+// everybody: it checks no token, reads no message, and wakes every lock.
 type notified struct {
 	server   testserver.S3
 	bucket   string
@@ -28,7 +28,8 @@ type notified struct {
 	locks    []*leasehold.Lock
 }
 
-// newNotified starts the server and the receiver, which passes each notification on through deliver.
+// newNotified starts the server and the receiver, which passes each notification on through
+// deliver.
 func newNotified(t *testing.T, deliver func(wake func())) *notified {
 	t.Helper()
 	n := &notified{}
@@ -62,8 +63,8 @@ func (n *notified) newLock(t *testing.T, opts ...leasehold.Option) (*leasehold.L
 	return lock, l
 }
 
-// passOn has three electors lead one after the other, each until the others know of it and it resigns. It returns the times from a
-// resignation to the next term. Each must be below a limit.
+// passOn has three electors lead one after the other, each until the others know of it and it
+// resigns. It returns the times from a resignation to the next term. Each must be below a limit.
 func (n *notified) passOn(t *testing.T, limit time.Duration, opts ...leasehold.Option) (took []time.Duration) {
 	t.Helper()
 	const electors = 3
@@ -119,7 +120,8 @@ func (n *notified) passOn(t *testing.T, limit time.Duration, opts ...leasehold.O
 	return took
 }
 
-// Polls are two minutes apart, so within a minute only a notification can hand the lock over. It may come late or more than once.
+// Polls are two minutes apart, so within a minute only a notification can hand the lock over. It
+// may come late or more than once.
 func TestNotificationsHandOver(t *testing.T) {
 	t.Parallel()
 	for name, deliver := range map[string]func(wake func()){
@@ -130,7 +132,8 @@ func TestNotificationsHandOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newNotified(t, deliver)
-			took := n.passOn(t, time.Minute, leasehold.WithTTL(10*time.Minute), leasehold.WithPollInterval(2*time.Minute))
+			took := n.passOn(t, time.Minute, leasehold.WithTTL(10*time.Minute),
+				leasehold.WithPollInterval(2*time.Minute))
 			t.Logf("from a resignation to the next term: %v", took)
 		})
 	}
@@ -146,8 +149,8 @@ func TestLostNotifications(t *testing.T) {
 	t.Logf("from a resignation to the next term: %v", took)
 }
 
-// Somebody posts garbage and wakes the lock a million times. The candidate reads no more than its rate allows, the holder keeps
-// the lock, and the release is noticed.
+// Somebody posts garbage and wakes the lock a million times. The candidate reads no more than its
+// rate allows, the holder keeps the lock, and the release is noticed.
 func TestFloodOfWakeUps(t *testing.T) {
 	t.Parallel()
 	busy(t)
@@ -188,7 +191,8 @@ func TestFloodOfWakeUps(t *testing.T) {
 	}
 	flood.Wait()
 	reads, lasted := requests.Count()-before, time.Since(began)
-	require.LessOrEqual(t, reads, 10+int(lasted/(poll/10))+int(lasted/(poll/2))+2, "ten at once, ten in a poll interval, and the polls, in %v", lasted)
+	require.LessOrEqual(t, reads, 10+int(lasted/(poll/10))+int(lasted/(poll/2))+2,
+		"ten at once, ten in a poll interval, and the polls, in %v", lasted)
 	require.Greater(t, reads, 5, "a wake-up is a read")
 	require.Equal(t, 2, requests.Count("PUT"), "no wake-up is a write")
 	t.Logf("%d reads in %v", reads, lasted.Round(time.Millisecond))

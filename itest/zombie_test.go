@@ -35,9 +35,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
-// The zombie experiment: processes increment a counter in an object, under a lock. From time to time the holder is stopped in
-// the middle of a step for longer than its TTL, so another process leads when it resumes. At the end, the counter must contain
-// every acknowledged step. The idea is from Jepsen's test of etcd's locks, https://jepsen.io/analyses/etcd-3.4.3, 2020.
+// The zombie experiment: processes increment a counter in an object, under a lock. From time to
+// time the holder is stopped in the middle of a step for longer than its TTL, so another process
+// leads when it resumes. At the end, the counter must contain every acknowledged step. The idea is
+// from Jepsen's test of etcd's locks, https://jepsen.io/analyses/etcd-3.4.3, 2020.
 
 const zombieTTL = 2 * time.Second
 
@@ -66,7 +67,8 @@ type counter struct {
 	Nonce string
 }
 
-// place is where the zombies count: an object, a fenced store that has it too, and the environment of a worker.
+// place is where the zombies count: an object, a fenced store that has it too, and the environment
+// of a worker.
 type place struct {
 	read   func(context.Context) (body []byte, etag string, err error)
 	write  func(ctx context.Context, body []byte, etag string) error // of any version if etag is ""
@@ -137,8 +139,8 @@ func placeFromEnv() (place, error) {
 	return placeOnS3(serverFromEnv(), os.Getenv("HOLDER_BUCKET"))
 }
 
-// asZombie is a worker in a separate process. Where it may be stopped, it prints "step" and waits for a line. When a step is done,
-// it prints "ack".
+// asZombie is a worker in a separate process. Where it may be stopped, it prints "step" and waits
+// for a line. When a step is done, it prints "ack".
 func asZombie() {
 	ctx := context.Background()
 	n, err := strconv.Atoi(os.Getenv("ZOMBIE_GUARD"))
@@ -266,7 +268,8 @@ func (e *experiment) watch(t *testing.T, cmd *exec.Cmd, in io.Writer, out io.Rea
 				e.stops++
 				acks = e.acks
 				assertNoError(t, cmd.Process.Signal(syscall.SIGSTOP))
-				// On a busy machine its threads run on for a while, so wait until they have stopped.
+				// On a busy machine its threads run on for a while, so wait until they have
+				// stopped.
 				_, err := syscall.Wait4(cmd.Process.Pid, nil, syscall.WUNTRACED, nil)
 				assertNoError(t, err)
 			}
@@ -280,7 +283,8 @@ func (e *experiment) watch(t *testing.T, cmd *exec.Cmd, in io.Writer, out io.Rea
 		}
 		e.mu.Unlock()
 		if stop {
-			// Until another process leads: each of the two others has one line at most that it wrote before and that is not read yet.
+			// Until another process leads: each of the two others has one line at most that it
+			// wrote before and that is not read yet.
 			e.eventually(t, "another leads", func() bool { return e.acks > acks+2 })
 			assertNoError(t, cmd.Process.Signal(syscall.SIGCONT))
 			stopped = true
@@ -288,7 +292,8 @@ func (e *experiment) watch(t *testing.T, cmd *exec.Cmd, in io.Writer, out io.Rea
 	}
 }
 
-// TestZombie stops a worker of each guard every 5 s, for 10 s or the duration in the environment variable ZOMBIE, and once at short size.
+// TestZombie stops a worker of each guard every 5 s, for 10 s or the duration in the environment
+// variable ZOMBIE, and once at short size.
 func TestZombie(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
 		zombies(t, func(t *testing.T) (place, error) { return placeOnS3(server, server.Bucket(t)) })
@@ -352,7 +357,8 @@ func zombies(t *testing.T, newPlace func(*testing.T) (place, error)) {
 			var c counter
 			require.NoError(t, json.NewDecoder(bytes.NewReader(body)).Decode(&c)) // what follows is padding
 			lost := e.acks - c.Value
-			t.Logf("| %s | %d | %d | %d | %d | %d (%.1f %%) |", g.name, e.stops, e.acks, c.Value, e.refusals, max(lost, 0), 100*float64(max(lost, 0))/float64(e.acks))
+			t.Logf("| %s | %d | %d | %d | %d | %d (%.1f %%) |", g.name, e.stops, e.acks, c.Value, e.refusals,
+				max(lost, 0), 100*float64(max(lost, 0))/float64(e.acks))
 			if g.loses {
 				require.Positive(t, lost, "nothing was lost, so the experiment proves nothing")
 			} else {

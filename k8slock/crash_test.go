@@ -13,9 +13,10 @@ import (
 	"github.com/leasehold-go/leasehold/k8slock"
 )
 
-// TestTakeoverAfterACrash measures, in virtual time, how long nobody leads: from a leader's crash at a random moment until
-// client-go calls OnStartedLeading of the one waiting candidate. It uses real electors of client-go and the intervals of this
-// package. It prints the figures of the package comment and of docs/integrations.md: go test -v -run TakeoverAfterACrash .
+// TestTakeoverAfterACrash measures, in virtual time, how long nobody leads: from a leader's crash
+// at a random moment until client-go calls OnStartedLeading of the one waiting candidate. It uses
+// real electors of client-go and the intervals of this package. It prints the figures of the
+// package comment and of docs/integrations.md: go test -v -run TakeoverAfterACrash .
 func TestTakeoverAfterACrash(t *testing.T) {
 	const trials = 1000
 	var took []time.Duration

@@ -8,16 +8,18 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// elector is what tells the elector that leads from others that use the same Lock. client-go does not say who calls, but all calls of
-// one try have the same context. A renewal comes without a Get before it, unless the same try has just failed, and repeats the
-// AcquireTime of the acquisition. Its methods need Lock.mu.
+// elector is what tells the elector that leads from others that use the same Lock. client-go does
+// not say who calls, but all calls of one try have the same context. A renewal comes without a Get
+// before it, unless the same try has just failed, and repeats the AcquireTime of the acquisition.
+// Its methods need Lock.mu.
 type elector struct {
 	acquired metav1.Time                         // the AcquireTime of the term
 	retries  <-chan struct{}                     // Done of the try whose renewal has failed
 	looked   map[<-chan struct{}]context.Context // the tries, by Done, that have begun with a Get and have not ended
 }
 
-// looks notes the Get of a try. It reports whether ctx can be told from that of another one: client-go's can.
+// looks notes the Get of a try. It reports whether ctx can be told from that of another one:
+// client-go's can.
 func (e *elector) looks(ctx context.Context) bool {
 	done := ctx.Done()
 	if done == nil || e.continues(ctx) {

@@ -56,7 +56,8 @@ func (n *noted) use(cfg *leaderelection.LeaderElectionConfig) { cfg.Lock = n }
 
 const sameLock = `k8slock: lock "` + key + `": lock is held by another elector that uses the same k8slock.Lock: make a Lock for each elector, with New`
 
-// Two electors of one process share a Lock by mistake. The second is refused for as long as the first leads, and may lead after it.
+// Two electors of one process share a Lock by mistake. The second is refused for as long as the
+// first leads, and may lead after it.
 func TestSecondElectorOfALock(t *testing.T) {
 	for name, options := range map[string][]edit{"release on cancel": nil, "keep the lease": {keepLease}} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +101,8 @@ func TestSecondElectorOfALock(t *testing.T) {
 	}
 }
 
-// An elector that has led runs again, and believes that it still leads, while another leads with the same Lock.
+// An elector that has led runs again, and believes that it still leads, while another leads with
+// the same Lock.
 func TestElectorThatHasLedRunsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock := newLock(t, leasehold.NewMemStore(), time.Minute)

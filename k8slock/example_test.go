@@ -26,7 +26,9 @@ func elect(ctx context.Context, store leasehold.Store, work func(ctx context.Con
 		return err
 	}
 	leaderelection.RunOrDie(ctx, lock.Config(leaderelection.LeaderCallbacks{
-		OnStartedLeading: lock.OnStartedLeading(func(ctx context.Context, lease *leasehold.Lease) { work(ctx, lease.Token()) }),
+		OnStartedLeading: lock.OnStartedLeading(func(ctx context.Context, lease *leasehold.Lease) {
+			work(ctx, lease.Token())
+		}),
 		OnStoppedLeading: func() {},
 	}))
 	return nil // ctx has ended, or the leadership was lost
@@ -73,18 +75,23 @@ func Example() {
 }
 
 func TestManagerOfTheGuide(t *testing.T) {
-	mgr, lock, err := newManager(&rest.Config{Host: "http://127.0.0.1:1"}, leasehold.NewMemStore(), manager.Options{Logger: logr.Discard()})
+	mgr, lock, err := newManager(&rest.Config{Host: "http://127.0.0.1:1"}, leasehold.NewMemStore(),
+		manager.Options{Logger: logr.Discard()})
 	require.NoError(t, err)
 	require.NotNil(t, mgr)
 	require.Zero(t, lock.Token())
 }
 
-// TestMigration overlaps the versions of three releases: the old lock alone, both locks, the new lock alone.
+// TestMigration overlaps the versions of three releases: the old lock alone, both locks, the new
+// lock alone.
 func TestMigration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after, ref := leasehold.NewMemStore(), leasehold.NewMemStore(), &referee{t: t}
 		config := func(store leasehold.Store, lead func(context.Context)) leaderelection.LeaderElectionConfig {
-			cfg := newLock(t, store, 15*time.Second).Config(leaderelection.LeaderCallbacks{OnStartedLeading: lead, OnStoppedLeading: func() {}})
+			cfg := newLock(t, store, 15*time.Second).Config(leaderelection.LeaderCallbacks{
+				OnStartedLeading: lead,
+				OnStoppedLeading: func() {},
+			})
 			cfg.ReleaseOnCancel = true
 			return cfg
 		}

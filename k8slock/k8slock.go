@@ -1,17 +1,20 @@
-// Package k8slock runs Kubernetes' own leader election on a bucket. client-go's leaderelection and the manager of
-// controller-runtime elect one leader through a [leasehold.Store]: across clusters, or without any cluster.
+// Package k8slock runs Kubernetes' own leader election on a bucket. client-go's leaderelection and
+// the manager of controller-runtime elect one leader through a [leasehold.Store]: across clusters,
+// or without any cluster.
 //
 //	lock, err := k8slock.New(store, "leaders/my-operator", k8slock.LeaseDuration)
 //	leaderelection.RunOrDie(ctx, lock.Config(leaderelection.LeaderCallbacks{…}))
 //
-// client-go decides when to try. A [leasehold.Lock] below it decides whether the try may succeed. Therefore:
+// client-go decides when to try. A [leasehold.Lock] below it decides whether the try may succeed.
+// Therefore:
 //   - Every term has a fencing token, which client-go itself lacks: see [Lock.Token].
 //   - A write whose reply was lost is resolved before client-go notices.
-//   - The lock object is an ordinary leasehold record. leasehold's own locks can inspect, watch and break it, and they and
-//     client-go's candidates exclude each other.
+//   - The lock object is an ordinary leasehold record. leasehold's own locks can inspect, watch and
+//     break it, and they and client-go's candidates exclude each other.
 //   - No wall clock has to be right.
 //
-// Coordinated leader election (alpha in Kubernetes) is not supported, because its candidates are objects of an API server.
+// Coordinated leader election (alpha in Kubernetes) is not supported, because its candidates are
+// objects of an API server.
 package k8slock
 
 import (
@@ -33,10 +36,11 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// Intervals for a store that charges for every write. The leader sends 6 writes a minute, and a waiting candidate about
-// 4 reads, because client-go waits 1 to 2.2 times RetryPeriod. In a month of 730 hours these are 262,800 writes and 164,250
-// reads. At 0.005 USD for 1,000 writes and 0.0004 USD for 1,000 reads they cost 1.31 USD and 0.07 USD. The defaults of
-// controller-runtime (15 s, 10 s, 2 s) cost five times as much.
+// Intervals for a store that charges for every write. The leader sends 6 writes a minute, and a
+// waiting candidate about 4 reads, because client-go waits 1 to 2.2 times RetryPeriod. In a month
+// of 730 hours these are 262,800 writes and 164,250 reads. At 0.005 USD for 1,000 writes and 0.0004
+// USD for 1,000 reads they cost 1.31 USD and 0.07 USD. The defaults of controller-runtime (15 s, 10
+// s, 2 s) cost five times as much.
 //
 // After a crash nobody leads for 73 s (median) or 92 s (p99), as measured over 1,000 crashes by
 //
@@ -49,9 +53,10 @@ const (
 	RetryPeriod   = 10 * time.Second
 )
 
-// Lock is a [resourcelock.Interface] on one object of a store. It serves one elector, which tells it when to acquire, renew and
-// release. While it leads, every other elector that uses the same Lock is refused with an error that matches [leasehold.ErrHeld]: make
-// a Lock for each. Its methods are safe for concurrent use.
+// Lock is a [resourcelock.Interface] on one object of a store. It serves one elector, which tells
+// it when to acquire, renew and release. While it leads, every other elector that uses the same
+// Lock is refused with an error that matches [leasehold.ErrHeld]: make a Lock for each. Its methods
+// are safe for concurrent use.
 type Lock struct {
 	lock     *leasehold.Lock
 	store    *watchedStore
@@ -67,19 +72,22 @@ type Lock struct {
 
 var _ resourcelock.Interface = (*Lock)(nil)
 
-// New returns a lock at key. leaseDuration must be the LeaseDuration of the elector, in whole seconds, because client-go
-// counts in whole seconds. An elector with another duration gets an error when it tries to acquire.
+// New returns a lock at key. leaseDuration must be the LeaseDuration of the elector, in whole
+// seconds, because client-go counts in whole seconds. An elector with another duration gets an
+// error when it tries to acquire.
 //
-// Options are those of [leasehold.NewLock], whose limits and errors apply. New itself sets the TTL and manual renewal. Useful
-// options are [leasehold.WithIdentity], [leasehold.WithLogger], [leasehold.WithObserver] and [leasehold.WithMetadata].
-// The identity need not be unique: two processes with the same name exclude each other, unlike with client-go's own locks.
-// New sends no request.
+// Options are those of [leasehold.NewLock], whose limits and errors apply. New itself sets the TTL
+// and manual renewal. Useful options are [leasehold.WithIdentity], [leasehold.WithLogger],
+// [leasehold.WithObserver] and [leasehold.WithMetadata]. The identity need not be unique: two
+// processes with the same name exclude each other, unlike with client-go's own locks. New sends no
+// request.
 func New(store leasehold.Store, key string, leaseDuration time.Duration, opts ...leasehold.Option) (*Lock, error) {
 	if store == nil {
 		return nil, errors.New("k8slock: store is nil")
 	}
 	if leaseDuration < time.Second || leaseDuration%time.Second != 0 {
-		return nil, fmt.Errorf("k8slock: lease duration %v is not a positive number of whole seconds, in which client-go counts: use a value such as %v", leaseDuration, LeaseDuration)
+		return nil, fmt.Errorf("k8slock: lease duration %v is not a positive number of whole seconds, in which "+
+			"client-go counts: use a value such as %v", leaseDuration, LeaseDuration)
 	}
 	watched := &watchedStore{Store: store}
 	opts = append(slices.Clone(opts), leasehold.WithTTL(leaseDuration), leasehold.WithManualRenewal())
@@ -90,9 +98,10 @@ func New(store leasehold.Store, key string, leaseDuration time.Duration, opts ..
 	return &Lock{lock: lock, store: watched, duration: leaseDuration}, nil
 }
 
-// Config returns the configuration of an elector with this lock. RenewDeadline is two thirds of the lock's lease duration and
-// RetryPeriod one sixth; for [LeaseDuration] these are the constants [RenewDeadline] and [RetryPeriod]. Name is the key.
-// ReleaseOnCancel is false. Set it only if all leading code has stopped when the elector's context ends.
+// Config returns the configuration of an elector with this lock. RenewDeadline is two thirds of the
+// lock's lease duration and RetryPeriod one sixth; for [LeaseDuration] these are the constants
+// [RenewDeadline] and [RetryPeriod]. Name is the key. ReleaseOnCancel is false. Set it only if all
+// leading code has stopped when the elector's context ends.
 func (l *Lock) Config(callbacks leaderelection.LeaderCallbacks) leaderelection.LeaderElectionConfig {
 	return leaderelection.LeaderElectionConfig{
 		Lock:          l,
@@ -104,10 +113,10 @@ func (l *Lock) Config(callbacks leaderelection.LeaderCallbacks) leaderelection.L
 	}
 }
 
-// Token returns the fencing token of the term that this process leads. The token is constant for the term and higher than the
-// token of every term before, whoever led it; releases do not reset it. It is set before client-go calls OnStartedLeading and
-// before a manager starts its runnables. It is 0, which no fence accepts, if this process does not lead or its lease has
-// expired.
+// Token returns the fencing token of the term that this process leads. The token is constant for
+// the term and higher than the token of every term before, whoever led it; releases do not reset
+// it. It is set before client-go calls OnStartedLeading and before a manager starts its runnables.
+// It is 0, which no fence accepts, if this process does not lead or its lease has expired.
 func (l *Lock) Token() uint64 {
 	if lease := l.Lease(); lease != nil && lease.Valid() {
 		return lease.Token()
@@ -115,19 +124,20 @@ func (l *Lock) Token() uint64 {
 	return 0
 }
 
-// Lease returns the lease of the current term, or nil if client-go does not lead. It may already be lost: see
-// [leasehold.Lease.Valid]. Leave Renew and Release to client-go. You may use its other methods, such as Commit, Context and
-// Deadline.
+// Lease returns the lease of the current term, or nil if client-go does not lead. It may already be
+// lost: see [leasehold.Lease.Valid]. Leave Renew and Release to client-go. You may use its other
+// methods, such as Commit, Context and Deadline.
 func (l *Lock) Lease() *leasehold.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lease
 }
 
-// OnStartedLeading returns a callback for client-go that calls lead. lead gets the lease, and a context that ends with
-// client-go's context or with the lease, whichever ends first. client-go's own context can outlive the right to lead, because
-// client-go leads on for up to RenewDeadline after it has seen another holder. If the term is over before client-go calls
-// the callback, lead is not called. OnStartedLeading returns nil for nil, which client-go refuses.
+// OnStartedLeading returns a callback for client-go that calls lead. lead gets the lease, and a
+// context that ends with client-go's context or with the lease, whichever ends first. client-go's
+// own context can outlive the right to lead, because client-go leads on for up to RenewDeadline
+// after it has seen another holder. If the term is over before client-go calls the callback, lead
+// is not called. OnStartedLeading returns nil for nil, which client-go refuses.
 func (l *Lock) OnStartedLeading(lead func(ctx context.Context, lease *leasehold.Lease)) func(context.Context) {
 	if lead == nil {
 		return nil
@@ -145,10 +155,11 @@ func (l *Lock) OnStartedLeading(lead func(ctx context.Context, lease *leasehold.
 	}
 }
 
-// Get implements [resourcelock.Interface]. If the object does not exist, apierrors.IsNotFound is true of the error. The bytes
-// differ after every write, because client-go compares them to see how long a record has not changed. While this Lock leads, only
-// the elector that leads, and a call whose context cannot end, see its name. Another elector sees a free lock, so that it
-// tries, and Update refuses it with an error.
+// Get implements [resourcelock.Interface]. If the object does not exist, apierrors.IsNotFound is
+// true of the error. The bytes differ after every write, because client-go compares them to see how
+// long a record has not changed. While this Lock leads, only the elector that leads, and a call
+// whose context cannot end, see its name. Another elector sees a free lock, so that it tries, and
+// Update refuses it with an error.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	l.mu.Lock()
 	l.looks(ctx)
@@ -171,8 +182,8 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		RenewTime:            metav1.NewTime(rec.RenewedAt),
 		LeaderTransitions:    int(max(rec.Token, 1) - 1),
 	}
-	// With an empty holder, client-go tries to acquire. With our name, it assumes that it leads already, so we show our name only
-	// if it does.
+	// With an empty holder, client-go tries to acquire. With our name, it assumes that it leads
+	// already, so we show our name only if it does.
 	expired := rec.TTL > 0 && l.store.lastAge() > rec.TTL
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,24 +199,27 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return ler, raw, nil
 }
 
-// Create implements [resourcelock.Interface]. If another holder has acquired the lock first, the error matches
-// [leasehold.ErrHeld] and apierrors.IsAlreadyExists is true of it.
+// Create implements [resourcelock.Interface]. If another holder has acquired the lock first, the
+// error matches [leasehold.ErrHeld] and apierrors.IsAlreadyExists is true of it.
 func (l *Lock) Create(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, ler, metav1.StatusReasonAlreadyExists)
 }
 
 // Update implements [resourcelock.Interface]: it acquires, renews or releases.
 //
-// An acquisition succeeds only if the lock is free by leasehold's rules, whatever client-go assumes. Otherwise, and if another
-// candidate was faster, the error matches [leasehold.ErrHeld] and apierrors.IsConflict is true of it.
+// An acquisition succeeds only if the lock is free by leasehold's rules, whatever client-go
+// assumes. Otherwise, and if another candidate was faster, the error matches [leasehold.ErrHeld]
+// and apierrors.IsConflict is true of it.
 //
-// A renewal is one request. Temporary errors are retried until ctx or the lease ends. Once a
-// term is lost, every renewal and release fails with [leasehold.ErrLost] until client-go has stopped leading. The next term has a new token.
+// A renewal is one request. Temporary errors are retried until ctx or the lease ends. Once a term
+// is lost, every renewal and release fails with [leasehold.ErrLost] until client-go has stopped
+// leading. The next term has a new token.
 func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord) error {
 	return l.write(ctx, ler, metav1.StatusReasonConflict)
 }
 
-// write implements Create and Update, which differ only in the reason that client-go gets if another process holds the lock.
+// write implements Create and Update, which differ only in the reason that client-go gets if
+// another process holds the lock.
 func (l *Lock) write(ctx context.Context, ler resourcelock.LeaderElectionRecord, held metav1.StatusReason) error {
 	lease := l.Lease()
 	switch {
@@ -220,16 +234,19 @@ func (l *Lock) write(ctx context.Context, ler resourcelock.LeaderElectionRecord,
 		l.lease, l.left, l.failed = nil, nil, false
 		return nil
 	case ler.HolderIdentity != l.Identity():
-		return fmt.Errorf("k8slock: lock %q has the identity %q, but the elector uses %q: use Lock.Identity in the elector too",
+		return fmt.Errorf("k8slock: lock %q has the identity %q, but the elector uses %q: use Lock.Identity in the "+
+			"elector too",
 			l.lock.Key(), l.Identity(), ler.HolderIdentity)
 	case ler.LeaseDurationSeconds != int(l.duration/time.Second):
-		return fmt.Errorf("k8slock: lock %q was made for a LeaseDuration of %v, but the elector has %d s: set both to the same value (for a manager, in its Options)",
+		return fmt.Errorf("k8slock: lock %q was made for a LeaseDuration of %v, but the elector has %d s: set both "+
+			"to the same value (for a manager, in its Options)",
 			l.lock.Key(), l.duration, ler.LeaseDurationSeconds)
 	case lease != nil && !l.leads(ctx, ler):
 		if lease.Context().Err() != nil { // until the elector that led has stopped, the lock is nobody's
 			return context.Cause(lease.Context())
 		}
-		return statusError{fmt.Errorf("k8slock: lock %q: %w by another elector that uses the same k8slock.Lock: make a Lock for each elector, with New",
+		return statusError{fmt.Errorf("k8slock: lock %q: %w by another elector that uses the same k8slock.Lock: make "+
+			"a Lock for each elector, with New",
 			l.lock.Key(), leasehold.ErrHeld), held, http.StatusConflict}
 	case lease != nil:
 		err := lease.Renew(ctx)
@@ -270,11 +287,12 @@ func (l *Lock) leftover() error {
 	return nil
 }
 
-// RecordEvent implements [resourcelock.Interface]. client-go calls it when it has stopped leading. There is no Kubernetes
-// object to record an event on; acquisition, loss and release go to the logger of [leasehold.WithLogger].
+// RecordEvent implements [resourcelock.Interface]. client-go calls it when it has stopped leading.
+// There is no Kubernetes object to record an event on; acquisition, loss and release go to the
+// logger of [leasehold.WithLogger].
 //
-// After a stop without ReleaseOnCancel the term is over for this process and reported as released. The lease stays in the store
-// until it expires, because work of the term may still be running.
+// After a stop without ReleaseOnCancel the term is over for this process and reported as released.
+// The lease stays in the store until it expires, because work of the term may still be running.
 func (l *Lock) RecordEvent(event string) {
 	if event != "stopped leading" {
 		return
@@ -297,12 +315,13 @@ func (l *Lock) Identity() string { return l.lock.Identity() }
 // Describe implements [resourcelock.Interface]. It returns the key.
 func (l *Lock) Describe() string { return l.lock.Key() }
 
-// Check is a healthz.Checker. It fails, with the store's error, if the store has not answered for two lease durations.
-// client-go itself retries forever, whatever the error.
+// Check is a healthz.Checker. It fails, with the store's error, if the store has not answered for
+// two lease durations. client-go itself retries forever, whatever the error.
 func (l *Lock) Check(*http.Request) error {
 	silent, err := l.store.silence()
 	if err != nil && silent > 2*l.duration {
-		return fmt.Errorf("k8slock: lock %q: no answer from the store for %v: %w", l.lock.Key(), silent.Round(time.Second), err)
+		return fmt.Errorf("k8slock: lock %q: no answer from the store for %v: %w", l.lock.Key(),
+			silent.Round(time.Second), err)
 	}
 	return nil
 }

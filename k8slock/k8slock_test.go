@@ -63,7 +63,10 @@ func (c *cable) PutIfMatch(ctx context.Context, key string, body []byte, etag st
 
 // asked is the record that client-go writes when it acquires or renews.
 func asked(lock *k8slock.Lock, d time.Duration) resourcelock.LeaderElectionRecord {
-	return resourcelock.LeaderElectionRecord{HolderIdentity: lock.Identity(), LeaseDurationSeconds: int(d / time.Second)}
+	return resourcelock.LeaderElectionRecord{
+		HolderIdentity:       lock.Identity(),
+		LeaseDurationSeconds: int(d / time.Second),
+	}
 }
 
 var release = resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1}
@@ -77,9 +80,21 @@ func TestNewRefusesBadInput(t *testing.T) {
 	}{
 		{"no store", func() (*k8slock.Lock, error) { return k8slock.New(nil, key, time.Minute) }, "store is nil"},
 		{"key", func() (*k8slock.Lock, error) { return k8slock.New(mem, "a//b", time.Minute) }, "empty path segment"},
-		{"too short", func() (*k8slock.Lock, error) { return k8slock.New(mem, key, 999*time.Millisecond) }, "whole seconds"},
-		{"fraction", func() (*k8slock.Lock, error) { return k8slock.New(mem, key, 1500*time.Millisecond) }, "whole seconds"},
-		{"below the store's minimum", func() (*k8slock.Lock, error) { return k8slock.New(slowStore{mem}, key, 5*time.Second) }, "below 6s"},
+		{
+			"too short",
+			func() (*k8slock.Lock, error) { return k8slock.New(mem, key, 999*time.Millisecond) },
+			"whole seconds",
+		},
+		{
+			"fraction",
+			func() (*k8slock.Lock, error) { return k8slock.New(mem, key, 1500*time.Millisecond) },
+			"whole seconds",
+		},
+		{
+			"below the store's minimum",
+			func() (*k8slock.Lock, error) { return k8slock.New(slowStore{mem}, key, 5*time.Second) },
+			"below 6s",
+		},
 		{"option", func() (*k8slock.Lock, error) {
 			return k8slock.New(mem, key, time.Minute, leasehold.WithSafetyMargin(time.Minute))
 		}, "safety margin"},
@@ -245,7 +260,8 @@ func TestTurnsOfLeading(t *testing.T) {
 			leader.stop()
 			receive(t, leader.stopped, time.Minute, "the elector's end")
 			cause := receive(t, leader.ended, time.Minute, "the end of leading")
-			require.True(t, errors.Is(cause, context.Canceled) || errors.Is(cause, leasehold.ErrReleased), "client-go cancels and then releases: %v", cause)
+			require.True(t, errors.Is(cause, context.Canceled) || errors.Is(cause, leasehold.ErrReleased),
+				"client-go cancels and then releases: %v", cause)
 			require.Zero(t, leader.lock.Token())
 		}
 		require.Len(t, ref.terms, 4)
@@ -306,7 +322,8 @@ func TestLostTermIsOver(t *testing.T) {
 
 		broken := time.Now()
 		require.ErrorIs(t, receive(t, c.ended, k8slock.LeaseDuration, "the end of leading"), leasehold.ErrLost)
-		require.LessOrEqual(t, time.Since(broken), k8slock.RetryPeriod+time.Second, "the context ends at the next renewal, not a renew deadline later")
+		require.LessOrEqual(t, time.Since(broken), k8slock.RetryPeriod+time.Second,
+			"the context ends at the next renewal, not a renew deadline later")
 		require.Zero(t, lock.Token())
 		require.False(t, lease.Valid())
 		receive(t, c.stopped, k8slock.LeaseDuration, "the elector's end")
@@ -330,7 +347,8 @@ func TestLeaseRunsOutBelowAStuckElector(t *testing.T) {
 		require.Zero(t, lock.Token())
 		require.ErrorIs(t, lock.Update(t.Context(), asked(lock, time.Minute)), leasehold.ErrLost)
 		require.ErrorIs(t, lock.Update(t.Context(), release), leasehold.ErrLost)
-		require.False(t, apierrors.IsConflict(lock.Update(t.Context(), release)), "client-go would repeat a conflict without a pause")
+		require.False(t, apierrors.IsConflict(lock.Update(t.Context(), release)),
+			"client-go would repeat a conflict without a pause")
 		ler, _, err := lock.Get(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, lock.Identity(), ler.HolderIdentity)
@@ -338,7 +356,8 @@ func TestLeaseRunsOutBelowAStuckElector(t *testing.T) {
 		ler, _, err = lock.Get(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, ler.HolderIdentity, "its own leftover looks free to client-go")
-		require.True(t, apierrors.IsConflict(lock.Update(t.Context(), asked(lock, time.Minute))), "but it cannot be acquired before the safety margin is over")
+		require.True(t, apierrors.IsConflict(lock.Update(t.Context(), asked(lock, time.Minute))),
+			"but it cannot be acquired before the safety margin is over")
 		time.Sleep(11 * time.Second)
 		require.NoError(t, lock.Update(t.Context(), asked(lock, time.Minute)))
 		require.EqualValues(t, 2, lock.Token())
@@ -392,8 +411,10 @@ func TestRequestsPerMinute(t *testing.T) {
 		leading.writes.Store(0)
 		const hours = 10
 		time.Sleep(hours * time.Hour)
-		t.Logf("a minute: leader %.2f reads, %.2f writes; candidate %.2f reads, %.2f writes", float64(leading.reads.Load())/hours/60,
-			float64(leading.writes.Load())/hours/60, float64(waiting.reads.Load())/hours/60, float64(waiting.writes.Load())/hours/60)
+		t.Logf("a minute: leader %.2f reads, %.2f writes; candidate %.2f reads, %.2f writes",
+			float64(leading.reads.Load())/hours/60,
+			float64(leading.writes.Load())/hours/60, float64(waiting.reads.Load())/hours/60,
+			float64(waiting.writes.Load())/hours/60)
 		require.InDelta(t, 6, float64(leading.writes.Load())/hours/60, 0.1)
 		require.Zero(t, leading.reads.Load())
 		require.InDelta(t, 3.75, float64(waiting.reads.Load())/hours/60, 0.3)
@@ -450,6 +471,9 @@ func TestNilArgumentsAreRefused(t *testing.T) {
 	_, err := k8slock.New(leasehold.NewMemStore(), key, time.Minute, nil)
 	require.ErrorContains(t, err, "Option is nil")
 	lock := newLock(t, leasehold.NewMemStore(), time.Minute)
-	_, err = leaderelection.NewLeaderElector(lock.Config(leaderelection.LeaderCallbacks{OnStartedLeading: lock.OnStartedLeading(nil), OnStoppedLeading: func() {}}))
+	_, err = leaderelection.NewLeaderElector(lock.Config(leaderelection.LeaderCallbacks{
+		OnStartedLeading: lock.OnStartedLeading(nil),
+		OnStoppedLeading: func() {},
+	}))
 	require.ErrorContains(t, err, "OnStartedLeading callback must not be nil")
 }

@@ -78,7 +78,8 @@ type candidate struct {
 }
 
 // stand runs an elector until it stops by itself or is stopped.
-func stand(t *testing.T, ref *referee, name string, lock *k8slock.Lock, edit ...func(*leaderelection.LeaderElectionConfig)) *candidate {
+func stand(t *testing.T, ref *referee, name string, lock *k8slock.Lock,
+	edit ...func(*leaderelection.LeaderElectionConfig)) *candidate {
 	t.Helper()
 	c := &candidate{lock: lock, started: make(chan uint64, 9), ended: make(chan error, 9), stopped: make(chan struct{})}
 	cfg := lock.Config(leaderelection.LeaderCallbacks{

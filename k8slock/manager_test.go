@@ -19,8 +19,9 @@ import (
 	"github.com/leasehold-go/leasehold/k8slock"
 )
 
-// TestManagers runs two real managers at a time, each with its own cluster, that share one leadership. Nothing that they do here
-// needs the API server. It answers 404, and the test fails if a manager sends it a request.
+// TestManagers runs two real managers at a time, each with its own cluster, that share one
+// leadership. Nothing that they do here needs the API server. It answers 404, and the test fails if
+// a manager sends it a request.
 func TestManagers(t *testing.T) {
 	t.Parallel()
 	log.SetLogger(logr.Discard())

@@ -19,8 +19,10 @@ import (
 // lease is short, but leaves a slow machine two seconds for a request.
 const lease = 6 * time.Second
 
-// behind returns a store with its own connection to the server, through a proxy with faults. decide may be nil.
-func behind(t *testing.T, server testserver.S3, bucket string, decide func(*http.Request) faultproxy.Fault) (leasehold.Store, *faultproxy.Proxy) {
+// behind returns a store with its own connection to the server, through a proxy with faults. decide
+// may be nil.
+func behind(t *testing.T, server testserver.S3, bucket string,
+	decide func(*http.Request) faultproxy.Fault) (leasehold.Store, *faultproxy.Proxy) {
 	t.Helper()
 	proxy := faultproxy.Start(t, server.Endpoint, decide)
 	base := &http.Transport{}
@@ -69,7 +71,9 @@ func TestElectionThroughABucket(t *testing.T) {
 		m, token := leader(5 * lease)
 		require.EqualValues(t, round+1, token)
 		t.Logf("round %d: %s leads after %v", round, ref.terms[round], time.Since(began).Round(time.Millisecond))
-		require.Eventually(t, func() bool { return m.lock.Lease().Record().RenewedAt.After(m.lock.Lease().Record().AcquiredAt) },
+		require.Eventually(t, func() bool {
+			return m.lock.Lease().Record().RenewedAt.After(m.lock.Lease().Record().AcquiredAt)
+		},
 			lease, lease/100, "renewed")
 		require.Equal(t, token, m.lock.Token())
 		if round%2 == 0 {
@@ -141,7 +145,10 @@ func TestGhostIsAdopted(t *testing.T) {
 	t.Parallel()
 	server := testserver.MinIO(t)
 	ref := &referee{t: t}
-	store, proxy := behind(t, server, server.Bucket(t), lossy(faultproxy.Fault{Kind: faultproxy.Ghost, Before: 1500 * time.Millisecond}, 1))
+	store, proxy := behind(t, server, server.Bucket(t), lossy(faultproxy.Fault{
+		Kind:   faultproxy.Ghost,
+		Before: 1500 * time.Millisecond,
+	}, 1))
 	lock := newLock(t, store, lease)
 	began := time.Now()
 	_, token := next(t, 2*lease, stand(t, ref, "pod", lock))
@@ -149,7 +156,9 @@ func TestGhostIsAdopted(t *testing.T) {
 	t.Logf("leads with token %d after %v", token, took.Round(time.Millisecond))
 	require.Less(t, took, lease, "it must not wait for its own late write to expire")
 	proxy.Wait()
-	require.Eventually(t, func() bool { return lock.Lease().Record().RenewedAt.After(lock.Lease().Record().AcquiredAt) }, lease, lease/100)
+	require.Eventually(t, func() bool {
+		return lock.Lease().Record().RenewedAt.After(lock.Lease().Record().AcquiredAt)
+	}, lease, lease/100)
 	require.Equal(t, token, lock.Token())
 }
 

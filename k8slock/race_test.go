@@ -12,7 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// beaten is a store on which another client always writes first, and has released again before the next read.
+// beaten is a store on which another client always writes first, and has released again before the
+// next read.
 type beaten struct {
 	leasehold.Store
 	n int

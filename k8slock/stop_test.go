@@ -91,11 +91,13 @@ func TestRestartAfterAStop(t *testing.T) {
 	})
 }
 
-// TestGivingUpIsALoss lets client-go give up because the store cannot be reached. That counts as a loss, not as a stop.
+// TestGivingUpIsALoss lets client-go give up because the store cannot be reached. That counts as a
+// loss, not as a stop.
 func TestGivingUpIsALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plug, ref, seen := &cable{Store: leasehold.NewMemStore()}, &referee{t: t}, &events{}
-		pod := stand(t, ref, "pod", newLock(t, plug, k8slock.LeaseDuration, leasehold.WithObserver(seen.observe)), keepLease)
+		pod := stand(t, ref, "pod", newLock(t, plug, k8slock.LeaseDuration, leasehold.WithObserver(seen.observe)),
+			keepLease)
 		next(t, time.Second, pod)
 		time.Sleep(time.Minute)
 		plug.cut.Store(true)

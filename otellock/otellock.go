@@ -15,15 +15,17 @@
 //	leasehold.lost                  counter    {term}        terms of this process that ended against its will, by error.type
 //	leasehold.overruns              counter    {overrun}     functions that were still running when another process could lead
 //
-// As the semantic conventions require, only failures have error.type. For requests and renewals it is
-// [leasehold.Outcome]; for leasehold.lost it is "expired", "taken_over", "deleted", "broken" or "corrupt".
+// As the semantic conventions require, only failures have error.type. For requests and renewals it
+// is [leasehold.Outcome]; for leasehold.lost it is "expired", "taken_over", "deleted", "broken" or
+// "corrupt".
 //
-// The spans of requests are leasehold.get, leasehold.create and leasehold.update. The spans leasehold.acquire and leasehold.renew
-// last as long as an attempt with all its requests. The span leasehold.overrun marks an overrun. The span leasehold.term begins when
-// this process acquires the lock, and ends with the term; acquire, renew and overrun link to it.
+// The spans of requests are leasehold.get, leasehold.create and leasehold.update. The spans
+// leasehold.acquire and leasehold.renew last as long as an attempt with all its requests. The span
+// leasehold.overrun marks an overrun. The span leasehold.term begins when this process acquires the
+// lock, and ends with the term; acquire, renew and overrun link to it.
 //
-// The spans of a call such as Acquire or Renew join the trace of the call's context. The term, and what a lease does in the
-// background, have traces of their own.
+// The spans of a call such as Acquire or Renew join the trace of the call's context. The term, and
+// what a lease does in the background, have traces of their own.
 package otellock
 
 import (
@@ -60,16 +62,16 @@ type config struct {
 	tracers trace.TracerProvider
 }
 
-// WithMeterProvider sets where metrics go; the default is [otel.GetMeterProvider]. The provider of package metric/noop turns
-// metrics off.
+// WithMeterProvider sets where metrics go; the default is [otel.GetMeterProvider]. The provider of
+// package metric/noop turns metrics off.
 func WithMeterProvider(p metric.MeterProvider) Option { return func(c *config) { c.meters = p } }
 
-// WithTracerProvider sets where spans go; the default is [otel.GetTracerProvider]. The provider of package trace/noop turns
-// spans off.
+// WithTracerProvider sets where spans go; the default is [otel.GetTracerProvider]. The provider of
+// package trace/noop turns spans off.
 func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.tracers = p } }
 
-// New returns an observer; pass its method Observe to [leasehold.WithObserver]. It returns an error if an option or a provider is nil, or if
-// the meter provider refuses an instrument.
+// New returns an observer; pass its method Observe to [leasehold.WithObserver]. It returns an error
+// if an option or a provider is nil, or if the meter provider refuses an instrument.
 func New(opts ...Option) (*Observer, error) {
 	c := config{otel.GetMeterProvider(), otel.GetTracerProvider()}
 	for _, opt := range opts {
@@ -79,7 +81,8 @@ func New(opts ...Option) (*Observer, error) {
 		opt(&c)
 	}
 	if c.meters == nil || c.tracers == nil {
-		return nil, errors.New("otellock: provider is nil: to turn metrics or spans off, pass the provider of a noop package")
+		return nil, errors.New("otellock: provider is nil: to turn metrics or spans off, pass the provider of a " +
+			"noop package")
 	}
 	o := &Observer{tracer: c.tracers.Tracer(scope), locks: map[string]*state{}}
 	if err := o.instruments(c.meters.Meter(scope)); err != nil {
@@ -88,9 +91,10 @@ func New(opts ...Option) (*Observer, error) {
 	return o, nil
 }
 
-// Observer turns the events of locks into metrics and spans. It is safe for concurrent use, and one is enough for all locks of a
-// process. Locks with the same key that share an observer count as one lock. An observer keeps the series of every key it has
-// seen, so do not generate keys without limit.
+// Observer turns the events of locks into metrics and spans. It is safe for concurrent use, and one
+// is enough for all locks of a process. Locks with the same key that share an observer count as one
+// lock. An observer keeps the series of every key it has seen, so do not generate keys without
+// limit.
 type Observer struct {
 	tracer                                   trace.Tracer
 	request, acquisition, renewal, remaining metric.Float64Histogram
@@ -114,8 +118,9 @@ type state struct {
 
 // durations are the boundaries that the semantic conventions advise for requests.
 var (
-	durations = metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
-	validity  = metric.WithExplicitBucketBoundaries(0.25, 0.5, 1, 2.5, 5, 7.5, 10, 15, 20, 30, 45, 60)
+	durations = metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5,
+		0.75, 1, 2.5, 5, 7.5, 10)
+	validity = metric.WithExplicitBucketBoundaries(0.25, 0.5, 1, 2.5, 5, 7.5, 10, 15, 20, 30, 45, 60)
 )
 
 func (o *Observer) instruments(m metric.Meter) error {
@@ -136,9 +141,11 @@ func (o *Observer) instruments(m metric.Meter) error {
 		return g
 	}
 	o.request = histogram("leasehold.request.duration", "Duration of requests to the store.", durations)
-	o.acquisition = histogram("leasehold.acquisition.duration", "Duration of attempts that acquired the lock.", durations)
+	o.acquisition = histogram("leasehold.acquisition.duration",
+		"Duration of attempts that acquired the lock.", durations)
 	o.renewal = histogram("leasehold.renewal.duration", "Duration of attempts to renew the lease.", durations)
-	o.remaining = histogram("leasehold.renewal.remaining", "Validity of the lease that was left at the end of an attempt to renew it.", validity)
+	o.remaining = histogram("leasehold.renewal.remaining", "Validity of the lease that was left at the end of an "+
+		"attempt to renew it.", validity)
 	o.transitions = counter("leasehold.transitions", "{transition}", "New terms seen, of any holder.")
 	o.lost = counter("leasehold.lost", "{term}", "Terms of this process that ended against its will.")
 	o.overruns = counter("leasehold.overruns", "{overrun}",
@@ -153,9 +160,10 @@ func (o *Observer) instruments(m metric.Meter) error {
 	return err
 }
 
-// Close stops reporting gauges, ends the open spans of terms, and makes Observe ignore later events. Metrics and spans that are
-// recorded already are left to the providers. Only a program that creates observers again and again needs it. Further calls
-// do nothing. The error is the meter provider's.
+// Close stops reporting gauges, ends the open spans of terms, and makes Observe ignore later
+// events. Metrics and spans that are recorded already are left to the providers. Only a program
+// that creates observers again and again needs it. Further calls do nothing. The error is the meter
+// provider's.
 func (o *Observer) Close() error {
 	o.mu.Lock()
 	if o.closed {
@@ -173,7 +181,8 @@ func (o *Observer) Close() error {
 	return nil
 }
 
-// report runs at each collection, because a gauge that was only set at events would be absent from the next delta.
+// report runs at each collection, because a gauge that was only set at events would be absent from
+// the next delta.
 func (o *Observer) report(_ context.Context, to metric.Observer) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -190,8 +199,8 @@ func (o *Observer) report(_ context.Context, to metric.Observer) error {
 	return nil
 }
 
-// Observe records one event; pass it to [leasehold.WithObserver]. It is safe for concurrent use, and as quick as the span
-// processors of the tracer provider.
+// Observe records one event; pass it to [leasehold.WithObserver]. It is safe for concurrent use,
+// and as quick as the span processors of the tracer provider.
 func (o *Observer) Observe(ctx context.Context, e leasehold.Event) {
 	now := time.Now()
 	attrs := []attribute.KeyValue{lockKey.String(e.Key)}
@@ -220,7 +229,8 @@ func (o *Observer) Observe(ctx context.Context, e leasehold.Event) {
 		o.acquisition.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(attrs...))
 		s.end(now, nil)
 		s.held, s.leading = e.Token, true
-		_, s.term = o.tracer.Start(ctx, "leasehold.term", trace.WithNewRoot(), trace.WithTimestamp(now), trace.WithAttributes(ofTerm(e, attrs)...))
+		_, s.term = o.tracer.Start(ctx, "leasehold.term", trace.WithNewRoot(), trace.WithTimestamp(now),
+			trace.WithAttributes(ofTerm(e, attrs)...))
 		o.span(ctx, e, s, "leasehold.acquire", now, trace.SpanKindInternal, attrs)
 	case leasehold.EventRenewed, leasehold.EventRenewFailed:
 		o.renewal.Record(ctx, e.Duration.Seconds(), metric.WithAttributes(result...))
@@ -237,8 +247,8 @@ func (o *Observer) Observe(ctx context.Context, e leasehold.Event) {
 	}
 }
 
-// state returns the state of a key. It starts the counters of a new key at 0, because the first value of a counter does not
-// count as an increase.
+// state returns the state of a key. It starts the counters of a new key at 0, because the first
+// value of a counter does not count as an increase.
 func (o *Observer) state(ctx context.Context, key string) *state {
 	s, ok := o.locks[key]
 	if !ok {
@@ -261,7 +271,8 @@ func (s *state) ended(now time.Time, e leasehold.Event) {
 	}
 }
 
-// end ends the term of this process, if it has not ended. A failed release ends it too, and is its err.
+// end ends the term of this process, if it has not ended. A failed release ends it too, and is its
+// err.
 func (s *state) end(now time.Time, err error) {
 	if !s.leading {
 		return
@@ -274,8 +285,10 @@ func (s *state) end(now time.Time, err error) {
 	s.term.End(trace.WithTimestamp(now))
 }
 
-// span records a span that ends now. A request that the store refuses because another process was faster is not an error.
-func (o *Observer) span(ctx context.Context, e leasehold.Event, s *state, name string, now time.Time, kind trace.SpanKind, attrs []attribute.KeyValue) {
+// span records a span that ends now. A request that the store refuses because another process was
+// faster is not an error.
+func (o *Observer) span(ctx context.Context, e leasehold.Event, s *state, name string, now time.Time,
+	kind trace.SpanKind, attrs []attribute.KeyValue) {
 	opts := []trace.SpanStartOption{trace.WithTimestamp(now.Add(-e.Duration)), trace.WithSpanKind(kind)}
 	if e.Token != 0 {
 		attrs = ofTerm(e, attrs)

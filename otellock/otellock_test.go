@@ -156,10 +156,15 @@ func TestATerm(t *testing.T) {
 
 		terms := alice.of("leasehold.term")
 		require.Len(t, terms, 1)
-		require.Equal(t, map[string]any{"leasehold.lock.key": key, "leasehold.lock.holder": "alice", "leasehold.lock.token": int64(1)}, attributes(terms[0]))
+		require.Equal(t, map[string]any{
+			"leasehold.lock.key":    key,
+			"leasehold.lock.holder": "alice",
+			"leasehold.lock.token":  int64(1),
+		}, attributes(terms[0]))
 		require.Equal(t, codes.Unset, terms[0].Status.Code)
 		require.Equal(t, began.Add(20*time.Millisecond), terms[0].StartTime)
-		require.Equal(t, time.Minute+30*time.Millisecond, terms[0].EndTime.Sub(terms[0].StartTime), "until the release has succeeded")
+		require.Equal(t, time.Minute+30*time.Millisecond, terms[0].EndTime.Sub(terms[0].StartTime),
+			"until the release has succeeded")
 
 		for _, s := range append(alice.of("leasehold.renew"), alice.of("leasehold.acquire")...) {
 			require.False(t, s.Parent.IsValid(), "a trace of its own")
@@ -171,7 +176,11 @@ func TestATerm(t *testing.T) {
 		get := alice.of("leasehold.get")
 		require.Len(t, get, 1)
 		require.Equal(t, trace.SpanKindClient, get[0].SpanKind)
-		require.Equal(t, map[string]any{"leasehold.lock.key": key, "leasehold.operation": "get", "error.type": "not_exist"}, attributes(get[0]))
+		require.Equal(t, map[string]any{
+			"leasehold.lock.key":  key,
+			"leasehold.operation": "get",
+			"error.type":          "not_exist",
+		}, attributes(get[0]))
 		require.Equal(t, codes.Unset, get[0].Status.Code, "the missing object is an answer, not an error")
 		require.Equal(t, 20*time.Millisecond, get[0].EndTime.Sub(get[0].StartTime))
 		require.Len(t, alice.of("leasehold.create"), 1)
@@ -185,7 +194,8 @@ func TestFailingStore(t *testing.T) {
 		alice.Cut(fmt.Errorf("%w: access denied", leasehold.ErrPermanent))
 		_, err := alice.Lock(key, "alice").TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrPermanent)
-		require.Subset(t, alice.Metrics(key), []string{"leader: 0", "transitions: 0", "request.duration permanent get: 1 in 0.00"})
+		require.Subset(t, alice.Metrics(key), []string{"leader: 0", "transitions: 0",
+			"request.duration permanent get: 1 in 0.00"})
 		require.NotContains(t, strings.Join(alice.Metrics(key), "\n"), "token", "an unknown token is not 0")
 		get := alice.of("leasehold.get")
 		require.Len(t, get, 1)
@@ -218,7 +228,8 @@ func TestFailingStore(t *testing.T) {
 	})
 }
 
-// refusingStore can refuse every replacement, and fail every read, so that the outcome stays unknown.
+// refusingStore can refuse every replacement, and fail every read, so that the outcome stays
+// unknown.
 type refusingStore struct {
 	leasehold.Store
 	refuse atomic.Bool
@@ -317,7 +328,8 @@ func TestAFailedReleaseEndsTheSpanOfItsTerm(t *testing.T) {
 	})
 }
 
-// Another lock of the process may acquire what one releases, before the one has reported its release.
+// Another lock of the process may acquire what one releases, before the one has reported its
+// release.
 func TestALaterTermEndsTheSpanOfAnEarlierOne(t *testing.T) {
 	alice := watch(t, leasehold.NewMemStore())
 	for _, e := range []leasehold.Event{
@@ -377,18 +389,22 @@ func TestClose(t *testing.T) {
 }
 
 func TestSpansTurnedOff(t *testing.T) {
-	observer, err := otellock.New(otellock.WithTracerProvider(noop.NewTracerProvider()), otellock.WithMeterProvider(metricnoop.NewMeterProvider()))
+	observer, err := otellock.New(otellock.WithTracerProvider(noop.NewTracerProvider()),
+		otellock.WithMeterProvider(metricnoop.NewMeterProvider()))
 	require.NoError(t, err)
 	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key, leasehold.WithObserver(observer.Observe))
 	require.NoError(t, err)
-	require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error { return lease.Renew(ctx) }))
+	require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
+		return lease.Renew(ctx)
+	}))
 }
 
 func TestReadmeTable(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	var listed []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z._]+)` \\| ([a-z]+) \\| ([^ ]*) \\| ([^|]*) \\|").FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile(
+		"(?m)^\\| `([a-z._]+)` \\| ([a-z]+) \\| ([^ ]*) \\| ([^|]*) \\|").FindAllStringSubmatch(string(page), -1) {
 		listed = append(listed, strings.Join(m[1:], " "))
 	}
 	var exported []string
@@ -461,7 +477,12 @@ func TestSpansJoinTheTraceOfTheirCaller(t *testing.T) {
 				require.False(t, s.Parent.IsValid())
 			}
 		}
-		require.Equal(t, map[string]int{"leasehold.get": 1, "leasehold.create": 1, "leasehold.acquire": 1, "leasehold.update": 1}, joined)
+		require.Equal(t, map[string]int{
+			"leasehold.get":     1,
+			"leasehold.create":  1,
+			"leasehold.acquire": 1,
+			"leasehold.update":  1,
+		}, joined)
 	})
 }
 

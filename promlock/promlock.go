@@ -16,12 +16,14 @@
 //	leasehold_lost_total                    counter    terms of this process that ended against its will, by cause
 //	leasehold_overruns_total                counter    functions that were still running when another process could lead
 //
-// The label outcome is [leasehold.Outcome]. The label cause is "expired", "taken_over", "deleted", "broken" or "corrupt".
+// The label outcome is [leasehold.Outcome]. The label cause is "expired", "taken_over", "deleted",
+// "broken" or "corrupt".
 //
-// All names begin with leasehold_, so the collector can share a registry with the metrics of controller-runtime and client-go,
-// such as leader_election_master_status.
+// All names begin with leasehold_, so the collector can share a registry with the metrics of
+// controller-runtime and client-go, such as leader_election_master_status.
 //
-// The directory of this package also has alert rules for Prometheus, alerts.yml, and a dashboard for Grafana, dashboard.json.
+// The directory of this package also has alert rules for Prometheus, alerts.yml, and a dashboard
+// for Grafana, dashboard.json.
 package promlock
 
 import (
@@ -33,9 +35,10 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// Collector is a [prometheus.Collector] that counts the events of locks. It is safe for concurrent use, and one is enough for
-// all locks of a process. Locks with the same key that share a collector count as one lock. A collector keeps the series of
-// every key it has seen, so do not generate keys without limit.
+// Collector is a [prometheus.Collector] that counts the events of locks. It is safe for concurrent
+// use, and one is enough for all locks of a process. Locks with the same key that share a collector
+// count as one lock. A collector keeps the series of every key it has seen, so do not generate keys
+// without limit.
 type Collector struct {
 	request, acquisition, renewal, remaining *prometheus.HistogramVec
 	transitions, lost, overruns              *prometheus.CounterVec
@@ -57,13 +60,18 @@ var (
 	validity  = []float64{0.25, 0.5, 1, 2.5, 5, 7.5, 10, 15, 20, 30, 45, 60}
 )
 
-// New returns a collector. Register it with Prometheus, and pass its method Observe to [leasehold.WithObserver].
+// New returns a collector. Register it with Prometheus, and pass its method Observe to
+// [leasehold.WithObserver].
 func New() *Collector {
 	return &Collector{
-		request:     histogram("request_duration_seconds", "Duration of requests to the store.", durations, "key", "op", "outcome"),
-		acquisition: histogram("acquisition_duration_seconds", "Duration of attempts that acquired the lock.", durations, "key"),
-		renewal:     histogram("renewal_duration_seconds", "Duration of attempts to renew the lease.", durations, "key", "outcome"),
-		remaining: histogram("renewal_remaining_seconds", "Validity of the lease that was left at the end of an attempt to renew it.",
+		request: histogram("request_duration_seconds", "Duration of requests to the store.", durations,
+			"key", "op", "outcome"),
+		acquisition: histogram("acquisition_duration_seconds",
+			"Duration of attempts that acquired the lock.", durations, "key"),
+		renewal: histogram("renewal_duration_seconds", "Duration of attempts to renew the lease.",
+			durations, "key", "outcome"),
+		remaining: histogram("renewal_remaining_seconds", "Validity of the lease that was left at the end of an "+
+			"attempt to renew it.",
 			validity, "key", "outcome"),
 		transitions: counter("transitions_total", "New terms seen, of any holder.", "key"),
 		lost:        counter("lost_total", "Terms of this process that ended against its will.", "key", "cause"),
@@ -76,7 +84,12 @@ func New() *Collector {
 }
 
 func histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "leasehold", Name: name, Help: help, Buckets: buckets}, labels)
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "leasehold",
+		Name:      name,
+		Help:      help,
+		Buckets:   buckets,
+	}, labels)
 }
 
 func counter(name, help string, labels ...string) *prometheus.CounterVec {
@@ -96,7 +109,8 @@ func (c *Collector) made() {
 
 func (c *Collector) vectors() []prometheus.Collector {
 	c.made()
-	return []prometheus.Collector{c.request, c.acquisition, c.renewal, c.remaining, c.transitions, c.lost, c.overruns, c.leader, c.token}
+	return []prometheus.Collector{c.request, c.acquisition, c.renewal, c.remaining, c.transitions, c.lost,
+		c.overruns, c.leader, c.token}
 }
 
 // Describe implements [prometheus.Collector].
@@ -113,7 +127,8 @@ func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// Observe records one event; pass it to [leasehold.WithObserver]. It does no I/O, and is safe for concurrent use.
+// Observe records one event; pass it to [leasehold.WithObserver]. It does no I/O, and is safe for
+// concurrent use.
 func (c *Collector) Observe(_ context.Context, e leasehold.Event) {
 	c.made()
 	c.mu.Lock()
@@ -151,8 +166,8 @@ func (c *Collector) Observe(_ context.Context, e leasehold.Event) {
 	}
 }
 
-// state returns the state of a key. It starts the counters of a new key at 0, because rate() does not count a series'
-// first value as an increase.
+// state returns the state of a key. It starts the counters of a new key at 0, because rate() does
+// not count a series' first value as an increase.
 func (c *Collector) state(key string) *state {
 	s, ok := c.locks[key]
 	if !ok {

@@ -31,7 +31,9 @@ func watch(t *testing.T, s leasehold.Store) (*observertest.Process, *prometheus.
 	t.Helper()
 	collector, registry := promlock.New(), prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(collector))
-	return observertest.NewProcess(t, s, collector.Observe, func(key string) []string { return metrics(t, registry, key) }), registry
+	return observertest.NewProcess(t, s, collector.Observe, func(key string) []string {
+		return metrics(t, registry, key)
+	}), registry
 }
 
 // metrics returns one line for each series of a key, a histogram as its count and sum.
@@ -77,10 +79,12 @@ func TestATerm(t *testing.T) {
 		stop := alice.Elect("alice")
 		time.Sleep(30 * time.Millisecond) // reading takes 20
 		none := []string{
-			"lost broken: 0", "lost corrupt: 0", "lost deleted: 0", "lost expired: 0", "lost taken_over: 0", "overruns: 0",
+			"lost broken: 0", "lost corrupt: 0", "lost deleted: 0", "lost expired: 0",
+			"lost taken_over: 0", "overruns: 0",
 			"renewal_duration_seconds error: 0 in 0.00", "renewal_duration_seconds timeout: 0 in 0.00",
 		}
-		require.Subset(t, alice.Metrics(key), append(none, "renewal_duration_seconds ok: 0 in 0.00"), "a counter that begins at 1 shows no increase")
+		require.Subset(t, alice.Metrics(key), append(none, "renewal_duration_seconds ok: 0 in 0.00"),
+			"a counter that begins at 1 shows no increase")
 		time.Sleep(time.Minute)
 		require.Subset(t, alice.Metrics(key), []string{"leader: 1", "token: 1", "transitions: 1"})
 		stop()
@@ -110,7 +114,8 @@ func TestFailingStore(t *testing.T) {
 		alice.Cut(fmt.Errorf("%w: access denied", leasehold.ErrPermanent))
 		_, err := alice.Lock(key, "alice").TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrPermanent)
-		require.Subset(t, alice.Metrics(key), []string{"leader: 0", "transitions: 0", "request_duration_seconds get permanent: 1 in 0.00"})
+		require.Subset(t, alice.Metrics(key), []string{"leader: 0", "transitions: 0",
+			"request_duration_seconds get permanent: 1 in 0.00"})
 		require.NotContains(t, strings.Join(alice.Metrics(key), "\n"), "token", "an unknown token is not 0")
 
 		alice.Mend()
@@ -182,7 +187,8 @@ func read(t *testing.T, name string) string {
 // Package rulestest takes the names from the table that this test checks.
 func TestReadmeTable(t *testing.T) {
 	listed := map[string]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ([a-z]+ \\| [^|]*) \\|").FindAllStringSubmatch(read(t, "README.md"), -1) {
+	for _, m := range regexp.MustCompile(
+		"(?m)^\\| `([a-z_]+)` \\| ([a-z]+ \\| [^|]*) \\|").FindAllStringSubmatch(read(t, "README.md"), -1) {
 		listed[m[1]] = m[2]
 	}
 	require.Equal(t, exported(t), listed)

@@ -1,4 +1,5 @@
-// Package storetest is the conformance suite for authors of a [leasehold.Store]: it checks whether locks can be built on it.
+// Package storetest is the conformance suite for authors of a [leasehold.Store]: it checks whether
+// locks can be built on it.
 package storetest
 
 import (
@@ -20,11 +21,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storecheck"
 )
 
-// Run checks every promise of [leasehold.Store], in one subtest each, on the stores that newStore returns. newStore may return
-// the same store each time, because Run uses no key twice. All keys begin with "storetest/", and most objects stay behind.
-// Use -race, and test against a real server if the store has one.
+// Run checks every promise of [leasehold.Store], in one subtest each, on the stores that newStore
+// returns. newStore may return the same store each time, because Run uses no key twice. All keys
+// begin with "storetest/", and most objects stay behind. Use -race, and test against a real server
+// if the store has one.
 //
-// Run includes the checks of [leasehold.CheckStore], with 32 writers and hundreds of rounds for each race.
+// Run includes the checks of [leasehold.CheckStore], with 32 writers and hundreds of rounds for
+// each race.
 func Run(t *testing.T, newStore func(t *testing.T) leasehold.Store, opts ...Option) {
 	t.Helper()
 	for _, c := range newSuite(opts).checks() {
@@ -39,22 +42,26 @@ func Run(t *testing.T, newStore func(t *testing.T) leasehold.Store, opts ...Opti
 // Option tells [Run] about a store.
 type Option func(*suite)
 
-// Rounds sets how many races of each kind are run. The default is 200. Fewer suit a slow server, but prove less.
+// Rounds sets how many races of each kind are run. The default is 200. Fewer suit a slow server,
+// but prove less.
 func Rounds(n int) Option { return func(s *suite) { s.rounds = n } }
 
-// IgnoresDeleteCondition declares that the store's DeleteIfMatch ignores its condition, as on MinIO. Locks do not need the
-// condition. Run fails if DeleteIfMatch honours it after all, so that the option does not outlive its reason.
+// IgnoresDeleteCondition declares that the store's DeleteIfMatch ignores its condition, as on
+// MinIO. Locks do not need the condition. Run fails if DeleteIfMatch honours it after all, so that
+// the option does not outlive its reason.
 func IgnoresDeleteCondition() Option { return func(s *suite) { s.ignoresDelete = true } }
 
-// MissingIsPreconditionFailed declares that PutIfMatch and DeleteIfMatch of the store return [leasehold.ErrPreconditionFailed]
-// for a missing object as well as for a changed one. Run fails if they return [leasehold.ErrNotExist] after all.
+// MissingIsPreconditionFailed declares that PutIfMatch and DeleteIfMatch of the store return
+// [leasehold.ErrPreconditionFailed] for a missing object as well as for a changed one. Run fails if
+// they return [leasehold.ErrNotExist] after all.
 func MissingIsPreconditionFailed() Option { return func(s *suite) { s.missing = preconditionFailed } }
 
-// DeletesMissing declares that the store's DeleteIfMatch of a missing object succeeds, as on VersityGW. Run fails if it is
-// refused after all.
+// DeletesMissing declares that the store's DeleteIfMatch of a missing object succeeds, as on
+// VersityGW. Run fails if it is refused after all.
 func DeletesMissing() Option { return func(s *suite) { s.deletesMissing = true } }
 
-// Plant lets Run write an object without the store, to check that Get refuses an object that is too large.
+// Plant lets Run write an object without the store, to check that Get refuses an object that is too
+// large.
 func Plant(write func(key string, body []byte) error) Option {
 	return func(s *suite) { s.plant = write }
 }
@@ -93,8 +100,12 @@ type check struct {
 func (s *suite) checks() []check {
 	var all []check
 	for _, c := range storecheck.All() {
-		all = append(all, check{c.Name, c.Why, func(ctx context.Context, store leasehold.Store, _ func(string, ...any)) error {
-			probed := storecheck.Of(store, leasehold.Describe(store).TellsAge, func(o leasehold.Object) ([]byte, string, time.Duration) { return o.Body, o.ETag, o.Age })
+		all = append(all, check{c.Name, c.Why, func(ctx context.Context, store leasehold.Store,
+			_ func(string, ...any)) error {
+			probed := storecheck.Of(store, leasehold.Describe(store).TellsAge,
+				func(o leasehold.Object) ([]byte, string, time.Duration) {
+					return o.Body, o.ETag, o.Age
+				})
 			err := c.Run(ctx, probed, newKey(c.Name), ways, s.rounds)
 			switch {
 			case !errors.Is(err, storecheck.ErrDeleteIgnored):
@@ -102,11 +113,13 @@ func (s *suite) checks() []check {
 			case s.ignoresDelete:
 				return nil // the check "delete-ignored" covers it
 			}
-			return fmt.Errorf("%w: locks do not need the condition; if the server cannot honour it, pass the option IgnoresDeleteCondition", err)
+			return fmt.Errorf("%w: locks do not need the condition; if the server cannot honour it, pass the option "+
+				"IgnoresDeleteCondition", err)
 		}})
 	}
 	own := func(name, why string, run func(p probe) error) {
-		all = append(all, check{name, why, func(ctx context.Context, store leasehold.Store, logf func(string, ...any)) error {
+		all = append(all, check{name, why, func(ctx context.Context, store leasehold.Store,
+			logf func(string, ...any)) error {
 			return run(probe{s, ctx, store, newKey(name), logf})
 		}})
 	}
@@ -120,13 +133,15 @@ func (s *suite) checks() []check {
 	own("keys", "every key is a separate object, whatever characters it has", probe.keys)
 	own("context", "with an ended context every call returns at once and changes nothing", probe.endedContext)
 	own("age", "Age is never more than the time since the write was sent, and never negative", probe.age)
-	own("counters", "with concurrent writers, no acknowledged update is lost and no refused update is carried out", probe.counters)
+	own("counters", "with concurrent writers, no acknowledged update is lost and no refused update is carried out",
+		probe.counters)
 	return all
 }
 
 func newKey(name string) string { return "storetest/" + name + "-" + rand.Text()[:10] }
 
-// probe is a check under way. Its methods call those of the store, and their errors name the operation.
+// probe is a check under way. Its methods call those of the store, and their errors name the
+// operation.
 type probe struct {
 	*suite
 	ctx   context.Context
@@ -203,7 +218,10 @@ var (
 	notExist           = refusal{"ErrNotExist", leasehold.ErrNotExist}
 	preconditionFailed = refusal{"ErrPreconditionFailed", leasehold.ErrPreconditionFailed}
 	others             = []refusal{notExist, preconditionFailed,
-		{"ErrPermanent", leasehold.ErrPermanent}, {"ErrUnsafeStore", leasehold.ErrUnsafeStore}, {"ErrCorruptRecord", leasehold.ErrCorruptRecord}}
+		{
+			"ErrPermanent",
+			leasehold.ErrPermanent,
+		}, {"ErrUnsafeStore", leasehold.ErrUnsafeStore}, {"ErrCorruptRecord", leasehold.ErrCorruptRecord}}
 )
 
 func (want refusal) check(what string, err error) error {
@@ -215,7 +233,8 @@ func (want refusal) check(what string, err error) error {
 	}
 	for _, other := range others {
 		if !errors.Is(want.is, other.is) && errors.Is(err, other.is) {
-			return fmt.Errorf("%s must return an error that matches %s alone, but it also matches %s: %w", what, want.name, other.name, err)
+			return fmt.Errorf("%s must return an error that matches %s alone, but it also matches %s: %w", what,
+				want.name, other.name, err)
 		}
 	}
 	return nil
@@ -228,7 +247,8 @@ func (p probe) errors() error {
 	}
 	missing := func(what string, err error) error {
 		if p.missing == preconditionFailed && errors.Is(err, leasehold.ErrNotExist) {
-			return fmt.Errorf("%s returns ErrNotExist, as the interface wants: remove the option MissingIsPreconditionFailed", what)
+			return fmt.Errorf("%s returns ErrNotExist, as the interface wants: remove the option "+
+				"MissingIsPreconditionFailed", what)
 		}
 		return p.missing.check(what, err)
 	}
@@ -294,7 +314,8 @@ func (p probe) deleteIgnored() error {
 		return err
 	}
 	if err := p.delete(stale); err != nil {
-		return fmt.Errorf("DeleteIfMatch with an old ETag is refused, so the store honours the condition: remove the option IgnoresDeleteCondition: %w", err)
+		return fmt.Errorf("DeleteIfMatch with an old ETag is refused, so the store honours the condition: remove the "+
+			"option IgnoresDeleteCondition: %w", err)
 	}
 	return p.mustBeGone()
 }
@@ -346,7 +367,8 @@ func (p probe) bodies() error {
 		every[i] = byte(i)
 	}
 	for name, body := range map[string][]byte{
-		"-empty": {}, "-every-byte": every, "-text": []byte("line\r\nline\n\ttab ünïcode"), "-largest": bytes.Repeat(every, leasehold.MaxObjectSize/256),
+		"-empty": {}, "-every-byte": every, "-text": []byte("line\r\nline\n\ttab ünïcode"),
+		"-largest": bytes.Repeat(every, leasehold.MaxObjectSize/256),
 	} {
 		p := p.at(name)
 		own := bytes.Clone(body)
@@ -410,11 +432,13 @@ func (p probe) limit() error {
 		return fmt.Errorf("planting %q: %w", p.key, err)
 	}
 	o, err := p.get()
-	if err := (refusal{"ErrCorruptRecord", leasehold.ErrCorruptRecord}).check(fmt.Sprintf("Get of %d bytes", len(large)), err); err != nil {
+	if err := (refusal{"ErrCorruptRecord", leasehold.ErrCorruptRecord}).check(fmt.Sprintf("Get of %d bytes",
+		len(large)), err); err != nil {
 		return err
 	}
 	if o.ETag == "" {
-		return errors.New("Get of an object over the limit must return its ETag, because Lock.Break needs it for the repair")
+		return errors.New("Get of an object over the limit must return its ETag, because Lock.Break needs it for " +
+			"the repair")
 	}
 	etag, err = p.update([]byte("repaired"), o.ETag)
 	if err != nil {
@@ -427,7 +451,8 @@ func (p probe) keys() error {
 	// Neighbours are keys that a careless encoding would confuse.
 	suffixes := []string{
 		"/a/b/c", "/a/b-c", "/a b", "/a+b", "/a%20b", "/a%2Bb", "/a%2Fb", "/a%b", "/é", "/e\u0301", "/日本/🔒", "/K", "/k",
-		"/q?x=1&y=2", "/#fragment", "/'quotes\"", "/a:b;c,d@e=f", "/(a)[b]{c}!*~$^", "/.hidden", "/..dots", "/" + strings.Repeat("n", 200),
+		"/q?x=1&y=2", "/#fragment", "/'quotes\"", "/a:b;c,d@e=f", "/(a)[b]{c}!*~$^", "/.hidden", "/..dots", "/" +
+			strings.Repeat("n", 200),
 	}
 	etags := make([]string, len(suffixes))
 	for i, suffix := range suffixes {
@@ -464,7 +489,8 @@ func (p probe) endedContext() error {
 		} {
 			began := time.Now()
 			if err := call(); !errors.Is(err, ctx.Err()) {
-				return fmt.Errorf("%s with an ended context must return an error that matches %q, but returned: %w", name, ctx.Err(), orNone(err))
+				return fmt.Errorf("%s with an ended context must return an error that matches %q, but returned: %w",
+					name, ctx.Err(), orNone(err))
 			}
 			if took := time.Since(began); took > promptness {
 				return fmt.Errorf("%s with an ended context took %v, more than %v", name, took, promptness)
@@ -557,7 +583,8 @@ func encode(numbers []int) []byte {
 	return body
 }
 
-// progress records when any writer last succeeded. Writers go on as long as one of them succeeds now and then.
+// progress records when any writer last succeeded. Writers go on as long as one of them succeeds
+// now and then.
 type progress struct {
 	began time.Time
 	at    atomic.Int64 // nanoseconds since began
@@ -594,7 +621,8 @@ func (p probe) count(i, goal int, progress *progress) error {
 		}
 		if last != nil {
 			if tries > leastTries && progress.stopped() {
-				return fmt.Errorf("writer %d: after %d of %d updates, no update of any writer has succeeded for %v: %w", i, acknowledged, goal, patience, last)
+				return fmt.Errorf("writer %d: after %d of %d updates, no update of any writer has succeeded for %v: %w",
+					i, acknowledged, goal, patience, last)
 			}
 			time.Sleep(mathrand.N(pause)) // do not flood a store that refuses everything
 			pause = min(2*pause, 32*time.Millisecond)

@@ -24,7 +24,8 @@ func TestVirtualTime(t *testing.T) {
 	for name, newStore := range map[string]func() leasehold.Store{
 		"MemStore": func() leasehold.Store { return testopt.NewMemStore(false, true) },
 		"S3Store": func() leasehold.Store {
-			return leasehold.NewS3Store(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}), fakes3.Bucket, leasehold.WithServerClock(2*time.Second))
+			return leasehold.NewS3Store(fakes3.NewClient(fakes3.Transport{Handler: &fakes3.Server{}}), fakes3.Bucket,
+				leasehold.WithServerClock(2*time.Second))
 		},
 	} {
 		suite := newSuite([]Option{Rounds(5)})
@@ -211,7 +212,20 @@ func TestBrokenStoresFail(t *testing.T) {
 					return "W/" + etag, err
 				}
 			},
-			fails: []string{"create", "update", "update-race", "create-race", "delete", "errors", "etags", "bodies", "limit", "keys", "context", "age"},
+			fails: []string{
+				"create",
+				"update",
+				"update-race",
+				"create-race",
+				"delete",
+				"errors",
+				"etags",
+				"bodies",
+				"limit",
+				"keys",
+				"context",
+				"age",
+			},
 		},
 		"Age is the clock's": {
 			break_: func(b *broken) {
@@ -386,7 +400,8 @@ func TestBrokenStoresFail(t *testing.T) {
 		"keys are unescaped": {
 			break_: func(b *broken) {
 				b.create = func(ctx context.Context, key string, body []byte) (string, error) {
-					return b.Store.PutIfNoneMatch(ctx, string(bytes.ReplaceAll([]byte(key), []byte("+"), []byte(" "))), body)
+					return b.Store.PutIfNoneMatch(ctx, string(bytes.ReplaceAll([]byte(key), []byte("+"), []byte(" "))),
+						body)
 				}
 			},
 			fails: []string{"keys"},
@@ -457,8 +472,8 @@ func TestBrokenStoresFail(t *testing.T) {
 	}
 }
 
-// If nothing works on a store, the checks fail within seconds and a bounded number of requests. They do not use up all the tries
-// that a contended store gets.
+// If nothing works on a store, the checks fail within seconds and a bounded number of requests.
+// They do not use up all the tries that a contended store gets.
 func TestHopelessStoresFailSoon(t *testing.T) {
 	down := errors.New("the server is down")
 	for name, c := range map[string]struct {
@@ -475,7 +490,9 @@ func TestHopelessStoresFailSoon(t *testing.T) {
 		},
 		"every create is refused": {
 			break_: func(b *broken) {
-				b.create = func(context.Context, string, []byte) (string, error) { return "", leasehold.ErrPreconditionFailed }
+				b.create = func(context.Context, string, []byte) (string, error) {
+					return "", leasehold.ErrPreconditionFailed
+				}
 			},
 			passes: []string{"missing"},
 		},
@@ -494,7 +511,18 @@ func TestHopelessStoresFailSoon(t *testing.T) {
 					return next, err
 				}
 			},
-			passes: []string{"missing", "create", "create-race", "update", "delete", "errors", "limit", "keys", "context", "age"},
+			passes: []string{
+				"missing",
+				"create",
+				"create-race",
+				"update",
+				"delete",
+				"errors",
+				"limit",
+				"keys",
+				"context",
+				"age",
+			},
 		},
 		"everything fails": {
 			break_: func(b *broken) {

@@ -1,5 +1,6 @@
-// Package report turns the measurements of package bench into docs/performance.md and its plots. Both are functions of
-// docs/performance.json and of nothing else, so a test renders them again and compares byte for byte.
+// Package report turns the measurements of package bench into docs/performance.md and its plots.
+// Both are functions of docs/performance.json and of nothing else, so a test renders them again and
+// compares byte for byte.
 package report
 
 import (
@@ -58,7 +59,8 @@ type Place struct {
 	Peers []Operation `json:"peers"`
 }
 
-// Operation is what the operations of one peer take. Ratios compare with the bare requests that an operation consists of.
+// Operation is what the operations of one peer take. Ratios compare with the bare requests that an
+// operation consists of.
 type Operation struct {
 	Peer         string  `json:"peer"`
 	Etcd         bool    `json:"etcd,omitempty"`
@@ -78,7 +80,8 @@ type Own struct {
 	Put   Sample `json:"put"`
 }
 
-// Counts is what can be counted without a clock, against a server in the process. A test counts it again.
+// Counts is what can be counted without a clock, against a server in the process. A test counts it
+// again.
 type Counts struct {
 	First       int     `json:"first"`   // requests of the first acquisition of a process
 	Acquire     int     `json:"acquire"` // requests of an acquisition that knows nothing of the lock

@@ -40,7 +40,8 @@ func (t *table) head(names ...string) {
 
 // in writes a figure with its interval. format is that of one number.
 func (f Figure) in(format string, factor float64) string {
-	value, low, high := fmt.Sprintf(format, factor*f.Value), fmt.Sprintf(format, factor*f.Low), fmt.Sprintf(format, factor*f.High)
+	value, low, high := fmt.Sprintf(format, factor*f.Value), fmt.Sprintf(format, factor*f.Low),
+		fmt.Sprintf(format, factor*f.High)
 	if low == high {
 		return value
 	}
@@ -48,14 +49,25 @@ func (f Figure) in(format string, factor float64) string {
 }
 
 func picture(file, alt string) string {
-	return fmt.Sprintf("<picture><source media=\"(prefers-color-scheme: dark)\" srcset=\"img/%s-dark.svg\"><img alt=\"%s\" src=\"img/%s.svg\"></picture>", file, alt, file)
+	return fmt.Sprintf("<picture><source media=\"(prefers-color-scheme: dark)\" srcset=\"img/%s-dark.svg\"><img "+
+		"alt=\"%s\" src=\"img/%s.svg\"></picture>", file, alt, file)
 }
 
-// safety is what keeps a peer from taking over a leader that lives, and a leader from acting after its lease.
+// safety is what keeps a peer from taking over a leader that lives, and a leader from acting after
+// its lease.
 var safety = []struct{ peer, what, expiry, allowance, margin, token, risk string }{
-	{Leasehold, "", "own monotonic clock, since the version was first seen", "2 % drift", "TTL/5", "yes, kept over releases", ""},
 	{
-		SafePlain, "the yardstick: a loop of 60 lines, as safe for the candidate as leasehold", "own monotonic clock, since the version was first seen",
+		Leasehold,
+		"",
+		"own monotonic clock, since the version was first seen",
+		"2 % drift",
+		"TTL/5",
+		"yes, kept over releases",
+		"",
+	},
+	{
+		SafePlain, "the yardstick: a loop of 60 lines, as safe for the candidate as leasehold",
+		"own monotonic clock, since the version was first seen",
 		"2 % drift", "none", "none", "A leader that is paused does not notice that its lease is over.",
 	},
 	{
@@ -63,11 +75,28 @@ var safety = []struct{ peer, what, expiry, allowance, margin, token, risk string
 		"A candidate whose clock is a second ahead takes a living leader's lock a second early.",
 	},
 	{
-		Litestream, "its `AcquireLease` in the loop that a caller has to write", "wall clocks of both machines", "none", "none", "starts again at 1 after a release",
+		Litestream, "its `AcquireLease` in the loop that a caller has to write", "wall clocks of both machines", "none",
+		"none", "starts again at 1 after a release",
 		"The same.",
 	},
-	{ClientGo, "`leaderelection` on a minimal `resourcelock`", "own monotonic clock, since the version was first seen", "none", "TTL/3", "none", "A clock that runs 1 % fast is early by TTL/100, which the margin covers."},
-	{Election + ", " + Mutex, "`concurrency`, one member in the process of the test", "the server's clock", "needs none", "none", "the key's revision", "A client that is paused does not notice that its session is over."},
+	{
+		ClientGo,
+		"`leaderelection` on a minimal `resourcelock`",
+		"own monotonic clock, since the version was first seen",
+		"none",
+		"TTL/3",
+		"none",
+		"A clock that runs 1 % fast is early by TTL/100, which the margin covers.",
+	},
+	{
+		Election + ", " + Mutex,
+		"`concurrency`, one member in the process of the test",
+		"the server's clock",
+		"needs none",
+		"none",
+		"the key's revision",
+		"A client that is paused does not notice that its session is over.",
+	},
 }
 
 func (d *Data) page() string {
@@ -77,10 +106,12 @@ func (d *Data) page() string {
 
 	say("# Performance")
 	if d.Size != "full" {
-		say("**This page is of a run in miniature. Its samples are too small to compare anything. `make bench` replaces it.**")
+		say("**This page is of a run in miniature. Its samples are too small to compare anything. `make bench` " +
+			"replaces it.**")
 	}
 	d.answers(say)
-	say("Each answer has its section below, with the peers beside it. [How it was measured](#how-it-was-measured) and the [targets](#targets), met and missed, come last.")
+	say("Each answer has its section below, with the peers beside it. [How it was measured](#how-it-was-measured) " +
+		"and the [targets](#targets), met and missed, come last.")
 	d.takeovers(say, put)
 	d.handovers(say, put)
 	d.crowds(say, put)
@@ -98,7 +129,8 @@ func (d *Data) answers(say sayer) {
 	spans := d.spans()
 	say("- %s", strings.Join([]string{
 		"**After a crash**, the next leader leads " + spans["takeover"] + ", at the default TTL.",
-		"**After a release**, it leads after " + spans["release"] + "; with a notification after " + spans["push"] + " from the return of `Release`.",
+		"**After a release**, it leads after " + spans["release"] + "; with a notification after " + spans["push"] +
+			" from the return of `Release`.",
 		"**A renewal** costs the process " + spans["renewal"] + " more than the bare request.",
 		"**Many electors in one process**: " + spans["electors"] + ".",
 	}, "\n- "))
@@ -107,17 +139,23 @@ func (d *Data) answers(say sayer) {
 // method is what all figures have in common.
 func (d *Data) method(say sayer) {
 	say("## How it was measured")
-	say("`make bench` measures, and writes [performance.json](performance.json). This page and its plots are rendered from that file and from nothing else. " +
+	say("`make bench` measures, and writes [performance.json](performance.json). This page and its plots are " +
+		"rendered from that file and from nothing else. " +
 		"A test renders them again and compares byte for byte.")
 	changed := ""
 	if d.Dirty {
 		changed = ", with changes"
 	}
 	m := d.Machine
-	say("Measured on %s at commit %s%s, in %.0f minutes: %d cores of %s with %.0f GiB, which the servers and etcd share; %s on %s, kernel %s.",
-		d.Date, d.Commit, changed, d.Minutes, m.Cores, m.CPU, m.GiB, strings.Replace(m.Go, "go", "Go ", 1), m.OS, m.Kernel)
+	say("Measured on %s at commit %s%s, in %.0f minutes: %d cores of %s with %.0f GiB, which the servers and etcd "+
+		"share; %s on %s, kernel %s.",
+		d.Date, d.Commit, changed, d.Minutes, m.Cores, m.CPU, m.GiB,
+		strings.Replace(m.Go, "go", "Go ", 1), m.OS, m.Kernel)
 	for _, alone := range [][2]string{
-		{AloneElectors, "The section about many electors was measured by itself"}, {AloneHandovers, "The hand-overs were measured by themselves"},
+		{
+			AloneElectors,
+			"The section about many electors was measured by itself",
+		}, {AloneHandovers, "The hand-overs were measured by themselves"},
 	} {
 		if since, ok := d.Alone[alone[0]]; ok {
 			say("%s, on %s at commit %s%s.", alone[1], since.Date, since.Commit, since.Remark)
@@ -129,18 +167,24 @@ func (d *Data) method(say sayer) {
 		versions = append(versions, v.Name+" "+v.Version)
 	}
 	say("Versions: %s.", strings.Join(versions, ", "))
-	say("leasehold, its peers and bare requests of the same SDK take turns on the same servers, in a random order. Compare the ratios, because absolute times depend on "+
-		"the machine. Brackets hold a 95 %% interval by bootstrap: of %d samples drawn from the measured one, the middle 95 %% give a figure in it.", resamples)
+	say("leasehold, its peers and bare requests of the same SDK take turns on the same servers, in a random order. "+
+		"Compare the ratios, because absolute times depend on "+
+		"the machine. Brackets hold a 95 %% interval by bootstrap: of %d samples drawn from the measured one, the "+
+		"middle 95 %% give a figure in it.", resamples)
 }
 
 // peers says what is compared.
 func (d *Data) peers(say sayer, put putter) {
 	say("## The peers")
-	say("Every peer has its best settings. The hand-written loops know when a lease expires and read then. All poll at the same mean interval: a fifth of the TTL, ±10 %%, " +
-		"and at expiry plus up to a twentieth of that. client-go waits for 1 to 2.2 retry periods, so its period is the interval divided by 1.6. " +
-		"A peer that makes no allowance may be faster: the first section says by how much, and this table what it risks.")
+	say("Every peer has its best settings. The hand-written loops know when a lease expires and read then. All poll " +
+		"at the same mean interval: a fifth of the TTL, ±10 %%, " +
+		"and at expiry plus up to a twentieth of that. client-go waits for 1 to 2.2 retry periods, so its period is " +
+		"the interval divided by 1.6. " +
+		"A peer that makes no allowance may be faster: the first section says by how much, and this table what " +
+		"it risks.")
 	var t table
-	t.head("", "what it is", "who decides that a lease is over", "allowance", "the leader stops earlier by", "fencing token", "risk")
+	t.head("", "what it is", "who decides that a lease is over", "allowance", "the leader stops earlier by",
+		"fencing token", "risk")
 	for _, s := range safety {
 		t.row(s.peer, s.what, s.expiry, s.allowance, s.margin, s.token, s.risk)
 	}
@@ -164,12 +208,15 @@ type (
 
 func (d *Data) takeovers(say sayer, put putter) {
 	say("## How long nobody leads after a crash")
-	say("In TTLs since the last renewal, in virtual time, with leasehold's default TTL of %.0f s and requests of 10 ms over the SDK. The leader crashes at a random point between two "+
-		"renewals. The candidates have watched it for two TTLs. In one case they start at some time in the TTL after the crash instead. The difference from leasehold is that of the medians.",
+	say("In TTLs since the last renewal, in virtual time, with leasehold's default TTL of %.0f s and requests of "+
+		"10 ms over the SDK. The leader crashes at a random point between two "+
+		"renewals. The candidates have watched it for two TTLs. In one case they start at some time in the TTL after "+
+		"the crash instead. The difference from leasehold is that of the medians.",
 		d.Takeovers[0].TTL)
 	say("%s", picture("takeover", "Time without a leader after a crash, by system"))
 	var t table
-	t.head("case", "", "crashes", "median", "p90", "p99", "longest", "difference from leasehold", "leases lost before the crash")
+	t.head("case", "", "crashes", "median", "p90", "p99", "longest", "difference from leasehold",
+		"leases lost before the crash")
 	for _, v := range d.Takeovers {
 		if v.Where != Virtual {
 			continue
@@ -182,12 +229,16 @@ func (d *Data) takeovers(say sayer, put putter) {
 		if ours := d.takeover(Virtual, Leasehold, v.Case, v.Watched); ours != nil && v.Peer != Leasehold {
 			beside = fmt.Sprintf("%+.2f", v.Time.P50.Value-ours.Time.P50.Value)
 		}
-		t.row(name, v.Peer, v.Time.N, v.Time.P50.in("%.3f", 1), v.Time.P90.in("%.2f", 1), v.Time.P99.in("%.2f", 1), fmt.Sprintf("%.2f", v.Time.Longest), beside, v.Lost)
+		t.row(name, v.Peer, v.Time.N, v.Time.P50.in("%.3f", 1), v.Time.P90.in("%.2f", 1), v.Time.P99.in("%.2f", 1),
+			fmt.Sprintf("%.2f", v.Time.Longest), beside, v.Lost)
 	}
 	put(&t)
-	say("Of the requests that fail, a third is refused, a third is answered with 500, and a third is carried out but its reply is lost. A peer that loses its lease because of that " +
-		"is counted in the last column and not in the others. The 503s begin at some time in the TTL after the crash, and last for TTL/3. " +
-		"With `WithServerClock`, a candidate that has just started trusts the store about the age of the object, less 2 s.")
+	say("Of the requests that fail, a third is refused, a third is answered with 500, and a third is carried out but " +
+		"its reply is lost. A peer that loses its lease because of that " +
+		"is counted in the last column and not in the others. The 503s begin at some time in the TTL after the " +
+		"crash, and last for TTL/3. " +
+		"With `WithServerClock`, a candidate that has just started trusts the store about the age of the object, " +
+		"less 2 s.")
 
 	say("On real servers and in real time, with a TTL of 2 s, after two TTLs:")
 	t = table{}
@@ -200,7 +251,8 @@ func (d *Data) takeovers(say sayer, put putter) {
 		if v.Peer == Election || v.Peer == Mutex {
 			on = "etcd"
 		}
-		t.row(v.Peer, on, v.Time.N, v.Time.P50.in("%.2f", 1), v.Time.P90.in("%.2f", 1), v.Time.P99.in("%.2f", 1), fmt.Sprintf("%.2f", v.Time.Longest))
+		t.row(v.Peer, on, v.Time.N, v.Time.P50.in("%.2f", 1), v.Time.P90.in("%.2f", 1), v.Time.P99.in("%.2f", 1),
+			fmt.Sprintf("%.2f", v.Time.Longest))
 	}
 	put(&t)
 
@@ -251,18 +303,25 @@ func trips(f Figure, h Handover) Figure {
 
 func (d *Data) handovers(say sayer, put putter) {
 	say("## How long nobody leads after a release")
-	say("A leader releases (`Lease.Release`), resigns (`Elector.Resign`) or stops (the context of `Elector.Run` ends), and a candidate that polls every second waits. A TCP proxy in front of %s and one in "+
-		"front of etcd delay each direction by half of the round trip. The time counts from the call, and from its return. A round trip here is what a bare request takes through the proxy, the server's own "+
+	say("A leader releases (`Lease.Release`), resigns (`Elector.Resign`) or stops (the context of `Elector.Run` "+
+		"ends), and a candidate that polls every second waits. A TCP proxy in front of %s and one in "+
+		"front of etcd delay each direction by half of the round trip. The time counts from the call, and from its "+
+		"return. A round trip here is what a bare request takes through the proxy, the server's own "+
 		"work included: the median of half of a GET and a PUT, measured while the releases are.", d.Places[0].Name)
-	say("The push channel is %s's bucket notifications, posted to a webhook that calls `Lock.Wake`. They are delayed by half a round trip too. A candidate then needs a GET and a PUT. The first of a process that has not waited for a lock before also tries the server, "+
+	say("The push channel is %s's bucket notifications, posted to a webhook that calls `Lock.Wake`. They are delayed "+
+		"by half a round trip too. A candidate then needs a GET and a PUT. The first of a process that has not "+
+		"waited for a lock before also tries the server, "+
 		"which takes a round trip more. Candidates of one process "+
 		"that share a `Store` wake each other without any channel.", d.Places[0].Name)
 	say("%s", picture("handover", "Time until the next leader leads after a release, by round trip"))
 	var t table
-	t.head("round trip added", "", "way", "releases", "a bare request", "from the call: median", "p99", "in round trips", "from the return: median", "in round trips")
+	t.head("round trip added", "", "way", "releases", "a bare request", "from the call: median", "p99",
+		"in round trips", "from the return: median", "in round trips")
 	for _, h := range d.Handovers {
-		t.row(fmt.Sprintf("%.0f ms", 1000*h.RoundTrip), h.Peer, h.Way, h.FromCall.N, fmt.Sprintf("%.1f ms", 1000*h.Trip.P50.Value),
-			h.FromCall.P50.in("%.1f", 1000)+" ms", fmt.Sprintf("%.0f ms", 1000*h.FromCall.P99.Value), fmt.Sprintf("%.1f", trips(h.FromCall.P50, h).Value),
+		t.row(fmt.Sprintf("%.0f ms", 1000*h.RoundTrip), h.Peer, h.Way, h.FromCall.N,
+			fmt.Sprintf("%.1f ms", 1000*h.Trip.P50.Value),
+			h.FromCall.P50.in("%.1f", 1000)+" ms", fmt.Sprintf("%.0f ms", 1000*h.FromCall.P99.Value),
+			fmt.Sprintf("%.1f", trips(h.FromCall.P50, h).Value),
 			fmt.Sprintf("%.1f ms", 1000*h.FromReturn.P50.Value), trips(h.FromReturn.P50, h).in("%.2f", 1))
 	}
 	put(&t)
@@ -270,15 +329,19 @@ func (d *Data) handovers(say sayer, put putter) {
 
 func (d *Data) crowds(say sayer, put putter) {
 	say("## Many candidates for one lock")
-	say("Every candidate acquires the lock, releases it at once and wants it again. It polls every %.0f ms; etcd watches. A cycle is an acquisition and its release, by whomever. A hand-over is a "+
-		"change of holder. Without a queue, the process that releases is often the first to acquire again, because it knows of the release first: that is fast, and no hand-over. "+
+	say("Every candidate acquires the lock, releases it at once and wants it again. It polls every %.0f ms; etcd "+
+		"watches. A cycle is an acquisition and its release, by whomever. A hand-over is a "+
+		"change of holder. Without a queue, the process that releases is often the first to acquire again, because "+
+		"it knows of the release first: that is fast, and no hand-over. "+
 		"Evenness is Jain's index: 1 if all candidates got the same number of turns.", 1000*d.CrowdPoll)
-	say("Idle is the share of the time between a release and the next acquisition. An acquisition's wait includes the candidates that still waited at the end. With many candidates the cores are busy with " +
+	say("Idle is the share of the time between a release and the next acquisition. An acquisition's wait includes " +
+		"the candidates that still waited at the end. With many candidates the cores are busy with " +
 		"polls, and the figures measure the server.")
 	say("%s", picture("crowd", "Share of the acquisitions that change hands, by number of candidates"))
 	for _, place := range d.Places {
 		var t table
-		t.head("on "+place.Name, "candidates", "change hands", "hand-overs a second", "cycles a second", "wait: median", "p99", "longest", "requests a cycle", "evenness", "idle")
+		t.head("on "+place.Name, "candidates", "change hands", "hand-overs a second", "cycles a second", "wait: median",
+			"p99", "longest", "requests a cycle", "evenness", "idle")
 		for _, peer := range order {
 			for _, c := range d.Crowds {
 				if c.Place != place.Name || c.Peer != peer {
@@ -288,8 +351,10 @@ func (d *Data) crowds(say sayer, put putter) {
 				if c.Requests == 0 {
 					requests = ""
 				}
-				t.row(c.Peer, c.Candidates, c.Share.in("%.0f", 100)+" %", c.Handovers.in("%.1f", 1), c.Cycles.in("%.0f", 1), fmt.Sprintf("%.0f ms", 1000*c.Wait.P50.Value),
-					fmt.Sprintf("%.0f ms", 1000*c.Wait.P99.Value), fmt.Sprintf("%.0f ms", 1000*c.Wait.Longest), requests, fmt.Sprintf("%.2f", c.Jain), fmt.Sprintf("%.0f %%", 100*c.Idle))
+				t.row(c.Peer, c.Candidates, c.Share.in("%.0f", 100)+" %", c.Handovers.in("%.1f", 1),
+					c.Cycles.in("%.0f", 1), fmt.Sprintf("%.0f ms", 1000*c.Wait.P50.Value),
+					fmt.Sprintf("%.0f ms", 1000*c.Wait.P99.Value), fmt.Sprintf("%.0f ms", 1000*c.Wait.Longest),
+					requests, fmt.Sprintf("%.2f", c.Jain), fmt.Sprintf("%.0f %%", 100*c.Idle))
 			}
 		}
 		put(&t)
@@ -299,10 +364,12 @@ func (d *Data) crowds(say sayer, put putter) {
 func (d *Data) operations(say sayer, put putter) {
 	say("## What an operation takes")
 	for _, l := range d.Places {
-		say("On %s, a bare GET takes %s ms and a bare conditional PUT %s ms (median). Each ratio compares with the bare requests that an operation consists of.",
+		say("On %s, a bare GET takes %s ms and a bare conditional PUT %s ms (median). Each ratio compares with the "+
+			"bare requests that an operation consists of.",
 			l.Name, l.Get.P50.in("%.2f", 1000), l.Put.P50.in("%.2f", 1000))
 		var t table
-		t.head("", "acquire, cold: median", "p99", "ratio to GET + PUT", "renew: median", "p99", "ratio to PUT", "release: median", "p99", "ratio to PUT", "requests", "cycles a second")
+		t.head("", "acquire, cold: median", "p99", "ratio to GET + PUT", "renew: median", "p99", "ratio to PUT",
+			"release: median", "p99", "ratio to PUT", "requests", "cycles a second")
 		for _, o := range l.Peers {
 			ratio := func(f Figure) string {
 				if o.Etcd {
@@ -310,7 +377,8 @@ func (d *Data) operations(say sayer, put putter) {
 				}
 				return f.in("%.2f", 1)
 			}
-			release, requests := ratio(o.ReleaseRatio), fmt.Sprintf("%d, %d, %d", o.Requests[0], o.Requests[1], o.Requests[2])
+			release, requests := ratio(o.ReleaseRatio),
+				fmt.Sprintf("%d, %d, %d", o.Requests[0], o.Requests[1], o.Requests[2])
 			if o.Etcd {
 				requests = ""
 			}
@@ -318,36 +386,45 @@ func (d *Data) operations(say sayer, put putter) {
 				release = "it is a DELETE"
 			}
 			ms := func(f Figure) string { return fmt.Sprintf("%.2f ms", 1000*f.Value) }
-			t.row(o.Peer, ms(o.Acquire.P50), ms(o.Acquire.P99), ratio(o.AcquireRatio), ms(o.Renew.P50), ms(o.Renew.P99), ratio(o.RenewRatio),
+			t.row(o.Peer, ms(o.Acquire.P50), ms(o.Acquire.P99), ratio(o.AcquireRatio), ms(o.Renew.P50),
+				ms(o.Renew.P99), ratio(o.RenewRatio),
 				ms(o.Release.P50), ms(o.Release.P99), release, requests, fmt.Sprintf("%.0f", o.Cycles))
 		}
 		put(&t)
 	}
-	say("A cycle is an acquisition and a release by a process that has held the lock before, without competition. leasehold remembers the version, so it needs one request fewer.")
+	say("A cycle is an acquisition and a release by a process that has held the lock before, without competition. " +
+		"leasehold remembers the version, so it needs one request fewer.")
 	c := d.Counts
-	say("leasehold's own share, against a server in the same process: a renewal takes %.0f µs and %.0f allocations, the bare PUT through the same SDK %.0f µs and %.0f allocations.",
+	say("leasehold's own share, against a server in the same process: a renewal takes %.0f µs and %.0f allocations, "+
+		"the bare PUT through the same SDK %.0f µs and %.0f allocations.",
 		1e6*d.Own.Renew.P50.Value, c.RenewAllocs, 1e6*d.Own.Put.P50.Value, c.PutAllocs)
-	say("Requests: %d for an acquisition by a process that knows nothing of the lock, or %d if it knows the last version; %d for a renewal, a release and a poll each. A process also [tries its server]"+
-		"(servers.md#two-writes-that-must-be-refused), once: with %d requests while it waits for a lock, or else in its first acquisition, which then is %d requests.",
+	say("Requests: %d for an acquisition by a process that knows nothing of the lock, or %d if it knows the last "+
+		"version; %d for a renewal, a release and a poll each. A process also [tries its server]"+
+		"(servers.md#two-writes-that-must-be-refused), once: with %d requests while it waits for a lock, or else in "+
+		"its first acquisition, which then is %d requests.",
 		c.Acquire, c.Warm, c.Renew, c.Trial, c.First)
 
 	say("### Adapters")
 	var t table
 	t.head("", "on", "operation", "n", "median", "p99", "requests each")
 	for _, a := range d.Adapters {
-		t.row(a.Adapter, a.On, a.Operation, a.Time.N, a.Time.P50.in("%.2f", 1000)+" ms", fmt.Sprintf("%.2f ms", 1000*a.Time.P99.Value), fmt.Sprintf("%.1f", a.Requests))
+		t.row(a.Adapter, a.On, a.Operation, a.Time.N, a.Time.P50.in("%.2f", 1000)+" ms",
+			fmt.Sprintf("%.2f ms", 1000*a.Time.P99.Value), fmt.Sprintf("%.1f", a.Requests))
 	}
 	put(&t)
 
 	say("## What an hour costs")
 	t = table{}
-	t.head("with default settings", "TTL", "leader: PUT an hour", "leader: GET an hour", "waiting candidate: GET an hour", "dollars a month, 1 candidate", "3 candidates")
+	t.head("with default settings", "TTL", "leader: PUT an hour", "leader: GET an hour",
+		"waiting candidate: GET an hour", "dollars a month, 1 candidate", "3 candidates")
 	for _, h := range d.Hours {
-		t.row(h.Peer, fmt.Sprintf("%.0f s", h.TTL), fmt.Sprintf("%.0f", h.LeadPut), fmt.Sprintf("%.0f", h.LeadGet), fmt.Sprintf("%.0f", h.WaitGet),
+		t.row(h.Peer, fmt.Sprintf("%.0f s", h.TTL), fmt.Sprintf("%.0f", h.LeadPut), fmt.Sprintf("%.0f", h.LeadGet),
+			fmt.Sprintf("%.0f", h.WaitGet),
 			fmt.Sprintf("$%.2f", h.dollars(0)), fmt.Sprintf("$%.2f", h.dollars(2)))
 	}
 	put(&t)
-	say("Counted over ten hours of virtual time, with S3's list prices of November 2026. The other peers leave the loop to their callers, or are not billed by request.")
+	say("Counted over ten hours of virtual time, with S3's list prices of November 2026. The other peers leave the " +
+		"loop to their callers, or are not billed by request.")
 }
 
 // dollars returns the cost of a month of 730 hours, by S3's list prices of November 2026.
@@ -360,25 +437,33 @@ func (m Memory) Bytes() float64 { return m.Heap + m.Stacks }
 
 func (d *Data) electors(say sayer, put putter) {
 	say("## Many electors in one process")
-	say("Each elector leads its own lock, with a callback and default settings. All share one store and start at the same moment. How late a renewal is counts from the time for which its timer was set, " +
+	say("Each elector leads its own lock, with a callback and default settings. All share one store and start at the " +
+		"same moment. How late a renewal is counts from the time for which its timer was set, " +
 		"in nanoseconds of Go's monotonic clock: until it began, and until it had succeeded.")
 	var t table
-	t.head("store", "electors", "all lead after", "requests in the busiest 0.1 s", "CPU each", "renewals", "begun late by: median", "p99", "longest", "succeeded after: p99", "longest", "leases lost")
+	t.head("store", "electors", "all lead after", "requests in the busiest 0.1 s", "CPU each", "renewals",
+		"begun late by: median", "p99", "longest", "succeeded after: p99", "longest", "leases lost")
 	ms := func(seconds float64) string { return fmt.Sprintf("%.1f ms", 1000*seconds) }
 	for _, e := range d.Electors {
-		t.row(e.Store, e.Electors, fmt.Sprintf("%.2f s", e.Startup), e.Burst, fmt.Sprintf("%.0f µs/s", 1e6*e.CPU), e.Renewals, ms(e.Begun.P50.Value), ms(e.Begun.P99.Value), ms(float64(e.Begun.Longest)),
+		t.row(e.Store, e.Electors, fmt.Sprintf("%.2f s", e.Startup), e.Burst, fmt.Sprintf("%.0f µs/s", 1e6*e.CPU),
+			e.Renewals, ms(e.Begun.P50.Value), ms(e.Begun.P99.Value), ms(float64(e.Begun.Longest)),
 			ms(e.Landed.P99.Value), ms(float64(e.Landed.Longest)), e.Lost)
 	}
 	put(&t)
-	say("A transport with MaxConnsPerHost spreads the first requests. leasehold spreads the renewals: the first renewal of a term comes up to half an interval early. " +
-		"`TestElectorsShareAPool` runs 100 electors on one client whose transport opens at most 8 connections. None of them misses a renewal.")
+	say("A transport with MaxConnsPerHost spreads the first requests. leasehold spreads the renewals: the first " +
+		"renewal of a term comes up to half an interval early. " +
+		"`TestElectorsShareAPool` runs 100 electors on one client whose transport opens at most 8 connections. None " +
+		"of them misses a renewal.")
 	say("### Memory")
 	t = table{}
 	t.head("store", "electors", "each", "goroutines", "heap", "stacks", "together")
 	for _, m := range d.Memory {
 		kib := func(bytes float64) string { return fmt.Sprintf("%.1f KiB", bytes/1024) }
-		t.row(m.Store, m.Electors, m.State, fmt.Sprintf("%.1f", m.Goroutines), kib(m.Heap), kib(m.Stacks), kib(m.Bytes()))
+		t.row(m.Store, m.Electors, m.State, fmt.Sprintf("%.1f", m.Goroutines), kib(m.Heap),
+			kib(m.Stacks), kib(m.Bytes()))
 	}
 	put(&t)
-	say("What the process has grown by, after a garbage collection, divided by the electors. A goroutine takes 2 KiB of stack at least. An acquisition needs 8 KiB or more, and a garbage collection takes half of that back at a time. A renewal has a goroutine of its own, which ends with it.")
+	say("What the process has grown by, after a garbage collection, divided by the electors. A goroutine takes 2 KiB " +
+		"of stack at least. An acquisition needs 8 KiB or more, and a garbage collection takes half of that back at " +
+		"a time. A renewal has a goroutine of its own, which ends with it.")
 }

@@ -15,7 +15,8 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// theme is what differs between plots for light and for dark pages. Both have no background of their own.
+// theme is what differs between plots for light and for dark pages. Both have no background of
+// their own.
 type theme struct {
 	suffix     string
 	text, grid color.Color
@@ -73,7 +74,8 @@ func (t theme) grid2() *plotter.Grid {
 	return g
 }
 
-// rows makes the vertical axis one of rows, from the top to the bottom. The plot is drawn over the grid.
+// rows makes the vertical axis one of rows, from the top to the bottom. The plot is drawn over the
+// grid.
 func (t theme) rows(p *plot.Plot, names []string, drawn plot.Plotter) {
 	var ticks labels
 	for i, name := range names {
@@ -83,7 +85,8 @@ func (t theme) rows(p *plot.Plot, names []string, drawn plot.Plotter) {
 	p.Y.Tick.Marker, p.Y.Tick.Length, p.Y.Width, p.Y.Padding = ticks, 0, 0, vg.Points(16)
 }
 
-// svg draws the plot, and its legend to the right of it. A text has room for a font that is a fifth wider than the one that it is measured by.
+// svg draws the plot, and its legend to the right of it. A text has room for a font that is a fifth
+// wider than the one that it is measured by.
 func svg(p *plot.Plot, legend bool) string {
 	canvas := vgsvg.NewWith(vgsvg.UseWH(width, height))
 	const edge = 6
@@ -99,10 +102,12 @@ func svg(p *plot.Plot, legend bool) string {
 	var b bytes.Buffer
 	_, _ = canvas.WriteTo(&b)
 	// Readers without this font have one of the same metrics.
-	return strings.ReplaceAll(b.String(), "font-family:Liberation Sans", "font-family:'Liberation Sans',Arial,Helvetica,sans-serif")
+	return strings.ReplaceAll(b.String(), "font-family:Liberation Sans", "font-family:'Liberation "+
+		"Sans',Arial,Helvetica,sans-serif")
 }
 
-// bar is a distribution: a line from its shortest to its longest value, a thicker one from p10 to p90 with an end at p99, and a dot at the median.
+// bar is a distribution: a line from its shortest to its longest value, a thicker one from p10 to
+// p90 with an end at p99, and a dot at the median.
 type bar struct {
 	color color.Color
 	Sample
@@ -127,9 +132,18 @@ func (list bars) Plot(c draw.Canvas, p *plot.Plot) {
 		}
 		line(1, float64(b.Least), float64(b.Longest))
 		line(7, float64(b.P10), b.P90.Value)
-		c.StrokeLine2(draw.LineStyle{Color: b.color, Width: vg.Points(2)}, x(b.P99.Value), at-vg.Points(6), x(b.P99.Value), at+vg.Points(6))
-		c.DrawGlyph(draw.GlyphStyle{Color: color.White, Radius: vg.Points(4.5), Shape: draw.CircleGlyph{}}, vg.Point{X: x(b.P50.Value), Y: at})
-		c.DrawGlyph(draw.GlyphStyle{Color: b.color, Radius: vg.Points(3.2), Shape: draw.CircleGlyph{}}, vg.Point{X: x(b.P50.Value), Y: at})
+		c.StrokeLine2(draw.LineStyle{Color: b.color, Width: vg.Points(2)}, x(b.P99.Value), at-vg.Points(6),
+			x(b.P99.Value), at+vg.Points(6))
+		c.DrawGlyph(draw.GlyphStyle{
+			Color:  color.White,
+			Radius: vg.Points(4.5),
+			Shape:  draw.CircleGlyph{},
+		}, vg.Point{X: x(b.P50.Value), Y: at})
+		c.DrawGlyph(draw.GlyphStyle{
+			Color:  b.color,
+			Radius: vg.Points(3.2),
+			Shape:  draw.CircleGlyph{},
+		}, vg.Point{X: x(b.P50.Value), Y: at})
 	}
 }
 
@@ -204,7 +218,11 @@ func (list dotRows) Plot(c draw.Canvas, p *plot.Plot) {
 	for i, row := range list {
 		for group, v := range row.values {
 			if v >= 0 {
-				c.DrawGlyph(draw.GlyphStyle{Color: row.color, Radius: vg.Points(4), Shape: marks[group]}, vg.Point{X: x(v), Y: y(float64(len(list) - 1 - i))})
+				c.DrawGlyph(draw.GlyphStyle{
+					Color:  row.color,
+					Radius: vg.Points(4),
+					Shape:  marks[group],
+				}, vg.Point{X: x(v), Y: y(float64(len(list) - 1 - i))})
 			}
 		}
 	}
@@ -216,8 +234,8 @@ type mark struct{ draw.GlyphStyle }
 // Thumbnail draws the mark.
 func (m mark) Thumbnail(c *draw.Canvas) { c.DrawGlyph(m.GlyphStyle, c.Center()) }
 
-// dotPlot draws a row for each system and a dot for each group, whose names stand in the legend. value is less than 0 if a system was not
-// measured in a group.
+// dotPlot draws a row for each system and a dot for each group, whose names stand in the legend.
+// value is less than 0 if a system was not measured in a group.
 func (t theme) dotPlot(p *plot.Plot, groups []string, value func(peer string, group int) float64) {
 	var list dotRows
 	var names []string
@@ -246,7 +264,8 @@ func (d *Data) handoverPlot(t theme) string {
 	var groups []string
 	for _, h := range d.Handovers {
 		if h.Peer == Leasehold && h.Way == Release {
-			trips, groups = append(trips, h.RoundTrip), append(groups, fmt.Sprintf("round trip %.0f ms", h.RoundTrip*1000))
+			trips, groups = append(trips, h.RoundTrip),
+				append(groups, fmt.Sprintf("round trip %.0f ms", h.RoundTrip*1000))
 		}
 	}
 	t.dotPlot(p, groups, func(peer string, group int) float64 {

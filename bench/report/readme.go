@@ -24,19 +24,26 @@ func (d *Data) spans() map[string]string {
 	}
 	polled := d.handover(Leasehold, Release)[0].FromCall
 	spans := map[string]string{
-		"crash":    fmt.Sprintf("median %.2f TTL from the last renewal, %.2f TTL at 99 %%", crash.Time.P50.Value, crash.Time.P99.Value),
-		"takeover": fmt.Sprintf("%.1f s after the last renewal, within %.1f s in 99 of 100 crashes", crash.TTL*crash.Time.P50.Value, crash.TTL*crash.Time.P99.Value),
-		"release":  fmt.Sprintf("%.2f poll intervals (median), %.2f at 99 %%", polled.P50.Value/handoverPoll, polled.P99.Value/handoverPoll),
-		"place": fmt.Sprintf("%s and one etcd member, all on one machine: takeovers with a TTL of %.0f s, hand-overs a second with a poll every %.0f ms, where etcd watches",
+		"crash": fmt.Sprintf("median %.2f TTL from the last renewal, %.2f TTL at 99 %%", crash.Time.P50.Value,
+			crash.Time.P99.Value),
+		"takeover": fmt.Sprintf("%.1f s after the last renewal, within %.1f s in 99 of 100 crashes",
+			crash.TTL*crash.Time.P50.Value, crash.TTL*crash.Time.P99.Value),
+		"release": fmt.Sprintf("%.2f poll intervals (median), %.2f at 99 %%", polled.P50.Value/handoverPoll,
+			polled.P99.Value/handoverPoll),
+		"place": fmt.Sprintf("%s and one etcd member, all on one machine: takeovers with a TTL of %.0f s, hand-overs "+
+			"a second with a poll every %.0f ms, where etcd watches",
 			d.Places[0].Name, d.realTTL(), 1000*d.CrowdPoll),
-		"push":     fmt.Sprintf("%.1f round trips", trips(last.FromReturn.P50, last).Value),
-		"first":    fmt.Sprintf("%.1f", trips(first.FromReturn.P50, first).Value),
-		"renewal":  fmt.Sprintf("%.0f µs and %.0f allocations", 1e6*(d.Own.Renew.P50.Value-d.Own.Put.P50.Value), d.Counts.RenewAllocs-d.Counts.PutAllocs),
-		"electors": fmt.Sprintf("%s electors, each takes %.1f KiB at worst, and %d leases are lost", thousands(most.Electors), most.Bytes()/1024, lost),
+		"push":  fmt.Sprintf("%.1f round trips", trips(last.FromReturn.P50, last).Value),
+		"first": fmt.Sprintf("%.1f", trips(first.FromReturn.P50, first).Value),
+		"renewal": fmt.Sprintf("%.0f µs and %.0f allocations", 1e6*(d.Own.Renew.P50.Value-d.Own.Put.P50.Value),
+			d.Counts.RenewAllocs-d.Counts.PutAllocs),
+		"electors": fmt.Sprintf("%s electors, each takes %.1f KiB at worst, and %d leases are lost",
+			thousands(most.Electors), most.Bytes()/1024, lost),
 	}
 	for name, peer := range map[string]string{"leasehold": Leasehold, "clientgo": ClientGo, "etcd": Election} {
 		if real := d.takeover(d.Places[0].Name, peer, Crash, 2); real != nil {
-			spans[name+"_takeover"] = fmt.Sprintf("%.2f TTL (median), %.2f at 99 %%", real.Time.P50.Value, real.Time.P99.Value)
+			spans[name+"_takeover"] = fmt.Sprintf("%.2f TTL (median), %.2f at 99 %%",
+				real.Time.P50.Value, real.Time.P99.Value)
 		}
 		for _, c := range d.Crowds {
 			if c.Place == d.Places[0].Name && c.Peer == peer && c.Candidates == 8 {
@@ -71,7 +78,8 @@ func thousands(n int) string {
 
 var span = regexp.MustCompile(`(?s)(<!-- bench:(\w+) -->)(.*?)(<!-- / -->)`)
 
-// Fill replaces what stands between <!-- bench:name --> and <!-- / --> on a page, and returns the names that it found.
+// Fill replaces what stands between <!-- bench:name --> and <!-- / --> on a page, and returns the
+// names that it found.
 func (d *Data) Fill(page string) (filled string, names []string) {
 	spans := d.spans()
 	filled = span.ReplaceAllStringFunc(page, func(s string) string {

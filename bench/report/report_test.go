@@ -16,8 +16,8 @@ import (
 
 const docs = "../../docs"
 
-// TestPageIsRendered renders the page, the plots and the sentences of other pages from the data and compares them with the files. With
-// RENDER=1 it writes them.
+// TestPageIsRendered renders the page, the plots and the sentences of other pages from the data and
+// compares them with the files. With RENDER=1 it writes them.
 func TestPageIsRendered(t *testing.T) {
 	d, err := report.Read(filepath.Join(docs, "performance.json"))
 	require.NoError(t, err)
@@ -26,9 +26,23 @@ func TestPageIsRendered(t *testing.T) {
 		files[filepath.Join(docs, name)] = content
 	}
 	for quoting, want := range map[string][]string{
-		"../../README.md":                {"takeover", "release", "push", "first"},
-		filepath.Join(docs, "start.md"):  {"release", "push", "crash"},
-		filepath.Join(docs, "decide.md"): {"leasehold_takeover", "release", "push", "first", "leasehold_crowd", "clientgo_takeover", "clientgo_crowd", "etcd_takeover", "etcd_release", "etcd_crowd", "place", "renewal", "electors"},
+		"../../README.md":               {"takeover", "release", "push", "first"},
+		filepath.Join(docs, "start.md"): {"release", "push", "crash"},
+		filepath.Join(docs, "decide.md"): {
+			"leasehold_takeover",
+			"release",
+			"push",
+			"first",
+			"leasehold_crowd",
+			"clientgo_takeover",
+			"clientgo_crowd",
+			"etcd_takeover",
+			"etcd_release",
+			"etcd_crowd",
+			"place",
+			"renewal",
+			"electors",
+		},
 	} {
 		page, err := os.ReadFile(quoting)
 		require.NoError(t, err)

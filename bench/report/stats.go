@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// Figure is a value with the interval that holds it with a probability of 95 %, by bootstrap: the same figure of 1000 samples that
-// are drawn from the measured one, with replacement.
+// Figure is a value with the interval that holds it with a probability of 95 %, by bootstrap: the
+// same figure of 1000 samples that are drawn from the measured one, with replacement.
 type Figure struct{ Value, Low, High float64 }
 
 // MarshalJSON writes three numbers of four digits.
@@ -51,7 +51,8 @@ func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 // rank is the index of the q-quantile among n sorted values.
 func rank(n int, q float64) int { return max(min(int(math.Ceil(q*float64(n)))-1, n-1), 0) }
 
-// Quantile returns the q-quantile of values, the smallest one that at least this share of them does not exceed.
+// Quantile returns the q-quantile of values, the smallest one that at least this share of them does
+// not exceed.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0

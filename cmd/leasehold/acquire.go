@@ -25,8 +25,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// handle names a term for a process that did not begin it: the URL of the lock, "#", the token, "-", and a secret. Its text is a URL, so
-// it can stand wherever one can. The record has the hash of the secret, which whoever may read the bucket cannot turn into a handle.
+// handle names a term for a process that did not begin it: the URL of the lock, "#", the token,
+// "-", and a secret. Its text is a URL, so it can stand wherever one can. The record has the hash
+// of the secret, which whoever may read the bucket cannot turn into a handle.
 type handle struct {
 	at     location
 	token  uint64
@@ -85,7 +86,8 @@ Who has the handle can release the lock: keep it among the secrets of the pipeli
 			return a.takeForSteps(ctx, &c, file, args[0])
 		}),
 	}
-	cmd.Flags().StringVar(&file, "handle-file", "", "write the handle to this `file` in place of standard output; if the lock is not taken, the file stays as it is")
+	cmd.Flags().StringVar(&file, "handle-file", "", "write the handle to this `file` in place of standard output; if "+
+		"the lock is not taken, the file stays as it is")
 	c.leaseFlags(cmd.Flags(), time.Hour)
 	c.waitFlags(cmd.Flags())
 	return cmd
@@ -149,14 +151,15 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, path, url string) e
 	return nil
 }
 
-// handleFile is the file of --handle-file. What an earlier acquire has written there stays until this one has the lock: it may be all that
-// can release a lock.
+// handleFile is the file of --handle-file. What an earlier acquire has written there stays until
+// this one has the lock: it may be all that can release a lock.
 type handleFile struct {
 	*os.File        // beside the file that the user names
 	path     string // of that file
 }
 
-// newHandleFile makes a file that nobody else can read, and that keep puts in place of the one at path.
+// newHandleFile makes a file that nobody else can read, and that keep puts in place of the one at
+// path.
 func newHandleFile(path string) (*handleFile, error) {
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -165,7 +168,8 @@ func newHandleFile(path string) (*handleFile, error) {
 	case info.IsDir():
 		return nil, fail(exitUsage, "--handle-file %q is a directory: give the path of a file", path)
 	case !info.Mode().IsRegular(): // others may need a device, and read what goes into a pipe
-		return nil, fail(exitUsage, "--handle-file %q is not a regular file, and is left alone: give the path of a new one", path)
+		return nil, fail(exitUsage, "--handle-file %q is not a regular file, and is left alone: give the path of "+
+			"a new one", path)
 	}
 	beside := filepath.Join(filepath.Dir(path), ".leasehold-handle-"+rand.Text())
 	file, err := os.OpenFile(beside, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -209,7 +213,8 @@ func (a *app) renew() *cobra.Command {
 		Use:   "renew [flags] [HANDLE]",
 		Short: "Renew a lease that acquire has begun",
 		Long: `Renews the lease of the handle for its TTL. If it succeeds, nobody else has held the lock since "acquire", even if the lease had run
-out. If it exits with 79, the lease is lost. Without an argument, the handle is taken from --handle-file, or from ` + handleEnv + `.`,
+out. If it exits with 79, the lease is lost. Without an argument, the handle is taken from --handle-file, or from ` +
+			handleEnv + `.`,
 		Args:              given.check,
 		ValidArgsFunction: noFiles,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
@@ -274,7 +279,8 @@ func (g *givenHandle) check(cmd *cobra.Command, args []string) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && g.ifHeld:
 		case errors.Is(err, fs.ErrNotExist):
-			return fail(exitUsage, "the handle cannot be read: %w (acquire has not taken the lock, or had another --handle-file)", err)
+			return fail(exitUsage, "the handle cannot be read: %w (acquire has not taken the lock, or had another "+
+				"--handle-file)", err)
 		case err != nil:
 			return fail(exitUsage, "the handle cannot be read: %w (give the --handle-file of acquire)", err)
 		}
@@ -331,9 +337,11 @@ func (h handle) sentence(done string, r leasehold.Record) string {
 // retryFor bounds the attempts to write.
 const retryFor = 30 * time.Second
 
-// write changes the record of the term, by writes that are conditional on the version that it has read. It repeats them while
-// their outcome is unknown: the nonce that is read back tells. If it returns leasehold.ErrLost, it has changed nothing.
-func (h handle) write(ctx context.Context, store leasehold.Store, edit func(*leasehold.Record)) (leasehold.Record, error) {
+// write changes the record of the term, by writes that are conditional on the version that it has
+// read. It repeats them while their outcome is unknown: the nonce that is read back tells. If it
+// returns leasehold.ErrLost, it has changed nothing.
+func (h handle) write(ctx context.Context, store leasehold.Store,
+	edit func(*leasehold.Record)) (leasehold.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, retryFor)
 	defer cancel()
 	sent := make(map[string]bool) // nonces
@@ -393,5 +401,6 @@ func (h handle) attempt(
 var errReleased = errors.New("it was released")
 
 func (h handle) lost(format string, args ...any) error {
-	return fmt.Errorf("lock %q: %w (token %d): %w (acquire the lock again)", h.at.key, leasehold.ErrLost, h.token, fmt.Errorf(format, args...))
+	return fmt.Errorf("lock %q: %w (token %d): %w (acquire the lock again)", h.at.key, leasehold.ErrLost, h.token,
+		fmt.Errorf(format, args...))
 }

@@ -34,7 +34,8 @@ func TestAHandleGoesThroughThePipeline(t *testing.T) {
 	_, secret, _ := strings.Cut(handle, "-")
 	body, err := first.MarshalJSON()
 	require.NoError(t, err)
-	require.NotContains(t, string(body), secret[len(secret)-26:], "whoever may read the bucket does not learn the secret")
+	require.NotContains(t, string(body), secret[len(secret)-26:], "whoever may read the bucket does not learn "+
+		"the secret")
 	b.run("run", "-n", url, "--", "true").complains(t, 75, `held by "ci" with token 1`)
 
 	r = b.run("renew", handle)
@@ -71,7 +72,8 @@ func TestAHandleGoesThroughThePipeline(t *testing.T) {
 	b.run("release", handle).complains(t, 79, "had it with token 2 and has released it")
 }
 
-// A lease that has run out can be renewed as long as nobody else has taken the lock: the token proves that there was nobody.
+// A lease that has run out can be renewed as long as nobody else has taken the lock: the token
+// proves that there was nobody.
 func TestRenewAfterTheLeaseHasRunOut(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
@@ -90,7 +92,8 @@ func TestRenewAfterTheLeaseHasRunOut(t *testing.T) {
 
 func TestWhatIsNotAHandle(t *testing.T) {
 	t.Parallel()
-	for _, h := range []string{"x", "s3://b/k", "s3://b/k#", "s3://b/k#1", "s3://b/k#1-abc", "s3://b/k#0-ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+	for _, h := range []string{"x", "s3://b/k", "s3://b/k#", "s3://b/k#1", "s3://b/k#1-abc",
+		"s3://b/k#0-ABCDEFGHIJKLMNOPQRSTUVWXYZ",
 		"s3://b/k#x-ABCDEFGHIJKLMNOPQRSTUVWXYZ", "b/k#1-ABCDEFGHIJKLMNOPQRSTUVWXYZ"} {
 		for _, command := range []string{"renew", "release"} {
 			offline(t, command, h).complains(t, 64, "pass what acquire has printed")
@@ -121,7 +124,8 @@ func TestAcquireWithoutAnOutput(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
 	for _, redirect := range []string{">&-", ">/dev/null"} {
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", `"$0" "$@" `+redirect, program, "acquire", b.url("locks/out"))
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", `"$0" "$@" `+redirect, program,
+			"acquire", b.url("locks/out"))
 		cmd.Env = b.environ()
 		finish(t, cmd).complains(t, 64, "the handle would be lost")
 	}
@@ -177,7 +181,8 @@ func TestAcquireInterrupted(t *testing.T) {
 	require.NoError(t, err)
 	defer lease.Release(t.Context())
 	s := start(t, b.command("acquire", "--wait", "1h", b.url("locks/interrupted")))
-	time.Sleep(300 * time.Millisecond) // or it ends earlier, before it has caught the signal: the exit code is the same to a shell
+	// or it ends earlier, before it has caught the signal: the exit code is the same to a shell
+	time.Sleep(300 * time.Millisecond)
 	require.NoError(t, s.Process.Signal(syscall.SIGINT))
 	code := s.wait(t)
 	require.True(t, code == 128+2 || code == -1, "%d", code)

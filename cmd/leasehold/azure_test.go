@@ -21,7 +21,8 @@ import (
 
 const azureContainer = "leasehold-cmd"
 
-// newAzure starts an Azurite with a container, and returns what prepares a run of the program there. env is added to the environment.
+// newAzure starts an Azurite with a container, and returns what prepares a run of the program
+// there. env is added to the environment.
 func newAzure(t *testing.T) (server testserver.Azurite, client *azblob.Client, command func(env []string, args ...string) *exec.Cmd) {
 	server = testserver.StartAzurite(t, testserver.AnyAPIVersion)
 	client, err := azblob.NewClientFromConnectionString(server.ConnectionString(), nil)
@@ -54,7 +55,10 @@ func TestAzure(t *testing.T) {
 	r := az("run", url, "--", "sh", "-c", "echo $LEASEHOLD_TOKEN; exit 3")
 	require.Equal(t, 3, r.code, "%s", r.stderr)
 	require.Equal(t, "1\n", r.out)
-	for says, args := range map[string][]string{"2": {"elect", url, "--", "sh", "-c", "echo $LEASEHOLD_TOKEN; exec sleep 60"}, "released": {"watch", url}} {
+	for says, args := range map[string][]string{
+		"2":        {"elect", url, "--", "sh", "-c", "echo $LEASEHOLD_TOKEN; exec sleep 60"},
+		"released": {"watch", url},
+	} {
 		cmd := command(env, args...)
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
@@ -84,7 +88,8 @@ func TestAzure(t *testing.T) {
 	r = az("bench", "-o", "json", "--rounds", "2", "--ttl", benchTTL.String(), url)
 	require.Equal(t, 0, r.code, "%s", r.stderr)
 	benchRows(t, r.out, 2, benchTTL)
-	az("run", strings.Replace(url, azureContainer, "no-such-container", 1), "--", "true").complains(t, 78, "create the container")
+	az("run", strings.Replace(url, azureContainer, "no-such-container", 1), "--", "true").complains(t, 78,
+		"create the container")
 	az("list", "azblob://no-such-container/").complains(t, 78, "create it")
 }
 
@@ -93,7 +98,8 @@ func TestAzureCredentials(t *testing.T) {
 	t.Parallel()
 	server, client, command := newAzure(t)
 	at := "?endpoint=" + server.Endpoint
-	signature, err := client.ServiceClient().GetSASURL(sas.AccountResourceTypes{Object: true}, sas.AccountPermissions{Read: true}, time.Now().Add(time.Hour), nil)
+	signature, err := client.ServiceClient().GetSASURL(sas.AccountResourceTypes{Object: true},
+		sas.AccountPermissions{Read: true}, time.Now().Add(time.Hour), nil)
 	require.NoError(t, err)
 	_, signature, _ = strings.Cut(signature, "?")
 	for name, c := range map[string]struct {
@@ -102,23 +108,59 @@ func TestAzureCredentials(t *testing.T) {
 		code       int
 		text       string
 	}{
-		"connection string":             {[]string{"AZURE_STORAGE_CONNECTION_STRING=" + server.ConnectionString()}, "", 0, ""},
-		"of another account":            {[]string{"AZURE_STORAGE_CONNECTION_STRING=" + server.ConnectionString()}, "?account=other", 78, "unset one of them"},
-		"of no account":                 {[]string{"AZURE_STORAGE_CONNECTION_STRING=AccountKey=eA=="}, "", 78, "names neither"},
-		"key":                           {[]string{"AZURE_STORAGE_KEY=" + server.Key}, at, 0, ""},
-		"account and key":               {[]string{"AZURE_STORAGE_ACCOUNT=" + server.Account, "AZURE_STORAGE_KEY=" + server.Key}, at, 0, ""},
-		"a key that is none":            {[]string{"AZURE_STORAGE_KEY=%"}, at, 78, "is not one"},
-		"wrong key":                     {[]string{"AZURE_STORAGE_KEY=d3Jvbmc="}, at, 77, "check the account key"},
-		"SAS that may only read":        {[]string{"AZURE_STORAGE_SAS_TOKEN=" + signature}, at, 77, "right to create and write blobs"},
-		"nothing":                       {nil, "", 78, "set AZURE_STORAGE_ACCOUNT, or add ?account=NAME"},
-		"Microsoft Entra, without TLS":  {nil, at, 78, "check the credentials"},
-		"an Azurite that is not there":  {[]string{"AZURE_STORAGE_CONNECTION_STRING=UseDevelopmentStorage=true"}, "?endpoint=http://" + closedPort(t) + "/devstoreaccount1", 69, "cannot reach the store"},
-		"a secondary region":            {[]string{"AZURE_STORAGE_KEY=" + server.Key}, "?account=a&endpoint=https://a-secondary.blob.core.windows.net", 78, "secondary region"},
+		"connection string": {
+			[]string{"AZURE_STORAGE_CONNECTION_STRING=" + server.ConnectionString()},
+			"",
+			0,
+			"",
+		},
+		"of another account": {
+			[]string{"AZURE_STORAGE_CONNECTION_STRING=" + server.ConnectionString()},
+			"?account=other",
+			78,
+			"unset one of them",
+		},
+		"of no account": {
+			[]string{"AZURE_STORAGE_CONNECTION_STRING=AccountKey=eA=="},
+			"",
+			78,
+			"names neither",
+		},
+		"key": {[]string{"AZURE_STORAGE_KEY=" + server.Key}, at, 0, ""},
+		"account and key": {
+			[]string{"AZURE_STORAGE_ACCOUNT=" + server.Account, "AZURE_STORAGE_KEY=" + server.Key},
+			at,
+			0,
+			"",
+		},
+		"a key that is none": {[]string{"AZURE_STORAGE_KEY=%"}, at, 78, "is not one"},
+		"wrong key":          {[]string{"AZURE_STORAGE_KEY=d3Jvbmc="}, at, 77, "check the account key"},
+		"SAS that may only read": {
+			[]string{"AZURE_STORAGE_SAS_TOKEN=" + signature},
+			at,
+			77,
+			"right to create and write blobs",
+		},
+		"nothing":                      {nil, "", 78, "set AZURE_STORAGE_ACCOUNT, or add ?account=NAME"},
+		"Microsoft Entra, without TLS": {nil, at, 78, "check the credentials"},
+		"an Azurite that is not there": {
+			[]string{"AZURE_STORAGE_CONNECTION_STRING=UseDevelopmentStorage=true"},
+			"?endpoint=http://" + closedPort(t) + "/devstoreaccount1",
+			69,
+			"cannot reach the store",
+		},
+		"a secondary region": {
+			[]string{"AZURE_STORAGE_KEY=" + server.Key},
+			"?account=a&endpoint=https://a-secondary.blob.core.windows.net",
+			78,
+			"secondary region",
+		},
 		"a parameter of another scheme": {nil, "?region=x", 64, "only account, endpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := finish(t, command(c.env, "run", "--wait", "1s", "azblob://"+azureContainer+"/locks/"+strings.ReplaceAll(name, " ", "-")+c.parameters, "--", "true"))
+			r := finish(t, command(c.env, "run", "--wait", "1s", "azblob://"+azureContainer+"/locks/"+
+				strings.ReplaceAll(name, " ", "-")+c.parameters, "--", "true"))
 			require.Equal(t, c.code, r.code, "%s", r.stderr)
 			require.Contains(t, r.stderr, c.text)
 		})
@@ -159,7 +201,8 @@ func TestDoctorOnAzure(t *testing.T) {
 
 	_, err := client.UploadStream(t.Context(), azureContainer, "locks/leased", bytes.NewReader(nil), nil)
 	require.NoError(t, err)
-	leased, err := lease.NewBlobClient(client.ServiceClient().NewContainerClient(azureContainer).NewBlobClient("locks/leased"), nil)
+	leased, err := lease.NewBlobClient(
+		client.ServiceClient().NewContainerClient(azureContainer).NewBlobClient("locks/leased"), nil)
 	require.NoError(t, err)
 	_, err = leased.AcquireLease(t.Context(), -1, nil)
 	require.NoError(t, err)
@@ -169,19 +212,139 @@ func TestDoctorOnAzure(t *testing.T) {
 		check, result, seen, advice string
 		except                      []string
 	}{
-		"good":           {server.Endpoint, azureContainer, "", 0, "conditions", "ok", "enforced in", "", nil},
-		"no container":   {server.Endpoint, "no-such-container", "", 78, "container", "failed", "no-such-container does not exist", "create the container", nil},
-		"nothing there":  {"http://" + closedPort(t) + "/a", azureContainer, "", 69, "endpoint", "failed", "connection refused", "check host and port", nil},
-		"no create":      {answering(writes, 403, "", denied), azureContainer, "", 77, "put", "failed", "HTTP 403 " + denied, "c and w of a SAS", []string{"get"}},
-		"leased":         {server.Endpoint, azureContainer, "leased", 78, "lease", "failed", "somebody holds an Azure lease", "break the lease", nil},
-		"versions":       {behind(blob, "X-Ms-Version-Id", "2026-11-24T00:00:00Z"), azureContainer, "", 78, "versioning", "warning", "each renewal stays", "switch blob versioning off", nil},
-		"immutability":   {behind(of("container"), "X-Ms-Has-Immutability-Policy", "true"), azureContainer, "", 78, "immutability", "failed", "cannot be overwritten", "without immutability policy", nil},
-		"legal hold":     {behind(of("container"), "X-Ms-Has-Legal-Hold", "true"), azureContainer, "", 78, "legal hold", "failed", "cannot be overwritten", "clear the legal hold", nil},
-		"denied":         {answering(of("container"), 403, "", denied), azureContainer, "", 0, "legal hold", "not checked", "HTTP 403 " + denied, "containers/read", []string{"immutability"}},
-		"namespace":      {behind(of("account"), "X-Ms-Is-Hns-Enabled", "true"), azureContainer, "", 78, "hierarchical namespace", "warning", "has not been tried", "without one", nil},
-		"a look denied":  {answering(of("account"), 403, "", denied), azureContainer, "", 0, "hierarchical namespace", "not checked", denied, "getInfo", nil},
-		"soft delete":    {answering(of("service"), 200, "<StorageServiceProperties><DeleteRetentionPolicy><Enabled>true</Enabled><Days>7</Days></DeleteRetentionPolicy></StorageServiceProperties>", ""), azureContainer, "", 78, "soft delete", "warning", "stays for some days", "switch soft delete", nil},
-		"it is not told": {answering(of("service"), 403, "", denied), azureContainer, "", 0, "soft delete", "not checked", denied, "blobServices/read", nil},
+		"good": {server.Endpoint, azureContainer, "", 0, "conditions", "ok", "enforced in", "", nil},
+		"no container": {
+			server.Endpoint,
+			"no-such-container",
+			"",
+			78,
+			"container",
+			"failed",
+			"no-such-container does not exist",
+			"create the container",
+			nil,
+		},
+		"nothing there": {
+			"http://" + closedPort(t) + "/a",
+			azureContainer,
+			"",
+			69,
+			"endpoint",
+			"failed",
+			"connection refused",
+			"check host and port",
+			nil,
+		},
+		"no create": {
+			answering(writes, 403, "", denied),
+			azureContainer,
+			"",
+			77,
+			"put",
+			"failed",
+			"HTTP 403 " + denied,
+			"c and w of a SAS",
+			[]string{"get"},
+		},
+		"leased": {
+			server.Endpoint,
+			azureContainer,
+			"leased",
+			78,
+			"lease",
+			"failed",
+			"somebody holds an Azure lease",
+			"break the lease",
+			nil,
+		},
+		"versions": {
+			behind(blob, "X-Ms-Version-Id", "2026-11-24T00:00:00Z"),
+			azureContainer,
+			"",
+			78,
+			"versioning",
+			"warning",
+			"each renewal stays",
+			"switch blob versioning off",
+			nil,
+		},
+		"immutability": {
+			behind(of("container"), "X-Ms-Has-Immutability-Policy", "true"),
+			azureContainer,
+			"",
+			78,
+			"immutability",
+			"failed",
+			"cannot be overwritten",
+			"without immutability policy",
+			nil,
+		},
+		"legal hold": {
+			behind(of("container"), "X-Ms-Has-Legal-Hold", "true"),
+			azureContainer,
+			"",
+			78,
+			"legal hold",
+			"failed",
+			"cannot be overwritten",
+			"clear the legal hold",
+			nil,
+		},
+		"denied": {
+			answering(of("container"), 403, "", denied),
+			azureContainer,
+			"",
+			0,
+			"legal hold",
+			"not checked",
+			"HTTP 403 " + denied,
+			"containers/read",
+			[]string{"immutability"},
+		},
+		"namespace": {
+			behind(of("account"), "X-Ms-Is-Hns-Enabled", "true"),
+			azureContainer,
+			"",
+			78,
+			"hierarchical namespace",
+			"warning",
+			"has not been tried",
+			"without one",
+			nil,
+		},
+		"a look denied": {
+			answering(of("account"), 403, "", denied),
+			azureContainer,
+			"",
+			0,
+			"hierarchical namespace",
+			"not checked",
+			denied,
+			"getInfo",
+			nil,
+		},
+		"soft delete": {
+			answering(of("service"), 200, "<StorageServiceProperties><DeleteRetentionPolicy><Enabled>true</Enabled><Days>7</Days></DeleteRetentionPolicy></StorageServiceProperties>", ""),
+			azureContainer,
+			"",
+			78,
+			"soft delete",
+			"warning",
+			"stays for some days",
+			"switch soft delete",
+			nil,
+		},
+		"it is not told": {
+			answering(of("service"), 403, "", denied),
+			azureContainer,
+			"",
+			0,
+			"soft delete",
+			"not checked",
+			denied,
+			"blobServices/read",
+			nil,
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -189,7 +352,8 @@ func TestDoctorOnAzure(t *testing.T) {
 			if key == "" {
 				key = strings.ReplaceAll(what, " ", "-")
 			}
-			cmd := command([]string{"AZURE_STORAGE_ACCOUNT=" + server.Account, "AZURE_STORAGE_KEY=" + server.Key}, "doctor",
+			cmd := command([]string{"AZURE_STORAGE_ACCOUNT=" + server.Account, "AZURE_STORAGE_KEY=" + server.Key},
+				"doctor",
 				fmt.Sprintf("azblob://%s/locks/%s?endpoint=%s", c.container, key, c.endpoint))
 			doctor(t, c.code, cmd).finds(c.check, c.result, c.seen, c.advice, c.except...)
 		})
@@ -201,9 +365,11 @@ func TestDoctorFromTwoSidesOnAzure(t *testing.T) {
 	server, client, command := newAzure(t)
 	other, otherClient, _ := newAzure(t)
 	two := func(code int, second string) diagnosis {
-		return doctor(t, code, command([]string{"AZURE_STORAGE_KEY=" + server.Key}, "doctor", "--endpoint", server.Endpoint, "--endpoint", second, "azblob://"+azureContainer+"/locks/a"))
+		return doctor(t, code, command([]string{"AZURE_STORAGE_KEY=" + server.Key}, "doctor", "--endpoint",
+			server.Endpoint, "--endpoint", second, "azblob://"+azureContainer+"/locks/a"))
 	}
-	two(0, strings.Replace(server.Endpoint, "127.0.0.1", "localhost", 1)).finds("sides", "ok", "2 endpoints show one bucket", "")
+	two(0, strings.Replace(server.Endpoint, "127.0.0.1", "localhost", 1)).finds("sides", "ok",
+		"2 endpoints show one bucket", "")
 	two(78, other.Endpoint).finds("sides", "failed", "checking that", "let all who want a lock use one endpoint")
 	for _, side := range []*azblob.Client{client, otherClient} {
 		page, err := side.NewListBlobsFlatPager(azureContainer, nil).NextPage(t.Context())
@@ -215,5 +381,6 @@ func TestDoctorFromTwoSidesOnAzure(t *testing.T) {
 
 	request, reply := caching()
 	cache := proxy(t, strings.TrimSuffix(server.Endpoint, "/"+server.Account), nil, request, reply)
-	two(78, cache+"/"+server.Account).finds("sides", "failed", "endpoint 2 does not show what was written by endpoint", "a cache on the way")
+	two(78, cache+"/"+server.Account).finds("sides", "failed", "endpoint 2 does not show what was written by endpoint",
+		"a cache on the way")
 }

@@ -16,13 +16,16 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 )
 
-// Whatever is wrong leads to the exit code of the page, and to one line that says what to do. The tests beside it know more of each.
+// Whatever is wrong leads to the exit code of the page, and to one line that says what to do. The
+// tests beside it know more of each.
 func TestBadInput(t *testing.T) {
 	b := newBucket(t)
 	denying := faultproxy.Start(t, b.server.Endpoint, func(*http.Request) faultproxy.Fault {
 		return faultproxy.Fault{Kind: faultproxy.Answer, Status: http.StatusForbidden}
 	})
-	broken := faultproxy.Start(t, b.server.Endpoint, func(*http.Request) faultproxy.Fault { return faultproxy.Fault{Kind: faultproxy.Answer} })
+	broken := faultproxy.Start(t, b.server.Endpoint, func(*http.Request) faultproxy.Fault {
+		return faultproxy.Fault{Kind: faultproxy.Answer}
+	})
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer silent.Close()
@@ -59,37 +62,172 @@ func TestBadInput(t *testing.T) {
 			says string // what to do
 			with func(*exec.Cmd)
 		}{
-			"no URL":                             {[]string{"run", "report", "--", "true"}, 64, "write s3://bucket/key", nil},
-			"a wrong URL":                        {[]string{"bench", "s3://bucket/"}, 64, "write s3://bucket/key", nil},
-			"no such subcommand":                 {[]string{"frob"}, 64, "see leasehold help", nil},
-			"no such flag":                       {[]string{"run", "--frob", here, "--", "true"}, 64, "see leasehold help", nil},
-			"a TTL that is too short":            {[]string{"run", "--ttl", "1ms", here, "--", "true"}, 64, "is below 1s, the minimum", nil},
-			"a key that is too long":             {[]string{"run", "file://" + dir + "/" + strings.Repeat("k", 1025), "--", "true"}, 64, "longer than 1024 bytes", nil},
-			"a handle that is not one":           {[]string{"renew", "x"}, 64, "pass what acquire has printed", nil},
-			"a handle cut off":                   {[]string{"release", old[:len(old)-1]}, 64, "pass what acquire has printed", nil},
-			"a handle of another's term":         {[]string{"renew", old}, 79, "acquire the lock again", nil},
-			"another token than the lock's":      {[]string{"break", "--token", "9", b.url("locks/held")}, 64, "leasehold status shows the token", nil},
-			"a missing bucket":                   {[]string{"run", missing, "--", "true"}, 78, "create the bucket", nil},
-			"a missing directory":                {[]string{"run", "file:///no/such/directory/x", "--", "true"}, 78, "create the directory", nil},
-			"a missing directory, list":          {[]string{"list", "file:///no/such/directory/"}, 78, "create the directory", nil},
-			"a file for a directory":             {[]string{"run", "file://" + plain + "/x", "--", "true"}, 78, "give the path of a directory", nil},
-			"an object that is no lock":          {[]string{"run", b.url("locks/page"), "--", "true"}, 78, "repair it with", nil},
-			"no permission in a bucket":          {[]string{"run", b.urlAt(denying.URL(), "locks/x"), "--", "true"}, 77, "check the credentials", nil},
-			"no permission in a bucket, list":    {[]string{"list", b.urlAt(denying.URL(), "locks/")}, 77, "check the credentials", nil},
-			"no permission in a directory":       {[]string{"run", "-n", "file://" + closed + "/a", "--", "true"}, 77, "needs read, write and search permission", onlyMe},
-			"no permission in a directory, list": {[]string{"list", "file://" + closed + "/"}, 77, "needs read, write and search permission", onlyMe},
-			"nobody listens":                     {[]string{"status", b.urlAt("http://"+nobody.Addr().String(), "locks/x")}, 69, "is the server running?", nil},
-			"nobody answers":                     {[]string{"status", b.urlAt("http://"+silent.Addr().String(), "locks/x")}, 69, "is the server running?", nil},
-			"an error of the server":             {[]string{"status", b.urlAt(broken.URL(), "locks/x")}, 69, "try again", nil},
-			"a lock that is held":                {[]string{"run", "-n", b.url("locks/held"), "--", "true"}, 75, "try again", nil},
-			"no such command":                    {[]string{"run", here, "--", "no-such-command"}, 127, "check its name and PATH", nil},
-			"a command that is no program":       {[]string{"run", here, "--", plain}, 126, "check its permissions", nil},
-			"a full standard output":             {[]string{"status", b.url("locks/held")}, 74, "no space left on device", toFull},
-			"a full standard output, acquire":    {[]string{"acquire", "file://" + dir + "/handle"}, 74, "no space left on device", toFull},
-			"no standard output, acquire":        {[]string{"acquire", "file://" + dir + "/closed"}, 64, "the handle would be lost", closing("1")},
-			"a limit on files":                   {[]string{"run", "-n", "file://" + dir + "/limited", "--", "true"}, 69, "raise it (ulimit -f)", limited},
-			"a full disk":                        {[]string{"run", "-n", "file://" + full + "/a", "--", "true"}, 69, "free some space", onFull},
-			"a network file system":              {[]string{"run", "-n", "file://" + network + "/a", "--", "true"}, 78, "use a directory on a local file system", onNetwork},
+			"no URL": {
+				[]string{"run", "report", "--", "true"},
+				64,
+				"write s3://bucket/key",
+				nil,
+			},
+			"a wrong URL":        {[]string{"bench", "s3://bucket/"}, 64, "write s3://bucket/key", nil},
+			"no such subcommand": {[]string{"frob"}, 64, "see leasehold help", nil},
+			"no such flag": {
+				[]string{"run", "--frob", here, "--", "true"},
+				64,
+				"see leasehold help",
+				nil,
+			},
+			"a TTL that is too short": {
+				[]string{"run", "--ttl", "1ms", here, "--", "true"},
+				64,
+				"is below 1s, the minimum",
+				nil,
+			},
+			"a key that is too long": {
+				[]string{"run", "file://" + dir + "/" + strings.Repeat("k", 1025), "--", "true"},
+				64,
+				"longer than 1024 bytes",
+				nil,
+			},
+			"a handle that is not one": {[]string{"renew", "x"}, 64, "pass what acquire has printed", nil},
+			"a handle cut off": {
+				[]string{"release", old[:len(old)-1]},
+				64,
+				"pass what acquire has printed",
+				nil,
+			},
+			"a handle of another's term": {[]string{"renew", old}, 79, "acquire the lock again", nil},
+			"another token than the lock's": {
+				[]string{"break", "--token", "9", b.url("locks/held")},
+				64,
+				"leasehold status shows the token",
+				nil,
+			},
+			"a missing bucket": {
+				[]string{"run", missing, "--", "true"},
+				78,
+				"create the bucket",
+				nil,
+			},
+			"a missing directory": {
+				[]string{"run", "file:///no/such/directory/x", "--", "true"},
+				78,
+				"create the directory",
+				nil,
+			},
+			"a missing directory, list": {
+				[]string{"list", "file:///no/such/directory/"},
+				78,
+				"create the directory",
+				nil,
+			},
+			"a file for a directory": {
+				[]string{"run", "file://" + plain + "/x", "--", "true"},
+				78,
+				"give the path of a directory",
+				nil,
+			},
+			"an object that is no lock": {
+				[]string{"run", b.url("locks/page"), "--", "true"},
+				78,
+				"repair it with",
+				nil,
+			},
+			"no permission in a bucket": {
+				[]string{"run", b.urlAt(denying.URL(), "locks/x"), "--", "true"},
+				77,
+				"check the credentials",
+				nil,
+			},
+			"no permission in a bucket, list": {
+				[]string{"list", b.urlAt(denying.URL(), "locks/")},
+				77,
+				"check the credentials",
+				nil,
+			},
+			"no permission in a directory": {
+				[]string{"run", "-n", "file://" + closed + "/a", "--", "true"},
+				77,
+				"needs read, write and search permission",
+				onlyMe,
+			},
+			"no permission in a directory, list": {
+				[]string{"list", "file://" + closed + "/"},
+				77,
+				"needs read, write and search permission",
+				onlyMe,
+			},
+			"nobody listens": {
+				[]string{"status", b.urlAt("http://"+nobody.Addr().String(), "locks/x")},
+				69,
+				"is the server running?",
+				nil,
+			},
+			"nobody answers": {
+				[]string{"status", b.urlAt("http://"+silent.Addr().String(), "locks/x")},
+				69,
+				"is the server running?",
+				nil,
+			},
+			"an error of the server": {
+				[]string{"status", b.urlAt(broken.URL(), "locks/x")},
+				69,
+				"try again",
+				nil,
+			},
+			"a lock that is held": {
+				[]string{"run", "-n", b.url("locks/held"), "--", "true"},
+				75,
+				"try again",
+				nil,
+			},
+			"no such command": {
+				[]string{"run", here, "--", "no-such-command"},
+				127,
+				"check its name and PATH",
+				nil,
+			},
+			"a command that is no program": {
+				[]string{"run", here, "--", plain},
+				126,
+				"check its permissions",
+				nil,
+			},
+			"a full standard output": {
+				[]string{"status", b.url("locks/held")},
+				74,
+				"no space left on device",
+				toFull,
+			},
+			"a full standard output, acquire": {
+				[]string{"acquire", "file://" + dir + "/handle"},
+				74,
+				"no space left on device",
+				toFull,
+			},
+			"no standard output, acquire": {
+				[]string{"acquire", "file://" + dir + "/closed"},
+				64,
+				"the handle would be lost",
+				closing("1"),
+			},
+			"a limit on files": {
+				[]string{"run", "-n", "file://" + dir + "/limited", "--", "true"},
+				69,
+				"raise it (ulimit -f)",
+				limited,
+			},
+			"a full disk": {
+				[]string{"run", "-n", "file://" + full + "/a", "--", "true"},
+				69,
+				"free some space",
+				onFull,
+			},
+			"a network file system": {
+				[]string{"run", "-n", "file://" + network + "/a", "--", "true"},
+				78,
+				"use a directory on a local file system",
+				onNetwork,
+			},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -135,7 +273,8 @@ func asNobody(t *testing.T) func(*exec.Cmd) {
 // Standard files that are closed are as good as /dev/null, except for acquire.
 func TestClosedFiles(t *testing.T) {
 	url := "file://" + t.TempDir() + "/a"
-	for _, args := range [][]string{{"run", url, "--", "true"}, {"status", url}, {"list", strings.TrimSuffix(url, "a")}, {"man"}} {
+	for _, args := range [][]string{{"run", url, "--", "true"}, {"status", url},
+		{"list", strings.TrimSuffix(url, "a")}, {"man"}} {
 		for _, file := range []string{"0", "1", "2"} {
 			cmd := bucket{t: t}.command(args...)
 			cmd.Env = plainEnviron()
@@ -148,12 +287,14 @@ func TestClosedFiles(t *testing.T) {
 // A command that ignores SIGTERM is killed when its lease is lost.
 func TestCommandThatIgnoresSIGTERM(t *testing.T) {
 	url := "file://" + t.TempDir() + "/a"
-	cmd := bucket{t: t}.command("run", "--ttl", "2s", url, "--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
+	cmd := bucket{t: t}.command("run", "--ttl", "2s", url, "--", "sh", "-c", "trap '' TERM; echo ready; while :; do "+
+		"sleep 0.05; done")
 	cmd.Env = plainEnviron()
 	s, _ := ready(t, cmd)
 	offline(t, "break", "--token", "1", url).succeeds(t)
 	require.Equal(t, 79, s.wait(t), "%s", &s.stderr)
 	lines := strings.Split(strings.TrimSpace(s.stderr.String()), "\n")
 	require.Equal(t, 1, strings.Count("\n"+s.stderr.String(), "\nleasehold: "))
-	require.Regexp(t, "^leasehold: the command was ended, or not started, because its lease was lost: .*broken by an administrator .see leasehold help guarantee.$", lines[len(lines)-1])
+	require.Regexp(t, "^leasehold: the command was ended, or not started, because its lease was lost: .*broken by an "+
+		"administrator .see leasehold help guarantee.$", lines[len(lines)-1])
 }

@@ -23,7 +23,8 @@ func (a *app) bench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench [flags] URL",
 		Short: "Measure how long a lock takes in this bucket",
-		Long: `Takes, renews and releases a lock beside the one of the URL, whose key is KEY` + benchSuffix + `, and shows the median and the worst time of
+		Long: `Takes, renews and releases a lock beside the one of the URL, whose key is KEY` + benchSuffix +
+			`, and shows the median and the worst time of
 each step, and the requests that it sent on average. The lock of the URL itself is neither read nor written.
 
 Then one takeover: a holder renews its lease for two TTLs and falls silent at a random moment. Another candidate, which has watched it, takes
@@ -43,7 +44,8 @@ again.`,
 		}),
 	}
 	cmd.Flags().IntVar(&rounds, "rounds", 20, "how often to acquire, renew and release")
-	cmd.Flags().DurationVar(&ttl, "ttl", 6*time.Second, "TTL of the lock that is measured; the takeover needs about three of them")
+	cmd.Flags().DurationVar(&ttl, "ttl", 6*time.Second, "TTL of the lock that is measured; the takeover needs about "+
+		"three of them")
 	return cmd
 }
 
@@ -74,7 +76,8 @@ func (b benched) cells() []string {
 		ttls = fmt.Sprintf(" (%.2f TTL)", b.TTLs)
 	}
 	return []string{
-		b.Operation, strconv.Itoa(b.Rounds), rounded(b.Median).String(), rounded(b.Worst).String() + ttls, strconv.FormatFloat(b.Requests, 'g', 3, 64),
+		b.Operation, strconv.Itoa(b.Rounds), rounded(b.Median).String(), rounded(b.Worst).String() + ttls,
+		strconv.FormatFloat(b.Requests, 'g', 3, 64),
 	}
 }
 
@@ -110,7 +113,8 @@ func (t *timings) row() benched {
 	n := len(t.took)
 	median := (t.took[(n-1)/2] + t.took[n/2]) / 2
 	return benched{
-		Operation: t.operation, Rounds: n, Median: median.Seconds(), Worst: t.took[n-1].Seconds(), Requests: float64(t.requests) / float64(n),
+		Operation: t.operation, Rounds: n, Median: median.Seconds(), Worst: t.took[n-1].Seconds(),
+		Requests: float64(t.requests) / float64(n),
 	}
 }
 
@@ -168,9 +172,13 @@ func (b *bench) run(ctx context.Context, rounds int) (rows []benched, err error)
 	defer func() {
 		kept := b.remove(context.WithoutCancel(ctx))
 		if kept != nil {
-			b.app.log.Warn("the object of the bench stays, and the next bench uses it again", "key", b.at.key, "err", kept)
+			b.app.log.Warn("the object of the bench stays, and the next bench uses it again", "key",
+				b.at.key, "err", kept)
 		}
-		rows = append(rows, benched{Operation: "in all", Requests: float64(b.store.requests.Load() + b.other.requests.Load())})
+		rows = append(rows, benched{
+			Operation: "in all",
+			Requests:  float64(b.store.requests.Load() + b.other.requests.Load()),
+		})
 	}()
 	steps := []*timings{{operation: "acquire"}, {operation: "renew"}, {operation: "release"}}
 	for range rounds {
@@ -187,11 +195,13 @@ func (b *bench) run(ctx context.Context, rounds int) (rows []benched, err error)
 
 // lock makes a lock as a process of its own would.
 func (b *bench) lock(store *backend, more ...leasehold.Option) (*leasehold.Lock, error) {
-	return newLock(store, b.at.key, append(more, leasehold.WithTTL(b.ttl), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+	return newLock(store, b.at.key, append(more, leasehold.WithTTL(b.ttl),
+		leasehold.WithLogger(slog.New(slog.DiscardHandler)),
 		leasehold.WithMetadata(map[string]string{"purpose": benchPurpose})))
 }
 
-// begin takes the lock for the first time, and refuses one that is not a bench's. It also opens the connections, which is not measured.
+// begin takes the lock for the first time, and refuses one that is not a bench's. It also opens the
+// connections, which is not measured.
 func (b *bench) begin(ctx context.Context) error {
 	lock, err := b.lock(b.store)
 	if err != nil {
@@ -287,7 +297,8 @@ func (b *bench) takeOver(ctx context.Context) (row benched, err error) {
 	lost := context.Cause(dying.Context())
 	dying.Abandon()
 	got := <-leads
-	took := timings{"take over", []time.Duration{time.Since(dying.Record().RenewedAt)}, b.other.requests.Load() - before}
+	took := timings{"take over", []time.Duration{time.Since(dying.Record().RenewedAt)},
+		b.other.requests.Load() - before}
 	if got.err == nil {
 		got.err = got.lease.Release(ctx)
 	}

@@ -54,7 +54,8 @@ func benchRows(t testing.TB, out string, rounds int, ttl time.Duration) (all map
 	return all
 }
 
-// benchTTL is so long that a machine that is busy neither loses a lease nor repeats a request. The tests only wait for it.
+// benchTTL is so long that a machine that is busy neither loses a lease nor repeats a request. The
+// tests only wait for it.
 const benchTTL = 8 * time.Second
 
 func TestBench(t *testing.T) {
@@ -67,7 +68,8 @@ func TestBench(t *testing.T) {
 	r := b.run("bench", "-o", "json", "--rounds", "3", "--ttl", benchTTL.String(), b.urlAt(proxy.URL(), "locks/a"))
 	r.succeeds(t)
 	rows := benchRows(t, r.out, 3, benchTTL)
-	require.Equal(t, []float64{2, 1, 1}, []float64{rows["acquire"].Requests, rows["renew"].Requests, rows["release"].Requests})
+	require.Equal(t, []float64{2, 1, 1}, []float64{rows["acquire"].Requests, rows["renew"].Requests,
+		rows["release"].Requests})
 	require.Greater(t, rows["take over"].Requests, 5.0, "the candidate reads the lock again and again")
 	require.EqualValues(t, len(proxy.Requests()), rows["in all"].Requests, "what it counts is what the server gets")
 	for _, sent := range proxy.Requests() {
@@ -81,7 +83,8 @@ func TestBench(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(r.out), "\n")
 	require.Len(t, lines, 6)
 	shape := regexp.MustCompile(`[ 0-9.mµs]+`)
-	require.Equal(t, shape.ReplaceAllString(snippet(t, "text", "OPERATION"), "#"), shape.ReplaceAllString(r.out, "#"), "as on the page")
+	require.Equal(t, shape.ReplaceAllString(snippet(t, "text", "OPERATION"), "#"),
+		shape.ReplaceAllString(r.out, "#"), "as on the page")
 	require.Regexp(t, `^OPERATION +ROUNDS +MEDIAN +WORST +REQUESTS$`, lines[0])
 	require.Regexp(t, `^acquire +1 +[0-9.]+m?s +[0-9.]+m?s +2$`, lines[1])
 	require.Regexp(t, `^take over +1 +[0-9.]+s +[0-9.]+s \([1-4]\.\d\d TTL\) +\d+$`, lines[4])
@@ -124,7 +127,8 @@ func TestBenchNeverTouchesWhatIsNotItsOwn(t *testing.T) {
 	require.EqualValues(t, 1, rec.Token)
 }
 
-// A bench that is interrupted leaves nothing. One that was killed leaves its lock, which the next one waits for or reports.
+// A bench that is interrupted leaves nothing. One that was killed leaves its lock, which the next
+// one waits for or reports.
 func TestBenchThatDoesNotReachItsEnd(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
@@ -168,12 +172,14 @@ func TestBenchOfAGoogleCloudStorage(t *testing.T) {
 	r := gs("bench", "-o", "json", "--rounds", "2", "gs://leasehold-bench/locks/a?endpoint="+endpoint)
 	r.succeeds(t)
 	rows := benchRows(t, r.out, 2, 6*time.Second)
-	require.Equal(t, []float64{2, 1, 1}, []float64{rows["acquire"].Requests, rows["renew"].Requests, rows["release"].Requests})
+	require.Equal(t, []float64{2, 1, 1}, []float64{rows["acquire"].Requests, rows["renew"].Requests,
+		rows["release"].Requests})
 	require.Greater(t, time.Since(began), 20*time.Second, "two TTLs, a TTL, and a second between two writes")
 	r = gs("status", "-o", "json", "gs://leasehold-bench/locks/a-bench?endpoint="+endpoint)
 	r.succeeds(t)
 	require.Zero(t, views(t, r.out)[0].Token, "nothing is left")
-	gs("bench", "--ttl", "3s", "gs://leasehold-bench/locks/a?endpoint="+endpoint).complains(t, 64, "--ttl 3s is below 6s")
+	gs("bench", "--ttl", "3s", "gs://leasehold-bench/locks/a?endpoint="+endpoint).complains(t, 64,
+		"--ttl 3s is below 6s")
 }
 
 func TestBenchOfADirectory(t *testing.T) {
@@ -182,7 +188,8 @@ func TestBenchOfADirectory(t *testing.T) {
 	r := offline(t, "bench", "-o", "json", "--ttl", benchTTL.String(), "file://"+dir+"/a")
 	r.succeeds(t)
 	rows := benchRows(t, r.out, 20, benchTTL)
-	require.Equal(t, []float64{2, 1, 1}, []float64{rows["acquire"].Requests, rows["renew"].Requests, rows["release"].Requests})
+	require.Equal(t, []float64{2, 1, 1}, []float64{rows["acquire"].Requests, rows["renew"].Requests,
+		rows["release"].Requests})
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, left)

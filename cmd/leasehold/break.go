@@ -72,7 +72,8 @@ func (b breaking) ask(format string, args ...any) error {
 
 // breakTerm releases a lock, or repairs its object.
 func (a *app) breakTerm(ctx context.Context, store *backend, at location, b breaking) error {
-	lock, err := newLock(store, at.key, []leasehold.Option{leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(defaultTTL)})
+	lock, err := newLock(store, at.key, []leasehold.Option{leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+		leasehold.WithTTL(defaultTTL)})
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// defaultTTL is that of run and elect. A command that is told to end has a sixth of it, and after a crash nobody has the lock for so long.
+// defaultTTL is that of run and elect. A command that is told to end has a sixth of it, and after a
+// crash nobody has the lock for so long.
 const defaultTTL = 30 * time.Second
 
 // maxPoll is how often a lock is read, however long its TTL is, while somebody waits for it.
@@ -60,7 +61,8 @@ func (c *campaign) leaseFlags(flags *pflag.FlagSet, ttl time.Duration) {
 }
 
 func (c *campaign) marginFlag(flags *pflag.FlagSet) {
-	flags.DurationVar(&c.margin, "margin", 0, "how long before the end of the TTL a command whose lease is lost is told to end; "+
+	flags.DurationVar(&c.margin, "margin", 0, "how long before the end of the TTL a command whose lease is lost is "+
+		"told to end; "+
 		"after half of it, it is killed (default a third of the TTL)")
 }
 
@@ -79,7 +81,8 @@ func (c *campaign) check() error {
 	case c.flags.Changed("margin") && c.margin <= 0:
 		return fail(exitUsage, "--margin %v is not positive: the command needs time to end", c.margin)
 	case c.ttl > 0 && c.margin > c.ttl/2:
-		return fail(exitUsage, "the safety margin %v is over half of the TTL %v: choose a shorter --margin or a longer --ttl", c.margin, c.ttl)
+		return fail(exitUsage, "the safety margin %v is over half of the TTL %v: choose a shorter --margin or a "+
+			"longer --ttl", c.margin, c.ttl)
 	}
 	c.noWait = c.noWait || c.wait == 0 && c.flags.Changed("wait")
 	if c.margin == 0 {
@@ -89,7 +92,8 @@ func (c *campaign) check() error {
 }
 
 // lock makes the lock, with more options. It calls renewed after each renewal.
-func (c *campaign) lock(a *app, store *backend, key string, renewed func(), more ...leasehold.Option) (lock *leasehold.Lock, err error) {
+func (c *campaign) lock(a *app, store *backend, key string, renewed func(),
+	more ...leasehold.Option) (lock *leasehold.Lock, err error) {
 	level := slog.LevelInfo
 	if c.tells && !c.noWait || isTerminal(os.Stderr) {
 		level = slog.LevelWarn
@@ -102,7 +106,8 @@ func (c *campaign) lock(a *app, store *backend, key string, renewed func(), more
 				renewed()
 			case e.Kind == leasehold.EventNewLeader && e.Holder != lock.Identity():
 				c.other.Store(&e)
-				a.log.Log(context.Background(), level, "the lock is held by another", "key", key, "holder", e.Holder, "token", e.Token)
+				a.log.Log(context.Background(), level, "the lock is held by another", "key", key, "holder",
+					e.Holder, "token", e.Token)
 			}
 		}))
 	if c.holder != "" {
@@ -112,8 +117,10 @@ func (c *campaign) lock(a *app, store *backend, key string, renewed func(), more
 	return lock, err
 }
 
-// acquireUntilSignal is acquire, which a signal ends. A lease that comes together with the signal is released.
-func (c *campaign) acquireUntilSignal(ctx context.Context, a *app, lock *leasehold.Lock, signals <-chan os.Signal) (*leasehold.Lease, error) {
+// acquireUntilSignal is acquire, which a signal ends. A lease that comes together with the signal
+// is released.
+func (c *campaign) acquireUntilSignal(ctx context.Context, a *app, lock *leasehold.Lock,
+	signals <-chan os.Signal) (*leasehold.Lease, error) {
 	waiting, stop := untilSignal(ctx, signals)
 	lease, err := c.acquire(waiting, a, lock)
 	stop()
@@ -129,7 +136,8 @@ func (c *campaign) acquireUntilSignal(ctx context.Context, a *app, lock *leaseho
 // tellEvery is how often somebody who reads the log of a pipeline hears that it still waits.
 const tellEvery = time.Minute
 
-// tell says until stop, again and again, whom the lock is waited for. At once, the observer of the lock has said so.
+// tell says until stop, again and again, whom the lock is waited for. At once, the observer of the
+// lock has said so.
 func (c *campaign) tell(log *slog.Logger, key string) (stop func()) {
 	ticker, over, ended := time.NewTicker(tellEvery), make(chan struct{}), make(chan struct{})
 	began := time.Now()
@@ -179,9 +187,11 @@ func (c *campaign) acquire(ctx context.Context, a *app, lock *leasehold.Lock) (*
 	if !ok || ctx.Err() != nil || !overdue(held.Record) {
 		return lease, err
 	}
-	// Only who has watched a lock for its TTL may take it from a holder that is gone. A job that never waits for so long never would.
+	// Only who has watched a lock for its TTL may take it from a holder that is gone. A job that
+	// never waits for so long never would.
 	if held.Wait > maxExtra {
-		return nil, fmt.Errorf("%w (the holder seems to be gone: wait for longer than that, or see leasehold help break)", err)
+		return nil, fmt.Errorf("%w (the holder seems to be gone: wait for longer than that, or see leasehold "+
+			"help break)", err)
 	}
 	a.log.Warn("the holder seems to be gone: waiting to be sure",
 		"holder", held.Record.Holder, "token", held.Record.Token, "wait", held.Wait.Round(time.Second))
@@ -190,8 +200,9 @@ func (c *campaign) acquire(ctx context.Context, a *app, lock *leasehold.Lock) (*
 	return lock.Acquire(limited)
 }
 
-// whileCreated tries while another candidate seems to be creating the lock. No create takes as long as a TTL. A store that refuses
-// creates for longer lets nobody lead, so that a job would never run although every machine is told that another one has the lock.
+// whileCreated tries while another candidate seems to be creating the lock. No create takes as long
+// as a TTL. A store that refuses creates for longer lets nobody lead, so that a job would never run
+// although every machine is told that another one has the lock.
 func (c *campaign) whileCreated(ctx context.Context, lock *leasehold.Lock) (*leasehold.Lease, error) {
 	for end := time.Now().Add(min(c.ttl*5/4, maxExtra)); ; {
 		lease, err := lock.TryAcquire(ctx)
@@ -199,7 +210,8 @@ func (c *campaign) whileCreated(ctx context.Context, lock *leasehold.Lock) (*lea
 		case !beingCreated(err) || ctx.Err() != nil:
 			return lease, err
 		case time.Now().After(end):
-			return nil, fail(exitStore, "%v, for longer than any create takes: the store refuses to create an object that it does not have", err)
+			return nil, fail(exitStore, "%v, for longer than any create takes: the store refuses to create an object "+
+				"that it does not have", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -208,26 +220,31 @@ func (c *campaign) whileCreated(ctx context.Context, lock *leasehold.Lock) (*lea
 	}
 }
 
-// beingCreated reports whether the lock is held only because the store refuses to create it, though nobody has had it yet.
+// beingCreated reports whether the lock is held only because the store refuses to create it, though
+// nobody has had it yet.
 func beingCreated(err error) bool {
 	held, ok := errors.AsType[*leasehold.HeldError](err)
 	return ok && held.Record.Token == 0 && held.Record.Released()
 }
 
-// maxExtra bounds the wait for a lock whose holder seems to be gone, beyond the time that the user gives.
+// maxExtra bounds the wait for a lock whose holder seems to be gone, beyond the time that the user
+// gives.
 const maxExtra = 5 * time.Minute
 
-// overdue reports whether the holder has not renewed in time, if its wall clock and this machine's are right.
+// overdue reports whether the holder has not renewed in time, if its wall clock and this machine's
+// are right.
 func overdue(r leasehold.Record) bool {
 	return !r.Released() && time.Since(r.ExpiresAt) > 5*time.Second
 }
 
 // environment is what a command is told about the term that it runs in.
 func environment(key string, r leasehold.Record) []string {
-	return []string{"LEASEHOLD_KEY=" + key, "LEASEHOLD_TOKEN=" + strconv.FormatUint(r.Token, 10), "LEASEHOLD_HOLDER=" + r.Holder}
+	return []string{"LEASEHOLD_KEY=" + key, "LEASEHOLD_TOKEN=" + strconv.FormatUint(r.Token, 10),
+		"LEASEHOLD_HOLDER=" + r.Holder}
 }
 
-// untilSignal is ctx until one of the signals arrives that end a process. After stop, signals has only later ones.
+// untilSignal is ctx until one of the signals arrives that end a process. After stop, signals has
+// only later ones.
 func untilSignal(ctx context.Context, signals <-chan os.Signal) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	over, ended := make(chan struct{}), make(chan struct{})

@@ -16,7 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// Who reads the log of a pipeline hears at once, and then every minute, whom it waits for. Without waiting there is nothing to hear.
+// Who reads the log of a pipeline hears at once, and then every minute, whom it waits for. Without
+// waiting there is nothing to hear.
 func TestWhomOneWaitsForIsTold(t *testing.T) {
 	for name, wait := range map[string]bool{"waits": true, "does not wait": false} {
 		t.Run(name, func(t *testing.T) {
@@ -86,8 +87,10 @@ func TestHoldGoesOnWhileTheStoreFails(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, last, got)
 		}
-		require.Equal(t, 1, strings.Count(said.String(), `msg="the lease could not be renewed, will retry" key=a token=1`), said.String())
-		require.Equal(t, 2, strings.Count(said.String(), "the lease has run out and could not be renewed, will retry: others may take the lock"), said.String())
+		require.Equal(t, 1, strings.Count(said.String(),
+			`msg="the lease could not be renewed, will retry" key=a token=1`), said.String())
+		require.Equal(t, 2, strings.Count(said.String(), "the lease has run out and could not be renewed, will "+
+			"retry: others may take the lock"), said.String())
 		store.left = 0
 		got, err := a.holdOnce(t.Context(), store, h, last)
 		require.NoError(t, err, "nobody else has had it")

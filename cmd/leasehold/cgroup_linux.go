@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroup is the directory of a control group that a command has of its own, below that of leasehold.
-// Everything that the command starts is in it, and the system kills it all in one step. It is empty
-// where none can be made.
+// cgroup is the directory of a control group that a command has of its own, below that of
+// leasehold. Everything that the command starts is in it, and the system kills it all in one step.
+// It is empty where none can be made.
 type cgroup string
 
 // newCgroup makes one. The error says why there is none.
@@ -62,7 +62,8 @@ func ownCgroup() (string, error) {
 	return "", errors.New("this system has no cgroup2")
 }
 
-// cgroupDirectory finds the directory of a control group. A mount need not be of the whole hierarchy.
+// cgroupDirectory finds the directory of a control group. A mount need not be of the whole
+// hierarchy.
 func cgroupDirectory(path, mounts string) (string, error) {
 	plain := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	for line := range strings.Lines(mounts) { // number parent device root point options, a dash, type

@@ -45,7 +45,8 @@ func actAsWrapper(circumstances string) {
 		check(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 		mounts, err := os.ReadFile("/proc/self/mountinfo")
 		check(err)
-		for _, found := range regexp.MustCompile(`(?m)^\S+ \S+ \S+ \S+ (\S+) .* - cgroup2 `).FindAllStringSubmatch(string(mounts), -1) {
+		for _, found := range regexp.MustCompile(
+			`(?m)^\S+ \S+ \S+ \S+ (\S+) .* - cgroup2 `).FindAllStringSubmatch(string(mounts), -1) {
 			check(unix.Mount("", found[1], "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""))
 		}
 	}
@@ -63,7 +64,8 @@ func withoutCgroup(cmd *exec.Cmd) {
 	}
 }
 
-// withCgroup leaves a command as it is, and skips the test where leasehold may make no control group.
+// withCgroup leaves a command as it is, and skips the test where leasehold may make no control
+// group.
 func withCgroup(t testing.TB) func(*exec.Cmd) {
 	if _, why := ownCgroup(); why != nil {
 		testserver.Missing(t, "cgroup", why)
@@ -71,7 +73,8 @@ func withCgroup(t testing.TB) func(*exec.Cmd) {
 	return func(*exec.Cmd) {}
 }
 
-// ownCgroup is the directory of the control group of this process, if control groups can be made in it.
+// ownCgroup is the directory of the control group of this process, if control groups can be made in
+// it.
 var ownCgroup = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "leasehold-own-")
 	if err != nil {
@@ -137,15 +140,20 @@ func TestTheControlGroupIsEmptiedAndRemoved(t *testing.T) {
 		"the command ends": func(t *testing.T, _, guard int) {
 			require.NoError(t, syscall.Kill(onlyChild(t, guard), syscall.SIGTERM))
 		},
-		"leasehold is killed": func(t *testing.T, leasehold, _ int) { require.NoError(t, syscall.Kill(leasehold, syscall.SIGKILL)) },
-		"the guard is killed": func(t *testing.T, _, guard int) { require.NoError(t, syscall.Kill(guard, syscall.SIGKILL)) },
+		"leasehold is killed": func(t *testing.T, leasehold, _ int) {
+			require.NoError(t, syscall.Kill(leasehold, syscall.SIGKILL))
+		},
+		"the guard is killed": func(t *testing.T, _, guard int) {
+			require.NoError(t, syscall.Kill(guard, syscall.SIGKILL))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t)
 			s, _ := ready(t, p.command("run", "--margin", "1s", p.url, "--", "sh", "-c", `trap 'exit 1' TERM
 cd "$(sed -n 's/^0:://p' /proc/self/cgroup | sed "s|^|$0|")" && mkdir -p a/b || exit 2
-sh -c 'trap "" TERM; echo 0 >a/b/cgroup.procs; exec sleep 60' & echo ready; while :; do sleep 0.05; done`, mountOfCgroups(t)))
+sh -c 'trap "" TERM; echo 0 >a/b/cgroup.procs; exec sleep 60' & echo ready; while :; do sleep 0.05; done`,
+				mountOfCgroups(t)))
 			dir := oneCgroup(t, s.Process.Pid)
 			require.DirExists(t, dir+"/a/b")
 			stranger := exec.CommandContext(t.Context(), "sleep", "60") // no child of the command's
@@ -178,7 +186,8 @@ func TestACommandLeavesItsControlGroup(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			p, life := newPlace(t), newLiving(t)
-			cmd := p.command("run", "--ttl", "4s", p.url, "--", "sh", "-c", `echo 0 >"$1/cgroup.procs" && exec "$0"`, os.Args[0], own)
+			cmd := p.command("run", "--ttl", "4s", p.url, "--", "sh", "-c",
+				`echo 0 >"$1/cgroup.procs" && exec "$0"`, os.Args[0], own)
 			cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_ESCAPES=1", "LIFE_DEAF=1")
 			s := start(t, cmd)
 			require.True(t, life.begun(t, s), "%s", &s.stderr)
@@ -270,7 +279,8 @@ func TestAControlGroupInADelegatedPart(t *testing.T) {
 		dir, r := delegated(t, "", "/cgroup.procs", "/cgroup.subtree_control", "/cgroup.threads")
 		path := cgroupIn(r.stderr)
 		require.Equal(t, dir, filepath.Dir(path), "%s", r.stderr)
-		require.True(t, strings.HasSuffix(strings.TrimSuffix(r.out, "\n"), "/"+filepath.Base(dir)+"/"+filepath.Base(path)), "%s", r.out)
+		require.True(t, strings.HasSuffix(strings.TrimSuffix(r.out, "\n"), "/"+filepath.Base(dir)+"/"+
+			filepath.Base(path)), "%s", r.out)
 	})
 	t.Run("given in part", func(t *testing.T) {
 		dir, r := delegated(t, "")
@@ -297,7 +307,8 @@ func delegated(t *testing.T, files ...string) (dir string, r result) {
 	require.NoError(t, os.Chmod(place, 0o777))
 	cmd := newPlace(t).command("run", "-v", "file://"+place+"/a", "--", "sed", "-n", "s/^0:://p", "/proc/self/cgroup")
 	asNobody(t)(cmd)
-	cmd.Env = append(cmd.Env, fmt.Sprint("LEASEHOLD_TEST_USER=", cmd.SysProcAttr.Credential.Uid)) // and not before it is in the group
+	// and not before it is in the group
+	cmd.Env = append(cmd.Env, fmt.Sprint("LEASEHOLD_TEST_USER=", cmd.SysProcAttr.Credential.Uid))
 	cmd.SysProcAttr = nil
 	wrapped(cmd, dir)
 	r = finish(t, cmd)

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// If leasehold is stopped between the look at the lease and that at the guard's clock, the guard must
-// not get the time in which it was stopped.
+// If leasehold is stopped between the look at the lease and that at the guard's clock, the guard
+// must not get the time in which it was stopped.
 func TestTheGuardsTimeCountsFromBeforeTheLeaseIsAsked(t *testing.T) {
 	deadline := time.Now().Add(time.Hour)
 	got := onGuardsClock(func() time.Duration {

@@ -14,7 +14,8 @@ import (
 // commands are all commands. Each has a file of its own.
 func (a *app) commands() []*cobra.Command {
 	return append([]*cobra.Command{
-		a.run(), a.elect(), a.acquire(), a.renew(), a.hold(), a.release(), a.status(), a.list(), a.watch(), a.breakLock(),
+		a.run(), a.elect(), a.acquire(), a.renew(), a.hold(), a.release(), a.status(), a.list(),
+		a.watch(), a.breakLock(),
 		a.doctor(), a.bench(), a.man(),
 	}, helpTopics()...)
 }
@@ -33,7 +34,8 @@ func newLock(store *backend, key string, opts []leasehold.Option) (*leasehold.Lo
 func oneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fail(exitUsage, "%s takes %s, not %d arguments (see leasehold help %[1]s)", cmd.Name(), what, len(args))
+			return fail(exitUsage, "%s takes %s, not %d arguments (see leasehold help %[1]s)",
+				cmd.Name(), what, len(args))
 		}
 		return nil
 	}

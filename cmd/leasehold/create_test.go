@@ -11,10 +11,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
-// A job that the others may do must not end with 0 on all machines while the store lets none of them have the lock.
+// A job that the others may do must not end with 0 on all machines while the store lets none of
+// them have the lock.
 func TestALockThatCannotBeCreatedIsNotHeld(t *testing.T) {
 	t.Parallel()
-	for code, status := range map[string]int{"PreconditionFailed": 412, "ConditionalRequestConflict": 409, "AnotherConflict": 409} {
+	for code, status := range map[string]int{
+		"PreconditionFailed":         412,
+		"ConditionalRequestConflict": 409,
+		"AnotherConflict":            409,
+	} {
 		t.Run(code, func(t *testing.T) {
 			t.Parallel()
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -45,8 +50,10 @@ func TestALockBelowAnother(t *testing.T) {
 	b.run("run", b.url("jobs/report"), "--", "true").succeeds(t)
 	for _, flag := range []string{"--no-wait", "--wait=1h"} {
 		b.run("run", flag, "--held-code=0", b.url("jobs/report/daily"), "--", "echo", "ran").
-			complains(t, 78, "ObjectParentIsFile: Object parent already exists as a file. (this server keeps objects as files")
+			complains(t, 78, "ObjectParentIsFile: Object parent already exists as a file. (this server keeps objects "+
+				"as files")
 	}
 	b.run("run", b.url("daily/report"), "--", "true").succeeds(t)
-	b.run("run", "--no-wait", "--held-code=0", b.url("daily"), "--", "echo", "ran").complains(t, 78, "no key can be below another one")
+	b.run("run", "--no-wait", "--held-code=0", b.url("daily"), "--", "echo", "ran").complains(t, 78,
+		"no key can be below another one")
 }

@@ -37,8 +37,9 @@ func monotonic() time.Duration {
 
 const signEvery = 5 * time.Millisecond
 
-// asLiving is a command that writes the time to its place in a file for as long as it lives. If it is the first, it starts a second one.
-// It ends when the file is removed, so that a test that fails leaves nothing running.
+// asLiving is a command that writes the time to its place in a file for as long as it lives. If it
+// is the first, it starts a second one. It ends when the file is removed, so that a test that fails
+// leaves nothing running.
 func asLiving() {
 	if os.Getenv("LIFE_DEAF") != "" {
 		signal.Ignore(syscall.SIGTERM)
@@ -71,7 +72,8 @@ func giveSigns(place int64) {
 	if err != nil {
 		panic(err)
 	}
-	for began := monotonic(); monotonic()-began < 10*time.Minute; time.Sleep(signEvery) { // a mistake of the program does not leave it for ever
+	// a mistake of the program does not leave it for ever
+	for began := monotonic(); monotonic()-began < 10*time.Minute; time.Sleep(signEvery) {
 		sign := binary.LittleEndian.AppendUint64(nil, uint64(monotonic()))
 		if _, err := file.WriteAt(sign, place); err != nil {
 			panic(err)
@@ -108,7 +110,8 @@ func (l living) last(t testing.TB) time.Duration {
 	return max(first, second)
 }
 
-// begun waits until both live. It returns false if the supervisor has ended before that, or if they never do.
+// begun waits until both live. It returns false if the supervisor has ended before that, or if they
+// never do.
 func (l living) begun(t testing.TB, supervisor *started) bool {
 	for ctx := soon(t); ; {
 		if first, second := l.signs(t); first > 0 && second > 0 {
@@ -138,10 +141,12 @@ var deaths = []struct {
 	{"SIGKILL of the supervisor", faultproxy.Fault{}, syscall.SIGKILL},
 }
 
-// The command, and what it has started, are dead before anyone else can lead: the last sign of life of each is earlier than the time
-// before the next holder sent its request. Half of the commands ignore SIGTERM, in half of them the child has left for a session
-// of its own, and half of them end their main threads. Every second round of deaths is without a control group. DEATHS is the number of trials, with the TTL of the figures in docs/cli.md. Without it, a short run has fewer, with a TTL
-// that leaves twice the time for a machine that is busy.
+// The command, and what it has started, are dead before anyone else can lead: the last sign of life
+// of each is earlier than the time before the next holder sent its request. Half of the commands
+// ignore SIGTERM, in half of them the child has left for a session of its own, and half of them end
+// their main threads. Every second round of deaths is without a control group. DEATHS is the number
+// of trials, with the TTL of the figures in docs/cli.md. Without it, a short run has fewer, with a
+// TTL that leaves twice the time for a machine that is busy.
 func TestTheCommandIsDeadBeforeTheLeaseIs(t *testing.T) {
 	t.Parallel()
 	trials, deathTTL := testsize.Pick(12, 30), testsize.Pick(6*time.Second, 3*time.Second)
@@ -150,7 +155,14 @@ func TestTheCommandIsDeadBeforeTheLeaseIs(t *testing.T) {
 		require.NoError(t, err)
 		trials, deathTTL = n, 3*time.Second
 	}
-	d := &dying{ttl: deathTTL, bucket: newBucket(t), cut: make(map[string]faultproxy.Fault), least: make(map[string]time.Duration), count: make(map[string]int), watch: startWatchdog(t, deathTTL/12)}
+	d := &dying{
+		ttl:    deathTTL,
+		bucket: newBucket(t),
+		cut:    make(map[string]faultproxy.Fault),
+		least:  make(map[string]time.Duration),
+		count:  make(map[string]int),
+		watch:  startWatchdog(t, deathTTL/12),
+	}
 	d.proxy = faultproxy.Start(t, d.server.Endpoint, func(r *http.Request) faultproxy.Fault {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -169,7 +181,8 @@ func TestTheCommandIsDeadBeforeTheLeaseIs(t *testing.T) {
 	total := 0
 	for _, name := range slices.Sorted(maps.Keys(d.count)) {
 		total += d.count[name]
-		t.Logf("%s: dead before the next holder led in %d trials, by %v at least (TTL %v)", name, d.count[name], d.least[name].Round(time.Millisecond), deathTTL)
+		t.Logf("%s: dead before the next holder led in %d trials, by %v at least (TTL %v)", name, d.count[name],
+			d.least[name].Round(time.Millisecond), deathTTL)
 	}
 	t.Logf("leases that were lost before their trial began: %d", d.early)
 	for _, s := range d.spoilt {
@@ -205,18 +218,21 @@ func (d *dying) wasEarly() bool {
 func (d *dying) wasSpoilt(name string, late, distance time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.spoilt = append(d.spoilt, fmt.Sprintf("%s: the command lived for %v after the next holder led, but this process did not run for %v", name, -distance, late))
+	d.spoilt = append(d.spoilt, fmt.Sprintf("%s: the command lived for %v after the next holder led, but this "+
+		"process did not run for %v", name, -distance, late))
 	return false
 }
 
-// watchdog measures for how long this process does not run although it is ready: it wakes every 10 ms.
+// watchdog measures for how long this process does not run although it is ready: it wakes every 10
+// ms.
 type watchdog struct {
 	mu   sync.Mutex
 	late map[time.Duration]time.Duration // when it woke, by monotonic, and by how much too late
 }
 
-// startWatchdog starts a watchdog. spoils is how late it must have been, at any moment of a trial, for a trial to be spoilt: half of the
-// time that is left between SIGKILL and the next holder. A trial is only spoilt if it has failed, and is then repeated.
+// startWatchdog starts a watchdog. spoils is how late it must have been, at any moment of a trial,
+// for a trial to be spoilt: half of the time that is left between SIGKILL and the next holder. A
+// trial is only spoilt if it has failed, and is then repeated.
 func startWatchdog(t *testing.T, spoils time.Duration) *watchdog {
 	const every = 10 * time.Millisecond
 	w := &watchdog{late: make(map[time.Duration]time.Duration)}
@@ -248,8 +264,8 @@ func (w *watchdog) worst(since time.Duration) (worst time.Duration) {
 	return worst
 }
 
-// trial is one trial. It returns false if the lease was lost before its time, or if the trial was spoilt, as happens on a machine that has
-// too much to do.
+// trial is one trial. It returns false if the lease was lost before its time, or if the trial was
+// spoilt, as happens on a machine that has too much to do.
 func (d *dying) trial(t *testing.T, i, try int) bool {
 	death, key, life := deaths[i%len(deaths)], fmt.Sprintf("locks/%d-%d", i, try), newLiving(t)
 	cmd := d.command("run", "--ttl", d.ttl.String(), d.urlAt(d.proxy.URL(), key), "--", os.Args[0])

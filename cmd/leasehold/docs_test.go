@@ -65,7 +65,8 @@ func TestCommandsOnThePage(t *testing.T) {
 	require.Len(t, found, strings.Count(listed, "\n")+1, "all commands are on the page")
 }
 
-// workshop is where snippets of the page run: with the program, the other programs that they name, and a bucket.
+// workshop is where snippets of the page run: with the program, the other programs that they name,
+// and a bucket.
 type workshop struct {
 	bucket
 	dir string
@@ -75,13 +76,15 @@ type workshop struct {
 func newWorkshop(t *testing.T) workshop {
 	w := workshop{newBucket(t), t.TempDir(), nil}
 	require.NoError(t, os.Symlink(program, filepath.Join(w.dir, "leasehold")))
-	w.env = append(w.environ(), "PATH="+w.dir+":"+os.Getenv("PATH"), "AWS_ENDPOINT_URL="+w.server.Endpoint, "LOG="+filepath.Join(w.dir, "log"))
+	w.env = append(w.environ(), "PATH="+w.dir+":"+os.Getenv("PATH"), "AWS_ENDPOINT_URL="+w.server.Endpoint, "LOG="+
+		filepath.Join(w.dir, "log"))
 	return w
 }
 
 // provide writes a program that appends its name, and what the lock says at that time, to the log.
 func (w workshop) provide(name, script string) {
-	require.NoError(w.t, os.WriteFile(filepath.Join(w.dir, name), []byte("#!/bin/sh\necho "+name+" $LEASEHOLD_TOKEN $* >>$LOG\n"+script), 0o700))
+	require.NoError(w.t, os.WriteFile(filepath.Join(w.dir, name),
+		[]byte("#!/bin/sh\necho "+name+" $LEASEHOLD_TOKEN $* >>$LOG\n"+script), 0o700))
 }
 
 func (w workshop) log() string {
@@ -122,7 +125,8 @@ func TestCronSnippet(t *testing.T) {
 	w.provide("backup", "")
 	lines := strings.Split(strings.TrimSpace(snippet(t, "cron", "")), "\n")
 	require.Regexp(t, `^AWS_REGION=\S+$`, lines[0])
-	job := regexp.MustCompile(`^(?:[0-9*/,-]+ ){5}([a-z]+) ([^%]+)$`).FindStringSubmatch(lines[1]) // cron takes % for a line break
+	// cron takes % for a line break
+	job := regexp.MustCompile(`^(?:[0-9*/,-]+ ){5}([a-z]+) ([^%]+)$`).FindStringSubmatch(lines[1])
 	require.NotNil(t, job, lines[1])
 	require.Equal(t, "backup", job[1], "the user")
 	finish(t, w.shell(job[2])).succeeds(t)
@@ -138,7 +142,8 @@ func TestCronSnippet(t *testing.T) {
 func TestReadmeSnippet(t *testing.T) {
 	body, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
-	lines := regexp.MustCompile("(?s)\\(docs/cli.md\\).*?```sh\n  0 3 \\* \\* \\* (leasehold run [^\n]*)\n  (leasehold run [^\n]*)\n  ```\n").FindStringSubmatch(string(body))
+	lines := regexp.MustCompile("(?s)\\(docs/cli.md\\).*?```sh\n  0 3 \\* \\* \\* (leasehold run [^\n]*)\n  " +
+		"(leasehold run [^\n]*)\n  ```\n").FindStringSubmatch(string(body))
 	require.NotNil(t, lines)
 	w := newWorkshop(t)
 	w.provide("nightly", "")
@@ -150,7 +155,8 @@ func TestReadmeSnippet(t *testing.T) {
 	w.released("locks/nightly", 1)
 	w.released("locks/deploy", 1)
 
-	// A deployment that fails is seen, and the lock is free, in every shell and whatever the shell does about failures.
+	// A deployment that fails is seen, and the lock is free, in every shell and whatever the shell
+	// does about failures.
 	w.provide("make", "exit 3")
 	for i, shell := range [][]string{{"sh", "-c"}, {"bash", "-c"}, {"bash", "-e", "-c"}} {
 		cmd := w.shell("")
@@ -222,7 +228,10 @@ func TestPipelineSnippet(t *testing.T) {
 		finish(t, w.shell(step.Run)).succeeds(t)
 	}
 	log := filepath.Join(w.dir, "hold.log")
-	require.Eventually(t, func() bool { said, err := os.ReadFile(log); return err == nil && len(said) > 0 }, hangs, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		said, err := os.ReadFile(log)
+		return err == nil && len(said) > 0
+	}, hangs, 10*time.Millisecond)
 	said, err := os.ReadFile(log)
 	require.NoError(t, err)
 	require.Regexp(t, `^\S+: renewing token 1 until \S+ \S+\n$`, string(said), "hold has nothing to complain about")
@@ -236,7 +245,8 @@ func TestPipelineSnippet(t *testing.T) {
 	require.True(t, all[1].ExpiresAt.After(all[0].ExpiresAt), "it was renewed")
 	w.released("locks/deploy", 1)
 
-	// Where the lock is held by another, the first step fails, and the last one, which always runs, does not.
+	// Where the lock is held by another, the first step fails, and the last one, which always runs,
+	// does not.
 	lease, err := w.lock("locks/deploy", leasehold.WithIdentity("another")).Acquire(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 75, finish(t, w.shell(strings.Replace(lock, "--wait 1h", "--no-wait", 1))).code)

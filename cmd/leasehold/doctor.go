@@ -60,8 +60,10 @@ show one bucket, and one order of its writes.`,
 			return a.printReport(examine(ctx, sides))
 		}),
 	}
-	cmd.Flags().StringArrayVar(&endpoints, "endpoint", nil, "`URL` of the server, in place of the one in the lock's URL; give it twice to check a bucket from two sides")
-	cmd.Flags().BoolVar(&policy, "policy", false, "print a bucket policy for Amazon S3 that refuses writes without conditions, and check nothing")
+	cmd.Flags().StringArrayVar(&endpoints, "endpoint", nil, "`URL` of the server, in place of the one in the lock's "+
+		"URL; give it twice to check a bucket from two sides")
+	cmd.Flags().BoolVar(&policy, "policy", false, "print a bucket policy for Amazon S3 that refuses writes without "+
+		"conditions, and check nothing")
 	return cmd
 }
 

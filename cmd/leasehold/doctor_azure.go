@@ -18,11 +18,13 @@ import (
 )
 
 func examineAzure(ctx context.Context, at location, sides bool) report {
-	names := []string{"endpoint", "credentials", "container", "list", "get", "put", "delete", "conditions", "clock", "latency"}
+	names := []string{"endpoint", "credentials", "container", "list", "get", "put", "delete",
+		"conditions", "clock", "latency"}
 	if sides {
 		names = append(names, "sides")
 	}
-	r := newReport(append(names, "lease", "versioning", "soft delete", "immutability", "legal hold", "hierarchical namespace")...)
+	r := newReport(append(names, "lease", "versioning", "soft delete", "immutability", "legal hold",
+		"hierarchical namespace")...)
 	client, err := at.azureClient()
 	if err != nil {
 		r.fail("credentials", exitConfig, "see leasehold help urls", "%s", message(err))
@@ -36,7 +38,8 @@ func examineAzure(ctx context.Context, at location, sides bool) report {
 	defer store.close()
 	const role = ", or give the role Storage Blob Data Contributor on the container"
 	p := newProbe(r, at, store, permissions{
-		list: "allow to read blobs" + role, get: "allow to read blobs (r of a SAS)" + role, put: "allow to create and write blobs (c and w of a SAS)" + role,
+		list: "allow to read blobs" + role, get: "allow to read blobs (r of a SAS)" + role,
+		put:    "allow to create and write blobs (c and w of a SAS)" + role,
 		delete: "d of a SAS", other: lookAtServer,
 	})
 	err = p.look(ctx)
@@ -56,7 +59,8 @@ func examineAzure(ctx context.Context, at location, sides bool) report {
 	return r
 }
 
-// reachedAzure judges the first request. It reports whether the container is there, and these credentials are known.
+// reachedAzure judges the first request. It reports whether the container is there, and these
+// credentials are known.
 func (p *probe) reachedAzure(server string, at location, err error) bool {
 	r := p.report
 	server, _, _ = strings.Cut(server, "?") // after which a signature stands
@@ -100,7 +104,8 @@ func (p *probe) blobAzure(ctx context.Context, of *blob.Client, verdict leasehol
 	}
 	p.clock(verdict, value(seen.Date), value(seen.LastModified))
 	if seen.VersionID != nil {
-		p.report.warn("versioning", "switch blob versioning off for the account, or add a lifecycle rule that deletes previous versions after a day",
+		p.report.warn("versioning", "switch blob versioning off for the account, or add a lifecycle rule that "+
+			"deletes previous versions after a day",
 			"on: each renewal stays as a version")
 	} else {
 		p.report.ok("versioning", "off")
@@ -124,7 +129,8 @@ func leaseAzure(ctx context.Context, r report, of *blob.Client) {
 	case err != nil:
 		r.unsettled("lease", "to read blobs (r of a SAS)", err)
 	case seen.LeaseStatus != nil && *seen.LeaseStatus == lease.StatusTypeLocked:
-		r.fail("lease", exitConfig, "break the lease (az storage blob lease break), and do not lease the blobs of locks",
+		r.fail("lease", exitConfig, "break the lease (az storage blob lease break), and do not lease the blobs "+
+			"of locks",
 			"somebody holds an Azure lease on the lock's blob, so nobody can write it")
 	default:
 		r.ok("lease", "nobody leases the lock's blob")
@@ -141,12 +147,14 @@ func settingsAzure(ctx context.Context, r report, client *azblob.Client, in *con
 		r.unsettled("legal hold", right, err)
 	} else {
 		if is(seen.HasImmutabilityPolicy) || is(seen.IsImmutableStorageWithVersioningEnabled) {
-			r.fail("immutability", exitConfig, "use a container without immutability policy", "no lock can be renewed: blobs of this container cannot be overwritten")
+			r.fail("immutability", exitConfig, "use a container without immutability policy",
+				"no lock can be renewed: blobs of this container cannot be overwritten")
 		} else {
 			r.ok("immutability", "no policy")
 		}
 		if is(seen.HasLegalHold) {
-			r.fail("legal hold", exitConfig, "clear the legal hold, or use another container", "no lock can be renewed: blobs of this container cannot be overwritten")
+			r.fail("legal hold", exitConfig, "clear the legal hold, or use another container",
+				"no lock can be renewed: blobs of this container cannot be overwritten")
 		} else {
 			r.ok("legal hold", "none")
 		}
@@ -155,7 +163,8 @@ func settingsAzure(ctx context.Context, r report, client *azblob.Client, in *con
 	case err != nil:
 		r.unsettled("soft delete", "Microsoft.Storage/storageAccounts/blobServices/read", err)
 	case seen.DeleteRetentionPolicy != nil && is(seen.DeleteRetentionPolicy.Enabled):
-		r.warn("soft delete", "switch soft delete of blobs off for the account", "each renewal stays for some days, and is paid for")
+		r.warn("soft delete", "switch soft delete of blobs off for the account",
+			"each renewal stays for some days, and is paid for")
 	default:
 		r.ok("soft delete", "off")
 	}
@@ -163,7 +172,8 @@ func settingsAzure(ctx context.Context, r report, client *azblob.Client, in *con
 	case err != nil:
 		r.unsettled("hierarchical namespace", "Microsoft.Storage/storageAccounts/blobServices/getInfo/action", err)
 	case is(seen.IsHierarchicalNamespaceEnabled):
-		r.warn("hierarchical namespace", "use an account without one", "on: leasehold has not been tried on such an account")
+		r.warn("hierarchical namespace", "use an account without one", "on: leasehold has not been tried on such "+
+			"an account")
 	default:
 		r.ok("hierarchical namespace", "off")
 	}

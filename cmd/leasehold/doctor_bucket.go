@@ -32,7 +32,8 @@ func (d *s3Doctor) settings(ctx context.Context) {
 
 // rules are the lifecycle rules that cover the lock's object.
 func (d *s3Doctor) rules(ctx context.Context) (rules []types.LifecycleRule, err error) {
-	out, err := d.client.GetBucketLifecycleConfiguration(ctx, &s3.GetBucketLifecycleConfigurationInput{Bucket: &d.at.bucket})
+	out, err := d.client.GetBucketLifecycleConfiguration(ctx,
+		&s3.GetBucketLifecycleConfigurationInput{Bucket: &d.at.bucket})
 	if apiCode(err) == "NoSuchLifecycleConfiguration" {
 		return nil, nil
 	}
@@ -70,7 +71,8 @@ func covers(rule types.LifecycleRule, key string) bool {
 func ruleName(rule types.LifecycleRule) string { return fmt.Sprintf("rule %q", aws.ToString(rule.ID)) }
 
 // archives are the storage classes whose objects cannot be read at once.
-var archives = []types.TransitionStorageClass{types.TransitionStorageClassGlacier, types.TransitionStorageClassDeepArchive}
+var archives = []types.TransitionStorageClass{types.TransitionStorageClassGlacier,
+	types.TransitionStorageClassDeepArchive}
 
 // expiry looks for rules that take the lock's current version away.
 func (d *s3Doctor) expiry(rules []types.LifecycleRule) {
@@ -95,7 +97,8 @@ func (d *s3Doctor) expiry(rules []types.LifecycleRule) {
 	d.report.ok("lifecycle", "no rule takes the lock away")
 }
 
-// versions checks that a bucket with versions does not keep one of each renewal for ever. rulesErr says why the rules are unknown.
+// versions checks that a bucket with versions does not keep one of each renewal for ever. rulesErr
+// says why the rules are unknown.
 func (d *s3Doctor) versions(ctx context.Context, rules []types.LifecycleRule, rulesErr error) {
 	r := d.report
 	out, err := d.client.GetBucketVersioning(ctx, &s3.GetBucketVersioningInput{Bucket: &d.at.bucket})
@@ -109,7 +112,8 @@ func (d *s3Doctor) versions(ctx context.Context, rules []types.LifecycleRule, ru
 	}
 	for _, rule := range rules {
 		if e := rule.NoncurrentVersionExpiration; e != nil {
-			r.ok("versioning", "on; %s removes noncurrent versions after %d days", ruleName(rule), aws.ToInt32(e.NoncurrentDays))
+			r.ok("versioning", "on; %s removes noncurrent versions after %d days", ruleName(rule),
+				aws.ToInt32(e.NoncurrentDays))
 			return
 		}
 	}
@@ -117,7 +121,8 @@ func (d *s3Doctor) versions(ctx context.Context, rules []types.LifecycleRule, ru
 	if rulesErr != nil {
 		seen = "on; each renewal stays as a noncurrent version, if no rule removes them"
 	}
-	r.warn("versioning", fmt.Sprintf("add a lifecycle rule with the prefix %s that expires noncurrent versions after a day", strings.TrimSuffix(lockPattern(d.at.key), "*")), "%s", seen)
+	r.warn("versioning", fmt.Sprintf("add a lifecycle rule with the prefix %s that expires noncurrent versions "+
+		"after a day", strings.TrimSuffix(lockPattern(d.at.key), "*")), "%s", seen)
 }
 
 // objectLock checks that no default retention keeps every version.
@@ -132,14 +137,17 @@ func (d *s3Doctor) objectLock(ctx context.Context) {
 		r.unsettled("object lock", "s3:GetBucketObjectLockConfiguration", err)
 		return
 	}
-	if config := out.ObjectLockConfiguration; config != nil && config.Rule != nil && config.Rule.DefaultRetention != nil {
+	if config := out.ObjectLockConfiguration; config != nil && config.Rule != nil &&
+		config.Rule.DefaultRetention != nil {
 		kept := config.Rule.DefaultRetention
 		if r.of("etag").Result == resultFailed && r.of("versioning").Result == resultOK { // the only version is kept
 			r.fail("object lock", exitConfig, "remove the default retention, or use another bucket",
-				"a lock can be written but not renewed or released for %d days", aws.ToInt32(kept.Days)+365*aws.ToInt32(kept.Years))
+				"a lock can be written but not renewed or released for %d days", aws.ToInt32(kept.Days)+
+					365*aws.ToInt32(kept.Years))
 			return
 		}
-		r.warn("object lock", "remove the default retention, or use another bucket: no rule can remove the versions before",
+		r.warn("object lock", "remove the default retention, or use another bucket: no rule can remove the "+
+			"versions before",
 			"each renewal stays as a version for %d days", aws.ToInt32(kept.Days)+365*aws.ToInt32(kept.Years))
 		return
 	}
@@ -152,8 +160,9 @@ type policyStatement struct {
 	Condition                                map[string]map[string]string
 }
 
-// printPolicy prints the bucket policy by which Amazon S3 refuses what could overwrite or delete a lock by mistake. The conditions on keys
-// are ANDed, so a write is refused if it has none of the two headers. s3:ObjectCreationOperation spares the parts of large uploads.
+// printPolicy prints the bucket policy by which Amazon S3 refuses what could overwrite or delete a
+// lock by mistake. The conditions on keys are ANDed, so a write is refused if it has none of the
+// two headers. s3:ObjectCreationOperation spares the parts of large uploads.
 func (a *app) printPolicy(at location) error {
 	if at.scheme != "s3" {
 		return fail(exitUsage, "--policy is for s3 URLs: only Amazon S3 has such policies")

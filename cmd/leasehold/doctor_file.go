@@ -19,16 +19,19 @@ func examineFile(ctx context.Context, at location) report {
 	defer store.close()
 	r.ok("directory", "%s is on a file system of this machine", at.bucket)
 	if dir, err := os.Stat(at.bucket); err == nil && dir.Mode()&fs.ModeSticky != 0 {
-		r.warn("directory", "choose another directory, unless one user takes all its locks", "%s is sticky: no user can replace what another has written", at.bucket)
+		r.warn("directory", "choose another directory, unless one user takes all its locks",
+			"%s is sticky: no user can replace what another has written", at.bucket)
 	}
 	if inMemory(at.bucket) {
-		r.warn("disk", "choose a directory on a disk, unless what checks tokens forgets them at a boot, too", "in memory: after a boot, tokens start from 1")
+		r.warn("disk", "choose a directory on a disk, unless what checks tokens forgets them at a boot, too",
+			"in memory: after a boot, tokens start from 1")
 	} else {
 		r.ok("disk", "not in memory")
 	}
 	const everything = "give the user read, write and search permission for the directory, which must not be sticky"
 	p := newProbe(r, at, store, permissions{
-		list: everything, get: everything, put: everything, delete: "write permission for the directory", other: "choose another directory, on a disk that works",
+		list: everything, get: everything, put: everything, delete: "write permission for the directory",
+		other: "choose another directory, on a disk that works",
 	})
 	err = p.look(ctx)
 	if err != nil && !denied(err) {

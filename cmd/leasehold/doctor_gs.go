@@ -14,18 +14,21 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// onePutASecond is the pause between writes to one object of Cloud Storage, which accepts one a second.
+// onePutASecond is the pause between writes to one object of Cloud Storage, which accepts one a
+// second.
 const onePutASecond = 1100 * time.Millisecond
 
 func examineGS(ctx context.Context, at location, sides bool) report {
-	names := []string{"endpoint", "credentials", "bucket", "list", "get", "put", "delete", "conditions", "clock", "latency"}
+	names := []string{"endpoint", "credentials", "bucket", "list", "get", "put", "delete",
+		"conditions", "clock", "latency"}
 	if sides {
 		names = append(names, "sides")
 	}
 	r := newReport(append(names, "versioning", "lifecycle", "retention", "soft delete")...)
 	client, err := at.gsClient(ctx)
 	if err != nil {
-		r.fail("credentials", exitConfig, "run gcloud auth application-default login, set GOOGLE_APPLICATION_CREDENTIALS, or give the machine a service account", "%s", message(err))
+		r.fail("credentials", exitConfig, "run gcloud auth application-default login, set "+
+			"GOOGLE_APPLICATION_CREDENTIALS, or give the machine a service account", "%s", message(err))
 		return r
 	}
 	defer client.Close()
@@ -38,13 +41,15 @@ func examineGS(ctx context.Context, at location, sides bool) report {
 	const role = " on the bucket, or give the role roles/storage.objectUser"
 	p := newProbe(r, at, store, permissions{
 		list: "allow storage.objects.list" + role, get: "allow storage.objects.get" + role,
-		put: "allow storage.objects.create, and storage.objects.delete for overwriting," + role, delete: "storage.objects.delete",
-		other: lookAtServer,
+		put:    "allow storage.objects.create, and storage.objects.delete for overwriting," + role,
+		delete: "storage.objects.delete",
+		other:  lookAtServer,
 	})
 	p.pause = onePutASecond
 	err = p.look(ctx)
 	if err == nil && p.etag == "" {
-		// Emulators answer alike for a missing bucket. Who may not read the bucket's settings gets another error.
+		// Emulators answer alike for a missing bucket. Who may not read the bucket's settings gets
+		// another error.
 		soon, cancel := context.WithTimeout(ctx, requestLimit)
 		if _, missing := client.Bucket(at.bucket).Attrs(soon); errors.Is(missing, storage.ErrBucketNotExist) {
 			err = missing
@@ -65,7 +70,8 @@ func examineGS(ctx context.Context, at location, sides bool) report {
 	return r
 }
 
-// reachedGS judges the first request. It reports whether the bucket is there, and these credentials are known.
+// reachedGS judges the first request. It reports whether the bucket is there, and these credentials
+// are known.
 func (p *probe) reachedGS(at location, err error) bool {
 	r := p.report
 	server := "Google Cloud Storage"
@@ -94,7 +100,8 @@ func (p *probe) reachedGS(at location, err error) bool {
 	return false
 }
 
-// clocksGS reads an object that was just written. The client does not show the Date of the answer, which CheckStore has measured.
+// clocksGS reads an object that was just written. The client does not show the Date of the answer,
+// which CheckStore has measured.
 func (p *probe) clocksGS(ctx context.Context, bucket *storage.BucketHandle, verdict leasehold.ClockVerdict) {
 	var attrs *storage.ObjectAttrs
 	err := p.ask(ctx, func(ctx context.Context) (err error) {
@@ -126,16 +133,22 @@ func settingsGS(ctx context.Context, r report, bucket *storage.BucketHandle, key
 	noncurrent := false
 	for _, rule := range attrs.Lifecycle.Rules {
 		only := rule.Condition
-		if len(only.MatchesPrefix) > 0 && !slices.ContainsFunc(only.MatchesPrefix, func(p string) bool { return strings.HasPrefix(key, p) }) ||
-			len(only.MatchesSuffix) > 0 && !slices.ContainsFunc(only.MatchesSuffix, func(s string) bool { return strings.HasSuffix(key, s) }) ||
+		if len(only.MatchesPrefix) > 0 && !slices.ContainsFunc(only.MatchesPrefix, func(p string) bool {
+			return strings.HasPrefix(key, p)
+		}) ||
+			len(only.MatchesSuffix) > 0 && !slices.ContainsFunc(only.MatchesSuffix, func(s string) bool {
+				return strings.HasSuffix(key, s)
+			}) ||
 			rule.Action.Type != storage.DeleteAction {
 			continue
 		}
-		if only.Liveness == storage.Archived || only.NumNewerVersions > 0 || only.DaysSinceNoncurrentTime > 0 || !only.NoncurrentTimeBefore.IsZero() {
+		if only.Liveness == storage.Archived || only.NumNewerVersions > 0 || only.DaysSinceNoncurrentTime > 0 ||
+			!only.NoncurrentTimeBefore.IsZero() {
 			noncurrent = true
 			continue
 		}
-		r.fail("lifecycle", exitConfig, "exclude "+lockPattern(key)+" from the rule: the tokens would start again", "a rule deletes the lock")
+		r.fail("lifecycle", exitConfig, "exclude "+lockPattern(key)+" from the rule: the tokens would start again",
+			"a rule deletes the lock")
 	}
 	switch {
 	case !attrs.VersioningEnabled:
@@ -143,16 +156,19 @@ func settingsGS(ctx context.Context, r report, bucket *storage.BucketHandle, key
 	case noncurrent:
 		r.ok("versioning", "on; a rule removes noncurrent versions")
 	default:
-		r.warn("versioning", "switch versioning off, or add a lifecycle rule that deletes noncurrent versions after a day",
+		r.warn("versioning", "switch versioning off, or add a lifecycle rule that deletes noncurrent versions "+
+			"after a day",
 			"on, and no rule removes noncurrent versions: each renewal stays as one")
 	}
 	if p := attrs.RetentionPolicy; p != nil && p.RetentionPeriod > 0 {
-		r.fail("retention", exitConfig, "remove the retention policy, or use another bucket", "no lock can be renewed: objects cannot be overwritten for %v", p.RetentionPeriod)
+		r.fail("retention", exitConfig, "remove the retention policy, or use another bucket",
+			"no lock can be renewed: objects cannot be overwritten for %v", p.RetentionPeriod)
 	} else {
 		r.ok("retention", "no policy")
 	}
 	if p := attrs.SoftDeletePolicy; p != nil && p.RetentionDuration > 0 {
-		r.warn("soft delete", "switch soft delete off for this bucket", "each renewal stays for %v, and is paid for", p.RetentionDuration)
+		r.warn("soft delete", "switch soft delete off for this bucket",
+			"each renewal stays for %v, and is paid for", p.RetentionDuration)
 	} else {
 		r.ok("soft delete", "off")
 	}

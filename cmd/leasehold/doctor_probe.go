@@ -34,7 +34,8 @@ type probe struct {
 	dirty  bool // there may be an object
 }
 
-// permissions says what to allow, for each check that can be denied, and what to do about other errors.
+// permissions says what to allow, for each check that can be denied, and what to do about other
+// errors.
 type permissions struct{ list, get, put, delete, other string }
 
 const (
@@ -126,8 +127,9 @@ func (p *probe) write(ctx context.Context) error {
 	}
 }
 
-// ask writes the object, and then asks the server a question about it. If another doctor has removed or replaced the object meanwhile,
-// which the question tells as leasehold.ErrNotExist, it does so again.
+// ask writes the object, and then asks the server a question about it. If another doctor has
+// removed or replaced the object meanwhile, which the question tells as leasehold.ErrNotExist, it
+// does so again.
 func (p *probe) ask(ctx context.Context, question func(ctx context.Context) error) error {
 	for try := 0; ; try++ {
 		p.rest(ctx)
@@ -143,7 +145,8 @@ func (p *probe) ask(ctx context.Context, question func(ctx context.Context) erro
 	}
 }
 
-// admitted checks the permissions to read and write, after a first read that has ended with err. It reports whether a lock can work.
+// admitted checks the permissions to read and write, after a first read that has ended with err. It
+// reports whether a lock can work.
 func (p *probe) admitted(ctx context.Context, err error) bool {
 	r := p.report
 	missing := denied(err)
@@ -155,7 +158,8 @@ func (p *probe) admitted(ctx context.Context, err error) bool {
 	case err == nil, errors.Is(err, errOwnETag):
 		r.ok("put", "allowed")
 	case errors.Is(err, errGhost):
-		r.fail("put", exitConfig, "a versioned bucket of VersityGW counts delete markers as objects: delete the marker, or choose another bucket", "%v", err)
+		r.fail("put", exitConfig, "a versioned bucket of VersityGW counts delete markers as objects: delete the "+
+			"marker, or choose another bucket", "%v", err)
 	case denied(err):
 		r.fail("put", exitPermission, p.needs.put, "%s", brief(err))
 	default:
@@ -213,7 +217,8 @@ func (p *probe) conditions(ctx context.Context) leasehold.Report {
 		}
 		r.ok("conditions", "enforced in %d requests, %s", found.Requests, deletes)
 	case errors.Is(err, leasehold.ErrUnsafeStore):
-		r.fail("conditions", exitConfig, "two may lead here: use another server, or a version of this one that enforces If-Match and If-None-Match; "+
+		r.fail("conditions", exitConfig, "two may lead here: use another server, or a version of this one that "+
+			"enforces If-Match and If-None-Match; "+
 			"see docs/servers.md. If there is a proxy, let it pass these headers", "%s", first)
 	default:
 		r.broke("conditions", err, p.needs.other)
@@ -221,14 +226,16 @@ func (p *probe) conditions(ctx context.Context) leasehold.Report {
 	return found
 }
 
-// clockFar is a difference of clocks at which S3 soon refuses signatures, which it does at 15 minutes.
+// clockFar is a difference of clocks at which S3 soon refuses signatures, which it does at 15
+// minutes.
 const clockFar = 5 * time.Minute
 
-// clock judges what CheckStore has measured, and how far the server's clock is from this machine's. modified is the time of the object
-// that was written just before now, or zero.
+// clock judges what CheckStore has measured, and how far the server's clock is from this machine's.
+// modified is the time of the object that was written just before now, or zero.
 func (p *probe) clock(verdict leasehold.ClockVerdict, now, modified time.Time) {
 	const trust = "no decision of a lock needs it, except with WithServerClock"
-	const where = "do not use WithServerClock, and mistrust AGE in leasehold status; or let the proxy pass the server's Date (nginx: proxy_pass_header Date)"
+	const where = "do not use WithServerClock, and mistrust AGE in leasehold status; or let the proxy pass the " +
+		"server's Date (nginx: proxy_pass_header Date)"
 	r := p.report
 	ahead := time.Until(now)
 	if ahead = ahead.Round(time.Second); ahead.Abs() > clockFar {
@@ -245,11 +252,14 @@ func (p *probe) clock(verdict leasehold.ClockVerdict, now, modified time.Time) {
 	case now.IsZero():
 		r.skip("clock", "see docs/servers.md", "the server tells no time")
 	case verdict == leasehold.ClockWrong:
-		r.warn("clock", where, "Date and Last-Modified do not come from one clock: a new object is told to be old; Date is %s; %s", apart, trust)
+		r.warn("clock", where, "Date and Last-Modified do not come from one clock: a new object is told to be old; "+
+			"Date is %s; %s", apart, trust)
 	case !modified.IsZero() && (gap < -serverSlack || gap > requestLimit):
-		r.warn("clock", where, "Date and Last-Modified do not come from one clock: they are %v apart for a new object; Date is %s; %s", gap.Abs().Round(time.Second), apart, trust)
+		r.warn("clock", where, "Date and Last-Modified do not come from one clock: they are %v apart for a new "+
+			"object; Date is %s; %s", gap.Abs().Round(time.Second), apart, trust)
 	case ahead.Abs() > clockFar:
-		r.warn("clock", "set the clock of this machine, or that of the server: S3 refuses requests that are 15 minutes off", "it is %s; %s", apart, trust)
+		r.warn("clock", "set the clock of this machine, or that of the server: S3 refuses requests that are "+
+			"15 minutes off", "it is %s; %s", apart, trust)
 	default:
 		r.ok("clock", "%s; %s", apart, trust)
 	}
@@ -257,8 +267,8 @@ func (p *probe) clock(verdict leasehold.ClockVerdict, now, modified time.Time) {
 
 const (
 	latencyTries = 10
-	// requestShare is how many times a request fits into the TTL: run tries a renewal three times in the third of the TTL between the
-	// time when it is due and the margin.
+	// requestShare is how many times a request fits into the TTL: run tries a renewal three times
+	// in the third of the TTL between the time when it is due and the margin.
 	requestShare = 9
 	latencyRoom  = 2 // how much slower than the slowest request one may be
 	commonTTL    = 15 * time.Second
@@ -288,7 +298,8 @@ func (p *probe) latency(ctx context.Context) {
 	if rest := ttl % time.Second; rest > 0 {
 		ttl += time.Second - rest
 	}
-	seen := fmt.Sprintf("GET %s, PUT %s: a TTL of %v or more suits, of which a ninth is twice the slowest", spread(gets), spread(puts), ttl)
+	seen := fmt.Sprintf("GET %s, PUT %s: a TTL of %v or more suits, of which a ninth is twice the slowest",
+		spread(gets), spread(puts), ttl)
 	if ttl > commonTTL {
 		r.warn("latency", fmt.Sprintf("use --ttl %v or more, or a store that is nearer", ttl), "%s", seen)
 		return
@@ -332,7 +343,8 @@ func (p *probe) remove(ctx context.Context, leftover []string) {
 	case denied(err):
 		left := append([]string{p.key}, leftover...)
 		slices.Sort(left)
-		r.ok("delete", "denied (%s), which locks do not need; these objects stay, and are used again: %s", p.needs.delete, strings.Join(slices.Compact(left), ", "))
+		r.ok("delete", "denied (%s), which locks do not need; these objects stay, and are used again: %s",
+			p.needs.delete, strings.Join(slices.Compact(left), ", "))
 	default:
 		r.skip("delete", "delete the object "+p.key, "%s", brief(err))
 	}
@@ -345,7 +357,8 @@ func brief(err error) string {
 	}
 	err = firstProblem(err)
 	if api, ok := errors.AsType[*googleapi.Error](err); ok {
-		return strings.TrimSpace(fmt.Sprintf("HTTP %d %s", api.Code, cmp.Or(firstLine(api.Message), http.StatusText(api.Code))))
+		return strings.TrimSpace(fmt.Sprintf("HTTP %d %s", api.Code,
+			cmp.Or(firstLine(api.Message), http.StatusText(api.Code))))
 	}
 	if api, ok := errors.AsType[*azcore.ResponseError](err); ok {
 		return strings.TrimSpace(fmt.Sprintf("HTTP %d %s", api.StatusCode, api.ErrorCode))

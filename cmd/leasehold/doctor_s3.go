@@ -27,7 +27,8 @@ type s3Doctor struct {
 }
 
 func examineS3(ctx context.Context, at location, sides bool) report {
-	names := []string{"endpoint", "region", "credentials", "bucket", "list", "get", "put", "delete", "conditions", "etag", "clock", "latency"}
+	names := []string{"endpoint", "region", "credentials", "bucket", "list", "get", "put", "delete", "conditions",
+		"etag", "clock", "latency"}
 	if sides {
 		names = append(names, "sides")
 	}
@@ -52,7 +53,8 @@ func examineS3(ctx context.Context, at location, sides bool) report {
 			"what gives the credentials has not answered within %v", requestLimit)
 		return r
 	case err != nil:
-		r.fail("credentials", exitConfig, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, or give the machine a role", "there are no credentials")
+		r.fail("credentials", exitConfig, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, or "+
+			"give the machine a role", "there are no credentials")
 		return r
 	}
 	store, err := at.openS3(ctx)
@@ -64,7 +66,9 @@ func examineS3(ctx context.Context, at location, sides bool) report {
 	bucket := "arn:aws:s3:::" + at.bucket
 	objects := bucket + "/" + lockPattern(at.key)
 	d := &s3Doctor{newProbe(r, at, store, permissions{
-		list: "allow s3:ListBucket on " + bucket, get: "allow s3:GetObject on " + objects, put: "allow s3:PutObject on " + objects + "; if a policy demands encryption, add sse=AES256 or sse=aws:kms to the URL", delete: "s3:DeleteObject",
+		list: "allow s3:ListBucket on " + bucket, get: "allow s3:GetObject on " + objects,
+		put: "allow s3:PutObject on " + objects + "; if a policy demands encryption, add sse=AES256 or sse=aws:kms " +
+			"to the URL", delete: "s3:DeleteObject",
 		other: lookAtServer,
 	}), at, client}
 	err = d.look(ctx)
@@ -94,7 +98,8 @@ func lockPattern(key string) string {
 	return key + "*"
 }
 
-// reached judges the first request. It reports whether the bucket is there, and these credentials are known.
+// reached judges the first request. It reports whether the bucket is there, and these credentials
+// are known.
 func (d *s3Doctor) reached(ctx context.Context, err error) bool {
 	r, options := d.report, d.client.Options()
 	server, style := cmp.Or(withoutSecrets(aws.ToString(options.BaseEndpoint)), "Amazon S3"), "before the host name"
@@ -112,7 +117,8 @@ func (d *s3Doctor) reached(ctx context.Context, err error) bool {
 		if !options.UsePathStyle {
 			other = "1"
 		}
-		r.fail("endpoint", exitConfig, "add path-style="+other+" to the parameters of the URL", "%s does not answer to a bucket %s, but does in the other style", server, style)
+		r.fail("endpoint", exitConfig, "add path-style="+other+" to the parameters of the URL",
+			"%s does not answer to a bucket %s, but does in the other style", server, style)
 		return false
 	}
 	switch guilty {
@@ -126,8 +132,10 @@ func (d *s3Doctor) reached(ctx context.Context, err error) bool {
 		r.ok("endpoint", "%s answers; the bucket stands %s", server, style)
 	}
 	advice := map[string]string{
-		"bucket": "create the bucket, or correct its name", "region": "add region=NAME, with that of the bucket, to the parameters of the URL, or set AWS_REGION",
-		"credentials": "correct the credentials", "clock": "set the clock of this machine: S3 refuses requests that are 15 minutes off",
+		"bucket": "create the bucket, or correct its name", "region": "add region=NAME, with that of the bucket, to " +
+			"the parameters of the URL, or set AWS_REGION",
+		"credentials": "correct the credentials", "clock": "set the clock of this machine: S3 refuses requests that " +
+			"are 15 minutes off",
 		"endpoint": "check host and port, the network, and that this is an S3 server",
 	}[guilty]
 	if guilty == "region" {
@@ -136,7 +144,8 @@ func (d *s3Doctor) reached(ctx context.Context, err error) bool {
 			seen = firstLine(api.ErrorMessage()) // it names the right one
 		}
 		if region := d.regionOf(ctx); region != "" {
-			seen, advice = fmt.Sprintf("the bucket is in %s, not in %s", region, options.Region), "add region="+region+" to the parameters of the URL, or set AWS_REGION"
+			seen, advice = fmt.Sprintf("the bucket is in %s, not in %s", region, options.Region), "add region="+region+
+				" to the parameters of the URL, or set AWS_REGION"
 		}
 		r.fail(guilty, exitConfig, advice, "%s", seen)
 		return false
@@ -145,7 +154,8 @@ func (d *s3Doctor) reached(ctx context.Context, err error) bool {
 	return false
 }
 
-// guiltyS3 is the check that an error of the first request belongs to, "" if the error says that all those are well.
+// guiltyS3 is the check that an error of the first request belongs to, "" if the error says that
+// all those are well.
 func guiltyS3(err error) string {
 	code := apiCode(err)
 	switch code {
@@ -153,7 +163,8 @@ func guiltyS3(err error) string {
 		return "bucket"
 	case "AuthorizationHeaderMalformed", "PermanentRedirect", "MovedPermanently", "IllegalLocationConstraintException":
 		return "region"
-	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidTokenId", "ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired":
+	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidTokenId", "ExpiredToken",
+		"ExpiredTokenException", "TokenRefreshRequired":
 		return "credentials"
 	case "RequestTimeTooSkewed":
 		return "clock"
@@ -184,7 +195,8 @@ func (d *s3Doctor) regionOf(ctx context.Context) string {
 	return ""
 }
 
-// dialect checks in which form the server takes the ETags that it has given. It reports whether that is one that the library uses.
+// dialect checks in which form the server takes the ETags that it has given. It reports whether
+// that is one that the library uses.
 func (d *s3Doctor) dialect(ctx context.Context) bool {
 	r := d.report
 	bare := false // it refuses its ETag as it has given it
@@ -207,7 +219,8 @@ func (d *s3Doctor) dialect(ctx context.Context) bool {
 	case err == nil:
 		r.ok("etag", "taken as given")
 	case errors.Is(err, errOwnETag):
-		r.fail("etag", exitConfig, "look for a proxy on the way that changes ETags, and go around it; or use another server", "the server refuses its own ETag")
+		r.fail("etag", exitConfig, "look for a proxy on the way that changes ETags, and go around it; or use "+
+			"another server", "the server refuses its own ETag")
 		return false
 	default:
 		r.broke("etag", err, lookAtServer)
@@ -232,7 +245,8 @@ func (d *s3Doctor) put(ctx context.Context, change func(*s3.PutObjectInput)) err
 	defer cancel()
 	body := probeMark + rand.Text()
 	in := &s3.PutObjectInput{
-		Bucket: &d.at.bucket, Key: &d.key, Body: strings.NewReader(body), ContentMD5: s3api.NewBucket(d.at.bucket).MD5([]byte(body)),
+		Bucket: &d.at.bucket, Key: &d.key, Body: strings.NewReader(body),
+		ContentMD5: s3api.NewBucket(d.at.bucket).MD5([]byte(body)),
 	}
 	change(in)
 	out, err := d.client.PutObject(ctx, in, asTheLibrary)
@@ -275,7 +289,8 @@ func (d *s3Doctor) overwriting(ctx context.Context) {
 		return
 	}
 	advice := ""
-	if endpoint := aws.ToString(d.client.Options().BaseEndpoint); endpoint == "" || strings.Contains(endpoint, ".amazonaws.com") {
+	if endpoint := aws.ToString(d.client.Options().BaseEndpoint); endpoint == "" ||
+		strings.Contains(endpoint, ".amazonaws.com") {
 		advice = "; the policy that leasehold doctor --policy prints forbids it"
 	}
 	switch err := d.put(ctx, func(*s3.PutObjectInput) {}); {
@@ -303,7 +318,8 @@ func (r report) unsettled(name, action string, err error) {
 		return
 	}
 	status := statusOf(err)
-	if status == http.StatusNotImplemented || status == http.StatusMethodNotAllowed || status == http.StatusNotFound || status == http.StatusBadRequest {
+	if status == http.StatusNotImplemented || status == http.StatusMethodNotAllowed || status == http.StatusNotFound ||
+		status == http.StatusBadRequest {
 		r.skip(name, "look at the settings of the server itself", "the server does not tell: %s", brief(err))
 		return
 	}

@@ -43,10 +43,11 @@ func (s *sides) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	return s.turn(key).DeleteIfMatch(ctx, key, etag)
 }
 
-const oneEndpoint = "let all who want a lock use one endpoint: these are different buckets, copies of one, or there is a cache on the way"
+const oneEndpoint = "let all who want a lock use one endpoint: these are different buckets, copies of one, or there " +
+	"is a cache on the way"
 
-// compareSides checks that each side shows at once what another has written, and runs the checks of leasehold.CheckStore with requests by
-// all sides in turn, once for each side that begins.
+// compareSides checks that each side shows at once what another has written, and runs the checks of
+// leasehold.CheckStore with requests by all sides in turn, once for each side that begins.
 func compareSides(ctx context.Context, r report, at []location) {
 	all := &sides{keys: make(map[string]bool)}
 	defer all.clear(ctx)
@@ -106,8 +107,10 @@ func (s *sides) stale(ctx context.Context, at location) (string, error) {
 			for j, other := range s.stores {
 				o, err := other.Get(ctx, p.key)
 				switch {
-				case errors.Is(err, leasehold.ErrNotExist) && len(mine) > 0, err == nil && mine[o.ETag]: // else another doctor was here
-					return fmt.Sprintf("endpoint %d does not show what was written by endpoint %d just before", j+1, i+1), nil
+				// else another doctor was here
+				case errors.Is(err, leasehold.ErrNotExist) && len(mine) > 0, err == nil && mine[o.ETag]:
+					return fmt.Sprintf("endpoint %d does not show what was written by endpoint %d just before",
+						j+1, i+1), nil
 				case err != nil && !errors.Is(err, leasehold.ErrNotExist):
 					return "", err
 				}

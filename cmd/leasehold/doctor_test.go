@@ -74,7 +74,8 @@ func doctor(t testing.TB, code int, cmd *exec.Cmd) diagnosis {
 	return d
 }
 
-// finds checks one finding, and that it is the only one of those that are not ok, besides what needs it and what is excepted.
+// finds checks one finding, and that it is the only one of those that are not ok, besides what
+// needs it and what is excepted.
 func (d diagnosis) finds(check, result, seen, advice string, except ...string) {
 	d.t.Helper()
 	f := d.checks[check]
@@ -82,7 +83,8 @@ func (d diagnosis) finds(check, result, seen, advice string, except ...string) {
 	require.Contains(d.t, f.Seen, seen)
 	require.Contains(d.t, f.Advice, advice)
 	for _, other := range d.checks {
-		if other.Check != check && other.Check != "latency" && other.Result != "ok" && other.Seen != "needs: "+check && !strings.Contains(strings.Join(except, " "), other.Check) {
+		if other.Check != check && other.Check != "latency" && other.Result != "ok" && other.Seen != "needs: "+check &&
+			!strings.Contains(strings.Join(except, " "), other.Check) {
 			require.Fail(d.t, "another finding", "%+v", other)
 		}
 	}
@@ -123,7 +125,8 @@ func TestDoctorOnGoodServers(t *testing.T) {
 			}
 			require.Contains(t, d.checks["endpoint"].Seen, b.server.Endpoint+" answers; the bucket stands in the path")
 			require.Regexp(t, `enforced in \d\d requests`, d.checks["conditions"].Seen)
-			require.Regexp(t, `^GET \S+ \(worst \S+\), PUT \S+ \(worst \S+\): a TTL of \d+s or more suits`, d.checks["latency"].Seen)
+			require.Regexp(t, `^GET \S+ \(worst \S+\), PUT \S+ \(worst \S+\): a TTL of \d+s or more suits`,
+				d.checks["latency"].Seen)
 			require.Equal(t, []string{"locks/report"}, b.left())
 			require.Equal(t, before, b.object("locks/report"))
 
@@ -166,8 +169,13 @@ func TestDoctorIsNotDisturbedByAnother(t *testing.T) {
 		}
 		var err error
 		switch {
-		case r.Method == http.MethodPut && r.Header.Get("If-Match") != "" && updates.Add(1) == 2: // with the ETag as given
-			_, err = client.PutObject(context.Background(), &s3.PutObjectInput{Bucket: &b.name, Key: &key, Body: strings.NewReader("leasehold doctor of another")})
+		// with the ETag as given
+		case r.Method == http.MethodPut && r.Header.Get("If-Match") != "" && updates.Add(1) == 2:
+			_, err = client.PutObject(context.Background(), &s3.PutObjectInput{
+				Bucket: &b.name,
+				Key:    &key,
+				Body:   strings.NewReader("leasehold doctor of another"),
+			})
 		case r.Method == http.MethodHead && heads.Add(1) == 1:
 			_, err = client.DeleteObject(context.Background(), &s3.DeleteObjectInput{Bucket: &b.name, Key: &key})
 		}
@@ -186,7 +194,8 @@ func TestDoctorLeavesOthersObjectsAlone(t *testing.T) {
 	b := newBucket(t)
 	b.putObject("locks/a-doctor", "a lock of that name, or whatever")
 	before := b.object("locks/a-doctor")
-	doctor(t, 78, b.command("doctor", b.url("locks/a"))).finds("put", "failed", "is not the doctor's own", "", "list get overwriting")
+	doctor(t, 78, b.command("doctor", b.url("locks/a"))).finds("put", "failed", "is not the doctor's own", "",
+		"list get overwriting")
 	require.Equal(t, before, b.object("locks/a-doctor"))
 }
 
@@ -201,18 +210,88 @@ func TestDoctorFindsWhatCannotBeReached(t *testing.T) {
 		check, seen, advice string
 		env                 []string
 	}{
-		"nothing there":     {b.urlAt(closed, "a"), 69, "endpoint", "connection refused", "check host and port", nil},
-		"no such host":      {b.urlAt("http://no-such-host.invalid", "a"), 69, "endpoint", "no-such-host.invalid", "is unknown: check the endpoint", nil},
-		"http, not https":   {b.urlAt(strings.Replace(b.server.Endpoint, "http", "https", 1), "a"), 78, "endpoint", "HTTP response to HTTPS client", "this port speaks http", nil},
-		"wrong path style":  {b.urlAt(byName, "a") + "&path-style=0", 78, "endpoint", "does not answer to a bucket before the host name", "add path-style=1", nil},
-		"wrong region":      {v.url("a") + "&region=eu-west-1", 78, "region", `expecting "us-east-1"`, "add region=", nil},
-		"no region":         {"s3://" + b.name + "/a", 78, "region", "there is no region", "correct what it names", nil},
-		"no bucket":         {strings.Replace(b.url("a"), "s3://", "s3://no-such-", 1), 78, "bucket", "NoSuchBucket", "create the bucket", nil},
-		"wrong secret key":  {b.url("a"), 77, "credentials", "SignatureDoesNotMatch", "wrong secret key", []string{"AWS_SECRET_ACCESS_KEY=wrong"}},
-		"wrong access key":  {b.url("a"), 77, "credentials", "InvalidAccessKeyId", "wrong access key", []string{"AWS_ACCESS_KEY_ID=wrong"}},
-		"no credentials":    {b.url("a"), 78, "credentials", "there are no credentials", "set AWS_ACCESS_KEY_ID", []string{"AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY="}},
-		"no profile":        {b.url("a") + "&profile=none", 78, "credentials", "profile", "correct what it names", nil},
-		"this clock is off": {b.urlAt(skewed, "a"), 77, "clock", "RequestTimeTooSkewed", "set the clock of this machine", nil},
+		"nothing there": {b.urlAt(closed, "a"), 69, "endpoint", "connection refused", "check host and port", nil},
+		"no such host": {
+			b.urlAt("http://no-such-host.invalid", "a"),
+			69,
+			"endpoint",
+			"no-such-host.invalid",
+			"is unknown: check the endpoint",
+			nil,
+		},
+		"http, not https": {
+			b.urlAt(strings.Replace(b.server.Endpoint, "http", "https", 1), "a"),
+			78,
+			"endpoint",
+			"HTTP response to HTTPS client",
+			"this port speaks http",
+			nil,
+		},
+		"wrong path style": {
+			b.urlAt(byName, "a") + "&path-style=0",
+			78,
+			"endpoint",
+			"does not answer to a bucket before the host name",
+			"add path-style=1",
+			nil,
+		},
+		"wrong region": {
+			v.url("a") + "&region=eu-west-1",
+			78,
+			"region",
+			`expecting "us-east-1"`,
+			"add region=",
+			nil,
+		},
+		"no region": {
+			"s3://" + b.name + "/a",
+			78,
+			"region",
+			"there is no region",
+			"correct what it names",
+			nil,
+		},
+		"no bucket": {
+			strings.Replace(b.url("a"), "s3://", "s3://no-such-", 1),
+			78,
+			"bucket",
+			"NoSuchBucket",
+			"create the bucket",
+			nil,
+		},
+		"wrong secret key": {
+			b.url("a"),
+			77,
+			"credentials",
+			"SignatureDoesNotMatch",
+			"wrong secret key",
+			[]string{"AWS_SECRET_ACCESS_KEY=wrong"},
+		},
+		"wrong access key": {
+			b.url("a"),
+			77,
+			"credentials",
+			"InvalidAccessKeyId",
+			"wrong access key",
+			[]string{"AWS_ACCESS_KEY_ID=wrong"},
+		},
+		"no credentials": {
+			b.url("a"),
+			78,
+			"credentials",
+			"there are no credentials",
+			"set AWS_ACCESS_KEY_ID",
+			[]string{"AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY="},
+		},
+		"no profile": {b.url("a") + "&profile=none", 78, "credentials", "profile", "correct what it names", nil},
+		"this clock is off": {
+			b.urlAt(skewed, "a"),
+			77,
+			"clock",
+			"RequestTimeTooSkewed",
+			"set the clock of this machine",
+			nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := b.command("doctor", c.url)
@@ -223,8 +302,10 @@ func TestDoctorFindsWhatCannotBeReached(t *testing.T) {
 	require.Empty(t, b.left())
 	offline(t, "doctor", "bucket/key").complains(t, 64, "it has no scheme")
 	offline(t, "doctor").complains(t, 64, "takes one URL")
-	offline(t, "doctor", "--endpoint", "localhost", "s3://b/k").complains(t, 64, "is not a URL such as http://localhost:9000")
-	offline(t, "doctor", "--endpoint", "http://localhost", "file:///b/k").complains(t, 64, "a file URL has no parameters")
+	offline(t, "doctor", "--endpoint", "localhost", "s3://b/k").complains(t, 64,
+		"is not a URL such as http://localhost:9000")
+	offline(t, "doctor", "--endpoint", "http://localhost", "file:///b/k").complains(t, 64,
+		"a file URL has no parameters")
 }
 
 func TestDoctorFindsBadServers(t *testing.T) {
@@ -242,7 +323,8 @@ func TestDoctorFindsBadServers(t *testing.T) {
 				r.Header.Del("If-None-Match")
 				return nil
 			},
-			code: 78, check: "conditions", result: "failed", seen: "succeeded", advice: "two may lead here: use another server", except: []string{"etag"},
+			code: 78, check: "conditions", result: "failed", seen: "succeeded", advice: "two may lead here: use " +
+				"another server", except: []string{"etag"},
 		},
 		"refuses conditions": {
 			request: func(r *http.Request) *http.Response {
@@ -251,7 +333,8 @@ func TestDoctorFindsBadServers(t *testing.T) {
 				}
 				return nil
 			},
-			code: 78, check: "put", result: "failed", seen: "HTTP 501 NotImplemented", advice: "the server does not implement conditional writes", except: []string{"get overwriting"},
+			code: 78, check: "put", result: "failed", seen: "HTTP 501 NotImplemented",
+			advice: "the server does not implement conditional writes", except: []string{"get overwriting"},
 		},
 		"compares ETags without quotes": {
 			request: func(r *http.Request) *http.Response {
@@ -272,15 +355,23 @@ func TestDoctorFindsBadServers(t *testing.T) {
 				}
 				return nil
 			},
-			code: 78, check: "etag", result: "failed", seen: "refuses its own ETag", advice: "look for a proxy on the way",
+			code: 78, check: "etag", result: "failed", seen: "refuses its own ETag",
+			advice: "look for a proxy on the way",
 		},
 		"a clock ahead": {
-			reply: func(r *http.Response) { r.Header.Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)) },
-			code:  78, check: "clock", result: "warning", seen: "a new object is told to be old; Date is 1h0m0s ahead of this machine's; no decision of a lock needs it, except with WithServerClock", advice: "do not use WithServerClock",
+			reply: func(r *http.Response) {
+				r.Header.Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+			},
+			code: 78, check: "clock", result: "warning", seen: "a new object is told to be old; Date is 1h0m0s " +
+				"ahead of this machine's; no decision of a lock needs it, except with WithServerClock",
+			advice: "do not use WithServerClock",
 		},
 		"a clock behind": {
-			reply: func(r *http.Response) { r.Header.Set("Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat)) },
-			code:  78, check: "clock", result: "warning", seen: "1h0m0s behind this machine's", advice: "proxy_pass_header Date",
+			reply: func(r *http.Response) {
+				r.Header.Set("Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat))
+			},
+			code: 78, check: "clock", result: "warning", seen: "1h0m0s behind this machine's",
+			advice: "proxy_pass_header Date",
 		},
 		"another time": {
 			reply: func(r *http.Response) {
@@ -290,7 +381,8 @@ func TestDoctorFindsBadServers(t *testing.T) {
 					}
 				}
 			},
-			code: 78, check: "clock", result: "warning", seen: "it is 10m0s behind this machine's", advice: "set the clock of this machine",
+			code: 78, check: "clock", result: "warning", seen: "it is 10m0s behind this machine's",
+			advice: "set the clock of this machine",
 		},
 		"a missing object is denied": {
 			reply: func(r *http.Response) {
@@ -298,7 +390,8 @@ func TestDoctorFindsBadServers(t *testing.T) {
 					*r = *s3Error(403, "AccessDenied")
 				}
 			},
-			code: 77, check: "list", result: "failed", seen: "is denied, not missing", advice: "allow s3:ListBucket on arn:aws:s3:::" + b.name,
+			code: 77, check: "list", result: "failed", seen: "is denied, not missing",
+			advice: "allow s3:ListBucket on arn:aws:s3:::" + b.name,
 		},
 		"settings may not be read": {
 			request: func(r *http.Request) *http.Response {
@@ -307,7 +400,11 @@ func TestDoctorFindsBadServers(t *testing.T) {
 				}
 				return nil
 			},
-			code: 0, check: "lifecycle", result: "not checked", seen: "HTTP 403 AccessDenied", advice: "allow s3:GetLifecycleConfiguration", except: []string{"versioning", "object lock"},
+			code: 0, check: "lifecycle", result: "not checked", seen: "HTTP 403 AccessDenied",
+			advice: "allow s3:GetLifecycleConfiguration", except: []string{
+				"versioning",
+				"object lock",
+			},
 		},
 		"a policy refuses plain writes": {
 			request: func(r *http.Request) *http.Response {
@@ -325,22 +422,26 @@ func TestDoctorFindsBadServers(t *testing.T) {
 				}
 				return nil
 			},
-			code: 78, check: "put", result: "failed", seen: "a create is refused although there is no object", advice: "delete the marker", except: []string{"get overwriting"},
+			code: 78, check: "put", result: "failed", seen: "a create is refused although there is no object",
+			advice: "delete the marker", except: []string{"get overwriting"},
 		},
 		"an archive": {
 			request: func(r *http.Request) *http.Response {
 				if !r.URL.Query().Has("lifecycle") {
 					return nil
 				}
-				return xmlReply(200, `<LifecycleConfiguration><Rule><ID>cold</ID><Status>Enabled</Status><Filter><Prefix>locks/</Prefix></Filter>`+
-					`<Transition><Days>90</Days><StorageClass>GLACIER</StorageClass></Transition></Rule></LifecycleConfiguration>`)
+				return xmlReply(
+					200, `<LifecycleConfiguration><Rule><ID>cold</ID><Status>Enabled</Status><Filter><Prefix>locks/</Prefix></Filter>`+
+						`<Transition><Days>90</Days><StorageClass>GLACIER</StorageClass></Transition></Rule></LifecycleConfiguration>`)
 			},
-			code: 78, check: "lifecycle", result: "failed", seen: `rule "cold" moves the lock to GLACIER`, advice: "exclude locks/* from the rule",
+			code: 78, check: "lifecycle", result: "failed", seen: `rule "cold" moves the lock to GLACIER`,
+			advice: "exclude locks/* from the rule",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			endpoint := b.behind(c.request, c.reply)
-			doctor(t, c.code, b.command("doctor", b.urlAt(endpoint, "locks/report"))).finds(c.check, c.result, c.seen, c.advice, c.except...)
+			doctor(t, c.code, b.command("doctor", b.urlAt(endpoint, "locks/report"))).finds(c.check, c.result, c.seen,
+				c.advice, c.except...)
 		})
 	}
 }
@@ -354,7 +455,8 @@ func TestDoctorLooksForMissingObjects(t *testing.T) {
 			*r = *s3Error(403, "AccessDenied")
 		}
 	})
-	doctor(t, 77, b.command("doctor", b.urlAt(endpoint, "locks/report"))).finds("list", "failed", "is denied, not missing", "allow s3:ListBucket")
+	doctor(t, 77, b.command("doctor", b.urlAt(endpoint, "locks/report"))).finds("list", "failed",
+		"is denied, not missing", "allow s3:ListBucket")
 	require.Empty(t, b.left())
 }
 
@@ -375,7 +477,8 @@ func TestDoctorFindsHighLatency(t *testing.T) {
 	}, nil)
 	d := doctor(t, 78, b.command("doctor", b.urlAt(endpoint, "locks/far")))
 	d.finds("latency", "warning", "worst ", "use --ttl ")
-	require.Regexp(t, `a TTL of (2[1-9]|[3-9]\d)s or more`, d.checks["latency"].Seen) // 1.2 s or what a busy machine made of it, doubled, 9 times
+	// 1.2 s or what a busy machine made of it, doubled, 9 times
+	require.Regexp(t, `a TTL of (2[1-9]|[3-9]\d)s or more`, d.checks["latency"].Seen)
 }
 
 func TestDoctorFindsMissingPermissions(t *testing.T) {
@@ -387,10 +490,38 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 		check, seen, advice string
 		except              string
 	}{
-		"all that locks need": {`"s3:GetObject", "s3:PutObject", "s3:ListBucket"`, 0, "delete", "denied (s3:DeleteObject), which locks do not need; these objects stay", "", "versioning lifecycle object lock"},
-		"no put":              {`"s3:GetObject", "s3:DeleteObject", "s3:ListBucket"`, 77, "put", "HTTP 403 AccessDenied", "allow s3:PutObject on arn:aws:s3:::" + b.name + "/locks/*", "get overwriting versioning lifecycle object lock"},
-		"no get":              {`"s3:PutObject", "s3:DeleteObject", "s3:ListBucket"`, 77, "get", "HTTP 403 AccessDenied", "allow s3:GetObject on arn:aws:s3:::" + b.name + "/locks/*", "versioning lifecycle object lock"},
-		"nothing":             {`"s3:GetBucketVersioning"`, 77, "get", "denied, for an object that does not exist", "allow s3:GetObject", "put overwriting lifecycle object lock"},
+		"all that locks need": {
+			`"s3:GetObject", "s3:PutObject", "s3:ListBucket"`,
+			0,
+			"delete",
+			"denied (s3:DeleteObject), which locks do not need; these objects stay",
+			"",
+			"versioning lifecycle object lock",
+		},
+		"no put": {
+			`"s3:GetObject", "s3:DeleteObject", "s3:ListBucket"`,
+			77,
+			"put",
+			"HTTP 403 AccessDenied",
+			"allow s3:PutObject on arn:aws:s3:::" + b.name + "/locks/*",
+			"get overwriting versioning lifecycle object lock",
+		},
+		"no get": {
+			`"s3:PutObject", "s3:DeleteObject", "s3:ListBucket"`,
+			77,
+			"get",
+			"HTTP 403 AccessDenied",
+			"allow s3:GetObject on arn:aws:s3:::" + b.name + "/locks/*",
+			"versioning lifecycle object lock",
+		},
+		"nothing": {
+			`"s3:GetBucketVersioning"`,
+			77,
+			"get",
+			"denied, for an object that does not exist",
+			"allow s3:GetObject",
+			"put overwriting lifecycle object lock",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			key := "locks/" + strings.ReplaceAll(name, " ", "-")
@@ -411,7 +542,8 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 	}
 	// What stays is used again.
 	left := b.left()
-	require.Equal(t, []string{"locks/all-that-locks-need-doctor", "locks/all-that-locks-need-doctor-delete", "locks/all-that-locks-need-doctor-probe"}, left)
+	require.Equal(t, []string{"locks/all-that-locks-need-doctor", "locks/all-that-locks-need-doctor-delete",
+		"locks/all-that-locks-need-doctor-probe"}, left)
 	cmd := b.command("doctor", b.url("locks/all-that-locks-need"))
 	cmd.Env = append(cmd.Env, b.allowedOnly(`"s3:GetObject", "s3:PutObject", "s3:ListBucket"`)...)
 	d := doctor(t, 0, cmd)
@@ -423,19 +555,31 @@ func TestDoctorFindsMissingPermissions(t *testing.T) {
 
 // allowedOnly is the environment of credentials that may do nothing but these actions.
 func (b bucket) allowedOnly(actions string) []string {
-	client := sts.New(sts.Options{BaseEndpoint: &b.server.Endpoint, Region: b.server.Region, Credentials: b.server.Client().Options().Credentials})
+	client := sts.New(sts.Options{
+		BaseEndpoint: &b.server.Endpoint,
+		Region:       b.server.Region,
+		Credentials:  b.server.Client().Options().Credentials,
+	})
 	policy := fmt.Sprintf(`{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": [%s], "Resource": "arn:aws:s3:::*"}]}`, actions)
-	out, err := client.AssumeRole(b.t.Context(), &sts.AssumeRoleInput{RoleArn: aws.String("arn:xxx:xxx:xxx:xxxx"), RoleSessionName: aws.String("limited"), Policy: &policy})
+	out, err := client.AssumeRole(b.t.Context(), &sts.AssumeRoleInput{
+		RoleArn:         aws.String("arn:xxx:xxx:xxx:xxxx"),
+		RoleSessionName: aws.String("limited"),
+		Policy:          &policy,
+	})
 	require.NoError(b.t, err)
 	c := out.Credentials
-	return []string{"AWS_ACCESS_KEY_ID=" + *c.AccessKeyId, "AWS_SECRET_ACCESS_KEY=" + *c.SecretAccessKey, "AWS_SESSION_TOKEN=" + *c.SessionToken}
+	return []string{"AWS_ACCESS_KEY_ID=" + *c.AccessKeyId, "AWS_SECRET_ACCESS_KEY=" + *c.SecretAccessKey,
+		"AWS_SESSION_TOKEN=" + *c.SessionToken}
 }
 
 func TestDoctorFindsBadSettings(t *testing.T) {
 	days := func(n int32) *types.LifecycleExpiration { return &types.LifecycleExpiration{Days: &n} }
 	prefix := func(p string) *types.LifecycleRuleFilter { return &types.LifecycleRuleFilter{Prefix: &p} }
 	larger := func(n int64) *types.LifecycleRuleFilter {
-		return &types.LifecycleRuleFilter{And: &types.LifecycleRuleAndOperator{Prefix: aws.String("locks/"), ObjectSizeGreaterThan: &n}}
+		return &types.LifecycleRuleFilter{And: &types.LifecycleRuleAndOperator{
+			Prefix:                aws.String("locks/"),
+			ObjectSizeGreaterThan: &n,
+		}}
 	}
 	rule := func(change func(*types.LifecycleRule)) types.LifecycleRule {
 		r := types.LifecycleRule{ID: aws.String("tidy"), Status: types.ExpirationStatusEnabled, Filter: prefix("")}
@@ -452,41 +596,83 @@ func TestDoctorFindsBadSettings(t *testing.T) {
 		code                        int
 		check, result, seen, advice string
 	}{
-		"versions stay":   {versioned: true, code: 78, check: "versioning", result: "warning", seen: "each renewal stays as one", advice: "add a lifecycle rule with the prefix locks/ that expires noncurrent versions"},
-		"versions expire": {versioned: true, rules: []types.LifecycleRule{noncurrent}, check: "versioning", result: "ok", seen: `rule "tidy" removes noncurrent versions after 1 days`},
+		"versions stay": {
+			versioned: true,
+			code:      78,
+			check:     "versioning",
+			result:    "warning",
+			seen:      "each renewal stays as one",
+			advice:    "add a lifecycle rule with the prefix locks/ that expires noncurrent versions",
+		},
+		"versions expire": {
+			versioned: true,
+			rules:     []types.LifecycleRule{noncurrent},
+			check:     "versioning",
+			result:    "ok",
+			seen:      `rule "tidy" removes noncurrent versions after 1 days`,
+		},
 		"versions of others expire": {versioned: true, rules: []types.LifecycleRule{rule(func(r *types.LifecycleRule) {
 			r.Filter = prefix("logs/")
 			r.NoncurrentVersionExpiration = noncurrent.NoncurrentVersionExpiration
-		})}, code: 78, check: "versioning", result: "warning", seen: "each renewal stays as one", advice: "add a lifecycle rule"},
+		})}, code: 78, check: "versioning", result: "warning", seen: "each renewal stays as one",
+			advice: "add a lifecycle rule"},
 		"locks expire": {rules: []types.LifecycleRule{rule(func(r *types.LifecycleRule) { r.Expiration = days(30) })},
-			code: 78, check: "lifecycle", result: "failed", seen: `rule "tidy" deletes the lock 30 days after its last write`, advice: "exclude locks/* from the rule: the tokens would start again"},
-		"locks expire by prefix": {rules: []types.LifecycleRule{rule(func(r *types.LifecycleRule) { r.Filter, r.Expiration = prefix("locks/rep"), days(30) })},
+			code: 78, check: "lifecycle", result: "failed",
+			seen: `rule "tidy" deletes the lock 30 days after its last write`, advice: "exclude locks/* from the " +
+				"rule: the tokens would start again"},
+		"locks expire by prefix": {rules: []types.LifecycleRule{rule(func(r *types.LifecycleRule) {
+			r.Filter, r.Expiration = prefix("locks/rep"), days(30)
+		})},
 			code: 78, check: "lifecycle", result: "failed", seen: `rule "tidy" deletes the lock`},
-		"others expire": {rules: []types.LifecycleRule{rule(func(r *types.LifecycleRule) { r.Filter, r.Expiration = prefix("logs/"), days(30) })},
+		"others expire": {rules: []types.LifecycleRule{rule(func(r *types.LifecycleRule) {
+			r.Filter, r.Expiration = prefix("logs/"), days(30)
+		})},
 			check: "lifecycle", result: "ok", seen: "no rule"},
-		"a rule that is off": {rules: []types.LifecycleRule{rule(func(r *types.LifecycleRule) { r.Status, r.Expiration = types.ExpirationStatusDisabled, days(30) })},
+		"a rule that is off": {rules: []types.LifecycleRule{rule(func(r *types.LifecycleRule) {
+			r.Status, r.Expiration = types.ExpirationStatusDisabled, days(30)
+		})},
 			check: "lifecycle", result: "ok", seen: "no rule"},
 		"what has a tag expires": {rules: []types.LifecycleRule{rule(func(r *types.LifecycleRule) {
 			r.Filter = &types.LifecycleRuleFilter{Tag: &types.Tag{Key: aws.String("tmp"), Value: aws.String("1")}}
 			r.Expiration = days(30)
 		})}, check: "lifecycle", result: "ok", seen: "no rule"},
-		"what is larger than a lock expires": {rules: []types.LifecycleRule{rule(func(r *types.LifecycleRule) { r.Filter, r.Expiration = larger(64<<10), days(30) })},
+		"what is larger than a lock expires": {rules: []types.LifecycleRule{rule(func(r *types.LifecycleRule) {
+			r.Filter, r.Expiration = larger(64<<10), days(30)
+		})},
 			check: "lifecycle", result: "ok", seen: "no rule"},
-		"locks expire by size": {rules: []types.LifecycleRule{rule(func(r *types.LifecycleRule) { r.Filter, r.Expiration = larger(64<<10-1), days(30) })},
+		"locks expire by size": {rules: []types.LifecycleRule{rule(func(r *types.LifecycleRule) {
+			r.Filter, r.Expiration = larger(64<<10-1), days(30)
+		})},
 			code: 78, check: "lifecycle", result: "failed", seen: `rule "tidy" deletes the lock`},
-		"versions are retained": {locked: true, rules: []types.LifecycleRule{noncurrent}, code: 78, check: "object lock", result: "warning", seen: "for 30 days", advice: "remove the default retention"},
+		"versions are retained": {
+			locked: true,
+			rules:  []types.LifecycleRule{noncurrent},
+			code:   78,
+			check:  "object lock",
+			result: "warning",
+			seen:   "for 30 days",
+			advice: "remove the default retention",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := testserver.MinIO(t)
 			client := server.Client()
 			b := bucket{t, server, strings.ToLower("settings-" + strings.ReplaceAll(name, " ", "-"))}
-			_, err := client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &b.name, ObjectLockEnabledForBucket: &c.locked})
+			_, err := client.CreateBucket(t.Context(), &s3.CreateBucketInput{
+				Bucket:                     &b.name,
+				ObjectLockEnabledForBucket: &c.locked,
+			})
 			require.NoError(t, err)
 			if c.locked {
-				_, err = client.PutObjectLockConfiguration(t.Context(), &s3.PutObjectLockConfigurationInput{Bucket: &b.name, ObjectLockConfiguration: &types.ObjectLockConfiguration{
-					ObjectLockEnabled: types.ObjectLockEnabledEnabled,
-					Rule:              &types.ObjectLockRule{DefaultRetention: &types.DefaultRetention{Days: aws.Int32(30), Mode: types.ObjectLockRetentionModeGovernance}},
-				}})
+				_, err = client.PutObjectLockConfiguration(t.Context(),
+					&s3.PutObjectLockConfigurationInput{Bucket: &b.name,
+						ObjectLockConfiguration: &types.ObjectLockConfiguration{
+							ObjectLockEnabled: types.ObjectLockEnabledEnabled,
+							Rule: &types.ObjectLockRule{DefaultRetention: &types.DefaultRetention{
+								Days: aws.Int32(30),
+								Mode: types.ObjectLockRetentionModeGovernance,
+							}},
+						}})
 				require.NoError(t, err)
 			}
 			if c.versioned {
@@ -514,7 +700,8 @@ func TestDoctorFromTwoSides(t *testing.T) {
 	d := doctor(t, 0, b.command("doctor", "--endpoint", b.server.Endpoint, "--endpoint", otherName, b.url("locks/a")))
 	d.finds("sides", "ok", "2 endpoints show one bucket", "")
 
-	d = doctor(t, 78, b.command("doctor", "--endpoint", b.server.Endpoint, "--endpoint", v.server.Endpoint, b.url("locks/a")))
+	d = doctor(t, 78, b.command("doctor", "--endpoint", b.server.Endpoint, "--endpoint",
+		v.server.Endpoint, b.url("locks/a")))
 	d.finds("sides", "failed", "checking that", "let all who want a lock use one endpoint")
 	require.Empty(t, b.left())
 	require.Empty(t, bucket{t, v.server, b.name}.left(), "nothing stays on the other side")
@@ -531,13 +718,15 @@ func TestDoctorFromTwoSides(t *testing.T) {
 
 func TestDoctorOnGoogleCloudStorage(t *testing.T) {
 	endpoint := testserver.FakeGCS(t)
-	client, err := gcsstore.NewClient(t.Context(), option.WithoutAuthentication(), option.WithEndpoint(endpoint+"/storage/v1/"))
+	client, err := gcsstore.NewClient(t.Context(), option.WithoutAuthentication(),
+		option.WithEndpoint(endpoint+"/storage/v1/"))
 	require.NoError(t, err)
 	defer client.Close()
 	name := "leasehold-doctor"
 	require.NoError(t, client.Bucket(name).Create(t.Context(), "project", &storage.BucketAttrs{}))
 	gs := func(endpoint, bucket string) *exec.Cmd {
-		return exec.CommandContext(t.Context(), program, "doctor", fmt.Sprintf("gs://%s/locks/%s?endpoint=%s", bucket, strings.ToLower(rand.Text()), endpoint))
+		return exec.CommandContext(t.Context(), program, "doctor",
+			fmt.Sprintf("gs://%s/locks/%s?endpoint=%s", bucket, strings.ToLower(rand.Text()), endpoint))
 	}
 	settings := func(body string) string {
 		return proxy(t, endpoint, nil, func(r *http.Request) *http.Response {
@@ -565,16 +754,89 @@ func TestDoctorOnGoogleCloudStorage(t *testing.T) {
 		check, result, seen, advice string
 		except                      []string
 	}{
-		"good":             {gs(endpoint, name), 0, "conditions", "ok", "enforced in", "", nil},
-		"no bucket":        {gs(endpoint, "no-such-bucket"), 78, "bucket", "failed", "no-such-bucket does not exist", "create the bucket", nil},
-		"nothing there":    {gs("http://"+closedPort(t), name), 69, "endpoint", "failed", "connection refused", "check host and port", nil},
-		"no create":        {gs(deny("POST", "storage.objects.create"), name), 77, "put", "failed", "HTTP 403 no storage.objects.create access", "allow storage.objects.create", []string{"get"}},
-		"versions":         {gs(settings(`{"versioning": {"enabled": true}}`), name), 78, "versioning", "warning", "each renewal stays as one", "switch versioning off", nil},
-		"expiry":           {gs(settings(`{"lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {"age": 30, "matchesPrefix": ["locks/"]}}]}}`), name), 78, "lifecycle", "failed", "a rule deletes the lock", "exclude locks/*", nil},
-		"expiry of others": {gs(settings(`{"lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {"age": 30, "matchesPrefix": ["logs/"]}}]}}`), name), 0, "lifecycle", "ok", "no rule", "", nil},
-		"versions expire":  {gs(settings(`{"versioning": {"enabled": true}, "lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {"isLive": false, "age": 1}}]}}`), name), 0, "versioning", "ok", "a rule removes noncurrent versions", "", nil},
-		"retention":        {gs(settings(`{"retentionPolicy": {"retentionPeriod": "3600", "effectiveTime": "2026-01-01T00:00:00Z"}}`), name), 78, "retention", "failed", "cannot be overwritten for 1h", "remove the retention policy", nil},
-		"soft delete":      {gs(settings(`{"softDeletePolicy": {"retentionDurationSeconds": "604800"}}`), name), 78, "soft delete", "warning", "each renewal stays for 168h", "switch soft delete off", nil},
+		"good": {gs(endpoint, name), 0, "conditions", "ok", "enforced in", "", nil},
+		"no bucket": {
+			gs(endpoint, "no-such-bucket"),
+			78,
+			"bucket",
+			"failed",
+			"no-such-bucket does not exist",
+			"create the bucket",
+			nil,
+		},
+		"nothing there": {
+			gs("http://"+closedPort(t), name),
+			69,
+			"endpoint",
+			"failed",
+			"connection refused",
+			"check host and port",
+			nil,
+		},
+		"no create": {
+			gs(deny("POST", "storage.objects.create"), name),
+			77,
+			"put",
+			"failed",
+			"HTTP 403 no storage.objects.create access",
+			"allow storage.objects.create",
+			[]string{"get"},
+		},
+		"versions": {
+			gs(settings(`{"versioning": {"enabled": true}}`), name),
+			78,
+			"versioning",
+			"warning",
+			"each renewal stays as one",
+			"switch versioning off",
+			nil,
+		},
+		"expiry": {
+			gs(settings(`{"lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {"age": 30, "matchesPrefix": ["locks/"]}}]}}`), name),
+			78,
+			"lifecycle",
+			"failed",
+			"a rule deletes the lock",
+			"exclude locks/*",
+			nil,
+		},
+		"expiry of others": {
+			gs(settings(`{"lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {"age": 30, "matchesPrefix": ["logs/"]}}]}}`), name),
+			0,
+			"lifecycle",
+			"ok",
+			"no rule",
+			"",
+			nil,
+		},
+		"versions expire": {
+			gs(settings(`{"versioning": {"enabled": true}, "lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {"isLive": false, "age": 1}}]}}`), name),
+			0,
+			"versioning",
+			"ok",
+			"a rule removes noncurrent versions",
+			"",
+			nil,
+		},
+		"retention": {
+			gs(settings(`{"retentionPolicy": {"retentionPeriod": "3600", "effectiveTime": "2026-01-01T00:00:00Z"}}`),
+				name),
+			78,
+			"retention",
+			"failed",
+			"cannot be overwritten for 1h",
+			"remove the retention policy",
+			nil,
+		},
+		"soft delete": {
+			gs(settings(`{"softDeletePolicy": {"retentionDurationSeconds": "604800"}}`), name),
+			78,
+			"soft delete",
+			"warning",
+			"each renewal stays for 168h",
+			"switch soft delete off",
+			nil,
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -585,7 +847,8 @@ func TestDoctorOnGoogleCloudStorage(t *testing.T) {
 }
 
 func TestDoctorOnDirectories(t *testing.T) {
-	dir, err := os.MkdirTemp("/var/tmp", "doctor-") // not below /tmp, which may be in memory, nor here, where not everyone may come
+	// not below /tmp, which may be in memory, nor here, where not everyone may come
+	dir, err := os.MkdirTemp("/var/tmp", "doctor-")
 	require.NoError(t, err)
 	defer os.RemoveAll(dir)
 	require.NoError(t, os.Chmod(dir, 0o755))
@@ -615,7 +878,8 @@ func TestDoctorOnDirectories(t *testing.T) {
 		dir, err := os.MkdirTemp("/dev/shm", "doctor-")
 		require.NoError(t, err)
 		defer os.RemoveAll(dir)
-		doctor(t, 78, local(dir)).finds("disk", "warning", "in memory: after a boot, tokens start from 1", "choose a directory on a disk")
+		doctor(t, 78, local(dir)).finds("disk", "warning", "in memory: after a boot, tokens start from 1",
+			"choose a directory on a disk")
 	}
 }
 
@@ -653,7 +917,8 @@ func TestDoctorPrintsThePolicy(t *testing.T) {
 	require.Len(t, policy.Statement, 2)
 	for i, action := range []string{"s3:PutObject", "s3:DeleteObject"} {
 		s := policy.Statement[i]
-		require.Equal(t, []string{"Deny", "*", action, "arn:aws:s3:::my-bucket/locks/*"}, []string{s.Effect, s.Principal, s.Action, s.Resource})
+		require.Equal(t, []string{"Deny", "*", action, "arn:aws:s3:::my-bucket/locks/*"},
+			[]string{s.Effect, s.Principal, s.Action, s.Resource})
 		require.Equal(t, "true", s.Condition["Null"]["s3:if-match"])
 	}
 	require.Equal(t, map[string]map[string]string{

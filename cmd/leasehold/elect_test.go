@@ -27,10 +27,13 @@ func TestElectLeadsAgainAndAgain(t *testing.T) {
 	}
 	waitFor := func(text string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return strings.Contains(said(), text) }, time.Minute, 20*time.Millisecond, "%s in %s", text, log)
+		require.Eventually(t, func() bool {
+			return strings.Contains(said(), text)
+		}, time.Minute, 20*time.Millisecond, "%s in %s", text, log)
 	}
 	elect := func(name, script string) *started {
-		return start(t, b.command("elect", "--ttl", "5s", "--holder", name, "--on-new-leader", fmt.Sprintf(`echo "%s sees $LEASEHOLD_HOLDER $LEASEHOLD_TOKEN" >>%s`, name, log), url,
+		return start(t, b.command("elect", "--ttl", "5s", "--holder", name, "--on-new-leader",
+			fmt.Sprintf(`echo "%s sees $LEASEHOLD_HOLDER $LEASEHOLD_TOKEN" >>%s`, name, log), url,
 			"--", "sh", "-c", strings.ReplaceAll(script, "LOG", log)))
 	}
 	const leader = `echo "$LEASEHOLD_HOLDER leads $LEASEHOLD_TOKEN" >>LOG; trap 'echo "$LEASEHOLD_HOLDER reloads" >>LOG' HUP; trap 'echo "$LEASEHOLD_HOLDER ends" >>LOG; exit 3' TERM; while :; do sleep 0.05; done`
@@ -44,7 +47,9 @@ func TestElectLeadsAgainAndAgain(t *testing.T) {
 	waitFor("alice reloads\n")
 	require.NoError(t, b.lock("leaders/a").Break(t.Context(), 1))
 	waitFor("alice ends\n") // and then either of them leads
-	require.Eventually(t, func() bool { return strings.Contains(said(), "leads 2\n") }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return strings.Contains(said(), "leads 2\n")
+	}, time.Minute, 20*time.Millisecond)
 
 	require.NoError(t, alice.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, 0, alice.wait(t), "%s", &alice.stderr)
@@ -62,7 +67,8 @@ func TestElectWhenTheCommandEnds(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
 	log := filepath.Join(t.TempDir(), "log")
-	s := start(t, b.command("elect", "--ttl", "4s", b.url("leaders/b"), "--", "sh", "-c", fmt.Sprintf(`echo $LEASEHOLD_TOKEN >>%s; exit 1`, log)))
+	s := start(t, b.command("elect", "--ttl", "4s", b.url("leaders/b"), "--", "sh", "-c",
+		fmt.Sprintf(`echo $LEASEHOLD_TOKEN >>%s; exit 1`, log)))
 	require.Eventually(t, func() bool {
 		body, _ := os.ReadFile(log)
 		return strings.HasPrefix(string(body), "1\n2\n3\n")
@@ -74,7 +80,8 @@ func TestElectWhenTheCommandEnds(t *testing.T) {
 func TestElectEndsWithItsErrors(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	b.run("elect", strings.Replace(b.url("x"), "s3://", "s3://no-such-", 1), "--", "true").complains(t, 78, "create the bucket")
+	b.run("elect", strings.Replace(b.url("x"), "s3://", "s3://no-such-", 1), "--", "true").complains(t,
+		78, "create the bucket")
 	b.run("elect", b.url("x"), "--", "no-such-command").complains(t, 127, "there is no command")
 	broken := filepath.Join(t.TempDir(), "broken")
 	require.NoError(t, os.WriteFile(broken, []byte{0, 1, 2}, 0o700))

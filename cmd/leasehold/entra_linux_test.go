@@ -16,7 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
-// Without key and signature the command gets a token from Microsoft Entra. Go reads SSL_CERT_FILE on Linux only.
+// Without key and signature the command gets a token from Microsoft Entra. Go reads SSL_CERT_FILE
+// on Linux only.
 func TestAzureByMicrosoftEntra(t *testing.T) {
 	t.Parallel()
 	server, certificate := testserver.StartAzuriteForTokens(t, testserver.AnyAPIVersion)
@@ -63,5 +64,6 @@ func TestAzureByMicrosoftEntra(t *testing.T) {
 	const cure = "check that the token is for https://storage.azure.com"
 	az("run", "--wait", "1s", url, "--", "true").complains(t, 77, cure)
 	az("list", "azblob://"+azureContainer+"/locks/"+at).complains(t, 77, "check the credentials")
-	doctor(t, 77, azureCommand(t, entra, "doctor", url)).finds("credentials", "failed", "HTTP 403 AuthenticationFailed", cure)
+	doctor(t, 77, azureCommand(t, entra, "doctor", url)).finds("credentials", "failed",
+		"HTTP 403 AuthenticationFailed", cure)
 }

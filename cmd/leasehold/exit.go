@@ -44,10 +44,22 @@ var exitCodes = []struct{ code, meaning string }{
 	{"69", "the store cannot be reached, does not answer, or has no room"},
 	{"70", "a bug, or the guard process was killed; the command is dead"},
 	{"74", "the result could not be written; `acquire` has released the lock again"},
-	{"75", "the lock is held by another, also at the end of `--wait`; try again later. `status --exit-code`: a lock is held"},
+	{
+		"75",
+		"the lock is held by another, also at the end of `--wait`; try again later. `status --exit-code`: a " +
+			"lock is held",
+	},
 	{"77", "the store denies access"},
-	{"78", "wrong configuration: no such bucket, no region or credentials, a store that is not safe for locks, a lock that is corrupt"},
-	{"79", "the lease was lost; the command is dead, or was not started. `hold`: also after `--for`, when nobody renews it any more"},
+	{
+		"78",
+		"wrong configuration: no such bucket, no region or credentials, a store that is not safe for locks, a lock " +
+			"that is corrupt",
+	},
+	{
+		"79",
+		"the lease was lost; the command is dead, or was not started. `hold`: also after `--for`, when nobody renews " +
+			"it any more",
+	},
 	{"126", "`run`: the command cannot be executed, and has not run; a lock taken for it is free again"},
 	{"127", "`run`: there is no such command; as 126"},
 	{"128+n", "ended by signal n: the command, or leasehold while it waited"},
@@ -152,7 +164,8 @@ var ofTheCommand = strings.NewReplacer(
 	"set UsePathStyle in the client's options", "add path-style=1 to the parameters of the URL",
 	"set the client's region: AWS_REGION, or Region in its options;", "set AWS_REGION, or add ?region=NAME to the URL;",
 	" (a path belongs into WithKeyPrefix)", "",
-	"demand that each write names its encryption", "demand that each write names its encryption, as sse=AES256 or sse=aws:kms in the URL does",
+	"demand that each write names its encryption", "demand that each write names its encryption, as sse=AES256 or "+
+		"sse=aws:kms in the URL does",
 	"identity must be", "--holder must be",
 	"poll interval ", "--interval ",
 	"a bucket for locks between machines", "an s3, gs or azblob URL for locks between machines",

@@ -18,13 +18,16 @@ func TestExitCodesOfRun(t *testing.T) {
 		script string
 		code   int
 	}{
-		"success":              {"exit 0", 0},
-		"failure":              {"exit 3", 3},
-		"a code of leasehold":  {"exit 79", 79},
-		"killed":               {"kill -9 $$", 128 + 9},
-		"terminated":           {"kill $$", 128 + 15},
-		"its process group":    {"kill -15 -$$", 128 + 15},
-		"its lease was broken": {`leasehold break --token "$LEASEHOLD_TOKEN" "$URL" >/dev/null; while :; do sleep 0.05; done`, 79},
+		"success":             {"exit 0", 0},
+		"failure":             {"exit 3", 3},
+		"a code of leasehold": {"exit 79", 79},
+		"killed":              {"kill -9 $$", 128 + 9},
+		"terminated":          {"kill $$", 128 + 15},
+		"its process group":   {"kill -15 -$$", 128 + 15},
+		"its lease was broken": {
+			`leasehold break --token "$LEASEHOLD_TOKEN" "$URL" >/dev/null; while :; do sleep 0.05; done`,
+			79,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -34,7 +37,8 @@ func TestExitCodesOfRun(t *testing.T) {
 			cmd.Env = append(cmd.Env, "PATH="+p.dir+":"+os.Getenv("PATH"), "URL="+p.url)
 			r := finish(t, cmd)
 			require.Equal(t, c.code, r.code, "%s", r.stderr)
-			require.Equal(t, name == "its lease was broken", strings.Contains(r.stderr, "\nleasehold: the command was ended"), "%s", r.stderr)
+			require.Equal(t, name == "its lease was broken",
+				strings.Contains(r.stderr, "\nleasehold: the command was ended"), "%s", r.stderr)
 			record, err := p.lock().Inspect(t.Context())
 			require.NoError(t, err)
 			require.True(t, record.Released())
@@ -42,16 +46,18 @@ func TestExitCodesOfRun(t *testing.T) {
 	}
 }
 
-// leasehold ends by the signal that has ended its command, or leasehold while it waits, and leaves no
-// core file. Any other end of the command is an exit code.
+// leasehold ends by the signal that has ended its command, or leasehold while it waits, and leaves
+// no core file. Any other end of the command is an exit code.
 func TestEndsByTheSignalOfItsCommand(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGKILL, syscall.SIGSEGV,
+	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGABRT,
+		syscall.SIGKILL, syscall.SIGSEGV,
 		syscall.SIGPIPE, syscall.SIGTERM, syscall.SIGUSR1} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t)
 			cmd := p.command("run", p.url, "--", "sh", "-c", fmt.Sprintf("ulimit -c 0; kill -%d $$", sig))
-			cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `ulimit -c unlimited; exec "$0" "$@"`, program}, cmd.Args[1:]...)
+			cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `ulimit -c unlimited; exec "$0" "$@"`, program},
+				cmd.Args[1:]...)
 			cmd.Dir = p.dir
 			r := finish(t, cmd)
 			status := cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -98,10 +104,12 @@ func TestASignalReachesAStoppedCommand(t *testing.T) {
 	}
 }
 
-// Signals that ask everybody to end reach the command and what it has started. The others reach the command alone.
+// Signals that ask everybody to end reach the command and what it has started. The others reach the
+// command alone.
 func TestSignalsGoToTheCommandOrToItsGroup(t *testing.T) {
 	for sig, all := range map[syscall.Signal]bool{ // a shell starts its children deaf to SIGINT and SIGQUIT
-		syscall.SIGINT: false, syscall.SIGTERM: true, syscall.SIGHUP: true, syscall.SIGQUIT: false, syscall.SIGUSR1: false, syscall.SIGUSR2: false,
+		syscall.SIGINT: false, syscall.SIGTERM: true, syscall.SIGHUP: true, syscall.SIGQUIT: false,
+		syscall.SIGUSR1: false, syscall.SIGUSR2: false,
 	} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()

@@ -33,8 +33,10 @@ func TestFileURLs(t *testing.T) {
 	require.Len(t, all, 3)
 	require.Equal(t, []any{"other", "corrupt"}, []any{all[0].Key, all[0].State})
 	all = all[1:]
-	require.Equal(t, []any{"report", "held", "ci", uint64(2), url}, []any{all[0].Key, all[0].State, all[0].Holder, all[0].Token, all[0].URL})
-	require.Equal(t, []any{"with space", "free", "file://" + dir + "/with%20space"}, []any{all[1].Key, all[1].State, all[1].URL})
+	require.Equal(t, []any{"report", "held", "ci", uint64(2), url},
+		[]any{all[0].Key, all[0].State, all[0].Holder, all[0].Token, all[0].URL})
+	require.Equal(t, []any{"with space", "free", "file://" + dir + "/with%20space"},
+		[]any{all[1].Key, all[1].State, all[1].URL})
 	r = offline(t, "list", "-o", "json", "file://"+dir+"/re")
 	r.succeeds(t)
 	require.Len(t, views(t, r.out), 1)
@@ -42,7 +44,8 @@ func TestFileURLs(t *testing.T) {
 
 	offline(t, "run", "file:///no/such/directory/x", "--", "true").complains(t, 78, "create the directory")
 	offline(t, "run", "file://"+dir+"/report.object/x", "--", "true").complains(t, 78, "is not a directory")
-	limited := exec.CommandContext(t.Context(), "sh", "-c", `trap '' XFSZ; ulimit -f 0; exec "$0" "$@"`, program, "run", "-n", "file://"+dir+"/full", "--", "true")
+	limited := exec.CommandContext(t.Context(), "sh", "-c", `trap '' XFSZ; ulimit -f 0; exec "$0" "$@"`, program, "run",
+		"-n", "file://"+dir+"/full", "--", "true")
 	finish(t, limited).complains(t, 69, "file too large")
 	if os.Getuid() != 0 { // who may do everything
 		require.NoError(t, os.Chmod(dir, 0o500))
@@ -76,7 +79,8 @@ func TestListOfLongKeys(t *testing.T) {
 	require.Equal(t, []any{"page", "corrupt"}, []any{all[1].Key, all[1].State})
 }
 
-// A machine's processes share a clock, so the next one takes over at once from one that was killed, as soon as the TTL has passed.
+// A machine's processes share a clock, so the next one takes over at once from one that was killed,
+// as soon as the TTL has passed.
 func TestFileTakeover(t *testing.T) {
 	t.Parallel()
 	url := "file://" + t.TempDir() + "/a"

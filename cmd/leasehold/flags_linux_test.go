@@ -8,11 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every flag of every command refuses what it cannot use before anything is sent, in one line that names the flag.
+// Every flag of every command refuses what it cannot use before anything is sent, in one line that
+// names the flag.
 func TestFlagsThatCannotWork(t *testing.T) {
 	p := newPlace(t)
 	values := map[string]string{
-		"nothing": "", "zero": "0", "negative": "-1", "too large": strings.Repeat("9", 9000), "a terminal's": "eve\n\x1b[2K", "a directory": p.dir,
+		"nothing": "", "zero": "0", "negative": "-1", "too large": strings.Repeat("9", 9000),
+		"a terminal's": "eve\n\x1b[2K", "a directory": p.dir,
 	}
 	free := "nothing zero negative too large a terminal's a directory" // any text will do
 	takes := map[string]string{                                        // values with which the flag works
@@ -34,8 +36,13 @@ func TestFlagsThatCannotWork(t *testing.T) {
 	handle := p.url + "#1-ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	tried := map[string]bool{}
 	for command, after := range map[string][]string{
-		"run": {p.url, "--", "true"}, "elect": {p.url, "--", "true"}, "acquire": {p.url}, "renew": {handle}, "hold": {handle}, "release": {handle},
-		"status": {p.url}, "list": {strings.TrimSuffix(p.url, "a")}, "watch": {p.url}, "break": {p.url}, "doctor": {p.url}, "bench": {p.url},
+		"run": {
+			p.url,
+			"--",
+			"true",
+		}, "elect": {p.url, "--", "true"}, "acquire": {p.url}, "renew": {handle}, "hold": {handle}, "release": {handle},
+		"status": {p.url}, "list": {strings.TrimSuffix(p.url, "a")}, "watch": {p.url}, "break": {p.url},
+		"doctor": {p.url}, "bench": {p.url},
 	} {
 		help := offline(t, command, "--help")
 		help.succeeds(t)

@@ -13,11 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The guard is a process between leasehold and the command. It starts the command, is told until when the command may run, and
-// otherwise ends it, with all that it has started. Either may be stopped or killed at any moment: the guard needs nothing from
-// leasehold but the times that both share, and a clock. It is leasehold's own program, started with guardArg.
+// The guard is a process between leasehold and the command. It starts the command, is told until
+// when the command may run, and otherwise ends it, with all that it has started. Either may be
+// stopped or killed at any moment: the guard needs nothing from leasehold but the times that both
+// share, and a clock. It is leasehold's own program, started with guardArg.
 //
-// leasehold writes a byte into a socket when it has changed the times. The guard answers with lines:
+// leasehold writes a byte into a socket when it has changed the times. The guard answers with
+// lines:
 //
 //	started PID ERRNO  the number says why it is not in its control group, 0 if it is or has none
 //	failed ERRNO       the command cannot be started
@@ -31,12 +33,15 @@ func isGuard() bool { return len(os.Args) > 1 && os.Args[1] == guardArg }
 
 func init() {
 	if isGuard() {
-		runtime.LockOSThread() // the command's parent death signal comes when the thread ends that started it: only the main thread lasts
+		// the command's parent death signal comes when the thread ends that started it: only the
+		// main thread lasts
+		runtime.LockOSThread()
 	}
 }
 
-// passedOn are the signals that leasehold passes on to the command. The first ones ask everybody to end, so they go to its whole
-// process group. The others go to the command alone, because by default they kill.
+// passedOn are the signals that leasehold passes on to the command. The first ones ask everybody to
+// end, so they go to its whole process group. The others go to the command alone, because by
+// default they kill.
 var (
 	toGroup   = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 	toCommand = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2}
@@ -44,7 +49,8 @@ var (
 	unharmed = []os.Signal{syscall.SIGTSTP, syscall.SIGPIPE}
 )
 
-// catch receives signals in place of the system's default. Those that were ignored at the start stay so, also for the command.
+// catch receives signals in place of the system's default. Those that were ignored at the start
+// stay so, also for the command.
 func catch(c chan<- os.Signal, lists ...[]os.Signal) {
 	for _, list := range lists {
 		for _, s := range list {
@@ -211,8 +217,8 @@ func (g *guard) watch() int {
 	}
 }
 
-// over reports whether nothing of the command is left, which has ended. It is reaped at the end, and
-// a look at the processes that are left cannot tell that there is none: see childless.
+// over reports whether nothing of the command is left, which has ended. It is reaped at the end,
+// and a look at the processes that are left cannot tell that there is none: see childless.
 func (g *guard) over() bool {
 	if g.cgroup.populated() || len(remaining(g.pid)) > 0 {
 		return false

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootTime is the time of a clock that all processes share, that nobody sets, and that counts a suspend of the machine.
+// bootTime is the time of a clock that all processes share, that nobody sets, and that counts a
+// suspend of the machine.
 func bootTime() int64 {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
@@ -22,8 +23,8 @@ func bootTime() int64 {
 	return t.Nano()
 }
 
-// becomeReaper makes this process the parent of everything below it that loses its own, so that what has left the process group of the
-// command is still found.
+// becomeReaper makes this process the parent of everything below it that loses its own, so that
+// what has left the process group of the command is still found.
 func becomeReaper() {
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
@@ -34,11 +35,13 @@ func raise(s syscall.Signal) {
 	runtime.LockOSThread()
 	var byDefault [8]uint64 // struct sigaction; signal.Reset leaves some signals to the runtime
 	const maskSize = 8
-	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&byDefault)), 0, maskSize, 0, 0)
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s),
+		uintptr(unsafe.Pointer(&byDefault)), 0, maskSize, 0, 0)
 	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), s)
 }
 
-// nameProcess gives this process, whose program was /proc/self/exe, the name that ps and killall know it by: at most 15 bytes.
+// nameProcess gives this process, whose program was /proc/self/exe, the name that ps and killall
+// know it by: at most 15 bytes.
 func nameProcess(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }
 
 // sharedFile is a file in memory, which also is there where no directory can be written.
@@ -69,7 +72,8 @@ func newAlarm() *alarm {
 
 func (a *alarm) set(at int64) {
 	if a.fd >= 0 {
-		_ = unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &unix.ItimerSpec{Value: unix.NsecToTimespec(max(at, 1))}, nil)
+		_ = unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME,
+			&unix.ItimerSpec{Value: unix.NsecToTimespec(max(at, 1))}, nil)
 	}
 }
 
@@ -96,7 +100,8 @@ func (a *alarm) ring() {
 	}
 }
 
-// processes are those of this machine that live, or that are dead and not reaped, as far as this one may see them.
+// processes are those of this machine that live, or that are dead and not reaped, as far as this
+// one may see them.
 func processes(dead bool) (all []process) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -111,8 +116,8 @@ func processes(dead bool) (all []process) {
 	return all
 }
 
-// look reads /proc/PID/stat: pid (name) state parent group, and so on. The name may have anything in
-// it. The state is that of the main thread, which may have ended while others go on.
+// look reads /proc/PID/stat: pid (name) state parent group, and so on. The name may have anything
+// in it. The state is that of the main thread, which may have ended while others go on.
 func look(pid int) (process, bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
@@ -225,8 +230,9 @@ func remaining(_ int) (left []process) {
 	return left
 }
 
-// childless reports whether this process has no child, alive or dead. Below a reaper there is nothing else then. A look at all processes
-// cannot tell: if a parent dies during it, its child may have been read with that parent, which is no longer found.
+// childless reports whether this process has no child, alive or dead. Below a reaper there is
+// nothing else then. A look at all processes cannot tell: if a parent dies during it, its child may
+// have been read with that parent, which is no longer found.
 func childless() bool {
 	for {
 		switch pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); {

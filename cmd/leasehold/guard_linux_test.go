@@ -47,7 +47,8 @@ func TestRunWithoutItsGuard(t *testing.T) {
 	b.run("run", "-n", b.url("locks/guard"), "--", "true").succeeds(t)
 }
 
-// A guard that is stopped cannot keep the times. The supervisor does, if the lease is lost meanwhile.
+// A guard that is stopped cannot keep the times. The supervisor does, if the lease is lost
+// meanwhile.
 func TestRunWithAStoppedGuard(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
@@ -58,7 +59,8 @@ func TestRunWithAStoppedGuard(t *testing.T) {
 	require.True(t, life.begun(t, s), "%s", &s.stderr)
 	guard := onlyChild(t, s.Process.Pid)
 	require.NoError(t, syscall.Kill(guard, syscall.SIGSTOP))
-	t.Cleanup(func() { _ = syscall.Kill(guard, syscall.SIGCONT) }) // if it still lives, it ends when it sees that leasehold is gone
+	// if it still lives, it ends when it sees that leasehold is gone
+	t.Cleanup(func() { _ = syscall.Kill(guard, syscall.SIGCONT) })
 	before, err := b.lock("locks/stopped").Inspect(t.Context())
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { // leasehold looks at it after each renewal

@@ -25,7 +25,8 @@ func becomeReaper() {}
 // reapOrphans does nothing here, because orphans go to process 1, which reaps them.
 func reapOrphans() {}
 
-// raise ends this process by a signal, but for those that make the runtime write what its goroutines do.
+// raise ends this process by a signal, but for those that make the runtime write what its
+// goroutines do.
 func raise(s syscall.Signal) {
 	switch s {
 	case unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGKILL, unix.SIGPIPE, unix.SIGALRM, unix.SIGUSR1, unix.SIGUSR2:

@@ -33,7 +33,8 @@ func (p place) renewedFor(d time.Duration) {
 	}
 }
 
-// alive starts the program with a command that gives signs of life, deaf to SIGTERM and with a child in a session of its own.
+// alive starts the program with a command that gives signs of life, deaf to SIGTERM and with a
+// child in a session of its own.
 func (p place) alive(way func(*exec.Cmd), flags ...string) (*started, living) {
 	life := newLiving(p.t)
 	cmd := p.command(append(append([]string{"run"}, flags...), p.url, "--", os.Args[0])...)
@@ -54,11 +55,13 @@ func (l living) ends(t testing.TB) {
 	}, 15*time.Second, time.Millisecond, "the command lives on")
 }
 
-// The lease is renewed while the guard does not run. What the guard knew before that has run out when it goes on.
+// The lease is renewed while the guard does not run. What the guard knew before that has run out
+// when it goes on.
 func TestAGuardThatWasStoppedKnowsTheLastRenewal(t *testing.T) {
 	const ttl = 3 * time.Second
 	p := newPlace(t)
-	s, lines := ready(t, p.command("run", "--ttl", ttl.String(), p.url, "--", "sh", "-c", `trap 'exit 9' TERM; echo ready; while [ ! -e "`+p.dir+`/done" ]; do sleep 0.05; done; echo done`))
+	s, lines := ready(t, p.command("run", "--ttl", ttl.String(), p.url, "--", "sh", "-c",
+		`trap 'exit 9' TERM; echo ready; while [ ! -e "`+p.dir+`/done" ]; do sleep 0.05; done; echo done`))
 	guard := onlyChild(t, s.Process.Pid)
 	require.NoError(t, syscall.Kill(guard, syscall.SIGSTOP))
 	p.renewedFor(ttl + ttl/2)
@@ -71,7 +74,8 @@ func TestAGuardThatWasStoppedKnowsTheLastRenewal(t *testing.T) {
 	require.Equal(t, 0, s.wait(t), "%s", &s.stderr)
 }
 
-// A guard that goes on after the lease has run out ends the command, also if leasehold is stopped still.
+// A guard that goes on after the lease has run out ends the command, also if leasehold is stopped
+// still.
 func TestGuardAndLeaseholdWereStopped(t *testing.T) {
 	p := newPlace(t)
 	s, life := p.alive(withoutCgroup, "--ttl", "2s")
@@ -108,7 +112,8 @@ func TestLeaseholdIsStopped(t *testing.T) {
 func leaseholdIsStopped(t *testing.T, way func(*exec.Cmd)) {
 	p := newPlace(t)
 	life := newLiving(t)
-	cmd := p.command("run", "--ttl", "3s", p.url, "--", "bash", "-c", `trap 'echo term' TERM; `+os.Args[0]+` & echo ready; while :; do sleep 0.05; done`)
+	cmd := p.command("run", "--ttl", "3s", p.url, "--", "bash", "-c", `trap 'echo term' TERM; `+os.Args[0]+
+		` & echo ready; while :; do sleep 0.05; done`)
 	cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_ESCAPES=1", "LIFE_DEAF=1")
 	way(cmd)
 	s, lines := ready(t, cmd)
@@ -126,7 +131,9 @@ func leaseholdIsStopped(t *testing.T, way func(*exec.Cmd)) {
 		require.Fail(t, "no SIGTERM")
 	}
 	signed := life.last(t)
-	require.Eventually(t, func() bool { return life.last(t) > signed }, time.Minute, signEvery, "it has time between the two signals")
+	require.Eventually(t, func() bool {
+		return life.last(t) > signed
+	}, time.Minute, signEvery, "it has time between the two signals")
 	lease, err := p.lock(leasehold.WithTTL(3 * time.Second)).Acquire(soon(t))
 	require.NoError(t, err)
 	led := monotonic() - time.Since(lease.Record().AcquiredAt)
@@ -137,10 +144,13 @@ func leaseholdIsStopped(t *testing.T, way func(*exec.Cmd)) {
 	require.NoError(t, lease.Release(t.Context()))
 }
 
-// Whichever of the two is killed, the command and what it has started die at once, although the lease would last for an hour.
+// Whichever of the two is killed, the command and what it has started die at once, although the
+// lease would last for an hour.
 func TestLeaseholdOrItsGuardIsKilled(t *testing.T) {
 	for name, kill := range map[string]func(t *testing.T, leasehold, guard int){
-		"leasehold": func(t *testing.T, leasehold, _ int) { require.NoError(t, syscall.Kill(leasehold, syscall.SIGKILL)) },
+		"leasehold": func(t *testing.T, leasehold, _ int) {
+			require.NoError(t, syscall.Kill(leasehold, syscall.SIGKILL))
+		},
 		"the guard": func(t *testing.T, _, guard int) { require.NoError(t, syscall.Kill(guard, syscall.SIGKILL)) },
 		"leasehold, and the guard was stopped": func(t *testing.T, leasehold, guard int) {
 			require.NoError(t, syscall.Kill(guard, syscall.SIGSTOP))
@@ -169,7 +179,8 @@ func TestLeaseholdAndItsGuardAreKilled(t *testing.T) {
 	p := newPlace(t)
 	s, lines := ready(t, p.command("run", "--ttl", "1h", p.url, "--", "bash", "-c", "echo ready; exec sleep 60"))
 	guard := onlyChild(t, s.Process.Pid)
-	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} { // stopped first, so that neither sees the other's end
+	// stopped first, so that neither sees the other's end
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 		require.NoError(t, s.Process.Signal(sig))
 		require.NoError(t, syscall.Kill(guard, sig))
 	}
@@ -199,7 +210,8 @@ func TestTheGuardHasAName(t *testing.T) {
 	name, err := os.ReadFile("/proc/" + strconv.Itoa(onlyChild(t, s.Process.Pid)) + "/comm")
 	require.NoError(t, err)
 	require.Equal(t, "leasehold-guard\n", string(name))
-	for _, args := range [][]string{{"__guard"}, {"__guard", "x"}, {"__guard", "1", "2", "3", "true"}, {"__guard", "0", "0", "0", "/bin/true", "true"}} {
+	for _, args := range [][]string{{"__guard"}, {"__guard", "x"}, {"__guard", "1", "2", "3", "true"},
+		{"__guard", "0", "0", "0", "/bin/true", "true"}} {
 		offline(t, args...).complains(t, 64, "see leasehold help")
 	}
 }

@@ -51,7 +51,8 @@ Write special characters of a key as %XX: a question mark as %3F, a # as %23, a 
 directory, and %2F is a slash of the key: file:///var/lib/locks/jobs%2Fnightly is the lock "jobs/nightly" of a Go program in the
 directory /var/lib/locks. "list -o json" prints the URL of each lock. Quote a URL with a ? or & for the shell. All who want the same lock
 must name the same object.`},
-	{"guarantee", "What is dead when the lease is lost", `"run" and "elect" hold the lock by a lease, which they renew three times in its TTL. If the lease is lost because the store cannot be
+	{"guarantee", "What is dead when the lease is lost",
+		`"run" and "elect" hold the lock by a lease, which they renew three times in its TTL. If the lease is lost because the store cannot be
 reached, or because leasehold itself is stopped or killed, the command and all that it has started are dead before anyone else can hold
 the lock:
 
@@ -88,14 +89,17 @@ func exitCodeTable() string {
 	for _, e := range exitCodes {
 		const indent = 17
 		meaning := wrap(strings.ReplaceAll(e.meaning, "`", `"`), columns-indent)
-		fmt.Fprintf(&b, "  %-*s%s\n", indent-2, e.code, strings.ReplaceAll(meaning, "\n", "\n"+strings.Repeat(" ", indent)))
+		fmt.Fprintf(&b, "  %-*s%s\n", indent-2, e.code,
+			strings.ReplaceAll(meaning, "\n", "\n"+strings.Repeat(" ", indent)))
 	}
-	return "If a command has such an exit code of its own, only the message of leasehold tells the difference.\n\n" + strings.TrimSuffix(b.String(), "\n")
+	return "If a command has such an exit code of its own, only the message of leasehold tells the difference.\n\n" +
+		strings.TrimSuffix(b.String(), "\n")
 }
 
 const columns = 80
 
-// wrap breaks the lines of paragraphs anew. One that is indented keeps its lines, and each item of a list begins one.
+// wrap breaks the lines of paragraphs anew. One that is indented keeps its lines, and each item of
+// a list begins one.
 func wrap(text string, width int) string {
 	var out []string
 	for paragraph := range strings.SplitSeq(text, "\n\n") {
@@ -142,7 +146,8 @@ func help() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND | TOPIC]",
 		Short: "Help about any command or topic",
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, args []string,
+			_ string) (names []string, _ cobra.ShellCompDirective) {
 			if len(args) == 0 {
 				for _, c := range cmd.Root().Commands() {
 					names = append(names, c.Name())
@@ -163,9 +168,10 @@ func help() *cobra.Command {
 
 func (a *app) man() *cobra.Command {
 	return &cobra.Command{
-		Use:               "man",
-		Short:             "Print the manual page",
-		Long:              "Prints the manual page in the format of man(1): leasehold man > /usr/local/share/man/man1/leasehold.1",
+		Use:   "man",
+		Short: "Print the manual page",
+		Long: "Prints the manual page in the format of man(1): leasehold man > " +
+			"/usr/local/share/man/man1/leasehold.1",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: noFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -13,7 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// defaultFor is how long hold renews by default: as long as the longest job of the hosted CI services.
+// defaultFor is how long hold renews by default: as long as the longest job of the hosted CI
+// services.
 const defaultFor = 6 * time.Hour
 
 func (a *app) hold() *cobra.Command {
@@ -44,8 +45,10 @@ reached, it tries again, and says so. It does not end with the shell that has st
 		}),
 	}
 	given.fileFlag(cmd.Flags())
-	cmd.Flags().DurationVar(&h.limit, "for", defaultFor, "end after this time, so that nothing that was forgotten holds the lock for ever")
-	cmd.Flags().IntVar(&h.pid, "while", 0, "end when the process with this `number` has ended, such as $$, the shell itself")
+	cmd.Flags().DurationVar(&h.limit, "for", defaultFor, "end after this time, so that nothing that was forgotten "+
+		"holds the lock for ever")
+	cmd.Flags().IntVar(&h.pid, "while", 0, "end when the process with this `number` has ended, such as $$, the "+
+		"shell itself")
 	return cmd
 }
 
@@ -83,7 +86,8 @@ func (a *app) holdOn(ctx context.Context, text string, until holding) error {
 			break
 		}
 		if !time.Now().Before(end) {
-			return fail(exitLost, "lock %q: nobody renews it any more, because --for %v has passed: it is free after %s",
+			return fail(exitLost, "lock %q: nobody renews it any more, because --for %v has passed: it is free "+
+				"after %s",
 				h.at.key, until.limit, record.ExpiresAt.Format(time.DateTime))
 		}
 		record, err = a.holdOnce(ctx, store, h, record)
@@ -98,7 +102,8 @@ func (a *app) holdOn(ctx context.Context, text string, until holding) error {
 }
 
 // holdOnce renews once. A failure that may pass is told, and is not an error.
-func (a *app) holdOnce(ctx context.Context, store leasehold.Store, h handle, last leasehold.Record) (leasehold.Record, error) {
+func (a *app) holdOnce(ctx context.Context, store leasehold.Store, h handle,
+	last leasehold.Record) (leasehold.Record, error) {
 	record, err := h.write(ctx, store, prolong)
 	if err == nil || errors.Is(err, leasehold.ErrLost) || storeapi.Permanent(err) || ctx.Err() != nil {
 		return record, err
@@ -131,7 +136,8 @@ func pause(ctx context.Context, d time.Duration, alive func() bool) error {
 	}
 }
 
-// living returns a function that reports whether a process lives. On Linux, a later process with the same number is another one.
+// living returns a function that reports whether a process lives. On Linux, a later process with
+// the same number is another one.
 func living(pid int) (func() bool, error) {
 	if pid == 0 {
 		return func() bool { return true }, nil

@@ -75,7 +75,8 @@ func TestHoldEnds(t *testing.T) {
 		p, file := taken(t)
 		s := holds(t, p, "--for", "1500ms", "--handle-file", file)
 		require.Equal(t, 79, s.wait(t), "%s", &s.stderr)
-		require.Contains(t, s.stderr.String(), "nobody renews it any more, because --for 1.5s has passed: it is free after")
+		require.Contains(t, s.stderr.String(), "nobody renews it any more, because --for 1.5s has passed: it is "+
+			"free after")
 	})
 	t.Run("with the process of --while", func(t *testing.T) {
 		t.Parallel()
@@ -88,8 +89,10 @@ func TestHoldEnds(t *testing.T) {
 		require.Equal(t, 0, s.wait(t), "%s", &s.stderr)
 		r, err := p.lock().Inspect(t.Context())
 		require.NoError(t, err)
-		require.False(t, r.Released(), "what the process has started may still be at work: the lock is free after the TTL")
-		offline(t, "hold", "--while", strconv.Itoa(step.Process.Pid), "--handle-file", file).complains(t, 64, "there is no such process")
+		require.False(t, r.Released(), "what the process has started may still be at work: the lock is free "+
+			"after the TTL")
+		offline(t, "hold", "--while", strconv.Itoa(step.Process.Pid), "--handle-file", file).complains(t, 64,
+			"there is no such process")
 	})
 	t.Run("at a signal", func(t *testing.T) {
 		t.Parallel()
@@ -104,7 +107,8 @@ func TestHoldEnds(t *testing.T) {
 	t.Run("not with the shell that has started it", func(t *testing.T) {
 		t.Parallel()
 		p, file := taken(t)
-		step := exec.CommandContext(t.Context(), "bash", "-ec", program+` hold --handle-file "$0" >"$0.log" 2>&1 & echo $!`, file)
+		step := exec.CommandContext(t.Context(), "bash", "-ec", program+
+			` hold --handle-file "$0" >"$0.log" 2>&1 & echo $!`, file)
 		step.Env = plainEnviron()
 		out, err := step.Output()
 		require.NoError(t, err)
@@ -118,7 +122,9 @@ func TestHoldEnds(t *testing.T) {
 			return err == nil && r.ExpiresAt.Sub(first.ExpiresAt) > 2*time.Second
 		}, hangs, 10*time.Millisecond)
 		offline(t, "release", "--handle-file", file).succeeds(t)
-		require.Eventually(t, func() bool { return syscall.Kill(pid, 0) != nil || zombie(pid) }, hangs, 10*time.Millisecond)
+		require.Eventually(t, func() bool {
+			return syscall.Kill(pid, 0) != nil || zombie(pid)
+		}, hangs, 10*time.Millisecond)
 		said, err := os.ReadFile(file + ".log")
 		require.NoError(t, err)
 		require.Equal(t, 1, strings.Count(string(said), "\n"), "%s", said)
@@ -136,8 +142,22 @@ func TestStatusByExitCode(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	now := time.Now()
-	p.record("held", leasehold.Record{Token: 1, Holder: "alice", TTL: time.Hour, Nonce: "x", RenewedAt: now, ExpiresAt: now.Add(time.Hour)})
-	p.record("expired", leasehold.Record{Token: 1, Holder: "alice", TTL: time.Hour, Nonce: "x", RenewedAt: now.Add(-2 * time.Hour), ExpiresAt: now.Add(-time.Hour)})
+	p.record("held", leasehold.Record{
+		Token:     1,
+		Holder:    "alice",
+		TTL:       time.Hour,
+		Nonce:     "x",
+		RenewedAt: now,
+		ExpiresAt: now.Add(time.Hour),
+	})
+	p.record("expired", leasehold.Record{
+		Token:     1,
+		Holder:    "alice",
+		TTL:       time.Hour,
+		Nonce:     "x",
+		RenewedAt: now.Add(-2 * time.Hour),
+		ExpiresAt: now.Add(-time.Hour),
+	})
 	p.record("released", leasehold.Record{Token: 1, Holder: "alice", Nonce: "x"})
 	p.put("corrupt", []byte("x"))
 	for _, c := range []struct {

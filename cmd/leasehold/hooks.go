@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// newLeaderHooks runs a command at every change of the leader, one at a time. Of the changes that come while it runs, only the last
-// one counts.
+// newLeaderHooks runs a command at every change of the leader, one at a time. Of the changes that
+// come while it runs, only the last one counts.
 type newLeaderHooks struct {
 	app     *app
 	command string

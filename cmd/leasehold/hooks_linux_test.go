@@ -23,20 +23,25 @@ func readLine(t *testing.T, path string) (line string) {
 	return line
 }
 
-// A command for new leaders that hangs does not keep the campaign from ending, whichever signal ends it, and does not live on.
+// A command for new leaders that hangs does not keep the campaign from ending, whichever signal
+// ends it, and does not live on.
 func TestElectEndsWhileACommandForNewLeadersHangs(t *testing.T) {
 	for name, c := range map[string]struct {
 		hook string
 		sig  syscall.Signal
 	}{
-		"asleep":              {`trap 'echo asked >asked; exit' TERM; echo $$ >pid; while :; do sleep 0.05; done`, syscall.SIGTERM},
+		"asleep": {
+			`trap 'echo asked >asked; exit' TERM; echo $$ >pid; while :; do sleep 0.05; done`,
+			syscall.SIGTERM,
+		},
 		"deaf":                {`trap '' TERM INT; echo $$ >pid; while :; do sleep 0.05; done`, syscall.SIGINT},
 		"waiting for a child": {`sh -c 'echo $$ >pid; while :; do sleep 0.05; done'; true`, syscall.SIGQUIT},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t)
-			cmd := p.command("elect", "--on-new-leader", c.hook, p.url, "--", "sh", "-c", "echo ready; while :; do sleep 0.05; done")
+			cmd := p.command("elect", "--on-new-leader", c.hook, p.url, "--", "sh", "-c",
+				"echo ready; while :; do sleep 0.05; done")
 			cmd.Dir = p.dir
 			s, _ := ready(t, cmd)
 			pid, err := strconv.Atoi(readLine(t, filepath.Join(p.dir, "pid")))
@@ -53,7 +58,9 @@ func TestElectEndsWhileACommandForNewLeadersHangs(t *testing.T) {
 				require.Fail(t, "elect does not end")
 			}
 			require.Equal(t, 0, s.wait(t), "%s", &s.stderr)
-			require.Eventually(t, func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH }, 15*time.Second, 10*time.Millisecond)
+			require.Eventually(t, func() bool {
+				return syscall.Kill(pid, 0) == syscall.ESRCH
+			}, 15*time.Second, 10*time.Millisecond)
 			if name == "asleep" {
 				require.Equal(t, "asked", readLine(t, filepath.Join(p.dir, "asked")), "SIGTERM came first")
 			}
@@ -75,19 +82,25 @@ func parent(pid int) int {
 	return number
 }
 
-// Processes whose parents have ended become children of leasehold. When they end, nothing is left of them.
+// Processes whose parents have ended become children of leasehold. When they end, nothing is left
+// of them.
 func TestOrphansLeaveNoZombies(t *testing.T) {
 	p := newPlace(t)
 	hook := `while [ ! -e started ]; do sleep 0.05; done; sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done' & true`
-	cmd := p.command("elect", "--on-new-leader", hook, p.url, "--", "sh", "-c", "echo ready; while :; do sleep 0.05; done")
+	cmd := p.command("elect", "--on-new-leader", hook, p.url, "--", "sh", "-c", "echo ready; while :; do sleep "+
+		"0.05; done")
 	cmd.Dir = p.dir
 	s, _ := ready(t, cmd)
 	require.NoError(t, os.WriteFile(p.dir+"/started", nil, 0o600))
 	orphan, err := strconv.Atoi(readLine(t, p.dir+"/pid"))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return parent(orphan) == s.Process.Pid }, time.Minute, 10*time.Millisecond, "leasehold has it")
+	require.Eventually(t, func() bool {
+		return parent(orphan) == s.Process.Pid
+	}, time.Minute, 10*time.Millisecond, "leasehold has it")
 	require.NoError(t, os.WriteFile(p.dir+"/go", nil, 0o600))
-	require.Eventually(t, func() bool { return parent(orphan) == 0 }, 30*time.Second, 10*time.Millisecond, "it stays as a zombie")
+	require.Eventually(t, func() bool {
+		return parent(orphan) == 0
+	}, 30*time.Second, 10*time.Millisecond, "it stays as a zombie")
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, 0, s.wait(t), "%s", &s.stderr)
 	require.Empty(t, s.stderr.String())

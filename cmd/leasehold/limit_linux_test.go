@@ -14,8 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
-// A command that uses up all processes that its user may have takes none from leasehold and the guard:
-// they have their threads before it starts.
+// A command that uses up all processes that its user may have takes none from leasehold and the
+// guard: they have their threads before it starts.
 func TestTheCommandUsesUpAllProcesses(t *testing.T) {
 	if os.Getuid() != 0 {
 		testserver.Missing(t, "root", fmt.Errorf("needs root, to be a user who has no other processes"))
@@ -33,7 +33,8 @@ func TestTheCommandUsesUpAllProcesses(t *testing.T) {
 				`(while :; do sleep 100 & done) 2>&-; echo ready; read -r line; exit 5`)
 			asNobody(t)(cmd)
 			cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(71000 + os.Getpid()%10000*4 + i), Gid: 65534}
-			cmd.Path, cmd.Args = "/bin/bash", append([]string{"bash", "-c", `ulimit -u 90; exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)
+			cmd.Path, cmd.Args = "/bin/bash", append([]string{"bash", "-c", `ulimit -u 90; exec "$0" "$@"`, cmd.Path},
+				cmd.Args[1:]...)
 			stdin, err := cmd.StdinPipe()
 			require.NoError(t, err)
 			s, lines := ready(t, cmd)

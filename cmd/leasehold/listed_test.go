@@ -18,19 +18,23 @@ import (
 	"github.com/leasehold-go/leasehold/gcsstore"
 )
 
-// oddKeys are keys that a Go program's lock can have, and that the path of a URL would read otherwise.
+// oddKeys are keys that a Go program's lock can have, and that the path of a URL would read
+// otherwise.
 var oddKeys = []string{
-	"nightly", "jobs/nightly", "jobs%2Fnightly", "jobs%2fnightly", "Jobs/Nightly", "a b", "a+b", "a%20b", "what?", "100%", "#1", "a&b=c;d",
-	"é", "e\u0301", "日本/語", "...", "a..b/c.", "~", "a~b", "x:y@z", "[1]", "%", "%%", "jobs/%2e%2e/x", "nightly.object", "jobs/" + strings.Repeat("ü/", 200) + "x",
+	"nightly", "jobs/nightly", "jobs%2Fnightly", "jobs%2fnightly", "Jobs/Nightly", "a b", "a+b", "a%20b", "what?",
+	"100%", "#1", "a&b=c;d",
+	"é", "e\u0301", "日本/語", "...", "a..b/c.", "~", "a~b", "x:y@z", "[1]", "%", "%%", "jobs/%2e%2e/x", "nightly.object",
+	"jobs/" + strings.Repeat("ü/", 200) + "x",
 }
 
-// namesThemselves holds all keys at once, and checks that the URL that list prints of each names that lock, and no other: status of the
-// URL shows the same holder, and run finds it held.
+// namesThemselves holds all keys at once, and checks that the URL that list prints of each names
+// that lock, and no other: status of the URL shows the same holder, and run finds it held.
 func namesThemselves(t *testing.T, store leasehold.Store, prefix string, command func(args ...string) result) {
 	t.Helper()
 	holders := make(map[string]string)
 	for i, key := range oddKeys {
-		lock, err := leasehold.NewLock(store, key, leasehold.WithIdentity(fmt.Sprintf("holder-%d", i)), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+		lock, err := leasehold.NewLock(store, key, leasehold.WithIdentity(fmt.Sprintf("holder-%d", i)),
+			leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		lease, err := lock.Acquire(t.Context())
 		if strings.Contains(key+"/", "./") && errors.Is(err, leasehold.ErrPermanent) { // Azure has no such names
@@ -70,7 +74,9 @@ func TestAListedURLNamesItsLock(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "a dir#100%?é")
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, "jobs"), 0o755)) // where another lock "nightly" could be
 		escaped := strings.NewReplacer("%", "%25", " ", "%20", "#", "%23", "?", "%3F").Replace(dir)
-		namesThemselves(t, leasehold.NewFileStore(dir), "file://"+escaped+"/", func(args ...string) result { return offline(t, args...) })
+		namesThemselves(t, leasehold.NewFileStore(dir), "file://"+escaped+"/", func(args ...string) result {
+			return offline(t, args...)
+		})
 		r := offline(t, "list", "-o", "json", "file://"+escaped+"/jobs%2Fn")
 		r.succeeds(t)
 		require.Len(t, views(t, r.out), 1, "%s", r.out)
@@ -78,12 +84,15 @@ func TestAListedURLNamesItsLock(t *testing.T) {
 	t.Run("S3", func(t *testing.T) {
 		t.Parallel()
 		b := newBucket(t)
-		namesThemselves(t, leasehold.NewS3Store(b.server.Client(), b.name), b.url(""), func(args ...string) result { return b.run(args...) })
+		namesThemselves(t, leasehold.NewS3Store(b.server.Client(), b.name), b.url(""), func(args ...string) result {
+			return b.run(args...)
+		})
 	})
 	t.Run("Cloud Storage", func(t *testing.T) {
 		t.Parallel()
 		endpoint, gs := newGCS(t, "listed")
-		client, err := gcsstore.NewClient(t.Context(), option.WithoutAuthentication(), option.WithEndpoint(endpoint+"/storage/v1/"))
+		client, err := gcsstore.NewClient(t.Context(), option.WithoutAuthentication(),
+			option.WithEndpoint(endpoint+"/storage/v1/"))
 		require.NoError(t, err)
 		defer client.Close()
 		namesThemselves(t, gcsstore.New(client, "listed"), "gs://listed/?endpoint="+endpoint, gs)
@@ -92,8 +101,9 @@ func TestAListedURLNamesItsLock(t *testing.T) {
 		t.Parallel()
 		server, client, command := newAzure(t)
 		env := []string{"AZURE_STORAGE_CONNECTION_STRING=" + server.ConnectionString()}
-		namesThemselves(t, azblobstore.New(client, azureContainer), "azblob://"+azureContainer+"/", func(args ...string) result {
-			return finish(t, command(env, args...))
-		})
+		namesThemselves(t, azblobstore.New(client, azureContainer), "azblob://"+azureContainer+"/",
+			func(args ...string) result {
+				return finish(t, command(env, args...))
+			})
 	})
 }

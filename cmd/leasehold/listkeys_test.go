@@ -13,7 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
-// XML has no control characters, so a list of keys that have them comes encoded. One foreign object spoils no list.
+// XML has no control characters, so a list of keys that have them comes encoded. One foreign object
+// spoils no list.
 func TestListWithForeignKeys(t *testing.T) {
 	t.Parallel()
 	for _, server := range []testserver.S3{testserver.MinIO(t), testserver.VersityGW(t)} {
@@ -21,7 +22,11 @@ func TestListWithForeignKeys(t *testing.T) {
 			b := bucket{t, server, server.Bucket(t)}
 			odd := []string{"locks/a\x01b", "locks/c\x1b[31md", "locks/e f+g%20h"}
 			for _, key := range odd {
-				_, err := server.Client().PutObject(t.Context(), &s3.PutObjectInput{Bucket: &b.name, Key: aws.String(key), Body: strings.NewReader("{}")})
+				_, err := server.Client().PutObject(t.Context(), &s3.PutObjectInput{
+					Bucket: &b.name,
+					Key:    aws.String(key),
+					Body:   strings.NewReader("{}"),
+				})
 				require.NoError(t, err)
 			}
 			require.NoError(t, lockOnce(b, "locks/z+ %"))

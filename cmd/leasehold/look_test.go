@@ -46,7 +46,11 @@ func views(t testing.TB, out string) (all []view) {
 }
 
 func (b bucket) putObject(key, body string) {
-	_, err := b.server.Client().PutObject(b.t.Context(), &s3.PutObjectInput{Bucket: &b.name, Key: &key, Body: strings.NewReader(body)})
+	_, err := b.server.Client().PutObject(b.t.Context(), &s3.PutObjectInput{
+		Bucket: &b.name,
+		Key:    &key,
+		Body:   strings.NewReader(body),
+	})
 	require.NoError(b.t, err)
 }
 
@@ -68,7 +72,8 @@ func TestStatusAndList(t *testing.T) {
 	r.succeeds(t)
 	got := views(t, r.out)
 	require.Len(t, got, 3)
-	require.Equal(t, []any{"held", "alice", uint64(1), "locks/held"}, []any{got[0].State, got[0].Holder, got[0].Token, got[0].Key})
+	require.Equal(t, []any{"held", "alice", uint64(1), "locks/held"},
+		[]any{got[0].State, got[0].Holder, got[0].Token, got[0].Key})
 	require.WithinDuration(t, held.Record().ExpiresAt, got[0].ExpiresAt, 20*time.Second)
 	require.Equal(t, []any{"free", "bob", uint64(1)}, []any{got[1].State, got[1].Holder, got[1].Token})
 	require.Equal(t, []any{"free", "", uint64(0)}, []any{got[2].State, got[2].Holder, got[2].Token})
@@ -102,7 +107,8 @@ func TestStatusAndList(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	require.NoError(t, err)
 	defer full.Close()
-	for _, args := range [][]string{{"status", b.url("locks/held")}, {"list", b.url("locks/")}, {"list", "-o", "json", b.url("locks/")}, {"man"}} {
+	for _, args := range [][]string{{"status", b.url("locks/held")}, {"list", b.url("locks/")},
+		{"list", "-o", "json", b.url("locks/")}, {"man"}} {
 		cmd := b.command(args...)
 		cmd.Stdout = full
 		finish(t, cmd).complains2(t, args, 74, "cannot be written")
@@ -113,7 +119,8 @@ func TestStatusAndList(t *testing.T) {
 func (r result) complains2(t testing.TB, args []string, code int, text string) {
 	require.Equal(t, code, r.code, "%s", r.stderr)
 	require.Contains(t, r.stderr, text)
-	require.Equal(t, strings.Contains(strings.Join(args, " "), "json"), strings.HasPrefix(r.stderr, "{"), "%s", r.stderr)
+	require.Equal(t, strings.Contains(strings.Join(args, " "), "json"),
+		strings.HasPrefix(r.stderr, "{"), "%s", r.stderr)
 }
 
 // A list that does not fit on one page of the server's, in order.

@@ -1,4 +1,5 @@
-// Command leasehold takes locks and elects leaders on object storage, for scripts, cron, pipelines and operators.
+// Command leasehold takes locks and elects leaders on object storage, for scripts, cron, pipelines
+// and operators.
 //
 //	leasehold run s3://bucket/locks/report -- make report
 //
@@ -83,16 +84,17 @@ type childCode int
 
 func (c childCode) Error() string { return fmt.Sprintf("the command has ended with %d", int(c)) }
 
-// childSignal is the signal that has ended the command that run was given, which is passed on likewise.
+// childSignal is the signal that has ended the command that run was given, which is passed on
+// likewise.
 type childSignal syscall.Signal
 
 func (c childSignal) Error() string {
 	return "the command was ended by signal " + syscall.Signal(c).String()
 }
 
-// endBy ends this process by a signal. Who has started it sees the same as without it: a shell ends a
-// script whose command was interrupted, and goes on after one that has only failed. It returns the
-// exit code for where that cannot be done, as in process 1 of a container.
+// endBy ends this process by a signal. Who has started it sees the same as without it: a shell ends
+// a script whose command was interrupted, and goes on after one that has only failed. It returns
+// the exit code for where that cannot be done, as in process 1 of a container.
 func endBy(s syscall.Signal) int {
 	raise(s)
 	return exitSignal + int(s)
@@ -164,19 +166,23 @@ A lock is a URL: s3://bucket/key, gs://bucket/key, azblob://container/key or fil
 		},
 	}
 	root.SetVersionTemplate("leasehold {{.Version}}\n")
-	root.PersistentFlags().StringVarP(&a.output, "output", "o", "text", "format of results, messages and errors: text or json")
+	root.PersistentFlags().StringVarP(&a.output, "output", "o", "text", "format of results, messages and errors: "+
+		"text or json")
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "say more on standard error")
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"},
+		cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.commands()...)
 	root.SetHelpCommand(help())
 	for _, c := range append(root.Commands(), root) {
 		c.Long, c.DisableFlagsInUseLine = wrap(c.Long, columns), true
 	}
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", fmt.Sprint(".FlagUsagesWrapped ", columns)))
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages",
+		fmt.Sprint(".FlagUsagesWrapped ", columns)))
 	return root
 }
 
-// noEmptyFlag refuses a flag with an empty text, which is most often a variable of a script that is not set.
+// noEmptyFlag refuses a flag with an empty text, which is most often a variable of a script that is
+// not set.
 func noEmptyFlag(flags *pflag.FlagSet) (err error) {
 	flags.Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" {
@@ -195,6 +201,7 @@ func version() string {
 }
 
 // action is the RunE of a command whose arguments are understood.
-func (a *app) action(f func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+func (a *app) action(f func(ctx context.Context, cmd *cobra.Command,
+	args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error { return f(cmd.Context(), cmd, args) }
 }

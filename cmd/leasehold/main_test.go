@@ -34,7 +34,8 @@ func TestMain(m *testing.M) {
 		actAs(role)
 		return
 	}
-	// Trials wait most of the time, so more of them than processors run side by side. -parallel on the command line comes later.
+	// Trials wait most of the time, so more of them than processors run side by side. -parallel on
+	// the command line comes later.
 	if err := flag.Set("test.parallel", "10"); err != nil {
 		panic(err)
 	}
@@ -51,7 +52,8 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		program = filepath.Join(dir, "leasehold")
-		if out, err := exec.Command("go", "build", "-tags=disable_grpc_modules", "-o", program, ".").CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", "build", "-tags=disable_grpc_modules", "-o", program,
+			".").CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "building the program: %v\n%s", err, out)
 			return 1
 		}
@@ -80,7 +82,8 @@ func (b bucket) urlAt(endpoint, key string) string {
 
 // lock is the same lock for this process.
 func (b bucket) lock(key string, opts ...leasehold.Option) *leasehold.Lock {
-	opts = append([]leasehold.Option{leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithPollInterval(200 * time.Millisecond)}, opts...)
+	opts = append([]leasehold.Option{leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+		leasehold.WithPollInterval(200 * time.Millisecond)}, opts...)
 	lock, err := leasehold.NewLock(leasehold.NewS3Store(b.server.Client(), b.name), key, opts...)
 	require.NoError(b.t, err)
 	return lock
@@ -97,7 +100,8 @@ func plainEnviron() (env []string) {
 			env = append(env, v)
 		}
 	}
-	return append(env, "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/nonexistent", "AWS_SHARED_CREDENTIALS_FILE=/nonexistent")
+	return append(env, "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/nonexistent",
+		"AWS_SHARED_CREDENTIALS_FILE=/nonexistent")
 }
 
 // result is what a person sees of a run of the program.

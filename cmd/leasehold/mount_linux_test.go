@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fullDisk is a directory on a file system that has no room. Where this test may not mount one, the program is changed to believe so.
+// fullDisk is a directory on a file system that has no room. Where this test may not mount one, the
+// program is changed to believe so.
 func fullDisk(t *testing.T) (dir string, with func(*exec.Cmd)) {
 	dir = t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4k"); err != nil {
@@ -23,13 +24,14 @@ func fullDisk(t *testing.T) (dir string, with func(*exec.Cmd)) {
 	return dir, nil
 }
 
-// networkFS is an empty directory that a FUSE of this process shows. Where this test may not mount one, the program is changed to
-// believe so.
+// networkFS is an empty directory that a FUSE of this process shows. Where this test may not mount
+// one, the program is changed to believe so.
 func networkFS(t *testing.T) (dir string, with func(*exec.Cmd)) {
 	dir = t.TempDir()
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err == nil {
-		if err = unix.Mount("leasehold-test", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)); err != nil {
+		if err = unix.Mount("leasehold-test", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV,
+			fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)); err != nil {
 			unix.Close(fd)
 		}
 	}
@@ -55,7 +57,8 @@ func plantedWith(t *testing.T, plant string, why error) func(*exec.Cmd) {
 	return func(cmd *exec.Cmd) { cmd.Path, cmd.Env = path, append(cmd.Env, "PLANT="+plant) }
 }
 
-// serveFUSE answers the requests of linux/fuse.h about a directory with nothing in it, until it is unmounted.
+// serveFUSE answers the requests of linux/fuse.h about a directory with nothing in it, until it is
+// unmounted.
 func serveFUSE(fd int) {
 	const lookup, forget, getattr, statfs, release, initialize, opendir, releasedir = 1, 2, 3, 17, 18, 26, 27, 29
 	le := binary.LittleEndian

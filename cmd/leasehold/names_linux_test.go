@@ -18,12 +18,15 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// plain checks that text has so many lines, and nothing that a terminal obeys or that moves what stands beside it.
+// plain checks that text has so many lines, and nothing that a terminal obeys or that moves what
+// stands beside it.
 func plain(t testing.TB, text string, lines int) {
 	t.Helper()
 	require.Equal(t, lines, strings.Count(text, "\n"), "%q", text)
 	require.True(t, utf8.ValidString(text), "%q", text)
-	require.Equal(t, -1, strings.IndexFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }), "%q", text)
+	require.Equal(t, -1, strings.IndexFunc(text, func(r rune) bool {
+		return r != '\n' && !unicode.IsPrint(r)
+	}), "%q", text)
 }
 
 // hostile are names that rewrite or forge what a terminal shows.
@@ -46,7 +49,16 @@ func TestNamesAreNoCommandsForTheTerminal(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t)
 			now := time.Now()
-			p.record("a", leasehold.Record{Token: 7, Holder: holder, TTL: time.Hour, Nonce: "x", AcquiredAt: now, RenewedAt: now, ExpiresAt: now.Add(time.Hour), Metadata: map[string]string{holder: holder}})
+			p.record("a", leasehold.Record{
+				Token:      7,
+				Holder:     holder,
+				TTL:        time.Hour,
+				Nonce:      "x",
+				AcquiredAt: now,
+				RenewedAt:  now,
+				ExpiresAt:  now.Add(time.Hour),
+				Metadata:   map[string]string{holder: holder},
+			})
 			p.record("b", leasehold.Record{Token: 7, Holder: holder, Nonce: "x"})
 			for _, c := range []struct {
 				args          []string
@@ -60,7 +72,12 @@ func TestNamesAreNoCommandsForTheTerminal(t *testing.T) {
 				{[]string{"acquire", "-n", p.url}, 75, 0, 1},
 				{[]string{"break", "--token", "8", p.url}, 64, 0, 1},
 				{[]string{"release", p.url + "#7-ABCDEFGHIJKLMNOPQRSTUVWXYZ"}, 79, 0, 1},
-				{[]string{"status", "s3://b/" + strings.ReplaceAll(url.QueryEscape(holder), "+", "%20") + "/"}, 64, 0, 1},
+				{
+					[]string{"status", "s3://b/" + strings.ReplaceAll(url.QueryEscape(holder), "+", "%20") + "/"},
+					64,
+					0,
+					1,
+				},
 				{[]string{"status", "s3://" + holder}, 64, 0, 1},
 				{[]string{"status", "s3://b/\xff\xfe" + holder}, 64, 0, 1},
 				{[]string{"status", "--" + holder, "\xff"}, 64, 0, 1},
@@ -115,13 +132,33 @@ func TestListShowsWhatCannotBeRead(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		"nothing":         {func(string) error { return nil }, "free", 0, ""},
-		"no permission":   {func(path string) error { return os.Chmod(path, 0) }, "denied", 77, "not all locks may be read"},
-		"cut off":         {func(path string) error { return os.Truncate(path, 40) }, "corrupt", 0, ""},
-		"empty":           {func(path string) error { return os.Truncate(path, 0) }, "corrupt", 0, ""},
-		"of another name": {func(path string) error { return os.Rename(path, strings.Replace(path, ".object", "x.object", 1)) }, "corrupt", 0, ""},
-		"a directory":     {func(path string) error { return firstErr(os.Remove(path), os.Mkdir(path, 0o755)) }, "corrupt", 0, ""},
-		"a link":          {func(path string) error { return firstErr(os.Rename(path, path+"1"), os.Symlink(path+"1", path)) }, "corrupt", 0, ""},
+		"nothing": {func(string) error { return nil }, "free", 0, ""},
+		"no permission": {
+			func(path string) error { return os.Chmod(path, 0) },
+			"denied",
+			77,
+			"not all locks may be read",
+		},
+		"cut off": {func(path string) error { return os.Truncate(path, 40) }, "corrupt", 0, ""},
+		"empty":   {func(path string) error { return os.Truncate(path, 0) }, "corrupt", 0, ""},
+		"of another name": {
+			func(path string) error { return os.Rename(path, strings.Replace(path, ".object", "x.object", 1)) },
+			"corrupt",
+			0,
+			"",
+		},
+		"a directory": {
+			func(path string) error { return firstErr(os.Remove(path), os.Mkdir(path, 0o755)) },
+			"corrupt",
+			0,
+			"",
+		},
+		"a link": {
+			func(path string) error { return firstErr(os.Rename(path, path+"1"), os.Symlink(path+"1", path)) },
+			"corrupt",
+			0,
+			"",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -137,7 +174,8 @@ func TestListShowsWhatCannotBeRead(t *testing.T) {
 			require.NoError(t, err)
 			for _, file := range files {
 				require.NoError(t, os.Chmod(file, 0o644))
-				if base := filepath.Base(file); base == "bad.object" || strings.Contains(base, "~") && name != "of another name" {
+				if base := filepath.Base(file); base == "bad.object" || strings.Contains(base, "~") &&
+					name != "of another name" {
 					require.NoError(t, c.harm(file))
 				}
 			}
@@ -157,7 +195,9 @@ func TestListShowsWhatCannotBeRead(t *testing.T) {
 				require.Equal(t, 4, states["free"])
 				return
 			}
-			require.Equal(t, c.state, all[slices.IndexFunc(all, func(v view) bool { return strings.HasPrefix(v.Key, "bad") })].State)
+			require.Equal(t, c.state, all[slices.IndexFunc(all, func(v view) bool {
+				return strings.HasPrefix(v.Key, "bad")
+			})].State)
 			if name != "of another name" {
 				require.Equal(t, map[string]int{"free": 2, c.state: 2}, states, "%s", r.out)
 			}

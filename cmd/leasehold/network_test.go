@@ -37,7 +37,8 @@ func TestTheConnectionOfRunFallsSilent(t *testing.T) {
 		require.NoError(t, err)
 		link := faultproxy.StartLinkTo(t, strings.TrimSuffix(server.Endpoint, "/"+server.Account))
 		server.Endpoint = link.URL() + "/" + server.Account
-		cmd := command([]string{"AZURE_STORAGE_CONNECTION_STRING=" + server.ConnectionString(), "SSL_CERT_FILE=" + link.CertFile(t)},
+		cmd := command([]string{"AZURE_STORAGE_CONNECTION_STRING=" + server.ConnectionString(),
+			"SSL_CERT_FILE=" + link.CertFile(t)},
 			"run", "--ttl", "3s", "azblob://"+azureContainer+"/locks/a", "--", "sleep", "60")
 		outlivesSilence(t, link, cmd, direct)
 	})
@@ -62,7 +63,8 @@ func outlivesSilence(t *testing.T, link *faultproxy.Link, cmd *exec.Cmd, direct 
 		now, err := direct.Inspect(t.Context())
 		return err == nil && now.Nonce != before.Nonce
 	}, 6*ttl, ttl/100, "not renewed") // for minutes, if the connection is not given up
-	t.Logf("the next write came after %.2f TTL, over connection %d of %d", time.Since(began).Seconds()/ttl.Seconds(), made+1, link.Made())
+	t.Logf("the next write came after %.2f TTL, over connection %d of %d",
+		time.Since(began).Seconds()/ttl.Seconds(), made+1, link.Made())
 	require.Greater(t, link.Made(), made)
 	require.NoError(t, s.Process.Signal(syscall.SIGINT))
 	s.wait(t)
@@ -101,7 +103,8 @@ func TestWritesNameTheirEncryption(t *testing.T) {
 			return nil
 		}
 		writes++
-		if r.Header.Get("X-Amz-Server-Side-Encryption") != want[0] || r.Header.Get("X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id") != want[1] {
+		if r.Header.Get("X-Amz-Server-Side-Encryption") != want[0] ||
+			r.Header.Get("X-Amz-Server-Side-Encryption-Aws-Kms-Key-Id") != want[1] {
 			return s3Error(http.StatusForbidden, "AccessDenied")
 		}
 		return nil
@@ -116,7 +119,8 @@ func TestWritesNameTheirEncryption(t *testing.T) {
 	} {
 		demand(c.sse, c.key)
 		bare := b.urlAt(policy, "locks/"+strings.ReplaceAll(name, " ", "-"))
-		b.run("run", bare, "--", "true").complains(t, 77, "names its encryption, as sse=AES256 or sse=aws:kms in the URL does")
+		b.run("run", bare, "--", "true").complains(t, 77, "names its encryption, as sse=AES256 or sse=aws:kms in the "+
+			"URL does")
 		url := bare + "&sse=" + c.sse
 		if c.key != "" {
 			url += "&sse-kms-key-id=" + c.key

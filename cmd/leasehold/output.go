@@ -34,8 +34,10 @@ type shown struct {
 // show is the view of a record.
 func show(at location, r leasehold.Record, age time.Duration) shown {
 	s := shown{
-		URL: at.String(), Key: at.key, State: "held", Holder: r.Holder, Token: r.Token, TTL: r.TTL.Seconds(), Age: age.Seconds(),
-		AcquiredAt: moment(r.AcquiredAt), RenewedAt: moment(r.RenewedAt), ExpiresAt: moment(r.ExpiresAt), Metadata: r.Metadata,
+		URL: at.String(), Key: at.key, State: "held", Holder: r.Holder, Token: r.Token,
+		TTL: r.TTL.Seconds(), Age: age.Seconds(),
+		AcquiredAt: moment(r.AcquiredAt), RenewedAt: moment(r.RenewedAt), ExpiresAt: moment(r.ExpiresAt),
+		Metadata: r.Metadata,
 	}
 	switch {
 	case r.Released():
@@ -72,8 +74,8 @@ func (a *app) print(value any, text string) error {
 	return nil
 }
 
-// printable is text of one line with everything escaped that a terminal may obey, or that moves what stands beside it: names come from
-// the bucket, and others may have written them.
+// printable is text of one line with everything escaped that a terminal may obey, or that moves
+// what stands beside it: names come from the bucket, and others may have written them.
 func printable(text string) string {
 	if strings.IndexFunc(text, hidden) < 0 {
 		return text
@@ -92,8 +94,8 @@ func printable(text string) string {
 	return b.String()
 }
 
-// hidden reports whether a character has no shape of its own: control characters, directions of writing, line ends, and bytes that are
-// not UTF-8.
+// hidden reports whether a character has no shape of its own: control characters, directions of
+// writing, line ends, and bytes that are not UTF-8.
 func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
 
 // table prints rows, as JSON line by line, or else in columns under a header when close is called.
@@ -169,7 +171,8 @@ func (s shown) cells(name string) []string {
 	if holder == "" {
 		holder = "-"
 	}
-	return []string{name, s.State, strconv.FormatUint(s.Token, 10), holder, stamp(s.AcquiredAt), stamp(s.ExpiresAt), ago(s.Age)}
+	return []string{name, s.State, strconv.FormatUint(s.Token, 10), holder, stamp(s.AcquiredAt),
+		stamp(s.ExpiresAt), ago(s.Age)}
 }
 
 // ago is an age in seconds, 0 if it is not known.

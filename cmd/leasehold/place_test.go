@@ -29,7 +29,8 @@ func (p place) command(args ...string) *exec.Cmd {
 
 // lock is the same lock for this process.
 func (p place) lock(opts ...leasehold.Option) *leasehold.Lock {
-	lock, err := leasehold.NewLock(leasehold.NewFileStore(p.dir), "a", append([]leasehold.Option{leasehold.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+	lock, err := leasehold.NewLock(leasehold.NewFileStore(p.dir), "a",
+		append([]leasehold.Option{leasehold.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	require.NoError(p.t, err)
 	return lock
 }

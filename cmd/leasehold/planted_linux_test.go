@@ -16,7 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// plants are what goes wrong in the planted program, at a place that nothing from outside reaches in time. PLANT names one.
+// plants are what goes wrong in the planted program, at a place that nothing from outside reaches
+// in time. PLANT names one.
 var plants = []struct{ file, before, code string }{
 	{"run.go", "	s.signals = signals\n", `
 	if os.Getenv("PLANT") == "lost before its time" {
@@ -68,7 +69,8 @@ func planted(t *testing.T) string {
 	require.NoError(t, err)
 	path := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(path, list, 0o600))
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-tags=disable_grpc_modules", "-overlay", path, "-o", filepath.Join(dir, "leasehold"), ".").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-tags=disable_grpc_modules", "-overlay", path, "-o",
+		filepath.Join(dir, "leasehold"), ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return filepath.Join(dir, "leasehold")
 }
@@ -102,15 +104,18 @@ func TestRunWhenThingsGoWrongInside(t *testing.T) {
 			out, err := io.ReadAll(s.out)
 			require.NoError(t, err)
 			require.Equal(t, 79, s.wait(t), "%s", &s.stderr)
-			require.Contains(t, s.stderr.String(), "leasehold: the command was ended, or not started, because its lease was lost: ")
+			require.Contains(t, s.stderr.String(), "leasehold: the command was ended, or not started, because its "+
+				"lease was lost: ")
 			require.Empty(t, out, "the command was not started")
 		}
 	})
 
-	// What the command has started must be dead before the lock is released, whatever ends the supervisor.
+	// What the command has started must be dead before the lock is released, whatever ends the
+	// supervisor.
 	t.Run("a panic", func(t *testing.T) {
 		life := newLiving(t)
-		s := start(t, run(t, "a panic", append(life.environ(), "LIFE_ESCAPES=1", "LIFE_DEAF=1"), b.url("locks/panic"), "--", os.Args[0]))
+		s := start(t, run(t, "a panic", append(life.environ(), "LIFE_ESCAPES=1", "LIFE_DEAF=1"),
+			b.url("locks/panic"), "--", os.Args[0]))
 		require.True(t, life.begun(t, s), "%s", &s.stderr)
 		waiting := make(chan time.Duration, 1)
 		next := b.lock("locks/panic", leasehold.WithPollInterval(50*time.Millisecond))

@@ -18,12 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// behind starts a proxy in front of the bucket's server, and returns its endpoint: see proxy. The requests are signed anew.
+// behind starts a proxy in front of the bucket's server, and returns its endpoint: see proxy. The
+// requests are signed anew.
 func (b bucket) behind(request func(*http.Request) *http.Response, reply func(*http.Response)) string {
 	credentials, err := b.server.Client().Options().Credentials.Retrieve(b.t.Context())
 	require.NoError(b.t, err)
 	sign := func(r *http.Request) {
-		err := v4.NewSigner().SignHTTP(context.Background(), credentials, r, r.Header.Get("X-Amz-Content-Sha256"), "s3", b.server.Region, time.Now(),
+		err := v4.NewSigner().SignHTTP(context.Background(), credentials, r, r.Header.Get("X-Amz-Content-Sha256"), "s3",
+			b.server.Region, time.Now(),
 			func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
 		if err != nil {
 			panic(err)
@@ -32,8 +34,10 @@ func (b bucket) behind(request func(*http.Request) *http.Response, reply func(*h
 	return proxy(b.t, b.server.Endpoint, sign, request, reply)
 }
 
-// proxy starts a proxy that may change requests, or answer them itself, and may change the server's answers.
-func proxy(t testing.TB, upstream string, sign func(*http.Request), request func(*http.Request) *http.Response, reply func(*http.Response)) string {
+// proxy starts a proxy that may change requests, or answer them itself, and may change the server's
+// answers.
+func proxy(t testing.TB, upstream string, sign func(*http.Request), request func(*http.Request) *http.Response,
+	reply func(*http.Response)) string {
 	target, err := url.Parse(upstream)
 	require.NoError(t, err)
 	base := &http.Transport{DisableCompression: true}
@@ -72,7 +76,8 @@ func s3Error(status int, code string) *http.Response {
 	return xmlReply(status, "<Error><Code>"+code+"</Code><Message>so the test wants it</Message></Error>")
 }
 
-// xmlReply is an answer of S3, with its time, and with the headers of another answer if there are any.
+// xmlReply is an answer of S3, with its time, and with the headers of another answer if there are
+// any.
 func xmlReply(status int, body string, headers ...http.Header) *http.Response {
 	h := http.Header{}
 	for _, other := range headers {

@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reapOrphans reaps from now on what has become a child of this process because its own parent has ended: below a reaper, and as
-// process 1 of a container. Each child that this process has started has a goroutine that waits for it and reaps it at once, so a dead
-// one that is there for a second is an orphan.
+// reapOrphans reaps from now on what has become a child of this process because its own parent has
+// ended: below a reaper, and as process 1 of a container. Each child that this process has started
+// has a goroutine that waits for it and reaps it at once, so a dead one that is there for a second
+// is an orphan.
 func reapOrphans() {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)

@@ -21,12 +21,18 @@ func TestDoctorNamesADefaultRetention(t *testing.T) {
 	t.Parallel()
 	retained := func(server testserver.S3) bucket {
 		b := bucket{t, server, "retention-" + server.Bucket(t)[10:30]}
-		_, err := server.Client().CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &b.name, ObjectLockEnabledForBucket: aws.Bool(true)})
+		_, err := server.Client().CreateBucket(t.Context(), &s3.CreateBucketInput{
+			Bucket:                     &b.name,
+			ObjectLockEnabledForBucket: aws.Bool(true),
+		})
 		require.NoError(t, err)
 		_, err = server.Client().PutObjectLockConfiguration(t.Context(), &s3.PutObjectLockConfigurationInput{
 			Bucket: &b.name, ObjectLockConfiguration: &types.ObjectLockConfiguration{
 				ObjectLockEnabled: types.ObjectLockEnabledEnabled,
-				Rule:              &types.ObjectLockRule{DefaultRetention: &types.DefaultRetention{Mode: types.ObjectLockRetentionModeGovernance, Days: aws.Int32(1)}},
+				Rule: &types.ObjectLockRule{DefaultRetention: &types.DefaultRetention{
+					Mode: types.ObjectLockRetentionModeGovernance,
+					Days: aws.Int32(1),
+				}},
 			},
 		})
 		require.NoError(t, err)
@@ -34,7 +40,8 @@ func TestDoctorNamesADefaultRetention(t *testing.T) {
 	}
 	b := retained(testserver.VersityGW(t))
 	d := doctor(t, 77, b.command("doctor", b.url("locks/report")))
-	require.Equal(t, finding{"object lock", "failed", "a lock can be written but not renewed or released for 1 days", "remove the default retention, or use another bucket"}, d.checks["object lock"])
+	require.Equal(t, finding{"object lock", "failed", "a lock can be written but not renewed or released for 1 days",
+		"remove the default retention, or use another bucket"}, d.checks["object lock"])
 	require.Contains(t, d.checks["etag"].Advice, "remove the bucket's default retention")
 
 	// Amazon's rule: no write without a checksum.
@@ -44,7 +51,8 @@ func TestDoctorNamesADefaultRetention(t *testing.T) {
 	strict := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPut && r.Header.Get("Content-Md5") == "" {
 			w.WriteHeader(http.StatusBadRequest)
-			_, _ = io.WriteString(w, "<Error><Code>InvalidRequest</Code><Message>Content-MD5 is required</Message></Error>")
+			_, _ = io.WriteString(w, "<Error><Code>InvalidRequest</Code><Message>Content-MD5 is "+
+				"required</Message></Error>")
 			return
 		}
 		(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {

@@ -49,7 +49,8 @@ renewed until the command has ended.`,
 	c.leaseFlags(cmd.Flags(), defaultTTL)
 	c.marginFlag(cmd.Flags())
 	c.waitFlags(cmd.Flags())
-	cmd.Flags().IntVar(&heldCode, "held-code", exitHeld, "exit code if the lock is held by another; 0 for jobs that the others may do")
+	cmd.Flags().IntVar(&heldCode, "held-code", exitHeld, "exit code if the lock is held by another; 0 for jobs that "+
+		"the others may do")
 	return cmd
 }
 
@@ -57,7 +58,8 @@ renewed until the command has ended.`,
 func commandArgs(cmd *cobra.Command, args []string) error {
 	switch at := cmd.ArgsLenAtDash(); {
 	case at < 0:
-		return fail(exitUsage, "two dashes are missing between the URL and the command: leasehold %s URL -- COMMAND", cmd.Name())
+		return fail(exitUsage, "two dashes are missing between the URL and the command: leasehold %s URL -- COMMAND",
+			cmd.Name())
 	case at != 1:
 		return fail(exitUsage, "there must be one URL before the two dashes, not %d", at)
 	case len(args) == 1:
@@ -90,9 +92,11 @@ func (a *app) runUnderLock(ctx context.Context, c *campaign, args []string) erro
 	case failed != nil:
 		return failed
 	case result.lost && err == nil:
-		return fail(exitLost, "the command was ended, or not started, because its lease had run out by the clock of the guard process (see leasehold help guarantee)")
+		return fail(exitLost, "the command was ended, or not started, because its lease had run out by the clock of "+
+			"the guard process (see leasehold help guarantee)")
 	case result.lost:
-		return fail(exitLost, "the command was ended, or not started, because its lease was lost: %w (see leasehold help guarantee)", err)
+		return fail(exitLost, "the command was ended, or not started, because its lease was lost: %w (see leasehold "+
+			"help guarantee)", err)
 	case err != nil: // the command itself is done
 		a.log.Warn("the command has ended, but the lock was not released", "err", err)
 	}
@@ -106,7 +110,8 @@ func (a *app) runUnderLock(ctx context.Context, c *campaign, args []string) erro
 }
 
 // supervisor makes what runs the command in args, which begin with the URL, under its lock.
-func (a *app) supervisor(ctx context.Context, c *campaign, args []string) (*supervisor, *leasehold.Lock, *backend, error) {
+func (a *app) supervisor(ctx context.Context, c *campaign,
+	args []string) (*supervisor, *leasehold.Lock, *backend, error) {
 	if err := c.check(); err != nil {
 		return nil, nil, nil, err
 	}

@@ -21,7 +21,8 @@ import (
 func TestRunPassesOnWhatACommandNeeds(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	cmd := b.command("run", "--holder", "me", b.url("locks/a"), "--", "sh", "-c", `cat; echo "$LEASEHOLD_KEY $LEASEHOLD_TOKEN $LEASEHOLD_HOLDER"; echo err >&2; cat <&3; exit 42`)
+	cmd := b.command("run", "--holder", "me", b.url("locks/a"), "--", "sh", "-c",
+		`cat; echo "$LEASEHOLD_KEY $LEASEHOLD_TOKEN $LEASEHOLD_HOLDER"; echo err >&2; cat <&3; exit 42`)
 	cmd.Stdin = strings.NewReader("standard input\n")
 	path := filepath.Join(t.TempDir(), "three")
 	require.NoError(t, os.WriteFile(path, []byte("file three\n"), 0o600))
@@ -64,7 +65,8 @@ func TestRunExitCodes(t *testing.T) {
 	// What only exec(2) finds out.
 	broken := filepath.Join(t.TempDir(), "broken")
 	require.NoError(t, os.WriteFile(broken, []byte("#!/no/such/shell\n"), 0o700))
-	b.run("run", url, "--", broken).complains(t, 127, `the interpreter "/no/such/shell" of its first line is missing: no such file`)
+	b.run("run", url, "--", broken).complains(
+		t, 127, `the interpreter "/no/such/shell" of its first line is missing: no such file`)
 	require.NoError(t, os.WriteFile(broken, []byte("#! /bin/sh\r\nexit 0\r\n"), 0o700))
 	b.run("run", url, "--", broken).complains(t, 127, `the interpreter "/bin/sh\r" of its first line is missing`)
 	require.NoError(t, os.WriteFile(broken, []byte{0, 1, 2}, 0o700))
@@ -102,7 +104,15 @@ func TestRunWithoutWaitAfterACrash(t *testing.T) {
 	b := newBucket(t)
 	store := leasehold.NewS3Store(b.server.Client(), b.name)
 	old := time.Now().Add(-time.Hour)
-	body, err := leasehold.Record{Token: 7, Holder: "gone", TTL: 2 * time.Second, Nonce: "x", AcquiredAt: old, RenewedAt: old, ExpiresAt: old.Add(2 * time.Second)}.MarshalJSON()
+	body, err := leasehold.Record{
+		Token:      7,
+		Holder:     "gone",
+		TTL:        2 * time.Second,
+		Nonce:      "x",
+		AcquiredAt: old,
+		RenewedAt:  old,
+		ExpiresAt:  old.Add(2 * time.Second),
+	}.MarshalJSON()
 	require.NoError(t, err)
 	_, err = store.PutIfNoneMatch(t.Context(), "locks/crash", body)
 	require.NoError(t, err)
@@ -125,7 +135,8 @@ func ready(t *testing.T, cmd *exec.Cmd) (*started, *bufio.Reader) {
 func TestRunPassesSignalsOn(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
+		syscall.SIGUSR1, syscall.SIGUSR2} {
 		t.Run(sig.String(), func(t *testing.T) {
 			url := b.url("locks/" + strconv.Itoa(int(sig)))
 			script := fmt.Sprintf(`trap 'echo got; exit 3' %d; echo ready; while :; do sleep 0.05; done`, sig)
@@ -145,7 +156,8 @@ func TestRunRenewsUntilTheCommandHasEnded(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
 	url := b.url("locks/slow")
-	s, _ := ready(t, b.command("run", "--ttl", "6s", url, "--", "sh", "-c", `trap 'sleep 8; exit 4' TERM; echo ready; while :; do sleep 0.05; done`))
+	s, _ := ready(t, b.command("run", "--ttl", "6s", url, "--", "sh", "-c",
+		`trap 'sleep 8; exit 4' TERM; echo ready; while :; do sleep 0.05; done`))
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
 	began := time.Now()
 	lease, err := b.lock("locks/slow").Acquire(soon(t))
@@ -173,13 +185,15 @@ func TestRunInterruptedWhileWaiting(t *testing.T) {
 	require.Equal(t, 128+15, shellCode(cmd.ProcessState))
 }
 
-// What the command leaves running is ended before the lock is released, whether it stays in the process group or leaves it.
+// What the command leaves running is ended before the lock is released, whether it stays in the
+// process group or leaves it.
 func TestRunEndsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
 	for _, escapes := range []string{"", "1"} {
 		life := newLiving(t)
-		cmd := b.command("run", b.url("locks/left"), "--", "sh", "-c", os.Args[0]+` & while [ "$(od -An -tu8 -j8 -N8 "$LIFE_FILE" | tr -d ' ')" = 0 ]; do sleep 0.05; done; exit 5`)
+		cmd := b.command("run", b.url("locks/left"), "--", "sh", "-c", os.Args[0]+
+			` & while [ "$(od -An -tu8 -j8 -N8 "$LIFE_FILE" | tr -d ' ')" = 0 ]; do sleep 0.05; done; exit 5`)
 		cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_ESCAPES="+escapes)
 		s := start(t, cmd)
 		require.Equal(t, 5, s.wait(t), "%s", &s.stderr)

@@ -16,14 +16,21 @@ import (
 
 // inDirectory runs a command under a lock in a new directory.
 func inDirectory(t *testing.T, command ...string) *exec.Cmd {
-	cmd := exec.CommandContext(t.Context(), program, append([]string{"run", "file://" + t.TempDir() + "/a", "--"}, command...)...)
+	cmd := exec.CommandContext(t.Context(), program, append([]string{"run", "file://" + t.TempDir() + "/a", "--"},
+		command...)...)
 	cmd.Env = plainEnviron()
 	return cmd
 }
 
-// SIGUSR1 and SIGUSR2 kill by default, so they go to the command alone. The others go to all that it has started.
+// SIGUSR1 and SIGUSR2 kill by default, so they go to the command alone. The others go to all that
+// it has started.
 func TestSignalsReachTheCommandOrAllOfIt(t *testing.T) {
-	for sig, all := range map[syscall.Signal]bool{syscall.SIGUSR1: false, syscall.SIGUSR2: false, syscall.SIGTERM: true, syscall.SIGHUP: true} {
+	for sig, all := range map[syscall.Signal]bool{
+		syscall.SIGUSR1: false,
+		syscall.SIGUSR2: false,
+		syscall.SIGTERM: true,
+		syscall.SIGHUP:  true,
+	} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			s := start(t, inDirectory(t, "bash", "-c", fmt.Sprintf(`
@@ -49,7 +56,8 @@ exit 6`, sig, map[bool]int{true: 1}[all])))
 func TestADoubleForkIsEndedWithTheCommand(t *testing.T) {
 	life := newLiving(t)
 	cmd := inDirectory(t, "sh", "-c",
-		`(setsid "$0" &); while [ "$(od -An -tu8 -j8 -N8 "$LIFE_FILE" | tr -d ' ')" = 0 ]; do sleep 0.05; done; exit 5`, os.Args[0])
+		`(setsid "$0" &); while [ "$(od -An -tu8 -j8 -N8 "$LIFE_FILE" | tr -d ' ')" = 0 ]; do sleep 0.05; done; exit 5`,
+		os.Args[0])
 	cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_ESCAPES=1")
 	s := start(t, cmd)
 	require.Equal(t, 5, s.wait(t), "%s", &s.stderr)

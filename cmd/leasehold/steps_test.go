@@ -109,12 +109,16 @@ func TestReleaseIfHeld(t *testing.T) {
 		code int
 		says string
 	}{
-		"no handle":                 {[]string{"--if-held"}, 0, ""},
-		"an empty one":              {[]string{"--if-held", ""}, 0, ""},
-		"no file":                   {[]string{"--if-held", "--handle-file", p.dir + "/none"}, 0, ""},
-		"another's term":            {[]string{"--if-held", forged}, 0, ""},
-		"a deleted lock":            {[]string{"--if-held", strings.Replace(handle, "/a#", "/b#", 1)}, 0, ""},
-		"no directory":              {[]string{"--if-held", strings.Replace(handle, "/a#", "/none/a#", 1)}, 78, "create the directory"},
+		"no handle":      {[]string{"--if-held"}, 0, ""},
+		"an empty one":   {[]string{"--if-held", ""}, 0, ""},
+		"no file":        {[]string{"--if-held", "--handle-file", p.dir + "/none"}, 0, ""},
+		"another's term": {[]string{"--if-held", forged}, 0, ""},
+		"a deleted lock": {[]string{"--if-held", strings.Replace(handle, "/a#", "/b#", 1)}, 0, ""},
+		"no directory": {
+			[]string{"--if-held", strings.Replace(handle, "/a#", "/none/a#", 1)},
+			78,
+			"create the directory",
+		},
 		"no handle at all":          {[]string{"--if-held", "x"}, 64, "is not a handle"},
 		"a directory as file":       {[]string{"--if-held", "--handle-file", p.dir}, 64, "cannot be read"},
 		"two handles":               {[]string{"--if-held", "--handle-file", p.dir, handle}, 64, "takes one handle"},

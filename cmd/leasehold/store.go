@@ -93,7 +93,8 @@ func notAList(server string) error {
 		"(check the host, port and path of the endpoint, and proxies on the way)", server)
 }
 
-// open opens the store that the URL names. It sends no request, but may read files and ask for credentials.
+// open opens the store that the URL names. It sends no request, but may read files and ask for
+// credentials.
 func (l location) open(ctx context.Context) (*backend, error) {
 	switch l.scheme {
 	case "s3":
@@ -107,7 +108,9 @@ func (l location) open(ctx context.Context) (*backend, error) {
 }
 
 func (l location) s3Client(ctx context.Context) (*s3.Client, error) {
-	cfg, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(l.profile), config.WithLogger(logging.Nop{})) // errors say what matters
+	// errors say what matters
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(l.profile),
+		config.WithLogger(logging.Nop{}))
 	if err != nil {
 		return nil, fail(exitConfig, "reading the configuration of the AWS SDK: %w", err)
 	}
@@ -182,8 +185,8 @@ func (l location) openS3(ctx context.Context) (*backend, error) {
 	return newBackend(store, page, func() {}), nil
 }
 
-// listedKey is the key that a server has put into a list, which is XML. VersityGW 1.8 does not encode it, and so writes "\ufffd" for what XML
-// does not have.
+// listedKey is the key that a server has put into a list, which is XML. VersityGW 1.8 does not
+// encode it, and so writes "\ufffd" for what XML does not have.
 func listedKey(text string, encoding types.EncodingType) listed {
 	if encoding != types.EncodingTypeUrl {
 		if strings.ContainsRune(text, utf8.RuneError) {
@@ -324,7 +327,8 @@ func (c *careful) Describe() leasehold.StoreInfo {
 	return info
 }
 
-// age is how old the object is by the server's clock, at least, at the time of the last Get; 0 if that is not known.
+// age is how old the object is by the server's clock, at least, at the time of the last Get; 0 if
+// that is not known.
 func (c *careful) age(key string) time.Duration {
 	age, _ := c.ages.Load(key)
 	d, _ := age.(time.Duration)

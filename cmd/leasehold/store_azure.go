@@ -17,7 +17,8 @@ import (
 	"github.com/leasehold-go/leasehold/azblobstore"
 )
 
-// azureAccount is what is known of a storage account. Where it has no key and no signature, Microsoft Entra's credentials are used.
+// azureAccount is what is known of a storage account. Where it has no key and no signature,
+// Microsoft Entra's credentials are used.
 type azureAccount struct{ name, endpoint, key, signature string }
 
 // developmentStorage is the account that every Azurite has. Microsoft publishes its key.
@@ -36,10 +37,12 @@ func (l location) azureAccount() (azureAccount, error) {
 			return a, fail(exitConfig, "%s names neither an AccountName nor a BlobEndpoint", variable)
 		}
 		if a.name != "" && l.account != "" && a.name != l.account {
-			return a, fail(exitConfig, "%s is of the account %q, the URL of %q: unset one of them", variable, a.name, l.account)
+			return a, fail(exitConfig, "%s is of the account %q, the URL of %q: unset one of them",
+				variable, a.name, l.account)
 		}
 	} else {
-		a.name, a.key, a.signature = os.Getenv("AZURE_STORAGE_ACCOUNT"), os.Getenv("AZURE_STORAGE_KEY"), os.Getenv("AZURE_STORAGE_SAS_TOKEN")
+		a.name, a.key, a.signature = os.Getenv("AZURE_STORAGE_ACCOUNT"), os.Getenv("AZURE_STORAGE_KEY"),
+			os.Getenv("AZURE_STORAGE_SAS_TOKEN")
 		if l.account != "" {
 			a.name = l.account
 		}
@@ -49,7 +52,8 @@ func (l location) azureAccount() (azureAccount, error) {
 	}
 	switch {
 	case a.name == "" && a.endpoint == "":
-		return a, fail(exitConfig, "there is no storage account: set AZURE_STORAGE_ACCOUNT, or add ?account=NAME to the URL")
+		return a, fail(exitConfig, "there is no storage account: set AZURE_STORAGE_ACCOUNT, or add ?account=NAME "+
+			"to the URL")
 	case a.endpoint == "":
 		a.endpoint = "https://" + a.name + ".blob.core.windows.net"
 	case a.name == "":
@@ -58,7 +62,8 @@ func (l location) azureAccount() (azureAccount, error) {
 	return a, nil
 }
 
-// accountOf is the account in an endpoint: the host's first label, or of an emulator the first part of the path.
+// accountOf is the account in an endpoint: the host's first label, or of an emulator the first part
+// of the path.
 func accountOf(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	if err != nil {
@@ -83,7 +88,8 @@ func parseConnection(text string) azureAccount {
 	if strings.EqualFold(part["usedevelopmentstorage"], "true") {
 		return developmentStorage
 	}
-	a := azureAccount{part["accountname"], strings.TrimSuffix(part["blobendpoint"], "/"), part["accountkey"], part["sharedaccesssignature"]}
+	a := azureAccount{part["accountname"], strings.TrimSuffix(part["blobendpoint"], "/"), part["accountkey"],
+		part["sharedaccesssignature"]}
 	if suffix := part["endpointsuffix"]; a.endpoint == "" && suffix != "" && a.name != "" {
 		protocol := part["defaultendpointsprotocol"]
 		if protocol == "" {
@@ -156,7 +162,9 @@ func (l location) listFailed(err error) error {
 	case reply.StatusCode == http.StatusNotFound:
 		return fail(exitConfig, "there is no container %q (create it, or correct its name or the endpoint)", l.bucket)
 	case denied(err):
-		return fail(exitPermission, "listing the container %q: HTTP %d %s (check the credentials: they need the right to list blobs, l of a SAS)", l.bucket, reply.StatusCode, reply.ErrorCode)
+		return fail(exitPermission, "listing the container %q: HTTP %d %s (check the credentials: they need the "+
+			"right to list blobs, l of a SAS)", l.bucket, reply.StatusCode, reply.ErrorCode)
 	}
-	return fail(exitStore, "listing the container %q: HTTP %d %s (try again later)", l.bucket, reply.StatusCode, reply.ErrorCode)
+	return fail(exitStore, "listing the container %q: HTTP %d %s (try again later)", l.bucket,
+		reply.StatusCode, reply.ErrorCode)
 }

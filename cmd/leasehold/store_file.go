@@ -55,7 +55,8 @@ func (l location) files(prefix string) (objects []listed, err error) {
 	return objects, err
 }
 
-// maxHeader bounds the two lines before a body: a key has at most 1024 bytes, and JSON makes six of each at most.
+// maxHeader bounds the two lines before a body: a key has at most 1024 bytes, and JSON makes six of
+// each at most.
 const maxHeader = 8 << 10
 
 // keyIn reads the key of the object in a file, which is in its second line.

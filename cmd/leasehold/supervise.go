@@ -37,7 +37,8 @@ func findProgram(args []string) (program, error) {
 	case err == nil:
 		return program{path, args}, nil
 	case errors.Is(err, exec.ErrDot):
-		return program{}, fail(exitNotFound, "the command %q is in the current directory only: write ./%s", args[0], args[0])
+		return program{}, fail(exitNotFound, "the command %q is in the current directory only: write ./%s",
+			args[0], args[0])
 	case errors.Is(err, syscall.EISDIR):
 		return program{}, fail(exitCannotExec, "the command %q is a directory: name a program in it", args[0])
 	case errors.Is(err, fs.ErrPermission):
@@ -74,18 +75,19 @@ type supervisor struct {
 	wanted       <-chan time.Time // when to try again to give it the terminal
 }
 
-// forking is locked while a process is started, because the guard inherits a socket that nobody else may.
+// forking is locked while a process is started, because the guard inherits a socket that nobody
+// else may.
 var forking sync.Mutex
 
-// run starts the program under the lease, whose context is ctx, and returns when nothing of it is left. The program ends before anyone
-// else can hold the lock:
+// run starts the program under the lease, whose context is ctx, and returns when nothing of it is
+// left. The program ends before anyone else can hold the lock:
 //
 //	the lease ends     SIGTERM
 //	+ margin/2         SIGKILL
 //	+ margin/2         others may lead
 //
-// The guard keeps these times even if this process is stopped or killed. If the guard is killed, this process ends the program. It also
-// does so if it panics, because the lock is released then.
+// The guard keeps these times even if this process is stopped or killed. If the guard is killed,
+// this process ends the program. It also does so if it panics, because the lock is released then.
 func (s *supervisor) run(ctx context.Context, lease *leasehold.Lease) (outcome, error) {
 	s.lease, s.pid, s.early, s.terminal, s.wanted = lease, 0, nil, false, nil
 	becomeReaper()
@@ -180,12 +182,16 @@ func (s *supervisor) startGuard() error {
 	defer unix.Close(fd)
 	s.times = shared
 	s.extend()
-	// The guard finds these files at their numbers, not from 3 on, because the command may have been given other files there.
+	// The guard finds these files at their numbers, not from 3 on, because the command may have
+	// been given other files there.
 	s.guard = &exec.Cmd{
 		Path: self,
-		Args: append([]string{"leasehold", guardArg, strconv.Itoa(pair[1]), strconv.Itoa(fd), strconv.FormatInt(int64(s.margin/2), 10), string(s.cgroup), s.path}, s.args...),
-		Env:  append(os.Environ(), environment(s.lock.key, s.lease.Record())...), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // so that what stops leasehold from a terminal does not stop the guard
+		Args: append([]string{"leasehold", guardArg, strconv.Itoa(pair[1]), strconv.Itoa(fd),
+			strconv.FormatInt(int64(s.margin/2), 10), string(s.cgroup), s.path}, s.args...),
+		Env: append(os.Environ(), environment(s.lock.key, s.lease.Record())...), Stdin: os.Stdin,
+		Stdout: os.Stdout, Stderr: os.Stderr,
+		// so that what stops leasehold from a terminal does not stop the guard
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
 	if err := s.guard.Start(); err != nil {
 		s.talk.Close()
@@ -201,14 +207,15 @@ func (s *supervisor) extend() {
 	s.tell(valid, valid+int64(s.margin/2))
 }
 
-// onGuardsClock is the time, on the clock of the guard, until which something is left. If this process
-// is stopped after one clock and before the other, the guard gets less.
+// onGuardsClock is the time, on the clock of the guard, until which something is left. If this
+// process is stopped after one clock and before the other, the guard gets less.
 func onGuardsClock(left func() time.Duration) int64 {
 	now := bootTime()
 	return now + int64(left())
 }
 
-// tell sets the times of the guard, and wakes it. It never waits: a socket that is full has bytes enough to wake the guard.
+// tell sets the times of the guard, and wakes it. It never waits: a socket that is full has bytes
+// enough to wake the guard.
 func (s *supervisor) tell(termAt, killAt int64) {
 	s.times.set(termAt, killAt)
 	if conn, err := s.talk.SyscallConn(); err == nil {
@@ -251,7 +258,8 @@ func (s *supervisor) hear(line string) (result outcome, err error, over bool) {
 	case "stopped":
 		s.stopped(syscall.Signal(number))
 	case "stuck":
-		s.log.Error("a process that the command has started may not be killed: the lock is held until it ends", "pid", number)
+		s.log.Error("a process that the command has started may not be killed: the lock is held until it ends",
+			"pid", number)
 	case "exited":
 		status := unix.WaitStatus(number)
 		result.code, result.lost = status.ExitStatus(), second == 1
@@ -312,12 +320,14 @@ func (s *supervisor) pass(sig os.Signal) {
 	}
 }
 
-// stopped handles a program that has been stopped: it wants the terminal, or the terminal has stopped it.
+// stopped handles a program that has been stopped: it wants the terminal, or the terminal has
+// stopped it.
 func (s *supervisor) stopped(by syscall.Signal) {
 	switch {
 	case by == syscall.SIGTTIN, by == syscall.SIGTTOU:
 		if s.wantsTerminal(); s.wanted != nil {
-			s.log.Warn("the command is stopped, because it wants to use the terminal, but leasehold runs in the background: " +
+			s.log.Warn("the command is stopped, because it wants to use the terminal, but leasehold runs in the " +
+				"background: " +
 				"it holds the lock until leasehold is in the foreground (fg in a shell), or ended")
 		}
 		return
@@ -331,8 +341,8 @@ func (s *supervisor) stopped(by syscall.Signal) {
 
 // wantsTerminal lets a program go on that was stopped because it wants to use the terminal, once
 // leasehold is in the foreground. No signal tells that, since a shell sends SIGCONT only to what is
-// stopped. If the terminal has gone, nobody can bring the program there: it gets SIGHUP, as the system
-// sends it to those who are stopped and have lost their shell.
+// stopped. If the terminal has gone, nobody can bring the program there: it gets SIGHUP, as the
+// system sends it to those who are stopped and have lost their shell.
 func (s *supervisor) wantsTerminal() {
 	s.wanted = nil
 	switch err := s.giveTerminal(); err {
@@ -349,8 +359,9 @@ func (s *supervisor) wantsTerminal() {
 
 var errBackground = errors.New("leasehold runs in the background")
 
-// giveTerminal makes the program's process group that of the foreground. Until the program wants to read from the terminal, it is
-// leasehold's own group, so that a Ctrl-C reaches everything that the shell has started with leasehold, such as a script or a pager.
+// giveTerminal makes the program's process group that of the foreground. Until the program wants to
+// read from the terminal, it is leasehold's own group, so that a Ctrl-C reaches everything that the
+// shell has started with leasehold, such as a script or a pager.
 func (s *supervisor) giveTerminal() error {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
@@ -394,9 +405,9 @@ func (s *supervisor) killAll() {
 	_ = s.guard.Process.Kill()
 }
 
-// send sends a signal to the program, or to its process group, unless the number may be another's by
-// now: the program is the guard's child until nothing is left of it, or this process's if the guard
-// has been killed.
+// send sends a signal to the program, or to its process group, unless the number may be another's
+// by now: the program is the guard's child until nothing is left of it, or this process's if the
+// guard has been killed.
 func (s *supervisor) send(to int, sig unix.Signal) {
 	if s.pid != 0 && startedBy(s.pid, s.guard.Process.Pid, os.Getpid()) {
 		_ = unix.Kill(to, sig)
@@ -420,7 +431,8 @@ func (s *supervisor) withoutGuard(ctx context.Context) (outcome, error) {
 	return outcome{}, fail(exitBug, "the guard process was killed, so the command was ended")
 }
 
-// endAll kills the program, and all that it has started, after the guard has ended. It returns when nothing is left.
+// endAll kills the program, and all that it has started, after the guard has ended. It returns when
+// nothing is left.
 func (s *supervisor) endAll() {
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		s.killAll()

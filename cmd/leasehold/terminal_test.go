@@ -90,7 +90,9 @@ const ctrlC, ctrlZ = "\x03", "\x1a"
 
 // A shell script runs the program, which is what a person does who types a command.
 func (b bucket) atTerminal(t *testing.T, key, command string) *terminal {
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", fmt.Sprintf(`%s run '%s' -- %s; echo "code $?"; read -r rest && echo "shell got $rest"`, program, b.url(key), command))
+	cmd := exec.CommandContext(t.Context(), "bash", "-c",
+		fmt.Sprintf(`%s run '%s' -- %s; echo "code $?"; read -r rest && echo "shell got $rest"`, program,
+			b.url(key), command))
 	cmd.Env = b.environ()
 	return onTerminal(t, cmd)
 }
@@ -118,7 +120,8 @@ func TestCtrlCAtTheTerminal(t *testing.T) {
 		"that is reading":   `bash -c 'trap "echo interrupted; exit 5" INT; read -r line; echo ready; read -r line'`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), "bash", "-c", fmt.Sprintf(`trap : INT; %s run '%s' -- %s; echo "code $?"`, program, b.url("locks/c"), command))
+			cmd := exec.CommandContext(t.Context(), "bash", "-c",
+				fmt.Sprintf(`trap : INT; %s run '%s' -- %s; echo "code $?"`, program, b.url("locks/c"), command))
 			cmd.Env = b.environ()
 			term := onTerminal(t, cmd)
 			term.types("line\n")
@@ -134,7 +137,8 @@ func TestCtrlCAtTheTerminal(t *testing.T) {
 // Before the command has read from the terminal, Ctrl-Z reaches leasehold.
 func TestCtrlZBeforeTheCommandReads(t *testing.T) {
 	b := newBucket(t)
-	cmd := b.command("run", b.url("locks/z"), "--", "bash", "-c", `echo ready; while [ ! -e "$DONE" ]; do sleep 0.05; done; exit 6`)
+	cmd := b.command("run", b.url("locks/z"), "--", "bash", "-c",
+		`echo ready; while [ ! -e "$DONE" ]; do sleep 0.05; done; exit 6`)
 	done := t.TempDir() + "/done"
 	cmd.Env = append(cmd.Env, "DONE="+done)
 	term := onTerminal(t, cmd)
@@ -146,7 +150,8 @@ func TestCtrlZBeforeTheCommandReads(t *testing.T) {
 	require.Equal(t, 6, cmd.ProcessState.ExitCode())
 }
 
-// A script that is interrupted ends, as it does without leasehold: it does not go on with its next line.
+// A script that is interrupted ends, as it does without leasehold: it does not go on with its next
+// line.
 func TestCtrlCEndsAScript(t *testing.T) {
 	b := newBucket(t)
 	held, err := b.lock("locks/held").Acquire(t.Context())
@@ -157,7 +162,9 @@ func TestCtrlCEndsAScript(t *testing.T) {
 		"that waits for a lock": {"locks/held", "the lock is held by another"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), "bash", "-c", fmt.Sprintf(`%s run -v '%s' -- sh -c 'echo ready; while :; do sleep 0.05; done'; echo next "line"`, program, b.url(c.key)))
+			cmd := exec.CommandContext(t.Context(), "bash", "-c",
+				fmt.Sprintf(`%s run -v '%s' -- sh -c 'echo ready; while :; do sleep 0.05; done'; echo next "line"`,
+					program, b.url(c.key)))
 			cmd.Env = b.environ()
 			term := onTerminal(t, cmd)
 			term.waitFor(c.shows)
@@ -169,13 +176,14 @@ func TestCtrlCEndsAScript(t *testing.T) {
 	}
 }
 
-// interactive is a shell with job control that has started a command in the background, which wants to
-// read from the terminal.
+// interactive is a shell with job control that has started a command in the background, which wants
+// to read from the terminal.
 func interactive(t *testing.T, p place) *terminal {
 	cmd := exec.CommandContext(t.Context(), "bash", "--norc", "--noprofile", "-i")
 	cmd.Env = append(plainEnviron(), "PS1=$ ", "HISTFILE=")
 	term := onTerminal(t, cmd)
-	term.types(program + " run " + p.url + ` -- bash -c 'read -r line; echo "command got $line"; read -r line' &` + "\n")
+	term.types(program + " run " + p.url + ` -- bash -c 'read -r line; echo "command got $line"; read -r line' &` +
+		"\n")
 	term.waitFor("the command is stopped, because it wants to use the terminal")
 	return term
 }

@@ -12,9 +12,9 @@ const (
 	ownThreads   = 16
 )
 
-// reserveThreads makes threads before a command starts, which may use up all processes that a user or
-// a container may have. The runtime needs a thread at times, and ends the process if it gets none. It
-// keeps those that it once had.
+// reserveThreads makes threads before a command starts, which may use up all processes that a user
+// or a container may have. The runtime needs a thread at times, and ends the process if it gets
+// none. It keeps those that it once had.
 func reserveThreads(n int) {
 	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), 2)) // each one more may need a thread
 	var made, ended sync.WaitGroup

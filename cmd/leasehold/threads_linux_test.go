@@ -39,7 +39,8 @@ func TestAProcessWithoutItsMainThreadIsDeadInTime(t *testing.T) {
 				t.Parallel()
 				p, life := newPlace(t), newLiving(t)
 				cmd := p.command("run", "--ttl", ttl.String(), p.url, "--", os.Args[0])
-				cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_ESCAPES="+c.escapes, "LIFE_DEAF=1", "LIFE_HEADLESS=1")
+				cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_ESCAPES="+c.escapes,
+					"LIFE_DEAF=1", "LIFE_HEADLESS=1")
 				way(cmd)
 				s := start(t, cmd)
 				require.True(t, life.begun(t, s), "%s", &s.stderr)
@@ -62,7 +63,8 @@ func TestAProcessWithoutItsMainThreadIsLeft(t *testing.T) {
 	inBothWays(t, func(t *testing.T, way func(*exec.Cmd)) {
 		p, life := newPlace(t), newLiving(t)
 		cmd := p.command("run", "--margin", "2s", p.url, "--", "sh", "-c",
-			`"$0" & while [ "$(od -An -tu8 -j8 -N8 "$LIFE_FILE" | tr -d ' ')" = 0 ]; do sleep 0.05; done; exit 5`, os.Args[0])
+			`"$0" & while [ "$(od -An -tu8 -j8 -N8 "$LIFE_FILE" | tr -d ' ')" = 0 ]; do sleep 0.05; done; exit 5`,
+			os.Args[0])
 		cmd.Env = append(append(cmd.Env, life.environ()...), "LIFE_DEAF=1", "LIFE_HEADLESS=1")
 		way(cmd)
 		s := start(t, cmd)
@@ -102,7 +104,8 @@ func readStat(t *testing.T, pid int) string {
 	return string(stat)
 }
 
-// numbered starts a process of that number, with a group of its own, or returns nil if it is in use.
+// numbered starts a process of that number, with a group of its own, or returns nil if it is in
+// use.
 func numbered(t *testing.T, number int) *exec.Cmd {
 	for range 200 {
 		if os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(number-1)), 0) != nil {

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// times are until when the command may run, by bootTime in nanoseconds, in memory that leasehold shares with the guard. What leasehold
-// writes there counts from then on, even if the guard was stopped at that time and however long. A socket would be full some day.
+// times are until when the command may run, by bootTime in nanoseconds, in memory that leasehold
+// shares with the guard. What leasehold writes there counts from then on, even if the guard was
+// stopped at that time and however long. A socket would be full some day.
 type times struct {
 	memory []byte
 	term   *atomic.Int64 // when to send SIGTERM
@@ -18,7 +19,8 @@ type times struct {
 
 const timesSize = 16
 
-// newTimes are new ones, and the file that names them for the guard. It is not closed when another program is started.
+// newTimes are new ones, and the file that names them for the guard. It is not closed when another
+// program is started.
 func newTimes() (t times, fd int, err error) {
 	if fd, err = sharedFile(); err != nil {
 		return t, fd, os.NewSyscallError("shared memory", err)
@@ -41,7 +43,8 @@ func openTimes(fd int) (times, error) {
 	return times{memory, &two[0], &two[1]}, nil
 }
 
-// set sets both. The guard may see the new time of one and the old time of the other, which is as good as the old times.
+// set sets both. The guard may see the new time of one and the old time of the other, which is as
+// good as the old times.
 func (t times) set(term, kill int64) {
 	t.kill.Store(kill)
 	t.term.Store(term)

@@ -61,8 +61,9 @@ func parsePrefix(text string) (location, error) {
 	return l, nil
 }
 
-// What may be a secret in a URL: what stands before the @ of a server's address, which may be escaped
-// in a parameter, and what follows a question mark in a parameter, as the signature of Azure does.
+// What may be a secret in a URL: what stands before the @ of a server's address, which may be
+// escaped in a parameter, and what follows a question mark in a parameter, as the signature of
+// Azure does.
 var (
 	inUserinfo  = regexp.MustCompile(`(?i)^([a-z0-9+.-]*:)?/*([^/]*|[^/]*:.*)(@|%(25)*40)`)
 	inParameter = regexp.MustCompile(`(?i)(//|(%(25)*2f){2})[^&]*(@|%(25)*40)`)
@@ -97,7 +98,8 @@ func parse(text string) (location, error) {
 	case u.Scheme == "":
 		return none, fmt.Errorf("it has no scheme: %s", urlForms)
 	case u.Scheme == "http" || u.Scheme == "https":
-		return none, fmt.Errorf("the server goes into a parameter: write s3://bucket/key?endpoint=%s://%s", u.Scheme, u.Host)
+		return none, fmt.Errorf("the server goes into a parameter: write s3://bucket/key?endpoint=%s://%s",
+			u.Scheme, u.Host)
 	}
 	known, ok := parameters[u.Scheme]
 	switch {
@@ -107,7 +109,8 @@ func parse(text string) (location, error) {
 		rest := withoutSecrets(text)[len(u.Scheme)+1:]
 		return none, fmt.Errorf("two slashes are missing: write %s://%s", u.Scheme, strings.TrimLeft(rest, "/"))
 	case u.User != nil:
-		return none, fmt.Errorf("credentials do not belong in it, because others see it: use the environment or a profile")
+		return none, fmt.Errorf("credentials do not belong in it, because others see it: use the environment or " +
+			"a profile")
 	case strings.Contains(text, "#"):
 		return none, fmt.Errorf("it has a #, as the handles for renew and release have: write %%23 if the key has one")
 	}
@@ -124,7 +127,8 @@ func parse(text string) (location, error) {
 	case u.Host == "":
 		return none, fmt.Errorf("it has no bucket: %s", urlForms)
 	case strings.Contains(u.Host, ":"):
-		return none, fmt.Errorf("a bucket has no port: for a server of your own write %s://bucket/key?endpoint=http://%s", u.Scheme, u.Host)
+		return none, fmt.Errorf("a bucket has no port: for a server of your own write "+
+			"%s://bucket/key?endpoint=http://%s", u.Scheme, u.Host)
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -133,7 +137,8 @@ func parse(text string) (location, error) {
 	for name, values := range query {
 		switch {
 		case !slices.Contains(known, name) && len(known) == 0:
-			return none, fmt.Errorf("a %s URL has no parameters, such as %q (write %%3F if the name has a question mark)",
+			return none, fmt.Errorf("a %s URL has no parameters, such as %q (write %%3F if the name has a "+
+				"question mark)",
 				u.Scheme, withoutSecrets(name))
 		case !slices.Contains(known, name):
 			return none, fmt.Errorf("a %s URL has no parameter %q, only %s",
@@ -144,7 +149,8 @@ func parse(text string) (location, error) {
 			return none, fmt.Errorf("the parameter %q is empty", name)
 		}
 	}
-	l.endpoint, l.region, l.profile = strings.TrimSuffix(query.Get("endpoint"), "/"), query.Get("region"), query.Get("profile")
+	l.endpoint, l.region, l.profile = strings.TrimSuffix(query.Get("endpoint"), "/"),
+		query.Get("region"), query.Get("profile")
 	l.account = query.Get("account")
 	if err := checkEndpoint(l.endpoint); err != nil {
 		return none, err
@@ -182,8 +188,9 @@ func checkEndpoint(text string) error {
 	return nil
 }
 
-// splitFile reads the directory of a file URL, and the key or prefix in it. A key may have slashes, and a directory may stand in another, so
-// a slash ends the directory, and %2F is a slash of the key.
+// splitFile reads the directory of a file URL, and the key or prefix in it. A key may have slashes,
+// and a directory may stand in another, so a slash ends the directory, and %2F is a slash of the
+// key.
 func splitFile(u *url.URL) (dir, key string, err error) {
 	text := u.RawPath
 	if text == "" { // it is what u.Path escapes to
@@ -191,7 +198,8 @@ func splitFile(u *url.URL) (dir, key string, err error) {
 	}
 	dir, key = path.Split(text)
 	if strings.Contains(strings.ToLower(dir), "%2f") {
-		return "", "", fmt.Errorf("%%2F is a slash of the key, which begins after the last /: write / between directories")
+		return "", "", fmt.Errorf("%%2F is a slash of the key, which begins after the last /: write / between " +
+			"directories")
 	}
 	if dir, err = url.PathUnescape(dir); err == nil {
 		key, err = url.PathUnescape(key)
@@ -236,8 +244,9 @@ func (l location) String() string {
 		u.Host, u.Path, u.RawPath = "", dir.Path+l.key, dir.EscapedPath()+url.PathEscape(l.key)
 	}
 	query := url.Values{}
-	for name, value := range map[string]string{"endpoint": l.endpoint, "region": l.region, "profile": l.profile, "account": l.account,
-		"sse": l.sse, "sse-kms-key-id": l.sseKey} {
+	for name, value := range map[string]string{"endpoint": l.endpoint, "region": l.region, "profile": l.profile,
+		"account": l.account,
+		"sse":     l.sse, "sse-kms-key-id": l.sseKey} {
 		if value != "" {
 			query.Set(name, value)
 		}

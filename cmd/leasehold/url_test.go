@@ -9,9 +9,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// The URL that is printed of a lock names the same key in the same place, whatever key and directory are.
+// The URL that is printed of a lock names the same key in the same place, whatever key and
+// directory are.
 func FuzzURLOfALock(f *testing.F) {
-	for _, key := range []string{"a", "jobs/nightly", "jobs%2Fnightly", "a b%2fc", "é?#&;+ ", "%", `"<>`, "..a/...", "x//y", "/", "a/../b", "\x00", "\xff"} {
+	for _, key := range []string{"a", "jobs/nightly", "jobs%2Fnightly", "a b%2fc", "é?#&;+ ", "%", `"<>`, "..a/...",
+		"x//y", "/", "a/../b", "\x00", "\xff"} {
 		f.Add("/var/lib", key)
 		f.Add("/"+key, key)
 		f.Add("/a/"+key+"/b//c/..", key+"/"+key)

@@ -128,7 +128,8 @@ func TestStoreErrors(t *testing.T) {
 		{"s3://" + b.name + "/locks/x", "set AWS_REGION", 78, nil},
 		{b.url("locks/x") + "&profile=none", "reading the configuration of the AWS SDK", 78, nil},
 	} {
-		for _, args := range [][]string{{"run", "-n", c.url, "--", "true"}, {"status", c.url}, {"acquire", "-n", c.url}} {
+		for _, args := range [][]string{{"run", "-n", c.url, "--", "true"}, {"status", c.url},
+			{"acquire", "-n", c.url}} {
 			cmd := b.command(args...)
 			cmd.Env = append(cmd.Env, c.env...)
 			finish(t, cmd).complains(t, c.code, c.text)
@@ -146,7 +147,8 @@ func TestStoreErrors(t *testing.T) {
 // newGCS makes a bucket of this name on fake-gcs-server, and returns what runs the program there.
 func newGCS(t *testing.T, name string) (endpoint string, gs func(args ...string) result) {
 	endpoint = testserver.FakeGCS(t)
-	client, err := gcsstore.NewClient(t.Context(), option.WithoutAuthentication(), option.WithEndpoint(endpoint+"/storage/v1/"))
+	client, err := gcsstore.NewClient(t.Context(), option.WithoutAuthentication(),
+		option.WithEndpoint(endpoint+"/storage/v1/"))
 	require.NoError(t, err)
 	defer client.Close()
 	require.NoError(t, client.Bucket(name).Create(t.Context(), "project", &storage.BucketAttrs{}))
@@ -187,7 +189,8 @@ func TestGoogleCloudStorage(t *testing.T) {
 func TestManualHelpAndCompletion(t *testing.T) {
 	r := offline(t, "man")
 	r.succeeds(t)
-	for _, part := range []string{".TH LEASEHOLD 1", `.SS "leasehold run [flags] URL`, `\-\-no\-wait`, ".SH EXIT CODES", ".SH GUARANTEE", ".SH URLS", `.SS "leasehold break`} {
+	for _, part := range []string{".TH LEASEHOLD 1", `.SS "leasehold run [flags] URL`, `\-\-no\-wait`, ".SH EXIT CODES",
+		".SH GUARANTEE", ".SH URLS", `.SS "leasehold break`} {
 		require.Contains(t, r.out, part)
 	}
 	for line := range strings.Lines(r.out) {

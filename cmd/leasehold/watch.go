@@ -34,7 +34,8 @@ deleted. A lock has expired if it was not renewed for its TTL. It reads the lock
 			}
 			defer store.close()
 			_, err = newLock(store, at.key, []leasehold.Option{
-				leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(max(defaultTTL, every)), leasehold.WithPollInterval(every),
+				leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(max(defaultTTL, every)),
+				leasehold.WithPollInterval(every),
 			})
 			if err != nil {
 				return err
@@ -74,7 +75,8 @@ func (a *app) follow(ctx context.Context, store *backend, at location, every tim
 		if seen := (sight{view.Token, timeOf(view.RenewedAt)}); seen != last {
 			renewed, since, last = !since.IsZero(), time.Now(), seen
 		}
-		if ttl := time.Duration(view.TTL * float64(time.Second)); ttl > 0 && (view.State == "held" || view.State == "expired") {
+		if ttl := time.Duration(view.TTL * float64(time.Second)); ttl > 0 &&
+			(view.State == "held" || view.State == "expired") {
 			switch { // what was seen here says more than the holder's clock
 			case time.Since(since) > ttl:
 				view.State = "expired"

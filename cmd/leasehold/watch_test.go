@@ -40,7 +40,8 @@ func TestWatchHasALineForEachState(t *testing.T) {
 	shows(`token 1 held by alice since .*`)
 	require.NoError(t, lease.Release(t.Context()))
 	shows(`token 1 released by alice`)
-	lease, err = p.lock(leasehold.WithIdentity("bob"), leasehold.WithTTL(2*time.Second), leasehold.WithManualRenewal()).Acquire(t.Context())
+	lease, err = p.lock(leasehold.WithIdentity("bob"), leasehold.WithTTL(2*time.Second),
+		leasehold.WithManualRenewal()).Acquire(t.Context())
 	require.NoError(t, err)
 	shows(`token 2 held by bob since .*`)
 	shows(`token 2 of bob has expired: not renewed since .*`)
@@ -60,7 +61,15 @@ func TestWatchHasALineForEachState(t *testing.T) {
 func TestWatchBelievesWhatItSees(t *testing.T) {
 	p := newPlace(t)
 	old := time.Now().Add(-time.Hour)
-	p.record("a", leasehold.Record{Token: 7, Holder: "gone", TTL: time.Minute, Nonce: "x", AcquiredAt: old, RenewedAt: old, ExpiresAt: old.Add(time.Minute)})
+	p.record("a", leasehold.Record{
+		Token:      7,
+		Holder:     "gone",
+		TTL:        time.Minute,
+		Nonce:      "x",
+		AcquiredAt: old,
+		RenewedAt:  old,
+		ExpiresAt:  old.Add(time.Minute),
+	})
 	s := start(t, p.command("watch", "--interval", "100ms", "-o", "json", p.url))
 	lines := bufio.NewReader(s.out)
 	line, err := lines.ReadString('\n')
@@ -70,7 +79,15 @@ func TestWatchBelievesWhatItSees(t *testing.T) {
 	o, err := store.Get(t.Context(), "a")
 	require.NoError(t, err)
 	old = old.Add(time.Second)
-	body, err := leasehold.Record{Token: 7, Holder: "gone", TTL: time.Minute, Nonce: "y", AcquiredAt: old, RenewedAt: old, ExpiresAt: old.Add(time.Minute)}.MarshalJSON()
+	body, err := leasehold.Record{
+		Token:      7,
+		Holder:     "gone",
+		TTL:        time.Minute,
+		Nonce:      "y",
+		AcquiredAt: old,
+		RenewedAt:  old,
+		ExpiresAt:  old.Add(time.Minute),
+	}.MarshalJSON()
 	require.NoError(t, err)
 	_, err = store.PutIfMatch(t.Context(), "a", body, o.ETag)
 	require.NoError(t, err)
@@ -79,7 +96,8 @@ func TestWatchBelievesWhatItSees(t *testing.T) {
 	require.Equal(t, "held", views(t, line)[0].State, "it is its clock that is an hour late")
 }
 
-var goWords = regexp.MustCompile(`\b(Lock\.|Lease\.|Elector\.|With[A-Z]|UsePathStyle|NewLock|client's options|in its options|time\.)`)
+var goWords = regexp.MustCompile(
+	`\b(Lock\.|Lease\.|Elector\.|With[A-Z]|UsePathStyle|NewLock|client's options|in its options|time\.)`)
 
 // Wrong arguments have the exit code of the page, and a text in words of the command.
 func TestArgumentsThatCannotWork(t *testing.T) {
@@ -96,32 +114,100 @@ func TestArgumentsThatCannotWork(t *testing.T) {
 		code int
 		says string
 	}{
-		"waiting for no time":            {[]string{"run", "--wait", "0", p.url, "--", "true"}, 75, `held by "another"`},
-		"waiting for no time, acquire":   {[]string{"acquire", "--wait", "0s", p.url}, 75, `held by "another"`},
-		"an exit code over 255":          {[]string{"run", "-n", "--held-code", "256", p.url, "--", "true"}, 64, "from 0 to 255"},
-		"an exit code below 0":           {[]string{"run", "-n", "--held-code", "-1", p.url, "--", "true"}, 64, "from 0 to 255"},
-		"no margin":                      {[]string{"run", "--margin", "0", p.url, "--", "true"}, 64, "--margin 0s is not positive"},
-		"a margin below 0":               {[]string{"elect", "--margin", "-1s", p.url, "--", "true"}, 64, "--margin -1s is not positive"},
-		"a margin that leaves no time":   {[]string{"run", "--margin", "20s", p.url, "--", "true"}, 64, "a shorter --margin or a longer --ttl"},
-		"a TTL that is too long":         {[]string{"run", "--ttl", "900000h", p.url, "--", "true"}, 64, "--ttl 900000h0m0s is over"},
-		"a margin of a nanosecond":       {[]string{"run", "--margin", "1ns", p.url, "--", "true"}, 64, "--margin 1ns is below 10ms: the holder's code needs time to stop"},
-		"a TTL of a nanosecond":          {[]string{"run", "--ttl", "1ns", p.url, "--", "true"}, 64, "--ttl 1ns is below 1s"},
-		"no such shell":                  {[]string{"completion", "nosuch"}, 64, `"nosuch"`},
-		"no such help":                   {[]string{"help", "nosuch"}, 64, `no help about "nosuch"`},
-		"no such help below a command":   {[]string{"help", "run", "nosuch"}, 64, `no help about "run nosuch"`},
-		"a directory as command":         {[]string{"run", there + "x", "--", p.dir}, 126, "is a directory"},
-		"a directory as command, ./":     {[]string{"run", there + "x", "--", p.dir + "/bin/"}, 126, "is a directory"},
-		"a directory for the handle":     {[]string{"acquire", "--handle-file", filepath.Join(p.dir, "bin"), there + "x"}, 64, "is a directory"},
-		"metadata without a value":       {[]string{"acquire", "-n", "--metadata", "x", p.url}, 64, "is not a name, an equals sign and a value"},
-		"metadata without a name":        {[]string{"acquire", "-n", "--metadata", "=x", p.url}, 64, "is not a name, an equals sign and a value"},
-		"a corrupt record":               {[]string{"run", "-n", there + "corrupt", "--", "true"}, 78, `repair it with "leasehold break"`},
-		"a corrupt file":                 {[]string{"run", "-n", there + "cut", "--", "true"}, 78, `repair it with "leasehold break"`},
+		"waiting for no time": {
+			[]string{"run", "--wait", "0", p.url, "--", "true"},
+			75,
+			`held by "another"`,
+		},
+		"waiting for no time, acquire": {[]string{"acquire", "--wait", "0s", p.url}, 75, `held by "another"`},
+		"an exit code over 255": {
+			[]string{"run", "-n", "--held-code", "256", p.url, "--", "true"},
+			64,
+			"from 0 to 255",
+		},
+		"an exit code below 0": {
+			[]string{"run", "-n", "--held-code", "-1", p.url, "--", "true"},
+			64,
+			"from 0 to 255",
+		},
+		"no margin": {
+			[]string{"run", "--margin", "0", p.url, "--", "true"},
+			64,
+			"--margin 0s is not positive",
+		},
+		"a margin below 0": {
+			[]string{"elect", "--margin", "-1s", p.url, "--", "true"},
+			64,
+			"--margin -1s is not positive",
+		},
+		"a margin that leaves no time": {
+			[]string{"run", "--margin", "20s", p.url, "--", "true"},
+			64,
+			"a shorter --margin or a longer --ttl",
+		},
+		"a TTL that is too long": {
+			[]string{"run", "--ttl", "900000h", p.url, "--", "true"},
+			64,
+			"--ttl 900000h0m0s is over",
+		},
+		"a margin of a nanosecond": {
+			[]string{"run", "--margin", "1ns", p.url, "--", "true"},
+			64,
+			"--margin 1ns is below 10ms: the holder's code needs time to stop",
+		},
+		"a TTL of a nanosecond": {
+			[]string{"run", "--ttl", "1ns", p.url, "--", "true"},
+			64,
+			"--ttl 1ns is below 1s",
+		},
+		"no such shell":                {[]string{"completion", "nosuch"}, 64, `"nosuch"`},
+		"no such help":                 {[]string{"help", "nosuch"}, 64, `no help about "nosuch"`},
+		"no such help below a command": {[]string{"help", "run", "nosuch"}, 64, `no help about "run nosuch"`},
+		"a directory as command":       {[]string{"run", there + "x", "--", p.dir}, 126, "is a directory"},
+		"a directory as command, ./":   {[]string{"run", there + "x", "--", p.dir + "/bin/"}, 126, "is a directory"},
+		"a directory for the handle": {
+			[]string{"acquire", "--handle-file", filepath.Join(p.dir, "bin"), there + "x"},
+			64,
+			"is a directory",
+		},
+		"metadata without a value": {
+			[]string{"acquire", "-n", "--metadata", "x", p.url},
+			64,
+			"is not a name, an equals sign and a value",
+		},
+		"metadata without a name": {
+			[]string{"acquire", "-n", "--metadata", "=x", p.url},
+			64,
+			"is not a name, an equals sign and a value",
+		},
+		"a corrupt record": {
+			[]string{"run", "-n", there + "corrupt", "--", "true"},
+			78,
+			`repair it with "leasehold break"`,
+		},
+		"a corrupt file": {
+			[]string{"run", "-n", there + "cut", "--", "true"},
+			78,
+			`repair it with "leasehold break"`,
+		},
 		"a scheme in capitals, no slash": {[]string{"status", "S3:bucket/key"}, 64, "write s3://bucket/key"},
-		"a bucket that is none":          {[]string{"status", "s3://bad,bucket/key?region=x"}, 78, "only letters, digits"},
-		"no region":                      {[]string{"status", "s3://bucket/key"}, 78, "?region=NAME"},
-		"a long holder":                  {[]string{"run", "-n", "--holder", strings.Repeat("x", 1025), there + "x", "--", "true"}, 64, "--holder must be"},
-		"an interval that is too short":  {[]string{"watch", "--interval", "1us", p.url}, 64, "--interval 1µs"},
-		"no host of that name":           {[]string{"status", "s3://bucket/key?region=x&path-style=0&endpoint=http://no-such-host.invalid"}, 69, "path-style=1"},
+		"a bucket that is none": {
+			[]string{"status", "s3://bad,bucket/key?region=x"},
+			78,
+			"only letters, digits",
+		},
+		"no region": {[]string{"status", "s3://bucket/key"}, 78, "?region=NAME"},
+		"a long holder": {
+			[]string{"run", "-n", "--holder", strings.Repeat("x", 1025), there + "x", "--", "true"},
+			64,
+			"--holder must be",
+		},
+		"an interval that is too short": {[]string{"watch", "--interval", "1us", p.url}, 64, "--interval 1µs"},
+		"no host of that name": {
+			[]string{"status", "s3://bucket/key?region=x&path-style=0&endpoint=http://no-such-host.invalid"},
+			69,
+			"path-style=1",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -137,14 +223,16 @@ func TestArgumentsThatCannotWork(t *testing.T) {
 
 func TestArgumentsThatWork(t *testing.T) {
 	p := newPlace(t)
-	r := offline(t, "acquire", "--metadata", "rev=1,2=3", "--metadata", "by=a\"b", strings.Replace(p.url, "file://", "FILE://", 1))
+	r := offline(t, "acquire", "--metadata", "rev=1,2=3", "--metadata", "by=a\"b",
+		strings.Replace(p.url, "file://", "FILE://", 1))
 	r.succeeds(t)
 	require.True(t, strings.HasPrefix(r.out, p.url+"#1-"), "%s", r.out)
 	record, err := p.lock().Inspect(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "1,2=3", record.Metadata["rev"])
 	require.Equal(t, `a"b`, record.Metadata["by"])
-	for _, args := range [][]string{{"help"}, {"help", "run"}, {"help", "urls"}, {"help", "completion", "bash"}, {"run", "--help"}} {
+	for _, args := range [][]string{{"help"}, {"help", "run"}, {"help", "urls"},
+		{"help", "completion", "bash"}, {"run", "--help"}} {
 		r := offline(t, args...)
 		r.succeeds(t)
 		require.NotEmpty(t, r.out)

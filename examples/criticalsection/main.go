@@ -1,5 +1,6 @@
-// Command criticalsection shows a one-shot job that must not run twice at once, such as a migration: several instances start
-// together, one holds the lock and works, and the others wait until the lock is released.
+// Command criticalsection shows a one-shot job that must not run twice at once, such as a
+// migration: several instances start together, one holds the lock and works, and the others wait
+// until the lock is released.
 //
 //	go run ./examples/criticalsection
 //	go run ./examples/criticalsection -s3 http://127.0.0.1:9000 -bucket locks     (in several terminals)
@@ -31,7 +32,8 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("criticalsection", flag.ContinueOnError)
-	where := storeflag.Add(flags, "Criticalsection shows jobs that start together, wait for one lock, and run one after the other.")
+	where := storeflag.Add(flags, "Criticalsection shows jobs that start together, wait for one lock, and run one "+
+		"after the other.")
 	jobs := flags.Int("jobs", 3, "number of jobs to start")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -95,8 +97,8 @@ func job(ctx context.Context, name string, store leasehold.Store, table *account
 	return nil
 }
 
-// account is the resource. It keeps the highest token with its data, so that it refuses a job whose lease has ended
-// without the job's knowledge. Each process has its own.
+// account is the resource. It keeps the highest token with its data, so that it refuses a job whose
+// lease has ended without the job's knowledge. Each process has its own.
 type account struct {
 	fence leasehold.Fence
 

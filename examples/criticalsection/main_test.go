@@ -33,7 +33,8 @@ func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		require.NoError(t, run(t.Context(), []string{"-jobs", "2"}, &out), "%s", &out)
 	})
-	order := regexp.MustCompile(`(?m)^ +\d+\.\d{3}s  (job \d)  (HOLDS|waits|changes|has released)`).FindAllStringSubmatch(out.String(), -1)
+	order := regexp.MustCompile(
+		`(?m)^ +\d+\.\d{3}s  (job \d)  (HOLDS|waits|changes|has released)`).FindAllStringSubmatch(out.String(), -1)
 	require.Len(t, order, 7, "%s", &out)
 	first, second := order[0][1], order[1][1]
 	require.NotEqual(t, first, second, "%s", &out)
@@ -43,7 +44,8 @@ func TestWaiting(t *testing.T) {
 	} {
 		require.Equal(t, want, order[i][1]+" "+order[i][2], "%s", &out)
 	}
-	require.Contains(t, out.String(), fmt.Sprintf("%s  waits, because %s of process %d holds the lock (token 1)\n", second, first, os.Getpid()))
+	require.Contains(t, out.String(), fmt.Sprintf("%s  waits, because %s of process %d holds the lock (token 1)\n",
+		second, first, os.Getpid()))
 	require.Contains(t, out.String(), second+"  changes the balance from 100 to 200\n")
 }
 

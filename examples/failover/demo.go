@@ -59,7 +59,8 @@ func (d *demo) print(name, format string, args ...any) {
 func (d *demo) start(ctx context.Context, name string, store leasehold.Store, key string) error {
 	c := &candidate{name: name, network: &network{Store: store}}
 	lock, err := leasehold.NewLock(c.network, key, leasehold.WithTTL(d.ttl), leasehold.WithIdentity(name),
-		leasehold.WithLogger(slog.New(slog.DiscardHandler))) // because the timeline tells what happens; keep the log in a program of your own
+		// because the timeline tells what happens; keep the log in a program of your own
+		leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
 	}
@@ -119,7 +120,8 @@ func (d *demo) why(lease *leasehold.Lease, cause error) string {
 	switch {
 	case errors.Is(cause, leasehold.ErrLost):
 		lasted := lease.Deadline().Sub(lease.Record().RenewedAt)
-		return fmt.Sprintf("its lease ended %.2f TTL after the last renewal, before anyone else may lead", d.ttls(lasted))
+		return fmt.Sprintf("its lease ended %.2f TTL after the last renewal, before anyone else may lead",
+			d.ttls(lasted))
 	case errors.Is(cause, leasehold.ErrReleased):
 		return "it has resigned"
 	case errors.Is(cause, context.Canceled):
@@ -131,7 +133,8 @@ func (d *demo) why(lease *leasehold.Lease, cause error) string {
 // nextLeader waits for the next term of anybody, and lets it last for a while.
 func (d *demo) nextLeader(ctx context.Context) (*candidate, error) {
 	limit := 10*time.Second + 5*d.ttl
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no candidate has become the leader within %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		fmt.Errorf("no candidate has become the leader within %v", limit))
 	defer cancel()
 	select {
 	case c := <-d.leaders:
@@ -157,7 +160,8 @@ func (d *demo) health() error {
 	return nil
 }
 
-// work is what only the leader may do. Each step carries the token, so that what is worked on can refuse a former leader.
+// work is what only the leader may do. Each step carries the token, so that what is worked on can
+// refuse a former leader.
 func (d *demo) work(ctx context.Context, c *candidate, lease *leasehold.Lease) {
 	tick := time.NewTicker(d.ttl / 50)
 	defer tick.Stop()
@@ -234,7 +238,8 @@ func (d *demo) report() error {
 	defer d.mu.Unlock()
 	fmt.Fprintf(d.out, "\n%-10s %8s %8s %10s\n", "requests", "GET", "PUT", "unanswered")
 	for _, c := range d.candidates {
-		fmt.Fprintf(d.out, "%-10s %8d %8d %10d\n", c.name, c.network.gets.Load(), c.network.puts.Load(), c.network.lost.Load())
+		fmt.Fprintf(d.out, "%-10s %8d %8d %10d\n", c.name, c.network.gets.Load(), c.network.puts.Load(),
+			c.network.lost.Load())
 	}
 	fmt.Fprintf(d.out, "\nTwo leaders at once: in %d of %d checks.\n", d.doubles, d.checks)
 	fmt.Fprintf(d.out, "Fencing tokens of the terms: %v.\n", d.tokens)
@@ -255,7 +260,8 @@ func (d *demo) report() error {
 	return nil
 }
 
-// crash ends a candidate as the end of its process would: from this moment on it sends nothing and does nothing.
+// crash ends a candidate as the end of its process would: from this moment on it sends nothing and
+// does nothing.
 func (c *candidate) crash() {
 	c.crashed.Store(true)
 	c.network.cut(true)

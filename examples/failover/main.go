@@ -1,5 +1,6 @@
-// Command failover shows how another candidate takes over: three candidates share one lock; the first leader crashes, the
-// second is cut off from the store, and the third resigns. Every millisecond the program checks that at most one of them may act.
+// Command failover shows how another candidate takes over: three candidates share one lock; the
+// first leader crashes, the second is cut off from the store, and the third resigns. Every
+// millisecond the program checks that at most one of them may act.
 //
 //	go run ./examples/failover
 //	go run ./examples/failover -s3 http://127.0.0.1:9000 -bucket locks
@@ -29,7 +30,8 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("failover", flag.ContinueOnError)
-	where := storeflag.Add(flags, "Failover shows how another candidate takes over when the leader crashes, is cut off from the store, or resigns.")
+	where := storeflag.Add(flags, "Failover shows how another candidate takes over when the leader crashes, is cut "+
+		"off from the store, or resigns.")
 	ttl := flags.Duration("ttl", 2*time.Second, "time to live of a lease: how long it lasts after its last renewal")
 	key := flags.String("key", "examples/failover", "key of the lock")
 	if err := flags.Parse(args); err != nil {
@@ -40,7 +42,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "Three candidates share one lock %s.\n", where.Place())
-	fmt.Fprintf(out, "A lease lasts one TTL, %v, after its last renewal; the leader renews it about every %v.\n", *ttl, (*ttl / 3).Round(time.Millisecond))
+	fmt.Fprintf(out, "A lease lasts one TTL, %v, after its last renewal; the leader renews it about every %v.\n", *ttl,
+		(*ttl / 3).Round(time.Millisecond))
 	fmt.Fprintln(out, "Until that TTL has passed, nobody else may lead, unless the leader releases the lock.")
 	fmt.Fprintf(out, "Takeover times are in TTLs since the former leader's last renewal, or since its release.\n\n")
 

@@ -28,8 +28,11 @@ func TestInMemory(t *testing.T) {
 	require.Contains(t, out.String(), "Two leaders at once: in 0 of ")
 	require.Contains(t, out.String(), "Fencing tokens of the terms: [1 2 3 4].")
 
-	// A takeover counts from the last renewal: it never takes less than a TTL and the allowance for clock drift.
-	waits := regexp.MustCompile(`LEADS .+: (\d\.\d\d) TTL after \w+'s last renewal, so the lease had expired`).FindAllStringSubmatch(out.String(), -1)
+	// A takeover counts from the last renewal: it never takes less than a TTL and the allowance for
+	// clock drift.
+	waits := regexp.MustCompile(
+		`LEADS .+: (\d\.\d\d) TTL after \w+'s last renewal, so the lease had expired`).FindAllStringSubmatch(
+		out.String(), -1)
 	require.Len(t, waits, 2, "%s", &out)
 	for _, wait := range waits {
 		ttls, err := strconv.ParseFloat(wait[1], 64)

@@ -1,8 +1,9 @@
 //go:build unix
 
-// Command fencedwriter shows what a fencing token is for. Two processes, alice and bob, write one object, each only while it
-// leads. Just before her write alice is stopped (SIGSTOP) until her lease has expired, so that bob leads and writes. Then
-// she continues. Without fencing her late write destroys his; a fenced.Store refuses it.
+// Command fencedwriter shows what a fencing token is for. Two processes, alice and bob, write one
+// object, each only while it leads. Just before her write alice is stopped (SIGSTOP) until her
+// lease has expired, so that bob leads and writes. Then she continues. Without fencing her late
+// write destroys his; a fenced.Store refuses it.
 //
 //	go run ./examples/fencedwriter
 //	go run ./examples/fencedwriter -s3 http://127.0.0.1:9000 -bucket scratch
@@ -48,8 +49,10 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("fencedwriter", flag.ContinueOnError)
-	where := storeflag.Add(flags, "Fencedwriter shows how a fencing token stops the late write of a former leader whose process was paused.")
-	writer := flags.String("writer", "", "`name` of a writer; used by the program itself, which runs each writer as a process of its own")
+	where := storeflag.Add(flags, "Fencedwriter shows how a fencing token stops the late write of a former leader "+
+		"whose process was paused.")
+	writer := flags.String("writer", "", "`name` of a writer; used by the program itself, which runs each writer as "+
+		"a process of its own")
 	fenced := flags.Bool("fenced", false, "with -writer: write through a fenced.Store")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -93,10 +96,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if !strings.Contains(unfenced, "alice") || !strings.Contains(right, "bob") {
-		return fmt.Errorf("unexpected outcome: the object says %q without fencing, which alice should have written last, "+
+		return fmt.Errorf("unexpected outcome: the object says %q without fencing, which alice should have "+
+			"written last, "+
 			"and %q with it, which only bob should have written", unfenced, right)
 	}
-	_, err = fmt.Fprintln(out, "\nWithout fencing, the late write of a former leader destroyed its successor's. The fenced.Store refused it.")
+	_, err = fmt.Fprintln(out, "\nWithout fencing, the late write of a former leader destroyed its successor's. The "+
+		"fenced.Store refused it.")
 	return err
 }
 
@@ -105,8 +110,10 @@ func key(fenced bool) string {
 	return map[bool]string{false: "examples/fencedwriter/unfenced", true: "examples/fencedwriter/fenced"}[fenced]
 }
 
-// play starts both writers, stops alice between her check and her write, and returns what the object holds at the end.
-func play(ctx context.Context, client *s3.Client, bucket string, args []string, fenced bool, out io.Writer) (string, error) {
+// play starts both writers, stops alice between her check and her write, and returns what the
+// object holds at the end.
+func play(ctx context.Context, client *s3.Client, bucket string, args []string, fenced bool,
+	out io.Writer) (string, error) {
 	fmt.Fprintf(out, "\n%s\n", map[bool]string{false: "WITHOUT FENCING", true: "WITH FENCING"}[fenced])
 	began := time.Now()
 	say := func(format string, a ...any) {
@@ -145,7 +152,10 @@ func play(ctx context.Context, client *s3.Client, bucket string, args []string, 
 	}
 	body, err := io.ReadAll(got.Body)
 	text := strings.TrimSpace(string(body))
-	say("         in the object: %q: %s", text, map[bool]string{true: "right", false: "WRONG, because bob leads"}[strings.Contains(text, "bob")])
+	say("         in the object: %q: %s", text, map[bool]string{
+		true:  "right",
+		false: "WRONG, because bob leads",
+	}[strings.Contains(text, "bob")])
 	return text, errors.Join(err, got.Body.Close())
 }
 
@@ -161,7 +171,8 @@ func start(ctx context.Context, name string, args []string, fenced bool) (*proce
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, program, append([]string{"-writer", name, fmt.Sprint("-fenced=", fenced)}, args...)...)
+	cmd := exec.CommandContext(ctx, program, append([]string{"-writer", name, fmt.Sprint("-fenced=", fenced)},
+		args...)...)
 	cmd.Stderr = os.Stderr
 	in, inErr := cmd.StdinPipe()
 	out, outErr := cmd.StdoutPipe()
@@ -193,8 +204,10 @@ func write(ctx context.Context, where *storeflag.Flags, name string, guarded boo
 		return err
 	}
 	bucket, key := where.Bucket(), key(guarded)
-	lock, err := leasehold.NewLock(leasehold.NewS3Store(client, bucket), key+".lock", leasehold.WithTTL(ttl), leasehold.WithIdentity(name),
-		leasehold.WithLogger(slog.New(slog.DiscardHandler))) // because this program tells what happens; keep the log in a program of your own
+	lock, err := leasehold.NewLock(leasehold.NewS3Store(client, bucket), key+".lock", leasehold.WithTTL(ttl),
+		leasehold.WithIdentity(name),
+		// because this program tells what happens; keep the log in a program of your own
+		leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
 	}
@@ -211,7 +224,8 @@ func write(ctx context.Context, where *storeflag.Flags, name string, guarded boo
 			return err
 		}
 	}
-	fmt.Printf("token %d: %s leads, checks the lease (valid: %v), and is about to write\n", lease.Token(), name, lease.Valid())
+	fmt.Printf("token %d: %s leads, checks the lease (valid: %v), and is about to write\n",
+		lease.Token(), name, lease.Valid())
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		return err
 	}
@@ -222,7 +236,8 @@ func write(ctx context.Context, where *storeflag.Flags, name string, guarded boo
 		_, err = client.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(body)})
 	}
 	if refused, ok := errors.AsType[*leasehold.FencedError](err); ok {
-		fmt.Printf("token %d: %s's write is refused, because a leader with token %d has written\n", lease.Token(), name, refused.Highest)
+		fmt.Printf("token %d: %s's write is refused, because a leader with token %d has written\n", lease.Token(),
+			name, refused.Highest)
 	} else if err != nil {
 		return err
 	} else {

@@ -1,4 +1,5 @@
-// Command hello does ten seconds of work that one process at a time may do. Run it in two terminals.
+// Command hello does ten seconds of work that one process at a time may do. Run it in two
+// terminals.
 package main
 
 import (

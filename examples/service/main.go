@@ -1,13 +1,14 @@
-// Command service shows an HTTP service with several instances: each of them answers requests, and one of them does the
-// background work.
+// Command service shows an HTTP service with several instances: each of them answers requests, and
+// one of them does the background work.
 //
 //	go run ./examples/service                  one instance: calls its own endpoints, and stops after five seconds
 //	go run ./examples/service -addr 127.0.0.1:8080 -for 0 -s3 http://127.0.0.1:9000 -bucket locks
 //	go run ./examples/service -addr 127.0.0.1:8081 -for 0 -s3 http://127.0.0.1:9000 -bucket locks     (in a second terminal)
 //
-// GET /healthz fails if this instance still works although its lease is over, or if the store has not answered for too
-// long: restart it then. GET /leader says which instance leads. On SIGTERM an instance first stops its background work and
-// releases the lock, so that the next instance leads within a poll interval; then it finishes its HTTP requests.
+// GET /healthz fails if this instance still works although its lease is over, or if the store has
+// not answered for too long: restart it then. GET /leader says which instance leads. On SIGTERM an
+// instance first stops its background work and releases the lock, so that the next instance leads
+// within a poll interval; then it finishes its HTTP requests.
 package main
 
 import (
@@ -42,8 +43,10 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("service", flag.ContinueOnError)
-	where := storeflag.Add(flags, "Service shows an HTTP service of which one instance, the leader, does the background work.")
-	addr := flags.String("addr", "127.0.0.1:0", "`address` to listen on, which /leader tells others; port 0 is any free port")
+	where := storeflag.Add(flags, "Service shows an HTTP service of which one instance, the leader, does the "+
+		"background work.")
+	addr := flags.String("addr", "127.0.0.1:0", "`address` to listen on, which /leader tells others; port 0 is any "+
+		"free port")
 	limit := flags.Duration("for", 5*time.Second, "how long to run; 0 means until SIGTERM or Ctrl-C")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -73,7 +76,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{
 		OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) { work(ctx, lease, log) },
-		OnNewLeader:      func(r leasehold.Record) { log.Info("new leader", "url", r.Metadata["url"], "token", r.Token) },
+		OnNewLeader: func(r leasehold.Record) {
+			log.Info("new leader", "url", r.Metadata["url"], "token", r.Token)
+		},
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -90,7 +95,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		go callItself(ctx, url, log)
 	}
 
-	err = elector.Run(ctx) // until ctx ends; then the lock is released, so that another instance leads while this one shuts down
+	// until ctx ends; then the lock is released, so that another instance leads while this one
+	// shuts down
+	err = elector.Run(ctx)
 	drain, cancelDrain := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancelDrain()
 	err = errors.Join(err, server.Shutdown(drain))

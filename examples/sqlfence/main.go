@@ -1,6 +1,6 @@
-// Command sqlfence shows how a database refuses the late write of a former leader. One statement compares and writes: the row
-// keeps the token of its last writer, and a lower token changes nothing. The database is SQLite, in memory; PostgreSQL takes
-// the same statement.
+// Command sqlfence shows how a database refuses the late write of a former leader. One statement
+// compares and writes: the row keeps the token of its last writer, and a lower token changes
+// nothing. The database is SQLite, in memory; PostgreSQL takes the same statement.
 //
 //	go run ./examples/sqlfence
 //	go run ./examples/sqlfence -s3 http://127.0.0.1:9000 -bucket locks
@@ -23,8 +23,8 @@ import (
 
 const schema = `CREATE TABLE setting (name TEXT PRIMARY KEY, value TEXT NOT NULL, fence INTEGER NOT NULL)`
 
-// set writes a setting unless a newer leader has written it. Check and write are one statement, so nothing can come between
-// them. A former leader gets a [leasehold.FencedError].
+// set writes a setting unless a newer leader has written it. Check and write are one statement, so
+// nothing can come between them. A former leader gets a [leasehold.FencedError].
 func set(ctx context.Context, db *sql.DB, token uint64, name, value string) error {
 	done, err := db.ExecContext(ctx, `INSERT INTO setting (name, value, fence) VALUES ($1, $2, $3)
 		ON CONFLICT (name) DO UPDATE SET value = excluded.value, fence = excluded.fence
@@ -37,7 +37,8 @@ func set(ctx context.Context, db *sql.DB, token uint64, name, value string) erro
 	}
 	refused := &leasehold.FencedError{Key: name, Token: token}
 	// Only for the message: the row may have a higher token by now.
-	return errors.Join(refused, db.QueryRowContext(ctx, `SELECT fence FROM setting WHERE name = $1`, name).Scan(&refused.Highest))
+	return errors.Join(refused, db.QueryRowContext(ctx, `SELECT fence FROM setting WHERE name = $1`,
+		name).Scan(&refused.Highest))
 }
 
 func main() {
@@ -51,7 +52,8 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("sqlfence", flag.ContinueOnError)
-	where := storeflag.Add(flags, "Sqlfence shows how a row of a database refuses the late write of a former leader, by fencing token.")
+	where := storeflag.Add(flags, "Sqlfence shows how a row of a database refuses the late write of a former leader, "+
+		"by fencing token.")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -81,7 +83,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	write := func(lease *leasehold.Lease, value string) error {
 		err := set(ctx, db, lease.Token(), "region", value)
-		fmt.Fprintf(out, "%-5s sets region = %s with token %d: %s\n", lease.Record().Holder, value, lease.Token(), outcome(err))
+		fmt.Fprintf(out, "%-5s sets region = %s with token %d: %s\n", lease.Record().Holder, value,
+			lease.Token(), outcome(err))
 		return err
 	}
 
@@ -127,7 +130,8 @@ func outcome(err error) string {
 func show(ctx context.Context, db *sql.DB, out io.Writer) error {
 	var value string
 	var fence int64
-	if err := db.QueryRowContext(ctx, `SELECT value, fence FROM setting WHERE name = 'region'`).Scan(&value, &fence); err != nil {
+	if err := db.QueryRowContext(ctx, `SELECT value, fence FROM setting WHERE name = 'region'`).Scan(&value,
+		&fence); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "The row holds region = %s, written with token %d.\n", value, fence)

@@ -36,7 +36,8 @@ The row holds region = eu, written with token 2.
 
 func TestOutcome(t *testing.T) {
 	require.Equal(t, "accepted", outcome(nil))
-	require.Equal(t, "refused, because the row has token 2", outcome(errors.Join(&leasehold.FencedError{Token: 1, Highest: 2})))
+	require.Equal(t, "refused, because the row has token 2",
+		outcome(errors.Join(&leasehold.FencedError{Token: 1, Highest: 2})))
 	require.Equal(t, "failed: no such table", outcome(errors.New("no such table")))
 }
 

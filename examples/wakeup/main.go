@@ -1,9 +1,11 @@
-// Command wakeup shows how bucket notifications shorten a hand-over: two candidates take turns with one lock, first by polling,
-// then woken by a webhook, and then woken by each other because they share a store in one process.
+// Command wakeup shows how bucket notifications shorten a hand-over: two candidates take turns with
+// one lock, first by polling, then woken by a webhook, and then woken by each other because they
+// share a store in one process.
 //
 //	go run ./examples/wakeup
 //
-// In memory, the program posts the notifications to its own webhook. A MinIO posts them itself; guide: docs/wakeups.md.
+// In memory, the program posts the notifications to its own webhook. A MinIO posts them itself;
+// guide: docs/wakeups.md.
 //
 //	export WEBHOOK_TOKEN=…    # the auth_token of MinIO's webhook
 //	go run ./examples/wakeup -listen 127.0.0.1:8090 -s3 http://127.0.0.1:9000 -bucket locks
@@ -43,10 +45,13 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("wakeup", flag.ContinueOnError)
-	where := storeflag.Add(flags, "Wakeup shows how fast a released lock changes hands: by polling, and woken by bucket notifications.")
-	ttl := flags.Duration("ttl", 2*time.Second, "time to live of a lease; a waiting candidate polls about five times in it")
+	where := storeflag.Add(flags, "Wakeup shows how fast a released lock changes hands: by polling, and woken by "+
+		"bucket notifications.")
+	ttl := flags.Duration("ttl", 2*time.Second, "time to live of a lease; a waiting candidate polls about five "+
+		"times in it")
 	turns := flags.Int("turns", 5, "how often the lock changes hands in each way")
-	listen := flags.String("listen", "127.0.0.1:0", "`address` of the webhook, port 0 is any free port; with -s3 also set WEBHOOK_TOKEN")
+	listen := flags.String("listen", "127.0.0.1:0", "`address` of the webhook, port 0 is any free port; with "+
+		"-s3 also set WEBHOOK_TOKEN")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -78,13 +83,16 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 
 	fmt.Fprintf(out, "Two candidates take turns with one lock %s. The webhook is at %s.\n", where.Place(), hook)
-	fmt.Fprintf(out, "A lease lasts %v, and a waiting candidate polls about every %v. Each hand-over takes, from the call of Release\n", *ttl, *ttl/5)
-	fmt.Fprintf(out, "until the other candidate has the lock (%d times):\n\n%-40s %9s %9s\n", *turns, "", "median", "longest")
+	fmt.Fprintf(out, "A lease lasts %v, and a waiting candidate polls about every %v. Each hand-over takes, from the "+
+		"call of Release\n", *ttl, *ttl/5)
+	fmt.Fprintf(out, "until the other candidate has the lock (%d times):\n\n%-40s %9s %9s\n", *turns,
+		"", "median", "longest")
 	if err := d.show(ctx); err != nil {
 		return err
 	}
 	d.posts.Wait()
-	fmt.Fprintf(out, "\nThe webhook has received %d notifications of that lock: one for each acquisition, renewal and release.\n", d.woken.Load())
+	fmt.Fprintf(out, "\nThe webhook has received %d notifications of that lock: one for each acquisition, renewal "+
+		"and release.\n", d.woken.Load())
 	if d.woken.Load() == 0 {
 		return errors.New("no bucket notification has arrived (set up the server's webhook as docs/wakeups.md says)")
 	}
@@ -111,7 +119,8 @@ const (
 	sharing  = "examples/wakeup/sharing"
 )
 
-// wake is what the webhook calls. A program with several locks has a map from keys to locks instead.
+// wake is what the webhook calls. A program with several locks has a map from keys to locks
+// instead.
 func (d *demo) wake(key string) {
 	if locks := d.locks.Load(); locks != nil && key == notified {
 		d.woken.Add(1)
@@ -134,12 +143,14 @@ func (d *demo) show(ctx context.Context) error {
 			return err
 		}
 		slices.Sort(took)
-		fmt.Fprintf(d.out, "%-40s %7.1fms %7.1fms\n", way.name, milliseconds(took[len(took)/2]), milliseconds(took[len(took)-1]))
+		fmt.Fprintf(d.out, "%-40s %7.1fms %7.1fms\n", way.name, milliseconds(took[len(took)/2]),
+			milliseconds(took[len(took)-1]))
 	}
 	return nil
 }
 
-// measure makes two candidates take turns with the lock of a key, and returns how long each hand-over took.
+// measure makes two candidates take turns with the lock of a key, and returns how long each
+// hand-over took.
 func (d *demo) measure(ctx context.Context, key string, oneStore bool) ([]time.Duration, error) {
 	stores := [2]leasehold.Store{&process{d.store, d}, &process{d.store, d}}
 	if oneStore {
@@ -176,7 +187,8 @@ func (d *demo) takeTurns(ctx context.Context, locks [2]*leasehold.Lock) (took []
 			lease, err := locks[(i+1)%2].Acquire(ctx)
 			next <- result{lease, err, time.Now()}
 		}()
-		time.Sleep(d.hold + mathrand.N(d.hold)) // the other candidate now waits, and the release may come at any point of its wait
+		// the other candidate now waits, and the release may come at any point of its wait
+		time.Sleep(d.hold + mathrand.N(d.hold))
 		released := time.Now()
 		if err := lease.Release(ctx); err != nil {
 			return nil, err
@@ -191,8 +203,8 @@ func (d *demo) takeTurns(ctx context.Context, locks [2]*leasehold.Lock) (took []
 	return took, lease.Release(ctx)
 }
 
-// process is the store of a candidate. Candidates with a process each share no Store value, so they do not wake each other.
-// In memory, it sends the notifications that a server would send.
+// process is the store of a candidate. Candidates with a process each share no Store value, so they
+// do not wake each other. In memory, it sends the notifications that a server would send.
 type process struct {
 	leasehold.Store
 	demo *demo

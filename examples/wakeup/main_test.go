@@ -86,10 +86,25 @@ func TestWebhook(t *testing.T) {
 		status      int
 		wakes       []string
 	}{
-		"MinIO":         {right, `{"EventName": "s3:ObjectCreated:Put", "Records": [{"s3": {"object": {"key": "locks%2Fa+b%2B%C3%BC"}}}]}`, 204, []string{"locks/a b+ü"}},
-		"S3":            {right, `{"Records": [{"s3": {"object": {"key": "locks/a"}}}, {"s3": {"object": {"key": "locks/b"}}}]}`, 204, []string{"locks/a", "locks/b"}},
-		"S3's test":     {right, `{"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"}`, 204, nil},
-		"EventBridge":   {right, `{"detail-type": "Object Created", "detail": {"bucket": {"name": "b"}, "object": {"key": "locks/a+b"}}}`, 204, []string{"locks/a+b"}},
+		"MinIO": {
+			right,
+			`{"EventName": "s3:ObjectCreated:Put", "Records": [{"s3": {"object": {"key": "locks%2Fa+b%2B%C3%BC"}}}]}`,
+			204,
+			[]string{"locks/a b+ü"},
+		},
+		"S3": {
+			right,
+			`{"Records": [{"s3": {"object": {"key": "locks/a"}}}, {"s3": {"object": {"key": "locks/b"}}}]}`,
+			204,
+			[]string{"locks/a", "locks/b"},
+		},
+		"S3's test": {right, `{"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"}`, 204, nil},
+		"EventBridge": {
+			right,
+			`{"detail-type": "Object Created", "detail": {"bucket": {"name": "b"}, "object": {"key": "locks/a+b"}}}`,
+			204,
+			[]string{"locks/a+b"},
+		},
 		"no token":      {"", `{"Records": [{"s3": {"object": {"key": "locks/a"}}}]}`, 401, nil},
 		"wrong token":   {"Bearer secret2", `{"Records": [{"s3": {"object": {"key": "locks/a"}}}]}`, 401, nil},
 		"other scheme":  {"Basic secret", `{"Records": [{"s3": {"object": {"key": "locks/a"}}}]}`, 401, nil},
@@ -99,8 +114,13 @@ func TestWebhook(t *testing.T) {
 		"cut off":       {right, `{"Records": [{"s3": {"object": {"key": "locks/a`, 204, nil},
 		"not JSON":      {right, "\x00\xff<xml>", 204, nil},
 		"empty":         {right, "", 204, nil},
-		"too long":      {right, `{"Records": [{"s3": {"object": {"key": "locks/a"}}}]}` + strings.Repeat(" ", 64<<10), 204, nil},
-		"deep":          {right, strings.Repeat("[", 60<<10), 204, nil},
+		"too long": {
+			right,
+			`{"Records": [{"s3": {"object": {"key": "locks/a"}}}]}` + strings.Repeat(" ", 64<<10),
+			204,
+			nil,
+		},
+		"deep": {right, strings.Repeat("[", 60<<10), 204, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var wakes []string
@@ -133,7 +153,8 @@ func TestOneOfSeveralLocks(t *testing.T) {
 	require.NoError(t, err)
 	mux, token := http.NewServeMux(), "secret"
 
-	locks := map[string]*leasehold.Lock{lock.Key(): lock} // the key of the object: with WithKeyPrefix, put the prefix before it
+	// the key of the object: with WithKeyPrefix, put the prefix before it
+	locks := map[string]*leasehold.Lock{lock.Key(): lock}
 	wake := func(key string) {
 		if lock := locks[key]; lock != nil {
 			lock.Wake()

@@ -8,8 +8,9 @@ import (
 	"net/url"
 )
 
-// changed calls wake with the key of every object that a message names. It reads what S3 sends to SQS, to EventBridge, and
-// through SNS with raw message delivery, and what MinIO posts. Anything else it ignores.
+// changed calls wake with the key of every object that a message names. It reads what S3 sends to
+// SQS, to EventBridge, and through SNS with raw message delivery, and what MinIO posts. Anything
+// else it ignores.
 func changed(message []byte, wake func(key string)) {
 	type object struct {
 		Object struct{ Key string }
@@ -31,8 +32,9 @@ func changed(message []byte, wake func(key string)) {
 	}
 }
 
-// webhook receives the bucket notifications of a MinIO that knows the token. It answers at once, and with success also to what
-// it does not understand, because MinIO would wait for it or send the message again.
+// webhook receives the bucket notifications of a MinIO that knows the token. It answers at once,
+// and with success also to what it does not understand, because MinIO would wait for it or send the
+// message again.
 func webhook(token string, wake func(key string)) http.Handler {
 	const enough = 64 << 10
 	want := []byte("Bearer " + token)

@@ -1,4 +1,5 @@
-// Package bell wakes goroutines that wait for a change elsewhere: all of them, or one after the other.
+// Package bell wakes goroutines that wait for a change elsewhere: all of them, or one after the
+// other.
 package bell
 
 import (
@@ -10,13 +11,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// waiting has who waits, by what they wait for, in the order in which they came. Its mu is locked before that of a Bell.
+// waiting has who waits, by what they wait for, in the order in which they came. Its mu is locked
+// before that of a Bell.
 var waiting = struct {
 	mu sync.Mutex
 	at map[any][]*Waiter
 }{at: make(map[any][]*Waiter)}
 
-// Bell is rung when there may be something new for those who wait with it. It is made by [New] and is safe for concurrent use.
+// Bell is rung when there may be something new for those who wait with it. It is made by [New] and
+// is safe for concurrent use.
 type Bell struct {
 	mu      sync.Mutex
 	waiters []*Waiter
@@ -38,8 +41,8 @@ type Waiter struct {
 	using bool // it uses a turn
 }
 
-// Wait lists the goroutine that calls it, until Leave, among those that wait for place, which can be compared. Call it before you look.
-// With queue, it stands in line.
+// Wait lists the goroutine that calls it, until Leave, among those that wait for place, which can
+// be compared. Call it before you look. With queue, it stands in line.
 func (b *Bell) Wait(place any, queue bool) *Waiter {
 	w := &Waiter{bell: b, place: place, queue: queue}
 	waiting.mu.Lock()
@@ -73,8 +76,8 @@ func without(list []*Waiter, w *Waiter) []*Waiter {
 	return slices.Delete(list, i, i+1)
 }
 
-// Listen returns a channel that the next ring closes. Listen before you look, so that no change is missed. The look uses the turn that
-// w has, if it has one: tell its end to Looked.
+// Listen returns a channel that the next ring closes. Listen before you look, so that no change is
+// missed. The look uses the turn that w has, if it has one: tell its end to Looked.
 func (w *Waiter) Listen() <-chan struct{} {
 	waiting.mu.Lock()
 	defer waiting.mu.Unlock()
@@ -87,7 +90,8 @@ func (w *Waiter) Listen() <-chan struct{} {
 	return w.rung
 }
 
-// Looked ends a turn, if the look has used one. If there may be something for the others in line, the next one has its turn.
+// Looked ends a turn, if the look has used one. If there may be something for the others in line,
+// the next one has its turn.
 func (w *Waiter) Looked(forOthers bool) {
 	waiting.mu.Lock()
 	defer waiting.mu.Unlock()
@@ -116,8 +120,9 @@ func giveTurn(line []*Waiter) {
 	}
 }
 
-// Free tells those of this process who wait for place that it may have become free: it gives a turn to the first in line, and
-// wakes all who do not stand in line. It returns the number of those who wait.
+// Free tells those of this process who wait for place that it may have become free: it gives a turn
+// to the first in line, and wakes all who do not stand in line. It returns the number of those who
+// wait.
 func Free(place any) int {
 	waiting.mu.Lock()
 	defer waiting.mu.Unlock()
@@ -155,9 +160,9 @@ func (b *Bell) ring() {
 	}
 }
 
-// Request rings for a caller that is not trusted. Each ring takes a slot, of which there are n in a period. A request may use the
-// slots of the last period that nobody has used. If there is none it waits for the next one, together with those that follow it.
-// If nobody listens, it does nothing.
+// Request rings for a caller that is not trusted. Each ring takes a slot, of which there are n in a
+// period. A request may use the slots of the last period that nobody has used. If there is none it
+// waits for the next one, together with those that follow it. If nobody listens, it does nothing.
 func (b *Bell) Request(c clock.Clock, period time.Duration, n int) {
 	now := c.Now().Mono
 	b.mu.Lock()

@@ -12,7 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// Goroutines that listen, ring and request at the same time. Each that listens hears a ring that comes later.
+// Goroutines that listen, ring and request at the same time. Each that listens hears a ring that
+// comes later.
 func TestConcurrentUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := bell.New()

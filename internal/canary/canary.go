@@ -9,8 +9,8 @@ import (
 	"weak"
 )
 
-// Canary is what this process knows of the conditions of one store. It is safe for concurrent use. A nil Canary is that of a store whose
-// conditions are known.
+// Canary is what this process knows of the conditions of one store. It is safe for concurrent use.
+// A nil Canary is that of a store whose conditions are known.
 type Canary struct {
 	mu        sync.Mutex
 	refused   [2]bool // those of the writes that are known to be refused
@@ -21,8 +21,8 @@ type Canary struct {
 	asking    *asking // nil unless somebody asks
 }
 
-// asking is one acquisition that asks, or somebody who waits for a lock. Others that come meanwhile share
-// the result.
+// asking is one acquisition that asks, or somebody who waits for a lock. Others that come meanwhile
+// share the result.
 type asking struct {
 	done   chan struct{}
 	err    error // may be read when done is closed
@@ -44,8 +44,8 @@ var all = struct {
 	of map[key]*Canary
 }{of: make(map[key]*Canary)}
 
-// Of returns the canary of a bucket of a client, or of another store, which is then the client. What is not a pointer cannot be known again,
-// so each call returns another canary for it.
+// Of returns the canary of a bucket of a client, or of another store, which is then the client.
+// What is not a pointer cannot be known again, so each call returns another canary for it.
 func Of(client any, bucket string) *Canary {
 	v := reflect.ValueOf(client)
 	if v.Kind() != reflect.Pointer || v.IsNil() {
@@ -78,9 +78,9 @@ func (c *Canary) Proven() {
 	c.refused, c.readBack, c.doubted = [2]bool{true, true}, true, false
 }
 
-// Try returns what ask says, or what it has said to another caller who asks at the same time, for which
-// wait waits. It is nil if there is nothing to ask, or if wait returns before the other has its answer.
-// suspect is that of the Trial.
+// Try returns what ask says, or what it has said to another caller who asks at the same time, for
+// which wait waits. It is nil if there is nothing to ask, or if wait returns before the other has
+// its answer. suspect is that of the Trial.
 func (c *Canary) Try(suspect bool, ask func() error, wait func(answered <-chan struct{})) error {
 	for {
 		a, mine := c.join(suspect)
@@ -121,8 +121,8 @@ func (c *Canary) join(suspect bool) (a *asking, mine bool) {
 	return c.asking, true
 }
 
-// Aside is for somebody who waits for a lock. It returns nil if there is nothing to ask, or else a function
-// that asks, which must be called.
+// Aside is for somebody who waits for a lock. It returns nil if there is nothing to ask, or else a
+// function that asks, which must be called.
 func (c *Canary) Aside() (try func(ask func() error) error) {
 	if c == nil {
 		return nil

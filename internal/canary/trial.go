@@ -9,8 +9,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// ErrIgnored says that a store has carried out a write whose condition did not hold. No waiting fixes
-// that, also if the store has worked.
+// ErrIgnored says that a store has carried out a write whose condition did not hold. No waiting
+// fixes that, also if the store has worked.
 var ErrIgnored = errors.New("it has carried out a write whose condition did not hold")
 
 // noVersion is an ETag that no object has.
@@ -35,21 +35,22 @@ const (
 type Trial struct {
 	// Write sends one write over the version of an ETag, or a create if that is empty.
 	Write func(ctx context.Context, over string) error
-	// Pause waits until a write that was under way is likely to be over. It is nil if a write must not be
-	// sent again, because somebody else writes the object.
+	// Pause waits until a write that was under way is likely to be over. It is nil if a write must
+	// not be sent again, because somebody else writes the object.
 	Pause func(ctx context.Context) error
-	// ReadBack reads the object. same says that it is the version which was there before the writes,
-	// carriedOut that it has the Mark.
+	// ReadBack reads the object. same says that it is the version which was there before the
+	// writes, carriedOut that it has the Mark.
 	ReadBack func(ctx context.Context) (same, carriedOut bool, err error)
-	// Suspect says that refusals do not suffice, so that ReadBack is called. The object may be another's,
-	// or the store has refused a write and carried it out all the same. Servers and proxies do so that check
-	// conditions only after they have written, and so does a retry behind the back of this process.
+	// Suspect says that refusals do not suffice, so that ReadBack is called. The object may be
+	// another's, or the store has refused a write and carried it out all the same. Servers and
+	// proxies do so that check conditions only after they have written, and so does a retry behind
+	// the back of this process.
 	Suspect bool
 }
 
-// Run sends what has not been refused yet, both writes at once, until ctx ends at the latest. It returns
-// an error that matches ErrIgnored if one was carried out. unknown is why nothing is known yet. If there
-// is neither, the store enforces its conditions, as far as its answers tell.
+// Run sends what has not been refused yet, both writes at once, until ctx ends at the latest. It
+// returns an error that matches ErrIgnored if one was carried out. unknown is why nothing is known
+// yet. If there is neither, the store enforces its conditions, as far as its answers tell.
 func (c *Canary) Run(ctx context.Context, t Trial) (unsafe, unknown error) {
 	c.mu.Lock()
 	refused, readBack := c.refused, c.doubted || t.Suspect && !c.readBack
@@ -123,8 +124,8 @@ func (c *Canary) write(ctx context.Context, t Trial, i int) (ignored bool, err e
 	}
 }
 
-// conflicted notes that a create was answered with a conflict. A conflict with another write passes. Some
-// servers answer so to every create over an object.
+// conflicted notes that a create was answered with a conflict. A conflict with another write
+// passes. Some servers answer so to every create over an object.
 func (c *Canary) conflicted() (always bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,8 +133,8 @@ func (c *Canary) conflicted() (always bool) {
 	return c.conflicts >= conflicts
 }
 
-// Doubt notes that the store has refused a write, and carried it out all the same. The next trial is read
-// back, unless one was.
+// Doubt notes that the store has refused a write, and carried it out all the same. The next trial
+// is read back, unless one was.
 func (c *Canary) Doubt() {
 	if c == nil {
 		return
@@ -153,8 +154,8 @@ func unsafeFor(doing string) error {
 // MarkSize is the size of a Mark, in bytes.
 const MarkSize = 32
 
-// Mark returns white space to put behind a record, which means the same with it. It is not the same twice,
-// so it shows which write an object is from, also where equal bodies have equal ETags.
+// Mark returns white space to put behind a record, which means the same with it. It is not the same
+// twice, so it shows which write an object is from, also where equal bodies have equal ETags.
 func Mark() []byte {
 	mark := make([]byte, MarkSize)
 	_, _ = rand.Read(mark) // never fails

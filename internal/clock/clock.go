@@ -1,4 +1,5 @@
-// Package clock reads every clock of a machine at once, so that a lease can end as soon as any clock shows that it must.
+// Package clock reads every clock of a machine at once, so that a lease can end as soon as any
+// clock shows that it must.
 package clock
 
 import (
@@ -7,25 +8,29 @@ import (
 	"time"
 )
 
-// A Reading holds what all clocks showed at one moment. Only differences between readings of the same Clock are meaningful.
+// A Reading holds what all clocks showed at one moment. Only differences between readings of the
+// same Clock are meaningful.
 type Reading struct {
 	Mono time.Duration // CLOCK_MONOTONIC: never steps, stops while the machine is suspended
 	Wall time.Duration // the wall clock, since the Unix epoch: steps, and counts a suspend
-	Boot time.Duration // CLOCK_BOOTTIME: like Mono, but counts a suspend; equal to Mono where the system does not have it
+	// CLOCK_BOOTTIME: like Mono, but counts a suspend; equal to Mono where the system does not have
+	// it
+	Boot time.Duration
 }
 
-// Elapsed is an upper bound on the time from start to r. The wall clock and CLOCK_BOOTTIME may each have counted a different
-// suspend, so what each has counted beyond the monotonic clock is added.
+// Elapsed is an upper bound on the time from start to r. The wall clock and CLOCK_BOOTTIME may each
+// have counted a different suspend, so what each has counted beyond the monotonic clock is added.
 func (r Reading) Elapsed(start Reading) time.Duration {
 	d := r.Mono - start.Mono
 	return d + max(r.Wall-start.Wall-d, 0) + max(r.Boot-start.Boot-d, 0)
 }
 
-// Time is the reading of the wall clock, cut to microseconds. Before 1970, which no record can tell, it is the first one of 1970.
+// Time is the reading of the wall clock, cut to microseconds. Before 1970, which no record can
+// tell, it is the first one of 1970.
 func (r Reading) Time() time.Time { return time.UnixMicro(max(r.Wall.Microseconds(), 1)) }
 
-// A Clock is the time of one machine. System is the real one, and simulations have their own. A Clock must be safe for
-// concurrent use.
+// A Clock is the time of one machine. System is the real one, and simulations have their own. A
+// Clock must be safe for concurrent use.
 type Clock interface {
 	Now() Reading
 	// AfterFunc calls f in its own goroutine after d has passed on the monotonic clock.
@@ -36,10 +41,12 @@ type Clock interface {
 	Rand() float64
 }
 
-// Option is a func(Clock) leasehold.Option, which package leasehold sets. Package testopt has it with its type.
+// Option is a func(Clock) leasehold.Option, which package leasehold sets. Package testopt has it
+// with its type.
 var Option any
 
-// Wait returns nil after d has passed on the monotonic clock of c or woken is closed, or earlier with ctx's error.
+// Wait returns nil after d has passed on the monotonic clock of c or woken is closed, or earlier
+// with ctx's error.
 func Wait(ctx context.Context, c Clock, d time.Duration, woken <-chan struct{}) error {
 	passed := make(chan struct{})
 	defer c.AfterFunc(d, func() { close(passed) }).Stop()
@@ -56,8 +63,8 @@ func Jitter(c Clock, d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.9 + 0.2*c.Rand()))
 }
 
-// Backoff is the pause after one more failure in a row: first after the first one, then twice as long each time, at most limit,
-// ±10 %.
+// Backoff is the pause after one more failure in a row: first after the first one, then twice as
+// long each time, at most limit, ±10 %.
 func Backoff(c Clock, failures *int, first, limit time.Duration) time.Duration {
 	*failures = min(*failures+1, 16)
 	return Jitter(c, min(first<<(*failures-1), limit))
@@ -69,7 +76,8 @@ type Timer interface {
 	Reset(d time.Duration) bool
 }
 
-// System is the clock of this machine. In a testing/synctest bubble its time is virtual, except Boot.
+// System is the clock of this machine. In a testing/synctest bubble its time is virtual, except
+// Boot.
 var System Clock = system{}
 
 type system struct{}

@@ -17,15 +17,18 @@ func TestReadingsAdvanceTogether(t *testing.T) {
 	}
 	b := clock.System.Now()
 	require.Greater(t, b.Wall, a.Wall)
-	require.InDelta(t, b.Mono-a.Mono, b.Boot-a.Boot, float64(5*time.Millisecond), "CLOCK_BOOTTIME runs at the rate of CLOCK_MONOTONIC")
+	require.InDelta(t, b.Mono-a.Mono, b.Boot-a.Boot, float64(5*time.Millisecond),
+		"CLOCK_BOOTTIME runs at the rate of CLOCK_MONOTONIC")
 }
 
 func TestElapsedIsTheMostThatTheClocksAllow(t *testing.T) {
 	start := clock.Reading{Mono: 10, Wall: 1000, Boot: 20}
 	require.Equal(t, time.Duration(7), clock.Reading{Mono: 17, Wall: 1000, Boot: 20}.Elapsed(start))
 	require.Equal(t, time.Duration(8), clock.Reading{Mono: 10, Wall: 1008, Boot: 20}.Elapsed(start))
-	require.Equal(t, time.Duration(9), clock.Reading{Mono: 10, Wall: 1, Boot: 29}.Elapsed(start), "a wall clock set back hides nothing")
-	require.Equal(t, time.Duration(17), clock.Reading{Mono: 12, Wall: 1010, Boot: 29}.Elapsed(start), "2, plus suspends of 8 and 7, each counted by one clock only")
+	require.Equal(t, time.Duration(9), clock.Reading{Mono: 10, Wall: 1, Boot: 29}.Elapsed(start),
+		"a wall clock set back hides nothing")
+	require.Equal(t, time.Duration(17), clock.Reading{Mono: 12, Wall: 1010, Boot: 29}.Elapsed(start),
+		"2, plus suspends of 8 and 7, each counted by one clock only")
 }
 
 func TestSleepEndsWithTheContext(t *testing.T) {
@@ -35,7 +38,8 @@ func TestSleepEndsWithTheContext(t *testing.T) {
 		began := time.Now()
 		require.ErrorIs(t, clock.System.Sleep(ctx, time.Hour), context.DeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(began))
-		require.ErrorIs(t, clock.System.Sleep(ctx, 0), context.DeadlineExceeded, "an ended context is an error even if there is nothing to wait for")
+		require.ErrorIs(t, clock.System.Sleep(ctx, 0), context.DeadlineExceeded,
+			"an ended context is an error even if there is nothing to wait for")
 		require.NoError(t, clock.System.Sleep(t.Context(), time.Minute))
 	})
 }

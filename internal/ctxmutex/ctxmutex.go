@@ -9,7 +9,8 @@ type Mutex chan struct{}
 // New returns an unlocked Mutex.
 func New() Mutex { return make(Mutex, 1) }
 
-// Lock waits for the mutex. If ctx ends first, or has ended, Lock returns ctx's error and the mutex is not locked.
+// Lock waits for the mutex. If ctx ends first, or has ended, Lock returns ctx's error and the mutex
+// is not locked.
 func (m Mutex) Lock(ctx context.Context) error {
 	select {
 	case m <- struct{}{}:

@@ -1,5 +1,5 @@
-// Package filestore keeps small objects as files of one directory, for all processes of one machine. A conditional write is a
-// check and a rename under the advisory lock of the directory.
+// Package filestore keeps small objects as files of one directory, for all processes of one
+// machine. A conditional write is a check and a rename under the advisory lock of the directory.
 package filestore
 
 import (
@@ -37,12 +37,20 @@ type Dir struct {
 // maxCalls bounds the threads that a disk can hold up that does not answer.
 const maxCalls = 64
 
-// maxOnDisk bounds the memory of what is on the disk: 1 MiB with short keys. What is forgotten is synced once more.
+// maxOnDisk bounds the memory of what is on the disk: 1 MiB with short keys. What is forgotten is
+// synced once more.
 const maxOnDisk = 4096
 
-// New returns the directory of a path, which it does not touch. limit is the size of the largest body, in bytes.
+// New returns the directory of a path, which it does not touch. limit is the size of the largest
+// body, in bytes.
 func New(path string, limit int) *Dir {
-	d := &Dir{path: path, limit: limit, sync: (*os.File).Sync, calls: make(chan struct{}, maxCalls), onDisk: map[string]string{}}
+	d := &Dir{
+		path:   path,
+		limit:  limit,
+		sync:   (*os.File).Sync,
+		calls:  make(chan struct{}, maxCalls),
+		onDisk: map[string]string{},
+	}
 	switch {
 	case !supported:
 		d.wrong = bad("files do not work as a store on this system: it works on Linux, macOS and FreeBSD")
@@ -50,8 +58,13 @@ func New(path string, limit int) *Dir {
 		d.wrong = bad("the directory has no name")
 	default:
 		var err error
-		if d.path, err = filepath.Abs(path); err != nil { // so that a later change of the working directory changes nothing
-			d.wrong = &storeapi.Error{Doing: fmt.Sprintf("finding directory %q", path), Kind: storeapi.ErrPermanent, Cause: err}
+		// so that a later change of the working directory changes nothing
+		if d.path, err = filepath.Abs(path); err != nil {
+			d.wrong = &storeapi.Error{
+				Doing: fmt.Sprintf("finding directory %q", path),
+				Kind:  storeapi.ErrPermanent,
+				Cause: err,
+			}
 		}
 	}
 	return d
@@ -68,20 +81,24 @@ type Object struct {
 	Age  time.Duration
 }
 
-// Validate returns an error if the directory cannot be used: it is missing, is not a directory, may not be read, or is on a network.
+// Validate returns an error if the directory cannot be used: it is missing, is not a directory, may
+// not be read, or is on a network.
 func (d *Dir) Validate() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	_, err := d.do(ctx, fmt.Sprintf("opening directory %q", d.path), func(*call) (Object, error) { return Object{}, nil })
+	_, err := d.do(ctx, fmt.Sprintf("opening directory %q", d.path), func(*call) (Object, error) {
+		return Object{}, nil
+	})
 	return err
 }
 
-// Get reads an object. If its file is not one that a Dir has written, the error matches storeapi.ErrCorruptRecord, and the
-// ETag, which is made of the content, is filled in.
+// Get reads an object. If its file is not one that a Dir has written, the error matches
+// storeapi.ErrCorruptRecord, and the ETag, which is made of the content, is filled in.
 func (d *Dir) Get(ctx context.Context, key string) (Object, error) {
 	return d.about(ctx, "reading", key, func(c *call) (Object, error) {
 		o, err := c.read()
-		// The caller acts on what it reads, so a version must not be lost any more, whichever process has written it.
+		// The caller acts on what it reads, so a version must not be lost any more, whichever
+		// process has written it.
 		if err == nil && d.isOnDisk(key, o.ETag) {
 			return o, nil
 		}
@@ -135,7 +152,8 @@ func (d *Dir) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	return err
 }
 
-// A condition allows or refuses a write over the version that etag names. It is "" if there is none.
+// A condition allows or refuses a write over the version that etag names. It is "" if there is
+// none.
 type condition func(etag string) error
 
 func matches(want string) condition {
@@ -156,7 +174,8 @@ func (d *Dir) write(ctx context.Context, key string, body []byte, allow conditio
 		return "", storeapi.TooLarge(d.doing(doing, key), len(body), d.limit)
 	}
 	etag := `"` + rand.Text() + `"`
-	data := encode(header{Key: key, ETag: etag, stamp: now()}, body) // here, because body is the caller's again once this returns
+	// here, because body is the caller's again once this returns
+	data := encode(header{Key: key, ETag: etag, stamp: now()}, body)
 	_, err := d.about(ctx, doing, key, func(c *call) (Object, error) { return Object{}, c.replace(data, allow) })
 	if err != nil {
 		return "", err
@@ -180,8 +199,8 @@ func (d *Dir) about(ctx context.Context, what, key string, f func(*call) (Object
 	})
 }
 
-// do opens the directory and runs f. System calls on files cannot be cut off, so if ctx ends, f goes on without a listener. Its
-// outcome is then unknown to the caller.
+// do opens the directory and runs f. System calls on files cannot be cut off, so if ctx ends, f
+// goes on without a listener. Its outcome is then unknown to the caller.
 func (d *Dir) do(ctx context.Context, doing string, f func(*call) (Object, error)) (Object, error) {
 	c := &call{dir: d, ctx: ctx, doing: doing}
 	if ctx.Err() != nil {
@@ -230,7 +249,8 @@ func (c *call) run(f func(*call) (Object, error)) (Object, error) {
 	info, err := os.Stat(path) // before it is opened, which would wait for the writer of a named pipe
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return Object{}, c.permanent(err, "create the directory, and give everyone who uses its locks read, write and search permission")
+		return Object{}, c.permanent(err, "create the directory, and give everyone who uses its locks read, write "+
+			"and search permission")
 	case err != nil:
 		return Object{}, c.failed(err)
 	case !info.IsDir():
@@ -264,7 +284,8 @@ func (c *call) read() (Object, error) {
 	case err != nil:
 		return Object{}, c.failed(err)
 	case !info.Mode().IsRegular():
-		return Object{}, c.permanent(fmt.Errorf("%s is not a regular file but %v", c.file, info.Mode().Type()), "move it away")
+		return Object{}, c.permanent(fmt.Errorf("%s is not a regular file but %v", c.file, info.Mode().Type()),
+			"move it away")
 	}
 	f, err := c.root.Open(c.file)
 	switch {
@@ -287,8 +308,9 @@ func (c *call) read() (Object, error) {
 	}
 	if err != nil {
 		return Object{ETag: contentETag(data)}, &storeapi.Error{
-			Doing: c.doing, Kind: storeapi.ErrCorruptRecord, Cause: fmt.Errorf("the file %s is not an object of leasehold: %w", c.file, err),
-			Hint: "inspect the file, then repair it with Lock.Break",
+			Doing: c.doing, Kind: storeapi.ErrCorruptRecord,
+			Cause: fmt.Errorf("the file %s is not an object of leasehold: %w", c.file, err),
+			Hint:  "inspect the file, then repair it with Lock.Break",
 		}
 	}
 	return Object{Body: body, ETag: h.ETag, Age: h.age()}, nil
@@ -306,8 +328,8 @@ func (c *call) check(allow condition) error {
 	return nil
 }
 
-// replace writes data to the object's file. All that takes time comes before the lock or after it, so that a process that is
-// stopped hardly ever keeps out the others.
+// replace writes data to the object's file. All that takes time comes before the lock or after it,
+// so that a process that is stopped hardly ever keeps out the others.
 func (c *call) replace(data []byte, allow condition) error {
 	if c.dir.swept.CompareAndSwap(false, true) {
 		c.sweep()
@@ -327,7 +349,8 @@ func (c *call) replace(data []byte, allow condition) error {
 	return c.change(allow, func() error { return c.root.Rename(temp, c.file) })
 }
 
-// create writes a new file, to the disk. It can be read by those who can read old, the file that it replaces, if there is one.
+// create writes a new file, to the disk. It can be read by those who can read old, the file that it
+// replaces, if there is one.
 func (c *call) create(name string, data []byte, old fs.FileInfo) error {
 	f, err := c.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
@@ -368,8 +391,9 @@ func (c *call) change(allow condition, apply func() error) error {
 	return nil
 }
 
-// lock takes the lock of the directory. Locks of flock(2) belong to an open file, so goroutines exclude each other as processes
-// do, and the kernel unlocks what a killed process has locked. No file is locked, so none can be deleted while it is.
+// lock takes the lock of the directory. Locks of flock(2) belong to an open file, so goroutines
+// exclude each other as processes do, and the kernel unlocks what a killed process has locked. No
+// file is locked, so none can be deleted while it is.
 func (c *call) lock() error {
 	c.locking.Store(true)
 	for failures := 0; ; { // flock(2) does not know contexts
@@ -377,7 +401,8 @@ func (c *call) lock() error {
 			c.locking.Store(false)
 			return err
 		}
-		if err := clock.System.Sleep(c.ctx, clock.Backoff(clock.System, &failures, 50*time.Microsecond, 5*time.Millisecond)); err != nil {
+		if err := clock.System.Sleep(c.ctx, clock.Backoff(clock.System, &failures, 50*time.Microsecond,
+			5*time.Millisecond)); err != nil {
 			return err
 		}
 	}
@@ -389,8 +414,8 @@ const (
 	tempSuffix = ".tmp"
 )
 
-// sweep removes the temporary files of writers that were killed. A clock that is wrong does no harm: the rename of a file that is
-// gone fails, and the write with it.
+// sweep removes the temporary files of writers that were killed. A clock that is wrong does no
+// harm: the rename of a file that is gone fails, and the write with it.
 func (c *call) sweep() {
 	names, _ := c.self.Readdirnames(-1)
 	for _, name := range names {
@@ -411,8 +436,8 @@ func (c *call) failed(err error) error {
 	return &storeapi.Error{Doing: c.doing, Kind: kind, Cause: err, Hint: hint}
 }
 
-// unsynced is the error of a change that is there, though a power loss may undo it. It is never permanent, because that would say
-// that nothing was changed.
+// unsynced is the error of a change that is there, though a power loss may undo it. It is never
+// permanent, because that would say that nothing was changed.
 func (c *call) unsynced(err error) error {
 	return &storeapi.Error{Doing: c.doing, Cause: fmt.Errorf("a power loss may undo the last write: %w", err)}
 }

@@ -88,7 +88,8 @@ func TestDirectoriesThatCannotWork(t *testing.T) {
 	}
 }
 
-// A link to a directory is as good as the directory, and a later change of the working directory changes nothing.
+// A link to a directory is as good as the directory, and a later change of the working directory
+// changes nothing.
 func TestPathsOfDirectories(t *testing.T) {
 	base := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(base, "real"), 0o700))
@@ -133,7 +134,8 @@ func TestKeysThatAreRefused(t *testing.T) {
 	require.Len(t, o.Body, limit)
 }
 
-// Whatever stands under the name of an object exists: it is neither missing nor overwritten, but it can be repaired.
+// Whatever stands under the name of an object exists: it is neither missing nor overwritten, but it
+// can be repaired.
 func TestFilesThatAreNotObjects(t *testing.T) {
 	other := encode(header{Key: "locks/b", ETag: `"x"`}, []byte("{}"))
 	for text, data := range map[string][]byte{
@@ -144,14 +146,16 @@ func TestFilesThatAreNotObjects(t *testing.T) {
 		"it is larger than 65536 bytes":      encode(header{Key: key, ETag: `"x"`}, make([]byte, limit+1)),
 		"it is larger than 65536 bytes (ins": encode(header{Key: key, ETag: `"x"`}, make([]byte, 1<<20)),
 		"it has no ETag":                     encode(header{Key: key}, nil),
-		"its second line: unexpected":        fmt.Appendf(nil, "%s%08x\n%s", magic, crc32.Checksum([]byte("{\n"), castagnoli), "{\n"),
+		"its second line: unexpected": fmt.Appendf(nil, "%s%08x\n%s", magic,
+			crc32.Checksum([]byte("{\n"), castagnoli), "{\n"),
 	} {
 		path := t.TempDir()
 		d := New(path, limit)
 		require.NoError(t, os.WriteFile(filepath.Join(path, file), data, 0o600))
 		o, err := d.Get(t.Context(), key)
 		require.ErrorIs(t, err, storeapi.ErrCorruptRecord)
-		require.ErrorContains(t, err, fmt.Sprintf("reading %q in directory %q: the file %s is not an object of leasehold: %s", key, path, file, text))
+		require.ErrorContains(t, err, fmt.Sprintf("reading %q in directory %q: the file %s is not an object of "+
+			"leasehold: %s", key, path, file, text))
 		require.NotErrorIs(t, err, storeapi.ErrNotExist)
 		_, err = d.PutIfNoneMatch(t.Context(), key, nil)
 		require.ErrorIs(t, err, storeapi.ErrPreconditionFailed)
@@ -194,7 +198,8 @@ func TestThingsThatAreNotFiles(t *testing.T) {
 	}
 }
 
-// The lock of the directory keeps writers out, not readers, and a writer waits for it no longer than its context lasts.
+// The lock of the directory keeps writers out, not readers, and a writer waits for it no longer
+// than its context lasts.
 func TestAnotherProcessHasLockedTheDirectory(t *testing.T) {
 	path := t.TempDir()
 	d := New(path, limit)
@@ -231,7 +236,8 @@ func TestAnotherProcessHasLockedTheDirectory(t *testing.T) {
 	require.Empty(t, leftovers(t, path)) // of the writer that gave up
 }
 
-// A file is on the disk before it gets its name, and the name is on the disk before the write has succeeded.
+// A file is on the disk before it gets its name, and the name is on the disk before the write has
+// succeeded.
 func TestOrderOfAWrite(t *testing.T) {
 	path := t.TempDir()
 	d := New(path, limit)
@@ -263,8 +269,8 @@ func TestOrderOfAWrite(t *testing.T) {
 	require.Equal(t, []string{"directory true, of []"}, order)
 }
 
-// If the directory cannot be synced, the outcome of the write is unknown. It is not read before it is sure to stay, because the writer
-// would act on it.
+// If the directory cannot be synced, the outcome of the write is unknown. It is not read before it
+// is sure to stay, because the writer would act on it.
 func TestDirectoryCannotBeSynced(t *testing.T) {
 	d := New(t.TempDir(), limit)
 	etag, err := d.PutIfNoneMatch(t.Context(), key, []byte("first"))
@@ -383,7 +389,8 @@ func TestFileCannotBeSynced(t *testing.T) {
 	require.Empty(t, leftovers(t, path))
 }
 
-// A file system that does not answer holds up a bounded number of threads, and nobody beyond its context.
+// A file system that does not answer holds up a bounded number of threads, and nobody beyond its
+// context.
 func TestFileSystemDoesNotAnswer(t *testing.T) {
 	path := t.TempDir()
 	d := New(path, limit)
@@ -416,7 +423,8 @@ func TestFileSystemDoesNotAnswer(t *testing.T) {
 	require.Empty(t, entries) // nobody waited any more for what was not done yet
 }
 
-// Nothing that takes time happens under the lock, so a writer that is stopped while it waits for the disk keeps nobody out.
+// Nothing that takes time happens under the lock, so a writer that is stopped while it waits for
+// the disk keeps nobody out.
 func TestAWriterThatWaitsForTheDiskKeepsNobodyOut(t *testing.T) {
 	path := t.TempDir()
 	slow, other := New(path, limit), New(path, limit)
@@ -444,7 +452,13 @@ func TestAWriterThatWaitsForTheDiskKeepsNobodyOut(t *testing.T) {
 func TestTemporaryFilesOfKilledWritersAreRemoved(t *testing.T) {
 	path := t.TempDir()
 	old := time.Now().Add(-2 * time.Hour)
-	for name, stays := range map[string]bool{".leasehold-OLD.tmp": false, ".leasehold-YOUNG.tmp": true, "old.object": true, "notes.tmp": true, ".leasehold-x": true} {
+	for name, stays := range map[string]bool{
+		".leasehold-OLD.tmp":   false,
+		".leasehold-YOUNG.tmp": true,
+		"old.object":           true,
+		"notes.tmp":            true,
+		".leasehold-x":         true,
+	} {
 		require.NoError(t, os.WriteFile(filepath.Join(path, name), nil, 0o600))
 		if !strings.Contains(name, "YOUNG") {
 			require.NoError(t, os.Chtimes(filepath.Join(path, name), old, old))
@@ -458,7 +472,8 @@ func TestTemporaryFilesOfKilledWritersAreRemoved(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A clock that is wrong can make another process remove a temporary file too early. The write has then failed, and says so.
+// A clock that is wrong can make another process remove a temporary file too early. The write has
+// then failed, and says so.
 func TestTemporaryFileIsGone(t *testing.T) {
 	path := t.TempDir()
 	d := New(path, limit)
@@ -472,10 +487,13 @@ func TestTemporaryFileIsGone(t *testing.T) {
 
 func TestErrorsOfTheFileSystem(t *testing.T) {
 	for errno, kind := range map[syscall.Errno]error{
-		syscall.ENOSPC: nil, syscall.EDQUOT: nil, syscall.EMFILE: nil, syscall.EIO: nil, syscall.ENOENT: nil, syscall.EFBIG: nil,
-		syscall.EACCES: storeapi.ErrPermanent, syscall.EPERM: storeapi.ErrPermanent, syscall.EROFS: storeapi.ErrPermanent,
-		syscall.ENOTDIR: storeapi.ErrPermanent, syscall.ELOOP: storeapi.ErrPermanent, syscall.ENAMETOOLONG: storeapi.ErrPermanent,
-		syscall.ENOSYS: storeapi.ErrPermanent, syscall.ENOTSUP: storeapi.ErrPermanent,
+		syscall.ENOSPC: nil, syscall.EDQUOT: nil, syscall.EMFILE: nil, syscall.EIO: nil,
+		syscall.ENOENT: nil, syscall.EFBIG: nil,
+		syscall.EACCES: storeapi.ErrPermanent, syscall.EPERM: storeapi.ErrPermanent,
+		syscall.EROFS:   storeapi.ErrPermanent,
+		syscall.ENOTDIR: storeapi.ErrPermanent, syscall.ELOOP: storeapi.ErrPermanent,
+		syscall.ENAMETOOLONG: storeapi.ErrPermanent,
+		syscall.ENOSYS:       storeapi.ErrPermanent, syscall.ENOTSUP: storeapi.ErrPermanent,
 	} {
 		hint, got := classify(&fs.PathError{Op: "openat", Err: errno})
 		require.Equal(t, kind, got, errno)

@@ -31,11 +31,24 @@ var (
 	long  = regexp.MustCompile(`^[a-z0-9._%-]{68}~[0-9a-f]{64}\.object$`)
 )
 
-// Two keys never share a file, on a file system that ignores case either, and no key leads out of the directory or to a temporary file.
+// Two keys never share a file, on a file system that ignores case either, and no key leads out of
+// the directory or to a temporary file.
 func FuzzFileName(f *testing.F) {
 	for _, pair := range [][2]string{
-		{"k", "K"}, {"a/b", "a%2fb"}, {"a", "a/b"}, {"..", "../x"}, {"/etc/passwd", "etc/passwd"}, {"e\u0301", "\u00e9"}, {"", "."}, {"a\x00b", "a"},
-		{strings.Repeat("n", 200), strings.Repeat("n", 201)}, {strings.Repeat("N", 50), strings.Repeat("%4e", 50)}, {"\xff", "\ufffd"},
+		{
+			"k",
+			"K",
+		}, {
+			"a/b",
+			"a%2fb",
+		}, {
+			"a",
+			"a/b",
+		}, {"..", "../x"}, {"/etc/passwd", "etc/passwd"}, {"e\u0301", "\u00e9"}, {"", "."}, {"a\x00b", "a"},
+		{
+			strings.Repeat("n", 200),
+			strings.Repeat("n", 201),
+		}, {strings.Repeat("N", 50), strings.Repeat("%4e", 50)}, {"\xff", "\ufffd"},
 	} {
 		f.Add(pair[0], pair[1])
 	}

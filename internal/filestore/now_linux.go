@@ -10,9 +10,9 @@ import (
 
 const clockBoottime = 7 // CLOCK_BOOTTIME of linux/time.h
 
-// now reads CLOCK_BOOTTIME, which is one clock for all processes between two starts of the machine, never steps, and counts a
-// suspend. A time namespace may shift it, so its name has both. They are read each time, because a process that was frozen to disk may
-// have been thawed in another one.
+// now reads CLOCK_BOOTTIME, which is one clock for all processes between two starts of the machine,
+// never steps, and counts a suspend. A time namespace may shift it, so its name has both. They are
+// read each time, because a process that was frozen to disk may have been thawed in another one.
 func now() stamp {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

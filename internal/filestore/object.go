@@ -12,7 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// A file is a line with the magic text and the checksum of all that follows, a line with the header as JSON, and the body.
+// A file is a line with the magic text and the checksum of all that follows, a line with the header
+// as JSON, and the body.
 const (
 	magic     = "leasehold object 1 "
 	maxHeader = 8 << 10 // both lines together: a key has at most 1024 bytes, which JSON can make six times as long
@@ -25,9 +26,11 @@ type header struct {
 	stamp
 }
 
-// stamp is when an object was written, which is not before Create or Replace was called. It is no time of a wall clock.
+// stamp is when an object was written, which is not before Create or Replace was called. It is no
+// time of a wall clock.
 type stamp struct {
-	Clock   string        `json:"clock,omitempty"`   // names a clock that is the same for all who read this name; "": none is known
+	// names a clock that is the same for all who read this name; "": none is known
+	Clock   string        `json:"clock,omitempty"`
 	Written time.Duration `json:"written,omitempty"` // what it showed
 }
 

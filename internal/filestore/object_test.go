@@ -26,7 +26,11 @@ func TestObjectsAreReadAsTheyWereWritten(t *testing.T) {
 
 // A file that was cut off, or in which a byte has changed, is never taken for an object.
 func TestTornFilesAreRefused(t *testing.T) {
-	data := encode(header{Key: "locks/a", ETag: `"x"`, stamp: stamp{Clock: "c", Written: 5}}, []byte(`{"expires_at":0,"token":7}`))
+	data := encode(header{
+		Key:   "locks/a",
+		ETag:  `"x"`,
+		stamp: stamp{Clock: "c", Written: 5},
+	}, []byte(`{"expires_at":0,"token":7}`))
 	for i := range data {
 		_, _, err := decode(data[:i])
 		require.Error(t, err, "cut off after %d bytes", i)

@@ -28,7 +28,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// roles are what this test program does when a test starts it as a process of its own, with the path of a directory.
+// roles are what this test program does when a test starts it as a process of its own, with the
+// path of a directory.
 var roles = map[string]func(path string, args []string) error{
 	"count":        countProcess,
 	"full disk":    fullDiskProcess,
@@ -56,7 +57,8 @@ func process(t *testing.T, role, path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// memoryDir is a directory in memory, where the system has one, because a test with thousands of writes would wait for a slow disk.
+// memoryDir is a directory in memory, where the system has one, because a test with thousands of
+// writes would wait for a slow disk.
 func memoryDir(t *testing.T) string {
 	t.Helper()
 	path, err := os.MkdirTemp("/dev/shm", "leasehold")
@@ -110,7 +112,8 @@ func increment(ctx context.Context, d *Dir, name string) error {
 		if err != nil {
 			return err
 		}
-		if _, err = d.PutIfMatch(ctx, key, body, o.ETag); err == nil || !errors.Is(err, storeapi.ErrPreconditionFailed) {
+		if _, err = d.PutIfMatch(ctx, key, body, o.ETag); err == nil ||
+			!errors.Is(err, storeapi.ErrPreconditionFailed) {
 			return err
 		}
 	}
@@ -169,8 +172,9 @@ func TestEightProcessesLoseNoUpdate(t *testing.T) {
 	}
 }
 
-// Four writers are killed again and again, at any moment. Whoever reads meanwhile sees whole objects that never go back. What a writer
-// was told to have written is there, and nothing that it has not tried.
+// Four writers are killed again and again, at any moment. Whoever reads meanwhile sees whole
+// objects that never go back. What a writer was told to have written is there, and nothing that it
+// has not tried.
 func TestWritersAreKilled(t *testing.T) {
 	patience := 8 * time.Second
 	if testing.Short() {
@@ -239,7 +243,8 @@ func TestWritersAreKilled(t *testing.T) {
 		kills, told, c.Total-1-told, reads.Load(), temporary)
 }
 
-// killOne kills a process that counts, in most cases a moment after its first write, and returns how often it has said that it did.
+// killOne kills a process that counts, in most cases a moment after its first write, and returns
+// how often it has said that it did.
 func killOne(cmd *exec.Cmd) (acked int, err error) {
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -255,7 +260,8 @@ func killOne(cmd *exec.Cmd) (acked int, err error) {
 	time.AfterFunc(rand.N(10*time.Millisecond), func() { _ = cmd.Process.Kill() })
 	said, err := io.ReadAll(r)
 	status := cmd.Wait()
-	if exit, ok := errors.AsType[*exec.ExitError](status); ok && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+	if exit, ok := errors.AsType[*exec.ExitError](status); ok &&
+		exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
 		status = nil
 	}
 	return len(said), errors.Join(err, status)
@@ -292,7 +298,8 @@ func TestDiskIsFull(t *testing.T) {
 	require.Empty(t, leftovers(t, path))
 }
 
-// noPrivilegeProcess expects that it may do what args say, and that anything else is refused for good, with a word on permissions.
+// noPrivilegeProcess expects that it may do what args say, and that anything else is refused for
+// good, with a word on permissions.
 func noPrivilegeProcess(path string, args []string) error {
 	if os.Getuid() == 0 { // which may do everything
 		if err := errors.Join(syscall.Setgid(65534), syscall.Setuid(65534)); err != nil {
@@ -307,7 +314,8 @@ func noPrivilegeProcess(path string, args []string) error {
 	}
 	for what, err := range map[string]error{"read": readErr, "write": writeErr} {
 		may := strings.Contains(args[0], what)
-		refused := errors.Is(err, storeapi.ErrPermanent) && strings.Contains(err.Error(), "needs read, write and search permission")
+		refused := errors.Is(err, storeapi.ErrPermanent) &&
+			strings.Contains(err.Error(), "needs read, write and search permission")
 		if may && err != nil || !may && !refused {
 			return fmt.Errorf("it may %q, but %s ends with: %v", args[0], what, err)
 		}
@@ -346,7 +354,8 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// replaceProcess writes over the object. args are its umask, in base 8, and the number of its user, if it may choose.
+// replaceProcess writes over the object. args are its umask, in base 8, and the number of its user,
+// if it may choose.
 func replaceProcess(path string, args []string) error {
 	umask, err := strconv.ParseInt(args[0], 8, 32)
 	if err != nil {
@@ -369,7 +378,8 @@ func replaceProcess(path string, args []string) error {
 	return err
 }
 
-// A writer with a strict umask leaves the object to those who could read it before: an object keeps its mode, and if root writes, its owner.
+// A writer with a strict umask leaves the object to those who could read it before: an object keeps
+// its mode, and if root writes, its owner.
 func TestStrictUmaskLocksNobodyOut(t *testing.T) {
 	base, err := os.MkdirTemp("", "leasehold") // not t.TempDir, which only its owner may enter
 	require.NoError(t, err)

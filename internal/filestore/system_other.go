@@ -8,7 +8,8 @@ import (
 	"os"
 )
 
-// New refuses every directory on this system, so nothing of this is called. Windows cannot rename over a file that somebody reads.
+// New refuses every directory on this system, so nothing of this is called. Windows cannot rename
+// over a file that somebody reads.
 const supported = false
 
 func tryLock(*os.File) (bool, error)         { return false, errors.ErrUnsupported }

@@ -22,13 +22,15 @@ func tryLock(f *os.File) (bool, error) {
 	return err == nil, os.NewSyscallError("flock", err)
 }
 
-// unlock does not rely on Close, because a child process that is about to be started may have inherited the open file.
+// unlock does not rely on Close, because a child process that is about to be started may have
+// inherited the open file.
 func unlock(f *os.File) {
 	_ = again(func() error { return syscall.Flock(int(f.Fd()), syscall.LOCK_UN) })
 }
 
-// keepAccess gives a new file the mode of the one that it replaces, whatever the umask is, and its owner and group as far as this
-// process may: what root or a stricter umask has written must not keep out the others.
+// keepAccess gives a new file the mode of the one that it replaces, whatever the umask is, and its
+// owner and group as far as this process may: what root or a stricter umask has written must not
+// keep out the others.
 func keepAccess(f *os.File, old fs.FileInfo) error {
 	is, err := f.Stat()
 	if err != nil {
@@ -64,7 +66,8 @@ func classify(err error) (hint string, kind error) {
 	case syscall.EMFILE, syscall.ENFILE:
 		return "too many files are open: raise the limit", nil
 	case syscall.EACCES, syscall.EPERM:
-		return "everyone who uses the locks needs read, write and search permission for the directory, which must not be sticky, " +
+		return "everyone who uses the locks needs read, write and search permission for the directory, which must " +
+			"not be sticky, " +
 			"and read permission for its files, which the umask of the others must grant", storeapi.ErrPermanent
 	case syscall.EROFS:
 		return "the file system is mounted read-only", storeapi.ErrPermanent

@@ -3,9 +3,10 @@ package forecast
 
 import "time"
 
-// Renewals predicts the next renewal of a term from those seen so far, so that a waiting candidate reads the lock soon after
-// it: the sooner it sees what turns out to have been the last renewal, the sooner it takes over. The prediction says when to
-// read and nothing else. If it is wrong, for example after a wall clock was set, a read comes late and no harm is done.
+// Renewals predicts the next renewal of a term from those seen so far, so that a waiting candidate
+// reads the lock soon after it: the sooner it sees what turns out to have been the last renewal,
+// the sooner it takes over. The prediction says when to read and nothing else. If it is wrong, for
+// example after a wall clock was set, a read comes late and no harm is done.
 //
 // The zero value is ready. Renewals is not safe for concurrent use.
 type Renewals struct {
@@ -57,10 +58,11 @@ func (r *Renewals) Saw(w Write) {
 	r.interval = interval
 }
 
-// Wait returns how long to wait before the next read: between 0.7 and 1.5 of poll, so that one read comes soon after each
-// renewal if renewals are not more frequent than reads. As long as it is not known well when renewals come, some waits are shorter: a
-// read that comes just before the renewal that it was meant for is followed by another. A term has maxExtra of these. Wait returns 0
-// if it has no estimate. random, in [0,1), keeps candidates from reading at the same moment.
+// Wait returns how long to wait before the next read: between 0.7 and 1.5 of poll, so that one read
+// comes soon after each renewal if renewals are not more frequent than reads. As long as it is not
+// known well when renewals come, some waits are shorter: a read that comes just before the renewal
+// that it was meant for is followed by another. A term has maxExtra of these. Wait returns 0 if it
+// has no estimate. random, in [0,1), keeps candidates from reading at the same moment.
 func (r *Renewals) Wait(now, poll time.Duration, random float64) time.Duration {
 	if r.interval <= 0 || poll <= 0 {
 		return 0

@@ -11,7 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/forecast"
 )
 
-// Whatever times the records of a term claim, the waits stay within their bounds, and few are short.
+// Whatever times the records of a term claim, the waits stay within their bounds, and few are
+// short.
 func TestWaitAfterAnyRecords(t *testing.T) {
 	const poll = 3 * time.Second
 	at := func() time.Time {

@@ -18,8 +18,9 @@ const (
 	poll  = ttl / 5
 )
 
-// takeover is a model of a holder that crashes after a candidate has watched it for a while. The wall clock of the holder is off by
-// any amount. It returns the time from the last renewal to the takeover, in TTLs, and how many reads and renewals there were.
+// takeover is a model of a holder that crashes after a candidate has watched it for a while. The
+// wall clock of the holder is off by any amount. It returns the time from the last renewal to the
+// takeover, in TTLs, and how many reads and renewals there were.
 func takeover(r *rand.Rand, watch time.Duration) (took float64, reads, renewals int) {
 	delay := func() time.Duration { return time.Millisecond + time.Duration(r.Int64N(int64(20*time.Millisecond))) }
 	uniform := func(most time.Duration) time.Duration { return time.Duration(r.Int64N(int64(most))) }
@@ -42,7 +43,13 @@ func takeover(r *rand.Rand, watch time.Duration) (took float64, reads, renewals 
 		now += delay()
 		reads++
 		if latest != seen {
-			f.Saw(forecast.Write{Token: 1, First: latest == 0, At: wall.Add(sent[latest]), Earliest: readBefore, Latest: now})
+			f.Saw(forecast.Write{
+				Token:    1,
+				First:    latest == 0,
+				At:       wall.Add(sent[latest]),
+				Earliest: readBefore,
+				Latest:   now,
+			})
 			seen, firstSeen = latest, now
 		}
 		readBefore = before
@@ -58,7 +65,8 @@ func takeover(r *rand.Rand, watch time.Duration) (took float64, reads, renewals 
 	}
 }
 
-// The sooner a candidate reads after each renewal, the sooner it takes over. 1.02 is the least, because of the drift allowance.
+// The sooner a candidate reads after each renewal, the sooner it takes over. 1.02 is the least,
+// because of the drift allowance.
 func TestReadsComeSoonAfterRenewals(t *testing.T) {
 	for _, c := range []struct {
 		watch       time.Duration
@@ -77,7 +85,8 @@ func TestReadsComeSoonAfterRenewals(t *testing.T) {
 			}
 			slices.Sort(took)
 			perRenewal := float64(reads) / float64(renewals)
-			t.Logf("median %.3f, p99 %.3f, longest %.3f TTL; %.2f reads per renewal", took[len(took)/2], took[len(took)*99/100], took[len(took)-1], perRenewal)
+			t.Logf("median %.3f, p99 %.3f, longest %.3f TTL; %.2f reads per renewal", took[len(took)/2],
+				took[len(took)*99/100], took[len(took)-1], perRenewal)
 			require.LessOrEqual(t, took[len(took)/2], c.median)
 			require.LessOrEqual(t, took[len(took)*99/100], c.p99)
 			require.LessOrEqual(t, perRenewal, c.reads)

@@ -1,4 +1,5 @@
-// Package lockerr says what the errors of a lock are about: which lock, why a wait has ended, and what was left behind.
+// Package lockerr says what the errors of a lock are about: which lock, why a wait has ended, and
+// what was left behind.
 package lockerr
 
 import (
@@ -9,7 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// named is an error of one lock. Its text begins with the name of package leasehold, which is nowhere else in it.
+// named is an error of one lock. Its text begins with the name of package leasehold, which is
+// nowhere else in it.
 type named struct {
 	key string
 	err error
@@ -56,8 +58,8 @@ func EndOf(ctx context.Context) error {
 	return fmt.Errorf("%w (%w)", err, Bare(cause))
 }
 
-// WaitEnded is the error of a wait that ctx has ended. last, which may be nil, is what stood in the way until then, and err is the error
-// of the try after that.
+// WaitEnded is the error of a wait that ctx has ended. last, which may be nil, is what stood in the
+// way until then, and err is the error of the try after that.
 func WaitEnded(ctx context.Context, last, err error) error {
 	ended := fmt.Errorf("waiting: %w", EndOf(ctx))
 	if last != nil {
@@ -69,8 +71,8 @@ func WaitEnded(ctx context.Context, last, err error) error {
 	return ended
 }
 
-// OutcomeUnknown is err without a sentinel that says "refused". A store that refuses a write although the object has not changed may
-// still carry it out.
+// OutcomeUnknown is err without a sentinel that says "refused". A store that refuses a write
+// although the object has not changed may still carry it out.
 func OutcomeUnknown(err error) error {
 	if storeapi.Refused(err) || errors.Is(err, storeapi.ErrConflict) {
 		return fmt.Errorf("the store refused a write although the object had not changed: %v", err)

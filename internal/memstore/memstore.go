@@ -12,7 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// Objects are objects by key. It has the methods of leasehold.Store, which documents them, and is safe for concurrent use.
+// Objects are objects by key. It has the methods of leasehold.Store, which documents them, and is
+// safe for concurrent use.
 type Objects struct {
 	Limit        int  // of a body, in bytes
 	ContentETags bool // equal bodies have equal ETags, as S3 has it for plain objects
@@ -36,7 +37,8 @@ type stored struct {
 	written time.Time
 }
 
-// Store is a func(*Objects) leasehold.Store, which package leasehold sets. Package testopt has it with its type.
+// Store is a func(*Objects) leasehold.Store, which package leasehold sets. Package testopt has it
+// with its type.
 var Store any
 
 // Get implements leasehold.Store.

@@ -1,5 +1,6 @@
-// Package s3api is what both users of S3 in this module need, the store of locks and fenced objects: the client's settings, what
-// an error means, and whether a reply came from an S3 server at all.
+// Package s3api is what both users of S3 in this module need, the store of locks and fenced
+// objects: the client's settings, what an error means, and whether a reply came from an S3 server
+// at all.
 package s3api
 
 import (
@@ -35,24 +36,28 @@ type Bucket struct {
 // NewBucket returns the bucket of this name.
 func NewBucket(name string) *Bucket { return &Bucket{Name: name, learning: ctxmutex.New()} }
 
-// Validate returns an error that matches storeapi.ErrPermanent if client is nil or the names cannot work.
+// Validate returns an error that matches storeapi.ErrPermanent if client is nil or the names cannot
+// work.
 func (b *Bucket) Validate(client any) error {
 	if storeapi.IsNil(client) {
 		return Bad("the S3 client is nil: make one with s3.New or s3.NewFromConfig")
 	}
 	if rest, ok := strings.CutPrefix(b.Name, "s3://"); ok {
 		name, prefix, _ := strings.Cut(rest, "/")
-		return Bad("bucket %q is a URL: give the bare name %q, and what follows it, %q, to WithKeyPrefix", b.Name, name, prefix)
+		return Bad("bucket %q is a URL: give the bare name %q, and what follows it, %q, to WithKeyPrefix",
+			b.Name, name, prefix)
 	}
 	if b.Name == "" {
 		return Bad("the bucket has no name")
 	}
 	switch arn := strings.HasPrefix(b.Name, "arn:"); {
 	case strings.HasSuffix(b.Name, ".mrap"):
-		return Bad("%q is a Multi-Region Access Point, which sends each request to the nearest of several buckets; what one of them has is copied "+
+		return Bad("%q is a Multi-Region Access Point, which sends each request to the nearest of several buckets; "+
+			"what one of them has is copied "+
 			"to the others later, so two processes could hold one lock: give the name of one bucket", b.Name)
 	case !arn && strings.ContainsFunc(b.Name, notInBucketName):
-		return Bad("bucket %q is not a bucket's name, which has only letters, digits, dots and dashes (a path belongs into WithKeyPrefix)", b.Name)
+		return Bad("bucket %q is not a bucket's name, which has only letters, digits, dots and dashes (a path "+
+			"belongs into WithKeyPrefix)", b.Name)
 	}
 	if b.Prefix != "" {
 		if why := storeapi.BadKey(b.Prefix + "x"); why != "" {
@@ -67,7 +72,8 @@ func Bad(format string, args ...any) error {
 	return &storeapi.Error{Kind: storeapi.ErrPermanent, Cause: fmt.Errorf(format, args...)}
 }
 
-// notInBucketName allows what old buckets and other servers allow: capitals, underscores, and colons after a tenant's name.
+// notInBucketName allows what old buckets and other servers allow: capitals, underscores, and
+// colons after a tenant's name.
 func notInBucketName(r rune) bool {
 	return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(".-_:", r)
 }
@@ -83,16 +89,19 @@ func (b *Bucket) Doing(op Op, key string) string {
 // Heard notes an answer that only an S3 server gives.
 func (b *Bucket) Heard() { b.server.Heard() }
 
-// Once sets up a client for requests that must not be repeated on their own, which are conditional writes.
+// Once sets up a client for requests that must not be repeated on their own, which are conditional
+// writes.
 func (b *Bucket) Once(o *s3.Options) {
 	b.Patient(o)
 	o.Retryer = aws.NopRetryer{}
 }
 
-// MD5 is the Content-MD5 of a write, the one checksum that all servers know. A bucket with Object Lock and a default retention refuses
-// writes without a checksum. It is nil where there must be none: directory buckets refuse it, and FIPS 140 may.
+// MD5 is the Content-MD5 of a write, the one checksum that all servers know. A bucket with Object
+// Lock and a default retention refuses writes without a checksum. It is nil where there must be
+// none: directory buckets refuse it, and FIPS 140 may.
 func (b *Bucket) MD5(body []byte) *string {
-	if strings.HasSuffix(b.Name, "--x-s3") || strings.HasSuffix(b.Name, "--xa-s3") || fips140.Enforced() { // where MD5 panics
+	// where MD5 panics
+	if strings.HasSuffix(b.Name, "--x-s3") || strings.HasSuffix(b.Name, "--xa-s3") || fips140.Enforced() {
 		return nil
 	}
 	sum := md5.Sum(body) // finds damage, not forgery

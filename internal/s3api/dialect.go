@@ -13,8 +13,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// dialect is how a server wants the ETag of a condition. By RFC 9110 (8.8.3) quotes belong to it, and most servers take it as their
-// answers have it. Ceph's gateway 16 compares it without the quotes and so refuses every update. Other servers refuse it without.
+// dialect is how a server wants the ETag of a condition. By RFC 9110 (8.8.3) quotes belong to it,
+// and most servers take it as their answers have it. Ceph's gateway 16 compares it without the
+// quotes and so refuses every update. Other servers refuse it without.
 type dialect = int32
 
 const (
@@ -42,10 +43,12 @@ func unquoted(etag string) string {
 	return etag
 }
 
-// Update replaces the version that etag names, by a write that carries the condition that it is given. It learns the dialect.
+// Update replaces the version that etag names, by a write that carries the condition that it is
+// given. It learns the dialect.
 //
-// A server that refuses an update although the object still has the ETag is asked for its dialect, with an object of its own. A
-// refusal for any other reason stays one. Once an update has succeeded, nothing more is asked.
+// A server that refuses an update although the object still has the ETag is asked for its dialect,
+// with an object of its own. A refusal for any other reason stays one. Once an update has
+// succeeded, nothing more is asked.
 func (o Objects) Update(ctx context.Context, key, etag string, write func(ifMatch *string) error) error {
 	known := o.dialect.Load()
 	err := write(o.IfMatch(etag))
@@ -53,7 +56,8 @@ func (o Objects) Update(ctx context.Context, key, etag string, write func(ifMatc
 	case err == nil:
 		o.dialect.CompareAndSwap(unknown, asReceived)
 		return nil
-	case known != unknown || !errors.Is(err, storeapi.ErrPreconditionFailed) || unquoted(etag) == noVersion: // which is refused in any form
+	// which is refused in any form
+	case known != unknown || !errors.Is(err, storeapi.ErrPreconditionFailed) || unquoted(etag) == noVersion:
 		return err
 	}
 	learnt, why := o.ask(ctx, key, etag)
@@ -70,7 +74,8 @@ func (o Objects) Update(ctx context.Context, key, etag string, write func(ifMatc
 
 const learning = "it is refused, and finding out whether the server wants other ETags failed: "
 
-// ask finds out why an update was refused. It returns bare only if that was for the quotes of its ETag.
+// ask finds out why an update was refused. It returns bare only if that was for the quotes of its
+// ETag.
 func (o Objects) ask(ctx context.Context, key, etag string) (dialect, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -87,8 +92,9 @@ func (o Objects) ask(ctx context.Context, key, etag string) (dialect, error) {
 	return o.learn(ctx, key)
 }
 
-// still reports whether the object has the ETag. It shows no other version to this process, because whoever trusts ages trusts the first
-// answer that shows a version. Ceph's gateway 16 reads on ETags with quotes.
+// still reports whether the object has the ETag. It shows no other version to this process, because
+// whoever trusts ages trusts the first answer that shows a version. Ceph's gateway 16 reads on
+// ETags with quotes.
 func (o Objects) still(ctx context.Context, key, etag string) (bool, error) {
 	out, err := o.Client.GetObject(ctx, &s3.GetObjectInput{Bucket: &o.Name, Key: o.Key(key), IfMatch: &etag}, o.Once)
 	if err != nil {
@@ -104,15 +110,19 @@ func (o Objects) still(ctx context.Context, key, etag string) (bool, error) {
 	return *out.ETag == etag, nil
 }
 
-// question is how far the server has been asked. An attempt that runs out of time is taken up by the next one.
+// question is how far the server has been asked. An attempt that runs out of time is taken up by
+// the next one.
 type question struct {
 	there bool   // the object that it is asked with was there
 	etag  string // of that object; "" if it is not known
-	asked int    // number of forms that it has answered: as received, wrong without quotes, right without quotes, wrong once more
+	// number of forms that it has answered: as received, wrong without quotes, right without
+	// quotes, wrong once more
+	asked int
 }
 
-// learn asks the server for its dialect, with an object that stays. That is in the same folder as key, because permissions are often
-// given by prefix. A condition that the server ignores must not meet an object that matters. The caller holds o.learning.
+// learn asks the server for its dialect, with an object that stays. That is in the same folder as
+// key, because permissions are often given by prefix. A condition that the server ignores must not
+// meet an object that matters. The caller holds o.learning.
 func (o Objects) learn(ctx context.Context, key string) (dialect, error) {
 	probe := key[:strings.LastIndex(key, "/")+1] + storeapi.OwnNames + "etag"
 	body := []byte("How does this server want ETags? leasehold has asked it, and needs this object no more.")
@@ -156,7 +166,9 @@ func (o Objects) learn(ctx context.Context, key string) (dialect, error) {
 			return unknown, errors.New("the server takes a wrong ETag if it has no quotes: it is not safe")
 		}
 	}
-	o.dialect.Store(bare) // the refusal of the wrong one before it may have had another reason, so it has been asked twice
+	// the refusal of the wrong one before it may have had another reason, so it has been asked
+	// twice
+	o.dialect.Store(bare)
 	return bare, nil
 }
 

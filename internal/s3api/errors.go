@@ -22,14 +22,16 @@ type Op struct{ verb, permissions string }
 var (
 	Get = Op{"reading", "s3:GetObject on the object, and s3:ListBucket on the bucket: " +
 		"without that S3 answers 403 for an object that does not exist"}
-	Put = Op{"writing", "s3:PutObject and s3:GetObject on the object, and with KMS kms:GenerateDataKey and kms:Decrypt on the key; " +
+	Put = Op{"writing", "s3:PutObject and s3:GetObject on the object, and with KMS kms:GenerateDataKey and " +
+		"kms:Decrypt on the key; " +
 		"a bucket's policy may also demand that each write names its encryption"}
 	Delete = Op{"deleting", "s3:DeleteObject and s3:GetObject on the object"}
 )
 
 const (
-	hintRequest = "the server refuses the request: check bucket name, key and endpoint; does this port expect https? is this an S3 endpoint?"
-	hintNotS3   = "is this an S3 endpoint? Check its host, port and path, and proxies on the way"
+	hintRequest = "the server refuses the request: check bucket name, key and endpoint; does this port expect https? " +
+		"is this an S3 endpoint?"
+	hintNotS3 = "is this an S3 endpoint? Check its host, port and path, and proxies on the way"
 )
 
 // Explain turns an SDK error into the errors of a store.
@@ -70,7 +72,8 @@ func (b *Bucket) classify(err error, op Op) (hint string, kind error) {
 			return "", nil
 		}
 		return hintNotS3, b.server.Stranger()
-	case status == http.StatusPreconditionFailed, code == "PreconditionFailed": // some servers send the code with status 200
+	// some servers send the code with status 200
+	case status == http.StatusPreconditionFailed, code == "PreconditionFailed":
 		b.server.Heard()
 		return "", storeapi.ErrPreconditionFailed
 	case status == http.StatusConflict && concurrent[code]:
@@ -82,7 +85,8 @@ func (b *Bucket) classify(err error, op Op) (hint string, kind error) {
 	case passes(code), overloaded:
 		return "", nil
 	case code == "ObjectParentIsFile", code == "ExistingObjectIsDirectory", code == "ExistingObjectIsFile":
-		return "this server keeps objects as files, so no key can be below another one, as in jobs/report and jobs/report/daily: " +
+		return "this server keeps objects as files, so no key can be below another one, as in jobs/report and " +
+			"jobs/report/daily: " +
 			"use a key that is in no other key's path", storeapi.ErrPermanent
 	case (status == http.StatusConflict || status == http.StatusNotModified) && amazonian(header):
 		return "", nil // nothing is known
@@ -94,12 +98,15 @@ func (b *Bucket) classify(err error, op Op) (hint string, kind error) {
 		}
 		return "the server does not implement this request", storeapi.ErrPermanent
 	case code == "InvalidAccessKeyId":
-		return "wrong access key: this server does not know it; check the credentials and the endpoint", storeapi.ErrPermanent
+		return "wrong access key: this server does not know it; check the credentials and the endpoint",
+			storeapi.ErrPermanent
 	case code == "SignatureDoesNotMatch":
 		return "wrong secret key; or a proxy on the way changes requests", storeapi.ErrPermanent
 	case keptByObjectLock(err):
-		return "remove the bucket's default retention, or use another bucket: Object Lock keeps what a renewal must replace", storeapi.ErrPermanent
-	case brokenOff(err) && status == http.StatusBadRequest: // often a port that expects https, which closes the connection
+		return "remove the bucket's default retention, or use another bucket: Object Lock keeps what a renewal " +
+			"must replace", storeapi.ErrPermanent
+	// often a port that expects https, which closes the connection
+	case brokenOff(err) && status == http.StatusBadRequest:
 		return hintRequest, b.server.Unheard()
 	case brokenOff(err): // the code, which says whether this refusal passes, is missing
 		return "", nil
@@ -113,17 +120,23 @@ func (b *Bucket) classify(err error, op Op) (hint string, kind error) {
 	return hintNotS3, b.server.Stranger()
 }
 
-// concurrent are the codes of a 409 that says that another write of the object is under way. A 409 with another code, or without any,
-// does not say that.
+// concurrent are the codes of a 409 that says that another write of the object is under way. A 409
+// with another code, or without any, does not say that.
 var concurrent = map[string]bool{
-	"ConditionalRequestConflict": true, // S3: docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html; CoreWeave to losers of a create
-	"OperationAborted":           true, // S3: docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html; Ceph's gateway (rgw_common.cc, ERR_TAG_CONFLICT)
-	"ConcurrentModification":     true, // Ceph's gateway (rgw_common.cc, ECANCELED)
+	// S3: docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html; CoreWeave to
+	// losers of a create
+	"ConditionalRequestConflict": true,
+	// S3: docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html; Ceph's gateway
+	// (rgw_common.cc, ERR_TAG_CONFLICT)
+	"OperationAborted":       true,
+	"ConcurrentModification": true, // Ceph's gateway (rgw_common.cc, ECANCELED)
 }
 
-// passes reports whether a refusal with this code passes by itself, or when the client has new credentials.
+// passes reports whether a refusal with this code passes by itself, or when the client has new
+// credentials.
 func passes(code string) bool {
-	_, throttled := retry.DefaultThrottleErrorCodes[strings.TrimPrefix(code, "KMS.")] // S3 puts this before the codes of KMS
+	// S3 puts this before the codes of KMS
+	_, throttled := retry.DefaultThrottleErrorCodes[strings.TrimPrefix(code, "KMS.")]
 	_, timedOut := retry.DefaultRetryableErrorCodes[code]
 	return throttled || timedOut || passing[code]
 }
@@ -136,16 +149,17 @@ var passing = map[string]bool{
 	"IncompleteBody":  true, "BadDigest": true, "OperationAborted": true,
 }
 
-// unsent says what to do about an error because of which no request can reach the server, and whether it may pass. It returns "" if err is
-// none of these.
-// The SDK has no types for its own refusals, only texts.
+// unsent says what to do about an error because of which no request can reach the server, and
+// whether it may pass. It returns "" if err is none of these. The SDK has no types for its own
+// refusals, only texts.
 func unsent(err error) (hint string, passes bool) {
 	if op, ok := errors.AsType[*smithy.OperationError](err); ok && op.Err != nil {
 		text := op.Err.Error()
 		switch {
 		case credentials(err):
 			return noCredentials(err)
-		case !strings.HasPrefix(text, "resolve auth scheme: ") && !strings.HasPrefix(text, "bind auth scheme params: ") &&
+		case !strings.HasPrefix(text, "resolve auth scheme: ") &&
+			!strings.HasPrefix(text, "bind auth scheme params: ") &&
 			!strings.HasPrefix(text, "failed to resolve service endpoint"):
 		case strings.Contains(text, "region must be set"), strings.Contains(text, "invalid input region"):
 			return `set the client's region: AWS_REGION, or Region in its options; other servers than Amazon's take any, such as "us-east-1"`, false
@@ -162,15 +176,16 @@ func unsent(err error) (hint string, passes bool) {
 	return hint, passes
 }
 
-// credentials reports whether it was the client's credentials that could not be had. Whatever HTTP status is in such
-// an error is that of another service.
+// credentials reports whether it was the client's credentials that could not be had. Whatever HTTP
+// status is in such an error is that of another service.
 func credentials(err error) bool {
 	op, ok := errors.AsType[*smithy.OperationError](err)
 	return ok && op.Err != nil && strings.HasPrefix(op.Err.Error(), "get identity: ")
 }
 
-// noCredentials tells credentials that are missing from those that could not be had yet. An answer of the service that has them, or a setting,
-// says that they are missing. A service that is overloaded, unknown or not reached says nothing.
+// noCredentials tells credentials that are missing from those that could not be had yet. An answer
+// of the service that has them, or a setting, says that they are missing. A service that is
+// overloaded, unknown or not reached says nothing.
 func noCredentials(err error) (hint string, passes bool) {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return "", true
@@ -179,13 +194,16 @@ func noCredentials(err error) (hint string, passes bool) {
 	if answered && (reply.HTTPStatusCode() >= 500 || reply.HTTPStatusCode() == http.StatusTooManyRequests) {
 		return "", true
 	}
-	missing := answered && reply.HTTPStatusCode() != 0 || strings.Contains(err.Error(), "access disabled to EC2 IMDS") ||
+	missing := answered && reply.HTTPStatusCode() != 0 ||
+		strings.Contains(err.Error(), "access disabled to EC2 IMDS") ||
 		strings.Contains(err.Error(), "static credentials are empty")
-	return "the client has no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, or give the machine a role", !missing
+	return "the client has no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, choose a profile, or " +
+		"give the machine a role", !missing
 }
 
-// keptByObjectLock reports whether a write was refused because it would replace an object that is kept, as on servers that have no versions.
-// VersityGW says "Access Denied because object protected by object lock", and MinIO "Object is WORM protected and cannot be overwritten".
+// keptByObjectLock reports whether a write was refused because it would replace an object that is
+// kept, as on servers that have no versions. VersityGW says "Access Denied because object protected
+// by object lock", and MinIO "Object is WORM protected and cannot be overwritten".
 func keptByObjectLock(err error) bool {
 	api, ok := errors.AsType[smithy.APIError](err)
 	return ok && (strings.Contains(api.ErrorMessage(), "object lock") || strings.Contains(api.ErrorMessage(), "WORM"))

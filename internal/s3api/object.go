@@ -22,7 +22,8 @@ type Client interface {
 	DeleteObject(context.Context, *s3.DeleteObjectInput, ...func(*s3.Options)) (*s3.DeleteObjectOutput, error)
 }
 
-// Objects are the small objects of a bucket, each read and written whole, by one request that is never repeated.
+// Objects are the small objects of a bucket, each read and written whole, by one request that is
+// never repeated.
 type Objects struct {
 	*Bucket
 	Client Client
@@ -56,7 +57,8 @@ func deadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, timeout)
 }
 
-// Get reads an object. If it is larger than Limit, the error matches storeapi.ErrCorruptRecord and the ETag is filled in.
+// Get reads an object. If it is larger than Limit, the error matches storeapi.ErrCorruptRecord and
+// the ETag is filled in.
 func (o Objects) Get(ctx context.Context, key string) (Object, error) {
 	if err := o.Usable(); err != nil {
 		return Object{}, err
@@ -78,7 +80,8 @@ func (o Objects) Get(ctx context.Context, key string) (Object, error) {
 		return Object{}, &storeapi.Error{Doing: o.Doing(Get, key), Cause: err}
 	case len(body) > o.Limit:
 		return Object{ETag: *out.ETag}, &storeapi.Error{
-			Doing: o.Doing(Get, key), Kind: storeapi.ErrCorruptRecord, Cause: fmt.Errorf("it is larger than %d bytes", o.Limit),
+			Doing: o.Doing(Get, key), Kind: storeapi.ErrCorruptRecord,
+			Cause: fmt.Errorf("it is larger than %d bytes", o.Limit),
 		}
 	case out.ContentLength != nil && *out.ContentLength != int64(len(body)):
 		return Object{}, &storeapi.Error{Doing: o.Doing(Get, key), Cause: io.ErrUnexpectedEOF}
@@ -86,8 +89,8 @@ func (o Objects) Get(ctx context.Context, key string) (Object, error) {
 	return Object{Body: body, ETag: *out.ETag, Age: o.age(out)}, nil
 }
 
-// age is the reply's Date minus its Last-Modified: how old the version is by the server's clock alone. Both dates are cut to
-// whole seconds (RFC 9110, 5.6.7).
+// age is the reply's Date minus its Last-Modified: how old the version is by the server's clock
+// alone. Both dates are cut to whole seconds (RFC 9110, 5.6.7).
 func (o Objects) age(out *s3.GetObjectOutput) time.Duration {
 	now, _ := awsmiddleware.GetServerTime(out.ResultMetadata)
 	return storeapi.Age(now, aws.ToTime(out.LastModified), o.Slack)
@@ -146,7 +149,11 @@ func (o Objects) Delete(ctx context.Context, key, etag string) error {
 	}
 	ctx, cancel := deadline(ctx)
 	defer cancel()
-	out, err := o.Client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &o.Name, Key: o.Key(key), IfMatch: o.IfMatch(etag)}, o.Once)
+	out, err := o.Client.DeleteObject(ctx, &s3.DeleteObjectInput{
+		Bucket:  &o.Name,
+		Key:     o.Key(key),
+		IfMatch: o.IfMatch(etag),
+	}, o.Once)
 	if err != nil {
 		return o.Explain(err, Delete, key)
 	}

@@ -13,12 +13,14 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
-// Genuine returns an error if an answer that says it is a success is not an S3 server's: nothing is known then.
+// Genuine returns an error if an answer that says it is a success is not an S3 server's: nothing is
+// known then.
 func (b *Bucket) Genuine(op Op, key string, etag *string, meta middleware.Metadata) error {
 	return b.judge(op, key, notAReply(meta, etag))
 }
 
-// GenuineObject is Genuine for a GET or a HEAD of an object that may have any content type, even that of a web page.
+// GenuineObject is Genuine for a GET or a HEAD of an object that may have any content type, even
+// that of a web page.
 func (b *Bucket) GenuineObject(key string, etag *string, meta middleware.Metadata) error {
 	why := otherStatus(meta, http.StatusOK)
 	if why == nil {
@@ -54,7 +56,8 @@ func noETag(etag *string) error {
 	return nil
 }
 
-// notADelete is notAReply for a DELETE, which S3 answers with 204 and nothing else; a few servers say 200.
+// notADelete is notAReply for a DELETE, which S3 answers with 204 and nothing else; a few servers
+// say 200.
 func notADelete(meta middleware.Metadata) error {
 	reply := rawReply(meta)
 	if err := otherReply(meta, http.StatusNoContent, http.StatusOK); err != nil {
@@ -92,7 +95,8 @@ func rawReply(meta middleware.Metadata) *http.Response {
 	return nil
 }
 
-// followed reports whether net/http has followed a redirect to get this reply, as a GET even if the request was a PUT.
+// followed reports whether net/http has followed a redirect to get this reply, as a GET even if the
+// request was a PUT.
 func followed(reply *http.Response) bool {
 	return reply.Request != nil && reply.Request.Response != nil
 }

@@ -2,10 +2,12 @@ package storeapi
 
 import "time"
 
-// maxAge is more than any age that matters: a lock whose version is older is waited out like one of unknown age.
+// maxAge is more than any age that matters: a lock whose version is older is waited out like one of
+// unknown age.
 const maxAge = 10 * 365 * 24 * time.Hour
 
-// Age is how long ago a version was written, by the two times of one answer, minus slack. It is 0 if one of them is missing.
+// Age is how long ago a version was written, by the two times of one answer, minus slack. It is 0
+// if one of them is missing.
 func Age(now, written time.Time, slack time.Duration) time.Duration {
 	if now.IsZero() || written.IsZero() {
 		return 0
@@ -13,8 +15,9 @@ func Age(now, written time.Time, slack time.Duration) time.Duration {
 	return max(CredibleAge(now.Sub(written))-slack, 0)
 }
 
-// CredibleAge returns 0 for an age that cannot be, which then is unknown. That includes the ends of the range, where the difference
-// of two times stops: an hour subtracted from the lowest one would give the highest.
+// CredibleAge returns 0 for an age that cannot be, which then is unknown. That includes the ends of
+// the range, where the difference of two times stops: an hour subtracted from the lowest one would
+// give the highest.
 func CredibleAge(age time.Duration) time.Duration {
 	if age < 0 || age > maxAge {
 		return 0

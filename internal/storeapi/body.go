@@ -18,8 +18,8 @@ const (
 // errIdle ends the context of a request that gets no data.
 var errIdle = errors.New("time limit of an answer")
 
-// Body is the body of an answer. A Read fails after a time limit without data, and at the end of a body that does not have its
-// size. It is not safe for concurrent use, except Close.
+// Body is the body of an answer. A Read fails after a time limit without data, and at the end of a
+// body that does not have its size. It is not safe for concurrent use, except Close.
 type Body struct {
 	Size int64 // that the body must have, in bytes; -1: unknown
 
@@ -35,9 +35,11 @@ type Body struct {
 	got int64
 }
 
-// OpenBody sends a request with open, and returns the body of the answer with an unknown size. limit is the time until the
-// answer, and then the time of each Read. doing begins the text of errors.
-func (s *Server) OpenBody(ctx context.Context, doing string, limit time.Duration, open func(context.Context) (io.ReadCloser, error)) (*Body, error) {
+// OpenBody sends a request with open, and returns the body of the answer with an unknown size.
+// limit is the time until the answer, and then the time of each Read. doing begins the text of
+// errors.
+func (s *Server) OpenBody(ctx context.Context, doing string, limit time.Duration,
+	open func(context.Context) (io.ReadCloser, error)) (*Body, error) {
 	b := &Body{Size: -1, server: s, doing: doing, limit: limit}
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	b.idle = time.AfterFunc(limit, func() { b.cancel(errIdle) })
@@ -79,7 +81,8 @@ func (b *Body) stalled(what string) error {
 	return &Error{Doing: b.doing, Kind: os.ErrDeadlineExceeded, Cause: fmt.Errorf("%s for %v", what, b.limit)}
 }
 
-// Close reads a small rest of the body, so that the connection can be used again. It interrupts a Read that is under way.
+// Close reads a small rest of the body, so that the connection can be used again. It interrupts a
+// Read that is under way.
 func (b *Body) Close() error {
 	if !b.mu.TryLock() { // the raw body is not safe for concurrent use
 		b.cancel(nil)

@@ -1,5 +1,6 @@
-// Package storeapi is what the stores of this module share: their errors, the rule for keys, and what is known of the server
-// that answers. The root package gives its sentinels to the user under its own name.
+// Package storeapi is what the stores of this module share: their errors, the rule for keys, and
+// what is known of the server that answers. The root package gives its sentinels to the user under
+// its own name.
 package storeapi
 
 import (
@@ -15,10 +16,12 @@ var (
 	ErrPermanent          = errors.New("permanent store error")
 	ErrUnsafeStore        = error(&permanent{"the store is not safe for locks"})
 	ErrCorruptRecord      = error(&permanent{"corrupt lock record"})
-	// ErrConflict says that a conditional write met another one that was under way (409 of S3). Try again.
+	// ErrConflict says that a conditional write met another one that was under way (409 of S3). Try
+	// again.
 	ErrConflict = errors.New("conflicting write under way")
-	// ErrUnsent says that the client's side has kept a request from being sent, in a way that may pass: a machine that starts has no
-	// DNS yet, or credentials later than its network. It matches ErrPermanent, for who does not wait.
+	// ErrUnsent says that the client's side has kept a request from being sent, in a way that may
+	// pass: a machine that starts has no DNS yet, or credentials later than its network. It matches
+	// ErrPermanent, for who does not wait.
 	ErrUnsent = error(&permanent{"the request could not be sent"})
 )
 
@@ -28,8 +31,8 @@ type permanent struct{ text string }
 func (p *permanent) Error() string      { return p.text }
 func (*permanent) Is(target error) bool { return target == ErrPermanent }
 
-// Error is an error of a store: what it was doing, the cause, and what to do about it. It matches its kind, which is a sentinel
-// that is not printed, and its cause.
+// Error is an error of a store: what it was doing, the cause, and what to do about it. It matches
+// its kind, which is a sentinel that is not printed, and its cause.
 type Error struct {
 	Doing string
 	Kind  error // nil: it may pass by itself

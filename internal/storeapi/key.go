@@ -6,17 +6,19 @@ import (
 	"unicode/utf8"
 )
 
-// MaxToken is the highest fencing token: JSON readers of many languages count no further without loss.
+// MaxToken is the highest fencing token: JSON readers of many languages count no further without
+// loss.
 const MaxToken = 1<<53 - 1
 
 // MaxKey is the length of the longest key, in bytes.
 const MaxKey = 1024
 
-// OwnNames begins the last path segment of objects that the library writes beside those of its user, as ".leasehold-etag".
+// OwnNames begins the last path segment of objects that the library writes beside those of its
+// user, as ".leasehold-etag".
 const OwnNames = ".leasehold-"
 
-// BadKey says what is wrong with a key that stores would read differently from one another, or that is the library's own. It returns "" if
-// nothing is.
+// BadKey says what is wrong with a key that stores would read differently from one another, or that
+// is the library's own. It returns "" if nothing is.
 func BadKey(key string) string {
 	switch {
 	case key == "":

@@ -9,11 +9,12 @@ import (
 	"sync/atomic"
 )
 
-// maxStrange is how many replies must come from something else than the store, and none from the store, until the endpoint
-// counts as wrong.
+// maxStrange is how many replies must come from something else than the store, and none from the
+// store, until the endpoint counts as wrong.
 const maxStrange = 3
 
-// Server is what a store knows of the server that answers its requests. The zero value is ready. It is safe for concurrent use.
+// Server is what a store knows of the server that answers its requests. The zero value is ready. It
+// is safe for concurrent use.
 type Server struct {
 	answered atomic.Bool  // there was an HTTP answer
 	genuine  atomic.Bool  // there was one that only the store's own server gives
@@ -49,8 +50,9 @@ func (s *Server) Heard() {
 	s.genuine.Store(true)
 }
 
-// Stranger notes a reply that the store's own server never gives, and returns the kind of its error. Such a reply says nothing
-// about the object, so the error may pass; unless the endpoint has never given any other.
+// Stranger notes a reply that the store's own server never gives, and returns the kind of its
+// error. Such a reply says nothing about the object, so the error may pass; unless the endpoint has
+// never given any other.
 func (s *Server) Stranger() (kind error) {
 	s.Answer()
 	if s.strange.Add(1) >= maxStrange && !s.genuine.Load() {
@@ -59,7 +61,8 @@ func (s *Server) Stranger() (kind error) {
 	return nil
 }
 
-// Unheard returns the kind of an error that is final until the store's own server has answered for the first time.
+// Unheard returns the kind of an error that is final until the store's own server has answered for
+// the first time.
 func (s *Server) Unheard() (kind error) {
 	if s.genuine.Load() {
 		return nil
@@ -67,8 +70,9 @@ func (s *Server) Unheard() (kind error) {
 	return ErrPermanent
 }
 
-// Unsent returns the kind of an error that keeps a request from reaching the server. It is permanent before the server's first
-// answer, and temporary after that, because the settings have worked once. passes says that it may pass even before.
+// Unsent returns the kind of an error that keeps a request from reaching the server. It is
+// permanent before the server's first answer, and temporary after that, because the settings have
+// worked once. passes says that it may pass even before.
 func (s *Server) Unsent(passes bool) (kind error) {
 	switch {
 	case s.answered.Load():
@@ -79,8 +83,8 @@ func (s *Server) Unsent(passes bool) (kind error) {
 	return ErrPermanent
 }
 
-// HintUnsent says what to do about an error of the network because of which no request can reach the server, and whether it may
-// pass. It returns "" if err is none of these.
+// HintUnsent says what to do about an error of the network because of which no request can reach
+// the server, and whether it may pass. It returns "" if err is none of these.
 func HintUnsent(err error) (hint string, passes bool) {
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	addr, isAddr := errors.AsType[*net.AddrError](err)

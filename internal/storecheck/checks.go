@@ -93,7 +93,8 @@ var checks = []Check{
 			return err
 		}
 		switch err := p.s.remove(p.ctx, p.key, stale); {
-		case err == nil, errors.Is(err, storeapi.ErrPermanent): // not allowed, or not implemented: as good as not enforced
+		// not allowed, or not implemented: as good as not enforced
+		case err == nil, errors.Is(err, storeapi.ErrPermanent):
 			return fmt.Errorf("%w (%w)", ErrDeleteIgnored, orUnexpected(err))
 		case !storeapi.Refused(err):
 			return err
@@ -117,8 +118,9 @@ func orUnexpected(err error) error {
 
 var errNoWinner = errors.New("none of the writers succeeded")
 
-// race has p.ways writers write at once, each its own body, which ends with suffix. It returns the ETag of the only winner, whose body
-// must stand. While nothing but passing errors comes back, it is held again.
+// race has p.ways writers write at once, each its own body, which ends with suffix. It returns the
+// ETag of the only winner, whose body must stand. While nothing but passing errors comes back, it
+// is held again.
 func (p probe) race(suffix string, write func(body []byte) (string, error)) (etag string, err error) {
 	bodies := make([][]byte, p.ways)
 	for i := range bodies {

@@ -63,7 +63,11 @@ func (p probe) leftover() (etag string, exists bool, err error) {
 	case err != nil:
 		return "", false, err
 	case !bytes.HasPrefix(o.body, []byte(probeMark)):
-		return "", false, &storeapi.Error{Kind: storeapi.ErrPermanent, Cause: fmt.Errorf("the object %q is not a check's own", p.key), Hint: "choose another key prefix"}
+		return "", false, &storeapi.Error{
+			Kind:  storeapi.ErrPermanent,
+			Cause: fmt.Errorf("the object %q is not a check's own", p.key),
+			Hint:  "choose another key prefix",
+		}
 	}
 	return o.etag, true, nil
 }
@@ -133,7 +137,8 @@ const (
 	ClockWrong      = "wrong"
 )
 
-// clock reads an object for a second from its writing on: it can never be older than the time since.
+// clock reads an object for a second from its writing on: it can never be older than the time
+// since.
 func (p probe) clock() (verdict string, err error) {
 	told := p.s.tellsAge
 	body := p.body("how old is it?")
@@ -158,8 +163,10 @@ func (p probe) clock() (verdict string, err error) {
 		case o.etag != etag:
 			return "", notSafe("the ETag reads %q, but the write gave %q", o.etag, etag)
 		case o.age < 0 || o.age > elapsed:
-			return ClockWrong, notSafe("an object written less than %v ago is told to be %v old: Date and Last-Modified do not come from "+
-				"one clock, or a proxy writes its own Date (remove WithServerClock)", elapsed.Round(time.Millisecond), o.age)
+			return ClockWrong, notSafe("an object written less than %v ago is told to be %v old: Date and "+
+				"Last-Modified do not come from "+
+				"one clock, or a proxy writes its own Date (remove WithServerClock)",
+				elapsed.Round(time.Millisecond), o.age)
 		default:
 			if told = told || o.age > 0; !told {
 				return ClockNotUsed, nil

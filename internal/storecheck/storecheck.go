@@ -1,5 +1,5 @@
-// Package storecheck tries out what a store must do so that locks can be built on it. leasehold.CheckStore runs the checks once, and
-// package storetest runs them at length.
+// Package storecheck tries out what a store must do so that locks can be built on it.
+// leasehold.CheckStore runs the checks once, and package storetest runs them at length.
 package storecheck
 
 import (
@@ -91,8 +91,10 @@ func (s *Store) updateOnce(ctx context.Context, key string, body []byte, etag st
 	return s.writes.PutIfMatch(ctx, key, body, etag)
 }
 
-// write sends body, which nobody else writes. If a repetition is refused, an earlier attempt may have landed.
-func (s *Store) write(ctx context.Context, key string, body []byte, send func() (string, error)) (etag string, err error) {
+// write sends body, which nobody else writes. If a repetition is refused, an earlier attempt may
+// have landed.
+func (s *Store) write(ctx context.Context, key string, body []byte,
+	send func() (string, error)) (etag string, err error) {
 	err = s.patiently(ctx, func(again bool) (err error) {
 		etag, err = send()
 		if again && storeapi.Refused(err) {
@@ -122,7 +124,8 @@ func (s *Store) patiently(ctx context.Context, send func(again bool) error) erro
 	})
 }
 
-// patience is how often a request is sent, for about eight seconds, while it fails for a reason that passes by itself.
+// patience is how often a request is sent, for about eight seconds, while it fails for a reason
+// that passes by itself.
 const patience = 10
 
 // Check is one thing that a store must do, tried out on a key of its own.

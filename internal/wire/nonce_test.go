@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// zeros is the random source of two copies of a machine that have not drawn anything of their own yet.
+// zeros is the random source of two copies of a machine that have not drawn anything of their own
+// yet.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {

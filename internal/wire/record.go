@@ -1,5 +1,5 @@
-// Package wire is the published format of a lock object: one JSON record, read strictly, so that nothing else is ever taken for
-// a lock that is free.
+// Package wire is the published format of a lock object: one JSON record, read strictly, so that
+// nothing else is ever taken for a lock that is free.
 package wire
 
 import (
@@ -54,8 +54,8 @@ type object struct {
 	TermID     string            `json:"term_id,omitempty"`
 }
 
-// Encode writes the record. It escapes nothing for HTML, so that a text needs the same number of bytes in the record as in the
-// option that gave it.
+// Encode writes the record. It escapes nothing for HTML, so that a text needs the same number of
+// bytes in the record as in the option that gave it.
 func (r Record) Encode() ([]byte, error) {
 	var body bytes.Buffer
 	enc := json.NewEncoder(&body)
@@ -76,8 +76,9 @@ func (r Record) Encode() ([]byte, error) {
 	return bytes.TrimRight(body.Bytes(), "\n"), err
 }
 
-// Decode reads a record. It ignores members that it does not know. Anything else that is not exactly a record, such as a
-// negative or overflowing number, is an error that matches ErrCorruptRecord.
+// Decode reads a record. It ignores members that it does not know. Anything else that is not
+// exactly a record, such as a negative or overflowing number, is an error that matches
+// ErrCorruptRecord.
 func Decode(body []byte) (Record, error) {
 	corrupt := func(format string, args ...any) (Record, error) {
 		return Record{}, fmt.Errorf("%w: "+format, append([]any{storeapi.ErrCorruptRecord}, args...)...)
@@ -88,7 +89,8 @@ func Decode(body []byte) (Record, error) {
 	if !utf8.Valid(body) {
 		return corrupt("not UTF-8")
 	}
-	// Members are read one by one: into a struct, encoding/json would take "Expires_At" or "TTL" for ours.
+	// Members are read one by one: into a struct, encoding/json would take "Expires_At" or "TTL"
+	// for ours.
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil {
 		return corrupt("not a JSON record: %w", err)
@@ -101,7 +103,11 @@ func Decode(body []byte) (Record, error) {
 		into  any
 		limit int // of those that are kept, in bytes: together they always fit into an object
 	}{
-		{"expires_at", &expires, MaxSize}, {"token", &token, MaxSize}, {"holder", &o.Holder, maxHolder}, {"ttl", &o.TTL, MaxSize},
+		{
+			"expires_at",
+			&expires,
+			MaxSize,
+		}, {"token", &token, MaxSize}, {"holder", &o.Holder, maxHolder}, {"ttl", &o.TTL, MaxSize},
 		{"nonce", &o.Nonce, maxName}, {"acquired_at", &o.AcquiredAt, MaxSize}, {"renewed_at", &o.RenewedAt, MaxSize},
 		{"metadata", &o.Metadata, maxMetadata}, {"payload", &o.Payload, MaxSize}, {"object_id", &o.ObjectID, maxName},
 		{"term_id", &o.TermID, maxName},
@@ -152,7 +158,8 @@ func Decode(body []byte) (Record, error) {
 	}, nil
 }
 
-// encodedSize is the size of a member when Encode has written it again, at most. Only two characters grow, from three bytes to six.
+// encodedSize is the size of a member when Encode has written it again, at most. Only two
+// characters grow, from three bytes to six.
 func encodedSize(member []byte) int {
 	return len(member) + 3*(bytes.Count(member, []byte("\u2028"))+bytes.Count(member, []byte("\u2029")))
 }

@@ -38,8 +38,8 @@ func (s seconds) duration() time.Duration {
 	return d
 }
 
-// epoch is t in seconds since the Unix epoch, to the microsecond, as the protocol writes them. It is 0 only for the zero Time,
-// however wrong the clock was that told t.
+// epoch is t in seconds since the Unix epoch, to the microsecond, as the protocol writes them. It
+// is 0 only for the zero Time, however wrong the clock was that told t.
 func epoch(t time.Time) seconds {
 	if t.IsZero() {
 		return 0
@@ -48,7 +48,8 @@ func epoch(t time.Time) seconds {
 	return seconds(min(max(sec, 1e-6), math.Nextafter(MaxSeconds, 0)))
 }
 
-// fromEpoch is the inverse of epoch. Only an exact 0 is the zero Time: a positive instant, however small, is not "released".
+// fromEpoch is the inverse of epoch. Only an exact 0 is the zero Time: a positive instant, however
+// small, is not "released".
 func fromEpoch(sec seconds) time.Time {
 	if sec == 0 {
 		return time.Time{}

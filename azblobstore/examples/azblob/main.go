@@ -1,6 +1,8 @@
-// Command azblob is a candidate in an election through a container of Azure Blob Storage: "azblob my-container". Start it twice
-// and stop the leader. It takes the account and its key from AZURE_STORAGE_CONNECTION_STRING; or the account's URL, such as
-// https://myaccount.blob.core.windows.net, from AZURE_STORAGE_ENDPOINT, and Microsoft Entra's credentials from the environment.
+// Command azblob is a candidate in an election through a container of Azure Blob Storage: "azblob
+// my-container". Start it twice and stop the leader. It takes the account and its key from
+// AZURE_STORAGE_CONNECTION_STRING; or the account's URL, such as
+// https://myaccount.blob.core.windows.net, from AZURE_STORAGE_ENDPOINT, and Microsoft Entra's
+// credentials from the environment.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Package exampletest runs an example as a process of its own, and checks what all examples have in common.
+// Package exampletest runs an example as a process of its own, and checks what all examples have in
+// common.
 package exampletest
 
 import (
@@ -41,22 +42,26 @@ func Output(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// Help checks that -h prints what the example shows and which environment variables it reads, with exit status 0.
+// Help checks that -h prints what the example shows and which environment variables it reads, with
+// exit status 0.
 func Help(t *testing.T, name string) {
 	out, err := Output(t, "-h")
 	require.NoError(t, err, "%s", out) // exit status 0
 	title := strings.ToUpper(name[:1]) + name[1:]
-	require.Regexp(t, `(?s)^`+regexp.QuoteMeta(title)+` shows .+AWS_ENDPOINT_URL .+AWS_ACCESS_KEY_ID .+AWS_SECRET_ACCESS_KEY `, out)
+	require.Regexp(t, `(?s)^`+regexp.QuoteMeta(
+		title)+` shows .+AWS_ENDPOINT_URL .+AWS_ACCESS_KEY_ID .+AWS_SECRET_ACCESS_KEY `, out)
 }
 
-// DeadEndpoint checks that the example says, before it would try for a minute, in one line, that no server answers, with exit status 1.
+// DeadEndpoint checks that the example says, before it would try for a minute, in one line, that no
+// server answers, with exit status 1.
 func DeadEndpoint(t *testing.T, name string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	body, err := Command(ctx, "-s3", "http://127.0.0.1:9", "-bucket", "b").CombinedOutput()
 	out := string(body)
 	require.EqualError(t, err, "exit status 1")
-	require.Regexp(t, `^`+regexp.QuoteMeta(name)+`: cannot reach an S3 server at http://127\.0\.0\.1:9: [^\n]+ \(start the server, or correct -s3 or AWS_ENDPOINT_URL\)\n$`, out)
+	require.Regexp(t, `^`+regexp.QuoteMeta(
+		name)+`: cannot reach an S3 server at http://127\.0\.0\.1:9: [^\n]+ \(start the server, or correct -s3 or AWS_ENDPOINT_URL\)\n$`, out)
 }
 
 // OnServers runs the example in a bucket of each real server, as often as told.

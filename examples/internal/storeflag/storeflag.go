@@ -1,4 +1,5 @@
-// Package storeflag lets an example run in memory or, by flags and environment variables, in a bucket of an S3 server.
+// Package storeflag lets an example run in memory or, by flags and environment variables, in a
+// bucket of an S3 server.
 package storeflag
 
 import (
@@ -34,7 +35,8 @@ const answerWithin = 3 * time.Second
 // Flags are the user's choices. They are valid after the FlagSet has been parsed.
 type Flags struct{ endpoint, bucket, region string }
 
-// Add defines the flags, and a help text that begins with the sentence that tells what the example shows.
+// Add defines the flags, and a help text that begins with the sentence that tells what the example
+// shows.
 func Add(set *flag.FlagSet, shows string) *Flags {
 	f := new(Flags)
 	set.StringVar(&f.endpoint, "s3", "", "`URL` of an S3 server, if it is not Amazon S3; needs -bucket")
@@ -62,7 +64,8 @@ func (f *Flags) Place() string {
 	return fmt.Sprintf("in bucket %q at %s", f.bucket, cmp.Or(f.server(), "Amazon S3 in "+f.region))
 }
 
-// Open returns the chosen store. It sends one request to a server, so that a wrong address, bucket or key is reported at once.
+// Open returns the chosen store. It sends one request to a server, so that a wrong address, bucket
+// or key is reported at once.
 func (f *Flags) Open(ctx context.Context) (leasehold.Store, error) {
 	if f.InMemory() {
 		return leasehold.NewMemStore(), nil
@@ -89,7 +92,8 @@ func (f *Flags) unusable(ctx context.Context, err error) error {
 	} else {
 		return err // the server's answer, for which the store says what to do
 	}
-	return fmt.Errorf("cannot reach an S3 server at %s: %w (start the server, or correct -s3 or AWS_ENDPOINT_URL)", cmp.Or(f.server(), "Amazon"), err)
+	return fmt.Errorf("cannot reach an S3 server at %s: %w (start the server, or correct -s3 or AWS_ENDPOINT_URL)",
+		cmp.Or(f.server(), "Amazon"), err)
 }
 
 // server is the URL of the server, or "" for Amazon S3.
@@ -109,8 +113,9 @@ func (f *Flags) missing() (names []string) {
 	return names
 }
 
-// Client returns a client of the chosen server. A program of your own would rather use config.LoadDefaultConfig of
-// github.com/aws/aws-sdk-go-v2/config, which knows every source of credentials.
+// Client returns a client of the chosen server. A program of your own would rather use
+// config.LoadDefaultConfig of github.com/aws/aws-sdk-go-v2/config, which knows every source of
+// credentials.
 func (f *Flags) Client() (*s3.Client, error) {
 	if names := f.missing(); len(names) > 0 {
 		return nil, fmt.Errorf("to use a bucket, also set %s", strings.Join(names, ", "))
@@ -130,7 +135,8 @@ func (f *Flags) Client() (*s3.Client, error) {
 		return s3.New(options), nil
 	}
 	if u, err := url.Parse(server); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return nil, fmt.Errorf("the server's address %q is not a URL such as http://127.0.0.1:9000 (correct -s3 or AWS_ENDPOINT_URL)", server)
+		return nil, fmt.Errorf("the server's address %q is not a URL such as http://127.0.0.1:9000 (correct -s3 or "+
+			"AWS_ENDPOINT_URL)", server)
 	}
 	options.BaseEndpoint, options.UsePathStyle = &server, true
 	return s3.New(options), nil

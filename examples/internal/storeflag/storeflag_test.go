@@ -19,16 +19,41 @@ func TestOpen(t *testing.T) {
 		endpoint, accessKey string // of the environment
 		place, err          string
 	}{
-		"in memory":          {place: "in memory"},
-		"endpoint unused":    {endpoint: server.URL, place: "in memory"},
-		"endpoint by flag":   {args: []string{"-s3", server.URL, "-bucket", "bucket"}, accessKey: "any", place: `in bucket "bucket" at ` + server.URL},
-		"endpoint by env":    {args: []string{"-bucket", "bucket"}, endpoint: server.URL, accessKey: "any", place: `in bucket "bucket" at ` + server.URL},
-		"bucket only":        {args: []string{"-bucket", "b"}, err: "also set AWS_ACCESS_KEY_ID"},
-		"server only":        {args: []string{"-s3", server.URL}, accessKey: "any", err: "also set -bucket"},
-		"not a URL":          {args: []string{"-s3", "foo", "-bucket", "b"}, accessKey: "any", err: `"foo" is not a URL`},
-		"no such bucket":     {args: []string{"-s3", server.URL, "-bucket", "b"}, accessKey: "any", err: "create the bucket"},
-		"nothing answers":    {args: []string{"-s3", "http://127.0.0.1:9", "-bucket", "b"}, accessKey: "any", err: "cannot reach an S3 server at http://127.0.0.1:9: "},
-		"https is not there": {args: []string{"-s3", "https" + server.URL[len("http"):], "-bucket", "b"}, accessKey: "any", err: "HTTP response to HTTPS client"},
+		"in memory":       {place: "in memory"},
+		"endpoint unused": {endpoint: server.URL, place: "in memory"},
+		"endpoint by flag": {
+			args:      []string{"-s3", server.URL, "-bucket", "bucket"},
+			accessKey: "any",
+			place:     `in bucket "bucket" at ` + server.URL,
+		},
+		"endpoint by env": {
+			args:      []string{"-bucket", "bucket"},
+			endpoint:  server.URL,
+			accessKey: "any",
+			place:     `in bucket "bucket" at ` + server.URL,
+		},
+		"bucket only": {args: []string{"-bucket", "b"}, err: "also set AWS_ACCESS_KEY_ID"},
+		"server only": {args: []string{"-s3", server.URL}, accessKey: "any", err: "also set -bucket"},
+		"not a URL": {
+			args:      []string{"-s3", "foo", "-bucket", "b"},
+			accessKey: "any",
+			err:       `"foo" is not a URL`,
+		},
+		"no such bucket": {
+			args:      []string{"-s3", server.URL, "-bucket", "b"},
+			accessKey: "any",
+			err:       "create the bucket",
+		},
+		"nothing answers": {
+			args:      []string{"-s3", "http://127.0.0.1:9", "-bucket", "b"},
+			accessKey: "any",
+			err:       "cannot reach an S3 server at http://127.0.0.1:9: ",
+		},
+		"https is not there": {
+			args:      []string{"-s3", "https" + server.URL[len("http"):], "-bucket", "b"},
+			accessKey: "any",
+			err:       "HTTP response to HTTPS client",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("AWS_ENDPOINT_URL", c.endpoint)

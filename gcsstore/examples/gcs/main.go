@@ -1,5 +1,6 @@
-// Command gcs is a candidate in an election through a bucket of Google Cloud Storage: "gcs my-bucket". Start it twice and
-// stop the leader. It takes credentials from the environment and honours STORAGE_EMULATOR_HOST.
+// Command gcs is a candidate in an election through a bucket of Google Cloud Storage: "gcs
+// my-bucket". Start it twice and stop the leader. It takes credentials from the environment and
+// honours STORAGE_EMULATOR_HOST.
 package main
 
 import (

@@ -1,5 +1,6 @@
-// Command cron is one of several schedulers that share a job: "cron -bucket my-bucket". Start it twice, and every slot of the
-// job runs in one of the two processes. It takes AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION from the environment.
+// Command cron is one of several schedulers that share a job: "cron -bucket my-bucket". Start it
+// twice, and every slot of the job runs in one of the two processes. It takes AWS_ACCESS_KEY_ID,
+// AWS_SECRET_ACCESS_KEY and AWS_REGION from the environment.
 package main
 
 import (
@@ -23,7 +24,8 @@ import (
 )
 
 func main() {
-	bucket := flag.String("bucket", "", "`name` of an existing bucket; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION must be set, too")
+	bucket := flag.String("bucket", "", "`name` of an existing bucket; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "+
+		"AWS_REGION must be set, too")
 	endpoint := flag.String("endpoint", "", "`URL` of the S3 server (default Amazon S3)")
 	every := flag.Int("every", 10, "seconds between two slots; must divide 60")
 	flag.Parse()
@@ -41,7 +43,10 @@ func run(ctx context.Context, bucket, endpoint string, every int) error {
 	options := s3.Options{ // a service would use aws-sdk-go-v2/config instead
 		UsePathStyle: true, Region: os.Getenv("AWS_REGION"),
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: os.Getenv("AWS_ACCESS_KEY_ID"), SecretAccessKey: os.Getenv("AWS_SECRET_ACCESS_KEY")}, nil
+			return aws.Credentials{
+				AccessKeyID:     os.Getenv("AWS_ACCESS_KEY_ID"),
+				SecretAccessKey: os.Getenv("AWS_SECRET_ACCESS_KEY"),
+			}, nil
 		}),
 	}
 	if endpoint != "" {
@@ -68,7 +73,8 @@ func run(ctx context.Context, bucket, endpoint string, every int) error {
 	return scheduler.Shutdown()
 }
 
-// skipped logs why a run did not start here, unless another process has it, because gocron says nothing by itself.
+// skipped logs why a run did not start here, unless another process has it, because gocron says
+// nothing by itself.
 func skipped(_ uuid.UUID, job string, err error) {
 	if !errors.Is(err, gocronlock.ErrAlreadyRan) && !errors.Is(err, leasehold.ErrHeld) {
 		log.Printf("job %q does not run: %v", job, err)

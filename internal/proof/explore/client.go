@@ -12,7 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
-// client is one process. Its history is all that it has observed, and therefore determines its state.
+// client is one process. Its history is all that it has observed, and therefore determines its
+// state.
 type client struct {
 	w           *world
 	name        string
@@ -41,7 +42,13 @@ type event struct {
 }
 
 func (w *world) start(i, incarnation, attempts int) {
-	c := &client{w: w, name: fmt.Sprint(string(rune('A'+i)), incarnation), incarnation: incarnation, rate: w.cfg.Rates[i], attempts: attempts}
+	c := &client{
+		w:           w,
+		name:        fmt.Sprint(string(rune('A'+i)), incarnation),
+		incarnation: incarnation,
+		rate:        w.cfg.Rates[i],
+		attempts:    attempts,
+	}
 	c.ctx, c.kill = context.WithCancel(w.ctx)
 	if i < len(w.clients) {
 		w.clients[i] = c
@@ -51,14 +58,16 @@ func (w *world) start(i, incarnation, attempts int) {
 	go c.run()
 }
 
-// run is the client's program: acquire the lock, renew once, release. Each attempt has a new Lock, as after a restart, so that
-// only the store remembers earlier terms. In worlds in which leases are abandoned, a lease has its function under Do, and a client
-// that has abandoned its lease tries with the same Lock again.
+// run is the client's program: acquire the lock, renew once, release. Each attempt has a new Lock,
+// as after a restart, so that only the store remembers earlier terms. In worlds in which leases are
+// abandoned, a lease has its function under Do, and a client that has abandoned its lease tries
+// with the same Lock again.
 func (c *client) run() {
 	for c.attempts-c.incarnation < c.w.cfg.Terms {
 		c.reset()
 		lock, err := leasehold.NewLock(c, "lock", testopt.WithClock(c), leasehold.WithTTL(ttl),
-			leasehold.WithSafetyMargin(margin), leasehold.WithClockDrift(drift), leasehold.WithManualRenewal(), leasehold.WithIdentity("x"), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+			leasehold.WithSafetyMargin(margin), leasehold.WithClockDrift(drift), leasehold.WithManualRenewal(),
+			leasehold.WithIdentity("x"), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			panic(err)
 		}
@@ -100,8 +109,9 @@ func (c *client) take(lock *leasehold.Lock) (*leasehold.Lease, error) {
 	return lease, err
 }
 
-// leftBehind notes that a failed acquisition may have left the lock held. That takes two faults, or, where leases are abandoned, one: a TTL
-// can pass there while the request is under way, so that it comes too late, and then the release is lost.
+// leftBehind notes that a failed acquisition may have left the lock held. That takes two faults,
+// or, where leases are abandoned, one: a TTL can pass there while the request is under way, so that
+// it comes too late, and then the release is lost.
 func (c *client) leftBehind() {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
@@ -145,8 +155,8 @@ func (c *client) acquired(lease *leasehold.Lease) {
 	c.note("acquired", nil)
 }
 
-// released checks what a release has left in the store. No fault that these worlds have keeps a release from freeing the lock before
-// the lease would have ended.
+// released checks what a release has left in the store. No fault that these worlds have keeps a
+// release from freeing the lock before the lease would have ended.
 func (c *client) released(lease *leasehold.Lease, err error) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()

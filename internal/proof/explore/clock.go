@@ -34,7 +34,8 @@ func (w *world) nextTimer(except *client) (time.Duration, bool) {
 	return next, next < math.MaxInt64
 }
 
-// advance moves time until a timer wakes a goroutine or a lease ends. Other timers only read the clocks, so no choice follows them.
+// advance moves time until a timer wakes a goroutine or a lease ends. Other timers only read the
+// clocks, so no choice follows them.
 func (w *world) advance(suspended *client) {
 	before := w.valid()
 	for {
@@ -52,8 +53,8 @@ func (w *world) advance(suspended *client) {
 	}
 }
 
-// moveTo moves time and fires the timers that are due. The monotonic clock of a suspended client stands still meanwhile.
-// moveTo reports whether a timer woke a goroutine.
+// moveTo moves time and fires the timers that are due. The monotonic clock of a suspended client
+// stands still meanwhile. moveTo reports whether a timer woke a goroutine.
 func (w *world) moveTo(to time.Duration, suspended *client) (woke bool) {
 	for _, c := range w.clients {
 		before := c.reading()

@@ -1,6 +1,7 @@
-// Package explore runs two or three real Locks through every interleaving of a small world. Each request waits until the
-// explorer delivers it, drops it, or drops its reply. Time stands still until the explorer moves it to the next timer. The
-// search is complete up to a number of steps and faults, whereas internal/proof/sim draws large worlds at random.
+// Package explore runs two or three real Locks through every interleaving of a small world. Each
+// request waits until the explorer delivers it, drops it, or drops its reply. Time stands still
+// until the explorer moves it to the next timer. The search is complete up to a number of steps and
+// faults, whereas internal/proof/sim draws large worlds at random.
 package explore
 
 import (
@@ -13,14 +14,16 @@ import (
 
 // Config bounds a search.
 type Config struct {
-	Rates      []float64 // of the clients' clocks, one client for each
-	Terms      int       // for which each client tries
-	Steps      int       // of one path
-	Faults     int       // on one path: lost requests and replies, late or duplicate requests, wrong answers
-	Crashes    int       // on one path; a restarted client remembers nothing
-	Suspends   int       // on one path: a client's monotonic clock stands still while time moves on
-	Abandons   int       // on one path: a client abandons its lease, then tries with the same Lock again
-	ReportsAge bool      // the store reports Object.Age: the true one in the first reply that shows a version, an hour more in all others
+	Rates    []float64 // of the clients' clocks, one client for each
+	Terms    int       // for which each client tries
+	Steps    int       // of one path
+	Faults   int       // on one path: lost requests and replies, late or duplicate requests, wrong answers
+	Crashes  int       // on one path; a restarted client remembers nothing
+	Suspends int       // on one path: a client's monotonic clock stands still while time moves on
+	Abandons int       // on one path: a client abandons its lease, then tries with the same Lock again
+	// the store reports Object.Age: the true one in the first reply that shows a version, an hour
+	// more in all others
+	ReportsAge bool
 }
 
 const (
@@ -98,7 +101,8 @@ func (s *search) done() {
 	s.more.Broadcast()
 }
 
-// walk makes the choices of p, and from then on the first choice of each step. It adds the other choices to todo.
+// walk makes the choices of p, and from then on the first choice of each step. It adds the other
+// choices to todo.
 func (s *search) walk(p path) {
 	w := newWorld(s.cfg)
 	defer func() {
@@ -141,7 +145,8 @@ func (s *search) walk(p path) {
 	}
 }
 
-// visit notes a state at the end of p that has so many choices, and reports whether the walk stops there.
+// visit notes a state at the end of p that has so many choices, and reports whether the walk stops
+// there.
 func (s *search) visit(p *path, state [16]byte, choices int, w *world) (stop bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,14 +12,16 @@ import (
 	"github.com/leasehold-go/leasehold/internal/proof/explore"
 )
 
-// The two rates are as far apart as the options of the explored locks allow. Without the drift allowance or the safety margin,
-// two leases would overlap.
+// The two rates are as far apart as the options of the explored locks allow. Without the drift
+// allowance or the safety margin, two leases would overlap.
 const slow, fast = 0.9852, 1.0148
 
-// raceEnabled reports whether the race detector runs. It makes the search five times slower and finds nothing more in it.
+// raceEnabled reports whether the race detector runs. It makes the search five times slower and
+// finds nothing more in it.
 var raceEnabled bool
 
-// TestAll walks every path of these small worlds. The long ones take minutes and run only if EXPLORE is "all".
+// TestAll walks every path of these small worlds. The long ones take minutes and run only if
+// EXPLORE is "all".
 func TestAll(t *testing.T) {
 	two := []float64{slow, fast}
 	const steps = 80 // longer than any path
@@ -31,11 +33,23 @@ func TestAll(t *testing.T) {
 		{"no faults", explore.Config{Rates: two, Terms: 1, Steps: steps}, false},
 		{"no faults, ages reported", explore.Config{Rates: two, Terms: 1, Steps: steps, ReportsAge: true}, false},
 		{"a suspend", explore.Config{Rates: two, Terms: 1, Steps: steps, Suspends: 1}, false},
-		{"a suspend, ages reported", explore.Config{Rates: two, Terms: 1, Steps: steps, Suspends: 1, ReportsAge: true}, false},
+		{
+			"a suspend, ages reported",
+			explore.Config{Rates: two, Terms: 1, Steps: steps, Suspends: 1, ReportsAge: true},
+			false,
+		},
 		{"a fault", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1}, false},
 		{"an abandoned lease", explore.Config{Rates: two, Terms: 1, Steps: steps, Abandons: 1}, false},
-		{"a fault and an abandoned lease", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1, Abandons: 1}, true},
-		{"a fault, ages reported", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1, ReportsAge: true}, true},
+		{
+			"a fault and an abandoned lease",
+			explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1, Abandons: 1},
+			true,
+		},
+		{
+			"a fault, ages reported",
+			explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1, ReportsAge: true},
+			true,
+		},
 		{"a crash", explore.Config{Rates: two, Terms: 1, Steps: steps, Crashes: 1}, true},
 		{"two terms each", explore.Config{Rates: two, Terms: 2, Steps: steps}, true},
 		{"a fault and a suspend", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1, Suspends: 1}, true},

@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// fingerprint is equal for two states only if the same futures follow from both, because a client is a function of its
-// history. Times are relative to now, and versions are numbered in the order in which this function meets them.
+// fingerprint is equal for two states only if the same futures follow from both, because a client
+// is a function of its history. Times are relative to now, and versions are numbered in the order
+// in which this function meets them.
 func (w *world) fingerprint() [16]byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()

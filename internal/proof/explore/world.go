@@ -12,7 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// world is the walk along one path. Between two steps every client waits, so only one goroutine runs at a time.
+// world is the walk along one path. Between two steps every client waits, so only one goroutine
+// runs at a time.
 type world struct {
 	cfg        Config
 	now        time.Duration // true time
@@ -45,13 +46,15 @@ func newWorld(cfg Config) *world {
 	return w
 }
 
-// abandonment is a term that its holder has abandoned. Nobody may lead before the lease would have ended.
+// abandonment is a term that its holder has abandoned. Nobody may lead before the lease would have
+// ended.
 type abandonment struct {
 	token uint64
 	until time.Duration // true time
 }
 
-// check runs at every step. It wants at most one valid lease, and the context of every other lease ended.
+// check runs at every step. It wants at most one valid lease, and the context of every other lease
+// ended.
 func (w *world) check() {
 	valid := w.valid()
 	for _, a := range w.abandoned {
@@ -75,12 +78,14 @@ func (w *world) check() {
 	}
 }
 
-// checkEnd wants the lock free at the end of a path, unless its holder crashed, lost it, abandoned it, or has not learned that it got it.
+// checkEnd wants the lock free at the end of a path, unless its holder crashed, lost it, abandoned
+// it, or has not learned that it got it.
 func (w *world) checkEnd() {
 	abandoned := func(token uint64) bool {
 		return slices.ContainsFunc(w.abandoned, func(a abandonment) bool { return a.token == token })
 	}
-	if o := w.object; o != nil && !o.rec.Released() && !w.ghostly && !w.lost[o.rec.Token] && !abandoned(o.rec.Token) && w.crashes == 0 {
+	if o := w.object; o != nil && !o.rec.Released() && !w.ghostly && !w.lost[o.rec.Token] &&
+		!abandoned(o.rec.Token) && w.crashes == 0 {
 		w.violate("at the end the lock is held with token %d", o.rec.Token)
 	}
 }
@@ -106,7 +111,9 @@ type choice struct {
 func (w *world) choices() []choice {
 	var valid []*client
 	if w.abandons < w.cfg.Abandons {
-		valid = slices.DeleteFunc(slices.Clone(w.clients), func(c *client) bool { return c.lease == nil || !c.lease.Valid() })
+		valid = slices.DeleteFunc(slices.Clone(w.clients), func(c *client) bool {
+			return c.lease == nil || !c.lease.Valid()
+		})
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -191,7 +198,8 @@ func (w *world) choices() []choice {
 	return list
 }
 
-// abandon makes a client abandon its lease, which is valid. The term stands for at least as long as the lease would have been valid.
+// abandon makes a client abandon its lease, which is valid. The term stands for at least as long as
+// the lease would have been valid.
 func (w *world) abandon(c *client) {
 	left := time.Until(c.lease.Deadline())
 	w.mu.Lock()

@@ -1,6 +1,7 @@
-// Command mutants plants classic mistakes of distributed locks in a copy of the code, one at a time, and runs the checks that must
-// catch each, every check alone: the simulation, the exhaustive search, tests on real servers, or other tests. A mutant that a check
-// lets pass is a gap and makes the command fail. So does a check that fails without a mutant.
+// Command mutants plants classic mistakes of distributed locks in a copy of the code, one at a
+// time, and runs the checks that must catch each, every check alone: the simulation, the exhaustive
+// search, tests on real servers, or other tests. A mutant that a check lets pass is a gap and makes
+// the command fail. So does a check that fails without a mutant.
 package main
 
 import (
@@ -56,15 +57,20 @@ func column(check string) string {
 
 func main() {
 	seeds := flag.Int("seeds", 4000, "number of simulated worlds for each mutant; a quarter as many of fenced writes")
-	only := flag.String("only", "", "run only mutants whose name contains this text, or one of several with | between them")
+	only := flag.String("only", "", "run only mutants whose name contains this text, or one of several with | "+
+		"between them")
 	changed := flag.Bool("changed", false, "run only mutants of what has changed since -base")
 	base := flag.String("base", "", "a commit; by default the last one that has landed: see since.go")
 	within := flag.Duration("within", 0, "leave mutants out, and name them, when this time is up; 0 is no limit")
-	results := flag.String("results", "", "a file that keeps what was caught, so that a run that was ended goes on where it was")
-	passed := flag.Bool("passed", false, "all checks have just passed on this code, so they need not run without a mutant first")
+	results := flag.String("results", "", "a file that keeps what was caught, so that a run that was ended goes on "+
+		"where it was")
+	passed := flag.Bool("passed", false, "all checks have just passed on this code, so they need not run without a "+
+		"mutant first")
 	flag.Parse()
 	selected := slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool {
-		return !slices.ContainsFunc(strings.Split(*only, "|"), func(text string) bool { return strings.Contains(m.name, text) })
+		return !slices.ContainsFunc(strings.Split(*only, "|"), func(text string) bool {
+			return strings.Contains(m.name, text)
+		})
 	})
 	if *changed {
 		var err error
@@ -152,7 +158,8 @@ func run(selected []mutant, seeds int, within time.Duration, resultsFile string,
 				if len(missed) > 0 {
 					verdict = "MISSED"
 				}
-				fmt.Fprintf(os.Stderr, "mutants: %4.0fs  %d of %d  %s in %.1f s: %s\n", time.Since(began).Seconds(), i+1, len(todo), verdict, time.Since(start).Seconds(), m.name)
+				fmt.Fprintf(os.Stderr, "mutants: %4.0fs  %d of %d  %s in %.1f s: %s\n", time.Since(began).Seconds(), i+
+					1, len(todo), verdict, time.Since(start).Seconds(), m.name)
 			}
 		}
 	}
@@ -178,7 +185,8 @@ func run(selected []mutant, seeds int, within time.Duration, resultsFile string,
 		}
 	}
 	if len(left) > 0 {
-		fmt.Printf("%d mutants left to the nightly run, because %v were up: %s\n", len(left), within, strings.Join(left, "; "))
+		fmt.Printf("%d mutants left to the nightly run, because %v were up: %s\n", len(left), within,
+			strings.Join(left, "; "))
 	}
 	fmt.Printf("%d of %d mutants caught, in %.0f s\n", caught, len(selected), time.Since(began).Seconds())
 	for _, g := range gaps {
@@ -187,7 +195,8 @@ func run(selected []mutant, seeds int, within time.Duration, resultsFile string,
 	return len(gaps) == 0
 }
 
-// earlier reads the results of a run that was ended, and returns how to add to them. Mutants that were missed run again.
+// earlier reads the results of a run that was ended, and returns how to add to them. Mutants that
+// were missed run again.
 func earlier(file string) (done map[string]result, record func(result)) {
 	done = make(map[string]result)
 	if file == "" {
@@ -270,8 +279,8 @@ type runner struct {
 	built map[string]string // the test binary of a package, as long as the code stays as it is
 }
 
-// try plants the mutant, runs its checks, and restores the code. It returns what each column found, and which checks did not catch
-// the mutant.
+// try plants the mutant, runs its checks, and restores the code. It returns what each column found,
+// and which checks did not catch the mutant.
 func (r *runner) try(m mutant) (cells [len(columns)]string, missed []string) {
 	r.built = nil
 	defer func() { r.built = nil }()
@@ -289,7 +298,8 @@ func (r *runner) try(m mutant) (cells [len(columns)]string, missed []string) {
 	for _, c := range m.by {
 		found, caught := r.run(c)
 		if !caught {
-			missed = append(missed, strings.TrimSuffix(fmt.Sprintf("%q: %s did not catch it: %s", m.name, c, found), ": "))
+			missed = append(missed, strings.TrimSuffix(fmt.Sprintf("%q: %s did not catch it: %s", m.name, c, found),
+				": "))
 			found = "**nothing**"
 		}
 		i := slices.Index(columns[:], column(c))
@@ -307,7 +317,8 @@ var (
 	failed   = regexp.MustCompile(`--- FAIL: (\w+)`)
 )
 
-// run runs a check, and returns what it found and whether it failed as it should. Tests that run out of time prove nothing.
+// run runs a check, and returns what it found and whether it failed as it should. Tests that run
+// out of time prove nothing.
 func (r *runner) run(name string) (found string, caught bool) {
 	env, pkg := "", "./internal/proof/sim"
 	var args []string
@@ -317,7 +328,8 @@ func (r *runner) run(name string) (found string, caught bool) {
 	case fencedWorlds:
 		env, args = fmt.Sprint("FENCED=", r.seeds/4), []string{"-test.run=TestFencedSeeds"}
 	case search:
-		pkg, args = "./internal/proof/explore", []string{"-test.failfast", "-test.run=TestAll/(no_faults|an_abandoned|a_suspend|a_fault)"}
+		pkg, args = "./internal/proof/explore", []string{"-test.failfast",
+			"-test.run=TestAll/(no_faults|an_abandoned|a_suspend|a_fault)"}
 	default:
 		var pattern string
 		pkg, pattern, _ = strings.Cut(name, " -run ")
@@ -336,7 +348,8 @@ func (r *runner) run(name string) (found string, caught bool) {
 	tests := failed.FindAllStringSubmatch(out, -1)
 	world, path := after.FindStringSubmatch(out), explored.FindStringSubmatch(out)
 	switch {
-	case strings.Contains(out, "test timed out"): // a deadlock in virtual time is found at once, and is a failure as any other
+	// a deadlock in virtual time is found at once, and is a failure as any other
+	case strings.Contains(out, "test timed out"):
 		return "hangs", false
 	case column(name) == columns[0]:
 		if world == nil {
@@ -355,12 +368,14 @@ func (r *runner) run(name string) (found string, caught bool) {
 	return found, true
 }
 
-// test builds the tests of a package, unless they are built, and runs some of them in the package's directory.
+// test builds the tests of a package, unless they are built, and runs some of them in the package's
+// directory.
 func (r *runner) test(pkg, env string, args []string) (out string, err error) {
 	binary, ok := r.built[pkg]
 	if !ok {
 		binary = filepath.Join(r.dir, strings.NewReplacer(".", "", "/", "-").Replace(pkg)+".test")
-		build := exec.Command("go", "test", "-c", "-trimpath", "-vet=off", "-ldflags=-s -w", "-o", binary, pkg) // -trimpath: both copies share the build cache
+		// -trimpath: both copies share the build cache
+		build := exec.Command("go", "test", "-c", "-trimpath", "-vet=off", "-ldflags=-s -w", "-o", binary, pkg)
 		build.Dir = r.dir
 		if out, err := build.CombinedOutput(); err != nil {
 			return string(out), errBuild

@@ -10,7 +10,8 @@ import (
 )
 
 // edit replaces one piece of code, which must occur exactly once. In Go it is found by its tokens,
-// so that neither the code nor the row must be laid out like the other, or break a line where it does.
+// so that neither the code nor the row must be laid out like the other, or break a line where it
+// does.
 type edit struct{ file, old, new string }
 
 // plant returns the file with the piece replaced.

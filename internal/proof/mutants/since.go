@@ -16,11 +16,12 @@ import (
 	"time"
 )
 
-// landing is how much older than HEAD the last landed commit is at least, where nothing says which one it is.
+// landing is how much older than HEAD the last landed commit is at least, where nothing says which
+// one it is.
 const landing = 6 * time.Hour
 
-// selectChanged returns the mutants of what has changed since a commit: their code, their row in the table, or a test that must catch
-// them. It tells which and why.
+// selectChanged returns the mutants of what has changed since a commit: their code, their row in
+// the table, or a test that must catch them. It tells which and why.
 func selectChanged(all []mutant, base string) ([]mutant, error) {
 	base, why, err := baseCommit(base)
 	if err != nil {
@@ -58,7 +59,8 @@ func selectChanged(all []mutant, base string) ([]mutant, error) {
 	return selected, nil
 }
 
-// rows reads the table: what each row says, by the name of its mutant, however its lines are broken.
+// rows reads the table: what each row says, by the name of its mutant, however its lines are
+// broken.
 func rows(table []byte) (map[string]string, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), "table.go", table, parser.SkipObjectResolution)
 	if err != nil {
@@ -91,8 +93,8 @@ func rows(table []byte) (map[string]string, error) {
 	return all, nil
 }
 
-// reason tells why a mutant is to run, or nothing. Its row said something before, if there was one, and
-// says something now.
+// reason tells why a mutant is to run, or nothing. Its row said something before, if there was one,
+// and says something now.
 func reason(m mutant, changed []string, before, now string) string {
 	for _, e := range m.edits {
 		if slices.Contains(changed, e.file) {
@@ -125,8 +127,8 @@ func reason(m mutant, changed []string, before, now string) string {
 	return ""
 }
 
-// testsThatCatch are the package of a check's tests, and the pattern of their names. There is none for a
-// check that is not just tests of a package.
+// testsThatCatch are the package of a check's tests, and the pattern of their names. There is none
+// for a check that is not just tests of a package.
 func testsThatCatch(check string) (pkg string, names *regexp.Regexp) {
 	pkg, pattern, ok := strings.Cut(check, " -run ")
 	if !ok {
@@ -145,8 +147,8 @@ func testsIn(file string) (tests []string) {
 	return tests
 }
 
-// baseCommit returns the commit that changes are counted from: the one that is named; where HEAD has left origin/main, where it did so;
-// else the last one that is older than HEAD by [landing].
+// baseCommit returns the commit that changes are counted from: the one that is named; where HEAD
+// has left origin/main, where it did so; else the last one that is older than HEAD by [landing].
 func baseCommit(named string) (commit, why string, err error) {
 	if named != "" {
 		commit, err = git("rev-parse", "--verify", "--short", named+"^{commit}")

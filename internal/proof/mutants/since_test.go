@@ -16,7 +16,8 @@ func TestMutantsOfAChange(t *testing.T) {
 	require.Contains(t, reason(m, []string{"lease.go", "lock.go"}, "row", "row"), "lock.go has changed")
 	require.Equal(t, "it is new", reason(m, nil, "", "row"))
 	require.Equal(t, "its row has changed", reason(m, nil, "row", "another row"))
-	require.Contains(t, reason(m, []string{"internal/proof/mutants/since_test.go"}, "row", "row"), "TestMutantsOfAChange")
+	require.Contains(t, reason(m, []string{"internal/proof/mutants/since_test.go"}, "row", "row"),
+		"TestMutantsOfAChange")
 	require.Empty(t, reason(m, []string{"internal/proof/mutants/table_test.go"}, "row", "row"))
 }
 
@@ -30,7 +31,8 @@ func TestRowsOfTheTable(t *testing.T) {
 	one := read(`{"no margin", []edit{{"lock.go", "a", "b"}, {"x.go", "c", "d"}}, []string{worlds}, 1},
 	{"another", []edit{{"x", "a", "b"}}, []string{worlds}, 0},`)
 	require.Len(t, one, 2)
-	lines := read("{\n\"no margin\",\n[]edit{{\"lock.go\", `a`, `b`},\n{\"x.go\", `c`, `d`}},\n[]string{worlds},\n1,\n},")
+	lines := read("{\n\"no margin\",\n[]edit{{\"lock.go\", `a`, `b`},\n{\"x.go\", `c`, " +
+		"`d`}},\n[]string{worlds},\n1,\n},")
 	require.Equal(t, one["no margin"], lines["no margin"])
 	for _, other := range []string{
 		`{"no margin", []edit{{"lock.go", "a", "b"}, {"x.go", "c", "e"}}, []string{worlds}, 1},`,

@@ -1,37 +1,148 @@
 package main
 
-// mutants are the mistakes that are planted, with the checks that must each catch them alone, and the number of the promise in
-// docs/verification.md that they would break. Without a number they cost time, or are of a part of which no promise speaks.
+// mutants are the mistakes that are planted, with the checks that must each catch them alone, and
+// the number of the promise in docs/verification.md that they would break. Without a number they
+// cost time, or are of a part of which no promise speaks.
 var mutants = []mutant{
-	{"no nonce", []edit{{"internal/wire/nonce.go", `return string(strconv.AppendInt(b, time.Now().UnixNano(), 36))`, `return string(strconv.AppendInt(b, time.Now().UnixNano(), 36)[:0])`}}, []string{worlds}, 6},
-	{"validity of an acquisition counted from the reply", []edit{{"acquire.go", `	written := &version{exists`, `	sent = r.clock.Now()
+	{
+		"no nonce",
+		[]edit{{"internal/wire/nonce.go", `return string(strconv.AppendInt(b, time.Now().UnixNano(), 36))`,
+			`return string(strconv.AppendInt(b, time.Now().UnixNano(), 36)[:0])`}},
+		[]string{worlds},
+		6,
+	},
+	{"validity of an acquisition counted from the reply",
+		[]edit{{"acquire.go", `	written := &version{exists`, `	sent = r.clock.Now()
 	written := &version{exists`}}, []string{worlds}, 1},
-	{"validity of a renewal counted from the reply", []edit{{"renewal.go", `		t.landed(ctx, etag, write{rec, sent})`, `		t.landed(ctx, etag, write{rec, t.lock.clock.Now()})`}}, []string{worlds}, 1},
-	{"412 on a renewal taken as lost at once", []edit{{"renewal.go", `	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`, `	case errors.Is(err, ErrPreconditionFailed):
+	{
+		"validity of a renewal counted from the reply",
+		[]edit{{"renewal.go", `		t.landed(ctx, etag, write{rec, sent})`,
+			`		t.landed(ctx, etag, write{rec, t.lock.clock.Now()})`}},
+		[]string{worlds},
+		1,
+	},
+	{"412 on a renewal taken as lost at once", []edit{{"renewal.go",
+		`	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`,
+		`	case errors.Is(err, ErrPreconditionFailed):
 		return false, t.lose(err)
 	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`}}, []string{worlds}, 6},
-	{"any error on a renewal taken as lost at once", []edit{{"renewal.go", `	return false, err // nothing is known yet`, `	return false, t.lose(err) // nothing is known yet`}}, []string{worlds}, 6},
-	{"404 on a renewal taken as lost at once", []edit{{"renewal.go", `	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`, `	case errors.Is(err, ErrNotExist):
+	{
+		"any error on a renewal taken as lost at once",
+		[]edit{{"renewal.go", `	return false, err // nothing is known yet`,
+			`	return false, t.lose(err) // nothing is known yet`}},
+		[]string{worlds},
+		6,
+	},
+	{"404 on a renewal taken as lost at once", []edit{{"renewal.go",
+		`	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`, `	case errors.Is(err, ErrNotExist):
 		return false, t.lose(err)
 	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`}}, []string{worlds}, 6},
-	{"412 on an acquisition taken as held by another", []edit{{"acquire.go", `case now.exists && sameWrite(rec, now.rec):`, `case now.exists && sameWrite(rec, now.rec) && !errors.Is(err, ErrPreconditionFailed):`}, {"observe.go", `writtenByUs:  r.memory.owns(v.rec) && !revived,`, `writtenByUs: false,`}}, []string{". -run ^TestAppliedWriteWithLostReplyIsOurs$", "./itest -run TestAmbiguousWrites"}, 6},
-	{"release by DELETE", []edit{{"release.go", `		return t.put(settling, markReleased)`, `		return t.lock.store.DeleteIfMatch(ctx, t.lock.key, t.stored.etag)`}}, []string{worlds, search}, 15},
-	{"wall clock in the takeover rule", []edit{{"decide.go", `wait := o.withDrift(r.TTL) - s.age`, `wait := r.ExpiresAt.Sub(s.wall)`}}, []string{worlds}, 1},
-	{"token reset at release", []edit{{"release.go", `func markReleased(r *Record) { r.ExpiresAt = time.Time{} }`, `func markReleased(r *Record) { r.ExpiresAt, r.Token = time.Time{}, 0 }`}}, []string{worlds}, 4},
-	{"token not raised at a takeover", []edit{{"fencing.go", `return token + 1, nil`, `return max(token, 1), nil`}}, []string{worlds, search, "./itest -run TestThousandCycles"}, 4},
+	{
+		"412 on an acquisition taken as held by another",
+		[]edit{
+			{
+				"acquire.go",
+				`case now.exists && sameWrite(rec, now.rec):`,
+				`case now.exists && sameWrite(rec, now.rec) && !errors.Is(err, ErrPreconditionFailed):`,
+			},
+			{"observe.go", `writtenByUs:  r.memory.owns(v.rec) && !revived,`, `writtenByUs: false,`},
+		},
+		[]string{". -run ^TestAppliedWriteWithLostReplyIsOurs$", "./itest -run TestAmbiguousWrites"},
+		6,
+	},
+	{
+		"release by DELETE",
+		[]edit{{"release.go", `		return t.put(settling, markReleased)`,
+			`		return t.lock.store.DeleteIfMatch(ctx, t.lock.key, t.stored.etag)`}},
+		[]string{worlds, search},
+		15,
+	},
+	{
+		"wall clock in the takeover rule",
+		[]edit{{"decide.go", `wait := o.withDrift(r.TTL) - s.age`, `wait := r.ExpiresAt.Sub(s.wall)`}},
+		[]string{worlds},
+		1,
+	},
+	{
+		"token reset at release",
+		[]edit{{"release.go", `func markReleased(r *Record) { r.ExpiresAt = time.Time{} }`,
+			`func markReleased(r *Record) { r.ExpiresAt, r.Token = time.Time{}, 0 }`}},
+		[]string{worlds},
+		4,
+	},
+	{
+		"token not raised at a takeover",
+		[]edit{{"fencing.go", `return token + 1, nil`, `return max(token, 1), nil`}},
+		[]string{worlds, search, "./itest -run TestThousandCycles"},
+		4,
+	},
 	{"the SDK's retryer left on", []edit{{"internal/s3api/bucket.go", `	o.Retryer = aws.NopRetryer{}
 `, `	_ = aws.NopRetryer{}
 `}}, []string{". -run TestOneStoreCallIsOneRequest"}, 14},
-	{"takeover without drift allowance", []edit{{"decide.go", `return time.Duration(float64(ttl) * (1 + o.drift))`, `return ttl`}}, []string{worlds, search}, 1},
-	{"no safety margin", []edit{{"term.go", `return t.lock.ttl - t.lock.margin - t.lock`, `return t.lock.ttl - t.lock`}}, []string{worlds, search}, 1},
-	{"released while the function runs", []edit{{"lease.go", `context.AfterFunc(ctx, t.stopRenewingAfterTTL)`, `context.AfterFunc(ctx, func() { _ = t.release(context.WithoutCancel(ctx), false) })`}}, []string{worlds}, 7},
-	{"renewals stop when the function is told to", []edit{{"renewal.go", `t.renewUntil = t.lock.clock.Now().Mono + t.lock.ttl`, `t.renewUntil = t.lock.clock.Now().Mono`}}, []string{worlds}, 7},
-	{"renewals go on for as long as the function takes", []edit{{"renewal.go", `t.state != held || t.lock.clock.Now().Mono >= t.renewUntil`, `t.state != held`}}, []string{". -run TestDoThatDoesNotReturnLosesTheLock|TestCallbackThatNeverReturns"}, 0},
-	{"BOOTTIME ignored", []edit{{"internal/clock/clock.go", ` + max(r.Boot-start.Boot-d, 0)`, ``}}, []string{worlds}, 1},
-	{"wall clock of the holder ignored", []edit{{"internal/clock/clock.go", ` + max(r.Wall-start.Wall-d, 0)`, ``}}, []string{worlds}, 1},
-	{"only the clock that has counted most believed", []edit{{"internal/clock/clock.go", `d + max(r.Wall-start.Wall-d, 0) + max(r.Boot-start.Boot-d, 0)`, `max(d, r.Wall-start.Wall, r.Boot-start.Boot)`}}, []string{". -run TestAnyClockEndsALease|TestSuspendedHolderKnowsOnWaking"}, 0},
-	{"age of one version counted for the next", []edit{{"observe.go", `case v.exists && v.same(last):`, `case v.exists && last.exists:`}}, []string{worlds}, 1},
-	{"age counted from before the read", []edit{{"observe.go", `v := &version{readBefore: before, readAfter: r.clock.Now().Mono}`, `v := &version{readBefore: before, readAfter: r.clock.Now().Mono - r.ttl/10}`}}, []string{worlds}, 1},
+	{
+		"takeover without drift allowance",
+		[]edit{{"decide.go", `return time.Duration(float64(ttl) * (1 + o.drift))`, `return ttl`}},
+		[]string{worlds, search},
+		1,
+	},
+	{
+		"no safety margin",
+		[]edit{{"term.go", `return t.lock.ttl - t.lock.margin - t.lock`, `return t.lock.ttl - t.lock`}},
+		[]string{worlds, search},
+		1,
+	},
+	{
+		"released while the function runs",
+		[]edit{{"lease.go", `context.AfterFunc(ctx, t.stopRenewingAfterTTL)`,
+			`context.AfterFunc(ctx, func() { _ = t.release(context.WithoutCancel(ctx), false) })`}},
+		[]string{worlds},
+		7,
+	},
+	{
+		"renewals stop when the function is told to",
+		[]edit{{"renewal.go", `t.renewUntil = t.lock.clock.Now().Mono + t.lock.ttl`,
+			`t.renewUntil = t.lock.clock.Now().Mono`}},
+		[]string{worlds},
+		7,
+	},
+	{
+		"renewals go on for as long as the function takes",
+		[]edit{{"renewal.go", `t.state != held || t.lock.clock.Now().Mono >= t.renewUntil`, `t.state != held`}},
+		[]string{". -run TestDoThatDoesNotReturnLosesTheLock|TestCallbackThatNeverReturns"},
+		0,
+	},
+	{
+		"BOOTTIME ignored",
+		[]edit{{"internal/clock/clock.go", ` + max(r.Boot-start.Boot-d, 0)`, ``}},
+		[]string{worlds},
+		1,
+	},
+	{
+		"wall clock of the holder ignored",
+		[]edit{{"internal/clock/clock.go", ` + max(r.Wall-start.Wall-d, 0)`, ``}},
+		[]string{worlds},
+		1,
+	},
+	{
+		"only the clock that has counted most believed",
+		[]edit{{"internal/clock/clock.go", `d + max(r.Wall-start.Wall-d, 0) + max(r.Boot-start.Boot-d, 0)`,
+			`max(d, r.Wall-start.Wall, r.Boot-start.Boot)`}},
+		[]string{". -run TestAnyClockEndsALease|TestSuspendedHolderKnowsOnWaking"},
+		0,
+	},
+	{
+		"age of one version counted for the next",
+		[]edit{{"observe.go", `case v.exists && v.same(last):`, `case v.exists && last.exists:`}},
+		[]string{worlds},
+		1,
+	},
+	{
+		"age counted from before the read",
+		[]edit{{"observe.go", `v := &version{readBefore: before, readAfter: r.clock.Now().Mono}`,
+			`v := &version{readBefore: before, readAfter: r.clock.Now().Mono - r.ttl/10}`}},
+		[]string{worlds},
+		1,
+	},
 	{"a lost lease comes back with a late renewal", []edit{{"term.go", `		_ = t.lose(errRanOut)
 	}
 	return ok && !ranOut`, `		ok = false
@@ -40,17 +151,55 @@ var mutants = []mutant{
 		_ = t.lose(errRanOut)
 	}
 	if overran`, `	if overran`}}, []string{worlds}, 5},
-	{"one's own leftover waited out", []edit{{"observe.go", `writtenByUs:  r.memory.owns(v.rec) && !revived,`, `writtenByUs:  false,`}}, []string{". -run TestGhostAcquisitionIsTakenOverAtOnce|TestElectorAloneLeadsAgain"}, 6},
-	{"ownership judged by name", []edit{{"acquire.go", `case now.exists && sameWrite(rec, now.rec):`, `case now.exists && rec.Holder == now.rec.Holder:`}, {"renewal.go", `return sameWrite(w.rec, v.rec) })`, `return w.rec.Holder == v.rec.Holder })`}}, []string{worlds, search}, 6},
+	{
+		"one's own leftover waited out",
+		[]edit{{"observe.go", `writtenByUs:  r.memory.owns(v.rec) && !revived,`, `writtenByUs:  false,`}},
+		[]string{". -run TestGhostAcquisitionIsTakenOverAtOnce|TestElectorAloneLeadsAgain"},
+		6,
+	},
+	{
+		"ownership judged by name",
+		[]edit{
+			{
+				"acquire.go",
+				`case now.exists && sameWrite(rec, now.rec):`,
+				`case now.exists && rec.Holder == now.rec.Holder:`,
+			},
+			{"renewal.go", `return sameWrite(w.rec, v.rec) })`, `return w.rec.Holder == v.rec.Holder })`},
+		},
+		[]string{worlds, search},
+		6,
+	},
 	{
 		"ownership judged by the name of the process, which its copies share",
-		[]edit{{"observe.go", `writtenByUs:  r.memory.owns(v.rec) && !revived,`, `writtenByUs:  r.process.Wrote(wire.Record(v.rec)) && !revived,`}},
+		[]edit{{"observe.go", `writtenByUs:  r.memory.owns(v.rec) && !revived,`,
+			`writtenByUs:  r.process.Wrote(wire.Record(v.rec)) && !revived,`}},
 		[]string{worlds, ". -run ^TestTwoCopiesOfAMachineDoNotBothLead$"}, 1,
 	},
-	{"equal random bytes make equal nonces", []edit{{"internal/wire/nonce.go", `time.Now().UnixNano()`, `0`}}, []string{"./internal/wire -run ^TestNoncesOfEqualRandomBytesDiffer$"}, 1},
-	{"a Lock remembers all writes of an outage", []edit{{"observe.go", `	if len(m.sent) == maxSent {`, `	if false {`}}, []string{". -run ^TestWhatALockRemembers"}, 0},
-	{"a Lock forgets the first write of an outage", []edit{{"observe.go", `slices.Delete(m.sent, 2, maxSent/2)`, `slices.Delete(m.sent, 1, maxSent/2)`}}, []string{". -run ^TestWhatALockRemembers"}, 0},
-	{"a Lock at rest remembers many writes", []edit{{"observe.go", `if i := m.sentAs(v.rec); i > 0 {`, `if i := m.sentAs(v.rec); i > maxSent {`}}, []string{". -run ^TestWhatALockRemembers"}, 0},
+	{
+		"equal random bytes make equal nonces",
+		[]edit{{"internal/wire/nonce.go", `time.Now().UnixNano()`, `0`}},
+		[]string{"./internal/wire -run ^TestNoncesOfEqualRandomBytesDiffer$"},
+		1,
+	},
+	{
+		"a Lock remembers all writes of an outage",
+		[]edit{{"observe.go", `	if len(m.sent) == maxSent {`, `	if false {`}},
+		[]string{". -run ^TestWhatALockRemembers"},
+		0,
+	},
+	{
+		"a Lock forgets the first write of an outage",
+		[]edit{{"observe.go", `slices.Delete(m.sent, 2, maxSent/2)`, `slices.Delete(m.sent, 1, maxSent/2)`}},
+		[]string{". -run ^TestWhatALockRemembers"},
+		0,
+	},
+	{
+		"a Lock at rest remembers many writes",
+		[]edit{{"observe.go", `if i := m.sentAs(v.rec); i > 0 {`, `if i := m.sentAs(v.rec); i > maxSent {`}},
+		[]string{". -run ^TestWhatALockRemembers"},
+		0,
+	},
 	{
 		"a create beside an upload taken for a fault",
 		[]edit{{"acquire.go", `r.memory.refusesFor(r.ttl); !v.exists`, `r.memory.refusesFor(0); !v.exists`}},
@@ -79,12 +228,14 @@ var mutants = []mutant{
 	},
 	{
 		"an acquisition that came too late is forgotten after a conflict",
-		[]edit{{"lock.go", `if v, stray = next, nil; l.leftover(v) {`, `if v, stray = next, nil; l.leftover(v) && errors.Is(err, errTooLate) {`}},
+		[]edit{{"lock.go", `if v, stray = next, nil; l.leftover(v) {`,
+			`if v, stray = next, nil; l.leftover(v) && errors.Is(err, errTooLate) {`}},
 		[]string{". -run TestWhatComesTooLate"}, 15,
 	},
 	{
 		"the fourth late acquisition in a row stays",
-		[]edit{{"lock.go", `if v, stray = next, nil; l.leftover(v) {`, `if v, stray = next, nil; l.leftover(v) && round < maxWritesPerTry {`}},
+		[]edit{{"lock.go", `if v, stray = next, nil; l.leftover(v) {`,
+			`if v, stray = next, nil; l.leftover(v) && round < maxWritesPerTry {`}},
 		[]string{". -run TestWhatComesTooLate"}, 15,
 	},
 	{
@@ -105,7 +256,8 @@ var mutants = []mutant{
 	},
 	{
 		"an elector that cannot acquire a free lock is healthy",
-		[]edit{{"elector.go", `case failing != nil && now-max(failing.since, since) > limit:`, `case failing != nil && limit < 0:`}},
+		[]edit{{"elector.go", `case failing != nil && now-max(failing.since, since) > limit:`,
+			`case failing != nil && limit < 0:`}},
 		[]string{". -run TestAStoreThatRefusesToReplace"}, 0,
 	},
 	{
@@ -113,13 +265,51 @@ var mutants = []mutant{
 		[]edit{{"acquire.go", `r.memory.refusesFor(r.ttl); !v.exists`, `r.memory.refusesFor(1 << 60); !v.exists`}},
 		[]string{". -run TestAStoreThatRefusesEveryCreate"}, 10,
 	},
-	{"a lock that nobody has held has a leader", []edit{{"elector.go", `ok && !held.creating() {`, `ok {`}}, []string{". -run TestAStoreThatRefusesEveryCreate"}, 0},
-	{"a wrong read frees an abandoned lease", []edit{{"term.go", `if !ranOut && t.state != abandoned {`, `if !ranOut {`}}, []string{". -run TestAWrongReadDoesNotFree"}, 7},
-	{"reclaim by every namesake", []edit{{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`}, {"observe.go", `v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.process.Wrote(wire.Record(v.rec)),`, `v.rec.Holder == r.identity,`}}, []string{". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock"}, 0},
-	{"a reply lost on release forgotten", []edit{{"release.go", `storeapi.Permanent(err) || t.lock.clock`, `storeapi.Permanent(err) || err != nil || t.lock.clock`}}, []string{". -run TestReleaseWithoutReplyIsRetried"}, 13},
-	{"a record of no TTL trusted to the second", []edit{{"decide.go", `r.ExpiresAt.Add(o.skew).Sub(s.wall)`, `r.ExpiresAt.Sub(s.wall)`}}, []string{worlds, ". -run TestWhoMayTakeTheLock"}, 19},
-	{"a corrupt record taken for free", []edit{{"observe.go", `			err = fmt.Errorf("%w (inspect the object`, `			return v, nil, nil
-			err = fmt.Errorf("%w (inspect the object`}}, []string{worlds, ". -run TestCorruptRecordIsNeverOverwritten", "./itest -run TestInterference"}, 16},
+	{
+		"a lock that nobody has held has a leader",
+		[]edit{{"elector.go", `ok && !held.creating() {`, `ok {`}},
+		[]string{". -run TestAStoreThatRefusesEveryCreate"},
+		0,
+	},
+	{
+		"a wrong read frees an abandoned lease",
+		[]edit{{"term.go", `if !ranOut && t.state != abandoned {`, `if !ranOut {`}},
+		[]string{". -run TestAWrongReadDoesNotFree"},
+		7,
+	},
+	{
+		"reclaim by every namesake",
+		[]edit{
+			{"decide.go", `case s.sameIdentity && o.reclaim:`, `case s.sameIdentity:`},
+			{
+				"observe.go",
+				`v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.process.Wrote(wire.Record(v.rec)),`,
+				`v.rec.Holder == r.identity,`,
+			},
+		},
+		[]string{". -run TestReclaimTakesItsOwn|TestWhoMayTakeTheLock"},
+		0,
+	},
+	{
+		"a reply lost on release forgotten",
+		[]edit{{"release.go", `storeapi.Permanent(err) || t.lock.clock`,
+			`storeapi.Permanent(err) || err != nil || t.lock.clock`}},
+		[]string{". -run TestReleaseWithoutReplyIsRetried"},
+		13,
+	},
+	{
+		"a record of no TTL trusted to the second",
+		[]edit{{"decide.go", `r.ExpiresAt.Add(o.skew).Sub(s.wall)`, `r.ExpiresAt.Sub(s.wall)`}},
+		[]string{worlds, ". -run TestWhoMayTakeTheLock"},
+		19,
+	},
+	{"a corrupt record taken for free", []edit{{"observe.go", `			err = fmt.Errorf("%w (inspect the object`,
+		`			return v, nil, nil
+			err = fmt.Errorf("%w (inspect the object`}}, []string{
+		worlds,
+		". -run TestCorruptRecordIsNeverOverwritten",
+		"./itest -run TestInterference",
+	}, 16},
 	{"an empty record taken for free", []edit{{"internal/wire/record.go", `	if expires == nil {
 		return corrupt("no expires_at")
 	}`, `	if expires == nil {
@@ -127,42 +317,87 @@ var mutants = []mutant{
 	}`}}, []string{". -run TestBadRecordsAreNeverFree"}, 16},
 
 	// Mistakes that an attack on the code found.
-	{"an age told later is counted", []edit{{"observe.go", `v.age = max(last.age+v.readAfter-last.readAfter, 0)`, `v.age = max(last.age+v.readAfter-last.readAfter, v.age)`}}, []string{worlds}, 9},
-	{"an age told for a new version is not bounded", []edit{{"observe.go", `		v.age = min(v.age, max(v.readAfter-last.readBefore, 0))
+	{
+		"an age told later is counted",
+		[]edit{{"observe.go", `v.age = max(last.age+v.readAfter-last.readAfter, 0)`,
+			`v.age = max(last.age+v.readAfter-last.readAfter, v.age)`}},
+		[]string{worlds},
+		9,
+	},
+	{"an age told for a new version is not bounded", []edit{{"observe.go",
+		`		v.age = min(v.age, max(v.readAfter-last.readBefore, 0))
 `, ``}}, []string{worlds}, 9},
-	{"the bound goes back with a late answer", []edit{{"observe.go", `		v.readBefore = max(v.readBefore, last.readBefore)
+	{"the bound goes back with a late answer", []edit{{"observe.go",
+		`		v.readBefore = max(v.readBefore, last.readBefore)
 `, ``}}, []string{worlds, ". -run TestALateAnswerDoesNotRaiseTheBoundOfAnAge"}, 9},
 	{"a lost term does not wait for its function", []edit{{"term.go", `	case t.guarding():
 		return t.lock.poll
-`, ``}, {"term.go", `	case t.state == lost && t.function != returned:`, `	case t.state == lost && t.function != returned && !t.guarding():`}}, []string{worlds}, 8},
-	{"a lost term without a function leaves no margin", []edit{{"term.go", `	case t.state == lost && t.function != returned:`, `	case t.state == lost && t.function != returned && t.guarding():`}}, []string{". -run TestALostLeaseWithoutAFunction"}, 8},
-	{"a release under way keeps no sibling out", []edit{{"term.go", `	case t.state == releasing:`, `	case t.state == releasing && t.lock == nil:`}}, []string{". -run TestAReleaseUnderWayIsHeldForSiblings"}, 8},
-	{"a release that has landed is written again", []edit{{"renewal.go", `return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil`, `return ours.rec.Nonce == rec.Nonce, nil`}}, []string{". -run TestAReleaseThatHasLandedIsNotWrittenAgain"}, 6},
-	{"a release that may have landed is called a loss", []edit{{"renewal.go", `case i < 0 && mayBeReleased:`, `case i < 0 && mayBeReleased && false:`}}, []string{". -run TestAReleaseThatHasLandedIsNoLoss"}, 6},
-	{"our nonce is enough, whoever raised the record", []edit{{"internal/wire/nonce.go", `return a.Nonce != "" && a.Nonce == b.Nonce && a.Token == b.Token &&`, `return a.Nonce != "" && a.Nonce == b.Nonce || a.Token < b.Token && a.Token > b.Token &&`}}, []string{". -run TestARecordWithOurNonce"}, 6},
+`, ``}, {
+		"term.go",
+		`	case t.state == lost && t.function != returned:`,
+		`	case t.state == lost && t.function != returned && !t.guarding():`,
+	}}, []string{worlds}, 8},
+	{
+		"a lost term without a function leaves no margin",
+		[]edit{{"term.go", `	case t.state == lost && t.function != returned:`,
+			`	case t.state == lost && t.function != returned && t.guarding():`}},
+		[]string{". -run TestALostLeaseWithoutAFunction"},
+		8,
+	},
+	{
+		"a release under way keeps no sibling out",
+		[]edit{{"term.go", `	case t.state == releasing:`, `	case t.state == releasing && t.lock == nil:`}},
+		[]string{". -run TestAReleaseUnderWayIsHeldForSiblings"},
+		8,
+	},
+	{
+		"a release that has landed is written again",
+		[]edit{{"renewal.go", `return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil`,
+			`return ours.rec.Nonce == rec.Nonce, nil`}},
+		[]string{". -run TestAReleaseThatHasLandedIsNotWrittenAgain"},
+		6,
+	},
+	{
+		"a release that may have landed is called a loss",
+		[]edit{{"renewal.go", `case i < 0 && mayBeReleased:`, `case i < 0 && mayBeReleased && false:`}},
+		[]string{". -run TestAReleaseThatHasLandedIsNoLoss"},
+		6,
+	},
+	{
+		"our nonce is enough, whoever raised the record",
+		[]edit{{"internal/wire/nonce.go", `return a.Nonce != "" && a.Nonce == b.Nonce && a.Token == b.Token &&`,
+			`return a.Nonce != "" && a.Nonce == b.Nonce || a.Token < b.Token && a.Token > b.Token &&`}},
+		[]string{". -run TestARecordWithOurNonce"},
+		6,
+	},
 	{
 		"an answer after the end of a lease counts",
-		[]edit{{"renewal.go", `	if over := t.whyOver(); over != nil { // the answer`, `	if over := t.whyOver(); over != nil && false { // the answer`}},
+		[]edit{{"renewal.go", `	if over := t.whyOver(); over != nil { // the answer`,
+			`	if over := t.whyOver(); over != nil && false { // the answer`}},
 		[]string{". -run ^TestAnAnswerAfterTheEndOfALease"}, 5,
 	},
 	{
 		"in a long outage all but the last unconfirmed write are forgotten",
-		[]edit{{"renewal.go", `slices.Delete(t.unconfirmed, 1, maxUnconfirmed/2)`, `slices.Delete(t.unconfirmed, 0, maxUnconfirmed)`}},
+		[]edit{{"renewal.go", `slices.Delete(t.unconfirmed, 1, maxUnconfirmed/2)`,
+			`slices.Delete(t.unconfirmed, 0, maxUnconfirmed)`}},
 		[]string{". -run ^TestALongOutageCostsNoLease$"}, 6,
 	},
 	{
 		"in a long outage the first unconfirmed write is forgotten",
-		[]edit{{"renewal.go", `slices.Delete(t.unconfirmed, 1, maxUnconfirmed/2)`, `slices.Delete(t.unconfirmed, 0, maxUnconfirmed/2)`}},
+		[]edit{{"renewal.go", `slices.Delete(t.unconfirmed, 1, maxUnconfirmed/2)`,
+			`slices.Delete(t.unconfirmed, 0, maxUnconfirmed/2)`}},
 		[]string{". -run ^TestALongOutageCostsNoLease$"}, 6,
 	},
 	{
 		"a release after a takeover says nothing of it",
-		[]edit{{"release.go", `	case err == nil, err == errNothingToRelease:`, `	case err == nil, err == errNothingToRelease, ended(err):`}},
+		[]edit{{"release.go", `	case err == nil, err == errNothingToRelease:`,
+			`	case err == nil, err == errNothingToRelease, ended(err):`}},
 		[]string{". -run ^TestReleaseOfALeaseThatWasReplaced$"}, 0,
 	},
 	{
 		"a release is tried for up to a TTL too long",
-		[]edit{{"release.go", `	until := t.sent.Mono + t.lock.ttl`, `	until := t.lock.clock.Now().Mono + t.lock.ttl`}},
+		[]edit{{"release.go", `	until := t.sent.Mono + t.lock.ttl`,
+			`	until := t.lock.clock.Now().Mono + t.lock.ttl`}},
 		[]string{". -run ^TestAReleaseIsTriedNoLonger"}, 27,
 	},
 	{
@@ -184,11 +419,24 @@ var mutants = []mutant{
 `, ``}},
 		[]string{". -run ^TestAStoppedRunReturnsNoFailure"}, 12,
 	},
-	{"a lost race is an error", []edit{{"lock.go", `			return nil, nil, l.notFree(v, l.decide(l.observed(v)))`, `			return nil, nil, ErrPreconditionFailed`}}, []string{". -run TestALostRaceIsAlwaysErrHeld"}, 10},
-	{"no rest after a callback has released", []edit{{"elector.go", `errors.Is(context.Cause(lease.ctx), ErrReleased)`, `errors.Is(context.Cause(lease.ctx), ErrReleased) && context.Cause(lease.ctx) != ErrReleased`}}, []string{". -run TestACallbackThatReleasesRestsAsAfterResign"}, 0},
+	{
+		"a lost race is an error",
+		[]edit{{"lock.go", `			return nil, nil, l.notFree(v, l.decide(l.observed(v)))`,
+			`			return nil, nil, ErrPreconditionFailed`}},
+		[]string{". -run TestALostRaceIsAlwaysErrHeld"},
+		10,
+	},
+	{
+		"no rest after a callback has released",
+		[]edit{{"elector.go", `errors.Is(context.Cause(lease.ctx), ErrReleased)`,
+			`errors.Is(context.Cause(lease.ctx), ErrReleased) && context.Cause(lease.ctx) != ErrReleased`}},
+		[]string{". -run TestACallbackThatReleasesRestsAsAfterResign"},
+		0,
+	},
 	{
 		"RunOnce begins without a rest",
-		[]edit{{"elector.go", `		if e.letOthersPass(ctx) != nil {`, `		if term > 1 && e.letOthersPass(ctx) != nil {`}},
+		[]edit{{"elector.go", `		if e.letOthersPass(ctx) != nil {`,
+			`		if term > 1 && e.letOthersPass(ctx) != nil {`}},
 		[]string{". -run TestRunOnceRests"}, 0,
 	},
 	{
@@ -211,61 +459,256 @@ var mutants = []mutant{
 	{"failed tries are not logged", []edit{{"lock.go", `			if ctx.Err() == nil {
 				l.log`, `			if ctx.Err() != nil {
 				l.log`}}, []string{". -run TestFailuresAreTold"}, 12},
-	{"Run forgets why it never led", []edit{{"elector.go", `if ctx.Err() == nil || leftOver || neverAnswered {`, `if ctx.Err() == nil || leftOver || neverAnswered && false {`}}, []string{". -run TestFailuresAreTold"}, 12},
-	{"a corrupt record counts as an answer", []edit{{"request.go", `err == nil && op != "get":`, `err == nil:`}}, []string{". -run TestRunEndsOnACorruptRecord"}, 0},
-	{"a failed release of a cut-off acquisition is swallowed", []edit{{"elector.go", `if ctx.Err() == nil || leftOver || neverAnswered {`, `if ctx.Err() == nil || leftOver && false || neverAnswered {`}}, []string{". -run TestRunReportsARelease"}, 15},
+	{
+		"Run forgets why it never led",
+		[]edit{{"elector.go", `if ctx.Err() == nil || leftOver || neverAnswered {`,
+			`if ctx.Err() == nil || leftOver || neverAnswered && false {`}},
+		[]string{". -run TestFailuresAreTold"},
+		12,
+	},
+	{
+		"a corrupt record counts as an answer",
+		[]edit{{"request.go", `err == nil && op != "get":`, `err == nil:`}},
+		[]string{". -run TestRunEndsOnACorruptRecord"},
+		0,
+	},
+	{
+		"a failed release of a cut-off acquisition is swallowed",
+		[]edit{{"elector.go", `if ctx.Err() == nil || leftOver || neverAnswered {`,
+			`if ctx.Err() == nil || leftOver && false || neverAnswered {`}},
+		[]string{". -run TestRunReportsARelease"},
+		15,
+	},
 	{
 		"a resting elector is unhealthy",
 		[]edit{{"elector.go", `	e.since.Store(int64(e.rest))
 `, ``}},
 		[]string{". -run TestCheckIsHealthyWhileAnElectorRests"}, 0,
 	},
-	{"a token that was repaired away comes back", []edit{{"fencing.go", `highest > token && highest-token < implausible`, `highest > token`}}, []string{". -run TestTheLastTokenIsRepairedByBreak"}, 0},
-	{"unconfirmed writes are never settled", []edit{{"renewal.go", `t.stored, t.sent, t.unconfirmed, t.failure = v, w.sent, nil, nil`, `t.stored, t.sent, t.failure = v, w.sent, nil`}}, []string{". -run TestUnconfirmedWritesAreSettled"}, 0},
-	{"an age told without the user's trust", []edit{{"s3store.go", `	if err != nil || !s.serverClock {`, `	if err != nil {`}}, []string{". -run TestAgeIsToldByTheServersClockAlone"}, 9},
-	{"dates in whole seconds taken for exact", []edit{{"internal/s3api/object.go", `aws.ToTime(out.LastModified), o.Slack)`, `aws.ToTime(out.LastModified), 0)`}}, []string{". -run TestAgeIsToldByTheServersClockAlone"}, 9},
-	{"a clock that is not the store's passes the check", []edit{{"internal/storecheck/probe.go", `case o.age < 0 || o.age > elapsed:`, `case o.age < 0:`}}, []string{". -run TestCheckStoreRefusesAClockThatIsNotTheStores"}, 9},
-	{"MemStore tells ages unasked", []edit{{"internal/memstore/memstore.go", `if s.TellsAge {`, `if s != nil {`}}, []string{". -run TestMemStoreTellsNoAgeByDefault"}, 9},
-	{"a wrong endpoint is never told", []edit{{"internal/storeapi/server.go", `s.strange.Add(1) >= maxStrange && !s.genuine.Load()`, `s.strange.Add(1) < 0`}}, []string{". -run TestRepliesThatAreNoS3s"}, 11},
-	{"strange replies are final after good ones", []edit{{"internal/storeapi/server.go", `>= maxStrange && !s.genuine.Load()`, `>= maxStrange`}}, []string{". -run TestRepliesThatAreNoS3s"}, 11},
-	{"a followed redirect counts", []edit{{"internal/s3api/reply.go", `return reply.Request != nil && reply.Request.Response != nil`, `return false`}}, []string{". -run TestRepliesThatAreNoS3s"}, 11},
-	{"a page counts", []edit{{"internal/s3api/errors.go", `case webPage(header) || redirected:`, `case redirected:`}}, []string{". -run TestRepliesThatAreNoS3s"}, 11},
-	{"any 409 means that another write is under way", []edit{{"internal/s3api/errors.go", `status == http.StatusConflict && concurrent[code]:`, `status == http.StatusConflict:`}}, []string{
+	{
+		"a token that was repaired away comes back",
+		[]edit{{"fencing.go", `highest > token && highest-token < implausible`, `highest > token`}},
+		[]string{". -run TestTheLastTokenIsRepairedByBreak"},
+		0,
+	},
+	{
+		"unconfirmed writes are never settled",
+		[]edit{{"renewal.go", `t.stored, t.sent, t.unconfirmed, t.failure = v, w.sent, nil, nil`,
+			`t.stored, t.sent, t.failure = v, w.sent, nil`}},
+		[]string{". -run TestUnconfirmedWritesAreSettled"},
+		0,
+	},
+	{
+		"an age told without the user's trust",
+		[]edit{{"s3store.go", `	if err != nil || !s.serverClock {`, `	if err != nil {`}},
+		[]string{". -run TestAgeIsToldByTheServersClockAlone"},
+		9,
+	},
+	{
+		"dates in whole seconds taken for exact",
+		[]edit{{"internal/s3api/object.go", `aws.ToTime(out.LastModified), o.Slack)`,
+			`aws.ToTime(out.LastModified), 0)`}},
+		[]string{". -run TestAgeIsToldByTheServersClockAlone"},
+		9,
+	},
+	{
+		"a clock that is not the store's passes the check",
+		[]edit{{"internal/storecheck/probe.go", `case o.age < 0 || o.age > elapsed:`, `case o.age < 0:`}},
+		[]string{". -run TestCheckStoreRefusesAClockThatIsNotTheStores"},
+		9,
+	},
+	{
+		"MemStore tells ages unasked",
+		[]edit{{"internal/memstore/memstore.go", `if s.TellsAge {`, `if s != nil {`}},
+		[]string{". -run TestMemStoreTellsNoAgeByDefault"},
+		9,
+	},
+	{
+		"a wrong endpoint is never told",
+		[]edit{{"internal/storeapi/server.go", `s.strange.Add(1) >= maxStrange && !s.genuine.Load()`,
+			`s.strange.Add(1) < 0`}},
+		[]string{". -run TestRepliesThatAreNoS3s"},
+		11,
+	},
+	{
+		"strange replies are final after good ones",
+		[]edit{{"internal/storeapi/server.go", `>= maxStrange && !s.genuine.Load()`, `>= maxStrange`}},
+		[]string{". -run TestRepliesThatAreNoS3s"},
+		11,
+	},
+	{
+		"a followed redirect counts",
+		[]edit{{"internal/s3api/reply.go", `return reply.Request != nil && reply.Request.Response != nil`,
+			`return false`}},
+		[]string{". -run TestRepliesThatAreNoS3s"},
+		11,
+	},
+	{
+		"a page counts",
+		[]edit{{"internal/s3api/errors.go", `case webPage(header) || redirected:`, `case redirected:`}},
+		[]string{". -run TestRepliesThatAreNoS3s"},
+		11,
+	},
+	{"any 409 means that another write is under way", []edit{{"internal/s3api/errors.go",
+		`status == http.StatusConflict && concurrent[code]:`, `status == http.StatusConflict:`}}, []string{
 		". -run TestS3AnswersBecomeTheErrorsOfStore", "./cmd/leasehold -run ^TestALockBelowAnother$",
 	}, 10},
-	{"an unknown host ends a wait at once", []edit{{"lock.go", `errors.Is(err, storeapi.ErrUnsent) && (limited`, `errors.Is(err, storeapi.ErrUnsent) && false && (limited`}}, []string{". -run TestAClientThatCannotSendYetIsWaitedFor"}, 13},
-	{"a wait for a client that cannot send ends before ctx", []edit{{"lock.go", `&& (limited ||`, `&& (limited && false ||`}}, []string{". -run TestAClientThatCannotSendYetIsWaitedFor"}, 13},
-	{"credentials that could not be had are missing", []edit{{"internal/s3api/errors.go", `or give the machine a role", !missing`, `or give the machine a role", false && !missing`}}, []string{". -run TestAClientThatCannotSendYetIsWaitedFor"}, 13},
-	{"a name of the library's own is a lock's", []edit{{"internal/storeapi/key.go", `	if strings.HasPrefix(key[strings`, `	if false && strings.HasPrefix(key[strings`}}, []string{". -run TestTheProbeOfETagsOverwritesNothing"}, 0},
-	{"the probe of ETags overwrites what is not its own", []edit{{"internal/s3api/dialect.go", `if err == nil && !bytes.HasPrefix(`, `if err == nil && false && !bytes.HasPrefix(`}}, []string{". -run TestTheProbeOfETagsOverwritesNothing"}, 0},
-	{"a bucket in several regions is one store", []edit{{"internal/s3api/bucket.go", `case strings.HasSuffix(b.Name, ".mrap"):`, `case strings.HasSuffix(b.Name, ".mraps"):`}}, []string{". -run TestArgumentsThatCannotWork"}, 1},
-	{"fenced: the end of ctx is not told", []edit{{"fenced/write.go", `case ctx.Err() != nil && !errors.Is(err, ctx.Err()):`, `case ctx.Err() == nil && !errors.Is(err, err):`}}, []string{"./fenced -run TestFencedErrorsAfterTheEndOfCtx"}, 0},
-	{"azblobstore: a SAS that begins later is refused for good", []edit{{"azblobstore/errors.go", `errCurrent == nil && now.Before(begins)`, `errCurrent == nil && now.Before(begins) && false`}}, []string{"./azblobstore -run TestErrorsSayWhatToDo"}, 0},
-	{"no checksum for a bucket with a default retention", []edit{{"internal/s3api/object.go", `ContentMD5: o.MD5(body), `, ``}}, []string{". -run TestABucketWithADefaultRetention"}, 0},
-	{"fenced: no checksum for a bucket with a default retention", []edit{{"fenced/s3parts.go", `		ContentMD5: b.MD5(body),
+	{
+		"an unknown host ends a wait at once",
+		[]edit{{"lock.go", `errors.Is(err, storeapi.ErrUnsent) && (limited`,
+			`errors.Is(err, storeapi.ErrUnsent) && false && (limited`}},
+		[]string{". -run TestAClientThatCannotSendYetIsWaitedFor"},
+		13,
+	},
+	{
+		"a wait for a client that cannot send ends before ctx",
+		[]edit{{"lock.go", `&& (limited ||`, `&& (limited && false ||`}},
+		[]string{". -run TestAClientThatCannotSendYetIsWaitedFor"},
+		13,
+	},
+	{
+		"credentials that could not be had are missing",
+		[]edit{{"internal/s3api/errors.go", `or give the machine a role", !missing`,
+			`or give the machine a role", false && !missing`}},
+		[]string{". -run TestAClientThatCannotSendYetIsWaitedFor"},
+		13,
+	},
+	{
+		"a name of the library's own is a lock's",
+		[]edit{{"internal/storeapi/key.go", `	if strings.HasPrefix(key[strings`,
+			`	if false && strings.HasPrefix(key[strings`}},
+		[]string{". -run TestTheProbeOfETagsOverwritesNothing"},
+		0,
+	},
+	{
+		"the probe of ETags overwrites what is not its own",
+		[]edit{{"internal/s3api/dialect.go", `if err == nil && !bytes.HasPrefix(`,
+			`if err == nil && false && !bytes.HasPrefix(`}},
+		[]string{". -run TestTheProbeOfETagsOverwritesNothing"},
+		0,
+	},
+	{
+		"a bucket in several regions is one store",
+		[]edit{{"internal/s3api/bucket.go", `case strings.HasSuffix(b.Name, ".mrap"):`,
+			`case strings.HasSuffix(b.Name, ".mraps"):`}},
+		[]string{". -run TestArgumentsThatCannotWork"},
+		1,
+	},
+	{
+		"fenced: the end of ctx is not told",
+		[]edit{{"fenced/write.go", `case ctx.Err() != nil && !errors.Is(err, ctx.Err()):`,
+			`case ctx.Err() == nil && !errors.Is(err, err):`}},
+		[]string{"./fenced -run TestFencedErrorsAfterTheEndOfCtx"},
+		0,
+	},
+	{
+		"azblobstore: a SAS that begins later is refused for good",
+		[]edit{{"azblobstore/errors.go", `errCurrent == nil && now.Before(begins)`,
+			`errCurrent == nil && now.Before(begins) && false`}},
+		[]string{"./azblobstore -run TestErrorsSayWhatToDo"},
+		0,
+	},
+	{
+		"no checksum for a bucket with a default retention",
+		[]edit{{"internal/s3api/object.go", `ContentMD5: o.MD5(body), `, ``}},
+		[]string{". -run TestABucketWithADefaultRetention"},
+		0,
+	},
+	{"fenced: no checksum for a bucket with a default retention",
+		[]edit{{"fenced/s3parts.go", `		ContentMD5: b.MD5(body),
 `, ``}}, []string{"./fenced -run TestFencedWritesToABucketWithADefaultRetention"}, 0},
-	{"an MD5 for directory buckets", []edit{{"internal/s3api/bucket.go", `strings.HasSuffix(b.Name, "--x-s3")`, `strings.HasSuffix(b.Name, "--x-s3s")`}}, []string{"./internal/s3api -run TestDirectoryBucketsGetNoMD5"}, 0},
-	{"304 to a write names a region", []edit{{"internal/s3api/errors.go", `status == http.StatusNotModified) &&`, `status == 0) &&`}}, []string{". -run TestS3AnswersBecomeTheErrorsOfStore"}, 0},
-	{"a throttle that the SDK knows is final", []edit{{"internal/s3api/errors.go", `return throttled || timedOut ||`, `return throttled && timedOut ||`}}, []string{". -run TestS3AnswersBecomeTheErrorsOfStore"}, 13},
-	{"a refusal whose reason is cut off is final", []edit{{"internal/s3api/errors.go", `	case brokenOff(err): // the code`, `	case false: // the code`}}, []string{". -run TestRepliesThatAreNoS3s"}, 11},
-	{"this machine's faults are final for ever", []edit{{"internal/storeapi/server.go", `case s.answered.Load():`, `case false:`}}, []string{". -run TestFaultsOfThisMachineMayPass"}, 0},
-	{"a dead connection is used again", []edit{{"internal/s3api/bucket.go", `ok && b.server.Silent() {`, `ok && false {`}}, []string{"./internal/s3api -run TestASilentConnection"}, 0},
-	{"a connection is closed after each request, once one was not answered", []edit{{"internal/storeapi/server.go", `	s.silent.Store(false)
+	{
+		"an MD5 for directory buckets",
+		[]edit{{"internal/s3api/bucket.go", `strings.HasSuffix(b.Name, "--x-s3")`,
+			`strings.HasSuffix(b.Name, "--x-s3s")`}},
+		[]string{"./internal/s3api -run TestDirectoryBucketsGetNoMD5"},
+		0,
+	},
+	{
+		"304 to a write names a region",
+		[]edit{{"internal/s3api/errors.go", `status == http.StatusNotModified) &&`, `status == 0) &&`}},
+		[]string{". -run TestS3AnswersBecomeTheErrorsOfStore"},
+		0,
+	},
+	{
+		"a throttle that the SDK knows is final",
+		[]edit{{"internal/s3api/errors.go", `return throttled || timedOut ||`, `return throttled && timedOut ||`}},
+		[]string{". -run TestS3AnswersBecomeTheErrorsOfStore"},
+		13,
+	},
+	{
+		"a refusal whose reason is cut off is final",
+		[]edit{{"internal/s3api/errors.go", `	case brokenOff(err): // the code`, `	case false: // the code`}},
+		[]string{". -run TestRepliesThatAreNoS3s"},
+		11,
+	},
+	{
+		"this machine's faults are final for ever",
+		[]edit{{"internal/storeapi/server.go", `case s.answered.Load():`, `case false:`}},
+		[]string{". -run TestFaultsOfThisMachineMayPass"},
+		0,
+	},
+	{
+		"a dead connection is used again",
+		[]edit{{"internal/s3api/bucket.go", `ok && b.server.Silent() {`, `ok && false {`}},
+		[]string{"./internal/s3api -run TestASilentConnection"},
+		0,
+	},
+	{"a connection is closed after each request, once one was not answered",
+		[]edit{{"internal/storeapi/server.go", `	s.silent.Store(false)
 `, ``}}, []string{"./internal/s3api -run TestASilentConnection"}, 0},
-	{"Accept-Encoding is signed", []edit{{"internal/s3api/bucket.go", `"Signing", middleware.After)`, `"Signing", middleware.Before)`}}, []string{"./internal/s3api -run TestAcceptEncodingIsNotSigned"}, 0},
-	{"answers may be compressed", []edit{{"internal/s3api/bucket.go", `	return stack.Finalize.Insert(header, "Signing", middleware.After)`, `	_ = header
+	{
+		"Accept-Encoding is signed",
+		[]edit{{"internal/s3api/bucket.go", `"Signing", middleware.After)`, `"Signing", middleware.Before)`}},
+		[]string{"./internal/s3api -run TestAcceptEncodingIsNotSigned"},
+		0,
+	},
+	{"answers may be compressed", []edit{{"internal/s3api/bucket.go",
+		`	return stack.Finalize.Insert(header, "Signing", middleware.After)`, `	_ = header
 	return nil`}}, []string{"./internal/s3api -run TestAcceptEncodingIsNotSigned"}, 0},
-	{"a credential service's answer is the store's", []edit{{"internal/s3api/errors.go", `ok && !credentials(err) {`, `ok {`}}, []string{". -run TestAnswersOfACredentialService"}, 0},
-	{"checks disturb one another", []edit{{"internal/storecheck/probe.go", `return p.shared && !bytes.HasPrefix(body, p.body("")) && bytes.HasPrefix(body, []byte(probeMark))`, `return false`}}, []string{". -run TestCheckStoresAtTheSameTime"}, 0},
-	{"a check leaves new objects each time", []edit{{"internal/storecheck/storecheck.go", `p.key, p.shared = shared, true`, `_ = shared`}}, []string{". -run TestCheckStoreWithCredentialsThatMayNotDelete"}, 0},
-	{"storetest waits for a store that refuses everything", []edit{{"storetest/storetest.go", `tries > leastTries && progress.stopped()`, `tries > 20_000`}}, []string{"./storetest -run TestHopelessStoresFailSoon"}, 0},
-	{"an elector's lease runs a second function", []edit{{"term.go", `	if !over && !owned {`, `	owned = t.guarding()
+	{
+		"a credential service's answer is the store's",
+		[]edit{{"internal/s3api/errors.go", `ok && !credentials(err) {`, `ok {`}},
+		[]string{". -run TestAnswersOfACredentialService"},
+		0,
+	},
+	{
+		"checks disturb one another",
+		[]edit{{"internal/storecheck/probe.go", `return p.shared && !bytes.HasPrefix(body, p.body("")) && bytes.HasPrefix(body, []byte(probeMark))`, `return false`}},
+		[]string{". -run TestCheckStoresAtTheSameTime"},
+		0,
+	},
+	{
+		"a check leaves new objects each time",
+		[]edit{{"internal/storecheck/storecheck.go", `p.key, p.shared = shared, true`, `_ = shared`}},
+		[]string{". -run TestCheckStoreWithCredentialsThatMayNotDelete"},
+		0,
+	},
+	{
+		"storetest waits for a store that refuses everything",
+		[]edit{{"storetest/storetest.go", `tries > leastTries && progress.stopped()`, `tries > 20_000`}},
+		[]string{"./storetest -run TestHopelessStoresFailSoon"},
+		0,
+	},
+	{"an elector's lease runs a second function", []edit{{"term.go", `	if !over && !owned {`,
+		`	owned = t.guarding()
 	if !over && !owned {`}}, []string{". -run TestAnElectorsLeaseRefusesDo"}, 8},
-	{"an abandoned lease is released when its function returns", []edit{{"release.go", `	case announced && !asked:`, `	case false && announced && !asked:`}}, []string{worlds, search, ". -run TestAbandonInAFunction"}, 7},
+	{
+		"an abandoned lease is released when its function returns",
+		[]edit{{"release.go", `	case announced && !asked:`, `	case false && announced && !asked:`}},
+		[]string{worlds, search, ". -run TestAbandonInAFunction"},
+		7,
+	},
 	{"an abandoned term does not keep its own Lock out", []edit{{"term.go", `	case t.state == abandoned:
 		return t.untilRunOut()`, `	case t.state == abandoned:
 		return 0`}}, []string{worlds, search}, 7},
-	{"an abandoned term keeps its own Lock out for the safety margin only", []edit{{"term.go", `max(sent.Mono+t.lock.withDrift(t.lock.ttl)-t.lock.clock.Now().Mono, 0)`, `max(t.endedMono+t.lock.margin-t.lock.clock.Now().Mono, 0*sent.Mono)`}}, []string{worlds, search}, 7},
+	{
+		"an abandoned term keeps its own Lock out for the safety margin only",
+		[]edit{{"term.go", `max(sent.Mono+t.lock.withDrift(t.lock.ttl)-t.lock.clock.Now().Mono, 0)`,
+			`max(t.endedMono+t.lock.margin-t.lock.clock.Now().Mono, 0*sent.Mono)`}},
+		[]string{worlds, search},
+		7,
+	},
 	{
 		"an abandoned term keeps its own Lock out from its last answer only",
 		[]edit{{"term.go", `	if n := len(t.unconfirmed); n > 0 {
@@ -282,12 +725,34 @@ var mutants = []mutant{
 `}},
 		[]string{". -run TestATermEndsOnce"}, 0,
 	},
-	{"two Locks of a process reclaim from each other", []edit{{"observe.go", `!r.process.Wrote(wire.Record(v.rec))`, `true`}}, []string{worlds, ". -run TestOneIdentityIsReclaimedByOneLock|TestAnAbandonedTermIsNotReclaimed"}, 8},
-	{"Run goes on though it may not write", []edit{{"elector.go", `return storeapi.Permanent(err) && !worked`, `return storeapi.Permanent(err) && !worked && l.lastAnswered.Load() < int64(began)`}}, []string{". -run TestRunWithReadOnlyCredentials"}, 12},
-	{"an acquisition that came too late is left behind", []edit{{"lock.go", `l.cutOff(ctx, err, l.giveBack(settling, stray))`, `l.cutOff(ctx, err, nil)`}}, []string{". -run TestTooLateAndCutOffLeavesNoStrayLock"}, 15},
-	{"a term whose callback returned early leaves no margin", []edit{{"elector.go", `			lease.t.functionEnded(leftAlone)
+	{
+		"two Locks of a process reclaim from each other",
+		[]edit{{"observe.go", `!r.process.Wrote(wire.Record(v.rec))`, `true`}},
+		[]string{worlds, ". -run TestOneIdentityIsReclaimedByOneLock|TestAnAbandonedTermIsNotReclaimed"},
+		8,
+	},
+	{
+		"Run goes on though it may not write",
+		[]edit{{"elector.go", `return storeapi.Permanent(err) && !worked`,
+			`return storeapi.Permanent(err) && !worked && l.lastAnswered.Load() < int64(began)`}},
+		[]string{". -run TestRunWithReadOnlyCredentials"},
+		12,
+	},
+	{
+		"an acquisition that came too late is left behind",
+		[]edit{{"lock.go", `l.cutOff(ctx, err, l.giveBack(settling, stray))`, `l.cutOff(ctx, err, nil)`}},
+		[]string{". -run TestTooLateAndCutOffLeavesNoStrayLock"},
+		15,
+	},
+	{"a term whose callback returned early leaves no margin",
+		[]edit{{"elector.go", `			lease.t.functionEnded(leftAlone)
 `, ``}}, []string{". -run TestATermWhoseCallbackReturnedEarly"}, 8},
-	{"a lost term whose function has returned keeps others out", []edit{{"term.go", `		t.function = as`, `		t.function = leftAlone`}}, []string{". -run TestALostTermWhoseFunctionHasReturned"}, 8},
+	{
+		"a lost term whose function has returned keeps others out",
+		[]edit{{"term.go", `		t.function = as`, `		t.function = leftAlone`}},
+		[]string{". -run TestALostTermWhoseFunctionHasReturned"},
+		8,
+	},
 	{
 		"a Lock keeps the context of its last term",
 		[]edit{{"term.go", `	t.ctx, t.cancel = nil, nil
@@ -301,17 +766,66 @@ var mutants = []mutant{
 		if e.cb.OnNewLeader != nil {
 			e.cb.OnNewLeader(lease.Record())
 		}`}}, []string{". -run TestNeverStoppedWithoutStarted"}, 7},
-	{"never stopped", []edit{{"elector.go", `if started && e.cb.OnStoppedLeading != nil {`, `if started && e.cb.OnStoppedLeading != nil && term == nil {`}}, []string{worlds}, 7},
+	{
+		"never stopped",
+		[]edit{{"elector.go", `if started && e.cb.OnStoppedLeading != nil {`,
+			`if started && e.cb.OnStoppedLeading != nil && term == nil {`}},
+		[]string{worlds},
+		7,
+	},
 
 	// Fenced writes.
-	{"fenced: a higher token overwritten", []edit{{"fenced/write.go", `case now.token > w.token:`, `case now.token > w.token && false:`}}, []string{fencedWorlds}, 17},
-	{"fenced: written without a condition", []edit{{"fenced/s3.go", `ifMatch: &old.ID}`, `ifMatch: nil}`}}, []string{fencedWorlds, "./itest -run ^TestFencedStore$"}, 17},
-	{"fenced: created without a condition", []edit{{"fenced/s3.go", `w.ifMatch, w.ifNoneMatch = nil, aws.String("*")`, `w.ifMatch = nil`}}, []string{fencedWorlds}, 17},
-	{"fenced: no padding", []edit{{"fenced/s3.go", `if b.mode == PaddedBodies || w.meta`, `if w.meta`}}, []string{fencedWorlds}, 17},
-	{"fenced: all tombstones alike", []edit{{"fenced/s3.go", `if b.mode == PaddedBodies || w.meta[metaGone] != "" {`, `if b.mode == PaddedBodies {`}}, []string{fencedWorlds}, 17},
-	{"fenced: seals only what exists", []edit{{"fenced/store.go", `if old.ID != "" && old.token == token {`, `if old.ID == "" || old.token == token {`}}, []string{fencedWorlds}, 17},
-	{"fenced: the token and the ETag of one HEAD taken for one version", []edit{{"fenced/s3.go", `if old.ID != "" && next.Settings == nil {`, `if false {`}}, []string{fencedWorlds}, 17},
-	{"fenced: two reads compared by ETag alone", []edit{{"fenced/write.go", `return v.ID == w.ID && v.Metadata[metaNonce] == w.Metadata[metaNonce]`, `return v.ID == w.ID`}}, []string{fencedWorlds}, 17},
+	{
+		"fenced: a higher token overwritten",
+		[]edit{{"fenced/write.go", `case now.token > w.token:`, `case now.token > w.token && false:`}},
+		[]string{fencedWorlds},
+		17,
+	},
+	{
+		"fenced: written without a condition",
+		[]edit{{"fenced/s3.go", `ifMatch: &old.ID}`, `ifMatch: nil}`}},
+		[]string{fencedWorlds, "./itest -run ^TestFencedStore$"},
+		17,
+	},
+	{
+		"fenced: created without a condition",
+		[]edit{{"fenced/s3.go", `w.ifMatch, w.ifNoneMatch = nil, aws.String("*")`, `w.ifMatch = nil`}},
+		[]string{fencedWorlds},
+		17,
+	},
+	{
+		"fenced: no padding",
+		[]edit{{"fenced/s3.go", `if b.mode == PaddedBodies || w.meta`, `if w.meta`}},
+		[]string{fencedWorlds},
+		17,
+	},
+	{
+		"fenced: all tombstones alike",
+		[]edit{{"fenced/s3.go", `if b.mode == PaddedBodies || w.meta[metaGone] != "" {`,
+			`if b.mode == PaddedBodies {`}},
+		[]string{fencedWorlds},
+		17,
+	},
+	{
+		"fenced: seals only what exists",
+		[]edit{{"fenced/store.go", `if old.ID != "" && old.token == token {`,
+			`if old.ID == "" || old.token == token {`}},
+		[]string{fencedWorlds},
+		17,
+	},
+	{
+		"fenced: the token and the ETag of one HEAD taken for one version",
+		[]edit{{"fenced/s3.go", `if old.ID != "" && next.Settings == nil {`, `if false {`}},
+		[]string{fencedWorlds},
+		17,
+	},
+	{
+		"fenced: two reads compared by ETag alone",
+		[]edit{{"fenced/write.go", `return v.ID == w.ID && v.Metadata[metaNonce] == w.Metadata[metaNonce]`,
+			`return v.ID == w.ID`}},
+		[]string{fencedWorlds},
+		17,
+	},
 	{"fenced: seals what it read, not what it looked at", []edit{{"fenced/store.go", `		if !old.same(v) {
 			return fmt.Errorf("sealing %q: %w", key, storeapi.ErrConflict)
 		}
@@ -325,19 +839,65 @@ var mutants = []mutant{
 		case errors.Is(err, leasehold.ErrPreconditionFailed):
 			return nil
 		case ctx.Err() != nil && !errors`}}, []string{fencedWorlds}, 17},
-	{"fenced: memory without a condition", []edit{{"fenced/mem.go", `if m.objects[key].ID != old.ID {`, `if false {`}}, []string{"./fenced -run TestFencedStoreKeepsItsPromises"}, 17},
-	{"fenced: own landed write not recognised", []edit{{"fenced/write.go", `case v.ID != "" && now.nonce == w.nonce:`, `case false:`}}, []string{"./fenced -run TestFenced"}, 17},
-	{"fenced: padding shown to readers", []edit{{"fenced/s3padding.go", `bufio.NewReader(raw), white(nonce),`, `bufio.NewReader(raw), nil,`}}, []string{"./fenced -run TestFencedWrites"}, 17},
-	{"fenced: no length taken for empty", []edit{{"fenced/s3.go", `Size: -1, ContentType`, `Size: 0, ContentType`}}, []string{"./fenced -run TestFencedBodiesOfUnknownLength"}, 17},
-	{"fenced: cut bodies taken for whole", []edit{{"internal/storeapi/body.go", `err == io.EOF && (b.Size < 0 || b.got == b.Size):`, `err == io.EOF:`}}, []string{"./fenced -run TestFencedStoreAmongForeignAnswers"}, 17},
-	{"fenced: padding cut unseen", []edit{{"fenced/s3padding.go", `bytes.Equal(ahead, u.pad):`, `len(ahead) <= len(u.pad):`}}, []string{"./fenced -run TestFencedPaddingIsOnlyCut"}, 17},
-	{"fenced: seal cuts without a look", []edit{{"fenced/store.go", `return s.send(ctx, w, old, v, body)`, `return s.send(ctx, w, old, v, io.LimitReader(body, v.Size))`}}, []string{"./fenced -run TestFencedPaddingIsOnlyCut"}, 17},
-	{"fenced: a part taken for the whole", []edit{{"internal/s3api/reply.go", `case !slices.Contains(statuses, reply.StatusCode):`, `case !slices.Contains(append(statuses, 206), reply.StatusCode):`}}, []string{"./fenced -run TestFencedStoreAmongForeignAnswers"}, 11},
-	{"fenced: a completion without ETag counts", []edit{{"fenced/s3parts.go", `	return b.Genuine(s3api.Put, w.key, out.ETag, out.ResultMetadata)
+	{
+		"fenced: memory without a condition",
+		[]edit{{"fenced/mem.go", `if m.objects[key].ID != old.ID {`, `if false {`}},
+		[]string{"./fenced -run TestFencedStoreKeepsItsPromises"},
+		17,
+	},
+	{
+		"fenced: own landed write not recognised",
+		[]edit{{"fenced/write.go", `case v.ID != "" && now.nonce == w.nonce:`, `case false:`}},
+		[]string{"./fenced -run TestFenced"},
+		17,
+	},
+	{
+		"fenced: padding shown to readers",
+		[]edit{{"fenced/s3padding.go", `bufio.NewReader(raw), white(nonce),`, `bufio.NewReader(raw), nil,`}},
+		[]string{"./fenced -run TestFencedWrites"},
+		17,
+	},
+	{
+		"fenced: no length taken for empty",
+		[]edit{{"fenced/s3.go", `Size: -1, ContentType`, `Size: 0, ContentType`}},
+		[]string{"./fenced -run TestFencedBodiesOfUnknownLength"},
+		17,
+	},
+	{
+		"fenced: cut bodies taken for whole",
+		[]edit{{"internal/storeapi/body.go", `err == io.EOF && (b.Size < 0 || b.got == b.Size):`, `err == io.EOF:`}},
+		[]string{"./fenced -run TestFencedStoreAmongForeignAnswers"},
+		17,
+	},
+	{
+		"fenced: padding cut unseen",
+		[]edit{{"fenced/s3padding.go", `bytes.Equal(ahead, u.pad):`, `len(ahead) <= len(u.pad):`}},
+		[]string{"./fenced -run TestFencedPaddingIsOnlyCut"},
+		17,
+	},
+	{
+		"fenced: seal cuts without a look",
+		[]edit{{"fenced/store.go", `return s.send(ctx, w, old, v, body)`,
+			`return s.send(ctx, w, old, v, io.LimitReader(body, v.Size))`}},
+		[]string{"./fenced -run TestFencedPaddingIsOnlyCut"},
+		17,
+	},
+	{
+		"fenced: a part taken for the whole",
+		[]edit{{"internal/s3api/reply.go", `case !slices.Contains(statuses, reply.StatusCode):`,
+			`case !slices.Contains(append(statuses, 206), reply.StatusCode):`}},
+		[]string{"./fenced -run TestFencedStoreAmongForeignAnswers"},
+		11,
+	},
+	{"fenced: a completion without ETag counts", []edit{{"fenced/s3parts.go",
+		`	return b.Genuine(s3api.Put, w.key, out.ETag, out.ResultMetadata)
 `, `	_ = out
 	return nil
 `}}, []string{"./fenced -run TestFencedStoreAmongForeignAnswers"}, 11},
-	{"fenced: an answer without ETag means an unsafe store", []edit{{"internal/s3api/reply.go", `		return b.NotS3(why, op, key)`, `		return fmt.Errorf("%w: %w", storeapi.ErrUnsafeStore, b.NotS3(why, op, key))`}, {"internal/s3api/reply.go", `	smithyhttp "github.com/aws/smithy-go/transport/http"
+	{"fenced: an answer without ETag means an unsafe store",
+		[]edit{{"internal/s3api/reply.go", `		return b.NotS3(why, op, key)`,
+			`		return fmt.Errorf("%w: %w", storeapi.ErrUnsafeStore, b.NotS3(why, op, key))`},
+			{"internal/s3api/reply.go", `	smithyhttp "github.com/aws/smithy-go/transport/http"
 `, `	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -345,103 +905,386 @@ var mutants = []mutant{
 	{"fenced: redirects followed", []edit{{"internal/s3api/reply.go", `	case followed(reply):
 `, `	case false:
 `}}, []string{"./fenced -run TestFencedStoreAmongForeignAnswers"}, 11},
-	{"fenced: If-Match of large writes not probed", []edit{{"fenced/s3check.go", `{{"If-Match", s3Write{key: c.key, ifMatch: &c.first}}, {"If-None-Match"`, `{{"If-None-Match"`}}, []string{"./fenced -run TestFencedLargeWritesNeedBoth"}, 17},
-	{"fenced: If-None-Match of large writes not probed", []edit{{"fenced/s3check.go", `, {"If-None-Match", s3Write{key: c.key, ifNoneMatch: aws.String("*")}}}`, `}`}}, []string{"./fenced -run TestFencedLargeWritesNeedBoth"}, 17},
-	{"fenced: large writes without a condition", []edit{{"fenced/s3parts.go", `UploadId: id, IfMatch: w.ifMatch, IfNoneMatch: w.ifNoneMatch,`, `UploadId: id,`}}, []string{"./fenced -run TestFencedLargeWrite"}, 17},
+	{
+		"fenced: If-Match of large writes not probed",
+		[]edit{{"fenced/s3check.go", `{{"If-Match", s3Write{key: c.key, ifMatch: &c.first}}, {"If-None-Match"`,
+			`{{"If-None-Match"`}},
+		[]string{"./fenced -run TestFencedLargeWritesNeedBoth"},
+		17,
+	},
+	{
+		"fenced: If-None-Match of large writes not probed",
+		[]edit{{"fenced/s3check.go", `, {"If-None-Match", s3Write{key: c.key, ifNoneMatch: aws.String("*")}}}`, `}`}},
+		[]string{"./fenced -run TestFencedLargeWritesNeedBoth"},
+		17,
+	},
+	{
+		"fenced: large writes without a condition",
+		[]edit{{"fenced/s3parts.go", `UploadId: id, IfMatch: w.ifMatch, IfNoneMatch: w.ifNoneMatch,`, `UploadId: id,`}},
+		[]string{"./fenced -run TestFencedLargeWrite"},
+		17,
+	},
 	{"fenced: a body that has stopped is waited for", []edit{{"internal/storeapi/body.go", `	b.idle.Reset(b.limit)
 `, `	b.idle.Stop()
 `}}, []string{"./fenced -run TestFencedRequestsHaveTimeLimits"}, 17},
-	{"fenced: requests without a time limit", []edit{{"fenced/s3.go", `return context.WithTimeout(ctx, b.timeout+time.Duration(size)*time.Second/leastRate)`, `return context.WithCancel(ctx)`}}, []string{"./fenced -run TestFencedRequestsHaveTimeLimits"}, 17},
-	{"fenced: the rest of a body not drained", []edit{{"internal/storeapi/body.go", `		_, _ = io.CopyN(io.Discard, b.raw, drainSize)
+	{
+		"fenced: requests without a time limit",
+		[]edit{{"fenced/s3.go", `return context.WithTimeout(ctx, b.timeout+time.Duration(size)*time.Second/leastRate)`,
+			`return context.WithCancel(ctx)`}},
+		[]string{"./fenced -run TestFencedRequestsHaveTimeLimits"},
+		17,
+	},
+	{"fenced: the rest of a body not drained", []edit{{"internal/storeapi/body.go",
+		`		_, _ = io.CopyN(io.Discard, b.raw, drainSize)
 `, ``}}, []string{"./fenced -run TestFencedGetsReuseConnections"}, 17},
 	{"fenced: tokens that no lock issues read", []edit{{"fenced/write.go", `token == 0 || token > storeapi.MaxToken {
 		return c`, `token == 0 {
 		return c`}}, []string{"./fenced -run TestFencedTokensThatNoLockIssues"}, 17},
-	{"fenced: tokens that no lock issues written", []edit{{"fenced/write.go", `	if token == 0 || token > storeapi.MaxToken {`, `	if token == 0 {`}}, []string{"./fenced -run TestFencedTokensThatNoLockIssues"}, 17},
-	{"fenced: tags lost by a seal", []edit{{"fenced/s3settings.go", `case aws.ToInt32(out.TagCount) > 0:`, `case false:`}}, []string{"./fenced -run TestFencedSealLosesNothing"}, 17},
+	{
+		"fenced: tokens that no lock issues written",
+		[]edit{{"fenced/write.go", `	if token == 0 || token > storeapi.MaxToken {`, `	if token == 0 {`}},
+		[]string{"./fenced -run TestFencedTokensThatNoLockIssues"},
+		17,
+	},
+	{
+		"fenced: tags lost by a seal",
+		[]edit{{"fenced/s3settings.go", `case aws.ToInt32(out.TagCount) > 0:`, `case false:`}},
+		[]string{"./fenced -run TestFencedSealLosesNothing"},
+		17,
+	},
 	{"fenced: compressed bodies padded", []edit{{"fenced/s3settings.go", `		if b.mode == PaddedBodies {
 			return s`, `		if false {
 			return s`}}, []string{"./fenced -run TestFencedPaddingOfEncodedBodies"}, 17},
 	{"fenced: options share the caller's map", []edit{{"fenced/store.go", `	m = maps.Clone(m)
 `, `	_ = maps.Clone(m)
 `}}, []string{"./fenced -run TestFencedOptionsAreCloned"}, 17},
-	{"fencehttp: 200 for a write that did not run", []edit{{"fencehttp/fencehttp.go", `http.Error(w, "not carried out: "+err.Error()+"; try again", http.StatusServiceUnavailable)`, ``}}, []string{"./fencehttp -run TestAWriteThatHasNotRunIs503"}, 23},
-	{"fencehttp: lower tokens not interrupted", []edit{{"fencehttp/fencehttp.go", `lower.interrupt(highest)`, `_ = lower`}}, []string{"./fencehttp -run TestAStoppedUpload"}, 23},
-	{"fencehttp: a blocked read not interrupted", []edit{{"fencehttp/fencehttp.go", `_ = conn.SetReadDeadline(time.Unix(1, 0))`, ``}}, []string{"./fencehttp -run TestAStoppedUpload|TestAHijackedConnection"}, 23},
-	{"fencehttp: interrupted without a cause", []edit{{"fencehttp/fencehttp.go", `cancel(&leasehold.FencedError{Key: name, Token: token, Highest: highest})`, `_ = leasehold.ErrFenced
+	{
+		"fencehttp: 200 for a write that did not run",
+		[]edit{{"fencehttp/fencehttp.go", `http.Error(w, "not carried out: "+err.Error()+"; try again", http.StatusServiceUnavailable)`, ``}},
+		[]string{"./fencehttp -run TestAWriteThatHasNotRunIs503"},
+		23,
+	},
+	{
+		"fencehttp: lower tokens not interrupted",
+		[]edit{{"fencehttp/fencehttp.go", `lower.interrupt(highest)`, `_ = lower`}},
+		[]string{"./fencehttp -run TestAStoppedUpload"},
+		23,
+	},
+	{
+		"fencehttp: a blocked read not interrupted",
+		[]edit{{"fencehttp/fencehttp.go", `_ = conn.SetReadDeadline(time.Unix(1, 0))`, ``}},
+		[]string{"./fencehttp -run TestAStoppedUpload|TestAHijackedConnection"},
+		23,
+	},
+	{"fencehttp: interrupted without a cause", []edit{{"fencehttp/fencehttp.go",
+		`cancel(&leasehold.FencedError{Key: name, Token: token, Highest: highest})`, `_ = leasehold.ErrFenced
 	cancel(nil)`}}, []string{"./fencehttp -run TestAStoppedUpload"}, 23},
-	{"fencehttp: let in beside a lower token when the wait is over", []edit{{"fencehttp/fencehttp.go", `return 0, errBusy`, `g.inside[v] = false
+	{"fencehttp: let in beside a lower token when the wait is over",
+		[]edit{{"fencehttp/fencehttp.go", `return 0, errBusy`, `g.inside[v] = false
 			return g.highest, nil`}}, []string{"./fencehttp -run TestTheWaitIsBounded"}, 23},
-	{"fencehttp: no bound of the wait", []edit{{"fencehttp/fencehttp.go", `context.WithTimeout(ctx, f.wait)`, `context.WithCancel(ctx)`}}, []string{"./fencehttp -run TestMarksThatFail|TestTheWaitIsBounded"}, 23},
+	{
+		"fencehttp: no bound of the wait",
+		[]edit{{"fencehttp/fencehttp.go", `context.WithTimeout(ctx, f.wait)`, `context.WithCancel(ctx)`}},
+		[]string{"./fencehttp -run TestMarksThatFail|TestTheWaitIsBounded"},
+		23,
+	},
 	{"fencehttp: a gate for each method", []edit{{"fencehttp/fencehttp.go", `g := f.of(name)
 		defer f.leave(name)`, `g := f.of(r.Method + name)
 		defer f.leave(r.Method + name)`}}, []string{"./fencehttp -run TestRoutesOfOneFenceWaitForEachOther"}, 23},
-	{"fencehttp: tokens that no lock issues", []edit{{"fencehttp/fencehttp.go", `token == 0 || token > leasehold.MaxToken || len(values) > 1`, `token == 0 || len(values) > 1`}}, []string{"./fencehttp -run TestStatus"}, 23},
-	{"fencehttp: marks tried without end", []edit{{"fencehttp/fencehttp.go", `case try == raiseTries:`, `case try == 3*raiseTries:`}}, []string{"./fencehttp -run TestStoreMarksEnd"}, 23},
+	{
+		"fencehttp: tokens that no lock issues",
+		[]edit{{"fencehttp/fencehttp.go", `token == 0 || token > leasehold.MaxToken || len(values) > 1`,
+			`token == 0 || len(values) > 1`}},
+		[]string{"./fencehttp -run TestStatus"},
+		23,
+	},
+	{
+		"fencehttp: marks tried without end",
+		[]edit{{"fencehttp/fencehttp.go", `case try == raiseTries:`, `case try == 3*raiseTries:`}},
+		[]string{"./fencehttp -run TestStoreMarksEnd"},
+		23,
+	},
 
 	// Promises that no check proved.
 	{"stopped twice", []edit{{"elector.go", `			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.ctx)) })`, `			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.ctx)) })
 			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.ctx)) })`}}, []string{worlds}, 7},
-	{"polls four times as often", []edit{{"lock.go", `min(l.untilNextRead(), held.Wait+spread)`, `min(l.untilNextRead()/4, held.Wait+spread)`}}, []string{worlds, ". -run TestWaitingCandidateReadsTwicePerRenewal"}, 14},
-	{"polls twice as often", []edit{{"lock.go", `min(l.untilNextRead(), held.Wait+spread)`, `min(l.untilNextRead()/2, held.Wait+spread)`}}, []string{worlds}, 14},
-	{"renews twice as often", []edit{{"renewal.go", `float64(t.lock.renew) * (1`, `float64(t.lock.renew/2) * (1`}}, []string{worlds}, 14},
-	{"Watch reads twice as often", []edit{{"inspect.go", `			wait := clock.Jitter(l.clock, l.poll)`, `			wait := clock.Jitter(l.clock, l.poll/2)`}}, []string{worlds}, 14},
-	{"no backoff while the store fails", []edit{{"lock.go", `wait = l.backoff(&failures)`, `wait = min(l.backoff(&failures), l.attempt/100)`}}, []string{worlds, ". -run TestAcquireBacksOffWhileTheStoreFails"}, 14},
-	{"an attempt as long as the TTL allows", []edit{{"options.go", `min(max((o.ttl-o.margin-o.renew)/3, time.Millisecond), maxAttempt)`, `max((o.ttl-o.margin-o.renew)/3, time.Millisecond)`}}, []string{worlds, ". -run TestARequestWithoutAnAnswerAtALongTTL"}, 27},
-	{"the first pause of a write as long as the TTL allows", []edit{{"renewal.go", `min(t.lock.attempt/8, maxFirstPause)`, `t.lock.attempt / 8`}}, []string{". -run TestPausesAtALongTTL"}, 27},
-	{"the pause after a conflict as long as the TTL allows", []edit{{"request.go", `min(r.attempt/16, maxConflictPause)`, `r.attempt/16`}}, []string{". -run TestPausesAtALongTTL"}, 27},
-	{"candidates back off for as long as the TTL allows", []edit{{"lock.go", `min(max(l.ttl, l.poll), maxBackoff)`, `max(l.ttl, l.poll)`}}, []string{worlds, ". -run TestAfterAnOutageOfAnHourAtALongTTL", "./itest -run TestFaultsAtALongTTL"}, 27},
-	{"writes back off for as long as the TTL allows", []edit{{"renewal.go", `min(t.lock.renew/2, remaining/4, maxBackoff)`, `min(t.lock.renew/2, remaining/4)`}}, []string{". -run TestAfterAnOutageOfAnHourAtALongTTL", ". -run TestRenewalsAfterAnOutageAtALongTTL"}, 27},
-	{"who backs off is not woken", []edit{{"lock.go", `wait = l.backoff(&failures)`, `wait, woken = l.backoff(&failures), nil`}}, []string{worlds, ". -run TestWakeEndsABackoff"}, 21},
-	{"Watch is not woken while it backs off", []edit{{"inspect.go", `wait = l.backoff(&failures)`, `wait, woken = l.backoff(&failures), nil`}}, []string{". -run TestWakeEndsABackoff"}, 21},
-	{"writes outlast ctx by twice as long", []edit{{"request.go", `time.AfterFunc(d, cancel)`, `time.AfterFunc(2*d, cancel)`}}, []string{". -run TestTheEndOfCtxEndsACallWithinAnAttempt"}, 27},
-	{"a release waits for a renewal whatever ctx says", []edit{{"release.go", `t.writing.Lock(settling)`, `t.writing.Lock(context.WithoutCancel(ctx))`}}, []string{". -run TestTheEndOfCtxEndsACallWithinAnAttempt"}, 27},
-	{"no time to settle an acquisition whose answer is lost", []edit{{"acquire.go", `outlast(ctx, r.attempt/2)`, `outlast(ctx, r.attempt)`}}, []string{". -run TestAnAcquisitionWithoutAnAnswerIsReleasedWithinAnAttempt"}, 15},
-	{"Do and Run release for as long as the lease would have lasted", []edit{{"lease.go", `outlast(caller, maxParting)`, `context.WithCancel(context.WithoutCancel(caller))`}}, []string{". -run TestDoAndRunEndInAnOutage"}, 27},
-	{"a member as long as the object allows", []edit{{"internal/wire/record.go", `size > m.limit`, `size > MaxSize`}}, []string{". -run TestMembersThatAreTooLong"}, 16},
-	{"a member counted as it was read", []edit{{"internal/wire/record.go", `return len(member) + 3*(`, `return len(member) + 0*(`}}, []string{". -run TestMembersThatAreTooLong"}, 16},
+	{
+		"polls four times as often",
+		[]edit{{"lock.go", `min(l.untilNextRead(), held.Wait+spread)`, `min(l.untilNextRead()/4, held.Wait+spread)`}},
+		[]string{worlds, ". -run TestWaitingCandidateReadsTwicePerRenewal"},
+		14,
+	},
+	{
+		"polls twice as often",
+		[]edit{{"lock.go", `min(l.untilNextRead(), held.Wait+spread)`, `min(l.untilNextRead()/2, held.Wait+spread)`}},
+		[]string{worlds},
+		14,
+	},
+	{
+		"renews twice as often",
+		[]edit{{"renewal.go", `float64(t.lock.renew) * (1`, `float64(t.lock.renew/2) * (1`}},
+		[]string{worlds},
+		14,
+	},
+	{
+		"Watch reads twice as often",
+		[]edit{{"inspect.go", `			wait := clock.Jitter(l.clock, l.poll)`,
+			`			wait := clock.Jitter(l.clock, l.poll/2)`}},
+		[]string{worlds},
+		14,
+	},
+	{
+		"no backoff while the store fails",
+		[]edit{{"lock.go", `wait = l.backoff(&failures)`, `wait = min(l.backoff(&failures), l.attempt/100)`}},
+		[]string{worlds, ". -run TestAcquireBacksOffWhileTheStoreFails"},
+		14,
+	},
+	{
+		"an attempt as long as the TTL allows",
+		[]edit{{"options.go", `min(max((o.ttl-o.margin-o.renew)/3, time.Millisecond), maxAttempt)`,
+			`max((o.ttl-o.margin-o.renew)/3, time.Millisecond)`}},
+		[]string{worlds, ". -run TestARequestWithoutAnAnswerAtALongTTL"},
+		27,
+	},
+	{
+		"the first pause of a write as long as the TTL allows",
+		[]edit{{"renewal.go", `min(t.lock.attempt/8, maxFirstPause)`, `t.lock.attempt / 8`}},
+		[]string{". -run TestPausesAtALongTTL"},
+		27,
+	},
+	{
+		"the pause after a conflict as long as the TTL allows",
+		[]edit{{"request.go", `min(r.attempt/16, maxConflictPause)`, `r.attempt/16`}},
+		[]string{". -run TestPausesAtALongTTL"},
+		27,
+	},
+	{
+		"candidates back off for as long as the TTL allows",
+		[]edit{{"lock.go", `min(max(l.ttl, l.poll), maxBackoff)`, `max(l.ttl, l.poll)`}},
+		[]string{worlds, ". -run TestAfterAnOutageOfAnHourAtALongTTL", "./itest -run TestFaultsAtALongTTL"},
+		27,
+	},
+	{
+		"writes back off for as long as the TTL allows",
+		[]edit{{"renewal.go", `min(t.lock.renew/2, remaining/4, maxBackoff)`, `min(t.lock.renew/2, remaining/4)`}},
+		[]string{". -run TestAfterAnOutageOfAnHourAtALongTTL", ". -run TestRenewalsAfterAnOutageAtALongTTL"},
+		27,
+	},
+	{
+		"who backs off is not woken",
+		[]edit{{"lock.go", `wait = l.backoff(&failures)`, `wait, woken = l.backoff(&failures), nil`}},
+		[]string{worlds, ". -run TestWakeEndsABackoff"},
+		21,
+	},
+	{
+		"Watch is not woken while it backs off",
+		[]edit{{"inspect.go", `wait = l.backoff(&failures)`, `wait, woken = l.backoff(&failures), nil`}},
+		[]string{". -run TestWakeEndsABackoff"},
+		21,
+	},
+	{
+		"writes outlast ctx by twice as long",
+		[]edit{{"request.go", `time.AfterFunc(d, cancel)`, `time.AfterFunc(2*d, cancel)`}},
+		[]string{". -run TestTheEndOfCtxEndsACallWithinAnAttempt"},
+		27,
+	},
+	{
+		"a release waits for a renewal whatever ctx says",
+		[]edit{{"release.go", `t.writing.Lock(settling)`, `t.writing.Lock(context.WithoutCancel(ctx))`}},
+		[]string{". -run TestTheEndOfCtxEndsACallWithinAnAttempt"},
+		27,
+	},
+	{
+		"no time to settle an acquisition whose answer is lost",
+		[]edit{{"acquire.go", `outlast(ctx, r.attempt/2)`, `outlast(ctx, r.attempt)`}},
+		[]string{". -run TestAnAcquisitionWithoutAnAnswerIsReleasedWithinAnAttempt"},
+		15,
+	},
+	{
+		"Do and Run release for as long as the lease would have lasted",
+		[]edit{{"lease.go", `outlast(caller, maxParting)`, `context.WithCancel(context.WithoutCancel(caller))`}},
+		[]string{". -run TestDoAndRunEndInAnOutage"},
+		27,
+	},
+	{
+		"a member as long as the object allows",
+		[]edit{{"internal/wire/record.go", `size > m.limit`, `size > MaxSize`}},
+		[]string{". -run TestMembersThatAreTooLong"},
+		16,
+	},
+	{
+		"a member counted as it was read",
+		[]edit{{"internal/wire/record.go", `return len(member) + 3*(`, `return len(member) + 0*(`}},
+		[]string{". -run TestMembersThatAreTooLong"},
+		16,
+	},
 	{
 		"durations may overflow",
 		[]edit{{"options.go", `if set.d > maxDuration {`, `if set.d > 10*maxDuration {`}},
 		[]string{". -run TestDurationsOverTenYears"}, 0,
 	},
-	{"the longest TTL is written and not read", []edit{{"internal/wire/record.go", `seconds(math.Nextafter(MaxTTL.Seconds(), math.MaxFloat64))`, `seconds(MaxTTL.Seconds())`}}, []string{". -run TestTheLongestTTLs"}, 0},
-	{"a wall clock before 1970 in records", []edit{{"internal/clock/clock.go", `max(r.Wall.Microseconds(), 1)`, `r.Wall.Microseconds()`}}, []string{". -run TestWallClocksBefore1970"}, 13},
-	{"nil pointers are stores", []edit{{"store.go", `v.Kind() == reflect.Pointer && v.IsNil()`, `v.Kind() == reflect.Pointer && false`}}, []string{". -run TestStoresThatAreNilPointers"}, 12},
-	{"each failed renewal is logged", []edit{{"internal/warnlog/warnlog.go", `f.n == 1 || now-f.logged >= interval`, `true`}}, []string{". -run TestRenewalsThatFailAreTold"}, 0},
-	{"only the first of many failed renewals is logged", []edit{{"internal/warnlog/warnlog.go", `f.n == 1 || now-f.logged >= interval`, `f.n == 1`}}, []string{". -run TestRenewalsThatFailAreTold"}, 12},
-	{"the end of an outage is not logged", []edit{{"internal/warnlog/warnlog.go", `return n, n > 0`, `return n, false`}}, []string{". -run TestRenewalsThatFailAreTold"}, 12},
+	{
+		"the longest TTL is written and not read",
+		[]edit{{"internal/wire/record.go", `seconds(math.Nextafter(MaxTTL.Seconds(), math.MaxFloat64))`,
+			`seconds(MaxTTL.Seconds())`}},
+		[]string{". -run TestTheLongestTTLs"},
+		0,
+	},
+	{
+		"a wall clock before 1970 in records",
+		[]edit{{"internal/clock/clock.go", `max(r.Wall.Microseconds(), 1)`, `r.Wall.Microseconds()`}},
+		[]string{". -run TestWallClocksBefore1970"},
+		13,
+	},
+	{
+		"nil pointers are stores",
+		[]edit{{"store.go", `v.Kind() == reflect.Pointer && v.IsNil()`, `v.Kind() == reflect.Pointer && false`}},
+		[]string{". -run TestStoresThatAreNilPointers"},
+		12,
+	},
+	{
+		"each failed renewal is logged",
+		[]edit{{"internal/warnlog/warnlog.go", `f.n == 1 || now-f.logged >= interval`, `true`}},
+		[]string{". -run TestRenewalsThatFailAreTold"},
+		0,
+	},
+	{
+		"only the first of many failed renewals is logged",
+		[]edit{{"internal/warnlog/warnlog.go", `f.n == 1 || now-f.logged >= interval`, `f.n == 1`}},
+		[]string{". -run TestRenewalsThatFailAreTold"},
+		12,
+	},
+	{
+		"the end of an outage is not logged",
+		[]edit{{"internal/warnlog/warnlog.go", `return n, n > 0`, `return n, false`}},
+		[]string{". -run TestRenewalsThatFailAreTold"},
+		12,
+	},
 	{"each read is sent twice", []edit{{"request.go", `	obj, err := r.store.Get(ctx, r.key)
 `, `	_, _ = r.store.Get(ctx, r.key)
 	obj, err := r.store.Get(ctx, r.key)
 `}}, []string{worlds, "./itest -run TestRequestCounts"}, 14},
-	{"wake-ups without a bound", []edit{{"wake.go", `l.bell.Request(l.clock, min(l.poll, l.ttl), maxWakes)`, `l.bell.Ring()`}}, []string{worlds, ". -run TestAMillionWakeUpsAreFewReads"}, 21},
-	{"wake-ups wake nobody", []edit{{"wake.go", `		l.bell.Request(l.clock, min(l.poll, l.ttl), maxWakes)`, `		_ = maxWakes`}}, []string{worlds, ". -run TestWakeMakesWhoeverWaitsReadNow"}, 21},
+	{
+		"wake-ups without a bound",
+		[]edit{{"wake.go", `l.bell.Request(l.clock, min(l.poll, l.ttl), maxWakes)`, `l.bell.Ring()`}},
+		[]string{worlds, ". -run TestAMillionWakeUpsAreFewReads"},
+		21,
+	},
+	{
+		"wake-ups wake nobody",
+		[]edit{{"wake.go", `		l.bell.Request(l.clock, min(l.poll, l.ttl), maxWakes)`, `		_ = maxWakes`}},
+		[]string{worlds, ". -run TestWakeMakesWhoeverWaitsReadNow"},
+		21,
+	},
 	{"a negative age counts", []edit{{"internal/storeapi/age.go", `age < 0 || age > maxAge`, `age > maxAge`}}, []string{
 		". -run TestAgeIsToldByTheServersClockAlone", ". -run TestAgesThatCannotBe",
 		"./gcsstore -run TestAgeIsByTheServersClock", "./azblobstore -run TestAgeIsByTheServersClock",
 	}, 9},
-	{"an age of centuries counts", []edit{{"internal/storeapi/age.go", `age < 0 || age > maxAge`, `age < 0`}}, []string{". -run TestAgesThatCannotBe"}, 9},
-	{"an answer without ETag counts", []edit{{"request.go", `if err == nil && etag == "" {`, `if err == nil && etag == "" && false {`}}, []string{worlds}, 11},
-	{"expires_at of renewals stays that of the acquisition", []edit{{"renewal.go", `rec.RenewedAt, rec.ExpiresAt = sent.Time(), sent.Time().Add(t.lock.ttl)`, `rec.RenewedAt, rec.ExpiresAt = sent.Time(), rec.AcquiredAt.Add(t.lock.ttl)`}}, []string{worlds}, 19},
-	{"a foreign client's term is reclaimed", []edit{{"observe.go", ` && byLock(v.rec) &&`, ` &&`}}, []string{". -run TestReclaimLeavesAForeignClientsTermAlone"}, 19},
-	{"a restored version taken for one's own leftover", []edit{{"observe.go", `writtenByUs:  r.memory.owns(v.rec) && !revived,`, `writtenByUs:  r.memory.owns(v.rec),`}}, []string{". -run TestARestoredVersionIsWaitedOut"}, 1},
-	{"a restored release is free", []edit{{"decide.go", `	case r.Released() && !s.revived:`, `	case r.Released():`}}, []string{worlds, ". -run TestARestoredVersionIsWaitedOut|TestWhoMayTakeTheLock"}, 1},
+	{
+		"an age of centuries counts",
+		[]edit{{"internal/storeapi/age.go", `age < 0 || age > maxAge`, `age < 0`}},
+		[]string{". -run TestAgesThatCannotBe"},
+		9,
+	},
+	{
+		"an answer without ETag counts",
+		[]edit{{"request.go", `if err == nil && etag == "" {`, `if err == nil && etag == "" && false {`}},
+		[]string{worlds},
+		11,
+	},
+	{
+		"expires_at of renewals stays that of the acquisition",
+		[]edit{{"renewal.go", `rec.RenewedAt, rec.ExpiresAt = sent.Time(), sent.Time().Add(t.lock.ttl)`,
+			`rec.RenewedAt, rec.ExpiresAt = sent.Time(), rec.AcquiredAt.Add(t.lock.ttl)`}},
+		[]string{worlds},
+		19,
+	},
+	{
+		"a foreign client's term is reclaimed",
+		[]edit{{"observe.go", ` && byLock(v.rec) &&`, ` &&`}},
+		[]string{". -run TestReclaimLeavesAForeignClientsTermAlone"},
+		19,
+	},
+	{
+		"a restored version taken for one's own leftover",
+		[]edit{{"observe.go", `writtenByUs:  r.memory.owns(v.rec) && !revived,`,
+			`writtenByUs:  r.memory.owns(v.rec),`}},
+		[]string{". -run TestARestoredVersionIsWaitedOut"},
+		1,
+	},
+	{
+		"a restored release is free",
+		[]edit{{"decide.go", `	case r.Released() && !s.revived:`, `	case r.Released():`}},
+		[]string{worlds, ". -run TestARestoredVersionIsWaitedOut|TestWhoMayTakeTheLock"},
+		1,
+	},
 	{
 		"a restored version is waited out for its own TTL, not for that of a later term",
-		[]edit{{"decide.go", `		wait = max(wait, o.lasts(s.later, s))`, `		wait = max(wait, o.withDrift(r.TTL)-s.age)`}},
+		[]edit{{"decide.go", `		wait = max(wait, o.lasts(s.later, s))`,
+			`		wait = max(wait, o.withDrift(r.TTL)-s.age)`}},
 		[]string{". -run TestARestoredVersionIsWaitedOut|TestWhoMayTakeTheLock"}, 1,
 	},
-	{"a restored version without a TTL is free", []edit{{"decide.go", `cmp.Or(s.later.TTL, r.TTL, o.ttl)`, `cmp.Or(s.later.TTL, r.TTL)`}}, []string{". -run TestWhoMayTakeTheLock"}, 1},
-	{"the age told of a restored version counts", []edit{{"observe.go", `		v.age = 0 // the store`, `		// the store`}}, []string{". -run ^TestTheAgeOfARestoredVersion"}, 9},
-	{"a restored release is a new leader", []edit{{"elector.go", `			if !held.revived {`, `			if true {`}}, []string{". -run ^TestAnElectorAndARestoredRelease$"}, 0},
-	{"a record without a token is a restored one", []edit{{"fencing.go", `older && rec.Token > 0 &&`, `older &&`}}, []string{". -run ^TestAReleaseWithoutATokenIsFree$"}, 13},
-	{"a restored version reclaimed", []edit{{"observe.go", `byLock(v.rec) && !revived &&`, `byLock(v.rec) &&`}}, []string{". -run TestARestoredVersionIsWaitedOut"}, 1},
-	{"a term keeps the ID of the last one", []edit{{"acquire.go", `TermID: newID(),`, `TermID: v.rec.TermID + newID()[min(len(v.rec.TermID), 16):],`}}, []string{worlds, ". -run TestIDsOfObjectsAndTerms"}, 20},
-	{"terms told apart without their IDs", []edit{{"record.go", ` && mayBeSame(a.TermID, b.TermID)`, ``}}, []string{". -run TestATermWithAnotherIDIsAnother"}, 20},
-	{"Watch misses releases", []edit{{"inspect.go", `|| a.Released() != b.Released() ||`, `||`}}, []string{worlds, ". -run TestWatchYieldsEveryChangeOfTerm"}, 20},
-	{"Watch keeps failures to itself", []edit{{"inspect.go", `if !yield(Record{}, l.named(err)) || storeapi.Permanent(err) {`, `if storeapi.Permanent(err) {`}}, []string{worlds}, 20},
-	{"a fence lets former leaders pass", []edit{{"fencing.go", `if token < f.highest || token == 0 {`, `if token == 0 {`}}, []string{worlds}, 3},
+	{
+		"a restored version without a TTL is free",
+		[]edit{{"decide.go", `cmp.Or(s.later.TTL, r.TTL, o.ttl)`, `cmp.Or(s.later.TTL, r.TTL)`}},
+		[]string{". -run TestWhoMayTakeTheLock"},
+		1,
+	},
+	{
+		"the age told of a restored version counts",
+		[]edit{{"observe.go", `		v.age = 0 // the store`, `		// the store`}},
+		[]string{". -run ^TestTheAgeOfARestoredVersion"},
+		9,
+	},
+	{
+		"a restored release is a new leader",
+		[]edit{{"elector.go", `			if !held.revived {`, `			if true {`}},
+		[]string{". -run ^TestAnElectorAndARestoredRelease$"},
+		0,
+	},
+	{
+		"a record without a token is a restored one",
+		[]edit{{"fencing.go", `older && rec.Token > 0 &&`, `older &&`}},
+		[]string{". -run ^TestAReleaseWithoutATokenIsFree$"},
+		13,
+	},
+	{
+		"a restored version reclaimed",
+		[]edit{{"observe.go", `byLock(v.rec) && !revived &&`, `byLock(v.rec) &&`}},
+		[]string{". -run TestARestoredVersionIsWaitedOut"},
+		1,
+	},
+	{
+		"a term keeps the ID of the last one",
+		[]edit{{"acquire.go", `TermID: newID(),`, `TermID: v.rec.TermID + newID()[min(len(v.rec.TermID), 16):],`}},
+		[]string{worlds, ". -run TestIDsOfObjectsAndTerms"},
+		20,
+	},
+	{
+		"terms told apart without their IDs",
+		[]edit{{"record.go", ` && mayBeSame(a.TermID, b.TermID)`, ``}},
+		[]string{". -run TestATermWithAnotherIDIsAnother"},
+		20,
+	},
+	{
+		"Watch misses releases",
+		[]edit{{"inspect.go", `|| a.Released() != b.Released() ||`, `||`}},
+		[]string{worlds, ". -run TestWatchYieldsEveryChangeOfTerm"},
+		20,
+	},
+	{
+		"Watch keeps failures to itself",
+		[]edit{{"inspect.go", `if !yield(Record{}, l.named(err)) || storeapi.Permanent(err) {`,
+			`if storeapi.Permanent(err) {`}},
+		[]string{worlds},
+		20,
+	},
+	{
+		"a fence lets former leaders pass",
+		[]edit{{"fencing.go", `if token < f.highest || token == 0 {`, `if token == 0 {`}},
+		[]string{worlds},
+		3,
+	},
 	{
 		"the context of a lost lease goes on",
 		[]edit{{"term.go", `	t.cancel(cause)
@@ -453,36 +1296,79 @@ var mutants = []mutant{
 	},
 	{"a release sends nothing", []edit{{"release.go", `		return t.put(settling, markReleased)`, `		_ = ctx
 		return nil`}}, []string{worlds, search}, 15},
-	{"an ETag's form that the server may ignore", []edit{{"internal/s3api/dialect.go", `			return unknown, errors.New("the server takes a wrong ETag if it has no quotes: it is not safe")`, `			o.dialect.Store(bare)`}}, []string{". -run TestAnETagsFormIsNeverGuessed"}, 24},
-	{"a wrong ETag without quotes asked about only once", []edit{{"internal/s3api/dialect.go", `unquoted(q.etag), noVersion}`, `unquoted(q.etag)}`}}, []string{". -run TestAnETagsFormIsNeverGuessed"}, 24},
+	{
+		"an ETag's form that the server may ignore",
+		[]edit{{"internal/s3api/dialect.go", `			return unknown, errors.New("the server takes a wrong ETag if it has no quotes: it is not safe")`, `			o.dialect.Store(bare)`}},
+		[]string{". -run TestAnETagsFormIsNeverGuessed"},
+		24,
+	},
+	{
+		"a wrong ETag without quotes asked about only once",
+		[]edit{{"internal/s3api/dialect.go", `unquoted(q.etag), noVersion}`, `unquoted(q.etag)}`}},
+		[]string{". -run TestAnETagsFormIsNeverGuessed"},
+		24,
+	},
 	{"a conflict taken for a matter of form", []edit{{"internal/s3api/dialect.go", `storeapi.Refused(err) {
 			return false, nil`, `storeapi.Refused(err) {
 			return true, nil`}}, []string{". -run TestTheUsualETagsCostNothing"}, 24},
-	{"a form taken for learnt though the usual one works", []edit{{"internal/s3api/dialect.go", `			o.dialect.Store(asReceived)`, `			continue`}}, []string{". -run TestAnETagsFormIsNeverGuessed"}, 24},
+	{
+		"a form taken for learnt though the usual one works",
+		[]edit{{"internal/s3api/dialect.go", `			o.dialect.Store(asReceived)`, `			continue`}},
+		[]string{". -run TestAnETagsFormIsNeverGuessed"},
+		24,
+	},
 	{
 		"any answer shows that the object still has the ETag",
 		[]edit{{"internal/s3api/dialect.go", `return *out.ETag == etag, nil`, `return true, nil`}},
 		[]string{". -run ^TestTheUsualETagsCostNothing$"}, 24,
 	},
-	{"what learning met counts for the lock", []edit{{"internal/s3api/dialect.go", `Cause: errors.New(learning + why.Error())}`, `Cause: fmt.Errorf(learning+"%w", why)}`}}, []string{". -run TestErrorsOnTheObjectThatIsAsked"}, 24},
+	{
+		"what learning met counts for the lock",
+		[]edit{{"internal/s3api/dialect.go", `Cause: errors.New(learning + why.Error())}`,
+			`Cause: fmt.Errorf(learning+"%w", why)}`}},
+		[]string{". -run TestErrorsOnTheObjectThatIsAsked"},
+		24,
+	},
 	{"a refusal that nobody has looked into counts", []edit{{"internal/s3api/dialect.go", `!still {
 		return asReceived, err`, `!still || err != nil {
 		return asReceived, nil`}}, []string{". -run TestErrorsWhileAnETagsFormIsLearnt"}, 24},
-	{"each writer learns an ETag's form for itself", []edit{{"internal/s3api/dialect.go", `	if known := o.dialect.Load(); known != unknown {
+	{"each writer learns an ETag's form for itself", []edit{{"internal/s3api/dialect.go",
+		`	if known := o.dialect.Load(); known != unknown {
 		return known, nil
 	}
-`, ``}, {"internal/s3api/dialect.go", `q := &o.question`, `q := new(question)`}}, []string{". -run TestManyLearnAnETagsFormOnce"}, 24},
-	{"each attempt asks for an ETag's form from the beginning", []edit{{"internal/s3api/dialect.go", `for ; q.asked < len(forms)`, `for q.asked = 0; q.asked < len(forms)`}}, []string{". -run TestAnETagsFormIsLearntInSeveralAttempts"}, 24},
-	{"an ETag that means something else without quotes", []edit{{"internal/s3api/dialect.go", `text != "" && text != "*" {`, `text != "?" {`}}, []string{". -run TestETagsThatNeedTheirQuotes"}, 24},
-	{"fenced: bodies in parts with the usual form", []edit{{"fenced/s3parts.go", `w.ifMatch = b.IfMatch(*w.ifMatch)`, `w.ifMatch = aws.String(*w.ifMatch)`}}, []string{"./fenced -run TestFencedWritesWithoutQuotes"}, 24},
+`, ``}, {
+		"internal/s3api/dialect.go",
+		`q := &o.question`,
+		`q := new(question)`,
+	}}, []string{". -run TestManyLearnAnETagsFormOnce"}, 24},
+	{
+		"each attempt asks for an ETag's form from the beginning",
+		[]edit{{"internal/s3api/dialect.go", `for ; q.asked < len(forms)`, `for q.asked = 0; q.asked < len(forms)`}},
+		[]string{". -run TestAnETagsFormIsLearntInSeveralAttempts"},
+		24,
+	},
+	{
+		"an ETag that means something else without quotes",
+		[]edit{{"internal/s3api/dialect.go", `text != "" && text != "*" {`, `text != "?" {`}},
+		[]string{". -run TestETagsThatNeedTheirQuotes"},
+		24,
+	},
+	{
+		"fenced: bodies in parts with the usual form",
+		[]edit{{"fenced/s3parts.go", `w.ifMatch = b.IfMatch(*w.ifMatch)`, `w.ifMatch = aws.String(*w.ifMatch)`}},
+		[]string{"./fenced -run TestFencedWritesWithoutQuotes"},
+		24,
+	},
 
 	// What tries a store, and the checks.
 	{
-		"canary: no update", []edit{{"internal/canary/trial.go", `		if refused[i] && !readBack {`, `		if refused[i] && !readBack || i == update {`}},
+		"canary: no update", []edit{{"internal/canary/trial.go", `		if refused[i] && !readBack {`,
+			`		if refused[i] && !readBack || i == update {`}},
 		[]string{". -run TestAServerThatIgnoresConditions$", "./itest -run TestServersThatIgnoreConditions"}, 25,
 	},
 	{
-		"canary: no create", []edit{{"internal/canary/trial.go", `		if refused[i] && !readBack {`, `		if refused[i] && !readBack || i == create {`}},
+		"canary: no create", []edit{{"internal/canary/trial.go", `		if refused[i] && !readBack {`,
+			`		if refused[i] && !readBack || i == create {`}},
 		[]string{". -run TestAServerThatIgnoresConditions$", "./itest -run TestServersThatIgnoreConditions"}, 25,
 	},
 	{
@@ -494,7 +1380,8 @@ var mutants = []mutant{
 	},
 	{
 		"canary: a conflict taken for the refusal of an update",
-		[]edit{{"internal/canary/trial.go", `		case i == create && !created && c.conflicted():`, `		case !created && c.conflicted():`}},
+		[]edit{{"internal/canary/trial.go", `		case i == create && !created && c.conflicted():`,
+			`		case !created && c.conflicted():`}},
 		[]string{". -run TestConflictsOfTheTwoWrites"}, 25,
 	},
 	{
@@ -516,12 +1403,14 @@ var mutants = []mutant{
 	},
 	{
 		"canary: an acquisition that was refused and has landed is not suspect",
-		[]edit{{"acquire.go", `r.tryStore(ctx, written, refused)`, `r.tryStore(ctx, written, refused && r.clock == nil)`}},
+		[]edit{{"acquire.go", `r.tryStore(ctx, written, refused)`,
+			`r.tryStore(ctx, written, refused && r.clock == nil)`}},
 		[]string{". -run TestRefusalsOfWritesThatWereCarriedOut"}, 25,
 	},
 	{
 		"canary: a renewal that was refused and has landed is not suspect",
-		[]edit{{"renewal.go", `	if ours.rec.Nonce == rec.Nonce && storeapi.Refused(refusal) {`, `	if ours.rec.Nonce == rec.Nonce && refusal == nil {`}},
+		[]edit{{"renewal.go", `	if ours.rec.Nonce == rec.Nonce && storeapi.Refused(refusal) {`,
+			`	if ours.rec.Nonce == rec.Nonce && refusal == nil {`}},
 		[]string{". -run TestRefusalsOfWritesThatWereCarriedOut"}, 25,
 	},
 	{
@@ -532,13 +1421,20 @@ var mutants = []mutant{
 	{"canary: the lease is not given back", []edit{{"lock.go", `			return nil, stray, err
 		case ctx.Err() != nil:`, `			return nil, nil, err
 		case ctx.Err() != nil:`}}, []string{". -run TestAServerThatIgnoresConditions$"}, 25},
-	{"canary: other bytes", []edit{{"canary.go", `		record, err := written.rec.MarshalJSON()`, `		other := written.rec
+	{"canary: other bytes", []edit{{"canary.go", `		record, err := written.rec.MarshalJSON()`,
+		`		other := written.rec
 		r.sign(&other)
 		record, err := other.MarshalJSON()`}}, []string{". -run TestTheFirstAcquisitionTriesTheStore"}, 25},
-	{"canary: the same bytes", []edit{{"canary.go", `marked := slices.Concat(body, mark)`, `marked := slices.Concat(body)`}}, []string{". -run TestRefusalsOfWritesThatWereCarriedOut"}, 25},
+	{
+		"canary: the same bytes",
+		[]edit{{"canary.go", `marked := slices.Concat(body, mark)`, `marked := slices.Concat(body)`}},
+		[]string{". -run TestRefusalsOfWritesThatWereCarriedOut"},
+		25,
+	},
 	{
 		"canary: an object deleted meanwhile makes the store unsafe",
-		[]edit{{"internal/canary/trial.go", `		case err == nil && i == create && !created:`, `		case err == nil && i == create && !created && try < 0:`}},
+		[]edit{{"internal/canary/trial.go", `		case err == nil && i == create && !created:`,
+			`		case err == nil && i == create && !created && try < 0:`}},
 		[]string{". -run TestTheObjectIsDeletedWhileTheStoreIsTried"}, 25,
 	},
 	{
@@ -553,13 +1449,26 @@ var mutants = []mutant{
 		return`}},
 		[]string{". -run TestASleepWhileTheStoreIsTried"}, 25,
 	},
-	{"canary: those that come meanwhile do not wait", []edit{{"canary.go", `clock.Wait(ctx, r.clock, r.attempt, answered)`, `clock.Wait(ctx, r.clock, 0, answered)`}}, []string{". -run TestManyLocksTryTheStoreOnce"}, 25},
+	{
+		"canary: those that come meanwhile do not wait",
+		[]edit{{"canary.go", `clock.Wait(ctx, r.clock, r.attempt, answered)`, `clock.Wait(ctx, r.clock, 0, answered)`}},
+		[]string{". -run TestManyLocksTryTheStoreOnce"},
+		25,
+	},
 	{"canary: each lock asks", []edit{{"internal/canary/canary.go", `	if c == nil {
-		c = new(Canary)`, `	if c = new(Canary); true {`}}, []string{". -run TestStoresOfOneClientAndBucketAreTriedOnce"}, 25},
-	{"canary: Run goes on", []edit{{"elector.go", ` || errors.Is(err, canary.ErrIgnored)`, ` || errors.Is(err, canary.ErrIgnored) && worked && !worked`}}, []string{". -run TestAServerThatIgnoresConditionsEndsAWaitingElector"}, 25},
+		c = new(Canary)`, `	if c = new(Canary); true {`}},
+		[]string{". -run TestStoresOfOneClientAndBucketAreTriedOnce"}, 25},
+	{
+		"canary: Run goes on",
+		[]edit{{"elector.go", ` || errors.Is(err, canary.ErrIgnored)`,
+			` || errors.Is(err, canary.ErrIgnored) && worked && !worked`}},
+		[]string{". -run TestAServerThatIgnoresConditionsEndsAWaitingElector"},
+		25,
+	},
 	{
 		"canary: who waits tries nothing",
-		[]edit{{"internal/canary/canary.go", `	if c.known() || c.asking != nil ||`, `	if !c.known() || c.asking != nil ||`}},
+		[]edit{{"internal/canary/canary.go", `	if c.known() || c.asking != nil ||`,
+			`	if !c.known() || c.asking != nil ||`}},
 		[]string{". -run TestWhoWaitsTriesTheStore"}, 25,
 	},
 	{
@@ -618,7 +1527,8 @@ var mutants = []mutant{
 	},
 	{
 		"canary: a trial in a wait that has proved nothing is a proof",
-		[]edit{{"internal/canary/canary.go", `			if a.err != nil || !a.asided {`, `			if a.err != nil || a.asided || !a.asided {`}},
+		[]edit{{"internal/canary/canary.go", `			if a.err != nil || !a.asided {`,
+			`			if a.err != nil || a.asided || !a.asided {`}},
 		[]string{". -run TestAnAcquisitionAsksAfterATrialThatProvedNothing"}, 25,
 	},
 	{
@@ -631,24 +1541,91 @@ var mutants = []mutant{
 		[]edit{{"renewal.go", `		now.rec = t.stored.rec // the next`, `		// the next`}},
 		[]string{". -run TestAnEarlierVersionOfTheTermComesBack"}, 25,
 	},
-	{"checks: a rate limit ends the check", []edit{{"internal/storecheck/storecheck.go", `const patience = 10`, `const patience = 1`}}, []string{". -run TestCheckStoreOnARateLimitedServer", "./itest -run TestChecksOnARateLimitedServer"}, 26},
-	{"checks: a write that has landed unseen counts as refused", []edit{{"internal/storecheck/storecheck.go", `if again && storeapi.Refused(err) {`, `if again && errors.Is(err, context.Canceled) {`}}, []string{". -run TestCheckStoreAmongFailures"}, 26},
-	{"checks: a race without an answer is lost", []edit{{"internal/storecheck/checks.go", `case winner < 0 && !refused && try < patience:`, `case winner < 0 && !refused && try < 1:`}}, []string{". -run TestCheckStoreOnARateLimitedServer"}, 26},
-	{"fenced: a rate limit ends the check", []edit{{"fenced/s3check.go", `const tries = 4`, `const tries = 1`}}, []string{"./fenced -run TestFencedWritesAreCheckedOnARateLimitedServer"}, 26},
-	{"fenced: each check leaves an object", []edit{{"fenced/s3check.go", `	if !removes {`, `	if removes && !removes {`}}, []string{"./fenced -run TestFencedCheckWithoutThePermissionToDelete"}, 26},
-	{"fenced: a token that no term has locks out the others", []edit{{"fencing.go", `	if token > MaxToken {`, `	if token > MaxToken && token < MaxToken {`}}, []string{". -run TestFenceOfTokensThatNoTermHas"}, 0},
-	{"an empty S3Store is used", []edit{{"internal/s3api/object.go", `	if o.Bucket == nil {`, `	if false {`}}, []string{". -run TestArgumentsThatCannotWorkAreRefusedUnsent"}, 12},
+	{
+		"checks: a rate limit ends the check",
+		[]edit{{"internal/storecheck/storecheck.go", `const patience = 10`, `const patience = 1`}},
+		[]string{". -run TestCheckStoreOnARateLimitedServer", "./itest -run TestChecksOnARateLimitedServer"},
+		26,
+	},
+	{
+		"checks: a write that has landed unseen counts as refused",
+		[]edit{{"internal/storecheck/storecheck.go", `if again && storeapi.Refused(err) {`,
+			`if again && errors.Is(err, context.Canceled) {`}},
+		[]string{". -run TestCheckStoreAmongFailures"},
+		26,
+	},
+	{
+		"checks: a race without an answer is lost",
+		[]edit{{"internal/storecheck/checks.go", `case winner < 0 && !refused && try < patience:`,
+			`case winner < 0 && !refused && try < 1:`}},
+		[]string{". -run TestCheckStoreOnARateLimitedServer"},
+		26,
+	},
+	{
+		"fenced: a rate limit ends the check",
+		[]edit{{"fenced/s3check.go", `const tries = 4`, `const tries = 1`}},
+		[]string{"./fenced -run TestFencedWritesAreCheckedOnARateLimitedServer"},
+		26,
+	},
+	{
+		"fenced: each check leaves an object",
+		[]edit{{"fenced/s3check.go", `	if !removes {`, `	if removes && !removes {`}},
+		[]string{"./fenced -run TestFencedCheckWithoutThePermissionToDelete"},
+		26,
+	},
+	{
+		"fenced: a token that no term has locks out the others",
+		[]edit{{"fencing.go", `	if token > MaxToken {`, `	if token > MaxToken && token < MaxToken {`}},
+		[]string{". -run TestFenceOfTokensThatNoTermHas"},
+		0,
+	},
+	{
+		"an empty S3Store is used",
+		[]edit{{"internal/s3api/object.go", `	if o.Bucket == nil {`, `	if false {`}},
+		[]string{". -run TestArgumentsThatCannotWorkAreRefusedUnsent"},
+		12,
+	},
 
-	{"written without a condition", []edit{{"internal/s3api/object.go", `		IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,
+	{"written without a condition", []edit{{"internal/s3api/object.go",
+		`		IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,
 `, ``}}, []string{"./itest -run TestContention"}, 1},
-	{"created without a condition", []edit{{"internal/s3api/object.go", `o.put(ctx, key, body, nil, aws.String("*"))`, `o.put(ctx, key, body, nil, nil)`}}, []string{"./itest -run TestLinearizableRegister"}, 18},
-	{"a refused Do keeps others out", []edit{{"term.go", `	if !over && !owned {`, `	if !over || !owned {`}}, []string{". -run TestARefusedDoKeepsNobodyOut"}, 8},
-	{"takes over after ten TTLs", []edit{{"decide.go", `return time.Duration(float64(ttl) * (1 + o.drift))`, `return time.Duration(float64(ttl) * (10 + o.drift))`}}, []string{worlds}, 13},
-	{"Valid looks at no clock", []edit{{"term.go", `ok, ranOut := t.state == held, t.remaining() <= 0`, `ok, ranOut := t.state == held, false`}}, []string{worlds, search}, 5},
-	{"nothing looks at the clocks", []edit{{"term.go", `ok, ranOut := t.state == held, t.remaining() <= 0`, `ok, ranOut := t.state == held, false`}, {"term.go", `	ranOut := t.state == held && t.remaining() <= 0
+	{
+		"created without a condition",
+		[]edit{{"internal/s3api/object.go", `o.put(ctx, key, body, nil, aws.String("*"))`,
+			`o.put(ctx, key, body, nil, nil)`}},
+		[]string{"./itest -run TestLinearizableRegister"},
+		18,
+	},
+	{
+		"a refused Do keeps others out",
+		[]edit{{"term.go", `	if !over && !owned {`, `	if !over || !owned {`}},
+		[]string{". -run TestARefusedDoKeepsNobodyOut"},
+		8,
+	},
+	{
+		"takes over after ten TTLs",
+		[]edit{{"decide.go", `return time.Duration(float64(ttl) * (1 + o.drift))`,
+			`return time.Duration(float64(ttl) * (10 + o.drift))`}},
+		[]string{worlds},
+		13,
+	},
+	{
+		"Valid looks at no clock",
+		[]edit{{"term.go", `ok, ranOut := t.state == held, t.remaining() <= 0`,
+			`ok, ranOut := t.state == held, false`}},
+		[]string{worlds, search},
+		5,
+	},
+	{"nothing looks at the clocks", []edit{{"term.go", `ok, ranOut := t.state == held, t.remaining() <= 0`,
+		`ok, ranOut := t.state == held, false`}, {"term.go", `	ranOut := t.state == held && t.remaining() <= 0
 	if`, `	ranOut := false
 	if`}}, []string{"./itest -run TestSuspendedProcess"}, 5},
-	{"a ttl that a foreign client has kept counts", []edit{{"decide.go", `	if !byLock(r) { // such`, `	if r.TTL <= 0 { // such`}}, []string{worlds, ". -run TestWhoMayTakeTheLock"}, 19},
+	{
+		"a ttl that a foreign client has kept counts",
+		[]edit{{"decide.go", `	if !byLock(r) { // such`, `	if r.TTL <= 0 { // such`}},
+		[]string{worlds, ". -run TestWhoMayTakeTheLock"},
+		19,
+	},
 	{
 		"a renewal whose answer comes when the lease is over has succeeded",
 		[]edit{{"renewal.go", `	if over := t.whyOver(); over != nil { // the answer came too late
@@ -657,13 +1634,25 @@ var mutants = []mutant{
 `, ``}},
 		[]string{". -run TestARenewalThatIsAnsweredTooLate", ". -run TestACommitBesideARelease"}, 1,
 	},
-	{"a commit counts though an earlier renewal has landed instead", []edit{{"renewal.go", `return ours.rec.Nonce == rec.Nonce ||`, `return ours.rec.Nonce != rec.Nonce ||`}}, []string{". -run TestACommitAfterARenewal"}, 6},
+	{
+		"a commit counts though an earlier renewal has landed instead",
+		[]edit{{"renewal.go", `return ours.rec.Nonce == rec.Nonce ||`, `return ours.rec.Nonce != rec.Nonce ||`}},
+		[]string{". -run TestACommitAfterARenewal"},
+		6,
+	},
 	{"a release that has landed is forgotten", []edit{{"release.go", `		t.become(released)
-		t.lock.log.InfoContext(ctx, "lock released",`, `		t.lock.log.InfoContext(ctx, "lock released",`}}, []string{". -run TestAReleaseIsToldOnce"}, 6},
+		t.lock.log.InfoContext(ctx, "lock released",`, `		t.lock.log.InfoContext(ctx, "lock released",`}},
+		[]string{". -run TestAReleaseIsToldOnce"}, 6},
 	{"Run keeps a failed release to itself", []edit{{"elector.go", `	if err != nil && !ended(err) {
 		l.log`, `	if err == nil && !ended(err) {
 		l.log`}}, []string{". -run TestRunReturnsTheErrorOfItsLastRelease"}, 15},
-	{"renewals are tried again late", []edit{{"renewal.go", `max(min(t.lock.renew/2, remaining/4, maxBackoff), first)`, `t.lock.renew/2+0*remaining`}}, []string{". -run TestShortOutagesCostNoLease"}, 13},
+	{
+		"renewals are tried again late",
+		[]edit{{"renewal.go", `max(min(t.lock.renew/2, remaining/4, maxBackoff), first)`,
+			`t.lock.renew/2+0*remaining`}},
+		[]string{". -run TestShortOutagesCostNoLease"},
+		13,
+	},
 	{
 		"a wake-up during the read is missed",
 		[]edit{{"lock.go", `		woken := line.Listen()
@@ -673,7 +1662,12 @@ var mutants = []mutant{
 `}},
 		[]string{". -run TestAWakeUpDuringTheRead"}, 21,
 	},
-	{"a wake-up that is put off is lost", []edit{{"internal/bell/bell.go", `	c.AfterFunc(b.slot-now, b.Ring)`, `	b.late = false`}}, []string{". -run TestAMillionWakeUpsAreFewReads", "./internal/bell -run TestRequestsAreSpread"}, 21},
+	{
+		"a wake-up that is put off is lost",
+		[]edit{{"internal/bell/bell.go", `	c.AfterFunc(b.slot-now, b.Ring)`, `	b.late = false`}},
+		[]string{". -run TestAMillionWakeUpsAreFewReads", "./internal/bell -run TestRequestsAreSpread"},
+		21,
+	},
 	{
 		"a release wakes nobody in its process",
 		[]edit{{"internal/bell/bell.go", `	giveTurn(all)
@@ -692,7 +1686,8 @@ var mutants = []mutant{
 	},
 	{
 		"a turn ends with a failure",
-		[]edit{{"lock.go", `		line.Looked(l.leavesToOthers(err))`, `		line.Looked(l.leavesToOthers(err) && false)`}},
+		[]edit{{"lock.go", `		line.Looked(l.leavesToOthers(err))`,
+			`		line.Looked(l.leavesToOthers(err) && false)`}},
 		[]string{". -run TestATurnIsPassedOn"}, 21,
 	},
 	{
@@ -700,69 +1695,305 @@ var mutants = []mutant{
 		[]edit{{"lock.go", `	return err != nil && (!held || l`, `	return err != nil && (held || l`}},
 		[]string{". -run TestATurnEndsIfAnother"}, 21,
 	},
-	{"a read that came too early is not repeated", []edit{{"internal/forecast/forecast.go", `r.extra < maxExtra {`, `r.extra < maxExtra-maxExtra {`}}, []string{"./internal/forecast -run TestReadsComeSoonAfterRenewals"}, 0},
-	{"a lease keeps itself alive", []edit{{"lease.go", `func(forgotten *atomic.Bool) { forgotten.Store(true) }, t.forgotten)`, `func(t *term) { (*atomic.Bool).Store(t.forgotten, true) }, t)`}}, []string{". -run TestALeaseThatItsObserverRefersTo"}, 0},
+	{
+		"a read that came too early is not repeated",
+		[]edit{{"internal/forecast/forecast.go", `r.extra < maxExtra {`, `r.extra < maxExtra-maxExtra {`}},
+		[]string{"./internal/forecast -run TestReadsComeSoonAfterRenewals"},
+		0,
+	},
+	{
+		"a lease keeps itself alive",
+		[]edit{{"lease.go", `func(forgotten *atomic.Bool) { forgotten.Store(true) }, t.forgotten)`,
+			`func(t *term) { (*atomic.Bool).Store(t.forgotten, true) }, t)`}},
+		[]string{". -run TestALeaseThatItsObserverRefersTo"},
+		0,
+	},
 
-	{"a torn read taken for another's term", []edit{{"renewal.go", `	unchanged := v.sameRecord(t.stored)`, `	unchanged := v.sameRecord(t.stored) && v.same(base)`}}, []string{". -run TestATornReadCostsNoLease"}, 6},
+	{
+		"a torn read taken for another's term",
+		[]edit{{"renewal.go", `	unchanged := v.sameRecord(t.stored)`,
+			`	unchanged := v.sameRecord(t.stored) && v.same(base)`}},
+		[]string{". -run TestATornReadCostsNoLease"},
+		6,
+	},
 
 	// Files.
-	{"filestore: no flush before the rename", []edit{{"internal/filestore/dir.go", `		err = c.dir.sync(f)`, `		err = nil`}}, []string{"./internal/filestore -run TestOrderOfAWrite"}, 18},
-	{"filestore: no flush of the directory", []edit{{"internal/filestore/dir.go", `	if err := c.dir.sync(c.self); err != nil {`, `	if err := error(nil); err != nil {`}}, []string{"./internal/filestore -run TestOrderOfAWrite|TestDirectoryCannotBeSynced"}, 18},
-	{"filestore: no lock around compare and write", []edit{{"internal/filestore/dir.go", `	if err := c.lock(); err != nil {
+	{
+		"filestore: no flush before the rename",
+		[]edit{{"internal/filestore/dir.go", `		err = c.dir.sync(f)`, `		err = nil`}},
+		[]string{"./internal/filestore -run TestOrderOfAWrite"},
+		18,
+	},
+	{
+		"filestore: no flush of the directory",
+		[]edit{{"internal/filestore/dir.go", `	if err := c.dir.sync(c.self); err != nil {`,
+			`	if err := error(nil); err != nil {`}},
+		[]string{"./internal/filestore -run TestOrderOfAWrite|TestDirectoryCannotBeSynced"},
+		18,
+	},
+	{"filestore: no lock around compare and write", []edit{{"internal/filestore/dir.go",
+		`	if err := c.lock(); err != nil {
 		return c.failed(err)
 	}
 `, ``}}, []string{"./internal/filestore -run TestAnotherProcessHasLockedTheDirectory"}, 18},
 	{"filestore: compared before the lock", []edit{{"internal/filestore/dir.go", `	err := c.check(allow)
 	if err == nil && c`, `	err := error(nil)
 	if err == nil && c`}}, []string{"./internal/filestore -run TestEightProcessesLoseNoUpdate"}, 18},
-	{"filestore: an ETag of size and time", []edit{{"internal/filestore/dir.go", "`\"` + rand.Text() + `\"`", `fmt.Sprintf("\"%d-%d\"", len(body), time.Now().Unix())`}}, []string{". -run TestFileStoreConforms"}, 18},
-	{"filestore: written in place", []edit{{"internal/filestore/dir.go", `func() error { return c.root.Rename(temp, c.file) }`, `func() error { return c.root.WriteFile(c.file, data, 0o666) }`}}, []string{"./internal/filestore -run TestWritersAreKilled"}, 18},
-	{"filestore: deleted without the condition", []edit{{"internal/filestore/dir.go", `c.change(matches(etag), func() error { return c.root.Remove`, `c.change(func(string) error { return nil }, func() error { return c.root.Remove`}}, []string{". -run TestFileStorePassesCheckStore"}, 18},
-	{"filestore: a network file system accepted", []edit{{"internal/filestore/network_linux.go", `return networks[uint32(s.Type)], os`, `return "", os`}}, []string{"./internal/filestore -run TestNetworkFileSystemsAreRefused"}, 18},
-	{"filestore: a torn object accepted", []edit{{"internal/filestore/object.go", `	case !whole, string(first[len(magic):]) != fmt.Sprintf("%08x", crc32.Checksum(rest, castagnoli)):`, `	case !whole:`}}, []string{"./internal/filestore -run TestTornFilesAreRefused"}, 16},
+	{
+		"filestore: an ETag of size and time",
+		[]edit{{"internal/filestore/dir.go", "`\"` + rand.Text() + `\"`",
+			`fmt.Sprintf("\"%d-%d\"", len(body), time.Now().Unix())`}},
+		[]string{". -run TestFileStoreConforms"},
+		18,
+	},
+	{
+		"filestore: written in place",
+		[]edit{{"internal/filestore/dir.go", `func() error { return c.root.Rename(temp, c.file) }`,
+			`func() error { return c.root.WriteFile(c.file, data, 0o666) }`}},
+		[]string{"./internal/filestore -run TestWritersAreKilled"},
+		18,
+	},
+	{
+		"filestore: deleted without the condition",
+		[]edit{{"internal/filestore/dir.go", `c.change(matches(etag), func() error { return c.root.Remove`,
+			`c.change(func(string) error { return nil }, func() error { return c.root.Remove`}},
+		[]string{". -run TestFileStorePassesCheckStore"},
+		18,
+	},
+	{
+		"filestore: a network file system accepted",
+		[]edit{{"internal/filestore/network_linux.go", `return networks[uint32(s.Type)], os`, `return "", os`}},
+		[]string{"./internal/filestore -run TestNetworkFileSystemsAreRefused"},
+		18,
+	},
+	{
+		"filestore: a torn object accepted",
+		[]edit{{"internal/filestore/object.go", `	case !whole, string(first[len(magic):]) != fmt.Sprintf("%08x", crc32.Checksum(rest, castagnoli)):`, `	case !whole:`}},
+		[]string{"./internal/filestore -run TestTornFilesAreRefused"},
+		16,
+	},
 	{"filestore: a file that is no object is missing", []edit{{"internal/filestore/dir.go", `	if err != nil {
 		return Object{ETag: contentETag(data)}, &`, `	if err != nil {
 		return Object{}, missing
 	}
 	if err != nil {
-		return Object{ETag: contentETag(data)}, &`}}, []string{"./internal/filestore -run TestFilesThatAreNotObjects"}, 16},
-	{"filestore: a version of another process answered before it is on the disk", []edit{{"internal/filestore/dir.go", `if err == nil && d.isOnDisk(key, o.ETag) {`, `if err == nil {`}}, []string{"./internal/filestore -run TestVersionsOfAnotherProcessAreOnTheDisk"}, 18},
-	{"filestore: forgets what is on the disk", []edit{{"internal/filestore/dir.go", `	d.onDisk[key] = etag`, ``}}, []string{"./internal/filestore -run TestVersionsOfAnotherProcessAreOnTheDisk|TestReadsAfterAFailedRename"}, 0},
-	{"filestore: a strict umask locks others out", []edit{{"internal/filestore/system_unix.go", `	return f.Chmod(old.Mode().Perm())`, `	return nil`}}, []string{"./internal/filestore -run TestStrictUmaskLocksNobodyOut"}, 0},
-	{"filestore: an administrator's write takes the object over", []edit{{"internal/filestore/system_unix.go", `		if f.Chown(int(was.Uid), int(was.Gid)) != nil {`, `		if true {`}}, []string{"./internal/filestore -run TestStrictUmaskLocksNobodyOut"}, 0},
-	{"filestore: an age of before the reboot", []edit{{"internal/filestore/object.go", `if n.Clock == "" || n.Clock != s.Clock {`, `if n.Clock == "" {`}}, []string{"./internal/filestore -run TestAgeNeedsTheSameClock"}, 9},
+		return Object{ETag: contentETag(data)}, &`}}, []string{"./internal/filestore -run TestFilesThatAreNotObjects"},
+		16},
+	{
+		"filestore: a version of another process answered before it is on the disk",
+		[]edit{{"internal/filestore/dir.go", `if err == nil && d.isOnDisk(key, o.ETag) {`, `if err == nil {`}},
+		[]string{"./internal/filestore -run TestVersionsOfAnotherProcessAreOnTheDisk"},
+		18,
+	},
+	{
+		"filestore: forgets what is on the disk",
+		[]edit{{"internal/filestore/dir.go", `	d.onDisk[key] = etag`, ``}},
+		[]string{"./internal/filestore -run TestVersionsOfAnotherProcessAreOnTheDisk|TestReadsAfterAFailedRename"},
+		0,
+	},
+	{
+		"filestore: a strict umask locks others out",
+		[]edit{{"internal/filestore/system_unix.go", `	return f.Chmod(old.Mode().Perm())`, `	return nil`}},
+		[]string{"./internal/filestore -run TestStrictUmaskLocksNobodyOut"},
+		0,
+	},
+	{
+		"filestore: an administrator's write takes the object over",
+		[]edit{{"internal/filestore/system_unix.go", `		if f.Chown(int(was.Uid), int(was.Gid)) != nil {`,
+			`		if true {`}},
+		[]string{"./internal/filestore -run TestStrictUmaskLocksNobodyOut"},
+		0,
+	},
+	{
+		"filestore: an age of before the reboot",
+		[]edit{{"internal/filestore/object.go", `if n.Clock == "" || n.Clock != s.Clock {`, `if n.Clock == "" {`}},
+		[]string{"./internal/filestore -run TestAgeNeedsTheSameClock"},
+		9,
+	},
 
 	// The modules beside the root.
-	{"gcsstore: written without a condition", []edit{{"gcsstore/gcsstore.go", `w := object.If(only).NewWriter(ctx)`, `w := object.NewWriter(ctx)`}}, []string{"./gcsstore -run TestConformsOnStrictServer"}, 22},
-	{"gcsstore: requests retried below the lock", []edit{{"gcsstore/gcsstore.go", `storage.WithPolicy(storage.RetryNever)`, `storage.WithMaxAttempts(2)`}}, []string{"./gcsstore -run TestEveryCallIsOneRequest"}, 22},
-	{"gcsstore: dates in whole seconds taken for exact", []edit{{"gcsstore/gcsstore.go", `storeapi.Age(now, r.Attrs.LastModified, s.slack)`, `storeapi.Age(now, r.Attrs.LastModified, 0)`}}, []string{"./gcsstore -run TestAgeIsByTheServersClock"}, 22},
-	{"gcsstore: a dead connection is used again", []edit{{"gcsstore/client.go", `	if s.server.Silent() {`, `	if false {`}}, []string{"./gcsstore -run TestASilentConnection"}, 0},
+	{
+		"gcsstore: written without a condition",
+		[]edit{{"gcsstore/gcsstore.go", `w := object.If(only).NewWriter(ctx)`, `w := object.NewWriter(ctx)`}},
+		[]string{"./gcsstore -run TestConformsOnStrictServer"},
+		22,
+	},
+	{
+		"gcsstore: requests retried below the lock",
+		[]edit{{"gcsstore/gcsstore.go", `storage.WithPolicy(storage.RetryNever)`, `storage.WithMaxAttempts(2)`}},
+		[]string{"./gcsstore -run TestEveryCallIsOneRequest"},
+		22,
+	},
+	{
+		"gcsstore: dates in whole seconds taken for exact",
+		[]edit{{"gcsstore/gcsstore.go", `storeapi.Age(now, r.Attrs.LastModified, s.slack)`,
+			`storeapi.Age(now, r.Attrs.LastModified, 0)`}},
+		[]string{"./gcsstore -run TestAgeIsByTheServersClock"},
+		22,
+	},
+	{
+		"gcsstore: a dead connection is used again",
+		[]edit{{"gcsstore/client.go", `	if s.server.Silent() {`, `	if false {`}},
+		[]string{"./gcsstore -run TestASilentConnection"},
+		0,
+	},
 	{"gcsstore: a page is an answer", []edit{{"gcsstore/gcsstore.go", `	err = heard.Load().foreign(http.StatusOK)
-	if err == nil && r.Attrs.Generation <= 0 {`, `	if r.Attrs.Generation <= 0 {`}}, []string{"./gcsstore -run TestRepliesThatAreNotCloudStorages"}, 11},
-	{"azblobstore: written without a condition", []edit{{"azblobstore/azblobstore.go", `AccessConditions:        &blob.AccessConditions{ModifiedAccessConditions: &only},`, `AccessConditions:        nil,`}}, []string{"./azblobstore -run TestConformsOnStrictServer"}, 22},
-	{"azblobstore: requests retried below the lock", []edit{{"azblobstore/azblobstore.go", `policy.RetryOptions{MaxRetries: -1}`, `policy.RetryOptions{MaxRetries: 1}`}}, []string{"./azblobstore -run TestEveryCallIsOneRequest"}, 22},
-	{"azblobstore: dates in whole seconds taken for exact", []edit{{"azblobstore/azblobstore.go", `storeapi.Age(now, written, s.slack)`, `storeapi.Age(now, written, 0)`}}, []string{"./azblobstore -run TestAgeIsByTheServersClock"}, 22},
-	{"azblobstore: a dead connection is used again", []edit{{"azblobstore/azblobstore.go", `	if s.server.Silent() {`, `	if false {`}}, []string{"./azblobstore -run TestASilentConnection"}, 0},
-	{"azblobstore: any version is replaced", []edit{{"azblobstore/azblobstore.go", `	case !isETag(etag):`, `	case false:`}}, []string{"./azblobstore -run TestBadArguments"}, 22},
-	{"azblobstore: a damaged body is read", []edit{{"azblobstore/azblobstore.go", `len(sum) == 0 || fips140.Enforced()`, `len(sum) > 0 || fips140.Enforced()`}}, []string{"./azblobstore -run TestBodyThatBreaksOff"}, 22},
-	{"azblobstore: an Azure lease is a conflict", []edit{{"azblobstore/errors.go", `status == http.StatusPreconditionFailed && code == bloberror.ConditionNotMet && op != opGet`, `status == http.StatusPreconditionFailed && op != opGet`}}, []string{"./azblobstore -run TestBlobsThatCannotBeWritten", "./azblobstore -run TestBlobThatSomebodyLeases"}, 22},
-	{"azblobstore: an endless Azure lease taken for one that ends", []edit{{"azblobstore/errors.go", `endless && e.Hint == breakLease`, `false && endless && e.Hint == breakLease`}}, []string{"./azblobstore -run TestBlobThatSomebodyLeases"}, 22},
-	{"azblobstore: a missing container is a missing blob", []edit{{"azblobstore/errors.go", `status == http.StatusNotFound && code == bloberror.BlobNotFound && op != opCreate`, `status == http.StatusNotFound && op != opCreate`}}, []string{"./azblobstore -run TestErrors"}, 22},
-	{"azblobstore: a reply without Azure's headers counts", []edit{{"azblobstore/errors.go", `	case reply.Header.Get(requestID) == "":`, `	case false:`}}, []string{"./azblobstore -run TestRepliesThatAreNotAzures"}, 11},
-	{"azblobstore: a followed redirect counts", []edit{{"azblobstore/errors.go", `	case reply.Request != nil && reply.Request.Response != nil:`, `	case false:`}}, []string{"./azblobstore -run TestRepliesThatAreNotAzures"}, 11},
-	{"azblobstore: fenced: written without a condition", []edit{{"azblobstore/fenced.go", `Metadata: metadata, AccessConditions: only, TransactionalValidation`, `Metadata: metadata, TransactionalValidation`}}, []string{"./azblobstore -run TestFencedStoreKeepsItsPromises$"}, 17},
-	{"azblobstore: fenced: blocks listed without a condition", []edit{{"azblobstore/fenced.go", `Metadata: metadata, AccessConditions: only})`, `Metadata: metadata})`}}, []string{"./azblobstore -run TestFencedStoreKeepsItsPromises$"}, 17},
-	{"azblobstore: fenced: sealed without a condition", []edit{{"azblobstore/fenced.go", `	_, only := conditions(old)`, `	only := (*blob.AccessConditions)(nil)`}}, []string{"./azblobstore -run TestFencedStoreKeepsItsPromises$"}, 17},
-	{"k8slock: shows its own name though it does not lead", []edit{{"k8slock/k8slock.go", `(expired || rec.Holder == l.Identity())`, `expired`}}, []string{"./k8slock -run TestLeaseRunsOutBelowAStuckElector"}, 22},
-	{"k8slock: a second elector renews the term of the first", []edit{{"k8slock/k8slock.go", `	case lease != nil && !l.leads(ctx, ler):`, `	case lease != nil && !l.leads(ctx, ler) && false:`}}, []string{"./k8slock -run TestSecondElectorOfALock|TestElectorThatHasLedRunsAgain"}, 22},
-	{"k8slock: a second elector sees its own name", []edit{{"k8slock/k8slock.go", `	case leads && l.looks(ctx) && rec.Holder == l.Identity():`, `	case false:`}}, []string{"./k8slock -run TestSecondElectorOfALock|TestElectorThatHasLedRunsAgain"}, 22},
-	{"k8slock: electors told apart by the time of their tries alone", []edit{{"k8slock/elector.go", `!looked && ler.`, `(!looked || looked) && ler.`}}, []string{"./k8slock -run TestSecondElectorOfALock|TestElectorThatHasLedRunsAgain"}, 22},
-	{"k8slock: electors told apart by their looks alone", []edit{{"k8slock/elector.go", ` && ler.AcquireTime.Equal(&e.acquired)`, ``}}, []string{"./k8slock -run TestElectorThatHasLedRunsAgain"}, 22},
-	{"k8slock: releases while work of the term may run", []edit{{"k8slock/k8slock.go", `		lease.Abandon()`, `		_ = lease.Release(context.Background())`}}, []string{"./k8slock -run TestStopWithoutReleaseOnCancel"}, 22},
-	{"k8slock: the token of a lease that is over", []edit{{"k8slock/k8slock.go", `lease != nil && lease.Valid() {`, `lease != nil {`}}, []string{"./k8slock -run TestLeaseRunsOutBelowAStuckElector|TestLostTermIsOver"}, 22},
-	{"k8slock: the context goes on when the lease is lost", []edit{{"k8slock/k8slock.go", `stop := context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })`, `stop := func() bool { return true }`}}, []string{"./k8slock -run TestLostTermIsOver|TestLeaseRunsOut"}, 22},
-	{"gocronlock: does not look again once it has the lock", []edit{{"gocronlock/locker.go", `	before, err := l.due(name, j, lease.Record(), began)`, `	before, err := []time.Time(nil), error(nil)`}}, []string{"./gocronlock -run TestAnotherRunsTheSlotAfterTheFirstRead"}, 22},
-	{"gocronlock: a run that could not be noted", []edit{{"gocronlock/locker.go", `		err = lease.Commit(ctx, encode(began, before))`, `		_ = lease.Commit(ctx, encode(began, before))`}}, []string{"./gocronlock -run TestRunThatCannotBeNotedIsNotDone"}, 22},
+	if err == nil && r.Attrs.Generation <= 0 {`, `	if r.Attrs.Generation <= 0 {`}},
+		[]string{"./gcsstore -run TestRepliesThatAreNotCloudStorages"}, 11},
+	{
+		"azblobstore: written without a condition",
+		[]edit{{"azblobstore/azblobstore.go", `AccessConditions:        &blob.AccessConditions{ModifiedAccessConditions: &only},`, `AccessConditions:        nil,`}},
+		[]string{"./azblobstore -run TestConformsOnStrictServer"},
+		22,
+	},
+	{
+		"azblobstore: requests retried below the lock",
+		[]edit{{"azblobstore/azblobstore.go", `policy.RetryOptions{MaxRetries: -1}`,
+			`policy.RetryOptions{MaxRetries: 1}`}},
+		[]string{"./azblobstore -run TestEveryCallIsOneRequest"},
+		22,
+	},
+	{
+		"azblobstore: dates in whole seconds taken for exact",
+		[]edit{{"azblobstore/azblobstore.go", `storeapi.Age(now, written, s.slack)`, `storeapi.Age(now, written, 0)`}},
+		[]string{"./azblobstore -run TestAgeIsByTheServersClock"},
+		22,
+	},
+	{
+		"azblobstore: a dead connection is used again",
+		[]edit{{"azblobstore/azblobstore.go", `	if s.server.Silent() {`, `	if false {`}},
+		[]string{"./azblobstore -run TestASilentConnection"},
+		0,
+	},
+	{
+		"azblobstore: any version is replaced",
+		[]edit{{"azblobstore/azblobstore.go", `	case !isETag(etag):`, `	case false:`}},
+		[]string{"./azblobstore -run TestBadArguments"},
+		22,
+	},
+	{
+		"azblobstore: a damaged body is read",
+		[]edit{{"azblobstore/azblobstore.go", `len(sum) == 0 || fips140.Enforced()`,
+			`len(sum) > 0 || fips140.Enforced()`}},
+		[]string{"./azblobstore -run TestBodyThatBreaksOff"},
+		22,
+	},
+	{
+		"azblobstore: an Azure lease is a conflict",
+		[]edit{{"azblobstore/errors.go", `status == http.StatusPreconditionFailed && code == bloberror.ConditionNotMet && op != opGet`, `status == http.StatusPreconditionFailed && op != opGet`}},
+		[]string{"./azblobstore -run TestBlobsThatCannotBeWritten", "./azblobstore -run TestBlobThatSomebodyLeases"},
+		22,
+	},
+	{
+		"azblobstore: an endless Azure lease taken for one that ends",
+		[]edit{{"azblobstore/errors.go", `endless && e.Hint == breakLease`,
+			`false && endless && e.Hint == breakLease`}},
+		[]string{"./azblobstore -run TestBlobThatSomebodyLeases"},
+		22,
+	},
+	{
+		"azblobstore: a missing container is a missing blob",
+		[]edit{{"azblobstore/errors.go", `status == http.StatusNotFound && code == bloberror.BlobNotFound && op != opCreate`, `status == http.StatusNotFound && op != opCreate`}},
+		[]string{"./azblobstore -run TestErrors"},
+		22,
+	},
+	{
+		"azblobstore: a reply without Azure's headers counts",
+		[]edit{{"azblobstore/errors.go", `	case reply.Header.Get(requestID) == "":`, `	case false:`}},
+		[]string{"./azblobstore -run TestRepliesThatAreNotAzures"},
+		11,
+	},
+	{
+		"azblobstore: a followed redirect counts",
+		[]edit{{"azblobstore/errors.go", `	case reply.Request != nil && reply.Request.Response != nil:`,
+			`	case false:`}},
+		[]string{"./azblobstore -run TestRepliesThatAreNotAzures"},
+		11,
+	},
+	{
+		"azblobstore: fenced: written without a condition",
+		[]edit{{"azblobstore/fenced.go", `Metadata: metadata, AccessConditions: only, TransactionalValidation`,
+			`Metadata: metadata, TransactionalValidation`}},
+		[]string{"./azblobstore -run TestFencedStoreKeepsItsPromises$"},
+		17,
+	},
+	{
+		"azblobstore: fenced: blocks listed without a condition",
+		[]edit{{"azblobstore/fenced.go", `Metadata: metadata, AccessConditions: only})`, `Metadata: metadata})`}},
+		[]string{"./azblobstore -run TestFencedStoreKeepsItsPromises$"},
+		17,
+	},
+	{
+		"azblobstore: fenced: sealed without a condition",
+		[]edit{{"azblobstore/fenced.go", `	_, only := conditions(old)`,
+			`	only := (*blob.AccessConditions)(nil)`}},
+		[]string{"./azblobstore -run TestFencedStoreKeepsItsPromises$"},
+		17,
+	},
+	{
+		"k8slock: shows its own name though it does not lead",
+		[]edit{{"k8slock/k8slock.go", `(expired || rec.Holder == l.Identity())`, `expired`}},
+		[]string{"./k8slock -run TestLeaseRunsOutBelowAStuckElector"},
+		22,
+	},
+	{
+		"k8slock: a second elector renews the term of the first",
+		[]edit{{"k8slock/k8slock.go", `	case lease != nil && !l.leads(ctx, ler):`,
+			`	case lease != nil && !l.leads(ctx, ler) && false:`}},
+		[]string{"./k8slock -run TestSecondElectorOfALock|TestElectorThatHasLedRunsAgain"},
+		22,
+	},
+	{
+		"k8slock: a second elector sees its own name",
+		[]edit{{"k8slock/k8slock.go", `	case leads && l.looks(ctx) && rec.Holder == l.Identity():`,
+			`	case false:`}},
+		[]string{"./k8slock -run TestSecondElectorOfALock|TestElectorThatHasLedRunsAgain"},
+		22,
+	},
+	{
+		"k8slock: electors told apart by the time of their tries alone",
+		[]edit{{"k8slock/elector.go", `!looked && ler.`, `(!looked || looked) && ler.`}},
+		[]string{"./k8slock -run TestSecondElectorOfALock|TestElectorThatHasLedRunsAgain"},
+		22,
+	},
+	{
+		"k8slock: electors told apart by their looks alone",
+		[]edit{{"k8slock/elector.go", ` && ler.AcquireTime.Equal(&e.acquired)`, ``}},
+		[]string{"./k8slock -run TestElectorThatHasLedRunsAgain"},
+		22,
+	},
+	{
+		"k8slock: releases while work of the term may run",
+		[]edit{{"k8slock/k8slock.go", `		lease.Abandon()`, `		_ = lease.Release(context.Background())`}},
+		[]string{"./k8slock -run TestStopWithoutReleaseOnCancel"},
+		22,
+	},
+	{
+		"k8slock: the token of a lease that is over",
+		[]edit{{"k8slock/k8slock.go", `lease != nil && lease.Valid() {`, `lease != nil {`}},
+		[]string{"./k8slock -run TestLeaseRunsOutBelowAStuckElector|TestLostTermIsOver"},
+		22,
+	},
+	{
+		"k8slock: the context goes on when the lease is lost",
+		[]edit{{"k8slock/k8slock.go", `stop := context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })`, `stop := func() bool { return true }`}},
+		[]string{"./k8slock -run TestLostTermIsOver|TestLeaseRunsOut"},
+		22,
+	},
+	{
+		"gocronlock: does not look again once it has the lock",
+		[]edit{{"gocronlock/locker.go", `	before, err := l.due(name, j, lease.Record(), began)`,
+			`	before, err := []time.Time(nil), error(nil)`}},
+		[]string{"./gocronlock -run TestAnotherRunsTheSlotAfterTheFirstRead"},
+		22,
+	},
+	{
+		"gocronlock: a run that could not be noted",
+		[]edit{{"gocronlock/locker.go", `		err = lease.Commit(ctx, encode(began, before))`,
+			`		_ = lease.Commit(ctx, encode(began, before))`}},
+		[]string{"./gocronlock -run TestRunThatCannotBeNotedIsNotDone"},
+		22,
+	},
 	{"gocronlock: the first slot after a crash is skipped", []edit{{
 		"gocronlock/locker.go",
 		`if !ok || !overdue(held.Record) || time.Since(called)+held.Wait > l.spacing {`,
@@ -773,26 +2004,39 @@ var mutants = []mutant{
 		`if !ok || !overdue(held.Record) || `,
 		`if !ok || !overdue(held.Record) && overdue(held.Record) || `,
 	}}, []string{"./gocronlock -run TestLongJobKeepsItsLock"}, 22},
-	{"gocronlock: runs though another leads", []edit{{"gocronlock/elector.go", `	if e.Elector.IsLeader() {`, `	if _, ok := e.Leader(); ok || e.Elector.IsLeader() {`}}, []string{"./gocronlock -run TestElector"}, 22},
-	{"otellock: leads on after a loss", []edit{{"otellock/otellock.go", `		o.lost.Add(ctx, 1, metric.WithAttributes(result...))
+	{
+		"gocronlock: runs though another leads",
+		[]edit{{"gocronlock/elector.go", `	if e.Elector.IsLeader() {`,
+			`	if _, ok := e.Leader(); ok || e.Elector.IsLeader() {`}},
+		[]string{"./gocronlock -run TestElector"},
+		22,
+	},
+	{"otellock: leads on after a loss", []edit{{"otellock/otellock.go",
+		`		o.lost.Add(ctx, 1, metric.WithAttributes(result...))
 		s.ended(now, e)
 `, `		o.lost.Add(ctx, 1, metric.WithAttributes(result...))
 `}}, []string{"./otellock -run TestScenarios|TestTheSpanOfALostTerm"}, 22},
-	{"otellock: the end of an earlier term ends a later one", []edit{{"otellock/otellock.go", `	if s.held == e.Token {
+	{"otellock: the end of an earlier term ends a later one",
+		[]edit{{"otellock/otellock.go", `	if s.held == e.Token {
 		s.end(`, `	if e.Token > 0 {
 		s.end(`}}, []string{"./otellock -run TestScenarios|TestALaterTermEnds"}, 22},
-	{"promlock: leads on after a loss", []edit{{"promlock/promlock.go", `		c.lost.WithLabelValues(e.Key, leasehold.Outcome(e.Err)).Inc()
+	{"promlock: leads on after a loss", []edit{{"promlock/promlock.go",
+		`		c.lost.WithLabelValues(e.Key, leasehold.Outcome(e.Err)).Inc()
 		c.ended(s, e)
 `, `		c.lost.WithLabelValues(e.Key, leasehold.Outcome(e.Err)).Inc()
 `}}, []string{"./promlock -run TestScenarios"}, 22},
-	{"promlock: the end of an earlier term ends a later one", []edit{{"promlock/promlock.go", `	if s.held == e.Token {
+	{"promlock: the end of an earlier term ends a later one",
+		[]edit{{"promlock/promlock.go", `	if s.held == e.Token {
 		c.leader`, `	if e.Token > 0 {
 		c.leader`}}, []string{"./promlock -run TestScenarios"}, 22},
 	{"promlock: a process that has not asked shows the token", []edit{{
 		"promlock/alerts.yml",
 		`max by (key) (leasehold_token and ignoring (op, outcome) increase(leasehold_request_duration_seconds_count{outcome="ok"}[5m]) > 0)`,
 		`max by (key) (leasehold_token)`,
-	}}, []string{"./promlock/internal/rulestest -run TestNoAlertWhenPodsComeAndGo", "./promlock/internal/rulestest -run TestAlertsFire"}, 0},
+	}}, []string{
+		"./promlock/internal/rulestest -run TestNoAlertWhenPodsComeAndGo",
+		"./promlock/internal/rulestest -run TestAlertsFire",
+	}, 0},
 	{"promlock: a process that is gone leads", []edit{{
 		"promlock/alerts.yml",
 		`(leasehold_leader and count_over_time(leasehold_leader[2m]) > 0) > 1`,
@@ -805,22 +2049,57 @@ var mutants = []mutant{
 	}}, []string{"./promlock/internal/rulestest -run TestAlertsFire"}, 0},
 
 	// The command.
-	{"command: a guard that does not see renewals", []edit{{"cmd/leasehold/guard.go", `		termAt, killAt := g.times.get()
+	{"command: a guard that does not see renewals", []edit{{"cmd/leasehold/guard.go",
+		`		termAt, killAt := g.times.get()
 `, `		termAt, killAt := firstTerm, firstKill
 `}, {"cmd/leasehold/guard.go", `	pause := int64(time.Millisecond) // between two looks for what is left
 `, `	pause := int64(time.Millisecond) // between two looks for what is left
 	firstTerm, firstKill := g.times.get()
 `}}, []string{"./cmd/leasehold -run ^TestAGuardThatWasStoppedKnowsTheLastRenewal$"}, 29},
-	{"command: lives on when leasehold is killed", []edit{{"cmd/leasehold/guard.go", `changed, g.goneAt = nil, now`, `changed = nil`}}, []string{"./cmd/leasehold -run ^TestLeaseholdOrItsGuardIsKilled$"}, 28},
-	{"command: lives on for 20 s when leasehold is killed", []edit{{"cmd/leasehold/guard.go", `changed, g.goneAt = nil, now`, `changed, g.goneAt = nil, now+int64(20*time.Second)`}}, []string{"./cmd/leasehold -run ^TestLeaseholdOrItsGuardIsKilled$"}, 28},
-	{"command: lives on when both are killed", []edit{{"cmd/leasehold/guard_linux.go", `Setpgid: true, Pdeathsig: syscall.SIGKILL`, `Setpgid: true`}}, []string{"./cmd/leasehold -run ^TestLeaseholdAndItsGuardAreKilled$"}, 28},
+	{
+		"command: lives on when leasehold is killed",
+		[]edit{{"cmd/leasehold/guard.go", `changed, g.goneAt = nil, now`, `changed = nil`}},
+		[]string{"./cmd/leasehold -run ^TestLeaseholdOrItsGuardIsKilled$"},
+		28,
+	},
+	{
+		"command: lives on for 20 s when leasehold is killed",
+		[]edit{{"cmd/leasehold/guard.go", `changed, g.goneAt = nil, now`,
+			`changed, g.goneAt = nil, now+int64(20*time.Second)`}},
+		[]string{"./cmd/leasehold -run ^TestLeaseholdOrItsGuardIsKilled$"},
+		28,
+	},
+	{
+		"command: lives on when both are killed",
+		[]edit{{"cmd/leasehold/guard_linux.go", `Setpgid: true, Pdeathsig: syscall.SIGKILL`, `Setpgid: true`}},
+		[]string{"./cmd/leasehold -run ^TestLeaseholdAndItsGuardAreKilled$"},
+		28,
+	},
 	{"command: lives on when the guard is killed", []edit{{"cmd/leasehold/supervise.go", `	s.endAll()
 	if lost ||`, `	if lost ||`}}, []string{"./cmd/leasehold -run ^TestLeaseholdOrItsGuardIsKilled$"}, 28},
-	{"command: nobody stands in for a guard that is stopped", []edit{{"cmd/leasehold/supervise.go", `			s.killAll()
-			backup =`, `			backup =`}}, []string{"./cmd/leasehold -run ^TestALeaseIsLostWhileTheGuardIsStopped$"}, 28},
-	{"command: SIGKILL without SIGTERM", []edit{{"cmd/leasehold/guard.go", `	g.signal(unix.SIGTERM)`, `	g.signal(unix.SIGKILL)`}}, []string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"}, 28},
-	{"command: SIGKILL when others may lead", []edit{{"cmd/leasehold/supervise.go", `valid+int64(s.margin/2)`, `valid+int64(2*s.margin)`}}, []string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"}, 28},
-	{"command: what has left the process group is not found", []edit{{"cmd/leasehold/guard_linux.go", `if p.pid != self && ours[p.pid] {`, `if p.pid != self && ours[p.pid] && p.group != p.pid {`}}, []string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"}, 28},
+	{"command: nobody stands in for a guard that is stopped",
+		[]edit{{"cmd/leasehold/supervise.go", `			s.killAll()
+			backup =`, `			backup =`}}, []string{"./cmd/leasehold -run " +
+			"^TestALeaseIsLostWhileTheGuardIsStopped$"}, 28},
+	{
+		"command: SIGKILL without SIGTERM",
+		[]edit{{"cmd/leasehold/guard.go", `	g.signal(unix.SIGTERM)`, `	g.signal(unix.SIGKILL)`}},
+		[]string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"},
+		28,
+	},
+	{
+		"command: SIGKILL when others may lead",
+		[]edit{{"cmd/leasehold/supervise.go", `valid+int64(s.margin/2)`, `valid+int64(2*s.margin)`}},
+		[]string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"},
+		28,
+	},
+	{
+		"command: what has left the process group is not found",
+		[]edit{{"cmd/leasehold/guard_linux.go", `if p.pid != self && ours[p.pid] {`,
+			`if p.pid != self && ours[p.pid] && p.group != p.pid {`}},
+		[]string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"},
+		28,
+	},
 	{"command: dead when the main thread has ended", []edit{{"cmd/leasehold/guard_linux.go",
 		`f[0] == "X") && threads < 2,`,
 		`f[0] == "X") && threads < 1<<30,`}},
@@ -876,18 +2155,62 @@ var mutants = []mutant{
 		`			runtime.UnlockOSThread()`,
 		`			_ = 0`}},
 		[]string{"./cmd/leasehold -run ^TestTheCommandUsesUpAllProcesses$"}, 0},
-	{"command: a lost lease is not told", []edit{{"cmd/leasehold/supervise.go", `result.code, result.lost = status.ExitStatus(), second == 1`, `result.code, result.lost = status.ExitStatus(), second == 2`}}, []string{"./cmd/leasehold -run ^TestExitCodesOfRun$"}, 30},
-	{"command: a signal is not told from an exit code", []edit{{"cmd/leasehold/supervise.go", `		if status.Signaled() {`, `		if status.Signaled() && false {`}}, []string{"./cmd/leasehold -run ^TestExitCodesOfRun$"}, 30},
-	{"command: an exit code over 255", []edit{{"cmd/leasehold/run.go", `heldCode < 0 || heldCode > 255`, `heldCode < 0`}}, []string{"./cmd/leasehold -run ^TestArgumentsThatCannotWork$"}, 30},
-	{"command: keys of a list as XML has them", []edit{{"cmd/leasehold/store.go", `Prefix: &prefix, EncodingType: types.EncodingTypeUrl, //`, `Prefix: &prefix, //`}}, []string{"./cmd/leasehold -run ^TestListWithForeignKeys$"}, 0},
-	{"command: a key that the list does not tell whole is free", []edit{{"cmd/leasehold/store.go", `if strings.ContainsRune(text, utf8.RuneError) {`, `if false && strings.ContainsRune(text, utf8.RuneError) {`}}, []string{"./cmd/leasehold -run ^TestListWithForeignKeys$"}, 0},
-	{"command: a lock that nobody can create is held", []edit{{"cmd/leasehold/campaign.go", `if beingCreated(err) && ctx.Err() == nil {`, `if beingCreated(err) && false {`}}, []string{"./cmd/leasehold -run ^TestALockThatCannotBeCreatedIsNotHeld$"}, 30},
-	{"command: a lock that may not be read is no failure", []edit{{"cmd/leasehold/status.go", `r.view.State == "denied" && refused == nil`, `r.view.State == "denied?" && refused == nil`}}, []string{"./cmd/leasehold -run ^TestListShowsWhatCannotBeRead$"}, 30},
+	{
+		"command: a lost lease is not told",
+		[]edit{{"cmd/leasehold/supervise.go", `result.code, result.lost = status.ExitStatus(), second == 1`,
+			`result.code, result.lost = status.ExitStatus(), second == 2`}},
+		[]string{"./cmd/leasehold -run ^TestExitCodesOfRun$"},
+		30,
+	},
+	{
+		"command: a signal is not told from an exit code",
+		[]edit{{"cmd/leasehold/supervise.go", `		if status.Signaled() {`,
+			`		if status.Signaled() && false {`}},
+		[]string{"./cmd/leasehold -run ^TestExitCodesOfRun$"},
+		30,
+	},
+	{
+		"command: an exit code over 255",
+		[]edit{{"cmd/leasehold/run.go", `heldCode < 0 || heldCode > 255`, `heldCode < 0`}},
+		[]string{"./cmd/leasehold -run ^TestArgumentsThatCannotWork$"},
+		30,
+	},
+	{
+		"command: keys of a list as XML has them",
+		[]edit{{"cmd/leasehold/store.go", `Prefix: &prefix, EncodingType: types.EncodingTypeUrl, //`,
+			`Prefix: &prefix, //`}},
+		[]string{"./cmd/leasehold -run ^TestListWithForeignKeys$"},
+		0,
+	},
+	{
+		"command: a key that the list does not tell whole is free",
+		[]edit{{"cmd/leasehold/store.go", `if strings.ContainsRune(text, utf8.RuneError) {`,
+			`if false && strings.ContainsRune(text, utf8.RuneError) {`}},
+		[]string{"./cmd/leasehold -run ^TestListWithForeignKeys$"},
+		0,
+	},
+	{
+		"command: a lock that nobody can create is held",
+		[]edit{{"cmd/leasehold/campaign.go", `if beingCreated(err) && ctx.Err() == nil {`,
+			`if beingCreated(err) && false {`}},
+		[]string{"./cmd/leasehold -run ^TestALockThatCannotBeCreatedIsNotHeld$"},
+		30,
+	},
+	{
+		"command: a lock that may not be read is no failure",
+		[]edit{{"cmd/leasehold/status.go", `r.view.State == "denied" && refused == nil`,
+			`r.view.State == "denied?" && refused == nil`}},
+		[]string{"./cmd/leasehold -run ^TestListShowsWhatCannotBeRead$"},
+		30,
+	},
 	{
 		"command: the URL of a listed lock names another", []edit{{"cmd/leasehold/url.go",
 			`dir.EscapedPath()+url.PathEscape(l.key)`,
 			`dir.EscapedPath()+(&url.URL{Path: l.key}).EscapedPath()`}},
-		[]string{"./cmd/leasehold -run ^FuzzURLOfALock$", "./cmd/leasehold -run ^TestAListedURLNamesItsLock$/directory"}, 34,
+		[]string{
+			"./cmd/leasehold -run ^FuzzURLOfALock$",
+			"./cmd/leasehold -run ^TestAListedURLNamesItsLock$/directory",
+		}, 34,
 	},
 	{
 		"command: %2F in the URL of a file parts directories", []edit{{"cmd/leasehold/url.go",
@@ -895,7 +2218,10 @@ var mutants = []mutant{
 	if text == "" {`,
 			`	text := u.Path
 	if text == "" {`}},
-		[]string{"./cmd/leasehold -run ^FuzzURLOfALock$", "./cmd/leasehold -run ^TestAListedURLNamesItsLock$/directory"}, 34,
+		[]string{
+			"./cmd/leasehold -run ^FuzzURLOfALock$",
+			"./cmd/leasehold -run ^TestAListedURLNamesItsLock$/directory",
+		}, 34,
 	},
 	{"command: writes do not name their encryption",
 		[]edit{{"cmd/leasehold/store.go", `	if l.sse == "" {`, `	if true {`}},
@@ -908,7 +2234,8 @@ var mutants = []mutant{
 			`	if why := badEncryption(l.sse, l.sseKey); false {`}},
 		[]string{"./cmd/leasehold -run ^TestWrongURLs$"}, 0},
 	{"command: requests of its own sign Accept-Encoding",
-		[]edit{{"cmd/leasehold/store.go", `append(o.APIOptions, s3api.UnsignedEncoding, l.encrypt)`, `append(o.APIOptions, l.encrypt)`}},
+		[]edit{{"cmd/leasehold/store.go", `append(o.APIOptions, s3api.UnsignedEncoding, l.encrypt)`,
+			`append(o.APIOptions, l.encrypt)`}},
 		[]string{"./cmd/leasehold -run ^TestWritesNameTheirEncryption$"}, 0},
 	{
 		"command: a list without a limit", []edit{{"cmd/leasehold/store.go",
@@ -962,8 +2289,20 @@ var mutants = []mutant{
 			`time.Since(began) > probeRest`}},
 		[]string{"./cmd/leasehold -run ^TestADoctorAmongOthers$"}, 0,
 	},
-	{"command: a handle without its secret", []edit{{"cmd/leasehold/acquire.go", `r.Token == h.token && r.Metadata[metadataKey] == h.hash()`, `r.Token == h.token`}}, []string{"./cmd/leasehold -run ^TestReleaseIfHeld$"}, 31},
-	{"command: a handle that others can read", []edit{{"cmd/leasehold/acquire.go", `os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600`, `os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644`}}, []string{"./cmd/leasehold -run ^TestHandleFile$"}, 31},
+	{
+		"command: a handle without its secret",
+		[]edit{{"cmd/leasehold/acquire.go", `r.Token == h.token && r.Metadata[metadataKey] == h.hash()`,
+			`r.Token == h.token`}},
+		[]string{"./cmd/leasehold -run ^TestReleaseIfHeld$"},
+		31,
+	},
+	{
+		"command: a handle that others can read",
+		[]edit{{"cmd/leasehold/acquire.go", `os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600`,
+			`os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644`}},
+		[]string{"./cmd/leasehold -run ^TestHandleFile$"},
+		31,
+	},
 	{
 		"command: a file that is a device is replaced by a handle", []edit{{"cmd/leasehold/acquire.go",
 			`	case !info.Mode().IsRegular():`,
@@ -1024,8 +2363,30 @@ var mutants = []mutant{
 		`	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 `, ``}},
 		[]string{"./cmd/leasehold -run ^TestEndsByTheSignalOfItsCommand$"}, 0},
-	{"command: a command for new leaders is not killed", []edit{{"cmd/leasehold/hooks.go", `[]unix.Signal{unix.SIGTERM, unix.SIGKILL}`, `[]unix.Signal{unix.SIGTERM}`}}, []string{"./cmd/leasehold -run ^TestElectEndsWhileACommandForNewLeadersHangs$"}, 32},
-	{"command: orphans stay", []edit{{"cmd/leasehold/reap_linux.go", `_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil)`, `_ = unix.WNOHANG`}}, []string{"./cmd/leasehold -run ^TestOrphansLeaveNoZombies$"}, 33},
-	{"command: directions of writing reach the terminal", []edit{{"cmd/leasehold/output.go", `r == utf8.RuneError || !unicode.IsPrint(r)`, `r == utf8.RuneError || unicode.IsControl(r)`}}, []string{"./cmd/leasehold -run ^TestNamesAreNoCommandsForTheTerminal$"}, 34},
-	{"command: a deleted lock was never taken", []edit{{"cmd/leasehold/watch.go", `		case view.Token == 0 && taken:`, `		case view.Token == 1<<60 && taken:`}}, []string{"./cmd/leasehold -run ^TestWatchHasALineForEachState$"}, 34},
+	{
+		"command: a command for new leaders is not killed",
+		[]edit{{"cmd/leasehold/hooks.go", `[]unix.Signal{unix.SIGTERM, unix.SIGKILL}`, `[]unix.Signal{unix.SIGTERM}`}},
+		[]string{"./cmd/leasehold -run ^TestElectEndsWhileACommandForNewLeadersHangs$"},
+		32,
+	},
+	{
+		"command: orphans stay",
+		[]edit{{"cmd/leasehold/reap_linux.go", `_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil)`, `_ = unix.WNOHANG`}},
+		[]string{"./cmd/leasehold -run ^TestOrphansLeaveNoZombies$"},
+		33,
+	},
+	{
+		"command: directions of writing reach the terminal",
+		[]edit{{"cmd/leasehold/output.go", `r == utf8.RuneError || !unicode.IsPrint(r)`,
+			`r == utf8.RuneError || unicode.IsControl(r)`}},
+		[]string{"./cmd/leasehold -run ^TestNamesAreNoCommandsForTheTerminal$"},
+		34,
+	},
+	{
+		"command: a deleted lock was never taken",
+		[]edit{{"cmd/leasehold/watch.go", `		case view.Token == 0 && taken:`,
+			`		case view.Token == 1<<60 && taken:`}},
+		[]string{"./cmd/leasehold -run ^TestWatchHasALineForEachState$"},
+		34,
+	},
 }

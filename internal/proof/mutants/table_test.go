@@ -25,8 +25,8 @@ import (
 )
 
 // Each mutant changes code that is there exactly once, into code that builds, and has checks that
-// must catch it and exist. A mutant that does not build any more, or has lost its tests, is a gap that
-// would not show before somebody runs it.
+// must catch it and exist. A mutant that does not build any more, or has lost its tests, is a gap
+// that would not show before somebody runs it.
 func TestMutantsCanBePlanted(t *testing.T) {
 	code := loaded(t)
 	names := make(map[string]bool)
@@ -116,8 +116,8 @@ type source struct {
 	functions map[string]string    // and methods: the signature of each
 }
 
-// loaded are the packages that mutants change. What these import is compiled once, by the go command,
-// and stays in its cache.
+// loaded are the packages that mutants change. What these import is compiled once, by the go
+// command, and stays in its cache.
 func loaded(t *testing.T) *workspace {
 	t.Helper()
 	if code == nil {
@@ -197,8 +197,8 @@ func foreign(dir string) bool {
 	return runtime.GOOS == "windows" && strings.HasPrefix(path.Clean(dir), "cmd/")
 }
 
-// builds returns nil if the code is Go with these files changed. It does not look at tests and at other
-// packages. They build as before because no function has another signature.
+// builds returns nil if the code is Go with these files changed. It does not look at tests and at
+// other packages. They build as before because no function has another signature.
 func (w *workspace) builds(changed map[string][]byte) error {
 	for _, dir := range slices.Compact(slices.Sorted(func(yield func(string) bool) {
 		for name := range changed {
@@ -245,8 +245,8 @@ func (w *workspace) builds(changed map[string][]byte) error {
 	return nil
 }
 
-// check returns the first error in what has changed. The other files lack the bodies of their functions,
-// which saves most of the time, and use not all that they import.
+// check returns the first error in what has changed. The other files lack the bodies of their
+// functions, which saves most of the time, and use not all that they import.
 func (w *workspace) check(s *source, files map[string]*ast.File, changed map[string][]byte) (*types.Package, error) {
 	var first error
 	config := types.Config{Importer: w.importer, Sizes: types.SizesFor("gc", runtime.GOARCH), Error: func(err error) {

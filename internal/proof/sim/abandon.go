@@ -17,7 +17,8 @@ type abandonment struct {
 	until time.Duration // by the holder's monotonic clock: at least so long the term keeps everybody out
 }
 
-// abandonments are the terms that were abandoned, and those whose holder has called Release. The world's mutex guards them.
+// abandonments are the terms that were abandoned, and those whose holder has called Release. The
+// world's mutex guards them.
 type abandonments struct {
 	abandoned     map[uint64]abandonment
 	calledRelease map[uint64]bool
@@ -31,7 +32,11 @@ func (c *Config) drawAbandons() {
 		return
 	}
 	for range r.IntN(4) {
-		c.Actions = append(c.Actions, Action{At: time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))), Node: r.IntN(c.Nodes), Kind: "abandon"})
+		c.Actions = append(c.Actions, Action{
+			At:   time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))),
+			Node: r.IntN(c.Nodes),
+			Kind: "abandon",
+		})
 	}
 	c.sortActions()
 }
@@ -46,7 +51,8 @@ func (p *process) whim(n int) int {
 	return p.whims.IntN(n)
 }
 
-// abandon abandons a lease. It notes that if the lease is valid, because on one that is over Abandon does nothing.
+// abandon abandons a lease. It notes that if the lease is valid, because on one that is over
+// Abandon does nothing.
 func (p *process) abandon(lease *leasehold.Lease) {
 	w := p.w
 	if p.crashed.Load() || p.clock.isFrozen() {
@@ -72,7 +78,8 @@ func (p *process) releaseNow(lease *leasehold.Lease) {
 	_ = lease.Release(context.Background())
 }
 
-// mayEndEarly now and then ends the lease of the function that calls it, by Abandon, by Release, or by both in any order.
+// mayEndEarly now and then ends the lease of the function that calls it, by Abandon, by Release, or
+// by both in any order.
 func (p *process) mayEndEarly(lease *leasehold.Lease) {
 	if !p.w.cfg.Abandons || !p.w.faultsOn() || p.whim(12) > 0 {
 		return
@@ -125,8 +132,8 @@ func (e *elector) runOnce(ctx context.Context) error {
 	}
 }
 
-// dropLock takes the lock with a Lock of its own, abandons the lease and forgets the Lock. Another Lock of the same name then tries to
-// reclaim.
+// dropLock takes the lock with a Lock of its own, abandons the lease and forgets the Lock. Another
+// Lock of the same name then tries to reclaim.
 func (p *process) dropLock(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(ctx, p.draw(0, 3*p.w.cfg.TTL))
 	lease, err := p.newLock(true).Acquire(waiting)
@@ -153,8 +160,9 @@ func (p *process) dropsLocks() bool {
 	return cfg.Abandons && cfg.Siblings && p.reclaims && cfg.Ages == NoAges
 }
 
-// checkAbandoned wants an abandoned term to stand until it has run out, unless its holder calls Release. Other processes are held to
-// the TTL by checkTakeover. The caller holds store.mu and w.mu.
+// checkAbandoned wants an abandoned term to stand until it has run out, unless its holder calls
+// Release. Other processes are held to the TTL by checkTakeover. The caller holds store.mu and
+// w.mu.
 func (w *world) checkAbandoned(writer *process, r request, old, now leasehold.Record) {
 	a, ok := w.abandoned[old.Token]
 	if !ok || w.tokenErased || w.cfg.Ages.wrong() || old.Released() || writer.node == administrator {
@@ -162,19 +170,23 @@ func (w *world) checkAbandoned(writer *process, r request, old, now leasehold.Re
 	}
 	switch {
 	case now.Released() && now.Token == old.Token && !w.calledRelease[old.Token]:
-		w.violateLocked("%s released token %d, which was abandoned, although nobody had called Release", writer.name, old.Token)
+		w.violateLocked("%s released token %d, which was abandoned, although nobody had called Release",
+			writer.name, old.Token)
 	case now.Released():
 		w.mark(abandonedThenReleased)
 	case now.Token > old.Token && writer == a.by && writer.clock.Now().Mono < a.until && !w.calledRelease[old.Token]:
-		w.violateLocked("%s took over from its own token %d, which it had abandoned, %v before that could run out", writer.name, old.Token, a.until-writer.clock.Now().Mono)
+		w.violateLocked("%s took over from its own token %d, which it had abandoned, %v before that could run out",
+			writer.name, old.Token, a.until-writer.clock.Now().Mono)
 	case now.Token > old.Token:
 		w.mark(abandonedRunsOut)
-	case r.fate != nil && r.fate.at.Sub(a.at) > w.cfg.TTL/2 && writer.resumedAt.Before(a.at): // else its machine may have stood still meanwhile
+	// else its machine may have stood still meanwhile
+	case r.fate != nil && r.fate.at.Sub(a.at) > w.cfg.TTL/2 && writer.resumedAt.Before(a.at):
 		w.violateLocked("%s renewed token %d %v after it had abandoned it", writer.name, old.Token, r.fate.at.Sub(a.at))
 	}
 }
 
-// abandonedAtEnd reports whether a record may stand although all have stopped, because its holder has abandoned it.
+// abandonedAtEnd reports whether a record may stand although all have stopped, because its holder
+// has abandoned it.
 func (w *world) abandonedAtEnd(rec leasehold.Record) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -15,7 +15,8 @@ import (
 func (w *world) act(a Action) {
 	w.mu.Lock()
 	p := w.nodes[a.Node]
-	if p.clock.isFrozen() && (strings.Contains(a.Kind, "wall clock") || strings.Contains(a.Kind, "pause") || a.Kind == "suspend") {
+	if p.clock.isFrozen() && (strings.Contains(a.Kind, "wall clock") || strings.Contains(a.Kind, "pause") ||
+		a.Kind == "suspend") {
 		w.mu.Unlock()
 		return // a machine stops once at a time
 	}
@@ -134,9 +135,15 @@ func (p *process) resign() {
 
 // breakLock breaks the current term, as an administrator.
 func (w *world) breakLock(a Action) {
-	admin := &process{w: w, name: fmt.Sprintf("admin%d", a.At), node: administrator, clock: newNodeClock(1, 0, w.rng("admin", a.At))}
+	admin := &process{
+		w:     w,
+		name:  fmt.Sprintf("admin%d", a.At),
+		node:  administrator,
+		clock: newNodeClock(1, 0, w.rng("admin", a.At)),
+	}
 	admin.client = w.newClient(admin)
-	lock, err := leasehold.NewLock(admin.client.store(), lockKey, testopt.WithClock(admin.clock), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+	lock, err := leasehold.NewLock(admin.client.store(), lockKey, testopt.WithClock(admin.clock),
+		leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		panic(err)
 	}

@@ -14,9 +14,10 @@ import (
 
 // client is the connection of one process to the store.
 type client struct {
-	p           *process
-	rand        *rand.Rand
-	misled      bool       // it was told that a write failed which had landed, or got a page with an ETag; guarded by w.mu
+	p    *process
+	rand *rand.Rand
+	// it was told that a write failed which had landed, or got a page with an ETag; guarded by w.mu
+	misled      bool
 	mu          sync.Mutex // guards what follows
 	partitioned bool       // nothing gets through in either direction
 	outage      bool       // every request is answered 503 at once
@@ -85,7 +86,8 @@ func (c *client) send(ctx context.Context, r request) reply {
 	if f.name != "ok" && w.traced {
 		w.log(c.p.name, "%s: %s", r.kind, f.name)
 	}
-	if r.kind == "get" && (errors.Is(f.err, leasehold.ErrNotExist) || errors.Is(f.err, leasehold.ErrPreconditionFailed)) {
+	if r.kind == "get" && (errors.Is(f.err, leasehold.ErrNotExist) ||
+		errors.Is(f.err, leasehold.ErrPreconditionFailed)) {
 		f.err = err500 // no linearizable store gives such an answer to a read of an object that exists
 	}
 	number, answered := c.note(r), c.sends(ctx, &r, &f)
@@ -162,7 +164,13 @@ func (c *client) drawFault(r *request) networkFault {
 	case partitioned:
 		return networkFault{name: "partitioned", dropRequest: true, dropReply: true}
 	case outage:
-		return networkFault{name: "outage", requestDelay: time.Millisecond, replyDelay: f.replyDelay, dropRequest: true, err: err503}
+		return networkFault{
+			name:         "outage",
+			requestDelay: time.Millisecond,
+			replyDelay:   f.replyDelay,
+			dropRequest:  true,
+			err:          err503,
+		}
 	}
 	if r.kind != "get" && c.conflicts.Load() > 0 {
 		c.conflicts.Add(-1)
@@ -199,16 +207,21 @@ func (c *client) transmit(r request, f networkFault, replies chan<- reply) {
 		if f.pageETag != "" {
 			c.mislead()
 		}
-		got = reply{obj: leasehold.Object{Body: []byte("<!DOCTYPE html><title>Sign in</title>"), ETag: f.pageETag}, page: true}
+		got = reply{
+			obj:  leasehold.Object{Body: []byte("<!DOCTYPE html><title>Sign in</title>"), ETag: f.pageETag},
+			page: true,
+		}
 	}
 	if !f.dropReply && !c.isPartitioned() {
 		replies <- got
 	}
 }
 
-// refusal reports whether an answer says that a write has not landed. A 409 does so if the real S3Store reads it.
+// refusal reports whether an answer says that a write has not landed. A 409 does so if the real
+// S3Store reads it.
 func (c *client) refusal(err error) bool {
-	return errors.Is(err, leasehold.ErrPreconditionFailed) || errors.Is(err, leasehold.ErrNotExist) || c.p.w.cfg.Ages.real() && errors.Is(err, err409)
+	return errors.Is(err, leasehold.ErrPreconditionFailed) || errors.Is(err, leasehold.ErrNotExist) ||
+		c.p.w.cfg.Ages.real() && errors.Is(err, err409)
 }
 
 func (c *client) mislead() {
@@ -217,8 +230,9 @@ func (c *client) mislead() {
 	c.misled = true
 }
 
-// reportedAge is the Object.Age of a reply to a read. Unless the world has other ages, it is true in the first reply that
-// shows a version. After that it is hours too high, as after a step of the store's clock.
+// reportedAge is the Object.Age of a reply to a read. Unless the world has other ages, it is true
+// in the first reply that shows a version. After that it is hours too high, as after a step of the
+// store's clock.
 func (c *client) reportedAge(got reply, sent time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,7 +254,8 @@ func (c *client) reportedAge(got reply, sent time.Duration) time.Duration {
 	return got.age + time.Hour + time.Duration(c.rand.Int64N(int64(4*time.Hour)))
 }
 
-// otherVersionReadAt is when this process sent the last read that showed it a version other than the one it knows now.
+// otherVersionReadAt is when this process sent the last read that showed it a version other than
+// the one it knows now.
 func (c *client) otherVersionReadAt() (at time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -253,7 +268,8 @@ func (c *client) store() leasehold.Store {
 	case IgnoredDates:
 		return anyTTL{leasehold.NewS3Store(fakes3.NewClient(s3Transport{c}), fakes3.Bucket)}
 	case TrustedDates:
-		return anyTTL{leasehold.NewS3Store(fakes3.NewClient(s3Transport{c}), fakes3.Bucket, leasehold.WithServerClock(2*time.Second))}
+		return anyTTL{leasehold.NewS3Store(fakes3.NewClient(s3Transport{c}), fakes3.Bucket,
+			leasehold.WithServerClock(2*time.Second))}
 	}
 	return c
 }
@@ -264,7 +280,8 @@ type anyTTL struct{ *leasehold.S3Store }
 // Describe allows any TTL.
 func (anyTTL) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: time.Millisecond} }
 
-// Describe allows any TTL, and says that it is a known store, unless it is to be tried, as the real S3Store always is.
+// Describe allows any TTL, and says that it is a known store, unless it is to be tried, as the real
+// S3Store always is.
 func (c *client) Describe() leasehold.StoreInfo {
 	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: !c.p.w.cfg.Tried}
 }

@@ -18,8 +18,8 @@ const (
 	paused                 // nothing runs and no clock moves: a paused virtual machine
 )
 
-// nodeClock is the clock of one machine. It drifts, is stepped, and freezes with the machine. While it is frozen, no timer
-// fires and waitWhileFrozen blocks.
+// nodeClock is the clock of one machine. It drifts, is stepped, and freezes with the machine. While
+// it is frozen, no timer fires and waitWhileFrozen blocks.
 type nodeClock struct {
 	rate  float64       // seconds of this clock per second of true time
 	rand  *rand.Rand    // for jitter
@@ -36,7 +36,14 @@ type nodeClock struct {
 }
 
 func newNodeClock(rate float64, wall time.Duration, r *rand.Rand) *nodeClock {
-	return &nodeClock{rate: rate, rand: r, skew: wall, baseAt: time.Now(), base: clock.Reading{Wall: time.Duration(time.Now().UnixNano()) + wall}, thawed: make(chan struct{})}
+	return &nodeClock{
+		rate:   rate,
+		rand:   r,
+		skew:   wall,
+		baseAt: time.Now(),
+		base:   clock.Reading{Wall: time.Duration(time.Now().UnixNano()) + wall},
+		thawed: make(chan struct{}),
+	}
 }
 
 // Now implements clock.Clock.

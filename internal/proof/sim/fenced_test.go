@@ -26,8 +26,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
-// fencedWorld is one S3, or a backend in memory, and leaders that write to it, each with the token of its term, long after their terms are over:
-// no lease is looked at, so that whatever clocks do is among the schedules.
+// fencedWorld is one S3, or a backend in memory, and leaders that write to it, each with the token
+// of its term, long after their terms are over: no lease is looked at, so that whatever clocks do
+// is among the schedules.
 type fencedWorld struct {
 	mode   fenced.ETagMode // or inMemory
 	parts  fenced.Option   // the size from which on bodies go in parts
@@ -105,7 +106,8 @@ func (w *fencedWorld) landed(key string, h http.Header, body []byte) {
 	o.bodies = append(o.bodies, text)
 }
 
-// writes reports whether a request writes an object of the leaders, which one, and with which token.
+// writes reports whether a request writes an object of the leaders, which one, and with which
+// token.
 func (w *fencedWorld) writes(r *http.Request) (s sending, ok bool) {
 	s.key = strings.TrimPrefix(r.URL.Path, "/"+fakes3.Bucket+"/")
 	s.token, _ = strconv.ParseUint(r.Header.Get("X-Amz-Meta-Leasehold-Token"), 10, 64)
@@ -164,7 +166,8 @@ func (w *fencedWorld) sends(s sending, f faultproxy.Fault) {
 func (w *fencedWorld) drawFault() faultproxy.Fault {
 	w.stats.requests++
 	f := faultproxy.Fault{
-		Before: time.Duration(w.rand.Int64N(int64(50 * time.Millisecond))), After: time.Duration(w.rand.Int64N(int64(50 * time.Millisecond))),
+		Before: time.Duration(w.rand.Int64N(int64(50 * time.Millisecond))),
+		After:  time.Duration(w.rand.Int64N(int64(50 * time.Millisecond))),
 	}
 	if w.rand.Float64() >= w.faults {
 		return f
@@ -282,7 +285,8 @@ func (w *fencedWorld) lead(ctx context.Context, token uint64, r *rand.Rand, stor
 		refused, ok := errors.AsType[*leasehold.FencedError](err)
 		switch highest := w.objects[key].highest; {
 		case err == nil && highest < token:
-			w.violate("%s: %s of token %d is said to be done, but the highest that has landed is %d", key, what, token, highest)
+			w.violate("%s: %s of token %d is said to be done, but the highest that has landed is %d", key,
+				what, token, highest)
 		case ok && (refused.Token != token || refused.Highest <= token || refused.Highest > highest):
 			w.violate("%s: %v, but the highest is %d", key, err, highest)
 		case ok:
@@ -391,16 +395,26 @@ func (w *fencedWorld) read(ctx context.Context, store *fenced.Store, key string)
 }
 
 func runFenced(t *testing.T, seed uint64) *fencedWorld {
-	w := &fencedWorld{rand: rand.New(rand.NewPCG(seed, 1)), objects: map[string]*fencedObject{}, reached: make(sim.Reached, len(sim.FencedSituations)),
+	w := &fencedWorld{rand: rand.New(rand.NewPCG(seed, 1)), objects: map[string]*fencedObject{},
+		reached:   make(sim.Reached, len(sim.FencedSituations)),
 		lostReply: map[uint64]bool{}, sentAt: map[sending]int{}}
 	w.mode = fenced.ETagMode(1 + w.rand.IntN(4))
 	w.faults = []float64{0, 0.05, 0.2, 0.4}[w.rand.IntN(4)]
 	partSize := int64(8 << 20)
 	if w.rand.IntN(3) == 0 { // then nearly all bodies go in two or three parts
-		partSize = map[fenced.ETagMode]int64{fenced.UniqueETags: 1, fenced.PaddedBodies: 40, fenced.DistinctBodies: 2}[w.mode]
+		partSize = map[fenced.ETagMode]int64{
+			fenced.UniqueETags:    1,
+			fenced.PaddedBodies:   40,
+			fenced.DistinctBodies: 2,
+		}[w.mode]
 	}
 	w.parts = func(o *storeapi.FencedOptions) { o.PartSize = partSize }
-	w.server = &fakes3.Server{RandomETags: w.mode == fenced.UniqueETags, MinPartSize: 1, TornHeads: seed%2 == 0, OnWrite: w.landed}
+	w.server = &fakes3.Server{
+		RandomETags: w.mode == fenced.UniqueETags,
+		MinPartSize: 1,
+		TornHeads:   seed%2 == 0,
+		OnWrite:     w.landed,
+	}
 	for _, key := range fencedKeys {
 		w.objects[key] = &fencedObject{}
 	}
@@ -434,7 +448,8 @@ func runFenced(t *testing.T, seed uint64) *fencedWorld {
 	return w
 }
 
-// TestFencedSeeds runs FENCED worlds of fenced writes (default 50, or 200 at full size), from number SEED on, and shows the first that goes wrong.
+// TestFencedSeeds runs FENCED worlds of fenced writes (default 50, or 200 at full size), from
+// number SEED on, and shows the first that goes wrong.
 func TestFencedSeeds(t *testing.T) {
 	var mu sync.Mutex
 	var total fencedStats
@@ -462,7 +477,9 @@ func TestFencedSeeds(t *testing.T) {
 	if total.fenced == 0 || total.unknown == 0 || total.steps == 0 {
 		t.Errorf("too tame: %+v", total)
 	}
-	t.Logf("%d worlds in %v: %d requests, %d writes landed, %d fenced off, %d of unknown outcome, %d steps counted", total.runs,
-		time.Since(began).Round(time.Millisecond), total.requests, total.writes, total.fenced, total.unknown, total.steps)
+	t.Logf("%d worlds in %v: %d requests, %d writes landed, %d fenced off, %d of unknown outcome, %d steps counted",
+		total.runs,
+		time.Since(began).Round(time.Millisecond), total.requests, total.writes, total.fenced,
+		total.unknown, total.steps)
 	checkSituations(t, sim.FencedSituations, total.runs, reached)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// Foreign clients need wall clocks that agree: see WithSkewAllowance. Here they do within twice foreignSkew, and everybody allows
-// for foreignAllowance, which is the default.
+// Foreign clients need wall clocks that agree: see WithSkewAllowance. Here they do within twice
+// foreignSkew, and everybody allows for foreignAllowance, which is the default.
 const (
 	foreignSkew      = 2 * time.Second
 	foreignAllowance = 5 * time.Second
@@ -26,8 +26,9 @@ const (
 	allMembers                      // also those that it does not know, as it has read them, and one of its own
 )
 
-// foreignClient is another program that uses the lock by the published protocol: it knows only expires_at and token. It takes a
-// lock that is released, or has expired by its wall clock. It renews, and releases or lets the lock run out.
+// foreignClient is another program that uses the lock by the published protocol: it knows only
+// expires_at and token. It takes a lock that is released, or has expired by its wall clock. It
+// renews, and releases or lets the lock run out.
 func (w *world) foreignClient(ctx context.Context) {
 	r := w.rng("foreign")
 	for ctx.Err() == nil {
@@ -43,7 +44,8 @@ func (w *world) foreignTerm(r *rand.Rand) {
 	kind, now := foreignRecord(r.IntN(3)), time.Now()
 	got := w.store.apply(nil, request{kind: "get"})
 	var rec leasehold.Record
-	if got.err != nil || json.Unmarshal(got.obj.Body, &rec) != nil || !rec.Released() && now.Before(rec.ExpiresAt.Add(foreignAllowance)) {
+	if got.err != nil || json.Unmarshal(got.obj.Body, &rec) != nil || !rec.Released() &&
+		now.Before(rec.ExpiresAt.Add(foreignAllowance)) {
 		return
 	}
 	if !rec.Released() {
@@ -57,7 +59,8 @@ func (w *world) foreignTerm(r *rand.Rand) {
 	}
 	token, etag, ok := rec.Token+1, got.obj.ETag, true
 	for ok {
-		until := time.Now().Add(time.Duration(r.Int64N(int64(2 * w.cfg.TTL)))) // also longer than the ttl that it may have kept
+		// also longer than the ttl that it may have kept
+		until := time.Now().Add(time.Duration(r.Int64N(int64(2 * w.cfg.TTL))))
 		if etag, ok = w.foreignWrite(kind, got.obj.Body, token, etag, until); !ok {
 			return
 		}
@@ -73,7 +76,8 @@ func (w *world) foreignTerm(r *rand.Rand) {
 }
 
 // foreignWrite writes a record over the version that etag names. An until of zero releases.
-func (w *world) foreignWrite(kind foreignRecord, read []byte, token uint64, etag string, until time.Time) (next string, ok bool) {
+func (w *world) foreignWrite(kind foreignRecord, read []byte, token uint64, etag string,
+	until time.Time) (next string, ok bool) {
 	expires := 0.0
 	if !until.IsZero() {
 		expires = float64(until.UnixMicro()) / 1e6
@@ -101,11 +105,14 @@ func (w *world) foreignWrite(kind foreignRecord, read []byte, token uint64, etag
 	return put.obj.ETag, put.err == nil
 }
 
-// checkForeignTakeover wants every lease over when a foreign client takes a lock that has expired by its wall clock.
+// checkForeignTakeover wants every lease over when a foreign client takes a lock that has expired
+// by its wall clock.
 func (w *world) checkForeignTakeover(token uint64) {
 	for _, l := range w.accountable() {
-		if justResumed := time.Since(l.resumedAt) <= w.cfg.TTL/5*11/10; l.lease.Valid() || l.lease.Context().Err() == nil && !justResumed {
-			w.violate("a foreign client found token %d expired by its wall clock before the lease of %s with token %d was over", token, l.name, l.lease.Token())
+		if justResumed := time.Since(l.resumedAt) <= w.cfg.TTL/5*11/10; l.lease.Valid() ||
+			l.lease.Context().Err() == nil && !justResumed {
+			w.violate("a foreign client found token %d expired by its wall clock before the lease of %s with token "+
+				"%d was over", token, l.name, l.lease.Token())
 		}
 	}
 }

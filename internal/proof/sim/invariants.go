@@ -31,7 +31,8 @@ func (p *process) observe(_ context.Context, e leasehold.Event) {
 		p.w.checkLost(p, e)
 	case leasehold.EventRenewed:
 		p.w.mu.Lock()
-		if time.Since(p.resumedAt) > e.Duration+e.Duration/4 { // sent after that, not only answered; its clock may be fast
+		// sent after that, not only answered; its clock may be fast
+		if time.Since(p.resumedAt) > e.Duration+e.Duration/4 {
 			p.excused = false
 		}
 		p.w.mu.Unlock()
@@ -48,7 +49,8 @@ func (p *process) happened(times *[]time.Time) {
 	*times = append(*times, time.Now())
 }
 
-// checkAcquired wants a new token for each acquisition, and every other leader's context ended before it.
+// checkAcquired wants a new token for each acquisition, and every other leader's context ended
+// before it.
 func (w *world) checkAcquired(p *process, e leasehold.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,7 +62,8 @@ func (w *world) checkAcquired(p *process, e leasehold.Event) {
 	}
 	w.tokenOwner[e.Token] = p.name
 	if p.unguarded != nil && (p.unguarded.Context().Err() == nil || p.clock.Now().Mono < p.notBefore) {
-		w.violateLocked("%s acquired token %d before the safety margin of its own token %d had passed", p.name, e.Token, p.unguarded.Token())
+		w.violateLocked("%s acquired token %d before the safety margin of its own token %d had passed", p.name,
+			e.Token, p.unguarded.Token())
 	}
 	p.unguarded = nil
 	for _, other := range w.processes {
@@ -72,12 +75,14 @@ func (w *world) checkAcquired(p *process, e leasehold.Event) {
 		}
 		justResumed := time.Since(other.resumedAt) <= w.cfg.TTL/5*11/10 // a context may end that late after a suspend
 		if other.lease.Context().Err() == nil && !justResumed {
-			w.violateLocked("%s acquired token %d while the context of %s (token %d) had not ended", p.name, e.Token, other.name, other.lease.Token())
+			w.violateLocked("%s acquired token %d while the context of %s (token %d) had not ended", p.name, e.Token,
+				other.name, other.lease.Token())
 		}
 	}
 }
 
-// accountable reports whether the process leads and its clocks let it know whether it still may. The caller holds w.mu.
+// accountable reports whether the process leads and its clocks let it know whether it still may.
+// The caller holds w.mu.
 func (p *process) accountable() bool {
 	return !p.w.cfg.Ages.wrong() && p.lease != nil && !p.excused && !p.crashed.Load() && !p.clock.isFrozen()
 }
@@ -125,7 +130,8 @@ func (w *world) checkLost(p *process, e leasehold.Event) {
 	rec := w.store.rec
 	w.store.mu.Unlock()
 	overwritten := w.cfg.Pages && strings.Contains(e.Err.Error(), "overwritten") // as a page with an ETag looks
-	if !strings.Contains(e.Err.Error(), "not renewed in time") && !overwritten && rec.Token == e.Token && rec.Holder == p.identity && !rec.Released() {
+	if !strings.Contains(e.Err.Error(), "not renewed in time") && !overwritten && rec.Token == e.Token &&
+		rec.Holder == p.identity && !rec.Released() {
 		w.violate("%s gave up token %d, which it still holds in the store: %v", p.name, e.Token, e.Err)
 	}
 }
@@ -135,12 +141,15 @@ func (p *process) checkDo(valid bool, token uint64, err error) {
 	w := p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if valid && errors.Is(err, leasehold.ErrLost) && !w.cfg.Ages.wrong() && !w.broken[token] && !p.client.misled && !p.excused && !p.crashed.Load() {
-		w.violateLocked("%s: Do reported token %d as lost, although it was valid when the function returned: %v", p.name, token, err)
+	if valid && errors.Is(err, leasehold.ErrLost) && !w.cfg.Ages.wrong() && !w.broken[token] && !p.client.misled &&
+		!p.excused && !p.crashed.Load() {
+		w.violateLocked("%s: Do reported token %d as lost, although it was valid when the function returned: %v",
+			p.name, token, err)
 	}
 }
 
-// fencedWrite writes once to the resource. A valid lease must never be fenced off, and no write may follow one of a higher token.
+// fencedWrite writes once to the resource. A valid lease must never be fenced off, and no write may
+// follow one of a higher token.
 func (p *process) fencedWrite(lease *leasehold.Lease) {
 	w := p.w
 	if p.crashed.Load() {
@@ -159,12 +168,15 @@ func (p *process) fencedWrite(lease *leasehold.Lease) {
 	}
 	w.stats.Fenced++
 	w.mark(fencedOff)
-	if !p.excused && p.lease == lease && !w.tokenErased && !w.cfg.Ages.wrong() { // a client that erases the token defeats fencing
-		w.violateLocked("%s: the valid lease with token %d was fenced off by token %d, although its clocks ran", p.name, lease.Token(), w.fence.Token())
+	// a client that erases the token defeats fencing
+	if !p.excused && p.lease == lease && !w.tokenErased && !w.cfg.Ages.wrong() {
+		w.violateLocked("%s: the valid lease with token %d was fenced off by token %d, although its clocks ran", p.name,
+			lease.Token(), w.fence.Token())
 	}
 }
 
-// checkWrite checks every change of the object. The caller holds store.mu. The writer is nil for a foreign client.
+// checkWrite checks every change of the object. The caller holds store.mu. The writer is nil for a
+// foreign client.
 func (w *world) checkWrite(writer *process, r request, old, now leasehold.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -178,7 +190,8 @@ func (w *world) checkWrite(writer *process, r request, old, now leasehold.Record
 		w.violateLocked("%s lowered the token from %d to %d", writer.label(), old.Token, now.Token)
 	case now.Token > old.Token+1 && !w.tokenErased:
 		w.violateLocked("%s raised the token from %d to %d, not by one", writer.label(), old.Token, now.Token)
-	case now.Token == old.Token && now.Token > 0 && old.Released() && !now.Released(): // a client without tokens always writes 0
+	// a client without tokens always writes 0
+	case now.Token == old.Token && now.Token > 0 && old.Released() && !now.Released():
 		w.violateLocked("%s revived the released token %d", writer.label(), now.Token)
 	case writer != nil && old.ObjectID != "" && now.ObjectID != old.ObjectID:
 		w.violateLocked("%s changed the ID of the object", writer.label())
@@ -195,9 +208,9 @@ func (w *world) checkWrite(writer *process, r request, old, now leasehold.Record
 	}
 }
 
-// checkTakeover wants no write while a foreign client holds the lock, and no takeover within a TTL after
-// the writer last read another version, whatever ages the store reports, also not of a release of which
-// the writer knows that it is old. The caller holds w.mu.
+// checkTakeover wants no write while a foreign client holds the lock, and no takeover within a TTL
+// after the writer last read another version, whatever ages the store reports, also not of a
+// release of which the writer knows that it is old. The caller holds w.mu.
 func (w *world) checkTakeover(writer *process, old, now leasehold.Record) {
 	switch held := time.Now().Before(w.foreignUntil); {
 	case writer.node == administrator:
@@ -216,12 +229,13 @@ func (w *world) checkTakeover(writer *process, old, now leasehold.Record) {
 	}
 	since, ok := writer.client.otherVersionReadAt()
 	if least := time.Duration(float64(old.TTL) * (1 + w.cfg.Drift)); ok && writer.clock.Now().Mono-since < least {
-		w.violateLocked("%s took over from token %d after %v, not %v", writer.name, old.Token, writer.clock.Now().Mono-since, least)
+		w.violateLocked("%s took over from token %d after %v, not %v", writer.name, old.Token,
+			writer.clock.Now().Mono-since, least)
 	}
 }
 
-// checkRelease wants no process to release a term whose function still runs. An administrator may, and then the holder is
-// excused. The caller holds w.mu.
+// checkRelease wants no process to release a term whose function still runs. An administrator may,
+// and then the holder is excused. The caller holds w.mu.
 func (w *world) checkRelease(writer *process, token uint64) {
 	w.broken[token] = w.broken[token] || writer.node == administrator
 	for _, p := range w.processes {
@@ -236,9 +250,11 @@ func (w *world) checkRelease(writer *process, token uint64) {
 	}
 }
 
-// checkRecovery wants a leader within a bound after the last fault, and no change of leadership from then on.
+// checkRecovery wants a leader within a bound after the last fault, and no change of leadership
+// from then on.
 func (w *world) checkRecovery() {
-	// The TTL of a write that landed late, a candidate's longest back-off, a rest after resigning, and a request or two.
+	// The TTL of a write that landed late, a candidate's longest back-off, a rest after resigning,
+	// and a request or two.
 	settled := 4 * w.cfg.TTL
 	time.Sleep(settled)
 	calm := time.Now()
@@ -248,7 +264,8 @@ func (w *world) checkRecovery() {
 	}
 	time.Sleep(2 * w.cfg.TTL)
 	if second, again := w.currentLeader(); first != nil && !w.cfg.Ages.wrong() && (second != first || again != token) {
-		w.violate("leadership changed without a cause: %s with token %d, then %s with token %d", first.label(), token, second.label(), again)
+		w.violate("leadership changed without a cause: %s with token %d, then %s with token %d", first.label(), token,
+			second.label(), again)
 	} else if first != nil && again == token {
 		w.checkCalm(first, calm)
 		w.checkReader(token)
@@ -275,7 +292,8 @@ func (w *world) currentLeader() (p *process, token uint64) {
 func (p *process) checkCallbackPairs() {
 	for _, e := range p.electors {
 		if e.started != e.stopped {
-			p.w.violate("%s: OnStartedLeading was called %d times, OnStoppedLeading %d times", p.name, e.started, e.stopped)
+			p.w.violate("%s: OnStartedLeading was called %d times, OnStoppedLeading %d times", p.name,
+				e.started, e.stopped)
 		}
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// What locks promise at a TTL that is much longer than it takes a store to answer or to be well again. A jitter of a tenth comes on top.
+// What locks promise at a TTL that is much longer than it takes a store to answer or to be well
+// again. A jitter of a tenth comes on top.
 const (
 	longestAttempt = 10 * time.Second
 	longestBackoff = 30 * time.Second
@@ -18,8 +19,8 @@ const (
 
 var errConflict = fmt.Errorf("409 ConditionalRequestConflict: %w", storeapi.ErrConflict)
 
-// drawLongTTL draws whether the TTL is an hour or a day. Whatever takes part of a TTL in other worlds takes the same part then, but
-// what happens to machines lasts for two hours at most.
+// drawLongTTL draws whether the TTL is an hour or a day. Whatever takes part of a TTL in other
+// worlds takes the same part then, but what happens to machines lasts for two hours at most.
 func (c *Config) drawLongTTL() {
 	r := c.rng("long TTL")
 	if r.IntN(40) > 0 {
@@ -34,8 +35,8 @@ func (c *Config) drawLongTTL() {
 	}
 }
 
-// checkOutage wants the others to lead again soon after an outage of an hour or two in which the leader has released, however long the
-// TTL is. There are no other faults.
+// checkOutage wants the others to lead again soon after an outage of an hour or two in which the
+// leader has released, however long the TTL is. There are no other faults.
 func (w *world) checkOutage() {
 	leader, _ := w.currentLeader()
 	others := slices.DeleteFunc(slices.Clone(w.nodes), func(p *process) bool { return p == leader || p.crashed.Load() })
@@ -140,8 +141,8 @@ func (w *world) checkEnds(p *process, calls map[string]func(ctx context.Context)
 	all.Wait()
 }
 
-// releaseInOutage stops a leader. It wants it to release soon, although the store fails when its function returns. It reports whether
-// the lock is free.
+// releaseInOutage stops a leader. It wants it to release soon, although the store fails when its
+// function returns. It reports whether the lock is free.
 func (w *world) releaseInOutage(leader *process, set func(p *process, out bool)) bool {
 	set(leader, true)
 	leader.stop()

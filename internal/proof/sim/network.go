@@ -16,7 +16,8 @@ var (
 	err409   = errors.New("409 ConditionalRequestConflict")
 )
 
-// networkFault is what the network does to one request, and also the delays of a request that goes well.
+// networkFault is what the network does to one request, and also the delays of a request that goes
+// well.
 type networkFault struct {
 	name           string
 	requestDelay   time.Duration // until the request reaches the server
@@ -30,24 +31,35 @@ type networkFault struct {
 	pageETag       string        // of that page
 }
 
-// drawPage draws what happens to a request whose answer is a proxy's page. It may have an ETag, but to a write only where the
-// real S3Store can tell: a Store that answers a write with an ETag has written.
+// drawPage draws what happens to a request whose answer is a proxy's page. It may have an ETag, but
+// to a write only where the real S3Store can tell: a Store that answers a write with an ETag has
+// written.
 func drawPage(r *rand.Rand, kind string, realStore bool) networkFault {
-	f := networkFault{name: "answered by a page", requestDelay: time.Millisecond, replyDelay: time.Millisecond, dropRequest: r.IntN(2) == 0, page: true}
+	f := networkFault{
+		name:         "answered by a page",
+		requestDelay: time.Millisecond,
+		replyDelay:   time.Millisecond,
+		dropRequest:  r.IntN(2) == 0,
+		page:         true,
+	}
 	if r.IntN(2) == 0 && (kind == "get" || realStore) {
 		f.name, f.pageETag = "answered by a page with an ETag", `"page"`
 	}
 	return f
 }
 
-// drawFault draws what happens to a request. The share is that of requests that go wrong. One that lands late does so within three TTLs.
+// drawFault draws what happens to a request. The share is that of requests that go wrong. One that
+// lands late does so within three TTLs.
 func drawFault(r *rand.Rand, cfg *Config, share float64, faultsOn bool) networkFault {
 	ms := func(from, to int) time.Duration {
-		return time.Duration(from)*time.Millisecond + time.Duration(r.Int64N(int64(time.Duration(to-from)*time.Millisecond)))
+		return time.Duration(from)*time.Millisecond + time.Duration(
+			r.Int64N(int64(time.Duration(to-from)*time.Millisecond)))
 	}
 	f := networkFault{name: "ok", requestDelay: ms(1, 30), replyDelay: ms(1, 30)}
-	// All are drawn for every request, so that a change of one rate leaves the rest of a world as it was.
-	p, kind, slow, late, flip := r.Float64(), r.IntN(10), ms(100, 3000), time.Duration(r.Int64N(int64(3*cfg.TTL))), r.IntN(2) == 0
+	// All are drawn for every request, so that a change of one rate leaves the rest of a world as
+	// it was.
+	p, kind, slow, late, flip := r.Float64(), r.IntN(10), ms(100, 3000),
+		time.Duration(r.Int64N(int64(3*cfg.TTL))), r.IntN(2) == 0
 	if faultsOn && cfg.Slow {
 		f.name, f.replyDelay = "slow", slow
 	}
@@ -74,7 +86,8 @@ func drawFault(r *rand.Rand, cfg *Config, share float64, faultsOn bool) networkF
 	case 7:
 		f.name, f.requestDelay, f.dropReply = "ghost: lands late, no reply", late, true
 	case 8:
-		f.name, f.requestDelay, f.err, f.errAtOnce = "ghost: lands late, connection reset", late, io.ErrUnexpectedEOF, true
+		f.name, f.requestDelay, f.err, f.errAtOnce = "ghost: lands late, connection reset", late,
+			io.ErrUnexpectedEOF, true
 	case 9:
 		f.name, f.duplicateAfter = "applied twice", late
 	}

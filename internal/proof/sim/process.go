@@ -36,8 +36,10 @@ type process struct {
 	crashed    atomic.Bool
 
 	// Guarded by w.mu.
-	lease           *leasehold.Lease // of the function that runs now, or that began last
-	excused         bool             // since its last renewal all its clocks stood still, or its term was broken: only fencing can stop it
+	lease *leasehold.Lease // of the function that runs now, or that began last
+	// since its last renewal all its clocks stood still, or its term was broken: only fencing can
+	// stop it
+	excused         bool
 	resumedAt       time.Time        // when its machine last resumed, or its term was broken
 	pausedNow       bool             // none of its clocks counts this pause
 	newTerms        []time.Time      // when it saw a term begin
@@ -46,7 +48,8 @@ type process struct {
 	pauseEnded      time.Time        // end of the last such pause
 	pausedInAcquire bool             // that pause was within the acquisition of the current term
 	unguarded       *leasehold.Lease // its last lease that was acquired without a function
-	notBefore       time.Duration    // monotonic time before which the process may not acquire again, because unguarded was lost
+	// monotonic time before which the process may not acquire again, because unguarded was lost
+	notBefore time.Duration
 }
 
 // The nodes of processes that are not candidates.
@@ -65,7 +68,8 @@ type elector struct {
 // start starts a process on a node.
 func (w *world) start(node, generation int, c *nodeClock, identity string, reclaim bool) {
 	p := &process{
-		w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c, identity: identity, process: testopt.NewProcess(), reclaims: reclaim,
+		w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c, identity: identity,
+		process: testopt.NewProcess(), reclaims: reclaim,
 	}
 	if w.cfg.Copies && node > 0 && generation == 0 {
 		p.copyOf(w.processes[0])
@@ -101,7 +105,8 @@ func (w *world) start(node, generation int, c *nodeClock, identity string, recla
 	}
 }
 
-// run runs an elector until ctx ends. A page that is taken for the lock object may end Run before its first good answer.
+// run runs an elector until ctx ends. A page that is taken for the lock object may end Run before
+// its first good answer.
 func (p *process) run(ctx context.Context, e *elector) {
 	run := e.Run
 	if p.w.cfg.Abandons && p.whim(2) == 0 {
@@ -120,8 +125,10 @@ func (p *process) run(ctx context.Context, e *elector) {
 func (p *process) newLock(reclaim bool) *leasehold.Lock {
 	cfg := p.w.cfg
 	opts := []leasehold.Option{
-		testopt.WithClock(p.clock), p.process, leasehold.WithTTL(cfg.TTL), leasehold.WithSafetyMargin(cfg.Margin), leasehold.WithClockDrift(cfg.Drift),
-		leasehold.WithIdentity(p.identity), leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithObserver(p.observe),
+		testopt.WithClock(p.clock), p.process, leasehold.WithTTL(cfg.TTL), leasehold.WithSafetyMargin(cfg.Margin),
+		leasehold.WithClockDrift(cfg.Drift),
+		leasehold.WithIdentity(p.identity), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+		leasehold.WithObserver(p.observe),
 	}
 	if cfg.SlowCreates {
 		opts = append(opts, leasehold.WithLogger(slog.New(logWatch{p})))
@@ -139,14 +146,18 @@ func (p *process) newLock(reclaim bool) *leasehold.Lock {
 func (p *process) newElector() {
 	e := &elector{p: p}
 	var err error
-	if e.Elector, err = leasehold.NewElector(p.lock, leasehold.Callbacks{OnStartedLeading: e.startedLeading, OnStoppedLeading: e.stoppedLeading}); err != nil {
+	if e.Elector, err = leasehold.NewElector(p.lock, leasehold.Callbacks{
+		OnStartedLeading: e.startedLeading,
+		OnStoppedLeading: e.stoppedLeading,
+	}); err != nil {
 		panic(err)
 	}
 	p.electors = append(p.electors, e)
 	p.candidates++
 }
 
-// mayEndRun reports whether Run may end with err: its release failed, or the store has never answered.
+// mayEndRun reports whether Run may end with err: its release failed, or the store has never
+// answered.
 func mayEndRun(err error) bool {
 	return strings.Contains(err.Error(), "releasing") || errors.Is(err, context.Canceled)
 }
@@ -176,7 +187,8 @@ func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
 	w.mu.Lock()
 	excused := w.broken[lease.Token()] || p.pausedInAcquire
 	if p.lease != nil {
-		w.violateLocked("%s: a function starts under token %d while the function of token %d still runs in the same process", p.name, lease.Token(), p.lease.Token())
+		w.violateLocked("%s: a function starts under token %d while the function of token %d still runs in the "+
+			"same process", p.name, lease.Token(), p.lease.Token())
 	}
 	p.lease, p.excused = lease, excused
 	w.mu.Unlock()

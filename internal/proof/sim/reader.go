@@ -13,7 +13,8 @@ import (
 // readerFaults is the share of a reader's requests that go wrong.
 const readerFaults = 0.3
 
-// reading is what a process reads of the lock without being a candidate, against what its Watch and its Inspect yield.
+// reading is what a process reads of the lock without being a candidate, against what its Watch and
+// its Inspect yield.
 type reading struct {
 	w       *world
 	name    string
@@ -23,8 +24,10 @@ type reading struct {
 	yielded state      // by Watch, last
 	seen    state      // by Inspect, last
 
-	inspected string          // the ETag of the last reply to Inspect
-	torn      map[string]bool // ETags that came with another version's body: a reader that knows one goes by what it has read under it
+	inspected string // the ETag of the last reply to Inspect
+	// ETags that came with another version's body: a reader that knows one goes by what it has read
+	// under it
+	torn map[string]bool
 }
 
 // state is what a record says of the lock.
@@ -50,7 +53,14 @@ type watching struct{}
 
 // startReader starts a process that watches and inspects the lock.
 func (w *world) startReader() {
-	p := &process{w: w, name: "reader", node: reader, identity: "reader", process: testopt.NewProcess(), clock: newNodeClock(1, 0, w.rng("jitter", "reader"))}
+	p := &process{
+		w:        w,
+		name:     "reader",
+		node:     reader,
+		identity: "reader",
+		process:  testopt.NewProcess(),
+		clock:    newNodeClock(1, 0, w.rng("jitter", "reader")),
+	}
 	p.client, p.rand = w.newClient(p), w.rng("work", p.name)
 	p.client.faults, p.candidates = readerFaults, 2
 	p.reading = &reading{w: w, name: p.name, torn: make(map[string]bool)}
@@ -114,7 +124,8 @@ func (r *reading) restart() {
 	r.read, r.failed = state{}, false
 }
 
-// saw is called with every reply to a read, before Watch gets it, and wants that Watch has yielded what the one before showed.
+// saw is called with every reply to a read, before Watch gets it, and wants that Watch has yielded
+// what the one before showed.
 func (r *reading) saw(ctx context.Context, q request, got reply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,8 +15,9 @@ const (
 	wakeBurst  = 10 // that cause a read at once; and as many in a poll interval
 )
 
-// checkCalm bounds the requests since a time after which there were no faults and no new term: the leader's renewals, and one read
-// per poll interval for each of the others. Short waits count over more of the term.
+// checkCalm bounds the requests since a time after which there were no faults and no new term: the
+// leader's renewals, and one read per poll interval for each of the others. Short waits count over
+// more of the term.
 func (w *world) checkCalm(leader *process, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -40,21 +41,24 @@ func (w *world) checkCalm(leader *process, since time.Time) {
 		if short > shortWaits {
 			w.violateLocked("%s waited %d times for less than its poll interval allows in one term", p.name, short)
 		}
-		if n, most := p.client.since(since), math.Ceil(enough*explained)+p.allowed(since, time.Now())+float64(short); float64(n) > most {
-			w.violateLocked("%s sent %d requests in %v without a fault, not %.0f at most", p.name, n, time.Since(since), most)
+		if n, most := p.client.since(since), math.Ceil(enough*explained)+p.allowed(since, time.Now())+
+			float64(short); float64(n) > most {
+			w.violateLocked("%s sent %d requests in %v without a fault, not %.0f at most", p.name, n,
+				time.Since(since), most)
 		}
 	}
 }
 
-// shortWaits counts the waits since a time that were shorter than the poll interval allows, although nothing had failed or woken the
-// process. The caller holds w.mu.
+// shortWaits counts the waits since a time that were shorter than the poll interval allows,
+// although nothing had failed or woken the process. The caller holds w.mu.
 func (p *process) shortWaits(since time.Time) (n int) {
 	p.client.mu.Lock()
 	defer p.client.mu.Unlock()
 	least := time.Duration(0.69 / p.clock.rate * float64(p.w.pollInterval()))
 	sent := p.client.sent
 	for i := len(sent) - 1; i > 0 && sent[i-1].at.After(since); i-- {
-		if from, to := sent[i-1], sent[i].at; !from.failed && to.Sub(from.at) < least && within(p.wakes, from.at.Add(-time.Second), to) == 0 {
+		if from, to := sent[i-1], sent[i].at; !from.failed && to.Sub(from.at) < least &&
+			within(p.wakes, from.at.Add(-time.Second), to) == 0 {
 			n++
 		}
 	}
@@ -89,9 +93,10 @@ func (c *client) since(t time.Time) (n int) {
 	return n
 }
 
-// checkRequests bounds what each process sends within any TTL, whatever goes wrong: its renewals, and a read per poll interval for
-// each goroutine that acquires or reads. New terms and wake-ups explain more, and so does each second request that has failed. A poll
-// while a create is going up is three requests.
+// checkRequests bounds what each process sends within any TTL, whatever goes wrong: its renewals,
+// and a read per poll interval for each goroutine that acquires or reads. New terms and wake-ups
+// explain more, and so does each second request that has failed. A poll while a create is going up
+// is three requests.
 func (w *world) checkRequests() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -128,10 +133,13 @@ func (p *process) checkRequests() {
 			}
 		}
 		n := i - from + 1
-		if unexplained := float64(n) - float64(failed)/2 - enough*explained - 2*min(float64(beside), enough*explained); unexplained > 0 {
-			terms := 1 + within(p.newTerms, sent[from].at.Add(-time.Second), s.at.Add(time.Second)) // the race for a term is before and after its begin
+		if unexplained := float64(n) - float64(failed)/2 - enough*explained - 2*min(float64(beside),
+			enough*explained); unexplained > 0 {
+			// the race for a term is before and after its begin
+			terms := 1 + within(p.newTerms, sent[from].at.Add(-time.Second), s.at.Add(time.Second))
 			if unexplained > float64(shortWaits*terms)+p.allowed(sent[from].at.Add(-time.Second), s.at) {
-				p.w.violateLocked("request storm: %s sent %d requests within a TTL, of which %d failed; its intervals explain %.0f, in %d terms",
+				p.w.violateLocked("request storm: %s sent %d requests within a TTL, of which %d failed; its "+
+					"intervals explain %.0f, in %d terms",
 					p.name, n, failed, explained, terms)
 				return
 			}

@@ -7,9 +7,9 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// restorable reports whether somebody may restore old versions of the lock object, as from a backup. A
-// candidate can know better only if it has seen a later term, so nobody takes part whose memory is not
-// that of its process.
+// restorable reports whether somebody may restore old versions of the lock object, as from a
+// backup. A candidate can know better only if it has seen a later term, so nobody takes part whose
+// memory is not that of its process.
 func (c *Config) restorable() bool {
 	alone := !c.Foreign && !c.Readers && !c.Wakes && !c.Siblings && !c.Abandons
 	return alone && (c.Ages == NoAges || c.Ages == ReportedAges)

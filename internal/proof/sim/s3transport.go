@@ -24,7 +24,8 @@ func bareMatch(ifMatch string) string {
 	return `"` + ifMatch + `"`
 }
 
-// ask answers requests on the objects with which a store finds out how the server wants ETags. They meet no faults but a partition.
+// ask answers requests on the objects with which a store finds out how the server wants ETags. They
+// meet no faults but a partition.
 func (t s3Transport) ask(r *http.Request) (*http.Response, error) {
 	t.c.p.clock.waitWhileFrozen()
 	if t.c.p.crashed.Load() || t.c.isPartitioned() {
@@ -64,7 +65,19 @@ func (t s3Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		code   string
 	}{
 		{leasehold.ErrNotExist, 404, "NoSuchKey"}, {leasehold.ErrPreconditionFailed, 412, "PreconditionFailed"},
-		{err409, 409, "ConditionalRequestConflict"}, {err500, 500, "InternalError"}, {err503, 503, "SlowDown"}, {err429, 429, "TooManyRequests"}, {errConflict, 409, "ConditionalRequestConflict"},
+		{
+			err409,
+			409,
+			"ConditionalRequestConflict",
+		}, {
+			err500,
+			500,
+			"InternalError",
+		}, {
+			err503,
+			503,
+			"SlowDown",
+		}, {err429, 429, "TooManyRequests"}, {errConflict, 409, "ConditionalRequestConflict"},
 	} {
 		if errors.Is(got.err, e.err) {
 			status, code = e.status, e.code
@@ -94,7 +107,8 @@ func (t s3Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	return &http.Response{
-		StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header,
+		StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1,
+		ProtoMinor: 1, Header: header,
 		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)), Request: r,
 	}, nil
 }

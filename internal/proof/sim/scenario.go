@@ -10,31 +10,39 @@ import (
 
 // Config describes one world before its run. NewConfig draws one from a seed.
 type Config struct {
-	Seed            uint64
-	Nodes           int
-	TTL             time.Duration
-	Margin          time.Duration // the locks' safety margin
-	Drift           float64       // the locks' clock drift allowance
-	RateSpread      float64       // clock rates lie within 1 ± RateSpread
-	Skew            time.Duration // wall clocks start within ± Skew of true time
-	RequestFaults   float64       // share of requests that go wrong
-	Slow            bool          // every reply takes up to 3 seconds
-	Ages            AgeSource
-	BareETags       bool // the server of the real S3Store wants ETags without quotes
-	TornReads       bool // some reads return a body with the ETag of the version before it
-	Siblings        bool // several goroutines and electors of each process share one Lock
-	Foreign         bool // a client that knows only expires_at and token takes part, and time daemons keep wall clocks within Skew
-	Readers         bool // a process watches and inspects the lock, and a third of its requests go wrong
-	Pages           bool // some answers are 200 with a proxy's page
-	Wakes           bool // messages wake the processes when the object changes: some of them late, lost or repeated, and some are forged
-	Abandons        bool // holders abandon some leases, half of the processes reclaim, and half of the electors run term by term
+	Seed          uint64
+	Nodes         int
+	TTL           time.Duration
+	Margin        time.Duration // the locks' safety margin
+	Drift         float64       // the locks' clock drift allowance
+	RateSpread    float64       // clock rates lie within 1 ± RateSpread
+	Skew          time.Duration // wall clocks start within ± Skew of true time
+	RequestFaults float64       // share of requests that go wrong
+	Slow          bool          // every reply takes up to 3 seconds
+	Ages          AgeSource
+	BareETags     bool // the server of the real S3Store wants ETags without quotes
+	TornReads     bool // some reads return a body with the ETag of the version before it
+	Siblings      bool // several goroutines and electors of each process share one Lock
+	// a client that knows only expires_at and token takes part, and time daemons keep wall clocks
+	// within Skew
+	Foreign bool
+	Readers bool // a process watches and inspects the lock, and a third of its requests go wrong
+	Pages   bool // some answers are 200 with a proxy's page
+	// messages wake the processes when the object changes: some of them late, lost or repeated, and
+	// some are forged
+	Wakes bool
+	// holders abandon some leases, half of the processes reclaim, and half of the electors run term
+	// by term
+	Abandons        bool
 	Long            bool // the TTL is an hour or a day
 	OneWriteASecond bool // more are refused
-	SlowCreates     bool // a create may take up to a TTL, or break off; meanwhile others are refused, and reads find nothing
-	Tried           bool // locks do not know that the store enforces conditions
-	Copies          bool // all machines are copies of one
-	Chaos           time.Duration
-	Actions         []Action // in order of time
+	// a create may take up to a TTL, or break off; meanwhile others are refused, and reads find
+	// nothing
+	SlowCreates bool
+	Tried       bool // locks do not know that the store enforces conditions
+	Copies      bool // all machines are copies of one
+	Chaos       time.Duration
+	Actions     []Action // in order of time
 }
 
 // AgeSource says where Object.Age comes from, and whether it is true.
@@ -42,12 +50,16 @@ type AgeSource string
 
 // The sources of Object.Age.
 const (
-	NoAges       AgeSource = "no ages"
-	ReportedAges AgeSource = "ages reported"        // true in the first reply that shows a version, hours too high in all others
-	WrongAges    AgeSource = "wrong ages reported"  // always hours too high: leases may overlap, but only within a bound
-	SteppedAges  AgeSource = "stepped ages"         // by a clock of the store that is stepped now and then, so also negative: as above
-	IgnoredDates AgeSource = "wrong dates, ignored" // the real S3Store, on a store whose clock is off and stepped, or behind a wrong proxy
-	TrustedDates AgeSource = "dates trusted"        // the real S3Store, with dates that give ReportedAges
+	NoAges AgeSource = "no ages"
+	// true in the first reply that shows a version, hours too high in all others
+	ReportedAges AgeSource = "ages reported"
+	// always hours too high: leases may overlap, but only within a bound
+	WrongAges AgeSource = "wrong ages reported"
+	// by a clock of the store that is stepped now and then, so also negative: as above
+	SteppedAges AgeSource = "stepped ages"
+	// the real S3Store, on a store whose clock is off and stepped, or behind a wrong proxy
+	IgnoredDates AgeSource = "wrong dates, ignored"
+	TrustedDates AgeSource = "dates trusted" // the real S3Store, with dates that give ReportedAges
 )
 
 // real reports whether the real S3Store is used.
@@ -66,19 +78,28 @@ type Action struct {
 }
 
 func (a Action) String() string {
-	return fmt.Sprintf("%v node%d %s for %v (%v)", a.At.Round(time.Millisecond), a.Node, a.Kind, a.For.Round(time.Millisecond), a.Step.Round(time.Millisecond))
+	return fmt.Sprintf("%v node%d %s for %v (%v)", a.At.Round(time.Millisecond), a.Node, a.Kind,
+		a.For.Round(time.Millisecond), a.Step.Round(time.Millisecond))
 }
 
 // The more frequent kinds are listed twice.
 var actionKinds = []string{
-	"partition", "partition", "suspend", "suspend, wall clock set back", "pause", "pause, wall clock set right", "crash",
-	"crash and restart", "crash and reclaim", "resign", "break", "step wall clock", "stop and start", "outage", "forged wake-ups",
+	"partition", "partition", "suspend", "suspend, wall clock set back", "pause",
+	"pause, wall clock set right", "crash",
+	"crash and restart", "crash and reclaim", "resign", "break", "step wall clock", "stop and start",
+	"outage", "forged wake-ups",
 }
 
 // NewConfig draws the world of a seed.
 func NewConfig(seed uint64) *Config {
 	r := rand.New(rand.NewPCG(seed, 0))
-	c := &Config{Seed: seed, Nodes: 2 + r.IntN(3), TTL: 15 * time.Second, Ages: []AgeSource{NoAges, ReportedAges}[r.IntN(2)], RequestFaults: []float64{0, 0.05, 0.2}[r.IntN(3)]}
+	c := &Config{
+		Seed:          seed,
+		Nodes:         2 + r.IntN(3),
+		TTL:           15 * time.Second,
+		Ages:          []AgeSource{NoAges, ReportedAges}[r.IntN(2)],
+		RequestFaults: []float64{0, 0.05, 0.2}[r.IntN(3)],
+	}
 	c.Foreign, c.Slow = r.IntN(6) == 0, r.IntN(4) == 0
 	c.Skew = []time.Duration{0, time.Minute, 2 * time.Hour}[r.IntN(3)]
 	if c.Foreign {
@@ -112,7 +133,8 @@ func (c *Config) Force(name string) error {
 		r := c.rng("forced", name)
 		for range 2 {
 			c.Actions = append(c.Actions, Action{
-				At: time.Duration(r.Int64N(int64(2 * c.TTL))), Node: r.IntN(c.Nodes), Kind: name, For: time.Duration(r.Int64N(int64(2 * c.TTL))),
+				At: time.Duration(r.Int64N(int64(2 * c.TTL))), Node: r.IntN(c.Nodes), Kind: name,
+				For: time.Duration(r.Int64N(int64(2 * c.TTL))),
 			})
 		}
 		c.sortActions()
@@ -120,14 +142,16 @@ func (c *Config) Force(name string) error {
 	}
 	field := reflect.ValueOf(c).Elem().FieldByName(name)
 	if !field.IsValid() || field.Kind() != reflect.Bool {
-		return fmt.Errorf("%q is neither a field of Config that is true or false nor a kind of action: %q", name, actionKinds)
+		return fmt.Errorf("%q is neither a field of Config that is true or false nor a kind of action: %q",
+			name, actionKinds)
 	}
 	field.SetBool(true)
 	return nil
 }
 
-// drawClockBounds draws options and clock rates with which leases cannot overlap: (1-margin/TTL)(1+spread)/(1-spread) is at
-// most 1+drift, because of the drift allowance, the margin, or both.
+// drawClockBounds draws options and clock rates with which leases cannot overlap:
+// (1-margin/TTL)(1+spread)/(1-spread) is at most 1+drift, because of the drift allowance, the
+// margin, or both.
 func (c *Config) drawClockBounds(r *rand.Rand) {
 	switch r.IntN(4) {
 	case 0:
@@ -145,8 +169,10 @@ func (c *Config) drawActions(r *rand.Rand) {
 	steady := r.IntN(2) == 0 // no wall clock is stepped, so that wall clocks reveal a pause
 	for range r.IntN(8) {
 		a := Action{
-			At: time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))), Node: r.IntN(c.Nodes), Kind: actionKinds[r.IntN(len(actionKinds))],
-			For: time.Duration(r.Int64N(int64(2 * c.TTL))), Step: time.Duration(r.Int64N(int64(4*time.Hour))) - 2*time.Hour,
+			At: time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))), Node: r.IntN(c.Nodes),
+			Kind: actionKinds[r.IntN(len(actionKinds))],
+			For:  time.Duration(r.Int64N(int64(2 * c.TTL))),
+			Step: time.Duration(r.Int64N(int64(4*time.Hour))) - 2*time.Hour,
 		}
 		switch {
 		case a.Kind == "step wall clock" && (c.Foreign || steady):

@@ -7,12 +7,13 @@ import (
 	"testing"
 )
 
-// Shrink looks for a smaller world that still fails. It removes actions, faults and nodes one at a time, until no further
-// removal leaves a failure.
+// Shrink looks for a smaller world that still fails. It removes actions, faults and nodes one at a
+// time, until no further removal leaves a failure.
 func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 	t.Helper()
 	best, out := cfg, Run(t, cfg, true)
-	// Goroutines that use one Lock at the same instant run in any order, so such a world may fail only at a later try.
+	// Goroutines that use one Lock at the same instant run in any order, so such a world may fail
+	// only at a later try.
 	for try := 0; len(out.Violations) == 0 && try < 20; try++ {
 		out = Run(t, cfg, true)
 	}
@@ -55,7 +56,9 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 				shorter = try(func(c *Config) { *part(c) = false }) || shorter
 			}
 		}
-		if last := best.Nodes - 1; last >= 2 && !slices.ContainsFunc(best.Actions, func(a Action) bool { return a.Node == last }) {
+		if last := best.Nodes - 1; last >= 2 && !slices.ContainsFunc(best.Actions, func(a Action) bool {
+			return a.Node == last
+		}) {
 			shorter = try(func(c *Config) { c.Nodes = last }) || shorter
 		}
 	}
@@ -65,8 +68,12 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 // Report describes a failure: the world, its violations, and the timeline up to the first.
 func Report(cfg *Config, out Outcome) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, request faults %v, slow replies %v, %s, ETags without quotes %v, torn reads %v, siblings %v, foreign client %v, reader %v, pages %v, wake-ups %v, abandons %v, one write a second %v, slow creates %v, tried %v\n",
-		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.RateSpread, cfg.Skew, cfg.RequestFaults, cfg.Slow, cfg.Ages, cfg.BareETags, cfg.TornReads, cfg.Siblings, cfg.Foreign, cfg.Readers, cfg.Pages, cfg.Wakes, cfg.Abandons, cfg.OneWriteASecond, cfg.SlowCreates, cfg.Tried)
+	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, "+
+		"request faults %v, slow replies %v, %s, ETags without quotes %v, torn reads %v, siblings %v, foreign client "+
+		"%v, reader %v, pages %v, wake-ups %v, abandons %v, one write a second %v, slow creates %v, tried %v\n",
+		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.RateSpread, cfg.Skew, cfg.RequestFaults, cfg.Slow,
+		cfg.Ages, cfg.BareETags, cfg.TornReads, cfg.Siblings, cfg.Foreign, cfg.Readers, cfg.Pages, cfg.Wakes,
+		cfg.Abandons, cfg.OneWriteASecond, cfg.SlowCreates, cfg.Tried)
 	for _, a := range cfg.Actions {
 		fmt.Fprintf(&b, "  %v\n", a)
 	}

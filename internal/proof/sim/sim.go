@@ -1,6 +1,7 @@
-// Package sim runs real Locks, Leases and Electors on simulated machines in virtual time. Clocks drift, step and stop. The
-// network loses, delays and repeats requests. Processes crash, and an administrator breaks locks. A seed determines all of it,
-// and the invariants are checked at every step.
+// Package sim runs real Locks, Leases and Electors on simulated machines in virtual time. Clocks
+// drift, step and stop. The network loses, delays and repeats requests. Processes crash, and an
+// administrator breaks locks. A seed determines all of it, and the invariants are checked at every
+// step.
 package sim
 
 import (
@@ -94,7 +95,8 @@ func Run(t *testing.T, cfg *Config, trace bool) Outcome {
 func newWorld(cfg *Config, trace bool) *world {
 	w := &world{
 		cfg: cfg, journal: newJournal(trace), nodes: make([]*process, cfg.Nodes),
-		tokenOwner: make(map[uint64]string), broken: make(map[uint64]bool), asked: &fakes3.Server{BareIfMatch: cfg.BareETags},
+		tokenOwner: make(map[uint64]string), broken: make(map[uint64]bool),
+		asked: &fakes3.Server{BareIfMatch: cfg.BareETags},
 	}
 	w.messages = w.rng("messages")
 	w.abandonments = abandonments{make(map[uint64]abandonment), make(map[uint64]bool)}
@@ -104,7 +106,8 @@ func newWorld(cfg *Config, trace bool) *world {
 
 func (w *world) rng(purpose ...any) *rand.Rand { return w.cfg.rng(purpose...) }
 
-// rng is the random source of one purpose. Each purpose has its own, so that one more draw in one place changes no other.
+// rng is the random source of one purpose. Each purpose has its own, so that one more draw in one
+// place changes no other.
 func (c *Config) rng(purpose ...any) *rand.Rand {
 	h := fnv.New64a()
 	fmt.Fprint(h, purpose...)
@@ -122,7 +125,8 @@ func (w *world) run() Outcome {
 		w.startReader()
 	}
 	for _, a := range w.cfg.Actions {
-		time.Sleep(max(time.Until(w.began.Add(a.At)), time.Microsecond)) // never at the instant of a start or of another action
+		// never at the instant of a start or of another action
+		time.Sleep(max(time.Until(w.began.Add(a.At)), time.Microsecond))
 		w.act(a)
 	}
 	time.Sleep(time.Until(w.began.Add(w.cfg.Chaos)))
@@ -174,7 +178,8 @@ func (w *world) endChaos() {
 	w.log("world", "*** all faults are over")
 }
 
-// faultsOn reports whether requests may still go wrong. They stop before the last actions are undone.
+// faultsOn reports whether requests may still go wrong. They stop before the last actions are
+// undone.
 func (w *world) faultsOn() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

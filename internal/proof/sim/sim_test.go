@@ -29,7 +29,8 @@ func env(t *testing.T, name string, value uint64) uint64 {
 	return n
 }
 
-// eachSeed runs n worlds on all cores, starting at seed SEED (default 1). It stops at the first world that returns a report.
+// eachSeed runs n worlds on all cores, starting at seed SEED (default 1). It stops at the first
+// world that returns a report.
 func eachSeed(t *testing.T, n uint64, run func(t *testing.T, seed uint64) (report string)) {
 	t.Helper()
 	defer debug.SetGCPercent(debug.SetGCPercent(800)) // a world lives for milliseconds
@@ -63,8 +64,9 @@ func newConfig(t *testing.T, seed uint64) *sim.Config {
 	return cfg
 }
 
-// TestSeeds runs SEEDS worlds (default 100, or 500 at full size), starting at seed SEED (default 1), and reports the first that fails.
-// FORCE="SlowCreates,forged wake-ups" makes each of them such a world.
+// TestSeeds runs SEEDS worlds (default 100, or 500 at full size), starting at seed SEED (default
+// 1), and reports the first that fails. FORCE="SlowCreates,forged wake-ups" makes each of them such
+// a world.
 func TestSeeds(t *testing.T) {
 	var mu sync.Mutex
 	var total sim.Stats
@@ -88,7 +90,8 @@ func TestSeeds(t *testing.T) {
 		}
 		return ""
 	})
-	t.Logf("%d worlds, %.0f virtual hours, in %v: %d requests, %d terms, %d writes, %d of them fenced off", total.Runs, total.Virtual.Hours(),
+	t.Logf("%d worlds, %.0f virtual hours, in %v: %d requests, %d terms, %d writes, %d of them fenced off", total.Runs,
+		total.Virtual.Hours(),
 		time.Since(began).Round(time.Millisecond), total.Requests, total.Terms, total.Writes, total.Fenced)
 	kinds := make([]string, 0, len(total.Faults))
 	for kind := range total.Faults {
@@ -101,7 +104,8 @@ func TestSeeds(t *testing.T) {
 	checkSituations(t, sim.LockSituations, total.Runs, total.Situations)
 }
 
-// checkSituations wants that the worlds have reached what they must, unless one has failed: then few have run.
+// checkSituations wants that the worlds have reached what they must, unless one has failed: then
+// few have run.
 func checkSituations(t *testing.T, table sim.Situations, worlds int, in sim.Reached) {
 	t.Helper()
 	if t.Failed() {

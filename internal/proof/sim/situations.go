@@ -51,10 +51,12 @@ func (r request) again() request {
 	return r
 }
 
-// waiterKey is the key of a value in the contexts of those who wait for the lock: their own context.
+// waiterKey is the key of a value in the contexts of those who wait for the lock: their own
+// context.
 type waiterKey struct{}
 
-// sends notes a request. It returns what is noted when the sender has its reply, or has ceased to wait for it.
+// sends notes a request. It returns what is noted when the sender has its reply, or has ceased to
+// wait for it.
 func (c *client) sends(ctx context.Context, r *request, f *networkFault) (answered func(reply)) {
 	w := c.p.w
 	r.fate = &fate{at: time.Now(), token: w.token.Load(), fault: f}
@@ -112,7 +114,8 @@ func (w *world) refuses(sender *process, r request) {
 	case rec.Token == r.fate.token:
 		w.markIf(last != nil && last.node == administrator, renewalFindsBreak)
 	case rec.Token == r.fate.token+1:
-		w.markIf(r.ifMatch == s.previousETag && last != sender && s.rec.Token == rec.Token && s.writtenAt.After(r.fate.at), acquisitionsMeet)
+		w.markIf(r.ifMatch == s.previousETag && last != sender && s.rec.Token == rec.Token &&
+			s.writtenAt.After(r.fate.at), acquisitionsMeet)
 	}
 }
 
@@ -125,7 +128,8 @@ func (w *world) lands(sender *process, r request, old, now leasehold.Record) {
 	}
 	f := r.fate.fault
 	lost := f.dropReply || f.err != nil
-	refused := errors.Is(f.err, leasehold.ErrPreconditionFailed) || errors.Is(f.err, leasehold.ErrNotExist) || errors.Is(f.err, err409)
+	refused := errors.Is(f.err, leasehold.ErrPreconditionFailed) || errors.Is(f.err, leasehold.ErrNotExist) ||
+		errors.Is(f.err, err409)
 	w.markIf(r.fate.answered.Load(), ghostLands)
 	w.markIf(f.page, pageForWrite)
 	switch {

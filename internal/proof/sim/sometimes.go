@@ -2,8 +2,8 @@ package sim
 
 import "fmt"
 
-// Situation is something that a simulation must bring about now and then. A simulation that no longer does checks less than it did,
-// though no invariant fails.
+// Situation is something that a simulation must bring about now and then. A simulation that no
+// longer does checks less than it did, though no invariant fails.
 type Situation struct {
 	Name  string
 	What  string // happens in a world for it to count
@@ -16,15 +16,16 @@ type Situations []Situation
 // Reached says in how many worlds each situation has happened.
 type Reached []int
 
-// enoughWorlds is how many worlds of a situation a run must be due, by Least, for its absence to be no chance. Five times as many
-// are expected.
+// enoughWorlds is how many worlds of a situation a run must be due, by Least, for its absence to be
+// no chance. Five times as many are expected.
 const enoughWorlds = 4
 
 // Missing names the situations that happened in fewer of so many worlds than they must.
 func (s Situations) Missing(worlds int, in Reached) (missing []string) {
 	for i, at := range s {
 		if due := worlds * at.Least / 10_000; due >= enoughWorlds && in[i] < due {
-			missing = append(missing, fmt.Sprintf("%s: in %d of %d worlds, not in %d: %s", at.Name, in[i], worlds, due, at.What))
+			missing = append(missing, fmt.Sprintf("%s: in %d of %d worlds, not in %d: %s", at.Name, in[i],
+				worlds, due, at.What))
 		}
 	}
 	return missing
@@ -90,51 +91,143 @@ const (
 
 // LockSituations are those of TestSeeds.
 var LockSituations = Situations{
-	acquisitionsMeet:      {"two candidates write at once", "an acquisition is refused, because another was written while it was under way", 30},
-	creationsMeet:         {"two candidates create at once", "a lock that was missing is there when a candidate creates it", 90},
-	ghostTwoTerms:         {"a ghost after two terms", "a write arrives when the token is higher by two than when it was sent", 40},
-	ghostLands:            {"a ghost lands", "a write lands when its sender has ceased to wait", 30},
-	repeatAfterTerm:       {"a write repeated in another term", "the network's repetition of a write arrives when the token is higher", 80},
-	takeoverAnswered5xx:   {"a takeover answered 5xx", "a takeover lands and is answered 500 or 503", 14},
-	takeoverInOutage:      {"a takeover during a 503", "a takeover lands while another process is answered 503 only", 60},
-	reclaimed:             {"a reclaim", "a process takes the unexpired term of an earlier process of its name", 200},
-	ownLeftover:           {"an own leftover", "a process takes its own term that it did not release", 540},
-	tornAcquisition:       {"a torn read at an acquisition", "a read has the body of a new term and the ETag of the version before", 90},
-	tornVersionReplaced:   {"a write by a torn read", "a write arrives that names the ETag of a torn read", 80},
-	waiterGranted:         {"a cancelled waiter granted", "an acquisition lands whose caller has ceased to wait for the lock", 11},
-	acquisitionRefused:    {"an own acquisition refused", "an acquisition lands and is answered 409, 412 or 404", 40},
-	renewalReplyLost:      {"a renewal without a reply", "a renewal lands and its reply is lost", 520},
-	renewalRefused:        {"an own renewal refused", "a renewal lands and is answered 409, 412 or 404", 240},
-	renewalFindsBreak:     {"a renewal after a break", "a renewal is refused because an administrator has ended the term", 50},
-	releaseReplyLost:      {"a release without a reply", "a release lands and its reply is lost or says that it failed", 21},
-	releaseRepeated:       {"a release repeated", "a release lands after an earlier try was lost", 20},
-	releaseFindsTerm:      {"a release after a takeover", "a release is refused because another term has begun", 80},
-	crashWhileLeading:     {"a crash while leading", "a process crashes while its function runs", 450},
-	suspendedPastExpiry:   {"a suspend across an expiry", "a suspended leader wakes when its record has run out", 190},
-	pausedPastTakeover:    {"a holder returns after a takeover", "a leader whose clocks all stood still wakes in another's term", 110},
-	stopsWhileWriting:     {"a stop while writing", "a machine is suspended or paused while it waits for the answer to a write", 70},
-	clockJump:             {"a clock jump during a term", "the wall clock of a leader is stepped", 60},
-	partitionedTerm:       {"a partitioned leader", "a leader behind a partition loses its lease", 210},
-	fencedOff:             {"a write fenced off", "the resource refuses a leader's write, because it has seen a higher token", 270},
-	functionOutlives:      {"a function outlives its term", "a function returns when another term has begun", 550},
-	brokenTerm:            {"a broken term", "an administrator ends a term whose function runs", 210},
-	resignWhileWriting:    {"a resignation while writing", "an elector is to resign while its process waits for the answer to a write", 22},
-	readOvertaken:         {"a read overtaken", "the object is replaced before a reader has the reply that shows it", 1300},
-	pageForWrite:          {"a page for a write that landed", "a write lands and is answered by a page", 140},
-	foreignTakeover:       {"a foreign takeover", "a client that knows only expires_at takes a lock that has run out", 13},
-	abandonedInFunction:   {"abandoned in its function", "a lease is abandoned while its function runs", 290},
-	abandonedWhileWriting: {"abandoned during a renewal", "a lease is abandoned while its process waits for the answer to a write", 130},
+	acquisitionsMeet: {
+		"two candidates write at once",
+		"an acquisition is refused, because another was written while it was under way",
+		30,
+	},
+	creationsMeet: {
+		"two candidates create at once",
+		"a lock that was missing is there when a candidate creates it",
+		90,
+	},
+	ghostTwoTerms: {
+		"a ghost after two terms",
+		"a write arrives when the token is higher by two than when it was sent",
+		40,
+	},
+	ghostLands: {"a ghost lands", "a write lands when its sender has ceased to wait", 30},
+	repeatAfterTerm: {
+		"a write repeated in another term",
+		"the network's repetition of a write arrives when the token is higher",
+		80,
+	},
+	takeoverAnswered5xx: {"a takeover answered 5xx", "a takeover lands and is answered 500 or 503", 14},
+	takeoverInOutage: {
+		"a takeover during a 503",
+		"a takeover lands while another process is answered 503 only",
+		60,
+	},
+	reclaimed:   {"a reclaim", "a process takes the unexpired term of an earlier process of its name", 200},
+	ownLeftover: {"an own leftover", "a process takes its own term that it did not release", 540},
+	tornAcquisition: {
+		"a torn read at an acquisition",
+		"a read has the body of a new term and the ETag of the version before",
+		90,
+	},
+	tornVersionReplaced: {"a write by a torn read", "a write arrives that names the ETag of a torn read", 80},
+	waiterGranted: {
+		"a cancelled waiter granted",
+		"an acquisition lands whose caller has ceased to wait for the lock",
+		11,
+	},
+	acquisitionRefused: {"an own acquisition refused", "an acquisition lands and is answered 409, 412 or 404", 40},
+	renewalReplyLost:   {"a renewal without a reply", "a renewal lands and its reply is lost", 520},
+	renewalRefused:     {"an own renewal refused", "a renewal lands and is answered 409, 412 or 404", 240},
+	renewalFindsBreak: {
+		"a renewal after a break",
+		"a renewal is refused because an administrator has ended the term",
+		50,
+	},
+	releaseReplyLost: {
+		"a release without a reply",
+		"a release lands and its reply is lost or says that it failed",
+		21,
+	},
+	releaseRepeated:     {"a release repeated", "a release lands after an earlier try was lost", 20},
+	releaseFindsTerm:    {"a release after a takeover", "a release is refused because another term has begun", 80},
+	crashWhileLeading:   {"a crash while leading", "a process crashes while its function runs", 450},
+	suspendedPastExpiry: {"a suspend across an expiry", "a suspended leader wakes when its record has run out", 190},
+	pausedPastTakeover: {
+		"a holder returns after a takeover",
+		"a leader whose clocks all stood still wakes in another's term",
+		110,
+	},
+	stopsWhileWriting: {
+		"a stop while writing",
+		"a machine is suspended or paused while it waits for the answer to a write",
+		70,
+	},
+	clockJump:       {"a clock jump during a term", "the wall clock of a leader is stepped", 60},
+	partitionedTerm: {"a partitioned leader", "a leader behind a partition loses its lease", 210},
+	fencedOff: {
+		"a write fenced off",
+		"the resource refuses a leader's write, because it has seen a higher token",
+		270,
+	},
+	functionOutlives: {"a function outlives its term", "a function returns when another term has begun", 550},
+	brokenTerm:       {"a broken term", "an administrator ends a term whose function runs", 210},
+	resignWhileWriting: {
+		"a resignation while writing",
+		"an elector is to resign while its process waits for the answer to a write",
+		22,
+	},
+	readOvertaken: {
+		"a read overtaken",
+		"the object is replaced before a reader has the reply that shows it",
+		1300,
+	},
+	pageForWrite: {"a page for a write that landed", "a write lands and is answered by a page", 140},
+	foreignTakeover: {
+		"a foreign takeover",
+		"a client that knows only expires_at takes a lock that has run out",
+		13,
+	},
+	abandonedInFunction: {"abandoned in its function", "a lease is abandoned while its function runs", 290},
+	abandonedWhileWriting: {
+		"abandoned during a renewal",
+		"a lease is abandoned while its process waits for the answer to a write",
+		130,
+	},
 	abandonedThenReleased: {"abandoned, then released", "the release of an abandoned lease lands", 150},
-	abandonedRunsOut:      {"an abandoned term runs out", "a term follows one that was abandoned and not released", 220},
-	writeTooSoon:          {"a write too soon", "a store that accepts one write a second refuses a write", 240},
-	createBesideUpload:    {"a create beside a slow one", "a create is refused while another is going up, and reads find nothing", 210},
-	ledAfterOutage:        {"led after an outage", "at a TTL of an hour or a day, somebody leads soon after an outage in which the lock was released", 33},
-	wokenFromBackoff:      {"woken from a back-off", "Wake makes somebody lead at once after that outage", 9},
-	triedInAWait:          {"the store tried in a wait", "a process that waits for the lock tries the store on another's record", 520},
-	triedBesideAWrite:     {"the store tried beside a write", "what tries the store carries a record that has been replaced meanwhile", 140},
-	copyTakesOver:         {"a takeover from a copy", "a process takes over from one on a copy of its machine", 100},
-	restoredTaken:         {"a restored version taken", "a process takes a restored version and knows of a later term", 60},
-	messageToFrozen:       {"a message to a frozen machine", "a message that the object has changed finds the machine stopped", 250},
+	abandonedRunsOut: {
+		"an abandoned term runs out",
+		"a term follows one that was abandoned and not released",
+		220,
+	},
+	writeTooSoon: {"a write too soon", "a store that accepts one write a second refuses a write", 240},
+	createBesideUpload: {
+		"a create beside a slow one",
+		"a create is refused while another is going up, and reads find nothing",
+		210,
+	},
+	ledAfterOutage: {
+		"led after an outage",
+		"at a TTL of an hour or a day, somebody leads soon after an outage in which the lock was released",
+		33,
+	},
+	wokenFromBackoff: {"woken from a back-off", "Wake makes somebody lead at once after that outage", 9},
+	triedInAWait: {
+		"the store tried in a wait",
+		"a process that waits for the lock tries the store on another's record",
+		520,
+	},
+	triedBesideAWrite: {
+		"the store tried beside a write",
+		"what tries the store carries a record that has been replaced meanwhile",
+		140,
+	},
+	copyTakesOver: {"a takeover from a copy", "a process takes over from one on a copy of its machine", 100},
+	restoredTaken: {
+		"a restored version taken",
+		"a process takes a restored version and knows of a later term",
+		60,
+	},
+	messageToFrozen: {
+		"a message to a frozen machine",
+		"a message that the object has changed finds the machine stopped",
+		250,
+	},
 }
 
 // Situations of fenced writes.
@@ -151,11 +244,27 @@ const (
 
 // FencedSituations are those of TestFencedSeeds.
 var FencedSituations = Situations{
-	FencedRefused:     {"fenced: a write refused", "a write is refused, because a higher token has written", 1620},
-	FencedLateArrival: {"fenced: a lower token late", "a write arrives after a higher token has written the object", 200},
-	FencedMeeting:     {"fenced: two leaders write at once", "another leader's write of the object lands while a write is on its way", 210},
-	FencedSealCut:     {"fenced: a seal cut off", "sealing fails with an unknown outcome", 330},
-	FencedReplyLost:   {"fenced: a reply lost", "a write is done, although the reply to one of its requests was lost", 440},
-	FencedRevived:     {"fenced: a deleted object written", "a higher token writes an object that a lower one has deleted", 1600},
-	FencedReadMoved:   {"fenced: a read during a write", "an object is replaced while it is read", 90},
+	FencedRefused: {"fenced: a write refused", "a write is refused, because a higher token has written", 1620},
+	FencedLateArrival: {
+		"fenced: a lower token late",
+		"a write arrives after a higher token has written the object",
+		200,
+	},
+	FencedMeeting: {
+		"fenced: two leaders write at once",
+		"another leader's write of the object lands while a write is on its way",
+		210,
+	},
+	FencedSealCut: {"fenced: a seal cut off", "sealing fails with an unknown outcome", 330},
+	FencedReplyLost: {
+		"fenced: a reply lost",
+		"a write is done, although the reply to one of its requests was lost",
+		440,
+	},
+	FencedRevived: {
+		"fenced: a deleted object written",
+		"a higher token writes an object that a lower one has deleted",
+		1600,
+	},
+	FencedReadMoved: {"fenced: a read during a write", "an object is replaced while it is read", 90},
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// store is the simulated object store: one linearizable register, whatever the network does to requests.
+// store is the simulated object store: one linearizable register, whatever the network does to
+// requests.
 type store struct {
 	w             *world
 	mu            sync.Mutex
@@ -33,7 +34,8 @@ const lockKey = "lock"
 // clockStep is how far the store's clock is off from so long after the start of the run on.
 type clockStep struct{ at, off time.Duration }
 
-// drawSteps draws a clock that is off by hours, and stepped up to three times, by seconds or by hours.
+// drawSteps draws a clock that is off by hours, and stepped up to three times, by seconds or by
+// hours.
 func drawSteps(r *rand.Rand, until time.Duration) []clockStep {
 	anyOf := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(2*d))) - d }
 	steps := []clockStep{{0, anyOf(12 * time.Hour)}}
@@ -94,7 +96,8 @@ func (s *store) apply(sender *process, r request) reply {
 			s.w.readTorn()
 			return reply{obj: leasehold.Object{Body: s.body, ETag: s.previousETag}, version: s.etag}
 		}
-		age := time.Duration(float64(time.Since(s.writtenAt)) * (1 + s.w.cfg.RateSpread)) // its clock is as fast as any may be
+		// its clock is as fast as any may be
+		age := time.Duration(float64(time.Since(s.writtenAt)) * (1 + s.w.cfg.RateSpread))
 		stepped := s.off(time.Now()) - s.off(s.writtenAt)
 		return reply{obj: leasehold.Object{Body: s.body, ETag: s.etag}, version: s.etag, age: age, stepped: stepped}
 	case sender != nil && sender.node == reader:

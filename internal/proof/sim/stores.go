@@ -13,8 +13,9 @@ import (
 
 var err429 = errors.New("429 TooManyRequests")
 
-// drawStores draws whether the store accepts one write of an object a second, as R2 and Cloud Storage do, whether creates take up to
-// a TTL, as a Put Blob of Azure may, and whether the locks know that it enforces conditions. If not, they try it.
+// drawStores draws whether the store accepts one write of an object a second, as R2 and Cloud
+// Storage do, whether creates take up to a TTL, as a Put Blob of Azure may, and whether the locks
+// know that it enforces conditions. If not, they try it.
 func (c *Config) drawStores() {
 	r := c.rng("stores")
 	c.OneWriteASecond, c.SlowCreates, c.Tried = r.IntN(8) == 0, r.IntN(8) == 0, r.IntN(4) == 0
@@ -33,7 +34,8 @@ func (s *store) tried(sender *process, r request) {
 	s.w.markIf(rec.Holder != sender.identity && rec.Nonce != s.rec.Nonce, triedBesideAWrite)
 }
 
-// tooSoon refuses a write that follows the last one of the object within a second. The caller holds s.mu.
+// tooSoon refuses a write that follows the last one of the object within a second. The caller holds
+// s.mu.
 func (s *store) tooSoon() error {
 	if !s.w.cfg.OneWriteASecond || !s.exists || time.Since(s.writtenAt) >= time.Second {
 		return nil
@@ -61,7 +63,8 @@ func (c *client) drawUpload() (u upload) {
 	return upload{time.Duration(c.rand.Int64N(int64(c.p.w.cfg.TTL))), c.rand.IntN(4) == 0}
 }
 
-// create carries out a create. Until it has gone up, other creates are refused, and reads find nothing.
+// create carries out a create. Until it has gone up, other creates are refused, and reads find
+// nothing.
 func (s *store) create(sender *process, r request, u upload) reply {
 	s.mu.Lock()
 	switch {
@@ -86,8 +89,8 @@ func (s *store) create(sender *process, r request, u upload) reply {
 	return s.apply(sender, r)
 }
 
-// logWatch is what a process's locks log in a world of slow creates. One that lost the race to create the object is told that the lock is
-// held, and not that the store is broken.
+// logWatch is what a process's locks log in a world of slow creates. One that lost the race to
+// create the object is told that the lock is held, and not that the store is broken.
 type logWatch struct{ p *process }
 
 func (logWatch) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
@@ -101,7 +104,8 @@ func (h logWatch) Handle(_ context.Context, r slog.Record) error {
 	}
 	r.Attrs(func(a slog.Attr) bool {
 		text := a.Value.String()
-		falsified := strings.Contains(text, leasehold.ErrNotExist.Error()) || strings.Contains(text, "StatusCode: 404") // no store says so to a create
+		// no store says so to a create
+		falsified := strings.Contains(text, leasehold.ErrNotExist.Error()) || strings.Contains(text, "StatusCode: 404")
 		if strings.Contains(text, "refused a write although the object had not changed") && !falsified {
 			w.violate("%s lost the race to create the object, and was told: %s", h.p.name, text)
 		}

@@ -2,8 +2,8 @@ package sim
 
 import "time"
 
-// notifyLocked sends every process a message that the object has changed. Some messages are lost, repeated, or late by up to two
-// TTLs. The caller holds w.mu.
+// notifyLocked sends every process a message that the object has changed. Some messages are lost,
+// repeated, or late by up to two TTLs. The caller holds w.mu.
 func (w *world) notifyLocked() {
 	for _, p := range append(w.nodes[:len(w.nodes):len(w.nodes)], w.reader) {
 		if p == nil {
@@ -41,7 +41,8 @@ func (p *process) wake() {
 	p.lock.Wake()
 }
 
-// checkWake wants that a wake-up makes whoever waits read at once. The leader's own Lock does not wait.
+// checkWake wants that a wake-up makes whoever waits read at once. The leader's own Lock does not
+// wait.
 func (w *world) checkWake(leader *process) {
 	w.mu.Lock()
 	nodes := append(w.nodes[:len(w.nodes):len(w.nodes)], w.reader)

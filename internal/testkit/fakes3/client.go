@@ -11,8 +11,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 )
 
-// Transport runs a handler in the client's goroutine, without a socket. If the handler panics with http.ErrAbortHandler, the
-// client sees a closed connection. If it returns after the request's context has ended, the client sees that context's error.
+// Transport runs a handler in the client's goroutine, without a socket. If the handler panics with
+// http.ErrAbortHandler, the client sees a closed connection. If it returns after the request's
+// context has ended, the client sees that context's error.
 type Transport struct{ http.Handler }
 
 // RoundTrip implements http.RoundTripper.

@@ -1,6 +1,7 @@
-// Package fakes3 is a small, strict S3 in the test's own process. It has conditional reads, writes and deletes of whole
-// objects, multipart uploads, S3's error replies and HTTP dates. It needs no socket and uses package time, so the real SDK
-// client runs against it inside a testing/synctest bubble.
+// Package fakes3 is a small, strict S3 in the test's own process. It has conditional reads, writes
+// and deletes of whole objects, multipart uploads, S3's error replies and HTTP dates. It needs no
+// socket and uses package time, so the real SDK client runs against it inside a testing/synctest
+// bubble.
 package fakes3
 
 import (
@@ -20,32 +21,41 @@ import (
 	"time"
 )
 
-// Server is an S3 with one bucket, as an http.Handler for path-style requests. It is safe for concurrent use. The zero value is
-// ready and strict. Each field weakens it or makes it stranger; set them before the first request.
+// Server is an S3 with one bucket, as an http.Handler for path-style requests. It is safe for
+// concurrent use. The zero value is ready and strict. Each field weakens it or makes it stranger;
+// set them before the first request.
 type Server struct {
-	// RandomETags makes every ETag unique, as with SSE-KMS. Otherwise an ETag is the MD5 of the body.
+	// RandomETags makes every ETag unique, as with SSE-KMS. Otherwise an ETag is the MD5 of the
+	// body.
 	RandomETags bool
 	// IgnoreDeleteCondition makes DELETE ignore If-Match, as MinIO does.
 	IgnoreDeleteCondition bool
-	// BareIfMatch makes every write and delete compare If-Match without the quotes of an ETag, as Ceph's gateway 16 does.
+	// BareIfMatch makes every write and delete compare If-Match without the quotes of an ETag, as
+	// Ceph's gateway 16 does.
 	BareIfMatch bool
-	// IgnoreConditions makes every write and delete ignore its conditional headers, as several servers did or do.
+	// IgnoreConditions makes every write and delete ignore its conditional headers, as several
+	// servers did or do.
 	IgnoreConditions bool
-	// IgnoreCompleteMatch and IgnoreCompleteNoneMatch make CompleteMultipartUpload ignore If-Match or If-None-Match.
+	// IgnoreCompleteMatch and IgnoreCompleteNoneMatch make CompleteMultipartUpload ignore If-Match
+	// or If-None-Match.
 	IgnoreCompleteMatch, IgnoreCompleteNoneMatch bool
 	// NoMultipart answers 501 to multipart uploads.
 	NoMultipart bool
-	// MinPartSize is the minimum size in bytes of every part except the last. 0 means 5 MiB, as on S3.
+	// MinPartSize is the minimum size in bytes of every part except the last. 0 means 5 MiB, as on
+	// S3.
 	MinPartSize int
-	// TornHeads makes the first HEAD after each replacement answer with the headers of the version before and the ETag of the new
-	// one, as VersityGW 1.8.0 does if the object is replaced during the HEAD.
+	// TornHeads makes the first HEAD after each replacement answer with the headers of the version
+	// before and the ETag of the new one, as VersityGW 1.8.0 does if the object is replaced during
+	// the HEAD.
 	TornHeads bool
-	// WriteInterval answers 429 to a write or a DELETE of a key that comes sooner after the last one that was let through, as servers
-	// do that take one write of an object a second.
+	// WriteInterval answers 429 to a write or a DELETE of a key that comes sooner after the last
+	// one that was let through, as servers do that take one write of an object a second.
 	WriteInterval time.Duration
-	// DefaultRetention makes every write need a checksum, as in a bucket with Object Lock and a default retention.
+	// DefaultRetention makes every write need a checksum, as in a bucket with Object Lock and a
+	// default retention.
 	DefaultRetention bool
-	// OnWrite is called for every new version, in order, with the headers that are stored. It must not call the Server.
+	// OnWrite is called for every new version, in order, with the headers that are stored. It must
+	// not call the Server.
 	OnWrite func(key string, header http.Header, body []byte)
 
 	mu      sync.Mutex
@@ -75,14 +85,21 @@ type apiError struct {
 var (
 	errNoSuchKey    = &apiError{http.StatusNotFound, "NoSuchKey", "The specified key does not exist."}
 	errNoSuchBucket = &apiError{http.StatusNotFound, "NoSuchBucket", "The specified bucket does not exist"}
-	errPrecondition = &apiError{http.StatusPreconditionFailed, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold"}
-	errIncomplete   = &apiError{http.StatusBadRequest, "IncompleteBody", "You did not provide the number of bytes specified by the Content-Length HTTP header"}
-	errDigest       = &apiError{http.StatusBadRequest, "BadDigest", "The Content-MD5 you specified did not match what we received."}
-	errNoDigest     = &apiError{http.StatusBadRequest, "InvalidRequest", "Content-MD5 OR x-amz-checksum- HTTP header is required for Put Object requests with Object Lock parameters"}
-	errArgument     = &apiError{http.StatusBadRequest, "InvalidArgument", "A condition must not be empty"}
-	errUnsupported  = &apiError{http.StatusNotImplemented, "NotImplemented", "A header or query you provided implies functionality that is not implemented."}
-	errTooMany      = &apiError{http.StatusTooManyRequests, "TooManyRequests", "Reduce your rate of simultaneous writes to the same object."}
-	errMethod       = &apiError{http.StatusMethodNotAllowed, "MethodNotAllowed", "The specified method is not allowed against this resource."}
+	errPrecondition = &apiError{http.StatusPreconditionFailed, "PreconditionFailed",
+		"At least one of the pre-conditions you specified did not hold"}
+	errIncomplete = &apiError{http.StatusBadRequest, "IncompleteBody", "You did not provide the number of bytes " +
+		"specified by the Content-Length HTTP header"}
+	errDigest = &apiError{http.StatusBadRequest, "BadDigest", "The Content-MD5 you specified did not match " +
+		"what we received."}
+	errNoDigest = &apiError{http.StatusBadRequest, "InvalidRequest", "Content-MD5 OR x-amz-checksum- HTTP header " +
+		"is required for Put Object requests with Object Lock parameters"}
+	errArgument    = &apiError{http.StatusBadRequest, "InvalidArgument", "A condition must not be empty"}
+	errUnsupported = &apiError{http.StatusNotImplemented, "NotImplemented", "A header or query you provided implies " +
+		"functionality that is not implemented."}
+	errTooMany = &apiError{http.StatusTooManyRequests, "TooManyRequests", "Reduce your rate of simultaneous " +
+		"writes to the same object."}
+	errMethod = &apiError{http.StatusMethodNotAllowed, "MethodNotAllowed",
+		"The specified method is not allowed against this resource."}
 )
 
 // ServeHTTP implements http.Handler.
@@ -112,7 +129,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // admit reports whether the rate limit lets a request through.
 func (s *Server) admit(r *http.Request, key string) bool {
 	completes := r.Method == http.MethodPost && r.URL.Query().Has("uploadId")
-	if s.WriteInterval == 0 || !completes && (multipart(r) || r.Method != http.MethodPut && r.Method != http.MethodDelete) {
+	if s.WriteInterval == 0 || !completes && (multipart(r) || r.Method != http.MethodPut &&
+		r.Method != http.MethodDelete) {
 		return true
 	}
 	s.mu.Lock()
@@ -127,8 +145,8 @@ func (s *Server) admit(r *http.Request, key string) bool {
 	return true
 }
 
-// unsupported reports whether r needs a feature that fakes3 does not have: other sub-resources, copies, chunked signatures,
-// checksums in trailers.
+// unsupported reports whether r needs a feature that fakes3 does not have: other sub-resources,
+// copies, chunked signatures, checksums in trailers.
 func unsupported(r *http.Request) bool {
 	for name := range r.URL.Query() {
 		switch name {
@@ -138,7 +156,8 @@ func unsupported(r *http.Request) bool {
 			return true
 		}
 	}
-	return r.Header.Get("Content-Encoding") == "aws-chunked" || r.Header.Get("X-Amz-Trailer") != "" || r.Header.Get("X-Amz-Copy-Source") != ""
+	return r.Header.Get("Content-Encoding") == "aws-chunked" || r.Header.Get("X-Amz-Trailer") != "" ||
+		r.Header.Get("X-Amz-Copy-Source") != ""
 }
 
 func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, key string) *apiError {
@@ -198,7 +217,8 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, key string) *apiEr
 	return nil
 }
 
-// whole reads the body of a write, and refuses one that does not have its Content-Length or its checksum.
+// whole reads the body of a write, and refuses one that does not have its Content-Length or its
+// checksum.
 func (s *Server) whole(r *http.Request) ([]byte, *apiError) {
 	body, err := io.ReadAll(r.Body)
 	sum := md5.Sum(body)
@@ -223,7 +243,8 @@ func hasChecksum(h http.Header) bool {
 	return false
 }
 
-// write stores the object of a PUT or of a completed upload if the conditions hold. The caller holds s.mu.
+// write stores the object of a PUT or of a completed upload if the conditions hold. The caller
+// holds s.mu.
 func (s *Server) write(conditions http.Header, key string, o object) (etag string, refused *apiError) {
 	old, exists := s.objects[key]
 	if !s.IgnoreConditions {
@@ -247,8 +268,8 @@ func (s *Server) delete(r *http.Request, key string) *apiError {
 	return nil
 }
 
-// condition checks If-Match and If-None-Match of a write or delete. If-Match on a missing key gives 404, not 412, as on S3
-// (apache/arrow-rs#6801).
+// condition checks If-Match and If-None-Match of a write or delete. If-Match on a missing key gives
+// 404, not 412, as on S3 (apache/arrow-rs#6801).
 func (s *Server) condition(h http.Header, old object, exists bool) *apiError {
 	match, hasMatch := h["If-Match"]
 	none, hasNone := h["If-None-Match"]

@@ -115,7 +115,8 @@ func TestOtherBucketsAndSubresourcesAreNotServed(t *testing.T) {
 	require.Equal(t, 501, status)
 }
 
-// The SDK's client in virtual time: reads return the metadata, keys are used unchanged, and dates are whole seconds of the bubble.
+// The SDK's client in virtual time: reads return the metadata, keys are used unchanged, and dates
+// are whole seconds of the bubble.
 func TestRealClientInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakes3.Server{}
@@ -131,7 +132,10 @@ func TestRealClientInVirtualTime(t *testing.T) {
 		require.Equal(t, []string{key}, s.Keys())
 
 		time.Sleep(time.Hour)
-		got, err := client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String(fakes3.Bucket), Key: aws.String(key)})
+		got, err := client.GetObject(t.Context(), &s3.GetObjectInput{
+			Bucket: aws.String(fakes3.Bucket),
+			Key:    aws.String(key),
+		})
 		require.NoError(t, err)
 		body, err := io.ReadAll(got.Body)
 		require.NoError(t, err)
@@ -141,11 +145,17 @@ func TestRealClientInVirtualTime(t *testing.T) {
 		require.Equal(t, "no-store", *got.CacheControl)
 		require.Equal(t, time.Date(2000, 1, 1, 0, 0, 1, 0, time.UTC), got.LastModified.UTC())
 
-		head, err := client.HeadObject(t.Context(), &s3.HeadObjectInput{Bucket: aws.String(fakes3.Bucket), Key: aws.String(key)})
+		head, err := client.HeadObject(t.Context(), &s3.HeadObjectInput{
+			Bucket: aws.String(fakes3.Bucket),
+			Key:    aws.String(key),
+		})
 		require.NoError(t, err)
 		require.EqualValues(t, 4, *head.ContentLength)
 
-		_, err = client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String(fakes3.Bucket), Key: aws.String("missing")})
+		_, err = client.GetObject(t.Context(), &s3.GetObjectInput{
+			Bucket: aws.String(fakes3.Bucket),
+			Key:    aws.String("missing"),
+		})
 		var api smithy.APIError
 		require.ErrorAs(t, err, &api)
 		require.Equal(t, "NoSuchKey", api.ErrorCode())

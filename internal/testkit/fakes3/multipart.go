@@ -26,10 +26,14 @@ type part struct {
 
 var (
 	errNoSuchUpload = &apiError{http.StatusNotFound, "NoSuchUpload", "The specified multipart upload does not exist."}
-	errInvalidPart  = &apiError{http.StatusBadRequest, "InvalidPart", "One or more of the specified parts could not be found."}
-	errPartOrder    = &apiError{http.StatusBadRequest, "InvalidPartOrder", "The list of parts was not in ascending order."}
-	errTooSmall     = &apiError{http.StatusBadRequest, "EntityTooSmall", "Your proposed upload is smaller than the minimum allowed size"}
-	errMalformed    = &apiError{http.StatusBadRequest, "MalformedXML", "The XML you provided was not well-formed or did not validate against our published schema"}
+	errInvalidPart  = &apiError{http.StatusBadRequest, "InvalidPart", "One or more of the specified parts could not " +
+		"be found."}
+	errPartOrder = &apiError{http.StatusBadRequest, "InvalidPartOrder", "The list of parts was not in " +
+		"ascending order."}
+	errTooSmall = &apiError{http.StatusBadRequest, "EntityTooSmall", "Your proposed upload is smaller than the " +
+		"minimum allowed size"}
+	errMalformed = &apiError{http.StatusBadRequest, "MalformedXML", "The XML you provided was not well-formed or " +
+		"did not validate against our published schema"}
 )
 
 func multipart(r *http.Request) bool {

@@ -33,7 +33,8 @@ func list(etags ...string) string {
 	var b strings.Builder
 	b.WriteString("<CompleteMultipartUpload>")
 	for i, etag := range etags {
-		fmt.Fprintf(&b, "<Part><PartNumber>%d</PartNumber><ETag>%s</ETag></Part>", i+1, strings.ReplaceAll(etag, `"`, "&quot;"))
+		fmt.Fprintf(&b, "<Part><PartNumber>%d</PartNumber><ETag>%s</ETag></Part>", i+1,
+			strings.ReplaceAll(etag, `"`, "&quot;"))
 	}
 	return b.String() + "</CompleteMultipartUpload>"
 }

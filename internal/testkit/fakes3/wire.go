@@ -7,8 +7,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 )
 
-// Wire is a client's way to a server in the test's process, with faults and a log of requests in between. It is safe for
-// concurrent use.
+// Wire is a client's way to a server in the test's process, with faults and a log of requests in
+// between. It is safe for concurrent use.
 type Wire struct {
 	faultproxy.Transport
 

@@ -1,8 +1,9 @@
-// Package faultproxy injects faults between an HTTP client and a server, request by request: delays, refusals, error
-// replies, writes that are applied although their reply is lost, and writes that are applied after the client has given up.
+// Package faultproxy injects faults between an HTTP client and a server, request by request:
+// delays, refusals, error replies, writes that are applied although their reply is lost, and writes
+// that are applied after the client has given up.
 //
-// [Transport] injects them inside the client and needs no socket, so it works in a testing/synctest bubble.
-// [Proxy] injects them on the network, for any client.
+// [Transport] injects them inside the client and needs no socket, so it works in a testing/synctest
+// bubble. [Proxy] injects them on the network, for any client.
 package faultproxy
 
 import (
@@ -26,14 +27,17 @@ type Kind int
 const (
 	// Pass forwards the request and its reply.
 	Pass Kind = iota
-	// Refuse fails the request without forwarding it: connection refused. A proxy closes the connection.
+	// Refuse fails the request without forwarding it: connection refused. A proxy closes the
+	// connection.
 	Refuse
 	// Answer replies with Status and an S3 error body without forwarding.
 	Answer
-	// DropReply forwards the request, waits for the server's reply and drops it: the client gets io.EOF.
-	// If a connection is closed without a reply, net/http itself repeats a GET, but never a PUT.
+	// DropReply forwards the request, waits for the server's reply and drops it: the client gets
+	// io.EOF. If a connection is closed without a reply, net/http itself repeats a GET, but never a
+	// PUT.
 	DropReply
-	// AnswerAfter forwards the request, waits for the server's reply and replies with Status instead.
+	// AnswerAfter forwards the request, waits for the server's reply and replies with Status
+	// instead.
 	AnswerAfter
 	// Ghost forwards the request once Before has passed, even if the client no longer waits for it.
 	// The client gets its context's error, or a timeout after the server has replied.
@@ -58,8 +62,8 @@ type Request struct {
 	Applied              int // status of the server's reply; 0: not forwarded, or not yet
 }
 
-// Transport is an http.RoundTripper that applies to each request the fault that Decide returns. It is safe for concurrent use.
-// Requests are read into memory first, so Decide may read the body.
+// Transport is an http.RoundTripper that applies to each request the fault that Decide returns. It
+// is safe for concurrent use. Requests are read into memory first, so Decide may read the body.
 type Transport struct {
 	Base   http.RoundTripper           // nil: http.DefaultTransport
 	Decide func(r *http.Request) Fault // nil: no faults
@@ -73,7 +77,8 @@ type Transport struct {
 	stopped  bool
 }
 
-// init runs on first use, so that the zero value is ready and the channel belongs to the synctest bubble that uses it.
+// init runs on first use, so that the zero value is ready and the channel belongs to the synctest
+// bubble that uses it.
 func (t *Transport) init() {
 	t.once.Do(func() {
 		t.landed = sync.NewCond(&t.mu)
@@ -92,7 +97,8 @@ func (t *Transport) Requests() []Request {
 	return all
 }
 
-// Count returns the number of requests with one of the methods, or of all requests if no method is given.
+// Count returns the number of requests with one of the methods, or of all requests if no method is
+// given.
 func (t *Transport) Count(methods ...string) int {
 	n := 0
 	for _, r := range t.Requests() {
@@ -114,7 +120,8 @@ func (t *Transport) Wait() {
 	}
 }
 
-// Close drops the ghosts that are still delayed and waits for the others. Delayed ghosts of later requests are dropped as well.
+// Close drops the ghosts that are still delayed and waits for the others. Delayed ghosts of later
+// requests are dropped as well.
 func (t *Transport) Close() {
 	t.init()
 	t.mu.Lock()

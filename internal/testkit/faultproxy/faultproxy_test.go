@@ -243,7 +243,8 @@ func TestProxy(t *testing.T) {
 		mu.Lock()
 		fault = f
 		mu.Unlock()
-		return put(ctx, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, proxy.URL()+"/a%2Fb/c?x=1", body)
+		return put(ctx, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+			proxy.URL()+"/a%2Fb/c?x=1", body)
 	}
 	do := func(f faultproxy.Fault, body string) (int, string, error) { return request(t.Context(), f, body) }
 	// giveUp cancels a request as soon as the proxy has it.

@@ -131,8 +131,8 @@ func (l *Link) CheckRecovery(tb testing.TB, request func(context.Context) error)
 	if err := within(100 * time.Millisecond); err == nil || l.Made() != made {
 		tb.Fatalf("the connection has not fallen silent: error %v, %d connections more", err, l.Made()-made)
 	}
-	// On a machine with time the second of these is answered. On a busy one a request may have ended
-	// before it was sent.
+	// On a machine with time the second of these is answered. On a busy one a request may have
+	// ended before it was sent.
 	for limit := 100 * time.Millisecond; ; limit *= 2 {
 		err := within(limit)
 		if err == nil {

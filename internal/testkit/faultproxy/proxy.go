@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Proxy is a reverse proxy with faults. If a fault leaves a request without a reply, its connection is closed.
+// Proxy is a reverse proxy with faults. If a fault leaves a request without a reply, its connection
+// is closed.
 type Proxy struct {
 	*Transport
 	server *httptest.Server

@@ -16,7 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold/fenced"
 )
 
-// Backend is what a test runs on. Its stores write to the same objects, each through a client of its own.
+// Backend is what a test runs on. Its stores write to the same objects, each through a client of
+// its own.
 type Backend struct {
 	Open  func(opts ...fenced.Option) *fenced.Store
 	Plant func(key, body string) // writes an object as another client does
@@ -69,12 +70,14 @@ func requireFenced(t *testing.T, s *fenced.Store, key string, token, highest uin
 func (b Backend) life(t *testing.T) {
 	ctx, s, key := t.Context(), b.Open(), "life/report.json"
 	metadata := map[string]string{"author": "alice"}
-	require.NoError(t, s.Put(ctx, 1, key, strings.NewReader(`{"n":1}`), fenced.WithContentType("application/json"), fenced.WithMetadata(metadata)))
+	require.NoError(t, s.Put(ctx, 1, key, strings.NewReader(`{"n":1}`), fenced.WithContentType("application/json"),
+		fenced.WithMetadata(metadata)))
 	requireObject := func(token uint64) {
 		t.Helper()
 		body, o := Read(t, s, key)
 		require.Equal(t, `{"n":1}`, body)
-		require.Equal(t, []any{int64(7), token, "application/json", metadata}, []any{o.Size, o.Token, o.ContentType, o.Metadata})
+		require.Equal(t, []any{int64(7), token, "application/json", metadata},
+			[]any{o.Size, o.Token, o.ContentType, o.Metadata})
 		require.NotEmpty(t, o.ETag)
 	}
 	requireObject(1)
@@ -141,7 +144,8 @@ func (b Backend) adoption(t *testing.T) {
 	require.NoError(t, s.Put(ctx, 1, key, strings.NewReader("ours")))
 }
 
-// late is the body of a write that is overtaken: it runs a function after the Store has looked at the object and before it writes.
+// late is the body of a write that is overtaken: it runs a function after the Store has looked at
+// the object and before it writes.
 type late struct {
 	*strings.Reader
 	overtake func()
@@ -155,8 +159,8 @@ func (l *late) Read(p []byte) (int, error) {
 	return l.Reader.Read(p)
 }
 
-// A former leader has looked at the object, and a new one acts before the former leader's request: its condition must fail, even
-// if the new version has the same body as the old one.
+// A former leader has looked at the object, and a new one acts before the former leader's request:
+// its condition must fail, even if the new version has the same body as the old one.
 func (b Backend) lateWrites(t *testing.T) {
 	for _, size := range b.sizes(10) {
 		body := strings.Repeat("x", size)
@@ -170,11 +174,14 @@ func (b Backend) lateWrites(t *testing.T) {
 			for _, exists := range []bool{true, false} {
 				key := fmt.Sprintf("late/%d-%s-%v", size, name, exists)
 				former, next := b.Open(), b.Open()
-				require.NoError(t, former.Put(t.Context(), 1, "late/warm", strings.NewReader(body))) // the check of the first write
+				// the check of the first write
+				require.NoError(t, former.Put(t.Context(), 1, "late/warm", strings.NewReader(body)))
 				if exists {
 					require.NoError(t, former.Put(t.Context(), 1, key, strings.NewReader(body)))
 				}
-				err := former.Put(t.Context(), 1, key, &late{strings.NewReader(body), func() { require.NoError(t, overtake(next, key)) }})
+				err := former.Put(t.Context(), 1, key, &late{strings.NewReader(body), func() {
+					require.NoError(t, overtake(next, key))
+				}})
 				require.ErrorIs(t, err, leasehold.ErrFenced, key)
 				o, err := next.Get(t.Context(), key)
 				if errors.Is(err, leasehold.ErrNotExist) {
@@ -189,7 +196,8 @@ func (b Backend) lateWrites(t *testing.T) {
 	}
 }
 
-// Writers of many tokens at once on one key: a lower token never replaces a higher one, and no answer is wrong.
+// Writers of many tokens at once on one key: a lower token never replaces a higher one, and no
+// answer is wrong.
 func (b Backend) races(t *testing.T) {
 	const writers = 8
 	for _, size := range b.sizes(10) {

@@ -22,20 +22,22 @@ import (
 // Key is the key of a lock.
 const Key = "locks/reports"
 
-// Process is a program with its own observer and its own connection to the store. Get takes 20 ms, PutIfMatch 50 ms.
+// Process is a program with its own observer and its own connection to the store. Get takes 20 ms,
+// PutIfMatch 50 ms.
 type Process struct {
 	leasehold.Store
 	t       *testing.T
 	observe func(context.Context, leasehold.Event)
 	fail    atomic.Pointer[error]
 
-	// Metrics returns what the observer exports of a key: one sorted line a series, such as "leader: 1" or "lost expired: 0", without the
-	// common prefix, the key and "_total".
+	// Metrics returns what the observer exports of a key: one sorted line a series, such as
+	// "leader: 1" or "lost expired: 0", without the common prefix, the key and "_total".
 	Metrics func(key string) []string
 }
 
 // NewProcess returns a process whose locks report to observe.
-func NewProcess(t *testing.T, s leasehold.Store, observe func(context.Context, leasehold.Event), metrics func(key string) []string) *Process {
+func NewProcess(t *testing.T, s leasehold.Store, observe func(context.Context, leasehold.Event),
+	metrics func(key string) []string) *Process {
 	return &Process{Store: s, t: t, observe: observe, Metrics: metrics}
 }
 
@@ -88,7 +90,8 @@ func (p *Process) PutIfMatch(ctx context.Context, key string, body []byte, etag 
 	return p.Store.PutIfMatch(ctx, key, body, etag)
 }
 
-// Losses has a way to make a process lose the first term of a lock, for each cause of [leasehold.EventLost].
+// Losses has a way to make a process lose the first term of a lock, for each cause of
+// [leasehold.EventLost].
 var Losses = map[string]func(t *testing.T, p *Process, key string){
 	"expired": func(_ *testing.T, p *Process, _ string) {
 		p.Cut(errors.New("taken over by a flood")) // the cause must not be guessed from this text
@@ -110,7 +113,8 @@ var Losses = map[string]func(t *testing.T, p *Process, key string){
 		require.NoError(t, l.Break(t.Context(), 1))
 	},
 	"taken_over": func(t *testing.T, p *Process, key string) {
-		l, err := leasehold.NewLock(p.Store, key, leasehold.WithManualRenewal(), leasehold.WithIdentity("the lock object was deleted"))
+		l, err := leasehold.NewLock(p.Store, key, leasehold.WithManualRenewal(),
+			leasehold.WithIdentity("the lock object was deleted"))
 		require.NoError(t, err)
 		require.NoError(t, l.Break(t.Context(), 1))
 		_, err = l.TryAcquire(t.Context())
@@ -198,7 +202,8 @@ func failedRelease(t *testing.T, watch func(leasehold.Store) *Process) {
 	require.NoError(t, err)
 	alice.Cut(errors.New("connection reset"))
 	require.Error(t, lease.Release(t.Context()))
-	require.Subset(t, alice.Metrics(Key), []string{"leader: 0", "lost expired: 0"}, "although the record still names it")
+	require.Subset(t, alice.Metrics(Key), []string{"leader: 0", "lost expired: 0"},
+		"although the record still names it")
 	alice.Mend()
 	time.Sleep(time.Minute)
 	stopBob := bob.Elect("bob")
@@ -229,11 +234,15 @@ func twoLocksOfAKey(t *testing.T, watch func(leasehold.Store) *Process) {
 	require.Contains(t, alice.Metrics(Key), "leader: 0")
 }
 
-// lateRelease has another lock of the process acquire what one releases, before the one has reported its release.
+// lateRelease has another lock of the process acquire what one releases, before the one has
+// reported its release.
 func lateRelease(t *testing.T, watch func(leasehold.Store) *Process) {
 	alice := watch(leasehold.NewMemStore())
 	for _, e := range []leasehold.Event{
-		{Kind: leasehold.EventAcquired, Token: 1}, {Kind: leasehold.EventAcquired, Token: 2}, {Kind: leasehold.EventReleased, Token: 1},
+		{
+			Kind:  leasehold.EventAcquired,
+			Token: 1,
+		}, {Kind: leasehold.EventAcquired, Token: 2}, {Kind: leasehold.EventReleased, Token: 1},
 	} {
 		e.Key = Key
 		alice.observe(t.Context(), e)

@@ -1,4 +1,5 @@
-// Package testopt has the options of locks and stores that only this project's own tests and simulations use.
+// Package testopt has the options of locks and stores that only this project's own tests and
+// simulations use.
 package testopt
 
 import (
@@ -13,13 +14,14 @@ func WithClock(c clock.Clock) leasehold.Option {
 	return clock.Option.(func(clock.Clock) leasehold.Option)(c)
 }
 
-// NewProcess makes the locks that get it those of one process, which is not the one of all other locks.
+// NewProcess makes the locks that get it those of one process, which is not the one of all other
+// locks.
 func NewProcess() leasehold.Option {
 	return wire.Option.(func(wire.Process) leasehold.Option)(wire.NewProcess())
 }
 
-// NewMemStore is leasehold.NewMemStore. With contentETags, equal bodies have equal ETags, as S3 has it for plain objects. With tellsAge,
-// Get tells the exact Age of an object.
+// NewMemStore is leasehold.NewMemStore. With contentETags, equal bodies have equal ETags, as S3 has
+// it for plain objects. With tellsAge, Get tells the exact Age of an object.
 func NewMemStore(contentETags, tellsAge bool) leasehold.Store {
 	return memstore.Store.(func(*memstore.Objects) leasehold.Store)(&memstore.Objects{
 		Limit: leasehold.MaxObjectSize, ContentETags: contentETags, TellsAge: tellsAge,

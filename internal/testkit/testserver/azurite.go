@@ -17,11 +17,13 @@ type Azurite struct {
 	Key      string // of the account, in base64
 }
 
-// AnyAPIVersion is a flag of Azurite. The SDK may be newer than Azurite, and then sends a version of the API that Azurite refuses without it.
+// AnyAPIVersion is a flag of Azurite. The SDK may be newer than Azurite, and then sends a version
+// of the API that Azurite refuses without it.
 const AnyAPIVersion = "--skipApiVersionCheck"
 
-// StartAzurite starts an Azurite for one test, in memory, with an account of its own. Azurite is a Node package: npm install -g azurite.
-// Where it is not installed, the test is [Missing] an azurite.
+// StartAzurite starts an Azurite for one test, in memory, with an account of its own. Azurite is a
+// Node package: npm install -g azurite. Where it is not installed, the test is [Missing] an
+// azurite.
 func StartAzurite(tb testing.TB, flags ...string) Azurite {
 	tb.Helper()
 	SkipIfShort(tb)
@@ -29,8 +31,12 @@ func StartAzurite(tb testing.TB, flags ...string) Azurite {
 	if err != nil {
 		Missing(tb, "azurite", fmt.Errorf("it needs Azurite, which npm install -g azurite installs: %w", err))
 	}
-	a := Azurite{Account: "leaseholdtest", Key: base64.StdEncoding.EncodeToString([]byte("the key of an account in memory"))}
-	cmd := exec.Command(program, append([]string{"--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--disableTelemetry", "--silent"}, flags...)...)
+	a := Azurite{
+		Account: "leaseholdtest",
+		Key:     base64.StdEncoding.EncodeToString([]byte("the key of an account in memory")),
+	}
+	cmd := exec.Command(program, append([]string{"--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence",
+		"--disableTelemetry", "--silent"}, flags...)...)
 	cmd.Dir = tb.TempDir()
 	cmd.Env = append(cmd.Environ(), "AZURITE_ACCOUNTS="+a.Account+":"+a.Key)
 	out, err := cmd.StdoutPipe()
@@ -38,8 +44,10 @@ func StartAzurite(tb testing.TB, flags ...string) Azurite {
 		tb.Fatal(err)
 	}
 	run(tb, cmd)
-	for said := bufio.NewScanner(out); said.Scan(); { // "Azurite Blob service successfully listens on http://127.0.0.1:49152"
-		if _, address, ok := strings.Cut(said.Text(), " listens on http"); ok && strings.Contains(said.Text(), "success") {
+	// "Azurite Blob service successfully listens on http://127.0.0.1:49152"
+	for said := bufio.NewScanner(out); said.Scan(); {
+		if _, address, ok := strings.Cut(said.Text(), " listens on http"); ok &&
+			strings.Contains(said.Text(), "success") {
 			a.Endpoint = "http" + strings.TrimSpace(address) + "/" + a.Account
 			return a
 		}
@@ -74,5 +82,6 @@ func run(tb testing.TB, cmd *exec.Cmd) {
 // ConnectionString is what AZURE_STORAGE_CONNECTION_STRING takes.
 func (a Azurite) ConnectionString() string {
 	protocol, _, _ := strings.Cut(a.Endpoint, ":")
-	return "DefaultEndpointsProtocol=" + protocol + ";AccountName=" + a.Account + ";AccountKey=" + a.Key + ";BlobEndpoint=" + a.Endpoint
+	return "DefaultEndpointsProtocol=" + protocol + ";AccountName=" + a.Account + ";AccountKey=" + a.Key +
+		";BlobEndpoint=" + a.Endpoint
 }

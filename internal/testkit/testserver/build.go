@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// program is a server that is built from its Go module. A tools module of this repository pins its version.
+// program is a server that is built from its Go module. A tools module of this repository pins its
+// version.
 type program struct {
 	tool   string // directory under internal/tools
 	module string
@@ -31,10 +32,11 @@ var programs = map[string]program{
 // Programs lists the names that [Build] accepts.
 func Programs() []string { return []string{"minio", "versitygw", "fake-gcs-server"} }
 
-// Build returns the path of a server program for the given operating system and the architecture of this machine.
-// It builds without cgo, so that the program runs in an empty container, and once for each set of pinned versions and each
-// Go version. Later calls use the cache in LEASEHOLD_CACHE, by default the directory "leasehold" in [os.UserCacheDir].
-// Concurrent calls, also from other processes, build a program once.
+// Build returns the path of a server program for the given operating system and the architecture of
+// this machine. It builds without cgo, so that the program runs in an empty container, and once for
+// each set of pinned versions and each Go version. Later calls use the cache in LEASEHOLD_CACHE, by
+// default the directory "leasehold" in [os.UserCacheDir]. Concurrent calls, also from other
+// processes, build a program once.
 func Build(ctx context.Context, goos, name string) (string, error) {
 	p, ok := programs[name]
 	if !ok {
@@ -74,8 +76,8 @@ func Build(ctx context.Context, goos, name string) (string, error) {
 	cmd.Dir = tool
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that the go command stops its compilers
 	cmd.WaitDelay = 10 * time.Second
-	// The tools modules are outside the workspace, and flags for this module's tests must not reach them, because the server
-	// must be the one that its authors released.
+	// The tools modules are outside the workspace, and flags for this module's tests must not reach
+	// them, because the server must be the one that its authors released.
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+runtime.GOARCH)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -109,7 +111,8 @@ func required(mod []byte, module string) (string, error) {
 	return "", fmt.Errorf("testserver: the tools module's go.mod does not require %s", module)
 }
 
-// cacheKey has the version for people to read, and a hash of everything that determines the program.
+// cacheKey has the version for people to read, and a hash of everything that determines the
+// program.
 func cacheKey(tool, module string) (string, error) {
 	mod, err := os.ReadFile(filepath.Join(tool, "go.mod"))
 	if err != nil {
@@ -140,7 +143,8 @@ func binDir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// repository finds the root of the checkout from the working directory, which is the package's directory in a test.
+// repository finds the root of the checkout from the working directory, which is the package's
+// directory in a test.
 func repository() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {
@@ -151,7 +155,8 @@ func repository() (string, error) {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("testserver: %s is not in a checkout of leasehold: no parent directory has internal/tools", start)
+			return "", fmt.Errorf("testserver: %s is not in a checkout of leasehold: no parent directory has "+
+				"internal/tools", start)
 		}
 	}
 }
@@ -170,7 +175,8 @@ func progress(name string) (stop func()) {
 		for {
 			select {
 			case <-tick.C:
-				fmt.Fprintf(os.Stderr, "testserver: building %s for %s (only once, the result is cached)\n", name, time.Since(start).Round(time.Second))
+				fmt.Fprintf(os.Stderr, "testserver: building %s for %s (only once, the result is cached)\n", name,
+					time.Since(start).Round(time.Second))
 			case <-done:
 				return
 			}

@@ -19,8 +19,9 @@ import (
 	"time"
 )
 
-// StartAzuriteForTokens is [StartAzurite] with TLS, so that it takes the tokens of Microsoft Entra. It compares their times, issuer and
-// audience, and no signature. certificate is the file with its certificate, which it has signed itself.
+// StartAzuriteForTokens is [StartAzurite] with TLS, so that it takes the tokens of Microsoft Entra.
+// It compares their times, issuer and audience, and no signature. certificate is the file with its
+// certificate, which it has signed itself.
 func StartAzuriteForTokens(tb testing.TB, flags ...string) (a Azurite, certificate string) {
 	tb.Helper()
 	must := func(err error) {
@@ -31,7 +32,8 @@ func StartAzuriteForTokens(tb testing.TB, flags ...string) (a Azurite, certifica
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	public, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	must(err)
@@ -52,11 +54,13 @@ func EntraToken(audience string) string {
 		"aud": audience, "iss": "https://sts.windows.net/00000000-0000-0000-0000-000000000000/",
 		"iat": now.Unix(), "nbf": now.Add(-time.Minute).Unix(), "exp": now.Add(24 * time.Hour).Unix(),
 	})
-	return base64.RawURLEncoding.EncodeToString(header) + "." + base64.RawURLEncoding.EncodeToString(claims) + ".unsigned"
+	return base64.RawURLEncoding.EncodeToString(header) + "." +
+		base64.RawURLEncoding.EncodeToString(claims) + ".unsigned"
 }
 
-// ManagedIdentity starts an endpoint that gives a token for that audience to whoever wants one for storage, as Azure's App Service has
-// one. It returns the environment in which Azure's SDK finds it.
+// ManagedIdentity starts an endpoint that gives a token for that audience to whoever wants one for
+// storage, as Azure's App Service has one. It returns the environment in which Azure's SDK finds
+// it.
 func ManagedIdentity(tb testing.TB, audience string) map[string]string {
 	const secret, resource = "the secret of an identity", "https://storage.azure.com"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +70,8 @@ func ManagedIdentity(tb testing.TB, audience string) map[string]string {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]string{
-			"access_token": EntraToken(audience), "resource": resource, "token_type": "Bearer", "expires_on": fmt.Sprint(time.Now().Add(24 * time.Hour).Unix()),
+			"access_token": EntraToken(audience), "resource": resource, "token_type": "Bearer",
+			"expires_on": fmt.Sprint(time.Now().Add(24 * time.Hour).Unix()),
 		})
 	}))
 	tb.Cleanup(server.Close)

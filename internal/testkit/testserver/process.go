@@ -17,10 +17,12 @@ import (
 	"time"
 )
 
-// startWithin bounds the wait for a server's first answer, which takes well under a second on an idle machine.
+// startWithin bounds the wait for a server's first answer, which takes well under a second on an
+// idle machine.
 const startWithin = 60 * time.Second
 
-// Process is a server on a loopback port with its own data directory. Its methods are safe for concurrent use.
+// Process is a server on a loopback port with its own data directory. Its methods are safe for
+// concurrent use.
 type Process struct {
 	Addr string // 127.0.0.1:port
 
@@ -36,7 +38,8 @@ type Process struct {
 	exited chan struct{} // closed when cmd has been waited for
 }
 
-// launch starts a server, with more environment variables than its kind has, and waits until it is ready.
+// launch starts a server, with more environment variables than its kind has, and waits until it is
+// ready.
 func launch(k *kind, path string, env ...string) (*Process, error) {
 	dir, err := os.MkdirTemp("", "leasehold-"+k.name+"-")
 	if err != nil {
@@ -46,14 +49,23 @@ func launch(k *kind, path string, env ...string) (*Process, error) {
 	if err := os.Mkdir(data, 0o755); err != nil {
 		return nil, err
 	}
-	// Another process may take the free port before the server binds it. Then the server exits, and another port is tried.
+	// Another process may take the free port before the server binds it. Then the server exits, and
+	// another port is tried.
 	var errs []error
 	for range 3 {
 		addr, err := freeAddr()
 		if err != nil {
 			return nil, err
 		}
-		p := &Process{Addr: addr, name: k.name, path: path, dir: dir, args: k.args(addr, data), env: slices.Concat(k.env, env), health: k.health}
+		p := &Process{
+			Addr:   addr,
+			name:   k.name,
+			path:   path,
+			dir:    dir,
+			args:   k.args(addr, data),
+			env:    slices.Concat(k.env, env),
+			health: k.health,
+		}
 		if err = p.Restart(); err == nil {
 			return p, nil
 		}
@@ -63,14 +75,16 @@ func launch(k *kind, path string, env ...string) (*Process, error) {
 	return nil, errors.Join(errs...)
 }
 
-// reserved are listeners that keep the ports of this process's servers from all other test processes.
+// reserved are listeners that keep the ports of this process's servers from all other test
+// processes.
 var reserved struct {
 	mu        sync.Mutex
 	listeners []net.Listener
 }
 
-// freeAddr returns a loopback address whose port no other test process gets as long as this one lives. MinIO shares its port with any other
-// server that asks for the same one in the same way, and each of the two then answers some of the other's requests.
+// freeAddr returns a loopback address whose port no other test process gets as long as this one
+// lives. MinIO shares its port with any other server that asks for the same one in the same way,
+// and each of the two then answers some of the other's requests.
 func freeAddr() (string, error) {
 	reserved.mu.Lock()
 	defer reserved.mu.Unlock()
@@ -96,7 +110,8 @@ func freeAddr() (string, error) {
 	}
 }
 
-// Restart kills the server if it runs, starts it again on the same port with the same data, and returns when it is ready.
+// Restart kills the server if it runs, starts it again on the same port with the same data, and
+// returns when it is ready.
 func (p *Process) Restart() error {
 	p.Kill()
 	p.mu.Lock()
@@ -114,7 +129,8 @@ func (p *Process) Restart() error {
 
 	started, exited := make(chan error), make(chan struct{})
 	go func() {
-		// Linux sends the parent death signal when the thread that started the child ends, not when its process ends.
+		// Linux sends the parent death signal when the thread that started the child ends, not when
+		// its process ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()

@@ -16,8 +16,9 @@ import (
 //go:embed radosgw.sh
 var radosgwScript string
 
-// Radosgw starts Ceph's S3 gateway for one test, with a cluster of its own in memory. Its programs come from Debian's packages: see
-// "make radosgw". Where they are not installed, the test is [Missing] a radosgw.
+// Radosgw starts Ceph's S3 gateway for one test, with a cluster of its own in memory. Its programs
+// come from Debian's packages: see "make radosgw". Where they are not installed, the test is
+// [Missing] a radosgw.
 func Radosgw(tb testing.TB) S3 {
 	tb.Helper()
 	SkipIfShort(tb)
@@ -42,7 +43,13 @@ func Radosgw(tb testing.TB) S3 {
 		cmd := exec.Command("bash", "-c", radosgwScript, "radosgw.sh", dir, addr[strings.LastIndex(addr, ":")+1:])
 		out, err := cmd.Output()
 		if err == nil {
-			return S3{Name: "radosgw", Endpoint: strings.TrimSpace(string(out)), AccessKey: "AKTEST", SecretKey: "SKTEST", Region: region}
+			return S3{
+				Name:      "radosgw",
+				Endpoint:  strings.TrimSpace(string(out)),
+				AccessKey: "AKTEST",
+				SecretKey: "SKTEST",
+				Region:    region,
+			}
 		}
 		log, _ := os.ReadFile(filepath.Join(dir, "start.log"))
 		failures = append(failures, fmt.Errorf("%w\n%s", err, tail(log)))
@@ -66,8 +73,9 @@ func killAll(dir string) {
 	}
 }
 
-// Missing skips a test for want of what the word names. It adds the test to the file LEASEHOLD_SKIPPED, whose content is the last
-// thing that make test says. If LEASEHOLD_NEEDS has the word, the test fails instead.
+// Missing skips a test for want of what the word names. It adds the test to the file
+// LEASEHOLD_SKIPPED, whose content is the last thing that make test says. If LEASEHOLD_NEEDS has
+// the word, the test fails instead.
 func Missing(tb testing.TB, word string, why error) {
 	tb.Helper()
 	if slices.Contains(strings.Fields(os.Getenv("LEASEHOLD_NEEDS")), word) {

@@ -24,7 +24,8 @@ type S3 struct {
 	Queues        []string // ARNs of the receivers of bucket notifications
 }
 
-// FromEnv returns the server that LEASEHOLD_TEST_S3_ENDPOINT, _ACCESS_KEY, _SECRET_KEY and _REGION describe, if the first is set.
+// FromEnv returns the server that LEASEHOLD_TEST_S3_ENDPOINT, _ACCESS_KEY, _SECRET_KEY and _REGION
+// describe, if the first is set.
 func FromEnv() (S3, bool) {
 	s := S3{
 		Name:      "env",
@@ -39,7 +40,8 @@ func FromEnv() (S3, bool) {
 	return s, s.Endpoint != ""
 }
 
-// Client returns an SDK client for the server. Options may change it, such as its endpoint (to a fault proxy) or HTTP client.
+// Client returns an SDK client for the server. Options may change it, such as its endpoint (to a
+// fault proxy) or HTTP client.
 func (s S3) Client(options ...func(*s3.Options)) *s3.Client {
 	return s3.New(s3.Options{
 		BaseEndpoint: aws.String(s.Endpoint),
@@ -48,7 +50,8 @@ func (s S3) Client(options ...func(*s3.Options)) *s3.Client {
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: s.AccessKey, SecretAccessKey: s.SecretKey}, nil
 		}),
-		// With the default of 2, concurrent clients would open a connection for nearly every request.
+		// With the default of 2, concurrent clients would open a connection for nearly every
+		// request.
 		HTTPClient: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64}},
 		// Optional checksums do not work with some servers other than Amazon's.
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
@@ -56,7 +59,8 @@ func (s S3) Client(options ...func(*s3.Options)) *s3.Client {
 	}, options...)
 }
 
-// Bucket creates a bucket with a new name. On a server that outlives the tests, it is emptied and removed after the test.
+// Bucket creates a bucket with a new name. On a server that outlives the tests, it is emptied and
+// removed after the test.
 func (s S3) Bucket(tb testing.TB) string {
 	tb.Helper()
 	name := "leasehold-" + strings.ToLower(rand.Text())
@@ -74,7 +78,8 @@ func (s S3) Bucket(tb testing.TB) string {
 	return name
 }
 
-// Notify makes a server with [S3.Queues] tell each of them about every PUT of an object whose key has the prefix.
+// Notify makes a server with [S3.Queues] tell each of them about every PUT of an object whose key
+// has the prefix.
 func (s S3) Notify(tb testing.TB, bucket, prefix string) {
 	tb.Helper()
 	filter := &types.NotificationConfigurationFilter{Key: &types.S3KeyFilter{FilterRules: []types.FilterRule{

@@ -1,5 +1,6 @@
-// Package testserver runs real servers for tests: MinIO, VersityGW and fake-gcs-server, built from their Go modules and
-// started as processes on loopback. If a server cannot be built or started, the test fails. Only "go test -short" skips it.
+// Package testserver runs real servers for tests: MinIO, VersityGW and fake-gcs-server, built from
+// their Go modules and started as processes on loopback. If a server cannot be built or started,
+// the test fails. Only "go test -short" skips it.
 package testserver
 
 import (
@@ -23,7 +24,8 @@ const (
 	region    = "us-east-1"
 )
 
-// kind describes how to run one of the servers, and holds the process that the tests of this binary share.
+// kind describes how to run one of the servers, and holds the process that the tests of this binary
+// share.
 type kind struct {
 	name          string
 	health        string
@@ -40,7 +42,12 @@ var (
 	minio = &kind{
 		name:   "minio",
 		health: "/minio/health/cluster", // because "live" answers before a bucket can be created
-		env:    []string{"MINIO_ROOT_USER=" + accessKey, "MINIO_ROOT_PASSWORD=" + secretKey, "MINIO_BROWSER=off", "MINIO_UPDATE=off"},
+		env: []string{
+			"MINIO_ROOT_USER=" + accessKey,
+			"MINIO_ROOT_PASSWORD=" + secretKey,
+			"MINIO_BROWSER=off",
+			"MINIO_UPDATE=off",
+		},
 		args: func(addr, data string) []string {
 			return []string{"server", "--quiet", "--address", addr, data}
 		},
@@ -67,7 +74,8 @@ var (
 
 var inMain atomic.Bool
 
-// Main runs the tests of a binary that uses [MinIO], [VersityGW] or [FakeGCS], and stops these servers after the last test:
+// Main runs the tests of a binary that uses [MinIO], [VersityGW] or [FakeGCS], and stops these
+// servers after the last test:
 //
 //	func TestMain(m *testing.M) { os.Exit(testserver.Main(m)) }
 //
@@ -90,8 +98,9 @@ func MinIO(tb testing.TB) S3 { return minio.s3(minio.share(tb)) }
 // VersityGW returns the VersityGW process that all tests of this binary share.
 func VersityGW(tb testing.TB) S3 { return versitygw.s3(versitygw.share(tb)) }
 
-// FakeGCS returns the URL, such as http://127.0.0.1:4443, of the fake-gcs-server process that all tests of this binary share.
-// The JSON API is at endpoint + "/storage/v1/", and STORAGE_EMULATOR_HOST accepts the URL. Its DELETE ignores preconditions.
+// FakeGCS returns the URL, such as http://127.0.0.1:4443, of the fake-gcs-server process that all
+// tests of this binary share. The JSON API is at endpoint + "/storage/v1/", and
+// STORAGE_EMULATOR_HOST accepts the URL. Its DELETE ignores preconditions.
 func FakeGCS(tb testing.TB) (endpoint string) { return "http://" + fakeGCS.share(tb).Addr }
 
 // StartMinIO starts a MinIO for this test only, which the test may kill and restart.
@@ -100,8 +109,9 @@ func StartMinIO(tb testing.TB) (S3, *Process) {
 	return minio.s3(p), p
 }
 
-// StartMinIOWithWebhooks starts a MinIO for this test only, which the test may kill and restart. [S3.Notify] makes it post bucket
-// notifications to each of the URLs, with the header "Authorization: Bearer" and the token. A receiver may be down at any time.
+// StartMinIOWithWebhooks starts a MinIO for this test only, which the test may kill and restart.
+// [S3.Notify] makes it post bucket notifications to each of the URLs, with the header
+// "Authorization: Bearer" and the token. A receiver may be down at any time.
 func StartMinIOWithWebhooks(tb testing.TB, token string, urls ...string) (S3, *Process) {
 	var env, queues []string
 	for i, url := range urls {
@@ -145,7 +155,14 @@ func Program(tb testing.TB, name string) string {
 }
 
 func (k *kind) s3(p *Process) S3 {
-	return S3{Name: k.name, Endpoint: "http://" + p.Addr, AccessKey: accessKey, SecretKey: secretKey, Region: region, DeleteIfMatch: k.deleteIfMatch}
+	return S3{
+		Name:          k.name,
+		Endpoint:      "http://" + p.Addr,
+		AccessKey:     accessKey,
+		SecretKey:     secretKey,
+		Region:        region,
+		DeleteIfMatch: k.deleteIfMatch,
+	}
 }
 
 // start runs a server for one test, with more environment variables than its kind has.
@@ -166,7 +183,8 @@ func (k *kind) share(tb testing.TB) *Process {
 	tb.Helper()
 	SkipIfShort(tb)
 	if !inMain.Load() {
-		tb.Fatal("testserver: nothing would stop the shared server: add func TestMain(m *testing.M) { os.Exit(testserver.Main(m)) } to this package")
+		tb.Fatal("testserver: nothing would stop the shared server: add func TestMain(m *testing.M) { " +
+			"os.Exit(testserver.Main(m)) } to this package")
 	}
 	k.once.Do(func() {
 		var path string
@@ -183,7 +201,8 @@ func (k *kind) share(tb testing.TB) *Process {
 	return k.shared
 }
 
-// SkipIfShort skips a test that needs a server if "go test -short" runs it. There is no other way to skip such a test.
+// SkipIfShort skips a test that needs a server if "go test -short" runs it. There is no other way
+// to skip such a test.
 func SkipIfShort(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() {

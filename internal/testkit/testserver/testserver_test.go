@@ -58,7 +58,11 @@ func TestConditionalWrites(t *testing.T) {
 
 			// Other tests rely on this field.
 			stale := `"0123456789abcdef0123456789abcdef"`
-			_, err = client.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &bucket, Key: &key, IfMatch: &stale})
+			_, err = client.DeleteObject(t.Context(), &s3.DeleteObjectInput{
+				Bucket:  &bucket,
+				Key:     &key,
+				IfMatch: &stale,
+			})
 			require.Equal(t, server.DeleteIfMatch, code(err) == "PreconditionFailed", "%v", err)
 		})
 	}
@@ -90,7 +94,11 @@ func TestRestartKeepsDataAndAddress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server, process := start(t)
 			client, bucket, key := server.Client(func(o *s3.Options) { o.RetryMaxAttempts = 1 }), server.Bucket(t), "a"
-			_, err := client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader([]byte("x"))})
+			_, err := client.PutObject(t.Context(), &s3.PutObjectInput{
+				Bucket: &bucket,
+				Key:    &key,
+				Body:   bytes.NewReader([]byte("x")),
+			})
 			require.NoError(t, err)
 
 			process.Kill()
@@ -124,7 +132,11 @@ func TestMinIOWithWebhooks(t *testing.T) {
 	client, bucket := server.Client(), server.Bucket(t)
 	server.Notify(t, bucket, "locks/")
 	put := func(key string) time.Time {
-		_, err := client.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: strings.NewReader("x")})
+		_, err := client.PutObject(t.Context(), &s3.PutObjectInput{
+			Bucket: &bucket,
+			Key:    &key,
+			Body:   strings.NewReader("x"),
+		})
 		require.NoError(t, err)
 		return time.Now()
 	}

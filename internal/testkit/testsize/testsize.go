@@ -1,5 +1,6 @@
-// Package testsize is the one switch for the sizes of tests: how many worlds, locks, rounds and faults, how long a TTL. "make test"
-// runs the short sizes, so that it takes minutes. LEASEHOLD_SIZE=full is for "make nightly".
+// Package testsize is the one switch for the sizes of tests: how many worlds, locks, rounds and
+// faults, how long a TTL. "make test" runs the short sizes, so that it takes minutes.
+// LEASEHOLD_SIZE=full is for "make nightly".
 package testsize
 
 import (
@@ -7,7 +8,8 @@ import (
 	"os"
 )
 
-// Full reports whether tests run at full size. It panics if LEASEHOLD_SIZE has a value other than short and full.
+// Full reports whether tests run at full size. It panics if LEASEHOLD_SIZE has a value other than
+// short and full.
 func Full() bool {
 	switch size := os.Getenv("LEASEHOLD_SIZE"); size {
 	case "", "short":

@@ -1,7 +1,9 @@
-// Command alltests runs the tests of all modules of the workspace side by side, because most of their time is waiting for leases to
-// run out. It prints a line for each package that ends, a line every ten seconds about what is running, the output of each test that
-// fails, and in the end what took longest and which tests did not run for want of a server. At short size it runs what has failed a
-// second time, so that chance does not stop a change; what passes only then is named FLAKY in the last lines.
+// Command alltests runs the tests of all modules of the workspace side by side, because most of
+// their time is waiting for leases to run out. It prints a line for each package that ends, a line
+// every ten seconds about what is running, the output of each test that fails, and in the end what
+// took longest and which tests did not run for want of a server. At short size it runs what has
+// failed a second time, so that chance does not stop a change; what passes only then is named FLAKY
+// in the last lines.
 package main
 
 import (
@@ -32,9 +34,10 @@ const (
 	most    = 15               // lines of what took longest; failures that may be chance
 )
 
-// withoutRace are the directories whose tests start programs, render pages or run on one goroutine. Their code is tested with the race
-// detector where it lives.
-var withoutRace = []string{"itest", "cmd", "bench", "docs", "examples", "azblobstore", "internal/tools", "internal/proof/mutants", "promlock/internal"}
+// withoutRace are the directories whose tests start programs, render pages or run on one goroutine.
+// Their code is tested with the race detector where it lives.
+var withoutRace = []string{"itest", "cmd", "bench", "docs", "examples", "azblobstore", "internal/tools",
+	"internal/proof/mutants", "promlock/internal"}
 
 // first are the packages that take longest, so they start first.
 var first = []string{"itest", "cmd/leasehold", "", "gcsstore", "k8slock", "internal/proof/sim", "gocronlock"}
@@ -79,7 +82,9 @@ func run(ctx context.Context, short bool, at int, patterns []string) error {
 	}
 	var plain, raced []string
 	for _, p := range packages {
-		if race && !slices.ContainsFunc(withoutRace, func(d string) bool { return dir(p) == d || strings.HasPrefix(dir(p), d+"/") }) {
+		if race && !slices.ContainsFunc(withoutRace, func(d string) bool {
+			return dir(p) == d || strings.HasPrefix(dir(p), d+"/")
+		}) {
 			raced = append(raced, p)
 		} else {
 			plain = append(plain, p)
@@ -118,12 +123,14 @@ func run(ctx context.Context, short bool, at int, patterns []string) error {
 	body, failed := os.ReadFile(skipped.Name())
 	if names := strings.Fields(string(body)); len(names) > 0 {
 		slices.Sort(names)
-		fmt.Println("NOT RUN, for want of a Docker engine, Azurite, the Ceph gateway, root or a control group:", strings.Join(slices.Compact(names), " "))
+		fmt.Println("NOT RUN, for want of a Docker engine, Azurite, the Ceph gateway, root or a control group:",
+			strings.Join(slices.Compact(names), " "))
 	}
 	return errors.Join(err, failed, ctx.Err())
 }
 
-// list returns the packages with tests that the patterns name, by default those of the whole workspace. What takes longest comes first.
+// list returns the packages with tests that the patterns name, by default those of the whole
+// workspace. What takes longest comes first.
 func list(patterns []string) ([]string, error) {
 	if len(patterns) == 0 {
 		out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}/...").Output()
@@ -132,7 +139,8 @@ func list(patterns []string) ([]string, error) {
 		}
 		patterns = strings.Fields(string(out))
 	}
-	cmd := exec.Command("go", append([]string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}"}, patterns...)...)
+	cmd := exec.Command("go", append([]string{"list", "-f", "{{if or .TestGoFiles " +
+		".XTestGoFiles}}{{.ImportPath}}{{end}}"}, patterns...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -195,7 +203,8 @@ type board struct {
 
 func newBoard(packages int) *board {
 	now := time.Now()
-	return &board{began: now, told: now, packages: packages, running: map[key]time.Time{}, output: map[key][]string{}, took: map[key]float64{},
+	return &board{began: now, told: now, packages: packages, running: map[key]time.Time{}, output: map[key][]string{},
+		took:   map[key]float64{},
 		broken: map[string]bool{}, cut: map[string]bool{}}
 }
 
@@ -284,8 +293,8 @@ func (b *board) see(e event) {
 	}
 }
 
-// again runs what has failed a second time by run, which gets a package and the pattern of its tests. It returns err if something fails
-// again, does not build, or if too much has failed.
+// again runs what has failed a second time by run, which gets a package and the pattern of its
+// tests. It returns err if something fails again, does not build, or if too much has failed.
 func (b *board) again(err error, run func(pkg, pattern string) error) error {
 	tests := make(map[string][]string)
 	for _, k := range b.failed {
@@ -383,7 +392,8 @@ func (b *board) status() string {
 	if len(parts) > 0 {
 		what = "running " + strings.Join(parts, ", ")
 	}
-	return fmt.Sprintf("      %4.0fs  %d of %d packages done, %s\n", time.Since(b.began).Seconds(), b.done, b.packages, what)
+	return fmt.Sprintf("      %4.0fs  %d of %d packages done, %s\n", time.Since(b.began).Seconds(),
+		b.done, b.packages, what)
 }
 
 // summary tells what took longest, what failed, and how many tests there were.
@@ -411,5 +421,6 @@ func (b *board) summary() {
 	}
 	tell("FLAKY:", b.flaky)
 	tell("FAILED:", b.failed)
-	fmt.Printf("%.0f s\n%d passed, %d failed, %d skipped\n", time.Since(b.began).Seconds(), b.passed, len(b.failed), b.skipped)
+	fmt.Printf("%.0f s\n%d passed, %d failed, %d skipped\n", time.Since(b.began).Seconds(), b.passed,
+		len(b.failed), b.skipped)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The command fails if one test fails, or one package does not build, and shows why. It runs all others.
+// The command fails if one test fails, or one package does not build, and shows why. It runs all
+// others.
 func TestFailuresAreTold(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "alltests")
 	out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
@@ -18,10 +19,13 @@ func TestFailuresAreTold(t *testing.T) {
 
 	dir := t.TempDir()
 	for name, body := range map[string]string{
-		"go.mod":            "module example\n\ngo 1.26\n",
-		"good/good_test.go": "package good\n\nimport \"testing\"\n\nfunc TestGood(t *testing.T) {}\n\nfunc TestSkipped(t *testing.T) { t.Skip() }\n",
-		"bad/bad_test.go":   "package bad\n\nimport \"testing\"\n\nfunc TestBad(t *testing.T) { t.Run(\"part\", func(t *testing.T) { t.Error(\"this is why\") }) }\n",
-		"late/late_test.go": "package late\n\nimport \"testing\"\n\nfunc TestLate(t *testing.T) { go panic(\"after all\"); select {} }\n",
+		"go.mod": "module example\n\ngo 1.26\n",
+		"good/good_test.go": "package good\n\nimport \"testing\"\n\nfunc TestGood(t *testing.T) {}\n\nfunc " +
+			"TestSkipped(t *testing.T) { t.Skip() }\n",
+		"bad/bad_test.go": "package bad\n\nimport \"testing\"\n\nfunc TestBad(t *testing.T) { t.Run(\"part\", " +
+			"func(t *testing.T) { t.Error(\"this is why\") }) }\n",
+		"late/late_test.go": "package late\n\nimport \"testing\"\n\nfunc TestLate(t *testing.T) { go panic(\"after " +
+			"all\"); select {} }\n",
 		"flaky/flaky_test.go": `package flaky
 
 import (
@@ -56,7 +60,8 @@ func TestFlaky(t *testing.T) {
 
 	text, err = run("./...")
 	require.Error(t, err, text)
-	for _, want := range []string{"this is why", "panic: after all", "undefined: testing", "FAILED: example/bad TestBad/part\n", "ok ", "example/good"} {
+	for _, want := range []string{"this is why", "panic: after all", "undefined: testing",
+		"FAILED: example/bad TestBad/part\n", "ok ", "example/good"} {
 		require.Contains(t, text, want)
 	}
 

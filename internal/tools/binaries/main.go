@@ -1,5 +1,5 @@
-// Command binaries builds the program leasehold for the systems that it runs on, as one file each that needs no library, and a file of their
-// checksums, as sha256sum reads it.
+// Command binaries builds the program leasehold for the systems that it runs on, as one file each
+// that needs no library, and a file of their checksums, as sha256sum reads it.
 //
 //	binaries [-version VERSION] DIRECTORY [SYSTEM/ARCHITECTURE ...]
 //	binaries -vet    vets the program as for each of these systems, which takes seconds where building takes minutes
@@ -27,7 +27,8 @@ import (
 const maxSize = 40 << 20
 
 var platforms = []string{
-	"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "freebsd/amd64", "freebsd/arm64", "netbsd/amd64", "netbsd/arm64",
+	"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "freebsd/amd64", "freebsd/arm64",
+	"netbsd/amd64", "netbsd/arm64",
 	"openbsd/amd64", "openbsd/arm64",
 }
 
@@ -51,7 +52,8 @@ func main() {
 	}
 }
 
-// build builds the program for these platforms, or for all if there are none. Each must say that it is of this version, unless that is "".
+// build builds the program for these platforms, or for all if there are none. Each must say that it
+// is of this version, unless that is "".
 func build(dir string, on []string, version string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -69,8 +71,8 @@ func build(dir string, on []string, version string) error {
 		file := filepath.Join(dir, "leasehold-"+system+"-"+arch)
 		cmd := program("build", system, arch)
 		cmd.Args = append(cmd.Args, "-trimpath", "-ldflags=-s -w", "-o", file)
-		// In a repository go tells the program its version, or fails. In the files of an archive there is none to tell, and go does not
-		// know git's linked worktrees.
+		// In a repository go tells the program its version, or fails. In the files of an archive
+		// there is none to tell, and go does not know git's linked worktrees.
 		if info, err := os.Stat(".git"); err == nil && info.IsDir() {
 			cmd.Args = append(cmd.Args, "-buildvcs=true")
 		}
@@ -88,7 +90,8 @@ func build(dir string, on []string, version string) error {
 		}
 		fmt.Printf("%6.1f MB  %s %s\n", float64(size)/1e6, filepath.Base(file), info.Main.Version)
 		if version != "" && info.Main.Version != version {
-			return fmt.Errorf("%s says that it is %s, not %s: build it from that tag, in a repository and not in a linked worktree",
+			return fmt.Errorf("%s says that it is %s, not %s: build it from that tag, in a repository and not in a "+
+				"linked worktree",
 				file, info.Main.Version, version)
 		}
 		if size > maxSize {
@@ -162,7 +165,8 @@ func digest(file string) (size int64, sum []byte, err error) {
 	return size, h.Sum(nil), err
 }
 
-// static refuses a program for Linux that needs a library or a loader of the system. Those of macOS and OpenBSD always need the system's libc.
+// static refuses a program for Linux that needs a library or a loader of the system. Those of macOS
+// and OpenBSD always need the system's libc.
 func static(system, file string) error {
 	if system != "linux" {
 		return nil

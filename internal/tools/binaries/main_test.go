@@ -13,7 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
-// The program that is published runs, and the file of checksums is right. At full size, it is built for all systems.
+// The program that is published runs, and the file of checksums is right. At full size, it is built
+// for all systems.
 func TestBuild(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the program, which takes minutes once")
@@ -40,7 +41,8 @@ func TestBuild(t *testing.T) {
 	if info, err := os.Stat(".git"); err == nil && info.IsDir() {
 		commit, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--short=12", "HEAD").Output()
 		require.NoError(t, err)
-		require.Regexp(t, `^leasehold v\d+\.\d+\.\d+(-.*`+strings.TrimSpace(string(commit))+`)?(\+dirty)?\n$`, string(out))
+		require.Regexp(t, `^leasehold v\d+\.\d+\.\d+(-.*`+strings.TrimSpace(string(commit))+
+			`)?(\+dirty)?\n$`, string(out))
 	}
 	require.ErrorContains(t, build(dir, []string{here}, "v9.9.9"), "not v9.9.9: build it from that tag")
 	require.ErrorContains(t, build(dir, []string{"linux"}, ""), "linux/amd64")

@@ -1,7 +1,7 @@
-// Command release makes the commit and the tags of a release of all published modules. It does not push. First it makes
-// them in a clone, and proves that a module outside the repository can get and build every published module, and that the
-// programs can be built for every system. If that fails, or if the texts say that the version is not published, the
-// repository is as it was.
+// Command release makes the commit and the tags of a release of all published modules. It does not
+// push. First it makes them in a clone, and proves that a module outside the repository can get and
+// build every published module, and that the programs can be built for every system. If that fails,
+// or if the texts say that the version is not published, the repository is as it was.
 //
 //	release VERSION    the commit and the tags
 //	release -check     only the proof, for the work tree as it is, with a version that is thrown away
@@ -86,10 +86,12 @@ func run(ctx context.Context, dir, version string, check bool) error {
 		return err
 	}
 	proxy := filepath.Join(tmp, "proxy")
-	// A checksum in a go.sum changes the checksum of that module, which others may require: one round for each generation.
+	// A checksum in a go.sum changes the checksum of that module, which others may require: one
+	// round for each generation.
 	for round := 0; ; round++ {
 		if round > len(mods) {
-			return errors.New("published modules require each other in a circle, so their go.sum cannot have right checksums")
+			return errors.New("published modules require each other in a circle, so their go.sum cannot have right " +
+				"checksums")
 		}
 		if err := clone.tag(mods, version); err != nil {
 			return err
@@ -110,11 +112,13 @@ func run(ctx context.Context, dir, version string, check bool) error {
 	if check {
 		return nil
 	}
-	// These programs are thrown away: those to publish are built from the commit that the user's name and hooks make.
+	// These programs are thrown away: those to publish are built from the commit that the user's
+	// name and hooks make.
 	if err := clone.all([]string{"git", "update-ref", "--no-deref", "HEAD", "refs/tags/" + version}); err != nil {
 		return err
 	}
-	if out, err := clone.run("go", "run", "./internal/tools/binaries", "-version", version, filepath.Join(tmp, "programs")); err != nil {
+	if out, err := clone.run("go", "run", "./internal/tools/binaries", "-version", version,
+		filepath.Join(tmp, "programs")); err != nil {
 		return fmt.Errorf("building the programs: %w\n%s", err, out)
 	}
 
@@ -153,7 +157,8 @@ func (p place) run(name string, args ...string) (string, error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		err = fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, strings.TrimSpace(cmp.Or(stderr.String(), string(out))))
+		err = fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err,
+			strings.TrimSpace(cmp.Or(stderr.String(), string(out))))
 	}
 	return string(out), err
 }
@@ -173,7 +178,8 @@ func (p place) refuse(mods []module, version string) error {
 	if info, err := os.Stat(filepath.Join(p.dir, ".git")); err != nil {
 		return err
 	} else if !info.IsDir() {
-		return fmt.Errorf("%s is a linked worktree, where go cannot tell a program its version: release in the repository or a clone", p.dir)
+		return fmt.Errorf("%s is a linked worktree, where go cannot tell a program its version: release in the "+
+			"repository or a clone", p.dir)
 	}
 	if !valid.MatchString(version) {
 		return fmt.Errorf("%q is not a version such as v0.1.0 or v1.2.3-rc.1 (make release VERSION=v0.1.0)", version)
@@ -203,7 +209,8 @@ func (p place) refuseTexts(version string) error {
 		return err
 	}
 	if !regexp.MustCompile(`(?m)^## ` + regexp.QuoteMeta(version) + `( |$)`).Match(changes) {
-		return fmt.Errorf("CHANGELOG.md has no heading for %s: add one such as \"## %s (2026-01-31)\"", version, version)
+		return fmt.Errorf("CHANGELOG.md has no heading for %s: add one such as \"## %s (2026-01-31)\"",
+			version, version)
 	}
 	if at := regexp.MustCompile(`(?m)^## .*\(unreleased\)`).Find(changes); at != nil {
 		return fmt.Errorf("CHANGELOG.md says %q: write the date of the release", at)
@@ -224,7 +231,8 @@ func (p place) refuseTexts(version string) error {
 	return nil
 }
 
-// clone makes a clone that has the work tree as it is, with changes that are not committed, in its index and its files.
+// clone makes a clone that has the work tree as it is, with changes that are not committed, in its
+// index and its files.
 func (p place) clone(dir string) (place, error) {
 	c := place{ctx: p.ctx, dir: dir, env: []string{"GOWORK=" + filepath.Join(dir, "go.work")}}
 	if _, err := p.run("git", "clone", "--quiet", "--shared", "--no-checkout", p.dir, dir); err != nil {
@@ -282,16 +290,19 @@ func (p place) json(v any, name string, args ...string) error {
 	return json.Unmarshal([]byte(out), v)
 }
 
-// setVersion makes every module require its published siblings at version. Nothing else may change by that.
+// setVersion makes every module require its published siblings at version. Nothing else may change
+// by that.
 func (p place) setVersion(mods []module, version string) error {
 	for _, m := range mods {
 		for _, path := range m.require {
-			if _, err := p.run("go", "mod", "edit", "-require="+path+"@"+version, filepath.Join(m.dir, "go.mod")); err != nil {
+			if _, err := p.run("go", "mod", "edit", "-require="+path+"@"+version,
+				filepath.Join(m.dir, "go.mod")); err != nil {
 				return err
 			}
 		}
 	}
-	// Without the checksums of the last release there is nothing to tidy in a go.sum, and its lines keep their order.
+	// Without the checksums of the last release there is nothing to tidy in a go.sum, and its lines
+	// keep their order.
 	if _, err := p.writeSums(mods, nil); err != nil {
 		return err
 	}
@@ -337,7 +348,8 @@ func (p place) tag(mods []module, version string) error {
 	}
 	for _, m := range mods {
 		if m.published() {
-			if _, err := p.run("git", "update-ref", "refs/tags/"+m.tag(version), strings.TrimSpace(commit)); err != nil {
+			if _, err := p.run("git", "update-ref", "refs/tags/"+m.tag(version),
+				strings.TrimSpace(commit)); err != nil {
 				return err
 			}
 		}
@@ -345,8 +357,9 @@ func (p place) tag(mods []module, version string) error {
 	return nil
 }
 
-// publish fills a new module cache in dir from the tags, as go and every module proxy do it. The part of it in
-// cache/download is a file-system module proxy. It returns the lines for go.sum of each module.
+// publish fills a new module cache in dir from the tags, as go and every module proxy do it. The
+// part of it in cache/download is a file-system module proxy. It returns the lines for go.sum of
+// each module.
 func (p place) publish(dir string, mods []module, version string) (map[string][]string, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
@@ -387,8 +400,8 @@ func (p place) publish(dir string, mods []module, version string) (map[string][]
 	}
 }
 
-// writeSums makes sums the checksums of siblings in every go.sum, so that a module of the release builds without the
-// workspace, and says whether that has changed a file.
+// writeSums makes sums the checksums of siblings in every go.sum, so that a module of the release
+// builds without the workspace, and says whether that has changed a file.
 func (p place) writeSums(mods []module, sums map[string][]string) (changed bool, err error) {
 	for _, m := range mods {
 		file := filepath.Join(p.dir, m.dir, "go.sum")
@@ -421,12 +434,14 @@ func (p place) prove(tmp, proxy string, mods []module, version string) error {
 	if err := p.json(&env, "go", "env", "-json", "GOPROXY", "GOMODCACHE", "GONOSUMDB"); err != nil {
 		return err
 	}
-	// A module cache of its own, so that nothing of an unpublished version stays. What others have published comes from
-	// the developer's cache, if it is there.
+	// A module cache of its own, so that nothing of an unpublished version stays. What others have
+	// published comes from the developer's cache, if it is there.
 	outside := place{ctx: p.ctx, env: []string{
 		"GOWORK=off", "GOMODCACHE=" + filepath.Join(tmp, "mod"), "GOBIN=" + filepath.Join(tmp, "bin"),
-		"GOFLAGS=-modcacherw -trimpath -buildvcs=false", // -trimpath: so that the build cache serves every temporary directory
-		"GOPROXY=file://" + filepath.Join(proxy, "cache/download") + ",file://" + filepath.Join(env.GOMODCACHE, "cache/download") + "," + env.GOPROXY,
+		// -trimpath: so that the build cache serves every temporary directory
+		"GOFLAGS=-modcacherw -trimpath -buildvcs=false",
+		"GOPROXY=file://" + filepath.Join(proxy, "cache/download") + ",file://" +
+			filepath.Join(env.GOMODCACHE, "cache/download") + "," + env.GOPROXY,
 		"GOPRIVATE=", "GONOPROXY=", "GONOSUMDB=" + strings.TrimPrefix(env.GONOSUMDB+","+root, ","),
 	}}
 	for _, m := range mods {
@@ -451,7 +466,8 @@ func (p place) prove(tmp, proxy string, mods []module, version string) error {
 	return nil
 }
 
-// use makes a module that imports every package of m, builds it, and installs the programs of m, examples too.
+// use makes a module that imports every package of m, builds it, and installs the programs of m,
+// examples too.
 func (p place) use(m module, version, sums string) (string, error) {
 	if err := os.MkdirAll(p.dir, 0o755); err != nil {
 		return "", err
@@ -471,7 +487,8 @@ func (p place) use(m module, version, sums string) (string, error) {
 	); err != nil {
 		return "", err
 	}
-	list, err := p.run("go", "list", "-find", "-f", "{{if .GoFiles}}{{.Module.Path}} {{.Name}} {{.ImportPath}}{{end}}", m.path+"/...")
+	list, err := p.run("go", "list", "-find", "-f", "{{if .GoFiles}}{{.Module.Path}} {{.Name}} {{.ImportPath}}{{end}}",
+		m.path+"/...")
 	if err != nil {
 		return "", err
 	}
@@ -506,7 +523,8 @@ func (p place) use(m module, version, sums string) (string, error) {
 		strings.Count(code, "import"), len(programs), strings.Count(string(body), "\n")), nil
 }
 
-// take makes the commit and the tags of the clone in the repository, with the user's name, hooks and signature.
+// take makes the commit and the tags of the clone in the repository, with the user's name, hooks
+// and signature.
 func (p place) take(clone place, mods []module, version string) error {
 	if err := p.all(
 		[]string{"git", "fetch", "--quiet", "--no-tags", clone.dir, "refs/tags/" + version},
@@ -519,7 +537,8 @@ func (p place) take(clone place, mods []module, version string) error {
 		return errors.Join(err, undo)
 	}
 	if _, err := p.run("git", "diff", "--quiet", "FETCH_HEAD", "HEAD"); err != nil {
-		return fmt.Errorf("a hook has changed the commit that was proven, so it got no tags (undo it with git reset --hard HEAD^): %w", err)
+		return fmt.Errorf("a hook has changed the commit that was proven, so it got no tags (undo it with git reset "+
+			"--hard HEAD^): %w", err)
 	}
 	push := "git push --atomic origin HEAD"
 	for _, m := range mods {

@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
-// repository is a small one of this repository's shape. child shows that the checksum of a module that has siblings in its
-// own go.sum is right.
+// repository is a small one of this repository's shape. child shows that the checksum of a module
+// that has siblings in its own go.sum is right.
 var repository = map[string]string{
 	".gitignore":   "/generated.go\n",
 	"CHANGELOG.md": "# Changelog\n\n## v0.3.0 (2026-03-01)\n\n## v0.2.0-rc.1\n\n## v0.1.0 (2026-01-31)\n",
@@ -51,7 +51,8 @@ func TestMain(m *testing.M) {
 	for name, value := range map[string]string{
 		"GOPROXY": "off", "GOWORK": "", "GOFLAGS": "",
 		"GIT_CONFIG_GLOBAL": os.DevNull, "GIT_CONFIG_SYSTEM": os.DevNull,
-		"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@localhost", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@localhost",
+		"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@localhost", "GIT_COMMITTER_NAME": "a",
+		"GIT_COMMITTER_EMAIL": "a@localhost",
 	} {
 		if err := os.Setenv(name, value); err != nil {
 			panic(err)
@@ -60,7 +61,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fullOnly is for what takes many runs of the go command. A change to the release program shows in make release-check as well.
+// fullOnly is for what takes many runs of the go command. A change to the release program shows in
+// make release-check as well.
 func fullOnly(t *testing.T) {
 	t.Helper()
 	if !testsize.Full() {
@@ -121,12 +123,14 @@ func TestRefuses(t *testing.T) {
 	p.must(t, "git", "worktree", "add", "--quiet", linked)
 	require.ErrorContains(t, run(t.Context(), linked, "v0.1.0", false), "linked is a linked worktree")
 	p.must(t, "git", "tag", "adapter/v0.3.0")
-	for _, version := range []string{"", "0.1.0", "v0.1", "v2.0.0", "v01.0.0", "v0.1.0+x", "v0.1.0-", "v1.2.3.4", "latest"} {
+	for _, version := range []string{"", "0.1.0", "v0.1", "v2.0.0", "v01.0.0", "v0.1.0+x", "v0.1.0-",
+		"v1.2.3.4", "latest"} {
 		require.ErrorContains(t, run(t.Context(), p.dir, version, false), `"`+version+`" is not a version`)
 	}
 	require.ErrorContains(t, run(t.Context(), p.dir, "v0.3.0", false), "adapter/v0.3.0 is already tagged")
 	p.write(t, "new.go", "package leasehold\n")
-	require.ErrorContains(t, run(t.Context(), p.dir, "v0.1.0", false), "the work tree is not clean (commit or remove):\n?? new.go")
+	require.ErrorContains(t, run(t.Context(), p.dir, "v0.1.0", false), "the work tree is not clean (commit or "+
+		"remove):\n?? new.go")
 	require.Equal(t, "adapter/v0.3.0\n", p.must(t, "git", "tag"))
 }
 
@@ -134,11 +138,14 @@ func TestRefuses(t *testing.T) {
 func TestRefusesTextsOfBefore(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]map[string]string{
-		"CHANGELOG.md has no heading for v0.1.0":                    {"CHANGELOG.md": "# Changelog\n\n## v0.1.00\n"},
-		`CHANGELOG.md says "## v0.1.0 (unreleased)"`:                {"CHANGELOG.md": "# Changelog\n\n## v0.1.0 (unreleased)\n"},
-		`CHANGELOG.md says "## Next (unreleased)"`:                  {"CHANGELOG.md": "## Next (unreleased)\n\n## v0.1.0\n"},
+		"CHANGELOG.md has no heading for v0.1.0": {"CHANGELOG.md": "# Changelog\n\n## v0.1.00\n"},
+		`CHANGELOG.md says "## v0.1.0 (unreleased)"`: {"CHANGELOG.md": "# Changelog\n\n## " +
+			"v0.1.0 (unreleased)\n"},
+		`CHANGELOG.md says "## Next (unreleased)"`: {"CHANGELOG.md": "## Next (unreleased)\n\n## " +
+			"v0.1.0\n"},
 		`README.md says "not yet published": write what holds once`: {"README.md": "It is v0, not\nyet published.\n"},
-		`docs/start.md says "not yet published"`:                    {"docs/start.md": "While it is not yet published, …\n"},
+		`docs/start.md says "not yet published"`: {"docs/start.md": "While it is not yet " +
+			"published, …\n"},
 	} {
 		p := newRepository(t, change)
 		before := p.state(t)
@@ -193,7 +200,8 @@ func TestCheck(t *testing.T) {
 	fullOnly(t)
 	p := newRepository(t, nil)
 	p.write(t, "new.go", "package leasehold\n\nconst New = 1\n") // not committed, and checked all the same
-	p.write(t, "adapter/adapter.go", "package adapter\n\nimport \""+root+"\"\n\nconst Name, New = leasehold.Name, leasehold.New\n")
+	p.write(t, "adapter/adapter.go", "package adapter\n\nimport \""+root+"\"\n\nconst Name, New = leasehold.Name, "+
+		"leasehold.New\n")
 	before := p.state(t)
 	require.NoError(t, run(t.Context(), p.dir, "", true))
 	require.Equal(t, before, p.state(t))
@@ -223,12 +231,14 @@ func TestCheckFindsMistakes(t *testing.T) {
 			want:   root + "/child requires " + root + "/bench, which is not published",
 		},
 		"published modules need each other": {
-			change: map[string]string{"adapter/child_test.go": "package adapter_test\n\nimport _ \"" + root + "/child\"\n"},
-			want:   "require each other in a circle",
+			change: map[string]string{"adapter/child_test.go": "package adapter_test\n\nimport _ \"" +
+				root + "/child\"\n"},
+			want: "require each other in a circle",
 		},
 		"a file is not committed": {
 			plant: map[string]string{"generated.go": "package leasehold\n\nconst New = 1\n",
-				"adapter/adapter.go": "package adapter\n\nimport \"" + root + "\"\n\nconst Name, New = leasehold.Name, leasehold.New\n"},
+				"adapter/adapter.go": "package adapter\n\nimport \"" + root + "\"\n\nconst Name, New = " +
+					"leasehold.Name, leasehold.New\n"},
 			want: "undefined: leasehold.New",
 		},
 		"a module proxy refuses a file's name": {

@@ -1,5 +1,5 @@
-// Command link is the network between the electors of the cluster test and their server. SIGUSR1 makes it slow and lossy, SIGUSR2
-// makes it good again.
+// Command link is the network between the electors of the cluster test and their server. SIGUSR1
+// makes it slow and lossy, SIGUSR2 makes it good again.
 package main
 
 import (
@@ -30,7 +30,11 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	t := &faultproxy.Transport{Base: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64, ResponseHeaderTimeout: 5 * time.Second}}
+	t := &faultproxy.Transport{Base: &http.Transport{
+		DisableCompression:    true,
+		MaxIdleConnsPerHost:   64,
+		ResponseHeaderTimeout: 5 * time.Second,
+	}}
 	t.Decide = func(*http.Request) faultproxy.Fault {
 		if !bad.Load() {
 			return faultproxy.Fault{}

@@ -1,5 +1,5 @@
-// Command node is one elector of the cluster test. It prints what it observes as lines of JSON. SIGUSR1 sets its wall clock one
-// hour forward, SIGUSR2 two hours back.
+// Command node is one elector of the cluster test. It prints what it observes as lines of JSON.
+// SIGUSR1 sets its wall clock one hour forward, SIGUSR2 two hours back.
 package main
 
 import (
@@ -46,11 +46,12 @@ func (c *movedClock) Now() clock.Reading {
 	return now
 }
 
-// A leader checks its lease every tick. If a check comes more than paused after the one before, the process was paused.
+// A leader checks its lease every tick. If a check comes more than paused after the one before, the
+// process was paused.
 const tick, paused = 10 * time.Millisecond, 2 * time.Second
 
-// lead checks the lease again and again. A lease that is valid now was valid at all times since its start. Its context is looked at
-// first, because Valid ends it.
+// lead checks the lease again and again. A lease that is valid now was valid at all times since its
+// start. Its context is looked at first, because Valid ends it.
 func lead(ctx context.Context, lease *leasehold.Lease) {
 	for last := time.Now(); ; time.Sleep(tick) {
 		now := time.Now()
@@ -65,7 +66,9 @@ func lead(ctx context.Context, lease *leasehold.Lease) {
 		case open && gap <= paused: // after a pause it ends a little later
 			say(now, "open", lease.Token(), "")
 		}
-		if ctx.Err() != nil { // checked last, because after a pause the context may end before this goroutine checks the lease
+		// checked last, because after a pause the context may end before this goroutine checks the
+		// lease
+		if ctx.Err() != nil {
 			return
 		}
 		last = now
@@ -86,7 +89,12 @@ func main() {
 			say(time.Now(), "clock", 0, by.String())
 		}
 	}()
-	server := testserver.S3{Endpoint: os.Getenv("ENDPOINT"), AccessKey: os.Getenv("ACCESS"), SecretKey: os.Getenv("SECRET"), Region: os.Getenv("REGION")}
+	server := testserver.S3{
+		Endpoint:  os.Getenv("ENDPOINT"),
+		AccessKey: os.Getenv("ACCESS"),
+		SecretKey: os.Getenv("SECRET"),
+		Region:    os.Getenv("REGION"),
+	}
 	lock, err := leasehold.NewLock(leasehold.NewS3Store(server.Client(), os.Getenv("BUCKET")), "locks/cluster",
 		leasehold.WithTTL(4*time.Second), leasehold.WithIdentity(os.Getenv("NAME")), testopt.WithClock(moved))
 	if err != nil {

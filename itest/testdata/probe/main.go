@@ -1,4 +1,5 @@
-// Command probe requests a URL four times a second and prints the outcome. TestCluster uses it to check the cluster's faults.
+// Command probe requests a URL four times a second and prints the outcome. TestCluster uses it to
+// check the cluster's faults.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Command k8s elects a leader with Kubernetes' own elector, but through a bucket: "k8s -bucket my-bucket". Start it twice,
-// in two clusters or on one laptop, and stop the leader. It takes AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION
-// from the environment.
+// Command k8s elects a leader with Kubernetes' own elector, but through a bucket: "k8s -bucket
+// my-bucket". Start it twice, in two clusters or on one laptop, and stop the leader. It takes
+// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION from the environment.
 package main
 
 import (
@@ -22,7 +22,8 @@ import (
 )
 
 func main() {
-	bucket := flag.String("bucket", "", "`name` of an existing bucket; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION must be set, too")
+	bucket := flag.String("bucket", "", "`name` of an existing bucket; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "+
+		"AWS_REGION must be set, too")
 	endpoint := flag.String("endpoint", "", "`URL` of the S3 server (default Amazon S3)")
 	lease := flag.Duration("lease", k8slock.LeaseDuration, "lease duration")
 	flag.Parse()
@@ -40,7 +41,10 @@ func run(ctx context.Context, bucket, endpoint string, lease time.Duration) erro
 	options := s3.Options{ // a service would use aws-sdk-go-v2/config instead
 		UsePathStyle: true, Region: os.Getenv("AWS_REGION"),
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: os.Getenv("AWS_ACCESS_KEY_ID"), SecretAccessKey: os.Getenv("AWS_SECRET_ACCESS_KEY")}, nil
+			return aws.Credentials{
+				AccessKeyID:     os.Getenv("AWS_ACCESS_KEY_ID"),
+				SecretAccessKey: os.Getenv("AWS_SECRET_ACCESS_KEY"),
+			}, nil
 		}),
 	}
 	if endpoint != "" {

@@ -32,7 +32,8 @@ func start(t *testing.T, server testserver.S3, bucket string) process {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(self, "-bucket", bucket, "-endpoint", server.Endpoint, "-lease", "5s")
-	cmd.Env = append(os.Environ(), "RUN_EXAMPLE=1", "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+server.SecretKey, "AWS_REGION="+server.Region)
+	cmd.Env = append(os.Environ(), "RUN_EXAMPLE=1", "AWS_ACCESS_KEY_ID="+server.AccessKey, "AWS_SECRET_ACCESS_KEY="+
+		server.SecretKey, "AWS_REGION="+server.Region)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)

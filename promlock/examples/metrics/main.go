@@ -1,5 +1,5 @@
-// Command metrics runs an elector, serves its metrics, prints one scrape of them and exits. With -addr 127.0.0.1:9464 it serves
-// them until it is interrupted.
+// Command metrics runs an elector, serves its metrics, prints one scrape of them and exits. With
+// -addr 127.0.0.1:9464 it serves them until it is interrupted.
 package main
 
 import (
@@ -22,7 +22,8 @@ import (
 )
 
 func main() {
-	addr := flag.String("addr", "", "serve the metrics on this `address` until interrupted (default: print one scrape and exit)")
+	addr := flag.String("addr", "", "serve the metrics on this `address` until interrupted (default: print one "+
+		"scrape and exit)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -41,7 +42,8 @@ func run(ctx context.Context, stop func(), addr string, out io.Writer) error {
 	server := &http.Server{Handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}
 	go func() { _ = server.Serve(listener) }()
 	defer func() { _ = server.Close() }()
-	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: func(context.Context, *leasehold.Lease) {
+	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: func(context.Context,
+		*leasehold.Lease) {
 		if addr == "" {
 			defer stop()
 		}

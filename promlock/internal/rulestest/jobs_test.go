@@ -26,7 +26,8 @@ type pod struct {
 }
 
 func (p pod) lock(t *testing.T) *leasehold.Lock {
-	lock, err := leasehold.NewLock(p, "k", leasehold.WithObserver(p.collector.Observe), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+	lock, err := leasehold.NewLock(p, "k", leasehold.WithObserver(p.collector.Observe),
+		leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	return lock
 }
@@ -142,7 +143,8 @@ func job(interval, takes time.Duration) program {
 	}
 }
 
-// inTurn takes the lock in pod 2, then in pod 1, and then in pod 0. In the 20 minutes until the next turn nobody reads the lock.
+// inTurn takes the lock in pod 2, then in pod 1, and then in pod 0. In the 20 minutes until the
+// next turn nobody reads the lock.
 func inTurn(ctx context.Context, t *testing.T, n int, p pod) {
 	lock := p.lock(t)
 	for wait := time.Duration(3-n%3) * time.Minute; ; wait = 20 * time.Minute {
@@ -158,7 +160,8 @@ func inTurn(ctx context.Context, t *testing.T, n int, p pod) {
 // locker is a job of gocron, whose slot one of the pods gets. Their clocks differ.
 func locker(interval, takes, apart time.Duration) program {
 	return func(ctx context.Context, t *testing.T, n int, p pod) {
-		l, err := gocronlock.NewLocker(p, "jobs", interval/2, leasehold.WithObserver(p.collector.Observe), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+		l, err := gocronlock.NewLocker(p, "jobs", interval/2, leasehold.WithObserver(p.collector.Observe),
+			leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		behind := time.Duration(n) * apart
 		l.SetClock(clockBehind(behind))
@@ -230,18 +233,47 @@ func TestNoAlertWhenPodsComeAndGo(t *testing.T) {
 			continue
 		}
 		for what, lives := range map[string][]life{
-			"one is scaled away": {{instance: "0", program: f, to: 15}, {instance: "1", program: f}, {instance: "2", program: f}},
-			"one is killed":      {{instance: "0", program: f, to: 15, killed: true}, {instance: "1", program: f}, {instance: "2", program: f}},
+			"one is scaled away": {
+				{instance: "0", program: f, to: 15},
+				{instance: "1", program: f},
+				{instance: "2", program: f},
+			},
+			"one is killed": {
+				{instance: "0", program: f, to: 15, killed: true},
+				{instance: "1", program: f},
+				{instance: "2", program: f},
+			},
 			"a rolling deployment": {
-				{instance: "0", program: f, to: 24}, {instance: "1", program: f, to: 26}, {instance: "2", program: f, to: 28},
-				{instance: "3", program: f, from: 23}, {instance: "4", program: f, from: 25}, {instance: "5", program: f, from: 27},
+				{
+					instance: "0",
+					program:  f,
+					to:       24,
+				}, {instance: "1", program: f, to: 26}, {instance: "2", program: f, to: 28},
+				{
+					instance: "3",
+					program:  f,
+					from:     23,
+				}, {instance: "4", program: f, from: 25}, {instance: "5", program: f, from: 27},
 			},
 			"restarts": {
-				{instance: "0", program: f, to: 22, killed: true}, {instance: "1", program: f, to: 26}, {instance: "2", program: f, to: 30, killed: true},
-				{instance: "0", program: f, from: 23}, {instance: "1", program: f, from: 27}, {instance: "2", program: f, from: 31},
+				{
+					instance: "0",
+					program:  f,
+					to:       22,
+					killed:   true,
+				}, {instance: "1", program: f, to: 26}, {instance: "2", program: f, to: 30, killed: true},
+				{
+					instance: "0",
+					program:  f,
+					from:     23,
+				}, {instance: "1", program: f, from: 27}, {instance: "2", program: f, from: 31},
 			},
 			"scaled to zero and back": {
-				{instance: "0", program: f, to: 22}, {instance: "1", program: f, to: 22}, {instance: "2", program: f, to: 22},
+				{
+					instance: "0",
+					program:  f,
+					to:       22,
+				}, {instance: "1", program: f, to: 22}, {instance: "2", program: f, to: 22},
 				{instance: "3", program: f, from: 40}, {instance: "4", program: f, from: 40},
 			},
 		} {
@@ -266,7 +298,8 @@ func TestALostTokenIsAlerted(t *testing.T) {
 			for n := range 6 { // terms, so that the token rises
 				lives = append(lives, life{instance: fmt.Sprint(n), program: f, from: 3 * n, to: 3*n + 16})
 			}
-			lives = append(lives, life{instance: "a", program: f, from: 32, deleted: true}, life{instance: "b", program: f, from: 32, deleted: true})
+			lives = append(lives, life{instance: "a", program: f, from: 32, deleted: true},
+				life{instance: "b", program: f, from: 32, deleted: true})
 			require.NotEmpty(t, run(t, alerts(t)["LeaseholdTokenWentBack"], observe(t, world{lives: lives})))
 		})
 	}

@@ -24,26 +24,33 @@ import (
 	"github.com/leasehold-go/leasehold/promlock"
 )
 
-// controller-runtime's registry has its own metrics of leadership; promlock's must fit in beside them.
+// controller-runtime's registry has its own metrics of leadership; promlock's must fit in beside
+// them.
 func TestBesideControllerRuntime(t *testing.T) {
 	collector := promlock.New()
 	require.NoError(t, controllerruntime.Registry.Register(collector))
-	lock, err := k8slock.New(leasehold.NewMemStore(), "leaders/operator", k8slock.LeaseDuration, leasehold.WithObserver(collector.Observe))
+	lock, err := k8slock.New(leasehold.NewMemStore(), "leaders/operator", k8slock.LeaseDuration,
+		leasehold.WithObserver(collector.Observe))
 	require.NoError(t, err)
 	leading := make(chan struct{})
-	cfg := lock.Config(leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { close(leading) }, OnStoppedLeading: func() {}})
+	cfg := lock.Config(leaderelection.LeaderCallbacks{
+		OnStartedLeading: func(context.Context) { close(leading) },
+		OnStoppedLeading: func() {},
+	})
 	cfg.ReleaseOnCancel = true
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); leaderelection.RunOrDie(ctx, cfg) }()
 	<-leading
 	page := httptest.NewRecorder()
-	promhttp.HandlerFor(controllerruntime.Registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+	promhttp.HandlerFor(controllerruntime.Registry, promhttp.HandlerOpts{}).ServeHTTP(page,
+		httptest.NewRequest("GET", "/metrics", nil))
 	cancel()
 	<-stopped
 	require.Equal(t, 200, page.Code, page.Body)
 	require.Contains(t, page.Body.String(), "\nleasehold_leader{key=\"leaders/operator\"} 1\n")
-	require.Contains(t, page.Body.String(), "\nleader_election_master_status{name=\"leaders/operator\"} 1\n", "controller-runtime's own")
+	require.Contains(t, page.Body.String(), "\nleader_election_master_status{name=\"leaders/operator\"} 1\n",
+		"controller-runtime's own")
 }
 
 // slow is a store that is slow to replace an object.
@@ -66,7 +73,8 @@ func (s slow) PutIfMatch(ctx context.Context, key string, body []byte, etag stri
 // history has the samples of each series, one a scrape, and "_" for none.
 type history map[string][]string
 
-// vanish ends the series of an instance that is not there any more at scrape n. Prometheus marks them as stale if it sees the target go.
+// vanish ends the series of an instance that is not there any more at scrape n. Prometheus marks
+// them as stale if it sees the target go.
 func (h history) vanish(n int, instance string) {
 	for name, values := range h {
 		if strings.Contains(name, fmt.Sprintf("{instance=%q", instance)) && len(values) == n {
@@ -95,7 +103,8 @@ func (h history) scrape(t *testing.T, n int, instances map[string]*prometheus.Re
 				switch h := m.Histogram; {
 				case h != nil:
 					for _, b := range h.Bucket {
-						add("_bucket", float64(b.GetCumulativeCount()), fmt.Sprintf("le=%q", fmt.Sprint(b.GetUpperBound())))
+						add("_bucket", float64(b.GetCumulativeCount()),
+							fmt.Sprintf("le=%q", fmt.Sprint(b.GetUpperBound())))
 					}
 					add("_bucket", float64(h.GetSampleCount()), fmt.Sprintf("le=%q", fmt.Sprint(math.Inf(1))))
 					add("_sum", h.GetSampleSum())
@@ -130,7 +139,8 @@ func scrapes(t *testing.T, ttl, request time.Duration) string {
 	synctest.Test(t, func(t *testing.T) {
 		collector, registry := promlock.New(), prometheus.NewRegistry()
 		require.NoError(t, registry.Register(collector))
-		lock, err := leasehold.NewLock(slow{leasehold.NewMemStore(), request}, "k", leasehold.WithTTL(ttl), leasehold.WithObserver(collector.Observe))
+		lock, err := leasehold.NewLock(slow{leasehold.NewMemStore(), request}, "k", leasehold.WithTTL(ttl),
+			leasehold.WithObserver(collector.Observe))
 		require.NoError(t, err)
 		elector, err := leasehold.NewElector(lock, leasehold.Callbacks{})
 		require.NoError(t, err)

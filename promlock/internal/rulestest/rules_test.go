@@ -26,13 +26,15 @@ const folder = "../../"
 
 var promQL = parser.NewParser(parser.Options{})
 
-// metrics returns the labels of each metric in the README's table, which a test of promlock compares with the code.
+// metrics returns the labels of each metric in the README's table, which a test of promlock
+// compares with the code.
 func metrics(t *testing.T) map[string][]string {
 	t.Helper()
 	page, err := os.ReadFile(folder + "README.md")
 	require.NoError(t, err)
 	all := map[string][]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ([a-z]+) \\| ([^|]*) \\|").FindAllStringSubmatch(string(page), -1) {
+	for _, m := range regexp.MustCompile(
+		"(?m)^\\| `([a-z_]+)` \\| ([a-z]+) \\| ([^|]*) \\|").FindAllStringSubmatch(string(page), -1) {
 		list := []string{"instance", "job"} // Prometheus adds these
 		for _, l := range regexp.MustCompile("`(.*?)`").FindAllStringSubmatch(m[3], -1) {
 			list = append(list, l[1])
@@ -74,7 +76,8 @@ func check(t *testing.T, all map[string][]string, expr string) {
 
 func alerts(t *testing.T) map[string]rulefmt.Rule {
 	t.Helper()
-	file, errs := rulefmt.ParseFile(folder+"alerts.yml", false, model.UTF8Validation, promQL, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	file, errs := rulefmt.ParseFile(folder+"alerts.yml", false, model.UTF8Validation, promQL,
+		slog.New(slog.NewTextHandler(io.Discard, nil)))
 	require.Empty(t, errs)
 	all := map[string]rulefmt.Rule{}
 	for _, group := range file.Groups {
@@ -133,7 +136,10 @@ func TestDashboard(t *testing.T) {
 		}
 	}
 	require.Len(t, board.Templating.List, 2)
-	require.Equal(t, map[string]any{"query": "label_values(leasehold_leader, key)", "refId": "key"}, board.Templating.List[1].Query)
+	require.Equal(t, map[string]any{
+		"query": "label_values(leasehold_leader, key)",
+		"refId": "key",
+	}, board.Templating.List[1].Query)
 }
 
 // promtoolTests is ../../alerts_test.yml, in the format of promtool.
@@ -157,7 +163,8 @@ type firing struct {
 	Annotations map[string]string `yaml:"exp_annotations"`
 }
 
-// The tests in promtool's format are what promtool makes of them. Each alert fires in one, and is quiet in another.
+// The tests in promtool's format are what promtool makes of them. Each alert fires in one, and is
+// quiet in another.
 func TestAlertsFire(t *testing.T) {
 	text, err := os.ReadFile(folder + "alerts_test.yml")
 	require.NoError(t, err)
@@ -194,7 +201,8 @@ func TestAlertsFire(t *testing.T) {
 
 const scrapeInterval = 30 * time.Second
 
-// run evaluates a rule during half an hour of a story, and returns the summaries of the alerts that fire.
+// run evaluates a rule during half an hour of a story, and returns the summaries of the alerts that
+// fire.
 func run(t *testing.T, rule rulefmt.Rule, series string) (summaries []string) {
 	t.Helper()
 	for _, all := range firings(t, rule, series, 30*time.Minute) {
@@ -213,7 +221,8 @@ func firings(t *testing.T, rule rulefmt.Rule, series string, during time.Duratio
 	expr, err := promQL.ParseExpr(rule.Expr)
 	require.NoError(t, err)
 	alert := rules.NewAlertingRule(rule.Alert, expr, time.Duration(rule.For), time.Duration(rule.KeepFiringFor),
-		labels.FromMap(rule.Labels), labels.FromMap(rule.Annotations), labels.EmptyLabels(), "", true, slog.New(slog.DiscardHandler))
+		labels.FromMap(rule.Labels), labels.FromMap(rule.Annotations), labels.EmptyLabels(), "", true,
+		slog.New(slog.DiscardHandler))
 	for now := time.Duration(0); now < during; now += scrapeInterval {
 		_, err := alert.Eval(t.Context(), 0, time.Unix(0, 0).Add(now), query, nil, 0)
 		require.NoError(t, err)

@@ -1,4 +1,5 @@
-// Command servers builds the server programs for the tests, either all or those that its arguments name, and prints their paths.
+// Command servers builds the server programs for the tests, either all or those that its arguments
+// name, and prints their paths.
 package main
 
 import (
