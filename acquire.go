@@ -94,7 +94,7 @@ func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *t
 			etag = now.etag
 		case !now.same(v):
 			return nil, now, err
-		case errors.Is(err, storeapi.ErrConflict):
+		case errors.Is(err, ErrConflict):
 			_ = r.letPass(ctx)
 			return nil, now, err
 		default:
@@ -124,7 +124,7 @@ func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *t
 
 // refusedInVain is the error of an acquisition that has failed with err although v is still there.
 func (r *register) refusedInVain(v *version, err error) error {
-	if refused := errors.Is(err, ErrPreconditionFailed) || errors.Is(err, storeapi.ErrConflict); v.exists || !refused {
+	if refused := errors.Is(err, ErrPreconditionFailed) || errors.Is(err, ErrConflict); v.exists || !refused {
 		return lockerr.OutcomeUnknown(err)
 	}
 	r.memory.createRefused(r.clock.Now().Mono, 2*max(r.ttl, r.poll), err)

@@ -183,7 +183,7 @@ func (l *Lock) leavesToOthers(err error) bool {
 // the store. It goes on until ctx's deadline, or for a TTL if that has none.
 func (l *Lock) mayPass(ctx context.Context, began time.Duration, err error) bool {
 	_, limited := ctx.Deadline()
-	return errors.Is(err, storeapi.ErrUnsent) && (limited || l.clock.Now().Mono-began < l.ttl)
+	return errors.Is(err, ErrUnsent) && (limited || l.clock.Now().Mono-began < l.ttl)
 }
 
 // backoff is the pause after one more failed try in a row: from a fraction of the poll interval up
@@ -307,7 +307,7 @@ func (l *Lock) leftover(v *version) bool {
 func (l *Lock) giveBack(ctx context.Context, v *version) error {
 	for round := 1; ; round++ {
 		err := l.writeReleased(ctx, v)
-		switch conflict := errors.Is(err, storeapi.ErrConflict); {
+		switch conflict := errors.Is(err, ErrConflict); {
 		case err == nil:
 			return nil
 		case !conflict && !storeapi.Refused(err), round == maxWritesPerTry:

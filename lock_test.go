@@ -21,7 +21,6 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
-	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
@@ -1114,10 +1113,10 @@ func (s *scripted) write(put func() (string, error)) (string, error) {
 		s.reads = errInjected
 		return "", errInjected
 	case "conflict":
-		return "", storeapi.ErrConflict
+		return "", leasehold.ErrConflict
 	case "conflict, and the end of ctx":
 		s.cancel()
-		return "", storeapi.ErrConflict
+		return "", leasehold.ErrConflict
 	case "refused":
 		return "", leasehold.ErrPreconditionFailed
 	}

@@ -184,7 +184,7 @@ func (t *term) putOnce(ctx context.Context, edit func(*Record)) (done bool, err 
 	case err == nil:
 		t.landed(ctx, etag, write{rec, sent})
 		return true, nil
-	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):
+	case storeapi.Refused(err), errors.Is(err, ErrConflict):
 		return t.reconcile(ctx, base, rec, err)
 	}
 	return false, err // nothing is known yet; the next attempt, over the same version, will tell

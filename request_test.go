@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // Limits in time at a long TTL: of an attempt, the first pause, the pause after a conflict, and the
@@ -80,12 +79,12 @@ func TestPausesAtALongTTL(t *testing.T) {
 				next()
 				require.NoError(t, lease.Renew(t.Context()))
 			}},
-		"409 at an acquisition": {fault{op: "put", err: storeapi.ErrConflict}, aConflict,
+		"409 at an acquisition": {fault{op: "put", err: leasehold.ErrConflict}, aConflict,
 			func(t *testing.T, l *leasehold.Lock, next func()) {
 				next()
 				acquire(t, l)
 			}},
-		"409 at a release": {fault{op: "put", err: storeapi.ErrConflict}, aPause,
+		"409 at a release": {fault{op: "put", err: leasehold.ErrConflict}, aPause,
 			func(t *testing.T, l *leasehold.Lock, next func()) {
 				lease := acquire(t, l)
 				next()

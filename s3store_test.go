@@ -31,7 +31,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
@@ -198,7 +197,7 @@ func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
 					want = c.wantPut
 				}
 				requireOnly(t, want, err)
-				require.Equal(t, c.conflict, errors.Is(err, storeapi.ErrConflict))
+				require.Equal(t, c.conflict, errors.Is(err, leasehold.ErrConflict))
 				require.Empty(t, etag)
 				require.ErrorContains(t, err, c.says)
 				requireText(t, err)
@@ -1009,7 +1008,7 @@ func TestErrorsOnTheObjectThatIsAsked(t *testing.T) {
 			require.NoError(t, err)
 			_, err = w.store.PutIfMatch(t.Context(), key, []byte("2"), first)
 			requireOnly(t, nil, err)
-			require.NotErrorIs(t, err, storeapi.ErrConflict)
+			require.NotErrorIs(t, err, leasehold.ErrConflict)
 			_, err = w.store.PutIfMatch(t.Context(), key, []byte("2"), first)
 			require.NoError(t, err, "the next write asks again")
 		}

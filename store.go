@@ -14,10 +14,12 @@ import (
 //
 // Implementations must be safe for concurrent use, must honour ctx, and must not retry a
 // conditional write on their own, because if the first try succeeded, the retry fails with
-// "precondition failed" although the write is theirs. Every error that is not one of the sentinels
-// named below is taken as ambiguous: the request may have been carried out, or may still be. Errors
-// that no retry can fix also match [ErrPermanent]. Error texts begin with what was being done,
-// without the name of this package.
+// "precondition failed" although the write is theirs.
+//
+// Every error that is not one of the sentinels named below is taken as ambiguous: the request may
+// have been carried out, or may still be. So is [ErrConflict], which any write may return: it says
+// that another write was under way. Errors that no retry can fix also match [ErrPermanent]. Error
+// texts begin with what was being done, without the name of this package.
 //
 // Package storetest tests an implementation; [CheckStore] checks one at run time. A Store may also
 // be a [Describer].
@@ -96,10 +98,18 @@ var (
 	// ErrPreconditionFailed says that a conditional write was refused because the object has
 	// changed, or exists.
 	ErrPreconditionFailed = storeapi.ErrPreconditionFailed
+	// ErrConflict says that a conditional write met another one that was under way, so the store
+	// has carried it out or has not: 409 of S3. A lock pauses, reads the object, and then decides.
+	ErrConflict = storeapi.ErrConflict
 	// ErrPermanent marks errors that no retry can fix: no such bucket, access denied, a key that
 	// the store refuses. Errors that match [ErrUnsafeStore] or [ErrCorruptRecord] match it too.
 	// Acquiring ends at once with such an error. Its text says what to do.
 	ErrPermanent = storeapi.ErrPermanent
+	// ErrUnsent says that this side has kept a request from being sent, in a way that may pass: a
+	// machine that starts has no DNS yet, or credentials later than its network. A store returns it
+	// until the server has answered for the first time. It matches [ErrPermanent] for those who do
+	// not wait; [Lock.Acquire] waits.
+	ErrUnsent = storeapi.ErrUnsent
 	// ErrUnsafeStore says that the store, as it is set up, is not safe for locks: it ignores or
 	// lacks conditional writes, or tells ages that are wrong.
 	ErrUnsafeStore = storeapi.ErrUnsafeStore

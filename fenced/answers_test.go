@@ -17,8 +17,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
-	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
+	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
@@ -242,9 +242,7 @@ func TestFencedWritesToABucketWithADefaultRetention(t *testing.T) {
 }
 
 // withPartSize has bodies over testPart bytes go in parts.
-func withPartSize() fenced.Option {
-	return func(o *storeapi.FencedOptions) { o.PartSize = testPart }
-}
+func withPartSize() fenced.Option { return testopt.WithPartSize(testPart) }
 
 // Every operation meets every answer that is not the server's, once and always: no call says what
 // is not so, nothing is lost. A short run has every fifth combination.

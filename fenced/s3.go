@@ -70,8 +70,8 @@ func NewS3Store(client S3Client, bucket string, mode ETagMode, opts ...Option) (
 		checking: make(chan struct{}, 1), suffix: rand.Text(),
 	}
 	o, err := options(opts)
-	if o.PartSize > 0 {
-		b.partSize = o.PartSize
+	if o.partSize > 0 {
+		b.partSize = o.partSize
 	}
 	err = cmp.Or(b.Validate(client), err)
 	if err == nil && (mode < UniqueETags || mode > DistinctBodies) {

@@ -57,12 +57,21 @@ type Store struct {
 }
 
 // Option configures a [Store].
-type Option func(*storeapi.FencedOptions)
+type Option func(*config)
+
+type config struct {
+	adopt    bool
+	partSize int64 // S3: larger bodies go in parts of at least this size, in bytes; 0: the default
+}
+
+func init() {
+	storeapi.PartSize = func(bytes int64) Option { return func(c *config) { c.partSize = bytes } }
+}
 
 // WithAdoption treats objects without a token, which other clients have written, as written with
 // token 0. The first fenced write or seal then takes them over. Without this option a Store leaves
 // them alone, and writing them is [ErrUnfenced].
-func WithAdoption() Option { return func(o *storeapi.FencedOptions) { o.Adopt = true } }
+func WithAdoption() Option { return func(c *config) { c.adopt = true } }
 
 // ErrUnfenced says that an object has no token because it was not written through a [Store]. See
 // [WithAdoption].
@@ -76,10 +85,10 @@ func NewStore(b Backend, opts ...Option) *Store {
 	if storeapi.IsNil(b) {
 		err = s3api.Bad("the Backend is nil")
 	}
-	return &Store{backend: b, adopt: o.Adopt, invalid: err}
+	return &Store{backend: b, adopt: o.adopt, invalid: err}
 }
 
-func options(opts []Option) (o storeapi.FencedOptions, err error) {
+func options(opts []Option) (o config, err error) {
 	for _, opt := range opts {
 		if opt == nil {
 			return o, s3api.Bad("an Option is nil")

@@ -26,6 +26,10 @@ import (
 // begin with "storetest/", and most objects stay behind. Use -race, and test against a real server
 // if the store has one.
 //
+// A refusal has the sentinel that leasehold.Store names. A write that meets another one under way
+// may also return [leasehold.ErrConflict]: the checks of races take it for a write that did not
+// win.
+//
 // Run includes the checks of [leasehold.CheckStore], with 32 writers and hundreds of rounds for
 // each race.
 func Run(t *testing.T, newStore func(t *testing.T) leasehold.Store, opts ...Option) {

@@ -9,20 +9,15 @@ import (
 	"reflect"
 )
 
-// The sentinels of the root package, which documents them, and ErrConflict.
+// The sentinels of the root package, which documents them.
 var (
 	ErrNotExist           = errors.New("no such object")
 	ErrPreconditionFailed = errors.New("precondition failed")
+	ErrConflict           = errors.New("conflicting write under way")
 	ErrPermanent          = errors.New("permanent store error")
+	ErrUnsent             = error(&permanent{"the request could not be sent"})
 	ErrUnsafeStore        = error(&permanent{"the store is not safe for locks"})
 	ErrCorruptRecord      = error(&permanent{"corrupt lock record"})
-	// ErrConflict says that a conditional write met another one that was under way (409 of S3). Try
-	// again.
-	ErrConflict = errors.New("conflicting write under way")
-	// ErrUnsent says that the client's side has kept a request from being sent, in a way that may
-	// pass: a machine that starts has no DNS yet, or credentials later than its network. It matches
-	// ErrPermanent, for who does not wait.
-	ErrUnsent = error(&permanent{"the request could not be sent"})
 )
 
 // permanent is a sentinel that matches ErrPermanent too.

@@ -22,10 +22,9 @@ var mutants = []mutant{
 		1,
 	},
 	{"412 on a renewal taken as lost at once", []edit{{"renewal.go",
-		`	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`,
-		`	case errors.Is(err, ErrPreconditionFailed):
+		`	case storeapi.Refused(err), errors.Is(err, ErrConflict):`, `	case errors.Is(err, ErrPreconditionFailed):
 		return false, t.lose(err)
-	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`}}, []string{worlds}, 6},
+	case storeapi.Refused(err), errors.Is(err, ErrConflict):`}}, []string{worlds}, 6},
 	{
 		"any error on a renewal taken as lost at once",
 		[]edit{{"renewal.go", `	return false, err // nothing is known yet`,
@@ -34,9 +33,9 @@ var mutants = []mutant{
 		6,
 	},
 	{"404 on a renewal taken as lost at once", []edit{{"renewal.go",
-		`	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`, `	case errors.Is(err, ErrNotExist):
+		`	case storeapi.Refused(err), errors.Is(err, ErrConflict):`, `	case errors.Is(err, ErrNotExist):
 		return false, t.lose(err)
-	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):`}}, []string{worlds}, 6},
+	case storeapi.Refused(err), errors.Is(err, ErrConflict):`}}, []string{worlds}, 6},
 	{
 		"412 on an acquisition taken as held by another",
 		[]edit{
@@ -555,8 +554,7 @@ var mutants = []mutant{
 	}, 10},
 	{
 		"an unknown host ends a wait at once",
-		[]edit{{"lock.go", `errors.Is(err, storeapi.ErrUnsent) && (limited`,
-			`errors.Is(err, storeapi.ErrUnsent) && false && (limited`}},
+		[]edit{{"lock.go", `errors.Is(err, ErrUnsent) && (limited`, `errors.Is(err, ErrUnsent) && false && (limited`}},
 		[]string{". -run TestAClientThatCannotSendYetIsWaitedFor"},
 		13,
 	},

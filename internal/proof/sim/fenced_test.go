@@ -20,9 +20,9 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/proof/sim"
-	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
@@ -408,7 +408,7 @@ func runFenced(t *testing.T, seed uint64) *fencedWorld {
 			fenced.DistinctBodies: 2,
 		}[w.mode]
 	}
-	w.parts = func(o *storeapi.FencedOptions) { o.PartSize = partSize }
+	w.parts = testopt.WithPartSize(partSize)
 	w.server = &fakes3.Server{
 		RandomETags: w.mode == fenced.UniqueETags,
 		MinPartSize: 1,

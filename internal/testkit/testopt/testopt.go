@@ -4,8 +4,10 @@ package testopt
 
 import (
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/memstore"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -18,6 +20,11 @@ func WithClock(c clock.Clock) leasehold.Option {
 // locks.
 func NewProcess() leasehold.Option {
 	return wire.Option.(func(wire.Process) leasehold.Option)(wire.NewProcess())
+}
+
+// WithPartSize makes bodies of over so many bytes go to S3 in parts.
+func WithPartSize(bytes int64) fenced.Option {
+	return storeapi.PartSize.(func(int64) fenced.Option)(bytes)
 }
 
 // NewMemStore is leasehold.NewMemStore. With contentETags, equal bodies have equal ETags, as S3 has
