@@ -23,8 +23,8 @@
 //   - Acquire: read, decide, and one conditional write that raises the token. Two requests, or one
 //     if the version is known.
 //   - A process tries each store once, unless its conditions are known, by two writes that must be
-//     refused: while it waits for a lock, or else in its first acquisition. See [StoreInfo]. If one is
-//     carried out, nothing is lost, and the call fails with [ErrUnsafeStore].
+//     refused: while it waits for a lock, or else in its first acquisition. See [StoreInfo]. If one
+//     is carried out, nothing is lost, and the call fails with [ErrUnsafeStore].
 //   - Renew: one conditional write. Release: one conditional write that keeps the token. Wait: one
 //     read per poll interval, timed to come soon after a renewal.
 //   - A candidate may take a lock that is released, or whose current version it knows to be older

@@ -1298,16 +1298,20 @@ func TestErrorTexts(t *testing.T) {
 		require.EqualError(t, err, `leasehold: lock "locks/test": no such object: it was never taken`)
 		lease := acquire(t, lock)
 		_, err = newLock(t, store).TryAcquire(t.Context())
-		require.EqualError(t, err, `leasehold: lock "locks/test": lock is held by "alice" with token 1, for 15.3s unless renewed`)
+		require.EqualError(t, err,
+			`leasehold: lock "locks/test": lock is held by "alice" with token 1, for 15.3s unless renewed`)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = newLock(t, store).Acquire(ctx)
-		require.EqualError(t, err, `leasehold: lock "locks/test": waiting: context deadline exceeded: lock is held by "alice" with token 1, for 15.3s unless renewed`)
+		require.EqualError(t, err, `leasehold: lock "locks/test": waiting: context deadline exceeded: `+
+			`lock is held by "alice" with token 1, for 15.3s unless renewed`)
 		err = newLock(t, store).Break(t.Context(), 7)
-		require.EqualError(t, err, `leasehold: lock "locks/test": precondition failed: it is in term 1 of "alice", not 7`)
+		require.EqualError(t, err,
+			`leasehold: lock "locks/test": precondition failed: it is in term 1 of "alice", not 7`)
 		damage(t, store, `{}`)
 		require.EqualError(t, lease.Renew(t.Context()),
-			`leasehold: lock "locks/test": lease lost (token 1): overwritten: corrupt lock record: no expires_at (inspect the object, then repair it with Lock.Break)`)
+			`leasehold: lock "locks/test": lease lost (token 1): overwritten: corrupt lock record: `+
+				`no expires_at (inspect the object, then repair it with Lock.Break)`)
 		require.EqualError(t, lease.Release(t.Context()), lease.Renew(t.Context()).Error())
 		crash(store)
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)

@@ -30,7 +30,8 @@ func TestRecordLayout(t *testing.T) {
 	body, err := json.Marshal(rec)
 	require.NoError(t, err)
 	require.Equal(t, `{"expires_at":1740151473.206179,"token":7,"holder":"host-a/4711/k3v9","ttl":15,"nonce":"n.1",`+
-		`"acquired_at":1740151440.1,"renewed_at":1740151458.2,"metadata":{"addr":"10.0.0.7:8080"},"payload":"c3RhdGU=","object_id":"o1","term_id":"t1"}`, string(body))
+		`"acquired_at":1740151440.1,"renewed_at":1740151458.2,"metadata":{"addr":"10.0.0.7:8080"},`+
+		`"payload":"c3RhdGU=","object_id":"o1","term_id":"t1"}`, string(body))
 
 	released := leasehold.Record{Token: 7}
 	body, err = json.Marshal(released)
@@ -247,7 +248,8 @@ func FuzzRecord(f *testing.F) {
 	for _, body := range []string{
 		`{"expires_at": 0}`, `{"expires_at": -0}`, `{"expires_at": 0e9}`, `{"expires_at": 0.000}`,
 		`{"expires_at": 1e-7}`, `{"expires_at": 4e-7}`, `{"expires_at": 5e-324}`,
-		`{"expires_at": 1740151473.206179, "token": 7, "holder": "h", "ttl": 15.0, "nonce": "n", "acquired_at": 1740151440.1, "renewed_at": 1740151458.2, "metadata": {"a": "b"}}`,
+		`{"expires_at": 1740151473.206179, "token": 7, "holder": "h", "ttl": 15.0, "nonce": "n", ` +
+			`"acquired_at": 1740151440.1, "renewed_at": 1740151458.2, "metadata": {"a": "b"}}`,
 		`{"expires_at": 253402300799.99}`, `{"expires_at": 253402300799.99999}`, `{"expires_at": 9007199254.7409925}`,
 		`{"expires_at": 200000000000.00003}`, `{"expires_at": 1, "ttl": 3153599999.9999995}`,
 		`{"expires_at": 1, "ttl": 1.1}`,

@@ -1753,7 +1753,9 @@ func TestFaultsThatHealArePassing(t *testing.T) {
 		}},
 		"a certificate that is not valid yet": {t.Context(), func(o *s3.Options) {
 			o.BaseEndpoint = &secure.URL
-			o.HTTPClient = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}}
+			o.HTTPClient = &http.Client{Transport: &http.Transport{
+				TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+			}}
 		}},
 	} {
 		_, err := leasehold.NewS3Store(client("http://127.0.0.1:1", c.option), fakes3.Bucket).Get(c.ctx, key)

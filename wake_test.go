@@ -289,7 +289,9 @@ func TestLocksOfOneProcessWakeEachOther(t *testing.T) {
 
 // inLine starts a candidate of each lock, one after the other, which puts its number into the
 // result once it leads.
-func inLine(t *testing.T, locks ...*leasehold.Lock) (leads chan int, leases []*leasehold.Lease, cancel []context.CancelFunc) {
+func inLine(t *testing.T, locks ...*leasehold.Lock) (
+	leads chan int, leases []*leasehold.Lease, cancel []context.CancelFunc,
+) {
 	t.Helper()
 	leads, leases = make(chan int, len(locks)), make([]*leasehold.Lease, len(locks))
 	var all sync.WaitGroup

@@ -290,9 +290,10 @@ func (s *Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	}
 	ctx, cancel, reply := s.request(ctx)
 	defer cancel()
-	only := blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(etag))}
-	if _, err := object.Delete(
-		ctx, &blob.DeleteOptions{AccessConditions: &blob.AccessConditions{ModifiedAccessConditions: &only}}); err != nil {
+	only := blob.AccessConditions{
+		ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(etag))},
+	}
+	if _, err := object.Delete(ctx, &blob.DeleteOptions{AccessConditions: &only}); err != nil {
 		return s.explain(err, *reply, opDelete, key)
 	}
 	return s.genuine(*reply, opDelete, key)

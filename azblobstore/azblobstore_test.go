@@ -814,7 +814,9 @@ func TestCredentialsThatGiveNoToken(t *testing.T) {
 func TestTokensThatAzureRefuses(t *testing.T) {
 	w := &wire{Transport: faultproxy.Transport{Base: fakes3.Transport{Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("WWW-Authenticate", "Bearer authorization_uri=https://login.microsoftonline.com/tenant/oauth2/authorize resource_id=https://storage.azure.com")
+			w.Header().Set("WWW-Authenticate",
+				"Bearer authorization_uri=https://login.microsoftonline.com/tenant/oauth2/authorize "+
+					"resource_id=https://storage.azure.com")
 			w.Header().Set("x-ms-request-id", "5e0a1c2b")
 			w.Header().Set("x-ms-error-code", "InvalidAuthenticationInfo")
 			w.WriteHeader(http.StatusUnauthorized)

@@ -140,8 +140,8 @@ func refuse(w http.ResponseWriter, d *denial) {
 		h.Set("X-Ms-Request-Id", "5e0a1c2b-301e-0042-6a55-f2c1d4000000")
 	}
 	h.Set("X-Ms-Error-Code", d.code)
-	document := fmt.Sprintf("\ufeff<?xml version=\"1.0\" "+
-		"encoding=\"utf-8\"?><Error><Code>%s</Code><Message>%s\nRequestId:%s\nTime:2026-11-22T17:00:00.0000000Z</Message></Error>",
+	document := fmt.Sprintf("\ufeff<?xml version=\"1.0\" encoding=\"utf-8\"?><Error><Code>%s</Code>"+
+		"<Message>%s\nRequestId:%s\nTime:2026-11-22T17:00:00.0000000Z</Message></Error>",
 		d.code, d.message, h.Get("X-Ms-Request-Id"))
 	h.Set("Content-Type", "application/xml")
 	h.Set("Content-Length", strconv.Itoa(len(document)))

@@ -185,7 +185,9 @@ func (b fencedBackend) Get(ctx context.Context, key string) (fenced.Version, io.
 // conditions are those of a write that replaces old.
 func conditions(old fenced.Version) (op, *blob.AccessConditions) {
 	if old.ID == "" {
-		return opCreate, &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}}
+		return opCreate, &blob.AccessConditions{
+			ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)},
+		}
 	}
 	return opReplace, &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(
 		azcore.ETag(old.ID))}}

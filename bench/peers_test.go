@@ -665,9 +665,10 @@ type raw struct {
 
 func newRaw(t *testing.T, p *place, key string) *raw {
 	r := &raw{
-		p:    p,
-		key:  key,
-		body: fmt.Appendf(nil, `{"expires_at": %d, "token": 7, "holder": "somebody", "ttl": 15, "nonce": "0123456789abcdef", "pad": "%060d"}`, time.Now().Unix(), 0),
+		p:   p,
+		key: key,
+		body: fmt.Appendf(nil, `{"expires_at": %d, "token": 7, "holder": "somebody", "ttl": 15, `+
+			`"nonce": "0123456789abcdef", "pad": "%060d"}`, time.Now().Unix(), 0),
 	}
 	require.NoError(t, r.put(t.Context()))
 	return r

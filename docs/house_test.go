@@ -20,7 +20,7 @@ import (
 // documentation must know, and its lines. A limit is raised only with a reason in the commit.
 func TestSizeOfTheRoot(t *testing.T) {
 	const (
-		maxLines     = 3300
+		maxLines     = 3800 // of which 3,492 were there when the width was limited
 		maxFileLines = 400
 		maxLong      = 4   // functions of over 50 lines
 		maxNames     = 115 // with methods
@@ -188,27 +188,33 @@ func TestTheMapIsTrue(t *testing.T) {
 func TestTheProductUsesNoTestKit(t *testing.T) {
 	unpublished := regexp.MustCompile(
 		`^(bench|docs|examples|itest|internal/(proof|testkit|tools))/|/(examples|testdata)/`)
-	files := 0
-	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+	for _, path := range goFiles(t) {
 		name := filepath.ToSlash(strings.TrimPrefix(path, ".."+string(filepath.Separator)))
+		if strings.HasSuffix(name, "_test.go") || unpublished.MatchString(name) {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		require.NoError(t, err)
+		for _, i := range file.Imports {
+			assert.NotRegexp(t, `/leasehold/internal/(proof|testkit)/`, i.Path.Value, name)
+		}
+	}
+}
+
+// goFiles are the paths of all Go files of all modules.
+func goFiles(t *testing.T) (files []string) {
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case d.IsDir() && len(d.Name()) > 2 && d.Name()[0] == '.':
 			return fs.SkipDir
-		case filepath.Ext(name) != ".go", strings.HasSuffix(name, "_test.go"), unpublished.MatchString(name):
-			return nil
-		}
-		files++
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
-		if err != nil {
-			return err
-		}
-		for _, i := range file.Imports {
-			assert.NotRegexp(t, `/leasehold/internal/(proof|testkit)/`, i.Path.Value, name)
+		case filepath.Ext(path) == ".go":
+			files = append(files, path)
 		}
 		return nil
 	})
 	require.NoError(t, err)
-	assert.Greater(t, files, 100, "too few files are found")
+	require.Greater(t, len(files), 300, "too few files are found")
+	return files
 }

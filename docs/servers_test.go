@@ -194,10 +194,10 @@ func TestDirectoryBucket(t *testing.T) {
 			if r.URL.Query().Has("session") {
 				sessions++
 				expires := time.Now().Add(5 * time.Minute).UTC().Format(time.RFC3339)
-				_, _ = io.WriteString(
-					w, "<CreateSessionResult><Credentials><AccessKeyId>session</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"+
-						"<SessionToken>token</SessionToken><Expiration>"+expires+
-						"</Expiration></Credentials></CreateSessionResult>")
+				_, _ = io.WriteString(w, "<CreateSessionResult><Credentials>"+
+					"<AccessKeyId>session</AccessKeyId><SecretAccessKey>s</SecretAccessKey>"+
+					"<SessionToken>token</SessionToken><Expiration>"+expires+
+					"</Expiration></Credentials></CreateSessionResult>")
 				return
 			}
 			if !strings.Contains(r.Header.Get("Authorization"), "Credential=session/") ||

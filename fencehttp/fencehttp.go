@@ -3,7 +3,7 @@
 //
 //	request.Header.Set(fencehttp.Header, fencehttp.Format(lease.Token())) // the client
 //
-//	fence, err := fencehttp.New(marks, resource) // the server: one Fence for all routes that write the same resources
+//	fence, err := fencehttp.New(marks, resource) // the server: one Fence for a resource's routes
 //	mux.Handle("PUT /reports/{name}", authorise(fence.Middleware(put)))
 //	mux.Handle("DELETE /reports/{name}", authorise(fence.Middleware(remove)))
 package fencehttp

@@ -84,9 +84,12 @@ func Example() {
 		mux.ServeHTTP(w, r)
 		fmt.Println(w.Code, strings.TrimSpace(w.Body.String()))
 	}
-	// Output: 200 written with token 1 200 removed with token 2 412 not carried out: token 1 is
-	// fenced off because token 2 has been seen: a newer leader has taken over, so stop 401 who are
-	// you? 200 written with token 2
+	// Output:
+	// 200 written with token 1
+	// 200 removed with token 2
+	// 412 not carried out: token 1 is fenced off because token 2 has been seen: a newer leader has taken over, so stop
+	// 401 who are you?
+	// 200 written with token 2
 }
 
 // marksFunc implements Marks with a function.

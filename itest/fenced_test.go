@@ -139,11 +139,12 @@ func TestFencedStoreOnSSEKMS(t *testing.T) {
 	client, bucket := server.Client(), server.Bucket(t)
 	_, err := client.PutBucketEncryption(t.Context(), &s3.PutBucketEncryptionInput{
 		Bucket: &bucket,
-		ServerSideEncryptionConfiguration: &types.ServerSideEncryptionConfiguration{Rules: []types.ServerSideEncryptionRule{{
-			ApplyServerSideEncryptionByDefault: &types.ServerSideEncryptionByDefault{
-				SSEAlgorithm: types.ServerSideEncryptionAwsKms, KMSMasterKeyID: aws.String("leasehold"),
-			},
-		}}},
+		ServerSideEncryptionConfiguration: &types.ServerSideEncryptionConfiguration{
+			Rules: []types.ServerSideEncryptionRule{{
+				ApplyServerSideEncryptionByDefault: &types.ServerSideEncryptionByDefault{
+					SSEAlgorithm: types.ServerSideEncryptionAwsKms, KMSMasterKeyID: aws.String("leasehold"),
+				},
+			}}},
 	})
 	require.NoError(t, err)
 	store := openFenced(t, client, bucket, fenced.UniqueETags)

@@ -3,19 +3,20 @@
 //	observer, err := otellock.New()
 //	lock, err := leasehold.NewLock(store, key, leasehold.WithObserver(observer.Observe))
 //
-// Every metric has the attribute leasehold.lock.key:
+// Every metric has the attribute leasehold.lock.key. Histograms are in seconds.
 //
-//	leasehold.request.duration      histogram  s             requests to the store, by leasehold.operation and error.type
-//	leasehold.acquisition.duration  histogram  s             attempts that acquired the lock
-//	leasehold.renewal.duration      histogram  s             attempts to renew the lease, by error.type
-//	leasehold.renewal.remaining     histogram  s             validity left at the end of such an attempt, by error.type
-//	leasehold.leader                gauge      {leader}      1 if this process holds the lock, else 0
-//	leasehold.token                 gauge      {token}       the highest fencing token seen; absent until one is seen
-//	leasehold.transitions           counter    {transition}  new terms seen, of any holder
-//	leasehold.lost                  counter    {term}        terms of this process that ended against its will, by error.type
-//	leasehold.overruns              counter    {overrun}     functions that were still running when another process could lead
+//	leasehold.request.duration      histogram  requests to the store
+//	leasehold.acquisition.duration  histogram  attempts that acquired the lock
+//	leasehold.renewal.duration      histogram  attempts to renew the lease
+//	leasehold.renewal.remaining     histogram  validity left at the end of such an attempt
+//	leasehold.leader                gauge      1 if this process holds the lock, else 0
+//	leasehold.token                 gauge      the highest fencing token seen; absent before
+//	leasehold.transitions           counter    new terms seen, of any holder
+//	leasehold.lost                  counter    terms of this process that ended against its will
+//	leasehold.overruns              counter    functions that ran past the end of a term
 //
-// As the semantic conventions require, only failures have error.type. For requests and renewals it
+// Requests have the attribute leasehold.operation. Requests, renewals and lost terms have
+// error.type; as the semantic conventions require, only failures do. For requests and renewals it
 // is [leasehold.Outcome]; for leasehold.lost it is "expired", "taken_over", "deleted", "broken" or
 // "corrupt".
 //

@@ -6,18 +6,18 @@
 //
 // Every metric has the label key, the key of the lock:
 //
-//	leasehold_request_duration_seconds      histogram  requests to the store, by op (get, create, update) and outcome
+//	leasehold_request_duration_seconds      histogram  requests to the store, by op and outcome
 //	leasehold_acquisition_duration_seconds  histogram  attempts that acquired the lock
 //	leasehold_renewal_duration_seconds      histogram  attempts to renew the lease, by outcome
-//	leasehold_renewal_remaining_seconds     histogram  validity left at the end of such an attempt, by outcome
+//	leasehold_renewal_remaining_seconds     histogram  validity left then, by outcome
 //	leasehold_leader                        gauge      1 if this process holds the lock, else 0
-//	leasehold_token                         gauge      the highest fencing token seen; absent until one is seen
+//	leasehold_token                         gauge      the highest fencing token seen
 //	leasehold_transitions_total             counter    new terms seen, of any holder
-//	leasehold_lost_total                    counter    terms of this process that ended against its will, by cause
-//	leasehold_overruns_total                counter    functions that were still running when another process could lead
+//	leasehold_lost_total                    counter    terms that ended against its will, by cause
+//	leasehold_overruns_total                counter    functions that ran past the end of a term
 //
-// The label outcome is [leasehold.Outcome]. The label cause is "expired", "taken_over", "deleted",
-// "broken" or "corrupt".
+// The label op is "get", "create" or "update". The label outcome is [leasehold.Outcome]. The label
+// cause is "expired", "taken_over", "deleted", "broken" or "corrupt".
 //
 // All names begin with leasehold_, so the collector can share a registry with the metrics of
 // controller-runtime and client-go, such as leader_election_master_status.

@@ -26,7 +26,7 @@ import (
 //	late               it was not started, because the time is over
 //	stopped SIGNAL     the command is stopped
 //	stuck PID          may not be killed
-//	exited STATUS ENDED    the wait status of the command, and 1 if the guard had ended it; nothing of it is left
+//	exited STATUS ENDED    its wait status, and 1 if the guard had ended it; nothing is left
 const guardArg = "__guard"
 
 func isGuard() bool { return len(os.Args) > 1 && os.Args[1] == guardArg }

@@ -3,7 +3,7 @@
 // until the lock is released.
 //
 //	go run ./examples/criticalsection
-//	go run ./examples/criticalsection -s3 http://127.0.0.1:9000 -bucket locks     (in several terminals)
+//	go run ./examples/criticalsection -s3 http://127.0.0.1:9000 -bucket locks
 package main
 
 import (

@@ -1,9 +1,12 @@
 // Command service shows an HTTP service with several instances: each of them answers requests, and
 // one of them does the background work.
 //
-//	go run ./examples/service                  one instance: calls its own endpoints, and stops after five seconds
+//	go run ./examples/service
 //	go run ./examples/service -addr 127.0.0.1:8080 -for 0 -s3 http://127.0.0.1:9000 -bucket locks
-//	go run ./examples/service -addr 127.0.0.1:8081 -for 0 -s3 http://127.0.0.1:9000 -bucket locks     (in a second terminal)
+//	go run ./examples/service -addr 127.0.0.1:8081 -for 0 -s3 http://127.0.0.1:9000 -bucket locks
+//
+// The first command runs one instance, which calls its own endpoints and stops after five seconds.
+// The others run two instances, each in its own terminal.
 //
 // GET /healthz fails if this instance still works although its lease is over, or if the store has
 // not answered for too long: restart it then. GET /leader says which instance leads. On SIGTERM an

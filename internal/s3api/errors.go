@@ -162,7 +162,8 @@ func unsent(err error) (hint string, passes bool) {
 			!strings.HasPrefix(text, "bind auth scheme params: ") &&
 			!strings.HasPrefix(text, "failed to resolve service endpoint"):
 		case strings.Contains(text, "region must be set"), strings.Contains(text, "invalid input region"):
-			return `set the client's region: AWS_REGION, or Region in its options; other servers than Amazon's take any, such as "us-east-1"`, false
+			return "set the client's region: AWS_REGION, or Region in its options; " +
+				`other servers than Amazon's take any, such as "us-east-1"`, false
 		case strings.Contains(text, "not a valid URI"):
 			return "the endpoint must be a URL with a scheme, such as http://localhost:9000", false
 		default:

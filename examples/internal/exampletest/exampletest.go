@@ -60,8 +60,8 @@ func DeadEndpoint(t *testing.T, name string) {
 	body, err := Command(ctx, "-s3", "http://127.0.0.1:9", "-bucket", "b").CombinedOutput()
 	out := string(body)
 	require.EqualError(t, err, "exit status 1")
-	require.Regexp(t, `^`+regexp.QuoteMeta(
-		name)+`: cannot reach an S3 server at http://127\.0\.0\.1:9: [^\n]+ \(start the server, or correct -s3 or AWS_ENDPOINT_URL\)\n$`, out)
+	require.Regexp(t, `^`+regexp.QuoteMeta(name)+`: cannot reach an S3 server at http://127\.0\.0\.1:9: [^\n]+ `+
+		`\(start the server, or correct -s3 or AWS_ENDPOINT_URL\)\n$`, out)
 }
 
 // OnServers runs the example in a bucket of each real server, as often as told.

@@ -22,7 +22,8 @@ import (
 // environment ends the help text of every example.
 const environment = `
 Without -s3 and -bucket the example runs in memory. For a bucket it reads these environment variables:
-  AWS_ENDPOINT_URL        URL of the S3 server, such as http://127.0.0.1:9000, unless -s3 is given; without both it is Amazon S3
+  AWS_ENDPOINT_URL        URL of the S3 server, such as http://127.0.0.1:9000, unless -s3 is given;
+                          without both it is Amazon S3
   AWS_ACCESS_KEY_ID       access key; required
   AWS_SECRET_ACCESS_KEY   secret key; required
   AWS_SESSION_TOKEN       session token, with temporary credentials only

@@ -566,8 +566,8 @@ var mutants = []mutant{
 	},
 	{
 		"credentials that could not be had are missing",
-		[]edit{{"internal/s3api/errors.go", `or give the machine a role", !missing`,
-			`or give the machine a role", false && !missing`}},
+		[]edit{{"internal/s3api/errors.go", `"give the machine a role", !missing`,
+			`"give the machine a role", false && !missing`}},
 		[]string{". -run TestAClientThatCannotSendYetIsWaitedFor"},
 		13,
 	},
@@ -672,7 +672,12 @@ var mutants = []mutant{
 	},
 	{
 		"checks disturb one another",
-		[]edit{{"internal/storecheck/probe.go", `return p.shared && !bytes.HasPrefix(body, p.body("")) && bytes.HasPrefix(body, []byte(probeMark))`, `return false`}},
+		[]edit{{
+			"internal/storecheck/probe.go",
+			`return p.shared && !bytes.HasPrefix(body, p.body("")) &&
+				bytes.HasPrefix(body, []byte(probeMark))`,
+			`return false`,
+		}},
 		[]string{". -run TestCheckStoresAtTheSameTime"},
 		0,
 	},
@@ -958,7 +963,12 @@ var mutants = []mutant{
 `}}, []string{"./fenced -run TestFencedOptionsAreCloned"}, 17},
 	{
 		"fencehttp: 200 for a write that did not run",
-		[]edit{{"fencehttp/fencehttp.go", `http.Error(w, "not carried out: "+err.Error()+"; try again", http.StatusServiceUnavailable)`, ``}},
+		[]edit{{
+			"fencehttp/fencehttp.go",
+			`http.Error(w, "not carried out: "+err.Error()+"; try again",
+				http.StatusServiceUnavailable)`,
+			``,
+		}},
 		[]string{"./fencehttp -run TestAWriteThatHasNotRunIs503"},
 		23,
 	},
@@ -1004,8 +1014,12 @@ var mutants = []mutant{
 	},
 
 	// Promises that no check proved.
-	{"stopped twice", []edit{{"elector.go", `			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.ctx)) })`, `			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.ctx)) })
-			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.ctx)) })`}}, []string{worlds}, 7},
+	{"stopped twice", []edit{{
+		"elector.go",
+		`e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.ctx)) })`,
+		`e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.ctx)) })
+			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.ctx)) })`,
+	}}, []string{worlds}, 7},
 	{
 		"polls four times as often",
 		[]edit{{"lock.go", `min(l.untilNextRead(), held.Wait+spread)`, `min(l.untilNextRead()/4, held.Wait+spread)`}},
@@ -1296,7 +1310,11 @@ var mutants = []mutant{
 		return nil`}}, []string{worlds, search}, 15},
 	{
 		"an ETag's form that the server may ignore",
-		[]edit{{"internal/s3api/dialect.go", `			return unknown, errors.New("the server takes a wrong ETag if it has no quotes: it is not safe")`, `			o.dialect.Store(bare)`}},
+		[]edit{{
+			"internal/s3api/dialect.go",
+			`return unknown, errors.New("the server takes a wrong ETag if it has no quotes: it is not safe")`,
+			`o.dialect.Store(bare)`,
+		}},
 		[]string{". -run TestAnETagsFormIsNeverGuessed"},
 		24,
 	},
@@ -1766,7 +1784,11 @@ var mutants = []mutant{
 	},
 	{
 		"filestore: a torn object accepted",
-		[]edit{{"internal/filestore/object.go", `	case !whole, string(first[len(magic):]) != fmt.Sprintf("%08x", crc32.Checksum(rest, castagnoli)):`, `	case !whole:`}},
+		[]edit{{
+			"internal/filestore/object.go",
+			`	case !whole, string(first[len(magic):]) != fmt.Sprintf("%08x", crc32.Checksum(rest, castagnoli)):`,
+			`	case !whole:`,
+		}},
 		[]string{"./internal/filestore -run TestTornFilesAreRefused"},
 		16,
 	},
@@ -1840,7 +1862,11 @@ var mutants = []mutant{
 		[]string{"./gcsstore -run TestRepliesThatAreNotCloudStorages"}, 11},
 	{
 		"azblobstore: written without a condition",
-		[]edit{{"azblobstore/azblobstore.go", `AccessConditions:        &blob.AccessConditions{ModifiedAccessConditions: &only},`, `AccessConditions:        nil,`}},
+		[]edit{{
+			"azblobstore/azblobstore.go",
+			`AccessConditions:        &blob.AccessConditions{ModifiedAccessConditions: &only},`,
+			`AccessConditions:        nil,`,
+		}},
 		[]string{"./azblobstore -run TestConformsOnStrictServer"},
 		22,
 	},
@@ -1878,7 +1904,11 @@ var mutants = []mutant{
 	},
 	{
 		"azblobstore: an Azure lease is a conflict",
-		[]edit{{"azblobstore/errors.go", `status == http.StatusPreconditionFailed && code == bloberror.ConditionNotMet && op != opGet`, `status == http.StatusPreconditionFailed && op != opGet`}},
+		[]edit{{
+			"azblobstore/errors.go",
+			`status == http.StatusPreconditionFailed && code == bloberror.ConditionNotMet && op != opGet`,
+			`status == http.StatusPreconditionFailed && op != opGet`,
+		}},
 		[]string{"./azblobstore -run TestBlobsThatCannotBeWritten", "./azblobstore -run TestBlobThatSomebodyLeases"},
 		22,
 	},
@@ -1891,7 +1921,11 @@ var mutants = []mutant{
 	},
 	{
 		"azblobstore: a missing container is a missing blob",
-		[]edit{{"azblobstore/errors.go", `status == http.StatusNotFound && code == bloberror.BlobNotFound && op != opCreate`, `status == http.StatusNotFound && op != opCreate`}},
+		[]edit{{
+			"azblobstore/errors.go",
+			`status == http.StatusNotFound && code == bloberror.BlobNotFound && op != opCreate`,
+			`status == http.StatusNotFound && op != opCreate`,
+		}},
 		[]string{"./azblobstore -run TestErrors"},
 		22,
 	},
@@ -1974,7 +2008,11 @@ var mutants = []mutant{
 	},
 	{
 		"k8slock: the context goes on when the lease is lost",
-		[]edit{{"k8slock/k8slock.go", `stop := context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })`, `stop := func() bool { return true }`}},
+		[]edit{{
+			"k8slock/k8slock.go",
+			`stop := context.AfterFunc(lease.Context(), func() { cancel(context.Cause(lease.Context())) })`,
+			`stop := func() bool { return true }`,
+		}},
 		[]string{"./k8slock -run TestLostTermIsOver|TestLeaseRunsOut"},
 		22,
 	},
@@ -2029,7 +2067,8 @@ var mutants = []mutant{
 		c.leader`}}, []string{"./promlock -run TestScenarios"}, 22},
 	{"promlock: a process that has not asked shows the token", []edit{{
 		"promlock/alerts.yml",
-		`max by (key) (leasehold_token and ignoring (op, outcome) increase(leasehold_request_duration_seconds_count{outcome="ok"}[5m]) > 0)`,
+		"max by (key) (leasehold_token and ignoring (op, outcome) " +
+			`increase(leasehold_request_duration_seconds_count{outcome="ok"}[5m]) > 0)`,
 		`max by (key) (leasehold_token)`,
 	}}, []string{
 		"./promlock/internal/rulestest -run TestNoAlertWhenPodsComeAndGo",
@@ -2102,14 +2141,13 @@ var mutants = []mutant{
 		`f[0] == "X") && threads < 2,`,
 		`f[0] == "X") && threads < 1<<30,`}},
 		[]string{"./cmd/leasehold -run ^TestAProcessWithoutItsMainThread"}, 28},
-	{"command: the number of a command is free while something of it is left", []edit{
-		{"cmd/leasehold/guard.go", `	if g.cgroup.populated() || len(`, `	if !g.reaped {
+	{"command: the number of a command is free while something of it is left", []edit{{
+		"cmd/leasehold/guard.go",
+		`	if g.cgroup.populated() || len(`,
+		`	if !g.reaped {
 		g.reap()
 	}
-	if g.cgroup.populated() || len(`},
-		{"cmd/leasehold/guard.go", `	if !g.reaped {
-		_ = unix.Kill(-g.pid, s)`, `	if true {
-		_ = unix.Kill(-g.pid, s)`}},
+	if g.cgroup.populated() || len(`}},
 		[]string{"./cmd/leasehold -run ^TestTheNumberOfACommandIsNotUsedAgain$"}, 0},
 	{"command: what is in the control group lives on when leasehold is killed", []edit{{"cmd/leasehold/guard.go",
 		`		g.cgroup.kill()`,

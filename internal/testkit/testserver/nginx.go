@@ -33,7 +33,8 @@ func StartNginx(tb testing.TB, upstream, directives string) (url string) {
 events {}
 http {
 	access_log off; client_max_body_size 0;
-	client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+	client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+	uwsgi_temp_path uwsgi; scgi_temp_path scgi;
 	server {
 		listen %s;
 		location / {

@@ -66,7 +66,9 @@ func (s S3) Bucket(tb testing.TB) string {
 	name := "leasehold-" + strings.ToLower(rand.Text())
 	in := &s3.CreateBucketInput{Bucket: &name}
 	if s.Region != "us-east-1" { // S3 accepts no location constraint for this region
-		in.CreateBucketConfiguration = &types.CreateBucketConfiguration{LocationConstraint: types.BucketLocationConstraint(s.Region)}
+		in.CreateBucketConfiguration = &types.CreateBucketConfiguration{
+			LocationConstraint: types.BucketLocationConstraint(s.Region),
+		}
 	}
 	client := s.Client()
 	if _, err := client.CreateBucket(tb.Context(), in); err != nil {

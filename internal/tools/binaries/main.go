@@ -2,7 +2,7 @@
 // that needs no library, and a file of their checksums, as sha256sum reads it.
 //
 //	binaries [-version VERSION] DIRECTORY [SYSTEM/ARCHITECTURE ...]
-//	binaries -vet    vets the program as for each of these systems, which takes seconds where building takes minutes
+//	binaries -vet    vets the program as for each of these systems, in seconds instead of minutes
 package main
 
 import (

@@ -4,7 +4,7 @@
 // or if the texts say that the version is not published, the repository is as it was.
 //
 //	release VERSION    the commit and the tags
-//	release -check     only the proof, for the work tree as it is, with a version that is thrown away
+//	release -check     only the proof, for the work tree as it is, with a made-up version
 package main
 
 import (
