@@ -382,7 +382,8 @@ func TestWallClocksAnHourApart(t *testing.T) {
 				wait, cancel := context.WithTimeout(t.Context(), 2*ttl)
 				defer cancel()
 				_, err = candidate.Acquire(wait)
-				require.ErrorIs(t, err, leasehold.ErrHeld)
+				// not ErrHeld: the last look may have been too slow
+				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.True(t, lease.Valid())
 
 				holder.cut(true)

@@ -82,7 +82,8 @@ func survivesSilence(t *testing.T, link *faultproxy.Link, direct leasehold.Store
 	require.NoError(t, lease.Renew(t.Context()))
 	before, err := look.Inspect(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, 2, link.Silence(), "each has one connection")
+	// One or more of each: HTTP/1 opens another beside a request that takes long.
+	require.GreaterOrEqual(t, link.Silence(), 2, "connections that fell silent")
 	began := time.Now()
 	require.Eventually(t, func() bool {
 		now, err := look.Inspect(t.Context())

@@ -86,41 +86,12 @@ while [ "$(od -An -tu8 -j8 -N8 "$LIFE_FILE" | tr -d ' ')" = 0 ]; do sleep 0.05; 
 	s := start(t, cmd)
 	number, err := strconv.Atoi(readLine(t, p.dir+"/pid"))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
+	zombie := func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", number))
 		return err == nil && strings.Contains(string(stat), ") Z ")
-	}, 10*time.Second, 10*time.Millisecond, "the command has ended, and its number is free")
-	if stranger := numbered(t, number); stranger != nil {
-		time.Sleep(4 * time.Second) // until the left-over is killed
-		require.NoError(t, stranger.Process.Signal(syscall.Signal(0)))
-		require.NotContains(t, readStat(t, number), ") Z ", "a process was killed that leasehold has never started")
 	}
+	require.Eventually(t, zombie, 10*time.Second, 10*time.Millisecond, "the command has not ended")
+	require.Never(t, func() bool { return !zombie() }, time.Second, 10*time.Millisecond,
+		"the number is free while what the command has left lives")
 	require.Equal(t, 5, s.wait(t), "%s", &s.stderr)
-}
-
-func readStat(t *testing.T, pid int) string {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	require.NoError(t, err)
-	return string(stat)
-}
-
-// numbered starts a process of that number, with a group of its own, or returns nil if it is in
-// use.
-func numbered(t *testing.T, number int) *exec.Cmd {
-	for range 200 {
-		if os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(number-1)), 0) != nil {
-			t.Log("NOT RUN: processes of a given number, which need root")
-			return nil
-		}
-		cmd := exec.CommandContext(t.Context(), "sleep", "60")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		require.NoError(t, cmd.Start())
-		if cmd.Process.Pid == number {
-			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-			return cmd
-		}
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}
-	return nil
 }
