@@ -150,8 +150,8 @@ func (r *register) writeReleased(ctx context.Context, v *version) error {
 	return err
 }
 
-// cutOff is the error of an acquisition that is given back because ctx has ended or, if it has not,
-// because of why. leftover is the error of giving it back.
+// cutOff is the error of an acquisition that was undone: the end of ctx, or else why. leftover says
+// that undoing it has failed.
 func (r *register) cutOff(ctx context.Context, why, leftover error) error {
 	if ctx.Err() != nil && !errors.Is(why, ErrUnsafeStore) {
 		why = lockerr.EndOf(ctx)

@@ -14,11 +14,11 @@ type observation struct {
 	// this version has existed for at least this long, by the candidate's own monotonic clock
 	age         time.Duration
 	wall        time.Time     // by this machine's wall clock, for records without a TTL
-	creating    time.Duration // if it does not exist: how long to leave it to somebody whose create is going up
+	creating    time.Duration // if the object is missing: how long to wait for another's unfinished create
 	revived     bool          // it is an old version that somebody has restored
 	later       Record        // the latest that was seen before a version that is revived: its term may go on
-	writtenByUs bool          // this Lock wrote it, and has no live term; not a version that is revived
-	// its holder has this candidate's identity, and is of another process; not such a version
+	writtenByUs bool          // this Lock wrote this version and has no live term; nobody has restored it
+	// the holder has this candidate's identity, but is another process; nobody has restored it
 	sameIdentity bool
 }
 

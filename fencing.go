@@ -22,8 +22,8 @@ type tokens struct {
 	released uint64 // the highest in a record that was released
 }
 
-// implausible is a distance between tokens that acquisitions never reach: the record was damaged
-// and then repaired.
+// implausible is a gap between tokens that acquisitions never make: the record was damaged and
+// repaired.
 const implausible = 1 << 40
 
 // saw notes the token of a record in the store.

@@ -52,8 +52,8 @@ func (le *Lease) Context() context.Context { return le.ctx }
 func (le *Lease) Valid() bool { return le.t.valid() }
 
 // Deadline returns the time until which the lease is valid unless renewed: the TTL minus the safety
-// margin, counted from before the last renewal was sent. Once the lease has ended, it is the time
-// at which it ended, or earlier.
+// margin, counted from before the last renewal was sent. After the end of the lease it is never
+// later than that end.
 func (le *Lease) Deadline() time.Time { return le.t.deadline() }
 
 // Record returns the record of this term as last written.

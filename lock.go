@@ -73,7 +73,7 @@ func (l *Lock) made() error {
 //
 // A HeldError with token 0 says that the store refuses to create the object, though it has none:
 // another candidate may be creating it. If that lasts for a TTL, the error no longer matches
-// ErrHeld. So who tries only once should try again before it relies on it.
+// ErrHeld. A caller that tries only once should try again before it relies on the answer.
 //
 // ctx bounds the call, not the lease: its values are kept, its deadline and cancellation are not.
 // If ctx ends while a write is under way, the call waits for the answer and releases what it has

@@ -120,8 +120,8 @@ func WithClockDrift(fraction float64) Option { return func(o *options) { o.drift
 
 // WithLogger sets the logger: default [slog.Default], at level Warn and above. Steps of a term are
 // logged at Info, failures that are retried at Warn, and an overrun of a lease at Error. A nil
-// logger is the default, because a field that nobody has set must not silence losses: use
-// [slog.DiscardHandler] for silence.
+// logger means the default, so that an unset field cannot hide lost leases. For silence use
+// [slog.DiscardHandler].
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = cmp.Or(l, warnlog.New()) } }
 
 // WithObserver sets a function that is called with every [Event], on the goroutine that caused it.

@@ -10,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// release ends the term and frees the lock: see Lease.Release. Only its user, who asks for it,
-// frees an abandoned lease.
+// release ends the term and frees the lock: see Lease.Release. asked says that the user has called
+// it; only that frees an abandoned lease.
 func (t *term) release(ctx context.Context, asked bool) error {
 	settling, settled := outlast(ctx, t.lock.attempt)
 	defer settled()

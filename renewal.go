@@ -163,9 +163,8 @@ func (t *term) put(ctx context.Context, edit func(*Record)) error {
 	}
 }
 
-// putOnce is one write. It is done if the write has landed, or if an earlier release has, after
-// which there is nothing to write. If it is not done and there is no error, an earlier renewal has
-// landed.
+// putOnce sends one write. done says that this write has landed, or an earlier release, after which
+// there is nothing to write. Neither done nor an error means that an earlier renewal has landed.
 func (t *term) putOnce(ctx context.Context, edit func(*Record)) (done bool, err error) {
 	sent := t.lock.clock.Now() // validity counts from before the first byte is sent
 	t.mu.Lock()

@@ -16,7 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// register is the object of one lock, as this process knows it: requests, and what they have shown.
+// register is this process's view of one lock object: its requests, and what they have shown.
 type register struct {
 	*options
 	store        Store

@@ -41,7 +41,7 @@ type Store interface {
 	DeleteIfMatch(ctx context.Context, key, etag string) error
 }
 
-// StoreInfo is what a [Store] says of itself. What is zero is not known.
+// StoreInfo is what a [Store] reports about itself. A zero field means that it is not known.
 type StoreInfo struct {
 	// Err is why the store cannot work at all. [NewLock] and [CheckStore] refuse it with this
 	// error, before any request.
@@ -51,20 +51,20 @@ type StoreInfo struct {
 	// TellsAge says that the store's clock is trusted, so that Get tells [Object].Age. [CheckStore]
 	// then measures it.
 	TellsAge bool
-	// Conditional says that all that answers its requests is known to enforce their conditions. A
-	// lock does not try them then. A process tries all other stores, once, with two writes that
-	// must be refused: an update of a version that does not exist, and a create over the lock's
-	// object. They carry what the object has, and white space. Whoever waits for a lock sends them
-	// meanwhile. Otherwise the first acquisition does, before it has a lease. If one is carried
-	// out, the call fails with [ErrUnsafeStore].
+	// Conditional says that every server behind this store is known to enforce conditional writes.
+	// If it is false, a process tries the store once, with two writes that must be refused: an
+	// update of a version that does not exist, and a create over the lock's object. Their body is
+	// what the object has, plus white space. A candidate sends them while it waits; otherwise the
+	// first acquisition sends them before it returns a lease. If one of them is carried out, the
+	// call fails with [ErrUnsafeStore].
 	Conditional bool
 }
 
-// Describer is a [Store] that says more of itself than its methods do.
+// Describer is a [Store] that reports its limits and guarantees.
 type Describer interface{ Describe() StoreInfo }
 
-// Describe returns what s says of itself. It is for a Store that wraps another one, and passes that
-// on. Of a store that is no [Describer] nothing is known, but that a nil one cannot work.
+// Describe returns what s reports about itself: the zero StoreInfo if s is not a [Describer], and
+// one with Err if s is nil. A Store that wraps another one passes this on.
 func Describe(s Store) StoreInfo {
 	if s == nil {
 		return StoreInfo{Err: errors.New("store is nil")}

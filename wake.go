@@ -30,8 +30,8 @@ func (l *Lock) Wake() {
 	}
 }
 
-// place is what the Locks of one process share that have one Store value and one key. It has no
-// Store if Go cannot compare that.
+// place identifies a lock object in this process, by its Store value and key. It has no Store if Go
+// cannot compare the value.
 type place struct {
 	store Store
 	key   string

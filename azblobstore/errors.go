@@ -129,7 +129,7 @@ func early(detail string) bool {
 		strings.HasPrefix(detail, "Request date header too old")
 }
 
-// lacksFeature reports whether a server's own fault is for good.
+// lacksFeature reports whether a 5xx means that the server never will, not that it is busy.
 func lacksFeature(reply *http.Response) bool {
 	code := reply.Header.Get(errorCode)
 	return reply.StatusCode >= 500 && (code == "FeatureNotSupported" || code == "NotImplemented")

@@ -44,8 +44,8 @@ var all = struct {
 	of map[key]*Canary
 }{of: make(map[key]*Canary)}
 
-// Of returns the canary of a bucket of a client, or of another store, which is then the client.
-// What is not a pointer cannot be known again, so each call returns another canary for it.
+// Of returns the one canary of a client and bucket. A store that is no client is passed as one. A
+// value that is not a pointer cannot be recognised, so each call returns a new canary for it.
 func Of(client any, bucket string) *Canary {
 	v := reflect.ValueOf(client)
 	if v.Kind() != reflect.Pointer || v.IsNil() {

@@ -92,9 +92,9 @@ func (o Objects) ask(ctx context.Context, key, etag string) (dialect, error) {
 	return o.learn(ctx, key)
 }
 
-// still reports whether the object has the ETag. It shows no other version to this process, because
-// whoever trusts ages trusts the first answer that shows a version. Ceph's gateway 16 reads on
-// ETags with quotes.
+// still reports whether the object has the ETag. It discards the body, because this read must not
+// count as the first sight of a version: a lock that trusts ages trusts that answer. Ceph's gateway
+// 16 reads on ETags with quotes.
 func (o Objects) still(ctx context.Context, key, etag string) (bool, error) {
 	out, err := o.Client.GetObject(ctx, &s3.GetObjectInput{Bucket: &o.Name, Key: o.Key(key), IfMatch: &etag}, o.Once)
 	if err != nil {

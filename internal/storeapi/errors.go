@@ -26,8 +26,8 @@ type permanent struct{ text string }
 func (p *permanent) Error() string      { return p.text }
 func (*permanent) Is(target error) bool { return target == ErrPermanent }
 
-// Error is an error of a store: what it was doing, the cause, and what to do about it. It matches
-// its kind, which is a sentinel that is not printed, and its cause.
+// Error is an error of a store: what it was doing, the cause, and what to do about it. errors.Is
+// matches Kind, which is not printed, and Cause.
 type Error struct {
 	Doing string
 	Kind  error // nil: it may pass by itself

@@ -2425,4 +2425,10 @@ var mutants = []mutant{
 		[]string{"./cmd/leasehold -run ^TestWatchHasALineForEachState$"},
 		34,
 	},
+	{
+		"a renewal in the background makes a context that it does not need",
+		[]edit{{"request.go", `if ctx.Done() == nil {`, `if false {`}},
+		[]string{"./bench -run ^TestCountsAreThoseOfThePage$"},
+		0,
+	},
 }
