@@ -26,8 +26,9 @@ type version struct {
 
 func (v *version) same(w *version) bool { return v.exists == w.exists && v.etag == w.etag }
 
-// sameRecord reports whether v has the record of w. Each version has a record of its own, so if only
-// the ETags differ, one read was torn: it has shown the record with the ETag of another version.
+// sameRecord reports whether v has the record of w. Each version has a record of its own, so if
+// only the ETags differ, one read was torn: it has shown the record with the ETag of another
+// version.
 func (v *version) sameRecord(w *version) bool {
 	return v.exists && w.exists && sameWrite(v.rec, w.rec)
 }

@@ -10,9 +10,10 @@ var order = []string{
 	Leasehold, Pushed, PushedNew, Together, Clocked, SafePlain, Plain, Litestream, ClientGo, Election, Mutex,
 }
 
-// Render returns the page and the plots, by their names under docs.
+// Render returns the pages and the plots, by their names under docs.
 func (d *Data) Render() map[string]string {
-	files := map[string]string{"performance.md": d.page()}
+	page, tables := d.pages()
+	files := map[string]string{"performance.md": page, "performance-tables.md": tables}
 	for _, t := range []theme{light, dark} {
 		files["img/takeover"+t.suffix+".svg"] = d.takeoverPlot(t)
 		files["img/handover"+t.suffix+".svg"] = d.handoverPlot(t)
@@ -99,30 +100,36 @@ var safety = []struct{ peer, what, expiry, allowance, margin, token, risk string
 	},
 }
 
-func (d *Data) page() string {
-	var b strings.Builder
+// pages returns the page with one table for each question, and the page of the whole tables.
+func (d *Data) pages() (page, tables string) {
+	var b, all strings.Builder
 	say := func(format string, a ...any) { fmt.Fprintf(&b, format+"\n\n", a...) }
 	put := func(t *table) { b.WriteString(t.String() + "\n") }
+	whole := func(title string, t *table) { fmt.Fprintf(&all, "## %s\n\n%s\n", title, t) }
 
 	say("# Performance")
+	all.WriteString("# Tables of the measurements\n\nAll rows of the tables of [Performance](performance.md), which " +
+		"says what was\nmeasured, and how. Times to the next leader after a crash are in TTLs.\n\n")
 	if d.Size != "full" {
 		say("**This page is of a run in miniature. Its samples are too small to compare anything. `make bench` " +
 			"replaces it.**")
 	}
 	d.answers(say)
 	say("Each answer has its section below, with the peers beside it. [How it was measured](#how-it-was-measured) " +
-		"and the [targets](#targets), met and missed, come last.")
-	d.takeovers(say, put)
-	d.handovers(say, put)
-	d.crowds(say, put)
-	d.operations(say, put)
-	d.electors(say, put)
-	d.peers(say, put)
+		"and the [targets](#targets), met and missed, come last. [Tables](performance-tables.md) has every row.")
+	d.takeovers(say, put, whole)
+	d.handovers(say, put, whole)
+	d.crowds(say, put, whole)
+	d.operations(say, put, whole)
+	d.electors(say, put, whole)
+	d.peers(say, whole)
 	d.method(say)
 	say("## Targets")
-	d.targets(put)
-	return strings.TrimRight(b.String(), "\n") + "\n"
+	d.targets(say, put, whole)
+	return ending(&b), ending(&all)
 }
+
+func ending(b *strings.Builder) string { return strings.TrimRight(b.String(), "\n") + "\n" }
 
 // answers are what a reader comes for, in the words of the other pages.
 func (d *Data) answers(say sayer) {
@@ -174,22 +181,22 @@ func (d *Data) method(say sayer) {
 }
 
 // peers says what is compared.
-func (d *Data) peers(say sayer, put putter) {
+func (d *Data) peers(say sayer, whole wholer) {
 	say("## The peers")
 	say("Every peer has its best settings. The hand-written loops know when a lease expires and read then. All poll " +
 		"at the same mean interval: a fifth of the TTL, ±10 %%, " +
 		"and at expiry plus up to a twentieth of that. client-go waits for 1 to 2.2 retry periods, so its period is " +
 		"the interval divided by 1.6. " +
-		"A peer that makes no allowance may be faster: the first section says by how much, and this table what " +
-		"it risks.")
+		"A peer that makes no allowance may be faster: the first section says by how much, and " +
+		"[a table](performance-tables.md#what-each-peer-risks) what it risks. The least takeover that a drift " +
+		"allowance of 2 %% leaves is 1.02 TTL.")
 	var t table
 	t.head("", "what it is", "who decides that a lease is over", "allowance", "the leader stops earlier by",
 		"fencing token", "risk")
 	for _, s := range safety {
 		t.row(s.peer, s.what, s.expiry, s.allowance, s.margin, s.token, s.risk)
 	}
-	put(&t)
-	say("The least takeover that a drift allowance of 2 %% leaves is 1.02 TTL.")
+	whole("What each peer risks", &t)
 }
 
 func (d *Data) takeover(where, peer, name string, watched float64) *Takeover {
@@ -204,21 +211,16 @@ func (d *Data) takeover(where, peer, name string, watched float64) *Takeover {
 type (
 	sayer  = func(format string, a ...any)
 	putter = func(*table)
+	wholer = func(title string, t *table) // puts a table on the page of tables
 )
 
-func (d *Data) takeovers(say sayer, put putter) {
-	say("## How long nobody leads after a crash")
-	say("In TTLs since the last renewal, in virtual time, with leasehold's default TTL of %.0f s and requests of "+
-		"10 ms over the SDK. The leader crashes at a random point between two "+
-		"renewals. The candidates have watched it for two TTLs. In one case they start at some time in the TTL after "+
-		"the crash instead. The difference from leasehold is that of the medians.",
-		d.Takeovers[0].TTL)
-	say("%s", picture("takeover", "Time without a leader after a crash, by system"))
+// crashes are the rows of takeovers in virtual time that are wanted.
+func (d *Data) crashes(wanted func(Takeover) bool) *table {
 	var t table
 	t.head("case", "", "crashes", "median", "p90", "p99", "longest", "difference from leasehold",
 		"leases lost before the crash")
 	for _, v := range d.Takeovers {
-		if v.Where != Virtual {
+		if v.Where != Virtual || !wanted(v) {
 			continue
 		}
 		name := v.Case
@@ -232,16 +234,28 @@ func (d *Data) takeovers(say sayer, put putter) {
 		t.row(name, v.Peer, v.Time.N, v.Time.P50.in("%.3f", 1), v.Time.P90.in("%.2f", 1), v.Time.P99.in("%.2f", 1),
 			fmt.Sprintf("%.2f", v.Time.Longest), beside, v.Lost)
 	}
-	put(&t)
-	say("Of the requests that fail, a third is refused, a third is answered with 500, and a third is carried out but " +
-		"its reply is lost. A peer that loses its lease because of that " +
-		"is counted in the last column and not in the others. The 503s begin at some time in the TTL after the " +
-		"crash, and last for TTL/3. " +
-		"With `WithServerClock`, a candidate that has just started trusts the store about the age of the object, " +
-		"less 2 s.")
+	return &t
+}
 
-	say("On real servers and in real time, with a TTL of 2 s, after two TTLs:")
-	t = table{}
+func (d *Data) takeovers(say sayer, put putter, whole wholer) {
+	say("## How long nobody leads after a crash")
+	say("In TTLs since the last renewal, in virtual time, with leasehold's default TTL of %.0f s and requests of "+
+		"10 ms over the SDK. The leader crashes at a random point between two "+
+		"renewals. The candidates have watched it for two TTLs. The difference from leasehold is between the medians.",
+		d.Takeovers[0].TTL)
+	say("%s", picture("takeover", "Time without a leader after a crash, by system"))
+	put(d.crashes(func(v Takeover) bool { return v.Case == Crash && v.Watched == 2 }))
+	whole("After a crash, in virtual time", d.crashes(func(Takeover) bool { return true }))
+	say("The [whole table](performance-tables.md#after-a-crash-in-virtual-time) has five more cases. With three " +
+		"candidates the medians are lower. A candidate that starts only after the crash waits for a TTL, unless it " +
+		"trusts the store's clock about the age of the object (`WithServerClock`), less 2 s. Where 1 %% of requests " +
+		"fail, a third of these is refused, a third is answered with 500, and a third is carried out but its reply " +
+		"is lost. A peer that loses its lease because of that is counted in the last column and not in the others. " +
+		"Where the store answers 503, it begins at some time in the TTL after the crash, and lasts for TTL/3. " +
+		"[On real servers](performance-tables.md#after-a-crash-on-real-servers), in real time and with a TTL of 2 s, " +
+		"etcd stands beside the others.")
+
+	var t table
 	t.head("", "on", "crashes", "median", "p90", "p99", "longest")
 	for _, v := range d.Takeovers {
 		if v.Where == Virtual {
@@ -254,7 +268,7 @@ func (d *Data) takeovers(say sayer, put putter) {
 		t.row(v.Peer, on, v.Time.N, v.Time.P50.in("%.2f", 1), v.Time.P90.in("%.2f", 1), v.Time.P99.in("%.2f", 1),
 			fmt.Sprintf("%.2f", v.Time.Longest))
 	}
-	put(&t)
+	whole("After a crash, on real servers", &t)
 
 	say("### Leaders that live")
 	say("Ten leaders of ten locks, with one candidate each and default settings, in virtual time:")
@@ -301,7 +315,25 @@ func trips(f Figure, h Handover) Figure {
 	return Figure{f.Value / trip, f.Low / trip, f.High / trip}
 }
 
-func (d *Data) handovers(say sayer, put putter) {
+// releases are the rows of hand-overs that are wanted.
+func (d *Data) releases(wanted func(Handover) bool) *table {
+	var t table
+	t.head("round trip added", "", "way", "releases", "a bare request", "from the call: median", "p99",
+		"in round trips", "from the return: median", "in round trips")
+	for _, h := range d.Handovers {
+		if !wanted(h) {
+			continue
+		}
+		t.row(fmt.Sprintf("%.0f ms", 1000*h.RoundTrip), h.Peer, h.Way, h.FromCall.N,
+			fmt.Sprintf("%.1f ms", 1000*h.Trip.P50.Value),
+			h.FromCall.P50.in("%.1f", 1000)+" ms", fmt.Sprintf("%.0f ms", 1000*h.FromCall.P99.Value),
+			fmt.Sprintf("%.1f", trips(h.FromCall.P50, h).Value),
+			fmt.Sprintf("%.1f ms", 1000*h.FromReturn.P50.Value), trips(h.FromReturn.P50, h).in("%.2f", 1))
+	}
+	return &t
+}
+
+func (d *Data) handovers(say sayer, put putter, whole wholer) {
 	say("## How long nobody leads after a release")
 	say("A leader releases (`Lease.Release`), resigns (`Elector.Resign`) or stops (the context of `Elector.Run` "+
 		"ends), and a candidate that polls every second waits. A TCP proxy in front of %s and one in "+
@@ -314,58 +346,58 @@ func (d *Data) handovers(say sayer, put putter) {
 		"which takes a round trip more. Candidates of one process "+
 		"that share a `Store` wake each other without any channel.", d.Places[0].Name)
 	say("%s", picture("handover", "Time until the next leader leads after a release, by round trip"))
-	var t table
-	t.head("round trip added", "", "way", "releases", "a bare request", "from the call: median", "p99",
-		"in round trips", "from the return: median", "in round trips")
-	for _, h := range d.Handovers {
-		t.row(fmt.Sprintf("%.0f ms", 1000*h.RoundTrip), h.Peer, h.Way, h.FromCall.N,
-			fmt.Sprintf("%.1f ms", 1000*h.Trip.P50.Value),
-			h.FromCall.P50.in("%.1f", 1000)+" ms", fmt.Sprintf("%.0f ms", 1000*h.FromCall.P99.Value),
-			fmt.Sprintf("%.1f", trips(h.FromCall.P50, h).Value),
-			fmt.Sprintf("%.1f ms", 1000*h.FromReturn.P50.Value), trips(h.FromReturn.P50, h).in("%.2f", 1))
-	}
-	put(&t)
+	const shown = 0.1 // seconds of round trip
+	put(d.releases(func(h Handover) bool { return h.Way == Release && h.RoundTrip == shown }))
+	say("The [whole table](performance-tables.md#after-a-release) has other round trips, resignations, and the stop " +
+		"of a process.")
+	whole("After a release", d.releases(func(Handover) bool { return true }))
 }
 
-func (d *Data) crowds(say sayer, put putter) {
+func (d *Data) crowds(say sayer, put putter, whole wholer) {
 	say("## Many candidates for one lock")
 	say("Every candidate acquires the lock, releases it at once and wants it again. It polls every %.0f ms; etcd "+
 		"watches. A cycle is an acquisition and its release, by whomever. A hand-over is a "+
 		"change of holder. Without a queue, the process that releases is often the first to acquire again, because "+
 		"it knows of the release first: that is fast, and no hand-over. "+
 		"Evenness is Jain's index: 1 if all candidates got the same number of turns.", 1000*d.CrowdPoll)
-	say("Idle is the share of the time between a release and the next acquisition. An acquisition's wait includes " +
-		"the candidates that still waited at the end. With many candidates the cores are busy with " +
-		"polls, and the figures measure the server.")
+	say("Idle is the share of the time between a release and the next acquisition. With many candidates the cores are " +
+		"busy with polls, and the figures measure the server.")
 	say("%s", picture("crowd", "Share of the acquisitions that change hands, by number of candidates"))
+	const shown = 8 // candidates
+	put(d.turns(d.Places[0].Name, func(c Crowd) bool { return c.Candidates == shown }))
+	say("The whole tables have 2 to 128 candidates.")
 	for _, place := range d.Places {
-		var t table
-		t.head("on "+place.Name, "candidates", "change hands", "hand-overs a second", "cycles a second", "wait: median",
-			"p99", "longest", "requests a cycle", "evenness", "idle")
-		for _, peer := range order {
-			for _, c := range d.Crowds {
-				if c.Place != place.Name || c.Peer != peer {
-					continue
-				}
-				requests := fmt.Sprintf("%.1f", c.Requests)
-				if c.Requests == 0 {
-					requests = ""
-				}
-				t.row(c.Peer, c.Candidates, c.Share.in("%.0f", 100)+" %", c.Handovers.in("%.1f", 1),
-					c.Cycles.in("%.0f", 1), fmt.Sprintf("%.0f ms", 1000*c.Wait.P50.Value),
-					fmt.Sprintf("%.0f ms", 1000*c.Wait.P99.Value), fmt.Sprintf("%.0f ms", 1000*c.Wait.Longest),
-					requests, fmt.Sprintf("%.2f", c.Jain), fmt.Sprintf("%.0f %%", 100*c.Idle))
-			}
-		}
-		put(&t)
+		whole("Many candidates for one lock, on "+place.Name, d.turns(place.Name, func(Crowd) bool { return true }))
 	}
 }
 
-func (d *Data) operations(say sayer, put putter) {
+// turns are the rows of crowds on a server that are wanted.
+func (d *Data) turns(place string, wanted func(Crowd) bool) *table {
+	var t table
+	t.head("on "+place, "candidates", "change hands", "hand-overs a second", "cycles a second", "wait: median",
+		"p99", "longest", "requests a cycle", "evenness", "idle")
+	for _, peer := range order {
+		for _, c := range d.Crowds {
+			if c.Place != place || c.Peer != peer || !wanted(c) {
+				continue
+			}
+			requests := fmt.Sprintf("%.1f", c.Requests)
+			if c.Requests == 0 {
+				requests = ""
+			}
+			t.row(c.Peer, c.Candidates, c.Share.in("%.0f", 100)+" %", c.Handovers.in("%.1f", 1),
+				c.Cycles.in("%.0f", 1), fmt.Sprintf("%.0f ms", 1000*c.Wait.P50.Value),
+				fmt.Sprintf("%.0f ms", 1000*c.Wait.P99.Value), fmt.Sprintf("%.0f ms", 1000*c.Wait.Longest),
+				requests, fmt.Sprintf("%.2f", c.Jain), fmt.Sprintf("%.0f %%", 100*c.Idle))
+		}
+	}
+	return &t
+}
+
+func (d *Data) operations(say sayer, put putter, whole wholer) {
 	say("## What an operation takes")
-	for _, l := range d.Places {
-		say("On %s, a bare GET takes %s ms and a bare conditional PUT %s ms (median). Each ratio compares with the "+
-			"bare requests that an operation consists of.",
+	for i, l := range d.Places {
+		say("On %s, a bare GET takes %s ms and a bare conditional PUT %s ms (median).",
 			l.Name, l.Get.P50.in("%.2f", 1000), l.Put.P50.in("%.2f", 1000))
 		var t table
 		t.head("", "acquire, cold: median", "p99", "ratio to GET + PUT", "renew: median", "p99", "ratio to PUT",
@@ -390,9 +422,13 @@ func (d *Data) operations(say sayer, put putter) {
 				ms(o.Renew.P99), ratio(o.RenewRatio),
 				ms(o.Release.P50), ms(o.Release.P99), release, requests, fmt.Sprintf("%.0f", o.Cycles))
 		}
-		put(&t)
+		if i == 0 {
+			put(&t)
+		}
+		whole("What an operation takes, on "+l.Name, &t)
 	}
-	say("A cycle is an acquisition and a release by a process that has held the lock before, without competition. " +
+	say("Each ratio compares with the bare requests that an operation consists of. A cycle is an acquisition and a " +
+		"release by a process that has held the lock before, without competition. " +
 		"leasehold remembers the version, so it needs one request fewer.")
 	c := d.Counts
 	say("leasehold's own share, against a server in the same process: a renewal takes %.0f µs and %.0f allocations, "+
@@ -404,14 +440,13 @@ func (d *Data) operations(say sayer, put putter) {
 		"its first acquisition, which then is %d requests.",
 		c.Acquire, c.Warm, c.Renew, c.Trial, c.First)
 
-	say("### Adapters")
 	var t table
 	t.head("", "on", "operation", "n", "median", "p99", "requests each")
 	for _, a := range d.Adapters {
 		t.row(a.Adapter, a.On, a.Operation, a.Time.N, a.Time.P50.in("%.2f", 1000)+" ms",
 			fmt.Sprintf("%.2f ms", 1000*a.Time.P99.Value), fmt.Sprintf("%.1f", a.Requests))
 	}
-	put(&t)
+	whole("Adapters", &t)
 
 	say("## What an hour costs")
 	t = table{}
@@ -435,35 +470,44 @@ func (h Hour) dollars(waiting int) float64 {
 // Bytes is what an elector occupies in all.
 func (m Memory) Bytes() float64 { return m.Heap + m.Stacks }
 
-func (d *Data) electors(say sayer, put putter) {
+func (d *Data) electors(say sayer, put putter, whole wholer) {
 	say("## Many electors in one process")
 	say("Each elector leads its own lock, with a callback and default settings. All share one store and start at the " +
 		"same moment. How late a renewal is counts from the time for which its timer was set, " +
 		"in nanoseconds of Go's monotonic clock: until it began, and until it had succeeded.")
-	var t table
-	t.head("store", "electors", "all lead after", "requests in the busiest 0.1 s", "CPU each", "renewals",
-		"begun late by: median", "p99", "longest", "succeeded after: p99", "longest", "leases lost")
-	ms := func(seconds float64) string { return fmt.Sprintf("%.1f ms", 1000*seconds) }
-	for _, e := range d.Electors {
-		t.row(e.Store, e.Electors, fmt.Sprintf("%.2f s", e.Startup), e.Burst, fmt.Sprintf("%.0f µs/s", 1e6*e.CPU),
-			e.Renewals, ms(e.Begun.P50.Value), ms(e.Begun.P99.Value), ms(float64(e.Begun.Longest)),
-			ms(e.Landed.P99.Value), ms(float64(e.Landed.Longest)), e.Lost)
-	}
-	put(&t)
+	const shown = 10_000 // electors
+	put(d.crews(func(e Electors) bool { return e.Electors == shown }))
+	whole("Many electors in one process", d.crews(func(Electors) bool { return true }))
 	say("A transport with MaxConnsPerHost spreads the first requests. leasehold spreads the renewals: the first " +
 		"renewal of a term comes up to half an interval early. " +
 		"`TestElectorsShareAPool` runs 100 electors on one client whose transport opens at most 8 connections. None " +
 		"of them misses a renewal.")
-	say("### Memory")
-	t = table{}
+	var t table
 	t.head("store", "electors", "each", "goroutines", "heap", "stacks", "together")
 	for _, m := range d.Memory {
 		kib := func(bytes float64) string { return fmt.Sprintf("%.1f KiB", bytes/1024) }
 		t.row(m.Store, m.Electors, m.State, fmt.Sprintf("%.1f", m.Goroutines), kib(m.Heap),
 			kib(m.Stacks), kib(m.Bytes()))
 	}
-	put(&t)
-	say("What the process has grown by, after a garbage collection, divided by the electors. A goroutine takes 2 KiB " +
-		"of stack at least. An acquisition needs 8 KiB or more, and a garbage collection takes half of that back at " +
-		"a time. A renewal has a goroutine of its own, which ends with it.")
+	whole("Memory of an elector", &t)
+	say("The [memory of an elector](performance-tables.md#memory-of-an-elector) is what the process has grown by, " +
+		"after a garbage collection, divided by the electors. An acquisition needs 8 KiB of stack or more, and a " +
+		"garbage collection takes half of that back at a time. A renewal has a goroutine of its own, which ends with it.")
+}
+
+// crews are the rows of electors that share a process that are wanted.
+func (d *Data) crews(wanted func(Electors) bool) *table {
+	var t table
+	t.head("store", "electors", "all lead after", "requests in the busiest 0.1 s", "CPU each", "renewals",
+		"begun late by: median", "p99", "longest", "succeeded after: p99", "longest", "leases lost")
+	ms := func(seconds float64) string { return fmt.Sprintf("%.1f ms", 1000*seconds) }
+	for _, e := range d.Electors {
+		if !wanted(e) {
+			continue
+		}
+		t.row(e.Store, e.Electors, fmt.Sprintf("%.2f s", e.Startup), e.Burst, fmt.Sprintf("%.0f µs/s", 1e6*e.CPU),
+			e.Renewals, ms(e.Begun.P50.Value), ms(e.Begun.P99.Value), ms(float64(e.Begun.Longest)),
+			ms(e.Landed.P99.Value), ms(float64(e.Landed.Longest)), e.Lost)
+	}
+	return &t
 }
