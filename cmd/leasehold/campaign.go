@@ -255,7 +255,7 @@ func untilSignal(ctx context.Context, signals <-chan os.Signal) (_ context.Conte
 			case s := <-signals:
 				switch s {
 				case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
-					cancel(interrupted{s.(syscall.Signal)})
+					cancel(interrupted{signal: s.(syscall.Signal)})
 					return
 				}
 			case <-over:

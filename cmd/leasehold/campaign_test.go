@@ -22,7 +22,7 @@ func TestWhomOneWaitsForIsTold(t *testing.T) {
 	for name, wait := range map[string]bool{"waits": true, "does not wait": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &backend{careful: &careful{Store: leasehold.NewMemStore()}}
+				store := newBackend(leasehold.NewMemStore(), nil, nil)
 				holder, err := leasehold.NewLock(store, "a", leasehold.WithIdentity("alice"))
 				require.NoError(t, err)
 				lease, err := holder.Acquire(t.Context())

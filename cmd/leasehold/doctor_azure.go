@@ -30,7 +30,7 @@ func examineAzure(ctx context.Context, at location, sides bool) report {
 		r.fail("credentials", exitConfig, "see leasehold help urls", "%s", message(err))
 		return r
 	}
-	store, err := at.openAzure()
+	store, err := at.open(ctx)
 	if err != nil {
 		r.fail("credentials", exitConfig, "see leasehold help urls", "%s", message(err))
 		return r

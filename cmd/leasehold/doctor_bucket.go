@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -152,40 +150,4 @@ func (d *s3Doctor) objectLock(ctx context.Context) {
 		return
 	}
 	r.ok("object lock", "no default retention")
-}
-
-// policyStatement is one of a bucket policy.
-type policyStatement struct {
-	Sid, Effect, Principal, Action, Resource string
-	Condition                                map[string]map[string]string
-}
-
-// printPolicy prints the bucket policy by which Amazon S3 refuses what could overwrite or delete a
-// lock by mistake. The conditions on keys are ANDed, so a write is refused if it has none of the
-// two headers. s3:ObjectCreationOperation spares the parts of large uploads.
-func (a *app) printPolicy(at location) error {
-	if at.scheme != "s3" {
-		return fail(exitUsage, "--policy is for s3 URLs: only Amazon S3 has such policies")
-	}
-	objects := "arn:aws:s3:::" + at.bucket + "/" + lockPattern(at.key)
-	policy := struct {
-		Version   string
-		Statement []policyStatement
-	}{"2012-10-17", []policyStatement{
-		{"WritesOnlyWithConditions", "Deny", "*", "s3:PutObject", objects, map[string]map[string]string{
-			"Null": {"s3:if-match": "true", "s3:if-none-match": "true"},
-			"Bool": {"s3:ObjectCreationOperation": "true"},
-		}},
-		{"DeletesOnlyWithConditions", "Deny", "*", "s3:DeleteObject", objects, map[string]map[string]string{
-			"Null": {"s3:if-match": "true"},
-		}},
-	}}
-	text, err := json.MarshalIndent(policy, "", "  ")
-	if err == nil {
-		_, err = os.Stdout.Write(append(text, '\n'))
-	}
-	if err != nil {
-		return fail(exitOutput, "the policy cannot be written: %w", err)
-	}
-	return nil
 }

@@ -8,7 +8,7 @@ import (
 
 func examineFile(ctx context.Context, at location) report {
 	r := newReport("directory", "list", "get", "put", "delete", "conditions", "latency", "disk")
-	store, err := at.openFile()
+	store, err := at.open(ctx)
 	if err == nil {
 		err = store.Describe().Err
 	}

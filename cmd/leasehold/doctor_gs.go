@@ -32,7 +32,7 @@ func examineGS(ctx context.Context, at location, sides bool) report {
 		return r
 	}
 	defer client.Close()
-	store, err := at.openGS(ctx)
+	store, err := at.open(ctx)
 	if err != nil {
 		r.fail("credentials", exitConfig, "correct the credentials", "%s", message(err))
 		return r

@@ -57,7 +57,7 @@ func examineS3(ctx context.Context, at location, sides bool) report {
 			"give the machine a role", "there are no credentials")
 		return r
 	}
-	store, err := at.openS3(ctx)
+	store, err := at.open(ctx)
 	if err != nil {
 		r.fail("endpoint", exitCode(err), correct, "%s", message(err))
 		return r

@@ -72,7 +72,7 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 			for len(passed) > 0 { // for the last command
 				<-passed
 			}
-			result, err := s.run(term, lease)
+			result, err := s.run(term, lease, environment(lock.Key(), lease.Record()))
 			switch {
 			case err != nil:
 				failed = err
@@ -99,7 +99,7 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 			case sig := <-signals:
 				switch sig {
 				case syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT:
-					signal := &interrupted{sig.(syscall.Signal)}
+					signal := &interrupted{signal: sig.(syscall.Signal)}
 					ending.Store(signal)
 					if !running.Load() {
 						cancel(*signal)

@@ -98,9 +98,7 @@ func (h *newLeaderHooks) start() (cmd *exec.Cmd, err error) {
 	cmd.Env = append(os.Environ(), environment(h.key, *r)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that end reaches all that it has started
-	forking.Lock()
-	defer forking.Unlock()
-	if err = cmd.Start(); err == nil {
+	if err = start(cmd); err == nil {
 		h.pid = cmd.Process.Pid
 	}
 	return cmd, err

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold"
 )
@@ -73,30 +71,6 @@ func (a *app) print(value any, text string) error {
 	}
 	return nil
 }
-
-// printable is text of one line with everything escaped that a terminal may obey, or that moves
-// what stands beside it: names come from the bucket, and others may have written them.
-func printable(text string) string {
-	if strings.IndexFunc(text, hidden) < 0 {
-		return text
-	}
-	var b strings.Builder
-	for len(text) > 0 {
-		r, size := utf8.DecodeRuneInString(text)
-		if hidden(r) {
-			escaped := strconv.QuoteToASCII(text[:size])
-			b.WriteString(escaped[1 : len(escaped)-1])
-		} else {
-			b.WriteString(text[:size])
-		}
-		text = text[size:]
-	}
-	return b.String()
-}
-
-// hidden reports whether a character has no shape of its own: control characters, directions of
-// writing, line ends, and bytes that are not UTF-8.
-func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
 
 // table prints rows, as JSON line by line, or else in columns under a header when close is called.
 type table struct {

@@ -85,7 +85,7 @@ func (a *app) runUnderLock(ctx context.Context, c *campaign, args []string) erro
 	result := outcome{lost: true} // if the lease is over before the command begins
 	var failed error
 	err = lease.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
-		result, failed = s.run(ctx, lease)
+		result, failed = s.run(ctx, lease, environment(lock.Key(), lease.Record()))
 		return nil
 	})
 	switch {
@@ -140,5 +140,5 @@ func (a *app) supervisor(ctx context.Context, c *campaign,
 		store.close()
 		return nil, nil, nil, err
 	}
-	return &supervisor{program: command, lock: at, margin: c.margin, renewed: renewed, log: a.log}, lock, store, nil
+	return &supervisor{program: command, margin: c.margin, renewed: renewed, log: a.log}, lock, store, nil
 }

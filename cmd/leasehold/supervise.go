@@ -20,8 +20,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/leasehold-go/leasehold"
 )
 
 // program is the command that run and elect start.
@@ -54,16 +52,22 @@ type outcome struct {
 	lost   bool           // leasehold ended it, because the lease was lost
 }
 
+// theLease says until when the program may run.
+type theLease interface {
+	// Deadline is the time at which the lease ends. It moves on with each renewal.
+	Deadline() time.Time
+}
+
 // supervisor runs a program under a lease.
 type supervisor struct {
 	program
-	lock    location
 	margin  time.Duration
 	renewed <-chan struct{}  // after each renewal
 	signals <-chan os.Signal // to pass on
 	log     *slog.Logger
 
-	lease        *leasehold.Lease
+	lease        theLease
+	env          []string // of the program, more than this process has
 	times        times    // for the guard
 	talk         *os.File // to the guard
 	guard        *exec.Cmd
@@ -79,6 +83,14 @@ type supervisor struct {
 // else may.
 var forking sync.Mutex
 
+// start starts another process than the guard. While a guard may be started, only this function may
+// do that.
+func start(cmd *exec.Cmd) error {
+	forking.Lock()
+	defer forking.Unlock()
+	return cmd.Start()
+}
+
 // run starts the program under the lease, whose context is ctx, and returns when nothing of it is
 // left. The program ends before anyone else can hold the lock:
 //
@@ -88,8 +100,8 @@ var forking sync.Mutex
 //
 // The guard keeps these times even if this process is stopped or killed. If the guard is killed,
 // this process ends the program. It also does so if it panics, because the lock is released then.
-func (s *supervisor) run(ctx context.Context, lease *leasehold.Lease) (outcome, error) {
-	s.lease, s.pid, s.early, s.terminal, s.wanted = lease, 0, nil, false, nil
+func (s *supervisor) run(ctx context.Context, lease theLease, env []string) (outcome, error) {
+	s.lease, s.env, s.pid, s.early, s.terminal, s.wanted = lease, env, 0, nil, false, nil
 	becomeReaper()
 	var err error
 	if s.cgroup, err = newCgroup(); err != nil {
@@ -188,8 +200,7 @@ func (s *supervisor) startGuard() error {
 		Path: self,
 		Args: append([]string{"leasehold", guardArg, strconv.Itoa(pair[1]), strconv.Itoa(fd),
 			strconv.FormatInt(int64(s.margin/2), 10), string(s.cgroup), s.path}, s.args...),
-		Env: append(os.Environ(), environment(s.lock.key, s.lease.Record())...), Stdin: os.Stdin,
-		Stdout: os.Stdout, Stderr: os.Stderr,
+		Env: append(os.Environ(), s.env...), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		// so that what stops leasehold from a terminal does not stop the guard
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}

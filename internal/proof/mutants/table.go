@@ -2413,7 +2413,7 @@ var mutants = []mutant{
 	},
 	{
 		"command: directions of writing reach the terminal",
-		[]edit{{"cmd/leasehold/output.go", `r == utf8.RuneError || !unicode.IsPrint(r)`,
+		[]edit{{"cmd/leasehold/terminal.go", `r == utf8.RuneError || !unicode.IsPrint(r)`,
 			`r == utf8.RuneError || unicode.IsControl(r)`}},
 		[]string{"./cmd/leasehold -run ^TestNamesAreNoCommandsForTheTerminal$"},
 		34,
