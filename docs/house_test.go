@@ -169,7 +169,7 @@ func TestTheMapIsTrue(t *testing.T) {
 		_, command := os.Stat(filepath.Join("../cmd/leasehold", quoted))
 		assert.True(t, here == nil || command == nil, "on the map, and gone: %s", quoted)
 	}
-	for _, room := range []string{"internal", "internal/proof", "internal/testkit"} {
+	for _, room := range []string{"internal", "internal/proof", "internal/testkit", "cmd/leasehold/internal"} {
 		dirs, err := filepath.Glob("../" + room + "/*")
 		require.NoError(t, err)
 		require.NotEmpty(t, dirs)

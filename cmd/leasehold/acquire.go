@@ -22,6 +22,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -29,7 +32,7 @@ import (
 // "-", and a secret. Its text is a URL, so it can stand wherever one can. The record has the hash
 // of the secret, which whoever may read the bucket cannot turn into a handle.
 type handle struct {
-	at     location
+	at     place.Location
 	token  uint64
 	secret string
 }
@@ -54,14 +57,15 @@ func (h handle) names(r leasehold.Record) bool {
 func parseHandle(text string) (handle, error) {
 	url, fragment, ok := strings.Cut(text, "#")
 	if !ok {
-		return handle{}, fail(exitUsage, "%q is not a handle: pass what acquire has printed", withoutSecrets(url))
+		return handle{}, exit.Errorf(exit.Usage, "%q is not a handle: pass what acquire has printed",
+			place.WithoutSecrets(url))
 	}
-	at, err := parseLock(url)
+	at, err := place.ParseLock(url)
 	number, secret, _ := strings.Cut(fragment, "-")
 	token, notNumber := strconv.ParseUint(number, 10, 64)
 	if err != nil || notNumber != nil || token == 0 || len(secret) != len(rand.Text()) {
-		return handle{}, fail(exitUsage, "the handle of %q is not a whole one: pass what acquire has printed",
-			withoutSecrets(url))
+		return handle{}, exit.Errorf(exit.Usage, "the handle of %q is not a whole one: pass what acquire has printed",
+			place.WithoutSecrets(url))
 	}
 	return handle{at, token, secret}, nil
 }
@@ -97,7 +101,7 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, path, url string) e
 	if err := c.check(); err != nil {
 		return err
 	}
-	at, err := parseLock(url)
+	at, err := place.ParseLock(url)
 	if err != nil {
 		return err
 	}
@@ -109,25 +113,25 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, path, url string) e
 		}
 		defer file.remove()
 	case goesNowhere(os.Stdout):
-		return fail(exitUsage, "standard output is closed or /dev/null, so the handle would be lost")
+		return exit.Errorf(exit.Usage, "standard output is closed or /dev/null, so the handle would be lost")
 	}
-	store, err := at.open(ctx)
+	store, err := at.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer store.close()
+	defer store.Close()
 	h := handle{at: at, secret: rand.Text()}
 	c.metadata = maps.Clone(c.metadata)
 	if c.metadata == nil {
 		c.metadata = make(map[string]string)
 	}
 	c.metadata[metadataKey] = h.hash()
-	lock, err := c.lock(a, store, at.key, func() {}, leasehold.WithManualRenewal())
+	lock, err := c.lock(a, store, at.Key, func() {}, leasehold.WithManualRenewal())
 	if err != nil {
 		return err
 	}
 	signals := make(chan os.Signal, 16)
-	catch(signals, toGroup, []os.Signal{syscall.SIGPIPE})
+	guard.Catch(signals, guard.ToGroup, []os.Signal{syscall.SIGPIPE})
 	lease, err := c.acquireUntilSignal(ctx, a, lock, signals)
 	if err != nil {
 		return err
@@ -164,17 +168,19 @@ func newHandleFile(path string) (*handleFile, error) {
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		return nil, fail(exitOutput, "the file for the handle cannot be made: %w (give another --handle-file)", err)
+		return nil, exit.Errorf(exit.Output, "the file for the handle cannot be made: %w (give another --handle-file)",
+			err)
 	case info.IsDir():
-		return nil, fail(exitUsage, "--handle-file %q is a directory: give the path of a file", path)
+		return nil, exit.Errorf(exit.Usage, "--handle-file %q is a directory: give the path of a file", path)
 	case !info.Mode().IsRegular(): // others may need a device, and read what goes into a pipe
-		return nil, fail(exitUsage, "--handle-file %q is not a regular file, and is left alone: give the path of "+
-			"a new one", path)
+		return nil, exit.Errorf(exit.Usage, "--handle-file %q is not a regular file, and is left alone: give the "+
+			"path of a new one", path)
 	}
 	beside := filepath.Join(filepath.Dir(path), ".leasehold-handle-"+rand.Text())
 	file, err := os.OpenFile(beside, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, fail(exitOutput, "the file for the handle cannot be made: %w (give another --handle-file)", err)
+		return nil, exit.Errorf(exit.Output, "the file for the handle cannot be made: %w (give another --handle-file)",
+			err)
 	}
 	return &handleFile{file, path}, nil
 }
@@ -189,7 +195,7 @@ func (f *handleFile) keep(h handle) error {
 		err = os.Rename(f.Name(), f.path)
 	}
 	if err != nil {
-		return fail(exitOutput, "the handle cannot be written: %w (give another --handle-file)", err)
+		return exit.Errorf(exit.Output, "the handle cannot be written: %w (give another --handle-file)", err)
 	}
 	return nil
 }
@@ -271,7 +277,7 @@ func (g *givenHandle) check(cmd *cobra.Command, args []string) error {
 	where := "pass what acquire has printed, or set " + handleEnv
 	switch {
 	case len(args) > 1, len(args) == 1 && g.file != "":
-		return fail(exitUsage, "%s takes one handle, not %d", cmd.Name(), max(len(args), 2))
+		return exit.Errorf(exit.Usage, "%s takes one handle, not %d", cmd.Name(), max(len(args), 2))
 	case len(args) == 1:
 		g.text = args[0]
 	case g.file != "":
@@ -279,17 +285,17 @@ func (g *givenHandle) check(cmd *cobra.Command, args []string) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && g.ifHeld:
 		case errors.Is(err, fs.ErrNotExist):
-			return fail(exitUsage, "the handle cannot be read: %w (acquire has not taken the lock, or had another "+
-				"--handle-file)", err)
+			return exit.Errorf(exit.Usage, "the handle cannot be read: %w (acquire has not taken the lock, or had "+
+				"another --handle-file)", err)
 		case err != nil:
-			return fail(exitUsage, "the handle cannot be read: %w (give the --handle-file of acquire)", err)
+			return exit.Errorf(exit.Usage, "the handle cannot be read: %w (give the --handle-file of acquire)", err)
 		}
 		g.text, where = strings.TrimSpace(string(body)), "the file is empty: give the --handle-file of acquire"
 	default:
 		g.text = os.Getenv(handleEnv)
 	}
 	if g.text == "" && !g.ifHeld {
-		return fail(exitUsage, "there is no handle: %s", where)
+		return exit.Errorf(exit.Usage, "there is no handle: %s", where)
 	}
 	return nil
 }
@@ -313,11 +319,11 @@ func (a *app) withHandle(ctx context.Context, text, done string, edit func(*leas
 	if err != nil {
 		return err
 	}
-	store, err := h.at.open(ctx)
+	store, err := h.at.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer store.close()
+	defer store.Close()
 	record, err := h.write(ctx, store, edit)
 	if err != nil {
 		return err
@@ -361,7 +367,7 @@ func (h handle) write(ctx context.Context, store leasehold.Store,
 func (h handle) attempt(
 	ctx context.Context, store leasehold.Store, sent map[string]bool, edit func(*leasehold.Record),
 ) (r leasehold.Record, err error) {
-	o, err := store.Get(ctx, h.at.key)
+	o, err := store.Get(ctx, h.at.Key)
 	if err == nil {
 		err = r.UnmarshalJSON(o.Body)
 	}
@@ -369,7 +375,7 @@ func (h handle) attempt(
 	case errors.Is(err, leasehold.ErrNotExist):
 		return r, h.lost("the lock object was deleted")
 	case err != nil:
-		return r, fmt.Errorf("lock %q: %w", h.at.key, err)
+		return r, fmt.Errorf("lock %q: %w", h.at.Key, err)
 	case sent[r.Nonce]:
 		return r, nil
 	case !h.names(r) && r.Released():
@@ -391,8 +397,8 @@ func (h handle) attempt(
 		return r, err
 	}
 	sent[r.Nonce] = true
-	if _, err = store.PutIfMatch(ctx, h.at.key, body, o.ETag); err != nil {
-		err = fmt.Errorf("lock %q: %w", h.at.key, err)
+	if _, err = store.PutIfMatch(ctx, h.at.Key, body, o.ETag); err != nil {
+		err = fmt.Errorf("lock %q: %w", h.at.Key, err)
 	}
 	return r, err
 }
@@ -401,6 +407,6 @@ func (h handle) attempt(
 var errReleased = errors.New("it was released")
 
 func (h handle) lost(format string, args ...any) error {
-	return fmt.Errorf("lock %q: %w (token %d): %w (acquire the lock again)", h.at.key, leasehold.ErrLost, h.token,
+	return fmt.Errorf("lock %q: %w (token %d): %w (acquire the lock again)", h.at.Key, leasehold.ErrLost, h.token,
 		fmt.Errorf(format, args...))
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 )
 
 func (a *app) bench() *cobra.Command {
@@ -38,7 +41,7 @@ again.`,
 		ValidArgsFunction: noFiles,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			if rounds < 1 {
-				return fail(exitUsage, "--rounds %d is below 1", rounds)
+				return exit.Errorf(exit.Usage, "--rounds %d is below 1", rounds)
 			}
 			return a.measure(ctx, args[0], rounds, ttl)
 		}),
@@ -100,11 +103,11 @@ type timings struct {
 }
 
 // time measures one round.
-func (t *timings) time(b *backend, f func() error) error {
-	before, began := b.requests.Load(), time.Now()
+func (t *timings) time(b *place.Store, f func() error) error {
+	before, began := b.Requests.Load(), time.Now()
 	err := f()
 	t.took = append(t.took, time.Since(began))
-	t.requests += b.requests.Load() - before
+	t.requests += b.Requests.Load() - before
 	return err
 }
 
@@ -119,33 +122,33 @@ func (t *timings) row() benched {
 }
 
 func (a *app) measure(ctx context.Context, url string, rounds int, ttl time.Duration) error {
-	at, err := parseLock(url)
+	at, err := place.ParseLock(url)
 	if err != nil {
 		return err
 	}
-	at.key += benchSuffix
-	if err := at.checkKey(); err != nil {
-		return fail(exitUsage, "the bench has no key beside that of the lock: %w", err)
+	at.Key += benchSuffix
+	if err := at.CheckKey(); err != nil {
+		return exit.Errorf(exit.Usage, "the bench has no key beside that of the lock: %w", err)
 	}
 	signals := make(chan os.Signal, 16)
-	catch(signals, toGroup)
+	guard.Catch(signals, guard.ToGroup)
 	ctx, stop := untilSignal(ctx, signals)
 	defer stop()
 	b := &bench{app: a, at: at, ttl: ttl}
-	if b.store, err = at.open(ctx); err != nil {
+	if b.store, err = at.Open(ctx); err != nil {
 		return err
 	}
-	defer b.store.close()
-	if b.other, err = at.open(ctx); err != nil {
+	defer b.store.Close()
+	if b.other, err = at.Open(ctx); err != nil {
 		return err
 	}
-	defer b.other.close()
+	defer b.other.Close()
 	rows, err := b.run(ctx, rounds)
-	if ended, ok := context.Cause(ctx).(interrupted); ok {
+	if ended, ok := context.Cause(ctx).(exit.Interrupted); ok {
 		return ended
 	}
 	if errors.Is(err, leasehold.ErrLost) {
-		return fail(exitStore, "%w (the store is too slow for a TTL of %v: try a longer --ttl)", err, ttl)
+		return exit.Errorf(exit.Store, "%w (the store is too slow for a TTL of %v: try a longer --ttl)", err, ttl)
 	}
 	if err != nil {
 		return err
@@ -160,9 +163,9 @@ func (a *app) measure(ctx context.Context, url string, rounds int, ttl time.Dura
 // bench is one run of the command.
 type bench struct {
 	app          *app
-	at           location // of its own lock
+	at           place.Location // of its own lock
 	ttl          time.Duration
-	store, other *backend // the same, as two processes see it
+	store, other *place.Store // the same, as two processes see it
 }
 
 func (b *bench) run(ctx context.Context, rounds int) (rows []benched, err error) {
@@ -173,11 +176,11 @@ func (b *bench) run(ctx context.Context, rounds int) (rows []benched, err error)
 		kept := b.remove(context.WithoutCancel(ctx))
 		if kept != nil {
 			b.app.log.Warn("the object of the bench stays, and the next bench uses it again", "key",
-				b.at.key, "err", kept)
+				b.at.Key, "err", kept)
 		}
 		rows = append(rows, benched{
 			Operation: "in all",
-			Requests:  float64(b.store.requests.Load() + b.other.requests.Load()),
+			Requests:  float64(b.store.Requests.Load() + b.other.Requests.Load()),
 		})
 	}()
 	steps := []*timings{{operation: "acquire"}, {operation: "renew"}, {operation: "release"}}
@@ -194,8 +197,8 @@ func (b *bench) run(ctx context.Context, rounds int) (rows []benched, err error)
 }
 
 // lock makes a lock as a process of its own would.
-func (b *bench) lock(store *backend, more ...leasehold.Option) (*leasehold.Lock, error) {
-	return newLock(store, b.at.key, append(more, leasehold.WithTTL(b.ttl),
+func (b *bench) lock(store *place.Store, more ...leasehold.Option) (*leasehold.Lock, error) {
+	return newLock(store, b.at.Key, append(more, leasehold.WithTTL(b.ttl),
 		leasehold.WithLogger(slog.New(slog.DiscardHandler)),
 		leasehold.WithMetadata(map[string]string{"purpose": benchPurpose})))
 }
@@ -207,7 +210,7 @@ func (b *bench) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, store := range []*backend{b.other, b.store} {
+	for _, store := range []*place.Store{b.other, b.store} {
 		look, err := b.lock(store)
 		if err != nil {
 			return err
@@ -218,7 +221,8 @@ func (b *bench) begin(ctx context.Context) error {
 		case err != nil:
 			return err
 		case record.Metadata["purpose"] != benchPurpose:
-			return fail(exitConfig, "the object %q is a lock, but not one of a bench: give another URL", b.at.key)
+			return exit.Errorf(exit.Config, "the object %q is a lock, but not one of a bench: give another URL",
+				b.at.Key)
 		}
 	}
 	first := campaign{noWait: true} // but it waits for the lease of a bench that was killed
@@ -283,7 +287,7 @@ func (b *bench) takeOver(ctx context.Context) (row benched, err error) {
 	leads := make(chan acquired, 1)
 	waiting, cancel := context.WithTimeout(ctx, 6*b.ttl)
 	defer cancel()
-	before := b.other.requests.Load()
+	before := b.other.Requests.Load()
 	go func() {
 		lease, err := next.Acquire(waiting)
 		leads <- acquired{lease, err}
@@ -298,7 +302,7 @@ func (b *bench) takeOver(ctx context.Context) (row benched, err error) {
 	dying.Abandon()
 	got := <-leads
 	took := timings{"take over", []time.Duration{time.Since(dying.Record().RenewedAt)},
-		b.other.requests.Load() - before}
+		b.other.Requests.Load() - before}
 	if got.err == nil {
 		got.err = got.lease.Release(ctx)
 	}
@@ -309,7 +313,7 @@ func (b *bench) takeOver(ctx context.Context) (row benched, err error) {
 
 // pause keeps the writes of a bench apart where the store takes no more of them.
 func (b *bench) pause(ctx context.Context) error {
-	if b.at.scheme != "gs" {
+	if b.at.Scheme != "gs" {
 		return ctx.Err()
 	}
 	select {
@@ -322,7 +326,7 @@ func (b *bench) pause(ctx context.Context) error {
 
 // remove removes the object of the bench, unless another bench has taken it meanwhile.
 func (b *bench) remove(ctx context.Context) error {
-	o, err := b.store.Get(ctx, b.at.key)
+	o, err := b.store.Get(ctx, b.at.Key)
 	if errors.Is(err, leasehold.ErrNotExist) {
 		return nil
 	}
@@ -336,5 +340,5 @@ func (b *bench) remove(ctx context.Context) error {
 	case record.Metadata["purpose"] != benchPurpose || !record.Released():
 		return errors.New("it is another's now")
 	}
-	return b.store.DeleteIfMatch(ctx, b.at.key, o.ETag)
+	return b.store.DeleteIfMatch(ctx, b.at.Key, o.ETag)
 }

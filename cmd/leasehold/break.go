@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -34,21 +36,21 @@ It also repairs a corrupt lock object. The next term then has the token N+1, so 
 		Args:              oneArg("one URL"),
 		ValidArgsFunction: noFiles,
 		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			at, err := parseLock(args[0])
+			at, err := place.ParseLock(args[0])
 			if err != nil {
 				return err
 			}
 			switch {
 			case !cmd.Flags().Changed("token"):
-				return fail(exitUsage, "--token is missing: leasehold status shows it")
+				return exit.Errorf(exit.Usage, "--token is missing: leasehold status shows it")
 			case b.token > storeapi.MaxToken:
-				return fail(exitUsage, "--token %d is over 2^53-1, the highest that there can be", b.token)
+				return exit.Errorf(exit.Usage, "--token %d is over 2^53-1, the highest that there can be", b.token)
 			}
-			store, err := at.open(ctx)
+			store, err := at.Open(ctx)
 			if err != nil {
 				return err
 			}
-			defer store.close()
+			defer store.Close()
 			return a.breakTerm(ctx, store, at, b)
 		}),
 	}
@@ -65,14 +67,14 @@ func (b breaking) ask(format string, args ...any) error {
 	fmt.Fprintf(os.Stderr, format+" [y/N] ", args...)
 	answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return fail(exitUsage, "nothing was changed")
+		return exit.Errorf(exit.Usage, "nothing was changed")
 	}
 	return nil
 }
 
 // breakTerm releases a lock, or repairs its object.
-func (a *app) breakTerm(ctx context.Context, store *backend, at location, b breaking) error {
-	lock, err := newLock(store, at.key, []leasehold.Option{leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+func (a *app) breakTerm(ctx context.Context, store *place.Store, at place.Location, b breaking) error {
+	lock, err := newLock(store, at.Key, []leasehold.Option{leasehold.WithLogger(slog.New(slog.DiscardHandler)),
 		leasehold.WithTTL(defaultTTL)})
 	if err != nil {
 		return err
@@ -82,10 +84,11 @@ func (a *app) breakTerm(ctx context.Context, store *backend, at location, b brea
 	case err != nil:
 		return err
 	case view.State == "free" && view.Token == 0:
-		return fail(exitUsage, "%s was never taken", view.URL)
+		return exit.Errorf(exit.Usage, "%s was never taken", view.URL)
 	}
 	if view.State != "free" {
-		what := fmt.Sprintf("held by %s, token %d, until %s", printable(view.Holder), view.Token, stamp(view.ExpiresAt))
+		what := fmt.Sprintf("held by %s, token %d, until %s", exit.Printable(view.Holder), view.Token,
+			stamp(view.ExpiresAt))
 		if view.State == "corrupt" {
 			what = "corrupt"
 		}
@@ -95,7 +98,7 @@ func (a *app) breakTerm(ctx context.Context, store *backend, at location, b brea
 	}
 	err = lock.Break(ctx, b.token)
 	if errors.Is(err, leasehold.ErrPreconditionFailed) {
-		return fail(exitUsage, "%w (leasehold status shows the token)", err)
+		return exit.Errorf(exit.Usage, "%w (leasehold status shows the token)", err)
 	}
 	if err != nil {
 		return err

@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 )
 
 // defaultTTL is that of run and elect. A command that is told to end has a sixth of it, and after a
@@ -62,8 +64,7 @@ func (c *campaign) leaseFlags(flags *pflag.FlagSet, ttl time.Duration) {
 
 func (c *campaign) marginFlag(flags *pflag.FlagSet) {
 	flags.DurationVar(&c.margin, "margin", 0, "how long before the end of the TTL a command whose lease is lost is "+
-		"told to end; "+
-		"after half of it, it is killed (default a third of the TTL)")
+		"told to end; after half of it, it is killed (default a third of the TTL)")
 }
 
 func (c *campaign) waitFlags(flags *pflag.FlagSet) {
@@ -75,14 +76,14 @@ func (c *campaign) waitFlags(flags *pflag.FlagSet) {
 func (c *campaign) check() error {
 	switch {
 	case c.wait < 0:
-		return fail(exitUsage, "--wait %v is negative", c.wait)
+		return exit.Errorf(exit.Usage, "--wait %v is negative", c.wait)
 	case c.noWait && c.wait > 0:
-		return fail(exitUsage, "--wait and --no-wait exclude each other")
+		return exit.Errorf(exit.Usage, "--wait and --no-wait exclude each other")
 	case c.flags.Changed("margin") && c.margin <= 0:
-		return fail(exitUsage, "--margin %v is not positive: the command needs time to end", c.margin)
+		return exit.Errorf(exit.Usage, "--margin %v is not positive: the command needs time to end", c.margin)
 	case c.ttl > 0 && c.margin > c.ttl/2:
-		return fail(exitUsage, "the safety margin %v is over half of the TTL %v: choose a shorter --margin or a "+
-			"longer --ttl", c.margin, c.ttl)
+		return exit.Errorf(exit.Usage, "the safety margin %v is over half of the TTL %v: choose a shorter "+
+			"--margin or a longer --ttl", c.margin, c.ttl)
 	}
 	c.noWait = c.noWait || c.wait == 0 && c.flags.Changed("wait")
 	if c.margin == 0 {
@@ -92,7 +93,7 @@ func (c *campaign) check() error {
 }
 
 // lock makes the lock, with more options. It calls renewed after each renewal.
-func (c *campaign) lock(a *app, store *backend, key string, renewed func(),
+func (c *campaign) lock(a *app, store *place.Store, key string, renewed func(),
 	more ...leasehold.Option) (lock *leasehold.Lock, err error) {
 	level := slog.LevelInfo
 	if c.tells && !c.noWait || isTerminal(os.Stderr) {
@@ -124,7 +125,7 @@ func (c *campaign) acquireUntilSignal(ctx context.Context, a *app, lock *leaseho
 	waiting, stop := untilSignal(ctx, signals)
 	lease, err := c.acquire(waiting, a, lock)
 	stop()
-	if ended, ok := context.Cause(waiting).(interrupted); ok {
+	if ended, ok := context.Cause(waiting).(exit.Interrupted); ok {
 		if err == nil {
 			_ = lease.Release(ctx) // the library logs a failure
 		}
@@ -210,8 +211,8 @@ func (c *campaign) whileCreated(ctx context.Context, lock *leasehold.Lock) (*lea
 		case !beingCreated(err) || ctx.Err() != nil:
 			return lease, err
 		case time.Now().After(end):
-			return nil, fail(exitStore, "%v, for longer than any create takes: the store refuses to create an object "+
-				"that it does not have", err)
+			return nil, exit.Errorf(exit.Store, "%v, for longer than any create takes: the store refuses to create "+
+				"an object that it does not have", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -255,7 +256,7 @@ func untilSignal(ctx context.Context, signals <-chan os.Signal) (_ context.Conte
 			case s := <-signals:
 				switch s {
 				case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
-					cancel(interrupted{signal: s.(syscall.Signal)})
+					cancel(exit.Interrupted{Signal: s.(syscall.Signal)})
 					return
 				}
 			case <-over:

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 )
 
 // Who reads the log of a pipeline hears at once, and then every minute, whom it waits for. Without
@@ -22,7 +23,7 @@ func TestWhomOneWaitsForIsTold(t *testing.T) {
 	for name, wait := range map[string]bool{"waits": true, "does not wait": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := newBackend(leasehold.NewMemStore(), nil, nil)
+				store := place.NewStore(leasehold.NewMemStore(), nil, nil)
 				holder, err := leasehold.NewLock(store, "a", leasehold.WithIdentity("alice"))
 				require.NoError(t, err)
 				lease, err := holder.Acquire(t.Context())
@@ -71,7 +72,7 @@ func (b *broken) Get(ctx context.Context, key string) (leasehold.Object, error) 
 func TestHoldGoesOnWhileTheStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &broken{Store: leasehold.NewMemStore()}
-		h := handle{at: location{key: "a"}, secret: "secret"}
+		h := handle{at: place.Location{Key: "a"}, secret: "secret"}
 		lock, err := leasehold.NewLock(store, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(time.Minute),
 			leasehold.WithMetadata(map[string]string{metadataKey: h.hash()}))
 		require.NoError(t, err)

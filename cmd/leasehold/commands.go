@@ -9,6 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 )
 
 // commands are all commands. Each has a file of its own.
@@ -22,10 +24,10 @@ func (a *app) commands() []*cobra.Command {
 
 // newLock makes a lock. What it refuses are flags, or a store that cannot work, also if only for
 // the moment.
-func newLock(store *backend, key string, opts []leasehold.Option) (*leasehold.Lock, error) {
+func newLock(store *place.Store, key string, opts []leasehold.Option) (*leasehold.Lock, error) {
 	lock, err := leasehold.NewLock(store, key, opts...)
 	if err != nil && !errors.Is(err, leasehold.ErrPermanent) && !errors.As(err, new(syscall.Errno)) {
-		return nil, fail(exitUsage, "%w", err)
+		return nil, exit.Errorf(exit.Usage, "%w", err)
 	}
 	return lock, err
 }
@@ -34,7 +36,7 @@ func newLock(store *backend, key string, opts []leasehold.Option) (*leasehold.Lo
 func oneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fail(exitUsage, "%s takes %s, not %d arguments (see leasehold help %[1]s)",
+			return exit.Errorf(exit.Usage, "%s takes %s, not %d arguments (see leasehold help %[1]s)",
 				cmd.Name(), what, len(args))
 		}
 		return nil
@@ -45,7 +47,7 @@ func oneArg(what string) cobra.PositionalArgs {
 func someArgs(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return fail(exitUsage, "%s takes %s (see leasehold help %[1]s)", cmd.Name(), what)
+			return exit.Errorf(exit.Usage, "%s takes %s (see leasehold help %[1]s)", cmd.Name(), what)
 		}
 		return nil
 	}

@@ -5,6 +5,10 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/doctor"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 )
 
 func (a *app) doctor() *cobra.Command {
@@ -30,29 +34,29 @@ show one bucket, and one order of its writes.`,
 		Args:              oneArg("one URL"),
 		ValidArgsFunction: noFiles,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			at, err := parseLock(args[0])
+			at, err := place.ParseLock(args[0])
 			if err != nil {
 				return err
 			}
 			if policy {
 				return printPolicy(at)
 			}
-			sides := []location{at}
+			sides := []place.Location{at}
 			for i, endpoint := range endpoints {
 				side := at
-				side.endpoint = endpoint
+				side.Endpoint = endpoint
 				if endpoint == "" {
-					return fail(exitUsage, "--endpoint is empty: give it a value, or leave it out")
+					return exit.Errorf(exit.Usage, "--endpoint is empty: give it a value, or leave it out")
 				}
-				if err := checkEndpoint(endpoint); err != nil {
-					return fail(exitUsage, "--endpoint: %w", err)
+				if err := place.CheckEndpoint(endpoint); err != nil {
+					return exit.Errorf(exit.Usage, "--endpoint: %w", err)
 				}
-				if side, err = parseLock(side.String()); err != nil {
-					return fail(exitUsage, "--endpoint: %w", err)
+				if side, err = place.ParseLock(side.String()); err != nil {
+					return exit.Errorf(exit.Usage, "--endpoint: %w", err)
 				}
 				sides = append(sides[:i], side)
 			}
-			return a.printReport(examine(ctx, sides))
+			return a.printReport(doctor.Examine(ctx, sides))
 		}),
 	}
 	cmd.Flags().StringArrayVar(&endpoints, "endpoint", nil, "`URL` of the server, in place of the one in the lock's "+
@@ -62,7 +66,7 @@ show one bucket, and one order of its writes.`,
 	return cmd
 }
 
-func (a *app) printReport(r report) error {
+func (a *app) printReport(r doctor.Report) error {
 	table := a.table("CHECK\tRESULT\tSEEN, AND WHAT TO DO")
 	for _, c := range r {
 		table.add(c, c.Name, c.Result, c.Seen)
@@ -70,15 +74,15 @@ func (a *app) printReport(r report) error {
 			table.more("", "", "-> "+c.Advice)
 		}
 	}
-	return firstOf(table.close(), r.verdict())
+	return firstOf(table.close(), r.Verdict())
 }
 
 // printPolicy prints the bucket policy by which Amazon S3 refuses writes without conditions.
-func printPolicy(at location) error {
-	text, err := bucketPolicy(at)
+func printPolicy(at place.Location) error {
+	text, err := doctor.Policy(at)
 	if err == nil {
 		if _, err = os.Stdout.Write(append(text, '\n')); err != nil {
-			err = fail(exitOutput, "the policy cannot be written: %w", err)
+			err = exit.Errorf(exit.Output, "the policy cannot be written: %w", err)
 		}
 	}
 	return err

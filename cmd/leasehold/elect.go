@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
 )
 
 func (a *app) elect() *cobra.Command {
@@ -44,15 +46,15 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 	if err != nil {
 		return err
 	}
-	defer store.close()
+	defer store.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	signals := make(chan os.Signal, 16)
-	catch(signals, toGroup, toCommand, unharmed)
+	guard.Catch(signals, guard.ToGroup, guard.ToCommand, guard.Unharmed)
 	passed := make(chan os.Signal, 16)
-	s.signals = passed
-	var running atomic.Bool                // the command
-	var ending atomic.Pointer[interrupted] // by a signal
+	s.Signals = passed
+	var running atomic.Bool                     // the command
+	var ending atomic.Pointer[exit.Interrupted] // by a signal
 	hooks := &newLeaderHooks{app: a, command: hook, key: lock.Key()}
 	defer hooks.end()
 	var failed error
@@ -72,13 +74,13 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 			for len(passed) > 0 { // for the last command
 				<-passed
 			}
-			result, err := s.run(term, lease, environment(lock.Key(), lease.Record()))
+			result, err := s.Run(term, lease, environment(lock.Key(), lease.Record()))
 			switch {
 			case err != nil:
 				failed = err
 				cancel(err)
-			case !result.lost && ending.Load() == nil:
-				a.log.Warn("the command has ended by itself: others may lead first", "code", result.code)
+			case !result.Lost && ending.Load() == nil:
+				a.log.Warn("the command has ended by itself: others may lead first", "code", result.Code)
 				over, end := context.WithCancel(ctx)
 				end()
 				_ = elector.Resign(over) // returns at once with the error of its context
@@ -99,7 +101,7 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 			case sig := <-signals:
 				switch sig {
 				case syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT:
-					signal := &interrupted{signal: sig.(syscall.Signal)}
+					signal := &exit.Interrupted{Signal: sig.(syscall.Signal)}
 					ending.Store(signal)
 					if !running.Load() {
 						cancel(*signal)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 )
 
 // topics are the help texts that belong to no command, and sections of the man page.
@@ -86,10 +88,10 @@ Not covered:
 
 func exitCodeTable() string {
 	var b strings.Builder
-	for _, e := range exitCodes {
+	for _, e := range exit.Codes {
 		const indent = 17
-		meaning := wrap(strings.ReplaceAll(e.meaning, "`", `"`), columns-indent)
-		fmt.Fprintf(&b, "  %-*s%s\n", indent-2, e.code,
+		meaning := wrap(strings.ReplaceAll(e.Meaning, "`", `"`), columns-indent)
+		fmt.Fprintf(&b, "  %-*s%s\n", indent-2, e.Code,
 			strings.ReplaceAll(meaning, "\n", "\n"+strings.Repeat(" ", indent)))
 	}
 	return "If a command has such an exit code of its own, only the message of leasehold tells the difference.\n\n" +
@@ -158,7 +160,8 @@ func help() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			about, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return fail(exitUsage, "there is no help about %q (see leasehold help)", strings.Join(args, " "))
+				return exit.Errorf(exit.Usage, "there is no help about %q (see leasehold help)",
+					strings.Join(args, " "))
 			}
 			about.InitDefaultHelpFlag() // which is made when a command is run
 			return about.Help()
@@ -178,7 +181,7 @@ func (a *app) man() *cobra.Command {
 			var page strings.Builder
 			writeManual(&page, cmd.Root())
 			if _, err := os.Stdout.WriteString(page.String()); err != nil {
-				return fail(exitOutput, "the page cannot be written: %w", err)
+				return exit.Errorf(exit.Output, "the page cannot be written: %w", err)
 			}
 			return nil
 		},

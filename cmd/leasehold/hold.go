@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -37,9 +39,9 @@ reached, it tries again, and says so. It does not end with the shell that has st
 		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			switch {
 			case h.limit <= 0:
-				return fail(exitUsage, "--for %v is not positive", h.limit)
+				return exit.Errorf(exit.Usage, "--for %v is not positive", h.limit)
 			case cmd.Flags().Changed("while") && h.pid <= 0:
-				return fail(exitUsage, "--while %d is not the number of a process", h.pid)
+				return exit.Errorf(exit.Usage, "--while %d is not the number of a process", h.pid)
 			}
 			return a.holdOn(ctx, given.text, h)
 		}),
@@ -67,13 +69,13 @@ func (a *app) holdOn(ctx context.Context, text string, until holding) error {
 	if err != nil {
 		return err
 	}
-	store, err := h.at.open(ctx)
+	store, err := h.at.Open(ctx)
 	if err != nil {
 		return err
 	}
-	defer store.close()
+	defer store.Close()
 	signals := make(chan os.Signal, 16)
-	catch(signals, toGroup, []os.Signal{syscall.SIGPIPE})
+	guard.Catch(signals, guard.ToGroup, []os.Signal{syscall.SIGPIPE})
 	ctx, stop := untilSignal(ctx, signals)
 	defer stop()
 	end := time.Now().Add(until.limit)
@@ -86,9 +88,9 @@ func (a *app) holdOn(ctx context.Context, text string, until holding) error {
 			break
 		}
 		if !time.Now().Before(end) {
-			return fail(exitLost, "lock %q: nobody renews it any more, because --for %v has passed: it is free "+
-				"after %s",
-				h.at.key, until.limit, record.ExpiresAt.Format(time.DateTime))
+			return exit.Errorf(exit.Lost, "lock %q: nobody renews it any more, because --for %v has passed: it "+
+				"is free after %s",
+				h.at.Key, until.limit, record.ExpiresAt.Format(time.DateTime))
 		}
 		record, err = a.holdOnce(ctx, store, h, record)
 	}
@@ -112,7 +114,7 @@ func (a *app) holdOnce(ctx context.Context, store leasehold.Store, h handle,
 	if !time.Now().Before(last.ExpiresAt) {
 		text = "the lease has run out and could not be renewed, will retry: others may take the lock"
 	}
-	a.log.Warn(text, "key", h.at.key, "token", h.token, "until", last.ExpiresAt.Format(time.DateTime), "err", err)
+	a.log.Warn(text, "key", h.at.Key, "token", h.token, "until", last.ExpiresAt.Format(time.DateTime), "err", err)
 	return last, nil
 }
 
@@ -148,7 +150,7 @@ func living(pid int) (func() bool, error) {
 		return err == nil || errors.Is(err, syscall.EPERM)
 	}
 	if err != nil || !alive() {
-		return nil, fail(exitUsage, "--while %d: there is no such process", pid)
+		return nil, exit.Errorf(exit.Usage, "--while %d: there is no such process", pid)
 	}
 	return alive, nil
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
 )
 
 // newLeaderHooks runs a command at every change of the leader, one at a time. Of the changes that
@@ -98,7 +99,7 @@ func (h *newLeaderHooks) start() (cmd *exec.Cmd, err error) {
 	cmd.Env = append(os.Environ(), environment(h.key, *r)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that end reaches all that it has started
-	if err = start(cmd); err == nil {
+	if err = guard.Start(cmd); err == nil {
 		h.pid = cmd.Process.Pid
 	}
 	return cmd, err

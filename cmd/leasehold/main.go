@@ -20,11 +20,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	_ "golang.org/x/crypto/x509roots/fallback" // for images without certificates
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
 )
 
 func main() {
-	if isGuard() {
-		os.Exit(guardMain(os.Args[2:]))
+	if guard.Wanted() {
+		os.Exit(guard.Main(os.Args[2:]))
 	}
 	os.Exit(execute(os.Args[1:]))
 }
@@ -35,7 +38,7 @@ func execute(args []string) (code int) {
 	defer func() {
 		if p := recover(); p != nil {
 			fmt.Fprintf(os.Stderr, "leasehold: a bug: %v\n%s", p, debug.Stack())
-			code = exitBug
+			code = exit.Bug
 		}
 	}()
 	root := a.root()
@@ -53,7 +56,7 @@ func execute(args []string) (code int) {
 	case unwritten != nil:
 		err = unwritten
 	case err == nil && strayArguments(cmd):
-		err = fail(exitUsage, "%s has no command %q (see leasehold help %[1]s)", cmd.Name(), cmd.Flags().Arg(0))
+		err = exit.Errorf(exit.Usage, "%s has no command %q (see leasehold help %[1]s)", cmd.Name(), cmd.Flags().Arg(0))
 	}
 	var child childCode
 	var signal childSignal
@@ -64,13 +67,13 @@ func execute(args []string) (code int) {
 		return int(child)
 	case errors.As(err, &signal):
 		return endBy(syscall.Signal(signal))
-	case !a.started && !errors.As(err, new(*failure)): // cobra's own errors
-		err = fail(exitUsage, "%w (see leasehold help)", err)
+	case !a.started && !errors.As(err, new(*exit.Error)): // cobra's own errors
+		err = exit.Errorf(exit.Usage, "%w (see leasehold help)", err)
 	}
-	code = exitCode(err)
+	code = exit.Code(err)
 	a.complain(err, code)
-	if ended, ok := errors.AsType[interrupted](err); ok {
-		return endBy(ended.signal)
+	if ended, ok := errors.AsType[exit.Interrupted](err); ok {
+		return endBy(ended.Signal)
 	}
 	return code
 }
@@ -96,8 +99,8 @@ func (c childSignal) Error() string {
 // a script whose command was interrupted, and goes on after one that has only failed. It returns
 // the exit code for where that cannot be done, as in process 1 of a container.
 func endBy(s syscall.Signal) int {
-	raise(s)
-	return exitSignal + int(s)
+	guard.Raise(s)
+	return exit.Signal + int(s)
 }
 
 // app is what all commands share.
@@ -113,13 +116,13 @@ func (a *app) json() bool { return a.output == "json" }
 // complain writes an error as one line.
 func (a *app) complain(err error, code int) {
 	if !a.json() {
-		fmt.Fprintf(os.Stderr, "leasehold: %s\n", printable(message(err)))
+		fmt.Fprintf(os.Stderr, "leasehold: %s\n", exit.Printable(exit.Message(err)))
 		return
 	}
 	line, _ := json.Marshal(struct {
 		Error string `json:"error"`
 		Code  int    `json:"code"`
-	}{message(err), code})
+	}{exit.Message(err), code})
 	fmt.Fprintf(os.Stderr, "%s\n", line)
 }
 
@@ -149,10 +152,10 @@ A lock is a URL: s3://bucket/key, gs://bucket/key, azblob://container/key or fil
 			opts := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, attr slog.Attr) slog.Attr {
 				switch value := attr.Value.Any().(type) {
 				case error:
-					return slog.String(attr.Key, inItsWords(value.Error()))
+					return slog.String(attr.Key, exit.Reword(value.Error()))
 				case string:
 					if attr.Key == slog.MessageKey {
-						return slog.String(attr.Key, inItsWords(value))
+						return slog.String(attr.Key, exit.Reword(value))
 					}
 				}
 				return attr
@@ -186,7 +189,7 @@ A lock is a URL: s3://bucket/key, gs://bucket/key, azblob://container/key or fil
 func noEmptyFlag(flags *pflag.FlagSet) (err error) {
 	flags.Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" {
-			err = fail(exitUsage, "--%s is empty: give it a value, or leave it out", f.Name)
+			err = exit.Errorf(exit.Usage, "--%s is empty: give it a value, or leave it out", f.Name)
 		}
 	})
 	return err

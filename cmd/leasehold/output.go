@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 )
 
 // shown is what people and scripts see of a lock.
@@ -30,9 +32,9 @@ type shown struct {
 }
 
 // show is the view of a record.
-func show(at location, r leasehold.Record, age time.Duration) shown {
+func show(at place.Location, r leasehold.Record, age time.Duration) shown {
 	s := shown{
-		URL: at.String(), Key: at.key, State: "held", Holder: r.Holder, Token: r.Token,
+		URL: at.String(), Key: at.Key, State: "held", Holder: r.Holder, Token: r.Token,
 		TTL: r.TTL.Seconds(), Age: age.Seconds(),
 		AcquiredAt: moment(r.AcquiredAt), RenewedAt: moment(r.RenewedAt), ExpiresAt: moment(r.ExpiresAt),
 		Metadata: r.Metadata,
@@ -47,7 +49,7 @@ func show(at location, r leasehold.Record, age time.Duration) shown {
 }
 
 // showNone is the view of a lock without a record.
-func showNone(at location) shown { return shown{URL: at.String(), Key: at.key, State: "free"} }
+func showNone(at place.Location) shown { return shown{URL: at.String(), Key: at.Key, State: "free"} }
 
 func moment(t time.Time) *time.Time {
 	if t.IsZero() {
@@ -59,15 +61,15 @@ func moment(t time.Time) *time.Time {
 
 // print writes a result: as text, or the value as JSON.
 func (a *app) print(value any, text string) error {
-	line := []byte(printable(text))
+	line := []byte(exit.Printable(text))
 	if a.json() {
 		var err error
 		if line, err = json.Marshal(value); err != nil {
-			return fail(exitBug, "%w", err)
+			return exit.Errorf(exit.Bug, "%w", err)
 		}
 	}
 	if _, err := os.Stdout.Write(append(line, '\n')); err != nil {
-		return fail(exitOutput, "the result cannot be written: %w", err)
+		return exit.Errorf(exit.Output, "the result cannot be written: %w", err)
 	}
 	return nil
 }
@@ -95,7 +97,7 @@ type writer struct {
 func (w writer) Write(p []byte) (int, error) {
 	n, err := w.Writer.Write(p)
 	if *w.err == nil && err != nil {
-		*w.err = fail(exitOutput, "the result cannot be written: %w", err)
+		*w.err = exit.Errorf(exit.Output, "the result cannot be written: %w", err)
 	}
 	return n, err
 }
@@ -121,7 +123,7 @@ func (t *table) more(cells ...string) {
 		return
 	}
 	for i := range cells {
-		cells[i] = printable(cells[i])
+		cells[i] = exit.Printable(cells[i])
 	}
 	fmt.Fprintln(t.tabs, strings.Join(cells, "\t"))
 }

@@ -25,12 +25,12 @@ var plants = []struct{ file, before, code string }{
 		<-lease.Context().Done()
 	}
 `},
-	{"supervise.go", "	becomeReaper()\n", `
+	{"internal/guard/supervise.go", "	becomeReaper()\n", `
 	if os.Getenv("PLANT") == "late" {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	}
 `},
-	{"supervise.go", "		s.stopped(syscall.Signal(number))\n", `
+	{"internal/guard/supervise.go", "		s.stopped(syscall.Signal(number))\n", `
 	if os.Getenv("PLANT") == "a panic" {
 		panic("planted")
 	}

@@ -9,6 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 )
 
 func (a *app) run() *cobra.Command {
@@ -32,10 +35,10 @@ renewed until the command has ended.`,
 		Args: commandArgs,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			if heldCode < 0 || heldCode > 255 {
-				return fail(exitUsage, "--held-code %d is not an exit code, which is from 0 to 255", heldCode)
+				return exit.Errorf(exit.Usage, "--held-code %d is not an exit code, which is from 0 to 255", heldCode)
 			}
 			err := a.runUnderLock(ctx, &c, args)
-			if errors.Is(err, leasehold.ErrHeld) && exitCode(err) == exitHeld && heldCode != exitHeld {
+			if errors.Is(err, leasehold.ErrHeld) && exit.Code(err) == exit.Held && heldCode != exit.Held {
 				a.log.Info("the lock is held by another", "err", err)
 				if heldCode == 0 {
 					return nil
@@ -49,7 +52,7 @@ renewed until the command has ended.`,
 	c.leaseFlags(cmd.Flags(), defaultTTL)
 	c.marginFlag(cmd.Flags())
 	c.waitFlags(cmd.Flags())
-	cmd.Flags().IntVar(&heldCode, "held-code", exitHeld, "exit code if the lock is held by another; 0 for jobs that "+
+	cmd.Flags().IntVar(&heldCode, "held-code", exit.Held, "exit code if the lock is held by another; 0 for jobs that "+
 		"the others may do")
 	return cmd
 }
@@ -58,12 +61,13 @@ renewed until the command has ended.`,
 func commandArgs(cmd *cobra.Command, args []string) error {
 	switch at := cmd.ArgsLenAtDash(); {
 	case at < 0:
-		return fail(exitUsage, "two dashes are missing between the URL and the command: leasehold %s URL -- COMMAND",
+		return exit.Errorf(exit.Usage, "two dashes are missing between the URL and the command: leasehold %s URL "+
+			"-- COMMAND",
 			cmd.Name())
 	case at != 1:
-		return fail(exitUsage, "there must be one URL before the two dashes, not %d", at)
+		return exit.Errorf(exit.Usage, "there must be one URL before the two dashes, not %d", at)
 	case len(args) == 1:
-		return fail(exitUsage, "there is no command after the two dashes")
+		return exit.Errorf(exit.Usage, "there is no command after the two dashes")
 	}
 	return nil
 }
@@ -73,72 +77,72 @@ func (a *app) runUnderLock(ctx context.Context, c *campaign, args []string) erro
 	if err != nil {
 		return err
 	}
-	defer store.close()
+	defer store.Close()
 	signals := make(chan os.Signal, 16)
-	catch(signals, toGroup, toCommand, []os.Signal{syscall.SIGPIPE})
+	guard.Catch(signals, guard.ToGroup, guard.ToCommand, []os.Signal{syscall.SIGPIPE})
 	lease, err := c.acquireUntilSignal(ctx, a, lock, signals)
 	if err != nil {
 		return err
 	}
-	catch(signals, []os.Signal{syscall.SIGTSTP})
-	s.signals = signals
-	result := outcome{lost: true} // if the lease is over before the command begins
+	guard.Catch(signals, []os.Signal{syscall.SIGTSTP})
+	s.Signals = signals
+	result := guard.Outcome{Lost: true} // if the lease is over before the command begins
 	var failed error
 	err = lease.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
-		result, failed = s.run(ctx, lease, environment(lock.Key(), lease.Record()))
+		result, failed = s.Run(ctx, lease, environment(lock.Key(), lease.Record()))
 		return nil
 	})
 	switch {
 	case failed != nil:
 		return failed
-	case result.lost && err == nil:
-		return fail(exitLost, "the command was ended, or not started, because its lease had run out by the clock of "+
-			"the guard process (see leasehold help guarantee)")
-	case result.lost:
-		return fail(exitLost, "the command was ended, or not started, because its lease was lost: %w (see leasehold "+
-			"help guarantee)", err)
+	case result.Lost && err == nil:
+		return exit.Errorf(exit.Lost, "the command was ended, or not started, because its lease had run out by the "+
+			"clock of the guard process (see leasehold help guarantee)")
+	case result.Lost:
+		return exit.Errorf(exit.Lost, "the command was ended, or not started, because its lease was lost: %w (see "+
+			"leasehold help guarantee)", err)
 	case err != nil: // the command itself is done
 		a.log.Warn("the command has ended, but the lock was not released", "err", err)
 	}
-	if result.signal != 0 {
-		return childSignal(result.signal)
+	if result.Signal != 0 {
+		return childSignal(result.Signal)
 	}
-	if result.code != 0 {
-		return childCode(result.code)
+	if result.Code != 0 {
+		return childCode(result.Code)
 	}
 	return nil
 }
 
 // supervisor makes what runs the command in args, which begin with the URL, under its lock.
 func (a *app) supervisor(ctx context.Context, c *campaign,
-	args []string) (*supervisor, *leasehold.Lock, *backend, error) {
+	args []string) (*guard.Supervisor, *leasehold.Lock, *place.Store, error) {
 	if err := c.check(); err != nil {
 		return nil, nil, nil, err
 	}
-	at, err := parseLock(args[0])
+	at, err := place.ParseLock(args[0])
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	command, err := findProgram(args[1:])
+	command, err := guard.FindProgram(args[1:])
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	store, err := at.open(ctx)
+	store, err := at.Open(ctx)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	reapOrphans()
-	reserveThreads(ownThreads)
+	guard.ReapOrphans()
+	guard.ReserveThreads(guard.OwnThreads)
 	renewed := make(chan struct{}, 1)
-	lock, err := c.lock(a, store, at.key, func() {
+	lock, err := c.lock(a, store, at.Key, func() {
 		select {
 		case renewed <- struct{}{}:
 		default:
 		}
 	}, leasehold.WithSafetyMargin(c.margin))
 	if err != nil {
-		store.close()
+		store.Close()
 		return nil, nil, nil, err
 	}
-	return &supervisor{program: command, margin: c.margin, renewed: renewed, log: a.log}, lock, store, nil
+	return &guard.Supervisor{Program: command, Margin: c.margin, Renewed: renewed, Log: a.log}, lock, store, nil
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -27,9 +29,9 @@ goes before these.`,
 		Args:              someArgs("one URL or more"),
 		ValidArgsFunction: noFiles,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			var locations []location
+			var locations []place.Location
 			for _, url := range args {
-				at, err := parseLock(url)
+				at, err := place.ParseLock(url)
 				if err != nil {
 					return err
 				}
@@ -46,18 +48,18 @@ goes before these.`,
 						break
 					}
 					view = showNone(at)
-					view.State, view.Error = "unknown", message(err)
+					view.State, view.Error = "unknown", exit.Message(err)
 				}
 				table.add(view, view.cells(at.String())...)
 				held = held || view.State == "held" || view.State == "expired"
 				if byCode && view.State == "corrupt" {
-					failed = firstOf(failed, fail(exitConfig, "%s", view.Error))
+					failed = firstOf(failed, exit.Errorf(exit.Config, "%s", view.Error))
 				}
 			}
 			if err := firstOf(table.close(), failed); err != nil || !byCode || !held {
 				return err
 			}
-			return childCode(exitHeld) // which the table has told
+			return childCode(exit.Held) // which the table has told
 		}),
 	}
 	cmd.Flags().BoolVar(&byCode, "exit-code", false, "exit with 75 if a lock is held, and with 0 if all are free")
@@ -75,17 +77,17 @@ func firstOf(errs ...error) error {
 }
 
 // lookAt reads one lock.
-func (a *app) lookAt(ctx context.Context, at location) (shown, error) {
-	store, err := at.open(ctx)
+func (a *app) lookAt(ctx context.Context, at place.Location) (shown, error) {
+	store, err := at.Open(ctx)
 	if err != nil {
 		return shown{}, err
 	}
-	defer store.close()
+	defer store.Close()
 	return a.inspect(ctx, store, at)
 }
 
-func (a *app) inspect(ctx context.Context, store *backend, at location) (shown, error) {
-	lock, err := newLock(store, at.key, []leasehold.Option{leasehold.WithLogger(a.log), leasehold.WithTTL(defaultTTL)})
+func (a *app) inspect(ctx context.Context, store *place.Store, at place.Location) (shown, error) {
+	lock, err := newLock(store, at.Key, []leasehold.Option{leasehold.WithLogger(a.log), leasehold.WithTTL(defaultTTL)})
 	if err != nil {
 		return shown{}, err
 	}
@@ -98,7 +100,7 @@ func (a *app) inspect(ctx context.Context, store *backend, at location) (shown, 
 	case err != nil:
 		return shown{}, err
 	}
-	return show(at, record, store.age(at.key)), nil
+	return show(at, record, store.Age(at.Key)), nil
 }
 
 func (a *app) list() *cobra.Command {
@@ -111,15 +113,15 @@ prefix of their own. One that may not be read is shown as denied, and the exit c
 		Args:              oneArg("one URL of a prefix"),
 		ValidArgsFunction: noFiles,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			at, err := parsePrefix(args[0])
+			at, err := place.ParsePrefix(args[0])
 			if err != nil {
 				return err
 			}
-			store, err := at.open(ctx)
+			store, err := at.Open(ctx)
 			if err != nil {
 				return err
 			}
-			defer store.close()
+			defer store.Close()
 			return a.listAll(ctx, store, at)
 		}),
 	}
@@ -129,7 +131,7 @@ prefix of their own. One that may not be read is shown as denied, and the exit c
 const readsAtOnce = 16
 
 // listAll reads the locks in the order of their keys.
-func (a *app) listAll(ctx context.Context, store *backend, at location) error {
+func (a *app) listAll(ctx context.Context, store *place.Store, at place.Location) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
@@ -142,7 +144,7 @@ func (a *app) listAll(ctx context.Context, store *backend, at location) error {
 	defer cancel()
 	reading.Go(func() {
 		defer close(results)
-		for object, err := range store.objects(ctx, at.key) {
+		for object, err := range store.Objects(ctx, at.Key) {
 			one := make(chan result, 1)
 			select {
 			case results <- one:
@@ -150,13 +152,13 @@ func (a *app) listAll(ctx context.Context, store *backend, at location) error {
 				return
 			}
 			lock := at
-			lock.key = object.key
-			switch why := storeapi.BadKey(object.key); {
+			lock.Key = object.Key
+			switch why := storeapi.BadKey(object.Key); {
 			case err != nil:
 				one <- result{err: err}
 				return
-			case object.err != nil:
-				one <- result{view: notLock(lock, object.err)}
+			case object.Err != nil:
+				one <- result{view: notLock(lock, object.Err)}
 				continue
 			case why != "":
 				one <- result{view: notLock(lock, fmt.Errorf("it is no lock: its key %s", why))}
@@ -179,7 +181,7 @@ func (a *app) listAll(ctx context.Context, store *backend, at location) error {
 			return firstOf(table.close(), r.err)
 		}
 		if r.view.State == "denied" && refused == nil {
-			refused = fail(exitPermission, "not all locks may be read: lock %q: %s", r.view.Key, r.view.Error)
+			refused = exit.Errorf(exit.Permission, "not all locks may be read: lock %q: %s", r.view.Key, r.view.Error)
 		}
 		table.add(r.view, r.view.cells(r.view.Key)...)
 		if table.err != nil {
@@ -190,17 +192,17 @@ func (a *app) listAll(ctx context.Context, store *backend, at location) error {
 }
 
 // unreadable is the view of an object that cannot be read, however often one tries.
-func unreadable(at location, err error) shown {
+func unreadable(at place.Location, err error) shown {
 	view := showNone(at)
-	view.State, view.Error = "corrupt", message(err)
-	if denied(err) {
+	view.State, view.Error = "corrupt", exit.Message(err)
+	if exit.Denied(err) {
 		view.State = "denied"
 	}
 	return view
 }
 
 // notLock is the view of an object that no lock can have, so no URL of a lock names it.
-func notLock(at location, err error) shown {
+func notLock(at place.Location, err error) shown {
 	view := unreadable(at, err)
 	view.URL = ""
 	return view

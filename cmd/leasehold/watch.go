@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -24,16 +26,16 @@ deleted. A lock has expired if it was not renewed for its TTL. It reads the lock
 		Args:              oneArg("one URL"),
 		ValidArgsFunction: noFiles,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			at, err := parseLock(args[0])
+			at, err := place.ParseLock(args[0])
 			if err != nil {
 				return err
 			}
-			store, err := at.open(ctx)
+			store, err := at.Open(ctx)
 			if err != nil {
 				return err
 			}
-			defer store.close()
-			_, err = newLock(store, at.key, []leasehold.Option{
+			defer store.Close()
+			_, err = newLock(store, at.Key, []leasehold.Option{
 				leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(max(defaultTTL, every)),
 				leasehold.WithPollInterval(every),
 			})
@@ -48,7 +50,7 @@ deleted. A lock has expired if it was not renewed for its TTL. It reads the lock
 }
 
 // follow prints the state of a lock whenever it is another.
-func (a *app) follow(ctx context.Context, store *backend, at location, every time.Duration) error {
+func (a *app) follow(ctx context.Context, store *place.Store, at place.Location, every time.Duration) error {
 	var printed shown
 	var last sight
 	var since time.Time // when the record was seen to be another
@@ -62,12 +64,12 @@ func (a *app) follow(ctx context.Context, store *backend, at location, every tim
 			return err
 		case err != nil:
 			if kind := kindOf(err); kind != complained {
-				a.complain(err, exitCode(err))
+				a.complain(err, exit.Code(err))
 				complained = kind
 			}
 			continue
 		case view.State == "corrupt":
-			return fail(exitConfig, "%s", view.Error)
+			return exit.Errorf(exit.Config, "%s", view.Error)
 		case view.Token == 0 && taken:
 			view.State = "deleted"
 		}
@@ -97,7 +99,7 @@ func (a *app) follow(ctx context.Context, store *backend, at location, every tim
 // kindOf tells one failure of a store from another. The texts of two of a kind may differ, by the
 // number of the request or of a port.
 func kindOf(err error) string {
-	kind := fmt.Sprint(exitCode(err), " ", statusOf(err))
+	kind := fmt.Sprint(exit.Code(err), " ", exit.HTTPStatus(err))
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		kind += " " + api.ErrorCode()
 	}

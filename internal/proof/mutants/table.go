@@ -2086,121 +2086,121 @@ var mutants = []mutant{
 	}}, []string{"./promlock/internal/rulestest -run TestAlertsFire"}, 0},
 
 	// The command.
-	{"command: a guard that does not see renewals", []edit{{"cmd/leasehold/guard.go",
+	{"command: a guard that does not see renewals", []edit{{"cmd/leasehold/internal/guard/guard.go",
 		`		termAt, killAt := g.times.get()
 `, `		termAt, killAt := firstTerm, firstKill
-`}, {"cmd/leasehold/guard.go", `	pause := int64(time.Millisecond) // between two looks for what is left
+`}, {"cmd/leasehold/internal/guard/guard.go", `	pause := int64(time.Millisecond) // between two looks for what is left
 `, `	pause := int64(time.Millisecond) // between two looks for what is left
 	firstTerm, firstKill := g.times.get()
 `}}, []string{"./cmd/leasehold -run ^TestAGuardThatWasStoppedKnowsTheLastRenewal$"}, 29},
 	{
 		"command: lives on when leasehold is killed",
-		[]edit{{"cmd/leasehold/guard.go", `changed, g.goneAt = nil, now`, `changed = nil`}},
+		[]edit{{"cmd/leasehold/internal/guard/guard.go", `changed, g.goneAt = nil, now`, `changed = nil`}},
 		[]string{"./cmd/leasehold -run ^TestLeaseholdOrItsGuardIsKilled$"},
 		28,
 	},
 	{
 		"command: lives on for 20 s when leasehold is killed",
-		[]edit{{"cmd/leasehold/guard.go", `changed, g.goneAt = nil, now`,
+		[]edit{{"cmd/leasehold/internal/guard/guard.go", `changed, g.goneAt = nil, now`,
 			`changed, g.goneAt = nil, now+int64(20*time.Second)`}},
 		[]string{"./cmd/leasehold -run ^TestLeaseholdOrItsGuardIsKilled$"},
 		28,
 	},
 	{
 		"command: lives on when both are killed",
-		[]edit{{"cmd/leasehold/guard_linux.go", `Setpgid: true, Pdeathsig: syscall.SIGKILL`, `Setpgid: true`}},
+		[]edit{{"cmd/leasehold/internal/guard/guard_linux.go", `Setpgid: true, Pdeathsig: syscall.SIGKILL`, `Setpgid: true`}},
 		[]string{"./cmd/leasehold -run ^TestLeaseholdAndItsGuardAreKilled$"},
 		28,
 	},
-	{"command: lives on when the guard is killed", []edit{{"cmd/leasehold/supervise.go", `	s.endAll()
+	{"command: lives on when the guard is killed", []edit{{"cmd/leasehold/internal/guard/supervise.go", `	s.endAll()
 	if lost ||`, `	if lost ||`}}, []string{"./cmd/leasehold -run ^TestLeaseholdOrItsGuardIsKilled$"}, 28},
 	{"command: nobody stands in for a guard that is stopped",
-		[]edit{{"cmd/leasehold/supervise.go", `			s.killAll()
+		[]edit{{"cmd/leasehold/internal/guard/supervise.go", `			s.killAll()
 			backup =`, `			backup =`}}, []string{"./cmd/leasehold -run " +
 			"^TestALeaseIsLostWhileTheGuardIsStopped$"}, 28},
 	{
 		"command: SIGKILL without SIGTERM",
-		[]edit{{"cmd/leasehold/guard.go", `	g.signal(unix.SIGTERM)`, `	g.signal(unix.SIGKILL)`}},
+		[]edit{{"cmd/leasehold/internal/guard/guard.go", `	g.signal(unix.SIGTERM)`, `	g.signal(unix.SIGKILL)`}},
 		[]string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"},
 		28,
 	},
 	{
 		"command: SIGKILL when others may lead",
-		[]edit{{"cmd/leasehold/supervise.go", `valid+int64(s.margin/2)`, `valid+int64(2*s.margin)`}},
+		[]edit{{"cmd/leasehold/internal/guard/supervise.go", `valid+int64(s.Margin/2)`, `valid+int64(2*s.Margin)`}},
 		[]string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"},
 		28,
 	},
 	{
 		"command: what has left the process group is not found",
-		[]edit{{"cmd/leasehold/guard_linux.go", `if p.pid != self && ours[p.pid] {`,
+		[]edit{{"cmd/leasehold/internal/guard/guard_linux.go", `if p.pid != self && ours[p.pid] {`,
 			`if p.pid != self && ours[p.pid] && p.group != p.pid {`}},
 		[]string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"},
 		28,
 	},
-	{"command: dead when the main thread has ended", []edit{{"cmd/leasehold/guard_linux.go",
+	{"command: dead when the main thread has ended", []edit{{"cmd/leasehold/internal/guard/guard_linux.go",
 		`f[0] == "X") && threads < 2,`,
 		`f[0] == "X") && threads < 1<<30,`}},
 		[]string{"./cmd/leasehold -run ^TestAProcessWithoutItsMainThread"}, 28},
 	{"command: the number of a command is free while something of it is left", []edit{{
-		"cmd/leasehold/guard.go",
+		"cmd/leasehold/internal/guard/guard.go",
 		`	if g.cgroup.populated() || len(`,
 		`	if !g.reaped {
 		g.reap()
 	}
 	if g.cgroup.populated() || len(`}},
 		[]string{"./cmd/leasehold -run ^TestTheNumberOfACommandIsNotUsedAgain$"}, 0},
-	{"command: what is in the control group lives on when leasehold is killed", []edit{{"cmd/leasehold/guard.go",
+	{"command: what is in the control group lives on when leasehold is killed", []edit{{"cmd/leasehold/internal/guard/guard.go",
 		`		g.cgroup.kill()`,
 		`		_ = g.cgroup`}},
 		[]string{"./cmd/leasehold -run ^TestTheControlGroupIsEmptiedAndRemoved$"}, 28},
-	{"command: what is in the control group lives on when the guard is killed", []edit{{"cmd/leasehold/supervise.go",
+	{"command: what is in the control group lives on when the guard is killed", []edit{{"cmd/leasehold/internal/guard/supervise.go",
 		`	s.cgroup.kill()
 `, ``}},
 		[]string{"./cmd/leasehold -run ^TestTheControlGroupIsEmptiedAndRemoved$"}, 28},
-	{"command: what has left the control group lives on", []edit{{"cmd/leasehold/guard.go",
+	{"command: what has left the control group lives on", []edit{{"cmd/leasehold/internal/guard/guard.go",
 		`		g.cgroup.kill()`,
 		`		if g.cgroup.kill(); g.cgroup != "" {
 			return
 		}`}},
 		[]string{"./cmd/leasehold -run ^TestACommandLeavesItsControlGroup$"}, 28},
-	{"command: a control group stays when leasehold is killed", []edit{{"cmd/leasehold/guard.go",
+	{"command: a control group stays when leasehold is killed", []edit{{"cmd/leasehold/internal/guard/guard.go",
 		`			g.cgroup.remove()
 			g.report()`,
 		`			g.report()`}},
 		[]string{"./cmd/leasehold -run ^TestTheControlGroupIsEmptiedAndRemoved$"}, 0},
-	{"command: not started where the system refuses a control group", []edit{{"cmd/leasehold/guard.go",
+	{"command: not started where the system refuses a control group", []edit{{"cmd/leasehold/internal/guard/guard.go",
 		`		outside, _ = err.(syscall.Errno)`,
 		`		outside, _ = err.(syscall.Errno)
 		return outside, err`}},
 		[]string{"./cmd/leasehold -run ^TestAControlGroupInADelegatedPart$"}, 0},
-	{"command: the guard's time counts from after the lease was asked", []edit{{"cmd/leasehold/supervise.go",
+	{"command: the guard's time counts from after the lease was asked", []edit{{"cmd/leasehold/internal/guard/supervise.go",
 		`	now := bootTime()
 	return now + int64(left())`,
 		`	valid := left()
 	return bootTime() + int64(valid)`}},
-		[]string{"./cmd/leasehold -run ^TestTheGuardsTimeCountsFromBeforeTheLeaseIsAsked$"}, 28},
-	{"command: nobody tells that the guard is stopped", []edit{{"cmd/leasehold/supervise.go",
+		[]string{"./cmd/leasehold/internal/guard -run ^TestTheGuardsTimeCountsFromBeforeTheLeaseIsAsked$"}, 28},
+	{"command: nobody tells that the guard is stopped", []edit{{"cmd/leasehold/internal/guard/supervise.go",
 		`s.guardStopped && !was`,
 		`s.guardStopped && was && !was`}},
 		[]string{"./cmd/leasehold -run ^TestRunWithAStoppedGuard$"}, 0},
-	{"command: the guard has no threads in reserve", []edit{{"cmd/leasehold/guard.go",
-		`	reserveThreads(guardThreads)`,
-		`	reserveThreads(0 * guardThreads)`}},
+	{"command: the guard has no threads in reserve", []edit{{"cmd/leasehold/internal/guard/guard.go",
+		`	ReserveThreads(guardThreads)`,
+		`	ReserveThreads(0 * guardThreads)`}},
 		[]string{"./cmd/leasehold -run ^TestTheCommandUsesUpAllProcesses$"}, 0},
-	{"command: threads in reserve end with their goroutines", []edit{{"cmd/leasehold/threads.go",
+	{"command: threads in reserve end with their goroutines", []edit{{"cmd/leasehold/internal/guard/threads.go",
 		`			runtime.UnlockOSThread()`,
 		`			_ = 0`}},
 		[]string{"./cmd/leasehold -run ^TestTheCommandUsesUpAllProcesses$"}, 0},
 	{
 		"command: a lost lease is not told",
-		[]edit{{"cmd/leasehold/supervise.go", `result.code, result.lost = status.ExitStatus(), second == 1`,
-			`result.code, result.lost = status.ExitStatus(), second == 2`}},
+		[]edit{{"cmd/leasehold/internal/guard/supervise.go", `result.Code, result.Lost = status.ExitStatus(), second == 1`,
+			`result.Code, result.Lost = status.ExitStatus(), second == 2`}},
 		[]string{"./cmd/leasehold -run ^TestExitCodesOfRun$"},
 		30,
 	},
 	{
 		"command: a signal is not told from an exit code",
-		[]edit{{"cmd/leasehold/supervise.go", `		if status.Signaled() {`,
+		[]edit{{"cmd/leasehold/internal/guard/supervise.go", `		if status.Signaled() {`,
 			`		if status.Signaled() && false {`}},
 		[]string{"./cmd/leasehold -run ^TestExitCodesOfRun$"},
 		30,
@@ -2213,14 +2213,14 @@ var mutants = []mutant{
 	},
 	{
 		"command: keys of a list as XML has them",
-		[]edit{{"cmd/leasehold/store.go", `Prefix: &prefix, EncodingType: types.EncodingTypeUrl, //`,
+		[]edit{{"cmd/leasehold/internal/place/store.go", `Prefix: &prefix, EncodingType: types.EncodingTypeUrl, //`,
 			`Prefix: &prefix, //`}},
 		[]string{"./cmd/leasehold -run ^TestListWithForeignKeys$"},
 		0,
 	},
 	{
 		"command: a key that the list does not tell whole is free",
-		[]edit{{"cmd/leasehold/store.go", `if strings.ContainsRune(text, utf8.RuneError) {`,
+		[]edit{{"cmd/leasehold/internal/place/store.go", `if strings.ContainsRune(text, utf8.RuneError) {`,
 			`if false && strings.ContainsRune(text, utf8.RuneError) {`}},
 		[]string{"./cmd/leasehold -run ^TestListWithForeignKeys$"},
 		0,
@@ -2240,62 +2240,62 @@ var mutants = []mutant{
 		30,
 	},
 	{
-		"command: the URL of a listed lock names another", []edit{{"cmd/leasehold/url.go",
-			`dir.EscapedPath()+url.PathEscape(l.key)`,
-			`dir.EscapedPath()+(&url.URL{Path: l.key}).EscapedPath()`}},
+		"command: the URL of a listed lock names another", []edit{{"cmd/leasehold/internal/place/url.go",
+			`dir.EscapedPath()+url.PathEscape(l.Key)`,
+			`dir.EscapedPath()+(&url.URL{Path: l.Key}).EscapedPath()`}},
 		[]string{
-			"./cmd/leasehold -run ^FuzzURLOfALock$",
+			"./cmd/leasehold/internal/place -run ^FuzzURLOfALock$",
 			"./cmd/leasehold -run ^TestAListedURLNamesItsLock$/directory",
 		}, 34,
 	},
 	{
-		"command: %2F in the URL of a file parts directories", []edit{{"cmd/leasehold/url.go",
+		"command: %2F in the URL of a file parts directories", []edit{{"cmd/leasehold/internal/place/url.go",
 			`	text := u.RawPath
 	if text == "" {`,
 			`	text := u.Path
 	if text == "" {`}},
 		[]string{
-			"./cmd/leasehold -run ^FuzzURLOfALock$",
+			"./cmd/leasehold/internal/place -run ^FuzzURLOfALock$",
 			"./cmd/leasehold -run ^TestAListedURLNamesItsLock$/directory",
 		}, 34,
 	},
 	{"command: writes do not name their encryption",
-		[]edit{{"cmd/leasehold/store.go", `	if l.sse == "" {`, `	if true {`}},
+		[]edit{{"cmd/leasehold/internal/place/store.go", `	if l.sse == "" {`, `	if true {`}},
 		[]string{"./cmd/leasehold -run ^TestWritesNameTheirEncryption$"}, 0},
 	{"command: a URL that is printed forgets the encryption",
-		[]edit{{"cmd/leasehold/url.go", `		"sse": l.sse, "sse-kms-key-id": l.sseKey} {`, `	} {`}},
+		[]edit{{"cmd/leasehold/internal/place/url.go", `		"sse": l.sse, "sse-kms-key-id": l.sseKey} {`, `	} {`}},
 		[]string{"./cmd/leasehold -run ^TestWritesNameTheirEncryption$"}, 0},
 	{"command: an encryption that does not exist",
-		[]edit{{"cmd/leasehold/url.go", `	if why := badEncryption(l.sse, l.sseKey); why != "" {`,
+		[]edit{{"cmd/leasehold/internal/place/url.go", `	if why := badEncryption(l.sse, l.sseKey); why != "" {`,
 			`	if why := badEncryption(l.sse, l.sseKey); false {`}},
 		[]string{"./cmd/leasehold -run ^TestWrongURLs$"}, 0},
 	{"command: requests of its own sign Accept-Encoding",
-		[]edit{{"cmd/leasehold/store.go", `append(o.APIOptions, s3api.UnsignedEncoding, l.encrypt)`,
+		[]edit{{"cmd/leasehold/internal/place/store.go", `append(o.APIOptions, s3api.UnsignedEncoding, l.encrypt)`,
 			`append(o.APIOptions, l.encrypt)`}},
 		[]string{"./cmd/leasehold -run ^TestWritesNameTheirEncryption$"}, 0},
 	{
-		"command: a list without a limit", []edit{{"cmd/leasehold/store.go",
-			`soon, cancel := context.WithTimeout(ctx, requestLimit)
+		"command: a list without a limit", []edit{{"cmd/leasehold/internal/place/store.go",
+			`soon, cancel := context.WithTimeout(ctx, RequestLimit)
 			page`,
-			`soon, cancel := context.WithTimeout(ctx, 100*requestLimit)
+			`soon, cancel := context.WithTimeout(ctx, 100*RequestLimit)
 			page`}},
 		[]string{"./cmd/leasehold -run ^TestEveryRequestEnds$/silent_s3_list"}, 30,
 	},
 	{
-		"command: a web page is an empty list", []edit{{"cmd/leasehold/store.go",
+		"command: a web page is an empty list", []edit{{"cmd/leasehold/internal/place/store.go",
 			`out.IsTruncated == nil && out.Name == nil`,
 			`out.IsTruncated == nil && out.Name != nil`}},
 		[]string{"./cmd/leasehold -run ^TestAWebPageIsNoStore$"}, 30,
 	},
 	{
-		"command: a refusal of the metadata service is one of the store", []edit{{"cmd/leasehold/exit.go",
+		"command: a refusal of the metadata service is one of the store", []edit{{"cmd/leasehold/internal/exit/exit.go",
 			`	if refusedCredentials(err) {
 		return false
 	}
 `,
-			``}, {"cmd/leasehold/exit.go",
+			``}, {"cmd/leasehold/internal/exit/exit.go",
 			`	case refusedCredentials(err):
-		return exitConfig
+		return Config
 `,
 			``}},
 		[]string{"./cmd/leasehold -run ^TestEveryExitCodeOfThePage$"}, 30,
@@ -2313,17 +2313,17 @@ var mutants = []mutant{
 		[]string{"./cmd/leasehold -run ^TestStatusOfSeveralLocks$"}, 34,
 	},
 	{
-		"command: a password of an endpoint is printed", []edit{{"cmd/leasehold/url.go",
+		"command: a password of an endpoint is printed", []edit{{"cmd/leasehold/internal/place/url.go",
 			`	query = inParameter.ReplaceAllString(query, "//...@")
 `,
 			``}},
 		[]string{"./cmd/leasehold -run ^TestNoSecretOfAURLIsPrinted$"}, 34,
 	},
 	{
-		"command: a doctor gives up among others", []edit{{"cmd/leasehold/doctor_probe.go",
+		"command: a doctor gives up among others", []edit{{"cmd/leasehold/internal/doctor/probe.go",
 			`time.Since(began) > probePatience`,
 			`time.Since(began) > probeRest`}},
-		[]string{"./cmd/leasehold -run ^TestADoctorAmongOthers$"}, 0,
+		[]string{"./cmd/leasehold/internal/doctor -run ^TestADoctorAmongOthers$"}, 0,
 	},
 	{
 		"command: a handle without its secret",
@@ -2369,33 +2369,33 @@ var mutants = []mutant{
 		`	if c.noWait {
 		defer c.tell(a.log, lock.Key())()`,
 	}}, []string{"./cmd/leasehold -run ^TestWhomOneWaitsForIsTold$"}, 0},
-	{"command: SIGUSR1 to the whole group", []edit{{"cmd/leasehold/supervise.go", `		s.send(s.pid, number)
+	{"command: SIGUSR1 to the whole group", []edit{{"cmd/leasehold/internal/guard/supervise.go", `		s.send(s.pid, number)
 	default:`, `		s.send(-s.pid, number)
 	default:`}}, []string{"./cmd/leasehold -run ^TestSignalsGoToTheCommandOrToItsGroup$"}, 32},
-	{"command: SIGTERM to the command alone", []edit{{"cmd/leasehold/supervise.go", `	default:
+	{"command: SIGTERM to the command alone", []edit{{"cmd/leasehold/internal/guard/supervise.go", `	default:
 		s.send(-s.pid, number)`, `	default:
 		s.send(s.pid, number)`}}, []string{"./cmd/leasehold -run ^TestSignalsGoToTheCommandOrToItsGroup$"}, 32},
-	{"command: a stopped command is not woken to end", []edit{{"cmd/leasehold/supervise.go",
+	{"command: a stopped command is not woken to end", []edit{{"cmd/leasehold/internal/guard/supervise.go",
 		`		s.send(-s.pid, unix.SIGCONT) // one`,
 		`		s.send(-s.pid, 0) // one`}},
 		[]string{"./cmd/leasehold -run ^TestASignalReachesAStoppedCommand$"}, 32},
-	{"command: a command stays stopped in the foreground", []edit{{"cmd/leasehold/supervise.go",
+	{"command: a command stays stopped in the foreground", []edit{{"cmd/leasehold/internal/guard/supervise.go",
 		`		s.wanted = time.After(200 * time.Millisecond)`,
 		`		s.wanted = make(chan time.Time)`}},
 		[]string{"./cmd/leasehold -run ^TestACommandIsBroughtToTheForeground$"}, 32},
-	{"command: a command waits for a terminal that has gone", []edit{{"cmd/leasehold/supervise.go",
+	{"command: a command waits for a terminal that has gone", []edit{{"cmd/leasehold/internal/guard/supervise.go",
 		`	default:
-		s.log.Warn("the command was stopped to wait`,
+		s.Log.Warn("the command was stopped to wait`,
 		`	default:
 		s.wanted = time.After(200 * time.Millisecond)
 		return
-		s.log.Warn("the command was stopped to wait`}},
+		s.Log.Warn("the command was stopped to wait`}},
 		[]string{"./cmd/leasehold -run ^TestTheTerminalOfAStoppedCommandHasGone$"}, 32},
 	{"command: an exit code in place of the command's signal", []edit{{"cmd/leasehold/main.go",
-		`	raise(s)
+		`	guard.Raise(s)
 `, ``}},
 		[]string{"./cmd/leasehold -run TestEndsByTheSignalOfItsCommand|TestCtrlCEndsAScript"}, 30},
-	{"command: leasehold leaves a core file", []edit{{"cmd/leasehold/guard_linux.go",
+	{"command: leasehold leaves a core file", []edit{{"cmd/leasehold/internal/guard/guard_linux.go",
 		`	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 `, ``}},
 		[]string{"./cmd/leasehold -run ^TestEndsByTheSignalOfItsCommand$"}, 0},
@@ -2407,13 +2407,13 @@ var mutants = []mutant{
 	},
 	{
 		"command: orphans stay",
-		[]edit{{"cmd/leasehold/reap_linux.go", `_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil)`, `_ = unix.WNOHANG`}},
+		[]edit{{"cmd/leasehold/internal/guard/reap_linux.go", `_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil)`, `_ = unix.WNOHANG`}},
 		[]string{"./cmd/leasehold -run ^TestOrphansLeaveNoZombies$"},
 		33,
 	},
 	{
 		"command: directions of writing reach the terminal",
-		[]edit{{"cmd/leasehold/terminal.go", `r == utf8.RuneError || !unicode.IsPrint(r)`,
+		[]edit{{"cmd/leasehold/internal/exit/terminal.go", `r == utf8.RuneError || !unicode.IsPrint(r)`,
 			`r == utf8.RuneError || unicode.IsControl(r)`}},
 		[]string{"./cmd/leasehold -run ^TestNamesAreNoCommandsForTheTerminal$"},
 		34,

@@ -1,7 +1,0 @@
-//go:build !linux && !netbsd
-
-package main
-
-import "golang.org/x/sys/unix"
-
-const clockMonotonic = unix.CLOCK_MONOTONIC

@@ -1,0 +1,396 @@
+package doctor
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+	"google.golang.org/api/googleapi"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+// probe is one object beside the lock's, on which the doctor tries out what a lock does.
+type probe struct {
+	report Report
+	store  *place.Store
+	key    string
+	etag   string        // of the version last read or written; "" if there is none
+	pause  time.Duration // before each write but the first
+	needs  permissions
+	dirty  bool // there may be an object
+}
+
+// permissions says what to allow, for each check that can be denied, and what to do about other
+// errors.
+type permissions struct{ list, get, put, delete, other string }
+
+const (
+	toldApart  = "a missing object is told from one that is denied"
+	neverTaken = "an object that does not exist is denied, not missing: a lock that was never taken could not be taken"
+)
+
+const lookAtServer = "run doctor again; if it stays, look at the log of the server"
+
+// probeMark begins the probe's object.
+const probeMark = "leasehold doctor "
+
+const (
+	// probeTries bounds the questions about an object that another doctor has removed, and
+	// probePatience the time for one write, which those of other doctors refuse. Between two tries
+	// it rests for up to probeRest: doctors that go on at once stay in step, and refuse each
+	// other's writes time and again.
+	probeTries    = 12
+	probePatience = 30 * time.Second
+	probeRest     = 200 * time.Millisecond
+)
+
+var (
+	errOwnETag = errors.New("it is refused with the ETag that the server has just given")
+	errGhost   = errors.New("a create is refused although there is no object")
+	errCrowd   = errors.New("others write the doctor's object all the time (run one doctor at a time)")
+)
+
+// newProbe is a probe for a lock.
+func newProbe(r Report, at place.Location, store *place.Store, needs permissions) *probe {
+	return &probe{report: r, store: store, key: at.Key + "-doctor", needs: needs}
+}
+
+// look reads the object. It is no error that there is none.
+func (p *probe) look(ctx context.Context) error {
+	o, err := p.store.Get(ctx, p.key)
+	p.etag = o.ETag
+	switch {
+	case errors.Is(err, leasehold.ErrNotExist):
+		p.etag = ""
+		return nil
+	case err == nil && !bytes.HasPrefix(o.Body, []byte(probeMark)), errors.Is(err, leasehold.ErrCorruptRecord):
+		p.etag = ""
+		return exit.Errorf(exit.Config, "the object %q is not the doctor's own", p.key)
+	}
+	return err
+}
+
+// write writes the object once, over whatever version there is.
+func (p *probe) write(ctx context.Context) error {
+	ghosts := 0
+	for began := time.Now(); ; {
+		p.dirty = true
+		body := []byte(probeMark + rand.Text())
+		var etag string
+		var err error
+		if p.etag == "" {
+			etag, err = p.store.PutIfNoneMatch(ctx, p.key, body)
+		} else {
+			etag, err = p.store.PutIfMatch(ctx, p.key, body, p.etag)
+		}
+		if err == nil {
+			p.etag = etag
+			return nil
+		}
+		if !storeapi.Refused(err) && !errors.Is(err, storeapi.ErrConflict) {
+			return err
+		}
+		if time.Since(began) > probePatience {
+			return errCrowd
+		}
+		if err := storeapi.Pause(ctx, mathrand.N(probeRest)); err != nil {
+			return err
+		}
+		before := p.etag
+		if err := p.look(ctx); err != nil {
+			return err
+		}
+		switch conflict := errors.Is(err, storeapi.ErrConflict); {
+		case p.etag == before && before != "" && !conflict:
+			return errOwnETag
+		case p.etag != before || conflict:
+			ghosts = 0
+		case ghosts == 3: // not an object of another doctor, which comes and goes
+			return errGhost
+		default:
+			ghosts++
+		}
+	}
+}
+
+// ask writes the object, and then asks the server a question about it. If another doctor has
+// removed or replaced the object meanwhile, which the question tells as leasehold.ErrNotExist, it
+// does so again.
+func (p *probe) ask(ctx context.Context, question func(ctx context.Context) error) error {
+	for try := 0; ; try++ {
+		p.rest(ctx)
+		if err := p.write(ctx); err != nil {
+			return err
+		}
+		limited, cancel := context.WithTimeout(ctx, place.RequestLimit)
+		err := question(limited)
+		cancel()
+		if !errors.Is(err, leasehold.ErrNotExist) || try == probeTries {
+			return err
+		}
+	}
+}
+
+// admitted checks the permissions to read and write, after a first read that has ended with err. It
+// reports whether a lock can work.
+func (p *probe) admitted(ctx context.Context, err error) bool {
+	r := p.report
+	missing := exit.Denied(err)
+	if err == nil && p.etag == "" {
+		r.ok("list", toldApart)
+	}
+	err = p.write(ctx)
+	switch {
+	case err == nil, errors.Is(err, errOwnETag):
+		r.ok("put", "allowed")
+	case errors.Is(err, errGhost):
+		r.fail("put", exit.Config, "a versioned bucket of VersityGW counts delete markers as objects: delete the "+
+			"marker, or choose another bucket", "%v", err)
+	case exit.Denied(err):
+		r.fail("put", exit.Permission, p.needs.put, "%s", brief(err))
+	default:
+		r.broke("put", err, p.needs.other)
+	}
+	if r.of("put").Result != resultOK && p.etag == "" {
+		if missing {
+			r.fail("get", exit.Permission, p.needs.get, "denied, for an object that does not exist")
+		} else {
+			r.skip("get", "see put", "there is no object to read")
+		}
+		return false
+	}
+	etag := p.etag
+	switch err := p.look(ctx); {
+	case err == nil:
+		r.ok("get", "allowed")
+		if missing {
+			r.fail("list", exit.Permission, p.needs.list, neverTaken)
+		} else if r.of("list").Result != resultOK {
+			p.missing(ctx)
+		}
+	case exit.Denied(err):
+		p.etag = etag
+		r.fail("get", exit.Permission, p.needs.get, "%s", brief(err))
+	default:
+		r.broke("get", err, p.needs.other)
+	}
+	return r.of("put").Result == resultOK && r.of("get").Result == resultOK && r.of("list").Result == resultOK
+}
+
+// missing checks that an object that does not exist is told from one that is denied.
+func (p *probe) missing(ctx context.Context) {
+	switch _, err := p.store.Get(ctx, p.key+"-missing-"+rand.Text()[:10]); {
+	case errors.Is(err, leasehold.ErrNotExist):
+		p.report.ok("list", toldApart)
+	case exit.Denied(err):
+		p.report.fail("list", exit.Permission, p.needs.list, neverTaken)
+	default:
+		p.report.broke("list", err, p.needs.other)
+	}
+}
+
+// conditions runs the checks of leasehold.CheckStore.
+func (p *probe) conditions(ctx context.Context) leasehold.Report {
+	r := p.report
+	// Without careful, which keeps the server's clock away.
+	found, err := leasehold.CheckStore(ctx, p.store.Store, p.key)
+	first := brief(err)
+	switch {
+	case found.ConditionalPuts:
+		deletes := "also of deletes"
+		if !found.ConditionalDeletes {
+			deletes = "but not of deletes, which locks do not need"
+		}
+		r.ok("conditions", "enforced in %d requests, %s", found.Requests, deletes)
+	case errors.Is(err, leasehold.ErrUnsafeStore):
+		r.fail("conditions", exit.Config, "two may lead here: use another server, or a version of this one that "+
+			"enforces If-Match and If-None-Match; "+
+			"see docs/servers.md. If there is a proxy, let it pass these headers", "%s", first)
+	default:
+		r.broke("conditions", err, p.needs.other)
+	}
+	return found
+}
+
+// clockFar is a difference of clocks at which S3 soon refuses signatures, which it does at 15
+// minutes.
+const clockFar = 5 * time.Minute
+
+// clock judges what CheckStore has measured, and how far the server's clock is from this machine's.
+// modified is the time of the object that was written just before now, or zero.
+func (p *probe) clock(verdict leasehold.ClockVerdict, now, modified time.Time) {
+	const trust = "no decision of a lock needs it, except with WithServerClock"
+	const where = "do not use WithServerClock, and mistrust AGE in leasehold status; or let the proxy pass the " +
+		"server's Date (nginx: proxy_pass_header Date)"
+	r := p.report
+	ahead := time.Until(now)
+	if ahead = ahead.Round(time.Second); ahead.Abs() > clockFar {
+		ahead = ahead.Round(time.Minute)
+	}
+	apart := "as this machine's"
+	switch {
+	case ahead > place.ServerSlack:
+		apart = fmt.Sprintf("%v ahead of this machine's", ahead)
+	case ahead < -place.ServerSlack:
+		apart = fmt.Sprintf("%v behind this machine's", -ahead)
+	}
+	switch gap := now.Sub(modified); {
+	case now.IsZero():
+		r.skip("clock", "see docs/servers.md", "the server tells no time")
+	case verdict == leasehold.ClockWrong:
+		r.warn("clock", where, "Date and Last-Modified do not come from one clock: a new object is told to be old; "+
+			"Date is %s; %s", apart, trust)
+	case !modified.IsZero() && (gap < -place.ServerSlack || gap > place.RequestLimit):
+		r.warn("clock", where, "Date and Last-Modified do not come from one clock: they are %v apart for a new "+
+			"object; Date is %s; %s", gap.Abs().Round(time.Second), apart, trust)
+	case ahead.Abs() > clockFar:
+		r.warn("clock", "set the clock of this machine, or that of the server: S3 refuses requests that are "+
+			"15 minutes off", "it is %s; %s", apart, trust)
+	default:
+		r.ok("clock", "%s; %s", apart, trust)
+	}
+}
+
+const (
+	latencyTries = 10
+	// requestShare is how many times a request fits into the TTL: run tries a renewal three times
+	// in the third of the TTL between the time when it is due and the margin.
+	requestShare = 9
+	latencyRoom  = 2 // how much slower than the slowest request one may be
+	commonTTL    = 15 * time.Second
+)
+
+// latency measures reads and writes.
+func (p *probe) latency(ctx context.Context) {
+	r := p.report
+	var gets, puts []time.Duration
+	for range latencyTries {
+		began := time.Now()
+		if err := p.look(ctx); err != nil {
+			r.broke("latency", err, "run doctor again")
+			return
+		}
+		gets = append(gets, time.Since(began))
+		p.rest(ctx)
+		began = time.Now()
+		if err := p.write(ctx); err != nil {
+			r.broke("latency", err, "run doctor again")
+			return
+		}
+		puts = append(puts, time.Since(began))
+	}
+	worst := max(slices.Max(gets), slices.Max(puts))
+	ttl := max(worst*requestShare*latencyRoom, cmp.Or(p.store.Describe().MinTTL, time.Second)).Round(time.Millisecond)
+	if rest := ttl % time.Second; rest > 0 {
+		ttl += time.Second - rest
+	}
+	seen := fmt.Sprintf("GET %s, PUT %s: a TTL of %v or more suits, of which a ninth is twice the slowest",
+		spread(gets), spread(puts), ttl)
+	if ttl > commonTTL {
+		r.warn("latency", fmt.Sprintf("use --ttl %v or more, or a store that is nearer", ttl), "%s", seen)
+		return
+	}
+	r.ok("latency", "%s", seen)
+}
+
+// spread is the median and the maximum.
+func spread(all []time.Duration) string {
+	slices.Sort(all)
+	unit := time.Millisecond / 10
+	return fmt.Sprintf("%v (worst %v)", all[len(all)/2].Round(unit), all[len(all)-1].Round(unit))
+}
+
+func (p *probe) rest(ctx context.Context) {
+	if p.pause == 0 {
+		return
+	}
+	select {
+	case <-time.After(p.pause):
+	case <-ctx.Done():
+	}
+}
+
+// remove removes the object, and checks the permission to do so.
+func (p *probe) remove(ctx context.Context, leftover []string) {
+	if !p.dirty {
+		return
+	}
+	r := p.report
+	if p.etag == "" {
+		_ = p.look(ctx)
+	}
+	if p.etag == "" {
+		return
+	}
+	err := p.store.DeleteIfMatch(ctx, p.key, p.etag)
+	switch {
+	case err == nil, storeapi.Refused(err): // another doctor uses it
+		r.ok("delete", "allowed")
+	case exit.Denied(err):
+		left := append([]string{p.key}, leftover...)
+		slices.Sort(left)
+		r.ok("delete", "denied (%s), which locks do not need; these objects stay, and are used again: %s",
+			p.needs.delete, strings.Join(slices.Compact(left), ", "))
+	default:
+		r.skip("delete", "delete the object "+p.key, "%s", brief(err))
+	}
+}
+
+// brief is an error without what the report says elsewhere.
+func brief(err error) string {
+	if err == nil {
+		return ""
+	}
+	err = firstProblem(err)
+	if api, ok := errors.AsType[*googleapi.Error](err); ok {
+		return strings.TrimSpace(fmt.Sprintf("HTTP %d %s", api.Code,
+			cmp.Or(firstLine(api.Message), http.StatusText(api.Code))))
+	}
+	if api, ok := errors.AsType[*azcore.ResponseError](err); ok {
+		return strings.TrimSpace(fmt.Sprintf("HTTP %d %s", api.StatusCode, api.ErrorCode))
+	}
+	reply, answered := errors.AsType[*smithyhttp.ResponseError](err)
+	api, ok := errors.AsType[smithy.APIError](err)
+	if ok && answered {
+		return fmt.Sprintf("HTTP %d %s", reply.HTTPStatusCode(), api.ErrorCode())
+	}
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		return firstLine(request.Err.Error())
+	}
+	text := exit.Message(err)
+	if e, ok := errors.AsType[*storeapi.Error](err); ok && e.Hint != "" {
+		text = strings.Replace(text, " ("+e.Hint+")", "", 1)
+	}
+	return text
+}
+
+// firstProblem is the first of the problems of leasehold.CheckStore.
+func firstProblem(err error) error {
+	if joined, ok := errors.Unwrap(err).(interface{ Unwrap() []error }); ok {
+		if _, one := joined.(*storeapi.Error); !one {
+			return joined.Unwrap()[0]
+		}
+	}
+	return err
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}

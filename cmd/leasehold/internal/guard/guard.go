@@ -1,0 +1,299 @@
+// Package guard runs a command under a lease, and sees to it that the command, and all that it has
+// started, is dead before anyone else can hold the lock. A [Supervisor] does so in leasehold's own
+// process, and the guard in another one, which goes on if leasehold is stopped or killed. Until
+// when the command may run, a [Lease] says: the package knows no store.
+//
+// A program that uses it calls [Main] at once if [Wanted] says so.
+package guard
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+)
+
+// The guard is a process between leasehold and the command. It starts the command, is told until
+// when the command may run, and otherwise ends it, with all that it has started. Either may be
+// stopped or killed at any moment: the guard needs nothing from leasehold but the times that both
+// share, and a clock. It is leasehold's own program, started with guardArg.
+//
+// leasehold writes a byte into a socket when it has changed the times. The guard answers with
+// lines:
+//
+//	started PID ERRNO  the number says why it is not in its control group, 0 if it is or has none
+//	failed ERRNO       the command cannot be started
+//	late               it was not started, because the time is over
+//	stopped SIGNAL     the command is stopped
+//	stuck PID          may not be killed
+//	exited STATUS ENDED    its wait status, and 1 if the guard had ended it; nothing is left
+const guardArg = "__guard"
+
+// Wanted reports whether a Supervisor has started this process to be its guard: then it must call
+// Main with the arguments from number 2 on, and do nothing else.
+func Wanted() bool { return len(os.Args) > 1 && os.Args[1] == guardArg }
+
+func init() {
+	if Wanted() {
+		// the command's parent death signal comes when the thread ends that started it: only the
+		// main thread lasts
+		runtime.LockOSThread()
+	}
+}
+
+// The signals that leasehold has to do with, for Catch. Nobody changes these lists.
+var (
+	// ToGroup are those passed on to the whole process group of the command: they ask everybody to
+	// end.
+	ToGroup = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+	// ToCommand are those passed on to the command alone, because by default they kill.
+	ToCommand = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2}
+	// Unharmed are those that must not end or stop leasehold and the guard while the command runs.
+	Unharmed = []os.Signal{syscall.SIGTSTP, syscall.SIGPIPE}
+)
+
+// Catch receives signals in place of the system's default. Those that were ignored at the start
+// stay so, also for the command.
+func Catch(c chan<- os.Signal, lists ...[]os.Signal) {
+	for _, list := range lists {
+		for _, s := range list {
+			if !signal.Ignored(s) {
+				signal.Notify(c, s)
+			}
+		}
+	}
+}
+
+type guard struct {
+	talk     *os.File
+	times    times
+	goneAt   int64         // when leasehold was gone
+	pid      int           // of the command, and of its process group
+	grace    time.Duration // for what the command has left running
+	leftAt   int64         // when to kill what the command has left running
+	termSent bool
+	killing  bool
+	ended    bool // by a signal of the guard, while the command ran
+	exited   bool
+	reaped   bool
+	status   unix.WaitStatus
+	cgroup   cgroup
+	refused  map[int]int // how often a process may not be sent a signal
+}
+
+// Main runs the guard, and returns the exit code of its process. The arguments are FD of the
+// socket, FD of the times, GRACE in nanoseconds, CGROUP of the command, its PATH, and its arguments
+// from number 0 on.
+func Main(args []string) int {
+	var numbers [3]int64
+	for i := range numbers {
+		var err error
+		if len(args) < 6 {
+			err = strconv.ErrSyntax
+		} else {
+			numbers[i], err = strconv.ParseInt(args[i], 10, 64)
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "leasehold: only leasehold itself starts %s (see leasehold help)\n", guardArg)
+			return exit.Usage
+		}
+	}
+	nameProcess("leasehold-guard")
+	socket, memory, grace := int(numbers[0]), int(numbers[1]), time.Duration(numbers[2])
+	unix.CloseOnExec(socket)
+	t, err := openTimes(memory)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "leasehold: the guard process cannot read its times: %v (see leasehold help)\n", err)
+		return exit.Usage
+	}
+	unix.Close(memory)
+	g := &guard{
+		talk: os.NewFile(uintptr(socket), "leasehold"), times: t, goneAt: math.MaxInt64,
+		grace: grace, leftAt: math.MaxInt64, cgroup: cgroup(args[3]), refused: make(map[int]int),
+	}
+	becomeReaper()
+	ReserveThreads(guardThreads)
+	Catch(make(chan os.Signal, 1), ToGroup, ToCommand, Unharmed)
+	if term, _ := t.get(); bootTime() >= term {
+		g.say("late")
+		return 0
+	}
+	outside, err := g.start(args[4], args[5:])
+	if err != nil {
+		errno, _ := err.(syscall.Errno)
+		g.say("failed %d", int(errno))
+		return 0
+	}
+	g.say("started %d %d", g.pid, int(outside))
+	return g.watch()
+}
+
+// start starts the command: in its control group, or if the system refuses that, outside.
+func (g *guard) start(path string, args []string) (outside syscall.Errno, err error) {
+	if g.cgroup != "" {
+		if g.pid, err = g.cgroup.start(path, args); err == nil {
+			return 0, nil
+		}
+		g.cgroup.remove()
+		g.cgroup = ""
+		outside, _ = err.(syscall.Errno)
+	}
+	g.pid, err = forkExec(path, args, commandAttr())
+	return outside, err
+}
+
+func forkExec(path string, args []string, attr *syscall.SysProcAttr) (pid int, err error) {
+	return syscall.ForkExec(path, args, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attr})
+}
+
+func (g *guard) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(g.talk, format+"\n", args...) // if nobody listens any more, listen says so
+}
+
+// listen tells of each change of the times, and ends when leasehold does.
+func (g *guard) listen(changed chan<- struct{}) {
+	defer close(changed)
+	for buf := make([]byte, 64); ; {
+		if _, err := g.talk.Read(buf); err != nil {
+			return
+		}
+		changed <- struct{}{}
+	}
+}
+
+// change is one of the command's state: a signal has stopped it, or else it has ended.
+type change struct{ stopped syscall.Signal }
+
+// watch returns when nothing of the command is left.
+func (g *guard) watch() int {
+	changed := make(chan struct{})
+	go g.listen(changed)
+	changes := make(chan change)
+	go g.await(changes)
+	alarm := newAlarm()
+	pause := int64(time.Millisecond) // between two looks for what is left
+	for {
+		now := bootTime() // before the times: if this process is stopped in between, the new times count
+		termAt, killAt := g.times.get()
+		termAt, killAt = min(termAt, g.goneAt), min(killAt, g.goneAt, g.leftAt)
+		next := min(termAt, killAt)
+		switch {
+		case now >= killAt:
+			g.ended = g.ended || !g.exited
+			if !g.killing {
+				g.killing, pause = true, int64(time.Millisecond)
+			}
+			g.signal(unix.SIGKILL)
+			next = math.MaxInt64
+		case now >= termAt && !g.termSent:
+			g.ended = g.ended || !g.exited
+			g.terminate()
+			next = killAt
+		case g.termSent:
+			next = killAt
+		}
+		if g.exited || g.killing {
+			next = min(next, now+pause)
+			pause = min(2*pause, int64(100*time.Millisecond))
+		}
+		alarm.set(next)
+		select {
+		case _, ok := <-changed:
+			if !ok { // leasehold is gone
+				changed, g.goneAt = nil, now
+			}
+		case c := <-changes:
+			if c.stopped != 0 {
+				g.say("stopped %d", int(c.stopped))
+				break
+			}
+			g.exited, g.leftAt = true, bootTime()+int64(g.grace)
+			if !g.termSent {
+				g.terminate()
+			}
+		case <-alarm.C:
+		}
+		if g.exited && g.over() {
+			g.cgroup.remove()
+			g.report()
+			return 0
+		}
+	}
+}
+
+// over reports whether nothing of the command is left, which has ended. It is reaped at the end,
+// and a look at the processes that are left cannot tell that there is none: see childless.
+func (g *guard) over() bool {
+	if g.cgroup.populated() || len(remaining(g.pid)) > 0 {
+		return false
+	}
+	if !g.reaped {
+		g.reap()
+	}
+	return childless()
+}
+
+func (g *guard) report() {
+	ended := 0
+	if g.ended {
+		ended = 1
+	}
+	g.say("exited %d %d", int(g.status), ended)
+}
+
+func (g *guard) terminate() {
+	g.termSent = true
+	g.signal(unix.SIGTERM)
+	g.signal(unix.SIGCONT) // one that is stopped must be able to end
+}
+
+// signal sends a signal to everything that the command has started. What is in its control group
+// gets SIGKILL from the system; the search finds what has left it.
+func (g *guard) signal(s unix.Signal) {
+	if s == unix.SIGKILL {
+		g.cgroup.kill()
+	}
+	if !g.reaped {
+		_ = unix.Kill(-g.pid, s) // before the search, which takes time
+	}
+	for _, pid := range sendAll(g.pid, s, !g.reaped) {
+		if g.refused[pid]++; g.refused[pid] == refusals {
+			g.say("stuck %d", pid)
+		}
+	}
+}
+
+// refusals are how often a process must have refused a signal to be stuck: the control group may be
+// about to kill it.
+const refusals = 8
+
+// process is one of the machine. A negative pid is a whole process group.
+type process struct {
+	pid, parent, group int
+	state              string // a letter
+	dead               bool   // but not reaped yet
+	started            string // when
+}
+
+// sendAll sends a signal to everything that is left of a command, but for its process group if that
+// has had it. It returns those that may not be sent one.
+func sendAll(group int, s unix.Signal, groupHasIt bool) (refused []int) {
+	for _, p := range remaining(group) {
+		send := s
+		if groupHasIt && p.group == group {
+			send = 0
+		}
+		if p.send(send) == unix.EPERM {
+			refused = append(refused, p.pid)
+		}
+	}
+	return refused
+}
