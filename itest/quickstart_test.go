@@ -113,12 +113,19 @@ func TestQuickStart(t *testing.T) {
 	reports := filepath.Join(checkout, "reports")
 	require.NoError(t, os.Mkdir(reports, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(reports, "main.go"),
-		[]byte(quickStartBlock(t, "go", "package main")), 0o600))
+		[]byte(quickStartBlock(t, "go", "func main()")), 0o600))
 	elector := startInstance(t, shell(strings.ReplaceAll(quickStartBlock(t, "sh", "AWS_ENDPOINT_URL"),
 		":7070", ":"+port)))
 	elector.waitFor(t, `INFO leading token=1$`)
 	require.NoError(t, syscall.Kill(-elector.cmd.Process.Pid, syscall.SIGINT)) // Ctrl-C reaches the whole group
 	elector.waitFor(t, `INFO lock released .* token=1$`)
+
+	// So does its test.
+	require.NoError(t, os.WriteFile(filepath.Join(reports, "main_test.go"),
+		[]byte(quickStartBlock(t, "go", "func TestWork")), 0o600))
+	out, err = shell("go test ./reports").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "ok  \t")
 }
 
 func freePort(t *testing.T) string {
@@ -176,7 +183,7 @@ func quickStartBlock(t *testing.T, language, text string) string {
 func buildQuickStart(t *testing.T) string {
 	dir := t.TempDir()
 	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "quickstart")
-	require.NoError(t, os.WriteFile(source, []byte(quickStartBlock(t, "go", "package main")), 0o600))
+	require.NoError(t, os.WriteFile(source, []byte(quickStartBlock(t, "go", "func main()")), 0o600))
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, source).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return program
