@@ -54,6 +54,13 @@ type Server struct {
 	// DefaultRetention makes every write need a checksum, as in a bucket with Object Lock and a
 	// default retention.
 	DefaultRetention bool
+	// CreateOnly answers 501 to every If-Match, as Storj and Aliyun OSS do.
+	CreateOnly bool
+	// CreateHeader is a header of a PUT that forbids overwriting. Then If-None-Match gets 501, as
+	// on Aliyun OSS.
+	CreateHeader string
+	// PageSize is the most keys in a page of a LIST. 0 means as many as the client asks for.
+	PageSize int
 	// OnWrite is called for every new version, in order, with the headers that are stored. It must
 	// not call the Server.
 	OnWrite func(key string, header http.Header, body []byte)
@@ -98,6 +105,8 @@ var (
 		"functionality that is not implemented."}
 	errTooMany = &apiError{http.StatusTooManyRequests, "TooManyRequests", "Reduce your rate of simultaneous " +
 		"writes to the same object."}
+	errFileExists = &apiError{http.StatusConflict, "FileAlreadyExists", "The object you specified already exists " +
+		"and can not be overwritten."}
 	errMethod = &apiError{http.StatusMethodNotAllowed, "MethodNotAllowed",
 		"The specified method is not allowed against this resource."}
 )
@@ -112,7 +121,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case bucket != Bucket:
 		err = errNoSuchBucket
-	case key == "" || unsupported(r):
+	case key == "" && r.Method == http.MethodGet && r.URL.Query().Get("list-type") == "2":
+		err = s.list(w, r)
+	case key == "" || unsupported(r) || s.createsOnly(r):
 		err = errUnsupported
 	case !s.admit(r, key):
 		err = errTooMany
@@ -286,6 +297,8 @@ func (s *Server) condition(h http.Header, old object, exists bool) *apiError {
 		return errNoSuchKey
 	case hasMatch && !matches(match[0], etag), hasNone && exists:
 		return errPrecondition
+	case s.CreateHeader != "" && h.Get(s.CreateHeader) == "true" && exists:
+		return errFileExists
 	}
 	return nil
 }
