@@ -1,0 +1,320 @@
+package createonly
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// Objects is a bucket in which objects are created, read, listed and deleted, and never replaced.
+// Each method is one request. A create must not be repeated below it, because if the first try
+// succeeded, the second one says that the object exists. Implementations must be safe for
+// concurrent use and honour ctx.
+//
+// If it is also a [leasehold.Describer], a [Store] on it says the same of itself.
+type Objects interface {
+	// Create writes an object. It returns an error that matches [leasehold.ErrPreconditionFailed]
+	// if the object exists, and any other error if it is not known whether the object was written.
+	Create(ctx context.Context, name string, body []byte) error
+	// Get reads an object. The error matches [leasehold.ErrNotExist] if there is none, and
+	// [leasehold.ErrCorruptRecord] if it is larger than [leasehold.MaxObjectSize].
+	Get(ctx context.Context, name string) ([]byte, error)
+	// List returns all names that begin with prefix, in any order. If there are more than [Listed],
+	// it may return so many, the first ones in the order of their bytes. It shows every object
+	// whose create had returned when it was called.
+	List(ctx context.Context, prefix string) ([]string, error)
+	// Delete removes an object, whether it exists or not.
+	Delete(ctx context.Context, name string) error
+}
+
+// Keep is the number of versions of a key that are kept for certain. It must be the same in all
+// that share a key.
+const Keep = 16
+
+// Listed is how many names an [Objects.List] must return if there are so many: a page of S3.
+const Listed = 1000
+
+const (
+	sweeps    = 4 // deletes after a write: one is due, and others may have been lost
+	sweepTime = 10 * time.Second
+	readTries = 4 // each but the last meets Keep writes of others
+)
+
+// Store is a [leasehold.Store] in a bucket in which objects can only be created. It is safe for
+// concurrent use. The package documentation says how it works and what it needs of the server.
+//
+// Its ETags name a key, a version and what is in it. PutIfMatch and DeleteIfMatch return
+// [leasehold.ErrPreconditionFailed] for a missing object too. Of a deleted key its last versions
+// stay, and a tombstone.
+type Store struct {
+	objects Objects
+	cannot  sync.Once // says that old versions cannot be deleted
+}
+
+var _ leasehold.Describer = (*Store)(nil)
+
+// New returns a store on objects, for instance those of [NewS3]. It sends no request. What cannot
+// work is reported by [Store.Describe], by [leasehold.NewLock], and by every method.
+func New(objects Objects) *Store { return &Store{objects: objects} }
+
+// Describe returns what the [Objects] say of themselves. Err matches [leasehold.ErrPermanent] if
+// there are none. A Store never tells ages. It sends no request.
+func (s *Store) Describe() leasehold.StoreInfo {
+	if s == nil || isNil(s.objects) {
+		return leasehold.StoreInfo{Err: fmt.Errorf("%w: the create-only store has no objects: make one with New "+
+			"and NewS3", leasehold.ErrPermanent)}
+	}
+	var info leasehold.StoreInfo
+	if d, ok := s.objects.(leasehold.Describer); ok {
+		info = d.Describe()
+	}
+	info.TellsAge = false
+	return info
+}
+
+func isNil(objects Objects) bool {
+	v := reflect.ValueOf(objects)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// Get implements [leasehold.Store]. Age is always 0.
+func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	n, body, err := s.current(ctx, key)
+	switch {
+	case errors.Is(err, leasehold.ErrCorruptRecord):
+		return leasehold.Object{ETag: formatETag(key, n, nil)}, err
+	case err != nil:
+		return leasehold.Object{}, err
+	case n == 0 || isTombstone(body):
+		return leasehold.Object{}, fmt.Errorf("reading %q: %w", key, leasehold.ErrNotExist)
+	}
+	return leasehold.Object{Body: body, ETag: formatETag(key, n, body)}, nil
+}
+
+// PutIfNoneMatch implements [leasehold.Store]. If the key exists, its highest version is created
+// once more, which the server must refuse. So a server that overwrites shows it here, as it does to
+// If-Match.
+func (s *Store) PutIfNoneMatch(ctx context.Context, key string, body []byte) (etag string, err error) {
+	if err := checkBody(key, body); err != nil {
+		return "", err
+	}
+	n, now, err := s.current(ctx, key)
+	switch corrupt := errors.Is(err, leasehold.ErrCorruptRecord); {
+	case err != nil && !corrupt:
+		return "", err
+	case n > 0 && (corrupt || !isTombstone(now)):
+		n--
+	}
+	return s.write(ctx, key, n, body)
+}
+
+// PutIfMatch implements [leasehold.Store].
+func (s *Store) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (newETag string, err error) {
+	if err := checkBody(key, body); err != nil {
+		return "", err
+	}
+	n, err := parseETag(key, etag)
+	if err != nil {
+		return "", err
+	}
+	return s.write(ctx, key, n, body)
+}
+
+// DeleteIfMatch implements [leasehold.Store]. It writes a tombstone.
+func (s *Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
+	n, err := parseETag(key, etag)
+	if err != nil {
+		return err
+	}
+	_, err = s.write(ctx, key, n, tombstone)
+	return err
+}
+
+func checkBody(key string, body []byte) error {
+	switch {
+	case len(body) > leasehold.MaxObjectSize:
+		return fmt.Errorf("writing %q: %w: %d bytes are over the limit of %d", key, leasehold.ErrPermanent, len(body),
+			leasehold.MaxObjectSize)
+	case isTombstone(body):
+		return fmt.Errorf("writing %q: %w: this body stands for a deleted object: write another", key,
+			leasehold.ErrPermanent)
+	}
+	return nil
+}
+
+// write creates version n+1 of key. The package documentation has the rule by which it counts.
+func (s *Store) write(ctx context.Context, key string, n uint64, body []byte) (etag string, err error) {
+	if err := s.usable(key); err != nil {
+		return "", err
+	}
+	n++
+	if err := s.objects.Create(ctx, name(key, n), body); err != nil {
+		if errors.Is(err, leasehold.ErrPreconditionFailed) {
+			return "", fmt.Errorf("writing %q: version %d exists: %w", key, n, err)
+		}
+		return "", fmt.Errorf("writing version %d of %q: %w", n, key, unknown(err))
+	}
+	versions, err := s.after(ctx, key, n)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("version %d of %q is written, but it is not known whether it counts: %w", n, key, err)
+	case versions[0] >= n+Keep:
+		return "", fmt.Errorf("version %d of %q is written, but it is known to count only below version %d, and the "+
+			"highest is now %d: its writer was too slow", n, key, n+Keep, versions[0])
+	}
+	s.sweep(ctx, key, versions)
+	return formatETag(key, n, body), nil
+}
+
+// current returns the highest version of key, and its body: 0 if there has never been one. If it is
+// too large, the error matches [leasehold.ErrCorruptRecord], and n is filled in.
+func (s *Store) current(ctx context.Context, key string) (n uint64, body []byte, err error) {
+	versions, err := s.versions(ctx, key)
+	if err != nil {
+		return 0, nil, fmt.Errorf("listing the versions of %q: %w", key, err)
+	}
+	if len(versions) == 0 {
+		return 0, nil, nil
+	}
+	for range readTries {
+		n = versions[0]
+		body, err := s.objects.Get(ctx, name(key, n))
+		if err != nil && !errors.Is(err, leasehold.ErrNotExist) {
+			return n, nil, fmt.Errorf("reading version %d of %q: %w", n, key, unknown(err))
+		}
+		var listErr error
+		if versions, listErr = s.after(ctx, key, n); listErr != nil {
+			return 0, nil, fmt.Errorf("reading %q: %w", key, listErr)
+		}
+		if versions[0] < n+Keep { // so version n has been there all the time
+			if err != nil {
+				return n, nil, fmt.Errorf("LIST shows version %d of %q, but reading it fails: %w", n, key, unknown(err))
+			}
+			return n, body, nil
+		}
+	}
+	return 0, nil, fmt.Errorf("reading %q: during each of %d tries others have written %d versions or more", key,
+		readTries, Keep)
+}
+
+// after lists the versions of key when version n has been seen.
+func (s *Store) after(ctx context.Context, key string, n uint64) ([]uint64, error) {
+	versions, err := s.versions(ctx, key)
+	if err == nil && (len(versions) == 0 || versions[0] < n) {
+		return nil, fmt.Errorf("%w: LIST does not show version %d of %q, which exists: "+
+			"use a server whose LIST is strongly consistent, and delete no object of a lock",
+			leasehold.ErrUnsafeStore, n, key)
+	}
+	return versions, err
+}
+
+// versions lists the versions of key, the highest first: those that are kept, and those of the
+// others that are still there, or some of them. If one of those that are kept is missing, it
+// returns an error. Since a LIST need not show a single instant, this takes two in a row that show
+// the same highest version: if that has not changed from the one to the other, the first one has
+// missed nothing that was there.
+func (s *Store) versions(ctx context.Context, key string) ([]uint64, error) {
+	if err := s.usable(key); err != nil {
+		return nil, err
+	}
+	for before := uint64(0); ; {
+		names, err := s.objects.List(ctx, prefix(key))
+		if err != nil {
+			return nil, unknown(err)
+		}
+		versions, err := parseNames(key, names)
+		if err != nil {
+			return nil, err
+		}
+		gap := missing(versions)
+		switch {
+		case gap == 0:
+			return versions, nil
+		case versions[0] == before:
+			return nil, fmt.Errorf("%w: version %d is missing, but %d is there: somebody has deleted objects of this "+
+				"key by hand or by a "+
+				"lifecycle rule, so exclusion is not certain (stop all that use it, then delete all objects that "+
+				"begin with %q: tokens start again)",
+				leasehold.ErrPermanent, gap, versions[0], prefix(key))
+		}
+		before = versions[0]
+	}
+}
+
+// missing returns the highest version that must be there and is not, or 0.
+func missing(versions []uint64) uint64 {
+	for i := range versions {
+		next := versions[0] - uint64(i)
+		if versions[i] != next {
+			return next
+		}
+		if i == Keep-1 || next == 1 {
+			return 0
+		}
+	}
+	if len(versions) == 0 {
+		return 0
+	}
+	return versions[0] - uint64(len(versions))
+}
+
+// sweep deletes versions that nobody needs, in the background. What is lost of it, the next writes
+// do.
+func (s *Store) sweep(ctx context.Context, key string, versions []uint64) {
+	var old []uint64
+	for _, n := range versions {
+		if n+Keep <= versions[0] && len(old) < sweeps {
+			old = append(old, n)
+		}
+	}
+	if len(old) == 0 {
+		return
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
+		defer cancel()
+		for _, n := range old {
+			err := s.objects.Delete(ctx, name(key, n))
+			if errors.Is(err, leasehold.ErrPermanent) {
+				s.cannot.Do(func() {
+					slog.Warn("old versions of a lock cannot be deleted, so objects pile up", "key", key, "err", err)
+				})
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+}
+
+// usable returns why no request can be sent.
+func (s *Store) usable(key string) error {
+	if info := s.Describe(); info.Err != nil {
+		return info.Err
+	}
+	if key == "" || len(name(key, 1)) > maxName {
+		return fmt.Errorf("%w: key %.80q has %d bytes: use 1 to %d", leasehold.ErrPermanent, key, len(key),
+			maxName-len(name("", 1)))
+	}
+	return nil
+}
+
+// unknown hides that an error of one object is a refusal: it says nothing of the key.
+func unknown(err error) error {
+	if errors.Is(err, leasehold.ErrNotExist) || errors.Is(err, leasehold.ErrPreconditionFailed) {
+		return errors.New(err.Error())
+	}
+	return err
+}
+
+// tombstone is the body of a version that stands for a deleted object.
+var tombstone = []byte("leasehold: deleted here, and kept so that version numbers do not start again\n")
+
+func isTombstone(body []byte) bool { return bytes.Equal(body, tombstone) }

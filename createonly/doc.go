@@ -1,0 +1,60 @@
+// Package createonly keeps locks where objects can only be created: on servers that enforce
+// If-None-Match on PUT, or know a header of their own that forbids overwriting, and have no
+// If-Match.
+//
+// A [Store] is a [leasehold.Store], so locks, electors and everything else that takes one work on
+// it. Where the server enforces If-Match too, take [leasehold.NewS3Store]: it needs fewer requests.
+//
+//	client := s3.NewFromConfig(cfg)
+//	store := createonly.New(createonly.NewS3(client, "my-bucket"))
+//
+// # The rule
+//
+// Version n of a key is an object of its own, which is written once. Its name counts down as n
+// counts up, so that a LIST in the order of names shows the highest version first. A delete is a
+// version too, a tombstone, so numbers never start again. Let K be [Keep].
+//
+//  1. A write over version n creates version n+1. If that exists, the write is refused, for
+//     certain.
+//  2. Otherwise a LIST follows. The write counts only if the highest version is now below n+1+K. If
+//     not, its outcome is unknown, as after a lost reply, and a lock finds out by a read.
+//  3. A read takes the highest version that a LIST shows, say n. It counts only if the highest
+//     version that another LIST shows afterwards is below n+K. If not, it starts again.
+//  4. Versions at or below the highest minus K may be deleted: at any time, by anybody, however
+//     late.
+//
+// # Why it is right
+//
+// That n+1 could be created does not prove that n was the highest version. Its writer may have
+// slept since its read, while others wrote n+1 and many more, and n+1 was deleted again. But n+1 is
+// deleted only once the highest is at least n+1+K, and the highest never falls. So if a LIST after
+// the create shows less, n+1 had not been deleted before. Then it had never existed, because it
+// could be created. And nobody has written n+2 without n+1. So n was the highest version, and the
+// write replaced it.
+//
+// The same holds for a read. Between its LIST and its GET, version n may have been deleted, and a
+// writer who has slept may have created it again, even the reader itself, which would find its own
+// write there.
+//
+// No clock is in the argument, and no distance in time that is safe. Rules that look right and are
+// not: that version n is still there, because a delete may be late, and a bound that is higher by
+// one. Tests search all schedules of three writers and two late deletes: they confirm the rule for
+// small K, and refute these and others.
+//
+// # What it needs
+//
+// A create that does not overwrite must be atomic, and LIST strongly consistent: it shows all that
+// was created before it began, in any order. A write whose own version a LIST does not show fails
+// with [leasehold.ErrUnsafeStore], so [leasehold.CheckStore] finds stores whose LIST lags, as far
+// as a lag shows within its time. The page docs/servers.md says what servers document.
+//
+// Nobody may delete objects of a lock by hand, and no lifecycle rule may. If a version is missing
+// that must be there, each call fails with [leasehold.ErrPermanent] and changes nothing. Use a
+// bucket without versioning, where a LIST need not pass what has been deleted.
+//
+// # Requests
+//
+// A read is a LIST, a GET and a LIST. A write of a known version is a PUT, a LIST, and a DELETE of
+// the version that is K older. That DELETE is sent in the background, and may be lost: later writes
+// make up for it.
+package createonly

@@ -1,0 +1,74 @@
+package createonly
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// The object of version n of a key is key/.leasehold-versions/.leasehold-m, where m is highestName
+// minus n in 16 digits. No other lock can have that name, because no key may begin its last part
+// so. The versions have a directory of their own, because some servers list nothing else.
+const (
+	digits      = 16
+	highestName = 9_999_999_999_999_999
+	maxName     = 1024 // bytes, of S3
+)
+
+func prefix(key string) string { return key + "/.leasehold-versions/" }
+
+func name(key string, n uint64) string {
+	return fmt.Sprintf("%s.leasehold-%0*d", prefix(key), digits, highestName-n)
+}
+
+// parseNames returns the versions of the objects in a LIST of key, the highest first.
+func parseNames(key string, names []string) ([]uint64, error) {
+	if len(names) >= Listed && !slices.IsSorted(names) {
+		return nil, fmt.Errorf("%w: more than %d versions have not been deleted, and LIST is not in the order of "+
+			"names, so it may not show the highest (delete the oldest objects that begin with %q, and see why "+
+			"they are not deleted)", leasehold.ErrUnsafeStore, Listed, prefix(key))
+	}
+	versions := make([]uint64, 0, len(names))
+	for _, object := range names {
+		m, err := strconv.ParseUint(strings.TrimPrefix(object, prefix(key)+".leasehold-"), 10, 64)
+		n := highestName - m
+		if err != nil || m >= highestName || object != name(key, n) {
+			return nil, fmt.Errorf("%w: the object %q is not a version of a lock: remove it, or use another key",
+				leasehold.ErrPermanent, object)
+		}
+		versions = append(versions, n)
+	}
+	slices.SortFunc(versions, func(a, b uint64) int { return cmp.Compare(b, a) })
+	return versions, nil
+}
+
+// formatETag names a version: its number, its key, and what is in it.
+func formatETag(key string, n uint64, body []byte) string {
+	return fmt.Sprintf("%d-%s-%s", n, shortHash([]byte(key)), shortHash(body))
+}
+
+func shortHash(data []byte) string {
+	sum := sha256.Sum256(data)
+	return fmt.Sprintf("%x", sum[:8])
+}
+
+// parseETag returns the version that an ETag names. That is enough to know it, because a version is
+// written once. The rest tells the ETags of other keys and stores.
+func parseETag(key, etag string) (n uint64, err error) {
+	if etag == "" {
+		return 0, fmt.Errorf("writing %q: %w: the ETag is empty", key, leasehold.ErrPermanent)
+	}
+	number, rest, _ := strings.Cut(etag, "-")
+	n, err = strconv.ParseUint(number, 10, 64)
+	if err != nil || n == 0 || n >= highestName || number != strconv.FormatUint(n, 10) ||
+		!strings.HasPrefix(rest, shortHash([]byte(key))+"-") {
+		return 0, fmt.Errorf("writing %q: %w: %.80q is not the ETag of a version of this key", key,
+			leasehold.ErrPreconditionFailed, etag)
+	}
+	return n, nil
+}
