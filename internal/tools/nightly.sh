@@ -72,6 +72,7 @@ step "all mutants" make mutants RESULTS="$PWD/$dir/mutants.json" PASSED="$(if sh
 step "exhaustive search" make explore EXPLORE="$(size "" all)"
 for ((seed = 1; seed <= count; seed += 10000)); do
 	SEEDS=$many SEED=$seed step "worlds of locks from $seed" worlds TestSeeds
+	CREATEONLY=$((many / 10)) SEED=$seed step "worlds of create-only stores from $seed" worlds TestCreateOnlySeeds
 	FENCED=$many SEED=$seed step "worlds of fenced writes from $seed" worlds TestFencedSeeds
 done
 step "fuzz tests" make fuzz FUZZTIME="$(size 1s 30s)"

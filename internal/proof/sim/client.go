@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/createonly"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 )
 
@@ -86,11 +87,14 @@ func (c *client) send(ctx context.Context, r request) reply {
 	if f.name != "ok" && w.traced {
 		w.log(c.p.name, "%s: %s", r.kind, f.name)
 	}
-	if r.kind == "get" && (errors.Is(f.err, leasehold.ErrNotExist) ||
-		errors.Is(f.err, leasehold.ErrPreconditionFailed)) {
+	if !r.writes() && (errors.Is(f.err, leasehold.ErrNotExist) || errors.Is(f.err, leasehold.ErrPreconditionFailed)) {
 		f.err = err500 // no linearizable store gives such an answer to a read of an object that exists
 	}
-	number, answered := c.note(r), c.sends(ctx, &r, &f)
+	number := -1
+	if !w.cfg.CreateOnly {
+		number = c.note(r)
+	}
+	answered := c.sends(ctx, &r, &f)
 	replies := make(chan reply, 1)
 	go c.transmit(r, f, replies)
 	var got reply
@@ -134,12 +138,21 @@ func (c *client) received(ctx context.Context, number int, r request, got *reply
 	default:
 		c.learns(r.body)
 	}
-	c.mu.Lock()
-	c.sent[number].failed = got.page || got.err != nil && (!absent || r.kind != "get")
-	c.sent[number].beside = r.kind == "create" && !r.tries() && errors.Is(got.err, leasehold.ErrPreconditionFailed)
-	c.mu.Unlock()
-	if r.kind == "get" && c.p.reading != nil {
-		c.p.reading.saw(ctx, r, *got)
+	if number >= 0 {
+		c.mu.Lock()
+		c.sent[number].failed = got.page || got.err != nil && (!absent || r.kind != "get")
+		c.sent[number].beside = r.kind == "create" && !r.tries() && errors.Is(got.err, leasehold.ErrPreconditionFailed)
+		c.mu.Unlock()
+	}
+	if r.kind == "get" && !c.p.w.cfg.CreateOnly {
+		c.read(ctx, r, *got)
+	}
+}
+
+// read notes what a reader gets.
+func (c *client) read(ctx context.Context, r request, got reply) {
+	if c.p.reading != nil {
+		c.p.reading.saw(ctx, r, got)
 	}
 }
 
@@ -172,7 +185,7 @@ func (c *client) drawFault(r *request) networkFault {
 			err:          err503,
 		}
 	}
-	if r.kind != "get" && c.conflicts.Load() > 0 {
+	if r.writes() && c.conflicts.Load() > 0 {
 		c.conflicts.Add(-1)
 		f.name, f.dropRequest, f.err = "refused with a 409", true, errConflict
 	}
@@ -264,6 +277,9 @@ func (c *client) otherVersionReadAt() (at time.Duration, ok bool) {
 
 // store is the client as a Store. Where dates matter, the real S3Store is on top of it.
 func (c *client) store() leasehold.Store {
+	if c.p.w.cfg.CreateOnly {
+		return &createOnly{createonly.New(objects{c}), c}
+	}
 	switch c.p.w.cfg.Ages {
 	case IgnoredDates:
 		return anyTTL{leasehold.NewS3Store(fakes3.NewClient(s3Transport{c}), fakes3.Bucket)}

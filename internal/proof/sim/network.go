@@ -60,6 +60,9 @@ func drawFault(r *rand.Rand, cfg *Config, share float64, faultsOn bool) networkF
 	// it was.
 	p, kind, slow, late, flip := r.Float64(), r.IntN(10), ms(100, 3000),
 		time.Duration(r.Int64N(int64(3*cfg.TTL))), r.IntN(2) == 0
+	if cfg.CreateOnly {
+		late *= createOnlyTimes
+	}
 	if faultsOn && cfg.Slow {
 		f.name, f.replyDelay = "slow", slow
 	}

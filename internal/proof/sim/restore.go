@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -57,11 +56,12 @@ func (w *world) restore(a Action) {
 	w.log("backup", "token %d comes back, in place of %d", v.rec.Token, s.rec.Token)
 	s.versions++
 	s.previousETag, s.previousToken = s.etag, s.rec.Token
-	s.etag = fmt.Sprintf("%q", fmt.Sprint("v", s.versions))
+	s.etag = etagOf(s.versions)
 	s.body, s.rec, s.writtenAt, s.restored = v.body, v.rec, time.Now(), true
 	if r.IntN(2) == 0 { // a store with versions may show the time of the write
 		s.writtenAt = v.writtenAt
 	}
+	s.keep()
 	w.token.Store(s.rec.Token)
 	w.etag.Store(s.etag)
 }

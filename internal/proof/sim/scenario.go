@@ -41,6 +41,7 @@ type Config struct {
 	SlowCreates bool
 	Tried       bool // locks do not know that the store enforces conditions
 	Copies      bool // all machines are copies of one
+	CreateOnly  bool // objects can only be created, and package createonly makes a store of them
 	Chaos       time.Duration
 	Actions     []Action // in order of time
 }

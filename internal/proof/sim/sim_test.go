@@ -52,10 +52,9 @@ func eachSeed(t *testing.T, n uint64, run func(t *testing.T, seed uint64) (repor
 	})
 }
 
-// newConfig draws the world of a seed, and adds what FORCE names, with commas between.
-func newConfig(t *testing.T, seed uint64) *sim.Config {
+// forced adds what FORCE names, with commas between, to a world.
+func forced(t *testing.T, cfg *sim.Config) *sim.Config {
 	t.Helper()
-	cfg := sim.NewConfig(seed)
 	if force := os.Getenv("FORCE"); force != "" {
 		for name := range strings.SplitSeq(force, ",") {
 			require.NoError(t, cfg.Force(name))
@@ -68,11 +67,23 @@ func newConfig(t *testing.T, seed uint64) *sim.Config {
 // 1), and reports the first that fails. FORCE="SlowCreates,forged wake-ups" makes each of them such
 // a world.
 func TestSeeds(t *testing.T) {
+	worlds(t, env(t, "SEEDS", testsize.Pick[uint64](100, 500)), sim.NewConfig, sim.LockSituations, 0)
+}
+
+// TestCreateOnlySeeds is TestSeeds on stores on which objects can only be created, with CREATEONLY
+// worlds (default 20, or 200).
+func TestCreateOnlySeeds(t *testing.T) {
+	n := env(t, "CREATEONLY", testsize.Pick[uint64](20, 200))
+	worlds(t, n, sim.NewCreateOnlyConfig, sim.CreateOnlySituations, len(sim.LockSituations))
+}
+
+// worlds runs n worlds. The situations of the table begin at that number.
+func worlds(t *testing.T, n uint64, draw func(seed uint64) *sim.Config, table sim.Situations, from int) {
 	var mu sync.Mutex
 	var total sim.Stats
 	began, told := time.Now(), time.Now()
-	eachSeed(t, env(t, "SEEDS", testsize.Pick[uint64](100, 500)), func(t *testing.T, seed uint64) (report string) {
-		cfg := newConfig(t, seed)
+	eachSeed(t, n, func(t *testing.T, seed uint64) (report string) {
+		cfg := forced(t, draw(seed))
 		out := sim.Run(t, cfg, false)
 		if len(out.Violations) > 0 {
 			shrunk, again := sim.Shrink(t, cfg)
@@ -101,7 +112,7 @@ func TestSeeds(t *testing.T) {
 	for _, kind := range kinds {
 		t.Logf("%10d  %s", total.Faults[kind], kind)
 	}
-	checkSituations(t, sim.LockSituations, total.Runs, total.Situations)
+	checkSituations(t, table, total.Runs, total.Situations[from:][:len(table)])
 }
 
 // checkSituations wants that the worlds have reached what they must, unless one has failed: then

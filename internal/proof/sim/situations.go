@@ -60,7 +60,10 @@ type waiterKey struct{}
 func (c *client) sends(ctx context.Context, r *request, f *networkFault) (answered func(reply)) {
 	w := c.p.w
 	r.fate = &fate{at: time.Now(), token: w.token.Load(), fault: f}
-	if r.kind == "get" {
+	if !r.writes() {
+		if r.kind != "get" {
+			return func(reply) { r.fate.answered.Store(true) }
+		}
 		return func(got reply) { w.markIf(got.err == nil && !got.page && got.version != w.etag.Load(), readOvertaken) }
 	}
 	c.writing.Add(1)

@@ -86,11 +86,22 @@ const (
 	triedBesideAWrite
 	copyTakesOver
 	restoredTaken
+	createdTooLate
+	createdBySleeper
+	lateDelete
+	veryLateDelete
+	deletedBeforeRead
+	readTooLate
 	lockSituations // their number
 )
 
 // LockSituations are those of TestSeeds.
-var LockSituations = Situations{
+var LockSituations = allSituations[:createdTooLate]
+
+// CreateOnlySituations are those of TestCreateOnlySeeds, which come after them.
+var CreateOnlySituations = allSituations[createdTooLate:]
+
+var allSituations = Situations{
 	acquisitionsMeet: {
 		"two candidates write at once",
 		"an acquisition is refused, because another was written while it was under way",
@@ -227,6 +238,32 @@ var LockSituations = Situations{
 		"a message to a frozen machine",
 		"a message that the object has changed finds the machine stopped",
 		250,
+	},
+	createdTooLate: {
+		"create-only: a create too late",
+		"a create lands in the place of a version that has been removed, when its sender has ceased to wait",
+		600,
+	},
+	createdBySleeper: {
+		"create-only: a create by a sleeper",
+		"a create lands in the place of a version that has been removed, and its sender waits for the answer",
+		680,
+	},
+	lateDelete: {"create-only: a late delete", "a delete lands when its sender has ceased to wait", 47},
+	veryLateDelete: {
+		"create-only: a delete after many versions",
+		"a delete lands when the highest version is higher by twice the number that is kept",
+		800,
+	},
+	deletedBeforeRead: {
+		"create-only: deleted before it is read",
+		"a version that a LIST has shown is removed before it is read",
+		1170,
+	},
+	readTooLate: {
+		"create-only: a read of a late create",
+		"a read finds what was created too late, in the place of a version that has been removed",
+		19,
 	},
 }
 

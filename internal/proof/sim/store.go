@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -25,7 +24,9 @@ type store struct {
 	history       []old
 	restored      bool // the version is an old one that somebody has restored
 	versions      int
-	steps         []clockStep // of its clock, in order of time
+	steps         []clockStep    // of its clock, in order of time
+	objects       map[int]object // by version, in a world with CreateOnly
+	written       [][]byte       // versions from 1 on, in a world with CreateOnly
 }
 
 // lockKey is the key of the lock.
@@ -60,7 +61,8 @@ func (s *store) off(at time.Time) time.Duration {
 
 // request is one request as the server sees it.
 type request struct {
-	kind    string // "get", "create", "update"
+	kind    string // "get", "create", "update"; with CreateOnly also "list" and "delete"
+	version int    // of the object, with CreateOnly
 	body    []byte
 	ifMatch string // of an update, or of a read
 	torn    bool   // a get that reads the ETag before the body, as some servers do, with a write in between
@@ -68,18 +70,25 @@ type request struct {
 }
 
 type reply struct {
-	obj     leasehold.Object
-	version string        // the ETag of the version that the body is from: the object's, unless the read was torn
-	age     time.Duration // of the object, by a clock of the store that is not stepped
-	stepped time.Duration // what the steps of its clock since the object was written add to that
-	page    bool          // a proxy's answer, not the store's
-	err     error
+	obj      leasehold.Object
+	version  string        // the ETag of the version that the body is from: the object's, unless the read was torn
+	age      time.Duration // of the object, by a clock of the store that is not stepped
+	stepped  time.Duration // what the steps of its clock since the object was written add to that
+	page     bool          // a proxy's answer, not the store's
+	versions []int         // of a list, in order
+	err      error
 }
+
+// writes reports whether the request writes the lock.
+func (r request) writes() bool { return r.kind == "create" || r.kind == "update" }
 
 // apply carries out a request at one instant. The sender is nil for a foreign client.
 func (s *store) apply(sender *process, r request) reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.w.cfg.CreateOnly && sender != nil {
+		return s.serveObjects(sender, r)
+	}
 	if r.kind != "get" {
 		s.w.arrives(r)
 	}
@@ -110,12 +119,18 @@ func (s *store) apply(sender *process, r request) reply {
 		}
 		return reply{err: leasehold.ErrPreconditionFailed}
 	}
+	return s.land(sender, r)
+}
+
+// land carries out a write of the lock. The caller holds s.mu.
+func (s *store) land(sender *process, r request) reply {
 	if r.tries() {
 		s.w.violate("%s has written over token %d by trying the store", sender.label(), s.rec.Token)
 	}
 	s.versions++
 	s.previousETag, s.previousToken = s.etag, s.rec.Token
-	s.exists, s.body, s.etag, s.writtenAt = true, r.body, fmt.Sprintf("%q", fmt.Sprint("v", s.versions)), time.Now()
+	s.exists, s.body, s.etag, s.writtenAt = true, r.body, etagOf(s.versions), time.Now()
+	s.keep()
 	before := s.rec
 	s.rec = leasehold.Record{}
 	if err := s.rec.UnmarshalJSON(r.body); err != nil {

@@ -22,7 +22,7 @@ func (c *Config) drawStores() {
 }
 
 // tries reports whether a write tries the store: it carries white space behind the record.
-func (r request) tries() bool { return r.kind != "get" && len(bytes.TrimSpace(r.body)) < len(r.body) }
+func (r request) tries() bool { return r.writes() && len(bytes.TrimSpace(r.body)) < len(r.body) }
 
 // tried notes a write that tries the store and is refused. The caller holds s.mu.
 func (s *store) tried(sender *process, r request) {
