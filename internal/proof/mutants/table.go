@@ -2431,4 +2431,109 @@ var mutants = []mutant{
 		[]string{"./bench -run ^TestCountsAreThoseOfThePage$"},
 		0,
 	},
+	{
+		"createonly: no LIST after a create",
+		[]edit{{"createonly/createonly.go", `case versions[0] >= n+Keep:`, `case versions[0] >= 2*n+4*Keep:`}},
+		[]string{"./createonly -run ^TestTheSleeper$", "./createonly -run ^TestALossyNetwork$"}, 18,
+	},
+	{
+		"createonly: a write counts while its base is there",
+		[]edit{{"createonly/createonly.go", `case versions[0] >= n+Keep:`,
+			`case versions[0] >= n+Keep && versions[len(versions)-1] >= n:`}},
+		[]string{"./createonly -run ^TestTheBaseIsStillThere$"}, 18,
+	},
+	{
+		"createonly: a write counts one version too long",
+		[]edit{{"createonly/createonly.go", `case versions[0] >= n+Keep:`, `case versions[0] > n+Keep:`}},
+		[]string{"./createonly -run ^TestAWriteCountsBelowTheBound$"}, 18,
+	},
+	{
+		"createonly: a version is deleted one write too early",
+		[]edit{{"createonly/createonly.go", `if n+Keep <= versions[0] &&`, `if n+Keep <= versions[0]+1 &&`}},
+		[]string{"./createonly -run ^TestTheSleeper$"}, 18,
+	},
+	{
+		"createonly: a version that is missing is not noticed",
+		[]edit{{"createonly/createonly.go", `		case gap == 0:`, `		case gap == 0 || true:`}},
+		[]string{"./createonly -run ^TestBadInput$", "./createonly -run ^TestAGapThatAWriteFinds$"}, 18,
+	},
+	{
+		"createonly: one LIST proves that a version is missing",
+		[]edit{{"createonly/createonly.go", `case versions[0] == before:`,
+			`case before == 0 || versions[0] == before:`}},
+		[]string{"./createonly -run ^TestAListThatIsNotOfOneInstant$"}, 0,
+	},
+	{
+		"createonly: a LIST without the writer's own version counts",
+		[]edit{{"createonly/createonly.go", `if err == nil && (len(versions) == 0 || versions[0] < n) {`,
+			`if err == nil && len(versions) == 0 {`}},
+		[]string{"./createonly -run ^TestALaggingList$"}, 18,
+	},
+	{
+		"createonly: a read counts when it has found the version",
+		[]edit{{"createonly/createonly.go", `if versions[0] < n+Keep {`, `if err == nil || versions[0] < n+Keep {`}},
+		[]string{"./createonly -run ^TestAReadThatMeetsASleeper$"}, 18,
+	},
+	{
+		"createonly: a read counts one version too long",
+		[]edit{{"createonly/createonly.go", `if versions[0] < n+Keep {`, `if versions[0] <= n+Keep {`}},
+		[]string{"./createonly -run ^TestAReadThatMeetsASleeper$"}, 18,
+	},
+	{
+		"createonly: a delete removes the object",
+		[]edit{{"createonly/createonly.go", `_, err = s.write(ctx, key, n, tombstone)
+	return err`, `return s.objects.Delete(ctx, name(key, n))`}},
+		[]string{"./createonly -run ^TestADeletedKey$"}, 18,
+	},
+	{
+		"createonly: a version that cannot be read does not exist",
+		[]edit{{"createonly/createonly.go", `but reading it fails: %w", n, key, unknown(err))`,
+			`but reading it fails: %w", n, key, err)`}},
+		[]string{"./createonly -run ^TestAVersionThatCannotBeRead$"}, 18,
+	},
+	{
+		"createonly: a create over an object is refused without a request",
+		[]edit{{"createonly/createonly.go", `		n--
+	}`, `		return "", leasehold.ErrPreconditionFailed
+	}`}},
+		[]string{"./createonly -run ^TestTheCanary$"}, 25,
+	},
+	{
+		"createonly: lost deletes are never made up for",
+		[]edit{{"createonly/createonly.go", `sweeps      = 4`, `sweeps      = 1`}},
+		[]string{"./createonly -run ^TestLostDeletesAreMadeUpFor$"}, 0,
+	},
+	{
+		"createonly: ETags of other keys are taken",
+		[]edit{{"createonly/name.go", ` || !strings.HasPrefix(rest, shortHash([]byte(key))+"-") {`,
+			` || !strings.Contains(rest, "-") {`}},
+		[]string{"./createonly -run ^TestWrongArguments$", "./createonly -run ^TestConformance$"}, 0,
+	},
+	{
+		"createonly: a LIST that is cut off may have any order",
+		[]edit{{"createonly/name.go", `len(names) >= Listed && !slices.IsSorted(names)`, `len(names) > 2*Listed`}},
+		[]string{"./createonly -run ^TestAListThatIsCutOff$"}, 18,
+	},
+	{
+		"createonly: any answer is a list",
+		[]edit{{"createonly/s3.go", `case aws.ToString(out.Prefix) != *in.Key:`, `case out == nil:`}},
+		[]string{"./createonly -run ^TestAPageInsteadOfAList$"}, 11,
+	},
+	{
+		"createonly: If-None-Match beside the header for creates",
+		[]edit{{"createonly/s3.go", `		in.IfNoneMatch = nil
+`, ``}},
+		[]string{"./createonly -run ^TestACreateIsNotRepeated$", "./createonly -run ^TestS3Conformance$"}, 0,
+	},
+	{
+		"createonly: FileAlreadyExists is an unknown outcome",
+		[]edit{{"createonly/s3.go", `ok && api.ErrorCode() == "FileAlreadyExists"`, `ok && api.ErrorCode() == "-"`}},
+		[]string{"./createonly -run ^TestS3Conformance$"}, 0,
+	},
+	{
+		"createonly: a delete with a condition",
+		[]edit{{"createonly/s3.go", `	in.IfMatch = nil
+`, ``}},
+		[]string{"./createonly -run ^TestRequestsOfS3HaveNoIfMatch$"}, 0,
+	},
 }
