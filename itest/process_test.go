@@ -26,6 +26,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/azblobstore"
+	"github.com/leasehold-go/leasehold/createonly"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/itest"
 )
@@ -44,14 +45,18 @@ func serverFromEnv() testserver.S3 {
 	}
 }
 
-// storeFromEnv is the store of such a process, on S3 or on Azure.
+// storeFromEnv is the store of such a process, on S3, on one that can only create, or on Azure.
 func storeFromEnv() leasehold.Store {
 	if connection := os.Getenv("HOLDER_AZURE"); connection != "" {
 		client, err := azblob.NewClientFromConnectionString(connection, nil)
 		fatal(err)
 		return azblobstore.New(client, os.Getenv("HOLDER_BUCKET"))
 	}
-	return leasehold.NewS3Store(serverFromEnv().Client(), os.Getenv("HOLDER_BUCKET"))
+	client, bucket := serverFromEnv().Client(), os.Getenv("HOLDER_BUCKET")
+	if os.Getenv("HOLDER_CREATEONLY") != "" {
+		return createonly.New(createonly.NewS3(client, bucket))
+	}
+	return leasehold.NewS3Store(client, bucket)
 }
 
 // fatal ends such a process if err is not nil.
