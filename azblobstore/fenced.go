@@ -59,7 +59,7 @@ func NewFencedStore(client *azblob.Client, containerName string, opts ...fenced.
 }
 
 const (
-	patience   = time.Minute // for the answer to a request, and for each read of a body
+	patience   = time.Minute // for the answer to a request
 	leastRate  = 128 << 10   // bytes of a body that must go up in a second
 	maxRequest = 8 << 20     // bytes; larger bodies go up in blocks of this size, or larger ones
 	maxBlocks  = 50_000      // of a blob
@@ -154,32 +154,25 @@ func (b fencedBackend) Get(ctx context.Context, key string) (fenced.Version, io.
 	if err != nil {
 		return fenced.Version{}, nil, err
 	}
+	context.AfterFunc(ctx, func() { b.server.unanswered(context.Cause(ctx)) })
+	ctx, reply := b.once(ctx)
+	r, err := object.DownloadStream(ctx, nil)
+	if err == nil {
+		err = b.genuine(*reply, opGet, key)
+	} else {
+		err = b.explain(err, *reply, opGet, key)
+	}
 	var v fenced.Version
-	body, err := b.server.OpenBody(ctx, b.doing(opGet, key), patience,
-		func(ctx context.Context) (io.ReadCloser, error) {
-			ctx, reply := b.once(ctx)
-			r, err := object.DownloadStream(ctx, nil)
-			if err == nil {
-				err = b.genuine(*reply, opGet, key)
-			} else {
-				err = b.explain(err, *reply, opGet, key)
-			}
-			if err == nil {
-				v, err = b.version(key, *reply, r.ContentLength, r.ContentType, r.Metadata)
-			}
-			if err != nil {
-				if *reply != nil { // also if the SDK could not read a header: then it leaves the body open
-					_ = (*reply).Body.Close()
-				}
-				return nil, err
-			}
-			return r.Body, nil
-		})
+	if err == nil {
+		v, err = b.version(key, *reply, r.ContentLength, r.ContentType, r.Metadata)
+	}
 	if err != nil {
+		if *reply != nil { // also if the SDK could not read a header: then it leaves the body open
+			_ = (*reply).Body.Close()
+		}
 		return fenced.Version{}, nil, err
 	}
-	body.Size = v.Size
-	return v, body, nil
+	return v, r.Body, nil
 }
 
 // conditions are those of a write that replaces old.

@@ -304,6 +304,16 @@ func TestFencedRequestsHaveTimeLimits(t *testing.T) {
 	}
 }
 
+func TestFencedBodyThatStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fencedtest.StoppedBody(t, func(wrap func(http.RoundTripper) http.RoundTripper) *fenced.Store {
+			w := newWire(t, &fakeAzure{files: true})
+			w.Base = wrap(w.Base)
+			return openFenced(t, w.client)
+		})
+	})
+}
+
 func TestFencedStoreRefusesBadArguments(t *testing.T) {
 	w := newWire(t, &fakeAzure{files: true})
 	for says, open := range map[string]func() (*fenced.Store, error){

@@ -186,8 +186,31 @@ func TestTheMapIsTrue(t *testing.T) {
 // What runs in a user's program does not use what only proves it: no file of a published package,
 // tests apart, imports internal/proof or internal/testkit.
 func TestTheProductUsesNoTestKit(t *testing.T) {
+	for file, imported := range published(t) {
+		assert.NotRegexp(t, `/leasehold/internal/(proof|testkit)/`, imported, file)
+	}
+}
+
+// A module of a store or an adapter can be built with any later version of the root, whose internal
+// packages may change. So it imports none of them, tests apart. The command is built with the root
+// that its release names.
+func TestModulesUseThePublicAPI(t *testing.T) {
+	modules := 0
+	for file, imported := range published(t) {
+		dir, _, _ := strings.Cut(file, "/")
+		if _, err := os.Stat("../" + dir + "/go.mod"); err == nil {
+			modules++
+			assert.NotRegexp(t, `/leasehold/internal/`, imported, file)
+		}
+	}
+	assert.Greater(t, modules, 10, "too few files are found")
+}
+
+// published are the files of published packages, tests apart, with what they import.
+func published(t *testing.T) map[string]string {
 	unpublished := regexp.MustCompile(
 		`^(bench|docs|examples|itest|internal/(proof|testkit|tools))/|/(examples|testdata)/`)
+	files := make(map[string]string)
 	for _, path := range goFiles(t) {
 		name := filepath.ToSlash(strings.TrimPrefix(path, ".."+string(filepath.Separator)))
 		if strings.HasSuffix(name, "_test.go") || unpublished.MatchString(name) {
@@ -195,10 +218,13 @@ func TestTheProductUsesNoTestKit(t *testing.T) {
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
 		require.NoError(t, err)
+		var imported []string
 		for _, i := range file.Imports {
-			assert.NotRegexp(t, `/leasehold/internal/(proof|testkit)/`, i.Path.Value, name)
+			imported = append(imported, i.Path.Value)
 		}
+		files[name] = strings.ReplaceAll(strings.Join(imported, "\n"), `"`, "/")
 	}
+	return files
 }
 
 // goFiles are the paths of all Go files of all modules.

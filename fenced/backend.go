@@ -8,16 +8,20 @@ import (
 // Backend stores the objects of a [Store]. Users of the project's own backends do not need it: see
 // [NewS3Store], [NewMemStore], and NewFencedStore of the packages gcsstore and azblobstore.
 //
-// Implementations must be safe for concurrent use, and must limit the time of their requests. An
-// error that matches [leasehold.ErrPermanent] ends a write. After any other error the Store calls
-// Head again and repeats the write if it has not landed.
+// Implementations must be safe for concurrent use, and must limit the time of their requests,
+// except those of Get. An error that matches [leasehold.ErrPermanent] ends a write. After any other
+// error the Store calls Head again and repeats the write if it has not landed.
 type Backend interface {
 	// Head returns the current version of key without its body. If there is no object, it returns
 	// the zero Version. If the ID and the Metadata can be of two versions, Put must find that out
 	// before it writes.
 	Head(ctx context.Context, key string) (Version, error)
 	// Get returns the current version of key and its body, or an error that matches
-	// leasehold.ErrNotExist. Reading the body must fail if it ends early.
+	// leasehold.ErrNotExist. The end of ctx must end Get and each Read of the body. The Store ends
+	// it when it closes the body; or with a cause that matches os.ErrDeadlineExceeded, if Get has
+	// not returned after a minute, or no data has come for a minute. The Store also compares the
+	// length of the body with the Size of the Version. Reading a body of unknown size must fail if
+	// it ends early.
 	Get(ctx context.Context, key string) (Version, io.ReadCloser, error)
 	// Put atomically replaces old, as Head or Get has returned it, by next with this body. If old
 	// is not the current version at that moment, Put must not change anything, and must return an

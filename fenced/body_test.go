@@ -341,8 +341,15 @@ func TestFencedRequestsHaveTimeLimits(t *testing.T) {
 			require.NotErrorIs(t, err, context.Canceled)
 			require.Equal(t, time.Minute, time.Since(began))
 			require.NoError(t, o.Body.Close())
+			synctest.Wait()
+			closes, hang := false, m.answer
+			m.answer = func(r *http.Request, forward func() *http.Response) *http.Response {
+				closes = closes || r.Close
+				return hang(r, forward)
+			}
 			require.Error(t, s.Seal(limit(t), 2, object))
 			require.Less(t, time.Since(began), time.Hour)
+			require.True(t, closes, "the silent connection is given up")
 		})
 	})
 	t.Run("a slow body, and a slow reader", func(t *testing.T) {

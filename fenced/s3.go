@@ -93,7 +93,7 @@ type s3Backend struct {
 	client   S3Client
 	mode     ETagMode
 	partSize int64         // larger bodies go in parts of at least this size, in bytes
-	timeout  time.Duration // of a request without a body, and of each read of an answer's body
+	timeout  time.Duration // of a request without a body, except a GET
 
 	suffix   string        // of the check's object, if it needs one of its own
 	checking chan struct{} // has an element while somebody checks
@@ -132,28 +132,22 @@ func (b *s3Backend) head(ctx context.Context, key string) (Version, error) {
 
 // Get implements Backend.
 func (b *s3Backend) Get(ctx context.Context, key string) (Version, io.ReadCloser, error) {
-	doing := b.Doing(s3api.Get, key)
-	var out *s3.GetObjectOutput
-	raw, err := b.OpenBody(ctx, doing, b.timeout, func(ctx context.Context) (_ io.ReadCloser, err error) {
-		if out, err = b.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.Name, Key: &key}, b.Patient); err != nil {
-			return nil, b.Explain(err, s3api.Get, key)
-		}
-		return out.Body, nil
-	})
+	context.AfterFunc(ctx, func() { b.Unanswered(context.Cause(ctx)) })
+	out, err := b.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.Name, Key: &key}, b.Patient)
 	if err != nil {
-		return Version{}, nil, err
+		return Version{}, nil, b.Explain(err, s3api.Get, key)
 	}
 	v, err := b.version(key, out.ETag, out.ContentLength, out.ContentType, out.Metadata, out.ResultMetadata)
-	var body io.ReadCloser
+	body := out.Body
 	if err == nil {
 		v.Settings = out
-		body, err = unpad(&v, raw, doing, func() bool {
+		body, err = unpad(&v, out.Body, b.Doing(s3api.Get, key), func() bool {
 			now, err := b.head(ctx, key)
 			return err == nil && now.ID == v.ID
 		})
 	}
 	if err != nil {
-		_ = raw.Close()
+		_ = out.Body.Close()
 		return Version{}, nil, err
 	}
 	return v, body, nil

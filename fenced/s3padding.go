@@ -41,8 +41,7 @@ func (w *s3Write) pad(body io.Reader, size *int64) io.Reader {
 
 // unpad returns the body of v without its padding, and sets v's size to that of the body. current
 // reports whether v is still the current version.
-func unpad(v *Version, raw *storeapi.Body, doing string, current func() bool) (io.ReadCloser, error) {
-	raw.Size = v.Size
+func unpad(v *Version, raw io.ReadCloser, doing string, current func() bool) (io.ReadCloser, error) {
 	text, padded := v.Metadata[metaPad]
 	if !padded {
 		return raw, nil
@@ -54,17 +53,28 @@ func unpad(v *Version, raw *storeapi.Body, doing string, current func() bool) (i
 			Cause: fmt.Errorf("metadata %s is %q, of a body of %d bytes", metaPad, text, v.Size),
 		}
 	}
+	u := &unpadded{Closer: raw, size: v.Size, pad: white(nonce), doing: doing, current: current}
+	u.buffered = bufio.NewReader(io.TeeReader(raw, &u.got))
 	v.Size = max(v.Size-padding, -1)
-	return &unpadded{raw, bufio.NewReader(raw), white(nonce), doing, current}, nil
+	return u, nil
 }
 
 // unpadded is a body without its padding.
 type unpadded struct {
-	*storeapi.Body
-	buffered *bufio.Reader // of Body
-	pad      []byte        // what must come last
+	io.Closer
+	buffered *bufio.Reader
+	size     int64   // of the body with its padding; -1: unknown
+	got      counter // bytes of it
+	pad      []byte  // what must come last
 	doing    string
 	current  func() bool
+}
+
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
 }
 
 // Read holds back as many bytes as the padding has, until it knows whether they are the last.
@@ -78,7 +88,7 @@ func (u *unpadded) Read(p []byte) (int, error) {
 		return u.buffered.Read(p[:min(len(p), u.buffered.Buffered()-len(u.pad))])
 	case err != io.EOF, bytes.Equal(ahead, u.pad):
 		return 0, err
-	case u.Size >= 0 && u.current(): // somebody else's body under our metadata
+	case int64(u.got) == u.size && u.current(): // somebody else's body under our metadata
 		return 0, &storeapi.Error{
 			Doing: u.doing,
 			Kind:  leasehold.ErrCorruptRecord,

@@ -232,7 +232,7 @@ func (s *Store) seal(ctx context.Context, token uint64, key string) error {
 		if b, ok := s.backend.(MetadataSetter); ok {
 			return b.SetMetadata(ctx, key, old.Version, w.metadata(users(old.Metadata)))
 		}
-		v, body, err := s.backend.Get(ctx, key)
+		v, body, err := s.open(ctx, key)
 		if err != nil {
 			return err
 		}
@@ -271,7 +271,7 @@ func (s *Store) Get(ctx context.Context, key string) (*Object, error) {
 	if err := checkKey(key); err != nil {
 		return nil, named(err)
 	}
-	v, body, err := s.backend.Get(ctx, key)
+	v, body, err := s.open(ctx, key)
 	if err != nil {
 		return nil, named(err)
 	}

@@ -88,7 +88,7 @@ type replyKey struct{}
 
 // hear returns a context for one request, and where a replyRecorder stores the last reply to it.
 func (s *Store) hear(ctx context.Context) (context.Context, *atomic.Pointer[reply]) {
-	if s.server.Silent() {
+	if s.server.silent() {
 		ctx = callctx.SetHeaders(ctx, "Connection", "close")
 	}
 	last := new(atomic.Pointer[reply])

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/api/googleapi"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // op is a kind of request and the permissions that it needs, for error messages.
@@ -40,13 +39,13 @@ func (s *Store) doing(op op, key string) string {
 // unknown.
 func (s *Store) explain(err error, heard *reply, op op, key string) error {
 	hint, kind := s.classify(err, heard, op)
-	return &storeapi.Error{Doing: s.doing(op, key), Kind: kind, Cause: err, Hint: hint}
+	return &storeError{doing: s.doing(op, key), kind: kind, cause: err, hint: hint}
 }
 
 // notCloudStorages returns the error for a reply that looks like a success but did not come from
 // Cloud Storage.
 func (s *Store) notCloudStorages(err error, op op, key string) error {
-	return &storeapi.Error{Doing: s.doing(op, key), Kind: s.server.Stranger(), Cause: err, Hint: hintForeign}
+	return &storeError{doing: s.doing(op, key), kind: s.server.stranger(), cause: err, hint: hintForeign}
 }
 
 // genuine returns an error if an answer that says it is a success did not come from Cloud Storage.
@@ -58,14 +57,14 @@ func (s *Store) genuine(attrs *storage.ObjectAttrs, heard *reply, op op, key str
 	if err != nil {
 		return s.notCloudStorages(err, op, key)
 	}
-	s.server.Heard()
+	s.server.heard()
 	return nil
 }
 
 func (s *Store) classify(err error, heard *reply, op op) (hint string, kind error) {
-	s.server.Unanswered(err)
-	if hint, passes := storeapi.HintUnsent(err); hint != "" {
-		return hint, s.server.Unsent(passes)
+	s.server.unanswered(err)
+	if hint, passes := hintUnsent(err); hint != "" {
+		return hint, s.server.unsent(passes)
 	}
 	status, text, header, cut := 0, "", http.Header(nil), false
 	if heard != nil {
@@ -87,14 +86,14 @@ func (s *Store) classify(err error, heard *reply, op op) (hint string, kind erro
 	case status == 0 && !garbage:
 		return "", nil
 	case overloaded:
-		s.server.Answer()
+		s.server.answer()
 		return "", nil
 	case garbage, webPage(header), heard != nil && heard.followed, status < 400:
-		return hintForeign, s.server.Stranger()
+		return hintForeign, s.server.stranger()
 	case status == http.StatusNotFound && op != opPut && !noBucket(text) && !missing(text):
-		return hintForeign, s.server.Stranger()
+		return hintForeign, s.server.stranger()
 	}
-	s.server.Heard()
+	s.server.heard()
 	switch {
 	case status == http.StatusPreconditionFailed:
 		return "", leasehold.ErrPreconditionFailed

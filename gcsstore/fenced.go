@@ -12,7 +12,6 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
-	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // NewFencedStore returns a store of fenced objects in bucket: see [fenced.Store]. Client and bucket
@@ -45,7 +44,7 @@ func NewFencedStore(client *storage.Client, bucket string, opts ...fenced.Option
 }
 
 const (
-	patience   = time.Minute // for the answer to a request, and for each read of a body
+	patience   = time.Minute // for the answer to a request
 	leastRate  = 128 << 10   // bytes of a body that must go up in a second
 	maxRequest = 16 << 20    // bytes; larger bodies go in chunks, of this size by default
 	maxReads   = 5
@@ -82,13 +81,14 @@ func (b fencedBackend) Head(ctx context.Context, key string) (fenced.Version, er
 // Get implements fenced.Backend. The body is that of the generation that Head has described. If
 // that has been replaced, it starts again.
 func (b fencedBackend) Get(ctx context.Context, key string) (fenced.Version, io.ReadCloser, error) {
+	context.AfterFunc(ctx, func() { b.server.unanswered(context.Cause(ctx)) })
 	for range maxReads {
 		v, err := b.Head(ctx, key)
 		if err != nil {
 			return fenced.Version{}, nil, err
 		}
 		if v.ID == "" {
-			return fenced.Version{}, nil, &storeapi.Error{Doing: b.doing(opGet, key), Cause: leasehold.ErrNotExist}
+			return fenced.Version{}, nil, &storeError{doing: b.doing(opGet, key), cause: leasehold.ErrNotExist}
 		}
 		body, err := b.open(ctx, key, &v)
 		if err == nil {
@@ -98,9 +98,9 @@ func (b fencedBackend) Get(ctx context.Context, key string) (fenced.Version, io.
 			return fenced.Version{}, nil, err
 		}
 	}
-	return fenced.Version{}, nil, &storeapi.Error{
-		Doing: b.doing(opGet, key),
-		Cause: fmt.Errorf("the object was replaced during each of %d reads", maxReads),
+	return fenced.Version{}, nil, &storeError{
+		doing: b.doing(opGet, key),
+		cause: fmt.Errorf("the object was replaced during each of %d reads", maxReads),
 	}
 }
 
@@ -111,36 +111,28 @@ func (b fencedBackend) open(ctx context.Context, key string, v *fenced.Version) 
 	if err != nil {
 		return nil, err
 	}
-	body, err := b.server.OpenBody(ctx, b.doing(opGet, key), patience,
-		func(ctx context.Context) (io.ReadCloser, error) {
-			ctx, heard := b.hear(ctx)
-			r, err := b.bucket.Object(key).Generation(generation).NewReader(ctx)
-			if err != nil {
-				return nil, b.explain(err, heard.Load(), opGet, key)
-			}
-			if reply := heard.Load(); reply != nil && reply.header.Get("X-Goog-Generation") != v.ID {
-				_ = r.Close()
-				return nil, b.notCloudStorages(fmt.Errorf("the answer is not generation %s", v.ID), opGet, key)
-			}
-			if r.Attrs.Decompressed {
-				v.Size = -1
-			}
-			return r, nil
-		})
+	ctx, heard := b.hear(ctx)
+	r, err := b.bucket.Object(key).Generation(generation).NewReader(ctx)
 	if err != nil {
-		return nil, err
+		return nil, b.explain(err, heard.Load(), opGet, key)
 	}
-	body.Size = v.Size
-	return body, nil
+	if reply := heard.Load(); reply != nil && reply.header.Get("X-Goog-Generation") != v.ID {
+		_ = r.Close()
+		return nil, b.notCloudStorages(fmt.Errorf("the answer is not generation %s", v.ID), opGet, key)
+	}
+	if r.Attrs.Decompressed {
+		v.Size = -1
+	}
+	return r, nil
 }
 
 // Put implements fenced.Backend.
 func (b fencedBackend) Put(ctx context.Context, key string, old, next fenced.Version, body io.Reader) error {
 	if a, again := next.Settings.(*storage.ObjectAttrs); again && a.ContentEncoding == "gzip" {
-		return &storeapi.Error{
-			Doing: b.doing(opPut, key), Kind: leasehold.ErrPermanent,
-			Cause: errors.New("the object has Content-Encoding gzip, and the client reads it decompressed, so it " +
-				"cannot be written again as it is"), Hint: "Put it instead",
+		return &storeError{
+			doing: b.doing(opPut, key), kind: leasehold.ErrPermanent,
+			cause: errors.New("the object has Content-Encoding gzip, and the client reads it decompressed, so it " +
+				"cannot be written again as it is"), hint: "Put it instead",
 		}
 	}
 	only := storage.Conditions{DoesNotExist: true}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -228,9 +229,20 @@ func TestFencedRequestsHaveTimeLimits(t *testing.T) {
 			require.InDelta(t, time.Minute, time.Since(began), float64(time.Second), method)
 			w.failAll(faultproxy.Fault{Before: 24 * time.Hour})
 			_, err := s.Get(ctx, object)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
+			late, ok := errors.AsType[net.Error](err)
+			require.True(t, ok && late.Timeout(), "%v", err)
 		})
 	}
+}
+
+func TestFencedBodyThatStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fencedtest.StoppedBody(t, func(wrap func(http.RoundTripper) http.RoundTripper) *fenced.Store {
+			w := newWire(t, &fakeGCS{files: true})
+			w.Base = wrap(w.Base)
+			return openFenced(t, w.client, bucket)
+		})
+	})
 }
 
 // halfway serves half a body to the first read. If replace is nil, no more follows; otherwise the

@@ -9,10 +9,8 @@ import (
 	"crypto/md5"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"strings"
 	"sync/atomic"
-	"time"
 	"unicode"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -89,6 +87,9 @@ func (b *Bucket) Doing(op Op, key string) string {
 // Heard notes an answer that only an S3 server gives.
 func (b *Bucket) Heard() { b.server.Heard() }
 
+// Unanswered notes why a request, or the body of its answer, has not come.
+func (b *Bucket) Unanswered(err error) { b.server.Unanswered(err) }
+
 // Once sets up a client for requests that must not be repeated on their own, which are conditional
 // writes.
 func (b *Bucket) Once(o *s3.Options) {
@@ -125,13 +126,6 @@ func UnsignedEncoding(stack *middleware.Stack) error {
 		return nil
 	}
 	return stack.Finalize.Insert(header, "Signing", middleware.After)
-}
-
-// OpenBody is that of a storeapi.Server.
-func (b *Bucket) OpenBody(
-	ctx context.Context, doing string, limit time.Duration, open func(context.Context) (io.ReadCloser, error),
-) (*storeapi.Body, error) {
-	return b.server.OpenBody(ctx, doing, limit, open)
 }
 
 // listen notes every HTTP answer, and which requests have got none.

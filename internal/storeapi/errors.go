@@ -46,6 +46,10 @@ func (e *Error) Error() string {
 	return text
 }
 
+// Advice returns the hint, for a program that shows it apart from the error, or "". Errors of other
+// modules have it too.
+func (e *Error) Advice() string { return e.Hint }
+
 // Unwrap returns the kind, if there is one, and the cause.
 func (e *Error) Unwrap() []error {
 	if e.Kind == nil {

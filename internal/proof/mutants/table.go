@@ -856,7 +856,7 @@ var mutants = []mutant{
 	},
 	{
 		"fenced: padding shown to readers",
-		[]edit{{"fenced/s3padding.go", `bufio.NewReader(raw), white(nonce),`, `bufio.NewReader(raw), nil,`}},
+		[]edit{{"fenced/s3padding.go", `pad: white(nonce), doing`, `pad: nil, doing`}},
 		[]string{"./fenced -run TestFencedWrites"},
 		17,
 	},
@@ -868,7 +868,7 @@ var mutants = []mutant{
 	},
 	{
 		"fenced: cut bodies taken for whole",
-		[]edit{{"internal/storeapi/body.go", `err == io.EOF && (b.Size < 0 || b.got == b.Size):`, `err == io.EOF:`}},
+		[]edit{{"fenced/body.go", `err == io.EOF && (b.size < 0 || b.got == b.size):`, `err == io.EOF:`}},
 		[]string{"./fenced -run TestFencedStoreAmongForeignAnswers"},
 		17,
 	},
@@ -927,7 +927,7 @@ var mutants = []mutant{
 		[]string{"./fenced -run TestFencedLargeWrite"},
 		17,
 	},
-	{"fenced: a body that has stopped is waited for", []edit{{"internal/storeapi/body.go", `	b.idle.Reset(b.limit)
+	{"fenced: a body that has stopped is waited for", []edit{{"fenced/body.go", `	b.idle.Reset(patience)
 `, `	b.idle.Stop()
 `}}, []string{"./fenced -run TestFencedRequestsHaveTimeLimits"}, 17},
 	{
@@ -937,7 +937,7 @@ var mutants = []mutant{
 		[]string{"./fenced -run TestFencedRequestsHaveTimeLimits"},
 		17,
 	},
-	{"fenced: the rest of a body not drained", []edit{{"internal/storeapi/body.go",
+	{"fenced: the rest of a body not drained", []edit{{"fenced/body.go",
 		`		_, _ = io.CopyN(io.Discard, b.raw, drainSize)
 `, ``}}, []string{"./fenced -run TestFencedGetsReuseConnections"}, 17},
 	{"fenced: tokens that no lock issues read", []edit{{"fenced/write.go", `token == 0 || token > storeapi.MaxToken {
@@ -1846,14 +1846,14 @@ var mutants = []mutant{
 	},
 	{
 		"gcsstore: dates in whole seconds taken for exact",
-		[]edit{{"gcsstore/gcsstore.go", `storeapi.Age(now, r.Attrs.LastModified, s.slack)`,
-			`storeapi.Age(now, r.Attrs.LastModified, 0)`}},
+		[]edit{{"gcsstore/gcsstore.go", `age(now, r.Attrs.LastModified, s.slack)`,
+			`age(now, r.Attrs.LastModified, 0)`}},
 		[]string{"./gcsstore -run TestAgeIsByTheServersClock"},
 		22,
 	},
 	{
 		"gcsstore: a dead connection is used again",
-		[]edit{{"gcsstore/client.go", `	if s.server.Silent() {`, `	if false {`}},
+		[]edit{{"gcsstore/client.go", `	if s.server.silent() {`, `	if false {`}},
 		[]string{"./gcsstore -run TestASilentConnection"},
 		0,
 	},
@@ -1879,13 +1879,13 @@ var mutants = []mutant{
 	},
 	{
 		"azblobstore: dates in whole seconds taken for exact",
-		[]edit{{"azblobstore/azblobstore.go", `storeapi.Age(now, written, s.slack)`, `storeapi.Age(now, written, 0)`}},
+		[]edit{{"azblobstore/azblobstore.go", `age(now, written, s.slack)`, `age(now, written, 0)`}},
 		[]string{"./azblobstore -run TestAgeIsByTheServersClock"},
 		22,
 	},
 	{
 		"azblobstore: a dead connection is used again",
-		[]edit{{"azblobstore/azblobstore.go", `	if s.server.Silent() {`, `	if false {`}},
+		[]edit{{"azblobstore/azblobstore.go", `	if s.server.silent() {`, `	if false {`}},
 		[]string{"./azblobstore -run TestASilentConnection"},
 		0,
 	},
@@ -1914,8 +1914,8 @@ var mutants = []mutant{
 	},
 	{
 		"azblobstore: an endless Azure lease taken for one that ends",
-		[]edit{{"azblobstore/errors.go", `endless && e.Hint == breakLease`,
-			`false && endless && e.Hint == breakLease`}},
+		[]edit{{"azblobstore/errors.go", `endless && e.hint == breakLease`,
+			`false && endless && e.hint == breakLease`}},
 		[]string{"./azblobstore -run TestBlobThatSomebodyLeases"},
 		22,
 	},

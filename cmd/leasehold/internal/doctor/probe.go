@@ -374,8 +374,8 @@ func brief(err error) string {
 		return firstLine(request.Err.Error())
 	}
 	text := exit.Message(err)
-	if e, ok := errors.AsType[*storeapi.Error](err); ok && e.Hint != "" {
-		text = strings.Replace(text, " ("+e.Hint+")", "", 1)
+	if e, ok := errors.AsType[advised](err); ok && e.Advice() != "" {
+		text = strings.Replace(text, " ("+e.Advice()+")", "", 1)
 	}
 	return text
 }
@@ -383,7 +383,7 @@ func brief(err error) string {
 // firstProblem is the first of the problems of leasehold.CheckStore.
 func firstProblem(err error) error {
 	if joined, ok := errors.Unwrap(err).(interface{ Unwrap() []error }); ok {
-		if _, one := joined.(*storeapi.Error); !one {
+		if _, one := joined.(advised); !one {
 			return joined.Unwrap()[0]
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
-	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 const (
@@ -67,10 +66,16 @@ func (r Report) skip(name, advice, seen string, args ...any) {
 
 // broke is a check that an error ended. The advice is the store's, or else the one given.
 func (r Report) broke(name string, err error, advice string) {
-	if e, ok := errors.AsType[*storeapi.Error](err); ok && e.Hint != "" {
-		advice = exit.Reword(e.Hint)
+	if e, ok := errors.AsType[advised](err); ok && e.Advice() != "" {
+		advice = exit.Reword(e.Advice())
 	}
 	r.fail(name, exit.Code(err), advice, "%s", brief(err))
+}
+
+// advised is an error of a store. Each module with a store has a type of its own for it.
+type advised interface {
+	error
+	Advice() string
 }
 
 // finish says of each check that did not run why.
