@@ -1012,6 +1012,101 @@ var mutants = []mutant{
 		[]string{"./fencehttp -run TestStoreMarksEnd"},
 		23,
 	},
+	{
+		"leaderhttp: a release told before it has landed",
+		[]edit{{"leaderhttp/leaderhttp.go", `	p.replace(p.own)
+}`, `	p.replace(p.own)
+	context.AfterFunc(ctx, p.stopped)
+}`}},
+		[]string{"./leaderhttp -run TestTheAnswersOfAPeer"},
+		21,
+	},
+	{
+		"leaderhttp: all candidates read at once",
+		[]edit{{"leaderhttp/wait.go", `pause := t.spacing() * (1<<place - 1)`,
+			`pause := t.spacing() * (1<<place - 1) * 0`}},
+		[]string{"./leaderhttp -run TestTheReadsOfAHandOver"},
+		21,
+	},
+	{
+		"leaderhttp: a read after each failure",
+		[]edit{{"leaderhttp/wait.go", `if failures == 0 && clock`, `if clock`}},
+		[]string{"./leaderhttp -run TestWhateverALeaderAnswers"},
+		21,
+	},
+	{
+		"leaderhttp: redirections followed",
+		[]edit{{"leaderhttp/leaderhttp.go", `return http.ErrUseLastResponse`, `return nil`}},
+		[]string{"./leaderhttp -run TestWhateverALeaderAnswers"},
+		21,
+	},
+	{
+		"leaderhttp: any host asked",
+		[]edit{{"leaderhttp/leaderhttp.go", `case !p.allowed(u.Host):`, `case p.allowed == nil:`}},
+		[]string{"./leaderhttp -run TestURLsThatCannotBeUsed"},
+		21,
+	},
+	{
+		"leaderhttp: a shutdown held up by those who wait",
+		[]edit{{"leaderhttp/wait.go", `	case <-p.closing.Done():
+`, ``}},
+		[]string{"./leaderhttp -run TestAServerWithTimeOuts|TestClose"},
+		0,
+	},
+	{
+		"leaderhttp: run in another term than the one it was sent for",
+		[]edit{{"leaderhttp/forward.go", `marks[0] != p.name(own)`, `marks[0] == ""`}},
+		[]string{"./leaderhttp -run TestTheMarkOfForwardedRequests"},
+		35,
+	},
+	{
+		"leaderhttp: a forwarded request forwarded again",
+		[]edit{{"leaderhttp/forward.go", `ok && (!own.leads() || len(marks)`, `ok && own.leads() && (len(marks)`}},
+		[]string{"./leaderhttp -run TestTheMarkOfForwardedRequests"},
+		35,
+	},
+	{
+		"leaderhttp: a request repeated by http.Transport",
+		[]edit{{"leaderhttp/forward.go", `				pr.Out.Body = pr.In.Body
+`, `				pr.Out.Body = nil
+`}},
+		[]string{"./leaderhttp -run TestNoRequestRunsTwice"},
+		35,
+	},
+	{
+		"leaderhttp: any failure taken for a refusal",
+		[]edit{{"leaderhttp/forward.go", `failed != errRefused && (!ok || dial.Op != "dial")`,
+			`failed == errRefused && (!ok || dial.Op != "dial")`}},
+		[]string{"./leaderhttp -run TestForwardOverABadNetwork"},
+		35,
+	},
+	{
+		"leaderhttp: what is left of a body sent to the next leader",
+		[]edit{{"leaderhttp/forward.go", `case b.touched.Load() && r.ContentLength != 0:`,
+			`case b.touched.Load() && r.ContentLength < -1:`}},
+		[]string{"./leaderhttp -run TestARequestGoesToTheNextLeader"},
+		35,
+	},
+	{
+		"leaderhttp: a request outlives the lease",
+		[]edit{{"leaderhttp/forward.go",
+			`	defer context.AfterFunc(t.leading, func() { cancel(context.Cause(t.leading)) })()
+`, ``}},
+		[]string{"./leaderhttp -run TestTheContextOfARequestEndsWithTheLease"},
+		35,
+	},
+	{
+		"leaderhttp: each request reads the record",
+		[]edit{{"leaderhttp/forward.go", `time.Since(p.looked) < lookAgain`, `time.Since(p.looked) < 0`}},
+		[]string{"./leaderhttp -run TestRequestsWhileNobodyLeads"},
+		0,
+	},
+	{
+		"leaderhttp: requests wait for a leader that hangs",
+		[]edit{{"leaderhttp/forward.go", `time.AfterFunc(maxOver, cancel)`, `time.AfterFunc(100*maxOver, cancel)`}},
+		[]string{"./leaderhttp -run TestALeaderThatHangs"},
+		0,
+	},
 
 	// Promises that no check proved.
 	{"stopped twice", []edit{{

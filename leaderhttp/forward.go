@@ -1,0 +1,197 @@
+package leaderhttp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+const (
+	// mark is the header of a forwarded request. It names the term for whose leader it is, so a
+	// process that does not lead that term refuses it, and it is never forwarded again. In an
+	// answer it says that the request was refused.
+	mark    = "Leasehold-Forwarded"
+	refused = "refused"
+
+	maxLook   = 10 * time.Second       // for a read of the record
+	lookAgain = 300 * time.Millisecond // between two reads, however many requests want one
+	maxOver   = 10 * time.Second       // for the answer of a leader whose term was seen to be over
+)
+
+// Forward returns a handler that runs next if this process leads, under a context that ends with
+// the lease, and otherwise sends the request to the leader, with its Host and body, also if it is a
+// stream or a WebSocket. The handler answers 503 itself in two cases, and the body says which:
+//
+//   - with Retry-After (3 s): the request was not carried out. Nobody leads that this process knows
+//     of, after a fresh read of the record (one in 300 ms at most), or the leader cannot be reached
+//     or leads no more.
+//   - without Retry-After: the request was sent, and no answer came, because the leader has died,
+//     or its term has been over for 10 s. Whether it was carried out is not known.
+//
+// No request is carried out twice. One that the leader has refused, or with which it could not be
+// reached, is sent once more if meanwhile another leads, unless its body has begun to be read.
+//
+// A forwarded request has the header Leasehold-Forwarded, which names the lock and the term. Any
+// process that does not lead that term answers 421 Misdirected Request, so a request is forwarded
+// once at most. A client that sets the header gets the same answer. next does not see it.
+//
+// To next a forwarded request comes from the process that has forwarded it; the client's address is
+// the last in X-Forwarded-For. Forward must see the path that the client sent, so do not put
+// [http.StripPrefix] around it.
+func (p *Peer) Forward(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, own := p.known()
+		if marks, ok := r.Header[mark]; ok && (!own.leads() || len(marks) != 1 || marks[0] != p.name(own)) {
+			w.Header().Set(mark, refused)
+			http.Error(w, "not carried out: this process does not lead the term that "+mark+" names",
+				http.StatusMisdirectedRequest)
+			return
+		}
+		var vain *term // its leader has not carried r out
+		for range 2 {
+			last, own := p.known()
+			if !own.leads() && (last == nil || last == own || last == vain) {
+				p.look(r.Context())
+				last, own = p.known()
+			}
+			switch {
+			case own.leads():
+				run(own, next, w, r)
+				return
+			case last == nil || last == own || last == vain || last.url == nil:
+				later(w, "not carried out: there is no leader whom this process can reach; try again")
+				return
+			case !p.send(last, w, r):
+				return
+			}
+			vain = last
+		}
+		later(w, "not carried out: the leader changes; try again")
+	})
+}
+
+type leaseKey struct{}
+
+// Lease returns the lease under which a handler of [Peer.Forward] runs, from the context of its
+// request, for the token to pass to whatever it writes to. In any other context it returns nil.
+func Lease(ctx context.Context) *leasehold.Lease {
+	lease, _ := ctx.Value(leaseKey{}).(*leasehold.Lease)
+	return lease
+}
+
+// run runs next under the own term t.
+func run(t *term, next http.Handler, w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(t.leading, func() { cancel(context.Cause(t.leading)) })()
+	led := r.WithContext(context.WithValue(ctx, leaseKey{}, t.lease))
+	if _, forwarded := r.Header[mark]; forwarded {
+		led.Header = r.Header.Clone()
+		led.Header.Del(mark)
+	}
+	// The server removes a form's temporary files, but looks for them only in its own request.
+	defer func() { r.MultipartForm = led.MultipartForm }()
+	next.ServeHTTP(w, led)
+}
+
+// later answers a request that was not carried out, and may be repeated: after 3 s, the poll
+// interval by default.
+func later(w http.ResponseWriter, text string) {
+	w.Header().Set("Retry-After", "3")
+	http.Error(w, text, http.StatusServiceUnavailable)
+}
+
+// look reads the record, unless a read has just ended.
+func (p *Peer) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, maxLook)
+	defer cancel()
+	if p.looking.Lock(ctx) != nil {
+		return
+	}
+	defer p.looking.Unlock()
+	if !p.looked.IsZero() && time.Since(p.looked) < lookAgain {
+		return
+	}
+	rec, err := p.lock.Inspect(ctx)
+	if err == nil {
+		p.saw(rec, false)
+	}
+	if !errors.Is(ctx.Err(), context.Canceled) { // then the client has gone, and the next one has to read
+		p.looked = time.Now()
+	}
+}
+
+var errRefused = errors.New("refused by a process that does not lead that term")
+
+// send sends r to the leader of t and passes its answer on. It reports whether another leader may
+// get r: it is not answered, was not carried out, and nothing of its body is lost.
+func (p *Peer) send(t *term, w http.ResponseWriter, r *http.Request) (again bool) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(t.over, func() { time.AfterFunc(maxOver, cancel) })()
+	b := &body{Reader: r.Body}
+	in := r.WithContext(ctx)
+	in.Body = b
+	var failed error
+	(&httputil.ReverseProxy{
+		Transport: p.client.Transport,
+		ErrorLog:  slog.NewLogLogger(p.log.Handler(), slog.LevelWarn),
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.SetURL(t.url)
+			pr.Out.URL.RawQuery, pr.Out.Host = pr.In.URL.RawQuery, pr.In.Host
+			pr.Out.Header["X-Forwarded-For"] = pr.In.Header["X-Forwarded-For"]
+			pr.SetXForwarded()
+			for _, name := range []string{"Forwarded", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+				if v, ok := pr.In.Header[name]; ok { // of a proxy in front of this process
+					pr.Out.Header[name] = v
+				}
+			}
+			pr.Out.Header.Set(mark, p.name(t))
+			// http.Transport sends a request without a body again if a connection breaks, although
+			// it may have been carried out. It never does so with a body that it cannot rewind.
+			if pr.Out.Body == nil {
+				pr.Out.Body = pr.In.Body
+			}
+		},
+		ModifyResponse: func(res *http.Response) error {
+			if res.StatusCode == http.StatusMisdirectedRequest && res.Header.Get(mark) == refused {
+				return errRefused
+			}
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
+	}).ServeHTTP(w, in)
+	dial, ok := errors.AsType[*net.OpError](failed)
+	switch {
+	case failed == nil:
+	case failed != errRefused && (!ok || dial.Op != "dial"):
+		http.Error(w, "the leader has not answered: whether the request was carried out is not known",
+			http.StatusServiceUnavailable)
+	case b.touched.Load() && r.ContentLength != 0:
+		later(w, "not carried out: the leader leads no more; try again")
+	default:
+		return true
+	}
+	return false
+}
+
+// body is a request's body for one try to send it. The server closes the body itself.
+type body struct {
+	io.Reader
+	touched atomic.Bool
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	b.touched.Store(true)
+	return b.Reader.Read(p)
+}
+
+func (b *body) Close() error { return nil }
