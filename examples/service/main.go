@@ -1,22 +1,22 @@
-// Command service shows an HTTP service with several instances: each of them answers requests, and
-// one of them does the background work.
+// Command service shows an HTTP service with several replicas, of which one leads. A client may ask
+// any of them: those that do not lead send the request to the leader.
 //
 //	go run ./examples/service
-//	go run ./examples/service -addr 127.0.0.1:8080 -for 0 -s3 http://127.0.0.1:9000 -bucket locks
-//	go run ./examples/service -addr 127.0.0.1:8081 -for 0 -s3 http://127.0.0.1:9000 -bucket locks
+//	go run ./examples/service -addr 127.0.0.1:8080 -s3 http://127.0.0.1:9000 -bucket locks
+//	go run ./examples/service -addr 127.0.0.1:8081 -s3 http://127.0.0.1:9000 -bucket locks
 //
-// The first command runs one instance, which calls its own endpoints and stops after five seconds.
-// The others run two instances, each in its own terminal.
+// The first command runs two replicas in memory, and restarts one after the other under load. The
+// others run one replica each, until SIGTERM, in terminals of their own.
 //
-// GET /healthz fails if this instance still works although its lease is over, or if the store has
-// not answered for too long: restart it then. GET /leader says which instance leads. On SIGTERM an
-// instance first stops its background work and releases the lock, so that the next instance leads
-// within a poll interval; then it finishes its HTTP requests.
+// GET / is answered by the leader, in whichever term that is. GET /healthz fails if this replica
+// still works although its lease is over, or if the store has not answered for too long: restart it
+// then. GET /.leasehold/leader is 200 at the leader only, and says who leads. On SIGTERM a replica
+// first stops its background work and releases the lock, so that the next one leads a few
+// milliseconds later; then it finishes its HTTP requests.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -26,12 +26,12 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/examples/internal/storeflag"
+	"github.com/leasehold-go/leasehold/leaderhttp"
 )
 
 func main() {
@@ -46,11 +46,10 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("service", flag.ContinueOnError)
-	where := storeflag.Add(flags, "Service shows an HTTP service of which one instance, the leader, does the "+
-		"background work.")
-	addr := flags.String("addr", "127.0.0.1:0", "`address` to listen on, which /leader tells others; port 0 is any "+
-		"free port")
-	limit := flags.Duration("for", 5*time.Second, "how long to run; 0 means until SIGTERM or Ctrl-C")
+	where := storeflag.Add(flags, "Service shows an HTTP service of which one replica, the leader, answers all "+
+		"requests and does the background work.")
+	addr := flags.String("addr", "127.0.0.1:0", "`address` to listen on, where the other replicas reach this one; "+
+		"port 0 is any free port")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -58,48 +57,72 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	log := slog.New(slog.NewTextHandler(out, nil))
+	if where.InMemory() {
+		return rollingRestart(ctx, store, log)
+	}
+	return serve(ctx, store, *addr, log, nil)
+}
+
+// serve is one replica, until ctx ends. It tells ready where it listens.
+func serve(ctx context.Context, store leasehold.Store, addr string, log *slog.Logger, ready func(url string)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if *limit > 0 {
-		defer time.AfterFunc(*limit, cancel).Stop()
-	}
-	log := slog.New(slog.NewTextHandler(out, nil))
-
-	listener, err := net.Listen("tcp", *addr)
+	listener, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}
 	url := "http://" + listener.Addr().String()
+	log = log.With("replica", url)
 	lock, err := leasehold.NewLock(store, "examples/service",
-		leasehold.WithMetadata(map[string]string{"url": url}), // how the others find the leader
+		leasehold.WithMetadata(map[string]string{leaderhttp.URLKey: url}), // where the others reach it
 		leasehold.WithLogger(log),
 	)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{
+	peer, err := leaderhttp.New(lock)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer peer.Close()
+	elector, err := leasehold.NewElector(lock, peer.Callbacks(leasehold.Callbacks{
 		OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) { work(ctx, lease, log) },
 		OnNewLeader: func(r leasehold.Record) {
-			log.Info("new leader", "url", r.Metadata["url"], "token", r.Token)
+			log.Info("new leader", "url", r.Metadata[leaderhttp.URLKey], "token", r.Token)
 		},
-	})
+	}))
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
 
-	server := &http.Server{Handler: handler(elector), ReadHeaderTimeout: 5 * time.Second}
+	mux := http.NewServeMux()
+	mux.Handle(leaderhttp.Path, peer)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
+		if err := elector.Check(r); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = io.WriteString(w, "ok\n")
+	})
+	mux.Handle("/", peer.Forward(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token := leaderhttp.Lease(r.Context()).Token() // pass it to whatever is written to
+		_, _ = fmt.Fprintf(w, "hello from %s, with token %d\n", url, token)
+	})))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	server.RegisterOnShutdown(peer.Close)
 	served := make(chan error, 1)
 	go func() {
 		served <- server.Serve(listener)
-		cancel() // an instance that cannot serve should not lead either
+		cancel() // a replica that cannot serve should not lead either
 	}()
-	log.Info("listening", "url", url, "lock", where.Place())
-	if *limit > 0 {
-		go callItself(ctx, url, log)
+	log.Info("listening")
+	if ready != nil {
+		ready(url)
 	}
 
-	// until ctx ends; then the lock is released, so that another instance leads while this one
-	// shuts down
+	// until ctx ends; then the lock is released, so that another replica leads while this one shuts
+	// down
 	err = elector.Run(ctx)
 	drain, cancelDrain := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancelDrain()
@@ -116,53 +139,11 @@ func work(ctx context.Context, lease *leasehold.Lease, log *slog.Logger) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		log.Info("background work", "token", lease.Token()) // pass the token to whatever is written to
+		log.Info("background work", "token", lease.Token())
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-	}
-}
-
-func handler(elector *leasehold.Elector) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		if err := elector.Check(r); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = io.WriteString(w, "ok\n")
-	})
-	mux.HandleFunc("GET /leader", func(w http.ResponseWriter, _ *http.Request) {
-		record, ok := elector.Leader()
-		if !ok {
-			http.Error(w, "this instance has not seen a leader yet", http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(map[string]any{
-			"leader": record.Metadata["url"], "token": record.Token, "this_instance_leads": elector.IsLeader(),
-		})
-	})
-	return mux
-}
-
-// callItself shows what the two endpoints answer.
-func callItself(ctx context.Context, url string, log *slog.Logger) {
-	select {
-	case <-time.After(time.Second):
-	case <-ctx.Done():
-		return
-	}
-	for _, path := range []string{"/healthz", "/leader"} {
-		res, err := http.Get(url + path)
-		if err != nil {
-			log.Error("GET "+path, "err", err)
-			return
-		}
-		body, _ := io.ReadAll(res.Body)
-		_ = res.Body.Close()
-		log.Info("GET "+path, "status", res.StatusCode, "body", strings.TrimSpace(string(body)))
 	}
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -38,12 +37,12 @@ type instance struct {
 func start(t *testing.T, server string) *instance {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel) // ends the process if the test has not
-	cmd := exampletest.Command(ctx, "-for", "0", "-s3", server, "-bucket", fakes3.Bucket)
+	cmd := exampletest.Command(ctx, "-s3", server, "-bucket", fakes3.Bucket)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	i := &instance{Cmd: cmd, lines: bufio.NewScanner(out)}
-	i.url = regexp.MustCompile(`url=(\S+)`).FindStringSubmatch(i.waitFor(t, "msg=listening"))[1]
+	i.url = regexp.MustCompile(`replica=(\S+)`).FindStringSubmatch(i.waitFor(t, "msg=listening"))[1]
 	return i
 }
 
@@ -58,13 +57,6 @@ func (i *instance) waitFor(t *testing.T, text string) string {
 	return ""
 }
 
-// leader is the answer of GET /leader.
-type leader struct {
-	Leader            string
-	Token             int
-	ThisInstanceLeads bool `json:"this_instance_leads"`
-}
-
 func get(t *testing.T, url string) string {
 	res, err := http.Get(url)
 	require.NoError(t, err)
@@ -75,11 +67,6 @@ func get(t *testing.T, url string) string {
 	return string(body)
 }
 
-func (i *instance) leader(t *testing.T) (l leader) {
-	require.NoError(t, json.Unmarshal([]byte(get(t, i.url+"/leader")), &l))
-	return l
-}
-
 // On SIGTERM the leader releases the lock and exits with status 0, and the other instance leads.
 func TestHandover(t *testing.T) {
 	server := httptest.NewServer(&fakes3.Server{})
@@ -87,28 +74,33 @@ func TestHandover(t *testing.T) {
 	first := start(t, server.URL)
 	first.waitFor(t, `msg="background work"`)
 	second := start(t, server.URL)
-	second.waitFor(t, `msg="new leader" url=`+first.url)
+	second.waitFor(t, `msg="new leader" replica=`+second.url+` url=`+first.url)
 
 	require.Equal(t, "ok\n", get(t, first.url+"/healthz"))
 	require.Equal(t, "ok\n", get(t, second.url+"/healthz"), "not to lead is healthy")
-	require.Equal(t, leader{first.url, 1, true}, first.leader(t))
-	require.Equal(t, leader{first.url, 1, false}, second.leader(t))
+	for _, either := range []*instance{first, second} {
+		require.Equal(t, "hello from "+first.url+", with token 1\n", get(t, either.url))
+	}
+	require.Contains(t, get(t, first.url+"/.leasehold/leader"), `"leading":true`)
 
 	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
 	first.waitFor(t, `msg="lock released"`)
 	first.waitFor(t, "msg=stopped")
 	require.NoError(t, first.Wait())
-	second.waitFor(t, `msg="background work" token=2`)
-	require.Equal(t, leader{second.url, 2, true}, second.leader(t))
+	second.waitFor(t, "token=2")
+	second.waitFor(t, `msg="background work"`)
+	require.Equal(t, "hello from "+second.url+", with token 2\n", get(t, second.url))
 	require.NoError(t, second.Process.Signal(syscall.SIGTERM))
 	second.waitFor(t, "msg=stopped")
 	require.NoError(t, second.Wait())
 }
 
-func TestInMemory(t *testing.T) {
-	out, err := exampletest.Output(t, "-for", "1500ms")
+func TestRollingRestart(t *testing.T) {
+	out, err := exampletest.Output(t)
 	require.NoError(t, err, "%s", out)
-	require.Contains(t, out, `msg="GET /healthz" status=200 body=ok`)
-	require.Contains(t, out, `msg="GET /leader" status=200`)
-	require.Contains(t, out, "msg=stopped")
+	for _, token := range []string{"1", "2", "3"} {
+		require.Contains(t, out, `msg=answered with="200, by the leader with token `+token+`" requests=`)
+	}
+	require.NotRegexp(t, `msg=answered with="([^25]|200, by the leader with "|50[0-2])`, out)
+	t.Log(regexp.MustCompile(`(?m)msg=answered .*`).FindAllString(out, -1))
 }
