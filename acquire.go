@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/ctxmutex"
 	"github.com/leasehold-go/leasehold/internal/lockerr"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -54,7 +55,10 @@ func (e *HeldError) Unwrap() error { return ErrHeld }
 // has changed and is still free.
 const maxWritesPerTry = 4
 
-var errTooLate = errors.New("the acquisition took longer than the lease would have lasted")
+var (
+	errTooLate     = errors.New("the acquisition took longer than the lease would have lasted")
+	errResumedLate = errors.New("the renewal took longer than the lease would have lasted: try again")
+)
 
 // writeNewTerm writes a new term over version v. If others were faster, or the new term is over
 // before it began, next is the version that is there now. So it is if the store is unsafe. settling
@@ -64,20 +68,74 @@ func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *t
 	if err != nil {
 		return nil, nil, err
 	}
-	sent := r.clock.Now() // validity counts from before the first byte is sent
+	sent, secret := r.clock.Now(), newSecret() // validity counts from before the first byte is sent
 	rec := Record{
 		Key: r.key, Token: token, Holder: r.identity, TTL: r.ttl, Metadata: r.metadata, Payload: v.rec.Payload,
 		AcquiredAt: sent.Time(), RenewedAt: sent.Time(), ExpiresAt: sent.Time().Add(r.ttl),
-		ObjectID: v.rec.ObjectID, TermID: newID(),
+		ObjectID: v.rec.ObjectID, TermID: termID(secret),
 	}
 	if rec.ObjectID == "" {
 		rec.ObjectID = newID()
 	}
 	r.sign(&rec)
+	written, next, refusal := r.writeOver(ctx, settling, v, rec, sent)
+	if written == nil {
+		return nil, next, refusal
+	}
+	if ctx.Err() == nil && !r.tooLate(sent) {
+		if unsafe := r.tryStore(ctx, written, storeapi.Refused(refusal)); unsafe != nil {
+			return nil, written, unsafe
+		}
+	}
+	if r.tooLate(sent) {
+		return nil, written, errTooLate
+	}
+	return r.newTerm(written, sent, secret), nil, nil
+}
+
+// writeResumed renews the term of v, which the handle names. If something else has been written
+// meanwhile, next is the version that is there now.
+func (r *register) writeResumed(ctx, settling context.Context, v *version,
+	h handle) (t *term, next *version, err error) {
+	sent, rec := r.clock.Now(), v.rec // validity counts from before the first byte is sent
+	rec.Holder, rec.TTL, rec.Metadata = r.identity, r.ttl, r.metadata
+	rec.RenewedAt, rec.ExpiresAt = sent.Time(), sent.Time().Add(r.ttl)
+	// Until the term goes on here, this write is not one that this Lock owns and may replace at
+	// once. If it lands after Resume has failed, the process that had the term may still act under
+	// it.
+	rec.Nonce = r.process.NewNonce()
+	written, next, err := r.writeOver(ctx, settling, v, rec, sent)
+	switch {
+	case written == nil:
+		return nil, next, err
+	case r.tooLate(sent):
+		return nil, nil, errResumedLate
+	}
+	r.memory.sends(rec)
+	return r.newTerm(written, sent, h.secret), nil, nil
+}
+
+// tooLate reports whether a lease that counts from then would be over.
+func (r *register) tooLate(sent clock.Reading) bool {
+	return r.clock.Now().Elapsed(sent) >= r.ttl-r.margin
+}
+
+func (r *register) newTerm(written *version, sent clock.Reading, secret string) *term {
+	return &term{
+		lock: r, token: written.rec.Token, secret: secret, stored: written, sent: sent,
+		writing: ctxmutex.New(), forgotten: new(atomic.Bool),
+	}
+}
+
+// writeOver sends rec over v, once, and finds out what that has done. If rec is in the store,
+// written is its version, and err is nil, or a refusal that was not true. Else next is the version
+// that is there now, if that is known and another write may follow.
+func (r *register) writeOver(
+	ctx, settling context.Context, v *version, rec Record, sent clock.Reading,
+) (written, next *version, err error) {
 	writing, answered := outlast(ctx, r.attempt/2)
 	etag, err := r.put(writing, rec, v.etag)
 	answered()
-	refused := storeapi.Refused(err)
 	if err != nil {
 		if storeapi.Permanent(err) {
 			return nil, nil, err
@@ -101,25 +159,9 @@ func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *t
 			return nil, nil, r.refusedInVain(v, err)
 		}
 	}
-	written := &version{exists: true, etag: etag, rec: rec, readBefore: sent.Mono, readAfter: r.clock.Now().Mono}
+	written = &version{exists: true, etag: etag, rec: rec, readBefore: sent.Mono, readAfter: r.clock.Now().Mono}
 	r.remember(ctx, written)
-	tooLate := func() bool { return r.clock.Now().Elapsed(sent) >= r.ttl-r.margin }
-	if ctx.Err() == nil && !tooLate() {
-		if unsafe := r.tryStore(ctx, written, refused); unsafe != nil {
-			return nil, written, unsafe
-		}
-	}
-	if tooLate() {
-		return nil, written, errTooLate
-	}
-	return &term{
-		lock:      r,
-		token:     token,
-		stored:    written,
-		sent:      sent,
-		writing:   ctxmutex.New(),
-		forgotten: new(atomic.Bool),
-	}, nil, nil
+	return written, nil, err
 }
 
 // refusedInVain is the error of an acquisition that has failed with err although v is still there.

@@ -26,7 +26,7 @@ type EventKind string
 // The kinds of [Event]. A term ends with EventLost or with EventReleased, never with both.
 const (
 	EventRequest     EventKind = "request"      // one request to the store has ended; see Outcome
-	EventAcquired    EventKind = "acquired"     // this lock holds a new term
+	EventAcquired    EventKind = "acquired"     // this lock holds a term: a new one, or one that it has resumed
 	EventRenewed     EventKind = "renewed"      // the term goes on
 	EventRenewFailed EventKind = "renew_failed" // one try to renew has failed; another follows while the lease is valid
 	EventLost        EventKind = "lost"         // the term has ended against the holder's will

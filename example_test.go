@@ -114,6 +114,40 @@ func ExampleLock_TryAcquire() {
 	// second has token 2
 }
 
+// A program hands its lock over to its new version, which goes on under the same token.
+func ExampleLock_Resume() {
+	store := leasehold.NewMemStore() // in production NewS3Store
+	ctx := context.Background()
+	lock, err := leasehold.NewLock(store, "locks/resume")
+	if err != nil {
+		log.Fatal(err)
+	}
+	lease, err := lock.Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	lease.Abandon() // stops acting under it, and leaves the lock held
+	handle := lease.Handle()
+
+	// The new version gets the handle, in an environment variable for instance.
+	lock, err = leasehold.NewLock(store, "locks/resume")
+	if err != nil {
+		log.Fatal(err)
+	}
+	resumed, err := lock.Resume(ctx, handle)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("token", lease.Token(), "goes on as", resumed.Token())
+	fmt.Println("released:", resumed.Release(ctx))
+	_, err = lock.Resume(ctx, handle)
+	fmt.Println(errors.Is(err, leasehold.ErrReleased))
+	// Output:
+	// token 1 goes on as 1
+	// released: <nil>
+	// true
+}
+
 func ExampleLease_Renew() {
 	store := leasehold.NewMemStore() // in production NewS3Store
 	ctx := context.Background()

@@ -237,8 +237,12 @@ func (l *Lock) race(ctx, settling, parent context.Context, w *waiter) (lease *Le
 		t, next, err := l.writeNewTerm(ctx, settling, v)
 		switch {
 		case t != nil:
-			lease, err = l.begin(ctx, settling, newLease(t.start(parent), t), l.clock.Now().Mono-began, verdict.reason)
-			return lease, nil, err
+			lease = newLease(t.start(parent), t)
+			l.begin(ctx, lease, l.clock.Now().Mono-began, verdict.reason)
+			if ctx.Err() != nil { // nobody waits for it any more
+				return nil, nil, l.cutOff(ctx, nil, t.free(ctx, settling, false))
+			}
+			return lease, nil, nil
 		case next == nil:
 			return nil, stray, err
 		}
@@ -262,17 +266,13 @@ func (l *Lock) race(ctx, settling, parent context.Context, w *waiter) (lease *Le
 	}
 }
 
-// begin makes the term of lease the one of this Lock. The acquisition took so long, and the lock
-// was free because of what it was.
-func (l *Lock) begin(ctx, settling context.Context, lease *Lease, took time.Duration, was string) (*Lease, error) {
+// begin makes the term of lease the one of this Lock. The acquisition took so long, and was says
+// why it was allowed.
+func (l *Lock) begin(ctx context.Context, lease *Lease, took time.Duration, was string) {
 	t := lease.t
 	l.term.Store(t)
 	l.emit(ctx, Event{Kind: EventAcquired, Token: t.token, Holder: l.identity, Duration: took})
 	l.log.InfoContext(ctx, "lock acquired", "key", l.key, "token", t.token, "was", was)
-	if ctx.Err() != nil { // nobody waits for it any more
-		return nil, l.cutOff(ctx, nil, t.free(ctx, settling, false))
-	}
-	return lease, nil
 }
 
 // failing are tries that have failed in a row, other than because the lock was held.

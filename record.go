@@ -34,7 +34,9 @@ type Record struct {
 	Payload    []byte            // state committed by a leader, kept across terms; at most 32 KiB
 	// names the object, which may be deleted and made again; drawn once, and kept by every write
 	ObjectID string
-	TermID   string // names the term, beside Token; kept by its renewals and its release
+	// names the term, beside Token: the hash of the secret of [Lease.Handle]; kept until the next
+	// term
+	TermID string
 }
 
 // Released reports whether the term was ended by its holder or by [Lock.Break].

@@ -383,7 +383,7 @@ func TestIDsOfObjectsAndTerms(t *testing.T) {
 		lease := acquire(t, lock)
 		first := stored(t, store)
 		require.Len(t, first.ObjectID, 16)
-		require.Len(t, first.TermID, 16)
+		require.Len(t, first.TermID, 32)
 		require.NotEqual(t, first.ObjectID, first.TermID)
 		kept := func(what string, ids leasehold.Record) {
 			rec := stored(t, store)

@@ -233,6 +233,8 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	case i < 0 && mayBeReleased: // an earlier attempt may have landed, and somebody has taken over since
 		t.become(released)
 		return false, errNothingToRelease
+	case i < 0 && t.resumedBy(v.rec):
+		return false, t.lose(fmt.Errorf("%w by %q, which has resumed the term", errTakenOver, v.rec.Holder))
 	case i < 0 && v.rec.Token == t.token && v.rec.Released() && mayBeSame(v.rec.TermID, t.record().TermID):
 		return false, t.lose(errBroken)
 	case i < 0:
@@ -247,6 +249,13 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 		}
 	}
 	return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil
+}
+
+// resumedBy reports whether rec, which this term has not written, says that it goes on elsewhere,
+// or has been released there.
+func (t *term) resumedBy(rec Record) bool {
+	return rec.Token == t.token && rec.TermID == termID(t.secret) &&
+		(!rec.Released() || rec.Holder != t.lock.identity)
 }
 
 // errWentBack says that somebody has put an earlier version of this term over its last one: from a

@@ -35,6 +35,7 @@ import (
 type term struct {
 	lock    *register
 	token   uint64
+	secret  string         // of its handle
 	writing ctxmutex.Mutex // locked while a write of this term is under way
 
 	mu    sync.Mutex // guards what follows; never held over I/O

@@ -159,3 +159,42 @@ func TestProtocolTakeovers(t *testing.T) {
 		})
 	}
 }
+
+func TestProtocolHandles(t *testing.T) {
+	for _, c := range vectors[struct {
+		Name, Handle, Is string
+		Object           *string
+	}](t, "handles.json") {
+		t.Run(c.Name, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			if c.Object != nil {
+				_, err := store.PutIfNoneMatch(t.Context(), "lock", []byte(*c.Object))
+				require.NoError(t, err)
+			}
+			lock, err := leasehold.NewLock(store, "lock", leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+			require.NoError(t, err)
+			lease, err := lock.Resume(t.Context(), c.Handle)
+			switch c.Is {
+			case "resumes":
+				require.NoError(t, err)
+				require.Equal(t, c.Handle, lease.Handle())
+				require.NoError(t, lease.Release(t.Context()))
+				return
+			case "lost":
+				require.ErrorIs(t, err, leasehold.ErrLost)
+			case "released":
+				require.ErrorIs(t, err, leasehold.ErrReleased)
+			case "malformed":
+				require.ErrorContains(t, err, "cut short or changed")
+			default:
+				require.Fail(t, "unknown", c.Is)
+			}
+			o, err := store.Get(t.Context(), "lock")
+			if c.Object == nil {
+				require.ErrorIs(t, err, leasehold.ErrNotExist)
+			} else {
+				require.Equal(t, *c.Object, string(o.Body), "nothing was written")
+			}
+		})
+	}
+}

@@ -729,6 +729,39 @@ var mutants = []mutant{
 		[]string{". -run TestATermEndsOnce"}, 0,
 	},
 	{
+		"a handle needs no secret",
+		[]edit{{"resume.go", `case r.TermID != termID(h.secret):`, `case false:`}},
+		[]string{". -run ^TestBadHandles$"},
+		31,
+	},
+	{
+		"a released term is resumed",
+		[]edit{{"resume.go", `	case r.Released():`, `	case false:`}},
+		[]string{worlds, ". -run ^TestBadHandles$|^TestATermThatEndsMeanwhile"},
+		5,
+	},
+	{
+		"a resumed lease counts from the answer",
+		[]edit{{"acquire.go", `return r.newTerm(written, sent, h.secret), nil, nil`,
+			`return r.newTerm(written, r.clock.Now(), h.secret), nil, nil`}},
+		[]string{". -run ^TestATermGoesOnInAnotherProcess$"},
+		1,
+	},
+	{
+		"the renewal of a failed Resume is an own leftover",
+		[]edit{{"acquire.go", `	rec.Nonce = r.process.NewNonce()`, `	r.sign(&rec)`}},
+		[]string{". -run ^TestTheGhostOfAFailedResumeIsWaitedOut$"},
+		1,
+	},
+	{
+		"a former holder goes on with a term that was resumed",
+		[]edit{{"renewal.go", `return sameWrite(w.rec, v.rec) })
+	var`, `return sameWrite(w.rec, v.rec) || w.rec.TermID == v.rec.TermID })
+	var`}},
+		[]string{worlds, ". -run ^TestAProcessThatGoesOnLosesAResumedLease$"},
+		31,
+	},
+	{
 		"two Locks of a process reclaim from each other",
 		[]edit{{"observe.go", `!r.process.Wrote(wire.Record(v.rec))`, `true`}},
 		[]string{worlds, ". -run TestOneIdentityIsReclaimedByOneLock|TestAnAbandonedTermIsNotReclaimed"},

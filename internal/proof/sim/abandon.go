@@ -180,7 +180,7 @@ func (w *world) checkAbandoned(writer *process, r request, old, now leasehold.Re
 	case now.Token > old.Token:
 		w.mark(abandonedRunsOut)
 	// else its machine may have stood still meanwhile
-	case r.fate != nil && r.fate.at.Sub(a.at) > w.cfg.TTL/2 && writer.resumedAt.Before(a.at):
+	case writer == a.by && r.fate != nil && r.fate.at.Sub(a.at) > w.cfg.TTL/2 && writer.resumedAt.Before(a.at):
 		w.violateLocked("%s renewed token %d %v after it had abandoned it", writer.name, old.Token, r.fate.at.Sub(a.at))
 	}
 }

@@ -35,6 +35,7 @@ func (p *process) observe(_ context.Context, e leasehold.Event) {
 		if time.Since(p.resumedAt) > e.Duration+e.Duration/4 {
 			p.excused = false
 		}
+		p.w.checkRenewed(p, e)
 		p.w.mu.Unlock()
 	}
 	if p.w.traced {
@@ -57,6 +58,9 @@ func (w *world) checkAcquired(p *process, e leasehold.Event) {
 	w.stats.Terms++
 	w.acquiredAt = time.Now()
 	p.pausedInAcquire = time.Since(p.pauseEnded) <= e.Duration+e.Duration/4
+	if w.heirs[e.Token][p] {
+		return // it has resumed the term
+	}
 	if owner, taken := w.tokenOwner[e.Token]; taken && !w.tokenErased {
 		w.violateLocked("token %d was given to %s and to %s", e.Token, owner, p.name)
 	}
@@ -105,11 +109,15 @@ func (w *world) accountable() (leaders []leader) {
 	return leaders
 }
 
-// checkOneValidLease wants at most one valid lease among the processes that run.
+// checkOneValidLease wants at most one valid lease among the processes that run. A process whose
+// term has been resumed elsewhere may still have one, of the same token.
 func (w *world) checkOneValidLease() {
 	var valid []string
+	var tokens []uint64
 	for _, l := range w.accountable() {
-		if l.lease.Valid() {
+		token := l.lease.Token()
+		if l.lease.Valid() && (!w.hasMoved(token) || !slices.Contains(tokens, token)) {
+			tokens = append(tokens, token)
 			valid = append(valid, fmt.Sprintf("%s (token %d)", l.name, l.lease.Token()))
 		}
 	}
@@ -121,9 +129,9 @@ func (w *world) checkOneValidLease() {
 // checkLost wants that a lease which ends early is not in the store any more.
 func (w *world) checkLost(p *process, e leasehold.Event) {
 	w.mu.Lock()
-	backedUp := w.backedUp
+	elsewhere := w.backedUp || w.owner[e.Token] != p
 	w.mu.Unlock()
-	if backedUp { // an older version of the term may be there, or another term with its token
+	if elsewhere { // another process has it, or an older version of the term, or another one with its token, is there
 		return
 	}
 	w.store.mu.Lock()
@@ -183,6 +191,7 @@ func (w *world) checkWrite(writer *process, r request, old, now leasehold.Record
 	w.lastWriter = writer
 	if writer != nil {
 		w.checkAbandoned(writer, r, old, now)
+		w.checkOwner(writer, old, now)
 		w.checkTakeover(writer, old, now)
 	}
 	switch {

@@ -31,6 +31,7 @@ type process struct {
 	reclaims   bool             // WithReclaim
 	rand       *rand.Rand       // of its work; guarded by w.mu
 	whims      *rand.Rand       // of how it ends its leases; guarded by w.mu
+	running    context.Context  // ended by stop
 	stop       context.CancelFunc
 	goroutines sync.WaitGroup
 	crashed    atomic.Bool
@@ -40,6 +41,7 @@ type process struct {
 	// since its last renewal all its clocks stood still, or its term was broken: only fencing can
 	// stop it
 	excused         bool
+	resumes         bool             // lease is of a term that another process has begun
 	resumedAt       time.Time        // when its machine last resumed, or its term was broken
 	pausedNow       bool             // none of its clocks counts this pause
 	newTerms        []time.Time      // when it saw a term begin
@@ -77,7 +79,7 @@ func (w *world) start(node, generation int, c *nodeClock, identity string, recla
 	p.client = w.newClient(p)
 	p.rand = w.rng("work", p.name)
 	ctx, cancel := context.WithCancel(context.Background())
-	p.stop = cancel
+	p.running, p.stop = ctx, cancel
 	p.lock = p.newLock(p.reclaims)
 	p.newElector()
 	if w.cfg.Siblings {
@@ -93,6 +95,9 @@ func (w *world) start(node, generation int, c *nodeClock, identity string, recla
 			time.Sleep(time.Duration(i) * 1301 * time.Nanosecond) // no two goroutines act at one instant
 			p.run(ctx, e)
 		})
+	}
+	if w.cfg.Handles {
+		p.candidates++
 	}
 	if w.cfg.Siblings {
 		p.candidates += 2
@@ -186,11 +191,11 @@ func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
 	w := p.w
 	w.mu.Lock()
 	excused := w.broken[lease.Token()] || p.pausedInAcquire
-	if p.lease != nil {
+	if p.lease != nil && !p.resumes {
 		w.violateLocked("%s: a function starts under token %d while the function of token %d still runs in the "+
 			"same process", p.name, lease.Token(), p.lease.Token())
 	}
-	p.lease, p.excused = lease, excused
+	p.lease, p.excused, p.resumes = lease, excused, false
 	w.mu.Unlock()
 	w.log(p.name, "leads with token %d", lease.Token())
 	p.fencedWrite(lease)
@@ -200,6 +205,7 @@ func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
 			p.fencedWrite(lease)
 		}
 		p.mayEndEarly(lease)
+		p.mayHandOver(lease)
 	}
 	windDown := p.draw(0, w.cfg.TTL/10)
 	if p.draw(0, 20) == 0 && (!w.cfg.Long || w.faultsOn()) { // not when checkOutage cuts the leader off

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -10,7 +11,7 @@ import (
 // backup. A candidate can know better only if it has seen a later term, so nobody takes part whose
 // memory is not that of its process.
 func (c *Config) restorable() bool {
-	alone := !c.Foreign && !c.Readers && !c.Wakes && !c.Siblings && !c.Abandons
+	alone := !c.Foreign && !c.Readers && !c.Wakes && !c.Siblings && !c.Abandons && !c.Handles
 	return alone && (c.Ages == NoAges || c.Ages == ReportedAges)
 }
 
@@ -25,6 +26,11 @@ func (c *Config) drawRestores() {
 		c.Actions = append(c.Actions, Action{At: at, Node: r.IntN(c.Nodes), Kind: "restore"})
 	}
 	c.sortActions()
+}
+
+// restores reports whether somebody does so in this world.
+func (c *Config) restores() bool {
+	return slices.ContainsFunc(c.Actions, func(a Action) bool { return a.Kind == "restore" })
 }
 
 // old is a version that the lock object had.

@@ -42,6 +42,7 @@ type Config struct {
 	Tried       bool // locks do not know that the store enforces conditions
 	Copies      bool // all machines are copies of one
 	CreateOnly  bool // objects can only be created, and package createonly makes a store of them
+	Handles     bool // holders give the handles of some terms to other processes, which resume them
 	Chaos       time.Duration
 	Actions     []Action // in order of time
 }
@@ -123,6 +124,7 @@ func NewConfig(seed uint64) *Config {
 	c.drawStores()
 	c.drawCopies()
 	c.drawRestores()
+	c.drawHandles()
 	c.drawLongTTL()
 	return c
 }

@@ -51,6 +51,7 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 			func(c *Config) *bool { return &c.SlowCreates },
 			func(c *Config) *bool { return &c.Tried },
 			func(c *Config) *bool { return &c.Copies },
+			func(c *Config) *bool { return &c.Handles },
 		} {
 			if *part(best) {
 				shorter = try(func(c *Config) { *part(c) = false }) || shorter
@@ -70,10 +71,11 @@ func Report(cfg *Config, out Outcome) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, "+
 		"request faults %v, slow replies %v, %s, ETags without quotes %v, torn reads %v, siblings %v, foreign client "+
-		"%v, reader %v, pages %v, wake-ups %v, abandons %v, one write a second %v, slow creates %v, tried %v\n",
+		"%v, reader %v, pages %v, wake-ups %v, abandons %v, one write a second %v, slow creates %v, tried %v, "+
+		"handles %v\n",
 		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.RateSpread, cfg.Skew, cfg.RequestFaults, cfg.Slow,
 		cfg.Ages, cfg.BareETags, cfg.TornReads, cfg.Siblings, cfg.Foreign, cfg.Readers, cfg.Pages, cfg.Wakes,
-		cfg.Abandons, cfg.OneWriteASecond, cfg.SlowCreates, cfg.Tried)
+		cfg.Abandons, cfg.OneWriteASecond, cfg.SlowCreates, cfg.Tried, cfg.Handles)
 	for _, a := range cfg.Actions {
 		fmt.Fprintf(&b, "  %v\n", a)
 	}

@@ -82,6 +82,7 @@ type world struct {
 	etag         atomic.Value  // of the lock object
 	occurred
 	abandonments
+	handovers
 }
 
 // Run runs one world to its end.
@@ -100,6 +101,8 @@ func newWorld(cfg *Config, trace bool) *world {
 	}
 	w.messages = w.rng("messages")
 	w.abandonments = abandonments{make(map[uint64]abandonment), make(map[uint64]bool)}
+	w.owner, w.heirs = make(map[uint64]*process), make(map[uint64]map[*process]bool)
+	w.moved = make(map[uint64]time.Time)
 	w.store = &store{w: w, steps: drawSteps(w.rng("store clock"), cfg.Chaos)}
 	return w
 }
@@ -197,6 +200,7 @@ func (w *world) stopAll() {
 	for _, p := range processes {
 		p.stop()
 	}
+	w.resumes.Wait()
 	for _, p := range processes {
 		p.goroutines.Wait()
 		p.checkCallbackPairs()

@@ -86,6 +86,9 @@ const (
 	triedBesideAWrite
 	copyTakesOver
 	restoredTaken
+	resumedAbandoned
+	resumedWhileHeld
+	resumedTooLate
 	createdTooLate
 	createdBySleeper
 	lateDelete
@@ -233,6 +236,21 @@ var allSituations = Situations{
 		"a restored version taken",
 		"a process takes a restored version and knows of a later term",
 		60,
+	},
+	resumedAbandoned: {
+		"an abandoned term resumed",
+		"a process goes on with a term that another one has abandoned",
+		180,
+	},
+	resumedWhileHeld: {
+		"a term resumed while it is held",
+		"a process goes on with a term whose function still runs in another one",
+		85,
+	},
+	resumedTooLate: {
+		"a term resumed too late",
+		"Resume finds that the term is over",
+		19,
 	},
 	messageToFrozen: {
 		"a message to a frozen machine",

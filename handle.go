@@ -1,0 +1,52 @@
+package leasehold
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"strings"
+)
+
+// handle names a term for a process that did not begin it: see [Lease.Handle].
+type handle struct {
+	token  uint64
+	secret string
+}
+
+// newSecret is random text of 130 bits.
+func newSecret() string { return rand.Text() }
+
+// termID is the ID of the term of that secret. The record has it, so whoever reads the record can
+// check a handle, but cannot make one.
+func termID(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:16])
+}
+
+// isHash reports whether the ID of a term can be that of a secret. Foreign clients and older
+// versions wrote other IDs.
+func isHash(id string) bool {
+	sum, err := hex.DecodeString(id)
+	return err == nil && len(sum) == 16 && id == strings.ToLower(id)
+}
+
+func (h handle) String() string { return strconv.FormatUint(h.token, 10) + "-" + h.secret }
+
+// parseHandle reads what String has written. Its error does not have the text, which has a secret.
+func parseHandle(text string) (handle, error) {
+	number, secret, _ := strings.Cut(text, "-")
+	token, err := strconv.ParseUint(number, 10, 64)
+	h := handle{token, secret}
+	if err != nil || token == 0 || token > MaxToken || h.String() != text || !isSecret(secret) {
+		return handle{}, errors.New("the handle was cut short or changed: pass all of what Lease.Handle returned")
+	}
+	return h, nil
+}
+
+func isSecret(text string) bool {
+	return len(text) == len(rand.Text()) && !strings.ContainsFunc(text, func(r rune) bool {
+		return (r < 'A' || r > 'Z') && (r < '2' || r > '7')
+	})
+}

@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+)
+
+// handovers are the terms that go on in other processes. The world's mutex guards the maps.
+type handovers struct {
+	owner   map[uint64]*process          // who wrote the last version of each term
+	heirs   map[uint64]map[*process]bool // who has called Resume with the handle of the term
+	moved   map[uint64]time.Time         // when the owner of a term last changed
+	resumes sync.WaitGroup               // calls of Resume, and what follows each
+}
+
+// drawHandles draws whether holders hand their terms over to other processes. There are no ages,
+// because the process that resumes has a Lock of its own for that: see dropsLocks.
+func (c *Config) drawHandles() {
+	c.Handles = c.Ages == NoAges && !c.restores() && c.rng("handles").IntN(3) == 0
+}
+
+// mayHandOver now and then gives the handle of the lease to another process, which resumes the
+// term. Mostly the holder stops first.
+func (p *process) mayHandOver(lease *leasehold.Lease) {
+	w := p.w
+	if !w.cfg.Handles || !w.faultsOn() || p.crashed.Load() || p.whim(10) > 0 {
+		return
+	}
+	w.mu.Lock()
+	heir := w.nodes[(p.node+1)%len(w.nodes)]
+	w.mu.Unlock()
+	handle := lease.Handle()
+	if p.whim(3) > 0 {
+		p.abandon(lease)
+	}
+	pause := time.Duration(p.whim(int(w.cfg.TTL / 2)))
+	w.resumes.Go(func() {
+		_ = heir.clock.Sleep(heir.running, pause)
+		heir.resume(lease.Token(), handle)
+	})
+}
+
+// resume goes on with a term of another process, for a while.
+func (p *process) resume(token uint64, handle string) {
+	w := p.w
+	if p.running.Err() != nil || !w.faultsOn() {
+		return
+	}
+	w.mu.Lock()
+	again := w.heirs[token][p] // it would take the term from itself
+	if w.heirs[token] == nil {
+		w.heirs[token] = make(map[*process]bool)
+	}
+	w.heirs[token][p] = true
+	w.mu.Unlock()
+	if again {
+		return
+	}
+	w.log(p.name, "calls Resume of token %d", token)
+	ctx, cancel := context.WithTimeout(p.running, p.draw(0, w.cfg.TTL))
+	lease, err := p.newLock(false).Resume(ctx, handle)
+	cancel()
+	w.markIf(errors.Is(err, leasehold.ErrLost), resumedTooLate)
+	if err != nil {
+		w.log(p.name, "does not resume token %d: %s", token, firstLine(err))
+		return
+	}
+	w.mu.Lock()
+	leads := p.lease == nil // no function of the other Lock of this process runs
+	if leads {
+		p.lease, p.excused, p.resumes = lease, w.broken[token] || p.pausedInAcquire, true
+	}
+	w.mu.Unlock()
+	w.log(p.name, "leads on with token %d", token)
+	for end := time.Now().Add(p.draw(0, 2*w.cfg.TTL)); time.Now().Before(end) && w.faultsOn(); {
+		if p.clock.Sleep(lease.Context(), w.cfg.TTL/8+p.draw(0, time.Second)) != nil || p.running.Err() != nil {
+			break
+		}
+		w.checkOneValidLease()
+		if lease.Valid() {
+			p.fencedWrite(lease)
+		}
+	}
+	w.mu.Lock()
+	if p.lease == lease {
+		p.lease, p.resumes = nil, false
+	}
+	w.mu.Unlock()
+	p.releaseNow(lease)
+}
+
+// checkOwner wants each term to be written by one process at a time: by the one that has begun it,
+// until another has called Resume and has written. The caller holds store.mu and w.mu.
+func (w *world) checkOwner(writer *process, old, now leasehold.Record) {
+	owner := w.owner[now.Token]
+	switch {
+	case writer.node == administrator, w.tokenErased:
+		return
+	case now.Token > old.Token || owner == writer:
+	case now.Released():
+		w.violateLocked("%s released token %d, which %s has", writer.name, now.Token, owner.label())
+	case !w.heirs[now.Token][writer]:
+		w.violateLocked("%s renewed token %d, which %s has", writer.name, now.Token, owner.label())
+	default:
+		_, abandoned := w.abandoned[now.Token]
+		w.markIf(abandoned, resumedAbandoned)
+		w.markIf(owner != nil && owner.lease != nil && owner.lease.Token() == now.Token && !abandoned, resumedWhileHeld)
+		delete(w.abandoned, now.Token)
+		w.moved[now.Token] = time.Now()
+	}
+	w.owner[now.Token] = writer
+}
+
+// checkRenewed wants no renewal to succeed that was sent after another process has resumed the
+// term. The clock of p may be fast. The caller holds w.mu.
+func (w *world) checkRenewed(p *process, e leasehold.Event) {
+	at, moved := w.moved[e.Token]
+	if moved && w.owner[e.Token] != p && time.Since(at) > e.Duration+e.Duration/4 && !w.tokenErased &&
+		!p.pausedSince(at) {
+		w.violateLocked("%s renewed token %d after %s had resumed it", p.name, e.Token, w.owner[e.Token].label())
+	}
+}
+
+// pausedSince reports whether the machine has stood still since then. The caller holds w.mu.
+func (p *process) pausedSince(at time.Time) bool { return p.resumedAt.After(at) || p.pausedNow }
+
+// hasMoved reports whether a term has gone on in another process.
+func (w *world) hasMoved(token uint64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, moved := w.moved[token]
+	return moved
+}

@@ -1,0 +1,101 @@
+package leasehold
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/leasehold-go/leasehold/internal/lockerr"
+)
+
+// Resume goes on with a term that another process has begun, by its [Lease.Handle]. It reads the
+// lock and renews the lease once. The new lease has the same token, payload and start. From then on
+// holder, TTL and metadata of the record are those of this Lock. The term may have run out, if
+// nobody has taken the lock since.
+//
+// The other process must have stopped acting under its lease, as after [Lease.Abandon]: it does not
+// lose the lease before its own next renewal. Of several calls with one handle each may succeed,
+// and the last one has the lease.
+//
+// The error matches [ErrLost] if the handle names no term that goes on: it was taken over, its
+// object was deleted, the handle is of another lock or has a wrong secret, or a foreign client has
+// begun the term. It matches [ErrReleased] if the term was released or broken. While a term of this
+// Lock keeps others out, it matches [ErrHeld]. After these errors, and after that of a handle that
+// was cut short, which costs no request, nothing was written. After any other error, the renewal
+// may have landed, or may land later, and the other process then loses its lease. Resume may be
+// called again.
+//
+// Resume uses ctx as [Lock.TryAcquire] does, but it releases nothing: a renewal that has landed
+// when ctx ends is a success.
+func (l *Lock) Resume(ctx context.Context, handle string) (*Lease, error) {
+	if err := l.made(); err != nil {
+		return nil, err
+	}
+	h, err := parseHandle(handle)
+	if err != nil {
+		return nil, l.named(err)
+	}
+	return l.renewed(l.resume(ctx, h))
+}
+
+func (l *Lock) resume(ctx context.Context, h handle) (*Lease, error) {
+	if l.acquiring.Lock(ctx) != nil {
+		return nil, lockerr.EndOf(ctx)
+	}
+	defer l.acquiring.Unlock()
+	if held := l.heldByUs(); held != nil {
+		return nil, held
+	}
+	settling, settled := outlast(ctx, l.attempt)
+	defer settled()
+	began := l.clock.Now().Mono
+	v, err := l.read(ctx)
+	for round := 1; err == nil; round++ {
+		if err := h.whyNot(v, l.tokens.revived(v.rec)); err != nil {
+			return nil, err
+		}
+		t, next, failure := l.writeResumed(ctx, settling, v, h)
+		switch {
+		case t != nil:
+			lease := newLease(t.start(context.WithoutCancel(ctx)), t)
+			l.begin(ctx, lease, l.clock.Now().Mono-began, "resumed")
+			return lease, nil
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("%w: %w", lockerr.EndOf(ctx), failure)
+		case next == nil:
+			return nil, failure
+		case round == maxWritesPerTry:
+			return nil, fmt.Errorf("resuming token %d: the term was renewed before each of %d writes: "+
+				"stop the process that holds it, then try again: %w", h.token, round, lockerr.OutcomeUnknown(failure))
+		}
+		v = next
+	}
+	return nil, err
+}
+
+// whyNot returns why the version is not of the term that the handle names, or that the term is
+// over. revived says that the version is an old one that somebody has restored.
+func (h handle) whyNot(v *version, revived bool) error {
+	lost := func(format string, args ...any) error {
+		return fmt.Errorf("%w (token %d): "+format, append([]any{ErrLost, h.token}, args...)...)
+	}
+	switch r := v.rec; {
+	case !v.exists:
+		return lost("%w, or the handle is of another lock", errDeleted)
+	case r.Token > h.token && r.Released():
+		return lost("%w by %q with token %d, who has released it", errTakenOver, r.Holder, r.Token)
+	case r.Token > h.token:
+		return lost("%w by %q with token %d", errTakenOver, r.Holder, r.Token)
+	case r.Token < h.token:
+		return lost("the lock has had %d terms: the handle is of another lock, or the object was made again", r.Token)
+	case !isHash(r.TermID):
+		return lost("the client of %q has given this term no secret, so it cannot be resumed", r.Holder)
+	case r.TermID != termID(h.secret):
+		return lost("the handle does not have the secret of this term: it is of another lock, or the object was " +
+			"made again")
+	case r.Released():
+		return fmt.Errorf("%w (token %d)", ErrReleased, h.token)
+	case revived:
+		return lost("%w by a later term: an old version of the object has come back", errTakenOver)
+	}
+	return nil
+}

@@ -1,0 +1,333 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+)
+
+// newcomer is the lock of another process.
+func newcomer(t *testing.T, s leasehold.Store, opts ...leasehold.Option) *leasehold.Lock {
+	return newLock(t, s, append(opts, testopt.NewProcess())...)
+}
+
+func resume(t *testing.T, l *leasehold.Lock, handle string) *leasehold.Lease {
+	t.Helper()
+	lease, err := l.Resume(t.Context(), handle)
+	require.NoError(t, err)
+	return lease
+}
+
+func TestATermGoesOnInAnotherProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		first := acquire(t, newLock(t, store))
+		require.NoError(t, first.Commit(t.Context(), []byte("state")))
+		was := first.Record()
+		first.Abandon()
+		next := newcomer(t, store, leasehold.WithIdentity("next"), leasehold.WithTTL(9*time.Second),
+			leasehold.WithMetadata(map[string]string{"addr": "b"}))
+		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, delay: time.Second})
+		sent := time.Now()
+		store.count()
+		lease := resume(t, next, first.Handle())
+		require.Equal(t, []string{"get", "put"}, store.count())
+		require.Equal(t, sent.Add(9*time.Second-9*time.Second/5), lease.Deadline(),
+			"counted from before the renewal was sent")
+		now := lease.Record()
+		require.Equal(t, was.Token, lease.Token())
+		require.Equal(t, "next", now.Holder)
+		require.Equal(t, 9*time.Second, now.TTL)
+		require.Equal(t, "b", now.Metadata["addr"])
+		require.Equal(t, "state", string(now.Payload))
+		require.Equal(t, was.TermID, now.TermID)
+		require.True(t, was.AcquiredAt.Equal(now.AcquiredAt))
+		require.Equal(t, first.Handle(), lease.Handle())
+		require.NotContains(t, now.TermID, strings.Split(lease.Handle(), "-")[1])
+		require.ErrorIs(t, first.Release(t.Context()), leasehold.ErrLost, "and it changes nothing")
+		time.Sleep(time.Minute) // it renews itself
+		require.True(t, lease.Valid())
+		require.NoError(t, lease.Renew(t.Context()))
+		require.NoError(t, lease.Release(t.Context()))
+		require.EqualValues(t, was.Token+1, acquire(t, newLock(t, store)).Token())
+	})
+}
+
+// A process that does not stop loses the lease at its next renewal, and is not told of an
+// administrator.
+func TestAProcessThatGoesOnLosesAResumedLease(t *testing.T) {
+	for name, release := range map[string]bool{"held": false, "released": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := leasehold.NewMemStore()
+				first := acquire(t, newLock(t, store))
+				lease := resume(t, newcomer(t, store, leasehold.WithIdentity("next")), first.Handle())
+				if release {
+					require.NoError(t, lease.Release(t.Context()))
+				}
+				began := time.Now()
+				<-first.Context().Done()
+				require.LessOrEqual(t, time.Since(began), 5*time.Second)
+				cause := context.Cause(first.Context())
+				require.ErrorIs(t, cause, leasehold.ErrLost)
+				require.Equal(t, "taken_over", leasehold.Outcome(cause))
+				require.ErrorContains(t, cause, `by "next", which has resumed the term`)
+				require.Equal(t, !release, lease.Valid())
+			})
+		})
+	}
+}
+
+// What is no handle costs no request. What names no term that goes on costs one, and writes
+// nothing.
+func TestBadHandles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		old := acquire(t, newLock(t, store))
+		require.NoError(t, old.Release(t.Context()))
+		current := acquire(t, newLock(t, store))
+		good := current.Handle()
+		secret := strings.TrimPrefix(good, "2-")
+		wrong := "B" + secret[1:]
+		if wrong == secret {
+			wrong = "C" + secret[1:]
+		}
+		for name, c := range map[string]struct {
+			handle, says string
+			reads        bool
+		}{
+			"empty":            {"", "cut short or changed", false},
+			"no secret":        {"2", "cut short or changed", false},
+			"cut short":        {good[:len(good)-1], "cut short or changed", false},
+			"cut at the front": {good[1:], "cut short or changed", false},
+			"too long":         {good + "A", "cut short or changed", false},
+			"token 0":          {"0-" + secret, "cut short or changed", false},
+			"token with zeros": {"02-" + secret, "cut short or changed", false},
+			"token too high":   {"9007199254740992-" + secret, "cut short or changed", false},
+			"lower case":       {strings.ToLower(good), "cut short or changed", false},
+			"hash as secret":   {"2-" + current.Record().TermID, "cut short or changed", false},
+			"older term":       {old.Handle(), "taken over by", true},
+			"later term":       {"3-" + secret, "of another lock", true},
+			"wrong secret":     {"2-" + wrong, "does not have the secret", true},
+		} {
+			before := current.Record()
+			store.count()
+			lease, err := newcomer(t, store).Resume(t.Context(), c.handle)
+			require.Nil(t, lease, name)
+			require.ErrorContains(t, err, c.says, name)
+			require.NotContains(t, err.Error(), secret, name)
+			require.Equal(t, c.reads, errors.Is(err, leasehold.ErrLost), name)
+			var want []string
+			if c.reads {
+				want = []string{"get"}
+			}
+			require.Equal(t, want, store.count(), name)
+			require.Equal(t, before, current.Record(), name)
+		}
+		require.NoError(t, current.Release(t.Context()))
+		store.count()
+		_, err := newcomer(t, store).Resume(t.Context(), good)
+		require.ErrorIs(t, err, leasehold.ErrReleased)
+		require.Equal(t, []string{"get"}, store.count())
+		_, err = newLock(t, leasehold.NewMemStore()).Resume(t.Context(), good)
+		require.ErrorIs(t, err, leasehold.ErrLost)
+		require.ErrorContains(t, err, "deleted, or the handle is of another lock")
+	})
+}
+
+// A term of a foreign client, or of an older version, cannot be resumed.
+func TestATermWithoutAHashIsNotResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		handle := acquire(t, newLock(t, store)).Handle()
+		for _, id := range []string{"", "Q6ZB3NDY7HEO2LCF"} {
+			foreign := leasehold.NewMemStore()
+			body, err := leasehold.Record{Token: 1, TermID: id, ExpiresAt: time.Now().Add(time.Hour)}.MarshalJSON()
+			require.NoError(t, err)
+			_, err = foreign.PutIfNoneMatch(t.Context(), newLock(t, foreign).Key(), body)
+			require.NoError(t, err)
+			_, err = newLock(t, foreign).Resume(t.Context(), handle)
+			require.ErrorIs(t, err, leasehold.ErrLost)
+			require.ErrorContains(t, err, "no secret")
+			o, err := foreign.Get(t.Context(), newLock(t, foreign).Key())
+			require.NoError(t, err)
+			require.Equal(t, string(body), string(o.Body))
+		}
+	})
+}
+
+// A Lock that has a term does not resume it, nor another one.
+func TestALockThatHoldsResumesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := newLock(t, leasehold.NewMemStore())
+		lease := acquire(t, lock)
+		_, err := lock.Resume(t.Context(), lease.Handle())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		lease.Abandon()
+		_, err = lock.Resume(t.Context(), lease.Handle())
+		require.ErrorIs(t, err, leasehold.ErrHeld, "what the term started may go on")
+		require.Error(t, lease.Renew(t.Context()))
+		time.Sleep(20 * time.Second)
+		again := resume(t, lock, lease.Handle())
+		require.Equal(t, lease.Token(), again.Token())
+	})
+}
+
+// Two processes that resume one term at once: the last one has it, and the other one loses it.
+func TestTwoResumesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		first := acquire(t, newLock(t, store))
+		first.Abandon()
+		store.next(fault{op: "put", apply: true, delay: time.Second}, fault{op: "put", apply: true, delay: time.Second})
+		leases := make(chan *leasehold.Lease, 2)
+		for range 2 {
+			lock := newcomer(t, store)
+			go func() {
+				lease, err := lock.Resume(t.Context(), first.Handle())
+				if err == nil {
+					leases <- lease
+				}
+			}()
+		}
+		time.Sleep(30 * time.Second)
+		valid := 0
+		for range len(leases) {
+			if lease := <-leases; lease.Valid() {
+				valid++
+			}
+		}
+		require.Equal(t, 1, valid)
+	})
+}
+
+// The holder's renewal is under way while another process resumes: the term goes on there all the
+// same.
+func TestARenewalUnderWayDoesNotStopAResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &between{Store: leasehold.NewMemStore()}
+		first := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+		store.f.Store(func() { require.NoError(t, first.Renew(t.Context())) })
+		lease := resume(t, newcomer(t, store), first.Handle())
+		require.True(t, lease.Valid())
+		require.ErrorIs(t, first.Renew(t.Context()), leasehold.ErrLost)
+	})
+}
+
+// The same with a takeover, or a release: nothing is resumed.
+func TestATermThatEndsMeanwhileIsNotResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &between{Store: leasehold.NewMemStore()}
+		first := acquire(t, newLock(t, store))
+		store.f.Store(func() { require.NoError(t, first.Release(t.Context())) })
+		_, err := newcomer(t, store).Resume(t.Context(), first.Handle())
+		require.ErrorIs(t, err, leasehold.ErrReleased)
+		second := acquire(t, newLock(t, store))
+		store.f.Store(func() {
+			require.NoError(t, second.Release(t.Context()))
+			acquire(t, newLock(t, store))
+		})
+		_, err = newcomer(t, store).Resume(t.Context(), second.Handle())
+		require.ErrorIs(t, err, leasehold.ErrLost)
+	})
+}
+
+// between calls f once, before the next update.
+type between struct {
+	leasehold.Store
+	f atomic.Value
+}
+
+func (s *between) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	if f, _ := s.f.Swap((func())(nil)).(func()); f != nil {
+		f()
+	}
+	return s.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+// A renewal of a failed Resume that has landed is nothing that its own Lock may take over at once:
+// the process that had the term may still act under it.
+func TestTheGhostOfAFailedResumeIsWaitedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		first := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+		next := newcomer(t, store)
+		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, err: errors.New("reset")},
+			fault{op: "get", err: errors.New("reset")})
+		_, err := next.Resume(t.Context(), first.Handle())
+		require.ErrorContains(t, err, "reset")
+		_, err = next.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.True(t, first.Valid())
+		lease := resume(t, next, first.Handle())
+		require.Equal(t, first.Token(), lease.Token())
+	})
+}
+
+// The answer is lost, and the nonce tells.
+func TestAResumeWithoutAReplyIsOurs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		first := acquire(t, newLock(t, store))
+		first.Abandon()
+		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, err: errors.New("reset")})
+		require.True(t, resume(t, newcomer(t, store), first.Handle()).Valid())
+	})
+}
+
+// Who resumes has the record under its own name, so a namesake of the former holder reclaims
+// nothing.
+func TestANamesakeOfTheFormerHolderReclaimsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		first := acquire(t, newLock(t, store, pod...))
+		first.Abandon()
+		lease := resume(t, newcomer(t, store), first.Handle())
+		_, err := newcomer(t, store, pod...).TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.True(t, lease.Valid())
+	})
+}
+
+// A term that has run out goes on, unless somebody has taken the lock since.
+func TestATermThatHasRunOutIsResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		first := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+		time.Sleep(time.Hour)
+		require.False(t, first.Valid())
+		require.True(t, resume(t, newcomer(t, store), first.Handle()).Valid())
+		time.Sleep(time.Second)
+	})
+}
+
+// An old version from a backup is not the term that goes on, to a Lock that has seen a later one.
+func TestARestoredTermIsNotResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		first := acquire(t, newLock(t, store))
+		backup, err := store.Get(t.Context(), newLock(t, store).Key())
+		require.NoError(t, err)
+		require.NoError(t, first.Release(t.Context()))
+		acquire(t, newLock(t, store)).Abandon()
+		next := newcomer(t, store)
+		_, err = next.Inspect(t.Context())
+		require.NoError(t, err)
+		o, err := store.Get(t.Context(), next.Key())
+		require.NoError(t, err)
+		_, err = store.PutIfMatch(t.Context(), next.Key(), backup.Body, o.ETag)
+		require.NoError(t, err)
+		_, err = next.Resume(t.Context(), first.Handle())
+		require.ErrorIs(t, err, leasehold.ErrLost)
+		require.ErrorContains(t, err, "old version")
+	})
+}
