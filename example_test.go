@@ -15,6 +15,84 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
+// Two candidates campaign for one lock. The first leads until it stops, and then the second leads.
+func Example() {
+	store := leasehold.NewMemStore() // in production NewS3Store, and each candidate is a process
+	leads := make(chan struct{})
+	campaign := func(name string) (stop func()) {
+		lock, err := leasehold.NewLock(store, "leaders/reports", leasehold.WithIdentity(name))
+		if err != nil {
+			log.Fatal(err)
+		}
+		elector, err := leasehold.NewElector(lock, leasehold.Callbacks{
+			OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
+				fmt.Println(name, "leads with token", lease.Token())
+				leads <- struct{}{}
+				<-ctx.Done() // the leader's work ends with ctx
+				fmt.Println(name, "stops its work")
+			},
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background()) // a service uses signal.NotifyContext
+		ended := make(chan error)
+		go func() { ended <- elector.Run(ctx) }()
+		return func() {
+			cancel()
+			if err := <-ended; err != nil { // nil after a step-down that has released the lock
+				log.Fatal(err)
+			}
+		}
+	}
+	stopAda := campaign("ada")
+	<-leads
+	stopBob := campaign("bob")
+	stopAda()
+	<-leads
+	stopBob()
+	// Output:
+	// ada leads with token 1
+	// ada stops its work
+	// bob leads with token 2
+	// bob stops its work
+}
+
+// A leader that is to be replaced, or that cannot do its work, gives the others a turn.
+func ExampleElector_Resign() {
+	store := leasehold.NewMemStore() // in production NewS3Store
+	ctx, stop := context.WithCancel(context.Background())
+	lock, err := leasehold.NewLock(store, "leaders/resign")
+	if err != nil {
+		log.Fatal(err)
+	}
+	leads := make(chan struct{})
+	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{
+		OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
+			leads <- struct{}{}
+			<-ctx.Done()
+		},
+		OnStoppedLeading: func(cause error) { fmt.Println("stopped:", cause) },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- elector.Run(ctx) }()
+	<-leads
+	err = elector.Resign(ctx) // waits until the work has ended and the lock is free
+	fmt.Println(err, elector.IsLeader())
+	record, err := lock.Inspect(ctx)
+	fmt.Println("free for the others:", record.Released(), err)
+	stop()
+	fmt.Println(<-ended)
+	// Output:
+	// stopped: lease released: resigned
+	// <nil> false
+	// free for the others: true <nil>
+	// <nil>
+}
+
 func ExampleElector() {
 	store := leasehold.NewMemStore()                      // in production NewS3Store
 	ctx, stop := context.WithCancel(context.Background()) // a service uses signal.NotifyContext

@@ -1296,3 +1296,6 @@ func TestLocksTakenTogetherAreNotRenewedTogether(t *testing.T) {
 		}
 	})
 }
+
+// The example of virtual time is a test that passes.
+func TestExampleOfVirtualTime(t *testing.T) { synctest.Test(t, failover) }

@@ -25,3 +25,22 @@ func ExampleNewFencedStore() {
 		})
 	}
 }
+
+// The client of NewClient reads by the JSON API and shows the store every reply.
+func ExampleNew() {
+	_ = func(ctx context.Context, migrate func(ctx context.Context, token uint64) error) error {
+		client, err := gcsstore.NewClient(ctx) // with application default credentials
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		store := gcsstore.New(client, "my-bucket", gcsstore.WithKeyPrefix("locks/"))
+		lock, err := leasehold.NewLock(store, "migration")
+		if err != nil {
+			return err
+		}
+		return lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+			return migrate(ctx, lease.Token()) // ctx ends if the lease is lost
+		})
+	}
+}
