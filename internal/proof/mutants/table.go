@@ -12,8 +12,8 @@ var mutants = []mutant{
 		6,
 	},
 	{"validity of an acquisition counted from the reply",
-		[]edit{{"acquire.go", `	written := &version{exists`, `	sent = r.clock.Now()
-	written := &version{exists`}}, []string{worlds}, 1},
+		[]edit{{"acquire.go", `	return r.newTerm(written, sent, secret), nil, nil`,
+			`	return r.newTerm(written, r.clock.Now(), secret), nil, nil`}}, []string{worlds}, 1},
 	{
 		"validity of a renewal counted from the reply",
 		[]edit{{"renewal.go", `		t.landed(ctx, etag, write{rec, sent})`,
@@ -1396,7 +1396,11 @@ var mutants = []mutant{
 	},
 	{
 		"a term keeps the ID of the last one",
-		[]edit{{"acquire.go", `TermID: newID(),`, `TermID: v.rec.TermID + newID()[min(len(v.rec.TermID), 16):],`}},
+		[]edit{{"acquire.go", `TermID: termID(secret),`, `TermID: cmp.Or(v.rec.TermID, termID(secret)),`},
+			{"acquire.go", `	"context"
+	"errors"`, `	"cmp"
+	"context"
+	"errors"`}},
 		[]string{worlds, ". -run TestIDsOfObjectsAndTerms"},
 		20,
 	},
@@ -1547,8 +1551,8 @@ var mutants = []mutant{
 	},
 	{
 		"canary: an acquisition that was refused and has landed is not suspect",
-		[]edit{{"acquire.go", `r.tryStore(ctx, written, refused)`,
-			`r.tryStore(ctx, written, refused && r.clock == nil)`}},
+		[]edit{{"acquire.go", `r.tryStore(ctx, written, storeapi.Refused(refusal))`,
+			`r.tryStore(ctx, written, storeapi.Refused(refusal) && r.clock == nil)`}},
 		[]string{". -run TestRefusalsOfWritesThatWereCarriedOut"}, 25,
 	},
 	{
@@ -1588,8 +1592,8 @@ var mutants = []mutant{
 	},
 	{
 		"canary: a lease that ends meanwhile is given to the user",
-		[]edit{{"acquire.go", `	if tooLate() {
-		return`, `	if r.canary == nil && tooLate() {
+		[]edit{{"acquire.go", `	if r.tooLate(sent) {
+		return`, `	if r.canary == nil && r.tooLate(sent) {
 		return`}},
 		[]string{". -run TestASleepWhileTheStoreIsTried"}, 25,
 	},
