@@ -343,8 +343,11 @@ func TestBadInput(t *testing.T) {
 			`"locks/report/.leasehold-versions/readme" is not a version`,
 		},
 		"too many digits": {func(b *bucket) { b.put(object(20)+"0", nil) }, "is not a version"},
-		"too few":         {func(b *bucket) { b.put(key+"/.leasehold-versions/.leasehold-1", nil) }, "is not a version"},
-		"version 0":       {func(b *bucket) { b.put(object(0), nil) }, "is not a version"},
+		"too few": {
+			func(b *bucket) { b.put(key+"/.leasehold-versions/.leasehold-1", nil) },
+			"is not a version",
+		},
+		"version 0": {func(b *bucket) { b.put(object(0), nil) }, "is not a version"},
 		"a gap": {
 			func(b *bucket) { b.remove(object(15)) },
 			"version 15 is missing, but 20 is there",

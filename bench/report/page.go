@@ -360,8 +360,8 @@ func (d *Data) crowds(say sayer, put putter, whole wholer) {
 		"change of holder. Without a queue, the process that releases is often the first to acquire again, because "+
 		"it knows of the release first: that is fast, and no hand-over. "+
 		"Evenness is Jain's index: 1 if all candidates got the same number of turns.", 1000*d.CrowdPoll)
-	say("Idle is the share of the time between a release and the next acquisition. With many candidates the cores are " +
-		"busy with polls, and the figures measure the server.")
+	say("Idle is the share of the time between a release and the next acquisition. With many candidates the cores " +
+		"are busy with polls, and the figures measure the server.")
 	say("%s", picture("crowd", "Share of the acquisitions that change hands, by number of candidates"))
 	const shown = 8 // candidates
 	put(d.turns(d.Places[0].Name, func(c Crowd) bool { return c.Candidates == shown }))
@@ -492,7 +492,8 @@ func (d *Data) electors(say sayer, put putter, whole wholer) {
 	whole("Memory of an elector", &t)
 	say("The [memory of an elector](performance-tables.md#memory-of-an-elector) is what the process has grown by, " +
 		"after a garbage collection, divided by the electors. An acquisition needs 8 KiB of stack or more, and a " +
-		"garbage collection takes half of that back at a time. A renewal has a goroutine of its own, which ends with it.")
+		"garbage collection takes half of that back at a time. A renewal has a goroutine of its own, which ends " +
+		"with it.")
 }
 
 // crews are the rows of electors that share a process that are wanted.

@@ -2221,7 +2221,9 @@ var mutants = []mutant{
 	{"command: a guard that does not see renewals", []edit{{"cmd/leasehold/internal/guard/guard.go",
 		`		termAt, killAt := g.times.get()
 `, `		termAt, killAt := firstTerm, firstKill
-`}, {"cmd/leasehold/internal/guard/guard.go", `	pause := int64(time.Millisecond) // between two looks for what is left
+`}, {
+		"cmd/leasehold/internal/guard/guard.go",
+		`	pause := int64(time.Millisecond) // between two looks for what is left
 `, `	pause := int64(time.Millisecond) // between two looks for what is left
 	firstTerm, firstKill := g.times.get()
 `}}, []string{"./cmd/leasehold -run ^TestAGuardThatWasStoppedKnowsTheLastRenewal$"}, 29},
@@ -2240,7 +2242,9 @@ var mutants = []mutant{
 	},
 	{
 		"command: lives on when both are killed",
-		[]edit{{"cmd/leasehold/internal/guard/guard_linux.go", `Setpgid: true, Pdeathsig: syscall.SIGKILL`, `Setpgid: true`}},
+		[]edit{{
+			"cmd/leasehold/internal/guard/guard_linux.go",
+			`Setpgid: true, Pdeathsig: syscall.SIGKILL`, `Setpgid: true`}},
 		[]string{"./cmd/leasehold -run ^TestLeaseholdAndItsGuardAreKilled$"},
 		28,
 	},
@@ -2281,11 +2285,13 @@ var mutants = []mutant{
 	}
 	if g.cgroup.populated() || len(`}},
 		[]string{"./cmd/leasehold -run ^TestTheNumberOfACommandIsNotUsedAgain$"}, 0},
-	{"command: what is in the control group lives on when leasehold is killed", []edit{{"cmd/leasehold/internal/guard/guard.go",
+	{"command: what is in the control group lives on when leasehold is killed", []edit{{
+		"cmd/leasehold/internal/guard/guard.go",
 		`		g.cgroup.kill()`,
 		`		_ = g.cgroup`}},
 		[]string{"./cmd/leasehold -run ^TestTheControlGroupIsEmptiedAndRemoved$"}, 28},
-	{"command: what is in the control group lives on when the guard is killed", []edit{{"cmd/leasehold/internal/guard/supervise.go",
+	{"command: what is in the control group lives on when the guard is killed", []edit{{
+		"cmd/leasehold/internal/guard/supervise.go",
 		`	s.cgroup.kill()
 `, ``}},
 		[]string{"./cmd/leasehold -run ^TestTheControlGroupIsEmptiedAndRemoved$"}, 28},
@@ -2305,7 +2311,8 @@ var mutants = []mutant{
 		`		outside, _ = err.(syscall.Errno)
 		return outside, err`}},
 		[]string{"./cmd/leasehold -run ^TestAControlGroupInADelegatedPart$"}, 0},
-	{"command: the guard's time counts from after the lease was asked", []edit{{"cmd/leasehold/internal/guard/supervise.go",
+	{"command: the guard's time counts from after the lease was asked", []edit{{
+		"cmd/leasehold/internal/guard/supervise.go",
 		`	now := bootTime()
 	return now + int64(left())`,
 		`	valid := left()
@@ -2325,7 +2332,9 @@ var mutants = []mutant{
 		[]string{"./cmd/leasehold -run ^TestTheCommandUsesUpAllProcesses$"}, 0},
 	{
 		"command: a lost lease is not told",
-		[]edit{{"cmd/leasehold/internal/guard/supervise.go", `result.Code, result.Lost = status.ExitStatus(), second == 1`,
+		[]edit{{
+			"cmd/leasehold/internal/guard/supervise.go",
+			`result.Code, result.Lost = status.ExitStatus(), second == 1`,
 			`result.Code, result.Lost = status.ExitStatus(), second == 2`}},
 		[]string{"./cmd/leasehold -run ^TestExitCodesOfRun$"},
 		30,
@@ -2395,7 +2404,9 @@ var mutants = []mutant{
 		[]edit{{"cmd/leasehold/internal/place/store.go", `	if l.sse == "" {`, `	if true {`}},
 		[]string{"./cmd/leasehold -run ^TestWritesNameTheirEncryption$"}, 0},
 	{"command: a URL that is printed forgets the encryption",
-		[]edit{{"cmd/leasehold/internal/place/url.go", `		"sse": l.sse, "sse-kms-key-id": l.sseKey} {`, `	} {`}},
+		[]edit{{
+			"cmd/leasehold/internal/place/url.go",
+			`		"sse": l.sse, "sse-kms-key-id": l.sseKey} {`, `	} {`}},
 		[]string{"./cmd/leasehold -run ^TestWritesNameTheirEncryption$"}, 0},
 	{"command: an encryption that does not exist",
 		[]edit{{"cmd/leasehold/internal/place/url.go", `	if why := badEncryption(l.sse, l.sseKey); why != "" {`,
@@ -2501,7 +2512,9 @@ var mutants = []mutant{
 		`	if c.noWait {
 		defer c.tell(a.log, lock.Key())()`,
 	}}, []string{"./cmd/leasehold -run ^TestWhomOneWaitsForIsTold$"}, 0},
-	{"command: SIGUSR1 to the whole group", []edit{{"cmd/leasehold/internal/guard/supervise.go", `		s.send(s.pid, number)
+	{"command: SIGUSR1 to the whole group", []edit{{
+		"cmd/leasehold/internal/guard/supervise.go",
+		`		s.send(s.pid, number)
 	default:`, `		s.send(-s.pid, number)
 	default:`}}, []string{"./cmd/leasehold -run ^TestSignalsGoToTheCommandOrToItsGroup$"}, 32},
 	{"command: SIGTERM to the command alone", []edit{{"cmd/leasehold/internal/guard/supervise.go", `	default:
@@ -2539,7 +2552,9 @@ var mutants = []mutant{
 	},
 	{
 		"command: orphans stay",
-		[]edit{{"cmd/leasehold/internal/guard/reap_linux.go", `_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil)`, `_ = unix.WNOHANG`}},
+		[]edit{{
+			"cmd/leasehold/internal/guard/reap_linux.go",
+			`_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil)`, `_ = unix.WNOHANG`}},
 		[]string{"./cmd/leasehold -run ^TestOrphansLeaveNoZombies$"},
 		33,
 	},
