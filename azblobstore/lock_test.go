@@ -9,18 +9,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/azblobstore"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/locktest"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
@@ -39,53 +38,16 @@ func process(t *testing.T, server http.Handler, name string, opts ...leasehold.O
 func TestElectorMovesOnWhenItsLeaderIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &fakeAzure{}
-		type term struct {
-			holder   string
-			token    uint64
-			from, to time.Time
-		}
-		var mu sync.Mutex
-		var terms []term
-		led := make(chan string, 8)
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		var wg sync.WaitGroup
-		wires := map[string]*wire{}
-		for _, name := range []string{"alice", "bob", "carol"} {
+		locktest.LeaderCutOff(t, ttl, func(name string) (*leasehold.Lock, func(bool)) {
 			lock, w := process(t, server, name)
-			wires[name] = w
-			elector, err := leasehold.NewElector(lock, leasehold.Callbacks{
-				OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
-					own := term{holder: name, token: lease.Token(), from: time.Now()}
-					led <- name
-					<-ctx.Done()
-					own.to = time.Now()
-					mu.Lock()
-					defer mu.Unlock()
-					terms = append(terms, own)
-				},
-			})
-			require.NoError(t, err)
-			wg.Go(func() { assert.NoError(t, elector.Run(ctx)) })
-		}
-		first := <-led
-		time.Sleep(10 * ttl) // it leads on
-		require.Empty(t, led)
-		wires[first].failAll(faultproxy.Fault{Kind: faultproxy.Refuse})
-		cut := time.Now()
-		second := <-led
-		require.NotEqual(t, first, second)
-		require.Less(t, time.Since(cut), 2*ttl)
-		wires[first].failAll(faultproxy.Fault{})
-		time.Sleep(10 * ttl)
-		stop()
-		wg.Wait()
-		require.GreaterOrEqual(t, len(terms), 2)
-		require.True(t, terms[0].to.Before(terms[1].from), "the leader that was cut off must stop before the next "+
-			"term begins")
-		for i, term := range terms {
-			require.EqualValues(t, i+1, term.token)
-		}
+			return lock, func(off bool) {
+				fault := faultproxy.Fault{}
+				if off {
+					fault.Kind = faultproxy.Refuse
+				}
+				w.failAll(fault)
+			}
+		})
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/gcsstore"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/locktest"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
@@ -125,60 +126,17 @@ func TestNewcomerTakesAnExpiredLockOverAtOnce(t *testing.T) {
 func TestElectorMovesOnWhenItsLeaderIsCutOff(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	type span struct {
-		token    uint64
-		from, to time.Time
-	}
-	var mu sync.Mutex
-	var terms []span
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	var wg sync.WaitGroup
-	led := make(chan string, 8)
-	var cut sync.Map // names of processes without a network
-	for _, name := range []string{"alice", "bob"} {
+	locktest.LeaderCutOff(t, ttl, func(name string) (*leasehold.Lock, func(bool)) {
 		lock, w := s.process(t, name)
+		var isOff atomic.Bool
 		w.Decide = func(*http.Request) faultproxy.Fault {
-			if _, ok := cut.Load(name); ok {
+			if isOff.Load() {
 				return faultproxy.Fault{Kind: faultproxy.Refuse}
 			}
 			return faultproxy.Fault{}
 		}
-		elector, err := leasehold.NewElector(lock, leasehold.Callbacks{
-			OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
-				term := span{token: lease.Token(), from: time.Now()}
-				led <- name
-				<-ctx.Done()
-				term.to = time.Now()
-				mu.Lock()
-				defer mu.Unlock()
-				terms = append(terms, term)
-			},
-		})
-		require.NoError(t, err)
-		wg.Go(func() { _ = elector.Run(ctx) })
-	}
-	await := func() string {
-		select {
-		case name := <-led:
-			return name
-		case <-time.After(20 * ttl):
-			t.Fatal("nobody leads")
-			return ""
-		}
-	}
-	first := await()
-	cut.Store(first, true)
-	second := await()
-	require.NotEqual(t, first, second)
-	cut.Clear()
-	stop()
-	wg.Wait()
-
-	require.Len(t, terms, 2)
-	require.Less(t, terms[0].token, terms[1].token)
-	require.True(t, terms[0].to.Before(terms[1].from), "the leader that was cut off must stop before the next "+
-		"term begins")
+		return lock, isOff.Store
+	})
 }
 
 // TestExample builds the example and runs it as a user would.
