@@ -76,9 +76,11 @@ func (a *app) acquire() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "acquire [flags] URL",
 		Short: "Take a lock for several steps of a pipeline, and print a handle",
-		Long: `Waits for the lock, takes it for the TTL, and prints a handle, or writes it to a file that only you can read. Later steps, each a process
-of its own, give the handle back to "renew" and "release". Nothing renews the lease in between, so choose a TTL that covers the longest
-time between two steps, or let "hold" renew it in the background. Where one command is all that needs the lock, use "run": it renews the lease, and ends the command if it is lost.
+		Long: `Waits for the lock, takes it for the TTL, and prints a handle, or writes it to a file
+that only you can read. Later steps, each a process of its own, give the handle back to "renew" and
+"release". Nothing renews the lease in between, so choose a TTL that covers the longest time between
+two steps, or let "hold" renew it in the background. Where one command is all that needs the lock,
+use "run": it renews the lease, and ends the command if it is lost.
 
 Who has the handle can release the lock: keep it among the secrets of the pipeline.`,
 		Example: `  leasehold acquire --ttl 1h --wait 10m --handle-file lock s3://bucket/locks/deploy
@@ -218,8 +220,9 @@ func (a *app) renew() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "renew [flags] [HANDLE]",
 		Short: "Renew a lease that acquire has begun",
-		Long: `Renews the lease of the handle for its TTL. If it succeeds, nobody else has held the lock since "acquire", even if the lease had run
-out. If it exits with 79, the lease is lost. Without an argument, the handle is taken from --handle-file, or from ` +
+		Long: `Renews the lease of the handle for its TTL. If it succeeds, nobody else has held the
+lock since "acquire", even if the lease had run out. If it exits with 79, the lease is lost. Without
+an argument, the handle is taken from --handle-file, or from ` +
 			handleEnv + `.`,
 		Args:              given.check,
 		ValidArgsFunction: noFiles,
@@ -239,11 +242,12 @@ func (a *app) release() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release [flags] [HANDLE]",
 		Short: "Release a lock that acquire has taken",
-		Long: `Releases the lock of the handle. Releasing twice does no harm. If the lease is lost, it changes nothing and exits with 79. Without an
-argument, the handle is taken from --handle-file, or from ` + handleEnv + `.
+		Long: `Releases the lock of the handle. Releasing twice does no harm. If the lease is lost,
+it changes nothing and exits with 79. Without an argument, the handle is taken from --handle-file,
+or from ` + handleEnv + `.
 
-With --if-held, it is silent and exits with 0 where there is nothing to release: there is no handle, because "acquire" has failed, or the
-lease is lost.`,
+With --if-held, it is silent and exits with 0 where there is nothing to release: there is no handle,
+because "acquire" has failed, or the lease is lost.`,
 		Args:              given.check,
 		ValidArgsFunction: noFiles,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {

@@ -23,7 +23,9 @@ const azureContainer = "leasehold-cmd"
 
 // newAzure starts an Azurite with a container, and returns what prepares a run of the program
 // there. env is added to the environment.
-func newAzure(t *testing.T) (server testserver.Azurite, client *azblob.Client, command func(env []string, args ...string) *exec.Cmd) {
+func newAzure(t *testing.T) (
+	server testserver.Azurite, client *azblob.Client, command func(env []string, args ...string) *exec.Cmd,
+) {
 	server = testserver.StartAzurite(t, testserver.AnyAPIVersion)
 	client, err := azblob.NewClientFromConnectionString(server.ConnectionString(), nil)
 	require.NoError(t, err)
@@ -324,7 +326,8 @@ func TestDoctorOnAzure(t *testing.T) {
 			nil,
 		},
 		"soft delete": {
-			answering(of("service"), 200, "<StorageServiceProperties><DeleteRetentionPolicy><Enabled>true</Enabled><Days>7</Days></DeleteRetentionPolicy></StorageServiceProperties>", ""),
+			answering(of("service"), 200, "<StorageServiceProperties><DeleteRetentionPolicy><Enabled>true</Enabled>"+
+				"<Days>7</Days></DeleteRetentionPolicy></StorageServiceProperties>", ""),
 			azureContainer,
 			"",
 			78,

@@ -27,15 +27,16 @@ func (a *app) bench() *cobra.Command {
 		Use:   "bench [flags] URL",
 		Short: "Measure how long a lock takes in this bucket",
 		Long: `Takes, renews and releases a lock beside the one of the URL, whose key is KEY` + benchSuffix +
-			`, and shows the median and the worst time of
-each step, and the requests that it sent on average. The lock of the URL itself is neither read nor written.
+			`, and shows the median and the worst time of each step, and the requests that it sent
+on average. The lock of the URL itself is neither read nor written.
 
-Then one takeover: a holder renews its lease for two TTLs and falls silent at a random moment. Another candidate, which has watched it, takes
-over. The time counts from before the last renewal, also in TTLs. The requests are those of the waiting candidate.
+Then one takeover: a holder renews its lease for two TTLs and falls silent at a random moment.
+Another candidate, which has watched it, takes over. The time counts from before the last renewal,
+also in TTLs. The requests are those of the waiting candidate.
 
-Requests cost money: 4 for each round, and some 35 for the takeover and the rest. On Cloud Storage it waits a second before each
-write, because an object there takes one write a second. The object is removed afterwards. Without the permission to delete it stays, and the next bench uses it
-again.`,
+Requests cost money: 4 for each round, and some 35 for the takeover and the rest. On Cloud Storage
+it waits a second before each write, because an object there takes one write a second. The object is
+removed afterwards. Without the permission to delete it stays, and the next bench uses it again.`,
 		Example:           `  leasehold bench --rounds 100 s3://bucket/locks/report`,
 		Args:              oneArg("one URL"),
 		ValidArgsFunction: noFiles,

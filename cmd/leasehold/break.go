@@ -28,10 +28,12 @@ func (a *app) breakLock() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "break [flags] --token N URL",
 		Short: "Release a term by force",
-		Long: `Releases the lock by force if it is in exactly the term with this token, which "status" shows. A holder that lives notices at its next
-renewal, and until then two may hold the lock. Prefer to end the holder. On a terminal, it asks first.
+		Long: `Releases the lock by force if it is in exactly the term with this token, which
+"status" shows. A holder that lives notices at its next renewal, and until then two may hold the
+lock. Prefer to end the holder. On a terminal, it asks first.
 
-It also repairs a corrupt lock object. The next term then has the token N+1, so choose one no lower than any that there was.`,
+It also repairs a corrupt lock object. The next term then has the token N+1, so choose one no lower
+than any that there was.`,
 		Example:           `  leasehold break --token 7 s3://bucket/locks/report`,
 		Args:              oneArg("one URL"),
 		ValidArgsFunction: noFiles,

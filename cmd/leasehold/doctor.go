@@ -17,17 +17,20 @@ func (a *app) doctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [flags] URL",
 		Short: "Check whether a bucket or directory is fit for locks, and say how to mend it",
-		Long: `Checks whether a bucket or directory is fit for locks, and says how to mend what is not: whether it answers, credentials, region,
-each permission, whether the server enforces the conditions of writes, its clock, its latency and the TTL that suits, and settings of the
-bucket that would hurt. A check is "ok", "warning", "failed", or "not checked", which harms nothing.
+		Long: `Checks whether a bucket or directory is fit for locks, and says how to mend what is
+not: whether it answers, credentials, region, each permission, whether the server enforces the
+conditions of writes, its clock, its latency and the TTL that suits, and settings of the bucket that
+would hurt. A check is "ok", "warning", "failed", or "not checked", which harms nothing.
 
-The exit code is 0 if no check has failed or warned. Else it is that of the first failed check, and 78 if there are only warnings.
+The exit code is 0 if no check has failed or warned. Else it is that of the first failed check, and
+78 if there are only warnings.
 
-The lock's object is not changed. The check writes objects whose keys begin with the lock's key and "-doctor", and removes them. Without
-the permission to delete, three of them stay, and are used again. It sends about 100 requests, and takes some seconds.
+The lock's object is not changed. The check writes objects whose keys begin with the lock's key and
+"-doctor", and removes them. Without the permission to delete, three of them stay, and are used
+again. It sends about 100 requests, and takes some seconds.
 
-With --endpoint twice, it also writes and reads the bucket by both endpoints in turn: two sites, or with a proxy and without. Both must
-show one bucket, and one order of its writes.`,
+With --endpoint twice, it also writes and reads the bucket by both endpoints in turn: two sites, or
+with a proxy and without. Both must show one bucket, and one order of its writes.`,
 		Example: `  leasehold doctor s3://bucket/locks/report
   leasehold doctor --endpoint http://10.0.0.1:9000 --endpoint http://10.0.1.1:9000 s3://bucket/locks/report
   leasehold doctor --policy s3://bucket/locks/report >policy.json`,

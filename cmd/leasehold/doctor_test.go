@@ -430,9 +430,10 @@ func TestDoctorFindsBadServers(t *testing.T) {
 				if !r.URL.Query().Has("lifecycle") {
 					return nil
 				}
-				return xmlReply(
-					200, `<LifecycleConfiguration><Rule><ID>cold</ID><Status>Enabled</Status><Filter><Prefix>locks/</Prefix></Filter>`+
-						`<Transition><Days>90</Days><StorageClass>GLACIER</StorageClass></Transition></Rule></LifecycleConfiguration>`)
+				return xmlReply(200, `<LifecycleConfiguration><Rule><ID>cold</ID><Status>Enabled</Status>`+
+					`<Filter><Prefix>locks/</Prefix></Filter>`+
+					`<Transition><Days>90</Days><StorageClass>GLACIER</StorageClass></Transition>`+
+					`</Rule></LifecycleConfiguration>`)
 			},
 			code: 78, check: "lifecycle", result: "failed", seen: `rule "cold" moves the lock to GLACIER`,
 			advice: "exclude locks/* from the rule",
@@ -560,7 +561,8 @@ func (b bucket) allowedOnly(actions string) []string {
 		Region:       b.server.Region,
 		Credentials:  b.server.Client().Options().Credentials,
 	})
-	policy := fmt.Sprintf(`{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": [%s], "Resource": "arn:aws:s3:::*"}]}`, actions)
+	policy := fmt.Sprintf(`{"Version": "2012-10-17", "Statement": [`+
+		`{"Effect": "Allow", "Action": [%s], "Resource": "arn:aws:s3:::*"}]}`, actions)
 	out, err := client.AssumeRole(b.t.Context(), &sts.AssumeRoleInput{
 		RoleArn:         aws.String("arn:xxx:xxx:xxx:xxxx"),
 		RoleSessionName: aws.String("limited"),
@@ -677,7 +679,10 @@ func TestDoctorFindsBadSettings(t *testing.T) {
 			}
 			if c.versioned {
 				_, err = client.PutBucketVersioning(t.Context(), &s3.PutBucketVersioningInput{
-					Bucket: &b.name, VersioningConfiguration: &types.VersioningConfiguration{Status: types.BucketVersioningStatusEnabled},
+					Bucket: &b.name,
+					VersioningConfiguration: &types.VersioningConfiguration{
+						Status: types.BucketVersioningStatusEnabled,
+					},
 				})
 				require.NoError(t, err)
 			}
@@ -792,7 +797,8 @@ func TestDoctorOnGoogleCloudStorage(t *testing.T) {
 			nil,
 		},
 		"expiry": {
-			gs(settings(`{"lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {"age": 30, "matchesPrefix": ["locks/"]}}]}}`), name),
+			gs(settings(`{"lifecycle": {"rule": [{"action": {"type": "Delete"}, `+
+				`"condition": {"age": 30, "matchesPrefix": ["locks/"]}}]}}`), name),
 			78,
 			"lifecycle",
 			"failed",
@@ -801,7 +807,8 @@ func TestDoctorOnGoogleCloudStorage(t *testing.T) {
 			nil,
 		},
 		"expiry of others": {
-			gs(settings(`{"lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {"age": 30, "matchesPrefix": ["logs/"]}}]}}`), name),
+			gs(settings(`{"lifecycle": {"rule": [{"action": {"type": "Delete"}, `+
+				`"condition": {"age": 30, "matchesPrefix": ["logs/"]}}]}}`), name),
 			0,
 			"lifecycle",
 			"ok",
@@ -810,7 +817,8 @@ func TestDoctorOnGoogleCloudStorage(t *testing.T) {
 			nil,
 		},
 		"versions expire": {
-			gs(settings(`{"versioning": {"enabled": true}, "lifecycle": {"rule": [{"action": {"type": "Delete"}, "condition": {"isLive": false, "age": 1}}]}}`), name),
+			gs(settings(`{"versioning": {"enabled": true}, "lifecycle": {"rule": [`+
+				`{"action": {"type": "Delete"}, "condition": {"isLive": false, "age": 1}}]}}`), name),
 			0,
 			"versioning",
 			"ok",
@@ -887,7 +895,10 @@ func TestDoctorOnDirectories(t *testing.T) {
 func TestDoctorOnThePage(t *testing.T) {
 	b := newBucket(t)
 	_, err := b.server.Client().PutBucketVersioning(t.Context(), &s3.PutBucketVersioningInput{
-		Bucket: &b.name, VersioningConfiguration: &types.VersioningConfiguration{Status: types.BucketVersioningStatusEnabled},
+		Bucket: &b.name,
+		VersioningConfiguration: &types.VersioningConfiguration{
+			Status: types.BucketVersioningStatusEnabled,
+		},
 	})
 	require.NoError(t, err)
 	script := `"$0" "$@" 2>&1; code=$?; echo '$ echo $?'; echo $code`

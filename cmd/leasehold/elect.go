@@ -19,13 +19,14 @@ func (a *app) elect() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "elect [flags] URL -- COMMAND [ARGUMENT...]",
 		Short: "Run a command while this process leads, again and again",
-		Long: `Campaigns for the lock, runs the command while it leads, and campaigns again. The command gets the environment of "run". If the
-lease is lost, the command is dead before anyone else can lead. If the command ends by itself, the lock is released, the others may lead
-first, and the campaign goes on.
+		Long: `Campaigns for the lock, runs the command while it leads, and campaigns again. The
+command gets the environment of "run". If the lease is lost, the command is dead before anyone else
+can lead. If the command ends by itself, the lock is released, the others may lead first, and the
+campaign goes on.
 
-SIGINT, SIGTERM and SIGQUIT are passed on to the command and end the campaign: when the command has ended, the lock is released, and the
-exit code is 0. SIGHUP, SIGUSR1 and SIGUSR2 are only passed on. A command for new leaders that still runs at the end gets SIGTERM, and
-SIGKILL 5 seconds later.`,
+SIGINT, SIGTERM and SIGQUIT are passed on to the command and end the campaign: when the command has
+ended, the lock is released, and the exit code is 0. SIGHUP, SIGUSR1 and SIGUSR2 are only passed on.
+A command for new leaders that still runs at the end gets SIGTERM, and SIGKILL 5 seconds later.`,
 		Example: `  leasehold elect s3://bucket/leaders/scheduler -- ./scheduler
   leasehold elect --on-new-leader 'echo "$LEASEHOLD_HOLDER leads"' s3://bucket/leaders/scheduler -- ./scheduler`,
 		Args:              commandArgs,

@@ -36,7 +36,10 @@ func TestElectLeadsAgainAndAgain(t *testing.T) {
 			fmt.Sprintf(`echo "%s sees $LEASEHOLD_HOLDER $LEASEHOLD_TOKEN" >>%s`, name, log), url,
 			"--", "sh", "-c", strings.ReplaceAll(script, "LOG", log)))
 	}
-	const leader = `echo "$LEASEHOLD_HOLDER leads $LEASEHOLD_TOKEN" >>LOG; trap 'echo "$LEASEHOLD_HOLDER reloads" >>LOG' HUP; trap 'echo "$LEASEHOLD_HOLDER ends" >>LOG; exit 3' TERM; while :; do sleep 0.05; done`
+	const leader = `echo "$LEASEHOLD_HOLDER leads $LEASEHOLD_TOKEN" >>LOG
+trap 'echo "$LEASEHOLD_HOLDER reloads" >>LOG' HUP
+trap 'echo "$LEASEHOLD_HOLDER ends" >>LOG; exit 3' TERM
+while :; do sleep 0.05; done`
 	alice := elect("alice", leader)
 	waitFor("alice leads 1\n")
 	bob := elect("bob", leader)

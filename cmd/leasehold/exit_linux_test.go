@@ -116,7 +116,8 @@ func TestSignalsGoToTheCommandOrToItsGroup(t *testing.T) {
 			p := newPlace(t)
 			const loop = `while [ ! -e done ]; do sleep 0.05; done`
 			cmd := p.command("run", p.url, "--", "bash", "-c", fmt.Sprintf(
-				`bash -c 'trap "echo child >>got" %[1]d; echo >child; %[2]s' & trap 'echo command >>got' %[1]d; while [ ! -e child ]; do sleep 0.05; done; echo ready; %[2]s; wait; exit 3`, sig, loop))
+				`bash -c 'trap "echo child >>got" %[1]d; echo >child; %[2]s' & trap 'echo command >>got' %[1]d
+while [ ! -e child ]; do sleep 0.05; done; echo ready; %[2]s; wait; exit 3`, sig, loop))
 			cmd.Dir = p.dir
 			s, lines := ready(t, cmd)
 			require.NoError(t, s.Process.Signal(sig))

@@ -32,8 +32,8 @@ Parameters of s3:
                 encryption that each write names, where a policy of the bucket
                 demands it; sse-kms-key-id=KEY is the ID, ARN or alias of a key
 
-Without parameters, the environment and the files of the AWS SDK decide: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID
-and others, ~/.aws/config, the role of the machine.
+Without parameters, the environment and the files of the AWS SDK decide: AWS_REGION, AWS_PROFILE,
+AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and others, ~/.aws/config, the role of the machine.
 
 The parameter of gs is endpoint=URL. The credentials are Google's application default credentials.
 
@@ -43,46 +43,57 @@ Parameters of azblob:
   endpoint=URL  of the account, if it is not https://NAME.blob.core.windows.net;
                 of Azurite http://127.0.0.1:10000/devstoreaccount1
 
-The credentials are those of az storage: AZURE_STORAGE_CONNECTION_STRING, where UseDevelopmentStorage=true is Azurite; or
-AZURE_STORAGE_ACCOUNT with AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN; or else Microsoft Entra's: a managed identity, az login, the
-variables of azidentity.
+The credentials are those of az storage: AZURE_STORAGE_CONNECTION_STRING, where
+UseDevelopmentStorage=true is Azurite; or AZURE_STORAGE_ACCOUNT with AZURE_STORAGE_KEY or
+AZURE_STORAGE_SAS_TOKEN; or else Microsoft Entra's: a managed identity, az login, the variables of
+azidentity.
 
 Credentials do not belong in a URL.
 
-Write special characters of a key as %XX: a question mark as %3F, a # as %23, a percent sign as %25. In a file URL, a slash ends the
-directory, and %2F is a slash of the key: file:///var/lib/locks/jobs%2Fnightly is the lock "jobs/nightly" of a Go program in the
-directory /var/lib/locks. "list -o json" prints the URL of each lock. Quote a URL with a ? or & for the shell. All who want the same lock
-must name the same object.`},
+Write special characters of a key as %XX: a question mark as %3F, a # as %23, a percent sign as %25.
+In a file URL, a slash ends the directory, and %2F is a slash of the key:
+file:///var/lib/locks/jobs%2Fnightly is the lock "jobs/nightly" of a Go program in the directory
+/var/lib/locks. "list -o json" prints the URL of each lock. Quote a URL with a ? or & for the shell.
+All who want the same lock must name the same object.`},
 	{"guarantee", "What is dead when the lease is lost",
-		`"run" and "elect" hold the lock by a lease, which they renew three times in its TTL. If the lease is lost because the store cannot be
-reached, or because leasehold itself is stopped or killed, the command and all that it has started are dead before anyone else can hold
-the lock:
+		`"run" and "elect" hold the lock by a lease, which they renew three times in its TTL. If the
+lease is lost because the store cannot be reached, or because leasehold itself is stopped or killed,
+the command and all that it has started are dead before anyone else can hold the lock:
 
   TTL - margin    SIGTERM to the command's process group, and to what left it
   TTL - margin/2  SIGKILL
   TTL             others may take the lock
 
-The times count from before the last renewal was sent. The margin is a third of the TTL, or --margin.
+The times count from before the last renewal was sent. The margin is a third of the TTL, or
+--margin.
 
-The command runs in a process group of its own. A small guard process starts it, knows the times by a clock that counts the sleep of
-the machine, and keeps them if leasehold is stopped or killed. If the guard is killed, leasehold ends the command. On Linux, the guard finds what
-has left the process group (setsid, daemons), and a command whose guard is killed dies with it.
+The command runs in a process group of its own. A small guard process starts it, knows the times by
+a clock that counts the sleep of the machine, and keeps them if leasehold is stopped or killed. If
+the guard is killed, leasehold ends the command. On Linux, the guard finds what has left the process
+group (setsid, daemons), and a command whose guard is killed dies with it.
 
-On Linux, the command has a control group (cgroup2) of its own, where leasehold may make one below its own. The system kills all that
-is in it in one step. Without one, the guard finds the processes in /proc. "run -v" says which it is.
+On Linux, the command has a control group (cgroup2) of its own, where leasehold may make one below
+its own. The system kills all that is in it in one step. Without one, the guard finds the processes
+in /proc. "run -v" says which it is.
 
-When the command has ended, what it has left running gets SIGTERM, and SIGKILL half a margin later. Then the lock is released.
+When the command has ended, what it has left running gets SIGTERM, and SIGKILL half a margin later.
+Then the lock is released.
 
 Not covered:
 
-- A process that is not started below the command: a container, a unit of systemd, a job on another machine.
-- Without a control group: a process that leasehold may not kill, such as one under sudo. Run leasehold under sudo instead.
+- A process that is not started below the command: a container, a unit of systemd, a job on another
+  machine.
+- Without a control group: a process that leasehold may not kill, such as one under sudo. Run
+  leasehold under sudo instead.
 - A process in an uninterruptible system call dies when the call returns.
-- A machine or cgroup that is frozen as a whole and goes on later: the command may run for some milliseconds before it is killed.
-- leasehold and the guard stopped or killed at the same time. Then the command dies only if the guard was killed.
+- A machine or cgroup that is frozen as a whole and goes on later: the command may run for some
+  milliseconds before it is killed.
+- leasehold and the guard stopped or killed at the same time. Then the command dies only if the
+  guard was killed.
 - On systems other than Linux, a process that has left the process group.
 - "break" by an operator frees the lock at once. The command is ended at the next renewal.
-- What the command has already sent on its way. Pass LEASEHOLD_TOKEN to what you write to, and let it refuse lower tokens.`},
+- What the command has already sent on its way. Pass LEASEHOLD_TOKEN to what you write to, and let
+  it refuse lower tokens.`},
 	{"exit-codes", "The meaning of each exit code", exitCodeTable()},
 }
 
@@ -213,9 +224,13 @@ func writeManual(w io.Writer, root *cobra.Command) {
 	}
 }
 
-// manText writes paragraphs. One whose lines are indented, or that is a list, keeps its lines.
+// manIndent is how far man(1) moves a text to the right.
+const manIndent = 7
+
+// manText writes paragraphs. One whose lines are indented keeps its lines, and each item of a list
+// begins one.
 func manText(w io.Writer, text string) {
-	for paragraph := range strings.SplitSeq(text, "\n\n") {
+	for paragraph := range strings.SplitSeq(wrap(text, columns-manIndent), "\n\n") {
 		if strings.HasPrefix(paragraph, "  ") || strings.HasPrefix(paragraph, "- ") {
 			fmt.Fprintf(w, ".PP\n.nf\n%s\n.fi\n", roff(paragraph))
 		} else {

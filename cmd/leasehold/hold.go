@@ -25,12 +25,14 @@ func (a *app) hold() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hold [flags] [HANDLE]",
 		Short: "Renew a lease that acquire has begun, again and again",
-		Long: `Renews the lease of the handle every third of its TTL, for steps whose length nobody knows. Run it in the background after "acquire". The
-handle is given as to "renew".
+		Long: `Renews the lease of the handle every third of its TTL, for steps whose length nobody
+knows. Run it in the background after "acquire". The handle is given as to "renew".
 
-It ends with 0 when the lock is released, or when the process of --while has ended; in that case the lock is free after the TTL. It ends
-with 79 if the lease is lost, and after the time of --for, because then nobody renews the lease any more. While the store cannot be
-reached, it tries again, and says so. It does not end with the shell that has started it: in a pipeline, that is the shell of one step.`,
+It ends with 0 when the lock is released, or when the process of --while has ended; in that case the
+lock is free after the TTL. It ends with 79 if the lease is lost, and after the time of --for,
+because then nobody renews the lease any more. While the store cannot be reached, it tries again,
+and says so. It does not end with the shell that has started it: in a pipeline, that is the shell of
+one step.`,
 		Example: `  leasehold acquire --ttl 2m --wait 1h --handle-file lock s3://bucket/locks/deploy
   leasehold hold --handle-file lock --while $$ &
   leasehold release --if-held --handle-file lock`,

@@ -86,7 +86,8 @@ func parent(pid int) int {
 // of them.
 func TestOrphansLeaveNoZombies(t *testing.T) {
 	p := newPlace(t)
-	hook := `while [ ! -e started ]; do sleep 0.05; done; sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done' & true`
+	hook := `while [ ! -e started ]; do sleep 0.05; done
+sh -c 'echo $$ >pid; while [ ! -e go ]; do sleep 0.05; done' & true`
 	cmd := p.command("elect", "--on-new-leader", hook, p.url, "--", "sh", "-c", "echo ready; while :; do sleep "+
 		"0.05; done")
 	cmd.Dir = p.dir

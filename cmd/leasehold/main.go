@@ -130,9 +130,11 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "leasehold",
 		Short: "Locks and leader election on object storage",
-		Long: `Locks and leader election on object storage: S3, Google Cloud Storage, Azure Blob Storage, or a directory of this machine.
+		Long: `Locks and leader election on object storage: S3, Google Cloud Storage, Azure Blob
+Storage, or a directory of this machine.
 
-A lock is a URL: s3://bucket/key, gs://bucket/key, azblob://container/key or file:///directory/name. See "leasehold help urls".`,
+A lock is a URL: s3://bucket/key, gs://bucket/key, azblob://container/key or file:///directory/name.
+See "leasehold help urls".`,
 		Version:           version(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,

@@ -20,15 +20,15 @@ func (a *app) run() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] URL -- COMMAND [ARGUMENT...]",
 		Short: "Run a command under a lock",
-		Long: `Waits for the lock, runs the command under it, and releases the lock. The exit code is the command's; if a signal has ended the command,
-"run" ends by the same signal.
+		Long: `Waits for the lock, runs the command under it, and releases the lock. The exit code
+is the command's; if a signal has ended the command, "run" ends by the same signal.
 
-The command gets LEASEHOLD_KEY, LEASEHOLD_TOKEN and LEASEHOLD_HOLDER in its environment. If the lease is lost, the command is dead
-before anyone else can hold the lock: see "leasehold help guarantee". What the command leaves running is ended, too, before the lock is
-released.
+The command gets LEASEHOLD_KEY, LEASEHOLD_TOKEN and LEASEHOLD_HOLDER in its environment. If the
+lease is lost, the command is dead before anyone else can hold the lock: see "leasehold help
+guarantee". What the command leaves running is ended, too, before the lock is released.
 
-SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command's process group, SIGUSR1 and SIGUSR2 to the command alone. The lease is
-renewed until the command has ended.`,
+SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command's process group, SIGUSR1 and
+SIGUSR2 to the command alone. The lease is renewed until the command has ended.`,
 		Example: `  leasehold run s3://bucket/locks/report -- make report
   leasehold run --no-wait --held-code 0 'gs://bucket/locks/nightly' -- ./nightly.sh
   leasehold run --wait 30s file:///var/lib/locks/import -- sh -c 'echo token $LEASEHOLD_TOKEN'`,

@@ -19,12 +19,14 @@ func (a *app) status() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [flags] URL...",
 		Short: "Show who holds locks",
-		Long: `Shows who holds each lock, since when, and until when by the holder's clock. AGE is the time since the last renewal, at least, by the
-server's clock, if that is known. A lock is "expired" if it should have been renewed by now, by this machine's clock; it can be taken by who
-has watched it for its TTL. One of several that cannot be read is unknown, and the exit code is that of the first failure.
+		Long: `Shows who holds each lock, since when, and until when by the holder's clock. AGE is
+the time since the last renewal, at least, by the server's clock, if that is known. A lock is
+"expired" if it should have been renewed by now, by this machine's clock; it can be taken by who has
+watched it for its TTL. One of several that cannot be read is unknown, and the exit code is that of
+the first failure.
 
-With --exit-code, the exit code is 75 if a lock is held or expired, and 0 if all are free. If a lock is corrupt, or cannot be read, its code
-goes before these.`,
+With --exit-code, the exit code is 75 if a lock is held or expired, and 0 if all are free. If a lock
+is corrupt, or cannot be read, its code goes before these.`,
 		Example:           `  leasehold status s3://bucket/locks/report s3://bucket/locks/nightly -o json`,
 		Args:              someArgs("one URL or more"),
 		ValidArgsFunction: noFiles,
@@ -107,8 +109,9 @@ func (a *app) list() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [flags] PREFIX",
 		Short: "Show all locks below a prefix",
-		Long: `Shows all locks whose keys begin with the prefix, as "status" does. An object that is not a lock is shown as corrupt: give locks a
-prefix of their own. One that may not be read is shown as denied, and the exit code is 77. With -o json there is one line for each lock.`,
+		Long: `Shows all locks whose keys begin with the prefix, as "status" does. An object that is
+not a lock is shown as corrupt: give locks a prefix of their own. One that may not be read is shown
+as denied, and the exit code is 77. With -o json there is one line for each lock.`,
 		Example:           `  leasehold list s3://bucket/locks/`,
 		Args:              oneArg("one URL of a prefix"),
 		ValidArgsFunction: noFiles,

@@ -99,7 +99,8 @@ func (b bucket) atTerminal(t *testing.T, key, command string) *terminal {
 
 func TestACommandReadsFromTheTerminal(t *testing.T) {
 	b := newBucket(t)
-	term := b.atTerminal(t, "locks/read", `bash -c 'echo ready; read -r line; echo "command got $line"; read -r line; echo "then $line"; exit 4'`)
+	term := b.atTerminal(t, "locks/read", `bash -c 'echo ready; read -r line; echo "command got $line"; `+
+		`read -r line; echo "then $line"; exit 4'`)
 	term.waitFor("ready")
 	term.types("one\n")
 	term.waitFor("command got one")

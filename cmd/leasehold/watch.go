@@ -21,8 +21,9 @@ func (a *app) watch() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [flags] URL",
 		Short: "Print a line for every change of a lock",
-		Long: `Prints the state of the lock, and then a line whenever it changes, until it is interrupted: never taken, held, released, expired or
-deleted. A lock has expired if it was not renewed for its TTL. It reads the lock once per interval, and is not a candidate.`,
+		Long: `Prints the state of the lock, and then a line whenever it changes, until it is
+interrupted: never taken, held, released, expired or deleted. A lock has expired if it was not
+renewed for its TTL. It reads the lock once per interval, and is not a candidate.`,
 		Args:              oneArg("one URL"),
 		ValidArgsFunction: noFiles,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
