@@ -244,3 +244,28 @@ func goFiles(t *testing.T) (files []string) {
 	require.Greater(t, len(files), 300, "too few files are found")
 	return files
 }
+
+// The packages below the command run downwards. The guard uses nothing else of the project, so it
+// knows no store: it is told until when the command may run.
+func TestTheCommandRunsDownwards(t *testing.T) {
+	const module, rooms = "github.com/leasehold-go/leasehold", "/cmd/leasehold/internal/"
+	for name, below := range map[string][]string{
+		"exit": nil, "guard": {"exit"}, "place": {"exit"}, "doctor": {"exit", "place"},
+	} {
+		files, err := filepath.Glob(".." + rooms + name + "/*.go")
+		require.NoError(t, err)
+		require.NotEmpty(t, files)
+		for _, path := range files {
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+			require.NoError(t, err)
+			for _, i := range file.Imports {
+				used, ours := strings.CutPrefix(strings.Trim(i.Path.Value, `"`), module)
+				if room, ok := strings.CutPrefix(used, rooms); ok {
+					assert.Contains(t, below, room, path)
+				} else if ours {
+					assert.NotEqual(t, "guard", name, path+" uses "+i.Path.Value)
+				}
+			}
+		}
+	}
+}

@@ -208,7 +208,7 @@ func (p *probe) missing(ctx context.Context) {
 // conditions runs the checks of leasehold.CheckStore.
 func (p *probe) conditions(ctx context.Context) leasehold.Report {
 	r := p.report
-	// Without careful, which keeps the server's clock away.
+	// The store below the layer that keeps the server's clock away.
 	found, err := leasehold.CheckStore(ctx, p.store.Store, p.key)
 	first := brief(err)
 	switch {
