@@ -24,6 +24,7 @@ var noneOfTheCommand = []string{
 	"was not made by NewLock", "NewFencedStore: ", "the S3Store is nil or empty",
 	"client is nil: make one with",
 	"no term has it: pass Lease.Token", // --token is below the highest
+	"pass all of what Lease.Handle",    // the command has handles of its own
 }
 
 // What the library advises is in words of the command, wherever it comes from.
