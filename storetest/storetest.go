@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/storecheck"
 )
 
@@ -64,6 +65,11 @@ func MissingIsPreconditionFailed() Option { return func(s *suite) { s.missing = 
 // VersityGW. Run fails if it is refused after all.
 func DeletesMissing() Option { return func(s *suite) { s.deletesMissing = true } }
 
+// DeniesDelete declares that the credentials may not delete, so that DeleteIfMatch returns an error
+// that matches [leasehold.ErrPermanent]. Locks do not need the permission. Run leaves out what it
+// would have to delete for, and fails if a delete is carried out after all.
+func DeniesDelete() Option { return func(s *suite) { s.deniesDelete = true } }
+
 // Plant lets Run write an object without the store, to check that Get refuses an object that is too
 // large.
 func Plant(write func(key string, body []byte) error) Option {
@@ -76,6 +82,7 @@ type suite struct {
 	wait           time.Duration // how long to watch an object's age
 	ignoresDelete  bool
 	deletesMissing bool
+	deniesDelete   bool
 	missing        refusal // the error of a conditional write to a missing object
 	plant          func(key string, body []byte) error
 }
@@ -104,6 +111,9 @@ type check struct {
 func (s *suite) checks() []check {
 	var all []check
 	for _, c := range storecheck.All() {
+		if s.deniesDelete && c.Name == "delete" {
+			continue
+		}
 		all = append(all, check{c.Name, c.Why, func(ctx context.Context, store leasehold.Store,
 			_ func(string, ...any)) error {
 			probed := storecheck.Of(store, leasehold.Describe(store).TellsAge,
@@ -128,7 +138,7 @@ func (s *suite) checks() []check {
 		}})
 	}
 	own("errors", "every refusal has exactly the error that the interface names", probe.errors)
-	if s.ignoresDelete {
+	if s.ignoresDelete && !s.deniesDelete {
 		own("delete-ignored", "DeleteIfMatch ignores its condition, as the option says", probe.deleteIgnored)
 	}
 	own("etags", "ETags are never empty, are read as they were written, and differ between bodies", probe.etags)
@@ -221,11 +231,9 @@ type refusal struct {
 var (
 	notExist           = refusal{"ErrNotExist", leasehold.ErrNotExist}
 	preconditionFailed = refusal{"ErrPreconditionFailed", leasehold.ErrPreconditionFailed}
-	others             = []refusal{notExist, preconditionFailed,
-		{
-			"ErrPermanent",
-			leasehold.ErrPermanent,
-		}, {"ErrUnsafeStore", leasehold.ErrUnsafeStore}, {"ErrCorruptRecord", leasehold.ErrCorruptRecord}}
+	permanent          = refusal{"ErrPermanent", leasehold.ErrPermanent}
+	others             = []refusal{notExist, preconditionFailed, permanent,
+		{"ErrUnsafeStore", leasehold.ErrUnsafeStore}, {"ErrCorruptRecord", leasehold.ErrCorruptRecord}}
 )
 
 func (want refusal) check(what string, err error) error {
@@ -264,7 +272,7 @@ func (p probe) errors() error {
 		return err
 	}
 	switch err := p.delete(foreign); {
-	case p.ignoresDelete:
+	case p.ignoresDelete, p.deniesDelete:
 	case p.deletesMissing && err != nil:
 		return fmt.Errorf("DeleteIfMatch of a missing key is refused: remove the option DeletesMissing: %w", err)
 	case !p.deletesMissing:
@@ -284,13 +292,16 @@ func (p probe) errors() error {
 	if err := preconditionFailed.check("PutIfMatch with another ETag", err); err != nil {
 		return err
 	}
-	if !p.ignoresDelete {
+	if !p.ignoresDelete && !p.deniesDelete {
 		if err := preconditionFailed.check("DeleteIfMatch with another ETag", p.delete(foreign)); err != nil {
 			return err
 		}
 	}
 	if err := p.must([]byte("first"), etag); err != nil {
 		return err
+	}
+	if p.deniesDelete {
+		return permanent.check("DeleteIfMatch without the permission", p.delete(etag))
 	}
 	if err := p.delete(etag); err != nil {
 		return err
@@ -629,7 +640,11 @@ func (p probe) count(i, goal int, progress *progress) error {
 					i, acknowledged, goal, patience, last)
 			}
 			time.Sleep(mathrand.N(pause)) // do not flood a store that refuses everything
-			pause = min(2*pause, 32*time.Millisecond)
+			longest := 32 * time.Millisecond
+			if storeapi.Passing(p.ctx, last) { // such as one that takes a write a second
+				longest = time.Second
+			}
+			pause = min(2*pause, longest)
 		}
 		numbers[i] = acknowledged + 1
 		runtime.Gosched() // let the others run, even if the store never blocks

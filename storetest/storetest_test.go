@@ -328,6 +328,22 @@ func TestBrokenStoresFail(t *testing.T) {
 			opts:   []Option{IgnoresDeleteCondition()},
 			fails:  []string{"delete-ignored"},
 		},
+		"delete is denied, and the option says so": {
+			break_: func(b *broken) {
+				b.discard = func(ctx context.Context, _, _ string) error {
+					if ctx.Err() != nil {
+						return ctx.Err()
+					}
+					return fmt.Errorf("403: %w", leasehold.ErrPermanent)
+				}
+			},
+			opts: []Option{DeniesDelete()},
+		},
+		"delete is allowed, though the option says otherwise": {
+			break_: func(*broken) {},
+			opts:   []Option{DeniesDelete()},
+			fails:  []string{"errors"},
+		},
 		"the context is ignored": {
 			break_: func(b *broken) {
 				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
