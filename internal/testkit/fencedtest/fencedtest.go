@@ -3,6 +3,7 @@ package fencedtest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,9 @@ type Backend struct {
 	Open  func(opts ...fenced.Option) *fenced.Store
 	Plant func(key, body string) // writes an object as another client does
 	Large int                    // the size of a body that the backend sends in several requests; 0: it never does
+
+	Prefix string // of all keys
+	Rounds int    // of races; 0: the default
 }
 
 // sizes returns the given sizes, and Large if there is one.
@@ -32,7 +36,7 @@ func (b Backend) sizes(small ...int) []int {
 	return small
 }
 
-// Run runs all checks. The backend must be empty.
+// Run runs all checks. The backend must have nothing below the prefix.
 func Run(t *testing.T, b Backend) {
 	t.Run("life of an object", b.life)
 	t.Run("bodies", b.bodies)
@@ -68,7 +72,7 @@ func requireFenced(t *testing.T, s *fenced.Store, key string, token, highest uin
 }
 
 func (b Backend) life(t *testing.T) {
-	ctx, s, key := t.Context(), b.Open(), "life/report.json"
+	ctx, s, key := t.Context(), b.Open(), b.Prefix+"life/report.json"
 	metadata := map[string]string{"author": "alice"}
 	require.NoError(t, s.Put(ctx, 1, key, strings.NewReader(`{"n":1}`), fenced.WithContentType("application/json"),
 		fenced.WithMetadata(metadata)))
@@ -99,19 +103,19 @@ func (b Backend) life(t *testing.T) {
 	require.Equal(t, "new", body)
 	require.Empty(t, o.Metadata)
 
-	require.NoError(t, next.Seal(ctx, 3, "life/not-yet", "life/nor-this"))
-	requireFenced(t, s, "life/not-yet", 2, 3)
-	_, err = s.Get(ctx, "life/not-yet")
+	require.NoError(t, next.Seal(ctx, 3, b.Prefix+"life/not-yet", b.Prefix+"life/nor-this"))
+	requireFenced(t, s, b.Prefix+"life/not-yet", 2, 3)
+	_, err = s.Get(ctx, b.Prefix+"life/not-yet")
 	require.ErrorIs(t, err, leasehold.ErrNotExist)
-	_, err = s.Get(ctx, "life/never")
+	_, err = s.Get(ctx, b.Prefix+"life/never")
 	require.ErrorIs(t, err, leasehold.ErrNotExist)
-	require.NoError(t, s.Delete(ctx, 1, "life/never"), "a tombstone without an object")
+	require.NoError(t, s.Delete(ctx, 1, b.Prefix+"life/never"), "a tombstone without an object")
 }
 
 func (b Backend) bodies(t *testing.T) {
 	s := b.Open()
 	for _, size := range b.sizes(0, 1, 100_000) {
-		key := fmt.Sprint("bodies/", size)
+		key := fmt.Sprint(b.Prefix, "bodies/", size)
 		want := strings.Repeat("0123456789abcdef", size/16+1)[:size]
 		require.NoError(t, s.Put(t.Context(), 1, key, strings.NewReader(want)))
 		for token := uint64(1); token <= 2; token++ {
@@ -125,7 +129,7 @@ func (b Backend) bodies(t *testing.T) {
 }
 
 func (b Backend) adoption(t *testing.T) {
-	ctx, s, key := t.Context(), b.Open(), "adoption/report"
+	ctx, s, key := t.Context(), b.Open(), b.Prefix+"adoption/report"
 	b.Plant(key, "theirs")
 	for name, err := range map[string]error{
 		"put":    s.Put(ctx, 1, key, strings.NewReader("ours")),
@@ -172,10 +176,10 @@ func (b Backend) lateWrites(t *testing.T) {
 			"delete": func(next *fenced.Store, key string) error { return next.Delete(t.Context(), 2, key) },
 		} {
 			for _, exists := range []bool{true, false} {
-				key := fmt.Sprintf("late/%d-%s-%v", size, name, exists)
+				key := fmt.Sprintf("%slate/%d-%s-%v", b.Prefix, size, name, exists)
 				former, next := b.Open(), b.Open()
 				// the check of the first write
-				require.NoError(t, former.Put(t.Context(), 1, "late/warm", strings.NewReader(body)))
+				require.NoError(t, former.Put(t.Context(), 1, b.Prefix+"late/warm", strings.NewReader(body)))
 				if exists {
 					require.NoError(t, former.Put(t.Context(), 1, key, strings.NewReader(body)))
 				}
@@ -201,11 +205,11 @@ func (b Backend) lateWrites(t *testing.T) {
 func (b Backend) races(t *testing.T) {
 	const writers = 8
 	for _, size := range b.sizes(10) {
-		rounds := 25
+		rounds := cmp.Or(b.Rounds, 25)
 		if size > 10 {
 			rounds = 3
 		}
-		key := fmt.Sprint("races/", size)
+		key := fmt.Sprint(b.Prefix, "races/", size)
 		s := b.Open()
 		body := bytes.Repeat([]byte("x"), size) // the same from all
 		require.NoError(t, s.Put(t.Context(), 1, key, bytes.NewReader(body)))

@@ -109,6 +109,9 @@ func (l Location) AzureClient() (*azblob.Client, error) {
 		return nil, err
 	}
 	options := &azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Retry: policy.RetryOptions{MaxRetries: -1}}}
+	if l.Through != nil {
+		options.Transport = doer{l.Through(newTransport())}
+	}
 	switch {
 	case a.key != "":
 		credential, err := azblob.NewSharedKeyCredential(a.name, a.key)

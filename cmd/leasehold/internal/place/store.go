@@ -27,6 +27,7 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	"google.golang.org/api/iterator"
 	"google.golang.org/api/option"
+	htransport "google.golang.org/api/transport/http"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
@@ -141,11 +142,34 @@ func (l Location) S3Client(ctx context.Context) (*s3.Client, error) {
 		if o.Region == "" && o.BaseEndpoint != nil { // servers other than Amazon's take any
 			o.Region = "us-east-1"
 		}
+		if l.Through != nil {
+			o.HTTPClient = doer{l.Through(tripper{o.HTTPClient})}
+		}
 	})
 	if client.Options().Region == "" {
 		return nil, exit.Errorf(exit.Config, "there is no region: set AWS_REGION, or add ?region=NAME to the URL")
 	}
 	return client, nil
+}
+
+// doer is a transport as the SDKs of AWS and Azure want it, and tripper the way back.
+type (
+	doer    struct{ http.RoundTripper }
+	tripper struct {
+		to interface {
+			Do(*http.Request) (*http.Response, error)
+		}
+	}
+)
+
+func (d doer) Do(r *http.Request) (*http.Response, error)           { return d.RoundTrip(r) }
+func (t tripper) RoundTrip(r *http.Request) (*http.Response, error) { return t.to.Do(r) }
+
+// newTransport is a transport for the clients whose SDKs do not show theirs.
+func newTransport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConnsPerHost = 64
+	return t
 }
 
 // encrypt has each write name the encryption that the URL asks for.
@@ -224,9 +248,18 @@ func (l Location) GSClient(ctx context.Context) (*storage.Client, error) {
 	if strings.HasPrefix(l.Endpoint, "http://") { // an emulator: credentials must not go over such a connection
 		opts = append(opts, option.WithoutAuthentication())
 	}
+	const making = "making a client of Google Cloud Storage: %w"
+	if l.Through != nil {
+		signing, err := htransport.NewTransport(ctx, l.Through(newTransport()),
+			append(opts, option.WithScopes(storage.ScopeReadWrite))...)
+		if err != nil {
+			return nil, exit.Errorf(exit.Config, making, err)
+		}
+		opts = append(opts, option.WithHTTPClient(&http.Client{Transport: signing}))
+	}
 	client, err := gcsstore.NewClient(ctx, opts...)
 	if err != nil {
-		return nil, exit.Errorf(exit.Config, "making a client of Google Cloud Storage: %w", err)
+		return nil, exit.Errorf(exit.Config, making, err)
 	}
 	return client, nil
 }

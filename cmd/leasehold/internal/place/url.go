@@ -3,6 +3,7 @@ package place
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"path"
 	"regexp"
@@ -26,6 +27,10 @@ type Location struct {
 	pathStyle *bool  // nil: where there is an endpoint
 	sse       string // server-side encryption that each write names; "" if none
 	sseKey    string // of KMS
+
+	// Through, if not nil, is put around what sends the requests of each client of a bucket, after
+	// they have been signed. The URL does not have it.
+	Through func(http.RoundTripper) http.RoundTripper
 }
 
 // parameters are those of each scheme.
