@@ -19,6 +19,7 @@ SEED        ?= 1
 DEATHS      ?= 1000
 EXPLORE     ?= all
 RUN_AS      ?=
+REPORT      ?= $(CURDIR)/.cloud/$(shell date -u +%Y%m%dT%H%M%SZ).json
 BIN         := $(CURDIR)/.bin
 GOLANGCI    := $(BIN)/golangci-lint
 GOVULNCHECK := $(BIN)/govulncheck
@@ -56,6 +57,16 @@ explore: ## the exhaustive search with all its configurations: seven minutes on 
 .PHONY: cli-deaths
 cli-deaths: servers ## DEATHS partitions of leasehold run, stops and kills of it: the command must be dead before anyone else leads
 	@cd cmd/leasehold && DEATHS=$(DEATHS) go test -count=1 -timeout=2h -parallel=20 -v -run TestTheCommandIsDeadBeforeTheLeaseIs . | grep -v '^=== \|^ *--- PASS'
+
+# The test program takes Ctrl-C itself, to remove its objects. The values go through the environment as they are.
+.PHONY: cloud
+cloud: export LEASEHOLD_CLOUD_URL = $(value URL)
+cloud: export LEASEHOLD_CLOUD_REGION = $(value REGION)
+cloud: export LEASEHOLD_CLOUD_REPORT := $(REPORT)
+cloud: ## try a bucket of a real cloud: make cloud URL=s3://bucket/prefix, gs or azblob; at most 15 minutes and 0.10 dollars; ends with a row for docs/servers.md
+	@[ -n "$$LEASEHOLD_CLOUD_URL" ] || { echo "say where: make cloud URL=s3://bucket/prefix, gs://bucket/prefix or azblob://container/prefix" >&2; exit 64; }
+	@cd cmd/leasehold && go test -c -o "$(BIN)/cloud.test" ./internal/cloud
+	@LEASEHOLD_SIZE=full LEASEHOLD_CLOUD_VERSION="$$(git describe --tags --always --dirty 2>/dev/null)" exec "$(BIN)/cloud.test"
 
 .PHONY: radosgw
 radosgw: ## install Ceph's gateway for the tests, from Debian's packages, as root, or with RUN_AS=sudo
