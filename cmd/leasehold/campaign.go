@@ -30,6 +30,8 @@ const maxPoll = 6 * time.Second
 type campaign struct {
 	ttl, margin, wait time.Duration
 	noWait            bool
+	onCrash           string
+	crashDrain        time.Duration
 	holder            string
 	metadata          map[string]string
 	flags             *pflag.FlagSet

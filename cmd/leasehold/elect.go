@@ -37,6 +37,7 @@ A command for new leaders that still runs at the end gets SIGTERM, and SIGKILL 5
 	}
 	c.leaseFlags(cmd.Flags(), defaultTTL)
 	c.marginFlag(cmd.Flags())
+	c.crashFlags(cmd.Flags())
 	cmd.Flags().StringVar(&hook, "on-new-leader", "",
 		"`command` for /bin/sh at every change of the leader, with LEASEHOLD_HOLDER, LEASEHOLD_TOKEN and LEASEHOLD_KEY")
 	return cmd
@@ -75,7 +76,7 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 			for len(passed) > 0 { // for the last command
 				<-passed
 			}
-			result, err := s.Run(term, lease, environment(lock.Key(), lease.Record()))
+			result, err := s.Run(term, lease, environment(lock.Key(), lease.Record()), c.orphan(a, args[0], lease))
 			switch {
 			case err != nil:
 				failed = err

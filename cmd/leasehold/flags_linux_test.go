@@ -26,6 +26,7 @@ func TestFlagsThatCannotWork(t *testing.T) {
 		"--yes":           "zero",
 		"--policy":        "zero",
 		"--if-held":       "zero",
+		"--crash-drain":   "zero",
 		"--exit-code":     "zero",
 		"--holder":        "zero negative a terminal's a directory",
 		"--handle-file":   "zero negative too large a terminal's", // as a name; the page has the codes of files

@@ -79,6 +79,10 @@ in /proc. "run -v" says which it is.
 When the command has ended, what it has left running gets SIGTERM, and SIGKILL half a margin later.
 Then the lock is released.
 
+If leasehold is killed, the command dies at once. When nothing of it is left, the guard waits for --crash-drain (1 s)
+and releases the lock, unless the lease is over by then. With --on-crash keep, or if the guard is killed, too, the lock
+is free after the TTL.
+
 Not covered:
 
 - A process that is not started below the command: a container, a unit of systemd, a job on another

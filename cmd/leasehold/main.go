@@ -27,7 +27,7 @@ import (
 
 func main() {
 	if guard.Wanted() {
-		os.Exit(guard.Main(os.Args[2:]))
+		os.Exit(guard.Main(os.Args[2:], releaseOrphan))
 	}
 	os.Exit(execute(os.Args[1:]))
 }
@@ -126,6 +126,28 @@ func (a *app) complain(err error, code int) {
 	fmt.Fprintf(os.Stderr, "%s\n", line)
 }
 
+func (a *app) newLog() *slog.Logger {
+	level := slog.LevelWarn
+	if a.verbose {
+		level = slog.LevelInfo
+	}
+	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, attr slog.Attr) slog.Attr {
+		switch value := attr.Value.Any().(type) {
+		case error:
+			return slog.String(attr.Key, exit.Reword(value.Error()))
+		case string:
+			if attr.Key == slog.MessageKey {
+				return slog.String(attr.Key, exit.Reword(value))
+			}
+		}
+		return attr
+	}}
+	if a.json() {
+		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, opts)) // which quotes what a terminal may obey
+}
+
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "leasehold",
@@ -147,26 +169,7 @@ See "leasehold help urls".`,
 				return fmt.Errorf("--output %q is neither text nor json", a.output)
 			}
 			a.started = true
-			level := slog.LevelWarn
-			if a.verbose {
-				level = slog.LevelInfo
-			}
-			opts := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, attr slog.Attr) slog.Attr {
-				switch value := attr.Value.Any().(type) {
-				case error:
-					return slog.String(attr.Key, exit.Reword(value.Error()))
-				case string:
-					if attr.Key == slog.MessageKey {
-						return slog.String(attr.Key, exit.Reword(value))
-					}
-				}
-				return attr
-			}}
-			var handler slog.Handler = slog.NewTextHandler(os.Stderr, opts) // which quotes what a terminal may obey
-			if a.json() {
-				handler = slog.NewJSONHandler(os.Stderr, opts)
-			}
-			a.log = slog.New(handler)
+			a.log = a.newLog()
 			return nil
 		},
 	}

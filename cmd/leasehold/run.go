@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -51,6 +52,7 @@ SIGUSR2 to the command alone. The lease is renewed until the command has ended.`
 	}
 	c.leaseFlags(cmd.Flags(), defaultTTL)
 	c.marginFlag(cmd.Flags())
+	c.crashFlags(cmd.Flags())
 	c.waitFlags(cmd.Flags())
 	cmd.Flags().IntVar(&heldCode, "held-code", exit.Held, "exit code if the lock is held by another; 0 for jobs that "+
 		"the others may do")
@@ -89,7 +91,7 @@ func (a *app) runUnderLock(ctx context.Context, c *campaign, args []string) erro
 	result := guard.Outcome{Lost: true} // if the lease is over before the command begins
 	var failed error
 	err = lease.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
-		result, failed = s.Run(ctx, lease, environment(lock.Key(), lease.Record()))
+		result, failed = s.Run(ctx, lease, environment(lock.Key(), lease.Record()), c.orphan(a, args[0], lease))
 		return nil
 	})
 	switch {
@@ -116,7 +118,7 @@ func (a *app) runUnderLock(ctx context.Context, c *campaign, args []string) erro
 // supervisor makes what runs the command in args, which begin with the URL, under its lock.
 func (a *app) supervisor(ctx context.Context, c *campaign,
 	args []string) (*guard.Supervisor, *leasehold.Lock, *place.Store, error) {
-	if err := c.check(); err != nil {
+	if err := cmp.Or(c.check(), c.checkCrash()); err != nil {
 		return nil, nil, nil, err
 	}
 	at, err := place.ParseLock(args[0])

@@ -1,12 +1,15 @@
 // Package guard runs a command under a lease, and sees to it that the command, and all that it has
 // started, is dead before anyone else can hold the lock. A [Supervisor] does so in leasehold's own
 // process, and the guard in another one, which goes on if leasehold is stopped or killed. Until
-// when the command may run, a [Lease] says: the package knows no store.
+// when the command may run, a [Lease] says: the package knows no store. If leasehold is killed, the
+// guard calls a function of the program that frees the lock, once nothing of the command is left.
 //
 // A program that uses it calls [Main] at once if [Wanted] says so.
 package guard
 
 import (
+	"bufio"
+	"context"
 	"fmt"
 	"math"
 	"os"
@@ -26,8 +29,10 @@ import (
 // stopped or killed at any moment: the guard needs nothing from leasehold but the times that both
 // share, and a clock. It is leasehold's own program, started with guardArg.
 //
-// leasehold writes a byte into a socket when it has changed the times. The guard answers with
-// lines:
+// leasehold writes a line into a socket before it starts the guard: the note for the function that
+// frees the lock, which neither the arguments nor the environment of the guard may have, because
+// the command sees both. Later it writes a byte whenever it has changed the times. The guard
+// answers with lines:
 //
 //	started PID ERRNO  the number says why it is not in its control group, 0 if it is or has none
 //	failed ERRNO       the command cannot be started
@@ -75,6 +80,7 @@ func Catch(c chan<- os.Signal, lists ...[]os.Signal) {
 type guard struct {
 	talk     *os.File
 	times    times
+	alarm    *alarm
 	goneAt   int64         // when leasehold was gone
 	pid      int           // of the command, and of its process group
 	grace    time.Duration // for what the command has left running
@@ -92,7 +98,10 @@ type guard struct {
 // Main runs the guard, and returns the exit code of its process. The arguments are FD of the
 // socket, FD of the times, GRACE in nanoseconds, CGROUP of the command, its PATH, and its arguments
 // from number 0 on.
-func Main(args []string) int {
+//
+// If leasehold was killed, Main calls free with the note of [Supervisor.Run] when nothing of the
+// command is left, and waits for it until the lease is over. That is the deadline of ctx.
+func Main(args []string, free func(ctx context.Context, note []byte)) int {
 	var numbers [3]int64
 	for i := range numbers {
 		var err error
@@ -119,6 +128,7 @@ func Main(args []string) int {
 		talk: os.NewFile(uintptr(socket), "leasehold"), times: t, goneAt: math.MaxInt64,
 		grace: grace, leftAt: math.MaxInt64, cgroup: cgroup(args[3]), refused: make(map[int]int),
 	}
+	note, _ := bufio.NewReader(g.talk).ReadBytes('\n') // and bytes for listen, which watch does not need to begin
 	becomeReaper()
 	ReserveThreads(guardThreads)
 	Catch(make(chan os.Signal, 1), ToGroup, ToCommand, Unharmed)
@@ -133,7 +143,50 @@ func Main(args []string) int {
 		return 0
 	}
 	g.say("started %d %d", g.pid, int(outside))
-	return g.watch()
+	g.alarm = newAlarm()
+	if alone := g.watch(); alone && len(note) > 1 {
+		g.release(free, note)
+	}
+	return 0
+}
+
+// release frees the lock, because leasehold is gone and nothing of the command is left. It returns
+// when the lease is over, even if free hangs.
+func (g *guard) release(free func(ctx context.Context, note []byte), note []byte) {
+	_, killAt := g.times.get()
+	end := killAt + int64(g.grace) // others may lead
+	now := bootTime()
+	if now >= end {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(end-now))
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		free(ctx, note)
+	}()
+	for bootTime() < end {
+		g.alarm.set(end)
+		select {
+		case <-done:
+			return
+		case <-g.alarm.C:
+		}
+	}
+}
+
+// Detach closes standard files of the guard, so that nobody who reads what the command has written
+// waits for the guard.
+func Detach(files ...*os.File) {
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(null)
+	for _, f := range files {
+		_ = dupTo(null, int(f.Fd()))
+	}
 }
 
 // start starts the command: in its control group, or if the system refuses that, outside.
@@ -172,13 +225,13 @@ func (g *guard) listen(changed chan<- struct{}) {
 // change is one of the command's state: a signal has stopped it, or else it has ended.
 type change struct{ stopped syscall.Signal }
 
-// watch returns when nothing of the command is left.
-func (g *guard) watch() int {
+// watch returns when nothing of the command is left. alone says that leasehold was gone before it
+// could be told.
+func (g *guard) watch() (alone bool) {
 	changed := make(chan struct{})
 	go g.listen(changed)
 	changes := make(chan change)
 	go g.await(changes)
-	alarm := newAlarm()
 	pause := int64(time.Millisecond) // between two looks for what is left
 	for {
 		now := bootTime() // before the times: if this process is stopped in between, the new times count
@@ -204,7 +257,7 @@ func (g *guard) watch() int {
 			next = min(next, now+pause)
 			pause = min(2*pause, int64(100*time.Millisecond))
 		}
-		alarm.set(next)
+		g.alarm.set(next)
 		select {
 		case _, ok := <-changed:
 			if !ok { // leasehold is gone
@@ -219,12 +272,11 @@ func (g *guard) watch() int {
 			if !g.termSent {
 				g.terminate()
 			}
-		case <-alarm.C:
+		case <-g.alarm.C:
 		}
 		if g.exited && g.over() {
 			g.cgroup.remove()
-			g.report()
-			return 0
+			return g.report() != nil
 		}
 	}
 }
@@ -241,12 +293,14 @@ func (g *guard) over() bool {
 	return childless()
 }
 
-func (g *guard) report() {
+// report tells how the command has ended. It returns an error if leasehold is gone.
+func (g *guard) report() error {
 	ended := 0
 	if g.ended {
 		ended = 1
 	}
-	g.say("exited %d %d", int(g.status), ended)
+	_, err := fmt.Fprintf(g.talk, "exited %d %d\n", int(g.status), ended)
+	return err
 }
 
 func (g *guard) terminate() {

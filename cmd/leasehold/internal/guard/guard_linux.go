@@ -44,6 +44,9 @@ func Raise(s syscall.Signal) {
 // know it by: at most 15 bytes.
 func nameProcess(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }
 
+// dupTo makes another number name the same file.
+func dupTo(from, to int) error { return unix.Dup3(from, to, 0) }
+
 // sharedFile is a file in memory, which also is there where no directory can be written.
 func sharedFile() (int, error) { return unix.MemfdCreate("leasehold-times", 0) }
 

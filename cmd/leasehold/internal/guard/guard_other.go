@@ -39,6 +39,9 @@ func Raise(s syscall.Signal) {
 // nameProcess does nothing here: the process has the name of the program.
 func nameProcess(string) {}
 
+// dupTo makes another number name the same file.
+func dupTo(from, to int) error { return unix.Dup2(from, to) }
+
 // sharedFile is a file that has no name any more.
 func sharedFile() (int, error) {
 	f, err := os.CreateTemp("", "leasehold-times-")

@@ -108,15 +108,18 @@ func Start(cmd *exec.Cmd) error {
 // The guard keeps these times even if this process is stopped or killed. If the guard is killed,
 // this process ends the program. It also does so if it panics, because the lock is released then.
 //
+// If this process is killed, the guard gives note, which has no line break, to the function of
+// [Main]. An empty one says that there is nothing to do.
+//
 // An error says that the program has not run, or that the guard was killed, and has an exit code.
-func (s *Supervisor) Run(ctx context.Context, lease Lease, env []string) (Outcome, error) {
+func (s *Supervisor) Run(ctx context.Context, lease Lease, env []string, note []byte) (Outcome, error) {
 	s.lease, s.env, s.pid, s.early, s.terminal, s.wanted = lease, env, 0, nil, false, nil
 	becomeReaper()
 	var err error
 	if s.cgroup, err = newCgroup(); err != nil {
 		s.Log.Info("the command has no control group of its own: see leasehold help guarantee", "err", err)
 	}
-	if err := s.startGuard(); err != nil {
+	if err := s.startGuard(note); err != nil {
 		s.cgroup.remove()
 		return Outcome{}, exit.Errorf(exit.Bug, "starting the guard process: %w", err)
 	}
@@ -178,7 +181,7 @@ func (s *Supervisor) follow(ctx context.Context) (Outcome, error) {
 }
 
 // startGuard starts this program again.
-func (s *Supervisor) startGuard() error {
+func (s *Supervisor) startGuard(note []byte) error {
 	self := "/proc/self/exe" // also if the file was replaced since
 	if _, err := os.Stat(self); err != nil {
 		if self, err = os.Executable(); err != nil {
@@ -201,6 +204,10 @@ func (s *Supervisor) startGuard() error {
 		return err
 	}
 	defer unix.Close(fd)
+	// before the guard and its command are there, so this process cannot be killed in between
+	if n, _ := unix.Write(pair[0], append(note, '\n')); n <= len(note) {
+		s.Log.Warn("the guard process cannot free the lock if leasehold is killed: what it must know is too long")
+	}
 	s.times = shared
 	s.extend()
 	// The guard finds these files at their numbers, not from 3 on, because the command may have
