@@ -54,6 +54,9 @@ const tick, paused = 10 * time.Millisecond, 2 * time.Second
 // start. Its context is looked at first, because Valid ends it.
 func lead(ctx context.Context, lease *leasehold.Lease) {
 	for last := time.Now(); ; time.Sleep(tick) {
+		// Asked before the time, so that the last check is one after the end of the term, also if
+		// the process was paused within a round.
+		over := ctx.Err() != nil
 		now := time.Now()
 		open := lease.Context().Err() == nil
 		valid := lease.Valid()
@@ -66,9 +69,7 @@ func lead(ctx context.Context, lease *leasehold.Lease) {
 		case open && gap <= paused: // after a pause it ends a little later
 			say(now, "open", lease.Token(), "")
 		}
-		// checked last, because after a pause the context may end before this goroutine checks the
-		// lease
-		if ctx.Err() != nil {
+		if over {
 			return
 		}
 		last = now
