@@ -55,6 +55,10 @@ func rollingRestart(ctx context.Context, store leasehold.Store, log *slog.Logger
 		if err := r.end(); err != nil {
 			return err
 		}
+		// A process takes longer to start than the lead to change hands. This replica would not.
+		if err := replicas[1-i].waitForALeader(ctx); err != nil {
+			return err
+		}
 		next, err := begin(ctx, store, strings.TrimPrefix(r.url, "http://"), log)
 		if err != nil {
 			return err
