@@ -250,7 +250,7 @@ func (p *Peer) target(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
 	case text == "":
-		return nil, fmt.Errorf("its record has no URL: set %q by leasehold.WithMetadata", URLKey)
+		return nil, errors.New(`its record has no URL: set "url" by leasehold.WithMetadata`)
 	case err == nil && u.User != nil: // without the text, which may have a password
 		return nil, errors.New("the URL in its record has user information, which anyone who reads the record sees")
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" ||
