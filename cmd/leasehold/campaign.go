@@ -36,6 +36,8 @@ type campaign struct {
 	metadata          map[string]string
 	flags             *pflag.FlagSet
 	tells             bool                            // acquire says whom it waits for
+	web               web                             // of run and elect
+	waiting           *waiting                        // of run
 	other             atomic.Pointer[leasehold.Event] // the last new term of another
 }
 
@@ -87,6 +89,9 @@ func (c *campaign) check() error {
 		return exit.Errorf(exit.Usage, "the safety margin %v is over half of the TTL %v: choose a shorter "+
 			"--margin or a longer --ttl", c.margin, c.ttl)
 	}
+	if err := c.web.check(c.metadata); err != nil {
+		return err
+	}
 	c.noWait = c.noWait || c.wait == 0 && c.flags.Changed("wait")
 	if c.margin == 0 {
 		c.margin = c.ttl / 3
@@ -104,6 +109,9 @@ func (c *campaign) lock(a *app, store *place.Store, key string, renewed func(),
 	opts := append(more, leasehold.WithTTL(c.ttl), leasehold.WithPollInterval(min(c.ttl/5, maxPoll)),
 		leasehold.WithMetadata(c.metadata), leasehold.WithLogger(a.log),
 		leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+			if c.waiting != nil {
+				c.waiting.saw(e, lock.Identity())
+			}
 			switch {
 			case e.Kind == leasehold.EventRenewed:
 				renewed()

@@ -38,12 +38,14 @@ A command for new leaders that still runs at the end gets SIGTERM, and SIGKILL 5
 	c.leaseFlags(cmd.Flags(), defaultTTL)
 	c.marginFlag(cmd.Flags())
 	c.crashFlags(cmd.Flags())
+	c.web.flags(cmd.Flags())
 	cmd.Flags().StringVar(&hook, "on-new-leader", "",
 		"`command` for /bin/sh at every change of the leader, with LEASEHOLD_HOLDER, LEASEHOLD_TOKEN and LEASEHOLD_KEY")
 	return cmd
 }
 
 func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []string) error {
+	defer c.web.end()
 	s, lock, store, err := a.supervisor(ctx, c, args)
 	if err != nil {
 		return err
@@ -61,7 +63,7 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 	defer hooks.end()
 	var failed error
 	var elector *leasehold.Elector
-	elector, err = leasehold.NewElector(lock, leasehold.Callbacks{
+	callbacks, err := c.web.callbacks(lock, leasehold.Callbacks{
 		OnStartedLeading: func(term context.Context, lease *leasehold.Lease) {
 			running.Store(true)
 			defer func() {
@@ -93,6 +95,10 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 	if err != nil {
 		return err
 	}
+	if elector, err = leasehold.NewElector(lock, callbacks); err != nil {
+		return err
+	}
+	c.web.serve(a.log, elector.Check)
 	over := make(chan struct{})
 	defer close(over)
 	go func() {

@@ -170,6 +170,7 @@ See "leasehold help urls".`,
 			}
 			a.started = true
 			a.log = a.newLog()
+			slog.SetDefault(a.log) // for packages that take no logger
 			return nil
 		},
 	}

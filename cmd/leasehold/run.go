@@ -54,6 +54,7 @@ SIGUSR2 to the command alone. The lease is renewed until the command has ended.`
 	c.marginFlag(cmd.Flags())
 	c.crashFlags(cmd.Flags())
 	c.waitFlags(cmd.Flags())
+	c.web.flags(cmd.Flags())
 	cmd.Flags().IntVar(&heldCode, "held-code", exit.Held, "exit code if the lock is held by another; 0 for jobs that "+
 		"the others may do")
 	return cmd
@@ -75,14 +76,22 @@ func commandArgs(cmd *cobra.Command, args []string) error {
 }
 
 func (a *app) runUnderLock(ctx context.Context, c *campaign, args []string) error {
+	defer c.web.end()
+	c.waiting = c.newWaiting()
 	s, lock, store, err := a.supervisor(ctx, c, args)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
+	if c.waiting.terms, err = c.web.callbacks(lock, leasehold.Callbacks{}); err != nil {
+		return err
+	}
+	c.web.serve(a.log, c.waiting.healthy)
 	signals := make(chan os.Signal, 16)
 	guard.Catch(signals, guard.ToGroup, guard.ToCommand, []os.Signal{syscall.SIGPIPE})
+	stop := c.waiting.follow(ctx, lock)
 	lease, err := c.acquireUntilSignal(ctx, a, lock, signals)
+	stop()
 	if err != nil {
 		return err
 	}
@@ -91,9 +100,11 @@ func (a *app) runUnderLock(ctx context.Context, c *campaign, args []string) erro
 	result := guard.Outcome{Lost: true} // if the lease is over before the command begins
 	var failed error
 	err = lease.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+		c.waiting.started(ctx, lease)
 		result, failed = s.Run(ctx, lease, environment(lock.Key(), lease.Record()), c.orphan(a, args[0], lease))
 		return nil
 	})
+	c.waiting.stopped()
 	switch {
 	case failed != nil:
 		return failed
@@ -127,6 +138,9 @@ func (a *app) supervisor(ctx context.Context, c *campaign,
 	}
 	command, err := guard.FindProgram(args[1:])
 	if err != nil {
+		return nil, nil, nil, err
+	}
+	if c.metadata, err = c.web.listen(ctx, c.metadata); err != nil {
 		return nil, nil, nil, err
 	}
 	store, err := at.Open(ctx)

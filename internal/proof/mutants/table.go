@@ -1087,6 +1087,13 @@ var mutants = []mutant{
 		0,
 	},
 	{
+		"leaderhttp: the end of a term lost when the process ends",
+		[]edit{{"leaderhttp/wait.go", `	case place := <-line: // just now, as when a process ends
+		got = answer{true, place}`, `	case <-line: // just now, as when a process ends`}},
+		[]string{"./leaderhttp -run TestCloseAfterTheEndOfATerm"},
+		0,
+	},
+	{
 		"leaderhttp: run in another term than the one it was sent for",
 		[]edit{{"leaderhttp/forward.go", `marks[0] != p.name(own)`, `marks[0] == ""`}},
 		[]string{"./leaderhttp -run TestTheMarkOfForwardedRequests"},
@@ -2258,6 +2265,20 @@ var mutants = []mutant{
 		[]edit{{"cmd/leasehold/internal/guard/guard.go", `	end := killAt + int64(g.grace)`,
 			`	end := killAt + int64(g.grace+time.Hour)`}},
 		[]string{"./cmd/leasehold -run ^TestTheLockOfAKilledLeaseholdIsKept$"}, 36},
+	{"command: the end of a term told before its release", []edit{{"cmd/leasehold/run.go",
+		`		c.waiting.started(ctx, lease)
+`, `		c.waiting.started(ctx, lease)
+		defer c.waiting.stopped()
+`}}, []string{"./cmd/leasehold -run ^TestTheEndOfATermIsToldAfterTheRelease$"}, 0},
+	{"command: run does not follow the leader", []edit{{"cmd/leasehold/run.go",
+		`	stop := c.waiting.follow(ctx, lock)`, `	stop := func() {}`}},
+		[]string{"./cmd/leasehold -run ^TestAHandOverWithListen$"}, 0},
+	{"command: healthy whatever the store says", []edit{{"cmd/leasehold/waiting.go",
+		`	if silent <= w.limit {`, `	if silent >= 0 {`}},
+		[]string{"./cmd/leasehold -run ^TestTheHealthOfAProcessThatWaits$"}, 0},
+	{"command: advertised as every address", []edit{{"cmd/leasehold/listen.go",
+		`	if everywhere(host) {`, `	if everywhere(host) && port == "" {`}},
+		[]string{"./cmd/leasehold -run ^TestFlagsOfListen$"}, 0},
 	{"command: lives on when the guard is killed", []edit{{"cmd/leasehold/internal/guard/supervise.go", `	s.endAll()
 	if lost ||`, `	if lost ||`}}, []string{"./cmd/leasehold -run ^TestLeaseholdOrItsGuardIsKilled$"}, 28},
 	{"command: nobody stands in for a guard that is stopped",

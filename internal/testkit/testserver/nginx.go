@@ -2,12 +2,10 @@ package testserver
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 )
 
 // StartNginx starts nginx as a proxy in front of the server at the URL upstream for one test, and
@@ -17,12 +15,7 @@ import (
 func StartNginx(tb testing.TB, upstream, directives string) (url string) {
 	tb.Helper()
 	SkipIfShort(tb)
-	program, err := exec.LookPath("nginx")
-	if err != nil {
-		if program = "/usr/sbin/nginx"; !exists(program) { // which is not in everybody's PATH
-			Missing(tb, "nginx", fmt.Errorf("it needs nginx, which apt-get install nginx-light installs: %w", err))
-		}
-	}
+	program := debianProgram(tb, "nginx", "nginx-light")
 	addr, err := freeAddr()
 	if err != nil {
 		tb.Fatal(err)
@@ -48,15 +41,9 @@ http {
 		tb.Fatal(err)
 	}
 	run(tb, exec.Command(program, "-p", dir, "-c", config, "-e", filepath.Join(dir, "error.log")))
-	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			_ = c.Close()
-			return "http://" + addr
-		}
-		if time.Since(began) > 10*time.Second {
-			log, _ := os.ReadFile(filepath.Join(dir, "error.log"))
-			tb.Fatalf("testserver: nginx does not listen: %v\n%s", err, log)
-		}
-	}
+	listens(tb, addr, func() []byte {
+		log, _ := os.ReadFile(filepath.Join(dir, "error.log"))
+		return log
+	})
+	return "http://" + addr
 }

@@ -177,6 +177,12 @@ var ofTheCommand = strings.NewReplacer(
 	"the bucket is in another region, or at another endpoint: add ?region=NAME or ?endpoint=URL to the URL",
 	"check the client's endpoint and region, and the bucket's name",
 	"check the endpoint and the region, and the bucket's name",
+	"leaderhttp: ", "",
+	`set "url" by leasehold.WithMetadata`, "start it with --listen",
+	"it is the URL of this process: give each process one of its own", "it is the URL of this process: give each "+
+		"process an --advertise of its own",
+	"the answer is not that of a Peer: serve it at /.leasehold/", "the answer is not that of leasehold: check the "+
+		"leader's --advertise",
 	"the client has no credentials", "there are no credentials",
 	", or see WithReclaim", "",
 	" (remove WithServerClock)", "",

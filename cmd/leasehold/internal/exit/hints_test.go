@@ -23,8 +23,9 @@ var noneOfTheCommand = []string{
 	"bucket %q is a URL: give the bare name", "container %.200q is a URL", // a bucket comes from the host of a URL
 	"was not made by NewLock", "NewFencedStore: ", "the S3Store is nil or empty",
 	"client is nil: make one with",
-	"no term has it: pass Lease.Token", // --token is below the highest
-	"pass all of what Lease.Handle",    // the command has handles of its own
+	"no term has it: pass Lease.Token",                                        // --token is below the highest
+	"pass all of what Lease.Handle",                                           // the command has handles of its own
+	"leaderhttp: the lock was not made by", "WithAllowedHosts does not allow", // it does not use that
 }
 
 // What the library advises is in words of the command, wherever it comes from.
@@ -35,6 +36,7 @@ func TestHintsAreAboutTheCommand(t *testing.T) {
 	for _, dir := range []string{
 		".", "internal/storeapi", "internal/s3api", "internal/filestore", "internal/storecheck", "internal/wire",
 		"internal/canary", "internal/lockerr", "gcsstore", "azblobstore",
+		"leaderhttp",
 	} {
 		files, err := filepath.Glob(filepath.Join("../../../..", dir, "*.go"))
 		require.NoError(t, err)

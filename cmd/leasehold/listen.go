@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/leaderhttp"
+)
+
+const (
+	// maxConnections bounds the files that the server can take from what renews the lease.
+	maxConnections = 500
+	// shutdownLimit is how long the answers to those who wait for the end of the term may take.
+	shutdownLimit = time.Second
+)
+
+// web is the server of a command with --listen, and what it tells and asks the other candidates.
+// Without --listen it has only its flags, and its methods do nothing. They are for one goroutine.
+type web struct {
+	addr, advertise string
+
+	listener net.Listener
+	peer     *leaderhttp.Peer
+	server   *http.Server
+	served   chan struct{} // closed when the server has ended
+}
+
+func (w *web) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&w.addr, "listen", "", "serve at `HOST:PORT` over HTTP: /leader is 200 where the command runs and "+
+		"else 503, /healthz is for health checks, and other candidates with this flag take over without a poll")
+	flags.StringVar(&w.advertise, "advertise", "", "`URL` where the others reach what --listen serves (default "+
+		"http://HOST:PORT)")
+}
+
+// check checks the flags, and does not listen yet.
+func (w *web) check(metadata map[string]string) error {
+	if w.addr == "" {
+		if w.advertise != "" {
+			return exit.Errorf(exit.Usage, "--advertise needs --listen, which serves what the others reach there")
+		}
+		return nil
+	}
+	host, port, err := net.SplitHostPort(w.addr)
+	if err != nil || port == "" {
+		return exit.Errorf(exit.Usage, "--listen %.100q is not HOST:PORT, such as 10.0.0.7:8080", w.addr)
+	}
+	if _, ok := metadata[leaderhttp.URLKey]; ok {
+		return exit.Errorf(exit.Usage, "--listen and --metadata %s=… exclude each other: give the URL by --advertise",
+			leaderhttp.URLKey)
+	}
+	if w.advertise != "" {
+		return checkAdvertised(w.advertise)
+	}
+	if everywhere(host) {
+		return exit.Errorf(exit.Usage, "--listen %s is every address of this machine: say by --advertise "+
+			"http://HOST:PORT where the others reach it", w.addr)
+	}
+	return nil
+}
+
+// everywhere reports whether host stands for all addresses of a machine.
+func everywhere(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
+}
+
+// checkAdvertised checks a URL as those who read it in the lock's record do.
+func checkAdvertised(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case strings.Contains(text, "@"): // without the text, which may have a password
+		return exit.Errorf(exit.Usage, "--advertise has user information, which everybody who reads the lock would "+
+			"see: leave out all up to the @")
+	case err == nil && u.Host != "" && everywhere(u.Hostname()):
+		return exit.Errorf(exit.Usage, "--advertise %.100q names no machine: give the host where the others reach "+
+			"this process", text)
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" ||
+		u.ForceQuery || u.Fragment != "" || !validPort(u.Port()):
+		return exit.Errorf(exit.Usage, "--advertise %.100q is not http(s)://HOST[:PORT][/PATH], where the others "+
+			"reach this process", text)
+	}
+	return nil
+}
+
+func validPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return text == "" || err == nil && n > 0
+}
+
+// listen opens the socket, which nothing answers yet, and returns the metadata with the URL. The
+// runtime opens it so that no command inherits it.
+func (w *web) listen(ctx context.Context, metadata map[string]string) (map[string]string, error) {
+	if w.addr == "" {
+		return metadata, nil
+	}
+	var err error
+	if w.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", w.addr); err != nil {
+		return nil, exit.Errorf(exit.Usage, "--listen %.100q: %v (choose another host or port)", w.addr, err)
+	}
+	at := w.advertise
+	if at == "" {
+		host, _, _ := net.SplitHostPort(w.addr)
+		_, port, _ := net.SplitHostPort(w.listener.Addr().String()) // chosen by the system, if it was 0
+		at = (&url.URL{Scheme: "http", Host: net.JoinHostPort(host, port)}).String()
+		if err := checkAdvertised(at); err != nil {
+			return nil, err
+		}
+	}
+	with := map[string]string{leaderhttp.URLKey: at}
+	for name, value := range metadata {
+		with[name] = value
+	}
+	return with, nil
+}
+
+// callbacks returns cb with what the other candidates are told of terms, for an elector of lock.
+func (w *web) callbacks(lock *leasehold.Lock, cb leasehold.Callbacks) (leasehold.Callbacks, error) {
+	if w.listener == nil {
+		return cb, nil
+	}
+	var err error
+	if w.peer, err = leaderhttp.New(lock); err != nil {
+		return cb, err
+	}
+	return w.peer.Callbacks(cb), nil
+}
+
+// serve begins to answer. healthy decides what health checks get.
+func (w *web) serve(logger *slog.Logger, healthy func(*http.Request) error) {
+	if w.peer == nil {
+		return
+	}
+	mux := http.NewServeMux()
+	mux.Handle(leaderhttp.Path, w.peer)
+	mux.Handle("/leader", w.peer)
+	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Cache-Control", "no-store")
+		if err := healthy(r); err != nil {
+			http.Error(rw, exit.Reword(err.Error()), http.StatusServiceUnavailable)
+		}
+	})
+	var open atomic.Int64
+	w.server = &http.Server{
+		Handler: mux, ErrorLog: slowLog(logger), MaxHeaderBytes: 16 << 10,
+		ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		ConnState: func(c net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				if open.Add(1) > maxConnections {
+					_ = c.Close()
+				}
+			case http.StateClosed, http.StateHijacked:
+				open.Add(-1)
+			}
+		},
+	}
+	w.server.RegisterOnShutdown(w.peer.Close)
+	w.served = make(chan struct{})
+	go func() {
+		defer close(w.served)
+		if err := w.server.Serve(w.listener); !errors.Is(err, http.ErrServerClosed) {
+			logger.Warn("the server of --listen has failed: the lock goes on, and hand-overs wait for polls",
+				"err", err)
+		}
+	}()
+}
+
+// end ends the server and all that follows a leader. Those who wait for the end of the term are
+// answered before.
+func (w *web) end() {
+	if w.listener == nil {
+		return
+	}
+	if w.server != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
+		defer cancel()
+		if w.server.Shutdown(ctx) != nil {
+			_ = w.server.Close()
+		}
+		<-w.served
+	}
+	if w.peer != nil {
+		w.peer.Close()
+	}
+	_ = w.listener.Close() // if the server has not begun
+}
+
+// firstOnly writes what a server complains of: the first time as a warning, then with --verbose,
+// because whoever reaches the port could fill the log.
+type firstOnly struct {
+	logger *slog.Logger
+	told   atomic.Bool
+}
+
+func slowLog(logger *slog.Logger) *log.Logger { return log.New(&firstOnly{logger: logger}, "", 0) }
+
+func (f *firstOnly) Write(line []byte) (int, error) {
+	level := slog.LevelWarn
+	if f.told.Swap(true) {
+		level = slog.LevelInfo
+	}
+	f.logger.Log(context.Background(), level, "the server of --listen: the lock goes on without it", "err",
+		strings.TrimSpace(string(line)))
+	return len(line), nil
+}
