@@ -37,6 +37,7 @@ type size struct {
 	virtual    int // trials of each kind of takeover in virtual time
 	trials     int // and on a server
 	handovers  int // trials of each way of a hand-over
+	endings    int // trials with the command
 	roundTrips []time.Duration
 	lanes      int           // how many trials run at once
 	again      int           // how often a trial that fails is made again
@@ -49,7 +50,7 @@ type size struct {
 
 var (
 	small = size{
-		"small", 10, 300 * time.Millisecond, []int{8}, 10, 3, 2, []time.Duration{
+		"small", 10, 300 * time.Millisecond, []int{8}, 10, 3, 2, 1, []time.Duration{
 			time.Millisecond,
 			20 * time.Millisecond,
 		}, 32, 5,
@@ -61,7 +62,7 @@ var (
 			8,
 			32,
 			128,
-		}, 2000, 150, 60, []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}, 50, 0,
+		}, 2000, 150, 60, 10, []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}, 50, 0,
 		4 * time.Hour, []int{100, 10_000}, 15 * time.Second, 7 * time.Second, 3,
 	}
 )
@@ -69,9 +70,9 @@ var (
 // TestPerformance measures everything. If BENCH is "full" it writes docs/performance.json and
 // renders the page, otherwise it runs in miniature at full test size, and renders into a directory
 // of its own. BENCH_DOCS is another directory to write to, for a look at a run in miniature. If
-// BENCH_ONLY names a section, "electors", "handover" or "counts", it measures this one and keeps
-// the others of docs/performance.json. BENCH_BUSY=1 measures on a busy machine, and the page says
-// so.
+// BENCH_ONLY names a section, "electors", "handover", "command" or "counts", it measures this one
+// and keeps the others of docs/performance.json. BENCH_BUSY=1 measures on a busy machine, and the
+// page says so.
 func TestPerformance(t *testing.T) {
 	testserver.SkipIfShort(t)
 	if !testsize.Full() && os.Getenv("BENCH")+os.Getenv("BENCH_DOCS")+os.Getenv("BENCH_ONLY") == "" {
@@ -126,6 +127,8 @@ func TestPerformance(t *testing.T) {
 	}
 	progress("hand-over")
 	d.Handovers = measureHandover(t, minio, hub, etcd, n)
+	progress("the command")
+	d.Endings = measureCommand(t, minio, n)
 	d.Minutes = time.Since(began).Round(time.Second).Minutes()
 	progress("done")
 	require.False(t, t.Failed())
@@ -148,6 +151,8 @@ func measureAlone(t *testing.T, section string, n size, docs string, busy bool) 
 		etcd, hub := startEtcd(t), newHub(t)
 		minio, _ := testserver.StartMinIOWithWebhooks(t, "token", hub.URL)
 		d.Handovers = measureHandover(t, minio, hub, etcd, n)
+	case report.AloneCommand:
+		d.Endings = measureCommand(t, testserver.MinIO(t), n)
 	case report.AloneCounts:
 		d.Counts = count(t)
 	default:

@@ -78,7 +78,7 @@ func measureHandover(t *testing.T, server testserver.S3, h *hub, etcdAddr string
 		p := newPlace(t, slow)
 		slow.Notify(t, p.bucket, pushPrefix)
 		p.etcd = newEtcdClient(t, slowProxy(t, etcdAddr, roundTrip))
-		p.pushed = h.add
+		p.pushed, p.apart = h.add, roundTrip
 		h.delay.Store(int64(roundTrip / 2))
 		var kinds []report.Handover
 		var all []*series
@@ -96,7 +96,7 @@ func measureHandover(t *testing.T, server testserver.S3, h *hub, etcdAddr string
 			})
 		}
 		for _, way := range []string{report.Resignation, report.Stop} {
-			for _, peer := range []peer{peers[0], pushed} {
+			for _, peer := range []peer{peers[0], pushed, followed} {
 				add(peer.name, way, func(key string) (called, returned, led time.Time, err error) {
 					return stepDown(t, p, peer, key, s, way)
 				})
@@ -185,14 +185,17 @@ func stepDown(t *testing.T, p *place, peer peer, key string, s settings,
 	defer cancel()
 	leads := make(chan time.Time, 2)
 	elect := func(ctx context.Context, name string) (*leasehold.Elector, chan error) {
-		e, err := leasehold.NewElector(peer.open(t, p, key, name, s).(ours).lock,
-			leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
-				leads <- time.Now()
-				<-ctx.Done()
-			}})
+		c := peer.open(t, p, key, name, s).(ours)
+		e, err := c.elector(leasehold.Callbacks{OnStartedLeading: func(ctx context.Context, _ *leasehold.Lease) {
+			leads <- time.Now()
+			<-ctx.Done()
+		}})
 		require.NoError(t, err)
 		ended := make(chan error, 1)
-		running.Go(func() { ended <- e.Run(ctx) })
+		running.Go(func() {
+			ended <- e.Run(ctx)
+			c.end()
+		})
 		return e, ended
 	}
 	first, stop := context.WithCancel(ctx)

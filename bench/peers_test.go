@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/bench/report"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
+	"github.com/leasehold-go/leasehold/leaderhttp"
 )
 
 // place is where locks live: a bucket whose requests are counted, and perhaps an etcd.
@@ -45,6 +47,7 @@ type place struct {
 	shared   leasehold.Store               // that of candidates of one process
 	written  func(key string) time.Time    // when the server wrote the object last; nil if it does not tell
 	pushed   func(key string, wake func()) // calls wake soon after each write of the object; nil without a push channel
+	apart    time.Duration                 // round trip between two processes
 }
 
 func newPlace(t *testing.T, server testserver.S3) *place {
@@ -146,6 +149,7 @@ var (
 	pushed   = peer{name: report.Pushed, open: newPushed, prefix: pushPrefix}
 	pushNew  = peer{name: report.PushedNew, open: newPushedNew, prefix: pushPrefix}
 	clocked  = peer{name: report.Clocked, open: newClocked}
+	followed = peer{name: report.Followed, open: newFollowed}
 )
 
 // can returns those of the peers that can run at this place.
@@ -170,8 +174,10 @@ func wait(ctx context.Context, d time.Duration) error {
 // leasehold
 
 type ours struct {
-	lock  *leasehold.Lock
-	store *mortal
+	lock   *leasehold.Lock
+	store  *mortal
+	peer   *leaderhttp.Peer // of one that follows the leader
+	server *httptest.Server // of the peer
 }
 
 // open makes a candidate as a process of its own has it, with a store of its own.
@@ -184,7 +190,7 @@ func openOn(t *testing.T, store leasehold.Store, key, name string, s settings, o
 	lock, err := leasehold.NewLock(m, key, append(opts, leasehold.WithIdentity(name), leasehold.WithTTL(s.ttl),
 		leasehold.WithPollInterval(s.poll), leasehold.WithLogger(slog.New(slog.DiscardHandler)))...)
 	require.NoError(t, err)
-	return ours{lock, m}
+	return ours{lock: lock, store: m}
 }
 
 func newLeasehold(t *testing.T, p *place, key, name string, s settings) candidate {
@@ -200,13 +206,43 @@ func newTogether(t *testing.T, p *place, key, name string, s settings) candidate
 	lock, err := leasehold.NewLock(p.shared, key, leasehold.WithIdentity(name), leasehold.WithTTL(s.ttl),
 		leasehold.WithPollInterval(s.poll), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
-	return ours{lock, new(mortal)}
+	return ours{lock: lock, store: new(mortal)}
 }
 
 func newPushed(t *testing.T, p *place, key, name string, s settings) candidate {
 	c := open(t, p, key, name, s)
 	p.pushed(key, c.lock.Wake)
 	return c
+}
+
+// newFollowed makes candidates that follow the leader over HTTP, as electors.
+func newFollowed(t *testing.T, p *place, key, name string, s settings) candidate {
+	mux := http.NewServeMux()
+	server := httptest.NewServer(mux)
+	url := "http://" + slowProxy(t, server.Listener.Addr().String(), p.apart)
+	c := open(t, p, key, name, s, leasehold.WithMetadata(map[string]string{leaderhttp.URLKey: url}))
+	var err error
+	c.peer, err = leaderhttp.New(c.lock)
+	require.NoError(t, err)
+	mux.Handle(leaderhttp.Path, c.peer)
+	c.server = server
+	return c
+}
+
+// end ends what newFollowed has begun.
+func (c ours) end() {
+	if c.peer != nil {
+		c.peer.Close()
+		c.server.Close()
+	}
+}
+
+// elector is an elector of this candidate, which the others hear of if they follow.
+func (c ours) elector(cb leasehold.Callbacks) (*leasehold.Elector, error) {
+	if c.peer != nil {
+		cb = c.peer.Callbacks(cb)
+	}
+	return leasehold.NewElector(c.lock, cb)
 }
 
 // newcomer is a candidate that looks at the lock only when it is notified, so that its process has

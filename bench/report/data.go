@@ -28,6 +28,7 @@ type Data struct {
 	CrowdPoll float64     `json:"crowd_poll"` // seconds
 	Takeovers []Takeover  `json:"takeovers"`
 	Handovers []Handover  `json:"handovers"`
+	Endings   []Ending    `json:"endings"`
 	Endurance []Endurance `json:"endurance"`
 	Electors  []Electors  `json:"electors"`
 	Memory    []Memory    `json:"memory"`
@@ -145,6 +146,15 @@ type Handover struct {
 	Way        string  `json:"way"`
 	FromCall   Sample  `json:"from_call"`
 	FromReturn Sample  `json:"from_return"`
+}
+
+// Ending is for how long no command runs when processes of the command end.
+type Ending struct {
+	RoundTrip float64 `json:"round_trip"` // added by the proxies
+	TTL       float64 `json:"ttl"`
+	Case      string  `json:"case"`
+	With      string  `json:"with"`
+	Time      Sample  `json:"time"`
 }
 
 // Endurance is leaders that lead for a long time while requests fail.

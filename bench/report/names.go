@@ -4,6 +4,7 @@ package report
 const (
 	Leasehold  = "leasehold"
 	Pushed     = "leasehold, push"
+	Followed   = "leasehold, leaderhttp"
 	PushedNew  = "leasehold, push, first of a process"
 	Together   = "leasehold, one process"
 	Clocked    = "leasehold, server clock"
@@ -23,6 +24,7 @@ const (
 	AloneElectors  = "electors"
 	AloneHandovers = "handover"
 	AloneCounts    = "counts"
+	AloneCommand   = "command"
 )
 
 // The cases of a takeover.
@@ -39,6 +41,16 @@ const (
 	Release     = "release"
 	Resignation = "resignation"
 	Stop        = "stop of the process"
+)
+
+// What ends processes of the command, and what shortens the time without a leader then.
+const (
+	Restart = "three replicas of `elect` are restarted in turn"
+	Killed  = "kill -9 of `run`"
+	ByPolls = "polls"
+	Listens = "`--listen`"
+	Kept    = "`--on-crash keep`"
+	Freed   = "the guard's release"
 )
 
 // The stores of many electors.

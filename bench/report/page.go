@@ -7,7 +7,7 @@ import (
 
 // order is that of the systems in tables and plots.
 var order = []string{
-	Leasehold, Pushed, PushedNew, Together, Clocked, SafePlain, Plain, Litestream, ClientGo, Election, Mutex,
+	Leasehold, Pushed, PushedNew, Followed, Together, Clocked, SafePlain, Plain, Litestream, ClientGo, Election, Mutex,
 }
 
 // Render returns the pages and the plots, by their names under docs.
@@ -119,6 +119,7 @@ func (d *Data) pages() (page, tables string) {
 		"and the [targets](#targets), met and missed, come last. [Tables](performance-tables.md) has every row.")
 	d.takeovers(say, put, whole)
 	d.handovers(say, put, whole)
+	d.endings(say, put)
 	d.crowds(say, put, whole)
 	d.operations(say, put, whole)
 	d.electors(say, put, whole)
@@ -163,6 +164,7 @@ func (d *Data) method(say sayer) {
 			AloneElectors,
 			"The section about many electors was measured by itself",
 		}, {AloneHandovers, "The hand-overs were measured by themselves"},
+		{AloneCommand, "The section about the command was measured by itself"},
 	} {
 		if since, ok := d.Alone[alone[0]]; ok {
 			say("%s, on %s at commit %s%s.", alone[1], since.Date, since.Commit, since.Remark)
@@ -345,12 +347,38 @@ func (d *Data) handovers(say sayer, put putter, whole wholer) {
 		"waited for a lock before also tries the server, "+
 		"which takes a round trip more. Candidates of one process "+
 		"that share a `Store` wake each other without any channel.", d.Places[0].Name)
+	if len(d.handover(Followed, Stop)) > 0 {
+		say("With [leaderhttp](http.md), candidates keep a request open at the leader, also through a proxy that " +
+			"delays. It needs electors, so it is measured with resignations and stops.")
+	}
 	say("%s", picture("handover", "Time until the next leader leads after a release, by round trip"))
 	const shown = 0.1 // seconds of round trip
-	put(d.releases(func(h Handover) bool { return h.Way == Release && h.RoundTrip == shown }))
+	put(d.releases(func(h Handover) bool {
+		return (h.Way == Release || h.Peer == Followed && h.Way == Stop) && h.RoundTrip == shown
+	}))
 	say("The [whole table](performance-tables.md#after-a-release) has other round trips, resignations, and the stop " +
 		"of a process.")
 	whole("After a release", d.releases(func(Handover) bool { return true }))
+}
+
+// endings is the section about the command.
+func (d *Data) endings(say sayer, put putter) {
+	if len(d.Endings) == 0 {
+		return
+	}
+	say("## How long no command runs")
+	say("The [command](cli.md) with a TTL of %.0f s, so that candidates poll every %.0f s, and proxies as above. The "+
+		"time counts from the signal, SIGTERM or SIGKILL, to the start of the next command. Of a restart it is the "+
+		"sum over three replicas, of which those that do not lead count nothing. The guard releases the lock 1 s "+
+		"after nothing of the command is left, and the next holder finds it by its polls.",
+		d.Endings[0].TTL, d.Endings[0].TTL/5)
+	var t table
+	t.head("round trip added", "what", "with", "trials", "median", "p90", "longest")
+	for _, o := range d.Endings {
+		t.row(fmt.Sprintf("%.0f ms", 1000*o.RoundTrip), o.Case, o.With, o.Time.N, o.Time.P50.in("%.2f", 1)+" s",
+			fmt.Sprintf("%.2f s", o.Time.P90.Value), fmt.Sprintf("%.2f s", float64(o.Time.Longest)))
+	}
+	put(&t)
 }
 
 func (d *Data) crowds(say sayer, put putter, whole wholer) {

@@ -51,6 +51,10 @@ func (d *Data) spans() map[string]string {
 			}
 		}
 	}
+	if told := d.handover(Followed, Stop); len(told) > 0 {
+		far := told[len(told)-1]
+		spans["told"] = fmt.Sprintf("%.1f round trips", trips(far.FromReturn.P50, far).Value)
+	}
 	if released := d.handover(Election, Release); len(released) > 0 {
 		far := released[len(released)-1]
 		spans["etcd_release"] = fmt.Sprintf("%.1f round trips", trips(far.FromReturn.P50, far).Value)

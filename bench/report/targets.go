@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// commandStart is what the guard may take to start a command, in seconds.
+const commandStart = 0.1
+
 // targets is the table of what leasehold's locks are held to. The page shows those that are missed.
 func (d *Data) targets(say sayer, put putter, whole wholer) {
 	var t, missed table
@@ -59,6 +62,24 @@ func (d *Data) targets(say sayer, put putter, whole wholer) {
 				1000*h.RoundTrip), fmt.Sprintf("≤ %d round trips", way.most),
 				fmt.Sprintf("%s (%.1f from the call)", f.in("%.2f", 1), trips(h.FromCall.P50, h).Value),
 				f.Value <= float64(way.most), way.why)
+		}
+	}
+	for _, h := range d.handover(Followed, Stop) {
+		f := trips(h.FromReturn.P50, h)
+		check(fmt.Sprintf("hand-over with leaderhttp, %.0f ms of round trip, from the return of Run: median",
+			1000*h.RoundTrip), "≤ 2.6 round trips",
+			fmt.Sprintf("%s (%.1f from the call)", f.in("%.2f", 1), trips(h.FromCall.P50, h).Value), f.Value <= 2.6,
+			"half a message, a GET and a PUT are two and a half round trips. The rest is what both processes do in "+
+				"between.")
+	}
+	for _, o := range d.Endings {
+		if o.Case == Restart && o.With == Listens {
+			most := 9*o.RoundTrip + 3*commandStart
+			check(fmt.Sprintf("three replicas restarted with --listen, %.0f ms of round trip: median",
+				1000*o.RoundTrip),
+				fmt.Sprintf("≤ %.2f s, nine round trips and 0.1 s for each start of a command", most),
+				o.Time.P50.in("%.2f", 1)+" s", o.Time.P50.Value <= most,
+				"the time counts from SIGTERM, so it includes the end of the command and the release.")
 		}
 	}
 	for _, e := range d.Endurance {
