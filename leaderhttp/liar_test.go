@@ -322,29 +322,6 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// A process that ends closes its peer just after OnStoppedLeading. Those who wait hear of the end
-// of the term all the same.
-func TestCloseAfterTheEndOfATerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false)
-		require.Same(t, a, w.next())
-		answers := make(chan string, 30)
-		for range cap(answers) {
-			go func() {
-				answers <- ask(a.peer, "GET", "/.leasehold/wait?key=locks/a&token=1", nil).Body.String()
-			}()
-		}
-		synctest.Wait()
-		a.peer.Callbacks(leasehold.Callbacks{}).OnStoppedLeading(leasehold.ErrReleased)
-		a.peer.Close()
-		for range cap(answers) {
-			require.Contains(t, <-answers, `"over":true`)
-		}
-	})
-}
-
 func TestNewRefuses(t *testing.T) {
 	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key)
 	require.NoError(t, err)

@@ -104,8 +104,8 @@ func (p *Peer) serveWait(w http.ResponseWriter, r *http.Request) {
 	defer limit.Stop()
 	var got answer
 	select {
-	case place := <-line:
-		got = answer{true, place}
+	case got.Place = <-line:
+		got.Over = true
 	case <-limit.C:
 	case <-p.closing.Done():
 	case <-r.Context().Done():
@@ -113,11 +113,6 @@ func (p *Peer) serveWait(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	p.waiting = slices.DeleteFunc(p.waiting, func(waiter chan int) bool { return waiter == line })
 	p.mu.Unlock()
-	select {
-	case place := <-line: // just now, as when a process ends
-		got = answer{true, place}
-	default:
-	}
 	reply(w, http.StatusOK, got)
 }
 

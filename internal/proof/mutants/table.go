@@ -1087,13 +1087,6 @@ var mutants = []mutant{
 		0,
 	},
 	{
-		"leaderhttp: the end of a term lost when the process ends",
-		[]edit{{"leaderhttp/wait.go", `	case place := <-line: // just now, as when a process ends
-		got = answer{true, place}`, `	case <-line: // just now, as when a process ends`}},
-		[]string{"./leaderhttp -run TestCloseAfterTheEndOfATerm"},
-		0,
-	},
-	{
 		"leaderhttp: run in another term than the one it was sent for",
 		[]edit{{"leaderhttp/forward.go", `marks[0] != p.name(own)`, `marks[0] == ""`}},
 		[]string{"./leaderhttp -run TestTheMarkOfForwardedRequests"},
