@@ -18,7 +18,7 @@ import (
 // learns later.
 func copied(l *Lock) *Lock {
 	r := newRegister(l.store, l.key, l.options, l.canary)
-	r.tokens.latest, r.tokens.released = l.tokens.latest, l.tokens.released
+	r.tokens.seen = l.tokens.soFar()
 	m := &l.memory
 	r.memory.last, r.memory.refused, r.memory.sent = m.last, m.refused, slices.Clone(m.sent)
 	c := &Lock{register: r, acquiring: ctxmutex.New()}

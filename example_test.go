@@ -280,17 +280,23 @@ func ExampleLock_Watch() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer lease.Release(ctx)
 
-	for record, err := range lock.Watch(ctx) { // from any process, which need not be a candidate
+	for status, err := range lock.Watch(ctx) { // from any process, which need not be a candidate
 		if err != nil {
-			log.Print(err)
+			log.Print(err) // it goes on, unless the error is permanent
 			continue
 		}
-		fmt.Println(record.Holder, "leads with token", record.Token)
-		break
+		fmt.Println(status.State, "by", status.Record.Holder, "with token", status.Record.Token)
+		if status.State != leasehold.StateHeld { // or expired, deleted, never taken
+			break
+		}
+		if err := lease.Release(ctx); err != nil {
+			log.Fatal(err)
+		}
 	}
-	// Output: ada leads with token 1
+	// Output:
+	// held by ada with token 1
+	// released by ada with token 1
 }
 
 func ExampleLock_Break() {

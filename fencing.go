@@ -17,7 +17,12 @@ const MaxToken uint64 = 1<<53 - 1
 
 // tokens is what this process has seen of the tokens of one lock. It is safe for concurrent use.
 type tokens struct {
-	mu       sync.Mutex
+	mu   sync.Mutex
+	seen terms
+}
+
+// terms is what was seen of the tokens of one lock until some moment.
+type terms struct {
 	latest   Record // the last one seen of the highest token: its token, and what tells how long it lasts
 	released uint64 // the highest in a record that was released
 }
@@ -30,21 +35,19 @@ const implausible = 1 << 40
 func (t *tokens) saw(rec Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if rec.Token >= t.latest.Token {
-		t.latest = Record{Token: rec.Token, TTL: rec.TTL, RenewedAt: rec.RenewedAt, ExpiresAt: rec.ExpiresAt}
+	if rec.Token >= t.seen.latest.Token {
+		t.seen.latest = Record{Token: rec.Token, TTL: rec.TTL, RenewedAt: rec.RenewedAt, ExpiresAt: rec.ExpiresAt}
 	}
 	if rec.Released() {
-		t.released = max(t.released, rec.Token)
+		t.seen.released = max(t.seen.released, rec.Token)
 	}
 }
 
 // next is the token of the term that follows rec. It is that of rec plus one, unless the object was
 // deleted or reset.
 func (t *tokens) next(rec Record) (uint64, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	token := rec.Token
-	if highest := t.latest.Token; highest > token && highest-token < implausible {
+	if highest := t.soFar().latest.Token; highest > token && highest-token < implausible {
 		token = highest
 	}
 	if token >= MaxToken {
@@ -55,21 +58,22 @@ func (t *tokens) next(rec Record) (uint64, error) {
 	return token + 1, nil
 }
 
-// revived reports whether rec, which was seen, is older than what was seen before: somebody has
-// restored an old version of the object, and a later term may go on. A record without a token, as
-// only foreign clients write it, is neither old nor new.
-func (t *tokens) revived(rec Record) bool {
+// soFar is what was seen until now.
+func (t *tokens) soFar() terms {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	older := rec.Token < t.latest.Token || !rec.Released() && rec.Token <= t.released
-	return older && rec.Token > 0 && t.latest.Token-rec.Token < implausible
+	return t.seen
 }
 
-// last is what was seen last of the term with the highest token.
-func (t *tokens) last() Record {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.latest
+// revived reports whether rec, which was seen, is older than what was seen before: see terms.
+func (t *tokens) revived(rec Record) bool { return t.soFar().revived(rec) }
+
+// revived reports whether rec is older than these terms: somebody has restored an old version of
+// the object, and a later term may go on. A record without a token, as only foreign clients write
+// it, is neither old nor new.
+func (s terms) revived(rec Record) bool {
+	older := rec.Token < s.latest.Token || !rec.Released() && rec.Token <= s.released
+	return older && rec.Token > 0 && s.latest.Token-rec.Token < implausible
 }
 
 // ErrFenced says that a newer term has already acted on the resource: the caller is a former leader

@@ -27,36 +27,68 @@ func (l *Lock) Inspect(ctx context.Context) (Record, error) {
 	return v.rec.clone(), nil
 }
 
-// Watch reads the lock once per poll interval, and after [Lock.Wake], without being a candidate. It
-// yields the current record, and then each record that begins or ends a term or has a new payload.
-// It also yields temporary errors, and goes on. It ends when ctx ends, and after an error that
-// waiting cannot fix: one that matches [ErrPermanent].
-func (l *Lock) Watch(ctx context.Context) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
+// Status is what [Lock.Watch] tells of a lock.
+type Status struct {
+	State State
+	// Record is what the lock object holds. It has only a Key if there is no object.
+	Record Record
+}
+
+// State says how a lock stands for everybody who wants it.
+type State string
+
+// The states of a lock.
+const (
+	StateNeverTaken State = "never_taken" // there is no object, and none was seen
+	// StateHeld: the term goes on, as far as anybody can know. So it is also if somebody has
+	// restored an old version of the object, until a later term must be over.
+	StateHeld     State = "held"
+	StateReleased State = "released" // by its holder or by [Lock.Break]
+	StateExpired  State = "expired"  // the holder has not renewed for its TTL, and any candidate may take the lock
+	StateDeleted  State = "deleted"  // there is no object any more
+)
+
+// Watch reads the lock without being a candidate: once per poll interval, once more for each
+// [Lock.Wake] and release that ends a wait, and never else, whatever it tells. It yields the
+// current status, and then each one with another state, of another term or with a new payload.
+//
+// A term has expired by the rule for candidates: reads have shown the same version of the record
+// for its TTL and the allowance of [WithClockDrift], or the store's clock is trusted and tells such
+// an age. A watch that begins after a crash therefore yields [StateHeld] first. It yields
+// [StateExpired] after the next read, which comes up to one poll interval later. If another process
+// then goes on with the term ([Lock.Resume]), the lock is held again.
+//
+// Watch also yields temporary errors, without a status, and goes on. It ends when ctx ends, and
+// after an error that waiting cannot fix: one that matches [ErrPermanent].
+func (l *Lock) Watch(ctx context.Context) iter.Seq2[Status, error] {
+	return func(yield func(Status, error) bool) {
 		if err := l.made(); err != nil {
-			yield(Record{}, err)
+			yield(Status{}, err)
 			return
 		}
 		looks := l.wait(false)
 		defer looks.Leave()
-		var last *Record
+		var told Status
 		for failures := 0; ctx.Err() == nil; {
-			woken := looks.Listen()
+			woken, before := looks.Listen(), l.tokens.soFar()
 			v, err := l.read(ctx)
 			wait := clock.Jitter(l.clock, l.poll)
 			switch {
 			case err == nil:
 				failures = 0
-				if v.exists && (last == nil || worthYielding(*last, v.rec)) {
-					last = &v.rec
-					if !yield(v.rec.clone(), nil) {
+				now := Status{l.state(v, before, told.State), v.rec}
+				now.Record.Key = l.key // if there is no object, too
+				if now.differs(told) {
+					told = now
+					now.Record = now.Record.clone()
+					if !yield(now, nil) {
 						return
 					}
 				}
 			case ctx.Err() != nil:
 				return
 			default:
-				if !yield(Record{}, l.named(err)) || storeapi.Permanent(err) {
+				if !yield(Status{}, l.named(err)) || storeapi.Permanent(err) {
 					return
 				}
 				wait = l.backoff(&failures)
@@ -68,9 +100,34 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Record, error] {
 	}
 }
 
-// worthYielding reports whether b says more than that the term of a goes on.
-func worthYielding(a, b Record) bool {
-	return !sameTerm(a, b) || a.Released() != b.Released() || !bytes.Equal(a.Payload, b.Payload)
+// differs reports whether s says more than that the state and the term of told go on.
+func (s Status) differs(told Status) bool {
+	return s.State != told.State || !sameTerm(s.Record, told.Record) ||
+		!bytes.Equal(s.Record.Payload, told.Record.Payload)
+}
+
+// state is that of the lock for everybody, by a read that has shown v, after the state told. A
+// candidate decides when it has the reply, because its conditional write fails if the object has
+// changed meanwhile. Here no write follows, so the time when the read was sent counts, and what was
+// seen of terms before: a write of another goroutine may have overtaken v, which is not an old
+// version that somebody has restored.
+func (r *register) state(v *version, before terms, told State) State {
+	o, took := r.observed(v), r.clock.Now().Mono-v.readBefore
+	o.age, o.wall = o.age-took, o.wall.Add(-took)
+	o.revived, o.later = before.revived(v.rec), before.latest
+	o.writtenByUs, o.sameIdentity = false, false // which would let this Lock alone take it
+	verdict := r.decide(o)
+	switch {
+	case !v.exists && before.latest.Token == 0 && (told == "" || told == StateNeverTaken):
+		return StateNeverTaken
+	case !v.exists:
+		return StateDeleted
+	case !verdict.free:
+		return StateHeld
+	case v.rec.Released():
+		return StateReleased
+	}
+	return StateExpired
 }
 
 // Break releases the lock by force if its record has exactly this token. It is an administrator's

@@ -442,15 +442,14 @@ func TestWatchYieldsEveryChangeOfTerm(t *testing.T) {
 		defer cancel()
 		watcher := &faultStore{Store: store}
 		watcher.next(fault{op: "get", err: errInjected})
-		for rec, err := range newLock(t, watcher).Watch(ctx) {
+		for status, err := range newLock(t, watcher).Watch(ctx) {
 			if err != nil {
 				seen = append(seen, "error")
 				continue
 			}
-			seen = append(seen, fmt.Sprintf("%d released %v", rec.Token, rec.Released()))
+			seen = append(seen, fmt.Sprint(status.Record.Token, " ", status.State))
 		}
-		require.Equal(t, []string{"error", "1 released false", "1 released true", "2 released false",
-			"2 released true"}, seen)
+		require.Equal(t, []string{"error", "1 held", "1 released", "2 held", "2 released"}, seen)
 	})
 }
 
@@ -662,7 +661,11 @@ func TestWatchBacksOffWhileTheStoreFails(t *testing.T) {
 				fault{op: "get", apply: true})
 		}
 		var failed []time.Time
-		for _, err := range newLock(t, store).Watch(ctx) {
+		for status, err := range newLock(t, store).Watch(ctx) {
+			if err == nil {
+				require.Len(t, failed, 2, "%s: the status is told once, and not again after each failure", status.State)
+				continue
+			}
 			require.ErrorIs(t, err, errInjected)
 			failed = append(failed, time.Now())
 		}

@@ -224,11 +224,12 @@ func (r *register) ownLatest() *version {
 
 // observed is what decide needs to know of v.
 func (r *register) observed(v *version) observation {
-	now, revived := r.clock.Now(), r.tokens.revived(v.rec)
+	now, seen := r.clock.Now(), r.tokens.soFar()
+	revived := seen.revived(v.rec)
 	return observation{
 		exists: v.exists, rec: v.rec, age: v.age + now.Mono - v.readAfter, wall: now.Time(),
 		creating: r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10), // no longer than any wait for the next poll
-		revived:  revived, later: r.tokens.last(),
+		revived:  revived, later: seen.latest,
 		writtenByUs:  r.memory.owns(v.rec) && !revived,
 		sameIdentity: v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.process.Wrote(wire.Record(v.rec)),
 	}

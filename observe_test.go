@@ -539,10 +539,10 @@ func TestATermWithAnotherIDIsAnother(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		seen := 0
-		for r, err := range lock.Watch(ctx) {
+		for status, err := range lock.Watch(ctx) {
 			require.NoError(t, err)
 			if seen++; seen == 2 {
-				require.Equal(t, "another", r.TermID)
+				require.Equal(t, "another", status.Record.TermID)
 				break
 			}
 			show("")

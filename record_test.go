@@ -318,11 +318,15 @@ func TestRecordsBelongToTheirCallers(t *testing.T) {
 		next := acquire(t, other)
 		rec = next.Record()
 		require.Equal(t, "payload", string(rec.Payload))
-		for rec, err := range lock.Watch(t.Context()) {
+		for status, err := range lock.Watch(t.Context()) {
 			require.NoError(t, err)
-			require.Equal(t, "payload", string(rec.Payload))
+			require.Equal(t, "payload", string(status.Record.Payload))
+			status.Record.Payload[0] = 'X'
 			break
 		}
+		rec, err = lock.Inspect(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "payload", string(rec.Payload))
 	})
 }
 

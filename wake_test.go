@@ -59,9 +59,9 @@ func TestWakeMakesWhoeverWaitsReadNow(t *testing.T) {
 			}
 		},
 		"Watch": func(ctx context.Context, l *leasehold.Lock, led func(uint64)) {
-			for rec, err := range l.Watch(ctx) {
-				if err == nil && rec.Released() {
-					led(rec.Token + 1)
+			for status, err := range l.Watch(ctx) {
+				if err == nil && status.State == leasehold.StateReleased {
+					led(status.Record.Token + 1)
 				}
 			}
 		},

@@ -280,6 +280,42 @@ func TestADeletedKey(t *testing.T) {
 	})
 }
 
+// Who watches a lock is told of a tombstone as of any deletion.
+func TestAWatchOfADeletedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := createonly.New(newBucket())
+		lock := func() *leasehold.Lock {
+			l, err := leasehold.NewLock(s, key)
+			require.NoError(t, err)
+			return l
+		}
+		crash := func() {
+			lease, err := lock().TryAcquire(t.Context())
+			require.NoError(t, err)
+			lease.Abandon()
+		}
+		crash()
+		var states []leasehold.State
+		for status, err := range lock().Watch(t.Context()) {
+			require.NoError(t, err)
+			if states = append(states, status.State); len(states) == 4 {
+				break
+			}
+			switch status.State {
+			case leasehold.StateExpired:
+				object, err := s.Get(t.Context(), key)
+				require.NoError(t, err)
+				require.NoError(t, s.DeleteIfMatch(t.Context(), key, object.ETag))
+			case leasehold.StateDeleted:
+				crash()
+			}
+		}
+		require.Equal(t, []leasehold.State{
+			leasehold.StateHeld, leasehold.StateExpired, leasehold.StateDeleted, leasehold.StateHeld,
+		}, states)
+	})
+}
+
 // A LIST that is older than the last create is found where it hides the writer's own version.
 func TestALaggingList(t *testing.T) {
 	b := newBucket()

@@ -24,7 +24,7 @@ func TestSizeOfTheRoot(t *testing.T) {
 		maxFileLines = 400
 		maxLong      = 4   // functions of over 50 lines
 		maxNames     = 115 // with methods
-		maxFields    = 41  // the goal is 32
+		maxFields    = 43  // the goal is 32
 	)
 	files, err := filepath.Glob("../*.go")
 	require.NoError(t, err)

@@ -90,9 +90,9 @@ func TestRunWhenThingsGoWrongInside(t *testing.T) {
 			s := start(t, run(t, plant, nil, "--ttl", "3s", url, "--", "echo", "ran"))
 			if plant == "late" { // it stops itself, and goes on when another has the lock
 				next := b.lock("locks/late")
-				for rec, err := range next.Watch(soon(t)) {
+				for status, err := range next.Watch(soon(t)) {
 					require.NoError(t, err)
-					if rec.Token > 0 {
+					if status.State == leasehold.StateHeld {
 						break
 					}
 				}

@@ -22,8 +22,9 @@ func (a *app) watch() *cobra.Command {
 		Use:   "watch [flags] URL",
 		Short: "Print a line for every change of a lock",
 		Long: `Prints the state of the lock, and then a line whenever it changes, until it is
-interrupted: never taken, held, released, expired or deleted. A lock has expired if it was not
-renewed for its TTL. It reads the lock once per interval, and is not a candidate.`,
+interrupted: never taken, held, released, expired or deleted. A lock has expired once it was watched
+for its TTL and was not renewed: until then it is held, also if its holder has crashed. The command
+reads the lock once per interval, and is not a candidate.`,
 		Args:              oneArg("one URL"),
 		ValidArgsFunction: noFiles,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
@@ -36,65 +37,40 @@ renewed for its TTL. It reads the lock once per interval, and is not a candidate
 				return err
 			}
 			defer store.Close()
-			_, err = newLock(store, at.Key, []leasehold.Option{
+			complained := "" // the kind of failure that was told, until the store answers
+			lock, err := newLock(store, at.Key, []leasehold.Option{
 				leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(max(defaultTTL, every)),
 				leasehold.WithPollInterval(every),
+				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+					if e.Err == nil || errors.Is(e.Err, leasehold.ErrNotExist) {
+						complained = ""
+					}
+				}),
 			})
 			if err != nil {
 				return err
 			}
-			return a.follow(ctx, store, at, every)
+			for status, err := range lock.Watch(ctx) {
+				switch {
+				case storeapi.Permanent(err):
+					return err
+				case err != nil:
+					if kind := kindOf(err); kind != complained {
+						a.complain(err, exit.Code(err))
+						complained = kind
+					}
+					continue
+				}
+				view := showStatus(at, status, store.Age(at.Key))
+				if err := a.print(view, time.Now().Format(time.DateTime)+" "+view.sentence()); err != nil {
+					return err
+				}
+			}
+			return ctx.Err()
 		}),
 	}
 	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "time between two reads")
 	return cmd
-}
-
-// follow prints the state of a lock whenever it is another.
-func (a *app) follow(ctx context.Context, store *place.Store, at place.Location, every time.Duration) error {
-	var printed shown
-	var last sight
-	var since time.Time // when the record was seen to be another
-	var renewed bool    // since it was read first
-	var taken bool      // there was a term
-	var complained string
-	for ; ; time.Sleep(every) {
-		view, err := a.inspect(ctx, store, at)
-		switch {
-		case err != nil && storeapi.Permanent(err):
-			return err
-		case err != nil:
-			if kind := kindOf(err); kind != complained {
-				a.complain(err, exit.Code(err))
-				complained = kind
-			}
-			continue
-		case view.State == "corrupt":
-			return exit.Errorf(exit.Config, "%s", view.Error)
-		case view.Token == 0 && taken:
-			view.State = "deleted"
-		}
-		complained = ""
-		if seen := (sight{view.Token, timeOf(view.RenewedAt)}); seen != last {
-			renewed, since, last = !since.IsZero(), time.Now(), seen
-		}
-		if ttl := time.Duration(view.TTL * float64(time.Second)); ttl > 0 &&
-			(view.State == "held" || view.State == "expired") {
-			switch { // what was seen here says more than the holder's clock
-			case time.Since(since) > ttl:
-				view.State = "expired"
-			case renewed:
-				view.State = "held"
-			}
-		}
-		if view.State == printed.State && view.Token == printed.Token {
-			continue
-		}
-		if err := a.print(view, time.Now().Format(time.DateTime)+" "+view.sentence()); err != nil {
-			return err
-		}
-		printed, taken = view, taken || view.Token > 0
-	}
 }
 
 // kindOf tells one failure of a store from another. The texts of two of a kind may differ, by the
@@ -107,17 +83,20 @@ func kindOf(err error) string {
 	return kind
 }
 
-// sight tells one write of a record from another.
-type sight struct {
-	token   uint64
-	renewed int64
-}
-
-func timeOf(t *time.Time) int64 {
-	if t == nil {
-		return 0
+// showStatus is the view of what a watch tells.
+func showStatus(at place.Location, status leasehold.Status, age time.Duration) shown {
+	s := showNone(at)
+	switch status.State {
+	case leasehold.StateNeverTaken:
+	case leasehold.StateDeleted:
+		s.State = "deleted"
+	case leasehold.StateReleased:
+		s = show(at, status.Record, age)
+	default: // what was seen here says more than the holder's clock
+		s = show(at, status.Record, age)
+		s.State = string(status.State)
 	}
-	return t.UnixNano()
+	return s
 }
 
 func (s shown) sentence() string {
@@ -130,6 +109,8 @@ func (s shown) sentence() string {
 		return fmt.Sprintf("token %d released by %s", s.Token, s.Holder)
 	case s.State == "expired":
 		return fmt.Sprintf("token %d of %s has expired: not renewed since %s", s.Token, s.Holder, stamp(s.RenewedAt))
+	case s.ExpiresAt == nil:
+		return fmt.Sprintf("token %d of %s has come back, as from a backup: a later term may go on", s.Token, s.Holder)
 	}
 	return fmt.Sprintf("token %d held by %s since %s", s.Token, s.Holder, stamp(s.AcquiredAt))
 }

@@ -164,24 +164,22 @@ func TestOneOfSeveralLocks(t *testing.T) {
 
 	server := httptest.NewServer(mux)
 	defer server.Close()
-	watched := make(chan leasehold.Record, 8)
+	watched := make(chan leasehold.State, 8)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // half of the poll interval
 	defer cancel()
 	go func() {
 		defer close(watched)
-		for rec, err := range lock.Watch(ctx) {
+		for status, err := range lock.Watch(ctx) {
 			if err == nil {
-				watched <- rec
+				watched <- status.State
 			}
 		}
 	}()
-	require.False(t, (<-watched).Released())
+	require.Equal(t, leasehold.StateHeld, <-watched)
 	require.NoError(t, lease.Release(ctx))
 	post(ctx, server.URL+"/wake", token, "locks/unknown")
 	post(ctx, server.URL+"/wake", token, lock.Key())
-	rec, ok := <-watched
-	require.True(t, ok, "it was not woken")
-	require.True(t, rec.Released())
+	require.Equal(t, leasehold.StateReleased, <-watched, "it was not woken")
 }
 
 func TestBadInput(t *testing.T) {

@@ -46,7 +46,7 @@ var mutants = []mutant{
 			},
 			{"observe.go", `writtenByUs:  r.memory.owns(v.rec) && !revived,`, `writtenByUs: false,`},
 		},
-		[]string{". -run ^TestAppliedWriteWithLostReplyIsOurs$", "./itest -run TestAmbiguousWrites"},
+		[]string{". -run ^TestWriteWithItsReplyLostCountsAsOurs$", "./itest -run TestAmbiguousWrites"},
 		6,
 	},
 	{
@@ -1412,15 +1412,68 @@ var mutants = []mutant{
 	},
 	{
 		"Watch misses releases",
-		[]edit{{"inspect.go", `|| a.Released() != b.Released() ||`, `||`}},
+		[]edit{{"inspect.go", `return s.State != told.State || !same`, `return !same`}},
 		[]string{worlds, ". -run TestWatchYieldsEveryChangeOfTerm"},
 		20,
 	},
 	{
 		"Watch keeps failures to itself",
-		[]edit{{"inspect.go", `if !yield(Record{}, l.named(err)) || storeapi.Permanent(err) {`,
+		[]edit{{"inspect.go", `if !yield(Status{}, l.named(err)) || storeapi.Permanent(err) {`,
 			`if storeapi.Permanent(err) {`}},
 		[]string{worlds},
+		20,
+	},
+	{
+		"Watch tells an expiry at once",
+		[]edit{{"inspect.go", `case !verdict.free:`, `case !verdict.free && verdict.revived:`}},
+		[]string{worlds, ". -run ^TestWatchTellsExpiryByTheRuleForCandidates$"},
+		20,
+	},
+	{
+		"Watch counts until the read was answered",
+		[]edit{{"inspect.go", `o.age, o.wall = o.age-took, o.wall.Add(-took)`, `_ = took`}},
+		[]string{worlds, ". -run ^TestWatchCountsUntilTheReadWasSent$"},
+		20,
+	},
+	{
+		"Watch never tells an expiry",
+		[]edit{{"inspect.go", `	return StateExpired
+}`, `	return StateHeld
+}`}},
+		[]string{". -run ^TestWatchTellsEachStateOnce$"},
+		20,
+	},
+	{
+		"Watch tells an expiry at each read",
+		[]edit{{"inspect.go", `return s.State != told.State ||`,
+			`return s.State == StateExpired || s.State != told.State ||`}},
+		[]string{". -run ^TestWatchTellsEachStateOnce$"},
+		20,
+	},
+	{
+		"Watch does not tell a deletion",
+		[]edit{{"inspect.go", `				if now.differs(told) {`, `				if v.exists && now.differs(told) {`}},
+		[]string{". -run ^TestWatchTellsEachStateOnce$"},
+		20,
+	},
+	{
+		"Watch takes an overtaken read for a deletion",
+		[]edit{{"inspect.go", `o.later = before.revived(v.rec), before.latest`,
+			`o.later = before.revived(v.rec), before.latest
+	before = r.tokens.soFar()`}},
+		[]string{". -run ^TestWatchBesideAWriteOfItsOwnLock$"},
+		20,
+	},
+	{
+		"Watch takes an overtaken read for a restored version",
+		[]edit{{"inspect.go", `o.revived, o.later = before.revived(v.rec), before.latest`, ``}},
+		[]string{". -run ^TestWatchBesideAWriteOfItsOwnLock$"},
+		20,
+	},
+	{
+		"Watch tells what this Lock alone may take as expired",
+		[]edit{{"inspect.go", `o.writtenByUs, o.sameIdentity = false, false //`, `//`}},
+		[]string{". -run ^TestWatchOfTheHoldersOwnLock$"},
 		20,
 	},
 	{
@@ -2591,8 +2644,7 @@ var mutants = []mutant{
 	},
 	{
 		"command: a deleted lock was never taken",
-		[]edit{{"cmd/leasehold/watch.go", `		case view.Token == 0 && taken:`,
-			`		case view.Token == 1<<60 && taken:`}},
+		[]edit{{"cmd/leasehold/watch.go", `		s.State = "deleted"`, `		s.State = "free"`}},
 		[]string{"./cmd/leasehold -run ^TestWatchHasALineForEachState$"},
 		34,
 	},

@@ -77,11 +77,11 @@ func (p *process) watch(ctx context.Context) {
 	time.Sleep(1307 * time.Nanosecond) // no two goroutines act at one instant
 	for ctx.Err() == nil {
 		r.restart()
-		for rec, err := range p.lock.Watch(context.WithValue(ctx, watching{}, true)) {
+		for status, err := range p.lock.Watch(context.WithValue(ctx, watching{}, true)) {
 			if err == nil {
-				p.w.log(p.name, "sees token %d of %s, released: %v", rec.Token, rec.Holder, rec.Released())
+				p.w.log(p.name, "sees token %d of %s: %s", status.Record.Token, status.Record.Holder, status.State)
 			}
-			r.got(rec, err)
+			r.got(status, err)
 			if err != nil && final(err) && !p.w.cfg.Pages {
 				p.w.violate("%s: Watch ended: %v", p.name, err)
 			}
@@ -162,14 +162,39 @@ func (r *reading) missing() {
 }
 
 // got is called with everything that Watch yields.
-func (r *reading) got(rec leasehold.Record, err error) {
+func (r *reading) got(status leasehold.Status, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
 		r.failed = false
 		return
 	}
-	r.check("Watch", &r.yielded, stateOf(rec))
+	now := stateOf(status.Record)
+	now.ok = status.State != leasehold.StateNeverTaken
+	r.check("Watch", &r.yielded, now)
+	r.w.checkStatus(r.name, status)
+}
+
+// checkStatus wants that a reader is told the state of the record, and that a term has run out only
+// once its lease is over. Nobody deletes the object.
+func (w *world) checkStatus(name string, s leasehold.Status) {
+	w.mu.Lock()
+	erased := w.tokenErased
+	w.mu.Unlock()
+	if told := s.State == leasehold.StateReleased; s.State == leasehold.StateDeleted ||
+		told != (s.Record.Released() && s.Record.Token > 0) && !erased {
+		w.violate("%s: Watch has yielded %s, released: %v", name, s.State, s.Record.Released())
+	}
+	if s.State != leasehold.StateExpired {
+		return
+	}
+	w.mark(readerSeesExpiry)
+	for _, l := range w.accountable() {
+		if token := l.lease.Token(); token == s.Record.Token && l.lease.Valid() && !erased && !w.hasMoved(token) &&
+			!w.cfg.Ages.wrong() {
+			w.violate("%s: Watch has yielded that token %d has expired, but the lease of %s is valid", name, token, l.name)
+		}
+	}
 }
 
 // checkReader wants that a reader knows the leader, some time after the last fault.

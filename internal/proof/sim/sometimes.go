@@ -78,6 +78,7 @@ const (
 	abandonedWhileWriting
 	abandonedThenReleased
 	abandonedRunsOut
+	readerSeesExpiry
 	writeTooSoon
 	createBesideUpload
 	ledAfterOutage
@@ -209,7 +210,8 @@ var allSituations = Situations{
 		"a term follows one that was abandoned and not released",
 		220,
 	},
-	writeTooSoon: {"a write too soon", "a store that accepts one write a second refuses a write", 240},
+	readerSeesExpiry: {"a reader sees an expiry", "Watch yields that a term has run out", 76},
+	writeTooSoon:     {"a write too soon", "a store that accepts one write a second refuses a write", 240},
 	createBesideUpload: {
 		"a create beside a slow one",
 		"a create is refused while another is going up, and reads find nothing",
