@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -141,46 +140,6 @@ func TestNoWallClockDecidesAboutARecordWithTTL(t *testing.T) {
 				require.LessOrEqual(t, time.Since(crashed), 19*time.Second)
 				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
 				require.NoError(t, next.Release(t.Context()))
-			})
-		})
-	}
-}
-
-// Every way for an applied write to look failed, in acquire, renew and release.
-func TestAppliedWriteWithLostReplyIsOurs(t *testing.T) {
-	for name, f := range map[string]fault{
-		"connection closed": {op: "put", apply: true, err: io.ErrUnexpectedEOF},
-		"500":               {op: "put", apply: true, err: errors.New("500 internal error")},
-		"412 of a retry":    {op: "put", apply: true, err: leasehold.ErrPreconditionFailed},
-		"404":               {op: "put", apply: true, err: leasehold.ErrNotExist},
-		"no reply":          {op: "put", apply: true, delay: time.Hour},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				lock := newLock(t, store)
-
-				store.next(fault{op: "get", apply: true}, f)
-				lease, err := lock.TryAcquire(t.Context())
-				require.NoError(t, err)
-				require.Equal(t, uint64(1), lease.Token())
-
-				store.next(f)
-				require.NoError(t, lease.Renew(t.Context()))
-				require.True(t, lease.Valid())
-
-				store.next(f)
-				require.NoError(t, lease.Release(t.Context()))
-				rec, err := lock.Inspect(t.Context())
-				require.NoError(t, err)
-				require.True(t, rec.Released())
-				require.Equal(t, uint64(1), rec.Token)
-
-				second := acquire(t, lock)
-				require.Equal(t, uint64(2), second.Token())
-				time.Sleep(time.Minute)
-				require.True(t, second.Valid(), "and the lock is none the worse for it")
-				require.NoError(t, second.Release(t.Context()))
 			})
 		})
 	}

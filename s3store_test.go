@@ -525,6 +525,7 @@ func TestWriteWithItsReplyLostCountsAsOurs(t *testing.T) {
 		"internal error":    {Kind: faultproxy.AnswerAfter, Status: 500},
 		"conflict":          {Kind: faultproxy.AnswerAfter, Status: 409},
 		"too late":          {Kind: faultproxy.AnswerAfter, Status: 412},
+		"no such object":    {Kind: faultproxy.AnswerAfter, Status: 404, Code: "NoSuchKey"},
 		"hang":              {After: time.Hour},
 	} {
 		lose := func(step string, run func(t *testing.T, server *fakes3.Server, w *wire, lock *leasehold.Lock)) {
@@ -545,7 +546,7 @@ func TestWriteWithItsReplyLostCountsAsOurs(t *testing.T) {
 			require.Equal(t, began.Add(12*time.Second), lease.Deadline(), "counted from before the write whose reply "+
 				"was lost")
 			requests := []string{"GET", "PUT", "GET", "PUT", "PUT"} // with the two that try the store
-			if loss == "too late" {
+			if loss == "too late" || loss == "no such object" {
 				requests = append(requests, "GET") // a refusal of a write that has landed is in doubt
 			}
 			require.Equal(t, requests, w.Methods(0))

@@ -111,43 +111,6 @@ func TestContentionOnAzurite(t *testing.T) {
 	t.Logf("%d terms", taken.Load())
 }
 
-// Every third write loses its reply, in one way or another. No term is lost or doubled.
-func TestWritesOfUnknownOutcomeOnAzurite(t *testing.T) {
-	a := startAzurite(t, testserver.AnyAPIVersion)
-	a.newContainer()
-	faults := []faultproxy.Fault{
-		{Kind: faultproxy.DropReply}, {Kind: faultproxy.AnswerAfter, Status: http.StatusInternalServerError},
-		{
-			Kind:   faultproxy.AnswerAfter,
-			Status: http.StatusServiceUnavailable,
-		}, {Kind: faultproxy.Ghost, Before: 100 * time.Millisecond},
-	}
-	var puts atomic.Int64
-	client, network := a.connect(func(r *http.Request) faultproxy.Fault {
-		if r.Method != http.MethodPut {
-			return faultproxy.Fault{}
-		}
-		if n := puts.Add(1); n%3 == 0 {
-			return faults[n/3%int64(len(faults))]
-		}
-		return faultproxy.Fault{}
-	})
-	lock, err := leasehold.NewLock(azblobstore.New(client, container), key, leasehold.WithPollInterval(time.Second),
-		leasehold.WithLogger(slog.New(slog.DiscardHandler)))
-	require.NoError(t, err)
-	for i := range testsize.Pick(12, 60) {
-		err := lock.Do(t.Context(), func(_ context.Context, lease *leasehold.Lease) error {
-			assert.EqualValues(t, i+1, lease.Token())
-			return lease.Renew(t.Context())
-		})
-		require.NoError(t, err)
-	}
-	network.Wait()
-	rec, err := lock.Inspect(t.Context())
-	require.NoError(t, err)
-	require.True(t, rec.Released())
-}
-
 // A holder is cut off, and a candidate gets the lock.
 func TestTakeoverOnAzurite(t *testing.T) {
 	a := startAzurite(t, testserver.AnyAPIVersion)
