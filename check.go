@@ -33,6 +33,7 @@ const (
 // CheckStore finds out, with about 50 requests on keys that begin with keyPrefix, whether the store
 // enforces its preconditions for these credentials. If conditional puts are not enforced, the error
 // matches [ErrUnsafeStore] and says what went wrong: some S3 servers silently ignore the headers.
+// Where a server enforces the conditions of creates alone, the error names package createonly.
 // The error also matches ErrUnsafeStore if the store tells ages of objects ([WithServerClock]) that
 // are higher than they can be. Measuring them takes a second. Any other error, such as access
 // denied or a time-out, leaves the question open. A Store that says that it cannot work

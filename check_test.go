@@ -514,3 +514,50 @@ func TestAnErrorOfAnUnsafeStoreNamesThePackageOnce(t *testing.T) {
 		}
 	})
 }
+
+// A server that enforces creates and has no updates is no place for an S3Store, and is one for
+// package createonly.
+func TestCheckStoreOnAServerThatOnlyCreates(t *testing.T) {
+	ignoresIfMatch := &fakes3.Server{}
+	for name, c := range map[string]struct {
+		server  http.Handler
+		creates bool
+	}{
+		"ignores If-Match": {http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Header.Del("If-Match")
+			ignoresIfMatch.ServeHTTP(w, r)
+		}), true},
+		"creates":              {&fakes3.Server{CreateOnly: true}, true},
+		"ignores creates, too": {&fakes3.Server{CreateOnly: true, IgnoreConditions: true}, false},
+		"refuses creates, too": {&fakes3.Server{CreateOnly: true, CreateHeader: "x-oss-forbid-overwrite"}, false},
+		"ignores all":          {&fakes3.Server{IgnoreConditions: true}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := leasehold.NewS3Store(fakes3.NewClient(fakes3.Transport{Handler: c.server}), fakes3.Bucket)
+			for range 2 { // the second time its objects are there, because a DELETE with a condition is refused
+				report, err := leasehold.CheckStore(t.Context(), store, "locks/check")
+				require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+				require.False(t, report.ConditionalPuts)
+				require.Equal(t, c.creates, strings.Contains(err.Error(), "use package createonly"), err)
+			}
+		})
+	}
+}
+
+// A server that does not answer updates may have them.
+func TestCheckStoreNamesNoPackageForOtherFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(&fakes3.Server{})
+		w.Decide = func(r *http.Request) faultproxy.Fault {
+			if r.Method == http.MethodPut && r.Header.Get("If-Match") != "" {
+				return faultproxy.Fault{Kind: faultproxy.Answer, Status: 503}
+			}
+			return faultproxy.Fault{}
+		}
+		report, err := leasehold.CheckStore(t.Context(), w.store, "check")
+		require.Error(t, err)
+		require.NotErrorIs(t, err, leasehold.ErrUnsafeStore)
+		require.NotContains(t, err.Error(), "createonly")
+		require.False(t, report.ConditionalPuts)
+	})
+}

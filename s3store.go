@@ -52,7 +52,7 @@ func WithKeyPrefix(prefix string) S3Option { return func(s *S3Store) { s.objects
 
 // WithMinTTL sets the shortest TTL of a lock in this store, at least 1 s, which is what it is
 // without this option. [NewLock] refuses less. Take 6 s for a server that accepts one write a
-// second to one object and answers 429 to more, as Cloudflare R2 and Storj do.
+// second to one object and answers 429 to more, as Cloudflare R2 does.
 func WithMinTTL(d time.Duration) S3Option { return func(s *S3Store) { s.minTTL = d } }
 
 // WithServerClock trusts the server's clock: Get tells an [Object]'s Age, which is the reply's Date

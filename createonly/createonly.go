@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -266,7 +267,7 @@ func missing(versions []uint64) uint64 {
 }
 
 // sweep deletes versions that nobody needs, in the background. What is lost of it, the next writes
-// do.
+// do. If many are left, it waits, because processes that end after a write end its deletes too.
 func (s *Store) sweep(ctx context.Context, key string, versions []uint64) {
 	var old []uint64
 	for _, n := range versions {
@@ -277,7 +278,9 @@ func (s *Store) sweep(ctx context.Context, key string, versions []uint64) {
 	if len(old) == 0 {
 		return
 	}
+	swept := make(chan struct{})
 	go func() {
+		defer close(swept)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
 		defer cancel()
 		for _, n := range old {
@@ -292,12 +295,21 @@ func (s *Store) sweep(ctx context.Context, key string, versions []uint64) {
 			}
 		}
 	}()
+	if len(versions) > 2*Keep {
+		select {
+		case <-swept:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // usable returns why no request can be sent.
 func (s *Store) usable(key string) error {
 	if info := s.Describe(); info.Err != nil {
 		return info.Err
+	}
+	if strings.Contains("/"+key+"/", prefix("")) {
+		return fmt.Errorf("%w: key %.80q has a part that leasehold itself writes: use another", leasehold.ErrPermanent, key)
 	}
 	if key == "" || len(name(key, 1)) > maxName {
 		return fmt.Errorf("%w: key %.80q has %d bytes: use 1 to %d", leasehold.ErrPermanent, key, len(key),

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -221,6 +222,61 @@ func TestLostDeletesAreMadeUpFor(t *testing.T) {
 		write(t, createonly.New(b), createonly.Keep+7, createonly.Keep+7)
 		require.Len(t, b.names(), createonly.Keep)
 	})
+}
+
+// Processes that write once and end do not end what they have begun in the background.
+func TestProcessesThatEndAfterAWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		etag := ""
+		for n := range 10 * createonly.Keep {
+			process := &mortal{bucket: b}
+			s := createonly.New(process)
+			var err error
+			if n == 0 {
+				etag, err = s.PutIfNoneMatch(t.Context(), key, []byte("x"))
+			} else {
+				etag, err = s.PutIfMatch(t.Context(), key, fmt.Append(nil, n), etag)
+			}
+			require.NoError(t, err)
+			process.ended.Store(true)
+			require.LessOrEqual(t, len(b.names()), 2*createonly.Keep+1)
+		}
+		time.Sleep(time.Minute) // for the last ones
+	})
+}
+
+// A server on which deletes hang holds up no write for longer than its context.
+func TestDeletesThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		hang := make(chan struct{})
+		s := createonly.New(&lateDeletes{bucket: b, land: hang})
+		etag := write(t, createonly.New(&noDeletes{b, errReset}), 1, 100)[100]
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := s.PutIfMatch(ctx, key, []byte("version 101"), etag)
+		require.NoError(t, err)
+		require.Equal(t, time.Second, time.Since(began))
+		mustHold(t, s, "version 101")
+		close(hang)
+	})
+}
+
+// mortal is the bucket of a process. A delete takes a second, and is not sent if the process has
+// ended by then.
+type mortal struct {
+	*bucket
+	ended atomic.Bool
+}
+
+func (m *mortal) Delete(ctx context.Context, name string) error {
+	time.Sleep(time.Second)
+	if m.ended.Load() {
+		return errReset
+	}
+	return m.bucket.Delete(ctx, name)
 }
 
 type noDeletes struct {
@@ -614,6 +670,36 @@ func TestWrongArguments(t *testing.T) {
 		require.ErrorIs(t, err, leasehold.ErrPreconditionFailed, foreign)
 	}
 	require.Empty(t, b.counted(), "nothing is sent")
+}
+
+func TestKeyOf(t *testing.T) {
+	key, ok := createonly.KeyOf(object(7))
+	require.True(t, ok)
+	require.Equal(t, "locks/report", key)
+	for _, foreign := range []string{"", "locks/report", object(0), object(7) + "0", "a/.leasehold-versions/" + object(7),
+		"locks/report/.leasehold-versions/readme", "locks/report/.leasehold-etag"} {
+		_, ok := createonly.KeyOf(foreign)
+		require.False(t, ok, foreign)
+	}
+}
+
+// The objects of such a key would be in the list of another.
+func TestAKeyInThePlaceOfVersions(t *testing.T) {
+	b := newBucket()
+	s := createonly.New(b)
+	_, err := s.PutIfNoneMatch(t.Context(), key, []byte("version 1"))
+	require.NoError(t, err)
+	b.counted()
+	for _, bad := range []string{key + "/.leasehold-versions/a", key + "/.leasehold-versions", ".leasehold-versions/a"} {
+		if lock, err := leasehold.NewLock(s, bad); err == nil {
+			_, err = lock.TryAcquire(t.Context())
+			require.ErrorIs(t, err, leasehold.ErrPermanent, bad)
+		}
+		_, err = s.PutIfNoneMatch(t.Context(), bad, []byte("x"))
+		require.ErrorContains(t, err, "has a part that leasehold itself writes")
+	}
+	require.Empty(t, b.counted())
+	mustHold(t, s, "version 1")
 }
 
 func TestALockBelowAnother(t *testing.T) {

@@ -56,5 +56,5 @@
 //
 // A read is a LIST, a GET and a LIST. A write of a known version is a PUT, a LIST, and a DELETE of
 // the version that is K older. That DELETE is sent in the background, and may be lost: later writes
-// make up for it.
+// make up for it. A write that finds more than 2K versions waits for its deletes.
 package createonly

@@ -13,7 +13,8 @@ import (
 
 // The object of version n of a key is key/.leasehold-versions/.leasehold-m, where m is highestName
 // minus n in 16 digits. No other lock can have that name, because no key may begin its last part
-// so. The versions have a directory of their own, because some servers list nothing else.
+// so. The versions have a directory of their own, because some servers list nothing else. It may not
+// stand in a key, because its objects would be in the list of another lock.
 const (
 	digits      = 16
 	highestName = 9_999_999_999_999_999
@@ -24,6 +25,17 @@ func prefix(key string) string { return key + "/.leasehold-versions/" }
 
 func name(key string, n uint64) string {
 	return fmt.Sprintf("%s.leasehold-%0*d", prefix(key), digits, highestName-n)
+}
+
+// KeyOf returns the key of which an object with this name is a version, for programs that list a
+// bucket. It returns false for other objects.
+func KeyOf(object string) (key string, ok bool) {
+	key, _, ok = strings.Cut(object, prefix(""))
+	if !ok {
+		return "", false
+	}
+	_, err := parseNames(key, []string{object})
+	return key, err == nil
 }
 
 // parseNames returns the versions of the objects in a LIST of key, the highest first.

@@ -160,6 +160,7 @@ func (c *calls) GetObject(ctx context.Context, in *s3.GetObjectInput,
 	if !ok {
 		return c.client.GetObject(ctx, in, opts...)
 	}
+	l.suffixes = nil
 	list := &s3.ListObjectsV2Input{Bucket: in.Bucket, Prefix: in.Key}
 	for {
 		out, err := c.client.ListObjectsV2(ctx, list, opts...)
@@ -172,8 +173,11 @@ func (c *calls) GetObject(ctx context.Context, in *s3.GetObjectInput,
 		for _, o := range out.Contents {
 			l.suffixes = append(l.suffixes, strings.TrimPrefix(aws.ToString(o.Key), *in.Key))
 		}
-		if list.ContinuationToken = out.NextContinuationToken; list.ContinuationToken == nil ||
-			len(l.suffixes) >= Listed {
+		list.ContinuationToken = out.NextContinuationToken
+		switch enough := len(l.suffixes) >= Listed; {
+		case !enough && list.ContinuationToken == nil && aws.ToBool(out.IsTruncated):
+			return nil, errors.New("the answer to LIST is cut off, and does not say how to go on")
+		case enough || list.ContinuationToken == nil:
 			return &s3.GetObjectOutput{
 				Body:           io.NopCloser(strings.NewReader("")),
 				ETag:           aws.String("list"),

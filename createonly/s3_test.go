@@ -28,6 +28,7 @@ type asked struct {
 	mu       sync.Mutex
 	requests []*http.Request
 	answer   func(*http.Request) *http.Response
+	change   func(*http.Request, *http.Response)
 }
 
 func (a *asked) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -40,7 +41,11 @@ func (a *asked) RoundTrip(r *http.Request) (*http.Response, error) {
 			return got, nil
 		}
 	}
-	return a.RoundTripper.RoundTrip(r)
+	resp, err := a.RoundTripper.RoundTrip(r)
+	if err == nil && a.change != nil {
+		a.change(r, resp)
+	}
+	return resp, err
 }
 
 func reply(status int, contentType, body string) *http.Response {
@@ -158,7 +163,6 @@ func TestRequestsOfS3HaveNoIfMatch(t *testing.T) {
 
 func TestWithoutTheRightTo(t *testing.T) {
 	denied := reply(http.StatusForbidden, "application/xml", fakes3.Error("AccessDenied", "Access Denied"))
-	lists := func(r *http.Request) bool { return r.URL.Query().Get("list-type") == "2" }
 	for name, c := range map[string]struct {
 		denies func(*http.Request) bool
 		says   string
@@ -224,6 +228,30 @@ func TestAPageInsteadOfAList(t *testing.T) {
 	}
 }
 
+// A page that is cut off must not pass for the whole list, because it need not have the highest
+// version.
+func TestAListThatDoesNotGoOn(t *testing.T) {
+	s, a := newS3(&fakes3.Server{PageSize: 5})
+	etag, err := s.PutIfNoneMatch(t.Context(), key, []byte("version 1"))
+	require.NoError(t, err)
+	for range 9 {
+		etag, err = s.PutIfMatch(t.Context(), key, []byte("x"), etag)
+		require.NoError(t, err)
+	}
+	a.change = func(r *http.Request, resp *http.Response) {
+		if !lists(r) {
+			return
+		}
+		body, _ := io.ReadAll(resp.Body)
+		from, rest, _ := strings.Cut(string(body), "<NextContinuationToken>")
+		_, to, _ := strings.Cut(rest, "</NextContinuationToken>")
+		resp.Body, resp.ContentLength = io.NopCloser(strings.NewReader(from+to)), int64(len(from+to))
+	}
+	_, err = s.Get(t.Context(), key)
+	require.ErrorContains(t, err, "the answer to LIST is cut off")
+	require.NotErrorIs(t, err, leasehold.ErrNotExist)
+}
+
 func TestWrongArgumentsOfS3(t *testing.T) {
 	client := fakes3.NewClient(nil)
 	for says, objects := range map[string]*createonly.S3{
@@ -258,3 +286,5 @@ func TestNoBucket(t *testing.T) {
 	require.ErrorContains(t, err, "create the bucket")
 	require.Len(t, a.requests, 1, fmt.Sprint(a.requests))
 }
+
+func lists(r *http.Request) bool { return r.URL.Query().Has("list-type") }

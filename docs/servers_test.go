@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/createonly"
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 )
@@ -217,4 +218,50 @@ func TestDirectoryBucket(t *testing.T) {
 		return lease.Renew(ctx)
 	}))
 	require.Equal(t, 1, sessions)
+}
+
+// The dollars of the table of createonly: an hour of a leader and of a waiting candidate.
+func TestCostWhereObjectsAreOnlyCreated(t *testing.T) {
+	const list, put, get, hours = 0.005 / 1000, 0.005 / 1000, 0.0004 / 1000, 730 // dollars a request
+	page, err := os.ReadFile("servers.md")
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakes3.Server{CreateOnly: true}
+		open := func() (*leasehold.Lock, func() float64) {
+			var lists, puts, gets atomic.Int64
+			transport := fakes3.Transport{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.URL.Query().Has("list-type"):
+					lists.Add(1)
+				case r.Method == http.MethodPut:
+					puts.Add(1)
+				case r.Method == http.MethodGet:
+					gets.Add(1)
+				}
+				server.ServeHTTP(w, r)
+			})}
+			store := createonly.New(createonly.NewS3(fakes3.NewClient(transport), fakes3.Bucket))
+			lock, err := leasehold.NewLock(store, "locks/report")
+			require.NoError(t, err)
+			return lock, func() float64 {
+				return hours * (list*float64(lists.Load()) + put*float64(puts.Load()) + get*float64(gets.Load()))
+			}
+		}
+		leads, leader := open()
+		waits, candidate := open()
+		lease, err := leads.Acquire(t.Context())
+		require.NoError(t, err)
+		hour, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, err = waits.Acquire(hour)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, lease.Release(t.Context()))
+		for what, cost := range map[string]struct{ ifMatch, createOnly, counted float64 }{
+			"a month of a leader with the default TTL, in dollars": {2.63, 5.26, leader()},
+			"a month of a waiting candidate":                       {0.42, 10.93, candidate()},
+		} {
+			require.InEpsilon(t, cost.createOnly, cost.counted, 0.06, what)
+			require.Contains(t, string(page), fmt.Sprintf("\n| %s | $%.2f | $%.2f |\n", what, cost.ifMatch, cost.createOnly))
+		}
+	})
 }

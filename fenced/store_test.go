@@ -253,6 +253,7 @@ func TestFencedStoreChecksTheServer(t *testing.T) {
 			"ignores If-None-Match",
 		},
 		"ETags that repeat": {&fakes3.Server{}, fenced.UniqueETags, "x", "SSE-KMS"},
+		"creates only":      {&fakes3.Server{CreateOnly: true}, fenced.PaddedBodies, "x", "does not implement"},
 		"no multipart upload": {
 			&fakes3.Server{NoMultipart: true},
 			fenced.PaddedBodies,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/azblobstore"
+	"github.com/leasehold-go/leasehold/createonly"
 	"github.com/leasehold-go/leasehold/gcsstore"
 )
 
@@ -87,6 +88,12 @@ func TestAListedURLNamesItsLock(t *testing.T) {
 		namesThemselves(t, leasehold.NewS3Store(b.server.Client(), b.name), b.url(""), func(args ...string) result {
 			return b.run(args...)
 		})
+	})
+	t.Run("S3 that only creates", func(t *testing.T) {
+		t.Parallel()
+		b := newBucket(t)
+		store := createonly.New(createonly.NewS3(b.server.Client(), b.name))
+		namesThemselves(t, store, b.url("")+"&createonly=1", func(args ...string) result { return b.run(args...) })
 	})
 	t.Run("Cloud Storage", func(t *testing.T) {
 		t.Parallel()

@@ -31,6 +31,7 @@ type view struct {
 	URL, Key, State, Holder, Error string
 	Token                          uint64
 	AcquiredAt                     time.Time `json:"acquired_at"`
+	RenewedAt                      time.Time `json:"renewed_at"`
 	ExpiresAt                      time.Time `json:"expires_at"`
 	Age                            float64   `json:"age_seconds"`
 }

@@ -89,14 +89,21 @@ func (a *app) lookAt(ctx context.Context, at place.Location) (shown, error) {
 }
 
 func (a *app) inspect(ctx context.Context, store *place.Store, at place.Location) (shown, error) {
+	view, err := a.inspectObject(ctx, store, at)
+	if errors.Is(err, leasehold.ErrNotExist) {
+		return showNone(at), nil
+	}
+	return view, err
+}
+
+// inspectObject returns leasehold.ErrNotExist if there is no object.
+func (a *app) inspectObject(ctx context.Context, store *place.Store, at place.Location) (shown, error) {
 	lock, err := newLock(store, at.Key, []leasehold.Option{leasehold.WithLogger(a.log), leasehold.WithTTL(defaultTTL)})
 	if err != nil {
 		return shown{}, err
 	}
 	record, err := lock.Inspect(ctx)
 	switch {
-	case errors.Is(err, leasehold.ErrNotExist):
-		return showNone(at), nil
 	case errors.Is(err, leasehold.ErrCorruptRecord):
 		return unreadable(at, err), nil
 	case err != nil:
@@ -139,6 +146,7 @@ func (a *app) listAll(ctx context.Context, store *place.Store, at place.Location
 	defer cancel()
 	type result struct {
 		view shown
+		gone bool // deleted, and the list does not know it
 		err  error
 	}
 	results := make(chan chan result, readsAtOnce)
@@ -168,11 +176,15 @@ func (a *app) listAll(ctx context.Context, store *place.Store, at place.Location
 				continue
 			}
 			reading.Go(func() {
-				view, err := a.inspect(ctx, store, lock)
-				if storeapi.Permanent(err) {
+				view, err := a.inspectObject(ctx, store, lock)
+				switch {
+				case errors.Is(err, leasehold.ErrNotExist):
+					one <- result{gone: true}
+					return
+				case storeapi.Permanent(err):
 					view, err = unreadable(lock, err), nil
 				}
-				one <- result{view, err}
+				one <- result{view: view, err: err}
 			})
 		}
 	})
@@ -180,8 +192,11 @@ func (a *app) listAll(ctx context.Context, store *place.Store, at place.Location
 	var refused error
 	for one := range results {
 		r := <-one
-		if r.err != nil {
+		switch {
+		case r.err != nil:
 			return firstOf(table.close(), r.err)
+		case r.gone:
+			continue
 		}
 		if r.view.State == "denied" && refused == nil {
 			refused = exit.Errorf(exit.Permission, "not all locks may be read: lock %q: %s", r.view.Key, r.view.Error)

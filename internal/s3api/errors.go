@@ -94,7 +94,8 @@ func (b *Bucket) classify(err error, op Op) (hint string, kind error) {
 		return "create the bucket, or correct its name or the endpoint", storeapi.ErrPermanent
 	case status == http.StatusNotImplemented, code == "NotImplemented":
 		if op == Put {
-			return "the server does not implement conditional writes", storeapi.ErrUnsafeStore
+			return "the server does not implement conditional writes, or not this one: package createonly keeps " +
+				"locks with creates alone, or a header in their place", storeapi.ErrUnsafeStore
 		}
 		return "the server does not implement this request", storeapi.ErrPermanent
 	case code == "InvalidAccessKeyId":

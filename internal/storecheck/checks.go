@@ -10,6 +10,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
+// createRace is the check that creates are refused.
+const createRace = "create-race"
+
 var checks = []Check{
 	{"missing", "a missing object is told apart, and not updated", func(p probe) error {
 		if _, err := p.get(); !errors.Is(err, storeapi.ErrNotExist) {
@@ -18,7 +21,7 @@ var checks = []Check{
 		_, err := p.s.update(p.ctx, p.key, p.body("x"), `"0123456789abcdef0123456789abcdef"`)
 		return mustRefuse("PutIfMatch of a missing key", err)
 	}},
-	{"create-race", "of many creates at once, exactly one wins", func(p probe) error {
+	{createRace, "of many creates at once, exactly one wins", func(p probe) error {
 		base := p.key
 		for round := range p.rounds {
 			if p.rounds > 1 {

@@ -145,6 +145,11 @@ func (c Check) Run(ctx context.Context, s *Store, key string, ways, rounds int) 
 // ErrDeleteIgnored is the error of the one check that a store may fail and still be safe for locks.
 var ErrDeleteIgnored = errors.New("conditional deletes are not enforced")
 
+// ErrCreatesOnly is the error of a store that refuses creates as it must, and has no updates or does
+// not refuse them.
+var ErrCreatesOnly = errors.New("the store enforces the conditions of creates alone: use package createonly, which " +
+	"keeps locks there")
+
 // LongestSuffix is as long as what comes after keyPrefix in the keys of Run.
 const LongestSuffix = "-create-race-0123456789"
 
@@ -162,6 +167,7 @@ func Run(ctx context.Context, s *Store, keyPrefix string) (report Report, err er
 	}
 	var problems []error
 	puts, deletes := true, removes
+	noUpdates, creates := false, false
 	clock := Check{"clock", "no object is told older than it is", func(p probe) (err error) {
 		report.ServerClock, err = p.clock()
 		return err
@@ -182,6 +188,11 @@ func Run(ctx context.Context, s *Store, keyPrefix string) (report Report, err er
 			problems = append(problems, fmt.Errorf("checking that %s: %w", c.Why, err))
 			puts = puts && c.Name == clock.Name
 		}
+		if c.Name == createRace {
+			creates = err == nil
+		} else if c.Name != clock.Name {
+			noUpdates = noUpdates || errors.Is(err, storeapi.ErrUnsafeStore)
+		}
 		if !p.shared {
 			if err := clear(ctx, s, p.key); err != nil {
 				report.Leftover = append(report.Leftover, p.key)
@@ -197,6 +208,9 @@ func Run(ctx context.Context, s *Store, keyPrefix string) (report Report, err er
 		}
 	}
 	report.ConditionalPuts, report.ConditionalDeletes = puts, puts && deletes
+	if noUpdates && creates {
+		return report, fmt.Errorf("%w: %w", ErrCreatesOnly, errors.Join(problems...))
+	}
 	return report, errors.Join(problems...)
 }
 

@@ -2754,6 +2754,47 @@ var mutants = []mutant{
 		[]string{"./createonly -run ^TestS3Conformance$"}, 0,
 	},
 	{
+		"checks: creates need not be enforced on a server that only creates",
+		[]edit{{"internal/storecheck/storecheck.go", `if noUpdates && creates {`, `if noUpdates {`}},
+		[]string{". -run ^TestCheckStoreOnAServerThatOnlyCreates$"}, 0,
+	},
+	{
+		"checks: any store that fails only creates",
+		[]edit{{"internal/storecheck/storecheck.go", `noUpdates = noUpdates || errors.Is(err, storeapi.ErrUnsafeStore)`,
+			`noUpdates = noUpdates || err != nil`}},
+		[]string{". -run ^TestCheckStoreNamesNoPackageForOtherFailures$"}, 0,
+	},
+	{
+		"createonly: nobody waits for deletes that are left undone",
+		[]edit{{"createonly/createonly.go", `if len(versions) > 2*Keep {`, `if len(versions) > 2*Listed {`}},
+		[]string{"./createonly -run ^TestProcessesThatEndAfterAWrite$"}, 0,
+	},
+	{
+		"createonly: a delete that hangs holds up a write",
+		[]edit{{"createonly/createonly.go", `		case <-ctx.Done():
+`, `		case <-time.After(sweepTime):
+`}},
+		[]string{"./createonly -run ^TestDeletesThatHang$"}, 0,
+	},
+	{
+		"createonly: a key may stand in the place of versions",
+		[]edit{{"createonly/createonly.go", `if strings.Contains("/"+key+"/", prefix("")) {`,
+			`if strings.Contains(key, "//") {`}},
+		[]string{"./createonly -run ^TestAKeyInThePlaceOfVersions$"}, 0,
+	},
+	{
+		"command: a URL loses createonly=1",
+		[]edit{{"cmd/leasehold/internal/place/url.go", `	if l.CreateOnly {
+`, `	if l.CreateOnly && l.Scheme != "s3" {
+`}},
+		[]string{"./cmd/leasehold/internal/place -run ^TestURLOfALockThatOnlyCreates$"}, 0,
+	},
+	{
+		"command: a list shows each version of a lock",
+		[]edit{{"cmd/leasehold/internal/place/store.go", `if seen[key] || `, `if `}},
+		[]string{"./cmd/leasehold/internal/place -run ^TestListOfLocksThatOnlyCreate$"}, 0,
+	},
+	{
 		"createonly: a delete with a condition",
 		[]edit{{"createonly/s3.go", `	in.IfMatch = nil
 `, ``}},

@@ -171,15 +171,17 @@ func (s server) plant(t *testing.T, key string) {
 // What make cloud does in a bucket of a cloud, it does on every server of the tests. It leaves
 // nothing behind, touches nothing else, and finds what is known of each.
 func TestOnServers(t *testing.T) {
-	type expect struct{ deletes, missing, row string }
+	type expect struct {
+		deletes, missing, row string
+		parts                 int
+	}
 	run := func(t *testing.T, s server, want expect) {
 		s.plant(t, "nightly/mine")
 		t.Cleanup(func() { require.Equal(t, []string{"nightly/mine"}, s.keys(t)) })
 		o := s.cloud(t, s.url("nightly"), "")
 		require.Equal(t, 0, o.code)
 		require.Equal(t, "passed", o.report.Outcome)
-		require.Equal(t, want, expect{o.report.Deletes, o.report.UpdateMissing, want.row})
-		require.Len(t, o.report.Parts, 7)
+		require.Equal(t, want, expect{o.report.Deletes, o.report.UpdateMissing, want.row, len(o.report.Parts)})
 		require.Contains(t, o.report.Row, want.row)
 		require.Contains(t, o.out, o.report.Row)
 		require.Contains(t, o.report.Row, "takeover after 1.")
@@ -193,20 +195,35 @@ func TestOnServers(t *testing.T) {
 	t.Parallel()
 	t.Run("minio", func(t *testing.T) {
 		t.Parallel()
-		run(t, onS3(t, testserver.MinIO(t)), expect{"ignored", "404", "| MinIO | yes; ignores"})
+		run(t, onS3(t, testserver.MinIO(t)), expect{"ignored", "404", "| MinIO | yes; ignores", 7})
 	})
 	t.Run("versitygw", func(t *testing.T) {
 		t.Parallel()
-		run(t, onS3(t, testserver.VersityGW(t)), expect{honouredAnyway, "404", "| VersityGW, us-east-1 | yes; honours"})
+		run(t, onS3(t, testserver.VersityGW(t)),
+			expect{honouredAnyway, "404", "| VersityGW, us-east-1 | yes; honours", 7})
 	})
 	t.Run("fake-gcs-server", func(t *testing.T) {
 		t.Parallel()
-		run(t, onGCS(t), expect{"ignored", "412", "| gs at http"})
+		run(t, onGCS(t), expect{"ignored", "412", "| gs at http", 7})
 	})
 	t.Run("azurite", func(t *testing.T) {
 		t.Parallel()
-		run(t, onAzure(t), expect{"honoured", "412", "| Azurite-Blob"})
+		run(t, onAzure(t), expect{"honoured", "412", "| Azurite-Blob", 7})
 	})
+	for name, s := range map[string]testserver.S3{"minio": testserver.MinIO(t), "versitygw": testserver.VersityGW(t)} {
+		t.Run(name+" that only creates", func(t *testing.T) {
+			t.Parallel()
+			s.Endpoint = faultproxy.Start(t, s.Endpoint, func(r *http.Request) faultproxy.Fault {
+				if r.Header.Get("If-Match") == "" {
+					return faultproxy.Fault{}
+				}
+				return faultproxy.Fault{Kind: faultproxy.Answer, Status: http.StatusNotImplemented}
+			}).URL()
+			b := onS3(t, s)
+			run(t, server{func(key string) string { return b.url(key) + "&createonly=1" }, b.env},
+				expect{"allowed", "412", " | creates only, used with createonly; ", 6})
+		})
+	}
 }
 
 // Where DELETE is denied, all but what needs it is tried, and what is left is listed.

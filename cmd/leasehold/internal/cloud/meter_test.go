@@ -34,6 +34,9 @@ func classOf(r *http.Request) class {
 	return write
 }
 
+// writes reports whether a request writes an object, or begins to.
+func writes(r *http.Request) bool { return classOf(r) == write && r.Method != http.MethodGet }
+
 // prices are dollars, as listed in November 2026: for S3 Standard in us-east-1, and for Cloud
 // Storage and Azure the higher ones of buckets in several regions. Deletes are free, except on
 // Azure, where they cost no more than reads.
@@ -189,7 +192,7 @@ type twice struct {
 }
 
 func (t *twice) RoundTrip(r *http.Request) (*http.Response, error) {
-	if classOf(r) != write || !t.next.CompareAndSwap(true, false) {
+	if !writes(r) || !t.next.CompareAndSwap(true, false) {
 		return t.base.RoundTrip(r)
 	}
 	body, err := io.ReadAll(r.Body)

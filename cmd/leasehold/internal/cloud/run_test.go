@@ -75,6 +75,7 @@ type report struct {
 	Outcome string    `json:"outcome"` // "passed", "failed", or why it was stopped
 	Parts   []part    `json:"parts"`
 
+	CreateOnly    bool            `json:"create_only,omitempty"`
 	Deletes       string          `json:"conditional_deletes,omitempty"` // "honoured", "ignored" or "denied"
 	UpdateMissing string          `json:"update_of_a_missing_object,omitempty"`
 	Terms         int             `json:"contended_terms,omitempty"`
@@ -169,7 +170,7 @@ func open(url string) (*run, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.report = report{
 		Version: cmp.Or(os.Getenv("LEASEHOLD_CLOUD_VERSION"), "unknown"), Date: now.Truncate(time.Second),
-		URL: at.String(), Region: os.Getenv("LEASEHOLD_CLOUD_REGION"),
+		URL: at.String(), CreateOnly: at.CreateOnly, Region: os.Getenv("LEASEHOLD_CLOUD_REGION"),
 	}
 	if c.store, err = c.at.Open(c.ctx); err == nil {
 		c.bucket, err = openBucket(c.ctx, c.at)
@@ -314,6 +315,10 @@ func (r report) row() string {
 		takeover = fmt.Sprintf("; takeover after %.2f TTL, median of %d",
 			slices.Sorted(slices.Values(r.Takeovers))[n/2], n)
 	}
+	if r.CreateOnly {
+		return fmt.Sprintf("| %s | creates only, used with createonly; %d contended terms, exclusive%s | `make cloud`, "+
+			"%s, leasehold %s |", where, r.Terms, takeover, r.Date.Format(time.DateOnly), r.Version)
+	}
 	return fmt.Sprintf("| %s | yes; %s; an update of a missing object is answered %s; %d contended terms, "+
 		"exclusive%s | "+
 		"`make cloud`, %s, leasehold %s |", where, deletes, r.UpdateMissing, r.Terms, takeover,
@@ -325,6 +330,7 @@ func (c *run) removeAll() (left []string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), removeTime)
 	defer cancel()
 	at := through(c.at, func(base http.RoundTripper) http.RoundTripper { return c.through(base, true) })
+	at.CreateOnly = false // each object is removed
 	store, err := at.Open(ctx)
 	if err != nil {
 		return nil, err

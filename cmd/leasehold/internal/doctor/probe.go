@@ -23,6 +23,7 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/internal/storecheck"
 )
 
 // probe is one object beside the lock's, on which the doctor tries out what a lock does.
@@ -34,6 +35,9 @@ type probe struct {
 	pause  time.Duration // before each write but the first
 	needs  permissions
 	dirty  bool // there may be an object
+
+	enforces    string // what the server must do
+	createsOnly bool   // it has conditional creates and no updates
 }
 
 // permissions says what to allow, for each check that can be denied, and what to do about other
@@ -68,7 +72,20 @@ var (
 
 // newProbe is a probe for a lock.
 func newProbe(r Report, at place.Location, store *place.Store, needs permissions) *probe {
-	return &probe{report: r, store: store, key: at.Key + "-doctor", needs: needs}
+	enforces := "enforces If-Match and If-None-Match"
+	if at.CreateOnly {
+		enforces = "enforces If-None-Match, and whose lists show at once what was created"
+	}
+	return &probe{report: r, store: store, key: doctorKey(at), needs: needs, enforces: enforces}
+}
+
+// doctorKey is the key of the doctor's object. Where objects are only created it is another one,
+// because servers that keep objects as files have no room for both.
+func doctorKey(at place.Location) string {
+	if at.CreateOnly {
+		return at.Key + "-createonly-doctor"
+	}
+	return at.Key + "-doctor"
 }
 
 // look reads the object. It is no error that there is none.
@@ -218,10 +235,13 @@ func (p *probe) conditions(ctx context.Context) leasehold.Report {
 			deletes = "but not of deletes, which locks do not need"
 		}
 		r.ok("conditions", "enforced in %d requests, %s", found.Requests, deletes)
+	case errors.Is(err, storecheck.ErrCreatesOnly):
+		p.createsOnly = true
+		r.fail("conditions", exit.Config, "add createonly=1 to the parameters of the URL, and use package createonly "+
+			"in Go: see docs/servers.md", "%s", first)
 	case errors.Is(err, leasehold.ErrUnsafeStore):
 		r.fail("conditions", exit.Config, "two may lead here: use another server, or a version of this one that "+
-			"enforces If-Match and If-None-Match; "+
-			"see docs/servers.md. If there is a proxy, let it pass these headers", "%s", first)
+			p.enforces+"; see docs/servers.md. If there is a proxy, let it pass these headers", "%s", first)
 	default:
 		r.broke("conditions", err, p.needs.other)
 	}

@@ -78,6 +78,14 @@ type advised interface {
 	Advice() string
 }
 
+// unimplemented reports whether one of the checks failed because the server does not implement
+// conditional writes.
+func (r Report) unimplemented(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		return r.of(name).Result == resultFailed && strings.Contains(r.of(name).Seen, "HTTP 501")
+	})
+}
+
 // finish says of each check that did not run why.
 func (r Report) finish() {
 	for _, c := range r {

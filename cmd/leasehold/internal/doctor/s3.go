@@ -18,6 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/createonly"
 	"github.com/leasehold-go/leasehold/internal/s3api"
 )
 
@@ -78,6 +79,10 @@ func examineS3(ctx context.Context, at place.Location, sides bool) Report {
 		return r
 	}
 	var found leasehold.Report
+	if at.CreateOnly {
+		d.createOnly(ctx, err)
+		return r
+	}
 	if d.admitted(ctx, err) && d.dialect(ctx) {
 		found = d.conditions(ctx)
 		if r.of("conditions").code == exit.Config {
@@ -86,10 +91,51 @@ func examineS3(ctx context.Context, at place.Location, sides bool) Report {
 		d.clocks(ctx, found.ServerClock)
 		d.latency(ctx)
 	}
+	if r.unimplemented("put", "etag") { // then it may be one that only creates
+		found = d.conditions(ctx)
+		if put := r.of("put"); put.Result == resultFailed && !d.createsOnly {
+			r.skip("conditions", "see put", "needs: put")
+		}
+	}
 	d.overwriting(ctx)
 	d.remove(ctx, found.Leftover)
 	d.settings(ctx)
 	return r
+}
+
+// createOnly checks a bucket in which objects are only created, after a first read that has ended
+// with err. What it writes stays, as the versions of a lock do.
+func (d *s3Doctor) createOnly(ctx context.Context, err error) {
+	const unused = "not used where objects are only created"
+	for _, name := range []string{"etag", "clock"} {
+		d.report.skip(name, "nothing is to be done", unused)
+	}
+	d.report.skip("overwriting", "let nothing but leasehold write and delete here", unused)
+	admitted := d.admitted(ctx, err)
+	if admitted || d.report.of("put").code == exit.Config {
+		d.conditions(ctx)
+	}
+	if admitted {
+		d.latency(ctx)
+		d.deletes(ctx)
+	}
+	d.settings(ctx)
+}
+
+// deletes checks the permission to delete old versions.
+func (d *s3Doctor) deletes(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, place.RequestLimit)
+	defer cancel()
+	err := createonly.NewS3(d.client, d.at.Bucket).Delete(ctx, d.key+"-missing-"+rand.Text()[:10])
+	switch {
+	case err == nil:
+		d.report.ok("delete", "allowed")
+	case exit.Denied(err):
+		d.report.fail("delete", exit.Permission, "allow "+d.needs.delete+", without which old versions pile up", "%s",
+			brief(err))
+	default:
+		d.report.broke("delete", err, d.needs.other)
+	}
 }
 
 // lockPattern is the pattern of a policy for the lock at key and its neighbours.

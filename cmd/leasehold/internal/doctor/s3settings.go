@@ -41,11 +41,19 @@ func (d *s3Doctor) rules(ctx context.Context) (rules []types.LifecycleRule, err 
 		return nil, err
 	}
 	for _, rule := range out.Rules {
-		if rule.Status == types.ExpirationStatusEnabled && covers(rule, d.at.Key) {
+		if rule.Status == types.ExpirationStatusEnabled && covers(rule, d.objectName()) {
 			rules = append(rules, rule)
 		}
 	}
 	return rules, nil
+}
+
+// objectName is what the name of the lock's object is, or begins with.
+func (d *s3Doctor) objectName() string {
+	if d.at.CreateOnly {
+		return d.at.Key + "/.leasehold-versions/.leasehold-"
+	}
+	return d.at.Key
 }
 
 // covers reports whether a rule is for a lock's object at key, which has no tags.

@@ -57,7 +57,7 @@ func compareSides(ctx context.Context, r Report, at []place.Location) {
 		store, err := side.Open(ctx)
 		if err == nil {
 			defer store.Close()
-			_, err = store.Get(ctx, side.Key+"-doctor")
+			_, err = store.Get(ctx, doctorKey(side))
 		}
 		if err != nil && !errors.Is(err, leasehold.ErrNotExist) {
 			r.broke("sides", err, "correct the endpoint "+side.Endpoint)
@@ -69,7 +69,7 @@ func compareSides(ctx context.Context, r Report, at []place.Location) {
 	requests := 0
 	for begin := range at {
 		all.next = begin
-		found, err := leasehold.CheckStore(ctx, all, at[0].Key+"-doctor")
+		found, err := leasehold.CheckStore(ctx, all, doctorKey(at[0]))
 		requests += found.Requests
 		if err != nil && exit.Code(err) == exit.Store && !storeapi.Refused(err) {
 			r.broke("sides", err, "run doctor again")
@@ -93,8 +93,8 @@ const sidesRounds = 3
 
 // stale says which side does not show what another has just written.
 func (s *sides) stale(ctx context.Context, at place.Location) (string, error) {
-	s.keys[at.Key+"-doctor"] = true
-	p := &probe{key: at.Key + "-doctor"}
+	s.keys[doctorKey(at)] = true
+	p := &probe{key: doctorKey(at)}
 	if at.Scheme == "gs" {
 		p.pause = onePutASecond
 	}

@@ -185,6 +185,8 @@ var ofTheCommand = strings.NewReplacer(
 		"leader's --advertise",
 	"the client has no credentials", "there are no credentials",
 	", or see WithReclaim", "",
+	"package createonly keeps locks with creates alone, or a header in their place",
+	"if it has conditional creates, add createonly=1 to the parameters of the URL",
 	" (remove WithServerClock)", "",
 )
 

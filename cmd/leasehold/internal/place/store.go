@@ -31,6 +31,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/createonly"
 	"github.com/leasehold-go/leasehold/gcsstore"
 	"github.com/leasehold-go/leasehold/internal/s3api"
 )
@@ -50,7 +51,8 @@ const ServerSlack = 2 * time.Second
 type Store struct {
 	*careful
 	page  PageReader
-	Close func() // frees what Open has opened; to be called once
+	keyOf func(object string) (key string, ok bool) // of an object that is one of many of its key; nil if none is
+	Close func()                                    // frees what Open has opened; to be called once
 }
 
 // PageReader reads one page of the objects whose keys begin with prefix. The first page has the
@@ -67,12 +69,14 @@ type Object struct {
 // NewStore puts every request to a store under RequestLimit. A store without page has no list, and
 // one without close needs no Close.
 func NewStore(store leasehold.Store, page PageReader, close func()) *Store {
-	return &Store{&careful{Store: &limited{store}}, page, close}
+	return &Store{careful: &careful{Store: &limited{store}}, page: page, Close: close}
 }
 
-// Objects are those whose keys begin with prefix, in the order of the store. An error ends them.
+// Objects are those whose keys begin with prefix, in the order of the store. An error ends them. Of
+// a key that has many objects there is one.
 func (b *Store) Objects(ctx context.Context, prefix string) iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
+		seen := make(map[string]bool)
 		for token := ""; ; {
 			soon, cancel := context.WithTimeout(ctx, RequestLimit)
 			page, next, err := b.page(soon, prefix, token)
@@ -86,6 +90,12 @@ func (b *Store) Objects(ctx context.Context, prefix string) iter.Seq2[Object, er
 				return
 			}
 			for _, o := range page {
+				if key, ok := b.keyIn(o); ok {
+					if seen[key] || !strings.HasPrefix(key, prefix) {
+						continue
+					}
+					seen[key], o.Key = true, key
+				}
 				if !yield(o, nil) {
 					return
 				}
@@ -96,6 +106,14 @@ func (b *Store) Objects(ctx context.Context, prefix string) iter.Seq2[Object, er
 			token = next
 		}
 	}
+}
+
+// keyIn is the key of an object that is one of many.
+func (b *Store) keyIn(o Object) (key string, ok bool) {
+	if b.keyOf == nil || o.Err != nil {
+		return "", false
+	}
+	return b.keyOf(o.Key)
 }
 
 // notAList is the error of an answer that looks like a success, and has no list in it.
@@ -216,6 +234,12 @@ func (l Location) openS3(ctx context.Context) (*Store, error) {
 			next = aws.ToString(out.NextContinuationToken)
 		}
 		return objects, next, nil
+	}
+	if l.CreateOnly {
+		store := createonly.New(createonly.NewS3(client, l.Bucket))
+		b := NewStore(store, page, func() {})
+		b.keyOf = createonly.KeyOf
+		return b, nil
 	}
 	store := leasehold.NewS3Store(client, l.Bucket, leasehold.WithServerClock(ServerSlack))
 	return NewStore(store, page, func() {}), nil

@@ -28,6 +28,9 @@ type Location struct {
 	sse       string // server-side encryption that each write names; "" if none
 	sseKey    string // of KMS
 
+	// CreateOnly keeps locks where objects can only be created: see package createonly.
+	CreateOnly bool
+
 	// Through, if not nil, is put around what sends the requests of each client of a bucket, after
 	// they have been signed. The URL does not have it.
 	Through func(http.RoundTripper) http.RoundTripper
@@ -35,7 +38,7 @@ type Location struct {
 
 // parameters are those of each scheme.
 var parameters = map[string][]string{
-	"s3":     {"endpoint", "region", "path-style", "profile", "sse", "sse-kms-key-id"},
+	"s3":     {"endpoint", "region", "path-style", "profile", "sse", "sse-kms-key-id", "createonly"},
 	"gs":     {"endpoint"},
 	"azblob": {"account", "endpoint"},
 	"file":   nil,
@@ -170,6 +173,11 @@ func parse(text string) (Location, error) {
 		}
 		l.pathStyle = &on
 	}
+	if only := query.Get("createonly"); only != "" {
+		if l.CreateOnly, err = strconv.ParseBool(only); err != nil {
+			return none, fmt.Errorf("createonly is %q, not 1 or 0", only)
+		}
+	}
 	l.sse, l.sseKey = query.Get("sse"), query.Get("sse-kms-key-id")
 	if why := badEncryption(l.sse, l.sseKey); why != "" {
 		return none, errors.New(why)
@@ -259,6 +267,9 @@ func (l Location) String() string {
 		if value != "" {
 			query.Set(name, value)
 		}
+	}
+	if l.CreateOnly {
+		query.Set("createonly", "1")
 	}
 	if l.pathStyle != nil {
 		query.Set("path-style", map[bool]string{true: "1", false: "0"}[*l.pathStyle])

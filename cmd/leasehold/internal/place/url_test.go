@@ -1,11 +1,13 @@
 package place
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leasehold-go/leasehold/createonly"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -41,4 +43,53 @@ func FuzzURLOfALock(f *testing.F) {
 			require.Equal(t, at, back, "%s", at)
 		}
 	})
+}
+
+// list and handles print such URLs, which must lead to the same store.
+func TestURLOfALockThatOnlyCreates(t *testing.T) {
+	for url, want := range map[string]string{
+		"s3://bucket/a?createonly=1":    "s3://bucket/a?createonly=1",
+		"s3://bucket/a?createonly=true": "s3://bucket/a?createonly=1",
+		"s3://bucket/a?createonly=0":    "s3://bucket/a",
+	} {
+		at, err := ParseLock(url)
+		require.NoError(t, err)
+		require.Equal(t, want, at.String())
+		require.Equal(t, strings.Contains(want, "createonly"), at.CreateOnly)
+	}
+	_, err := ParseLock("s3://bucket/a?createonly=maybe")
+	require.ErrorContains(t, err, `createonly is "maybe", not 1 or 0`)
+}
+
+// Of a lock that has many objects there is one, wherever its objects are in the list.
+func TestListOfLocksThatOnlyCreate(t *testing.T) {
+	const versions = "/.leasehold-versions/.leasehold-999999999999999"
+	pages := map[string][]string{
+		"":  {"a" + versions + "8", "b" + versions + "7", "foreign"},
+		"2": {"a" + versions + "7", "a/.leasehold-versions/readme", "ab" + versions + "8", "b" + versions + "8"},
+	}
+	store := NewStore(nil, func(_ context.Context, prefix, token string) (objects []Object, next string, err error) {
+		for _, name := range pages[token] {
+			if strings.HasPrefix(name, prefix) {
+				objects = append(objects, Object{Key: name})
+			}
+		}
+		if token == "" {
+			next = "2"
+		}
+		return objects, next, nil
+	}, nil)
+	store.keyOf = createonly.KeyOf
+	for prefix, want := range map[string][]string{
+		"":   {"a", "b", "foreign", "a/.leasehold-versions/readme", "ab"},
+		"a":  {"a", "a/.leasehold-versions/readme", "ab"},
+		"a/": {"a/.leasehold-versions/readme"},
+	} {
+		var got []string
+		for o, err := range store.Objects(t.Context(), prefix) {
+			require.NoError(t, err)
+			got = append(got, o.Key)
+		}
+		require.Equal(t, want, got, prefix)
+	}
 }

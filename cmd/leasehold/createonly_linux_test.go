@@ -1,0 +1,277 @@
+package main_test
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/createonly"
+)
+
+// onlyCreates is a proxy that answers If-Match as servers do on which objects can only be created.
+// It may change other requests, or answer them, and change answers.
+func (b bucket) onlyCreates(request func(*http.Request) *http.Response, reply func(*http.Response)) string {
+	return b.behind(func(r *http.Request) *http.Response {
+		if r.Header.Get("If-Match") != "" {
+			return s3Error(501, "NotImplemented")
+		}
+		if request != nil {
+			return request(r)
+		}
+		return nil
+	}, reply)
+}
+
+// eachThatOnlyCreates runs a test on each server, behind such a proxy.
+func eachThatOnlyCreates(t *testing.T, test func(t *testing.T, b bucket, url func(key string) string)) {
+	t.Parallel()
+	for name, open := range map[string]func(testing.TB) bucket{"minio": newBucket, "versitygw": versityBucket} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := open(t)
+			endpoint := b.onlyCreates(nil, nil)
+			test(t, b, func(key string) string { return b.urlAt(endpoint, key) + "&createonly=1" })
+		})
+	}
+}
+
+// prints waits for output.
+func (s *started) prints(t testing.TB, want string) {
+	t.Helper()
+	got := make(chan string, 1)
+	go func() {
+		text := make([]byte, len(want))
+		n, _ := s.out.Read(text)
+		got <- string(text[:n])
+	}()
+	select {
+	case text := <-got:
+		require.Equal(t, want, text, "%s", &s.stderr)
+	case <-time.After(40 * time.Second):
+		require.Fail(t, "it prints nothing", "%s", &s.stderr)
+	}
+}
+
+// shows is what status shows of a lock.
+func (b bucket) shows(url string) view {
+	r := b.run("status", "-o", "json", url)
+	r.succeeds(b.t)
+	return views(b.t, r.out)[0]
+}
+
+// Two processes run a command under a lock. The one that leads is killed, and the lock is left to
+// run out. Then two electors do, and the guard of the first one frees it.
+func TestRunWhereObjectsAreOnlyCreated(t *testing.T) {
+	eachThatOnlyCreates(t, func(t *testing.T, b bucket, url func(key string) string) {
+		lock := url("locks/report")
+		lead := func(args ...string) *started {
+			return start(t, b.command(append(args, lock, "--", "sh", "-c", "echo $LEASEHOLD_TOKEN; exec sleep 1000")...))
+		}
+		first := lead("run", "--ttl=3s", "--on-crash=keep")
+		first.prints(t, "1\n")
+		b.run("run", "--no-wait", lock, "--", "echo", "ran").complains(t, 75, "is held by")
+		second := lead("run", "--ttl=3s")
+		require.NoError(t, first.Process.Kill())
+		last := b.shows(lock)
+		require.EqualValues(t, 1, last.Token)
+		second.prints(t, "2\n")
+		require.GreaterOrEqual(t, b.shows(lock).AcquiredAt.Sub(last.RenewedAt), 3*time.Second)
+		require.NoError(t, second.Process.Signal(syscall.SIGTERM))
+		require.Equal(t, 143, second.wait(t))
+
+		elector := lead("elect", "--ttl=1m")
+		elector.prints(t, "3\n")
+		candidate := lead("elect", "--ttl=1m")
+		require.NoError(t, elector.Process.Kill())
+		candidate.prints(t, "4\n") // within less than a TTL
+		require.NoError(t, candidate.Process.Signal(syscall.SIGTERM))
+		require.Equal(t, 0, candidate.wait(t))
+		for _, key := range b.left() {
+			require.True(t, strings.HasPrefix(key, "locks/report/.leasehold-versions/"), key)
+		}
+	})
+}
+
+// All other commands take such a URL, too.
+func TestCommandsWhereObjectsAreOnlyCreated(t *testing.T) {
+	eachThatOnlyCreates(t, func(t *testing.T, b bucket, url func(key string) string) {
+		lock := url("locks/report")
+		require.Equal(t, "free", b.shows(lock).State)
+		watch := start(t, b.command("watch", "--interval=100ms", lock))
+		r := b.run("acquire", "--ttl=10m", "--holder=alice", lock)
+		r.succeeds(t)
+		handle := strings.TrimSpace(r.out)
+		for range 3 * createonly.Keep { // each is a process, which ends its deletes
+			b.run("renew", handle).succeeds(t)
+		}
+		require.LessOrEqual(t, len(b.left()), 2*createonly.Keep+1)
+		hold := start(t, b.command("hold", handle))
+		held := b.shows(lock)
+		require.Equal(t, "held by alice, token 1", fmt.Sprintf("%s by %s, token %d", held.State, held.Holder, held.Token))
+		r = b.run("list", "-o", "json", url("locks/"))
+		r.succeeds(t)
+		listed := views(t, r.out)
+		require.Len(t, listed, 1, "a lock has many versions: %s", r.out)
+		require.Equal(t, "locks/report", listed[0].Key)
+		require.Equal(t, "alice", b.shows(listed[0].URL).Holder)
+		r = b.run("list", "-o", "json", url("locks/report/"))
+		r.succeeds(t)
+		require.Empty(t, r.out, "it is not below itself")
+		b.run("release", handle).succeeds(t)
+		require.Equal(t, 0, hold.wait(t), "%s", &hold.stderr)
+		b.run("renew", handle).complains(t, 79, "lost")
+
+		b.run("acquire", "--ttl=10m", "--holder=bob", lock).succeeds(t)
+		b.run("break", "--token=1", lock).complains(t, 64, "token")
+		b.run("break", "--token=2", lock).succeeds(t)
+		require.Equal(t, "free", b.shows(lock).State)
+		b.run("bench", "--rounds=2", "--ttl=2s", lock).succeeds(t)
+		r = b.run("list", "-o", "json", url("locks/"))
+		r.succeeds(t)
+		require.Len(t, views(t, r.out), 1, "that of the bench is deleted: %s", r.out)
+		require.NoError(t, watch.Process.Signal(syscall.SIGINT))
+		watch.wait(t)
+		var seen bytes.Buffer
+		_, err := seen.ReadFrom(watch.out)
+		require.NoError(t, err)
+		for _, line := range []string{"never taken", "token 1 held by alice", "token 1 released by alice", "token 2 held by bob"} {
+			require.Contains(t, seen.String(), line)
+		}
+	})
+}
+
+// What cannot be a lock is told, and neither overwritten nor deleted.
+func TestBadInputWhereObjectsAreOnlyCreated(t *testing.T) {
+	eachThatOnlyCreates(t, func(t *testing.T, b bucket, url func(key string) string) {
+		const versions = "/.leasehold-versions/"
+		put := func(name string) {
+			_, err := b.server.Client().PutObject(t.Context(), &s3.PutObjectInput{
+				Bucket: &b.name, Key: &name, Body: strings.NewReader("mine"),
+			})
+			require.NoError(t, err)
+		}
+		taken := func(key string) string {
+			b.run("run", url(key), "--", "true").succeeds(t)
+			return url(key)
+		}
+		gap := taken("gap")
+		second := "gap" + versions + ".leasehold-9999999999999998"
+		_, err := b.server.Client().DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &b.name, Key: &second})
+		require.NoError(t, err)
+		foreign := taken("foreign")
+		put("foreign" + versions + "readme")
+		number := taken("number")
+		put("number" + versions + ".leasehold-12")
+		corrupt := url("corrupt")
+		put("corrupt" + versions + ".leasehold-9999999999999998")
+		before := b.left()
+		for lock, says := range map[string]string{
+			gap: "is missing", foreign: `readme" is not a version of a lock`, number: "is not a version of a lock",
+		} {
+			for _, command := range []string{
+				"run -- true", "elect -- true", "acquire", "status", "watch", "break --token=1", "bench",
+			} {
+				name, rest, _ := strings.Cut(command, " ")
+				args := []string{name}
+				if name == "bench" { // its key is another
+					continue
+				}
+				if strings.HasPrefix(rest, "-- ") {
+					args = append(args, lock, "--", "true")
+				} else {
+					args = append(append(args, strings.Fields(rest)...), lock)
+				}
+				b.run(args...).complains(t, 78, says)
+			}
+		}
+		b.run("acquire", "--no-wait", corrupt).complains(t, 78, "corrupt")
+		r := b.run("list", url(""))
+		r.succeeds(t)
+		require.Equal(t, 4, strings.Count(r.out, "corrupt "), r.out)
+		require.Equal(t, before, b.left())
+		b.run("break", "--token=7", corrupt).succeeds(t)
+		require.EqualValues(t, 7, b.shows(corrupt).Token)
+	})
+}
+
+func TestWithoutTheRightToListWhereObjectsAreOnlyCreated(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t)
+	url := b.urlAt(b.onlyCreates(func(r *http.Request) *http.Response {
+		if r.URL.Query().Has("list-type") {
+			return s3Error(403, "AccessDenied")
+		}
+		return nil
+	}, nil), "locks/report") + "&createonly=1"
+	for _, args := range [][]string{{"run", url, "--", "true"}, {"acquire", url}, {"status", url}, {"watch", url}} {
+		b.run(args...).complains(t, 77, "s3:ListBucket")
+	}
+	d := doctor(t, 77, b.command("doctor", url))
+	require.Contains(t, d.checks["list"].Advice, "allow s3:ListBucket on arn:aws:s3:::"+b.name)
+	require.Empty(t, b.left())
+}
+
+func TestDoctorWhereObjectsAreOnlyCreated(t *testing.T) {
+	eachThatOnlyCreates(t, func(t *testing.T, b bucket, url func(key string) string) {
+		plain := strings.TrimSuffix(url("locks/report"), "&createonly=1")
+		for range 2 { // the first doctor cannot remove its object
+			d := doctor(t, 78, b.command("doctor", plain))
+			require.Equal(t, "failed", d.checks["conditions"].Result)
+			require.Contains(t, d.checks["conditions"].Advice, "add createonly=1 to the parameters of the URL")
+		}
+		d := doctor(t, 0, b.command("doctor", url("locks/report")))
+		for _, name := range []string{"list", "get", "put", "delete", "conditions"} {
+			require.Equal(t, "ok", d.checks[name].Result, "%+v", d.checks[name])
+		}
+		b.run("run", plain, "--", "true").complains(t, 78, "if it has conditional creates, add createonly=1")
+	})
+}
+
+// Conditions that are ignored, and lists that are old, are no place for locks.
+func TestDoctorOnServersThatDoNotEvenCreate(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t)
+	ignores := b.urlAt(b.onlyCreates(func(r *http.Request) *http.Response {
+		r.Header.Del("If-None-Match")
+		return nil
+	}, nil), "locks/report")
+	for _, url := range []string{ignores, ignores + "&createonly=1"} {
+		d := doctor(t, 78, b.command("doctor", url))
+		require.Equal(t, "failed", d.checks["conditions"].Result)
+		require.Contains(t, d.checks["conditions"].Advice, "two may lead here")
+	}
+	d := doctor(t, 78, b.command("doctor", b.urlAt(b.onlyCreates(nil, oldLists()), "locks/other")+"&createonly=1"))
+	require.Equal(t, "failed", d.checks["conditions"].Result)
+	require.Contains(t, d.checks["conditions"].Seen, "LIST does not show version")
+	require.Contains(t, d.checks["conditions"].Advice, "whose lists show at once what was created")
+}
+
+// oldLists makes each list show what was there at the one before.
+func oldLists() func(*http.Response) {
+	var mu sync.Mutex
+	last := make(map[string]string)
+	return func(r *http.Response) {
+		if !r.Request.URL.Query().Has("list-type") || r.StatusCode != http.StatusOK {
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		now, asked := string(body), r.Request.URL.RequestURI()
+		old := cmp.Or(last[asked], now)
+		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(old)), int64(len(old))
+		r.Header.Set("Content-Length", strconv.Itoa(len(old)))
+		last[asked] = now
+	}
+}
