@@ -309,7 +309,8 @@ func (s *Store) usable(key string) error {
 		return info.Err
 	}
 	if strings.Contains("/"+key+"/", prefix("")) {
-		return fmt.Errorf("%w: key %.80q has a part that leasehold itself writes: use another", leasehold.ErrPermanent, key)
+		return fmt.Errorf("%w: key %.80q has a part that leasehold itself writes: use another", leasehold.ErrPermanent,
+			key)
 	}
 	if key == "" || len(name(key, 1)) > maxName {
 		return fmt.Errorf("%w: key %.80q has %d bytes: use 1 to %d", leasehold.ErrPermanent, key, len(key),

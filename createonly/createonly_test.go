@@ -676,8 +676,8 @@ func TestKeyOf(t *testing.T) {
 	key, ok := createonly.KeyOf(object(7))
 	require.True(t, ok)
 	require.Equal(t, "locks/report", key)
-	for _, foreign := range []string{"", "locks/report", object(0), object(7) + "0", "a/.leasehold-versions/" + object(7),
-		"locks/report/.leasehold-versions/readme", "locks/report/.leasehold-etag"} {
+	for _, foreign := range []string{"", "locks/report", object(0), object(7) + "0",
+		"a/.leasehold-versions/" + object(7), "locks/report/.leasehold-versions/readme", "locks/report/.leasehold-etag"} {
 		_, ok := createonly.KeyOf(foreign)
 		require.False(t, ok, foreign)
 	}
@@ -690,7 +690,9 @@ func TestAKeyInThePlaceOfVersions(t *testing.T) {
 	_, err := s.PutIfNoneMatch(t.Context(), key, []byte("version 1"))
 	require.NoError(t, err)
 	b.counted()
-	for _, bad := range []string{key + "/.leasehold-versions/a", key + "/.leasehold-versions", ".leasehold-versions/a"} {
+	for _, bad := range []string{
+		key + "/.leasehold-versions/a", key + "/.leasehold-versions", ".leasehold-versions/a",
+	} {
 		if lock, err := leasehold.NewLock(s, bad); err == nil {
 			_, err = lock.TryAcquire(t.Context())
 			require.ErrorIs(t, err, leasehold.ErrPermanent, bad)

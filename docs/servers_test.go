@@ -261,7 +261,8 @@ func TestCostWhereObjectsAreOnlyCreated(t *testing.T) {
 			"a month of a waiting candidate":                       {0.42, 10.93, candidate()},
 		} {
 			require.InEpsilon(t, cost.createOnly, cost.counted, 0.06, what)
-			require.Contains(t, string(page), fmt.Sprintf("\n| %s | $%.2f | $%.2f |\n", what, cost.ifMatch, cost.createOnly))
+			require.Contains(t, string(page),
+				fmt.Sprintf("\n| %s | $%.2f | $%.2f |\n", what, cost.ifMatch, cost.createOnly))
 		}
 	})
 }

@@ -145,8 +145,8 @@ func (c Check) Run(ctx context.Context, s *Store, key string, ways, rounds int) 
 // ErrDeleteIgnored is the error of the one check that a store may fail and still be safe for locks.
 var ErrDeleteIgnored = errors.New("conditional deletes are not enforced")
 
-// ErrCreatesOnly is the error of a store that refuses creates as it must, and has no updates or does
-// not refuse them.
+// ErrCreatesOnly is the error of a store that refuses creates as it must, and does not do so with
+// updates, or has none.
 var ErrCreatesOnly = errors.New("the store enforces the conditions of creates alone: use package createonly, which " +
 	"keeps locks there")
 

@@ -316,8 +316,8 @@ func (r report) row() string {
 			slices.Sorted(slices.Values(r.Takeovers))[n/2], n)
 	}
 	if r.CreateOnly {
-		return fmt.Sprintf("| %s | creates only, used with createonly; %d contended terms, exclusive%s | `make cloud`, "+
-			"%s, leasehold %s |", where, r.Terms, takeover, r.Date.Format(time.DateOnly), r.Version)
+		return fmt.Sprintf("| %s | creates only, used with createonly; %d contended terms, exclusive%s | "+
+			"`make cloud`, %s, leasehold %s |", where, r.Terms, takeover, r.Date.Format(time.DateOnly), r.Version)
 	}
 	return fmt.Sprintf("| %s | yes; %s; an update of a missing object is answered %s; %d contended terms, "+
 		"exclusive%s | "+
