@@ -13,8 +13,8 @@ import (
 
 // The object of version n of a key is key/.leasehold-versions/.leasehold-m, where m is highestName
 // minus n in 16 digits. No other lock can have that name, because no key may begin its last part
-// so. The versions have a directory of their own, because some servers list nothing else. No key may
-// have it as a part, because its objects would be in the list of another lock.
+// so. The versions have a directory of their own, because some servers list nothing else. No key
+// may have it as a part, because its objects would be in the list of another lock.
 const (
 	digits      = 16
 	highestName = 9_999_999_999_999_999

@@ -2755,7 +2755,9 @@ var mutants = []mutant{
 	},
 	{
 		"checks: creates need not be enforced on a server that only creates",
-		[]edit{{"internal/storecheck/storecheck.go", `if noUpdates && creates {`, `if noUpdates {`}},
+		[]edit{{"internal/storecheck/storecheck.go", `			creates = err == nil
+`, `			creates = true
+`}},
 		[]string{". -run ^TestCheckStoreOnAServerThatOnlyCreates$"}, 0,
 	},
 	{
