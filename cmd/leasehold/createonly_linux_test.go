@@ -232,7 +232,6 @@ func TestDoctorWhereObjectsAreOnlyCreated(t *testing.T) {
 		for _, name := range []string{"list", "get", "put", "delete", "conditions"} {
 			require.Equal(t, "ok", d.checks[name].Result, "%+v", d.checks[name])
 		}
-		b.run("run", plain, "--", "true").complains(t, 78, "if it has conditional creates, add createonly=1")
 	})
 }
 

@@ -111,7 +111,7 @@ func (d *s3Doctor) createOnly(ctx context.Context, err error) {
 		d.report.skip(name, "nothing is to be done", unused)
 	}
 	d.report.skip("overwriting", "let nothing but leasehold write and delete here", unused)
-	admitted := d.admitted(ctx, err)
+	admitted := !d.listDenied(ctx, err) && d.admitted(ctx, err)
 	if admitted || d.report.of("put").code == exit.Config {
 		d.conditions(ctx)
 	}
@@ -120,6 +120,21 @@ func (d *s3Doctor) createOnly(ctx context.Context, err error) {
 		d.deletes(ctx)
 	}
 	d.settings(ctx)
+}
+
+// listDenied checks the permission to list, which reads and writes need, too. The first read has
+// ended with err.
+func (d *s3Doctor) listDenied(ctx context.Context, err error) bool {
+	if !exit.Denied(err) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, place.RequestLimit)
+	defer cancel()
+	if _, err = createonly.NewS3(d.client, d.at.Bucket).List(ctx, d.key+"/"); !exit.Denied(err) {
+		return false
+	}
+	d.report.fail("list", exit.Permission, d.needs.list, "%s", brief(err))
+	return true
 }
 
 // deletes checks the permission to delete old versions.
@@ -229,7 +244,11 @@ func (d *s3Doctor) otherStyle(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, place.RequestLimit)
 	defer cancel()
 	other := s3.New(d.client.Options(), func(o *s3.Options) { o.UsePathStyle = !o.UsePathStyle })
-	_, err := leasehold.NewS3Store(other, d.at.Bucket).Get(ctx, d.key)
+	var store leasehold.Store = leasehold.NewS3Store(other, d.at.Bucket)
+	if d.at.CreateOnly {
+		store = createonly.New(createonly.NewS3(other, d.at.Bucket))
+	}
+	_, err := store.Get(ctx, d.key)
 	return err == nil || errors.Is(err, leasehold.ErrNotExist)
 }
 
