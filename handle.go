@@ -7,6 +7,8 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // handle names a term for a process that did not begin it: see [Lease.Handle].
@@ -40,7 +42,11 @@ func parseHandle(text string) (handle, error) {
 	token, err := strconv.ParseUint(number, 10, 64)
 	h := handle{token, secret}
 	if err != nil || token == 0 || token > MaxToken || h.String() != text || !isSecret(secret) {
-		return handle{}, errors.New("the handle was cut short or changed: pass all of what Lease.Handle returned")
+		return handle{}, &storeapi.Error{
+			Kind:  ErrPermanent,
+			Cause: errors.New("the handle was cut short or changed"),
+			Hint:  "pass all of what Lease.Handle returned",
+		}
 	}
 	return h, nil
 }

@@ -19,10 +19,10 @@ import (
 // The error matches [ErrLost] if the handle names no term that goes on: it was taken over, its
 // object was deleted, the handle is of another lock or has a wrong secret, or a foreign client has
 // begun the term. It matches [ErrReleased] if the term was released or broken. While a term of this
-// Lock keeps others out, it matches [ErrHeld]. After these errors, and after that of a handle that
-// was cut short, which costs no request, nothing was written. After any other error, the renewal
-// may have landed, or may land later, and the other process then loses its lease. Resume may be
-// called again.
+// Lock keeps others out, it matches [ErrHeld]. If the handle was cut short, it matches
+// [ErrPermanent], and no request was sent. After these errors nothing was written. After any other
+// error, the renewal may have landed, or may land later, and the other process then loses its
+// lease. Resume may be called again.
 //
 // Resume uses ctx as [Lock.TryAcquire] does, but it releases nothing: a renewal that has landed
 // when ctx ends is a success.

@@ -129,6 +129,7 @@ func TestBadHandles(t *testing.T) {
 			require.ErrorContains(t, err, c.says, name)
 			require.NotContains(t, err.Error(), secret, name)
 			require.Equal(t, c.reads, errors.Is(err, leasehold.ErrLost), name)
+			require.Equal(t, !c.reads, errors.Is(err, leasehold.ErrPermanent), name)
 			var want []string
 			if c.reads {
 				want = []string{"get"}

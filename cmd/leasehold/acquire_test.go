@@ -2,10 +2,12 @@ package main_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -25,7 +27,7 @@ func TestAHandleGoesThroughThePipeline(t *testing.T) {
 	r.succeeds(t)
 	handle := strings.TrimSuffix(r.out, "\n")
 	require.NotContains(t, handle, "\n")
-	require.Regexp(t, `^s3://`+b.name+`/locks/deploy\?endpoint=.*#1-[A-Z2-7]{26}$`, handle)
+	require.Regexp(t, `^s3://`+b.name+`/locks/deploy\?endpoint=.*#term=1-[A-Z2-7]{26}$`, handle)
 
 	first, err := b.lock("locks/deploy").Inspect(t.Context())
 	require.NoError(t, err)
@@ -48,11 +50,18 @@ func TestAHandleGoesThroughThePipeline(t *testing.T) {
 	first.ExpiresAt, first.RenewedAt, first.Nonce = second.ExpiresAt, second.RenewedAt, second.Nonce
 	require.Equal(t, first, second, "nothing else has changed")
 
+	b.run("renew", "--ttl", "2h", handle).succeeds(t)
+	b.run("renew", handle).succeeds(t)
+	third, err := b.lock("locks/deploy").Inspect(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2*time.Hour, third.TTL, "from then on")
+	require.WithinDuration(t, time.Now().Add(2*time.Hour), third.ExpiresAt, time.Minute)
+
 	cmd := b.command("release")
 	cmd.Env = append(cmd.Env, "LEASEHOLD_HANDLE="+handle)
 	finish(t, cmd).succeeds(t)
 	b.run("release", handle).succeeds(t) // twice does no harm
-	b.run("renew", handle).complains(t, 79, "it was released")
+	b.run("renew", handle).complains(t, 79, "lease released (token 1)")
 
 	r = b.run("acquire", "-o", "json", url)
 	r.succeeds(t)
@@ -67,9 +76,9 @@ func TestAHandleGoesThroughThePipeline(t *testing.T) {
 	require.EqualValues(t, 3600, got.TTL)
 	require.Equal(t, url, mustUnescape(got.URL))
 	require.WithinDuration(t, time.Now().Add(time.Hour), got.Expires, time.Minute)
-	b.run("release", handle).complains(t, 79, "has it with token 2")
+	b.run("release", handle).complains(t, 79, "taken over by")
 	b.run("release", got.Handle).succeeds(t)
-	b.run("release", handle).complains(t, 79, "had it with token 2 and has released it")
+	b.run("release", handle).complains(t, 79, "with token 2, who has released it")
 }
 
 // A lease that has run out can be renewed as long as nobody else has taken the lock: the token
@@ -84,39 +93,101 @@ func TestRenewAfterTheLeaseHasRunOut(t *testing.T) {
 	b.run("renew", handle).succeeds(t)
 	lease, err := b.lock("locks/late", leasehold.WithIdentity("next")).Acquire(soon(t))
 	require.NoError(t, err)
-	b.run("renew", handle).complains(t, 79, `"next" has it with token 2`)
-	b.run("release", handle).complains(t, 79, `"next" has it with token 2`)
+	b.run("renew", handle).complains(t, 79, `taken over by "next" with token 2`)
+	b.run("release", handle).complains(t, 79, `taken over by "next" with token 2`)
 	require.NoError(t, lease.Renew(t.Context()))
 	require.NoError(t, lease.Release(t.Context()))
 }
 
 func TestWhatIsNotAHandle(t *testing.T) {
 	t.Parallel()
-	for _, h := range []string{"x", "s3://b/k", "s3://b/k#", "s3://b/k#1", "s3://b/k#1-abc",
-		"s3://b/k#0-ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-		"s3://b/k#x-ABCDEFGHIJKLMNOPQRSTUVWXYZ", "b/k#1-ABCDEFGHIJKLMNOPQRSTUVWXYZ"} {
+	for _, h := range []string{"x", "s3://b/k", "s3://b/k#", "s3://b/k#term=1", "s3://b/k#term=1-abc",
+		"s3://b/k#term=0-ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+		"s3://b/k#term=x-ABCDEFGHIJKLMNOPQRSTUVWXYZ", "b/k#term=1-ABCDEFGHIJKLMNOPQRSTUVWXYZ"} {
 		for _, command := range []string{"renew", "release"} {
 			offline(t, command, h).complains(t, 64, "pass what acquire has printed")
 		}
 	}
+	old := "file://" + t.TempDir() + "/a#1-ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	for _, command := range []string{"renew", "hold", "release"} {
+		offline(t, command, old).complains(t, 64, "of an earlier version of leasehold: release the lock with that version")
+	}
+	offline(t, "release", "--if-held", old).complains(t, 64, "of an earlier version of leasehold")
 	offline(t, "release").complains(t, 64, "LEASEHOLD_HANDLE")
 	offline(t, "release", "a", "b").complains(t, 64, "one handle, not 2")
-	r := offline(t, "run", "s3://b/k#1-ABCDEFGHIJKLMNOPQRSTUVWXYZ", "--", "true")
+	r := offline(t, "run", "s3://b/k#term=1-ABCDEFGHIJKLMNOPQRSTUVWXYZ", "--", "true")
 	r.complains(t, 64, "as the handles for renew and release have")
 	require.NotContains(t, r.stderr, "ABCDEFG", "the secret is not logged")
 }
 
-// The same handle with another secret does not name the term.
-func TestAForgedHandle(t *testing.T) {
+// A handle of a term that does not go on costs one read at most, and nothing is written.
+func TestHandlesOfNoTerm(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	r := b.run("acquire", b.url("locks/forged"))
-	r.succeeds(t)
-	forged := strings.TrimSpace(r.out)
-	forged = forged[:len(forged)-26] + strings.Repeat("A", 26)
-	b.run("release", forged).complains(t, 79, "has it with token 1")
-	b.run("renew", forged).complains(t, 79, "has it with token 1")
-	b.run("release", strings.TrimSpace(r.out)).succeeds(t)
+	var mu sync.Mutex
+	var sent []string
+	proxy := faultproxy.Start(t, b.server.Endpoint, func(r *http.Request) faultproxy.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		sent = append(sent, r.Method)
+		return faultproxy.Fault{}
+	})
+	acquired := func(lock string) string {
+		r := b.run("acquire", b.urlAt(proxy.URL(), "locks/"+lock))
+		r.succeeds(t)
+		return strings.TrimSpace(r.out)
+	}
+	older := acquired("a")
+	b.run("release", older).succeeds(t)
+	current, other, again := acquired("a"), acquired("other"), acquired("again")
+	b.run("release", again).succeeds(t)
+	again = acquired("again")
+	b.putObject("locks/foreign", fmt.Sprintf(`{"expires_at": %d, "token": 2}`, time.Now().Add(time.Hour).Unix()))
+	b.putObject("locks/page", "a page")
+	at := func(lock, handle string) string {
+		_, term, _ := strings.Cut(handle, "#")
+		return b.urlAt(proxy.URL(), "locks/"+lock) + "#" + term
+	}
+	secret := current[len(current)-26:]
+	for name, c := range map[string]struct {
+		handle   string
+		code     int
+		says     string
+		requests []string
+	}{
+		"cut short":             {current[:len(current)-1], 64, "pass what acquire has printed", nil},
+		"of an earlier version": {strings.Replace(current, "#term=", "#", 1), 64, "of an earlier version", nil},
+		"a token that cannot be": {
+			strings.Replace(current, "#term=2", "#term=9007199254740992", 1),
+			78,
+			"cut short or changed (pass what acquire has printed)",
+			[]string{"GET"},
+		},
+		"a wrong secret": {
+			strings.TrimSuffix(current, secret) + strings.Repeat("A", 26),
+			79,
+			"does not have the secret of this term",
+			[]string{"GET"},
+		},
+		"an older term":              {older, 79, `taken over by "`, []string{"GET"}},
+		"another lock, same term":    {at("again", current), 79, "it is of another lock", []string{"GET"}},
+		"another lock, fewer terms":  {at("other", current), 79, "1 terms: the handle is of another lock", []string{"GET"}},
+		"another lock, more terms":   {at("a", other), 79, `taken over by "`, []string{"GET"}},
+		"another lock, never taken":  {at("none", current), 79, "deleted, or the handle is of another lock", []string{"GET"}},
+		"a term of a foreign client": {at("foreign", current), 79, "has given this term no secret", []string{"GET"}},
+		"what is no lock":            {at("page", current), 78, "corrupt", []string{"GET"}},
+	} {
+		for _, command := range []string{"renew", "release", "hold"} {
+			sent = nil
+			r := b.run(command, c.handle)
+			r.complains(t, c.code, c.says)
+			require.NotContains(t, r.stderr, secret, "the secret is not logged")
+			require.Equal(t, c.requests, sent, "%s %s", command, name)
+		}
+	}
+	for _, handle := range []string{current, other, again} {
+		b.run("release", handle).succeeds(t)
+	}
 }
 
 // If the handle cannot be printed, the lock is released again, or not taken at all.
@@ -168,7 +239,7 @@ func TestStepsWithLostReplies(t *testing.T) {
 	require.EqualValues(t, 1, puts.Load(), "what has landed is not written again")
 	puts.Store(0)
 	b.run("release", handle).succeeds(t)
-	require.EqualValues(t, 1, puts.Load())
+	require.EqualValues(t, 2, puts.Load())
 	rec, err := b.lock("locks/replies").Inspect(t.Context())
 	require.NoError(t, err)
 	require.True(t, rec.Released())
@@ -186,4 +257,28 @@ func TestAcquireInterrupted(t *testing.T) {
 	require.NoError(t, s.Process.Signal(syscall.SIGINT))
 	code := s.wait(t)
 	require.True(t, code == 128+2 || code == -1, "%d", code)
+}
+
+// A renewal is a read and a write, and a release a read and two writes.
+func TestRequestsOfSteps(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t)
+	var mu sync.Mutex
+	var sent []string
+	proxy := faultproxy.Start(t, b.server.Endpoint, func(r *http.Request) faultproxy.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		sent = append(sent, r.Method)
+		return faultproxy.Fault{}
+	})
+	r := b.run("acquire", b.urlAt(proxy.URL(), "locks/count"))
+	r.succeeds(t)
+	handle := strings.TrimSpace(r.out)
+	for _, c := range []struct{ command, requests string }{
+		{"renew", "GET PUT"}, {"release", "GET PUT PUT"}, {"release", "GET"},
+	} {
+		sent = nil
+		b.run(c.command, handle).succeeds(t)
+		require.Equal(t, c.requests, strings.Join(sent, " "), c.command)
+	}
 }

@@ -71,17 +71,16 @@ func (b *broken) Get(ctx context.Context, key string) (leasehold.Object, error) 
 // While the store fails, hold goes on, and says whether the lease has run out.
 func TestHoldGoesOnWhileTheStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &broken{Store: leasehold.NewMemStore()}
-		h := handle{at: place.Location{Key: "a"}, secret: "secret"}
-		lock, err := leasehold.NewLock(store, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(time.Minute),
-			leasehold.WithMetadata(map[string]string{metadataKey: h.hash()}))
+		below := &broken{Store: leasehold.NewMemStore()}
+		store := place.NewStore(below, nil, nil)
+		lock, err := leasehold.NewLock(store, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(time.Minute))
 		require.NoError(t, err)
 		lease, err := lock.Acquire(t.Context())
 		require.NoError(t, err)
-		h.token = lease.Token()
+		h := handle{place.Location{Key: "a"}, lease.Handle()}
 		var said bytes.Buffer
 		a := &app{log: slog.New(slog.NewTextHandler(&said, nil))}
-		store.left = 1 << 30
+		below.left = 1 << 30
 		last := lease.Record()
 		for range 3 { // of 30 s each
 			got, err := a.holdOnce(t.Context(), store, h, last)
@@ -92,14 +91,13 @@ func TestHoldGoesOnWhileTheStoreFails(t *testing.T) {
 			`msg="the lease could not be renewed, will retry" key=a token=1`), said.String())
 		require.Equal(t, 2, strings.Count(said.String(), "the lease has run out and could not be renewed, will "+
 			"retry: others may take the lock"), said.String())
-		store.left = 0
+		below.left = 0
 		got, err := a.holdOnce(t.Context(), store, h, last)
 		require.NoError(t, err, "nobody else has had it")
 		require.True(t, got.ExpiresAt.After(time.Now()))
-		_, err = h.write(t.Context(), store, func(r *leasehold.Record) { r.ExpiresAt = time.Time{} })
+		_, err = h.release(t.Context(), store)
 		require.NoError(t, err)
 		_, err = a.holdOnce(t.Context(), store, h, got)
-		require.ErrorIs(t, err, leasehold.ErrLost)
-		require.ErrorIs(t, err, errReleased)
+		require.ErrorIs(t, err, leasehold.ErrReleased)
 	})
 }

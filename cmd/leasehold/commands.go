@@ -10,7 +10,6 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 )
 
 // commands are all commands. Each has a file of its own.
@@ -24,7 +23,7 @@ func (a *app) commands() []*cobra.Command {
 
 // newLock makes a lock. What it refuses are flags, or a store that cannot work, also if only for
 // the moment.
-func newLock(store *place.Store, key string, opts []leasehold.Option) (*leasehold.Lock, error) {
+func newLock(store leasehold.Store, key string, opts []leasehold.Option) (*leasehold.Lock, error) {
 	lock, err := leasehold.NewLock(store, key, opts...)
 	if err != nil && !errors.Is(err, leasehold.ErrPermanent) && !errors.As(err, new(syscall.Errno)) {
 		return nil, exit.Errorf(exit.Usage, "%w", err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"os"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 )
 
 // What --on-crash may be.
@@ -47,12 +45,9 @@ func (c *campaign) checkCrash() error {
 
 // orphan is a term whose leasehold was killed, as the guard gets to know it.
 type orphan struct {
-	URL      string
-	Handle   string // a secret
-	Holder   string
-	Metadata map[string]string
-	Drain    time.Duration // before the release
-	Output   string        // format of messages
+	Handle string        // a secret
+	Drain  time.Duration // before the release
+	Output string        // format of messages
 }
 
 // orphan is the note for the guard about the term of a lease of the lock at url; empty if the guard
@@ -61,8 +56,7 @@ func (c *campaign) orphan(a *app, url string, lease *leasehold.Lease) []byte {
 	if c.onCrash == crashKeeps {
 		return nil
 	}
-	r := lease.Record()
-	note, _ := json.Marshal(orphan{url, lease.Handle(), r.Holder, r.Metadata, c.crashDrain, a.output})
+	note, _ := json.Marshal(orphan{url + termMark + lease.Handle(), c.crashDrain, a.output})
 	return note
 }
 
@@ -77,9 +71,12 @@ func releaseOrphan(ctx context.Context, note []byte) {
 	if json.Unmarshal(note, &o) != nil {
 		return
 	}
-	log := (&app{output: o.Output}).newLog()
-	log.Warn("leasehold was killed: nothing of the command is left, and the lock will be released",
-		"url", o.URL, "in", o.Drain)
+	h, err := parseHandle(o.Handle)
+	if err != nil {
+		return
+	}
+	log := (&app{output: o.Output}).newLog().With("url", h.at.String())
+	log.Warn("leasehold was killed: nothing of the command is left, and the lock will be released", "in", o.Drain)
 	guard.Detach(os.Stdin, os.Stdout)
 	told := false
 	for pause, next := 250*time.Millisecond, o.Drain; ; pause = min(2*pause, maxOrphanPause) {
@@ -88,15 +85,15 @@ func releaseOrphan(ctx context.Context, note []byte) {
 		case <-ctx.Done():
 			return
 		}
-		err := o.release(ctx)
+		err := h.freeInTime(ctx)
 		switch {
 		case err == nil, errors.Is(err, leasehold.ErrLost), errors.Is(err, leasehold.ErrReleased):
 			return
 		case errors.Is(err, leasehold.ErrPermanent): // tells nobody after Detach
-			log.Warn("the lock could not be released: it is free after its TTL", "url", o.URL, "err", err)
+			log.Warn("the lock could not be released: it is free after its TTL", "err", err)
 			return
 		case !told:
-			log.Warn("the lock could not be released, will retry until its TTL has passed", "url", o.URL, "err", err)
+			log.Warn("the lock could not be released, will retry until its TTL has passed", "err", err)
 			guard.Detach(os.Stderr)
 			told = true
 		}
@@ -104,31 +101,17 @@ func releaseOrphan(ctx context.Context, note []byte) {
 	}
 }
 
-// release goes on with the term and ends it. What was sent for the term before, and arrives later,
-// is refused by the store. The TTL is the time that is left. So if the second of the two writes
-// fails, the lock is free about when it would have been without the first.
-func (o *orphan) release(ctx context.Context) error {
-	at, err := place.ParseLock(o.URL)
-	if err != nil {
-		return err
-	}
-	store, err := at.Open(ctx)
+// freeInTime goes on with the term and ends it. What was sent for the term before, and arrives
+// later, is refused by the store. The TTL is the time that ctx has left. So if the second of the
+// two writes fails, the lock is free about when it would have been without the first.
+func (h handle) freeInTime(ctx context.Context) error {
+	store, err := h.at.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
 	end, _ := ctx.Deadline()
-	const shortest = time.Second
-	lock, err := newLock(store, at.Key, []leasehold.Option{
-		leasehold.WithTTL(max(time.Until(end), shortest)),
-		leasehold.WithIdentity(o.Holder),
-		leasehold.WithMetadata(o.Metadata),
-		leasehold.WithLogger(slog.New(slog.DiscardHandler)),
-	})
-	if err != nil {
-		return err
-	}
-	lease, err := lock.Resume(ctx, o.Handle)
+	lease, _, err := h.tryResume(ctx, store, max(time.Until(end), shortestTTL))
 	if err != nil {
 		return err
 	}

@@ -275,7 +275,7 @@ func TestNoSecretOfAURLIsPrinted(t *testing.T) {
 	} {
 		for _, args := range [][]string{
 			{"status", url}, {"list", url}, {"run", url, "--", "true"}, {"renew", url},
-			{"renew", url + "#1-ABCDEFGHIJKLMNOPQRSTUVWXYZ"},
+			{"renew", url + "#term=1-ABCDEFGHIJKLMNOPQRSTUVWXYZ"},
 			{"doctor", "--endpoint", strings.TrimPrefix(url, "s3://bucket/a?endpoint="), "s3://bucket/a"},
 		} {
 			r := offline(t, args...)

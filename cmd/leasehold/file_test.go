@@ -22,7 +22,7 @@ func TestFileURLs(t *testing.T) {
 	r = offline(t, "acquire", "--holder", "ci", url)
 	r.succeeds(t)
 	handle := strings.TrimSpace(r.out)
-	require.Regexp(t, "^"+url+"#2-[A-Z2-7]{26}$", handle)
+	require.Regexp(t, "^"+url+"#term=2-[A-Z2-7]{26}$", handle)
 	offline(t, "run", "-n", url, "--", "true").complains(t, 75, `held by "ci" with token 2`)
 	offline(t, "renew", handle).succeeds(t)
 	offline(t, "run", "file://"+dir+"/with%20space", "--", "true").succeeds(t)

@@ -34,7 +34,7 @@ func TestFlagsThatCannotWork(t *testing.T) {
 		"--help":          free,
 	}
 	flag := regexp.MustCompile(`(?m)^ +(?:-[a-z], )?(--[a-z-]+)`)
-	handle := p.url + "#1-ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	handle := p.url + "#term=1-ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	tried := map[string]bool{}
 	for command, after := range map[string][]string{
 		"run": {

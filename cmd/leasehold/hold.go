@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
-	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 )
 
 // defaultFor is how long hold renews by default: as long as the longest job of the hosted CI
@@ -21,7 +21,7 @@ const defaultFor = 6 * time.Hour
 
 func (a *app) hold() *cobra.Command {
 	var given givenHandle
-	var h holding
+	var until holding
 	cmd := &cobra.Command{
 		Use:   "hold [flags] [HANDLE]",
 		Short: "Renew a lease that acquire has begun, again and again",
@@ -38,20 +38,20 @@ one step.`,
   leasehold release --if-held --handle-file lock`,
 		Args:              given.check,
 		ValidArgsFunction: noFiles,
-		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+		RunE: a.withHandle(&given, func(ctx context.Context, cmd *cobra.Command, h handle, store *place.Store) error {
 			switch {
-			case h.limit <= 0:
-				return exit.Errorf(exit.Usage, "--for %v is not positive", h.limit)
-			case cmd.Flags().Changed("while") && h.pid <= 0:
-				return exit.Errorf(exit.Usage, "--while %d is not the number of a process", h.pid)
+			case until.limit <= 0:
+				return exit.Errorf(exit.Usage, "--for %v is not positive", until.limit)
+			case cmd.Flags().Changed("while") && until.pid <= 0:
+				return exit.Errorf(exit.Usage, "--while %d is not the number of a process", until.pid)
 			}
-			return a.holdOn(ctx, given.text, h)
+			return a.holdOn(ctx, h, store, until)
 		}),
 	}
 	given.fileFlag(cmd.Flags())
-	cmd.Flags().DurationVar(&h.limit, "for", defaultFor, "end after this time, so that nothing that was forgotten "+
+	cmd.Flags().DurationVar(&until.limit, "for", defaultFor, "end after this time, so that nothing that was forgotten "+
 		"holds the lock for ever")
-	cmd.Flags().IntVar(&h.pid, "while", 0, "end when the process with this `number` has ended, such as $$, the "+
+	cmd.Flags().IntVar(&until.pid, "while", 0, "end when the process with this `number` has ended, such as $$, the "+
 		"shell itself")
 	return cmd
 }
@@ -62,29 +62,18 @@ type holding struct {
 	pid   int // 0 for none
 }
 
-func (a *app) holdOn(ctx context.Context, text string, until holding) error {
-	h, err := parseHandle(text)
-	if err != nil {
-		return err
-	}
+func (a *app) holdOn(ctx context.Context, h handle, store *place.Store, until holding) error {
 	alive, err := living(until.pid)
 	if err != nil {
 		return err
 	}
-	store, err := h.at.Open(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
 	signals := make(chan os.Signal, 16)
 	guard.Catch(signals, guard.ToGroup, []os.Signal{syscall.SIGPIPE})
 	ctx, stop := untilSignal(ctx, signals)
 	defer stop()
 	end := time.Now().Add(until.limit)
-	record, err := h.write(ctx, store, prolong)
-	if err == nil {
-		err = a.print(show(h.at, record, 0), h.sentence("renewing", record))
-	}
+	record, err := h.renew(ctx, store, 0)
+	err = a.tell(h, "renewing", record, err)
 	for err == nil {
 		if err = pause(ctx, min(record.TTL/3, time.Until(end)), alive); err != nil {
 			break
@@ -97,7 +86,7 @@ func (a *app) holdOn(ctx context.Context, text string, until holding) error {
 		record, err = a.holdOnce(ctx, store, h, record)
 	}
 	switch {
-	case errors.Is(err, errReleased), errors.Is(err, errEnded):
+	case errors.Is(err, leasehold.ErrReleased), errors.Is(err, errEnded):
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -106,17 +95,17 @@ func (a *app) holdOn(ctx context.Context, text string, until holding) error {
 }
 
 // holdOnce renews once. A failure that may pass is told, and is not an error.
-func (a *app) holdOnce(ctx context.Context, store leasehold.Store, h handle,
+func (a *app) holdOnce(ctx context.Context, store *place.Store, h handle,
 	last leasehold.Record) (leasehold.Record, error) {
-	record, err := h.write(ctx, store, prolong)
-	if err == nil || errors.Is(err, leasehold.ErrLost) || storeapi.Permanent(err) || ctx.Err() != nil {
+	record, err := h.renew(ctx, store, 0)
+	if err == nil || final(err) || ctx.Err() != nil {
 		return record, err
 	}
 	text := "the lease could not be renewed, will retry"
 	if !time.Now().Before(last.ExpiresAt) {
 		text = "the lease has run out and could not be renewed, will retry: others may take the lock"
 	}
-	a.log.Warn(text, "key", h.at.Key, "token", h.token, "until", last.ExpiresAt.Format(time.DateTime), "err", err)
+	a.log.Warn(text, "key", h.at.Key, "token", last.Token, "until", last.ExpiresAt.Format(time.DateTime), "err", err)
 	return last, nil
 }
 

@@ -62,9 +62,9 @@ func TestHoldSaysThatTheLeaseIsLost(t *testing.T) {
 	require.NoError(t, err)
 	if code := s.wait(t); code != 0 { // 0 if it has seen that the term was ended before there was a next one
 		require.Equal(t, 79, code)
-		require.Contains(t, s.stderr.String(), `"another" has it with token 2`)
+		require.Contains(t, s.stderr.String(), `taken over by "another" with token 2`)
 	}
-	offline(t, "hold", "--handle-file", file).complains(t, 79, `"another" has it with token 2`)
+	offline(t, "hold", "--handle-file", file).complains(t, 79, `taken over by "another" with token 2`)
 	require.NoError(t, lease.Release(t.Context()))
 }
 

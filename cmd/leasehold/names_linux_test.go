@@ -71,7 +71,7 @@ func TestNamesAreNoCommandsForTheTerminal(t *testing.T) {
 				{[]string{"run", "-v", "--wait", "1s", p.url, "--", "true"}, 75, 0, 2},
 				{[]string{"acquire", "-n", p.url}, 75, 0, 1},
 				{[]string{"break", "--token", "8", p.url}, 64, 0, 1},
-				{[]string{"release", p.url + "#7-ABCDEFGHIJKLMNOPQRSTUVWXYZ"}, 79, 0, 1},
+				{[]string{"release", p.url + "#term=7-ABCDEFGHIJKLMNOPQRSTUVWXYZ"}, 79, 0, 1},
 				{
 					[]string{"status", "s3://b/" + strings.ReplaceAll(url.QueryEscape(holder), "+", "%20") + "/"},
 					64,

@@ -122,7 +122,7 @@ func TestReleaseIfHeld(t *testing.T) {
 		"no handle at all":          {[]string{"--if-held", "x"}, 64, "is not a handle"},
 		"a directory as file":       {[]string{"--if-held", "--handle-file", p.dir}, 64, "cannot be read"},
 		"two handles":               {[]string{"--if-held", "--handle-file", p.dir, handle}, 64, "takes one handle"},
-		"another's term, otherwise": {[]string{forged}, 79, "has it with token 1"},
+		"another's term, otherwise": {[]string{forged}, 79, "does not have the secret of this term"},
 		"no file, otherwise":        {[]string{"--handle-file", p.dir + "/none"}, 64, "cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {

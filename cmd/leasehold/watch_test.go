@@ -227,7 +227,7 @@ func TestArgumentsThatWork(t *testing.T) {
 	r := offline(t, "acquire", "--metadata", "rev=1,2=3", "--metadata", "by=a\"b",
 		strings.Replace(p.url, "file://", "FILE://", 1))
 	r.succeeds(t)
-	require.True(t, strings.HasPrefix(r.out, p.url+"#1-"), "%s", r.out)
+	require.True(t, strings.HasPrefix(r.out, p.url+"#term=1-"), "%s", r.out)
 	record, err := p.lock().Inspect(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "1,2=3", record.Metadata["rev"])

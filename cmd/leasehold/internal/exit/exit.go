@@ -99,7 +99,7 @@ func Code(err error) int {
 		return failed.code
 	case errors.As(err, &signal):
 		return Signal + int(signal.Signal)
-	case errors.Is(err, leasehold.ErrLost):
+	case errors.Is(err, leasehold.ErrLost), errors.Is(err, leasehold.ErrReleased):
 		return Lost
 	case errors.Is(err, leasehold.ErrUnsafeStore), errors.Is(err, leasehold.ErrCorruptRecord):
 		return Config
@@ -184,6 +184,7 @@ var ofTheCommand = strings.NewReplacer(
 	"the answer is not that of a Peer: serve it at /.leasehold/", "the answer is not that of leasehold: check the "+
 		"leader's --advertise",
 	"the client has no credentials", "there are no credentials",
+	"pass all of what Lease.Handle returned", "pass what acquire has printed",
 	", or see WithReclaim", "",
 	"package createonly keeps locks with creates alone, or a header in their place",
 	"if it has conditional creates, add createonly=1 to the parameters of the URL",

@@ -24,7 +24,6 @@ var noneOfTheCommand = []string{
 	"was not made by NewLock", "NewFencedStore: ", "the S3Store is nil or empty",
 	"client is nil: make one with",
 	"no term has it: pass Lease.Token",                                        // --token is below the highest
-	"pass all of what Lease.Handle",                                           // the command has handles of its own
 	"leaderhttp: the lock was not made by", "WithAllowedHosts does not allow", // it does not use that
 }
 

@@ -1,0 +1,313 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+)
+
+// handle names a term for a process that did not begin it: the URL of the lock, "#term=", and the
+// handle of its lease. Its text is a URL, so it can stand wherever one can.
+type handle struct {
+	at   place.Location
+	term string // of Lease.Handle; a secret
+}
+
+// termMark parts the URL of a handle from the rest.
+const termMark = "#term="
+
+const handleEnv = "LEASEHOLD_HANDLE"
+
+func (h handle) String() string { return h.at.String() + termMark + h.term }
+
+var (
+	wholeHandle = regexp.MustCompile(`^term=([1-9][0-9]*-[A-Z2-7]{26})$`)
+	// The hash of its secret was in the metadata of the record, and not the ID of the term.
+	oldHandle = regexp.MustCompile(`^[1-9][0-9]*-[A-Z2-7]{26}$`)
+)
+
+func parseHandle(text string) (handle, error) {
+	url, fragment, ok := strings.Cut(text, "#")
+	if !ok {
+		return handle{}, exit.Errorf(exit.Usage, "%q is not a handle: pass what acquire has printed",
+			place.WithoutSecrets(url))
+	}
+	at, err := place.ParseLock(url)
+	whole := wholeHandle.FindStringSubmatch(fragment)
+	switch {
+	case err == nil && oldHandle.MatchString(fragment):
+		return handle{}, exit.Errorf(exit.Usage, "the handle of %q is of an earlier version of leasehold: release the "+
+			"lock with that version, or with leasehold break, then acquire it again", place.WithoutSecrets(url))
+	case err != nil || whole == nil:
+		return handle{}, exit.Errorf(exit.Usage, "the handle of %q is not a whole one: pass what acquire has printed",
+			place.WithoutSecrets(url))
+	}
+	return handle{at, whole[1]}, nil
+}
+
+// withHandle is the RunE of a command that does something to the term of the given handle.
+func (a *app) withHandle(given *givenHandle, do func(ctx context.Context, cmd *cobra.Command, h handle,
+	store *place.Store) error) func(*cobra.Command, []string) error {
+	return a.action(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+		if given.text == "" { // as --if-held allows
+			return nil
+		}
+		h, err := parseHandle(given.text)
+		if err != nil {
+			return err
+		}
+		store, err := h.at.Open(ctx)
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		return do(ctx, cmd, h, store)
+	})
+}
+
+// tell prints what was done to the term, if there was no error.
+func (a *app) tell(h handle, done string, r leasehold.Record, err error) error {
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%v: %s token %d", h.at, done, r.Token)
+	if !r.Released() {
+		text += " until " + r.ExpiresAt.Format(time.DateTime)
+	}
+	return a.print(show(h.at, r, 0), text)
+}
+
+// shortestTTL is that of a term that goes on, whatever its record says.
+const shortestTTL = time.Second
+
+// tryResume goes on with the term. Its record keeps the name and the metadata of the holder, and
+// the TTL unless a positive one is given. found is the record as it was before.
+func (h handle) tryResume(ctx context.Context, store *place.Store,
+	ttl time.Duration) (lease *leasehold.Lease, found leasehold.Record, err error) {
+	version := &asRead{Store: store}
+	version.object, version.err = store.Get(ctx, h.at.Key)
+	_ = found.UnmarshalJSON(version.object.Body) // Resume says what is wrong with it
+	opts := []leasehold.Option{
+		leasehold.WithTTL(max(cmp.Or(ttl, found.TTL, defaultTTL), shortestTTL)), leasehold.WithMetadata(found.Metadata),
+		leasehold.WithManualRenewal(), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+	}
+	if found.Holder != "" {
+		opts = append(opts, leasehold.WithIdentity(found.Holder))
+	}
+	lock, err := newLock(version, h.at.Key, opts)
+	if err != nil {
+		return nil, found, err
+	}
+	lease, err = lock.Resume(ctx, h.term)
+	version.resumed = true
+	return lease, found, err
+}
+
+// asRead is a store for one Resume, which begins with a version that was read before. It writes
+// over no other one, because what it writes has the TTL of that version.
+type asRead struct {
+	leasehold.Store
+	object  leasehold.Object
+	err     error
+	read    bool // by Resume
+	resumed bool
+}
+
+func (v *asRead) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	if v.read {
+		return v.Store.Get(ctx, key)
+	}
+	v.read = true
+	return v.object, v.err
+}
+
+func (v *asRead) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	if !v.resumed && etag != v.object.ETag {
+		return "", errors.New("another process has renewed the lease meanwhile")
+	}
+	return v.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+func (v *asRead) Describe() leasehold.StoreInfo { return leasehold.Describe(v.Store) }
+
+// final reports whether it is of no use to try again.
+func final(err error) bool {
+	return errors.Is(err, leasehold.ErrLost) || errors.Is(err, leasehold.ErrReleased) ||
+		errors.Is(err, leasehold.ErrPermanent) || errors.As(err, new(*exit.Error))
+}
+
+// retryFor bounds the tries to renew or release.
+const retryFor = 30 * time.Second
+
+// resume is tryResume, again and again while failures may pass.
+func (h handle) resume(ctx context.Context, store *place.Store,
+	ttl time.Duration) (lease *leasehold.Lease, found leasehold.Record, err error) {
+	ctx, cancel := context.WithTimeout(ctx, retryFor)
+	defer cancel()
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		lease, found, err = h.tryResume(ctx, store, ttl)
+		switch {
+		case err == nil:
+			return lease, found, nil
+		case errors.Is(err, leasehold.ErrLost), errors.Is(err, leasehold.ErrReleased):
+			return nil, found, fmt.Errorf("%w (acquire the lock again)", err)
+		case final(err):
+			return nil, found, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, found, err
+		}
+	}
+}
+
+// renew renews the lease once, for its TTL unless a positive one is given.
+func (h handle) renew(ctx context.Context, store *place.Store, ttl time.Duration) (leasehold.Record, error) {
+	lease, found, err := h.resume(ctx, store, ttl)
+	if err != nil {
+		return found, err
+	}
+	lease.Abandon() // whoever has the handle may go on
+	return lease.Record(), nil
+}
+
+// release frees the lock, by two writes. If only the first one succeeds, the lock is free after
+// retryFor.
+func (h handle) release(ctx context.Context, store *place.Store) (leasehold.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, retryFor)
+	defer cancel()
+	for {
+		lease, found, err := h.resume(ctx, store, retryFor)
+		switch {
+		case errors.Is(err, leasehold.ErrReleased):
+			found.ExpiresAt = time.Time{} // it may have been released since it was read
+			return found, nil
+		case err != nil:
+			return found, err
+		}
+		if err = lease.Release(ctx); !errors.Is(err, leasehold.ErrLost) {
+			return lease.Record(), err
+		}
+		// between the two writes, hold has renewed the lease, or somebody has taken the lock
+	}
+}
+
+// handleFile is the file of --handle-file. What an earlier acquire has written there stays until
+// this one has the lock: it may be all that can release a lock.
+type handleFile struct {
+	*os.File        // beside the file that the user names
+	path     string // of that file
+}
+
+// newHandleFile makes a file that nobody else can read, and that keep puts in place of the one at
+// path.
+func newHandleFile(path string) (*handleFile, error) {
+	switch info, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, exit.Errorf(exit.Output, "the file for the handle cannot be made: %w (give another --handle-file)",
+			err)
+	case info.IsDir():
+		return nil, exit.Errorf(exit.Usage, "--handle-file %q is a directory: give the path of a file", path)
+	case !info.Mode().IsRegular(): // others may need a device, and read what goes into a pipe
+		return nil, exit.Errorf(exit.Usage, "--handle-file %q is not a regular file, and is left alone: give the "+
+			"path of a new one", path)
+	}
+	beside := filepath.Join(filepath.Dir(path), ".leasehold-handle-"+rand.Text())
+	file, err := os.OpenFile(beside, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, exit.Errorf(exit.Output, "the file for the handle cannot be made: %w (give another --handle-file)",
+			err)
+	}
+	return &handleFile{file, path}, nil
+}
+
+// keep writes the handle.
+func (f *handleFile) keep(h handle) error {
+	_, err := fmt.Fprintln(f, h)
+	if err == nil {
+		err = f.Close() // where some file systems tell that the disk is full
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), f.path)
+	}
+	if err != nil {
+		return exit.Errorf(exit.Output, "the handle cannot be written: %w (give another --handle-file)", err)
+	}
+	return nil
+}
+
+// remove removes what keep has not kept.
+func (f *handleFile) remove() {
+	_ = f.Close()
+	_ = os.Remove(f.Name())
+}
+
+// givenHandle is the text of a handle, wherever it was given.
+type givenHandle struct {
+	text, file string
+	ifHeld     bool // there may be none
+}
+
+func (g *givenHandle) fileFlag(flags *pflag.FlagSet) {
+	flags.StringVar(&g.file, "handle-file", "", "take the handle from this `file`, which acquire has written")
+}
+
+// check finds the handle.
+func (g *givenHandle) check(cmd *cobra.Command, args []string) error {
+	where := "pass what acquire has printed, or set " + handleEnv
+	switch {
+	case len(args) > 1, len(args) == 1 && g.file != "":
+		return exit.Errorf(exit.Usage, "%s takes one handle, not %d", cmd.Name(), max(len(args), 2))
+	case len(args) == 1:
+		g.text = args[0]
+	case g.file != "":
+		body, err := readHandle(g.file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && g.ifHeld:
+		case errors.Is(err, fs.ErrNotExist):
+			return exit.Errorf(exit.Usage, "the handle cannot be read: %w (acquire has not taken the lock, or had "+
+				"another --handle-file)", err)
+		case err != nil:
+			return exit.Errorf(exit.Usage, "the handle cannot be read: %w (give the --handle-file of acquire)", err)
+		}
+		g.text, where = strings.TrimSpace(string(body)), "the file is empty: give the --handle-file of acquire"
+	default:
+		g.text = os.Getenv(handleEnv)
+	}
+	if g.text == "" && !g.ifHeld {
+		return exit.Errorf(exit.Usage, "there is no handle: %s", where)
+	}
+	return nil
+}
+
+// maxHandle bounds what is read of a file, which may be a device without end.
+const maxHandle = 64 << 10
+
+// readHandle reads a file, which may be a pipe.
+func readHandle(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, maxHandle))
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+)
+
+// meddled is a store that asks before each update whether it may go on.
+type meddled struct {
+	leasehold.Store
+	before func() error
+}
+
+func (m *meddled) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	if m.before != nil {
+		if err := m.before(); err != nil {
+			return "", err
+		}
+	}
+	return m.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+// anHour is a term of an hour, and its store.
+func anHour(t *testing.T) (h handle, below *meddled, store *place.Store) {
+	below = &meddled{Store: leasehold.NewMemStore()}
+	store = place.NewStore(below, nil, nil)
+	lock, err := leasehold.NewLock(store, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(time.Hour),
+		leasehold.WithIdentity("ci"))
+	require.NoError(t, err)
+	lease, err := lock.Acquire(t.Context())
+	require.NoError(t, err)
+	lease.Abandon()
+	return handle{place.Location{Key: "a"}, lease.Handle()}, below, store
+}
+
+// While hold renews in the background, a release takes as many tries as it needs.
+func TestReleaseBesideHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, below, store := anHour(t)
+		held := place.NewStore(below.Store, nil, nil)
+		writes := 0
+		below.before = func() error {
+			writes++ // of which the second is a release, and the others resume the term
+			if writes != 2 && writes != 3 {
+				return nil
+			}
+			_, err := h.renew(t.Context(), held, 0)
+			return err
+		}
+		r, err := h.release(t.Context(), store)
+		require.NoError(t, err)
+		require.True(t, r.Released())
+		require.Equal(t, "ci", r.Holder)
+		require.Equal(t, 5, writes)
+		_, err = h.renew(t.Context(), held, 0)
+		require.ErrorIs(t, err, leasehold.ErrReleased)
+		r, err = h.release(t.Context(), store)
+		require.NoError(t, err)
+		require.True(t, r.Released())
+	})
+}
+
+// A renewal that has read the record before another one does not bring its TTL back.
+func TestANewTTLBesideHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, below, store := anHour(t)
+		below.before = func() error {
+			below.before = nil
+			_, err := h.renew(t.Context(), place.NewStore(below.Store, nil, nil), 2*time.Hour)
+			return err
+		}
+		r, err := h.renew(t.Context(), store, 0)
+		require.NoError(t, err)
+		require.Equal(t, 2*time.Hour, r.TTL)
+		require.WithinDuration(t, time.Now().Add(2*time.Hour), r.ExpiresAt, time.Second)
+	})
+}
+
+// If others take the lock between the two writes of a release, nothing of theirs is released.
+func TestReleaseOfATermThatIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, below, store := anHour(t)
+		writes := 0
+		var next *leasehold.Lease
+		below.before = func() (err error) {
+			if writes++; writes == 2 {
+				lock, err := leasehold.NewLock(below.Store, "a", leasehold.WithIdentity("next"))
+				require.NoError(t, err)
+				require.NoError(t, lock.Break(t.Context(), 1))
+				next, err = lock.Acquire(t.Context())
+				require.NoError(t, err)
+			}
+			return nil
+		}
+		_, err := h.release(t.Context(), store)
+		require.ErrorIs(t, err, leasehold.ErrLost)
+		require.ErrorContains(t, err, `by "next" with token 2`)
+		require.NoError(t, next.Renew(t.Context()))
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+// A release of which only the first write succeeds leaves the lock taken for half a minute, and
+// not for another hour.
+func TestReleaseThatFailsHalfWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, below, store := anHour(t)
+		writes := 0
+		below.before = func() error {
+			if writes++; writes > 1 {
+				return errors.New("connection reset")
+			}
+			return nil
+		}
+		began := time.Now()
+		_, err := h.release(t.Context(), store)
+		require.ErrorContains(t, err, "connection reset")
+		require.LessOrEqual(t, time.Since(began), retryFor+time.Second)
+		lock, err := leasehold.NewLock(below.Store, "a")
+		require.NoError(t, err)
+		r, err := lock.Inspect(t.Context())
+		require.NoError(t, err)
+		require.False(t, r.Released())
+		require.Less(t, r.TTL, time.Minute)
+	})
+}
