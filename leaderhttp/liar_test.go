@@ -322,6 +322,39 @@ func TestClose(t *testing.T) {
 	})
 }
 
+// busy is a reply of which the deadline takes as long as f.
+type busy struct {
+	*httptest.ResponseRecorder
+	f func()
+}
+
+func (b busy) SetWriteDeadline(time.Time) error {
+	b.f()
+	return nil
+}
+
+// The term ends and the peer is closed before a request that has come in time waits: it hears of
+// the end.
+func TestCloseAfterTheEndOfATerm(t *testing.T) {
+	for range 50 { // a select takes either
+		lock, err := leasehold.NewLock(leasehold.NewMemStore(), key, quiet())
+		require.NoError(t, err)
+		peer, err := leaderhttp.New(lock)
+		require.NoError(t, err)
+		tells := peer.Callbacks(leasehold.Callbacks{})
+		lease, err := lock.Acquire(t.Context())
+		require.NoError(t, err)
+		tells.OnStartedLeading(lease.Context(), lease)
+		w := busy{httptest.NewRecorder(), func() {
+			require.NoError(t, lease.Release(t.Context()))
+			tells.OnStoppedLeading(nil)
+			peer.Close()
+		}}
+		peer.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/.leasehold/wait?key=locks/a&token=1", nil))
+		require.JSONEq(t, `{"over": true, "place": 0}`, w.Body.String())
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
 	lock, err := leasehold.NewLock(leasehold.NewMemStore(), key)
 	require.NoError(t, err)

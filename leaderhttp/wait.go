@@ -113,6 +113,9 @@ func (p *Peer) serveWait(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	p.waiting = slices.DeleteFunc(p.waiting, func(waiter chan int) bool { return waiter == line })
 	p.mu.Unlock()
+	if len(line) > 0 { // the term is over, too
+		got = answer{true, <-line}
+	}
 	reply(w, http.StatusOK, got)
 }
 

@@ -1079,6 +1079,9 @@ var mutants = []mutant{
 		[]string{"./leaderhttp -run TestURLsThatCannotBeUsed"},
 		21,
 	},
+	{"leaderhttp: a shutdown hides the end of the term", []edit{{"leaderhttp/wait.go",
+		`	if len(line) > 0 {`, `	if len(line) > 1 {`}},
+		[]string{"./leaderhttp -run ^TestCloseAfterTheEndOfATerm$"}, 0},
 	{
 		"leaderhttp: a shutdown held up by those who wait",
 		[]edit{{"leaderhttp/wait.go", `	case <-p.closing.Done():
