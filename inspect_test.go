@@ -229,7 +229,8 @@ func TestWatchTellsExpiryByTheRuleForCandidates(t *testing.T) {
 		},
 		"the TTL of the record": {rec: by(began, time.Minute), after: 61200 * time.Millisecond},
 		"the watcher's allowance for drift": {
-			rec: by(began, ttl), opts: []leasehold.Option{leasehold.WithClockDrift(0.1)}, after: 16500 * time.Millisecond,
+			rec: by(began, ttl), opts: []leasehold.Option{leasehold.WithClockDrift(0.1)},
+			after: 16500 * time.Millisecond,
 		},
 		"the watcher's own name": {
 			rec: by(began, ttl), after: untilNow,

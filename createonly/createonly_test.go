@@ -677,7 +677,8 @@ func TestKeyOf(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, "locks/report", key)
 	for _, foreign := range []string{"", "locks/report", object(0), object(7) + "0",
-		"a/.leasehold-versions/" + object(7), "locks/report/.leasehold-versions/readme", "locks/report/.leasehold-etag"} {
+		"a/.leasehold-versions/" + object(7), "locks/report/.leasehold-versions/readme",
+		"locks/report/.leasehold-etag"} {
 		_, ok := createonly.KeyOf(foreign)
 		require.False(t, ok, foreign)
 	}

@@ -110,7 +110,8 @@ func TestWhatIsNotAHandle(t *testing.T) {
 	}
 	old := "file://" + t.TempDir() + "/a#1-ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	for _, command := range []string{"renew", "hold", "release"} {
-		offline(t, command, old).complains(t, 64, "of an earlier version of leasehold: release the lock with that version")
+		offline(t, command, old).complains(t, 64, "of an earlier version of leasehold: release the lock with "+
+			"that version")
 	}
 	offline(t, "release", "--if-held", old).complains(t, 64, "of an earlier version of leasehold")
 	offline(t, "release").complains(t, 64, "LEASEHOLD_HANDLE")
@@ -169,11 +170,21 @@ func TestHandlesOfNoTerm(t *testing.T) {
 			"does not have the secret of this term",
 			[]string{"GET"},
 		},
-		"an older term":              {older, 79, `taken over by "`, []string{"GET"}},
-		"another lock, same term":    {at("again", current), 79, "it is of another lock", []string{"GET"}},
-		"another lock, fewer terms":  {at("other", current), 79, "1 terms: the handle is of another lock", []string{"GET"}},
-		"another lock, more terms":   {at("a", other), 79, `taken over by "`, []string{"GET"}},
-		"another lock, never taken":  {at("none", current), 79, "deleted, or the handle is of another lock", []string{"GET"}},
+		"an older term":           {older, 79, `taken over by "`, []string{"GET"}},
+		"another lock, same term": {at("again", current), 79, "it is of another lock", []string{"GET"}},
+		"another lock, fewer terms": {
+			at("other", current),
+			79,
+			"1 terms: the handle is of another lock",
+			[]string{"GET"},
+		},
+		"another lock, more terms": {at("a", other), 79, `taken over by "`, []string{"GET"}},
+		"another lock, never taken": {
+			at("none", current),
+			79,
+			"deleted, or the handle is of another lock",
+			[]string{"GET"},
+		},
 		"a term of a foreign client": {at("foreign", current), 79, "has given this term no secret", []string{"GET"}},
 		"what is no lock":            {at("page", current), 78, "corrupt", []string{"GET"}},
 	} {

@@ -102,7 +102,8 @@ func TestAHandOverWithListen(t *testing.T) {
 			addrs := []string{freeAddr(t), freeAddr(t)}
 			routes := []*faultproxy.Proxy{route(t, addrs[0]), route(t, addrs[1])}
 			replica := func(i int) *started {
-				return start(t, b.command(sub, "-v", "--ttl", "30s", "--listen", addrs[i], "--advertise", routes[i].URL(),
+				return start(t, b.command(sub, "-v", "--ttl", "30s", "--listen", addrs[i],
+					"--advertise", routes[i].URL(),
 					b.url("leaders/a"), "--", "sh", "-c", "echo $LEASEHOLD_TOKEN; exec sleep 600"))
 			}
 			begins := func(s *started, token int) {

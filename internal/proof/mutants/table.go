@@ -1455,7 +1455,8 @@ var mutants = []mutant{
 	},
 	{
 		"Watch does not tell a deletion",
-		[]edit{{"inspect.go", `				if now.differs(told) {`, `				if v.exists && now.differs(told) {`}},
+		[]edit{{"inspect.go", `				if now.differs(told) {`,
+			`				if v.exists && now.differs(told) {`}},
 		[]string{". -run ^TestWatchTellsEachStateOnce$"},
 		20,
 	},

@@ -192,7 +192,8 @@ func (w *world) checkStatus(name string, s leasehold.Status) {
 	for _, l := range w.accountable() {
 		if token := l.lease.Token(); token == s.Record.Token && l.lease.Valid() && !erased && !w.hasMoved(token) &&
 			!w.cfg.Ages.wrong() {
-			w.violate("%s: Watch has yielded that token %d has expired, but the lease of %s is valid", name, token, l.name)
+			w.violate("%s: Watch has yielded that token %d has expired, but the lease of %s is valid",
+				name, token, l.name)
 		}
 	}
 }
