@@ -49,7 +49,11 @@ const (
 func (p *Peer) Forward(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, own := p.known()
-		if marks, ok := r.Header[mark]; ok && (!own.leads() || len(marks) != 1 || marks[0] != p.name(own)) {
+		if marks, ok := r.Header[mark]; ok {
+			if own.leads() && len(marks) == 1 && marks[0] == p.name(own) {
+				run(own, next, w, r) // and not sent on if the term ends just now
+				return
+			}
 			w.Header().Set(mark, refused)
 			http.Error(w, "not carried out: this process does not lead the term that "+mark+" names",
 				http.StatusMisdirectedRequest)

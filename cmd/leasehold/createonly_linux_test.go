@@ -135,7 +135,7 @@ func TestCommandsWhereObjectsAreOnlyCreated(t *testing.T) {
 		require.Empty(t, r.out, "it is not below itself")
 		b.run("release", handle).succeeds(t)
 		require.Equal(t, 0, hold.wait(t), "%s", &hold.stderr)
-		b.run("renew", handle).complains(t, 79, "lost")
+		b.run("renew", handle).complains(t, 79, "released")
 
 		b.run("acquire", "--ttl=10m", "--holder=bob", lock).succeeds(t)
 		b.run("break", "--token=1", lock).complains(t, 64, "token")

@@ -1091,13 +1091,14 @@ var mutants = []mutant{
 	},
 	{
 		"leaderhttp: run in another term than the one it was sent for",
-		[]edit{{"leaderhttp/forward.go", `marks[0] != p.name(own)`, `marks[0] == ""`}},
+		[]edit{{"leaderhttp/forward.go", `marks[0] == p.name(own)`, `marks[0] != ""`}},
 		[]string{"./leaderhttp -run TestTheMarkOfForwardedRequests"},
 		35,
 	},
 	{
 		"leaderhttp: a forwarded request forwarded again",
-		[]edit{{"leaderhttp/forward.go", `ok && (!own.leads() || len(marks)`, `ok && own.leads() && (len(marks)`}},
+		[]edit{{"leaderhttp/forward.go", `marks, ok := r.Header[mark]; ok {`,
+			`marks, ok := r.Header[mark]; ok && own.leads() {`}},
 		[]string{"./leaderhttp -run TestTheMarkOfForwardedRequests"},
 		35,
 	},
