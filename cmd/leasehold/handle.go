@@ -102,7 +102,9 @@ const shortestTTL = time.Second
 func (h handle) tryResume(ctx context.Context, store *place.Store,
 	ttl time.Duration) (lease *leasehold.Lease, found leasehold.Record, err error) {
 	version := &asRead{Store: store}
-	version.object, version.err = store.Get(ctx, h.at.Key)
+	limited, cancel := context.WithTimeout(ctx, cmp.Or(ttl, defaultTTL)/6) // as WithTTL limits a request
+	defer cancel()
+	version.object, version.err = store.Get(limited, h.at.Key)
 	_ = found.UnmarshalJSON(version.object.Body) // Resume says what is wrong with it
 	opts := []leasehold.Option{
 		leasehold.WithTTL(max(cmp.Or(ttl, found.TTL, defaultTTL), shortestTTL)), leasehold.WithMetadata(found.Metadata),
