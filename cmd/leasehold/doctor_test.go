@@ -593,7 +593,7 @@ func TestDoctorFindsBadSettings(t *testing.T) {
 		r.NoncurrentVersionExpiration = &types.NoncurrentVersionExpiration{NoncurrentDays: aws.Int32(1)}
 	})
 	for name, c := range map[string]struct {
-		versioned, locked           bool
+		versioned, locked, creates  bool // creates is for createonly=1
 		rules                       []types.LifecycleRule
 		code                        int
 		check, result, seen, advice string
@@ -646,6 +646,14 @@ func TestDoctorFindsBadSettings(t *testing.T) {
 			r.Filter, r.Expiration = larger(64<<10-1), days(30)
 		})},
 			code: 78, check: "lifecycle", result: "failed", seen: `rule "tidy" deletes the lock`},
+		"what is created expires": {creates: true, rules: []types.LifecycleRule{rule(func(r *types.LifecycleRule) {
+			r.Filter, r.Expiration = prefix("locks/report/.leasehold-versions/"), days(30)
+		})},
+			code: 78, check: "lifecycle", result: "failed", seen: `rule "tidy" deletes the lock`},
+		"what lies beside it expires": {creates: true, rules: []types.LifecycleRule{rule(func(r *types.LifecycleRule) {
+			r.Filter, r.Expiration = prefix("locks/report/a"), days(30)
+		})},
+			check: "lifecycle", result: "ok", seen: "no rule"},
 		"versions are retained": {
 			locked: true,
 			rules:  []types.LifecycleRule{noncurrent},
@@ -692,7 +700,11 @@ func TestDoctorFindsBadSettings(t *testing.T) {
 				})
 				require.NoError(t, err)
 			}
-			doctor(t, c.code, b.command("doctor", b.url("locks/report"))).finds(c.check, c.result, c.seen, c.advice)
+			url, unused := b.url("locks/report"), ""
+			if c.creates {
+				url, unused = url+"&createonly=1", "etag clock overwriting"
+			}
+			doctor(t, c.code, b.command("doctor", url)).finds(c.check, c.result, c.seen, c.advice, unused)
 		})
 	}
 }

@@ -2764,6 +2764,19 @@ var mutants = []mutant{
 		[]string{"./createonly -run ^TestAPageInsteadOfAList$"}, 11,
 	},
 	{
+		"createonly: a LIST that does not go on is whole",
+		[]edit{{"createonly/s3.go", `case !enough && list.ContinuationToken == nil && aws.ToBool(out.IsTruncated):`,
+			`case out == nil:`}},
+		[]string{"./createonly -run ^TestAListThatDoesNotGoOn$"}, 11,
+	},
+	{
+		"command: a rule for the versions of a lock does not cover it",
+		[]edit{{"cmd/leasehold/internal/doctor/s3settings.go", `	if d.at.CreateOnly {
+`, `	if d.at.CreateOnly && d.at.Key == "" {
+`}},
+		[]string{"./cmd/leasehold -run ^TestDoctorFindsBadSettings$"}, 0,
+	},
+	{
 		"createonly: If-None-Match beside the header for creates",
 		[]edit{{"createonly/s3.go", `		in.IfNoneMatch = nil
 `, ``}},
