@@ -2836,4 +2836,127 @@ var mutants = []mutant{
 `, ``}},
 		[]string{"./createonly -run ^TestRequestsOfS3HaveNoIfMatch$"}, 0,
 	},
+	{
+		"table: a later request passes one that waits",
+		[]edit{{"internal/tables/table.go", `				ahead[c.Name] += c.weight()`,
+			`				ahead[c.Name] += 0 * c.weight()`}},
+		[]string{
+			"./internal/tables -run ^TestAWriterBehindReadersDoesNotStarve$",
+			"./internal/tables -run ^TestEveryState$",
+		}, 0,
+	},
+	{
+		"table: a reader weighs nothing",
+		[]edit{{"internal/tables/claims.go", `	case c.Shared:
+		return 1`,
+			`	case c.Shared:
+		return 0`}},
+		[]string{"./internal/tables -run ^TestEverySequence$"}, 0,
+	},
+	{
+		"table: a request that is dropped still counts",
+		[]edit{{"internal/tables/table.go", `		*l.side(r) -= c.weight()
+		l.line`,
+			`		l.line`}},
+		[]string{
+			"./internal/tables -run ^TestWhoFreesALockHandsItOver$",
+			"./internal/tables -run ^TestEverySequence$",
+		}, 0,
+	},
+	{
+		"table: what a member leaves behind stays",
+		[]edit{{"internal/tables/table.go", `		if id.Member == member {
+			t.Drop(id)`,
+			`		if id.Member == member && false {
+			t.Drop(id)`}},
+		[]string{
+			"./internal/tables -run ^TestEverySequence$",
+			"./internal/tables -run ^TestARequestForSeveralLocksDoesNotStarve$",
+		}, 0,
+	},
+	{
+		"table: a number of a member comes again beside the living",
+		[]edit{{"internal/tables/table.go", `		n = max(n, other+1)`,
+			`		n = max(n, min(other+1, 2))`}},
+		[]string{
+			"./internal/tables -run ^TestMembers$",
+			"./internal/tables -run ^TestEverySequence$",
+		}, 0,
+	},
+	{
+		"table: a grant has the revision before it",
+		[]edit{{"internal/tables/table.go", `			r.Token = t.Revision
+`,
+			`			r.Token = max(t.Revision, 2) - 1
+`}},
+		[]string{
+			"./internal/tables -run ^TestWhoFreesALockHandsItOver$",
+			"./internal/tables -run ^TestEverySequence$",
+		}, 0,
+	},
+	{
+		"table: a revision does not rise above those that are remembered",
+		[]edit{{"internal/tables/table.go", `	t.Revision = max(t.Revision, atLeast) + 1`,
+			`	t.Revision++`}},
+		[]string{"./internal/tables -run ^TestTheRevisionRises$"}, 0,
+	},
+	{
+		"table: holders that exclude one another are believed",
+		[]edit{{"internal/tables/decode.go", `r.Token != 0 && l != nil && !c.fits(l.held)`,
+			`r.Token != 0 && l != nil && !c.fits(l.held) && false`}},
+		[]string{"./internal/tables -run ^TestDamagedTables$"}, 0,
+	},
+	{
+		"table: another capacity is taken for the one in force",
+		[]edit{{"internal/tables/table.go", `l != nil && l.of != c.Of`,
+			`l != nil && l.of < c.Of`}},
+		[]string{"./internal/tables -run ^TestRefusedRequests$"}, 0,
+	},
+	{
+		"table: a clone shares its requests",
+		[]edit{{"internal/tables/table.go", `	for r := range live(t.held, t.waiting) {
+		c.add(&r)
+	}`,
+			`	for _, r := range slices.Concat(t.held, t.waiting) {
+		if r.Claims != nil {
+			c.add(r)
+		}
+	}`}},
+		[]string{
+			"./internal/tables -run ^TestAClonesChangesAreItsOwn$",
+			"./internal/tables -run ^TestEverySequence$",
+		}, 0,
+	},
+	{
+		"table: a table of a later version is read as one of this",
+		[]edit{{"internal/tables/decode.go", `"table":    func() { d.number(version, version) },`,
+			`"table":    func() { d.number(version, version+1) },`}},
+		[]string{
+			"./internal/tables -run ^TestDamagedTables$",
+			"./docs -run ^TestProtocolTables$",
+		}, 0,
+	},
+	{
+		"table: a member that is not known is passed over",
+		[]edit{{"internal/tables/decode.go", `			d.fail("a %s has no member %.80q", of, name)
+			return`,
+			`			_ = d.text()
+			continue`}},
+		[]string{"./docs -run ^TestProtocolTables$"}, 0,
+	},
+	{
+		"table: a request is granted though only one of its locks is free",
+		[]edit{{"internal/tables/table.go", `case slices.ContainsFunc(r.Claims, func(c Claim) bool {`,
+			`case slices.ContainsFunc(r.Claims[:1], func(c Claim) bool {`}},
+		[]string{
+			"./internal/tables -run ^TestEverySequence$",
+			"./docs -run ^TestProtocolWritesOfTables$",
+		}, 0,
+	},
+	{
+		"table: a table that is too large is written",
+		[]edit{{"internal/tables/encode.go", `	if len(body) > limit {`,
+			`	if len(body) > 2*limit {`}},
+		[]string{"./internal/tables -run ^TestTablesThatAreNotWritten$"}, 0,
+	},
 }

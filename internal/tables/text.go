@@ -1,0 +1,30 @@
+package tables
+
+import "fmt"
+
+// Counts returns the numbers of members, of requests that hold, and of those that wait.
+func (t *Table) Counts() (members, held, waiting int) {
+	for range t.Waiting() {
+		waiting++
+	}
+	return len(t.members), len(t.requests) - waiting, waiting
+}
+
+// String names the claim for people: "name", "name (shared)" or "name (2 of 8)".
+func (c Claim) String() string {
+	switch {
+	case c.Shared:
+		return c.Name + " (shared)"
+	case c.Of > 0:
+		return fmt.Sprintf("%s (%d of %d)", c.Name, c.Slots, c.Of)
+	}
+	return c.Name
+}
+
+// capacity is a capacity for people.
+func capacity(of int) string {
+	if of == 0 {
+		return "no slots (it is not a semaphore)"
+	}
+	return fmt.Sprintf("%d slots", of)
+}
