@@ -2959,4 +2959,87 @@ var mutants = []mutant{
 			`	if len(body) > 2*limit {`}},
 		[]string{"./internal/tables -run ^TestTablesThatAreNotWritten$"}, 0,
 	},
+	{
+		"member: a term is over when its object is missing",
+		[]edit{{"internal/membership/verdict.go", `		return Verdict{Unknown, "it has no object"}, true`,
+			`		return Verdict{Over, "it has no object"}, true`}},
+		[]string{"./internal/membership -run ^TestVerdicts$"}, 0,
+	},
+	{
+		"member: a higher token of another object ends a term",
+		[]edit{{"internal/membership/verdict.go", `	case same && rec.Token > q.term.Token:`,
+			`	case s.exists && rec.Token > q.term.Token:`}},
+		[]string{
+			"./internal/membership -run ^TestVerdicts$",
+			"./internal/membership -run ^TestAHigherTokenOfAnotherObject$",
+			"./internal/proof/sim -run ^TestMemberSeeds$",
+		}, 0,
+	},
+	{
+		"member: the release of another term of its token ends a term",
+		[]edit{{"internal/membership/verdict.go", `	case this && rec.Released():`,
+			`	case same && rec.Token == q.term.Token && rec.Released():`}},
+		[]string{
+			"./internal/membership -run ^TestVerdicts$",
+			"./internal/membership -run ^TestATokenThatComesAgain$",
+		}, 0,
+	},
+	{
+		"member: what replaces an object may change all the time",
+		[]edit{{"internal/membership/verdict.go", `		return shown{objectID: r.ObjectID}
+`,
+			`		return shown{objectID: "another"}
+`}},
+		[]string{
+			"./internal/membership -run ^TestWhatAnObjectShows$",
+			"./internal/membership -run ^TestObjectsThatChangePlaces$",
+		}, 0,
+	},
+	{
+		"member: what replaces an object needs no time",
+		[]edit{{"internal/membership/verdict.go", `	if s.stood < q.lasts(q.ttl) {`,
+			`	if s.stood < q.lasts(q.ttl)/4 {`}},
+		[]string{
+			"./internal/membership -run ^TestVerdicts$",
+			"./internal/membership -run ^TestAnObjectThatWasDeleted$",
+			"./internal/proof/sim -run ^TestMemberSeeds$",
+		}, 0,
+	},
+	{
+		"member: to have taken the object ends a term",
+		[]edit{{"internal/membership/judge.go", `	if err != nil || v.State != Over {`,
+			`	if err != nil {`}},
+		[]string{
+			"./internal/membership -run ^TestAnObjectThatWasDeleted$",
+			"./internal/proof/sim -run ^TestMemberSeeds$",
+		}, 0,
+	},
+	{
+		"member: an answer says what there is when it is looked at",
+		[]edit{{"internal/membership/judge.go", `rec: rec, stood: before - j.since})`,
+			`rec: rec, stood: after - j.since})`}},
+		[]string{"./internal/membership -run ^TestAnAnswerThatIsOld$"}, 0,
+	},
+	{
+		"member: a later term's object is removed",
+		[]edit{{"internal/membership/group.go", ` || TermOf(key, rec) != TermOf(key, term)`, ``}},
+		[]string{"./internal/membership -run ^TestALaterTermStays$"}, 0,
+	},
+	{
+		"member: an object is removed though the group names its term",
+		[]edit{{"internal/membership/member.go", ` || !forgotten {`, ` || !forgotten && false {`}},
+		[]string{"./internal/membership -run ^TestAMemberLeavesNothing$"}, 0,
+	},
+	{
+		"member: deletes go on where their condition is ignored",
+		[]edit{{"internal/membership/group.go", `			g.deletes.Store(ignored)
+`, ``}},
+		[]string{"./internal/membership -run ^TestDeletesThatIgnoreTheirCondition$"}, 0,
+	},
+	{
+		"member: a panic frees the member's lock",
+		[]edit{{"internal/membership/member.go", `			lease.Abandon()
+`, ``}},
+		[]string{"./internal/membership -run ^TestAPanic$"}, 0,
+	},
 }

@@ -1,0 +1,111 @@
+package membership
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+)
+
+// Settings are those of all locks of a group, in one process. TTL, Poll and Drift are those of
+// leasehold.WithTTL, WithPollInterval and WithClockDrift.
+type Settings struct {
+	TTL, Poll time.Duration
+	Drift     float64
+	Identity  string
+	Log       *slog.Logger
+	Clock     clock.Clock        // nil means clock.System
+	Options   []leasehold.Option // of every lock: its safety margin, for example
+}
+
+// attempt bounds one request, as leasehold.WithTTL says.
+func (s Settings) attempt() time.Duration { return min(s.TTL/6, 10*time.Second) }
+
+// Group is the members of one group, as one process sees them. It is safe for concurrent use.
+type Group struct {
+	store   leasehold.Store
+	s       Settings
+	deletes atomic.Int32 // one of the following
+}
+
+// What is known of the store's DELETE. Some servers ignore its condition, and a late one would
+// remove the object of a living member there. So the first removal tries the condition with an
+// older version, and a server that ignores it gets no more of them.
+const (
+	untried int32 = iota
+	enforced
+	ignored
+)
+
+// NewGroup returns a group whose members have their objects in this store.
+func NewGroup(store leasehold.Store, s Settings) *Group {
+	s.Clock, s.Log = cmp.Or(s.Clock, clock.System), cmp.Or(s.Log, slog.Default())
+	return &Group{store: store, s: s}
+}
+
+// IgnoresDeletes reports whether the store was seen to ignore the condition of a DELETE, so that
+// the objects of members stay.
+func (g *Group) IgnoresDeletes() bool { return g.deletes.Load() == ignored }
+
+// lock makes a lock with the settings of the group. Later options win.
+func (g *Group) lock(key string, more ...leasehold.Option) (*leasehold.Lock, error) {
+	opts := []leasehold.Option{
+		leasehold.WithTTL(g.s.TTL), leasehold.WithPollInterval(g.s.Poll), leasehold.WithClockDrift(g.s.Drift),
+		leasehold.WithIdentity(g.s.Identity), leasehold.WithLogger(g.s.Log),
+	}
+	return leasehold.NewLock(g.store, key, append(append(opts, g.s.Options...), more...)...)
+}
+
+// version is the version of an object that is about to be released, for remove to try the condition
+// with; "" if that is known already.
+func (g *Group) version(ctx context.Context, key string) string {
+	if g.deletes.Load() != untried {
+		return ""
+	}
+	obj, _ := g.store.Get(ctx, key)
+	return obj.ETag
+}
+
+// remove deletes the object of a member whose term was released, unless another term has begun in
+// it. stale is from version. A name that no other process will ever have needs none.
+func (g *Group) remove(ctx context.Context, key string, term leasehold.Record, stale string) error {
+	if g.IgnoresDeletes() {
+		return nil
+	}
+	obj, err := g.store.Get(ctx, key)
+	if errors.Is(err, leasehold.ErrNotExist) {
+		return nil
+	}
+	var rec leasehold.Record
+	if err == nil {
+		err = rec.UnmarshalJSON(obj.Body)
+	}
+	if err != nil || !rec.Released() || TermOf(key, rec) != TermOf(key, term) {
+		return err
+	}
+	if stale != "" && stale != obj.ETag && g.deletes.Load() == untried {
+		switch err := g.store.DeleteIfMatch(ctx, key, stale); {
+		case err == nil: // what was to be removed is gone, against the condition
+			g.deletes.Store(ignored)
+			return nil
+		case errors.Is(err, leasehold.ErrPreconditionFailed):
+			g.deletes.CompareAndSwap(untried, enforced)
+		default:
+			return gone(err)
+		}
+	}
+	return gone(g.store.DeleteIfMatch(ctx, key, obj.ETag))
+}
+
+// gone is the error of a DELETE for whoever wants the object away, or another in its place.
+func gone(err error) error {
+	if errors.Is(err, leasehold.ErrPreconditionFailed) || errors.Is(err, leasehold.ErrNotExist) {
+		return nil
+	}
+	return err
+}
