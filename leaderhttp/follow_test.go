@@ -368,8 +368,8 @@ func TestFollowersMayPollOnceATTL(t *testing.T) {
 			t.Logf("silent %v: %.2f TTL, %.2f at 99 %%, longest %.2f; reads a minute %.2f", silent,
 				took[len(took)/2], p99, took[len(took)-1], reads[len(reads)/2])
 			if silent {
-				// A poll that has just missed the last renewal, the next one with its jitter, and from there
-				// a TTL with its drift and the spread of the last read.
+				// A poll that has just missed the last renewal, the next one with its jitter, and
+				// from there a TTL with its drift and the spread of the last read.
 				require.LessOrEqual(t, took[len(took)-1], 1.1+1.02+1./50+0.01)
 				require.Greater(t, p99, 1.4)
 			} else {
