@@ -32,7 +32,7 @@ type MemberConfig struct {
 
 var memberActions = []string{
 	"partition", "partition", "suspend", "suspend, wall clock set back", "step wall clock", "outage",
-	"crash", "crash", "crash and restart", "crash and restart", "stop and start",
+	"crash", "crash", "crash and restart", "crash and restart", "stop and start", "stop and start", "stop and start",
 	"deny own object", "deny others' objects",
 }
 
@@ -233,7 +233,7 @@ func (p *memberProcess) serve(ctx context.Context, lease *leasehold.Lease, term 
 	}
 	_ = p.clock.Sleep(p.life, late)
 	w.log(p.name, "ends term %s", brief(term))
-	if p.crashed.Load() || !lease.Valid() || p.draw(3) == 0 && w.faultsOn() {
+	if p.crashed.Load() || !lease.Valid() || p.draw(2) == 0 && w.faultsOn() {
 		return false
 	}
 	w.state.Lock()

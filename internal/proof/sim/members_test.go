@@ -8,12 +8,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
-// TestMemberSeeds runs MEMBERS worlds (default 200, or 1,000 at full size) in which members judge
+// TestMemberSeeds runs MEMBERS worlds (default 80, or 1,000 at full size) in which members judge
 // one another, starting at seed SEED (default 1), and reports the first that fails.
 func TestMemberSeeds(t *testing.T) {
 	var mu sync.Mutex
 	var total sim.Stats
-	eachSeed(t, env(t, "MEMBERS", testsize.Pick[uint64](200, 1000)), func(t *testing.T, seed uint64) (report string) {
+	eachSeed(t, env(t, "MEMBERS", testsize.Pick[uint64](80, 1000)), func(t *testing.T, seed uint64) (report string) {
 		cfg := sim.NewMemberConfig(seed)
 		out := sim.RunMembers(t, cfg, false)
 		if len(out.Violations) > 0 {
@@ -26,7 +26,7 @@ func TestMemberSeeds(t *testing.T) {
 	})
 	t.Logf("%d worlds, %.0f virtual hours, %d requests, %d writes: %v", total.Runs, total.Virtual.Hours(),
 		total.Requests, total.Writes, total.Faults)
-	if total.Runs < 200 || t.Failed() {
+	if total.Runs < 80 || t.Failed() {
 		return
 	}
 	for _, seen := range []string{
