@@ -19,8 +19,8 @@ type Report struct {
 	Leftover           []string // keys of objects that could not be removed again
 }
 
-// ClockVerdict is what [CheckStore] has found of [Object].Age. It is "" if the check did not get
-// that far.
+// ClockVerdict says what [CheckStore] has found out about [Object].Age. It is "" if the check did
+// not get that far.
 type ClockVerdict string
 
 // The verdicts.
@@ -30,19 +30,20 @@ const (
 	ClockWrong      ClockVerdict = "wrong" // it tells ages that are higher than they can be
 )
 
-// CheckStore finds out, with about 50 requests on keys that begin with keyPrefix, whether the store
-// enforces its preconditions for these credentials. If conditional puts are not enforced, the error
-// matches [ErrUnsafeStore] and says what went wrong: some S3 servers silently ignore the headers.
-// Where a server enforces the conditions of creates alone, the error names package createonly.
-// The error also matches ErrUnsafeStore if the store tells ages of objects ([WithServerClock]) that
-// are higher than they can be. Measuring them takes a second. Any other error, such as access
-// denied or a time-out, leaves the question open. A Store that says that it cannot work
-// ([StoreInfo]) is refused with its own error.
+// CheckStore checks whether the store enforces its preconditions for these credentials. It sends
+// about 50 requests, on keys that begin with keyPrefix.
 //
-// The objects have fresh keys and are removed again. Without the permission to delete there are two
-// objects, keyPrefix + "-probe" and keyPrefix + "-delete", which stay and are used again by the
-// next check: see [Report]. Any number of processes may check the same store with the same prefix
-// at the same time.
+// The error matches [ErrUnsafeStore] if conditional puts are not enforced, as on S3 servers that
+// silently ignore the headers, and says what went wrong. Where a server enforces the conditions of
+// creates alone, the error names package createonly. It also matches ErrUnsafeStore if the store
+// reports ages of objects ([WithServerClock]) that are higher than they can be, which takes a
+// second to measure. Any other error, such as access denied or a time-out, leaves the question
+// open. A Store that reports that it cannot work ([StoreInfo]) is refused with its own error.
+//
+// The objects have fresh keys and are removed again. Without the permission to delete, two objects
+// stay and are used again by the next check: keyPrefix + "-probe" and keyPrefix + "-delete" (see
+// [Report]). Any number of processes may check the same store with the same prefix at the same
+// time.
 func CheckStore(ctx context.Context, s Store, keyPrefix string) (Report, error) {
 	if why := storeapi.BadKey(keyPrefix + storecheck.LongestSuffix); why != "" {
 		return Report{}, fmt.Errorf("leasehold: %w: a key with the prefix %.80q %s: use a path such as \"locks/check\"",

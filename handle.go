@@ -17,18 +17,18 @@ type handle struct {
 	secret string
 }
 
-// newSecret is random text of 130 bits.
+// newSecret returns random text with 130 bits of entropy.
 func newSecret() string { return rand.Text() }
 
-// termID is the ID of the term of that secret. The record has it, so whoever reads the record can
-// check a handle, but cannot make one.
+// termID returns the ID of the term whose handle has this secret. The record contains the ID alone,
+// so a reader of the record can check a handle, but cannot make one.
 func termID(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:16])
 }
 
-// isHash reports whether the ID of a term can be that of a secret. Foreign clients and older
-// versions wrote other IDs.
+// isHash reports whether the ID of a term can be the hash of a secret. Foreign clients and older
+// versions write other IDs.
 func isHash(id string) bool {
 	sum, err := hex.DecodeString(id)
 	return err == nil && len(sum) == 16 && id == strings.ToLower(id)
@@ -36,7 +36,8 @@ func isHash(id string) bool {
 
 func (h handle) String() string { return strconv.FormatUint(h.token, 10) + "-" + h.secret }
 
-// parseHandle reads what String has written. Its error does not have the text, which has a secret.
+// parseHandle parses what String returns. Its error does not quote the text, which contains a
+// secret.
 func parseHandle(text string) (handle, error) {
 	number, secret, _ := strings.Cut(text, "-")
 	token, err := strconv.ParseUint(number, 10, 64)

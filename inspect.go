@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// Inspect reads the record without being a candidate. The error matches [ErrNotExist] if the lock
-// was never taken, and [ErrCorruptRecord] if the object is not a record.
+// Inspect reads the record with one request, without being a candidate. The error matches
+// [ErrNotExist] if the lock was never taken, and [ErrCorruptRecord] if the object is not a record.
 func (l *Lock) Inspect(ctx context.Context) (Record, error) {
 	if err := l.made(); err != nil {
 		return Record{}, err
@@ -27,36 +27,36 @@ func (l *Lock) Inspect(ctx context.Context) (Record, error) {
 	return v.rec.clone(), nil
 }
 
-// Status is what [Lock.Watch] tells of a lock.
+// Status is what [Lock.Watch] yields.
 type Status struct {
 	State State
 	// Record is what the lock object holds. It has only a Key if there is no object.
 	Record Record
 }
 
-// State says how a lock stands for everybody who wants it.
+// State is the state of a lock, the same for everybody who wants it.
 type State string
 
 // The states of a lock.
 const (
 	StateNeverTaken State = "never_taken" // there is no object, and none was seen
-	// StateHeld: the term goes on, as far as anybody can know. So it is also if somebody has
-	// restored an old version of the object, until a later term must be over.
+	// StateHeld: the term may go on. So may a later one, for its TTL, if somebody has restored an
+	// old version of the object.
 	StateHeld     State = "held"
 	StateReleased State = "released" // by its holder or by [Lock.Break]
 	StateExpired  State = "expired"  // the holder has not renewed for its TTL, and any candidate may take the lock
 	StateDeleted  State = "deleted"  // there is no object any more
 )
 
-// Watch reads the lock without being a candidate: once per poll interval, once more for each
-// [Lock.Wake] and release that ends a wait, and never else, whatever it tells. It yields the
-// current status, and then each one with another state, of another term or with a new payload.
+// Watch reads the lock without being a candidate: once per poll interval, and once for each
+// [Lock.Wake], or release in the same process, that ends a wait. It yields the current status, and
+// then each one with another state, another term or a new payload.
 //
-// A term has expired by the rule for candidates: reads have shown the same version of the record
-// for its TTL and the allowance of [WithClockDrift], or the store's clock is trusted and tells such
-// an age. A watch that begins after a crash therefore yields [StateHeld] first. It yields
-// [StateExpired] after the next read, which comes up to one poll interval later. If another process
-// then goes on with the term ([Lock.Resume]), the lock is held again.
+// Watch applies the candidates' rule of expiry: reads have shown the same version for its TTL and
+// the allowance of [WithClockDrift], or a trusted store's clock reports such an age. So a watch
+// that begins after a crash yields [StateHeld] first, and [StateExpired] up to one poll interval
+// after the expiry. If another process then resumes the term ([Lock.Resume]), the lock is held
+// again.
 //
 // Watch also yields temporary errors, without a status, and goes on. It ends when ctx ends, and
 // after an error that waiting cannot fix: one that matches [ErrPermanent].
@@ -106,11 +106,13 @@ func (s Status) differs(told Status) bool {
 		!bytes.Equal(s.Record.Payload, told.Record.Payload)
 }
 
-// state is that of the lock for everybody, by a read that has shown v, after the state told. A
-// candidate decides when it has the reply, because its conditional write fails if the object has
-// changed meanwhile. Here no write follows, so the time when the read was sent counts, and what was
-// seen of terms before: a write of another goroutine may have overtaken v, which is not an old
-// version that somebody has restored.
+// state returns the state of the lock after a read that has shown v. told is the state yielded
+// last, and before is what was known of terms when the read was sent.
+//
+// A candidate decides when it has the reply, because its conditional write fails if the object has
+// changed meanwhile. Here no write follows, so the age counts until the read was sent. And if
+// another goroutine's write has overtaken the read, v is not an old version that somebody has
+// restored.
 func (r *register) state(v *version, before terms, told State) State {
 	o, took := r.observed(v), r.clock.Now().Mono-v.readBefore
 	o.age, o.wall = o.age-took, o.wall.Add(-took)
@@ -137,9 +139,9 @@ func (r *register) state(v *version, before terms, told State) State {
 //
 // Break also repairs a corrupt record. The lock is then free, and token is recorded as the last one
 // issued, so pass a value no lower than any token ever issued: a candidate that has seen a higher
-// one waits for a TTL, because a later term may go on. After [MaxToken] there is none. Pass that
-// token to repair a record that has it: tokens then start again from 1, so reset what your
-// resources remember of them.
+// one waits for a TTL, because a later term may go on. No token follows [MaxToken]. To repair a
+// record that has it, pass it: tokens then start again from 1, so reset what your resources
+// remember.
 func (l *Lock) Break(ctx context.Context, token uint64) error {
 	if err := l.made(); err != nil {
 		return err

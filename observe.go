@@ -26,9 +26,8 @@ type version struct {
 
 func (v *version) same(w *version) bool { return v.exists == w.exists && v.etag == w.etag }
 
-// sameRecord reports whether v has the record of w. Each version has a record of its own, so if
-// only the ETags differ, one read was torn: it has shown the record with the ETag of another
-// version.
+// sameRecord reports whether v and w have the same record. Each version has its own record, so if
+// only the ETags differ, one read was torn: it has shown one version's record with another's ETag.
 func (v *version) sameRecord(w *version) bool {
 	return v.exists && w.exists && sameWrite(v.rec, w.rec)
 }
@@ -50,7 +49,7 @@ func (r *register) read(ctx context.Context) (*version, error) {
 	return v, err
 }
 
-// look is read that also returns the body.
+// look is like read, and also returns the body.
 func (r *register) look(ctx context.Context) (*version, []byte, error) {
 	before := r.clock.Now().Mono
 	obj, err := r.get(ctx)
@@ -86,10 +85,10 @@ func (r *register) remember(ctx context.Context, v *version) {
 	}
 }
 
-// add keeps v as the last version, with what is known of its age, and reports whether it shows a
-// new term. The age is the time since the reply that first showed v, by this process's own
-// monotonic clock. If the user trusts the store's clock, the age that the store told in that same
-// reply is added, but no more than the time since this process last saw another version.
+// add keeps v as the last version, sets its age, and reports whether it shows a new term. The age
+// is the time since the reply that first showed v, by this process's own monotonic clock. If the
+// user trusts the store's clock, the age in that same reply is added, but no more than the time
+// since this process last saw another version.
 func (m *memory) add(v *version) (newTerm bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,7 +120,7 @@ func (m *memory) add(v *version) (newTerm bool) {
 	return true
 }
 
-// seen is what v tells of the holder's renewals. It landed after the monotonic time earliest.
+// seen describes v for the forecast of renewals. v landed after the monotonic time earliest.
 func seen(v *version, earliest time.Duration) forecast.Write {
 	return forecast.Write{
 		Token: v.rec.Token, First: v.rec.RenewedAt.Equal(v.rec.AcquiredAt),
@@ -144,7 +143,8 @@ type refusals struct {
 	err         error         // of the last one
 }
 
-// createRefused notes a refusal at that time. After a pause the row begins anew.
+// createRefused notes a refusal at the monotonic time at. After a pause without one, a new row
+// begins.
 func (m *memory) createRefused(at, pause time.Duration, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,9 +154,9 @@ func (m *memory) createRefused(at, pause time.Duration, err error) {
 	m.refusals.last, m.refusals.err = at, err
 }
 
-// creating is how long to keep away from an object that is missing, because its creation was
-// refused within such a pause. A create costs three requests then, and a wake-up must not cost more
-// than its read.
+// creating returns how long to wait for another client's unfinished create of a missing object:
+// until pause has passed since the last refusal. A refused create costs three requests, and a
+// wake-up must not cost more than its read.
 func (m *memory) creating(now, pause time.Duration) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -166,8 +166,8 @@ func (m *memory) creating(now, pause time.Duration) time.Duration {
 	return max(m.refusals.last+pause-now, 0)
 }
 
-// refusesFor returns the last refusal if creates are refused for longer than any create takes, else
-// nil.
+// refusesFor returns the last refusal if the row has lasted for limit, which is longer than any
+// create takes, else nil.
 func (m *memory) refusesFor(limit time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -185,7 +185,7 @@ func (m *memory) latest() (v *version, refused bool) {
 }
 
 // maxSent bounds the writes that a Lock remembers. Only a long outage has time for so many. A
-// version that was forgotten is waited out, as another's is.
+// version that was forgotten is waited out like another client's.
 const maxSent = 32
 
 // sends notes a write of this Lock before it is sent.
@@ -198,9 +198,9 @@ func (m *memory) sends(rec Record) {
 	m.sent = append(m.sent, Record{Nonce: rec.Nonce, Token: rec.Token, ExpiresAt: rec.ExpiresAt})
 }
 
-// owns reports whether this very Lock wrote rec: whether it remembers that it has sent it. No name
-// and no number proves that, because a machine may be copied with all that it remembers. Its two
-// copies share what was sent before, and nothing that either sends later.
+// owns reports whether this very Lock remembers having sent rec. No name and no counter proves
+// that, because a machine may be copied with its memory. The two copies share what was sent before
+// the copy, and nothing that either sends later.
 func (m *memory) owns(rec Record) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -212,8 +212,7 @@ func (m *memory) sentAs(rec Record) int {
 	return slices.IndexFunc(m.sent, func(sent Record) bool { return sameWrite(sent, rec) })
 }
 
-// ownLatest returns the last version if this Lock wrote it, so that a warm acquisition is one
-// request.
+// ownLatest returns the last version if this Lock wrote it, so a warm acquisition is one request.
 func (r *register) ownLatest() *version {
 	if v, refused := r.memory.latest(); v != nil && v.exists && !refused && r.memory.owns(v.rec) &&
 		!r.tokens.revived(v.rec) {
@@ -222,7 +221,7 @@ func (r *register) ownLatest() *version {
 	return nil
 }
 
-// observed is what decide needs to know of v.
+// observed returns what decide needs to know about v.
 func (r *register) observed(v *version) observation {
 	now, seen := r.clock.Now(), r.tokens.soFar()
 	revived := seen.revived(v.rec)
@@ -235,8 +234,7 @@ func (r *register) observed(v *version) observation {
 	}
 }
 
-// untilNextRead is how long a candidate waits before it reads the lock again: about a poll
-// interval.
+// untilNextRead returns how long a candidate waits before its next read: about a poll interval.
 func (r *register) untilNextRead() time.Duration {
 	random, now := r.clock.Rand(), r.clock.Now().Mono
 	r.memory.mu.Lock()
@@ -247,8 +245,7 @@ func (r *register) untilNextRead() time.Duration {
 	return clock.Jitter(r.clock, r.poll)
 }
 
-// sign gives rec, which is about to be sent, a fresh nonce. After that its token and expiry must
-// not change.
+// sign gives rec a fresh nonce before it is sent. After that its token and expiry must not change.
 func (r *register) sign(rec *Record) {
 	rec.Nonce = r.process.NewNonce()
 	r.memory.sends(*rec)

@@ -7,25 +7,28 @@ import (
 	"github.com/leasehold-go/leasehold/internal/lockerr"
 )
 
-// Resume goes on with a term that another process has begun, by its [Lease.Handle]. It reads the
-// lock and renews the lease once. The new lease has the same token, payload and start. From then on
-// holder, TTL and metadata of the record are those of this Lock. The term may have run out, if
-// nobody has taken the lock since.
+// Resume continues a term that another process began, by its [Lease.Handle]. It reads the lock and
+// renews the lease once. The new lease has the token, the payload and the start of the term. The
+// record gets the holder, TTL and metadata of this Lock. An expired term can be resumed as long as
+// nobody has taken the lock.
 //
-// The other process must have stopped acting under its lease, as after [Lease.Abandon]: it does not
-// lose the lease before its own next renewal. Of several calls with one handle each may succeed,
-// and the last one has the lease.
+// The other process must have stopped acting under its lease, for example by [Lease.Abandon],
+// because it notices the loss only at its next renewal. If several calls have the same handle, each
+// of them may succeed, and the last one has the lease.
 //
-// The error matches [ErrLost] if the handle names no term that goes on: it was taken over, its
-// object was deleted, the handle is of another lock or has a wrong secret, or a foreign client has
-// begun the term. It matches [ErrReleased] if the term was released or broken. While a term of this
-// Lock keeps others out, it matches [ErrHeld]. If the handle was cut short, it matches
-// [ErrPermanent], and no request was sent. After these errors nothing was written. After any other
-// error, the renewal may have landed, or may land later, and the other process then loses its
-// lease. Resume may be called again.
+// The error matches
 //
-// Resume uses ctx as [Lock.TryAcquire] does, but it releases nothing: a renewal that has landed
-// when ctx ends is a success.
+//   - [ErrLost] if the term cannot go on: the lock was taken over, its object was deleted, the
+//     handle is of another lock or has a wrong secret, or a foreign client began the term
+//   - [ErrReleased] if the term was released or broken
+//   - [ErrHeld] while a term of this Lock keeps others out
+//   - [ErrPermanent] if the handle was cut short; no request was sent
+//
+// After these errors nothing was written. After any other error, the renewal may have landed or may
+// land later, and the other process then loses its lease. Resume may be called again.
+//
+// Resume treats ctx as [Lock.TryAcquire] does, but releases nothing: if the renewal has landed when
+// ctx ends, Resume succeeds.
 func (l *Lock) Resume(ctx context.Context, handle string) (*Lease, error) {
 	if err := l.made(); err != nil {
 		return nil, err
@@ -72,8 +75,8 @@ func (l *Lock) resume(ctx context.Context, h handle) (*Lease, error) {
 	return nil, err
 }
 
-// whyNot returns why the version is not of the term that the handle names, or that the term is
-// over. revived says that the version is an old one that somebody has restored.
+// whyNot returns an error if v is not a version of the handle's term, or if that term is over.
+// revived says that v is an old version that somebody has restored.
 func (h handle) whyNot(v *version, revived bool) error {
 	lost := func(format string, args ...any) error {
 		return fmt.Errorf("%w (token %d): "+format, append([]any{ErrLost, h.token}, args...)...)

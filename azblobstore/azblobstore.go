@@ -36,23 +36,24 @@ import (
 
 // Store is a [leasehold.Store] in a container of Azure Blob Storage. It is safe for concurrent use.
 //
-// It needs the right to read, create, write and delete blobs, such as the role Storage Blob Data
-// Contributor gives it, or a SAS with the permissions r, c, w and d. Delete is for DeleteIfMatch
-// only. No immutability policy, legal hold or lifecycle rule may cover the locks, and nobody else
-// may lease their blobs. Use an account without blob versioning and without soft delete, because
-// both keep every renewal.
+// It needs the right to read, create, write and delete blobs: the role Storage Blob Data
+// Contributor, or a SAS with the permissions r, c, w and d. Delete is for DeleteIfMatch only. No
+// immutability policy, legal hold or lifecycle rule may cover the locks, and nobody else may lease
+// their blobs. Use an account without blob versioning and without soft delete, because both keep
+// every renewal.
 //
 // Errors that retrying cannot fix match [leasehold.ErrPermanent] and say what to do. Before the
 // server's first answer, so do faults that keep every request from reaching it, such as an unknown
-// host or missing credentials. Later those count as temporary. A reply that does not come from
-// Azure, such as a proxy's page, says nothing about the blob, so it is a temporary error; but if
-// three such replies come before the first answer of Azure, the third matches ErrPermanent, because
-// the endpoint is probably wrong. A reply counts as Azure's if it has the header x-ms-request-id,
-// and, if it refuses, x-ms-error-code.
+// host or missing credentials. Later those count as temporary.
 //
-// A write that is refused because somebody holds an Azure lease on the blob says so. It matches
-// ErrPermanent if the last read of the blob has shown a lease without end. A lease of 15 to 60 s
-// ends by itself, so then the error is temporary.
+// A reply counts as Azure's if it has the header x-ms-request-id, and, if it refuses,
+// x-ms-error-code. Any other reply, such as a proxy's page, says nothing about the blob, so it is a
+// temporary error. But if three such replies come before the first one of Azure, the third matches
+// ErrPermanent, because the endpoint is probably wrong.
+//
+// If a write is refused because somebody holds an Azure lease on the blob, the error says so. It
+// matches ErrPermanent if the last read of the blob has shown a lease without end. A lease of 15 to
+// 60 s ends by itself, so then the error is temporary.
 //
 // PutIfMatch and DeleteIfMatch of a missing blob return [leasehold.ErrPreconditionFailed] where
 // Azure answers "condition not met", and [leasehold.ErrNotExist] where it answers "blob not found".
@@ -79,7 +80,7 @@ type Option func(*Store)
 func WithKeyPrefix(prefix string) Option { return func(s *Store) { s.prefix = prefix } }
 
 // WithServerClock trusts the server's clock. Get then reports an object's Age: the reply's Date
-// minus its Last-Modified minus slack. A candidate that has just started can thus take over at once
+// minus its Last-Modified minus slack. A candidate that has just started can then take over at once
 // from a holder that is gone. Age stays 0 without this option, and if a reply lacks one of the two
 // headers. The conditions are those of [leasehold.WithServerClock]. slack must be at least 2 s;
 // [Store.Describe] refuses less.
@@ -95,8 +96,8 @@ const (
 
 // New returns a store in the container of that name. The client is your own, with any endpoint and
 // credentials. Its settings stay, but the store's requests are not retried. A request whose context
-// has no deadline gets one of 10 s. New sends no request. Arguments that cannot work are reported
-// by [Store.Describe], by [leasehold.NewLock], and by every method of the store.
+// has no deadline gets one of 10 s. New sends no request. [Store.Describe], [leasehold.NewLock] and
+// every method of the store report arguments that cannot work.
 func New(client *azblob.Client, containerName string, opts ...Option) *Store {
 	s := &Store{name: containerName, timeout: defaultTimeout}
 	for _, opt := range opts {
@@ -228,7 +229,8 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	return o, nil
 }
 
-// look refuses what Azure would refuse to write for ever, or notes it if it may still be read.
+// look notes whether somebody has leased the blob without end, for the error of a refused write. It
+// returns an error if the blob has a type that the store cannot replace.
 func (s *Store) look(reply *http.Response, key string) error {
 	if reply.Header.Get("X-Ms-Lease-Duration") == string(lease.DurationTypeInfinite) {
 		s.endless.Store(key, true)
@@ -246,8 +248,8 @@ func (s *Store) look(reply *http.Response, key string) error {
 	return nil
 }
 
-// damaged reports whether body does not have the MD5 that the service keeps with a blob, if it
-// keeps one.
+// damaged reports whether body differs from the MD5 that the service keeps with a blob, if it keeps
+// one.
 func damaged(body, sum []byte) bool {
 	if len(sum) == 0 || fips140.Enforced() { // where MD5 panics
 		return false
@@ -298,8 +300,8 @@ func (s *Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	return s.genuine(*reply, opDelete, key)
 }
 
-// checksum is by what the service finds a body that was damaged on the way. Azurite refuses a CRC64
-// unless it runs with --loose.
+// checksum lets the service find a body that was damaged on the way. Azurite refuses a CRC64 unless
+// it runs with --loose.
 func checksum(body []byte) blob.TransferValidationType {
 	if fips140.Enforced() { // where MD5 panics
 		return blob.TransferValidationTypeComputeCRC64()
@@ -355,8 +357,8 @@ func (s *Store) blob(key string) (*blockblob.Client, error) {
 	return s.container.NewBlockBlobClient(name), nil
 }
 
-// checkETag refuses what names no version. In particular "*" must not pass, because to Azure it
-// means "any version".
+// checkETag refuses an ETag that names no version. In particular "*" must not pass, because to
+// Azure it means "any version".
 func (s *Store) checkETag(key, etag string) error {
 	doing := fmt.Sprintf("%q in container %q", s.prefix+key, s.name)
 	switch {
@@ -377,8 +379,8 @@ func isETag(etag string) bool {
 	})
 }
 
-// request returns a context for a request that is sent once, and where the SDK puts the reply to
-// it.
+// request returns a context for a request that is sent once, and the place where the SDK stores the
+// reply.
 func (s *Store) request(ctx context.Context) (context.Context, context.CancelFunc, **http.Response) {
 	cancel := context.CancelFunc(func() {})
 	if _, ok := ctx.Deadline(); !ok {
@@ -388,7 +390,7 @@ func (s *Store) request(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, cancel, reply
 }
 
-// once is request without a time limit.
+// once is like request, without a time limit.
 func (s *Store) once(ctx context.Context) (context.Context, **http.Response) {
 	if s.server.silent() {
 		ctx = policy.WithHTTPHeader(ctx, http.Header{"Connection": {"close"}})

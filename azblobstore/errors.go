@@ -115,8 +115,8 @@ func (s *Store) explain(err error, reply *http.Response, op op, key string) erro
 	return e
 }
 
-// early reports whether credentials are refused for a time that is wrong, which passes: this
-// machine's clock is set, or a SAS begins.
+// early reports whether credentials are refused because of the time. That passes when this
+// machine's clock is set, or when the SAS begins.
 func early(detail string) bool {
 	_, start, _ := strings.Cut(detail, "Start [")
 	start, _, _ = strings.Cut(start, "]")
@@ -128,13 +128,13 @@ func early(detail string) bool {
 		strings.HasPrefix(detail, "Request date header too old")
 }
 
-// lacksFeature reports whether a 5xx means that the server never will, not that it is busy.
+// lacksFeature reports whether a 5xx means never, and not busy.
 func lacksFeature(reply *http.Response) bool {
 	code := reply.Header.Get(errorCode)
 	return reply.StatusCode >= 500 && (code == "FeatureNotSupported" || code == "NotImplemented")
 }
 
-// unanswered is about a request to which there is no reply.
+// unanswered explains an error of a request without a reply.
 func (s *Store) unanswered(err error) (hint string, kind error) {
 	const check = "check the credentials of the Azure client"
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -264,8 +264,8 @@ func brief(err error, reply *http.Response) error {
 	return &refusal{text, err}
 }
 
-// says is what the reply says for people, and what it adds about credentials that it refuses: the
-// first line of each, "" if there is none.
+// says returns the first line of the reply's message, and of its detail about refused credentials.
+// Each is "" if there is none.
 func says(reply *http.Response) (message, aboutCredentials string) {
 	var document struct{ Message, AuthenticationErrorDetail string }
 	if body, err := runtime.Payload(reply); err == nil { // the SDK has read it

@@ -30,21 +30,20 @@ import (
 // an error that matches [leasehold.ErrPermanent]. NewFencedStore sends no request.
 //
 // Every write carries If-Match with the ETag whose token it has read. An ETag never comes back, so
-// bodies are stored as they are. A write sends two requests, a read one, and a seal two, whatever
-// the size of the object: Set Blob Metadata changes the ETag and leaves the body alone, so a former
-// leader's write is refused.
+// bodies are stored as they are. A write sends two requests and a read one. A seal sends two,
+// whatever the size of the object: Set Blob Metadata changes the ETag and leaves the body alone, so
+// a former leader's write is refused.
 //
-// Bodies over 8 MiB go up in blocks, and the condition is on the Put Block List that makes them the
-// blob. An upload that breaks off leaves its blocks behind, which nobody can read. The next write
-// of that key removes them, and Azure itself does after a week. Until then they are paid for. A
-// write of the same key that ends first removes the blocks of all others, whose uploads then start
-// again.
+// A body over 8 MiB is sent in blocks, and the condition is on the Put Block List that makes them
+// the blob. An upload that breaks off leaves blocks behind, which nobody can read and which cost
+// storage. The next write of that key removes them, and Azure itself does after a week. A write
+// that ends first also removes the blocks of other writes to the same key, which then start again.
 //
-// Seal keeps everything but the names of metadata, which it writes in lower case. Put and Delete
-// keep nothing of the blob that they replace: headers, tags, tier and metadata are what Put is
-// given, and else the container's defaults. Names of metadata must be C# identifiers in lower case,
-// such as "author_id", and must not begin with "leasehold_". In the container the store's own names
-// have underscores in place of dashes.
+// Seal keeps everything, but writes the names of metadata in lower case. Put and Delete keep
+// nothing of the blob that they replace. Headers, tags, tier and metadata are those given to Put,
+// or else the container's defaults. Names of metadata must be C# identifiers in lower case, such as
+// "author_id", and must not begin with "leasehold_". In the container the store's own names have
+// underscores instead of dashes.
 func NewFencedStore(client *azblob.Client, containerName string, opts ...fenced.Option) (*fenced.Store, error) {
 	s := New(client, containerName)
 	if err := s.valid(); err != nil {
@@ -94,7 +93,7 @@ func (b fencedBackend) Head(ctx context.Context, key string) (fenced.Version, er
 	}
 }
 
-// version is what a reply says of a blob.
+// version describes the blob of a reply.
 func (b fencedBackend) version(key string, reply *http.Response, size *int64, contentType *string,
 	metadata map[string]*string) (fenced.Version, error) {
 	if err := b.look(reply, key); err != nil {
@@ -121,7 +120,7 @@ func (b fencedBackend) version(key string, reply *http.Response, size *int64, co
 
 var identifier = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
 
-// encode is metadata with the names that Azure accepts.
+// encode returns the metadata under names that Azure accepts.
 func encode(key string, metadata map[string]string) (map[string]*string, error) {
 	encoded := map[string]*string{}
 	for name, value := range metadata {
@@ -141,7 +140,7 @@ func encode(key string, metadata map[string]string) (map[string]*string, error) 
 	return encoded, nil
 }
 
-// within returns the context of a request that carries so many bytes.
+// within returns the context of a request that carries size bytes.
 func (b fencedBackend) within(ctx context.Context, size int64) (context.Context, context.CancelFunc, **http.Response) {
 	ctx, cancel := context.WithTimeout(ctx, patience+time.Duration(size/leastRate)*time.Second)
 	ctx, _, reply := b.request(ctx) // which has a deadline
@@ -175,7 +174,7 @@ func (b fencedBackend) Get(ctx context.Context, key string) (fenced.Version, io.
 	return v, r.Body, nil
 }
 
-// conditions are those of a write that replaces old.
+// conditions returns the conditions of a write that replaces old.
 func conditions(old fenced.Version) (op, *blob.AccessConditions) {
 	if old.ID == "" {
 		return opCreate, &blob.AccessConditions{
@@ -213,8 +212,8 @@ func (b fencedBackend) Put(ctx context.Context, key string, old, next fenced.Ver
 		if op != opCreate || !errors.Is(err, leasehold.ErrPreconditionFailed) {
 			return err
 		}
-		// An upload that has broken off leaves blocks behind. Beside them a Put Blob with
-		// If-None-Match is refused, a Put Block List is not.
+		// An upload that has broken off leaves blocks behind. Azure then refuses a Put Blob with
+		// If-None-Match, but not a Put Block List.
 		if now, headErr := b.Head(ctx, key); headErr != nil || now.ID != "" {
 			return err
 		}
@@ -242,7 +241,7 @@ func (b fencedBackend) putBlob(ctx context.Context, object *blockblob.Client, op
 	return b.outcome(err, *reply, op, key)
 }
 
-// outcome is the error of a write.
+// outcome returns the error of a write.
 func (b fencedBackend) outcome(err error, reply *http.Response, op op, key string) error {
 	if err != nil {
 		return b.explain(err, reply, op, key)

@@ -63,7 +63,7 @@ func (s *server) heard() {
 	s.genuine.Store(true)
 }
 
-// unanswered notes why a request, or the body of its answer, has not come.
+// unanswered notes why a request got no answer, or only a part of its body.
 func (s *server) unanswered(err error) {
 	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
 		s.late.Store(true)
@@ -76,9 +76,9 @@ func (s *server) unanswered(err error) {
 // after the one that says so gets a new connection.
 func (s *server) silent() bool { return s.late.Load() }
 
-// stranger notes a reply that Azure never gives, and returns the kind of its error. Such a
-// reply says nothing about the object, so the error is temporary, unless the endpoint has given
-// three of them and never another one.
+// stranger notes a reply that Azure never gives, and returns the kind of its error. The reply says
+// nothing about the object, so the error is temporary, unless the endpoint has given three such
+// replies and no other.
 func (s *server) stranger() (kind error) {
 	s.answer()
 	if s.strange.Add(1) >= 3 && !s.genuine.Load() {
@@ -87,8 +87,8 @@ func (s *server) stranger() (kind error) {
 	return nil
 }
 
-// unsent returns the kind of an error that keeps a request from reaching the server. It is
-// temporary once the server has answered, because then the settings have worked. passes says that
+// unsent returns the kind of an error that keeps a request from reaching the server. Once the
+// server has answered, the error is temporary, because the settings have worked. passes says that
 // it may pass even before.
 func (s *server) unsent(passes bool) (kind error) {
 	switch {
@@ -100,8 +100,8 @@ func (s *server) unsent(passes bool) (kind error) {
 	return leasehold.ErrPermanent
 }
 
-// hintUnsent says what to do about an error of the network because of which no request can reach
-// the server, and whether it may pass. It returns "" if err is none of these.
+// hintUnsent returns advice about a network error that keeps every request from the server, and
+// whether it may pass. The hint is "" for any other error.
 func hintUnsent(err error) (hint string, passes bool) {
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	addr, isAddr := errors.AsType[*net.AddrError](err)
@@ -118,8 +118,8 @@ func hintUnsent(err error) (hint string, passes bool) {
 	return "", false
 }
 
-// age is for how long a version has existed at least, by the two times of one answer. It is 0,
-// which means unknown, if one is missing, or if they are too far apart to be true.
+// age returns how old a version is at least, by the two times of one answer. It returns 0, which
+// means unknown, if a time is missing or the two are too far apart to be true.
 func age(now, written time.Time, slack time.Duration) time.Duration {
 	const credible = 10 * 365 * 24 * time.Hour
 	apart := now.Sub(written)

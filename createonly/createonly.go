@@ -15,11 +15,11 @@ import (
 )
 
 // Objects is a bucket in which objects are created, read, listed and deleted, and never replaced.
-// Each method is one request. A create must not be repeated below it, because if the first try
+// Each method sends one request. Nothing below Create may repeat it, because if the first try
 // succeeded, the second one says that the object exists. Implementations must be safe for
 // concurrent use and honour ctx.
 //
-// If it is also a [leasehold.Describer], a [Store] on it says the same of itself.
+// If it is also a [leasehold.Describer], [Store.Describe] passes its description on.
 type Objects interface {
 	// Create writes an object. It returns an error that matches [leasehold.ErrPreconditionFailed]
 	// if the object exists, and any other error if it is not known whether the object was written.
@@ -28,18 +28,18 @@ type Objects interface {
 	// [leasehold.ErrCorruptRecord] if it is larger than [leasehold.MaxObjectSize].
 	Get(ctx context.Context, name string) ([]byte, error)
 	// List returns all names that begin with prefix, in any order. If there are more than [Listed],
-	// it may return so many, the first ones in the order of their bytes. It shows every object
-	// whose create had returned when it was called.
+	// it may return only the first Listed names in the order of their bytes. It must show every
+	// object whose create had returned before List was called.
 	List(ctx context.Context, prefix string) ([]string, error)
 	// Delete removes an object, whether it exists or not.
 	Delete(ctx context.Context, name string) error
 }
 
-// Keep is the number of versions of a key that are kept for certain. It must be the same in all
-// that share a key.
+// Keep is the number of newest versions of a key that are never deleted. It must be the same in all
+// programs that share a key.
 const Keep = 16
 
-// Listed is how many names an [Objects.List] must return if there are so many: a page of S3.
+// Listed is the number of names up to which [Objects.List] must return all: a page of S3.
 const Listed = 1000
 
 const (
@@ -51,9 +51,9 @@ const (
 // Store is a [leasehold.Store] in a bucket in which objects can only be created. It is safe for
 // concurrent use. The package documentation says how it works and what it needs of the server.
 //
-// Its ETags name a key, a version and what is in it. PutIfMatch and DeleteIfMatch return
-// [leasehold.ErrPreconditionFailed] for a missing object too. Of a deleted key its last versions
-// stay, and a tombstone.
+// An ETag is made of the version's number and hashes of its key and body. PutIfMatch and
+// DeleteIfMatch return [leasehold.ErrPreconditionFailed] for a missing object too. A deleted key
+// keeps its last versions and a tombstone.
 type Store struct {
 	objects Objects
 	cannot  sync.Once // says that old versions cannot be deleted
@@ -61,12 +61,12 @@ type Store struct {
 
 var _ leasehold.Describer = (*Store)(nil)
 
-// New returns a store on objects, for instance those of [NewS3]. It sends no request. What cannot
-// work is reported by [Store.Describe], by [leasehold.NewLock], and by every method.
+// New returns a store on objects, for instance those of [NewS3]. It sends no request.
+// [Store.Describe], [leasehold.NewLock] and every method report objects that cannot work.
 func New(objects Objects) *Store { return &Store{objects: objects} }
 
-// Describe returns what the [Objects] say of themselves. Err matches [leasehold.ErrPermanent] if
-// there are none. A Store never tells ages. It sends no request.
+// Describe returns the description of the [Objects], with TellsAge false, because a Store never
+// reports ages. If there are no Objects, Err matches [leasehold.ErrPermanent]. It sends no request.
 func (s *Store) Describe() leasehold.StoreInfo {
 	if s == nil || isNil(s.objects) {
 		return leasehold.StoreInfo{Err: fmt.Errorf("%w: the create-only store has no objects: make one with New "+
@@ -99,9 +99,8 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	return leasehold.Object{Body: body, ETag: formatETag(key, n, body)}, nil
 }
 
-// PutIfNoneMatch implements [leasehold.Store]. If the key exists, its highest version is created
-// once more, which the server must refuse. So a server that overwrites shows it here, as it does to
-// If-Match.
+// PutIfNoneMatch implements [leasehold.Store]. If the key exists, it tries to create the highest
+// version once more, which the server must refuse. So a server that overwrites is found out.
 func (s *Store) PutIfNoneMatch(ctx context.Context, key string, body []byte) (etag string, err error) {
 	if err := checkBody(key, body); err != nil {
 		return "", err
@@ -174,8 +173,8 @@ func (s *Store) write(ctx context.Context, key string, n uint64, body []byte) (e
 	return formatETag(key, n, body), nil
 }
 
-// current returns the highest version of key, and its body: 0 if there has never been one. If it is
-// too large, the error matches [leasehold.ErrCorruptRecord], and n is filled in.
+// current returns the highest version of key and its body. n is 0 if there has never been a
+// version. If the body is too large, the error matches [leasehold.ErrCorruptRecord], and n is set.
 func (s *Store) current(ctx context.Context, key string) (n uint64, body []byte, err error) {
 	versions, err := s.versions(ctx, key)
 	if err != nil {
@@ -205,7 +204,8 @@ func (s *Store) current(ctx context.Context, key string) (n uint64, body []byte,
 		readTries, Keep)
 }
 
-// after lists the versions of key when version n has been seen.
+// after lists the versions of key for a caller that has seen version n. It returns an error if LIST
+// shows neither n nor a later one.
 func (s *Store) after(ctx context.Context, key string, n uint64) ([]uint64, error) {
 	versions, err := s.versions(ctx, key)
 	if err == nil && (len(versions) == 0 || versions[0] < n) {
@@ -216,11 +216,12 @@ func (s *Store) after(ctx context.Context, key string, n uint64) ([]uint64, erro
 	return versions, err
 }
 
-// versions lists the versions of key, the highest first: those that are kept, and those of the
-// others that are still there, or some of them. If one of those that are kept is missing, it
-// returns an error. Since a LIST need not show a single instant, this takes two in a row that show
-// the same highest version: if that has not changed from the one to the other, the first one has
-// missed nothing that was there.
+// versions lists the versions of key, the highest first: all that are kept, and all or some of the
+// others that still exist. If one that is kept is missing, it returns an error.
+//
+// One LIST cannot prove that a version is missing, because it need not show a single instant. A
+// second one that shows the same highest version can: the highest was then the same while the first
+// one ran, so no version that it had to show was deleted meanwhile.
 func (s *Store) versions(ctx context.Context, key string) ([]uint64, error) {
 	if err := s.usable(key); err != nil {
 		return nil, err
@@ -266,8 +267,9 @@ func missing(versions []uint64) uint64 {
 	return versions[0] - uint64(len(versions))
 }
 
-// sweep deletes versions that nobody needs, in the background. What is lost of it, the next writes
-// do. If many are left, it waits, because processes that end after a write end its deletes too.
+// sweep deletes versions that nobody needs, in the background. Later writes repeat the deletes that
+// are lost. If more than 2*Keep versions exist, sweep waits for its deletes, because a process that
+// ends after its write ends them too.
 func (s *Store) sweep(ctx context.Context, key string, versions []uint64) {
 	var old []uint64
 	for _, n := range versions {
@@ -319,7 +321,7 @@ func (s *Store) usable(key string) error {
 	return nil
 }
 
-// unknown hides that an error of one object is a refusal: it says nothing of the key.
+// unknown hides that a request for one object was refused, because that says nothing about the key.
 func unknown(err error) error {
 	if errors.Is(err, leasehold.ErrNotExist) || errors.Is(err, leasehold.ErrPreconditionFailed) {
 		return errors.New(err.Error())

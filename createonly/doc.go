@@ -1,6 +1,5 @@
-// Package createonly keeps locks where objects can only be created: on servers that enforce
-// If-None-Match on PUT, or know a header of their own that forbids overwriting, and have no
-// If-Match.
+// Package createonly keeps locks where objects can only be created: on servers that have no
+// If-Match, but enforce If-None-Match on PUT or a header of their own that forbids overwriting.
 //
 // A [Store] is a [leasehold.Store], so locks, electors and everything else that takes one work on
 // it. Where the server enforces If-Match too, take [leasehold.NewS3Store]: it needs fewer requests.
@@ -33,28 +32,27 @@
 // write replaced it.
 //
 // The same holds for a read. Between its LIST and its GET, version n may have been deleted, and a
-// writer who has slept may have created it again, even the reader itself, which would find its own
-// write there.
+// sleeping writer may have created it again.
 //
-// No clock is in the argument, and no distance in time that is safe. Rules that look right and are
-// not: that version n is still there, because a delete may be late, and a bound that is higher by
-// one. Tests search all schedules of three writers and two late deletes: they confirm the rule for
-// small K, and refute these and others.
+// The argument needs no clock and no distance in time. Two rules look right and are not: that
+// version n still exists, because its delete may be late, and a bound that is higher by one. Tests
+// search all schedules of three writers and two late deletes for small K: they confirm the rule,
+// and refute these and others.
 //
 // # What it needs
 //
 // A create that does not overwrite must be atomic, and LIST strongly consistent: it shows all that
-// was created before it began, in any order. A write whose own version a LIST does not show fails
-// with [leasehold.ErrUnsafeStore], so [leasehold.CheckStore] finds stores whose LIST lags, as far
-// as a lag shows within its time. The page docs/servers.md says what servers document.
+// was created before it began, in any order. If a LIST does not show a write's own version, the
+// write fails with [leasehold.ErrUnsafeStore], so [leasehold.CheckStore] finds stores whose LIST
+// lags, as far as a lag shows within its time. The page docs/servers.md says what servers document.
 //
-// Nobody may delete objects of a lock by hand, and no lifecycle rule may. If a version is missing
-// that must be there, each call fails with [leasehold.ErrPermanent] and changes nothing. Use a
-// bucket without versioning, where a LIST need not pass what has been deleted.
+// Nobody may delete objects of a lock by hand, and no lifecycle rule may. If a version that must
+// exist is missing, each call fails with [leasehold.ErrPermanent] and changes nothing. Use a bucket
+// without versioning, where a LIST need not pass over deleted objects.
 //
 // # Requests
 //
 // A read is a LIST, a GET and a LIST. A write of a known version is a PUT, a LIST, and a DELETE of
-// the version that is K older. That DELETE is sent in the background, and may be lost: later writes
+// the version that is K older. The DELETE is sent in the background and may be lost: later writes
 // make up for it. A write that finds more than 2K versions waits for its deletes.
 package createonly

@@ -11,10 +11,11 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// The object of version n of a key is key/.leasehold-versions/.leasehold-m, where m is highestName
-// minus n in 16 digits. No other lock can have that name, because no key may begin its last part
-// so. The versions have a directory of their own, because some servers list nothing else. No key
-// may have it as a part, because its objects would be in the list of another lock.
+// Version n of a key is the object key/.leasehold-versions/.leasehold-m, where m is highestName
+// minus n in 16 digits. No lock can have such a name, because the last part of its key must not
+// begin with ".leasehold-". The versions have a directory of their own, because some servers list
+// only whole directories. No key may contain that directory, because its objects would be in the
+// list of another lock.
 const (
 	digits      = 16
 	highestName = 9_999_999_999_999_999
@@ -27,8 +28,8 @@ func name(key string, n uint64) string {
 	return fmt.Sprintf("%s.leasehold-%0*d", prefix(key), digits, highestName-n)
 }
 
-// KeyOf returns the key of which an object with this name is a version, for programs that list a
-// bucket. It returns false for other objects.
+// KeyOf returns the key of which the object is a version, and false if it is none. It is for
+// programs that list a bucket.
 func KeyOf(object string) (key string, ok bool) {
 	key, _, ok = strings.Cut(object, prefix(""))
 	if !ok {
@@ -59,7 +60,7 @@ func parseNames(key string, names []string) ([]uint64, error) {
 	return versions, nil
 }
 
-// formatETag names a version: its number, its key, and what is in it.
+// formatETag returns the ETag of a version: its number, and hashes of its key and its body.
 func formatETag(key string, n uint64, body []byte) string {
 	return fmt.Sprintf("%d-%s-%s", n, shortHash([]byte(key)), shortHash(body))
 }
@@ -69,8 +70,8 @@ func shortHash(data []byte) string {
 	return fmt.Sprintf("%x", sum[:8])
 }
 
-// parseETag returns the version that an ETag names. That is enough to know it, because a version is
-// written once. The rest tells the ETags of other keys and stores.
+// parseETag returns the number of the version that an ETag names. The number is enough, because a
+// version is written once. The hash of the key refuses the ETags of other keys and stores.
 func parseETag(key, etag string) (n uint64, err error) {
 	if etag == "" {
 		return 0, fmt.Errorf("writing %q: %w: the ETag is empty", key, leasehold.ErrPermanent)

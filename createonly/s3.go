@@ -40,12 +40,12 @@ type s3Options struct {
 	invalid               error
 }
 
-// WithKeyPrefix puts prefix before every name. It is used as it is, so end it with a slash.
+// WithKeyPrefix puts prefix before every name. It is used as given, so end it with a slash.
 func WithKeyPrefix(prefix string) S3Option { return func(o *s3Options) { o.prefix = prefix } }
 
-// WithCreateHeader sends this header with every create, in place of If-None-Match. Aliyun OSS takes
-// "x-oss-forbid-overwrite" and Tencent COS "x-cos-forbid-overwrite", each with "true". A server
-// that does not know the header overwrites: use [leasehold.CheckStore].
+// WithCreateHeader sends this header with every create, instead of If-None-Match. Aliyun OSS takes
+// "x-oss-forbid-overwrite" and Tencent COS "x-cos-forbid-overwrite", each with the value "true". A
+// server that does not know the header overwrites: check with [leasehold.CheckStore].
 func WithCreateHeader(name, value string) S3Option {
 	return func(o *s3Options) {
 		o.header, o.value = name, value
@@ -57,8 +57,8 @@ func WithCreateHeader(name, value string) S3Option {
 }
 
 // NewS3 returns the objects of bucket. The client is your own, and its settings stay as
-// [leasehold.NewS3Store] says. It sends no request. Arguments that cannot work are reported by
-// [S3.Describe], by [leasehold.NewLock], and by every method.
+// [leasehold.NewS3Store] says. It sends no request. [S3.Describe], [leasehold.NewLock] and every
+// method report arguments that cannot work.
 func NewS3(client S3Client, bucket string, opts ...S3Option) *S3 {
 	var o s3Options
 	for _, opt := range opts {
@@ -76,7 +76,7 @@ func NewS3(client S3Client, bucket string, opts ...S3Option) *S3 {
 	return s
 }
 
-// Describe says what cannot work in Err, which matches [leasehold.ErrPermanent]: see
+// Describe reports arguments that cannot work in Err, which matches [leasehold.ErrPermanent]: see
 // [leasehold.S3Store.Describe]. It sends no request.
 func (s *S3) Describe() leasehold.StoreInfo {
 	if s == nil {
@@ -121,9 +121,9 @@ func (s *S3) Delete(ctx context.Context, name string) error {
 	return s.objects.DeleteIfMatch(ctx, name, "*") // which calls leaves out
 }
 
-// calls is a client on which a [leasehold.S3Store] works that knows LIST, a DELETE without a
-// condition, and a create by another header. So all requests have the errors, the time limits and
-// the care about proxies and dead connections that an S3Store gives to its own.
+// calls is the client of a [leasehold.S3Store] that also sends LISTs, deletes without a condition,
+// and creates with another header. So all requests have the errors, the time limits and the care
+// about proxies and dead connections that an S3Store gives to its own.
 type calls struct {
 	client        S3Client
 	header, value string
@@ -139,14 +139,14 @@ func (c *calls) PutObject(ctx context.Context, in *s3.PutObjectInput,
 	return c.client.PutObject(ctx, in, opts...)
 }
 
-// DeleteObject deletes an object, whatever it is.
+// DeleteObject deletes an object without a condition.
 func (c *calls) DeleteObject(ctx context.Context, in *s3.DeleteObjectInput,
 	opts ...func(*s3.Options)) (*s3.DeleteObjectOutput, error) {
 	in.IfMatch = nil
 	return c.client.DeleteObject(ctx, in, opts...)
 }
 
-// listing is a LIST, which is in its context as the value of listingKey.
+// listing is a LIST, passed to GetObject as the value of listingKey in its context.
 type listing struct {
 	suffixes []string // what comes after the prefix
 }

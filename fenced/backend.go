@@ -13,19 +13,19 @@ import (
 // error the Store calls Head again and repeats the write if it has not landed.
 type Backend interface {
 	// Head returns the current version of key without its body. If there is no object, it returns
-	// the zero Version. If the ID and the Metadata can be of two versions, Put must find that out
-	// before it writes.
+	// the zero Version. If Head may return the ID of one version with the Metadata of another, Put
+	// must find that out before it writes.
 	Head(ctx context.Context, key string) (Version, error)
 	// Get returns the current version of key and its body, or an error that matches
-	// leasehold.ErrNotExist. The end of ctx must end Get and each Read of the body. The Store ends
-	// it when it closes the body; or with a cause that matches os.ErrDeadlineExceeded, if Get has
-	// not returned after a minute, or no data has come for a minute. The Store also compares the
-	// length of the body with the Size of the Version. Reading a body of unknown size must fail if
-	// it ends early.
+	// leasehold.ErrNotExist. The end of ctx must end Get and each Read of the body. The Store
+	// cancels ctx when it closes the body. It also does if Get has not returned after a minute, or
+	// if no data has come for a minute, with a cause that matches os.ErrDeadlineExceeded. The Store
+	// compares the length of the body with the Size of the Version. If that is unknown, reading a
+	// body that ends early must fail.
 	Get(ctx context.Context, key string) (Version, io.ReadCloser, error)
-	// Put atomically replaces old, as Head or Get has returned it, by next with this body. If old
-	// is not the current version at that moment, Put must not change anything, and must return an
-	// error. If reading the body fails, Put must not write.
+	// Put atomically replaces old, as Head or Get has returned it, with next and this body. If old
+	// is not the current version at that moment, Put must change nothing and return an error. If
+	// reading the body fails, Put must not write.
 	Put(ctx context.Context, key string, old, next Version, body io.Reader) error
 }
 
@@ -33,8 +33,9 @@ type Backend interface {
 // [Store.Seal] then does that.
 type MetadataSetter interface {
 	Backend
-	// SetMetadata atomically replaces old, as Head has returned it, by a version with this
-	// metadata, a new ID, and whatever else old has. It must keep to what Put promises of old.
+	// SetMetadata atomically replaces old, as Head has returned it, with a version that has this
+	// metadata, a new ID, and everything else of old. What Put promises about old, SetMetadata must
+	// promise too.
 	SetMetadata(ctx context.Context, key string, old Version, metadata map[string]string) error
 }
 
@@ -46,7 +47,7 @@ type Version struct {
 	Size        int64 // of the body in bytes; -1 if unknown
 	ContentType string
 	Metadata    map[string]string // the Store's own names begin with "leasehold-"
-	// Settings is whatever else the backend stores with a body. [Store.Seal] passes to Put what Get
-	// returned. Other writes pass nil.
+	// Settings is whatever else the backend stores with a body. [Store.Seal] passes to Put the
+	// Settings that Get returned. Other writes pass nil.
 	Settings any
 }

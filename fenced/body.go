@@ -80,8 +80,8 @@ func (b *limitedBody) stalled(what string) error {
 	}
 }
 
-// Close reads a small rest of the body, so that the connection can be used again. It interrupts a
-// Read that is under way.
+// Close reads the rest of the body if it is short, so that the connection can be used again. It
+// interrupts a Read that is under way.
 func (b *limitedBody) Close() error {
 	if !b.mu.TryLock() { // the raw body is not safe for concurrent use
 		b.cancel(nil)

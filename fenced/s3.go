@@ -33,8 +33,8 @@ type S3Client interface {
 		...func(*s3.Options)) (*s3.AbortMultipartUploadOutput, error)
 }
 
-// ETagMode says how the versions of one S3 object come to have different ETags. S3's default ETag
-// is a hash of the body alone. If the same body is written again, by [Store.Seal] for instance, the
+// ETagMode says how two versions of one S3 object come to have different ETags. S3's default ETag
+// is a hash of the body alone. If the same body is written again, for example by [Store.Seal], the
 // ETag stays the same, so a former leader that has read the older version could still replace it.
 type ETagMode uint8
 
@@ -46,8 +46,8 @@ const (
 	// removes. Readers of JSON, and of most other text, tolerate them. Readers of compressed and
 	// binary formats may not, so Seal refuses to adopt an object that has a Content-Encoding.
 	PaddedBodies
-	// DistinctBodies relies on you never to write the same body to one key twice, for example
-	// because each body contains a unique number. Seal writes a body again, so it is refused.
+	// DistinctBodies relies on you: never write the same body to one key twice, for example by a
+	// unique number in each body. Seal would write a body again, so it is refused.
 	DistinctBodies
 )
 
@@ -56,14 +56,16 @@ const (
 // match [leasehold.ErrPermanent]. The client's settings stay, with the exceptions that
 // [leasehold.NewS3Store] names.
 //
-// The client needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket. The first write
-// also checks the server with 6 requests, or about twice as many if the server wants ETags without
-// quotes (see [leasehold.S3Store]). Without s3:DeleteObject, the check's object ".leasehold-check"
-// beside the key stays, and is used again by the next check. What passes by itself is waited out
-// within ctx, for a few seconds a request: a server that takes one write of an object a second is
-// one. Bodies over 8 MiB go in parts. They need s3:AbortMultipartUpload, and a server that honours
-// both conditions of CompleteMultipartUpload. The first of them checks the server with 13 more
-// requests. If the server fails a check, the error matches [leasehold.ErrUnsafeStore].
+// The client needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket, and for bodies
+// over 8 MiB, which go in parts, s3:AbortMultipartUpload.
+//
+// The first write also checks the server, with 6 requests, or about twice as many if the server
+// wants ETags without quotes (see [leasehold.S3Store]). The first write of a large body sends 13
+// more, to check both conditions of CompleteMultipartUpload. If the server fails a check, the error
+// matches [leasehold.ErrUnsafeStore]. Requests that fail temporarily are repeated within ctx, for a
+// few seconds each, because some servers take one write of an object a second. The check uses an
+// object ".leasehold-check" beside the key. Without s3:DeleteObject it stays, and the next check
+// uses it again.
 func NewS3Store(client S3Client, bucket string, mode ETagMode, opts ...Option) (*Store, error) {
 	b := &s3Backend{
 		client: client, Bucket: s3api.NewBucket(bucket), mode: mode, partSize: 8 << 20, timeout: time.Minute,
@@ -101,9 +103,9 @@ type s3Backend struct {
 	removes  bool          // the check may remove its object; known if checked
 }
 
-// Head implements Backend. Every write begins with it, so the check of the server is here. The
-// check comes before the HEAD, because its requests are answered with error codes, which say for
-// instance that the secret key is wrong. A HEAD is not.
+// Head implements Backend. Every write begins with it, so the check of the server is here. It comes
+// before the HEAD, because the answers to its requests have error codes, for example for a wrong
+// secret key. The answer to a HEAD has none.
 func (b *s3Backend) Head(ctx context.Context, key string) (Version, error) {
 	if err := b.ready(ctx, key, false); err != nil {
 		return Version{}, err
@@ -116,8 +118,8 @@ func (b *s3Backend) head(ctx context.Context, key string) (Version, error) {
 	defer cancel()
 	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.Name, Key: &key}, b.Patient)
 	if _, missing := errors.AsType[*types.NotFound](err); missing {
-		// A HEAD cannot tell whether it was the server that answered, or whether the bucket is
-		// missing. The conditional write can.
+		// A HEAD shows neither who has answered nor whether the bucket exists. The conditional
+		// write does.
 		return Version{}, nil
 	}
 	if err != nil {
@@ -153,7 +155,7 @@ func (b *s3Backend) Get(ctx context.Context, key string) (Version, io.ReadCloser
 	return v, body, nil
 }
 
-// version describes what an answer shows. Its size is the size on the wire, with the padding.
+// version describes the object of an answer. Its size is the size on the wire, with the padding.
 func (b *s3Backend) version(key string, etag *string, size *int64, contentType *string, meta map[string]string,
 	reply middleware.Metadata) (Version, error) {
 	if err := b.GenuineObject(key, etag, reply); err != nil {
@@ -266,8 +268,7 @@ func (b *s3Backend) send(ctx context.Context, w s3Write, body []byte) (etag stri
 // leastRate is how many bytes of a body must go up in a second.
 const leastRate = 128 << 10
 
-// deadline limits the time of a request that carries size bytes. A later deadline of the caller's
-// does not replace it.
+// deadline limits the time of a request that carries size bytes, even if ctx allows more.
 func (b *s3Backend) deadline(ctx context.Context, size int64) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, b.timeout+time.Duration(size)*time.Second/leastRate)
 }

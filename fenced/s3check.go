@@ -34,9 +34,9 @@ func (b *s3Backend) ready(ctx context.Context, key string, large bool) error {
 	return nil
 }
 
-// checkServer checks the server on an object in the same folder as key, because permissions are
-// often given by prefix. It removes that again. Where it may not remove, all checks use one object,
-// which stays.
+// checkServer checks the server with an object in the same folder as key, because permissions are
+// often given by prefix. It removes the object again. Without the permission, all checks use one
+// object, which stays.
 func (b *s3Backend) checkServer(ctx context.Context, key string, large bool) error {
 	shared := key[:strings.LastIndex(key, "/")+1] + storeapi.OwnNames + "check"
 	c := &serverCheck{s3Backend: b, ctx: ctx, key: shared + "-" + b.suffix, large: large}
@@ -77,9 +77,9 @@ func (b *s3Backend) mayRemove(ctx context.Context, key string) (bool, error) {
 	return false, nil
 }
 
-// remove deletes the check's object as far as it may. The first try has a condition, because a
-// bucket policy can demand one. The second has none, because some servers do not know the
-// condition, and a failed check may not know the ETag.
+// remove tries to delete the check's object. The first try has a condition, because a bucket policy
+// can demand one. The second has none, because some servers do not know the condition, and after a
+// failed check the ETag may be unknown.
 func (b *s3Backend) remove(ctx context.Context, key, etag string) {
 	ctx = context.WithoutCancel(ctx)
 	in := &s3.DeleteObjectInput{Bucket: &b.Name, Key: &key}
@@ -115,8 +115,8 @@ type serverCheck struct {
 	last  string // ETag that it wrote last
 }
 
-// tries is how often a request of the check is sent while it fails for a reason that passes by
-// itself. Some servers take one write of an object a second.
+// tries limits how often a request of the check is sent while it fails temporarily. Some servers
+// take one write of an object a second.
 const tries = 4
 
 // put sends a write of its own body.

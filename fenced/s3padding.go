@@ -95,8 +95,8 @@ func (u *unpadded) Read(p []byte) (int, error) {
 			Cause: errors.New("the body does not end with its padding"),
 		}
 	}
-	// It broke off unseen, or it is that of the next version: VersityGW may send the old headers
-	// and the new body.
+	// The body broke off unseen, or it is that of the next version: VersityGW may send the old
+	// headers and the new body.
 	return 0, &storeapi.Error{
 		Doing: u.doing,
 		Cause: fmt.Errorf("the body does not end with its padding: %w", io.ErrUnexpectedEOF),

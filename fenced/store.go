@@ -32,14 +32,14 @@ import (
 // that it has read. Once a token has written or sealed a key, no lower token ever writes that key
 // again, whatever clocks and networks do.
 //
-// This holds among clients that write through a Store. Any other client with the permission can
+// This holds for clients that write through a Store. Any other client with the permission can
 // overwrite any object. A delete writes a tombstone; no lifecycle rule may expire tombstones while
 // a former leader can still be alive. Each key stands alone: writes of two objects are not atomic.
 //
 // Pass [leasehold.Lease.Token] as token and [leasehold.Lease.Context] as ctx: a leader that has
-// lost its lease then stops by itself, and the token stops one that has not noticed. The backend
-// gives up a request that gets no answer after a minute, plus a second for each 128 KiB that it
-// carries, and the write continues with the next attempt.
+// lost its lease then stops by itself, and the token stops one that has not noticed. A request that
+// gets no answer is given up after a minute, plus a second for each 128 KiB that it carries, and
+// the write goes on with the next attempt.
 //
 // Errors match [leasehold.ErrFenced], [ErrUnfenced], [leasehold.ErrPermanent], or the error of ctx
 // once that has ended. Others are temporary failures that have outlasted all attempts. Those that
@@ -69,17 +69,17 @@ func init() {
 }
 
 // WithAdoption treats objects without a token, which other clients have written, as written with
-// token 0. The first fenced write or seal then takes them over. Without this option a Store leaves
-// them alone, and writing them is [ErrUnfenced].
+// token 0. The first fenced write or seal takes them over. Without this option a Store does not
+// touch them, and returns [ErrUnfenced].
 func WithAdoption() Option { return func(c *config) { c.adopt = true } }
 
 // ErrUnfenced says that an object has no token because it was not written through a [Store]. See
 // [WithAdoption].
 var ErrUnfenced = errors.New("object has no fencing token")
 
-// NewStore returns a store of fenced objects in b. It sends no request. A nil Backend or Option is
-// told by every method of the store. See [NewS3Store] for S3, and NewFencedStore of the packages
-// gcsstore and azblobstore for Google Cloud Storage and Azure.
+// NewStore returns a store of fenced objects in b. It sends no request. If the Backend or an Option
+// is nil, every method of the store says so. See [NewS3Store] for S3, and NewFencedStore of the
+// packages gcsstore and azblobstore for Google Cloud Storage and Azure.
 func NewStore(b Backend, opts ...Option) *Store {
 	o, err := options(opts)
 	if storeapi.IsNil(b) {
@@ -106,14 +106,14 @@ func (s *Store) usable() error {
 	return s.invalid
 }
 
-// PutOption says more about an object that [Store.Put] writes.
+// PutOption sets a property of an object that [Store.Put] writes.
 type PutOption func(*Version)
 
 // WithContentType sets the Content-Type. The default is application/octet-stream.
 func WithContentType(t string) PutOption { return func(v *Version) { v.ContentType = t } }
 
-// WithMetadata adds metadata of your own, of which it keeps a copy. Names must be in lower case and
-// must not begin with "leasehold-". Values must be printable ASCII, without spaces at their ends,
+// WithMetadata adds metadata of your own. It copies m. Names must be in lower case and must not
+// begin with "leasehold-". Values must be printable ASCII, and must not begin or end with a space,
 // which HTTP would cut off.
 func WithMetadata(m map[string]string) PutOption {
 	m = maps.Clone(m)
@@ -121,8 +121,8 @@ func WithMetadata(m map[string]string) PutOption {
 }
 
 // Put writes an object. It tries up to 10 times against concurrent writes and temporary failures,
-// and reads the body from its start for each attempt. On S3 it sends two requests for a new object
-// and three to replace one, and more for a body over 8 MiB, which goes in parts: see [NewS3Store].
+// and reads the body from its start for each attempt. On S3 it sends two requests for a new object,
+// three to replace one, and more for a body over 8 MiB, which goes in parts: see [NewS3Store].
 func (s *Store) Put(ctx context.Context, token uint64, key string, body io.ReadSeeker, opts ...PutOption) error {
 	var v Version
 	err := s.usable()
@@ -161,9 +161,9 @@ func (s *Store) Put(ctx context.Context, token uint64, key string, body io.ReadS
 	}))
 }
 
-// Delete replaces an object by a tombstone, or creates the tombstone if there is no object. A Store
-// then returns [leasehold.ErrNotExist] to readers. Other readers see an empty object, on S3 one of
-// 64 bytes of white space.
+// Delete replaces an object with a tombstone, or creates the tombstone if there is no object. Get
+// then returns [leasehold.ErrNotExist]. Readers without a Store see an empty object, which on S3
+// has 64 bytes of white space.
 func (s *Store) Delete(ctx context.Context, token uint64, key string) error {
 	if err := s.usable(); err != nil {
 		return named(err)
@@ -177,8 +177,9 @@ func (s *Store) Delete(ctx context.Context, token uint64, key string) error {
 }
 
 // Seal claims keys for token: after it has returned nil, no lower token writes them. A new leader
-// must seal what it is going to read and act on before it reads it. A key without an object gets a
-// tombstone. If several keys fail, Seal returns the first error; the other keys may be sealed.
+// must seal every key that it will read and act on, before it reads it. A key without an object
+// gets a tombstone. If several keys fail, Seal returns the first error; the other keys may be
+// sealed.
 //
 // Seal writes an object again with the same body: on S3 it sends a HEAD, a GET and a PUT for each
 // key, and moves the body down and up again. A key without an object costs two requests. A key that
@@ -261,9 +262,9 @@ type Object struct {
 	ETag        string            // identifies the version; on Google Cloud Storage the generation
 }
 
-// Get reads an object, whoever wrote it, in one request on S3. If there is no object, or a
-// tombstone, the error matches [leasehold.ErrNotExist]. Former leaders can read, too: what they
-// read is true, but may have changed when they act on it.
+// Get reads an object, whoever wrote it, with one request on S3. If there is no object, or a
+// tombstone, the error matches [leasehold.ErrNotExist]. Former leaders can read too. What they read
+// was current then, and may have changed when they act on it.
 func (s *Store) Get(ctx context.Context, key string) (*Object, error) {
 	if err := s.usable(); err != nil {
 		return nil, named(err)

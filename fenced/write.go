@@ -42,7 +42,7 @@ func newWrite(token uint64, key string) *write {
 	return &write{key, token, hex.EncodeToString(random)}
 }
 
-// metadata is m with what the Store adds.
+// metadata returns m with the Store's own entries.
 func (w *write) metadata(m map[string]string) map[string]string {
 	all := map[string]string{metaToken: strconv.FormatUint(w.token, 10), metaNonce: w.nonce}
 	maps.Copy(all, m)
@@ -53,7 +53,7 @@ func (w *write) tooLow(highest uint64) error {
 	return &leasehold.FencedError{Key: w.key, Token: w.token, Highest: highest}
 }
 
-// current is the current version of a key, with what its metadata says.
+// current is the current version of a key, with the contents of its metadata.
 type current struct {
 	Version
 	token uint64 // 0: none
@@ -79,8 +79,8 @@ func parse(key string, v Version) (current, error) {
 	return c, nil
 }
 
-// same reports whether w, read after v, is the same version as v. Both the ID and the nonce must
-// agree, because a server may read them one after the other.
+// same reports whether w, read after v, is the same version. Both the ID and the nonce must agree,
+// because a server may read them one after the other.
 func (v Version) same(w Version) bool {
 	return v.ID == w.ID && v.Metadata[metaNonce] == w.Metadata[metaNonce]
 }
@@ -95,7 +95,8 @@ func users(m map[string]string) map[string]string {
 	return m
 }
 
-// write repeats Head, judge, send until it is known that the write has landed, or cannot.
+// write repeats Head, the decision and send until it knows that the write has landed or cannot
+// land.
 func (s *Store) write(ctx context.Context, w *write, send func(*write, current) error) error {
 	doing := fmt.Sprintf("writing %q with token %d", w.key, w.token)
 	var failed error
@@ -190,7 +191,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-// checkHeaders refuses what cannot be the value of an HTTP header, or would not come back as it is.
+// checkHeaders refuses what cannot be the value of an HTTP header, or would come back changed.
 func checkHeaders(key string, v Version) error {
 	if strings.ContainsFunc(v.ContentType, unicode.IsControl) {
 		return fmt.Errorf("writing %q: Content-Type %q has a control character", key, v.ContentType)

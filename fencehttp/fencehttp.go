@@ -30,8 +30,8 @@ const Header = "Fencing-Token"
 func Format(token uint64) string { return strconv.FormatUint(token, 10) }
 
 // Marks keeps the highest token that was seen for each resource: its mark. If the resource outlives
-// the process, its mark must too. [StoreMarks] outlive the process, [MemMarks] do not.
-// Implementations must be safe for concurrent use.
+// the process, its mark must too. [StoreMarks] do, [MemMarks] do not. Implementations must be safe
+// for concurrent use.
 type Marks interface {
 	// Raise sets the mark of resource to token if the mark is lower, and returns the resulting
 	// mark. It must be atomic, must not return before the mark is as durable as the resource, and
@@ -54,15 +54,13 @@ type Fence struct {
 // Option configures a [Fence].
 type Option func(*Fence)
 
-// WithWait sets how long a request may wait in total, for the marks and for requests of lower
-// tokens to end, before it gets
-// 503. d must be positive. The default is 10 s.
+// WithWait limits the time that a request may wait in total, for the marks and for requests of
+// lower tokens to end. Then it gets 503. d must be positive. The default is 10 s.
 func WithWait(d time.Duration) Option { return func(f *Fence) { f.wait = d } }
 
 // New returns a fence. resource returns the name of what a request changes, for instance from its
 // path. Requests with the same name fence each other off. A request for which resource returns ""
-// gets 500. New refuses marks, a resource or an option that is nil, and a wait that is not
-// positive.
+// gets 500. New refuses a nil argument or option, and a wait that is not positive.
 func New(marks Marks, resource func(*http.Request) string, opts ...Option) (*Fence, error) {
 	f := &Fence{marks: marks, resource: resource, wait: 10 * time.Second, gates: map[string]*gate{}}
 	for _, opt := range opts {
@@ -97,8 +95,8 @@ func New(marks Marks, resource func(*http.Request) string, opts ...Option) (*Fen
 // A higher token interrupts the requests of lower tokens that are still running. Their contexts end
 // at once with a cause that matches [leasehold.ErrFenced], reads of their bodies fail, and writes
 // of their answers fail after a quarter of [WithWait]. The higher token's request runs once they
-// have returned, so within one process nothing of theirs happens after it. If several processes
-// serve the resource, only the resource itself can refuse: the guide shows a condition in SQL.
+// have returned, so within one process none of their effects comes after it. If several processes
+// serve the resource, only the resource itself can refuse: docs/fencing.md has a condition in SQL.
 //
 // Rules for handlers and for other middleware:
 //

@@ -21,7 +21,7 @@ import (
 // a missing bucket from a missing object. Its [Transport] shows a [Store] the raw replies, so that
 // the Store can tell a proxy's page from a success and [WithServerClock] can read the Date header.
 // NewClient honours STORAGE_EMULATOR_HOST. The client cannot sign URLs. For mutual TLS or another
-// universe domain, give [storage.NewClient] your own HTTP client on a [Transport].
+// universe domain, give [storage.NewClient] an HTTP client of your own on a [Transport].
 func NewClient(ctx context.Context, opts ...option.ClientOption) (*storage.Client, error) {
 	opts = append([]option.ClientOption{option.WithScopes(storage.ScopeReadWrite)}, opts...)
 	if os.Getenv("STORAGE_EMULATOR_HOST") != "" {
@@ -76,8 +76,7 @@ func (h *replyRecorder) CloseIdleConnections() {
 	}
 }
 
-// reply is what a Store has to know about an HTTP reply. It is nil if no replyRecorder saw the
-// reply.
+// reply is what a Store has to know about an HTTP reply. It is nil if no replyRecorder saw one.
 type reply struct {
 	status   int
 	header   http.Header
@@ -86,7 +85,8 @@ type reply struct {
 
 type replyKey struct{}
 
-// hear returns a context for one request, and where a replyRecorder stores the last reply to it.
+// hear returns a context for one request, and the place where a replyRecorder stores the last
+// reply.
 func (s *Store) hear(ctx context.Context) (context.Context, *atomic.Pointer[reply]) {
 	if s.server.silent() {
 		ctx = callctx.SetHeaders(ctx, "Connection", "close")
@@ -107,7 +107,7 @@ func (r *reply) date() time.Time {
 	return date
 }
 
-// foreign says why a reply that the client takes for a success does not come from Cloud Storage. It
+// foreign says why a reply that the client takes for a success does not come from Cloud Storage, or
 // returns nil if it may.
 func (r *reply) foreign(statuses ...int) error {
 	switch {

@@ -35,7 +35,7 @@ func (s *Store) doing(op op, key string) string {
 	return fmt.Sprintf("%s %q in bucket %q", op.verb, s.prefix+key, s.name)
 }
 
-// explain turns an error of the client into an error of a Store. heard is the reply, nil if
+// explain turns an error of the client into an error of a Store. heard is nil if the reply is
 // unknown.
 func (s *Store) explain(err error, heard *reply, op op, key string) error {
 	hint, kind := s.classify(err, heard, op)
@@ -48,7 +48,7 @@ func (s *Store) notCloudStorages(err error, op op, key string) error {
 	return &storeError{doing: s.doing(op, key), kind: s.server.stranger(), cause: err, hint: hintForeign}
 }
 
-// genuine returns an error if an answer that says it is a success did not come from Cloud Storage.
+// genuine returns an error if a supposed success did not come from Cloud Storage.
 func (s *Store) genuine(attrs *storage.ObjectAttrs, heard *reply, op op, key string) error {
 	err := heard.foreign(http.StatusOK)
 	if err == nil && (attrs == nil || attrs.Generation <= 0) {

@@ -19,13 +19,13 @@ import (
 // NewFencedStore sends no request.
 //
 // Every write carries ifGenerationMatch with the generation whose token it has read. A generation
-// never comes back, so bodies are stored as they are. A write sends two requests, a read two, and a
-// seal of an existing object four: it reads the object and uploads it again, because a change of
-// the metadata alone would keep the generation, and a former leader's write would succeed. Cloud
+// never comes back, so bodies are stored as they are. A write sends two requests and a read two. A
+// seal of an existing object sends four: it reads the object and uploads it again, because a change
+// of the metadata alone would keep the generation, and a former leader's write would succeed. Cloud
 // Storage accepts one write per second to one object; a write that gets 429 is tried again.
 //
-// Bodies over 16 MiB go in a resumable upload, whose session carries the condition. The client
-// repeats its chunks by itself.
+// A body over 16 MiB is sent by a resumable upload, whose session carries the condition. The client
+// itself repeats chunks.
 //
 // Seal keeps content headers, metadata, storage class, Cloud KMS key, custom time and object
 // contexts. An object with an ACL of its own gets the bucket's default ACL. Cloud Storage refuses
@@ -78,8 +78,8 @@ func (b fencedBackend) Head(ctx context.Context, key string) (fenced.Version, er
 	}, nil
 }
 
-// Get implements fenced.Backend. The body is that of the generation that Head has described. If
-// that has been replaced, it starts again.
+// Get implements fenced.Backend. It reads the body of the generation that Head has described, and
+// starts again if that has been replaced.
 func (b fencedBackend) Get(ctx context.Context, key string) (fenced.Version, io.ReadCloser, error) {
 	context.AfterFunc(ctx, func() { b.server.unanswered(context.Cause(ctx)) })
 	for range maxReads {
@@ -104,8 +104,8 @@ func (b fencedBackend) Get(ctx context.Context, key string) (fenced.Version, io.
 	}
 }
 
-// open reads the body of v. The client decompresses a body that is stored with gzip: its size is
-// unknown then.
+// open reads the body of v. If the body is stored with gzip, the client decompresses it, and its
+// size is unknown.
 func (b fencedBackend) open(ctx context.Context, key string, v *fenced.Version) (io.ReadCloser, error) {
 	generation, err := b.generation(key, v.ID)
 	if err != nil {
@@ -168,8 +168,8 @@ func (b fencedBackend) Put(ctx context.Context, key string, old, next fenced.Ver
 	return b.genuine(w.Attrs(), heard.Load(), op, key)
 }
 
-// source is a body that remembers why it could not be read. The upload's error would pass for an
-// answer to the upload, although the body may be the answer to another request.
+// source is a body that remembers why it could not be read. Otherwise the upload's error could pass
+// for an answer to the upload, because the body may be the answer to another request.
 type source struct {
 	io.Reader
 	err error

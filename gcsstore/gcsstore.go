@@ -28,17 +28,18 @@ import (
 // (which Cloud Storage requires for overwriting) and storage.objects.list (without it, Cloud
 // Storage may answer 403 for an object that does not exist yet). The role roles/storage.objectUser
 // has them all. No retention policy, object hold or lifecycle rule may cover the locks. Use a
-// bucket without object versioning and without soft delete: versioning keeps every renewal as a
-// noncurrent version, and soft delete keeps every renewal for its retention time.
+// bucket without object versioning and without soft delete, because both keep every renewal.
 //
 // Errors that retrying cannot fix match [leasehold.ErrPermanent] and say what to do. Before the
 // server's first answer, so do faults that keep every request from reaching it, such as an unknown
-// host. Later those count as temporary. A reply that does not come from Cloud Storage, such as a
-// proxy's page, says nothing about the object, so it is a temporary error; but if three such
-// replies come before the first answer of Cloud Storage, the third matches ErrPermanent, because
-// the endpoint is probably wrong. Only a client on a [Transport], such as one made by [NewClient],
-// shows all such replies to the store. With another client, a proxy's 404 to a read by the XML API
-// looks like a missing object, and any success of a delete counts.
+// host. Later those count as temporary.
+//
+// A reply that does not come from Cloud Storage, such as a proxy's page, says nothing about the
+// object, so it is a temporary error. But if three such replies come before the first one of Cloud
+// Storage, the third matches ErrPermanent, because the endpoint is probably wrong. Only a client on
+// a [Transport], such as one made by [NewClient], shows all such replies to the store. With another
+// client, a proxy's 404 to a read by the XML API looks like a missing object, and any success of a
+// delete counts.
 //
 // The generation is the ETag. Cloud Storage refuses a write to a missing object in the same way as
 // a write to a changed one, so PutIfMatch returns [leasehold.ErrPreconditionFailed] for both.
@@ -64,7 +65,7 @@ type Option func(*Store)
 func WithKeyPrefix(prefix string) Option { return func(s *Store) { s.prefix = prefix } }
 
 // WithServerClock trusts the server's clock. Get then reports an object's Age: the reply's Date
-// minus the object's Last-Modified minus slack. A candidate that has just started can thus take
+// minus the object's Last-Modified minus slack. A candidate that has just started can then take
 // over at once from a holder that is gone. Age stays 0 without this option, and with a client that
 // is not on a [Transport] ([NewClient] makes one that is). The conditions are those of
 // [leasehold.WithServerClock]. slack must be at least 2 s; [Store.Describe] refuses less.
@@ -84,8 +85,8 @@ const (
 // New returns a store in bucket, which is the bare name without "gs://". The client is your own,
 // usually from [NewClient]. It must use HTTP, not gRPC. Its settings stay, but the store's requests
 // are not retried. A request whose context has no deadline gets one of 10 s. New sends no request.
-// Arguments that cannot work are reported by [Store.Describe], by [leasehold.NewLock], and by every
-// method of the store.
+// [Store.Describe], [leasehold.NewLock] and every method of the store report arguments that cannot
+// work.
 func New(client *storage.Client, bucket string, opts ...Option) *Store {
 	s := &Store{name: bucket, timeout: defaultTimeout, minTTL: minTTL}
 	for _, opt := range opts {
@@ -134,10 +135,10 @@ func (s *Store) check(client *storage.Client) error {
 	return nil
 }
 
-// Describe says that the store enforces conditions, and the shortest TTL of a lock: 6 s, renewed
-// every 2 s, because Cloud Storage accepts one write per second to one object and answers 429 to
-// more. Err matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: a nil client,
-// an invalid bucket name, an invalid key prefix, or a slack that is too small. It sends no request.
+// Describe says that the store enforces conditions, and that the shortest TTL is 6 s: a lock with
+// this TTL is renewed every 2 s, and Cloud Storage accepts one write per second to one object. Err
+// matches [leasehold.ErrPermanent] if the arguments of [New] cannot work: a nil client, an invalid
+// bucket name, an invalid key prefix, or a slack that is too small. Describe sends no request.
 func (s *Store) Describe() leasehold.StoreInfo {
 	if err := s.valid(); err != nil {
 		return leasehold.StoreInfo{Err: err}

@@ -31,15 +31,16 @@ var (
 // so for one slot all instances read the same time, however far their clocks are apart.
 //
 // So each slot of a job with fixed times, such as a cron job, runs at most once, and exactly once
-// if nothing fails. If the instance that runs it crashes, that run is not repeated, and slots are
-// skipped until its lease has expired. The next slot starts up to a TTL late, because until then
-// nobody can be certain of the crash. Slots that come while the job still runs are skipped, too.
+// if nothing fails. Slots that come while the job still runs are skipped. If the instance that runs
+// the job crashes, that run is not repeated, and slots are skipped until its lease has expired. The
+// next slot starts up to a TTL late, because nobody can be certain of the crash before.
+//
 // Jobs that each instance times from its own start (DurationJob without WithStartAt) have no common
 // slots. Runs of such a job on different instances are at least a spacing apart.
 //
 // A run that is started with RunNow of gocron's Job does not use up the next slot: the same
-// instance runs that slot, too. If it comes less than a spacing after a run on another instance, it
-// is refused with [ErrAlreadyRan].
+// instance runs that slot, too. A RunNow less than a spacing after a run on another instance is
+// refused with [ErrAlreadyRan].
 //
 // gocron tells a locker only the name of a job. Two jobs of one scheduler with the same name would
 // share one lock object and take each other's slots, so the second is refused with [ErrSameName] as
@@ -123,12 +124,13 @@ func (l *Locker) Key(job string) string {
 // Lock implements [gocron.Locker]. If another instance has the run, the error matches
 // [ErrAlreadyRan] or [leasehold.ErrHeld]. If another job has the same name, it matches
 // [ErrSameName]. Other errors are those of the store. gocron skips the run and passes the error to
-// the job's AfterLockError listener. Lock sends 1 or 2 reads if another instance has the run, and 1
-// or 2 reads and 2 writes if this instance gets it. Unlock adds 1 write.
+// the job's AfterLockError listener. Lock sends 1 or 2 reads, and 2 writes if this instance gets
+// the run. Unlock adds 1 write.
 //
-// If the last holder seems to have crashed, because its lease expired by this machine's wall clock
-// and was not released, Lock waits until that is certain, and tries again, which adds as many
-// requests. It waits for a TTL at most, and only where that ends within the spacing from the slot.
+// If the lease of the last holder has expired by this machine's wall clock and was not released,
+// the holder seems to have crashed. Lock then waits until that is certain, and tries again with as
+// many requests. It waits for a TTL at most, and only if that ends within the spacing from the
+// slot.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	began := l.clock.Now().Round(0) // the time of the slot, so it is read before any request
 	j, err := l.job(ctx, name)
@@ -158,8 +160,8 @@ func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	}
 }
 
-// overdue reports whether the holder has not renewed in time, if its wall clock and this machine's
-// are right to a few seconds.
+// overdue reports whether the holder has not renewed in time, by wall clocks that are right to a
+// few seconds.
 func overdue(r leasehold.Record) bool {
 	return !r.Released() && time.Since(r.ExpiresAt) > 5*time.Second
 }

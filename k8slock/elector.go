@@ -8,18 +8,18 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// elector is what tells the elector that leads from others that use the same Lock. client-go does
+// elector distinguishes the elector that leads from others that use the same Lock. client-go does
 // not say who calls, but all calls of one try have the same context. A renewal comes without a Get
 // before it, unless the same try has just failed, and repeats the AcquireTime of the acquisition.
-// Its methods need Lock.mu.
+// The methods need Lock.mu.
 type elector struct {
 	acquired metav1.Time                         // the AcquireTime of the term
 	retries  <-chan struct{}                     // Done of the try whose renewal has failed
 	looked   map[<-chan struct{}]context.Context // the tries, by Done, that have begun with a Get and have not ended
 }
 
-// looks notes the Get of a try. It reports whether ctx can be told from that of another one:
-// client-go's can.
+// looks notes the Get of a try. It reports whether ctx can be distinguished from that of another
+// elector, as client-go's can.
 func (e *elector) looks(ctx context.Context) bool {
 	done := ctx.Done()
 	if done == nil || e.continues(ctx) {
@@ -33,12 +33,12 @@ func (e *elector) looks(ctx context.Context) bool {
 	return true
 }
 
-// continues reports whether a call is of the try whose renewal has failed.
+// continues reports whether a call belongs to the try whose renewal has failed.
 func (e *elector) continues(ctx context.Context) bool {
 	return e.retries != nil && e.retries == ctx.Done()
 }
 
-// renews reports whether an acquiring or renewing write is of the elector that leads.
+// renews reports whether a write that acquires or renews comes from the elector that leads.
 func (e *elector) renews(ctx context.Context, ler resourcelock.LeaderElectionRecord) bool {
 	_, looked := e.looked[ctx.Done()]
 	return e.continues(ctx) || !looked && ler.AcquireTime.Equal(&e.acquired)

@@ -158,8 +158,8 @@ func (l *Lock) OnStartedLeading(lead func(ctx context.Context, lease *leasehold.
 // Get implements [resourcelock.Interface]. If the object does not exist, apierrors.IsNotFound is
 // true of the error. The bytes differ after every write, because client-go compares them to see how
 // long a record has not changed. While this Lock leads, only the elector that leads, and a call
-// whose context cannot end, see its name. Another elector sees a free lock, so that it tries, and
-// Update refuses it with an error.
+// whose context cannot end, see its name. Another elector sees a free lock, so it tries to acquire,
+// and Update refuses that with an error.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	l.mu.Lock()
 	l.looks(ctx)
@@ -326,7 +326,7 @@ func (l *Lock) Check(*http.Request) error {
 	return nil
 }
 
-// leads reports whether a write that acquires or renews is of the elector whose term the lease is.
+// leads reports whether a write that acquires or renews comes from the elector of the lease's term.
 func (l *Lock) leads(ctx context.Context, ler resourcelock.LeaderElectionRecord) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

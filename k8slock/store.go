@@ -73,8 +73,8 @@ func (s *watchedStore) lastAge() time.Duration {
 	return s.age
 }
 
-// silence returns how long the store has not answered, and the error of the last request, nil if
-// that was answered.
+// silence returns for how long the store has not answered, and the error of the last request, which
+// is nil if that was answered.
 func (s *watchedStore) silence() (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// mark is the header of a forwarded request. It names the term for whose leader it is, so a
-	// process that does not lead that term refuses it, and it is never forwarded again. In an
+	// mark is the header of a forwarded request. It names the term whose leader must answer, so a
+	// process that does not lead that term refuses the request, and nobody forwards it again. In an
 	// answer it says that the request was refused.
 	mark    = "Leasehold-Forwarded"
 	refused = "refused"
@@ -27,24 +27,25 @@ const (
 )
 
 // Forward returns a handler that runs next if this process leads, under a context that ends with
-// the lease, and otherwise sends the request to the leader, with its Host and body, also if it is a
-// stream or a WebSocket. The handler answers 503 itself in two cases, and the body says which:
+// the lease. Otherwise it sends the request to the leader, with its Host and body, also a stream or
+// a WebSocket. The handler answers 503 itself in two cases, and the body says which:
 //
-//   - with Retry-After (3 s): the request was not carried out. Nobody leads that this process knows
-//     of, after a fresh read of the record (one in 300 ms at most), or the leader cannot be reached
-//     or leads no more.
+//   - with Retry-After (3 s): the request was not carried out. This process knows of no leader,
+//     even after a fresh read of the record (at most one in 300 ms), or the leader cannot be
+//     reached or leads no more.
 //   - without Retry-After: the request was sent, and no answer came, because the leader has died,
-//     or its term has been over for 10 s. Whether it was carried out is not known.
+//     or its term has been over for 10 s. Whether the request was carried out is not known.
 //
-// No request is carried out twice. One that the leader has refused, or with which it could not be
-// reached, is sent once more if meanwhile another leads, unless its body has begun to be read.
+// No request is carried out twice. If the leader has refused a request or could not be reached, and
+// another process leads meanwhile, the request is sent once more, unless reading its body has
+// begun.
 //
 // A forwarded request has the header Leasehold-Forwarded, which names the lock and the term. Any
 // process that does not lead that term answers 421 Misdirected Request, so a request is forwarded
 // once at most. A client that sets the header gets the same answer. next does not see it.
 //
-// To next a forwarded request comes from the process that has forwarded it; the client's address is
-// the last in X-Forwarded-For. Forward must see the path that the client sent, so do not put
+// To next, a forwarded request comes from the process that forwarded it. The client's address is
+// the last one in X-Forwarded-For. Forward must see the path that the client sent, so do not put
 // [http.StripPrefix] around it.
 func (p *Peer) Forward(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -84,8 +85,9 @@ func (p *Peer) Forward(next http.Handler) http.Handler {
 
 type leaseKey struct{}
 
-// Lease returns the lease under which a handler of [Peer.Forward] runs, from the context of its
-// request, for the token to pass to whatever it writes to. In any other context it returns nil.
+// Lease returns the lease under which a handler of [Peer.Forward] runs. ctx is that of the
+// handler's request. Pass the lease's token to whatever the handler writes to. Elsewhere Lease
+// returns nil.
 func Lease(ctx context.Context) *leasehold.Lease {
 	lease, _ := ctx.Value(leaseKey{}).(*leasehold.Lease)
 	return lease
@@ -106,8 +108,8 @@ func run(t *term, next http.Handler, w http.ResponseWriter, r *http.Request) {
 	next.ServeHTTP(w, led)
 }
 
-// later answers a request that was not carried out, and may be repeated: after 3 s, the poll
-// interval by default.
+// later answers a request that was not carried out. The client may repeat it after 3 s, which is
+// the default poll interval.
 func later(w http.ResponseWriter, text string) {
 	w.Header().Set("Retry-After", "3")
 	http.Error(w, text, http.StatusServiceUnavailable)
@@ -135,8 +137,8 @@ func (p *Peer) look(ctx context.Context) {
 
 var errRefused = errors.New("refused by a process that does not lead that term")
 
-// send sends r to the leader of t and passes its answer on. It reports whether another leader may
-// get r: it is not answered, was not carried out, and nothing of its body is lost.
+// send sends r to the leader of t and passes its answer on. again says that another leader may get
+// r: it was not answered, not carried out, and nothing of its body is lost.
 func (p *Peer) send(t *term, w http.ResponseWriter, r *http.Request) (again bool) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

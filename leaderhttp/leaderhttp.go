@@ -11,13 +11,13 @@
 //	server.RegisterOnShutdown(peer.Close)
 //
 // Nothing that a peer answers decides who leads. The object in the store does, and an answer only
-// makes a candidate read that: twice after the end of a term, and once after a failure, at most
-// once in 25 s. So a peer that lies, floods or hangs costs a few reads, and a hand-over that waits
-// for the next poll, as it does without this package.
+// makes a candidate read it: up to twice after the end of a term, and once after a failure, which
+// is at most once in 25 s. So a peer that lies, floods or hangs costs a few reads, and the
+// hand-over then waits for the next poll, as it does without this package.
 //
 // The URL in the lock's record comes from whoever may write the bucket, and each process sends
-// requests there: those of its clients, with their credentials, if it uses [Peer.Forward]. See
-// [WithAllowedHosts].
+// requests there. With [Peer.Forward] these are requests of its clients, with their credentials.
+// See [WithAllowedHosts].
 package leaderhttp
 
 import (
@@ -39,12 +39,12 @@ import (
 )
 
 const (
-	// URLKey is the member of the record's metadata (see [leasehold.WithMetadata]) that has the URL
-	// where the other processes reach the leader: http or https, with a host, without user
-	// information, query and fragment. It may have a path; the others then look below it for Path
-	// and for what they forward.
+	// URLKey is the key of the record's metadata ([leasehold.WithMetadata]) that holds the URL
+	// where the other processes reach the leader. The URL is http or https and has a host, but no
+	// user information, query or fragment. If it has a path, the others put that before Path and
+	// before the path of what they forward.
 	URLKey = "url"
-	// Path is where each process serves its Peer, with all that is below it.
+	// Path is where each process serves its Peer, with all paths below it.
 	Path = "/.leasehold/"
 )
 
@@ -75,21 +75,20 @@ type Option func(*Peer)
 // WithClient sets the client for requests to the leader, for TLS and authentication. Only its
 // Transport is used, because redirects must not be followed and a Timeout would end streams. The
 // transport must not repeat a request that may have been carried out; [http.Transport] does not
-// repeat those of this package. By default there is one that gives up a connection that is not
-// made in 5 s.
+// repeat those of this package. By default, a connection that is not made within 5 s is given up.
 func WithClient(c *http.Client) Option {
 	return func(p *Peer) { p.client = c }
 }
 
-// WithAllowedHosts restricts where requests are sent to: allowed reports whether host, as it stands
-// in the URL of a leader's record, with the port if that has one, is a process of yours. By default
-// every host is allowed.
+// WithAllowedHosts restricts the hosts to which requests are sent. allowed reports whether host,
+// from the URL of a leader's record, with the port if the URL has one, is a process of yours. The
+// peer waits for allowed, so it should return at once. By default every host is allowed.
 func WithAllowedHosts(allowed func(host string) bool) Option {
 	return func(p *Peer) { p.allowed = allowed }
 }
 
 // New returns the peer of this process for lock. It sends no request. It refuses a lock that
-// [leasehold.NewLock] did not make, and whatever is nil.
+// [leasehold.NewLock] did not make, and a nil option, client or function.
 func New(lock *leasehold.Lock, opts ...Option) (*Peer, error) {
 	p := &Peer{
 		lock: lock, id: rand.Text(), log: warnlog.New(), looking: ctxmutex.New(),
@@ -118,11 +117,11 @@ func New(lock *leasehold.Lock, opts ...Option) (*Peer, error) {
 	return p, nil
 }
 
-// Close ends what the peer does by itself: it follows no leader any more, answers those who wait,
-// and closes idle connections. Requests that are being forwarded go on, and Forward and the check
-// of the leader still answer. Give Close to [http.Server.RegisterOnShutdown], because requests that
-// wait would hold a shutdown up. Shut the server down after [leasehold.Elector.Run] has returned,
-// so that the candidates hear of the release. Close may be called more than once.
+// Close ends the background work of the peer: it follows no leader any more, answers the requests
+// that wait, and closes idle connections. Requests that are being forwarded go on, and Forward and
+// the check of the leader still answer. Pass Close to [http.Server.RegisterOnShutdown], because
+// requests that wait would delay a shutdown. Shut the server down after [leasehold.Elector.Run] has
+// returned, so that the candidates hear of the release. Close may be called more than once.
 func (p *Peer) Close() {
 	p.mu.Lock()
 	p.close() // under mu, so that nothing begins to follow after it
@@ -131,8 +130,8 @@ func (p *Peer) Close() {
 	p.client.CloseIdleConnections()
 }
 
-// Callbacks returns cb with what the peer needs to know of terms in front of each function. Give
-// them to one elector of the peer's lock.
+// Callbacks returns callbacks that tell the peer about terms and then call those of cb. Pass them
+// to one elector of the peer's lock.
 func (p *Peer) Callbacks(cb leasehold.Callbacks) leasehold.Callbacks {
 	return leasehold.Callbacks{
 		OnNewLeader: func(r leasehold.Record) {
@@ -166,7 +165,7 @@ type term struct {
 	leading context.Context  // of OnStartedLeading
 }
 
-// leads reports whether t is a term of this process, which may act in it now.
+// leads reports whether t is a term of this process in which it may act now.
 func (t *term) leads() bool {
 	return t != nil && t.lease != nil && t.leading.Err() == nil && t.lease.Valid()
 }
@@ -176,7 +175,7 @@ func (t *term) same(r leasehold.Record) bool {
 	return t != nil && t.rec.Token == r.Token && t.rec.Holder == r.Holder && t.rec.TermID == r.TermID
 }
 
-// spacing is the unit of pauses after the end of a term: about what a read and a write take.
+// spacing is the unit of pauses after the end of a term: about the time of a read and a write.
 func (t *term) spacing() time.Duration { return min(t.rec.TTL/150, 100*time.Millisecond) }
 
 // spread is a pause that keeps several processes from asking or reading at the same moment.
@@ -184,15 +183,15 @@ func (t *term) spread() time.Duration {
 	return time.Duration(clock.System.Rand() * float64(t.spacing()))
 }
 
-// known returns the last term seen to begin, unless that is over, and the one of this process.
+// known returns the last term seen to begin, or nil if that is over, and the term of this process.
 func (p *Peer) known() (last, own *term) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.last, p.own
 }
 
-// saw takes a record that was read from the store. If it is not from the elector, whose records
-// come in order, it may be older than what is known.
+// saw takes a record that was read from the store. inOrder says that it comes from the elector,
+// whose records come in order. Another record may be older than what is known.
 func (p *Peer) saw(r leasehold.Record, inOrder bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,22 +25,22 @@ const (
 	maxPlace   = 16               // in the line that is worth a timer
 )
 
-// answer is what a request that has waited gets.
+// answer is the reply to a request that has waited.
 type answer struct {
 	Over  bool `json:"over"`
 	Place int  `json:"place"`
 }
 
-// ServeHTTP answers what processes ask each other. The last element of the path says what:
+// ServeHTTP answers what processes ask each other. The last element of the path is the question:
 //
-//   - leader: 200 if this process leads, else 503, as health checks of load balancers want it. The
-//     body is JSON with the leader that this process knows of: key, holder, token, url, and
+//   - leader: 200 if this process leads, else 503, for the health checks of load balancers. The
+//     body is JSON about the leader that this process knows of: key, holder, token, url, and
 //     leading, which says whether that is this process.
 //   - wait?key=K&token=N: if this process leads term N of the lock K, the answer comes when that
 //     term is over and its release has landed or failed: 200 and {"over":true,"place":P}. P is the
 //     place in the line of those who have waited, from 0: they read the lock one after the other.
-//     After 50 s the answer is {"over":false}. If this process does not lead that term, it is 409
-//     at once, and 503 if 1,000 requests wait.
+//     After 50 s the answer is {"over":false}. It is 409 at once if this process does not lead that
+//     term, and 503 if 1,000 requests wait.
 //
 // Requests that wait end with their context. They lift the server's WriteTimeout for themselves, if
 // no middleware hides the server's ResponseWriter.
@@ -119,8 +119,8 @@ func (p *Peer) serveWait(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, got)
 }
 
-// follow asks the leader of t for the end of its term, and again, until another term has begun.
-// Then, and after the first failure in a row, it makes the candidate read the lock.
+// follow asks the leader of t for the end of its term, again and again, until another term has
+// begun. At the end, and after the first failure in a row, it makes the candidate read the lock.
 func (p *Peer) follow(t *term) {
 	ctx, cancel := context.WithCancel(t.over)
 	defer cancel()
@@ -165,7 +165,7 @@ func (p *Peer) follow(t *term) {
 
 // readInLine makes the candidate read after the end of t, and once more if that has not shown the
 // next term. The pause doubles with each place in the line. So few candidates read before the
-// winner's write has landed, most find the next term by their polls, and if the first in line have
+// winner's write has landed, and most find the next term by their polls. If the first in line have
 // gone too, the next one is not far.
 func (p *Peer) readInLine(ctx context.Context, t *term, place int) {
 	if place > maxPlace {

@@ -108,7 +108,7 @@ type Observer struct {
 	locks  map[string]*state
 }
 
-// state is what the events of one key have told.
+// state is what the events of one key have shown.
 type state struct {
 	highest   uint64     // token seen
 	announced uint64     // token of the last EventNewLeader
@@ -272,8 +272,8 @@ func (s *state) ended(now time.Time, e leasehold.Event) {
 	}
 }
 
-// end ends the term of this process, if it has not ended. A failed release ends it too, and is its
-// err.
+// end ends the span of this process's term, unless it has ended. err is the error of a failed
+// release, which ends the term too, or of a loss.
 func (s *state) end(now time.Time, err error) {
 	if !s.leading {
 		return

@@ -48,7 +48,7 @@ type Collector struct {
 	locks map[string]*state
 }
 
-// state is what the events of one key have told.
+// state is what the events of one key have shown.
 type state struct {
 	highest   uint64 // token seen
 	announced uint64 // token of the last EventNewLeader
@@ -61,7 +61,7 @@ var (
 )
 
 // New returns a collector. Register it with Prometheus, and pass its method Observe to
-// [leasehold.WithObserver].
+// [leasehold.WithObserver]. The methods of a Collector that New did not make panic.
 func New() *Collector {
 	return &Collector{
 		request: histogram("request_duration_seconds", "Duration of requests to the store.", durations,
@@ -100,7 +100,7 @@ func gauge(name, help string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "leasehold", Name: name, Help: help}, []string{"key"})
 }
 
-// made panics with what to do, if New has not made c: none of its methods can return an error.
+// made panics if New has not made c, because the methods of a Collector cannot return an error.
 func (c *Collector) made() {
 	if c == nil || c.locks == nil {
 		panic("promlock: the Collector is nil or empty: make one with New")

@@ -27,9 +27,9 @@ import (
 // begin with "storetest/", and most objects stay behind. Use -race, and test against a real server
 // if the store has one.
 //
-// A refusal has the sentinel that leasehold.Store names. A write that meets another one under way
-// may also return [leasehold.ErrConflict]: the checks of races take it for a write that did not
-// win.
+// A refusal must match the sentinel that leasehold.Store names. A write that meets another one
+// under way may also return [leasehold.ErrConflict]: the checks of races count it as a write that
+// did not win.
 //
 // Run includes the checks of [leasehold.CheckStore], with 32 writers and hundreds of rounds for
 // each race.
@@ -47,8 +47,8 @@ func Run(t *testing.T, newStore func(t *testing.T) leasehold.Store, opts ...Opti
 // Option tells [Run] about a store.
 type Option func(*suite)
 
-// Rounds sets how many races of each kind are run. The default is 200. Fewer suit a slow server,
-// but prove less.
+// Rounds sets the number of races of each kind. The default is 200. Fewer suit a slow server, but
+// prove less.
 func Rounds(n int) Option { return func(s *suite) { s.rounds = n } }
 
 // IgnoresDeleteCondition declares that the store's DeleteIfMatch ignores its condition, as on
@@ -66,8 +66,8 @@ func MissingIsPreconditionFailed() Option { return func(s *suite) { s.missing = 
 func DeletesMissing() Option { return func(s *suite) { s.deletesMissing = true } }
 
 // DeniesDelete declares that the credentials may not delete, so that DeleteIfMatch returns an error
-// that matches [leasehold.ErrPermanent]. Locks do not need the permission. Run leaves out what it
-// would have to delete for, and fails if a delete is carried out after all.
+// that matches [leasehold.ErrPermanent]. Locks do not need the permission. Run skips the checks
+// that need a delete, and fails if a delete is carried out after all.
 func DeniesDelete() Option { return func(s *suite) { s.deniesDelete = true } }
 
 // Plant lets Run write an object without the store, to check that Get refuses an object that is too
@@ -76,7 +76,7 @@ func Plant(write func(key string, body []byte) error) Option {
 	return func(s *suite) { s.plant = write }
 }
 
-// suite is what is known about the store under test.
+// suite is what the options say about the store under test.
 type suite struct {
 	rounds         int
 	wait           time.Duration // how long to watch an object's age
