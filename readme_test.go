@@ -47,14 +47,14 @@ func flat(code string) string {
 // of docs/start.md, which TestElectorOfThePage of itest takes from the page itself.
 func TestReadmeCodeIsThatOfTheExamples(t *testing.T) {
 	examples := flat(read(t, "examples/hello/main.go") + read(t, "example_test.go") + read(t, "readme_test.go") +
-		read(t, "itest/quickstart_test.go"))
+		read(t, "itest/quickstart_test.go") + read(t, "promlock/example_test.go"))
 	first, code, more := blocks(read(t, "README.md"), "go"), blocks(read(t, "docs/start.md"), "go"),
 		blocks(read(t, "docs/servers.md"), "go")
 	require.Len(t, first, 1)
-	require.Len(t, code, 3)
+	require.Len(t, code, 4)
 	require.Len(t, more, 2)
 	require.True(t, strings.HasPrefix(code[0], "package main\n"))
-	_, code[2], _ = strings.Cut(code[2], "\n)\n\n") // after the imports; TestQuickStart runs the whole file
+	_, code[3], _ = strings.Cut(code[3], "\n)\n\n") // after the imports; TestQuickStart runs the whole file
 	for _, block := range slices.Concat(first, code[1:], more) {
 		require.True(t, strings.Contains(examples, flat(block)), "no test has this block:\n%s", block)
 	}

@@ -20,21 +20,20 @@ type S3Client interface {
 // enforces conditional writes. It is safe for concurrent use.
 //
 // Most servers want an ETag back as they gave it. Ceph's gateway 16 and others want it without its
-// quotes, and refuse every update otherwise. An S3Store learns this from its server: if an update
-// is refused before the first one has succeeded, it reads whether the object has changed. If not,
-// it asks with an object ".leasehold-etag" of its own beside the key, which stays. It sends no ETag
-// without quotes before the server has twice refused a wrong one in that form, before and after it
-// took the right one. [CheckStore] reports the form.
+// quotes, and refuse every update otherwise. If an update is refused before the first one has
+// succeeded, an S3Store finds out which form its server enforces, with an object ".leasehold-etag"
+// beside the key, which stays: docs/servers.md says how. [CheckStore] reports the form.
 //
 // It needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket (without the last one, S3
 // answers 403 for an object that does not exist yet), and s3:DeleteObject for DeleteIfMatch only.
 //
 // Errors that no retry can fix, such as a missing bucket or permission, or wrong keys, match
 // [ErrPermanent] and say what to do. Before the server's first answer, wrong settings of the client
-// match it, too: no region, no credentials, an unknown host, http where the server speaks https. A
-// reply that does not come from an S3 server, such as a proxy's page, says nothing about the
-// object, so its error counts as temporary. But if three such replies come before the first answer
-// of an S3 server, the error matches ErrPermanent, because the endpoint is probably wrong.
+// match it, too: no region, no credentials, an unknown host, http where the server speaks https.
+//
+// A reply that does not come from an S3 server, such as a proxy's page, says nothing about the
+// object, so its error is temporary. But if three such replies come before the first answer of an
+// S3 server, the error matches ErrPermanent, because the endpoint is probably wrong.
 type S3Store struct {
 	objects     s3api.Objects
 	minTTL      time.Duration

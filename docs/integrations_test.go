@@ -3,8 +3,6 @@ package docs_test
 import (
 	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,26 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// The functions service and nightly stand word for word in integrations.md.
-
-func service(ctx context.Context, store leasehold.Store, mux *http.ServeMux,
-	work func(context.Context, *leasehold.Lease)) error {
-	lock, err := leasehold.NewLock(store, "leaders/my-service")
-	if err != nil {
-		return err
-	}
-	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: work})
-	if err != nil {
-		return err
-	}
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		if err := elector.Check(r); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		}
-	})
-	return elector.Run(ctx) // until ctx ends; then it steps down
-}
-
+// nightly stands word for word in integrations.md.
 func nightly(ctx context.Context, store leasehold.Store, job func(context.Context) error) error {
 	lock, err := leasehold.NewLock(store, "jobs/nightly")
 	if err != nil {
@@ -52,26 +31,6 @@ func nightly(ctx context.Context, store leasehold.Store, job func(context.Contex
 			return err
 		}
 		return lease.Commit(ctx, []byte(today))
-	})
-}
-
-func TestService(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem, mux := leasehold.NewMemStore(), http.NewServeMux()
-		ctx, cancel := context.WithCancel(t.Context())
-		leading, stopped := make(chan uint64, 1), make(chan error, 1)
-		go func() {
-			stopped <- service(ctx, mem, mux, func(ctx context.Context, lease *leasehold.Lease) {
-				leading <- lease.Token()
-				<-ctx.Done()
-			})
-		}()
-		require.EqualValues(t, 1, <-leading)
-		answer := httptest.NewRecorder()
-		mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/healthz", nil))
-		require.Equal(t, http.StatusOK, answer.Code)
-		cancel()
-		require.NoError(t, <-stopped)
 	})
 }
 

@@ -2,12 +2,19 @@ package promlock_test
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log"
+	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/common/expfmt"
 	"github.com/stretchr/testify/require"
 
@@ -22,6 +29,53 @@ func readme(store leasehold.Store) (*leasehold.Lock, error) {
 		return nil, err
 	}
 	return leasehold.NewLock(store, "locks/reports", leasehold.WithObserver(metrics.Observe))
+}
+
+// serve campaigns, and answers Prometheus and Kubernetes, until ctx ends.
+func serve(ctx context.Context, store leasehold.Store, listener net.Listener) error {
+	metrics := promlock.New() // one for all locks of the process
+	if err := prometheus.Register(metrics); err != nil {
+		return err
+	}
+	lock, err := leasehold.NewLock(store, "locks/reports",
+		leasehold.WithLogger(slog.Default()), leasehold.WithObserver(metrics.Observe))
+	if err != nil {
+		return err
+	}
+	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: work})
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.Handler())
+	mux.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {}) // 200, whoever leads
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) {
+		if err := elector.Check(r); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	ctx, cancel := context.WithCancel(ctx)
+	served := make(chan error, 1)
+	go func() {
+		defer cancel() // a process that cannot serve must not lead
+		served <- server.Serve(listener)
+	}()
+	err = elector.Run(ctx) // when it returns, work has returned and the lock is released
+	drain, cancelDrain := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancelDrain()
+	err = errors.Join(err, server.Shutdown(drain))
+	if failure := <-served; !errors.Is(failure, http.ErrServerClosed) {
+		err = errors.Join(err, failure)
+	}
+	return err
+}
+
+var leads = make(chan struct{}, 1)
+
+func work(ctx context.Context, _ *leasehold.Lease) {
+	leads <- struct{}{}
+	<-ctx.Done()
 }
 
 func Example() {
@@ -57,8 +111,54 @@ func Example() {
 	// leasehold_token{key="locks/reports"} 1
 }
 
+// newRegistry makes a new default registry, because a test may run more than once.
+func newRegistry() {
+	registry := prometheus.NewRegistry()
+	prometheus.DefaultRegisterer, prometheus.DefaultGatherer = registry, registry
+}
+
+// serve stands word for word in docs/start.md: a test of the root compares them.
+func TestServiceOfTheFirstHour(t *testing.T) {
+	newRegistry()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	get := func(path string) string {
+		reply, err := http.Get("http://" + listener.Addr().String() + path)
+		require.NoError(t, err)
+		defer reply.Body.Close()
+		require.Equal(t, http.StatusOK, reply.StatusCode, path)
+		body, err := io.ReadAll(reply.Body)
+		require.NoError(t, err)
+		return string(body)
+	}
+	store := leasehold.NewMemStore()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, store, listener) }()
+	select {
+	case <-leads:
+	case err := <-ended:
+		require.NoError(t, err, "serve has ended")
+	}
+	require.Contains(t, get("/metrics"), "\nleasehold_leader{key=\"locks/reports\"} 1\n")
+	get("/readyz")
+	get("/livez")
+	cancel() // as at SIGTERM
+	require.NoError(t, <-ended)
+	lock, err := leasehold.NewLock(store, "locks/reports")
+	require.NoError(t, err)
+	record, err := lock.Inspect(t.Context())
+	require.NoError(t, err)
+	require.True(t, record.Released())
+	http.DefaultClient.CloseIdleConnections()
+
+	newRegistry()
+	require.NoError(t, listener.Close())
+	require.ErrorIs(t, serve(t.Context(), store, listener), net.ErrClosed)
+}
+
 func TestReadmeCode(t *testing.T) {
-	prometheus.DefaultRegisterer = prometheus.NewRegistry() // a new one, because this test may run more than once
+	newRegistry()
 	lock, err := readme(leasehold.NewMemStore())
 	require.NoError(t, err)
 	require.NoError(t, lock.Do(t.Context(), func(context.Context, *leasehold.Lease) error { return nil }))
