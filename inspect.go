@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// Inspect reads the record with one request, without being a candidate. The error matches
+// Inspect reads the record by one Get of the store, without being a candidate. The error matches
 // [ErrNotExist] if the lock was never taken, and [ErrCorruptRecord] if the object is not a record.
 func (l *Lock) Inspect(ctx context.Context) (Record, error) {
 	if err := l.made(); err != nil {

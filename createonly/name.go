@@ -28,8 +28,8 @@ func name(key string, n uint64) string {
 	return fmt.Sprintf("%s.leasehold-%0*d", prefix(key), digits, highestName-n)
 }
 
-// KeyOf returns the key of which the object is a version, and false if it is none. It is for
-// programs that list a bucket.
+// KeyOf returns the key of which an object with this name is a version, and false for other
+// objects. It is for programs that list a bucket.
 func KeyOf(object string) (key string, ok bool) {
 	key, _, ok = strings.Cut(object, prefix(""))
 	if !ok {

@@ -63,9 +63,9 @@ const (
 // wants ETags without quotes (see [leasehold.S3Store]). The first write of a large body sends 13
 // more, to check both conditions of CompleteMultipartUpload. If the server fails a check, the error
 // matches [leasehold.ErrUnsafeStore]. Requests that fail temporarily are repeated within ctx, for a
-// few seconds each, because some servers take one write of an object a second. The check uses an
-// object ".leasehold-check" beside the key. Without s3:DeleteObject it stays, and the next check
-// uses it again.
+// few seconds each, because some servers take one write of an object a second. A check removes its
+// object, which is beside the key. Without s3:DeleteObject the object is ".leasehold-check". It
+// stays, and the next check uses it again.
 func NewS3Store(client S3Client, bucket string, mode ETagMode, opts ...Option) (*Store, error) {
 	b := &s3Backend{
 		client: client, Bucket: s3api.NewBucket(bucket), mode: mode, partSize: 8 << 20, timeout: time.Minute,

@@ -69,8 +69,8 @@ func init() {
 }
 
 // WithAdoption treats objects without a token, which other clients have written, as written with
-// token 0. The first fenced write or seal takes them over. Without this option a Store does not
-// touch them, and returns [ErrUnfenced].
+// token 0. The first fenced write or seal takes them over. Without this option, a write or seal of
+// such an object fails with [ErrUnfenced].
 func WithAdoption() Option { return func(c *config) { c.adopt = true } }
 
 // ErrUnfenced says that an object has no token because it was not written through a [Store]. See
