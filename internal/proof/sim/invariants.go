@@ -144,13 +144,14 @@ func (w *world) checkLost(p *process, e leasehold.Event) {
 	}
 }
 
-// checkDo wants no loss reported of a term that was valid when its function returned.
+// checkDo wants no loss reported of a term that was valid when its function returned, unless another
+// process has resumed it.
 func (p *process) checkDo(valid bool, token uint64, err error) {
 	w := p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if valid && errors.Is(err, leasehold.ErrLost) && !w.cfg.Ages.wrong() && !w.broken[token] && !p.client.misled &&
-		!p.excused && !p.crashed.Load() {
+	if valid && errors.Is(err, leasehold.ErrLost) && !w.cfg.Ages.wrong() && !w.broken[token] && w.owner[token] == p &&
+		!p.client.misled && !p.excused && !p.crashed.Load() {
 		w.violateLocked("%s: Do reported token %d as lost, although it was valid when the function returned: %v",
 			p.name, token, err)
 	}
