@@ -232,7 +232,7 @@ func copyCode(dir, root string) error {
 		switch {
 		case err != nil:
 			return err
-		case name == ".git" || name == ".bin" || name == ".nightly" || name == "docs" && d.IsDir():
+		case name == ".git" || name == ".bin" || name == ".nightly":
 			if d.IsDir() {
 				return fs.SkipDir
 			}
