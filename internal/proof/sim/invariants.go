@@ -144,8 +144,8 @@ func (w *world) checkLost(p *process, e leasehold.Event) {
 	}
 }
 
-// checkDo wants no loss reported of a term that was valid when its function returned, unless another
-// process has resumed it.
+// checkDo wants no loss reported of a term that was valid when its function returned, unless
+// another process has resumed it.
 func (p *process) checkDo(valid bool, token uint64, err error) {
 	w := p.w
 	w.mu.Lock()
