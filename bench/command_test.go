@@ -111,9 +111,9 @@ func next(ctx context.Context, leads <-chan led) (led, error) {
 	}
 }
 
-// settled waits until candidates that have just been started wait, and then to a random point of
-// their poll interval.
-func settled() { time.Sleep(2*time.Second + rand.N(commandTTL/5)) }
+// settled waits until candidates that have just been started wait, and then to a random point of an
+// interval.
+func settled(interval time.Duration) { time.Sleep(2*time.Second + rand.N(interval)) }
 
 // restart restarts each of three replicas of "elect" in turn, by SIGTERM, and returns for how many
 // seconds in all nobody led.
@@ -136,7 +136,7 @@ func (c command) restart(t *testing.T, key string, listens bool) (without float6
 	}
 	now, err := next(ctx, leads)
 	for i := 0; i < len(replicas) && err == nil; i++ {
-		settled()
+		settled(commandTTL / 5) // of polls
 		old, told := replicas[i], time.Now()
 		if err = errors.Join(old.Process.Signal(syscall.SIGTERM), old.Wait()); err != nil {
 			return 0, err
@@ -173,8 +173,8 @@ func (c command) kill(t *testing.T, key string, listens bool, flags ...string) (
 		cancel()
 		_ = second.Wait()
 	}()
-	time.Sleep(commandTTL) // until it knows when the first renews
-	settled()
+	time.Sleep(commandTTL)  // until it knows when the first renews
+	settled(commandTTL / 3) // of renewals
 	killed := time.Now()
 	_ = first.Process.Kill()
 	_ = first.Wait()
@@ -191,8 +191,9 @@ func measureCommand(t *testing.T, server testserver.S3, n size) (list []report.E
 			list = append(list, report.Ending{
 				RoundTrip: apart.Seconds(), TTL: commandTTL.Seconds(), Case: what, With: with,
 			})
+			row := len(all) // a lock of its own for each trial of each row
 			all = append(all, &series{count: n.endings, trial: func(i int) ([]float64, error) {
-				f, err := trial(fmt.Sprintf("command/%v/%d/%d", apart, len(all), i))
+				f, err := trial(fmt.Sprintf("command/%v/%d/%d", apart, row, i))
 				return []float64{f}, err
 			}})
 		}
