@@ -73,6 +73,12 @@ radosgw: ## install Ceph's gateway for the tests, from Debian's packages, as roo
 	@command -v radosgw >/dev/null || { $(RUN_AS) apt-get update -qq && $(RUN_AS) env DEBIAN_FRONTEND=noninteractive \
 	apt-get install -qq -y --no-install-recommends ceph-mon ceph-osd ceph-mgr radosgw ceph-common ceph-base >/dev/null; }
 
+.PHONY: databases
+databases: ## install Redis and PostgreSQL for the bench, from Debian's packages, as root, or with RUN_AS=sudo
+	@command -v redis-server >/dev/null && ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { \
+	$(RUN_AS) apt-get update -qq && $(RUN_AS) env DEBIAN_FRONTEND=noninteractive \
+	apt-get install -qq -y --no-install-recommends redis-server postgresql >/dev/null; }
+
 .PHONY: image
 image: ## the image leasehold, which has the command and nothing else
 	@go run ./internal/tools/binaries "$(BIN)/image" "linux/$$(go env GOARCH)" && mv "$(BIN)/image/leasehold-linux-$$(go env GOARCH)" "$(BIN)/image/leasehold"
@@ -119,7 +125,7 @@ examples: ## run every program in examples
 	done
 
 .PHONY: bench
-bench: servers ## measure leasehold and its peers, and write docs/performance.json and what is rendered from it: half an hour
+bench: servers ## measure leasehold and its peers, and write docs/performance.json and what is rendered from it: forty minutes
 	@BENCH=full $(MAKE) bench-only
 	@$(MAKE) bench-render
 

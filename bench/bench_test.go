@@ -36,6 +36,7 @@ type size struct {
 	candidates []int
 	virtual    int // trials of each kind of takeover in virtual time
 	trials     int // and on a server
+	slow       int // the same with the default TTL, so minutes
 	handovers  int // trials of each way of a hand-over
 	endings    int // trials with the command
 	roundTrips []time.Duration
@@ -50,7 +51,7 @@ type size struct {
 
 var (
 	small = size{
-		"small", 10, 300 * time.Millisecond, []int{8}, 10, 3, 2, 1, []time.Duration{
+		"small", 10, 300 * time.Millisecond, []int{8}, 10, 3, 0, 2, 1, []time.Duration{
 			time.Millisecond,
 			20 * time.Millisecond,
 		}, 32, 5,
@@ -62,7 +63,11 @@ var (
 			8,
 			32,
 			128,
-		}, 2000, 150, 60, 10, []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond}, 50, 0,
+		}, 2000, 150, 50, 60, 10, []time.Duration{
+			time.Millisecond,
+			20 * time.Millisecond,
+			100 * time.Millisecond,
+		}, 50, 0,
 		4 * time.Hour, []int{100, 10_000}, 15 * time.Second, 7 * time.Second, 3,
 	}
 )
@@ -70,9 +75,9 @@ var (
 // TestPerformance measures everything. If BENCH is "full" it writes docs/performance.json and
 // renders the page, otherwise it runs in miniature at full test size, and renders into a directory
 // of its own. BENCH_DOCS is another directory to write to, for a look at a run in miniature. If
-// BENCH_ONLY names a section, "electors", "handover", "command" or "counts", it measures this one
-// and keeps the others of docs/performance.json. BENCH_BUSY=1 measures on a busy machine, and the
-// page says so.
+// BENCH_ONLY names a section, "electors", "takeover", "handover", "command" or "counts", it
+// measures this one and keeps the others of docs/performance.json. BENCH_BUSY=1 measures on a busy
+// machine, and the page says so.
 func TestPerformance(t *testing.T) {
 	testserver.SkipIfShort(t)
 	if !testsize.Full() && os.Getenv("BENCH")+os.Getenv("BENCH_DOCS")+os.Getenv("BENCH_ONLY") == "" {
@@ -106,13 +111,14 @@ func TestPerformance(t *testing.T) {
 	d.Takeovers = measureVirtualTakeover(t, n)
 	d.Endurance = measureEndurance(t, n)
 
-	etcd := startEtcd(t)
+	o := startOthers(t)
+	o.noteVersions(d)
 	hub := newHub(t)
 	minio, _ := testserver.StartMinIOWithWebhooks(t, "token", hub.URL)
 	for _, server := range []testserver.S3{minio, testserver.VersityGW(t)} {
 		p := newPlace(t, server)
 		if len(server.Queues) > 0 { // measure etcd and the adapters only once
-			p.etcd = newEtcdClient(t, etcd)
+			o.reach(t, p, func(addr string) string { return addr })
 			server.Notify(t, p.bucket, pushPrefix)
 			p.pushed = hub.add
 			progress("adapters")
@@ -126,7 +132,7 @@ func TestPerformance(t *testing.T) {
 		d.Takeovers = append(d.Takeovers, measureTakeover(t, p, n)...)
 	}
 	progress("hand-over")
-	d.Handovers = measureHandover(t, minio, hub, etcd, n)
+	d.Handovers = measureHandover(t, minio, hub, o, n)
 	progress("the command")
 	d.Endings = measureCommand(t, minio, n)
 	d.Minutes = time.Since(began).Round(time.Second).Minutes()
@@ -148,11 +154,23 @@ func measureAlone(t *testing.T, section string, n size, docs string, busy bool) 
 	case report.AloneElectors:
 		d.Electors, d.Memory = measureScale(t, n)
 	case report.AloneHandovers:
-		etcd, hub := startEtcd(t), newHub(t)
+		o, hub := startOthers(t), newHub(t)
+		o.noteVersions(d)
 		minio, _ := testserver.StartMinIOWithWebhooks(t, "token", hub.URL)
-		d.Handovers = measureHandover(t, minio, hub, etcd, n)
+		d.Handovers = measureHandover(t, minio, hub, o, n)
 	case report.AloneCommand:
 		d.Endings = measureCommand(t, testserver.MinIO(t), n)
+	case report.AloneTakeovers: // those on real servers
+		o := startOthers(t)
+		o.noteVersions(d)
+		d.Takeovers = slices.DeleteFunc(d.Takeovers, func(v report.Takeover) bool { return v.Where != report.Virtual })
+		for i, server := range []testserver.S3{testserver.MinIO(t), testserver.VersityGW(t)} {
+			p := newPlace(t, server)
+			if i == 0 {
+				o.reach(t, p, func(addr string) string { return addr })
+			}
+			d.Takeovers = append(d.Takeovers, measureTakeover(t, p, n)...)
+		}
 	case report.AloneCounts:
 		d.Counts = count(t)
 	default:
@@ -241,11 +259,15 @@ func describeRun(t *testing.T, n size) *report.Data {
 		"go.etcd.io/etcd/server/v3", "k8s.io/client-go", "github.com/benbjohnson/litestream",
 		"github.com/aws/aws-sdk-go-v2/service/s3",
 	} {
-		version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", path).Output()
-		require.NoError(t, err)
-		d.Versions = append(d.Versions, report.Version{Name: path, Version: strings.TrimSpace(string(version))})
+		d.Versions = append(d.Versions, report.Version{Name: path, Version: moduleVersion(t, path)})
 	}
 	return d
+}
+
+func moduleVersion(t *testing.T, path string) string {
+	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", path).Output()
+	require.NoError(t, err)
+	return strings.TrimSpace(string(version))
 }
 
 func shuffled[T any](list []T) []T {

@@ -82,7 +82,7 @@ func contend(t *testing.T, p *place, peer peer, candidates int, d time.Duration)
 	d = time.Since(start)
 	c := describe(list, candidates, d)
 	c.Place, c.Peer, c.Wait = p.name, peer.name, report.NewSample(waits)
-	if !peer.onEtcd {
+	if peer.on() == "" {
 		c.Requests = float64(p.requests.Load()-before) / float64(len(list))
 	}
 	return c

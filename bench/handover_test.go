@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -66,9 +67,9 @@ func (h *hub) add(key string, wake func()) {
 	h.wakes[key] = append(h.wakes[key], wake)
 }
 
-// measureHandover measures how long nobody leads after a release, on one server and etcd behind
-// proxies that delay.
-func measureHandover(t *testing.T, server testserver.S3, h *hub, etcdAddr string, n size) (list []report.Handover) {
+// measureHandover measures how long nobody leads after a release, on one server and the others
+// behind proxies that delay.
+func measureHandover(t *testing.T, server testserver.S3, h *hub, o otherServers, n size) (list []report.Handover) {
 	s := settings{ttl: 5 * time.Second, poll: time.Second}
 	for _, roundTrip := range n.roundTrips {
 		slow := server
@@ -77,7 +78,7 @@ func measureHandover(t *testing.T, server testserver.S3, h *hub, etcdAddr string
 		slow.Endpoint = "http://" + slowProxy(t, addr.Host, roundTrip)
 		p := newPlace(t, slow)
 		slow.Notify(t, p.bucket, pushPrefix)
-		p.etcd = newEtcdClient(t, slowProxy(t, etcdAddr, roundTrip))
+		o.reach(t, p, func(addr string) string { return slowProxy(t, addr, roundTrip) })
 		p.pushed, p.apart = h.add, roundTrip
 		h.delay.Store(int64(roundTrip / 2))
 		var kinds []report.Handover
@@ -90,7 +91,7 @@ func measureHandover(t *testing.T, server testserver.S3, h *hub, etcdAddr string
 				return []float64{led.Sub(called).Seconds(), led.Sub(returned).Seconds()}, err
 			}})
 		}
-		for _, peer := range p.can(append(peers, pushed, pushNew, together)) {
+		for _, peer := range p.can(slices.Concat(peers, []peer{pushed, pushNew, together}, others)) {
 			add(peer.name, report.Release, func(key string) (called, returned, led time.Time, err error) {
 				return handOver(t, p, peer, key, s)
 			})
@@ -102,17 +103,15 @@ func measureHandover(t *testing.T, server testserver.S3, h *hub, etcdAddr string
 				})
 			}
 		}
-		var onBucket, onEtcd report.Sample
+		var bare map[string]report.Sample
 		ctx, stop := context.WithCancel(t.Context())
 		var measuring sync.WaitGroup
-		measuring.Go(func() { onBucket, onEtcd = bareTrips(ctx, t, p) })
+		measuring.Go(func() { bare = bareTrips(ctx, t, p) })
 		runTrials(t, n, n.lanes/2, all)
 		stop()
 		measuring.Wait()
 		for i, k := range kinds {
-			if k.Trip = onBucket; k.Peer == report.Election || k.Peer == report.Mutex {
-				k.Trip = onEtcd
-			}
+			k.Trip = bare[report.Server(k.Peer)]
 			k.FromCall, k.FromReturn = report.NewSample(all[i].found[0]), report.NewSample(all[i].found[1])
 			list = append(list, k)
 		}
@@ -120,27 +119,52 @@ func measureHandover(t *testing.T, server testserver.S3, h *hub, etcdAddr string
 	return list
 }
 
-// bareTrips is what a round trip takes, half of a bare GET and a bare PUT, until ctx ends: while
-// the trials run.
-func bareTrips(ctx context.Context, t *testing.T, p *place) (onBucket, onEtcd report.Sample) {
+// bareTrips is what a round trip to each server takes, until ctx ends: while the trials run. It is
+// half of two bare requests.
+func bareTrips(ctx context.Context, t *testing.T, p *place) map[string]report.Sample {
 	r := newRaw(t, p, "trip")
-	var s3Trips, etcdTrips []float64
-	for {
-		began := time.Now()
-		err := errors.Join(r.get(ctx), r.put(ctx))
-		between := time.Now()
-		_, getErr := p.etcd.Get(ctx, "trip")
-		_, putErr := p.etcd.Put(ctx, "trip", "x")
-		if ctx.Err() != nil {
-			return report.NewSample(s3Trips[1:]), report.NewSample(etcdTrips[1:]) // the first opens connections
+	two := map[string]func() error{"": func() error { return errors.Join(r.get(ctx), r.put(ctx)) }}
+	if p.etcd != nil {
+		two[report.OnEtcd] = func() error {
+			_, getErr := p.etcd.Get(ctx, "trip")
+			_, putErr := p.etcd.Put(ctx, "trip", "x")
+			return errors.Join(getErr, putErr)
 		}
-		if err = errors.Join(err, getErr, putErr); err != nil {
+	}
+	if p.redis != nil {
+		two[report.OnRedis] = func() error {
+			return errors.Join(p.redis.Set(ctx, "trip", "x", 0).Err(), p.redis.Get(ctx, "trip").Err())
+		}
+	}
+	if p.postgres != "" {
+		c, err := p.connectPostgres(ctx)
+		if err != nil {
 			t.Error(err)
+			return nil
 		}
-		s3Trips, etcdTrips = append(s3Trips, between.Sub(began).Seconds()/2),
-			append(etcdTrips, time.Since(between).Seconds()/2)
+		defer c.Close(context.WithoutCancel(ctx))
+		two[report.OnPostgres] = func() error { return errors.Join(c.Ping(ctx), c.Ping(ctx)) }
+	}
+	found := map[string][]float64{}
+	for ctx.Err() == nil {
+		for server, send := range two {
+			began := time.Now()
+			err := send()
+			if ctx.Err() != nil {
+				break
+			}
+			if err != nil {
+				t.Errorf("%s: %v", server, err)
+			}
+			found[server] = append(found[server], time.Since(began).Seconds()/2)
+		}
 		_ = wait(ctx, 20*time.Millisecond)
 	}
+	samples := map[string]report.Sample{}
+	for server, trips := range found {
+		samples[server] = report.NewSample(trips[1:]) // the first opens connections
+	}
+	return samples
 }
 
 // settle waits until the heir waits, and then to a random point of its poll interval.

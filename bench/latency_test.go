@@ -82,12 +82,12 @@ func measureLatency(t *testing.T, p *place, n size) report.Place {
 	for _, peer := range rivals {
 		x := of[peer.name]
 		o := report.Operation{
-			Peer: peer.name, Etcd: peer.onEtcd, Requests: x.requests,
+			Peer: peer.name, Etcd: peer.on() == report.OnEtcd, Requests: x.requests,
 			Cycles:  float64(len(x.acquire)) / x.cycles.Seconds(),
 			Acquire: report.NewSample(x.acquire), Renew: report.NewSample(x.renew),
 			Release: report.NewSample(x.release),
 		}
-		if !peer.onEtcd {
+		if peer.on() == "" {
 			o.AcquireRatio, o.RenewRatio, o.ReleaseRatio = report.Ratio(x.acquire, both), report.Ratio(x.renew, put),
 				report.Ratio(x.release, put)
 		}

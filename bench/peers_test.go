@@ -21,6 +21,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/benbjohnson/litestream"
 	litestreams3 "github.com/benbjohnson/litestream/s3"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
@@ -37,13 +38,15 @@ import (
 	"github.com/leasehold-go/leasehold/leaderhttp"
 )
 
-// place is where locks live: a bucket whose requests are counted, and perhaps an etcd.
+// place is where locks live: a bucket whose requests are counted, and perhaps other servers.
 type place struct {
 	name     string
 	bucket   string
 	client   *s3.Client
 	requests *atomic.Int64 // number of requests to the bucket, at the HTTP level
 	etcd     *clientv3.Client
+	redis    *redis.Client
+	postgres string                        // address; "" without one
 	shared   leasehold.Store               // that of candidates of one process
 	written  func(key string) time.Time    // when the server wrote the object last; nil if it does not tell
 	pushed   func(key string, wake func()) // calls wake soon after each write of the object; nil without a push channel
@@ -125,7 +128,6 @@ type selfRenewing interface {
 
 type peer struct {
 	name   string
-	onEtcd bool
 	open   func(t *testing.T, p *place, key, name string, s settings) candidate
 	elects bool   // an elector with its own loop, so renew cannot be called
 	prefix string // of its keys
@@ -139,8 +141,14 @@ var peers = []peer{
 	{name: report.Plain, open: newPlain},
 	{name: report.Litestream, open: newLitestream},
 	{name: report.ClientGo, open: newClientGo, elects: true},
-	{name: report.Election, open: newEtcdElection, onEtcd: true},
-	{name: report.Mutex, open: newEtcdMutex, onEtcd: true},
+	{name: report.Election, open: newEtcdElection},
+	{name: report.Mutex, open: newEtcdMutex},
+}
+
+// others are measured in takeovers and hand-overs alone.
+var others = []peer{
+	{name: report.Redislock, open: newRedislock},
+	{name: report.Advisory, open: newAdvisory},
 }
 
 // variants of leasehold, for the sections in which they differ.
@@ -152,14 +160,29 @@ var (
 	followed = peer{name: report.Followed, open: newFollowed}
 )
 
+// on is the server that it needs; "" for the bucket.
+func (p peer) on() string { return report.Server(p.name) }
+
 // can returns those of the peers that can run at this place.
 func (p *place) can(peers []peer) (list []peer) {
 	for _, peer := range peers {
-		if (!peer.onEtcd || p.etcd != nil) && (peer.prefix == "" || p.pushed != nil) {
+		if p.has(peer.on()) && (peer.prefix == "" || p.pushed != nil) {
 			list = append(list, peer)
 		}
 	}
 	return list
+}
+
+func (p *place) has(server string) bool {
+	switch server {
+	case report.OnEtcd:
+		return p.etcd != nil
+	case report.OnRedis:
+		return p.redis != nil
+	case report.OnPostgres:
+		return p.postgres != ""
+	}
+	return true
 }
 
 func wait(ctx context.Context, d time.Duration) error {

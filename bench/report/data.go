@@ -141,7 +141,7 @@ type Takeover struct {
 // Handover is how long nobody leads after a release.
 type Handover struct {
 	RoundTrip  float64 `json:"round_trip"` // added by the proxy
-	Trip       Sample  `json:"trip"`       // of a bare GET and PUT through the proxy, or of a read of etcd
+	Trip       Sample  `json:"trip"`       // of a bare request through the proxy
 	Peer       string  `json:"peer"`
 	Way        string  `json:"way"`
 	FromCall   Sample  `json:"from_call"`

@@ -14,7 +14,29 @@ const (
 	ClientGo   = "client-go on S3"
 	Election   = "etcd Election"
 	Mutex      = "etcd Mutex"
+	Redislock  = "redislock"
+	Advisory   = "PostgreSQL advisory lock"
 )
+
+// The servers of the peers that do not lock in a bucket.
+const (
+	OnEtcd     = "etcd"
+	OnRedis    = "Redis"
+	OnPostgres = "PostgreSQL"
+)
+
+// Server is what a peer needs for its locks; "" if it is a bucket.
+func Server(peer string) string {
+	switch peer {
+	case Election, Mutex:
+		return OnEtcd
+	case Redislock:
+		return OnRedis
+	case Advisory:
+		return OnPostgres
+	}
+	return ""
+}
 
 // Virtual is the place of what was measured in virtual time.
 const Virtual = "virtual time"
@@ -22,6 +44,7 @@ const Virtual = "virtual time"
 // The sections that can be measured by themselves.
 const (
 	AloneElectors  = "electors"
+	AloneTakeovers = "takeover"
 	AloneHandovers = "handover"
 	AloneCounts    = "counts"
 	AloneCommand   = "command"

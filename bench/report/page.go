@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -8,6 +9,7 @@ import (
 // order is that of the systems in tables and plots.
 var order = []string{
 	Leasehold, Pushed, PushedNew, Followed, Together, Clocked, SafePlain, Plain, Litestream, ClientGo, Election, Mutex,
+	Redislock, Advisory,
 }
 
 // Render returns the pages and the plots, by their names under docs.
@@ -90,6 +92,24 @@ var safety = []struct{ peer, what, expiry, allowance, margin, token, risk string
 		"A clock that runs 1 % fast is early by TTL/100, which the margin covers.",
 	},
 	{
+		Redislock,
+		"`Obtain` and `Refresh` in the loop that a caller has to write",
+		"the server's clock",
+		"needs none",
+		"none",
+		"none; a random value",
+		"A leader that is paused does not notice that its lease is over, and a failover may forget the lock.",
+	},
+	{
+		Advisory,
+		"`pg_advisory_lock` on a connection",
+		"the server, when the connection ends",
+		"needs none",
+		"none",
+		"none",
+		"A leader whose machine is gone keeps the lock until TCP gives up, and a failover forgets it.",
+	},
+	{
 		Election + ", " + Mutex,
 		"`concurrency`, one member in the process of the test",
 		"the server's clock",
@@ -165,6 +185,7 @@ func (d *Data) method(say sayer) {
 			"The section about many electors was measured by itself",
 		}, {AloneHandovers, "The hand-overs were measured by themselves"},
 		{AloneCommand, "The section about the command was measured by itself"},
+		{AloneTakeovers, "The takeovers on real servers were measured by themselves"},
 	} {
 		if since, ok := d.Alone[alone[0]]; ok {
 			say("%s, on %s at commit %s%s.", alone[1], since.Date, since.Commit, since.Remark)
@@ -192,10 +213,16 @@ func (d *Data) peers(say sayer, whole wholer) {
 		"A peer that makes no allowance may be faster: the first section says by how much, and " +
 		"[a table](performance-tables.md#what-each-peer-risks) what it risks. The least takeover that a drift " +
 		"allowance of 2 %% leaves is 1.02 TTL.")
+	if d.ran(Redislock) {
+		say("redislock does not tell when a lease expires, so its loop only polls.")
+	}
 	var t table
 	t.head("", "what it is", "who decides that a lease is over", "allowance", "the leader stops earlier by",
 		"fencing token", "risk")
 	for _, s := range safety {
+		if (s.peer == Redislock || s.peer == Advisory) && !d.ran(s.peer) {
+			continue
+		}
 		t.row(s.peer, s.what, s.expiry, s.allowance, s.margin, s.token, s.risk)
 	}
 	whole("What each peer risks", &t)
@@ -208,6 +235,16 @@ func (d *Data) takeover(where, peer, name string, watched float64) *Takeover {
 		}
 	}
 	return nil
+}
+
+// longestTTL is a peer's takeover on a real server with the longest TTL that was measured.
+func (d *Data) longestTTL(peer string) (longest *Takeover) {
+	for i, v := range d.Takeovers {
+		if v.Where == d.Places[0].Name && v.Peer == peer && (longest == nil || v.TTL > longest.TTL) {
+			longest = &d.Takeovers[i]
+		}
+	}
+	return longest
 }
 
 type (
@@ -254,20 +291,23 @@ func (d *Data) takeovers(say sayer, put putter, whole wholer) {
 		"fail, a third of these is refused, a third is answered with 500, and a third is carried out but its reply " +
 		"is lost. A peer that loses its lease because of that is counted in the last column and not in the others. " +
 		"Where the store answers 503, it begins at some time in the TTL after the crash, and lasts for TTL/3. " +
-		"[On real servers](performance-tables.md#after-a-crash-on-real-servers), in real time and with a TTL of 2 s, " +
-		"etcd stands beside the others.")
+		"[On real servers](performance-tables.md#after-a-crash-on-real-servers), in real time and with the TTLs that " +
+		"the table names, etcd stands beside the others. It looks for leases that are over every 500 ms, which is a " +
+		"quarter of a TTL of 2 s.")
+	if v := d.longestTTL(Advisory); v != nil {
+		say("The server ends a PostgreSQL advisory lock as soon as the connection ends, so it has no TTL. The next "+
+			"holder leads after %s, counted from the end of the connection. If the machine of the leader is gone, no "+
+			"connection ends, and TCP decides.", milliseconds(*v))
+	}
 
 	var t table
-	t.head("", "on", "crashes", "median", "p90", "p99", "longest")
+	t.head("", "on", "TTL", "crashes", "median", "p90", "p99", "longest")
 	for _, v := range d.Takeovers {
-		if v.Where == Virtual {
+		if v.Where == Virtual || v.Peer == Advisory {
 			continue
 		}
-		on := v.Where
-		if v.Peer == Election || v.Peer == Mutex {
-			on = "etcd"
-		}
-		t.row(v.Peer, on, v.Time.N, v.Time.P50.in("%.2f", 1), v.Time.P90.in("%.2f", 1), v.Time.P99.in("%.2f", 1),
+		t.row(v.Peer, cmp.Or(Server(v.Peer), v.Where), fmt.Sprintf("%.0f s", v.TTL), v.Time.N,
+			v.Time.P50.in("%.2f", 1), v.Time.P90.in("%.2f", 1), v.Time.P99.in("%.2f", 1),
 			fmt.Sprintf("%.2f", v.Time.Longest))
 	}
 	whole("After a crash, on real servers", &t)
@@ -302,6 +342,9 @@ func (d *Data) handover(peer, way string) (list []Handover) {
 	}
 	return list
 }
+
+// ran reports whether a peer whose server may be missing was measured.
+func (d *Data) ran(peer string) bool { return len(d.handover(peer, Release)) > 0 }
 
 // handoverPoll is the poll interval of the measured hand-overs, in seconds.
 const handoverPoll = 1
@@ -338,10 +381,11 @@ func (d *Data) releases(wanted func(Handover) bool) *table {
 func (d *Data) handovers(say sayer, put putter, whole wholer) {
 	say("## How long nobody leads after a release")
 	say("A leader releases (`Lease.Release`), resigns (`Elector.Resign`) or stops (the context of `Elector.Run` "+
-		"ends), and a candidate that polls every second waits. A TCP proxy in front of %s and one in "+
-		"front of etcd delay each direction by half of the round trip. The time counts from the call, and from its "+
-		"return. A round trip here is what a bare request takes through the proxy, the server's own "+
-		"work included: the median of half of a GET and a PUT, measured while the releases are.", d.Places[0].Name)
+		"ends), and a candidate that polls every second waits. A TCP proxy in front of %s, and one in "+
+		"front of each other server, delays each direction by half of the round trip. The time counts from the "+
+		"call, and from its return. A round trip here is what a bare request takes through the proxy, the server's "+
+		"own work included: the median of half of a GET and a PUT, or of two requests to the other server, measured "+
+		"while the releases are.", d.Places[0].Name)
 	say("The push channel is %s's bucket notifications, posted to a webhook that calls `Lock.Wake`. They are delayed "+
 		"by half a round trip too. A candidate then needs a GET and a PUT. The first of a process that has not "+
 		"waited for a lock before also tries the server, "+
@@ -350,6 +394,10 @@ func (d *Data) handovers(say sayer, put putter, whole wholer) {
 	if len(d.handover(Followed, Stop)) > 0 {
 		say("With [leaderhttp](http.md), candidates keep a request open at the leader, also through a proxy that " +
 			"delays. It needs electors, so it is measured with resignations and stops.")
+	}
+	if d.ran(Advisory) {
+		say("etcd and PostgreSQL tell the next in line. It may lead before the release has returned, and then the " +
+			"time from the return is negative.")
 	}
 	say("%s", picture("handover", "Time until the next leader leads after a release, by round trip"))
 	const shown = 0.1 // seconds of round trip
@@ -369,8 +417,9 @@ func (d *Data) endings(say sayer, put putter) {
 	say("## How long no command runs")
 	say("The [command](cli.md) with a TTL of %.0f s, so that candidates poll every %.0f s, and proxies as above. The "+
 		"time counts from the signal, SIGTERM or SIGKILL, to the start of the next command. Of a restart it is the "+
-		"sum over three replicas, of which those that do not lead count nothing. The guard releases the lock 1 s "+
-		"after nothing of the command is left, and the next holder finds it by its polls.",
+		"sum over three replicas, of which those that do not lead count nothing. SIGKILL comes at a random time "+
+		"between two renewals. The guard releases the lock 1 s after nothing of the command is left, and the next "+
+		"holder finds it by its polls. If the lock is kept, the next holder waits for a TTL from the last renewal.",
 		d.Endings[0].TTL, d.Endings[0].TTL/5)
 	var t table
 	t.head("round trip added", "what", "with", "trials", "median", "p90", "longest")

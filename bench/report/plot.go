@@ -31,11 +31,13 @@ func rgb(hex uint32) color.Color {
 var (
 	light = theme{"", rgb(0x1f2328), rgb(0xd1d9e0), map[string]color.Color{
 		Leasehold: rgb(0x0969da), SafePlain: rgb(0x57606a), Plain: rgb(0x8c6d1f), Litestream: rgb(0xbc4c00),
-		ClientGo: rgb(0x8250df), Election: rgb(0x1a7f37), Mutex: rgb(0x4ac26b),
+		ClientGo: rgb(0x8250df), Election: rgb(0x1a7f37), Mutex: rgb(0x4ac26b), Redislock: rgb(0xcf222e),
+		Advisory: rgb(0x116329),
 	}}
 	dark = theme{"-dark", rgb(0xe6edf3), rgb(0x3d444d), map[string]color.Color{
 		Leasehold: rgb(0x58a6ff), SafePlain: rgb(0x9198a1), Plain: rgb(0xd4a72c), Litestream: rgb(0xff8e4d),
-		ClientGo: rgb(0xbc8cff), Election: rgb(0x3fb950), Mutex: rgb(0x9be9a8),
+		ClientGo: rgb(0xbc8cff), Election: rgb(0x3fb950), Mutex: rgb(0x9be9a8), Redislock: rgb(0xff7b72),
+		Advisory: rgb(0x7ee787),
 	}}
 )
 
@@ -172,7 +174,7 @@ func (d *Data) takeoverPlot(t theme) string {
 			}
 			list = append(list, bar{t.color(peer), v.Time})
 			names = append(names, label)
-		} else if v := d.takeover(d.Places[0].Name, peer, Crash, 2); v != nil {
+		} else if v := d.longestTTL(peer); v != nil && peer != Advisory { // which has none
 			list = append(list, bar{t.color(peer), v.Time})
 			names = append(names, fmt.Sprintf("%s, TTL %v s", peer, v.TTL))
 		}

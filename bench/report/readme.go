@@ -30,9 +30,9 @@ func (d *Data) spans() map[string]string {
 			crash.TTL*crash.Time.P50.Value, crash.TTL*crash.Time.P99.Value),
 		"release": fmt.Sprintf("%.2f poll intervals (median), %.2f at 99 %%", polled.P50.Value/handoverPoll,
 			polled.P99.Value/handoverPoll),
-		"place": fmt.Sprintf("%s and one etcd member, all on one machine: takeovers with a TTL of %.0f s, hand-overs "+
-			"a second with a poll every %.0f ms, where etcd watches",
-			d.Places[0].Name, d.realTTL(), 1000*d.CrowdPoll),
+		"place": fmt.Sprintf("%s, all on one machine: takeovers with a TTL of %.0f s where no other is named, "+
+			"hand-overs a second with a poll every %.0f ms, where etcd watches",
+			d.servers(), d.realTTL(), 1000*d.CrowdPoll),
 		"push":  fmt.Sprintf("%.1f round trips", trips(last.FromReturn.P50, last).Value),
 		"first": fmt.Sprintf("%.1f", trips(first.FromReturn.P50, first).Value),
 		"renewal": fmt.Sprintf("%.0f µs and %.0f allocations", 1e6*(d.Own.Renew.P50.Value-d.Own.Put.P50.Value),
@@ -40,11 +40,9 @@ func (d *Data) spans() map[string]string {
 		"electors": fmt.Sprintf("%s electors, each takes %.1f KiB at worst, and %d leases are lost",
 			thousands(most.Electors), most.Bytes()/1024, lost),
 	}
-	for name, peer := range map[string]string{"leasehold": Leasehold, "clientgo": ClientGo, "etcd": Election} {
-		if real := d.takeover(d.Places[0].Name, peer, Crash, 2); real != nil {
-			spans[name+"_takeover"] = fmt.Sprintf("%.2f TTL (median), %.2f at 99 %%",
-				real.Time.P50.Value, real.Time.P99.Value)
-		}
+	for name, peer := range map[string]string{"leasehold": Leasehold, "clientgo": ClientGo, "etcd": Election,
+		"redislock": Redislock, "postgres": Advisory} {
+		spans[name+"_takeover"], spans[name+"_release"] = d.realTakeover(peer), d.peerRelease(peer)
 		for _, c := range d.Crowds {
 			if c.Place == d.Places[0].Name && c.Peer == peer && c.Candidates == 8 {
 				spans[name+"_crowd"] = fmt.Sprintf("%.0f", c.Handovers.Value)
@@ -55,11 +53,63 @@ func (d *Data) spans() map[string]string {
 		far := told[len(told)-1]
 		spans["told"] = fmt.Sprintf("%.1f round trips", trips(far.FromReturn.P50, far).Value)
 	}
-	if released := d.handover(Election, Release); len(released) > 0 {
-		far := released[len(released)-1]
-		spans["etcd_release"] = fmt.Sprintf("%.1f round trips", trips(far.FromReturn.P50, far).Value)
-	}
 	return spans
+}
+
+// notRun stands for a figure that the last run does not have.
+const notRun = "not run here"
+
+// realTakeover is what the takeovers of a peer took on a real server, for each TTL.
+func (d *Data) realTakeover(peer string) string {
+	text := notRun
+	for _, v := range d.Takeovers {
+		if v.Where != d.Places[0].Name || v.Peer != peer {
+			continue
+		}
+		took := fmt.Sprintf("%.2f TTL (median), %.2f at 99 %%", v.Time.P50.Value, v.Time.P99.Value)
+		switch {
+		case peer == Advisory: // has no TTL
+			text = "measured: " + milliseconds(v)
+		case text == notRun:
+			text = "measured: " + took
+		default:
+			text += fmt.Sprintf("; with a TTL of %.0f s %s", v.TTL, took)
+		}
+	}
+	return text
+}
+
+// milliseconds are what takeovers took whose peer has no TTL.
+func milliseconds(v Takeover) string {
+	return fmt.Sprintf("%.1f ms (median), %.1f ms at 99 %%", 1000*v.TTL*v.Time.P50.Value, 1000*v.TTL*v.Time.P99.Value)
+}
+
+// peerRelease is what the hand-overs of a peer took at the longest round trip.
+func (d *Data) peerRelease(peer string) string {
+	released := d.handover(peer, Release)
+	if len(released) == 0 {
+		return notRun
+	}
+	switch far := released[len(released)-1]; peer {
+	case Redislock:
+		return fmt.Sprintf("measured: %.2f poll intervals (median)", far.FromCall.P50.Value/handoverPoll)
+	case Advisory: // the next one may lead before the release returns
+		return fmt.Sprintf("measured: %.1f round trips from its call", trips(far.FromCall.P50, far).Value)
+	default:
+		return fmt.Sprintf("measured: %.1f round trips from the return of the release",
+			trips(far.FromReturn.P50, far).Value)
+	}
+}
+
+// servers are those that the bench has used.
+func (d *Data) servers() string {
+	list, last := d.Places[0].Name, "one etcd member"
+	for _, peer := range []string{Redislock, Advisory} {
+		if d.ran(peer) {
+			list, last = list+", "+last, "one "+Server(peer)
+		}
+	}
+	return list + " and " + last
 }
 
 // realTTL is the TTL of the takeovers that were measured in real time.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +40,10 @@ func TestPageIsRendered(t *testing.T) {
 			"etcd_takeover",
 			"etcd_release",
 			"etcd_crowd",
+			"redislock_takeover",
+			"redislock_release",
+			"postgres_takeover",
+			"postgres_release",
 			"place",
 			"renewal",
 			"electors",
@@ -68,6 +73,52 @@ func TestPageIsRendered(t *testing.T) {
 	for _, name := range plots {
 		require.Contains(t, files, name, "nothing renders this plot")
 	}
+}
+
+// Servers that were missing are named as not run, and else their figures stand beside the others.
+func TestFiguresOfOtherServers(t *testing.T) {
+	d, err := report.Read(filepath.Join(docs, "performance.json"))
+	require.NoError(t, err)
+	where := d.Places[0].Name
+	d.Takeovers = slices.DeleteFunc(d.Takeovers, func(v report.Takeover) bool {
+		return v.Where == where && v.TTL > 2 || v.Peer == report.Redislock || v.Peer == report.Advisory
+	})
+	d.Handovers = slices.DeleteFunc(d.Handovers, func(h report.Handover) bool {
+		return h.Peer == report.Redislock || h.Peer == report.Advisory
+	})
+	quoted := func(name string) string {
+		filled, _ := d.Fill("<!-- bench:" + name + " --><!-- / -->")
+		return strings.TrimSuffix(strings.TrimPrefix(filled, "<!-- bench:"+name+" -->"), "<!-- / -->")
+	}
+	for _, name := range []string{"redislock_takeover", "redislock_release", "postgres_takeover", "postgres_release"} {
+		require.Equal(t, "not run here", quoted(name), name)
+	}
+	require.False(t, strings.Contains(d.Render()["performance-tables.md"], "redislock"))
+
+	sample := func(v float64) report.Sample { return report.NewSample([]float64{v}) }
+	for _, v := range []report.Takeover{
+		{Peer: report.Redislock, TTL: 2, Time: sample(1.1)},
+		{Peer: report.Advisory, TTL: 2, Time: sample(0.001)},
+		{Peer: report.Redislock, TTL: 15, Time: sample(1.2)},
+	} {
+		v.Where, v.Case = where, report.Crash
+		d.Takeovers = append(d.Takeovers, v)
+	}
+	for _, peer := range []string{report.Redislock, report.Advisory} {
+		d.Handovers = append(d.Handovers, report.Handover{
+			RoundTrip: 0.1, Peer: peer, Way: report.Release, Trip: sample(0.125),
+			FromCall: sample(0.5), FromReturn: sample(-0.01),
+		})
+	}
+	require.Equal(t, "measured: 1.10 TTL (median), 1.10 at 99 %; with a TTL of 15 s 1.20 TTL (median), 1.20 at 99 %",
+		quoted("redislock_takeover"))
+	require.Equal(t, "measured: 0.50 poll intervals (median)", quoted("redislock_release"))
+	require.Equal(t, "measured: 2.0 ms (median), 2.0 ms at 99 %", quoted("postgres_takeover"))
+	require.Equal(t, "measured: 4.0 round trips from its call", quoted("postgres_release"))
+	require.Contains(t, quoted("place"), "one etcd member, one Redis and one PostgreSQL")
+	tables := d.Render()["performance-tables.md"]
+	require.True(t, strings.Contains(tables, "| redislock | Redis | 15 s | 1 | 1.20 |"))
+	require.False(t, strings.Contains(tables, "| PostgreSQL advisory lock | PostgreSQL |"), "it has no TTL")
 }
 
 func TestSample(t *testing.T) {

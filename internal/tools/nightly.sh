@@ -61,6 +61,10 @@ if [[ "all tests" =~ $part ]]; then
 	echo "--- Ceph's gateway"
 	if make radosgw; then export LEASEHOLD_NEEDS="${LEASEHOLD_NEEDS:-} radosgw"; else echo "Ceph's gateway cannot be installed here: its tests will not run" >&2; fi
 fi
+if [[ bench =~ $part ]]; then
+	echo "--- Redis and PostgreSQL"
+	make databases || echo "Redis and PostgreSQL cannot be installed here: the bench leaves them out" >&2
+fi
 step "vet for other systems" make vet-systems
 step "modules as users get them" make release-check
 step "examples" make examples

@@ -59,7 +59,9 @@ func StartAzurite(tb testing.TB, flags ...string) Azurite {
 // run starts a server, which ends with the test, or with this process.
 func run(tb testing.TB, cmd *exec.Cmd) {
 	tb.Helper()
-	cmd.SysProcAttr = childAttr()
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = childAttr()
+	}
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
 		runtime.LockOSThread() // on Linux the server ends with the thread that has started it

@@ -5,3 +5,5 @@ package testserver
 import "syscall"
 
 func childAttr() *syscall.SysProcAttr { return nil }
+
+func actAs(*syscall.SysProcAttr, int, int) {}
