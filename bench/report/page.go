@@ -417,7 +417,8 @@ func (d *Data) endings(say sayer, put putter) {
 	say("## How long no command runs")
 	say("The [command](cli.md) with a TTL of %.0f s, so that candidates poll every %.0f s, and proxies as above. The "+
 		"time counts from the signal, SIGTERM or SIGKILL, to the start of the next command. Of a restart it is the "+
-		"sum over three replicas, of which those that do not lead count nothing. SIGKILL comes at a random time "+
+		"sum over three replicas, of which those that do not lead count nothing. The first one leads at the start, "+
+		"and a replica that led is started again when the next one leads. SIGKILL comes at a random time "+
 		"between two renewals. The guard releases the lock 1 s after nothing of the command is left, and the next "+
 		"holder finds it by its polls. If the lock is kept, the next holder waits for a TTL from the last renewal.",
 		d.Endings[0].TTL, d.Endings[0].TTL/5)
