@@ -50,6 +50,9 @@ func (j *Judge) Look(ctx context.Context) (Verdict, error) {
 		return v, err
 	}
 	why := v.Reason
+	// What is begun is finished, or a process that ends would leave an object that nobody removes.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*j.g.s.attempt())
+	defer cancel()
 	lease, err := j.lock.TryAcquire(ctx)
 	if held, ok := errors.AsType[*leasehold.HeldError](err); ok {
 		j.held = j.g.s.Clock.Now().Mono + held.Wait

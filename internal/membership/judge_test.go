@@ -332,6 +332,38 @@ func (d *deniedStore) PutIfMatch(ctx context.Context, key string, body []byte, e
 
 func (d *deniedStore) Describe() leasehold.StoreInfo { return leasehold.Describe(d.Store) }
 
+// endingStore ends a context once an object was created.
+type endingStore struct {
+	leasehold.Store
+	end context.CancelFunc
+}
+
+func (e *endingStore) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	etag, err := e.Store.PutIfNoneMatch(ctx, key, body)
+	e.end()
+	return etag, err
+}
+
+func (e *endingStore) Describe() leasehold.StoreInfo { return leasehold.Describe(e.Store) }
+
+// A process that ends while it makes an object knows that it has made it, and removes it.
+func TestAProcessEndsWhileItMakesAnObject(t *testing.T) {
+	bubble(t, func(s *scene) {
+		term := termOf(s.term())
+		s.remove()
+		ctx, cancel := context.WithCancel(s.Context())
+		s.group = membership.NewGroup(&endingStore{s.store, cancel}, settings())
+		judge, err := s.group.Judge(term, ttl)
+		require.NoError(s, err)
+		v, err := judge.Look(ctx)
+		require.NoError(s, err)
+		require.Equal(s, membership.Unknown, v.State)
+		require.True(s, s.exists())
+		require.NoError(s, judge.Evicted(s.Context()))
+		require.False(s, s.exists())
+	})
+}
+
 // The next look comes soon after each renewal, and when the term runs out.
 func TestWhenToLook(t *testing.T) {
 	bubble(t, func(s *scene) {
