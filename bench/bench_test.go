@@ -215,6 +215,7 @@ func logProgress() func(what string) {
 
 // writeReport writes the data, and what is rendered from it.
 func writeReport(t *testing.T, d *report.Data, docs string) {
+	require.NoError(t, os.MkdirAll(docs, 0o755))
 	data := filepath.Join(docs, "performance.json")
 	require.NoError(t, d.Write(data))
 	written, err := report.Read(data)
