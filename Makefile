@@ -85,7 +85,7 @@ image: ## the image leasehold, which has the command and nothing else
 	@docker build --quiet --tag leasehold --file cmd/leasehold/Dockerfile "$(BIN)/image"
 
 .PHONY: binaries
-binaries: ## the command for Linux, macOS and the BSDs, a file each without a library, and their checksums, in .bin/release
+binaries: ## the command for each system, and checksums, in .bin/release; with VERSION also SBOMs and Debian's packages
 	@go run ./internal/tools/binaries $(if $(VERSION),-version "$(VERSION)") "$(BIN)/release"
 
 .PHONY: mutants

@@ -1,5 +1,6 @@
 // Command binaries builds the program leasehold for the systems that it runs on, as one file each
-// that needs no library, and a file of their checksums, as sha256sum reads it.
+// that needs no library, and a file of their checksums, as sha256sum reads it. For a release each
+// also gets an SBOM, and those for Linux become packages of Debian.
 //
 //	binaries [-version VERSION] DIRECTORY [SYSTEM/ARCHITECTURE ...]
 //	binaries -vet    vets the program as for each of these systems, in seconds instead of minutes
@@ -34,7 +35,7 @@ var platforms = []string{
 
 func main() {
 	vetOnly := flag.Bool("vet", false, "vet the program as for each system, and build nothing")
-	version := flag.String("version", "", "fail unless the programs say that this is their version")
+	version := flag.String("version", "", "a release: fail unless the programs say that this is their version")
 	flag.Parse()
 	var err error
 	switch {
@@ -52,8 +53,8 @@ func main() {
 	}
 }
 
-// build builds the program for these platforms, or for all if there are none. Each must say that it
-// is of this version, unless that is "".
+// build builds the program for these platforms, or for all if there are none. With a version each
+// must say that it is of this version, and gets what a release has beside it.
 func build(dir string, on []string, version string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -62,44 +63,76 @@ func build(dir string, on []string, version string) error {
 	if len(on) == 0 {
 		on = platforms
 	}
-	var sums strings.Builder
+	var files []string
 	for _, platform := range on {
-		system, arch, ok := strings.Cut(platform, "/")
-		if !ok {
-			return fmt.Errorf("%q is no platform: use one such as linux/amd64", platform)
-		}
-		file := filepath.Join(dir, "leasehold-"+system+"-"+arch)
-		cmd := program("build", system, arch)
-		cmd.Args = append(cmd.Args, "-trimpath", "-ldflags=-s -w", "-o", file)
-		// In a repository go tells the program its version, or fails. In the files of an archive
-		// there is none to tell, and go does not know git's linked worktrees.
-		if info, err := os.Stat(".git"); err == nil && info.IsDir() {
-			cmd.Args = append(cmd.Args, "-buildvcs=true")
-		}
-		cmd.Args = append(cmd.Args, ".")
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("building %s: %w", platform, err)
-		}
-		size, sum, err := digest(file)
-		if err := cmp.Or(err, static(system, file)); err != nil {
+		file, err := compile(dir, platform)
+		if err := cmp.Or(err, check(file, version)); err != nil {
 			return err
 		}
-		info, err := buildinfo.ReadFile(file)
+		files = append(files, file)
+	}
+	if version != "" {
+		beside, err := pack(dir, files, version)
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%6.1f MB  %s %s\n", float64(size)/1e6, filepath.Base(file), info.Main.Version)
-		if version != "" && info.Main.Version != version {
-			return fmt.Errorf("%s says that it is %s, not %s: build it from that tag, in a repository and not in a "+
-				"linked worktree",
-				file, info.Main.Version, version)
-		}
-		if size > maxSize {
-			return fmt.Errorf("%s has %d bytes, over the limit of %d", file, size, maxSize)
+		files = append(files, beside...)
+	}
+	var sums strings.Builder
+	for _, file := range files {
+		sum, err := digest(file)
+		if err != nil {
+			return err
 		}
 		fmt.Fprintf(&sums, "%x  %s\n", sum, filepath.Base(file))
 	}
 	return os.WriteFile(filepath.Join(dir, "SHA256SUMS"), []byte(sums.String()), 0o644)
+}
+
+// compile builds the program for a platform, and returns its file.
+func compile(dir, platform string) (string, error) {
+	system, arch, ok := strings.Cut(platform, "/")
+	if !ok {
+		return "", fmt.Errorf("%q is no platform: use one such as linux/amd64", platform)
+	}
+	file := filepath.Join(dir, "leasehold-"+system+"-"+arch)
+	cmd := program("build", system, arch)
+	cmd.Args = append(cmd.Args, "-trimpath", "-ldflags=-s -w", "-o", file)
+	// In a repository go tells the program its version, or fails. In the files of an archive there
+	// is none to tell, and go does not know git's linked worktrees.
+	if info, err := os.Stat(".git"); err == nil && info.IsDir() {
+		cmd.Args = append(cmd.Args, "-buildvcs=true")
+	}
+	cmd.Args = append(cmd.Args, ".")
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("building %s: %w", platform, err)
+	}
+	if system != "linux" { // the programs of macOS and OpenBSD always need the system's libc
+		return file, nil
+	}
+	return file, static(file)
+}
+
+// check refuses a program that is too large, or is not of the version that is asked for, if one is.
+func check(file, version string) error {
+	info, err := buildinfo.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	stat, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%6.1f MB  %s %s\n", float64(stat.Size())/1e6, filepath.Base(file), info.Main.Version)
+	if version != "" && info.Main.Version != version {
+		return fmt.Errorf("%s says that it is %s, not %s: build it from that tag, in a repository and not in a linked "+
+			"worktree", file, info.Main.Version, version)
+	}
+	if stat.Size() > maxSize {
+		return fmt.Errorf("%s has %d bytes, over the limit of %d: docs/releasing.md says what weighs", file, stat.Size(),
+			maxSize)
+	}
+	return nil
 }
 
 // program is a go command about the program on a system. Arguments may be added to it.
@@ -154,23 +187,19 @@ func vet() error {
 	return nil
 }
 
-func digest(file string) (size int64, sum []byte, err error) {
+func digest(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	defer f.Close()
 	h := sha256.New()
-	size, err = io.Copy(h, f)
-	return size, h.Sum(nil), err
+	_, err = io.Copy(h, f)
+	return h.Sum(nil), err
 }
 
-// static refuses a program for Linux that needs a library or a loader of the system. Those of macOS
-// and OpenBSD always need the system's libc.
-func static(system, file string) error {
-	if system != "linux" {
-		return nil
-	}
+// static refuses a program for Linux that needs a library or a loader of the system.
+func static(file string) error {
 	f, err := elf.Open(file)
 	if err != nil {
 		return err

@@ -48,6 +48,54 @@ func TestBuild(t *testing.T) {
 	require.ErrorContains(t, build(dir, []string{"linux"}, ""), "linux/amd64")
 }
 
+// What a release has beside the programs is right, and is the same when it is made again.
+func TestPack(t *testing.T) {
+	if !testsize.Full() || runtime.GOOS != "linux" {
+		t.Skip("it builds two tools, which takes minutes: set LEASEHOLD_SIZE=full to run it on Linux")
+	}
+	t.Chdir(filepath.Join("..", "..", ".."))
+	dir := t.TempDir()
+	program, err := compile(dir, "linux/"+runtime.GOARCH)
+	require.NoError(t, err)
+	files, err := pack(dir, []string{program}, "v0.1.0-rc.1")
+	require.NoError(t, err)
+	deb := filepath.Join(dir, "leasehold_0.1.0-rc.1_"+runtime.GOARCH+".deb")
+	require.Equal(t, []string{program + ".cdx.json", deb}, files)
+	var before [2]string
+	for i, file := range files {
+		body, err := os.ReadFile(file)
+		require.NoError(t, err)
+		before[i] = string(body)
+	}
+	require.Contains(t, before[0], `"bomFormat": "CycloneDX"`)
+	require.Contains(t, before[0], "pkg:golang/github.com/aws/aws-sdk-go-v2/service/s3@")
+	require.Contains(t, before[0], "pkg:golang/std@")
+	if _, err := exec.LookPath("dpkg-deb"); err == nil {
+		fields, err := output("dpkg-deb", "--field", deb, "Package", "Version", "Architecture")
+		require.NoError(t, err)
+		require.Equal(t, "Package: leasehold\nVersion: 0.1.0~rc.1\nArchitecture: "+runtime.GOARCH+"\n", fields)
+		_, err = output("dpkg-deb", "--extract", deb, filepath.Join(dir, "root"))
+		require.NoError(t, err)
+		said, err := output(filepath.Join(dir, "root", "usr", "bin", "leasehold"), "--version")
+		require.NoError(t, err)
+		want, err := output(program, "--version")
+		require.NoError(t, err)
+		require.Equal(t, want, said)
+		for _, file := range []string{"man/man1/leasehold.1", "doc/leasehold/copyright",
+			"zsh/vendor-completions/_leasehold",
+			"bash-completion/completions/leasehold", "fish/vendor_completions.d/leasehold.fish"} {
+			require.FileExists(t, filepath.Join(dir, "root", "usr", "share", file))
+		}
+	}
+	_, err = pack(dir, []string{program}, "v0.1.0-rc.1")
+	require.NoError(t, err)
+	for i, file := range files {
+		body, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.True(t, before[i] == string(body), "%s differs when it is made again", file)
+	}
+}
+
 // A program that needs the system's loader is refused.
 func TestStatic(t *testing.T) {
 	if _, err := exec.LookPath("gcc"); err != nil || runtime.GOOS != "linux" {
@@ -56,5 +104,5 @@ func TestStatic(t *testing.T) {
 	source, program := filepath.Join(t.TempDir(), "a.c"), filepath.Join(t.TempDir(), "a")
 	require.NoError(t, os.WriteFile(source, []byte("int main(void) { return 0; }\n"), 0o600))
 	require.NoError(t, exec.CommandContext(t.Context(), "gcc", "-o", program, source).Run())
-	require.ErrorContains(t, static("linux", program), "not static")
+	require.ErrorContains(t, static(program), "not static")
 }

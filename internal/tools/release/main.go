@@ -35,6 +35,12 @@ var unpublished = regexp.MustCompile(`(^|/)(bench|itest|examples|internal)(/|$)`
 // A major version above 1 would need another module path.
 var valid = regexp.MustCompile(`^v[01]\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)
 
+// checked is the version of a release that is only checked. Every real one is later.
+const checked = "v0.0.0-check"
+
+// before is what a text says while there is no published version, or not yet this one.
+var before = regexp.MustCompile(`(?i)not\s+yet\s+published|once\s+a\s+version\s+is\s+published|\(unreleased\)`)
+
 func main() {
 	check := flag.Bool("check", false, "prove a release of the work tree as it is, and leave no trace")
 	flag.Parse()
@@ -43,16 +49,16 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, ".", flag.Arg(0), *check); err != nil {
+	if err := run(ctx, os.Stdout, ".", flag.Arg(0), *check); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, dir, version string, check bool) error {
-	repo := place{ctx: ctx, dir: dir}
+func run(ctx context.Context, out io.Writer, dir, version string, check bool) error {
+	repo := place{ctx: ctx, dir: dir, out: out}
 	if check {
-		version = "v0.0.0-check"
+		version = checked
 	}
 	top, err := repo.run("git", "rev-parse", "--show-toplevel")
 	if err != nil {
@@ -109,6 +115,9 @@ func run(ctx context.Context, dir, version string, check bool) error {
 	if err := clone.prove(tmp, proxy, mods, version); err != nil {
 		return err
 	}
+	if err := clone.update(tmp, proxy, mods, version); err != nil {
+		return err
+	}
 	if check {
 		return nil
 	}
@@ -117,9 +126,9 @@ func run(ctx context.Context, dir, version string, check bool) error {
 	if err := clone.all([]string{"git", "update-ref", "--no-deref", "HEAD", "refs/tags/" + version}); err != nil {
 		return err
 	}
-	if out, err := clone.run("go", "run", "./internal/tools/binaries", "-version", version,
+	if said, err := clone.run("go", "run", "./internal/tools/binaries", "-version", version,
 		filepath.Join(tmp, "programs")); err != nil {
-		return fmt.Errorf("building the programs: %w\n%s", err, out)
+		return fmt.Errorf("building the programs: %w\n%s", err, said)
 	}
 
 	if now, err := repo.run("git", "rev-parse", "HEAD"); err != nil || now != start {
@@ -142,11 +151,13 @@ func (m module) published() bool { return !unpublished.MatchString(m.dir) }
 
 func (m module) tag(version string) string { return path.Join(m.dir, version) }
 
-// place is a directory to run commands in, and what to add to their environment.
+// place is a directory to run commands in, what to add to their environment, and where to say how
+// far the release is.
 type place struct {
 	ctx context.Context
 	dir string
 	env []string
+	out io.Writer
 }
 
 // run returns the standard output of a command. An error has what the command said.
@@ -212,9 +223,6 @@ func (p place) refuseTexts(version string) error {
 		return fmt.Errorf("CHANGELOG.md has no heading for %s: add one such as \"## %s (2026-01-31)\"",
 			version, version)
 	}
-	if at := regexp.MustCompile(`(?m)^## .*\(unreleased\)`).Find(changes); at != nil {
-		return fmt.Errorf("CHANGELOG.md says %q: write the date of the release", at)
-	}
 	pages, err := p.run("git", "ls-files", "-z", "--", "*.md")
 	if err != nil {
 		return err
@@ -224,8 +232,9 @@ func (p place) refuseTexts(version string) error {
 		if err != nil {
 			return err
 		}
-		if regexp.MustCompile(`not\s+yet\s+published`).Match(body) {
-			return fmt.Errorf("%s says \"not yet published\": write what holds once it is", page)
+		if at := before.Find(body); at != nil {
+			return fmt.Errorf("%s says %q: write what holds once %s is published, and in CHANGELOG.md its date", page,
+				strings.Join(strings.Fields(string(at)), " "), version)
 		}
 	}
 	return nil
@@ -234,7 +243,7 @@ func (p place) refuseTexts(version string) error {
 // clone makes a clone that has the work tree as it is, with changes that are not committed, in its
 // index and its files.
 func (p place) clone(dir string) (place, error) {
-	c := place{ctx: p.ctx, dir: dir, env: []string{"GOWORK=" + filepath.Join(dir, "go.work")}}
+	c := place{ctx: p.ctx, dir: dir, env: []string{"GOWORK=" + filepath.Join(dir, "go.work")}, out: p.out}
 	if _, err := p.run("git", "clone", "--quiet", "--shared", "--no-checkout", p.dir, dir); err != nil {
 		return c, err
 	}
@@ -357,13 +366,25 @@ func (p place) tag(mods []module, version string) error {
 	return nil
 }
 
-// publish fills a new module cache in dir from the tags, as go and every module proxy do it. The
-// part of it in cache/download is a file-system module proxy. It returns the lines for go.sum of
-// each module.
+// publish fills a new module cache in dir from the tags of version, and returns the lines for
+// go.sum of each module.
 func (p place) publish(dir string, mods []module, version string) (map[string][]string, error) {
 	if err := os.RemoveAll(dir); err != nil {
 		return nil, err
 	}
+	var list []string
+	for _, m := range mods {
+		if m.published() {
+			list = append(list, m.path+"@"+version)
+		}
+	}
+	return p.download(dir, list)
+}
+
+// download adds versions of modules to a module cache from their tags, as go and every module proxy
+// do it. The part of the cache in cache/download is a file-system module proxy. It returns the
+// lines for go.sum of each module.
+func (p place) download(dir string, list []string) (map[string][]string, error) {
 	n, err := strconv.Atoi(cmp.Or(os.Getenv("GIT_CONFIG_COUNT"), "0"))
 	if err != nil {
 		return nil, fmt.Errorf("GIT_CONFIG_COUNT: %w", err)
@@ -376,17 +397,11 @@ func (p place) publish(dir string, mods []module, version string) (map[string][]
 		fmt.Sprintf("GIT_CONFIG_KEY_%d=url.%s.insteadOf", n, p.dir),
 		fmt.Sprintf("GIT_CONFIG_VALUE_%d=https://%s", n, root),
 	}}
-	args := []string{"mod", "download", "-json"}
-	for _, m := range mods {
-		if m.published() {
-			args = append(args, m.path+"@"+version)
-		}
-	}
-	out, failed := q.run("go", args...)
+	out, failed := q.run("go", append([]string{"mod", "download", "-json"}, list...)...)
 	sums := map[string][]string{}
 	for dec := json.NewDecoder(strings.NewReader(out)); ; {
-		var got struct{ Path, Sum, GoModSum, Error string }
-		if err := dec.Decode(&got); err == io.EOF {
+		var got struct{ Path, Version, Sum, GoModSum, Error string }
+		if err := dec.Decode(&got); errors.Is(err, io.EOF) {
 			return sums, failed
 		} else if err != nil {
 			return nil, errors.Join(failed, err)
@@ -394,8 +409,8 @@ func (p place) publish(dir string, mods []module, version string) (map[string][]
 			return nil, fmt.Errorf("module %s: %s", got.Path, got.Error)
 		}
 		sums[got.Path] = []string{
-			got.Path + " " + version + " " + got.Sum + "\n",
-			got.Path + " " + version + "/go.mod " + got.GoModSum + "\n",
+			got.Path + " " + got.Version + " " + got.Sum + "\n",
+			got.Path + " " + got.Version + "/go.mod " + got.GoModSum + "\n",
 		}
 	}
 }
@@ -428,22 +443,28 @@ func (p place) writeSums(mods []module, sums map[string][]string) (changed bool,
 	return changed, nil
 }
 
-// prove builds every published module as its users do, and loads every module as its developers do.
-func (p place) prove(tmp, proxy string, mods []module, version string) error {
+// outside is a place for modules of users, who get ours from the file-system proxy.
+func (p place) outside(tmp, proxy string) (place, error) {
 	var env struct{ GOPROXY, GOMODCACHE, GONOSUMDB string }
-	if err := p.json(&env, "go", "env", "-json", "GOPROXY", "GOMODCACHE", "GONOSUMDB"); err != nil {
-		return err
-	}
+	err := p.json(&env, "go", "env", "-json", "GOPROXY", "GOMODCACHE", "GONOSUMDB")
 	// A module cache of its own, so that nothing of an unpublished version stays. What others have
 	// published comes from the developer's cache, if it is there.
-	outside := place{ctx: p.ctx, env: []string{
+	return place{ctx: p.ctx, env: []string{
 		"GOWORK=off", "GOMODCACHE=" + filepath.Join(tmp, "mod"), "GOBIN=" + filepath.Join(tmp, "bin"),
 		// -trimpath: so that the build cache serves every temporary directory
 		"GOFLAGS=-modcacherw -trimpath -buildvcs=false",
 		"GOPROXY=file://" + filepath.Join(proxy, "cache/download") + ",file://" +
 			filepath.Join(env.GOMODCACHE, "cache/download") + "," + env.GOPROXY,
 		"GOPRIVATE=", "GONOPROXY=", "GONOSUMDB=" + strings.TrimPrefix(env.GONOSUMDB+","+root, ","),
-	}}
+	}}, err
+}
+
+// prove builds every published module as its users do, and loads every module as its developers do.
+func (p place) prove(tmp, proxy string, mods []module, version string) error {
+	outside, err := p.outside(tmp, proxy)
+	if err != nil {
+		return err
+	}
 	for _, m := range mods {
 		inside := place{ctx: p.ctx, dir: filepath.Join(p.dir, m.dir), env: p.env}
 		if _, err := inside.run("go", "list", "-test", "-deps", "./..."); err != nil {
@@ -457,70 +478,98 @@ func (p place) prove(tmp, proxy string, mods []module, version string) error {
 			return fmt.Errorf("%s without the workspace: %w", m.path, err)
 		}
 		outside.dir = filepath.Join(tmp, "outside", m.dir)
-		said, err := outside.use(m, version, filepath.Join(inside.dir, "go.sum"))
+		sums, err := os.ReadFile(filepath.Join(inside.dir, "go.sum"))
+		if err != nil {
+			return err
+		}
+		said, err := outside.use(m, version, sums)
 		if err != nil {
 			return fmt.Errorf("%s from outside: %w", m.path, err)
 		}
-		fmt.Printf("%s@%s: %s\n", m.path, version, said)
+		fmt.Fprintf(p.out, "%s@%s: %s\n", m.path, version, said)
 	}
 	return nil
 }
 
 // use makes a module that imports every package of m, builds it, and installs the programs of m,
 // examples too.
-func (p place) use(m module, version, sums string) (string, error) {
-	if err := os.MkdirAll(p.dir, 0o755); err != nil {
-		return "", err
-	}
-	// What the repository knows already need not be looked up in the checksum database.
-	body, err := os.ReadFile(sums)
+func (p place) use(m module, version string, sums []byte) (string, error) {
+	programs, packages, err := p.start([]module{m}, sums, m.path+"@"+version)
 	if err != nil {
-		return "", err
-	}
-	own := filepath.Join(p.dir, "go.sum")
-	if err := os.WriteFile(own, body, 0o644); err != nil {
-		return "", err
-	}
-	if err := p.all(
-		[]string{"go", "mod", "init", "example.com/outside"},
-		[]string{"go", "get", m.path + "@" + version},
-	); err != nil {
-		return "", err
-	}
-	list, err := p.run("go", "list", "-find", "-f", "{{if .GoFiles}}{{.Module.Path}} {{.Name}} {{.ImportPath}}{{end}}",
-		m.path+"/...")
-	if err != nil {
-		return "", err
-	}
-	code := "package outside\n"
-	var programs []string
-	for line := range strings.Lines(list) {
-		f := strings.Fields(line)
-		switch {
-		case f[0] != m.path, slices.Contains(strings.Split(f[2], "/"), "internal"):
-		case f[1] == "main":
-			programs = append(programs, f[2]+"@"+version)
-		default:
-			code += fmt.Sprintf("\nimport _ %q\n", f[2])
-		}
-	}
-	if err := os.WriteFile(filepath.Join(p.dir, "outside.go"), []byte(code), 0o644); err != nil {
 		return "", err
 	}
 	if err := p.all([]string{"go", "mod", "tidy"}, []string{"go", "build"}); err != nil {
 		return "", err
 	}
-	if body, err = os.ReadFile(own); err != nil {
+	body, err := os.ReadFile(filepath.Join(p.dir, "go.sum"))
+	if err != nil {
 		return "", err
 	}
 	if len(programs) > 0 {
 		p.env = append(slices.Clone(p.env), "GOSUMDB=off") // these very modules were checked against go.sum just now
-		if _, err := p.run("go", append([]string{"install"}, programs...)...); err != nil {
+		args := []string{"install"}
+		for _, program := range programs {
+			args = append(args, program+"@"+version)
+		}
+		if _, err := p.run("go", args...); err != nil {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("packages: %d, programs: %d, lines in a user's go.sum: %d",
-		strings.Count(code, "import"), len(programs), strings.Count(string(body), "\n")), nil
+	if m.dir == "cmd/leasehold" {
+		bin, err := p.run("go", "env", "GOBIN")
+		if err != nil {
+			return "", err
+		}
+		said, err := p.run(filepath.Join(strings.TrimSpace(bin), "leasehold"), "--version")
+		if err != nil {
+			return "", err
+		}
+		if said != "leasehold "+version+"\n" {
+			return "", fmt.Errorf("the command that go install builds says %q, and not that it is %s", said, version)
+		}
+	}
+	return fmt.Sprintf("packages: %d, programs: %d, lines in a user's go.sum: %d", packages, len(programs),
+		strings.Count(string(body), "\n")), nil
+}
+
+// start makes a module that gets these versions, and imports every package of the modules. It
+// returns their programs and the number of the packages.
+func (p place) start(of []module, sums []byte, versions ...string) (programs []string, packages int, err error) {
+	if err := os.MkdirAll(p.dir, 0o755); err != nil {
+		return nil, 0, err
+	}
+	// What the repository knows already need not be looked up in the checksum database.
+	if err := os.WriteFile(filepath.Join(p.dir, "go.sum"), sums, 0o644); err != nil {
+		return nil, 0, err
+	}
+	if err := p.all(
+		[]string{"go", "mod", "init", "example.com/outside"},
+		append([]string{"go", "get"}, versions...),
+	); err != nil {
+		return nil, 0, err
+	}
+	args := []string{"list", "-find", "-f", "{{if .GoFiles}}{{.Module.Path}} {{.Name}} {{.ImportPath}}{{end}}"}
+	var paths []string
+	for _, m := range of {
+		args, paths = append(args, m.path+"/..."), append(paths, m.path)
+	}
+	list, err := p.run("go", args...)
+	if err != nil {
+		return nil, 0, err
+	}
+	code := "package outside\n"
+	for line := range strings.Lines(list) {
+		f := strings.Fields(line)
+		switch {
+		case !slices.Contains(paths, f[0]), slices.Contains(strings.Split(f[2], "/"), "internal"):
+		case f[1] == "main":
+			programs = append(programs, f[2])
+		default:
+			code += fmt.Sprintf("\nimport _ %q\n", f[2])
+			packages++
+		}
+	}
+	return programs, packages, os.WriteFile(filepath.Join(p.dir, "outside.go"), []byte(code), 0o644)
 }
 
 // take makes the commit and the tags of the clone in the repository, with the user's name, hooks
@@ -540,15 +589,20 @@ func (p place) take(clone place, mods []module, version string) error {
 		return fmt.Errorf("a hook has changed the commit that was proven, so it got no tags (undo it with git reset "+
 			"--hard HEAD^): %w", err)
 	}
+	// The root's tag starts .github/workflows/release.yml. It is pushed by itself, since GitHub
+	// starts nothing where more than three tags are pushed at once.
 	push := "git push --atomic origin HEAD"
 	for _, m := range mods {
-		if m.published() {
-			if _, err := p.run("git", "tag", "--annotate", "-m", m.path+" "+version, m.tag(version)); err != nil {
-				return err
-			}
+		if !m.published() {
+			continue
+		}
+		if _, err := p.run("git", "tag", "--annotate", "-m", m.path+" "+version, m.tag(version)); err != nil {
+			return err
+		}
+		if m.tag(version) != version {
 			push += " " + m.tag(version)
 		}
 	}
-	fmt.Println("Committed and tagged. To publish:", push)
+	fmt.Fprintf(p.out, "Committed and tagged. To publish:\n%s\ngit push origin %s\n", push, version)
 	return nil
 }

@@ -20,7 +20,11 @@ var repository = map[string]string{
 	"README.md":    "# leasehold\n",
 	"internal/tools/binaries/main.go": `package main
 
-import "os"
+import (
+	"os"
+	"os/exec"
+	"strings"
+)
 
 func main() {
 	if len(os.Args) != 4 || os.Args[1] != "-version" {
@@ -29,6 +33,14 @@ func main() {
 	if _, err := os.Stat("broken"); err == nil {
 		println("undefined: unix.CLOCK_MONOTONIC")
 		os.Exit(1)
+	}
+	if meanwhile, err := os.ReadFile("meanwhile.sh"); err == nil {
+		origin, _ := exec.Command("git", "remote", "get-url", "origin").Output()
+		sh := exec.Command("sh", "-ec", string(meanwhile))
+		sh.Dir = strings.TrimSpace(string(origin))
+		if out, err := sh.CombinedOutput(); err != nil {
+			panic(string(out))
+		}
 	}
 }
 `,
@@ -111,6 +123,10 @@ func (p place) must(t *testing.T, name string, args ...string) string {
 	return out
 }
 
+func (p place) release(t *testing.T, version string, check bool) error {
+	return run(t.Context(), t.Output(), p.dir, version, check)
+}
+
 // state is all that a release that fails, or a check, must leave as it was.
 func (p place) state(t *testing.T) string {
 	return p.must(t, "git", "status", "--porcelain") + p.must(t, "git", "show-ref")
@@ -121,15 +137,15 @@ func TestRefuses(t *testing.T) {
 	p := newRepository(t, nil)
 	linked := filepath.Join(t.TempDir(), "linked")
 	p.must(t, "git", "worktree", "add", "--quiet", linked)
-	require.ErrorContains(t, run(t.Context(), linked, "v0.1.0", false), "linked is a linked worktree")
+	require.ErrorContains(t, run(t.Context(), t.Output(), linked, "v0.1.0", false), "linked is a linked worktree")
 	p.must(t, "git", "tag", "adapter/v0.3.0")
 	for _, version := range []string{"", "0.1.0", "v0.1", "v2.0.0", "v01.0.0", "v0.1.0+x", "v0.1.0-",
 		"v1.2.3.4", "latest"} {
-		require.ErrorContains(t, run(t.Context(), p.dir, version, false), `"`+version+`" is not a version`)
+		require.ErrorContains(t, p.release(t, version, false), `"`+version+`" is not a version`)
 	}
-	require.ErrorContains(t, run(t.Context(), p.dir, "v0.3.0", false), "adapter/v0.3.0 is already tagged")
+	require.ErrorContains(t, p.release(t, "v0.3.0", false), "adapter/v0.3.0 is already tagged")
 	p.write(t, "new.go", "package leasehold\n")
-	require.ErrorContains(t, run(t.Context(), p.dir, "v0.1.0", false), "the work tree is not clean (commit or "+
+	require.ErrorContains(t, p.release(t, "v0.1.0", false), "the work tree is not clean (commit or "+
 		"remove):\n?? new.go")
 	require.Equal(t, "adapter/v0.3.0\n", p.must(t, "git", "tag"))
 }
@@ -139,17 +155,15 @@ func TestRefusesTextsOfBefore(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]map[string]string{
 		"CHANGELOG.md has no heading for v0.1.0": {"CHANGELOG.md": "# Changelog\n\n## v0.1.00\n"},
-		`CHANGELOG.md says "## v0.1.0 (unreleased)"`: {"CHANGELOG.md": "# Changelog\n\n## " +
-			"v0.1.0 (unreleased)\n"},
-		`CHANGELOG.md says "## Next (unreleased)"`: {"CHANGELOG.md": "## Next (unreleased)\n\n## " +
-			"v0.1.0\n"},
-		`README.md says "not yet published": write what holds once`: {"README.md": "It is v0, not\nyet published.\n"},
-		`docs/start.md says "not yet published"`: {"docs/start.md": "While it is not yet " +
-			"published, …\n"},
+		`CHANGELOG.md says "(unreleased)"`:       {"CHANGELOG.md": "# Changelog\n\n## v0.1.0 (unreleased)\n"},
+		`docs/next.md says "(Unreleased)"`:       {"docs/next.md": "## Next (Unreleased)\n"},
+		`README.md says "not yet published": write what holds once v0.1.0 is published`: {
+			"README.md": "It is v0, not\nyet published.\n"},
+		`docs/start.md says "Once a version is published"`: {"docs/start.md": "Once a version\nis published, …\n"},
 	} {
 		p := newRepository(t, change)
 		before := p.state(t)
-		require.ErrorContains(t, run(t.Context(), p.dir, "v0.1.0", false), want)
+		require.ErrorContains(t, p.release(t, "v0.1.0", false), want)
 		require.Equal(t, before, p.state(t))
 	}
 }
@@ -159,10 +173,27 @@ func TestProgramsThatDoNotBuildAreNotReleased(t *testing.T) {
 	t.Parallel()
 	p := newRepository(t, map[string]string{"broken": ""})
 	before := p.state(t)
-	err := run(t.Context(), p.dir, "v0.1.0", false)
+	err := p.release(t, "v0.1.0", false)
 	require.ErrorContains(t, err, "building the programs")
 	require.ErrorContains(t, err, "unix.CLOCK_MONOTONIC")
 	require.Equal(t, before, p.state(t))
+}
+
+// What happens in the repository while the programs are built is seen, and is neither released nor
+// lost.
+func TestChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	fullOnly(t)
+	for meanwhile, want := range map[string]string{
+		"git commit --quiet --allow-empty -m meanwhile": "HEAD has moved meanwhile",
+		"echo package leasehold >new.go":                "the work tree is not clean (commit or remove):\n?? new.go",
+		"git tag child/v0.1.0":                          "child/v0.1.0 is already tagged",
+	} {
+		p := newRepository(t, map[string]string{"meanwhile.sh": meanwhile})
+		require.ErrorContains(t, p.release(t, "v0.1.0", false), want)
+		require.NotContains(t, p.must(t, "git", "log", "--format=%s"), "Release")
+		require.NotContains(t, p.must(t, "git", "tag"), "adapter/v0.1.0")
+	}
 }
 
 func TestRelease(t *testing.T) {
@@ -170,12 +201,12 @@ func TestRelease(t *testing.T) {
 	p := newRepository(t, nil)
 	before := p.state(t)
 	p.write(t, ".git/hooks/pre-commit", "#!/bin/sh\necho no; exit 1\n")
-	require.ErrorContains(t, run(t.Context(), p.dir, "v0.1.0", false), "git commit")
+	require.ErrorContains(t, p.release(t, "v0.1.0", false), "git commit")
 	require.Equal(t, before, p.state(t))
 	require.NoError(t, os.Remove(filepath.Join(p.dir, ".git/hooks/pre-commit")))
 
 	for i, version := range []string{"v0.1.0", "v0.2.0-rc.1"} {
-		require.NoError(t, run(t.Context(), p.dir, version, false))
+		require.NoError(t, p.release(t, version, false))
 		require.Equal(t, "adapter/"+version+"\nchild/"+version+"\n"+version+"\n",
 			p.must(t, "git", "tag", "--points-at", "HEAD"))
 		require.Len(t, strings.Fields(p.must(t, "git", "rev-list", "HEAD")), i+2, "one commit a release")
@@ -195,6 +226,60 @@ func TestRelease(t *testing.T) {
 	}
 }
 
+// A user may update the root alone. Before the first release that is shown with a root that is made
+// up; after it, with the nested modules of the last one.
+func TestTheModulesOfTheReleaseBeforeBuildWithTheNewRoot(t *testing.T) {
+	t.Parallel()
+	fullOnly(t)
+	p := newRepository(t, map[string]string{
+		"CHANGELOG.md": "## v0.2.0 (2026-04-01)\n\n## v0.1.1 (2026-03-01)\n\n## v0.1.0 (2026-02-01)\n"})
+	says := func(version string, check bool, want string) {
+		t.Helper()
+		var said strings.Builder
+		require.NoError(t, run(t.Context(), &said, p.dir, version, check))
+		require.Contains(t, said.String(), want)
+	}
+	says("", true, "the nested modules of v0.0.0-check with the root of v0.999.0: 2 modules build\n")
+	says("v0.1.0", false, "the nested modules of v0.1.0 with the root of v0.999.0: 2 modules build\n")
+	p.must(t, "git", "commit", "--quiet", "--allow-empty", "-m", "no change of the API")
+	says("", true, "the nested modules of v0.1.0 with the root of v0.999.0: 2 modules build\n")
+	p.write(t, "lock.go", "package leasehold\n\nconst Title = \"leasehold\"\n")
+	p.write(t, "cmd/tool/main.go", strings.Replace(repository["cmd/tool/main.go"], "Name", "Title", 1))
+	p.write(t, "adapter/adapter.go", strings.Replace(repository["adapter/adapter.go"], "leasehold.Name",
+		"leasehold.Title", 1))
+	p.must(t, "git", "commit", "--quiet", "--all", "-m", "a change of the API")
+	before := p.state(t)
+	err := p.release(t, "v0.1.1", false)
+	require.ErrorContains(t, err, "the nested modules of v0.1.0 with the root of v0.1.1: ")
+	require.ErrorContains(t, err, "undefined: leasehold.Name")
+	require.Equal(t, before, p.state(t))
+	const may = "they do not build, so the next version must be one that may change the API"
+	says("", true, may)
+	says("v0.2.0", false, may)
+}
+
+// A release of a command that does not know its version is refused.
+func TestTheInstalledCommandKnowsItsVersion(t *testing.T) {
+	t.Parallel()
+	fullOnly(t)
+	for _, c := range []struct{ said, refused string }{
+		{`"leasehold v0.0.0-check"`, ""},
+		{`"leasehold (devel)"`, `says "leasehold (devel)\n", and not that it is v0.0.0-check`},
+	} {
+		p := newRepository(t, map[string]string{
+			"cmd/leasehold/go.mod":  "module " + root + "/cmd/leasehold\n\ngo 1.26.0\n",
+			"cmd/leasehold/main.go": "package main\n\nimport \"fmt\"\n\nfunc main() { fmt.Println(" + c.said + ") }\n",
+			"go.work":               strings.Replace(repository["go.work"], ")", "\t./cmd/leasehold\n)", 1),
+		})
+		err := p.release(t, "", true)
+		if c.refused == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, c.refused)
+	}
+}
+
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	fullOnly(t)
@@ -203,7 +288,7 @@ func TestCheck(t *testing.T) {
 	p.write(t, "adapter/adapter.go", "package adapter\n\nimport \""+root+"\"\n\nconst Name, New = leasehold.Name, "+
 		"leasehold.New\n")
 	before := p.state(t)
-	require.NoError(t, run(t.Context(), p.dir, "", true))
+	require.NoError(t, p.release(t, "", true))
 	require.Equal(t, before, p.state(t))
 }
 
@@ -261,7 +346,7 @@ func TestCheckFindsMistakes(t *testing.T) {
 			out, err := build.CombinedOutput()
 			require.NoError(t, err, "in the workspace: %s", out)
 			before := p.state(t)
-			require.ErrorContains(t, run(t.Context(), p.dir, "", true), c.want)
+			require.ErrorContains(t, p.release(t, "", true), c.want)
 			require.Equal(t, before, p.state(t))
 		})
 	}
