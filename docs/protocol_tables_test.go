@@ -2,16 +2,20 @@ package docs_test
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/membership"
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
@@ -176,4 +180,55 @@ func TestProtocolShowsATable(t *testing.T) {
 	tab, err := tables.Decode([]byte(shown))
 	require.NoError(t, err)
 	require.Equal(t, shown, string(tab.Encode()))
+}
+
+func TestProtocolMembers(t *testing.T) {
+	for _, c := range vectors[struct {
+		Name   string
+		Object *string
+		Term   struct {
+			ObjectID string `json:"object_id"`
+			TermID   string `json:"term_id"`
+			Token    uint64
+		}
+		TTL, Age float64
+		Drift    *float64
+		Is       string
+	}](t, "members.json") {
+		t.Run(c.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				seconds := func(s float64) time.Duration { return time.Duration(s*1e6) * time.Microsecond }
+				store := leasehold.NewMemStore()
+				if c.Object != nil {
+					_, err := store.PutIfNoneMatch(t.Context(), "member", []byte(*c.Object))
+					require.NoError(t, err)
+				}
+				of := membership.Settings{
+					TTL: seconds(c.TTL), Poll: time.Second, Drift: 0.02, Identity: "reader",
+					Log: slog.New(slog.DiscardHandler),
+				}
+				if c.Drift != nil {
+					of.Drift = *c.Drift
+				}
+				judge, err := membership.NewGroup(store, of).Judge(membership.Term{
+					Key: "member", ObjectID: c.Term.ObjectID, TermID: c.Term.TermID, Token: c.Term.Token,
+				}, seconds(c.TTL))
+				require.NoError(t, err)
+				v, err := judge.Look(t.Context())
+				if c.Age > 0 { // the first look shows the object
+					time.Sleep(seconds(c.Age))
+					v, err = judge.Look(t.Context())
+				}
+				is := map[membership.State]string{
+					membership.Unknown: "unknown", membership.Alive: "alive", membership.Over: "over",
+				}[v.State]
+				if errors.Is(err, leasehold.ErrCorruptRecord) {
+					is = "unreadable"
+				} else {
+					require.NoError(t, err)
+				}
+				require.Equal(t, c.Is, is, v.Reason)
+			})
+		})
+	}
 }
