@@ -129,8 +129,8 @@ func check(file, version string) error {
 			"worktree", file, info.Main.Version, version)
 	}
 	if stat.Size() > maxSize {
-		return fmt.Errorf("%s has %d bytes, over the limit of %d: docs/releasing.md says what weighs", file, stat.Size(),
-			maxSize)
+		return fmt.Errorf("%s has %d bytes, over the limit of %d: docs/releasing.md says what weighs", file,
+			stat.Size(), maxSize)
 	}
 	return nil
 }
