@@ -158,7 +158,8 @@ func (d *Data) answers(say sayer) {
 	say("- %s", strings.Join([]string{
 		"**After a crash**, the next leader leads " + spans["takeover"] + ", at the default TTL.",
 		"**After a release**, it leads after " + spans["release"] + "; with a notification after " + spans["push"] +
-			" from the return of `Release`.",
+			" from the return of `Release`, and with [leaderhttp](http.md) after " + spans["told"] + " from that of " +
+			"`Elector.Run`.",
 		"**A renewal** costs the process " + spans["renewal"] + " more than the bare request.",
 		"**Many electors in one process**: " + spans["electors"] + ".",
 	}, "\n- "))

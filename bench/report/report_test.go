@@ -27,13 +27,14 @@ func TestPageIsRendered(t *testing.T) {
 		files[filepath.Join(docs, name)] = content
 	}
 	for quoting, want := range map[string][]string{
-		"../../README.md":               {"takeover", "release", "push", "first"},
+		"../../README.md":               {"takeover", "release", "push", "first", "told"},
 		filepath.Join(docs, "start.md"): {"release", "push", "crash"},
 		filepath.Join(docs, "decide.md"): {
 			"leasehold_takeover",
 			"release",
 			"push",
 			"first",
+			"told",
 			"leasehold_crowd",
 			"clientgo_takeover",
 			"clientgo_crowd",
