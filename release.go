@@ -68,10 +68,10 @@ func (t *term) writeRelease(ctx, settling context.Context, until time.Duration) 
 	err := t.retry(ctx, func() error {
 		return t.put(settling, markReleased)
 	}, func(err error) bool {
-		return err == errNothingToRelease || storeapi.Permanent(err) || t.lock.clock.Now().Mono >= until
+		return errors.Is(err, errNothingToRelease) || storeapi.Permanent(err) || t.lock.clock.Now().Mono >= until
 	})
 	switch {
-	case err == nil, err == errNothingToRelease:
+	case err == nil, errors.Is(err, errNothingToRelease):
 		t.become(released)
 		t.lock.log.InfoContext(ctx, "lock released", "key", t.lock.key, "token", t.token)
 		return nil

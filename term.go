@@ -227,12 +227,12 @@ func (t *term) lose(why error) error {
 		defer t.mu.Unlock()
 		return t.cause
 	}
-	if why == errRanOut && t.failure != nil {
+	if errors.Is(why, errRanOut) && t.failure != nil {
 		why = fmt.Errorf("%w: %w", why, t.failure)
 	}
 	cause := t.lock.named(fmt.Errorf("%w (token %d): %w", ErrLost, t.token, why))
 	if t.state != held { // its holder had ended it already
-		ranOut := why == errRanOut || t.remaining() <= 0
+		ranOut := errors.Is(why, errRanOut) || t.remaining() <= 0
 		if !ranOut && t.state != abandoned { // which keeps this Lock out until it has run out, whatever a read says
 			t.state, t.cause = released, cause
 		}

@@ -2,6 +2,7 @@ package fenced
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -40,7 +41,7 @@ func (s *Store) open(ctx context.Context, key string) (Version, *limitedBody, er
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	b.idle = time.AfterFunc(patience, func() { b.cancel(errIdle) })
 	v, raw, err := s.backend.Get(b.ctx, key)
-	if !b.idle.Stop() && context.Cause(b.ctx) == errIdle {
+	if !b.idle.Stop() && errors.Is(context.Cause(b.ctx), errIdle) {
 		if err == nil {
 			_ = raw.Close()
 		}
@@ -66,7 +67,7 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 		return n, err
 	case err == io.EOF:
 		err = fmt.Errorf("the body has %d bytes, not %d: %w", b.got, b.size, io.ErrUnexpectedEOF)
-	case context.Cause(b.ctx) == errIdle:
+	case errors.Is(context.Cause(b.ctx), errIdle):
 		return n, b.stalled("nothing came")
 	}
 	return n, &storeapi.Error{Doing: b.doing(), Cause: err}

@@ -178,7 +178,7 @@ func (p *Peer) send(t *term, w http.ResponseWriter, r *http.Request) (again bool
 	dial, ok := errors.AsType[*net.OpError](failed)
 	switch {
 	case failed == nil:
-	case failed != errRefused && (!ok || dial.Op != "dial"):
+	case !errors.Is(failed, errRefused) && (!ok || dial.Op != "dial"):
 		http.Error(w, "the leader has not answered: whether the request was carried out is not known",
 			http.StatusServiceUnavailable)
 	case b.touched.Load() && r.ContentLength != 0:

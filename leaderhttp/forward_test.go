@@ -598,7 +598,7 @@ func TestAPeerThatNeverAnswers(t *testing.T) {
 	go func() {
 		req, err := http.NewRequestWithContext(ctx, "GET", other.server.URL, nil)
 		if err == nil {
-			_, err = local.Do(req) //nolint:bodyclose // there is none
+			_, err = local.Do(req)
 		}
 		answered <- err
 	}()

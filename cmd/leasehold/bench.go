@@ -145,7 +145,7 @@ func (a *app) measure(ctx context.Context, url string, rounds int, ttl time.Dura
 	}
 	defer b.other.Close()
 	rows, err := b.run(ctx, rounds)
-	if ended, ok := context.Cause(ctx).(exit.Interrupted); ok {
+	if ended, ok := errors.AsType[exit.Interrupted](context.Cause(ctx)); ok {
 		return ended
 	}
 	if errors.Is(err, leasehold.ErrLost) {

@@ -135,7 +135,7 @@ func (c *campaign) acquireUntilSignal(ctx context.Context, a *app, lock *leaseho
 	waiting, stop := untilSignal(ctx, signals)
 	lease, err := c.acquire(waiting, a, lock)
 	stop()
-	if ended, ok := context.Cause(waiting).(exit.Interrupted); ok {
+	if ended, ok := errors.AsType[exit.Interrupted](context.Cause(waiting)); ok {
 		if err == nil {
 			_ = lease.Release(ctx) // the library logs a failure
 		}

@@ -389,8 +389,8 @@ var mutants = []mutant{
 	},
 	{
 		"a release after a takeover says nothing of it",
-		[]edit{{"release.go", `	case err == nil, err == errNothingToRelease:`,
-			`	case err == nil, err == errNothingToRelease, ended(err):`}},
+		[]edit{{"release.go", `	case err == nil, errors.Is(err, errNothingToRelease):`,
+			`	case err == nil, errors.Is(err, errNothingToRelease), ended(err):`}},
 		[]string{". -run ^TestReleaseOfALeaseThatWasReplaced$"}, 0,
 	},
 	{
@@ -1112,8 +1112,8 @@ var mutants = []mutant{
 	},
 	{
 		"leaderhttp: any failure taken for a refusal",
-		[]edit{{"leaderhttp/forward.go", `failed != errRefused && (!ok || dial.Op != "dial")`,
-			`failed == errRefused && (!ok || dial.Op != "dial")`}},
+		[]edit{{"leaderhttp/forward.go", `!errors.Is(failed, errRefused) && (!ok || dial.Op != "dial")`,
+			`errors.Is(failed, errRefused) && (!ok || dial.Op != "dial")`}},
 		[]string{"./leaderhttp -run TestForwardOverABadNetwork"},
 		35,
 	},
@@ -2389,8 +2389,8 @@ var mutants = []mutant{
 		`			return g.report() != nil`}},
 		[]string{"./cmd/leasehold -run ^TestTheControlGroupIsEmptiedAndRemoved$"}, 0},
 	{"command: not started where the system refuses a control group", []edit{{"cmd/leasehold/internal/guard/guard.go",
-		`		outside, _ = err.(syscall.Errno)`,
-		`		outside, _ = err.(syscall.Errno)
+		`		outside, _ = errors.AsType[syscall.Errno](err)`,
+		`		outside, _ = errors.AsType[syscall.Errno](err)
 		return outside, err`}},
 		[]string{"./cmd/leasehold -run ^TestAControlGroupInADelegatedPart$"}, 0},
 	{"command: the guard's time counts from after the lease was asked", []edit{{

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -39,7 +40,10 @@ func run(ctx context.Context, stop func(), addr string, out io.Writer) error {
 	if err := errors.Join(err, listenErr, registry.Register(metrics)); err != nil {
 		return err
 	}
-	server := &http.Server{Handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{})}
+	server := &http.Server{
+		Handler:           promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		ReadHeaderTimeout: 5 * time.Second,
+	}
 	go func() { _ = server.Serve(listener) }()
 	defer func() { _ = server.Close() }()
 	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: func(context.Context,

@@ -125,7 +125,7 @@ func (c cgroup) remove() {
 	})
 	for _, path := range slices.Backward(all) {
 		for range 100 {
-			if unix.Rmdir(path) != syscall.EBUSY {
+			if !errors.Is(unix.Rmdir(path), syscall.EBUSY) {
 				break
 			}
 			time.Sleep(time.Millisecond)

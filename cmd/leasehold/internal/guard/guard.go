@@ -10,6 +10,7 @@ package guard
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -138,7 +139,7 @@ func Main(args []string, free func(ctx context.Context, note []byte)) int {
 	}
 	outside, err := g.start(args[4], args[5:])
 	if err != nil {
-		errno, _ := err.(syscall.Errno)
+		errno, _ := errors.AsType[syscall.Errno](err)
 		g.say("failed %d", int(errno))
 		return 0
 	}
@@ -197,7 +198,7 @@ func (g *guard) start(path string, args []string) (outside syscall.Errno, err er
 		}
 		g.cgroup.remove()
 		g.cgroup = ""
-		outside, _ = err.(syscall.Errno)
+		outside, _ = errors.AsType[syscall.Errno](err)
 	}
 	g.pid, err = forkExec(path, args, commandAttr())
 	return outside, err
@@ -345,7 +346,7 @@ func sendAll(group int, s unix.Signal, groupHasIt bool) (refused []int) {
 		if groupHasIt && p.group == group {
 			send = 0
 		}
-		if p.send(send) == unix.EPERM {
+		if errors.Is(p.send(send), unix.EPERM) {
 			refused = append(refused, p.pid)
 		}
 	}

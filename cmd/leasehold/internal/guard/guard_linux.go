@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"slices"
@@ -165,7 +166,7 @@ func startedBy(pid int, parents ...int) bool {
 func (g *guard) await(changes chan<- change) {
 	for {
 		switch pid, stopped, err := awaitChild(unix.P_ALL, 0, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT); {
-		case err == unix.EINTR:
+		case errors.Is(err, unix.EINTR):
 		case err != nil:
 			return
 		case pid != g.pid:
@@ -239,7 +240,7 @@ func remaining(_ int) (left []process) {
 func childless() bool {
 	for {
 		switch pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); {
-		case err == unix.EINTR:
+		case errors.Is(err, unix.EINTR):
 		case err != nil:
 			return true
 		case pid == 0:

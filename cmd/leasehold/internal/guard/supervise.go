@@ -372,10 +372,10 @@ func (s *Supervisor) stopped(by syscall.Signal) {
 // system sends it to those who are stopped and have lost their shell.
 func (s *Supervisor) wantsTerminal() {
 	s.wanted = nil
-	switch err := s.giveTerminal(); err {
-	case nil:
+	switch err := s.giveTerminal(); {
+	case err == nil:
 		s.send(-s.pid, unix.SIGCONT)
-	case errBackground:
+	case errors.Is(err, errBackground):
 		s.wanted = time.After(200 * time.Millisecond)
 	default:
 		s.Log.Warn("the command was stopped to wait for a terminal that has gone: it gets SIGHUP", "err", err)

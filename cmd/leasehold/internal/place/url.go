@@ -103,7 +103,7 @@ func parse(text string) (Location, error) {
 	case err != nil && strings.Contains(text, "@"): // the error may quote a part of a password
 		return none, fmt.Errorf("it cannot be read, and credentials do not belong in it: %s", urlForms)
 	case err != nil:
-		return none, fmt.Errorf("%w: %s", err.(*url.Error).Err, urlForms)
+		return none, fmt.Errorf("%w: %s", errors.Unwrap(err), urlForms)
 	case u.Scheme == "" && strings.HasPrefix(text, "/"):
 		return none, fmt.Errorf("it has no scheme: write file://%s", text)
 	case u.Scheme == "":
