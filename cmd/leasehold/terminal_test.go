@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -58,10 +59,26 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 			_ = cmd.Wait()
 		}
+		killSession(cmd.Process.Pid)
 		master.Close()
 		<-done
 	})
 	return term
+}
+
+// killSession kills what is left of a session. While it lives, a read from its terminal does not
+// end.
+func killSession(session int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if of, err := unix.Getsid(pid); err == nil && of == session {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
 }
 
 func (m *terminal) shows() string {

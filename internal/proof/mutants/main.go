@@ -314,7 +314,7 @@ var errBuild = errors.New("does not build")
 var (
 	explored = regexp.MustCompile(`explore_test.go:\d+: ([a-zA-Z].*)`)
 	after    = regexp.MustCompile(`after (\d+) worlds, seed`)
-	failed   = regexp.MustCompile(`--- FAIL: (\w+)`)
+	failed   = regexp.MustCompile(`(?:--- FAIL: |Fail in goroutine after )(\w+)`)
 )
 
 // run runs a check, and returns what it found and whether it failed as it should. Tests that run
