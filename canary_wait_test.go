@@ -285,10 +285,13 @@ func TestWhatIsNotTriedOn(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				_, err := newLock(t, w.store).Acquire(ctx)
+				var log bytes.Buffer
+				logger := slog.New(slog.NewTextHandler(&log, nil))
+				_, err := newLock(t, w.store, leasehold.WithLogger(logger)).Acquire(ctx)
 				require.Error(t, err)
 				updates, creates := tries(w)
 				require.Equal(t, []int{c.tries, c.tries}, []int{updates, creates})
+				require.NotContains(t, log.String(), "could not be tried", "not even by a read")
 				bodies.Range(func(body, _ any) bool {
 					rest, ok := strings.CutPrefix(body.(string), c.body)
 					require.True(t, ok)
@@ -299,6 +302,37 @@ func TestWhatIsNotTriedOn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The read after the two writes counts as any other: a term that only it has shown is not taken
+// for a free one when an older version comes back.
+func TestWhatATrialHasReadIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newServer()
+		var bodies [][]byte
+		for range 3 {
+			lease := acquire(t, newLock(t, newWire(server).store))
+			bodies = append(bodies, bytes.Clone(server.Body(key)))
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		server.Put(key, bodies[0])
+		w := newWire(server)
+		var sent atomic.Int32
+		w.Decide = func(*http.Request) faultproxy.Fault {
+			switch sent.Add(1) {
+			case 2: // the first of the two writes
+				server.Put(key, bodies[2])
+			case 5: // after the read that follows them
+				server.Put(key, bodies[0])
+			}
+			return faultproxy.Fault{}
+		}
+		lease, err := newLock(t, w.store).Acquire(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"GET", "PUT", "PUT", "GET"}, w.Methods(0)[:4])
+		require.Equal(t, uint64(11), lease.Token(), "after 8, 9 and 10")
+		require.NoError(t, lease.Release(t.Context()))
+	})
 }
 
 // TryAcquire does not wait, so it tries nothing on another's record.
