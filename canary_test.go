@@ -185,28 +185,40 @@ func TestAServerThatIgnoresConditions(t *testing.T) {
 	}
 }
 
-// An elector whose lock was held by another until now ends too: this error does not pass.
+// An elector whose lock was held by another until now ends too: this error does not pass. Late, the
+// store answers the two writes only when the elector acquires the lock.
 func TestAServerThatIgnoresConditionsEndsAWaitingElector(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := &fakes3.Server{}
-		acquire(t, newLock(t, newWire(server).store)).Abandon()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		unsafe, requests := ignoring(server, "If-Match", "If-None-Match"), new(atomic.Int64)
-		w := newWire(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if requests.Add(1) == 50 {
-				cancel()
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			server := &fakes3.Server{}
+			acquire(t, newLock(t, newWire(server).store)).Abandon()
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			unsafe, requests := ignoring(server, "If-Match", "If-None-Match"), new(atomic.Int64)
+			w := newWire(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if requests.Add(1) == 50 {
+					cancel()
+				}
+				unsafe.ServeHTTP(w, r)
+			}))
+			w.Decide = func(r *http.Request) faultproxy.Fault {
+				trial := r.Header.Get("If-Match") == noVersion || r.Header.Get("If-None-Match") == "*"
+				if late && trial && time.Since(began) < 15*time.Second {
+					return faultproxy.Fault{Kind: faultproxy.Answer, Status: 503}
+				}
+				return faultproxy.Fault{}
 			}
-			unsafe.ServeHTTP(w, r)
-		}))
-		e, err := leasehold.NewElector(newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler))),
-			leasehold.Callbacks{
-				OnStartedLeading: func(context.Context, *leasehold.Lease) { t.Error("it leads") },
-			})
-		require.NoError(t, err)
-		require.ErrorIs(t, e.Run(ctx), leasehold.ErrUnsafeStore)
-		require.NoError(t, ctx.Err(), "it has gone on")
-	})
+			e, err := leasehold.NewElector(newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler))),
+				leasehold.Callbacks{
+					OnStartedLeading: func(context.Context, *leasehold.Lease) { t.Error("it leads") },
+				})
+			require.NoError(t, err)
+			require.ErrorIs(t, e.Run(ctx), leasehold.ErrUnsafeStore)
+			require.NoError(t, ctx.Err(), "it has gone on")
+			require.Equal(t, late, time.Since(began) > 15*time.Second)
+		})
+	}
 }
 
 // However many processes campaign on a server that ignores conditions, none leads.

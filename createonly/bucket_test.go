@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -179,13 +180,15 @@ func (l *lossy) Delete(ctx context.Context, name string) error {
 	return l.send(func() error { return l.bucket.Delete(context.WithoutCancel(ctx), name) })
 }
 
-func (l *lossy) List(ctx context.Context, prefix string) (names []string, err error) {
-	err = l.send(func() error {
+func (l *lossy) List(ctx context.Context, prefix string) ([]string, error) {
+	var names atomic.Pointer[[]string] // of the first of two requests, which may run at once
+	err := l.send(func() error {
 		found, err := l.bucket.List(ctx, prefix)
-		if names == nil {
-			names = found
-		}
+		names.CompareAndSwap(nil, &found)
 		return err
 	})
-	return names, err
+	if err != nil {
+		return nil, err
+	}
+	return *names.Load(), nil
 }
