@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -128,7 +127,7 @@ func TestBrokenStoresFail(t *testing.T) {
 					if _, err := b.Store.Get(ctx, key); err == nil {
 						return "", leasehold.ErrPreconditionFailed
 					}
-					runtime.Gosched()
+					time.Sleep(time.Nanosecond) // virtual: until all others wait too
 					return overwrite(ctx, b.Store, key, body)
 				}
 				b.update = func(ctx context.Context, key string, body []byte, etag string) (string, error) {
@@ -139,7 +138,7 @@ func TestBrokenStoresFail(t *testing.T) {
 					if o.ETag != etag {
 						return "", leasehold.ErrPreconditionFailed
 					}
-					runtime.Gosched()
+					time.Sleep(time.Nanosecond) // virtual: until all others wait too
 					return overwrite(ctx, b.Store, key, body)
 				}
 			},

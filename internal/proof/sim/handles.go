@@ -96,21 +96,28 @@ func (p *process) resume(token uint64, handle string) {
 // checkOwner wants each term to be written by one process at a time: by the one that has begun it,
 // until another has called Resume and has written. The caller holds store.mu and w.mu.
 func (w *world) checkOwner(writer *process, old, now leasehold.Record) {
+	if writer.node == administrator {
+		return
+	}
 	owner := w.owner[now.Token]
 	switch {
-	case writer.node == administrator, w.tokenErased:
-		return
-	case now.Token > old.Token || owner == writer:
-	case now.Released():
-		w.violateLocked("%s released token %d, which %s has", writer.name, now.Token, owner.label())
-	case !w.heirs[now.Token][writer]:
-		w.violateLocked("%s renewed token %d, which %s has", writer.name, now.Token, owner.label())
-	default:
+	case now.Token > old.Token:
+		// A term of this number may have been before, if the token was erased since.
+		delete(w.heirs, now.Token)
+		delete(w.moved, now.Token)
+	case owner == writer:
+	case w.heirs[now.Token][writer] && !now.Released():
 		_, abandoned := w.abandoned[now.Token]
 		w.markIf(abandoned, resumedAbandoned)
 		w.markIf(owner != nil && owner.lease != nil && owner.lease.Token() == now.Token && !abandoned, resumedWhileHeld)
 		delete(w.abandoned, now.Token)
 		w.moved[now.Token] = time.Now()
+	case !w.tokenErased:
+		did := "renewed"
+		if now.Released() {
+			did = "released"
+		}
+		w.violateLocked("%s %s token %d, which %s has", writer.name, did, now.Token, owner.label())
 	}
 	w.owner[now.Token] = writer
 }
