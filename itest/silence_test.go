@@ -79,7 +79,7 @@ func survivesSilence(t *testing.T, link *faultproxy.Link, direct leasehold.Store
 	}()
 	look := newLock(t, direct)
 	require.Eventually(t, func() bool { return link.Made() >= 2 }, ttl, ttl/100)
-	require.NoError(t, lease.Renew(t.Context()))
+	_ = lease.Renew(t.Context()) // a slow machine may have lost the lease, to the candidate
 	before, err := look.Inspect(t.Context())
 	require.NoError(t, err)
 	// One or more of each: HTTP/1 opens another beside a request that takes long.
@@ -90,7 +90,7 @@ func survivesSilence(t *testing.T, link *faultproxy.Link, direct leasehold.Store
 		return err == nil && now.Nonce != before.Nonce
 	}, 6*ttl, ttl/100, "nobody writes") // for minutes, if the connections are not given up
 	t.Logf("the next write came after %.2f TTL", time.Since(began).Seconds()/ttl.Seconds())
-	_ = lease.Release(t.Context()) // a slow machine may have lost the lease, to the candidate
+	_ = lease.Release(t.Context()) // likewise
 	stop()
 	<-waited
 }
