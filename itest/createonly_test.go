@@ -108,7 +108,7 @@ func createOnlyRequests(t *testing.T, holds, waits *link) {
 	for range createonly.Keep {
 		require.NoError(t, lease.Renew(t.Context()))
 	}
-	// A DELETE is sent in the background, and again with the next write if it has no answer by then.
+	// A DELETE is sent in the background, and again with the next write if it is not answered.
 	answered := func(l *link) int {
 		requests := l.Requests()
 		return len(slices.DeleteFunc(requests, func(r faultproxy.Request) bool { return r.Status == 0 }))
