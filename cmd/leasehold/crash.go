@@ -79,10 +79,14 @@ func releaseOrphan(ctx context.Context, note []byte) {
 	log.Warn("leasehold was killed: nothing of the command is left, and the lock will be released", "in", o.Drain)
 	guard.Detach(os.Stdin, os.Stdout)
 	told := false
+	over, _ := ctx.Deadline()
 	for pause, next := 250*time.Millisecond, o.Drain; ; pause = min(2*pause, maxOrphanPause) {
 		select {
 		case <-time.After(next):
 		case <-ctx.Done():
+			return
+		}
+		if !time.Now().Before(over) { // after a stop of this process, ctx may end a little later
 			return
 		}
 		err := h.freeInTime(ctx)
