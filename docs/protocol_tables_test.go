@@ -1,7 +1,6 @@
 package docs_test
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -87,14 +86,8 @@ func TestProtocolTables(t *testing.T) {
 		Corrupt            bool
 	}](t, "tables.json") {
 		t.Run(c.Name, func(t *testing.T) {
-			body := []byte(c.Body)
-			if c.Base64 != "" {
-				var err error
-				body, err = base64.StdEncoding.DecodeString(c.Base64)
-				require.NoError(t, err)
-			}
 			require.NotEqual(t, c.Corrupt, c.Table != nil, "either or")
-			tab, err := tables.Decode(body)
+			tab, err := tables.Decode(bodyOf(t, c.Body, c.Base64))
 			if c.Corrupt {
 				require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
 				return
@@ -197,12 +190,7 @@ func TestProtocolMembers(t *testing.T) {
 	}](t, "members.json") {
 		t.Run(c.Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				seconds := func(s float64) time.Duration { return time.Duration(s*1e6) * time.Microsecond }
-				store := leasehold.NewMemStore()
-				if c.Object != nil {
-					_, err := store.PutIfNoneMatch(t.Context(), "member", []byte(*c.Object))
-					require.NoError(t, err)
-				}
+				store := storeWith(t, "member", c.Object)
 				of := membership.Settings{
 					TTL: seconds(c.TTL), Poll: time.Second, Drift: 0.02, Identity: "reader",
 					Log: slog.New(slog.DiscardHandler),

@@ -27,6 +27,30 @@ func vectors[T any](t *testing.T, file string) (cases []T) {
 	return cases
 }
 
+// bodyOf is an object of a test vector, which has it as text or, if it is not UTF-8, in Base64.
+func bodyOf(t *testing.T, text, inBase64 string) []byte {
+	t.Helper()
+	if inBase64 == "" {
+		return []byte(text)
+	}
+	body, err := base64.StdEncoding.DecodeString(inBase64)
+	require.NoError(t, err)
+	return body
+}
+
+// storeWith is a store with an object, unless that is nil.
+func storeWith(t *testing.T, key string, object *string) leasehold.Store {
+	t.Helper()
+	store := leasehold.NewMemStore()
+	if object != nil {
+		_, err := store.PutIfNoneMatch(t.Context(), key, []byte(*object))
+		require.NoError(t, err)
+	}
+	return store
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s*1e6) * time.Microsecond }
+
 // recordVector is what a lock object means. Times are in seconds since the Unix epoch.
 type recordVector struct {
 	Released   bool              `json:"released"`
@@ -67,12 +91,7 @@ func TestProtocolLockObjects(t *testing.T) {
 		Corrupt            bool
 	}](t, "lock-objects.json") {
 		t.Run(c.Name, func(t *testing.T) {
-			body := []byte(c.Body + strings.Repeat(" ", c.Spaces))
-			if c.Base64 != "" {
-				var err error
-				body, err = base64.StdEncoding.DecodeString(c.Base64)
-				require.NoError(t, err)
-			}
+			body := bodyOf(t, c.Body+strings.Repeat(" ", c.Spaces), c.Base64)
 			require.NotEqual(t, c.Corrupt, c.Record != nil, "either or")
 			var rec leasehold.Record
 			err := rec.UnmarshalJSON(body)
@@ -108,12 +127,7 @@ func TestProtocolTakeovers(t *testing.T) {
 	}](t, "takeovers.json") {
 		t.Run(c.Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				seconds := func(s float64) time.Duration { return time.Duration(s*1e6) * time.Microsecond }
-				store := leasehold.NewMemStore()
-				if c.Object != nil {
-					_, err := store.PutIfNoneMatch(t.Context(), "lock", []byte(*c.Object))
-					require.NoError(t, err)
-				}
+				store := storeWith(t, "lock", c.Object)
 				opts := []leasehold.Option{leasehold.WithLogger(slog.New(slog.DiscardHandler))}
 				if c.Drift != nil {
 					opts = append(opts, leasehold.WithClockDrift(*c.Drift))
@@ -166,11 +180,7 @@ func TestProtocolHandles(t *testing.T) {
 		Object           *string
 	}](t, "handles.json") {
 		t.Run(c.Name, func(t *testing.T) {
-			store := leasehold.NewMemStore()
-			if c.Object != nil {
-				_, err := store.PutIfNoneMatch(t.Context(), "lock", []byte(*c.Object))
-				require.NoError(t, err)
-			}
+			store := storeWith(t, "lock", c.Object)
 			lock, err := leasehold.NewLock(store, "lock", leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 			require.NoError(t, err)
 			lease, err := lock.Resume(t.Context(), c.Handle)

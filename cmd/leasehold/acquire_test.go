@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -125,16 +124,9 @@ func TestWhatIsNotAHandle(t *testing.T) {
 func TestHandlesOfNoTerm(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	var mu sync.Mutex
-	var sent []string
-	proxy := faultproxy.Start(t, b.server.Endpoint, func(r *http.Request) faultproxy.Fault {
-		mu.Lock()
-		defer mu.Unlock()
-		sent = append(sent, r.Method)
-		return faultproxy.Fault{}
-	})
+	endpoint, sent := b.counted()
 	acquired := func(lock string) string {
-		r := b.run("acquire", b.urlAt(proxy.URL(), "locks/"+lock))
+		r := b.run("acquire", b.urlAt(endpoint, "locks/"+lock))
 		r.succeeds(t)
 		return strings.TrimSpace(r.out)
 	}
@@ -147,7 +139,7 @@ func TestHandlesOfNoTerm(t *testing.T) {
 	b.putObject("locks/page", "a page")
 	at := func(lock, handle string) string {
 		_, term, _ := strings.Cut(handle, "#")
-		return b.urlAt(proxy.URL(), "locks/"+lock) + "#" + term
+		return b.urlAt(endpoint, "locks/"+lock) + "#" + term
 	}
 	secret := current[len(current)-26:]
 	for name, c := range map[string]struct {
@@ -189,11 +181,11 @@ func TestHandlesOfNoTerm(t *testing.T) {
 		"what is no lock":            {at("page", current), 78, "corrupt", []string{"GET"}},
 	} {
 		for _, command := range []string{"renew", "release", "hold"} {
-			sent = nil
+			sent()
 			r := b.run(command, c.handle)
 			r.complains(t, c.code, c.says)
 			require.NotContains(t, r.stderr, secret, "the secret is not logged")
-			require.Equal(t, c.requests, sent, "%s %s", command, name)
+			require.Equal(t, c.requests, sent(), "%s %s", command, name)
 		}
 	}
 	for _, handle := range []string{current, other, again} {
@@ -274,22 +266,15 @@ func TestAcquireInterrupted(t *testing.T) {
 func TestRequestsOfSteps(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	var mu sync.Mutex
-	var sent []string
-	proxy := faultproxy.Start(t, b.server.Endpoint, func(r *http.Request) faultproxy.Fault {
-		mu.Lock()
-		defer mu.Unlock()
-		sent = append(sent, r.Method)
-		return faultproxy.Fault{}
-	})
-	r := b.run("acquire", b.urlAt(proxy.URL(), "locks/count"))
+	endpoint, sent := b.counted()
+	r := b.run("acquire", b.urlAt(endpoint, "locks/count"))
 	r.succeeds(t)
 	handle := strings.TrimSpace(r.out)
 	for _, c := range []struct{ command, requests string }{
 		{"renew", "GET PUT"}, {"release", "GET PUT PUT"}, {"release", "GET"},
 	} {
-		sent = nil
+		sent()
 		b.run(c.command, handle).succeeds(t)
-		require.Equal(t, c.requests, strings.Join(sent, " "), c.command)
+		require.Equal(t, c.requests, strings.Join(sent(), " "), c.command)
 	}
 }

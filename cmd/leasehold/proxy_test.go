@@ -16,6 +16,8 @@ import (
 
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 )
 
 // behind starts a proxy in front of the bucket's server, and returns its endpoint: see proxy. The
@@ -32,6 +34,26 @@ func (b bucket) behind(request func(*http.Request) *http.Response, reply func(*h
 		}
 	}
 	return proxy(b.t, b.server.Endpoint, sign, request, reply)
+}
+
+// counted is a way to the bucket's server. sent tells the methods of the requests since it was last
+// called.
+func (b bucket) counted() (endpoint string, sent func() []string) {
+	var mu sync.Mutex
+	var methods []string
+	proxy := faultproxy.Start(b.t, b.server.Endpoint, func(r *http.Request) faultproxy.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		methods = append(methods, r.Method)
+		return faultproxy.Fault{}
+	})
+	return proxy.URL(), func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		last := methods
+		methods = nil
+		return last
+	}
 }
 
 // proxy starts a proxy that may change requests, or answer them itself, and may change the server's
