@@ -269,3 +269,47 @@ func TestTheCommandRunsDownwards(t *testing.T) {
 		}
 	}
 }
+
+// Each workflow builds with the latest patch of the version of Go that go.work names, because a
+// program has the standard library in it, and its known faults. With go-version-file, setup-go
+// would take the very version of go.work, which is the lowest that the code can do with.
+func TestWorkflowsUseTheLatestPatch(t *testing.T) {
+	work, err := os.ReadFile("../go.work")
+	require.NoError(t, err)
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(work)
+	require.NotNil(t, version)
+	files, err := filepath.Glob("../.github/workflows/*.yml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, step := range strings.Split(string(text), "uses: actions/setup-go@")[1:] {
+			step, _, _ = strings.Cut(step, "\n      - ")
+			assert.Contains(t, step, `go-version: "`+string(version[1])+`"`, file)
+			assert.Contains(t, step, "check-latest: true", file)
+		}
+	}
+}
+
+// Dependabot looks for updates of every module.
+func TestDependabotKnowsEveryModule(t *testing.T) {
+	text, err := os.ReadFile("../.github/dependabot.yml")
+	require.NoError(t, err)
+	modules := 0
+	err = filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && len(d.Name()) > 2 && d.Name()[0] == '.':
+			return fs.SkipDir
+		case d.Name() == "go.mod":
+			modules++
+			dir := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "..")
+			assert.Contains(t, string(text), "\n      - /"+strings.TrimPrefix(dir, "/")+"\n")
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	assert.Greater(t, modules, 10, "too few modules are found")
+}
