@@ -360,6 +360,46 @@ func TestRequestsWhileNobodyLeads(t *testing.T) {
 	})
 }
 
+// A read shows what there was when the store answered. If the elector has learnt of a later term
+// before the reply arrives, that term counts.
+func TestAReadThatIsOvertaken(t *testing.T) {
+	for _, released := range []bool{false, true} {
+		logged(t)
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			former := w.net.serve("former", http.NotFoundHandler())
+			w.net.serve("next", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			take := func(url string) *leasehold.Lease {
+				lock, err := leasehold.NewLock(w.store, key, leasehold.WithTTL(24*time.Hour), quiet(),
+					testopt.NewProcess(), leasehold.WithMetadata(map[string]string{leaderhttp.URLKey: url}))
+				require.NoError(t, err)
+				lease, err := lock.Acquire(t.Context())
+				require.NoError(t, err)
+				return lease
+			}
+			lock, err := leasehold.NewLock(&access{Store: w.store}, key, quiet(), testopt.NewProcess())
+			require.NoError(t, err)
+			peer, err := leaderhttp.New(lock, leaderhttp.WithClient(&http.Client{Transport: w.net}))
+			require.NoError(t, err)
+			defer peer.Close()
+
+			lease := take("http://former")
+			if released {
+				require.NoError(t, lease.Release(t.Context()))
+			}
+			answered := make(chan *httptest.ResponseRecorder)
+			go func() { answered <- ask(peer.Forward(http.NotFoundHandler()), "GET", "/", nil) }()
+			time.Sleep(request * 3 / 4) // the reply is on its way
+			require.NoError(t, lease.Release(t.Context()))
+			lease = take("http://next")
+			peer.Callbacks(leasehold.Callbacks{}).OnNewLeader(lease.Record())
+			require.Equal(t, 200, (<-answered).Code)
+			require.Zero(t, former.requests.Load())
+			require.NoError(t, lease.Release(t.Context()))
+		})
+	}
+}
+
 // A leader that hangs holds a request until its term is over, and 10 s more.
 func TestALeaderThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -126,6 +126,7 @@ func TestURLsThatCannotBeUsed(t *testing.T) {
 		"http://:8080":                       "is not http(s)://",
 		"//host":                             "is not http(s)://",
 		"http://host/?a=b":                   "is not http(s)://",
+		"http://host/?":                      "is not http(s)://",
 		"http://host/#a":                     "is not http(s)://",
 		"http://host\x7f/":                   "is not http(s)://",
 		"http://" + strings.Repeat("%", 200): "is not http(s)://",

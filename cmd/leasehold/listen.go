@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -120,9 +121,7 @@ func (w *web) listen(ctx context.Context, metadata map[string]string) (map[strin
 		}
 	}
 	with := map[string]string{leaderhttp.URLKey: at}
-	for name, value := range metadata {
-		with[name] = value
-	}
+	maps.Copy(with, metadata)
 	return with, nil
 }
 

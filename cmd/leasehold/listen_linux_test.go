@@ -59,6 +59,71 @@ func TestTheSocketOfAKilledLeasehold(t *testing.T) {
 	})
 }
 
+// flood opens connections to a server, and returns what closes them.
+func flood(t *testing.T, addr string, n int) (end func()) {
+	t.Helper()
+	var all []net.Conn
+	end = func() {
+		for _, c := range all {
+			c.Close()
+		}
+	}
+	t.Cleanup(end)
+	for range n {
+		c, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		all = append(all, c)
+	}
+	return end
+}
+
+// A flood of connections leaves files for what renews the lease, and later ones are answered.
+func TestAFloodOfConnections(t *testing.T) {
+	t.Parallel()
+	p, addr := newPlace(t), freeAddr(t)
+	s, _ := ready(t, p.command("run", "--listen", addr, p.url, "--", "sh", "-c", "echo ready; exec sleep 600"))
+	before := len(sockets(t, s.Process.Pid))
+	end := flood(t, addr, 600)
+	most := 0
+	for range 100 {
+		most = max(most, len(sockets(t, s.Process.Pid))-before)
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.Greater(t, most, 100, "there was no flood")
+	require.LessOrEqual(t, most, 500+1) // and one that is about to be closed
+	end()
+	s.answers(t, "http://"+addr+"/leader", 200)
+}
+
+// A server that has no file left for another connection tries again and again, and says so once.
+func TestTheServerComplainsOnce(t *testing.T) {
+	t.Parallel()
+	p, addr := newPlace(t), freeAddr(t)
+	cmd := p.command("run", "--listen", addr, p.url, "--", "sh", "-c", "echo ready; exec sleep 600")
+	cmd.Args = append([]string{"sh", "-c", `ulimit -n 100; exec "$0" "$@"`, program}, cmd.Args[1:]...)
+	cmd.Path, _ = exec.LookPath("sh")
+	s, _ := ready(t, cmd)
+	end, full := func() {}, false
+	for until := time.Now().Add(hangs); !full && time.Now().Before(until); {
+		end() // what is left of a flood that the server has survived: it closes silent connections after 5 s
+		end = flood(t, addr, 200)
+		for i := 0; i < 100 && !full; i++ {
+			files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.Process.Pid))
+			require.NoError(t, err)
+			full = len(files) == 100
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	require.True(t, full)
+	time.Sleep(time.Second) // it tries eight times
+	end()
+	s.answers(t, "http://"+addr+"/leader", 200)
+	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, 128+15, s.wait(t))
+	require.Equal(t, 1, strings.Count(s.stderr.String(), "the server of --listen"), "%s", &s.stderr)
+	require.Contains(t, s.stderr.String(), "too many open files")
+}
+
 // Ports that need a privilege. A network namespace of its own has the default of the system.
 func TestListenAtAPortThatNeedsAPrivilege(t *testing.T) {
 	if os.Getuid() != 0 {

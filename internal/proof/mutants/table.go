@@ -1079,6 +1079,18 @@ var mutants = []mutant{
 		[]string{"./leaderhttp -run TestURLsThatCannotBeUsed"},
 		21,
 	},
+	{"leaderhttp: an answer counts whatever its status is", []edit{{"leaderhttp/wait.go",
+		`case res.StatusCode != http.StatusOK:`, `case res.StatusCode < http.StatusOK:`}},
+		[]string{"./leaderhttp -run ^TestWhateverALeaderAnswers$"}, 21},
+	{"leaderhttp: the follower of its own URL goes on", []edit{{"leaderhttp/wait.go",
+		`if q.Get("from") == p.id {`, `if q.Get("from") == "" {`}},
+		[]string{"./leaderhttp -run ^TestAURLOfTheProcessItself$"}, 21},
+	{"leaderhttp: a URL of any scheme is asked", []edit{{"leaderhttp/leaderhttp.go",
+		`u.Scheme != "http" && u.Scheme != "https"`, `u.Scheme == ""`}},
+		[]string{"./leaderhttp -run ^TestURLsThatCannotBeUsed$"}, 21},
+	{"leaderhttp: a read brings back an earlier term", []edit{{"leaderhttp/leaderhttp.go",
+		`!inOrder && p.last != nil && r.Token < p.last.rec.Token:`, `!inOrder && r.Token == 0:`}},
+		[]string{"./leaderhttp -run ^TestAReadThatIsOvertaken$"}, 0},
 	{"leaderhttp: a shutdown hides the end of the term", []edit{{"leaderhttp/wait.go",
 		`	if len(line) > 0 {`, `	if len(line) > 1 {`}},
 		[]string{"./leaderhttp -run ^TestCloseAfterTheEndOfATerm$"}, 0},
@@ -2330,6 +2342,27 @@ var mutants = []mutant{
 	{"command: advertised as every address", []edit{{"cmd/leasehold/listen.go",
 		`	if everywhere(host) {`, `	if everywhere(host) && port == "" {`}},
 		[]string{"./cmd/leasehold -run ^TestFlagsOfListen$"}, 0},
+	{"command: /leader is 200 everywhere", []edit{{"cmd/leasehold/listen.go",
+		`mux.Handle("/leader", w.peer)`, `mux.HandleFunc("/leader", func(http.ResponseWriter, *http.Request) {})`}},
+		[]string{"./cmd/leasehold -run ^TestHAProxyFollowsTheLeader$",
+			"./cmd/leasehold -run ^TestWhatListenServes$"}, 0},
+	{"command: the guard has the socket of --listen", []edit{
+		{"cmd/leasehold/listen.go", `	at := w.advertise
+`, `	raw, _ := w.listener.(*net.TCPListener).SyscallConn()
+	_ = raw.Control(func(fd uintptr) { _, _, _ = syscall.Syscall(syscall.SYS_FCNTL, fd, syscall.F_SETFD, 0) })
+	at := w.advertise
+`},
+		{"cmd/leasehold/listen.go", `	"sync/atomic"
+`, `	"sync/atomic"
+	"syscall"
+`},
+	}, []string{"./cmd/leasehold -run ^TestTheSocketOfAKilledLeasehold$"}, 0},
+	{"command: the server of --listen takes every file", []edit{{"cmd/leasehold/listen.go",
+		`maxConnections = 500`, `maxConnections = 500_000`}},
+		[]string{"./cmd/leasehold -run ^TestAFloodOfConnections$"}, 0},
+	{"command: the server of --listen fills the log", []edit{{"cmd/leasehold/listen.go",
+		`if f.told.Swap(true) {`, `if f.told.Load() {`}},
+		[]string{"./cmd/leasehold -run ^TestTheServerComplainsOnce$"}, 0},
 	{"command: lives on when the guard is killed", []edit{{"cmd/leasehold/internal/guard/supervise.go", `	s.endAll()
 	if lost ||`, `	if lost ||`}}, []string{"./cmd/leasehold -run ^TestLeaseholdOrItsGuardIsKilled$"}, 28},
 	{"command: nobody stands in for a guard that is stopped",
