@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -85,6 +86,7 @@ func (s *Store) explain(err error, reply *http.Response, op op, key string) erro
 	switch {
 	case reply == nil:
 		s.server.unanswered(err)
+		e.cause = unsigned(err)
 		e.hint, e.kind = s.unanswered(err)
 	case lacksFeature(reply) && foreign(reply, op) == nil: // it is not busy: it never will
 		e.cause = brief(err, reply)
@@ -246,7 +248,7 @@ func (r *refusal) Unwrap() error { return r.err }
 // and the ID that Microsoft's support asks for.
 func brief(err error, reply *http.Response) error {
 	if _, ok := errors.AsType[*azcore.ResponseError](err); !ok {
-		return err
+		return unsigned(err)
 	}
 	text := fmt.Sprintf("status %d", reply.StatusCode)
 	if code := reply.Header.Get(errorCode); code != "" {
@@ -262,6 +264,16 @@ func brief(err error, reply *http.Response) error {
 		text += ", request " + id
 	}
 	return &refusal{text, err}
+}
+
+// unsigned is err without the query of its URL in the text, which has the signature of a SAS.
+func unsigned(err error) error {
+	request, ok := errors.AsType[*url.Error](err)
+	if !ok {
+		return err
+	}
+	bare, _, _ := strings.Cut(request.URL, "?")
+	return &refusal{strings.ReplaceAll(err.Error(), request.URL, bare), err}
 }
 
 // says returns the first line of the reply's message, and of its detail about refused credentials.

@@ -1,6 +1,7 @@
 package azblobstore_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -8,7 +9,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
 	"github.com/stretchr/testify/require"
 
@@ -259,4 +262,68 @@ func (lost) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.URL.Host = "gone.invalid"
 	return (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
+}
+
+// Whoever knows a SAS has its rights, and errors end in logs and health checks. The SDK's errors of
+// requests without an answer have the URL, and so the SAS.
+func TestNoErrorHasTheSignatureOfASAS(t *testing.T) {
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	for name, answer := range map[string]http.HandlerFunc{
+		"refused": nil,
+		"closed":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"late":    func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"a loop": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, r.URL.String(), http.StatusTemporaryRedirect)
+		},
+		"cut off": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Ms-Request-Id", "1")
+			w.Header().Set("ETag", someETag)
+			w.Header().Set("Content-Length", "100")
+			w.WriteHeader(success(r))
+			_, _ = io.WriteString(w, "{}")
+		},
+		"denied": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Ms-Request-Id", "1")
+			w.Header().Set("X-Ms-Error-Code", "AuthenticationFailed")
+			w.WriteHeader(http.StatusForbidden)
+		},
+	} {
+		endpoint := gone.URL
+		if answer != nil {
+			server := httptest.NewServer(answer)
+			t.Cleanup(server.Close)
+			endpoint = server.URL
+		}
+		connections := &http.Transport{}
+		t.Cleanup(connections.CloseIdleConnections)
+		client, err := azblob.NewClientWithNoCredential(endpoint+"/"+account+"?sv=2026-02-06&sig=hunter2%2Fx%3D",
+			&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: connections}}})
+		require.NoError(t, err)
+		check := func(what string, err error) {
+			t.Helper()
+			require.NotContains(t, err.Error(), "hunter2", "%s: %s", name, what)
+			require.NotContains(t, err.Error(), "sig=", "%s: %s", name, what)
+		}
+		for what, call := range storeCalls {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			err := call(ctx, azblobstore.New(client, container), someETag)
+			cancel()
+			if name != "cut off" || what == "Get" {
+				require.Error(t, err, "%s: %s", name, what)
+				check(what, err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		files, err := azblobstore.NewFencedStore(client, container)
+		require.NoError(t, err)
+		_, err = files.Get(ctx, key)
+		if err != nil {
+			check("fenced Get", err)
+		}
+		err = files.Put(ctx, 1, key, strings.NewReader("{}"))
+		cancel()
+		require.Error(t, err)
+		check("fenced Put", err)
+	}
 }

@@ -2203,6 +2203,19 @@ var mutants = []mutant{
 		22,
 	},
 	{
+		"azblobstore: the signature of a SAS in errors",
+		[]edit{{"azblobstore/errors.go", `		e.cause = unsigned(err)`, `		e.cause = err`}},
+		[]string{"./azblobstore -run ^TestNoErrorHasTheSignatureOfASAS$"},
+		0,
+	},
+	{
+		"command: the signature of a SAS in messages",
+		[]edit{{"cmd/leasehold/internal/exit/exit.go", `strings.Fields(withoutQuery(err))`,
+			`strings.Fields(err.Error())`}},
+		[]string{"./cmd/leasehold -run ^TestNoMessageHasTheSignatureOfASAS$"},
+		0,
+	},
+	{
 		"k8slock: the token of a lease that is over",
 		[]edit{{"k8slock/k8slock.go", `lease != nil && lease.Valid() {`, `lease != nil {`}},
 		[]string{"./k8slock -run TestLeaseRunsOutBelowAStuckElector|TestLostTermIsOver"},

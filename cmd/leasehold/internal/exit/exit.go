@@ -214,8 +214,18 @@ func Message(err error) string {
 	return text
 }
 
+// withoutQuery is the text of err without the query of its URL, which has the signature of a SAS.
+func withoutQuery(err error) string {
+	text := err.Error()
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		bare, _, _ := strings.Cut(request.URL, "?")
+		text = strings.ReplaceAll(text, request.URL, bare)
+	}
+	return text
+}
+
 func explain(err error) string {
-	text := strings.TrimPrefix(strings.Join(strings.Fields(err.Error()), " "), "leasehold: ")
+	text := strings.TrimPrefix(strings.Join(strings.Fields(withoutQuery(err)), " "), "leasehold: ")
 	var failed *Error
 	switch {
 	case errors.As(err, &failed), errors.Is(err, leasehold.ErrHeld) && strings.HasSuffix(text, ")"):
