@@ -55,35 +55,28 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 	defer cancel(nil)
 	signals := make(chan os.Signal, 16)
 	guard.Catch(signals, guard.ToGroup, guard.ToCommand, guard.Unharmed)
-	passed := make(chan os.Signal, 16)
-	s.Signals = passed
-	var running atomic.Bool                     // the command
-	var ending atomic.Pointer[exit.Interrupted] // by a signal
+	relay := &relay{passed: make(chan os.Signal, 16)}
+	s.Signals = relay.passed
 	hooks := &newLeaderHooks{app: a, command: hook, key: lock.Key()}
 	defer hooks.end()
 	var failed error
 	var elector *leasehold.Elector
 	callbacks, err := c.web.callbacks(lock, leasehold.Callbacks{
 		OnStartedLeading: func(term context.Context, lease *leasehold.Lease) {
-			running.Store(true)
 			defer func() {
-				running.Store(false)
-				if signal := ending.Load(); signal != nil { // which may have come at any time
+				if signal := relay.end(); signal != nil {
 					cancel(*signal)
 				}
 			}()
-			if ending.Load() != nil {
+			if !relay.begin() {
 				return
-			}
-			for len(passed) > 0 { // for the last command
-				<-passed
 			}
 			result, err := s.Run(term, lease, environment(lock.Key(), lease.Record()), c.orphan(a, args[0], lease))
 			switch {
 			case err != nil:
 				failed = err
 				cancel(err)
-			case !result.Lost && ending.Load() == nil:
+			case !result.Lost && relay.ending.Load() == nil:
 				a.log.Warn("the command has ended by itself: others may lead first", "code", result.Code)
 				over, end := context.WithCancel(ctx)
 				end()
@@ -107,17 +100,8 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 			case <-over:
 				return
 			case sig := <-signals:
-				switch sig {
-				case syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT:
-					signal := &exit.Interrupted{Signal: sig.(syscall.Signal)}
-					ending.Store(signal)
-					if !running.Load() {
-						cancel(*signal)
-					}
-				}
-				select {
-				case passed <- sig:
-				default:
+				if signal := relay.take(sig); signal != nil {
+					cancel(*signal)
 				}
 			}
 		}
@@ -126,11 +110,54 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 	switch {
 	case failed != nil:
 		return failed
-	case ending.Load() != nil:
+	case relay.ending.Load() != nil:
 		if err != nil {
 			a.log.Warn("the campaign has ended with an error", "err", err)
 		}
 		return nil
 	}
 	return err
+}
+
+// relay passes signals on to the commands of an elector, which run one after the other, and knows
+// which of them ends the campaign.
+type relay struct {
+	passed  chan os.Signal
+	running atomic.Bool                      // a command runs, or is about to
+	ending  atomic.Pointer[exit.Interrupted] // by a signal
+}
+
+// take takes a signal. It returns the one that ends the campaign now, because no command runs.
+func (r *relay) take(sig os.Signal) (ends *exit.Interrupted) {
+	switch sig {
+	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT:
+		signal := &exit.Interrupted{Signal: sig.(syscall.Signal)}
+		r.ending.Store(signal)
+		if !r.running.Load() {
+			ends = signal
+		}
+	}
+	select {
+	case r.passed <- sig:
+	default:
+	}
+	return ends
+}
+
+// begin is called before a command runs, and reports whether it may. What was passed on for the
+// last command is dropped before the look at ending, or a signal that comes in between would reach
+// nobody.
+func (r *relay) begin() bool {
+	r.running.Store(true)
+	for len(r.passed) > 0 {
+		<-r.passed
+	}
+	return r.ending.Load() == nil
+}
+
+// end is called after begin, when the command has ended. It returns the signal that ends the
+// campaign, which may have come at any time.
+func (r *relay) end() *exit.Interrupted {
+	r.running.Store(false)
+	return r.ending.Load()
 }

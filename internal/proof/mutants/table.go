@@ -2346,6 +2346,17 @@ var mutants = []mutant{
 `, `		c.waiting.started(ctx, lease)
 		defer c.waiting.stopped()
 `}}, []string{"./cmd/leasehold -run ^TestTheEndOfATermIsToldAfterTheRelease$"}, 0},
+	{"command: a signal lost while a command begins", []edit{{"cmd/leasehold/elect.go",
+		`	for len(r.passed) > 0 {
+		<-r.passed
+	}
+	return r.ending.Load() == nil
+`, `	over := r.ending.Load() != nil
+	for len(r.passed) > 0 {
+		<-r.passed
+	}
+	return !over
+`}}, []string{"./cmd/leasehold -run ^TestASignalReachesTheCommandThatBegins$"}, 0},
 	{"command: run does not follow the leader", []edit{{"cmd/leasehold/run.go",
 		`	stop := c.waiting.follow(ctx, lock)`, `	stop := func() {}`}},
 		[]string{"./cmd/leasehold -run ^TestAHandOverWithListen$"}, 0},
