@@ -88,7 +88,7 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, path, url string) e
 		}{h.String(), show(at, lease.Record(), 0)}, h.String())
 	}
 	if err != nil {
-		return errors.Join(err, lease.Release(ctx))
+		return errors.Join(err, giveBack(ctx, lease))
 	}
 	signal.Reset() // the lock is the caller's now
 	return nil

@@ -137,11 +137,19 @@ func (c *campaign) acquireUntilSignal(ctx context.Context, a *app, lock *leaseho
 	stop()
 	if ended, ok := errors.AsType[exit.Interrupted](context.Cause(waiting)); ok {
 		if err == nil {
-			_ = lease.Release(ctx) // the library logs a failure
+			_ = giveBack(ctx, lease) // the library logs a failure
 		}
 		return nil, ended
 	}
 	return lease, err
+}
+
+// giveBack releases a lease that nobody uses. It tries for less than a long TTL, because no signal
+// ends it.
+func giveBack(ctx context.Context, lease *leasehold.Lease) error {
+	ctx, cancel := context.WithTimeout(ctx, retryFor)
+	defer cancel()
+	return lease.Release(ctx)
 }
 
 // tellEvery is how often somebody who reads the log of a pipeline hears that it still waits.

@@ -99,11 +99,18 @@ func (a *app) runUnderLock(ctx context.Context, c *campaign, args []string) erro
 	s.Signals = signals
 	result := guard.Outcome{Lost: true} // if the lease is over before the command begins
 	var failed error
-	err = lease.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+	stop = func() {}
+	releasing, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	err = lease.Do(releasing, func(ctx context.Context, lease *leasehold.Lease) error {
 		c.waiting.started(ctx, lease)
 		result, failed = s.Run(ctx, lease, environment(lock.Key(), lease.Record()), c.orphan(a, args[0], lease))
+		var signalled context.Context
+		signalled, stop = untilSignal(releasing, signals) // which no command gets any more
+		context.AfterFunc(signalled, giveUp)
 		return nil
 	})
+	stop()
 	c.waiting.stopped()
 	switch {
 	case failed != nil:

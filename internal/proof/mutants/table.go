@@ -2357,6 +2357,14 @@ var mutants = []mutant{
 	}
 	return !over
 `}}, []string{"./cmd/leasehold -run ^TestASignalReachesTheCommandThatBegins$"}, 0},
+	{"command: no signal ends the tries to release", []edit{{"cmd/leasehold/run.go",
+		`		context.AfterFunc(signalled, giveUp)`, `		_ = signalled`}},
+		[]string{"./cmd/leasehold -run ^TestASignalEndsTheTriesToRelease$"}, 0},
+	{"command: a handle that nobody has is released for as long as its lease lasts",
+		[]edit{{"cmd/leasehold/campaign.go", `	ctx, cancel := context.WithTimeout(ctx, retryFor)
+	defer cancel()
+	return lease.Release(ctx)`, `	return lease.Release(ctx)`}},
+		[]string{"./cmd/leasehold -run ^TestAHandleThatCannotBeWrittenHoldsNobodyUp$"}, 0},
 	{"command: run does not follow the leader", []edit{{"cmd/leasehold/run.go",
 		`	stop := c.waiting.follow(ctx, lock)`, `	stop := func() {}`}},
 		[]string{"./cmd/leasehold -run ^TestAHandOverWithListen$"}, 0},
