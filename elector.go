@@ -257,7 +257,7 @@ func (e *Elector) Check(*http.Request) error {
 			term.lease.Token()))
 	}
 	now, since, limit := l.clock.Now().Mono, time.Duration(e.since.Load()), 2*max(l.ttl, l.poll)
-	if since == math.MaxInt64 || l.heldByUs() != nil {
+	if since == math.MaxInt64 || l.heldByUs() != nil && !l.term.Load().frees() {
 		return nil
 	}
 	silent := now - max(time.Duration(l.lastAnswered.Load()), since)

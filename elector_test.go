@@ -784,6 +784,48 @@ func TestCheckDuringOnStoppedLeading(t *testing.T) {
 	})
 }
 
+// deaf is a store that answers no write as long as it is off, and does not honour ctx.
+type deaf struct {
+	leasehold.Store
+	off chan struct{} // blocks writes until it is closed
+	on  atomic.Bool
+}
+
+func (d *deaf) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	if !d.on.Load() {
+		<-d.off
+	}
+	return d.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+// A release that hangs is no reason to be content: the elector stands still.
+func TestCheckDuringAReleaseThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &deaf{Store: leasehold.NewMemStore(), off: make(chan struct{})}
+		store.on.Store(true)
+		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- e.Run(ctx) }()
+		time.Sleep(time.Minute)
+		store.on.Store(false)
+		over, stop := context.WithCancel(t.Context())
+		stop()
+		_ = e.Resign(over) // only asks
+		time.Sleep(20 * time.Second)
+		require.NoError(t, e.Check(nil))
+		time.Sleep(20 * time.Second)
+		require.ErrorContains(t, e.Check(nil), "the request is still under way")
+		store.on.Store(true)
+		close(store.off)
+		synctest.Wait()
+		require.NoError(t, e.Check(nil))
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
 // logged has f called while slog.Default writes to the result.
 func logged(t *testing.T, f func()) string {
 	t.Helper()

@@ -340,6 +340,13 @@ func (t *term) overruns() bool {
 	return t.guarding() && !valid
 }
 
+// frees reports whether a release is under way.
+func (t *term) frees() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state == releasing
+}
+
 // become moves on to another state of a release, and reports whether it did. A term that is
 // released stays released.
 func (t *term) become(s state) bool {

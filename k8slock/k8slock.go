@@ -66,6 +66,7 @@ type Lock struct {
 	lease   *leasehold.Lease // of the current term, even if lost; nil while client-go does not lead
 	renewed time.Time        // when lease was last acquired or renewed
 	failed  bool             // the last renewal failed for another reason than a cancelled context
+	failing failing          // of client-go
 	elector                  // whose term lease is
 	left    *leasehold.Lease // of the previous term, if it was left to expire; nil if it was released or lost
 }
@@ -167,8 +168,11 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	rec, err := l.lock.Inspect(ctx)
 	if err != nil {
 		if errors.Is(err, leasehold.ErrNotExist) {
-			err = statusError{err, metav1.StatusReasonNotFound, http.StatusNotFound}
+			return nil, nil, statusError{err, metav1.StatusReasonNotFound, http.StatusNotFound}
 		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.failing.note(err) // client-go does not go on to acquire
 		return nil, nil, err
 	}
 	raw, err := json.Marshal(rec)
@@ -196,6 +200,9 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	case leads && l.looks(ctx) && rec.Holder == l.Identity():
 		ler.HolderIdentity = ""
 	}
+	if ler.HolderIdentity != "" { // there is nothing to acquire
+		l.failing = failing{}
+	}
 	return ler, raw, nil
 }
 
@@ -221,6 +228,16 @@ func (l *Lock) Update(ctx context.Context, ler resourcelock.LeaderElectionRecord
 // write implements Create and Update, which differ only in the reason that client-go gets if
 // another process holds the lock.
 func (l *Lock) write(ctx context.Context, ler resourcelock.LeaderElectionRecord, held metav1.StatusReason) error {
+	err := l.carryOut(ctx, ler, held)
+	if ler.HolderIdentity != "" {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.failing.note(err)
+	}
+	return err
+}
+
+func (l *Lock) carryOut(ctx context.Context, ler resourcelock.LeaderElectionRecord, held metav1.StatusReason) error {
 	lease := l.Lease()
 	switch {
 	case ler.HolderIdentity == "" && lease == nil:
@@ -315,15 +332,42 @@ func (l *Lock) Identity() string { return l.lock.Identity() }
 // Describe implements [resourcelock.Interface]. It returns the key.
 func (l *Lock) Describe() string { return l.lock.Key() }
 
-// Check is a healthz.Checker. It fails, with the store's error, if the store has not answered for
-// two lease durations. client-go itself retries forever, whatever the error.
+// Check is a healthz.Checker. It fails, with the last error, if the store has not answered for two
+// lease durations, or if each try to acquire a lock that nobody holds has failed for as long, for
+// example because the credentials may not write. client-go itself retries forever, whatever the
+// error.
 func (l *Lock) Check(*http.Request) error {
 	silent, err := l.store.silence()
 	if err != nil && silent > 2*l.duration {
 		return fmt.Errorf("k8slock: lock %q: no answer from the store for %v: %w", l.lock.Key(),
 			silent.Round(time.Second), err)
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lasted := l.failing.last.Sub(l.failing.first); lasted > 2*l.duration {
+		return fmt.Errorf("k8slock: each acquisition has failed for %v: %w", lasted.Round(time.Second), l.failing.err)
+	}
 	return nil
+}
+
+// failing are tries in a row that have failed, other than because the lock was held. The zero value
+// has none.
+type failing struct {
+	first, last time.Time
+	err         error // of the last one
+}
+
+// note takes the outcome of a try.
+func (f *failing) note(err error) {
+	switch now := time.Now(); {
+	case err == nil, errors.Is(err, leasehold.ErrHeld):
+		*f = failing{}
+	case errors.Is(err, context.Canceled): // says nothing about the lock
+	case f.err == nil:
+		*f = failing{now, now, err}
+	default:
+		f.last, f.err = now, err
+	}
 }
 
 // leads reports whether a write that acquires or renews comes from the elector of the lease's term.

@@ -452,6 +452,104 @@ func TestCheck(t *testing.T) {
 	})
 }
 
+// unwritable is a store whose writes fail, as with credentials that may only read.
+type unwritable struct {
+	leasehold.Store
+	err atomic.Pointer[error]
+}
+
+func (u *unwritable) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	if err := u.err.Load(); err != nil {
+		return "", *err
+	}
+	return u.Store.PutIfNoneMatch(ctx, key, body)
+}
+
+func (u *unwritable) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	if err := u.err.Load(); err != nil {
+		return "", *err
+	}
+	return u.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+// client-go tries for ever, whatever the error is, so only Check says that nobody can lead.
+func TestCheckWhileNobodyCanLead(t *testing.T) {
+	denied := fmt.Errorf("%w: they need s3:PutObject", leasehold.ErrPermanent)
+	synctest.Test(t, func(t *testing.T) {
+		ref, mem := &referee{t: t}, leasehold.NewMemStore()
+		store := &unwritable{Store: mem}
+		store.err.Store(&denied)
+		lock := newLock(t, store, k8slock.LeaseDuration)
+		c := stand(t, ref, "pod", lock)
+		time.Sleep(time.Minute)
+		require.NoError(t, lock.Check(nil))
+		time.Sleep(2 * time.Minute)
+		require.ErrorIs(t, lock.Check(nil), leasehold.ErrPermanent)
+		require.ErrorContains(t, lock.Check(nil), "they need s3:PutObject")
+
+		other := stand(t, ref, "other", newLock(t, mem, k8slock.LeaseDuration))
+		next(t, time.Minute, other)
+		time.Sleep(time.Minute)
+		require.NoError(t, lock.Check(nil), "another leads, so there is nothing to acquire")
+		other.stop()
+		receive(t, other.stopped, k8slock.LeaseDuration, "the elector's end")
+		time.Sleep(3 * time.Minute)
+		require.ErrorIs(t, lock.Check(nil), leasehold.ErrPermanent)
+
+		store.err.Store(nil)
+		next(t, time.Minute, c)
+		require.NoError(t, lock.Check(nil))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		_, err := mem.PutIfNoneMatch(t.Context(), key, []byte("my diary"))
+		require.NoError(t, err)
+		lock := newLock(t, mem, k8slock.LeaseDuration)
+		c := stand(t, &referee{t: t}, "pod", lock)
+		time.Sleep(3 * time.Minute)
+		require.ErrorIs(t, lock.Check(nil), leasehold.ErrCorruptRecord)
+		c.stop()
+		receive(t, c.stopped, k8slock.LeaseDuration, "the elector's end")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		lock := newLock(t, leasehold.NewMemStore(), time.Minute)
+		c := stand(t, &referee{t: t}, "pod", lock, func(cfg *leaderelection.LeaderElectionConfig) {
+			cfg.LeaseDuration = 2 * time.Minute // which the lock was not made for
+		})
+		time.Sleep(4 * time.Minute)
+		require.ErrorContains(t, lock.Check(nil), "was made for a LeaseDuration of 1m0s")
+		c.stop()
+		receive(t, c.stopped, k8slock.LeaseDuration, "the elector's end")
+	})
+}
+
+// deaf is a store that answers no read until it is told to, and does not honour ctx.
+type deaf struct {
+	leasehold.Store
+	off chan struct{}
+}
+
+func (d deaf) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	<-d.off
+	return d.Store.Get(ctx, key)
+}
+
+func TestCheckDuringARequestThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := deaf{leasehold.NewMemStore(), make(chan struct{})}
+		lock := newLock(t, store, k8slock.LeaseDuration)
+		c := stand(t, &referee{t: t}, "pod", lock)
+		time.Sleep(time.Minute)
+		require.NoError(t, lock.Check(nil))
+		time.Sleep(2 * time.Minute)
+		require.ErrorContains(t, lock.Check(nil), "no answer from the store")
+		require.ErrorContains(t, lock.Check(nil), "the request is still under way")
+		close(store.off)
+		next(t, time.Minute, c)
+		require.NoError(t, lock.Check(nil))
+	})
+}
+
 func TestOnStartedLeadingOfATermThatIsOver(t *testing.T) {
 	lock := newLock(t, leasehold.NewMemStore(), time.Minute)
 	callback := lock.OnStartedLeading(func(context.Context, *leasehold.Lease) { t.Error("called") })

@@ -17,6 +17,8 @@ type watchedStore struct {
 	age    time.Duration // of the object that the last request has read, or 0 if unknown
 	answer time.Time     // of the last answer, or of the first request before there was one; zero before any request
 	err    error         // of the last request, if it got no answer
+	asking int           // requests under way
+	began  time.Time     // when the oldest of them began, or a later one was answered
 }
 
 // Describe passes on what the store says of itself.
@@ -49,15 +51,20 @@ func (s *watchedStore) PutIfMatch(ctx context.Context, key string, body []byte, 
 func (s *watchedStore) asked() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
 	if s.answer.IsZero() {
-		s.answer = time.Now()
+		s.answer = now
+	}
+	if s.asking++; s.asking == 1 {
+		s.began = now
 	}
 }
 
 func (s *watchedStore) answered(err error, age time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.age = age
+	s.age, s.began = age, time.Now()
+	s.asking--
 	switch {
 	case err == nil, errors.Is(err, leasehold.ErrNotExist), errors.Is(err, leasehold.ErrPreconditionFailed):
 		s.answer, s.err = time.Now(), nil
@@ -73,10 +80,13 @@ func (s *watchedStore) lastAge() time.Duration {
 	return s.age
 }
 
-// silence returns for how long the store has not answered, and the error of the last request, which
-// is nil if that was answered.
+// silence returns for how long the store has not answered, and the error of the last request, or of
+// one that is still under way. The error is nil if nothing is amiss.
 func (s *watchedStore) silence() (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.err == nil && s.asking > 0 {
+		return min(time.Since(s.answer), time.Since(s.began)), errors.New("the request is still under way")
+	}
 	return time.Since(s.answer), s.err
 }

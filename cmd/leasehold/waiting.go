@@ -22,6 +22,13 @@ type waiting struct {
 	mu     sync.Mutex // guards what follows
 	last   time.Time  // when the store has last answered
 	failed error      // of the last request, if it has failed
+	vain   vain
+}
+
+// vain are writes in a row that have not been carried out, while nobody has begun a term.
+type vain struct {
+	first, last time.Time
+	err         error // of the last one
 }
 
 // newWaiting makes what "run" needs to wait for its lock.
@@ -31,19 +38,36 @@ func (c *campaign) newWaiting() *waiting {
 
 // saw takes an event of the lock whose holder, if it has the lock, is called identity.
 func (w *waiting) saw(e leasehold.Event, identity string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	switch {
 	case e.Kind == leasehold.EventNewLeader && e.Holder != identity:
+		w.vain = vain{}
 		select {
 		case w.begun <- struct{}{}:
 		default:
 		}
 	case e.Kind == leasehold.EventRequest:
-		w.mu.Lock()
-		defer w.mu.Unlock()
 		if w.failed = e.Err; e.Err == nil || errors.Is(e.Err, leasehold.ErrNotExist) ||
 			errors.Is(e.Err, leasehold.ErrPreconditionFailed) || errors.Is(e.Err, leasehold.ErrConflict) {
 			w.last, w.failed = time.Now(), nil
 		}
+		if e.Op != "get" {
+			w.wrote(e.Err)
+		}
+	}
+}
+
+// wrote takes the outcome of a write. The caller holds w.mu.
+func (w *waiting) wrote(err error) {
+	now := time.Now()
+	switch {
+	case err == nil:
+		w.vain = vain{}
+	case now.Sub(w.vain.last) > w.limit: // another has led meanwhile
+		w.vain = vain{now, now, err}
+	default:
+		w.vain.last, w.vain.err = now, err
 	}
 }
 
@@ -51,6 +75,9 @@ func (w *waiting) saw(e leasehold.Event, identity string) {
 func (w *waiting) healthy(*http.Request) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if lasted := w.vain.last.Sub(w.vain.first); lasted > w.limit && time.Since(w.vain.last) <= w.limit {
+		return fmt.Errorf("each acquisition has failed for %v: %w", lasted.Round(time.Second), w.vain.err)
+	}
 	silent := time.Since(w.last)
 	if silent <= w.limit {
 		return nil

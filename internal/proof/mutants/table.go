@@ -254,6 +254,12 @@ var mutants = []mutant{
 		[]string{". -run TestAStoreThatRefusesToReplace"}, 14,
 	},
 	{
+		"healthy while a release hangs",
+		[]edit{{"elector.go", ` && !l.term.Load().frees() {`, ` {`}},
+		[]string{". -run ^TestCheckDuringAReleaseThatHangs$"},
+		0,
+	},
+	{
 		"an elector that cannot acquire a free lock is healthy",
 		[]edit{{"elector.go", `case failing != nil && now-max(failing.since, since) > limit:`,
 			`case failing != nil && limit < 0:`}},
@@ -2216,6 +2222,20 @@ var mutants = []mutant{
 		0,
 	},
 	{
+		"k8slock: healthy while nobody can acquire",
+		[]edit{{"k8slock/k8slock.go", `lasted > 2*l.duration {`, `lasted < 0 {`}},
+		[]string{"./k8slock -run ^TestCheckWhileNobodyCanLead$"},
+		0,
+	},
+	{
+		"k8slock: failures of a lock that another holds count",
+		[]edit{{"k8slock/k8slock.go", `	if ler.HolderIdentity != "" { // there is nothing to acquire
+`, `	if false {
+`}},
+		[]string{"./k8slock -run ^TestCheckWhileNobodyCanLead$"},
+		0,
+	},
+	{
 		"k8slock: the token of a lease that is over",
 		[]edit{{"k8slock/k8slock.go", `lease != nil && lease.Valid() {`, `lease != nil {`}},
 		[]string{"./k8slock -run TestLeaseRunsOutBelowAStuckElector|TestLostTermIsOver"},
@@ -2365,6 +2385,12 @@ var mutants = []mutant{
 	defer cancel()
 	return lease.Release(ctx)`, `	return lease.Release(ctx)`}},
 		[]string{"./cmd/leasehold -run ^TestAHandleThatCannotBeWrittenHoldsNobodyUp$"}, 0},
+	{"command: healthy though it is never let write", []edit{{"cmd/leasehold/waiting.go",
+		`		if e.Op != "get" {`, `		if e.Op == "" {`}},
+		[]string{"./cmd/leasehold -run ^TestTheHealthOfRunWhileNobodyCanLead$"}, 0},
+	{"command: unhealthy long after the last try", []edit{{"cmd/leasehold/waiting.go",
+		` && time.Since(w.vain.last) <= w.limit {`, ` {`}},
+		[]string{"./cmd/leasehold -run ^TestTheHealthOfRunWhileNobodyCanLead$"}, 0},
 	{"command: run does not follow the leader", []edit{{"cmd/leasehold/run.go",
 		`	stop := c.waiting.follow(ctx, lock)`, `	stop := func() {}`}},
 		[]string{"./cmd/leasehold -run ^TestAHandOverWithListen$"}, 0},
