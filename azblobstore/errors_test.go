@@ -272,7 +272,10 @@ func TestNoErrorHasTheSignatureOfASAS(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"refused": nil,
 		"closed":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"late":    func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"late": func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // else the server does not see that the client has gone
+			<-r.Context().Done()
+		},
 		"a loop": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, r.URL.String(), http.StatusTemporaryRedirect)
 		},
