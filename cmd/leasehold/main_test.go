@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -173,10 +174,28 @@ func (r result) succeeds(t testing.TB) {
 // started is a run of the program that goes on.
 type started struct {
 	*exec.Cmd
-	stderr bytes.Buffer
+	stderr said
 	out    io.Reader
 	ended  chan struct{} // closed when it has ended
 	err    error         // then
+}
+
+// said is what a command that may still run has written.
+type said struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *said) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(b)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }
 
 // start starts a command, and kills it after the test if it still runs.
