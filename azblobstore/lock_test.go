@@ -220,3 +220,7 @@ func runExample(t *testing.T, connection string) {
 	require.Contains(t, line(text), "create the container")
 	require.Error(t, cmd.Wait())
 }
+
+func TestTableOnStrictServer(t *testing.T) {
+	locktest.Table(t, azblobstore.New(newWire(t, &fakeAzure{}).client, container))
+}

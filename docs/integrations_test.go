@@ -62,8 +62,8 @@ func TestNightly(t *testing.T) {
 var (
 	goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 	pages   = []string{
-		"integrations.md", "fencing.md", "http.md", "wakeups.md", "../k8slock/README.md", "../gocronlock/README.md",
-		"../gcsstore/README.md",
+		"integrations.md", "fencing.md", "http.md", "tables.md", "wakeups.md", "../k8slock/README.md",
+		"../gocronlock/README.md", "../gcsstore/README.md",
 		"../azblobstore/README.md", "../otellock/README.md", "../promlock/README.md",
 	}
 	link = regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`)

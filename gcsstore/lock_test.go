@@ -170,3 +170,7 @@ func TestExample(t *testing.T) {
 	require.Contains(t, line(text), "give the bare name")
 	require.Error(t, cmd.Wait())
 }
+
+func TestTableOnStrictServer(t *testing.T) {
+	locktest.Table(t, gcsstore.New(newWire(t, &fakeGCS{}).client, bucket))
+}

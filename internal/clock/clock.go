@@ -45,6 +45,10 @@ type Clock interface {
 // with its type.
 var Option any
 
+// TableOption is a func(Clock, leasehold.Option) locktable.Option, which package locktable sets.
+// The second argument gives the members' locks the same clock.
+var TableOption any
+
 // Wait returns nil after d has passed on the monotonic clock of c or woken is closed, or earlier
 // with ctx's error.
 func Wait(ctx context.Context, c Clock, d time.Duration, woken <-chan struct{}) error {

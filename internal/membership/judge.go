@@ -137,6 +137,9 @@ func (j *Judge) Next() time.Duration {
 	return min(wait, max(ripe, 0)+spread)
 }
 
+// Owes reports whether Evicted has something to do.
+func (j *Judge) Owes() bool { return j.left.Token > 0 }
+
 // Evicted is called once the group no longer names the term. It removes the object that this judge
 // has taken or made, or has seen released, unless another term has begun in it.
 func (j *Judge) Evicted(ctx context.Context) error {

@@ -9,11 +9,18 @@ import (
 	"github.com/leasehold-go/leasehold/internal/memstore"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/wire"
+	"github.com/leasehold-go/leasehold/locktable"
 )
 
 // WithClock gives a lock another clock than clock.System.
 func WithClock(c clock.Clock) leasehold.Option {
 	return clock.Option.(func(clock.Clock) leasehold.Option)(c)
+}
+
+// WithTableClock gives a table of locks, and the locks of its members, another clock than
+// clock.System.
+func WithTableClock(c clock.Clock) locktable.Option {
+	return clock.TableOption.(func(clock.Clock, leasehold.Option) locktable.Option)(c, WithClock(c))
 }
 
 // NewProcess makes the locks that get it those of one process, which is not the one of all other

@@ -1,0 +1,493 @@
+package locktable_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/tables"
+	"github.com/leasehold-go/leasehold/locktable"
+)
+
+const ttl = 15 * time.Second // by default
+
+var errLost = errors.New("the reply was lost")
+
+// edit changes the table by hand.
+func edit(t *testing.T, store leasehold.Store, change func(*tables.Table)) {
+	t.Helper()
+	obj, err := store.Get(t.Context(), key)
+	require.NoError(t, err)
+	tab, err := tables.Decode(obj.Body)
+	require.NoError(t, err)
+	change(tab)
+	tab.Finish("by hand", 0)
+	_, err = store.PutIfMatch(t.Context(), key, tab.Encode(), obj.ETag)
+	require.NoError(t, err)
+}
+
+// overwrite writes the table's object whatever it holds.
+func overwrite(t *testing.T, store leasehold.Store, body []byte) {
+	t.Helper()
+	obj, err := store.Get(t.Context(), key)
+	require.NoError(t, err)
+	_, err = store.PutIfMatch(t.Context(), key, body, obj.ETag)
+	require.NoError(t, err)
+}
+
+// within requires that something becomes true in this time.
+func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !ok(); time.Sleep(100 * time.Millisecond) {
+		require.True(t, time.Now().Before(end), "not within %v: %s", limit, what)
+	}
+}
+
+// A grant whose reply is lost is found by the next read, and nothing is asked for twice.
+func TestLostReplies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a := start(t, store)
+		time.Sleep(time.Second)
+		var n atomic.Int64
+		store.set(nil, func(op, of string) error {
+			if of == key && n.Add(1)%2 == 1 {
+				return errLost
+			}
+			return nil
+		})
+		for i := range 10 {
+			lease := acquire(t, a.Lock("x"))
+			state, err := a.Inspect(t.Context())
+			require.NoError(t, err)
+			require.Len(t, state.Held, 1, i)
+			require.Equal(t, lease.Token(), state.Held[0].Token)
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		state, err := a.Inspect(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, state.Held)
+	})
+}
+
+// A write of a caller that has given up may land later. It must not hold anything by nobody's will.
+func TestLateWriteOfACancelledCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		late := &lateStore{Store: store}
+		a, b := start(t, late), start(t, store)
+		time.Sleep(time.Second)
+		require.NoError(t, acquire(t, a.Lock("warm")).Release(t.Context())) // it knows the current version now
+		late.set(true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := a.Lock("x").Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		within(t, time.Minute, "the write is under way", late.hasHeld)
+		late.set(false)
+		within(t, time.Minute, "another write has followed", func() bool { return !late.possible(t) })
+		late.held()
+		time.Sleep(time.Second)
+		_, err = b.Lock("x").TryAcquire(soon(t))
+		require.NoError(t, err)
+	})
+}
+
+// lateStore lets one write of the table fail, and carries it out later if its condition still
+// holds.
+type lateStore struct {
+	leasehold.Store
+	mu   sync.Mutex
+	hold bool
+	etag string
+	held func()
+}
+
+func (l *lateStore) set(hold bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hold = hold
+}
+
+func (l *lateStore) hasHeld() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held != nil
+}
+
+func (*lateStore) Describe() leasehold.StoreInfo {
+	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
+}
+
+func (l *lateStore) PutIfMatch(ctx context.Context, k string, body []byte, etag string) (string, error) {
+	l.mu.Lock()
+	hold := l.hold && k == key
+	if hold && l.held == nil {
+		l.etag = etag
+		l.held = func() { _, _ = l.Store.PutIfMatch(context.WithoutCancel(ctx), k, body, etag) }
+	}
+	l.mu.Unlock()
+	if hold {
+		return "", errLost
+	}
+	return l.Store.PutIfMatch(ctx, k, body, etag)
+}
+
+// possible reports whether the write could still be carried out.
+func (l *lateStore) possible(t *testing.T) bool {
+	obj, err := l.Get(t.Context(), key)
+	require.NoError(t, err)
+	return obj.ETag == l.etag
+}
+
+// What is removed by hand is lost at once, loudly, and never asked for again. Everybody else goes
+// on.
+func TestEditedByHand(t *testing.T) {
+	for name, change := range map[string]func(*tables.Table){
+		"entry removed": func(tab *tables.Table) {
+			for r := range tab.Held() {
+				if r.Claims[0].Name == "x" {
+					tab.Drop(r.ID)
+				}
+			}
+		},
+		"member removed": func(tab *tables.Table) {
+			for r := range tab.Held() {
+				if r.Claims[0].Name == "x" {
+					tab.Leave(r.Member)
+					return
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newCounting()
+				a, b := start(t, store), start(t, store)
+				lease, other := acquire(t, a.Lock("x")), acquire(t, b.Lock("y"))
+				edit(t, store, change)
+				within(t, 10*ttl, "the lease is lost", func() bool { return lease.Context().Err() != nil })
+				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
+				require.ErrorContains(t, context.Cause(lease.Context()), "by hand")
+				require.False(t, lease.Valid())
+				require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
+				require.True(t, other.Valid())
+				next := acquire(t, b.Lock("x"))
+				require.Greater(t, next.Token(), lease.Token())
+				require.NoError(t, next.Release(t.Context()))
+				acquire(t, a.Lock("x"))
+			})
+		})
+	}
+}
+
+// A version that has the size of the one before is another one all the same.
+func TestEditedToTheSameSize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a := start(t, store)
+		lease := acquire(t, a.Lock("x"))
+		time.Sleep(10 * ttl) // so that it has read its own write
+		require.True(t, lease.Valid())
+		before, err := store.Get(t.Context(), key)
+		require.NoError(t, err)
+		edit(t, store, func(tab *tables.Table) {
+			for r := range tab.Held() {
+				tab.Drop(r.ID)
+			}
+		})
+		after, err := store.Get(t.Context(), key)
+		require.NoError(t, err)
+		overwrite(t, store, append(after.Body, bytes.Repeat([]byte(" "), len(before.Body)-len(after.Body))...))
+		within(t, 10*ttl, "the lease is lost", func() bool { return lease.Context().Err() != nil })
+		require.ErrorContains(t, context.Cause(lease.Context()), "by hand")
+	})
+}
+
+// A table that is deleted or restored goes on above the highest revision that anybody remembers.
+func TestDeletedOrRestored(t *testing.T) {
+	for name, restored := range map[string]bool{"deleted": false, "restored": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newCounting()
+				a, b := start(t, store), start(t, store)
+				acquire(t, b.Lock("before"))
+				old, err := store.Get(t.Context(), key)
+				require.NoError(t, err)
+				for range 10 {
+					require.NoError(t, acquire(t, a.Lock("x")).Release(t.Context()))
+				}
+				lease := acquire(t, a.Lock("x"))
+				if restored {
+					overwrite(t, store, old.Body)
+				} else {
+					obj, err := store.Get(t.Context(), key)
+					require.NoError(t, err)
+					require.NoError(t, store.DeleteIfMatch(t.Context(), key, obj.ETag))
+				}
+				within(t, 10*ttl, "the lease is lost", func() bool { return lease.Context().Err() != nil })
+				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
+				next := acquire(t, a.Lock("x"))
+				require.Greater(t, next.Token(), lease.Token())
+				acquire(t, b.Lock("z"))
+				require.NoError(t, a.Check(nil))
+				require.NoError(t, b.Check(nil))
+			})
+		})
+	}
+}
+
+// While the table is damaged, holders go on, and say so. Nothing is overwritten.
+func TestDamaged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a := start(t, store)
+		lease := acquire(t, a.Lock("x"))
+		good, err := store.Get(t.Context(), key)
+		require.NoError(t, err)
+		overwrite(t, store, good.Body[:len(good.Body)/2])
+		ctx, cancel := context.WithTimeout(t.Context(), 20*ttl)
+		defer cancel()
+		_, err = a.Lock("y").Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.True(t, lease.Valid())
+		require.ErrorIs(t, a.Check(nil), leasehold.ErrCorruptRecord)
+		_, err = a.Inspect(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+		now, err := store.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, good.Body[:len(good.Body)/2], now.Body)
+		overwrite(t, store, good.Body)
+		acquire(t, a.Lock("y"))
+		require.True(t, lease.Valid())
+		require.NoError(t, a.Check(nil))
+	})
+}
+
+// A member that may not write the table does not block others for ever: its term ends, and others
+// evict it.
+func TestMemberThatMayNotWriteTheTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		refused := &counting{Store: store, requests: make(map[string]int)}
+		a, b := start(t, refused), start(t, store)
+		lease := acquire(t, a.Lock("x"))
+		refused.set(func(op, of string) error {
+			if op == "put" && of == key {
+				return fmt.Errorf("%w: AccessDenied", leasehold.ErrPermanent)
+			}
+			return nil
+		}, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, lease.Release(ctx), context.DeadlineExceeded)
+		began := time.Now()
+		acquire(t, b.Lock("x"))
+		require.Less(t, time.Since(began), 5*ttl)
+		refused.set(nil, nil)
+		acquire(t, a.Lock("y"))
+	})
+}
+
+// A dead member whose object cannot be read blocks those that wait for it, who say so. Nobody else
+// stands still.
+func TestUnreadableMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		var dead atomic.Bool
+		a := start(t, &failing{Store: store, dead: &dead})
+		acquire(t, a.Lock("x"))
+		b, c := start(t, store), start(t, store)
+		acquire(t, b.Lock("b"))
+		acquire(t, c.Lock("c"))
+		dead.Store(true)
+		store.set(func(op, of string) error {
+			if of == key+".members/"+a.Member() {
+				return fmt.Errorf("%w: AccessDenied", leasehold.ErrPermanent)
+			}
+			return nil
+		}, nil)
+		got := make(chan *locktable.Lease, 1)
+		go func() { got <- acquire(t, b.Lock("x")) }()
+		within(t, 10*ttl, "Check says so", func() bool { return b.Check(nil) != nil })
+		require.ErrorContains(t, b.Check(nil), a.Member())
+		require.NoError(t, c.Check(nil))
+		acquire(t, c.Lock("y"))
+		state, err := b.Inspect(t.Context())
+		require.NoError(t, err)
+		require.ErrorContains(t, state.Members[0].Err, "AccessDenied")
+		require.Empty(t, got)
+		store.set(nil, nil)
+		<-got
+		require.NoError(t, b.Check(nil))
+		dead.Store(false)
+		time.Sleep(time.Minute)
+	})
+}
+
+// A process that restarts under the name of one that has died takes its object back after a TTL,
+// and its entries go.
+func TestRestartUnderTheSameName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		var dead atomic.Bool
+		a := start(t, &failing{Store: store, dead: &dead}, locktable.WithMember("pod-1"))
+		acquire(t, a.Lock("x"))
+		dead.Store(true)
+		b := start(t, store, locktable.WithMember("pod-1"))
+		acquire(t, b.Lock("x"))
+		state, err := b.Inspect(t.Context())
+		require.NoError(t, err)
+		require.Len(t, state.Members, 1)
+		dead.Store(false)
+	})
+}
+
+// A request for which there is no room fails, and those that are there stay.
+func TestFullTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a := start(t, store, locktable.WithMaxSize(8<<10))
+		var leases []*locktable.Lease
+		for i := range 1000 {
+			lease, err := a.Lock(fmt.Sprintf("a-rather-long-name-of-a-lock-%d", i)).Acquire(t.Context())
+			if err != nil {
+				require.ErrorIs(t, err, locktable.ErrFull)
+				require.ErrorContains(t, err, "8192")
+				break
+			}
+			leases = append(leases, lease)
+		}
+		require.Greater(t, len(leases), 50)
+		require.Less(t, len(leases), 1000)
+		_, err := a.Lock("another").TryAcquire(soon(t))
+		require.True(t, err == nil || errors.Is(err, locktable.ErrFull))
+		for _, lease := range leases[:10] {
+			require.True(t, lease.Valid())
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		acquire(t, a.Lock("a-rather-long-name-of-a-lock-again"))
+		require.NoError(t, a.Check(nil))
+		runtime.KeepAlive(leases)
+	})
+}
+
+// A holder learns that somebody waits.
+func TestWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a, b := start(t, store), start(t, store)
+		lease := acquire(t, a.Shared("x"))
+		wanted := lease.Wanted()
+		acquire(t, b.Shared("x"))
+		time.Sleep(10 * ttl)
+		require.False(t, closed(wanted))
+		again := acquire(t, a.Lock("y"))
+		time.Sleep(10 * time.Millisecond)
+		soonWanted := again.Wanted()
+		go func() { _, _ = b.Lock("y").Acquire(t.Context()) }()
+		within(t, ttl, "a lease is wanted whose holder has just begun to listen", func() bool {
+			return closed(soonWanted)
+		})
+		go func() {
+			next, err := b.Lock("x").Acquire(t.Context())
+			if err == nil {
+				_ = next.Release(t.Context())
+			}
+		}()
+		within(t, ttl, "it is wanted", func() bool { return closed(wanted) })
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// Without Run, every call says so soon.
+func TestNotRunning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab, err := locktable.New(newCounting(), key)
+		require.NoError(t, err)
+		require.ErrorIs(t, tab.Check(nil), locktable.ErrNotRunning)
+		_, err = tab.Lock("x").Acquire(t.Context())
+		require.ErrorIs(t, err, locktable.ErrNotRunning)
+		require.ErrorContains(t, err, "Table.Run")
+	})
+}
+
+// A member that an edit has given the object of something else is not judged by it: nothing is
+// taken, and nothing is removed.
+func TestMemberWithTheKeyOfAnotherObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		victim, err := leasehold.NewLock(store, "locks/victim", leasehold.WithLogger(silent))
+		require.NoError(t, err)
+		lease, err := victim.TryAcquire(soon(t))
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+		before, err := store.Get(t.Context(), "locks/victim")
+		require.NoError(t, err)
+
+		a := start(t, store)
+		acquire(t, a.Lock("warm"))
+		edit(t, store, func(tab *tables.Table) {
+			rec := lease.Record()
+			m := tables.Member{
+				Term: tables.Term{Key: "locks/victim", ObjectID: rec.ObjectID, TermID: rec.TermID, Token: 9},
+				Name: "mallory",
+				TTL:  ttl,
+			}
+			require.NoError(t, tab.Ask(tables.ID{Member: tab.Join(m), Number: 1}, []tables.Claim{{Name: "x"}}))
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*ttl)
+		defer cancel()
+		_, err = a.Lock("x").Acquire(ctx)
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.ErrorContains(t, a.Check(nil), "locks/victim")
+		after, err := store.Get(t.Context(), "locks/victim")
+		require.NoError(t, err)
+		require.Equal(t, before, after)
+	})
+}
+
+// Reads that succeed do not hide that nothing can be written. Who frees nothing keeps its leases
+// meanwhile.
+func TestATableThatCannotBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a := start(t, store)
+		lease := acquire(t, a.Lock("x"))
+		store.set(func(op, of string) error {
+			if op == "put" && of == key {
+				return errLost
+			}
+			return nil
+		}, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*ttl)
+		defer cancel()
+		_, err := a.Lock("y").Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, a.Check(nil), errLost)
+		require.True(t, lease.Valid())
+		store.set(nil, nil)
+		acquire(t, a.Lock("y"))
+		require.NoError(t, a.Check(nil))
+		require.True(t, lease.Valid())
+	})
+}

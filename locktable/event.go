@@ -1,0 +1,51 @@
+package locktable
+
+import "time"
+
+// An Event is one thing that happened to a [Table] of this process. [WithObserver] receives them,
+// for example to update metrics.
+type Event struct {
+	Kind     EventKind
+	Table    string        // the table's key
+	Duration time.Duration // of a read or write; of EventAcquired, from the call until the lease
+	Err      error         // why a read or write failed, or why a lease was lost
+	Token    uint64        // of the lease
+	Locks    []string      // names of the lease's locks; the receiver must not change it
+
+	// Of reads and writes that have succeeded: the table as it is then.
+	Revision               uint64
+	Bytes                  int
+	Members, Held, Waiting int
+	// Of writes: what this one has changed.
+	Asked, Dropped, Evicted int
+}
+
+// EventKind says what happened.
+type EventKind uint8
+
+// The kinds of [Event].
+const (
+	EventRead EventKind = iota + 1 // the table was read
+	// a conditional write of the table has ended; one that others have outrun has
+	// ErrPreconditionFailed
+	EventWrite
+	EventAcquired // a request was granted
+	EventReleased // a lease was freed by its holder
+	EventLost     // a lease has ended against its holder's will
+)
+
+var eventNames = [...]string{
+	EventRead:     "read",
+	EventWrite:    "write",
+	EventAcquired: "acquired",
+	EventReleased: "released",
+	EventLost:     "lost",
+}
+
+// String returns the kind as metrics name it.
+func (k EventKind) String() string {
+	if int(k) >= len(eventNames) || k == 0 {
+		return "unknown"
+	}
+	return eventNames[k]
+}

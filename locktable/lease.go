@@ -1,0 +1,256 @@
+package locktable
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/tables"
+)
+
+// Lease is the right to act under the locks of one request, until the member's term ends or it is
+// released. It is safe for concurrent use. It is freed, too, when both the Lease and its context
+// have become unreachable.
+type Lease struct {
+	r     *request
+	outer *Lease          // under which this one was asked for; nil if under none
+	ctx   context.Context // has the Lease as a value, so that either keeps both reachable
+}
+
+// leaseKey is the key under which the context of a lease of this table has the Lease.
+type leaseKey struct{ t *Table }
+
+// request is what one call of Acquire wants. Its table's mutex guards it, except what never
+// changes.
+type request struct {
+	t      *Table
+	claims []tables.Claim
+	same   string          // equal for all requests with the same claims
+	parent context.Context // of the lease
+	try    bool            // it does not wait in line
+	began  time.Duration   // monotonic time of the call
+	done   chan struct{}   // closed when it is granted or has failed
+
+	state     state
+	number    uint64 // under which it stands in the table, or will
+	asked     bool   // a version was seen in which it stands
+	term      *term  // that was granted it
+	token     uint64
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	lease     *Lease // until it is handed to whoever asked
+	runs      function
+	forgotten *atomic.Bool  // the Lease was garbage collected
+	wanted    chan struct{} // nil unless somebody has asked for it
+	gone      chan struct{} // closed when it is freed, or over; nil unless somebody waits for that
+	err       error         // why it has failed, or is over
+}
+
+type state uint8
+
+const (
+	waiting state = iota
+	held
+	freeing // it is to be dropped from the table
+	over
+)
+
+// function is the state of the function under a lease.
+type function uint8
+
+const (
+	noFunction function = iota
+	running
+	returned
+)
+
+// keepsOut reports whether a lease of this request, held, is in the way of one with these claims.
+func (r *request) keepsOut(claims []tables.Claim) bool {
+	r.t.mu.Lock()
+	defer r.t.mu.Unlock()
+	return r.state == held && slices.ContainsFunc(claims, func(c tables.Claim) bool {
+		return slices.ContainsFunc(r.claims, func(mine tables.Claim) bool {
+			return c.Name == mine.Name && (!c.Shared || !mine.Shared) && (c.Of == 0 || c.Slots+mine.Slots > c.Of)
+		})
+	})
+}
+
+// grant makes the lease of a request that the table has granted to the present term. The caller
+// holds t.mu.
+func (t *Table) grant(r *request, token uint64) {
+	r.state, r.token, r.term = held, token, t.term
+	ctx, cancel := context.WithCancelCause(r.parent)
+	r.ctx, r.cancel = ctx, cancel
+	outer, _ := r.parent.Value(leaseKey{t}).(*Lease)
+	lease := &Lease{r: r, outer: outer}
+	lease.ctx = context.WithValue(ctx, leaseKey{t}, lease)
+	r.parent, r.lease = nil, lease
+	// The request does not refer to the lease once it is handed over. When nothing does, nobody can
+	// act under it. An AddCleanup runs on a goroutine of the runtime, so it only leaves a note,
+	// which the committer finds at its next read.
+	r.forgotten = new(atomic.Bool)
+	runtime.AddCleanup(lease, func(forgotten *atomic.Bool) { forgotten.Store(true) }, r.forgotten)
+	close(r.done)
+}
+
+// finish ends a request that waits. The caller holds t.mu.
+func (t *Table) finish(r *request, err error) {
+	r.state, r.err = over, err
+	delete(t.requests, r.number)
+	close(r.done)
+}
+
+// free begins to free a lease: it is no longer wanted. The caller holds t.mu.
+func (t *Table) free(r *request, cause error) {
+	r.state = freeing
+	r.cancel(cause)
+	t.bell.ring()
+}
+
+// end ends a lease for good. The caller holds t.mu.
+func (t *Table) end(r *request, err error) {
+	r.state, r.err = over, err
+	delete(t.requests, r.number)
+	if r.wanted != nil {
+		t.listened--
+		t.tellWanted(r)
+	}
+	r.cancel(cmp.Or(err, leasehold.ErrReleased))
+	if r.gone != nil {
+		close(r.gone)
+	}
+}
+
+// Token returns the fencing token: the revision of the table that has granted the lease. It is
+// higher than that of every earlier lease that excludes this one.
+func (le *Lease) Token() uint64 { return le.r.token }
+
+// Context returns a context that ends before anyone else can hold the locks, as long as this
+// process runs at all. Its context.Cause then matches [leasehold.ErrLost] or
+// [leasehold.ErrReleased]; under [Lock.Do] it may also be the cause of ctx.
+func (le *Lease) Context() context.Context { return le.ctx }
+
+// Valid reports whether the holder may act now. It sends no request but looks at all clocks: see
+// [leasehold.Lease.Valid]. Once false it stays false.
+func (le *Lease) Valid() bool {
+	r := le.r
+	r.t.mu.Lock()
+	defer r.t.mu.Unlock()
+	return r.state == held && r.term.lease.Valid()
+}
+
+// Wanted returns a channel that is closed when this process sees that a request waits for what the
+// lease holds. From the first call on, the member reads the table once per poll interval. It is
+// also closed when the lease is over.
+func (le *Lease) Wanted() <-chan struct{} {
+	r := le.r
+	r.t.mu.Lock()
+	defer r.t.mu.Unlock()
+	if r.wanted == nil {
+		r.wanted = make(chan struct{})
+		if r.state == over {
+			close(r.wanted)
+			return r.wanted
+		}
+		r.t.listened++
+		r.t.bell.ring()
+	}
+	return r.wanted
+}
+
+// Release ends the lease: first its context, then the entries in the table, which hands them over.
+// It returns when that is written, or with ctx's error when ctx ends; the table goes on freeing it.
+// Releasing twice does no harm. If the lease was lost, the error matches [leasehold.ErrLost].
+func (le *Lease) Release(ctx context.Context) error {
+	r, t := le.r, le.r.t
+	t.mu.Lock()
+	if r.state == held {
+		t.free(r, leasehold.ErrReleased)
+	}
+	if r.state == over {
+		defer t.mu.Unlock()
+		return r.err
+	}
+	if r.gone == nil {
+		r.gone = make(chan struct{})
+	}
+	gone := r.gone
+	t.mu.Unlock()
+	select {
+	case <-gone:
+	case <-ctx.Done():
+		return t.named(fmt.Errorf("releasing: %w", ended(ctx)))
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return r.err
+}
+
+// Do runs fn under the lease on this goroutine, then releases the lease. The context of fn descends
+// from ctx, and ends early if the lease is lost, or if Run is to end. fn must then return, because
+// somebody else may soon hold the locks. The lease is not freed before fn has returned, unless you
+// call Release yourself. If fn panics, the lease is released and the panic goes on.
+//
+// Do returns fn's error unchanged if nothing else went wrong. If the lease was lost while fn ran,
+// the error matches [leasehold.ErrLost] and fn's error. It refuses, without calling fn, a lease
+// that is over, or on which Do was called before.
+func (le *Lease) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
+	caller := ctx
+	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, leaseKey{le.r.t}, le))
+	defer cancel(nil)
+	defer context.AfterFunc(le.ctx, func() { cancel(context.Cause(le.ctx)) })()
+	return le.do(ctx, caller, fn)
+}
+
+// parting bounds how long Do waits for its release to be written once ctx has ended.
+const parting = 30 * time.Second
+
+func (le *Lease) do(ctx, caller context.Context, fn func(context.Context, *Lease) error) (err error) {
+	r, t := le.r, le.r.t
+	if err := r.startFunction(); err != nil {
+		return t.named(err)
+	}
+	defer func() { // also if fn panics
+		t.mu.Lock()
+		r.runs = returned
+		r.term.functions--
+		if r.state == held { // before the committer can see that nothing runs any more
+			t.free(r, leasehold.ErrReleased)
+		}
+		t.bell.ring()
+		t.mu.Unlock()
+		lasting, cancel := context.WithTimeout(context.WithoutCancel(caller), parting)
+		defer cancel()
+		wrong := le.Release(lasting)
+		if wrong != nil && err != nil {
+			wrong = errors.Join(wrong, err)
+		}
+		err = cmp.Or(wrong, err)
+	}()
+	return fn(ctx, le)
+}
+
+// startFunction notes that a function runs under the lease. It refuses a second one.
+func (r *request) startFunction() error {
+	r.t.mu.Lock()
+	defer r.t.mu.Unlock()
+	switch {
+	case r.runs != noFunction:
+		return fmt.Errorf("the lease (token %d) has its function already, from another call of Do", r.token)
+	case r.state == over && r.err != nil:
+		return r.err
+	case r.state != held:
+		return fmt.Errorf("%w (token %d)", leasehold.ErrReleased, r.token)
+	case !r.term.lease.Valid():
+		return fmt.Errorf("%w (token %d): its member's term has ended", leasehold.ErrLost, r.token)
+	}
+	r.runs = running
+	r.term.functions++
+	return nil
+}

@@ -1,0 +1,265 @@
+package locktable
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/tables"
+)
+
+// Lock is what one request can ask of a [Table]: a lock, or several of them. It is a value without
+// state and is safe for concurrent use.
+type Lock struct {
+	t      *Table
+	claims []tables.Claim
+	err    error
+}
+
+// Lock is one lock of the table, held by one at a time.
+func (t *Table) Lock(name string) *Lock { return t.claim(tables.Claim{Name: name}) }
+
+// Shared is one lock of the table, held by any number that have it shared, or by one that has it by
+// [Table.Lock].
+func (t *Table) Shared(name string) *Lock { return t.claim(tables.Claim{Name: name, Shared: true}) }
+
+// Slots is n of the slots of a semaphore that has as many as of says. All that use its name at a
+// time must say the same number: a request that says another one fails with [ErrCapacity].
+func (t *Table) Slots(name string, of, n int) *Lock {
+	l := t.claim(tables.Claim{Name: name, Slots: n, Of: of})
+	if l.err == nil && of < 1 {
+		l.err = fmt.Errorf("semaphore %.80q has %d slots: use at least 1", name, of)
+	}
+	return l
+}
+
+// All is several locks at once, all of them or none. The order does not matter.
+func (t *Table) All(locks ...*Lock) *Lock {
+	all := &Lock{t: t}
+	for _, l := range locks {
+		switch {
+		case l == nil:
+			all.err = cmp.Or(all.err, errors.New("All: a Lock is nil"))
+		case l.t != t:
+			all.err = cmp.Or(all.err, errors.New("All: a Lock belongs to another Table"))
+		default:
+			all.claims, all.err = append(all.claims, l.claims...), cmp.Or(all.err, l.err)
+		}
+	}
+	all.err = cmp.Or(all.err, tables.CheckClaims(all.claims))
+	return all
+}
+
+func (t *Table) claim(c tables.Claim) *Lock {
+	return &Lock{t: t, claims: []tables.Claim{c}, err: tables.CheckClaims([]tables.Claim{c})}
+}
+
+// names are the names of the locks.
+func (l *Lock) names() []string {
+	names := make([]string, len(l.claims))
+	for i, c := range l.claims {
+		names[i] = c.Name
+	}
+	return names
+}
+
+// HeldError says who holds a lock. It matches [leasehold.ErrHeld].
+type HeldError struct {
+	Table string   // the table's key
+	Locks []string // that were asked for
+	By    []string // names of the members that hold them or wait in front
+}
+
+// Error names the locks and the members.
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("%v: %s of table %q, by %s", leasehold.ErrHeld, list(e.Locks), e.Table, list(e.By))
+}
+
+// Unwrap returns [leasehold.ErrHeld].
+func (e *HeldError) Unwrap() error { return leasehold.ErrHeld }
+
+// list is names for people, not all of them if there are many.
+func list(names []string) string {
+	const most = 5
+	var quoted []string
+	for _, name := range names[:min(len(names), most)] {
+		quoted = append(quoted, fmt.Sprintf("%.80q", name))
+	}
+	if more := len(names) - most; more > 0 {
+		quoted = append(quoted, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// TryAcquire asks once and does not wait in line. If a lock is held, or others wait in front, the
+// error matches [leasehold.ErrHeld] and is a [*HeldError]. Other errors match [ErrNotRunning],
+// [ErrNoTerm], [ErrFull], [ErrCapacity], [leasehold.ErrCorruptRecord] or ctx's error. ctx bounds
+// the call and not the lease: its values are kept, its deadline and cancellation are not.
+func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
+	return l.acquire(ctx, context.WithoutCancel(ctx), true)
+}
+
+// Acquire waits in line until it has the lock or ctx ends. If ctx ends, the error matches ctx's
+// error, and [leasehold.ErrHeld] if a lock was held. A member without a term waits for its next
+// one. The error matches [ErrNotRunning] if Run has returned, or is not called within a second, and
+// [ErrFull] or [ErrCapacity] if the request cannot be part of the table. It uses ctx as TryAcquire
+// does.
+func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
+	return l.acquire(ctx, context.WithoutCancel(ctx), false)
+}
+
+// Do waits as [Lock.Acquire] does, and runs fn under the lease as [Lease.Do] does, with the errors
+// of both. fn's context descends from ctx.
+func (l *Lock) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
+	lease, err := l.acquire(ctx, ctx, false)
+	if err != nil {
+		return err
+	}
+	return lease.do(lease.ctx, ctx, fn)
+}
+
+// acquire asks for the locks, and waits. The lease's context descends from parent.
+func (l *Lock) acquire(ctx, parent context.Context, try bool) (*Lease, error) {
+	t := l.t
+	if t == nil {
+		return nil, errors.New("locktable: this Lock belongs to no Table: use Table.Lock")
+	}
+	if l.err != nil {
+		return nil, t.named(l.err)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, t.named(err)
+	}
+	outer, _ := ctx.Value(leaseKey{t}).(*Lease)
+	for ; outer != nil; outer = outer.outer {
+		if outer.r.keepsOut(l.claims) {
+			return nil, t.named(fmt.Errorf("%w: ctx belongs to a lease (token %d) of %s, so the call would wait for "+
+				"itself: use that lease",
+				leasehold.ErrHeld, outer.Token(), list(outer.r.names())))
+		}
+	}
+	if err := t.awaitRun(ctx, try); err != nil {
+		return nil, t.named(err)
+	}
+	r := &request{
+		t:      t,
+		claims: l.claims,
+		same:   fmt.Sprint(l.claims),
+		parent: parent,
+		try:    try,
+		began:  t.clock.Now().Mono,
+		done:   make(chan struct{}),
+	}
+	if err := t.want(r); err != nil {
+		return nil, t.named(err)
+	}
+	select {
+	case <-r.done:
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		lease := r.lease
+		r.lease = nil // whoever asked has it, and may forget it
+		if lease == nil {
+			return nil, r.err
+		}
+		return lease, nil
+	case <-ctx.Done():
+		if blocked := t.giveUp(r); blocked != nil {
+			return nil, t.named(fmt.Errorf("waiting: %w: %w", ended(ctx), blocked))
+		}
+		return nil, t.named(fmt.Errorf("waiting for %s: %w", list(l.names()), ended(ctx)))
+	}
+}
+
+// ended is why a context has ended: its error, and its cause if that says more.
+func ended(ctx context.Context) error {
+	if err, cause := ctx.Err(), context.Cause(ctx); !errors.Is(cause, err) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return context.Cause(ctx)
+}
+
+// awaitRun waits a moment for Run, which is often called on another goroutine just before.
+func (t *Table) awaitRun(ctx context.Context, try bool) error {
+	t.mu.Lock()
+	running, ended, began := t.running, t.ended, t.began
+	t.mu.Unlock()
+	switch {
+	case running:
+		return nil
+	case ended:
+		return ErrNotRunning
+	}
+	if err := clock.Wait(ctx, t.clock, time.Second, began); err != nil {
+		return err
+	}
+	select {
+	case <-began:
+		return nil
+	default:
+		return ErrNotRunning
+	}
+}
+
+// want adds a request to what this process wants.
+func (t *Table) want(r *request) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case !t.running:
+		return ErrNotRunning
+	case r.try && (t.term == nil || t.term.leaving):
+		return ErrNoTerm
+	}
+	t.numbers++
+	r.number = t.numbers
+	t.requests[r.number] = r
+	t.bell.ring()
+	return nil
+}
+
+// giveUp takes a request back that nobody waits for any more, unless it was granted or has failed.
+// It returns who stood in the way.
+func (t *Table) giveUp(r *request) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.state == held {
+		t.free(r, leasehold.ErrReleased)
+		return nil
+	}
+	if r.state != waiting {
+		return nil
+	}
+	var blocked error
+	if t.term != nil && t.seen != nil && r.asked {
+		if n, ok := t.seen.tab.Find(t.term.named); ok {
+			blocked = t.heldError(t.seen.tab, r, tables.ID{Member: n, Number: r.number})
+		}
+	}
+	t.finish(r, nil)
+	t.bell.ring()
+	if t.trouble.err != nil {
+		return cmp.Or(blocked, t.trouble.err)
+	}
+	return blocked
+}
+
+// heldError says who is in the way of a request that waits in tab.
+func (t *Table) heldError(tab *tables.Table, r *request, id tables.ID) error {
+	held := &HeldError{Table: t.key}
+	for _, c := range r.claims {
+		held.Locks = append(held.Locks, c.Name)
+	}
+	for _, n := range tab.InTheWay(id) {
+		if m, ok := tab.Member(n); ok && !slices.Contains(held.By, m.Name) {
+			held.By = append(held.By, m.Name)
+		}
+	}
+	return held
+}

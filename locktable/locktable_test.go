@@ -1,0 +1,611 @@
+package locktable_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/locktable"
+)
+
+const key = "tables/test"
+
+var silent = slog.New(slog.DiscardHandler)
+
+// counting counts requests, and lets a test change them.
+type counting struct {
+	leasehold.Store
+	mu       sync.Mutex
+	requests map[string]int
+	before   func(op, key string) error // the request fails with this, and is not carried out
+	after    func(op, key string) error // it fails with this, although it was carried out
+}
+
+func newCounting() *counting {
+	return &counting{Store: leasehold.NewMemStore(), requests: make(map[string]int)}
+}
+
+// Describe says that nothing needs to try it.
+func (*counting) Describe() leasehold.StoreInfo {
+	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
+}
+
+func (c *counting) note(op, of string) error {
+	time.Sleep(5 * time.Millisecond) // in virtual time
+	c.mu.Lock()
+	c.requests[op+" "+of]++
+	before := c.before
+	c.mu.Unlock()
+	if before != nil {
+		return before(op, of)
+	}
+	return nil
+}
+
+// set changes before and after.
+func (c *counting) set(before, after func(op, key string) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.before, c.after = before, after
+}
+
+// reply is the error of a write that was carried out.
+func (c *counting) reply(op, of string, err error) error {
+	c.mu.Lock()
+	after := c.after
+	c.mu.Unlock()
+	if err == nil && after != nil {
+		return after(op, of)
+	}
+	return err
+}
+
+func (c *counting) count(op string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.requests[op+" "+key]
+}
+
+func (c *counting) Get(ctx context.Context, k string) (leasehold.Object, error) {
+	if err := c.note("get", k); err != nil {
+		return leasehold.Object{}, err
+	}
+	return c.Store.Get(ctx, k)
+}
+
+func (c *counting) PutIfMatch(ctx context.Context, k string, body []byte, etag string) (string, error) {
+	if err := c.note("put", k); err != nil {
+		return "", err
+	}
+	etag, err := c.Store.PutIfMatch(ctx, k, body, etag)
+	return etag, c.reply("put", k, err)
+}
+
+func (c *counting) PutIfNoneMatch(ctx context.Context, k string, body []byte) (string, error) {
+	if err := c.note("put", k); err != nil {
+		return "", err
+	}
+	etag, err := c.Store.PutIfNoneMatch(ctx, k, body)
+	return etag, c.reply("put", k, err)
+}
+
+func (c *counting) DeleteIfMatch(ctx context.Context, k, etag string) error {
+	if err := c.note("delete", k); err != nil {
+		return err
+	}
+	return c.Store.DeleteIfMatch(ctx, k, etag)
+}
+
+// member is one process that runs a table.
+type member struct {
+	*locktable.Table
+	stop func() // ends Run gracefully, and waits for it
+}
+
+func start(t *testing.T, store leasehold.Store, opts ...locktable.Option) *member {
+	t.Helper()
+	tab, err := locktable.New(store, key, append([]locktable.Option{locktable.WithLogger(silent)}, opts...)...)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ran := make(chan struct{})
+	go func() {
+		defer close(ran)
+		assert.NoError(t, tab.Run(ctx))
+	}()
+	stop := func() {
+		cancel()
+		<-ran
+	}
+	t.Cleanup(stop)
+	return &member{tab, stop}
+}
+
+// soon ends a call that waits although it should not.
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// acquire acquires a lock and keeps the lease from the garbage collector.
+func acquire(t *testing.T, l *locktable.Lock) *locktable.Lease {
+	t.Helper()
+	lease, err := l.Acquire(soon(t))
+	require.NoError(t, err)
+	require.True(t, lease.Valid())
+	t.Cleanup(func() { runtime.KeepAlive(lease) })
+	return lease
+}
+
+// Who frees a lock hands it to the first who waits, in the same write.
+func TestHandOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a, b := start(t, store), start(t, store)
+		first := acquire(t, a.Lock("x"))
+		got := make(chan *locktable.Lease)
+		go func() { got <- acquire(t, b.Lock("x")) }()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		puts := store.count("put")
+		_, err := b.Lock("x").TryAcquire(soon(t))
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.ErrorContains(t, err, fmt.Sprintf("%q", a.Member()))
+		require.NoError(t, first.Release(t.Context()))
+		require.False(t, first.Valid())
+		require.ErrorIs(t, context.Cause(first.Context()), leasehold.ErrReleased)
+		b.Wake()
+		second := <-got
+		require.Greater(t, second.Token(), first.Token())
+		require.LessOrEqual(t, store.count("put")-puts, 2) // the first one is refused, because another has asked since
+		require.NoError(t, second.Release(t.Context()))
+		a.stop()
+		b.stop()
+		state, err := a.Inspect(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, state.Members)
+		require.Empty(t, state.Held)
+		for _, m := range []*member{a, b} { // nothing is left of them
+			_, err := store.Store.Get(t.Context(), key+".members/"+m.Member())
+			require.ErrorIs(t, err, leasehold.ErrNotExist)
+		}
+	})
+}
+
+// Ten thousand locks cost a handful of requests, and nothing but the heartbeat at rest.
+func TestTenThousandAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a := start(t, store)
+		time.Sleep(time.Second)
+		gets, puts := store.count("get"), store.count("put")
+		var group sync.WaitGroup
+		leases := make([]*locktable.Lease, 1_000)
+		for i := range leases {
+			group.Go(func() { leases[i] = acquire(t, a.Lock(fmt.Sprintf("tenant-%05d", i))) })
+		}
+		group.Wait()
+		require.LessOrEqual(t, store.count("get")-gets, 1)
+		require.LessOrEqual(t, store.count("put")-puts, 2)
+		state, err := a.Inspect(t.Context())
+		require.NoError(t, err)
+		require.Len(t, state.Held, 1_000)
+		require.LessOrEqual(t, state.Size, 50_000)
+		puts = store.count("put")
+		time.Sleep(time.Hour)
+		require.Equal(t, puts, store.count("put"))
+		require.True(t, leases[999].Valid())
+		a.stop()
+		require.Equal(t, puts+1, store.count("put"))
+	})
+}
+
+// A dead member's locks go to others once its term is proven over.
+func TestDeadMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		var dead atomic.Bool
+		a := start(t, &failing{Store: store, dead: &dead})
+		first := acquire(t, a.Lock("x"))
+		b := start(t, store)
+		began := time.Now()
+		dead.Store(true)
+		got := make(chan *locktable.Lease, 1)
+		go func() { got <- acquire(t, b.Lock("x")) }()
+		within(t, ttl, "it is lost", func() bool { return !first.Valid() })
+		time.Sleep(100 * time.Millisecond)
+		// with the term, not when the margin is over
+		require.ErrorIs(t, context.Cause(first.Context()), leasehold.ErrLost)
+		second := <-got
+		require.Greater(t, second.Token(), first.Token())
+		require.Less(t, time.Since(began), 20*time.Second)
+		dead.Store(false)
+		time.Sleep(time.Minute)
+		third := acquire(t, a.Lock("y")) // it has healed
+		require.Greater(t, third.Token(), second.Token())
+		require.NoError(t, a.Check(nil))
+	})
+}
+
+// failing is the store of one process that may be cut off.
+type failing struct {
+	leasehold.Store
+	dead *atomic.Bool
+}
+
+var errCut = errors.New("no route")
+
+func (*failing) Describe() leasehold.StoreInfo {
+	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
+}
+
+func (f *failing) Get(ctx context.Context, k string) (leasehold.Object, error) {
+	if f.dead.Load() {
+		return leasehold.Object{}, errCut
+	}
+	return f.Store.Get(ctx, k)
+}
+
+func (f *failing) PutIfMatch(ctx context.Context, k string, body []byte, etag string) (string, error) {
+	if f.dead.Load() {
+		return "", errCut
+	}
+	return f.Store.PutIfMatch(ctx, k, body, etag)
+}
+
+func (f *failing) PutIfNoneMatch(ctx context.Context, k string, body []byte) (string, error) {
+	if f.dead.Load() {
+		return "", errCut
+	}
+	return f.Store.PutIfNoneMatch(ctx, k, body)
+}
+
+func (f *failing) DeleteIfMatch(ctx context.Context, k, etag string) error {
+	if f.dead.Load() {
+		return errCut
+	}
+	return f.Store.DeleteIfMatch(ctx, k, etag)
+}
+
+// Readers share, a writer waits for them, and later readers wait behind the writer.
+func TestSharedLocksAndSemaphores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a, b := start(t, store), start(t, store)
+		r1, r2 := acquire(t, a.Shared("s")), acquire(t, b.Shared("s"))
+		order := make(chan string, 4)
+		var writer *locktable.Lease
+		go func() { writer = acquire(t, a.Lock("s")); order <- "writer" }()
+		time.Sleep(10 * time.Second)
+		go func() { acquire(t, b.Shared("s")); order <- "reader" }()
+		time.Sleep(10 * time.Second)
+		require.Empty(t, order)
+		require.NoError(t, r1.Release(t.Context()))
+		time.Sleep(10 * time.Second)
+		require.Empty(t, order)
+		require.NoError(t, r2.Release(t.Context()))
+		require.Equal(t, "writer", <-order)
+		time.Sleep(10 * time.Second)
+		require.Empty(t, order)
+		require.NoError(t, writer.Release(t.Context()))
+		require.Equal(t, "reader", <-order)
+
+		s1, s2 := acquire(t, a.Slots("gpu", 3, 2)), acquire(t, b.Slots("gpu", 3, 1))
+		_, err := a.Slots("gpu", 3, 1).TryAcquire(soon(t))
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		_, err = a.Slots("gpu", 4, 1).TryAcquire(soon(t))
+		require.ErrorContains(t, err, "gpu")
+		require.NotErrorIs(t, err, leasehold.ErrHeld)
+		require.NoError(t, s1.Release(t.Context()))
+		require.NoError(t, s2.Release(t.Context()))
+		acquire(t, a.All(a.Slots("gpu", 4, 4), a.Lock("x"), a.Shared("y")))
+		_, err = b.All(b.Shared("x"), b.Lock("z")).TryAcquire(soon(t))
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		acquire(t, b.Lock("z"))
+	})
+}
+
+// Each waiter gets its turn, in the order of the table.
+func TestFirstComeFirstServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		var members []*member
+		for range 5 {
+			members = append(members, start(t, store))
+		}
+		lease := acquire(t, members[0].Lock("x"))
+		order := make(chan int, len(members))
+		for i, m := range members {
+			time.Sleep(5 * time.Second)
+			go func() {
+				next := acquire(t, m.Lock("x"))
+				order <- i
+				assert.NoError(t, next.Release(t.Context()))
+			}()
+		}
+		time.Sleep(5 * time.Second)
+		require.NoError(t, lease.Release(t.Context()))
+		for want := range members {
+			require.Equal(t, want, <-order)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// Do keeps the lock until its function has returned, and hands it over then, also when Run ends
+// meanwhile.
+func TestRunEndsWhileAFunctionRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a, b := start(t, store), start(t, store)
+		started, finish := make(chan struct{}), make(chan struct{})
+		end := sync.OnceFunc(func() { close(finish) })
+		t.Cleanup(end)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- a.Lock("x").Do(t.Context(), func(ctx context.Context, lease *locktable.Lease) error {
+				close(started)
+				<-ctx.Done()
+				<-finish
+				assert.True(t, lease.Valid())
+				return nil
+			})
+		}()
+		<-started
+		idle := acquire(t, a.Lock("y"))
+		go a.stop()
+		within(t, ttl, "the lease without a function ends", func() bool { return idle.Context().Err() != nil })
+		acquire(t, b.Lock("y")) // not held back by the function
+		_, err := b.Lock("x").TryAcquire(soon(t))
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		end()
+		require.NoError(t, <-ended)
+		acquire(t, b.Lock("x"))
+		a.stop()
+		_, err = a.Lock("z").Acquire(t.Context())
+		require.ErrorIs(t, err, locktable.ErrNotRunning)
+	})
+}
+
+// Arguments that cannot work are refused before any request, with a text that says what to do.
+func TestBadInput(t *testing.T) {
+	store := newCounting()
+	for name, c := range map[string]struct {
+		key  string
+		opts []locktable.Option
+		want string
+	}{
+		"no key":     {"", nil, "key"},
+		"nil option": {key, []locktable.Option{nil}, "Option is nil"},
+		"slash":      {key, []locktable.Option{locktable.WithMember("a/b")}, "slash"},
+		"tiny":       {key, []locktable.Option{locktable.WithMaxSize(5)}, "WithMaxSize: 5"},
+		"huge":       {key, []locktable.Option{locktable.WithMaxSize(1 << 30)}, "WithMaxSize"},
+		"TTL":        {key, []locktable.Option{locktable.WithTTL(-1)}, "TTL"},
+		"too long":   {key, []locktable.Option{locktable.WithMember(strings.Repeat("x", 2000))}, "longer than 1024"},
+	} {
+		_, err := locktable.New(store, c.key, c.opts...)
+		require.ErrorContains(t, err, c.want, name)
+	}
+	_, err := locktable.New(nil, key)
+	require.ErrorContains(t, err, "nil")
+	tab, err := locktable.New(store, key)
+	require.NoError(t, err)
+	other, err := locktable.New(store, key)
+	require.NoError(t, err)
+	for want, l := range map[string]*locktable.Lock{
+		"is empty":        tab.Lock(""),
+		"twice":           tab.All(tab.Lock("a"), tab.Shared("a")),
+		"at least 1":      tab.Slots("a", 0, 0),
+		"another":         tab.All(other.Lock("a")),
+		"Lock is nil":     tab.All(nil),
+		"without a claim": tab.All(),
+		"capacity 3":      tab.Slots("a", 3, 4),
+	} {
+		_, err := l.Acquire(t.Context())
+		require.ErrorContains(t, err, want)
+	}
+	require.Empty(t, store.requests)
+}
+
+// A semaphore has one capacity at a time. It can change when nobody uses it.
+func TestCapacity(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a, b := start(t, store), start(t, store)
+		lease := acquire(t, a.Slots("gpu", 8, 1))
+		for _, other := range []*locktable.Lock{b.Slots("gpu", 4, 1), b.Lock("gpu"),
+			b.All(b.Lock("free"), b.Shared("gpu"))} {
+			_, err := other.Acquire(soon(t))
+			require.ErrorIs(t, err, locktable.ErrCapacity)
+			require.ErrorContains(t, err, `"gpu" has 8 slots, not`)
+			_, err = other.TryAcquire(soon(t))
+			require.ErrorIs(t, err, locktable.ErrCapacity)
+		}
+		require.NoError(t, lease.Release(t.Context()))
+		acquire(t, b.Slots("gpu", 4, 1))
+	})
+}
+
+// TryAcquire refuses by nothing older than the call.
+func TestTryAcquireLooksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a, b := start(t, store), start(t, store)
+		for range 5 {
+			lease := acquire(t, a.Lock("x"))
+			began := time.Now()
+			_, err := b.Lock("x").TryAcquire(soon(t))
+			require.ErrorIs(t, err, leasehold.ErrHeld)
+			require.Less(t, time.Since(began), time.Second) // it does not wait in line
+			require.NoError(t, lease.Release(t.Context()))
+			lease, err = b.Lock("x").TryAcquire(soon(t))
+			require.NoError(t, err)
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		state, err := a.Inspect(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, state.Waiting)
+	})
+}
+
+// A lease that nothing refers to any more is freed.
+func TestForgottenLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a := start(t, store)
+		func() {
+			_, err := a.Lock("x").Acquire(t.Context())
+			require.NoError(t, err)
+		}()
+		kept := acquire(t, a.Lock("y"))
+		for range 100 {
+			runtime.GC()
+			time.Sleep(10 * time.Second)
+			state, err := a.Inspect(t.Context())
+			require.NoError(t, err)
+			if len(state.Held) == 1 {
+				require.True(t, kept.Valid())
+				return
+			}
+		}
+		t.Error("it is still held")
+	})
+}
+
+// A member that waits reads the table once per poll interval, whatever it waits for. At rest there
+// is one read in a few TTLs.
+func TestReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		holder, idle := start(t, store), &counting{Store: store, requests: make(map[string]int)}
+		acquire(t, holder.All(holder.Lock("x"), holder.Lock("y")))
+		b := start(t, idle)
+		for _, name := range []string{"x", "y", "x"} {
+			go func() {
+				if lease, err := b.Lock(name).Acquire(t.Context()); err == nil {
+					_ = lease.Release(t.Context())
+				}
+			}()
+		}
+		time.Sleep(time.Minute)
+		waiting, all := idle.count("get"), store.count("get")
+		time.Sleep(20 * ttl)
+		waiting, all = idle.count("get")-waiting, store.count("get")-all
+		require.InDelta(t, 100, waiting, 10)
+		require.InDelta(t, 5, all-waiting, 2)
+	})
+}
+
+// In a crowd, a member is in the way of another again and again. That alone is no reason to look at
+// it.
+func TestACrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rounds = 200
+		store := newCounting()
+		crowd := []*member{start(t, store), start(t, store), start(t, store)}
+		for _, m := range crowd {
+			require.NoError(t, acquire(t, m.Shared("joined")).Release(soon(t)))
+		}
+		wake := func() {
+			for _, m := range crowd {
+				m.Wake()
+			}
+		}
+		var all sync.WaitGroup
+		began := time.Now()
+		for _, m := range crowd {
+			all.Go(func() {
+				for range rounds {
+					assert.NoError(t, m.Lock("x").Do(soon(t), func(context.Context, *locktable.Lease) error {
+						time.Sleep(10 * time.Millisecond)
+						return nil
+					}))
+					wake()
+				}
+			})
+		}
+		all.Wait()
+		took := time.Since(began)
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		looks := 0
+		for of, n := range store.requests {
+			if strings.HasPrefix(of, "get "+key+".members/") {
+				looks += n
+			}
+		}
+		t.Logf("%d hand-overs in %v: %v", 3*rounds, took, store.requests)
+		require.LessOrEqual(t, looks, 6*(2+int(took/(2*time.Second))), "each looks at each other once per poll "+
+			"interval at most")
+		require.Less(t, took, 3*rounds*50*time.Millisecond, "a wake-up that was right costs nothing of the allowance")
+	})
+}
+
+// slowReplies keeps the replies to reads back for a while.
+type slowReplies struct{ leasehold.Store }
+
+func (slowReplies) Describe() leasehold.StoreInfo {
+	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
+}
+
+func (s slowReplies) Get(ctx context.Context, k string) (leasehold.Object, error) {
+	obj, err := s.Store.Get(ctx, k)
+	time.Sleep(100 * time.Millisecond)
+	return obj, err
+}
+
+func TestAWakeUpDuringAReadIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, waiting := newCounting(), newCounting()
+		waiting.Store = store
+		a, b := start(t, store), start(t, slowReplies{waiting})
+		held := acquire(t, a.Lock("x"))
+		granted := make(chan time.Time, 1)
+		go func() {
+			acquire(t, b.Lock("x"))
+			granted <- time.Now()
+		}()
+		time.Sleep(time.Second)
+		before := waiting.count("get")
+		b.Wake()
+		time.Sleep(20 * time.Millisecond)
+		require.Equal(t, before+1, waiting.count("get"), "the read is under way")
+		require.NoError(t, held.Release(soon(t)))
+		freed := time.Now()
+		b.Wake()
+		require.Less(t, (<-granted).Sub(freed), 300*time.Millisecond)
+	})
+}
+
+// Whatever the number of wake-ups, those that are wrong cause ten reads in a row, and then ten per
+// poll interval.
+func TestForgedWakeUps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, waiting := newCounting(), newCounting()
+		waiting.Store = store
+		a, b := start(t, store), start(t, waiting)
+		acquire(t, a.Lock("x"))
+		go func() { _, _ = b.Lock("x").Acquire(t.Context()) }()
+		time.Sleep(time.Minute)
+		before := waiting.count("get")
+		for range 30_000 {
+			b.Wake()
+			time.Sleep(time.Millisecond)
+		}
+		reads := waiting.count("get") - before
+		require.LessOrEqual(t, reads, 10+30/3*10+30/3*2)
+		require.GreaterOrEqual(t, reads, 80)
+	})
+}

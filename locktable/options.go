@@ -1,0 +1,113 @@
+package locktable
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/membership"
+	"github.com/leasehold-go/leasehold/internal/warnlog"
+)
+
+// Option configures a [Table]. [New] refuses options that cannot work together.
+type Option func(*options)
+
+type options struct {
+	member            string
+	ttl, poll, margin time.Duration
+	drift             float64
+	metadata          map[string]string
+	maxSize           int
+	log               *slog.Logger
+	observe           func(Event)
+	clock             clock.Clock
+	lock              []leasehold.Option // of tests
+}
+
+const minMaxSize = 4 << 10
+
+// WithMember sets the name of this member, by which its object in the bucket is named: the name of
+// a pod, for example. It may not contain a slash. The default is unique for each Table. A process
+// that restarts under the name of one that has died waits for a TTL, and two live processes of one
+// name take turns: only one of them can use the table.
+func WithMember(name string) Option { return func(o *options) { o.member = name } }
+
+// WithTTL sets how long the member's lock lasts without a renewal: see [leasehold.WithTTL]. What a
+// process holds is free for others about a TTL after it has died. Give all members of a table the
+// same TTL.
+func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
+
+// WithPollInterval sets how often a member that waits reads the table: default TTL/5. It reads it
+// once, whatever it waits for, and at once after [Table.Wake].
+func WithPollInterval(d time.Duration) Option { return func(o *options) { o.poll = d } }
+
+// WithSafetyMargin sets how long before the end of the TTL all leases of a member end whose lock
+// could not be renewed: see [leasehold.WithSafetyMargin].
+func WithSafetyMargin(d time.Duration) Option { return func(o *options) { o.margin = d } }
+
+// WithClockDrift sets by how much the rates of the members' clocks may differ: see
+// [leasehold.WithClockDrift].
+func WithClockDrift(fraction float64) Option { return func(o *options) { o.drift = fraction } }
+
+// WithMetadata puts strings into the table for the other members to read, such as this member's
+// address: see [leasehold.WithMetadata].
+func WithMetadata(m map[string]string) Option { return func(o *options) { o.metadata = maps.Clone(m) } }
+
+// WithMaxSize bounds the table's object, in bytes: at least 4 KiB, and at most and by default
+// [leasehold.MaxObjectSize], which is as much as the stores read. A request that would make it
+// larger fails with [ErrFull]. A lock that is held takes about 40 bytes.
+func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes } }
+
+// WithLogger sets the logger, as [leasehold.WithLogger] does.
+func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = cmp.Or(l, warnlog.New()) } }
+
+// WithObserver sets a function that is called with every [Event]. It must be quick, must not call
+// back into the table, and must be safe for concurrent use.
+func WithObserver(f func(Event)) Option { return func(o *options) { o.observe = f } }
+
+func newOptions(opts []Option) (options, error) {
+	o := options{
+		ttl: 15 * time.Second, drift: 0.02, maxSize: leasehold.MaxObjectSize, log: warnlog.New(), clock: clock.System,
+	}
+	for _, opt := range opts {
+		if opt == nil {
+			return o, errors.New("an Option is nil")
+		}
+		opt(&o)
+	}
+	o.poll, o.margin = cmp.Or(o.poll, o.ttl/5), cmp.Or(o.margin, o.ttl/5)
+	if o.observe == nil {
+		o.observe = func(Event) {}
+	}
+	if o.maxSize < minMaxSize || o.maxSize > leasehold.MaxObjectSize {
+		return o, fmt.Errorf("WithMaxSize: %d is not between %d and %d bytes", o.maxSize, minMaxSize,
+			leasehold.MaxObjectSize)
+	}
+	if strings.Contains(o.member, "/") {
+		return o, fmt.Errorf("WithMember: %.80q contains a slash", o.member)
+	}
+	return o, nil
+}
+
+// settings are those of the members' locks.
+func (o *options) settings() membership.Settings {
+	return membership.Settings{
+		TTL: o.ttl, Poll: o.poll, Drift: o.drift, Identity: o.member, Log: o.log, Clock: o.clock,
+		Options: append([]leasehold.Option{leasehold.WithSafetyMargin(o.margin)}, o.lock...),
+	}
+}
+
+// attempt bounds one request, as that of a lock: see [leasehold.WithTTL].
+func (o *options) attempt() time.Duration { return min(o.ttl/6, 10*time.Second) }
+
+func init() {
+	clock.TableOption = func(c clock.Clock, lock leasehold.Option) Option {
+		return func(o *options) { o.clock, o.lock = c, append(o.lock, lock) }
+	}
+}

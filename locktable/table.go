@@ -1,0 +1,216 @@
+package locktable
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/membership"
+	"github.com/leasehold-go/leasehold/internal/tables"
+)
+
+var (
+	// ErrNotRunning says that nobody runs [Table.Run] in this process, or that it has returned.
+	ErrNotRunning = errors.New("the table is not run: call Table.Run")
+	// ErrNoTerm says that this member does not hold its own lock now, so it can hold nothing in the
+	// table. Waiting helps.
+	ErrNoTerm = errors.New("this member has no term now")
+	// ErrFull says that the table has no room for a request: see [WithMaxSize].
+	ErrFull = tables.ErrFull
+	// ErrCapacity says that somebody holds a lock, or waits for it, with another number of slots,
+	// or without slots. The capacity of a semaphore can change when nobody holds it or waits for
+	// it.
+	ErrCapacity = tables.ErrCapacity
+)
+
+// Table is one table of locks, as one member of it. It is made by [New] and is safe for concurrent
+// use.
+type Table struct {
+	options
+	store leasehold.Store
+	key   string
+	group *membership.Group
+	self  *membership.Member // this process
+	bell  signal             // rung when the committer may have something to do
+
+	mu       sync.Mutex
+	began    chan struct{} // closed when Run begins; replaced when it ends
+	running  bool
+	ended    bool // Run has returned
+	term     *term
+	seen     *version            // the newest version that was seen; nil if none was
+	floor    uint64              // the highest revision that was ever seen
+	numbers  uint64              // of requests: each is used once
+	requests map[uint64]*request // by number
+	wakes    int                 // wake-ups that came since the last request of the table began
+	called   bool                // they were so many that it may be this member's turn
+	listened int                 // leases whose Wanted somebody has asked for
+	trouble  trouble
+	termless time.Duration // monotonic time since which there is no term
+	unknown  bool          // a write over seen may still land; the committer's own
+}
+
+// version is one version of the table.
+type version struct {
+	tab   *tables.Table
+	etag  string // "" if there is no object
+	size  int
+	body  []byte        // as it was read; nil of one that was written
+	begun time.Duration // monotonic time before the request that showed it
+}
+
+// trouble is what keeps the table's object from being read or written.
+type trouble struct {
+	err     error
+	writing bool          // a write has failed, so that reads alone prove nothing
+	since   time.Duration // monotonic
+}
+
+// New returns a table. Its object has the given key, and its members' objects have keys that begin
+// with it and ".members/". New refuses a store, a key or options that cannot work. It sends no
+// request.
+func New(store leasehold.Store, key string, opts ...Option) (*Table, error) {
+	t, err := makeTable(store, key, opts)
+	if err != nil {
+		return nil, fmt.Errorf("locktable: %w", err)
+	}
+	return t, nil
+}
+
+func makeTable(store leasehold.Store, key string, opts []Option) (*Table, error) {
+	if _, err := leasehold.NewLock(store, key); err != nil {
+		return nil, err
+	}
+	o, err := newOptions(opts)
+	if err != nil {
+		return nil, err
+	}
+	unique := o.member == ""
+	if unique {
+		o.member = strings.ToLower(rand.Text())
+	}
+	t := &Table{
+		options: o, store: store, key: key, began: make(chan struct{}),
+		requests: make(map[uint64]*request),
+	}
+	t.group = membership.NewGroup(store, o.settings())
+	t.self, err = t.group.Member(key+membersFolder+o.member, unique, t.serve, leasehold.WithMetadata(o.metadata))
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// membersFolder stands between the key of a table and the name of a member. The key alone must not
+// be a folder, because some servers refuse an object below another.
+const membersFolder = ".members/"
+
+// Key returns the key of the table's object.
+func (t *Table) Key() string { return t.key }
+
+// Member returns the name of this member.
+func (t *Table) Member() string { return t.member }
+
+// Run holds the member's own lock, which all that it holds in the table needs, and takes it anew
+// after a loss. When ctx ends, the contexts of all leases end, Run waits for their functions while
+// the lease is still renewed, for one TTL at most, and hands all locks over with one write. Then it
+// frees the member's lock and removes its object. It returns nil then. Errors that waiting cannot
+// fix end it as they end [leasehold.Elector.Run]. If the store or an observer panics, the contexts
+// of all leases end, nobody gets their locks before the TTL has passed, and the panic goes on. Run
+// may be called again after it has returned. A second Run at the same time is an error.
+func (t *Table) Run(ctx context.Context) error {
+	t.mu.Lock()
+	if t.running {
+		t.mu.Unlock()
+		return fmt.Errorf("locktable: table %q is already running", t.key)
+	}
+	t.running, t.ended, t.termless = true, false, t.clock.Now().Mono
+	close(t.began)
+	t.mu.Unlock()
+	defer t.ran() // also if the store or an observer panics
+	return t.self.Run(ctx)
+}
+
+// ran notes the end of Run.
+func (t *Table) ran() {
+	t.mu.Lock()
+	t.running, t.ended, t.began = false, true, make(chan struct{})
+	for _, r := range t.requests {
+		if r.state == waiting {
+			t.finish(r, t.named(ErrNotRunning))
+		}
+	}
+	t.mu.Unlock()
+}
+
+// Wake makes a member that waits read the table now. Call it when a message says that the table's
+// object has changed. A member that has others in front waits for as many wake-ups. A wake-up
+// carries no authority: if the table has not changed, it costs a read, at most ten in a row, and a
+// lost one leaves the wait as it was. It sends no request itself and never blocks.
+func (t *Table) Wake() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wakes++
+	if t.term == nil || t.called {
+		return
+	}
+	if place, ok := t.place(t.term); ok && t.wakes >= place {
+		t.called = true
+		t.bell.ring()
+	}
+}
+
+// Check is for a health endpoint. It fails if Run has not been called or has returned with an
+// error, if a function still runs after its member's term has ended, if this member has had no term
+// for three TTLs, and if the store has not let it read or write what it had to for two. The error
+// wraps that of the last request. The argument is ignored.
+func (t *Table) Check(*http.Request) error {
+	if err := t.self.Check(nil); err != nil {
+		return t.named(err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.clock.Now().Mono
+	switch {
+	case !t.running:
+		return t.named(ErrNotRunning)
+	case t.trouble.err != nil && now-t.trouble.since > 2*max(t.ttl, t.poll):
+		return t.named(fmt.Errorf("for %v, nothing could be changed: %w",
+			(now - t.trouble.since).Round(time.Second), t.trouble.err))
+	case t.term == nil && now-t.termless > 3*max(t.ttl, t.poll):
+		return t.named(fmt.Errorf("%w, for %v: does another process have the name %q?", ErrNoTerm,
+			(now - t.termless).Round(time.Second), t.member))
+	case t.term != nil:
+		for _, w := range t.term.watches {
+			if w.err != nil && now-w.errSince > 2*max(t.ttl, t.poll) {
+				where := ""
+				if w.blocks {
+					where = "is in the way, and "
+				}
+				return t.named(fmt.Errorf("member %q: %swhether it lives cannot be told: %w",
+					w.member.Name, where, w.err))
+			}
+		}
+	}
+	return nil
+}
+
+// named is err for the user, who may have many tables.
+func (t *Table) named(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("locktable: table %q: %w", t.key, err)
+}
+
+// backoff is the pause after one more failure in a row.
+func (t *Table) backoff(failures *int) time.Duration {
+	return clock.Backoff(t.clock, failures, min(t.poll/4, time.Second), min(max(t.ttl, t.poll), 30*time.Second))
+}

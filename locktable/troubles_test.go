@@ -1,0 +1,347 @@
+package locktable_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/tables"
+	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/locktable"
+)
+
+// on makes requests of one kind on the table's object fail.
+func on(op string, err error) func(op, of string) error {
+	return func(o, of string) error {
+		if of == key && (op == "" || o == op) {
+			return err
+		}
+		return nil
+	}
+}
+
+// alone is a store with faults of its own for one member.
+func alone(store leasehold.Store) *counting {
+	return &counting{Store: store, requests: make(map[string]int)}
+}
+
+// A table in which another always writes first is as good as one that cannot be written. Who is in
+// the way ends its term.
+func TestWritesThatAreAlwaysRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		refused := alone(store)
+		a, b := start(t, refused), start(t, store)
+		lease := acquire(t, a.Lock("x"))
+		refused.set(on("put", leasehold.ErrPreconditionFailed), nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*ttl)
+		defer cancel()
+		puts := refused.count("put")
+		_, err := a.Lock("y").Acquire(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "others have written before, each time")
+		require.ErrorIs(t, a.Check(nil), leasehold.ErrPreconditionFailed)
+		require.GreaterOrEqual(t, refused.count("put")-puts, 10, "it goes on once per poll interval")
+		require.True(t, lease.Valid(), "nobody waits for what is to be dropped")
+
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, lease.Release(ctx), context.DeadlineExceeded)
+		began := time.Now()
+		acquire(t, b.Lock("x"))
+		require.Less(t, time.Since(began), 5*ttl)
+	})
+}
+
+// A member that leaves and cannot write the table leaves its object, released: if it were gone,
+// others would have to wait for a TTL.
+func TestAMemberThatLeavesAndCannotSaySo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		refused := alone(store)
+		a, b := start(t, refused), start(t, store)
+		acquire(t, a.Lock("x"))
+		got := make(chan time.Time, 1)
+		go func() {
+			acquire(t, b.Lock("x"))
+			got <- time.Now()
+		}()
+		within(t, ttl, "b stands in line", func() bool { return len(inspect(t, b).Waiting) == 1 })
+		refused.set(func(op, of string) error {
+			if op == "put" && of == key {
+				return errors.New("429")
+			}
+			return nil
+		}, nil)
+		began := time.Now()
+		a.stop()
+		left := time.Now()
+		require.LessOrEqual(t, left.Sub(began), ttl/2+ttl/5)
+		require.LessOrEqual(t, (<-got).Sub(left), ttl/2)
+		b.stop()
+	})
+}
+
+// Who waits in the table and cannot read it any more may be granted what it waits for. Its term
+// ends, so that others go on.
+func TestAGrantThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		deaf := alone(store)
+		a, b, c := start(t, store), start(t, deaf), start(t, store)
+		lease := acquire(t, a.Lock("x"))
+		go func() { _, _ = b.Lock("x").Acquire(soon(t)) }()
+		within(t, ttl, "b stands in line", func() bool { return len(inspect(t, a).Waiting) == 1 })
+		deaf.set(on("get", errCut), nil)
+		require.NoError(t, lease.Release(t.Context()))
+		began := time.Now()
+		acquire(t, c.Lock("x"))
+		require.Less(t, time.Since(began), 6*ttl)
+	})
+}
+
+func inspect(t *testing.T, m *member) locktable.State {
+	t.Helper()
+	state, err := m.Inspect(t.Context())
+	require.NoError(t, err)
+	return state
+}
+
+// Who removes a holder by hand forgets to grant what is free then.
+func TestAnEditThatGrantsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a, b := start(t, store), start(t, store)
+		acquire(t, a.Lock("x"))
+		got := make(chan *locktable.Lease, 1)
+		go func() { got <- acquire(t, b.Lock("x")) }()
+		within(t, ttl, "b stands in line", func() bool { return len(inspect(t, a).Waiting) == 1 })
+		obj, err := store.Get(t.Context(), key)
+		require.NoError(t, err)
+		tab, err := tables.Decode(obj.Body)
+		require.NoError(t, err)
+		for r := range tab.Held() {
+			tab.Drop(r.ID)
+		}
+		tab.Revision, tab.Nonce = tab.Revision+1, "by hand"
+		_, err = store.PutIfMatch(t.Context(), key, tab.Encode(), obj.ETag)
+		require.NoError(t, err)
+		within(t, 2*ttl, "b holds it", func() bool { return len(got) == 1 })
+	})
+}
+
+// A call that does not wait in line does not wait for a store that is gone, either.
+func TestTryAcquireWithoutAStore(t *testing.T) {
+	for name, op := range map[string]string{"no read": "", "no write": "put"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newCounting()
+				a := start(t, store)
+				lease := acquire(t, a.Lock("x"))
+				store.set(on(op, errCut), nil)
+				began := time.Now()
+				_, err := a.Lock("y").TryAcquire(soon(t))
+				require.ErrorIs(t, err, errCut)
+				require.NotErrorIs(t, err, leasehold.ErrHeld)
+				require.Less(t, time.Since(began), 5*time.Second)
+				require.True(t, lease.Valid())
+			})
+		})
+	}
+}
+
+// Do returns soon after its context has ended, whatever the TTL is.
+func TestDoWithoutAStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a := start(t, store, locktable.WithTTL(time.Hour))
+		ctx, cancel := context.WithCancel(t.Context())
+		var ended time.Time
+		err := a.Lock("x").Do(ctx, func(ctx context.Context, _ *locktable.Lease) error {
+			store.set(on("put", errCut), nil)
+			cancel()
+			<-ctx.Done()
+			ended = time.Now()
+			return nil
+		})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.LessOrEqual(t, time.Since(ended), 31*time.Second)
+		store.set(nil, nil)
+	})
+}
+
+// After an outage, the table is used again within a poll interval. After a refusal for good, once
+// in half a minute is enough.
+func TestPausesAfterFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		err         error
+		least, most int // requests in nine minutes
+	}{
+		"an outage": {errCut, 150, 400},
+		"a refusal": {fmt.Errorf("%w: AccessDenied", leasehold.ErrPermanent), 20, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newCounting()
+				a := start(t, store)
+				acquire(t, a.Lock("x"))
+				store.set(on("put", c.err), nil)
+				got := make(chan *locktable.Lease, 1)
+				go func() { got <- acquire(t, a.Lock("y")) }()
+				before := store.count("put")
+				time.Sleep(9 * time.Minute)
+				puts := store.count("put") - before
+				require.GreaterOrEqual(t, puts, c.least)
+				require.LessOrEqual(t, puts, c.most)
+				store.set(nil, nil)
+				limit := ttl
+				if errors.Is(c.err, leasehold.ErrPermanent) {
+					limit = 30 * time.Second
+				}
+				within(t, limit/3+limit/2, "y is held", func() bool { return len(got) == 1 })
+			})
+		})
+	}
+}
+
+// A call that would wait for the lease it runs under is refused, however deep it is.
+func TestACallUnderItsOwnLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := start(t, newCounting())
+		err := a.Lock("x").Do(t.Context(), func(ctx context.Context, _ *locktable.Lease) error {
+			return a.Lock("y").Do(ctx, func(ctx context.Context, _ *locktable.Lease) error {
+				ctx, cancel := context.WithTimeout(ctx, time.Minute)
+				defer cancel()
+				_, err := a.Lock("x").Acquire(ctx)
+				return err
+			})
+		})
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.ErrorContains(t, err, "would wait for itself")
+	})
+}
+
+// Errors of a context match its error, and the cause that says more.
+func TestErrorsOfAContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := start(t, newCounting())
+		lease := acquire(t, a.Lock("x"))
+		shutdown := errors.New("the process shuts down")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(shutdown) })
+		_, err := a.Lock("x").Acquire(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, shutdown)
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.NoError(t, lease.Release(t.Context()))
+		_, err = new(locktable.Lock).Acquire(t.Context())
+		require.ErrorContains(t, err, "Table.Lock")
+	})
+}
+
+// diary is an observer of what happens to leases.
+type diary struct {
+	mu     sync.Mutex
+	events []string
+	also   func()
+}
+
+func (d *diary) note(e locktable.Event) {
+	if e.Kind == locktable.EventRead || e.Kind == locktable.EventWrite {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.events = append(d.events, e.Kind.String()+" "+strings.Join(e.Locks, ","))
+	if d.also != nil {
+		d.also()
+	}
+}
+
+func (d *diary) all() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := slices.Clone(d.events)
+	slices.Sort(all)
+	return all
+}
+
+// All contexts have ended before an observer, which may be slow, hears of the loss.
+func TestContextsEndBeforeTheObserverHears(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		var d diary
+		a := start(t, store, locktable.WithObserver(d.note))
+		x, y := acquire(t, a.Lock("x")), acquire(t, a.Lock("y"))
+		var causes []error
+		d.mu.Lock()
+		d.also = func() { causes = append(causes, context.Cause(x.Context()), context.Cause(y.Context())) }
+		d.mu.Unlock()
+		store.set(func(string, string) error { return errCut }, nil)
+		time.Sleep(ttl)
+		synctest.Wait()
+		require.Equal(t, []string{"acquired x", "acquired y", "lost x", "lost y"}, d.all())
+		require.Len(t, causes, 4)
+		for _, cause := range causes {
+			require.ErrorIs(t, cause, leasehold.ErrLost)
+		}
+		store.set(nil, nil)
+	})
+}
+
+// Who has seen a lease begin sees it end, also if its release could not be written before the term
+// was over.
+func TestTheEndOfEachLeaseIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		var d diary
+		a := start(t, store, locktable.WithObserver(d.note))
+		x := acquire(t, a.Lock("x"))
+		store.set(func(string, string) error { return errCut }, nil)
+		require.ErrorIs(t, x.Release(soon(t)), leasehold.ErrLost)
+		store.set(nil, nil)
+		acquire(t, a.Lock("y"))
+		require.Equal(t, []string{"acquired x", "acquired y", "lost x"}, d.all())
+	})
+}
+
+// stopped is the clock of a process that was stopped: its timers fire later than its clock says.
+type stopped struct {
+	clock.Clock
+	asleep atomic.Int64
+}
+
+func (c *stopped) Now() clock.Reading {
+	now, asleep := c.Clock.Now(), time.Duration(c.asleep.Load())
+	now.Mono += asleep
+	now.Wall += asleep
+	now.Boot = now.Mono
+	return now
+}
+
+// No function begins under a lease whose term has run out while the process was stopped.
+func TestDoAfterAStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &stopped{Clock: clock.System}
+		a := start(t, newCounting(), testopt.WithTableClock(c))
+		lease := acquire(t, a.Lock("x"))
+		c.asleep.Store(int64(time.Hour))
+		err := lease.Do(t.Context(), func(context.Context, *locktable.Lease) error {
+			t.Error("it runs")
+			return nil
+		})
+		require.ErrorIs(t, err, leasehold.ErrLost)
+		require.False(t, lease.Valid())
+	})
+}
