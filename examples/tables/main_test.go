@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"regexp"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/examples/internal/exampletest"
+	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
+	"github.com/leasehold-go/leasehold/locktable"
+)
+
+func TestMain(m *testing.M) { exampletest.Main(main, func() int { return testserver.Main(m) }) }
+
+func TestHelp(t *testing.T) { exampletest.Help(t, "tables") }
+
+func TestDeadEndpoint(t *testing.T) { exampletest.DeadEndpoint(t, "tables") }
+
+func TestInMemory(t *testing.T) {
+	var out bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		require.NoError(t, run(t.Context(), []string{"-ttl", "15s"}, &out), "%s", &out)
+	})
+	t.Logf("\n%s", &out)
+	numbers := func(pattern string) (ns []float64) {
+		t.Helper()
+		found := regexp.MustCompile(pattern).FindAllStringSubmatch(out.String(), -1)
+		require.Len(t, found, 1, "%s in\n%s", pattern, &out)
+		for _, s := range found[0][1:] {
+			n, err := strconv.ParseFloat(s, 64)
+			require.NoError(t, err)
+			ns = append(ns, n)
+		}
+		return ns
+	}
+	taken := numbers(`ada  HOLDS 1000 locks after \d+ms, with (\d+) PUT and (\d+) GET\n`)
+	require.LessOrEqual(t, taken[0], 3.0)
+	require.LessOrEqual(t, taken[1], 3.0)
+	require.LessOrEqual(t, numbers(`1000 requests that hold and 1000 that wait, in (\d+) KB\n`)[0], 60.0)
+	holding := numbers(`ada  has sent (\d+) PUT and (\d+) GET in 3 TTLs, while it held\n`)
+	require.InDelta(t, 9, holding[0], 1)
+	require.LessOrEqual(t, holding[1], 4.0)
+	waiting := numbers(`bob  has sent (\d+) PUT and (\d+) GET in 3 TTLs, while it waited\n`)
+	require.InDelta(t, 9, waiting[0], 1)
+	require.Less(t, waiting[1], 50.0)
+
+	// After the cut not before the safety margin is over, and within a TTL and a bit; after a
+	// hand-over within a poll interval.
+	ended := numbers(`ada  has ended all its functions (\S+) TTL after the cut`)[0]
+	led := numbers(`bob and cyd HOLD all 1000 locks (\S+) TTL after the cut\n`)[0]
+	require.LessOrEqual(t, ended, 0.8)
+	require.GreaterOrEqual(t, led, ended+0.2)
+	require.LessOrEqual(t, led, 1.2)
+	require.LessOrEqual(t, numbers(`bob  has HANDED OVER 500 locks with (\d+) PUT of the table`)[0], 2.0)
+	require.LessOrEqual(t, numbers(`cyd  HOLDS all 1000 locks (\S+) TTL after bob was told to stop`)[0], 0.4)
+	require.Contains(t, out.String(), "TTL, at most 3 at once\n")
+	require.Contains(t, out.String(), "2500 leases of 1000 locks, of which 1500 followed another, and 12 leases of "+
+		"the semaphore.\n")
+	require.Contains(t, out.String(), "or more than 3 slots in use: 0 times.\n")
+}
+
+// The checks find what they look for: here members that share nothing but a name.
+func TestChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer stop()
+		table := func() *locktable.Table {
+			table, err := locktable.New(leasehold.NewMemStore(), "key")
+			require.NoError(t, err)
+			running.Go(func() { _ = table.Run(ctx) })
+			return table
+		}
+		acquire := func(lock *locktable.Lock) *locktable.Lease {
+			lease, err := lock.Acquire(ctx)
+			require.NoError(t, err)
+			return lease
+		}
+		var out bytes.Buffer
+		d := newDemo(&out, nil, time.Minute, "key", 2, 0)
+		one, other := table(), table()
+		for _, name := range []string{"x", "y"} { // so that its tokens are the higher ones
+			require.NoError(t, acquire(one.Lock(name)).Release(ctx))
+		}
+		d.begin(&member{name: "ada"}, 0, acquire(one.Lock("a")))
+		d.begin(&member{name: "ada"}, 1, acquire(one.Lock("b"))) // no other holds it
+		require.NoError(t, d.report())
+		d.begin(&member{name: "bob"}, 0, acquire(other.Lock("a")))
+		require.Regexp(t, `^lock 0: bob holds it while the lease of ada goes on\nlock 0: token \d follows \d$`,
+			d.report())
+		d.wrong = nil
+		released := acquire(other.Lock("c"))
+		require.NoError(t, released.Release(ctx))
+		d.begin(&member{name: "bob"}, 1, released)
+		require.NoError(t, d.report())
+		for range slots + 1 {
+			d.beginSlot(acquire(one.Slots("d", slots+1, 1)))
+		}
+		require.EqualError(t, d.report(), "4 valid leases of 3 slots")
+		require.Contains(t, out.String(), "or more than 3 slots in use: 1 times.\n")
+	})
+}
+
+func TestOnServers(t *testing.T) { exampletest.OnServers(t, 1, run, "-locks", "300") }
+
+func TestBadInput(t *testing.T) {
+	for _, args := range [][]string{{"-locks", "1"}, {"-ttl", "0s"}, {"-x"}} {
+		require.Error(t, run(t.Context(), args, new(bytes.Buffer)), "%v", args)
+	}
+}
