@@ -1,0 +1,669 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/tables"
+)
+
+// The more frequent kinds are listed twice.
+var (
+	tableActions = []string{
+		"partition", "partition", "suspend", "suspend", "suspend, wall clock set back", "pause",
+		"pause, wall clock set right", "step wall clock",
+		"crash", "crash and restart", "crash and restart", "stop and start", "stop and run again",
+		"stop and run again", "leave", "outage",
+		"lossy", "deny table", "deny table", "deny table's writes", "deny own object",
+		"deny others' objects", "forged wake-ups",
+	}
+	tableEdits = []string{
+		"remove entry", "remove entry", "remove member", "delete table", "restore table",
+		"restore table", "truncate table",
+		"delete member's object", "delete member's object", "restore member's object", "break member",
+	}
+)
+
+func (c *TableConfig) drawTableActions(r *rand.Rand) {
+	steady := r.IntN(2) == 0 // no wall clock is stepped, so that wall clocks reveal a pause
+	kinds := tableActions
+	if c.Damage {
+		kinds = slices.Concat(tableActions, tableEdits, tableEdits)
+		if c.Named { // whose objects have shown other terms
+			kinds = append(kinds, "restore member's object", "restore member's object", "restore member's object")
+		}
+	}
+	for range r.IntN(10) {
+		a := Action{
+			At: time.Duration(r.Int64N(int64(c.Chaos * 7 / 10))), Node: r.IntN(c.Nodes),
+			Kind: kinds[r.IntN(len(kinds))],
+			For:  time.Duration(r.Int64N(int64(3 * c.TTL))),
+			Step: time.Duration(r.Int64N(int64(4*time.Hour))) - 2*time.Hour,
+		}
+		switch {
+		case a.Kind == "step wall clock" && steady, a.Kind == "break member": // not covered: see the design
+			a.Kind = "partition"
+		// after a pause that only the wall clock has shown, no clock would show it
+		case a.Kind == "suspend, wall clock set back" && steady:
+			a.Kind = "suspend"
+		case a.Kind == "pause, wall clock set right" && !steady:
+			a.Kind = "pause"
+		case strings.HasPrefix(a.Kind, "deny") && c.Chaos > 12*c.TTL: // long ones, too
+			a.For = 12*c.TTL + 2*a.For
+		}
+		c.Actions = append(c.Actions, a)
+	}
+	c.sortActions()
+}
+
+// act does one thing to a node, and undoes it later.
+func (w *tableWorld) act(a Action) {
+	w.mu.Lock()
+	p := w.nodes[a.Node]
+	w.stats.Faults[a.Kind]++
+	w.mu.Unlock()
+	w.log(p.name, "*** %s for %v", a.Kind, a.For.Round(time.Millisecond))
+	undo := func(f func()) { time.AfterFunc(a.For, f) }
+	toggle := func(b *atomic.Bool) {
+		b.Store(true)
+		undo(func() { b.Store(false) })
+	}
+	switch a.Kind {
+	case "partition":
+		toggle(&p.cut)
+	case "outage":
+		toggle(&p.outage)
+	case "lossy":
+		p.deny(a, func(_, _ string) bool { return p.draw(2) == 0 }, err503, errReset)
+	case "suspend", "suspend, wall clock set back", "pause", "pause, wall clock set right":
+		w.freeze(p, a)
+	case "step wall clock":
+		p.clock.step(a.Step)
+	case "crash and restart":
+		if w.leaving(p) {
+			p.crash()
+			undo(func() { w.restart(p) })
+		}
+	case "crash":
+		if w.mayLeave(p) && w.leaving(p) {
+			p.crash()
+			w.comesBack(nil)
+		}
+	case "stop and start":
+		w.stopAnd(p, a, func() { w.restart(p) })
+	case "stop and run again":
+		w.stopAnd(p, a, func() {
+			w.mu.Lock()
+			finished := w.finished
+			w.pending--
+			w.mu.Unlock()
+			if !finished && !p.crashed.Load() {
+				w.log(p.name, "*** runs again")
+				p.begin()
+			}
+		})
+	case "leave":
+		if w.mayLeave(p) {
+			w.stopAnd(p, a, func() {
+				w.comesBack(nil)
+				p.end()
+			})
+		}
+	case "deny table":
+		p.deny(a, func(_, key string) bool { return key == tableKey }, errAccess, err503)
+	case "deny table's writes":
+		p.deny(a, func(kind, key string) bool { return kind != "get" && key == tableKey }, errAccess, err503)
+	case "deny own object":
+		p.deny(a, func(_, key string) bool { return p.owns(key) }, errAccess, err503)
+	case "deny others' objects":
+		p.deny(a, func(_, key string) bool { return key != tableKey && !p.owns(key) }, errAccess, err503)
+	case "forged wake-ups":
+		go func() {
+			for range 300 {
+				time.Sleep(50013 * time.Microsecond)
+				p.wake()
+			}
+		}()
+	default:
+		w.damage(p, a)
+	}
+}
+
+// leaving notes that a process is to end and to start again. It reports false if that is so
+// already.
+func (w *tableWorld) leaving(p *tableProcess) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p.halted || p.gone {
+		return false
+	}
+	p.gone = true
+	w.pending++
+	return true
+}
+
+// comesBack notes that what was to start again has done so.
+func (w *tableWorld) comesBack(p *tableProcess) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pending--
+	if p != nil {
+		p.gone = false
+	}
+}
+
+// stopAnd stops the runs of a process gracefully, and does something else a while later.
+func (w *tableWorld) stopAnd(p *tableProcess, a Action, next func()) {
+	again := a.Kind == "stop and run again"
+	if !w.leaving(p) {
+		return
+	}
+	if again {
+		w.mu.Lock()
+		p.gone = false
+		p.halted = true
+		w.mu.Unlock()
+	}
+	p.halt()
+	go func() {
+		p.runs.Wait()
+		if !again {
+			p.end()
+		}
+		time.AfterFunc(a.For, next)
+	}()
+}
+
+// end ends a process whose runs have ended.
+func (p *tableProcess) end() {
+	p.rest()
+	p.workers.Wait()
+	p.die()
+}
+
+// crash ends a process: from now on nothing of it reaches the store.
+func (p *tableProcess) crash() {
+	p.w.mu.Lock()
+	p.halted = true
+	p.w.mu.Unlock()
+	p.crashed.Store(true)
+	p.clock.thaw() // because the goroutines of the simulation itself must end
+	p.die()
+}
+
+// mayLeave reports whether a process may go for good, because another one stays.
+func (w *tableWorld) mayLeave(p *tableProcess) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.leaves = p.leaves || slices.ContainsFunc(w.nodes, func(other *tableProcess) bool {
+		return other != p && other != nil && !other.leaves
+	})
+	return p.leaves
+}
+
+// restart starts the next process of a node.
+func (w *tableWorld) restart(p *tableProcess) {
+	defer w.comesBack(nil)
+	w.mu.Lock()
+	generation := 0
+	for _, other := range w.processes {
+		if other.node == p.node {
+			generation++
+		}
+	}
+	w.mu.Unlock()
+	c := newNodeClock(p.clock.rate, 0, w.cfg.rng("jitter", p.node, generation))
+	c.base, c.skew = p.clock.Now(), p.clock.skew
+	w.start(p.node, generation, c)
+}
+
+// freeze stops a machine for a while.
+func (w *tableWorld) freeze(p *tableProcess, a Action) {
+	if p.clock.isFrozen() || p.crashed.Load() {
+		return // a machine stops once at a time
+	}
+	state, step := suspended, time.Duration(0)
+	switch a.Kind {
+	case "suspend, wall clock set back": // only CLOCK_BOOTTIME has counted the suspend
+		step = -a.For
+	case "pause": // no clock shows it, so only its tokens stop the process
+		state = paused
+		w.excuse(p, a.For+2*w.cfg.TTL)
+	case "pause, wall clock set right": // only the wall clock shows the pause, because a time daemon corrected it
+		state, step = paused, a.For
+		w.excuse(p, a.For) // while it stands, it shows the time of before
+	}
+	p.clock.freeze(state)
+	p.clock.step(step)
+	time.AfterFunc(a.For, func() { w.thaw(p) })
+}
+
+func (w *tableWorld) thaw(p *tableProcess) {
+	w.mu.Lock()
+	p.resumedAt = time.Now()
+	w.mu.Unlock()
+	w.log(p.name, "*** resumes")
+	p.clock.thaw()
+	w.check()
+}
+
+// excuse lets a process hold what others hold, for a while.
+func (w *tableWorld) excuse(p *tableProcess, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if until := time.Now().Add(d); until.After(p.excusedUntil) {
+		p.excusedUntil = until
+	}
+}
+
+// deny lets the store refuse a process some requests for a while, always with the same answer.
+func (p *tableProcess) deny(a Action, which func(kind, key string) bool, answers ...error) {
+	answer := answers[int(a.For)%len(answers)]
+	refuse := func(kind, key string) error {
+		if which(kind, key) {
+			return answer
+		}
+		return nil
+	}
+	p.harmed.Store(true)
+	p.denied.Store(&refuse)
+	time.AfterFunc(a.For, func() { p.denied.CompareAndSwap(&refuse, nil) })
+}
+
+// owns reports whether an object is that of a member of this process.
+func (p *tableProcess) owns(key string) bool {
+	return slices.ContainsFunc(p.clients, func(c *tableClient) bool { return c.key == key })
+}
+
+// wake tells the Tables that the object has changed, if the process runs.
+func (p *tableProcess) wake() {
+	if p.crashed.Load() || p.clock.isFrozen() {
+		return
+	}
+	for _, c := range p.clients {
+		c.tab.Wake()
+	}
+}
+
+// endChaos repairs the network and the table, and resumes every machine.
+func (w *tableWorld) endChaos() {
+	w.mu.Lock()
+	w.chaosOver = true
+	processes := slices.Clone(w.processes)
+	w.mu.Unlock()
+	w.repair(0)
+	w.findDead()
+	for _, p := range processes {
+		p.cut.Store(false)
+		p.outage.Store(false)
+		p.denied.Store(nil)
+		if p.clock.isFrozen() && !p.crashed.Load() {
+			w.thaw(p)
+		}
+	}
+	w.log("world", "*** all faults are over")
+}
+
+// findDead notes the objects of the dead that the table still names.
+func (w *tableWorld) findDead() {
+	w.state.Lock()
+	defer w.state.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range w.table.Members() {
+		o := w.objects[m.Key]
+		if o != nil && !w.diedAt(m.Key).IsZero() && o.rec.TermID == m.TermID && !o.rec.Released() && !w.edited[m.Key] {
+			w.toRemove[m.Key] = true
+		}
+	}
+}
+
+// damage is what a person does to the objects by hand.
+func (w *tableWorld) damage(p *tableProcess, a Action) {
+	w.state.Lock()
+	defer w.state.Unlock()
+	o := w.objects[tableKey]
+	good := o != nil && w.readable(o.body) != nil
+	member := p.clients[int(a.For)%len(p.clients)].key
+	if strings.HasSuffix(a.Kind, "member's object") && a.For%3 > 0 {
+		if wanted := w.wanted(); wanted != nil {
+			p, member = wanted.p, wanted.key
+		}
+	}
+	switch a.Kind {
+	case "remove entry", "remove member":
+		if !good {
+			return
+		}
+		tab := w.table.Clone()
+		rows := rowsOf(tab)
+		if len(rows) == 0 {
+			return
+		}
+		if r := rows[int(a.For)%len(rows)]; a.Kind == "remove entry" {
+			tab.Drop(r.ID)
+		} else {
+			tab.Leave(r.Member)
+		}
+		tab.Finish(fmt.Sprint("by hand ", w.versions), 0)
+		w.editTable(tab.Encode())
+	case "delete table":
+		w.editTable(nil)
+	case "restore table":
+		if former := w.former[tableKey]; len(former) > 0 {
+			w.editTable(former[len(former)-1-int(a.For)%min(len(former), 30)])
+		}
+	case "truncate table":
+		if good {
+			w.editTable(o.body[:len(o.body)*2/3])
+			time.AfterFunc(a.For, func() { w.repair(int(a.For)) })
+		}
+	case "delete member's object":
+		w.edited[member] = true
+		delete(w.objects, member)
+	case "restore member's object":
+		if former := w.former[member]; len(former) > 0 && w.objects[member] != nil {
+			w.edited[member] = true
+			w.restored[member] = restoredObject{time.Now(), w.objects[member].rec}
+			w.put(member, w.otherTerm(member, former[len(former)-1-int(a.For)%min(len(former), 10)]))
+		}
+	}
+	if strings.HasSuffix(a.Kind, "member's object") && a.For%2 == 0 { // the member does not see it
+		p.cut.Store(true)
+		time.AfterFunc(a.For/2, func() { p.cut.Store(false) })
+	}
+}
+
+// wanted is a Table that holds what another waits for, preferably one whose object has shown
+// another term before; nil if there is none. The caller holds w.state.
+func (w *tableWorld) wanted() (c *tableClient) {
+	for _, h := range w.holds {
+		n, ok := w.table.Find(h.row.term)
+		if !ok || !w.table.Wanted(tables.ID{Member: n, Number: h.row.number}) || !h.lease.Valid() ||
+			w.objects[h.c.key] == nil {
+			continue
+		}
+		if c = h.c; w.otherTerm(c.key, nil) != nil {
+			return c
+		}
+	}
+	return c
+}
+
+// otherTerm is a former version of a member's object that shows another term than the present one,
+// or else the one that is given. The caller holds w.state.
+func (w *tableWorld) otherTerm(member string, body []byte) []byte {
+	for _, former := range slices.Backward(w.former[member]) {
+		var rec leasehold.Record
+		if now := w.objects[member].rec; rec.UnmarshalJSON(former) == nil && rec.ObjectID == now.ObjectID &&
+			rec.TermID != now.TermID {
+			return former
+		}
+	}
+	return body
+}
+
+// repair replaces a table that is damaged by a good version from before.
+func (w *tableWorld) repair(which int) {
+	w.state.Lock()
+	defer w.state.Unlock()
+	o, former := w.objects[tableKey], w.former[tableKey]
+	if o != nil && w.readable(o.body) == nil && len(former) > 0 {
+		w.editTable(former[len(former)-1-which%min(len(former), 5)])
+	}
+}
+
+// readable decodes a table, once for each version; nil if it is none. Nobody changes what it
+// returns. The caller holds w.state.
+func (w *tableWorld) readable(body []byte) *tables.Table {
+	tab, known := w.decoded[string(body)]
+	if known {
+		return tab
+	}
+	tab, err := tables.Decode(body)
+	if err != nil {
+		tab = nil
+	}
+	if w.decoded == nil || len(w.decoded) > 100 {
+		w.decoded = make(map[string]*tables.Table)
+	}
+	w.decoded[string(body)] = tab
+	return tab
+}
+
+// put writes an object. The caller holds w.state.
+func (w *tableWorld) put(key string, body []byte) *tableObject {
+	o := w.objects[key]
+	if o == nil {
+		o = &tableObject{}
+		w.objects[key] = o
+	}
+	w.versions++
+	o.previousETag = o.etag
+	o.body, o.etag, o.writtenAt = body, fmt.Sprintf("%q", fmt.Sprint("v", w.versions)), time.Now()
+	o.rec = leasehold.Record{}
+	if key != tableKey {
+		_ = o.rec.UnmarshalJSON(body)
+	}
+	return o
+}
+
+// tableRequest is one request on its way.
+type tableRequest struct {
+	request
+	key     string
+	known   uint64 // the highest revision that the sender knew
+	givenUp atomic.Bool
+}
+
+// tableReply is what comes back.
+type tableReply struct {
+	reply
+	seq int // number of the table's version
+}
+
+// apply carries out a request at one instant.
+func (w *tableWorld) apply(c *tableClient, r *tableRequest) tableReply {
+	w.state.Lock()
+	defer w.state.Unlock()
+	got := w.applyLocked(c, r)
+	if r.key == tableKey && r.kind != "get" && got.err == nil {
+		w.notify()
+	}
+	return got
+}
+
+// notify sends every process a message that the table has changed. Some are lost, late or repeated.
+func (w *tableWorld) notify() {
+	if !w.cfg.Wakes {
+		return
+	}
+	w.mu.Lock()
+	nodes := slices.Clone(w.nodes)
+	w.mu.Unlock()
+	for _, p := range nodes {
+		if p == nil {
+			continue
+		}
+		delay, late := time.Millisecond+p.draw(100*time.Millisecond), p.draw(2*w.cfg.TTL)
+		switch p.draw(10) {
+		case 0: // lost
+			continue
+		case 1:
+			delay = late
+		case 2:
+			time.AfterFunc(late, p.wake)
+		}
+		time.AfterFunc(delay, p.wake)
+	}
+}
+
+func (w *tableWorld) applyLocked(c *tableClient, r *tableRequest) tableReply {
+	o, seq := w.objects[r.key], w.seq
+	switch {
+	case o == nil && r.kind != "create":
+		return tableReply{reply{err: leasehold.ErrNotExist}, seq}
+	case r.kind == "get" && r.torn && o.previousETag != "":
+		return tableReply{reply{obj: leasehold.Object{Body: o.body, ETag: o.previousETag}}, seq}
+	case r.kind == "get":
+		return tableReply{reply{obj: leasehold.Object{Body: o.body, ETag: o.etag}}, seq}
+	case r.kind == "delete":
+		if r.key == tableKey {
+			w.violate("%s deletes the table", c.name)
+		}
+		if r.ifMatch != o.etag && !w.cfg.Loose {
+			return tableReply{reply{err: leasehold.ErrPreconditionFailed}, seq}
+		}
+		w.log(c.name, "deletes %s (token %d, its version: %v)", r.key, o.rec.Token, r.ifMatch == o.etag)
+		delete(w.objects, r.key)
+		return tableReply{reply{}, seq}
+	case r.kind == "create" && o != nil, r.kind == "update" && r.ifMatch != o.etag:
+		return tableReply{reply{err: leasehold.ErrPreconditionFailed}, seq}
+	}
+	var old leasehold.Record
+	if o != nil {
+		old = o.rec
+		if r.key == tableKey && w.readable(o.body) == nil {
+			w.violate("%s overwrites a damaged table", c.name)
+		}
+	}
+	w.mu.Lock()
+	w.stats.Writes++
+	w.mu.Unlock()
+	w.former[r.key] = append(w.former[r.key], r.body)
+	o = w.put(r.key, r.body)
+	if r.key == tableKey {
+		w.checkTableWrite(c, r)
+		seq = w.seq
+	} else {
+		w.checkMemberWrite(c, r, old, o.rec)
+	}
+	return tableReply{reply{obj: leasehold.Object{ETag: o.etag}}, seq}
+}
+
+// send sends a request, and returns when the Table has a reply and its machine runs.
+func (c *tableClient) send(ctx context.Context, kind, key string, body []byte,
+	ifMatch string) (leasehold.Object, error) {
+	p, w := c.p, c.p.w
+	p.clock.waitWhileFrozen()
+	r := &tableRequest{request: request{kind: kind, body: body, ifMatch: ifMatch}, key: key}
+	sentAt := p.clock.Now()
+	w.mu.Lock()
+	on := !w.chaosOver && time.Since(w.began) < w.cfg.Chaos*7/10
+	f := drawFault(p.rand, &w.cfg.Config, w.cfg.RequestFaults, on)
+	r.torn = w.cfg.TornReads && on && p.rand.IntN(10) == 0
+	w.stats.Requests++
+	w.mu.Unlock()
+	if kind == "get" && (errors.Is(f.err, leasehold.ErrNotExist) || errors.Is(f.err, leasehold.ErrPreconditionFailed)) {
+		f.err = err500
+	}
+	denied := error(nil)
+	if d := p.denied.Load(); d != nil {
+		denied = (*d)(kind, key)
+	}
+	switch {
+	case p.crashed.Load():
+		return leasehold.Object{}, errReset
+	case p.cut.Load():
+		f = networkFault{name: "cut", dropRequest: true, dropReply: true}
+	case p.outage.Load():
+		f = networkFault{
+			name:         "outage",
+			requestDelay: time.Millisecond,
+			replyDelay:   f.replyDelay,
+			dropRequest:  true,
+			err:          err503,
+		}
+	case denied != nil:
+		f = networkFault{
+			name:         "denied",
+			requestDelay: time.Millisecond,
+			replyDelay:   f.replyDelay,
+			dropRequest:  true,
+			err:          denied,
+		}
+	}
+	if f.name != "ok" && w.traced {
+		w.log(c.name, "%s %s: %s", kind, key, f.name)
+	}
+	c.sends(r, sentAt)
+	w.log(c.name, "sends %s %s", kind, key)
+	replies := make(chan tableReply, 1)
+	go func() {
+		time.Sleep(f.requestDelay)
+		var got tableReply
+		if !f.dropRequest {
+			got = w.apply(c, r)
+			if f.duplicateAfter > 0 {
+				time.AfterFunc(f.duplicateAfter, func() {
+					again := &tableRequest{request: r.request, key: r.key, known: r.known}
+					again.givenUp.Store(true)
+					w.apply(c, again)
+				})
+			}
+		}
+		time.Sleep(f.replyDelay)
+		if f.err != nil {
+			got = tableReply{reply: reply{err: f.err}}
+		}
+		if !f.dropReply && !p.cut.Load() {
+			replies <- got
+		}
+	}()
+	var got tableReply
+	if f.errAtOnce {
+		time.Sleep(f.replyDelay)
+		got.err = f.err
+	} else {
+		select {
+		case got = <-replies:
+		case <-ctx.Done():
+			got.err = ctx.Err()
+		}
+	}
+	p.clock.waitWhileFrozen()
+	if p.crashed.Load() {
+		got = tableReply{reply: reply{err: errReset}}
+	}
+	c.receives(r, sentAt, got)
+	return got.obj, got.err
+}
+
+// Describe says that it is a known store, which nothing needs to try.
+func (*tableClient) Describe() leasehold.StoreInfo {
+	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
+}
+
+// Get implements leasehold.Store.
+func (c *tableClient) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	return c.send(ctx, "get", key, nil, "")
+}
+
+// PutIfNoneMatch implements leasehold.Store.
+func (c *tableClient) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	obj, err := c.send(ctx, "create", key, body, "")
+	return obj.ETag, err
+}
+
+// PutIfMatch implements leasehold.Store.
+func (c *tableClient) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	obj, err := c.send(ctx, "update", key, body, etag)
+	return obj.ETag, err
+}
+
+// DeleteIfMatch implements leasehold.Store.
+func (c *tableClient) DeleteIfMatch(ctx context.Context, key, etag string) error {
+	_, err := c.send(ctx, "delete", key, nil, etag)
+	return err
+}
+
+// tableSent is when a write of the member's object was sent.
+type tableSent struct{ at clock.Reading }
