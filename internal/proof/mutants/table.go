@@ -3124,4 +3124,73 @@ var mutants = []mutant{
 `, ``}},
 		[]string{"./internal/membership -run ^TestAPanic$"}, 0,
 	},
+	{
+		"locktable: a write of unknown outcome is left to itself",
+		[]edit{{"locktable/commit.go", `	if d != nil || t.unknown {
+`,
+			`	if d != nil {
+`}},
+		[]string{"./locktable -run ^TestLateWriteOfACancelledCaller$"}, 0,
+	},
+	{
+		"locktable: tokens fall when the table is lost",
+		[]edit{{"locktable/commit.go", `		tab.Finish(rand.Text()[:16], t.floor)
+`,
+			`		tab.Finish(rand.Text()[:16], 0)
+`}},
+		[]string{"./locktable -run ^TestDeletedOrRestored$"}, 0,
+	},
+	{
+		"locktable: a lease that the table does not hold any more goes on",
+		[]edit{{"locktable/commit.go", `		case r.state == held && (!there || row.Token != r.token):
+`,
+			`		case r.state == held && there && row.Token != r.token:
+`}},
+		[]string{"./locktable -run ^TestEditedByHand$"}, 0,
+	},
+	{
+		"locktable: a lease is valid beyond its member's term",
+		[]edit{{"locktable/lease.go", `	return r.state == held && r.term.lease.Valid()
+`,
+			`	return r.state == held
+`}},
+		[]string{"./internal/proof/sim -run ^TestTableSeeds$"}, 0,
+	},
+	{
+		"locktable: a lock is handed over while its function runs",
+		[]edit{{"locktable/commit.go", `		case r.state == held && r.runs == running:
+`,
+			`		case r.state == held && r.runs == running && ctx == nil:
+`}},
+		[]string{
+			"./locktable -run ^TestRunEndsWhileAFunctionRuns$",
+			"./internal/proof/sim -run ^TestTableSeeds$",
+		}, 0,
+	},
+	{
+		"locktable: a member heals while a function of its lost term runs",
+		[]edit{{"locktable/commit.go", `	case functions > 0:
+`,
+			`	case functions > 1000:
+`}},
+		[]string{"./internal/proof/sim -run ^TestTableSeeds$"}, 0,
+	},
+	{
+		"locktable: a try waits in line",
+		[]edit{{"locktable/commit.go", `r.try && len(tab.InTheWay(id)) > 0 {`,
+			`r.try && len(tab.InTheWay(id)) > 1000 {`}},
+		[]string{"./locktable -run ^TestTryAcquireLooksAgain$"}, 0,
+	},
+	{
+		"locktable: a member that cannot free its locks keeps its term",
+		[]edit{{"locktable/commit.go", `	stuck := tm.undropped != never &&`,
+			`	stuck := tm.undropped != never && !unread && tm == nil &&`}},
+		[]string{"./locktable -run ^TestMemberThatMayNotWriteTheTable$"}, 0,
+	},
+	{
+		"locktable: any object is looked at that the table names",
+		[]edit{{"locktable/watch.go", `w.member.Key != want {`,
+			`w.member.Key == "" {`}},
+		[]string{"./locktable -run ^TestMemberWithTheKeyOfAnotherObject$"}, 0,
+	},
 }
