@@ -505,6 +505,15 @@ func (c *tableClient) drawHold() time.Duration {
 
 var errFails = errors.New("it fails")
 
+// beside is what else went wrong if the function has failed: Do returns its error unchanged only if
+// nothing did. A lease may be lost, or its release given up, while the function fails.
+func beside(err error) error {
+	if unchanged := any(err) == any(errFails); unchanged {
+		return nil
+	}
+	return err
+}
+
 // do lets run call a function under a lease, and checks the end.
 func (c *tableClient) do(claims []tables.Claim, run func(func(context.Context, *locktable.Lease) error) error) {
 	var h *tableHold
@@ -513,11 +522,8 @@ func (c *tableClient) do(claims []tables.Claim, run func(func(context.Context, *
 		defer c.returns(h)
 		return c.function(ctx)
 	})
-	if errors.Is(err, errFails) {
-		err = nil
-	}
 	if h != nil {
-		c.released(h, err)
+		c.released(h, beside(err))
 	}
 }
 

@@ -830,7 +830,7 @@ func (w *tableWorld) checkEachGets(live []*tableClient) {
 						time.Sleep(w.cfg.TTL / 20)
 					}
 				}
-				if err != nil && !errors.Is(err, errFails) {
+				if beside(err) != nil {
 					w.violate("%s does not get %s within %d TTLs after the last fault: %v", c.name,
 						l.Name, patience, err)
 					return
