@@ -26,7 +26,8 @@ func TestFenceOfTokensThatNoTermHas(t *testing.T) {
 // Readers of the documentation see the values, not where the packages below have them.
 func TestConstantsAreThoseOfThePackagesBelow(t *testing.T) {
 	require.EqualValues(t, storeapi.MaxToken, leasehold.MaxToken)
-	require.EqualValues(t, internalwire.MaxSize, leasehold.MaxObjectSize)
+	require.EqualValues(t, 64<<10, internalwire.MaxSize)
+	require.Less(t, internalwire.MaxSize, leasehold.MaxObjectSize)
 	require.EqualValues(t, storecheck.ClockNotUsed, leasehold.ClockNotUsed)
 	require.EqualValues(t, storecheck.ClockConsistent, leasehold.ClockConsistent)
 	require.EqualValues(t, storecheck.ClockWrong, leasehold.ClockWrong)

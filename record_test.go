@@ -157,7 +157,7 @@ var badRecords = map[string]string{
 	"cut off":                   `{"expires_at": 0`,
 	"not UTF-8":                 "{\"expires_at\": 0, \"holder\": \"\xff\"}",
 	"a byte order mark":         "\ufeff{\"expires_at\": 0}",
-	"too large":                 `{"expires_at": 0}` + strings.Repeat(" ", leasehold.MaxObjectSize),
+	"too large":                 `{"expires_at": 0}` + strings.Repeat(" ", 64<<10),
 }
 
 func TestBadRecordsAreNeverFree(t *testing.T) {

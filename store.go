@@ -89,8 +89,9 @@ type Object struct {
 	Age time.Duration
 }
 
-// MaxObjectSize is the size of the largest object that a [Store] reads or writes, in bytes: 64 KiB.
-const MaxObjectSize = 64 << 10
+// MaxObjectSize is the size of the largest object that a [Store] reads or writes, in bytes: 1 MiB.
+// A lock object is never that large: its record has 64 KiB at most.
+const MaxObjectSize = 1 << 20
 
 var (
 	// ErrNotExist says that the store has no object of that key.
