@@ -1,6 +1,6 @@
-// Command tables shows how one object holds many locks: ada takes 1,000 locks, and bob and cyd wait
-// for half of them each. Then ada is cut off from the store, bob ends gracefully, and all three
-// share a semaphore. The program counts requests, and checks every lease.
+// Command tables shows how one object holds many locks: ada takes 10,000 locks, and bob and cyd
+// wait for half of them each. Then ada is cut off from the store, bob ends gracefully, and all
+// three share a semaphore. The program counts requests, and checks every lease.
 //
 //	go run ./examples/tables
 //	go run ./examples/tables -s3 http://127.0.0.1:9000 -bucket locks
@@ -33,7 +33,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("tables", flag.ContinueOnError)
 	where := storeflag.Add(flags, "Tables shows how one object holds many locks, what they cost, and how other "+
 		"members take them over.")
-	locks := flags.Int("locks", 1000, "number of locks")
+	locks := flags.Int("locks", 10_000, "number of locks")
 	ttl := flags.Duration("ttl", 3*time.Second, "time to live of a member: how long it lasts after its last renewal")
 	prefix := flags.String("prefix", "examples/tables", "key of the table, and prefix of the keys of its members")
 	if err := flags.Parse(args); err != nil {

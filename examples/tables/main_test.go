@@ -41,10 +41,10 @@ func TestInMemory(t *testing.T) {
 		}
 		return ns
 	}
-	taken := numbers(`ada  HOLDS 1000 locks after \d+ms, with (\d+) PUT and (\d+) GET\n`)
+	taken := numbers(`ada  HOLDS 10000 locks after \d+ms, with (\d+) PUT and (\d+) GET\n`)
 	require.LessOrEqual(t, taken[0], 3.0)
 	require.LessOrEqual(t, taken[1], 3.0)
-	require.LessOrEqual(t, numbers(`1000 requests that hold and 1000 that wait, in (\d+) KB\n`)[0], 60.0)
+	require.LessOrEqual(t, numbers(`10000 requests that hold and 10000 that wait, in (\d+) KB\n`)[0], 600.0)
 	holding := numbers(`ada  has sent (\d+) PUT and (\d+) GET in 3 TTLs, while it held\n`)
 	require.InDelta(t, 9, holding[0], 1)
 	require.LessOrEqual(t, holding[1], 4.0)
@@ -55,14 +55,14 @@ func TestInMemory(t *testing.T) {
 	// After the cut not before the safety margin is over, and within a TTL and a bit; after a
 	// hand-over within a poll interval.
 	ended := numbers(`ada  has ended all its functions (\S+) TTL after the cut`)[0]
-	led := numbers(`bob and cyd HOLD all 1000 locks (\S+) TTL after the cut\n`)[0]
+	led := numbers(`bob and cyd HOLD all 10000 locks (\S+) TTL after the cut\n`)[0]
 	require.LessOrEqual(t, ended, 0.8)
 	require.GreaterOrEqual(t, led, ended+0.2)
 	require.LessOrEqual(t, led, 1.2)
-	require.LessOrEqual(t, numbers(`bob  has HANDED OVER 500 locks with (\d+) PUT of the table`)[0], 2.0)
-	require.LessOrEqual(t, numbers(`cyd  HOLDS all 1000 locks (\S+) TTL after bob was told to stop`)[0], 0.4)
+	require.LessOrEqual(t, numbers(`bob  has HANDED OVER 5000 locks with (\d+) PUT of the table`)[0], 2.0)
+	require.LessOrEqual(t, numbers(`cyd  HOLDS all 10000 locks (\S+) TTL after bob was told to stop`)[0], 0.4)
 	require.Contains(t, out.String(), "TTL, at most 3 at once\n")
-	require.Contains(t, out.String(), "2500 leases of 1000 locks, of which 1500 followed another, and 12 leases of "+
+	require.Contains(t, out.String(), "25000 leases of 10000 locks, of which 15000 followed another, and 12 leases of "+
 		"the semaphore.\n")
 	require.Contains(t, out.String(), "or more than 3 slots in use: 0 times.\n")
 }
