@@ -79,14 +79,22 @@ func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name membersh
 		forgotten = t.termEnded(tm)
 	}()
 	for done := false; !done; {
-		rung := t.bell.listen()
 		var wait time.Duration
 		if wait, done = t.step(ctx, working, tm); wait > 0 && !done {
-			_ = clock.Wait(context.Background(), t.clock, wait, rung)
+			_ = clock.Wait(context.Background(), t.clock, wait, t.bell)
 		}
 	}
 	completed = true
 	return false
+}
+
+// ring tells the committer that it may have something to do. A ring during a step is heard after
+// it.
+func (t *Table) ring() {
+	select {
+	case t.bell <- struct{}{}:
+	default:
+	}
 }
 
 // termEnded settles what is left of a term that needs nothing more. It reports that the term was
@@ -155,7 +163,7 @@ func (t *Table) termEnds(ctx context.Context, tm *term) {
 			t.free(r, fmt.Errorf("%w: %w", leasehold.ErrReleased, context.Cause(ctx)))
 		}
 	}
-	t.bell.ring()
+	t.ring()
 }
 
 // lose ends a lease against its holder's will. The caller holds t.mu.
@@ -241,7 +249,7 @@ func (t *Table) step(ctx, working context.Context, tm *term) (wait time.Duration
 		}
 		return t.write(ctx, tm, seen, d), false
 	}
-	t.nothingToWrite()
+	t.well(true)
 	tm.undropped = never
 	if leaving { // the end of a function rings
 		return t.ttl, false
@@ -670,15 +678,6 @@ func (t *Table) standsInTheWay(tm *term, unread bool) bool {
 	return d != nil && len(d.drop) > 0
 }
 
-// nothingToWrite notes that writes which have failed are not needed any more.
-func (t *Table) nothingToWrite() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.trouble.writing {
-		t.trouble = trouble{}
-	}
-}
-
 // well notes that the table can be read, or that nothing is left to be written.
 func (t *Table) well(written bool) {
 	t.mu.Lock()
@@ -702,7 +701,7 @@ func (t *Table) read(ctx context.Context, tm *term) time.Duration {
 		t.wakes, t.called = t.wakes+wakes, t.called || called
 		t.mu.Unlock()
 		wait := t.failed(tm, false, err)
-		tm.readAt = t.clock.Now().Mono + wait
+		tm.readAt = tm.pauseTill
 		return wait
 	}
 	t.well(false)

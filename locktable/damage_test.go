@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -161,6 +162,23 @@ func TestEditedByHand(t *testing.T) {
 				}
 			}
 		},
+		"entry given to another": func(tab *tables.Table) {
+			var by, other uint64
+			for r := range tab.Held() {
+				if r.Claims[0].Name == "x" {
+					by = r.Member
+					tab.Drop(r.ID)
+				}
+			}
+			for n := range tab.Members() {
+				if n != by {
+					other = n
+				}
+			}
+			if err := tab.Ask(tables.ID{Member: other, Number: 4711}, []tables.Claim{{Name: "x"}}); err != nil {
+				panic(err)
+			}
+		},
 		"member removed": func(tab *tables.Table) {
 			for r := range tab.Held() {
 				if r.Claims[0].Name == "x" {
@@ -189,6 +207,107 @@ func TestEditedByHand(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What is added by hand for a member that does not want it, it drops. What is removed that waits is
+// asked for again, by another number.
+func TestAddedByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a, b := start(t, store), start(t, store)
+		lease := acquire(t, a.Lock("x"))
+		acquire(t, b.Lock("y"))
+		got := make(chan *locktable.Lease, 1)
+		go func() { got <- acquire(t, b.Lock("x")) }()
+		within(t, ttl, "b stands in line", func() bool { return len(inspect(t, a).Waiting) == 1 })
+		var removed tables.ID
+		edit(t, store, func(tab *tables.Table) {
+			for r := range tab.Waiting() {
+				removed = r.ID
+				tab.Drop(r.ID)
+			}
+			for n := range tab.Members() { // in front of b, so that b would wait for ever
+				require.NoError(t, tab.Ask(tables.ID{Member: n, Number: 4711}, []tables.Claim{{Name: "x"}}))
+			}
+		})
+		within(t, 2*ttl, "b stands in line again", func() bool {
+			obj, err := store.Get(t.Context(), key)
+			require.NoError(t, err)
+			tab, err := tables.Decode(obj.Body)
+			require.NoError(t, err)
+			_, stale := tab.Request(removed)
+			require.False(t, stale, "the number has come again")
+			_, _, waiting := tab.Counts()
+			return waiting > 0 && slices.ContainsFunc(slices.Collect(tab.Waiting()), func(r tables.Request) bool {
+				return r.Number != 4711
+			})
+		})
+		require.True(t, lease.Valid())
+		require.NoError(t, lease.Release(soon(t)))
+		require.True(t, (<-got).Valid())
+	})
+}
+
+// A member whose own object is deleted or restored by hand loses its term, and says so. Another
+// that waits gets the lock when it is sure, and never while the first one still holds it.
+func TestMemberWhoseObjectIsDeletedOrRestored(t *testing.T) {
+	for name, restored := range map[string]bool{"deleted": false, "restored": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newCounting()
+				a := start(t, store, locktable.WithMember("pod-1"))
+				own := key + ".members/pod-1"
+				acquire(t, a.Lock("x"))
+				old, err := store.Get(t.Context(), own)
+				require.NoError(t, err)
+				a.stop()
+				a = start(t, store, locktable.WithMember("pod-1")) // another term of the same name
+				b := start(t, store)
+				lease := acquire(t, a.Lock("x"))
+				got := make(chan bool, 1)
+				go func() {
+					acquire(t, b.Lock("x"))
+					got <- lease.Valid() || lease.Context().Err() == nil
+				}()
+				within(t, ttl, "b stands in line", func() bool { return len(inspect(t, b).Waiting) == 1 })
+				now, err := store.Get(t.Context(), own)
+				require.NoError(t, err)
+				if restored {
+					_, err = store.PutIfMatch(t.Context(), own, old.Body, now.ETag)
+				} else {
+					err = store.DeleteIfMatch(t.Context(), own, now.ETag)
+				}
+				require.NoError(t, err)
+				within(t, ttl, "the lease is lost", func() bool { return lease.Context().Err() != nil })
+				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
+				within(t, 5*ttl, "b holds it", func() bool { return len(got) == 1 })
+				require.False(t, <-got)
+				acquire(t, a.Lock("y")) // it has healed
+				require.NoError(t, a.Check(nil))
+				require.NoError(t, b.Check(nil))
+			})
+		})
+	}
+}
+
+// The dead holder of one slot of five is found among those that live.
+func TestADeadHolderOfASemaphore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		var dead atomic.Bool
+		for range 4 {
+			acquire(t, start(t, store).Slots("gpu", 5, 1))
+		}
+		fifth := acquire(t, start(t, &failing{Store: store, dead: &dead}).Slots("gpu", 5, 1))
+		next := start(t, store)
+		dead.Store(true)
+		began := time.Now()
+		acquire(t, next.Slots("gpu", 5, 1))
+		require.Less(t, time.Since(began), ttl*3/2)
+		require.False(t, fifth.Valid())
+		dead.Store(false)
+		time.Sleep(time.Minute)
+	})
 }
 
 // A version that has the size of the one before is another one all the same.
@@ -249,13 +368,27 @@ func TestDeletedOrRestored(t *testing.T) {
 
 // While the table is damaged, holders go on, and say so. Nothing is overwritten.
 func TestDamaged(t *testing.T) {
+	for name, damage := range map[string]func(good []byte) []byte{
+		"truncated": func(good []byte) []byte { return good[:len(good)/2] },
+		"empty":     func([]byte) []byte { return nil },
+		"of a later version": func(good []byte) []byte {
+			return bytes.Replace(good, []byte(`"table":1`), []byte(`"table":2`), 1)
+		},
+		"the lock object of package leasehold": func([]byte) []byte { return []byte(`{"expires_at":0,"token":7}`) },
+	} {
+		t.Run(name, func(t *testing.T) { testDamaged(t, damage) })
+	}
+}
+
+func testDamaged(t *testing.T, damage func(good []byte) []byte) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newCounting()
 		a := start(t, store)
 		lease := acquire(t, a.Lock("x"))
 		good, err := store.Get(t.Context(), key)
 		require.NoError(t, err)
-		overwrite(t, store, good.Body[:len(good.Body)/2])
+		bad := damage(bytes.Clone(good.Body))
+		overwrite(t, store, bad)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*ttl)
 		defer cancel()
 		_, err = a.Lock("y").Acquire(ctx)
@@ -266,7 +399,7 @@ func TestDamaged(t *testing.T) {
 		require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
 		now, err := store.Get(t.Context(), key)
 		require.NoError(t, err)
-		require.Equal(t, good.Body[:len(good.Body)/2], now.Body)
+		require.Equal(t, string(bad), string(now.Body))
 		overwrite(t, store, good.Body)
 		acquire(t, a.Lock("y"))
 		require.True(t, lease.Valid())

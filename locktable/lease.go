@@ -110,7 +110,7 @@ func (t *Table) finish(r *request, err error) {
 func (t *Table) free(r *request, cause error) {
 	r.state = freeing
 	r.cancel(cause)
-	t.bell.ring()
+	t.ring()
 }
 
 // end ends a lease for good. The caller holds t.mu.
@@ -159,7 +159,7 @@ func (le *Lease) Wanted() <-chan struct{} {
 			return r.wanted
 		}
 		r.t.listened++
-		r.t.bell.ring()
+		r.t.ring()
 	}
 	return r.wanted
 }
@@ -223,7 +223,7 @@ func (le *Lease) do(ctx, caller context.Context, fn func(context.Context, *Lease
 		if r.state == held { // before the committer can see that nothing runs any more
 			t.free(r, leasehold.ErrReleased)
 		}
-		t.bell.ring()
+		t.ring()
 		t.mu.Unlock()
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(caller), parting)
 		defer cancel()

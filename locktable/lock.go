@@ -220,7 +220,7 @@ func (t *Table) want(r *request) error {
 	t.numbers++
 	r.number = t.numbers
 	t.requests[r.number] = r
-	t.bell.ring()
+	t.ring()
 	return nil
 }
 
@@ -243,7 +243,7 @@ func (t *Table) giveUp(r *request) error {
 		}
 	}
 	t.finish(r, nil)
-	t.bell.ring()
+	t.ring()
 	if t.trouble.err != nil {
 		return cmp.Or(blocked, t.trouble.err)
 	}

@@ -38,7 +38,7 @@ type Table struct {
 	key   string
 	group *membership.Group
 	self  *membership.Member // this process
-	bell  signal             // rung when the committer may have something to do
+	bell  chan struct{}      // has room for one: see ring
 
 	mu       sync.Mutex
 	began    chan struct{} // closed when Run begins; replaced when it ends
@@ -97,7 +97,7 @@ func makeTable(store leasehold.Store, key string, opts []Option) (*Table, error)
 		o.member = strings.ToLower(rand.Text())
 	}
 	t := &Table{
-		options: o, store: store, key: key, began: make(chan struct{}),
+		options: o, store: store, key: key, bell: make(chan struct{}, 1), began: make(chan struct{}),
 		requests: make(map[uint64]*request),
 	}
 	t.group = membership.NewGroup(store, o.settings())
@@ -163,7 +163,7 @@ func (t *Table) Wake() {
 	}
 	if place, ok := t.place(t.term); ok && t.wakes >= place {
 		t.called = true
-		t.bell.ring()
+		t.ring()
 	}
 }
 

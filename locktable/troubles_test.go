@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -344,4 +345,101 @@ func TestDoAfterAStop(t *testing.T) {
 		require.ErrorIs(t, err, leasehold.ErrLost)
 		require.False(t, lease.Valid())
 	})
+}
+
+// Of many requests at once for which there is not enough room, the last ones fail, and not all.
+func TestManyRequestsForALittleRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := start(t, newCounting(), locktable.WithMaxSize(8<<10))
+		time.Sleep(time.Second)
+		var all sync.WaitGroup
+		var held, full atomic.Int64
+		for i := range 1000 {
+			all.Go(func() {
+				lease, err := a.Lock(fmt.Sprintf("a-rather-long-name-of-a-lock-%d", i)).Acquire(soon(t))
+				switch {
+				case err == nil:
+					held.Add(1)
+					t.Cleanup(func() { runtime.KeepAlive(lease) })
+				case errors.Is(err, locktable.ErrFull):
+					full.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 1000, held.Load()+full.Load())
+		require.Greater(t, held.Load(), int64(100))
+		size := inspect(t, a).Size
+		require.LessOrEqual(t, size, 8<<10)
+		require.Greater(t, size, 7<<10)
+	})
+}
+
+// Whoever has others in front looks after as many wake-ups, and not at each.
+func TestAWakeUpIsForTheFirstInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		var line []*member
+		var reads []*counting
+		lease := acquire(t, start(t, store).Lock("x"))
+		for range 4 {
+			of := alone(store)
+			m := start(t, of, locktable.WithPollInterval(10*time.Minute))
+			go func() {
+				if lease, err := m.Lock("x").Acquire(soon(t)); err == nil {
+					_ = lease.Release(soon(t))
+				}
+			}()
+			within(t, ttl, "it stands in line", func() bool { return len(inspect(t, m).Waiting) == len(line)+1 })
+			line, reads = append(line, m), append(reads, of)
+		}
+		for wakes, want := range [][]int{{1, 0, 0, 0}, {1, 1, 0, 0}, {1, 0, 1, 0}, {1, 1, 0, 1}} {
+			var before []int
+			for _, of := range reads {
+				before = append(before, of.count("get"))
+			}
+			for _, m := range line {
+				m.Wake()
+			}
+			time.Sleep(50 * time.Millisecond)
+			for i, of := range reads {
+				require.Equal(t, want[i], of.count("get")-before[i], "wake-up %d, place %d", wakes+1, i+1)
+			}
+		}
+		require.NoError(t, lease.Release(soon(t)))
+	})
+}
+
+// Of those that are in the way, four at most are looked at at the same time.
+func TestLooksAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		for range 12 {
+			acquire(t, start(t, store).Shared("x"))
+		}
+		waiting := alone(store)
+		var under, most atomic.Int64
+		m := start(t, &slowLooks{Store: waiting, under: &under, most: &most})
+		go func() { _, _ = m.Lock("x").Acquire(soon(t)) }()
+		time.Sleep(2 * ttl)
+		require.EqualValues(t, 4, most.Load())
+	})
+}
+
+// slowLooks counts how many reads of members' objects are under way.
+type slowLooks struct {
+	leasehold.Store
+	under, most *atomic.Int64
+}
+
+func (s *slowLooks) Describe() leasehold.StoreInfo { return leasehold.Describe(s.Store) }
+
+func (s *slowLooks) Get(ctx context.Context, k string) (leasehold.Object, error) {
+	if k != key {
+		n := s.under.Add(1)
+		defer s.under.Add(-1)
+		s.most.Store(max(s.most.Load(), n))
+		time.Sleep(time.Second)
+	}
+	return s.Store.Get(ctx, k)
 }

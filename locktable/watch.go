@@ -117,7 +117,7 @@ func (t *Table) look(ctx context.Context, tm *term, w *watch) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	defer t.bell.ring()
+	defer t.ring()
 	now := t.clock.Now().Mono
 	tm.looking--
 	w.looking = false
@@ -181,20 +181,19 @@ func (t *Table) bury(tm *term, w *watch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tm.looking--
-	t.bell.ring()
+	t.ring()
 }
 
 // awaitLooks waits until no look is under way any more.
 func (t *Table) awaitLooks(tm *term) {
 	for {
-		rung := t.bell.listen()
 		t.mu.Lock()
 		looking := tm.looking
 		t.mu.Unlock()
 		if looking == 0 {
 			return
 		}
-		_ = clock.Wait(context.Background(), t.clock, t.ttl, rung)
+		_ = clock.Wait(context.Background(), t.clock, t.ttl, t.bell)
 	}
 }
 

@@ -3193,4 +3193,119 @@ var mutants = []mutant{
 			`w.member.Key == "" {`}},
 		[]string{"./locktable -run ^TestMemberWithTheKeyOfAnotherObject$"}, 0,
 	},
+	{
+		"locktable: a request that an edit has removed keeps its number",
+		[]edit{{"locktable/commit.go", `case r.state == waiting && r.asked: // removed by hand
+			t.renumber(r)`,
+			`case r.state == waiting && r.asked:
+			r.asked = false`}},
+		[]string{"./locktable -run ^TestAddedByHand$"}, 0,
+	},
+	{
+		"locktable: what an edit has left ungranted stays so",
+		[]edit{{"locktable/commit.go", `if !same && v.tab.Unfinished() {`,
+			`if !same && v.tab.Unfinished() && v.tab == nil {`}},
+		[]string{"./locktable -run ^TestAnEditThatGrantsNothing$"}, 0,
+	},
+	{
+		"locktable: reads hide that nothing can be written",
+		[]edit{{"locktable/commit.go", `	if written || !t.trouble.writing {`,
+			`	if written || t.trouble.err != nil {`}},
+		[]string{"./locktable -run ^TestATableThatCannotBeWritten$"}, 0,
+	},
+	{
+		"locktable: a member that cannot read what it may hold keeps its term",
+		[]edit{{"locktable/commit.go", `	if unread && asked {`,
+			`	if unread && asked && seen == nil {`}},
+		[]string{"./locktable -run ^TestAGrantThatCannotBeRead$"}, 0,
+	},
+	{
+		"locktable: a member that could not leave removes its object",
+		[]edit{{"locktable/commit.go", `forgotten = lost == nil && !t.names(tm.named)`,
+			`forgotten = lost == nil`}},
+		[]string{"./locktable -run ^TestAMemberThatLeavesAndCannotSaySo$"}, 0,
+	},
+	{
+		"locktable: a wake-up during a read is lost",
+		[]edit{{"locktable/commit.go", `	t.well(false)
+	t.mu.Lock()
+`,
+			`	t.well(false)
+	t.mu.Lock()
+	t.wakes, t.called = 0, false
+`}},
+		[]string{"./locktable -run ^TestAWakeUpDuringAReadIsNotLost$"}, 0,
+	},
+	{
+		"locktable: a second look at a version goes by its size",
+		[]edit{{"locktable/commit.go", `bytes.Equal(last.body, v.body) {`,
+			`(len(last.body) == len(v.body) || bytes.Equal(last.body, v.body)) {`}},
+		[]string{"./locktable -run ^TestEditedToTheSameSize$"}, 0,
+	},
+	{
+		"locktable: an outage is waited out as a refusal is",
+		[]edit{{"locktable/commit.go", `		pause = min(pause, t.poll)`,
+			`		pause = min(pause, t.ttl*100)`}},
+		[]string{"./locktable -run ^TestPausesAfterFailures$"}, 0,
+	},
+	{
+		"locktable: nobody who asks at once gets room when not all do",
+		[]edit{{"locktable/commit.go", `range asked[max(len(asked)-over, 0):] {`,
+			`range asked[min(over, 0):] {`}},
+		[]string{"./locktable -run ^TestManyRequestsForALittleRoom$"}, 0,
+	},
+	{
+		"locktable: after a panic the locks are free at once",
+		[]edit{{"locktable/commit.go", `		if !completed { // functions may still run, so nobody may follow before the TTL has passed`,
+			`		if !completed && t == nil {`}},
+		[]string{"./locktable -run ^TestAPanicOfAnObserver$"}, 0,
+	},
+	{
+		"locktable: wrong wake-ups have no bound",
+		[]edit{{"locktable/commit.go", `const maxWakes = 10`,
+			`const maxWakes = 10_000`}},
+		[]string{"./locktable -run ^TestForgedWakeUps$"}, 0,
+	},
+	{
+		"locktable: every wake-up is for everybody in line",
+		[]edit{{"locktable/commit.go", `			place++`,
+			`			place += 0`}},
+		[]string{"./locktable -run ^TestAWakeUpIsForTheFirstInLine$"}, 0,
+	},
+	{
+		"locktable: a function begins under a term that has run out",
+		[]edit{{"locktable/lease.go", `	case !r.term.lease.Valid():`,
+			`	case !r.term.lease.Valid() && r.state != held:`}},
+		[]string{"./locktable -run ^TestDoAfterAStop$"}, 0,
+	},
+	{
+		"locktable: Do waits for a store for ever",
+		[]edit{{"locktable/lease.go", `context.WithTimeout(context.WithoutCancel(caller), parting)`,
+			`context.WithTimeout(context.WithoutCancel(caller), 1000*parting)`}},
+		[]string{"./locktable -run ^TestDoWithoutAStore$"}, 0,
+	},
+	{
+		"locktable: only the innermost lease of a call is looked at",
+		[]edit{{"locktable/lock.go", `outer != nil; outer = outer.outer {`,
+			`outer != nil; outer = nil {`}},
+		[]string{"./locktable -run ^TestACallUnderItsOwnLease$"}, 0,
+	},
+	{
+		"locktable: all that are in the way are looked at at once",
+		[]edit{{"locktable/watch.go", `		case tm.looking < maxLooks: // else`,
+			`		case tm.looking < 1000*maxLooks: // else`}},
+		[]string{"./locktable -run ^TestLooksAtOnce$"}, 0,
+	},
+	{
+		"locktable: holders are looked at as slowly as all others",
+		[]edit{{"locktable/watch.go", `		w.due = now + w.judge.Next()`,
+			`		w.due = now + round*t.ttl`}},
+		[]string{"./locktable -run ^TestDeadMember$"}, 0,
+	},
+	{
+		"locktable: only the first holder of a semaphore is looked at",
+		[]edit{{"locktable/watch.go", `				blocks[m] = true`,
+			`				blocks[m] = len(blocks) == 0 || blocks[m]`}},
+		[]string{"./locktable -run ^TestADeadHolderOfASemaphore$"}, 0,
+	},
 }
