@@ -52,7 +52,7 @@ sim: ## SEEDS simulated worlds, a tenth as many of create-only stores, fenced wr
 
 .PHONY: explore
 explore: ## the exhaustive search with all its configurations: seven minutes on two CPUs
-	@EXPLORE="$(EXPLORE)" go test -v -count=1 -timeout=24h -run TestAll ./internal/proof/explore | grep -v '^=== '
+	@EXPLORE="$(EXPLORE)" go test -v -count=1 -timeout=24h -run '^(TestAll|TestTables)$$' ./internal/proof/explore | grep -v '^=== '
 
 .PHONY: cli-deaths
 cli-deaths: servers ## DEATHS partitions of leasehold run, stops and kills of it: the command must be dead before anyone else leads

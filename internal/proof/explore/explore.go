@@ -5,6 +5,7 @@
 package explore
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -36,6 +37,7 @@ const (
 type Result struct {
 	Paths, States int
 	Cut           int // paths that the limit of steps ended
+	Unrepeated    int // paths left out, because goroutines of one process have raced: see maxTries
 	Terms         int // largest number on one path
 	Violation     string
 	Trace         []string // of the path with the violation
@@ -43,14 +45,52 @@ type Result struct {
 
 // Search walks every path, in the given number of goroutines. It stops at the first violation.
 func Search(t *testing.T, cfg Config, workers int) Result {
-	s := &search{cfg: cfg, seen: make(map[[16]byte]int), todo: []path{{}}}
+	return searchAll(t, cfg.Steps, workers, false, func() place { return newWorld(cfg) })
+}
+
+// place is a world that a search walks through.
+type place interface {
+	check()            // at every step
+	choices() []choice // what can happen next, in an order that depends only on the state
+	fingerprint() [16]byte
+	checkEnd() // where nothing more can happen
+	terms() int
+	told() *story
+	end()
+}
+
+// story is what a walk tells. Its fields are those of the world that it is part of.
+type story struct {
+	now       time.Duration // true time
+	violation string
+	trace     []string
+}
+
+func (s *story) told() *story { return s }
+
+func (s *story) violate(format string, args ...any) {
+	if s.violation == "" {
+		s.violation = fmt.Sprintf(format, args...)
+		s.log("!!!! %s", s.violation)
+	}
+}
+
+func (s *story) log(format string, args ...any) {
+	s.trace = append(s.trace, fmt.Sprintf("%8.3f  ", s.now.Seconds())+fmt.Sprintf(format, args...))
+}
+
+func searchAll(t *testing.T, steps, workers int, races bool, begin func() place) Result {
+	s := &search{begin: begin, steps: steps, races: races, seen: make(map[[16]byte]int), todo: []path{{}}}
 	s.more = sync.NewCond(&s.mu)
 	t.Run("paths", func(t *testing.T) {
 		for range workers {
 			t.Run("", func(t *testing.T) {
 				t.Parallel()
 				for path, ok := s.next(); ok; path, ok = s.next() {
-					synctest.Test(t, func(*testing.T) { s.walk(path) })
+					again := true
+					for tries := maxTries; again; tries-- {
+						synctest.Test(t, func(*testing.T) { again = s.walk(path, races && tries > 1) })
+					}
 					s.done()
 				}
 			})
@@ -62,7 +102,9 @@ func Search(t *testing.T, cfg Config, workers int) Result {
 
 // search is what the workers share.
 type search struct {
-	cfg    Config
+	begin  func() place
+	steps  int  // of one path
+	races  bool // processes have several goroutines
 	mu     sync.Mutex
 	more   *sync.Cond
 	seen   map[[16]byte]int // fingerprints of all states so far, and how many choices each has
@@ -101,13 +143,18 @@ func (s *search) done() {
 	s.more.Broadcast()
 }
 
+// maxTries is how often a path is walked until it leads to the state in which its last choice is
+// one. What several goroutines of one process do at the same instant may end in one of two states.
+const maxTries = 20
+
 // walk makes the choices of p, and from then on the first choice of each step. It adds the other
-// choices to todo.
-func (s *search) walk(p path) {
-	w := newWorld(s.cfg)
+// choices to todo. If p leads to another state than before, it asks for another walk, if it may.
+func (s *search) walk(p path, mayAsk bool) (again bool) {
+	w := s.begin()
+	told := w.told()
 	defer func() {
 		s.mu.Lock()
-		s.result.Terms = max(s.result.Terms, len(w.tokens))
+		s.result.Terms = max(s.result.Terms, w.terms())
 		s.mu.Unlock()
 		w.end()
 	}()
@@ -119,47 +166,57 @@ func (s *search) walk(p path) {
 		if step >= len(p.choices)-1 {
 			state = w.fingerprint()
 		}
-		if step == len(p.choices)-1 && (state != p.state || int(p.choices[step]) >= len(choices)) {
-			w.violate("the same choices led to another state than before, so the search is not complete")
+		if step == len(p.choices)-1 && state != p.state ||
+			step < len(p.choices) && int(p.choices[step]) >= len(choices) {
+			if mayAsk {
+				return true
+			}
+			if s.races {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.result.Unrepeated++
+				return false
+			}
+			told.violate("the same choices led to another state than before, so the search is not complete")
 		}
 		if len(choices) == 0 {
 			w.checkEnd()
 		}
-		if w.violation != "" {
+		if told.violation != "" {
 			s.mu.Lock()
-			s.result.Violation, s.result.Trace = w.violation, w.trace
+			s.result.Violation, s.result.Trace = told.violation, told.trace
 			s.mu.Unlock()
-			return
+			return false
 		}
 		next := 0
 		if step < len(p.choices) {
 			next = int(p.choices[step])
 		} else {
-			if s.visit(&p, state, len(choices), w) {
-				return
+			if s.visit(&p, state, len(choices), told) {
+				return false
 			}
 			p.choices = append(p.choices, 0)
 		}
-		w.log("%s", choices[next].name)
+		told.log("%s", choices[next].name)
 		choices[next].do()
 	}
 }
 
 // visit notes a state at the end of p that has so many choices, and reports whether the walk stops
 // there.
-func (s *search) visit(p *path, state [16]byte, choices int, w *world) (stop bool) {
+func (s *search) visit(p *path, state [16]byte, choices int, told *story) (stop bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, known := s.seen[state]
 	s.seen[state] = choices
 	if known && before != choices {
-		w.violate("two states with one fingerprint have different numbers of choices, so the search is not complete")
-		s.result.Violation, s.result.Trace = w.violation, w.trace
+		told.violate("two states with one fingerprint have different numbers of choices, so the search is not complete")
+		s.result.Violation, s.result.Trace = told.violation, told.trace
 	}
 	if known || choices == 0 {
 		return true
 	}
-	if len(p.choices) >= s.cfg.Steps {
+	if len(p.choices) >= s.steps {
 		s.result.Cut++
 		return true
 	}

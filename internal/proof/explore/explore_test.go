@@ -73,3 +73,43 @@ func TestAll(t *testing.T) {
 		})
 	}
 }
+
+// TestTables walks every path of these small worlds of two members that share a table.
+func TestTables(t *testing.T) {
+	const steps = 200 // longer than any path
+	one, two := [][]string{{"x"}, {"x+y"}}, [][]string{{"x", "y"}, {"x+y"}}
+	readers := [][]string{{"x/s", "y"}, {"x/s+y"}}
+	for _, c := range []struct {
+		name string
+		explore.TableConfig
+		long bool
+	}{
+		{"no faults", explore.TableConfig{Wants: two, Steps: steps}, false},
+		{"no faults, a lock shared", explore.TableConfig{Wants: readers, Steps: steps}, false},
+		{"a suspend", explore.TableConfig{Wants: one, Steps: steps, Suspends: 1}, false},
+		{"a crash", explore.TableConfig{Wants: one, Steps: steps, Crashes: 1}, false},
+		{"a fault", explore.TableConfig{Wants: one, Steps: steps, Faults: 1}, false},
+		{"a suspend, two requests", explore.TableConfig{Wants: two, Steps: steps, Suspends: 1}, true},
+		{"a crash, two requests", explore.TableConfig{Wants: two, Steps: steps, Crashes: 1}, true},
+		{"a fault, two requests", explore.TableConfig{Wants: two, Steps: steps, Faults: 1}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.long && os.Getenv("EXPLORE") != "all" {
+				t.Skip("takes minutes: set EXPLORE=all to run it")
+			}
+			if c.Faults+c.Crashes+c.Suspends > 0 && raceEnabled {
+				t.Skip("takes minutes under the race detector: run it without")
+			}
+			began := time.Now()
+			r := explore.SearchTables(t, c.TableConfig, runtime.GOMAXPROCS(0))
+			t.Logf("%d paths, %d of them left out, %d states, in %v", r.Paths, r.Unrepeated, r.States,
+				time.Since(began).Round(time.Millisecond))
+			if r.Violation != "" {
+				t.Fatalf("%s\n%s", r.Violation, strings.Join(r.Trace, "\n"))
+			}
+			require.NotZero(t, r.Terms, "no member ever held a lock")
+			require.LessOrEqual(t, r.Unrepeated*100, r.Paths, "paths that could not be walked a second time")
+			require.Zero(t, r.Cut, "some paths were longer than the limit of steps")
+		})
+	}
+}

@@ -15,9 +15,9 @@ import (
 // world is the walk along one path. Between two steps every client waits, so only one goroutine
 // runs at a time.
 type world struct {
+	story
 	cfg        Config
-	now        time.Duration // true time
-	mu         sync.Mutex    // guards all fields against the clients' goroutines
+	mu         sync.Mutex // guards all fields against the clients' goroutines
 	clients    []*client
 	object     *write // in the store; nil if there is none
 	writtenAt  time.Duration
@@ -31,8 +31,6 @@ type world struct {
 	tokens     map[uint64]*client
 	lost       map[uint64]bool // terms that were over before their release
 	ghostly    bool            // the object is what a late or repeated request wrote
-	violation  string
-	trace      []string
 	ctx        context.Context // ends with the walk
 	stop       context.CancelFunc
 }
@@ -211,16 +209,7 @@ func (w *world) abandon(c *client) {
 	c.lease.Abandon()
 }
 
-func (w *world) violate(format string, args ...any) {
-	if w.violation == "" {
-		w.violation = fmt.Sprintf(format, args...)
-		w.log("!!!! %s", w.violation)
-	}
-}
-
-func (w *world) log(format string, args ...any) {
-	w.trace = append(w.trace, fmt.Sprintf("%8.3f  ", w.now.Seconds())+fmt.Sprintf(format, args...))
-}
+func (w *world) terms() int { return len(w.tokens) }
 
 // end makes every goroutine of the world return.
 func (w *world) end() {
