@@ -298,7 +298,7 @@ func (w *tableWorld) checkEnd() {
 		return
 	}
 	if members, held, waiting := w.table().Counts(); members+held+waiting > 0 || len(w.objects) > 1 {
-		w.violate("at the end the table has %d members, %d requests that hold and %d that wait, and there are %d objects",
+		w.violate("at the end there are %d members, %d requests that hold and %d that wait, and %d objects are left",
 			members, held, waiting, len(w.objects))
 	}
 }
