@@ -263,7 +263,7 @@ func (w *tableWorld) check() {
 		}
 		for _, lock := range m.locks {
 			name, shared := strings.CutSuffix(lock, "/s")
-			if other := holders[name]; other != nil && !(shared && slices.Contains(other.locks, lock)) {
+			if other := holders[name]; other != nil && (!shared || !slices.Contains(other.locks, lock)) {
 				w.violate("%s and %s hold %s", other.name(), m.name(), name)
 			}
 			holders[name] = m
