@@ -19,6 +19,21 @@
 // The label op is "get", "create" or "update". The label outcome is [leasehold.Outcome]. The label
 // cause is "expired", "taken_over", "deleted", "broken" or "corrupt".
 //
+// Tables of package locktable have metrics of their own, whose label key is the key of the table's
+// object. [Collector.ObserveTable] records their events:
+//
+//	leasehold_table_request_duration_seconds      histogram  reads and writes, by op and outcome
+//	leasehold_table_acquisition_duration_seconds  histogram  from the call until the lease
+//	leasehold_table_leases                        gauge      leases that this process holds
+//	leasehold_table_lost_total                    counter    leases that ended against its will
+//	leasehold_table_held                          gauge      requests that hold, of all members
+//	leasehold_table_waiting                       gauge      requests that wait, of all members
+//	leasehold_table_members                       gauge      members of the table
+//	leasehold_table_bytes                         gauge      size of the table's object
+//
+// The label op of a table is "read" or "write". A write with the outcome "precondition_failed" was
+// outrun by that of another member. The last four are as the table was seen last.
+//
 // All names begin with leasehold_, so the collector can share a registry with the metrics of
 // controller-runtime and client-go, such as leader_election_master_status.
 //
@@ -43,6 +58,7 @@ type Collector struct {
 	request, acquisition, renewal, remaining *prometheus.HistogramVec
 	transitions, lost, overruns              *prometheus.CounterVec
 	leader, token                            *prometheus.GaugeVec
+	tables                                   tables
 
 	mu    sync.Mutex // guards locks
 	locks map[string]*state
@@ -79,6 +95,7 @@ func New() *Collector {
 			"Functions that were still running when their lease was lost and its safety margin had passed.", "key"),
 		leader: gauge("leader", "1 if this process holds the lock, else 0."),
 		token:  gauge("token", "The highest fencing token seen."),
+		tables: newTables(),
 		locks:  map[string]*state{},
 	}
 }
@@ -109,8 +126,8 @@ func (c *Collector) made() {
 
 func (c *Collector) vectors() []prometheus.Collector {
 	c.made()
-	return []prometheus.Collector{c.request, c.acquisition, c.renewal, c.remaining, c.transitions, c.lost,
-		c.overruns, c.leader, c.token}
+	return append([]prometheus.Collector{c.request, c.acquisition, c.renewal, c.remaining, c.transitions, c.lost,
+		c.overruns, c.leader, c.token}, c.tables.vectors()...)
 }
 
 // Describe implements [prometheus.Collector].
