@@ -3,7 +3,7 @@
 //	observer, err := otellock.New()
 //	lock, err := leasehold.NewLock(store, key, leasehold.WithObserver(observer.Observe))
 //
-// Every metric has the attribute leasehold.lock.key. Histograms are in seconds.
+// Every metric of a lock has the attribute leasehold.lock.key. Histograms are in seconds.
 //
 //	leasehold.request.duration      histogram  requests to the store
 //	leasehold.acquisition.duration  histogram  attempts that acquired the lock
@@ -14,6 +14,20 @@
 //	leasehold.transitions           counter    new terms seen, of any holder
 //	leasehold.lost                  counter    terms of this process that ended against its will
 //	leasehold.overruns              counter    functions that ran past the end of a term
+//
+// Tables of package locktable have metrics of their own, with the attribute leasehold.table.key and
+// without spans. [Observer.ObserveTable] records their events:
+//
+//	leasehold.table.request.duration      histogram  reads and writes of the table's object
+//	leasehold.table.acquisition.duration  histogram  from the call until the lease
+//	leasehold.table.leases                gauge      leases that this process holds
+//	leasehold.table.lost                  counter    leases that ended against its will
+//	leasehold.table.held                  gauge      requests that hold, of all members
+//	leasehold.table.waiting               gauge      requests that wait, of all members
+//	leasehold.table.members               gauge      members of the table
+//	leasehold.table.size                  gauge      bytes of the table's object
+//
+// The last four are as the table was seen last.
 //
 // Requests have the attribute leasehold.operation. Requests, renewals and lost terms have
 // error.type; as the semantic conventions require, only failures do. For requests and renewals it
@@ -102,6 +116,7 @@ type Observer struct {
 	transitions, lost, overruns              metric.Int64Counter
 	leader, highest                          metric.Int64ObservableGauge
 	gauges                                   metric.Registration
+	tables                                   tables
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -153,11 +168,11 @@ func (o *Observer) instruments(m metric.Meter) error {
 		"Functions that were still running when their lease was lost and its safety margin had passed.")
 	o.leader = gauge("leasehold.leader", "{leader}", "1 if this process holds the lock, else 0.")
 	o.highest = gauge("leasehold.token", "{token}", "The highest fencing token seen.")
-	if err := errors.Join(errs...); err != nil {
+	ofTables, err := o.tables.instruments(m)
+	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
-	var err error
-	o.gauges, err = m.RegisterCallback(o.report, o.leader, o.highest)
+	o.gauges, err = m.RegisterCallback(o.report, append(ofTables, o.leader, o.highest)...)
 	return err
 }
 
@@ -197,6 +212,7 @@ func (o *Observer) report(_ context.Context, to metric.Observer) error {
 			to.ObserveInt64(o.highest, int64(s.highest), metric.WithAttributes(lockKey.String(key)))
 		}
 	}
+	o.tables.report(to)
 	return nil
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/observertest"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/locktable"
 	"github.com/leasehold-go/leasehold/otellock"
 )
 
@@ -65,7 +66,7 @@ func (w *watched) metrics(key string) (lines []string) {
 		add := func(set attribute.Set, format string, args ...any) {
 			line, ours := strings.TrimPrefix(m.Name, "leasehold."), false
 			for _, kv := range set.ToSlice() {
-				if kv.Key != "leasehold.lock.key" {
+				if kv.Key != "leasehold.lock.key" && kv.Key != "leasehold.table.key" {
 					line += " " + kv.Value.String()
 				} else {
 					ours = kv.Value.String() == key
@@ -399,6 +400,71 @@ func TestSpansTurnedOff(t *testing.T) {
 	}))
 }
 
+// runningTable is a table as one member uses it.
+type runningTable struct {
+	*locktable.Table
+	stop func()
+}
+
+func runTable(t *testing.T, s leasehold.Store, o *otellock.Observer) runningTable {
+	table, err := locktable.New(s, key, locktable.WithObserver(o.ObserveTable))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- table.Run(ctx) }()
+	return runningTable{table, func() {
+		cancel()
+		require.NoError(t, <-ended)
+	}}
+}
+
+func TestTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		w := watch(t, store)
+		now := func() string { return strings.Join(w.metrics(key), "\n") + "\n" }
+		table := runTable(t, store, w.observer)
+		a, err := table.All(table.Lock("a"), table.Lock("b")).Acquire(t.Context())
+		require.NoError(t, err)
+		waiting := make(chan error, 1)
+		go func() {
+			b, err := table.Lock("b").Acquire(t.Context())
+			if err == nil {
+				<-b.Context().Done() // by hand
+			}
+			waiting <- err
+		}()
+		time.Sleep(time.Second) // a member lets others write first
+		obj, err := store.Get(t.Context(), key)
+		require.NoError(t, err)
+		for _, line := range []string{
+			"leases: 1", "held: 1", "waiting: 1", "members: 1", "lost: 0", fmt.Sprint("size: ", len(obj.Body)),
+		} {
+			require.Contains(t, now(), "table."+line+"\n")
+		}
+		require.NoError(t, a.Release(t.Context()))
+		time.Sleep(time.Second)
+		require.Contains(t, now(), "table.acquisition.duration: 2 in")
+		if obj, err = store.Get(t.Context(), key); err == nil {
+			err = store.DeleteIfMatch(t.Context(), key, obj.ETag)
+		}
+		require.NoError(t, err)
+		c, err := table.Lock("c").Acquire(t.Context()) // whose write is refused
+		require.NoError(t, err)
+		require.NoError(t, <-waiting)
+		for _, line := range []string{"leases: 1", "held: 1", "waiting: 0", "lost: 1"} {
+			require.Contains(t, now(), "table."+line+"\n")
+		}
+		require.Regexp(t, `table.request.duration (not_exist|precondition_failed) write: 1 in`, now())
+		require.NoError(t, c.Release(t.Context()))
+		table.stop()
+		require.Contains(t, now(), "table.leases: 0\n")
+		require.NoError(t, w.observer.Close())
+		w.observer.ObserveTable(locktable.Event{Kind: locktable.EventAcquired, Table: key}) // ignored
+		require.NotContains(t, now(), "table.leases")
+	})
+}
+
 func TestReadmeTable(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	require.NoError(t, err)
@@ -415,6 +481,12 @@ func TestReadmeTable(t *testing.T) {
 			time.Sleep(time.Minute)
 			return nil
 		})
+		table := runTable(t, leasehold.NewMemStore(), alice.observer)
+		alice.observer.ObserveTable(locktable.Event{Kind: locktable.EventRead, Table: key, Err: errors.New("broken")})
+		defer table.stop()
+		lease, err := table.Lock("a").Acquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
 		for _, m := range alice.collect() {
 			seen := map[string]bool{}
 			kind := ""
