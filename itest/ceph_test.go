@@ -49,6 +49,8 @@ func TestCeph(t *testing.T) {
 		bucket := server.Bucket(t)
 		suspend(t, leasehold.NewS3Store(server.Client(), bucket), append(holderEnv(server, bucket), "HOLDER_MANUAL=1"))
 	})
+	run("table of a process", func(t *testing.T) { tableOfAProcess(t, server) })
+	run("held-back DELETE of a member", func(t *testing.T) { heldBackDelete(t, server) })
 	run("fenced writes", func(t *testing.T) { fencedWrites(t, server, 0) })
 	run("fenced writes of large bodies", func(t *testing.T) {
 		store := openFenced(t, server.Client(), server.Bucket(t), fenced.PaddedBodies)

@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	case os.Getenv("CANDIDATE_FILE") != "":
 		asCandidate()
 		return
+	case os.Getenv("TABLE_MEMBER") != "":
+		asTableMember()
+		return
 	case os.Getenv("HOLDER_BUCKET") != "":
 		asHolder()
 		return
