@@ -87,6 +87,9 @@ func (a *app) breakTerm(ctx context.Context, store *place.Store, at place.Locati
 		return err
 	case view.State == "free" && view.Token == 0:
 		return exit.Errorf(exit.Usage, "%s was never taken", view.URL)
+	case view.Table != nil: // breaking it would replace it by a lock
+		return exit.Errorf(exit.Usage, "%s is a table of locks, not a lock: nothing was changed (end the member that "+
+			"holds, or wait until its own lock has expired)", view.URL)
 	}
 	if view.State != "free" {
 		what := fmt.Sprintf("held by %s, token %d, until %s", exit.Printable(view.Holder), view.Token,

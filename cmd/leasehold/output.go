@@ -19,7 +19,7 @@ import (
 type shown struct {
 	URL        string            `json:"url,omitempty"` // it is missing if the object is not a lock
 	Key        string            `json:"key"`
-	State      string            `json:"state"` // free, held, expired, corrupt, denied, unknown, or deleted
+	State      string            `json:"state"` // free, held, expired, table, corrupt, denied, unknown, or deleted
 	Holder     string            `json:"holder,omitempty"`
 	Token      uint64            `json:"token"`
 	TTL        float64           `json:"ttl_seconds,omitempty"`
@@ -28,6 +28,7 @@ type shown struct {
 	ExpiresAt  *time.Time        `json:"expires_at,omitempty"`
 	Age        float64           `json:"age_seconds,omitempty"` // since the last write, by the server's clock; at least
 	Metadata   map[string]string `json:"metadata,omitempty"`
+	Table      *shownTable       `json:"table,omitempty"` // if the object is a table of locks
 	Error      string            `json:"error,omitempty"`
 }
 
@@ -141,6 +142,8 @@ func (s shown) cells(name string) []string {
 	switch {
 	case s.Error != "":
 		holder = s.Error
+	case s.Table != nil:
+		holder = s.Table.summary()
 	case s.State == "free" && holder != "":
 		holder = "(" + holder + ")"
 	}

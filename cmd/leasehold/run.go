@@ -17,6 +17,7 @@ import (
 
 func (a *app) run() *cobra.Command {
 	var c campaign
+	var in inTable
 	var heldCode int
 	cmd := &cobra.Command{
 		Use:   "run [flags] URL -- COMMAND [ARGUMENT...]",
@@ -29,16 +30,28 @@ lease is lost, the command is dead before anyone else can hold the lock: see "le
 guarantee". What the command leaves running is ended, too, before the lock is released.
 
 SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command's process group, SIGUSR1 and
-SIGUSR2 to the command alone. The lease is renewed until the command has ended.`,
+SIGUSR2 to the command alone. The lease is renewed until the command has ended.
+
+With --slots, --shared or --lock, the URL is that of a table of locks: several commands may hold one
+of its locks at once. The command also gets LEASEHOLD_LOCK, and LEASEHOLD_TOKEN is the revision of
+the table that has granted the lock. Who waits gets it in order. If leasehold is killed, the lock is
+free after the TTL.`,
 		Example: `  leasehold run s3://bucket/locks/report -- make report
   leasehold run --no-wait --held-code 0 'gs://bucket/locks/nightly' -- ./nightly.sh
+  leasehold run --slots 3 s3://bucket/tables/imports -- ./import.sh
   leasehold run --wait 30s file:///var/lib/locks/import -- sh -c 'echo token $LEASEHOLD_TOKEN'`,
 		Args: commandArgs,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			if heldCode < 0 || heldCode > 255 {
 				return exit.Errorf(exit.Usage, "--held-code %d is not an exit code, which is from 0 to 255", heldCode)
 			}
-			err := a.runUnderLock(ctx, &c, args)
+			runs := a.runUnderLock
+			if in.wanted() {
+				runs = func(ctx context.Context, c *campaign, args []string) error {
+					return a.runInTable(ctx, c, &in, args)
+				}
+			}
+			err := runs(ctx, &c, args)
 			if errors.Is(err, leasehold.ErrHeld) && exit.Code(err) == exit.Held && heldCode != exit.Held {
 				a.log.Info("the lock is held by another", "err", err)
 				if heldCode == 0 {
@@ -55,6 +68,7 @@ SIGUSR2 to the command alone. The lease is renewed until the command has ended.`
 	c.crashFlags(cmd.Flags())
 	c.waitFlags(cmd.Flags())
 	c.web.flags(cmd.Flags())
+	in.addFlags(cmd.Flags())
 	cmd.Flags().IntVar(&heldCode, "held-code", exit.Held, "exit code if the lock is held by another; 0 for jobs that "+
 		"the others may do")
 	return cmd
@@ -112,6 +126,12 @@ func (a *app) runUnderLock(ctx context.Context, c *campaign, args []string) erro
 	})
 	stop()
 	c.waiting.stopped()
+	return a.outcome(result, failed, err)
+}
+
+// outcome is the error of run after its command: failed is why it has not run, and err that of the
+// lease.
+func (a *app) outcome(result guard.Outcome, failed, err error) error {
 	switch {
 	case failed != nil:
 		return failed

@@ -25,6 +25,9 @@ the time since the last renewal, at least, by the server's clock, if that is kno
 watched it for its TTL. One of several that cannot be read is unknown, and the exit code is that of
 the first failure.
 
+A table of locks is shown with its members, and with the requests that hold or wait, in order. Its
+token is the revision of the table, and that of a held request is the request's fencing token.
+
 With --exit-code, the exit code is 75 if a lock is held or expired, and 0 if all are free. If a lock
 is corrupt, or cannot be read, its code goes before these.`,
 		Example:           `  leasehold status s3://bucket/locks/report s3://bucket/locks/nightly -o json`,
@@ -54,6 +57,10 @@ is corrupt, or cannot be read, its code goes before these.`,
 				}
 				table.add(view, view.cells(at.String())...)
 				held = held || view.State == "held" || view.State == "expired"
+				if view.Table != nil {
+					view.Table.addTo(table)
+					held = held || len(view.Table.Held) > 0
+				}
 				if byCode && view.State == "corrupt" {
 					failed = firstOf(failed, exit.Errorf(exit.Config, "%s", view.Error))
 				}
@@ -105,6 +112,13 @@ func (a *app) inspectObject(ctx context.Context, store *place.Store, at place.Lo
 	record, err := lock.Inspect(ctx)
 	switch {
 	case errors.Is(err, leasehold.ErrCorruptRecord):
+		view, ok, failed := a.lookAtTable(ctx, store, at)
+		switch {
+		case errors.Is(failed, leasehold.ErrCorruptRecord): // such as one of a later version
+			return unreadable(at, failed), nil
+		case ok || failed != nil:
+			return view, failed
+		}
 		return unreadable(at, err), nil
 	case err != nil:
 		return shown{}, err

@@ -232,7 +232,7 @@ func (p *probe) conditions(ctx context.Context) leasehold.Report {
 	case found.ConditionalPuts:
 		deletes := "also of deletes"
 		if !found.ConditionalDeletes {
-			deletes = "but not of deletes, which locks do not need"
+			deletes = "but not of deletes, which locks do not need; members of tables may leave their objects"
 		}
 		r.ok("conditions", "enforced in %d requests, %s", found.Requests, deletes)
 	case errors.Is(err, storecheck.ErrCreatesOnly):

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/pflag"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/locktable"
+)
+
+// inTable has the flags of run for a lock in a table. Any of them says that the URL is a table's.
+type inTable struct {
+	name   string
+	shared bool
+	slots  int
+	flags  *pflag.FlagSet
+}
+
+func (in *inTable) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&in.name, "lock", "run", "`name` of the lock in a table of locks, whose URL is given")
+	flags.BoolVar(&in.shared, "shared", false, "share the lock with all that ask for it so; the URL is that of a table")
+	flags.IntVar(&in.slots, "slots", 0, "let so many hold the lock at once; the URL is that of a table, and all must "+
+		"say the same number")
+	in.flags = flags
+}
+
+// wanted reports whether the URL is that of a table.
+func (in *inTable) wanted() bool {
+	return in.flags.Changed("lock") || in.flags.Changed("shared") || in.flags.Changed("slots")
+}
+
+func (in *inTable) check(c *campaign) error {
+	switch {
+	case in.shared && in.slots != 0:
+		return exit.Errorf(exit.Usage, "--shared and --slots exclude each other")
+	case in.flags.Changed("slots") && (in.slots < 1 || in.slots > maxSlots):
+		return exit.Errorf(exit.Usage, "--slots %d is not between 1 and %d", in.slots, maxSlots)
+	case len(in.name) > maxLockName || strings.ContainsFunc(in.name, unicode.IsControl) || !utf8.ValidString(in.name):
+		return exit.Errorf(exit.Usage, "--lock %.80q is longer than %d bytes, or not text", in.name, maxLockName)
+	case c.flags.Changed("on-crash") && c.onCrash == crashReleases, c.flags.Changed("crash-drain"):
+		return exit.Errorf(exit.Usage, "a lock in a table is free only after the TTL if leasehold is killed: leave "+
+			"--on-crash and --crash-drain out")
+	case c.web.addr != "":
+		return exit.Errorf(exit.Usage, "--listen is for the URL of a lock, not for a lock in a table")
+	}
+	return nil
+}
+
+// The limits of package locktable.
+const (
+	maxSlots    = 1_000_000
+	maxLockName = 512
+)
+
+// of is the lock that the flags name.
+func (in *inTable) of(t *locktable.Table) *locktable.Lock {
+	switch {
+	case in.slots > 0:
+		return t.Slots(in.name, in.slots, 1)
+	case in.shared:
+		return t.Shared(in.name)
+	}
+	return t.Lock(in.name)
+}
+
+// runInTable is runUnderLock for a lock in a table. This process is a member of it meanwhile.
+func (a *app) runInTable(ctx context.Context, c *campaign, in *inTable, args []string) error {
+	if err := cmp.Or(c.check(), c.checkCrash(), in.check(c)); err != nil {
+		return err
+	}
+	at, err := place.ParseLock(args[0])
+	if err != nil {
+		return err
+	}
+	command, err := guard.FindProgram(args[1:])
+	if err != nil {
+		return err
+	}
+	store, err := at.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	guard.ReapOrphans()
+	guard.ReserveThreads(guard.OwnThreads)
+	table, err := c.table(a, store, at.Key)
+	if err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 16)
+	guard.Catch(signals, guard.ToGroup, guard.ToCommand, []os.Signal{syscall.SIGPIPE})
+	member, leave := context.WithCancel(context.WithoutCancel(ctx))
+	left := make(chan error, 1)
+	go func() { left <- table.Run(member) }()
+	end := sync.OnceValue(func() error {
+		leave()
+		return <-left
+	})
+	defer func() { _ = end() }() // the library logs a failure
+
+	waiting, stop := untilSignal(ctx, signals)
+	lease, err := c.acquireInTable(waiting, a, table, in.of(table))
+	stop()
+	ended, interrupted := errors.AsType[exit.Interrupted](context.Cause(waiting))
+	switch {
+	case interrupted:
+		return ended // and what has come meanwhile is handed over
+	case errors.Is(err, locktable.ErrNotRunning):
+		return cmp.Or(end(), err)
+	case errors.Is(err, locktable.ErrCapacity):
+		return exit.Errorf(exit.Usage, "%w (those that hold it, or wait, have another --slots)", err)
+	case err != nil:
+		return err
+	}
+	guard.Catch(signals, []os.Signal{syscall.SIGTSTP})
+	under := &tableLease{Lease: lease, ended: sync.OnceValue(time.Now)}
+	s := &guard.Supervisor{Program: command, Margin: c.margin, Log: a.log, Signals: signals}
+	result := guard.Outcome{Lost: true} // if the lease is over before the command begins
+	var failed error
+	err = lease.Do(ctx, func(ctx context.Context, lease *locktable.Lease) error {
+		var stop func()
+		s.Renewed, stop = under.renewals(c.ttl / 30)
+		defer stop()
+		result, failed = s.Run(ctx, under, []string{
+			"LEASEHOLD_KEY=" + at.Key, "LEASEHOLD_LOCK=" + in.name, "LEASEHOLD_HOLDER=" + table.Member(),
+			"LEASEHOLD_TOKEN=" + strconv.FormatUint(lease.Token(), 10),
+		}, nil)
+		return nil
+	})
+	return a.outcome(result, failed, err)
+}
+
+// table makes the table, of which this process is a member under a name that no other will have.
+func (c *campaign) table(a *app, store *place.Store, key string) (*locktable.Table, error) {
+	metadata := maps.Clone(c.metadata)
+	if metadata == nil {
+		metadata = make(map[string]string)
+	}
+	if metadata["holder"] == "" {
+		host, _ := os.Hostname()
+		metadata["holder"] = cmp.Or(c.holder, fmt.Sprintf("%s/%d", host, os.Getpid()))
+	}
+	table, err := locktable.New(store, key, locktable.WithTTL(c.ttl), locktable.WithSafetyMargin(c.margin),
+		locktable.WithPollInterval(min(c.ttl/5, maxPoll)), locktable.WithMetadata(metadata), locktable.WithLogger(a.log))
+	if err != nil && !errors.Is(err, leasehold.ErrPermanent) && !errors.As(err, new(syscall.Errno)) {
+		return nil, exit.Errorf(exit.Usage, "%w", err)
+	}
+	return table, err
+}
+
+// acquireInTable waits for the lock as long as the flags say.
+func (c *campaign) acquireInTable(ctx context.Context, a *app, t *locktable.Table,
+	lock *locktable.Lock) (*locktable.Lease, error) {
+	if c.wait > 0 {
+		limited, cancel := context.WithTimeout(ctx, c.wait)
+		defer cancel()
+		ctx = limited
+	}
+	// This process becomes a member first. Nothing but the store can keep it from that.
+	joining, cancel := context.WithTimeout(ctx, c.ttl)
+	defer cancel()
+	lease, err := lock.TryAcquire(joining)
+	for errors.Is(err, locktable.ErrNoTerm) && joining.Err() == nil {
+		select {
+		case <-joining.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+		lease, err = lock.TryAcquire(joining)
+	}
+	if c.noWait || err == nil || hopeless(err) || ctx.Err() != nil && !errors.Is(err, leasehold.ErrHeld) {
+		return lease, err
+	}
+	if errors.Is(err, leasehold.ErrHeld) {
+		a.log.Warn("the lock is held by another", "err", err)
+	}
+	defer c.tell(a.log, t.Key())()
+	return lock.Acquire(ctx)
+}
+
+// hopeless reports whether waiting cannot mend an error of a table.
+func hopeless(err error) bool {
+	for _, kind := range []error{
+		leasehold.ErrPermanent, leasehold.ErrCorruptRecord, locktable.ErrCapacity, locktable.ErrFull,
+		locktable.ErrNotRunning,
+	} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// tableLease is a lease of a table for the guard.
+type tableLease struct {
+	*locktable.Lease
+	ended func() time.Time // when it was seen to be over
+}
+
+// Deadline is that of the member's term, or earlier if the lease has ended before.
+func (l *tableLease) Deadline() time.Time {
+	deadline := l.Lease.Deadline()
+	if l.Context().Err() != nil && l.ended().Before(deadline) {
+		return l.ended()
+	}
+	return deadline
+}
+
+// renewals returns a channel that gets a value soon after each renewal of the member's term, until
+// stop.
+func (l *tableLease) renewals(every time.Duration) (renewed <-chan struct{}, stop func()) {
+	ticker, over, each := time.NewTicker(max(every, 10*time.Millisecond)), make(chan struct{}), make(chan struct{}, 1)
+	go func() {
+		for last := l.Deadline(); ; {
+			select {
+			case <-over:
+				return
+			case <-ticker.C:
+			}
+			if now := l.Deadline(); !now.Equal(last) {
+				last = now
+				select {
+				case each <- struct{}{}:
+				default:
+				}
+			}
+		}
+	}()
+	return each, func() {
+		ticker.Stop()
+		close(over)
+	}
+}

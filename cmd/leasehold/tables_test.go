@@ -1,0 +1,201 @@
+package main_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// tableView is what status prints of a table as JSON.
+type tableView struct {
+	Key, State string
+	Token      uint64
+	Table      struct {
+		Bytes   int
+		Members []struct {
+			Name, Key string
+			Metadata  map[string]string
+		}
+		Held, Waiting []struct {
+			Locks  []string
+			Member string
+			Token  uint64
+		}
+	}
+}
+
+func statusOfTable(t *testing.T, url string) (v tableView) {
+	t.Helper()
+	r := offline(t, "status", "-o", "json", url)
+	r.succeeds(t)
+	require.NoError(t, json.Unmarshal([]byte(r.out), &v), r.out)
+	require.Equal(t, "table", v.State)
+	return v
+}
+
+// holder is a run of a command that holds a lock of a table until its standard input ends. It
+// returns when the command has started.
+func startHolder(t *testing.T, args ...string) (holder *started, end func()) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, append(append([]string{"run"}, args...), "--", "sh", "-c",
+		"echo started; read line")...)
+	cmd.Env = plainEnviron()
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	holder = start(t, cmd)
+	line, err := bufio.NewReader(holder.out).ReadString('\n')
+	require.NoError(t, err, "%s", holder.stderr.String())
+	require.Equal(t, "started\n", line)
+	return holder, func() {
+		require.NoError(t, in.Close())
+		require.Contains(t, []int{0, 1}, holder.wait(t), "%s", holder.stderr.String()) // read has seen the end
+	}
+}
+
+func TestRunInATable(t *testing.T) {
+	t.Parallel()
+	url := "file://" + t.TempDir() + "/imports"
+	r := offline(t, "run", "--slots", "2", url, "--", "sh", "-c", "echo $LEASEHOLD_KEY $LEASEHOLD_LOCK; exit 3")
+	require.Equal(t, 3, r.code, "%s", r.stderr)
+	require.Equal(t, "imports run\n", r.out)
+	require.Empty(t, r.stderr)
+	require.Empty(t, statusOfTable(t, url).Table.Members)
+	offline(t, "status", "--exit-code", url).succeeds(t)
+
+	_, endA := startHolder(t, "--slots", "2", "--holder", "ada", url)
+	_, endB := startHolder(t, "--slots", "2", "--metadata", "team=red", url)
+	offline(t, "run", "-n", "--slots", "2", url, "--", "true").complains(t, 75, "held")
+	r = offline(t, "run", "-n", "--slots", "2", "--held-code", "0", url, "--", "true")
+	r.succeeds(t)
+	offline(t, "run", "-n", "--slots", "3", url, "--", "true").complains(t, 64, "another --slots")
+	offline(t, "run", "-n", "--shared", url, "--", "true").complains(t, 64, "another --slots")
+	r = offline(t, "run", "--slots", "2", "--wait", "1s", url, "--", "true")
+	require.Equal(t, 75, r.code, "%s", r.stderr)
+	offline(t, "run", "--lock", "other", url, "--", "true").succeeds(t)
+
+	v := statusOfTable(t, url)
+	require.Len(t, v.Table.Members, 2)
+	require.Equal(t, "ada", v.Table.Members[0].Metadata["holder"])
+	require.Equal(t, "red", v.Table.Members[1].Metadata["team"])
+	require.NotEmpty(t, v.Table.Members[1].Metadata["holder"])
+	require.Len(t, v.Table.Held, 2)
+	require.Empty(t, v.Table.Waiting)
+	require.Equal(t, []string{"run (1 of 2)"}, v.Table.Held[0].Locks)
+	require.Less(t, v.Table.Held[0].Token, v.Table.Held[1].Token)
+	require.LessOrEqual(t, v.Table.Held[1].Token, v.Token)
+	r = offline(t, "status", "--exit-code", url)
+	require.Equal(t, 75, r.code)
+	for _, want := range []string{
+		`(?m)^file:\S+ +table +\d+ +2 members, 2 held, 0 waiting +- `,
+		`(?m)^  ` + v.Table.Members[0].Name + ` +member +1 `,
+		`(?m)^  run \(1 of 2\) +held +` + strconv.FormatUint(v.Table.Held[0].Token, 10) + ` +` +
+			v.Table.Members[0].Name + ` `,
+	} {
+		require.Regexp(t, want, r.out)
+	}
+	r = offline(t, "list", url)
+	r.succeeds(t)
+	require.Regexp(t, `(?m)^imports +table +\d+ +2 members, 2 held, 0 waiting`, r.out)
+	require.Regexp(t, `(?m)^imports.members/\w+ +held `, r.out)
+	require.Equal(t, 4, strings.Count(r.out, "\n"), r.out)
+
+	offline(t, "break", "--token", fmt.Sprint(v.Token), url).complains(t, 64, "is a table of locks")
+	offline(t, "run", "-n", url, "--", "true").complains(t, 78, "corrupt")
+	require.Equal(t, v, statusOfTable(t, url))
+	endA()
+	offline(t, "run", "--slots", "2", url, "--", "true").succeeds(t)
+	endB()
+	require.Empty(t, statusOfTable(t, url).Table.Members)
+}
+
+func TestSharedLockInATable(t *testing.T) {
+	t.Parallel()
+	url := "file://" + t.TempDir() + "/schema"
+	_, endA := startHolder(t, "--shared", url)
+	_, endB := startHolder(t, "--shared", url)
+	offline(t, "run", "-n", "--lock", "run", url, "--", "true").complains(t, 75, "held")
+	endA()
+	endB()
+	_, end := startHolder(t, "--lock", "run", url)
+	offline(t, "run", "-n", "--shared", url, "--", "true").complains(t, 75, "held")
+	end()
+}
+
+func TestFlagsOfALockInATable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	url := "file://" + dir + "/x"
+	for text, args := range map[string][]string{
+		"exclude each other":        {"--shared", "--slots", "2"},
+		"0 is not between 1":        {"--slots", "0"},
+		"free only after the TTL":   {"--slots", "2", "--crash-drain", "1s"},
+		"--listen is for the URL":   {"--shared", "--listen", "127.0.0.1:0"},
+		"not between 1 and 1000000": {"--slots", "1000001"},
+		"longer than 512 bytes":     {"--lock", strings.Repeat("x", 513)},
+	} {
+		offline(t, append(append([]string{"run"}, args...), url, "--", "true")...).complains(t, 64, text)
+	}
+	require.NoFileExists(t, filepath.Join(dir, "x.object"))
+	offline(t, "run", url, "--", "true").succeeds(t)
+	for _, more := range [][]string{{"-n"}, {}} { // it is a lock
+		r := offline(t, append(append([]string{"run", "--shared", "--ttl", "2s"}, more...), url, "--", "true")...)
+		require.Equal(t, 78, r.code, "%s", r.stderr)
+		require.Contains(t, r.stderr, "corrupt")
+	}
+}
+
+// beats is a command that writes the time to a file, again and again.
+func beats(file string) []string {
+	return []string{"sh", "-c", `while :; do date +%s%N >>"$0"; sleep 0.01; done`, file}
+}
+
+// A leasehold with a lock of a table is stopped or killed. Another one gets the lock, and by then
+// the command of the first must be dead.
+func TestTheCommandInATableIsDeadBeforeTheLeaseIs(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			url, file := "file://"+dir+"/jobs", filepath.Join(dir, "beats")
+			cmd := exec.CommandContext(t.Context(), program,
+				append([]string{"run", "--lock", "job", "--ttl", "3s", url, "--"}, beats(file)...)...)
+			cmd.Env = plainEnviron()
+			first := start(t, cmd)
+			require.Eventually(t, func() bool {
+				body, _ := os.ReadFile(file)
+				return len(body) > 0
+			}, hangs, 10*time.Millisecond)
+			before := statusOfTable(t, url).Table.Held
+			require.Len(t, before, 1)
+			require.NoError(t, first.Process.Signal(sig))
+			defer first.Process.Kill()
+			began := time.Now()
+			r := offline(t, "run", "--lock", "job", "--ttl", "3s", "--wait", "50s", url, "--", "sh", "-c",
+				"date +%s%N; echo $LEASEHOLD_TOKEN")
+			require.Equal(t, 0, r.code, "%s", r.stderr)
+			var led int64
+			var token uint64
+			_, err := fmt.Sscan(r.out, &led, &token)
+			require.NoError(t, err)
+			require.Greater(t, token, before[0].Token)
+			body, err := os.ReadFile(file)
+			require.NoError(t, err)
+			lines := strings.Fields(string(body))
+			last, err := strconv.ParseInt(lines[len(lines)-1], 10, 64)
+			require.NoError(t, err)
+			require.Less(t, last, led, "both commands ran")
+			t.Logf("the command was dead %v before the next, which began after %v",
+				time.Duration(led-last).Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+		})
+	}
+}
