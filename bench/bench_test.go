@@ -47,6 +47,12 @@ type size struct {
 	watch      time.Duration // how long each crowd of electors is observed
 	rest       time.Duration // before the memory of a crowd is measured
 	weighings  int           // of each small crowd
+
+	tableLocks  int // of one process
+	tableTTL    time.Duration
+	tableTrials int   // of each way that it ends
+	tableCrowds []int // candidates for one lock of a table
+	tableEach   []int // members with a lock each
 }
 
 var (
@@ -56,6 +62,7 @@ var (
 			20 * time.Millisecond,
 		}, 32, 5,
 		30 * time.Minute, []int{100}, 3 * time.Second, time.Second, 1,
+		100, 2 * time.Second, 1, []int{8}, []int{8},
 	}
 	full = size{
 		"full", 300, 3 * time.Second, []int{
@@ -69,15 +76,16 @@ var (
 			100 * time.Millisecond,
 		}, 50, 0,
 		4 * time.Hour, []int{100, 10_000}, 15 * time.Second, 7 * time.Second, 3,
+		tableLocks, 15 * time.Second, 3, []int{8, 32, 128}, []int{8, 64},
 	}
 )
 
 // TestPerformance measures everything. If BENCH is "full" it writes docs/performance.json and
 // renders the page, otherwise it runs in miniature at full test size, and renders into a directory
 // of its own. BENCH_DOCS is another directory to write to, for a look at a run in miniature. If
-// BENCH_ONLY names a section, "electors", "takeover", "handover", "command" or "counts", it
-// measures this one and keeps the others of docs/performance.json. BENCH_BUSY=1 measures on a busy
-// machine, and the page says so.
+// BENCH_ONLY names a section, "electors", "takeover", "handover", "tables", "command" or "counts",
+// it measures this one and keeps the others of docs/performance.json. BENCH_BUSY=1 measures on a
+// busy machine, and the page says so.
 func TestPerformance(t *testing.T) {
 	testserver.SkipIfShort(t)
 	if !testsize.Full() && os.Getenv("BENCH")+os.Getenv("BENCH_DOCS")+os.Getenv("BENCH_ONLY") == "" {
@@ -97,7 +105,7 @@ func TestPerformance(t *testing.T) {
 		awaitQuiet(t, progress)
 	}
 	if section != "" {
-		measureAlone(t, section, n, docs, busy)
+		measureAlone(t, section, n, docs, busy, progress)
 		return
 	}
 	began := time.Now()
@@ -133,6 +141,7 @@ func TestPerformance(t *testing.T) {
 	}
 	progress("hand-over")
 	d.Handovers = measureHandover(t, minio, hub, o, n)
+	d.Tables = measureTables(t, minio, hub, o, n, progress)
 	progress("the command")
 	d.Endings = measureCommand(t, minio, n)
 	d.Minutes = time.Since(began).Round(time.Second).Minutes()
@@ -142,7 +151,7 @@ func TestPerformance(t *testing.T) {
 }
 
 // measureAlone measures one section, and keeps the others.
-func measureAlone(t *testing.T, section string, n size, docs string, busy bool) {
+func measureAlone(t *testing.T, section string, n size, docs string, busy bool, progress func(string)) {
 	d, err := report.Read("../docs/performance.json")
 	require.NoError(t, err)
 	now := describeRun(t, n)
@@ -158,6 +167,11 @@ func measureAlone(t *testing.T, section string, n size, docs string, busy bool) 
 		o.noteVersions(d)
 		minio, _ := testserver.StartMinIOWithWebhooks(t, "token", hub.URL)
 		d.Handovers = measureHandover(t, minio, hub, o, n)
+	case report.AloneTables:
+		o, hub := startOthers(t), newHub(t)
+		o.noteVersions(d)
+		minio, _ := testserver.StartMinIOWithWebhooks(t, "token", hub.URL)
+		d.Tables = measureTables(t, minio, hub, o, n, progress)
 	case report.AloneCommand:
 		d.Endings = measureCommand(t, testserver.MinIO(t), n)
 	case report.AloneTakeovers: // those on real servers

@@ -36,6 +36,11 @@ func contend(t *testing.T, p *place, peer peer, candidates int, d time.Duration)
 	for i := range crowd {
 		crowd[i] = peer.open(t, p, key, fmt.Sprint("candidate-", i), s)
 	}
+	return compete(t, p, peer, crowd, d)
+}
+
+// compete has all candidates acquire and release, as fast as they can.
+func compete(t *testing.T, p *place, peer peer, crowd []candidate, d time.Duration) report.Crowd {
 	var mu sync.Mutex
 	var list []turn     // in the order of their acquisition
 	var waits []float64 // of acquisitions
@@ -80,7 +85,7 @@ func contend(t *testing.T, p *place, peer peer, candidates int, d time.Duration)
 	}
 	wg.Wait()
 	d = time.Since(start)
-	c := describe(list, candidates, d)
+	c := describe(list, len(crowd), d)
 	c.Place, c.Peer, c.Wait = p.name, peer.name, report.NewSample(waits)
 	if peer.on() == "" {
 		c.Requests = float64(p.requests.Load()-before) / float64(len(list))

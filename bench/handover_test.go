@@ -67,54 +67,66 @@ func (h *hub) add(key string, wake func()) {
 	h.wakes[key] = append(h.wakes[key], wake)
 }
 
+// farPlace is a place on a server, and the others, behind proxies that delay.
+func farPlace(t *testing.T, server testserver.S3, h *hub, o otherServers, roundTrip time.Duration) *place {
+	slow := server
+	addr, err := url.Parse(server.Endpoint)
+	require.NoError(t, err)
+	slow.Endpoint = "http://" + slowProxy(t, addr.Host, roundTrip)
+	p := newPlace(t, slow)
+	slow.Notify(t, p.bucket, pushPrefix)
+	o.reach(t, p, func(addr string) string { return slowProxy(t, addr, roundTrip) })
+	p.pushed, p.apart = h.add, roundTrip
+	h.delay.Store(int64(roundTrip / 2))
+	return p
+}
+
 // measureHandover measures how long nobody leads after a release, on one server and the others
 // behind proxies that delay.
 func measureHandover(t *testing.T, server testserver.S3, h *hub, o otherServers, n size) (list []report.Handover) {
 	s := settings{ttl: 5 * time.Second, poll: time.Second}
 	for _, roundTrip := range n.roundTrips {
-		slow := server
-		addr, err := url.Parse(server.Endpoint)
-		require.NoError(t, err)
-		slow.Endpoint = "http://" + slowProxy(t, addr.Host, roundTrip)
-		p := newPlace(t, slow)
-		slow.Notify(t, p.bucket, pushPrefix)
-		o.reach(t, p, func(addr string) string { return slowProxy(t, addr, roundTrip) })
-		p.pushed, p.apart = h.add, roundTrip
-		h.delay.Store(int64(roundTrip / 2))
-		var kinds []report.Handover
-		var all []*series
-		add := func(peer, way string, trial func(key string) (called, returned, led time.Time, err error)) {
-			kinds = append(kinds, report.Handover{RoundTrip: roundTrip.Seconds(), Peer: peer, Way: way})
-			all = append(all, &series{count: n.handovers, trial: func(i int) ([]float64, error) {
-				called, returned, led, err := trial(fmt.Sprintf("%shandover/%v/%s/%s/%d", pushPrefix,
-					roundTrip, peer, way, i))
-				return []float64{led.Sub(called).Seconds(), led.Sub(returned).Seconds()}, err
-			}})
-		}
-		for _, peer := range p.can(slices.Concat(peers, []peer{pushed, pushNew, together}, others)) {
-			add(peer.name, report.Release, func(key string) (called, returned, led time.Time, err error) {
-				return handOver(t, p, peer, key, s)
+		p := farPlace(t, server, h, o, roundTrip)
+		list = append(list, releases(t, p, n, s, p.can(slices.Concat(peers, []peer{pushed, pushNew, together}, others)),
+			report.Resignation, report.Stop)...)
+	}
+	return list
+}
+
+// releases measures the hand-overs of peers by a release, and those of leasehold's electors by
+// other ways.
+func releases(t *testing.T, p *place, n size, s settings, peers []peer, ways ...string) (list []report.Handover) {
+	var all []*series
+	add := func(peer, way string, trial func(key string) (called, returned, led time.Time, err error)) {
+		list = append(list, report.Handover{RoundTrip: p.apart.Seconds(), Peer: peer, Way: way})
+		all = append(all, &series{count: n.handovers, trial: func(i int) ([]float64, error) {
+			called, returned, led, err := trial(fmt.Sprintf("%shandover/%v/%s/%s/%d", pushPrefix, p.apart, peer, way, i))
+			return []float64{led.Sub(called).Seconds(), led.Sub(returned).Seconds()}, err
+		}})
+	}
+	for _, peer := range peers {
+		add(peer.name, report.Release, func(key string) (called, returned, led time.Time, err error) {
+			return handOver(t, p, peer, key, s)
+		})
+	}
+	for _, way := range ways {
+		for _, peer := range []peer{unaided, pushed, followed} {
+			add(peer.name, way, func(key string) (called, returned, led time.Time, err error) {
+				return stepDown(t, p, peer, key, s, way)
 			})
 		}
-		for _, way := range []string{report.Resignation, report.Stop} {
-			for _, peer := range []peer{peers[0], pushed, followed} {
-				add(peer.name, way, func(key string) (called, returned, led time.Time, err error) {
-					return stepDown(t, p, peer, key, s, way)
-				})
-			}
-		}
-		var bare map[string]report.Sample
-		ctx, stop := context.WithCancel(t.Context())
-		var measuring sync.WaitGroup
-		measuring.Go(func() { bare = bareTrips(ctx, t, p) })
-		runTrials(t, n, n.lanes/2, all)
-		stop()
-		measuring.Wait()
-		for i, k := range kinds {
-			k.Trip = bare[report.Server(k.Peer)]
-			k.FromCall, k.FromReturn = report.NewSample(all[i].found[0]), report.NewSample(all[i].found[1])
-			list = append(list, k)
-		}
+	}
+	var bare map[string]report.Sample
+	ctx, stop := context.WithCancel(t.Context())
+	var measuring sync.WaitGroup
+	measuring.Go(func() { bare = bareTrips(ctx, t, p) })
+	runTrials(t, n, n.lanes/2, all)
+	stop()
+	measuring.Wait()
+	for i := range list {
+		h := &list[i]
+		h.Trip = bare[report.Server(h.Peer)]
+		h.FromCall, h.FromReturn = report.NewSample(all[i].found[0]), report.NewSample(all[i].found[1])
 	}
 	return list
 }
@@ -174,6 +186,11 @@ func handOver(t *testing.T, p *place, peer peer, key string, s settings) (called
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	holder, heir := peer.open(t, p, key, "holder", s), peer.open(t, p, key, "heir", s)
+	for _, c := range []candidate{holder, heir} {
+		if m, ok := c.(*member); ok {
+			defer m.end()
+		}
+	}
 	held, err := holder.acquire(ctx)
 	if err != nil {
 		return

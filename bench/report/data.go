@@ -32,6 +32,7 @@ type Data struct {
 	Endurance []Endurance `json:"endurance"`
 	Electors  []Electors  `json:"electors"`
 	Memory    []Memory    `json:"memory"`
+	Tables    *Tables     `json:"tables,omitempty"` // nil if they were not measured
 
 	Alone map[string]Since `json:"alone,omitempty"` // when sections were measured by themselves, by their names
 }
@@ -194,6 +195,57 @@ type Memory struct {
 	Goroutines float64 `json:"goroutines"` // each
 	Heap       float64 `json:"heap"`       // bytes each
 	Stacks     float64 `json:"stacks"`     // bytes each
+}
+
+// Tables is what many locks in one table take.
+type Tables struct {
+	Place     string     `json:"place"`
+	Locks     int        `json:"locks"` // of one process
+	TTL       float64    `json:"ttl"`
+	Poll      float64    `json:"poll"`
+	CrowdPoll float64    `json:"crowd_poll"`
+	Bare      Sample     `json:"bare"` // half of a bare GET and a bare PUT
+	Puts      float64    `json:"puts"` // bare conditional PUTs a second, in a row
+	Many      []Many     `json:"many"`
+	Handovers []Handover `json:"handovers"`
+	Crowds    []Crowd    `json:"crowds"`
+	Each      []Crowd    `json:"each"`   // members that have a lock each
+	Memory    []Memory   `json:"memory"` // of a request; their number stands for that of electors
+	Told      Sample     `json:"told"`   // how long after the first the context of a lease ended, when all were lost
+}
+
+// Many is what happens to all locks of one process: how long it takes, and what the process sends
+// for it.
+type Many struct {
+	Peer     string    `json:"peer"`
+	Case     string    `json:"case"`
+	Time     Sample    `json:"time"`
+	Requests *Requests `json:"requests,omitempty"` // of the trial with the most; nil if not counted
+}
+
+// Requests are those of one process.
+type Requests struct {
+	Gets      int64 `json:"gets"`
+	Puts      int64 `json:"puts"`
+	Deletes   int64 `json:"deletes"`
+	TableGets int64 `json:"table_gets"` // of the table's object alone
+	TablePuts int64 `json:"table_puts"`
+}
+
+// Since is what was sent since before.
+func (r Requests) Since(before Requests) Requests {
+	return Requests{
+		r.Gets - before.Gets, r.Puts - before.Puts, r.Deletes - before.Deletes,
+		r.TableGets - before.TableGets, r.TablePuts - before.TablePuts,
+	}
+}
+
+// Most is the most of each kind in two trials.
+func (r Requests) Most(other Requests) Requests {
+	return Requests{
+		max(r.Gets, other.Gets), max(r.Puts, other.Puts), max(r.Deletes, other.Deletes),
+		max(r.TableGets, other.TableGets), max(r.TablePuts, other.TablePuts),
+	}
 }
 
 // Read reads a file that Write has written.

@@ -16,6 +16,9 @@ const (
 	Mutex      = "etcd Mutex"
 	Redislock  = "redislock"
 	Advisory   = "PostgreSQL advisory lock"
+
+	Tabled       = "leasehold table"
+	TabledPushed = "leasehold table, push"
 )
 
 // The servers of the peers that do not lock in a bucket.
@@ -48,6 +51,14 @@ const (
 	AloneHandovers = "handover"
 	AloneCounts    = "counts"
 	AloneCommand   = "command"
+	AloneTables    = "tables"
+)
+
+// What happens to all locks of one process.
+const (
+	AtOnce    = "acquired at once"
+	AllKilled = "the process is killed"
+	AllEnded  = "the process ends"
 )
 
 // The cases of a takeover.
@@ -87,6 +98,12 @@ const (
 	Leads     = "leads"
 	Waits     = "waits"
 	HasWaited = "has waited and leads"
+)
+
+// Those of a request of a table.
+const (
+	Holds    = "a lease that is held"
+	WaitsFor = "a request that waits, with the goroutine of its caller"
 )
 
 // The cases of leading for a long time.

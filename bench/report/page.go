@@ -143,6 +143,7 @@ func (d *Data) pages() (page, tables string) {
 	d.crowds(say, put, whole)
 	d.operations(say, put, whole)
 	d.electors(say, put, whole)
+	d.tables(say, put)
 	d.peers(say, whole)
 	d.method(say)
 	say("## Targets")
@@ -187,6 +188,7 @@ func (d *Data) method(say sayer) {
 		}, {AloneHandovers, "The hand-overs were measured by themselves"},
 		{AloneCommand, "The section about the command was measured by itself"},
 		{AloneTakeovers, "The takeovers on real servers were measured by themselves"},
+		{AloneTables, "The section about tables was measured by itself"},
 	} {
 		if since, ok := d.Alone[alone[0]]; ok {
 			say("%s, on %s at commit %s%s.", alone[1], since.Date, since.Commit, since.Remark)

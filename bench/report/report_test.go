@@ -122,6 +122,62 @@ func TestFiguresOfOtherServers(t *testing.T) {
 	require.False(t, strings.Contains(tables, "| PostgreSQL advisory lock | PostgreSQL |"), "it has no TTL")
 }
 
+// The section about tables is there when they were measured, and says which goals were missed.
+func TestTables(t *testing.T) {
+	d, err := report.Read(filepath.Join(docs, "performance.json"))
+	require.NoError(t, err)
+	d.Tables = nil
+	const title = "## Many locks in one table"
+	require.NotContains(t, d.Render()["performance.md"], title)
+	sample := func(v float64) report.Sample { return report.NewSample([]float64{v}) }
+	many := func(peer, what string, seconds float64, r *report.Requests) report.Many {
+		return report.Many{Peer: peer, Case: what, Time: sample(seconds), Requests: r}
+	}
+	crowd := func(peer string, candidates int, cycles, requests float64) report.Crowd {
+		return report.Crowd{
+			Place: "minio", Peer: peer, Candidates: candidates, Requests: requests, Jain: 0.995,
+			Cycles: report.Figure{Value: cycles}, Handovers: report.Figure{Value: cycles}, Share: report.Figure{Value: 1},
+		}
+	}
+	d.Tables = &report.Tables{
+		Place: "minio", Locks: 10_000, TTL: 15, Poll: 3, CrowdPoll: 0.1, Bare: sample(0.002), Puts: 400,
+		Many: []report.Many{
+			many(report.Tabled, report.AtOnce, 0.1, &report.Requests{Gets: 2, Puts: 4, TableGets: 1, TablePuts: 2}),
+			many(report.Mutex, report.AtOnce, 5, nil),
+			many(report.Tabled, report.AllKilled, 16, nil),
+			many(report.Mutex, report.AllKilled, 15.5, nil),
+			many(report.Tabled, report.AllEnded, 1.5, &report.Requests{Gets: 1, Puts: 3, Deletes: 1, TablePuts: 1}),
+			many(report.TabledPushed, report.AllEnded, 0.4, &report.Requests{Puts: 2, Deletes: 1, TablePuts: 1}),
+			many(report.Mutex, report.AllEnded, 0.5, nil),
+		},
+		Handovers: []report.Handover{{RoundTrip: 0.1, Peer: report.TabledPushed, Way: report.Release, Trip: sample(0.1),
+			FromCall: sample(0.2), FromReturn: sample(0.105)}},
+		Crowds: []report.Crowd{crowd(report.TabledPushed, 8, 240, 3), crowd(report.Mutex, 8, 300, 0)},
+		Each:   []report.Crowd{crowd(report.TabledPushed, 64, 200, 6)},
+	}
+	page := d.Render()["performance.md"]
+	_, section, found := strings.Cut(page, title)
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, row := range []string{
+		"| acquired at once | leasehold table | 1 | 100 ms | 100 ms | 1 GET, 2 PUT | 2 GET, 4 PUT, 0 DELETE |",
+		"| acquired at once | etcd Mutex | 1 | 5 s | 5 s |  |  |",
+		"| one lock | 8 | leasehold table, push | 240 | 0.60 | 100 % | 0.99 | 3.0 |",
+		"| all locks acquired at once: requests of the table | ≤ 2 GET, 2 PUT | 1 GET, 2 PUT | met |",
+		"| killed: all locks are led again, median | ≤ 1.1 TTL + 10 bare requests (16.5 s) | 16 s | met |",
+		"| the same, beside etcd | ≤ 1.1 times | 1.03 times | met |",
+		"| ended: requests of the process | ≤ 2 PUT, 1 DELETE | 3 PUT, 1 DELETE | **missed** |",
+		"| ended, with push, beside etcd: median | ≤ 1.5 times | 0.80 times | met |",
+		"| 8 candidates for one lock: acquisitions a second, by bare PUTs | ≥ 0.55 | 0.60 | met |",
+		"| 64 members with a lock each: acquisitions a second, by bare PUTs | ≥ 0.55 | 0.50 | **missed** |",
+		"| 64 members with a lock each: requests for each | ≤ 5.0 | 6.0 | **missed** |",
+	} {
+		require.Contains(t, section, row)
+	}
+	require.Contains(t, section, "of `Release`: median | ≤ 1.1 round trips | 1.05 | met |")
+	require.Empty(t, regexp.MustCompile(`.*(\bNaN\b|[+-]Inf\b|%!).*`).FindString(section))
+}
+
 func TestSample(t *testing.T) {
 	values := make([]float64, 1000)
 	for i := range values {
