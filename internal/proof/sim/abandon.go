@@ -135,6 +135,13 @@ func (e *elector) runOnce(ctx context.Context) error {
 // dropLock takes the lock with a Lock of its own, abandons the lease and forgets the Lock. Another
 // Lock of the same name then tries to reclaim.
 func (p *process) dropLock(ctx context.Context) {
+	aside := func(dropping bool) {
+		p.w.mu.Lock()
+		defer p.w.mu.Unlock()
+		p.dropping = dropping
+	}
+	aside(true)
+	defer aside(false)
 	waiting, cancel := context.WithTimeout(ctx, p.draw(0, 3*p.w.cfg.TTL))
 	lease, err := p.newLock(true).Acquire(waiting)
 	cancel()

@@ -65,11 +65,14 @@ func (w *world) checkAcquired(p *process, e leasehold.Event) {
 		w.violateLocked("token %d was given to %s and to %s", e.Token, owner, p.name)
 	}
 	w.tokenOwner[e.Token] = p.name
-	if p.unguarded != nil && (p.unguarded.Context().Err() == nil || p.clock.Now().Mono < p.notBefore) {
+	// The term may be that of a Lock of its own, for which p.lock and its margin do not exist.
+	if p.unguarded != nil && !p.dropping && (p.unguarded.Context().Err() == nil || p.clock.Now().Mono < p.notBefore) {
 		w.violateLocked("%s acquired token %d before the safety margin of its own token %d had passed", p.name,
 			e.Token, p.unguarded.Token())
 	}
-	p.unguarded = nil
+	if !p.dropping {
+		p.unguarded = nil
+	}
 	for _, other := range w.processes {
 		if w.backedUp && other != p && other.lease != nil && other.lease.Token() >= e.Token {
 			other.excused, other.resumedAt = true, time.Now() // restored, it has misled p, which knows no such term

@@ -52,6 +52,7 @@ type process struct {
 	unguarded       *leasehold.Lease // its last lease that was acquired without a function
 	// monotonic time before which the process may not acquire again, because unguarded was lost
 	notBefore time.Duration
+	dropping  bool // it acquires with a Lock of its own: see dropLock
 }
 
 // The nodes of processes that are not candidates.
