@@ -90,6 +90,22 @@ func TestAProcessThatGoesOnLosesAResumedLease(t *testing.T) {
 	}
 }
 
+// A process that does not stop may have its lease even after a later term has begun, because a
+// resumed term that is released or reclaimed is not waited out.
+func TestATermThatWasResumedIsReclaimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		first := acquire(t, newLock(t, store))
+		resume(t, newcomer(t, store, pod...), first.Handle())
+		next := acquire(t, newcomer(t, store, pod...))
+		require.EqualValues(t, 2, next.Token())
+		require.True(t, first.Valid(), "it has not renewed yet")
+		<-first.Context().Done()
+		require.ErrorIs(t, context.Cause(first.Context()), leasehold.ErrLost)
+		require.True(t, next.Valid())
+	})
+}
+
 // What is no handle costs no request. What names no term that goes on costs one, and writes
 // nothing.
 func TestBadHandles(t *testing.T) {

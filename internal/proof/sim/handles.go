@@ -105,6 +105,7 @@ func (w *world) checkOwner(writer *process, old, now leasehold.Record) {
 		// A term of this number may have been before, if the token was erased since.
 		delete(w.heirs, now.Token)
 		delete(w.moved, now.Token)
+		w.excuseFormer(writer, old)
 	case owner == writer:
 	case w.heirs[now.Token][writer] && !now.Released():
 		_, abandoned := w.abandoned[now.Token]
@@ -120,6 +121,22 @@ func (w *world) checkOwner(writer *process, old, now leasehold.Record) {
 		w.violateLocked("%s %s token %d, which %s has", writer.name, did, now.Token, owner.label())
 	}
 	w.owner[now.Token] = writer
+}
+
+// excuseFormer excuses whoever held the old term before another process resumed it, if the successor
+// of that process reclaims it. Nothing but their own next renewal tells the former holders, and who
+// resumes a term promises that they have stopped. Whoever takes the lock without a reclaim has waited
+// until their leases were over. The caller holds w.mu.
+func (w *world) excuseFormer(writer *process, old leasehold.Record) {
+	owner := w.owner[old.Token]
+	if _, moved := w.moved[old.Token]; !moved || !writer.reclaims || old.Holder != writer.identity {
+		return
+	}
+	for _, p := range w.processes {
+		if p != owner && p.lease != nil && p.lease.Token() == old.Token {
+			p.excused, p.resumedAt = true, time.Now()
+		}
+	}
 }
 
 // checkRenewed wants no renewal to succeed that was sent after another process has resumed the
