@@ -13,9 +13,9 @@ import (
 // nobody has taken the lock.
 //
 // The other process must have stopped acting under its lease, for example by [Lease.Abandon],
-// because it notices the loss only at its next renewal. Before that, a later term may begin: after a
-// release of the resumed term, or when a successor of this process reclaims it ([WithReclaim]). If
-// several calls have the same handle, each of them may succeed, and the last one has the lease.
+// because it notices the loss only at its next renewal. Before that, a later term may begin: after
+// a release of the resumed term, or when a successor of this process reclaims it ([WithReclaim]).
+// If several calls have the same handle, each of them may succeed, and the last one has the lease.
 //
 // The error matches
 //

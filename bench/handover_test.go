@@ -100,7 +100,8 @@ func releases(t *testing.T, p *place, n size, s settings, peers []peer, ways ...
 	add := func(peer, way string, trial func(key string) (called, returned, led time.Time, err error)) {
 		list = append(list, report.Handover{RoundTrip: p.apart.Seconds(), Peer: peer, Way: way})
 		all = append(all, &series{count: n.handovers, trial: func(i int) ([]float64, error) {
-			called, returned, led, err := trial(fmt.Sprintf("%shandover/%v/%s/%s/%d", pushPrefix, p.apart, peer, way, i))
+			key := fmt.Sprintf("%shandover/%v/%s/%s/%d", pushPrefix, p.apart, peer, way, i)
+			called, returned, led, err := trial(key)
 			return []float64{led.Sub(called).Seconds(), led.Sub(returned).Seconds()}, err
 		}})
 	}

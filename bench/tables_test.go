@@ -24,7 +24,7 @@ import (
 
 // tableLocks is how many locks one process holds at full size. That 10,000 of them are held, and
 // waited for by two, takes a table of 700 KB.
-const tableLocks = 1000
+const tableLocks = 10_000
 
 var (
 	tabledPushed = peer{name: report.TabledPushed, open: newTabledPushed, prefix: pushPrefix}
@@ -251,7 +251,8 @@ func holdAll(ctx context.Context, m many, locks int, led func(lock int)) (ended 
 // or crashes. atOnce is how long the first took, and again until all were led again: since the last
 // renewal of a process that crashed, and since one was told to end.
 func manyTrial(ctx context.Context, locks int, s settings, crash bool,
-	process func(name string) (many, error)) (atOnce, again time.Duration, acquiring, ending report.Requests, err error) {
+	process func(name string) (many, error),
+) (atOnce, again time.Duration, acquiring, ending report.Requests, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	first, err := process("first")

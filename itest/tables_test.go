@@ -470,8 +470,9 @@ func heldBackDelete(t *testing.T, server testserver.S3) {
 			status, time.Since(began).Seconds()/tableTTL.Seconds())
 	case <-time.After(3 * tableTTL):
 		t.Logf("the DELETE was answered with %d; the member still has its lease: %v", status, two.Valid())
-		if two.Valid() {
-			require.NoError(t, two.Release(minute(t)))
+		// Meanwhile the server may stand still for so long that the lease is lost.
+		if err := two.Release(minute(t)); !errors.Is(err, leasehold.ErrLost) {
+			require.NoError(t, err)
 		}
 		three = receive(t, next, "the next has the lock")
 	}
@@ -481,6 +482,7 @@ func heldBackDelete(t *testing.T, server testserver.S3) {
 	four := acquire(second)
 	require.Greater(t, four.Token(), three.Token())
 	require.NoError(t, four.Release(minute(t)))
-	require.NoError(t, second.Check(nil))
-	require.NoError(t, other.Check(nil))
+	for _, table := range []*locktable.Table{second, other} { // the server may stand still for a while
+		require.Eventually(t, func() bool { return table.Check(nil) == nil }, time.Minute, 10*time.Millisecond)
+	}
 }

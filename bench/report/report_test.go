@@ -136,7 +136,8 @@ func TestTables(t *testing.T) {
 	crowd := func(peer string, candidates int, cycles, requests float64) report.Crowd {
 		return report.Crowd{
 			Place: "minio", Peer: peer, Candidates: candidates, Requests: requests, Jain: 0.995,
-			Cycles: report.Figure{Value: cycles}, Handovers: report.Figure{Value: cycles}, Share: report.Figure{Value: 1},
+			Cycles: report.Figure{Value: cycles}, Handovers: report.Figure{Value: cycles},
+			Share: report.Figure{Value: 1},
 		}
 	}
 	d.Tables = &report.Tables{

@@ -29,13 +29,13 @@ func (d *Data) tables(say sayer, put putter) {
 		t.row(m.Case, m.Peer, m.Time.N, seconds(m.Time.P50.Value), seconds(float64(m.Time.Longest)), ofTable, all)
 	}
 	put(&t)
-	say("A lock of a table passes from one process to the next that waits, through proxies as above. A candidate of a " +
-		"table only reads, because the release has written that it holds the lock.")
+	say("A lock of a table passes from one process to the next that waits, through proxies as above. A " +
+		"candidate of a table only reads, because the release has written that it holds the lock.")
 	put((&Data{Handovers: v.Handovers}).releases(func(Handover) bool { return true }))
-	say("Many candidates for one lock of a table, each a process with a store of its own, woken by push, and with a poll "+
-		"every %.0f ms. Each acquires it, releases it at once and wants it again. The same for members that have a "+
-		"lock each, so they only share the table. In a row, %.0f bare conditional PUTs a second were made between "+
-		"these runs.", 1000*v.CrowdPoll, v.Puts)
+	say("Many candidates for one lock of a table, each a process with a store of its own, woken by push, and "+
+		"with a poll every %.0f ms. Each acquires it, releases it at once and wants it again. The same for "+
+		"members that have a lock each, so they only share the table. In a row, %.0f bare conditional PUTs a "+
+		"second were made between these runs.", 1000*v.CrowdPoll, v.Puts)
 	t = table{}
 	t.head("", "candidates", "", "acquisitions a second", "part of bare PUTs", "that change the holder", "evenness",
 		"requests for each")
@@ -103,8 +103,8 @@ func (d *Tables) goals() *table {
 	}
 	if m, etcd := many(Tabled, AllKilled), many(Mutex, AllKilled); m != nil && etcd != nil {
 		took, goal := m.Time.P50.Value, 1.1*d.TTL+10*bare
-		check("killed: all locks are led again, median", fmt.Sprintf("≤ 1.1 TTL + 10 bare requests (%s)", seconds(goal)),
-			took <= goal, "%s", seconds(took))
+		check("killed: all locks are led again, median",
+			fmt.Sprintf("≤ 1.1 TTL + 10 bare requests (%s)", seconds(goal)), took <= goal, "%s", seconds(took))
 		check("the same, beside etcd", "≤ 1.1 times", took <= 1.1*etcd.Time.P50.Value, "%.2f times",
 			took/etcd.Time.P50.Value)
 	}
@@ -112,8 +112,9 @@ func (d *Tables) goals() *table {
 		goal := d.Poll + 3*bare
 		check("ended: requests of the process", "≤ 2 PUT, 1 DELETE", m.Requests.Puts <= 2 && m.Requests.Deletes <= 1,
 			"%d PUT, %d DELETE", m.Requests.Puts, m.Requests.Deletes)
-		check("ended: all locks are led again, longest", fmt.Sprintf("≤ 1 poll interval + 3 requests (%s)", seconds(goal)),
-			float64(m.Time.Longest) <= goal, "%s", seconds(float64(m.Time.Longest)))
+		check("ended: all locks are led again, longest",
+			fmt.Sprintf("≤ 1 poll interval + 3 requests (%s)", seconds(goal)), float64(m.Time.Longest) <= goal,
+			"%s", seconds(float64(m.Time.Longest)))
 	}
 	if m, etcd := many(TabledPushed, AllEnded), many(Mutex, AllEnded); m != nil && etcd != nil {
 		check("ended, with push, beside etcd: median", "≤ 1.5 times", m.Time.P50.Value <= 1.5*etcd.Time.P50.Value,
@@ -122,8 +123,9 @@ func (d *Tables) goals() *table {
 	for _, h := range d.Handovers {
 		if h.Peer == TabledPushed {
 			f := trips(h.FromReturn.P50, h)
-			check(fmt.Sprintf("hand-over of one lock with push, %.0f ms of round trip, from the return of `Release`: median",
-				1000*h.RoundTrip), "≤ 1.1 round trips", f.Value <= 1.1, "%s", f.in("%.2f", 1))
+			what := fmt.Sprintf("hand-over of one lock with push, %.0f ms of round trip, from the return of "+
+				"`Release`: median", 1000*h.RoundTrip)
+			check(what, "≤ 1.1 round trips", f.Value <= 1.1, "%s", f.in("%.2f", 1))
 		}
 	}
 	limits := func(what string, c Crowd, part, requests float64) {

@@ -21,6 +21,8 @@ func TestFlagsThatCannotWork(t *testing.T) {
 		"--wait":          "zero",
 		"--held-code":     "zero",
 		"--token":         "zero", // of a lock that was never taken
+		"--lock":          "zero negative a directory",
+		"--shared":        "zero",
 		"--no-wait":       "zero",
 		"--verbose":       "zero",
 		"--yes":           "zero",

@@ -51,8 +51,9 @@ func (in *inTable) check(c *campaign) error {
 		return exit.Errorf(exit.Usage, "--shared and --slots exclude each other")
 	case in.flags.Changed("slots") && (in.slots < 1 || in.slots > maxSlots):
 		return exit.Errorf(exit.Usage, "--slots %d is not between 1 and %d", in.slots, maxSlots)
-	case len(in.name) > maxLockName || strings.ContainsFunc(in.name, unicode.IsControl) || !utf8.ValidString(in.name):
-		return exit.Errorf(exit.Usage, "--lock %.80q is longer than %d bytes, or not text", in.name, maxLockName)
+	case in.name == "" || len(in.name) > maxLockName || strings.ContainsFunc(in.name, unicode.IsControl) ||
+		!utf8.ValidString(in.name):
+		return exit.Errorf(exit.Usage, "--lock %.80q is empty, longer than %d bytes, or not text", in.name, maxLockName)
 	case c.flags.Changed("on-crash") && c.onCrash == crashReleases, c.flags.Changed("crash-drain"):
 		return exit.Errorf(exit.Usage, "a lock in a table is free only after the TTL if leasehold is killed: leave "+
 			"--on-crash and --crash-drain out")
@@ -157,7 +158,8 @@ func (c *campaign) table(a *app, store *place.Store, key string) (*locktable.Tab
 		metadata["holder"] = cmp.Or(c.holder, fmt.Sprintf("%s/%d", host, os.Getpid()))
 	}
 	table, err := locktable.New(store, key, locktable.WithTTL(c.ttl), locktable.WithSafetyMargin(c.margin),
-		locktable.WithPollInterval(min(c.ttl/5, maxPoll)), locktable.WithMetadata(metadata), locktable.WithLogger(a.log))
+		locktable.WithPollInterval(min(c.ttl/5, maxPoll)), locktable.WithMetadata(metadata),
+		locktable.WithLogger(a.log))
 	if err != nil && !errors.Is(err, leasehold.ErrPermanent) && !errors.As(err, new(syscall.Errno)) {
 		return nil, exit.Errorf(exit.Usage, "%w", err)
 	}

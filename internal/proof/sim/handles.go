@@ -123,10 +123,10 @@ func (w *world) checkOwner(writer *process, old, now leasehold.Record) {
 	w.owner[now.Token] = writer
 }
 
-// excuseFormer excuses whoever held the old term before another process resumed it, if the successor
-// of that process reclaims it. Nothing but their own next renewal tells the former holders, and who
-// resumes a term promises that they have stopped. Whoever takes the lock without a reclaim has waited
-// until their leases were over. The caller holds w.mu.
+// excuseFormer excuses whoever held the old term before another process resumed it, if the
+// successor of that process reclaims it. Nothing but their own next renewal tells the former
+// holders, and who resumes a term promises that they have stopped. Whoever takes the lock without a
+// reclaim has waited until their leases were over. The caller holds w.mu.
 func (w *world) excuseFormer(writer *process, old leasehold.Record) {
 	owner := w.owner[old.Token]
 	if _, moved := w.moved[old.Token]; !moved || !writer.reclaims || old.Holder != writer.identity {

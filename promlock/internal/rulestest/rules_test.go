@@ -115,7 +115,7 @@ func TestDashboard(t *testing.T) {
 	require.NoError(t, json.Unmarshal(body, &board))
 	all := metrics(t)
 	taken := map[[2]int]string{}
-	variables := strings.NewReplacer("$key", ".*", "$__rate_interval", "5m")
+	variables := strings.NewReplacer("$key", ".*", "$table", ".*", "$__rate_interval", "5m")
 	ids := map[int]bool{}
 	for _, p := range board.Panels {
 		require.False(t, ids[p.ID], p.Title)
@@ -135,11 +135,15 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 	}
-	require.Len(t, board.Templating.List, 2)
-	require.Equal(t, map[string]any{
-		"query": "label_values(leasehold_leader, key)",
-		"refId": "key",
-	}, board.Templating.List[1].Query)
+	require.Len(t, board.Templating.List, 3)
+	for i, metric := range []string{"leasehold_leader", "leasehold_table_members"} {
+		variable := board.Templating.List[1+i]
+		require.Equal(t, map[string]any{
+			"query": "label_values(" + metric + ", key)",
+			"refId": variable.Name,
+		}, variable.Query)
+		require.Contains(t, all, metric)
+	}
 }
 
 // promtoolTests is ../../alerts_test.yml, in the format of promtool.
