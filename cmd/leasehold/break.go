@@ -30,7 +30,8 @@ func (a *app) breakLock() *cobra.Command {
 		Short: "Release a term by force",
 		Long: `Releases the lock by force if it is in exactly the term with this token, which
 "status" shows. A holder that lives notices at its next renewal, and until then two may hold the
-lock. Prefer to end the holder. On a terminal, it asks first.
+lock. Prefer to end the holder. On a terminal, it asks first. It refuses tables of locks, and the
+held locks of their members.
 
 It also repairs a corrupt lock object. The next term then has the token N+1, so choose one no lower
 than any that there was.`,
@@ -90,6 +91,9 @@ func (a *app) breakTerm(ctx context.Context, store *place.Store, at place.Locati
 	case view.Table != nil: // breaking it would replace it by a lock
 		return exit.Errorf(exit.Usage, "%s is a table of locks, not a lock: nothing was changed (end the member that "+
 			"holds, or wait until its own lock has expired)", view.URL)
+	}
+	if err := a.refuseMember(ctx, store, at, view); err != nil {
+		return err
 	}
 	if view.State != "free" {
 		what := fmt.Sprintf("held by %s, token %d, until %s", exit.Printable(view.Holder), view.Token,

@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 	"github.com/leasehold-go/leasehold/locktable"
 )
@@ -66,6 +69,36 @@ func (a *app) lookAtTable(ctx context.Context, store *place.Store, at place.Loca
 	}
 	return view, true, nil
 }
+
+// refuseMember is an error if the lock is held and is the heartbeat of a member of a table. All that
+// the member holds in the table would pass on at once.
+func (a *app) refuseMember(ctx context.Context, store *place.Store, at place.Location, view shown) error {
+	i := strings.LastIndex(at.Key, membersInfix)
+	if i < 0 || view.State != "held" {
+		return nil
+	}
+	of := at
+	of.Key = at.Key[:i]
+	table, ok, err := a.lookAtTable(ctx, store, of)
+	if errors.Is(err, leasehold.ErrNotExist) || err == nil && !ok {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, m := range table.Table.Members {
+		if m.Key == at.Key {
+			return exit.Errorf(exit.Usage, "%s is the heartbeat of %s, a member of the table %s, whose locks would pass "+
+				"on while it may still act under them: nothing was changed (end that process, or wait until its lock "+
+				"has expired)", view.URL, exit.Printable(m.Name), of)
+		}
+	}
+	return nil
+}
+
+// membersInfix stands between the key of a table and the name of its member in the key of that
+// member's lock: see locktable.New.
+const membersInfix = ".members/"
 
 func rows(of []locktable.Row) []shownRow {
 	list := make([]shownRow, 0, len(of))
