@@ -528,7 +528,7 @@ func bareRate(t *testing.T, p *place, d time.Duration) func() float64 {
 
 // lockEach is contend for candidates each of which has a lock of its own.
 func lockEach(t *testing.T, p *place, peer peer, candidates int, d time.Duration) report.Crowd {
-	key := fmt.Sprintf("%seach/%d/%s", peer.prefix, candidates, peer.name)
+	key := fmt.Sprintf("%sper-member/%d/%s", peer.prefix, candidates, peer.name)
 	s := settings{ttl: 10 * time.Second, poll: contendedPoll}
 	crowd := make([]candidate, candidates)
 	for i := range crowd {

@@ -88,9 +88,9 @@ func (a *app) refuseMember(ctx context.Context, store *place.Store, at place.Loc
 	}
 	for _, m := range table.Table.Members {
 		if m.Key == at.Key {
-			return exit.Errorf(exit.Usage, "%s is the heartbeat of %s, a member of the table %s, whose locks would pass "+
-				"on while it may still act under them: nothing was changed (end that process, or wait until its lock "+
-				"has expired)", view.URL, exit.Printable(m.Name), of)
+			return exit.Errorf(exit.Usage, "%s is the heartbeat of %s, a member of the table %s, whose locks would "+
+				"pass on while it may still act under them: nothing was changed (end that process, or wait until its "+
+				"lock has expired)", view.URL, exit.Printable(m.Name), of)
 		}
 	}
 	return nil

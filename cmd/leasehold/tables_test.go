@@ -110,7 +110,8 @@ func TestRunInATable(t *testing.T) {
 	require.Equal(t, 4, strings.Count(r.out, "\n"), r.out)
 
 	offline(t, "break", "--token", fmt.Sprint(v.Token), url).complains(t, 64, "is a table of locks")
-	offline(t, "break", "--token", "1", url+".members%2F"+v.Table.Members[0].Name).complains(t, 64, "is the heartbeat of")
+	heartbeat := url + ".members%2F" + v.Table.Members[0].Name
+	offline(t, "break", "--token", "1", heartbeat).complains(t, 64, "is the heartbeat of")
 	offline(t, "run", "-n", url, "--", "true").complains(t, 78, "corrupt")
 	require.Equal(t, v, statusOfTable(t, url))
 	endA()
