@@ -70,8 +70,8 @@ func (a *app) lookAtTable(ctx context.Context, store *place.Store, at place.Loca
 	return view, true, nil
 }
 
-// refuseMember is an error if the lock is held and is the heartbeat of a member of a table. All that
-// the member holds in the table would pass on at once.
+// refuseMember is an error if the lock is held and is the heartbeat of a member of a table. All
+// that the member holds in the table would pass on at once.
 func (a *app) refuseMember(ctx context.Context, store *place.Store, at place.Location, view shown) error {
 	i := strings.LastIndex(at.Key, membersInfix)
 	if i < 0 || view.State != "held" {
