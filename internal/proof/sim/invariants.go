@@ -31,6 +31,9 @@ func (p *process) observe(_ context.Context, e leasehold.Event) {
 		p.w.checkLost(p, e)
 	case leasehold.EventRenewed:
 		p.w.mu.Lock()
+		if p.excused { // its clocks stood still, or it was broken
+			p.w.excuseFromRestored(p, e.Token)
+		}
 		// sent after that, not only answered; its clock may be fast
 		if time.Since(p.resumedAt) > e.Duration+e.Duration/4 {
 			p.excused = false
@@ -73,10 +76,8 @@ func (w *world) checkAcquired(p *process, e leasehold.Event) {
 	if !p.dropping {
 		p.unguarded = nil
 	}
+	w.excuseFromRestored(p, e.Token)
 	for _, other := range w.processes {
-		if w.backedUp && other != p && other.lease != nil && other.lease.Token() >= e.Token {
-			other.excused, other.resumedAt = true, time.Now() // restored, it has misled p, which knows no such term
-		}
 		if other == p || p.pausedInAcquire || w.broken[e.Token] || !other.accountable() {
 			continue
 		}

@@ -36,11 +36,13 @@ func (c *Config) drawLongTTL() {
 }
 
 // checkOutage wants the others to lead again soon after an outage of an hour or two in which the
-// leader has released, however long the TTL is. There are no other faults.
+// leader has released, however long the TTL is. There are no other faults. Who knows a later token,
+// because a foreign client has erased it since, waits for a TTL, as after a restore.
 func (w *world) checkOutage() {
-	leader, _ := w.currentLeader()
+	leader, token := w.currentLeader()
 	others := slices.DeleteFunc(slices.Clone(w.nodes), func(p *process) bool { return p == leader || p.crashed.Load() })
-	if leader == nil || len(others) == 0 {
+	if leader == nil || len(others) == 0 ||
+		slices.ContainsFunc(others, func(p *process) bool { return p.client.knows(token + 1) }) {
 		return
 	}
 	r := w.rng("outage")

@@ -72,6 +72,17 @@ func (w *world) restore(a Action) {
 	w.etag.Store(s.etag)
 }
 
+// excuseFromRestored excuses those who hold a term with the token or a later one, if a version was
+// restored: it has misled p, which knows no such term. So p begins a term, or goes on with one in
+// which its clocks stood still. The caller holds w.mu.
+func (w *world) excuseFromRestored(p *process, token uint64) {
+	for _, other := range w.processes {
+		if w.backedUp && other != p && other.lease != nil && other.lease.Token() >= token {
+			other.excused, other.resumedAt = true, time.Now()
+		}
+	}
+}
+
 // learns notes the token of a record that the process has read or written.
 func (c *client) learns(body []byte) {
 	var rec leasehold.Record
