@@ -56,6 +56,9 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, path, url string) e
 	var file *handleFile
 	switch {
 	case path != "":
+		if err := a.checkOverwritten(ctx, path, at); err != nil {
+			return err
+		}
 		if file, err = newHandleFile(path); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -210,6 +211,45 @@ func (h handle) release(ctx context.Context, store *place.Store) (leasehold.Reco
 		}
 		// between the two writes, hold has renewed the lease, or somebody has taken the lock
 	}
+}
+
+// checkOverwritten is an error if a handle of the lock at the given place may not be written over
+// what the file has: the handle of a term of another lock that goes on, and which perhaps nothing
+// else can release, or what is no handle at all.
+func (a *app) checkOverwritten(ctx context.Context, path string, at place.Location) error {
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+		return nil // newHandleFile says what is wrong with it
+	}
+	body, err := readHandle(path)
+	if err != nil {
+		return exit.Errorf(exit.Output, "the file of --handle-file cannot be read: %w (give another)", err)
+	}
+	text := strings.TrimSpace(string(body))
+	if text == "" {
+		return nil
+	}
+	h, err := parseHandle(text)
+	if err != nil {
+		return exit.Errorf(exit.Usage, "--handle-file %q has something else than a handle, and is left alone: give the "+
+			"path of a new file", path)
+	}
+	if h.at.String() == at.String() {
+		return nil // this acquire waits until that term is over
+	}
+	store, err := h.at.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	view, err := a.inspect(ctx, store, h.at)
+	if err != nil {
+		return err
+	}
+	if token, _, _ := strings.Cut(h.term, "-"); view.State != "free" && strconv.FormatUint(view.Token, 10) == token {
+		return exit.Errorf(exit.Usage, "--handle-file %q has the handle of another lock, %v, which is held: release it "+
+			"first (leasehold release --handle-file), or give another file", path, h.at)
+	}
+	return nil
 }
 
 // handleFile is the file of --handle-file. What an earlier acquire has written there stays until

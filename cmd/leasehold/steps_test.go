@@ -15,7 +15,7 @@ import (
 func TestHandleFile(t *testing.T) {
 	p := newPlace(t)
 	file := filepath.Join(p.dir, "lock")
-	require.NoError(t, os.WriteFile(file, []byte("an old one"), 0o644))
+	require.NoError(t, os.WriteFile(file, nil, 0o644)) // as mktemp makes it
 	r := offline(t, "acquire", "--handle-file", file, p.url)
 	r.succeeds(t)
 	require.Contains(t, r.out, ": acquired token 1 until ")
@@ -38,7 +38,7 @@ func TestHandleFile(t *testing.T) {
 
 	// An acquire that fails has not touched the handle of the one that has succeeded.
 	offline(t, "acquire", "-n", "--handle-file", file, p.url).complains(t, 75, "held by")
-	offline(t, "acquire", "--handle-file", file, "file:///no/such/directory/x").complains(t, 78, "create the directory")
+	offline(t, "acquire", "--handle-file", other, "file:///no/such/directory/x").complains(t, 78, "create the directory")
 	still, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, string(body), string(still))
@@ -52,6 +52,31 @@ func TestHandleFile(t *testing.T) {
 	r = offline(t, "acquire", "-o", "json", "--handle-file", file, p.url)
 	r.succeeds(t)
 	require.NotContains(t, r.out, "handle\":\"file")
+}
+
+// A handle that may be all that can release another lock is not written over, nor is what is no
+// handle. The lock is not taken then.
+func TestHandleFileOfAnotherLock(t *testing.T) {
+	p, next := newPlace(t), newPlace(t)
+	file := filepath.Join(p.dir, "lock")
+	offline(t, "acquire", "--handle-file", file, p.url).succeeds(t)
+	before, err := os.ReadFile(file)
+	require.NoError(t, err)
+	offline(t, "acquire", "--handle-file", file, next.url).complains(t, 64, "has the handle of another lock")
+	after, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after))
+	offline(t, "release", "--handle-file", file).succeeds(t)
+	offline(t, "acquire", "--handle-file", file, next.url).succeeds(t)
+	offline(t, "run", "-n", p.url, "--", "true").succeeds(t)
+	offline(t, "run", "-n", next.url, "--", "true").complains(t, 75, "held by")
+
+	require.NoError(t, os.WriteFile(file, []byte("the user's own"), 0o644))
+	offline(t, "acquire", "--handle-file", file, p.url).complains(t, 64, "something else than a handle")
+	after, err = os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "the user's own", string(after))
+	offline(t, "run", "-n", p.url, "--", "sh", "-c", "exit $((LEASEHOLD_TOKEN - 3))").succeeds(t) // was not taken
 }
 
 // What is not a regular file is left alone, and the lock is not taken.
