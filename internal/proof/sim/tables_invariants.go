@@ -618,13 +618,11 @@ func (c *tableClient) receives(r *tableRequest, at clock.Reading, got tableReply
 		}
 		sent, own := c.sent[rec.Nonce]
 		switch {
-		case own && rec.Released():
+		case !own || sent.at.Mono < c.renewed.at.Mono: // another's, or an old one that was restored
+		case rec.Released():
 			c.term = ""
-		case own && rec.TermID != "":
-			if sent.at.Mono >= c.renewed.at.Mono {
-				c.renewed, c.aliveAt = sent, time.Now()
-			}
-			c.term = rec.TermID
+		case rec.TermID != "":
+			c.renewed, c.aliveAt, c.term = sent, time.Now(), rec.TermID
 		}
 	}
 }
