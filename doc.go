@@ -52,8 +52,9 @@
 //   - If the lock object is deleted, or [Lock.Break] ends a living term, two may lead until the
 //     holder's next renewal. A new object starts tokens from 1, except for candidates that remember
 //     a higher one.
-//   - A foreign client that writes records without a token resets it. One that writes no TTL is
-//     trusted to keep its wall clock within [WithSkewAllowance].
+//   - A foreign client that writes records without a token resets it. A candidate that remembers a
+//     higher one then waits for a TTL, even after a release, and goes on above it. A foreign client
+//     that writes no TTL is trusted to keep its wall clock within [WithSkewAllowance].
 //   - With [WithServerClock], a candidate that has not read the lock for a while believes the
 //     store's clock. If that clock is stepped, or a proxy writes its own dates, two may lead.
 //   - On a server that ignores conditions, two may lead as long as it answers these two writes with
