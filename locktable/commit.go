@@ -25,8 +25,11 @@ type term struct {
 	entry     tables.Member // as it stands in the table
 	leaving   bool          // its holder wants it to end
 	functions int           // that run under a lease of this term
+	unguarded bool          // a lease without a function was lost with the term
 	watches   map[tables.Term]*watch
-	looking   int // looks under way
+	looking   int             // looks under way
+	working   context.Context // of requests, and of looks at other members
+	giveUp    func()          // ends it
 
 	// The committer's own.
 	mustRead  bool          // seen is not the current version, or is not known to be
@@ -38,7 +41,6 @@ type term struct {
 	slot      time.Duration // monotonic time of the last read that a wake-up has caused; earlier, if it was right
 	leftAt    time.Duration // monotonic time when nothing ran any more of a term that ends
 	lostAt    time.Duration // monotonic time when the term was seen to be lost
-	unguarded bool          // a lease without a function was lost with the term
 	undropped time.Duration // monotonic time since which something is to be dropped and cannot be
 	writeTook time.Duration // by the last write
 	wroteAt   time.Duration // monotonic time when the last write had succeeded
@@ -50,13 +52,15 @@ type term struct {
 const never = time.Duration(math.MinInt64)
 
 // serve is the committer: for one term of this member, it makes the table as this process wants it.
-// It sends one request at a time. It reports that the table does not name the term any more.
-func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name membership.Term) (forgotten bool) {
+// It sends one request at a time. It reports that the table does not name the term any more. Once
+// the term is lost and no function runs under it, rest is all that is left to wait for.
+func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name membership.Term) (forgotten bool, rest func()) {
 	tm := &term{
 		lease: lease, watches: make(map[tables.Term]*watch), mustRead: true,
 		pauseTill: never, slot: never, wroteAt: never, rivals: never, leftAt: never, lostAt: never, undropped: never,
 		named: tables.Term(name),
 	}
+	tm.working, tm.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	tm.entry = tables.Member{Term: tm.named, Name: t.member, TTL: t.ttl, Metadata: lease.Record().Metadata}
 	t.mu.Lock()
 	t.term = tm
@@ -66,26 +70,35 @@ func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name membersh
 		defer close(told)
 		t.termEnds(ctx, tm)
 	})
-	working, stop := context.WithCancel(context.WithoutCancel(ctx)) // of looks at other members
-	completed := false
-	defer func() { // also if the store or an observer panics
-		if !completed { // functions may still run, so nobody may follow before the TTL has passed
-			lease.Abandon()
-		}
-		stop()
+	settle := func() (forgotten bool) {
 		if !stopEnding() { // the observer hears all before Run returns
 			<-told
 		}
-		forgotten = t.termEnded(tm)
+		return t.termEnded(tm)
+	}
+	completed := false
+	defer func() { // also if the store or an observer panics
+		tm.giveUp()
+		if completed && !lease.Valid() {
+			rest = func() {
+				settle()
+				t.awaitMargin(tm)
+			}
+			return
+		}
+		if !completed { // functions may still run, so nobody may follow before the TTL has passed
+			lease.Abandon()
+		}
+		forgotten = settle()
 	}()
 	for done := false; !done; {
 		var wait time.Duration
-		if wait, done = t.step(ctx, working, tm); wait > 0 && !done {
+		if wait, done = t.step(ctx, tm); wait > 0 && !done {
 			_ = clock.Wait(context.Background(), t.clock, wait, t.bell)
 		}
 	}
 	completed = true
-	return false
+	return false, nil
 }
 
 // ring tells the committer that it may have something to do. A ring during a step is heard after
@@ -148,6 +161,9 @@ func (t *Table) termEnds(ctx context.Context, tm *term) {
 	defer t.mu.Unlock()
 	tm.leaving = true
 	valid := tm.lease.Valid()
+	if !valid { // a request that is under way must not keep this member's next term waiting
+		tm.giveUp()
+	}
 	for _, r := range t.inOrder() {
 		switch {
 		case r.state == waiting && r.try:
@@ -216,13 +232,16 @@ func (t *Table) renumber(r *request) {
 
 // step sends one request, if one is due, and returns how long to wait until the next step. done
 // reports that the term needs nothing more.
-func (t *Table) step(ctx, working context.Context, tm *term) (wait time.Duration, done bool) {
+func (t *Table) step(ctx context.Context, tm *term) (wait time.Duration, done bool) {
 	now := t.clock.Now().Mono
 	if !tm.lease.Valid() {
 		if tm.lostAt == never {
+			tm.lostAt = now
 			t.termEnds(ctx, tm) // which may not have run yet
 		}
-		return t.afterLoss(tm, now)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return t.ttl, tm.functions == 0 // the end of a function rings
 	}
 	t.mu.Lock()
 	leaving, idle, seen := tm.leaving, tm.functions == 0, t.seen
@@ -237,7 +256,7 @@ func (t *Table) step(ctx, working context.Context, tm *term) (wait time.Duration
 		return tm.pauseTill - now, false
 	}
 	if seen == nil || tm.mustRead || t.readDue(tm, now) {
-		return t.read(ctx, tm), false
+		return t.read(tm), false
 	}
 	d := t.difference(tm, leaving && idle)
 	if d == nil && leaving && idle && !t.unknown {
@@ -247,34 +266,23 @@ func (t *Table) step(ctx, working context.Context, tm *term) (wait time.Duration
 		if wait := t.yield(tm, d, now); wait > 0 {
 			return wait, false
 		}
-		return t.write(ctx, tm, seen, d), false
+		return t.write(tm, seen, d), false
 	}
 	t.well(true)
 	tm.undropped = never
 	if leaving { // the end of a function rings
 		return t.ttl, false
 	}
-	wait = min(t.watchOthers(working, tm, now), tm.readAt-now)
+	wait = min(t.watchOthers(tm, now), tm.readAt-now)
 	return wait, false
 }
 
-// afterLoss waits until no function runs any more, and the safety margin is over for those who hold
-// a lease without one. Only then may this process take its member's object again.
-func (t *Table) afterLoss(tm *term, now time.Duration) (wait time.Duration, done bool) {
-	t.mu.Lock()
-	functions, unguarded := tm.functions, tm.unguarded
-	t.mu.Unlock()
-	if tm.lostAt == never {
-		tm.lostAt = now
+// awaitMargin waits until the safety margin is over for those who held a lease without a function.
+// Only then may this process take its member's object again.
+func (t *Table) awaitMargin(tm *term) {
+	if left := tm.lostAt + t.margin - t.clock.Now().Mono; tm.unguarded && left > 0 {
+		_ = clock.Wait(context.Background(), t.clock, left, nil)
 	}
-	left := tm.lostAt + t.margin - now
-	switch {
-	case functions > 0:
-		return t.ttl, false
-	case left > 0 && unguarded:
-		return left, false
-	}
-	return 0, true
 }
 
 // readDue reports whether the table is to be read. A member that waits reads it once per poll
@@ -531,20 +539,20 @@ func (t *Table) fail(tm *term, base *version, failed map[*request]error) (postpo
 }
 
 // write writes what differs over base, and returns how long to wait before the next step.
-func (t *Table) write(ctx context.Context, tm *term, base *version, d *difference) time.Duration {
+func (t *Table) write(tm *term, base *version, d *difference) time.Duration {
 	if d == nil {
 		d = &difference{} // a new revision kills the write whose outcome is unknown
 	}
 	tab, body, asked, err := t.build(tm, base, d)
 	switch {
 	case tab == nil:
-		return t.read(ctx, tm)
+		return t.read(tm)
 	case d.nothing(asked) && !t.unknown:
 		return 0
 	case err != nil:
 		return t.failed(tm, true, err)
 	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.attempt())
+	limited, cancel := context.WithTimeout(tm.working, t.attempt())
 	defer cancel()
 	if !tm.lease.Valid() { // no request of a term that is over
 		return 0
@@ -576,6 +584,9 @@ func (t *Table) write(ctx context.Context, tm *term, base *version, d *differenc
 		tm.wroteAt, tm.courtesy = begun+tm.writeTook, tm.spread(1+2*t.clock.Rand())
 		t.well(true)
 		t.adopt(tm, next)
+		return 0
+	case tm.working.Err() != nil:
+		t.unknown = true
 		return 0
 	case errors.Is(err, leasehold.ErrPreconditionFailed), errors.Is(err, leasehold.ErrNotExist):
 		tm.refusals, tm.rivals = min(tm.refusals+1, maxRefusals), begun
@@ -688,14 +699,17 @@ func (t *Table) well(written bool) {
 }
 
 // read reads the table, and returns how long to wait before the next step.
-func (t *Table) read(ctx context.Context, tm *term) time.Duration {
+func (t *Table) read(tm *term) time.Duration {
 	t.mu.Lock()
 	wakes, called := t.wakes, t.called
 	t.wakes, t.called = 0, false
 	t.mu.Unlock()
 	begun := t.clock.Now().Mono
-	v, err := t.get(ctx, begun, t.seen)
+	v, err := t.get(tm.working, begun, t.seen)
 	t.tell(Event{Kind: EventRead, Duration: t.clock.Now().Mono - begun, Err: err}, v)
+	if err != nil && tm.working.Err() != nil {
+		return 0
+	}
 	if err != nil {
 		t.mu.Lock()
 		t.wakes, t.called = t.wakes+wakes, t.called || called
@@ -731,7 +745,7 @@ func (t *Table) read(ctx context.Context, tm *term) time.Duration {
 // get reads the table's object. A missing one is a table without entries. What shows the bytes of
 // the last version is not decoded again.
 func (t *Table) get(ctx context.Context, begun time.Duration, last *version) (*version, error) {
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.attempt())
+	limited, cancel := context.WithTimeout(ctx, t.attempt())
 	defer cancel()
 	obj, err := t.store.Get(limited, t.key)
 	if errors.Is(err, leasehold.ErrNotExist) {

@@ -35,7 +35,7 @@ const (
 
 // watchOthers looks at those that are in the way, and slowly at all others, or the entries of the
 // dead that block nobody would stay for ever. It returns when the next look is due.
-func (t *Table) watchOthers(ctx context.Context, tm *term, now time.Duration) (wait time.Duration) {
+func (t *Table) watchOthers(tm *term, now time.Duration) (wait time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if tm.leaving {
@@ -70,7 +70,7 @@ func (t *Table) watchOthers(ctx context.Context, tm *term, now time.Duration) (w
 		case tm.looking < maxLooks: // else the end of a look rings
 			tm.looking++
 			w.looking, w.looked = true, now
-			go t.look(ctx, tm, w)
+			go t.look(tm, w)
 		}
 	}
 	return wait
@@ -104,7 +104,7 @@ func (t *Table) inTheWay(n uint64) map[uint64]bool {
 }
 
 // look looks at a member once.
-func (t *Table) look(ctx context.Context, tm *term, w *watch) {
+func (t *Table) look(tm *term, w *watch) {
 	verdict, err := membership.Verdict{}, error(nil)
 	// an object that is looked at may be taken and removed
 	if want := t.key + membersFolder + w.member.Name; w.member.Key != want {
@@ -113,7 +113,7 @@ func (t *Table) look(ctx context.Context, tm *term, w *watch) {
 		w.judge, err = t.group.Judge(membership.Term(w.member.Term), w.member.TTL)
 	}
 	if err == nil {
-		verdict, err = w.judge.Look(ctx)
+		verdict, err = w.judge.Look(tm.working)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,7 +121,7 @@ func (t *Table) look(ctx context.Context, tm *term, w *watch) {
 	now := t.clock.Now().Mono
 	tm.looking--
 	w.looking = false
-	if ctx.Err() != nil {
+	if tm.working.Err() != nil {
 		return
 	}
 	switch {

@@ -20,6 +20,7 @@ type Member struct {
 	// Of the goroutine of Run.
 	left  leasehold.Record // the last term, if its object may be removed; zero if not
 	stale string           // see Group.remove
+	rest  func()           // see Serve
 }
 
 // Serve is what a member does in one term. It gets the term's name, under which the group may name
@@ -31,7 +32,11 @@ type Member struct {
 // forgotten reports that the group does not name the term any more. Only then is the object
 // removed, after Run has released it: else the released object is what tells others at once that
 // the term is over. After a panic nobody follows before the TTL has passed, and the panic goes on.
-type Serve func(ctx context.Context, lease *leasehold.Lease, term Term) (forgotten bool)
+//
+// rest, unless it is nil, is called after Serve has returned and before the next term begins. It is
+// for what must end before that and is no function under the lease. A Serve that goes on after the
+// loss of its lease is reported as such a function.
+type Serve func(ctx context.Context, lease *leasehold.Lease, term Term) (forgotten bool, rest func())
 
 // Member returns this process as the member whose object has this key. unique says that no other
 // process will ever use the key. opts are for the member's lock alone, such as its metadata. It
@@ -42,7 +47,14 @@ func (g *Group) Member(key string, unique bool, serve Serve, opts ...leasehold.O
 		return nil, err
 	}
 	m := &Member{g: g, lock: lock, serve: serve, unique: unique}
-	m.elector, err = leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: m.term})
+	m.elector, err = leasehold.NewElector(lock, leasehold.Callbacks{
+		OnStartedLeading: m.term,
+		OnStoppedLeading: func(error) {
+			if m.rest != nil {
+				m.rest()
+			}
+		},
+	})
 	return m, err
 }
 
@@ -79,14 +91,15 @@ func (m *Member) Check(r *http.Request) error { return m.elector.Check(r) }
 
 // term runs one term.
 func (m *Member) term(ctx context.Context, lease *leasehold.Lease) {
-	m.left, m.stale = leasehold.Record{}, ""
+	m.left, m.stale, m.rest = leasehold.Record{}, "", nil
 	completed := false
 	defer func() { // also if serve panics: what it has started may still act
 		if !completed {
 			lease.Abandon()
 		}
 	}()
-	forgotten := m.serve(ctx, lease, TermOf(m.Key(), lease.Record()))
+	forgotten, rest := m.serve(ctx, lease, TermOf(m.Key(), lease.Record()))
+	m.rest = rest
 	completed = true
 	if ctx.Err() == nil || errors.Is(context.Cause(lease.Context()), leasehold.ErrLost) || !forgotten {
 		return

@@ -30,9 +30,9 @@ func (l *looseStore) Describe() leasehold.StoreInfo { return leasehold.Describe(
 
 // waits is a Serve that ends with its term.
 func waits(forgotten bool) membership.Serve {
-	return func(ctx context.Context, _ *leasehold.Lease, _ membership.Term) bool {
+	return func(ctx context.Context, _ *leasehold.Lease, _ membership.Term) (bool, func()) {
 		<-ctx.Done()
-		return forgotten
+		return forgotten, nil
 	}
 }
 
@@ -108,43 +108,53 @@ func TestALaterTermStays(t *testing.T) {
 }
 
 // A member whose term is lost takes its object anew only when nothing acts under the lost term any
-// more.
+// more. Only what Serve itself does counts as a function that still runs.
 func TestHealing(t *testing.T) {
-	bubble(t, func(s *scene) {
-		terms := make(chan membership.Term, 2)
-		mayReturn := make(chan struct{})
-		m, err := s.group.Member(key, true, func(ctx context.Context, _ *leasehold.Lease, term membership.Term) bool {
-			terms <- term
-			<-ctx.Done()
-			<-mayReturn
-			return true
-		})
-		require.NoError(s, err)
-		ctx, cancel := context.WithCancel(s.Context())
-		done := make(chan error)
-		go func() { done <- m.Run(ctx) }()
-		first := <-terms
-		s.remove()
-		time.Sleep(3 * ttl)
-		require.False(s, s.exists(), "something may still act under the lost term")
-		require.Empty(s, terms)
-		close(mayReturn)
-		second := <-terms
-		require.NotEqual(s, first.ObjectID, second.ObjectID)
-		cancel()
-		require.NoError(s, <-done)
-		require.False(s, s.exists())
+	for name, rests := range map[string]bool{"Serve goes on": false, "what is left to wait for goes on": true} {
+		t.Run(name, func(t *testing.T) { bubble(t, func(s *scene) { testHealing(s, rests) }) })
+	}
+}
+
+func testHealing(s *scene, rests bool) {
+	terms := make(chan membership.Term, 2)
+	mayReturn := make(chan struct{})
+	wait := func() { <-mayReturn }
+	m, err := s.group.Member(key, true, func(ctx context.Context, _ *leasehold.Lease, term membership.Term) (bool, func()) {
+		terms <- term
+		<-ctx.Done()
+		if rests {
+			return true, wait
+		}
+		wait()
+		return true, nil
 	})
+	require.NoError(s, err)
+	ctx, cancel := context.WithCancel(s.Context())
+	done := make(chan error)
+	go func() { done <- m.Run(ctx) }()
+	first := <-terms
+	s.remove()
+	time.Sleep(3 * ttl)
+	require.False(s, s.exists(), "something may still act under the lost term")
+	require.Empty(s, terms)
+	require.Equal(s, rests, m.Check(nil) == nil)
+	close(mayReturn)
+	second := <-terms
+	require.NotEqual(s, first.ObjectID, second.ObjectID)
+	cancel()
+	require.NoError(s, <-done)
+	require.False(s, s.exists())
 }
 
 // A term that ends by Resign is followed by another one.
 func TestResign(t *testing.T) {
 	bubble(t, func(s *scene) {
 		terms := make(chan membership.Term, 2)
-		m, err := s.group.Member(key, true, func(ctx context.Context, _ *leasehold.Lease, term membership.Term) bool {
+		m, err := s.group.Member(key, true, func(ctx context.Context, _ *leasehold.Lease,
+			term membership.Term) (bool, func()) {
 			terms <- term
 			<-ctx.Done()
-			return true
+			return true, nil
 		})
 		require.NoError(s, err)
 		require.Equal(s, key, m.Key())
@@ -166,7 +176,9 @@ func TestResign(t *testing.T) {
 // its term may run on.
 func TestAPanic(t *testing.T) {
 	bubble(t, func(s *scene) {
-		var serve membership.Serve = func(context.Context, *leasehold.Lease, membership.Term) bool { panic("oh") }
+		var serve membership.Serve = func(context.Context, *leasehold.Lease, membership.Term) (bool, func()) {
+			panic("oh")
+		}
 		m, err := s.group.Member(key, true, serve)
 		require.NoError(s, err)
 		require.PanicsWithValue(s, "oh", func() { _ = m.Run(s.Context()) })

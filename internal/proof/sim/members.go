@@ -214,7 +214,8 @@ func (p *memberProcess) run() {
 }
 
 // serve is one term of the member: it is named as long as it lasts.
-func (p *memberProcess) serve(ctx context.Context, lease *leasehold.Lease, term membership.Term) (forgotten bool) {
+func (p *memberProcess) serve(ctx context.Context, lease *leasehold.Lease,
+	term membership.Term) (forgotten bool, rest func()) {
 	w := p.w
 	w.log(p.name, "has term %s", brief(term))
 	w.state.Lock()
@@ -234,12 +235,12 @@ func (p *memberProcess) serve(ctx context.Context, lease *leasehold.Lease, term 
 	_ = p.clock.Sleep(p.life, late)
 	w.log(p.name, "ends term %s", brief(term))
 	if p.crashed.Load() || !lease.Valid() || p.draw(2) == 0 && w.faultsOn() {
-		return false
+		return false, nil
 	}
 	w.state.Lock()
 	defer w.state.Unlock()
 	delete(w.named, term)
-	return true
+	return true, nil
 }
 
 // watchAll has each term judged that the group names.
