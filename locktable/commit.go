@@ -39,7 +39,10 @@ type term struct {
 	pauseTill time.Duration // monotonic time before which no request is sent
 	readAt    time.Duration // monotonic time of the next read
 	slot      time.Duration // monotonic time of the last read that a wake-up has caused; earlier, if it was right
+	joined    bool          // a write that adds the member to the table was sent
+	parted    bool          // the read before leaving was tried
 	leftAt    time.Duration // monotonic time when nothing ran any more of a term that ends
+	refused   bool          // leaving was refused for good
 	lostAt    time.Duration // monotonic time when the term was seen to be lost
 	undropped time.Duration // monotonic time since which something is to be dropped and cannot be
 	writeTook time.Duration // by the last write
@@ -124,7 +127,10 @@ func (t *Table) termEnded(tm *term) (forgotten bool) {
 	t.term, t.termless = nil, t.clock.Now().Mono
 	var events []Event
 	lost := t.lostWith(tm)
-	forgotten = lost == nil && !t.names(tm.named)
+	forgotten = lost == nil && !t.unknown && !t.names(tm.named)
+	if tm.joined && !forgotten && tm.leftAt != never && t.runs.Err() != nil {
+		t.unleft = t.couldNotLeave(lost)
+	}
 	for _, r := range t.inOrder() {
 		switch r.state {
 		case waiting: // it is asked for anew under the next term, by a number of its own
@@ -148,6 +154,27 @@ func (t *Table) names(term tables.Term) bool {
 	_, named := t.seen.tab.Find(term)
 	return named
 }
+
+// couldNotLeave is the error of a member that was to leave, and is in the table still. The caller
+// holds t.mu.
+func (t *Table) couldNotLeave(lost error) error {
+	var locks []string
+	for _, r := range t.inOrder() {
+		if r.state == held || r.state == freeing || r.asked {
+			locks = append(locks, r.names()...)
+		}
+	}
+	with := "without locks"
+	if len(locks) > 0 {
+		with = "with " + list(locks) + ", which others get once its lease was released or has run out"
+	}
+	err := fmt.Errorf("leaving: member %q is still in the table, %s: %w", t.member, with,
+		cmp.Or(t.trouble.err, lost, errUnanswered))
+	t.log.Warn("the member could not leave the table", "table", t.key, "err", err)
+	return t.named(err)
+}
+
+var errUnanswered = errors.New("the last request was not answered in time")
 
 // termEnds ends all contexts at once: the term is lost, or its holder wants it to end.
 func (t *Table) termEnds(ctx context.Context, tm *term) {
@@ -249,14 +276,28 @@ func (t *Table) step(ctx context.Context, tm *term) (wait time.Duration, done bo
 	if leaving && idle && tm.leftAt == never {
 		tm.leftAt, tm.pauseTill = now, now
 	}
-	if leaving && idle && now-tm.leftAt > min(t.ttl/2, parting) { // the release of the member's lock frees all the same
-		return 0, true
+	resume := tm.pauseTill
+	if leaving && idle { // the release of the member's lock frees all the same
+		end := tm.leftAt + min(t.ttl/2, parting)
+		if !tm.joined || tm.refused || now >= end {
+			return 0, true
+		}
+		resume = min(resume, end)
 	}
-	if now < tm.pauseTill {
-		return tm.pauseTill - now, false
+	if now < resume {
+		return resume - now, false
+	}
+	if leaving && !tm.parted && !tm.mustRead {
+		// Others have often written since the last read. To read costs less than a write that is
+		// refused, and most functions return meanwhile. If it fails, what is known has to do.
+		tm.parted = true
+		t.read(tm)
+		tm.pauseTill = now
+		return 0, false
 	}
 	if seen == nil || tm.mustRead || t.readDue(tm, now) {
-		return t.read(tm), false
+		t.read(tm)
+		return 0, false
 	}
 	d := t.difference(tm, leaving && idle)
 	if d == nil && leaving && idle && !t.unknown {
@@ -266,7 +307,8 @@ func (t *Table) step(ctx context.Context, tm *term) (wait time.Duration, done bo
 		if wait := t.yield(tm, d, now); wait > 0 {
 			return wait, false
 		}
-		return t.write(tm, seen, d), false
+		t.write(tm, seen, d)
+		return 0, false
 	}
 	t.well(true)
 	tm.undropped = never
@@ -538,28 +580,31 @@ func (t *Table) fail(tm *term, base *version, failed map[*request]error) (postpo
 	return postponed
 }
 
-// write writes what differs over base, and returns how long to wait before the next step.
-func (t *Table) write(tm *term, base *version, d *difference) time.Duration {
+// write writes what differs over base.
+func (t *Table) write(tm *term, base *version, d *difference) {
 	if d == nil {
 		d = &difference{} // a new revision kills the write whose outcome is unknown
 	}
 	tab, body, asked, err := t.build(tm, base, d)
 	switch {
 	case tab == nil:
-		return t.read(tm)
+		t.read(tm)
+		return
 	case d.nothing(asked) && !t.unknown:
-		return 0
+		return
 	case err != nil:
-		return t.failed(tm, true, err)
+		t.failed(tm, true, err)
+		return
 	}
 	limited, cancel := context.WithTimeout(tm.working, t.attempt())
 	defer cancel()
 	if !tm.lease.Valid() { // no request of a term that is over
-		return 0
+		return
 	}
 	begun := t.clock.Now().Mono
 	next := &version{tab: tab, size: len(body), begun: begun}
 	tm.mustRead = true // also if the store panics
+	tm.joined = tm.joined || d.join
 	t.mu.Lock()
 	t.wakes, t.called = 0, false
 	t.mu.Unlock()
@@ -584,39 +629,34 @@ func (t *Table) write(tm *term, base *version, d *difference) time.Duration {
 		tm.wroteAt, tm.courtesy = begun+tm.writeTook, tm.spread(1+2*t.clock.Rand())
 		t.well(true)
 		t.adopt(tm, next)
-		return 0
 	case tm.working.Err() != nil:
 		t.unknown = true
-		return 0
 	case errors.Is(err, leasehold.ErrPreconditionFailed), errors.Is(err, leasehold.ErrNotExist):
 		tm.refusals, tm.rivals = min(tm.refusals+1, maxRefusals), begun
 		err = fmt.Errorf("others have written before, each time: %w", err)
 		t.noteTrouble(true, err)
 		t.endIfStuck(tm, false, err)
+		pause := min(tm.spread(t.clock.Rand()), t.poll)
 		if t.handsOver(base, d) {
-			return t.pause(tm, time.Duration(t.clock.Rand()*float64(tm.writeTook)))
+			pause = time.Duration(t.clock.Rand() * float64(tm.writeTook))
 		}
-		return t.pause(tm, min(tm.spread(t.clock.Rand()), t.poll))
-	case errors.Is(err, leasehold.ErrPermanent):
-		return t.failed(tm, true, err)
+		tm.pauseTill = t.clock.Now().Mono + pause
+	default:
+		t.unknown = t.unknown || !errors.Is(err, leasehold.ErrPermanent)
+		t.failed(tm, true, err)
 	}
-	t.unknown = true
-	return t.failed(tm, true, err)
 }
 
-// pause sets when the next request may be sent.
-func (t *Table) pause(tm *term, d time.Duration) time.Duration {
-	tm.pauseTill = t.clock.Now().Mono + d
-	return d
-}
-
-// failed notes that a request has failed, and returns the pause until the next.
-func (t *Table) failed(tm *term, writing bool, err error) time.Duration {
+// failed notes that a request has failed, and sets the pause until the next.
+func (t *Table) failed(tm *term, writing bool, err error) {
 	if t.noteTrouble(writing, err) {
 		t.log.Warn("the table cannot be read or written, will retry", "table", t.key, "err", err)
 	}
 	t.failTries(err)
 	t.endIfStuck(tm, !writing, err)
+	if tm.leftAt != never && errors.Is(err, leasehold.ErrPermanent) && (writing || tm.mustRead) {
+		tm.refused = true
+	}
 	failures := &tm.unread
 	if writing {
 		failures = &tm.unwritten
@@ -625,7 +665,7 @@ func (t *Table) failed(tm *term, writing bool, err error) time.Duration {
 	if !errors.Is(err, leasehold.ErrPermanent) { // it may pass at any time
 		pause = min(pause, t.poll)
 	}
-	return t.pause(tm, pause)
+	tm.pauseTill = t.clock.Now().Mono + pause
 }
 
 // endIfStuck ends the term of a member that has been in the way for two TTLs. The heartbeat would
@@ -698,8 +738,8 @@ func (t *Table) well(written bool) {
 	}
 }
 
-// read reads the table, and returns how long to wait before the next step.
-func (t *Table) read(tm *term) time.Duration {
+// read reads the table.
+func (t *Table) read(tm *term) {
 	t.mu.Lock()
 	wakes, called := t.wakes, t.called
 	t.wakes, t.called = 0, false
@@ -708,15 +748,15 @@ func (t *Table) read(tm *term) time.Duration {
 	v, err := t.get(tm.working, begun, t.seen)
 	t.tell(Event{Kind: EventRead, Duration: t.clock.Now().Mono - begun, Err: err}, v)
 	if err != nil && tm.working.Err() != nil {
-		return 0
+		return
 	}
 	if err != nil {
 		t.mu.Lock()
 		t.wakes, t.called = t.wakes+wakes, t.called || called
 		t.mu.Unlock()
-		wait := t.failed(tm, false, err)
+		t.failed(tm, false, err)
 		tm.readAt = tm.pauseTill
-		return wait
+		return
 	}
 	t.well(false)
 	t.mu.Lock()
@@ -739,7 +779,6 @@ func (t *Table) read(tm *term) time.Duration {
 	if !same && v.tab.Unfinished() { // whoever has edited it by hand has granted nothing
 		t.unknown = true
 	}
-	return 0
 }
 
 // get reads the table's object. A missing one is a table without entries. What shows the bytes of

@@ -72,6 +72,13 @@ func (c *counting) reply(op, of string, err error) error {
 	return err
 }
 
+// forget begins to count anew.
+func (c *counting) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.requests)
+}
+
 func (c *counting) count(op string) int { return c.countOf(op, key) }
 
 func (c *counting) countOf(op, key string) int {
@@ -113,7 +120,8 @@ func (c *counting) DeleteIfMatch(ctx context.Context, k, etag string) error {
 // member is one process that runs a table.
 type member struct {
 	*locktable.Table
-	stop func() // ends Run gracefully, and waits for it
+	stop  func() error // ends Run gracefully, and returns its error
+	fails bool         // Run may
 }
 
 func start(t *testing.T, store leasehold.Store, opts ...locktable.Option) *member {
@@ -121,17 +129,20 @@ func start(t *testing.T, store leasehold.Store, opts ...locktable.Option) *membe
 	tab, err := locktable.New(store, key, append([]locktable.Option{locktable.WithLogger(silent)}, opts...)...)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	ran := make(chan struct{})
-	go func() {
-		defer close(ran)
-		assert.NoError(t, tab.Run(ctx))
-	}()
-	stop := func() {
+	ran := make(chan error, 1)
+	go func() { ran <- tab.Run(ctx) }()
+	m := &member{Table: tab}
+	ended := sync.OnceValue(func() error { return <-ran })
+	m.stop = func() error {
 		cancel()
-		<-ran
+		return ended()
 	}
-	t.Cleanup(stop)
-	return &member{tab, stop}
+	t.Cleanup(func() {
+		if err := m.stop(); !m.fails {
+			assert.NoError(t, err)
+		}
+	})
+	return m
 }
 
 // soon ends a call that waits although it should not.

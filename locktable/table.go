@@ -53,8 +53,10 @@ type Table struct {
 	called   bool                // they were so many that it may be this member's turn
 	listened int                 // leases whose Wanted somebody has asked for
 	trouble  trouble
-	termless time.Duration // monotonic time since which there is no term
-	unknown  bool          // a write over seen may still land; the committer's own
+	termless time.Duration   // monotonic time since which there is no term
+	runs     context.Context // of Run
+	unleft   error           // why the member could not leave the table at the end of Run; nil if it has
+	unknown  bool            // a write over seen may still land; the committer's own
 }
 
 // version is one version of the table.
@@ -121,10 +123,16 @@ func (t *Table) Member() string { return t.member }
 // Run holds the member's own lock, which all that it holds in the table needs, and takes it anew
 // after a loss. When ctx ends, the contexts of all leases end, Run waits for their functions while
 // the lease is still renewed, for one TTL at most, and hands all locks over with one write. Then it
-// frees the member's lock and removes its object. It returns nil then. Errors that waiting cannot
-// fix end it as they end [leasehold.Elector.Run]. If the store or an observer panics, the contexts
-// of all leases end, nobody gets their locks before the TTL has passed, and the panic goes on. Run
-// may be called again after it has returned. A second Run at the same time is an error.
+// frees the member's lock and removes its object. It returns nil then.
+//
+// If the write fails, Run tries again for half a TTL, and for 30 s at most, unless the store refuses
+// it for good. Then it frees the member's lock alone, and returns an error that says which locks are
+// still in the table. Others get them when they see that the member's lock is free or has run out.
+//
+// Errors that waiting cannot fix end Run as they end [leasehold.Elector.Run]. If the store or an
+// observer panics, the contexts of all leases end, nobody gets their locks before the TTL has
+// passed, and the panic goes on. Run may be called again after it has returned. A second Run at the
+// same time is an error.
 func (t *Table) Run(ctx context.Context) error {
 	t.mu.Lock()
 	if t.running {
@@ -132,10 +140,20 @@ func (t *Table) Run(ctx context.Context) error {
 		return fmt.Errorf("locktable: table %q is already running", t.key)
 	}
 	t.running, t.ended, t.termless = true, false, t.clock.Now().Mono
+	t.runs, t.unleft = ctx, nil
 	close(t.began)
 	t.mu.Unlock()
 	defer t.ran() // also if the store or an observer panics
-	return t.self.Run(ctx)
+	err := t.self.Run(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.unleft == nil:
+		return err
+	case err == nil:
+		return t.unleft
+	}
+	return fmt.Errorf("%w; and its lease was not released: %w", t.unleft, err)
 }
 
 // ran notes the end of Run.

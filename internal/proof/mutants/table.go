@@ -3219,9 +3219,39 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a member that could not leave removes its object",
-		[]edit{{"locktable/commit.go", `forgotten = lost == nil && !t.names(tm.named)`,
+		[]edit{{"locktable/commit.go", `forgotten = lost == nil && !t.unknown && !t.names(tm.named)`,
 			`forgotten = lost == nil`}},
-		[]string{"./locktable -run ^TestAMemberThatLeavesAndCannotSaySo$"}, 0,
+		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 0,
+	},
+	{
+		"locktable: a member leaves without a look at what others have asked",
+		[]edit{{"locktable/commit.go", `	if leaving && !tm.parted && !tm.mustRead {`,
+			`	if leaving && !tm.parted && !tm.mustRead && t == nil {`}},
+		[]string{"./locktable -run ^TestLeavingWhileOthersWait$"}, 0,
+	},
+	{
+		"locktable: a leave that is refused for good is tried again",
+		[]edit{{"locktable/commit.go", `		tm.refused = true
+`, ``}},
+		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 0,
+	},
+	{
+		"locktable: Run says nothing of what it has left in the table",
+		[]edit{{"locktable/commit.go", `	if tm.joined && !forgotten && tm.leftAt`,
+			`	if t == nil && !forgotten && tm.leftAt`}},
+		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 0,
+	},
+	{
+		"locktable: a request keeps a member waiting whose term is lost",
+		[]edit{{"locktable/commit.go", `	if !valid { // a request that`,
+			`	if !valid && t == nil { // a request that`}},
+		[]string{"./locktable -run ^TestOnlyAFunctionThatStillRunsIsReported$"}, 0,
+	},
+	{
+		"locktable: a member heals before the margin of a lease without a function is over",
+		[]edit{{"locktable/commit.go", `tm.unguarded && left > 0`,
+			`tm.unguarded && left > t.ttl`}},
+		[]string{"./locktable -run ^TestHealingWaitsForTheMargin$"}, 0,
 	},
 	{
 		"locktable: a wake-up during a read is lost",
