@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"runtime"
 	"slices"
 	"time"
 
@@ -107,10 +108,34 @@ func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name membersh
 // ring tells the committer that it may have something to do. A ring during a step is heard after
 // it.
 func (t *Table) ring() {
+	t.rings.Add(1)
 	select {
 	case t.bell <- struct{}{}:
 	default:
 	}
+}
+
+const (
+	calm     = 64                    // yields without a ring after which one was alone
+	calmMany = 32 * calm             // and after which many have all come
+	patience = 50 * time.Millisecond // a stream that does not end is written in parts
+)
+
+// gather lets those ask and free first who are about to do so at this moment, so that one write has
+// all of it. It waits for no time: a lone request passes after some microseconds.
+func (t *Table) gather() {
+	rings := t.rings.Load()
+	if rings == t.heard {
+		return
+	}
+	began, enough := t.clock.Now().Mono, calm
+	for yields := 0; yields < enough && t.clock.Now().Mono-began < patience; yields++ {
+		runtime.Gosched()
+		if t.heard = rings; t.rings.Load() != rings {
+			rings, yields, enough = t.rings.Load(), 0, calmMany
+		}
+	}
+	t.heard = rings
 }
 
 // termEnded settles what is left of a term that needs nothing more. It reports that the term was
@@ -260,6 +285,7 @@ func (t *Table) renumber(r *request) {
 // step sends one request, if one is due, and returns how long to wait until the next step. done
 // reports that the term needs nothing more.
 func (t *Table) step(ctx context.Context, tm *term) (wait time.Duration, done bool) {
+	t.gather()
 	now := t.clock.Now().Mono
 	if !tm.lease.Valid() {
 		if tm.lostAt == never {

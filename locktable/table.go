@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -39,6 +40,8 @@ type Table struct {
 	group *membership.Group
 	self  *membership.Member // this process
 	bell  chan struct{}      // has room for one: see ring
+	rings atomic.Uint64      // how often it was rung
+	heard uint64             // of them, by gather; the committer's own
 
 	mu       sync.Mutex
 	began    chan struct{} // closed when Run begins; replaced when it ends

@@ -3254,6 +3254,12 @@ var mutants = []mutant{
 		[]string{"./locktable -run ^TestHealingWaitsForTheMargin$"}, 0,
 	},
 	{
+		"locktable: the first of many who ask is written alone",
+		[]edit{{"locktable/commit.go", `	if rings == t.heard {`,
+			`	if rings >= t.heard {`}},
+		[]string{"./locktable -run ^TestWhatIsWantedAtOneMomentIsWrittenTogether$"}, 0,
+	},
+	{
 		"locktable: a wake-up during a read is lost",
 		[]edit{{"locktable/commit.go", `	t.well(false)
 	t.mu.Lock()
