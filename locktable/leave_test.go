@@ -74,6 +74,7 @@ func TestLeavingWhileOthersWait(t *testing.T) {
 func TestAMemberThatCannotLeave(t *testing.T) {
 	denied := fmt.Errorf("%w: AccessDenied", leasehold.ErrPermanent)
 	outage := errors.New("503")
+	outrun := leasehold.ErrPreconditionFailed
 	for name, c := range map[string]struct {
 		fails func(op, of string) error
 		want  error         // of Run
@@ -86,7 +87,7 @@ func TestAMemberThatCannotLeave(t *testing.T) {
 		"no read, for a while":            {on("get", outage), nil, ttl / 30, false},
 		"no read of what others wrote":    {on("get", denied), denied, ttl / 10, true},
 		"nor for a while":                 {on("get", outage), outage, ttl/2 + ttl/5, true},
-		"others always write before":      {on("put", leasehold.ErrPreconditionFailed), leasehold.ErrPreconditionFailed, ttl, true},
+		"others always write before":      {on("put", outrun), outrun, ttl, true},
 		"neither reads nor writes":        {on("", outage), outage, ttl/2 + ttl/5, true},
 		"neither reads nor writes at all": {on("", denied), denied, ttl / 10, true},
 	} {
@@ -118,7 +119,8 @@ func TestAMemberThatCannotLeave(t *testing.T) {
 					return
 				}
 				require.ErrorIs(t, err, c.want)
-				require.ErrorContains(t, err, fmt.Sprintf("member %q is still in the table, with \"x\", \"y\"", a.Member()))
+				require.ErrorContains(t, err,
+					fmt.Sprintf("member %q is still in the table, with \"x\", \"y\"", a.Member()))
 				require.Len(t, rows, 2)
 				if c.stale {
 					require.LessOrEqual(t, (<-got).Sub(left), ttl/2)

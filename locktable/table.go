@@ -128,9 +128,10 @@ func (t *Table) Member() string { return t.member }
 // the lease is still renewed, for one TTL at most, and hands all locks over with one write. Then it
 // frees the member's lock and removes its object. It returns nil then.
 //
-// If the write fails, Run tries again for half a TTL, and for 30 s at most, unless the store refuses
-// it for good. Then it frees the member's lock alone, and returns an error that says which locks are
-// still in the table. Others get them when they see that the member's lock is free or has run out.
+// If the write fails, Run tries again for half a TTL, and for 30 s at most, unless the store
+// refuses it for good. Then it frees the member's lock alone, and returns an error that says which
+// locks are still in the table. Others get them when they see that the member's lock is free or has
+// run out.
 //
 // Errors that waiting cannot fix end Run as they end [leasehold.Elector.Run]. If the store or an
 // observer panics, the contexts of all leases end, nobody gets their locks before the TTL has

@@ -230,8 +230,8 @@ func (a *app) checkOverwritten(ctx context.Context, path string, at place.Locati
 	}
 	h, err := parseHandle(text)
 	if err != nil {
-		return exit.Errorf(exit.Usage, "--handle-file %q has something else than a handle, and is left alone: give the "+
-			"path of a new file", path)
+		return exit.Errorf(exit.Usage, "--handle-file %q has something else than a handle, and is left alone: give "+
+			"the path of a new file", path)
 	}
 	if h.at.String() == at.String() {
 		return nil // this acquire waits until that term is over
@@ -246,8 +246,8 @@ func (a *app) checkOverwritten(ctx context.Context, path string, at place.Locati
 		return err
 	}
 	if token, _, _ := strings.Cut(h.term, "-"); view.State != "free" && strconv.FormatUint(view.Token, 10) == token {
-		return exit.Errorf(exit.Usage, "--handle-file %q has the handle of another lock, %v, which is held: release it "+
-			"first (leasehold release --handle-file), or give another file", path, h.at)
+		return exit.Errorf(exit.Usage, "--handle-file %q has the handle of another lock, %v, which is held: release "+
+			"it first (leasehold release --handle-file), or give another file", path, h.at)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func TestHandleFile(t *testing.T) {
 
 	// An acquire that fails has not touched the handle of the one that has succeeded.
 	offline(t, "acquire", "-n", "--handle-file", file, p.url).complains(t, 75, "held by")
-	offline(t, "acquire", "--handle-file", other, "file:///no/such/directory/x").complains(t, 78, "create the directory")
+	offline(t, "acquire", "--handle-file", other, "file:///no/directory/x").complains(t, 78, "create the directory")
 	still, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, string(body), string(still))

@@ -119,7 +119,8 @@ func testHealing(s *scene, rests bool) {
 	terms := make(chan membership.Term, 2)
 	mayReturn := make(chan struct{})
 	wait := func() { <-mayReturn }
-	m, err := s.group.Member(key, true, func(ctx context.Context, _ *leasehold.Lease, term membership.Term) (bool, func()) {
+	m, err := s.group.Member(key, true, func(ctx context.Context, _ *leasehold.Lease,
+		term membership.Term) (bool, func()) {
 		terms <- term
 		<-ctx.Done()
 		if rests {
