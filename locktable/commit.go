@@ -1,10 +1,10 @@
 package locktable
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -226,7 +226,7 @@ func (t *Table) termEnds(ctx context.Context, tm *term) {
 			tm.unguarded = tm.unguarded || r.runs == noFunction
 			events = append(events, t.lose(r, cmp.Or(context.Cause(tm.lease.Context()), leasehold.ErrLost)))
 		case r.state == held && r.runs == running:
-			r.cancel(context.Cause(ctx))
+			r.endContext(context.Cause(ctx))
 		case r.state == held:
 			t.free(r, fmt.Errorf("%w: %w", leasehold.ErrReleased, context.Cause(ctx)))
 		}
@@ -819,12 +819,12 @@ func (t *Table) get(ctx context.Context, begun time.Duration, last *version) (*v
 	if err != nil {
 		return nil, err
 	}
-	v := &version{etag: obj.ETag, size: len(obj.Body), body: obj.Body, begun: begun}
-	if last != nil && last.body != nil && bytes.Equal(last.body, v.body) {
-		v.tab, v.body = last.tab, last.body
+	v := &version{etag: obj.ETag, size: len(obj.Body), sum: sha256.Sum256(obj.Body), begun: begun}
+	if last != nil && last.sum == v.sum {
+		v.tab = last.tab
 		return v, nil
 	}
-	if v.tab, err = tables.Decode(v.body); err != nil {
+	if v.tab, err = tables.Decode(obj.Body); err != nil {
 		return nil, err
 	}
 	return v, nil

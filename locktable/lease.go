@@ -18,9 +18,12 @@ import (
 // released. It is safe for concurrent use. It is freed, too, when both the Lease and its context
 // have become unreachable.
 type Lease struct {
-	r     *request
-	outer *Lease          // under which this one was asked for; nil if under none
-	ctx   context.Context // has the Lease as a value, so that either keeps both reachable
+	r      *request
+	outer  *Lease          // under which this one was asked for; nil if under none
+	parent context.Context // of ctx
+	// Has the Lease as a value, so that either keeps both reachable. Nil until somebody asks for it.
+	// The table's mutex guards it.
+	ctx context.Context
 }
 
 // leaseKey is the key under which the context of a lease of this table has the Lease.
@@ -30,26 +33,23 @@ type leaseKey struct{ t *Table }
 // changes.
 type request struct {
 	t      *Table
-	claims []tables.Claim
-	same   string          // equal for all requests with the same claims
-	parent context.Context // of the lease
-	try    bool            // it does not wait in line
-	began  time.Duration   // monotonic time of the call
-	done   chan struct{}   // closed when it is granted or has failed
+	claims []tables.Claim // by name
+	began  time.Duration  // monotonic time of the call
+	try    bool           // it does not wait in line
 
+	asked     bool // a version was seen in which it stands
 	state     state
+	runs      function
 	number    uint64 // under which it stands in the table, or will
-	asked     bool   // a version was seen in which it stands
 	term      *term  // that was granted it
 	token     uint64
-	ctx       context.Context
-	cancel    context.CancelCauseFunc
-	lease     *Lease // until it is handed to whoever asked
-	runs      function
-	forgotten *atomic.Bool  // the Lease was garbage collected
-	wanted    chan struct{} // nil unless somebody has asked for it
-	gone      chan struct{} // closed when it is freed, or over; nil unless somebody waits for that
-	err       error         // why it has failed, or is over
+	lease     *Lease                  // until it is handed to whoever asked
+	cancel    context.CancelCauseFunc // of the lease's context; nil while there is none
+	cause     error                   // of the end of that context
+	forgotten *atomic.Bool            // the Lease was garbage collected
+	wanted    chan struct{}           // nil unless somebody has asked for it
+	done      chan struct{}           // closed at the next change of state that somebody waits for; else nil
+	err       error                   // why it has failed, or is over
 }
 
 type state uint8
@@ -85,31 +85,42 @@ func (r *request) keepsOut(claims []tables.Claim) bool {
 // holds t.mu.
 func (t *Table) grant(r *request, token uint64) {
 	r.state, r.token, r.term = held, token, t.term
-	ctx, cancel := context.WithCancelCause(r.parent)
-	r.ctx, r.cancel = ctx, cancel
-	outer, _ := r.parent.Value(leaseKey{t}).(*Lease)
-	lease := &Lease{r: r, outer: outer}
-	lease.ctx = context.WithValue(ctx, leaseKey{t}, lease)
-	r.parent, r.lease = nil, lease
 	// The request does not refer to the lease once it is handed over. When nothing does, nobody can
 	// act under it. An AddCleanup runs on a goroutine of the runtime, so it only leaves a note,
 	// which the committer finds at its next read.
 	r.forgotten = new(atomic.Bool)
-	runtime.AddCleanup(lease, func(forgotten *atomic.Bool) { forgotten.Store(true) }, r.forgotten)
-	close(r.done)
+	runtime.AddCleanup(r.lease, func(forgotten *atomic.Bool) { forgotten.Store(true) }, r.forgotten)
+	r.tell()
+}
+
+// tell wakes up whoever waits for a change of the state. The caller holds t.mu.
+func (r *request) tell() {
+	if r.done != nil {
+		close(r.done)
+		r.done = nil
+	}
+}
+
+// endContext ends the context of the lease, or notes that there is to be none that goes on. The
+// caller holds t.mu.
+func (r *request) endContext(cause error) {
+	r.cause = cmp.Or(r.cause, cause)
+	if r.cancel != nil {
+		r.cancel(cause)
+	}
 }
 
 // finish ends a request that waits. The caller holds t.mu.
 func (t *Table) finish(r *request, err error) {
-	r.state, r.err = over, err
+	r.state, r.err, r.lease = over, err, nil
 	delete(t.requests, r.number)
-	close(r.done)
+	r.tell()
 }
 
 // free begins to free a lease: it is no longer wanted. The caller holds t.mu.
 func (t *Table) free(r *request, cause error) {
 	r.state = freeing
-	r.cancel(cause)
+	r.endContext(cause)
 	t.ring()
 }
 
@@ -121,10 +132,8 @@ func (t *Table) end(r *request, err error) {
 		t.listened--
 		t.tellWanted(r)
 	}
-	r.cancel(cmp.Or(err, leasehold.ErrReleased))
-	if r.gone != nil {
-		close(r.gone)
-	}
+	r.endContext(cmp.Or(err, leasehold.ErrReleased))
+	r.tell()
 }
 
 // Token returns the fencing token: the revision of the table that has granted the lease. It is
@@ -134,7 +143,20 @@ func (le *Lease) Token() uint64 { return le.r.token }
 // Context returns a context that ends before anyone else can hold the locks, as long as this
 // process runs at all. Its context.Cause then matches [leasehold.ErrLost] or
 // [leasehold.ErrReleased]; under [Lock.Do] it may also be the cause of ctx.
-func (le *Lease) Context() context.Context { return le.ctx }
+func (le *Lease) Context() context.Context {
+	r, t := le.r, le.r.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if le.ctx == nil {
+		ctx, cancel := context.WithCancelCause(le.parent)
+		if r.cause != nil {
+			cancel(r.cause)
+		}
+		r.cancel = cancel
+		le.ctx = context.WithValue(ctx, leaseKey{t}, le)
+	}
+	return le.ctx
+}
 
 // Valid reports whether the holder may act now. It sends no request but looks at all clocks: see
 // [leasehold.Lease.Valid]. Once false it stays false.
@@ -177,13 +199,13 @@ func (le *Lease) Release(ctx context.Context) error {
 		defer t.mu.Unlock()
 		return r.err
 	}
-	if r.gone == nil {
-		r.gone = make(chan struct{})
+	if r.done == nil {
+		r.done = make(chan struct{})
 	}
-	gone := r.gone
+	done := r.done
 	t.mu.Unlock()
 	select {
-	case <-gone:
+	case <-done:
 	case <-ctx.Done():
 		return t.named(fmt.Errorf("releasing: %w", ended(ctx)))
 	}
@@ -204,7 +226,8 @@ func (le *Lease) Do(ctx context.Context, fn func(ctx context.Context, lease *Lea
 	caller := ctx
 	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, leaseKey{le.r.t}, le))
 	defer cancel(nil)
-	defer context.AfterFunc(le.ctx, func() { cancel(context.Cause(le.ctx)) })()
+	leased := le.Context()
+	defer context.AfterFunc(leased, func() { cancel(context.Cause(leased)) })()
 	return le.do(ctx, caller, fn)
 }
 

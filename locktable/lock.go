@@ -52,6 +52,7 @@ func (t *Table) All(locks ...*Lock) *Lock {
 			all.claims, all.err = append(all.claims, l.claims...), cmp.Or(all.err, l.err)
 		}
 	}
+	slices.SortStableFunc(all.claims, func(a, b tables.Claim) int { return strings.Compare(a.Name, b.Name) })
 	all.err = cmp.Or(all.err, tables.CheckClaims(all.claims))
 	return all
 }
@@ -121,7 +122,7 @@ func (l *Lock) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease
 	if err != nil {
 		return err
 	}
-	return lease.do(lease.ctx, ctx, fn)
+	return lease.do(lease.Context(), ctx, fn)
 }
 
 // acquire asks for the locks, and waits. The lease's context descends from parent.
@@ -147,20 +148,16 @@ func (l *Lock) acquire(ctx, parent context.Context, try bool) (*Lease, error) {
 	if err := t.awaitRun(ctx, try); err != nil {
 		return nil, t.named(err)
 	}
-	r := &request{
-		t:      t,
-		claims: l.claims,
-		same:   fmt.Sprint(l.claims),
-		parent: parent,
-		try:    try,
-		began:  t.clock.Now().Mono,
-		done:   make(chan struct{}),
-	}
+	r := &request{t: t, claims: l.claims, try: try, began: t.clock.Now().Mono}
+	r.lease = &Lease{r: r, parent: parent}
+	r.lease.outer, _ = parent.Value(leaseKey{t}).(*Lease)
+	done := make(chan struct{})
+	r.done = done
 	if err := t.want(r); err != nil {
 		return nil, t.named(err)
 	}
 	select {
-	case <-r.done:
+	case <-done:
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		lease := r.lease

@@ -23,10 +23,11 @@ func inUse() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// A held lease, and a request that waits, take less than 1 KiB of the heap each. What is the
+// A held lease takes less than 512 bytes of the heap, and a request that waits less than 1 KiB, the
+// rows of both in the table included. What is the
 // caller's does not count: goroutines that wait, names, and the object in the store.
 func TestMemory(t *testing.T) {
-	const locks, limit = 10_000, 1024
+	const locks, mostHeld, mostWaiting = 10_000, 512, 1024
 	store := newCounting()
 	store.instant = true
 	a, b := start(t, store), start(t, store)
@@ -57,14 +58,19 @@ func TestMemory(t *testing.T) {
 		for !ready() {
 			time.Sleep(time.Millisecond)
 		}
-		return (inUse() - before - float64(inspect(t, a).Size-size)) / locks, leases, all.Wait
+		after := inUse()
+		for range 9 { // a version of the table may be on its way through the committer
+			time.Sleep(10 * time.Millisecond)
+			after = min(after, inUse())
+		}
+		return (after - before - float64(inspect(t, a).Size-size)) / locks, leases, all.Wait
 	}
 	held, leases, wait := weigh(a, func() bool { return len(inspect(t, a).Held) == locks+2 })
 	wait()
 	waits, _, wait := weigh(b, func() bool { return len(inspect(t, a).Waiting) == locks })
 	t.Logf("a held lease takes %.0f bytes, a request that waits %.0f", held, waits)
-	require.Less(t, held, float64(limit))
-	require.Less(t, waits, float64(limit))
+	require.Less(t, held, float64(mostHeld))
+	require.Less(t, waits, float64(mostWaiting))
 	require.Greater(t, held, 50.0, "something was measured")
 	require.Greater(t, waits, 50.0, "something was measured")
 	cancel()

@@ -3,6 +3,7 @@ package locktable
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -67,8 +68,8 @@ type version struct {
 	tab   *tables.Table
 	etag  string // "" if there is no object
 	size  int
-	body  []byte        // as it was read; nil of one that was written
-	begun time.Duration // monotonic time before the request that showed it
+	sum   [sha256.Size]byte // of the body as it was read; zero of one that was written
+	begun time.Duration     // monotonic time before the request that showed it
 }
 
 // trouble is what keeps the table's object from being read or written.

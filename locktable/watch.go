@@ -76,21 +76,36 @@ func (t *Table) watchOthers(tm *term, now time.Duration) (wait time.Duration) {
 	return wait
 }
 
+// sameClaims is equal for all requests with the same claims. It needs no memory for a single one.
+type sameClaims struct {
+	first tables.Claim
+	more  string
+}
+
+func claimsOf(r *request) sameClaims {
+	same := sameClaims{first: r.claims[0]}
+	if len(r.claims) > 1 {
+		same.more = fmt.Sprint(r.claims[1:])
+	}
+	return same
+}
+
 // inTheWay returns the members that are in the way of requests of this member. The caller holds
 // t.mu.
 func (t *Table) inTheWay(n uint64) map[uint64]bool {
 	blocks := make(map[uint64]bool)
 	// Of a thousand callers that wait for the same, the first and the last tell who is in the way.
-	first, last := make(map[string]*request), make(map[string]*request)
+	first, last := make(map[sameClaims]*request), make(map[sameClaims]*request)
 	for _, r := range t.requests {
 		if r.state != waiting || !r.asked {
 			continue
 		}
-		if f := first[r.same]; f == nil || r.number < f.number {
-			first[r.same] = r
+		same := claimsOf(r)
+		if f := first[same]; f == nil || r.number < f.number {
+			first[same] = r
 		}
-		if l := last[r.same]; l == nil || r.number > l.number {
-			last[r.same] = r
+		if l := last[same]; l == nil || r.number > l.number {
+			last[same] = r
 		}
 	}
 	for same, r := range first {
