@@ -585,12 +585,13 @@ func (t *Table) build(tm *term, base *version, d *difference) (built *tables.Tab
 	}
 }
 
-// mustFollow panics if a write that is about to be sent would break what all leases rest on. A panic
-// is right outside of tests, too. Such a write comes from a mistake in this package, so what this
-// process believes of its leases cannot be trusted either. Nothing is sent then, the contexts of all
-// leases end, and nobody gets their locks before the TTL has passed: see Table.Run. An error would
-// leave the process to go on with what it believes. No object that Decode reads leads there, so
-// whoever damages the table stops nobody by it. It costs about a third of what building a write does.
+// mustFollow panics if a write that is about to be sent would break what all leases rest on. A
+// panic is right outside of tests, too. Such a write comes from a mistake in this package, so what
+// this process believes of its leases cannot be trusted either. Nothing is sent then, the contexts
+// of all leases end, and nobody gets their locks before the TTL has passed: see Table.Run. An error
+// would leave the process to go on with what it believes. No object that Decode reads leads there,
+// so whoever damages the table stops nobody by it. It costs about a third of what building a write
+// does.
 func (t *Table) mustFollow(tm *term, base *version, d *difference, next *tables.Table, asked []*request) {
 	w := tables.Write{By: tm.named, AtLeast: t.floor, Gone: d.evict, Dropped: d.drop}
 	self, _ := base.tab.Find(tm.named)

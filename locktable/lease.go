@@ -21,8 +21,8 @@ type Lease struct {
 	r      *request
 	outer  *Lease          // under which this one was asked for; nil if under none
 	parent context.Context // of ctx
-	// Has the Lease as a value, so that either keeps both reachable. Nil until somebody asks for it.
-	// The table's mutex guards it.
+	// Has the Lease as a value, so that either keeps both reachable. Nil until somebody asks for
+	// it. The table's mutex guards it.
 	ctx context.Context
 }
 

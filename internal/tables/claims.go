@@ -27,8 +27,8 @@ type Claim struct {
 // CheckClaims says what is wrong with the claims of one request.
 func CheckClaims(claims []Claim) error { return check(sorted(claims)) }
 
-// sorted returns the claims by name: a copy, unless they are in this order. The order of claims says
-// nothing, because they take effect together.
+// sorted returns the claims by name: a copy, unless they are in this order. The order of claims
+// says nothing, because they take effect together.
 func sorted(claims []Claim) []Claim {
 	if slices.IsSortedFunc(claims, Claim.byName) {
 		return claims

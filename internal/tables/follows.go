@@ -86,8 +86,8 @@ func (t *Table) keepsRequests(base *Table, w Write) error {
 		}
 	}
 	if missing != len(w.Dropped) || len(t.requests) != kept+len(w.Asked) {
-		return fmt.Errorf("of %d requests, %d are lost and %d dropped; of %d, %d are asked", len(base.requests), missing,
-			len(w.Dropped), len(t.requests), len(w.Asked))
+		return fmt.Errorf("of %d requests, %d are lost and %d dropped; of %d, %d are asked", len(base.requests),
+			missing, len(w.Dropped), len(t.requests), len(w.Asked))
 	}
 	return nil
 }

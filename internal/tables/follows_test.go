@@ -84,18 +84,25 @@ func TestFollows(t *testing.T) {
 		`member 2 "b" is to go or`:    func(next *Table, _ *Write) { next.Leave(2) },
 		`member 1 "a" is to go or`:    func(_ *Table, w *Write) { w.Gone = []uint64{1} },
 		"joins by a write of another": func(next *Table, _ *Write) { next.Join(memberNamed("c")) },
-		"the claims of request":       func(next *Table, _ *Write) { next.requests[ID{1, 2}].Claims = []Claim{{Name: "x"}} },
-		"changes from 1 to 6":         func(next *Table, _ *Write) { next.requests[ID{1, 2}].Token = 6 },
-		"changes from 0 to 3":         func(next *Table, _ *Write) { next.requests[ID{2, 1}].Token = 3 },
-		"2 are lost and 1 dropped":    func(next *Table, _ *Write) { next.Drop(ID{2, 2}) },
-		"not dropped by its member":   func(next *Table, w *Write) { next.Drop(ID{2, 2}); w.Dropped = append(w.Dropped, ID{2, 2}) },
-		"{Member:1 Number:5} is not":  func(next *Table, _ *Write) { next.Drop(ID{1, 5}) },
-		"1 are asked":                 func(_ *Table, w *Write) { w.Asked = w.Asked[:1] },
-		"more of \"x\" is held":       func(next *Table, _ *Write) { next.requests[ID{1, 3}].Token = 6 },
-		"stands in the line of":       func(next *Table, _ *Write) { next.locks["x"].of = 3 },
-		"a claim stands in no line":   func(next *Table, _ *Write) { next.locks["y"].line = next.locks["y"].line[:1] },
-		"Number:3} loses its place":   func(next *Table, _ *Write) { slices.Reverse(next.waiting) },
-		"somebody waits who has not":  func(next *Table, _ *Write) { next.waiting = append(next.waiting, next.waiting[0]) },
+		"the claims of request": func(next *Table, _ *Write) {
+			next.requests[ID{1, 2}].Claims = []Claim{{Name: "x"}}
+		},
+		"changes from 1 to 6":      func(next *Table, _ *Write) { next.requests[ID{1, 2}].Token = 6 },
+		"changes from 0 to 3":      func(next *Table, _ *Write) { next.requests[ID{2, 1}].Token = 3 },
+		"2 are lost and 1 dropped": func(next *Table, _ *Write) { next.Drop(ID{2, 2}) },
+		"not dropped by its member": func(next *Table, w *Write) {
+			next.Drop(ID{2, 2})
+			w.Dropped = append(w.Dropped, ID{2, 2})
+		},
+		"{Member:1 Number:5} is not": func(next *Table, _ *Write) { next.Drop(ID{1, 5}) },
+		"1 are asked":                func(_ *Table, w *Write) { w.Asked = w.Asked[:1] },
+		"more of \"x\" is held":      func(next *Table, _ *Write) { next.requests[ID{1, 3}].Token = 6 },
+		"stands in the line of":      func(next *Table, _ *Write) { next.locks["x"].of = 3 },
+		"a claim stands in no line":  func(next *Table, _ *Write) { next.locks["y"].line = next.locks["y"].line[:1] },
+		"Number:3} loses its place":  func(next *Table, _ *Write) { slices.Reverse(next.waiting) },
+		"somebody waits who has not": func(next *Table, _ *Write) {
+			next.waiting = append(next.waiting, next.waiting[0])
+		},
 		"Number:5} waits for nothing": func(next *Table, _ *Write) { turn(next, ID{1, 5}, 0) },
 		"Number:4} is granted past an": func(next *Table, w *Write) {
 			next.Drop(ID{1, 2})

@@ -169,8 +169,8 @@ func live(lists ...[]*Request) iter.Seq[Request] {
 	}
 }
 
-// Ask appends a request to those that wait. The claims must not be changed afterwards. Its error wraps ErrNoMember, ErrKnown or ErrCapacity,
-// or is that of CheckClaims; then nothing has changed.
+// Ask appends a request to those that wait. The claims must not be changed afterwards. Its error
+// wraps ErrNoMember, ErrKnown or ErrCapacity, or is that of CheckClaims; then nothing has changed.
 func (t *Table) Ask(id ID, claims []Claim) error {
 	r := &Request{ID: id, Claims: sorted(claims)}
 	err := t.admit(r)
