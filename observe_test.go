@@ -2,18 +2,18 @@ package leasehold_test
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"log/slog"
-	"math"
-	"math/rand/v2"
-	"slices"
-	"sync/atomic"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
@@ -553,5 +553,37 @@ func TestATermWithAnotherIDIsAnother(t *testing.T) {
 		}
 		require.Equal(t, 2, seen)
 		require.Equal(t, 2, leaders)
+	})
+}
+
+// unread is a log at level Warn that nobody reads until it is closed.
+type unread chan struct{}
+
+func (u unread) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+
+func (u unread) Handle(context.Context, slog.Record) error {
+	<-u
+	return nil
+}
+
+func (u unread) WithAttrs([]slog.Attr) slog.Handler { return u }
+func (u unread) WithGroup(string) slog.Handler      { return u }
+
+// A logger that blocks stops renewals, and nothing else: the lease ends at its deadline, and others
+// get the lock.
+func TestALogThatNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, log := &faultStore{Store: leasehold.NewMemStore()}, make(unread)
+		lease := acquire(t, newLock(t, store, leasehold.WithLogger(slog.New(log))))
+		store.next(fault{op: "put", err: errors.New("503")})
+		deadline := lease.Deadline()
+		<-lease.Context().Done()
+		require.False(t, time.Now().After(deadline))
+		require.False(t, lease.Valid())
+		require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
+		next, err := newcomer(t, store).Acquire(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 2, next.Token())
+		close(log)
 	})
 }

@@ -121,7 +121,8 @@ func WithClockDrift(fraction float64) Option { return func(o *options) { o.drift
 // WithLogger sets the logger: default [slog.Default], at level Warn and above. Steps of a term are
 // logged at Info, failures that are retried at Warn, and an overrun of a lease at Error. A nil
 // logger means the default, so that an unset field cannot hide lost leases. For silence use
-// [slog.DiscardHandler].
+// [slog.DiscardHandler]. The goroutine that renews a lease calls the logger. While a handler
+// blocks, nothing is renewed, and the lease ends at its deadline.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = cmp.Or(l, warnlog.New()) } }
 
 // WithObserver sets a function that is called with every [Event], on the goroutine that caused it.

@@ -193,24 +193,32 @@ func (p *Peer) known() (last, own *term) {
 // saw takes a record that was read from the store. inOrder says that it comes from the elector,
 // whose records come in order. Another record may be older than what is known.
 func (p *Peer) saw(r leasehold.Record, inOrder bool) {
+	// Both call code of the user, for which nobody else may wait: so neither is under mu.
+	u, err := p.target(r.Metadata[URLKey])
+	if p.takes(r, inOrder, u) && err != nil {
+		p.log.Warn("leaderhttp: the leader cannot be reached, so a hand-over waits for a poll", "key", p.lock.Key(),
+			"token", r.Token, "holder", r.Holder, "err", err)
+	}
+}
+
+// takes is saw with the URL of the leader, which is nil if there is none that can be used. It
+// reports whether a term has begun that was not known.
+func (p *Peer) takes(r leasehold.Record, inOrder bool, leader *url.URL) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.own.same(r), p.last.same(r) && !r.Released(), !inOrder && p.last != nil && r.Token < p.last.rec.Token:
-		return
+		return false
 	case r.Released():
 		p.replace(nil)
-		return
+		return false
 	}
-	t := &term{rec: r}
+	t := &term{rec: r, url: leader}
 	p.replace(t)
-	var err error
-	if t.url, err = p.target(r.Metadata[URLKey]); err != nil {
-		p.log.Warn("leaderhttp: the leader cannot be reached, so a hand-over waits for a poll", "key", p.lock.Key(),
-			"token", r.Token, "holder", r.Holder, "err", err)
-	} else if p.closing.Err() == nil {
+	if leader != nil && p.closing.Err() == nil {
 		p.follows.Go(func() { p.follow(t) })
 	}
+	return true
 }
 
 // replace makes t the last term seen. The caller holds p.mu.

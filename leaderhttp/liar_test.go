@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -171,6 +172,42 @@ func ask(h http.Handler, method, target string, header http.Header) *httptest.Re
 }
 
 // If the leader's URL is that of the process that asks, it says so and asks no more.
+// A logger that blocks holds up the callback that logs, and no request.
+func TestAWarningThatNobodyReads(t *testing.T) {
+	reached, read := make(chan bool), make(chan bool)
+	old := slog.Default()
+	defer slog.SetDefault(old)
+	slog.SetDefault(slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+		reached <- true
+		<-read
+		return len(p), nil
+	}), nil)))
+	store := leasehold.NewMemStore()
+	lock, err := leasehold.NewLock(store, key, quiet())
+	require.NoError(t, err)
+	peer, err := leaderhttp.New(lock)
+	require.NoError(t, err)
+	defer peer.Close()
+	lease, err := lock.Acquire(t.Context())
+	require.NoError(t, err)
+	told := make(chan bool)
+	go func() {
+		defer close(told)
+		peer.Callbacks(leasehold.Callbacks{}).OnNewLeader(lease.Record()) // which has no URL
+	}()
+	<-reached
+	answered := make(chan int, 1)
+	go func() { answered <- ask(peer, http.MethodGet, "/leader", nil).Code }()
+	select {
+	case code := <-answered:
+		require.Equal(t, http.StatusServiceUnavailable, code)
+	case <-time.After(10 * time.Second):
+		t.Error("a request waits for whoever reads the log")
+	}
+	close(read)
+	<-told
+}
+
 func TestAURLOfTheProcessItself(t *testing.T) {
 	lines := logged(t)
 	synctest.Test(t, func(t *testing.T) {

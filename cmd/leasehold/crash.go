@@ -75,7 +75,10 @@ func releaseOrphan(ctx context.Context, note []byte) {
 	if err != nil {
 		return
 	}
-	log := (&app{output: o.Output}).newLog().With("url", h.at.String())
+	a := newApp()
+	a.output = o.Output
+	defer a.stderr.flush()
+	log := a.newLog().With("url", h.at.String())
 	log.Warn("leasehold was killed: nothing of the command is left, and the lock will be released", "in", o.Drain)
 	guard.Detach(os.Stdin, os.Stdout)
 	told := false
@@ -98,6 +101,7 @@ func releaseOrphan(ctx context.Context, note []byte) {
 			return
 		case !told:
 			log.Warn("the lock could not be released, will retry until its TTL has passed", "err", err)
+			a.stderr.flush()
 			guard.Detach(os.Stderr)
 			told = true
 		}

@@ -24,6 +24,8 @@ import (
 const (
 	// maxConnections bounds the files that the server can take from what renews the lease.
 	maxConnections = 500
+	// maxWaiting leaves some of them for health checks and for /leader.
+	maxWaiting = 400
 	// shutdownLimit is how long the answers to those who wait for the end of the term may take.
 	shutdownLimit = time.Second
 )
@@ -143,7 +145,7 @@ func (w *web) serve(logger *slog.Logger, healthy func(*http.Request) error) {
 		return
 	}
 	mux := http.NewServeMux()
-	mux.Handle(leaderhttp.Path, w.peer)
+	mux.Handle(leaderhttp.Path, atMost(maxWaiting, w.peer))
 	mux.Handle("/leader", w.peer)
 	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Cache-Control", "no-store")
@@ -154,7 +156,8 @@ func (w *web) serve(logger *slog.Logger, healthy func(*http.Request) error) {
 	var open atomic.Int64
 	w.server = &http.Server{
 		Handler: mux, ErrorLog: slowLog(logger), MaxHeaderBytes: 16 << 10,
-		ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+		IdleTimeout: time.Minute,
 		ConnState: func(c net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateNew:
@@ -175,6 +178,21 @@ func (w *web) serve(logger *slog.Logger, healthy func(*http.Request) error) {
 				"err", err)
 		}
 	}()
+}
+
+// atMost answers 503 to requests above so many at a time.
+func atMost(n int, next http.Handler) http.Handler {
+	running := make(chan struct{}, n)
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		select {
+		case running <- struct{}{}:
+			defer func() { <-running }()
+			next.ServeHTTP(rw, r)
+		default:
+			rw.Header().Set("Retry-After", "3")
+			http.Error(rw, "too many processes wait here for the end of the term", http.StatusServiceUnavailable)
+		}
+	})
 }
 
 // end ends the server and all that follows a leader. Those who wait for the end of the term are

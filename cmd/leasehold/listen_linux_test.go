@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -93,6 +94,23 @@ func TestAFloodOfConnections(t *testing.T) {
 	require.LessOrEqual(t, most, 500+1) // and one that is about to be closed
 	end()
 	s.answers(t, "http://"+addr+"/leader", 200)
+}
+
+// A request whose body never comes is given up.
+func TestARequestThatNeverEnds(t *testing.T) {
+	t.Parallel()
+	p, addr := newPlace(t), freeAddr(t)
+	ready(t, p.command("run", "--listen", addr, p.url, "--", "sh", "-c", "echo ready; exec sleep 600"))
+	for _, path := range []string{"/leader", "/healthz", "/.leasehold/wait?key=a&token=1"} {
+		c, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		defer c.Close()
+		_, err = fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n", path)
+		require.NoError(t, err)
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(hangs)))
+		_, err = io.Copy(io.Discard, c)
+		require.NoError(t, err, "%s: the connection stays open", path)
+	}
 }
 
 // A server that has no file left for another connection tries again and again, and says so once.

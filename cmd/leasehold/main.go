@@ -34,7 +34,8 @@ func main() {
 
 // execute runs one command and returns the exit code.
 func execute(args []string) (code int) {
-	a := &app{}
+	a := newApp()
+	defer a.stderr.flush()
 	defer func() {
 		if p := recover(); p != nil {
 			fmt.Fprintf(os.Stderr, "leasehold: a bug: %v\n%s", p, debug.Stack())
@@ -66,14 +67,14 @@ func execute(args []string) (code int) {
 	case errors.As(err, &child):
 		return int(child)
 	case errors.As(err, &signal):
-		return endBy(syscall.Signal(signal))
+		return a.endBy(syscall.Signal(signal))
 	case !a.started && !errors.As(err, new(*exit.Error)): // cobra's own errors
 		err = exit.Errorf(exit.Usage, "%w (see leasehold help)", err)
 	}
 	code = exit.Code(err)
 	a.complain(err, code)
 	if ended, ok := errors.AsType[exit.Interrupted](err); ok {
-		return endBy(ended.Signal)
+		return a.endBy(ended.Signal)
 	}
 	return code
 }
@@ -98,7 +99,8 @@ func (c childSignal) Error() string {
 // endBy ends this process by a signal. Who has started it sees the same as without it: a shell ends
 // a script whose command was interrupted, and goes on after one that has only failed. It returns
 // the exit code for where that cannot be done, as in process 1 of a container.
-func endBy(s syscall.Signal) int {
+func (a *app) endBy(s syscall.Signal) int {
+	a.stderr.flush()
 	guard.Raise(s)
 	return exit.Signal + int(s)
 }
@@ -109,6 +111,15 @@ type app struct {
 	verbose bool
 	started bool // the arguments were understood
 	log     *slog.Logger
+	stderr  *errorLines // for everything but questions
+}
+
+func newApp() *app {
+	a := &app{log: slog.New(slog.DiscardHandler)}
+	a.stderr = newErrorLines(os.Stderr, func(lines int64) {
+		a.newLog().Warn("nobody has read standard error for a while: lines are missing before this one", "lines", lines)
+	})
+	return a
 }
 
 func (a *app) json() bool { return a.output == "json" }
@@ -116,14 +127,14 @@ func (a *app) json() bool { return a.output == "json" }
 // complain writes an error as one line.
 func (a *app) complain(err error, code int) {
 	if !a.json() {
-		fmt.Fprintf(os.Stderr, "leasehold: %s\n", exit.Printable(exit.Message(err)))
+		fmt.Fprintf(a.stderr, "leasehold: %s\n", exit.Printable(exit.Message(err)))
 		return
 	}
 	line, _ := json.Marshal(struct {
 		Error string `json:"error"`
 		Code  int    `json:"code"`
 	}{exit.Message(err), code})
-	fmt.Fprintf(os.Stderr, "%s\n", line)
+	fmt.Fprintf(a.stderr, "%s\n", line)
 }
 
 func (a *app) newLog() *slog.Logger {
@@ -143,9 +154,9 @@ func (a *app) newLog() *slog.Logger {
 		return attr
 	}}
 	if a.json() {
-		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
+		return slog.New(slog.NewJSONHandler(a.stderr, opts))
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, opts)) // which quotes what a terminal may obey
+	return slog.New(slog.NewTextHandler(a.stderr, opts)) // which quotes what a terminal may obey
 }
 
 func (a *app) root() *cobra.Command {

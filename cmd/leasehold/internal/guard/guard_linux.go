@@ -104,6 +104,13 @@ func (a *alarm) ring() {
 	}
 }
 
+// foreignProc reports whether /proc shows the processes of another PID namespace than this one's,
+// by other numbers.
+func foreignProc() bool {
+	self, err := os.Readlink("/proc/self")
+	return err == nil && self != strconv.Itoa(os.Getpid())
+}
+
 // processes are those of this machine that live, or that are dead and not reaped, as far as this
 // one may see them.
 func processes(dead bool) (all []process) {

@@ -36,6 +36,9 @@ func Raise(s syscall.Signal) {
 	}
 }
 
+// foreignProc reports that there are no namespaces of processes here.
+func foreignProc() bool { return false }
+
 // nameProcess does nothing here: the process has the name of the program.
 func nameProcess(string) {}
 

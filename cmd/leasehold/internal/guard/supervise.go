@@ -34,6 +34,10 @@ type Program struct {
 // its name or path, and it gets all of them. The error is of the code exit.NotFound or
 // exit.CannotExec.
 func FindProgram(args []string) (Program, error) {
+	if foreignProc() {
+		return Program{}, exit.Errorf(exit.Config, "/proc shows the processes of another PID namespace, so what the "+
+			"command leaves running could not be found and ended in time: mount /proc anew (unshare --mount-proc)")
+	}
 	path, err := exec.LookPath(args[0])
 	switch {
 	case err == nil:
@@ -190,12 +194,16 @@ func (s *Supervisor) startGuard(note []byte) error {
 	}
 	forking.Lock()
 	defer forking.Unlock()
+	syscall.ForkLock.RLock() // others than Start may start a process too, such as the SDKs for credentials
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	if err == nil {
+		unix.CloseOnExec(pair[0])
+	}
+	syscall.ForkLock.RUnlock()
 	if err != nil {
 		return err
 	}
 	defer unix.Close(pair[1])
-	unix.CloseOnExec(pair[0])
 	_ = unix.SetNonblock(pair[0], true)
 	s.talk = os.NewFile(uintptr(pair[0]), "guard")
 	shared, fd, err := newTimes()

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"sync/atomic"
+	"time"
+)
+
+// errorLines writes lines to standard error for whoever must not wait until somebody reads them. A
+// pager that is stopped, or a pipe that is full, would hold up renewals otherwise, and the guard
+// would end the command. One goroutine writes. Lines that come while its queue is full are dropped.
+type errorLines struct {
+	to      io.Writer
+	queue   chan queuedLine
+	dropped atomic.Int64 // since tell was called last
+	tell    func(lines int64)
+}
+
+// queuedLine is a line, or a channel to close when all lines before it have been written.
+type queuedLine struct {
+	text    []byte
+	written chan struct{}
+}
+
+const (
+	maxQueuedLines = 256
+	maxFlush       = time.Second
+)
+
+// newErrorLines starts to write to a file. tell is called when lines were dropped and others can be
+// written again; it may write a line that says so.
+func newErrorLines(to io.Writer, tell func(lines int64)) *errorLines {
+	l := &errorLines{to: to, queue: make(chan queuedLine, maxQueuedLines), tell: tell}
+	go l.write()
+	return l
+}
+
+func (l *errorLines) write() {
+	for line := range l.queue {
+		if line.written != nil {
+			close(line.written)
+		} else {
+			_, _ = l.to.Write(line.text)
+		}
+		if len(l.queue) > 0 { // there may be no room for what tell says
+			continue
+		}
+		if n := l.dropped.Swap(0); n > 0 {
+			l.tell(n)
+		}
+	}
+}
+
+// Write queues a line. It never fails.
+func (l *errorLines) Write(line []byte) (int, error) {
+	select {
+	case l.queue <- queuedLine{text: bytes.Clone(line)}:
+	default:
+		l.dropped.Add(1)
+	}
+	return len(line), nil
+}
+
+// flush returns when everything is written, or when nobody has read it for a while.
+func (l *errorLines) flush() {
+	written, late := make(chan struct{}), time.After(maxFlush)
+	select {
+	case l.queue <- queuedLine{written: written}:
+	case <-late:
+		return
+	}
+	select {
+	case <-written:
+	case <-late:
+	}
+}
