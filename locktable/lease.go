@@ -167,6 +167,15 @@ func (le *Lease) Valid() bool {
 	return r.state == held && r.term.lease.Valid()
 }
 
+// Deadline returns the time until which the lease is valid unless the term of its member is
+// renewed: see [leasehold.Lease.Deadline].
+func (le *Lease) Deadline() time.Time {
+	le.r.t.mu.Lock()
+	term := le.r.term
+	le.r.t.mu.Unlock()
+	return term.lease.Deadline()
+}
+
 // Wanted returns a channel that is closed when this process sees that a request waits for what the
 // lease holds. From the first call on, the member reads the table once per poll interval. It is
 // also closed when the lease is over.

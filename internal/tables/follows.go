@@ -35,10 +35,7 @@ func (t *Table) Follows(base *Table, w Write) error {
 	if err := t.keepsRequests(base, w); err != nil {
 		return err
 	}
-	if err := t.excludes(); err != nil {
-		return err
-	}
-	return t.keepsOrder(base, w)
+	return t.keepsLocks()
 }
 
 func (t *Table) keepsMembers(base *Table, w Write) error {
@@ -55,39 +52,50 @@ func (t *Table) keepsMembers(base *Table, w Write) error {
 	return nil
 }
 
+// keepsRequests walks both versions side by side, because a write changes no order.
 func (t *Table) keepsRequests(base *Table, w Write) error {
-	kept, missing := 0, 0
-	for id, r := range base.requests {
-		if slices.Contains(w.Gone, id.Member) {
+	heldLeft, waitingLeft, missing := t.held, t.waiting, 0
+	next := func(list *[]*Request, id ID) *Request {
+		if len(*list) == 0 || (*list)[0].ID != id {
+			return nil
+		}
+		r := (*list)[0]
+		*list = (*list)[1:]
+		return r
+	}
+	for r := range live(base.held, base.waiting) {
+		if slices.Contains(w.Gone, r.Member) {
 			continue
 		}
-		now := t.requests[id]
+		now := next(&heldLeft, r.ID)
+		if now == nil && r.Token == 0 {
+			now = next(&waitingLeft, r.ID)
+		}
 		switch {
 		case now == nil:
 			missing++
 		case !same(r.Claims, now.Claims):
-			return fmt.Errorf("the claims of request %+v change", id)
+			return fmt.Errorf("the claims of request %+v change", r.ID)
 		case r.Token != now.Token && (r.Token != 0 || now.Token != t.Revision):
-			return fmt.Errorf("the token of request %+v changes from %d to %d", id, r.Token, now.Token)
-		default:
-			kept++
+			return fmt.Errorf("the token of request %+v changes from %d to %d", r.ID, r.Token, now.Token)
 		}
 	}
 	self, _ := t.Find(w.By)
+	for _, id := range w.Asked {
+		now := cmp.Or(next(&heldLeft, id), next(&waitingLeft, id))
+		if now == nil || id.Member != self || now.Token != 0 && now.Token != t.Revision {
+			return fmt.Errorf("request %+v is not asked in its place by its member", id)
+		}
+	}
 	for _, id := range w.Dropped {
 		if base.requests[id] == nil || t.requests[id] != nil || base.members[id.Member].Term != w.By {
 			return fmt.Errorf("request %+v is not dropped by its member", id)
 		}
 	}
-	for _, id := range w.Asked {
-		now := t.requests[id]
-		if now == nil || id.Member != self || now.Token != 0 && now.Token != t.Revision {
-			return fmt.Errorf("request %+v is not asked by its member", id)
-		}
-	}
-	if missing != len(w.Dropped) || len(t.requests) != kept+len(w.Asked) {
-		return fmt.Errorf("of %d requests, %d are lost and %d dropped; of %d, %d are asked", len(base.requests),
-			missing, len(w.Dropped), len(t.requests), len(w.Asked))
+	if missing != len(w.Dropped) || len(heldLeft)+len(waitingLeft) > 0 ||
+		len(t.requests) != len(t.held)+len(t.waiting) {
+		return fmt.Errorf("%d requests are dropped and %d are not in their places; %d are in the places of others",
+			len(w.Dropped), missing, len(heldLeft)+len(waitingLeft))
 	}
 	return nil
 }
@@ -97,76 +105,58 @@ func same(a, b []Claim) bool {
 	return len(a) == len(b) && len(a) > 0 && (&a[0] == &b[0] || slices.Equal(a, b))
 }
 
-// excludes counts what is held of each lock, and does not trust the sums of the index.
-func (t *Table) excludes() error {
+// keepsLocks walks each line. It does not trust the sums of the index.
+func (t *Table) keepsLocks() error {
 	inLine := 0
+	blocked := make(map[*Request]bool) // of those that wait for several locks
 	for name, l := range t.locks {
-		held := int64(0)
-		for _, r := range l.line {
+		held, most := int64(0), cmp.Or(int64(l.of), whole)
+		claim := func(r *Request) Claim {
+			if len(r.Claims) == 1 {
+				return r.Claims[0]
+			}
 			i := slices.IndexFunc(r.Claims, func(c Claim) bool { return c.Name == name })
-			if i < 0 || r.Claims[i].Of != l.of {
+			return r.Claims[max(i, 0)]
+		}
+		for _, r := range l.line {
+			c := claim(r)
+			if c.Name != name || c.Of != l.of {
 				return fmt.Errorf("request %+v stands in the line of %.80q", r.ID, name)
 			}
 			if r.Token != 0 {
-				held += r.Claims[i].weight()
+				held += c.weight()
 			}
 		}
-		if held != l.held || held > cmp.Or(int64(l.of), whole) {
+		if held != l.held || held > most {
 			return fmt.Errorf("more of %.80q is held than there is", name)
+		}
+		ahead := held // and what those in front claim that wait
+		for _, r := range l.line {
+			weight := claim(r).weight()
+			switch {
+			case r.Token == t.Revision && ahead > most:
+				return fmt.Errorf("request %+v is granted past an earlier one", r.ID)
+			case r.Token != 0:
+				continue
+			case ahead+weight > most && len(r.Claims) > 1:
+				blocked[r] = true
+			case ahead+weight <= most && len(r.Claims) == 1:
+				return fmt.Errorf("request %+v waits for nothing", r.ID)
+			}
+			ahead += weight
 		}
 		inLine += len(l.line)
 	}
-	for _, r := range t.requests {
+	for _, r := range t.waiting {
+		if len(r.Claims) > 1 && !blocked[r] {
+			return fmt.Errorf("request %+v waits for nothing", r.ID)
+		}
+	}
+	for r := range live(t.held, t.waiting) {
 		inLine -= len(r.Claims)
 	}
 	if inLine != 0 {
 		return errors.New("a claim stands in no line, or twice")
-	}
-	return nil
-}
-
-func (t *Table) keepsOrder(base *Table, w Write) error {
-	ahead := make(map[string]int64) // the weight of what those claim that stay waiting
-	at := 0
-	next := func(id ID) error {
-		r := t.requests[id]
-		blocked, passes := false, false
-		for _, c := range r.Claims {
-			most := cmp.Or(int64(c.Of), whole)
-			blocked = blocked || t.locks[c.Name].held+ahead[c.Name]+c.weight() > most
-			passes = passes || t.locks[c.Name].held+ahead[c.Name] > most
-		}
-		switch {
-		case r.Token != 0 && passes:
-			return fmt.Errorf("request %+v is granted past an earlier one", id)
-		case r.Token != 0:
-			return nil
-		case !blocked:
-			return fmt.Errorf("request %+v waits for nothing", id)
-		case at >= len(t.waiting) || t.waiting[at] != r:
-			return fmt.Errorf("request %+v loses its place in line", id)
-		}
-		at++
-		for _, c := range r.Claims {
-			ahead[c.Name] += c.weight()
-		}
-		return nil
-	}
-	for r := range base.Waiting() {
-		if t.requests[r.ID] == nil || slices.Contains(w.Gone, r.Member) {
-			continue
-		}
-		if err := next(r.ID); err != nil {
-			return err
-		}
-	}
-	for _, id := range w.Asked {
-		if err := next(id); err != nil {
-			return err
-		}
-	}
-	if at != len(t.waiting) {
-		return errors.New("somebody waits who has not asked")
 	}
 	return nil
 }

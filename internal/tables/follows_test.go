@@ -38,11 +38,20 @@ func twoVersions(t *testing.T) (base, next *Table, w Write) {
 }
 
 // turn grants a request that waits for one lock, or lets one wait that holds it.
-func turn(next *Table, id ID, token uint64) {
+func turn(next *Table, id ID) {
 	r := next.requests[id]
+	is := func(other *Request) bool { return other == r }
 	l := next.locks[r.Claims[0].Name]
 	*l.side(r) -= r.Claims[0].weight()
-	r.Token = token
+	if r.Token == 0 {
+		r.Token = next.Revision
+		next.waiting = slices.DeleteFunc(next.waiting, is)
+		next.held = slices.Insert(next.held, len(next.held)-1, r)
+	} else {
+		r.Token = 0
+		next.held = slices.DeleteFunc(next.held, is)
+		next.waiting = append(next.waiting, r)
+	}
 	*l.side(r) += r.Claims[0].weight()
 }
 
@@ -77,43 +86,117 @@ func BenchmarkFollows(b *testing.B) {
 func TestFollows(t *testing.T) {
 	base, next, w := twoVersions(t)
 	require.NoError(t, next.Follows(base, w))
-	for want, tamper := range map[string]func(next *Table, w *Write){
-		"do not follow":               func(next *Table, _ *Write) { next.Revision = 5 },
-		"do not follow 6":             func(_ *Table, w *Write) { w.AtLeast = 6 },
-		`nonce "one"`:                 func(next *Table, _ *Write) { next.Nonce = "one" },
-		`member 2 "b" is to go or`:    func(next *Table, _ *Write) { next.Leave(2) },
-		`member 1 "a" is to go or`:    func(_ *Table, w *Write) { w.Gone = []uint64{1} },
-		"joins by a write of another": func(next *Table, _ *Write) { next.Join(memberNamed("c")) },
-		"the claims of request": func(next *Table, _ *Write) {
-			next.requests[ID{1, 2}].Claims = []Claim{{Name: "x"}}
+	for name, c := range map[string]struct {
+		want   string
+		tamper func(next *Table, w *Write)
+	}{
+		"an old revision": {
+			"do not follow",
+			func(next *Table, _ *Write) { next.Revision = 5 },
 		},
-		"changes from 1 to 6":      func(next *Table, _ *Write) { next.requests[ID{1, 2}].Token = 6 },
-		"changes from 0 to 3":      func(next *Table, _ *Write) { next.requests[ID{2, 1}].Token = 3 },
-		"2 are lost and 1 dropped": func(next *Table, _ *Write) { next.Drop(ID{2, 2}) },
-		"not dropped by its member": func(next *Table, w *Write) {
-			next.Drop(ID{2, 2})
-			w.Dropped = append(w.Dropped, ID{2, 2})
+		"a higher one known": {
+			"do not follow 6",
+			func(_ *Table, w *Write) { w.AtLeast = 6 },
 		},
-		"{Member:1 Number:5} is not": func(next *Table, _ *Write) { next.Drop(ID{1, 5}) },
-		"1 are asked":                func(_ *Table, w *Write) { w.Asked = w.Asked[:1] },
-		"more of \"x\" is held":      func(next *Table, _ *Write) { next.requests[ID{1, 3}].Token = 6 },
-		"stands in the line of":      func(next *Table, _ *Write) { next.locks["x"].of = 3 },
-		"a claim stands in no line":  func(next *Table, _ *Write) { next.locks["y"].line = next.locks["y"].line[:1] },
-		"Number:3} loses its place":  func(next *Table, _ *Write) { slices.Reverse(next.waiting) },
-		"somebody waits who has not": func(next *Table, _ *Write) {
-			next.waiting = append(next.waiting, next.waiting[0])
+		"the same nonce": {
+			`nonce "one"`,
+			func(next *Table, _ *Write) { next.Nonce = "one" },
 		},
-		"Number:5} waits for nothing": func(next *Table, _ *Write) { turn(next, ID{1, 5}, 0) },
-		"Number:4} is granted past an": func(next *Table, w *Write) {
-			next.Drop(ID{1, 2})
-			w.Dropped = append(w.Dropped, ID{1, 2})
-			turn(next, ID{1, 4}, next.Revision)
+		"a member is lost": {
+			`member 2 "b" is to go or`,
+			func(next *Table, _ *Write) { next.Leave(2) },
 		},
+		"a member stays": {
+			`member 1 "a" is to go or`,
+			func(_ *Table, w *Write) { w.Gone = []uint64{1} },
+		},
+		"another joins": {
+			"joins by a write of another",
+			func(next *Table, _ *Write) { next.Join(memberNamed("c")) },
+		},
+		"other claims": {
+			"the claims of request",
+			func(next *Table, _ *Write) { claim(next, ID{1, 2}, "x") },
+		},
+		"a new token": {
+			"changes from 1 to 6",
+			func(next *Table, _ *Write) { next.requests[ID{1, 2}].Token = 6 },
+		},
+		"an old token": {
+			"changes from 0 to 3",
+			func(next *Table, _ *Write) { next.requests[ID{2, 1}].Token = 3 },
+		},
+		"a request is lost": {
+			"1 requests are dropped and 2 are not",
+			func(next *Table, _ *Write) { drop(next, ID{2, 2}) },
+		},
+		"another's is": {
+			"not dropped by its member",
+			func(next *Table, w *Write) { w.Dropped = append(w.Dropped, drop(next, ID{2, 2})) },
+		},
+		"what was asked is": {
+			"{Member:1 Number:5} is not",
+			func(next *Table, _ *Write) { drop(next, ID{1, 5}) },
+		},
+		"not asked": {
+			"1 are in the places",
+			func(_ *Table, w *Write) { w.Asked = w.Asked[:1] },
+		},
+		"asked by another": {
+			"is not asked in its place",
+			func(_ *Table, w *Write) { w.By.Token = 9 },
+		},
+		"two hold a lock": {
+			`more of "x" is held`,
+			func(next *Table, _ *Write) { hold(next, ID{1, 3}) },
+		},
+		"two hold a lock, and the sums know": {
+			`more of "x" is held`,
+			func(next *Table, _ *Write) { turn(next, ID{1, 3}) },
+		},
+		"another capacity": {
+			"stands in the line of",
+			func(next *Table, _ *Write) { next.locks["x"].of = 3 },
+		},
+		"out of line": {
+			"a claim stands in no line",
+			func(next *Table, _ *Write) { cut(next, "y") },
+		},
+		"out of order": {
+			"Number:4} is not asked in its place",
+			func(next *Table, _ *Write) { slices.Reverse(next.waiting[:2]) },
+		},
+		"one waits for none": {
+			"Number:5} waits for nothing",
+			func(next *Table, _ *Write) { turn(next, ID{1, 5}) },
+		},
+		"one is passed": {"Number:4} is granted past an", func(next *Table, w *Write) {
+			w.Dropped = append(w.Dropped, drop(next, ID{1, 2}))
+			turn(next, ID{1, 4})
+		}},
 	} {
-		t.Run(want, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			base, next, w := twoVersions(t)
-			tamper(next, &w)
-			require.ErrorContains(t, next.Follows(base, w), want)
+			c.tamper(next, &w)
+			require.ErrorContains(t, next.Follows(base, w), c.want)
 		})
 	}
 }
+
+func drop(next *Table, id ID) ID {
+	next.Drop(id)
+	next.grant()
+	return id
+}
+
+func claim(next *Table, id ID, name string) { next.requests[id].Claims = []Claim{{Name: name}} }
+
+// hold has a request hold a lock beside another, as turn would not insert it.
+func hold(next *Table, id ID) {
+	r := next.requests[id]
+	next.waiting = slices.DeleteFunc(next.waiting, func(other *Request) bool { return other == r })
+	next.held = slices.Insert(next.held, len(next.held)-1, r)
+	r.Token = next.Revision
+}
+
+func cut(next *Table, name string) { next.locks[name].line = next.locks[name].line[:1] }

@@ -315,6 +315,7 @@ var (
 	explored = regexp.MustCompile(`explore_test.go:\d+: ([a-zA-Z].*)`)
 	after    = regexp.MustCompile(`after (\d+) worlds, seed`)
 	failed   = regexp.MustCompile(`(?:--- FAIL: |Fail in goroutine after )(\w+)`)
+	panicked = regexp.MustCompile(`(?m)^panic: .*`)
 )
 
 // run runs a check, and returns what it found and whether it failed as it should. Tests that run
@@ -345,27 +346,45 @@ func (r *runner) run(name string) (found string, caught bool) {
 	if errors.Is(err, errBuild) {
 		return fmt.Sprintf("%s %v: %s", pkg, err, out), false
 	}
-	tests := failed.FindAllStringSubmatch(out, -1)
+	found, caught, ok := judge(name, out)
+	if !ok {
+		check(fmt.Errorf("%s: %w\n%s", name, err, out))
+	}
+	return found, caught
+}
+
+// invariant is in the text of a panic by which locktable refuses to send a write.
+const invariant = "an invariant would be broken"
+
+// judge says what the output of a check that has failed tells: what it found, and whether that is a
+// catch. It is not ok if nothing tells why the check has failed. A panic ends a process before it
+// says which of its tests or worlds it was.
+func judge(name, out string) (found string, caught, ok bool) {
+	tests, panics := failed.FindAllStringSubmatch(out, -1), panicked.FindString(out)
 	world, path := after.FindStringSubmatch(out), explored.FindStringSubmatch(out)
 	switch {
 	// a deadlock in virtual time is found at once, and is a failure as any other
 	case strings.Contains(out, "test timed out"):
-		return "hangs", false
+		return "hangs", false, true
+	case world == nil && strings.Contains(panics, invariant):
+		return "an invariant", true, true
 	case column(name) == columns[0]:
 		if world == nil {
-			return "failed otherwise: " + out[max(0, len(out)-500):], false
+			return "failed otherwise: " + out[max(0, len(out)-500):], false, true
 		}
-		return world[1], true
+		return world[1], true, true
 	case column(name) == columns[1]:
-		return "found", path != nil
+		return "found", path != nil, true
+	case tests == nil && panics != "":
+		return "a panic", true, true
 	case tests == nil:
-		check(fmt.Errorf("%s: %w\n%s", name, err, out))
+		return "", false, false
 	}
 	found = "`" + tests[0][1] + "`"
 	if len(tests) > 1 {
 		found += fmt.Sprint(" +", len(tests)-1)
 	}
-	return found, true
+	return found, true, true
 }
 
 // test builds the tests of a package, unless they are built, and runs some of them in the package's

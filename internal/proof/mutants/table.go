@@ -3134,7 +3134,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: tokens fall when the table is lost",
-		[]edit{{"locktable/commit.go", `		tab.Finish(rand.Text()[:16], t.floor)
+		[]edit{{"locktable/difference.go", `		tab.Finish(rand.Text()[:16], t.floor)
 `,
 			`		tab.Finish(rand.Text()[:16], 0)
 `}},
@@ -3142,7 +3142,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a lease that the table does not hold any more goes on",
-		[]edit{{"locktable/commit.go", `		case r.state == held && (!there || row.Token != r.token):
+		[]edit{{"locktable/request.go", `		case r.state == held && (!there || row.Token != r.token):
 `,
 			`		case r.state == held && there && row.Token != r.token:
 `}},
@@ -3158,7 +3158,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a lock is handed over while its function runs",
-		[]edit{{"locktable/commit.go", `		case r.state == held && r.runs == running:
+		[]edit{{"locktable/term.go", `		case r.state == held && r.runs == running:
 `,
 			`		case r.state == held && r.runs == running && ctx == nil:
 `}},
@@ -3175,13 +3175,13 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a try waits in line",
-		[]edit{{"locktable/commit.go", `r.try && len(tab.InTheWay(id)) > 0 {`,
+		[]edit{{"locktable/difference.go", `r.try && len(tab.InTheWay(id)) > 0 {`,
 			`r.try && len(tab.InTheWay(id)) > 1000 {`}},
 		[]string{"./locktable -run ^TestTryAcquireLooksAgain$"}, 0,
 	},
 	{
 		"locktable: a member that cannot free its locks keeps its term",
-		[]edit{{"locktable/commit.go", `	stuck := tm.undropped != never &&`,
+		[]edit{{"locktable/trouble.go", `	stuck := tm.undropped != never &&`,
 			`	stuck := tm.undropped != never && !unread && tm == nil &&`}},
 		[]string{"./locktable -run ^TestMemberThatMayNotWriteTheTable$"}, 0,
 	},
@@ -3193,7 +3193,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a request that an edit has removed keeps its number",
-		[]edit{{"locktable/commit.go", `case r.state == waiting && r.asked: // removed by hand
+		[]edit{{"locktable/request.go", `case r.state == waiting && r.asked: // removed by hand
 			t.renumber(r)`,
 			`case r.state == waiting && r.asked:
 			r.asked = false`}},
@@ -3201,25 +3201,25 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: what an edit has left ungranted stays so",
-		[]edit{{"locktable/commit.go", `if !same && v.tab.Unfinished() {`,
+		[]edit{{"locktable/request.go", `if !same && v.tab.Unfinished() {`,
 			`if !same && v.tab.Unfinished() && v.tab == nil {`}},
 		[]string{"./locktable -run ^TestAnEditThatGrantsNothing$"}, 0,
 	},
 	{
 		"locktable: reads hide that nothing can be written",
-		[]edit{{"locktable/commit.go", `	if written || !t.trouble.writing {`,
+		[]edit{{"locktable/trouble.go", `	if written || !t.trouble.writing {`,
 			`	if written || t.trouble.err != nil {`}},
 		[]string{"./locktable -run ^TestATableThatCannotBeWritten$"}, 0,
 	},
 	{
 		"locktable: a member that cannot read what it may hold keeps its term",
-		[]edit{{"locktable/commit.go", `	if unread && asked {`,
+		[]edit{{"locktable/trouble.go", `	if unread && asked {`,
 			`	if unread && asked && seen == nil {`}},
 		[]string{"./locktable -run ^TestAGrantThatCannotBeRead$"}, 0,
 	},
 	{
 		"locktable: a member that could not leave removes its object",
-		[]edit{{"locktable/commit.go", `forgotten = lost == nil && !t.unknown && !t.names(tm.named)`,
+		[]edit{{"locktable/term.go", `forgotten = lost == nil && !t.unknown && !t.names(tm.named)`,
 			`forgotten = lost == nil`}},
 		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 0,
 	},
@@ -3231,25 +3231,25 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a leave that is refused for good is tried again",
-		[]edit{{"locktable/commit.go", `		tm.refused = true
+		[]edit{{"locktable/trouble.go", `		tm.refused = true
 `, ``}},
 		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 0,
 	},
 	{
 		"locktable: Run says nothing of what it has left in the table",
-		[]edit{{"locktable/commit.go", `	if tm.joined && !forgotten && tm.leftAt`,
+		[]edit{{"locktable/term.go", `	if tm.joined && !forgotten && tm.leftAt`,
 			`	if t == nil && !forgotten && tm.leftAt`}},
 		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 0,
 	},
 	{
 		"locktable: a request keeps a member waiting whose term is lost",
-		[]edit{{"locktable/commit.go", `	if !valid { // a request that`,
+		[]edit{{"locktable/term.go", `	if !valid { // a request that`,
 			`	if !valid && t == nil { // a request that`}},
 		[]string{"./locktable -run ^TestOnlyAFunctionThatStillRunsIsReported$"}, 0,
 	},
 	{
 		"locktable: a member heals before the margin of a lease without a function is over",
-		[]edit{{"locktable/commit.go", `tm.unguarded && left > 0`,
+		[]edit{{"locktable/term.go", `tm.unguarded && left > 0`,
 			`tm.unguarded && left > t.ttl`}},
 		[]string{"./locktable -run ^TestHealingWaitsForTheMargin$"}, 0,
 	},
@@ -3261,7 +3261,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a wake-up during a read is lost",
-		[]edit{{"locktable/commit.go", `	t.well(false)
+		[]edit{{"locktable/request.go", `	t.well(false)
 	t.mu.Lock()
 `,
 			`	t.well(false)
@@ -3272,25 +3272,25 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a second look at a version goes by its size",
-		[]edit{{"locktable/commit.go", `last.sum == v.sum {`,
+		[]edit{{"locktable/request.go", `last.sum == v.sum {`,
 			`(last.size == v.size || last.sum == v.sum) {`}},
 		[]string{"./locktable -run ^TestEditedToTheSameSize$"}, 0,
 	},
 	{
 		"locktable: an outage is waited out as a refusal is",
-		[]edit{{"locktable/commit.go", `		pause = min(pause, t.poll)`,
+		[]edit{{"locktable/trouble.go", `		pause = min(pause, t.poll)`,
 			`		pause = min(pause, t.ttl*100)`}},
 		[]string{"./locktable -run ^TestPausesAfterFailures$"}, 0,
 	},
 	{
 		"locktable: nobody who asks at once gets room when not all do",
-		[]edit{{"locktable/commit.go", `range asked[max(len(asked)-over, 0):] {`,
+		[]edit{{"locktable/difference.go", `range asked[max(len(asked)-over, 0):] {`,
 			`range asked[min(over, 0):] {`}},
 		[]string{"./locktable -run ^TestManyRequestsForALittleRoom$"}, 0,
 	},
 	{
 		"locktable: after a panic the locks are free at once",
-		[]edit{{"locktable/commit.go", `		if !completed { // functions may still run`,
+		[]edit{{"locktable/term.go", `		if !completed { // functions may still run`,
 			`		if !completed && t == nil { // functions may still run`}},
 		[]string{"./locktable -run ^TestAPanicOfAnObserver$"}, 0,
 	},

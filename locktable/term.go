@@ -1,0 +1,255 @@
+package locktable
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/membership"
+	"github.com/leasehold-go/leasehold/internal/tables"
+)
+
+// term is one term of this member. The table's mutex guards what others use.
+type term struct {
+	lease     *leasehold.Lease
+	named     tables.Term
+	entry     tables.Member // as it stands in the table
+	leaving   bool          // its holder wants it to end
+	functions int           // that run under a lease of this term
+	unguarded bool          // a lease without a function was lost with the term
+	watches   map[tables.Term]*watch
+	looking   int             // looks under way
+	working   context.Context // of requests, and of looks at other members
+	giveUp    func()          // ends it
+
+	// The committer's own.
+	mustRead  bool          // seen is not the current version, or is not known to be
+	refusals  int           // of writes, less those that have succeeded
+	unread    int           // reads that have failed in a row
+	unwritten int           // and writes
+	pauseTill time.Duration // monotonic time before which no request is sent
+	readAt    time.Duration // monotonic time of the next read
+	slot      time.Duration // monotonic time of the last read that a wake-up has caused; earlier, if it was right
+	joined    bool          // a write that adds the member to the table was sent
+	parted    bool          // the read before leaving was tried
+	leftAt    time.Duration // monotonic time when nothing ran any more of a term that ends
+	refused   bool          // leaving was refused for good
+	lostAt    time.Duration // monotonic time when the term was seen to be lost
+	undropped time.Duration // monotonic time since which something is to be dropped and cannot be
+	writeTook time.Duration // by the last write
+	wroteAt   time.Duration // monotonic time when the last write had succeeded
+	courtesy  time.Duration // for which others may write then, if there are any
+	rivals    time.Duration // monotonic time when another was last seen to write
+}
+
+// never is a monotonic time before any other.
+const never = time.Duration(math.MinInt64)
+
+// serve is the committer: for one term of this member, it makes the table as this process wants it.
+// It sends one request at a time. It reports that the table does not name the term any more. Once
+// the term is lost and no function runs under it, rest is all that is left to wait for.
+func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name membership.Term) (forgotten bool, rest func()) {
+	tm := &term{
+		lease: lease, watches: make(map[tables.Term]*watch), mustRead: true,
+		pauseTill: never, slot: never, wroteAt: never, rivals: never, leftAt: never, lostAt: never, undropped: never,
+		named: tables.Term(name),
+	}
+	tm.working, tm.giveUp = context.WithCancel(context.WithoutCancel(ctx))
+	tm.entry = tables.Member{Term: tm.named, Name: t.member, TTL: t.ttl, Metadata: lease.Record().Metadata}
+	t.mu.Lock()
+	t.term = tm
+	t.mu.Unlock()
+	told := make(chan struct{})
+	stopEnding := context.AfterFunc(ctx, func() {
+		defer close(told)
+		t.termEnds(ctx, tm)
+	})
+	settle := func() (forgotten bool) {
+		if !stopEnding() { // the observer hears all before Run returns
+			<-told
+		}
+		return t.termEnded(tm)
+	}
+	completed := false
+	defer func() { // also if the store or an observer panics
+		tm.giveUp()
+		if completed && !lease.Valid() {
+			rest = func() {
+				settle()
+				t.awaitMargin(tm)
+			}
+			return
+		}
+		if !completed { // functions may still run, so nobody may follow before the TTL has passed
+			lease.Abandon()
+		}
+		forgotten = settle()
+	}()
+	for done := false; !done; {
+		var wait time.Duration
+		if wait, done = t.step(ctx, tm); wait > 0 && !done {
+			_ = clock.Wait(context.Background(), t.clock, wait, t.bell)
+		}
+	}
+	completed = true
+	return false, nil
+}
+
+// termEnded settles what is left of a term that needs nothing more. It reports that the term was
+// not lost, and that the table does not name it any more.
+func (t *Table) termEnded(tm *term) (forgotten bool) {
+	t.awaitLooks(tm)
+	t.mu.Lock()
+	if t.seen != nil && tm.lease.Valid() { // the last looks may have made objects of members that have left
+		t.forgetWatches(tm)
+	}
+	t.mu.Unlock()
+	t.awaitLooks(tm)
+	t.mu.Lock()
+	t.term, t.termless = nil, t.clock.Now().Mono
+	var events []Event
+	lost := t.lostWith(tm)
+	forgotten = lost == nil && !t.unknown && !t.names(tm.named)
+	if tm.joined && !forgotten && tm.leftAt != never && t.runs.Err() != nil {
+		t.unleft = t.couldNotLeave(lost)
+	}
+	for _, r := range t.inOrder() {
+		switch r.state {
+		case waiting: // it is asked for anew under the next term, by a number of its own
+			t.renumber(r)
+		case held, freeing:
+			events = append(events, t.gone(r, lost))
+		}
+	}
+	t.mu.Unlock()
+	for _, e := range events {
+		t.observe(e)
+	}
+	return forgotten
+}
+
+// names reports whether the version that was seen last names a term. The caller holds t.mu.
+func (t *Table) names(term tables.Term) bool {
+	if t.seen == nil {
+		return false
+	}
+	_, named := t.seen.tab.Find(term)
+	return named
+}
+
+// couldNotLeave is the error of a member that was to leave, and is in the table still. The caller
+// holds t.mu.
+func (t *Table) couldNotLeave(lost error) error {
+	var locks []string
+	for _, r := range t.inOrder() {
+		if r.state == held || r.state == freeing || r.asked {
+			locks = append(locks, r.names()...)
+		}
+	}
+	with := "without locks"
+	if len(locks) > 0 {
+		with = "with " + list(locks) + ", which others get once its lease was released or has run out"
+	}
+	err := fmt.Errorf("leaving: member %q is still in the table, %s: %w", t.member, with,
+		cmp.Or(t.trouble.err, lost, errUnanswered))
+	t.log.Warn("the member could not leave the table", "table", t.key, "err", err)
+	return t.named(err)
+}
+
+var errUnanswered = errors.New("the last request was not answered in time")
+
+// termEnds ends all contexts at once: the term is lost, or its holder wants it to end.
+func (t *Table) termEnds(ctx context.Context, tm *term) {
+	var events []Event // told when all contexts have ended
+	defer func() {
+		for _, e := range events {
+			t.observe(e)
+		}
+	}()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tm.leaving = true
+	valid := tm.lease.Valid()
+	if !valid { // a request that is under way must not keep this member's next term waiting
+		tm.giveUp()
+	}
+	for _, r := range t.inOrder() {
+		switch {
+		case r.state == waiting && r.try:
+			t.finish(r, t.named(ErrNoTerm))
+		case r.state == freeing && !valid:
+			events = append(events, t.gone(r, t.lostWith(tm)))
+		case r.state == held && !valid:
+			tm.unguarded = tm.unguarded || r.runs == noFunction
+			events = append(events, t.lose(r, cmp.Or(context.Cause(tm.lease.Context()), leasehold.ErrLost)))
+		case r.state == held && r.runs == running:
+			r.endContext(context.Cause(ctx))
+		case r.state == held:
+			t.free(r, fmt.Errorf("%w: %w", leasehold.ErrReleased, context.Cause(ctx)))
+		}
+	}
+	t.ring()
+}
+
+// lose ends a lease against its holder's will. The caller holds t.mu.
+func (t *Table) lose(r *request, why error) Event {
+	err := t.named(fmt.Errorf("%w (token %d, %s): %w", leasehold.ErrLost, r.token, list(r.names()), why))
+	if errors.Is(why, leasehold.ErrLost) {
+		err = t.named(fmt.Errorf("the term of member %q has ended (token %d, %s): %w", t.member, r.token,
+			list(r.names()), why))
+	}
+	t.end(r, err)
+	return Event{Kind: EventLost, Table: t.key, Token: r.token, Locks: r.names(), Err: err}
+}
+
+// gone ends a lease together with its term. The caller holds t.mu.
+func (t *Table) gone(r *request, err error) Event {
+	t.end(r, err)
+	e := Event{Kind: EventReleased, Table: t.key, Token: r.token, Locks: r.names(), Err: err}
+	if err != nil {
+		e.Kind = EventLost
+	}
+	return e
+}
+
+// lostWith is the error of what could not be freed before the term ended; nil if the term's own
+// release has freed it.
+func (t *Table) lostWith(tm *term) error {
+	if tm.lease.Valid() {
+		return nil
+	}
+	return t.named(fmt.Errorf("the term of member %q has ended: %w", t.member,
+		cmp.Or(context.Cause(tm.lease.Context()), leasehold.ErrLost)))
+}
+
+func (r *request) names() []string { return (&Lock{claims: r.claims}).names() }
+
+// inOrder is what this process wants, in the order of the calls. The caller holds t.mu.
+func (t *Table) inOrder() []*request {
+	return slices.SortedFunc(maps.Values(t.requests), func(a, b *request) int {
+		return cmp.Compare(a.number, b.number)
+	})
+}
+
+// renumber gives a request that waits a number that was never used. The caller holds t.mu.
+func (t *Table) renumber(r *request) {
+	delete(t.requests, r.number)
+	t.numbers++
+	r.number, r.asked = t.numbers, false
+	t.requests[r.number] = r
+}
+
+// awaitMargin waits until the safety margin is over for those who held a lease without a function.
+// Only then may this process take its member's object again.
+func (t *Table) awaitMargin(tm *term) {
+	if left := tm.lostAt + t.margin - t.clock.Now().Mono; tm.unguarded && left > 0 {
+		_ = clock.Wait(context.Background(), t.clock, left, nil)
+	}
+}
