@@ -8,7 +8,7 @@ type Event struct {
 	Kind     EventKind
 	Table    string        // the table's key
 	Duration time.Duration // of a read or write; of EventAcquired, from the call until the lease
-	Err      error         // why a read or write failed, or why a lease was lost
+	Err      error         // why a read or write failed, why a lease was lost, or its release not written
 	Token    uint64        // of the lease
 	Locks    []string      // names of the lease's locks; the receiver must not change it
 

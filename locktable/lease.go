@@ -197,7 +197,9 @@ func (le *Lease) Wanted() <-chan struct{} {
 
 // Release ends the lease: first its context, then the entries in the table, which hands them over.
 // It returns when that is written, or with ctx's error when ctx ends; the table goes on freeing it.
-// Releasing twice does no harm. If the lease was lost, the error matches [leasehold.ErrLost].
+// Releasing twice does no harm. If the lease was lost, the error matches [leasehold.ErrLost]. If
+// the member ends and cannot write that it leaves, the error says so: others get what was held
+// once the member's own lock is released, which Run does next.
 func (le *Lease) Release(ctx context.Context) error {
 	r, t := le.r, le.r.t
 	t.mu.Lock()

@@ -97,7 +97,7 @@ func TestAMemberThatCannotLeave(t *testing.T) {
 				own := alone(store)
 				a, b := start(t, own), start(t, store)
 				acquire(t, b.Lock("b"))
-				acquire(t, a.All(a.Lock("x"), a.Lock("y")))
+				lease := acquire(t, a.All(a.Lock("x"), a.Lock("y")))
 				got := make(chan time.Time, 1)
 				if c.stale {
 					go func() {
@@ -113,12 +113,16 @@ func TestAMemberThatCannotLeave(t *testing.T) {
 				left := time.Now()
 				require.LessOrEqual(t, left.Sub(began), c.takes)
 				rows := inspect(t, b).Held
+				released := lease.Release(t.Context())
 				if c.want == nil {
 					require.NoError(t, err)
+					require.NoError(t, released)
 					require.Len(t, rows, 1, "only b is left")
 					return
 				}
 				require.ErrorIs(t, err, c.want)
+				require.ErrorIs(t, released, c.want)
+				require.NotErrorIs(t, released, leasehold.ErrLost)
 				require.ErrorContains(t, err,
 					fmt.Sprintf("member %q is still in the table, with \"x\", \"y\"", a.Member()))
 				require.Len(t, rows, 2)

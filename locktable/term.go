@@ -117,15 +117,20 @@ func (t *Table) termEnded(tm *term) (forgotten bool) {
 	var events []Event
 	lost := t.lostWith(tm)
 	forgotten = lost == nil && !t.unknown && !t.names(tm.named)
-	if tm.joined && !forgotten && tm.leftAt != never && t.runs.Err() != nil {
-		t.unleft = t.couldNotLeave(lost)
+	wrong := lost
+	if tm.joined && !forgotten && tm.leftAt != never {
+		unleft := t.couldNotLeave(lost)
+		wrong = cmp.Or(lost, unleft) // the member's lock is yet to be released
+		if t.runs.Err() != nil {
+			t.unleft = unleft
+		}
 	}
 	for _, r := range t.inOrder() {
 		switch r.state {
 		case waiting: // it is asked for anew under the next term, by a number of its own
 			t.renumber(r)
 		case held, freeing:
-			events = append(events, t.gone(r, lost))
+			events = append(events, t.gone(r, wrong, lost != nil))
 		}
 	}
 	t.mu.Unlock()
@@ -185,7 +190,7 @@ func (t *Table) termEnds(ctx context.Context, tm *term) {
 		case r.state == waiting && r.try:
 			t.finish(r, t.named(ErrNoTerm))
 		case r.state == freeing && !valid:
-			events = append(events, t.gone(r, t.lostWith(tm)))
+			events = append(events, t.gone(r, t.lostWith(tm), true))
 		case r.state == held && !valid:
 			tm.unguarded = tm.unguarded || r.runs == noFunction
 			events = append(events, t.lose(r, cmp.Or(context.Cause(tm.lease.Context()), leasehold.ErrLost)))
@@ -209,11 +214,11 @@ func (t *Table) lose(r *request, why error) Event {
 	return Event{Kind: EventLost, Table: t.key, Token: r.token, Locks: r.names(), Err: err}
 }
 
-// gone ends a lease together with its term. The caller holds t.mu.
-func (t *Table) gone(r *request, err error) Event {
+// gone ends a lease together with its term, which was lost or ends. The caller holds t.mu.
+func (t *Table) gone(r *request, err error, lost bool) Event {
 	t.end(r, err)
 	e := Event{Kind: EventReleased, Table: t.key, Token: r.token, Locks: r.names(), Err: err}
-	if err != nil {
+	if lost {
 		e.Kind = EventLost
 	}
 	return e

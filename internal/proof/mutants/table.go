@@ -2922,6 +2922,47 @@ var mutants = []mutant{
 		[]string{"./cmd/leasehold/internal/place -run ^TestListOfLocksThatOnlyCreate$"}, 0,
 	},
 	{
+		"command: a renewal waits for whoever reads standard error",
+		[]edit{{"cmd/leasehold/stderr.go", `	default:
+		l.dropped.Add(1)
+	}
+`, `	}
+`}},
+		[]string{"./cmd/leasehold -run ^TestErrorLinesThatNobodyReads$"}, 0,
+	},
+	{
+		"command: the guard waits for whoever reads standard error",
+		[]edit{{"cmd/leasehold/stderr.go", `late := make(chan struct{}), time.After(maxFlush)`,
+			`late := make(chan struct{}), time.After(3600*maxFlush)`}},
+		[]string{"./cmd/leasehold -run ^TestNobodyReadsWhatTheGuardSays$"}, 36,
+	},
+	{
+		"command: the /proc of another namespace is taken for its own",
+		[]edit{{"cmd/leasehold/internal/guard/guard_linux.go", `self != strconv.Itoa(os.Getpid())`,
+			`self == strconv.Itoa(-os.Getpid())`}},
+		[]string{"./cmd/leasehold -run ^TestTheProcOfAnotherNamespace$"}, 29,
+	},
+	{
+		"command: a request that never ends keeps its connection",
+		[]edit{{"cmd/leasehold/listen.go", `ReadTimeout: 10 * time.Second, `, ``}},
+		[]string{"./cmd/leasehold -run ^TestARequestThatNeverEnds$"}, 0,
+	},
+	{
+		"command: those who wait for a term take every connection",
+		[]edit{{"cmd/leasehold/listen.go", `running := make(chan struct{}, n)`,
+			`running := make(chan struct{}, n+maxConnections)`}},
+		[]string{"./cmd/leasehold -run ^TestManyWhoWait$"}, 0,
+	},
+	{
+		"leaderhttp: requests wait for whoever reads the log",
+		[]edit{{"leaderhttp/leaderhttp.go", `	if p.takes(r, inOrder, u) && err != nil {
+`, `	if p.takes(r, inOrder, u) && err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+`}},
+		[]string{"./leaderhttp -run ^TestAWarningThatNobodyReads$"}, 0,
+	},
+	{
 		"createonly: a delete with a condition",
 		[]edit{{"createonly/s3.go", `	in.IfMatch = nil
 `, ``}},
