@@ -111,6 +111,11 @@ func TestPerformance(t *testing.T) {
 	began := time.Now()
 	d := describeRun(t, n)
 	d.CrowdPoll = contendedPoll.Seconds()
+	say, unfinished := progress, filepath.Join(os.TempDir(), "leasehold-performance.json")
+	progress = func(what string) { // a failure near the end must not lose all that was measured
+		say(what)
+		require.NoError(t, d.Write(unfinished))
+	}
 	progress("many electors") // before etcd runs in this process
 	d.Electors, d.Memory = measureScale(t, n)
 	progress("leasehold's own share, and an hour's requests")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
@@ -204,8 +205,18 @@ func newManyEtcd(t *testing.T, p *place, key string, locks int, s settings) many
 	return &manyEtcd{p.etcd, session, "/" + key + "/", locks}
 }
 
+// hold asks again when etcd refuses because 5,000 requests wait to be applied.
 func (m *manyEtcd) hold(ctx context.Context, lock string) error {
-	return concurrency.NewMutex(m.session, m.prefix+lock).Lock(ctx)
+	mutex := concurrency.NewMutex(m.session, m.prefix+lock)
+	for {
+		err := mutex.Lock(ctx)
+		if !errors.Is(err, rpctypes.ErrTooManyRequests) {
+			return err
+		}
+		if err := wait(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
 }
 
 func (m *manyEtcd) waiting(ctx context.Context) (int, error) {
