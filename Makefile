@@ -131,7 +131,7 @@ bench: servers ## measure leasehold and its peers, and write docs/performance.js
 
 .PHONY: bench-only
 bench-only: servers ## measure as BENCH, BENCH_DOCS, BENCH_ONLY and BENCH_BUSY say, and render nothing in docs; BENCH_ONLY=handover one section
-	@cd bench && go test -count=1 -timeout=2h -v -run TestPerformance . | grep --line-buffered '^bench:\|^---\|^FAIL\|^ok\|Error\|_test.go'
+	@cd bench && go test -count=1 -timeout=2h -v -run TestPerformance . | grep --line-buffered -v '^=== \|^ *--- PASS'
 
 .PHONY: bench-render
 bench-render: ## render docs/performance.md, its plots and the figures on other pages from docs/performance.json

@@ -49,6 +49,10 @@ func (d *Data) spans() map[string]string {
 			}
 		}
 	}
+	spans["tables_crowd"], spans["tables_release"] = d.tabledCrowd(), notRun
+	if t := d.Tables; t != nil {
+		spans["tables_release"] = (&Data{Handovers: t.Handovers}).peerRelease(TabledPushed)
+	}
 	if told := d.handover(Followed, Stop); len(told) > 0 {
 		far := told[len(told)-1]
 		spans["told"] = fmt.Sprintf("%.1f round trips", trips(far.FromReturn.P50, far).Value)
@@ -99,6 +103,19 @@ func (d *Data) peerRelease(peer string) string {
 		return fmt.Sprintf("measured: %.1f round trips from the return of the release",
 			trips(far.FromReturn.P50, far).Value)
 	}
+}
+
+// tabledCrowd is how often a lock of a table changes hands in a second.
+func (d *Data) tabledCrowd() string {
+	if d.Tables == nil {
+		return notRun
+	}
+	for _, c := range d.Tables.Crowds {
+		if c.Peer == TabledPushed && c.Candidates == 8 {
+			return fmt.Sprintf("measured, with wake-ups: %.0f", c.Handovers.Value)
+		}
+	}
+	return notRun
 }
 
 // servers are those that the bench has used.

@@ -36,6 +36,8 @@ func TestPageIsRendered(t *testing.T) {
 			"first",
 			"told",
 			"leasehold_crowd",
+			"tables_release",
+			"tables_crowd",
 			"clientgo_takeover",
 			"clientgo_crowd",
 			"etcd_takeover",
@@ -156,6 +158,9 @@ func TestTables(t *testing.T) {
 		Crowds: []report.Crowd{crowd(report.TabledPushed, 8, 240, 3), crowd(report.Mutex, 8, 300, 0)},
 		Each:   []report.Crowd{crowd(report.TabledPushed, 64, 200, 6)},
 	}
+	filled, _ := d.Fill("<!-- bench:tables_crowd --><!-- / --> and <!-- bench:tables_release --><!-- / -->")
+	require.Equal(t, "<!-- bench:tables_crowd -->measured, with wake-ups: 240<!-- / --> and <!-- bench:tables_release -->"+
+		"measured: 1.1 round trips from the return of the release<!-- / -->", filled)
 	page := d.Render()["performance.md"]
 	_, section, found := strings.Cut(page, title)
 	require.True(t, found)

@@ -16,7 +16,8 @@ func (d *Data) tables(say sayer, put putter) {
 		"under one session. One process acquires all locks at once, two others wait for all of them, and then it is "+
 		"killed or ends. The time to the last lock that is held again counts from the last renewal of a killed "+
 		"process, and from the moment when another is told to end. With push, %s posts bucket notifications to a "+
-		"webhook that calls `Table.Wake`. The requests are those of the process that acquires, or ends.",
+		"webhook that calls `Table.Wake`. The requests are those of the process that acquires, or ends. etcd refuses "+
+		"a request while 5,000 wait to be applied, and is then asked again after 10 ms.",
 		thousands(v.Locks), v.Place, v.TTL, v.Poll, v.Place)
 	var t table
 	t.head("", "", "times", "median", "longest", "requests of the table", "all requests of the process")
