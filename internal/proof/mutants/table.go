@@ -3195,7 +3195,7 @@ var mutants = []mutant{
 `,
 			`	return r.state == held
 `}},
-		[]string{"./internal/proof/sim -run ^TestTableSeeds$", "./itest -run ^TestTableOfAProcess$"}, 0,
+		[]string{"./internal/proof/sim -run ^TestTableSeeds$"}, 0,
 	},
 	{
 		"locktable: a lock is handed over while its function runs",
