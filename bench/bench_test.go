@@ -110,7 +110,7 @@ func TestPerformance(t *testing.T) {
 	}
 	began := time.Now()
 	d := describeRun(t, n)
-	d.CrowdPoll = contendedPoll.Seconds()
+	d.CrowdPoll = contended.poll.Seconds()
 	say, unfinished := progress, filepath.Join(os.TempDir(), "leasehold-performance.json")
 	t.Logf("%s has what was measured until a failure", unfinished)
 	progress = func(what string) { // a failure near the end must not lose all that was measured

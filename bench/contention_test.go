@@ -12,12 +12,12 @@ import (
 	"github.com/leasehold-go/leasehold/bench/report"
 )
 
-const contendedPoll = 100 * time.Millisecond
+var contended = settings{ttl: 10 * time.Second, poll: 100 * time.Millisecond}
 
 func measureContention(t *testing.T, p *place, n size) (list []report.Crowd) {
 	for _, candidates := range n.candidates {
 		for _, peer := range shuffled(p.can(append(peers, together))) {
-			list = append(list, contend(t, p, peer, candidates, n.contention))
+			list = append(list, contend(t, p, peer, candidates, contended, n.contention))
 		}
 	}
 	return list
@@ -29,9 +29,8 @@ type turn struct {
 	acquired, released time.Duration // since the start
 }
 
-func contend(t *testing.T, p *place, peer peer, candidates int, d time.Duration) report.Crowd {
+func contend(t *testing.T, p *place, peer peer, candidates int, s settings, d time.Duration) report.Crowd {
 	key := fmt.Sprintf("%scontention/%d/%s", peer.prefix, candidates, peer.name)
-	s := settings{ttl: 10 * time.Second, poll: contendedPoll}
 	crowd := make([]candidate, candidates)
 	for i := range crowd {
 		crowd[i] = peer.open(t, p, key, fmt.Sprint("candidate-", i), s)

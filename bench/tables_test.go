@@ -328,6 +328,9 @@ func manyTrial(ctx context.Context, locks int, s settings, crash bool,
 	return
 }
 
+// crowded is of candidates whom push wakes, so they poll as seldom as by default, every TTL/5.
+var crowded = settings{ttl: 10 * time.Second, poll: 2 * time.Second}
+
 // measureTables measures many locks in one table.
 func measureTables(t *testing.T, server testserver.S3, h *hub, o otherServers, n size,
 	progress func(string)) *report.Tables {
@@ -335,7 +338,7 @@ func measureTables(t *testing.T, server testserver.S3, h *hub, o otherServers, n
 	p := newPlace(t, server)
 	found := &report.Tables{
 		Place: p.name, Locks: n.tableLocks, TTL: s.ttl.Seconds(), Poll: s.poll.Seconds(),
-		CrowdPoll: contendedPoll.Seconds(),
+		CrowdPoll: crowded.poll.Seconds(),
 	}
 	server.Notify(t, p.bucket, pushPrefix)
 	o.reach(t, p, func(addr string) string { return addr })
@@ -353,7 +356,7 @@ func measureTables(t *testing.T, server testserver.S3, h *hub, o otherServers, n
 		for _, peer := range shuffled([]peer{tabledPushed, etcdMutex}) {
 			rates = append(rates, rate())
 			t.Run("crowd", func(t *testing.T) {
-				found.Crowds = append(found.Crowds, contend(t, p, peer, candidates, n.contention))
+				found.Crowds = append(found.Crowds, contend(t, p, peer, candidates, crowded, n.contention))
 			})
 		}
 	}
@@ -540,13 +543,12 @@ func bareRate(t *testing.T, p *place, d time.Duration) func() float64 {
 // lockEach is contend for candidates each of which has a lock of its own.
 func lockEach(t *testing.T, p *place, peer peer, candidates int, d time.Duration) report.Crowd {
 	key := fmt.Sprintf("%sper-member/%d/%s", peer.prefix, candidates, peer.name)
-	s := settings{ttl: 10 * time.Second, poll: contendedPoll}
 	crowd := make([]candidate, candidates)
 	for i := range crowd {
 		if peer.on() == "" {
-			crowd[i] = pushedTo(p, join(t, p, key, fmt.Sprint("lock-", i), s))
+			crowd[i] = pushedTo(p, join(t, p, key, fmt.Sprint("lock-", i), crowded))
 		} else {
-			crowd[i] = peer.open(t, p, fmt.Sprint(key, "/", i), fmt.Sprint("candidate-", i), s)
+			crowd[i] = peer.open(t, p, fmt.Sprint(key, "/", i), fmt.Sprint("candidate-", i), crowded)
 		}
 	}
 	return compete(t, p, peer, crowd, d)

@@ -159,8 +159,8 @@ func TestTables(t *testing.T) {
 		Each:   []report.Crowd{crowd(report.TabledPushed, 64, 200, 6)},
 	}
 	filled, _ := d.Fill("<!-- bench:tables_crowd --><!-- / --> and <!-- bench:tables_release --><!-- / -->")
-	require.Equal(t, "<!-- bench:tables_crowd -->measured, with wake-ups: 240<!-- / --> and <!-- bench:tables_release -->"+
-		"measured: 1.0 round trips from the return of the release<!-- / -->", filled)
+	require.Equal(t, "<!-- bench:tables_crowd -->measured, with wake-ups: 240<!-- / --> and "+
+		"<!-- bench:tables_release -->measured: 1.0 round trips from the return of the release<!-- / -->", filled)
 	page := d.Render()["performance.md"]
 	_, section, found := strings.Cut(page, title)
 	require.True(t, found)

@@ -34,9 +34,9 @@ func (d *Data) tables(say sayer, put putter) {
 		"candidate of a table only reads, because the release has written that it holds the lock.")
 	put((&Data{Handovers: v.Handovers}).releases(func(Handover) bool { return true }))
 	say("Many candidates for one lock of a table, each a process with a store of its own, woken by push, and "+
-		"with a poll every %.0f ms. Each acquires it, releases it at once and wants it again. The same for "+
+		"with a poll every %.3g s. Each acquires it, releases it at once and wants it again. The same for "+
 		"members that have a lock each, so they only share the table. In a row, %.0f bare conditional PUTs a "+
-		"second were made between these runs.", 1000*v.CrowdPoll, v.Puts)
+		"second were made between these runs.", v.CrowdPoll, v.Puts)
 	t = table{}
 	t.head("", "candidates", "", "acquisitions a second", "part of bare PUTs", "that change the holder", "evenness",
 		"requests for each")
