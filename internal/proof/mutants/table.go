@@ -2932,8 +2932,10 @@ var mutants = []mutant{
 	},
 	{
 		"command: the guard waits for whoever reads standard error",
-		[]edit{{"cmd/leasehold/stderr.go", `late := make(chan struct{}), time.After(maxFlush)`,
-			`late := make(chan struct{}), time.After(3600*maxFlush)`}},
+		[]edit{{"cmd/leasehold/crash.go", `	a.output = o.Output
+`, `	a.output = o.Output
+	_, _ = os.Stderr.WriteString("leasehold was killed\n")
+`}},
 		[]string{"./cmd/leasehold -run ^TestNobodyReadsWhatTheGuardSays$"}, 36,
 	},
 	{
@@ -3195,7 +3197,7 @@ var mutants = []mutant{
 `,
 			`	return r.state == held
 `}},
-		[]string{"./internal/proof/sim -run ^TestTableSeeds$"}, 0,
+		[]string{"./internal/proof/sim -run ^TestTableSeeds$", "./itest -run ^TestTableOfAProcess$"}, 0,
 	},
 	{
 		"locktable: a lock is handed over while its function runs",
