@@ -53,6 +53,8 @@ type size struct {
 	tableTrials int   // of each way that it ends
 	tableCrowds []int // candidates for one lock of a table
 	tableEach   []int // members with a lock each
+
+	tableCompetition time.Duration // of each of those runs
 }
 
 var (
@@ -62,7 +64,7 @@ var (
 			20 * time.Millisecond,
 		}, 32, 5,
 		30 * time.Minute, []int{100}, 3 * time.Second, time.Second, 1,
-		100, 2 * time.Second, 1, []int{8}, []int{8},
+		100, 2 * time.Second, 1, []int{8}, []int{8}, 300 * time.Millisecond,
 	}
 	full = size{
 		"full", 300, 3 * time.Second, []int{
@@ -76,7 +78,7 @@ var (
 			100 * time.Millisecond,
 		}, 50, 0,
 		4 * time.Hour, []int{100, 10_000}, 15 * time.Second, 7 * time.Second, 3,
-		tableLocks, 15 * time.Second, 3, []int{8, 32, 128}, []int{8, 64},
+		tableLocks, 15 * time.Second, 3, []int{8, 32, 128}, []int{8, 64}, 9 * time.Second,
 	}
 )
 

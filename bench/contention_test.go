@@ -40,24 +40,15 @@ func contend(t *testing.T, p *place, peer peer, candidates int, s settings, d ti
 
 // compete has all candidates acquire and release, as fast as they can.
 func compete(t *testing.T, p *place, peer peer, crowd []candidate, d time.Duration) report.Crowd {
+	line := assemble(t, crowd)
 	var mu sync.Mutex
 	var list []turn     // in the order of their acquisition
 	var waits []float64 // of acquisitions
+	var start time.Time
 	var wg sync.WaitGroup
-	before, start := p.requests.Load(), time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), d+time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), d+2*time.Minute)
 	defer cancel()
-	time.AfterFunc(d, func() { // later, if the machine is so slow that nobody has had the lock
-		for ctx.Err() == nil {
-			mu.Lock()
-			some := len(list) > 0
-			mu.Unlock()
-			if some {
-				cancel()
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-	})
+	mu.Lock()
 	for i, c := range crowd {
 		wg.Go(func() {
 			for ctx.Err() == nil {
@@ -65,7 +56,7 @@ func compete(t *testing.T, p *place, peer peer, crowd []candidate, d time.Durati
 				held, err := c.acquire(ctx)
 				mu.Lock()
 				at := len(list)
-				waits = append(waits, time.Since(began).Seconds()) // also of one that the end has cut off
+				waits = append(waits, min(time.Since(began), time.Since(start)).Seconds()) // also of one that was cut off
 				if err == nil {
 					list = append(list, turn{candidate: i, acquired: time.Since(start)})
 				}
@@ -82,6 +73,22 @@ func compete(t *testing.T, p *place, peer peer, crowd []candidate, d time.Durati
 			}
 		})
 	}
+	line.fill(t)
+	before := p.requests.Load()
+	start = time.Now()
+	mu.Unlock()
+	line.open(t)
+	time.AfterFunc(d, func() { // later, if the machine is so slow that nobody has had the lock
+		for ctx.Err() == nil {
+			mu.Lock()
+			some := len(list) > 0
+			mu.Unlock()
+			if some {
+				cancel()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
 	wg.Wait()
 	d = time.Since(start)
 	c := describe(list, len(crowd), d)

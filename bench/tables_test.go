@@ -29,6 +29,7 @@ const tableLocks = 10_000
 
 var (
 	tabledPushed = peer{name: report.TabledPushed, open: newTabledPushed, prefix: pushPrefix}
+	meanwhile    = peer{name: report.Meanwhile, open: newMeanwhile, prefix: pushPrefix}
 	etcdMutex    = peer{name: report.Mutex, open: newEtcdMutex}
 )
 
@@ -74,16 +75,19 @@ func (c *tally) Describe() leasehold.StoreInfo { return leasehold.Describe(c.Sto
 // member is a process that uses a table, with a lock that it wants.
 type member struct {
 	table  *locktable.Table
+	name   string // of the lock
 	lock   *locktable.Lock
 	mortal *mortal
 	sent   *tally
 	end    func() // its Run gracefully, unless it is dead
+
+	meanwhile bool // a release is not waited for, so that one write also has what is wanted next
 }
 
 // join has a process with a store of its own use a table.
 func join(t *testing.T, p *place, key, lock string, s settings) *member {
 	dies := &mortal{Store: leasehold.NewS3Store(p.client, p.bucket)}
-	m := &member{mortal: dies, sent: &tally{Store: dies, table: key}}
+	m := &member{name: lock, mortal: dies, sent: &tally{Store: dies, table: key}}
 	var err error
 	m.table, err = locktable.New(m.sent, key, locktable.WithTTL(s.ttl), locktable.WithPollInterval(s.poll),
 		locktable.WithLogger(slog.New(slog.DiscardHandler)))
@@ -109,6 +113,12 @@ func newTabledPushed(t *testing.T, p *place, key, _ string, s settings) candidat
 	return pushedTo(p, join(t, p, key, "lock", s))
 }
 
+func newMeanwhile(t *testing.T, p *place, key, _ string, s settings) candidate {
+	m := pushedTo(p, join(t, p, key, "lock", s))
+	m.meanwhile = true
+	return m
+}
+
 func pushedTo(p *place, m *member) *member {
 	p.pushed(m.table.Key(), m.table.Wake)
 	return m
@@ -124,9 +134,16 @@ func (m *member) acquire(ctx context.Context) (term, error) {
 	return tableTerm{lease, m}, err
 }
 
-func (tableTerm) renew(context.Context) error         { return errors.New("renews by itself") }
-func (l tableTerm) release(ctx context.Context) error { return l.Release(ctx) }
-func (l tableTerm) crash()                            { l.member.mortal.dead.Store(true) }
+func (l tableTerm) release(ctx context.Context) error {
+	if l.member.meanwhile {
+		go func() { _ = l.Release(ctx) }()
+		return nil
+	}
+	return l.Release(ctx)
+}
+
+func (tableTerm) renew(context.Context) error { return errors.New("renews by itself") }
+func (l tableTerm) crash()                    { l.member.mortal.dead.Store(true) }
 
 // joined waits until the process is a member, and has read the table.
 func (m *member) joined(ctx context.Context) error {
@@ -353,18 +370,18 @@ func measureTables(t *testing.T, server testserver.S3, h *hub, o otherServers, n
 	rate := bareRate(t, p, n.contention)
 	var rates []float64
 	for _, candidates := range n.tableCrowds {
-		for _, peer := range shuffled([]peer{tabledPushed, etcdMutex}) {
+		for _, peer := range shuffled([]peer{tabledPushed, meanwhile, etcdMutex}) {
 			rates = append(rates, rate())
 			t.Run("crowd", func(t *testing.T) {
-				found.Crowds = append(found.Crowds, contend(t, p, peer, candidates, crowded, n.contention))
+				found.Crowds = append(found.Crowds, contend(t, p, peer, candidates, crowded, n.tableCompetition))
 			})
 		}
 	}
 	for _, candidates := range n.tableEach {
-		for _, peer := range shuffled([]peer{tabledPushed, etcdMutex}) {
+		for _, peer := range shuffled([]peer{tabledPushed, meanwhile, etcdMutex}) {
 			rates = append(rates, rate())
 			t.Run("each", func(t *testing.T) {
-				found.Each = append(found.Each, lockEach(t, p, peer, candidates, n.contention))
+				found.Each = append(found.Each, lockEach(t, p, peer, candidates, n.tableCompetition))
 			})
 		}
 	}
@@ -540,13 +557,64 @@ func bareRate(t *testing.T, p *place, d time.Duration) func() float64 {
 	}
 }
 
+// A line is of the candidates for one lock of a table. Another holds the lock until all of them
+// wait, so that what is measured is how it passes along a line, and not how the line comes to be.
+type line struct {
+	table *locktable.Table
+	gate  *locktable.Lease // nil if there is no line
+	wait  int              // candidates
+}
+
+// assemble waits until all processes of a table are its members, as etcd's candidates have their
+// sessions before the clock starts.
+func assemble(t *testing.T, crowd []candidate) (l line) {
+	one, ok := crowd[0].(*member)
+	if !ok {
+		return l
+	}
+	l.table = one.table
+	l.await(t, func(s locktable.State) bool { return len(s.Members) == len(crowd) })
+	if len(crowd) > 1 && one.name == crowd[1].(*member).name {
+		var err error
+		l.gate, err = one.lock.Acquire(t.Context())
+		require.NoError(t, err)
+		l.wait = len(crowd)
+	}
+	return l
+}
+
+func (l line) fill(t *testing.T) {
+	if l.gate != nil {
+		l.await(t, func(s locktable.State) bool { return len(s.Waiting) == l.wait })
+	}
+}
+
+func (l line) open(t *testing.T) {
+	if l.gate != nil {
+		require.NoError(t, l.gate.Release(t.Context()))
+	}
+}
+
+func (l line) await(t *testing.T, there func(locktable.State) bool) {
+	for {
+		state, err := l.table.Inspect(t.Context())
+		require.NoError(t, err)
+		if there(state) {
+			return
+		}
+		require.NoError(t, wait(t.Context(), 20*time.Millisecond))
+	}
+}
+
 // lockEach is contend for candidates each of which has a lock of its own.
 func lockEach(t *testing.T, p *place, peer peer, candidates int, d time.Duration) report.Crowd {
 	key := fmt.Sprintf("%sper-member/%d/%s", peer.prefix, candidates, peer.name)
 	crowd := make([]candidate, candidates)
 	for i := range crowd {
 		if peer.on() == "" {
-			crowd[i] = pushedTo(p, join(t, p, key, fmt.Sprint("lock-", i), crowded))
+			m := pushedTo(p, join(t, p, key, fmt.Sprint("lock-", i), crowded))
+			m.meanwhile = peer.name == report.Meanwhile
+			crowd[i] = m
 		} else {
 			crowd[i] = peer.open(t, p, fmt.Sprint(key, "/", i), fmt.Sprint("candidate-", i), crowded)
 		}

@@ -19,6 +19,7 @@ const (
 
 	Tabled       = "leasehold table"
 	TabledPushed = "leasehold table, push"
+	Meanwhile    = "leasehold table, push, wanted again meanwhile"
 )
 
 // The servers of the peers that do not lock in a bucket.

@@ -136,7 +136,7 @@ func (d *Tables) goals() *table {
 	}
 	for _, c := range d.Crowds {
 		goal, ok := map[int][2]float64{8: {0.55, 3.5}, 32: {0.5, 4}, 128: {0.3, 6}}[c.Candidates]
-		if c.Peer != TabledPushed || !ok {
+		if c.Peer != Meanwhile || !ok {
 			continue
 		}
 		what := fmt.Sprintf("%d candidates for one lock", c.Candidates)
@@ -145,7 +145,7 @@ func (d *Tables) goals() *table {
 		limits(what, c, goal[0], goal[1])
 	}
 	for _, c := range d.Each {
-		if goal, ok := map[int][2]float64{8: {0.9, 1.5}, 64: {0.55, 5}}[c.Candidates]; ok && c.Peer == TabledPushed {
+		if goal, ok := map[int][2]float64{8: {0.9, 1.5}, 64: {0.55, 5}}[c.Candidates]; ok && c.Peer == Meanwhile {
 			limits(fmt.Sprintf("%d members with a lock each", c.Candidates), c, goal[0], goal[1])
 		}
 	}
