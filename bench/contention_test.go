@@ -74,7 +74,7 @@ func compete(t *testing.T, p *place, peer peer, crowd []candidate, d time.Durati
 		})
 	}
 	line.fill(t)
-	before := p.requests.Load()
+	before, work := p.requests.Load(), workOf(crowd)
 	start = time.Now()
 	mu.Unlock()
 	line.open(t)
@@ -95,6 +95,10 @@ func compete(t *testing.T, p *place, peer peer, crowd []candidate, d time.Durati
 	c.Place, c.Peer, c.Wait = p.name, peer.name, report.NewSample(waits)
 	if peer.on() == "" {
 		c.Requests = float64(p.requests.Load()-before) / float64(len(list))
+	}
+	if work != nil {
+		c.Work = workOf(crowd)
+		c.Work.Add(*work, -1)
 	}
 	return c
 }
@@ -117,7 +121,7 @@ func describe(list []turn, candidates int, d time.Duration) report.Crowd {
 		}
 		idle += max(turn.acquired-list[i-1].released, 0)
 	}
-	c := report.Crowd{Candidates: candidates, Idle: idle.Seconds() / d.Seconds()}
+	c := report.Crowd{Candidates: candidates, Turns: len(list), Idle: idle.Seconds() / d.Seconds()}
 	sum := func(list [slices]float64, drawn []int) (sum float64) {
 		for _, i := range drawn {
 			sum += list[i]

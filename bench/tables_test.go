@@ -79,9 +79,48 @@ type member struct {
 	lock   *locktable.Lock
 	mortal *mortal
 	sent   *tally
+	work   tableWork
 	end    func() // its Run gracefully, unless it is dead
 
 	meanwhile bool // a release is not waited for, so that one write also has what is wanted next
+}
+
+// tableWork is what a process has done with the table's object.
+type tableWork struct {
+	mu sync.Mutex
+	n  report.TableWork
+}
+
+func (w *tableWork) observe(e locktable.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case e.Kind == locktable.EventRead:
+		w.n.Reads++
+	case e.Kind == locktable.EventWrite && errors.Is(e.Err, leasehold.ErrPreconditionFailed):
+		w.n.Refused++
+		w.n.RefusedTime += e.Duration.Seconds()
+	case e.Kind == locktable.EventWrite:
+		w.n.Writes++
+		w.n.WriteTime += e.Duration.Seconds()
+	}
+}
+
+// workOf is the sum of what the members of a crowd have done; nil if they use no table.
+func workOf(crowd []candidate) (sum *report.TableWork) {
+	for _, c := range crowd {
+		m, ok := c.(*member)
+		if !ok {
+			return nil
+		}
+		if sum == nil {
+			sum = new(report.TableWork)
+		}
+		m.work.mu.Lock()
+		sum.Add(m.work.n, 1)
+		m.work.mu.Unlock()
+	}
+	return sum
 }
 
 // join has a process with a store of its own use a table.
@@ -90,7 +129,7 @@ func join(t *testing.T, p *place, key, lock string, s settings) *member {
 	m := &member{name: lock, mortal: dies, sent: &tally{Store: dies, table: key}}
 	var err error
 	m.table, err = locktable.New(m.sent, key, locktable.WithTTL(s.ttl), locktable.WithPollInterval(s.poll),
-		locktable.WithLogger(slog.New(slog.DiscardHandler)))
+		locktable.WithLogger(slog.New(slog.DiscardHandler)), locktable.WithObserver(m.work.observe))
 	require.NoError(t, err)
 	m.lock = m.table.Lock(lock)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

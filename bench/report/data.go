@@ -126,6 +126,27 @@ type Crowd struct {
 	Jain       float64 `json:"jain"`      // 1 if all got the same number of turns, 1/n if one got them all
 	Wait       Sample  `json:"wait"`      // of an acquisition, with the ones that were still waiting at the end
 	Idle       float64 `json:"idle"`      // share of the time in which nobody had the lock
+
+	Turns int        `json:"turns,omitempty"` // acquisitions
+	Work  *TableWork `json:"work,omitempty"`  // of all candidates, if they use a table
+}
+
+// TableWork is what processes have done with a table's object.
+type TableWork struct {
+	Reads       float64 `json:"reads"`
+	Writes      float64 `json:"writes"`
+	Refused     float64 `json:"refused"`      // writes that others have outrun
+	WriteTime   float64 `json:"write_time"`   // seconds of all writes
+	RefusedTime float64 `json:"refused_time"` // and of those that were refused
+}
+
+// Add adds other, times sign.
+func (w *TableWork) Add(other TableWork, sign float64) {
+	w.Reads += sign * other.Reads
+	w.Writes += sign * other.Writes
+	w.Refused += sign * other.Refused
+	w.WriteTime += sign * other.WriteTime
+	w.RefusedTime += sign * other.RefusedTime
 }
 
 // Takeover is how long nobody leads after a crash, in TTLs since the last renewal.

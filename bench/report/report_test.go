@@ -139,7 +139,8 @@ func TestTables(t *testing.T) {
 		return report.Crowd{
 			Place: "minio", Peer: peer, Candidates: candidates, Requests: requests, Jain: 0.995,
 			Cycles: report.Figure{Value: cycles}, Handovers: report.Figure{Value: cycles},
-			Share: report.Figure{Value: 1},
+			Share: report.Figure{Value: 1}, Turns: 100,
+			Work: &report.TableWork{Reads: 200, Writes: 100, Refused: 50, WriteTime: 0.3, RefusedTime: 1},
 		}
 	}
 	d.Tables = &report.Tables{
@@ -155,8 +156,11 @@ func TestTables(t *testing.T) {
 		},
 		Handovers: []report.Handover{{RoundTrip: 0.1, Peer: report.TabledPushed, Way: report.Release, Trip: sample(0.1),
 			FromCall: sample(0.2), FromReturn: sample(0.105)}},
-		Crowds: []report.Crowd{crowd(report.TabledPushed, 8, 240, 3), crowd(report.Mutex, 8, 300, 0)},
-		Each:   []report.Crowd{crowd(report.TabledPushed, 64, 200, 6)},
+		Crowds: []report.Crowd{
+			crowd(report.TabledPushed, 8, 240, 3), crowd(report.Meanwhile, 8, 240, 3),
+			{Peer: report.Mutex, Candidates: 8, Cycles: report.Figure{Value: 300}, Share: report.Figure{Value: 1}, Jain: 1},
+		},
+		Each: []report.Crowd{crowd(report.Meanwhile, 64, 200, 6)},
 	}
 	filled, _ := d.Fill("<!-- bench:tables_crowd --><!-- / --> and <!-- bench:tables_release --><!-- / -->")
 	require.Equal(t, "<!-- bench:tables_crowd -->measured, with wake-ups: 240<!-- / --> and "+
@@ -168,7 +172,9 @@ func TestTables(t *testing.T) {
 	for _, row := range []string{
 		"| acquired at once | leasehold table | 1 | 100 ms | 100 ms | 1 GET, 2 PUT | 2 GET, 4 PUT, 0 DELETE |",
 		"| acquired at once | etcd Mutex | 1 | 5 s | 5 s |  |  |",
-		"| one lock | 8 | leasehold table, push | 240 | 0.60 | 100 % | 0.99 | 3.0 |",
+		"| one lock | 8 | leasehold table, push | 240 | 0.60 | 100 % | 0.99 |",
+		"| one lock | 8 | etcd Mutex | 300 |  | 100 % | 1.00 |",
+		"| one lock | 8 | leasehold table, push | 3.0 | 2.00 | 1.00 | 0.50 | 3 ms | 20 ms |",
 		"| all locks acquired at once: requests of the table | ≤ 2 GET, 2 PUT | 1 GET, 2 PUT | met |",
 		"| killed: all locks are led again, median | ≤ 1.1 TTL + 10 bare requests (16.5 s) | 16 s | met |",
 		"| the same, beside etcd | ≤ 1.1 times | 1.03 times | met |",

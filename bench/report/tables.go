@@ -34,27 +34,51 @@ func (d *Data) tables(say sayer, put putter) {
 		"candidate of a table only reads, because the release has written that it holds the lock.")
 	put((&Data{Handovers: v.Handovers}).releases(func(Handover) bool { return true }))
 	say("Many candidates for one lock of a table, each a process with a store of its own, woken by push, and "+
-		"with a poll every %.3g s. Each acquires it, releases it at once and wants it again. The same for "+
-		"members that have a lock each, so they only share the table. In a row, %.0f bare conditional PUTs a "+
-		"second were made between these runs.", v.CrowdPoll, v.Puts)
-	t = table{}
-	t.head("", "candidates", "", "acquisitions a second", "part of bare PUTs", "that change the holder", "evenness",
-		"requests for each")
-	for _, kind := range []struct {
+		"with a poll every %.3g s. Each acquires it, releases it at once and wants it again: after `Release` has "+
+		"returned, or meanwhile, so that one write frees it and asks for it. The clock starts when all wait. The "+
+		"same for members that have a lock each, so they only share the table. In a row, %.0f bare conditional "+
+		"PUTs a second were made between these runs.", v.CrowdPoll, v.Puts)
+	competitions := []struct {
 		name  string
 		rows  []Crowd
 		every bool
-	}{{"one lock", v.Crowds, false}, {"a lock each", v.Each, true}} {
+	}{{"one lock", v.Crowds, false}, {"a lock each", v.Each, true}}
+	t = table{}
+	t.head("", "candidates", "", "acquisitions a second", "part of bare PUTs", "that change the holder", "evenness")
+	for _, kind := range competitions {
 		for _, c := range kind.rows {
-			share, requests, part := fmt.Sprintf("%.0f %%", 100*c.Share.Value), "", ""
+			share, part := fmt.Sprintf("%.0f %%", 100*c.Share.Value), ""
 			if kind.every {
 				share = ""
 			}
 			if Server(c.Peer) == "" {
-				requests, part = fmt.Sprintf("%.1f", c.Requests), fmt.Sprintf("%.2f", c.Cycles.Value/v.Puts)
+				part = fmt.Sprintf("%.2f", c.Cycles.Value/v.Puts)
 			}
-			t.row(kind.name, c.Candidates, c.Peer, c.Cycles.in("%.0f", 1), part, share, fmt.Sprintf("%.2f", c.Jain),
-				requests)
+			t.row(kind.name, c.Candidates, c.Peer, c.Cycles.in("%.0f", 1), part, share, fmt.Sprintf("%.2f", c.Jain))
+		}
+	}
+	put(&t)
+	say("Where the requests of these runs go, for each acquisition, and how long a write takes. On MinIO, a " +
+		"request that finds its object locked by another request sleeps for up to 50 ms before it looks again " +
+		"(`lockRetryInterval` in MinIO's internal/lsync/lrwmutex.go). A write that others outrun meets that lock.")
+	t = table{}
+	t.head("", "candidates", "", "requests", "reads of the table", "writes", "refused writes", "a write",
+		"a refused write")
+	for _, kind := range competitions {
+		for _, c := range kind.rows {
+			w := c.Work
+			if w == nil {
+				continue
+			}
+			each := func(n float64) string { return fmt.Sprintf("%.2f", n/float64(c.Turns)) }
+			took := func(sum, n float64) string {
+				if n == 0 {
+					return ""
+				}
+				return seconds(sum / n)
+			}
+			t.row(kind.name, c.Candidates, c.Peer, fmt.Sprintf("%.1f", c.Requests), each(w.Reads), each(w.Writes),
+				each(w.Refused), took(w.WriteTime, w.Writes), took(w.RefusedTime, w.Refused))
 		}
 	}
 	put(&t)
