@@ -56,7 +56,8 @@ func compete(t *testing.T, p *place, peer peer, crowd []candidate, d time.Durati
 				held, err := c.acquire(ctx)
 				mu.Lock()
 				at := len(list)
-				waits = append(waits, min(time.Since(began), time.Since(start)).Seconds()) // also of one that was cut off
+				// also of one that the end has cut off
+				waits = append(waits, min(time.Since(began), time.Since(start)).Seconds())
 				if err == nil {
 					list = append(list, turn{candidate: i, acquired: time.Since(start)})
 				}

@@ -158,7 +158,10 @@ func TestTables(t *testing.T) {
 			FromCall: sample(0.2), FromReturn: sample(0.105)}},
 		Crowds: []report.Crowd{
 			crowd(report.TabledPushed, 8, 240, 3), crowd(report.Meanwhile, 8, 240, 3),
-			{Peer: report.Mutex, Candidates: 8, Cycles: report.Figure{Value: 300}, Share: report.Figure{Value: 1}, Jain: 1},
+			{
+				Peer: report.Mutex, Candidates: 8, Jain: 1,
+				Cycles: report.Figure{Value: 300}, Share: report.Figure{Value: 1},
+			},
 		},
 		Each: []report.Crowd{crowd(report.Meanwhile, 64, 200, 6)},
 	}

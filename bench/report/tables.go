@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -42,7 +43,7 @@ func (d *Data) tables(say sayer, put putter) {
 		name  string
 		rows  []Crowd
 		every bool
-	}{{"one lock", v.Crowds, false}, {"a lock each", v.Each, true}}
+	}{{"one lock", inOrder(v.Crowds), false}, {"a lock each", inOrder(v.Each), true}}
 	t = table{}
 	t.head("", "candidates", "", "acquisitions a second", "part of bare PUTs", "that change the holder", "evenness")
 	for _, kind := range competitions {
@@ -92,6 +93,13 @@ func (d *Data) tables(say sayer, put putter) {
 	put(&t)
 	say("What the design aims at:")
 	put(v.goals())
+}
+
+// inOrder sorts runs that were made in a random order.
+func inOrder(runs []Crowd) []Crowd {
+	return slices.SortedStableFunc(slices.Values(runs), func(a, b Crowd) int {
+		return cmp.Or(cmp.Compare(a.Candidates, b.Candidates), -cmp.Compare(a.Peer, b.Peer))
+	})
 }
 
 // seconds writes a time with three digits.
