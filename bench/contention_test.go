@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -30,7 +31,8 @@ type turn struct {
 }
 
 func contend(t *testing.T, p *place, peer peer, candidates int, s settings, d time.Duration) report.Crowd {
-	key := fmt.Sprintf("%scontention/%d/%s", peer.prefix, candidates, peer.name)
+	// Of this place alone: an etcd candidate that was cut off may have left its key to its session.
+	key := fmt.Sprintf("%scontention/%s/%d/%s", peer.prefix, p.bucket, candidates, peer.name)
 	crowd := make([]candidate, candidates)
 	for i := range crowd {
 		crowd[i] = peer.open(t, p, key, fmt.Sprint("candidate-", i), s)
@@ -44,6 +46,7 @@ func compete(t *testing.T, p *place, peer peer, crowd []candidate, d time.Durati
 	var mu sync.Mutex
 	var list []turn     // in the order of their acquisition
 	var waits []float64 // of acquisitions
+	var failed error    // why the last one that failed did
 	var start time.Time
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithTimeout(t.Context(), d+2*time.Minute)
@@ -61,6 +64,7 @@ func compete(t *testing.T, p *place, peer peer, crowd []candidate, d time.Durati
 				if err == nil {
 					list = append(list, turn{candidate: i, acquired: time.Since(start)})
 				}
+				failed = cmp.Or(err, failed)
 				mu.Unlock()
 				if err != nil {
 					continue
@@ -91,6 +95,7 @@ func compete(t *testing.T, p *place, peer peer, crowd []candidate, d time.Durati
 		}
 	})
 	wg.Wait()
+	require.NotEmpty(t, list, "%s, %d candidates: nobody had the lock: %v", peer.name, len(crowd), failed)
 	d = time.Since(start)
 	c := describe(list, len(crowd), d)
 	c.Place, c.Peer, c.Wait = p.name, peer.name, report.NewSample(waits)
