@@ -15,7 +15,8 @@ import (
 // Whatever is asked for at one moment, or freed at one moment, is one write or two, also where
 // nothing is gathered while a write is under way, because the store answers at once. This is about
 // the scheduler, so its time is real. Where other processes take the processors, some bursts are
-// torn, so a third of them must do. There are not so many locks that a slow machine is out of patience.
+// torn, so a third of them must do. The locks are so few that gather's patience lasts for them on a
+// slow machine, too.
 func TestWhatIsWantedAtOneMomentIsWrittenTogether(t *testing.T) {
 	const locks, bursts = 2_000, 9
 	store := newCounting()

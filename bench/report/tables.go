@@ -61,7 +61,8 @@ func (d *Data) tables(say sayer, put putter) {
 	put(&t)
 	say("Where the requests of these runs go, for each acquisition, and how long a write takes. On MinIO, a " +
 		"request that finds its object locked by another request sleeps for up to 50 ms before it looks again " +
-		"(`lockRetryInterval` in MinIO's internal/lsync/lrwmutex.go). A write that others outrun meets that lock.")
+		"(`lockRetryInterval` in MinIO's internal/lsync/lrwmutex.go). A write that others outrun meets that lock. " +
+		"The other requests are heartbeats and looks at them, whose number goes by the time and not by the turns.")
 	t = table{}
 	t.head("", "candidates", "", "requests", "reads of the table", "writes", "refused writes", "a write",
 		"a refused write")

@@ -30,8 +30,11 @@ func (a *app) breakLock() *cobra.Command {
 		Short: "Release a term by force",
 		Long: `Releases the lock by force if it is in exactly the term with this token, which
 "status" shows. A holder that lives notices at its next renewal, and until then two may hold the
-lock. Prefer to end the holder. On a terminal, it asks first. It refuses tables of locks, and the
-held locks of their members.
+lock. Prefer to end the holder. On a terminal, it asks first.
+
+A table of locks cannot be broken, but the term of one of its members can, by the URL of that
+member's own lock. The locks that it holds in the table pass on once its TTL has passed, and so
+never while it may still act under them.
 
 It also repairs a corrupt lock object. The next term then has the token N+1, so choose one no lower
 than any that there was.`,
@@ -89,11 +92,16 @@ func (a *app) breakTerm(ctx context.Context, store *place.Store, at place.Locati
 	case view.State == "free" && view.Token == 0:
 		return exit.Errorf(exit.Usage, "%s was never taken", view.URL)
 	case view.Table != nil: // breaking it would replace it by a lock
-		return exit.Errorf(exit.Usage, "%s is a table of locks, not a lock: nothing was changed (end the member that "+
-			"holds, or wait until its own lock has expired)", view.URL)
+		return exit.Errorf(exit.Usage, "%s is a table of locks, not a lock: nothing was changed (%s)", view.URL,
+			view.Table.howToBreak(at))
 	}
-	if err := a.refuseMember(ctx, store, at, view); err != nil {
-		return err
+	free, whose, released := lock.Break, "", "is released"
+	if table, member, ok := memberAt(at.Key); ok {
+		if free, err = breakMember(store, table, member); err != nil {
+			return err
+		}
+		whose = ", a member of a table of locks: what it holds there passes on when its TTL has passed"
+		released = "has ended: what it holds in the table passes on when its TTL has passed"
 	}
 	if view.State != "free" {
 		what := fmt.Sprintf("held by %s, token %d, until %s", exit.Printable(view.Holder), view.Token,
@@ -101,11 +109,11 @@ func (a *app) breakTerm(ctx context.Context, store *place.Store, at place.Locati
 		if view.State == "corrupt" {
 			what = "corrupt"
 		}
-		if err := b.ask("%s is %s.\nRelease token %d by force?", view.URL, what, b.token); err != nil {
+		if err := b.ask("%s is %s%s.\nRelease token %d by force?", view.URL, what, whose, b.token); err != nil {
 			return err
 		}
 	}
-	err = lock.Break(ctx, b.token)
+	err = free(ctx, b.token)
 	if errors.Is(err, leasehold.ErrPreconditionFailed) {
 		return exit.Errorf(exit.Usage, "%w (leasehold status shows the token)", err)
 	}
@@ -116,5 +124,5 @@ func (a *app) breakTerm(ctx context.Context, store *place.Store, at place.Locati
 	if err != nil {
 		return err
 	}
-	return a.print(after, fmt.Sprintf("%v: token %d is released", at, b.token))
+	return a.print(after, fmt.Sprintf("%v: token %d %s", at, b.token, released))
 }

@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 
-	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 	"github.com/leasehold-go/leasehold/locktable"
 )
@@ -70,30 +68,33 @@ func (a *app) lookAtTable(ctx context.Context, store *place.Store, at place.Loca
 	return view, true, nil
 }
 
-// refuseMember is an error if the lock is held and is the heartbeat of a member of a table. All
-// that the member holds in the table would pass on at once.
-func (a *app) refuseMember(ctx context.Context, store *place.Store, at place.Location, view shown) error {
-	i := strings.LastIndex(at.Key, membersInfix)
-	if i < 0 || view.State != "held" {
-		return nil
+// memberAt tells whether a key is that of a table's member, and of which. All that the member holds
+// in the table passes on when its lock is free, so that its lock cannot be broken as others are.
+func memberAt(key string) (table, member string, ok bool) {
+	i := strings.LastIndex(key, membersInfix)
+	if i <= 0 {
+		return "", "", false
 	}
-	of := at
-	of.Key = at.Key[:i]
-	table, ok, err := a.lookAtTable(ctx, store, of)
-	if errors.Is(err, leasehold.ErrNotExist) || err == nil && !ok {
-		return nil
-	}
+	return key[:i], key[i+len(membersInfix):], true
+}
+
+// breakMember is locktable.Table.Break of this member.
+func breakMember(store *place.Store, key, member string) (func(context.Context, uint64) error, error) {
+	table, err := locktable.New(store, key, locktable.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, m := range table.Table.Members {
-		if m.Key == at.Key {
-			return exit.Errorf(exit.Usage, "%s is the heartbeat of %s, a member of the table %s, whose locks would "+
-				"pass on while it may still act under them: nothing was changed (end that process, or wait until its "+
-				"lock has expired)", view.URL, exit.Printable(m.Name), of)
-		}
+	return func(ctx context.Context, token uint64) error { return table.Break(ctx, member, token) }, nil
+}
+
+// howToBreak says what can be broken of a table.
+func (t *shownTable) howToBreak(at place.Location) string {
+	if len(t.Members) == 0 {
+		return "it has no members"
 	}
-	return nil
+	m := t.Members[0]
+	at.Key = m.Key
+	return fmt.Sprintf("end a member, or break its own lock, such as with leasehold break --token %d %s", m.Token, at)
 }
 
 // membersInfix stands between the key of a table and the name of its member in the key of that

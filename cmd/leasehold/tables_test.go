@@ -111,7 +111,7 @@ func TestRunInATable(t *testing.T) {
 
 	offline(t, "break", "--token", fmt.Sprint(v.Token), url).complains(t, 64, "is a table of locks")
 	heartbeat := url + ".members%2F" + v.Table.Members[0].Name
-	offline(t, "break", "--token", "1", heartbeat).complains(t, 64, "is the heartbeat of")
+	offline(t, "break", "--token", "2", heartbeat).complains(t, 64, "it is in term 1 of")
 	offline(t, "run", "-n", url, "--", "true").complains(t, 78, "corrupt")
 	require.Equal(t, v, statusOfTable(t, url))
 	endA()
@@ -161,11 +161,28 @@ func beats(file string) []string {
 	return []string{"sh", "-c", `while :; do date +%s%N >>"$0"; sleep 0.01; done`, file}
 }
 
-// A leasehold with a lock of a table is stopped or killed. Another one gets the lock, and by then
-// the command of the first must be dead.
+// A leasehold with a lock of a table is stopped or killed, or its term as a member is broken.
+// Another one gets the lock, and by then the command of the first must be dead.
 func TestTheCommandInATableIsDeadBeforeTheLeaseIs(t *testing.T) {
-	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
-		t.Run(sig.String(), func(t *testing.T) {
+	send := func(sig syscall.Signal) func(*testing.T, *started, string, tableView) {
+		return func(t *testing.T, first *started, _ string, _ tableView) {
+			require.NoError(t, first.Process.Signal(sig))
+		}
+	}
+	for name, end := range map[string]func(t *testing.T, first *started, url string, v tableView){
+		"stopped": send(syscall.SIGSTOP), "killed": send(syscall.SIGKILL),
+		"broken": func(t *testing.T, first *started, url string, v tableView) {
+			m := v.Table.Members[0]
+			own := url + ".members%2F" + m.Name
+			refused := offline(t, "break", "--token", fmt.Sprint(v.Token), url)
+			refused.complains(t, 64, "leasehold break --token 1 "+own)
+			r := offline(t, "break", "--token", "1", own)
+			r.succeeds(t)
+			require.Contains(t, r.out, "passes on when its TTL has passed")
+			require.Equal(t, 79, first.wait(t), "%s", first.stderr.String())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			url, file := "file://"+dir+"/jobs", filepath.Join(dir, "beats")
@@ -177,11 +194,11 @@ func TestTheCommandInATableIsDeadBeforeTheLeaseIs(t *testing.T) {
 				body, _ := os.ReadFile(file)
 				return len(body) > 0
 			}, hangs, 10*time.Millisecond)
-			before := statusOfTable(t, url).Table.Held
-			require.Len(t, before, 1)
-			require.NoError(t, first.Process.Signal(sig))
+			v := statusOfTable(t, url)
+			require.Len(t, v.Table.Held, 1)
 			defer first.Process.Kill()
 			began := time.Now()
+			end(t, first, url, v)
 			r := offline(t, "run", "--lock", "job", "--ttl", "3s", "--wait", "50s", url, "--", "sh", "-c",
 				"date +%s%N; echo $LEASEHOLD_TOKEN")
 			require.Equal(t, 0, r.code, "%s", r.stderr)
@@ -189,7 +206,7 @@ func TestTheCommandInATableIsDeadBeforeTheLeaseIs(t *testing.T) {
 			var token uint64
 			_, err := fmt.Sscan(r.out, &led, &token)
 			require.NoError(t, err)
-			require.Greater(t, token, before[0].Token)
+			require.Greater(t, token, v.Table.Held[0].Token)
 			body, err := os.ReadFile(file)
 			require.NoError(t, err)
 			lines := strings.Fields(string(body))

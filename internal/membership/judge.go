@@ -99,7 +99,8 @@ func (j *Judge) look(ctx context.Context) (v Verdict, take bool, err error) {
 	j.rec, j.looked = rec, before
 	// What an answer shows was there when it was asked for. It says nothing of the time after.
 	v, take = j.asks.answer(sight{exists: true, rec: rec, stood: before - j.since})
-	if v.State == Over && rec.Released() && TermOf(j.asks.term.Key, rec) == j.asks.term {
+	// Under another object id, it is what Break has written. No term that the group names has both.
+	if v.State == Over && rec.Released() && rec.Token == j.asks.term.Token && rec.TermID == j.asks.term.TermID {
 		j.left, j.stale = rec, "" // its holder removes it only once the group names the term no more
 	}
 	return v, take, nil

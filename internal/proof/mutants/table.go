@@ -3168,6 +3168,35 @@ var mutants = []mutant{
 		[]string{"./internal/membership -run ^TestAPanic$"}, 0,
 	},
 	{
+		"member: a break frees at once what the member holds",
+		[]edit{{"internal/membership/break.go",
+			`		rec.ExpiresAt, rec.ObjectID, rec.Nonce = time.Time{}, rand.Text()[:16], rand.Text()[:16]
+`, `		rec.ExpiresAt, rec.Nonce = time.Time{}, rand.Text()[:16]
+`}},
+		[]string{"./locktable -run ^TestBreak$"}, 0,
+	},
+	{
+		"member: a break ends a later term",
+		[]edit{{"internal/membership/break.go", `		if rec.Token != token {
+`, `		if rec.Token < token {
+`}},
+		[]string{"./locktable -run ^TestBreakWithTroubles$"}, 0,
+	},
+	{
+		"member: the object of a broken member stays",
+		[]edit{{"internal/membership/judge.go",
+			`rec.Token == j.asks.term.Token && rec.TermID == j.asks.term.TermID {`,
+			`TermOf(j.asks.term.Key, rec) == j.asks.term {`}},
+		[]string{"./locktable -run ^TestBreak$"}, 0,
+	},
+	{
+		"command: the member of a table is broken as any lock is",
+		[]edit{{"cmd/leasehold/tables.go", `	if i <= 0 {
+`, `	if i <= len(key) {
+`}},
+		[]string{"./cmd/leasehold -run ^TestTheCommandInATableIsDeadBeforeTheLeaseIs$"}, 0,
+	},
+	{
 		"locktable: a write of unknown outcome is left to itself",
 		[]edit{{"locktable/commit.go", `	if d != nil || t.unknown {
 `,

@@ -447,10 +447,13 @@ func (w *memberWorld) edit(p *memberProcess, a Action) {
 		if !readable {
 			return
 		}
-		rec.ObjectID, rec.TermID, rec.Nonce = fmt.Sprint("by hand ", w.versions), "by hand", "by hand"
-		rec.Token += uint64(a.For) % 3
+		rec.ObjectID, rec.Nonce = fmt.Sprint("by hand ", w.versions), fmt.Sprint("by hand ", w.versions)
 		if a.For%2 == 0 {
 			rec.ExpiresAt = time.Time{}
+		}
+		if a.For%4 != 0 { // else it is what Group.Break writes
+			rec.TermID = "by hand"
+			rec.Token += uint64(a.For) % 3
 		}
 		body, err := rec.MarshalJSON()
 		if err != nil {
