@@ -209,6 +209,7 @@ func TestTable(t *testing.T) {
 			c, err := table.Lock("c").Acquire(t.Context()) // whose write is refused
 			require.NoError(t, err)
 			require.NoError(t, <-waiting)
+			synctest.Wait() // a call may return before the observer has heard of it
 			for _, line := range []string{"leases: 1", "held: 1", "waiting: 0", "lost: 1"} {
 				require.Contains(t, now(), "table_"+line+"\n")
 			}
