@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/ctxmutex"
+	"github.com/leasehold-go/leasehold/internal/handle"
 	"github.com/leasehold-go/leasehold/internal/lockerr"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
@@ -22,8 +23,13 @@ type HeldError struct {
 	// was none
 	Record Record
 	Wait   time.Duration // from the time of the error until the lock can be taken, unless it is renewed before
+	// SeemsGone says that the holder has not renewed for its TTL, by its wall clock and this
+	// machine's, give or take [WithSkewAllowance]: it may have crashed. Whoever watches the lock
+	// for Wait knows.
+	SeemsGone bool
 
-	revived bool // Record is no leader's, but an old one that has come back
+	silent  time.Duration // for so long it has not renewed, by wall clocks
+	revived bool          // Record is no leader's, but an old one that has come back
 }
 
 // Error names the holder, its token, and for how long it holds the lock. The errors that wrap it
@@ -41,7 +47,15 @@ func (e *HeldError) Error() string {
 		return fmt.Sprintf("%v: its last term, by %q with token %d, has only just been released", ErrHeld,
 			e.Record.Holder, e.Record.Token)
 	}
-	return fmt.Sprintf("%v by %q with token %d, for %v unless renewed", ErrHeld, e.Record.Holder, e.Record.Token,
+	by := fmt.Sprintf("%v by %q with token %d", ErrHeld, e.Record.Holder, e.Record.Token)
+	if !e.SeemsGone {
+		return fmt.Sprintf("%s, for %v unless renewed", by, e.Wait.Round(time.Millisecond))
+	}
+	last := fmt.Sprintf("renewed it %v ago", e.silent.Round(time.Second))
+	if e.silent < 0 {
+		last = fmt.Sprintf("renewed it %v ahead of this machine's clock", -e.silent.Round(time.Second))
+	}
+	return fmt.Sprintf("%s, who last %s and seems to be gone: whoever watches the lock for %v can take it", by, last,
 		e.Wait.Round(time.Millisecond))
 }
 
@@ -68,11 +82,11 @@ func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *t
 	if err != nil {
 		return nil, nil, err
 	}
-	sent, secret := r.clock.Now(), newSecret() // validity counts from before the first byte is sent
+	sent, secret := r.clock.Now(), handle.NewSecret() // validity counts from before the first byte is sent
 	rec := Record{
 		Key: r.key, Token: token, Holder: r.identity, TTL: r.ttl, Metadata: r.metadata, Payload: v.rec.Payload,
 		AcquiredAt: sent.Time(), RenewedAt: sent.Time(), ExpiresAt: sent.Time().Add(r.ttl),
-		ObjectID: v.rec.ObjectID, TermID: termID(secret),
+		ObjectID: v.rec.ObjectID, TermID: handle.TermID(r.key, secret),
 	}
 	if rec.ObjectID == "" {
 		rec.ObjectID = newID()
@@ -96,10 +110,11 @@ func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *t
 // writeResumed renews the term of v, which the handle names. If something else has been written
 // meanwhile, next is the version that is there now.
 func (r *register) writeResumed(ctx, settling context.Context, v *version,
-	h handle) (t *term, next *version, err error) {
+	h handle.Handle) (t *term, next *version, err error) {
 	sent, rec := r.clock.Now(), v.rec // validity counts from before the first byte is sent
-	rec.Holder, rec.TTL, rec.Metadata = r.identity, r.ttl, r.metadata
-	rec.RenewedAt, rec.ExpiresAt = sent.Time(), sent.Time().Add(r.ttl)
+	rec.Holder, rec.Metadata = r.identity, r.metadata
+	former := formerLease{v.rec.TTL, v.readAfter - v.age + r.withDrift(v.rec.TTL)}
+	r.renewed(&rec, sent, former)
 	// Until the term goes on here, this write is not one that this Lock owns and may replace at
 	// once. If it lands after Resume has failed, the process that had the term may still act under
 	// it.
@@ -112,7 +127,9 @@ func (r *register) writeResumed(ctx, settling context.Context, v *version,
 		return nil, nil, errResumedLate
 	}
 	r.memory.sends(rec)
-	return r.newTerm(written, sent, h.secret), nil, nil
+	t = r.newTerm(written, sent, h.Secret)
+	t.former = former
+	return t, nil, nil
 }
 
 // tooLate reports whether a lease that counts from then would be over.
@@ -215,5 +232,5 @@ func (r *register) heldError(rec Record, wait time.Duration) error {
 func (r *register) heldVersion(v *version, why verdict) error {
 	rec := v.rec.clone()
 	rec.Key = r.key // if there is none
-	return &HeldError{Record: rec, Wait: why.wait, revived: why.revived}
+	return &HeldError{Record: rec, Wait: why.wait, SeemsGone: why.gone, silent: why.silent, revived: why.revived}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/canary"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/lockerr"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -92,12 +93,12 @@ func newWaiter(ctx context.Context) *waiter {
 	return w
 }
 
-// unsafe is why the store is unsafe, if it is.
-func (w *waiter) unsafe() error {
-	if err := context.Cause(w.ctx); errors.Is(err, canary.ErrIgnored) {
-		return err
+// ended is the error of the wait once it has ended: ctx has, or the store is unsafe.
+func (w *waiter) ended(ctx context.Context, last, err error) error {
+	if unsafe := context.Cause(w.ctx); errors.Is(unsafe, canary.ErrIgnored) {
+		return unsafe
 	}
-	return nil
+	return lockerr.WaitEnded(ctx, last, err)
 }
 
 // tryStore tries the store's conditions on v, of which body has just been read. The writes carry

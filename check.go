@@ -34,11 +34,12 @@ const (
 // about 50 requests, on keys that begin with keyPrefix.
 //
 // The error matches [ErrUnsafeStore] if conditional puts are not enforced, as on S3 servers that
-// silently ignore the headers, and says what went wrong. Where a server enforces the conditions of
-// creates alone, the error names package createonly. It also matches ErrUnsafeStore if the store
-// reports ages of objects ([WithServerClock]) that are higher than they can be, which takes a
-// second to measure. Any other error, such as access denied or a time-out, leaves the question
-// open. A Store that reports that it cannot work ([StoreInfo]) is refused with its own error.
+// silently ignore the headers, or if a read does not show the write before it, as behind a cache,
+// and says what went wrong. Where a server enforces the conditions of creates alone, the error
+// names package createonly. It also matches ErrUnsafeStore if the store reports ages of objects
+// ([WithServerClock]) that are higher than they can be, which takes a second to measure. Any other
+// error, such as access denied or a time-out, leaves the question open. A Store that reports that
+// it cannot work ([StoreInfo]) is refused with its own error.
 //
 // The objects have fresh keys and are removed again. Without the permission to delete, two objects
 // stay and are used again by the next check: keyPrefix + "-probe" and keyPrefix + "-delete" (see

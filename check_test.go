@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -560,4 +561,73 @@ func TestCheckStoreNamesNoPackageForOtherFailures(t *testing.T) {
 		require.NotContains(t, err.Error(), "createonly")
 		require.False(t, report.ConditionalPuts)
 	})
+}
+
+// cache is a cache in front of a server, as nginx's proxy_cache: it answers GET for four seconds as
+// the server has answered it, and passes the rest.
+type cache struct {
+	server  http.Handler
+	missing bool // also what is not there
+	mu      sync.Mutex
+	answers map[string]cached
+}
+
+type cached struct {
+	*httptest.ResponseRecorder
+	until time.Time
+}
+
+func (c *cache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet {
+		c.server.ServeHTTP(w, r)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	answer := c.answers[r.URL.Path]
+	if time.Now().After(answer.until) {
+		answer = cached{httptest.NewRecorder(), time.Now().Add(4 * time.Second)}
+		c.server.ServeHTTP(answer, r)
+		if answer.Code == http.StatusOK || c.missing {
+			c.answers[r.URL.Path] = answer
+		}
+	}
+	for name, values := range answer.Header() {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write(answer.Body.Bytes())
+}
+
+// A read must show the writes before it. A cache in front of the store is named, whether the check
+// may delete or not.
+func TestCheckStoreFindsACache(t *testing.T) {
+	for _, missing := range []bool{true, false} {
+		for name, may := range map[string]func(*http.Request) faultproxy.Fault{
+			"may delete":     nil,
+			"may not delete": deny("DELETE"),
+		} {
+			t.Run(fmt.Sprintf("%s, missing objects are cached: %v", name, missing), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					server := &fakes3.Server{}
+					for range 3 { // what is left of one check does not keep the next one from it
+						w := newWire(&cache{server: server, missing: missing, answers: map[string]cached{}})
+						if may != nil {
+							w.Decide = may
+						}
+						report, err := leasehold.CheckStore(t.Context(), w.store, "locks/check")
+						require.ErrorContains(t, err, "cache")
+						require.NotContains(t, err.Error(), "createonly")
+						require.False(t, report.ConditionalPuts)
+						if may == nil {
+							require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+							require.ErrorContains(t, err, "a read does not show the write before it")
+							require.Empty(t, server.Keys(), "nothing is left behind")
+							require.Empty(t, report.Leftover)
+						}
+					}
+				})
+			})
+		}
+	}
 }

@@ -2,13 +2,28 @@ package leasehold
 
 import (
 	"cmp"
+	"fmt"
+	"math"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/handle"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// observation is what a candidate knows of the lock object at one moment.
+// asker is who wants to replace a version that it does not hold.
+type asker uint8
+
+const (
+	candidate asker = iota // for a new term
+	undoer                 // who has written it, and with which no term has begun: to release it
+	heir                   // by the handle of its term: to go on with that
+	breaker                // by force, a term of this token
+)
+
+// observation is what somebody who wants to replace the lock object knows of it at one moment.
 type observation struct {
+	asks   asker
+	handle handle.Handle // of an heir; of a breaker, its token alone
 	exists bool
 	rec    Record
 	// this version has existed for at least this long, by the candidate's own monotonic clock
@@ -22,17 +37,31 @@ type observation struct {
 	sameIdentity bool
 }
 
-// verdict says whether this candidate may take the lock now.
+// verdict says whether a version may be replaced now.
 type verdict struct {
 	free    bool
 	reason  string
-	wait    time.Duration // if not free: how long until it is, unless the object changes
+	wait    time.Duration // if not free for a candidate: how long until it is, unless the object changes
 	revived bool          // if not free: the version is old, and nobody's any more
+	// if not free: its holder has not renewed for so long, by wall clocks, which say nothing for
+	// sure
+	silent time.Duration
+	gone   bool  // if not free: silent is not what it is while a holder lives
+	lost   error // if not free for an heir: why the term cannot go on
 }
 
-// decide is the whole takeover rule, without I/O. A corrupt record never gets here.
+// decide is the one rule by which a version is replaced that the writer does not hold, without I/O.
+// A corrupt record never gets here.
 func (o *options) decide(s observation) verdict {
 	r := s.rec
+	switch s.asks {
+	case undoer:
+		return verdict{free: s.exists && s.writtenByUs && !r.Released(), reason: "left over"}
+	case heir:
+		return o.mayResume(s)
+	case breaker: // tokens end with the highest: breaking a released one, too, starts them again
+		return verdict{free: r.Token == s.handle.Token && (!r.Released() || r.Token == MaxToken), reason: "broken"}
+	}
 	switch {
 	case !s.exists && s.creating > 0:
 		return verdict{reason: "being created", wait: s.creating}
@@ -51,20 +80,66 @@ func (o *options) decide(s observation) verdict {
 		wait = max(wait, o.lasts(s.later, s))
 	}
 	if wait > 0 {
-		return verdict{reason: "held", wait: wait, revived: s.revived}
+		silent, gone := o.silence(r, s.wall)
+		return verdict{reason: "held", wait: wait, revived: s.revived, silent: silent, gone: gone}
 	}
 	return verdict{free: true, reason: "expired"}
 }
 
+// silence is how long ago r was written, by the wall clocks of its writer and of this machine, and
+// whether that says that its writer is gone. It may be wrong, so it never decides who leads: only
+// what a caller is told, and who is watched.
+func (o *options) silence(r Record, wall time.Time) (silent time.Duration, gone bool) {
+	if !byLock(r) { // renewed_at may be of an earlier term
+		return wall.Sub(r.ExpiresAt), wall.Sub(r.ExpiresAt) > o.skew
+	}
+	silent = wall.Sub(r.RenewedAt)
+	return silent, silent < -o.skew || silent > r.TTL+o.skew
+}
+
+// mayResume is decide for the heir of a term. Who keeps the members that it does not know, and has
+// only changed expires_at, is no heir, and is honoured as by a candidate.
+func (o *options) mayResume(s observation) verdict {
+	r, token := s.rec, s.handle.Token
+	lost := func(format string, args ...any) verdict {
+		return verdict{lost: fmt.Errorf("%w (token %d): "+format, append([]any{ErrLost, token}, args...)...)}
+	}
+	switch {
+	case !s.exists:
+		return lost("%w, or the handle is of another lock", errDeleted)
+	case r.Token > token && r.Released():
+		return lost("%w by %q with token %d, who has released it", errTakenOver, r.Holder, r.Token)
+	case r.Token > token:
+		return lost("%w by %q with token %d", errTakenOver, r.Holder, r.Token)
+	case r.Token < token:
+		return lost("the lock has had %d terms: the handle is of another lock, or the object was made again", r.Token)
+	case !handle.IsHash(r.TermID):
+		return lost("the client of %q has given this term no secret, so it cannot be resumed", r.Holder)
+	case r.TermID != handle.TermID(r.Key, s.handle.Secret):
+		return lost("the handle does not have the secret of this term: it is of another lock, or the object was " +
+			"made again")
+	case r.Released():
+		return verdict{lost: fmt.Errorf("%w (token %d)", ErrReleased, token)}
+	case s.revived:
+		return lost("%w by a later term: an old version of the object has come back", errTakenOver)
+	}
+	wait := o.foreign(r, s)
+	return verdict{free: wait <= 0, reason: "resumed", wait: wait}
+}
+
 // lasts is how long the term of r may still last, if it was renewed until the age of s began.
 func (o *options) lasts(r Record, s observation) time.Duration {
-	wait := o.withDrift(r.TTL) - s.age
-	if !byLock(r) { // such a client means the time itself
-		if wall := r.ExpiresAt.Add(o.skew).Sub(s.wall); wall >= 0 {
-			wait = max(wait, min(wall, wire.MaxTTL)+1) // Sub saturates in far years
-		}
+	return max(o.withDrift(r.TTL)-s.age, o.foreign(r, s))
+}
+
+// foreign is how long the term of a client that means expires_at itself may still last. It is not
+// positive for the record of a Lock.
+func (o *options) foreign(r Record, s observation) time.Duration {
+	wall := r.ExpiresAt.Add(o.skew).Sub(s.wall)
+	if byLock(r) || wall < 0 {
+		return math.MinInt64
 	}
-	return wait
+	return min(wall, wire.MaxTTL) + 1 // Sub saturates in far years
 }
 
 // byLock reports whether expires_at is what a Lock writes beside the other members. A foreign

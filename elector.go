@@ -29,9 +29,10 @@ type Callbacks struct {
 	// Resign, or is the cause of Run's ctx.
 	OnStoppedLeading func(cause error)
 	// OnNewLeader is called for every term that this elector sees begin, including its own, in
-	// order and one call at a time. For its own term, it is called just before OnStartedLeading. It
-	// should be quick, because a waiting elector does not poll while it runs. It may call Resign
-	// only with a ctx that has ended.
+	// order and one call at a time. For its own term, it is called just before OnStartedLeading. A
+	// term that is resumed does not begin again, but [Elector.Leader] has its new holder.
+	// OnNewLeader should be quick, because a waiting elector does not poll while it runs. It may
+	// call Resign only with a ctx that has ended.
 	OnNewLeader func(r Record)
 }
 
@@ -41,11 +42,13 @@ type Elector struct {
 	lock    *Lock
 	cb      Callbacks
 	running atomic.Bool
-	// Check looks for answers from this monotonic time on: Run began, or its last rest ends
-	since   atomic.Int64
-	leader  atomic.Pointer[Record] // last seen, not counting a live term of this elector
-	leading atomic.Pointer[leadership]
-	rest    time.Duration // monotonic time until which others come first; of the Run that runs
+	// Check looks for answers from this monotonic time on: Run began, its last rest ends, or a
+	// callback has begun or ended
+	since    atomic.Int64
+	callback atomic.Pointer[string] // the one that runs, or nil
+	leader   atomic.Pointer[Record] // last seen, not counting a live term of this elector
+	leading  atomic.Pointer[leadership]
+	rest     time.Duration // monotonic time until which others come first; of the Run that runs
 }
 
 // leadership is a live term of an elector.
@@ -150,15 +153,19 @@ func (e *Elector) letOthersPass(ctx context.Context) error {
 func (e *Elector) sawLeader(r Record) {
 	last := e.leader.Swap(&r)
 	if e.cb.OnNewLeader != nil && (last == nil || !sameTerm(*last, r)) {
-		e.calling(func() { e.cb.OnNewLeader(r.clone()) })
+		e.calling("OnNewLeader", func() { e.cb.OnNewLeader(r.clone()) })
 	}
 }
 
-// calling runs a callback on Run's goroutine. Meanwhile there are no requests, which is not the
+// calling runs a callback on Run's goroutine. Meanwhile Run sends no requests, which is not the
 // store's fault.
-func (e *Elector) calling(callback func()) {
-	e.since.Store(math.MaxInt64)
-	defer func() { e.since.Store(int64(e.lock.clock.Now().Mono)) }()
+func (e *Elector) calling(name string, callback func()) {
+	turn := func(runs *string) {
+		e.since.Store(int64(e.lock.clock.Now().Mono))
+		e.callback.Store(runs)
+	}
+	turn(&name)
+	defer turn(nil)
 	callback()
 }
 
@@ -172,16 +179,16 @@ func (e *Elector) lead(ctx context.Context, lease *Lease) error {
 		e.leading.Store(nil)
 		defer close(term.over)
 		if started && e.cb.OnStoppedLeading != nil {
-			e.calling(func() { e.cb.OnStoppedLeading(context.Cause(lease.ctx)) })
+			e.calling("OnStoppedLeading", func() { e.cb.OnStoppedLeading(context.Cause(lease.ctx)) })
 		}
 	}()
 	err := lease.do(lease.ctx, ctx, func(ctx context.Context, lease *Lease) error {
 		if e.cb.OnNewLeader != nil {
-			e.cb.OnNewLeader(lease.Record())
+			e.calling("OnNewLeader", func() { e.cb.OnNewLeader(lease.Record()) })
 		}
 		started = true
 		if e.cb.OnStartedLeading != nil {
-			e.cb.OnStartedLeading(ctx, lease)
+			e.calling("OnStartedLeading", func() { e.cb.OnStartedLeading(ctx, lease) })
 		}
 		if ctx.Err() == nil {
 			lease.t.functionEnded(leftAlone)
@@ -243,21 +250,24 @@ func (e *Elector) Resign(ctx context.Context) error {
 }
 
 // Check is for a health endpoint. It fails if OnStartedLeading still runs after its lease has
-// ended, or if a running elector has had no answer from the store for two TTLs (or poll intervals,
-// if these are longer), or has failed as long to acquire a lock that nobody held; the error then
-// wraps the last request's or acquisition's error. An elector that does not lead is healthy. The
-// argument is ignored; it makes Check a Kubernetes healthz.Checker.
+// ended, or if for two TTLs (or poll intervals, if these are longer) OnNewLeader or
+// OnStoppedLeading has not returned, or a running elector has had no answer from the store or has
+// failed to acquire a lock that nobody held. In the last two cases the error wraps that of the last
+// request or acquisition. An elector that does not lead is healthy. The argument is ignored; it
+// makes Check a Kubernetes healthz.Checker.
 func (e *Elector) Check(*http.Request) error {
 	if !e.running.Load() {
 		return nil
 	}
-	l := e.lock
-	if term := e.leading.Load(); term != nil && term.lease.t.overruns() {
-		return l.named(fmt.Errorf("OnStartedLeading still runs although its lease (token %d) is over",
-			term.lease.Token()))
-	}
+	l, callback, term := e.lock, e.callback.Load(), e.leading.Load()
 	now, since, limit := l.clock.Now().Mono, time.Duration(e.since.Load()), 2*max(l.ttl, l.poll)
-	if since == math.MaxInt64 || l.heldByUs() != nil && !l.term.Load().frees() {
+	switch {
+	case callback != nil && term != nil && term.lease.t.overruns():
+		return l.named(fmt.Errorf("%s still runs although its lease (token %d) is over", *callback, term.lease.Token()))
+	case callback != nil && *callback != "OnStartedLeading" && now-since > limit:
+		return l.named(fmt.Errorf("%s has not returned for %v, and this elector waits for it", *callback,
+			(now - since).Round(time.Second)))
+	case l.heldByUs() != nil && !l.term.Load().frees():
 		return nil
 	}
 	silent := now - max(time.Duration(l.lastAnswered.Load()), since)

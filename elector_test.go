@@ -762,26 +762,55 @@ func TestGoexitInAnObserver(t *testing.T) {
 	})
 }
 
-// An OnStoppedLeading that takes its time is no fault.
-func TestCheckDuringOnStoppedLeading(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore()), leasehold.Callbacks{
-			OnStoppedLeading: func(error) { time.Sleep(time.Minute) },
+// While OnNewLeader or OnStoppedLeading runs, an elector neither leads nor campaigns, nor sends a
+// request. That is no fault of the store. If it lasts for longer than two TTLs, the callback hangs.
+func TestCheckDuringACallback(t *testing.T) {
+	for _, name := range []string{"OnNewLeader", "OnNewLeader of its own term", "OnStoppedLeading"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem := leasehold.NewMemStore()
+				silent := leasehold.WithLogger(slog.New(slog.DiscardHandler))
+				hangs := make(chan struct{})
+				e, err := leasehold.NewElector(newLock(t, mem, silent), leasehold.Callbacks{
+					OnNewLeader: func(leasehold.Record) {
+						if name != "OnStoppedLeading" {
+							<-hangs
+						}
+					},
+					OnStoppedLeading: func(error) { <-hangs },
+				})
+				require.NoError(t, err)
+				if name == "OnNewLeader" {
+					acquire(t, newLock(t, mem))
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error)
+				go func() { done <- e.Run(ctx) }()
+				synctest.Wait()
+				if name == "OnStoppedLeading" {
+					over, stop := context.WithCancel(t.Context())
+					stop()
+					_ = e.Resign(over) // only asks
+					synctest.Wait()
+				}
+				time.Sleep(30 * time.Second)
+				require.NoError(t, e.Check(nil), "it may take its time")
+				time.Sleep(time.Second)
+				require.ErrorContains(t, e.Check(nil), strings.Fields(name)[0]+" has not returned for 31s")
+				if name == "OnNewLeader of its own term" {
+					remove(t, mem) // so that the term is lost
+					time.Sleep(10 * time.Second)
+					require.ErrorContains(t, e.Check(nil),
+						"OnNewLeader still runs although its lease (token 1) is over")
+				}
+				close(hangs)
+				synctest.Wait()
+				require.NoError(t, e.Check(nil))
+				cancel()
+				require.NoError(t, <-done)
+			})
 		})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- e.Run(ctx) }()
-		time.Sleep(time.Second)
-		over, stop := context.WithCancel(t.Context())
-		stop()
-		_ = e.Resign(over) // only asks
-		time.Sleep(45 * time.Second)
-		check := e.Check(nil)
-		cancel()
-		require.NoError(t, <-done)
-		require.NoError(t, check)
-	})
+	}
 }
 
 // deaf is a store that answers no write as long as it is off, and does not honour ctx.
@@ -919,7 +948,7 @@ func TestTheEndOfItsContextIsNoErrorOfRun(t *testing.T) {
 func TestRunEndsOnACorruptRecordBeforeTheFirstGoodAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasehold.NewMemStore()
-		etag, err := store.PutIfNoneMatch(t.Context(), key, []byte("<html>"))
+		etag, err := store.PutIfNoneMatch(t.Context(), key, []byte(`{"expires_at": -1}`))
 		require.NoError(t, err)
 		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
 		require.NoError(t, err)

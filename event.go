@@ -33,9 +33,27 @@ const (
 	// the term was released or abandoned; Err says why its release has failed, which may be tried
 	// again
 	EventReleased  EventKind = "released"
-	EventNewLeader EventKind = "new_leader" // this lock has seen a new term, which may be its own
+	EventNewLeader EventKind = "new_leader" // this lock has seen a term begin, which may be its own
 	// the lease is lost and its safety margin over, but the function under it still runs
 	EventOverrun EventKind = "overrun"
+)
+
+var (
+	// ErrLost says that a lease has ended against its holder's will: it was not renewed in time or
+	// was taken over, or its object was deleted, overwritten or broken by an administrator. The
+	// text says which.
+	ErrLost = errors.New("lease lost")
+	// ErrReleased says that a lease has ended because its holder released it.
+	ErrReleased = errors.New("lease released")
+)
+
+// Why a lease was lost.
+var (
+	errRanOut      = errors.New("not renewed in time")
+	errTakenOver   = errors.New("taken over")
+	errDeleted     = errors.New("the lock object was deleted")
+	errBroken      = errors.New("broken by an administrator")
+	errOverwritten = errors.New("overwritten")
 )
 
 // outcomes names errors. The first that matches counts.
@@ -43,10 +61,8 @@ var outcomes = []struct {
 	err  error
 	name string
 }{
-	{
-		errRanOut,
-		"expired",
-	}, {errTakenOver, "taken_over"}, {errDeleted, "deleted"}, {errBroken, "broken"}, {errOverwritten, "corrupt"},
+	{errRanOut, "expired"}, {errTakenOver, "taken_over"}, {errDeleted, "deleted"}, {errBroken, "broken"},
+	{errOverwritten, "corrupt"},
 	{ErrNotExist, "not_exist"}, {ErrPreconditionFailed, "precondition_failed"},
 	{ErrPermanent, "permanent"}, {context.DeadlineExceeded, "timeout"},
 }

@@ -159,6 +159,10 @@ func ExampleLock_Do() {
 }
 
 func ExampleLock_TryAcquire() {
+	migrate := func(_ context.Context, token uint64) error {
+		fmt.Println("migrating under token", token)
+		return nil
+	}
 	store := leasehold.NewMemStore() // in production NewS3Store
 	ctx := context.Background()
 	first, err := leasehold.NewLock(store, "locks/try", leasehold.WithIdentity("first"))
@@ -174,22 +178,28 @@ func ExampleLock_TryAcquire() {
 		log.Fatal(err)
 	}
 
-	_, err = second.TryAcquire(ctx)
-	if held, ok := errors.AsType[*leasehold.HeldError](err); ok {
-		fmt.Printf("held by %s with token %d\n", held.Record.Holder, held.Record.Token)
+	job := func(ctx context.Context, lock *leasehold.Lock) error {
+		lease, err := lock.TryAcquire(ctx)
+		if errors.Is(err, leasehold.ErrHeld) {
+			fmt.Println("another process is at it")
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return lease.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+			return migrate(ctx, lease.Token())
+		})
 	}
-
+	fmt.Println(job(ctx, second))
 	fmt.Println("released:", lease.Release(ctx))
-	lease, err = second.TryAcquire(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer lease.Release(ctx)
-	fmt.Println("second has token", lease.Token())
+	fmt.Println(job(ctx, second))
 	// Output:
-	// held by first with token 1
+	// another process is at it
+	// <nil>
 	// released: <nil>
-	// second has token 2
+	// migrating under token 2
+	// <nil>
 }
 
 // A program hands its lock over to its new version, which goes on under the same token.

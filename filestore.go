@@ -36,7 +36,7 @@ import (
 // that cannot be used. The error matches [ErrPermanent] if the directory does not exist, may not be
 // read, or is on a network file system. Another error, such as too many open files, may be
 // temporary. If a file is not an object of such a store, the error of Get matches
-// [ErrCorruptRecord], and the ETag is set, so [Lock.Break] can repair it.
+// [ErrCorruptRecord]. ETag and Body are set, so [Lock.Break] can repair what was a lock.
 func NewFileStore(dir string) Store { return &fileStore{filestore.New(dir, MaxObjectSize)} }
 
 type fileStore struct{ *filestore.Dir }

@@ -4,6 +4,7 @@ package leasehold_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/tables"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 	"github.com/leasehold-go/leasehold/storetest"
 )
@@ -115,21 +117,63 @@ func TestFileStoresErrorsSayWhatWasBeingDone(t *testing.T) {
 		key, dir))
 }
 
-// A file that is not an object keeps everybody out until a person has looked at it.
+// A file that is not an object keeps everybody out until a person has looked at it. Break repairs
+// what is left of a lock, and nothing else.
 func TestFileStoreIsRepairedByBreak(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "locks%2ftest.object"), []byte("notes\n"), 0o600))
-	lock, err := leasehold.NewLock(leasehold.NewFileStore(dir), key,
-		leasehold.WithLogger(slog.New(slog.DiscardHandler)))
-	require.NoError(t, err)
-	_, err = lock.TryAcquire(t.Context())
-	requireOnly(t, leasehold.ErrCorruptRecord, err)
-	require.ErrorContains(t, err, "the file locks%2ftest.object is not an object of leasehold: it does not begin with")
-	require.NoError(t, lock.Break(t.Context(), 7))
-	require.NoError(t, lock.Do(t.Context(), func(_ context.Context, lease *leasehold.Lease) error {
-		require.Equal(t, uint64(8), lease.Token())
-		return nil
-	}))
+	const name = "locks%2ftest.object"
+	record := []byte(`{"expires_at":1740151473.2,"token":6,"holder":"a"}`)
+	file := func(t *testing.T, dir, key string, body []byte) []byte {
+		_, err := leasehold.NewFileStore(dir).PutIfNoneMatch(t.Context(), key, body)
+		require.NoError(t, err)
+		path := filepath.Join(dir, strings.ReplaceAll(key, "/", "%2f")+".object")
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.NoError(t, os.Remove(path))
+		return data
+	}
+	whole := file(t, t.TempDir(), key, record)
+	for of, c := range map[string]struct {
+		data []byte
+		says string // by Break; "" if it repairs the object
+	}{
+		"empty":                 {nil, ""},
+		"zeros":                 {make([]byte, 300), ""},
+		"cut in the first line": {whole[:12], ""},
+		"cut in the second":     {whole[:50], ""},
+		"cut in the body":       {whole[:len(whole)-9], ""},
+		"changed":               {bytes.Replace(whole, []byte(`"a"`), []byte(`"b"`), 1), ""},
+		"of another name":       {file(t, t.TempDir(), "other", record), ""},
+		"without a header":      {record, ""},
+		"notes":                 {[]byte("notes\n"), `6 bytes of text that begin with "notes\n"`},
+		"a table":               {file(t, t.TempDir(), "other", tables.New().Encode()), "a table of package locktable"},
+		"too large":             {make([]byte, 1<<21), "larger than 1048576 bytes"},
+	} {
+		t.Run(of, func(t *testing.T) {
+			dir := t.TempDir()
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), c.data, 0o600))
+			lock, err := leasehold.NewLock(leasehold.NewFileStore(dir), key,
+				leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+			require.NoError(t, err)
+			_, err = lock.TryAcquire(t.Context())
+			requireOnly(t, leasehold.ErrCorruptRecord, err)
+			require.ErrorContains(t, err, "the file "+name+" is not an object of leasehold: it")
+			require.ErrorContains(t, err, "(inspect the file; Lock.Break repairs it if it was a lock)")
+			err = lock.Break(t.Context(), 7)
+			if c.says != "" {
+				requireOnly(t, leasehold.ErrCorruptRecord, err)
+				require.ErrorContains(t, err, c.says)
+				now, err := os.ReadFile(filepath.Join(dir, name))
+				require.NoError(t, err)
+				require.Equal(t, c.data, now)
+				return
+			}
+			require.NoError(t, err)
+			require.NoError(t, lock.Do(t.Context(), func(_ context.Context, lease *leasehold.Lease) error {
+				require.Equal(t, uint64(8), lease.Token())
+				return nil
+			}))
+		})
+	}
 }
 
 // sibling starts the test that calls it as a process of its own, with the path of a directory.

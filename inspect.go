@@ -6,20 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/handle"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // Inspect reads the record by one Get of the store, without being a candidate. The error matches
-// [ErrNotExist] if the lock was never taken, and [ErrCorruptRecord] if the object is not a record.
+// [ErrNotExist] if there is no object, and [ErrCorruptRecord] if the object is not a record. Unlike
+// [Lock.Watch], Inspect does not wait where nothing can be sent yet ([ErrUnsent]).
 func (l *Lock) Inspect(ctx context.Context) (Record, error) {
 	if err := l.made(); err != nil {
 		return Record{}, err
 	}
 	v, err := l.read(ctx)
 	if err == nil && !v.exists {
-		err = fmt.Errorf("%w: it was never taken", ErrNotExist)
+		err = fmt.Errorf("%w: it was never taken, or was deleted", ErrNotExist)
 	}
 	if err != nil {
 		return Record{}, l.named(err)
@@ -39,7 +43,7 @@ type State string
 
 // The states of a lock.
 const (
-	StateNeverTaken State = "never_taken" // there is no object, and none was seen
+	StateNeverTaken State = "never_taken" // there is no object, and no record was seen
 	// StateHeld: the term may go on. So may a later one, for its TTL, if somebody has restored an
 	// old version of the object.
 	StateHeld     State = "held"
@@ -50,16 +54,17 @@ const (
 
 // Watch reads the lock without being a candidate: once per poll interval, and once for each
 // [Lock.Wake], or release in the same process, that ends a wait. It yields the current status, and
-// then each one with another state, another term or a new payload.
+// then each one with another state, term, holder, metadata or payload. [Lock.Resume] gives a term
+// another holder and other metadata.
 //
 // Watch applies the candidates' rule of expiry: reads have shown the same version for its TTL and
 // the allowance of [WithClockDrift], or a trusted store's clock reports such an age. So a watch
 // that begins after a crash yields [StateHeld] first, and [StateExpired] up to one poll interval
-// after the expiry. If another process then resumes the term ([Lock.Resume]), the lock is held
-// again.
+// after the expiry. If another process then resumes the term, the lock is held again.
 //
 // Watch also yields temporary errors, without a status, and goes on. It ends when ctx ends, and
-// after an error that waiting cannot fix: one that matches [ErrPermanent].
+// after an error that waiting cannot fix: one that matches [ErrPermanent]. It goes on after
+// [ErrUnsent] for as long as [Lock.Acquire] does.
 func (l *Lock) Watch(ctx context.Context) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
 		if err := l.made(); err != nil {
@@ -69,14 +74,14 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Status, error] {
 		looks := l.wait(false)
 		defer looks.Leave()
 		var told Status
-		for failures := 0; ctx.Err() == nil; {
-			woken, before := looks.Listen(), l.tokens.soFar()
+		for began, failures := l.clock.Now().Mono, 0; ctx.Err() == nil; {
+			woken, before, existed := looks.Listen(), l.tokens.soFar(), l.existed.Load()
 			v, err := l.read(ctx)
 			wait := clock.Jitter(l.clock, l.poll)
 			switch {
 			case err == nil:
 				failures = 0
-				now := Status{l.state(v, before, told.State), v.rec}
+				now := Status{l.state(v, before, existed), v.rec}
 				now.Record.Key = l.key // if there is no object, too
 				if now.differs(told) {
 					told = now
@@ -88,7 +93,7 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Status, error] {
 			case ctx.Err() != nil:
 				return
 			default:
-				if !yield(Status{}, l.named(err)) || storeapi.Permanent(err) {
+				if !yield(Status{}, l.named(err)) || storeapi.Permanent(err) && !l.mayPass(ctx, began, err) {
 					return
 				}
 				wait = l.backoff(&failures)
@@ -102,25 +107,26 @@ func (l *Lock) Watch(ctx context.Context) iter.Seq2[Status, error] {
 
 // differs reports whether s says more than that the state and the term of told go on.
 func (s Status) differs(told Status) bool {
-	return s.State != told.State || !sameTerm(s.Record, told.Record) ||
-		!bytes.Equal(s.Record.Payload, told.Record.Payload)
+	now, was := s.Record, told.Record
+	return s.State != told.State || !sameTerm(now, was) || now.Holder != was.Holder ||
+		!maps.Equal(now.Metadata, was.Metadata) || !bytes.Equal(now.Payload, was.Payload)
 }
 
-// state returns the state of the lock after a read that has shown v. told is the state yielded
-// last, and before is what was known of terms when the read was sent.
+// state returns the state of the lock after a read that has shown v. before is what was known of
+// terms when the read was sent, and existed whether a record had been seen.
 //
 // A candidate decides when it has the reply, because its conditional write fails if the object has
 // changed meanwhile. Here no write follows, so the age counts until the read was sent. And if
 // another goroutine's write has overtaken the read, v is not an old version that somebody has
 // restored.
-func (r *register) state(v *version, before terms, told State) State {
+func (r *register) state(v *version, before terms, existed bool) State {
 	o, took := r.observed(v), r.clock.Now().Mono-v.readBefore
 	o.age, o.wall = o.age-took, o.wall.Add(-took)
 	o.revived, o.later = before.revived(v.rec), before.latest
 	o.writtenByUs, o.sameIdentity = false, false // which would let this Lock alone take it
 	verdict := r.decide(o)
 	switch {
-	case !v.exists && before.latest.Token == 0 && (told == "" || told == StateNeverTaken):
+	case !v.exists && !existed:
 		return StateNeverTaken
 	case !v.exists:
 		return StateDeleted
@@ -137,11 +143,12 @@ func (r *register) state(v *version, before terms, told State) State {
 // tokens. A record of another term is left alone, and the error matches [ErrPreconditionFailed]. A
 // record that is already released stays as it is, without an error.
 //
-// Break also repairs a corrupt record. The lock is then free, and token is recorded as the last one
+// Break also repairs a damaged record. The lock is then free, and token is recorded as the last one
 // issued, so pass a value no lower than any token ever issued: a candidate that has seen a higher
 // one waits for a TTL, because a later term may go on. No token follows [MaxToken]. To repair a
 // record that has it, pass it: tokens then start again from 1, so reset what your resources
-// remember.
+// remember. What shows no sign of a record is left alone, and the error, which matches
+// [ErrCorruptRecord], names it. A table's member is refused with [ErrPermanent]: see locktable.
 func (l *Lock) Break(ctx context.Context, token uint64) error {
 	if err := l.made(); err != nil {
 		return err
@@ -149,25 +156,30 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 	if token > MaxToken {
 		return l.named(fmt.Errorf("token %d is over 2^53-1, the highest that a term can have", token))
 	}
+	if err := storeapi.NotOfMember(l.key); err != nil {
+		return l.named(err)
+	}
 	settling, settled := outlast(ctx, l.attempt)
 	defer settled()
 	var err error
 	for range maxWritesPerTry {
 		var obj Object
-		if obj, err = l.get(ctx); err != nil && (obj.ETag == "" || !errors.Is(err, ErrCorruptRecord)) {
+		if obj, err = l.get(ctx); err != nil && (obj.Body == nil || !errors.Is(err, ErrCorruptRecord)) {
 			return l.named(err)
 		}
-		var rec Record
-		corrupt := rec.UnmarshalJSON(obj.Body)
+		rec, foreign := Record{}, wire.Misplaced(wire.Lock, obj.Body)
+		corrupt := rec.UnmarshalJSON(obj.Body) != nil || err != nil
 		switch {
-		case corrupt != nil && token == MaxToken:
+		case foreign != nil:
+			return l.named(foreign)
+		case corrupt && token == MaxToken:
 			return l.named(fmt.Errorf("after token %d there is none for the next term: pass a lower one", token))
-		case corrupt != nil:
-			rec = Record{Token: token, Holder: l.identity}
+		case corrupt:
+			rec = Record{Token: token, Holder: l.identity, ExpiresAt: l.clock.Now().Time()}
 		case rec.Token != token:
 			return l.named(fmt.Errorf("%w: it is in term %d of %q, not %d", ErrPreconditionFailed,
 				rec.Token, rec.Holder, token))
-		case rec.Released() && token < MaxToken:
+		case !l.decide(observation{asks: breaker, rec: rec, handle: handle.Handle{Token: token}}).free:
 			return nil
 		}
 		if rec.Token == MaxToken {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -331,6 +332,74 @@ func TestWatchBesideAWriteOfItsOwnLock(t *testing.T) {
 		time.Sleep(aPoll)
 		require.Equal(t, []string{"held 2"}, told())
 		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// Who has seen a record knows that it was deleted, also if it had no token. Another body proves
+// nothing: it may be a page that a proxy has sent.
+func TestAnObjectThatWasSeenIsDeleted(t *testing.T) {
+	for name, c := range map[string]struct{ body, want string }{
+		"a record without a token": {`{"expires_at": 0}`, "deleted 0"},
+		"another body":             {"no record", "never_taken 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := leasehold.NewMemStore()
+				lock := newLock(t, store)
+				_, err := store.PutIfNoneMatch(t.Context(), key, []byte(c.body))
+				require.NoError(t, err)
+				_, _ = lock.Inspect(t.Context())
+				remove(t, store)
+				_, err = lock.Inspect(t.Context())
+				require.ErrorContains(t, err, "or was deleted")
+				require.Equal(t, []string{c.want}, watching(t, lock)())
+			})
+		})
+	}
+}
+
+// unsent is a store whose client cannot send yet.
+type unsent struct {
+	leasehold.Store
+	ready atomic.Bool
+}
+
+func (u *unsent) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	if !u.ready.Load() {
+		return leasehold.Object{}, fmt.Errorf("%w: no such host", leasehold.ErrUnsent)
+	}
+	return u.Store.Get(ctx, key)
+}
+
+// Watch waits for a client that cannot send yet, as Acquire does, and tells why it has no status.
+// Inspect is one request, and waits no more than TryAcquire.
+func TestWatchWaitsForAClientThatCannotSendYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &unsent{Store: leasehold.NewMemStore()}
+		lock := newLock(t, store)
+		began := time.Now()
+		_, err := lock.Inspect(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrUnsent)
+		require.Zero(t, time.Since(began))
+		failures := 0
+		for _, err := range lock.Watch(t.Context()) {
+			require.ErrorIs(t, err, leasehold.ErrUnsent)
+			failures++
+		}
+		require.GreaterOrEqual(t, time.Since(began), 15*time.Second, "a TTL, without a limit of one's own")
+		require.Less(t, time.Since(began), time.Minute)
+		require.Greater(t, failures, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		time.AfterFunc(10*time.Minute, func() { store.ready.Store(true) })
+		for status, err := range lock.Watch(ctx) {
+			if err == nil {
+				require.Equal(t, leasehold.StateNeverTaken, status.State)
+				break
+			}
+			require.ErrorIs(t, err, leasehold.ErrUnsent)
+		}
+		require.NoError(t, ctx.Err())
 	})
 }
 

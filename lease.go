@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/handle"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -41,13 +42,15 @@ func newLease(ctx context.Context, t *term) *Lease {
 func (le *Lease) Token() uint64 { return le.t.token }
 
 // Handle returns the name of this term for [Lock.Resume], by which another process goes on with it.
-// It is constant for the term. It has a secret, whose hash is [Record].TermID: whoever has the
-// handle can renew and release the lease, and whoever reads the lock object cannot.
+// It is constant for the term, and for one key alone. It has a secret, hashed in [Record].TermID:
+// whoever has the handle can renew and release the lease, and whoever reads the object cannot.
 //
 // Stop acting before you hand the handle on: [Lease.Abandon] ends the lease here and leaves the
 // lock held. A lease that goes on after another process has resumed the term is lost at its next
 // renewal.
-func (le *Lease) Handle() string { return handle{le.t.token, le.t.secret}.String() }
+func (le *Lease) Handle() string {
+	return handle.Handle{Token: le.t.token, Secret: le.t.secret}.String()
+}
 
 // Context returns a context that ends before anyone else can hold the lock, as long as this process
 // runs at all. Its context.Cause then matches [ErrLost] or [ErrReleased]; under [Lock.Do] and

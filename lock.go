@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/ctxmutex"
 	"github.com/leasehold-go/leasehold/internal/lockerr"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -65,131 +64,6 @@ func (l *Lock) made() error {
 		return errors.New("leasehold: this Lock was not made by NewLock")
 	}
 	return nil
-}
-
-// TryAcquire tries once. If the lock is held, or another candidate is faster, the error matches
-// [ErrHeld] and wraps a [*HeldError]. Other errors match [ErrPermanent] or ctx's error, or are
-// temporary.
-//
-// A HeldError with token 0 says that the store refuses to create the object, though it has none:
-// another candidate may be creating it. If that lasts for a TTL, the error no longer matches
-// ErrHeld. A caller that tries only once should try again before it relies on the answer.
-//
-// ctx bounds the call, not the lease: its values are kept, its deadline and cancellation are not.
-// If ctx ends while a write is under way, the call waits for the answer and releases what it has
-// acquired, within the time of one attempt: see [WithTTL]. If that fails, the error says so. A call
-// waits until a try of another goroutine on the same Lock is over.
-func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
-	if err := l.made(); err != nil {
-		return nil, err
-	}
-	return l.renewed(l.try(ctx, context.WithoutCancel(ctx), nil))
-}
-
-// Acquire waits until it has the lock or ctx ends. If ctx ends, the error matches both ctx's error
-// and the last error that stood in the way, such as [ErrHeld]. Acquire reads the lock about once
-// per poll interval ([WithPollInterval]), and also when the lease that it waits for can expire, and
-// after [Lock.Wake]. While the store fails, it tries again after pauses that grow up to the TTL, or
-// to 30 s if that is shorter. It returns at once with an error that waiting cannot fix (those named
-// at [Lock.TryAcquire]), or if ctx belongs to a lease of this same lock. A client that has never
-// reached the store, because the host is unknown or credentials could not be had, may do so soon:
-// that is waited for until ctx's deadline, or for a TTL if ctx has none. While Acquire waits it may
-// try the store: see [StoreInfo]. It uses ctx as TryAcquire does.
-func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
-	if err := l.made(); err != nil {
-		return nil, err
-	}
-	return l.renewed(l.campaign(ctx, context.WithoutCancel(ctx), storeapi.Permanent))
-}
-
-// Do waits for the lock as [Lock.Acquire] does, and runs fn under it as [Lease.Do] does, with the
-// errors of both. The end of ctx ends the wait, and fn's context descends from ctx.
-func (l *Lock) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
-	if err := l.made(); err != nil {
-		return err
-	}
-	lease, err := l.campaign(ctx, ctx, storeapi.Permanent)
-	if err != nil {
-		return l.named(err)
-	}
-	return lease.do(lease.ctx, ctx, fn)
-}
-
-// renewed is the result of an acquisition for the user: a lease that renews itself, or an error
-// that names the lock.
-func (l *Lock) renewed(lease *Lease, err error) (*Lease, error) {
-	if err != nil {
-		return nil, l.named(err)
-	}
-	lease.t.startRenewing()
-	return lease, nil
-}
-
-// campaign tries until it has the lock, ctx ends, or stop says that an error is final. The lease's
-// context descends from parent.
-func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Lease, error) {
-	if lease, ok := ctx.Value(leaseKey{l.register}).(*Lease); ok && ctx.Err() == nil && lease.t.blocks() > 0 {
-		return nil, fmt.Errorf("ctx belongs to the lease with token %d of this same lock, so the call would wait for "+
-			"itself: "+
-			"use that lease instead of acquiring the lock again", lease.Token())
-	}
-	waiting := newWaiter(ctx)
-	defer waiting.leave()
-	line := l.wait(true)
-	defer line.Leave() // first, so that the next in line need not wait for a trial that ends
-	var last error
-	failures, began := 0, l.clock.Now().Mono
-	for {
-		woken := line.Listen()
-		lease, err := l.try(ctx, parent, waiting)
-		line.Looked(l.leavesToOthers(err))
-		if err == nil {
-			return lease, nil
-		}
-		if ctx.Err() == nil {
-			last = err
-			if stop(err) && !l.mayPass(ctx, began, err) {
-				return nil, err
-			}
-		}
-		var wait time.Duration
-		if held, ok := errors.AsType[*HeldError](err); ok {
-			// of the candidates that wait for the same lease
-			spread := time.Duration(l.clock.Rand() * float64(min(l.poll, l.ttl)) / 50)
-			failures, wait = 0, min(l.untilNextRead(), held.Wait+spread)
-		} else {
-			if ctx.Err() == nil {
-				l.log.WarnContext(ctx, "acquiring the lock failed, will retry", "key", l.key, "err", err)
-			}
-			wait = l.backoff(&failures)
-		}
-		if clock.Wait(waiting.ctx, l.clock, wait, woken) != nil {
-			if unsafe := waiting.unsafe(); unsafe != nil {
-				return nil, unsafe
-			}
-			return nil, lockerr.WaitEnded(ctx, last, err)
-		}
-	}
-}
-
-// leavesToOthers reports whether another Lock of this process may get what a try has not got, which
-// has ended with err.
-func (l *Lock) leavesToOthers(err error) bool {
-	_, held := errors.AsType[*HeldError](err)
-	return err != nil && (!held || l.heldByUs() != nil || l.place().store == nil)
-}
-
-// mayPass reports whether a wait that began then is to go on although the client has never reached
-// the store. It goes on until ctx's deadline, or for a TTL if that has none.
-func (l *Lock) mayPass(ctx context.Context, began time.Duration, err error) bool {
-	_, limited := ctx.Deadline()
-	return errors.Is(err, ErrUnsent) && (limited || l.clock.Now().Mono-began < l.ttl)
-}
-
-// backoff is the pause after one more failed try in a row: from a fraction of the poll interval up
-// to the TTL.
-func (l *Lock) backoff(failures *int) time.Duration {
-	return clock.Backoff(l.clock, failures, min(l.poll/4, maxFirstPause), min(max(l.ttl, l.poll), maxBackoff))
 }
 
 // try is one acquisition, by w if it waits. The lease's context descends from parent. Whatever the
@@ -271,6 +145,7 @@ func (l *Lock) race(ctx, settling, parent context.Context, w *waiter) (lease *Le
 func (l *Lock) begin(ctx context.Context, lease *Lease, took time.Duration, was string) {
 	t := lease.t
 	l.term.Store(t)
+	l.turns.Began(l.clock.Now().Mono, l.poll)
 	l.emit(ctx, Event{Kind: EventAcquired, Token: t.token, Holder: l.identity, Duration: took})
 	l.log.InfoContext(ctx, "lock acquired", "key", l.key, "token", t.token, "was", was)
 }
@@ -283,7 +158,7 @@ type failing struct {
 
 // tried notes for Elector.Check how a try has ended.
 func (l *Lock) tried(err error) {
-	if err == nil || errors.Is(err, ErrHeld) {
+	if held, ok := errors.AsType[*HeldError](err); err == nil || ok && held.Wait > 0 {
 		l.failing.Store(nil)
 		return
 	}
@@ -297,9 +172,9 @@ func (l *Lock) tried(err error) {
 // leftover reports whether v is an acquisition of this Lock that is not released, and with which no
 // term has begun. A term frees its own record, or leaves it to run out.
 func (l *Lock) leftover(v *version) bool {
-	t := l.term.Load()
-	return v.exists && !v.rec.Released() && l.memory.owns(v.rec) && !l.tokens.revived(v.rec) &&
-		(t == nil || t.token != v.rec.Token)
+	seen, t := l.observed(v), l.term.Load()
+	seen.asks = undoer
+	return l.decide(seen).free && (t == nil || t.token != v.rec.Token)
 }
 
 // giveBack releases v, a leftover. It returns nil once nothing unreleased of this Lock is in the

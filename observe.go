@@ -3,7 +3,6 @@ package leasehold
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -39,7 +38,7 @@ type memory struct {
 	refused   bool              // the store has refused to replace last, so it is outdated
 	renewals  forecast.Renewals // of the holder
 	refusals  *refusals         // since the object was last seen; nil: none
-	announced Record            // the last term announced by EventNewLeader: what sameTerm compares
+	announced Record            // by EventNewLeader, the last one
 	sent      []Record          // the writes that this Lock owns: of each, what sameWrite compares
 }
 
@@ -63,7 +62,7 @@ func (r *register) look(ctx context.Context) (*version, []byte, error) {
 		if last, _ := r.memory.latest(); last != nil && v.same(last) { // most polls
 			v.rec = last.rec
 		} else if err := v.rec.UnmarshalJSON(obj.Body); err != nil {
-			err = fmt.Errorf("%w (inspect the object, then repair it with Lock.Break)", err)
+			err = wire.Advised(r.key, err)
 			r.failure.Store(&err)
 			return nil, nil, err
 		}
@@ -77,10 +76,11 @@ func (r *register) look(ctx context.Context) (*version, []byte, error) {
 // remember keeps v as the last version, and announces a new term.
 func (r *register) remember(ctx context.Context, v *version) {
 	r.tokens.saw(v.rec)
+	r.existed.CompareAndSwap(false, v.exists)
 	if r.tokens.revived(v.rec) {
 		v.age = 0 // the store tells when it was first written, not when it came back
 	}
-	if r.memory.add(v) {
+	if r.memory.add(v, 2*max(v.rec.TTL, r.poll)) {
 		r.emit(ctx, Event{Kind: EventNewLeader, Token: v.rec.Token, Holder: v.rec.Holder})
 	}
 }
@@ -88,8 +88,10 @@ func (r *register) remember(ctx context.Context, v *version) {
 // add keeps v as the last version, sets its age, and reports whether it shows a new term. The age
 // is the time since the reply that first showed v, by this process's own monotonic clock. If the
 // user trusts the store's clock, the age in that same reply is added, but no more than the time
-// since this process last saw another version.
-func (m *memory) add(v *version) (newTerm bool) {
+// since this process last saw another version. A version that was out of sight for longer than
+// limit is seen for the first time: others may have had the lock, and somebody may have restored
+// this version. Where an ETag is a hash of the body, that has the ETag that it had.
+func (m *memory) add(v *version, limit time.Duration) (newTerm bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if v.exists {
@@ -99,12 +101,13 @@ func (m *memory) add(v *version) (newTerm bool) {
 	switch {
 	case last == nil:
 		m.renewals.Saw(seen(v, v.readBefore)) // when it was written is not known, which the first write needs not
-	case v.exists && v.same(last):
+	case v.exists && v.same(last) && v.readBefore-last.readAfter <= limit:
 		v.age = max(last.age+v.readAfter-last.readAfter, 0)
 		v.readBefore = max(v.readBefore, last.readBefore)
 	default:
 		v.age = min(v.age, max(v.readAfter-last.readBefore, 0))
-		if v.readBefore < last.readBefore { // a late answer
+		overtaken := v.readBefore < last.readAfter && v.rec.Token < last.rec.Token
+		if v.readBefore < last.readBefore || overtaken { // a late answer
 			return false
 		}
 		m.renewals.Saw(seen(v, last.readBefore))
@@ -113,10 +116,12 @@ func (m *memory) add(v *version) (newTerm bool) {
 	if i := m.sentAs(v.rec); i > 0 { // what was sent before it cannot land any more
 		m.sent = slices.Delete(m.sent, 0, i)
 	}
-	if !v.exists || v.rec.Released() || sameTerm(v.rec, m.announced) {
+	if was := m.announced; !v.exists || v.rec.Released() || sameTerm(v.rec, was) ||
+		v.rec.Token < was.Token && v.rec.ObjectID == was.ObjectID && was.ObjectID != "" { // a restored version
 		return false
 	}
-	m.announced = Record{Token: v.rec.Token, Holder: v.rec.Holder, AcquiredAt: v.rec.AcquiredAt, TermID: v.rec.TermID}
+	m.announced = v.rec
+	m.announced.Payload = nil // not needed, and may be large
 	return true
 }
 

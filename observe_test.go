@@ -44,6 +44,149 @@ func TestATermIsAnnouncedOnce(t *testing.T) {
 	})
 }
 
+// slowWrites is a store whose updates land half a second after they were sent.
+type slowWrites struct{ leasehold.Store }
+
+func (s slowWrites) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	time.Sleep(time.Second / 2)
+	return s.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+// announcing is an observer that counts the terms which are announced, and how to see their tokens.
+func announcing() (observer leasehold.Option, tokens func() []uint64) {
+	var mu sync.Mutex
+	var seen []uint64
+	return leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.Kind == leasehold.EventNewLeader {
+				seen = append(seen, e.Token)
+			}
+		}), func() []uint64 {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(seen)
+		}
+}
+
+// A read that a write of the same Lock overtakes shows a term that is over. Neither that term nor
+// the new one is announced again, whether or not the old one has a token and an object id.
+func TestAReadThatAWriteOvertakesAnnouncesNothing(t *testing.T) {
+	for name, tokenless := range map[string]bool{"by a Lock": false, "by a foreign client": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mem := leasehold.NewMemStore()
+				store := &faultStore{Store: slowWrites{mem}}
+				observer, seen := announcing()
+				lock := newLock(t, store, observer)
+				one := acquire(t, newLock(t, mem))
+				one.Abandon()
+				first := one.Token()
+				if tokenless {
+					damage(t, mem, `{"expires_at": 1, "holder": "foreign"}`)
+					first = 0
+				}
+				_, err := lock.Inspect(t.Context())
+				require.NoError(t, err)
+				time.Sleep(2 * untilNow)
+				store.next(fault{op: "get", apply: true}, fault{op: "get", apply: true, delay: 2 * time.Second})
+				go func() {
+					time.Sleep(100 * time.Millisecond) // while the write is under way
+					_, _ = lock.Inspect(t.Context())
+				}()
+				lease := acquire(t, lock)
+				require.Equal(t, first+1, lease.Token())
+				time.Sleep(3 * time.Second)
+				_, err = lock.Inspect(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, []uint64{first, first + 1}, seen())
+				require.NoError(t, lease.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// A version that somebody has restored announces no term. An object that was made anew does.
+func TestARestoredVersionAnnouncesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		observer, seen := announcing()
+		lock := newLock(t, mem, observer)
+		look := func() {
+			_, err := lock.Inspect(t.Context())
+			require.NoError(t, err)
+		}
+		one := acquire(t, newLock(t, mem))
+		old := stored(t, mem)
+		look()
+		require.NoError(t, one.Release(t.Context()))
+		acquire(t, newLock(t, mem)).Abandon()
+		look()
+		overwrite(t, mem, old)
+		look()
+		require.Equal(t, []uint64{1, 2}, seen())
+		remove(t, mem)
+		acquire(t, newLock(t, mem)).Abandon()
+		look()
+		require.Equal(t, []uint64{1, 2, 1}, seen())
+	})
+}
+
+// A term that another process resumes goes on: it has another holder, and no new term begins. Who
+// routes by the record sees the new one.
+func TestAResumedTermIsNoNewOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		named := func(name, address string) []leasehold.Option {
+			at := map[string]string{"at": address}
+			return []leasehold.Option{leasehold.WithIdentity(name), leasehold.WithMetadata(at)}
+		}
+		first := acquire(t, newLock(t, mem, named("first", "a")...))
+		first.Abandon()
+		observer, seen := announcing()
+		follower := newLock(t, mem, observer)
+		var leaders []string
+		e, err := leasehold.NewElector(follower, leasehold.Callbacks{
+			OnNewLeader: func(r leasehold.Record) { leaders = append(leaders, r.Holder) },
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- e.Run(ctx) }()
+		var statuses []string
+		watched := make(chan struct{})
+		go func() {
+			defer close(watched)
+			for status, err := range newLock(t, mem).Watch(ctx) {
+				if err == nil {
+					statuses = append(statuses, status.Record.Holder+" at "+status.Record.Metadata["at"])
+				}
+			}
+		}()
+		time.Sleep(aPoll)
+		handle := first.Handle()
+		for _, next := range []struct{ name, at string }{
+			{"second", "b"}, {"second", "c"}, {"third", "c"},
+		} {
+			resuming, resumed := announcing()
+			lease := resume(t, newcomer(t, mem, append(named(next.name, next.at), resuming)...), handle)
+			require.Equal(t, []uint64{1}, resumed())
+			lease.Abandon()
+			time.Sleep(aPoll)
+			r, ok := e.Leader()
+			require.True(t, ok)
+			require.Equal(t, next.name, r.Holder)
+			require.Equal(t, next.at, r.Metadata["at"])
+		}
+		cancel()
+		<-watched
+		require.NoError(t, <-ended)
+		require.Equal(t, []string{"first at a", "second at b", "second at c", "third at c"}, statuses)
+		require.Equal(t, []string{"first"}, leaders)
+		require.Equal(t, []uint64{1}, seen())
+	})
+}
+
 // A negative age is none.
 func TestAgesThatCannotBe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -325,8 +468,7 @@ func TestRefusedCreatesAreForgottenWhenTheObjectIsSeen(t *testing.T) {
 		lock := newLock(t, store)
 		beside := func() {
 			store.next(fault{op: "put", err: leasehold.ErrPreconditionFailed})
-			_, err := lock.TryAcquire(t.Context())
-			require.ErrorIs(t, err, leasehold.ErrHeld)
+			require.ErrorIs(t, tryAtOnce(t, lock), leasehold.ErrHeld)
 			time.Sleep(8 * time.Second)
 		}
 		beside()
@@ -397,7 +539,7 @@ func TestARestoredVersionIsWaitedOut(t *testing.T) {
 				overwrite(t, mem, old)
 				for range 3 {
 					store.count()
-					_, err := lock.TryAcquire(t.Context())
+					err := tryAtOnce(t, lock)
 					require.ErrorIs(t, err, leasehold.ErrHeld)
 					if c.released {
 						require.ErrorContains(t, err, "has come back, as from a backup")
@@ -460,8 +602,7 @@ func TestTheAgeOfARestoredVersionIsNotTold(t *testing.T) {
 		require.NoError(t, holder.Renew(t.Context()))
 		overwrite(t, mem, old)
 		for holder.Valid() {
-			_, err := lock.TryAcquire(t.Context())
-			require.ErrorIs(t, err, leasehold.ErrHeld)
+			require.ErrorIs(t, tryAtOnce(t, lock), leasehold.ErrHeld)
 			time.Sleep(time.Second)
 		}
 	})

@@ -48,11 +48,9 @@ const (
 	unset        = time.Duration(math.MinInt64)
 )
 
-// Limits and pauses of requests are fractions of the TTL, so that they suit any TTL. At a long one
-// they are these instead, because how soon a store answers, or is well again, does not depend on
-// the TTL.
+// Pauses of requests are fractions of the TTL, so that they suit any TTL. At a long one they are
+// these instead, because how soon a store is well again does not depend on the TTL.
 const (
-	maxAttempt       = 10 * time.Second       // of one request
 	maxFirstPause    = time.Second            // after one failure
 	maxConflictPause = 100 * time.Millisecond // after a 409: another write is under way
 	maxBackoff       = 30 * time.Second       // after many failures in a row
@@ -64,8 +62,9 @@ const (
 // ten years. A store may set another minimum ([StoreInfo]), which is 1 ms for [NewMemStore]. After
 // a crash nobody leads for about a TTL. A shorter one costs more requests.
 //
-// Limits of single requests follow from it. An attempt of a request has about a sixth of the TTL,
-// at most 10 s. The pause before the next attempt grows from 1 s at most to 30 s at most.
+// Limits of single requests follow from it. An attempt of a request has a third of what the TTL
+// leaves beside the safety margin and the renew interval, at most 10 s: by default about a sixth of
+// the TTL. The pause before the next attempt grows from 1 s at most to 30 s at most.
 func WithTTL(d time.Duration) Option { return func(o *options) { o.ttl = d } }
 
 // WithRenewInterval sets how often a holder renews: default a third of the TTL, which leaves time
@@ -142,13 +141,9 @@ func newOptions(minimum time.Duration, opts []Option) (*options, error) {
 		}
 		opt(o)
 	}
-	for d, byDefault := range map[*time.Duration]time.Duration{
-		&o.renew:  o.ttl / 3,
-		&o.poll:   o.ttl / 5,
-		&o.margin: o.ttl / 5,
-	} {
+	for d, part := range map[*time.Duration]time.Duration{&o.renew: 3, &o.poll: 5, &o.margin: 5} {
 		if *d == unset {
-			*d = byDefault
+			*d = o.ttl / part
 		}
 	}
 	if o.observe == nil {
@@ -164,8 +159,7 @@ func newOptions(minimum time.Duration, opts []Option) (*options, error) {
 		}
 		o.identity = fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:8])
 	}
-	// Three attempts that all hang must fit between the renewal and the end of the lease.
-	o.attempt = min(max((o.ttl-o.margin-o.renew)/3, time.Millisecond), maxAttempt)
+	o.attempt = clock.Attempt(o.ttl, o.margin, o.renew)
 	return o, nil
 }
 
@@ -181,13 +175,8 @@ func (o *options) validate(minimum time.Duration) error {
 		what string
 		d    time.Duration
 	}{
-		{
-			"TTL",
-			o.ttl,
-		}, {
-			"renew interval",
-			o.renew,
-		}, {"poll interval", o.poll}, {"safety margin", o.margin}, {"skew allowance", o.skew},
+		{"TTL", o.ttl}, {"renew interval", o.renew}, {"poll interval", o.poll}, {"safety margin", o.margin},
+		{"skew allowance", o.skew},
 	} {
 		if set.d > maxDuration {
 			return fmt.Errorf("%s %v is over ten years (%v)", set.what, set.d, maxDuration)

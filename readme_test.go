@@ -51,10 +51,10 @@ func TestReadmeCodeIsThatOfTheExamples(t *testing.T) {
 	first, code, more := blocks(read(t, "README.md"), "go"), blocks(read(t, "docs/start.md"), "go"),
 		blocks(read(t, "docs/servers.md"), "go")
 	require.Len(t, first, 1)
-	require.Len(t, code, 4)
+	require.Len(t, code, 5)
 	require.Len(t, more, 2)
 	require.True(t, strings.HasPrefix(code[0], "package main\n"))
-	_, code[3], _ = strings.Cut(code[3], "\n)\n\n") // after the imports; TestQuickStart runs the whole file
+	_, code[4], _ = strings.Cut(code[4], "\n)\n\n") // after the imports; TestQuickStart runs the whole file
 	for _, block := range slices.Concat(first, code[1:], more) {
 		require.True(t, strings.Contains(examples, flat(block)), "no test has this block:\n%s", block)
 	}

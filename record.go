@@ -11,7 +11,7 @@ import (
 )
 
 // ErrCorruptRecord says that the lock object holds something that is not a lock record. No
-// acquisition overwrites it; [Lock.Break] repairs it.
+// acquisition overwrites it; [Lock.Break] repairs a damaged record, and nothing else.
 var ErrCorruptRecord = storeapi.ErrCorruptRecord
 
 // Record is what the lock object holds: who leads, in which term, and until when.
@@ -34,8 +34,8 @@ type Record struct {
 	Payload    []byte            // state committed by a leader, kept across terms; at most 32 KiB
 	// names the object, which may be deleted and made again; drawn once, and kept by every write
 	ObjectID string
-	// names the term, beside Token: the hash of the secret of [Lease.Handle]; kept until the next
-	// term
+	// names the term, beside Token: the hash of the key and the secret of [Lease.Handle]; kept
+	// until the next term
 	TermID string
 }
 
@@ -62,12 +62,13 @@ func (r Record) clone() Record {
 	return r
 }
 
-// sameTerm reports whether a and b are records of one term. The token alone does not tell: an
-// object that was deleted and created again may have the token of an earlier term, but not its ID
-// as well, or its holder and time if one of them has no ID.
+// sameTerm reports whether a and b are records of one term, which Resume gives another holder. The
+// token alone does not tell: an object that was deleted and created again may have the token of an
+// earlier term, but not its ID as well, or its holder and time if one of them has no ID.
 func sameTerm(a, b Record) bool {
-	return a.Token == b.Token && a.Holder == b.Holder && a.AcquiredAt.Equal(b.AcquiredAt) &&
-		mayBeSame(a.TermID, b.TermID)
+	identified := a.TermID != "" && a.TermID == b.TermID
+	return a.Token == b.Token && a.AcquiredAt.Equal(b.AcquiredAt) &&
+		(identified || a.Holder == b.Holder && mayBeSame(a.TermID, b.TermID))
 }
 
 // mayBeSame reports whether two IDs do not differ. Records of foreign clients and of older versions

@@ -65,14 +65,16 @@ func (t *term) free(ctx, settling context.Context, asked bool) error {
 
 // writeRelease tries to write the release until it has landed or the lease would have ended.
 func (t *term) writeRelease(ctx, settling context.Context, until time.Duration) error {
-	err := t.retry(ctx, func() error {
+	remaining := func() time.Duration { return until - t.lock.clock.Now().Mono }
+	err := t.retry(ctx, remaining, func() error {
 		return t.put(settling, markReleased)
 	}, func(err error) bool {
-		return errors.Is(err, errNothingToRelease) || storeapi.Permanent(err) || t.lock.clock.Now().Mono >= until
+		return errors.Is(err, errNothingToRelease) || storeapi.Permanent(err) || remaining() <= 0
 	})
 	switch {
 	case err == nil, errors.Is(err, errNothingToRelease):
 		t.become(released)
+		t.lock.turns.Freed(t.lock.clock.Now().Mono)
 		t.lock.log.InfoContext(ctx, "lock released", "key", t.lock.key, "token", t.token)
 		return nil
 	case ended(err):

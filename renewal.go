@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/handle"
 	"github.com/leasehold-go/leasehold/internal/lockerr"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
@@ -76,18 +77,16 @@ func (t *term) retryDelay(failures *int, remaining time.Duration) time.Duration 
 	return clock.Backoff(t.lock.clock, failures, first, max(min(t.lock.renew/2, remaining/4, maxBackoff), first))
 }
 
-// retry repeats a write of the term until it succeeds or its error is final, the term is over, or
-// ctx ends.
-func (t *term) retry(ctx context.Context, write func() error, final func(error) bool) error {
+// retry repeats a write of the term, for which so much time remains, until it succeeds or its error
+// is final, the term is over, or ctx ends.
+func (t *term) retry(ctx context.Context, remaining func() time.Duration, write func() error,
+	final func(error) bool) error {
 	for failures := 0; ; {
 		err := write()
 		if err == nil || ended(err) || final(err) {
 			return err
 		}
-		t.mu.Lock()
-		remaining := t.remaining()
-		t.mu.Unlock()
-		switch sleepErr := t.lock.clock.Sleep(ctx, t.retryDelay(&failures, remaining)); {
+		switch sleepErr := t.lock.clock.Sleep(ctx, t.retryDelay(&failures, remaining())); {
 		case sleepErr == nil:
 		case errors.Is(err, sleepErr):
 			return err
@@ -99,7 +98,7 @@ func (t *term) retry(ctx context.Context, write func() error, final func(error) 
 
 // renewNow renews until it succeeds, with a record changed by edit.
 func (t *term) renewNow(ctx context.Context, edit func(*Record)) error {
-	return t.lock.named(t.retry(ctx,
+	return t.lock.named(t.retry(ctx, t.validFor,
 		func() error { return t.renew(ctx, edit) },
 		func(err error) bool { return errors.Is(err, errTooLarge) }))
 }
@@ -169,7 +168,7 @@ func (t *term) putOnce(ctx context.Context, edit func(*Record)) (done bool, err 
 	sent := t.lock.clock.Now() // validity counts from before the first byte is sent
 	t.mu.Lock()
 	base, rec := t.stored, t.stored.rec
-	rec.RenewedAt, rec.ExpiresAt = sent.Time(), sent.Time().Add(t.lock.ttl)
+	t.lock.renewed(&rec, sent, t.former)
 	edit(&rec)
 	t.lock.sign(&rec)
 	t.unconfirmed = append(t.unconfirmed, write{rec, sent})
@@ -252,10 +251,17 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 }
 
 // resumedBy reports whether rec, which this term has not written, says that it goes on elsewhere,
-// or has been released there.
+// or has been released there. Break leaves the time of the last renewal as it is, and a release
+// does not.
 func (t *term) resumedBy(rec Record) bool {
-	return rec.Token == t.token && rec.TermID == termID(t.secret) &&
-		(!rec.Released() || rec.Holder != t.lock.identity)
+	if rec.Token != t.token || rec.TermID != handle.TermID(t.lock.key, t.secret) {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	renewed := func(r Record) bool { return r.RenewedAt.Sub(rec.RenewedAt).Abs() < time.Millisecond }
+	return !rec.Released() || rec.Holder != t.lock.identity || !renewed(t.stored.rec) &&
+		!slices.ContainsFunc(t.unconfirmed, func(w write) bool { return renewed(w.rec) })
 }
 
 // errWentBack says that somebody has put an earlier version of this term over its last one: from a

@@ -13,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/lockerr"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/internal/turns"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -26,7 +27,9 @@ type register struct {
 	bell         bell.Bell             // rung when the lock may have become free
 	lastAnswered atomic.Int64          // monotonic time of the last answer of the store that made sense
 	failure      atomic.Pointer[error] // of the last request, if it failed
+	existed      atomic.Bool           // a record was seen: any other body may be a proxy's page
 	canary       *canary.Canary        // tries the store's conditions; nil if they are known
+	turns        turns.Turns           // of this Lock, one after the other
 }
 
 func newRegister(s Store, key string, o *options, known *canary.Canary) *register {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/leasehold-go/leasehold/internal/handle"
 	"github.com/leasehold-go/leasehold/internal/lockerr"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // Resume continues a term that another process began, by its [Lease.Handle]. It reads the lock and
@@ -12,17 +14,21 @@ import (
 // record gets the holder, TTL and metadata of this Lock. An expired term can be resumed as long as
 // nobody has taken the lock.
 //
-// The other process must have stopped acting under its lease, for example by [Lease.Abandon],
-// because it notices the loss only at its next renewal. Before that, a later term may begin: after
-// a release of the resumed term, or when a successor of this process reclaims it ([WithReclaim]).
-// If several calls have the same handle, each of them may succeed, and the last one has the lease.
+// The lease that wrote the version that Resume replaces must have ended, or its own TTL must have
+// passed: stop the other process, for example by [Lease.Abandon], because it notices the loss only
+// at its next renewal. Before that, a later term may begin: after a release of the resumed term, or
+// when a successor of this process reclaims it ([WithReclaim]). If several calls have the same
+// handle, each of them may succeed, and the last one has the lease. A TTL that is shorter than that
+// of the lease before holds for others only once that lease is over in any case: until then, the
+// record has the longer one. If somebody restores an old version of the object, a Lock that has
+// seen no later term resumes that version's, even if another holds the lock.
 //
 // The error matches
 //
 //   - [ErrLost] if the term cannot go on: the lock was taken over, its object was deleted, the
 //     handle is of another lock or has a wrong secret, or a foreign client began the term
 //   - [ErrReleased] if the term was released or broken
-//   - [ErrHeld] while a term of this Lock keeps others out
+//   - [ErrHeld] while a term of this Lock keeps others out, or a foreign client has the lock
 //   - [ErrPermanent] if the handle was cut short; no request was sent
 //
 // After these errors nothing was written. After any other error, the renewal may have landed or may
@@ -30,18 +36,18 @@ import (
 //
 // Resume treats ctx as [Lock.TryAcquire] does, but releases nothing: if the renewal has landed when
 // ctx ends, Resume succeeds.
-func (l *Lock) Resume(ctx context.Context, handle string) (*Lease, error) {
+func (l *Lock) Resume(ctx context.Context, text string) (*Lease, error) {
 	if err := l.made(); err != nil {
 		return nil, err
 	}
-	h, err := parseHandle(handle)
+	h, err := handle.Parse(text)
 	if err != nil {
 		return nil, l.named(err)
 	}
 	return l.renewed(l.resume(ctx, h))
 }
 
-func (l *Lock) resume(ctx context.Context, h handle) (*Lease, error) {
+func (l *Lock) resume(ctx context.Context, h handle.Handle) (*Lease, error) {
 	if l.acquiring.Lock(ctx) != nil {
 		return nil, lockerr.EndOf(ctx)
 	}
@@ -53,11 +59,23 @@ func (l *Lock) resume(ctx context.Context, h handle) (*Lease, error) {
 	defer settled()
 	began := l.clock.Now().Mono
 	v, err := l.read(ctx)
+	var failure error
 	for round := 1; err == nil; round++ {
-		if err := h.whyNot(v, l.tokens.revived(v.rec)); err != nil {
-			return nil, err
+		seen := l.observed(v)
+		seen.asks, seen.handle = heir, h
+		verdict := l.decide(seen)
+		if !verdict.free {
+			lost := verdict.lost
+			if lost == nil {
+				lost = l.notFree(v, verdict)
+			}
+			if failure != nil && !storeapi.Refused(failure) { // it may have landed before what is there now
+				lost = fmt.Errorf("resuming token %d: %w; then: %s", h.Token, failure, lost.Error())
+			}
+			return nil, lost
 		}
-		t, next, failure := l.writeResumed(ctx, settling, v, h)
+		t, next, err := l.writeResumed(ctx, settling, v, h)
+		failure = err
 		switch {
 		case t != nil:
 			lease := newLease(t.start(context.WithoutCancel(ctx)), t)
@@ -69,37 +87,9 @@ func (l *Lock) resume(ctx context.Context, h handle) (*Lease, error) {
 			return nil, failure
 		case round == maxWritesPerTry:
 			return nil, fmt.Errorf("resuming token %d: the term was renewed before each of %d writes: "+
-				"stop the process that holds it, then try again: %w", h.token, round, lockerr.OutcomeUnknown(failure))
+				"stop the process that holds it, then try again: %w", h.Token, round, lockerr.OutcomeUnknown(failure))
 		}
 		v = next
 	}
 	return nil, err
-}
-
-// whyNot returns an error if v is not a version of the handle's term, or if that term is over.
-// revived says that v is an old version that somebody has restored.
-func (h handle) whyNot(v *version, revived bool) error {
-	lost := func(format string, args ...any) error {
-		return fmt.Errorf("%w (token %d): "+format, append([]any{ErrLost, h.token}, args...)...)
-	}
-	switch r := v.rec; {
-	case !v.exists:
-		return lost("%w, or the handle is of another lock", errDeleted)
-	case r.Token > h.token && r.Released():
-		return lost("%w by %q with token %d, who has released it", errTakenOver, r.Holder, r.Token)
-	case r.Token > h.token:
-		return lost("%w by %q with token %d", errTakenOver, r.Holder, r.Token)
-	case r.Token < h.token:
-		return lost("the lock has had %d terms: the handle is of another lock, or the object was made again", r.Token)
-	case !isHash(r.TermID):
-		return lost("the client of %q has given this term no secret, so it cannot be resumed", r.Holder)
-	case r.TermID != termID(h.secret):
-		return lost("the handle does not have the secret of this term: it is of another lock, or the object was " +
-			"made again")
-	case r.Released():
-		return fmt.Errorf("%w (token %d)", ErrReleased, h.token)
-	case revived:
-		return lost("%w by a later term: an old version of the object has come back", errTakenOver)
-	}
-	return nil
 }

@@ -3,6 +3,7 @@ package leasehold_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -46,7 +47,7 @@ func TestATermGoesOnInAnotherProcess(t *testing.T) {
 		now := lease.Record()
 		require.Equal(t, was.Token, lease.Token())
 		require.Equal(t, "next", now.Holder)
-		require.Equal(t, 9*time.Second, now.TTL)
+		require.Equal(t, 15*time.Second, now.TTL, "for others, the former lease may not be over")
 		require.Equal(t, "b", now.Metadata["addr"])
 		require.Equal(t, "state", string(now.Payload))
 		require.Equal(t, was.TermID, now.TermID)
@@ -57,6 +58,7 @@ func TestATermGoesOnInAnotherProcess(t *testing.T) {
 		time.Sleep(time.Minute) // it renews itself
 		require.True(t, lease.Valid())
 		require.NoError(t, lease.Renew(t.Context()))
+		require.Equal(t, 9*time.Second, lease.Record().TTL)
 		require.NoError(t, lease.Release(t.Context()))
 		require.EqualValues(t, was.Token+1, acquire(t, newLock(t, store)).Token())
 	})
@@ -161,6 +163,30 @@ func TestBadHandles(t *testing.T) {
 		_, err = newLock(t, leasehold.NewMemStore()).Resume(t.Context(), good)
 		require.ErrorIs(t, err, leasehold.ErrLost)
 		require.ErrorContains(t, err, "deleted, or the handle is of another lock")
+	})
+}
+
+// A copy of the object under another key is another lock, although all of the record is the same.
+func TestAHandleIsOfOneKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		first := acquire(t, newLock(t, store))
+		first.Abandon()
+		o, err := store.Get(t.Context(), key)
+		require.NoError(t, err)
+		for _, other := range []string{"copy", "other/" + key, key + "2", key[1:]} {
+			etag, err := store.PutIfNoneMatch(t.Context(), other, o.Body)
+			require.NoError(t, err)
+			lock, err := leasehold.NewLock(store, other)
+			require.NoError(t, err)
+			_, err = lock.Resume(t.Context(), first.Handle())
+			require.ErrorIs(t, err, leasehold.ErrLost, other)
+			require.ErrorContains(t, err, "of another lock", other)
+			now, err := store.Get(t.Context(), other)
+			require.NoError(t, err)
+			require.Equal(t, etag, now.ETag, "nothing was written")
+		}
+		require.NoError(t, resume(t, newcomer(t, store), first.Handle()).Release(t.Context()))
 	})
 }
 
@@ -349,5 +375,107 @@ func TestARestoredTermIsNotResumed(t *testing.T) {
 		_, err = next.Resume(t.Context(), first.Handle())
 		require.ErrorIs(t, err, leasehold.ErrLost)
 		require.ErrorContains(t, err, "old version")
+	})
+}
+
+// A client that knows only expires_at and token may keep the other members, those of a term that it
+// has taken over among them. While its time runs, the term is not the handle's.
+func TestResumeLeavesAForeignClientsTermAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lease := acquire(t, newLock(t, store))
+		lease.Abandon()
+		time.Sleep(time.Hour)
+		rec := stored(t, store)
+		rec.ExpiresAt = time.Now().Add(time.Minute)
+		overwrite(t, store, rec)
+		store.count()
+		_, err := newcomer(t, store).Resume(t.Context(), lease.Handle())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.Equal(t, []string{"get"}, store.count())
+		time.Sleep(time.Minute + 6*time.Second)
+		require.NoError(t, resume(t, newcomer(t, store), lease.Handle()).Release(t.Context()))
+	})
+}
+
+// An heir with a shorter TTL does not shorten for others what the lease that it replaces may last,
+// and one with a longer TTL is waited for.
+func TestHeirsWithOtherTTLs(t *testing.T) {
+	for _, ttls := range [][]time.Duration{
+		{15 * time.Second, time.Second}, {2 * time.Second, time.Minute}, {2 * time.Second, time.Minute, time.Second},
+		{time.Minute, time.Second, 2 * time.Second, time.Second},
+	} {
+		for _, dies := range []bool{true, false} {
+			t.Run(fmt.Sprint(ttls, dies), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := leasehold.NewMemStore()
+					options := func(ttl time.Duration) []leasehold.Option {
+						return []leasehold.Option{leasehold.WithTTL(ttl), leasehold.WithManualRenewal()}
+					}
+					former := []*leasehold.Lease{acquire(t, newcomer(t, store, options(ttls[0])...))}
+					handle := former[0].Handle()
+					for _, ttl := range ttls[1:] {
+						former = append(former, resume(t, newcomer(t, store, options(ttl)...), handle))
+					}
+					if !dies { // it renews until the others are over, and then its own TTL counts
+						last := former[len(former)-1]
+						for range 130 {
+							time.Sleep(500 * time.Millisecond)
+							require.NoError(t, last.Renew(t.Context()))
+						}
+						require.Equal(t, ttls[len(ttls)-1], stored(t, store).TTL)
+					}
+					next, err := newcomer(t, store).Acquire(t.Context())
+					require.NoError(t, err)
+					for i, lease := range former {
+						require.False(t, lease.Valid(), "%d", i)
+					}
+					require.NoError(t, next.Release(t.Context()))
+				})
+			})
+		}
+	}
+}
+
+// The renewal has landed, its answer is lost, and then somebody breaks the lock. That the term was
+// released is not all that there is to say.
+func TestResumeThatLandedDoesNotSayThatNothingWasWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		lease := acquire(t, newLock(t, store.Store))
+		lease.Abandon()
+		store.next(fault{op: "put", apply: true, delay: time.Second, err: errors.New("lost")})
+		time.AfterFunc(500*time.Millisecond, func() {
+			require.NoError(t, newcomer(t, store.Store).Break(t.Context(), lease.Token()))
+		})
+		heir := newcomer(t, store)
+		_, err := heir.Resume(t.Context(), lease.Handle())
+		require.NotErrorIs(t, err, leasehold.ErrReleased)
+		require.ErrorContains(t, err, "lost; then: lease released")
+		_, err = heir.Resume(t.Context(), lease.Handle())
+		require.ErrorIs(t, err, leasehold.ErrReleased)
+	})
+}
+
+// An heir of the same name that has released the term is no administrator.
+func TestAnHeirOfTheSameNameReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, name := leasehold.NewMemStore(), leasehold.WithIdentity("pod-0")
+		for range 2 {
+			lease := acquire(t, newLock(t, store, name, leasehold.WithManualRenewal()))
+			time.Sleep(time.Second)
+			heir := resume(t, newcomer(t, store, name), lease.Handle())
+			time.Sleep(time.Second)
+			require.NoError(t, heir.Release(t.Context()))
+			time.Sleep(time.Second)
+			err := lease.Renew(t.Context())
+			require.ErrorIs(t, err, leasehold.ErrLost)
+			require.Equal(t, "taken_over", leasehold.Outcome(err))
+			require.ErrorContains(t, err, "resumed the term")
+		}
+		lease := acquire(t, newLock(t, store, name, leasehold.WithManualRenewal()))
+		time.Sleep(time.Second)
+		require.NoError(t, newcomer(t, store, name).Break(t.Context(), lease.Token()))
+		require.Equal(t, "broken", leasehold.Outcome(lease.Renew(t.Context())))
 	})
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
@@ -124,6 +125,8 @@ func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
 
 		conflict bool  // another write is under way
 		wantPut  error // of writes, if it differs
+
+		wantCreate error // of PutIfNoneMatch, if it differs
 	}{
 		{status: 404, code: "NoSuchKey", want: leasehold.ErrNotExist},
 		{status: 404, code: "NoSuchBucket", want: permanent, says: "create the bucket"},
@@ -137,6 +140,9 @@ func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
 		{status: 409, code: "ConditionalRequestConflict", conflict: true},
 		{status: 409, code: "OperationAborted", conflict: true},
 		{status: 409, code: "ConcurrentModification", conflict: true},
+		{status: 409, code: "FileAlreadyExists", wantCreate: leasehold.ErrPreconditionFailed},
+		{status: 409, code: "ObjectAlreadyExists", wantCreate: leasehold.ErrPreconditionFailed},
+		{status: 503, code: "ObjectAlreadyExists"},
 		{status: 409, code: "ObjectParentIsFile", want: permanent, says: "no key can be below another one"},
 		{status: 409, code: "ExistingObjectIsDirectory", want: permanent, says: "no key can be below another one"},
 		{status: 409, code: "InvalidBucketState", says: "InvalidBucketState: as told"},
@@ -195,6 +201,9 @@ func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
 				want := c.want
 				if c.wantPut != nil && strings.HasPrefix(name, "Put") {
 					want = c.wantPut
+				}
+				if c.wantCreate != nil && name == "PutIfNoneMatch" {
+					want = c.wantCreate
 				}
 				requireOnly(t, want, err)
 				require.Equal(t, c.conflict, errors.Is(err, leasehold.ErrConflict))
@@ -1764,4 +1773,35 @@ func TestFaultsThatHealArePassing(t *testing.T) {
 		requireText(t, err)
 		_ = name
 	}
+}
+
+// A proxy that compresses makes ETags weak, and no condition on a weak ETag holds. No lock is ever
+// taken over through it, and no object is ever fenced: the error names the ETag, and the proxy.
+func TestAWeakETagIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakes3.Server{}
+		strong := fakes3.Transport{Handler: server}
+		weak := fakes3.NewClient(roundTrip(func(r *http.Request) (*http.Response, error) {
+			resp, err := strong.RoundTrip(r)
+			if err == nil && r.Method != http.MethodPut && resp.Header.Get("ETag") != "" {
+				resp.Header.Set("ETag", "W/"+resp.Header.Get("ETag"))
+			}
+			return resp, err
+		}))
+		require.NoError(t, acquire(t, newLock(t, leasehold.NewS3Store(fakes3.NewClient(strong), fakes3.Bucket))).
+			Release(t.Context()))
+		_, err := newLock(t, leasehold.NewS3Store(weak, fakes3.Bucket)).TryAcquire(t.Context())
+		require.NotErrorIs(t, err, leasehold.ErrHeld)
+		files, openErr := fenced.NewS3Store(weak, fakes3.Bucket, fenced.PaddedBodies)
+		require.NoError(t, openErr)
+		_, checkErr := leasehold.CheckStore(t.Context(), leasehold.NewS3Store(weak, fakes3.Bucket), "check")
+		for what, err := range map[string]error{
+			"TryAcquire":   err,
+			"a fenced Put": files.Put(t.Context(), 1, "data/report", strings.NewReader("x")),
+			"CheckStore":   checkErr,
+		} {
+			require.ErrorContains(t, err, `the ETag W/"`, what)
+			require.ErrorContains(t, err, "proxy", what)
+		}
+	})
 }

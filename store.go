@@ -109,9 +109,10 @@ var (
 	// ErrUnsent says that this side has kept a request from being sent, in a way that may pass: a
 	// machine that starts has no DNS yet, or credentials later than its network. A store returns it
 	// until the server has answered for the first time. It matches [ErrPermanent] for those who do
-	// not wait; [Lock.Acquire] waits.
+	// not wait; [Lock.Acquire] and [Lock.Watch] wait.
 	ErrUnsent = storeapi.ErrUnsent
-	// ErrUnsafeStore says that the store, as it is set up, is not safe for locks: it ignores or
-	// lacks conditional writes, or tells ages that are wrong.
+	// ErrUnsafeStore says that the store, as it is set up, is not safe for locks or fenced writes:
+	// it ignores or lacks conditional writes, tells ages that are wrong, drops the metadata of
+	// objects, or a cache answers its reads.
 	ErrUnsafeStore = storeapi.ErrUnsafeStore
 )

@@ -36,6 +36,7 @@ type term struct {
 	lock    *register
 	token   uint64
 	secret  string         // of its handle
+	former  formerLease    // if it was resumed
 	writing ctxmutex.Mutex // locked while a write of this term is under way
 
 	mu    sync.Mutex // guards what follows; never held over I/O
@@ -90,6 +91,23 @@ const (
 	returned    // it has returned, and nothing of it goes on
 )
 
+// formerLease is the lease that wrote the version from which a resumed term goes on. Its holder
+// must have stopped, but if it has not, its lease may last until then. For others, no write of the
+// resumed term shortens that.
+type formerLease struct {
+	ttl   time.Duration
+	until time.Duration // monotonic time
+}
+
+// renewed makes rec one that counts from sent.
+func (r *register) renewed(rec *Record, sent clock.Reading, former formerLease) {
+	rec.TTL = r.ttl
+	if sent.Mono < former.until {
+		rec.TTL = max(r.ttl, former.ttl)
+	}
+	rec.RenewedAt, rec.ExpiresAt = sent.Time(), sent.Time().Add(rec.TTL)
+}
+
 // start makes the term live, and returns its context, which descends from parent.
 func (t *term) start(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(parent)
@@ -139,7 +157,7 @@ func (t *term) untilRunOut() time.Duration {
 	if n := len(t.unconfirmed); n > 0 {
 		sent = t.unconfirmed[n-1].sent
 	}
-	return max(sent.Mono+t.lock.withDrift(t.lock.ttl)-t.lock.clock.Now().Mono, 0)
+	return max(sent.Mono+t.lock.withDrift(t.stored.rec.TTL)-t.lock.clock.Now().Mono, 0)
 }
 
 // marginLeft is how much of the safety margin after the end of held is left. The caller holds t.mu.
@@ -151,6 +169,13 @@ func (t *term) marginLeft() time.Duration {
 // t.mu.
 func (t *term) remaining() time.Duration {
 	return t.lock.ttl - t.lock.margin - t.lock.clock.Now().Elapsed(t.sent)
+}
+
+// validFor is remaining for those who do not hold t.mu.
+func (t *term) validFor() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.remaining()
 }
 
 func (t *term) deadline() time.Time {
@@ -197,24 +222,6 @@ func (t *term) check() {
 			"key", t.lock.key, "token", t.token, "cause", cause)
 	}
 }
-
-var (
-	// ErrLost says that a lease has ended against its holder's will: it was not renewed in time or
-	// was taken over, or its object was deleted, overwritten or broken by an administrator. The
-	// text says which.
-	ErrLost = errors.New("lease lost")
-	// ErrReleased says that a lease has ended because its holder released it.
-	ErrReleased = errors.New("lease released")
-)
-
-// Why a lease was lost.
-var (
-	errRanOut      = errors.New("not renewed in time")
-	errTakenOver   = errors.New("taken over")
-	errDeleted     = errors.New("the lock object was deleted")
-	errBroken      = errors.New("broken by an administrator")
-	errOverwritten = errors.New("overwritten")
-)
 
 // errNothingToRelease says that the lock was free for others before this release was known to have
 // landed.

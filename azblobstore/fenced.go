@@ -34,6 +34,10 @@ import (
 // whatever the size of the object: Set Blob Metadata changes the ETag and leaves the body alone, so
 // a former leader's write is refused.
 //
+// The first write of a store sends three more, to check that metadata comes back: see
+// [fenced.Store]. The object of that check is ".leasehold-check" beside the key. It stays if the
+// client may not delete.
+//
 // A body over 8 MiB is sent in blocks, and the condition is on the Put Block List that makes them
 // the blob. An upload that breaks off leaves blocks behind, which nobody can read and which cost
 // storage. The next write of that key removes them, and Azure itself does after a week. A write
@@ -43,7 +47,8 @@ import (
 // nothing of the blob that they replace. Headers, tags, tier and metadata are those given to Put,
 // or else the container's defaults. Names of metadata must be C# identifiers in lower case, such as
 // "author_id", and must not begin with "leasehold_". In the container the store's own names have
-// underscores instead of dashes.
+// underscores instead of dashes. A proxy must pass them: nginx drops request headers with
+// underscores, unless it has "underscores_in_headers on".
 func NewFencedStore(client *azblob.Client, containerName string, opts ...fenced.Option) (*fenced.Store, error) {
 	s := New(client, containerName)
 	if err := s.valid(); err != nil {

@@ -160,7 +160,9 @@ func TestCreateBesideAnUploadThatHasNotEnded(t *testing.T) {
 		}
 		upload(key)
 		alice, _ := process(t, server, "alice")
-		_, err := alice.TryAcquire(t.Context())
+		hurried, cancel := context.WithTimeout(t.Context(), time.Second) // no time to wait for the upload
+		defer cancel()
+		_, err := alice.TryAcquire(hurried)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		time.AfterFunc(10*time.Second, func() { upload("") })
 		lease, err := alice.Acquire(t.Context())

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // Objects is a bucket in which objects are created, read, listed and deleted, and never replaced.
@@ -56,7 +57,7 @@ const (
 // keeps its last versions and a tombstone.
 type Store struct {
 	objects Objects
-	cannot  sync.Once // says that old versions cannot be deleted
+	cannot  sync.Once // says that old versions are not deleted
 }
 
 var _ leasehold.Describer = (*Store)(nil)
@@ -120,21 +121,40 @@ func (s *Store) PutIfMatch(ctx context.Context, key string, body []byte, etag st
 	if err := checkBody(key, body); err != nil {
 		return "", err
 	}
-	n, err := parseETag(key, etag)
-	if err != nil {
-		return "", err
-	}
-	return s.write(ctx, key, n, body)
+	return s.replace(ctx, key, etag, body)
 }
 
 // DeleteIfMatch implements [leasehold.Store]. It writes a tombstone.
 func (s *Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
+	_, err := s.replace(ctx, key, etag, tombstone)
+	return err
+}
+
+// replace writes over the version that etag names, if that is there. Its number would be enough if
+// nobody deleted objects by hand: after that, numbers start again, and a process that was
+// overlooked must not write over the new versions.
+func (s *Store) replace(ctx context.Context, key, etag string, body []byte) (newETag string, err error) {
+	if err := s.usable(key); err != nil {
+		return "", err
+	}
 	n, err := parseETag(key, etag)
 	if err != nil {
-		return err
+		return "", err
 	}
-	_, err = s.write(ctx, key, n, tombstone)
-	return err
+	there, err := s.objects.Get(ctx, name(key, n))
+	if errors.Is(err, leasehold.ErrCorruptRecord) {
+		there, err = nil, nil // as in the ETag that Get has returned
+	}
+	switch {
+	case errors.Is(err, leasehold.ErrNotExist):
+		return "", fmt.Errorf("writing %q: version %d is no longer there: %w", key, n, leasehold.ErrPreconditionFailed)
+	case err != nil:
+		return "", fmt.Errorf("reading version %d of %q before a write: %w", n, key, unknown(err))
+	case formatETag(key, n, there) != etag:
+		return "", fmt.Errorf("writing %q: version %d is another one than was read: %w", key, n,
+			leasehold.ErrPreconditionFailed)
+	}
+	return s.write(ctx, key, n, body)
 }
 
 func checkBody(key string, body []byte) error {
@@ -161,15 +181,19 @@ func (s *Store) write(ctx context.Context, key string, n uint64, body []byte) (e
 		}
 		return "", fmt.Errorf("writing version %d of %q: %w", n, key, unknown(err))
 	}
-	versions, err := s.after(ctx, key, n)
-	switch {
+	versions, err := s.versions(ctx, key)
+	if err != nil { // of a LIST, so whatever it is, it does not say that the write has failed
+		return "", fmt.Errorf("version %d of %q is written, but it is not known whether it counts: %w", n, key,
+			passing(err))
+	}
+	switch err := shows(key, versions, n); {
 	case err != nil:
-		return "", fmt.Errorf("version %d of %q is written, but it is not known whether it counts: %w", n, key, err)
+		return "", fmt.Errorf("writing %q: %w", key, err)
 	case versions[0] >= n+Keep:
 		return "", fmt.Errorf("version %d of %q is written, but it is known to count only below version %d, and the "+
 			"highest is now %d: its writer was too slow", n, key, n+Keep, versions[0])
 	}
-	s.sweep(ctx, key, versions)
+	s.sweep(ctx, key, versions, sweeps)
 	return formatETag(key, n, body), nil
 }
 
@@ -208,12 +232,21 @@ func (s *Store) current(ctx context.Context, key string) (n uint64, body []byte,
 // shows neither n nor a later one.
 func (s *Store) after(ctx context.Context, key string, n uint64) ([]uint64, error) {
 	versions, err := s.versions(ctx, key)
-	if err == nil && (len(versions) == 0 || versions[0] < n) {
-		return nil, fmt.Errorf("%w: LIST does not show version %d of %q, which exists: "+
+	if err == nil {
+		err = shows(key, versions, n)
+	}
+	return versions, err
+}
+
+// shows returns an error if versions, of a LIST after version n was seen, end before it. It is
+// final, even after a create of n: on such a server, reading n back would prove nothing.
+func shows(key string, versions []uint64, n uint64) error {
+	if len(versions) == 0 || versions[0] < n {
+		return fmt.Errorf("%w: LIST does not show version %d of %q, which exists: "+
 			"use a server whose LIST is strongly consistent, and delete no object of a lock",
 			leasehold.ErrUnsafeStore, n, key)
 	}
-	return versions, err
+	return nil
 }
 
 // versions lists the versions of key, the highest first: all that are kept, and all or some of the
@@ -226,6 +259,7 @@ func (s *Store) versions(ctx context.Context, key string) ([]uint64, error) {
 	if err := s.usable(key); err != nil {
 		return nil, err
 	}
+	swept := false
 	for before := uint64(0); ; {
 		names, err := s.objects.List(ctx, prefix(key))
 		if err != nil {
@@ -234,6 +268,18 @@ func (s *Store) versions(ctx context.Context, key string) ([]uint64, error) {
 		versions, err := parseNames(key, names)
 		if err != nil {
 			return nil, err
+		}
+		if unordered(names) {
+			if !swept { // what is old beside any version is old beside the highest
+				s.sweep(ctx, key, versions, max(sweeps, len(names)-Listed+1))
+				swept = true
+				if ctx.Err() == nil {
+					continue
+				}
+			}
+			return nil, fmt.Errorf("%w: more than %d versions have not been deleted, and LIST is not in the order of "+
+				"names, so it may not show the highest (delete the oldest objects that begin with %q, and see why "+
+				"they are not deleted)", leasehold.ErrUnsafeStore, Listed, prefix(key))
 		}
 		gap := missing(versions)
 		switch {
@@ -267,39 +313,46 @@ func missing(versions []uint64) uint64 {
 	return versions[0] - uint64(len(versions))
 }
 
-// sweep deletes versions that nobody needs, in the background. Later writes repeat the deletes that
-// are lost. If more than 2*Keep versions exist, sweep waits for its deletes, because a process that
-// ends after its write ends them too.
-func (s *Store) sweep(ctx context.Context, key string, versions []uint64) {
+// sweep deletes up to so many versions that nobody needs, in the background. Later writes repeat
+// the deletes that are lost. If more than 2*Keep versions exist, sweep waits for its deletes,
+// because a process that ends after its write ends them too, and it says once why they fail.
+func (s *Store) sweep(ctx context.Context, key string, versions []uint64, most int) {
 	var old []uint64
 	for _, n := range versions {
-		if n+Keep <= versions[0] && len(old) < sweeps {
+		if n+Keep <= versions[0] && len(old) < most {
 			old = append(old, n)
 		}
 	}
 	if len(old) == 0 {
 		return
 	}
-	swept := make(chan struct{})
+	pile := len(versions) > 2*Keep
+	failed := func(err error) {
+		if pile || errors.Is(err, leasehold.ErrPermanent) {
+			s.cannot.Do(func() {
+				slog.Warn("old versions of a lock are not deleted, so objects pile up", "key", key,
+					"versions", len(versions), "err", err)
+			})
+		}
+	}
+	sweeping, done := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
 	go func() {
-		defer close(swept)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepTime)
-		defer cancel()
+		defer done()
+		defer context.AfterFunc(sweeping, func() { // whether Delete heeds it or not
+			failed(fmt.Errorf("a DELETE has not ended after %v", sweepTime))
+		})()
 		for _, n := range old {
-			err := s.objects.Delete(ctx, name(key, n))
-			if errors.Is(err, leasehold.ErrPermanent) {
-				s.cannot.Do(func() {
-					slog.Warn("old versions of a lock cannot be deleted, so objects pile up", "key", key, "err", err)
-				})
-			}
-			if err != nil {
+			if err := s.objects.Delete(sweeping, name(key, n)); err != nil {
+				if sweeping.Err() == nil {
+					failed(err)
+				}
 				return
 			}
 		}
 	}()
-	if len(versions) > 2*Keep {
+	if pile {
 		select {
-		case <-swept:
+		case <-sweeping.Done():
 		case <-ctx.Done():
 		}
 	}
@@ -314,6 +367,9 @@ func (s *Store) usable(key string) error {
 		return fmt.Errorf("%w: key %.80q has a part that leasehold itself writes: use another", leasehold.ErrPermanent,
 			key)
 	}
+	if why := storeapi.BadKey(key); why != "" && key != "" && len(key) <= maxName {
+		return fmt.Errorf("%w: key %.80q %s: use another", leasehold.ErrPermanent, key, why)
+	}
 	if key == "" || len(name(key, 1)) > maxName {
 		return fmt.Errorf("%w: key %.80q has %d bytes: use 1 to %d", leasehold.ErrPermanent, key, len(key),
 			maxName-len(name("", 1)))
@@ -324,6 +380,14 @@ func (s *Store) usable(key string) error {
 // unknown hides that a request for one object was refused, because that says nothing about the key.
 func unknown(err error) error {
 	if errors.Is(err, leasehold.ErrNotExist) || errors.Is(err, leasehold.ErrPreconditionFailed) {
+		return errors.New(err.Error())
+	}
+	return err
+}
+
+// passing hides that err cannot pass.
+func passing(err error) error {
+	if errors.Is(err, leasehold.ErrPermanent) {
 		return errors.New(err.Error())
 	}
 	return err

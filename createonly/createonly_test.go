@@ -1,6 +1,7 @@
 package createonly_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -82,16 +83,20 @@ func requireUnknown(t *testing.T, err error) {
 	require.NotErrorIs(t, err, leasehold.ErrPermanent)
 }
 
+// The sleeper has read its base when it falls asleep, or when it wakes up.
 func TestTheSleeper(t *testing.T) {
 	for newer := range 3 * createonly.Keep {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBucket()
-			s, sleeper := createonly.New(b), createonly.New(b)
+			s := createonly.New(b)
 			base := write(t, s, 1, 5)[5]
-			if newer > 0 {
-				write(t, s, 6, 5+newer)
+			others := func() {
+				if newer > 0 {
+					write(t, s, 6, 5+newer)
+				}
 			}
-			_, err := sleeper.PutIfMatch(t.Context(), key, []byte("woken"), base)
+			asleep := createonly.New(&slow{bucket: b, before: others})
+			_, err := asleep.PutIfMatch(t.Context(), key, []byte("woken"), base)
 			switch {
 			case newer == 0:
 				require.NoError(t, err)
@@ -106,11 +111,71 @@ func TestTheSleeper(t *testing.T) {
 				requireUnknown(t, err)
 			}
 			mustHold(t, s, fmt.Sprint("version ", 5+newer))
+			_, err = s.PutIfMatch(t.Context(), key, []byte("woken"), base)
+			require.ErrorIs(t, err, leasehold.ErrPreconditionFailed, "its base is gone")
 			write(t, s, 6+newer, 6+newer)
 			require.NotContains(t, b.names(), object(6), "what it has left is swept")
 			require.Len(t, b.names(), min(6+newer, createonly.Keep))
 		})
 	}
+}
+
+// All objects were deleted by hand, and a process that was overlooked goes on. It must not write
+// over what others have made since, whatever their number, nor begin a gap.
+func TestAProcessThatWasOverlooked(t *testing.T) {
+	for newer := range 9 {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBucket()
+			s := createonly.New(b)
+			base := write(t, s, 1, 5)[5]
+			for _, name := range b.names() {
+				b.remove(name)
+			}
+			etag, last := "", ""
+			for n := range newer {
+				var err error
+				if last = fmt.Sprint("another ", n); n == 0 {
+					etag, err = createonly.New(b).PutIfNoneMatch(t.Context(), key, []byte(last))
+				} else {
+					etag, err = createonly.New(b).PutIfMatch(t.Context(), key, []byte(last), etag)
+				}
+				require.NoError(t, err)
+			}
+			before := b.names()
+			_, err := s.PutIfMatch(t.Context(), key, []byte("overlooked"), base)
+			require.ErrorIs(t, err, leasehold.ErrPreconditionFailed, "%d new versions", newer)
+			require.ErrorIs(t, s.DeleteIfMatch(t.Context(), key, base), leasehold.ErrPreconditionFailed)
+			require.Equal(t, before, b.names())
+			if newer > 0 {
+				mustHold(t, s, last)
+			}
+		})
+	}
+}
+
+// The same for a lock: the overlooked leader loses it, and the new holder's goes on.
+func TestALeaderThatWasOverlooked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		take := func() *leasehold.Lease {
+			lock, err := leasehold.NewLock(createonly.New(b), key, leasehold.WithManualRenewal(),
+				leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+			require.NoError(t, err)
+			lease, err := lock.TryAcquire(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, lease.Renew(t.Context()))
+			return lease
+		}
+		overlooked := take()
+		for _, name := range b.names() {
+			b.remove(name)
+		}
+		holder := take()
+		require.ErrorIs(t, overlooked.Renew(t.Context()), leasehold.ErrLost)
+		require.False(t, overlooked.Valid())
+		require.NoError(t, holder.Renew(t.Context()))
+		require.NoError(t, holder.Release(t.Context()))
+	})
 }
 
 // The sleeper has read that there was nothing.
@@ -186,14 +251,15 @@ func TestAWriteCountsBelowTheBound(t *testing.T) {
 func TestALateDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
-		late := &lateDeletes{bucket: b, land: make(chan struct{})}
+		land := make(chan struct{})
+		late := &lateDeletes{bucket: b, land: land}
 		s := createonly.New(b)
 		write(t, createonly.New(late), 1, createonly.Keep+1)
 		require.Contains(t, b.names(), object(1), "its delete is under way")
 		write(t, s, createonly.Keep+2, 60)
 		require.NotContains(t, b.names(), object(1), "another has deleted it")
 		before := b.names()
-		close(late.land)
+		close(land)
 		synctest.Wait()
 		require.Equal(t, before, b.names())
 		mustHold(t, s, "version 60")
@@ -204,7 +270,7 @@ func TestALateDelete(t *testing.T) {
 // lateDeletes holds deletes back until land is closed.
 type lateDeletes struct {
 	*bucket
-	land chan struct{}
+	land <-chan struct{}
 }
 
 func (l *lateDeletes) Delete(ctx context.Context, name string) error {
@@ -262,6 +328,56 @@ func TestDeletesThatHang(t *testing.T) {
 		mustHold(t, s, "version 101")
 		close(hang)
 	})
+}
+
+// Deletes that fail or hang for long are told, one that is lost is not.
+func TestDeletesThatAreLeftUndoneAreTold(t *testing.T) {
+	denied := fmt.Errorf("%w: access denied", leasehold.ErrPermanent)
+	for name, c := range map[string]struct {
+		versions int
+		objects  func(*bucket) createonly.Objects
+		says     string // "": nothing
+	}{
+		"one is lost":   {createonly.Keep + 1, refuseDeletes(errReset), ""},
+		"one is denied": {createonly.Keep + 1, refuseDeletes(denied), "denied"},
+		"many are lost": {40, refuseDeletes(errReset), "connection reset"},
+		"many hang":     {40, func(b *bucket) createonly.Objects { return &hangingDeletes{b} }, "not ended after 10s"},
+		"many hang, and for longer than told": {40, func(b *bucket) createonly.Objects {
+			land := make(chan struct{})
+			time.AfterFunc(time.Minute, func() { close(land) })
+			return &lateDeletes{b, land}
+		}, "not ended after 10s"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			before := slog.Default()
+			slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+			defer slog.SetDefault(before)
+			b := newBucket()
+			etag := write(t, createonly.New(&noDeletes{b, errReset}), 1, c.versions-1)[c.versions-1]
+			log.Reset()
+			_, err := createonly.New(c.objects(b)).PutIfMatch(t.Context(), key, []byte("x"), etag)
+			require.NoError(t, err, name)
+			time.Sleep(2 * time.Minute)
+			if c.says == "" {
+				require.Empty(t, log.String(), name)
+				return
+			}
+			require.Equal(t, 1, strings.Count(log.String(), "old versions of a lock are not deleted"), name)
+			require.Contains(t, log.String(), c.says, name)
+		})
+	}
+}
+
+func refuseDeletes(err error) func(*bucket) createonly.Objects {
+	return func(b *bucket) createonly.Objects { return &noDeletes{b, err} }
+}
+
+type hangingDeletes struct{ *bucket }
+
+func (*hangingDeletes) Delete(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // mortal is the bucket of a process. A delete takes a second, and is not sent if the process has
@@ -488,10 +604,96 @@ func TestAGapThatAWriteFinds(t *testing.T) {
 		b.remove(object(12))
 		_, err := s.PutIfMatch(t.Context(), key, []byte("x"), base)
 		require.ErrorContains(t, err, "version 12 is missing, but 21 is there")
-		require.NotErrorIs(t, err, leasehold.ErrPreconditionFailed)
+		requireUnknown(t, err)
 		synctest.Wait()
 		require.Contains(t, b.names(), object(5))
 	})
+}
+
+// What fails after a create says nothing of the create: a lock that took that for final would leave
+// its record behind.
+func TestWhatFailsAfterACreateIsNotFinal(t *testing.T) {
+	b := newBucket()
+	s := createonly.New(b)
+	etag, err := s.PutIfNoneMatch(t.Context(), key, []byte("version 1"))
+	require.NoError(t, err)
+	denied := &noList{b, fmt.Errorf("%w: access denied", leasehold.ErrPermanent)}
+	_, err = createonly.New(denied).PutIfMatch(t.Context(), key, []byte("version 2"), etag)
+	requireUnknown(t, err)
+	require.ErrorContains(t, err, "access denied")
+	mustHold(t, s, "version 2")
+	_, err = createonly.New(denied).Get(t.Context(), key)
+	require.ErrorIs(t, err, leasehold.ErrPermanent)
+
+	o, err := s.Get(t.Context(), key)
+	require.NoError(t, err)
+	refused := &noCreate{b, fmt.Errorf("%w: access denied", leasehold.ErrPermanent)}
+	_, err = createonly.New(refused).PutIfMatch(t.Context(), key, []byte("version 3"), o.ETag)
+	require.ErrorIs(t, err, leasehold.ErrPermanent, "the create itself")
+}
+
+type noList struct {
+	*bucket
+	err error
+}
+
+func (n *noList) List(context.Context, string) ([]string, error) { return nil, n.err }
+
+type noCreate struct {
+	*bucket
+	err error
+}
+
+func (n *noCreate) Create(context.Context, string, []byte) error { return n.err }
+
+// A lock whose LIST is refused once, after its create, has the lock or gives it back.
+func TestALockWhoseListIsRefusedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		once := &refusedOnce{bucket: b, after: 3}
+		lock, err := leasehold.NewLock(createonly.New(once), key, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+		require.NoError(t, err)
+		lease, err := lock.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// refusedOnce refuses the LIST after so many others.
+type refusedOnce struct {
+	*bucket
+	after int
+}
+
+func (r *refusedOnce) List(ctx context.Context, prefix string) ([]string, error) {
+	if r.after--; r.after == 0 {
+		return nil, fmt.Errorf("%w: access denied", leasehold.ErrPermanent)
+	}
+	return r.bucket.List(ctx, prefix)
+}
+
+// Folders that a console has made are no versions, and a name that two pages show is one version.
+func TestAListWithFoldersAndRepetitions(t *testing.T) {
+	b := newBucket()
+	s := createonly.New(&repeating{b})
+	lock, err := leasehold.NewLock(s, key)
+	require.NoError(t, err)
+	for range createonly.Keep {
+		b.put(key+"/", nil)
+		b.put(key+"/.leasehold-versions/", nil)
+		b.put(key+"/.leasehold-versions/folder/", nil)
+		lease, err := lock.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+	}
+	require.Contains(t, b.names(), key+"/.leasehold-versions/")
+}
+
+type repeating struct{ *bucket }
+
+func (r *repeating) List(ctx context.Context, prefix string) ([]string, error) {
+	names, err := r.bucket.List(ctx, prefix)
+	return append(names, names...), err
 }
 
 // A LIST that is not of one instant may miss what was deleted during it, and then it is no gap.
@@ -541,11 +743,14 @@ func TestAReadThatMeetsASleeper(t *testing.T) {
 			s := createonly.New(b)
 			base := write(t, s, 1, 5)[5]
 			write(t, s, 6, 6)
-			between := &slowRead{bucket: b, before: func() {
+			others := func() {
 				if newer > 0 {
 					write(t, s, 7, 6+newer)
 				}
-				_, err := s.PutIfMatch(t.Context(), key, []byte("woken"), base)
+			}
+			between := &slowRead{bucket: b, before: func() {
+				asleep := createonly.New(&slow{bucket: b, before: others})
+				_, err := asleep.PutIfMatch(t.Context(), key, []byte("woken"), base)
 				require.Error(t, err)
 			}}
 			mustRead := fmt.Sprint("version ", 6)
@@ -624,6 +829,27 @@ func TestAListThatIsCutOff(t *testing.T) {
 	require.ErrorContains(t, err, "more than 1000 versions have not been deleted")
 }
 
+// On a server whose LIST has no order, a lock goes on when deletes work again.
+func TestManyVersionsInNoOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		broken := createonly.New(&noDeletes{b, errReset})
+		etag := write(t, broken, 1, createonly.Listed-1)[createonly.Listed-1]
+		_, err := broken.PutIfMatch(t.Context(), key, []byte("version 1000"), etag)
+		requireUnknown(t, err)
+		for n := range 200 { // of others
+			b.put(object(createonly.Listed+1+n), fmt.Append(nil, "version ", createonly.Listed+1+n))
+		}
+		_, err = broken.Get(t.Context(), key)
+		require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+		require.ErrorContains(t, err, "more than 1000 versions have not been deleted")
+		mustHold(t, createonly.New(b), "version 1200")
+		require.Len(t, b.names(), createonly.Listed-1)
+		mustHold(t, createonly.New(b), "version 1200")
+		write(t, createonly.New(b), 1201, 1201)
+	})
+}
+
 // pages lists one page.
 type pages struct {
 	*bucket
@@ -652,6 +878,13 @@ func TestWrongArguments(t *testing.T) {
 	}
 	b := newBucket()
 	s := createonly.New(b)
+	for _, bad := range []string{"a\nb", "a\ufffe", "a//b"} {
+		_, err := s.Get(t.Context(), bad)
+		require.ErrorIs(t, err, leasehold.ErrPermanent)
+		_, err = s.PutIfNoneMatch(t.Context(), bad, []byte("x"))
+		require.ErrorIs(t, err, leasehold.ErrPermanent)
+		require.Empty(t, b.counted())
+	}
 	for _, bad := range []string{"", strings.Repeat("k", 1000)} {
 		_, err := s.PutIfNoneMatch(t.Context(), bad, []byte("x"))
 		require.ErrorIs(t, err, leasehold.ErrPermanent)
@@ -678,6 +911,7 @@ func TestKeyOf(t *testing.T) {
 	require.Equal(t, "locks/report", key)
 	for _, foreign := range []string{"", "locks/report", object(0), object(7) + "0",
 		"a/.leasehold-versions/" + object(7), "locks/report/.leasehold-versions/readme",
+		"locks/report/.leasehold-versions/",
 		"locks/report/.leasehold-etag"} {
 		_, ok := createonly.KeyOf(foreign)
 		require.False(t, ok, foreign)
@@ -743,22 +977,22 @@ func TestRequests(t *testing.T) {
 		}
 		b.counted()
 		renew(lease)
-		require.Equal(t, map[string]int{"create": 1, "list": 1, "delete": 1}, b.counted(), "a renewal")
+		require.Equal(t, map[string]int{"get": 1, "create": 1, "list": 1, "delete": 1}, b.counted(), "a renewal")
 		_, err := other.TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.Equal(t, map[string]int{"list": 2, "get": 1}, b.counted(), "a poll")
 		require.NoError(t, lease.Release(t.Context()))
 		synctest.Wait()
-		require.Equal(t, map[string]int{"create": 1, "list": 1, "delete": 1}, b.counted(), "a release")
+		require.Equal(t, map[string]int{"get": 1, "create": 1, "list": 1, "delete": 1}, b.counted(), "a release")
 		lease = acquire(other)
 		synctest.Wait()
-		require.Equal(t, map[string]int{"list": 3, "get": 1, "create": 1, "delete": 1}, b.counted(), "an acquisition")
+		require.Equal(t, map[string]int{"list": 3, "get": 2, "create": 1, "delete": 1}, b.counted(), "an acquisition")
 		require.NoError(t, lease.Release(t.Context()))
 		synctest.Wait()
 		b.counted()
 		acquire(other)
 		synctest.Wait()
-		require.Equal(t, map[string]int{"create": 1, "list": 1, "delete": 1}, b.counted(),
+		require.Equal(t, map[string]int{"get": 1, "create": 1, "list": 1, "delete": 1}, b.counted(),
 			"an acquisition of a version that is known")
 	})
 }

@@ -14,7 +14,8 @@
 // version too, a tombstone, so numbers never start again. Let K be [Keep].
 //
 //  1. A write over version n creates version n+1. If that exists, the write is refused, for
-//     certain.
+//     certain. So it is, before the create, if version n is gone or has another body than the ETag
+//     says.
 //  2. Otherwise a LIST follows. The write counts only if the highest version is now below n+1+K. If
 //     not, its outcome is unknown, as after a lost reply, and a lock finds out by a read.
 //  3. A read takes the highest version that a LIST shows, say n. It counts only if the highest
@@ -47,12 +48,20 @@
 // lags, as far as a lag shows within its time. The page docs/servers.md says what servers document.
 //
 // Nobody may delete objects of a lock by hand, and no lifecycle rule may. If a version that must
-// exist is missing, each call fails with [leasehold.ErrPermanent] and changes nothing. Use a bucket
-// without versioning, where a LIST need not pass over deleted objects.
+// exist is missing, each read fails with [leasehold.ErrPermanent], and no lock writes without one.
+// If all are deleted, numbers start again: stop all that use the lock before. A process that was
+// overlooked is refused, because the version that it knows is gone or another one, unless that
+// happens between its GET and its create. Use a bucket without versioning, where a LIST need not
+// pass over deleted objects.
+//
+// An error of the LIST after a create leaves the outcome unknown, whatever it is. Only a LIST
+// without the new version is final.
 //
 // # Requests
 //
-// A read is a LIST, a GET and a LIST. A write of a known version is a PUT, a LIST, and a DELETE of
-// the version that is K older. The DELETE is sent in the background and may be lost: later writes
-// make up for it. A write that finds more than 2K versions waits for its deletes.
+// A read is a LIST, a GET and a LIST. A write of a known version is a GET, a PUT, a LIST, and a
+// DELETE of the version that is K older. The DELETE is sent in the background and may be lost:
+// later writes make up for it. A write that finds more than 2K versions waits for its deletes, and
+// a warning by [log/slog.Default] says once why they fail. Where LIST is not in the order of names
+// and more than [Listed] versions are left, [S3.List] reads all pages.
 package createonly

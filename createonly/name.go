@@ -35,19 +35,18 @@ func KeyOf(object string) (key string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	_, err := parseNames(key, []string{object})
-	return key, err == nil
+	versions, err := parseNames(key, []string{object})
+	return key, err == nil && len(versions) == 1
 }
 
-// parseNames returns the versions of the objects in a LIST of key, the highest first.
+// parseNames returns the versions of the objects in a LIST of key, the highest first. It passes
+// over folders, which some programs make as empty objects.
 func parseNames(key string, names []string) ([]uint64, error) {
-	if len(names) >= Listed && !slices.IsSorted(names) {
-		return nil, fmt.Errorf("%w: more than %d versions have not been deleted, and LIST is not in the order of "+
-			"names, so it may not show the highest (delete the oldest objects that begin with %q, and see why "+
-			"they are not deleted)", leasehold.ErrUnsafeStore, Listed, prefix(key))
-	}
 	versions := make([]uint64, 0, len(names))
 	for _, object := range names {
+		if strings.HasSuffix(object, "/") {
+			continue
+		}
 		m, err := strconv.ParseUint(strings.TrimPrefix(object, prefix(key)+".leasehold-"), 10, 64)
 		n := highestName - m
 		if err != nil || m >= highestName || object != name(key, n) {
@@ -57,8 +56,11 @@ func parseNames(key string, names []string) ([]uint64, error) {
 		versions = append(versions, n)
 	}
 	slices.SortFunc(versions, func(a, b uint64) int { return cmp.Compare(b, a) })
-	return versions, nil
+	return slices.Compact(versions), nil // a LIST of several pages may show a name twice
 }
+
+// unordered reports whether names may be a part of a LIST that does not have the highest version.
+func unordered(names []string) bool { return len(names) >= Listed && !slices.IsSorted(names) }
 
 // formatETag returns the ETag of a version: its number, and hashes of its key and its body.
 func formatETag(key string, n uint64, body []byte) string {
@@ -70,8 +72,8 @@ func shortHash(data []byte) string {
 	return fmt.Sprintf("%x", sum[:8])
 }
 
-// parseETag returns the number of the version that an ETag names. The number is enough, because a
-// version is written once. The hash of the key refuses the ETags of other keys and stores.
+// parseETag returns the number of the version that an ETag names. The hash of the key refuses the
+// ETags of other keys and stores.
 func parseETag(key, etag string) (n uint64, err error) {
 	if etag == "" {
 		return 0, fmt.Errorf("writing %q: %w: the ETag is empty", key, leasehold.ErrPermanent)

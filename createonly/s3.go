@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/leasehold-go/leasehold"
@@ -44,8 +44,10 @@ type s3Options struct {
 func WithKeyPrefix(prefix string) S3Option { return func(o *s3Options) { o.prefix = prefix } }
 
 // WithCreateHeader sends this header with every create, instead of If-None-Match. Aliyun OSS takes
-// "x-oss-forbid-overwrite" and Tencent COS "x-cos-forbid-overwrite", each with the value "true". A
-// server that does not know the header overwrites: check with [leasehold.CheckStore].
+// "x-oss-forbid-overwrite", Tencent COS "x-cos-forbid-overwrite" and IBM COS
+// "x-ibm-forbid-overwrite", each with the value "true". IBM COS ignores it in buckets with
+// versioning, and where it has not been enabled. A server that ignores the header overwrites: check
+// with [leasehold.CheckStore].
 func WithCreateHeader(name, value string) S3Option {
 	return func(o *s3Options) {
 		o.header, o.value = name, value
@@ -91,9 +93,6 @@ func (s *S3) Describe() leasehold.StoreInfo {
 // Create implements [Objects].
 func (s *S3) Create(ctx context.Context, name string, body []byte) error {
 	_, err := s.objects.PutIfNoneMatch(ctx, name, body)
-	if api, ok := errors.AsType[smithy.APIError](err); ok && api.ErrorCode() == "FileAlreadyExists" { // of OSS and COS
-		return fmt.Errorf("%w: %s", leasehold.ErrPreconditionFailed, api.ErrorMessage())
-	}
 	return err
 }
 
@@ -173,16 +172,21 @@ func (c *calls) GetObject(ctx context.Context, in *s3.GetObjectInput,
 		for _, o := range out.Contents {
 			l.suffixes = append(l.suffixes, strings.TrimPrefix(aws.ToString(o.Key), *in.Key))
 		}
-		list.ContinuationToken = out.NextContinuationToken
-		switch enough := len(l.suffixes) >= Listed; {
-		case !enough && list.ContinuationToken == nil && aws.ToBool(out.IsTruncated):
-			return nil, errors.New("the answer to LIST is cut off, and does not say how to go on")
-		case enough || list.ContinuationToken == nil:
+		// Some servers send a token with the last page too. Where LIST has no order, the highest
+		// version may be on any page, so all are read.
+		enough := len(l.suffixes) >= Listed && slices.IsSorted(l.suffixes)
+		next := aws.ToString(out.NextContinuationToken)
+		if enough || !aws.ToBool(out.IsTruncated) {
+			slices.Sort(l.suffixes)
 			return &s3.GetObjectOutput{
 				Body:           io.NopCloser(strings.NewReader("")),
 				ETag:           aws.String("list"),
 				ResultMetadata: out.ResultMetadata,
 			}, nil
 		}
+		if next == "" || next == aws.ToString(list.ContinuationToken) {
+			return nil, errors.New("the answer to LIST is cut off, and does not say how to go on")
+		}
+		list.ContinuationToken = &next
 	}
 }

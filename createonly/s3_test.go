@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -242,14 +244,93 @@ func TestAListThatDoesNotGoOn(t *testing.T) {
 		if !lists(r) {
 			return
 		}
-		body, _ := io.ReadAll(resp.Body)
-		from, rest, _ := strings.Cut(string(body), "<NextContinuationToken>")
+		from, rest, _ := strings.Cut(content(resp), "<NextContinuationToken>")
 		_, to, _ := strings.Cut(rest, "</NextContinuationToken>")
-		resp.Body, resp.ContentLength = io.NopCloser(strings.NewReader(from+to)), int64(len(from+to))
+		setContent(resp, from+to)
 	}
 	_, err = s.Get(t.Context(), key)
 	require.ErrorContains(t, err, "the answer to LIST is cut off")
 	require.NotErrorIs(t, err, leasehold.ErrNotExist)
+}
+
+// Some servers end a LIST with a token that is empty, or left over from the page before.
+func TestAListThatEndsWithAToken(t *testing.T) {
+	for _, token := range []string{"", "left-over"} {
+		server := &fakes3.Server{PageSize: 5}
+		s, a := newS3(server)
+		a.change = func(r *http.Request, resp *http.Response) {
+			if body := content(resp); lists(r) && !strings.Contains(body, "<IsTruncated>true") {
+				setContent(resp, strings.Replace(body, "</ListBucketResult>",
+					"<NextContinuationToken>"+token+"</NextContinuationToken></ListBucketResult>", 1))
+			}
+		}
+		etag, err := s.PutIfNoneMatch(t.Context(), key, []byte("version 1"))
+		require.NoError(t, err)
+		for range 9 {
+			etag, err = s.PutIfMatch(t.Context(), key, []byte("x"), etag)
+			require.NoError(t, err)
+		}
+		before := len(a.requests)
+		_, err = s.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.Len(t, a.requests[before:], 2+1+2, "two pages, a GET, two pages")
+	}
+}
+
+// A token that is given again leads nowhere.
+func TestAListThatGoesInACircle(t *testing.T) {
+	s, a := newS3(&fakes3.Server{})
+	a.answer = func(r *http.Request) *http.Response {
+		if !lists(r) {
+			return nil
+		}
+		return reply(http.StatusOK, "application/xml", "<ListBucketResult><Prefix>"+r.URL.Query().Get("prefix")+
+			"</Prefix><IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken>"+
+			"</ListBucketResult>")
+	}
+	_, err := s.Get(t.Context(), key)
+	require.ErrorContains(t, err, "does not say how to go on")
+	require.Len(t, a.requests, 2)
+}
+
+// As on Storj: pages in no order, all of which are read if there are many.
+func TestAListInNoOrder(t *testing.T) {
+	server := &fakes3.Server{}
+	s, a := newS3(server)
+	const versions = 2*createonly.Listed + 500
+	names := make([]string, versions)
+	for n := range versions {
+		names[n] = object(n + 1) // the highest come last
+		server.Put(names[n], fmt.Append(nil, "version ", n+1))
+	}
+	a.answer = func(r *http.Request) *http.Response {
+		if !lists(r) {
+			return nil
+		}
+		present := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return server.Body(name) == nil })
+		from, _ := strconv.Atoi(r.URL.Query().Get("continuation-token"))
+		to := min(from+1000, len(present))
+		var page strings.Builder
+		fmt.Fprintf(&page, "<ListBucketResult><Prefix>%s</Prefix><IsTruncated>%v</IsTruncated>"+
+			"<NextContinuationToken>%d</NextContinuationToken>", r.URL.Query().Get("prefix"), to < len(present), to)
+		for _, name := range present[from:to] {
+			fmt.Fprintf(&page, "<Contents><Key>%s</Key></Contents>", name)
+		}
+		return reply(http.StatusOK, "application/xml", page.String()+"</ListBucketResult>")
+	}
+	o, err := s.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint("version ", versions), string(o.Body))
+}
+
+func content(resp *http.Response) string {
+	body, _ := io.ReadAll(resp.Body)
+	setContent(resp, string(body))
+	return string(body)
+}
+
+func setContent(resp *http.Response, body string) {
+	resp.Body, resp.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
 }
 
 func TestWrongArgumentsOfS3(t *testing.T) {

@@ -6,9 +6,11 @@ import (
 	"go/token"
 	"go/types"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,11 +22,11 @@ import (
 // documentation must know, and its lines. A limit is raised only with a reason in the commit.
 func TestSizeOfTheRoot(t *testing.T) {
 	const (
-		maxLines     = 3800 // of which 3,492 were there when the width was limited
+		maxLines     = 3944 // 3,794 before the watch of holders that are gone, rests and heirs
 		maxFileLines = 400
 		maxLong      = 4   // functions of over 50 lines
 		maxNames     = 115 // with methods
-		maxFields    = 43  // the goal is 32
+		maxFields    = 44  // the goal is 32
 	)
 	files, err := filepath.Glob("../*.go")
 	require.NoError(t, err)
@@ -135,6 +137,53 @@ func TestTheRootRunsDownwards(t *testing.T) {
 	}
 	assert.LessOrEqual(t, len(upwards), maxUpwards, "%v", upwards)
 	assert.NotEmpty(t, upwards, "none is found, so nothing is counted")
+}
+
+// Whoever writes over a version that it does not hold asks decide first. A term holds the version
+// that it wrote last, and a trial of the store sends what must be refused.
+func TestWhoWritesOverAVersion(t *testing.T) {
+	set := token.NewFileSet()
+	calls := make(map[string]map[string]bool) // by the name of the function that is called
+	files, err := filepath.Glob("../*.go")
+	require.NoError(t, err)
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(set, file, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range parsed.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				call, _ := n.(*ast.CallExpr)
+				if call == nil {
+					return true
+				}
+				if of, ok := call.Fun.(*ast.SelectorExpr); ok {
+					if calls[of.Sel.Name] == nil {
+						calls[of.Sel.Name] = make(map[string]bool)
+					}
+					calls[of.Sel.Name][f.Name.Name] = true
+				}
+				return true
+			})
+		}
+	}
+	by := func(name string) []string { return slices.Sorted(maps.Keys(calls[name])) }
+	require.Equal(t, []string{"write"}, by("PutIfMatch"))
+	require.Equal(t, []string{"put", "trial"}, by("write"))
+	require.Equal(t, []string{"putOnce", "renew", "writeOver", "writeRelease", "writeReleased"}, by("put"),
+		"renew and writeRelease are of a term")
+	require.Equal(t, []string{"writeNewTerm", "writeResumed"}, by("writeOver"))
+	for _, name := range []string{"writeNewTerm", "writeResumed", "writeReleased", "giveBack"} {
+		for _, caller := range by(name) {
+			asks := calls["decide"][caller] || calls["leftover"][caller] && calls["decide"]["leftover"]
+			require.True(t, asks || caller == "try", "%s calls %s and does not ask decide", caller, name)
+		}
+	}
 }
 
 type emptyImporter struct{}

@@ -257,7 +257,7 @@ func TestCostWhereObjectsAreOnlyCreated(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NoError(t, lease.Release(t.Context()))
 		for what, cost := range map[string]struct{ ifMatch, createOnly, counted float64 }{
-			"a month of a leader with the default TTL, in dollars": {2.63, 5.26, leader()},
+			"a month of a leader with the default TTL, in dollars": {2.63, 5.47, leader()},
 			"a month of a waiting candidate":                       {0.42, 10.93, candidate()},
 		} {
 			require.InEpsilon(t, cost.createOnly, cost.counted, 0.06, what)

@@ -8,6 +8,13 @@ import (
 // Backend stores the objects of a [Store]. Users of the project's own backends do not need it: see
 // [NewS3Store], [NewMemStore], and NewFencedStore of the packages gcsstore and azblobstore.
 //
+// The first write of a Store checks a Backend with an object of its own: it reads the metadata back
+// by Head and Get, and tries each promise of Put and SetMetadata. A Backend that breaks one is
+// refused, with an error that matches [leasehold.ErrUnsafeStore]. The object stays, because a
+// Backend cannot delete. One that also has the methods Describe and DeleteIfMatch of a
+// [leasehold.Store], and whose StoreInfo says Conditional, is checked for the metadata alone, and
+// the object is deleted. Package storetest tests a Backend at length.
+//
 // Implementations must be safe for concurrent use, and must limit the time of their requests,
 // except those of Get. An error that matches [leasehold.ErrPermanent] ends a write. After any other
 // error the Store calls Head again and repeats the write if it has not landed.

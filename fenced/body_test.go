@@ -430,7 +430,7 @@ func TestFencedChecksCostWhatIsSaid(t *testing.T) {
 		f := newFenced(t, &fakes3.Server{MinPartSize: 1}, fenced.PaddedBodies, withPartSize())
 		// of three parts, with the padding
 		require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader(newBody)))
-		require.Len(t, f.sent(), 1+13+1+3+1, "HEAD, the check, create, parts, complete")
+		require.Len(t, f.sent(), 1+14+1+3+1, "HEAD, the check, create, parts, complete")
 		require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader(newBody)))
 		require.Len(t, f.sent(), 2+1+3+1, "two HEADs, because it replaces an object")
 	})

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -59,17 +58,17 @@ const (
 // The client needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket, and for bodies
 // over 8 MiB, which go in parts, s3:AbortMultipartUpload.
 //
-// The first write also checks the server, with 6 requests, or about twice as many if the server
-// wants ETags without quotes (see [leasehold.S3Store]). The first write of a large body sends 13
-// more, to check both conditions of CompleteMultipartUpload. If the server fails a check, the error
-// matches [leasehold.ErrUnsafeStore]. Requests that fail temporarily are repeated within ctx, for a
-// few seconds each, because some servers take one write of an object a second. A check removes its
-// object, which is beside the key. Without s3:DeleteObject the object is ".leasehold-check". It
-// stays, and the next check uses it again.
+// The check before the first write (see [Store]) sends 8 requests, or about twice as many if the
+// server wants ETags without quotes (see [leasehold.S3Store]). The first write of a large body
+// sends 14 more, because a server may keep the metadata of a PUT and drop that of an upload in
+// parts, or ignore a condition of CompleteMultipartUpload. Requests that fail temporarily are
+// repeated within ctx, for a few seconds each, because some servers take one write of an object a
+// second. A check removes its object, which is beside the key. Without s3:DeleteObject the object
+// is ".leasehold-check". It stays, and the next check uses it again.
 func NewS3Store(client S3Client, bucket string, mode ETagMode, opts ...Option) (*Store, error) {
 	b := &s3Backend{
 		client: client, Bucket: s3api.NewBucket(bucket), mode: mode, partSize: 8 << 20, timeout: time.Minute,
-		checking: make(chan struct{}, 1), suffix: rand.Text(),
+		large: newGate(),
 	}
 	o, err := options(opts)
 	if o.partSize > 0 {
@@ -83,6 +82,7 @@ func NewS3Store(client S3Client, bucket string, mode ETagMode, opts ...Option) (
 		return nil, fmt.Errorf("leasehold: fenced.NewS3Store: %w", err)
 	}
 	s := NewStore(b, opts...)
+	b.suffix = s.suffix
 	if mode == DistinctBodies {
 		s.noSeal = s3api.Bad("Seal writes a body again, which DistinctBodies excludes")
 	}
@@ -97,23 +97,13 @@ type s3Backend struct {
 	partSize int64         // larger bodies go in parts of at least this size, in bytes
 	timeout  time.Duration // of a request without a body, except a GET
 
-	suffix   string        // of the check's object, if it needs one of its own
-	checking chan struct{} // has an element while somebody checks
-	checked  [2]bool       // small and large writes; guarded by checking
-	removes  bool          // the check may remove its object; known if checked
+	large   gate   // of writes in parts
+	suffix  string // of the check's object, if it can be removed
+	removes bool   // it can; set by the check of the Store
 }
 
-// Head implements Backend. Every write begins with it, so the check of the server is here. It comes
-// before the HEAD, because the answers to its requests have error codes, for example for a wrong
-// secret key. The answer to a HEAD has none.
+// Head implements Backend.
 func (b *s3Backend) Head(ctx context.Context, key string) (Version, error) {
-	if err := b.ready(ctx, key, false); err != nil {
-		return Version{}, err
-	}
-	return b.head(ctx, key)
-}
-
-func (b *s3Backend) head(ctx context.Context, key string) (Version, error) {
 	ctx, cancel := b.deadline(ctx, 0)
 	defer cancel()
 	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.Name, Key: &key}, b.Patient)
@@ -144,7 +134,7 @@ func (b *s3Backend) Get(ctx context.Context, key string) (Version, io.ReadCloser
 	if err == nil {
 		v.Settings = out
 		body, err = unpad(&v, out.Body, b.Doing(s3api.Get, key), func() bool {
-			now, err := b.head(ctx, key)
+			now, err := b.Head(ctx, key)
 			return err == nil && now.ID == v.ID
 		})
 	}
@@ -202,7 +192,7 @@ func (b *s3Backend) Put(ctx context.Context, key string, old, next Version, body
 		_, err = b.put(ctx, w, first)
 		return err
 	}
-	if err := b.ready(ctx, key, true); err != nil {
+	if err := b.large.pass(ctx, func() error { return b.checkLarge(ctx, key) }); err != nil {
 		return err
 	}
 	return b.putParts(ctx, w, io.MultiReader(bytes.NewReader(first), body), next.Size)
@@ -213,7 +203,7 @@ func (b *s3Backend) Put(ctx context.Context, key string, old, next Version, body
 // ETag. If two reads, one after the other, show one ETag, the object did not change between them,
 // and the metadata of the second belongs to that ETag or to a later one.
 func (b *s3Backend) confirm(ctx context.Context, key string, old Version) error {
-	now, err := b.head(ctx, key)
+	now, err := b.Head(ctx, key)
 	if err == nil && !old.same(now) {
 		err = fmt.Errorf("writing %q: %w", key, storeapi.ErrConflict)
 	}
@@ -257,7 +247,7 @@ func (b *s3Backend) send(ctx context.Context, w s3Write, body []byte) (etag stri
 		IfMatch: w.ifMatch, IfNoneMatch: w.ifNoneMatch,
 	}, b.Once)
 	if err != nil {
-		return "", b.Explain(err, s3api.Put, w.key)
+		return "", b.Explain(err, s3api.PutIf(w.ifMatch), w.key)
 	}
 	if err := b.Genuine(s3api.Put, w.key, out.ETag, out.ResultMetadata); err != nil {
 		return "", err

@@ -15,59 +15,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// ready checks the server before the first write and before the first large one: does it enforce
-// what their safety rests on?
-func (b *s3Backend) ready(ctx context.Context, key string, large bool) error {
-	select {
-	case b.checking <- struct{}{}:
-		defer func() { <-b.checking }()
-	case <-ctx.Done():
-		return fmt.Errorf("waiting for the check of bucket %q: %w", b.Name, ctx.Err())
-	}
-	if b.checked[0] && (b.checked[1] || !large) {
-		return nil
-	}
-	if err := b.checkServer(ctx, key, large); err != nil {
-		return fmt.Errorf("checking bucket %q for fenced writes: %w", b.Name, err)
-	}
-	b.checked = [2]bool{true, b.checked[1] || large}
-	return nil
-}
-
-// checkServer checks the server with an object in the same folder as key, because permissions are
-// often given by prefix. It removes the object again. Without the permission, all checks use one
-// object, which stays.
-func (b *s3Backend) checkServer(ctx context.Context, key string, large bool) error {
-	shared := key[:strings.LastIndex(key, "/")+1] + storeapi.OwnNames + "check"
-	c := &serverCheck{s3Backend: b, ctx: ctx, key: shared + "-" + b.suffix, large: large}
-	removes := b.checked[0] && b.removes
-	if !b.checked[0] {
-		var err error
-		if removes, err = b.mayRemove(ctx, c.key); err != nil {
-			return err
-		}
-	}
-	if !removes {
-		c.key = shared
-	}
-	err := c.create()
-	if err == nil || errors.Is(err, leasehold.ErrPreconditionFailed) {
-		err = c.run()
-	}
-	if removes {
-		b.remove(ctx, c.key, c.last)
-	}
-	b.removes = removes
-	return err
-}
-
-// mayRemove reports whether objects can be removed. It asks with a key that has none, with a
-// condition and without, as remove does.
+// mayRemove implements cleaner. It asks with a condition and without, as remove does. It is the
+// first request of a Store, because its answer has an error code, for example for a wrong secret
+// key. The answer to a HEAD has none.
 func (b *s3Backend) mayRemove(ctx context.Context, key string) (bool, error) {
 	noVersion := `"0123456789abcdef0123456789abcdef"`
 	for _, ifMatch := range []*string{&noVersion, nil} {
 		err := b.deleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.Name, Key: &key, IfMatch: ifMatch})
 		if err == nil || storeapi.Refused(err) || errors.Is(err, storeapi.ErrConflict) {
+			b.removes = true
 			return true, nil
 		}
 		if !storeapi.Permanent(err) {
@@ -77,11 +33,10 @@ func (b *s3Backend) mayRemove(ctx context.Context, key string) (bool, error) {
 	return false, nil
 }
 
-// remove tries to delete the check's object. The first try has a condition, because a bucket policy
-// can demand one. The second has none, because some servers do not know the condition, and after a
-// failed check the ETag may be unknown.
+// remove implements cleaner. The first try has a condition, because a bucket policy can demand one.
+// The second has none, because some servers do not know the condition, and after a failed check the
+// ETag may be unknown.
 func (b *s3Backend) remove(ctx context.Context, key, etag string) {
-	ctx = context.WithoutCancel(ctx)
 	in := &s3.DeleteObjectInput{Bucket: &b.Name, Key: &key}
 	if etag != "" {
 		in.IfMatch = b.IfMatch(etag)
@@ -103,141 +58,100 @@ func (b *s3Backend) deleteObject(ctx context.Context, in *s3.DeleteObjectInput) 
 	})
 }
 
-// serverCheck tries each condition that writes rely on, in the kind of request that will carry it,
-// on an object that other processes may check with too.
-type serverCheck struct {
-	*s3Backend
-	ctx   context.Context
-	key   string
-	large bool
-	first string // ETag of the version that it has created, until others have been written
-	body  string // of that version
-	last  string // ETag that it wrote last
+// checkLarge tries whether an upload in parts keeps its token, and both conditions of its
+// completion. The check of the Store has come before.
+func (b *s3Backend) checkLarge(ctx context.Context, key string) error {
+	c := &largeCheck{s3Backend: b, ctx: ctx, key: checkObject(key)}
+	if b.removes {
+		c.key += "-" + b.suffix
+	}
+	err := undisturbed(ctx, c.once)
+	if b.removes {
+		b.remove(context.WithoutCancel(ctx), c.key, c.last)
+	}
+	return err
 }
 
-// tries limits how often a request of the check is sent while it fails temporarily. Some servers
-// take one write of an object a second.
-const tries = 4
+// largeCheck is a check of uploads in parts, with an object that other processes may check with
+// too.
+type largeCheck struct {
+	*s3Backend
+	ctx  context.Context
+	key  string
+	last string // ETag of the version that it has written last, as far as it is known
+}
 
-// put sends a write of its own body.
-func (c *serverCheck) put(body string, ifMatch, ifNoneMatch *string) (etag string, err error) {
-	err = storeapi.Patiently(c.ctx, tries, func(bool) error {
-		etag, err = c.s3Backend.put(c.ctx, s3Write{
-			key:         c.key,
-			ifMatch:     ifMatch,
-			ifNoneMatch: ifNoneMatch,
-		}, []byte(body))
+func (c *largeCheck) once() error {
+	former, err := c.begin()
+	if err != nil {
 		return err
-	})
-	if err == nil {
-		c.last = etag
+	}
+	w, err := c.upload(&former, nil)
+	if err != nil {
+		return disturbed(err)
+	}
+	now, err := lookFor(w, "HEAD, after an upload in parts,", c.look)
+	c.last = now.ID
+	for _, of := range []struct {
+		condition            string
+		ifMatch, ifNoneMatch *string
+	}{{"If-Match", &former, nil}, {"If-None-Match", nil, aws.String("*")}} {
+		if err != nil {
+			return err
+		}
+		if _, err = c.upload(of.ifMatch, of.ifNoneMatch); errors.Is(err, leasehold.ErrNotExist) {
+			return disturbed(err)
+		}
+		err = mustFail(err, fmt.Sprintf("the server ignores %s of CompleteMultipartUpload: bodies over %d bytes "+
+			"cannot be fenced here", of.condition, c.partSize-padding))
+	}
+	return err
+}
+
+// begin puts a version in place, and returns its ETag.
+func (c *largeCheck) begin() (etag string, err error) {
+	put := func(ifMatch, ifNoneMatch *string) error {
+		return storeapi.Patiently(c.ctx, tries, func(bool) error {
+			etag, err = c.put(c.ctx, s3Write{
+				key: c.key, ifMatch: ifMatch, ifNoneMatch: ifNoneMatch, meta: newWrite(1, c.key).metadata(nil),
+			}, []byte(rand.Text()))
+			return err
+		})
+	}
+	err = put(nil, aws.String("*"))
+	if storeapi.Refused(err) || errors.Is(err, storeapi.ErrConflict) {
+		now, headErr := c.look()
+		if headErr != nil || now.ID == "" {
+			return "", errors.Join(errDisturbed, headErr)
+		}
+		err = disturbed(put(&now.ID, nil))
 	}
 	return etag, err
 }
 
-func (c *serverCheck) create() (err error) {
-	c.body = rand.Text()
-	c.first, err = c.put(c.body, nil, aws.String("*"))
-	return err
+// upload sends a body in parts. If it has landed, the answer does not count: Ceph's gateway answers
+// without an ETag.
+func (c *largeCheck) upload(ifMatch, ifNoneMatch *string) (w *write, err error) {
+	w = newWrite(1, c.key)
+	err = storeapi.Patiently(c.ctx, tries, func(bool) error {
+		return c.putParts(c.ctx, s3Write{
+			key: c.key, ifMatch: ifMatch, ifNoneMatch: ifNoneMatch, meta: w.metadata(nil),
+		}, strings.NewReader("5"), 1)
+	})
+	if err != nil && !storeapi.Refused(err) {
+		if now, headErr := c.look(); headErr == nil && now.Metadata[metaNonce] == w.nonce {
+			return w, nil
+		}
+	}
+	return w, err
 }
 
-var errDisturbed = errors.New("other processes check the bucket with the same object all the time")
-
-// run checks until no other process has come in between.
-func (c *serverCheck) run() error {
-	for try := 1; ; try++ {
-		err := c.once()
-		c.first = ""
-		if !errors.Is(err, errDisturbed) || try == attempts {
-			return err
-		}
-		if err := storeapi.Rest(c.ctx, 1); err != nil {
-			return err
-		}
-	}
-}
-
-func (c *serverCheck) once() error {
-	if c.first == "" {
-		if err := c.takeOver(); err != nil {
-			return err
-		}
-	}
-	_, err := c.put("create", nil, aws.String("*"))
-	if errors.Is(err, storeapi.ErrConflict) { // some servers refuse a create so
-		err = leasehold.ErrPreconditionFailed
-	}
-	if err := mustFail(err, "the server ignores If-None-Match: a PUT with it replaced an object"); err != nil {
-		return err
-	}
-	body := c.body
-	if c.mode != UniqueETags {
-		body = rand.Text()
-	}
-	second, err := c.put(body, &c.first, nil)
-	if err != nil {
-		return disturbed(err)
-	}
-	if c.first == second {
-		return unsafeServer("UniqueETags: the same body has the same ETag again: encrypt the bucket with SSE-KMS, or " +
-			"choose PaddedBodies")
-	}
-	_, err = c.put("stale", &c.first, nil)
-	if errors.Is(err, leasehold.ErrNotExist) {
-		return disturbed(err)
-	}
-	if err := mustFail(err, "the server ignores If-Match: a PUT with it replaced another version"); err != nil ||
-		!c.large {
-		return err
-	}
-	for _, w := range []struct {
-		condition string
-		s3Write
-	}{{
-		"If-Match",
-		s3Write{key: c.key, ifMatch: &c.first},
-	}, {"If-None-Match", s3Write{key: c.key, ifNoneMatch: aws.String("*")}}} {
-		err := storeapi.Patiently(c.ctx, tries, func(bool) error {
-			return c.putParts(c.ctx, w.s3Write, strings.NewReader("5"), 1)
-		})
-		if err != nil && !errors.Is(err, leasehold.ErrPreconditionFailed) { // Ceph's gateway answers without an ETag
-			if now, headErr := c.head(c.ctx, c.key); headErr == nil && now.ID != c.last && now.Size == 1 {
-				err = nil
-			}
-		}
-		err = mustFail(err, fmt.Sprintf("the server ignores %s of CompleteMultipartUpload: bodies over %d bytes "+
-			"cannot be fenced here", w.condition, c.partSize-padding))
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// takeOver begins with the version that another process has written.
-func (c *serverCheck) takeOver() error {
-	var now Version
-	err := storeapi.Patiently(c.ctx, tries, func(bool) (err error) {
-		now, err = c.head(c.ctx, c.key)
+func (c *largeCheck) look() (v Version, err error) {
+	err = storeapi.Patiently(c.ctx, tries, func(bool) (err error) {
+		v, err = c.Head(c.ctx, c.key)
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	if now.ID == "" {
-		return disturbed(c.create())
-	}
-	c.body = rand.Text()
-	c.first, err = c.put(c.body, &now.ID, nil)
-	return disturbed(err)
-}
-
-// disturbed marks the refusal of a write that must not be refused.
-func disturbed(err error) error {
-	if storeapi.Refused(err) || errors.Is(err, storeapi.ErrConflict) {
-		return fmt.Errorf("%w: %v", errDisturbed, err)
-	}
-	return err
+	return v, err
 }
 
 // mustFail returns nil if err is a refused precondition, and an error that says what the server
@@ -250,8 +164,4 @@ func mustFail(err error, ignored string) error {
 		return nil
 	}
 	return err
-}
-
-func unsafeServer(what string) error {
-	return &storeapi.Error{Kind: leasehold.ErrUnsafeStore, Cause: errors.New(what)}
 }

@@ -86,7 +86,7 @@ func (b *s3Backend) uploadAll(ctx context.Context, w s3Write, id *string, body i
 		MultipartUpload: &types.CompletedMultipartUpload{Parts: parts},
 	}, b.Once)
 	if err != nil {
-		return b.Explain(err, s3api.Put, w.key)
+		return b.Explain(err, s3api.PutIf(w.ifMatch), w.key)
 	}
 	return b.Genuine(s3api.Put, w.key, out.ETag, out.ResultMetadata)
 }

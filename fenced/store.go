@@ -14,6 +14,7 @@ package fenced
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -36,6 +37,13 @@ import (
 // overwrite any object. A delete writes a tombstone; no lifecycle rule may expire tombstones while
 // a former leader can still be alive. Each key stands alone: writes of two objects are not atomic.
 //
+// The first write checks what this rests on, with an object of its own beside the key: that the
+// metadata of an object comes back, and that the conditions of writes are enforced. If not, because
+// the server or a proxy in front of it drops headers, every write fails with an error that matches
+// [leasehold.ErrUnsafeStore], also with [WithAdoption]. So make one Store and keep it. Get checks
+// nothing: where metadata does not come back, it returns token 0, and a tombstone as an empty
+// object.
+//
 // Pass [leasehold.Lease.Token] as token and [leasehold.Lease.Context] as ctx: a leader that has
 // lost its lease then stops by itself, and the token stops one that has not noticed. A request that
 // gets no answer is given up after a minute, plus a second for each 128 KiB that it carries, and
@@ -54,6 +62,9 @@ type Store struct {
 	adopt   bool
 	noSeal  error // why Seal cannot work; nil: it can
 	invalid error // why nothing can work; nil: it can
+
+	checked gate   // of writes
+	suffix  string // of the check's object, if it can be removed
 }
 
 // Option configures a [Store].
@@ -77,15 +88,16 @@ func WithAdoption() Option { return func(c *config) { c.adopt = true } }
 // [WithAdoption].
 var ErrUnfenced = errors.New("object has no fencing token")
 
-// NewStore returns a store of fenced objects in b. It sends no request. If the Backend or an Option
-// is nil, every method of the store says so. See [NewS3Store] for S3, and NewFencedStore of the
-// packages gcsstore and azblobstore for Google Cloud Storage and Azure.
+// NewStore returns a store of fenced objects in b. It sends no request. The check of the first
+// write leaves an object of the name ".leasehold-check" beside the key: see [Backend]. If the
+// Backend or an Option is nil, every method of the store says so. See [NewS3Store] for S3, and
+// NewFencedStore of the packages gcsstore and azblobstore for Google Cloud Storage and Azure.
 func NewStore(b Backend, opts ...Option) *Store {
 	o, err := options(opts)
 	if storeapi.IsNil(b) {
 		err = s3api.Bad("the Backend is nil")
 	}
-	return &Store{backend: b, adopt: o.adopt, invalid: err}
+	return &Store{backend: b, adopt: o.adopt, invalid: err, checked: newGate(), suffix: rand.Text()}
 }
 
 func options(opts []Option) (o config, err error) {

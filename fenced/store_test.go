@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -211,6 +212,7 @@ func TestFencedBadInputSendsNothing(t *testing.T) {
 			fenced.WithContentType("a/b\r\nX-C: d")), "control character")
 		require.ErrorContains(t, f.Seal(t.Context(), 0, object), "token 0")
 		require.ErrorContains(t, f.Delete(t.Context(), 1, "a//b"), "empty path segment")
+		require.ErrorContains(t, put(1, "data/\ufffe", nil), "no list of keys can show")
 		_, err := f.Get(t.Context(), "")
 		require.ErrorContains(t, err, "key")
 		distinct := newFenced(t, f.server, fenced.DistinctBodies)
@@ -237,6 +239,25 @@ func TestMemBackendSharesNoMetadata(t *testing.T) {
 	v, err = m.Head(ctx, object)
 	require.NoError(t, err)
 	require.Equal(t, "alice", author(v))
+}
+
+// The names that some servers have for 412.
+func TestFencedCreateThatIsRefusedByAnotherName(t *testing.T) {
+	for _, code := range []string{"FileAlreadyExists", "ObjectAlreadyExists"} {
+		synctest.Test(t, func(t *testing.T) {
+			server := &fakes3.Server{}
+			w := fakes3.NewWire(server)
+			w.Decide = func(r *http.Request) faultproxy.Fault {
+				_, key, _ := strings.Cut(r.URL.Path[1:], "/")
+				if r.Header.Get("If-None-Match") != "" && slices.Contains(server.Keys(), key) {
+					return faultproxy.Fault{Kind: faultproxy.Answer, Status: http.StatusConflict, Code: code}
+				}
+				return faultproxy.Fault{}
+			}
+			s := openFenced(t, fakes3.NewClient(w), fenced.PaddedBodies)
+			require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("x")), code)
+		})
+	}
 }
 
 func TestFencedStoreChecksTheServer(t *testing.T) {
@@ -276,7 +297,8 @@ func TestFencedStoreChecksTheServer(t *testing.T) {
 		w := fakes3.NewWire(&fakes3.Server{})
 		s := openFenced(t, fakes3.NewClient(w), fenced.PaddedBodies)
 		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("x")))
-		require.Equal(t, []string{"DELETE", "PUT", "PUT", "PUT", "PUT", "DELETE", "HEAD", "PUT"}, w.Methods(0))
+		require.Equal(t, []string{"DELETE", "PUT", "GET", "PUT", "PUT", "HEAD", "PUT", "DELETE", "HEAD", "PUT"},
+			w.Methods(0))
 		for _, r := range w.Requests() {
 			require.True(t, strings.HasPrefix(r.Path, "/"+fakes3.Bucket+"/data/"),
 				"%s: permissions are often given by prefix", r.Path)

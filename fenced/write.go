@@ -102,7 +102,7 @@ func (s *Store) write(ctx context.Context, w *write, send func(*write, current) 
 	var failed error
 	for attempt := range attempts + 1 { // the last one only looks
 		var now current
-		v, err := s.backend.Head(ctx, w.key)
+		v, err := s.head(ctx, w.key)
 		if err == nil {
 			now, err = parse(w.key, v)
 		}
@@ -146,6 +146,14 @@ func (s *Store) write(ctx context.Context, w *write, send func(*write, current) 
 		}
 	}
 	panic("unreachable")
+}
+
+// head checks the store before the first write, and returns the version that a write replaces.
+func (s *Store) head(ctx context.Context, key string) (Version, error) {
+	if err := s.checked.pass(ctx, func() error { return s.check(ctx, key) }); err != nil {
+		return Version{}, err
+	}
+	return s.backend.Head(ctx, key)
 }
 
 // send makes one attempt to replace old by next, after the caller has decided that this is allowed.

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // Header is the name of the header that carries a token in decimal.
@@ -337,7 +338,8 @@ const raiseTries = 8
 // Raise implements [Marks]. If a write is refused, or its outcome is unknown, Raise tries again, up
 // to 8 times within about 2 s, and then returns the write's error. Tokens that no lock issues (0,
 // and above 2^53-1) are refused. If the object does not hold a token from 1 to 2^53-1, the error
-// matches [leasehold.ErrCorruptRecord].
+// matches [leasehold.ErrCorruptRecord]. So it does if the object is a lock or a table of locks,
+// which is left alone.
 func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (uint64, error) {
 	key := m.prefix + resource
 	fail := func(err error) (uint64, error) { return 0, fmt.Errorf("leasehold: fencing mark %q: %w", key, err) }
@@ -357,6 +359,9 @@ func (m *StoreMarks) Raise(ctx context.Context, resource string, token uint64) (
 		case err != nil:
 			return fail(err)
 		default:
+			if kind := wire.KindOf(o.Body); kind == wire.Lock || kind == wire.Table {
+				return fail(wire.Misplaced(wire.Mark, o.Body))
+			}
 			var stands mark
 			if err := json.Unmarshal(o.Body, &stands); err != nil || stands.Token == 0 ||
 				stands.Token > leasehold.MaxToken {

@@ -839,6 +839,22 @@ func TestStoreMarksEnd(t *testing.T) {
 		_, err = fencehttp.NewStoreMarks(mem, "marks/").Raise(t.Context(), "b", 3)
 		require.ErrorIs(t, err, leasehold.ErrCorruptRecord, body)
 	}
+	// A lock has a token, too, and would be free for everybody.
+	for body, says := range map[string]string{
+		`{"expires_at":1740151473,"token":2,"holder":"a"}`: "it is a lock of package leasehold, not a fencing mark",
+		`{"expires_at":-1,"token":2}`:                      "it is a lock of package leasehold, not a fencing mark",
+		`{"table":1,"token":2}`:                            "it is a table of package locktable, not a fencing mark",
+	} {
+		mem := leasehold.NewMemStore()
+		etag, err := mem.PutIfNoneMatch(t.Context(), "marks/b", []byte(body))
+		require.NoError(t, err)
+		_, err = fencehttp.NewStoreMarks(mem, "marks/").Raise(t.Context(), "b", 3)
+		require.ErrorIs(t, err, leasehold.ErrCorruptRecord, body)
+		require.ErrorContains(t, err, says)
+		now, err := mem.Get(t.Context(), "marks/b")
+		require.NoError(t, err)
+		require.Equal(t, etag, now.ETag, "nothing was written")
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := fencehttp.NewStoreMarks(leasehold.NewMemStore(), "marks/").Raise(ctx, "c", 3)

@@ -24,6 +24,9 @@ import (
 // of the metadata alone would keep the generation, and a former leader's write would succeed. Cloud
 // Storage accepts one write per second to one object; a write that gets 429 is tried again.
 //
+// The first write of a store sends three more, to check that metadata comes back: see
+// [fenced.Store].
+//
 // A body over 16 MiB is sent by a resumable upload, whose session carries the condition. The client
 // itself repeats chunks.
 //

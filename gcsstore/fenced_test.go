@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +27,7 @@ import (
 	"github.com/leasehold-go/leasehold/gcsstore"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/fencedtest"
+	"github.com/leasehold-go/leasehold/storetest"
 )
 
 const object = "data/report.json"
@@ -63,6 +66,12 @@ func TestFencedStoreKeepsItsPromises(t *testing.T) {
 	})
 }
 
+func TestFencedBackendConforms(t *testing.T) {
+	w := newWire(t, nil)
+	name := w.createBucket(t)
+	storetest.RunFenced(t, func(*testing.T) fenced.Backend { return gcsstore.NewFencedBackend(w.client, name) }, 20<<20)
+}
+
 func TestFencedWritesCostWhatIsSaid(t *testing.T) {
 	w := newWire(t, nil)
 	s, ctx := openFenced(t, w.client, w.createBucket(t)), t.Context()
@@ -75,6 +84,8 @@ func TestFencedWritesCostWhatIsSaid(t *testing.T) {
 		return methods
 	}
 	require.NoError(t, s.Put(ctx, 1, object, strings.NewReader("x")))
+	require.Equal(t, []string{"POST", "GET", "DELETE", "GET", "POST"}, sent(), "the check comes first")
+	require.NoError(t, s.Put(ctx, 1, "data/another", strings.NewReader("x")))
 	require.Equal(t, []string{"GET", "POST"}, sent())
 	fencedtest.Read(t, s, object)
 	require.Equal(t, []string{"GET", "GET"}, sent())
@@ -92,6 +103,52 @@ func TestFencedWritesCostWhatIsSaid(t *testing.T) {
 	require.Equal(t, []string{"GET", "POST", "POST", "POST"}, sent(), "a session, and two chunks")
 }
 
+// A token that is hidden must not be taken for none, by an adoption least of all.
+func TestFencedStoreNeedsItsMetadata(t *testing.T) {
+	hidden := regexp.MustCompile(`"metadata":`)
+	for hides, wrap := range map[string]func(server http.Handler) http.Handler{
+		"in requests": func(server http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				body = hidden.ReplaceAll(body, []byte(`"contexts":`)) // of the same length
+				r.Body = io.NopCloser(bytes.NewReader(body))
+				server.ServeHTTP(w, r)
+			})
+		},
+		"in answers": func(server http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				whole := httptest.NewRecorder()
+				server.ServeHTTP(whole, r)
+				maps.Copy(w.Header(), whole.Header())
+				w.WriteHeader(whole.Code)
+				_, _ = w.Write(hidden.ReplaceAll(whole.Body.Bytes(), []byte(`"metedata":`)))
+			})
+		},
+	} {
+		for _, opts := range [][]fenced.Option{nil, {fenced.WithAdoption()}} {
+			synctest.Test(t, func(t *testing.T) {
+				server := &fakeGCS{files: true}
+				leader := openFenced(t, newWire(t, server).client, bucket)
+				require.NoError(t, leader.Put(t.Context(), 7, object, strings.NewReader("leader's")))
+				require.Len(t, server.objects, 1, "the check leaves nothing behind")
+				before := server.objects[object].generation
+				s := openFenced(t, newWire(t, wrap(server)).client, bucket, opts...)
+				for name, err := range map[string]error{
+					"Put":    s.Put(t.Context(), 3, object, strings.NewReader("late")),
+					"Seal":   s.Seal(t.Context(), 3, object),
+					"Delete": s.Delete(t.Context(), 3, object),
+				} {
+					require.ErrorIs(t, err, leasehold.ErrUnsafeStore, "%s, %s", hides, name)
+					require.ErrorContains(t, err, "drops the metadata")
+					require.NotContains(t, err.Error(), "WithAdoption")
+				}
+				require.Equal(t, before, server.objects[object].generation)
+				require.Len(t, server.objects, 1, "nothing is left behind")
+			})
+		}
+	}
+}
+
 // failOnce plans a fault for the next request with that method.
 func (w *wire) failOnce(method string, f faultproxy.Fault) {
 	var once sync.Once
@@ -107,6 +164,7 @@ func (w *wire) failOnce(method string, f faultproxy.Fault) {
 func TestFencedWriteWhoseAnswerIsLost(t *testing.T) {
 	w := newWire(t, nil)
 	s := openFenced(t, w.client, w.createBucket(t))
+	require.NoError(t, s.Put(t.Context(), 1, "data/first", strings.NewReader("x")), "after the check")
 	for _, fault := range []faultproxy.Fault{
 		{Kind: faultproxy.DropReply},
 		{Kind: faultproxy.AnswerAfter, Status: http.StatusPreconditionFailed},
@@ -134,6 +192,7 @@ func TestFencedWriteWhoseAnswerIsLost(t *testing.T) {
 func TestFencedUploadWhoseSessionIsLost(t *testing.T) {
 	w := newWire(t, nil)
 	s := openFenced(t, w.client, w.createBucket(t))
+	require.NoError(t, s.Put(t.Context(), 1, "data/first", strings.NewReader("x")), "after the check")
 	from := w.Count()
 	var once sync.Once
 	w.Decide = func(r *http.Request) (f faultproxy.Fault) {

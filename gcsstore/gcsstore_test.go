@@ -585,7 +585,8 @@ func TestRateLimitIsWaitedOut(t *testing.T) {
 	})
 }
 
-func TestObjectThatIsTooLargeCanBeRepaired(t *testing.T) {
+// A lock is never so large, so it is something else.
+func TestObjectThatIsTooLargeIsLeftAlone(t *testing.T) {
 	w := newWire(t, nil)
 	name := w.createBucket(t)
 	require.NoError(t, plant(w.client.Bucket(name))(key, bytes.Repeat([]byte("x"), leasehold.MaxObjectSize+1)))
@@ -593,11 +594,11 @@ func TestObjectThatIsTooLargeCanBeRepaired(t *testing.T) {
 	require.NoError(t, err)
 	_, err = lock.TryAcquire(t.Context())
 	require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
-	require.NoError(t, lock.Break(t.Context(), 41))
-	lease, err := lock.TryAcquire(t.Context())
-	require.NoError(t, err)
-	require.EqualValues(t, 42, lease.Token())
-	require.NoError(t, lease.Release(t.Context()))
+	err = lock.Break(t.Context(), 41)
+	require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+	require.ErrorContains(t, err, "larger than 1048576 bytes")
+	_, err = lock.TryAcquire(t.Context())
+	require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
 }
 
 // A connection that has fallen silent costs two requests.

@@ -127,43 +127,23 @@ func (l *Locker) Key(job string) string {
 // the job's AfterLockError listener. Lock sends 1 or 2 reads, and 2 writes if this instance gets
 // the run. Unlock adds 1 write.
 //
-// If the lease of the last holder has expired by this machine's wall clock and was not released,
-// the holder seems to have crashed. Lock then waits until that is certain, and tries again with as
-// many requests. It waits for a TTL at most, and only if that ends within the spacing from the
-// slot.
+// A last holder that seems to have crashed is watched until that is certain, which takes its TTL
+// and some reads: see [leasehold.Lock.TryAcquire]. If that does not end within the spacing, the
+// error says so at once.
 func (l *Locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	began := l.clock.Now().Round(0) // the time of the slot, so it is read before any request
 	j, err := l.job(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	for called := time.Now(); ; {
-		lease, err := l.try(ctx, name, j, began)
-		if err == nil {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			j.lease, j.mine = lease, latest(began, j.mine)
-			return run{l, j, lease}, nil
-		}
-		// Only an instance that has watched a lock for its TTL may take it from a crashed holder.
-		// Between two slots nobody watches, so without this wait the first slot after the crash
-		// would be skipped however long ago the crash was.
-		held, ok := errors.AsType[*leasehold.HeldError](err)
-		if !ok || !overdue(held.Record) || time.Since(called)+held.Wait > l.spacing {
-			return nil, err
-		}
-		select {
-		case <-time.After(held.Wait):
-		case <-ctx.Done():
-			return nil, errors.Join(err, ctx.Err())
-		}
+	lease, err := l.try(ctx, name, j, began)
+	if err != nil {
+		return nil, err
 	}
-}
-
-// overdue reports whether the holder has not renewed in time, by wall clocks that are right to a
-// few seconds.
-func overdue(r leasehold.Record) bool {
-	return !r.Released() && time.Since(r.ExpiresAt) > 5*time.Second
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	j.lease, j.mine = lease, latest(began, j.mine)
+	return run{l, j, lease}, nil
 }
 
 // try acquires the lock for the run that begins at the time began, unless that run was already
@@ -176,7 +156,10 @@ func (l *Locker) try(ctx context.Context, name string, j *job, began time.Time) 
 	if err != nil && !errors.Is(err, leasehold.ErrNotExist) {
 		return nil, err
 	}
-	lease, err := j.lock.TryAcquire(ctx)
+	// A holder that seems gone is watched, but not for longer than the slot lasts.
+	watching, cancel := context.WithTimeout(ctx, l.spacing)
+	defer cancel()
+	lease, err := j.lock.TryAcquire(watching)
 	if err != nil {
 		return nil, err
 	}

@@ -441,6 +441,8 @@ func TestInterference(t *testing.T) {
 		require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
 		_, err = lock.Acquire(ctx) // does not wait, because waiting cannot repair the record
 		require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+		require.ErrorIs(t, lock.Break(ctx, 41), leasehold.ErrCorruptRecord) // nothing says that it was a lock
+		put(`{"expires_at": -1, "token": 41}`)
 		require.NoError(t, lock.Break(ctx, 41))
 		require.EqualValues(t, 42, acquire().Token())
 	})

@@ -130,11 +130,11 @@ func createOnlyRequests(t *testing.T, holds, waits *link) {
 		}
 		require.Equal(t, want, got, what)
 	}
-	took(holds, "renewal", func() error { return lease.Renew(t.Context()) }, "PUT", "GET", "DELETE")
+	took(holds, "renewal", func() error { return lease.Renew(t.Context()) }, "GET", "PUT", "GET", "DELETE")
 	took(waits, "poll", func() error {
 		_, err := newLock(t, waits.store).TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		return nil
 	}, "GET", "GET", "GET")
-	took(holds, "release", func() error { return lease.Release(t.Context()) }, "PUT", "GET", "DELETE")
+	took(holds, "release", func() error { return lease.Release(t.Context()) }, "GET", "PUT", "GET", "DELETE")
 }

@@ -144,6 +144,7 @@ func TestBreakOfADamagedMember(t *testing.T) {
 		}()
 		within(t, 10*ttl, "Check says so", func() bool { return b.Check(nil) != nil })
 		require.ErrorIs(t, b.Check(nil), leasehold.ErrCorruptRecord)
+		require.ErrorContains(t, b.Check(nil), "repair it with Table.Break of package locktable")
 		require.Empty(t, got)
 		require.NoError(t, b.Break(t.Context(), a.Member(), 7))
 		within(t, 2*ttl, "b holds it", func() bool { return len(got) == 1 })

@@ -407,6 +407,63 @@ func testDamaged(t *testing.T, damage func(good []byte) []byte) {
 	})
 }
 
+// What stands under the key of a table, and of a member, and is none: named for what it is, and
+// never overwritten.
+func TestWhatIsNoTableIsNamedAndStays(t *testing.T) {
+	for body, says := range map[string]string{
+		`{"expires_at":0,"token":7}`:             "a lock of package leasehold, not a table (use it by leasehold.",
+		`{"expires_at":-1,"token":7,"nonce":"x"`: "a lock of package leasehold, not a table",
+		`{"token":7}`:                            "a fencing mark of package fencehttp, not a table (use another key)",
+		`{"name":"x"}`:                           `corrupt table, or none at all: a JSON object with the members ["na`,
+		`{"table":1,"revision":-1}`:              "corrupt table: at byte 24:",
+		`{"table":2,"locks":[]}`:                 "corrupt table: a table of version 2: only a later release can read",
+		`{"expires_at":0,"token":7,"x":[true]}`:  "a lock of package leasehold",
+	} {
+		t.Run(body, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newCounting()
+				etag, err := store.PutIfNoneMatch(t.Context(), key, []byte(body))
+				require.NoError(t, err)
+				a := start(t, store)
+				time.Sleep(time.Second)
+				_, err = a.Lock("x").TryAcquire(soon(t))
+				require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+				require.ErrorContains(t, err, says)
+				_, err = a.Inspect(t.Context())
+				require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+				require.ErrorContains(t, err, says)
+				require.NotContains(t, err.Error(), "lock record")
+				now, err := store.Get(t.Context(), key)
+				require.NoError(t, err)
+				require.Equal(t, etag, now.ETag)
+			})
+		})
+	}
+}
+
+func TestBreakLeavesWhatIsNoMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a := start(t, store)
+		for body, says := range map[string]string{
+			string(tables.New().Encode()): "a table of package locktable, not a lock",
+			`{"token":7}`:                 "a fencing mark of package fencehttp, not a lock",
+			"notes":                       `5 bytes of text that begin with "notes"`,
+		} {
+			member := fmt.Sprint("m", len(body))
+			own := key + ".members/" + member
+			etag, err := store.PutIfNoneMatch(t.Context(), own, []byte(body))
+			require.NoError(t, err)
+			err = a.Break(t.Context(), member, 7)
+			require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+			require.ErrorContains(t, err, says)
+			now, err := store.Get(t.Context(), own)
+			require.NoError(t, err)
+			require.Equal(t, etag, now.ETag)
+		}
+	})
+}
+
 // A member that may not write the table does not block others for ever: its term ends, and others
 // evict it.
 func TestMemberThatMayNotWriteTheTable(t *testing.T) {

@@ -98,13 +98,13 @@ func newOptions(opts []Option) (options, error) {
 // settings are those of the members' locks.
 func (o *options) settings() membership.Settings {
 	return membership.Settings{
-		TTL: o.ttl, Poll: o.poll, Drift: o.drift, Identity: o.member, Log: o.log, Clock: o.clock,
-		Options: append([]leasehold.Option{leasehold.WithSafetyMargin(o.margin)}, o.lock...),
+		TTL: o.ttl, Poll: o.poll, Margin: o.margin, Drift: o.drift, Identity: o.member, Log: o.log, Clock: o.clock,
+		Options: o.lock,
 	}
 }
 
-// attempt bounds one request, as that of a lock: see [leasehold.WithTTL].
-func (o *options) attempt() time.Duration { return min(o.ttl/6, 10*time.Second) }
+// attempt bounds one request, as that of a member's lock: see [leasehold.WithTTL].
+func (o *options) attempt() time.Duration { return o.settings().Attempt() }
 
 func init() {
 	clock.TableOption = func(c clock.Clock, lock leasehold.Option) Option {

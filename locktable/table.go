@@ -15,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/membership"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
@@ -107,16 +108,13 @@ func makeTable(store leasehold.Store, key string, opts []Option) (*Table, error)
 		requests: make(map[uint64]*request),
 	}
 	t.group = membership.NewGroup(store, o.settings())
-	t.self, err = t.group.Member(key+membersFolder+o.member, unique, t.serve, leasehold.WithMetadata(o.metadata))
+	member := key + storeapi.MembersFolder + o.member
+	t.self, err = t.group.Member(member, unique, t.serve, leasehold.WithMetadata(o.metadata))
 	if err != nil {
 		return nil, err
 	}
 	return t, nil
 }
-
-// membersFolder stands between the key of a table and the name of a member. The key alone must not
-// be a folder, because some servers refuse an object below another.
-const membersFolder = ".members/"
 
 // Key returns the key of the table's object.
 func (t *Table) Key() string { return t.key }
@@ -191,9 +189,10 @@ func (t *Table) Wake() {
 }
 
 // Check is for a health endpoint. It fails if Run has not been called or has returned with an
-// error, if a function still runs after its member's term has ended, if this member has had no term
-// for three TTLs, and if the store has not let it read or write what it had to for two. The error
-// wraps that of the last request. The argument is ignored.
+// error, if a function still runs after its member's term has ended, if an observer has not
+// returned for two TTLs after the loss of a term, if this member has had no term for three, and if
+// the store has not let it read or write what it had to for two. The error wraps that of the last
+// request. The argument is ignored.
 func (t *Table) Check(*http.Request) error {
 	if err := t.self.Check(nil); err != nil {
 		return t.named(err)

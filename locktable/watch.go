@@ -8,6 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/membership"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
@@ -122,7 +123,7 @@ func (t *Table) inTheWay(n uint64) map[uint64]bool {
 func (t *Table) look(tm *term, w *watch) {
 	verdict, err := membership.Verdict{}, error(nil)
 	// an object that is looked at may be taken and removed
-	if want := t.key + membersFolder + w.member.Name; w.member.Key != want {
+	if want := t.key + storeapi.MembersFolder + w.member.Name; w.member.Key != want {
 		err = fmt.Errorf("%w: its object is said to be %.200q, not %q", leasehold.ErrCorruptRecord, w.member.Key, want)
 	} else if w.judge == nil {
 		w.judge, err = t.group.Judge(membership.Term(w.member.Term), w.member.TTL)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/storetest"
 )
 
@@ -20,5 +21,15 @@ func ExampleRun() {
 func ExampleIgnoresDeleteCondition() {
 	_ = func(t *testing.T, newStore func(t *testing.T) leasehold.Store) {
 		storetest.Run(t, newStore, storetest.IgnoresDeleteCondition(), storetest.Rounds(50))
+	}
+}
+
+// The test of a backend for fenced writes is one call, too. This one is also given the size of a
+// body that it sends in several requests.
+func ExampleRunFenced() {
+	_ = func(t *testing.T) { // func TestBackend(t *testing.T)
+		storetest.RunFenced(t, func(t *testing.T) fenced.Backend {
+			return &fenced.MemBackend{} // or your own
+		}, 9<<20)
 	}
 }

@@ -1,5 +1,5 @@
-// Package storetest is the conformance suite for authors of a [leasehold.Store]: it checks whether
-// locks can be built on it.
+// Package storetest is the conformance suite for authors of a [leasehold.Store], on which locks can
+// be built, and of a [fenced.Backend], on which former leaders are kept out.
 package storetest
 
 import (
@@ -452,8 +452,7 @@ func (p probe) limit() error {
 		return err
 	}
 	if o.ETag == "" {
-		return errors.New("Get of an object over the limit must return its ETag, because Lock.Break needs it for " +
-			"the repair")
+		return errors.New("Get of an object over the limit must return its ETag, so that somebody can replace it")
 	}
 	etag, err = p.update([]byte("repaired"), o.ETag)
 	if err != nil {

@@ -129,7 +129,7 @@ func TestBadInput(t *testing.T) {
 			"an object that is no lock": {
 				[]string{"run", b.url("locks/page"), "--", "true"},
 				78,
-				"repair it with",
+				"corrupt lock, or none at all",
 				nil,
 			},
 			"no permission in a bucket": {

@@ -121,7 +121,7 @@ func TestBenchNeverTouchesWhatIsNotItsOwn(t *testing.T) {
 	require.NoError(t, lease.Release(t.Context()))
 	b.run("bench", b.url("locks/a")).complains(t, 78, "is a lock, but not one of a bench: give another URL")
 	b.putObject("locks/b-bench", "a page")
-	b.run("bench", b.url("locks/b")).complains(t, 78, "corrupt lock record")
+	b.run("bench", b.url("locks/b")).complains(t, 78, "corrupt lock, or none at all")
 	rec, err := b.lock("locks/a-bench").Inspect(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 1, rec.Token)
@@ -161,7 +161,6 @@ func TestBenchThatDoesNotReachItsEnd(t *testing.T) {
 	require.NoError(t, err)
 	r := b.run("bench", "-o", "json", "--rounds", "1", "--ttl", benchTTL.String(), url)
 	require.Equal(t, 0, r.code, "%s", r.stderr)
-	require.Contains(t, r.stderr, "the holder seems to be gone")
 	benchRows(t, r.out, 1, benchTTL)
 }
 

@@ -36,8 +36,9 @@ A table of locks cannot be broken, but the term of one of its members can, by th
 member's own lock. The locks that it holds in the table pass on once its TTL has passed, and so
 never while it may still act under them.
 
-It also repairs a corrupt lock object. The next term then has the token N+1, so choose one no lower
-than any that there was.`,
+It also repairs a lock object that was damaged: cut off or emptied, or edited. The next term then
+has the token N+1, so choose one no lower than any that there was. An object that shows no sign of a
+lock is left alone.`,
 		Example:           `  leasehold break --token 7 s3://bucket/locks/report`,
 		Args:              oneArg("one URL"),
 		ValidArgsFunction: noFiles,
@@ -96,7 +97,7 @@ func (a *app) breakTerm(ctx context.Context, store *place.Store, at place.Locati
 			view.Table.howToBreak(at))
 	}
 	free, whose, released := lock.Break, "", "is released"
-	if table, member, ok := memberAt(at.Key); ok {
+	if table, member, ok := storeapi.MemberAt(at.Key); ok {
 		if free, err = breakMember(store, table, member); err != nil {
 			return err
 		}

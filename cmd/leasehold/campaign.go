@@ -182,79 +182,31 @@ func (c *campaign) tell(log *slog.Logger, key string) (stop func()) {
 	}
 }
 
-// acquire waits for the lock as long as the flags say.
+// acquire waits for the lock as long as the flags say, and longer for one whose holder seems to be
+// gone, or that is being created. A job that never waits for a TTL would otherwise never have it.
 func (c *campaign) acquire(ctx context.Context, a *app, lock *leasehold.Lock) (*leasehold.Lease, error) {
 	if !c.noWait {
 		defer c.tell(a.log, lock.Key())()
 	}
-	var lease *leasehold.Lease
-	var err error
-	switch {
-	case c.noWait:
-		lease, err = lock.TryAcquire(ctx)
-	case c.wait > 0:
-		limited, cancel := context.WithTimeout(ctx, c.wait)
+	if !c.noWait {
+		limited, cancel := ctx, func() {}
+		if c.wait > 0 {
+			limited, cancel = context.WithTimeout(ctx, c.wait)
+		}
 		defer cancel()
-		lease, err = lock.Acquire(limited)
-	default:
-		lease, err = lock.Acquire(ctx)
-	}
-	if beingCreated(err) && ctx.Err() == nil {
-		lease, err = c.whileCreated(ctx, lock)
-	}
-	held, ok := errors.AsType[*leasehold.HeldError](err)
-	if !ok || ctx.Err() != nil || !overdue(held.Record) {
-		return lease, err
-	}
-	// Only who has watched a lock for its TTL may take it from a holder that is gone. A job that
-	// never waits for so long never would.
-	if held.Wait > maxExtra {
-		return nil, fmt.Errorf("%w (the holder seems to be gone: wait for longer than that, or see leasehold "+
-			"help break)", err)
-	}
-	a.log.Warn("the holder seems to be gone: waiting to be sure",
-		"holder", held.Record.Holder, "token", held.Record.Token, "wait", held.Wait.Round(time.Second))
-	limited, cancel := context.WithTimeout(ctx, held.Wait+max(held.Wait/10, 2*time.Second))
-	defer cancel()
-	return lock.Acquire(limited)
-}
-
-// whileCreated tries while another candidate seems to be creating the lock. No create takes as long
-// as a TTL. A store that refuses creates for longer lets nobody lead, so that a job would never run
-// although every machine is told that another one has the lock.
-func (c *campaign) whileCreated(ctx context.Context, lock *leasehold.Lock) (*leasehold.Lease, error) {
-	for end := time.Now().Add(min(c.ttl*5/4, maxExtra)); ; {
-		lease, err := lock.TryAcquire(ctx)
-		switch {
-		case !beingCreated(err) || ctx.Err() != nil:
+		lease, err := lock.Acquire(limited)
+		if !errors.Is(err, leasehold.ErrHeld) || ctx.Err() != nil {
 			return lease, err
-		case time.Now().After(end):
-			return nil, exit.Errorf(exit.Store, "%v, for longer than any create takes: the store refuses to create "+
-				"an object that it does not have", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(min(c.ttl/5, time.Second)):
 		}
 	}
-}
-
-// beingCreated reports whether the lock is held only because the store refuses to create it, though
-// nobody has had it yet.
-func beingCreated(err error) bool {
-	held, ok := errors.AsType[*leasehold.HeldError](err)
-	return ok && held.Record.Token == 0 && held.Record.Released()
+	watching, cancel := context.WithTimeout(ctx, maxExtra)
+	defer cancel()
+	return lock.TryAcquire(watching)
 }
 
 // maxExtra bounds the wait for a lock whose holder seems to be gone, beyond the time that the user
 // gives.
 const maxExtra = 5 * time.Minute
-
-// overdue reports whether the holder has not renewed in time, if its wall clock and this machine's
-// are right.
-func overdue(r leasehold.Record) bool {
-	return !r.Released() && time.Since(r.ExpiresAt) > 5*time.Second
-}
 
 // environment is what a command is told about the term that it runs in.
 func environment(key string, r leasehold.Record) []string {

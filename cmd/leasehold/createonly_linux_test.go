@@ -159,9 +159,9 @@ func TestCommandsWhereObjectsAreOnlyCreated(t *testing.T) {
 func TestBadInputWhereObjectsAreOnlyCreated(t *testing.T) {
 	eachThatOnlyCreates(t, func(t *testing.T, b bucket, url func(key string) string) {
 		const versions = "/.leasehold-versions/"
-		put := func(name string) {
+		put := func(name, body string) {
 			_, err := b.server.Client().PutObject(t.Context(), &s3.PutObjectInput{
-				Bucket: &b.name, Key: &name, Body: strings.NewReader("mine"),
+				Bucket: &b.name, Key: &name, Body: strings.NewReader(body),
 			})
 			require.NoError(t, err)
 		}
@@ -174,11 +174,11 @@ func TestBadInputWhereObjectsAreOnlyCreated(t *testing.T) {
 		_, err := b.server.Client().DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &b.name, Key: &second})
 		require.NoError(t, err)
 		foreign := taken("foreign")
-		put("foreign" + versions + "readme")
+		put("foreign"+versions+"readme", "mine")
 		number := taken("number")
-		put("number" + versions + ".leasehold-12")
+		put("number"+versions+".leasehold-12", "mine")
 		corrupt := url("corrupt")
-		put("corrupt" + versions + ".leasehold-9999999999999998")
+		put("corrupt"+versions+".leasehold-9999999999999998", `{"expires_at":-1}`)
 		before := b.left()
 		for lock, says := range map[string]string{
 			gap: "is missing", foreign: `readme" is not a version of a lock`, number: "is not a version of a lock",

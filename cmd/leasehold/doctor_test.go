@@ -727,10 +727,30 @@ func TestDoctorFromTwoSides(t *testing.T) {
 	d = doctor(t, 69, b.command("doctor", "--endpoint", b.server.Endpoint, "--endpoint", closed, b.url("locks/a")))
 	d.finds("sides", "failed", closed+": dial tcp", "correct the endpoint "+closed)
 
-	// A cache on one side, which nothing shows that uses this side alone at other times.
+	// A cache on one side.
 	cache := b.behind(caching())
 	d = doctor(t, 78, b.command("doctor", "--endpoint", b.server.Endpoint, "--endpoint", cache, b.url("locks/a")))
 	d.finds("sides", "failed", "endpoint 2 does not show what was written by endpoint", "a cache on the way")
+}
+
+// A cache on the way is named, whatever it keeps, and whatever an earlier doctor has left in it.
+func TestDoctorBehindACache(t *testing.T) {
+	for what, statuses := range map[string][]int{"objects": nil, "also that there is none": {http.StatusNotFound}} {
+		t.Run(what, func(t *testing.T) {
+			b := newBucket(t)
+			url := b.urlAt(b.behind(caching(statuses...)), "locks/report")
+			for range 3 {
+				d := doctor(t, 78, b.command("doctor", url))
+				check := "conditions"
+				if d.checks["get"].Result == "failed" {
+					check = "get"
+				}
+				d.finds(check, "failed", "a cache stands in front of the store", "proxy_cache off",
+					"overwriting", "lifecycle versioning")
+			}
+			require.Empty(t, b.left())
+		})
+	}
 }
 
 func TestDoctorOnGoogleCloudStorage(t *testing.T) {

@@ -103,10 +103,13 @@ const shortestTTL = time.Second
 func (h handle) tryResume(ctx context.Context, store *place.Store,
 	ttl time.Duration) (lease *leasehold.Lease, found leasehold.Record, err error) {
 	version := &asRead{Store: store}
-	limited, cancel := context.WithTimeout(ctx, cmp.Or(ttl, defaultTTL)/6) // as WithTTL limits a request
-	defer cancel()
-	version.object, version.err = store.Get(limited, h.at.Key)
-	_ = found.UnmarshalJSON(version.object.Body) // Resume says what is wrong with it
+	reader, err := newLock(version, h.at.Key, []leasehold.Option{
+		leasehold.WithTTL(max(cmp.Or(ttl, defaultTTL), shortestTTL)),
+	})
+	if err != nil {
+		return nil, found, err
+	}
+	found, _ = reader.Inspect(ctx) // Resume says what is wrong with it
 	opts := []leasehold.Option{
 		leasehold.WithTTL(max(cmp.Or(ttl, found.TTL, defaultTTL), shortestTTL)), leasehold.WithMetadata(found.Metadata),
 		leasehold.WithManualRenewal(), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
@@ -123,21 +126,24 @@ func (h handle) tryResume(ctx context.Context, store *place.Store,
 	return lease, found, err
 }
 
-// asRead is a store for one Resume, which begins with a version that was read before. It writes
-// over no other one, because what it writes has the TTL of that version.
+// asRead is a store for an Inspect and one Resume, which begins with what Inspect has read. It
+// writes over no other version, because what it writes has the TTL of that one.
 type asRead struct {
 	leasehold.Store
 	object  leasehold.Object
 	err     error
-	read    bool // by Resume
+	reads   int
 	resumed bool
 }
 
 func (v *asRead) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if v.read {
+	switch v.reads++; v.reads {
+	case 1:
+		v.object, v.err = v.Store.Get(ctx, key)
+	case 2: // of Resume
+	default:
 		return v.Store.Get(ctx, key)
 	}
-	v.read = true
 	return v.object, v.err
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"testing"
@@ -84,6 +85,36 @@ func TestANewTTLBesideHold(t *testing.T) {
 	})
 }
 
+// limits is a store that notes how long each read may take.
+type limits struct {
+	leasehold.Store
+	reads []time.Duration
+}
+
+func (l *limits) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	end, _ := ctx.Deadline()
+	l.reads = append(l.reads, time.Until(end))
+	return l.Store.Get(ctx, key)
+}
+
+// The read of a handle's record has the time that a lock of that TTL gives each request.
+func TestTheReadOfAHandlesRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, below, _ := anHour(t)
+		for _, ttl := range []time.Duration{0, 3 * time.Second, time.Hour} {
+			store := &limits{Store: below}
+			lock, err := leasehold.NewLock(store, "a", leasehold.WithTTL(cmp.Or(ttl, defaultTTL)))
+			require.NoError(t, err)
+			_, err = lock.Inspect(t.Context())
+			require.NoError(t, err)
+			_, err = h.renew(t.Context(), place.NewStore(store, nil, nil), ttl)
+			require.NoError(t, err)
+			require.Len(t, store.reads, 2)
+			require.Equal(t, store.reads[0], store.reads[1])
+		}
+	})
+}
+
 // If others take the lock between the two writes of a release, nothing of theirs is released.
 func TestReleaseOfATermThatIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -108,8 +139,8 @@ func TestReleaseOfATermThatIsTaken(t *testing.T) {
 	})
 }
 
-// A release of which only the first write succeeds leaves the lock taken for half a minute, and
-// not for another hour.
+// A release of which only the first write succeeds leaves the lock taken for its TTL. The lease
+// before may last so long, and nobody shortens for others what they must wait for.
 func TestReleaseThatFailsHalfWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, below, store := anHour(t)
@@ -129,6 +160,6 @@ func TestReleaseThatFailsHalfWay(t *testing.T) {
 		r, err := lock.Inspect(t.Context())
 		require.NoError(t, err)
 		require.False(t, r.Released())
-		require.Less(t, r.TTL, time.Minute)
+		require.Equal(t, time.Hour, r.TTL)
 	})
 }

@@ -84,7 +84,7 @@ func TestStatusAndList(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(r.out), "\n")
 	require.Len(t, lines, 6)
 	require.Regexp(t, `^LOCK +STATE +TOKEN +HOLDER +SINCE +UNTIL +AGE$`, lines[0])
-	require.Regexp(t, `^locks/corrupt +corrupt +0 +.*not a JSON record`, lines[1])
+	require.Regexp(t, `^locks/corrupt +corrupt +0 +.*9 bytes of text that begin with "no record"`, lines[1])
 	require.Regexp(t, `^locks/expired +expired +9 +gone +- +2023-11-14 `, lines[2])
 	require.Regexp(t, `^locks/held +held +1 +alice +20`, lines[3])
 	require.Regexp(t, `^locks/large +corrupt `, lines[4])
@@ -175,7 +175,7 @@ func TestWatchPrintsEveryChange(t *testing.T) {
 	require.Equal(t, 130, s.wait(t), "ended by the signal, as a shell tells it")
 
 	b.putObject("locks/broken", "x")
-	b.run("watch", b.url("locks/broken")).complains(t, 78, "corrupt lock record")
+	b.run("watch", b.url("locks/broken")).complains(t, 78, `corrupt lock, or none at all: 1 bytes of text`)
 	b.run("watch", "--interval", "1ms", b.url("locks/watched")).complains(t, 64, "--interval 1ms")
 }
 
@@ -196,8 +196,20 @@ func TestBreak(t *testing.T) {
 	require.Contains(t, r.out, "token 1 is released")
 	b.run("run", "-n", url, "--", "true").succeeds(t)
 
-	b.putObject("locks/bad", "x")
-	b.run("run", "-n", b.url("locks/bad"), "--", "true").complains(t, 78, "corrupt lock record")
+	b.putObject("locks/other", "x")
+	b.putObject("locks/mark", `{"token":7}`)
+	before := []string{b.object("locks/other"), b.object("locks/mark")}
+	for _, args := range [][]string{{"run", "-n", b.url("locks/other"), "--", "true"},
+		{"break", b.url("locks/other"), "--token", "41"}} {
+		b.run(args...).complains(t, 78,
+			`(give another URL; or, if it was this lock, write {"expires_at":0,"token":N} over`)
+	}
+	b.run("break", b.url("locks/mark"), "--token", "7").complains(t, 78,
+		"it is a fencing mark of package fencehttp, not a lock (give another URL)")
+	require.Equal(t, before, []string{b.object("locks/other"), b.object("locks/mark")}, "nothing was written")
+
+	b.putObject("locks/bad", `{"expires_at": 0, "token": -1}`)
+	b.run("run", "-n", b.url("locks/bad"), "--", "true").complains(t, 78, `repair it with "leasehold break"`)
 	b.run("break", b.url("locks/bad"), "--token", "41").succeeds(t)
 	r = b.run("run", "-n", b.url("locks/bad"), "--", "sh", "-c", "echo $LEASEHOLD_TOKEN")
 	r.succeeds(t)

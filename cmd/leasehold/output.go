@@ -49,6 +49,12 @@ func show(at place.Location, r leasehold.Record, age time.Duration) shown {
 	return s
 }
 
+// overdue reports whether the holder has not renewed in time, if its wall clock and this machine's
+// are right.
+func overdue(r leasehold.Record) bool {
+	return !r.Released() && time.Since(r.ExpiresAt) > 5*time.Second
+}
+
 // showNone is the view of a lock without a record.
 func showNone(at place.Location) shown { return shown{URL: at.String(), Key: at.Key, State: "free"} }
 

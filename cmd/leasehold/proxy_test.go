@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -115,9 +116,11 @@ func xmlReply(status int, body string, headers ...http.Header) *http.Response {
 	}
 }
 
-// caching makes a proxy a cache that never forgets what was read.
-func caching() (request func(*http.Request) *http.Response, reply func(*http.Response)) {
+// caching makes a proxy a cache that never forgets what was read; also that nothing is there, if it
+// is given that status.
+func caching(statuses ...int) (request func(*http.Request) *http.Response, reply func(*http.Response)) {
 	type answer struct {
+		status int
 		header http.Header
 		body   string
 	}
@@ -127,18 +130,18 @@ func caching() (request func(*http.Request) *http.Response, reply func(*http.Res
 			mu.Lock()
 			defer mu.Unlock()
 			if old, ok := kept[r.URL.RequestURI()]; ok && r.Method == http.MethodGet {
-				return xmlReply(http.StatusOK, old.body, old.header)
+				return xmlReply(old.status, old.body, old.header)
 			}
 			return nil
 		}, func(r *http.Response) {
-			if r.Request.Method != http.MethodGet || r.StatusCode != http.StatusOK {
+			if r.Request.Method != http.MethodGet || !slices.Contains(append(statuses, http.StatusOK), r.StatusCode) {
 				return
 			}
 			body, _ := io.ReadAll(r.Body) // cut off, it is cut off at the client
 			r.Body = io.NopCloser(bytes.NewReader(body))
 			mu.Lock()
 			defer mu.Unlock()
-			kept[r.Request.URL.RequestURI()] = answer{r.Header.Clone(), string(body)}
+			kept[r.Request.URL.RequestURI()] = answer{r.StatusCode, r.Header.Clone(), string(body)}
 		}
 }
 

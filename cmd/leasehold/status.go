@@ -132,7 +132,10 @@ func (a *app) list() *cobra.Command {
 		Short: "Show all locks below a prefix",
 		Long: `Shows all locks whose keys begin with the prefix, as "status" does. An object that is
 not a lock is shown as corrupt: give locks a prefix of their own. One that may not be read is shown
-as denied, and the exit code is 77. With -o json there is one line for each lock.`,
+as denied, and the exit code is 77. With -o json there is one line for each lock.
+
+MinIO does not list a lock whose key lies below that of another one, such as jobs/report/daily
+beside jobs/report, though both work: "status" shows it.`,
 		Example:           `  leasehold list s3://bucket/locks/`,
 		Args:              oneArg("one URL of a prefix"),
 		ValidArgsFunction: noFiles,

@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
@@ -42,10 +42,7 @@ func (a *app) lookAtTable(ctx context.Context, store *place.Store, at place.Loca
 	if err != nil {
 		return shown{}, false, err
 	}
-	var object struct {
-		Table *float64 `json:"table"`
-	}
-	if json.Unmarshal(o.Body, &object) != nil || object.Table == nil {
+	if wire.KindOf(o.Body) != wire.Table {
 		return shown{}, false, nil
 	}
 	table, err := locktable.New(store, at.Key, locktable.WithLogger(a.log))
@@ -68,16 +65,6 @@ func (a *app) lookAtTable(ctx context.Context, store *place.Store, at place.Loca
 	return view, true, nil
 }
 
-// memberAt tells whether a key is that of a table's member, and of which. All that the member holds
-// in the table passes on when its lock is free, so that its lock cannot be broken as others are.
-func memberAt(key string) (table, member string, ok bool) {
-	i := strings.LastIndex(key, membersInfix)
-	if i <= 0 {
-		return "", "", false
-	}
-	return key[:i], key[i+len(membersInfix):], true
-}
-
 // breakMember is locktable.Table.Break of this member.
 func breakMember(store *place.Store, key, member string) (func(context.Context, uint64) error, error) {
 	table, err := locktable.New(store, key, locktable.WithLogger(slog.New(slog.DiscardHandler)))
@@ -96,10 +83,6 @@ func (t *shownTable) howToBreak(at place.Location) string {
 	at.Key = m.Key
 	return fmt.Sprintf("end a member, or break its own lock, such as with leasehold break --token %d %s", m.Token, at)
 }
-
-// membersInfix stands between the key of a table and the name of its member in the key of that
-// member's lock: see locktable.New.
-const membersInfix = ".members/"
 
 func rows(of []locktable.Row) []shownRow {
 	list := make([]shownRow, 0, len(of))

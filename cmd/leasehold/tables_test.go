@@ -112,7 +112,11 @@ func TestRunInATable(t *testing.T) {
 	offline(t, "break", "--token", fmt.Sprint(v.Token), url).complains(t, 64, "is a table of locks")
 	heartbeat := url + ".members%2F" + v.Table.Members[0].Name
 	offline(t, "break", "--token", "2", heartbeat).complains(t, 64, "it is in term 1 of")
-	offline(t, "run", "-n", url, "--", "true").complains(t, 78, "corrupt")
+	for _, args := range [][]string{{"run", "-n", url, "--", "true"}, {"run", url, "--", "true"},
+		{"elect", url, "--", "true"}, {"acquire", "-n", url}, {"watch", url}} {
+		offline(t, args...).complains(t, 78,
+			`it is a table of locks, not a lock ("leasehold run --lock NAME" takes a lock in it)`)
+	}
 	require.Equal(t, v, statusOfTable(t, url))
 	endA()
 	offline(t, "run", "--slots", "2", url, "--", "true").succeeds(t)
@@ -152,7 +156,8 @@ func TestFlagsOfALockInATable(t *testing.T) {
 	for _, more := range [][]string{{"-n"}, {}} { // it is a lock
 		r := offline(t, append(append([]string{"run", "--shared", "--ttl", "2s"}, more...), url, "--", "true")...)
 		require.Equal(t, 78, r.code, "%s", r.stderr)
-		require.Contains(t, r.stderr, "corrupt")
+		require.Contains(t, r.stderr,
+			"it is a lock, not a table of locks (leave --lock, --shared and --slots out, or give another URL)")
 	}
 }
 

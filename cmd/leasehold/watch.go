@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ reads the lock once per interval, and is not a candidate.`,
 				return err
 			}
 			defer store.Close()
+			var last error
 			complained := "" // the kind of failure that was told, until the store answers
 			lock, err := newLock(store, at.Key, []leasehold.Option{
 				leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(max(defaultTTL, every)),
@@ -51,8 +53,9 @@ reads the lock once per interval, and is not a candidate.`,
 				return err
 			}
 			for status, err := range lock.Watch(ctx) {
+				last = err
 				switch {
-				case storeapi.Permanent(err):
+				case storeapi.Permanent(err) && !errors.Is(err, leasehold.ErrUnsent):
 					return err
 				case err != nil:
 					if kind := kindOf(err); kind != complained {
@@ -66,7 +69,7 @@ reads the lock once per interval, and is not a candidate.`,
 					return err
 				}
 			}
-			return ctx.Err()
+			return cmp.Or(ctx.Err(), last)
 		}),
 	}
 	cmd.Flags().DurationVar(&every, "interval", 2*time.Second, "time between two reads")

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -57,6 +58,23 @@ func TestWatchHasALineForEachState(t *testing.T) {
 	_ = lease
 }
 
+// A machine that starts may have no DNS yet. The watch says so, and goes on.
+func TestWatchWaitsForTheNetwork(t *testing.T) {
+	p := newPlace(t)
+	cmd := p.command("watch", "--interval", "100ms",
+		"s3://bucket/key?region=x&path-style=1&endpoint=http://no-such-host.invalid")
+	cmd.Env = append(cmd.Env, "AWS_ACCESS_KEY_ID=x", "AWS_SECRET_ACCESS_KEY=y")
+	s := start(t, cmd)
+	select {
+	case <-s.ended:
+		require.Fail(t, "it has not waited", "%s", &s.stderr)
+	case <-time.After(3 * time.Second):
+	}
+	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, 143, s.wait(t))
+	require.Equal(t, 1, strings.Count(s.stderr.String(), `the host "no-such-host.invalid" is unknown`))
+}
+
 // A holder that renews is there, whatever the clocks say. One that was silent for its TTL has
 // expired.
 func TestWatchBelievesWhatItSees(t *testing.T) {
@@ -104,7 +122,8 @@ var goWords = regexp.MustCompile(
 func TestArgumentsThatCannotWork(t *testing.T) {
 	p := newPlace(t)
 	require.NoError(t, os.Mkdir(filepath.Join(p.dir, "bin"), 0o755))
-	p.put("corrupt", []byte("x"))
+	p.put("corrupt", []byte(`{"expires_at": -1}`))
+	p.put("other", []byte("x"))
 	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "cut.object"), []byte("x"), 0o600))
 	lease, err := p.lock(leasehold.WithIdentity("another")).Acquire(t.Context())
 	require.NoError(t, err)
@@ -186,10 +205,15 @@ func TestArgumentsThatCannotWork(t *testing.T) {
 			78,
 			`repair it with "leasehold break"`,
 		},
+		"another object": {
+			[]string{"run", "-n", there + "other", "--", "true"},
+			78,
+			"(give another URL; or, if it was this lock, write",
+		},
 		"a corrupt file": {
 			[]string{"run", "-n", there + "cut", "--", "true"},
 			78,
-			`repair it with "leasehold break"`,
+			`"leasehold break" repairs it if it was a lock`,
 		},
 		"a scheme in capitals, no slash": {[]string{"status", "S3:bucket/key"}, 64, "write s3://bucket/key"},
 		"a bucket that is none": {

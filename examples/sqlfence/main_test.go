@@ -5,7 +5,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 
@@ -39,6 +42,40 @@ func TestOutcome(t *testing.T) {
 	require.Equal(t, "refused, because the row has token 2",
 		outcome(errors.Join(&leasehold.FencedError{Token: 1, Highest: 2})))
 	require.Equal(t, "failed: no such table", outcome(errors.New("no such table")))
+}
+
+// The statements on the page refuse a lower token alone, also on an empty table, where a former
+// leader has written nothing yet. Each affects no row if and only if it is refused.
+func TestStatementsOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/fencing.md")
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(page), "\n## A database\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	statements := regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(section, -1)
+	require.Len(t, statements, 2, "one of a row, and one that begins a transaction")
+	require.NotRegexp(t, "`(INSERT|UPDATE)[^`]*\\$1", section, "a statement that no test runs")
+	for i, arguments := range []func(token int64) []any{
+		func(token int64) []any { return []any{"region", "eu", token} },
+		func(token int64) []any { return []any{token} },
+	} {
+		db, err := sql.Open("sqlite", ":memory:")
+		require.NoError(t, err)
+		db.SetMaxOpenConns(1)
+		_, err = db.Exec(schema + `; CREATE TABLE leader (id INTEGER PRIMARY KEY, fence INTEGER NOT NULL)`)
+		require.NoError(t, err)
+		for _, write := range []struct{ token, rows int64 }{{2, 1}, {2, 1}, {1, 0}, {3, 1}, {2, 0}} {
+			done, err := db.Exec(statements[i][1], arguments(write.token)...)
+			require.NoError(t, err)
+			rows, err := done.RowsAffected()
+			require.NoError(t, err)
+			require.Equal(t, write.rows, rows, "token %d: %s", write.token, statements[i][1])
+		}
+		require.NoError(t, db.Close())
+	}
+	code, err := os.ReadFile("main.go")
+	require.NoError(t, err)
+	require.Equal(t, strings.Fields(statements[0][1]), strings.Fields(
+		regexp.MustCompile("(?s)`(INSERT .*?)`").FindStringSubmatch(string(code))[1]), "the example's own")
 }
 
 // Writers of many tokens at once, each with a connection of its own, to a database on disk.

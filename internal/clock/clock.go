@@ -62,6 +62,17 @@ func Wait(ctx context.Context, c Clock, d time.Duration, woken <-chan struct{}) 
 	return ctx.Err()
 }
 
+// Attempt is the time of one request of a lock: a third of what the TTL leaves beside the safety
+// margin and the renew interval, at most 10 s. So three attempts that all hang fit between a
+// renewal and the end of the lease.
+func Attempt(ttl, margin, renew time.Duration) time.Duration {
+	return min(max((ttl-margin-renew)/3, time.Millisecond), maxAttempt)
+}
+
+// maxAttempt is the time of a request at a long TTL, on which it does not depend how soon a store
+// answers.
+const maxAttempt = 10 * time.Second
+
 // Jitter is d ±10 %.
 func Jitter(c Clock, d time.Duration) time.Duration {
 	return time.Duration(float64(d) * (0.9 + 0.2*c.Rand()))

@@ -31,6 +31,18 @@ func TestElapsedIsTheMostThatTheClocksAllow(t *testing.T) {
 		"2, plus suspends of 8 and 7, each counted by one clock only")
 }
 
+// Three attempts that hang fit between a renewal that is due and the end of the lease.
+func TestAttempt(t *testing.T) {
+	for _, c := range []struct{ ttl, margin, renew, want time.Duration }{
+		{15 * time.Second, 3 * time.Second, 5 * time.Second, 7 * time.Second / 3},
+		{30 * time.Second, 10 * time.Second, 10 * time.Second, 10 * time.Second / 3},
+		{24 * time.Hour, time.Hour, time.Hour, 10 * time.Second},
+		{time.Millisecond, time.Millisecond / 5, time.Millisecond / 3, time.Millisecond},
+	} {
+		require.Equal(t, c.want, clock.Attempt(c.ttl, c.margin, c.renew))
+	}
+}
+
 func TestSleepEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

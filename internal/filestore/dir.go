@@ -93,7 +93,8 @@ func (d *Dir) Validate() error {
 }
 
 // Get reads an object. If its file is not one that a Dir has written, the error matches
-// storeapi.ErrCorruptRecord, and the ETag, which is made of the content, is filled in.
+// storeapi.ErrCorruptRecord, and the ETag, which is made of the content, is filled in. So is the
+// Body, with what the file has of one, unless it is too large.
 func (d *Dir) Get(ctx context.Context, key string) (Object, error) {
 	return d.about(ctx, "reading", key, func(c *call) (Object, error) {
 		o, err := c.read()
@@ -302,15 +303,15 @@ func (c *call) read() (Object, error) {
 	h, body, err := decode(data)
 	switch {
 	case len(data) > c.dir.limit+maxHeader, err == nil && len(body) > c.dir.limit:
-		err = fmt.Errorf("it is larger than %d bytes", c.dir.limit)
+		body, err = nil, fmt.Errorf("it is larger than %d bytes", c.dir.limit)
 	case err == nil && h.Key != c.key:
 		err = fmt.Errorf("it is the object %q under another name", h.Key)
 	}
 	if err != nil {
-		return Object{ETag: contentETag(data)}, &storeapi.Error{
+		return Object{ETag: contentETag(data), Body: body}, &storeapi.Error{
 			Doing: c.doing, Kind: storeapi.ErrCorruptRecord,
 			Cause: fmt.Errorf("the file %s is not an object of leasehold: %w", c.file, err),
-			Hint:  "inspect the file, then repair it with Lock.Break",
+			Hint:  "inspect the file; Lock.Break repairs it if it was a lock",
 		}
 	}
 	return Object{Body: body, ETag: h.ETag, Age: h.age()}, nil

@@ -54,23 +54,30 @@ func encode(h header, body []byte) []byte {
 	return append(fmt.Appendf(nil, "%s%08x\n", magic, crc32.Checksum(rest, castagnoli)), rest...)
 }
 
-// decode undoes encode. It refuses what was cut off or changed.
+// decode undoes encode. It refuses what was cut off or changed, with as much of the body as there
+// is. The body of what encode has not made is all of it.
 func decode(data []byte) (h header, body []byte, err error) {
 	first, rest, _ := bytes.Cut(data, []byte("\n"))
 	head, body, whole := bytes.Cut(rest, []byte("\n"))
+	if body == nil {
+		body = []byte{}
+	}
 	switch {
 	case len(data) == 0:
-		return h, nil, errors.New("it is empty")
+		return h, body, errors.New("it is empty")
 	case !bytes.HasPrefix(first, []byte(magic)):
-		return h, nil, fmt.Errorf("it does not begin with %q", magic)
+		if !bytes.HasPrefix([]byte(magic), first) {
+			body = data
+		}
+		return h, body, fmt.Errorf("it does not begin with %q", magic)
 	case !whole, string(first[len(magic):]) != fmt.Sprintf("%08x", crc32.Checksum(rest, castagnoli)):
-		return h, nil, errors.New("its checksum is wrong, so it was cut off or changed")
+		return h, body, errors.New("its checksum is wrong, so it was cut off or changed")
 	}
 	if err := json.Unmarshal(head, &h); err != nil {
-		return h, nil, fmt.Errorf("its second line: %w", err)
+		return h, body, fmt.Errorf("its second line: %w", err)
 	}
 	if h.ETag == "" {
-		return h, nil, errors.New("it has no ETag")
+		return h, body, errors.New("it has no ETag")
 	}
 	return h, body, nil
 }

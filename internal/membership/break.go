@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // Break ends the term of a member by force, if its object is in exactly the term with this token. A
@@ -19,7 +20,8 @@ import (
 // been in its place for a TTL (see question.answer). By then the lease has run out, also that of a
 // member which has not read its object since.
 //
-// It repairs a corrupt object as well. Then token is recorded as the last one issued.
+// It repairs a record that was damaged as well, and nothing else. Then token is recorded as the
+// last one issued.
 func (g *Group) Break(ctx context.Context, key string, token uint64) error {
 	if _, err := g.lock(key); err != nil {
 		return err
@@ -61,18 +63,19 @@ func (g *Group) Break(ctx context.Context, key string, token uint64) error {
 // in a row are hardly outrun.
 const maxBreaks = 4
 
-// last is the record in a member's object; one with this token and no more if it is corrupt.
+// last is the record in a member's object; one with this token and no more if it was damaged.
 func (g *Group) last(ctx context.Context, key string, token uint64) (rec leasehold.Record, etag string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, g.s.attempt())
+	ctx, cancel := context.WithTimeout(ctx, g.s.Attempt())
 	defer cancel()
 	obj, err := g.store.Get(ctx, key)
-	if err != nil && (obj.ETag == "" || !errors.Is(err, leasehold.ErrCorruptRecord)) {
+	if err != nil && (obj.Body == nil || !errors.Is(err, leasehold.ErrCorruptRecord)) {
 		return rec, "", err
 	}
 	if err != nil || rec.UnmarshalJSON(obj.Body) != nil {
 		rec = leasehold.Record{Token: token}
+		err = wire.Misplaced(wire.Lock, obj.Body)
 	}
-	return rec, obj.ETag, nil
+	return rec, obj.ETag, err
 }
 
 func (g *Group) replace(ctx context.Context, key string, rec leasehold.Record, etag string) error {
@@ -80,7 +83,7 @@ func (g *Group) replace(ctx context.Context, key string, rec leasehold.Record, e
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, g.s.attempt())
+	ctx, cancel := context.WithTimeout(ctx, g.s.Attempt())
 	defer cancel()
 	_, err = g.store.PutIfMatch(ctx, key, body, etag)
 	return err

@@ -12,19 +12,23 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// Settings are those of all locks of a group, in one process. TTL, Poll and Drift are those of
-// leasehold.WithTTL, WithPollInterval and WithClockDrift.
+// Settings are those of all locks of a group, in one process. TTL, Poll, Margin and Drift are those
+// of leasehold.WithTTL, WithPollInterval, WithSafetyMargin and WithClockDrift. A Margin of 0 means
+// a fifth of the TTL.
 type Settings struct {
-	TTL, Poll time.Duration
-	Drift     float64
-	Identity  string
-	Log       *slog.Logger
-	Clock     clock.Clock        // nil means clock.System
-	Options   []leasehold.Option // of every lock: its safety margin, for example
+	TTL, Poll, Margin time.Duration
+	Drift             float64
+	Identity          string
+	Log               *slog.Logger
+	Clock             clock.Clock        // nil means clock.System
+	Options           []leasehold.Option // of every lock
 }
 
-// attempt bounds one request, as leasehold.WithTTL says.
-func (s Settings) attempt() time.Duration { return min(s.TTL/6, 10*time.Second) }
+// Attempt bounds one request, as leasehold.WithTTL says.
+func (s Settings) Attempt() time.Duration { return clock.Attempt(s.TTL, s.Margin, s.renew()) }
+
+// renew is how often members renew.
+func (s Settings) renew() time.Duration { return s.TTL / 3 }
 
 // Group is the members of one group, as one process sees them. It is safe for concurrent use.
 type Group struct {
@@ -45,6 +49,7 @@ const (
 // NewGroup returns a group whose members have their objects in this store.
 func NewGroup(store leasehold.Store, s Settings) *Group {
 	s.Clock, s.Log = cmp.Or(s.Clock, clock.System), cmp.Or(s.Log, slog.Default())
+	s.Margin = cmp.Or(s.Margin, s.TTL/5)
 	return &Group{store: store, s: s}
 }
 
@@ -55,7 +60,8 @@ func (g *Group) IgnoresDeletes() bool { return g.deletes.Load() == ignored }
 // lock makes a lock with the settings of the group. Later options win.
 func (g *Group) lock(key string, more ...leasehold.Option) (*leasehold.Lock, error) {
 	opts := []leasehold.Option{
-		leasehold.WithTTL(g.s.TTL), leasehold.WithPollInterval(g.s.Poll), leasehold.WithClockDrift(g.s.Drift),
+		leasehold.WithTTL(g.s.TTL), leasehold.WithRenewInterval(g.s.renew()), leasehold.WithPollInterval(g.s.Poll),
+		leasehold.WithSafetyMargin(g.s.Margin), leasehold.WithClockDrift(g.s.Drift),
 		leasehold.WithIdentity(g.s.Identity), leasehold.WithLogger(g.s.Log),
 	}
 	return leasehold.NewLock(g.store, key, append(append(opts, g.s.Options...), more...)...)

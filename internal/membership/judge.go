@@ -51,7 +51,7 @@ func (j *Judge) Look(ctx context.Context) (Verdict, error) {
 	}
 	why := v.Reason
 	// What is begun is finished, or a process that ends would leave an object that nobody removes.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*j.g.s.attempt())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*j.g.s.Attempt())
 	defer cancel()
 	lease, err := j.lock.TryAcquire(ctx)
 	if held, ok := errors.AsType[*leasehold.HeldError](err); ok {
@@ -109,7 +109,7 @@ func (j *Judge) look(ctx context.Context) (v Verdict, take bool, err error) {
 // free releases what this judge has taken or made. If that fails, it is free when the TTL has
 // passed.
 func (j *Judge) free(ctx context.Context, lease *leasehold.Lease) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*j.g.s.attempt())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*j.g.s.Attempt())
 	defer cancel()
 	stale := j.g.version(ctx, j.lock.Key())
 	if err := lease.Release(ctx); err != nil {
@@ -122,7 +122,7 @@ func (j *Judge) free(ctx context.Context, lease *leasehold.Lease) {
 func (j *Judge) Next() time.Duration {
 	c, poll := j.g.s.Clock, j.g.s.Poll
 	now := c.Now().Mono
-	wait := j.renewals.Wait(now, max(poll, j.g.s.TTL/3), c.Rand()) // one look for each renewal
+	wait := j.renewals.Wait(now, max(poll, j.g.s.renew()), c.Rand()) // one look for each renewal
 	if wait == 0 {
 		wait = clock.Jitter(c, poll)
 	}

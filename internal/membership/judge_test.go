@@ -261,6 +261,37 @@ func TestWhatTheJudgeOfAnotherTermHasSeen(t *testing.T) {
 	})
 }
 
+// limits is a store that notes how long each read may take.
+type limits struct {
+	leasehold.Store
+	reads []time.Duration
+}
+
+func (l *limits) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	if end, ok := ctx.Deadline(); ok {
+		l.reads = append(l.reads, time.Until(end))
+	}
+	return l.Store.Get(ctx, key)
+}
+
+func (l *limits) Describe() leasehold.StoreInfo { return leasehold.Describe(l.Store) }
+
+// A group's own requests have the time that its locks give theirs.
+func TestAGroupsRequestsHaveTheTimeOfALocks(t *testing.T) {
+	bubble(t, func(s *scene) {
+		store, with := &limits{Store: s.store}, settings()
+		with.Margin = ttl / 3
+		group := membership.NewGroup(store, with)
+		term := termOf(s.term())
+		judge, err := group.Judge(term, ttl)
+		require.NoError(s, err)
+		_, err = judge.Look(s.Context())
+		require.NoError(s, err)
+		require.NoError(s, group.Break(s.Context(), key, term.Token))
+		require.Equal(s, []time.Duration{ttl / 9, ttl / 9}, store.reads)
+	})
+}
+
 // What cannot be read gives no verdict, and says so each time.
 func TestUnreadableObjects(t *testing.T) {
 	foreign := `{"expires_at":0,"token":9}` // has no object id, so it is never one and the same

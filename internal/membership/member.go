@@ -74,7 +74,7 @@ func (m *Member) Run(ctx context.Context) error {
 	if left.Token == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.g.s.attempt())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.g.s.Attempt())
 	defer cancel()
 	if err := m.g.remove(ctx, m.Key(), left, m.stale); err != nil {
 		m.g.s.Log.Info("the member's object could not be removed: another member may", "key", m.Key(), "err", err)
@@ -106,7 +106,7 @@ func (m *Member) term(ctx context.Context, lease *leasehold.Lease) {
 	}
 	m.left = lease.Record()
 	if !m.unique {
-		looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.g.s.attempt())
+		looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.g.s.Attempt())
 		defer cancel()
 		m.stale = m.g.version(looking, m.Key())
 	}

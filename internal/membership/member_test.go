@@ -135,10 +135,12 @@ func testHealing(s *scene, rests bool) {
 	go func() { done <- m.Run(ctx) }()
 	first := <-terms
 	s.remove()
-	time.Sleep(3 * ttl)
+	time.Sleep(2 * ttl)
+	require.Equal(s, rests, m.Check(nil) == nil, "it may take its time")
+	time.Sleep(ttl)
 	require.False(s, s.exists(), "something may still act under the lost term")
 	require.Empty(s, terms)
-	require.Equal(s, rests, m.Check(nil) == nil)
+	require.Error(s, m.Check(nil), "it hangs")
 	close(mayReturn)
 	second := <-terms
 	require.NotEqual(s, first.ObjectID, second.ObjectID)

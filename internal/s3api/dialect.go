@@ -46,10 +46,22 @@ func unquoted(etag string) string {
 // Update replaces the version that etag names, by a write that carries the condition that it is
 // given. It learns the dialect.
 //
+// A condition on a weak ETag never holds (RFC 9110, 13.1.1). S3 has none, but a proxy that
+// compresses makes weak ones. The refusal then says so.
+//
 // A server that refuses an update although the object still has the ETag is asked for its dialect,
 // with an object of its own. A refusal for any other reason stays one. Once an update has
 // succeeded, nothing more is asked.
 func (o Objects) Update(ctx context.Context, key, etag string, write func(ifMatch *string) error) error {
+	err := o.update(ctx, key, etag, write)
+	if strings.HasPrefix(etag, "W/") && errors.Is(err, storeapi.ErrPreconditionFailed) {
+		return &storeapi.Error{Cause: err, Hint: fmt.Sprintf("the ETag %s is weak, so no condition on it can hold: a "+
+			"proxy in front of the server compresses or changes answers; let it pass them as they are", etag)}
+	}
+	return err
+}
+
+func (o Objects) update(ctx context.Context, key, etag string, write func(ifMatch *string) error) error {
 	known := o.dialect.Load()
 	err := write(o.IfMatch(etag))
 	switch {

@@ -16,17 +16,27 @@ import (
 )
 
 // Op says what a request does and which permissions it needs, for error messages.
-type Op struct{ verb, permissions string }
+type Op struct {
+	verb, permissions string
+	creates           bool
+}
 
 // The kinds of requests.
 var (
-	Get = Op{"reading", "s3:GetObject on the object, and s3:ListBucket on the bucket: " +
+	Get = Op{verb: "reading", permissions: "s3:GetObject on the object, and s3:ListBucket on the bucket: " +
 		"without that S3 answers 403 for an object that does not exist"}
-	Put = Op{"writing", "s3:PutObject and s3:GetObject on the object, and with KMS kms:GenerateDataKey and " +
-		"kms:Decrypt on the key; " +
+	Put = Op{verb: "writing", permissions: "s3:PutObject and s3:GetObject on the object, and with KMS " +
+		"kms:GenerateDataKey and kms:Decrypt on the key; " +
 		"a bucket's policy may also demand that each write names its encryption"}
-	Delete = Op{"deleting", "s3:DeleteObject and s3:GetObject on the object"}
+	Delete = Op{verb: "deleting", permissions: "s3:DeleteObject and s3:GetObject on the object"}
 )
+
+// PutIf is a Put with this If-Match: without one, it may only create.
+func PutIf(ifMatch *string) Op {
+	op := Put
+	op.creates = ifMatch == nil
+	return op
+}
 
 const (
 	hintRequest = "the server refuses the request: check bucket name, key and endpoint; does this port expect https? " +
@@ -76,6 +86,9 @@ func (b *Bucket) classify(err error, op Op) (hint string, kind error) {
 	case status == http.StatusPreconditionFailed, code == "PreconditionFailed":
 		b.server.Heard()
 		return "", storeapi.ErrPreconditionFailed
+	case op.creates && status == http.StatusConflict && exists[code]:
+		b.server.Heard()
+		return "", storeapi.ErrPreconditionFailed
 	case status == http.StatusConflict && concurrent[code]:
 		b.server.Heard()
 		return "", storeapi.ErrConflict
@@ -93,7 +106,7 @@ func (b *Bucket) classify(err error, op Op) (hint string, kind error) {
 	case code == "NoSuchBucket":
 		return "create the bucket, or correct its name or the endpoint", storeapi.ErrPermanent
 	case status == http.StatusNotImplemented, code == "NotImplemented":
-		if op == Put {
+		if op.verb == Put.verb {
 			return "the server does not implement conditional writes, or not this one: package createonly keeps " +
 				"locks with creates alone, or a header in their place", storeapi.ErrUnsafeStore
 		}
@@ -131,6 +144,16 @@ var concurrent = map[string]bool{
 	// (rgw_common.cc, ERR_TAG_CONFLICT)
 	"OperationAborted":       true,
 	"ConcurrentModification": true, // Ceph's gateway (rgw_common.cc, ECANCELED)
+}
+
+// exists are the codes of a 409 that refuses a create because there is an object.
+var exists = map[string]bool{
+	// Aliyun OSS: help.aliyun.com/en/oss/user-guide/http-status-code-409; Tencent COS, by reports
+	// of its users
+	"FileAlreadyExists": true,
+	// IBM COS: ibm.com/docs/en/coss/3.20.1?topic=headers-forbid-overwrite-header; Huawei OBS, by
+	// clients that expect it
+	"ObjectAlreadyExists": true,
 }
 
 // passes reports whether a refusal with this code passes by itself, or when the client has new

@@ -131,7 +131,7 @@ func (o Objects) put(ctx context.Context, key string, body []byte, ifMatch, ifNo
 		IfMatch: ifMatch, IfNoneMatch: ifNoneMatch,
 	}, o.Once)
 	if err != nil {
-		return "", o.Explain(err, Put, key)
+		return "", o.Explain(err, PutIf(ifMatch), key)
 	}
 	if err := o.Genuine(Put, key, out.ETag, out.ResultMetadata); err != nil { // whether the write has landed is unknown
 		return "", err

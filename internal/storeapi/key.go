@@ -1,6 +1,7 @@
 package storeapi
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -29,6 +30,9 @@ func BadKey(key string) string {
 		return "is not valid UTF-8"
 	case strings.ContainsFunc(key, unicode.IsControl):
 		return "has a control character"
+	// beside control characters, these are all that XML 1.0 cannot carry
+	case strings.ContainsAny(key, "\ufffe\uffff"):
+		return "has the character U+FFFE or U+FFFF, which no list of keys can show"
 	case strings.Contains(key, `\`):
 		return "has a backslash, which some servers take for a slash"
 	}
@@ -44,4 +48,32 @@ func BadKey(key string) string {
 		}
 	}
 	return ""
+}
+
+// MembersFolder stands between the key of a table of package locktable and the name of a member in
+// the key of that member's lock. The key of the table alone must not be a folder, because some
+// servers refuse an object below another.
+const MembersFolder = ".members/"
+
+// MemberAt tells whether a key is that of the lock of a table's member, and of which.
+func MemberAt(key string) (table, member string, ok bool) {
+	i := strings.LastIndex(key, MembersFolder)
+	if i <= 0 {
+		return "", "", false
+	}
+	return key[:i], key[i+len(MembersFolder):], true
+}
+
+// NotOfMember returns an error if a key is that of the lock of a table's member, which cannot be
+// broken as other locks are.
+func NotOfMember(key string) error {
+	table, member, ok := MemberAt(key)
+	if !ok {
+		return nil
+	}
+	return &Error{
+		Kind: ErrPermanent, Hint: "use Table.Break of package locktable",
+		Cause: fmt.Errorf("it is the lock of the member %q of the table %q, whose locks would pass on at once",
+			member, table),
+	}
 }

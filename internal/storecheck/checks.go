@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -47,6 +48,10 @@ var checks = []Check{
 	}},
 	{"create", "a create over an existing object is refused", func(p probe) error {
 		first := p.body("\x00first\xff\n")
+		if !p.shared { // which start reads
+			p.s.requests.Add(1)
+			_, _ = p.s.read(p.ctx, p.key) // a cache may keep that nothing is there
+		}
 		etag, err := p.start(first)
 		if err != nil {
 			return err
@@ -55,14 +60,17 @@ var checks = []Check{
 		if err := mustRefuse("a second PutIfNoneMatch", err); err != nil {
 			return err
 		}
-		return p.mustHold(first, etag)
+		return p.mustShow(first, etag, nil)
 	}},
 	{"update", "an update of a stale version is refused", func(p probe) error {
-		stale, err := p.start(p.body("first"))
+		first, second := p.body("first"), p.body("second")
+		stale, err := p.start(first)
 		if err != nil {
 			return err
 		}
-		second := p.body("second")
+		if err := p.mustShow(first, stale, nil); err != nil { // a cache may keep that
+			return err
+		}
 		etag, err := p.update(second, stale)
 		if err != nil {
 			return err
@@ -74,7 +82,7 @@ var checks = []Check{
 		if err := mustRefuse("PutIfMatch with a stale ETag", err); err != nil {
 			return err
 		}
-		return p.mustHold(second, etag)
+		return p.mustShow(second, etag, first)
 	}},
 	{"update-race", "of many updates of one version at once, exactly one wins", func(p probe) error {
 		etag, err := p.start(p.body("start"))
@@ -154,6 +162,8 @@ func (p probe) race(suffix string, write func(body []byte) (string, error)) (eta
 		}
 		o, err := p.get()
 		switch {
+		case winner >= 0 && errors.Is(err, storeapi.ErrNotExist):
+			return "", stale()
 		case err != nil && (winner >= 0 || !errors.Is(err, storeapi.ErrNotExist)):
 			return "", err
 		case winner < 0 && slices.ContainsFunc(bodies, func(b []byte) bool { return bytes.Equal(b, o.body) }):
@@ -166,8 +176,10 @@ func (p probe) race(suffix string, write func(body []byte) (string, error)) (eta
 			return "", p.maybeDisturbed(noWinner)
 		case p.foreign(o.body):
 			return "", errDisturbed
-		case !bytes.Equal(o.body, bodies[winner]) || o.etag != etags[winner]:
+		case !bytes.Equal(o.body, bodies[winner]):
 			return "", notSafe("writer %d succeeded, but the object holds %q with ETag %q", winner, o.body, o.etag)
+		case o.etag != etags[winner]:
+			return "", otherETag(o.etag, etags[winner])
 		default:
 			return o.etag, nil
 		}
@@ -204,9 +216,48 @@ func mustRefuse(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
+// otherETag is the failure of a read that shows another ETag than the write of that version.
+func otherETag(read, wrote string) error {
+	if strings.HasPrefix(read, "W/") {
+		return &storeapi.Error{
+			Kind: storeapi.ErrUnsafeStore,
+			Cause: fmt.Errorf("the ETag %s of a read is weak, so no condition on it can hold; the write gave %s", read,
+				wrote),
+			Hint: "a proxy in front of the server compresses or changes answers: let it pass them as they are",
+		}
+	}
+	return notSafe("the ETag reads %q, but the write gave %q", read, wrote)
+}
+
+// ErrStale is the error of a store whose reads do not show the writes before them.
+var ErrStale = errors.New("a read does not show the write before it, but what was there before that: a cache stands " +
+	"in front of the store")
+
+func stale() error {
+	return &storeapi.Error{
+		Kind: storeapi.ErrUnsafeStore, Cause: ErrStale,
+		Hint: "let the cache pass all requests of this bucket to the server (nginx: proxy_cache off), or go around it",
+	}
+}
+
+// mustShow checks that the object is exactly as written. former is what a read has shown before the
+// write, or nil if there was no object.
+func (p probe) mustShow(body []byte, etag string, former []byte) error {
+	*p.written = etag
+	o, err := p.get()
+	if former == nil && errors.Is(err, storeapi.ErrNotExist) || former != nil && bytes.Equal(o.body, former) {
+		return stale()
+	}
+	return p.holds(o, err, body, etag)
+}
+
 // mustHold checks that the object is exactly as expected.
 func (p probe) mustHold(body []byte, etag string) error {
 	o, err := p.get()
+	return p.holds(o, err, body, etag)
+}
+
+func (p probe) holds(o object, err error, body []byte, etag string) error {
 	switch {
 	case err != nil:
 		return err
@@ -215,7 +266,7 @@ func (p probe) mustHold(body []byte, etag string) error {
 	case !bytes.Equal(o.body, body):
 		return notSafe("the object holds %q, should hold %q", o.body, body)
 	case o.etag != etag:
-		return notSafe("the ETag reads %q, but the write gave %q", o.etag, etag)
+		return otherETag(o.etag, etag)
 	}
 	return nil
 }

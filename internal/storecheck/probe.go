@@ -16,13 +16,15 @@ type probe struct {
 	ctx          context.Context
 	s            *Store
 	key          string
-	ways, rounds int    // concurrent writers in a race, and how many races
-	run          string // begins what this run of the check writes
-	shared       bool   // the object may exist already, is never deleted, and other processes may check with it too
+	ways, rounds int     // concurrent writers in a race, and how many races
+	run          string  // begins what this run of the check writes
+	written      *string // ETag of the object, as mustShow was told it last; "" if it was not
+	shared       bool    // the object may exist already, is never deleted, and other processes may check with it too
 }
 
 var (
-	errDisturbed = errors.New("other processes check the store with the same object all the time")
+	errDisturbed = errors.New("other processes check the store with the same object all the time, or a cache in " +
+		"front of it answers reads")
 )
 
 // undisturbed runs a check until no other process has come in between.
@@ -161,7 +163,7 @@ func (p probe) clock() (verdict string, err error) {
 				return "", errDisturbed
 			}
 		case o.etag != etag:
-			return "", notSafe("the ETag reads %q, but the write gave %q", o.etag, etag)
+			return "", otherETag(o.etag, etag)
 		case o.age < 0 || o.age > elapsed:
 			return ClockWrong, notSafe("an object written less than %v ago is told to be %v old: Date and "+
 				"Last-Modified do not come from "+

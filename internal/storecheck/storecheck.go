@@ -139,7 +139,9 @@ func All() []Check { return slices.Clone(checks) }
 
 // Run tries the check out on key, with so many concurrent writers in each of so many races.
 func (c Check) Run(ctx context.Context, s *Store, key string, ways, rounds int) error {
-	return c.run(probe{ctx: ctx, s: s, key: key, ways: ways, rounds: rounds, run: rand.Text()})
+	return c.run(probe{
+		ctx: ctx, s: s, key: key, ways: ways, rounds: rounds, run: rand.Text(), written: new(string),
+	})
 }
 
 // ErrDeleteIgnored is the error of the one check that a store may fail and still be safe for locks.
@@ -176,7 +178,10 @@ func Run(ctx context.Context, s *Store, keyPrefix string) (report Report, err er
 		if !removes && c.Name == "delete" {
 			continue
 		}
-		p := probe{ctx: ctx, s: s, key: keyPrefix + "-" + c.Name + "-" + rand.Text()[:10], ways: checkWays, rounds: 1}
+		p := probe{
+			ctx: ctx, s: s, key: keyPrefix + "-" + c.Name + "-" + rand.Text()[:10], ways: checkWays, rounds: 1,
+			written: new(string),
+		}
 		if !removes && c.Name != "missing" { // which writes nothing on a safe store
 			p.key, p.shared = shared, true
 		}
@@ -191,14 +196,15 @@ func Run(ctx context.Context, s *Store, keyPrefix string) (report Report, err er
 		if c.Name == createRace {
 			creates = err == nil
 		} else if c.Name != clock.Name {
-			noUpdates = noUpdates || errors.Is(err, storeapi.ErrUnsafeStore)
+			noUpdates = noUpdates || errors.Is(err, storeapi.ErrUnsafeStore) && !errors.Is(err, ErrStale)
 		}
 		if !p.shared {
-			if err := clear(ctx, s, p.key); err != nil {
+			if err := clear(ctx, s, p.key, *p.written); err != nil {
 				report.Leftover = append(report.Leftover, p.key)
 			}
 		}
-		if storeapi.Permanent(err) && !errors.Is(err, storeapi.ErrUnsafeStore) {
+		if storeapi.Permanent(err) && !errors.Is(err, storeapi.ErrUnsafeStore) ||
+			errors.Is(err, ErrStale) { // then no other check means what it says
 			break
 		}
 	}
@@ -214,12 +220,21 @@ func Run(ctx context.Context, s *Store, keyPrefix string) (report Report, err er
 	return report, errors.Join(problems...)
 }
 
-// clear deletes whatever stands at key.
-func clear(ctx context.Context, s *Store, key string) error {
+// clear deletes whatever stands at key, which is likely to have that ETag, unless it is "".
+func clear(ctx context.Context, s *Store, key, etag string) error {
+	if etag != "" {
+		if err := s.remove(ctx, key, etag); !errors.Is(err, storeapi.ErrPreconditionFailed) {
+			return ignoreMissing(err)
+		}
+	}
 	o, err := s.get(ctx, key)
 	if err == nil {
 		err = s.remove(ctx, key, o.etag)
 	}
+	return ignoreMissing(err)
+}
+
+func ignoreMissing(err error) error {
 	if errors.Is(err, storeapi.ErrNotExist) {
 		return nil
 	}

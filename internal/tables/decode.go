@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"iter"
@@ -12,12 +13,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // Decode reads a table. It allows white space and any order of members. Anything else that Encode
 // would not write is an error that matches leasehold.ErrCorruptRecord, unknown members too: the
-// next write would lose them. It does not ask that all is granted that could be, because the next
-// Finish does that.
+// next write would lose them. If it is no table at all, the error says what it is. It does not ask
+// that all is granted that could be, because the next Finish does that.
 func Decode(body []byte) (*Table, error) {
 	d := decoder{rest: string(body), size: len(body), t: New()} // names are parts of one string: no allocation for each
 	if !utf8.Valid(body) {
@@ -33,7 +36,10 @@ func Decode(body []byte) (*Table, error) {
 	if json.Unmarshal(body, &later) == nil && later.Table > version {
 		d.err = fmt.Errorf("a table of version %v: only a later release can read it", later.Table)
 	}
-	return nil, fmt.Errorf("%w: %w", leasehold.ErrCorruptRecord, d.err)
+	return nil, cmp.Or(wire.Misplaced(wire.Table, body), error(&storeapi.Error{
+		Kind: leasehold.ErrCorruptRecord, Cause: fmt.Errorf("corrupt table: %w", d.err),
+		Hint: "inspect the object, then repair it by hand",
+	}))
 }
 
 // maxTTL is far above any that a lock can have, and a time.Duration holds it.

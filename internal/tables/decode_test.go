@@ -153,11 +153,11 @@ func told(t *Table) []any {
 func TestDamagedTables(t *testing.T) {
 	const member9 = `"9":{"name":"pod-9"`
 	for _, c := range []struct{ name, old, new, want string }{
-		{"nothing", sample, "", `no {`},
-		{"null", sample, "null", `no {`},
-		{"a list", sample, "[]", `no {`},
-		{"an empty object", sample, "{}", "is missing"},
-		{"a record", sample, `{"expires_at":0,"token":7}`, `no member "expires_at"`},
+		{"nothing", sample, "", "none at all: it is empty"},
+		{"null", sample, "null", "none at all: 4 bytes of text"},
+		{"a list", sample, "[]", "none at all: "},
+		{"an empty object", sample, "{}", "none at all: 2 bytes of text"},
+		{"a record", sample, `{"expires_at":0,"token":7}`, "it is a lock of package leasehold, not a table"},
 		{"not UTF-8", "pod-7", "pod-\xff", "not UTF-8"},
 		{"a NUL", "pod-7", "pod-\x00", "invalid character"},
 		{"a text over a line", "pod-7", "pod\n7", "invalid character"},

@@ -1,9 +1,11 @@
 // Package wire is the published format of a lock object: one JSON record, read strictly, so that
-// nothing else is ever taken for a lock that is free.
+// nothing else is ever taken for a lock that is free. It also tells what an object is that is no
+// record.
 package wire
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -78,8 +80,16 @@ func (r Record) Encode() ([]byte, error) {
 
 // Decode reads a record. It ignores members that it does not know. Anything else that is not
 // exactly a record, such as a negative or overflowing number, is an error that matches
-// ErrCorruptRecord.
+// ErrCorruptRecord. If it is no record at all, the error says what it is: see Misplaced.
 func Decode(body []byte) (Record, error) {
+	rec, err := decode(body)
+	if err != nil {
+		err = cmp.Or(Misplaced(Lock, body), err)
+	}
+	return rec, err
+}
+
+func decode(body []byte) (Record, error) {
 	corrupt := func(format string, args ...any) (Record, error) {
 		return Record{}, fmt.Errorf("%w: "+format, append([]any{storeapi.ErrCorruptRecord}, args...)...)
 	}

@@ -94,12 +94,17 @@ func (c *client) run() {
 	c.reset()
 }
 
+// hurried is a context that leaves no time to watch a holder. The client waits by itself.
+type hurried struct{ context.Context }
+
+func (hurried) Deadline() (time.Time, bool) { return time.Time{}, true }
+
 // take acquires the lock, after one wait if it is held.
 func (c *client) take(lock *leasehold.Lock) (*leasehold.Lease, error) {
-	lease, err := lock.TryAcquire(c.ctx)
+	lease, err := lock.TryAcquire(hurried{c.ctx})
 	if held, ok := errors.AsType[*leasehold.HeldError](err); ok {
 		_ = c.Sleep(c.ctx, held.Wait)
-		lease, err = lock.TryAcquire(c.ctx)
+		lease, err = lock.TryAcquire(hurried{c.ctx})
 	}
 	if err == nil {
 		c.acquired(lease)

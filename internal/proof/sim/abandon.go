@@ -15,6 +15,7 @@ type abandonment struct {
 	by    *process
 	at    time.Time
 	until time.Duration // by the holder's monotonic clock: at least so long the term keeps everybody out
+	ttl   time.Duration // of the lease
 }
 
 // abandonments are the terms that were abandoned, and those whose holder has called Release. The
@@ -60,7 +61,9 @@ func (p *process) abandon(lease *leasehold.Lease) {
 	}
 	if valid, left := lease.Valid(), time.Until(lease.Deadline()); valid {
 		w.mu.Lock()
-		w.abandoned[lease.Token()] = abandonment{p, time.Now(), p.clock.Now().Mono + left + w.cfg.Margin}
+		ttl := ttlOf(lease)
+		until := p.clock.Now().Mono + left + w.cfg.marginOf(ttl)
+		w.abandoned[lease.Token()] = abandonment{p, time.Now(), until, ttl}
 		w.markIf(p.lease == lease, abandonedInFunction)
 		w.mu.Unlock()
 		w.markIf(p.client.writing.Load() > 0, abandonedWhileWriting)
@@ -143,7 +146,7 @@ func (p *process) dropLock(ctx context.Context) {
 	aside(true)
 	defer aside(false)
 	waiting, cancel := context.WithTimeout(ctx, p.draw(0, 3*p.w.cfg.TTL))
-	lease, err := p.newLock(true).Acquire(waiting)
+	lease, err := p.newLock(p.timing, true).Acquire(waiting)
 	cancel()
 	if err != nil {
 		return
@@ -153,7 +156,7 @@ func (p *process) dropLock(ctx context.Context) {
 	for range 4 {
 		_ = p.clock.Sleep(ctx, p.draw(0, p.w.cfg.TTL/4))
 		runtime.GC() // by now no timer refers to the Lock
-		if lease, err = p.newLock(true).TryAcquire(ctx); err == nil {
+		if lease, err = p.newLock(p.timing, true).TryAcquire(ctx); err == nil {
 			_ = lease.Release(context.Background())
 			return
 		}
@@ -187,7 +190,7 @@ func (w *world) checkAbandoned(writer *process, r request, old, now leasehold.Re
 	case now.Token > old.Token:
 		w.mark(abandonedRunsOut)
 	// else its machine may have stood still meanwhile
-	case writer == a.by && r.fate != nil && r.fate.at.Sub(a.at) > w.cfg.TTL/2 && writer.resumedAt.Before(a.at):
+	case writer == a.by && r.fate != nil && r.fate.at.Sub(a.at) > a.ttl/2 && writer.resumedAt.Before(a.at):
 		w.violateLocked("%s renewed token %d %v after it had abandoned it", writer.name, old.Token, r.fate.at.Sub(a.at))
 	}
 }

@@ -63,8 +63,7 @@ func (w *world) act(a Action) {
 		p.stop()
 		go func() {
 			p.goroutines.Wait()
-			time.Sleep(a.For)
-			w.restart(p, false)
+			undo(func() { w.restart(p, false) })
 		}()
 	}
 }

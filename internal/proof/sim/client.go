@@ -19,20 +19,25 @@ type client struct {
 	rand *rand.Rand
 	// it was told that a write failed which had landed, or got a page with an ETag; guarded by w.mu
 	misled      bool
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards what follows; w.mu, if held, was locked first
 	partitioned bool       // nothing gets through in either direction
 	outage      bool       // every request is answered 503 at once
 	faults      float64    // the share of requests that go wrong
 	sent        []sent     // in order of time
+	troubled    bool       // it has met more than slow replies
 
 	token uint64 // the highest that this process has seen
 
 	// What this process has read. Times are of its monotonic clock, when the read was sent.
 	hasRead     bool
+	firstReadAt time.Duration
 	lastVersion string
 	lastReadAt  time.Duration
-	otherSeen   bool          // a version before the last one
-	otherAt     time.Duration // the last read that showed that version
+	// when its answer came
+	lastAnswerAt time.Duration
+	fooled       bool          // lastVersion has been replaced, and was restored with the same ETag
+	otherSeen    bool          // a version before the last one, or a time in which the last one was out of sight
+	otherAt      time.Duration // the last read before that
 
 	conflicts   atomic.Int32  // so many more writes are answered 409 and do not land
 	writing     atomic.Int32  // writes of the lock whose answer the process waits for
@@ -80,6 +85,7 @@ func (c *client) send(ctx context.Context, r request) reply {
 	w := c.p.w
 	c.p.clock.waitWhileFrozen()
 	sentAt := c.p.clock.Now().Mono
+	r.known = c.highest()
 	f := c.drawFault(&r)
 	if c.p.crashed.Load() {
 		return reply{err: errReset}
@@ -128,7 +134,7 @@ func (c *client) note(r request) int {
 // received notes what the process learns from a reply, and fills in the age.
 func (c *client) received(ctx context.Context, number int, r request, got *reply, sentAt time.Duration) {
 	absent := errors.Is(got.err, leasehold.ErrNotExist)
-	if r.kind == "get" && (got.err == nil || absent) && !got.page {
+	if r.kind == "get" && (got.err == nil || absent) && !got.page && !c.p.w.cfg.CreateOnly {
 		got.obj.Age = c.reportedAge(*got, sentAt)
 	}
 	switch {
@@ -138,10 +144,14 @@ func (c *client) received(ctx context.Context, number int, r request, got *reply
 	default:
 		c.learns(r.body)
 	}
+	refused := errors.Is(got.err, leasehold.ErrPreconditionFailed)
+	c.mu.Lock()
+	c.troubled = c.troubled || got.err != nil && !absent && !refused
+	c.mu.Unlock()
 	if number >= 0 {
 		c.mu.Lock()
 		c.sent[number].failed = got.page || got.err != nil && (!absent || r.kind != "get")
-		c.sent[number].beside = r.kind == "create" && !r.tries() && errors.Is(got.err, leasehold.ErrPreconditionFailed)
+		c.sent[number].beside = r.kind == "create" && !r.tries() && refused
 		c.mu.Unlock()
 	}
 	if r.kind == "get" && !c.p.w.cfg.CreateOnly {
@@ -158,14 +168,15 @@ func (c *client) read(ctx context.Context, r request, got reply) {
 
 func (c *client) drawFault(r *request) networkFault {
 	w := c.p.w
-	c.mu.Lock()
 	on := w.faultsOn()
+	c.mu.Lock()
 	f := drawFault(c.rand, w.cfg, c.faults, on)
 	r.torn = w.cfg.TornReads && on && c.rand.IntN(10) == 0
 	if w.cfg.Pages && on && c.rand.IntN(20) == 0 {
 		f = drawPage(c.rand, r.kind, w.cfg.Ages.real())
 	}
 	partitioned, outage := c.partitioned, c.outage
+	c.troubled = c.troubled || r.torn || partitioned || outage || f.name != "ok" && f.name != "slow"
 	c.mu.Unlock()
 	w.mu.Lock()
 	w.stats.Requests++
@@ -244,17 +255,22 @@ func (c *client) mislead() {
 }
 
 // reportedAge is the Object.Age of a reply to a read. Unless the world has other ages, it is true
-// in the first reply that shows a version. After that it is hours too high, as after a step of the
-// store's clock.
+// in the first reply that shows a version, or that shows it again after it was out of sight. After
+// that it is hours too high, as after a step of the store's clock.
 func (c *client) reportedAge(got reply, sent time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	first := c.lastVersion != got.version || !c.hasRead
+	first := c.lastVersion != got.version || !c.hasRead || sent-c.lastAnswerAt > c.p.outOfSight(got.obj.Body)
+	c.p.w.markIf(c.fooled && c.lastVersion == got.version, fooledByETag)
 	if late := c.hasRead && sent < c.lastReadAt; !late { // else it shows what was there before
+		if !c.hasRead {
+			c.firstReadAt = sent
+		}
 		if first {
 			c.otherSeen, c.otherAt = c.hasRead, c.lastReadAt
 		}
-		c.hasRead, c.lastVersion, c.lastReadAt = true, got.version, sent
+		c.hasRead, c.lastVersion, c.lastReadAt, c.fooled = true, got.version, sent, c.fooled && !first
+		c.lastAnswerAt = c.p.clock.Now().Mono
 	}
 	switch ages := c.p.w.cfg.Ages; {
 	case ages == NoAges || got.err != nil:
@@ -268,10 +284,13 @@ func (c *client) reportedAge(got reply, sent time.Duration) time.Duration {
 }
 
 // otherVersionReadAt is when this process sent the last read that showed it a version other than
-// the one it knows now.
+// the one it knows now, or else its first.
 func (c *client) otherVersionReadAt() (at time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.otherSeen && c.p.w.cfg.Ages == NoAges { // then nothing tells it what was before its first read
+		return c.firstReadAt, c.hasRead
+	}
 	return c.otherAt, c.otherSeen
 }
 

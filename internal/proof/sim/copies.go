@@ -6,5 +6,5 @@ func (c *Config) drawCopies() { c.Copies = c.rng("copies").IntN(8) == 0 }
 
 // copyOf makes p, which has not started, a copy of the first process there was.
 func (p *process) copyOf(first *process) {
-	p.identity, p.process, p.reclaims = first.identity, first.process, first.reclaims
+	p.identity, p.process, p.reclaims, p.timing = first.identity, first.process, first.reclaims, first.timing
 }

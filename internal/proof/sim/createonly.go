@@ -20,12 +20,13 @@ import (
 func NewCreateOnlyConfig(seed uint64) *Config {
 	c := NewConfig(seed)
 	c.CreateOnly = true
-	c.Ages, c.TornReads, c.OneWriteASecond, c.SlowCreates = NoAges, false, false, false
+	c.Ages, c.TornReads, c.OneWriteASecond, c.SlowCreates, c.HashETags = NoAges, false, false, false, false
 	if !c.Long {
 		c.Chaos *= createOnlyTimes
 		for i := range c.Actions {
-			c.Actions[i].At *= createOnlyTimes
-			c.Actions[i].For *= 2 * createOnlyTimes
+			a := &c.Actions[i]
+			a.At *= createOnlyTimes
+			a.For = min(2*createOnlyTimes*a.For, c.Chaos-a.At) // who has crashed is back in the end
 		}
 	}
 	return c
@@ -179,7 +180,10 @@ func (s createOnly) call(r request, do func() error) {
 // Get implements leasehold.Store.
 func (s createOnly) Get(ctx context.Context, key string) (o leasehold.Object, err error) {
 	s.call(request{kind: "get"}, func() error {
-		o, err = s.Store.Get(ctx, key)
+		sentAt := s.c.p.clock.Now().Mono
+		if o, err = s.Store.Get(ctx, key); err == nil {
+			o.Age = s.c.reportedAge(reply{obj: o, version: o.ETag}, sentAt)
+		}
 		s.c.read(ctx, request{kind: "get"}, reply{obj: o, err: err})
 		s.c.p.w.store.checkRead(s.c.p, o)
 		return err

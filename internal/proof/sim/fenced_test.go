@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -418,7 +417,7 @@ func runFenced(t *testing.T, seed uint64) *fencedWorld {
 	for _, key := range fencedKeys {
 		w.objects[key] = &fencedObject{}
 	}
-	synctest.Test(t, func(t *testing.T) {
+	sim.InBubble(t, seed, func() {
 		w.began = time.Now()
 		var wg sync.WaitGroup
 		for token := uint64(1); token <= 4; token++ {
@@ -427,7 +426,7 @@ func runFenced(t *testing.T, seed uint64) *fencedWorld {
 			store, wait := w.open()
 			wg.Go(func() {
 				time.Sleep(start)
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 				defer cancel()
 				w.lead(ctx, token, r, store)
 				wait()

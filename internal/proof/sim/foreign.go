@@ -24,6 +24,7 @@ const (
 	twoMembers foreignRecord = iota // expires_at and token, the published protocol
 	noToken                         // expires_at alone
 	allMembers                      // also those that it does not know, as it has read them, and one of its own
+	sameTerm                        // those too, and the token: only expires_at is its own
 )
 
 // foreignClient is another program that uses the lock by the published protocol: it knows only
@@ -32,7 +33,7 @@ const (
 func (w *world) foreignClient(ctx context.Context) {
 	r := w.rng("foreign")
 	for ctx.Err() == nil {
-		time.Sleep(time.Duration(r.Int64N(int64(2 * w.cfg.TTL))))
+		time.Sleep(time.Duration(r.Int64N(int64(w.cfg.TTL / 2))))
 		if w.faultsOn() {
 			w.foreignTerm(r)
 		}
@@ -41,7 +42,7 @@ func (w *world) foreignClient(ctx context.Context) {
 
 // foreignTerm is one term of the foreign client, if it can take the lock.
 func (w *world) foreignTerm(r *rand.Rand) {
-	kind, now := foreignRecord(r.IntN(3)), time.Now()
+	kind, now := min(foreignRecord(r.IntN(5)), sameTerm), time.Now()
 	got := w.store.apply(nil, request{kind: "get"})
 	var rec leasehold.Record
 	if got.err != nil || json.Unmarshal(got.obj.Body, &rec) != nil || !rec.Released() &&
@@ -52,18 +53,22 @@ func (w *world) foreignTerm(r *rand.Rand) {
 		w.mark(foreignTakeover)
 		w.checkForeignTakeover(rec.Token)
 	}
-	if kind == noToken {
+	token, etag, ok := rec.Token+1, got.obj.ETag, true
+	if kind == sameTerm {
+		token = rec.Token
+	}
+	if kind == noToken || kind == sameTerm && rec.Released() { // which begins a term of the same token
 		w.mu.Lock()
 		w.tokenErased = true
 		w.mu.Unlock()
 	}
-	token, etag, ok := rec.Token+1, got.obj.ETag, true
 	for ok {
 		// also longer than the ttl that it may have kept
 		until := time.Now().Add(time.Duration(r.Int64N(int64(2 * w.cfg.TTL))))
 		if etag, ok = w.foreignWrite(kind, got.obj.Body, token, etag, until); !ok {
 			return
 		}
+		w.markIf(kind == sameTerm, foreignKeepsTerm)
 		w.log("foreign", "holds token %d until %v", token, until.Sub(w.began))
 		time.Sleep(time.Until(until) * 3 / 4)
 		if r.IntN(2) == 0 || !w.faultsOn() {
@@ -86,10 +91,13 @@ func (w *world) foreignWrite(kind foreignRecord, read []byte, token uint64, etag
 	switch kind {
 	case noToken:
 		body = fmt.Appendf(nil, `{"expires_at": %f}`, expires)
-	case allMembers:
+	case allMembers, sameTerm:
 		members := map[string]any{}
 		_ = json.Unmarshal(read, &members)
-		members["token"], members["expires_at"], members["owner"] = token, expires, "foreign"
+		members["expires_at"] = expires
+		if kind == allMembers {
+			members["token"], members["owner"] = token, "foreign"
+		}
 		body, _ = json.Marshal(members)
 	}
 	w.mu.Lock()
@@ -109,7 +117,7 @@ func (w *world) foreignWrite(kind foreignRecord, read []byte, token uint64, etag
 // by its wall clock.
 func (w *world) checkForeignTakeover(token uint64) {
 	for _, l := range w.accountable() {
-		if justResumed := time.Since(l.resumedAt) <= w.cfg.TTL/5*11/10; l.lease.Valid() ||
+		if justResumed := time.Since(l.resumedAt) <= latestEnd(l.lease); l.lease.Valid() ||
 			l.lease.Context().Err() == nil && !justResumed {
 			w.violate("a foreign client found token %d expired by its wall clock before the lease of %s with token "+
 				"%d was over", token, l.name, l.lease.Token())

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,29 +24,60 @@ func (c *Config) drawHandles() {
 	c.Handles = c.Ages == NoAges && !c.restores() && c.rng("handles").IntN(3) == 0
 }
 
-// mayHandOver now and then gives the handle of the lease to another process, which resumes the
-// term. Mostly the holder stops first.
+// mayHandOver now and then gives the handle of the lease to other processes, which resume the term.
+// Mostly the holder stops first.
 func (p *process) mayHandOver(lease *leasehold.Lease) {
-	w := p.w
-	if !w.cfg.Handles || !w.faultsOn() || p.crashed.Load() || p.whim(10) > 0 {
+	if !p.w.cfg.Handles || !p.w.faultsOn() || p.crashed.Load() || p.whim(10) > 0 {
 		return
 	}
-	w.mu.Lock()
-	heir := w.nodes[(p.node+1)%len(w.nodes)]
-	w.mu.Unlock()
-	handle := lease.Handle()
 	if p.whim(3) > 0 {
 		p.abandon(lease)
 	}
-	pause := time.Duration(p.whim(int(w.cfg.TTL / 2)))
-	w.resumes.Go(func() {
-		_ = heir.clock.Sleep(heir.running, pause)
-		heir.resume(lease.Token(), handle)
-	})
+	p.handOver(lease)
 }
 
-// resume goes on with a term of another process, for a while.
-func (p *process) resume(token uint64, handle string) {
+// leaves gives the handle away that was found where a process has crashed.
+func (p *process) leaves(lease *leasehold.Lease) {
+	if p.w.cfg.Handles && p.w.faultsOn() && p.crashed.Load() && p.whim(2) == 0 {
+		p.handOver(lease)
+	}
+}
+
+// handOver gives the handle of the lease to one process or several. They resume the term one after
+// the other, each when the one before has stopped, or each when it likes.
+func (p *process) handOver(lease *leasehold.Lease) {
+	w := p.w
+	w.mu.Lock()
+	nodes := slices.Clone(w.nodes)
+	w.mu.Unlock()
+	var heirs []*process
+	for i := range 1 + p.whim(2)*p.whim(len(nodes)-1) {
+		heirs = append(heirs, nodes[(max(p.node, -1)+1+i)%len(nodes)])
+	}
+	pause := func() time.Duration { return time.Duration(p.whim(int(w.cfg.TTL/2)) * (1 + p.whim(4)/3*5)) }
+	token, handle := lease.Token(), lease.Handle()
+	if len(heirs) == 1 || p.whim(2) == 0 {
+		first := pause()
+		w.resumes.Go(func() {
+			for i, heir := range heirs {
+				_ = heir.clock.Sleep(heir.running, first)
+				heir.resume(token, handle, i < len(heirs)-1)
+			}
+		})
+		return
+	}
+	for _, heir := range heirs {
+		wait := pause()
+		w.resumes.Go(func() {
+			_ = heir.clock.Sleep(heir.running, wait)
+			heir.resume(token, handle, false)
+		})
+	}
+}
+
+// resume goes on with a term of another process, for a while. Then it releases, or abandons the
+// term to whoever is to resume it next.
+func (p *process) resume(token uint64, handle string, leave bool) {
 	w := p.w
 	if p.running.Err() != nil || !w.faultsOn() {
 		return
@@ -62,7 +94,7 @@ func (p *process) resume(token uint64, handle string) {
 	}
 	w.log(p.name, "calls Resume of token %d", token)
 	ctx, cancel := context.WithTimeout(p.running, p.draw(0, w.cfg.TTL))
-	lease, err := p.newLock(false).Resume(ctx, handle)
+	lease, err := p.newLock(w.cfg.timing(p.name, token), false).Resume(ctx, handle)
 	cancel()
 	w.markIf(errors.Is(err, leasehold.ErrLost), resumedTooLate)
 	if err != nil {
@@ -72,7 +104,8 @@ func (p *process) resume(token uint64, handle string) {
 	w.mu.Lock()
 	leads := p.lease == nil // no function of the other Lock of this process runs
 	if leads {
-		p.lease, p.excused, p.resumes = lease, w.broken[token] || p.pausedInAcquire, true
+		p.lease, p.resumes = lease, true
+		p.excused = w.broken[token] || p.pausedInAcquire || w.owner[token] != p // others have resumed it meanwhile
 	}
 	w.mu.Unlock()
 	w.log(p.name, "leads on with token %d", token)
@@ -90,6 +123,10 @@ func (p *process) resume(token uint64, handle string) {
 		p.lease, p.resumes = nil, false
 	}
 	w.mu.Unlock()
+	if leave {
+		p.abandon(lease)
+		return
+	}
 	p.releaseNow(lease)
 }
 
@@ -111,6 +148,9 @@ func (w *world) checkOwner(writer *process, old, now leasehold.Record) {
 		_, abandoned := w.abandoned[now.Token]
 		w.markIf(abandoned, resumedAbandoned)
 		w.markIf(owner != nil && owner.lease != nil && owner.lease.Token() == now.Token && !abandoned, resumedWhileHeld)
+		_, before := w.moved[now.Token]
+		w.markIf(before, resumedAgain)
+		w.markIf(old.TTL != now.TTL, resumedWithOtherTTL)
 		delete(w.abandoned, now.Token)
 		w.moved[now.Token] = time.Now()
 	case !w.tokenErased:

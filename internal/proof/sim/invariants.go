@@ -81,7 +81,7 @@ func (w *world) checkAcquired(p *process, e leasehold.Event) {
 		if other == p || p.pausedInAcquire || w.broken[e.Token] || !other.accountable() {
 			continue
 		}
-		justResumed := time.Since(other.resumedAt) <= w.cfg.TTL/5*11/10 // a context may end that late after a suspend
+		justResumed := time.Since(other.resumedAt) <= latestEnd(other.lease)
 		if other.lease.Context().Err() == nil && !justResumed {
 			w.violateLocked("%s acquired token %d while the context of %s (token %d) had not ended", p.name, e.Token,
 				other.name, other.lease.Token())
@@ -133,7 +133,7 @@ func (w *world) checkOneValidLease() {
 // checkLost wants that a lease which ends early is not in the store any more.
 func (w *world) checkLost(p *process, e leasehold.Event) {
 	w.mu.Lock()
-	elsewhere := w.backedUp || w.owner[e.Token] != p
+	elsewhere := w.backedUp || w.owner[e.Token] != p || w.lastWriter == nil
 	w.mu.Unlock()
 	if elsewhere { // another process has it, or an older version of the term, or another one with its token, is there
 		return
@@ -204,8 +204,7 @@ func (w *world) checkWrite(writer *process, r request, old, now leasehold.Record
 		w.violateLocked("%s lowered the token from %d to %d", writer.label(), old.Token, now.Token)
 	case now.Token > old.Token+1 && !w.tokenErased:
 		w.violateLocked("%s raised the token from %d to %d, not by one", writer.label(), old.Token, now.Token)
-	// a client without tokens always writes 0
-	case now.Token == old.Token && now.Token > 0 && old.Released() && !now.Released():
+	case writer != nil && now.Token == old.Token && now.Token > 0 && old.Released() && !now.Released():
 		w.violateLocked("%s revived the released token %d", writer.label(), now.Token)
 	case writer != nil && old.ObjectID != "" && now.ObjectID != old.ObjectID:
 		w.violateLocked("%s changed the ID of the object", writer.label())
@@ -269,14 +268,14 @@ func (w *world) checkRelease(writer *process, token uint64) {
 func (w *world) checkRecovery() {
 	// The TTL of a write that landed late, a candidate's longest back-off, a rest after resigning,
 	// and a request or two.
-	settled := 4 * w.cfg.TTL
+	settled := 4 * w.cfg.longest()
 	time.Sleep(settled)
 	calm := time.Now()
 	first, token := w.currentLeader()
 	if first == nil {
 		w.violate("no leader %v after the last fault", settled)
 	}
-	time.Sleep(2 * w.cfg.TTL)
+	time.Sleep(2 * w.cfg.longest())
 	if second, again := w.currentLeader(); first != nil && !w.cfg.Ages.wrong() && (second != first || again != token) {
 		w.violate("leadership changed without a cause: %s with token %d, then %s with token %d", first.label(), token,
 			second.label(), again)

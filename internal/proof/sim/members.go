@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -127,7 +126,7 @@ type memberProcess struct {
 // RunMembers runs one world to its end.
 func RunMembers(t *testing.T, cfg *MemberConfig, trace bool) (out Outcome) {
 	t.Helper()
-	synctest.Test(t, func(*testing.T) {
+	InBubble(t, cfg.Seed, func() {
 		w := &memberWorld{
 			cfg: cfg, journal: newJournal(trace), nodes: make([]*memberProcess, cfg.Nodes),
 			objects: make(map[string]*memberObject), named: make(map[membership.Term]*namedTerm),
@@ -188,18 +187,15 @@ func (w *memberWorld) start(node, generation int, c *nodeClock) {
 	p.life, p.die = context.WithCancel(context.Background())
 	p.work, p.stop = context.WithCancel(p.life)
 	p.looking, p.blind = context.WithCancel(p.life)
+	w.log(p.name, "starts as %s", p.key)
 	w.mu.Lock()
-	finished := w.finished
-	if !finished {
-		w.processes = append(w.processes, p)
-		w.nodes[node] = p
-	}
-	w.mu.Unlock()
-	if finished {
+	defer w.mu.Unlock()
+	if w.finished {
 		p.die()
 		return
 	}
-	w.log(p.name, "starts as %s", p.key)
+	w.processes = append(w.processes, p)
+	w.nodes[node] = p
 	p.runs.Go(p.run)
 	p.judges.Go(p.watchAll)
 }
@@ -409,24 +405,30 @@ func (w *memberWorld) end(p *memberProcess, a Action) {
 	go func() {
 		p.runs.Wait()
 		p.judges.Wait()
-		time.Sleep(a.For)
-		if a.Kind != "crash" || p.node == 0 {
-			w.mu.Lock()
-			generation := 0
-			for _, other := range w.processes {
-				if other.node == p.node {
-					generation++
-				}
+		time.AfterFunc(a.For, func() {
+			if a.Kind != "crash" || p.node == 0 {
+				w.restart(p)
 			}
-			w.mu.Unlock()
-			c := newNodeClock(p.clock.rate, 0, w.cfg.rng("jitter", p.node, generation))
-			c.base, c.skew = p.clock.Now(), p.clock.skew
-			w.start(p.node, generation, c)
-		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.pending--
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.pending--
+		})
 	}()
+}
+
+// restart starts the next process of a node.
+func (w *memberWorld) restart(p *memberProcess) {
+	w.mu.Lock()
+	generation := 0
+	for _, other := range w.processes {
+		if other.node == p.node {
+			generation++
+		}
+	}
+	w.mu.Unlock()
+	c := newNodeClock(p.clock.rate, 0, w.cfg.rng("jitter", p.node, generation))
+	c.base, c.skew = p.clock.Now(), p.clock.skew
+	w.start(p.node, generation, c)
 }
 
 // edit is what a person does to the object of a member by hand. Every other time the member does

@@ -29,6 +29,7 @@ type process struct {
 	reading    *reading         // what it reads without being a candidate; nil unless it does
 	process    leasehold.Option // a process of its own
 	reclaims   bool             // WithReclaim
+	timing                      // of p.lock
 	rand       *rand.Rand       // of its work; guarded by w.mu
 	whims      *rand.Rand       // of how it ends its leases; guarded by w.mu
 	running    context.Context  // ended by stop
@@ -59,6 +60,7 @@ type process struct {
 const (
 	administrator = -1 - iota // breaks locks
 	reader                    // watches and inspects
+	visitor                   // asks once
 )
 
 // elector is an Elector and the number of its callbacks.
@@ -68,12 +70,13 @@ type elector struct {
 	started, stopped int // guarded by w.mu
 }
 
-// start starts a process on a node.
+// start starts a process on a node, unless the world is over and nobody would stop it.
 func (w *world) start(node, generation int, c *nodeClock, identity string, reclaim bool) {
 	p := &process{
 		w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c, identity: identity,
 		process: testopt.NewProcess(), reclaims: reclaim,
 	}
+	p.timing = w.cfg.timing(p.name)
 	if w.cfg.Copies && node > 0 && generation == 0 {
 		p.copyOf(w.processes[0])
 	}
@@ -81,16 +84,20 @@ func (w *world) start(node, generation int, c *nodeClock, identity string, recla
 	p.rand = w.rng("work", p.name)
 	ctx, cancel := context.WithCancel(context.Background())
 	p.running, p.stop = ctx, cancel
-	p.lock = p.newLock(p.reclaims)
+	p.lock = p.newLock(p.timing, p.reclaims)
 	p.newElector()
 	if w.cfg.Siblings {
 		p.newElector()
 	}
+	w.log(p.name, "starts")
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.finished {
+		cancel()
+		return
+	}
 	w.processes = append(w.processes, p)
 	w.nodes[node] = p
-	w.mu.Unlock()
-	w.log(p.name, "starts")
 	for i, e := range p.electors {
 		p.goroutines.Go(func() {
 			time.Sleep(time.Duration(i) * 1301 * time.Nanosecond) // no two goroutines act at one instant
@@ -128,11 +135,11 @@ func (p *process) run(ctx context.Context, e *elector) {
 	}
 }
 
-func (p *process) newLock(reclaim bool) *leasehold.Lock {
+func (p *process) newLock(t timing, reclaim bool) *leasehold.Lock {
 	cfg := p.w.cfg
 	opts := []leasehold.Option{
-		testopt.WithClock(p.clock), p.process, leasehold.WithTTL(cfg.TTL), leasehold.WithSafetyMargin(cfg.Margin),
-		leasehold.WithClockDrift(cfg.Drift),
+		testopt.WithClock(p.clock), p.process, leasehold.WithTTL(t.ttl), leasehold.WithSafetyMargin(t.margin),
+		leasehold.WithPollInterval(t.poll), leasehold.WithClockDrift(cfg.Drift),
 		leasehold.WithIdentity(p.identity), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
 		leasehold.WithObserver(p.observe),
 	}
@@ -208,9 +215,10 @@ func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
 		p.mayEndEarly(lease)
 		p.mayHandOver(lease)
 	}
+	p.leaves(lease)
 	windDown := p.draw(0, w.cfg.TTL/10)
 	if p.draw(0, 20) == 0 && (!w.cfg.Long || w.faultsOn()) { // not when checkOutage cuts the leader off
-		windDown = w.cfg.TTL // longer than its lease
+		windDown = ttlOf(lease) // longer than its lease
 	}
 	_ = p.clock.Sleep(context.Background(), windDown)
 	w.markIf(w.token.Load() > lease.Token(), functionOutlives)
@@ -260,7 +268,7 @@ func (p *process) holdUnguarded(ctx context.Context) {
 		if errors.Is(context.Cause(lease.Context()), leasehold.ErrLost) {
 			now := p.clock.Now().Mono
 			p.w.mu.Lock()
-			p.notBefore = now + p.w.cfg.Margin
+			p.notBefore = now + p.margin
 			p.w.mu.Unlock()
 		}
 		close(ended)

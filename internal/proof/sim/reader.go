@@ -20,6 +20,7 @@ type reading struct {
 	name    string
 	mu      sync.Mutex // guards what follows
 	read    state      // that the last reply to Watch showed, if ok
+	known   uint64     // the highest token that was known when the read was sent to which that was the reply
 	failed  bool       // the last reply to Watch showed nothing
 	yielded state      // by Watch, last
 	seen    state      // by Inspect, last
@@ -64,9 +65,10 @@ func (w *world) startReader() {
 	p.client, p.rand = w.newClient(p), w.rng("work", p.name)
 	p.client.faults, p.candidates = readerFaults, 2
 	p.reading = &reading{w: w, name: p.name, torn: make(map[string]bool)}
-	p.lock = p.newLock(false)
+	p.timing = w.cfg.timing(p.name)
+	p.lock = p.newLock(p.timing, false)
 	ctx, cancel := context.WithCancel(context.Background())
-	w.reader, p.stop = p, cancel
+	w.reader, p.running, p.stop = p, ctx, cancel
 	p.goroutines.Go(func() { p.watch(ctx) })
 	p.goroutines.Go(func() { p.inspect(ctx) })
 }
@@ -137,6 +139,7 @@ func (r *reading) saw(ctx context.Context, q request, got reply) {
 		return
 	}
 	r.missing()
+	r.known = q.known
 	var rec leasehold.Record
 	switch {
 	case errors.Is(got.err, leasehold.ErrNotExist), got.err == nil && r.torn[got.obj.ETag]:
@@ -181,17 +184,20 @@ func (r *reading) got(status leasehold.Status, err error) {
 	now := stateOf(status.Record)
 	now.ok = status.State != leasehold.StateNeverTaken
 	r.check("Watch", &r.yielded, now)
-	r.w.checkStatus(r.name, status)
+	r.w.checkStatus(r.name, status, r.known)
 }
 
 // checkStatus wants that a reader is told the state of the record, and that a term has run out only
-// once its lease is over. Nobody deletes the object.
-func (w *world) checkStatus(name string, s leasehold.Status) {
+// once its lease is over. Who had seen a later token when the read was sent takes a release for one
+// that was restored, beside which a later term may go on: a torn read shows a release under the
+// ETag that it had before the later term. Nobody deletes the object.
+func (w *world) checkStatus(name string, s leasehold.Status, known uint64) {
 	w.mu.Lock()
 	erased := w.tokenErased
 	w.mu.Unlock()
+	later := s.State == leasehold.StateHeld && s.Record.Token < known
 	if told := s.State == leasehold.StateReleased; s.State == leasehold.StateDeleted ||
-		told != (s.Record.Released() && s.Record.Token > 0) && !erased {
+		told != (s.Record.Released() && s.Record.Token > 0) && !later && !erased {
 		w.violate("%s: Watch has yielded %s, released: %v", name, s.State, s.Record.Released())
 	}
 	if s.State != leasehold.StateExpired {
@@ -200,7 +206,7 @@ func (w *world) checkStatus(name string, s leasehold.Status) {
 	w.mark(readerSeesExpiry)
 	for _, l := range w.accountable() {
 		// A machine whose clocks stood still may renew, after the look, a lease that had run out.
-		stoodStill := time.Since(l.resumedAt) <= w.cfg.TTL
+		stoodStill := time.Since(l.resumedAt) <= ttlOf(l.lease)
 		if token := l.lease.Token(); token == s.Record.Token && l.lease.Valid() && !erased && !w.hasMoved(token) &&
 			!w.cfg.Ages.wrong() && !stoodStill {
 			w.violate("%s: Watch has yielded that token %d has expired, but the lease of %s is valid",

@@ -26,17 +26,19 @@ func (w *world) checkCalm(leader *process, since time.Time) {
 		if p == nil {
 			continue
 		}
-		explained, short := intervals(w.renewInterval()), 0
+		explained, short := intervals(p.renewInterval()), 0
 		switch {
 		case p == leader:
+		case w.cfg.Ages.wrong() && p.poll > leader.ttl/2: // each new version seems as old as the last pause was long
+			continue
 		case len(p.electors) > 1:
-			explained, short = float64(len(p.electors))*intervals(w.pollInterval()), shortWaits
+			explained, short = float64(len(p.electors))*intervals(p.looks(leader.ttl)), shortWaits
 		default:
-			from := since.Add(-3 * w.cfg.TTL) // a TTL after the last fault
+			from := since.Add(-3 * w.cfg.longest()) // a TTL after the last fault
 			if from.Before(w.acquiredAt) {
 				from = w.acquiredAt
 			}
-			explained, short = intervals(w.pollInterval()), p.shortWaits(from)
+			explained, short = intervals(p.looks(leader.ttl)), p.shortWaits(from, p.looks(leader.ttl))
 		}
 		if short > shortWaits {
 			w.violateLocked("%s waited %d times for less than its poll interval allows in one term", p.name, short)
@@ -49,12 +51,12 @@ func (w *world) checkCalm(leader *process, since time.Time) {
 	}
 }
 
-// shortWaits counts the waits since a time that were shorter than the poll interval allows,
+// shortWaits counts the waits since a time that were shorter than the interval of its reads allows,
 // although nothing had failed or woken the process. The caller holds w.mu.
-func (p *process) shortWaits(since time.Time) (n int) {
+func (p *process) shortWaits(since time.Time, interval time.Duration) (n int) {
 	p.client.mu.Lock()
 	defer p.client.mu.Unlock()
-	least := time.Duration(0.69 / p.clock.rate * float64(p.w.pollInterval()))
+	least := time.Duration(0.69 / p.clock.rate * float64(interval))
 	sent := p.client.sent
 	for i := len(sent) - 1; i > 0 && sent[i-1].at.After(since); i-- {
 		if from, to := sent[i-1], sent[i].at; !from.failed && to.Sub(from.at) < least &&
@@ -67,7 +69,7 @@ func (p *process) shortWaits(since time.Time) (n int) {
 
 // allowed is how many requests wake-ups explain. The caller holds w.mu.
 func (p *process) allowed(from, to time.Time) float64 {
-	slots := wakeBurst + wakeBurst*int(to.Sub(from)/p.w.pollInterval()+1)
+	slots := wakeBurst + wakeBurst*int(to.Sub(from)/p.poll+1)
 	return float64(p.candidates * (min(within(p.wakes, from, to), slots) + within(p.released, from, to)))
 }
 
@@ -77,9 +79,6 @@ func within(times []time.Time, from, to time.Time) int {
 	last, _ := slices.BinarySearchFunc(times, to.Add(1), time.Time.Compare)
 	return last - first
 }
-
-func (w *world) pollInterval() time.Duration  { return w.cfg.TTL / 5 }
-func (w *world) renewInterval() time.Duration { return w.cfg.TTL / 3 }
 
 // since counts the requests since a time, but for those that try the store.
 func (c *client) since(t time.Time) (n int) {
@@ -109,8 +108,8 @@ func (w *world) checkRequests() {
 
 // checkRequests checks one process. The caller holds w.mu.
 func (p *process) checkRequests() {
-	ttl := p.w.cfg.TTL
-	explained := float64(p.candidates*int(ttl/p.w.pollInterval()) + int(ttl/p.w.renewInterval()))
+	ttl := p.ttl
+	explained := float64(p.candidates*int(ttl/p.looks(p.w.cfg.shortest())) + int(ttl/p.renewInterval()))
 	if p.w.cfg.Long { // retries in an outage
 		explained += float64(p.candidates+1) * float64(ttl) / float64(longestBackoff)
 	}

@@ -34,11 +34,14 @@ type Config struct {
 	// holders abandon some leases, half of the processes reclaim, and half of the electors run term
 	// by term
 	Abandons        bool
+	Visitors        bool // processes that ask for the lock once take part, also when all others are gone
+	TTLs            bool // each process has a TTL, a margin and a poll interval of its own
 	Long            bool // the TTL is an hour or a day
 	OneWriteASecond bool // more are refused
 	// a create may take up to a TTL, or break off; meanwhile others are refused, and reads find
 	// nothing
 	SlowCreates bool
+	HashETags   bool // the ETag is a hash of the body, so a restored version comes back with its own
 	Tried       bool // locks do not know that the store enforces conditions
 	Copies      bool // all machines are copies of one
 	CreateOnly  bool // objects can only be created, and package createonly makes a store of them
@@ -125,6 +128,8 @@ func NewConfig(seed uint64) *Config {
 	c.drawCopies()
 	c.drawRestores()
 	c.drawHandles()
+	c.drawTTLs()
+	c.drawVisitors()
 	c.drawLongTTL()
 	return c
 }

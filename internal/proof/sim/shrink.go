@@ -52,6 +52,9 @@ func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
 			func(c *Config) *bool { return &c.Tried },
 			func(c *Config) *bool { return &c.Copies },
 			func(c *Config) *bool { return &c.Handles },
+			func(c *Config) *bool { return &c.TTLs },
+			func(c *Config) *bool { return &c.Visitors },
+			func(c *Config) *bool { return &c.HashETags },
 		} {
 			if *part(best) {
 				shorter = try(func(c *Config) { *part(c) = false }) || shorter
@@ -72,10 +75,11 @@ func Report(cfg *Config, out Outcome) string {
 	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, "+
 		"request faults %v, slow replies %v, %s, ETags without quotes %v, torn reads %v, siblings %v, foreign client "+
 		"%v, reader %v, pages %v, wake-ups %v, abandons %v, one write a second %v, slow creates %v, tried %v, "+
-		"handles %v\n",
+		"handles %v, TTLs of their own %v, ETags of the body %v, visitors %v\n",
 		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.RateSpread, cfg.Skew, cfg.RequestFaults, cfg.Slow,
 		cfg.Ages, cfg.BareETags, cfg.TornReads, cfg.Siblings, cfg.Foreign, cfg.Readers, cfg.Pages, cfg.Wakes,
-		cfg.Abandons, cfg.OneWriteASecond, cfg.SlowCreates, cfg.Tried, cfg.Handles)
+		cfg.Abandons, cfg.OneWriteASecond, cfg.SlowCreates, cfg.Tried, cfg.Handles, cfg.TTLs, cfg.HashETags,
+		cfg.Visitors)
 	for _, a := range cfg.Actions {
 		fmt.Fprintf(&b, "  %v\n", a)
 	}

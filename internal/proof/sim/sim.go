@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"runtime/pprof"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -73,6 +74,7 @@ type world struct {
 	acquiredAt   time.Time         // the last acquisition
 	messages     *rand.Rand        // of the channel that wakes processes
 	chaosOver    bool
+	finished     bool          // no process may start
 	tokenErased  bool          // by a foreign client, or by whoever restored an old version
 	backedUp     bool          // an old version of the lock has come back
 	foreignUntil time.Time     // a foreign client holds the lock until then
@@ -89,8 +91,22 @@ type world struct {
 func Run(t *testing.T, cfg *Config, trace bool) Outcome {
 	t.Helper()
 	var out Outcome
-	synctest.Test(t, func(*testing.T) { out = newWorld(cfg, trace).run() })
+	InBubble(t, cfg.Seed, func() { out = newWorld(cfg, trace).run() })
 	return out
+}
+
+// InBubble runs the world of a seed in virtual time. A panic names the seed: in its text if the
+// world has left goroutines behind, else as a label of the goroutines of its bubble.
+func InBubble(t *testing.T, seed uint64, world func()) {
+	t.Helper()
+	defer func() {
+		if p := recover(); p != nil {
+			panic(fmt.Sprintf("the world of seed %d: %v", seed, p))
+		}
+	}()
+	pprof.Do(t.Context(), pprof.Labels("seed", fmt.Sprint(seed)), func(context.Context) {
+		synctest.Test(t, func(*testing.T) { world() })
+	})
 }
 
 func newWorld(cfg *Config, trace bool) *world {
@@ -126,6 +142,9 @@ func (w *world) run() Outcome {
 	}
 	if w.cfg.Readers {
 		w.startReader()
+	}
+	if w.cfg.Visitors {
+		w.resumes.Go(w.visits)
 	}
 	for _, a := range w.cfg.Actions {
 		// never at the instant of a start or of another action
@@ -192,6 +211,7 @@ func (w *world) faultsOn() bool {
 // stopAll stops every elector and waits until all that they left behind has ended.
 func (w *world) stopAll() {
 	w.mu.Lock()
+	w.finished = true
 	processes := slices.Clone(w.processes)
 	w.mu.Unlock()
 	if w.reader != nil {
@@ -205,5 +225,5 @@ func (w *world) stopAll() {
 		p.goroutines.Wait()
 		p.checkCallbackPairs()
 	}
-	time.Sleep(w.cfg.TTL * 4) // for timers, and for requests that land late
+	time.Sleep(w.cfg.longest() * 4) // for timers, and for requests that land late
 }

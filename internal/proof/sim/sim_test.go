@@ -18,6 +18,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
+// A panic shows the stacks of all goroutines, and their labels. Those of its bubble have the seed.
+func init() {
+	_ = os.Setenv("GODEBUG", os.Getenv("GODEBUG")+",tracebacklabels=1")
+	debug.SetTraceback("all")
+}
+
 func env(t *testing.T, name string, value uint64) uint64 {
 	t.Helper()
 	s := os.Getenv(name)
@@ -80,7 +86,7 @@ func TestCreateOnlySeeds(t *testing.T) {
 // worlds runs n worlds. The situations of the table begin at that number.
 func worlds(t *testing.T, n uint64, draw func(seed uint64) *sim.Config, table sim.Situations, from int) {
 	var mu sync.Mutex
-	var total sim.Stats
+	total := sim.Stats{Situations: make(sim.Reached, len(sim.LockSituations)+len(sim.CreateOnlySituations))}
 	began, told := time.Now(), time.Now()
 	eachSeed(t, n, func(t *testing.T, seed uint64) (report string) {
 		cfg := forced(t, draw(seed))

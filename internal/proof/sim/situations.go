@@ -156,6 +156,8 @@ func (w *world) landsAcquisition(sender *process, r request, old, now leasehold.
 	}
 	err := r.fate.fault.err
 	w.markIf(errors.Is(err, err500) || errors.Is(err, err503), takeoverAnswered5xx)
+	w.markIf(old.TTL > 0 && old.TTL != now.TTL, otherTTLTaken)
+	w.markIf(sender.node == visitor, visitorOutlasts)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -195,7 +197,7 @@ func (w *world) wakesUp(p *process) {
 		return
 	}
 	overtaken := token > p.lease.Token()
-	w.markIf(state == suspended && (overtaken || time.Since(written) > w.cfg.TTL), suspendedPastExpiry)
+	w.markIf(state == suspended && (overtaken || time.Since(written) > ttlOf(p.lease)), suspendedPastExpiry)
 	w.markIf(state == paused && overtaken, pausedPastTakeover)
 }
 

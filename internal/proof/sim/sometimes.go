@@ -90,6 +90,13 @@ const (
 	resumedAbandoned
 	resumedWhileHeld
 	resumedTooLate
+	resumedAgain
+	resumedWithOtherTTL
+	otherTTLTaken
+	visitorOutlasts
+	visitorRefused
+	foreignKeepsTerm
+	fooledByETag
 	createdTooLate
 	createdBySleeper
 	lateDelete
@@ -253,6 +260,41 @@ var allSituations = Situations{
 		"a term resumed too late",
 		"Resume finds that the term is over",
 		19,
+	},
+	resumedAgain: {
+		"a term resumed again",
+		"a process goes on with a term that another one has resumed",
+		50,
+	},
+	resumedWithOtherTTL: {
+		"a term resumed with another TTL",
+		"a process goes on with a term, and its TTL is not that of the process before",
+		40,
+	},
+	foreignKeepsTerm: {
+		"a foreign client keeps the term",
+		"a client that knows only expires_at takes a lock and changes nothing else of the record",
+		30,
+	},
+	visitorOutlasts: {
+		"a visitor outlasts a holder that is gone",
+		"a process that asks once takes a term that has run out",
+		150,
+	},
+	visitorRefused: {
+		"a visitor refused at once",
+		"TryAcquire of a process that asks once finds a holder that lives",
+		90,
+	},
+	otherTTLTaken: {
+		"a takeover from another TTL",
+		"a process takes a term that has run out, and whose TTL is not its own",
+		200,
+	},
+	fooledByETag: {
+		"a restored version not seen as new",
+		"a process reads a restored version whose ETag it has last read before that was replaced",
+		35,
 	},
 	messageToFrozen: {
 		"a message to a frozen machine",

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"crypto/md5"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -22,7 +24,8 @@ type store struct {
 	writtenAt     time.Time
 	creating      bool // a create is going up
 	history       []old
-	restored      bool // the version is an old one that somebody has restored
+	restored      bool      // the version is an old one that somebody has restored
+	restoredAt    time.Time // when somebody last did so
 	versions      int
 	steps         []clockStep    // of its clock, in order of time
 	objects       map[int]object // by version, in a world with CreateOnly
@@ -67,6 +70,7 @@ type request struct {
 	ifMatch string // of an update, or of a read
 	torn    bool   // a get that reads the ETag before the body, as some servers do, with a write in between
 	fate    *fate  // nil for a foreign client
+	known   uint64 // the highest token that its sender had seen when it was sent
 }
 
 type reply struct {
@@ -122,6 +126,14 @@ func (s *store) apply(sender *process, r request) reply {
 	return s.land(sender, r)
 }
 
+// etagOf is the ETag of the version that has just been written.
+func (s *store) etagOf(body []byte) string {
+	if s.w.cfg.HashETags {
+		return fmt.Sprintf("%q", fmt.Sprintf("%x", md5.Sum(body)))
+	}
+	return etagOf(s.versions)
+}
+
 // land carries out a write of the lock. The caller holds s.mu.
 func (s *store) land(sender *process, r request) reply {
 	if r.tries() {
@@ -129,13 +141,14 @@ func (s *store) land(sender *process, r request) reply {
 	}
 	s.versions++
 	s.previousETag, s.previousToken = s.etag, s.rec.Token
-	s.exists, s.body, s.etag, s.writtenAt = true, r.body, etagOf(s.versions), time.Now()
+	s.exists, s.body, s.etag, s.writtenAt = true, r.body, s.etagOf(r.body), time.Now()
 	s.keep()
 	before := s.rec
 	s.rec = leasehold.Record{}
 	if err := s.rec.UnmarshalJSON(r.body); err != nil {
 		s.w.violate("a body that is not a record was written: %v", err)
 	}
+	s.w.excuseFromLateWrite(sender, r)
 	s.w.checkWrite(sender, r, before, s.rec)
 	s.w.lands(sender, r, before, s.rec)
 	s.history, s.restored = append(s.history, old{s.body, s.rec, s.writtenAt}), false

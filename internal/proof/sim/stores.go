@@ -60,7 +60,7 @@ func (c *client) drawUpload() (u upload) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return upload{time.Duration(c.rand.Int64N(int64(c.p.w.cfg.TTL))), c.rand.IntN(4) == 0}
+	return upload{time.Duration(c.rand.Int64N(int64(c.p.w.cfg.shortest()))), c.rand.IntN(4) == 0}
 }
 
 // create carries out a create. Until it has gone up, other creates are refused, and reads find
@@ -99,7 +99,7 @@ func (h logWatch) WithGroup(string) slog.Handler                  { return h }
 
 func (h logWatch) Handle(_ context.Context, r slog.Record) error {
 	w := h.p.w
-	if w.token.Load() > 0 || time.Since(w.began) > w.cfg.TTL/2 {
+	if w.token.Load() > 0 || time.Since(w.began) > w.cfg.shortest()/2 {
 		return nil
 	}
 	r.Attrs(func(a slog.Attr) bool {

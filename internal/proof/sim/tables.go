@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -145,7 +144,7 @@ type tableProcess struct {
 func RunTables(t *testing.T, cfg *TableConfig, trace bool) Outcome {
 	t.Helper()
 	var out Outcome
-	synctest.Test(t, func(*testing.T) {
+	InBubble(t, cfg.Seed, func() {
 		w := &tableWorld{
 			cfg: cfg, journal: newJournal(trace), objects: make(map[string]*tableObject),
 			former: make(map[string][][]byte),
@@ -231,19 +230,16 @@ func (w *tableWorld) start(node, generation int, c *nodeClock) {
 		}
 		p.clients = append(p.clients, newTableClient(p, name, member))
 	}
+	w.log(p.name, "starts, with %d tables", tables)
 	w.mu.Lock()
-	finished := w.finished
-	p.unwellAt = time.Now()
-	if !finished {
-		w.processes = append(w.processes, p)
-		w.nodes[node] = p
-	}
-	w.mu.Unlock()
-	if finished {
+	defer w.mu.Unlock()
+	if w.finished {
 		p.die()
 		return
 	}
-	w.log(p.name, "starts, with %d tables", tables)
+	p.unwellAt = time.Now()
+	w.processes = append(w.processes, p)
+	w.nodes[node] = p
 	p.begin()
 	for _, c := range p.clients {
 		for range w.cfg.Workers {
@@ -252,12 +248,10 @@ func (w *tableWorld) start(node, generation int, c *nodeClock) {
 	}
 }
 
-// begin runs the Tables.
+// begin runs the Tables. The caller holds w.mu.
 func (p *tableProcess) begin() {
 	ctx, cancel := context.WithCancel(p.life)
-	p.w.mu.Lock()
 	p.stop, p.halted = cancel, false
-	p.w.mu.Unlock()
 	for _, c := range p.clients {
 		p.runs.Go(func() { c.run(ctx) })
 	}

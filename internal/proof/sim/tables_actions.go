@@ -101,12 +101,11 @@ func (w *tableWorld) act(a Action) {
 		w.stopAnd(p, a, func() { w.restart(p) })
 	case "stop and run again":
 		w.stopAnd(p, a, func() {
+			w.log(p.name, "*** is to run again")
 			w.mu.Lock()
-			finished := w.finished
+			defer w.mu.Unlock()
 			w.pending--
-			w.mu.Unlock()
-			if !finished && !p.crashed.Load() {
-				w.log(p.name, "*** runs again")
+			if !w.finished && !p.crashed.Load() {
 				p.begin()
 			}
 		})

@@ -41,19 +41,26 @@ func (p *process) wake() {
 	p.lock.Wake()
 }
 
-// checkWake wants that a wake-up makes whoever waits read at once. The leader's own Lock does not
-// wait.
+// checkWake wants that a wake-up makes whoever waits read at once, or soon if there were many
+// before. The leader's own Lock does not wait.
 func (w *world) checkWake(leader *process) {
 	w.mu.Lock()
 	nodes := append(w.nodes[:len(w.nodes):len(w.nodes)], w.reader)
 	w.mu.Unlock()
 	for _, p := range nodes {
-		if p == nil || p == leader {
+		if p == nil || p == leader || p.running.Err() != nil {
 			continue
 		}
-		began := time.Now()
+		began, patience := time.Now(), 150*time.Millisecond // a read that is under way, and the next one
+		period := p.looks(p.ttl)
+		w.mu.Lock()
+		many := within(p.wakes, began.Add(-2*period), began) >= wakeBurst
+		w.mu.Unlock()
+		if many {
+			patience += time.Duration(float64(period) / wakeBurst / p.clock.rate)
+		}
 		p.wake()
-		time.Sleep(150 * time.Millisecond) // a read that is under way, and the next one
+		time.Sleep(patience)
 		if p.client.since(began) == 0 {
 			w.violate("%s was woken, but did not read", p.name)
 		}

@@ -38,6 +38,7 @@ type probe struct {
 
 	enforces    string // what the server must do
 	createsOnly bool   // it has conditional creates and no updates
+	cached      bool   // reads do not show the writes before them
 }
 
 // permissions says what to allow, for each check that can be denied, and what to do about other
@@ -173,7 +174,10 @@ func (p *probe) admitted(ctx context.Context, err error) bool {
 		r.ok("list", toldApart)
 	}
 	err = p.write(ctx)
+	written := p.etag
 	switch {
+	case (errors.Is(err, errOwnETag) || errors.Is(err, errGhost)) && p.behindCache(ctx):
+		return false
 	case err == nil, errors.Is(err, errOwnETag):
 		r.ok("put", "allowed")
 	case errors.Is(err, errGhost):
@@ -194,6 +198,9 @@ func (p *probe) admitted(ctx context.Context, err error) bool {
 	}
 	etag := p.etag
 	switch err := p.look(ctx); {
+	case err == nil && p.etag != written && p.behindCache(ctx): // else another doctor has written
+		p.etag = written
+		return false
 	case err == nil:
 		r.ok("get", "allowed")
 		if missing {
@@ -222,6 +229,19 @@ func (p *probe) missing(ctx context.Context) {
 	}
 }
 
+const behindCache = "let the cache pass all requests of this bucket to the server (nginx: proxy_cache off), or give " +
+	"the endpoint of the server"
+
+// behindCache finds out why a read has not shown the write before it. It reports whether that is a
+// cache, and says so.
+func (p *probe) behindCache(ctx context.Context) bool {
+	_, err := leasehold.CheckStore(ctx, p.store.Store, p.key)
+	if p.cached = errors.Is(err, storecheck.ErrStale); p.cached {
+		p.report.fail("get", exit.Config, behindCache, "%s", brief(err))
+	}
+	return p.cached
+}
+
 // conditions runs the checks of leasehold.CheckStore.
 func (p *probe) conditions(ctx context.Context) leasehold.Report {
 	r := p.report
@@ -239,6 +259,9 @@ func (p *probe) conditions(ctx context.Context) leasehold.Report {
 		p.createsOnly = true
 		r.fail("conditions", exit.Config, "add createonly=1 to the parameters of the URL, and use package createonly "+
 			"in Go: see docs/servers.md", "%s", first)
+	case errors.Is(err, storecheck.ErrStale):
+		p.cached = true
+		r.fail("conditions", exit.Config, behindCache, "%s", first)
 	case errors.Is(err, leasehold.ErrUnsafeStore):
 		r.fail("conditions", exit.Config, "two may lead here: use another server, or a version of this one that "+
 			p.enforces+"; see docs/servers.md. If there is a proxy, let it pass these headers", "%s", first)
@@ -299,6 +322,9 @@ const (
 // latency measures reads and writes.
 func (p *probe) latency(ctx context.Context) {
 	r := p.report
+	if p.cached { // then it would be that of the cache
+		return
+	}
 	var gets, puts []time.Duration
 	for range latencyTries {
 		began := time.Now()

@@ -70,3 +70,66 @@ type refusesCreates struct{ leasehold.Store }
 func (refusesCreates) PutIfNoneMatch(context.Context, string, []byte) (string, error) {
 	return "", leasehold.ErrPreconditionFailed
 }
+
+// keeping is a cache in front of a store, which keeps what it has read for four seconds.
+type keeping struct {
+	leasehold.Store
+	missing bool // also that there was nothing
+	kept    map[string]kept
+}
+
+type kept struct {
+	object leasehold.Object
+	err    error
+	until  time.Time
+}
+
+func (k *keeping) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	answer := k.kept[key]
+	if time.Now().After(answer.until) {
+		answer.object, answer.err = k.Store.Get(ctx, key)
+		answer.until = time.Now().Add(4 * time.Second)
+		if answer.err == nil || k.missing {
+			k.kept[key] = answer
+		}
+	}
+	return answer.object, answer.err
+}
+
+// A cache is named, and nothing else: not a write that seems to be refused without a reason.
+func TestADoctorBehindACache(t *testing.T) {
+	for _, missing := range []bool{true, false} {
+		for _, earlier := range []string{"", "a doctor's object", "one that is gone", "one that is not shown"} {
+			synctest.Test(t, func(t *testing.T) {
+				store := &keeping{Store: leasehold.NewMemStore(), missing: missing, kept: map[string]kept{}}
+				ctx, report := t.Context(), newReport("list", "get", "put", "delete", "conditions", "latency")
+				p := newProbe(report, place.Location{Key: "a"}, place.NewStore(store, nil, nil), permissions{})
+				if earlier == "one that is not shown" {
+					require.NoError(t, p.look(ctx))
+				}
+				if earlier != "" {
+					etag, err := store.PutIfNoneMatch(ctx, p.key, []byte(probeMark))
+					require.NoError(t, err)
+					if earlier == "one that is gone" {
+						require.NoError(t, p.look(ctx))
+						require.NoError(t, store.DeleteIfMatch(ctx, p.key, etag))
+					}
+				}
+				if p.admitted(ctx, p.look(ctx)) {
+					p.conditions(ctx)
+					p.latency(ctx)
+				}
+				p.remove(ctx, nil)
+				report.finish()
+				failed := 0
+				for _, c := range report {
+					if c.Result == resultFailed {
+						require.Contains(t, c.Seen, "a cache stands in front of the store")
+						failed++
+					}
+				}
+				require.Equal(t, 1, failed, "%v, %s: %v", missing, earlier, report)
+			})
+		}
+	}
+}

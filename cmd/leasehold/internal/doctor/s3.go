@@ -85,10 +85,12 @@ func examineS3(ctx context.Context, at place.Location, sides bool) Report {
 	}
 	if d.admitted(ctx, err) && d.dialect(ctx) {
 		found = d.conditions(ctx)
-		if r.of("conditions").code == exit.Config {
+		if r.of("conditions").code == exit.Config && !d.cached {
 			r.skip("etag", "see conditions", "conditions are not enforced")
 		}
-		d.clocks(ctx, found.ServerClock)
+		if !d.cached {
+			d.clocks(ctx, found.ServerClock)
+		}
 		d.latency(ctx)
 	}
 	if r.unimplemented("put", "etag") { // then it may be one that only creates

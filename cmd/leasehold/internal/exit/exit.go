@@ -165,6 +165,14 @@ func HTTPStatus(err error) int {
 // ofTheCommand says in words of the command what the library says in words of its Go API.
 var ofTheCommand = strings.NewReplacer(
 	"with Lock.Break", `with "leasehold break"`,
+	"with Table.Break of package locktable", `with "leasehold break"`,
+	"Lock.Break repairs it", `"leasehold break" repairs it`,
+	"a table of package locktable, not", "a table of locks, not",
+	"use locks in it by locktable.New, or use another key", `"leasehold run --lock NAME" takes a lock in it`,
+	"a lock of package leasehold, not a table", "a lock, not a table of locks",
+	"use it by leasehold.NewLock, or use another key", "leave --lock, --shared and --slots out, or give another URL",
+	"use another key; or, if it was this", "give another URL; or, if it was this",
+	"(use another key)", "(give another URL)",
 	"set UsePathStyle in the client's options", "add path-style=1 to the parameters of the URL",
 	"set the client's region: AWS_REGION, or Region in its options;", "set AWS_REGION, or add ?region=NAME to the URL;",
 	" (a path belongs into WithKeyPrefix)", "",

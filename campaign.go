@@ -1,0 +1,185 @@
+package leasehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+// TryAcquire waits for nobody who lives. If the holder has renewed within its TTL, or another
+// candidate is faster, the error matches [ErrHeld] and wraps a [*HeldError]. Other errors match
+// [ErrPermanent] or ctx's error, or are temporary.
+//
+// TryAcquire outlasts a holder that is gone, so that a program that asks once, in a new process
+// each time, gets the lock of one that has crashed. A holder seems gone if its record says so by
+// the wall clocks of the two machines, give or take [WithSkewAllowance]. TryAcquire then watches
+// the lock, as [Lock.Acquire] does. Once it has seen no change for the holder's TTL, it has the
+// lock; any change is ErrHeld. If ctx's deadline is earlier than that, TryAcquire returns ErrHeld
+// at once, and the HeldError says how long it would take. A wrong clock costs one of these two
+// answers some time, and never decides who has the lock. If the store refuses to create an object
+// that it does not have, another candidate may be creating it, and TryAcquire watches in the same
+// way. After a TTL the error no longer matches ErrHeld.
+//
+// ctx bounds the call, not the lease: its values are kept, its deadline and cancellation are not.
+// If ctx ends while a write is under way, the call waits for the answer and releases what it has
+// acquired, within the time of one attempt: see [WithTTL]. If that fails, the error says so. A call
+// waits until a try of another goroutine on the same Lock is over.
+func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
+	if err := l.made(); err != nil {
+		return nil, err
+	}
+	parent := context.WithoutCancel(ctx)
+	lease, err := l.try(ctx, parent, nil)
+	if held, ok := errors.AsType[*HeldError](err); ok && held.worthWatching(ctx) {
+		lease, err = l.campaign(ctx, parent, l.outlasted(held))
+	}
+	return l.renewed(lease, err)
+}
+
+// Acquire waits until it has the lock or ctx ends. If ctx ends, the error matches both ctx's error
+// and the last error that stood in the way, such as [ErrHeld]. A deadline within the holder's TTL
+// is too early for the lock of a holder that is gone: the [*HeldError] says so, and how long it
+// takes. Acquire reads the lock about once per poll interval ([WithPollInterval]), and also when
+// the lease that it waits for can expire, and after [Lock.Wake]. While the store fails, it tries
+// again after pauses that grow up to the TTL, or to 30 s if that is shorter. It returns at once
+// with an error that waiting cannot fix (those named at [Lock.TryAcquire]), or if ctx belongs to a
+// lease of this same lock. A client that has never reached the store, because the host is unknown
+// or credentials could not be had, may do so soon: that is waited for until ctx's deadline, or for
+// a TTL if ctx has none. While Acquire waits it may try the store: see [StoreInfo]. It uses ctx as
+// TryAcquire does.
+func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
+	if err := l.made(); err != nil {
+		return nil, err
+	}
+	return l.renewed(l.campaign(ctx, context.WithoutCancel(ctx), storeapi.Permanent))
+}
+
+// Do waits for the lock as [Lock.Acquire] does, and runs fn under it as [Lease.Do] does, with the
+// errors of both. The end of ctx ends the wait, and fn's context descends from ctx.
+func (l *Lock) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
+	if err := l.made(); err != nil {
+		return err
+	}
+	lease, err := l.campaign(ctx, ctx, storeapi.Permanent)
+	if err != nil {
+		return l.named(err)
+	}
+	return lease.do(lease.ctx, ctx, fn)
+}
+
+// renewed is the result of an acquisition for the user: a lease that renews itself, or an error
+// that names the lock.
+func (l *Lock) renewed(lease *Lease, err error) (*Lease, error) {
+	if err != nil {
+		return nil, l.named(err)
+	}
+	lease.t.startRenewing()
+	return lease, nil
+}
+
+// campaign tries until it has the lock, ctx ends, or stop says that an error is final. The lease's
+// context descends from parent.
+func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Lease, error) {
+	if lease, ok := ctx.Value(leaseKey{l.register}).(*Lease); ok && ctx.Err() == nil && lease.t.blocks() > 0 {
+		return nil, fmt.Errorf("ctx belongs to the lease with token %d of this same lock, so the call would wait for "+
+			"itself: "+
+			"use that lease instead of acquiring the lock again", lease.Token())
+	}
+	waiting := newWaiter(ctx)
+	defer waiting.leave()
+	line := l.wait(true)
+	defer line.Leave() // first, so that the next in line need not wait for a trial that ends
+	var last error
+	failures, began := 0, l.clock.Now().Mono
+	for {
+		if rest := l.rest(); rest > 0 && l.clock.Sleep(waiting.ctx, rest) != nil {
+			return nil, waiting.ended(ctx, last, nil)
+		}
+		woken := line.Listen()
+		lease, err := l.try(ctx, parent, waiting)
+		line.Looked(l.leavesToOthers(err))
+		if err == nil {
+			return lease, nil
+		}
+		if ctx.Err() == nil {
+			last = err
+			if stop(err) && !l.mayPass(ctx, began, err) {
+				return nil, err
+			}
+		}
+		var wait time.Duration
+		if held, ok := errors.AsType[*HeldError](err); ok && held.Wait > 0 {
+			// of the candidates that wait for the same lease
+			spread := time.Duration(l.clock.Rand() * float64(min(l.poll, l.ttl)) / 50)
+			failures, wait = 0, min(l.untilNextRead(), held.Wait+spread)
+		} else {
+			if ctx.Err() == nil {
+				l.log.WarnContext(ctx, "acquiring the lock failed, will retry", "key", l.key, "err", err)
+			}
+			wait = l.backoff(&failures)
+		}
+		if clock.Wait(waiting.ctx, l.clock, wait, woken) != nil {
+			return nil, waiting.ended(ctx, last, err)
+		}
+	}
+}
+
+// leavesToOthers reports whether another Lock of this process may get what a try has not got, which
+// has ended with err.
+func (l *Lock) leavesToOthers(err error) bool {
+	_, held := errors.AsType[*HeldError](err)
+	return err != nil && (!held || l.heldByUs() != nil || l.place().store == nil)
+}
+
+// mayPass reports whether a wait that began then is to go on although the client has never reached
+// the store. It goes on until ctx's deadline, or for a TTL if that has none.
+func (l *Lock) mayPass(ctx context.Context, began time.Duration, err error) bool {
+	_, limited := ctx.Deadline()
+	return errors.Is(err, ErrUnsent) && (limited || l.clock.Now().Mono-began < l.ttl)
+}
+
+// backoff is the pause after one more failed try in a row: from a fraction of the poll interval up
+// to the TTL.
+func (l *Lock) backoff(failures *int) time.Duration {
+	limit := min(l.ttl, maxBackoff)
+	return clock.Backoff(l.clock, failures, min(l.poll/4, maxFirstPause, limit), limit)
+}
+
+// rest is how long this Lock still leaves the lock to other processes. Its next acquisition needs
+// no read and so would come before each of theirs.
+func (l *Lock) rest() time.Duration {
+	if l.ownLatest() == nil {
+		return 0
+	}
+	return l.turns.Rest(l.clock.Now().Mono, l.poll)
+}
+
+// worthWatching reports whether a try that has ended so may get the lock by watching, before ctx's
+// deadline.
+func (e *HeldError) worthWatching(ctx context.Context) bool {
+	deadline, limited := ctx.Deadline()
+	return (e.SeemsGone || e.creating()) && (!limited || time.Until(deadline) > e.Wait)
+}
+
+// outlasted says for a campaign which errors are final where the lock was found so: those by which
+// somebody lives, and all if the store has failed for longer than the watch takes.
+func (l *Lock) outlasted(found *HeldError) func(error) bool {
+	limit := found.Wait
+	if found.creating() {
+		limit = l.ttl
+	}
+	end := l.clock.Now().Mono + limit + l.poll
+	return func(err error) bool {
+		held, ok := errors.AsType[*HeldError](err)
+		if !ok {
+			return storeapi.Permanent(err) || l.clock.Now().Mono >= end
+		}
+		now, then := held.Record, found.Record
+		return !held.SeemsGone && !held.creating() || now.Nonce != then.Nonce || now.Token != then.Token ||
+			!now.ExpiresAt.Equal(then.ExpiresAt)
+	}
+}

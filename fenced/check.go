@@ -1,0 +1,352 @@
+package fenced
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/storeapi"
+)
+
+// gate lets callers pass once a check has succeeded. One of them runs it, and the others wait.
+type gate struct {
+	turn chan struct{} // has an element while somebody checks
+	open bool          // guarded by turn
+}
+
+func newGate() gate { return gate{turn: make(chan struct{}, 1)} }
+
+func (g *gate) pass(ctx context.Context, check func() error) error {
+	select {
+	case g.turn <- struct{}{}:
+		defer func() { <-g.turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the check of the store: %w", ctx.Err())
+	}
+	if g.open {
+		return nil
+	}
+	if err := check(); err != nil {
+		return fmt.Errorf("checking the store for fenced writes: %w", err)
+	}
+	g.open = true
+	return nil
+}
+
+// cleaner is a Backend that can remove the object of a check, if it has the permission.
+type cleaner interface {
+	// mayRemove reports whether objects can be removed. It asks with a key that has none.
+	mayRemove(ctx context.Context, key string) (bool, error)
+	// remove tries to remove an object. id is that of its version, or "".
+	remove(ctx context.Context, key, id string)
+}
+
+// describer is a Backend that is also a leasehold.Store, such as those of gcsstore and azblobstore.
+type describer interface {
+	leasehold.Describer
+	DeleteIfMatch(ctx context.Context, key, etag string) error
+}
+
+// check tries what the safety of writes rests on, with an object in the same folder as key, because
+// permissions are often given by prefix: that an object keeps its token, and, unless the server is
+// known to enforce them, all conditions.
+//
+// If the object can be removed, it is. On a server that may ignore the condition of a delete, each
+// Store then has a key of its own, so that no check removes the object of another. Otherwise all
+// checks use one object, which stays.
+func (s *Store) check(ctx context.Context, key string) error {
+	t := &trial{Store: s, ctx: ctx, key: checkObject(key)}
+	remove := func(context.Context, string, string) {}
+	switch b := s.backend.(type) {
+	case cleaner:
+		own := t.key + "-" + s.suffix
+		may, err := b.mayRemove(ctx, own)
+		if err != nil {
+			return err
+		}
+		if may {
+			t.key, remove = own, b.remove
+		}
+		t.strict = true
+	case describer:
+		t.known = b.Describe().Conditional
+		t.strict = t.known
+		remove = func(ctx context.Context, key, id string) {
+			if !t.known || id == "" {
+				return
+			}
+			_ = storeapi.Patiently(ctx, tries, func(bool) error { return b.DeleteIfMatch(ctx, key, id) })
+		}
+	}
+	err := undisturbed(ctx, t.once)
+	remove(context.WithoutCancel(ctx), t.key, t.last)
+	return err
+}
+
+// checkObject is the key of the object with which writes of key are checked.
+func checkObject(key string) string {
+	return key[:strings.LastIndex(key, "/")+1] + storeapi.OwnNames + "check"
+}
+
+// tries limits how often a request of the check is sent while it fails temporarily. Some servers
+// take one write of an object a second.
+const tries = 4
+
+// trial is a check of a backend, with an object that other processes may check with too.
+type trial struct {
+	*Store
+	ctx    context.Context
+	key    string
+	known  bool   // the server is known to enforce conditions
+	strict bool   // the backend says of a refusal that it is one
+	last   string // ID of the version that it has written last, as far as it is known
+}
+
+var errDisturbed = errors.New("the object of the check is not as it was written: other processes check with it all " +
+	"the time, or a proxy in front of the server caches or changes answers")
+
+// undisturbed runs a check until no other process has come in between.
+func undisturbed(ctx context.Context, once func() error) error {
+	for try := 1; ; try++ {
+		err := once()
+		if !errors.Is(err, errDisturbed) || try == attempts {
+			return err
+		}
+		if err := storeapi.Rest(ctx, 1); err != nil {
+			return err
+		}
+	}
+}
+
+// disturbed marks the refusal of a write that must not be refused.
+func disturbed(err error) error {
+	if storeapi.Refused(err) || errors.Is(err, storeapi.ErrConflict) {
+		return fmt.Errorf("%w: %s", errDisturbed, err.Error())
+	}
+	return err
+}
+
+func (t *trial) once() error {
+	first, body := newWrite(1, t.key), rand.Text()
+	if err := t.begin(first, body); err != nil {
+		return err
+	}
+	if t.known { // whatever Get shows, a write goes by Head
+		_, err := t.look(first, body)
+		return err
+	}
+	v, err := t.get(first, body)
+	if err != nil {
+		return err
+	}
+	again := newWrite(1, t.key)
+	err = t.put(again, Version{}, Version{}, "create")
+	if errors.Is(err, storeapi.ErrConflict) { // some servers refuse a create so
+		err = leasehold.ErrPreconditionFailed
+	}
+	if err := t.mustRefuse(again, first, err, "a create replaced an object: the server ignores If-None-Match, or the "+
+		"Backend its Put of a zero Version"); err != nil {
+		return err
+	}
+	if t.noSeal != nil { // because the same body must not be written twice
+		body = rand.Text()
+	}
+	second := newWrite(1, t.key)
+	if _, err := t.must(second, v, Version{Settings: v.Settings}, body); err != nil {
+		return err
+	}
+	now, err := t.look(second, body)
+	if err != nil {
+		return err
+	}
+	if now.ID == v.ID {
+		return unsafeServer("two versions with the same body have the same ID: on S3, encrypt the bucket with " +
+			"SSE-KMS, or choose PaddedBodies")
+	}
+	stale := newWrite(1, t.key)
+	err = t.put(stale, v, Version{Settings: v.Settings}, "stale")
+	if err := t.mustRefuse(stale, second, err, "a write over a former version replaced another version: the server "+
+		"ignores If-Match, or the Backend the Version that it is to replace"); err != nil {
+		return err
+	}
+	if b, ok := t.backend.(MetadataSetter); ok {
+		return t.set(b, v, now, second, body)
+	}
+	return nil
+}
+
+// set tries SetMetadata, on a former version and on the present one.
+func (t *trial) set(b MetadataSetter, former, now Version, present *write, body string) error {
+	stale, next := newWrite(1, t.key), newWrite(1, t.key)
+	err := b.SetMetadata(t.ctx, t.key, former, stale.metadata(nil))
+	err = t.mustRefuse(stale, present, err, "SetMetadata of a former version changed another version")
+	if err != nil {
+		return err
+	}
+	if err := b.SetMetadata(t.ctx, t.key, now, next.metadata(nil)); err != nil {
+		return disturbed(err)
+	}
+	v, err := t.look(next, body)
+	if err == nil && v.ID == now.ID {
+		err = unsafeServer("SetMetadata leaves a version with the same ID: it must give it a new one")
+	}
+	return err
+}
+
+// put sends a write.
+func (t *trial) put(w *write, old, next Version, body string) error {
+	next.Size = int64(len(body))
+	return t.patiently(func() error {
+		return t.send(t.ctx, w, current{Version: old}, next, strings.NewReader(body))
+	})
+}
+
+// patiently sends a request again while it fails temporarily, unless that may be a refusal.
+func (t *trial) patiently(send func() error) error {
+	times := tries
+	if !t.strict {
+		times = 1
+	}
+	return storeapi.Patiently(t.ctx, times, func(bool) error { return send() })
+}
+
+func (t *trial) head() (v Version, err error) {
+	err = storeapi.Patiently(t.ctx, tries, func(bool) (err error) {
+		v, err = t.backend.Head(t.ctx, t.key)
+		return err
+	})
+	return v, err
+}
+
+// must sends a write that must not be refused. It knows one that has landed although the answer was
+// lost. If it fails, now is the version that is there, if there is one and it can be read.
+func (t *trial) must(w *write, old, next Version, body string) (now Version, err error) {
+	if err = t.put(w, old, next, body); err == nil || storeapi.Permanent(err) {
+		return Version{}, err
+	}
+	now, headErr := t.head()
+	if headErr != nil {
+		return Version{}, err
+	}
+	if now.Metadata[metaNonce] == w.nonce {
+		return now, nil
+	}
+	return now, disturbed(err)
+}
+
+// begin puts a version of its own in place: a new object, or over what another check has left.
+func (t *trial) begin(w *write, body string) (err error) {
+	var now Version
+	if !t.strict { // where the refusal of a create could be any failure
+		if now, err = t.head(); err != nil {
+			return err
+		}
+	}
+	if now, err = t.must(w, now, Version{}, body); err != nil && now.ID != "" {
+		_, err = t.must(w, now, Version{}, body)
+	}
+	return err
+}
+
+// get reads the version of w, with Get.
+func (t *trial) get(w *write, body string) (Version, error) {
+	v, got, err := t.read()
+	switch {
+	case err != nil:
+		return v, err
+	case got != body: // that of another process
+		return v, errDisturbed
+	}
+	t.last = v.ID
+	return v, shows("Get", v, w)
+}
+
+func (t *trial) read() (v Version, body string, err error) {
+	err = storeapi.Patiently(t.ctx, tries, func(bool) error {
+		got, raw, err := t.open(t.ctx, t.key)
+		if err != nil {
+			return disturbed(err)
+		}
+		content, err := io.ReadAll(io.LimitReader(raw, drainSize))
+		_ = raw.Close()
+		v, body = got, strings.TrimRight(string(content), " \t") // where the metadata of the padding is missing
+		return err
+	})
+	return v, body, err
+}
+
+// look reads the version of w, with Head.
+func (t *trial) look(w *write, body string) (Version, error) {
+	v, err := lookFor(w, "Head", t.head)
+	if errors.Is(err, leasehold.ErrUnsafeStore) { // unless another process has replaced it, whose metadata is dropped
+		if _, got, readErr := t.read(); readErr != nil || got != body {
+			return v, errors.Join(errDisturbed, readErr)
+		}
+	}
+	t.last = v.ID
+	return v, err
+}
+
+// lookFor has head show the version of w. The first HEAD after a write may show the new ETag with
+// the metadata of the version before.
+func lookFor(w *write, method string, head func() (Version, error)) (v Version, err error) {
+	for range 2 {
+		if v, err = head(); err == nil {
+			err = shows(method, v, w)
+		}
+		if !errors.Is(err, errDisturbed) {
+			break
+		}
+	}
+	return v, err
+}
+
+// shows reports whether v has the metadata of w.
+func shows(method string, v Version, w *write) error {
+	token, nonce := v.Metadata[metaToken], v.Metadata[metaNonce]
+	switch {
+	case token != "" && nonce == w.nonce:
+		return nil
+	case v.ID == "", token != "" && nonce != "": // of another process
+		return errDisturbed
+	}
+	return &storeapi.Error{
+		Kind: leasehold.ErrUnsafeStore,
+		Cause: fmt.Errorf("an object was written with a token, and %s shows it without: the server, the Backend, or a "+
+			"proxy drops the metadata of objects", method),
+		Hint: "let every proxy pass the headers x-amz-meta-* on S3, x-ms-meta-* on Azure, in requests and answers, " +
+			"or go around it; a server that keeps no metadata cannot have fenced writes",
+	}
+}
+
+// mustRefuse returns nil if err is the refusal of w, before which present was written.
+func (t *trial) mustRefuse(w, present *write, err error, ignored string) error {
+	switch {
+	case err == nil:
+		return unsafeServer(ignored)
+	case errors.Is(err, leasehold.ErrPreconditionFailed):
+		return nil
+	case errors.Is(err, leasehold.ErrNotExist): // somebody has removed it
+		return disturbed(err)
+	case t.strict, storeapi.Permanent(err), t.ctx.Err() != nil:
+		return err
+	}
+	now, headErr := t.head() // a Backend may refuse with any error
+	switch {
+	case headErr != nil:
+		return headErr
+	case now.Metadata[metaNonce] == w.nonce:
+		return unsafeServer(ignored)
+	case now.Metadata[metaNonce] != present.nonce:
+		return errDisturbed
+	}
+	return nil
+}
+
+func unsafeServer(what string) error {
+	return &storeapi.Error{Kind: leasehold.ErrUnsafeStore, Cause: errors.New(what)}
+}

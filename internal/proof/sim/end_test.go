@@ -1,0 +1,35 @@
+package sim_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold/internal/proof/sim"
+)
+
+// Each kind of world has a process that is to start again when the world is over.
+func TestNothingStartsAfterTheEnd(t *testing.T) {
+	late := sim.NewConfig(1)
+	late.Actions = []sim.Action{
+		{At: 90 * time.Second, Node: 0, Kind: "stop and start", For: 170 * time.Second},
+		{At: 91 * time.Second, Node: 1, Kind: "crash and restart", For: 170 * time.Second},
+	}
+	require.Empty(t, sim.Run(t, late, false).Violations)
+	members := sim.NewMemberConfig(1)
+	members.Actions = []sim.Action{{At: time.Minute, Node: 0, Kind: "stop and start", For: time.Hour}}
+	require.Len(t, sim.RunMembers(t, members, false).Violations, 1, "it waits for that process")
+	tables := sim.NewTableConfig(1)
+	for _, kind := range []string{"stop and start", "stop and run again", "crash and restart"} {
+		tables.Actions = []sim.Action{{At: time.Minute, Node: 0, Kind: kind, For: time.Hour}}
+		require.NotEmpty(t, sim.RunTables(t, tables, false).Violations, "it waits for that process")
+	}
+}
+
+func TestPanicNamesTheSeed(t *testing.T) {
+	defer func() { require.Contains(t, recover(), "the world of seed 4711: deadlock") }()
+	sim.InBubble(t, 4711, func() {
+		go func() { select {} }()
+	})
+}

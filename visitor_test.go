@@ -1,0 +1,343 @@
+package leasehold_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+)
+
+var quiet = leasehold.WithLogger(slog.New(slog.DiscardHandler))
+
+// visit asks once as a process does that knows nothing yet, and says how long that took.
+func visit(t *testing.T, ctx context.Context, s leasehold.Store,
+	opts ...leasehold.Option) (*leasehold.Lease, time.Duration, error) {
+	t.Helper()
+	began := time.Now()
+	lease, err := newcomer(t, s, opts...).TryAcquire(ctx)
+	return lease, time.Since(began), err
+}
+
+// within is a context that ends after d.
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// A program that asks once a day, in a new process each time, gets the lock of a holder that has
+// crashed. It needs the holder's TTL for it, and no clock that is right.
+func TestAVisitorOutlastsAHolderThatIsGone(t *testing.T) {
+	for name, shift := range map[string]time.Duration{
+		"clocks that agree":           0,
+		"the holder's clock is slow":  -48 * time.Hour,
+		"the holder's clock is ahead": 48 * time.Hour,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := leasehold.NewMemStore()
+				acquire(t, newLock(t, store)).Abandon()
+				rec := stored(t, store)
+				for _, at := range []*time.Time{&rec.ExpiresAt, &rec.RenewedAt, &rec.AcquiredAt} {
+					*at = at.Add(shift)
+				}
+				overwrite(t, store, rec)
+				time.Sleep(24 * time.Hour)
+				lease, took, err := visit(t, t.Context(), store)
+				require.NoError(t, err)
+				require.EqualValues(t, 2, lease.Token())
+				require.GreaterOrEqual(t, took, 15300*time.Millisecond, "a TTL and the drift")
+				require.Less(t, took, 18*time.Second)
+				require.NoError(t, lease.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// A visitor of a lock whose holder lives is told at once, for one read. If the clocks say that the
+// holder is gone, it is told at the next renewal.
+func TestAVisitorWaitsForNobodyWhoLives(t *testing.T) {
+	for _, shift := range []time.Duration{0, 4 * time.Second, -4 * time.Second, time.Hour, -time.Hour} {
+		t.Run(shift.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &faultStore{Store: leasehold.NewMemStore()}
+				wall := newBrokenClock()
+				wall.move(clock.Reading{Wall: shift})
+				holder, err := newLock(t, store.Store, withClock(wall)).Acquire(t.Context())
+				require.NoError(t, err)
+				for range 20 {
+					time.Sleep(4100 * time.Millisecond)
+					store.count()
+					_, took, err := visit(t, t.Context(), store)
+					held, ok := errors.AsType[*leasehold.HeldError](err)
+					require.True(t, ok, "%v", err)
+					require.True(t, holder.Valid())
+					if shift.Abs() < 5*time.Second {
+						require.Zero(t, took)
+						require.False(t, held.SeemsGone)
+						require.Equal(t, []string{"get"}, store.count())
+					} else {
+						require.Less(t, took, 5*time.Second+4500*time.Millisecond, "a renewal, and a poll")
+					}
+				}
+				require.NoError(t, holder.Release(t.Context()))
+			})
+		})
+	}
+}
+
+// Who has less time than it takes is told at once how long it takes.
+func TestAVisitorInAHurryIsToldHowLongItTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		acquire(t, newLock(t, store, leasehold.WithIdentity("ada"))).Abandon()
+		time.Sleep(3 * time.Hour)
+		_, took, err := visit(t, within(t, 10*time.Second), store)
+		held, ok := errors.AsType[*leasehold.HeldError](err)
+		require.True(t, ok, "%v", err)
+		require.Zero(t, took)
+		require.True(t, held.SeemsGone)
+		require.Equal(t, 15300*time.Millisecond, held.Wait)
+		require.ErrorContains(t, err, `lock is held by "ada" with token 1, who last renewed it 3h0m0s ago and seems `+
+			`to be gone: whoever watches the lock for 15.3s can take it`)
+
+		_, err = newcomer(t, store).Acquire(within(t, 10*time.Second))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		held, ok = errors.AsType[*leasehold.HeldError](err)
+		require.True(t, ok, "%v", err)
+		require.True(t, held.SeemsGone)
+		require.Less(t, held.Wait, 9*time.Second, "of which a part has passed")
+		require.ErrorContains(t, err, "who last renewed it 3h0m")
+
+		lease, _, err := visit(t, within(t, 20*time.Second), store)
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
+// What happens while a visitor watches a holder that seems gone.
+func TestWhatAVisitorSees(t *testing.T) {
+	for name, c := range map[string]struct {
+		after  time.Duration
+		happen func(t *testing.T, store *faultStore, lease *leasehold.Lease)
+		err    error
+		takes  time.Duration // at most
+	}{
+		"the holder releases it": {5 * time.Second, func(t *testing.T, _ *faultStore, lease *leasehold.Lease) {
+			require.NoError(t, lease.Release(t.Context()))
+		}, nil, 10 * time.Second},
+		"another takes it": {5 * time.Second, func(t *testing.T, store *faultStore, lease *leasehold.Lease) {
+			require.NoError(t, lease.Release(t.Context()))
+			acquire(t, newLock(t, store.Store))
+		}, leasehold.ErrHeld, 10 * time.Second},
+		"the store fails for a while": {2 * time.Second, func(_ *testing.T, store *faultStore, _ *leasehold.Lease) {
+			store.down.Store(true)
+			time.AfterFunc(10*time.Second, func() { store.down.Store(false) })
+		}, nil, 25 * time.Second},
+		"the store fails": {2 * time.Second, func(_ *testing.T, store *faultStore, _ *leasehold.Lease) {
+			store.down.Store(true)
+		}, context.DeadlineExceeded, 45 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &faultStore{Store: leasehold.NewMemStore()}
+				lease := acquire(t, newLock(t, store.Store))
+				lease.Abandon()
+				time.Sleep(time.Hour)
+				time.AfterFunc(c.after, func() { c.happen(t, store, lease) })
+				got, took, err := visit(t, t.Context(), store, quiet)
+				require.ErrorIs(t, err, c.err)
+				require.Less(t, took, c.takes)
+				if err == nil {
+					require.NoError(t, got.Release(t.Context()))
+				}
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// A lock that another is creating is waited for in the same way.
+func TestAVisitorWaitsForACreate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &creating{Store: leasehold.NewMemStore()}
+		time.AfterFunc(4*time.Second, func() { store.over.Store(true) })
+		lease, took, err := visit(t, t.Context(), store)
+		require.NoError(t, err)
+		require.Less(t, took, 8*time.Second)
+		require.NoError(t, lease.Release(t.Context()))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		_, took, err := visit(t, t.Context(), &creating{Store: leasehold.NewMemStore()}, quiet)
+		require.NotErrorIs(t, err, leasehold.ErrHeld, "no create takes so long")
+		require.ErrorContains(t, err, "refused a write although the object had not changed")
+		require.Less(t, took, 35*time.Second)
+	})
+}
+
+// Who takes a lock again and again lets the others have it. Who is alone loses a tenth at most.
+func TestALoopLeavesTurnsToOthers(t *testing.T) {
+	const term, duration = 20 * time.Millisecond, 90 * time.Second
+	loop := func(t *testing.T, ctx context.Context, store leasehold.Store) (held time.Duration) {
+		lock := newcomer(t, store, leasehold.WithTTL(time.Second))
+		for ctx.Err() == nil {
+			_ = lock.Do(ctx, func(context.Context, *leasehold.Lease) error {
+				time.Sleep(term)
+				held += term
+				return nil
+			})
+		}
+		return held
+	}
+	for _, processes := range []int{1, 2, 5} {
+		t.Run(fmt.Sprint(processes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, ctx := leasehold.NewMemStore(), within(t, duration)
+				had := make(chan time.Duration)
+				for range processes {
+					go func() { had <- loop(t, ctx, store) }()
+				}
+				var sum time.Duration
+				for range processes {
+					share := <-had
+					sum += share
+					require.Greater(t, share, duration/time.Duration(processes)/2)
+				}
+				require.Greater(t, sum, duration*9/10)
+			})
+		})
+	}
+}
+
+// Several goroutines of one process are no other processes.
+func TestGoroutinesThatTakeTurnsLeaveTurnsToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, ctx := leasehold.NewMemStore(), within(t, 10*time.Minute)
+		lock, done := newcomer(t, store), make(chan struct{})
+		for range 3 {
+			go func() {
+				for ctx.Err() == nil {
+					_ = lock.Do(ctx, func(context.Context, *leasehold.Lease) error {
+						time.Sleep(2 * time.Second)
+						return nil
+					})
+				}
+				done <- struct{}{}
+			}()
+		}
+		time.Sleep(time.Second)
+		began := time.Now()
+		lease, err := newcomer(t, store).Acquire(ctx)
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), time.Minute)
+		require.NoError(t, lease.Release(t.Context()))
+		for range 3 {
+			<-done
+		}
+	})
+}
+
+// Who takes a lock now and then has it at once.
+func TestALockThatIsTakenNowAndThenNeedsNoRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := newLock(t, leasehold.NewMemStore())
+		for range 100 {
+			time.Sleep(5 * time.Second)
+			began := time.Now()
+			lease, err := lock.Acquire(t.Context())
+			require.NoError(t, err)
+			require.Zero(t, time.Since(began))
+			require.NoError(t, lease.Release(t.Context()))
+		}
+	})
+}
+
+// unsteady shows a released record under another ETag at each read.
+type unsteady struct {
+	leasehold.Store
+	reads int
+}
+
+func (s *unsteady) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	o, err := s.Store.Get(ctx, key)
+	s.reads++
+	o.ETag += fmt.Sprint(s.reads)
+	return o, err
+}
+
+// A store whose ETags never match is one that fails: Acquire backs off, and Check says so.
+func TestALockThatIsFreeAndCannotBeTakenIsAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
+		store := &unsteady{Store: mem}
+		e, err := leasehold.NewElector(newLock(t, store, quiet), leasehold.Callbacks{})
+		require.NoError(t, err)
+		ctx := within(t, 10*time.Minute)
+		time.AfterFunc(9*time.Minute, func() { require.ErrorContains(t, e.Check(nil), "each acquisition has failed") })
+		require.NoError(t, e.Run(ctx))
+		require.Less(t, store.reads, 500)
+	})
+}
+
+// Pauses after failures grow up to the TTL, whatever the poll interval is.
+func TestPausesAfterFailuresGrowUpToTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		var last time.Time
+		var pause time.Duration
+		store.see = func(context.Context) {
+			if !last.IsZero() {
+				pause = max(pause, time.Since(last))
+			}
+			last = time.Now()
+		}
+		store.down.Store(true)
+		_, err := newLock(t, store, quiet, leasehold.WithTTL(2*time.Second),
+			leasehold.WithPollInterval(time.Minute)).Acquire(within(t, 10*time.Minute))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Less(t, pause, 3*time.Second, "the TTL, jitter and an attempt")
+	})
+}
+
+// A restored version may have the ETag that it had. Who has looked away meanwhile sees it as new.
+func TestAVersionThatWasOutOfSightIsNotOld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := testopt.NewMemStore(true, false)
+		holder := acquire(t, newLock(t, store))
+		old := stored(t, store)
+		seldom := newcomer(t, store)
+		require.ErrorIs(t, tryAtOnce(t, seldom), leasehold.ErrHeld)
+		time.Sleep(time.Minute)
+		overwrite(t, store, old)
+		require.True(t, holder.Valid())
+		require.ErrorIs(t, tryAtOnce(t, seldom), leasehold.ErrHeld)
+		require.ErrorIs(t, holder.Release(t.Context()), leasehold.ErrLost, "the version is not its own any more")
+	})
+}
+
+// A release that is tried for the rest of a long TTL backs off, also if the lease has ended
+// meanwhile by the clocks that count a suspend.
+func TestAReleaseThatOutlastsASuspendBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, c := &faultStore{Store: leasehold.NewMemStore()}, newBrokenClock()
+		lease := acquire(t, newLock(t, store, quiet, withClock(c), leasehold.WithTTL(time.Hour)))
+		store.count()
+		store.down.Store(true)
+		done := make(chan error)
+		go func() { done <- lease.Release(t.Context()) }()
+		time.Sleep(time.Second)
+		c.suspend(70 * time.Minute)
+		require.Error(t, <-done)
+		require.Less(t, len(store.count()), 2*150, "one in 30 s, each of which takes 10 s besides")
+	})
+}
