@@ -157,7 +157,9 @@ func TestCreateBesideAnUploadOnAzurite(t *testing.T) {
 	require.NoError(t, err)
 	lock, err := leasehold.NewLock(azblobstore.New(client, container), key, leasehold.WithPollInterval(time.Second))
 	require.NoError(t, err)
-	_, err = lock.TryAcquire(t.Context())
+	soon, cancel := context.WithTimeout(t.Context(), 5*time.Second) // too soon to outlast the upload
+	defer cancel()
+	_, err = lock.TryAcquire(soon)
 	require.ErrorIs(t, err, leasehold.ErrHeld)
 	require.ErrorContains(t, err, "another candidate is creating it")
 	_, err = blob.CommitBlockList(t.Context(), []string{id}, nil)

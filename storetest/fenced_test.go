@@ -33,7 +33,7 @@ type brokenBackend struct {
 	show func(*fenced.Version) // what Head and Get return
 	head func(*fenced.Version) // what Head alone returns
 	put  func(*fenced.Version) // what Put is given as next
-	over func(ctx context.Context, key string, old *fenced.Version)
+	over func(ctx context.Context, key string, old, next *fenced.Version)
 	read func(content []byte, err error) ([]byte, error) // the body that Put is given
 	fail func(error) error                               // what Put returns
 	hash func(ctx context.Context, key string) string    // the ID that Head and Get show
@@ -79,11 +79,11 @@ func (b *brokenBackend) Put(ctx context.Context, key string, old, next fenced.Ve
 	if err != nil {
 		return err
 	}
+	next.Metadata = maps.Clone(next.Metadata)
 	if b.over != nil {
-		b.over(ctx, key, &old)
+		b.over(ctx, key, &old, &next)
 	}
 	if b.put != nil {
-		next.Metadata = maps.Clone(next.Metadata)
 		b.put(&next)
 	}
 	err = b.MemBackend.Put(b.live(ctx), key, old, next, bytes.NewReader(content))
@@ -132,7 +132,7 @@ func TestBrokenBackendsFail(t *testing.T) {
 		return rest
 	}
 	overwrites := func(b *brokenBackend, which func(old, now fenced.Version) bool) {
-		b.over = func(ctx context.Context, key string, old *fenced.Version) {
+		b.over = func(ctx context.Context, key string, old, _ *fenced.Version) {
 			if now, err := b.MemBackend.Head(ctx, key); err == nil && which(*old, now) {
 				old.ID = now.ID
 			}
@@ -163,13 +163,11 @@ func TestBrokenBackendsFail(t *testing.T) {
 		},
 		"metadata is kept from the version before": {
 			break_: func(b *brokenBackend) {
-				b.over = func(ctx context.Context, key string, old *fenced.Version) {
+				b.over = func(ctx context.Context, key string, _, next *fenced.Version) {
 					now, _ := b.MemBackend.Head(ctx, key)
-					b.put = func(next *fenced.Version) {
-						for name, value := range now.Metadata {
-							if _, ok := next.Metadata[name]; !ok {
-								next.Metadata[name] = value
-							}
+					for name, value := range now.Metadata {
+						if _, ok := next.Metadata[name]; !ok {
+							next.Metadata[name] = value
 						}
 					}
 				}
@@ -199,7 +197,7 @@ func TestBrokenBackendsFail(t *testing.T) {
 					sum := md5.Sum(content)
 					return hex.EncodeToString(sum[:])
 				}
-				b.over = func(ctx context.Context, key string, old *fenced.Version) {
+				b.over = func(ctx context.Context, key string, old, _ *fenced.Version) {
 					if old.ID != "" && old.ID == shown(ctx, key) {
 						now, _ := b.MemBackend.Head(ctx, key)
 						old.ID = now.ID
