@@ -73,6 +73,11 @@ radosgw: ## install Ceph's gateway for the tests, from Debian's packages, as roo
 	@command -v radosgw >/dev/null || { $(RUN_AS) apt-get update -qq && $(RUN_AS) env DEBIAN_FRONTEND=noninteractive \
 	apt-get install -qq -y --no-install-recommends ceph-mon ceph-osd ceph-mgr radosgw ceph-common ceph-base >/dev/null; }
 
+.PHONY: z3
+z3: ## install z3 for the proof, from Debian's packages, as root, or with RUN_AS=sudo
+	@command -v z3 >/dev/null || { $(RUN_AS) apt-get update -qq && $(RUN_AS) env DEBIAN_FRONTEND=noninteractive \
+	apt-get install -qq -y --no-install-recommends z3 >/dev/null; }
+
 .PHONY: databases
 databases: ## install Redis and PostgreSQL for the bench, from Debian's packages, as root, or with RUN_AS=sudo
 	@command -v redis-server >/dev/null && ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { \

@@ -23,8 +23,9 @@ type tokens struct {
 
 // terms is what was seen of the tokens of one lock until some moment.
 type terms struct {
-	latest   Record // the last one seen of the highest token: its token, and what tells how long it lasts
+	latest   Record // the last one seen of the highest token: what names it, and how long it, or one seen later, lasts
 	released uint64 // the highest in a record that was released
+	twice    uint64 // the last one seen in two terms, as a restore makes them
 }
 
 // implausible is a gap between tokens that acquisitions never make: the record was damaged and
@@ -35,8 +36,15 @@ const implausible = 1 << 40
 func (t *tokens) saw(rec Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if rec.Token >= t.seen.latest.Token {
-		t.seen.latest = Record{Token: rec.Token, TTL: rec.TTL, RenewedAt: rec.RenewedAt, ExpiresAt: rec.ExpiresAt}
+	latest := &t.seen.latest
+	if rec.Token == latest.Token && !mayBeSame(rec.TermID, latest.TermID) {
+		t.seen.twice = rec.Token
+	}
+	if rec.Token < latest.Token || rec.Token == t.seen.twice { // either term may go on
+		latest.TTL = max(latest.TTL, rec.TTL)
+	} else {
+		*latest = Record{Token: rec.Token, TermID: rec.TermID, TTL: rec.TTL, RenewedAt: rec.RenewedAt,
+			ExpiresAt: rec.ExpiresAt}
 	}
 	if rec.Released() {
 		t.seen.released = max(t.seen.released, rec.Token)
@@ -68,11 +76,12 @@ func (t *tokens) soFar() terms {
 // revived reports whether rec, which was seen, is older than what was seen before: see terms.
 func (t *tokens) revived(rec Record) bool { return t.soFar().revived(rec) }
 
-// revived reports whether rec is older than these terms: somebody has restored an old version of
-// the object, and a later term may go on. A record without a token, as only foreign clients write
-// it, is neither old nor new.
+// revived reports whether rec is older than these terms, or may be: somebody has restored an old
+// version of the object, and a later term may go on. A record without a token, as only foreign
+// clients write it, is neither old nor new.
 func (s terms) revived(rec Record) bool {
-	older := rec.Token < s.latest.Token || !rec.Released() && rec.Token <= s.released
+	older := rec.Token < s.latest.Token || !rec.Released() && rec.Token <= s.released ||
+		rec.Token == s.twice
 	return older && rec.Token > 0 && s.latest.Token-rec.Token < implausible
 }
 

@@ -560,6 +560,63 @@ func TestARestoredVersionIsWaitedOut(t *testing.T) {
 	}
 }
 
+// After one restore two terms may have the same token. Who has seen one of them does not take a
+// release of the other, which a second restore has brought back, for its release.
+func TestTheReleaseOfAnotherTermOfTheSameTokenIsWaitedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		process := func() *leasehold.Lock { return newLock(t, mem, testopt.NewProcess()) }
+		release := func(lock *leasehold.Lock) leasehold.Record {
+			require.NoError(t, acquire(t, lock).Release(t.Context()))
+			return stored(t, mem)
+		}
+		first := release(process())
+		second := release(process())
+		overwrite(t, mem, first)
+		holder := acquire(t, process())
+		require.Equal(t, second.Token, holder.Token())
+		lock := process()
+		require.ErrorIs(t, tryAtOnce(t, lock), leasehold.ErrHeld)
+		overwrite(t, mem, second)
+		require.ErrorIs(t, tryAtOnce(t, lock), leasehold.ErrHeld)
+		require.True(t, holder.Valid())
+		next := acquire(t, lock)
+		require.False(t, holder.Valid())
+		require.Equal(t, holder.Token()+1, next.Token())
+	})
+}
+
+// After a restore a term may begin that has a lower token than one that was seen, and a longer TTL.
+// A later restore hides it, and it is waited out all the same.
+func TestALongerTermAfterARestoreIsWaitedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := leasehold.NewMemStore()
+		process := func(opts ...leasehold.Option) *leasehold.Lock {
+			return newLock(t, mem, append(opts, testopt.NewProcess())...)
+		}
+		release := func(lock *leasehold.Lock) leasehold.Record {
+			require.NoError(t, acquire(t, lock).Release(t.Context()))
+			return stored(t, mem)
+		}
+		first := release(process())
+		release(process())
+		release(process())
+		lock := process()
+		_, err := lock.Inspect(t.Context())
+		require.NoError(t, err)
+		overwrite(t, mem, first)
+		holder := acquire(t, process(leasehold.WithTTL(time.Minute)))
+		require.EqualValues(t, 2, holder.Token())
+		require.ErrorIs(t, tryAtOnce(t, lock), leasehold.ErrHeld)
+		overwrite(t, mem, first)
+		began := time.Now()
+		next := acquire(t, lock)
+		require.GreaterOrEqual(t, time.Since(began), time.Minute)
+		require.False(t, holder.Valid())
+		require.EqualValues(t, 4, next.Token())
+	})
+}
+
 // Foreign clients that know no token write none. Their release frees the lock at once, whatever
 // tokens were seen before.
 func TestAReleaseWithoutATokenIsFree(t *testing.T) {

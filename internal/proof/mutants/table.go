@@ -3831,4 +3831,37 @@ var mutants = []mutant{
 		[]string{worlds, ". -run ^TestAVisitorWaitsForNobodyWhoLives$"},
 		37,
 	},
+	{
+		"the release of another term of the same token is free",
+		[]edit{{"fencing.go", `		rec.Token == s.twice
+`, `		false
+`}},
+		[]string{". -run ^TestTheReleaseOfAnotherTermOfTheSameTokenIsWaitedOut$"},
+		1,
+	},
+	{
+		"a longer term after a restore does not count",
+		[]edit{{"fencing.go", `		latest.TTL = max(latest.TTL, rec.TTL)`, `		_ = latest.TTL`}},
+		[]string{". -run ^TestALongerTermAfterARestoreIsWaitedOut$"},
+		1,
+	},
+	{
+		"a version of an undoer's own is never looked at",
+		[]edit{{"decide.go", `free: s.exists && s.writtenByUs && !r.Released()`, `free: s.exists && !r.Released()`}},
+		[]string{". -run ^TestDecideFollowsTheProof$"},
+		1,
+	},
+	{
+		"the machine of the proof reads >= as >",
+		[]edit{{"internal/proof/invariant/compile.go", `return truth(a >= b)`, `return truth(a > b)`}},
+		[]string{"./internal/proof/invariant -run ^TestTheMachineAgreesWithZ3$"},
+		0,
+	},
+	{
+		"the machine of the proof updates one function after another",
+		[]edit{{"internal/proof/invariant/machine.go", `		do = append(do, func() { m.functions[f][at] = to })`,
+			`		m.functions[f][at] = to`}},
+		[]string{"./internal/proof/invariant -run ^TestTheMachineAgreesWithZ3$"},
+		0,
+	},
 }

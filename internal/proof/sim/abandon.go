@@ -151,12 +151,14 @@ func (p *process) dropLock(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	p.w.trace.holds(lease)
 	p.abandon(lease)
 	lease = nil
 	for range 4 {
 		_ = p.clock.Sleep(ctx, p.draw(0, p.w.cfg.TTL/4))
 		runtime.GC() // by now no timer refers to the Lock
 		if lease, err = p.newLock(p.timing, true).TryAcquire(ctx); err == nil {
+			p.w.trace.holds(lease)
 			_ = lease.Release(context.Background())
 			return
 		}

@@ -92,6 +92,7 @@ func (w *world) thaw(p *process) {
 func (p *process) crash() {
 	p.w.markIf(p.leads(), crashWhileLeading)
 	p.crashed.Store(true)
+	p.w.trace.dies(p)
 	p.clock.thaw() // because the goroutines of the simulation itself must end
 	p.stop()
 }

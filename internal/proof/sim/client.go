@@ -26,7 +26,8 @@ type client struct {
 	sent        []sent     // in order of time
 	troubled    bool       // it has met more than slow replies
 
-	token uint64 // the highest that this process has seen
+	token uint64            // the highest that this process has seen
+	terms map[string]uint64 // the tokens of those that it has seen, by their IDs
 
 	// What this process has read. Times are of its monotonic clock, when the read was sent.
 	hasRead     bool
@@ -53,7 +54,7 @@ type sent struct {
 }
 
 func (w *world) newClient(p *process) *client {
-	return &client{p: p, rand: w.rng("requests", p.name), faults: w.cfg.RequestFaults}
+	return &client{p: p, rand: w.rng("requests", p.name), faults: w.cfg.RequestFaults, terms: make(map[string]uint64)}
 }
 
 func (c *client) setPartitioned(on bool) {
@@ -101,6 +102,7 @@ func (c *client) send(ctx context.Context, r request) reply {
 		number = c.note(r)
 	}
 	answered := c.sends(ctx, &r, &f)
+	r.step = w.trace.sends(c.p, r)
 	replies := make(chan reply, 1)
 	go c.transmit(r, f, replies)
 	var got reply
@@ -133,6 +135,9 @@ func (c *client) note(r request) int {
 
 // received notes what the process learns from a reply, and fills in the age.
 func (c *client) received(ctx context.Context, number int, r request, got *reply, sentAt time.Duration) {
+	if got.err == nil && !got.page && (r.kind != "get" || got.version == got.obj.ETag) {
+		c.p.w.trace.sees(c.p, got.obj.ETag)
+	}
 	absent := errors.Is(got.err, leasehold.ErrNotExist)
 	if r.kind == "get" && (got.err == nil || absent) && !got.page && !c.p.w.cfg.CreateOnly {
 		got.obj.Age = c.reportedAge(*got, sentAt)

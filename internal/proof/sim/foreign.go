@@ -62,10 +62,11 @@ func (w *world) foreignTerm(r *rand.Rand) {
 		w.tokenErased = true
 		w.mu.Unlock()
 	}
-	for ok {
-		// also longer than the ttl that it may have kept
-		until := time.Now().Add(time.Duration(r.Int64N(int64(2 * w.cfg.TTL))))
-		if etag, ok = w.foreignWrite(kind, got.obj.Body, token, etag, until); !ok {
+	var until time.Time
+	for first := true; ok; first = false {
+		// also longer than the ttl that it may have kept, and never shorter than it was
+		until = latest(until, time.Now().Add(time.Duration(r.Int64N(int64(2*w.cfg.TTL)))))
+		if etag, ok = w.foreignWrite(kind, got.obj.Body, token, etag, until, first); !ok {
 			return
 		}
 		w.markIf(kind == sameTerm, foreignKeepsTerm)
@@ -76,13 +77,20 @@ func (w *world) foreignTerm(r *rand.Rand) {
 		}
 	}
 	if r.IntN(2) == 0 {
-		_, _ = w.foreignWrite(kind, got.obj.Body, token, etag, time.Time{})
+		_, _ = w.foreignWrite(kind, got.obj.Body, token, etag, time.Time{}, false)
 	}
 }
 
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 // foreignWrite writes a record over the version that etag names. An until of zero releases.
-func (w *world) foreignWrite(kind foreignRecord, read []byte, token uint64, etag string,
-	until time.Time) (next string, ok bool) {
+func (w *world) foreignWrite(kind foreignRecord, read []byte, token uint64, etag string, until time.Time,
+	first bool) (next string, ok bool) {
 	expires := 0.0
 	if !until.IsZero() {
 		expires = float64(until.UnixMicro()) / 1e6
@@ -104,7 +112,11 @@ func (w *world) foreignWrite(kind foreignRecord, read []byte, token uint64, etag
 	before := w.foreignUntil
 	w.foreignUntil = until // before the write, in whose checks it counts
 	w.mu.Unlock()
-	put := w.store.apply(nil, request{kind: "update", body: body, ifMatch: etag})
+	step := w.trace.foreignSends(body, etag, first, until)
+	put := w.store.apply(nil, request{kind: "update", body: body, ifMatch: etag, step: step})
+	if put.err == nil && !until.IsZero() {
+		w.trace.foreignHolds(step)
+	}
 	if put.err != nil {
 		w.mu.Lock()
 		w.foreignUntil = before

@@ -101,6 +101,7 @@ func (p *process) resume(token uint64, handle string, leave bool) {
 		w.log(p.name, "does not resume token %d: %s", token, firstLine(err))
 		return
 	}
+	w.trace.holds(lease)
 	w.mu.Lock()
 	leads := p.lease == nil // no function of the other Lock of this process runs
 	if leads {

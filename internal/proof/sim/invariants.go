@@ -34,8 +34,8 @@ func (p *process) observe(_ context.Context, e leasehold.Event) {
 		if p.excused { // its clocks stood still, or it was broken
 			p.w.excuseFromRestored(p, e.Token)
 		}
-		// sent after that, not only answered; its clock may be fast
-		if time.Since(p.resumedAt) > e.Duration+e.Duration/4 {
+		// sent after that, not only answered, and under this lease; its clock may be fast
+		if time.Since(p.resumedAt) > e.Duration+e.Duration/4 && (p.lease == nil || p.lease.Token() == e.Token) {
 			p.excused = false
 		}
 		p.w.checkRenewed(p, e)
@@ -97,6 +97,7 @@ func (p *process) accountable() bool {
 
 // leader is a process that is accountable, and its lease.
 type leader struct {
+	p         *process
 	name      string
 	lease     *leasehold.Lease
 	resumedAt time.Time
@@ -107,7 +108,7 @@ func (w *world) accountable() (leaders []leader) {
 	defer w.mu.Unlock()
 	for _, p := range w.processes {
 		if p.accountable() {
-			leaders = append(leaders, leader{p.name, p.lease, p.resumedAt})
+			leaders = append(leaders, leader{p, p.name, p.lease, p.resumedAt})
 		}
 	}
 	return leaders
@@ -120,6 +121,9 @@ func (w *world) checkOneValidLease() {
 	var tokens []uint64
 	for _, l := range w.accountable() {
 		token := l.lease.Token()
+		if l.lease.Valid() {
+			w.trace.acts(l.p, l.lease)
+		}
 		if l.lease.Valid() && (!w.hasMoved(token) || !slices.Contains(tokens, token)) {
 			tokens = append(tokens, token)
 			valid = append(valid, fmt.Sprintf("%s (token %d)", l.name, l.lease.Token()))
@@ -231,7 +235,7 @@ func (w *world) checkTakeover(writer *process, old, now leasehold.Record) {
 	case held && !w.cfg.Ages.wrong():
 		w.violateLocked("%s wrote token %d while a foreign client held the lock", writer.label(), now.Token)
 	}
-	restored := w.store.restored && writer.client.knows(old.Token+1)
+	restored := w.store.restored && writer.client.knows(old.Token+1) && now.Token > old.Token
 	switch {
 	case writer.node == administrator, old.TTL <= 0:
 		return
@@ -239,6 +243,8 @@ func (w *world) checkTakeover(writer *process, old, now leasehold.Record) {
 		w.mark(restoredTaken)
 	case now.Token != old.Token+1, old.Released(), old.Holder == writer.identity:
 		return
+	case w.backedUp && w.cfg.HashETags && w.cfg.TornReads:
+		return // a torn read may have shown it the ETag of the version that came back
 	}
 	since, ok := writer.client.otherVersionReadAt()
 	if least := time.Duration(float64(old.TTL) * (1 + w.cfg.Drift)); ok && writer.clock.Now().Mono-since < least {

@@ -37,16 +37,20 @@ func (c *Config) drawLongTTL() {
 
 // checkOutage wants the others to lead again soon after an outage of an hour or two in which the
 // leader has released, however long the TTL is. There are no other faults. Who knows a later token,
-// because a foreign client has erased it since, waits for a TTL, as after a restore.
+// because a foreign client has erased it since, waits for a TTL, as after a restore, and so does
+// who knows two terms of this one.
 func (w *world) checkOutage() {
 	leader, token := w.currentLeader()
 	others := slices.DeleteFunc(slices.Clone(w.nodes), func(p *process) bool { return p == leader || p.crashed.Load() })
 	if leader == nil || len(others) == 0 ||
-		slices.ContainsFunc(others, func(p *process) bool { return p.client.knows(token + 1) }) {
+		slices.ContainsFunc(others, func(p *process) bool { return p.client.doubts(token) }) {
 		return
 	}
 	r := w.rng("outage")
 	silent, woken := r.IntN(2) == 0, r.IntN(2) == 0
+	if w.cfg.Wakes && w.cfg.TTLs { // messages may have used up what a long poll interval allows
+		woken = false
+	}
 	set := func(p *process, out bool) {
 		if silent {
 			p.client.setPartitioned(out)

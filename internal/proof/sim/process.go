@@ -206,6 +206,10 @@ func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
 	p.lease, p.excused, p.resumes = lease, excused, false
 	w.mu.Unlock()
 	w.log(p.name, "leads with token %d", lease.Token())
+	w.trace.holds(lease)
+	if lease.Valid() {
+		w.trace.works(p, lease)
+	}
 	p.fencedWrite(lease)
 	for p.clock.Sleep(ctx, w.cfg.TTL/8+p.draw(0, time.Second)) == nil {
 		w.checkOneValidLease()
@@ -223,6 +227,7 @@ func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
 	_ = p.clock.Sleep(context.Background(), windDown)
 	w.markIf(w.token.Load() > lease.Token(), functionOutlives)
 	w.log(p.name, "function of token %d returns", lease.Token())
+	w.trace.returns(lease)
 	w.mu.Lock()
 	if p.lease == lease {
 		p.lease = nil
@@ -260,6 +265,7 @@ func (p *process) holdUnguarded(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	p.w.trace.holds(lease)
 	ended := make(chan struct{})
 	p.w.mu.Lock()
 	p.unguarded, p.notBefore = lease, 0

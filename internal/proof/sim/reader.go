@@ -21,6 +21,7 @@ type reading struct {
 	mu      sync.Mutex // guards what follows
 	read    state      // that the last reply to Watch showed, if ok
 	known   uint64     // the highest token that was known when the read was sent to which that was the reply
+	misread bool       // the last reply that Watch got was torn
 	failed  bool       // the last reply to Watch showed nothing
 	yielded state      // by Watch, last
 	seen    state      // by Inspect, last
@@ -139,7 +140,7 @@ func (r *reading) saw(ctx context.Context, q request, got reply) {
 		return
 	}
 	r.missing()
-	r.known = q.known
+	r.known, r.misread = q.known, got.err == nil && r.torn[got.obj.ETag]
 	var rec leasehold.Record
 	switch {
 	case errors.Is(got.err, leasehold.ErrNotExist), got.err == nil && r.torn[got.obj.ETag]:
@@ -184,14 +185,14 @@ func (r *reading) got(status leasehold.Status, err error) {
 	now := stateOf(status.Record)
 	now.ok = status.State != leasehold.StateNeverTaken
 	r.check("Watch", &r.yielded, now)
-	r.w.checkStatus(r.name, status, r.known)
+	r.w.checkStatus(r.name, status, r.known, r.misread)
 }
 
 // checkStatus wants that a reader is told the state of the record, and that a term has run out only
 // once its lease is over. Who had seen a later token when the read was sent takes a release for one
 // that was restored, beside which a later term may go on: a torn read shows a release under the
 // ETag that it had before the later term. Nobody deletes the object.
-func (w *world) checkStatus(name string, s leasehold.Status, known uint64) {
+func (w *world) checkStatus(name string, s leasehold.Status, known uint64, misread bool) {
 	w.mu.Lock()
 	erased := w.tokenErased
 	w.mu.Unlock()
@@ -200,7 +201,7 @@ func (w *world) checkStatus(name string, s leasehold.Status, known uint64) {
 		told != (s.Record.Released() && s.Record.Token > 0) && !later && !erased {
 		w.violate("%s: Watch has yielded %s, released: %v", name, s.State, s.Record.Released())
 	}
-	if s.State != leasehold.StateExpired {
+	if s.State != leasehold.StateExpired || misread { // a torn read hides a renewal
 		return
 	}
 	w.mark(readerSeesExpiry)

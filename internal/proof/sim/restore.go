@@ -32,6 +32,10 @@ func (c *Config) drawRestores() {
 			c.Actions = append(c.Actions, Action{At: at - before, Node: r.IntN(c.Nodes), Kind: "partition",
 				For: before + time.Duration(r.Int64N(int64(c.TTL/5)))})
 		}
+		if c.HashETags && r.IntN(2) == 0 { // the holder of the version that comes back releases
+			at += time.Duration(r.Int64N(int64(c.TTL / 10)))
+			c.Actions = append(c.Actions, Action{At: at, Node: r.IntN(c.Nodes), Kind: "resign"})
+		}
 	}
 	c.sortActions()
 }
@@ -46,6 +50,7 @@ type old struct {
 	body      []byte
 	rec       leasehold.Record
 	writtenAt time.Time
+	step      int64
 }
 
 // restore brings back an old version of an earlier term, mostly a release. If the ETag is a hash of
@@ -60,7 +65,9 @@ func (w *world) restore(a Action) {
 		released = r.IntN(2) == 0
 	}
 	for _, v := range s.history {
-		same := w.cfg.HashETags && v.rec.Token == s.rec.Token && !bytes.Equal(v.body, s.body)
+		// the release of a term that goes on, because it came back after a Break, is news to
+		// everybody
+		same := w.cfg.HashETags && v.rec.Token == s.rec.Token && !bytes.Equal(v.body, s.body) && !v.rec.Released()
 		if (v.rec.Token < s.rec.Token || same) && v.rec.Released() == released {
 			older = append(older, v)
 		}
@@ -87,6 +94,7 @@ func (w *world) restore(a Action) {
 		s.writtenAt = v.writtenAt
 	}
 	s.keep()
+	w.trace.restores(v, s.etag)
 	w.token.Store(s.rec.Token)
 	w.etag.Store(s.etag)
 	w.foolWhoKnows(s.etag)
@@ -151,7 +159,7 @@ func (w *world) excuseFromRestored(p *process, token uint64) {
 	fooled := p.client.fooled
 	p.client.mu.Unlock()
 	for _, other := range w.processes {
-		if w.backedUp && other != p && other.lease != nil && (fooled || other.lease.Token() >= token) {
+		if w.backedUp && other != p && other.lease != nil && (fooled || !p.client.knowsTerm(other.lease)) {
 			other.excused, other.resumedAt = true, time.Now()
 		}
 	}
@@ -166,6 +174,29 @@ func (c *client) learns(body []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.token = max(c.token, rec.Token)
+	c.terms[rec.TermID] = rec.Token
+}
+
+// doubts reports whether the process waits for a TTL although a term of this token has been
+// released: it knows a later token, or two terms of this one.
+func (c *client) doubts(token uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, of := range c.terms {
+		if of == token {
+			n++
+		}
+	}
+	return c.token > token || n > 1
+}
+
+// knowsTerm reports whether the process has seen the term of a lease.
+func (c *client) knowsTerm(lease *leasehold.Lease) bool {
+	id := lease.Record().TermID
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.terms[id] > 0
 }
 
 // highest is the highest token that the process has seen.

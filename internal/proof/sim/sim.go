@@ -32,7 +32,10 @@ type Stats struct {
 	Runs, Requests, Terms, Writes, Fenced int
 	Virtual                               time.Duration
 	Faults                                map[string]int
-	Situations                            Reached // worlds in which each happened
+	Followed                              int            // worlds that the proven machine has followed to their end
+	Steps                                 map[string]int // that it has taken, by action
+	Excused                               map[string]int // leases and worlds that have left the contract, by reason
+	Situations                            Reached        // worlds in which each happened
 }
 
 // Add adds the counts of another run.
@@ -43,11 +46,16 @@ func (s *Stats) Add(o Stats) {
 	s.Writes += o.Writes
 	s.Fenced += o.Fenced
 	s.Virtual += o.Virtual
-	if s.Faults == nil {
-		s.Faults = make(map[string]int)
-	}
-	for k, n := range o.Faults {
-		s.Faults[k] += n
+	s.Followed += o.Followed
+	for _, counts := range []struct{ all, more *map[string]int }{
+		{&s.Faults, &o.Faults}, {&s.Steps, &o.Steps}, {&s.Excused, &o.Excused},
+	} {
+		if *counts.all == nil {
+			*counts.all = make(map[string]int)
+		}
+		for k, n := range *counts.more {
+			(*counts.all)[k] += n
+		}
 	}
 	if s.Situations == nil {
 		s.Situations = make(Reached, len(o.Situations))
@@ -62,6 +70,7 @@ type world struct {
 	cfg   *Config
 	store *store
 	fence leasehold.Fence // of the resource that leaders write to
+	trace *trace          // nil if the world is not followed
 	asked *fakes3.Server  // has the objects with which a store finds out how the server wants ETags
 
 	journal                        // its mu guards what follows; store.mu, if held, was locked first
@@ -120,6 +129,7 @@ func newWorld(cfg *Config, trace bool) *world {
 	w.owner, w.heirs = make(map[uint64]*process), make(map[uint64]map[*process]bool)
 	w.moved = make(map[uint64]time.Time)
 	w.store = &store{w: w, steps: drawSteps(w.rng("store clock"), cfg.Chaos)}
+	w.trace = newTrace(w)
 	return w
 }
 
@@ -161,6 +171,7 @@ func (w *world) run() Outcome {
 	stopForeign()
 	w.stopAll()
 	w.checkReleased()
+	w.trace.ends(&w.stats)
 	out := w.outcome()
 	out.Stats.Situations = w.reached()
 	return out

@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"maps"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -119,6 +120,33 @@ func worlds(t *testing.T, n uint64, draw func(seed uint64) *sim.Config, table si
 		t.Logf("%10d  %s", total.Faults[kind], kind)
 	}
 	checkSituations(t, table, total.Runs, total.Situations[from:][:len(table)])
+	if from == 0 {
+		checkFollowed(t, total)
+	}
+}
+
+// checkFollowed wants that the proven state machine follows most worlds, and that they take each of
+// its actions.
+func checkFollowed(t *testing.T, total sim.Stats) {
+	t.Helper()
+	if t.Failed() {
+		return
+	}
+	t.Logf("%d of %d worlds were followed to their end by the machine of lease.spec, in these steps:", total.Followed,
+		total.Runs)
+	for _, action := range sim.LeaseSpec.Actions() {
+		t.Logf("%10d  %s", total.Steps[action], action)
+		if total.Runs >= 5000 && os.Getenv("FORCE") == "" {
+			require.NotZero(t, total.Steps[action], "no world has taken the step %s", action)
+		}
+	}
+	t.Logf("leases and worlds that have left the contract:")
+	for _, why := range slices.Sorted(maps.Keys(total.Excused)) {
+		t.Logf("%10d  %s", total.Excused[why], why)
+	}
+	if total.Runs >= 100 && os.Getenv("FORCE") == "" {
+		require.Greater(t, total.Followed, total.Runs*85/100, "the machine follows too few worlds")
+	}
 }
 
 // checkSituations wants that the worlds have reached what they must, unless one has failed: then

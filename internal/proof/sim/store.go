@@ -70,6 +70,7 @@ type request struct {
 	ifMatch string // of an update, or of a read
 	torn    bool   // a get that reads the ETag before the body, as some servers do, with a write in between
 	fate    *fate  // nil for a foreign client
+	step    int64  // the number of a write in the trace
 	known   uint64 // the highest token that its sender had seen when it was sent
 }
 
@@ -148,9 +149,10 @@ func (s *store) land(sender *process, r request) reply {
 	if err := s.rec.UnmarshalJSON(r.body); err != nil {
 		s.w.violate("a body that is not a record was written: %v", err)
 	}
+	s.w.trace.lands(r, s.etag)
 	s.w.excuseFromLateWrite(sender, r)
 	s.w.checkWrite(sender, r, before, s.rec)
 	s.w.lands(sender, r, before, s.rec)
-	s.history, s.restored = append(s.history, old{s.body, s.rec, s.writtenAt}), false
+	s.history, s.restored = append(s.history, old{s.body, s.rec, s.writtenAt, r.step}), false
 	return reply{obj: leasehold.Object{ETag: s.etag}}
 }

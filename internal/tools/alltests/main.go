@@ -37,7 +37,7 @@ const (
 // withoutRace are the directories whose tests start programs, render pages or run on one goroutine.
 // Their code is tested with the race detector where it lives.
 var withoutRace = []string{"itest", "cmd", "bench", "docs", "examples", "azblobstore", "internal/tools",
-	"internal/proof/mutants", "promlock/internal"}
+	"internal/proof/invariant", "internal/proof/mutants", "promlock/internal"}
 
 // first are the packages that take longest, so they start first.
 var first = []string{"itest", "cmd/leasehold", "", "gcsstore", "k8slock", "internal/proof/sim", "gocronlock"}
@@ -123,7 +123,8 @@ func run(ctx context.Context, short bool, at int, patterns []string) error {
 	body, failed := os.ReadFile(skipped.Name())
 	if names := strings.Fields(string(body)); len(names) > 0 {
 		slices.Sort(names)
-		fmt.Println("NOT RUN, for want of a Docker engine, Azurite, the Ceph gateway, root or a control group:",
+		fmt.Println("NOT RUN, for want of a Docker engine, Azurite, the Ceph gateway, nginx, HAProxy, z3, root or a "+
+			"control group:",
 			strings.Join(slices.Compact(names), " "))
 	}
 	return errors.Join(err, failed, ctx.Err())
