@@ -78,11 +78,13 @@ func allowedBy(spec *invariant.Spec, o options, s observation) bool {
 	}
 	const now = int64(time.Hour)
 	m.Set("now", now)
+	set("gone", true, v)
 	set("rel", true, v)
 	set("ended", true, v)
 	if s.exists {
 		v = m.Make("W")
 		m.Set("of", v, v)
+		m.Set("obj", v, v)
 		m.Set("term", v, v)
 		m.Set("tok", int64(s.rec.Token), v)
 		set("rel", s.rec.Released(), v)
@@ -102,6 +104,10 @@ func allowedBy(spec *invariant.Spec, o options, s observation) bool {
 	w := m.Make("W")
 	m.Set("by", p, w)
 	m.Set("base", v, w)
+	m.Set("obj", w, w)
+	if s.exists {
+		m.Set("obj", v, w)
+	}
 	m.Set("sentR", now, w)
 	m.Set("of", w, w)
 	m.Set("term", w, w)

@@ -105,6 +105,10 @@ func TestVariants(t *testing.T) {
 		},
 		{"Resume only after the lease before has ended", "(action resume|(over v)", "(ended (of v))", "resume/"},
 		{
+			"the object of a member is removed while it holds its lock",
+			"(action remove|(code (rel v))", "(code (landed v))", "remove/others",
+		},
+		{
 			"a copy of a machine that holds a lease, or has sent what would begin one",
 			"(action copy|(forall ((w W)) (=> (owns p w) (ended (of w))))", "true", "copy/owned",
 		},

@@ -363,14 +363,14 @@ var mutants = []mutant{
 `}, {"internal/membership/break.go", `	"github.com/leasehold-go/leasehold/internal/wire"
 `, ``}},
 		[]string{"./locktable -run ^TestBreakLeavesWhatIsNoMember$"},
-		0,
+		43,
 	},
 	{
 		"a table does not name what is none",
 		[]edit{{"internal/tables/decode.go", `wire.Misplaced(wire.Table, body)`,
 			`wire.Misplaced(wire.Table, []byte("{\"table\":1"))`}},
 		[]string{"./locktable -run ^TestWhatIsNoTableIsNamedAndStays$"},
-		0,
+		16,
 	},
 	{
 		"fencehttp: a lock is taken for a mark",
@@ -1426,7 +1426,7 @@ var mutants = []mutant{
 			`clock.Attempt(s.TTL, s.TTL/5, s.renew())`}},
 		[]string{"./locktable -run ^TestARequestHasTheTimeThatALockGivesIt$",
 			"./internal/membership -run ^TestAGroupsRequestsHaveTheTimeOfALocks$"},
-		0,
+		27,
 	},
 	{
 		"the first pause of a write as long as the TTL allows",
@@ -3362,7 +3362,7 @@ var mutants = []mutant{
 		[]string{
 			"./internal/tables -run ^TestAWriterBehindReadersDoesNotStarve$",
 			"./internal/tables -run ^TestEveryState$",
-		}, 0,
+		}, 39,
 	},
 	{
 		"table: a reader weighs nothing",
@@ -3370,7 +3370,7 @@ var mutants = []mutant{
 		return 1`,
 			`	case c.Shared:
 		return 0`}},
-		[]string{"./internal/tables -run ^TestEverySequence$"}, 0,
+		[]string{"./internal/tables -run ^TestEverySequence$"}, 38,
 	},
 	{
 		"table: a request that is dropped still counts",
@@ -3380,7 +3380,7 @@ var mutants = []mutant{
 		[]string{
 			"./internal/tables -run ^TestWhoFreesALockHandsItOver$",
 			"./internal/tables -run ^TestEverySequence$",
-		}, 0,
+		}, 38,
 	},
 	{
 		"table: what a member leaves behind stays",
@@ -3391,13 +3391,13 @@ var mutants = []mutant{
 		[]string{
 			"./internal/tables -run ^TestEverySequence$",
 			"./internal/tables -run ^TestARequestForSeveralLocksDoesNotStarve$",
-		}, 0,
+		}, 45,
 	},
 	{
 		"table: a number of a member comes again beside the living",
 		[]edit{{"internal/tables/table.go", `		n = max(n, other+1)`,
 			`		n = max(n, min(other+1, 2))`}},
-		[]string{"./internal/tables -run ^TestMembers$"}, 0,
+		[]string{"./internal/tables -run ^TestMembers$"}, 38,
 	},
 	{
 		"table: a grant has the revision before it",
@@ -3408,25 +3408,25 @@ var mutants = []mutant{
 		[]string{
 			"./internal/tables -run ^TestWhoFreesALockHandsItOver$",
 			"./internal/tables -run ^TestEverySequence$",
-		}, 0,
+		}, 40,
 	},
 	{
 		"table: a revision does not rise above those that are remembered",
 		[]edit{{"internal/tables/table.go", `	t.Revision = max(t.Revision, atLeast) + 1`,
 			`	t.Revision++`}},
-		[]string{"./internal/tables -run ^TestTheRevisionRises$"}, 0,
+		[]string{"./internal/tables -run ^TestTheRevisionRises$"}, 40,
 	},
 	{
 		"table: holders that exclude one another are believed",
 		[]edit{{"internal/tables/decode.go", `r.Token != 0 && l != nil && !c.fits(l.held)`,
 			`r.Token != 0 && l != nil && !c.fits(l.held) && false`}},
-		[]string{"./internal/tables -run ^TestDamagedTables$"}, 0,
+		[]string{"./internal/tables -run ^TestDamagedTables$"}, 38,
 	},
 	{
 		"table: another capacity is taken for the one in force",
 		[]edit{{"internal/tables/table.go", `l != nil && l.of != c.Of`,
 			`l != nil && l.of < c.Of`}},
-		[]string{"./internal/tables -run ^TestRefusedRequests$"}, 0,
+		[]string{"./internal/tables -run ^TestRefusedRequests$"}, 44,
 	},
 	{
 		"table: a clone shares its requests",
@@ -3441,13 +3441,13 @@ var mutants = []mutant{
 		[]string{
 			"./internal/tables -run ^TestAClonesChangesAreItsOwn$",
 			"./internal/tables -run ^TestEverySequence$",
-		}, 0,
+		}, 38,
 	},
 	{
 		"table: a table of a later version is read as one of this",
 		[]edit{{"internal/tables/decode.go", `"table":    func() { d.number(version, version) },`,
 			`"table":    func() { d.number(version, version+1) },`}},
-		[]string{"./internal/tables -run ^TestDamagedTables$"}, 0,
+		[]string{"./internal/tables -run ^TestDamagedTables$"}, 16,
 	},
 	{
 		"table: a member that is not known is passed over",
@@ -3455,25 +3455,25 @@ var mutants = []mutant{
 			return`,
 			`			_ = d.text()
 			continue`}},
-		[]string{"./internal/tables -run ^TestDamagedTables$"}, 0,
+		[]string{"./internal/tables -run ^TestDamagedTables$"}, 16,
 	},
 	{
 		"table: a request is granted though only one of its locks is free",
 		[]edit{{"internal/tables/table.go", `case slices.ContainsFunc(r.Claims, func(c Claim) bool {`,
 			`case slices.ContainsFunc(r.Claims[:1], func(c Claim) bool {`}},
-		[]string{"./internal/tables -run ^TestEverySequence$"}, 0,
+		[]string{"./internal/tables -run ^TestEverySequence$"}, 38,
 	},
 	{
 		"table: a table that is too large is written",
 		[]edit{{"internal/tables/encode.go", `	if len(body) > limit {`,
 			`	if len(body) > 2*limit {`}},
-		[]string{"./internal/tables -run ^TestTablesThatAreNotWritten$"}, 0,
+		[]string{"./internal/tables -run ^TestTablesThatAreNotWritten$"}, 44,
 	},
 	{
 		"member: a term is over when its object is missing",
 		[]edit{{"internal/membership/verdict.go", `		return Verdict{Unknown, "it has no object"}, true`,
 			`		return Verdict{Over, "it has no object"}, true`}},
-		[]string{"./internal/membership -run ^TestVerdicts$"}, 0,
+		[]string{"./internal/membership -run ^TestVerdicts$"}, 41,
 	},
 	{
 		"member: a higher token of another object ends a term",
@@ -3483,7 +3483,7 @@ var mutants = []mutant{
 			"./internal/membership -run ^TestVerdicts$",
 			"./internal/membership -run ^TestAHigherTokenOfAnotherObject$",
 			"./internal/proof/sim -run ^TestMemberSeeds$",
-		}, 0,
+		}, 41,
 	},
 	{
 		"member: the release of another term of its token ends a term",
@@ -3492,7 +3492,7 @@ var mutants = []mutant{
 		[]string{
 			"./internal/membership -run ^TestVerdicts$",
 			"./internal/membership -run ^TestATokenThatComesAgain$",
-		}, 0,
+		}, 41,
 	},
 	{
 		"member: what replaces an object may change all the time",
@@ -3503,7 +3503,7 @@ var mutants = []mutant{
 		[]string{
 			"./internal/membership -run ^TestWhatAnObjectShows$",
 			"./internal/membership -run ^TestObjectsThatChangePlaces$",
-		}, 0,
+		}, 41,
 	},
 	{
 		"member: what replaces an object needs no time",
@@ -3513,7 +3513,7 @@ var mutants = []mutant{
 			"./internal/membership -run ^TestVerdicts$",
 			"./internal/membership -run ^TestAnObjectThatWasDeleted$",
 			"./internal/proof/sim -run ^TestMemberSeeds$",
-		}, 0,
+		}, 41,
 	},
 	{
 		"member: to have taken the object ends a term",
@@ -3522,35 +3522,35 @@ var mutants = []mutant{
 		[]string{
 			"./internal/membership -run ^TestAnObjectThatWasDeleted$",
 			"./internal/proof/sim -run ^TestMemberSeeds$",
-		}, 0,
+		}, 41,
 	},
 	{
 		"member: an answer says what there is when it is looked at",
 		[]edit{{"internal/membership/judge.go", `rec: rec, stood: before - j.since})`,
 			`rec: rec, stood: after - j.since})`}},
-		[]string{"./internal/membership -run ^TestAnAnswerThatIsOld$"}, 0,
+		[]string{"./internal/membership -run ^TestAnAnswerThatIsOld$"}, 41,
 	},
 	{
 		"member: a later term's object is removed",
 		[]edit{{"internal/membership/group.go", ` || TermOf(key, rec) != TermOf(key, term)`, ``}},
-		[]string{"./internal/membership -run ^TestALaterTermStays$"}, 0,
+		[]string{"./internal/membership -run ^TestALaterTermStays$"}, 42,
 	},
 	{
 		"member: an object is removed though the group names its term",
 		[]edit{{"internal/membership/member.go", ` || !forgotten {`, ` || !forgotten && false {`}},
-		[]string{"./internal/membership -run ^TestAMemberLeavesNothing$"}, 0,
+		[]string{"./internal/membership -run ^TestAMemberLeavesNothing$"}, 42,
 	},
 	{
 		"member: deletes go on where their condition is ignored",
 		[]edit{{"internal/membership/group.go", `			g.deletes.Store(ignored)
 `, ``}},
-		[]string{"./internal/membership -run ^TestDeletesThatIgnoreTheirCondition$"}, 0,
+		[]string{"./internal/membership -run ^TestDeletesThatIgnoreTheirCondition$"}, 42,
 	},
 	{
 		"member: a panic frees the member's lock",
 		[]edit{{"internal/membership/member.go", `			lease.Abandon()
 `, ``}},
-		[]string{"./internal/membership -run ^TestAPanic$"}, 0,
+		[]string{"./internal/membership -run ^TestAPanic$"}, 42,
 	},
 	{
 		"member: a break frees at once what the member holds",
@@ -3558,21 +3558,21 @@ var mutants = []mutant{
 			`		rec.ExpiresAt, rec.ObjectID, rec.Nonce = time.Time{}, rand.Text()[:16], rand.Text()[:16]
 `, `		rec.ExpiresAt, rec.Nonce = time.Time{}, rand.Text()[:16]
 `}},
-		[]string{"./locktable -run ^TestBreak$"}, 0,
+		[]string{"./locktable -run ^TestBreak$"}, 43,
 	},
 	{
 		"member: a break ends a later term",
 		[]edit{{"internal/membership/break.go", `		if rec.Token != token {
 `, `		if rec.Token < token {
 `}},
-		[]string{"./locktable -run ^TestBreakWithTroubles$"}, 0,
+		[]string{"./locktable -run ^TestBreakWithTroubles$"}, 43,
 	},
 	{
 		"member: the object of a broken member stays",
 		[]edit{{"internal/membership/judge.go",
 			`rec.Token == j.asks.term.Token && rec.TermID == j.asks.term.TermID {`,
 			`TermOf(j.asks.term.Key, rec) == j.asks.term {`}},
-		[]string{"./locktable -run ^TestBreak$"}, 0,
+		[]string{"./locktable -run ^TestBreak$"}, 43,
 	},
 	{
 		"command: the member of a table is broken as any lock is",
@@ -3586,7 +3586,7 @@ var mutants = []mutant{
 `,
 			`	if d != nil {
 `}},
-		[]string{"./locktable -run ^TestLateWriteOfACancelledCaller$"}, 0,
+		[]string{"./locktable -run ^TestLateWriteOfACancelledCaller$"}, 41,
 	},
 	{
 		"locktable: tokens fall when the table is lost",
@@ -3594,7 +3594,7 @@ var mutants = []mutant{
 `,
 			`		tab.Finish(rand.Text()[:16], 0)
 `}},
-		[]string{"./locktable -run ^TestDeletedOrRestored$"}, 0,
+		[]string{"./locktable -run ^TestDeletedOrRestored$"}, 40,
 	},
 	{
 		"locktable: a lease that the table does not hold any more goes on",
@@ -3602,7 +3602,7 @@ var mutants = []mutant{
 `,
 			`		case r.state == held && there && row.Token != r.token:
 `}},
-		[]string{"./locktable -run ^TestEditedByHand$"}, 0,
+		[]string{"./locktable -run ^TestEditedByHand$"}, 38,
 	},
 	{
 		"locktable: a lease is valid beyond its member's term",
@@ -3610,7 +3610,7 @@ var mutants = []mutant{
 `,
 			`	return r.state == held
 `}},
-		[]string{"./internal/proof/sim -run ^TestTableSeeds$", "./itest -run ^TestTableOfAProcess$"}, 0,
+		[]string{"./internal/proof/sim -run ^TestTableSeeds$", "./itest -run ^TestTableOfAProcess$"}, 38,
 	},
 	{
 		"locktable: a lock is handed over while its function runs",
@@ -3621,31 +3621,31 @@ var mutants = []mutant{
 		[]string{
 			"./locktable -run ^TestRunEndsWhileAFunctionRuns$",
 			"./internal/proof/sim -run ^TestTableSeeds$",
-		}, 0,
+		}, 41,
 	},
 	{
 		"locktable: a member heals while a function of its lost term runs",
 		[]edit{{"locktable/commit.go", `return t.ttl, tm.functions == 0 // the end`,
 			`return t.ttl, true // the end`}},
-		[]string{"./internal/proof/sim -run ^TestTableSeeds$"}, 0,
+		[]string{"./internal/proof/sim -run ^TestTableSeeds$"}, 41,
 	},
 	{
 		"locktable: a try waits in line",
 		[]edit{{"locktable/difference.go", `r.try && len(tab.InTheWay(id)) > 0 {`,
 			`r.try && len(tab.InTheWay(id)) > 1000 {`}},
-		[]string{"./locktable -run ^TestTryAcquireLooksAgain$"}, 0,
+		[]string{"./locktable -run ^TestTryAcquireLooksAgain$"}, 44,
 	},
 	{
 		"locktable: a member that cannot free its locks keeps its term",
 		[]edit{{"locktable/trouble.go", `	stuck := tm.undropped != never &&`,
 			`	stuck := tm.undropped != never && !unread && tm == nil &&`}},
-		[]string{"./locktable -run ^TestMemberThatMayNotWriteTheTable$"}, 0,
+		[]string{"./locktable -run ^TestMemberThatMayNotWriteTheTable$"}, 44,
 	},
 	{
 		"locktable: any object is looked at that the table names",
 		[]edit{{"locktable/watch.go", `w.member.Key != want {`,
 			`w.member.Key == "" {`}},
-		[]string{"./locktable -run ^TestMemberWithTheKeyOfAnotherObject$"}, 0,
+		[]string{"./locktable -run ^TestMemberWithTheKeyOfAnotherObject$"}, 41,
 	},
 	{
 		"locktable: a request that an edit has removed keeps its number",
@@ -3653,67 +3653,67 @@ var mutants = []mutant{
 			t.renumber(r)`,
 			`case r.state == waiting && r.asked:
 			r.asked = false`}},
-		[]string{"./locktable -run ^TestAddedByHand$"}, 0,
+		[]string{"./locktable -run ^TestAddedByHand$"}, 41,
 	},
 	{
 		"locktable: what an edit has left ungranted stays so",
 		[]edit{{"locktable/request.go", `if !same && v.tab.Unfinished() {`,
 			`if !same && v.tab.Unfinished() && v.tab == nil {`}},
-		[]string{"./locktable -run ^TestAnEditThatGrantsNothing$"}, 0,
+		[]string{"./locktable -run ^TestAnEditThatGrantsNothing$"}, 45,
 	},
 	{
 		"locktable: reads hide that nothing can be written",
 		[]edit{{"locktable/trouble.go", `	if written || !t.trouble.writing {`,
 			`	if written || t.trouble.err != nil {`}},
-		[]string{"./locktable -run ^TestATableThatCannotBeWritten$"}, 0,
+		[]string{"./locktable -run ^TestATableThatCannotBeWritten$"}, 44,
 	},
 	{
 		"locktable: a member that cannot read what it may hold keeps its term",
 		[]edit{{"locktable/trouble.go", `	if unread && asked {`,
 			`	if unread && asked && seen == nil {`}},
-		[]string{"./locktable -run ^TestAGrantThatCannotBeRead$"}, 0,
+		[]string{"./locktable -run ^TestAGrantThatCannotBeRead$"}, 44,
 	},
 	{
 		"locktable: a member that could not leave removes its object",
 		[]edit{{"locktable/term.go", `forgotten = lost == nil && !t.unknown && !t.names(tm.named)`,
 			`forgotten = lost == nil`}},
-		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 0,
+		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 42,
 	},
 	{
 		"locktable: a member leaves without a look at what others have asked",
 		[]edit{{"locktable/commit.go", `	if leaving && !tm.parted && !tm.mustRead {`,
 			`	if leaving && !tm.parted && !tm.mustRead && t == nil {`}},
-		[]string{"./locktable -run ^TestLeavingWhileOthersWait$"}, 0,
+		[]string{"./locktable -run ^TestLeavingWhileOthersWait$"}, 42,
 	},
 	{
 		"locktable: a leave that is refused for good is tried again",
 		[]edit{{"locktable/trouble.go", `		tm.refused = true
 `, ``}},
-		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 0,
+		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 42,
 	},
 	{
 		"locktable: Run says nothing of what it has left in the table",
 		[]edit{{"locktable/term.go", `	if tm.joined && !forgotten && tm.leftAt`,
 			`	if t == nil && !forgotten && tm.leftAt`}},
-		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 0,
+		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 42,
 	},
 	{
 		"locktable: a request keeps a member waiting whose term is lost",
 		[]edit{{"locktable/term.go", `	if !valid { // a request that`,
 			`	if !valid && t == nil { // a request that`}},
-		[]string{"./locktable -run ^TestOnlyAFunctionThatStillRunsIsReported$"}, 0,
+		[]string{"./locktable -run ^TestOnlyAFunctionThatStillRunsIsReported$"}, 42,
 	},
 	{
 		"locktable: a member heals before the margin of a lease without a function is over",
 		[]edit{{"locktable/term.go", `tm.unguarded && left > 0`,
 			`tm.unguarded && left > t.ttl`}},
-		[]string{"./locktable -run ^TestHealingWaitsForTheMargin$"}, 0,
+		[]string{"./locktable -run ^TestHealingWaitsForTheMargin$"}, 38,
 	},
 	{
 		"locktable: the first of many who ask is written alone",
 		[]edit{{"locktable/commit.go", `	if rings == t.heard {`,
 			`	if rings >= t.heard {`}},
-		[]string{"./locktable -run ^TestWhatIsWantedAtOneMomentIsWrittenTogether$"}, 0,
+		[]string{"./locktable -run ^TestWhatIsWantedAtOneMomentIsWrittenTogether$"}, 14,
 	},
 	{
 		"locktable: a wake-up during a read is lost",
@@ -3724,79 +3724,79 @@ var mutants = []mutant{
 	t.mu.Lock()
 	t.wakes, t.called = 0, false
 `}},
-		[]string{"./locktable -run ^TestAWakeUpDuringAReadIsNotLost$"}, 0,
+		[]string{"./locktable -run ^TestAWakeUpDuringAReadIsNotLost$"}, 21,
 	},
 	{
 		"locktable: a second look at a version goes by its size",
 		[]edit{{"locktable/request.go", `last.sum == v.sum {`,
 			`(last.size == v.size || last.sum == v.sum) {`}},
-		[]string{"./locktable -run ^TestEditedToTheSameSize$"}, 0,
+		[]string{"./locktable -run ^TestEditedToTheSameSize$"}, 45,
 	},
 	{
 		"locktable: an outage is waited out as a refusal is",
 		[]edit{{"locktable/trouble.go", `		pause = min(pause, t.poll)`,
 			`		pause = min(pause, t.ttl*100)`}},
-		[]string{"./locktable -run ^TestPausesAfterFailures$"}, 0,
+		[]string{"./locktable -run ^TestPausesAfterFailures$"}, 27,
 	},
 	{
 		"locktable: nobody who asks at once gets room when not all do",
 		[]edit{{"locktable/difference.go", `range asked[max(len(asked)-over, 0):] {`,
 			`range asked[min(over, 0):] {`}},
-		[]string{"./locktable -run ^TestManyRequestsForALittleRoom$"}, 0,
+		[]string{"./locktable -run ^TestManyRequestsForALittleRoom$"}, 44,
 	},
 	{
 		"locktable: after a panic the locks are free at once",
 		[]edit{{"locktable/term.go", `		if !completed { // functions may still run`,
 			`		if !completed && t == nil { // functions may still run`}},
-		[]string{"./locktable -run ^TestAPanicOfAnObserver$"}, 0,
+		[]string{"./locktable -run ^TestAPanicOfAnObserver$"}, 38,
 	},
 	{
 		"locktable: wrong wake-ups have no bound",
 		[]edit{{"locktable/commit.go", `const maxWakes = 10`,
 			`const maxWakes = 10_000`}},
-		[]string{"./locktable -run ^TestForgedWakeUps$"}, 0,
+		[]string{"./locktable -run ^TestForgedWakeUps$"}, 21,
 	},
 	{
 		"locktable: every wake-up is for everybody in line",
 		[]edit{{"locktable/commit.go", `			place++`,
 			`			place += 0`}},
-		[]string{"./locktable -run ^TestAWakeUpIsForTheFirstInLine$"}, 0,
+		[]string{"./locktable -run ^TestAWakeUpIsForTheFirstInLine$"}, 21,
 	},
 	{
 		"locktable: a function begins under a term that has run out",
 		[]edit{{"locktable/lease.go", `	case !r.term.lease.Valid():`,
 			`	case !r.term.lease.Valid() && r.state != held:`}},
-		[]string{"./locktable -run ^TestDoAfterAStop$"}, 0,
+		[]string{"./locktable -run ^TestDoAfterAStop$"}, 38,
 	},
 	{
 		"locktable: Do waits for a store for ever",
 		[]edit{{"locktable/lease.go", `context.WithTimeout(context.WithoutCancel(caller), parting)`,
 			`context.WithTimeout(context.WithoutCancel(caller), 1000*parting)`}},
-		[]string{"./locktable -run ^TestDoWithoutAStore$"}, 0,
+		[]string{"./locktable -run ^TestDoWithoutAStore$"}, 44,
 	},
 	{
 		"locktable: only the innermost lease of a call is looked at",
 		[]edit{{"locktable/lock.go", `outer != nil; outer = outer.outer {`,
 			`outer != nil; outer = nil {`}},
-		[]string{"./locktable -run ^TestACallUnderItsOwnLease$"}, 0,
+		[]string{"./locktable -run ^TestACallUnderItsOwnLease$"}, 44,
 	},
 	{
 		"locktable: all that are in the way are looked at at once",
 		[]edit{{"locktable/watch.go", `		case tm.looking < maxLooks: // else`,
 			`		case tm.looking < 1000*maxLooks: // else`}},
-		[]string{"./locktable -run ^TestLooksAtOnce$"}, 0,
+		[]string{"./locktable -run ^TestLooksAtOnce$"}, 45,
 	},
 	{
 		"locktable: holders are looked at as slowly as all others",
 		[]edit{{"locktable/watch.go", `		w.due = now + w.judge.Next()`,
 			`		w.due = now + round*t.ttl`}},
-		[]string{"./locktable -run ^TestDeadMember$"}, 0,
+		[]string{"./locktable -run ^TestDeadMember$"}, 45,
 	},
 	{
 		"locktable: only the first holder of a semaphore is looked at",
 		[]edit{{"locktable/watch.go", `				blocks[m] = true`,
 			`				blocks[m] = len(blocks) == 0 || blocks[m]`}},
-		[]string{"./locktable -run ^TestADeadHolderOfASemaphore$"}, 0,
+		[]string{"./locktable -run ^TestADeadHolderOfASemaphore$"}, 45,
 	},
 	{
 		"a wait counts the TTL of the one who waits",

@@ -126,7 +126,7 @@ func worlds(t *testing.T, n uint64, draw func(seed uint64) *sim.Config, table si
 }
 
 // checkFollowed wants that the proven state machine follows most worlds, and that they take each of
-// its actions.
+// its actions. The object of a lock is never removed; those of members are, in worlds of their own.
 func checkFollowed(t *testing.T, total sim.Stats) {
 	t.Helper()
 	if t.Failed() {
@@ -136,7 +136,7 @@ func checkFollowed(t *testing.T, total sim.Stats) {
 		total.Runs)
 	for _, action := range sim.LeaseSpec.Actions() {
 		t.Logf("%10d  %s", total.Steps[action], action)
-		if total.Runs >= 5000 && os.Getenv("FORCE") == "" {
+		if total.Runs >= 5000 && action != "remove" && os.Getenv("FORCE") == "" {
 			require.NotZero(t, total.Steps[action], "no world has taken the step %s", action)
 		}
 	}

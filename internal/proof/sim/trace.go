@@ -68,7 +68,7 @@ func newTrace(w *world) *trace {
 		excuses: make(map[string]int),
 	}
 	missing := t.makes(leasehold.Record{}, 0)
-	for _, is := range []string{"landed", "sent", "rel", "ended"} {
+	for _, is := range []string{"gone", "landed", "sent", "rel", "ended"} {
 		t.m.Set(is, 1, missing)
 	}
 	return t
@@ -133,6 +133,17 @@ func (t *trace) makes(rec leasehold.Record, ttl time.Duration) int64 {
 	return w
 }
 
+// replaces sets who has made a write, and which version it replaces.
+func (t *trace) replaces(p, w, base int64) {
+	t.m.Set("by", p, w)
+	t.m.Set("base", base, w)
+	object := w
+	if t.m.Get("gone", base) == 0 {
+		object = t.m.Get("obj", base)
+	}
+	t.m.Set("obj", object, w)
+}
+
 // waits sets how long a process waits for the holder of a version.
 func (t *trace) waits(p, w int64) {
 	t.m.Set("wait", t.wait(t.records[w].TTL), p, w)
@@ -185,8 +196,7 @@ func (t *trace) sends(p *process, r request) (w int64) {
 		if life := t.m.Get("life", w); !rec.Released() && life > t.wait(rec.TTL) { // an axiom of the proof
 			t.reject("the clocks of this world leave their bounds: %v > %v", life, t.wait(rec.TTL))
 		}
-		t.m.Set("by", n, w)
-		t.m.Set("base", base, w)
+		t.replaces(n, w, base)
 		if own && !acquires && p.node != administrator {
 			t.m.Set("of", b, w)
 			t.writesOn(b, w, base, called)
@@ -332,8 +342,7 @@ func (t *trace) foreignSends(body []byte, etag string, first bool, until time.Ti
 	t.follow(func() {
 		n, base := t.number(nil), t.versions[etag]
 		w = t.makes(rec, 0)
-		t.m.Set("by", n, w)
-		t.m.Set("base", base, w)
+		t.replaces(n, w, base)
 		b := t.m.Get("of", base)
 		if !first {
 			t.m.Set("of", b, w)
@@ -392,8 +401,7 @@ func (t *trace) lands(r request, etag string) {
 func (t *trace) restores(v old, etag string) {
 	t.follow(func() {
 		w := t.makes(v.rec, 0)
-		t.m.Set("by", t.number(backup), w)
-		t.m.Set("base", v.step, w)
+		t.replaces(t.number(backup), w, v.step)
 		t.m.Set("of", w, w)
 		t.m.Set("term", t.m.Get("term", t.m.Get("of", v.step)), w)
 		t.m.Set("old", 1, w)
