@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -40,18 +42,20 @@ const (
 // another process leads meanwhile, the request is sent once more, unless reading its body has
 // begun.
 //
-// A forwarded request has the header Leasehold-Forwarded, which names the lock and the term. Any
-// process that does not lead that term answers 421 Misdirected Request, so a request is forwarded
-// once at most. A client that sets the header gets the same answer. next does not see it.
+// A forwarded request has the header Leasehold-Forwarded, which names the lock and the term, its ID
+// included. Any process that does not lead that term answers 421 Misdirected Request, so a request
+// is forwarded once at most. A client that sets the header gets the same answer, unless it can read
+// the lock object, which has the ID. next does not see the header; [Forwarded] tells of it.
 //
-// To next, a forwarded request comes from the process that forwarded it. The client's address is
-// the last one in X-Forwarded-For. Forward must see the path that the client sent, so do not put
-// [http.StripPrefix] around it.
+// To next, a forwarded request comes from the process that forwarded it. Whether it was forwarded
+// or not, the client's address is the last one in X-Forwarded-For, as the first process of yours
+// saw it; what stands before that is the client's word. Forward must see the path that the client
+// sent, so do not put [http.StripPrefix] around it.
 func (p *Peer) Forward(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, own := p.known()
 		if marks, ok := r.Header[mark]; ok {
-			if own.leads() && len(marks) == 1 && marks[0] == p.name(own) {
+			if own.leads() && len(marks) == 1 && marks[0] == p.markOf(own) {
 				run(own, next, w, r) // and not sent on if the term ends just now
 				return
 			}
@@ -83,7 +87,20 @@ func (p *Peer) Forward(next http.Handler) http.Handler {
 	})
 }
 
-type leaseKey struct{}
+// markOf is the mark of what is forwarded under t. Only who can read the record knows the ID of the
+// term, so a client cannot say that its request was forwarded.
+func (p *Peer) markOf(t *term) string {
+	return p.name(t) + "&" + url.Values{"term": {t.rec.TermID}}.Encode()
+}
+
+type (
+	leaseKey     struct{}
+	forwardedKey struct{}
+)
+
+// Forwarded reports whether a handler of [Peer.Forward] runs for a request that another process has
+// forwarded. ctx is the context of the handler's request.
+func Forwarded(ctx context.Context) bool { return ctx.Value(forwardedKey{}) != nil }
 
 // Lease returns the lease under which a handler of [Peer.Forward] runs. ctx is that of the
 // handler's request. Pass the lease's token to whatever the handler writes to. Elsewhere Lease
@@ -98,11 +115,20 @@ func run(t *term, next http.Handler, w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(t.leading, func() { cancel(context.Cause(t.leading)) })()
-	led := r.WithContext(context.WithValue(ctx, leaseKey{}, t.lease))
-	if _, forwarded := r.Header[mark]; forwarded {
-		led.Header = r.Header.Clone()
-		led.Header.Del(mark)
+	ctx = context.WithValue(ctx, leaseKey{}, t.lease)
+	header := r.Header.Clone()
+	if header == nil {
+		header = make(http.Header)
 	}
+	if _, forwarded := header[mark]; forwarded {
+		header.Del(mark)
+		ctx = context.WithValue(ctx, forwardedKey{}, true)
+	} else if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil { // as SetXForwarded does
+		before := strings.Join(header["X-Forwarded-For"], ", ")
+		header.Set("X-Forwarded-For", strings.TrimPrefix(before+", "+host, ", "))
+	}
+	led := r.WithContext(ctx)
+	led.Header = header
 	// The server removes a form's temporary files, but looks for them only in its own request.
 	defer func() { r.MultipartForm = led.MultipartForm }()
 	next.ServeHTTP(w, led)
@@ -144,6 +170,9 @@ func (p *Peer) send(t *term, w http.ResponseWriter, r *http.Request) (again bool
 	defer cancel()
 	defer context.AfterFunc(t.over, func() { time.AfterFunc(maxOver, cancel) })()
 	b := &body{Reader: r.Body}
+	if r.Body == nil { // of a handler in front of this one
+		b.Reader = http.NoBody
+	}
 	in := r.WithContext(ctx)
 	in.Body = b
 	var failed error
@@ -160,10 +189,8 @@ func (p *Peer) send(t *term, w http.ResponseWriter, r *http.Request) (again bool
 					pr.Out.Header[name] = v
 				}
 			}
-			pr.Out.Header.Set(mark, p.name(t))
-			// http.Transport sends a request without a body again if a connection breaks, although
-			// it may have been carried out. It never does so with a body that it cannot rewind.
-			if pr.Out.Body == nil {
+			pr.Out.Header.Set(mark, p.markOf(t))
+			if pr.Out.Body == nil && mayBeRepeated(pr.Out) {
 				pr.Out.Body = pr.In.Body
 			}
 		},
@@ -187,6 +214,17 @@ func (p *Peer) send(t *term, w http.ResponseWriter, r *http.Request) (again bool
 		return true
 	}
 	return false
+}
+
+// mayBeRepeated reports whether http.Transport sends a request without a body again if a connection
+// breaks, although it may have been carried out. It never does so with a body that it cannot
+// rewind; but a body of unknown length of a POST, PUT or PATCH arrives in chunks.
+func mayBeRepeated(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch:
+		return r.Header["Idempotency-Key"] != nil || r.Header["X-Idempotency-Key"] != nil
+	}
+	return true
 }
 
 // body is a request's body for one try to send it. The server closes the body itself.

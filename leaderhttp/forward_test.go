@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -137,6 +139,7 @@ func TestForward(t *testing.T) {
 		w.Header()["X-Proto"] = r.Header["X-Forwarded-Proto"]
 		w.Header()["X-Token"] = r.Header["Fencing-Token"]
 		w.Header()["X-Mark"] = r.Header["Leasehold-Forwarded"]
+		w.Header()["X-Encoding"] = r.TransferEncoding
 		w.Header().Set("Trailer", "X-Trailer")
 		w.WriteHeader(http.StatusTeapot)
 		_, _ = io.WriteString(w, "a pot of tea")
@@ -148,6 +151,8 @@ func TestForward(t *testing.T) {
 		{"GET", "/a%2Fb/c%20d?a;b=%zz&c=1", ""},
 		{"POST", "/orders", "an order"},
 		{"POST", "/orders", ""},
+		{"PUT", "/orders", ""},
+		{"PATCH", "/orders", ""},
 		{"PUT", "/orders", strings.Repeat("x", 1000)},
 		{"DELETE", "/orders/1", ""},
 		{"BREW", "/pot", "coffee"},
@@ -162,6 +167,7 @@ func TestForward(t *testing.T) {
 		require.Equal(t, "https", res.Header.Get("X-Proto"), "as the proxy in front has said")
 		require.Equal(t, "4711", res.Header.Get("X-Token"), "the client's own, perhaps of another lock")
 		require.Empty(t, res.Header.Get("X-Mark"))
+		require.Empty(t, res.Header.Get("X-Encoding"), "its length is known")
 	}
 	res, _ := leader.do("GET", "/local", "")
 	require.Contains(t, res.Header.Get("X-Seen"), `"/local"`)
@@ -172,9 +178,11 @@ func TestForward(t *testing.T) {
 // whoever has set the mark.
 func TestTheMarkOfForwardedRequests(t *testing.T) {
 	leader, other := leaderAndOther(t)
-	const right = "key=locks%2Fa&token=1"
+	const public = "key=locks%2Fa&token=1" // what the path for health checks tells
+	right := public + "&term=" + leader.lease.Record().TermID
 	for _, marks := range [][]string{
-		{""}, {"key=locks%2Fa&token=2"}, {"key=locks%2Fb&token=1"}, {"token=1"}, {right, right}, {right + "&a=b"},
+		{""}, {public}, {public + "&term="}, {public + "&term=" + leader.lease.Record().ObjectID},
+		{"key=locks%2Fa&token=2"}, {"key=locks%2Fb&token=1"}, {"token=1"}, {right, right}, {right + "&a=b"},
 	} {
 		for _, r := range []*replica{leader, other} {
 			var header []string
@@ -200,6 +208,68 @@ func TestTheMarkOfForwardedRequests(t *testing.T) {
 	leader.resign()
 	res, _ = leader.do("POST", "/", "order", "leasehold-forwarded", right)
 	require.Equal(t, http.StatusMisdirectedRequest, res.StatusCode)
+}
+
+// The last address in X-Forwarded-For is that of the client, as the first process has seen it,
+// whatever the client says, and next can tell which requests were forwarded.
+func TestTheAddressOfAClient(t *testing.T) {
+	leader, other := leaderAndOther(t)
+	leader.answer(func(w http.ResponseWriter, r *http.Request) {
+		w.Header()["X-Via"] = r.Header["X-Forwarded-For"]
+		w.Header().Set("X-Was-Forwarded", fmt.Sprint(leaderhttp.Forwarded(r.Context())))
+	})
+	for _, r := range []*replica{leader, other} {
+		for _, said := range [][]string{nil, {"203.0.113.7"}, {"203.0.113.7", "203.0.113.8"}, {"a, b"}, {""}} {
+			var header []string
+			for _, s := range said {
+				header = append(header, "X-Forwarded-For", s)
+			}
+			res, _ := r.do("GET", "/", "", header...)
+			via := res.Header["X-Via"]
+			require.Len(t, via, 1, said)
+			addresses := strings.Split(via[0], ", ")
+			require.Equal(t, "127.0.0.1", addresses[len(addresses)-1], said)
+			require.Equal(t, fmt.Sprint(r == other), res.Header.Get("X-Was-Forwarded"))
+		}
+	}
+	require.False(t, leaderhttp.Forwarded(t.Context()))
+}
+
+// A handler in front may have taken the body away.
+func TestARequestWithoutABody(t *testing.T) {
+	leader, other := leaderAndOther(t)
+	for _, method := range []string{"GET", "POST"} {
+		r := httptest.NewRequest(method, "/", http.NoBody)
+		r.Body = nil
+		w := httptest.NewRecorder()
+		other.peer.Forward(http.NotFoundHandler()).ServeHTTP(w, r)
+		require.Equal(t, 200, w.Code, w.Body.String())
+	}
+	require.EqualValues(t, 2, leader.runs.Load())
+}
+
+// A proxy of the environment sees nothing of what peers send each other.
+func TestNoProxyBetweenPeers(t *testing.T) {
+	if os.Getenv("HTTP_PROXY") == "" { // which http.ProxyFromEnvironment reads once in a process
+		asked := make(chan string, 10)
+		proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			asked <- r.URL.String()
+		}))
+		defer proxy.Close()
+		child := exec.Command(os.Args[0], "-test.run=^TestNoProxyBetweenPeers$", "-test.v")
+		child.Env = append(os.Environ(), "HTTP_PROXY="+proxy.URL, "http_proxy="+proxy.URL)
+		out, err := child.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Contains(t, string(out), "--- PASS")
+		require.Empty(t, asked)
+		return
+	}
+	leader := newReplica(t, leasehold.NewMemStore(), "http://leader.invalid")
+	leader.lead()
+	other := newReplica(t, leader.store, "")
+	other.sees(leader)
+	res, body := other.do("GET", "/", "", "Host", "victim.example")
+	require.Equal(t, http.StatusServiceUnavailable, res.StatusCode, body)
 }
 
 // An app's own 421 is an answer like any other.

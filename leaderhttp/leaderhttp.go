@@ -75,7 +75,9 @@ type Option func(*Peer)
 // WithClient sets the client for requests to the leader, for TLS and authentication. Only its
 // Transport is used, because redirects must not be followed and a Timeout would end streams. The
 // transport must not repeat a request that may have been carried out; [http.Transport] does not
-// repeat those of this package. By default, a connection that is not made within 5 s is given up.
+// repeat those of this package. By default, a connection that is not made within 5 s is given up,
+// and no proxy is used, whatever HTTP_PROXY says: a proxy would see what clients send, and choose
+// by their Host header where that goes.
 func WithClient(c *http.Client) Option {
 	return func(p *Peer) { p.client = c }
 }
@@ -94,7 +96,7 @@ func New(lock *leasehold.Lock, opts ...Option) (*Peer, error) {
 		lock: lock, id: rand.Text(), log: warnlog.New(), looking: ctxmutex.New(),
 		allowed: func(string) bool { return true },
 		client: &http.Client{Transport: &http.Transport{
-			Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+			DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 			TLSHandshakeTimeout: 5 * time.Second, MaxIdleConnsPerHost: 64, IdleConnTimeout: 30 * time.Second,
 			DisableCompression: true, ForceAttemptHTTP2: true,
 		}},

@@ -253,7 +253,10 @@ func TestTheAnswersOfAPeer(t *testing.T) {
 		require.Equal(t, want, got)
 		require.Equal(t, 200, ask(a.peer, "HEAD", "/.leasehold/leader", nil).Code)
 		require.Equal(t, 503, ask(b.peer, "HEAD", "/.leasehold/leader", nil).Code)
+		require.Equal(t, 200, ask(a.peer, "OPTIONS", "/.leasehold/leader", nil).Code, "as HAProxy asks by default")
+		require.Equal(t, 503, ask(b.peer, "OPTIONS", "/.leasehold/leader", nil).Code)
 		require.Equal(t, 405, ask(a.peer, "POST", "/.leasehold/leader", nil).Code)
+		require.Equal(t, 405, ask(a.peer, "OPTIONS", "/.leasehold/wait?key=locks/a&token=1", nil).Code)
 		require.Equal(t, 405, ask(a.peer, "HEAD", "/.leasehold/wait?key=locks/a&token=1", nil).Code)
 		for target, want := range map[string]int{
 			"/.leasehold/":                         404,

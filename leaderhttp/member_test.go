@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -57,9 +58,9 @@ func runMember(dir string) error {
 	if err != nil {
 		return err
 	}
-	url := "http://" + listener.Addr().String()
+	at := "http://" + listener.Addr().String()
 	lock, err := leasehold.NewLock(leasehold.NewFileStore(dir), "lock", leasehold.WithTTL(memberTTL),
-		leasehold.WithMetadata(map[string]string{leaderhttp.URLKey: url}),
+		leasehold.WithMetadata(map[string]string{leaderhttp.URLKey: at}),
 		leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
@@ -91,7 +92,8 @@ func runMember(dir string) error {
 	mux.HandleFunc("/resign", func(http.ResponseWriter, *http.Request) { _ = elector.Resign(ctx) })
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if mark := r.Header.Get("Leasehold-Forwarded"); mark != "" {
-			w.Header().Set("X-Sent", mark[strings.LastIndex(mark, "=")+1:])
+			of, _ := url.ParseQuery(mark)
+			w.Header().Set("X-Sent", of.Get("token"))
 		}
 		app.ServeHTTP(w, r)
 	})
@@ -99,7 +101,7 @@ func runMember(dir string) error {
 	server.RegisterOnShutdown(peer.Close)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	fmt.Println(url)
+	fmt.Println(at)
 	if err := elector.Run(ctx); err != nil {
 		return err
 	}

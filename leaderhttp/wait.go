@@ -33,9 +33,10 @@ type answer struct {
 
 // ServeHTTP answers what processes ask each other. The last element of the path is the question:
 //
-//   - leader: 200 if this process leads, else 503, for the health checks of load balancers. The
-//     body is JSON about the leader that this process knows of: key, holder, token, url, and
-//     leading, which says whether that is this process.
+//   - leader: 200 if this process leads, else 503, for the health checks of load balancers, which
+//     may use GET, HEAD or OPTIONS, as HAProxy does by default. The body is JSON about the leader
+//     that this process knows of: key, holder, token, url, and leading, which says whether that is
+//     this process.
 //   - wait?key=K&token=N: if this process leads term N of the lock K, the answer comes when that
 //     term is over and its release has landed or failed: 200 and {"over":true,"place":P}. P is the
 //     place in the line of those who have waited, from 0: they read the lock one after the other.
@@ -50,7 +51,8 @@ func (p *Peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case name != "leader" && name != "wait":
 		http.NotFound(w, r)
-	case r.Method != http.MethodGet && (r.Method != http.MethodHead || name == "wait"):
+	case r.Method != http.MethodGet &&
+		(name == "wait" || r.Method != http.MethodHead && r.Method != http.MethodOptions):
 		w.Header().Set("Allow", http.MethodGet)
 		http.Error(w, "use GET", http.StatusMethodNotAllowed)
 	case name == "wait":
@@ -213,7 +215,7 @@ func (p *Peer) ask(ctx context.Context, t *term) (over bool, place int, err erro
 	return got.Over, got.Place, nil
 }
 
-// name names t to other processes: in a query, and as the mark of what is forwarded.
+// name names t to other processes: in a query, and in the mark of what is forwarded.
 func (p *Peer) name(t *term) string {
 	return nameOf(p.lock.Key(), strconv.FormatUint(t.rec.Token, 10))
 }

@@ -56,7 +56,7 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, path, url string) e
 	var file *handleFile
 	switch {
 	case path != "":
-		if err := a.checkOverwritten(ctx, path, at); err != nil {
+		if err := checkOverwritten(path, at); err != nil {
 			return err
 		}
 		if file, err = newHandleFile(path); err != nil {

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -220,14 +219,17 @@ func (h handle) release(ctx context.Context, store *place.Store) (leasehold.Reco
 }
 
 // checkOverwritten is an error if a handle of the lock at the given place may not be written over
-// what the file has: the handle of a term of another lock that goes on, and which perhaps nothing
-// else can release, or what is no handle at all.
-func (a *app) checkOverwritten(ctx context.Context, path string, at place.Location) error {
+// what the file has: the handle of another lock, which perhaps nothing else can release, or what is
+// no handle at all. It contacts no store: the file would say which.
+func checkOverwritten(path string, at place.Location) error {
 	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
 		return nil // newHandleFile says what is wrong with it
 	}
 	body, err := readHandle(path)
 	if err != nil {
+		if errors.As(err, new(*exit.Error)) {
+			return err
+		}
 		return exit.Errorf(exit.Output, "the file of --handle-file cannot be read: %w (give another)", err)
 	}
 	text := strings.TrimSpace(string(body))
@@ -239,21 +241,9 @@ func (a *app) checkOverwritten(ctx context.Context, path string, at place.Locati
 		return exit.Errorf(exit.Usage, "--handle-file %q has something else than a handle, and is left alone: give "+
 			"the path of a new file", path)
 	}
-	if h.at.String() == at.String() {
-		return nil // this acquire waits until that term is over
-	}
-	store, err := h.at.Open(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	view, err := a.inspect(ctx, store, h.at)
-	if err != nil {
-		return err
-	}
-	if token, _, _ := strings.Cut(h.term, "-"); view.State != "free" && strconv.FormatUint(view.Token, 10) == token {
-		return exit.Errorf(exit.Usage, "--handle-file %q has the handle of another lock, %v, which is held: release "+
-			"it first (leasehold release --handle-file), or give another file", path, h.at)
+	if h.at.String() != at.String() { // an acquire of the same lock waits until that term is over
+		return exit.Errorf(exit.Usage, "--handle-file %q has the handle of another lock, %v: release that "+
+			"(leasehold release --handle-file) and remove the file, or give another file", path, h.at)
 	}
 	return nil
 }
@@ -334,6 +324,8 @@ func (g *givenHandle) check(cmd *cobra.Command, args []string) error {
 		case errors.Is(err, fs.ErrNotExist):
 			return exit.Errorf(exit.Usage, "the handle cannot be read: %w (acquire has not taken the lock, or had "+
 				"another --handle-file)", err)
+		case errors.As(err, new(*exit.Error)):
+			return err
 		case err != nil:
 			return exit.Errorf(exit.Usage, "the handle cannot be read: %w (give the --handle-file of acquire)", err)
 		}
@@ -352,7 +344,7 @@ const maxHandle = 64 << 10
 
 // readHandle reads a file, which may be a pipe.
 func readHandle(path string) ([]byte, error) {
-	file, err := os.Open(path)
+	file, err := openTrusted(path)
 	if err != nil {
 		return nil, err
 	}

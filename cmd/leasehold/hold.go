@@ -130,7 +130,8 @@ func pause(ctx context.Context, d time.Duration, alive func() bool) error {
 }
 
 // living returns a function that reports whether a process lives. On Linux, a later process with
-// the same number is another one.
+// the same number is another one, and one that has ended does not live, although its parent has not
+// reaped it.
 func living(pid int) (func() bool, error) {
 	if pid == 0 {
 		return func() bool { return true }, nil
@@ -138,7 +139,7 @@ func living(pid int) (func() bool, error) {
 	process, err := os.FindProcess(pid)
 	alive := func() bool {
 		err := process.Signal(syscall.Signal(0))
-		return err == nil || errors.Is(err, syscall.EPERM)
+		return (err == nil || errors.Is(err, syscall.EPERM)) && !zombie(pid)
 	}
 	if err != nil || !alive() {
 		return nil, exit.Errorf(exit.Usage, "--while %d: there is no such process", pid)

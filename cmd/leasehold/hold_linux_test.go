@@ -185,3 +185,17 @@ func TestStatusByExitCode(t *testing.T) {
 	}
 	offline(t, "status", "--exit-code", "file://"+p.dir+"/none/x").complains(t, 78, "create the directory")
 }
+
+// A process that has ended holds nothing, also if its parent never asks for its exit code.
+func TestHoldEndsWithAZombie(t *testing.T) {
+	t.Parallel()
+	p, file := taken(t)
+	job := exec.Command("sleep", "100")
+	require.NoError(t, job.Start())
+	t.Cleanup(func() { _ = job.Wait() }) // not before
+	s := holds(t, p, "--handle-file", file, "--while", strconv.Itoa(job.Process.Pid))
+	require.NoError(t, job.Process.Kill())
+	require.Equal(t, 0, s.wait(t), "%s", &s.stderr)
+	offline(t, "hold", "--handle-file", file, "--while", strconv.Itoa(job.Process.Pid)).complains(t, 64,
+		"there is no such process")
+}

@@ -1,7 +1,10 @@
 package main_test
 
 import (
+	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,6 +70,7 @@ func TestHandleFileOfAnotherLock(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, string(before), string(after))
 	offline(t, "release", "--handle-file", file).succeeds(t)
+	require.NoError(t, os.Remove(file))
 	offline(t, "acquire", "--handle-file", file, next.url).succeeds(t)
 	offline(t, "run", "-n", p.url, "--", "true").succeeds(t)
 	offline(t, "run", "-n", next.url, "--", "true").complains(t, 75, "held by")
@@ -77,6 +81,52 @@ func TestHandleFileOfAnotherLock(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "the user's own", string(after))
 	offline(t, "run", "-n", p.url, "--", "sh", "-c", "exit $((LEASEHOLD_TOKEN - 3))").succeeds(t) // was not taken
+}
+
+// A handle that somebody else may have written is not read, whichever command is given its file,
+// and no request is sent to the place that it names.
+func TestHandleFileOfSomebodyElse(t *testing.T) {
+	requests := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests++
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer server.Close()
+	at := fmt.Sprintf("s3://bucket/lock?endpoint=%s&region=us-east-1", server.URL)
+	handle := at + "#term=1-" + strings.Repeat("A", 26) + "\n"
+	p := newPlace(t)
+	plant := func(name string, mode os.FileMode) string {
+		path := filepath.Join(p.dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(handle), 0o600))
+		require.NoError(t, os.Chmod(path, mode))
+		return path
+	}
+	files := map[string]string{
+		plant("group", 0o660): "may be written by others (mode -rw-rw----)",
+		plant("all", 0o606):   "may be written by others (mode -rw----rw-)",
+	}
+	if os.Getuid() == 0 {
+		of := plant("of another", 0o644)
+		require.NoError(t, os.Chown(of, 1234, 1234))
+		files[of] = "belongs to another user (1234)"
+		link := filepath.Join(p.dir, "link")
+		require.NoError(t, os.Symlink(plant("own", 0o600), link))
+		require.NoError(t, os.Lchown(link, 1234, 1234))
+		files[link] = "belongs to another user (1234)"
+	}
+	for file, says := range files {
+		for _, args := range [][]string{{"renew"}, {"release"}, {"release", "--if-held"}, {"hold", "--while", "1"}} {
+			offline(t, append(args, "--handle-file", file)...).complains(t, 64, says)
+		}
+		if info, err := os.Lstat(file); err == nil && info.Mode().IsRegular() {
+			offline(t, "acquire", "--handle-file", file, p.url).complains(t, 64, says)
+		}
+	}
+	// Nor does acquire contact the place of a handle that is the user's own.
+	mine := plant("mine", 0o600)
+	offline(t, "acquire", "--handle-file", mine, p.url).complains(t, 64, "has the handle of another lock")
+	require.Zero(t, requests)
+	offline(t, "run", "-n", p.url, "--", "sh", "-c", "exit $((LEASEHOLD_TOKEN - 1))").succeeds(t) // was not taken
 }
 
 // What is not a regular file is left alone, and the lock is not taken.
