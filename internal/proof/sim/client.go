@@ -143,7 +143,7 @@ func (c *client) received(ctx context.Context, number int, r request, got *reply
 		got.obj.Age = c.reportedAge(*got, sentAt)
 	}
 	switch {
-	case got.err != nil || got.page:
+	case got.err != nil || got.page || c.p.w.cfg.CreateOnly: // the lock hears only what package createonly tells it
 	case r.kind == "get":
 		c.learns(got.obj.Body)
 	default:

@@ -183,6 +183,7 @@ func (s createOnly) Get(ctx context.Context, key string) (o leasehold.Object, er
 		sentAt := s.c.p.clock.Now().Mono
 		if o, err = s.Store.Get(ctx, key); err == nil {
 			o.Age = s.c.reportedAge(reply{obj: o, version: o.ETag}, sentAt)
+			s.c.learns(o.Body)
 		}
 		s.c.read(ctx, request{kind: "get"}, reply{obj: o, err: err})
 		s.c.p.w.store.checkRead(s.c.p, o)
@@ -194,7 +195,9 @@ func (s createOnly) Get(ctx context.Context, key string) (o leasehold.Object, er
 // PutIfNoneMatch implements leasehold.Store.
 func (s createOnly) PutIfNoneMatch(ctx context.Context, key string, body []byte) (etag string, err error) {
 	s.call(request{kind: "create", body: body}, func() error {
-		etag, err = s.Store.PutIfNoneMatch(ctx, key, body)
+		if etag, err = s.Store.PutIfNoneMatch(ctx, key, body); err == nil {
+			s.c.learns(body)
+		}
 		return err
 	})
 	return etag, err
@@ -203,7 +206,9 @@ func (s createOnly) PutIfNoneMatch(ctx context.Context, key string, body []byte)
 // PutIfMatch implements leasehold.Store.
 func (s createOnly) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (newETag string, err error) {
 	s.call(request{kind: "update", body: body}, func() error {
-		newETag, err = s.Store.PutIfMatch(ctx, key, body, etag)
+		if newETag, err = s.Store.PutIfMatch(ctx, key, body, etag); err == nil {
+			s.c.learns(body)
+		}
 		return err
 	})
 	return newETag, err
