@@ -314,6 +314,8 @@ var errBuild = errors.New("does not build")
 var (
 	explored = regexp.MustCompile(`explore_test.go:\d+: ([a-zA-Z].*)`)
 	after    = regexp.MustCompile(`after (\d+) worlds, seed`)
+	refused  = regexp.MustCompile(`trace: (?:(\w+)\[[\d, ]*\] is not a step of the protocol: (.*) does not hold|` +
+		`\S+ (begins|writes) token \d+, (?:and no reason holds|of which it has neither))`)
 	failed   = regexp.MustCompile(`(?:--- FAIL: |Fail in goroutine after )(\w+)`)
 	panicked = regexp.MustCompile(`(?m)^panic: .*`)
 )
@@ -372,7 +374,17 @@ func judge(name, out string) (found string, caught, ok bool) {
 		if world == nil {
 			return "failed otherwise: " + out[max(0, len(out)-500):], false, true
 		}
-		return world[1], true, true
+		found = world[1]
+		switch step := refused.FindStringSubmatch(out); {
+		case step == nil:
+		case step[1] != "":
+			found += fmt.Sprintf(": %s, `%s`", step[1], step[2])
+		case step[3] == "begins":
+			found += ": acquire"
+		default:
+			found += ": a write by whoever has no lease"
+		}
+		return found, true, true
 	case column(name) == columns[1]:
 		return "found", path != nil, true
 	case tests == nil && panics != "":

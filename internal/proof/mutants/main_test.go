@@ -23,6 +23,10 @@ func TestWhatTheOutputOfACheckTells(t *testing.T) {
 		{worlds, breaks, "an invariant", true, true},
 		{search, breaks, "an invariant", true, true},
 		{worlds, "sim_test.go:9: after 17 worlds, seed 17", "17", true, true},
+		{worlds, "sim_test.go:9: after 3 worlds, seed 3\n1.2s trace: act[2, 5] is not a step of the protocol: " +
+			"(valid b) does not hold (code)", "3: act, `(valid b)`", true, true},
+		{worlds, "after 3 worlds, seed 3\ntrace: node1 begins token 4, and no reason holds: acquireOwn[1] is not a " +
+			"step of the protocol: (owns p v) does not hold (code)", "3: acquire", true, true},
 		{tests, "--- FAIL: TestX (0.00s)\n" + crashes, "`TestX`", true, true},
 		{tests, crashes, "a panic", true, true},
 		{worlds, crashes, "failed otherwise: " + crashes, false, true},

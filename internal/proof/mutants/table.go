@@ -772,6 +772,13 @@ var mutants = []mutant{
 		[]string{worlds, search, ". -run TestAbandonInAFunction"},
 		7,
 	},
+	{"a renewal of unknown outcome counts", []edit{{"renewal.go", `	return false, err // nothing is known yet`,
+		`	t.mu.Lock()
+	t.sent = sent
+	t.mu.Unlock()
+	return false, err // nothing is known yet`}}, []string{worlds}, 1},
+	{"a valid term does not keep its own Lock out", []edit{{"term.go",
+		`		return max(t.remaining(), 0) + t.lock.margin`, `		return 0`}}, []string{worlds}, 8},
 	{"an abandoned term does not keep its own Lock out", []edit{{"term.go", `	case t.state == abandoned:
 		return t.untilRunOut()`, `	case t.state == abandoned:
 		return 0`}}, []string{worlds, search}, 7},
@@ -3807,7 +3814,7 @@ var mutants = []mutant{
 	{
 		"the shorter TTL of an heir counts at once",
 		[]edit{{"term.go", `rec.TTL = max(r.ttl, former.ttl)`, `rec.TTL = r.ttl`}},
-		[]string{worlds},
+		[]string{". -run ^TestHeirsWithOtherTTLs$"},
 		1,
 	},
 	{
