@@ -42,18 +42,18 @@ func KeyOf(object string) (key string, ok bool) {
 // parseNames returns the versions of the objects in a LIST of key, the highest first. It passes
 // over folders, which some programs make as empty objects.
 func parseNames(key string, names []string) ([]uint64, error) {
-	versions := make([]uint64, 0, len(names))
+	versions, before := make([]uint64, 0, len(names)), prefix(key)+".leasehold-"
 	for _, object := range names {
 		if strings.HasSuffix(object, "/") {
 			continue
 		}
-		m, err := strconv.ParseUint(strings.TrimPrefix(object, prefix(key)+".leasehold-"), 10, 64)
-		n := highestName - m
-		if err != nil || m >= highestName || object != name(key, n) {
+		number, ok := strings.CutPrefix(object, before)
+		m, err := strconv.ParseUint(number, 10, 64)
+		if !ok || len(number) != digits || err != nil || m >= highestName {
 			return nil, fmt.Errorf("%w: the object %q is not a version of a lock: remove it, or use another key",
 				leasehold.ErrPermanent, object)
 		}
-		versions = append(versions, n)
+		versions = append(versions, highestName-m)
 	}
 	slices.SortFunc(versions, func(a, b uint64) int { return cmp.Compare(b, a) })
 	return slices.Compact(versions), nil // a LIST of several pages may show a name twice

@@ -26,8 +26,9 @@ type client struct {
 	sent        []sent     // in order of time
 	troubled    bool       // it has met more than slow replies
 
-	token uint64            // the highest that this process has seen
-	terms map[string]uint64 // the tokens of those that it has seen, by their IDs
+	token  uint64            // the highest that this process has seen
+	learnt []byte            // what learns has seen last
+	terms  map[string]uint64 // the tokens of those that it has seen, by their IDs
 
 	// What this process has read. Times are of its monotonic clock, when the read was sent.
 	hasRead     bool

@@ -143,7 +143,7 @@ func (o objects) Get(ctx context.Context, name string) ([]byte, error) {
 func (o objects) List(ctx context.Context, prefix string) (names []string, err error) {
 	got := o.send(ctx, request{kind: "list"})
 	for _, n := range got.versions {
-		names = append(names, fmt.Sprint(prefix, ".leasehold-", versionName-n))
+		names = append(names, prefix+".leasehold-"+strconv.Itoa(versionName-n))
 	}
 	return names, unlessPage(got)
 }

@@ -167,12 +167,13 @@ func (w *world) excuseFromRestored(p *process, token uint64) {
 
 // learns notes the token of a record that the process has read or written.
 func (c *client) learns(body []byte) {
-	var rec leasehold.Record
-	if rec.UnmarshalJSON(body) != nil {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var rec leasehold.Record
+	if bytes.Equal(body, c.learnt) || rec.UnmarshalJSON(body) != nil {
+		return
+	}
+	c.learnt = body
 	c.token = max(c.token, rec.Token)
 	c.terms[rec.TermID] = rec.Token
 }
