@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -29,14 +29,18 @@ const (
 )
 
 // Forward returns a handler that runs next if this process leads, under a context that ends with
-// the lease. Otherwise it sends the request to the leader, with its Host and body, also a stream or
-// a WebSocket. The handler answers 503 itself in two cases, and the body says which:
+// the lease. Otherwise it sends the request to the leader, with its Host and body, also a stream in
+// either direction, in both at once, or a WebSocket. (Over HTTP/1, an app that answers while it
+// reads has to call [http.ResponseController.EnableFullDuplex], as without Forward.) The handler
+// answers 503 itself in two cases, and the body says which:
 //
 //   - with Retry-After (3 s): the request was not carried out. This process knows of no leader,
 //     even after a fresh read of the record (at most one in 300 ms), or the leader cannot be
 //     reached or leads no more.
 //   - without Retry-After: the request was sent, and no answer came, because the leader has died,
 //     or its term has been over for 10 s. Whether the request was carried out is not known.
+//
+// A body that is larger than an [http.MaxBytesReader] in front of Forward allows is answered 413.
 //
 // No request is carried out twice. If the leader has refused a request or could not be reached, and
 // another process leads meanwhile, the request is sent once more, unless reading its body has
@@ -55,7 +59,7 @@ func (p *Peer) Forward(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, own := p.known()
 		if marks, ok := r.Header[mark]; ok {
-			if own.leads() && len(marks) == 1 && marks[0] == p.markOf(own) {
+			if own.leads() && len(marks) == 1 && marks[0] == p.name(own) {
 				run(own, next, w, r) // and not sent on if the term ends just now
 				return
 			}
@@ -85,12 +89,6 @@ func (p *Peer) Forward(next http.Handler) http.Handler {
 		}
 		later(w, "not carried out: the leader changes; try again")
 	})
-}
-
-// markOf is the mark of what is forwarded under t. Only who can read the record knows the ID of the
-// term, so a client cannot say that its request was forwarded.
-func (p *Peer) markOf(t *term) string {
-	return p.name(t) + "&" + url.Values{"term": {t.rec.TermID}}.Encode()
 }
 
 type (
@@ -161,6 +159,12 @@ func (p *Peer) look(ctx context.Context) {
 	}
 }
 
+// How far the last try to reach a leader has come. A transport that tells nothing leaves it at 0.
+const (
+	connects  = 1 + iota // to the leader, or to a proxy in front: nothing of the request is sent
+	connected            // the request may have been sent
+)
+
 var errRefused = errors.New("refused by a process that does not lead that term")
 
 // send sends r to the leader of t and passes its answer on. again says that another leader may get
@@ -173,8 +177,15 @@ func (p *Peer) send(t *term, w http.ResponseWriter, r *http.Request) (again bool
 	if r.Body == nil { // of a handler in front of this one
 		b.Reader = http.NoBody
 	}
-	in := r.WithContext(ctx)
+	// A transport tries again only what it has not sent, so the last try decides.
+	var reached atomic.Int32
+	in := r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { reached.Store(connects) },
+		GotConn: func(httptrace.GotConnInfo) { reached.Store(connected) },
+	}))
 	in.Body = b
+	// So that an app which answers while it reads can do so over HTTP/1, too. HTTP/2 needs no leave.
+	_ = http.NewResponseController(w).EnableFullDuplex()
 	var failed error
 	(&httputil.ReverseProxy{
 		Transport: p.client.Transport,
@@ -189,7 +200,7 @@ func (p *Peer) send(t *term, w http.ResponseWriter, r *http.Request) (again bool
 					pr.Out.Header[name] = v
 				}
 			}
-			pr.Out.Header.Set(mark, p.markOf(t))
+			pr.Out.Header.Set(mark, p.name(t))
 			if pr.Out.Body == nil && mayBeRepeated(pr.Out) {
 				pr.Out.Body = pr.In.Body
 			}
@@ -203,9 +214,13 @@ func (p *Peer) send(t *term, w http.ResponseWriter, r *http.Request) (again bool
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
 	}).ServeHTTP(w, in)
 	dial, ok := errors.AsType[*net.OpError](failed)
+	unsent := errors.Is(failed, errRefused) || reached.Load() == connects || ok && dial.Op == "dial"
+	tooLarge, isTooLarge := errors.AsType[*http.MaxBytesError](failed)
 	switch {
 	case failed == nil:
-	case !errors.Is(failed, errRefused) && (!ok || dial.Op != "dial"):
+	case isTooLarge: // of a handler in front of this one; the leader has the beginning alone
+		http.Error(w, tooLarge.Error(), http.StatusRequestEntityTooLarge)
+	case !unsent:
 		http.Error(w, "the leader has not answered: whether the request was carried out is not known",
 			http.StatusServiceUnavailable)
 	case b.touched.Load() && r.ContentLength != 0:

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
@@ -178,11 +180,11 @@ func TestForward(t *testing.T) {
 // whoever has set the mark.
 func TestTheMarkOfForwardedRequests(t *testing.T) {
 	leader, other := leaderAndOther(t)
-	const public = "key=locks%2Fa&token=1" // what the path for health checks tells
-	right := public + "&term=" + leader.lease.Record().TermID
+	_, right, _ := strings.Cut(waitFor(leader.lease.Record()), "?")
 	for _, marks := range [][]string{
-		{""}, {public}, {public + "&term="}, {public + "&term=" + leader.lease.Record().ObjectID},
-		{"key=locks%2Fa&token=2"}, {"key=locks%2Fb&token=1"}, {"token=1"}, {right, right}, {right + "&a=b"},
+		{""}, {"key=locks%2Fa&token=1"}, {"key=locks%2Fa&term=&token=1"}, {"token=1"}, {right, right}, {right + "&a=b"},
+		{strings.Replace(right, leader.lease.Record().TermID, leader.lease.Record().ObjectID, 1)},
+		{strings.Replace(right, "token=1", "token=2", 1)}, {strings.Replace(right, "%2Fa", "%2Fb", 1)},
 	} {
 		for _, r := range []*replica{leader, other} {
 			var header []string
@@ -553,6 +555,160 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+// Over HTTP/1, too, an app may answer while it reads.
+func TestAnAppThatAnswersWhileItReads(t *testing.T) {
+	leader, other := leaderAndOther(t)
+	leader.answer(func(w http.ResponseWriter, r *http.Request) {
+		controller := http.NewResponseController(w)
+		assert.NoError(t, controller.EnableFullDuplex())
+		assert.NoError(t, controller.Flush())
+		lines := bufio.NewScanner(r.Body)
+		for lines.Scan() {
+			_, _ = fmt.Fprintln(w, "read", lines.Text())
+			_ = controller.Flush()
+		}
+	})
+	reader, writer := io.Pipe()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, other.server.URL, reader)
+	require.NoError(t, err)
+	res, err := local.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	lines := bufio.NewReader(res.Body)
+	for i := range 3 {
+		_, err = fmt.Fprintln(writer, i)
+		require.NoError(t, err)
+		line, err := lines.ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintln("read", i), line)
+	}
+	require.NoError(t, writer.Close())
+	_, err = lines.ReadByte()
+	require.ErrorIs(t, err, io.EOF)
+}
+
+// A body that is too large for a handler in front of Forward is the client's fault, as at the leader.
+func TestABodyThatIsTooLarge(t *testing.T) {
+	leader, other := leaderAndOther(t)
+	leader.answer(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err == nil {
+			_, _ = io.WriteString(w, "read to its end")
+		}
+	})
+	handler := other.server.Config.Handler
+	other.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.MaxBytesHandler(handler, 5).ServeHTTP(w, r)
+	})
+	res, body := other.do("POST", "/", "order")
+	require.Equal(t, http.StatusOK, res.StatusCode, body)
+	for _, length := range []int64{-1, 7} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, other.server.URL, strings.NewReader("too big"))
+		require.NoError(t, err)
+		req.ContentLength = length
+		res, err = local.Do(req)
+		require.NoError(t, err)
+		res.Body.Close()
+		require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
+	}
+}
+
+// A request that was certainly not sent is said to be so, and may be repeated.
+func TestARequestThatCannotBeSent(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and answers no handshake
+	require.NoError(t, err)
+	defer silent.Close()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	nobody := "http://" + freeAddr(t)
+	for name, c := range map[string]struct {
+		url   string
+		proxy string
+	}{
+		"a TLS handshake that fails":             {url: "https://" + plain.Listener.Addr().String()},
+		"a TLS handshake that hangs":             {url: "https://" + silent.Addr().String()},
+		"a proxy that cannot be reached":         {url: "http://leader.invalid", proxy: nobody},
+		"a proxy that refuses to make a tunnel":  {url: "https://leader.invalid", proxy: plain.URL},
+		"a leader whose name cannot be resolved": {url: "http://leader.invalid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			transport := &http.Transport{TLSHandshakeTimeout: 100 * time.Millisecond}
+			if c.proxy != "" {
+				transport.Proxy = func(*http.Request) (*url.URL, error) { return url.Parse(c.proxy) }
+			}
+			store := leasehold.NewMemStore()
+			leader := newReplica(t, store, c.url)
+			leader.lead()
+			other := newReplica(t, store, "", leaderhttp.WithClient(&http.Client{Transport: transport}))
+			other.sees(leader)
+			res, body := other.do("POST", "/", "order")
+			require.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
+			require.Equal(t, "3", res.Header.Get("Retry-After"), body)
+			require.Contains(t, body, "not carried out")
+		})
+	}
+}
+
+// A transport that does not say how far it has come may have sent the request.
+func TestATransportThatTellsNothing(t *testing.T) {
+	store := leasehold.NewMemStore()
+	leader := newReplica(t, store, "http://leader.invalid")
+	leader.lead()
+	other := newReplica(t, store, "", leaderhttp.WithClient(&http.Client{Transport: roundTripper(
+		func(*http.Request) (*http.Response, error) { return nil, errors.New("something broke") },
+	)}))
+	other.sees(leader)
+	res, body := other.do("POST", "/", "order")
+	require.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
+	require.Empty(t, res.Header.Get("Retry-After"))
+	require.Contains(t, body, "whether the request was carried out is not known")
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A leader whose machine falls silent does not keep the requests of an HTTP/2 connection, on which
+// those that wait for the end of its term would keep it from being idle.
+func TestAnHTTP2ConnectionThatFallsSilent(t *testing.T) {
+	t.Parallel()
+	const name = "LEASEHOLD_TEST_LINK"
+	if at := os.Getenv(name); at != "" { // with the link's certificate, which the default client must trust
+		store := leasehold.NewMemStore()
+		leader := newReplica(t, store, at)
+		leader.lead()
+		other := newReplica(t, store, "")
+		other.sees(leader)
+		began := time.Now()
+		res, body := other.do("GET", "/hangs", "")
+		require.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
+		require.Empty(t, res.Header.Get("Retry-After"), body)
+		require.Less(t, time.Since(began), 30*time.Second)
+		return
+	}
+	var link *faultproxy.Link
+	link = faultproxy.StartLink(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, 2, r.ProtoMajor)
+		if r.URL.Path == "/hangs" {
+			link.Silence()
+		}
+		<-r.Context().Done()
+	}))
+	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=1m")
+	child.Env = append(os.Environ(), name+"="+link.URL(), "SSL_CERT_FILE="+link.CertFile(t))
+	out, err := child.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "--- PASS")
+}
+
+// freeAddr is an address at which nobody listens.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
 // Short time-outs of the server do not cut off those who wait, and a shutdown is not held up.
 func TestAServerWithTimeOuts(t *testing.T) {
 	store := leasehold.NewMemStore()
@@ -571,10 +727,10 @@ func TestAServerWithTimeOuts(t *testing.T) {
 	served := make(chan error)
 	go func() { served <- server.Serve(listener) }()
 	defer local.CloseIdleConnections()
-	wait := func(token uint64) chan string {
+	wait := func(lease *leasehold.Lease) chan string {
 		answered := make(chan string, 1)
 		go func() {
-			res, err := local.Get(fmt.Sprintf("http://%v/.leasehold/wait?key=locks/a&token=%d", listener.Addr(), token))
+			res, err := local.Get(fmt.Sprint("http://", listener.Addr(), waitFor(lease.Record())))
 			if err != nil {
 				answered <- err.Error()
 				return
@@ -592,7 +748,7 @@ func TestAServerWithTimeOuts(t *testing.T) {
 		return lease
 	}
 	lease := lead()
-	answered := wait(1)
+	answered := wait(lease)
 	select {
 	case got := <-answered:
 		require.Fail(t, got)
@@ -603,7 +759,7 @@ func TestAServerWithTimeOuts(t *testing.T) {
 	require.Equal(t, "200 {\"over\":true,\"place\":0}\n<nil>", <-answered)
 
 	lease = lead()
-	answered = wait(2)
+	answered = wait(lease)
 	time.Sleep(100 * time.Millisecond)
 	soon, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

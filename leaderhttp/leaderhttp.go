@@ -77,7 +77,9 @@ type Option func(*Peer)
 // transport must not repeat a request that may have been carried out; [http.Transport] does not
 // repeat those of this package. By default, a connection that is not made within 5 s is given up,
 // and no proxy is used, whatever HTTP_PROXY says: a proxy would see what clients send, and choose
-// by their Host header where that goes.
+// by their Host header where that goes. An HTTP/2 connection that has been silent for 5 s is tried
+// by a ping, and given up 5 s later. Without [http.HTTP2Config] in its Transport, a client of your
+// own keeps that of a machine that has fallen silent until the system gives it up, after minutes.
 func WithClient(c *http.Client) Option {
 	return func(p *Peer) { p.client = c }
 }
@@ -99,6 +101,7 @@ func New(lock *leasehold.Lock, opts ...Option) (*Peer, error) {
 			DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 			TLSHandshakeTimeout: 5 * time.Second, MaxIdleConnsPerHost: 64, IdleConnTimeout: 30 * time.Second,
 			DisableCompression: true, ForceAttemptHTTP2: true,
+			HTTP2: &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second},
 		}},
 	}
 	for _, opt := range opts {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -245,36 +246,38 @@ func TestTheAnswersOfAPeer(t *testing.T) {
 		}
 		status, got := answer(a, "/.leasehold/leader")
 		require.Equal(t, 200, status)
-		want := map[string]any{"key": key, "holder": "a", "token": 1., "url": "http://a", "leading": true}
-		require.Equal(t, want, got)
+		require.Equal(t, map[string]any{"leading": true}, got, "whoever asks")
 		status, got = answer(b, "/.leasehold/leader")
 		require.Equal(t, 503, status)
-		want["leading"] = false
-		require.Equal(t, want, got)
+		require.Equal(t, map[string]any{"leading": false}, got)
 		require.Equal(t, 200, ask(a.peer, "HEAD", "/.leasehold/leader", nil).Code)
 		require.Equal(t, 503, ask(b.peer, "HEAD", "/.leasehold/leader", nil).Code)
 		require.Equal(t, 200, ask(a.peer, "OPTIONS", "/.leasehold/leader", nil).Code, "as HAProxy asks by default")
 		require.Equal(t, 503, ask(b.peer, "OPTIONS", "/.leasehold/leader", nil).Code)
 		require.Equal(t, 405, ask(a.peer, "POST", "/.leasehold/leader", nil).Code)
-		require.Equal(t, 405, ask(a.peer, "OPTIONS", "/.leasehold/wait?key=locks/a&token=1", nil).Code)
-		require.Equal(t, 405, ask(a.peer, "HEAD", "/.leasehold/wait?key=locks/a&token=1", nil).Code)
+		wait := waitFor(a.lease.Load().Record())
+		require.Equal(t, 405, ask(a.peer, "OPTIONS", wait, nil).Code)
+		require.Equal(t, 405, ask(a.peer, "HEAD", wait, nil).Code)
 		for target, want := range map[string]int{
-			"/.leasehold/":                         404,
-			"/.leasehold/other":                    404,
-			"/.leasehold/wait":                     409,
-			"/.leasehold/wait?key=locks/a":         409,
-			"/.leasehold/wait?key=locks/a&token=2": 409,
-			"/.leasehold/wait?key=locks/b&token=1": 409,
-			"/.leasehold/wait?key=locks/a&token=x": 409,
+			"/.leasehold/":                 404,
+			"/.leasehold/other":            404,
+			"/.leasehold/wait":             409,
+			"/.leasehold/wait?key=locks/a": 409,
+			// by whoever cannot read the record, and would take the place of a candidate
+			"/.leasehold/wait?key=locks/a&token=1":         409,
+			"/.leasehold/wait?key=locks/a&token=1&term=":   409,
+			strings.Replace(wait, "token=1", "token=2", 1): 409,
+			strings.Replace(wait, "token=1", "token=x", 1): 409,
+			strings.Replace(wait, "%2Fa", "%2Fb", 1):       409,
 		} {
 			status, _ := answer(a, target)
 			require.Equal(t, want, status, target)
 		}
-		status, _ = answer(b, "/.leasehold/wait?key=locks/a&token=1")
+		status, _ = answer(b, wait)
 		require.Equal(t, 409, status)
 
 		began := time.Now()
-		status, got = answer(a, "/.leasehold/wait?key=locks/a&token=1")
+		status, got = answer(a, wait)
 		require.Equal(t, 50*time.Second, time.Since(began))
 		require.Equal(t, 200, status)
 		require.Equal(t, map[string]any{"over": false, "place": 0.}, got)
@@ -282,7 +285,7 @@ func TestTheAnswersOfAPeer(t *testing.T) {
 		// In line, after the release has landed. b waits already.
 		places := make(chan string, 2000)
 		waits := func() {
-			status, got := answer(a, "/.leasehold/wait?key=locks/a&token=1")
+			status, got := answer(a, wait)
 			places <- fmt.Sprintf("%v %v %v", status, got["over"], got["place"])
 		}
 		for range 2 {
@@ -291,7 +294,7 @@ func TestTheAnswersOfAPeer(t *testing.T) {
 		}
 		gone, leave := context.WithCancel(t.Context())
 		go a.peer.ServeHTTP(httptest.NewRecorder(),
-			httptest.NewRequestWithContext(gone, "GET", "/wait?key=locks/a&token=1", nil))
+			httptest.NewRequestWithContext(gone, "GET", strings.TrimPrefix(wait, "/.leasehold"), nil))
 		synctest.Wait()
 		leave()
 		synctest.Wait()
@@ -299,7 +302,7 @@ func TestTheAnswersOfAPeer(t *testing.T) {
 			go waits()
 		}
 		synctest.Wait()
-		res := ask(a.peer, "GET", "/.leasehold/wait?key=locks/a&token=1", nil)
+		res := ask(a.peer, "GET", wait, nil)
 		require.Equal(t, 503, res.Code, "1,000 wait")
 		require.NotEmpty(t, res.Header().Get("Retry-After"))
 		require.Empty(t, places)
@@ -316,10 +319,17 @@ func TestTheAnswersOfAPeer(t *testing.T) {
 		}
 		require.Len(t, got2, 999, "each has its own place")
 		require.Contains(t, got2, "200 true 999")
-		status, _ = answer(a, "/.leasehold/wait?key=locks/a&token=1")
+		status, _ = answer(a, wait)
 		require.Equal(t, 409, status)
 		require.Same(t, b, w.next())
 	})
+}
+
+// waitFor is what a candidate asks that has read the record of a term.
+func waitFor(rec leasehold.Record) string {
+	return "/.leasehold/wait?" + url.Values{
+		"key": {rec.Key}, "token": {fmt.Sprint(rec.Token)}, "term": {rec.TermID},
+	}.Encode()
 }
 
 func leaderOf(w *world) (leasehold.Record, error) {
@@ -347,12 +357,13 @@ func TestClose(t *testing.T) {
 		time.Sleep(time.Second)
 		began := time.Now()
 		waited := make(chan int)
-		go func() { waited <- ask(a.peer, "GET", "/.leasehold/wait?key=locks/a&token=1", nil).Code }()
+		wait := waitFor(a.lease.Load().Record())
+		go func() { waited <- ask(a.peer, "GET", wait, nil).Code }()
 		synctest.Wait()
 		a.peer.Close()
 		require.Equal(t, 200, <-waited)
 		require.Equal(t, began, time.Now())
-		require.Equal(t, 503, ask(a.peer, "GET", "/.leasehold/wait?key=locks/a&token=1", nil).Code)
+		require.Equal(t, 503, ask(a.peer, "GET", wait, nil).Code)
 		require.Equal(t, 200, ask(a.peer, "GET", "/.leasehold/leader", nil).Code)
 		a.peer.Close()
 		a.stop()
@@ -391,7 +402,7 @@ func TestCloseAfterTheEndOfATerm(t *testing.T) {
 			tells.OnStoppedLeading(nil)
 			peer.Close()
 		}}
-		peer.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/.leasehold/wait?key=locks/a&token=1", nil))
+		peer.ServeHTTP(w, httptest.NewRequest(http.MethodGet, waitFor(lease.Record()), nil))
 		require.JSONEq(t, `{"over": true, "place": 0}`, w.Body.String())
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
@@ -33,15 +32,15 @@ type answer struct {
 
 // ServeHTTP answers what processes ask each other. The last element of the path is the question:
 //
-//   - leader: 200 if this process leads, else 503, for the health checks of load balancers, which
-//     may use GET, HEAD or OPTIONS, as HAProxy does by default. The body is JSON about the leader
-//     that this process knows of: key, holder, token, url, and leading, which says whether that is
-//     this process.
-//   - wait?key=K&token=N: if this process leads term N of the lock K, the answer comes when that
-//     term is over and its release has landed or failed: 200 and {"over":true,"place":P}. P is the
-//     place in the line of those who have waited, from 0: they read the lock one after the other.
-//     After 50 s the answer is {"over":false}. It is 409 at once if this process does not lead that
-//     term, and 503 if 1,000 requests wait.
+//   - leader: 200 and {"leading":true} if this process leads, else 503 and {"leading":false}, for
+//     the health checks of load balancers, which may use GET, HEAD or OPTIONS, as HAProxy does by
+//     default. It says nothing else, because every client of a public port may ask.
+//   - wait?key=K&token=N&term=ID: if this process leads the term of the lock K with this token and
+//     ID, the answer comes when that term is over and its release has landed or failed: 200 and
+//     {"over":true,"place":P}. P is the place in the line of those who have waited, from 0: they
+//     read the lock one after the other. After 50 s the answer is {"over":false}. It is 409 at once
+//     if this process does not lead that term, and 503 if 1,000 requests wait. The ID is term_id in
+//     the lock's record, so whoever cannot read that takes no place from the candidates.
 //
 // Requests that wait end with their context. They lift the server's WriteTimeout for themselves, if
 // no middleware hides the server's ResponseWriter.
@@ -58,18 +57,12 @@ func (p *Peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case name == "wait":
 		p.serveWait(w, r)
 	default:
-		last, own := p.known()
-		status, rec := http.StatusServiceUnavailable, leasehold.Record{}
-		if last != nil {
-			rec = last.rec
-		}
+		status := http.StatusServiceUnavailable
+		_, own := p.known()
 		if own.leads() {
-			status, rec = http.StatusOK, own.rec
+			status = http.StatusOK
 		}
-		reply(w, status, map[string]any{
-			"key": p.lock.Key(), "holder": rec.Holder, "token": rec.Token, "url": rec.Metadata[URLKey],
-			"leading": status == http.StatusOK,
-		})
+		reply(w, status, map[string]bool{"leading": status == http.StatusOK})
 	}
 }
 
@@ -87,7 +80,7 @@ func (p *Peer) serveWait(w http.ResponseWriter, r *http.Request) {
 	}
 	line := make(chan int, 1)
 	p.mu.Lock()
-	mine := p.own != nil && nameOf(q.Get("key"), q.Get("token")) == p.name(p.own)
+	mine := p.own != nil && nameOf(q.Get("key"), q.Get("token"), q.Get("term")) == p.name(p.own)
 	full := len(p.waiting) >= maxWaiting || p.closing.Err() != nil
 	if mine && !full {
 		p.waiting = append(p.waiting, line)
@@ -95,7 +88,7 @@ func (p *Peer) serveWait(w http.ResponseWriter, r *http.Request) {
 	p.mu.Unlock()
 	switch {
 	case !mine:
-		http.Error(w, "this process does not lead the term of wait?key=K&token=N", http.StatusConflict)
+		http.Error(w, "this process does not lead the term of wait?key=K&token=N&term=ID", http.StatusConflict)
 		return
 	case full:
 		later(w, "too many requests wait, or the server shuts down")
@@ -215,11 +208,12 @@ func (p *Peer) ask(ctx context.Context, t *term) (over bool, place int, err erro
 	return got.Over, got.Place, nil
 }
 
-// name names t to other processes: in a query, and in the mark of what is forwarded.
+// name names t to other processes: in a query, and in the mark of what is forwarded. Only those who
+// can read the record know the ID of the term.
 func (p *Peer) name(t *term) string {
-	return nameOf(p.lock.Key(), strconv.FormatUint(t.rec.Token, 10))
+	return nameOf(p.lock.Key(), strconv.FormatUint(t.rec.Token, 10), t.rec.TermID)
 }
 
-func nameOf(key, token string) string {
-	return url.Values{"key": {key}, "token": {token}}.Encode()
+func nameOf(key, token, id string) string {
+	return url.Values{"key": {key}, "token": {token}, "term": {id}}.Encode()
 }

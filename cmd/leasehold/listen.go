@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -153,21 +155,12 @@ func (w *web) serve(logger *slog.Logger, healthy func(*http.Request) error) {
 			http.Error(rw, exit.Reword(err.Error()), http.StatusServiceUnavailable)
 		}
 	})
-	var open atomic.Int64
+	var all connections
 	w.server = &http.Server{
 		Handler: mux, ErrorLog: slowLog(logger), MaxHeaderBytes: 16 << 10,
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
 		IdleTimeout: time.Minute,
-		ConnState: func(c net.Conn, state http.ConnState) {
-			switch state {
-			case http.StateNew:
-				if open.Add(1) > maxConnections {
-					_ = c.Close()
-				}
-			case http.StateClosed, http.StateHijacked:
-				open.Add(-1)
-			}
-		},
+		ConnState:   all.changed,
 	}
 	w.server.RegisterOnShutdown(w.peer.Close)
 	w.served = make(chan struct{})
@@ -178,6 +171,39 @@ func (w *web) serve(logger *slog.Logger, healthy func(*http.Request) error) {
 				"err", err)
 		}
 	}()
+}
+
+// connections are those of a server. Above maxConnections, the one that has been idle for longest
+// makes room, so that those who only connect keep no health check out.
+type connections struct {
+	mu   sync.Mutex
+	open int
+	idle map[net.Conn]time.Time // since when no request is on it
+}
+
+func (c *connections) changed(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.idle, conn)
+	switch state {
+	case http.StateNew:
+		c.open++
+		fallthrough
+	case http.StateIdle:
+		if c.idle == nil {
+			c.idle = make(map[net.Conn]time.Time)
+		}
+		c.idle[conn] = time.Now()
+	case http.StateClosed, http.StateHijacked:
+		c.open--
+	}
+	if state == http.StateNew && c.open > maxConnections {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(c.idle)), func(a, b net.Conn) int {
+			return c.idle[a].Compare(c.idle[b])
+		})
+		delete(c.idle, oldest)
+		_ = oldest.Close()
+	}
 }
 
 // atMost answers 503 to requests above so many at a time.

@@ -78,7 +78,7 @@ func flood(t *testing.T, addr string, n int) (end func()) {
 	return end
 }
 
-// A flood of connections leaves files for what renews the lease, and later ones are answered.
+// A flood of connections leaves files for what renews the lease, and keeps no health check out.
 func TestAFloodOfConnections(t *testing.T) {
 	t.Parallel()
 	p, addr := newPlace(t), freeAddr(t)
@@ -92,6 +92,9 @@ func TestAFloodOfConnections(t *testing.T) {
 	}
 	require.Greater(t, most, 100, "there was no flood")
 	require.LessOrEqual(t, most, 500+1) // and one that is about to be closed
+	for _, path := range []string{"/leader", "/healthz"} {
+		s.answers(t, "http://"+addr+path, 200)
+	}
 	end()
 	s.answers(t, "http://"+addr+"/leader", 200)
 }

@@ -1326,7 +1326,7 @@ var mutants = []mutant{
 	},
 	{
 		"leaderhttp: run in another term than the one it was sent for",
-		[]edit{{"leaderhttp/forward.go", `marks[0] == p.markOf(own)`, `marks[0] != ""`}},
+		[]edit{{"leaderhttp/forward.go", `marks[0] == p.name(own)`, `marks[0] != ""`}},
 		[]string{"./leaderhttp -run TestTheMarkOfForwardedRequests"},
 		35,
 	},
@@ -1347,8 +1347,7 @@ var mutants = []mutant{
 	},
 	{
 		"leaderhttp: any failure taken for a refusal",
-		[]edit{{"leaderhttp/forward.go", `!errors.Is(failed, errRefused) && (!ok || dial.Op != "dial")`,
-			`errors.Is(failed, errRefused) && (!ok || dial.Op != "dial")`}},
+		[]edit{{"leaderhttp/forward.go", `	case !unsent:`, `	case false:`}},
 		[]string{"./leaderhttp -run TestForwardOverABadNetwork"},
 		35,
 	},
@@ -3847,10 +3846,46 @@ var mutants = []mutant{
 	},
 	{
 		"leaderhttp: a client may say that its request was forwarded",
-		[]edit{{"leaderhttp/forward.go", `	return p.name(t) + "&" + url.Values{"term": {t.rec.TermID}}.Encode()`,
-			`	return p.name(t) + "&" + url.Values{"term": {""}}.Encode()`}},
+		[]edit{{"leaderhttp/wait.go", `strconv.FormatUint(t.rec.Token, 10), t.rec.TermID)`,
+			`strconv.FormatUint(t.rec.Token, 10), t.rec.TermID[:0])`}},
 		[]string{"./leaderhttp -run ^TestTheMarkOfForwardedRequests$"},
 		35,
+	},
+	{
+		"leaderhttp: whoever knows the token may wait",
+		[]edit{{"leaderhttp/wait.go", `q.Get("term")) == p.name(p.own)`, `p.own.rec.TermID) == p.name(p.own)`}},
+		[]string{"./leaderhttp -run ^TestTheAnswersOfAPeer$"}, 35,
+	},
+	{
+		"leaderhttp: what was not sent counts as sent",
+		[]edit{{"leaderhttp/forward.go", `reached.Load() == connects ||`, ``}},
+		[]string{"./leaderhttp -run ^TestARequestThatCannotBeSent$"}, 35,
+	},
+	{
+		"leaderhttp: a transport that tells nothing has sent nothing",
+		[]edit{{"leaderhttp/forward.go", `reached.Load() == connects`, `reached.Load() != connected`}},
+		[]string{"./leaderhttp -run ^TestATransportThatTellsNothing$"}, 35,
+	},
+	{
+		"leaderhttp: no app answers while it reads",
+		[]edit{{"leaderhttp/forward.go", `	_ = http.NewResponseController(w).EnableFullDuplex()
+`, ``}},
+		[]string{"./leaderhttp -run ^TestAnAppThatAnswersWhileItReads$"}, 0,
+	},
+	{
+		"leaderhttp: a body that is too large is not told of",
+		[]edit{{"leaderhttp/forward.go", `	case isTooLarge:`, `	case isTooLarge && tooLarge == nil:`}},
+		[]string{"./leaderhttp -run ^TestABodyThatIsTooLarge$"}, 0,
+	},
+	{
+		"leaderhttp: a silent connection is kept",
+		[]edit{{"leaderhttp/leaderhttp.go", `SendPingTimeout: 5 * time.Second,`, ``}},
+		[]string{"./leaderhttp -run ^TestAnHTTP2ConnectionThatFallsSilent$"}, 0,
+	},
+	{
+		"command: idle connections keep a health check out",
+		[]edit{{"cmd/leasehold/listen.go", `oldest := slices.MinFunc(`, `oldest := slices.MaxFunc(`}},
+		[]string{"./cmd/leasehold -run ^TestAFloodOfConnections$"}, 0,
 	},
 	{
 		"leaderhttp: the address that a client gives is believed",
