@@ -107,8 +107,12 @@ func (a *app) breakTerm(ctx context.Context, store *place.Store, at place.Locati
 	if view.State != "free" {
 		what := fmt.Sprintf("held by %s, token %d, until %s", exit.Printable(view.Holder), view.Token,
 			stamp(view.ExpiresAt))
-		if view.State == "corrupt" {
+		switch view.State {
+		case "corrupt":
 			what = "corrupt"
+		case "expired":
+			what = fmt.Sprintf("expired: %s, token %d, has not renewed it, and its lease ran out at %s",
+				exit.Printable(view.Holder), view.Token, stamp(view.ExpiresAt))
 		}
 		if err := b.ask("%s is %s%s.\nRelease token %d by force?", view.URL, what, whose, b.token); err != nil {
 			return err

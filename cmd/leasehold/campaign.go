@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/locktable"
 )
 
 // defaultTTL is that of run and elect. A command that is told to end has a sixth of it, and after a
@@ -36,6 +38,7 @@ type campaign struct {
 	metadata          map[string]string
 	flags             *pflag.FlagSet
 	tells             bool                            // acquire says whom it waits for
+	store             *place.Store                    // of the lock or table
 	web               web                             // of run and elect
 	waiting           *waiting                        // of run
 	other             atomic.Pointer[leasehold.Event] // the last new term of another
@@ -102,6 +105,7 @@ func (c *campaign) check() error {
 // lock makes the lock, with more options. It calls renewed after each renewal.
 func (c *campaign) lock(a *app, store *place.Store, key string, renewed func(),
 	more ...leasehold.Option) (lock *leasehold.Lock, err error) {
+	c.store = store
 	level := slog.LevelInfo
 	if c.tells && !c.noWait || isTerminal(os.Stderr) {
 		level = slog.LevelWarn
@@ -185,10 +189,9 @@ func (c *campaign) tell(log *slog.Logger, key string) (stop func()) {
 // acquire waits for the lock as long as the flags say, and longer for one whose holder seems to be
 // gone, or that is being created. A job that never waits for a TTL would otherwise never have it.
 func (c *campaign) acquire(ctx context.Context, a *app, lock *leasehold.Lock) (*leasehold.Lease, error) {
+	began := time.Now()
 	if !c.noWait {
 		defer c.tell(a.log, lock.Key())()
-	}
-	if !c.noWait {
 		limited, cancel := ctx, func() {}
 		if c.wait > 0 {
 			limited, cancel = context.WithTimeout(ctx, c.wait)
@@ -196,12 +199,34 @@ func (c *campaign) acquire(ctx context.Context, a *app, lock *leasehold.Lock) (*
 		defer cancel()
 		lease, err := lock.Acquire(limited)
 		if !errors.Is(err, leasehold.ErrHeld) || ctx.Err() != nil {
-			return lease, err
+			return lease, c.gaveUp(began, err)
 		}
 	}
 	watching, cancel := context.WithTimeout(ctx, maxExtra)
 	defer cancel()
-	return lock.TryAcquire(watching)
+	lease, err := lock.TryAcquire(watching)
+	return lease, c.gaveUp(began, err)
+}
+
+// gaveUp is the error of a wait that began then. At the end of --wait it says who holds the lock, or
+// what else stood in the way.
+func (c *campaign) gaveUp(began time.Time, err error) error {
+	var why error
+	lock, isLock := errors.AsType[*leasehold.HeldError](err)
+	table, isTable := errors.AsType[*locktable.HeldError](err)
+	switch {
+	case c.wait == 0:
+		return err
+	case isLock:
+		why = lock
+	case isTable:
+		why = table
+	case errors.Is(err, context.DeadlineExceeded):
+		why = cmp.Or(c.store.Failure(), errors.New("the store has not answered"))
+	default:
+		return err
+	}
+	return &exit.GaveUp{After: max(c.wait, time.Since(began).Round(time.Second)), Err: why}
 }
 
 // maxExtra bounds the wait for a lock whose holder seems to be gone, beyond the time that the user

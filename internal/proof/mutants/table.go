@@ -2729,6 +2729,19 @@ var mutants = []mutant{
 	{"command: the server of --listen fills the log", []edit{{"cmd/leasehold/listen.go",
 		`if f.told.Swap(true) {`, `if f.told.Load() {`}},
 		[]string{"./cmd/leasehold -run ^TestTheServerComplainsOnce$"}, 0},
+	{"command: the end of a wait is that of a context", []edit{{"cmd/leasehold/campaign.go",
+		`	case c.wait == 0:`, `	case c.wait >= 0:`}}, []string{"./cmd/leasehold -run ^TestTheEndOfAWait$"}, 0},
+	{"command: a request that was cut off is why a wait was for nothing", []edit{{
+		"cmd/leasehold/internal/place/store.go", `	case ctx.Err() == nil:`, `	default:`,
+	}}, []string{"./cmd/leasehold -run ^TestTheEndOfAWait$"}, 0},
+	{"command: why a table cannot be reached is not told", []edit{{"cmd/leasehold/tablerun.go",
+		`		err = cmp.Or(c.store.Failure(), err)
+`, ``}}, []string{"./cmd/leasehold -run ^TestNoWaitForATableThatCannotBeReached$"}, 0},
+	{"command: break calls a lease that has run out held", []edit{{"cmd/leasehold/break.go",
+		`		case "expired":`, `		case "":`}}, []string{"./cmd/leasehold -run ^TestBreakAsksAtATerminal$"}, 0},
+	{"command: nobody is told at a terminal why --no-wait waits", []edit{{"cmd/leasehold/campaign.go",
+		` || isTerminal(os.Stderr) {`, ` && isTerminal(os.Stderr) {`}},
+		[]string{"./cmd/leasehold -run ^TestNoWaitAfterACrashAtATerminal$"}, 0},
 	{"command: lives on when the guard is killed", []edit{{"cmd/leasehold/internal/guard/supervise.go", `	s.endAll()
 	if lost ||`, `	if lost ||`}}, []string{"./cmd/leasehold -run ^TestLeaseholdOrItsGuardIsKilled$"}, 28},
 	{"command: nobody stands in for a guard that is stopped",

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/aws/smithy-go"
@@ -85,6 +86,17 @@ func Errorf(code int, format string, args ...any) error {
 type Interrupted struct{ Signal syscall.Signal }
 
 func (i Interrupted) Error() string { return "ended by signal " + i.Signal.String() }
+
+// GaveUp is the end of --wait.
+type GaveUp struct {
+	After time.Duration
+	Err   error // what stood in the way
+}
+
+func (g *GaveUp) Error() string { return g.after() + g.Err.Error() }
+func (g *GaveUp) Unwrap() error { return g.Err }
+
+func (g *GaveUp) after() string { return fmt.Sprintf("gave up after %v (--wait): ", g.After) }
 
 // Code is the exit code for err: that of an Error, or for the error of a store or a lock the one
 // that fits. It is 0 for nil.
@@ -168,7 +180,8 @@ var ofTheCommand = strings.NewReplacer(
 	"with Table.Break of package locktable", `with "leasehold break"`,
 	"Lock.Break repairs it", `"leasehold break" repairs it`,
 	"a table of package locktable, not", "a table of locks, not",
-	"use locks in it by locktable.New, or use another key", `"leasehold run --lock NAME" takes a lock in it`,
+	"use locks in it by locktable.New, or use another key",
+	`"leasehold run" with --slots N, --shared or --lock NAME takes a lock in it`,
 	"a lock of package leasehold, not a table", "a lock, not a table of locks",
 	"use it by leasehold.NewLock, or use another key", "leave --lock, --shared and --slots out, or give another URL",
 	"use another key; or, if it was this", "give another URL; or, if it was this",
@@ -233,6 +246,9 @@ func withoutQuery(err error) string {
 }
 
 func explain(err error) string {
+	if gaveUp, ok := errors.AsType[*GaveUp](err); ok {
+		return gaveUp.after() + strings.TrimPrefix(explain(gaveUp.Err), "lock is ")
+	}
 	text := strings.TrimPrefix(strings.Join(strings.Fields(withoutQuery(err)), " "), "leasehold: ")
 	var failed *Error
 	switch {

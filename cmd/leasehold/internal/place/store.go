@@ -352,9 +352,31 @@ func (l *limited) Describe() leasehold.StoreInfo { return leasehold.Describe(l.S
 // ages, and keeps it from locks, which decide by their own clocks alone.
 type careful struct {
 	leasehold.Store
-	local    bool         // the clock is this machine's
-	ages     sync.Map     // key to time.Duration
-	Requests atomic.Int64 // sent so far
+	local    bool                  // the clock is this machine's
+	ages     sync.Map              // key to time.Duration
+	failed   atomic.Pointer[error] // nil if the store has answered since
+	Requests atomic.Int64          // sent so far
+}
+
+// Failure is why the last request has got no answer, or one that is no answer to it. It is nil
+// before the first request, and after what every store answers: there is no object, or another one.
+// A request that was cut off does not count.
+func (c *careful) Failure() error {
+	if err := c.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// ended takes the outcome of a request.
+func (c *careful) ended(ctx context.Context, err error) {
+	switch {
+	case err == nil, errors.Is(err, leasehold.ErrNotExist), errors.Is(err, leasehold.ErrPreconditionFailed),
+		errors.Is(err, leasehold.ErrConflict):
+		c.failed.Store(nil)
+	case ctx.Err() == nil:
+		c.failed.Store(&err)
+	}
 }
 
 // count counts a request: on the wire, where there is one.
@@ -370,6 +392,7 @@ func (c *careful) count(ctx context.Context) context.Context {
 
 func (c *careful) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	o, err := c.Store.Get(c.count(ctx), key)
+	c.ended(ctx, err)
 	if err == nil && o.Age > 0 {
 		c.ages.Store(key, o.Age)
 	}
@@ -380,15 +403,21 @@ func (c *careful) Get(ctx context.Context, key string) (leasehold.Object, error)
 }
 
 func (c *careful) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	return c.Store.PutIfNoneMatch(c.count(ctx), key, body)
+	etag, err := c.Store.PutIfNoneMatch(c.count(ctx), key, body)
+	c.ended(ctx, err)
+	return etag, err
 }
 
 func (c *careful) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	return c.Store.PutIfMatch(c.count(ctx), key, body, etag)
+	written, err := c.Store.PutIfMatch(c.count(ctx), key, body, etag)
+	c.ended(ctx, err)
+	return written, err
 }
 
 func (c *careful) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	return c.Store.DeleteIfMatch(c.count(ctx), key, etag)
+	err := c.Store.DeleteIfMatch(c.count(ctx), key, etag)
+	c.ended(ctx, err)
+	return err
 }
 
 // Describe passes on what the store says of itself. The command trusts no server's clock.
