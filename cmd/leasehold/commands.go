@@ -17,7 +17,7 @@ func (a *app) commands() []*cobra.Command {
 	return append([]*cobra.Command{
 		a.run(), a.elect(), a.acquire(), a.renew(), a.hold(), a.release(), a.status(), a.list(),
 		a.watch(), a.breakLock(),
-		a.doctor(), a.bench(), a.man(),
+		a.doctor(), a.bench(), a.man(), a.version(),
 	}, helpTopics()...)
 }
 

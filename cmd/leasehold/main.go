@@ -168,7 +168,7 @@ Storage, or a directory of this machine.
 
 A lock is a URL: s3://bucket/key, gs://bucket/key, azblob://container/key or file:///directory/name.
 See "leasehold help urls".`,
-		Version:           version(),
+		Version:           build().Version,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
@@ -210,14 +210,6 @@ func noEmptyFlag(flags *pflag.FlagSet) (err error) {
 		}
 	})
 	return err
-}
-
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "(devel)"
-	}
-	return info.Main.Version
 }
 
 // action is the RunE of a command whose arguments are understood.

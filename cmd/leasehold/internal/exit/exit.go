@@ -63,8 +63,8 @@ var Codes = []struct{ Code, Meaning string }{
 		"the lease was lost; the command is dead, or was not started. `hold`: also after `--for`, when nobody renews " +
 			"it any more",
 	},
-	{"126", "`run`: the command cannot be executed, and has not run; a lock taken for it is free again"},
-	{"127", "`run`: there is no such command; as 126"},
+	{"126", "the command cannot be executed, and has not run; a lock taken for it is free again"},
+	{"127", "there is no such command; as 126"},
 	{"128+n", "ended by signal n: the command, or leasehold while it waited"},
 }
 
