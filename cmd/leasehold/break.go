@@ -41,7 +41,7 @@ has the token N+1, so choose one no lower than any that there was. An object tha
 lock is left alone.`,
 		Example:           `  leasehold break --token 7 s3://bucket/locks/report`,
 		Args:              oneArg("one URL"),
-		ValidArgsFunction: noFiles,
+		ValidArgsFunction: keys,
 		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			at, err := place.ParseLock(args[0])
 			if err != nil {

@@ -197,7 +197,7 @@ func (c *campaign) acquireInTable(ctx context.Context, a *app, t *locktable.Tabl
 	if errors.Is(err, leasehold.ErrHeld) {
 		a.log.Warn("the lock is held by another", "err", err)
 	}
-	defer c.tell(a.log, t.Key())()
+	defer c.tell(a, t.Key())()
 	return lock.Acquire(ctx)
 }
 

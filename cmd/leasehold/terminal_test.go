@@ -27,6 +27,7 @@ type terminal struct {
 	shell  *exec.Cmd
 	mu     sync.Mutex
 	screen strings.Builder
+	ended  chan struct{} // closed when no process has the terminal any more
 }
 
 // onTerminal starts a command as the first one of a new terminal.
@@ -42,8 +43,8 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(t, cmd.Start())
-	term := &terminal{t: t, master: master, shell: cmd}
 	done := make(chan struct{})
+	term := &terminal{t: t, master: master, shell: cmd, ended: done}
 	go func() {
 		defer close(done)
 		for buf := make([]byte, 1024); ; {

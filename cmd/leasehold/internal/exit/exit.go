@@ -224,8 +224,18 @@ func Reword(text string) string {
 // flagOf are the flags of the options that messages begin with.
 var flagOf = map[string]string{"TTL ": "--ttl ", "safety margin ": "--margin "}
 
+// noise is what an SDK says of an answer that it has not got, or of what the answer has not.
+var noise = regexp.MustCompile(`https? response error StatusCode: 0, RequestID: [^,]*, HostID: [^,]*, ` +
+	`|\b(RequestID|HostID): , `)
+
+// Quiet is text without what an SDK has put into it that says nothing.
+func Quiet(text string) string { return noise.ReplaceAllString(text, "") }
+
 // Message is err in one line that says what to do.
-func Message(err error) string {
+func Message(err error) string { return Quiet(Whole(err)) }
+
+// Whole is [Message] with all that the SDK says.
+func Whole(err error) string {
 	text := Reword(explain(err))
 	for option, flag := range flagOf {
 		if rest, ok := strings.CutPrefix(text, option); ok {

@@ -353,7 +353,7 @@ func (l *limited) Describe() leasehold.StoreInfo { return leasehold.Describe(l.S
 type careful struct {
 	leasehold.Store
 	local    bool                  // the clock is this machine's
-	ages     sync.Map              // key to time.Duration
+	seen     sync.Map              // key to Seen
 	failed   atomic.Pointer[error] // nil if the store has answered since
 	Requests atomic.Int64          // sent so far
 }
@@ -393,8 +393,8 @@ func (c *careful) count(ctx context.Context) context.Context {
 func (c *careful) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	o, err := c.Store.Get(c.count(ctx), key)
 	c.ended(ctx, err)
-	if err == nil && o.Age > 0 {
-		c.ages.Store(key, o.Age)
+	if err == nil {
+		c.sees(key, o)
 	}
 	if !c.local {
 		o.Age = 0
@@ -427,10 +427,32 @@ func (c *careful) Describe() leasehold.StoreInfo {
 	return info
 }
 
+// Seen is what the last Get has shown of an object.
+type Seen struct {
+	Body  []byte
+	Age   time.Duration // by the server's clock, at least; 0 if it does not tell
+	Since time.Time     // since when this version is there, as far as this machine's clock knows
+
+	etag string
+}
+
+// Seen returns what the last Get of a key has shown; nothing if there was none.
+func (c *careful) Seen(key string) Seen {
+	seen, _ := c.seen.Load(key)
+	s, _ := seen.(Seen)
+	return s
+}
+
+func (c *careful) sees(key string, o leasehold.Object) {
+	now := Seen{o.Body, o.Age, time.Now(), o.ETag}
+	if before := c.Seen(key); before.etag == o.ETag {
+		now.Since = before.Since
+	} else if c.local {
+		now.Since = now.Since.Add(-o.Age)
+	}
+	c.seen.Store(key, now)
+}
+
 // Age is how old the object is by the server's clock, at least, at the time of the last Get; 0 if
 // that is not known.
-func (c *careful) Age(key string) time.Duration {
-	age, _ := c.ages.Load(key)
-	d, _ := age.(time.Duration)
-	return d
-}
+func (c *careful) Age(key string) time.Duration { return c.Seen(key).Age }
