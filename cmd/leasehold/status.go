@@ -26,7 +26,8 @@ watched it for its TTL. One of several that cannot be read is unknown, and the e
 the first failure.
 
 A table of locks is shown with its members, and with the requests that hold or wait, in order. Its
-token is the revision of the table, and that of a held request is the request's fencing token.
+token is the revision of the table, and that of a held request is the request's fencing token. A
+member whose own lock should have been renewed by now is expired, and so are its requests.
 
 With --exit-code, the exit code is 75 if a lock is held or expired, and 0 if all are free. If a lock
 is corrupt, or cannot be read, its code goes before these.`,
@@ -92,7 +93,11 @@ func (a *app) lookAt(ctx context.Context, at place.Location) (shown, error) {
 		return shown{}, err
 	}
 	defer store.Close()
-	return a.inspect(ctx, store, at)
+	view, err := a.inspect(ctx, store, at)
+	if err == nil && view.Table != nil {
+		a.lookAtMembers(ctx, store, at, view.Table)
+	}
+	return view, err
 }
 
 func (a *app) inspect(ctx context.Context, store *place.Store, at place.Location) (shown, error) {
