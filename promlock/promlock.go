@@ -90,7 +90,8 @@ type options struct{ native bool }
 // WithNativeHistograms makes each histogram a native one, without the buckets that are series of
 // their own. To a Prometheus that scrapes native histograms each is one series, with buckets that
 // differ by 10 %. Any other gets its count, its sum and one bucket that says nothing: rates and
-// averages, but no quantiles. The quantiles of dashboard.json need the buckets that this leaves out.
+// averages, but no quantiles. The quantiles of dashboard.json need the buckets that this leaves
+// out.
 func WithNativeHistograms() Option { return func(o *options) { o.native = true } }
 
 // New returns a collector. Register it with Prometheus, and pass its method Observe to

@@ -242,8 +242,8 @@ func (c *campaign) acquire(ctx context.Context, a *app, lock *leasehold.Lock) (*
 	return lease, c.gaveUp(began, err)
 }
 
-// gaveUp is the error of a wait that began then. At the end of --wait it says who holds the lock, or
-// what else stood in the way.
+// gaveUp is the error of a wait that began then. At the end of --wait it says who holds the lock,
+// or what else stood in the way.
 func (c *campaign) gaveUp(began time.Time, err error) error {
 	var why error
 	lock, isLock := errors.AsType[*leasehold.HeldError](err)

@@ -18,11 +18,11 @@ func noFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirecti
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeFlags completes the values of a command's flags, and offers files for those alone that may
-// be one.
+// completeFlags completes the values of a command's flags, and offers files for those alone that
+// may be one.
 func completeFlags(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		complete := cobra.CompletionFunc(noFiles)
+		var complete cobra.CompletionFunc = noFiles
 		switch f.Name {
 		case "handle-file", "on-new-leader":
 			return

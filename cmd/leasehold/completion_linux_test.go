@@ -78,7 +78,7 @@ func TestCompletionOfKeys(t *testing.T) {
 	nobody := httptest.NewServer(nil)
 	nobody.Close()
 	for _, endpoint := range []string{silentServer(t), nobody.URL} {
-		for _, url := range []string{"s3://bucket/lo", "gs://bucket/lo", "azblob://c/lo", "file:///no/such/directory/lo"} {
+		for _, url := range []string{"s3://b/lo", "gs://b/lo", "azblob://c/lo", "file:///no/such/directory/lo"} {
 			cmd := p.command("__complete", "status", url)
 			cmd.Env = append(cmd.Env, "AWS_ENDPOINT_URL="+endpoint, "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b",
 				"AWS_REGION=x", "AZURE_STORAGE_ACCOUNT=a", "STORAGE_EMULATOR_HOST="+endpoint,

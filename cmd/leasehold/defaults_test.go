@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -27,10 +26,11 @@ func TestDefaultsThatDifferFromTheLibrarys(t *testing.T) {
 	for _, command := range []string{"run", "elect"} {
 		help := offline(t, command, "--help").out
 		require.Regexp(t, `(?m)--ttl duration .*(\n .*)?\(default 30s\)`, help)
-		require.Contains(t, words(help), fmt.Sprintf("The library's defaults are a TTL of %v and a margin of a fifth", ttl))
+		require.Contains(t, words(help),
+			fmt.Sprintf("The library's defaults are a TTL of %v and a margin of a fifth", ttl))
 	}
 	for _, text := range []string{offline(t, "help", "guarantee").out, page(t)} {
-		require.Regexp(t, regexp.MustCompile(fmt.Sprintf(`The library's defaults are (a TTL of )?%.0f s and (a margin of )?a fifth`,
-			ttl.Seconds())), words(text))
+		require.Regexp(t, fmt.Sprintf(`The library's defaults are (a TTL of )?%.0f s and (a margin of )?a fifth`,
+			ttl.Seconds()), words(text))
 	}
 }

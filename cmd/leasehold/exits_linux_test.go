@@ -80,25 +80,25 @@ func TestExitCodesOfEachCommandOfThePage(t *testing.T) {
 	fill := strings.NewReplacer(
 		"HELD", there+"held", "NEW", there+"new", "BROKEN", there+"broken", "LOST", lost, "RENEWED", handle("renewed"),
 		"RELEASED", handle("released"), "KEPT", handle("kept"), "PLAIN", plainFile, "THERE", there,
-		"REFUSED", "s3://bucket/a?endpoint="+nobody.URL, "UNKNOWN", "s3://bucket/a?endpoint=http://no-such-host.invalid",
-		"DENIED", "s3://bucket/a?endpoint="+deny.URL, "MISSING", "file:///no/such/directory/a",
-		"TERM", "#term=7-ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+		"REFUSED", "s3://bucket/a?endpoint="+nobody.URL,
+		"UNKNOWN", "s3://bucket/a?endpoint=http://no-such-host.invalid",
+		"DENIED", "s3://bucket/a?endpoint="+deny.URL, "MISSING", "file:///no/such/directory/a", "TERM", "#term=7-ABCDEFGHIJKLMNOPQRSTUVWXYZ",
 	)
 	// everywhere are the commands that read a store, in one that fails.
 	everywhere := func(url string) map[string]string {
 		return map[string]string{
 			"run": "-n " + url + " -- true", "elect": "--ttl 2s " + url + " -- true", "acquire": "-n " + url,
-			"renew": url + "TERM", "release": url + "TERM", "hold": url + "TERM", "status": url, "list": url, "watch": url,
-			"break": "--token 1 " + url, "doctor": url, "bench": url,
+			"renew": url + "TERM", "release": url + "TERM", "hold": url + "TERM", "status": url, "list": url,
+			"watch": url, "break": "--token 1 " + url, "doctor": url, "bench": url,
 		}
 	}
 	provoked := map[string]map[string]string{
 		"the command's": {"run": "NEW -- sh -c exit${IFS}69"},
 		"69":            everywhere("REFUSED"),
 		"74": {
-			"acquire": "NEW", "renew": "RENEWED", "release": "RELEASED", "hold": "KEPT", "status": "NEW", "list": "THERE",
-			"watch": "NEW", "break": "--token 1 BROKEN", "doctor": "NEW", "bench": "--rounds 1 --ttl 1s NEW", "man": "",
-			"completion": "bash", "help": "", "version": "",
+			"acquire": "NEW", "renew": "RENEWED", "release": "RELEASED", "hold": "KEPT", "status": "NEW",
+			"list": "THERE", "watch": "NEW", "break": "--token 1 BROKEN", "doctor": "NEW",
+			"bench": "--rounds 1 --ttl 1s NEW", "man": "", "completion": "bash", "help": "", "version": "",
 		},
 		"75":  {"run": "-n HELD -- true", "acquire": "-n HELD", "status": "--exit-code HELD"},
 		"77":  everywhere("DENIED"),

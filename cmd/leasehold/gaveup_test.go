@@ -18,6 +18,11 @@ func (r result) lastLine() string {
 	return lines[len(lines)-1]
 }
 
+// bucketAt is a bucket that is not there.
+func bucketAt(t *testing.T, endpoint string) bucket {
+	return bucket{t: t, server: testserver.S3{Endpoint: endpoint, AccessKey: "a", SecretKey: "b"}, name: "bucket"}
+}
+
 // The end of --wait says for how long it was, and who or what stood in the way.
 func TestTheEndOfAWait(t *testing.T) {
 	t.Parallel()
@@ -47,8 +52,9 @@ func TestTheEndOfAWait(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				b := bucket{t: t, server: testserver.S3{Endpoint: c.endpoint, AccessKey: "a", SecretKey: "b"}, name: "b"}
-				args := strings.Fields(strings.NewReplacer("LOCK", p.url, "TABLE", in, "URL", b.url("a")).Replace(c.args))
+				b := bucketAt(t, c.endpoint)
+				fill := strings.NewReplacer("LOCK", p.url, "TABLE", in, "URL", b.url("a"))
+				args := strings.Fields(fill.Replace(c.args))
 				r := b.run(append([]string{args[0], "--wait", "2s"}, args[1:]...)...)
 				require.Equal(t, c.code, r.code, "%s", r.stderr)
 				require.Regexp(t, `^leasehold: gave up after [2-9]s \(--wait\): `, r.lastLine())
@@ -60,12 +66,13 @@ func TestTheEndOfAWait(t *testing.T) {
 	end()
 }
 
-// Without a wait, the store that cannot be reached is the cause, at once, for a lock in a table too.
+// Without a wait, the store that cannot be reached is the cause, at once, also for a lock in a
+// table.
 func TestNoWaitForATableThatCannotBeReached(t *testing.T) {
 	t.Parallel()
 	nobody := httptest.NewServer(nil)
 	nobody.Close()
-	b := bucket{t: t, server: testserver.S3{Endpoint: nobody.URL, AccessKey: "a", SecretKey: "b"}, name: "bucket"}
+	b := bucketAt(t, nobody.URL)
 	began := time.Now()
 	r := b.run("run", "--no-wait", "--slots", "2", "--ttl", "1h", b.url("a"), "--", "true")
 	require.Equal(t, 69, r.code, "%s", r.stderr)
@@ -78,7 +85,7 @@ func TestTheNoiseOfAnSDK(t *testing.T) {
 	t.Parallel()
 	nobody := httptest.NewServer(nil)
 	nobody.Close()
-	b := bucket{t: t, server: testserver.S3{Endpoint: nobody.URL, AccessKey: "a", SecretKey: "b"}, name: "bucket"}
+	b := bucketAt(t, nobody.URL)
 	const noise = "StatusCode: 0, RequestID: , HostID: , "
 	r := b.run("run", "--wait", "1s", b.url("a"), "--", "true")
 	require.Contains(t, r.stderr, "acquiring the lock failed, will retry")
@@ -93,5 +100,6 @@ func TestTheNoiseOfAnSDK(t *testing.T) {
 	t.Cleanup(busy.Close)
 	b.server.Endpoint = busy.URL
 	b.run("run", "-n", b.url("a"), "--", "true").complains(t, 69, "StatusCode: 503, api error SlowDown: later")
-	b.run("run", "-n", "-v", b.url("a"), "--", "true").complains(t, 69, "StatusCode: 503, RequestID: , HostID: , api error")
+	b.run("run", "-n", "-v", b.url("a"), "--", "true").complains(t, 69,
+		"StatusCode: 503, RequestID: , HostID: , api error")
 }

@@ -39,8 +39,8 @@ func TestColoursOnATerminal(t *testing.T) {
 	old := now.Add(-20 * time.Minute)
 	p.record("a", leasehold.Record{Token: 1, Holder: "alice", TTL: time.Hour, Nonce: "x", AcquiredAt: old,
 		RenewedAt: now, ExpiresAt: now.Add(time.Hour)})
-	p.record("b", leasehold.Record{Token: 2, Holder: "bob", TTL: time.Minute, Nonce: "x", AcquiredAt: old, RenewedAt: old,
-		ExpiresAt: old.Add(time.Minute)})
+	p.record("b", leasehold.Record{Token: 2, Holder: "bob", TTL: time.Minute, Nonce: "x", AcquiredAt: old,
+		RenewedAt: old, ExpiresAt: old.Add(time.Minute)})
 	p.record("c", leasehold.Record{Token: 3, Holder: "carol", TTL: time.Minute, Nonce: "x", RenewedAt: old})
 	p.put("d", []byte("x"))
 	list := func() *exec.Cmd { return p.command("list", "file://"+p.dir+"/") }
@@ -66,7 +66,8 @@ func TestColoursOnATerminal(t *testing.T) {
 			_ = watch.Wait()
 			if c.colours {
 				for _, cell := range []string{
-					"\x1b[32mheld\x1b[0m ", "\x1b[33mexpired\x1b[0m ", "\x1b[39mfree\x1b[0m ", "\x1b[31mcorrupt\x1b[0m ",
+					"\x1b[32mheld\x1b[0m ", "\x1b[33mexpired\x1b[0m ", "\x1b[39mfree\x1b[0m ",
+					"\x1b[31mcorrupt\x1b[0m ",
 				} {
 					require.Contains(t, shown, cell)
 				}
@@ -140,7 +141,8 @@ func TestAWaitOnATerminalCounts(t *testing.T) {
 	cmd := p.command("run", "--wait", "10m", p.url, "--", "echo", "got it")
 	cmd.Env = append(cmd.Env, "TERM=xterm")
 	term := onTerminal(t, cmd)
-	counts := regexp.MustCompile(`leasehold: waiting (\d+)s of 10m0s: held by alice\\x1b\[2J, token 1, for 59m(\d+)s unless renewed`)
+	counts := regexp.MustCompile(`leasehold: waiting (\d+)s of 10m0s: held by alice\\x1b\[2J, token 1, ` +
+		`for 59m(\d+)s unless renewed`)
 	var seen []string
 	require.Eventually(t, func() bool {
 		seen = nil
@@ -156,7 +158,8 @@ func TestAWaitOnATerminalCounts(t *testing.T) {
 	shown := term.shows()
 	require.NotContains(t, shown, "\x1b[2J")
 	last := strings.LastIndex(shown, "waiting ")
-	require.Regexp(t, "unless renewed\x1b\\[\\?7h\r\x1b\\[K(.*\n)?got it\r\n$", shown[last:], "it is erased before the command begins")
+	require.Regexp(t, "unless renewed\x1b\\[\\?7h\r\x1b\\[K(.*\n)?got it\r\n$", shown[last:],
+		"it is erased before the command begins")
 	require.Equal(t, 1, strings.Count(shown, "\n")-strings.Count(shown[:last], "\n"), "%q", shown)
 
 	offline(t, "acquire", "--holder", "bob", p.url).succeeds(t)

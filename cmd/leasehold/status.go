@@ -21,9 +21,9 @@ func (a *app) status() *cobra.Command {
 		Short: "Show who holds locks",
 		Long: `Shows who holds each lock, since when, and until when by the holder's clock. AGE is
 the time since the last renewal, at least, by the server's clock; where that does not tell, it is by
-the holder's clock and this machine's. A lock is "expired" if it should have been renewed by now, by this machine's clock; it can be taken by who has
-watched it for its TTL. One of several that cannot be read is unknown, and the exit code is that of
-the first failure.
+the holder's clock and this machine's. A lock is "expired" if it should have been renewed by now, by
+this machine's clock; it can be taken by who has watched it for its TTL. One of several that cannot
+be read is unknown, and the exit code is that of the first failure.
 
 A table of locks is shown with its members, and with the requests that hold or wait, in order. Its
 token is the revision of the table, and that of a held request is the request's fencing token. A

@@ -115,7 +115,8 @@ func TestRunInATable(t *testing.T) {
 	for _, args := range [][]string{{"run", "-n", url, "--", "true"}, {"run", url, "--", "true"},
 		{"elect", url, "--", "true"}, {"acquire", "-n", url}, {"watch", url}} {
 		offline(t, args...).complains(t, 78,
-			`it is a table of locks, not a lock ("leasehold run" with --slots N, --shared or --lock NAME takes a lock in it)`)
+			`it is a table of locks, not a lock ("leasehold run" with --slots N, --shared or --lock NAME takes a lock `+
+				`in it)`)
 	}
 	require.Equal(t, v, statusOfTable(t, url))
 	endA()

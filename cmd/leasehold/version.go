@@ -52,9 +52,10 @@ func (b built) String() string {
 
 func (a *app) version() *cobra.Command {
 	return &cobra.Command{
-		Use:               "version [flags]",
-		Short:             "Show the version of this program",
-		Long:              `Shows the version of this program, the revision of its source where the build knows it, the release of Go and the platform.`,
+		Use:   "version [flags]",
+		Short: "Show the version of this program",
+		Long: `Shows the version of this program, the revision of its source where the build knows it, the
+release of Go and the platform.`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: noFiles,
 		RunE: a.action(func(context.Context, *cobra.Command, []string) error {

@@ -3044,10 +3044,8 @@ var mutants = []mutant{
 	}}, []string{"./cmd/leasehold -run ^TestHoldGoesOnWhileTheStoreFails$"}, 0},
 	{"command: a wait in silence", []edit{{
 		"cmd/leasehold/campaign.go",
-		`	if !c.noWait {
-		defer c.tell(a.log, lock.Key())()`,
-		`	if c.noWait {
-		defer c.tell(a.log, lock.Key())()`,
+		`	case c.noWait:`,
+		`	case !c.noWait:`,
 	}}, []string{"./cmd/leasehold -run ^TestWhomOneWaitsForIsTold$"}, 0},
 	{"command: SIGUSR1 to the whole group", []edit{{
 		"cmd/leasehold/internal/guard/supervise.go",
