@@ -59,7 +59,8 @@ func TestSeriesOfAnElector(t *testing.T) {
 	for _, page := range []string{comments.ReplaceAllString(read(t, "promlock.go"), ""), read(t, "README.md")} {
 		page = strings.Join(strings.Fields(page), " ")
 		for i, said := range []string{
-			"makes %d series, of which", "the elector makes %d series where native histograms are scraped", "and %d elsewhere",
+			"makes %d series, of which", "the elector makes %d series where native histograms are scraped",
+			"and %d elsewhere",
 		} {
 			require.Contains(t, page, fmt.Sprintf(said, want[i]))
 		}
@@ -93,7 +94,8 @@ func BenchmarkObserve(b *testing.B) {
 			b.ReportAllocs()
 			for i := range b.N {
 				collector.Observe(context.Background(), leasehold.Event{
-					Kind: leasehold.EventRequest, Key: key, Op: "update", Duration: time.Duration(i%100) * time.Millisecond,
+					Kind: leasehold.EventRequest, Key: key, Op: "update",
+					Duration: time.Duration(i%100) * time.Millisecond,
 				})
 			}
 		})
@@ -106,7 +108,9 @@ func BenchmarkGather(b *testing.B) {
 			collector, registry := promlock.New(opts...), prometheus.NewRegistry()
 			registry.MustRegister(collector)
 			for i := range 1000 {
-				for _, kind := range []leasehold.EventKind{leasehold.EventRequest, leasehold.EventAcquired, leasehold.EventRenewed} {
+				for _, kind := range []leasehold.EventKind{
+					leasehold.EventRequest, leasehold.EventAcquired, leasehold.EventRenewed,
+				} {
 					collector.Observe(context.Background(), leasehold.Event{
 						Kind: kind, Key: key, Op: "update", Duration: time.Duration(i%100) * time.Millisecond,
 					})

@@ -22,7 +22,7 @@ func noFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirecti
 // may be one.
 func completeFlags(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		var complete cobra.CompletionFunc = noFiles
+		complete := noFiles
 		switch f.Name {
 		case "handle-file", "on-new-leader":
 			return

@@ -63,7 +63,7 @@ func TestCompletionOfKeys(t *testing.T) {
 		"":      {there + "alpha", there + "alpine", there + "beta", there + "jobs%2Fx", noFiles},
 		"gamma": {noFiles},
 	} {
-		for _, command := range []string{"status", "watch", "break", "run", "elect", "acquire", "doctor", "bench", "list"} {
+		for _, command := range strings.Fields("status watch break run elect acquire doctor bench list") {
 			values, directive := completed(t, p.command("__complete", command, there+begun))
 			require.Equal(t, want, append(values, directive), "%s %q", command, begun)
 		}

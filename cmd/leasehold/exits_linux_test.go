@@ -82,7 +82,8 @@ func TestExitCodesOfEachCommandOfThePage(t *testing.T) {
 		"RELEASED", handle("released"), "KEPT", handle("kept"), "PLAIN", plainFile, "THERE", there,
 		"REFUSED", "s3://bucket/a?endpoint="+nobody.URL,
 		"UNKNOWN", "s3://bucket/a?endpoint=http://no-such-host.invalid",
-		"DENIED", "s3://bucket/a?endpoint="+deny.URL, "MISSING", "file:///no/such/directory/a", "TERM", "#term=7-ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+		"DENIED", "s3://bucket/a?endpoint="+deny.URL, "MISSING", "file:///no/such/directory/a",
+		"TERM", "#term=7-ABCDEFGHIJKLMNOPQRSTUVWXYZ",
 	)
 	// everywhere are the commands that read a store, in one that fails.
 	everywhere := func(url string) map[string]string {

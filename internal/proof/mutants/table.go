@@ -2609,7 +2609,8 @@ var mutants = []mutant{
 		c.leader`, `	if e.Token > 0 {
 		c.leader`}}, []string{"./promlock -run TestScenarios"}, 22},
 	{"promlock: native histograms beside the buckets", []edit{{"promlock/promlock.go",
-		`		opts.Buckets, opts.NativeHistogramBucketFactor = nil, 1.1`, `		opts.NativeHistogramBucketFactor = 1.1`}},
+		`		opts.Buckets, opts.NativeHistogramBucketFactor = nil, 1.1`,
+		`		opts.NativeHistogramBucketFactor = 1.1`}},
 		[]string{"./promlock -run ^TestSeriesOfAnElector$", "./promlock -run ^TestNativeHistograms$"}, 0},
 	{"promlock: a process that has not asked shows the token", []edit{{
 		"promlock/alerts.yml",
@@ -2741,7 +2742,8 @@ var mutants = []mutant{
 		`		err = cmp.Or(c.store.Failure(), err)
 `, ``}}, []string{"./cmd/leasehold -run ^TestNoWaitForATableThatCannotBeReached$"}, 0},
 	{"command: break calls a lease that has run out held", []edit{{"cmd/leasehold/break.go",
-		`		case "expired":`, `		case "":`}}, []string{"./cmd/leasehold -run ^TestBreakAsksAtATerminal$"}, 0},
+		`		case "expired":`, `		case "":`}},
+		[]string{"./cmd/leasehold -run ^TestBreakAsksAtATerminal$"}, 0},
 	{"command: nobody is told at a terminal why --no-wait waits", []edit{{"cmd/leasehold/campaign.go",
 		` || isTerminal(os.Stderr) {`, ` && isTerminal(os.Stderr) {`}},
 		[]string{"./cmd/leasehold -run ^TestNoWaitAfterACrashAtATerminal$"}, 0},
