@@ -19,6 +19,11 @@
 // The label op is "get", "create" or "update". The label outcome is [leasehold.Outcome]. The label
 // cause is "expired", "taken_over", "deleted", "broken" or "corrupt".
 //
+// An elector that leads, and whose requests succeed, makes 143 series, of which 134 are those of 8
+// histograms. Each further outcome adds such histograms, of 15 or 17 series. With
+// [WithNativeHistograms] the elector makes 17 series where native histograms are scraped, and 33
+// elsewhere.
+//
 // Tables of package locktable have metrics of their own, whose label key is the key of the table's
 // object. [Collector.ObserveTable] records their events:
 //
@@ -44,6 +49,7 @@ package promlock
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -76,17 +82,33 @@ var (
 	validity  = []float64{0.25, 0.5, 1, 2.5, 5, 7.5, 10, 15, 20, 30, 45, 60}
 )
 
+// Option configures a [Collector].
+type Option func(*options)
+
+type options struct{ native bool }
+
+// WithNativeHistograms makes each histogram a native one, without the buckets that are series of
+// their own. To a Prometheus that scrapes native histograms each is one series, with buckets that
+// differ by 10 %. Any other gets its count, its sum and one bucket that says nothing: rates and
+// averages, but no quantiles. The quantiles of dashboard.json need the buckets that this leaves
+// out.
+func WithNativeHistograms() Option { return func(o *options) { o.native = true } }
+
 // New returns a collector. Register it with Prometheus, and pass its method Observe to
 // [leasehold.WithObserver]. The methods of a Collector that New did not make panic.
-func New() *Collector {
+func New(opts ...Option) *Collector {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
 	return &Collector{
-		request: histogram("request_duration_seconds", "Duration of requests to the store.", durations,
+		request: o.histogram("request_duration_seconds", "Duration of requests to the store.", durations,
 			"key", "op", "outcome"),
-		acquisition: histogram("acquisition_duration_seconds",
+		acquisition: o.histogram("acquisition_duration_seconds",
 			"Duration of attempts that acquired the lock.", durations, "key"),
-		renewal: histogram("renewal_duration_seconds", "Duration of attempts to renew the lease.",
+		renewal: o.histogram("renewal_duration_seconds", "Duration of attempts to renew the lease.",
 			durations, "key", "outcome"),
-		remaining: histogram("renewal_remaining_seconds", "Validity of the lease that was left at the end of an "+
+		remaining: o.histogram("renewal_remaining_seconds", "Validity of the lease that was left at the end of an "+
 			"attempt to renew it.",
 			validity, "key", "outcome"),
 		transitions: counter("transitions_total", "New terms seen, of any holder.", "key"),
@@ -95,19 +117,22 @@ func New() *Collector {
 			"Functions that were still running when their lease was lost and its safety margin had passed.", "key"),
 		leader: gauge("leader", "1 if this process holds the lock, else 0."),
 		token:  gauge("token", "The highest fencing token seen."),
-		tables: newTables(),
+		tables: newTables(o),
 		locks:  map[string]*state{},
 	}
 }
 
-func histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: "leasehold",
-		Name:      name,
-		Help:      help,
-		Buckets:   buckets,
-	}, labels)
+func (o options) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	opts := prometheus.HistogramOpts{Namespace: "leasehold", Name: name, Help: help, Buckets: buckets}
+	if o.native {
+		opts.Buckets, opts.NativeHistogramBucketFactor = nil, 1.1
+		opts.NativeHistogramMaxBucketNumber, opts.NativeHistogramMinResetDuration = maxBuckets, time.Hour
+	}
+	return prometheus.NewHistogramVec(opts, labels)
 }
+
+// maxBuckets bounds a native histogram. From a millisecond to a minute are some 130.
+const maxBuckets = 160
 
 func counter(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "leasehold", Name: name, Help: help}, labels)

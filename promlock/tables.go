@@ -14,11 +14,11 @@ type tables struct {
 	leases, held, waiting, size, joined *prometheus.GaugeVec
 }
 
-func newTables() tables {
+func newTables(o options) tables {
 	return tables{
-		request: histogram("table_request_duration_seconds", "Duration of reads and writes of the table's object.",
+		request: o.histogram("table_request_duration_seconds", "Duration of reads and writes of the table's object.",
 			durations, "key", "op", "outcome"),
-		acquisition: histogram("table_acquisition_duration_seconds",
+		acquisition: o.histogram("table_acquisition_duration_seconds",
 			"Time from the call until the table has granted the request.", durations, "key"),
 		lost:    counter("table_lost_total", "Leases of this process that ended against its will.", "key"),
 		leases:  gauge("table_leases", "Leases that this process holds."),

@@ -33,7 +33,7 @@ Who has the handle can release the lock: keep it among the secrets of the pipeli
   leasehold renew --handle-file lock
   leasehold release --if-held --handle-file lock`,
 		Args:              oneArg("one URL"),
-		ValidArgsFunction: noFiles,
+		ValidArgsFunction: keys,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			return a.takeForSteps(ctx, &c, file, args[0])
 		}),

@@ -39,7 +39,7 @@ it waits a second before each write, because an object there takes one write a s
 removed afterwards. Without the permission to delete it stays, and the next bench uses it again.`,
 		Example:           `  leasehold bench --rounds 100 s3://bucket/locks/report`,
 		Args:              oneArg("one URL"),
-		ValidArgsFunction: noFiles,
+		ValidArgsFunction: keys,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			if rounds < 1 {
 				return exit.Errorf(exit.Usage, "--rounds %d is below 1", rounds)

@@ -41,7 +41,7 @@ has the token N+1, so choose one no lower than any that there was. An object tha
 lock is left alone.`,
 		Example:           `  leasehold break --token 7 s3://bucket/locks/report`,
 		Args:              oneArg("one URL"),
-		ValidArgsFunction: noFiles,
+		ValidArgsFunction: keys,
 		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			at, err := place.ParseLock(args[0])
 			if err != nil {
@@ -107,8 +107,12 @@ func (a *app) breakTerm(ctx context.Context, store *place.Store, at place.Locati
 	if view.State != "free" {
 		what := fmt.Sprintf("held by %s, token %d, until %s", exit.Printable(view.Holder), view.Token,
 			stamp(view.ExpiresAt))
-		if view.State == "corrupt" {
+		switch view.State {
+		case "corrupt":
 			what = "corrupt"
+		case "expired":
+			what = fmt.Sprintf("expired: %s, token %d, has not renewed it, and its lease ran out at %s",
+				exit.Printable(view.Holder), view.Token, stamp(view.ExpiresAt))
 		}
 		if err := b.ask("%s is %s%s.\nRelease token %d by force?", view.URL, what, whose, b.token); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/locktable"
 )
 
 // defaultTTL is that of run and elect. A command that is told to end has a sixth of it, and after a
@@ -36,6 +38,7 @@ type campaign struct {
 	metadata          map[string]string
 	flags             *pflag.FlagSet
 	tells             bool                            // acquire says whom it waits for
+	store             *place.Store                    // of the lock or table
 	web               web                             // of run and elect
 	waiting           *waiting                        // of run
 	other             atomic.Pointer[leasehold.Event] // the last new term of another
@@ -68,7 +71,8 @@ func (c *campaign) leaseFlags(flags *pflag.FlagSet, ttl time.Duration) {
 
 func (c *campaign) marginFlag(flags *pflag.FlagSet) {
 	flags.DurationVar(&c.margin, "margin", 0, "how long before the end of the TTL a command whose lease is lost is "+
-		"told to end; after half of it, it is killed (default a third of the TTL)")
+		"told to end; after half of it, it is killed (default a third of the TTL). The library's defaults are a TTL of "+
+		"15s and a margin of a fifth: a process takes longer to end than a goroutine")
 }
 
 func (c *campaign) waitFlags(flags *pflag.FlagSet) {
@@ -102,6 +106,7 @@ func (c *campaign) check() error {
 // lock makes the lock, with more options. It calls renewed after each renewal.
 func (c *campaign) lock(a *app, store *place.Store, key string, renewed func(),
 	more ...leasehold.Option) (lock *leasehold.Lock, err error) {
+	c.store = store
 	level := slog.LevelInfo
 	if c.tells && !c.noWait || isTerminal(os.Stderr) {
 		level = slog.LevelWarn
@@ -155,21 +160,34 @@ func giveBack(ctx context.Context, lease *leasehold.Lease) error {
 // tellEvery is how often somebody who reads the log of a pipeline hears that it still waits.
 const tellEvery = time.Minute
 
-// tell says until stop, again and again, whom the lock is waited for. At once, the observer of the
-// lock has said so.
-func (c *campaign) tell(log *slog.Logger, key string) (stop func()) {
-	ticker, over, ended := time.NewTicker(tellEvery), make(chan struct{}), make(chan struct{})
-	began := time.Now()
+// tell says until stop, again and again, whom the lock with this key is waited for. At once, the
+// observer of the lock has said so. On a terminal it counts.
+func (c *campaign) tell(a *app, key string) (stop func()) {
+	began, every, end := time.Now(), tellEvery, func() {}
+	say := func() {
+		args := []any{"key", key, "for", time.Since(began).Round(time.Second)}
+		if e := c.other.Load(); e != nil {
+			args = append(args, "holder", e.Holder, "token", e.Token)
+		}
+		a.log.Warn("still waiting for the lock", args...)
+	}
+	switch {
+	case a.counts():
+		every, say, end = time.Second, func() {
+			if inForeground(os.Stderr) {
+				a.stderr.status(c.countdown(key, time.Since(began)))
+			}
+		}, a.stderr.endStatus
+	case c.noWait:
+		return end
+	}
+	ticker, over, ended := time.NewTicker(every), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
 			select {
 			case <-ticker.C:
-				args := []any{"key", key, "for", time.Since(began).Round(time.Second)}
-				if e := c.other.Load(); e != nil {
-					args = append(args, "holder", e.Holder, "token", e.Token)
-				}
-				log.Warn("still waiting for the lock", args...)
+				say()
 			case <-over:
 				return
 			}
@@ -179,15 +197,34 @@ func (c *campaign) tell(log *slog.Logger, key string) (stop func()) {
 		ticker.Stop()
 		close(over)
 		<-ended
+		end()
 	}
+}
+
+// countdown says how long the lock with this key was waited for, and when it can be free.
+func (c *campaign) countdown(key string, waited time.Duration) string {
+	text := fmt.Sprint("leasehold: waiting ", waited.Round(time.Second))
+	if c.wait > 0 {
+		text += fmt.Sprint(" of ", c.wait)
+	}
+	var rec leasehold.Record
+	seen := c.store.Seen(key)
+	if rec.UnmarshalJSON(seen.Body) != nil || rec.Released() { // also where the lock is one in a table
+		return text
+	}
+	text += fmt.Sprintf(": held by %s, token %d, ", rec.Holder, rec.Token)
+	left := time.Until(seen.Since.Add(rec.TTL)).Round(time.Second)
+	if left <= 0 {
+		return text + "not renewed for its TTL"
+	}
+	return fmt.Sprint(text, "for ", left, " unless renewed")
 }
 
 // acquire waits for the lock as long as the flags say, and longer for one whose holder seems to be
 // gone, or that is being created. A job that never waits for a TTL would otherwise never have it.
 func (c *campaign) acquire(ctx context.Context, a *app, lock *leasehold.Lock) (*leasehold.Lease, error) {
-	if !c.noWait {
-		defer c.tell(a.log, lock.Key())()
-	}
+	began := time.Now()
+	defer c.tell(a, lock.Key())()
 	if !c.noWait {
 		limited, cancel := ctx, func() {}
 		if c.wait > 0 {
@@ -196,12 +233,34 @@ func (c *campaign) acquire(ctx context.Context, a *app, lock *leasehold.Lock) (*
 		defer cancel()
 		lease, err := lock.Acquire(limited)
 		if !errors.Is(err, leasehold.ErrHeld) || ctx.Err() != nil {
-			return lease, err
+			return lease, c.gaveUp(began, err)
 		}
 	}
 	watching, cancel := context.WithTimeout(ctx, maxExtra)
 	defer cancel()
-	return lock.TryAcquire(watching)
+	lease, err := lock.TryAcquire(watching)
+	return lease, c.gaveUp(began, err)
+}
+
+// gaveUp is the error of a wait that began then. At the end of --wait it says who holds the lock,
+// or what else stood in the way.
+func (c *campaign) gaveUp(began time.Time, err error) error {
+	var why error
+	lock, isLock := errors.AsType[*leasehold.HeldError](err)
+	table, isTable := errors.AsType[*locktable.HeldError](err)
+	switch {
+	case c.wait == 0:
+		return err
+	case isLock:
+		why = lock
+	case isTable:
+		why = table
+	case errors.Is(err, context.DeadlineExceeded):
+		why = cmp.Or(c.store.Failure(), errors.New("the store has not answered"))
+	default:
+		return err
+	}
+	return &exit.GaveUp{After: max(c.wait, time.Since(began).Round(time.Second)), Err: why}
 }
 
 // maxExtra bounds the wait for a lock whose holder seems to be gone, beyond the time that the user

@@ -2,11 +2,9 @@ package main
 
 import (
 	"errors"
-	"os"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
@@ -17,7 +15,7 @@ func (a *app) commands() []*cobra.Command {
 	return append([]*cobra.Command{
 		a.run(), a.elect(), a.acquire(), a.renew(), a.hold(), a.release(), a.status(), a.list(),
 		a.watch(), a.breakLock(),
-		a.doctor(), a.bench(), a.man(),
+		a.doctor(), a.bench(), a.man(), a.version(),
 	}, helpTopics()...)
 }
 
@@ -50,15 +48,4 @@ func someArgs(what string) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-// noFiles completes nothing, because a URL is not a file.
-func noFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return nil, cobra.ShellCompDirectiveNoFileComp
-}
-
-// isTerminal reports whether a file is the terminal that controls this process.
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
-	return err == nil
 }

@@ -234,7 +234,8 @@ func TestPipelineSnippet(t *testing.T) {
 	}, hangs, 10*time.Millisecond)
 	said, err := os.ReadFile(log)
 	require.NoError(t, err)
-	require.Regexp(t, `^\S+: renewing token 1 until \S+ \S+\n$`, string(said), "hold has nothing to complain about")
+	require.Regexp(t, `^\S+: renewing token 1 until \S+ \S+ [+-]\d{4}\n$`, string(said),
+		"hold has nothing to complain about")
 	require.Equal(t, "make build\nmake deploy\n", w.log())
 	body, err := os.ReadFile(held)
 	require.NoError(t, err)

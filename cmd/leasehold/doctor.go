@@ -35,7 +35,7 @@ with a proxy and without. Both must show one bucket, and one order of its writes
   leasehold doctor --endpoint http://10.0.0.1:9000 --endpoint http://10.0.1.1:9000 s3://bucket/locks/report
   leasehold doctor --policy s3://bucket/locks/report >policy.json`,
 		Args:              oneArg("one URL"),
-		ValidArgsFunction: noFiles,
+		ValidArgsFunction: keys,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			at, err := place.ParseLock(args[0])
 			if err != nil {

@@ -30,7 +30,7 @@ A command for new leaders that still runs at the end gets SIGTERM, and SIGKILL 5
 		Example: `  leasehold elect s3://bucket/leaders/scheduler -- ./scheduler
   leasehold elect --on-new-leader 'echo "$LEASEHOLD_HOLDER leads"' s3://bucket/leaders/scheduler -- ./scheduler`,
 		Args:              commandArgs,
-		ValidArgsFunction: noFiles,
+		ValidArgsFunction: keys,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			return a.campaign(ctx, &c, hook, args)
 		}),

@@ -89,7 +89,7 @@ func (a *app) tell(h handle, done string, r leasehold.Record, err error) error {
 	}
 	text := fmt.Sprintf("%v: %s token %d", h.at, done, r.Token)
 	if !r.Released() {
-		text += " until " + r.ExpiresAt.Format(time.DateTime)
+		text += " until " + r.ExpiresAt.Format(dateTime)
 	}
 	return a.print(show(h.at, r, 0), text)
 }

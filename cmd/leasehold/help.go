@@ -65,8 +65,9 @@ the command and all that it has started are dead before anyone else can hold the
   TTL - margin/2  SIGKILL
   TTL             others may take the lock
 
-The times count from before the last renewal was sent. The margin is a third of the TTL, or
---margin.
+The times count from before the last renewal was sent. The TTL is 30 s, or --ttl, and the margin is
+a third of it, or --margin. The library's defaults are 15 s and a fifth. A process takes longer to
+end than a goroutine: it is told to, and killed after half the margin.
 
 The command runs in a process group of its own. A small guard process starts it, knows the times by
 a clock that counts the sleep of the machine, and keeps them if leasehold is stopped or killed. If

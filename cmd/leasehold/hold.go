@@ -81,7 +81,7 @@ func (a *app) holdOn(ctx context.Context, h handle, store *place.Store, until ho
 		if !time.Now().Before(end) {
 			return exit.Errorf(exit.Lost, "lock %q: nobody renews it any more, because --for %v has passed: it "+
 				"is free after %s",
-				h.at.Key, until.limit, record.ExpiresAt.Format(time.DateTime))
+				h.at.Key, until.limit, record.ExpiresAt.Format(dateTime))
 		}
 		record, err = a.holdOnce(ctx, store, h, record)
 	}
@@ -105,7 +105,7 @@ func (a *app) holdOnce(ctx context.Context, store *place.Store, h handle,
 	if !time.Now().Before(last.ExpiresAt) {
 		text = "the lease has run out and could not be renewed, will retry: others may take the lock"
 	}
-	a.log.Warn(text, "key", h.at.Key, "token", last.Token, "until", last.ExpiresAt.Format(time.DateTime), "err", err)
+	a.log.Warn(text, "key", h.at.Key, "token", last.Token, "until", last.ExpiresAt.Format(dateTime), "err", err)
 	return last, nil
 }
 

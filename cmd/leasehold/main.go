@@ -126,14 +126,18 @@ func (a *app) json() bool { return a.output == "json" }
 
 // complain writes an error as one line.
 func (a *app) complain(err error, code int) {
+	text := exit.Message(err)
+	if a.verbose {
+		text = exit.Whole(err)
+	}
 	if !a.json() {
-		fmt.Fprintf(a.stderr, "leasehold: %s\n", exit.Printable(exit.Message(err)))
+		fmt.Fprintf(a.stderr, "leasehold: %s\n", exit.Printable(text))
 		return
 	}
 	line, _ := json.Marshal(struct {
 		Error string `json:"error"`
 		Code  int    `json:"code"`
-	}{exit.Message(err), code})
+	}{text, code})
 	fmt.Fprintf(a.stderr, "%s\n", line)
 }
 
@@ -145,7 +149,11 @@ func (a *app) newLog() *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, attr slog.Attr) slog.Attr {
 		switch value := attr.Value.Any().(type) {
 		case error:
-			return slog.String(attr.Key, exit.Reword(value.Error()))
+			text := exit.Reword(value.Error())
+			if !a.verbose {
+				text = exit.Quiet(text)
+			}
+			return slog.String(attr.Key, text)
 		case string:
 			if attr.Key == slog.MessageKey {
 				return slog.String(attr.Key, exit.Reword(value))
@@ -153,8 +161,11 @@ func (a *app) newLog() *slog.Logger {
 		}
 		return attr
 	}}
-	if a.json() {
+	switch {
+	case a.json():
 		return slog.New(slog.NewJSONHandler(a.stderr, opts))
+	case isTerminal(os.Stderr):
+		return slog.New(newSpoken(a.stderr, *opts))
 	}
 	return slog.New(slog.NewTextHandler(a.stderr, opts)) // which quotes what a terminal may obey
 }
@@ -168,7 +179,7 @@ Storage, or a directory of this machine.
 
 A lock is a URL: s3://bucket/key, gs://bucket/key, azblob://container/key or file:///directory/name.
 See "leasehold help urls".`,
-		Version:           version(),
+		Version:           build().Version,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
@@ -193,6 +204,9 @@ See "leasehold help urls".`,
 		cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.commands()...)
 	root.SetHelpCommand(help())
+	for _, c := range root.Commands() {
+		completeFlags(c)
+	}
 	for _, c := range append(root.Commands(), root) {
 		c.Long, c.DisableFlagsInUseLine = wrap(c.Long, columns), true
 	}
@@ -210,14 +224,6 @@ func noEmptyFlag(flags *pflag.FlagSet) (err error) {
 		}
 	})
 	return err
-}
-
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "(devel)"
-	}
-	return info.Main.Version
 }
 
 // action is the RunE of a command whose arguments are understood.

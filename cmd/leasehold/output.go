@@ -68,7 +68,15 @@ func moment(t time.Time) *time.Time {
 
 // print writes a result: as text, or the value as JSON.
 func (a *app) print(value any, text string) error {
+	return a.printIn("", value, text)
+}
+
+// printIn prints a text in a colour of a terminal.
+func (a *app) printIn(colour string, value any, text string) error {
 	line := []byte(exit.Printable(text))
+	if colour != "" && colours(os.Stdout) {
+		line = []byte(painted(colour, string(line)))
+	}
 	if a.json() {
 		var err error
 		if line, err = json.Marshal(value); err != nil {
@@ -85,6 +93,7 @@ func (a *app) print(value any, text string) error {
 type table struct {
 	app    *app
 	header string // "" once it is written
+	states bool   // the second column has states of locks, in colours
 	tabs   *tabwriter.Writer
 	err    error
 }
@@ -117,7 +126,7 @@ func (t *table) add(value any, cells ...string) {
 		t.err = t.app.print(value, "")
 	default:
 		if t.header != "" {
-			fmt.Fprintln(t.tabs, t.header)
+			t.more(strings.Split(t.header, "\t")...)
 			t.header = ""
 		}
 		t.more(cells...)
@@ -132,6 +141,9 @@ func (t *table) more(cells ...string) {
 	for i := range cells {
 		cells[i] = exit.Printable(cells[i])
 	}
+	if t.states {
+		cells[1] = painted(colourOf[cells[1]], cells[1])
+	}
 	fmt.Fprintln(t.tabs, strings.Join(cells, "\t"))
 }
 
@@ -140,9 +152,14 @@ func (t *table) close() error {
 	return t.err
 }
 
-const lockHeader = "LOCK\tSTATE\tTOKEN\tHOLDER\tSINCE\tUNTIL\tAGE"
+// locks is a table of locks.
+func (a *app) locks() *table {
+	t := a.table("LOCK\tSTATE\tTOKEN\tHOLDER\tTTL\tSINCE\tUNTIL\tAGE")
+	t.states = colours(os.Stdout)
+	return t
+}
 
-// cells are those of a lock under lockHeader.
+// cells are those of a lock in a table of locks.
 func (s shown) cells(name string) []string {
 	holder := s.Holder
 	switch {
@@ -156,16 +173,22 @@ func (s shown) cells(name string) []string {
 	if holder == "" {
 		holder = "-"
 	}
-	return []string{name, s.State, strconv.FormatUint(s.Token, 10), holder, stamp(s.AcquiredAt),
-		stamp(s.ExpiresAt), ago(s.Age)}
+	return append([]string{name, s.State, strconv.FormatUint(s.Token, 10), holder}, s.times()...)
 }
 
-// ago is an age in seconds, 0 if it is not known.
-func ago(age float64) string {
-	if age == 0 {
-		return "-"
+// times are the last cells: TTL, since when, until when, and how old.
+func (s shown) times() []string {
+	ttl, age := "-", "-"
+	if s.TTL > 0 {
+		ttl = seconds(s.TTL).String()
 	}
-	return seconds(age).Round(time.Second).String()
+	switch {
+	case s.Age > 0:
+		age = seconds(s.Age).Round(time.Second).String()
+	case s.RenewedAt != nil: // the server's clock does not tell
+		age = max(time.Since(*s.RenewedAt), 0).Round(time.Second).String()
+	}
+	return []string{ttl, stamp(s.AcquiredAt), stamp(s.ExpiresAt), age}
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -174,5 +197,8 @@ func stamp(t *time.Time) string {
 	if t == nil {
 		return "-"
 	}
-	return t.Local().Format(time.DateTime)
+	return t.Local().Format(dateTime)
 }
+
+// dateTime is how people see times.
+const dateTime = time.DateTime + " -0700"

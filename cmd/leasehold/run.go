@@ -61,7 +61,7 @@ free after the TTL.`,
 			}
 			return err
 		}),
-		ValidArgsFunction: noFiles,
+		ValidArgsFunction: keys,
 	}
 	c.leaseFlags(cmd.Flags(), defaultTTL)
 	c.marginFlag(cmd.Flags())

@@ -89,7 +89,7 @@ func TestRunWhileTheLockIsHeld(t *testing.T) {
 	require.Equal(t, 75, waited.code, "%s", waited.stderr)
 	require.Empty(t, waited.out)
 	require.Contains(t, waited.stderr, "the lock is held by another", "it says whom it waits for")
-	require.Contains(t, waited.stderr, `lock is held by "another" with token 1`)
+	require.Contains(t, waited.stderr, `gave up after 1s (--wait): held by "another" with token 1`)
 	require.GreaterOrEqual(t, time.Since(began), time.Second)
 	r := b.run("run", "-n", "--held-code", "0", url, "--", "echo", "ran")
 	r.succeeds(t)
@@ -102,24 +102,22 @@ func TestRunWhileTheLockIsHeld(t *testing.T) {
 func TestRunWithoutWaitAfterACrash(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	store := leasehold.NewS3Store(b.server.Client(), b.name)
-	old := time.Now().Add(-time.Hour)
-	body, err := leasehold.Record{
-		Token:      7,
-		Holder:     "gone",
-		TTL:        2 * time.Second,
-		Nonce:      "x",
-		AcquiredAt: old,
-		RenewedAt:  old,
-		ExpiresAt:  old.Add(2 * time.Second),
-	}.MarshalJSON()
-	require.NoError(t, err)
-	_, err = store.PutIfNoneMatch(t.Context(), "locks/crash", body)
-	require.NoError(t, err)
+	b.crashed("locks/crash")
 	r := b.run("run", "--no-wait", b.url("locks/crash"), "--", "sh", "-c", "echo $LEASEHOLD_TOKEN")
 	require.Equal(t, 0, r.code, "%s", r.stderr)
 	require.Equal(t, "8\n", r.out)
 	require.Empty(t, r.stderr, "cron sends no mail")
+}
+
+// crashed puts a lock there whose holder is gone for an hour.
+func (b bucket) crashed(key string) {
+	old := time.Now().Add(-time.Hour)
+	body, err := leasehold.Record{
+		Token: 7, Holder: "gone", TTL: 2 * time.Second, Nonce: "x", AcquiredAt: old, RenewedAt: old,
+		ExpiresAt: old.Add(2 * time.Second),
+	}.MarshalJSON()
+	require.NoError(b.t, err)
+	b.putObject(key, string(body))
 }
 
 // ready runs the program with a shell script that prints a line first, and returns when it has.

@@ -20,19 +20,20 @@ func (a *app) status() *cobra.Command {
 		Use:   "status [flags] URL...",
 		Short: "Show who holds locks",
 		Long: `Shows who holds each lock, since when, and until when by the holder's clock. AGE is
-the time since the last renewal, at least, by the server's clock, if that is known. A lock is
-"expired" if it should have been renewed by now, by this machine's clock; it can be taken by who has
-watched it for its TTL. One of several that cannot be read is unknown, and the exit code is that of
-the first failure.
+the time since the last renewal, at least, by the server's clock; where that does not tell, it is by
+the holder's clock and this machine's. A lock is "expired" if it should have been renewed by now, by
+this machine's clock; it can be taken by who has watched it for its TTL. One of several that cannot
+be read is unknown, and the exit code is that of the first failure.
 
 A table of locks is shown with its members, and with the requests that hold or wait, in order. Its
-token is the revision of the table, and that of a held request is the request's fencing token.
+token is the revision of the table, and that of a held request is the request's fencing token. A
+member whose own lock should have been renewed by now is expired, and so are its requests.
 
 With --exit-code, the exit code is 75 if a lock is held or expired, and 0 if all are free. If a lock
 is corrupt, or cannot be read, its code goes before these.`,
 		Example:           `  leasehold status s3://bucket/locks/report s3://bucket/locks/nightly -o json`,
 		Args:              someArgs("one URL or more"),
-		ValidArgsFunction: noFiles,
+		ValidArgsFunction: keys,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			var locations []place.Location
 			for _, url := range args {
@@ -42,7 +43,7 @@ is corrupt, or cannot be read, its code goes before these.`,
 				}
 				locations = append(locations, at)
 			}
-			table := a.table(lockHeader)
+			table := a.locks()
 			var failed error
 			held := false
 			for _, at := range locations {
@@ -92,7 +93,11 @@ func (a *app) lookAt(ctx context.Context, at place.Location) (shown, error) {
 		return shown{}, err
 	}
 	defer store.Close()
-	return a.inspect(ctx, store, at)
+	view, err := a.inspect(ctx, store, at)
+	if err == nil && view.Table != nil {
+		a.lookAtMembers(ctx, store, at, view.Table)
+	}
+	return view, err
 }
 
 func (a *app) inspect(ctx context.Context, store *place.Store, at place.Location) (shown, error) {
@@ -138,7 +143,7 @@ MinIO does not list a lock whose key lies below that of another one, such as job
 beside jobs/report, though both work: "status" shows it.`,
 		Example:           `  leasehold list s3://bucket/locks/`,
 		Args:              oneArg("one URL of a prefix"),
-		ValidArgsFunction: noFiles,
+		ValidArgsFunction: keys,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			at, err := place.ParsePrefix(args[0])
 			if err != nil {
@@ -205,7 +210,7 @@ func (a *app) listAll(ctx context.Context, store *place.Store, at place.Location
 			})
 		}
 	})
-	table := a.table(lockHeader)
+	table := a.locks()
 	var refused error
 	for one := range results {
 		r := <-one

@@ -5,6 +5,8 @@ import (
 	"io"
 	"sync/atomic"
 	"time"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 )
 
 // errorLines writes lines to standard error for whoever must not wait until somebody reads them. A
@@ -17,11 +19,19 @@ type errorLines struct {
 	tell    func(lines int64)
 }
 
-// queuedLine is a line, or a channel to close when all lines before it have been written.
+// queuedLine is a line, a status, or a channel to close when all lines before it have been written.
 type queuedLine struct {
 	text    []byte
+	status  bool
 	written chan struct{}
 }
+
+// A status neither wraps nor ends its line, and whatever comes next takes its place.
+const (
+	eraseStatus = "\r\x1b[K"
+	statusBegin = "\x1b[?7l"
+	statusEnd   = "\x1b[?7h"
+)
 
 const (
 	maxQueuedLines = 256
@@ -37,10 +47,15 @@ func newErrorLines(to io.Writer, tell func(lines int64)) *errorLines {
 }
 
 func (l *errorLines) write() {
+	shown := false // a status
 	for line := range l.queue {
 		if line.written != nil {
 			close(line.written)
 		} else {
+			if shown {
+				line.text = append([]byte(eraseStatus), line.text...)
+			}
+			shown = line.status
 			_, _ = l.to.Write(line.text)
 		}
 		if len(l.queue) > 0 { // there may be no room for what tell says
@@ -60,6 +75,21 @@ func (l *errorLines) Write(line []byte) (int, error) {
 		l.dropped.Add(1)
 	}
 	return len(line), nil
+}
+
+// status shows a text of one line in place of the last one that was shown so, until the next line.
+// It is for a terminal that obeys. A status for which there is no room is not missed.
+func (l *errorLines) status(text string) {
+	select {
+	case l.queue <- queuedLine{text: []byte(statusBegin + exit.Printable(text) + statusEnd), status: true}:
+	default:
+	}
+}
+
+// endStatus removes the status, and returns when that is done, or when nobody reads.
+func (l *errorLines) endStatus() {
+	_, _ = l.Write(nil)
+	l.flush()
 }
 
 // flush returns when everything is written, or when nobody has read it for a while.

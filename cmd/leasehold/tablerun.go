@@ -149,6 +149,7 @@ func (a *app) runInTable(ctx context.Context, c *campaign, in *inTable, args []s
 
 // table makes the table, of which this process is a member under a name that no other will have.
 func (c *campaign) table(a *app, store *place.Store, key string) (*locktable.Table, error) {
+	c.store = store
 	metadata := maps.Clone(c.metadata)
 	if metadata == nil {
 		metadata = make(map[string]string)
@@ -168,7 +169,9 @@ func (c *campaign) table(a *app, store *place.Store, key string) (*locktable.Tab
 
 // acquireInTable waits for the lock as long as the flags say.
 func (c *campaign) acquireInTable(ctx context.Context, a *app, t *locktable.Table,
-	lock *locktable.Lock) (*locktable.Lease, error) {
+	lock *locktable.Lock) (lease *locktable.Lease, err error) {
+	began := time.Now()
+	defer func() { err = c.gaveUp(began, err) }()
 	if c.wait > 0 {
 		limited, cancel := context.WithTimeout(ctx, c.wait)
 		defer cancel()
@@ -177,13 +180,16 @@ func (c *campaign) acquireInTable(ctx context.Context, a *app, t *locktable.Tabl
 	// This process becomes a member first. Nothing but the store can keep it from that.
 	joining, cancel := context.WithTimeout(ctx, c.ttl)
 	defer cancel()
-	lease, err := lock.TryAcquire(joining)
-	for errors.Is(err, locktable.ErrNoTerm) && joining.Err() == nil {
+	lease, err = lock.TryAcquire(joining)
+	for errors.Is(err, locktable.ErrNoTerm) && joining.Err() == nil && (!c.noWait || c.store.Failure() == nil) {
 		select {
 		case <-joining.Done():
 		case <-time.After(20 * time.Millisecond):
 		}
 		lease, err = lock.TryAcquire(joining)
+	}
+	if c.noWait && (errors.Is(err, locktable.ErrNoTerm) || errors.Is(err, context.DeadlineExceeded)) {
+		err = cmp.Or(c.store.Failure(), err)
 	}
 	if c.noWait || err == nil || hopeless(err) || ctx.Err() != nil && !errors.Is(err, leasehold.ErrHeld) {
 		return lease, err
@@ -191,7 +197,7 @@ func (c *campaign) acquireInTable(ctx context.Context, a *app, t *locktable.Tabl
 	if errors.Is(err, leasehold.ErrHeld) {
 		a.log.Warn("the lock is held by another", "err", err)
 	}
-	defer c.tell(a.log, t.Key())()
+	defer c.tell(a, t.Key())()
 	return lock.Acquire(ctx)
 }
 

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 	"github.com/leasehold-go/leasehold/internal/wire"
@@ -26,7 +29,11 @@ type shownMember struct {
 	Token    uint64            `json:"token"` // of its own lock
 	TTL      float64           `json:"ttl_seconds"`
 	Metadata map[string]string `json:"metadata,omitempty"`
+	Lock     *shown            `json:"lock,omitempty"` // its own, if it was read
 }
+
+// expired reports whether a member should have renewed its own lock by now.
+func (m shownMember) expired() bool { return m.Lock != nil && m.Lock.State == "expired" }
 
 // shownRow is one request for one lock or several.
 type shownRow struct {
@@ -92,27 +99,72 @@ func rows(of []locktable.Row) []shownRow {
 	return list
 }
 
-// summary stands under lockHeader as the holder.
+// lookAtMembers reads the members' own locks. One that cannot be read stays unknown.
+func (a *app) lookAtMembers(ctx context.Context, store *place.Store, at place.Location, t *shownTable) {
+	var reading errgroup.Group
+	reading.SetLimit(readsAtOnce)
+	for i := range t.Members {
+		m := &t.Members[i]
+		own := at
+		own.Key = m.Key
+		reading.Go(func() error {
+			if view, err := a.inspectObject(ctx, store, own); err == nil {
+				m.Lock = &view
+			}
+			return nil
+		})
+	}
+	_ = reading.Wait()
+}
+
+// summary stands in a table of locks as the holder.
 func (t *shownTable) summary() string {
-	return fmt.Sprintf("%d members, %d held, %d waiting", len(t.Members), len(t.Held), len(t.Waiting))
+	text := fmt.Sprintf("%d members, %d held, %d waiting", len(t.Members), len(t.Held), len(t.Waiting))
+	expired := 0
+	for _, m := range t.Members {
+		if m.expired() {
+			expired++
+		}
+	}
+	if expired > 0 {
+		text += fmt.Sprintf(", %d expired", expired)
+	}
+	return text
 }
 
 // addTo adds a line for each member and each request to the text.
 func (t *shownTable) addTo(table *table) {
-	line := func(name, state string, token uint64, member string) {
+	line := func(name, state string, token uint64, holder string, times []string) {
 		number := "-"
 		if token > 0 {
 			number = strconv.FormatUint(token, 10)
 		}
-		table.more("  "+name, state, number, member, "-", "-", "-")
+		table.more(append([]string{"  " + name, state, number, holder}, times...)...)
 	}
+	members := make(map[string]shownMember)
 	for _, m := range t.Members {
-		line(m.Name, "member", m.Token, "-")
+		members[m.Name] = m
+		state, own := "member", shown{}
+		if m.Lock != nil {
+			own = *m.Lock
+		}
+		if m.expired() {
+			state = own.State
+		}
+		line(m.Name, state, m.Token, cmp.Or(m.Metadata["holder"], "-"), own.times())
 	}
-	for _, r := range t.Held {
-		line(strings.Join(r.Locks, ", "), "held", r.Token, r.Member)
+	rows := func(of []shownRow, state string) {
+		for _, r := range of {
+			m, state, holder := members[r.Member], state, r.Member
+			if m.expired() {
+				state = "expired"
+			}
+			if name := m.Metadata["holder"]; name != "" {
+				holder += " (" + name + ")"
+			}
+			line(strings.Join(r.Locks, ", "), state, r.Token, holder, shown{}.times())
+		}
 	}
-	for _, r := range t.Waiting {
-		line(strings.Join(r.Locks, ", "), "waiting", r.Token, r.Member)
-	}
+	rows(t.Held, "held")
+	rows(t.Waiting, "waiting")
 }

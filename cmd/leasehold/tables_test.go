@@ -97,9 +97,9 @@ func TestRunInATable(t *testing.T) {
 	require.Equal(t, 75, r.code)
 	for _, want := range []string{
 		`(?m)^file:\S+ +table +\d+ +2 members, 2 held, 0 waiting +- `,
-		`(?m)^  ` + v.Table.Members[0].Name + ` +member +1 `,
+		`(?m)^  ` + v.Table.Members[0].Name + ` +member +1 +ada +30s +20\S+ \S+ [+-]\d{4} +20\S+ \S+ [+-]\d{4} +\d+s$`,
 		`(?m)^  run \(1 of 2\) +held +` + strconv.FormatUint(v.Table.Held[0].Token, 10) + ` +` +
-			v.Table.Members[0].Name + ` `,
+			v.Table.Members[0].Name + ` \(ada\) `,
 	} {
 		require.Regexp(t, want, r.out)
 	}
@@ -115,13 +115,37 @@ func TestRunInATable(t *testing.T) {
 	for _, args := range [][]string{{"run", "-n", url, "--", "true"}, {"run", url, "--", "true"},
 		{"elect", url, "--", "true"}, {"acquire", "-n", url}, {"watch", url}} {
 		offline(t, args...).complains(t, 78,
-			`it is a table of locks, not a lock ("leasehold run --lock NAME" takes a lock in it)`)
+			`it is a table of locks, not a lock ("leasehold run" with --slots N, --shared or --lock NAME takes a lock `+
+				`in it)`)
 	}
 	require.Equal(t, v, statusOfTable(t, url))
 	endA()
 	offline(t, "run", "--slots", "2", url, "--", "true").succeeds(t)
 	endB()
 	require.Empty(t, statusOfTable(t, url).Table.Members)
+}
+
+// Who was killed is shown as such, with its name, and so is what it holds or waits for.
+func TestStatusOfADeadMember(t *testing.T) {
+	t.Parallel()
+	url := "file://" + t.TempDir() + "/imports"
+	dead, _ := startHolder(t, "--slots", "2", "--holder", "ada", "--ttl", "2s", url)
+	_, end := startHolder(t, "--slots", "2", "--holder", "bob", "--ttl", "1h", url)
+	require.NoError(t, dead.Process.Kill())
+	<-dead.ended
+	var out string
+	for deadline := time.Now().Add(hangs); !strings.Contains(out, "1 expired"); {
+		require.True(t, time.Now().Before(deadline), out)
+		r := offline(t, "status", url)
+		r.succeeds(t)
+		out = r.out
+	}
+	require.Regexp(t, `(?m)^file:\S+ +table +\d+ +2 members, 2 held, 0 waiting, 1 expired +- `, out)
+	require.Regexp(t, `(?m)^  \w+ +expired +1 +ada +2s +20.* +20.* +\d+s$`, out)
+	require.Regexp(t, `(?m)^  run \(1 of 2\) +expired +\d+ +\w+ \(ada\) `, out)
+	require.Regexp(t, `(?m)^  \w+ +member +1 +bob +1h0m0s `, out)
+	require.Regexp(t, `(?m)^  run \(1 of 2\) +held +\d+ +\w+ \(bob\) `, out)
+	end()
 }
 
 func TestSharedLockInATable(t *testing.T) {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/leasehold-go/leasehold"
 )
 
 // terminal is a terminal, and a person at it.
@@ -25,6 +27,7 @@ type terminal struct {
 	shell  *exec.Cmd
 	mu     sync.Mutex
 	screen strings.Builder
+	ended  chan struct{} // closed when no process has the terminal any more
 }
 
 // onTerminal starts a command as the first one of a new terminal.
@@ -40,8 +43,8 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(t, cmd.Start())
-	term := &terminal{t: t, master: master, shell: cmd}
 	done := make(chan struct{})
+	term := &terminal{t: t, master: master, shell: cmd, ended: done}
 	go func() {
 		defer close(done)
 		for buf := make([]byte, 1024); ; {
@@ -227,6 +230,17 @@ func TestTheTerminalOfAStoppedCommandHasGone(t *testing.T) {
 	}, time.Minute, 50*time.Millisecond)
 }
 
+// Who looks on hears why nothing happens, also without --wait. TestRunWithoutWaitAfterACrash shows
+// that a log does not.
+func TestNoWaitAfterACrashAtATerminal(t *testing.T) {
+	b := newBucket(t)
+	b.crashed("locks/crash")
+	term := onTerminal(t, b.command("run", "--no-wait", b.url("locks/crash"), "--", "echo", "got it"))
+	term.waitFor("the lock is held by another")
+	term.waitFor("got it")
+	require.NoError(t, term.shell.Wait(), "%s", term.shows())
+}
+
 func TestBreakAsksAtATerminal(t *testing.T) {
 	b := newBucket(t)
 	lease, err := b.lock("locks/ask").Acquire(t.Context())
@@ -246,6 +260,17 @@ func TestBreakAsksAtATerminal(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c.code == 0, rec.Released())
 	}
+
+	old := time.Now().Add(-20 * time.Minute)
+	p := newPlace(t)
+	p.record("a", leasehold.Record{Token: 3, Holder: "gone", TTL: time.Minute, Nonce: "x", AcquiredAt: old,
+		RenewedAt: old, ExpiresAt: old.Add(time.Minute)})
+	ended := onTerminal(t, p.command("break", p.url, "--token", "3"))
+	ended.waitFor("by force? [y/N]")
+	ended.types("n\n")
+	_ = ended.shell.Wait()
+	require.Regexp(t, `is expired: gone, token 3, has not renewed it, and its lease ran out at 20`, ended.shows())
+	require.NotContains(t, ended.shows(), "held by")
 
 	held, err := b.lock("locks/yes").Acquire(t.Context())
 	require.NoError(t, err)

@@ -3,6 +3,7 @@ package main_test
 import (
 	"encoding/json"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -212,5 +213,22 @@ func TestManualHelpAndCompletion(t *testing.T) {
 	}
 	r = offline(t, "__complete", "run", "--no")
 	require.Contains(t, r.out, "--no-wait")
-	offline(t, "--version").succeeds(t)
+}
+
+// The command tells more than the flag, and begins as it does.
+func TestVersion(t *testing.T) {
+	flag := offline(t, "--version")
+	flag.succeeds(t)
+	r := offline(t, "version")
+	r.succeeds(t)
+	require.True(t, strings.HasPrefix(r.out, strings.TrimSpace(flag.out)+" "), "%s%s", flag.out, r.out)
+	require.Contains(t, r.out, runtime.Version())
+	r = offline(t, "version", "-o", "json")
+	r.succeeds(t)
+	var b struct{ Version, Revision, Go, Platform string }
+	require.NoError(t, json.Unmarshal([]byte(r.out), &b), r.out)
+	require.Equal(t, "leasehold "+b.Version, strings.TrimSpace(flag.out))
+	require.Equal(t, []string{runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}, []string{b.Go, b.Platform})
+	require.Contains(t, offline(t, "version").out, b.Revision)
+	offline(t, "version", "x").complains(t, 64, "version")
 }

@@ -27,7 +27,7 @@ interrupted: never taken, held, released, expired or deleted. A lock has expired
 for its TTL and was not renewed: until then it is held, also if its holder has crashed. The command
 reads the lock once per interval, and is not a candidate.`,
 		Args:              oneArg("one URL"),
-		ValidArgsFunction: noFiles,
+		ValidArgsFunction: keys,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
 			at, err := place.ParseLock(args[0])
 			if err != nil {
@@ -65,7 +65,8 @@ reads the lock once per interval, and is not a candidate.`,
 					continue
 				}
 				view := showStatus(at, status, store.Age(at.Key))
-				if err := a.print(view, time.Now().Format(time.DateTime)+" "+view.sentence()); err != nil {
+				line := time.Now().Format(dateTime) + " " + view.sentence()
+				if err := a.printIn(colourOf[view.State], view, line); err != nil {
 					return err
 				}
 			}

@@ -30,7 +30,7 @@ func TestWatchHasALineForEachState(t *testing.T) {
 		}()
 		select {
 		case line := <-got:
-			require.Regexp(t, `^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d `+pattern+"\n$", line)
+			require.Regexp(t, `^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4} `+pattern+"\n$", line)
 		case <-time.After(time.Minute):
 			require.Fail(t, "no line", pattern)
 		}

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/aws/smithy-go"
@@ -62,8 +63,8 @@ var Codes = []struct{ Code, Meaning string }{
 		"the lease was lost; the command is dead, or was not started. `hold`: also after `--for`, when nobody renews " +
 			"it any more",
 	},
-	{"126", "`run`: the command cannot be executed, and has not run; a lock taken for it is free again"},
-	{"127", "`run`: there is no such command; as 126"},
+	{"126", "the command cannot be executed, and has not run; a lock taken for it is free again"},
+	{"127", "there is no such command; as 126"},
 	{"128+n", "ended by signal n: the command, or leasehold while it waited"},
 }
 
@@ -85,6 +86,17 @@ func Errorf(code int, format string, args ...any) error {
 type Interrupted struct{ Signal syscall.Signal }
 
 func (i Interrupted) Error() string { return "ended by signal " + i.Signal.String() }
+
+// GaveUp is the end of --wait.
+type GaveUp struct {
+	After time.Duration
+	Err   error // what stood in the way
+}
+
+func (g *GaveUp) Error() string { return g.after() + g.Err.Error() }
+func (g *GaveUp) Unwrap() error { return g.Err }
+
+func (g *GaveUp) after() string { return fmt.Sprintf("gave up after %v (--wait): ", g.After) }
 
 // Code is the exit code for err: that of an Error, or for the error of a store or a lock the one
 // that fits. It is 0 for nil.
@@ -168,7 +180,8 @@ var ofTheCommand = strings.NewReplacer(
 	"with Table.Break of package locktable", `with "leasehold break"`,
 	"Lock.Break repairs it", `"leasehold break" repairs it`,
 	"a table of package locktable, not", "a table of locks, not",
-	"use locks in it by locktable.New, or use another key", `"leasehold run --lock NAME" takes a lock in it`,
+	"use locks in it by locktable.New, or use another key",
+	`"leasehold run" with --slots N, --shared or --lock NAME takes a lock in it`,
 	"a lock of package leasehold, not a table", "a lock, not a table of locks",
 	"use it by leasehold.NewLock, or use another key", "leave --lock, --shared and --slots out, or give another URL",
 	"use another key; or, if it was this", "give another URL; or, if it was this",
@@ -211,8 +224,18 @@ func Reword(text string) string {
 // flagOf are the flags of the options that messages begin with.
 var flagOf = map[string]string{"TTL ": "--ttl ", "safety margin ": "--margin "}
 
+// noise is what an SDK says of an answer that it has not got, or of what the answer has not.
+var noise = regexp.MustCompile(`https? response error StatusCode: 0, RequestID: [^,]*, HostID: [^,]*, ` +
+	`|\b(RequestID|HostID): , `)
+
+// Quiet is text without what an SDK has put into it that says nothing.
+func Quiet(text string) string { return noise.ReplaceAllString(text, "") }
+
 // Message is err in one line that says what to do.
-func Message(err error) string {
+func Message(err error) string { return Quiet(Whole(err)) }
+
+// Whole is [Message] with all that the SDK says.
+func Whole(err error) string {
 	text := Reword(explain(err))
 	for option, flag := range flagOf {
 		if rest, ok := strings.CutPrefix(text, option); ok {
@@ -233,6 +256,9 @@ func withoutQuery(err error) string {
 }
 
 func explain(err error) string {
+	if gaveUp, ok := errors.AsType[*GaveUp](err); ok {
+		return gaveUp.after() + strings.TrimPrefix(explain(gaveUp.Err), "lock is ")
+	}
 	text := strings.TrimPrefix(strings.Join(strings.Fields(withoutQuery(err)), " "), "leasehold: ")
 	var failed *Error
 	switch {

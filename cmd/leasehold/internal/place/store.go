@@ -352,9 +352,31 @@ func (l *limited) Describe() leasehold.StoreInfo { return leasehold.Describe(l.S
 // ages, and keeps it from locks, which decide by their own clocks alone.
 type careful struct {
 	leasehold.Store
-	local    bool         // the clock is this machine's
-	ages     sync.Map     // key to time.Duration
-	Requests atomic.Int64 // sent so far
+	local    bool                  // the clock is this machine's
+	seen     sync.Map              // key to Seen
+	failed   atomic.Pointer[error] // nil if the store has answered since
+	Requests atomic.Int64          // sent so far
+}
+
+// Failure is why the last request has got no answer, or one that is no answer to it. It is nil
+// before the first request, and after what every store answers: there is no object, or another one.
+// A request that was cut off does not count.
+func (c *careful) Failure() error {
+	if err := c.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// ended takes the outcome of a request.
+func (c *careful) ended(ctx context.Context, err error) {
+	switch {
+	case err == nil, errors.Is(err, leasehold.ErrNotExist), errors.Is(err, leasehold.ErrPreconditionFailed),
+		errors.Is(err, leasehold.ErrConflict):
+		c.failed.Store(nil)
+	case ctx.Err() == nil:
+		c.failed.Store(&err)
+	}
 }
 
 // count counts a request: on the wire, where there is one.
@@ -370,8 +392,9 @@ func (c *careful) count(ctx context.Context) context.Context {
 
 func (c *careful) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	o, err := c.Store.Get(c.count(ctx), key)
-	if err == nil && o.Age > 0 {
-		c.ages.Store(key, o.Age)
+	c.ended(ctx, err)
+	if err == nil {
+		c.sees(key, o)
 	}
 	if !c.local {
 		o.Age = 0
@@ -380,15 +403,21 @@ func (c *careful) Get(ctx context.Context, key string) (leasehold.Object, error)
 }
 
 func (c *careful) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	return c.Store.PutIfNoneMatch(c.count(ctx), key, body)
+	etag, err := c.Store.PutIfNoneMatch(c.count(ctx), key, body)
+	c.ended(ctx, err)
+	return etag, err
 }
 
 func (c *careful) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	return c.Store.PutIfMatch(c.count(ctx), key, body, etag)
+	written, err := c.Store.PutIfMatch(c.count(ctx), key, body, etag)
+	c.ended(ctx, err)
+	return written, err
 }
 
 func (c *careful) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	return c.Store.DeleteIfMatch(c.count(ctx), key, etag)
+	err := c.Store.DeleteIfMatch(c.count(ctx), key, etag)
+	c.ended(ctx, err)
+	return err
 }
 
 // Describe passes on what the store says of itself. The command trusts no server's clock.
@@ -398,10 +427,32 @@ func (c *careful) Describe() leasehold.StoreInfo {
 	return info
 }
 
+// Seen is what the last Get has shown of an object.
+type Seen struct {
+	Body  []byte
+	Age   time.Duration // by the server's clock, at least; 0 if it does not tell
+	Since time.Time     // since when this version is there, as far as this machine's clock knows
+
+	etag string
+}
+
+// Seen returns what the last Get of a key has shown; nothing if there was none.
+func (c *careful) Seen(key string) Seen {
+	seen, _ := c.seen.Load(key)
+	s, _ := seen.(Seen)
+	return s
+}
+
+func (c *careful) sees(key string, o leasehold.Object) {
+	now := Seen{o.Body, o.Age, time.Now(), o.ETag}
+	if before := c.Seen(key); before.etag == o.ETag {
+		now.Since = before.Since
+	} else if c.local {
+		now.Since = now.Since.Add(-o.Age)
+	}
+	c.seen.Store(key, now)
+}
+
 // Age is how old the object is by the server's clock, at least, at the time of the last Get; 0 if
 // that is not known.
-func (c *careful) Age(key string) time.Duration {
-	age, _ := c.ages.Load(key)
-	d, _ := age.(time.Duration)
-	return d
-}
+func (c *careful) Age(key string) time.Duration { return c.Seen(key).Age }
