@@ -13,20 +13,20 @@ import (
 //
 // Each object is one file. Its name is the key with every byte but a-z, 0-9, "-", "_" and "."
 // escaped: "locks/a" is in locks%2fa.object. A write goes to a temporary file and to the disk, and
-// then replaces the object's file by a rename under the advisory lock of the directory (flock). A
-// reader therefore sees the old or the new version whole, even if a writer is killed. A write that
-// has succeeded survives a power loss if the disk obeys a flush. If flushing the directory fails,
-// or ctx ends meanwhile, the outcome of the write is unknown. Get returns no version that a power
-// loss may undo: it first flushes, once, what another process has written.
+// then replaces the object's file by a rename under the advisory lock (flock) of .leasehold-lock, a
+// file that only those can open who may write in the directory. A reader therefore sees the old or
+// the new version whole, even if a writer is killed. A write that has succeeded survives a power
+// loss if the disk obeys a flush. If flushing the directory fails, or ctx ends meanwhile, the
+// outcome of the write is unknown. Get returns no version that a power loss may undo: it first
+// flushes, once, what another process has written.
 //
 // Network file systems are refused as far as they are recognised, and so is everything mounted by
 // FUSE or 9P, because their locks may not reach other machines. On one that is not recognised, two
 // may lead.
 //
 // The directory must exist, because one that is created in place of another starts the tokens
-// again. So does a reboot in a tmpfs, such as /run. Do not lock the directory with flock(1), and
-// delete no files in it. A later process removes the files of killed writers, .leasehold-*.tmp,
-// after an hour.
+// again. So does a reboot in a tmpfs, such as /run. Delete no files in it, and lock none with
+// flock(1). A later process removes the files of killed writers, .leasehold-*.tmp, after an hour.
 //
 // On Linux, Get returns an [Object]'s Age by CLOCK_BOOTTIME, which all processes share and nobody
 // sets, so a candidate that has just started takes over at once from a holder that is gone. Age is

@@ -75,7 +75,8 @@ func TestFileStorePassesCheckStore(t *testing.T) {
 	}[leasehold.Describe(store).TellsAge], report.ServerClock)
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Empty(t, entries)
+	require.Len(t, entries, 1)
+	require.Equal(t, ".leasehold-lock", entries[0].Name())
 }
 
 func TestFileStoreThatCannotWorkIsRefusedByNewLock(t *testing.T) {

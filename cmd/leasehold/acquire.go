@@ -77,7 +77,7 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, path, url string) e
 	}
 	signals := make(chan os.Signal, 16)
 	guard.Catch(signals, guard.ToGroup, []os.Signal{syscall.SIGPIPE})
-	lease, err := c.acquireUntilSignal(ctx, a, lock, signals)
+	lease, err := c.acquireUntilSignal(ctx, a, store, lock, signals)
 	if err != nil {
 		return err
 	}

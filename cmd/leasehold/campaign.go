@@ -135,8 +135,9 @@ func (c *campaign) lock(a *app, store *place.Store, key string, renewed func(),
 
 // acquireUntilSignal is acquire, which a signal ends. A lease that comes together with the signal
 // is released.
-func (c *campaign) acquireUntilSignal(ctx context.Context, a *app, lock *leasehold.Lock,
+func (c *campaign) acquireUntilSignal(ctx context.Context, a *app, store *place.Store, lock *leasehold.Lock,
 	signals <-chan os.Signal) (*leasehold.Lease, error) {
+	defer wakeWhenFree(ctx, store, lock)()
 	waiting, stop := untilSignal(ctx, signals)
 	lease, err := c.acquire(waiting, a, lock)
 	stop()
@@ -147,6 +148,16 @@ func (c *campaign) acquireUntilSignal(ctx context.Context, a *app, lock *leaseho
 		return nil, ended
 	}
 	return lease, err
+}
+
+// wakeWhenFree has the lock read without a poll when another process of this machine has released
+// it, in a directory, until stop. A renewal wakes nobody.
+func wakeWhenFree(ctx context.Context, store *place.Store, lock *leasehold.Lock) (stop func()) {
+	return store.OnChange(lock.Key(), func() {
+		if rec, err := lock.Inspect(ctx); err != nil || rec.Released() {
+			lock.Wake()
+		}
+	})
 }
 
 // giveBack releases a lease that nobody uses. It tries for less than a long TTL, because no signal

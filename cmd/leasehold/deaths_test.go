@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -331,7 +332,15 @@ func (d *dying) trial(t *testing.T, i, try int) bool {
 		early = true
 	case <-time.After(time.Duration(rand.Int64N(int64(d.ttl)))): // at any time between two renewals
 		if died = monotonic(); death.to != 0 {
-			require.NoError(t, supervisor.Process.Signal(death.to))
+			ended, err := signalUnlessEnded(supervisor.Process, death.to)
+			require.NoError(t, err)
+			if ended { // its lease was lost before, so the trial has not begun
+				require.Equal(t, 79, supervisor.wait(t), "%s", &supervisor.stderr)
+				got = <-leads
+				require.NoError(t, got.err)
+				require.NoError(t, got.lease.Release(t.Context()))
+				return d.wasEarly()
+			}
 		} else {
 			d.mu.Lock()
 			d.cut["/"+d.name+"/"+key] = death.fault
@@ -352,7 +361,8 @@ func (d *dying) trial(t *testing.T, i, try int) bool {
 	}
 	require.NoError(t, got.lease.Release(t.Context()))
 	if death.to == syscall.SIGSTOP {
-		require.NoError(t, supervisor.Process.Signal(syscall.SIGCONT))
+		_, err := signalUnlessEnded(supervisor.Process, syscall.SIGCONT)
+		require.NoError(t, err)
 	}
 	code := supervisor.wait(t)
 	switch {
@@ -386,4 +396,29 @@ func actAs(role string) {
 	default:
 		panic("no role " + strings.ToUpper(role))
 	}
+}
+
+// signalUnlessEnded sends a signal to a process, unless that has ended.
+func signalUnlessEnded(p *os.Process, sig os.Signal) (ended bool, err error) {
+	err = p.Signal(sig)
+	if errors.Is(err, os.ErrProcessDone) {
+		return true, nil
+	}
+	return false, err
+}
+
+// A trial whose process has ended before is one that has not begun.
+func TestASignalToAProcessThatHasEnded(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "cat")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	ended, err := signalUnlessEnded(cmd.Process, syscall.SIGCONT)
+	require.NoError(t, err)
+	require.False(t, ended)
+	require.NoError(t, in.Close())
+	require.NoError(t, cmd.Wait())
+	ended, err = signalUnlessEnded(cmd.Process, syscall.SIGSTOP)
+	require.NoError(t, err)
+	require.True(t, ended)
 }

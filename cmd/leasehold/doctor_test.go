@@ -892,11 +892,7 @@ func TestDoctorOnDirectories(t *testing.T) {
 	require.NoError(t, err)
 	defer os.RemoveAll(dir)
 	require.NoError(t, os.Chmod(dir, 0o755))
-	local := func(dir string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), program, "doctor", "file://"+dir+"/report")
-		cmd.Env = plainEnviron()
-		return cmd
-	}
+	local := func(dir string) *exec.Cmd { return newDirDoctor(t, dir) }
 	doctor(t, 0, local(dir)).finds("conditions", "ok", "also of deletes", "")
 	files, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -920,6 +916,23 @@ func TestDoctorOnDirectories(t *testing.T) {
 		defer os.RemoveAll(dir)
 		doctor(t, 78, local(dir)).finds("disk", "warning", "in memory: after a boot, tokens start from 1",
 			"choose a directory on a disk")
+	}
+}
+
+func newDirDoctor(t *testing.T, dir string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), program, "doctor", "file://"+dir+"/report")
+	cmd.Env = plainEnviron()
+	return cmd
+}
+
+func TestDoctorOfADirectoryThatEverybodyMayWrite(t *testing.T) {
+	dir := t.TempDir()
+	for mode, code := range map[os.FileMode]int{0o777: 78, 0o757: 78, 0o2770: 0} {
+		require.NoError(t, os.Chmod(dir, mode))
+		report := doctor(t, code, newDirDoctor(t, dir))
+		if code != 0 {
+			report.finds("directory", "warning", "every user of this machine may write in "+dir, "chmod o-w")
+		}
 	}
 }
 

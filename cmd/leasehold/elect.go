@@ -25,7 +25,8 @@ can lead. If the command ends by itself, the lock is released, the others may le
 campaign goes on.
 
 SIGINT, SIGTERM and SIGQUIT are passed on to the command and end the campaign: when the command has
-ended, the lock is released, and the exit code is 0. SIGHUP, SIGUSR1 and SIGUSR2 are only passed on.
+ended, the lock is released, and the exit code is 0. SIGHUP, SIGUSR1 and SIGUSR2 are only passed on,
+but a SIGHUP because the terminal has gone ends the campaign, too.
 A command for new leaders that still runs at the end gets SIGTERM, and SIGKILL 5 seconds later.`,
 		Example: `  leasehold elect s3://bucket/leaders/scheduler -- ./scheduler
   leasehold elect --on-new-leader 'echo "$LEASEHOLD_HOLDER leads"' s3://bucket/leaders/scheduler -- ./scheduler`,
@@ -55,7 +56,7 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 	defer cancel(nil)
 	signals := make(chan os.Signal, 16)
 	guard.Catch(signals, guard.ToGroup, guard.ToCommand, guard.Unharmed)
-	relay := &relay{passed: make(chan os.Signal, 16)}
+	relay := &relay{passed: make(chan os.Signal, 16), terminal: guard.HasTerminal()}
 	s.Signals = relay.passed
 	hooks := &newLeaderHooks{app: a, command: hook, key: lock.Key()}
 	defer hooks.end()
@@ -63,15 +64,17 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 	var elector *leasehold.Elector
 	callbacks, err := c.web.callbacks(lock, leasehold.Callbacks{
 		OnStartedLeading: func(term context.Context, lease *leasehold.Lease) {
+			var result guard.Outcome
+			var err error
 			defer func() {
-				if signal := relay.end(); signal != nil {
+				if signal := relay.end(result.HungUp); signal != nil {
 					cancel(*signal)
 				}
 			}()
 			if !relay.begin() {
 				return
 			}
-			result, err := s.Run(term, lease, environment(lock.Key(), lease.Record()), c.orphan(a, args[0], lease))
+			result, err = s.Run(term, lease, environment(lock.Key(), lease.Record()), c.orphan(a, args[0], lease))
 			switch {
 			case err != nil:
 				failed = err
@@ -92,6 +95,7 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 		return err
 	}
 	c.web.serve(a.log, elector.Check)
+	defer wakeWhenFree(ctx, store, lock)()
 	over := make(chan struct{})
 	defer close(over)
 	go func() {
@@ -122,14 +126,22 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 // relay passes signals on to the commands of an elector, which run one after the other, and knows
 // which of them ends the campaign.
 type relay struct {
-	passed  chan os.Signal
-	running atomic.Bool                      // a command runs, or is about to
-	ending  atomic.Pointer[exit.Interrupted] // by a signal
+	passed   chan os.Signal
+	terminal bool                             // there was one at the start
+	hangUp   atomic.Bool                      // SIGHUP has come since the command has begun
+	running  atomic.Bool                      // a command runs, or is about to
+	ending   atomic.Pointer[exit.Interrupted] // by a signal
 }
 
 // take takes a signal. It returns the one that ends the campaign now, because no command runs.
 func (r *relay) take(sig os.Signal) (ends *exit.Interrupted) {
 	switch sig {
+	case syscall.SIGHUP: // to read settings again, unless the terminal has gone
+		r.hangUp.Store(true)
+		if !r.hasLostTerminal() {
+			break
+		}
+		fallthrough
 	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT:
 		signal := &exit.Interrupted{Signal: sig.(syscall.Signal)}
 		r.ending.Store(signal)
@@ -149,6 +161,7 @@ func (r *relay) take(sig os.Signal) (ends *exit.Interrupted) {
 // nobody.
 func (r *relay) begin() bool {
 	r.running.Store(true)
+	r.hangUp.Store(false)
 	for len(r.passed) > 0 {
 		<-r.passed
 	}
@@ -156,8 +169,15 @@ func (r *relay) begin() bool {
 }
 
 // end is called after begin, when the command has ended. It returns the signal that ends the
-// campaign, which may have come at any time.
-func (r *relay) end() *exit.Interrupted {
+// campaign, which may have come at any time. hungUp says that the command had the terminal, which has
+// gone: then the system has sent SIGHUP to the command alone. A shell that ends may send it while the
+// terminal is still there.
+func (r *relay) end(hungUp bool) *exit.Interrupted {
 	r.running.Store(false)
+	if (hungUp || r.hangUp.Load()) && r.hasLostTerminal() {
+		r.ending.CompareAndSwap(nil, &exit.Interrupted{Signal: syscall.SIGHUP})
+	}
 	return r.ending.Load()
 }
+
+func (r *relay) hasLostTerminal() bool { return r.terminal && !guard.HasTerminal() }

@@ -104,7 +104,7 @@ func (a *app) runUnderLock(ctx context.Context, c *campaign, args []string) erro
 	signals := make(chan os.Signal, 16)
 	guard.Catch(signals, guard.ToGroup, guard.ToCommand, []os.Signal{syscall.SIGPIPE})
 	stop := c.waiting.follow(ctx, lock)
-	lease, err := c.acquireUntilSignal(ctx, a, lock, signals)
+	lease, err := c.acquireUntilSignal(ctx, a, store, lock, signals)
 	stop()
 	if err != nil {
 		return err

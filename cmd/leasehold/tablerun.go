@@ -116,7 +116,9 @@ func (a *app) runInTable(ctx context.Context, c *campaign, in *inTable, args []s
 	defer func() { _ = end() }() // the library logs a failure
 
 	waiting, stop := untilSignal(ctx, signals)
+	quiet := store.OnChange(at.Key, table.Wake)
 	lease, err := c.acquireInTable(waiting, a, table, in.of(table))
+	quiet()
 	stop()
 	ended, interrupted := errors.AsType[exit.Interrupted](context.Cause(waiting))
 	switch {

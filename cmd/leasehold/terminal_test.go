@@ -281,3 +281,25 @@ func TestBreakAsksAtATerminal(t *testing.T) {
 	require.NoError(t, cmd.Wait(), "%s", term.shows())
 	require.NotContains(t, term.shows(), "by force?")
 }
+
+// onRawTerminal starts a command as the first one of a new terminal, which hangUp takes away. Nobody
+// reads what is written there.
+func onRawTerminal(t *testing.T, cmd *exec.Cmd) (hangUp func()) {
+	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
+	require.NoError(t, err)
+	slave, err := os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer slave.Close()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, cmd.Start())
+	hangUp = sync.OnceFunc(func() { unix.Close(master) })
+	t.Cleanup(func() {
+		hangUp()
+		killSession(cmd.Process.Pid)
+	})
+	return hangUp
+}

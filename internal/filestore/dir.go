@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -242,7 +241,7 @@ type call struct {
 	locking   atomic.Bool // it waits for the lock, or has waited until its context ended
 
 	root *os.Root // the directory as it was at the beginning of the call: what happens to its path changes nothing
-	self *os.File // the same, for its lock and to sync it
+	self *os.File // the same, to sync it
 }
 
 func (c *call) run(f func(*call) (Object, error)) (Object, error) {
@@ -358,7 +357,7 @@ func (c *call) create(name string, data []byte, old fs.FileInfo) error {
 		return err
 	}
 	if old != nil {
-		err = keepAccess(f, old)
+		err = giveAccess(f, old, old.Mode().Perm())
 	}
 	if err == nil {
 		_, err = f.Write(data)
@@ -371,10 +370,11 @@ func (c *call) create(name string, data []byte, old fs.FileInfo) error {
 
 // change checks the condition and applies a change, which is a single system call, under the lock.
 func (c *call) change(allow condition, apply func() error) error {
-	if err := c.lock(); err != nil {
-		return c.failed(err)
+	lock, err := c.lock()
+	if err != nil {
+		return err
 	}
-	err := c.check(allow)
+	err = c.check(allow)
 	if err == nil && c.ctx.Err() != nil { // nobody waits for it any more
 		err = c.cutOff()
 	} else if err == nil {
@@ -382,7 +382,7 @@ func (c *call) change(allow condition, apply func() error) error {
 			err = c.failed(err)
 		}
 	}
-	unlock(c.self)
+	c.release(lock)
 	if err != nil {
 		return err
 	}
@@ -390,23 +390,6 @@ func (c *call) change(allow condition, apply func() error) error {
 		return c.unsynced(err)
 	}
 	return nil
-}
-
-// lock takes the lock of the directory. Locks of flock(2) belong to an open file, so goroutines
-// exclude each other as processes do, and the kernel unlocks what a killed process has locked. No
-// file is locked, so none can be deleted while it is.
-func (c *call) lock() error {
-	c.locking.Store(true)
-	for failures := 0; ; { // flock(2) does not know contexts
-		if locked, err := tryLock(c.self); locked || err != nil {
-			c.locking.Store(false)
-			return err
-		}
-		if err := clock.System.Sleep(c.ctx, clock.Backoff(clock.System, &failures, 50*time.Microsecond,
-			5*time.Millisecond)); err != nil {
-			return err
-		}
-	}
 }
 
 // No object's file has such a name.

@@ -48,13 +48,13 @@ func passing(t *testing.T, err error, texts ...string) {
 	}
 }
 
-// leftovers are the files of a directory that are not objects.
+// leftovers are the files of a directory that are not objects, and not its lock file.
 func leftovers(t *testing.T, path string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(path)
 	require.NoError(t, err)
 	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), suffix) {
+		if !strings.HasSuffix(e.Name(), suffix) && e.Name() != lockName {
 			names = append(names, e.Name())
 		}
 	}
@@ -205,7 +205,7 @@ func TestAnotherProcessHasLockedTheDirectory(t *testing.T) {
 	d := New(path, limit)
 	etag, err := d.PutIfNoneMatch(t.Context(), key, []byte("first"))
 	require.NoError(t, err)
-	other, err := os.Open(path) // an open file of its own, as another process has one
+	other, err := os.OpenFile(filepath.Join(path, lockName), os.O_WRONLY, 0) // as another process has it
 	require.NoError(t, err)
 	defer other.Close()
 	locked, err := tryLock(other)
@@ -249,6 +249,9 @@ func TestOrderOfAWrite(t *testing.T) {
 		require.NoError(t, err)
 		var names []string
 		for _, e := range entries {
+			if e.Name() == lockName {
+				continue
+			}
 			if strings.HasPrefix(e.Name(), tempPrefix) {
 				names = append(names, "temporary")
 			} else {
@@ -418,9 +421,9 @@ func TestFileSystemDoesNotAnswer(t *testing.T) {
 	for len(d.calls) > 0 {
 		time.Sleep(time.Millisecond)
 	}
-	entries, err := os.ReadDir(path)
+	files, err := filepath.Glob(filepath.Join(path, "*.object"))
 	require.NoError(t, err)
-	require.Empty(t, entries) // nobody waited any more for what was not done yet
+	require.Empty(t, append(files, leftovers(t, path)...)) // nobody waited any more for what was not done yet
 }
 
 // Nothing that takes time happens under the lock, so a writer that is stopped while it waits for

@@ -35,6 +35,8 @@ var roles = map[string]func(path string, args []string) error{
 	"full disk":    fullDiskProcess,
 	"no privilege": noPrivilegeProcess,
 	"replace":      replaceProcess,
+	"locks":        locksProcess,
+	"write":        writeProcess,
 }
 
 func TestMain(m *testing.M) {
@@ -344,6 +346,7 @@ func TestPermissions(t *testing.T) {
 		}
 		path := filepath.Join(base, name)
 		require.NoError(t, os.Mkdir(path, 0o700))
+		require.NoError(t, os.Chmod(path, c.dir|0o700))
 		_, err := New(path, limit).PutIfNoneMatch(t.Context(), key, nil)
 		require.NoError(t, err)
 		require.NoError(t, os.Chmod(filepath.Join(path, file), c.object))

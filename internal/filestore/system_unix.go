@@ -11,7 +11,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-const supported = true
+const (
+	supported = true
+	nonBlock  = syscall.O_NONBLOCK
+)
 
 // tryLock reports whether it could lock an open file.
 func tryLock(f *os.File) (bool, error) {
@@ -22,30 +25,37 @@ func tryLock(f *os.File) (bool, error) {
 	return err == nil, os.NewSyscallError("flock", err)
 }
 
-// unlock does not rely on Close, because a child process that is about to be started may have
-// inherited the open file.
 func unlock(f *os.File) {
 	_ = again(func() error { return syscall.Flock(int(f.Fd()), syscall.LOCK_UN) })
 }
 
-// keepAccess gives a new file the mode of the one that it replaces, whatever the umask is, and its
-// owner and group as far as this process may: what root or a stricter umask has written must not
-// keep out the others.
-func keepAccess(f *os.File, old fs.FileInfo) error {
+// giveAccess gives a new file this mode, whatever the umask is, and the owner and group of another
+// file as far as this process may: what root or a stricter umask has written must not keep out the
+// others.
+func giveAccess(f *os.File, like fs.FileInfo, mode fs.FileMode) error {
 	is, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	was, ok := old.Sys().(*syscall.Stat_t)
+	was, ok := like.Sys().(*syscall.Stat_t)
 	if now, known := is.Sys().(*syscall.Stat_t); ok && known && (was.Uid != now.Uid || was.Gid != now.Gid) {
 		if f.Chown(int(was.Uid), int(was.Gid)) != nil {
 			_ = f.Chown(-1, int(was.Gid))
 		}
 	}
-	if is.Mode().Perm() == old.Mode().Perm() { // also where the file system knows no modes
+	if is.Mode().Perm() == mode { // also where the file system knows no modes
 		return nil
 	}
-	return f.Chmod(old.Mode().Perm())
+	return f.Chmod(mode)
+}
+
+// owner is the number of the user to whom a file belongs.
+func owner(info fs.FileInfo) int {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return int(stat.Uid)
 }
 
 func again(f func() error) error {

@@ -2276,13 +2276,38 @@ var mutants = []mutant{
 		18,
 	},
 	{"filestore: no lock around compare and write", []edit{{"internal/filestore/dir.go",
-		`	if err := c.lock(); err != nil {
-		return c.failed(err)
+		`	lock, err := c.lock()
+	if err != nil {
+		return err
 	}
+	err = c.check(allow)
+`, `	err := c.check(allow)
+`}, {"internal/filestore/dir.go", `	c.release(lock)
 `, ``}}, []string{"./internal/filestore -run TestAnotherProcessHasLockedTheDirectory"}, 18},
-	{"filestore: compared before the lock", []edit{{"internal/filestore/dir.go", `	err := c.check(allow)
-	if err == nil && c`, `	err := error(nil)
+	{"filestore: compared before the lock", []edit{{"internal/filestore/dir.go", `	err = c.check(allow)
+	if err == nil && c`, `	err = nil
 	if err == nil && c`}}, []string{"./internal/filestore -run TestEightProcessesLoseNoUpdate"}, 18},
+	{"filestore: readers can lock the directory", []edit{{"internal/filestore/lockfile.go",
+		`			locked, err := tryLock(f)`, `			locked, err := tryLock(c.self)`}},
+		[]string{"./internal/filestore -run ^TestAReaderKeepsNobodyOut$"}, 0},
+	{"filestore: readers can open the lock file", []edit{{"internal/filestore/lockfile.go",
+		`	return 0o600 | write`, `	return 0o644 | write`}},
+		[]string{"./internal/filestore -run ^TestTheLockFileIsForWriters$"}, 0},
+	{"filestore: the lock file keeps the mode of an earlier directory", []edit{{"internal/filestore/lockfile.go",
+		`		_ = giveAccess(f, dir, lockMode(dir))`, `		_ = dir`}},
+		[]string{"./internal/filestore -run ^TestTheLockFileFollowsItsDirectory$"}, 0},
+	{"filestore: the lock file of a stranger", []edit{{"internal/filestore/lockfile.go",
+		`owner == self || mode&0o022 != 0 {`, `owner == self || mode != 0 {`}},
+		[]string{"./internal/filestore -run ^TestTheLockFileFollowsItsDirectory$"}, 0},
+	{"filestore: a lock file that nobody finds", []edit{{"internal/filestore/lockfile.go",
+		`		if c.isLock(f) {`, `		if c.isLock(f) || f != nil {`}},
+		[]string{"./internal/filestore -run ^TestTheLockFileIsReplaced$"}, 18},
+	{"filestore: a lock file that is a link or a pipe", []edit{{"internal/filestore/lockfile.go",
+		`		case !info.Mode().IsRegular():`, `		case info.Mode() == 0:`}},
+		[]string{"./internal/filestore -run ^TestLockFilesThatAreNotFiles$"}, 0},
+	{"command: doctor says nothing of a directory that everybody may write", []edit{{
+		"cmd/leasehold/internal/doctor/file.go", `dir.Mode().Perm()&0o002 != 0:`, `dir.Mode().Perm() == 0:`}},
+		[]string{"./cmd/leasehold -run ^TestDoctorOfADirectoryThatEverybodyMayWrite$"}, 0},
 	{
 		"filestore: an ETag of size and time",
 		[]edit{{"internal/filestore/dir.go", "`\"` + rand.Text() + `\"`",
@@ -2341,7 +2366,7 @@ var mutants = []mutant{
 	},
 	{
 		"filestore: a strict umask locks others out",
-		[]edit{{"internal/filestore/system_unix.go", `	return f.Chmod(old.Mode().Perm())`, `	return nil`}},
+		[]edit{{"internal/filestore/system_unix.go", `	return f.Chmod(mode)`, `	return nil`}},
 		[]string{"./internal/filestore -run TestStrictUmaskLocksNobodyOut"},
 		0,
 	},
@@ -2785,6 +2810,44 @@ var mutants = []mutant{
 		[]string{"./cmd/leasehold -run ^TestStatusOfADeadMember$"}, 0},
 	{"command: lives on when the guard is killed", []edit{{"cmd/leasehold/internal/guard/supervise.go", `	s.endAll()
 	if lost ||`, `	if lost ||`}}, []string{"./cmd/leasehold -run ^TestLeaseholdOrItsGuardIsKilled$"}, 28},
+	{"command: a sidecar is killed with a guard", []edit{{"cmd/leasehold/internal/guard/supervise.go",
+		`sendAll(s.group(), s.mark, unix.SIGKILL, false)`, `sendAll(s.group(), "", unix.SIGKILL, false)`}},
+		[]string{"./cmd/leasehold -run ^TestASidecarLivesOn$",
+			"./cmd/leasehold -run ^TestTheCommandForNewLeadersIsAskedToEnd$"}, 0},
+	{"command: what has left the process group lives on when the guard is killed", []edit{{
+		"cmd/leasehold/internal/guard/guard_linux.go", `p.group == group || p.marked(mark)`, `p.group == group`}},
+		[]string{"./cmd/leasehold -run ^TestASidecarLivesOn$", "./cmd/leasehold -run ^TestRunWithoutItsGuard$"}, 28},
+	{"command: the guard keeps the files of its caller", []edit{{"cmd/leasehold/internal/guard/guard.go",
+		`	closeInherited()
+`, ``}}, []string{"./cmd/leasehold -run ^TestTheGuardKeepsNoFileOfTheCaller$"}, 0},
+	{"command: a lock is taken where there is no /proc", []edit{{"cmd/leasehold/internal/guard/guard_linux.go",
+		`	case err != nil:
+		return "there is no /proc,`, `	case err != nil:
+		return ""
+	case self == "":
+		return "there is no /proc,`}}, []string{"./cmd/leasehold -run ^TestThereIsNoProc$"}, 0},
+	{"command: elect outlives its terminal", []edit{{"cmd/leasehold/elect.go",
+		`		if !r.hasLostTerminal() {`, `		if r.terminal || !r.hasLostTerminal() {`}, {"cmd/leasehold/elect.go",
+		`(hungUp || r.hangUp.Load()) && r`, `hungUp && r`}},
+		[]string{"./cmd/leasehold -run ^TestElectEndsWithItsTerminal$"}, 0},
+	{"command: elect outlives the terminal that its command had", []edit{{
+		"cmd/leasehold/internal/guard/supervise.go", `s.terminal && !HasTerminal()`, `false`}},
+		[]string{"./cmd/leasehold -run ^TestElectEndsWithItsTerminal$"}, 0},
+	{"command: SIGHUP ends a campaign", []edit{{"cmd/leasehold/elect.go",
+		`return r.terminal && !guard.HasTerminal()`, `return !guard.HasTerminal()`}},
+		[]string{"./cmd/leasehold -run ^TestElectPassesSIGHUPOnWithoutATerminal$"}, 0},
+	{"command: a script needs a line for its interpreter", []edit{{"cmd/leasehold/internal/guard/guard.go",
+		`errors.Is(err, syscall.ENOEXEC) && isText(path)`, `errors.Is(err, syscall.ENOEXEC) && isText("")`}},
+		[]string{"./cmd/leasehold -run ^TestAScriptWithoutAnInterpreter$"}, 0},
+	{"command: a program of another machine is run as a script", []edit{{"cmd/leasehold/internal/guard/guard.go",
+		` && !bytes.Contains(first[:n], []byte{0})`, ` && !bytes.Contains(first[:n*0], []byte{0})`}},
+		[]string{"./cmd/leasehold -run ^TestAScriptWithoutAnInterpreter$"}, 0},
+	{"command: a release wakes nobody in a directory", []edit{{"cmd/leasehold/campaign.go",
+		`			lock.Wake()
+`, ``}}, []string{"./cmd/leasehold -run ^TestEightRunsOneAfterTheOther$"}, 0},
+	{"command: a release wakes nobody in a table of a directory", []edit{{"cmd/leasehold/tablerun.go",
+		`store.OnChange(at.Key, table.Wake)`, `store.OnChange(at.Key, func() {})`}},
+		[]string{"./cmd/leasehold -run ^TestEightRunsOneAfterTheOther$"}, 0},
 	{"command: nobody stands in for a guard that is stopped",
 		[]edit{{"cmd/leasehold/internal/guard/supervise.go", `			s.killAll()
 			backup =`, `			backup =`}}, []string{"./cmd/leasehold -run " +
@@ -2803,8 +2866,9 @@ var mutants = []mutant{
 	},
 	{
 		"command: what has left the process group is not found",
-		[]edit{{"cmd/leasehold/internal/guard/guard_linux.go", `if p.pid != self && ours[p.pid] {`,
-			`if p.pid != self && ours[p.pid] && p.group != p.pid {`}},
+		[]edit{{"cmd/leasehold/internal/guard/guard_linux.go", `		if ours[p.pid] {
+			found`, `		if ours[p.pid] && p.group != p.pid {
+			found`}},
 		[]string{"./cmd/leasehold -run ^TestLeaseholdIsStopped$"},
 		28,
 	},

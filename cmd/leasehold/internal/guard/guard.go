@@ -9,9 +9,11 @@ package guard
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"os/signal"
@@ -143,6 +145,7 @@ func Main(args []string, free func(ctx context.Context, note []byte)) int {
 		g.say("failed %d", int(errno))
 		return 0
 	}
+	closeInherited()
 	g.say("started %d %d", g.pid, int(outside))
 	g.alarm = newAlarm()
 	if alone := g.watch(); alone && len(note) > 1 {
@@ -190,6 +193,27 @@ func Detach(files ...*os.File) {
 	}
 }
 
+// closeInherited closes the files above standard error that this process was given for the command,
+// which has its own copies by now: whoever waits for their end, such as for the lock of the caller's
+// flock(1), must not wait for the guard. What this process has opened itself is told by its flag.
+func closeInherited() {
+	dir, err := os.Open("/dev/fd")
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	for _, name := range names {
+		fd, err := strconv.Atoi(name)
+		if err != nil || fd <= 2 {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
 // start starts the command: in its control group, or if the system refuses that, outside.
 func (g *guard) start(path string, args []string) (outside syscall.Errno, err error) {
 	if g.cgroup != "" {
@@ -204,8 +228,29 @@ func (g *guard) start(path string, args []string) (outside syscall.Errno, err er
 	return outside, err
 }
 
+// forkExec starts a program. As execvp(3) does, and so env, timeout and flock, it starts /bin/sh for
+// a script without a first line that names its interpreter.
 func forkExec(path string, args []string, attr *syscall.SysProcAttr) (pid int, err error) {
-	return syscall.ForkExec(path, args, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attr})
+	start := func(path string, args []string) (int, error) {
+		return syscall.ForkExec(path, args, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attr})
+	}
+	if pid, err = start(path, args); errors.Is(err, syscall.ENOEXEC) && isText(path) {
+		return start("/bin/sh", append([]string{"sh", path}, args[1:]...))
+	}
+	return pid, err
+}
+
+// isText reports whether a file may be a script, as shells find out: a program of another machine
+// has zeros at its beginning.
+func isText(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	first := make([]byte, 256)
+	n, err := f.Read(first)
+	return (err == nil || errors.Is(err, io.EOF)) && !bytes.Contains(first[:n], []byte{0})
 }
 
 func (g *guard) say(format string, args ...any) {
@@ -285,7 +330,7 @@ func (g *guard) watch() (alone bool) {
 // over reports whether nothing of the command is left, which has ended. It is reaped at the end,
 // and a look at the processes that are left cannot tell that there is none: see childless.
 func (g *guard) over() bool {
-	if g.cgroup.populated() || len(remaining(g.pid)) > 0 {
+	if g.cgroup.populated() || len(remaining(g.pid, "")) > 0 {
 		return false
 	}
 	if !g.reaped {
@@ -319,7 +364,7 @@ func (g *guard) signal(s unix.Signal) {
 	if !g.reaped {
 		_ = unix.Kill(-g.pid, s) // before the search, which takes time
 	}
-	for _, pid := range sendAll(g.pid, s, !g.reaped) {
+	for _, pid := range sendAll(g.pid, "", s, !g.reaped) {
 		if g.refused[pid]++; g.refused[pid] == refusals {
 			g.say("stuck %d", pid)
 		}
@@ -338,10 +383,10 @@ type process struct {
 	started            string // when
 }
 
-// sendAll sends a signal to everything that is left of a command, but for its process group if that
-// has had it. It returns those that may not be sent one.
-func sendAll(group int, s unix.Signal, groupHasIt bool) (refused []int) {
-	for _, p := range remaining(group) {
+// sendAll sends a signal to everything that is remaining, but for the process group if that has had
+// it. It returns those that may not be sent one.
+func sendAll(group int, mark string, s unix.Signal, groupHasIt bool) (refused []int) {
+	for _, p := range remaining(group, mark) {
 		send := s
 		if groupHasIt && p.group == group {
 			send = 0

@@ -104,11 +104,19 @@ func (a *alarm) ring() {
 	}
 }
 
-// foreignProc reports whether /proc shows the processes of another PID namespace than this one's,
-// by other numbers.
-func foreignProc() bool {
+// unfitProc says why /proc does not serve the guard: it is not there, or shows the processes of
+// another PID namespace than this one's, by other numbers.
+func unfitProc() string {
 	self, err := os.Readlink("/proc/self")
-	return err == nil && self != strconv.Itoa(os.Getpid())
+	switch {
+	case err != nil:
+		return "there is no /proc, without which the guard process cannot be started, nor find what the command leaves " +
+			"running: mount it (mount -t proc proc /proc)"
+	case self != strconv.Itoa(os.Getpid()):
+		return "/proc shows the processes of another PID namespace, so what the command leaves running could not be " +
+			"found and ended in time: mount /proc anew (unshare --mount-proc)"
+	}
+	return ""
 }
 
 // processes are those of this machine that live, or that are dead and not reaped, as far as this
@@ -221,24 +229,46 @@ func awaitChild(kind, id, options int) (pid int, stopped syscall.Signal, err err
 }
 
 // remaining is what lives of the descendants of this process. What the command has left in its
-// process group is among them, because this process is a reaper.
-func remaining(_ int) (left []process) {
-	all, self := processes(false), os.Getpid()
-	ours := map[int]bool{self: true}
-	for found := true; found; { // a child may come before its parent
-		found = false
+// process group is among them, because this process is a reaper. With a mark, they are only those
+// that are in the process group or have the mark in their environment, and the descendants of these:
+// leasehold itself has other children, too, such as those of the script that has become leasehold.
+func remaining(group int, mark string) []process {
+	self := os.Getpid()
+	all := descendants(processes(false), func(p process) bool { return p.parent == self })
+	if mark == "" {
+		return all
+	}
+	return descendants(all, func(p process) bool { return p.group == group || p.marked(mark) })
+}
+
+// descendants are those of all that are a root, or descend from one.
+func descendants(all []process, root func(process) bool) (found []process) {
+	ours := make(map[int]bool)
+	for _, p := range all {
+		if root(p) {
+			ours[p.pid] = true
+		}
+	}
+	for more := true; more; { // a child may come before its parent
+		more = false
 		for _, p := range all {
 			if ours[p.parent] && !ours[p.pid] {
-				ours[p.pid], found = true, true
+				ours[p.pid], more = true, true
 			}
 		}
 	}
 	for _, p := range all {
-		if p.pid != self && ours[p.pid] {
-			left = append(left, p)
+		if ours[p.pid] {
+			found = append(found, p)
 		}
 	}
-	return left
+	return found
+}
+
+// marked reports whether a process was started with a mark in its environment.
+func (p process) marked(mark string) bool {
+	environ, _ := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/environ")
+	return strings.Contains(string(environ), mark)
 }
 
 // childless reports whether this process has no child, alive or dead. Below a reaper there is

@@ -36,8 +36,8 @@ func Raise(s syscall.Signal) {
 	}
 }
 
-// foreignProc reports that there are no namespaces of processes here.
-func foreignProc() bool { return false }
+// unfitProc is "", because nothing here needs /proc.
+func unfitProc() string { return "" }
 
 // nameProcess does nothing here: the process has the name of the program.
 func nameProcess(string) {}
@@ -119,7 +119,7 @@ func stopped(int) bool { return false }
 func startedBy(int, ...int) bool { return true }
 
 // remaining is the process group if anything of it lives.
-func remaining(group int) []process {
+func remaining(group int, _ string) []process {
 	if unix.Kill(-group, 0) == unix.ESRCH {
 		return nil
 	}

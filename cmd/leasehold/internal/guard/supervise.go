@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -34,9 +35,8 @@ type Program struct {
 // its name or path, and it gets all of them. The error is of the code exit.NotFound or
 // exit.CannotExec.
 func FindProgram(args []string) (Program, error) {
-	if foreignProc() {
-		return Program{}, exit.Errorf(exit.Config, "/proc shows the processes of another PID namespace, so what the "+
-			"command leaves running could not be found and ended in time: mount /proc anew (unshare --mount-proc)")
+	if why := unfitProc(); why != "" {
+		return Program{}, exit.Errorf(exit.Config, "%s", why)
 	}
 	path, err := exec.LookPath(args[0])
 	switch {
@@ -59,6 +59,7 @@ type Outcome struct {
 	Code   int            // as a shell has it
 	Signal syscall.Signal // that has ended it; 0 if it has exited
 	Lost   bool           // leasehold ended it, because the lease was lost
+	HungUp bool           // it had the terminal, which has gone
 }
 
 // Lease says until when the program may run. It is safe for concurrent use.
@@ -78,6 +79,7 @@ type Supervisor struct {
 
 	lease        Lease
 	env          []string // of the program, more than this process has
+	mark         string   // in the environment of the program
 	times        times    // for the guard
 	talk         *os.File // to the guard
 	guard        *exec.Cmd
@@ -92,6 +94,10 @@ type Supervisor struct {
 // forking is locked while a process is started, because the guard inherits a socket that nobody
 // else may.
 var forking sync.Mutex
+
+// markName is a variable that the command and all that it starts have in their environment, unless
+// they empty that. Below another leasehold it has the marks of both.
+const markName = "LEASEHOLD_GUARD"
 
 // Start starts another process than the guard. While a guard may be started, only this function may
 // do that. It is safe for concurrent use.
@@ -118,6 +124,7 @@ func Start(cmd *exec.Cmd) error {
 // An error says that the program has not run, or that the guard was killed, and has an exit code.
 func (s *Supervisor) Run(ctx context.Context, lease Lease, env []string, note []byte) (Outcome, error) {
 	s.lease, s.env, s.pid, s.early, s.terminal, s.wanted = lease, env, 0, nil, false, nil
+	s.mark = "." + rand.Text()
 	becomeReaper()
 	var err error
 	if s.cgroup, err = newCgroup(); err != nil {
@@ -140,6 +147,7 @@ func (s *Supervisor) Run(ctx context.Context, lease Lease, env []string, note []
 	}()
 	defer s.takeTerminal()
 	result, err := s.follow(ctx)
+	result.HungUp = s.terminal && !HasTerminal()
 	over = true
 	return result, err
 }
@@ -224,7 +232,7 @@ func (s *Supervisor) startGuard(note []byte) error {
 		Path: self,
 		Args: append([]string{"leasehold", guardArg, strconv.Itoa(pair[1]), strconv.Itoa(fd),
 			strconv.FormatInt(int64(s.Margin/2), 10), string(s.cgroup), s.path}, s.args...),
-		Env: append(os.Environ(), s.env...), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Env: append(append(os.Environ(), s.env...), markName+"="+os.Getenv(markName)+s.mark), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		// so that what stops leasehold from a terminal does not stop the guard
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}
@@ -287,8 +295,11 @@ func (s *Supervisor) hear(line string) (result Outcome, err error, over bool) {
 		if syscall.Errno(number) == syscall.ENOENT {
 			code = exit.NotFound
 		}
-		return result, exit.Errorf(code, "starting %s: %s%w", s.path, missing(s.path, code), syscall.Errno(number)),
-			true
+		why := missing(s.path, code)
+		if syscall.Errno(number) == syscall.ENOEXEC {
+			why = "it is neither a script nor a program for this kind of machine: "
+		}
+		return result, exit.Errorf(code, "starting %s: %s%w", s.path, why, syscall.Errno(number)), true
 	case "late":
 		return Outcome{Code: exit.Lost, Lost: true}, nil, true
 	case "stopped":
@@ -419,6 +430,16 @@ func (s *Supervisor) giveTerminal() error {
 	return nil
 }
 
+// HasTerminal reports whether this process has a terminal that controls it, in the foreground or not.
+func HasTerminal() bool {
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	tty.Close()
+	return true
+}
+
 // takeTerminal makes leasehold's process group that of the foreground again.
 func (s *Supervisor) takeTerminal() {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
@@ -436,7 +457,7 @@ func (s *Supervisor) takeTerminal() {
 func (s *Supervisor) killAll() {
 	s.cgroup.kill()
 	s.send(-s.pid, unix.SIGKILL)
-	sendAll(s.group(), unix.SIGKILL, false)
+	sendAll(s.group(), s.mark, unix.SIGKILL, false)
 	_ = s.guard.Process.Kill()
 }
 
@@ -467,11 +488,15 @@ func (s *Supervisor) withoutGuard(ctx context.Context) (Outcome, error) {
 }
 
 // endAll kills the program, and all that it has started, after the guard has ended. It returns when
-// nothing is left.
+// nothing is left. A look may miss what is started during it, by one that has ended since: so there
+// are two. Other children of this process live on.
 func (s *Supervisor) endAll() {
-	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+	for wait, looks := time.Millisecond, 0; ; wait = min(2*wait, 100*time.Millisecond) {
 		s.killAll()
-		if childless() && len(remaining(s.group())) == 0 && !s.cgroup.populated() {
+		if looks++; len(remaining(s.group(), s.mark)) > 0 || s.cgroup.populated() {
+			looks = 0
+		}
+		if looks == 2 {
 			return
 		}
 		time.Sleep(wait)

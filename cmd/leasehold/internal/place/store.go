@@ -50,6 +50,7 @@ const ServerSlack = 2 * time.Second
 // clock from locks.
 type Store struct {
 	*careful
+	dir   string // of a file URL
 	page  PageReader
 	keyOf func(object string) (key string, ok bool) // of an object that is one of many of its key; nil if none is
 	Close func()                                    // frees what Open has opened; to be called once

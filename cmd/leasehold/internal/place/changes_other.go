@@ -1,0 +1,8 @@
+//go:build !linux
+
+package place
+
+import "errors"
+
+// changes are not told here.
+func changes(string, string, func()) (stop func(), err error) { return nil, errors.ErrUnsupported }
