@@ -157,19 +157,22 @@ func TestAScriptWithoutAnInterpreter(t *testing.T) {
 		require.NoError(t, os.WriteFile(script, []byte{0x7f, 'E', 'L', 'F', 0, 0, 0}, 0o700))
 		cmd = p.command("run", p.url, "--", script)
 		way(cmd)
-		finish(t, cmd).complains(t, 126, "it is neither a script nor a program for this kind of machine: exec format error")
+		finish(t, cmd).complains(t, 126,
+			"it is neither a script nor a program for this kind of machine: exec format error")
 	})
 }
 
 // When its terminal has gone, elect ends, and does not start its command again without one.
 func TestElectEndsWithItsTerminal(t *testing.T) {
+	const loops = `echo $$ >>begun; while :; do sleep 0.05; done`
 	elect := `echo $$ >pid; exec "$PROGRAM" elect --ttl 3s "$URL" -- sh -c "$COMMAND"`
+	below := `sh -c '` + elect + `'; true`
 	for name, c := range map[string]struct{ shell, command string }{
-		"and is the first of it":            {elect, `echo $$ >>begun; while :; do sleep 0.05; done`},
-		"and a shell has started it":        {`sh -c '` + elect + `'; true`, `echo $$ >>begun; while :; do sleep 0.05; done`},
-		"and its command had it":            {`sh -c '` + elect + `'; true`, `echo $$ >>begun; read line; sleep 0.2; exit 3`},
-		"and its command ends by SIGHUP":    {`sh -c '` + elect + `'; true`, `echo $$ >>begun; read line; kill -HUP $$`},
-		"and its command has caught SIGHUP": {elect, `trap 'sleep 0.2; exit 0' HUP; echo $$ >>begun; while :; do sleep 0.05; done`},
+		"and is the first of it":            {elect, loops},
+		"and a shell has started it":        {below, loops},
+		"and its command had it":            {below, `echo $$ >>begun; read line; sleep 0.2; exit 3`},
+		"and its command ends by SIGHUP":    {below, `echo $$ >>begun; read line; kill -HUP $$`},
+		"and its command has caught SIGHUP": {elect, `trap 'sleep 0.2; exit 0' HUP; ` + loops},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -19,9 +19,11 @@ func TestEightRunsOneAfterTheOther(t *testing.T) {
 			p := newPlace(t)
 			gate := p.dir + "/gate"
 			run := func(command ...string) *exec.Cmd {
-				return p.command(append(append(append([]string{"run", "--ttl", "1m"}, flags...), p.url, "--"), command...)...)
+				args := append(append([]string{"run", "--ttl", "1m"}, flags...), p.url, "--")
+				return p.command(append(args, command...)...)
 			}
-			first, _ := ready(t, run("sh", "-c", fmt.Sprintf("echo ready; while [ ! -e %s ]; do sleep 0.02; done", gate)))
+			first, _ := ready(t, run("sh", "-c", fmt.Sprintf("echo ready; while [ ! -e %s ]; do sleep 0.02; done",
+				gate)))
 			runs := []*started{first}
 			for range 7 {
 				runs = append(runs, start(t, run("true")))

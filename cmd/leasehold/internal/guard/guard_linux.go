@@ -110,8 +110,8 @@ func unfitProc() string {
 	self, err := os.Readlink("/proc/self")
 	switch {
 	case err != nil:
-		return "there is no /proc, without which the guard process cannot be started, nor find what the command leaves " +
-			"running: mount it (mount -t proc proc /proc)"
+		return "there is no /proc, without which the guard process cannot be started, nor find what the command " +
+			"leaves running: mount it (mount -t proc proc /proc)"
 	case self != strconv.Itoa(os.Getpid()):
 		return "/proc shows the processes of another PID namespace, so what the command leaves running could not be " +
 			"found and ended in time: mount /proc anew (unshare --mount-proc)"

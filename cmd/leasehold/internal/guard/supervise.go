@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -233,7 +232,7 @@ func (s *Supervisor) startGuard(note []byte) error {
 		Path: self,
 		Args: append([]string{"leasehold", guardArg, strconv.Itoa(pair[1]), strconv.Itoa(fd),
 			strconv.FormatInt(int64(s.Margin/2), 10), string(s.cgroup), s.path}, s.args...),
-		Env:   slices.Concat(os.Environ(), s.env, []string{markName + "=" + os.Getenv(markName) + s.mark}),
+		Env:   append(append(os.Environ(), s.env...), markName+"="+os.Getenv(markName)+s.mark),
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		// so that what stops leasehold from a terminal does not stop the guard
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
