@@ -602,7 +602,8 @@ func TestABodyThatIsTooLarge(t *testing.T) {
 	res, body := other.do("POST", "/", "order")
 	require.Equal(t, http.StatusOK, res.StatusCode, body)
 	for _, length := range []int64{-1, 7} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, other.server.URL, strings.NewReader("too big"))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, other.server.URL,
+			strings.NewReader("too big"))
 		require.NoError(t, err)
 		req.ContentLength = length
 		res, err = local.Do(req)

@@ -71,8 +71,8 @@ func (c *campaign) leaseFlags(flags *pflag.FlagSet, ttl time.Duration) {
 
 func (c *campaign) marginFlag(flags *pflag.FlagSet) {
 	flags.DurationVar(&c.margin, "margin", 0, "how long before the end of the TTL a command whose lease is lost is "+
-		"told to end; after half of it, it is killed (default a third of the TTL). The library's defaults are a TTL of "+
-		"15s and a margin of a fifth: a process takes longer to end than a goroutine")
+		"told to end; after half of it, it is killed (default a third of the TTL). The library's defaults are a TTL "+
+		"of 15s and a margin of a fifth: a process takes longer to end than a goroutine")
 }
 
 func (c *campaign) waitFlags(flags *pflag.FlagSet) {

@@ -425,7 +425,10 @@ func snippetOf(t *testing.T, file, language string) string {
 // Without a method, HAProxy checks by OPTIONS.
 func TestHAProxyFollowsTheLeader(t *testing.T) {
 	t.Parallel()
-	shown := map[string]string{"cli.md": snippetOf(t, "cli.md", "haproxy"), "http.md": snippetOf(t, "http.md", "haproxy")}
+	shown := make(map[string]string)
+	for _, page := range []string{"cli.md", "http.md"} {
+		shown[page] = snippetOf(t, page, "haproxy")
+	}
 	shown["by OPTIONS"] = strings.Replace(shown["cli.md"], "httpchk GET /", "httpchk /", 1)
 	require.NotEqual(t, shown["cli.md"], shown["by OPTIONS"])
 	for name, text := range shown {

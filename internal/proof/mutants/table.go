@@ -2827,8 +2827,8 @@ var mutants = []mutant{
 	case self == "":
 		return "there is no /proc,`}}, []string{"./cmd/leasehold -run ^TestThereIsNoProc$"}, 0},
 	{"command: elect outlives its terminal", []edit{{"cmd/leasehold/elect.go",
-		`		if !r.hasLostTerminal() {`, `		if r.terminal || !r.hasLostTerminal() {`}, {"cmd/leasehold/elect.go",
-		`(hungUp || r.hangUp.Load()) && r`, `hungUp && r`}},
+		`		if !r.hasLostTerminal() {`, `		if r.terminal || !r.hasLostTerminal() {`}, {
+		"cmd/leasehold/elect.go", `(hungUp || r.hangUp.Load()) && r`, `hungUp && r`}},
 		[]string{"./cmd/leasehold -run ^TestElectEndsWithItsTerminal$"}, 0},
 	{"command: elect outlives the terminal that its command had", []edit{{
 		"cmd/leasehold/internal/guard/supervise.go", `s.terminal && !HasTerminal()`, `false`}},
