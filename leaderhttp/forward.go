@@ -184,7 +184,8 @@ func (p *Peer) send(t *term, w http.ResponseWriter, r *http.Request) (again bool
 		GotConn: func(httptrace.GotConnInfo) { reached.Store(connected) },
 	}))
 	in.Body = b
-	// So that an app which answers while it reads can do so over HTTP/1, too. HTTP/2 needs no leave.
+	// So that an app which answers while it reads can do so over HTTP/1, too. HTTP/2 needs no
+	// leave.
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	var failed error
 	(&httputil.ReverseProxy{

@@ -587,7 +587,8 @@ func TestAnAppThatAnswersWhileItReads(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// A body that is too large for a handler in front of Forward is the client's fault, as at the leader.
+// A body that is too large for a handler in front of Forward is the client's fault, as at the
+// leader.
 func TestABodyThatIsTooLarge(t *testing.T) {
 	leader, other := leaderAndOther(t)
 	leader.answer(func(w http.ResponseWriter, r *http.Request) {

@@ -169,9 +169,9 @@ func (r *relay) begin() bool {
 }
 
 // end is called after begin, when the command has ended. It returns the signal that ends the
-// campaign, which may have come at any time. hungUp says that the command had the terminal, which has
-// gone: then the system has sent SIGHUP to the command alone. A shell that ends may send it while the
-// terminal is still there.
+// campaign, which may have come at any time. hungUp says that the command had the terminal, which
+// has gone: then the system has sent SIGHUP to the command alone. A shell that ends may send it
+// while the terminal is still there.
 func (r *relay) end(hungUp bool) *exit.Interrupted {
 	r.running.Store(false)
 	if (hungUp || r.hangUp.Load()) && r.hasLostTerminal() {

@@ -85,8 +85,8 @@ func TestASidecarLivesOn(t *testing.T) {
 	}
 }
 
-// The command for new leaders, and what it leaves running, are not of the command that leads: the one
-// gets SIGTERM, and time, the other lives on.
+// The command for new leaders, and what it leaves running, are not of the command that leads: the
+// one gets SIGTERM, and time, the other lives on.
 func TestTheCommandForNewLeadersIsAskedToEnd(t *testing.T) {
 	p := newPlace(t)
 	cmd := p.command("elect", "--on-new-leader",
@@ -104,8 +104,8 @@ func TestTheCommandForNewLeadersIsAskedToEnd(t *testing.T) {
 	require.True(t, lives(orphan))
 }
 
-// Who waits for the end of a file that leasehold was given, such as a lock of flock(1), waits for the
-// command, and not for the guard.
+// Who waits for the end of a file that leasehold was given, such as a lock of flock(1), waits for
+// the command, and not for the guard.
 func TestTheGuardKeepsNoFileOfTheCaller(t *testing.T) {
 	p := newPlace(t)
 	read, write, err := os.Pipe()

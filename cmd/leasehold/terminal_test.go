@@ -282,8 +282,8 @@ func TestBreakAsksAtATerminal(t *testing.T) {
 	require.NotContains(t, term.shows(), "by force?")
 }
 
-// onRawTerminal starts a command as the first one of a new terminal, which hangUp takes away. Nobody
-// reads what is written there.
+// onRawTerminal starts a command as the first one of a new terminal, which hangUp takes away.
+// Nobody reads what is written there.
 func onRawTerminal(t *testing.T, cmd *exec.Cmd) (hangUp func()) {
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)

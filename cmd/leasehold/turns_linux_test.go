@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Processes of one machine that wait for a lock in a directory start when their turn comes: eight take
-// less than one poll interval between them, which is 6 s at a TTL of 30 s or more.
+// Processes of one machine that wait for a lock in a directory start when their turn comes: eight
+// take less than one poll interval between them, which is 6 s at a TTL of 30 s or more.
 func TestEightRunsOneAfterTheOther(t *testing.T) {
 	for name, flags := range map[string][]string{"of a lock": nil, "in a table": {"--slots", "1"}} {
 		t.Run(name, func(t *testing.T) {

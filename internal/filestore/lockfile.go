@@ -128,8 +128,8 @@ func lockMode(dir fs.FileInfo) fs.FileMode {
 	return 0o600 | write | write<<1
 }
 
-// checkLock refuses a lock file of somebody who may not write the directory: he could keep everybody
-// out. Its owner, and root, give it the mode that the directory has by now.
+// checkLock refuses a lock file of somebody who may not write the directory: he could keep
+// everybody out. Its owner, and root, give it the mode that the directory has by now.
 func (c *call) checkLock(f *os.File) error {
 	dir, err1 := c.self.Stat()
 	is, err2 := f.Stat()

@@ -144,8 +144,8 @@ func TestTheLockFileIsForWriters(t *testing.T) {
 	}
 }
 
-// The lock file gets the mode that the directory has got, by the next write of its owner or of root.
-// That of a user who may no longer write the directory could keep everybody out.
+// The lock file gets the mode that the directory has got, by the next write of its owner or of
+// root. That of a user who may no longer write the directory could keep everybody out.
 func TestTheLockFileFollowsItsDirectory(t *testing.T) {
 	path := sharedDir(t, 0o775, 65001, 65010)
 	lock := filepath.Join(path, lockName)

@@ -194,8 +194,9 @@ func Detach(files ...*os.File) {
 }
 
 // closeInherited closes the files above standard error that this process was given for the command,
-// which has its own copies by now: whoever waits for their end, such as for the lock of the caller's
-// flock(1), must not wait for the guard. What this process has opened itself is told by its flag.
+// which has its own copies by now: whoever waits for their end, such as for the lock of the
+// caller's flock(1), must not wait for the guard. What this process has opened itself is told by
+// its flag.
 func closeInherited() {
 	dir, err := os.Open("/dev/fd")
 	if err != nil {
@@ -228,8 +229,8 @@ func (g *guard) start(path string, args []string) (outside syscall.Errno, err er
 	return outside, err
 }
 
-// forkExec starts a program. As execvp(3) does, and so env, timeout and flock, it starts /bin/sh for
-// a script without a first line that names its interpreter.
+// forkExec starts a program. As execvp(3) does, and so env, timeout and flock, it starts /bin/sh
+// for a script without a first line that names its interpreter.
 func forkExec(path string, args []string, attr *syscall.SysProcAttr) (pid int, err error) {
 	start := func(path string, args []string) (int, error) {
 		return syscall.ForkExec(path, args, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: attr})

@@ -230,8 +230,9 @@ func awaitChild(kind, id, options int) (pid int, stopped syscall.Signal, err err
 
 // remaining is what lives of the descendants of this process. What the command has left in its
 // process group is among them, because this process is a reaper. With a mark, they are only those
-// that are in the process group or have the mark in their environment, and the descendants of these:
-// leasehold itself has other children, too, such as those of the script that has become leasehold.
+// that are in the process group or have the mark in their environment, and the descendants of
+// these: leasehold itself has other children, too, such as those of the script that has become
+// leasehold.
 func remaining(group int, mark string) []process {
 	self := os.Getpid()
 	all := descendants(processes(false), func(p process) bool { return p.parent == self })

@@ -431,7 +431,8 @@ func (s *Supervisor) giveTerminal() error {
 	return nil
 }
 
-// HasTerminal reports whether this process has a terminal that controls it, in the foreground or not.
+// HasTerminal reports whether this process has a terminal that controls it, in the foreground or
+// not.
 func HasTerminal() bool {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
