@@ -199,3 +199,23 @@ func TestHoldEndsWithAZombie(t *testing.T) {
 	offline(t, "hold", "--handle-file", file, "--while", strconv.Itoa(job.Process.Pid)).complains(t, 64,
 		"there is no such process")
 }
+
+// The process of another user, which may not be sent a signal, is one that lives.
+func TestHoldWhileTheProcessOfAnotherUserLives(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t)
+	dir, err := os.MkdirTemp("", "handle") // where nobody can read it
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	file := filepath.Join(dir, "handle")
+	finish(t, b.command("acquire", "--ttl", "1s", "--handle-file", file, b.url("locks/a"))).succeeds(t)
+	if os.Getuid() == 0 {
+		require.NoError(t, os.Chmod(dir, 0o755))
+		require.NoError(t, os.Chown(file, 65534, 65534))
+	}
+	cmd := b.command("hold", "--for", "2s", "--while", "1", "--handle-file", file) // 1 is root's
+	asNobody(t)(cmd)
+	held := finish(t, cmd)
+	held.complains(t, 79, "because --for 2s has passed")
+	require.Contains(t, held.out, "renewing token 1 until ")
+}
