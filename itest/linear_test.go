@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,16 +36,18 @@ type history struct {
 const never = math.MaxInt64
 
 // record runs an operation and records it. do returns known = false if the operation may or may not
-// have happened. A read of unknown outcome says nothing, and would only make the check longer.
+// have happened. One that has written nothing says nothing if its outcome is unknown, and would only
+// make the check longer: its output is nothing.
 func (h *history) record(client int, input any, do func() (output any, known bool)) {
 	sent := int64(time.Since(h.began))
 	output, known := do()
 	back := int64(time.Since(h.began))
-	if !known {
+	switch {
+	case known:
+	case output == any(nothing{}):
+		return
+	default:
 		output, back = unknown, never
-		if input == any(call{op: "get"}) || input == any(lockCall{op: "inspect"}) {
-			return
-		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -53,6 +56,9 @@ func (h *history) record(client int, input any, do func() (output any, known boo
 
 // unknown is the output of an ambiguous operation.
 var unknown any
+
+// nothing is the output of an operation that has written nothing, and has failed.
+type nothing struct{}
 
 // check requires that the history is linearizable. It also fails on porcupine's result "Unknown",
 // which means that porcupine ran out of time.
@@ -345,8 +351,10 @@ func linearizableRegister(t *testing.T, server string, mayTear bool, open opened
 								}
 								return found(seen), true
 							}
-							seen = ""
-							return found(""), errors.Is(err, leasehold.ErrNotExist)
+							if seen = ""; !errors.Is(err, leasehold.ErrNotExist) {
+								return nothing{}, false
+							}
+							return found(""), true
 						})
 					case seen == "":
 						h.record(c, call{op: "create", body: body}, func() (any, bool) {
@@ -424,11 +432,30 @@ func linearizableLock(t *testing.T, server string, open opened) {
 		ops, ambiguous, terms)
 }
 
+// writes counts the writes of a store.
+type writes struct {
+	leasehold.Store
+	n atomic.Int64
+}
+
+func (w *writes) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	w.n.Add(1)
+	return w.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+func (w *writes) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	w.n.Add(1)
+	return w.Store.PutIfNoneMatch(ctx, key, body)
+}
+
+func (w *writes) Describe() leasehold.StoreInfo { return leasehold.Describe(w.Store) }
+
 // lockClient acquires a lock again and again, and then renews, releases or abandons it.
 func lockClient(t *testing.T, h *history, c int, store leasehold.Store, key string, random *rand.Rand) {
 	ctx := context.Background()
+	sent := &writes{Store: store}
 	start := func() *leasehold.Lock {
-		lock, err := leasehold.NewLock(store, key, leasehold.WithTTL(time.Second), leasehold.WithManualRenewal())
+		lock, err := leasehold.NewLock(sent, key, leasehold.WithTTL(time.Second), leasehold.WithManualRenewal())
 		assertNoError(t, err)
 		return lock
 	}
@@ -437,19 +464,26 @@ func lockClient(t *testing.T, h *history, c int, store leasehold.Store, key stri
 		var lease *leasehold.Lease
 		h.record(c, lockCall{op: "acquire"}, func() (any, bool) {
 			var err error
+			before := sent.n.Load()
 			if lease, err = lock.TryAcquire(ctx); err == nil {
 				return lockOutput{true, lease.Token()}, true
 			}
 			held, ok := errors.AsType[*leasehold.HeldError](err)
-			if !ok {
-				return nil, false
+			switch {
+			case ok:
+				return lockOutput{false, held.Record.Token}, true
+			case sent.n.Load() == before:
+				return nothing{}, false
 			}
-			return lockOutput{false, held.Record.Token}, true
+			return nil, false
 		})
 		if lease == nil {
 			h.record(c, lockCall{op: "inspect"}, func() (any, bool) {
 				rec, err := lock.Inspect(ctx)
-				return lockOutput{rec.Released() || rec.Token == 0, rec.Token}, err == nil
+				if err != nil {
+					return nothing{}, false
+				}
+				return lockOutput{rec.Released() || rec.Token == 0, rec.Token}, true
 			})
 			time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
 			continue

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ import (
 // lockDirectory keeps everybody from writing in a directory of locks, as a process does that is
 // stopped in the middle of a write.
 func lockDirectory(t *testing.T, dir string) {
-	locked, err := os.Open(dir)
+	locked, err := os.OpenFile(filepath.Join(dir, ".leasehold-lock"), os.O_WRONLY|os.O_CREATE, 0o600)
 	require.NoError(t, err)
 	t.Cleanup(func() { locked.Close() })
 	require.NoError(t, syscall.Flock(int(locked.Fd()), syscall.LOCK_EX))
