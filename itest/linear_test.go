@@ -36,8 +36,8 @@ type history struct {
 const never = math.MaxInt64
 
 // record runs an operation and records it. do returns known = false if the operation may or may not
-// have happened. One that has written nothing says nothing if its outcome is unknown, and would only
-// make the check longer: its output is nothing.
+// have happened. One that has written nothing says nothing if its outcome is unknown, and would
+// only make the check longer: its output is nothing.
 func (h *history) record(client int, input any, do func() (output any, known bool)) {
 	sent := int64(time.Since(h.began))
 	output, known := do()
