@@ -47,10 +47,13 @@ func TestLinearizableFileStore(t *testing.T) {
 					case random.IntN(3) == 0, seen != "" && !ok:
 						h.record(c, call{op: "get"}, func() (any, bool) {
 							obj, err := store.Get(ctx, name)
-							if seen = string(obj.Body); err == nil {
+							switch seen = string(obj.Body); {
+							case err == nil:
 								etags.Store(seen, obj.ETag)
+							case !errors.Is(err, leasehold.ErrNotExist):
+								return nothing{}, false
 							}
-							return found(seen), err == nil || errors.Is(err, leasehold.ErrNotExist)
+							return found(seen), true
 						})
 					case seen == "":
 						h.record(c, call{op: "create", body: body}, func() (any, bool) {
