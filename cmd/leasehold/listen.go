@@ -157,7 +157,7 @@ func (w *web) serve(logger *slog.Logger, healthy func(*http.Request) error) {
 	})
 	var all connections
 	w.server = &http.Server{
-		Handler: mux, ErrorLog: slowLog(logger), MaxHeaderBytes: 16 << 10,
+		Handler: withoutBodies(mux), ErrorLog: slowLog(logger), MaxHeaderBytes: 16 << 10,
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
 		IdleTimeout: time.Minute,
 		ConnState:   all.changed,
@@ -204,6 +204,19 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 		delete(c.idle, oldest)
 		_ = oldest.Close()
 	}
+}
+
+// withoutBodies refuses requests with a body, which nothing here needs, and does not wait for it: so
+// nobody keeps a connection busy for longer than its headers take.
+func withoutBodies(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.ContentLength == 0 {
+			next.ServeHTTP(rw, r)
+			return
+		}
+		_ = http.NewResponseController(rw).SetReadDeadline(time.Now())
+		http.Error(rw, "send no body", http.StatusRequestEntityTooLarge)
+	})
 }
 
 // atMost answers 503 to requests above so many at a time.

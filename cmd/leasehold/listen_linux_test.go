@@ -96,6 +96,15 @@ func TestAFloodOfConnections(t *testing.T) {
 		s.answers(t, "http://"+addr+path, 200)
 	}
 	end()
+	began := time.Now()
+	for range 600 { // busy ones, whose request never ends
+		c, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		_, _ = io.WriteString(c, "POST /leader HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n") // may be closed
+	}
+	s.answers(t, "http://"+addr+"/healthz", 200)
+	require.Less(t, time.Since(began), 8*time.Second, "it has waited for their bodies, 10 s")
 	s.answers(t, "http://"+addr+"/leader", 200)
 }
 
