@@ -206,8 +206,8 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// withoutBodies refuses requests with a body, which nothing here needs, and does not wait for it: so
-// nobody keeps a connection busy for longer than its headers take.
+// withoutBodies refuses requests with a body, which nothing here needs, and does not wait for it:
+// so nobody keeps a connection busy for longer than its headers take.
 func withoutBodies(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 0 {

@@ -199,11 +199,13 @@ func TestTheEndOfATermIsToldAfterTheRelease(t *testing.T) {
 				body     string
 				released bool
 			}
+			rec, err := lock.Inspect(t.Context())
+			require.NoError(t, err)
 			answered := make(chan told, 3)
 			for range cap(answered) {
 				go func() {
 					var got told
-					res, err := http.Get(at.URL() + "/.leasehold/wait?key=locks%2Fa&token=1")
+					res, err := http.Get(at.URL() + "/.leasehold/wait?key=locks%2Fa&token=1&term=" + rec.TermID)
 					if err == nil {
 						body, _ := io.ReadAll(res.Body)
 						res.Body.Close()

@@ -1347,7 +1347,7 @@ var mutants = []mutant{
 	},
 	{
 		"leaderhttp: any failure taken for a refusal",
-		[]edit{{"leaderhttp/forward.go", `	case !unsent:`, `	case false:`}},
+		[]edit{{"leaderhttp/forward.go", `	case !unsent:`, `	case !unsent && failed == nil:`}},
 		[]string{"./leaderhttp -run TestForwardOverABadNetwork"},
 		35,
 	},
