@@ -3998,6 +3998,17 @@ var mutants = []mutant{
 		[]string{"./cmd/leasehold -run ^TestAFloodOfConnections$"}, 0,
 	},
 	{
+		"command: whoever announces a body keeps a connection busy",
+		[]edit{{"cmd/leasehold/listen.go", `		if r.ContentLength == 0 {`, `		if r.ContentLength >= -1 {`}},
+		[]string{"./cmd/leasehold -run ^TestAFloodOfConnections$"}, 0,
+	},
+	{
+		"leaderhttp: strangers are told who leads",
+		[]edit{{"leaderhttp/wait.go", `map[string]bool{"leading": status == http.StatusOK}`,
+			`map[string]bool{"leading": status == http.StatusOK, p.id: true}`}},
+		[]string{"./leaderhttp -run ^TestTheAnswersOfAPeer$"}, 35,
+	},
+	{
 		"leaderhttp: the address that a client gives is believed",
 		[]edit{{"leaderhttp/forward.go", `strings.TrimPrefix(before+", "+host, ", "))`,
 			`strings.TrimPrefix(before, host))`}},
