@@ -1,7 +1,6 @@
 package locktable
 
 import (
-	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -124,54 +123,49 @@ func (t *Table) build(tm *term, base *version, d *difference) (built *tables.Tab
 			}
 			asked = append(asked, r)
 		}
-		tab.Finish(rand.Text()[:16], t.floor)
-		t.mustFollow(tm, base, d, tab, asked)
-		body, err := tab.EncodeWithin(t.maxSize)
+		t.mustHold(tm, base, d)
+		body, over, err := tab.Seal(rand.Text()[:16], t.floor, t.maxSize)
+		tm.full = errors.Is(err, ErrFull)
 		if errors.Is(err, ErrFull) && len(asked) > 0 {
 			// The last ones go, as many as the bytes over the limit are worth, and one at least.
-			over := max((len(body)-t.maxSize)*len(asked)/max(len(body)-base.size, 1), 1)
-			for _, r := range asked[max(len(asked)-over, 0):] {
+			most := max(over*len(asked)/max(t.maxSize+over-base.size-base.tab.Reserve(), 1), 1)
+			for _, r := range asked[max(len(asked)-most, 0):] {
 				failed[r] = err
 			}
+			continue
+		}
+		if errors.Is(err, ErrFull) && d.join && len(d.evict) > 0 { // what makes room needs none
+			d.join = false
 			continue
 		}
 		if postponed := t.fail(tm, base, failed); postponed && d.nothing(len(asked)) && !t.unknown {
 			return nil, nil, 0, nil
 		}
-		if errors.Is(err, ErrFull) && len(body) <= leasehold.MaxObjectSize { // others have written it so large
+		if errors.Is(err, ErrFull) && !d.join && len(body) <= leasehold.MaxObjectSize { // it only frees
 			err = nil
 		}
 		return tab, body, len(asked), err
 	}
 }
 
-// mustFollow panics if a write that is about to be sent would break what all leases rest on. A
-// panic is right outside of tests, too. Such a write comes from a mistake in this package, so what
-// this process believes of its leases cannot be trusted either. Nothing is sent then, the contexts
-// of all leases end, and nobody gets their locks before the TTL has passed: see Table.Run. An error
-// would leave the process to go on with what it believes. No object that Decode reads leads there,
-// so whoever damages the table stops nobody by it. It costs about a sixth of what building the
-// write does.
-func (t *Table) mustFollow(tm *term, base *version, d *difference, next *tables.Table, asked []*request) {
-	w := tables.Write{By: tm.named, AtLeast: t.floor, Gone: d.evict, Dropped: d.drop}
-	self, _ := base.tab.Find(tm.named)
-	if d.leaves {
-		w.Gone = append(slices.Clip(w.Gone), self)
-	}
-	n, _ := next.Find(tm.named)
-	for _, r := range asked {
-		w.Asked = append(w.Asked, tables.ID{Member: n, Number: r.number})
-	}
-	err := next.Follows(base.tab, w)
+// mustHold panics if a write that is about to be sent would free what is in use. A panic is right
+// outside of tests, too. Such a write comes from a mistake in this package, so what this process
+// believes of its leases cannot be trusted either. Nothing is sent then, the contexts of all leases
+// end, and nobody gets their locks before the TTL has passed: see Table.Run. An error would leave
+// the process to go on with what it believes. What the table grants is not checked again here: the
+// enumeration, the fuzz tests and each write of a simulated world do that.
+func (t *Table) mustHold(tm *term, base *version, d *difference) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	var err error
+	self, _ := base.tab.Find(tm.named)
 	for _, id := range d.drop {
-		if r := t.requests[id.Number]; r != nil && r.state == held {
-			err = cmp.Or(err, fmt.Errorf("request %d is dropped while its lease goes on", id.Number))
+		if r := t.requests[id.Number]; r != nil && r.state == held || id.Member != self {
+			err = fmt.Errorf("request %+v is dropped while its lease goes on, or is of another", id)
 		}
 	}
 	if d.leaves && tm.functions > 0 {
-		err = cmp.Or(err, fmt.Errorf("the member leaves while %d functions run", tm.functions))
+		err = fmt.Errorf("the member leaves while %d functions run", tm.functions)
 	}
 	if err != nil {
 		panic(fmt.Errorf("locktable: table %q: %w, nothing was written: %w (a mistake in this package: report it)",
@@ -179,7 +173,7 @@ func (t *Table) mustFollow(tm *term, base *version, d *difference, next *tables.
 	}
 }
 
-// errInvariant marks a panic of mustFollow.
+// errInvariant marks a panic of mustHold.
 var errInvariant = errors.New("an invariant would be broken")
 
 // fail tells requests why they cannot be part of the table. It reports whether base is too old for
@@ -194,11 +188,6 @@ func (t *Table) fail(tm *term, base *version, failed map[*request]error) (postpo
 		}
 		if r.state == waiting {
 			t.finish(r, t.named(err))
-		}
-		if errors.Is(err, ErrFull) {
-			for _, w := range tm.watches { // the dead that block nobody take room, too
-				w.due = min(w.due, max(t.clock.Now().Mono, w.looked+t.poll))
-			}
 		}
 	}
 	return postponed

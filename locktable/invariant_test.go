@@ -37,7 +37,7 @@ func TestAnInvariantIsChecked(t *testing.T) {
 	require.NoError(t, build(own))
 	err := build(other)
 	require.ErrorIs(t, err, errInvariant)
-	require.ErrorContains(t, err, "is not dropped by its member")
+	require.ErrorContains(t, err, "or is of another")
 }
 
 // What one process must not do is checked beside the table itself.

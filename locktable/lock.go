@@ -29,8 +29,10 @@ func (t *Table) Lock(name string) *Lock { return t.claim(tables.Claim{Name: name
 // [Table.Lock].
 func (t *Table) Shared(name string) *Lock { return t.claim(tables.Claim{Name: name, Shared: true}) }
 
-// Slots is n of the slots of a semaphore that has as many as of says. All that use its name at a
-// time must say the same number: a request that says another one fails with [ErrCapacity].
+// Slots is n of the slots of a semaphore that has as many as of says. Each request counts by its
+// own number, so a new release of a program may say another one while the old one runs. While one
+// with fewer slots waits, those behind it get no more than that. A name that somebody uses without
+// slots fails with [ErrCapacity], and the other way round.
 func (t *Table) Slots(name string, of, n int) *Lock {
 	l := t.claim(tables.Claim{Name: name, Slots: n, Of: of})
 	if l.err == nil && of < 1 {

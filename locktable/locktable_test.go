@@ -329,7 +329,7 @@ func TestSharedLocksAndSemaphores(t *testing.T) {
 		s1, s2 := acquire(t, a.Slots("gpu", 3, 2)), acquire(t, b.Slots("gpu", 3, 1))
 		_, err := a.Slots("gpu", 3, 1).TryAcquire(soon(t))
 		require.ErrorIs(t, err, leasehold.ErrHeld)
-		_, err = a.Slots("gpu", 4, 1).TryAcquire(soon(t))
+		_, err = a.Lock("gpu").TryAcquire(soon(t))
 		require.ErrorContains(t, err, "gpu")
 		require.NotErrorIs(t, err, leasehold.ErrHeld)
 		require.NoError(t, s1.Release(t.Context()))
@@ -443,22 +443,41 @@ func TestBadInput(t *testing.T) {
 	require.Empty(t, store.requests)
 }
 
-// A semaphore has one capacity at a time. It can change when nobody uses it.
-func TestCapacity(t *testing.T) {
+// A lock is no semaphore, and a semaphore no lock, while somebody uses it.
+func TestALockIsNoSemaphore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newCounting()
 		a, b := start(t, store), start(t, store)
 		lease := acquire(t, a.Slots("gpu", 8, 1))
-		for _, other := range []*locktable.Lock{b.Slots("gpu", 4, 1), b.Lock("gpu"),
-			b.All(b.Lock("free"), b.Shared("gpu"))} {
+		for _, other := range []*locktable.Lock{b.Lock("gpu"), b.All(b.Lock("free"), b.Shared("gpu"))} {
 			_, err := other.Acquire(soon(t))
 			require.ErrorIs(t, err, locktable.ErrCapacity)
-			require.ErrorContains(t, err, `"gpu" has 8 slots, not`)
+			require.ErrorContains(t, err, `"gpu" is used as a semaphore now`)
 			_, err = other.TryAcquire(soon(t))
 			require.ErrorIs(t, err, locktable.ErrCapacity)
 		}
 		require.NoError(t, lease.Release(t.Context()))
-		acquire(t, b.Slots("gpu", 4, 1))
+		acquire(t, b.Lock("gpu"))
+	})
+}
+
+// A deployment that changes the capacity needs no pause: each release of the program counts by its
+// own number, and nobody with the larger one passes whoever waits with the smaller.
+func TestTheCapacityChangesDuringADeployment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		before, after := start(t, store), start(t, store)
+		first, second := acquire(t, before.Slots("gpu", 2, 1)), acquire(t, before.Slots("gpu", 2, 1))
+		third := acquire(t, after.Slots("gpu", 3, 1))
+		old := make(chan *locktable.Lease)
+		go func() { old <- acquire(t, before.Slots("gpu", 2, 1)) }()
+		time.Sleep(10 * time.Second)
+		_, err := after.Slots("gpu", 4, 1).TryAcquire(soon(t))
+		require.ErrorIs(t, err, leasehold.ErrHeld, "one with the smaller number waits in front")
+		require.NoError(t, first.Release(t.Context()))
+		require.NoError(t, second.Release(t.Context()))
+		require.NoError(t, (<-old).Release(t.Context()))
+		require.NoError(t, third.Release(t.Context()))
 	})
 }
 

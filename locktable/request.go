@@ -24,6 +24,9 @@ func (t *Table) write(tm *term, base *version, d *difference) {
 	case d.nothing(asked) && !t.unknown:
 		return
 	case err != nil:
+		if tm.full { // a member without a row looks for the dead all the same
+			t.watchOthers(tm, t.clock.Now().Mono)
+		}
 		t.failed(tm, true, err)
 		return
 	}
@@ -116,7 +119,7 @@ func (t *Table) read(tm *term) {
 	if tm.undropped != never && !t.standsInTheWay(tm, false) {
 		tm.undropped = never
 	}
-	if !same && v.tab.Unfinished() { // whoever has edited it by hand has granted nothing
+	if !same && v.tab.Unfinished(v.size) { // whoever has edited it by hand has granted nothing
 		t.unknown = true
 	}
 }

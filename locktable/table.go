@@ -27,9 +27,8 @@ var (
 	ErrNoTerm = errors.New("this member has no term now")
 	// ErrFull says that the table has no room for a request: see [WithMaxSize].
 	ErrFull = tables.ErrFull
-	// ErrCapacity says that somebody holds a lock, or waits for it, with another number of slots,
-	// or without slots. The capacity of a semaphore can change when nobody holds it or waits for
-	// it.
+	// ErrCapacity says that somebody holds a lock, or waits for it, as a semaphore, and it is asked
+	// for as a lock without slots; or the other way round.
 	ErrCapacity = tables.ErrCapacity
 )
 

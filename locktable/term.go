@@ -31,6 +31,7 @@ type term struct {
 
 	// The committer's own.
 	mustRead  bool          // seen is not the current version, or is not known to be
+	full      bool          // the table had no room for all that this member asked for, or for itself
 	refusals  int           // of writes, less those that have succeeded
 	unread    int           // reads that have failed in a row
 	unwritten int           // and writes

@@ -3,6 +3,7 @@ package locktable
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -62,6 +63,9 @@ func (t *Table) watchOthers(tm *term, now time.Duration) (wait time.Duration) {
 			w.due = now + time.Duration(rand*float64(round*t.ttl))
 		}
 		w.blocks = follows
+		if tm.full { // the dead that block nobody take room, too
+			w.due = min(w.due, max(now, w.looked+t.poll))
+		}
 		if w.looking || w.over {
 			continue
 		}
@@ -77,43 +81,13 @@ func (t *Table) watchOthers(tm *term, now time.Duration) (wait time.Duration) {
 	return wait
 }
 
-// sameClaims is equal for all requests with the same claims. It needs no memory for a single one.
-type sameClaims struct {
-	first tables.Claim
-	more  string
-}
-
-func claimsOf(r *request) sameClaims {
-	same := sameClaims{first: r.claims[0]}
-	if len(r.claims) > 1 {
-		same.more = fmt.Sprint(r.claims[1:])
-	}
-	return same
-}
-
-// inTheWay returns the members that are in the way of requests of this member. The caller holds
-// t.mu.
+// inTheWay returns the members that are in the way of requests of this member: those who hold, and
+// of those who wait in front of it the nearest. The caller holds t.mu.
 func (t *Table) inTheWay(n uint64) map[uint64]bool {
 	blocks := make(map[uint64]bool)
-	// Of a thousand callers that wait for the same, the first and the last tell who is in the way.
-	first, last := make(map[sameClaims]*request), make(map[sameClaims]*request)
-	for _, r := range t.requests {
-		if r.state != waiting || !r.asked {
-			continue
-		}
-		same := claimsOf(r)
-		if f := first[same]; f == nil || r.number < f.number {
-			first[same] = r
-		}
-		if l := last[same]; l == nil || r.number > l.number {
-			last[same] = r
-		}
-	}
-	for same, r := range first {
-		for _, r := range []*request{r, last[same]} {
-			for _, m := range t.seen.tab.Nearest(tables.ID{Member: n, Number: r.number}, followed) {
-				blocks[m] = true
-			}
+	for _, a := range t.seen.tab.AheadOf(n) {
+		for _, m := range slices.Concat(a.Holders, a.Front[:min(len(a.Front), followed)]) {
+			blocks[m] = true
 		}
 	}
 	return blocks

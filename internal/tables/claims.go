@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
+	"iter"
 	"slices"
 	"strings"
 	"unicode"
@@ -88,14 +88,30 @@ func (c Claim) weight() int64 {
 	}
 }
 
-// fits reports whether the claim can be held beside others that weigh so much.
-func (c Claim) fits(others int64) bool { return others+c.weight() <= cmp.Or(int64(c.Of), whole) }
+// room is the capacity that the claim goes by.
+func (c Claim) room() int64 { return cmp.Or(int64(c.Of), whole) }
+
+// front is what stands in front of a claim and stays waiting: how much it claims, and the smallest
+// capacity that any of it goes by; 0 if it is nobody.
+type front struct{ weight, room int64 }
+
+func (f front) with(c Claim) front {
+	return front{f.weight + c.weight(), min(cmp.Or(f.room, whole), c.room())}
+}
+
+// lets reports whether a claim can be held beside others that hold so much, behind this front. The
+// capacity that counts is the claim's own. Behind one that goes by a smaller capacity it is that,
+// or a stream of those with the larger one would keep the other waiting for ever.
+func (f front) lets(c Claim, held int64) bool {
+	return held+f.weight+c.weight() <= min(cmp.Or(f.room, whole), c.room())
+}
 
 // lock is the index of one name: what would else take a walk through the whole table to find.
 type lock struct {
-	of            int        // the capacity; 0: not a semaphore
+	semaphore     bool
 	held, waiting int64      // the weight of the claims
 	line          []*Request // who claims it; those that wait are in order
+	gone          int        // of the line: they were dropped
 }
 
 // side is the weight that the claims of r are part of.
@@ -106,52 +122,105 @@ func (l *lock) side(r *Request) *int64 {
 	return &l.waiting
 }
 
+// of is the claim of a request for the lock with this name.
+func (r *Request) of(name string) Claim {
+	i, _ := slices.BinarySearchFunc(r.Claims, Claim{Name: name}, Claim.byName)
+	return r.Claims[i]
+}
+
 // InTheWay returns the members that a waiting request waits for, by rising number: those who hold
 // what it claims, and those who claim it earlier. The request's own member may be among them.
-func (t *Table) InTheWay(id ID) []uint64 { return t.inTheWay(id, math.MaxInt) }
+func (t *Table) InTheWay(id ID) []uint64 { return t.Behind(id, func(uint64) bool { return true }) }
 
-// Nearest returns those of them who hold, and of those who wait in front the last n for each lock.
-// So in a long line, each has n that follow it, and not all that are behind it.
-func (t *Table) Nearest(id ID, n int) []uint64 { return t.inTheWay(id, n) }
-
-func (t *Table) inTheWay(id ID, nearest int) []uint64 {
+// Behind returns those of them that these members are, if these alone would keep the request
+// waiting: none if it could be granted were the others not there.
+func (t *Table) Behind(id ID, these func(member uint64) bool) []uint64 {
 	r := t.requests[id]
 	if r == nil || r.Token != 0 {
 		return nil
 	}
 	members := []uint64{}
 	for _, c := range r.Claims {
-		weight := int64(0)
-		var holders, front []uint64
-		for _, other := range t.locks[c.Name].line {
-			if other == r { // who is behind and holds was granted beside it
-				break
+		held, ahead, there := int64(0), front{}, []uint64(nil)
+		for other, o := range t.before(r, c.Name) {
+			switch {
+			case !these(other.Member) || c.Shared && o.Shared:
+				continue
+			case other.Token != 0:
+				held += o.weight()
+			default:
+				ahead = ahead.with(o)
 			}
-			i, _ := slices.BinarySearchFunc(other.Claims, c, Claim.byName)
-			if o := other.Claims[i]; !c.Shared || !o.Shared {
-				weight += o.weight()
-				if other.Token != 0 {
-					holders = append(holders, other.Member)
-				} else {
-					front = append(front, other.Member)
-				}
-			}
+			there = append(there, other.Member)
 		}
-		if !c.fits(weight) { // else there are slots enough
-			members = slices.Concat(members, holders, front[max(len(front)-nearest, 0):])
+		if !ahead.lets(c, held) { // else there are slots enough
+			members = append(members, there...)
 		}
 	}
 	slices.Sort(members)
 	return slices.Compact(members)
 }
 
-// Wanted reports whether a held request is in the way of any that waits, which is so if more is
-// claimed than there is.
+// before lists who claims a lock in front of r, those who hold it too, with their claims of it. Who
+// is behind and holds was granted beside it.
+func (t *Table) before(r *Request, name string) iter.Seq2[*Request, Claim] {
+	return func(yield func(*Request, Claim) bool) {
+		for _, other := range t.locks[name].line {
+			if other == r || !other.dropped() && !yield(other, other.of(name)) {
+				return
+			}
+		}
+	}
+}
+
+// Ahead is one lock that a member waits for: who holds it, and who waits for it in front of the
+// member's first request, the nearest first. The member itself is not among them.
+type Ahead struct{ Holders, Front []uint64 }
+
+// AheadOf lists the locks that a member waits for. It walks once along each line, however many
+// requests of the member stand there.
+func (t *Table) AheadOf(member uint64) []Ahead {
+	var list []Ahead
+	seen := map[string]bool{}
+	for r := range t.Waiting() {
+		if r.Member != member {
+			continue
+		}
+		for _, c := range r.Claims {
+			if seen[c.Name] {
+				continue
+			}
+			seen[c.Name] = true
+			var a Ahead
+			for other, o := range t.before(t.requests[r.ID], c.Name) {
+				switch {
+				case other.Member == member || c.Shared && o.Shared:
+				case other.Token != 0:
+					a.Holders = append(a.Holders, other.Member)
+				default:
+					a.Front = append(a.Front, other.Member)
+				}
+			}
+			slices.Reverse(a.Front)
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// Wanted reports whether a held request is in the way of any that waits. It is, if more is claimed
+// than there is, because then the last in line waits: by the smallest capacity in that line.
 func (t *Table) Wanted(id ID) bool {
 	r := t.requests[id]
 	return r != nil && r.Token != 0 && slices.ContainsFunc(r.Claims, func(c Claim) bool {
 		l := t.locks[c.Name]
-		return l.held+l.waiting > cmp.Or(int64(c.Of), whole)
+		room := int64(whole)
+		for i := 0; l.semaphore && l.waiting > 0 && i < len(l.line); i++ {
+			if other := l.line[i]; other.Token == 0 && !other.dropped() {
+				room = min(room, other.of(c.Name).room())
+			}
+		}
+		return l.waiting > 0 && l.held+l.waiting > room
 	})
 }
 

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
-
-	"github.com/leasehold-go/leasehold"
 )
 
 // version is the value of the member "table". A reader refuses any other.
@@ -43,23 +41,6 @@ func (t *Table) Encode() []byte {
 	b = appendRequests(append(b, "},\n\"held\":["...), t.Held())
 	b = appendRequests(append(b, "],\n\"waiting\":["...), t.Waiting())
 	return append(b, "]}"...)
-}
-
-// EncodeWithin is Encode for a table that is to be written in at most limit bytes. If it is larger,
-// the error matches ErrFull, and the body comes with it, so that the caller sees by how much. The
-// error of a revision that no reader takes matches leasehold.ErrCorruptRecord: only an edit by hand
-// leads there.
-func (t *Table) EncodeWithin(limit int) ([]byte, error) {
-	if t.Revision > leasehold.MaxToken {
-		return nil, fmt.Errorf("%w: the revision %d is over 2^53-1 (repair the table by hand)",
-			leasehold.ErrCorruptRecord, t.Revision)
-	}
-	body := t.Encode()
-	if len(body) > limit {
-		return body, fmt.Errorf("%w: it would have %d bytes, over the limit of %d (release locks, or spread "+
-			"the names over several tables)", ErrFull, len(body), limit)
-	}
-	return body, nil
 }
 
 func appendMember(b []byte, m Member) []byte {

@@ -113,7 +113,7 @@ func (w *world) finish(t require.TestingT) {
 	require.Len(t, w.table.held, len(held), "what was dropped is kept for ever")
 	require.Len(t, w.table.waiting, len(waiting), "what was dropped is kept for ever")
 	for i, r := range held {
-		require.Empty(t, blockers(r, slices.Delete(slices.Clone(held), i, i+1)), "holders exclude one another")
+		require.Empty(t, blockers(r, held[:i]), "holders exclude one another")
 	}
 	for i, r := range waiting {
 		require.NotEmpty(t, blockers(r, slices.Concat(held, waiting[:i])), "a request waits for nothing")
@@ -126,6 +126,9 @@ func (w *world) finish(t require.TestingT) {
 			return !slices.ContainsFunc(waiting, func(s Request) bool { return s.ID == e.ID })
 		})
 		require.Empty(t, blockers(r, stayed), "a request was passed")
+		require.Empty(t, blockers(r, slices.Concat(held[:slices.IndexFunc(held, func(h Request) bool {
+			return h.ID == r.ID
+		})], stayed)), "a request was passed, in sum")
 		for _, c := range r.Claims {
 			if !c.Shared && c.Of == 0 {
 				require.Greater(t, now.Token, w.last[c.Name])
@@ -136,20 +139,23 @@ func (w *world) finish(t require.TestingT) {
 }
 
 // blockers returns those of others that the request cannot be held beside. What slots are too few
-// for, all that have slots block.
+// for, all that have slots block. Behind one that waits with a smaller capacity, that one counts.
 func blockers(r Request, others []Request) []Request {
 	var all []Request
 	for _, c := range r.Claims {
-		slots, here := c.Slots, []Request(nil)
+		slots, of, here := c.Slots, c.Of, []Request(nil)
 		for _, o := range others {
 			for _, oc := range o.Claims {
 				if oc.Name == c.Name && (!oc.Shared || !c.Shared) {
 					slots += oc.Slots
 					here = append(here, o)
+					if o.Token == 0 {
+						of = min(of, oc.Of)
+					}
 				}
 			}
 		}
-		if c.Of == 0 || slots > c.Of {
+		if c.Of == 0 || slots > of {
 			all = append(all, here...)
 		}
 	}
@@ -195,7 +201,7 @@ func (w *world) check(t require.TestingT) {
 }
 
 type entry struct {
-	of            int
+	semaphore     bool
 	weights       [2]int64
 	held, waiting []ID
 }
@@ -205,9 +211,10 @@ type entry struct {
 func index(t *Table) map[string]entry {
 	entries := map[string]entry{}
 	for name, l := range t.locks {
-		e := entry{of: l.of, weights: [2]int64{l.held, l.waiting}}
+		e := entry{semaphore: l.semaphore, weights: [2]int64{l.held, l.waiting}}
 		for _, r := range l.line {
 			switch {
+			case r.dropped():
 			case t.requests[r.ID] != r:
 				panic(fmt.Sprintf("%s has a request that is not in the table: %v", name, r.ID))
 			case r.Token != 0:
@@ -225,13 +232,25 @@ func index(t *Table) map[string]entry {
 	return entries
 }
 
-// claimsOf are what small worlds claim: two locks, of which the second is a semaphore or not. The
-// first few are the most telling.
-func claimsOf(semaphore bool) [][]Claim {
+// second is what the second of the two locks is that small worlds claim.
+type second string
+
+const (
+	aLock      second = "a lock"
+	aSemaphore second = "a semaphore"
+	capacities second = "a semaphore of two capacities" // during a deployment
+)
+
+// claimsOf are what small worlds claim. The first few are the most telling.
+func claimsOf(is second) [][]Claim {
 	a, sharedA := Claim{Name: "a"}, Claim{Name: "a", Shared: true}
 	b, otherB := Claim{Name: "b"}, Claim{Name: "b", Shared: true}
-	if semaphore {
+	switch is {
+	case aSemaphore:
 		b, otherB = Claim{Name: "b", Slots: 2, Of: 2}, Claim{Name: "b", Slots: 1, Of: 2}
+	case capacities:
+		b, otherB = Claim{Name: "b", Slots: 1, Of: 1}, Claim{Name: "b", Slots: 1, Of: 2}
+		return [][]Claim{{otherB}, {b}, {a, otherB}, {sharedA, b}, {a}, {sharedA}}
 	}
 	return [][]Claim{{a, otherB}, {sharedA}, {b}, {otherB}, {a}, {sharedA, b}}
 }
@@ -256,10 +275,10 @@ func (w *world) steps(claims [][]Claim, members int) []func(require.TestingT, *w
 
 // TestEverySequence walks through every history of a few steps. A write has one step, or two.
 func TestEverySequence(t *testing.T) {
-	for _, semaphore := range []bool{false, true} {
+	for _, b := range []second{aLock, aSemaphore, capacities} {
 		for _, perWrite := range []int{1, 2} {
-			t.Run(fmt.Sprintf("semaphore %v, steps in a write %d", semaphore, perWrite), func(t *testing.T) {
-				claims, histories := claimsOf(semaphore), 0
+			t.Run(fmt.Sprintf("%s, steps in a write %d", b, perWrite), func(t *testing.T) {
+				claims, histories := claimsOf(b), 0
 				var walk func(w *world, step int)
 				walk = func(w *world, step int) {
 					if step > testsize.Pick(3, 4) {
@@ -289,10 +308,10 @@ func TestEverySequence(t *testing.T) {
 // TestEveryState goes further, but goes on from each state only once, whatever the history and
 // whoever is who.
 func TestEveryState(t *testing.T) {
-	for _, semaphore := range []bool{false, true} {
+	for _, b := range []second{aLock, aSemaphore, capacities} {
 		for _, members := range []int{2, 3} {
-			t.Run(fmt.Sprintf("semaphore %v, members %d", semaphore, members), func(t *testing.T) {
-				seen, claims := map[string]bool{}, claimsOf(semaphore)[:testsize.Pick(3, 6)]
+			t.Run(fmt.Sprintf("%s, members %d", b, members), func(t *testing.T) {
+				seen, claims := map[string]bool{}, claimsOf(b)[:testsize.Pick(3, 6)]
 				now := []*world{newWorld(members)}
 				for range testsize.Pick(4, 5) {
 					var next []*world
@@ -333,7 +352,7 @@ func (w *world) state() string {
 	return fmt.Sprint(own)
 }
 
-// TestLongHistories has crowds, several capacities and writes of many steps.
+// TestLongHistories has crowds, several capacities of one semaphore, and writes of many steps.
 func TestLongHistories(t *testing.T) {
 	for seed := range testsize.Pick(15, 500) {
 		rnd := rand.New(rand.NewPCG(uint64(seed), 0))
@@ -367,7 +386,7 @@ func randomClaims(rnd *rand.Rand) []Claim {
 		switch {
 		case rnd.IntN(3) > 0:
 		case name[0] == 's':
-			of := int(name[1] - '0')
+			of := int(name[1]-'0') - rnd.IntN(3) // members of two releases
 			claims = append(claims, Claim{Name: name, Slots: 1 + rnd.IntN(of), Of: of})
 		default:
 			claims = append(claims, Claim{Name: name, Shared: rnd.IntN(3) > 0})

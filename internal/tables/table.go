@@ -11,15 +11,17 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 )
 
-// The errors of Ask and EncodeWithin that a caller can tell apart.
+// The errors of Ask and Seal that a caller can tell apart.
 var (
-	ErrCapacity = errors.New("another capacity is in force")
+	ErrCapacity = errors.New("a lock is no semaphore")
 	ErrNoMember = errors.New("no such member in the table")
 	ErrKnown    = errors.New("the request is in the table already")
 	ErrFull     = errors.New("the table is full")
@@ -59,7 +61,7 @@ type Table struct {
 
 	members  map[uint64]Member
 	requests map[ID]*Request
-	held     []*Request // in the order of their grants; those that Drop has removed stay until Finish, without Claims
+	held     []*Request // in the order of their grants; those that Drop has removed stay until Finish: see dropped
 	waiting  []*Request // in order; else as held
 	locks    map[string]*lock
 }
@@ -161,7 +163,7 @@ func live(lists ...[]*Request) iter.Seq[Request] {
 	return func(yield func(Request) bool) {
 		for _, list := range lists {
 			for _, r := range list {
-				if r.Claims != nil && !yield(*r) {
+				if !r.dropped() && !yield(*r) {
 					return
 				}
 			}
@@ -195,8 +197,9 @@ func (t *Table) admit(r *Request) error {
 		return err
 	}
 	for _, c := range r.Claims {
-		if l := t.locks[c.Name]; l != nil && l.of != c.Of {
-			return fmt.Errorf("%w: %.80q has %s, not %s", ErrCapacity, c.Name, capacity(l.of), capacity(c.Of))
+		if l := t.locks[c.Name]; l != nil && l.semaphore != c.semaphore() {
+			return fmt.Errorf("%w: %.80q is used as %s now, and is claimed as %s", ErrCapacity, c.Name,
+				kind(l.semaphore), kind(c.semaphore()))
 		}
 	}
 	return nil
@@ -212,7 +215,7 @@ func (t *Table) add(r *Request) {
 	for _, c := range r.Claims {
 		l := t.locks[c.Name]
 		if l == nil {
-			l = &lock{of: c.Of}
+			l = &lock{semaphore: c.semaphore()}
 			t.locks[c.Name] = l
 		}
 		l.line = append(l.line, r)
@@ -227,17 +230,23 @@ func (t *Table) Drop(id ID) bool {
 		return false
 	}
 	delete(t.requests, id)
-	for _, c := range r.Claims {
+	claims := r.Claims
+	r.Claims = nil
+	for _, c := range claims {
 		l := t.locks[c.Name]
 		*l.side(r) -= c.weight()
-		l.line = slices.DeleteFunc(l.line, func(other *Request) bool { return other == r })
+		if l.gone++; 2*l.gone > len(l.line) { // so a long line is not walked for each of its requests
+			l.line, l.gone = slices.DeleteFunc(l.line, (*Request).dropped), 0
+		}
 		if len(l.line) == 0 {
 			delete(t.locks, c.Name)
 		}
 	}
-	r.Claims = nil
 	return true
 }
+
+// dropped reports whether a request was removed, and is still in a list that nobody has cleaned.
+func (r *Request) dropped() bool { return r.Claims == nil }
 
 // Leave removes a member and all its requests, and reports whether it was there.
 func (t *Table) Leave(member uint64) bool {
@@ -256,42 +265,106 @@ func (t *Table) Leave(member uint64) bool {
 func (t *Table) Finish(nonce string, atLeast uint64) {
 	t.Revision = max(t.Revision, atLeast) + 1
 	t.Nonce = nonce
-	t.grant()
+	t.grant(math.MaxInt)
 }
 
-// Unfinished reports whether somebody waits for nothing, which is so only if the table was edited
-// by hand.
-func (t *Table) Unfinished() bool {
+// Seal is Finish, and Encode of what is to be written. If the object would have more than limit
+// bytes once all who wait were granted, the error matches ErrFull: such a write must not ask or
+// join. The body comes with it, because what only frees may be sent all the same. over is by how
+// many bytes. The error of a revision that no reader takes matches leasehold.ErrCorruptRecord: only
+// an edit by hand leads there.
+//
+// Only an edit by hand, or a member without this limit, makes a table of which not all can be
+// granted within leasehold.MaxObjectSize. Seal grants as many as fit then, in order.
+func (t *Table) Seal(nonce string, atLeast uint64, limit int) (body []byte, over int, err error) {
+	waited := t.waiting
+	t.Finish(nonce, atLeast)
+	if t.Revision > leasehold.MaxToken {
+		return nil, 0, fmt.Errorf("%w: the revision %d is over 2^53-1 (repair the table by hand)",
+			leasehold.ErrCorruptRecord, t.Revision)
+	}
+	body = t.Encode()
+	if excess := len(body) - leasehold.MaxObjectSize; excess > 0 {
+		granted := t.retract(waited)
+		t.grant(max(granted-excess/t.tokenSize()-1, 0))
+		body = t.Encode()
+	}
+	if size := len(body) + t.Reserve(); size > limit {
+		return body, size - limit, fmt.Errorf("%w: with all that is asked for it would have %d bytes, over the limit "+
+			"of %d (release locks, or spread the names over several tables)", ErrFull, size, limit)
+	}
+	return body, 0, nil
+}
+
+// Reserve is how many bytes the object grows by, at most, when all are granted who wait: by a token
+// for each, of a revision that may be a hundred times as high then.
+func (t *Table) Reserve() int {
+	_, _, waiting := t.Counts()
+	return waiting * (t.tokenSize() + len("99"))
+}
+
+// tokenSize is what a grant adds to the object.
+func (t *Table) tokenSize() int { return len(",") + len(strconv.FormatUint(t.Revision, 10)) }
+
+// Unfinished reports whether another write would grant something in a table that has so many bytes,
+// which is so only if it was edited by hand, or was full.
+func (t *Table) Unfinished(size int) bool {
+	if len(t.waiting) == 0 || size+t.tokenSize() > leasehold.MaxObjectSize {
+		return false
+	}
 	c := t.Clone()
-	c.grant()
-	return len(c.held) > len(t.held)
+	waiting := len(c.waiting)
+	c.grant(1)
+	return len(c.waiting) < waiting
 }
 
 // grant walks those who wait, in order, and grants a request if each of its claims fits beside
-// those who hold and all earlier ones that stay waiting. So a request is not passed by a later one
-// that takes what it waits for. One walk is enough: to later requests, an earlier one counts the
-// same whether it holds or waits.
-func (t *Table) grant() {
-	ahead := map[string]int64{} // the weight of what those claim that stay waiting
+// those who hold and all earlier ones that stay waiting; but not more requests than most. So a
+// request is not passed by a later one that takes what it waits for. One walk is enough: to later
+// requests, an earlier one counts the same whether it holds or waits.
+func (t *Table) grant(most int) {
+	ahead := map[string]front{}
 	var stay []*Request
-	t.held = slices.DeleteFunc(t.held, func(r *Request) bool { return r.Claims == nil })
+	t.held = slices.DeleteFunc(t.held, (*Request).dropped)
 	for _, r := range t.waiting {
+		waits := func(c Claim) bool { return !ahead[c.Name].lets(c, t.locks[c.Name].held) }
 		switch {
-		case r.Claims == nil:
-		case slices.ContainsFunc(r.Claims, func(c Claim) bool { return !c.fits(t.locks[c.Name].held + ahead[c.Name]) }):
+		case r.dropped():
+		case most == 0 || slices.ContainsFunc(r.Claims, waits):
 			stay = append(stay, r)
 			for _, c := range r.Claims {
-				ahead[c.Name] += c.weight()
+				ahead[c.Name] = ahead[c.Name].with(c)
 			}
 		default:
+			most--
 			t.held = append(t.held, r)
-			r.Token = t.Revision
-			for _, c := range r.Claims {
-				l := t.locks[c.Name]
-				l.waiting -= c.weight()
-				l.held += c.weight()
-			}
+			t.turn(r, t.Revision)
 		}
 	}
 	t.waiting = stay
+}
+
+// retract takes back what this write has granted to those who waited before it, and returns how
+// many that were.
+func (t *Table) retract(waited []*Request) (granted int) {
+	t.waiting = waited
+	for _, r := range waited {
+		if r.Token != 0 {
+			granted++
+			t.turn(r, 0)
+		}
+	}
+	t.held = t.held[:len(t.held)-granted]
+	return granted
+}
+
+// turn makes a request one that holds by this token, or one that waits if it is 0.
+func (t *Table) turn(r *Request, token uint64) {
+	for _, c := range r.Claims {
+		*t.locks[c.Name].side(r) -= c.weight()
+	}
+	r.Token = token
+	for _, c := range r.Claims {
+		*t.locks[c.Name].side(r) += c.weight()
+	}
 }

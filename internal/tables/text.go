@@ -21,10 +21,13 @@ func (c Claim) String() string {
 	return c.Name
 }
 
-// capacity is a capacity for people.
-func capacity(of int) string {
-	if of == 0 {
-		return "no slots (it is not a semaphore)"
+// semaphore reports whether the claim is of slots.
+func (c Claim) semaphore() bool { return c.Of > 0 }
+
+// kind is what a lock is, for people.
+func kind(semaphore bool) string {
+	if semaphore {
+		return "a semaphore"
 	}
-	return fmt.Sprintf("%d slots", of)
+	return "a lock"
 }

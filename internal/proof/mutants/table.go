@@ -3473,8 +3473,7 @@ var mutants = []mutant{
 	},
 	{
 		"table: a later request passes one that waits",
-		[]edit{{"internal/tables/table.go", `				ahead[c.Name] += c.weight()`,
-			`				ahead[c.Name] += 0 * c.weight()`}},
+		[]edit{{"internal/tables/claims.go", `	return front{f.weight + c.weight(), min(`, `	return front{f.weight, min(`}},
 		[]string{
 			"./internal/tables -run ^TestAWriterBehindReadersDoesNotStarve$",
 			"./internal/tables -run ^TestEveryState$",
@@ -3491,8 +3490,8 @@ var mutants = []mutant{
 	{
 		"table: a request that is dropped still counts",
 		[]edit{{"internal/tables/table.go", `		*l.side(r) -= c.weight()
-		l.line`,
-			`		l.line`}},
+		if l.gone++`,
+			`		if l.gone++`}},
 		[]string{
 			"./internal/tables -run ^TestWhoFreesALockHandsItOver$",
 			"./internal/tables -run ^TestEverySequence$",
@@ -3517,10 +3516,8 @@ var mutants = []mutant{
 	},
 	{
 		"table: a grant has the revision before it",
-		[]edit{{"internal/tables/table.go", `			r.Token = t.Revision
-`,
-			`			r.Token = max(t.Revision, 2) - 1
-`}},
+		[]edit{{"internal/tables/table.go", `			t.turn(r, t.Revision)`,
+			`			t.turn(r, max(t.Revision, 2)-1)`}},
 		[]string{
 			"./internal/tables -run ^TestWhoFreesALockHandsItOver$",
 			"./internal/tables -run ^TestEverySequence$",
@@ -3534,14 +3531,13 @@ var mutants = []mutant{
 	},
 	{
 		"table: holders that exclude one another are believed",
-		[]edit{{"internal/tables/decode.go", `r.Token != 0 && l != nil && !c.fits(l.held)`,
-			`r.Token != 0 && l != nil && !c.fits(l.held) && false`}},
+		[]edit{{"internal/tables/decode.go", `!(front{}).lets(c, l.held)`,
+			`!(front{}).lets(c, l.held) && false`}},
 		[]string{"./internal/tables -run ^TestDamagedTables$"}, 38,
 	},
 	{
-		"table: another capacity is taken for the one in force",
-		[]edit{{"internal/tables/table.go", `l != nil && l.of != c.Of`,
-			`l != nil && l.of < c.Of`}},
+		"table: a semaphore is taken for a lock",
+		[]edit{{"internal/tables/table.go", `l.semaphore != c.semaphore()`, `!l.semaphore && c.semaphore()`}},
 		[]string{"./internal/tables -run ^TestRefusedRequests$"}, 44,
 	},
 	{
@@ -3575,15 +3571,38 @@ var mutants = []mutant{
 	},
 	{
 		"table: a request is granted though only one of its locks is free",
-		[]edit{{"internal/tables/table.go", `case slices.ContainsFunc(r.Claims, func(c Claim) bool {`,
-			`case slices.ContainsFunc(r.Claims[:1], func(c Claim) bool {`}},
+		[]edit{{"internal/tables/table.go", `slices.ContainsFunc(r.Claims, waits)`,
+			`slices.ContainsFunc(r.Claims[:1], waits)`}},
 		[]string{"./internal/tables -run ^TestEverySequence$"}, 38,
 	},
 	{
 		"table: a table that is too large is written",
-		[]edit{{"internal/tables/encode.go", `	if len(body) > limit {`,
-			`	if len(body) > 2*limit {`}},
+		[]edit{{"internal/tables/table.go", `size > limit {`, `size > 2*limit {`}},
 		[]string{"./internal/tables -run ^TestTablesThatAreNotWritten$"}, 44,
+	},
+	{
+		"table: those who wait have no room for their tokens",
+		[]edit{{"internal/tables/table.go", `	return waiting * (`, `	return waiting / 1000 * (`}},
+		[]string{"./internal/tables -run ^TestAdmissionLeavesRoomForEveryGrant$"}, 44,
+	},
+	{
+		"table: a full table grants more than can be read",
+		[]edit{{"internal/tables/table.go", `excess > 0 {`, `excess > leasehold.MaxObjectSize {`}},
+		[]string{"./internal/tables -run ^TestAFullTableGrantsAsManyAsFit$"}, 44,
+	},
+	{
+		"table: one with more slots passes one with fewer",
+		[]edit{{"internal/tables/claims.go", `<= min(cmp.Or(f.room, whole), c.room())`, `<= c.room()`}},
+		[]string{
+			"./internal/tables -run ^TestASemaphoreGrowsAndShrinks$",
+			"./internal/tables -run ^TestEverySequence$",
+			"./internal/proof/sim -run ^TestTableSeeds$",
+		}, 39,
+	},
+	{
+		"table: a request that was dropped stands in line",
+		[]edit{{"internal/tables/claims.go", `!other.dropped() && !yield(`, `!yield(`}},
+		[]string{"./internal/tables -run ^TestEverySequence$"}, 45,
 	},
 	{
 		"member: a term is over when its object is missing",
@@ -3706,10 +3725,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: tokens fall when the table is lost",
-		[]edit{{"locktable/difference.go", `		tab.Finish(rand.Text()[:16], t.floor)
-`,
-			`		tab.Finish(rand.Text()[:16], 0)
-`}},
+		[]edit{{"locktable/difference.go", `tab.Seal(rand.Text()[:16], t.floor,`, `tab.Seal(rand.Text()[:16], 0,`}},
 		[]string{"./locktable -run ^TestDeletedOrRestored$"}, 40,
 	},
 	{
@@ -3773,8 +3789,8 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: what an edit has left ungranted stays so",
-		[]edit{{"locktable/request.go", `if !same && v.tab.Unfinished() {`,
-			`if !same && v.tab.Unfinished() && v.tab == nil {`}},
+		[]edit{{"locktable/request.go", `if !same && v.tab.Unfinished(v.size) {`,
+			`if !same && v.tab.Unfinished(1 << 30) {`}},
 		[]string{"./locktable -run ^TestAnEditThatGrantsNothing$"}, 45,
 	},
 	{
@@ -3856,9 +3872,25 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: nobody who asks at once gets room when not all do",
-		[]edit{{"locktable/difference.go", `range asked[max(len(asked)-over, 0):] {`,
-			`range asked[min(over, 0):] {`}},
+		[]edit{{"locktable/difference.go", `range asked[max(len(asked)-most, 0):] {`,
+			`range asked[min(most, 0):] {`}},
 		[]string{"./locktable -run ^TestManyRequestsForALittleRoom$"}, 44,
+	},
+	{
+		"locktable: what makes room needs room of its own",
+		[]edit{{"locktable/difference.go", `d.join && len(d.evict) > 0 {`, `d.join && len(d.evict) > 1000 {`}},
+		[]string{"./locktable -run ^TestADeadProcessHasFilledTheTable$"}, 45,
+	},
+	{
+		"locktable: a member without a row looks for nobody",
+		[]edit{{"locktable/request.go", `		if tm.full {`, `		if tm.full && tm.joined {`}},
+		[]string{"./locktable -run ^TestADeadProcessHasFilledTheTable$"}, 45,
+	},
+	{
+		"locktable: a write that only frees is refused for its size",
+		[]edit{{"locktable/difference.go", `!d.join && len(body) <= leasehold.MaxObjectSize {`,
+			`!d.join && len(body) <= t.maxSize {`}},
+		[]string{"./locktable -run ^TestATableThatIsLargerThanItMayBe$"}, 44,
 	},
 	{
 		"locktable: after a panic the locks are free at once",

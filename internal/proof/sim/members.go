@@ -319,12 +319,6 @@ func (w *memberWorld) evict(by *memberProcess, term membership.Term, why string)
 	delete(w.named, term)
 }
 
-func (w *memberWorld) count(what string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.stats.Faults[what]++
-}
-
 func (w *memberWorld) faultsOn() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -32,6 +32,7 @@ type TableConfig struct {
 	Loose    bool // the store ignores the condition of a DELETE
 	Overruns bool // some functions return much later than they should
 	Damage   bool // a person edits the table and the members' objects
+	Mixed    bool // processes count the slots of a semaphore differently, as during a deployment
 }
 
 // TableLock is one lock of a table.
@@ -61,6 +62,7 @@ func NewTableConfig(seed uint64) *TableConfig {
 	c.Twins = c.Named && r.IntN(2) == 0
 	c.Overruns, c.Damage = r.IntN(3) == 0, r.IntN(3) == 0
 	c.drawTableActions(r)
+	c.Mixed = r.IntN(3) == 0
 	return c
 }
 
@@ -377,7 +379,10 @@ func (c *tableClient) drawClaims() (claims []tables.Claim) {
 		l := locks[(first+i)%len(locks)]
 		claim := tables.Claim{Name: l.Name, Of: l.Of}
 		if l.Of > 0 {
-			claim.Slots = 1 + int(c.p.draw(time.Duration(l.Of)))
+			if c.p.w.cfg.Mixed {
+				claim.Of = max(1, l.Of-1+c.p.node%3)
+			}
+			claim.Slots = 1 + int(c.p.draw(time.Duration(claim.Of)))
 		} else {
 			claim.Shared = c.p.draw(3) == 0
 		}

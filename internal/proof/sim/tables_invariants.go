@@ -1,10 +1,10 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -302,8 +302,8 @@ func (w *tableWorld) lastUse(r tables.Request, last time.Time) time.Time {
 // valid without its member's lease. The caller holds w.state.
 func (w *tableWorld) checkLocked() {
 	type use struct {
-		weight int64
-		by     []*tableHold
+		weight, room int64 // room is the largest that one of them goes by: see tables.Claim
+		by           []*tableHold
 	}
 	uses, used := make(map[string]*use), make(map[string]bool)
 	defer func() { w.checkBusy(used) }()
@@ -351,10 +351,13 @@ func (w *tableWorld) checkLocked() {
 				uses[claim.Name] = u
 			}
 			u.weight += weightOf(claim)
+			u.room = max(u.room, roomOf(claim))
 			u.by = append(u.by, h)
-			if u.weight > roomOf(claim) {
-				w.violate("%s is held by more than it has room for: %v", claim.Name, u.by)
-			}
+		}
+	}
+	for name, u := range uses {
+		if u.weight > u.room {
+			w.violate("%s is held by more than it has room for: %v", name, u.by)
 		}
 	}
 }
@@ -461,39 +464,37 @@ func (w *tableWorld) checkOrder(c *tableClient, old, now *tables.Table) {
 		return tableRow{m.Term, r.Number}
 	}
 	held := make(map[string]int64)
+	granted := make(map[tableRow]tables.Request)
+	needs := make(map[tableRow]map[string]int64) // of each grant, with all that hold before it
 	for r := range now.Held() {
+		need := make(map[string]int64)
 		for _, claim := range r.Claims {
 			held[claim.Name] += weightOf(claim)
+			need[claim.Name] = held[claim.Name]
 			if held[claim.Name] > roomOf(claim) {
 				w.violate("%s has granted more of %s than there is: %s", c.name, claim.Name, describe(now))
 			}
 		}
-	}
-	ahead := maps.Clone(held)
-	for r := range now.Waiting() {
-		blocked := false
-		for _, claim := range r.Claims {
-			blocked = blocked || ahead[claim.Name]+weightOf(claim) > roomOf(claim)
+		if r.Token == now.Revision {
+			granted[term(now, r)], needs[term(now, r)] = r, need
 		}
-		if !blocked {
+	}
+	ahead := newLine() // those that wait
+	for r := range now.Waiting() {
+		if !ahead.stops(r, held, true) {
 			w.violate("%s lets %v wait for nothing: %s", c.name, r.ID, describe(now))
 		}
-		for _, claim := range r.Claims {
-			ahead[claim.Name] += weightOf(claim)
+		ahead.add(r)
+	}
+	for name, room := range ahead.room {
+		if room < all && ahead.most[name] > room {
+			w.count("those with more slots stand in one line with those with fewer")
 		}
 	}
-	before := maps.Clone(held) // and those that waited before and still wait
-	granted := make(map[tableRow]tables.Request)
-	for r := range now.Held() {
-		if r.Token == now.Revision {
-			granted[term(now, r)] = r
-		}
-	}
-	passed := func(r tables.Request) {
-		for _, claim := range r.Claims {
-			if before[claim.Name] > roomOf(claim) && before[claim.Name] > held[claim.Name] {
-				w.violate("%s has granted %v past others: %s", c.name, r.ID, describe(now))
-			}
+	before := newLine() // those that waited before and still wait
+	passed := func(row tableRow, r tables.Request) {
+		if before.stops(r, needs[row], false) {
+			w.violate("%s has granted %v past others: %s", c.name, r.ID, describe(now))
 		}
 	}
 	last := 0
@@ -504,21 +505,46 @@ func (w *tableWorld) checkOrder(c *tableClient, old, now *tables.Table) {
 	for r := range old.Waiting() {
 		row := term(old, r)
 		if g, ok := granted[row]; ok {
-			passed(g)
+			passed(row, g)
 			delete(granted, row)
 		} else if at := order[row]; at > 0 {
 			if at < last {
 				w.violate("%s has changed the order of those who wait: %s", c.name, describe(now))
 			}
 			last = at
-			for _, claim := range r.Claims {
-				before[claim.Name] += weightOf(claim)
-			}
+			before.add(r)
 		}
 	}
-	for _, g := range granted {
-		passed(g)
+	for row, g := range granted {
+		passed(row, g)
 	}
+}
+
+// tableLine is what waits in front, by lock: how much, and by what numbers of slots.
+type tableLine struct{ weight, room, most map[string]int64 }
+
+func newLine() tableLine {
+	return tableLine{make(map[string]int64), make(map[string]int64), make(map[string]int64)}
+}
+
+func (l tableLine) add(r tables.Request) {
+	for _, claim := range r.Claims {
+		l.weight[claim.Name] += weightOf(claim)
+		l.room[claim.Name] = min(cmp.Or(l.room[claim.Name], all), roomOf(claim))
+		l.most[claim.Name] = max(l.most[claim.Name], roomOf(claim))
+	}
+}
+
+// stops reports whether the line leaves too little of a lock for a request, beside what is held;
+// more says that its own claims are not part of that.
+func (l tableLine) stops(r tables.Request, held map[string]int64, more bool) bool {
+	return slices.ContainsFunc(r.Claims, func(claim tables.Claim) bool {
+		need := held[claim.Name] + l.weight[claim.Name]
+		if more {
+			need += weightOf(claim)
+		}
+		return need > min(roomOf(claim), cmp.Or(l.room[claim.Name], all))
+	})
 }
 
 // checkLate wants that a write which was given up does not land when its Table has come to rest.

@@ -1,0 +1,121 @@
+package locktable_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/tables"
+	"github.com/leasehold-go/leasehold/locktable"
+)
+
+// A table that is full of readers behind a writer is no dead end: the writer's release, which lets
+// all of them in, is not refused for its size.
+func TestAFullTableIsWorkedOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a, b := start(t, store, locktable.WithMaxSize(8<<10)), start(t, store, locktable.WithMaxSize(8<<10))
+		writer := acquire(t, a.Lock("s"))
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		in, full := 0, 0
+		for range 600 {
+			all.Go(func() {
+				lease, err := b.Shared("s").Acquire(t.Context())
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					require.ErrorIs(t, err, locktable.ErrFull)
+					full++
+					return
+				}
+				in++
+				go func() { _ = lease.Release(t.Context()) }()
+			})
+		}
+		time.Sleep(ttl)
+		require.Greater(t, full, 50)
+		require.NoError(t, writer.Release(soon(t)))
+		all.Wait()
+		require.Greater(t, in, 200)
+		acquire(t, a.Lock("s"))
+	})
+}
+
+// A table as large as a store reads, which an edit or an older release has made of requests, is
+// worked off as well.
+func TestATableThatIsLargerThanItMayBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a := start(t, store)
+		writer := acquire(t, a.Lock("s"))
+		var readers []*locktable.Lease
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		for range 3 {
+			all.Go(func() {
+				lease := acquire(t, a.Shared("s"))
+				mu.Lock()
+				defer mu.Unlock()
+				readers = append(readers, lease)
+			})
+		}
+		time.Sleep(ttl)
+		edit(t, store, func(tab *tables.Table) {
+			m := tab.Join(tables.Member{
+				Term: tables.Term{Key: key + ".members/ghost", ObjectID: "o", TermID: "t", Token: 1}, Name: "ghost", TTL: ttl,
+			})
+			for n := uint64(1); n%500 != 0 || len(tab.Encode()) < leasehold.MaxObjectSize-20_000; n++ {
+				require.NoError(t, tab.Ask(tables.ID{Member: m, Number: n}, []tables.Claim{{Name: "s", Shared: true}}))
+			}
+		})
+		require.NoError(t, writer.Release(soon(t)))
+		all.Wait()
+		require.Len(t, readers, 3)
+		time.Sleep(4 * ttl) // the ghost is seen to be dead, and evicted
+		acquire(t, a.Lock("another"))
+		state, err := a.Inspect(t.Context())
+		require.NoError(t, err)
+		require.Len(t, state.Members, 1)
+	})
+}
+
+// A dead process that has filled the table locks nobody out: a member that has no room to join
+// looks at the others all the same, and removes who is dead.
+func TestADeadProcessHasFilledTheTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		var dies atomic.Bool
+		dead := start(t, &failing{Store: store, dead: &dies}, locktable.WithMaxSize(4<<10))
+		dead.fails = true
+		var err error
+		for i := 0; err == nil; i++ {
+			_, err = dead.Lock(fmt.Sprintf("a-lock-of-a-process-that-fills-the-table-%d", i)).Acquire(t.Context())
+		}
+		require.ErrorIs(t, err, locktable.ErrFull)
+		for i := 0; ; i++ { // so that not even a member's row fits in
+			if _, err = dead.Lock(fmt.Sprint(i)).Acquire(t.Context()); err != nil {
+				break
+			}
+		}
+		dies.Store(true)
+		b := start(t, store, locktable.WithMaxSize(4<<10))
+		began := time.Now()
+		for {
+			lease, err := b.Lock("x").Acquire(soon(t))
+			if err == nil {
+				require.NoError(t, lease.Release(t.Context()))
+				break
+			}
+			require.True(t, errors.Is(err, locktable.ErrFull) || errors.Is(err, leasehold.ErrHeld), "%v", err)
+			require.Less(t, time.Since(began), 4*ttl)
+		}
+	})
+}
