@@ -87,10 +87,10 @@ func (t *Table) step(ctx context.Context, tm *term) (wait time.Duration, done bo
 		return 0, false
 	}
 	d := t.difference(tm, leaving && idle)
-	if d == nil && leaving && idle && !t.unknown {
+	if d == nil && leaving && idle && !t.mustWrite {
 		return 0, true
 	}
-	if d != nil || t.unknown {
+	if d != nil || t.mustWrite {
 		if wait := t.yield(tm, d, now); wait > 0 {
 			return wait, false
 		}
@@ -103,6 +103,9 @@ func (t *Table) step(ctx context.Context, tm *term) (wait time.Duration, done bo
 		return t.ttl, false
 	}
 	wait = min(t.watchOthers(tm, now), tm.readAt-now)
+	if len(tm.foreign) > 0 {
+		wait = min(wait, copied*t.ttl)
+	}
 	return wait, false
 }
 
@@ -140,43 +143,48 @@ const restingReads = 4
 // nextRead sets when the table is to be read again. The caller holds t.mu.
 func (t *Table) nextRead(tm *term) {
 	wait := clock.Jitter(t.clock, restingReads*t.ttl)
-	if _, waits := t.place(tm); waits {
+	if _, listens := t.place(); listens {
 		wait = clock.Jitter(t.clock, t.poll)
 	}
 	tm.readAt = t.clock.Now().Mono + wait
 }
 
-// place is after how many wake-ups it may be this member's turn, and whether it listens to wake-ups
-// at all. The caller holds t.mu.
-func (t *Table) place(tm *term) (place int, ok bool) {
-	if t.seen == nil {
-		return 0, false
-	}
-	if t.listened > 0 {
-		return 1, true
-	}
+// turn is when this member's turn comes in a version: after how many wake-ups, if it waits at all.
+type turn struct {
+	place int
+	waits bool
+}
+
+// turnOf finds the turn of a member: behind those who stand in front of its first request and wait
+// for something that it waits for, too.
+func turnOf(tab *tables.Table, n uint64) turn {
 	mine := make(map[string]bool)
-	for _, r := range t.requests {
-		if r.state == waiting && r.asked {
-			for _, c := range r.claims {
+	for q := range tab.Waiting() {
+		if q.Member == n {
+			for _, c := range q.Claims {
 				mine[c.Name] = true
 			}
 		}
 	}
-	if len(mine) == 0 {
-		return 0, false
-	}
-	n, _ := t.seen.tab.Find(tm.named)
-	place = 1
-	for q := range t.seen.tab.Waiting() {
-		if q.Member == n {
+	at := turn{1, len(mine) > 0}
+	for q := range tab.Waiting() {
+		if q.Member == n || !at.waits {
 			break
 		}
 		if slices.ContainsFunc(q.Claims, func(c tables.Claim) bool { return mine[c.Name] }) {
-			place++
+			at.place++
 		}
 	}
-	return place, true
+	return at
+}
+
+// place is after how many wake-ups it may be this member's turn, and whether it listens to wake-ups
+// at all. The caller holds t.mu.
+func (t *Table) place() (place int, listens bool) {
+	if t.listened > 0 {
+		return 1, true
+	}
+	return t.turn.place, t.turn.waits
 }
 
 // yield is how long to let others write. A member that has just written knows the newest version,
@@ -185,7 +193,7 @@ func (t *Table) place(tm *term) (place int, ok bool) {
 func (t *Table) yield(tm *term, d *difference, now time.Duration) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if tm.leaving || t.unknown || now-t.ttl > tm.rivals || t.handsOver(t.seen, d) {
+	if tm.leaving || t.mustWrite || now-t.ttl > tm.rivals || t.handsOver(t.seen, d) {
 		return 0
 	}
 	if tm.wroteAt == never {
@@ -201,5 +209,9 @@ const maxRefusals = 6
 // spread is a part of the time over which rivals spread their writes: the more refusals and the
 // fewer successes, the longer.
 func (tm *term) spread(part float64) time.Duration {
-	return time.Duration(part * float64(max(tm.writeTook, time.Millisecond)) * float64(int(1)<<max(tm.refusals-1, 0)))
+	unit := max(tm.writeTook, time.Millisecond)
+	if tm.refusals > 3 { // a crowd, or a store that limits writes
+		unit = max(unit, tm.pace)
+	}
+	return time.Duration(part * float64(unit) * float64(int(1)<<max(tm.refusals-1, 0)))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/tables"
@@ -22,45 +23,41 @@ func (tm *term) isOver(m tables.Member) bool {
 // difference is what the table lacks of what this process wants, and has too much; nil if nothing.
 // last says that the member leaves.
 func (t *Table) difference(tm *term, last bool) *difference {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	tab := t.seen.tab
+	tab := t.seen.tab // it never changes, so it is walked through before the mutex is locked
 	d := &difference{}
 	n, joined := tab.Find(tm.named)
+	var rows []tables.Request
+	if joined {
+		rows = tab.Requests(n)
+	}
 	for m, member := range tab.Members() {
-		switch {
-		case m == n && joined:
-			d.leaves = last
-		case tm.isOver(member):
+		if m != n && tm.isOver(member) {
 			d.evict = append(d.evict, m)
 		}
 	}
-	if last {
-		if !d.leaves {
-			return nil
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	strangers, young := t.strangers(tm, rows)
+	if last && (!joined || len(strangers)+young == 0) {
+		if d.leaves = joined; d.leaves {
+			return d
 		}
-		return d
+		return nil
 	}
-	d.join = !joined
-	if joined {
-		for _, row := range tab.Requests(n) {
-			r := t.requests[row.Number]
-			if wanted := r != nil && r.state != freeing && (r.state != waiting || !tm.leaving); !wanted {
-				d.drop = append(d.drop, row.ID)
-			}
+	d.join = !joined && !tm.leaving
+	d.drop = strangers
+	for _, row := range rows {
+		if r := t.mine(row); r != nil && !t.wants(tm, r) {
+			d.drop = append(d.drop, row.ID)
 		}
 	}
 	if !tm.leaving {
 		for _, r := range t.inOrder() {
-			if r.state != waiting || r.asked {
-				continue
+			_, there := tab.Request(tables.ID{Member: n, Number: r.number})
+			if r.state == waiting && !r.asked && !there {
+				r.sent = true
+				d.ask = append(d.ask, r)
 			}
-			if joined {
-				if _, there := tab.Request(tables.ID{Member: n, Number: r.number}); there {
-					continue
-				}
-			}
-			d.ask = append(d.ask, r)
 		}
 	}
 	if d.nothing(len(d.ask)) {
@@ -68,6 +65,49 @@ func (t *Table) difference(tm *term, last bool) *difference {
 	}
 	return d
 }
+
+// mine is the request of this process that stands in a row of its member; nil if it never asked for
+// that. The caller holds t.mu.
+func (t *Table) mine(row tables.Request) *request {
+	if r := t.requests[row.Number]; r != nil && slices.Equal(r.claims, row.Claims) {
+		return r
+	}
+	return nil
+}
+
+// wants reports whether a request is to stand in the table. The caller holds t.mu.
+func (*Table) wants(tm *term, r *request) bool {
+	return r.state == held || r.state == waiting && !tm.leaving
+}
+
+// strangers are the rows of this term that this process never asked for, and that are to go. A copy
+// of this machine has asked for them, and its lease runs out a TTL after the last renewal that both
+// have seen. So after two TTLs, in which this process has kept the term, nobody acts under them any
+// more. Those of an older table that somebody has brought back go at once. young is how many there
+// are beside these. The caller holds t.mu.
+func (t *Table) strangers(tm *term, rows []tables.Request) (over []tables.ID, young int) {
+	now := t.clock.Now().Mono
+	first := tm.foreign
+	tm.foreign = make(map[uint64]time.Duration)
+	for _, row := range rows {
+		if t.mine(row) != nil {
+			continue
+		}
+		since, known := first[row.Number]
+		if !known {
+			since = now
+		}
+		if tm.restored || now-since > copied*t.ttl {
+			over = append(over, row.ID)
+			continue
+		}
+		tm.foreign[row.Number] = since
+	}
+	return over, len(tm.foreign)
+}
+
+// copied is for how many TTLs rows stay that a copy of this machine seems to have asked for.
+const copied = 2
 
 // handsOver reports whether a write frees what others wait for.
 func (*Table) handsOver(base *version, d *difference) bool {
@@ -134,11 +174,7 @@ func (t *Table) build(tm *term, base *version, d *difference) (built *tables.Tab
 			}
 			continue
 		}
-		if errors.Is(err, ErrFull) && d.join && len(d.evict) > 0 { // what makes room needs none
-			d.join = false
-			continue
-		}
-		if postponed := t.fail(tm, base, failed); postponed && d.nothing(len(asked)) && !t.unknown {
+		if postponed := t.fail(tm, base, failed); postponed && d.nothing(len(asked)) && !t.mustWrite {
 			return nil, nil, 0, nil
 		}
 		if errors.Is(err, ErrFull) && !d.join && len(body) <= leasehold.MaxObjectSize { // it only frees
@@ -160,7 +196,8 @@ func (t *Table) mustHold(tm *term, base *version, d *difference) {
 	var err error
 	self, _ := base.tab.Find(tm.named)
 	for _, id := range d.drop {
-		if r := t.requests[id.Number]; r != nil && r.state == held || id.Member != self {
+		row, _ := base.tab.Request(id)
+		if r := t.mine(row); r != nil && r.state == held || id.Member != self {
 			err = fmt.Errorf("request %+v is dropped while its lease goes on, or is of another", id)
 		}
 	}
@@ -182,12 +219,12 @@ func (t *Table) fail(tm *term, base *version, failed map[*request]error) (postpo
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for r, err := range failed {
-		if r.state == waiting && base.begun < r.began {
+		switch {
+		case r.state != waiting:
+		case base.begun < r.began:
 			postponed = true
-			continue
-		}
-		if r.state == waiting {
-			t.finish(r, t.named(err))
+		default:
+			t.giveBack(r, t.named(err))
 		}
 	}
 	return postponed

@@ -27,5 +27,9 @@
 // carries all of that. Two holders are possible only where the table is damaged by hand: if the
 // object is deleted or restored, or an entry is removed, holders believe in what they have until
 // they read the table again. Fencing tokens catch that, as long as one process lives that remembers
-// the revision.
+// the revision, which also lifts it again.
+//
+// Two copies of one machine, as a snapshot makes them, act under one term until the next renewal
+// tells them apart. What either asks for after the copy was made, the other neither takes for its
+// own nor frees. What was held when it was made is held by both until that renewal.
 package locktable

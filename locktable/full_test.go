@@ -70,7 +70,8 @@ func TestATableThatIsLargerThanItMayBe(t *testing.T) {
 		time.Sleep(ttl)
 		edit(t, store, func(tab *tables.Table) {
 			m := tab.Join(tables.Member{
-				Term: tables.Term{Key: key + ".members/ghost", ObjectID: "o", TermID: "t", Token: 1}, Name: "ghost", TTL: ttl,
+				Term: tables.Term{Key: key + ".members/ghost", ObjectID: "o", TermID: "t", Token: 1},
+				Name: "ghost", TTL: ttl,
 			})
 			for n := uint64(1); n%500 != 0 || len(tab.Encode()) < leasehold.MaxObjectSize-20_000; n++ {
 				require.NoError(t, tab.Ask(tables.ID{Member: m, Number: n}, []tables.Claim{{Name: "s", Shared: true}}))

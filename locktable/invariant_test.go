@@ -49,7 +49,7 @@ func TestInvariantsOfAProcess(t *testing.T) {
 		return nil
 	}
 	drop, leave := &difference{drop: []tables.ID{own}}, &difference{leaves: true}
-	tab.requests[own.Number] = &request{state: freeing}
+	tab.requests[own.Number] = &request{state: freeing, claims: []tables.Claim{{Name: "x"}}}
 	assert.NoError(t, check(0, drop))
 	assert.NoError(t, check(0, leave))
 	assert.ErrorContains(t, check(2, leave), "2 functions run")

@@ -37,15 +37,18 @@ type request struct {
 	began  time.Duration  // monotonic time of the call
 	try    bool           // it does not wait in line
 
-	asked     bool // a version was seen in which it stands
+	seq       uint64 // rises with each call
+	sent      bool   // it may be part of a write
+	asked     bool   // a version was seen in which it stands
 	state     state
 	runs      function
-	number    uint64 // under which it stands in the table, or will
-	term      *term  // that was granted it
+	number    uint64 // under which it stands in the table, or will; random, see Table.newNumber
+	term      *term  // that was granted it; nil before
 	token     uint64
 	lease     *Lease                  // until it is handed to whoever asked
 	cancel    context.CancelCauseFunc // of the lease's context; nil while there is none
 	cause     error                   // of the end of that context
+	ended     time.Time               // when that was; zero before
 	forgotten *atomic.Bool            // the Lease was garbage collected
 	wanted    chan struct{}           // nil unless somebody has asked for it
 	done      chan struct{}           // closed at the next change of state that somebody waits for; else nil
@@ -70,15 +73,24 @@ const (
 	returned
 )
 
-// keepsOut reports whether a lease of this request, held, is in the way of one with these claims.
-func (r *request) keepsOut(claims []tables.Claim) bool {
-	r.t.mu.Lock()
-	defer r.t.mu.Unlock()
-	return r.state == held && slices.ContainsFunc(claims, func(c tables.Claim) bool {
-		return slices.ContainsFunc(r.claims, func(mine tables.Claim) bool {
-			return c.Name == mine.Name && (!c.Shared || !mine.Shared) && (c.Of == 0 || c.Slots+mine.Slots > c.Of)
-		})
-	})
+// keepsOut names a lock of which a lease, and those under which it was asked for, together hold too
+// much for these claims; "" if there is none.
+func (le *Lease) keepsOut(claims []tables.Claim) string {
+	le.r.t.mu.Lock()
+	defer le.r.t.mu.Unlock()
+	for _, c := range claims {
+		slots := c.Slots
+		for o := le; o != nil; o = o.outer {
+			i := slices.IndexFunc(o.r.claims, func(mine tables.Claim) bool { return mine.Name == c.Name })
+			if i < 0 || o.r.state != held || c.Shared && o.r.claims[i].Shared {
+				continue
+			}
+			if slots += o.r.claims[i].Slots; c.Of == 0 || slots > c.Of {
+				return c.Name
+			}
+		}
+	}
+	return ""
 }
 
 // grant makes the lease of a request that the table has granted to the present term. The caller
@@ -104,17 +116,25 @@ func (r *request) tell() {
 // endContext ends the context of the lease, or notes that there is to be none that goes on. The
 // caller holds t.mu.
 func (r *request) endContext(cause error) {
-	r.cause = cmp.Or(r.cause, cause)
+	if r.cause == nil {
+		r.cause, r.ended = cause, r.t.clock.Now().Time()
+	}
 	if r.cancel != nil {
 		r.cancel(cause)
 	}
 }
 
-// finish ends a request that waits. The caller holds t.mu.
-func (t *Table) finish(r *request, err error) {
-	r.state, r.err, r.lease = over, err, nil
-	delete(t.requests, r.number)
+// giveBack ends a request that waits. One that may stand in the table stays known until it does
+// not, because a row that this process does not know was asked for by another: see difference. The
+// caller holds t.mu.
+func (t *Table) giveBack(r *request, err error) {
+	r.state, r.err, r.lease = freeing, err, nil
+	if !r.sent && !r.asked {
+		r.state = over
+		delete(t.requests, r.number)
+	}
 	r.tell()
+	t.ring()
 }
 
 // free begins to free a lease: it is no longer wanted. The caller holds t.mu.
@@ -168,12 +188,15 @@ func (le *Lease) Valid() bool {
 }
 
 // Deadline returns the time until which the lease is valid unless the term of its member is
-// renewed: see [leasehold.Lease.Deadline].
+// renewed: see [leasehold.Lease.Deadline]. After its end it is no later than that.
 func (le *Lease) Deadline() time.Time {
 	le.r.t.mu.Lock()
-	term := le.r.term
+	term, ended := le.r.term, le.r.ended
 	le.r.t.mu.Unlock()
-	return term.lease.Deadline()
+	if end := term.lease.Deadline(); ended.IsZero() || end.Before(ended) {
+		return end
+	}
+	return ended
 }
 
 // Wanted returns a channel that is closed when this process sees that a request waits for what the

@@ -139,12 +139,11 @@ func (l *Lock) acquire(ctx, parent context.Context, try bool) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, t.named(err)
 	}
-	outer, _ := ctx.Value(leaseKey{t}).(*Lease)
-	for ; outer != nil; outer = outer.outer {
-		if outer.r.keepsOut(l.claims) {
-			return nil, t.named(fmt.Errorf("%w: ctx belongs to a lease (token %d) of %s, so the call would wait for "+
-				"itself: use that lease",
-				leasehold.ErrHeld, outer.Token(), list(outer.r.names())))
+	if outer, _ := ctx.Value(leaseKey{t}).(*Lease); outer != nil {
+		if name := outer.keepsOut(l.claims); name != "" {
+			return nil, t.named(fmt.Errorf("%w: ctx belongs to a lease (token %d) that, with those around it, has too "+
+				"much of %.80q, so the call would wait for itself: use that lease", leasehold.ErrHeld, outer.Token(),
+				name))
 		}
 	}
 	if err := t.awaitRun(ctx, try); err != nil {
@@ -164,8 +163,8 @@ func (l *Lock) acquire(ctx, parent context.Context, try bool) (*Lease, error) {
 		defer t.mu.Unlock()
 		lease := r.lease
 		r.lease = nil // whoever asked has it, and may forget it
-		if lease == nil {
-			return nil, r.err
+		if lease == nil || r.state != held {
+			return nil, cmp.Or(r.err, r.cause)
 		}
 		return lease, nil
 	case <-ctx.Done():
@@ -216,8 +215,8 @@ func (t *Table) want(r *request) error {
 	case r.try && (t.term == nil || t.term.leaving):
 		return ErrNoTerm
 	}
-	t.numbers++
-	r.number = t.numbers
+	t.calls++
+	r.seq, r.number = t.calls, t.newNumber()
 	t.requests[r.number] = r
 	t.ring()
 	return nil
@@ -227,26 +226,26 @@ func (t *Table) want(r *request) error {
 // It returns who stood in the way.
 func (t *Table) giveUp(r *request) error {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if r.state == held {
+	was, tm, seen, trouble := r.state, t.term, t.seen, t.trouble.err
+	asked, id := r.asked, tables.ID{Number: r.number}
+	switch was {
+	case held:
 		t.free(r, leasehold.ErrReleased)
-		return nil
+	case waiting:
+		t.giveBack(r, nil)
 	}
-	if r.state != waiting {
+	t.mu.Unlock()
+	switch {
+	case was != waiting:
 		return nil
-	}
-	var blocked error
-	if t.term != nil && t.seen != nil && r.asked {
-		if n, ok := t.seen.tab.Find(t.term.named); ok {
-			blocked = t.heldError(t.seen.tab, r, tables.ID{Member: n, Number: r.number})
+	case asked && tm != nil && seen != nil:
+		// A version never changes, so nothing is locked while it is walked through.
+		var named bool
+		if id.Member, named = seen.tab.Find(tm.named); named {
+			return t.heldError(seen.tab, r, id)
 		}
 	}
-	t.finish(r, nil)
-	t.ring()
-	if t.trouble.err != nil {
-		return cmp.Or(blocked, t.trouble.err)
-	}
-	return blocked
+	return trouble
 }
 
 // heldError says who is in the way of a request that waits in tab.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -21,7 +22,7 @@ func (t *Table) write(tm *term, base *version, d *difference) {
 	case tab == nil:
 		t.read(tm)
 		return
-	case d.nothing(asked) && !t.unknown:
+	case d.nothing(asked) && !t.mustWrite:
 		return
 	case err != nil:
 		if tm.full { // a member without a row looks for the dead all the same
@@ -58,27 +59,70 @@ func (t *Table) write(tm *term, base *version, d *difference) {
 	t.tell(e, next)
 	switch {
 	case err == nil:
-		tm.mustRead, t.unknown, tm.unwritten, tm.undropped = false, false, 0, never
+		tm.mustRead, t.mustWrite, tm.unwritten, tm.undropped, tm.outrun = false, false, 0, never, false
 		tm.refusals /= 2
 		tm.wroteAt, tm.courtesy = begun+tm.writeTook, tm.spread(1+2*t.clock.Rand())
 		t.well(true)
 		t.adopt(tm, next)
 	case tm.working.Err() != nil:
-		t.unknown = true
-	case errors.Is(err, leasehold.ErrPreconditionFailed), errors.Is(err, leasehold.ErrNotExist):
-		tm.refusals, tm.rivals = min(tm.refusals+1, maxRefusals), begun
-		err = fmt.Errorf("others have written before, each time: %w", err)
-		t.noteTrouble(true, err)
-		t.endIfStuck(tm, false, err)
+		t.mustWrite = true
+	case raced(err):
+		t.mustWrite = t.mustWrite || errors.Is(err, leasehold.ErrConflict)
+		tm.refusals, tm.outrun = min(tm.refusals+1, maxRefusals), true
+		tm.lost = &race{base: base, err: err}
 		pause := min(tm.spread(t.clock.Rand()), t.poll)
 		if t.handsOver(base, d) {
 			pause = time.Duration(t.clock.Rand() * float64(tm.writeTook))
 		}
 		tm.pauseTill = t.clock.Now().Mono + pause
 	default:
-		t.unknown = t.unknown || !errors.Is(err, leasehold.ErrPermanent)
+		t.mustWrite = t.mustWrite || !errors.Is(err, leasehold.ErrPermanent)
+		if !errors.Is(err, leasehold.ErrPermanent) && !errors.Is(err, context.DeadlineExceeded) {
+			tm.lost = &race{base: base}
+		}
 		t.failed(tm, true, err)
 	}
+}
+
+// race is a write that the server has answered, and not carried out. If the table shows another
+// version than base then, the write has lost a race, whatever the answer was.
+type race struct {
+	base *version
+	err  error // nil if it counts as a failure already
+}
+
+// raced reports whether the server says that another write was there before, or is under way.
+func raced(err error) bool {
+	return errors.Is(err, leasehold.ErrPreconditionFailed) || errors.Is(err, leasehold.ErrNotExist) ||
+		errors.Is(err, leasehold.ErrConflict)
+}
+
+// settleRace finds out by a new version why the last write has failed. To lose a race is no
+// failure, however often: this member will win one. A write that is still under way counts like a
+// store that cannot be written, until it has landed. Else the server refuses a condition that
+// holds.
+func (t *Table) settleRace(tm *term, v *version) {
+	lost := tm.lost
+	tm.lost = nil
+	switch {
+	case lost == nil:
+	case !lost.base.is(v):
+		tm.undropped, tm.unwritten = never, 0
+		t.well(true)
+	case lost.err == nil:
+	case errors.Is(lost.err, leasehold.ErrConflict):
+		t.noteTrouble(true, lost.err)
+		t.endIfStuck(tm, false, lost.err)
+	default:
+		tm.outrun = false
+		t.failed(tm, true, fmt.Errorf("the store refuses a condition that holds: %w", lost.err))
+	}
+}
+
+// is reports whether two versions are the same write. Their ETags do not tell: a server may give a
+// new body with the ETag of the version before, or the other way round.
+func (v *version) is(other *version) bool {
+	return v.tab.Revision == other.tab.Revision && v.tab.Nonce == other.tab.Nonce
 }
 
 // read reads the table.
@@ -102,25 +146,25 @@ func (t *Table) read(tm *term) {
 		return
 	}
 	t.well(false)
-	t.mu.Lock()
-	// Not by the ETag: a server may give a new body with the ETag of the version before, or the
-	// other way round.
-	same := t.seen != nil && t.seen.tab.Revision == v.tab.Revision && t.seen.tab.Nonce == v.tab.Nonce
-	t.mu.Unlock()
+	same := t.seen != nil && t.seen.is(v)
 	if !same && called && tm.slot != never {
 		tm.slot -= t.slotLength()
 	}
 	if !same {
+		if tm.rivals != never && v.tab.Revision > t.floor {
+			tm.pace = min((begun-tm.rivals)/time.Duration(v.tab.Revision-t.floor), time.Second)
+		}
 		tm.rivals = begun
-		t.unknown = false // the condition of a write that is still under way does not hold any more
+		t.mustWrite = false // the condition of a write that is still under way does not hold any more
 	}
 	tm.mustRead, tm.unread = false, 0
+	t.settleRace(tm, v)
 	t.adopt(tm, v)
 	if tm.undropped != never && !t.standsInTheWay(tm, false) {
 		tm.undropped = never
 	}
 	if !same && v.tab.Unfinished(v.size) { // whoever has edited it by hand has granted nothing
-		t.unknown = true
+		t.mustWrite = true
 	}
 }
 
@@ -161,19 +205,24 @@ func (t *Table) tell(e Event, v *version) {
 // no longer holds.
 func (t *Table) adopt(tm *term, v *version) {
 	var events []Event
-	t.mu.Lock()
-	if t.seen != nil && v.tab.Revision < t.floor {
+	var listen []*request
+	was := t.floor
+	if tm.restored = v.tab.Revision < was; tm.restored {
+		t.mustWrite = true // so that tokens go on above what this process remembers
 		t.log.Error("the table's object was deleted or restored: what it does not hold any more is lost",
-			"table", t.key,
-			"revision", v.tab.Revision, "was", t.floor)
+			"table", t.key, "revision", v.tab.Revision, "was", was)
 	}
-	t.seen, t.floor = v, max(t.floor, v.tab.Revision)
 	n, _ := v.tab.Find(tm.named)
+	next := turnOf(v.tab, n)
 	valid := tm.lease.Valid()
+	t.mu.Lock()
+	t.seen, t.floor, t.turn = v, max(was, v.tab.Revision), next
 	for _, r := range t.inOrder() {
-		id := tables.ID{Member: n, Number: r.number}
-		row, there := v.tab.Request(id)
+		row, taken := v.tab.Request(tables.ID{Member: n, Number: r.number})
+		there := taken && slices.Equal(row.Claims, r.claims)
 		switch {
+		case r.state == waiting && taken && !there: // a copy of this machine has drawn the same number
+			t.renumber(r)
 		case r.state == waiting && there && row.Token > 0 && valid && !tm.leaving:
 			t.grant(r, row.Token)
 			events = append(events, Event{
@@ -185,22 +234,32 @@ func (t *Table) adopt(tm *term, v *version) {
 		case r.state == waiting && r.asked: // removed by hand
 			t.renumber(r)
 		case r.state == held && (!there || row.Token != r.token):
-			t.log.Error("the table no longer holds a lease: it is lost", "table", t.key, "locks",
-				r.names(), "token", r.token)
 			events = append(events, t.lose(r, errRemoved))
 		case r.state == held && r.forgotten.Load() && r.runs != running:
 			t.free(r, leasehold.ErrReleased)
-		case r.state == held && r.wanted != nil && v.tab.Wanted(id):
-			t.tellWanted(r)
-		case r.state == freeing && !there && !t.unknown:
-			t.end(r, nil)
-			events = append(events, Event{Kind: EventReleased, Table: t.key, Token: r.token, Locks: r.names()})
+		case r.state == held && r.wanted != nil:
+			listen = append(listen, r)
+		case r.state == freeing && !there && !t.mustWrite && r.term == nil: // it was given back while it waited
+			t.end(r, r.err)
+		case r.state == freeing && !there && !t.mustWrite:
+			events = append(events, t.gone(r, nil, false))
 		}
 	}
 	t.nextRead(tm)
 	t.forgetWatches(tm)
 	t.mu.Unlock()
+	for _, r := range listen {
+		if v.tab.Wanted(tables.ID{Member: n, Number: r.number}) {
+			t.mu.Lock()
+			t.tellWanted(r)
+			t.mu.Unlock()
+		}
+	}
 	for _, e := range events {
+		if errors.Is(e.Err, errRemoved) {
+			t.log.Error("the table no longer holds a lease: it is lost", "table", t.key, "locks", e.Locks,
+				"token", e.Token)
+		}
 		t.observe(e)
 	}
 }

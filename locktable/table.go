@@ -51,16 +51,19 @@ type Table struct {
 	term     *term
 	seen     *version            // the newest version that was seen; nil if none was
 	floor    uint64              // the highest revision that was ever seen
-	numbers  uint64              // of requests: each is used once
+	calls    uint64              // that have asked for something
 	requests map[uint64]*request // by number
 	wakes    int                 // wake-ups that came since the last request of the table began
 	called   bool                // they were so many that it may be this member's turn
+	turn     turn                // as seen tells it
 	listened int                 // leases whose Wanted somebody has asked for
 	trouble  trouble
 	termless time.Duration   // monotonic time since which there is no term
 	runs     context.Context // of Run
 	unleft   error           // why the member could not leave the table at the end of Run; nil if it has
-	unknown  bool            // a write over seen may still land; the committer's own
+	// One write must follow: another over seen may still land, or seen is not what the members of
+	// this table leave behind. The committer's own.
+	mustWrite bool
 }
 
 // version is one version of the table.
@@ -122,14 +125,15 @@ func (t *Table) Key() string { return t.key }
 func (t *Table) Member() string { return t.member }
 
 // Run holds the member's own lock, which all that it holds in the table needs, and takes it anew
-// after a loss. When ctx ends, the contexts of all leases end, Run waits for their functions while
-// the lease is still renewed, for one TTL at most, and hands all locks over with one write. Then it
-// frees the member's lock and removes its object. It returns nil then.
+// after a loss. When ctx ends, the contexts of all leases end. Run waits for their functions, for
+// as long as they take, while the lease is still renewed, and hands all locks over with one write.
+// Then it frees the member's lock and removes its object. It returns nil then.
 //
 // If the write fails, Run tries again for half a TTL, and for 30 s at most, unless the store
 // refuses it for good. Then it frees the member's lock alone, and returns an error that says which
 // locks are still in the table. Others get them when they see that the member's lock is free or has
-// run out.
+// run out. If it could not write because others were first each time, nothing is wrong: the release
+// of its lock frees everything, and Run returns nil.
 //
 // Errors that waiting cannot fix end Run as they end [leasehold.Elector.Run]. If the store or an
 // observer panics, the contexts of all leases end, nobody gets their locks before the TTL has
@@ -164,7 +168,7 @@ func (t *Table) ran() {
 	t.running, t.ended, t.began = false, true, make(chan struct{})
 	for _, r := range t.requests {
 		if r.state == waiting {
-			t.finish(r, t.named(ErrNotRunning))
+			t.giveBack(r, t.named(ErrNotRunning))
 		}
 	}
 	t.mu.Unlock()
@@ -181,7 +185,7 @@ func (t *Table) Wake() {
 	if t.term == nil || t.called {
 		return
 	}
-	if place, ok := t.place(t.term); ok && t.wakes >= place {
+	if place, listens := t.place(); listens && t.wakes >= place {
 		t.called = true
 		t.ring()
 	}

@@ -3,6 +3,8 @@ package locktable
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,30 +26,36 @@ type term struct {
 	leaving   bool          // its holder wants it to end
 	functions int           // that run under a lease of this term
 	unguarded bool          // a lease without a function was lost with the term
+	gaveUp    error         // why this process ends the term itself, so that its leases are lost; else nil
 	watches   map[tables.Term]*watch
 	looking   int             // looks under way
 	working   context.Context // of requests, and of looks at other members
 	giveUp    func()          // ends it
 
-	// The committer's own.
-	mustRead  bool          // seen is not the current version, or is not known to be
-	full      bool          // the table had no room for all that this member asked for, or for itself
-	refusals  int           // of writes, less those that have succeeded
-	unread    int           // reads that have failed in a row
-	unwritten int           // and writes
-	pauseTill time.Duration // monotonic time before which no request is sent
-	readAt    time.Duration // monotonic time of the next read
-	slot      time.Duration // monotonic time of the last read that a wake-up has caused; earlier, if it was right
-	joined    bool          // a write that adds the member to the table was sent
-	parted    bool          // the read before leaving was tried
-	leftAt    time.Duration // monotonic time when nothing ran any more of a term that ends
-	refused   bool          // leaving was refused for good
-	lostAt    time.Duration // monotonic time when the term was seen to be lost
-	undropped time.Duration // monotonic time since which something is to be dropped and cannot be
-	writeTook time.Duration // by the last write
-	wroteAt   time.Duration // monotonic time when the last write had succeeded
-	courtesy  time.Duration // for which others may write then, if there are any
-	rivals    time.Duration // monotonic time when another was last seen to write
+	// The committer's own. Times are monotonic.
+	foreign   map[uint64]time.Duration // numbers of rows of this term that this process did not ask for, since when
+	restored  bool                     // seen is older than what was seen before
+	lost      *race                    // a write that has failed, until a read tells why
+	outrun    bool                     // the last write has lost a race
+	pace      time.Duration            // between two versions, while others write
+	mustRead  bool                     // seen is not the current version, or is not known to be
+	full      bool                     // the table had no room for all that this member asked for, or for itself
+	refusals  int                      // of writes, less those that have succeeded
+	unread    int                      // reads that have failed in a row
+	unwritten int                      // and writes
+	pauseTill time.Duration            // before which no request is sent
+	readAt    time.Duration            // of the next read
+	slot      time.Duration            // of the last read that a wake-up has caused; earlier, if it was right
+	joined    bool                     // a write that adds the member to the table was sent
+	parted    bool                     // the read before leaving was tried
+	leftAt    time.Duration            // when nothing ran any more of a term that ends
+	refused   bool                     // leaving was refused for good
+	lostAt    time.Duration            // when the term was seen to be lost
+	undropped time.Duration            // since which something is to be dropped and cannot be
+	writeTook time.Duration            // by the last write
+	wroteAt   time.Duration            // when the last write had succeeded
+	courtesy  time.Duration            // for which others may write then, if there are any
+	rivals    time.Duration            // when another was last seen to write
 }
 
 // never is a monotonic time before any other.
@@ -58,9 +66,9 @@ const never = time.Duration(math.MinInt64)
 // the term is lost and no function runs under it, rest is all that is left to wait for.
 func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name membership.Term) (forgotten bool, rest func()) {
 	tm := &term{
-		lease: lease, watches: make(map[tables.Term]*watch), mustRead: true,
-		pauseTill: never, slot: never, wroteAt: never, rivals: never, leftAt: never, lostAt: never, undropped: never,
-		named: tables.Term(name),
+		lease: lease, watches: make(map[tables.Term]*watch), foreign: make(map[uint64]time.Duration), mustRead: true,
+		pauseTill: never, slot: never, wroteAt: never, rivals: never, leftAt: never, lostAt: never,
+		undropped: never, named: tables.Term(name),
 	}
 	tm.working, tm.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	tm.entry = tables.Member{Term: tm.named, Name: t.member, TTL: t.ttl, Metadata: lease.Record().Metadata}
@@ -113,28 +121,42 @@ func (t *Table) termEnded(tm *term) (forgotten bool) {
 	}
 	t.mu.Unlock()
 	t.awaitLooks(tm)
+	copied := len(tm.foreign) > 0
+	if copied { // another process acts under this term, so it must run out
+		tm.lease.Abandon()
+	}
 	t.mu.Lock()
 	t.term, t.termless = nil, t.clock.Now().Mono
 	var events []Event
 	lost := t.lostWith(tm)
-	forgotten = lost == nil && !t.unknown && !t.names(tm.named)
-	wrong := lost
+	forgotten = lost == nil && !t.mustWrite && !t.names(tm.named)
+	wrong, unleft := lost, error(nil)
 	if tm.joined && !forgotten && tm.leftAt != never {
-		unleft := t.couldNotLeave(lost)
-		wrong = cmp.Or(lost, unleft) // the member's lock is yet to be released
-		if t.runs.Err() != nil {
-			t.unleft = unleft
+		switch unleft = t.couldNotLeave(lost); {
+		case copied:
+			unleft = t.named(fmt.Errorf("leaving: %w", errCopied))
+			fallthrough
+		case lost != nil || !tm.outrun: // else the release of the member's lock is about to free all
+			wrong = cmp.Or(lost, unleft)
+			if t.runs.Err() != nil {
+				t.unleft = unleft
+			}
 		}
 	}
 	for _, r := range t.inOrder() {
-		switch r.state {
-		case waiting: // it is asked for anew under the next term, by a number of its own
+		switch {
+		case r.state == waiting: // it is asked for anew under the next term, by a number of its own
 			t.renumber(r)
-		case held, freeing:
+		case r.term == nil: // it was given back while it waited
+			t.end(r, r.err)
+		default:
 			events = append(events, t.gone(r, wrong, lost != nil))
 		}
 	}
 	t.mu.Unlock()
+	if unleft != nil {
+		t.log.Warn("the member could not leave the table", "table", t.key, "err", unleft)
+	}
 	for _, e := range events {
 		t.observe(e)
 	}
@@ -163,13 +185,15 @@ func (t *Table) couldNotLeave(lost error) error {
 	if len(locks) > 0 {
 		with = "with " + list(locks) + ", which others get once its lease was released or has run out"
 	}
-	err := fmt.Errorf("leaving: member %q is still in the table, %s: %w", t.member, with,
-		cmp.Or(t.trouble.err, lost, errUnanswered))
-	t.log.Warn("the member could not leave the table", "table", t.key, "err", err)
-	return t.named(err)
+	return t.named(fmt.Errorf("leaving: member %q is still in the table, %s: %w", t.member, with,
+		cmp.Or(t.trouble.err, lost, errUnanswered)))
 }
 
-var errUnanswered = errors.New("the last request was not answered in time")
+var (
+	errUnanswered = errors.New("the last request was not answered in time")
+	errCopied     = errors.New("another process acts under the term of this member, as a copy of its machine would: " +
+		"its lock is not released, and others get what it held when the TTL has passed")
+)
 
 // termEnds ends all contexts at once: the term is lost, or its holder wants it to end.
 func (t *Table) termEnds(ctx context.Context, tm *term) {
@@ -189,12 +213,17 @@ func (t *Table) termEnds(ctx context.Context, tm *term) {
 	for _, r := range t.inOrder() {
 		switch {
 		case r.state == waiting && r.try:
-			t.finish(r, t.named(ErrNoTerm))
+			t.giveBack(r, t.named(ErrNoTerm))
+		case r.state == freeing && r.term == nil: // it was given back while it waited
 		case r.state == freeing && !valid:
 			events = append(events, t.gone(r, t.lostWith(tm), true))
 		case r.state == held && !valid:
 			tm.unguarded = tm.unguarded || r.runs == noFunction
 			events = append(events, t.lose(r, cmp.Or(context.Cause(tm.lease.Context()), leasehold.ErrLost)))
+		case r.state == held && tm.gaveUp != nil && r.runs == running:
+			r.endContext(t.lossOf(r, tm.gaveUp))
+		case r.state == held && tm.gaveUp != nil:
+			t.free(r, t.lossOf(r, tm.gaveUp))
 		case r.state == held && r.runs == running:
 			r.endContext(context.Cause(ctx))
 		case r.state == held:
@@ -206,17 +235,25 @@ func (t *Table) termEnds(ctx context.Context, tm *term) {
 
 // lose ends a lease against its holder's will. The caller holds t.mu.
 func (t *Table) lose(r *request, why error) Event {
-	err := t.named(fmt.Errorf("%w (token %d, %s): %w", leasehold.ErrLost, r.token, list(r.names()), why))
-	if errors.Is(why, leasehold.ErrLost) {
-		err = t.named(fmt.Errorf("the term of member %q has ended (token %d, %s): %w", t.member, r.token,
-			list(r.names()), why))
-	}
+	err := t.lossOf(r, why)
 	t.end(r, err)
 	return Event{Kind: EventLost, Table: t.key, Token: r.token, Locks: r.names(), Err: err}
 }
 
+// lossOf is the error of a lease that is lost.
+func (t *Table) lossOf(r *request, why error) error {
+	if errors.Is(why, leasehold.ErrLost) {
+		return t.named(fmt.Errorf("the term of member %q has ended (token %d, %s): %w", t.member, r.token,
+			list(r.names()), why))
+	}
+	return t.named(fmt.Errorf("%w (token %d, %s): %w", leasehold.ErrLost, r.token, list(r.names()), why))
+}
+
 // gone ends a lease together with its term, which was lost or ends. The caller holds t.mu.
 func (t *Table) gone(r *request, err error, lost bool) Event {
+	if errors.Is(r.cause, leasehold.ErrLost) { // its context has ended so already
+		err, lost = r.cause, true
+	}
 	t.end(r, err)
 	e := Event{Kind: EventReleased, Table: t.key, Token: r.token, Locks: r.names(), Err: err}
 	if lost {
@@ -240,15 +277,28 @@ func (r *request) names() []string { return (&Lock{claims: r.claims}).names() }
 // inOrder is what this process wants, in the order of the calls. The caller holds t.mu.
 func (t *Table) inOrder() []*request {
 	return slices.SortedFunc(maps.Values(t.requests), func(a, b *request) int {
-		return cmp.Compare(a.number, b.number)
+		return cmp.Compare(a.seq, b.seq)
 	})
 }
 
-// renumber gives a request that waits a number that was never used. The caller holds t.mu.
+// newNumber draws the number of a request. It is random: a copy of this machine that was made from
+// a snapshot and started beside it acts under the same term until the next renewal tells the two
+// apart, and both would count on from the same number. Two copies that draw the same one for the
+// same claims are one in four billion.
+func (t *Table) newNumber() uint64 {
+	for {
+		var b [4]byte
+		_, _ = rand.Read(b[:]) // never fails
+		if n := uint64(binary.LittleEndian.Uint32(b[:])); t.requests[n] == nil {
+			return n
+		}
+	}
+}
+
+// renumber gives a request that waits another number. The caller holds t.mu.
 func (t *Table) renumber(r *request) {
 	delete(t.requests, r.number)
-	t.numbers++
-	r.number, r.asked = t.numbers, false
+	r.number, r.sent, r.asked = t.newNumber(), false, false
 	t.requests[r.number] = r
 }
 

@@ -3,8 +3,11 @@ package locktable
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
 // failed notes that a request has failed, and sets the pause until the next.
@@ -13,6 +16,7 @@ func (t *Table) failed(tm *term, writing bool, err error) {
 		t.log.Warn("the table cannot be read or written, will retry", "table", t.key, "err", err)
 	}
 	t.failTries(err)
+	tm.outrun = false
 	t.endIfStuck(tm, !writing, err)
 	if tm.leftAt != never && errors.Is(err, leasehold.ErrPermanent) && (writing || tm.mustRead) {
 		tm.refused = true
@@ -41,6 +45,9 @@ func (t *Table) endIfStuck(tm *term, unread bool, err error) {
 		tm.undropped = never
 		t.log.Error("what this member has freed cannot be written, or what it was granted cannot be read, for two "+
 			"TTLs: its term ends", "table", t.key, "err", err)
+		t.mu.Lock()
+		tm.gaveUp = fmt.Errorf("for two TTLs the table could not be written or read: %w", err)
+		t.mu.Unlock()
 		done, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = t.self.Resign(done)
@@ -64,7 +71,7 @@ func (t *Table) failTries(err error) {
 	defer t.mu.Unlock()
 	for _, r := range t.requests {
 		if r.state == waiting && r.try {
-			t.finish(r, t.named(err))
+			t.giveBack(r, t.named(err))
 		}
 	}
 }
@@ -85,8 +92,14 @@ func (t *Table) standsInTheWay(tm *term, unread bool) bool {
 	if unread && asked {
 		return true
 	}
-	d := t.difference(tm, false)
-	return d != nil && len(d.drop) > 0
+	n, _ := seen.tab.Find(tm.named)
+	rows := seen.tab.Requests(n)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.ContainsFunc(rows, func(row tables.Request) bool {
+		r := t.mine(row)
+		return r != nil && !t.wants(tm, r)
+	})
 }
 
 // well notes that the table can be read, or that nothing is left to be written.

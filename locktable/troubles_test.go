@@ -37,7 +37,7 @@ func alone(store leasehold.Store) *counting {
 	return &counting{Store: store, requests: make(map[string]int)}
 }
 
-// A table in which another always writes first is as good as one that cannot be written. Who is in
+// A store that refuses a condition which holds is as good as one that cannot be written. Who is in
 // the way ends its term.
 func TestWritesThatAreAlwaysRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestWritesThatAreAlwaysRefused(t *testing.T) {
 		puts := refused.count("put")
 		_, err := a.Lock("y").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "others have written before, each time")
+		require.ErrorContains(t, err, "the store refuses a condition that holds")
 		require.ErrorIs(t, a.Check(nil), leasehold.ErrPreconditionFailed)
 		require.GreaterOrEqual(t, refused.count("put")-puts, 10, "it goes on once per poll interval")
 		require.True(t, lease.Valid(), "nobody waits for what is to be dropped")

@@ -38,14 +38,14 @@ const (
 // watchOthers looks at those that are in the way, and slowly at all others, or the entries of the
 // dead that block nobody would stay for ever. It returns when the next look is due.
 func (t *Table) watchOthers(tm *term, now time.Duration) (wait time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if tm.leaving {
-		return round * t.ttl
-	}
 	n, _ := t.seen.tab.Find(tm.named)
 	blocks := t.inTheWay(n)
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	wait = round * t.ttl
+	if tm.leaving {
+		return wait
+	}
 	for m, member := range t.seen.tab.Members() {
 		if m == n {
 			continue
@@ -82,7 +82,7 @@ func (t *Table) watchOthers(tm *term, now time.Duration) (wait time.Duration) {
 }
 
 // inTheWay returns the members that are in the way of requests of this member: those who hold, and
-// of those who wait in front of it the nearest. The caller holds t.mu.
+// of those who wait in front of it the nearest.
 func (t *Table) inTheWay(n uint64) map[uint64]bool {
 	blocks := make(map[uint64]bool)
 	for _, a := range t.seen.tab.AheadOf(n) {
@@ -105,6 +105,14 @@ func (t *Table) look(tm *term, w *watch) {
 	if err == nil {
 		verdict, err = w.judge.Look(tm.working)
 	}
+	if tell := t.noteLook(tm, w, verdict, err); tell != nil {
+		tell()
+	}
+}
+
+// noteLook notes the result of a look. It returns what is to be logged, if anything is: a log may
+// block, so nothing is locked while it is written.
+func (t *Table) noteLook(tm *term, w *watch, verdict membership.Verdict, err error) (tell func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer t.ring()
@@ -112,25 +120,27 @@ func (t *Table) look(tm *term, w *watch) {
 	tm.looking--
 	w.looking = false
 	if tm.working.Err() != nil {
-		return
+		return nil
 	}
 	switch {
 	case err == nil:
 		w.err = nil
 	case w.err == nil:
 		w.errSince = now
-		t.log.Warn("whether a member lives cannot be told, will look again", "table", t.key, "member",
-			w.member.Name, "err", err)
+		tell = func() {
+			t.log.Warn("whether a member lives cannot be told, will look again", "table", t.key, "member",
+				w.member.Name, "err", err)
+		}
 		fallthrough
 	default:
 		w.err = err
 	}
 	if verdict.State == membership.Over {
 		w.over = true
-		t.log.Info("a member's term is over: its requests are removed from the table", "table", t.key,
-			"member", w.member.Name,
-			"why", verdict.Reason)
-		return
+		return func() {
+			t.log.Info("a member's term is over: its requests are removed from the table", "table", t.key,
+				"member", w.member.Name, "why", verdict.Reason)
+		}
 	}
 	switch {
 	// what is not shown any more is over in a TTL
@@ -143,6 +153,7 @@ func (t *Table) look(tm *term, w *watch) {
 	default:
 		w.due = now + clock.Jitter(t.clock, round*t.ttl)
 	}
+	return tell
 }
 
 // forgetWatches forgets the members that the table names no more. What a judge has left of an

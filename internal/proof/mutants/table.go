@@ -3473,7 +3473,8 @@ var mutants = []mutant{
 	},
 	{
 		"table: a later request passes one that waits",
-		[]edit{{"internal/tables/claims.go", `	return front{f.weight + c.weight(), min(`, `	return front{f.weight, min(`}},
+		[]edit{{"internal/tables/claims.go", `	return front{f.weight + c.weight(), min(`,
+			`	return front{f.weight, min(`}},
 		[]string{
 			"./internal/tables -run ^TestAWriterBehindReadersDoesNotStarve$",
 			"./internal/tables -run ^TestEveryState$",
@@ -3717,7 +3718,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a write of unknown outcome is left to itself",
-		[]edit{{"locktable/commit.go", `	if d != nil || t.unknown {
+		[]edit{{"locktable/commit.go", `	if d != nil || t.mustWrite {
 `,
 			`	if d != nil {
 `}},
@@ -3807,7 +3808,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a member that could not leave removes its object",
-		[]edit{{"locktable/term.go", `forgotten = lost == nil && !t.unknown && !t.names(tm.named)`,
+		[]edit{{"locktable/term.go", `forgotten = lost == nil && !t.mustWrite && !t.names(tm.named)`,
 			`forgotten = lost == nil`}},
 		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 42,
 	},
@@ -3850,12 +3851,12 @@ var mutants = []mutant{
 	{
 		"locktable: a wake-up during a read is lost",
 		[]edit{{"locktable/request.go", `	t.well(false)
-	t.mu.Lock()
-`,
+	same :=`,
 			`	t.well(false)
 	t.mu.Lock()
 	t.wakes, t.called = 0, false
-`}},
+	t.mu.Unlock()
+	same :=`}},
 		[]string{"./locktable -run ^TestAWakeUpDuringAReadIsNotLost$"}, 21,
 	},
 	{
@@ -3877,11 +3878,6 @@ var mutants = []mutant{
 		[]string{"./locktable -run ^TestManyRequestsForALittleRoom$"}, 44,
 	},
 	{
-		"locktable: what makes room needs room of its own",
-		[]edit{{"locktable/difference.go", `d.join && len(d.evict) > 0 {`, `d.join && len(d.evict) > 1000 {`}},
-		[]string{"./locktable -run ^TestADeadProcessHasFilledTheTable$"}, 45,
-	},
-	{
 		"locktable: a member without a row looks for nobody",
 		[]edit{{"locktable/request.go", `		if tm.full {`, `		if tm.full && tm.joined {`}},
 		[]string{"./locktable -run ^TestADeadProcessHasFilledTheTable$"}, 45,
@@ -3889,7 +3885,7 @@ var mutants = []mutant{
 	{
 		"locktable: a write that only frees is refused for its size",
 		[]edit{{"locktable/difference.go", `!d.join && len(body) <= leasehold.MaxObjectSize {`,
-			`!d.join && len(body) <= t.maxSize {`}},
+			`!d.join && len(body) <= leasehold.MaxObjectSize/2 {`}},
 		[]string{"./locktable -run ^TestATableThatIsLargerThanItMayBe$"}, 44,
 	},
 	{
@@ -3924,9 +3920,84 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: only the innermost lease of a call is looked at",
-		[]edit{{"locktable/lock.go", `outer != nil; outer = outer.outer {`,
-			`outer != nil; outer = nil {`}},
+		[]edit{{"locktable/lease.go", `o != nil; o = o.outer {`, `o != nil; o = nil {`}},
 		[]string{"./locktable -run ^TestACallUnderItsOwnLease$"}, 44,
+	},
+	{
+		"locktable: slots of outer leases do not count",
+		[]edit{{"locktable/lease.go", `slots += o.r.claims[i].Slots; c.Of`, `n := slots + o.r.claims[i].Slots; c.Of`},
+			{"locktable/lease.go", `== 0 || slots > c.Of {`, `== 0 || n > c.Of {`}},
+		[]string{"./locktable -run ^TestSlotsUnderSlots$"}, 44,
+	},
+	{
+		"locktable: requests are counted, not drawn",
+		[]edit{{"locktable/term.go", `n := uint64(binary.LittleEndian.Uint32(b[:]))`,
+			`n := t.calls + 0*uint64(binary.LittleEndian.Uint32(b[:]))`},
+			{"locktable/term.go", `t.requests[n] == nil {`, `n > 0 {`}},
+		[]string{"./locktable -run ^TestTwoCopiesOfAMachine$"}, 38,
+	},
+	{
+		"locktable: a row is told by its number alone",
+		[]edit{{"locktable/difference.go", `r != nil && slices.Equal(r.claims, row.Claims) {`, `r != nil {`}},
+		[]string{"./locktable -run ^TestACopyDrawsTheSameNumber$"}, 38,
+	},
+	{
+		"locktable: a grant is told by its number alone",
+		[]edit{{"locktable/request.go", `there := taken && slices.Equal(row.Claims, r.claims)`,
+			`there := taken && slices.Equal(row.Claims, row.Claims)`}},
+		[]string{"./locktable -run ^TestACopyDrawsTheSameNumber$"}, 38,
+	},
+	{
+		"locktable: what a copy of the machine has asked for goes at once",
+		[]edit{{"locktable/difference.go", `now-since > copied*t.ttl {`, `now-since >= 0 {`}},
+		[]string{"./locktable -run ^TestTwoCopiesOfAMachine$"}, 38,
+	},
+	{
+		"locktable: what a copy of the machine has asked for stays",
+		[]edit{{"locktable/difference.go", `now-since > copied*t.ttl {`, `now-since > 1000*copied*t.ttl {`}},
+		[]string{"./locktable -run ^TestRowsOfACopyThatIsGone$"}, 45,
+	},
+	{
+		"locktable: a term that a copy of the machine shares is released",
+		[]edit{{"locktable/term.go", `	if copied { // another`,
+			`	if copied && tm.leaving && tm.lease == nil { // another`}},
+		[]string{"./locktable -run ^TestTwoCopiesOfAMachine$"}, 38,
+	},
+	{
+		"locktable: a race that was lost is a failure",
+		[]edit{{"locktable/request.go", `	case !lost.base.is(v):`, `	case !lost.base.is(v) && v.etag == "":`}},
+		[]string{"./locktable -run ^TestACrowdThatWritesAllTheTime$"}, 44,
+	},
+	{
+		"locktable: a try fails by a race",
+		[]edit{{"locktable/request.go", `		errors.Is(err, leasehold.ErrConflict)
+}`, `		false
+}`}},
+		[]string{"./locktable -run ^TestTryAcquireMeetsOtherWriters$"}, 44,
+	},
+	{
+		"locktable: a restored table keeps its revision",
+		[]edit{{"locktable/request.go", `		t.mustWrite = true // so that tokens go on`,
+			`		// so that tokens go on`}},
+		[]string{"./locktable -run ^TestTokensAfterARestore$"}, 40,
+	},
+	{
+		"locktable: what a term that ends itself has held was released",
+		[]edit{{"locktable/term.go", `			t.free(r, t.lossOf(r, tm.gaveUp))`,
+			`			t.free(r, leasehold.ErrReleased)`}},
+		[]string{"./locktable -run ^TestATermThatEndsItself$"}, 42,
+	},
+	{
+		"locktable: a released lease has a deadline that lies ahead",
+		[]edit{{"locktable/lease.go", `ended.IsZero() || end.Before(ended) {`,
+			`ended.IsZero() || !end.Before(ended) {`}},
+		[]string{"./locktable -run ^TestDeadlineAfterRelease$"}, 38,
+	},
+	{
+		"locktable: whoever leaves in a crowd has failed",
+		[]edit{{"locktable/term.go", `		case lost != nil || !tm.outrun: // else`,
+			`		case lost != nil || !tm.outrun || t != nil: // else`}},
+		[]string{"./locktable -run ^TestManyLeaveAtOnce$"}, 42,
 	},
 	{
 		"locktable: all that are in the way are looked at at once",
