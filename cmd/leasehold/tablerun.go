@@ -127,8 +127,8 @@ func (a *app) runInTable(ctx context.Context, c *campaign, in *inTable, args []s
 	case errors.Is(err, locktable.ErrNotRunning):
 		return cmp.Or(end(), err)
 	case errors.Is(err, locktable.ErrCapacity):
-		return exit.Errorf(exit.Usage, "%w (those that hold it, or wait, use --slots where this does not, or the other "+
-			"way round)", err)
+		return exit.Errorf(exit.Usage, "%w (those that hold it, or wait, use --slots where this does not, or "+
+			"the other way round)", err)
 	case err != nil:
 		return err
 	}
