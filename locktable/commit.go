@@ -43,92 +43,91 @@ func (t *Table) gather() {
 	t.heard = rings
 }
 
-// step sends one request, if one is due, and returns how long to wait until the next step. done
-// reports that the term needs nothing more.
+// step carries out one action, and returns how long to wait until the next. done reports that the
+// term needs nothing more.
 func (t *Table) step(ctx context.Context, tm *term) (wait time.Duration, done bool) {
 	t.gather()
+	tm.watcher.hear()
 	now := t.clock.Now().Mono
-	if !tm.lease.Valid() {
-		if tm.lostAt == never {
-			tm.lostAt = now
-			t.termEnds(ctx, tm) // which may not have run yet
-		}
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		return t.ttl, tm.functions == 0 // the end of a function rings
+	if !tm.lease.Valid() && tm.lostAt == never {
+		tm.lostAt = now
+		t.termEnds(ctx, tm) // which may not have run yet
 	}
-	t.mu.Lock()
-	leaving, idle, seen := tm.leaving, tm.functions == 0, t.seen
-	t.mu.Unlock()
-	if leaving && idle && tm.leftAt == never {
-		tm.leftAt, tm.pauseTill = now, now
-	}
-	resume := tm.pauseTill
-	if leaving && idle { // the release of the member's lock frees all the same
-		end := tm.leftAt + min(t.ttl/2, parting)
-		if !tm.joined || tm.refused || now >= end {
-			return 0, true
-		}
-		resume = min(resume, end)
-	}
-	if now < resume {
-		return resume - now, false
-	}
-	if leaving && !tm.parted && !tm.mustRead {
-		// Others have often written since the last read. To read costs less than a write that is
-		// refused, and most functions return meanwhile. If it fails, what is known has to do.
-		tm.parted = true
-		t.read(tm)
-		tm.pauseTill = now
-		return 0, false
-	}
-	if seen == nil || tm.mustRead || t.readDue(tm, now) {
-		t.read(tm)
-		return 0, false
-	}
-	d := t.difference(tm, leaving && idle)
-	if d == nil && leaving && idle && !t.mustWrite {
+	s, d := t.snapshot(tm, now)
+	switch a := next(s, now); a.do {
+	case end:
 		return 0, true
-	}
-	if d != nil || t.mustWrite {
-		if wait := t.yield(tm, d, now); wait > 0 {
-			return wait, false
+	case read:
+		last := s.leaving && s.current // if it fails, what is known has to do
+		tm.parted = tm.parted || last
+		if t.read(tm); last {
+			tm.pauseTill = now
 		}
-		t.write(tm, seen, d)
 		return 0, false
+	case write:
+		t.write(tm, t.seen, d)
+		return 0, false
+	default:
+		if s.valid && s.current && !s.differs && now >= s.pauseTill {
+			t.well(true)
+			tm.undropped = never
+		}
+		return min(a.until, now+t.ttl) - now, false
 	}
-	t.well(true)
-	tm.undropped = never
-	if leaving { // the end of a function rings
-		return t.ttl, false
-	}
-	wait = min(t.watchOthers(tm, now), tm.readAt-now)
-	if len(tm.foreign) > 0 {
-		wait = min(wait, copied*t.ttl)
-	}
-	return wait, false
 }
 
-// readDue reports whether the table is to be read. A member that waits reads it once per poll
-// interval, one that only holds every few TTLs.
-func (t *Table) readDue(tm *term, now time.Duration) bool {
+// snapshot is what next decides by, and the write that is due if something differs.
+func (t *Table) snapshot(tm *term, now time.Duration) (s snapshot, d *difference) {
+	t.mu.Lock()
+	leaving, busy := tm.leaving, tm.functions > 0
+	t.mu.Unlock()
+	valid := tm.lease.Valid()
+	if valid && leaving && !busy && tm.leftAt == never {
+		tm.leftAt, tm.pauseTill = now, now
+	}
+	s = snapshot{
+		valid: valid, busy: busy, leaving: leaving, joined: tm.joined, refused: tm.refused, parted: tm.parted,
+		current: t.seen != nil && !tm.mustRead, mustWrite: t.mustWrite,
+		leaveBy: tm.leftAt + min(t.ttl/2, parting), pauseTill: tm.pauseTill, readAt: t.nextReadAt(tm, now),
+		lookAt: forever,
+	}
+	if !s.valid || !s.current {
+		return s, nil
+	}
+	var asked []uint64
+	if !leaving {
+		if asked, s.current = t.judgeTries(tm); !s.current {
+			return s, nil
+		}
+	}
+	d = t.difference(tm, leaving && !busy)
+	if s.differs = d != nil; s.differs {
+		s.handsOver, s.yieldTill = t.handsOver(t.seen, d), t.yieldTill(tm)
+	}
+	if !leaving {
+		n, _ := t.seen.tab.Find(tm.named)
+		s.lookAt = tm.watcher.plan(t.seen.tab, n, asked, now)
+	}
+	return s, d
+}
+
+// nextReadAt is when the table is to be read. A member that waits reads it once per poll interval,
+// one that only holds every few TTLs, and after a wake-up sooner.
+func (t *Table) nextReadAt(tm *term, now time.Duration) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if tm.leaving {
-		return false
-	}
 	if t.listened > 0 { // it may listen since a moment ago
 		tm.readAt = min(tm.readAt, now+clock.Jitter(t.clock, t.poll))
 	}
 	if t.called {
-		slot := max(tm.slot, now-min(t.poll, t.ttl)) + t.slotLength()
-		if slot <= now {
-			tm.slot = slot
-			return true
-		}
-		tm.readAt = min(tm.readAt, slot)
+		return min(tm.readAt, t.wakeSlot(tm, now))
 	}
-	return now >= tm.readAt
+	return tm.readAt
+}
+
+// wakeSlot is when a wake-up may cause a read.
+func (t *Table) wakeSlot(tm *term, now time.Duration) time.Duration {
+	return max(tm.slot, now-min(t.poll, t.ttl)) + t.slotLength()
 }
 
 // maxWakes is how many reads in a row wake-ups cause that were wrong, and how many in a poll
@@ -187,19 +186,13 @@ func (t *Table) place() (place int, listens bool) {
 	return t.turn.place, t.turn.waits
 }
 
-// yield is how long to let others write. A member that has just written knows the newest version,
-// and needs one request where a rival needs two: it would win every time. Whatever hands a lock
-// over is written at once.
-func (t *Table) yield(tm *term, d *difference, now time.Duration) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if tm.leaving || t.mustWrite || now-t.ttl > tm.rivals || t.handsOver(t.seen, d) {
-		return 0
+// yieldTill is until when others may write first. A member that has just written knows the newest
+// version, and needs one request where a rival needs two: it would win every time.
+func (t *Table) yieldTill(tm *term) time.Duration {
+	if tm.wroteAt == never || tm.rivals == never || t.clock.Now().Mono-t.ttl > tm.rivals {
+		return never
 	}
-	if tm.wroteAt == never {
-		return 0
-	}
-	return tm.wroteAt + tm.courtesy - now
+	return tm.wroteAt + tm.courtesy
 }
 
 // maxRefusals bounds the spread of those who want to write at the same time, at 32 times the time

@@ -2,9 +2,11 @@ package locktable
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,7 +51,7 @@ func copies(t *testing.T, store leasehold.Store) (a, b *Table, lease *leasehold.
 	}
 }
 
-func read(t *testing.T, store leasehold.Store) *tables.Table {
+func readTable(t *testing.T, store leasehold.Store) *tables.Table {
 	t.Helper()
 	obj, err := store.Get(t.Context(), "t")
 	require.NoError(t, err)
@@ -77,7 +79,7 @@ func TestTwoCopiesOfAMachine(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		require.True(t, first.Valid())
 		require.True(t, mine.Valid())
-		_, held, waiting := read(t, store).Counts()
+		_, held, waiting := readTable(t, store).Counts()
 		require.Equal(t, []int{2, 1}, []int{held, waiting})
 		require.NoError(t, first.Release(t.Context()))
 		second := <-got
@@ -86,7 +88,7 @@ func TestTwoCopiesOfAMachine(t *testing.T) {
 		endA()
 		time.Sleep(time.Second)
 		require.False(t, lease.Valid())
-		_, held, _ = read(t, store).Counts()
+		_, held, _ = readTable(t, store).Counts()
 		require.Equal(t, 1, held, "one that ends leaves what is the other's, and the term is not released")
 		runtime.KeepAlive(mine)
 		end()
@@ -98,17 +100,33 @@ func TestTwoCopiesOfAMachine(t *testing.T) {
 	})
 }
 
-// What a copy has left behind goes after two TTLs, because its lease has run out by then.
+// failsOnce is a store that fails the next write of the table, if it is told to.
+type failsOnce struct {
+	leasehold.Store
+	fails atomic.Bool
+}
+
+func (f *failsOnce) Describe() leasehold.StoreInfo { return leasehold.Describe(f.Store) }
+
+func (f *failsOnce) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	if key == "t" && f.fails.Swap(false) {
+		return "", errors.New("later")
+	}
+	return f.Store.PutIfMatch(ctx, key, body, etag)
+}
+
+// What a copy has left behind goes after two TTLs, because its lease has run out by then, also if
+// the first write fails.
 func TestRowsOfACopyThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+		store := &failsOnce{Store: leasehold.NewMemStore()}
 		a, _, lease, _, end := copies(t, store)
 		defer end()
 		_, err := a.Lock("warm").Acquire(t.Context())
 		require.NoError(t, err)
 		obj, err := store.Get(t.Context(), "t")
 		require.NoError(t, err)
-		tab := read(t, store)
+		tab := readTable(t, store)
 		n, ok := tab.Find(tables.Term(membership.TermOf("t.members/m", lease.Record())))
 		require.True(t, ok)
 		require.NoError(t, tab.Ask(tables.ID{Member: n, Number: 1 << 40}, []tables.Claim{{Name: "x"}}))
@@ -116,6 +134,7 @@ func TestRowsOfACopyThatIsGone(t *testing.T) {
 		_, err = store.PutIfMatch(t.Context(), "t", tab.Encode(), obj.ETag)
 		require.NoError(t, err)
 		asked := time.Now()
+		time.AfterFunc(10*time.Second, func() { store.fails.Store(true) })
 		next, err := a.Lock("x").Acquire(t.Context())
 		require.NoError(t, err)
 		require.True(t, next.Valid())
@@ -140,7 +159,7 @@ func TestACopyDrawsTheSameNumber(t *testing.T) {
 			waits <- l
 		}()
 		time.Sleep(time.Second)
-		tab := read(t, store)
+		tab := readTable(t, store)
 		n, _ := tab.Find(tables.Term(membership.TermOf("t.members/m", lease.Record())))
 		var number uint64
 		for r := range tab.Waiting() {
@@ -165,7 +184,7 @@ func TestACopyDrawsTheSameNumber(t *testing.T) {
 		a.mu.Unlock()
 		a.ring()
 		time.Sleep(time.Second)
-		r, ok := read(t, store).Request(tables.ID{Member: n, Number: number})
+		r, ok := readTable(t, store).Request(tables.ID{Member: n, Number: number})
 		require.True(t, ok)
 		require.Equal(t, "other", r.Claims[0].Name)
 	})

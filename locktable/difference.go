@@ -14,10 +14,8 @@ import (
 // isOver reports whether the term of a member is known to be over. So is an earlier one of this
 // member's own object.
 func (tm *term) isOver(m tables.Member) bool {
-	if w := tm.watches[m.Term]; w != nil && w.over {
-		return true
-	}
-	return m.Key == tm.named.Key && m.ObjectID == tm.named.ObjectID && m.Token < tm.named.Token
+	return tm.watcher.isOver(m) ||
+		m.Key == tm.named.Key && m.ObjectID == tm.named.ObjectID && m.Token < tm.named.Token
 }
 
 // difference is what the table lacks of what this process wants, and has too much; nil if nothing.
@@ -37,8 +35,8 @@ func (t *Table) difference(tm *term, last bool) *difference {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	strangers, young := t.strangers(tm, rows)
-	if last && (!joined || len(strangers)+young == 0) {
+	strangers := t.strangers(tm, rows)
+	if last && (!joined || len(tm.foreign) == 0) {
 		if d.leaves = joined; d.leaves {
 			return d
 		}
@@ -54,7 +52,7 @@ func (t *Table) difference(tm *term, last bool) *difference {
 	if !tm.leaving {
 		for _, r := range t.inOrder() {
 			_, there := tab.Request(tables.ID{Member: n, Number: r.number})
-			if r.state == waiting && !r.asked && !there {
+			if r.state == waiting && !r.asked && !there && !r.heldBack {
 				r.sent = true
 				d.ask = append(d.ask, r)
 			}
@@ -83,12 +81,11 @@ func (*Table) wants(tm *term, r *request) bool {
 // strangers are the rows of this term that this process never asked for, and that are to go. A copy
 // of this machine has asked for them, and its lease runs out a TTL after the last renewal that both
 // have seen. So after two TTLs, in which this process has kept the term, nobody acts under them any
-// more. Those of an older table that somebody has brought back go at once. young is how many there
-// are beside these. The caller holds t.mu.
-func (t *Table) strangers(tm *term, rows []tables.Request) (over []tables.ID, young int) {
+// more. Those of an older table that somebody has brought back go at once. The caller holds t.mu.
+func (t *Table) strangers(tm *term, rows []tables.Request) (over []tables.ID) {
 	now := t.clock.Now().Mono
 	first := tm.foreign
-	tm.foreign = make(map[uint64]time.Duration)
+	tm.foreign, tm.copied = make(map[uint64]time.Duration), false
 	for _, row := range rows {
 		if t.mine(row) != nil {
 			continue
@@ -97,17 +94,18 @@ func (t *Table) strangers(tm *term, rows []tables.Request) (over []tables.ID, yo
 		if !known {
 			since = now
 		}
-		if tm.restored || now-since > copied*t.ttl {
-			over = append(over, row.ID)
-			continue
-		}
 		tm.foreign[row.Number] = since
+		if tm.restored || now-since > strange*t.ttl {
+			over = append(over, row.ID)
+		} else {
+			tm.copied = true
+		}
 	}
-	return over, len(tm.foreign)
+	return over
 }
 
-// copied is for how many TTLs rows stay that a copy of this machine seems to have asked for.
-const copied = 2
+// strange is for how many TTLs rows stay that a copy of this machine seems to have asked for.
+const strange = 2
 
 // handsOver reports whether a write frees what others wait for.
 func (*Table) handsOver(base *version, d *difference) bool {
@@ -156,16 +154,11 @@ func (t *Table) build(tm *term, base *version, d *difference) (built *tables.Tab
 				failed[r] = err
 				continue
 			}
-			if id := (tables.ID{Member: n, Number: r.number}); r.try && len(tab.InTheWay(id)) > 0 {
-				failed[r] = t.heldError(tab, r, id)
-				tab.Drop(id)
-				continue
-			}
 			asked = append(asked, r)
 		}
 		t.mustHold(tm, base, d)
 		body, over, err := tab.Seal(rand.Text()[:16], t.floor, t.maxSize)
-		tm.full = errors.Is(err, ErrFull)
+		tm.watcher.full = errors.Is(err, ErrFull) // the dead take room
 		if errors.Is(err, ErrFull) && len(asked) > 0 {
 			// The last ones go, as many as the bytes over the limit are worth, and one at least.
 			most := max(over*len(asked)/max(t.maxSize+over-base.size-base.tab.Reserve(), 1), 1)

@@ -2,9 +2,14 @@ package locktable
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/membership"
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
@@ -24,7 +29,12 @@ type Member struct {
 	Token    uint64 // of its term
 	TTL      time.Duration
 	Metadata map[string]string
-	Err      error // why this process cannot tell whether it lives; nil if it can, or has no reason to look
+	// Renewed is when it renewed its own lock last, by its own clock; zero if its object cannot be
+	// read.
+	Renewed time.Time
+	// Err is nil if it seems to live: by the clocks of both machines, it has renewed its lock
+	// within its TTL. Else it says what is known.
+	Err error
 }
 
 // Row is one request.
@@ -34,9 +44,9 @@ type Row struct {
 	Token  uint64   // 0 while it waits
 }
 
-// Inspect reads the table without asking for anything. A table that nobody has used yet is empty.
-// The error matches [leasehold.ErrCorruptRecord] if the object is not a table. Run need not be
-// running.
+// Inspect reads the table, and the object of each of its members, without asking for anything. A
+// table that nobody has used yet is empty. The error matches [leasehold.ErrCorruptRecord] if the
+// object is not a table. Run need not be running.
 func (t *Table) Inspect(ctx context.Context) (State, error) {
 	v, err := t.get(ctx, t.clock.Now().Mono, nil)
 	if ctx.Err() != nil {
@@ -47,18 +57,23 @@ func (t *Table) Inspect(ctx context.Context) (State, error) {
 	}
 	s := State{Revision: v.tab.Revision, Size: v.size}
 	names := make(map[uint64]string)
-	t.mu.Lock()
+	var terms []tables.Term
 	for n, m := range v.tab.Members() {
 		names[n] = m.Name
-		member := Member{Name: m.Name, Key: m.Key, Token: m.Token, TTL: m.TTL, Metadata: m.Metadata}
-		if t.term != nil {
-			if w := t.term.watches[m.Term]; w != nil && w.err != nil {
-				member.Err = w.unreadable()
-			}
-		}
-		s.Members = append(s.Members, member)
+		terms = append(terms, m.Term)
+		s.Members = append(s.Members,
+			Member{Name: m.Name, Key: m.Key, Token: m.Token, TTL: m.TTL, Metadata: m.Metadata})
 	}
-	t.mu.Unlock()
+	var all sync.WaitGroup
+	turns := make(chan struct{}, maxInspected)
+	for i := range s.Members {
+		turns <- struct{}{}
+		all.Go(func() {
+			defer func() { <-turns }()
+			s.Members[i].Renewed, s.Members[i].Err = t.renewed(ctx, terms[i], s.Members[i].TTL)
+		})
+	}
+	all.Wait()
 	row := func(r tables.Request) Row {
 		row := Row{Member: names[r.Member], Token: r.Token}
 		for _, c := range r.Claims {
@@ -74,4 +89,32 @@ func (t *Table) Inspect(ctx context.Context) (State, error) {
 		s.Waiting = append(s.Waiting, row(r))
 	}
 	return s, nil
+}
+
+// maxInspected is how many members' objects Inspect reads at a time.
+const maxInspected = 16
+
+// renewed is when a member has renewed the lock of its term, by its own clock, and what seems wrong
+// with that.
+func (t *Table) renewed(ctx context.Context, term tables.Term, ttl time.Duration) (at time.Time, err error) {
+	limited, cancel := context.WithTimeout(ctx, t.attempt())
+	defer cancel()
+	obj, err := t.store.Get(limited, term.Key)
+	var rec leasehold.Record
+	if err == nil {
+		err = rec.UnmarshalJSON(obj.Body)
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("whether it lives cannot be told: %w", err)
+	}
+	age := t.clock.Now().Time().Sub(rec.RenewedAt)
+	switch {
+	case tables.Term(membership.TermOf(term.Key, rec)) != term, rec.Released():
+		err = errors.New("its term is over")
+	case age < -allowance:
+		err = fmt.Errorf("its clock is %v ahead of this one", -age.Round(time.Second))
+	case age > ttl+allowance:
+		err = fmt.Errorf("it was last renewed %v ago by its own clock, and its TTL is %v", age.Round(time.Second), ttl)
+	}
+	return rec.RenewedAt, err
 }

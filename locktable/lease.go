@@ -40,6 +40,7 @@ type request struct {
 	seq       uint64 // rises with each call
 	sent      bool   // it may be part of a write
 	asked     bool   // a version was seen in which it stands
+	heldBack  bool   // it waits for a look at those in its way; the committer's own
 	state     state
 	runs      function
 	number    uint64 // under which it stands in the table, or will; random, see Table.newNumber

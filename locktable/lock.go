@@ -100,10 +100,18 @@ func list(names []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-// TryAcquire asks once and does not wait in line. If a lock is held, or others wait in front, the
+// TryAcquire waits for nobody who lives. If members that live hold a lock, or wait in front, the
 // error matches [leasehold.ErrHeld] and is a [*HeldError]. Other errors match [ErrNotRunning],
 // [ErrNoTerm], [ErrFull], [ErrCapacity], [leasehold.ErrCorruptRecord] or ctx's error. ctx bounds
 // the call and not the lease: its values are kept, its deadline and cancellation are not.
+//
+// TryAcquire outlasts members that are gone, so that a program that asks once, in a new process
+// each time, gets the lock of one that has crashed. Whoever is in the way is looked at first. If
+// its own clock says that it has not renewed its lock within its TTL, TryAcquire waits in line and
+// watches it. It has the lock when that member's term is over, a TTL later at most, or fails as
+// soon as the member shows life. Wrong clocks cost one of these answers some time, and never decide
+// who has a lock. In the first term after Run has begun, TryAcquire waits for that, for a TTL at
+// most.
 func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	return l.acquire(ctx, context.WithoutCancel(ctx), true)
 }
@@ -156,6 +164,15 @@ func (l *Lock) acquire(ctx, parent context.Context, try bool) (*Lease, error) {
 	r.done = done
 	if err := t.want(r); err != nil {
 		return nil, t.named(err)
+	}
+	if try { // the first term of Run begins in a moment, unless another process has the name
+		defer t.clock.AfterFunc(t.ttl, func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if r.state == waiting && t.term == nil {
+				t.giveBack(r, t.named(ErrNoTerm))
+			}
+		}).Stop()
 	}
 	select {
 	case <-done:
@@ -212,7 +229,7 @@ func (t *Table) want(r *request) error {
 	switch {
 	case !t.running:
 		return ErrNotRunning
-	case r.try && (t.term == nil || t.term.leaving):
+	case r.try && (t.term == nil && t.hadTerm || t.term != nil && t.term.leaving):
 		return ErrNoTerm
 	}
 	t.calls++
@@ -254,7 +271,7 @@ func (t *Table) heldError(tab *tables.Table, r *request, id tables.ID) error {
 	for _, c := range r.claims {
 		held.Locks = append(held.Locks, c.Name)
 	}
-	for _, n := range tab.InTheWay(id) {
+	for _, n := range tab.Behind(id, r.claims, func(uint64) bool { return true }) {
 		if m, ok := tab.Member(n); ok && !slices.Contains(held.By, m.Name) {
 			held.By = append(held.By, m.Name)
 		}

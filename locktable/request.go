@@ -25,9 +25,6 @@ func (t *Table) write(tm *term, base *version, d *difference) {
 	case d.nothing(asked) && !t.mustWrite:
 		return
 	case err != nil:
-		if tm.full { // a member without a row looks for the dead all the same
-			t.watchOthers(tm, t.clock.Now().Mono)
-		}
 		t.failed(tm, true, err)
 		return
 	}
@@ -127,11 +124,14 @@ func (v *version) is(other *version) bool {
 
 // read reads the table.
 func (t *Table) read(tm *term) {
+	begun := t.clock.Now().Mono
 	t.mu.Lock()
 	wakes, called := t.wakes, t.called
 	t.wakes, t.called = 0, false
+	if slot := t.wakeSlot(tm, begun); called && slot <= begun && begun < tm.readAt {
+		tm.slot = slot
+	}
 	t.mu.Unlock()
-	begun := t.clock.Now().Mono
 	v, err := t.get(tm.working, begun, t.seen)
 	t.tell(Event{Kind: EventRead, Duration: t.clock.Now().Mono - begun, Err: err}, v)
 	if err != nil && tm.working.Err() != nil {
@@ -246,7 +246,6 @@ func (t *Table) adopt(tm *term, v *version) {
 		}
 	}
 	t.nextRead(tm)
-	t.forgetWatches(tm)
 	t.mu.Unlock()
 	for _, r := range listen {
 		if v.tab.Wanted(tables.ID{Member: n, Number: r.number}) {

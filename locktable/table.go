@@ -59,11 +59,13 @@ type Table struct {
 	listened int                 // leases whose Wanted somebody has asked for
 	trouble  trouble
 	termless time.Duration   // monotonic time since which there is no term
+	hadTerm  bool            // since Run began
 	runs     context.Context // of Run
 	unleft   error           // why the member could not leave the table at the end of Run; nil if it has
 	// One write must follow: another over seen may still land, or seen is not what the members of
 	// this table leave behind. The committer's own.
 	mustWrite bool
+	lookErrs  atomic.Pointer[[]lookError]
 }
 
 // version is one version of the table.
@@ -145,7 +147,7 @@ func (t *Table) Run(ctx context.Context) error {
 		t.mu.Unlock()
 		return fmt.Errorf("locktable: table %q is already running", t.key)
 	}
-	t.running, t.ended, t.termless = true, false, t.clock.Now().Mono
+	t.running, t.ended, t.hadTerm, t.termless = true, false, false, t.clock.Now().Mono
 	t.runs, t.unleft = ctx, nil
 	close(t.began)
 	t.mu.Unlock()
@@ -212,15 +214,15 @@ func (t *Table) Check(*http.Request) error {
 	case t.term == nil && now-t.termless > 3*max(t.ttl, t.poll):
 		return t.named(fmt.Errorf("%w, for %v: does another process have the name %q?", ErrNoTerm,
 			(now - t.termless).Round(time.Second), t.member))
-	case t.term != nil:
-		for _, w := range t.term.watches {
-			if w.err != nil && now-w.errSince > 2*max(t.ttl, t.poll) {
+	}
+	if errs := t.lookErrs.Load(); errs != nil {
+		for _, e := range *errs {
+			if now-e.since > 2*max(t.ttl, t.poll) {
 				where := ""
-				if w.blocks {
+				if e.blocks {
 					where = "is in the way, and "
 				}
-				return t.named(fmt.Errorf("member %q: %swhether it lives cannot be told: %w",
-					w.member.Name, where, w.err))
+				return t.named(fmt.Errorf("member %q: %swhether it lives cannot be told: %w", e.member, where, e.err))
 			}
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -22,24 +21,23 @@ import (
 type term struct {
 	lease     *leasehold.Lease
 	named     tables.Term
-	entry     tables.Member // as it stands in the table
-	leaving   bool          // its holder wants it to end
-	functions int           // that run under a lease of this term
-	unguarded bool          // a lease without a function was lost with the term
-	gaveUp    error         // why this process ends the term itself, so that its leases are lost; else nil
-	watches   map[tables.Term]*watch
-	looking   int             // looks under way
+	entry     tables.Member   // as it stands in the table
+	leaving   bool            // its holder wants it to end
+	functions int             // that run under a lease of this term
+	unguarded bool            // a lease without a function was lost with the term
+	gaveUp    error           // why this process ends the term itself, so that its leases are lost; else nil
 	working   context.Context // of requests, and of looks at other members
 	giveUp    func()          // ends it
 
 	// The committer's own. Times are monotonic.
+	watcher   *watcher
 	foreign   map[uint64]time.Duration // numbers of rows of this term that this process did not ask for, since when
+	copied    bool                     // some of these rows may be in use
 	restored  bool                     // seen is older than what was seen before
 	lost      *race                    // a write that has failed, until a read tells why
 	outrun    bool                     // the last write has lost a race
 	pace      time.Duration            // between two versions, while others write
 	mustRead  bool                     // seen is not the current version, or is not known to be
-	full      bool                     // the table had no room for all that this member asked for, or for itself
 	refusals  int                      // of writes, less those that have succeeded
 	unread    int                      // reads that have failed in a row
 	unwritten int                      // and writes
@@ -58,22 +56,20 @@ type term struct {
 	rivals    time.Duration            // when another was last seen to write
 }
 
-// never is a monotonic time before any other.
-const never = time.Duration(math.MinInt64)
-
 // serve is the committer: for one term of this member, it makes the table as this process wants it.
 // It sends one request at a time. It reports that the table does not name the term any more. Once
 // the term is lost and no function runs under it, rest is all that is left to wait for.
 func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name membership.Term) (forgotten bool, rest func()) {
 	tm := &term{
-		lease: lease, watches: make(map[tables.Term]*watch), foreign: make(map[uint64]time.Duration), mustRead: true,
+		lease: lease, foreign: make(map[uint64]time.Duration), mustRead: true,
 		pauseTill: never, slot: never, wroteAt: never, rivals: never, leftAt: never, lostAt: never,
 		undropped: never, named: tables.Term(name),
 	}
 	tm.working, tm.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	tm.entry = tables.Member{Term: tm.named, Name: t.member, TTL: t.ttl, Metadata: lease.Record().Metadata}
+	tm.watcher = newWatcher(t, tm.working)
 	t.mu.Lock()
-	t.term = tm
+	t.term, t.hadTerm = tm, true
 	t.mu.Unlock()
 	told := make(chan struct{})
 	stopEnding := context.AfterFunc(ctx, func() {
@@ -114,15 +110,13 @@ func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name membersh
 // termEnded settles what is left of a term that needs nothing more. It reports that the term was
 // not lost, and that the table does not name it any more.
 func (t *Table) termEnded(tm *term) (forgotten bool) {
-	t.awaitLooks(tm)
-	t.mu.Lock()
-	if t.seen != nil && tm.lease.Valid() { // the last looks may have made objects of members that have left
-		t.forgetWatches(tm)
+	var left *tables.Table // the last looks may have made objects of members that have gone
+	if t.seen != nil && tm.lease.Valid() {
+		left = t.seen.tab
 	}
-	t.mu.Unlock()
-	t.awaitLooks(tm)
-	copied := len(tm.foreign) > 0
-	if copied { // another process acts under this term, so it must run out
+	tm.watcher.await(left, 0)
+	t.lookErrs.Store(nil)
+	if tm.copied { // another process acts under this term, so it must run out
 		tm.lease.Abandon()
 	}
 	t.mu.Lock()
@@ -133,7 +127,7 @@ func (t *Table) termEnded(tm *term) (forgotten bool) {
 	wrong, unleft := lost, error(nil)
 	if tm.joined && !forgotten && tm.leftAt != never {
 		switch unleft = t.couldNotLeave(lost); {
-		case copied:
+		case tm.copied:
 			unleft = t.named(fmt.Errorf("leaving: %w", errCopied))
 			fallthrough
 		case lost != nil || !tm.outrun: // else the release of the member's lock is about to free all

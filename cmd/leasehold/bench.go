@@ -227,7 +227,7 @@ func (b *bench) begin(ctx context.Context) error {
 		}
 	}
 	first := campaign{noWait: true} // but it waits for the lease of a bench that was killed
-	lease, err := first.acquire(ctx, b.app, lock)
+	lease, err := acquire(ctx, &first, b.app, lock.Key(), lock)
 	if err != nil {
 		return err
 	}

@@ -42,6 +42,7 @@ type campaign struct {
 	web               web                             // of run and elect
 	waiting           *waiting                        // of run
 	other             atomic.Pointer[leasehold.Event] // the last new term of another
+	joined            chan struct{}                   // closed when this process is a member of a table
 }
 
 // metadata is a flag that may be repeated. A value may have anything in it.
@@ -139,7 +140,7 @@ func (c *campaign) acquireUntilSignal(ctx context.Context, a *app, store *place.
 	signals <-chan os.Signal) (*leasehold.Lease, error) {
 	defer wakeWhenFree(ctx, store, lock)()
 	waiting, stop := untilSignal(ctx, signals)
-	lease, err := c.acquire(waiting, a, lock)
+	lease, err := acquire(waiting, c, a, lock.Key(), lock)
 	stop()
 	if ended, ok := errors.AsType[exit.Interrupted](context.Cause(waiting)); ok {
 		if err == nil {
@@ -231,11 +232,15 @@ func (c *campaign) countdown(key string, waited time.Duration) string {
 	return fmt.Sprint(text, "for ", left, " unless renewed")
 }
 
-// acquire waits for the lock as long as the flags say, and longer for one whose holder seems to be
-// gone, or that is being created. A job that never waits for a TTL would otherwise never have it.
-func (c *campaign) acquire(ctx context.Context, a *app, lock *leasehold.Lock) (*leasehold.Lease, error) {
+// acquire waits for a lock, or for one in a table, as long as the flags say, and longer for one
+// whose holder seems to be gone, or that is being created. A job that never waits for a TTL would
+// otherwise never have it. key is of the object, for people.
+func acquire[L any](ctx context.Context, c *campaign, a *app, key string, lock interface {
+	Acquire(ctx context.Context) (L, error)
+	TryAcquire(ctx context.Context) (L, error)
+}) (L, error) {
 	began := time.Now()
-	defer c.tell(a, lock.Key())()
+	defer c.tell(a, key)()
 	if !c.noWait {
 		limited, cancel := ctx, func() {}
 		if c.wait > 0 {

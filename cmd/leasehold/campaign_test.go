@@ -36,7 +36,7 @@ func TestWhomOneWaitsForIsTold(t *testing.T) {
 				lock, err := c.lock(a, store, "a", func() {})
 				require.NoError(t, err)
 				time.AfterFunc(150*time.Second, func() { _ = lease.Release(context.Background()) })
-				got, err := c.acquire(t.Context(), a, lock)
+				got, err := acquire(t.Context(), c, a, lock.Key(), lock)
 				if !wait {
 					require.ErrorIs(t, err, leasehold.ErrHeld)
 					require.Empty(t, said.String(), "the error says it")

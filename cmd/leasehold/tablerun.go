@@ -117,7 +117,7 @@ func (a *app) runInTable(ctx context.Context, c *campaign, in *inTable, args []s
 
 	waiting, stop := untilSignal(ctx, signals)
 	quiet := store.OnChange(at.Key, table.Wake)
-	lease, err := c.acquireInTable(waiting, a, table, in.of(table))
+	lease, err := acquire(waiting, c, a, at.Key, tableLock{in.of(table), c, a})
 	quiet()
 	stop()
 	ended, interrupted := errors.AsType[exit.Interrupted](context.Cause(waiting))
@@ -161,7 +161,10 @@ func (c *campaign) table(a *app, store *place.Store, key string) (*locktable.Tab
 		host, _ := os.Hostname()
 		metadata["holder"] = cmp.Or(c.holder, fmt.Sprintf("%s/%d", host, os.Getpid()))
 	}
+	c.joined = make(chan struct{})
+	joins := sync.OnceFunc(func() { close(c.joined) })
 	table, err := locktable.New(store, key, locktable.WithTTL(c.ttl), locktable.WithSafetyMargin(c.margin),
+		locktable.WithObserver(func(locktable.Event) { joins() }),
 		locktable.WithPollInterval(min(c.ttl/5, maxPoll)), locktable.WithMetadata(metadata),
 		locktable.WithLogger(a.log))
 	if err != nil && !errors.Is(err, leasehold.ErrPermanent) && !errors.As(err, new(syscall.Errno)) {
@@ -170,38 +173,42 @@ func (c *campaign) table(a *app, store *place.Store, key string) (*locktable.Tab
 	return table, err
 }
 
-// acquireInTable waits for the lock as long as the flags say.
-func (c *campaign) acquireInTable(ctx context.Context, a *app, t *locktable.Table,
-	lock *locktable.Lock) (lease *locktable.Lease, err error) {
-	began := time.Now()
-	defer func() { err = c.gaveUp(began, err) }()
-	if c.wait > 0 {
-		limited, cancel := context.WithTimeout(ctx, c.wait)
-		defer cancel()
-		ctx = limited
-	}
-	// This process becomes a member first. Nothing but the store can keep it from that.
-	joining, cancel := context.WithTimeout(ctx, c.ttl)
-	defer cancel()
-	lease, err = lock.TryAcquire(joining)
-	for errors.Is(err, locktable.ErrNoTerm) && joining.Err() == nil && (!c.noWait || c.store.Failure() == nil) {
-		select {
-		case <-joining.Done():
-		case <-time.After(20 * time.Millisecond):
-		}
-		lease, err = lock.TryAcquire(joining)
-	}
-	if c.noWait && (errors.Is(err, locktable.ErrNoTerm) || errors.Is(err, context.DeadlineExceeded)) {
-		err = cmp.Or(c.store.Failure(), err)
-	}
-	if c.noWait || err == nil || hopeless(err) || ctx.Err() != nil && !errors.Is(err, leasehold.ErrHeld) {
+// tableLock is a lock in a table, for acquire.
+type tableLock struct {
+	*locktable.Lock
+	c *campaign
+	a *app
+}
+
+// Acquire says whom it waits for, as the observer of a lock does.
+func (l tableLock) Acquire(ctx context.Context) (*locktable.Lease, error) {
+	lease, err := l.Lock.TryAcquire(ctx)
+	if err == nil || hopeless(err) || ctx.Err() != nil {
 		return lease, err
 	}
 	if errors.Is(err, leasehold.ErrHeld) {
-		a.log.Warn("the lock is held by another", "err", err)
+		l.a.log.Warn("the lock is held by another", "err", err)
 	}
-	defer c.tell(a, t.Key())()
-	return lock.Acquire(ctx)
+	return l.Lock.Acquire(ctx)
+}
+
+// TryAcquire does not wait for a store that fails before this process is a member.
+func (l tableLock) TryAcquire(ctx context.Context) (*locktable.Lease, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-l.c.joined:
+		case <-ctx.Done():
+		case <-l.c.store.Failed:
+			cancel()
+		}
+	}()
+	lease, err := l.Lock.TryAcquire(ctx)
+	if errors.Is(err, locktable.ErrNoTerm) || ctx.Err() != nil && err != nil && !errors.Is(err, leasehold.ErrHeld) {
+		err = cmp.Or(l.c.store.Failure(), err)
+	}
+	return lease, err
 }
 
 // hopeless reports whether waiting cannot mend an error of a table.

@@ -138,6 +138,11 @@ func (j *Judge) Next() time.Duration {
 	return min(wait, max(ripe, 0)+spread)
 }
 
+// Shows is what the last look has shown: the nonce of the record, which is another one after each
+// renewal, and when the member renewed by its own wall clock. Both are zero if there was none. A
+// wall clock proves nothing: it is a hint for whom to look at again.
+func (j *Judge) Shows() (nonce string, renewed time.Time) { return j.rec.Nonce, j.rec.RenewedAt }
+
 // Owes reports whether Evicted has something to do.
 func (j *Judge) Owes() bool { return j.left.Token > 0 }
 

@@ -140,8 +140,11 @@ func TestAheadOf(t *testing.T) {
 			return false
 		}
 	}
-	require.Equal(t, []uint64{1, 2}, tab.Behind(ID{3, 1}, these(1, 2, 3, 4, 5)))
-	require.Equal(t, []uint64{2}, tab.Behind(ID{3, 1}, these(2, 3)))
-	require.Empty(t, tab.Behind(ID{3, 1}, these(3, 4, 5)))
+	x := []Claim{{Name: "x"}}
+	require.Equal(t, []uint64{1, 2, 3, 4, 5}, tab.Behind(ID{5, 9}, x, these(1, 2, 3, 4, 5)), "the last in line")
+	require.Empty(t, tab.Behind(ID{5, 9}, []Claim{{Name: "y"}}, these(1, 2, 3, 4, 5)))
+	require.Equal(t, []uint64{1, 2}, tab.Behind(ID{3, 1}, x, these(1, 2, 3, 4, 5)))
+	require.Equal(t, []uint64{2}, tab.Behind(ID{3, 1}, x, these(2, 3)))
+	require.Empty(t, tab.Behind(ID{3, 1}, x, these(3, 4, 5)))
 	require.Equal(t, []uint64{1}, tab.InTheWay(ID{2, 1}))
 }

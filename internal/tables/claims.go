@@ -130,19 +130,22 @@ func (r *Request) of(name string) Claim {
 
 // InTheWay returns the members that a waiting request waits for, by rising number: those who hold
 // what it claims, and those who claim it earlier. The request's own member may be among them.
-func (t *Table) InTheWay(id ID) []uint64 { return t.Behind(id, func(uint64) bool { return true }) }
-
-// Behind returns those of them that these members are, if these alone would keep the request
-// waiting: none if it could be granted were the others not there.
-func (t *Table) Behind(id ID, these func(member uint64) bool) []uint64 {
+func (t *Table) InTheWay(id ID) []uint64 {
 	r := t.requests[id]
 	if r == nil || r.Token != 0 {
 		return nil
 	}
+	return t.Behind(id, r.Claims, func(uint64) bool { return true })
+}
+
+// Behind returns those of them that these members are, if these alone would keep the request
+// waiting: none if it could be granted were the others not there. One that is not in the table is
+// taken for the last in line, with these sorted claims.
+func (t *Table) Behind(id ID, claims []Claim, these func(member uint64) bool) []uint64 {
 	members := []uint64{}
-	for _, c := range r.Claims {
+	for _, c := range claims {
 		held, ahead, there := int64(0), front{}, []uint64(nil)
-		for other, o := range t.before(r, c.Name) {
+		for other, o := range t.before(t.requests[id], c.Name) {
 			switch {
 			case !these(other.Member) || c.Shared && o.Shared:
 				continue
@@ -161,11 +164,15 @@ func (t *Table) Behind(id ID, these func(member uint64) bool) []uint64 {
 	return slices.Compact(members)
 }
 
-// before lists who claims a lock in front of r, those who hold it too, with their claims of it. Who
-// is behind and holds was granted beside it.
+// before lists who claims a lock in front of r, those who hold it too, with their claims of it: all
+// if r is nil. Who is behind and holds was granted beside it.
 func (t *Table) before(r *Request, name string) iter.Seq2[*Request, Claim] {
 	return func(yield func(*Request, Claim) bool) {
-		for _, other := range t.locks[name].line {
+		l := t.locks[name]
+		if l == nil {
+			return
+		}
+		for _, other := range l.line {
 			if other == r || !other.dropped() && !yield(other, other.of(name)) {
 				return
 			}

@@ -196,7 +196,13 @@ func (t *Table) admit(r *Request) error {
 	if err := check(r.Claims); err != nil {
 		return err
 	}
-	for _, c := range r.Claims {
+	return t.Admits(r.Claims)
+}
+
+// Admits says which lock is claimed as a semaphore and used as none, or the other way round: its
+// error wraps ErrCapacity.
+func (t *Table) Admits(claims []Claim) error {
+	for _, c := range claims {
 		if l := t.locks[c.Name]; l != nil && l.semaphore != c.semaphore() {
 			return fmt.Errorf("%w: %.80q is used as %s now, and is claimed as %s", ErrCapacity, c.Name,
 				kind(l.semaphore), kind(c.semaphore()))

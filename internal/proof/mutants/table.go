@@ -2770,7 +2770,7 @@ var mutants = []mutant{
 		"cmd/leasehold/internal/place/store.go", `	case ctx.Err() == nil:`, `	default:`,
 	}}, []string{"./cmd/leasehold -run ^TestTheEndOfAWait$"}, 0},
 	{"command: why a table cannot be reached is not told", []edit{{"cmd/leasehold/tablerun.go",
-		`		err = cmp.Or(c.store.Failure(), err)
+		`		err = cmp.Or(l.c.store.Failure(), err)
 `, ``}}, []string{"./cmd/leasehold -run ^TestNoWaitForATableThatCannotBeReached$"}, 0},
 	{"command: break calls a lease that has run out held", []edit{{"cmd/leasehold/break.go",
 		`		case "expired":`, `		case "":`}},
@@ -3718,11 +3718,9 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a write of unknown outcome is left to itself",
-		[]edit{{"locktable/commit.go", `	if d != nil || t.mustWrite {
-`,
-			`	if d != nil {
-`}},
-		[]string{"./locktable -run ^TestLateWriteOfACancelledCaller$"}, 41,
+		[]edit{{"locktable/next.go", `	case s.mustWrite, s.differs &&`,
+			`	case s.differs &&`}},
+		[]string{"./locktable -run ^TestNext$", "./locktable -run ^TestLateWriteOfACancelledCaller$"}, 41,
 	},
 	{
 		"locktable: tokens fall when the table is lost",
@@ -3758,15 +3756,16 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a member heals while a function of its lost term runs",
-		[]edit{{"locktable/commit.go", `return t.ttl, tm.functions == 0 // the end`,
-			`return t.ttl, true // the end`}},
-		[]string{"./internal/proof/sim -run ^TestTableSeeds$"}, 41,
+		[]edit{{"locktable/next.go", `	case !s.valid && s.busy:`,
+			`	case !s.valid && s.busy && s.leaving && !s.leaving:`}},
+		[]string{"./locktable -run ^TestNext$", "./internal/proof/sim -run ^TestTableSeeds$"}, 41,
 	},
 	{
 		"locktable: a try waits in line",
-		[]edit{{"locktable/difference.go", `r.try && len(tab.InTheWay(id)) > 0 {`,
-			`r.try && len(tab.InTheWay(id)) > 1000 {`}},
-		[]string{"./locktable -run ^TestTryAcquireLooksAgain$"}, 44,
+		[]edit{{"locktable/tries.go", `if len(tab.Behind(id, r.claims, lives)) > 0 {`,
+			`if len(tab.Behind(id, r.claims, lives)) > 1000 {`}},
+		[]string{"./locktable -run ^TestTryAcquireLooksAgain$",
+			"./locktable -run ^TestAVisitorWaitsForNobodyWhoLives$"}, 44,
 	},
 	{
 		"locktable: a member that cannot free its locks keeps its term",
@@ -3776,8 +3775,8 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: any object is looked at that the table names",
-		[]edit{{"locktable/watch.go", `w.member.Key != want {`,
-			`w.member.Key == "" {`}},
+		[]edit{{"locktable/watcher.go", `l.member.Key != want {`,
+			`l.member.Key == "" {`}},
 		[]string{"./locktable -run ^TestMemberWithTheKeyOfAnotherObject$"}, 41,
 	},
 	{
@@ -3814,9 +3813,9 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a member leaves without a look at what others have asked",
-		[]edit{{"locktable/commit.go", `	if leaving && !tm.parted && !tm.mustRead {`,
-			`	if leaving && !tm.parted && !tm.mustRead && t == nil {`}},
-		[]string{"./locktable -run ^TestLeavingWhileOthersWait$"}, 42,
+		[]edit{{"locktable/next.go", `	case s.leaving && !s.parted:`,
+			`	case s.leaving && !s.parted && s.busy && !s.busy:`}},
+		[]string{"./locktable -run ^TestNext$", "./locktable -run ^TestLeavingWhileOthersWait$"}, 42,
 	},
 	{
 		"locktable: a leave that is refused for good is tried again",
@@ -3879,7 +3878,8 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a member without a row looks for nobody",
-		[]edit{{"locktable/request.go", `		if tm.full {`, `		if tm.full && tm.joined {`}},
+		[]edit{{"locktable/watcher.go", `l.blocks || w.full ||`,
+			`l.blocks || w.full && me > 0 ||`}},
 		[]string{"./locktable -run ^TestADeadProcessHasFilledTheTable$"}, 45,
 	},
 	{
@@ -3924,6 +3924,70 @@ var mutants = []mutant{
 		[]string{"./locktable -run ^TestACallUnderItsOwnLease$"}, 44,
 	},
 	{
+		"locktable: a suspect in line brings no more neighbours",
+		[]edit{{"locktable/watcher.go", `living >= neighbours+moreFor*suspects {`,
+			`living >= neighbours {`}},
+		[]string{"./locktable -run ^TestADeadLine$"}, 45,
+	},
+	{
+		"locktable: whom nobody waits for is never looked at",
+		[]edit{{"locktable/watcher.go", `	if now >= w.oneAt {`,
+			`	if now >= w.oneAt && w.first {`}},
+		[]string{"./locktable -run ^TestDeadReaders$"}, 45,
+	},
+	{
+		"locktable: all members are looked at in each round",
+		[]edit{{"locktable/watcher.go", `	n := w.more
+`,
+			`	n := w.more + 1000
+`}},
+		[]string{"./locktable -run ^TestLooksAtRest$"}, 45,
+	},
+	{
+		"locktable: a member counts as alive that nobody has looked at",
+		[]edit{{"locktable/watcher.go", `	if l == nil {
+		return unknown
+	}`,
+			`	if l == nil {
+		return alive
+	}`}},
+		[]string{"./locktable -run ^TestAVisitorOutlastsTheDead$"}, 45,
+	},
+	{
+		"locktable: a try is asked for before anybody has looked",
+		[]edit{{"locktable/tries.go", `				r.heldBack = !r.asked
+`,
+			`				r.heldBack = false
+`}},
+		[]string{"./locktable -run ^TestAVisitorWaitsForNobodyWhoLives$"}, 44,
+	},
+	{
+		"locktable: no try waits for the first term",
+		[]edit{{"locktable/lock.go", `t.term == nil && t.hadTerm ||`,
+			`t.term == nil ||`}},
+		[]string{"./locktable -run ^TestTryAcquireInTheFirstTerm$"}, 44,
+	},
+	{
+		"locktable: Inspect takes the dead for alive",
+		[]edit{{"locktable/inspect.go", `	case age > ttl+allowance:`,
+			`	case age > 1000*ttl+allowance:`}},
+		[]string{"./locktable -run ^TestInspectTellsWhoIsDead$"}, 45,
+	},
+	{
+		"locktable: a row of a copy is young again at each look",
+		[]edit{{"locktable/difference.go", `		tm.foreign[row.Number] = since
+		if tm.restored || now-since > strange*t.ttl {
+			over = append(over, row.ID)
+`,
+			`		if tm.restored || now-since > strange*t.ttl {
+			over = append(over, row.ID)
+			continue
+		}
+		if tm.foreign[row.Number] = since; tm.restored {
+`}},
+		[]string{"./locktable -run ^TestRowsOfACopyThatIsGone$"}, 45,
+	},
+	{
 		"locktable: slots of outer leases do not count",
 		[]edit{{"locktable/lease.go", `slots += o.r.claims[i].Slots; c.Of`, `n := slots + o.r.claims[i].Slots; c.Of`},
 			{"locktable/lease.go", `== 0 || slots > c.Of {`, `== 0 || n > c.Of {`}},
@@ -3949,18 +4013,18 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: what a copy of the machine has asked for goes at once",
-		[]edit{{"locktable/difference.go", `now-since > copied*t.ttl {`, `now-since >= 0 {`}},
+		[]edit{{"locktable/difference.go", `now-since > strange*t.ttl {`, `now-since >= 0 {`}},
 		[]string{"./locktable -run ^TestTwoCopiesOfAMachine$"}, 38,
 	},
 	{
 		"locktable: what a copy of the machine has asked for stays",
-		[]edit{{"locktable/difference.go", `now-since > copied*t.ttl {`, `now-since > 1000*copied*t.ttl {`}},
+		[]edit{{"locktable/difference.go", `now-since > strange*t.ttl {`, `now-since > 1000*strange*t.ttl {`}},
 		[]string{"./locktable -run ^TestRowsOfACopyThatIsGone$"}, 45,
 	},
 	{
 		"locktable: a term that a copy of the machine shares is released",
-		[]edit{{"locktable/term.go", `	if copied { // another`,
-			`	if copied && tm.leaving && tm.lease == nil { // another`}},
+		[]edit{{"locktable/term.go", `	if tm.copied { // another`,
+			`	if tm.copied && tm.lease == nil { // another`}},
 		[]string{"./locktable -run ^TestTwoCopiesOfAMachine$"}, 38,
 	},
 	{
@@ -4001,20 +4065,20 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: all that are in the way are looked at at once",
-		[]edit{{"locktable/watch.go", `		case tm.looking < maxLooks: // else`,
-			`		case tm.looking < 1000*maxLooks: // else`}},
+		[]edit{{"locktable/watcher.go", `		case w.under < maxLooks: // else`,
+			`		case w.under < 1000*maxLooks: // else`}},
 		[]string{"./locktable -run ^TestLooksAtOnce$"}, 45,
 	},
 	{
 		"locktable: holders are looked at as slowly as all others",
-		[]edit{{"locktable/watch.go", `		w.due = now + w.judge.Next()`,
-			`		w.due = now + round*t.ttl`}},
+		[]edit{{"locktable/watcher.go", `		for _, n := range a.Holders {`,
+			`		for _, n := range a.Holders[len(a.Holders):] {`}},
 		[]string{"./locktable -run ^TestDeadMember$"}, 45,
 	},
 	{
 		"locktable: only the first holder of a semaphore is looked at",
-		[]edit{{"locktable/watch.go", `				blocks[m] = true`,
-			`				blocks[m] = len(blocks) == 0 || blocks[m]`}},
+		[]edit{{"locktable/watcher.go", `		for _, n := range a.Holders {`,
+			`		for _, n := range a.Holders[:min(len(a.Holders), 1)] {`}},
 		[]string{"./locktable -run ^TestADeadHolderOfASemaphore$"}, 45,
 	},
 	{

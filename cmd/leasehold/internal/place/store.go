@@ -70,7 +70,7 @@ type Object struct {
 // NewStore puts every request to a store under RequestLimit. A store without page has no list, and
 // one without close needs no Close.
 func NewStore(store leasehold.Store, page PageReader, close func()) *Store {
-	return &Store{careful: &careful{Store: &limited{store}}, page: page, Close: close}
+	return &Store{careful: &careful{Store: &limited{store}, Failed: make(chan struct{})}, page: page, Close: close}
 }
 
 // Objects are those whose keys begin with prefix, in the order of the store. An error ends them. Of
@@ -356,7 +356,9 @@ type careful struct {
 	local    bool                  // the clock is this machine's
 	seen     sync.Map              // key to Seen
 	failed   atomic.Pointer[error] // nil if the store has answered since
-	Requests atomic.Int64          // sent so far
+	Failed   chan struct{}         // closed at the first failure
+	failing  sync.Once
+	Requests atomic.Int64 // sent so far
 }
 
 // Failure is why the last request has got no answer, or one that is no answer to it. It is nil
@@ -377,6 +379,7 @@ func (c *careful) ended(ctx context.Context, err error) {
 		c.failed.Store(nil)
 	case ctx.Err() == nil:
 		c.failed.Store(&err)
+		c.failing.Do(func() { close(c.Failed) })
 	}
 }
 

@@ -1,0 +1,240 @@
+package locktable_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
+	"github.com/leasehold-go/leasehold/locktable"
+)
+
+// visit is one run of a process that asks once and is gone, such as a cron job.
+func visit(
+	ctx context.Context, t *testing.T, store leasehold.Store, lock func(*locktable.Table) *locktable.Lock,
+) error {
+	t.Helper()
+	m := start(t, store)
+	lease, err := lock(m.Table).TryAcquire(ctx)
+	if err == nil {
+		require.NoError(t, lease.Release(ctx))
+	}
+	require.NoError(t, m.stop())
+	return err
+}
+
+// Whoever only visits gets a lock again after its holder, or somebody in line to whom it was handed
+// on, has crashed. It takes a TTL, and no memory of an earlier visit.
+func TestAVisitorOutlastsTheDead(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		t.Run(fmt.Sprintf("another waits: %v", waits), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newCounting()
+				var dead atomic.Bool
+				a := start(t, &failing{Store: store, dead: &dead})
+				acquire(t, a.Slots("job", 1, 1))
+				if waits {
+					b := start(t, &failing{Store: store, dead: &dead})
+					go func() { _, _ = b.Slots("job", 1, 1).Acquire(t.Context()) }()
+				}
+				time.Sleep(ttl)
+				dead.Store(true)
+				job := func(m *locktable.Table) *locktable.Lock { return m.Slots("job", 1, 1) }
+				time.Sleep(time.Hour)
+				began := time.Now()
+				require.NoError(t, visit(soon(t), t, store, job))
+				require.Less(t, time.Since(began), 2*ttl)
+				began = time.Now()
+				require.NoError(t, visit(soon(t), t, store, job))
+				require.Less(t, time.Since(began), time.Second)
+				dead.Store(false)
+				time.Sleep(10 * ttl) // so that those that were cut off can end
+			})
+		})
+	}
+}
+
+// A visitor of a lock that is in use is told at once who holds it, writes nothing for it, and takes
+// a look at each holder.
+func TestAVisitorWaitsForNobodyWhoLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a, b := start(t, store), start(t, store)
+		acquire(t, a.Lock("x"))
+		acquire(t, b.Lock("warm"))
+		time.Sleep(10 * ttl)
+		store.forget()
+		began := time.Now()
+		_, err := b.Lock("x").TryAcquire(soon(t))
+		var held *locktable.HeldError
+		require.ErrorAs(t, err, &held)
+		require.Equal(t, []string{a.Member()}, held.By)
+		require.Less(t, time.Since(began), time.Second)
+		require.Zero(t, store.count("put"))
+		require.LessOrEqual(t, store.countOf("get", key+".members/"+a.Member()), 1)
+		_, err = b.Lock("x").TryAcquire(soon(t))
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.LessOrEqual(t, store.countOf("get", key+".members/"+a.Member()), 1, "within a third of a TTL, once")
+	})
+}
+
+// A visitor in a hurry does not outlast anybody.
+func TestAVisitorInAHurry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		var dead atomic.Bool
+		a := start(t, &failing{Store: store, dead: &dead})
+		acquire(t, a.Lock("x"))
+		dead.Store(true)
+		time.Sleep(time.Hour)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		err := visit(ctx, t, store, func(m *locktable.Table) *locktable.Lock { return m.Lock("x") })
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		dead.Store(false)
+		time.Sleep(10 * ttl)
+	})
+}
+
+// TryAcquire right after Run has begun waits for the first term.
+func TestTryAcquireInTheFirstTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a := start(t, store, locktable.WithMember("pod-1"))
+		lease, err := a.Lock("x").TryAcquire(soon(t))
+		require.NoError(t, err)
+		require.NoError(t, lease.Release(t.Context()))
+		second := start(t, store, locktable.WithMember("pod-1")) // the name is taken
+		began := time.Now()
+		_, err = second.Lock("y").TryAcquire(soon(t))
+		require.ErrorIs(t, err, locktable.ErrNoTerm)
+		require.LessOrEqual(t, time.Since(began), ttl)
+		require.NoError(t, a.stop())
+		require.NoError(t, second.stop())
+	})
+}
+
+// A holder and the line behind it die at once. Who waits behind them has the lock about a TTL
+// later, however long the line is.
+func TestADeadLine(t *testing.T) {
+	for _, n := range []int{1, 8, testsize.Pick(16, 32)} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newCounting()
+				var dead atomic.Bool
+				mortal := &failing{Store: store, dead: &dead}
+				acquire(t, start(t, mortal).Lock("x"))
+				for i := range n {
+					m := start(t, mortal)
+					go func() { _, _ = m.Lock("x").Acquire(t.Context()) }()
+					within(t, 10*ttl, "it stands in line", func() bool {
+						return len(inspect(t, m).Waiting) == i+1
+					})
+				}
+				last := start(t, store)
+				got := make(chan time.Time, 1)
+				go func() {
+					acquire(t, last.Lock("x"))
+					got <- time.Now()
+				}()
+				time.Sleep(5 * ttl)
+				dead.Store(true)
+				died := time.Now()
+				took := (<-got).Sub(died)
+				t.Logf("%d dead in line: %.2f TTL", n, took.Seconds()/ttl.Seconds())
+				require.Less(t, took, ttl*3/2)
+				dead.Store(false)
+				time.Sleep(10 * ttl)
+			})
+		})
+	}
+}
+
+// The dead who block nobody are found by those who stay for two TTLs, and by one member that stays.
+func TestDeadReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		var dead atomic.Bool
+		one := start(t, store)
+		acquire(t, one.Lock("x"))
+		for range 20 {
+			acquire(t, start(t, &failing{Store: store, dead: &dead}).Shared("config"))
+		}
+		time.Sleep(10 * ttl)
+		dead.Store(true)
+		began := time.Now()
+		for len(inspect(t, one).Members) > 1 && time.Since(began) < 60*ttl {
+			time.Sleep(ttl)
+		}
+		took := time.Since(began)
+		dead.Store(false)
+		time.Sleep(10 * ttl)
+		t.Logf("20 dead readers are gone after %.1f TTLs", took.Seconds()/ttl.Seconds())
+		require.Less(t, took, 60*ttl)
+	})
+}
+
+// At rest, a member takes half a look a TTL, whatever the number of members.
+func TestLooksAtRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		members := testsize.Pick(10, 32)
+		var all sync.WaitGroup
+		for i := range members {
+			m := start(t, store)
+			acquire(t, m.Lock(fmt.Sprint(i)))
+		}
+		all.Wait()
+		time.Sleep(20 * ttl)
+		store.forget()
+		const ttls = 100
+		time.Sleep(ttls * ttl)
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		looks := 0
+		for of, n := range store.requests {
+			if len(of) > len("get "+key) && of[:4] == "get " {
+				looks += n
+			}
+		}
+		each := float64(looks) / float64(members) / ttls
+		t.Logf("%d members: %.2f looks a TTL and member", members, each)
+		require.Less(t, each, 0.6)
+	})
+}
+
+// Inspect says when each member has renewed, and who seems dead.
+func TestInspectTellsWhoIsDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		var dead atomic.Bool
+		a, b := start(t, &failing{Store: store, dead: &dead}), start(t, store)
+		acquire(t, a.Lock("x"))
+		acquire(t, b.Lock("y"))
+		for _, m := range inspect(t, b).Members {
+			require.NoError(t, m.Err)
+			require.WithinDuration(t, time.Now(), m.Renewed, ttl)
+		}
+		dead.Store(true)
+		died := time.Now()
+		time.Sleep(ttl * 5 / 4)
+		for _, m := range inspect(t, b).Members {
+			if m.Name == b.Member() {
+				require.NoError(t, m.Err)
+				continue
+			}
+			require.ErrorContains(t, m.Err, "ago by its own clock")
+			require.WithinDuration(t, died, m.Renewed, ttl/2)
+		}
+		dead.Store(false)
+		time.Sleep(10 * ttl)
+	})
+}
