@@ -91,7 +91,7 @@ type tableWork struct {
 	n  report.TableWork
 }
 
-func (w *tableWork) observe(e locktable.Event) {
+func (w *tableWork) observe(_ context.Context, e locktable.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {

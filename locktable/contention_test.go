@@ -87,7 +87,7 @@ func TestACrowdThatWritesAllTheTime(t *testing.T) {
 				ctx, stop := context.WithTimeout(t.Context(), testsize.Pick(4*time.Minute, 10*time.Minute))
 				defer stop()
 				for i := range c.members {
-					m := start(t, store, locktable.WithObserver(func(e locktable.Event) {
+					m := start(t, store, locktable.WithObserver(func(_ context.Context, e locktable.Event) {
 						if e.Kind == locktable.EventLost {
 							lost.Add(1)
 						}

@@ -296,13 +296,13 @@ func TestADeadHolderOfASemaphore(t *testing.T) {
 		store := newCounting()
 		var dead atomic.Bool
 		for range 4 {
-			acquire(t, start(t, store).Slots("gpu", 5, 1))
+			acquire(t, start(t, store).Semaphore("gpu", 5))
 		}
-		fifth := acquire(t, start(t, &failing{Store: store, dead: &dead}).Slots("gpu", 5, 1))
+		fifth := acquire(t, start(t, &failing{Store: store, dead: &dead}).Semaphore("gpu", 5))
 		next := start(t, store)
 		dead.Store(true)
 		began := time.Now()
-		acquire(t, next.Slots("gpu", 5, 1))
+		acquire(t, next.Semaphore("gpu", 5))
 		require.Less(t, time.Since(began), ttl*3/2)
 		require.False(t, fifth.Valid())
 		dead.Store(false)

@@ -54,12 +54,12 @@ func TestDeadlineAfterRelease(t *testing.T) {
 func TestSlotsUnderSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := start(t, newCounting())
-		err := a.Slots("gpu", 3, 1).Do(soon(t), func(ctx context.Context, _ *locktable.Lease) error {
-			return a.Slots("gpu", 3, 1).Do(ctx, func(ctx context.Context, _ *locktable.Lease) error {
-				_, err := a.Slots("gpu", 3, 2).Acquire(ctx)
+		err := a.Semaphore("gpu", 3).Do(soon(t), func(ctx context.Context, _ *locktable.Lease) error {
+			return a.Semaphore("gpu", 3).Do(ctx, func(ctx context.Context, _ *locktable.Lease) error {
+				_, err := a.Semaphore("gpu", 3).Slots(2).Acquire(ctx)
 				require.ErrorIs(t, err, leasehold.ErrHeld)
 				require.ErrorContains(t, err, "would wait for itself")
-				return a.Slots("gpu", 3, 1).Do(ctx, func(context.Context, *locktable.Lease) error { return nil })
+				return a.Semaphore("gpu", 3).Do(ctx, func(context.Context, *locktable.Lease) error { return nil })
 			})
 		})
 		require.NoError(t, err)

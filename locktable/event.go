@@ -21,31 +21,15 @@ type Event struct {
 }
 
 // EventKind says what happened.
-type EventKind uint8
+type EventKind string
 
 // The kinds of [Event].
 const (
-	EventRead EventKind = iota + 1 // the table was read
+	EventRead EventKind = "read" // the table was read
 	// a conditional write of the table has ended; one that others have outrun has
 	// ErrPreconditionFailed
-	EventWrite
-	EventAcquired // a request was granted
-	EventReleased // a lease was freed by its holder
-	EventLost     // a lease has ended against its holder's will
+	EventWrite    EventKind = "write"
+	EventAcquired EventKind = "acquired" // a request was granted
+	EventReleased EventKind = "released" // a lease was freed by its holder
+	EventLost     EventKind = "lost"     // a lease has ended against its holder's will
 )
-
-var eventNames = [...]string{
-	EventRead:     "read",
-	EventWrite:    "write",
-	EventAcquired: "acquired",
-	EventReleased: "released",
-	EventLost:     "lost",
-}
-
-// String returns the kind as metrics name it.
-func (k EventKind) String() string {
-	if int(k) >= len(eventNames) || k == 0 {
-		return "unknown"
-	}
-	return eventNames[k]
-}

@@ -60,21 +60,21 @@ func ExampleTable() {
 	// left: <nil>
 }
 
-func ExampleTable_Slots() {
+func ExampleTable_Semaphore() {
 	table, leave := join(leasehold.NewMemStore(), "pod-7")
 	defer leave()
 	ctx := context.Background()
 
-	training, err := table.Slots("gpu", 8, 6).Acquire(ctx) // 6 of 8
+	training, err := table.Semaphore("gpu", 8).Slots(6).Acquire(ctx) // 6 of 8
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = table.Slots("gpu", 8, 3).TryAcquire(ctx) // only 2 are left
+	_, err = table.Semaphore("gpu", 8).Slots(3).TryAcquire(ctx) // only 2 are left
 	fmt.Println("held:", errors.Is(err, leasehold.ErrHeld))
 	if err := training.Release(ctx); err != nil {
 		log.Fatal(err)
 	}
-	err = table.Slots("gpu", 8, 3).Do(ctx, func(ctx context.Context, lease *locktable.Lease) error {
+	err = table.Semaphore("gpu", 8).Slots(3).Do(ctx, func(ctx context.Context, lease *locktable.Lease) error {
 		state, err := table.Inspect(ctx)
 		for _, row := range state.Held {
 			fmt.Println(row.Member, "holds", row.Locks)
@@ -105,13 +105,13 @@ func ExampleTable_All() {
 		}
 		_, err = other.Lock("account-2").TryAcquire(ctx)
 		if held, ok := errors.AsType[*locktable.HeldError](err); ok {
-			fmt.Println(held.Locks, "held by", held.By)
+			fmt.Println(held.Locks, "held by", held.By[0].Name)
 		}
 		return rates.Release(ctx)
 	})
 	fmt.Println("error:", err)
 	// Output:
-	// [account-2] held by [pod-7]
+	// [account-2] held by pod-7
 	// error: <nil>
 }
 

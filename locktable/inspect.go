@@ -30,7 +30,7 @@ type Member struct {
 	TTL      time.Duration
 	Metadata map[string]string
 	// Renewed is when it renewed its own lock last, by its own clock; zero if its object cannot be
-	// read.
+	// read, or was not.
 	Renewed time.Time
 	// Err is nil if it seems to live: by the clocks of both machines, it has renewed its lock
 	// within its TTL. Else it says what is known.
@@ -61,8 +61,7 @@ func (t *Table) Inspect(ctx context.Context) (State, error) {
 	for n, m := range v.tab.Members() {
 		names[n] = m.Name
 		terms = append(terms, m.Term)
-		s.Members = append(s.Members,
-			Member{Name: m.Name, Key: m.Key, Token: m.Token, TTL: m.TTL, Metadata: m.Metadata})
+		s.Members = append(s.Members, memberOf(m))
 	}
 	var all sync.WaitGroup
 	turns := make(chan struct{}, maxInspected)
@@ -89,6 +88,11 @@ func (t *Table) Inspect(ctx context.Context) (State, error) {
 		s.Waiting = append(s.Waiting, row(r))
 	}
 	return s, nil
+}
+
+// memberOf is what the table says of a member.
+func memberOf(m tables.Member) Member {
+	return Member{Name: m.Name, Key: m.Key, Token: m.Token, TTL: m.TTL, Metadata: m.Metadata}
 }
 
 // maxInspected is how many members' objects Inspect reads at a time.

@@ -29,16 +29,25 @@ func (t *Table) Lock(name string) *Lock { return t.claim(tables.Claim{Name: name
 // [Table.Lock].
 func (t *Table) Shared(name string) *Lock { return t.claim(tables.Claim{Name: name, Shared: true}) }
 
-// Slots is n of the slots of a semaphore that has as many as of says. Each request counts by its
-// own number, so a new release of a program may say another one while the old one runs. While one
-// with fewer slots waits, those behind it get no more than that. A name that somebody uses without
-// slots fails with [ErrCapacity], and the other way round.
-func (t *Table) Slots(name string, of, n int) *Lock {
-	l := t.claim(tables.Claim{Name: name, Slots: n, Of: of})
-	if l.err == nil && of < 1 {
-		l.err = fmt.Errorf("semaphore %.80q has %d slots: use at least 1", name, of)
+// Semaphore is one slot of a semaphore that has so many, or several by [Lock.Slots]. Each request
+// counts by its own number of slots, so a new release of a program may say another one while the
+// old one runs. While one that goes by fewer slots waits, those behind it get no more than that. A
+// name that somebody uses without slots fails with [ErrCapacity], and the other way round.
+func (t *Table) Semaphore(name string, slots int) *Lock {
+	if slots < 1 {
+		return &Lock{t: t, err: fmt.Errorf("semaphore %.80q has %d slots: use at least 1", name, slots)}
 	}
-	return l
+	return t.claim(tables.Claim{Name: name, Slots: 1, Of: slots})
+}
+
+// Slots is n of the slots of a lock that [Table.Semaphore] has made, at once.
+func (l *Lock) Slots(n int) *Lock {
+	if l.err != nil || len(l.claims) != 1 || l.claims[0].Of == 0 {
+		return &Lock{t: l.t, err: cmp.Or(l.err, errors.New("Slots: this is no semaphore: use Table.Semaphore"))}
+	}
+	c := l.claims[0]
+	c.Slots = n
+	return l.t.claim(c)
 }
 
 // All is several locks at once, all of them or none. The order does not matter.
@@ -76,12 +85,16 @@ func (l *Lock) names() []string {
 type HeldError struct {
 	Table string   // the table's key
 	Locks []string // that were asked for
-	By    []string // names of the members that hold them or wait in front
+	By    []Member // that hold them or wait in front, as the table names them
 }
 
 // Error names the locks and the members.
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("%v: %s of table %q, by %s", leasehold.ErrHeld, list(e.Locks), e.Table, list(e.By))
+	names := make([]string, len(e.By))
+	for i, m := range e.By {
+		names[i] = m.Name
+	}
+	return fmt.Sprintf("%v: %s of table %q, by %s", leasehold.ErrHeld, list(e.Locks), e.Table, list(names))
 }
 
 // Unwrap returns [leasehold.ErrHeld].
@@ -272,8 +285,8 @@ func (t *Table) heldError(tab *tables.Table, r *request, id tables.ID) error {
 		held.Locks = append(held.Locks, c.Name)
 	}
 	for _, n := range tab.Behind(id, r.claims, func(uint64) bool { return true }) {
-		if m, ok := tab.Member(n); ok && !slices.Contains(held.By, m.Name) {
-			held.By = append(held.By, m.Name)
+		if m, ok := tab.Member(n); ok {
+			held.By = append(held.By, memberOf(m))
 		}
 	}
 	return held

@@ -326,15 +326,15 @@ func TestSharedLocksAndSemaphores(t *testing.T) {
 		require.NoError(t, writer.Release(t.Context()))
 		require.Equal(t, "reader", <-order)
 
-		s1, s2 := acquire(t, a.Slots("gpu", 3, 2)), acquire(t, b.Slots("gpu", 3, 1))
-		_, err := a.Slots("gpu", 3, 1).TryAcquire(soon(t))
+		s1, s2 := acquire(t, a.Semaphore("gpu", 3).Slots(2)), acquire(t, b.Semaphore("gpu", 3))
+		_, err := a.Semaphore("gpu", 3).TryAcquire(soon(t))
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		_, err = a.Lock("gpu").TryAcquire(soon(t))
 		require.ErrorContains(t, err, "gpu")
 		require.NotErrorIs(t, err, leasehold.ErrHeld)
 		require.NoError(t, s1.Release(t.Context()))
 		require.NoError(t, s2.Release(t.Context()))
-		acquire(t, a.All(a.Slots("gpu", 4, 4), a.Lock("x"), a.Shared("y")))
+		acquire(t, a.All(a.Semaphore("gpu", 4).Slots(4), a.Lock("x"), a.Shared("y")))
 		_, err = b.All(b.Shared("x"), b.Lock("z")).TryAcquire(soon(t))
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		acquire(t, b.Lock("z"))
@@ -428,14 +428,19 @@ func TestBadInput(t *testing.T) {
 	require.NoError(t, err)
 	other, err := locktable.New(store, key)
 	require.NoError(t, err)
+	require.Regexp(t, `^[-.0-9A-Za-z]+-[0-9]+-[a-z2-7]{12}$`, tab.Member(), "machine, process, and what is its own")
+	require.NotEqual(t, tab.Member(), other.Member())
 	for want, l := range map[string]*locktable.Lock{
 		"is empty":        tab.Lock(""),
 		"twice":           tab.All(tab.Lock("a"), tab.Shared("a")),
-		"at least 1":      tab.Slots("a", 0, 0),
+		"at least 1":      tab.Semaphore("a", 0),
+		"has -1 slots":    tab.Semaphore("a", -1).Slots(2),
+		"0 slots are not": tab.Semaphore("a", 3).Slots(0),
+		"no semaphore":    tab.Lock("a").Slots(2),
 		"another":         tab.All(other.Lock("a")),
 		"Lock is nil":     tab.All(nil),
 		"without a claim": tab.All(),
-		"capacity 3":      tab.Slots("a", 3, 4),
+		"capacity 3":      tab.Semaphore("a", 3).Slots(4),
 	} {
 		_, err := l.Acquire(t.Context())
 		require.ErrorContains(t, err, want)
@@ -448,7 +453,7 @@ func TestALockIsNoSemaphore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newCounting()
 		a, b := start(t, store), start(t, store)
-		lease := acquire(t, a.Slots("gpu", 8, 1))
+		lease := acquire(t, a.Semaphore("gpu", 8))
 		for _, other := range []*locktable.Lock{b.Lock("gpu"), b.All(b.Lock("free"), b.Shared("gpu"))} {
 			_, err := other.Acquire(soon(t))
 			require.ErrorIs(t, err, locktable.ErrCapacity)
@@ -467,12 +472,12 @@ func TestTheCapacityChangesDuringADeployment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newCounting()
 		before, after := start(t, store), start(t, store)
-		first, second := acquire(t, before.Slots("gpu", 2, 1)), acquire(t, before.Slots("gpu", 2, 1))
-		third := acquire(t, after.Slots("gpu", 3, 1))
+		first, second := acquire(t, before.Semaphore("gpu", 2)), acquire(t, before.Semaphore("gpu", 2))
+		third := acquire(t, after.Semaphore("gpu", 3))
 		old := make(chan *locktable.Lease)
-		go func() { old <- acquire(t, before.Slots("gpu", 2, 1)) }()
+		go func() { old <- acquire(t, before.Semaphore("gpu", 2)) }()
 		time.Sleep(10 * time.Second)
-		_, err := after.Slots("gpu", 4, 1).TryAcquire(soon(t))
+		_, err := after.Semaphore("gpu", 4).TryAcquire(soon(t))
 		require.ErrorIs(t, err, leasehold.ErrHeld, "one with the smaller number waits in front")
 		require.NoError(t, first.Release(t.Context()))
 		require.NoError(t, second.Release(t.Context()))

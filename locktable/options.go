@@ -2,6 +2,7 @@ package locktable
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,9 +34,10 @@ type options struct {
 const minMaxSize = 4 << 10
 
 // WithMember sets the name of this member, by which its object in the bucket is named: the name of
-// a pod, for example. It may not contain a slash. The default is unique for each Table. A process
-// that restarts under the name of one that has died waits for a TTL, and two live processes of one
-// name take turns: only one of them can use the table.
+// a pod, for example. It may not contain a slash. The default, the machine's name, the process's
+// number and random letters, is unique for each Table. A process that restarts under the name of
+// one that has died waits for a TTL, and two live processes of one name take turns: only one of
+// them can use the table.
 func WithMember(name string) Option { return func(o *options) { o.member = name } }
 
 // WithTTL sets how long the member's lock lasts without a renewal: see [leasehold.WithTTL]. What a
@@ -67,9 +69,17 @@ func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes
 // WithLogger sets the logger, as [leasehold.WithLogger] does.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = cmp.Or(l, warnlog.New()) } }
 
-// WithObserver sets a function that is called with every [Event]. It must be quick, must not call
-// back into the table, and must be safe for concurrent use.
-func WithObserver(f func(Event)) Option { return func(o *options) { o.observe = f } }
+// WithObserver sets a function that is called with every [Event], as [leasehold.WithObserver] does.
+// What happens in a table is done by the goroutine of Run, so the context is [context.Background].
+// The function must be quick, must not call back into the table, and must be safe for concurrent
+// use.
+func WithObserver(f func(context.Context, Event)) Option {
+	return func(o *options) {
+		if o.observe = nil; f != nil {
+			o.observe = func(e Event) { f(context.Background(), e) }
+		}
+	}
+}
 
 func newOptions(opts []Option) (options, error) {
 	o := options{

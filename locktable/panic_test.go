@@ -31,7 +31,7 @@ func TestAPanicOfAnObserver(t *testing.T) {
 		store, boom := newCounting(), errors.New("boom")
 		var panics atomic.Bool
 		tab, err := locktable.New(store, key, locktable.WithLogger(silent),
-			locktable.WithObserver(func(e locktable.Event) {
+			locktable.WithObserver(func(_ context.Context, e locktable.Event) {
 				if e.Kind == locktable.EventRead && panics.CompareAndSwap(true, false) {
 					panic(boom)
 				}

@@ -1,12 +1,14 @@
 package locktable
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -105,7 +107,7 @@ func makeTable(store leasehold.Store, key string, opts []Option) (*Table, error)
 	}
 	unique := o.member == ""
 	if unique {
-		o.member = strings.ToLower(rand.Text())
+		o.member = defaultMember()
 	}
 	t := &Table{
 		options: o, store: store, key: key, bell: make(chan struct{}, 1), began: make(chan struct{}),
@@ -118,6 +120,19 @@ func makeTable(store leasehold.Store, key string, opts []Option) (*Table, error)
 		return nil, err
 	}
 	return t, nil
+}
+
+// defaultMember is the name of a member that was given none: a part for people, and one that no
+// other process will ever have.
+func defaultMember() string {
+	host, _ := os.Hostname()
+	host = strings.Map(func(r rune) rune {
+		if r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}, cmp.Or(host, "unknown"))
+	return fmt.Sprintf("%.63s-%d-%s", host, os.Getpid(), strings.ToLower(rand.Text()[:12]))
 }
 
 // Key returns the key of the table's object.

@@ -232,13 +232,13 @@ type diary struct {
 	also   func()
 }
 
-func (d *diary) note(e locktable.Event) {
+func (d *diary) note(_ context.Context, e locktable.Event) {
 	if e.Kind == locktable.EventRead || e.Kind == locktable.EventWrite {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.events = append(d.events, e.Kind.String()+" "+strings.Join(e.Locks, ","))
+	d.events = append(d.events, string(e.Kind)+" "+strings.Join(e.Locks, ","))
 	if d.also != nil {
 		d.also()
 	}

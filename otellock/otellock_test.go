@@ -461,7 +461,7 @@ func TestTable(t *testing.T) {
 		table.stop()
 		require.Contains(t, now(), "table.leases: 0\n")
 		require.NoError(t, w.observer.Close())
-		w.observer.ObserveTable(locktable.Event{Kind: locktable.EventAcquired, Table: key}) // ignored
+		w.observer.ObserveTable(t.Context(), locktable.Event{Kind: locktable.EventAcquired, Table: key}) // ignored
 		require.NotContains(t, now(), "table.leases")
 	})
 }
@@ -483,7 +483,7 @@ func TestReadmeTable(t *testing.T) {
 			return nil
 		})
 		table := runTable(t, leasehold.NewMemStore(), alice.observer)
-		alice.observer.ObserveTable(locktable.Event{Kind: locktable.EventRead, Table: key, Err: errors.New("broken")})
+		alice.observer.ObserveTable(t.Context(), locktable.Event{Kind: locktable.EventRead, Table: key, Err: errors.New("broken")})
 		defer table.stop()
 		lease, err := table.Lock("a").Acquire(t.Context())
 		require.NoError(t, err)

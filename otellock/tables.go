@@ -68,7 +68,7 @@ func (t *tables) report(to metric.Observer) {
 
 // ObserveTable records one event of a table; pass it to [locktable.WithObserver]. It makes no
 // spans, and is safe for concurrent use.
-func (o *Observer) ObserveTable(e locktable.Event) {
+func (o *Observer) ObserveTable(_ context.Context, e locktable.Event) {
 	ctx, of := context.Background(), tableKey.String(e.Table)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -83,7 +83,7 @@ func (o *Observer) ObserveTable(e locktable.Event) {
 	}
 	switch e.Kind {
 	case locktable.EventRead, locktable.EventWrite:
-		attrs := []attribute.KeyValue{of, operation.String(e.Kind.String())}
+		attrs := []attribute.KeyValue{of, operation.String(string(e.Kind))}
 		if e.Err != nil {
 			attrs = append(attrs, errorType.String(leasehold.Outcome(e.Err)))
 		} else {

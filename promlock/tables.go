@@ -1,6 +1,7 @@
 package promlock
 
 import (
+	"context"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/leasehold-go/leasehold"
@@ -37,7 +38,7 @@ func (t *tables) vectors() []prometheus.Collector {
 
 // ObserveTable records one event of a table; pass it to [locktable.WithObserver]. It does no I/O,
 // and is safe for concurrent use.
-func (c *Collector) ObserveTable(e locktable.Event) {
+func (c *Collector) ObserveTable(_ context.Context, e locktable.Event) {
 	c.made()
 	t := &c.tables
 	leases, lost := t.leases.WithLabelValues(e.Table), t.lost.WithLabelValues(e.Table) // which begin at 0

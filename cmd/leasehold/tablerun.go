@@ -73,7 +73,7 @@ const (
 func (in *inTable) of(t *locktable.Table) *locktable.Lock {
 	switch {
 	case in.slots > 0:
-		return t.Slots(in.name, in.slots, 1)
+		return t.Semaphore(in.name, in.slots)
 	case in.shared:
 		return t.Shared(in.name)
 	}
@@ -164,7 +164,7 @@ func (c *campaign) table(a *app, store *place.Store, key string) (*locktable.Tab
 	c.joined = make(chan struct{})
 	joins := sync.OnceFunc(func() { close(c.joined) })
 	table, err := locktable.New(store, key, locktable.WithTTL(c.ttl), locktable.WithSafetyMargin(c.margin),
-		locktable.WithObserver(func(locktable.Event) { joins() }),
+		locktable.WithObserver(func(context.Context, locktable.Event) { joins() }),
 		locktable.WithPollInterval(min(c.ttl/5, maxPoll)), locktable.WithMetadata(metadata),
 		locktable.WithLogger(a.log))
 	if err != nil && !errors.Is(err, leasehold.ErrPermanent) && !errors.As(err, new(syscall.Errno)) {

@@ -172,7 +172,7 @@ func (d *demo) end(m *member) {
 // wantSlot makes a member wait for a slot of the semaphore, and run a function under it.
 func (d *demo) wantSlot(m *member) {
 	m.running.Go(func() {
-		d.note(m, m.table.Slots("semaphore", slots, 1).Do(m.ctx,
+		d.note(m, m.table.Semaphore("semaphore", slots).Do(m.ctx,
 			func(ctx context.Context, lease *locktable.Lease) error {
 				d.beginSlot(lease)
 				select {

@@ -103,7 +103,7 @@ func TestChecks(t *testing.T) {
 		d.begin(&member{name: "bob"}, 1, released)
 		require.NoError(t, d.report())
 		for range slots + 1 {
-			d.beginSlot(acquire(one.Slots("d", slots+1, 1)))
+			d.beginSlot(acquire(one.Semaphore("d", slots+1)))
 		}
 		require.EqualError(t, d.report(), "4 valid leases of 3 slots")
 		require.Contains(t, out.String(), "or more than 3 slots in use: 1 times.\n")

@@ -353,7 +353,7 @@ func newTableClient(p *tableProcess, name, member string) *tableClient {
 }
 
 // observe runs while the Table is locked.
-func (c *tableClient) observe(e locktable.Event) {
+func (c *tableClient) observe(_ context.Context, e locktable.Event) {
 	if c.p.w.traced {
 		c.p.w.log(c.name, "%s %v token %d, revision %d, asked %d, dropped %d, evicted %d: %.160s", e.Kind,
 			e.Locks, e.Token, e.Revision,
@@ -405,7 +405,7 @@ func (c *tableClient) lock(claims ...tables.Claim) *locktable.Lock {
 	for _, claim := range claims {
 		switch {
 		case claim.Of > 0:
-			locks = append(locks, c.tab.Slots(claim.Name, claim.Of, claim.Slots))
+			locks = append(locks, c.tab.Semaphore(claim.Name, claim.Of).Slots(claim.Slots))
 		case claim.Shared:
 			locks = append(locks, c.tab.Shared(claim.Name))
 		default:

@@ -32,11 +32,11 @@ func Table(t *testing.T, store leasehold.Store) {
 	b, leaveB := join("b")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	first, err := a.All(a.Lock("x"), a.Slots("gpu", 2, 2)).Acquire(ctx)
+	first, err := a.All(a.Lock("x"), a.Semaphore("gpu", 2).Slots(2)).Acquire(ctx)
 	require.NoError(t, err)
 	got := make(chan *locktable.Lease, 1)
 	go func() {
-		lease, err := b.All(b.Shared("x"), b.Slots("gpu", 2, 1)).Acquire(ctx)
+		lease, err := b.All(b.Shared("x"), b.Semaphore("gpu", 2)).Acquire(ctx)
 		assert.NoError(t, err)
 		got <- lease
 	}()
