@@ -483,7 +483,8 @@ func TestReadmeTable(t *testing.T) {
 			return nil
 		})
 		table := runTable(t, leasehold.NewMemStore(), alice.observer)
-		alice.observer.ObserveTable(t.Context(), locktable.Event{Kind: locktable.EventRead, Table: key, Err: errors.New("broken")})
+		broken := locktable.Event{Kind: locktable.EventRead, Table: key, Err: errors.New("broken")}
+		alice.observer.ObserveTable(t.Context(), broken)
 		defer table.stop()
 		lease, err := table.Lock("a").Acquire(t.Context())
 		require.NoError(t, err)
