@@ -106,7 +106,7 @@ func TestRunInATable(t *testing.T) {
 	r = offline(t, "list", url)
 	r.succeeds(t)
 	require.Regexp(t, `(?m)^imports +table +\d+ +2 members, 2 held, 0 waiting`, r.out)
-	require.Regexp(t, `(?m)^imports.members/\w+ +held `, r.out)
+	require.Regexp(t, `(?m)^imports.members/[-.\w]+ +held `, r.out)
 	require.Equal(t, 4, strings.Count(r.out, "\n"), r.out)
 
 	offline(t, "break", "--token", fmt.Sprint(v.Token), url).complains(t, 64, "is a table of locks")
