@@ -118,22 +118,22 @@ func TestBreakLeavesWhatIsTooLarge(t *testing.T) {
 	})
 }
 
-// A member of a table that is broken as a plain lock would lose its locks to others while it still
-// acts under them.
-func TestBreakLeavesAMemberOfATable(t *testing.T) {
+// A member of a table that is broken gets another object id, because to other members a released
+// term is over at once, while the broken one may still act.
+func TestBreakOfAMemberOfATable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
 		l, err := leasehold.NewLock(store, "tables/a.members/pod-7")
 		require.NoError(t, err)
 		lease := acquire(t, l)
-		store.count()
-		err = l.Break(t.Context(), lease.Token())
-		require.ErrorIs(t, err, leasehold.ErrPermanent)
-		require.ErrorContains(t, err, `of the member "pod-7" of the table "tables/a", whose locks would pass on at `+
-			`once `+
-			`(use Table.Break of package locktable)`)
-		require.Empty(t, store.count())
-		require.NoError(t, lease.Renew(t.Context()))
-		require.NoError(t, lease.Release(t.Context()))
+		require.NoError(t, l.Break(t.Context(), lease.Token()))
+		rec, err := l.Inspect(t.Context())
+		require.NoError(t, err)
+		require.True(t, rec.Released())
+		require.Equal(t, lease.Token(), rec.Token)
+		require.NotEmpty(t, rec.ObjectID)
+		require.NotEqual(t, lease.Record().ObjectID, rec.ObjectID)
+		require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
+		require.NoError(t, l.Break(t.Context(), lease.Token()), "it is over")
 	})
 }

@@ -148,7 +148,10 @@ func (r *register) state(v *version, before terms, existed bool) State {
 // one waits for a TTL, because a later term may go on. No token follows [MaxToken]. To repair a
 // record that has it, pass it: tokens then start again from 1, so reset what your resources
 // remember. What shows no sign of a record is left alone, and the error, which matches
-// [ErrCorruptRecord], names it. A table's member is refused with [ErrPermanent]: see locktable.
+// [ErrCorruptRecord], names it.
+//
+// If the lock is that of a member of a table of package locktable, what it holds there passes on
+// once the break has stood for the member's TTL, and so never while the member may still act.
 func (l *Lock) Break(ctx context.Context, token uint64) error {
 	if err := l.made(); err != nil {
 		return err
@@ -156,9 +159,7 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 	if token > MaxToken {
 		return l.named(fmt.Errorf("token %d is over 2^53-1, the highest that a term can have", token))
 	}
-	if err := storeapi.NotOfMember(l.key); err != nil {
-		return l.named(err)
-	}
+	_, _, ofMember := storeapi.MemberAt(l.key)
 	settling, settled := outlast(ctx, l.attempt)
 	defer settled()
 	var err error
@@ -182,11 +183,13 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		case !l.decide(observation{asks: breaker, rec: rec, handle: handle.Handle{Token: token}}).free:
 			return nil
 		}
+		// Object id and token name a term for ever. To other members of a table, one that shows another
+		// object id is over after a TTL, and one that was released at once.
+		if ofMember || rec.Token == MaxToken && rec.ObjectID != "" {
+			rec.ObjectID = newID()
+		}
 		if rec.Token == MaxToken {
 			rec.Token = 0
-			if rec.ObjectID != "" { // with the token, it names a term for ever
-				rec.ObjectID = newID()
-			}
 		}
 		// After any error, the next round's read tells: if this write has landed, the record is
 		// released.

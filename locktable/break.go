@@ -31,9 +31,5 @@ func (t *Table) Break(ctx context.Context, member string, token uint64) error {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	if err != nil {
-		return t.named(err)
-	}
-	t.log.WarnContext(ctx, "member broken", "table", t.key, "member", member, "token", token)
-	return nil
+	return t.named(err)
 }

@@ -96,11 +96,8 @@ func (a *app) breakTerm(ctx context.Context, store *place.Store, at place.Locati
 		return exit.Errorf(exit.Usage, "%s is a table of locks, not a lock: nothing was changed (%s)", view.URL,
 			view.Table.howToBreak(at))
 	}
-	free, whose, released := lock.Break, "", "is released"
-	if table, member, ok := storeapi.MemberAt(at.Key); ok {
-		if free, err = breakMember(store, table, member); err != nil {
-			return err
-		}
+	whose, released := "", "is released"
+	if _, _, ok := storeapi.MemberAt(at.Key); ok {
 		whose = ", a member of a table of locks: what it holds there passes on when its TTL has passed"
 		released = "has ended: what it holds in the table passes on when its TTL has passed"
 	}
@@ -118,7 +115,7 @@ func (a *app) breakTerm(ctx context.Context, store *place.Store, at place.Locati
 			return err
 		}
 	}
-	err = free(ctx, b.token)
+	err = lock.Break(ctx, b.token)
 	if errors.Is(err, leasehold.ErrPreconditionFailed) {
 		return exit.Errorf(exit.Usage, "%w (leasehold status shows the token)", err)
 	}

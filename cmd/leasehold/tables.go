@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 
@@ -70,15 +69,6 @@ func (a *app) lookAtTable(ctx context.Context, store *place.Store, at place.Loca
 			shownMember{Name: m.Name, Key: m.Key, Token: m.Token, TTL: m.TTL.Seconds(), Metadata: m.Metadata})
 	}
 	return view, true, nil
-}
-
-// breakMember is locktable.Table.Break of this member.
-func breakMember(store *place.Store, key, member string) (func(context.Context, uint64) error, error) {
-	table, err := locktable.New(store, key, locktable.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context, token uint64) error { return table.Break(ctx, member, token) }, nil
 }
 
 // howToBreak says what can be broken of a table.

@@ -67,6 +67,15 @@ func (g *Group) lock(key string, more ...leasehold.Option) (*leasehold.Lock, err
 	return leasehold.NewLock(g.store, key, append(append(opts, g.s.Options...), more...)...)
 }
 
+// Break ends the term of a member by force: see leasehold.Lock.Break.
+func (g *Group) Break(ctx context.Context, key string, token uint64) error {
+	l, err := g.lock(key)
+	if err != nil {
+		return err
+	}
+	return l.Break(ctx, token)
+}
+
 // version is the version of an object that is about to be released, for remove to try the condition
 // with; "" if that is known already.
 func (g *Group) version(ctx context.Context, key string) string {

@@ -1,7 +1,6 @@
 package storeapi
 
 import (
-	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -62,18 +61,4 @@ func MemberAt(key string) (table, member string, ok bool) {
 		return "", "", false
 	}
 	return key[:i], key[i+len(MembersFolder):], true
-}
-
-// NotOfMember returns an error if a key is that of the lock of a table's member, which cannot be
-// broken as other locks are.
-func NotOfMember(key string) error {
-	table, member, ok := MemberAt(key)
-	if !ok {
-		return nil
-	}
-	return &Error{
-		Kind: ErrPermanent, Hint: "use Table.Break of package locktable",
-		Cause: fmt.Errorf("it is the lock of the member %q of the table %q, whose locks would pass on at once",
-			member, table),
-	}
 }

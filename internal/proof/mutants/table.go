@@ -350,19 +350,8 @@ var mutants = []mutant{
 	},
 	{
 		"a member of a table is broken as a lock",
-		[]edit{{"internal/storeapi/key.go", `	if !ok {
-		return nil`, `	if true || !ok {
-		return nil`}},
-		[]string{". -run ^TestBreakLeavesAMemberOfATable$"},
-		0,
-	},
-	{
-		"Table.Break replaces whatever is there",
-		[]edit{{"internal/membership/break.go", `		err = wire.Misplaced(wire.Lock, obj.Body)
-`, `		err = nil
-`}, {"internal/membership/break.go", `	"github.com/leasehold-go/leasehold/internal/wire"
-`, ``}},
-		[]string{"./locktable -run ^TestBreakLeavesWhatIsNoMember$"},
+		[]edit{{"inspect.go", `		if ofMember || rec.Token`, `		if ofMember && rec.Token == 0 || rec.Token`}},
+		[]string{". -run ^TestBreakOfAMemberOfATable$", "./locktable -run ^TestBreak$"},
 		43,
 	},
 	{
@@ -3687,21 +3676,6 @@ var mutants = []mutant{
 		[]edit{{"internal/membership/member.go", `			lease.Abandon()
 `, ``}},
 		[]string{"./internal/membership -run ^TestAPanic$"}, 42,
-	},
-	{
-		"member: a break frees at once what the member holds",
-		[]edit{{"internal/membership/break.go",
-			`		rec.ExpiresAt, rec.ObjectID, rec.Nonce = time.Time{}, rand.Text()[:16], rand.Text()[:16]
-`, `		rec.ExpiresAt, rec.Nonce = time.Time{}, rand.Text()[:16]
-`}},
-		[]string{"./locktable -run ^TestBreak$"}, 43,
-	},
-	{
-		"member: a break ends a later term",
-		[]edit{{"internal/membership/break.go", `		if rec.Token != token {
-`, `		if rec.Token < token {
-`}},
-		[]string{"./locktable -run ^TestBreakWithTroubles$"}, 43,
 	},
 	{
 		"member: the object of a broken member stays",
