@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -29,51 +27,6 @@ type Lease struct {
 // leaseKey is the key under which the context of a lease of this table has the Lease.
 type leaseKey struct{ t *Table }
 
-// request is what one call of Acquire wants. Its table's mutex guards it, except what never
-// changes.
-type request struct {
-	t      *Table
-	claims []tables.Claim // by name
-	began  time.Duration  // monotonic time of the call
-	try    bool           // it does not wait in line
-
-	seq       uint64 // rises with each call
-	sent      bool   // it may be part of a write
-	asked     bool   // a version was seen in which it stands
-	heldBack  bool   // it waits for a look at those in its way; the committer's own
-	state     state
-	runs      function
-	number    uint64 // under which it stands in the table, or will; random, see Table.newNumber
-	term      *term  // that was granted it; nil before
-	token     uint64
-	lease     *Lease                  // until it is handed to whoever asked
-	cancel    context.CancelCauseFunc // of the lease's context; nil while there is none
-	cause     error                   // of the end of that context
-	ended     time.Time               // when that was; zero before
-	forgotten *atomic.Bool            // the Lease was garbage collected
-	wanted    chan struct{}           // nil unless somebody has asked for it
-	done      chan struct{}           // closed at the next change of state that somebody waits for; else nil
-	err       error                   // why it has failed, or is over
-}
-
-type state uint8
-
-const (
-	waiting state = iota
-	held
-	freeing // it is to be dropped from the table
-	over
-)
-
-// function is the state of the function under a lease.
-type function uint8
-
-const (
-	noFunction function = iota
-	running
-	returned
-)
-
 // keepsOut names a lock of which a lease, and those under which it was asked for, together hold too
 // much for these claims; "" if there is none.
 func (le *Lease) keepsOut(claims []tables.Claim) string {
@@ -92,69 +45,6 @@ func (le *Lease) keepsOut(claims []tables.Claim) string {
 		}
 	}
 	return ""
-}
-
-// grant makes the lease of a request that the table has granted to the present term. The caller
-// holds t.mu.
-func (t *Table) grant(r *request, token uint64) {
-	r.state, r.token, r.term = held, token, t.term
-	// The request does not refer to the lease once it is handed over. When nothing does, nobody can
-	// act under it. An AddCleanup runs on a goroutine of the runtime, so it only leaves a note,
-	// which the committer finds at its next read.
-	r.forgotten = new(atomic.Bool)
-	runtime.AddCleanup(r.lease, func(forgotten *atomic.Bool) { forgotten.Store(true) }, r.forgotten)
-	r.tell()
-}
-
-// tell wakes up whoever waits for a change of the state. The caller holds t.mu.
-func (r *request) tell() {
-	if r.done != nil {
-		close(r.done)
-		r.done = nil
-	}
-}
-
-// endContext ends the context of the lease, or notes that there is to be none that goes on. The
-// caller holds t.mu.
-func (r *request) endContext(cause error) {
-	if r.cause == nil {
-		r.cause, r.ended = cause, r.t.clock.Now().Time()
-	}
-	if r.cancel != nil {
-		r.cancel(cause)
-	}
-}
-
-// giveBack ends a request that waits. One that may stand in the table stays known until it does
-// not, because a row that this process does not know was asked for by another: see difference. The
-// caller holds t.mu.
-func (t *Table) giveBack(r *request, err error) {
-	r.state, r.err, r.lease = freeing, err, nil
-	if !r.sent && !r.asked {
-		r.state = over
-		delete(t.requests, r.number)
-	}
-	r.tell()
-	t.ring()
-}
-
-// free begins to free a lease: it is no longer wanted. The caller holds t.mu.
-func (t *Table) free(r *request, cause error) {
-	r.state = freeing
-	r.endContext(cause)
-	t.ring()
-}
-
-// end ends a lease for good. The caller holds t.mu.
-func (t *Table) end(r *request, err error) {
-	r.state, r.err = over, err
-	delete(t.requests, r.number)
-	if r.wanted != nil {
-		t.listened--
-		t.tellWanted(r)
-	}
-	r.endContext(cmp.Or(err, leasehold.ErrReleased))
-	r.tell()
 }
 
 // Token returns the fencing token: the revision of the table that has granted the lease. It is
@@ -194,10 +84,11 @@ func (le *Lease) Deadline() time.Time {
 	le.r.t.mu.Lock()
 	term, ended := le.r.term, le.r.ended
 	le.r.t.mu.Unlock()
-	if end := term.lease.Deadline(); ended.IsZero() || end.Before(ended) {
-		return end
+	end := term.lease.Deadline()
+	if was := time.UnixMicro(ended); ended != 0 && was.Before(end) {
+		return was
 	}
-	return ended
+	return end
 }
 
 // Wanted returns a channel that is closed when this process sees that a request waits for what the

@@ -235,49 +235,6 @@ func (t *Table) awaitRun(ctx context.Context, try bool) error {
 	}
 }
 
-// want adds a request to what this process wants.
-func (t *Table) want(r *request) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case !t.running:
-		return ErrNotRunning
-	case r.try && (t.term == nil && t.hadTerm || t.term != nil && t.term.leaving):
-		return ErrNoTerm
-	}
-	t.calls++
-	r.seq, r.number = t.calls, t.newNumber()
-	t.requests[r.number] = r
-	t.ring()
-	return nil
-}
-
-// giveUp takes a request back that nobody waits for any more, unless it was granted or has failed.
-// It returns who stood in the way.
-func (t *Table) giveUp(r *request) error {
-	t.mu.Lock()
-	was, tm, seen, trouble := r.state, t.term, t.seen, t.trouble.err
-	asked, id := r.asked, tables.ID{Number: r.number}
-	switch was {
-	case held:
-		t.free(r, leasehold.ErrReleased)
-	case waiting:
-		t.giveBack(r, nil)
-	}
-	t.mu.Unlock()
-	switch {
-	case was != waiting:
-		return nil
-	case asked && tm != nil && seen != nil:
-		// A version never changes, so nothing is locked while it is walked through.
-		var named bool
-		if id.Member, named = seen.tab.Find(tm.named); named {
-			return t.heldError(seen.tab, r, id)
-		}
-	}
-	return trouble
-}
-
 // heldError says who is in the way of a request that waits in tab.
 func (t *Table) heldError(tab *tables.Table, r *request, id tables.ID) error {
 	held := &HeldError{Table: t.key}

@@ -3,12 +3,8 @@ package locktable
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -264,36 +260,6 @@ func (t *Table) lostWith(tm *term) error {
 	}
 	return t.named(fmt.Errorf("the term of member %q has ended: %w", t.member,
 		cmp.Or(context.Cause(tm.lease.Context()), leasehold.ErrLost)))
-}
-
-func (r *request) names() []string { return (&Lock{claims: r.claims}).names() }
-
-// inOrder is what this process wants, in the order of the calls. The caller holds t.mu.
-func (t *Table) inOrder() []*request {
-	return slices.SortedFunc(maps.Values(t.requests), func(a, b *request) int {
-		return cmp.Compare(a.seq, b.seq)
-	})
-}
-
-// newNumber draws the number of a request. It is random: a copy of this machine that was made from
-// a snapshot and started beside it acts under the same term until the next renewal tells the two
-// apart, and both would count on from the same number. Two copies that draw the same one for the
-// same claims are one in four billion.
-func (t *Table) newNumber() uint64 {
-	for {
-		var b [4]byte
-		_, _ = rand.Read(b[:]) // never fails
-		if n := uint64(binary.LittleEndian.Uint32(b[:])); t.requests[n] == nil {
-			return n
-		}
-	}
-}
-
-// renumber gives a request that waits another number. The caller holds t.mu.
-func (t *Table) renumber(r *request) {
-	delete(t.requests, r.number)
-	r.number, r.sent, r.asked = t.newNumber(), false, false
-	t.requests[r.number] = r
 }
 
 // awaitMargin waits until the safety margin is over for those who held a lease without a function.

@@ -3698,12 +3698,12 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: tokens fall when the table is lost",
-		[]edit{{"locktable/difference.go", `tab.Seal(rand.Text()[:16], t.floor,`, `tab.Seal(rand.Text()[:16], 0,`}},
+		[]edit{{"locktable/object.go", `tab.Seal(rand.Text()[:16], t.floor,`, `tab.Seal(rand.Text()[:16], 0,`}},
 		[]string{"./locktable -run ^TestDeletedOrRestored$"}, 40,
 	},
 	{
 		"locktable: a lease that the table does not hold any more goes on",
-		[]edit{{"locktable/request.go", `		case r.state == held && (!there || row.Token != r.token):
+		[]edit{{"locktable/want.go", `		case r.state == held && (!there || row.Token != r.token):
 `,
 			`		case r.state == held && there && row.Token != r.token:
 `}},
@@ -3755,7 +3755,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a request that an edit has removed keeps its number",
-		[]edit{{"locktable/request.go", `case r.state == waiting && r.asked: // removed by hand
+		[]edit{{"locktable/want.go", `case r.state == waiting && r.asked: // removed by hand
 			t.renumber(r)`,
 			`case r.state == waiting && r.asked:
 			r.asked = false`}},
@@ -3763,7 +3763,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: what an edit has left ungranted stays so",
-		[]edit{{"locktable/request.go", `if !same && v.tab.Unfinished(v.size) {`,
+		[]edit{{"locktable/object.go", `if !same && v.tab.Unfinished(v.size) {`,
 			`if !same && v.tab.Unfinished(1 << 30) {`}},
 		[]string{"./locktable -run ^TestAnEditThatGrantsNothing$"}, 45,
 	},
@@ -3817,13 +3817,13 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: the first of many who ask is written alone",
-		[]edit{{"locktable/commit.go", `	if rings == t.heard {`,
+		[]edit{{"locktable/committer.go", `	if rings == t.heard {`,
 			`	if rings >= t.heard {`}},
 		[]string{"./locktable -run ^TestWhatIsWantedAtOneMomentIsWrittenTogether$"}, 14,
 	},
 	{
 		"locktable: a wake-up during a read is lost",
-		[]edit{{"locktable/request.go", `	t.well(false)
+		[]edit{{"locktable/object.go", `	t.well(false)
 	same :=`,
 			`	t.well(false)
 	t.mu.Lock()
@@ -3834,7 +3834,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a second look at a version goes by its size",
-		[]edit{{"locktable/request.go", `last.sum == v.sum {`,
+		[]edit{{"locktable/object.go", `last.sum == v.sum {`,
 			`(last.size == v.size || last.sum == v.sum) {`}},
 		[]string{"./locktable -run ^TestEditedToTheSameSize$"}, 45,
 	},
@@ -3846,7 +3846,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: nobody who asks at once gets room when not all do",
-		[]edit{{"locktable/difference.go", `range asked[max(len(asked)-most, 0):] {`,
+		[]edit{{"locktable/object.go", `range asked[max(len(asked)-most, 0):] {`,
 			`range asked[min(most, 0):] {`}},
 		[]string{"./locktable -run ^TestManyRequestsForALittleRoom$"}, 44,
 	},
@@ -3858,7 +3858,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a write that only frees is refused for its size",
-		[]edit{{"locktable/difference.go", `!d.join && len(body) <= leasehold.MaxObjectSize {`,
+		[]edit{{"locktable/object.go", `!d.join && len(body) <= leasehold.MaxObjectSize {`,
 			`!d.join && len(body) <= leasehold.MaxObjectSize/2 {`}},
 		[]string{"./locktable -run ^TestATableThatIsLargerThanItMayBe$"}, 44,
 	},
@@ -3870,14 +3870,14 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: wrong wake-ups have no bound",
-		[]edit{{"locktable/commit.go", `const maxWakes = 10`,
+		[]edit{{"locktable/committer.go", `const maxWakes = 10`,
 			`const maxWakes = 10_000`}},
 		[]string{"./locktable -run ^TestForgedWakeUps$"}, 21,
 	},
 	{
 		"locktable: every wake-up is for everybody in line",
-		[]edit{{"locktable/commit.go", `			place++`,
-			`			place += 0`}},
+		[]edit{{"locktable/committer.go", `			at.place++`,
+			`			at.place += 0`}},
 		[]string{"./locktable -run ^TestAWakeUpIsForTheFirstInLine$"}, 21,
 	},
 	{
@@ -3938,7 +3938,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: no try waits for the first term",
-		[]edit{{"locktable/lock.go", `t.term == nil && t.hadTerm ||`,
+		[]edit{{"locktable/want.go", `t.term == nil && t.hadTerm ||`,
 			`t.term == nil ||`}},
 		[]string{"./locktable -run ^TestTryAcquireInTheFirstTerm$"}, 44,
 	},
@@ -3950,7 +3950,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a row of a copy is young again at each look",
-		[]edit{{"locktable/difference.go", `		tm.foreign[row.Number] = since
+		[]edit{{"locktable/want.go", `		tm.foreign[row.Number] = since
 		if tm.restored || now-since > strange*t.ttl {
 			over = append(over, row.ID)
 `,
@@ -3970,30 +3970,30 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: requests are counted, not drawn",
-		[]edit{{"locktable/term.go", `n := uint64(binary.LittleEndian.Uint32(b[:]))`,
+		[]edit{{"locktable/want.go", `n := uint64(binary.LittleEndian.Uint32(b[:]))`,
 			`n := t.calls + 0*uint64(binary.LittleEndian.Uint32(b[:]))`},
-			{"locktable/term.go", `t.requests[n] == nil {`, `n > 0 {`}},
+			{"locktable/want.go", `t.requests[n] == nil {`, `n > 0 {`}},
 		[]string{"./locktable -run ^TestTwoCopiesOfAMachine$"}, 38,
 	},
 	{
 		"locktable: a row is told by its number alone",
-		[]edit{{"locktable/difference.go", `r != nil && slices.Equal(r.claims, row.Claims) {`, `r != nil {`}},
+		[]edit{{"locktable/want.go", `r != nil && slices.Equal(r.claims, row.Claims) {`, `r != nil {`}},
 		[]string{"./locktable -run ^TestACopyDrawsTheSameNumber$"}, 38,
 	},
 	{
 		"locktable: a grant is told by its number alone",
-		[]edit{{"locktable/request.go", `there := taken && slices.Equal(row.Claims, r.claims)`,
+		[]edit{{"locktable/want.go", `there := taken && slices.Equal(row.Claims, r.claims)`,
 			`there := taken && slices.Equal(row.Claims, row.Claims)`}},
 		[]string{"./locktable -run ^TestACopyDrawsTheSameNumber$"}, 38,
 	},
 	{
 		"locktable: what a copy of the machine has asked for goes at once",
-		[]edit{{"locktable/difference.go", `now-since > strange*t.ttl {`, `now-since >= 0 {`}},
+		[]edit{{"locktable/want.go", `now-since > strange*t.ttl {`, `now-since >= 0 {`}},
 		[]string{"./locktable -run ^TestTwoCopiesOfAMachine$"}, 38,
 	},
 	{
 		"locktable: what a copy of the machine has asked for stays",
-		[]edit{{"locktable/difference.go", `now-since > strange*t.ttl {`, `now-since > 1000*strange*t.ttl {`}},
+		[]edit{{"locktable/want.go", `now-since > strange*t.ttl {`, `now-since > 1000*strange*t.ttl {`}},
 		[]string{"./locktable -run ^TestRowsOfACopyThatIsGone$"}, 45,
 	},
 	{
@@ -4004,19 +4004,19 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a race that was lost is a failure",
-		[]edit{{"locktable/request.go", `	case !lost.base.is(v):`, `	case !lost.base.is(v) && v.etag == "":`}},
+		[]edit{{"locktable/object.go", `	case !lost.base.is(v):`, `	case !lost.base.is(v) && v.etag == "":`}},
 		[]string{"./locktable -run ^TestACrowdThatWritesAllTheTime$"}, 44,
 	},
 	{
 		"locktable: a try fails by a race",
-		[]edit{{"locktable/request.go", `		errors.Is(err, leasehold.ErrConflict)
+		[]edit{{"locktable/object.go", `		errors.Is(err, leasehold.ErrConflict)
 }`, `		false
 }`}},
 		[]string{"./locktable -run ^TestTryAcquireMeetsOtherWriters$"}, 44,
 	},
 	{
 		"locktable: a restored table keeps its revision",
-		[]edit{{"locktable/request.go", `		t.mustWrite = true // so that tokens go on`,
+		[]edit{{"locktable/want.go", `		t.mustWrite = true // so that tokens go on`,
 			`		// so that tokens go on`}},
 		[]string{"./locktable -run ^TestTokensAfterARestore$"}, 40,
 	},
@@ -4028,8 +4028,8 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a released lease has a deadline that lies ahead",
-		[]edit{{"locktable/lease.go", `ended.IsZero() || end.Before(ended) {`,
-			`ended.IsZero() || !end.Before(ended) {`}},
+		[]edit{{"locktable/lease.go", `ended != 0 && was.Before(end) {`,
+			`ended != 0 && end.Before(was) {`}},
 		[]string{"./locktable -run ^TestDeadlineAfterRelease$"}, 38,
 	},
 	{

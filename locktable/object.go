@@ -2,6 +2,7 @@ package locktable
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -54,18 +55,25 @@ func (t *Table) write(tm *term, base *version, d *difference) {
 		Evicted: len(d.evict),
 	}
 	t.tell(e, next)
+	if err != nil {
+		t.refused(tm, base, d, err)
+		return
+	}
+	tm.mustRead, t.mustWrite, tm.unwritten, tm.undropped, tm.outrun = false, false, 0, never, false
+	tm.refusals /= 2
+	tm.wroteAt, tm.courtesy = begun+tm.writeTook, tm.spread(1+2*t.clock.Rand())
+	t.well(true)
+	t.adopt(tm, next)
+}
+
+// refused takes the error of a write.
+func (t *Table) refused(tm *term, base *version, d *difference, err error) {
 	switch {
-	case err == nil:
-		tm.mustRead, t.mustWrite, tm.unwritten, tm.undropped, tm.outrun = false, false, 0, never, false
-		tm.refusals /= 2
-		tm.wroteAt, tm.courtesy = begun+tm.writeTook, tm.spread(1+2*t.clock.Rand())
-		t.well(true)
-		t.adopt(tm, next)
 	case tm.working.Err() != nil:
 		t.mustWrite = true
 	case raced(err):
 		t.mustWrite = t.mustWrite || errors.Is(err, leasehold.ErrConflict)
-		tm.refusals, tm.outrun = min(tm.refusals+1, maxRefusals), true
+		tm.refusals = min(tm.refusals+1, maxRefusals)
 		tm.lost = &race{base: base, err: err}
 		pause := min(tm.spread(t.clock.Rand()), t.poll)
 		if t.handsOver(base, d) {
@@ -104,15 +112,18 @@ func (t *Table) settleRace(tm *term, v *version) {
 	switch {
 	case lost == nil:
 	case !lost.base.is(v):
-		tm.undropped, tm.unwritten = never, 0
+		tm.undropped, tm.unwritten, tm.outrun = never, 0, true
 		t.well(true)
 	case lost.err == nil:
 	case errors.Is(lost.err, leasehold.ErrConflict):
 		t.noteTrouble(true, lost.err)
 		t.endIfStuck(tm, false, lost.err)
-	default:
+	default: // the next write follows soon: one of unknown outcome may still be under way
+		err := fmt.Errorf("the store refuses a condition that holds: %w", lost.err)
 		tm.outrun = false
-		t.failed(tm, true, fmt.Errorf("the store refuses a condition that holds: %w", lost.err))
+		t.noteTrouble(true, err)
+		t.failTries(err)
+		t.endIfStuck(tm, false, err)
 	}
 }
 
@@ -201,71 +212,6 @@ func (t *Table) tell(e Event, v *version) {
 	t.observe(e)
 }
 
-// adopt takes a version that was read or written: it grants what the table grants, and ends what it
-// no longer holds.
-func (t *Table) adopt(tm *term, v *version) {
-	var events []Event
-	var listen []*request
-	was := t.floor
-	if tm.restored = v.tab.Revision < was; tm.restored {
-		t.mustWrite = true // so that tokens go on above what this process remembers
-		t.log.Error("the table's object was deleted or restored: what it does not hold any more is lost",
-			"table", t.key, "revision", v.tab.Revision, "was", was)
-	}
-	n, _ := v.tab.Find(tm.named)
-	next := turnOf(v.tab, n)
-	valid := tm.lease.Valid()
-	t.mu.Lock()
-	t.seen, t.floor, t.turn = v, max(was, v.tab.Revision), next
-	for _, r := range t.inOrder() {
-		row, taken := v.tab.Request(tables.ID{Member: n, Number: r.number})
-		there := taken && slices.Equal(row.Claims, r.claims)
-		switch {
-		case r.state == waiting && taken && !there: // a copy of this machine has drawn the same number
-			t.renumber(r)
-		case r.state == waiting && there && row.Token > 0 && valid && !tm.leaving:
-			t.grant(r, row.Token)
-			events = append(events, Event{
-				Kind: EventAcquired, Table: t.key, Token: r.token, Locks: r.names(),
-				Duration: t.clock.Now().Mono - r.began,
-			})
-		case r.state == waiting && there:
-			r.asked = true
-		case r.state == waiting && r.asked: // removed by hand
-			t.renumber(r)
-		case r.state == held && (!there || row.Token != r.token):
-			events = append(events, t.lose(r, errRemoved))
-		case r.state == held && r.forgotten.Load() && r.runs != running:
-			t.free(r, leasehold.ErrReleased)
-		case r.state == held && r.wanted != nil:
-			listen = append(listen, r)
-		case r.state == freeing && !there && !t.mustWrite && r.term == nil: // it was given back while it waited
-			t.end(r, r.err)
-		case r.state == freeing && !there && !t.mustWrite:
-			events = append(events, t.gone(r, nil, false))
-		}
-	}
-	t.nextRead(tm)
-	t.mu.Unlock()
-	for _, r := range listen {
-		if v.tab.Wanted(tables.ID{Member: n, Number: r.number}) {
-			t.mu.Lock()
-			t.tellWanted(r)
-			t.mu.Unlock()
-		}
-	}
-	for _, e := range events {
-		if errors.Is(e.Err, errRemoved) {
-			t.log.Error("the table no longer holds a lease: it is lost", "table", t.key, "locks", e.Locks,
-				"token", e.Token)
-		}
-		t.observe(e)
-	}
-}
-
-// errRemoved is why a lease is lost that the table no longer has.
-var errRemoved = errors.New("its entry was removed from the table by hand, or the table was deleted or restored")
-
 // tellWanted closes the channel of Wanted once. The caller holds t.mu.
 func (t *Table) tellWanted(r *request) {
 	select {
@@ -273,4 +219,113 @@ func (t *Table) tellWanted(r *request) {
 	default:
 		close(r.wanted)
 	}
+}
+
+// isOver reports whether the term of a member is known to be over. So is an earlier one of this
+// member's own object.
+func (tm *term) isOver(m tables.Member) bool {
+	return tm.watcher.isOver(m) ||
+		m.Key == tm.named.Key && m.ObjectID == tm.named.ObjectID && m.Token < tm.named.Token
+}
+
+// handsOver reports whether a write frees what others wait for.
+func (*Table) handsOver(base *version, d *difference) bool {
+	return slices.ContainsFunc(d.drop, base.tab.Wanted)
+}
+
+// build makes the next version of the table. Requests that cannot be part of it fail, if base was
+// read after they were made; otherwise build returns nil, and the table must be read first.
+func (t *Table) build(tm *term, base *version, d *difference) (built *tables.Table, body []byte, asks int, err error) {
+	failed := make(map[*request]error)
+	for {
+		tab := base.tab.Clone()
+		for _, m := range d.evict {
+			tab.Leave(m)
+		}
+		n, _ := tab.Find(tm.named)
+		if d.leaves {
+			tab.Leave(n)
+		}
+		for _, id := range d.drop {
+			tab.Drop(id)
+		}
+		if d.join {
+			n = tab.Join(tm.entry)
+		}
+		asked := make([]*request, 0, len(d.ask))
+		for _, r := range d.ask {
+			if failed[r] != nil {
+				continue
+			}
+			if err := tab.Ask(tables.ID{Member: n, Number: r.number}, r.claims); err != nil {
+				failed[r] = err
+				continue
+			}
+			asked = append(asked, r)
+		}
+		t.mustHold(tm, base, d)
+		body, over, err := tab.Seal(rand.Text()[:16], t.floor, t.maxSize)
+		tm.watcher.full = errors.Is(err, ErrFull) // the dead take room
+		if errors.Is(err, ErrFull) && len(asked) > 0 {
+			// The last ones go, as many as the bytes over the limit are worth, and one at least.
+			most := max(over*len(asked)/max(t.maxSize+over-base.size-base.tab.Reserve(), 1), 1)
+			for _, r := range asked[max(len(asked)-most, 0):] {
+				failed[r] = err
+			}
+			continue
+		}
+		if postponed := t.fail(tm, base, failed); postponed && d.nothing(len(asked)) && !t.mustWrite {
+			return nil, nil, 0, nil
+		}
+		if errors.Is(err, ErrFull) && !d.join && len(body) <= leasehold.MaxObjectSize { // it only frees
+			err = nil
+		}
+		return tab, body, len(asked), err
+	}
+}
+
+// mustHold panics if a write that is about to be sent would free what is in use. A panic is right
+// outside of tests, too. Such a write comes from a mistake in this package, so what this process
+// believes of its leases cannot be trusted either. Nothing is sent then, the contexts of all leases
+// end, and nobody gets their locks before the TTL has passed: see Table.Run. An error would leave
+// the process to go on with what it believes. What the table grants is not checked again here: the
+// enumeration, the fuzz tests and each write of a simulated world do that.
+func (t *Table) mustHold(tm *term, base *version, d *difference) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var err error
+	self, _ := base.tab.Find(tm.named)
+	for _, id := range d.drop {
+		row, _ := base.tab.Request(id)
+		if r := t.mine(row); r != nil && r.state == held || id.Member != self {
+			err = fmt.Errorf("request %+v is dropped while its lease goes on, or is of another", id)
+		}
+	}
+	if d.leaves && tm.functions > 0 {
+		err = fmt.Errorf("the member leaves while %d functions run", tm.functions)
+	}
+	if err != nil {
+		panic(fmt.Errorf("locktable: table %q: %w, nothing was written: %w (a mistake in this package: report it)",
+			t.key, errInvariant, err))
+	}
+}
+
+// errInvariant marks a panic of mustHold.
+var errInvariant = errors.New("an invariant would be broken")
+
+// fail tells requests why they cannot be part of the table. It reports whether base is too old for
+// one of them, which waits for the next write.
+func (t *Table) fail(tm *term, base *version, failed map[*request]error) (postponed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for r, err := range failed {
+		switch {
+		case r.state != waiting:
+		case base.begun < r.began:
+			postponed = true
+		default:
+			t.giveBack(r, t.named(err))
+		}
+	}
+	return postponed
 }
