@@ -159,7 +159,6 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 	if token > MaxToken {
 		return l.named(fmt.Errorf("token %d is over 2^53-1, the highest that a term can have", token))
 	}
-	_, _, ofMember := storeapi.MemberAt(l.key)
 	settling, settled := outlast(ctx, l.attempt)
 	defer settled()
 	var err error
@@ -183,9 +182,8 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		case !l.decide(observation{asks: breaker, rec: rec, handle: handle.Handle{Token: token}}).free:
 			return nil
 		}
-		// Object id and token name a term for ever. To other members of a table, one that shows another
-		// object id is over after a TTL, and one that was released at once.
-		if ofMember || rec.Token == MaxToken && rec.ObjectID != "" {
+		// A table's member is over after a TTL if it shows another object id, and at once if released.
+		if _, _, ok := storeapi.MemberAt(l.key); ok || rec.Token == MaxToken && rec.ObjectID != "" {
 			rec.ObjectID = newID()
 		}
 		if rec.Token == MaxToken {

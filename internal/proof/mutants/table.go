@@ -350,7 +350,7 @@ var mutants = []mutant{
 	},
 	{
 		"a member of a table is broken as a lock",
-		[]edit{{"inspect.go", `		if ofMember || rec.Token`, `		if ofMember && rec.Token == 0 || rec.Token`}},
+		[]edit{{"inspect.go", `ok || rec.Token == MaxToken &&`, `ok && false || rec.Token == MaxToken &&`}},
 		[]string{". -run ^TestBreakOfAMemberOfATable$", "./locktable -run ^TestBreak$"},
 		43,
 	},
