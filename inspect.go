@@ -182,7 +182,7 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		case !l.decide(observation{asks: breaker, rec: rec, handle: handle.Handle{Token: token}}).free:
 			return nil
 		}
-		// A table's member is over after a TTL if it shows another object id, and at once if released.
+		// A member of a table is over after a TTL by another object id, and at once by its release.
 		if _, _, ok := storeapi.MemberAt(l.key); ok || rec.Token == MaxToken && rec.ObjectID != "" {
 			rec.ObjectID = newID()
 		}
