@@ -1045,6 +1045,32 @@ func TestAnAbandonedLeaseAfterARenewalWithoutAnAnswer(t *testing.T) {
 	})
 }
 
+// A renewal finds, when the lease has been abandoned meanwhile, that the one before it has landed.
+// It would prolong the term if it wrote again.
+func TestARenewalDoesNotWriteAgainAfterAbandon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faultStore{Store: leasehold.NewMemStore()}
+		l := newLock(t, store, leasehold.WithManualRenewal())
+		lease := acquire(t, l)
+		time.Sleep(4 * time.Second)
+		store.next(fault{op: "put", apply: true, err: errInjected})
+		once, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		require.Error(t, lease.Renew(once))
+		landed, err := l.Inspect(t.Context())
+		require.NoError(t, err)
+		store.next(fault{op: "get", apply: true, delay: time.Second})
+		done := make(chan error)
+		go func() { done <- lease.Renew(t.Context()) }()
+		synctest.Wait()
+		lease.Abandon()
+		require.ErrorIs(t, <-done, leasehold.ErrReleased)
+		rec, err := l.Inspect(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, landed, rec)
+	})
+}
+
 // A renewal is under way when the lease is abandoned, and reads something else in the place of the
 // record.
 func TestAWrongReadDoesNotFreeAnAbandonedLease(t *testing.T) {

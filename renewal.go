@@ -156,8 +156,8 @@ func (t *term) put(ctx context.Context, edit func(*Record)) error {
 		if done || err != nil {
 			return err
 		}
-		if err := t.whyOver(); errors.Is(err, ErrLost) {
-			return err
+		if over := t.whyOver(); over != nil && !t.frees() {
+			return over
 		}
 	}
 }

@@ -569,7 +569,10 @@ func TestAnAppThatAnswersWhileItReads(t *testing.T) {
 		}
 	})
 	reader, writer := io.Pipe()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, other.server.URL, reader)
+	t.Cleanup(func() { writer.Close() }) // or no server could be closed after a failure
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, other.server.URL, reader)
 	require.NoError(t, err)
 	res, err := local.Do(req)
 	require.NoError(t, err)

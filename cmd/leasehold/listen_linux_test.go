@@ -93,7 +93,8 @@ func TestAFloodOfConnections(t *testing.T) {
 	require.Greater(t, most, 100, "there was no flood")
 	require.LessOrEqual(t, most, 500+1) // and one that is about to be closed
 	for _, path := range []string{"/leader", "/healthz"} {
-		s.answers(t, "http://"+addr+path, 200)
+		status, text := answer("http://" + addr + path)
+		require.Equal(t, 200, status, "a newcomer must be let in at once, and not after some tries: %s", text)
 	}
 	end()
 	began := time.Now()

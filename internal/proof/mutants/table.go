@@ -21,6 +21,11 @@ var mutants = []mutant{
 		[]string{worlds},
 		1,
 	},
+	{
+		"an abandoned lease is renewed once more",
+		[]edit{{"renewal.go", `over != nil && !t.frees()`, `errors.Is(over, ErrLost)`}},
+		[]string{". -run ^TestARenewalDoesNotWriteAgainAfterAbandon$"}, 0,
+	},
 	{"412 on a renewal taken as lost at once", []edit{{"renewal.go",
 		`	case storeapi.Refused(err), errors.Is(err, ErrConflict):`, `	case errors.Is(err, ErrPreconditionFailed):
 		return false, t.lose(err)
