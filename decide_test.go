@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/leasehold-go/leasehold/internal/handle"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -194,5 +195,83 @@ func TestWhoMayTakeTheLock(t *testing.T) {
 			require.Equal(t, c.wait, v.wait)
 			require.NotEmpty(t, v.reason)
 		})
+	}
+}
+
+// Who is no candidate is let in by the version alone, and its age plays no part.
+func TestWhoAsks(t *testing.T) {
+	const ttl = 10 * time.Second
+	now := time.Date(2026, 10, 6, 12, 0, 0, 0, time.UTC)
+	const secret = "the secret of this term"
+	live := Record{
+		Key: "locks/a", Token: 7, Holder: "bob", TTL: ttl, RenewedAt: now, ExpiresAt: now.Add(ttl),
+		TermID: handle.TermID("locks/a", secret),
+	}
+	with := func(change func(*Record)) observation {
+		rec := live
+		change(&rec)
+		return observation{exists: true, rec: rec, handle: handle.Handle{Token: 7, Secret: secret}}
+	}
+	is := func(who asker, s observation) observation { s.asks = who; return s }
+	as := func(*Record) {}
+	released := func(r *Record) { r.ExpiresAt = time.Time{} }
+	later := func(r *Record) { r.Token = 8 }
+	ours, again, back := with(as), with(released), with(as)
+	ours.writtenByUs, again.writtenByUs, back.revived = true, true, true
+	another := with(func(r *Record) { r.TermID = handle.TermID("locks/b", secret) })
+	foreign := with(func(r *Record) { r.ExpiresAt = now.Add(time.Minute) }) // by who keeps what it does not know
+	forever := with(func(r *Record) { r.Token = MaxToken; released(r) })
+	forever.handle.Token = MaxToken
+	for name, c := range map[string]struct {
+		s    observation
+		free bool
+		lost error // of an heir
+		wait time.Duration
+	}{
+		"undoer of its own write":                  {s: is(undoer, ours), free: true},
+		"undoer of what others wrote":              {s: is(undoer, with(as))},
+		"undoer of what is released":               {s: is(undoer, again)},
+		"undoer of nothing":                        {s: is(undoer, observation{writtenByUs: true, rec: live})},
+		"heir of the term":                         {s: is(heir, with(as)), free: true},
+		"heir of nothing":                          {s: is(heir, observation{handle: ours.handle}), lost: ErrLost},
+		"heir of a term that was taken over":       {s: is(heir, with(later)), lost: ErrLost},
+		"heir before another object's term":        {s: is(heir, with(func(r *Record) { r.Token = 6 })), lost: ErrLost},
+		"heir of a term that was released":         {s: is(heir, with(released)), lost: ErrReleased},
+		"heir with another secret":                 {s: is(heir, another), lost: ErrLost},
+		"heir of a foreign client's term":          {s: is(heir, with(func(r *Record) { r.TermID = "" })), lost: ErrLost},
+		"heir of a version that came back":         {s: is(heir, back), lost: ErrLost},
+		"heir while a foreign client has the lock": {s: is(heir, foreign), wait: time.Minute + 5*time.Second + 1},
+		"breaker of this term":                     {s: is(breaker, with(as)), free: true},
+		"breaker of another term":                  {s: is(breaker, with(later))},
+		"breaker of a released term":               {s: is(breaker, with(released))},
+		"breaker of the last token":                {s: is(breaker, forever), free: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := newOptions(time.Millisecond, nil)
+			require.NoError(t, err)
+			c.s.wall = now
+			v := o.decide(c.s)
+			require.Equal(t, c.free, v.free)
+			require.Equal(t, c.wait, max(v.wait, 0))
+			require.ErrorIs(t, v.lost, c.lost)
+		})
+	}
+}
+
+// A holder that lives renews within its TTL, by clocks that differ by the allowance at most.
+func TestWhoSeemsGone(t *testing.T) {
+	const ttl, skew = 10 * time.Second, 5 * time.Second
+	now := time.Date(2026, 10, 6, 12, 0, 0, 0, time.UTC)
+	for age, gone := range map[time.Duration]bool{
+		-skew - 1: true, -skew: false, 0: false, ttl: false, ttl + skew: false, ttl + skew + 1: true,
+	} {
+		o, err := newOptions(time.Millisecond, []Option{WithSkewAllowance(skew)})
+		require.NoError(t, err)
+		at := now.Add(-age)
+		silent, is := o.silence(Record{TTL: ttl, RenewedAt: at, ExpiresAt: at.Add(ttl)}, now)
+		require.Equal(t, age, silent)
+		require.Equal(t, gone, is, "renewed %v ago", age)
+		_, is = o.silence(Record{ExpiresAt: now.Add(-age)}, now)
+		require.Equal(t, age > skew, is, "a foreign client's has been over for %v", age)
 	}
 }

@@ -1,10 +1,6 @@
 package leasehold
 
-import (
-	"reflect"
-
-	"github.com/leasehold-go/leasehold/internal/bell"
-)
+import "github.com/leasehold-go/leasehold/internal/bell"
 
 // maxWakes bounds the wake-ups of a poll interval, or of a TTL if that is shorter.
 const maxWakes = 10
@@ -30,19 +26,8 @@ func (l *Lock) Wake() {
 	}
 }
 
-// place identifies a lock object in this process, by its Store value and key. It has no Store if Go
-// cannot compare the value.
-type place struct {
-	store Store
-	key   string
-}
-
-func (r *register) place() place {
-	if v := reflect.ValueOf(r.store); !v.Comparable() || !v.Equal(v) { // as one with a NaN
-		return place{nil, r.key}
-	}
-	return place{r.store, r.key}
-}
+// place identifies a lock object in this process.
+func (r *register) place() any { return bell.Place(r.store, r.key) }
 
 // wait lists a goroutine for the siblings that release, until it leaves. List it before it looks,
 // so that no release is missed. A candidate stands in line, so that a release costs one read and

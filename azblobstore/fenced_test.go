@@ -70,6 +70,15 @@ func TestFencedBackendConforms(t *testing.T) {
 	}
 }
 
+func TestFencedBackendConformsOnAzurite(t *testing.T) {
+	a := startAzurite(t, testserver.AnyAPIVersion)
+	a.newContainer()
+	client, _ := a.connect(nil)
+	storetest.RunFenced(t, func(*testing.T) fenced.Backend {
+		return azblobstore.NewFencedBackend(client, container)
+	}, large)
+}
+
 func TestFencedStoreKeepsItsPromisesOnAzurite(t *testing.T) {
 	a := startAzurite(t, testserver.AnyAPIVersion)
 	a.newContainer()

@@ -179,6 +179,7 @@ type memberProcess struct {
 	*exec.Cmd
 	name  string
 	waits func() error // for its end
+	says  bytes.Buffer // on standard error; to be read after its end
 }
 
 // start starts a member that reaches the server at the endpoint.
@@ -188,9 +189,9 @@ func (c *crew) start(name string, server testserver.S3, bucket, endpoint string)
 	cmd := exec.CommandContext(c.t.Context(), os.Args[0], "-test.run=^$")
 	file := fmt.Sprintf("%s-%d", name, len(c.members))
 	cmd.Env = append(holderEnv(server, bucket), "TABLE_MEMBER="+name, "TABLE_LOG="+filepath.Join(c.dir, file))
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	p := &memberProcess{Cmd: cmd, name: name, waits: sync.OnceValue(cmd.Wait)}
+	cmd.Stdout, cmd.Stderr = os.Stderr, &p.says
 	require.NoError(c.t, cmd.Start())
-	p := &memberProcess{cmd, name, sync.OnceValue(cmd.Wait)}
 	c.t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = p.waits() // killed, if it had not ended
@@ -205,7 +206,7 @@ func (c *crew) end(p *memberProcess) {
 	require.NoError(c.t, p.Process.Signal(syscall.SIGTERM))
 	ended := make(chan error, 1)
 	go func() { ended <- p.waits() }()
-	require.NoError(c.t, receive(c.t, ended, "member "+p.name+" ends"))
+	require.NoError(c.t, receive(c.t, ended, "member "+p.name+" ends"), "%s", &p.says)
 }
 
 func (c *crew) holdings() (all []*holding) {

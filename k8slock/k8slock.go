@@ -13,6 +13,10 @@
 //     break it, and they and client-go's candidates exclude each other.
 //   - No wall clock has to be right.
 //
+// A candidate's call to acquire may take as long as the holder's LeaseDuration: if the holder seems
+// to be gone, [leasehold.Lock.TryAcquire] watches it for so long. client-go makes no other call
+// meanwhile, and the end of the context that it was started with ends that one.
+//
 // Coordinated leader election (alpha in Kubernetes) is not supported, because its candidates are
 // objects of an API server.
 package k8slock

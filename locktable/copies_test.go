@@ -127,7 +127,7 @@ func TestRowsOfACopyThatIsGone(t *testing.T) {
 		obj, err := store.Get(t.Context(), "t")
 		require.NoError(t, err)
 		tab := readTable(t, store)
-		n, ok := tab.Find(tables.Term(membership.TermOf("t.members/m", lease.Record())))
+		n, ok := tab.Find(membership.TermOf("t.members/m", lease.Record()))
 		require.True(t, ok)
 		require.NoError(t, tab.Ask(tables.ID{Member: n, Number: 1 << 40}, []tables.Claim{{Name: "x"}}))
 		tab.Finish("the copy's", 0)
@@ -160,7 +160,7 @@ func TestACopyDrawsTheSameNumber(t *testing.T) {
 		}()
 		time.Sleep(time.Second)
 		tab := readTable(t, store)
-		n, _ := tab.Find(tables.Term(membership.TermOf("t.members/m", lease.Record())))
+		n, _ := tab.Find(membership.TermOf("t.members/m", lease.Record()))
 		var number uint64
 		for r := range tab.Waiting() {
 			number = r.Number

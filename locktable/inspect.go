@@ -113,7 +113,7 @@ func (t *Table) renewed(ctx context.Context, term tables.Term, ttl time.Duration
 	}
 	age := t.clock.Now().Time().Sub(rec.RenewedAt)
 	switch {
-	case tables.Term(membership.TermOf(term.Key, rec)) != term, rec.Released():
+	case membership.TermOf(term.Key, rec) != term, rec.Released():
 		err = errors.New("its term is over")
 	case age < -allowance:
 		err = fmt.Errorf("its clock is %v ahead of this one", -age.Round(time.Second))

@@ -64,6 +64,9 @@ func (t *Table) write(tm *term, base *version, d *difference) {
 	tm.wroteAt, tm.courtesy = begun+tm.writeTook, tm.spread(1+2*t.clock.Rand())
 	t.well(true)
 	t.adopt(tm, next)
+	if d.leaves || len(d.evict) > 0 || t.handsOver(base, d) {
+		t.wakeSiblings()
+	}
 }
 
 // refused takes the error of a write.
@@ -167,6 +170,9 @@ func (t *Table) read(tm *term) {
 		}
 		tm.rivals = begun
 		t.mustWrite = false // the condition of a write that is still under way does not hold any more
+		if t.seen != nil && v.size < t.seen.size {
+			tm.watcher.full = false // until this member is refused again
+		}
 	}
 	tm.mustRead, tm.unread = false, 0
 	t.settleRace(tm, v)

@@ -166,6 +166,7 @@ func (t *Table) Run(ctx context.Context) error {
 	t.runs, t.unleft = ctx, nil
 	close(t.began)
 	t.mu.Unlock()
+	defer t.enlist()()
 	defer t.ran() // also if the store or an observer panics
 	err := t.self.Run(ctx)
 	t.mu.Lock()
@@ -192,7 +193,8 @@ func (t *Table) ran() {
 }
 
 // Wake makes a member that waits read the table now. Call it when a message says that the table's
-// object has changed. A member that has others in front waits for as many wake-ups. A wake-up
+// object has changed; for the tables of one process and one Store value, the library does. A member
+// that has others in front waits for as many wake-ups. A wake-up
 // carries no authority: if the table has not changed, it costs a read, at most ten in a row, and a
 // lost one leaves the wait as it was. It sends no request itself and never blocks.
 func (t *Table) Wake() {
@@ -211,8 +213,9 @@ func (t *Table) Wake() {
 // Check is for a health endpoint. It fails if Run has not been called or has returned with an
 // error, if a function still runs after its member's term has ended, if an observer has not
 // returned for two TTLs after the loss of a term, if this member has had no term for three, and if
-// the store has not let it read or write what it had to for two. The error wraps that of the last
-// request. The argument is ignored.
+// for two the store has not let it read or write what it had to, or the clock of another member has
+// been more than 2 s ahead of this one. An error of the store wraps that of the last request. The
+// argument is ignored.
 func (t *Table) Check(*http.Request) error {
 	if err := t.self.Check(nil); err != nil {
 		return t.named(err)
@@ -233,11 +236,7 @@ func (t *Table) Check(*http.Request) error {
 	if errs := t.lookErrs.Load(); errs != nil {
 		for _, e := range *errs {
 			if now-e.since > 2*max(t.ttl, t.poll) {
-				where := ""
-				if e.blocks {
-					where = "is in the way, and "
-				}
-				return t.named(fmt.Errorf("member %q: %swhether it lives cannot be told: %w", e.member, where, e.err))
+				return t.named(e.err)
 			}
 		}
 	}

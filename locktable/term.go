@@ -9,7 +9,6 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
-	"github.com/leasehold-go/leasehold/internal/membership"
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
@@ -55,11 +54,11 @@ type term struct {
 // serve is the committer: for one term of this member, it makes the table as this process wants it.
 // It sends one request at a time. It reports that the table does not name the term any more. Once
 // the term is lost and no function runs under it, rest is all that is left to wait for.
-func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name membership.Term) (forgotten bool, rest func()) {
+func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name tables.Term) (forgotten bool, rest func()) {
 	tm := &term{
 		lease: lease, foreign: make(map[uint64]time.Duration), mustRead: true,
 		pauseTill: never, slot: never, wroteAt: never, rivals: never, leftAt: never, lostAt: never,
-		undropped: never, named: tables.Term(name),
+		undropped: never, named: name,
 	}
 	tm.working, tm.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	tm.entry = tables.Member{Term: tm.named, Name: t.member, TTL: t.ttl, Metadata: lease.Record().Metadata}

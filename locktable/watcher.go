@@ -57,6 +57,8 @@ type life struct {
 	renewed  time.Time // by the member's own wall clock
 	err      error     // of the last look
 	errSince time.Duration
+	ahead    time.Duration // by how much its clock was, if by more than the allowance; else 0
+	since    time.Duration // of ahead
 }
 
 // lifeState is a hint. It says whom to look at, and what TryAcquire is told. Only a
@@ -110,7 +112,8 @@ func (w *watcher) plan(tab *tables.Table, me uint64, asked []uint64, now time.Du
 			continue
 		}
 		l.blocks = slices.Contains(followed, n)
-		w.setDue(l, l.blocks || w.full || l.state == suspected || l.err != nil, slices.Contains(asked, n), now)
+		follows := l.blocks || w.full || l.state == suspected || l.err != nil || l.ahead > 0
+		w.setDue(l, follows, slices.Contains(asked, n), now)
 		switch {
 		case l.looking:
 		case l.due > now:
@@ -156,7 +159,7 @@ func (w *watcher) know(tab *tables.Table, me uint64) {
 			continue
 		}
 		delete(w.lives, term)
-		if l.err != nil {
+		if l.err != nil || l.ahead > 0 {
 			w.publish()
 		}
 		if l.judge != nil && l.judge.Owes() {
@@ -233,7 +236,7 @@ func (w *watcher) look(l *life) {
 		s.err = fmt.Errorf("%w: its object is said to be %.200q, not %q", leasehold.ErrCorruptRecord, l.member.Key,
 			want)
 	} else if l.judge == nil {
-		l.judge, s.err = w.group.Judge(membership.Term(l.member.Term), l.member.TTL)
+		l.judge, s.err = w.group.Judge(l.member.Term, l.member.TTL)
 	}
 	if s.err == nil {
 		s.verdict, s.err = l.judge.Look(w.working)
@@ -308,6 +311,7 @@ func (w *watcher) judged(l *life, s sight) {
 	l.nonce, l.renewed, l.seen = s.nonce, s.renewed, s.ended
 	now, was := w.clock.Now(), l.state
 	age := now.Time().Sub(l.renewed)
+	w.compareClocks(l, age, now.Mono)
 	late := l.member.TTL * 2 / 5 // one renewal comes every third of the TTL
 	switch {
 	case s.verdict.State == membership.Unknown:
@@ -328,6 +332,21 @@ func (w *watcher) judged(l *life, s sight) {
 		l.due = s.ended + min(s.next, max(late-age, w.poll/4))
 	default:
 		l.due = forever
+	}
+}
+
+// compareClocks notes that a member's clock is ahead. It never decides who holds a lock, but whoever
+// tries to get one of this member waits for its next renewal each time.
+func (w *watcher) compareClocks(l *life, age, now time.Duration) {
+	was := l.ahead
+	if l.ahead = 0; age < -allowance {
+		l.ahead = -age
+	}
+	if l.ahead > 0 && was == 0 {
+		l.since = now
+	}
+	if l.ahead > 0 || was > 0 {
+		w.publish()
 	}
 }
 
@@ -379,20 +398,27 @@ func (w *watcher) await(tab *tables.Table, me uint64) {
 	}
 }
 
-// lookError is why it cannot be told whether a member lives.
+// lookError is what is wrong with a member.
 type lookError struct {
-	member string
-	err    error
-	since  time.Duration // monotonic
-	blocks bool
+	err   error
+	since time.Duration // monotonic
 }
 
-// publish tells Check, which runs elsewhere, of the members that cannot be judged.
+// publish tells Check, which runs elsewhere, of the members that cannot be judged, and of those
+// whose clocks are ahead.
 func (w *watcher) publish() {
 	var errs []lookError
 	for _, l := range w.lives {
-		if l.err != nil {
-			errs = append(errs, lookError{l.member.Name, l.err, l.errSince, l.blocks})
+		switch {
+		case l.err != nil && l.blocks:
+			errs = append(errs, lookError{fmt.Errorf("member %q: is in the way, and whether it lives cannot be told: %w",
+				l.member.Name, l.err), l.errSince})
+		case l.err != nil:
+			errs = append(errs, lookError{fmt.Errorf("member %q: whether it lives cannot be told: %w", l.member.Name,
+				l.err), l.errSince})
+		case l.ahead > 0:
+			errs = append(errs, lookError{fmt.Errorf("member %q: its clock is %v ahead of this one, so tries take "+
+				"longer: set both by NTP", l.member.Name, l.ahead.Round(time.Second)), l.since})
 		}
 	}
 	w.lookErrs.Store(&errs)

@@ -241,6 +241,39 @@ func TestBadInput(t *testing.T) {
 	})
 }
 
+// A handle that cannot be written is of no use, so the lock is released again. The file that was
+// there before stays.
+func TestHandleFileOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t)
+	file := filepath.Join(t.TempDir(), "handle")
+	b.run("acquire", "--handle-file", file, b.url("locks/a")).succeeds(t)
+	before, err := os.ReadFile(file)
+	require.NoError(t, err)
+	b.run("release", strings.TrimSpace(string(before))).succeeds(t)
+	full, onFull := fullDisk(t)
+	if onFull == nil {
+		onFull = func(*exec.Cmd) {}
+	} else { // it could not be made, so no file may grow
+		onFull = limited
+	}
+	for path, with := range map[string]func(*exec.Cmd){
+		file:                          limited,
+		filepath.Join(full, "handle"): onFull,
+	} {
+		cmd := b.command("acquire", "--handle-file", path, b.url("locks/a"))
+		with(cmd)
+		finish(t, cmd).complains(t, 74, "the handle cannot be written")
+		left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".leasehold-handle*"))
+		require.NoError(t, err)
+		require.Empty(t, left)
+		b.run("run", "-n", b.url("locks/a"), "--", "true").succeeds(t)
+	}
+	after, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after))
+}
+
 // closing closes one of the standard files.
 func closing(file string) func(*exec.Cmd) {
 	return func(cmd *exec.Cmd) {

@@ -4,10 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
@@ -162,4 +166,42 @@ func TestReleaseThatFailsHalfWay(t *testing.T) {
 		require.False(t, r.Released())
 		require.Equal(t, time.Hour, r.TTL)
 	})
+}
+
+// A stranger swaps a link in between the look at a file and its opening. The link leads to another
+// handle of the user's own, which must not be used in the place of the first.
+func TestALinkThatIsSwappedIn(t *testing.T) {
+	if os.Getuid() != 0 {
+		return // nobody else can give away a link
+	}
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	require.NoError(t, os.WriteFile(at("other"), []byte("other"), 0o600))
+	stop := make(chan struct{})
+	var swaps sync.WaitGroup
+	swaps.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			assert.NoError(t, os.WriteFile(at("new"), []byte("mine"), 0o600))
+			assert.NoError(t, os.Rename(at("new"), at("handle")))
+			assert.NoError(t, os.Symlink(at("other"), at("link")))
+			assert.NoError(t, os.Lchown(at("link"), 1234, 1234))
+			assert.NoError(t, os.Rename(at("link"), at("handle")))
+		}
+	})
+	read := 0
+	for range 5000 {
+		body, err := readHandle(at("handle"))
+		if err == nil {
+			read++
+			assert.Equal(t, "mine", string(body))
+		}
+	}
+	close(stop)
+	swaps.Wait()
+	require.Positive(t, read)
 }

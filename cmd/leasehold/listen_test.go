@@ -137,6 +137,26 @@ func TestAHandOverWithListen(t *testing.T) {
 	}
 }
 
+// A proxy of the environment would see who asks whom, and could answer in the leader's place.
+func TestListenAsksNoProxy(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer proxy.Close()
+	p := newPlace(t)
+	candidate := func() *exec.Cmd {
+		return p.command("run", "-v", "--listen", freeAddr(t), "--advertise", "http://leader.invalid:1", p.url, "--",
+			"sh", "-c", "echo ready; exec sleep 600")
+	}
+	ready(t, candidate())
+	cmd := candidate()
+	cmd.Env = append(cmd.Env, "HTTP_PROXY="+proxy.URL, "http_proxy="+proxy.URL)
+	other := start(t, cmd)
+	require.Eventually(t, func() bool { return strings.Contains(other.stderr.String(), "following the leader failed") },
+		hangs, 10*time.Millisecond, "%s", &other.stderr)
+	require.Zero(t, asked.Load())
+}
+
 func TestWhatListenServes(t *testing.T) {
 	t.Parallel()
 	p, addr := newPlace(t), freeAddr(t)

@@ -93,11 +93,7 @@ func (a *app) lookAt(ctx context.Context, at place.Location) (shown, error) {
 		return shown{}, err
 	}
 	defer store.Close()
-	view, err := a.inspect(ctx, store, at)
-	if err == nil && view.Table != nil {
-		a.lookAtMembers(ctx, store, at, view.Table)
-	}
-	return view, err
+	return a.inspect(ctx, store, at)
 }
 
 func (a *app) inspect(ctx context.Context, store *place.Store, at place.Location) (shown, error) {

@@ -172,6 +172,36 @@ func TestHandleFileThatIsNone(t *testing.T) {
 	offline(t, "release", "--handle-file", "/dev/zero").complains(t, 64, "is not a handle")
 }
 
+// What was cut short, or is of an earlier version, is refused in a file as it is in an argument.
+func TestHandleFileThatWasChanged(t *testing.T) {
+	p := newPlace(t)
+	file := filepath.Join(p.dir, "handle")
+	offline(t, "acquire", "--handle-file", file, p.url).succeeds(t)
+	body, err := os.ReadFile(file)
+	require.NoError(t, err)
+	whole := strings.TrimSpace(string(body))
+	at, term, _ := strings.Cut(whole, "#term=")
+	for text, says := range map[string]string{
+		"":                        "the file is empty",
+		whole[:len(whole)-1]:      "pass what acquire has printed",
+		whole[:len(at)]:           "pass what acquire has printed",
+		whole + "\n" + whole:      "pass what acquire has printed",
+		at + "#" + term:           "of an earlier version of leasehold",
+		strings.ToLower(whole):    "pass what acquire has printed",
+		strings.Repeat("a", 99e3): "is not a handle",
+	} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		for _, command := range []string{"renew", "hold", "release"} {
+			offline(t, command, "--handle-file", file).complains(t, 64, says)
+		}
+	}
+	for _, command := range []string{"renew", "hold", "release"} {
+		offline(t, command, "--handle-file", p.dir).complains(t, 64, "is a directory")
+	}
+	offline(t, "run", "-n", p.url, "--", "true").complains(t, 75, "held by")
+	offline(t, "release", whole).succeeds(t)
+}
+
 // An unlock that is always run is silent where there is nothing to release, and only there.
 func TestReleaseIfHeld(t *testing.T) {
 	p := newPlace(t)

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/locktable"
@@ -28,11 +28,25 @@ type shownMember struct {
 	Token    uint64            `json:"token"` // of its own lock
 	TTL      float64           `json:"ttl_seconds"`
 	Metadata map[string]string `json:"metadata,omitempty"`
-	Lock     *shown            `json:"lock,omitempty"` // its own, if it was read
+	// Of its own lock, by the member's clock; nil if that cannot be read.
+	RenewedAt *time.Time `json:"renewed_at,omitempty"`
+	Error     string     `json:"error,omitempty"` // why it does not seem to live
 }
 
 // expired reports whether a member should have renewed its own lock by now.
-func (m shownMember) expired() bool { return m.Lock != nil && m.Lock.State == "expired" }
+func (m shownMember) expired() bool {
+	return m.Error != "" && m.RenewedAt != nil && time.Since(*m.RenewedAt) > seconds(m.TTL)
+}
+
+// times are the columns of a lock that the member holds since it was renewed.
+func (m shownMember) times() []string {
+	own := shown{TTL: m.TTL, RenewedAt: m.RenewedAt}
+	if m.RenewedAt != nil {
+		end := m.RenewedAt.Add(seconds(m.TTL))
+		own.ExpiresAt = &end
+	}
+	return own.times()
+}
 
 // shownRow is one request for one lock or several.
 type shownRow struct {
@@ -65,8 +79,14 @@ func (a *app) lookAtTable(ctx context.Context, store *place.Store, at place.Loca
 		Bytes: state.Size, Members: []shownMember{}, Held: rows(state.Held), Waiting: rows(state.Waiting),
 	}
 	for _, m := range state.Members {
-		view.Table.Members = append(view.Table.Members,
-			shownMember{Name: m.Name, Key: m.Key, Token: m.Token, TTL: m.TTL.Seconds(), Metadata: m.Metadata})
+		member := shownMember{Name: m.Name, Key: m.Key, Token: m.Token, TTL: m.TTL.Seconds(), Metadata: m.Metadata}
+		if !m.Renewed.IsZero() {
+			member.RenewedAt = &m.Renewed
+		}
+		if m.Err != nil {
+			member.Error = exit.Message(m.Err)
+		}
+		view.Table.Members = append(view.Table.Members, member)
 	}
 	return view, true, nil
 }
@@ -87,24 +107,6 @@ func rows(of []locktable.Row) []shownRow {
 		list = append(list, shownRow{r.Locks, r.Member, r.Token})
 	}
 	return list
-}
-
-// lookAtMembers reads the members' own locks. One that cannot be read stays unknown.
-func (a *app) lookAtMembers(ctx context.Context, store *place.Store, at place.Location, t *shownTable) {
-	var reading errgroup.Group
-	reading.SetLimit(readsAtOnce)
-	for i := range t.Members {
-		m := &t.Members[i]
-		own := at
-		own.Key = m.Key
-		reading.Go(func() error {
-			if view, err := a.inspectObject(ctx, store, own); err == nil {
-				m.Lock = &view
-			}
-			return nil
-		})
-	}
-	_ = reading.Wait()
 }
 
 // summary stands in a table of locks as the holder.
@@ -134,14 +136,11 @@ func (t *shownTable) addTo(table *table) {
 	members := make(map[string]shownMember)
 	for _, m := range t.Members {
 		members[m.Name] = m
-		state, own := "member", shown{}
-		if m.Lock != nil {
-			own = *m.Lock
-		}
+		state := "member"
 		if m.expired() {
-			state = own.State
+			state = "expired"
 		}
-		line(m.Name, state, m.Token, cmp.Or(m.Metadata["holder"], "-"), own.times())
+		line(m.Name, state, m.Token, cmp.Or(m.Metadata["holder"], "-"), m.times())
 	}
 	rows := func(of []shownRow, state string) {
 		for _, r := range of {

@@ -141,7 +141,7 @@ func TestStatusOfADeadMember(t *testing.T) {
 		out = r.out
 	}
 	require.Regexp(t, `(?m)^file:\S+ +table +\d+ +2 members, 2 held, 0 waiting, 1 expired +- `, out)
-	require.Regexp(t, `(?m)^  [-.\w]+ +expired +1 +ada +2s +20.* +20.* +\d+s$`, out)
+	require.Regexp(t, `(?m)^  [-.\w]+ +expired +1 +ada +2s +- +20.* +\d+s$`, out)
 	require.Regexp(t, `(?m)^  run \(1 of 2\) +expired +\d+ +[-.\w]+ \(ada\) `, out)
 	require.Regexp(t, `(?m)^  [-.\w]+ +member +1 +bob +1h0m0s `, out)
 	require.Regexp(t, `(?m)^  run \(1 of 2\) +held +\d+ +[-.\w]+ \(bob\) `, out)

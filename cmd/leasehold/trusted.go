@@ -21,7 +21,11 @@ func openTrusted(path string) (*os.File, error) {
 	if err := trusted(link); err != nil {
 		return nil, exit.Errorf(exit.Usage, "%s %w", path, err)
 	}
-	file, err := os.Open(path)
+	flags := os.O_RDONLY
+	if link.Mode().IsRegular() { // a link or a pipe may have come in its place
+		flags |= syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+	}
+	file, err := os.OpenFile(path, flags, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ package bell
 
 import (
 	"math"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -17,6 +18,18 @@ var waiting = struct {
 	mu sync.Mutex
 	at map[any][]*Waiter
 }{at: make(map[any][]*Waiter)}
+
+// Place identifies an object in this process, by its Store value and key. All stores that Go cannot
+// compare are one, so that whoever waits there is woken in vain now and then.
+func Place(store any, key string) any {
+	if v := reflect.ValueOf(store); !v.Comparable() || !v.Equal(v) { // as one with a NaN
+		store = nil
+	}
+	return struct {
+		store any
+		key   string
+	}{store, key}
+}
 
 // Bell is rung when there may be something new for those who wait with it. It is made by [New] and
 // is safe for concurrent use.

@@ -9,17 +9,16 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
-// Term names one term of a member for ever. Tokens are compared only within one object id; all four
-// are compared always.
-type Term struct {
-	Key, ObjectID, TermID string
-	Token                 uint64
-}
+// Term names one term of a member for ever.
+type Term = tables.Term
 
 // TermOf names the term of a record of the lock with this key.
-func TermOf(key string, r leasehold.Record) Term { return Term{key, r.ObjectID, r.TermID, r.Token} }
+func TermOf(key string, r leasehold.Record) Term {
+	return Term{Key: key, ObjectID: r.ObjectID, TermID: r.TermID, Token: r.Token}
+}
 
 // Verdict is what one look at a member's object tells of a term.
 type Verdict struct {

@@ -1,0 +1,86 @@
+package locktable_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/locktable"
+)
+
+// wrong is a clock of which the wall clock is ahead.
+type wrong struct {
+	clock.Clock
+	by *atomic.Int64
+}
+
+func (c wrong) Now() clock.Reading {
+	r := c.Clock.Now()
+	r.Wall += time.Duration(c.by.Load())
+	return r
+}
+
+// Check names a member whose clock is ahead, until it is set right.
+func TestCheckTellsWhoseClockIsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		var by atomic.Int64
+		by.Store(int64(time.Minute))
+		ahead, right := start(t, store, testopt.WithTableClock(wrong{clock.System, &by})), start(t, store)
+		lease := acquire(t, ahead.Lock("x"))
+		acquire(t, right.Lock("y"))
+		time.Sleep(6 * ttl)
+		require.ErrorContains(t, right.Check(nil), fmt.Sprintf("%q: its clock is 1m0s ahead", ahead.Member()))
+		require.NoError(t, ahead.Check(nil), "a clock that is behind makes nobody wait")
+		require.True(t, lease.Valid())
+		by.Store(0)
+		time.Sleep(2 * ttl)
+		require.NoError(t, right.Check(nil))
+		by.Store(int64(time.Minute))
+		time.Sleep(10 * ttl)
+		require.Error(t, right.Check(nil))
+		require.NoError(t, ahead.stop())
+		time.Sleep(2 * ttl)
+		require.NoError(t, right.Check(nil), "it is gone")
+	})
+}
+
+// A full table makes a member look at all the others. That ends when others have made room.
+func TestLooksEndWhenATableIsNotFullAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		size := locktable.WithMaxSize(4 << 10)
+		holder, asks := start(t, store, size), start(t, store, size)
+		var many []*locktable.Lease
+		for i := 0; ; i++ {
+			lease, err := holder.Lock(fmt.Sprintf("%d%0200d", i, i)).Acquire(t.Context())
+			if err != nil {
+				require.ErrorIs(t, err, locktable.ErrFull)
+				break
+			}
+			many = append(many, lease)
+		}
+		_, err := asks.Lock(fmt.Sprintf("%0200d", 0)).Acquire(t.Context())
+		require.ErrorIs(t, err, locktable.ErrFull)
+		looks := func() int {
+			store.forget()
+			time.Sleep(10 * ttl)
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			return store.requests["get "+key+".members/"+holder.Member()]
+		}
+		require.Greater(t, looks(), 20)
+		for _, lease := range many {
+			require.NoError(t, lease.Release(t.Context()))
+		}
+		time.Sleep(5 * ttl)
+		require.Less(t, looks(), 10)
+	})
+}
