@@ -132,7 +132,7 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Le
 // has ended with err.
 func (l *Lock) leavesToOthers(err error) bool {
 	_, held := errors.AsType[*HeldError](err)
-	return err != nil && (!held || l.heldByUs() != nil || l.place().store == nil)
+	return err != nil && (!held || l.heldByUs() != nil || l.place().Store == nil)
 }
 
 // mayPass reports whether a wait that began then is to go on although the client has never reached

@@ -248,7 +248,7 @@ func TestNobodyStaysListedAsWaiting(t *testing.T) {
 		const key = "locks/nobody-waits"
 		listed := func() int {
 			synctest.Wait()
-			return bell.Free(bell.Place(store, key))
+			return bell.Free(bell.PlaceOf(store, key))
 		}
 		l, err := NewLock(store, key, WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)

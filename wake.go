@@ -27,7 +27,7 @@ func (l *Lock) Wake() {
 }
 
 // place identifies a lock object in this process.
-func (r *register) place() any { return bell.Place(r.store, r.key) }
+func (r *register) place() bell.Place { return bell.PlaceOf(r.store, r.key) }
 
 // wait lists a goroutine for the siblings that release, until it leaves. List it before it looks,
 // so that no release is missed. A candidate stands in line, so that a release costs one read and

@@ -9,12 +9,12 @@ import (
 // siblings are the tables of this process that run, by their object.
 var siblings = struct {
 	mu sync.Mutex
-	at map[any]map[*Table]bool
-}{at: make(map[any]map[*Table]bool)}
+	at map[bell.Place]map[*Table]bool
+}{at: make(map[bell.Place]map[*Table]bool)}
 
 // enlist makes t a sibling of others, until leave is called.
 func (t *Table) enlist() (leave func()) {
-	place := bell.Place(t.store, t.key)
+	place := bell.PlaceOf(t.store, t.key)
 	siblings.mu.Lock()
 	defer siblings.mu.Unlock()
 	if siblings.at[place] == nil {
@@ -35,7 +35,7 @@ func (t *Table) enlist() (leave func()) {
 func (t *Table) wakeSiblings() {
 	siblings.mu.Lock()
 	defer siblings.mu.Unlock()
-	for s := range siblings.at[bell.Place(t.store, t.key)] {
+	for s := range siblings.at[bell.PlaceOf(t.store, t.key)] {
 		if s != t {
 			s.Wake()
 		}

@@ -19,16 +19,18 @@ var waiting = struct {
 	at map[any][]*Waiter
 }{at: make(map[any][]*Waiter)}
 
-// Place identifies an object in this process, by its Store value and key. All stores that Go cannot
-// compare are one, so that whoever waits there is woken in vain now and then.
-func Place(store any, key string) any {
+// Place identifies an object in this process, by its Store value and key.
+type Place struct {
+	Store any // nil if Go cannot compare the value
+	Key   string
+}
+
+// PlaceOf returns the place of an object.
+func PlaceOf(store any, key string) Place {
 	if v := reflect.ValueOf(store); !v.Comparable() || !v.Equal(v) { // as one with a NaN
-		store = nil
+		return Place{nil, key}
 	}
-	return struct {
-		store any
-		key   string
-	}{store, key}
+	return Place{store, key}
 }
 
 // Bell is rung when there may be something new for those who wait with it. It is made by [New] and
