@@ -10,12 +10,51 @@ import (
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
+// committer makes the table as this process wants it, for one term of this member. It sends one
+// request at a time, and belongs to one goroutine: only what want has is shared. Times are
+// monotonic.
+type committer struct {
+	*Table
+	tm        *term
+	watcher   *watcher
+	foreign   map[uint64]time.Duration // numbers of rows of this term that this process did not ask for, since when
+	copied    bool                     // some of these rows may be in use
+	restored  bool                     // seen is older than what was seen before
+	lost      *race                    // a write that has failed, until a read tells why
+	outrun    bool                     // the last write has lost a race
+	pace      time.Duration            // between two versions, while others write
+	mustRead  bool                     // seen is not the current version, or is not known to be
+	refusals  int                      // of writes, less those that have succeeded
+	unread    int                      // reads that have failed in a row
+	unwritten int                      // and writes
+	pauseTill time.Duration            // before which no request is sent
+	readAt    time.Duration            // of the next read
+	slot      time.Duration            // of the last read that a wake-up has caused; earlier, if it was right
+	joined    bool                     // a write that adds the member to the table was sent
+	parted    bool                     // the read before leaving was tried
+	leftAt    time.Duration            // when nothing ran any more of a term that ends
+	refused   bool                     // leaving was refused for good
+	lostAt    time.Duration            // when the term was seen to be lost
+	undropped time.Duration            // since which something is to be dropped and cannot be
+	writeTook time.Duration            // by the last write
+	wroteAt   time.Duration            // when the last write had succeeded
+	courtesy  time.Duration            // for which others may write then, if there are any
+	rivals    time.Duration            // when another was last seen to write
+}
+
+func newCommitter(t *Table, tm *term) *committer {
+	return &committer{
+		Table: t, tm: tm, watcher: newWatcher(t, tm.working), foreign: make(map[uint64]time.Duration), mustRead: true,
+		pauseTill: never, slot: never, wroteAt: never, rivals: never, leftAt: never, lostAt: never, undropped: never,
+	}
+}
+
 // ring tells the committer that it may have something to do. A ring during a step is heard after
 // it.
-func (t *Table) ring() {
-	t.rings.Add(1)
+func (w *want) ring() {
+	w.rings.Add(1)
 	select {
-	case t.bell <- struct{}{}:
+	case w.bell <- struct{}{}:
 	default:
 	}
 }
@@ -28,67 +67,67 @@ const (
 
 // gather lets those ask and free first who are about to do so at this moment, so that one write has
 // all of it. It waits for no time: a lone request passes after some microseconds.
-func (t *Table) gather() {
-	rings := t.rings.Load()
-	if rings == t.heard {
+func (c *committer) gather() {
+	rings := c.rings.Load()
+	if rings == c.heard {
 		return
 	}
-	began, enough := t.clock.Now().Mono, calm
-	for yields := 0; yields < enough && t.clock.Now().Mono-began < patience; yields++ {
+	began, enough := c.clock.Now().Mono, calm
+	for yields := 0; yields < enough && c.clock.Now().Mono-began < patience; yields++ {
 		runtime.Gosched()
-		if t.heard = rings; t.rings.Load() != rings {
-			rings, yields, enough = t.rings.Load(), 0, calmMany
+		if c.heard = rings; c.rings.Load() != rings {
+			rings, yields, enough = c.rings.Load(), 0, calmMany
 		}
 	}
-	t.heard = rings
+	c.heard = rings
 }
 
 // step carries out one action, and returns how long to wait until the next. done reports that the
 // term needs nothing more.
-func (t *Table) step(ctx context.Context, tm *term) (wait time.Duration, done bool) {
-	t.gather()
-	tm.watcher.hear()
-	now := t.clock.Now().Mono
-	if !tm.lease.Valid() && tm.lostAt == never {
-		tm.lostAt = now
-		t.termEnds(ctx, tm) // which may not have run yet
+func (c *committer) step(ctx context.Context) (wait time.Duration, done bool) {
+	c.gather()
+	c.watcher.hear()
+	now := c.clock.Now().Mono
+	if !c.tm.lease.Valid() && c.lostAt == never {
+		c.lostAt = now
+		c.termEnds(ctx, c.tm) // which may not have run yet
 	}
-	s, d := t.snapshot(tm, now)
+	s, d := c.snapshot(now)
 	switch a := next(s, now); a.do {
 	case end:
 		return 0, true
 	case read:
 		last := s.leaving && s.current // if it fails, what is known has to do
-		tm.parted = tm.parted || last
-		if t.read(tm); last {
-			tm.pauseTill = now
+		c.parted = c.parted || last
+		if c.read(); last {
+			c.pauseTill = now
 		}
 		return 0, false
 	case write:
-		t.write(tm, t.seen, d)
+		c.write(c.seen, d)
 		return 0, false
 	default:
 		if s.valid && s.current && !s.differs && now >= s.pauseTill {
-			t.well(true)
-			tm.undropped = never
+			c.well(true)
+			c.undropped = never
 		}
-		return min(a.until, now+t.ttl) - now, false
+		return min(a.until, now+c.ttl) - now, false
 	}
 }
 
 // snapshot is what next decides by, and the write that is due if something differs.
-func (t *Table) snapshot(tm *term, now time.Duration) (s snapshot, d *difference) {
-	t.mu.Lock()
-	leaving, busy := tm.leaving, tm.functions > 0
-	t.mu.Unlock()
-	valid := tm.lease.Valid()
-	if valid && leaving && !busy && tm.leftAt == never {
-		tm.leftAt, tm.pauseTill = now, now
+func (c *committer) snapshot(now time.Duration) (s snapshot, d *difference) {
+	c.mu.Lock()
+	leaving, busy := c.tm.leaving, c.tm.functions > 0
+	c.mu.Unlock()
+	valid := c.tm.lease.Valid()
+	if valid && leaving && !busy && c.leftAt == never {
+		c.leftAt, c.pauseTill = now, now
 	}
 	s = snapshot{
-		valid: valid, busy: busy, leaving: leaving, joined: tm.joined, refused: tm.refused, parted: tm.parted,
-		current: t.seen != nil && !tm.mustRead, mustWrite: t.mustWrite,
-		leaveBy: tm.leftAt + min(t.ttl/2, parting), pauseTill: tm.pauseTill, readAt: t.nextReadAt(tm, now),
+		valid: valid, busy: busy, leaving: leaving, joined: c.joined, refused: c.refused, parted: c.parted,
+		current: c.seen != nil && !c.mustRead, mustWrite: c.mustWrite,
+		leaveBy: c.leftAt + min(c.ttl/2, parting), pauseTill: c.pauseTill, readAt: c.nextReadAt(now),
 		lookAt: forever,
 	}
 	if !s.valid || !s.current {
@@ -96,56 +135,56 @@ func (t *Table) snapshot(tm *term, now time.Duration) (s snapshot, d *difference
 	}
 	var asked []uint64
 	if !leaving {
-		if asked, s.current = t.judgeTries(tm); !s.current {
+		if asked, s.current = c.judgeTries(); !s.current {
 			return s, nil
 		}
 	}
-	d = t.difference(tm, leaving && !busy)
+	d = c.difference(leaving && !busy)
 	if s.differs = d != nil; s.differs {
-		s.handsOver, s.yieldTill = t.handsOver(t.seen, d), t.yieldTill(tm)
+		s.handsOver, s.yieldTill = c.handsOver(c.seen, d), c.yieldTill()
 	}
 	if !leaving {
-		n, _ := t.seen.tab.Find(tm.named)
-		s.lookAt = tm.watcher.plan(t.seen.tab, n, asked, now)
+		n, _ := c.seen.tab.Find(c.tm.named)
+		s.lookAt = c.watcher.plan(c.seen.tab, n, asked, now)
 	}
 	return s, d
 }
 
 // nextReadAt is when the table is to be read. A member that waits reads it once per poll interval,
 // one that only holds every few TTLs, and after a wake-up sooner.
-func (t *Table) nextReadAt(tm *term, now time.Duration) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.listened > 0 { // it may listen since a moment ago
-		tm.readAt = min(tm.readAt, now+clock.Jitter(t.clock, t.poll))
+func (c *committer) nextReadAt(now time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.listened > 0 { // it may listen since a moment ago
+		c.readAt = min(c.readAt, now+clock.Jitter(c.clock, c.poll))
 	}
-	if t.called {
-		return min(tm.readAt, t.wakeSlot(tm, now))
+	if c.called {
+		return min(c.readAt, c.wakeSlot(now))
 	}
-	return tm.readAt
+	return c.readAt
 }
 
 // wakeSlot is when a wake-up may cause a read.
-func (t *Table) wakeSlot(tm *term, now time.Duration) time.Duration {
-	return max(tm.slot, now-min(t.poll, t.ttl)) + t.slotLength()
+func (c *committer) wakeSlot(now time.Duration) time.Duration {
+	return max(c.slot, now-min(c.poll, c.ttl)) + c.slotLength()
 }
 
 // maxWakes is how many reads in a row wake-ups cause that were wrong, and how many in a poll
 // interval.
 const maxWakes = 10
 
-func (t *Table) slotLength() time.Duration { return min(t.poll, t.ttl) / maxWakes }
+func (w *want) slotLength() time.Duration { return min(w.poll, w.ttl) / maxWakes }
 
 // restingReads is how many TTLs lie between two reads of a member that waits for nothing.
 const restingReads = 4
 
 // nextRead sets when the table is to be read again. The caller holds t.mu.
-func (t *Table) nextRead(tm *term) {
-	wait := clock.Jitter(t.clock, restingReads*t.ttl)
-	if _, listens := t.place(); listens {
-		wait = clock.Jitter(t.clock, t.poll)
+func (c *committer) nextRead() {
+	wait := clock.Jitter(c.clock, restingReads*c.ttl)
+	if _, listens := c.place(); listens {
+		wait = clock.Jitter(c.clock, c.poll)
 	}
-	tm.readAt = t.clock.Now().Mono + wait
+	c.readAt = c.clock.Now().Mono + wait
 }
 
 // turn is when this member's turn comes in a version: after how many wake-ups, if it waits at all.
@@ -179,20 +218,20 @@ func turnOf(tab *tables.Table, n uint64) turn {
 
 // place is after how many wake-ups it may be this member's turn, and whether it listens to wake-ups
 // at all. The caller holds t.mu.
-func (t *Table) place() (place int, listens bool) {
-	if t.listened > 0 {
+func (w *want) place() (place int, listens bool) {
+	if w.listened > 0 {
 		return 1, true
 	}
-	return t.turn.place, t.turn.waits
+	return w.turn.place, w.turn.waits
 }
 
 // yieldTill is until when others may write first. A member that has just written knows the newest
 // version, and needs one request where a rival needs two: it would win every time.
-func (t *Table) yieldTill(tm *term) time.Duration {
-	if tm.wroteAt == never || tm.rivals == never || t.clock.Now().Mono-t.ttl > tm.rivals {
+func (c *committer) yieldTill() time.Duration {
+	if c.wroteAt == never || c.rivals == never || c.clock.Now().Mono-c.ttl > c.rivals {
 		return never
 	}
-	return tm.wroteAt + tm.courtesy
+	return c.wroteAt + c.courtesy
 }
 
 // maxRefusals bounds the spread of those who want to write at the same time, at 32 times the time
@@ -201,10 +240,10 @@ const maxRefusals = 6
 
 // spread is a part of the time over which rivals spread their writes: the more refusals and the
 // fewer successes, the longer.
-func (tm *term) spread(part float64) time.Duration {
-	unit := max(tm.writeTook, time.Millisecond)
-	if tm.refusals > 3 { // a crowd, or a store that limits writes
-		unit = max(unit, tm.pace)
+func (c *committer) spread(part float64) time.Duration {
+	unit := max(c.writeTook, time.Millisecond)
+	if c.refusals > 3 { // a crowd, or a store that limits writes
+		unit = max(unit, c.pace)
 	}
-	return time.Duration(part * float64(unit) * float64(int(1)<<max(tm.refusals-1, 0)))
+	return time.Duration(part * float64(unit) * float64(int(1)<<max(c.refusals-1, 0)))
 }

@@ -29,10 +29,9 @@ func invariants(t *testing.T) (tab *Table, base *version, other, own tables.ID, 
 // A write that would break what leases rest on is not built, and so not sent: the committer panics.
 func TestAnInvariantIsChecked(t *testing.T) {
 	tab, base, other, own, named := invariants(t)
-	w := newWatcher(tab, t.Context())
 	build := func(id tables.ID) (err error) {
 		defer func() { err, _ = recover().(error) }()
-		_, _, _, _ = tab.build(&term{named: named, watcher: w}, base, &difference{drop: []tables.ID{id}})
+		_, _, _, _ = newCommitter(tab, &term{named: named, working: t.Context()}).build(base, &difference{drop: []tables.ID{id}})
 		return nil
 	}
 	require.NoError(t, build(own))
@@ -44,10 +43,10 @@ func TestAnInvariantIsChecked(t *testing.T) {
 // What one process must not do is checked beside the table itself.
 func TestInvariantsOfAProcess(t *testing.T) {
 	tab, base, _, own, named := invariants(t)
-	w := newWatcher(tab, t.Context())
 	check := func(functions int, d *difference) (err error) {
 		defer func() { err, _ = recover().(error) }()
-		_, _, _, _ = tab.build(&term{named: named, functions: functions, watcher: w}, base, d)
+		tm := &term{named: named, functions: functions, working: t.Context()}
+		_, _, _, _ = newCommitter(tab, tm).build(base, d)
 		return nil
 	}
 	drop, leave := &difference{drop: []tables.ID{own}}, &difference{leaves: true}

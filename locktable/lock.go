@@ -175,7 +175,7 @@ func (l *Lock) acquire(ctx, parent context.Context, try bool) (*Lease, error) {
 	r.lease.outer, _ = parent.Value(leaseKey{t}).(*Lease)
 	done := make(chan struct{})
 	r.done = done
-	if err := t.want(r); err != nil {
+	if err := t.ask(r); err != nil {
 		return nil, t.named(err)
 	}
 	if try { // the first term of Run begins in a moment, unless another process has the name
@@ -233,18 +233,4 @@ func (t *Table) awaitRun(ctx context.Context, try bool) error {
 	default:
 		return ErrNotRunning
 	}
-}
-
-// heldError says who is in the way of a request that waits in tab.
-func (t *Table) heldError(tab *tables.Table, r *request, id tables.ID) error {
-	held := &HeldError{Table: t.key}
-	for _, c := range r.claims {
-		held.Locks = append(held.Locks, c.Name)
-	}
-	for _, n := range tab.Behind(id, r.claims, func(uint64) bool { return true }) {
-		if m, ok := tab.Member(n); ok {
-			held.By = append(held.By, memberOf(m))
-		}
-	}
-	return held
 }

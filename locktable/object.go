@@ -13,82 +13,102 @@ import (
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
+// object is what the committer knows of the table's object. It outlives terms, and has no mutex: one
+// committer follows the other.
+type object struct {
+	seen  *version // the newest version that was seen; nil if none was
+	floor uint64   // the highest revision that was ever seen
+	heard uint64   // rings, by gather
+	// One write must follow: another over seen may still land, or seen is not what the members of
+	// this table leave behind.
+	mustWrite bool
+}
+
+// version is one version of the table. It never changes.
+type version struct {
+	tab   *tables.Table
+	etag  string // "" if there is no object
+	size  int
+	sum   [sha256.Size]byte // of the body as it was read; zero of one that was written
+	begun time.Duration     // monotonic time before the request that showed it
+}
+
 // write writes what differs over base.
-func (t *Table) write(tm *term, base *version, d *difference) {
+func (c *committer) write(base *version, d *difference) {
 	if d == nil {
 		d = &difference{} // a new revision kills the write whose outcome is unknown
 	}
-	tab, body, asked, err := t.build(tm, base, d)
+	tab, body, asked, err := c.build(base, d)
 	switch {
 	case tab == nil:
-		t.read(tm)
+		c.read()
 		return
-	case d.nothing(asked) && !t.mustWrite:
+	case d.nothing(asked) && !c.mustWrite:
 		return
 	case err != nil:
-		t.failed(tm, true, err)
+		c.failed(true, err)
 		return
 	}
-	limited, cancel := context.WithTimeout(tm.working, t.attempt())
+	limited, cancel := context.WithTimeout(c.tm.working, c.attempt())
 	defer cancel()
-	if !tm.lease.Valid() { // no request of a term that is over
+	if !c.tm.lease.Valid() { // no request of a term that is over
 		return
 	}
-	begun := t.clock.Now().Mono
+	begun := c.clock.Now().Mono
 	next := &version{tab: tab, size: len(body), begun: begun}
-	tm.mustRead = true // also if the store panics
-	tm.joined = tm.joined || d.join
-	t.mu.Lock()
-	t.wakes, t.called = 0, false
-	t.mu.Unlock()
+	c.mustRead = true // also if the store panics
+	c.joined = c.joined || d.join
+	c.mu.Lock()
+	c.wakes, c.called = 0, false
+	c.mu.Unlock()
 	if base.etag == "" {
-		next.etag, err = t.store.PutIfNoneMatch(limited, t.key, body)
+		next.etag, err = c.store.PutIfNoneMatch(limited, c.key, body)
 	} else {
-		next.etag, err = t.store.PutIfMatch(limited, t.key, body, base.etag)
+		next.etag, err = c.store.PutIfMatch(limited, c.key, body, base.etag)
 	}
 	if err == nil && next.etag == "" {
 		err = errors.New("the store's answer has no ETag")
 	}
-	tm.writeTook = t.clock.Now().Mono - begun
+	c.writeTook = c.clock.Now().Mono - begun
 	e := Event{
-		Kind: EventWrite, Duration: tm.writeTook, Err: err, Asked: len(d.ask), Dropped: len(d.drop),
+		Kind: EventWrite, Duration: c.writeTook, Err: err, Asked: len(d.ask), Dropped: len(d.drop),
 		Evicted: len(d.evict),
 	}
-	t.tell(e, next)
+	c.tell(e, next)
 	if err != nil {
-		t.refused(tm, base, d, err)
+		c.writeFailed(base, d, err)
 		return
 	}
-	tm.mustRead, t.mustWrite, tm.unwritten, tm.undropped, tm.outrun = false, false, 0, never, false
-	tm.refusals /= 2
-	tm.wroteAt, tm.courtesy = begun+tm.writeTook, tm.spread(1+2*t.clock.Rand())
-	t.well(true)
-	t.adopt(tm, next)
-	if d.leaves || len(d.evict) > 0 || t.handsOver(base, d) {
-		t.wakeSiblings()
+	c.mustRead, c.mustWrite, c.unwritten, c.undropped, c.outrun = false, false, 0, never, false
+	c.refusals /= 2
+	c.wroteAt, c.courtesy = begun+c.writeTook, c.spread(1+2*c.clock.Rand())
+	c.well(true)
+	c.adopt(next)
+	if d.leaves || len(d.evict) > 0 || c.handsOver(base, d) {
+		c.wakeSiblings()
 	}
 }
 
 // refused takes the error of a write.
-func (t *Table) refused(tm *term, base *version, d *difference, err error) {
+func (c *committer) writeFailed(base *version, d *difference, err error) {
 	switch {
-	case tm.working.Err() != nil:
-		t.mustWrite = true
+	case c.tm.working.Err() != nil:
+		c.mustWrite = true
 	case raced(err):
-		t.mustWrite = t.mustWrite || errors.Is(err, leasehold.ErrConflict)
-		tm.refusals = min(tm.refusals+1, maxRefusals)
-		tm.lost = &race{base: base, err: err}
-		pause := min(tm.spread(t.clock.Rand()), t.poll)
-		if t.handsOver(base, d) {
-			pause = time.Duration(t.clock.Rand() * float64(tm.writeTook))
+		c.mustWrite = c.mustWrite || errors.Is(err, leasehold.ErrConflict)
+		c.refusals = min(c.refusals+1, maxRefusals)
+		c.lost = &race{base: base, err: err}
+		pause := min(c.spread(c.clock.Rand()), c.poll)
+		if c.handsOver(base, d) {
+			pause = time.Duration(c.clock.Rand() * float64(c.writeTook))
 		}
-		tm.pauseTill = t.clock.Now().Mono + pause
+		c.pauseTill = c.clock.Now().Mono + pause
 	default:
-		t.mustWrite = t.mustWrite || !errors.Is(err, leasehold.ErrPermanent)
+		c.mustWrite = c.mustWrite || !errors.Is(err, leasehold.ErrPermanent)
 		if !errors.Is(err, leasehold.ErrPermanent) && !errors.Is(err, context.DeadlineExceeded) {
-			tm.lost = &race{base: base}
+			c.lost = &race{base: base}
 		}
-		t.failed(tm, true, err)
+		c.failed(true, err)
 	}
 }
 
@@ -109,24 +129,24 @@ func raced(err error) bool {
 // failure, however often: this member will win one. A write that is still under way counts like a
 // store that cannot be written, until it has landed. Else the server refuses a condition that
 // holds.
-func (t *Table) settleRace(tm *term, v *version) {
-	lost := tm.lost
-	tm.lost = nil
+func (c *committer) settleRace(v *version) {
+	lost := c.lost
+	c.lost = nil
 	switch {
 	case lost == nil:
 	case !lost.base.is(v):
-		tm.undropped, tm.unwritten, tm.outrun = never, 0, true
-		t.well(true)
+		c.undropped, c.unwritten, c.outrun = never, 0, true
+		c.well(true)
 	case lost.err == nil:
 	case errors.Is(lost.err, leasehold.ErrConflict):
-		t.noteTrouble(true, lost.err)
-		t.endIfStuck(tm, false, lost.err)
+		c.noteTrouble(true, lost.err)
+		c.endIfStuck(false, lost.err)
 	default: // the next write follows soon: one of unknown outcome may still be under way
 		err := fmt.Errorf("the store refuses a condition that holds: %w", lost.err)
-		tm.outrun = false
-		t.noteTrouble(true, err)
-		t.failTries(err)
-		t.endIfStuck(tm, false, err)
+		c.outrun = false
+		c.noteTrouble(true, err)
+		c.failTries(err)
+		c.endIfStuck(false, err)
 	}
 }
 
@@ -137,51 +157,51 @@ func (v *version) is(other *version) bool {
 }
 
 // read reads the table.
-func (t *Table) read(tm *term) {
-	begun := t.clock.Now().Mono
-	t.mu.Lock()
-	wakes, called := t.wakes, t.called
-	t.wakes, t.called = 0, false
-	if slot := t.wakeSlot(tm, begun); called && slot <= begun && begun < tm.readAt {
-		tm.slot = slot
+func (c *committer) read() {
+	begun := c.clock.Now().Mono
+	c.mu.Lock()
+	wakes, called := c.wakes, c.called
+	c.wakes, c.called = 0, false
+	if slot := c.wakeSlot(begun); called && slot <= begun && begun < c.readAt {
+		c.slot = slot
 	}
-	t.mu.Unlock()
-	v, err := t.get(tm.working, begun, t.seen)
-	t.tell(Event{Kind: EventRead, Duration: t.clock.Now().Mono - begun, Err: err}, v)
-	if err != nil && tm.working.Err() != nil {
+	c.mu.Unlock()
+	v, err := c.get(c.tm.working, begun, c.seen)
+	c.tell(Event{Kind: EventRead, Duration: c.clock.Now().Mono - begun, Err: err}, v)
+	if err != nil && c.tm.working.Err() != nil {
 		return
 	}
 	if err != nil {
-		t.mu.Lock()
-		t.wakes, t.called = t.wakes+wakes, t.called || called
-		t.mu.Unlock()
-		t.failed(tm, false, err)
-		tm.readAt = tm.pauseTill
+		c.mu.Lock()
+		c.wakes, c.called = c.wakes+wakes, c.called || called
+		c.mu.Unlock()
+		c.failed(false, err)
+		c.readAt = c.pauseTill
 		return
 	}
-	t.well(false)
-	same := t.seen != nil && t.seen.is(v)
-	if !same && called && tm.slot != never {
-		tm.slot -= t.slotLength()
+	c.well(false)
+	same := c.seen != nil && c.seen.is(v)
+	if !same && called && c.slot != never {
+		c.slot -= c.slotLength()
 	}
 	if !same {
-		if tm.rivals != never && v.tab.Revision > t.floor {
-			tm.pace = min((begun-tm.rivals)/time.Duration(v.tab.Revision-t.floor), time.Second)
+		if c.rivals != never && v.tab.Revision > c.floor {
+			c.pace = min((begun-c.rivals)/time.Duration(v.tab.Revision-c.floor), time.Second)
 		}
-		tm.rivals = begun
-		t.mustWrite = false // the condition of a write that is still under way does not hold any more
-		if t.seen != nil && v.size < t.seen.size {
-			tm.watcher.full = false // until this member is refused again
+		c.rivals = begun
+		c.mustWrite = false // the condition of a write that is still under way does not hold any more
+		if c.seen != nil && v.size < c.seen.size {
+			c.watcher.full = false // until this member is refused again
 		}
 	}
-	tm.mustRead, tm.unread = false, 0
-	t.settleRace(tm, v)
-	t.adopt(tm, v)
-	if tm.undropped != never && !t.standsInTheWay(tm, false) {
-		tm.undropped = never
+	c.mustRead, c.unread = false, 0
+	c.settleRace(v)
+	c.adopt(v)
+	if c.undropped != never && !c.standsInTheWay(false) {
+		c.undropped = never
 	}
 	if !same && v.tab.Unfinished(v.size) { // whoever has edited it by hand has granted nothing
-		t.mustWrite = true
+		c.mustWrite = true
 	}
 }
 
@@ -218,37 +238,16 @@ func (t *Table) tell(e Event, v *version) {
 	t.observe(e)
 }
 
-// tellWanted closes the channel of Wanted once. The caller holds t.mu.
-func (t *Table) tellWanted(r *request) {
-	select {
-	case <-r.wanted:
-	default:
-		close(r.wanted)
-	}
-}
-
-// isOver reports whether the term of a member is known to be over. So is an earlier one of this
-// member's own object.
-func (tm *term) isOver(m tables.Member) bool {
-	return tm.watcher.isOver(m) ||
-		m.Key == tm.named.Key && m.ObjectID == tm.named.ObjectID && m.Token < tm.named.Token
-}
-
-// handsOver reports whether a write frees what others wait for.
-func (*Table) handsOver(base *version, d *difference) bool {
-	return slices.ContainsFunc(d.drop, base.tab.Wanted)
-}
-
 // build makes the next version of the table. Requests that cannot be part of it fail, if base was
 // read after they were made; otherwise build returns nil, and the table must be read first.
-func (t *Table) build(tm *term, base *version, d *difference) (built *tables.Table, body []byte, asks int, err error) {
+func (c *committer) build(base *version, d *difference) (built *tables.Table, body []byte, asks int, err error) {
 	failed := make(map[*request]error)
 	for {
 		tab := base.tab.Clone()
 		for _, m := range d.evict {
 			tab.Leave(m)
 		}
-		n, _ := tab.Find(tm.named)
+		n, _ := tab.Find(c.tm.named)
 		if d.leaves {
 			tab.Leave(n)
 		}
@@ -256,7 +255,7 @@ func (t *Table) build(tm *term, base *version, d *difference) (built *tables.Tab
 			tab.Drop(id)
 		}
 		if d.join {
-			n = tab.Join(tm.entry)
+			n = tab.Join(c.tm.entry)
 		}
 		asked := make([]*request, 0, len(d.ask))
 		for _, r := range d.ask {
@@ -269,18 +268,18 @@ func (t *Table) build(tm *term, base *version, d *difference) (built *tables.Tab
 			}
 			asked = append(asked, r)
 		}
-		t.mustHold(tm, base, d)
-		body, over, err := tab.Seal(rand.Text()[:16], t.floor, t.maxSize)
-		tm.watcher.full = errors.Is(err, ErrFull) // the dead take room
+		c.mustHold(base, d)
+		body, over, err := tab.Seal(rand.Text()[:16], c.floor, c.maxSize)
+		c.watcher.full = errors.Is(err, ErrFull) // the dead take room
 		if errors.Is(err, ErrFull) && len(asked) > 0 {
 			// The last ones go, as many as the bytes over the limit are worth, and one at least.
-			most := max(over*len(asked)/max(t.maxSize+over-base.size-base.tab.Reserve(), 1), 1)
+			most := max(over*len(asked)/max(c.maxSize+over-base.size-base.tab.Reserve(), 1), 1)
 			for _, r := range asked[max(len(asked)-most, 0):] {
 				failed[r] = err
 			}
 			continue
 		}
-		if postponed := t.fail(tm, base, failed); postponed && d.nothing(len(asked)) && !t.mustWrite {
+		if postponed := c.fail(base, failed); postponed && d.nothing(len(asked)) && !c.mustWrite {
 			return nil, nil, 0, nil
 		}
 		if errors.Is(err, ErrFull) && !d.join && len(body) <= leasehold.MaxObjectSize { // it only frees
@@ -296,23 +295,23 @@ func (t *Table) build(tm *term, base *version, d *difference) (built *tables.Tab
 // end, and nobody gets their locks before the TTL has passed: see Table.Run. An error would leave
 // the process to go on with what it believes. What the table grants is not checked again here: the
 // enumeration, the fuzz tests and each write of a simulated world do that.
-func (t *Table) mustHold(tm *term, base *version, d *difference) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (c *committer) mustHold(base *version, d *difference) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var err error
-	self, _ := base.tab.Find(tm.named)
+	self, _ := base.tab.Find(c.tm.named)
 	for _, id := range d.drop {
 		row, _ := base.tab.Request(id)
-		if r := t.mine(row); r != nil && r.state == held || id.Member != self {
+		if r := c.mine(row); r != nil && r.state == held || id.Member != self {
 			err = fmt.Errorf("request %+v is dropped while its lease goes on, or is of another", id)
 		}
 	}
-	if d.leaves && tm.functions > 0 {
-		err = fmt.Errorf("the member leaves while %d functions run", tm.functions)
+	if d.leaves && c.tm.functions > 0 {
+		err = fmt.Errorf("the member leaves while %d functions run", c.tm.functions)
 	}
 	if err != nil {
 		panic(fmt.Errorf("locktable: table %q: %w, nothing was written: %w (a mistake in this package: report it)",
-			t.key, errInvariant, err))
+			c.key, errInvariant, err))
 	}
 }
 
@@ -321,17 +320,82 @@ var errInvariant = errors.New("an invariant would be broken")
 
 // fail tells requests why they cannot be part of the table. It reports whether base is too old for
 // one of them, which waits for the next write.
-func (t *Table) fail(tm *term, base *version, failed map[*request]error) (postponed bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (c *committer) fail(base *version, failed map[*request]error) (postponed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for r, err := range failed {
 		switch {
 		case r.state != waiting:
 		case base.begun < r.began:
 			postponed = true
 		default:
-			t.giveBack(r, t.named(err))
+			c.giveBack(r, c.named(err))
 		}
 	}
 	return postponed
 }
+
+// adopt takes a version that was read or written: it grants what the table grants, and ends what it
+// no longer holds.
+func (c *committer) adopt(v *version) {
+	var events []Event
+	var listen []*request
+	was := c.floor
+	if c.restored = v.tab.Revision < was; c.restored {
+		c.mustWrite = true // so that tokens go on above what this process remembers
+		c.log.Error("the table's object was deleted or restored: what it does not hold any more is lost",
+			"table", c.key, "revision", v.tab.Revision, "was", was)
+	}
+	n, _ := v.tab.Find(c.tm.named)
+	next := turnOf(v.tab, n)
+	valid := c.tm.lease.Valid()
+	c.mu.Lock()
+	c.seen, c.floor, c.newest, c.turn = v, max(was, v.tab.Revision), v, next
+	for _, r := range c.inOrder() {
+		row, taken := v.tab.Request(tables.ID{Member: n, Number: r.number})
+		there := taken && slices.Equal(row.Claims, r.claims)
+		switch {
+		case r.state == waiting && taken && !there: // a copy of this machine has drawn the same number
+			c.renumber(r)
+		case r.state == waiting && there && row.Token > 0 && valid && !c.tm.leaving:
+			c.grant(r, row.Token)
+			events = append(events, Event{
+				Kind: EventAcquired, Table: c.key, Token: r.token, Locks: r.names(),
+				Duration: c.clock.Now().Mono - r.began,
+			})
+		case r.state == waiting && there:
+			r.asked = true
+		case r.state == waiting && r.asked: // removed by hand
+			c.renumber(r)
+		case r.state == held && (!there || row.Token != r.token):
+			events = append(events, c.lose(r, errRemoved))
+		case r.state == held && r.forgotten.Load() && r.runs != running:
+			c.free(r, leasehold.ErrReleased)
+		case r.state == held && r.wanted != nil:
+			listen = append(listen, r)
+		case r.state == freeing && !there && !c.mustWrite && r.term == nil: // it was given back while it waited
+			c.end(r, r.err)
+		case r.state == freeing && !there && !c.mustWrite:
+			events = append(events, c.gone(r, nil, false))
+		}
+	}
+	c.nextRead()
+	c.mu.Unlock()
+	for _, r := range listen {
+		if v.tab.Wanted(tables.ID{Member: n, Number: r.number}) {
+			c.mu.Lock()
+			c.tellWanted(r)
+			c.mu.Unlock()
+		}
+	}
+	for _, e := range events {
+		if errors.Is(e.Err, errRemoved) {
+			c.log.Error("the table no longer holds a lease: it is lost", "table", c.key, "locks", e.Locks,
+				"token", e.Token)
+		}
+		c.observe(e)
+	}
+}
+
+// errRemoved is why a lease is lost that the table no longer has.
+var errRemoved = errors.New("its entry was removed from the table by hand, or the table was deleted or restored")

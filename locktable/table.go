@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,53 +35,12 @@ var (
 // Table is one table of locks, as one member of it. It is made by [New] and is safe for concurrent
 // use.
 type Table struct {
-	options
-	store leasehold.Store
-	key   string
-	group *membership.Group
-	self  *membership.Member // this process
-	bell  chan struct{}      // has room for one: see ring
-	rings atomic.Uint64      // how often it was rung
-	heard uint64             // of them, by gather; the committer's own
-
-	mu       sync.Mutex
-	began    chan struct{} // closed when Run begins; replaced when it ends
-	running  bool
-	ended    bool // Run has returned
-	term     *term
-	seen     *version            // the newest version that was seen; nil if none was
-	floor    uint64              // the highest revision that was ever seen
-	calls    uint64              // that have asked for something
-	requests map[uint64]*request // by number
-	wakes    int                 // wake-ups that came since the last request of the table began
-	called   bool                // they were so many that it may be this member's turn
-	turn     turn                // as seen tells it
-	listened int                 // leases whose Wanted somebody has asked for
-	trouble  trouble
-	termless time.Duration   // monotonic time since which there is no term
-	hadTerm  bool            // since Run began
-	runs     context.Context // of Run
-	unleft   error           // why the member could not leave the table at the end of Run; nil if it has
-	// One write must follow: another over seen may still land, or seen is not what the members of
-	// this table leave behind. The committer's own.
-	mustWrite bool
-	lookErrs  atomic.Pointer[[]lookError]
-}
-
-// version is one version of the table.
-type version struct {
-	tab   *tables.Table
-	etag  string // "" if there is no object
-	size  int
-	sum   [sha256.Size]byte // of the body as it was read; zero of one that was written
-	begun time.Duration     // monotonic time before the request that showed it
-}
-
-// trouble is what keeps the table's object from being read or written.
-type trouble struct {
-	err     error
-	writing bool          // a write has failed, so that reads alone prove nothing
-	since   time.Duration // monotonic
+	want
+	object
+	store    leasehold.Store
+	group    *membership.Group
+	self     *membership.Member // this process
+	lookErrs atomic.Pointer[[]lookError]
 }
 
 // New returns a table. Its object has the given key, and its members' objects have keys that begin
@@ -110,8 +67,11 @@ func makeTable(store leasehold.Store, key string, opts []Option) (*Table, error)
 		o.member = defaultMember()
 	}
 	t := &Table{
-		options: o, store: store, key: key, bell: make(chan struct{}, 1), began: make(chan struct{}),
-		requests: make(map[uint64]*request),
+		store: store,
+		want: want{
+			options: o, key: key, bell: make(chan struct{}, 1), began: make(chan struct{}),
+			requests: make(map[uint64]*request),
+		},
 	}
 	t.group = membership.NewGroup(store, o.settings())
 	member := key + storeapi.MembersFolder + o.member
@@ -244,11 +204,11 @@ func (t *Table) Check(*http.Request) error {
 }
 
 // named is err for the user, who may have many tables.
-func (t *Table) named(err error) error {
+func (w *want) named(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("locktable: table %q: %w", t.key, err)
+	return fmt.Errorf("locktable: table %q: %w", w.key, err)
 }
 
 // backoff is the pause after one more failure in a row.

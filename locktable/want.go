@@ -5,16 +5,63 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"maps"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
+
+// want is what this process wants of the table: all that callers, the ends of functions and the
+// committer share. It sends nothing, and under its mutex nothing is logged, told or walked through.
+type want struct {
+	options
+	key   string
+	bell  chan struct{} // has room for one: see ring
+	rings atomic.Uint64 // how often it was rung
+
+	mu       sync.Mutex
+	began    chan struct{} // closed when Run begins; replaced when it ends
+	running  bool
+	ended    bool            // Run has returned
+	runs     context.Context // of Run
+	unleft   error           // why the member could not leave the table at the end of Run; nil if it has
+	term     *term
+	termless time.Duration       // monotonic time since which there is no term
+	hadTerm  bool                // since Run began
+	newest   *version            // that was seen; nil if none was
+	turn     turn                // as it tells it
+	calls    uint64              // that have asked for something
+	requests map[uint64]*request // by number
+	wakes    int                 // wake-ups that came since the last request of the table began
+	called   bool                // they were so many that it may be this member's turn
+	listened int                 // leases whose Wanted somebody has asked for
+	trouble  trouble
+}
+
+// term is one term of this member. The mutex of want guards what can change.
+type term struct {
+	lease     *leasehold.Lease
+	named     tables.Term
+	entry     tables.Member   // as it stands in the table
+	working   context.Context // of requests, and of looks at other members
+	giveUp    func()          // ends it
+	leaving   bool            // its holder wants it to end
+	functions int             // that run under a lease of this term
+	unguarded bool            // a lease without a function was lost with the term
+	gaveUp    error           // why this process ends the term itself, so that its leases are lost; else nil
+}
+
+// trouble is what keeps the table's object from being read or written.
+type trouble struct {
+	err     error
+	writing bool          // a write has failed, so that reads alone prove nothing
+	since   time.Duration // monotonic
+}
 
 // request is what one call of Acquire wants. Its table's mutex guards it, except what never
 // changes.
@@ -63,8 +110,8 @@ const (
 
 // grant makes the lease of a request that the table has granted to the present term. The caller
 // holds t.mu.
-func (t *Table) grant(r *request, token uint64) {
-	r.state, r.token, r.term = held, token, t.term
+func (w *want) grant(r *request, token uint64) {
+	r.state, r.token, r.term = held, token, w.term
 	// The request does not refer to the lease once it is handed over. When nothing does, nobody can
 	// act under it. An AddCleanup runs on a goroutine of the runtime, so it only leaves a note,
 	// which the committer finds at its next read.
@@ -95,30 +142,30 @@ func (r *request) endContext(cause error) {
 // giveBack ends a request that waits. One that may stand in the table stays known until it does
 // not, because a row that this process does not know was asked for by another: see difference. The
 // caller holds t.mu.
-func (t *Table) giveBack(r *request, err error) {
+func (w *want) giveBack(r *request, err error) {
 	r.state, r.err, r.lease = freeing, err, nil
 	if !r.sent && !r.asked {
 		r.state = over
-		delete(t.requests, r.number)
+		delete(w.requests, r.number)
 	}
 	r.tell()
-	t.ring()
+	w.ring()
 }
 
 // free begins to free a lease: it is no longer wanted. The caller holds t.mu.
-func (t *Table) free(r *request, cause error) {
+func (w *want) free(r *request, cause error) {
 	r.state = freeing
 	r.endContext(cause)
-	t.ring()
+	w.ring()
 }
 
 // end ends a lease for good. The caller holds t.mu.
-func (t *Table) end(r *request, err error) {
+func (w *want) end(r *request, err error) {
 	r.state, r.err = over, err
-	delete(t.requests, r.number)
+	delete(w.requests, r.number)
 	if r.wanted != nil {
-		t.listened--
-		t.tellWanted(r)
+		w.listened--
+		w.tellWanted(r)
 	}
 	r.endContext(cmp.Or(err, leasehold.ErrReleased))
 	r.tell()
@@ -127,8 +174,8 @@ func (t *Table) end(r *request, err error) {
 func (r *request) names() []string { return (&Lock{claims: r.claims}).names() }
 
 // inOrder is what this process wants, in the order of the calls. The caller holds t.mu.
-func (t *Table) inOrder() []*request {
-	return slices.SortedFunc(maps.Values(t.requests), func(a, b *request) int {
+func (w *want) inOrder() []*request {
+	return slices.SortedFunc(maps.Values(w.requests), func(a, b *request) int {
 		return cmp.Compare(a.seq, b.seq)
 	})
 }
@@ -137,53 +184,53 @@ func (t *Table) inOrder() []*request {
 // a snapshot and started beside it acts under the same term until the next renewal tells the two
 // apart, and both would count on from the same number. Two copies that draw the same one for the
 // same claims are one in four billion.
-func (t *Table) newNumber() uint64 {
+func (w *want) newNumber() uint64 {
 	for {
 		var b [4]byte
 		_, _ = rand.Read(b[:]) // never fails
-		if n := uint64(binary.LittleEndian.Uint32(b[:])); t.requests[n] == nil {
+		if n := uint64(binary.LittleEndian.Uint32(b[:])); w.requests[n] == nil {
 			return n
 		}
 	}
 }
 
 // renumber gives a request that waits another number. The caller holds t.mu.
-func (t *Table) renumber(r *request) {
-	delete(t.requests, r.number)
-	r.number, r.sent, r.asked = t.newNumber(), false, false
-	t.requests[r.number] = r
+func (w *want) renumber(r *request) {
+	delete(w.requests, r.number)
+	r.number, r.sent, r.asked = w.newNumber(), false, false
+	w.requests[r.number] = r
 }
 
 // want adds a request to what this process wants.
-func (t *Table) want(r *request) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (w *want) ask(r *request) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	switch {
-	case !t.running:
+	case !w.running:
 		return ErrNotRunning
-	case r.try && (t.term == nil && t.hadTerm || t.term != nil && t.term.leaving):
+	case r.try && (w.term == nil && w.hadTerm || w.term != nil && w.term.leaving):
 		return ErrNoTerm
 	}
-	t.calls++
-	r.seq, r.number = t.calls, t.newNumber()
-	t.requests[r.number] = r
-	t.ring()
+	w.calls++
+	r.seq, r.number = w.calls, w.newNumber()
+	w.requests[r.number] = r
+	w.ring()
 	return nil
 }
 
 // giveUp takes a request back that nobody waits for any more, unless it was granted or has failed.
 // It returns who stood in the way.
-func (t *Table) giveUp(r *request) error {
-	t.mu.Lock()
-	was, tm, seen, trouble := r.state, t.term, t.seen, t.trouble.err
+func (w *want) giveUp(r *request) error {
+	w.mu.Lock()
+	was, tm, seen, trouble := r.state, w.term, w.newest, w.trouble.err
 	asked, id := r.asked, tables.ID{Number: r.number}
 	switch was {
 	case held:
-		t.free(r, leasehold.ErrReleased)
+		w.free(r, leasehold.ErrReleased)
 	case waiting:
-		t.giveBack(r, nil)
+		w.giveBack(r, nil)
 	}
-	t.mu.Unlock()
+	w.mu.Unlock()
 	switch {
 	case was != waiting:
 		return nil
@@ -191,176 +238,45 @@ func (t *Table) giveUp(r *request) error {
 		// A version never changes, so nothing is locked while it is walked through.
 		var named bool
 		if id.Member, named = seen.tab.Find(tm.named); named {
-			return t.heldError(seen.tab, r, id)
+			return w.heldError(seen.tab, r, id)
 		}
 	}
 	return trouble
 }
 
-// difference is one write of the table.
-type difference struct {
-	evict  []uint64
-	join   bool
-	leaves bool
-	drop   []tables.ID
-	ask    []*request
-}
-
-// nothing reports whether the write changes nothing, if so many requests are asked for by it.
-func (d *difference) nothing(asked int) bool {
-	return asked+len(d.evict)+len(d.drop) == 0 && !d.join && !d.leaves
-}
-
-// difference is what the table lacks of what this process wants, and has too much; nil if nothing.
-// last says that the member leaves.
-func (t *Table) difference(tm *term, last bool) *difference {
-	tab := t.seen.tab // it never changes, so it is walked through before the mutex is locked
-	d := &difference{}
-	n, joined := tab.Find(tm.named)
-	var rows []tables.Request
-	if joined {
-		rows = tab.Requests(n)
-	}
-	for m, member := range tab.Members() {
-		if m != n && tm.isOver(member) {
-			d.evict = append(d.evict, m)
-		}
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	strangers := t.strangers(tm, rows)
-	if last && (!joined || len(tm.foreign) == 0) {
-		if d.leaves = joined; d.leaves {
-			return d
-		}
-		return nil
-	}
-	d.join = !joined && !tm.leaving
-	d.drop = strangers
-	for _, row := range rows {
-		if r := t.mine(row); r != nil && !t.wants(tm, r) {
-			d.drop = append(d.drop, row.ID)
-		}
-	}
-	if !tm.leaving {
-		for _, r := range t.inOrder() {
-			_, there := tab.Request(tables.ID{Member: n, Number: r.number})
-			if r.state == waiting && !r.asked && !there && !r.heldBack {
-				r.sent = true
-				d.ask = append(d.ask, r)
-			}
-		}
-	}
-	if d.nothing(len(d.ask)) {
-		return nil
-	}
-	return d
-}
-
 // mine is the request of this process that stands in a row of its member; nil if it never asked for
 // that. The caller holds t.mu.
-func (t *Table) mine(row tables.Request) *request {
-	if r := t.requests[row.Number]; r != nil && slices.Equal(r.claims, row.Claims) {
+func (w *want) mine(row tables.Request) *request {
+	if r := w.requests[row.Number]; r != nil && slices.Equal(r.claims, row.Claims) {
 		return r
 	}
 	return nil
 }
 
 // wants reports whether a request is to stand in the table. The caller holds t.mu.
-func (*Table) wants(tm *term, r *request) bool {
+func (*want) wants(tm *term, r *request) bool {
 	return r.state == held || r.state == waiting && !tm.leaving
 }
 
-// strangers are the rows of this term that this process never asked for, and that are to go. A copy
-// of this machine has asked for them, and its lease runs out a TTL after the last renewal that both
-// have seen. So after two TTLs, in which this process has kept the term, nobody acts under them any
-// more. Those of an older table that somebody has brought back go at once. The caller holds t.mu.
-func (t *Table) strangers(tm *term, rows []tables.Request) (over []tables.ID) {
-	now := t.clock.Now().Mono
-	first := tm.foreign
-	tm.foreign, tm.copied = make(map[uint64]time.Duration), false
-	for _, row := range rows {
-		if t.mine(row) != nil {
-			continue
-		}
-		since, known := first[row.Number]
-		if !known {
-			since = now
-		}
-		tm.foreign[row.Number] = since
-		if tm.restored || now-since > strange*t.ttl {
-			over = append(over, row.ID)
-		} else {
-			tm.copied = true
-		}
-	}
-	return over
-}
-
-// strange is for how many TTLs rows stay that a copy of this machine seems to have asked for.
-const strange = 2
-
-// adopt takes a version that was read or written: it grants what the table grants, and ends what it
-// no longer holds.
-func (t *Table) adopt(tm *term, v *version) {
-	var events []Event
-	var listen []*request
-	was := t.floor
-	if tm.restored = v.tab.Revision < was; tm.restored {
-		t.mustWrite = true // so that tokens go on above what this process remembers
-		t.log.Error("the table's object was deleted or restored: what it does not hold any more is lost",
-			"table", t.key, "revision", v.tab.Revision, "was", was)
-	}
-	n, _ := v.tab.Find(tm.named)
-	next := turnOf(v.tab, n)
-	valid := tm.lease.Valid()
-	t.mu.Lock()
-	t.seen, t.floor, t.turn = v, max(was, v.tab.Revision), next
-	for _, r := range t.inOrder() {
-		row, taken := v.tab.Request(tables.ID{Member: n, Number: r.number})
-		there := taken && slices.Equal(row.Claims, r.claims)
-		switch {
-		case r.state == waiting && taken && !there: // a copy of this machine has drawn the same number
-			t.renumber(r)
-		case r.state == waiting && there && row.Token > 0 && valid && !tm.leaving:
-			t.grant(r, row.Token)
-			events = append(events, Event{
-				Kind: EventAcquired, Table: t.key, Token: r.token, Locks: r.names(),
-				Duration: t.clock.Now().Mono - r.began,
-			})
-		case r.state == waiting && there:
-			r.asked = true
-		case r.state == waiting && r.asked: // removed by hand
-			t.renumber(r)
-		case r.state == held && (!there || row.Token != r.token):
-			events = append(events, t.lose(r, errRemoved))
-		case r.state == held && r.forgotten.Load() && r.runs != running:
-			t.free(r, leasehold.ErrReleased)
-		case r.state == held && r.wanted != nil:
-			listen = append(listen, r)
-		case r.state == freeing && !there && !t.mustWrite && r.term == nil: // it was given back while it waited
-			t.end(r, r.err)
-		case r.state == freeing && !there && !t.mustWrite:
-			events = append(events, t.gone(r, nil, false))
-		}
-	}
-	t.nextRead(tm)
-	t.mu.Unlock()
-	for _, r := range listen {
-		if v.tab.Wanted(tables.ID{Member: n, Number: r.number}) {
-			t.mu.Lock()
-			t.tellWanted(r)
-			t.mu.Unlock()
-		}
-	}
-	for _, e := range events {
-		if errors.Is(e.Err, errRemoved) {
-			t.log.Error("the table no longer holds a lease: it is lost", "table", t.key, "locks", e.Locks,
-				"token", e.Token)
-		}
-		t.observe(e)
+// tellWanted closes the channel of Wanted once. The caller holds t.mu.
+func (w *want) tellWanted(r *request) {
+	select {
+	case <-r.wanted:
+	default:
+		close(r.wanted)
 	}
 }
 
-// errRemoved is why a lease is lost that the table no longer has.
-var errRemoved = errors.New("its entry was removed from the table by hand, or the table was deleted or restored")
+// heldError says who is in the way of a request that waits in tab.
+func (w *want) heldError(tab *tables.Table, r *request, id tables.ID) error {
+	held := &HeldError{Table: w.key}
+	for _, c := range r.claims {
+		held.Locks = append(held.Locks, c.Name)
+	}
+	for _, n := range tab.Behind(id, r.claims, func(uint64) bool { return true }) {
+		if m, ok := tab.Member(n); ok {
+			held.By = append(held.By, memberOf(m))
+		}
+	}
+	return held
+}

@@ -3703,12 +3703,12 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: tokens fall when the table is lost",
-		[]edit{{"locktable/object.go", `tab.Seal(rand.Text()[:16], t.floor,`, `tab.Seal(rand.Text()[:16], 0,`}},
+		[]edit{{"locktable/object.go", `tab.Seal(rand.Text()[:16], c.floor,`, `tab.Seal(rand.Text()[:16], 0,`}},
 		[]string{"./locktable -run ^TestDeletedOrRestored$"}, 40,
 	},
 	{
 		"locktable: a lease that the table does not hold any more goes on",
-		[]edit{{"locktable/want.go", `		case r.state == held && (!there || row.Token != r.token):
+		[]edit{{"locktable/object.go", `		case r.state == held && (!there || row.Token != r.token):
 `,
 			`		case r.state == held && there && row.Token != r.token:
 `}},
@@ -3748,8 +3748,8 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a member that cannot free its locks keeps its term",
-		[]edit{{"locktable/trouble.go", `	stuck := tm.undropped != never &&`,
-			`	stuck := tm.undropped != never && !unread && tm == nil &&`}},
+		[]edit{{"locktable/trouble.go", `	stuck := c.undropped != never &&`,
+			`	stuck := c.undropped != never && !unread && c.tm == nil &&`}},
 		[]string{"./locktable -run ^TestMemberThatMayNotWriteTheTable$"}, 44,
 	},
 	{
@@ -3760,8 +3760,8 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a request that an edit has removed keeps its number",
-		[]edit{{"locktable/want.go", `case r.state == waiting && r.asked: // removed by hand
-			t.renumber(r)`,
+		[]edit{{"locktable/object.go", `case r.state == waiting && r.asked: // removed by hand
+			c.renumber(r)`,
 			`case r.state == waiting && r.asked:
 			r.asked = false`}},
 		[]string{"./locktable -run ^TestAddedByHand$"}, 41,
@@ -3774,8 +3774,8 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: reads hide that nothing can be written",
-		[]edit{{"locktable/trouble.go", `	if written || !t.trouble.writing {`,
-			`	if written || t.trouble.err != nil {`}},
+		[]edit{{"locktable/trouble.go", `	if written || !w.trouble.writing {`,
+			`	if written || w.trouble.err != nil {`}},
 		[]string{"./locktable -run ^TestATableThatCannotBeWritten$"}, 44,
 	},
 	{
@@ -3786,7 +3786,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a member that could not leave removes its object",
-		[]edit{{"locktable/term.go", `forgotten = lost == nil && !t.mustWrite && !t.names(tm.named)`,
+		[]edit{{"locktable/term.go", `forgotten = lost == nil && !c.mustWrite && !c.names(c.tm.named)`,
 			`forgotten = lost == nil`}},
 		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 42,
 	},
@@ -3798,14 +3798,14 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a leave that is refused for good is tried again",
-		[]edit{{"locktable/trouble.go", `		tm.refused = true
+		[]edit{{"locktable/trouble.go", `		c.refused = true
 `, ``}},
 		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 42,
 	},
 	{
 		"locktable: Run says nothing of what it has left in the table",
-		[]edit{{"locktable/term.go", `	if tm.joined && !forgotten && tm.leftAt`,
-			`	if t == nil && !forgotten && tm.leftAt`}},
+		[]edit{{"locktable/term.go", `	if c.joined && !forgotten && c.leftAt`,
+			`	if t == nil && !forgotten && c.leftAt`}},
 		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 42,
 	},
 	{
@@ -3816,24 +3816,24 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a member heals before the margin of a lease without a function is over",
-		[]edit{{"locktable/term.go", `tm.unguarded && left > 0`,
-			`tm.unguarded && left > t.ttl`}},
+		[]edit{{"locktable/term.go", `c.tm.unguarded && left > 0`,
+			`c.tm.unguarded && left > c.ttl`}},
 		[]string{"./locktable -run ^TestHealingWaitsForTheMargin$"}, 38,
 	},
 	{
 		"locktable: the first of many who ask is written alone",
-		[]edit{{"locktable/committer.go", `	if rings == t.heard {`,
-			`	if rings >= t.heard {`}},
+		[]edit{{"locktable/committer.go", `	if rings == c.heard {`,
+			`	if rings >= c.heard {`}},
 		[]string{"./locktable -run ^TestWhatIsWantedAtOneMomentIsWrittenTogether$"}, 14,
 	},
 	{
 		"locktable: a wake-up during a read is lost",
-		[]edit{{"locktable/object.go", `	t.well(false)
+		[]edit{{"locktable/object.go", `	c.well(false)
 	same :=`,
-			`	t.well(false)
-	t.mu.Lock()
-	t.wakes, t.called = 0, false
-	t.mu.Unlock()
+			`	c.well(false)
+	c.mu.Lock()
+	c.wakes, c.called = 0, false
+	c.mu.Unlock()
 	same :=`}},
 		[]string{"./locktable -run ^TestAWakeUpDuringAReadIsNotLost$"}, 21,
 	},
@@ -3845,8 +3845,8 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: an outage is waited out as a refusal is",
-		[]edit{{"locktable/trouble.go", `		pause = min(pause, t.poll)`,
-			`		pause = min(pause, t.ttl*100)`}},
+		[]edit{{"locktable/trouble.go", `		pause = min(pause, c.poll)`,
+			`		pause = min(pause, c.ttl*100)`}},
 		[]string{"./locktable -run ^TestPausesAfterFailures$"}, 27,
 	},
 	{
@@ -3943,8 +3943,8 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: no try waits for the first term",
-		[]edit{{"locktable/want.go", `t.term == nil && t.hadTerm ||`,
-			`t.term == nil ||`}},
+		[]edit{{"locktable/want.go", `w.term == nil && w.hadTerm ||`,
+			`w.term == nil ||`}},
 		[]string{"./locktable -run ^TestTryAcquireInTheFirstTerm$"}, 44,
 	},
 	{
@@ -3955,15 +3955,15 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a row of a copy is young again at each look",
-		[]edit{{"locktable/want.go", `		tm.foreign[row.Number] = since
-		if tm.restored || now-since > strange*t.ttl {
+		[]edit{{"locktable/difference.go", `		c.foreign[row.Number] = since
+		if c.restored || now-since > strange*c.ttl {
 			over = append(over, row.ID)
 `,
-			`		if tm.restored || now-since > strange*t.ttl {
+			`		if c.restored || now-since > strange*c.ttl {
 			over = append(over, row.ID)
 			continue
 		}
-		if tm.foreign[row.Number] = since; tm.restored {
+		if c.foreign[row.Number] = since; c.restored {
 `}},
 		[]string{"./locktable -run ^TestRowsOfACopyThatIsGone$"}, 45,
 	},
@@ -3976,8 +3976,8 @@ var mutants = []mutant{
 	{
 		"locktable: requests are counted, not drawn",
 		[]edit{{"locktable/want.go", `n := uint64(binary.LittleEndian.Uint32(b[:]))`,
-			`n := t.calls + 0*uint64(binary.LittleEndian.Uint32(b[:]))`},
-			{"locktable/want.go", `t.requests[n] == nil {`, `n > 0 {`}},
+			`n := w.calls + 0*uint64(binary.LittleEndian.Uint32(b[:]))`},
+			{"locktable/want.go", `w.requests[n] == nil {`, `n > 0 {`}},
 		[]string{"./locktable -run ^TestTwoCopiesOfAMachine$"}, 38,
 	},
 	{
@@ -3987,24 +3987,24 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a grant is told by its number alone",
-		[]edit{{"locktable/want.go", `there := taken && slices.Equal(row.Claims, r.claims)`,
+		[]edit{{"locktable/object.go", `there := taken && slices.Equal(row.Claims, r.claims)`,
 			`there := taken && slices.Equal(row.Claims, row.Claims)`}},
 		[]string{"./locktable -run ^TestACopyDrawsTheSameNumber$"}, 38,
 	},
 	{
 		"locktable: what a copy of the machine has asked for goes at once",
-		[]edit{{"locktable/want.go", `now-since > strange*t.ttl {`, `now-since >= 0 {`}},
+		[]edit{{"locktable/difference.go", `now-since > strange*c.ttl {`, `now-since >= 0 {`}},
 		[]string{"./locktable -run ^TestTwoCopiesOfAMachine$"}, 38,
 	},
 	{
 		"locktable: what a copy of the machine has asked for stays",
-		[]edit{{"locktable/want.go", `now-since > strange*t.ttl {`, `now-since > 1000*strange*t.ttl {`}},
+		[]edit{{"locktable/difference.go", `now-since > strange*c.ttl {`, `now-since > 1000*strange*c.ttl {`}},
 		[]string{"./locktable -run ^TestRowsOfACopyThatIsGone$"}, 45,
 	},
 	{
 		"locktable: a term that a copy of the machine shares is released",
-		[]edit{{"locktable/term.go", `	if tm.copied { // another`,
-			`	if tm.copied && tm.lease == nil { // another`}},
+		[]edit{{"locktable/term.go", `	if c.copied { // another`,
+			`	if c.copied && c.tm.lease == nil { // another`}},
 		[]string{"./locktable -run ^TestTwoCopiesOfAMachine$"}, 38,
 	},
 	{
@@ -4021,14 +4021,14 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a restored table keeps its revision",
-		[]edit{{"locktable/want.go", `		t.mustWrite = true // so that tokens go on`,
+		[]edit{{"locktable/object.go", `		c.mustWrite = true // so that tokens go on`,
 			`		// so that tokens go on`}},
 		[]string{"./locktable -run ^TestTokensAfterARestore$"}, 40,
 	},
 	{
 		"locktable: what a term that ends itself has held was released",
-		[]edit{{"locktable/term.go", `			t.free(r, t.lossOf(r, tm.gaveUp))`,
-			`			t.free(r, leasehold.ErrReleased)`}},
+		[]edit{{"locktable/term.go", `			w.free(r, w.lossOf(r, tm.gaveUp))`,
+			`			w.free(r, leasehold.ErrReleased)`}},
 		[]string{"./locktable -run ^TestATermThatEndsItself$"}, 42,
 	},
 	{
@@ -4039,8 +4039,8 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: whoever leaves in a crowd has failed",
-		[]edit{{"locktable/term.go", `		case lost != nil || !tm.outrun: // else`,
-			`		case lost != nil || !tm.outrun || t != nil: // else`}},
+		[]edit{{"locktable/term.go", `		case lost != nil || !c.outrun: // else`,
+			`		case lost != nil || !c.outrun || t != nil: // else`}},
 		[]string{"./locktable -run ^TestManyLeaveAtOnce$"}, 42,
 	},
 	{

@@ -1,0 +1,109 @@
+package locktable
+
+import (
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/tables"
+)
+
+// difference is one write of the table.
+type difference struct {
+	evict  []uint64
+	join   bool
+	leaves bool
+	drop   []tables.ID
+	ask    []*request
+}
+
+// nothing reports whether the write changes nothing, if so many requests are asked for by it.
+func (d *difference) nothing(asked int) bool {
+	return asked+len(d.evict)+len(d.drop) == 0 && !d.join && !d.leaves
+}
+
+// difference is what the table lacks of what this process wants, and has too much; nil if nothing.
+// last says that the member leaves.
+func (c *committer) difference(last bool) *difference {
+	tab := c.seen.tab // it never changes, so it is walked through before the mutex is locked
+	d := &difference{}
+	n, joined := tab.Find(c.tm.named)
+	var rows []tables.Request
+	if joined {
+		rows = tab.Requests(n)
+	}
+	for m, member := range tab.Members() {
+		if m != n && c.isOver(member) {
+			d.evict = append(d.evict, m)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	strangers := c.strangers(rows)
+	if last && (!joined || len(c.foreign) == 0) {
+		if d.leaves = joined; d.leaves {
+			return d
+		}
+		return nil
+	}
+	d.join = !joined && !c.tm.leaving
+	d.drop = strangers
+	for _, row := range rows {
+		if r := c.mine(row); r != nil && !c.wants(c.tm, r) {
+			d.drop = append(d.drop, row.ID)
+		}
+	}
+	if !c.tm.leaving {
+		for _, r := range c.inOrder() {
+			_, there := tab.Request(tables.ID{Member: n, Number: r.number})
+			if r.state == waiting && !r.asked && !there && !r.heldBack {
+				r.sent = true
+				d.ask = append(d.ask, r)
+			}
+		}
+	}
+	if d.nothing(len(d.ask)) {
+		return nil
+	}
+	return d
+}
+
+// isOver reports whether the term of a member is known to be over. So is an earlier one of this
+// member's own object.
+func (c *committer) isOver(m tables.Member) bool {
+	return c.watcher.isOver(m) ||
+		m.Key == c.tm.named.Key && m.ObjectID == c.tm.named.ObjectID && m.Token < c.tm.named.Token
+}
+
+// handsOver reports whether a write frees what others wait for.
+func (*committer) handsOver(base *version, d *difference) bool {
+	return slices.ContainsFunc(d.drop, base.tab.Wanted)
+}
+
+// strangers are the rows of this term that this process never asked for, and that are to go. A copy
+// of this machine has asked for them, and its lease runs out a TTL after the last renewal that both
+// have seen. So after two TTLs, in which this process has kept the term, nobody acts under them any
+// more. Those of an older table that somebody has brought back go at once. The caller holds t.mu.
+func (c *committer) strangers(rows []tables.Request) (over []tables.ID) {
+	now := c.clock.Now().Mono
+	first := c.foreign
+	c.foreign, c.copied = make(map[uint64]time.Duration), false
+	for _, row := range rows {
+		if c.mine(row) != nil {
+			continue
+		}
+		since, known := first[row.Number]
+		if !known {
+			since = now
+		}
+		c.foreign[row.Number] = since
+		if c.restored || now-since > strange*c.ttl {
+			over = append(over, row.ID)
+		} else {
+			c.copied = true
+		}
+	}
+	return over
+}
+
+// strange is for how many TTLs rows stay that a copy of this machine seems to have asked for.
+const strange = 2
