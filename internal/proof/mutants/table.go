@@ -4156,6 +4156,27 @@ var mutants = []mutant{
 		[]string{"./leaderhttp -run ^TestTheAnswersOfAPeer$"}, 35,
 	},
 	{
+		"locktable: tables of one process do not wake each other",
+		[]edit{{"locktable/siblings.go", `			s.Wake()`, `			_ = s`}},
+		[]string{"./locktable -run ^TestTablesOfOneProcessWakeEachOther$"}, 0,
+	},
+	{
+		"locktable: nobody is told whose clock is ahead",
+		[]edit{{"locktable/watcher.go", `		l.ahead = -age
+`, ``}},
+		[]string{"./locktable -run ^TestCheckTellsWhoseClockIsAhead$"}, 0,
+	},
+	{
+		"locktable: a table that was full once is searched for ever",
+		[]edit{{"locktable/object.go", `			c.watcher.full = false // until`, `			// until`}},
+		[]string{"./locktable -run ^TestLooksEndWhenATableIsNotFullAnyMore$"}, 0,
+	},
+	{
+		"command: a link that was swapped in is followed",
+		[]edit{{"cmd/leasehold/trusted.go", `flags |= syscall.O_NOFOLLOW | syscall.O_NONBLOCK`, `flags |= 0`}},
+		[]string{"./cmd/leasehold -run ^TestALinkThatIsSwappedIn$"}, 0,
+	},
+	{
 		"leaderhttp: the address that a client gives is believed",
 		[]edit{{"leaderhttp/forward.go", `strings.TrimPrefix(before+", "+host, ", "))`,
 			`strings.TrimPrefix(before, host))`}},
