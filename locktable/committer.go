@@ -88,11 +88,11 @@ func (c *committer) step(ctx context.Context) (wait time.Duration, done bool) {
 	c.gather()
 	c.watcher.hear()
 	now := c.clock.Now().Mono
-	if !c.tm.lease.Valid() && c.lostAt == never {
+	s, d := c.snapshot(now)
+	if !s.valid && c.lostAt == never {
 		c.lostAt = now
 		c.termEnds(ctx, c.tm) // which may not have run yet
 	}
-	s, d := c.snapshot(now)
 	switch a := next(s, now); a.do {
 	case end:
 		return 0, true

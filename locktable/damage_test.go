@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
@@ -679,5 +680,32 @@ func TestATableThatCannotBeWritten(t *testing.T) {
 		acquire(t, a.Lock("y"))
 		require.NoError(t, a.Check(nil))
 		require.True(t, lease.Valid())
+	})
+}
+
+// Somebody removes a row by hand, and leaves the revision as it was. Whoever waits gets the lock.
+func TestAnEditThatLeavesTheRevision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		a, b := start(t, store), start(t, store)
+		acquire(t, a.Lock("x"))
+		got := make(chan *locktable.Lease, 1)
+		go func() {
+			lease, err := b.Lock("x").Acquire(soon(t))
+			assert.NoError(t, err)
+			got <- lease
+		}()
+		within(t, ttl, "b stands in line", func() bool { return len(inspect(t, a).Waiting) == 1 })
+		time.Sleep(ttl)
+		obj, err := store.Get(t.Context(), key)
+		require.NoError(t, err)
+		tab, err := tables.Decode(obj.Body)
+		require.NoError(t, err)
+		for r := range tab.Held() {
+			tab.Drop(r.ID)
+		}
+		_, err = store.PutIfMatch(t.Context(), key, tab.Encode(), obj.ETag)
+		require.NoError(t, err)
+		within(t, ttl, "b has the lock", func() bool { return len(got) == 1 })
 	})
 }

@@ -31,5 +31,6 @@
 //
 // Two copies of one machine, as a snapshot makes them, act under one term until the next renewal
 // tells them apart. What either asks for after the copy was made, the other neither takes for its
-// own nor frees. What was held when it was made is held by both until that renewal.
+// own nor frees, unless one of them ends the term first. What was held when it was made is held by
+// both until that renewal.
 package locktable

@@ -3,6 +3,7 @@ package locktable_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -115,5 +116,39 @@ func TestADeadProcessHasFilledTheTable(t *testing.T) {
 			require.True(t, errors.Is(err, locktable.ErrFull) || errors.Is(err, leasehold.ErrHeld), "%v", err)
 			require.Less(t, time.Since(began), 4*ttl)
 		}
+	})
+}
+
+// A member that has a row, and is refused room for a request, looks at all others, so that the dead
+// make room.
+func TestARefusedRequestLooksForTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		var dies atomic.Bool
+		size := locktable.WithMaxSize(32 << 10)
+		var crowd []*member
+		for i := range 30 {
+			m := start(t, store, size)
+			acquire(t, m.Lock(fmt.Sprint("own", i)))
+			crowd = append(crowd, m)
+		}
+		time.Sleep(3 * ttl)
+		dead := start(t, &failing{Store: store, dead: &dies}, size)
+		dead.fails = true
+		var err error
+		for i := 0; err == nil; i++ {
+			_, err = dead.Lock(fmt.Sprintf("%s-%d", strings.Repeat("n", 300), i)).Acquire(t.Context())
+		}
+		require.ErrorIs(t, err, locktable.ErrFull)
+		dies.Store(true)
+		began := time.Now()
+		for err != nil {
+			require.ErrorIs(t, err, locktable.ErrFull)
+			require.Less(t, time.Since(began), 3*ttl)
+			time.Sleep(time.Second)
+			_, err = crowd[0].Lock(strings.Repeat("z", 400)).TryAcquire(soon(t))
+		}
+		dies.Store(false)
+		time.Sleep(4 * ttl)
 	})
 }

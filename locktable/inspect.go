@@ -1,6 +1,7 @@
 package locktable
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,6 +74,9 @@ func (t *Table) Inspect(ctx context.Context) (State, error) {
 		})
 	}
 	all.Wait()
+	if ctx.Err() != nil {
+		return State{}, t.named(context.Cause(ctx))
+	}
 	row := func(r tables.Request) Row {
 		row := Row{Member: names[r.Member], Token: r.Token}
 		for _, c := range r.Claims {
@@ -83,7 +87,7 @@ func (t *Table) Inspect(ctx context.Context) (State, error) {
 	for r := range v.tab.Held() {
 		s.Held = append(s.Held, row(r))
 	}
-	slices.SortStableFunc(s.Held, func(a, b Row) int { return int(min(max(int64(a.Token-b.Token), -1), 1)) })
+	slices.SortStableFunc(s.Held, func(a, b Row) int { return cmp.Compare(a.Token, b.Token) })
 	for r := range v.tab.Waiting() {
 		s.Waiting = append(s.Waiting, row(r))
 	}

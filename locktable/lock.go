@@ -85,7 +85,7 @@ func (l *Lock) names() []string {
 type HeldError struct {
 	Table string   // the table's key
 	Locks []string // that were asked for
-	By    []Member // that hold them or wait in front, as the table names them
+	By    []Member // that hold them or wait in front, as the table names them; nobody has looked at them
 }
 
 // Error names the locks and the members.
@@ -194,7 +194,7 @@ func (l *Lock) acquire(ctx, parent context.Context, try bool) (*Lease, error) {
 		lease := r.lease
 		r.lease = nil // whoever asked has it, and may forget it
 		if lease == nil || r.state != held {
-			return nil, cmp.Or(r.err, r.cause)
+			return nil, cmp.Or(r.err, t.named(r.cause))
 		}
 		return lease, nil
 	case <-ctx.Done():

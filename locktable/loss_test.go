@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
@@ -162,4 +165,43 @@ func TestHealingWaitsForTheMargin(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(lost), ttl/5)
 		acquire(t, a.Lock("y"))
 	})
+}
+
+// leaping is a clock that leaps ahead for good at one of its readings, as after a suspend.
+type leaping struct {
+	clock.Clock
+	left atomic.Int64 // readings until then; none if it is negative
+}
+
+func (c *leaping) Now() clock.Reading {
+	r := c.Clock.Now()
+	if c.left.Load() >= 0 && c.left.Add(-1) < 0 {
+		c.left.Store(math.MinInt64)
+	}
+	if c.left.Load() == math.MinInt64 {
+		r.Boot += ttl
+	}
+	return r
+}
+
+// Whichever look at the clock shows first that a lease has run out, the member takes a new term a
+// moment later, and can be ended.
+func TestALeaseThatRunsOutAtAnyMoment(t *testing.T) {
+	for n := range 40 {
+		synctest.Test(t, func(t *testing.T) {
+			c := &leaping{Clock: clock.System}
+			c.left.Store(-1)
+			m := start(t, newCounting(), testopt.WithTableClock(c))
+			lease := acquire(t, m.Lock("x"))
+			time.Sleep(2 * ttl)
+			c.left.Store(int64(n))
+			began := time.Now()
+			acquire(t, m.Lock("y")) // the committer looks at once
+			time.Sleep(ttl / 2)
+			require.False(t, lease.Valid())
+			acquire(t, m.Lock("z"))
+			require.NoError(t, m.stop())
+			require.Less(t, time.Since(began), 3*ttl, "reading %d", n)
+		})
+	}
 }

@@ -140,6 +140,9 @@ func (c *committer) settleRace(v *version) {
 	case lost.err == nil:
 	case errors.Is(lost.err, leasehold.ErrConflict):
 		c.noteTrouble(true, lost.err)
+		if c.clock.Now().Mono-c.trouble.since > 2*max(c.ttl, c.poll) {
+			c.failTries(lost.err)
+		}
 		c.endIfStuck(false, lost.err)
 	default: // the next write follows soon: one of unknown outcome may still be under way
 		err := fmt.Errorf("the store refuses a condition that holds: %w", lost.err)
@@ -190,17 +193,15 @@ func (c *committer) read() {
 		}
 		c.rivals = begun
 		c.mustWrite = false // the condition of a write that is still under way does not hold any more
-		if c.seen != nil && v.size < c.seen.size {
-			c.watcher.full = false // until this member is refused again
-		}
 	}
 	c.mustRead, c.unread = false, 0
+	edited := c.seen == nil || c.seen.tab != v.tab // also by who has left the revision as it was
 	c.settleRace(v)
 	c.adopt(v)
 	if c.undropped != never && !c.standsInTheWay(false) {
 		c.undropped = never
 	}
-	if !same && v.tab.Unfinished(v.size) { // whoever has edited it by hand has granted nothing
+	if edited && v.tab.Unfinished(v.size) { // whoever has edited it by hand has granted nothing
 		c.mustWrite = true
 	}
 }
@@ -270,12 +271,14 @@ func (c *committer) build(base *version, d *difference) (built *tables.Table, bo
 		}
 		c.mustHold(base, d)
 		body, over, err := tab.Seal(rand.Text()[:16], c.floor, c.maxSize)
-		c.watcher.full = errors.Is(err, ErrFull) // the dead take room
+		if errors.Is(err, ErrFull) {
+			c.watcher.fullTill = c.clock.Now().Mono + c.ttl // the dead take room
+		}
 		if errors.Is(err, ErrFull) && len(asked) > 0 {
 			// The last ones go, as many as the bytes over the limit are worth, and one at least.
-			most := max(over*len(asked)/max(c.maxSize+over-base.size-base.tab.Reserve(), 1), 1)
-			for _, r := range asked[max(len(asked)-most, 0):] {
-				failed[r] = err
+			for i := len(asked) - 1; i >= 0 && over > 0; i-- {
+				failed[asked[i]] = err
+				over -= asked[i].size()
 			}
 			continue
 		}
@@ -341,8 +344,11 @@ func (c *committer) adopt(v *version) {
 	var events []Event
 	var listen []*request
 	was := c.floor
+	known := c.restored
 	if c.restored = v.tab.Revision < was; c.restored {
 		c.mustWrite = true // so that tokens go on above what this process remembers
+	}
+	if c.restored && !known {
 		c.log.Error("the table's object was deleted or restored: what it does not hold any more is lost",
 			"table", c.key, "revision", v.tab.Revision, "was", was)
 	}

@@ -70,7 +70,7 @@ func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.log = cmp.Or(l, warnlog.New()) } }
 
 // WithObserver sets a function that is called with every [Event], as [leasehold.WithObserver] does.
-// What happens in a table is done by the goroutine of Run, so the context is [context.Background].
+// Nothing that happens in a table belongs to one call, so the context is [context.Background].
 // The function must be quick, must not call back into the table, and must be safe for concurrent
 // use.
 func WithObserver(f func(context.Context, Event)) Option {

@@ -123,7 +123,7 @@ func (t *Table) Run(ctx context.Context) error {
 		return fmt.Errorf("locktable: table %q is already running", t.key)
 	}
 	t.running, t.ended, t.hadTerm, t.termless = true, false, false, t.clock.Now().Mono
-	t.runs, t.unleft = ctx, nil
+	t.runs, t.unleft, t.trouble = ctx, nil, trouble{}
 	close(t.began)
 	t.mu.Unlock()
 	defer t.enlist()()

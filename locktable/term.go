@@ -64,7 +64,8 @@ func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name tables.T
 // termEnded settles what is left of a term that needs nothing more. It reports that the term was
 // not lost, and that the table does not name it any more.
 func (c *committer) termEnded() (forgotten bool) {
-	var left *tables.Table // the last looks may have made objects of members that have gone
+	lost := c.lostWith(c.tm) // before what follows takes its time
+	var left *tables.Table   // the last looks may have made objects of members that have gone
 	if c.seen != nil && c.tm.lease.Valid() {
 		left = c.seen.tab
 	}
@@ -76,7 +77,6 @@ func (c *committer) termEnded() (forgotten bool) {
 	c.mu.Lock()
 	c.term, c.termless = nil, c.clock.Now().Mono
 	var events []Event
-	lost := c.lostWith(c.tm)
 	forgotten = lost == nil && !c.mustWrite && !c.names(c.tm.named)
 	wrong, unleft := lost, error(nil)
 	if c.joined && !forgotten && c.leftAt != never {

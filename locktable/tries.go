@@ -25,10 +25,17 @@ func (c *committer) judgeTries() (asked []uint64, current bool) {
 	}
 	now, tab := c.clock.Now(), c.seen.tab
 	n, _ := tab.Find(c.tm.named)
-	lives := func(m uint64) bool {
-		member, _ := tab.Member(m)
-		return m == n || c.watcher.stateNow(member, now) == alive
+	states := make(map[uint64]lifeState)
+	stateOf := func(m uint64) lifeState {
+		state, known := states[m]
+		if !known {
+			member, _ := tab.Member(m)
+			state = c.watcher.stateNow(member, now)
+			states[m] = state
+		}
+		return state
 	}
+	lives := func(m uint64) bool { return m == n || stateOf(m) == alive }
 	for _, r := range tries {
 		id := tables.ID{Member: n, Number: r.number}
 		r.heldBack = false
@@ -48,7 +55,7 @@ func (c *committer) judgeTries() (asked []uint64, current bool) {
 			continue
 		}
 		for _, m := range tab.Behind(id, r.claims, func(uint64) bool { return true }) {
-			if member, _ := tab.Member(m); m != n && c.watcher.stateNow(member, now) == unknown {
+			if m != n && stateOf(m) == unknown {
 				asked = append(asked, m)
 				r.heldBack = !r.asked
 			}

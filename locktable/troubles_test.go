@@ -417,3 +417,107 @@ func (s *slowLooks) Get(ctx context.Context, k string) (leasehold.Object, error)
 	}
 	return s.Store.Get(ctx, k)
 }
+
+// A dead member's object may be read, and not be written. It is looked at once per poll, and not as
+// fast as the store answers.
+func TestADeadMemberThatCannotBeTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		var dead atomic.Bool
+		a, b := start(t, &failing{Store: store, dead: &dead}), start(t, store)
+		a.fails = true
+		acquire(t, a.Lock("x"))
+		dead.Store(true)
+		object := key + ".members/" + a.Member()
+		store.set(func(op, of string) error {
+			if op == "put" && of == object {
+				return fmt.Errorf("%w: AccessDenied", leasehold.ErrPermanent)
+			}
+			return nil
+		}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var waiting sync.WaitGroup
+		waiting.Go(func() { _, _ = b.Lock("x").Acquire(ctx) })
+		time.Sleep(2 * ttl)
+		for _, polls := range []int{4 * 5, 4 * 5} { // while somebody waits, and then
+			store.forget()
+			time.Sleep(4 * ttl)
+			require.Less(t, store.countOf("get", object), 5*polls)
+			cancel()
+			waiting.Wait()
+		}
+		dead.Store(false)
+		store.set(nil, nil)
+		time.Sleep(4 * ttl)
+	})
+}
+
+// Members that may read only their own objects look at each other now and then, and not at each
+// poll.
+func TestMembersThatMayNotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		const members = 6
+		for i := range members {
+			m := start(t, &private{counting: store})
+			acquire(t, m.Lock(fmt.Sprint(i)))
+		}
+		time.Sleep(20 * ttl)
+		store.forget()
+		const ttls = 20
+		time.Sleep(ttls * ttl)
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		looks := 0
+		for of, n := range store.requests {
+			if strings.HasPrefix(of, "get "+key+".members/") {
+				looks += n
+			}
+		}
+		require.Less(t, looks, members*(members-1)*ttls*3/2)
+	})
+}
+
+// private is a store that shows a process no member's object but the one that it has written.
+type private struct {
+	*counting
+	own atomic.Pointer[string]
+}
+
+func (p *private) Get(ctx context.Context, k string) (leasehold.Object, error) {
+	o, err := p.counting.Get(ctx, k)
+	if own := p.own.Load(); own != nil && k != *own && k != key {
+		return leasehold.Object{}, fmt.Errorf("%w: AccessDenied", leasehold.ErrPermanent)
+	}
+	return o, err
+}
+
+func (p *private) PutIfNoneMatch(ctx context.Context, k string, body []byte) (string, error) {
+	if k != key {
+		p.own.CompareAndSwap(nil, &k)
+	}
+	return p.counting.PutIfNoneMatch(ctx, k, body)
+}
+
+// A server says of each write that another is under way. Whoever does not wait is told after two
+// TTLs.
+func TestTryAcquireWhileAllWritesConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		m := start(t, store)
+		acquire(t, m.Lock("x"))
+		store.set(func(op, of string) error {
+			if op == "put" && of == key {
+				return leasehold.ErrConflict
+			}
+			return nil
+		}, nil)
+		began := time.Now()
+		_, err := m.Lock("y").TryAcquire(soon(t))
+		require.ErrorIs(t, err, leasehold.ErrConflict)
+		require.Less(t, time.Since(began), 4*ttl)
+		store.set(nil, nil)
+		acquire(t, m.Lock("y"))
+	})
+}

@@ -173,6 +173,15 @@ func (w *want) end(r *request, err error) {
 
 func (r *request) names() []string { return (&Lock{claims: r.claims}).names() }
 
+// size is about how many bytes of the table the request takes, and rather more.
+func (r *request) size() int {
+	size := 0
+	for _, c := range r.claims {
+		size += 64 + len(c.Name)
+	}
+	return size
+}
+
 // inOrder is what this process wants, in the order of the calls. The caller holds t.mu.
 func (w *want) inOrder() []*request {
 	return slices.SortedFunc(maps.Values(w.requests), func(a, b *request) int {
@@ -269,10 +278,7 @@ func (w *want) tellWanted(r *request) {
 
 // heldError says who is in the way of a request that waits in tab.
 func (w *want) heldError(tab *tables.Table, r *request, id tables.ID) error {
-	held := &HeldError{Table: w.key}
-	for _, c := range r.claims {
-		held.Locks = append(held.Locks, c.Name)
-	}
+	held := &HeldError{Table: w.key, Locks: r.names()}
 	for _, n := range tab.Behind(id, r.claims, func(uint64) bool { return true }) {
 		if m, ok := tab.Member(n); ok {
 			held.By = append(held.By, memberOf(m))

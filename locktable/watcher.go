@@ -22,7 +22,7 @@ import (
 //     must be four more for each that is suspected;
 //   - those who are suspected, until that is settled;
 //   - now and then one of all members, so that the dead who block nobody do not stay;
-//   - all, while the table is full.
+//   - all, for a TTL after the table was full.
 type watcher struct {
 	*Table  // its settings, its group and its bell
 	working context.Context
@@ -30,11 +30,13 @@ type watcher struct {
 	saw     chan sight // from looks; each can be sent without waiting
 	under   int        // looks under way
 	owing   []*life    // of members that are gone, whose objects this process is to remove
-	full    bool       // the table had no room for all that this member asked for, or for itself
-	alarm   bool       // somebody is suspected in a line of this member
-	more    int        // of all members are to be looked at, because one of them was found suspected
-	oneAt   time.Duration
-	first   bool // oneAt is the first time
+	// The table had no room for all that this member asked for, or for itself, a TTL before that. By
+	// then whoever is dead is suspected.
+	fullTill time.Duration
+	alarm    bool // somebody is suspected in a line of this member
+	more     int  // of all members are to be looked at, because one of them was found suspected
+	oneAt    time.Duration
+	first    bool // oneAt is the first time
 
 	of    *tables.Table // of which ahead tells
 	ahead []tables.Ahead
@@ -105,14 +107,15 @@ func (w *watcher) plan(tab *tables.Table, me uint64, asked []uint64, now time.Du
 	w.know(tab, me)
 	w.drawSome(tab, me, now)
 	followed := w.followed(tab, me)
+	slices.Sort(followed)
 	at = w.oneAt
 	for n, m := range tab.Members() {
 		l := w.lives[m.Term]
 		if l == nil || l.over {
 			continue
 		}
-		l.blocks = slices.Contains(followed, n)
-		follows := l.blocks || w.full || l.state == suspected || l.err != nil || l.ahead > 0
+		_, l.blocks = slices.BinarySearch(followed, n)
+		follows := l.blocks || now < w.fullTill || l.state == suspected
 		w.setDue(l, follows, slices.Contains(asked, n), now)
 		switch {
 		case l.looking:
@@ -140,9 +143,18 @@ func (w *watcher) setDue(l *life, follows, asked bool, now time.Duration) {
 	case follows && !l.follows: // in a crowd, who is in the way changes all the time
 		l.due = min(l.due, max(now+time.Duration(rand*float64(w.poll)/4), l.looked+w.poll))
 	case l.follows && !follows:
-		l.due = forever
+		l.due = w.rests(l, now)
 	}
 	l.follows = follows
+}
+
+// rests is when a member is looked at again for which there is no reason: never, or about a TTL
+// later, if Check tells of it.
+func (w *watcher) rests(l *life, now time.Duration) time.Duration {
+	if l.err == nil && l.ahead == 0 {
+		return forever
+	}
+	return now + clock.Jitter(w.clock, w.ttl)
 }
 
 // know adds the members that are new in the table, and forgets those that it names no more.
@@ -241,6 +253,8 @@ func (w *watcher) look(l *life) {
 	if s.err == nil {
 		s.verdict, s.err = l.judge.Look(w.working)
 		s.nonce, s.renewed = l.judge.Shows()
+	}
+	if s.err == nil { // else the judge would look again at once, to take an object that it may not take
 		s.next = l.judge.Next()
 	}
 	s.ended = w.clock.Now().Mono
@@ -296,7 +310,7 @@ func (w *watcher) note(s sight) {
 	case s.err != nil && l.follows:
 		l.due = s.ended + s.next
 	case s.err != nil: // one failure must not count for a whole round
-		l.due = s.ended + clock.Jitter(w.clock, w.ttl)
+		l.due = w.rests(l, s.ended)
 	default:
 		w.judged(l, s)
 	}
@@ -331,7 +345,7 @@ func (w *watcher) judged(l *life, s sight) {
 	case l.follows: // only its own clock says so until then
 		l.due = s.ended + min(s.next, max(late-age, w.poll/4))
 	default:
-		l.due = forever
+		l.due = w.rests(l, s.ended)
 	}
 }
 

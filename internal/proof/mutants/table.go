@@ -3768,8 +3768,8 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: what an edit has left ungranted stays so",
-		[]edit{{"locktable/object.go", `if !same && v.tab.Unfinished(v.size) {`,
-			`if !same && v.tab.Unfinished(1 << 30) {`}},
+		[]edit{{"locktable/object.go", `if edited && v.tab.Unfinished(v.size) {`,
+			`if edited && v.tab.Unfinished(1 << 30) {`}},
 		[]string{"./locktable -run ^TestAnEditThatGrantsNothing$"}, 45,
 	},
 	{
@@ -3851,14 +3851,13 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: nobody who asks at once gets room when not all do",
-		[]edit{{"locktable/object.go", `range asked[max(len(asked)-most, 0):] {`,
-			`range asked[min(most, 0):] {`}},
+		[]edit{{"locktable/object.go", `i >= 0 && over > 0; i-- {`, `i >= 0; i-- {`}},
 		[]string{"./locktable -run ^TestManyRequestsForALittleRoom$"}, 44,
 	},
 	{
 		"locktable: a member without a row looks for nobody",
-		[]edit{{"locktable/watcher.go", `l.blocks || w.full ||`,
-			`l.blocks || w.full && me > 0 ||`}},
+		[]edit{{"locktable/watcher.go", `now < w.fullTill ||`,
+			`now < w.fullTill && me > 0 ||`}},
 		[]string{"./locktable -run ^TestADeadProcessHasFilledTheTable$"}, 45,
 	},
 	{
@@ -4168,8 +4167,49 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a table that was full once is searched for ever",
-		[]edit{{"locktable/object.go", `			c.watcher.full = false // until`, `			// until`}},
+		[]edit{{"locktable/object.go", `c.watcher.fullTill = c.clock.Now().Mono + c.ttl`,
+			`c.watcher.fullTill = forever`}},
 		[]string{"./locktable -run ^TestLooksEndWhenATableIsNotFullAnyMore$"}, 0,
+	},
+	{
+		"locktable: the margin is not waited for after a loss that nobody saw",
+		[]edit{{"locktable/committer.go", `	if !s.valid && c.lostAt == never {`,
+			`	if !c.tm.lease.Valid() && c.lostAt == never {`}},
+		[]string{"./locktable -run ^TestALeaseThatRunsOutAtAnyMoment$"}, 0,
+	},
+	{
+		"locktable: an object that cannot be taken is asked for at once",
+		[]edit{{"locktable/watcher.go", `	if s.err == nil { // else the judge`,
+			`	if s.err != nil || s.err == nil { // else the judge`}},
+		[]string{"./locktable -run ^TestADeadMemberThatCannotBeTaken$"}, 0,
+	},
+	{
+		"locktable: an edit that leaves the revision is not seen",
+		[]edit{{"locktable/object.go", `c.seen == nil || c.seen.tab != v.tab // also`,
+			`!same // also`}},
+		[]string{"./locktable -run ^TestAnEditThatLeavesTheRevision$"}, 0,
+	},
+	{
+		"locktable: one that is refused room looks for nobody",
+		[]edit{{"locktable/watcher.go", `now < w.fullTill ||`,
+			`now < w.fullTill && me == 0 ||`}},
+		[]string{"./locktable -run ^TestARefusedRequestLooksForTheDead$"}, 0,
+	},
+	{
+		"locktable: a member that cannot be judged is looked at at each poll",
+		[]edit{{"locktable/watcher.go", `	return now + clock.Jitter(w.clock, w.ttl)
+`,
+			`	return now + clock.Jitter(w.clock, w.poll/4)
+`}},
+		[]string{"./locktable -run ^TestMembersThatMayNotBeRead$"}, 0,
+	},
+	{
+		"locktable: a try waits while all writes conflict",
+		[]edit{{"locktable/object.go", `			c.failTries(lost.err)
+`,
+			`			_ = lost.err
+`}},
+		[]string{"./locktable -run ^TestTryAcquireWhileAllWritesConflict$"}, 0,
 	},
 	{
 		"command: a link that was swapped in is followed",

@@ -124,12 +124,19 @@ func (l *Link) CheckRecovery(tb testing.TB, request func(context.Context) error)
 	if err := within(patience); err != nil {
 		tb.Fatal("before the silence: ", err)
 	}
-	if l.Silence() == 0 {
-		tb.Fatal("the client keeps no connection")
-	}
-	made := l.Made()
-	if err := within(100 * time.Millisecond); err == nil || l.Made() != made {
-		tb.Fatalf("the connection has not fallen silent: error %v, %d connections more", err, l.Made()-made)
+	// A request before may have ended while it connected, and the client keeps that connection, too.
+	for tries := 1; ; tries++ {
+		if l.Silence() == 0 {
+			tb.Fatal("the client keeps no connection")
+		}
+		made := l.Made()
+		err := within(100 * time.Millisecond)
+		if err != nil && l.Made() == made {
+			break
+		}
+		if tries == 5 {
+			tb.Fatalf("the connection has not fallen silent: error %v, %d connections more", err, l.Made()-made)
+		}
 	}
 	// On a machine with time the second of these is answered. On a busy one a request may have
 	// ended before it was sent.
@@ -143,7 +150,7 @@ func (l *Link) CheckRecovery(tb testing.TB, request func(context.Context) error)
 		}
 	}
 	_ = within(patience) // the one before has closed its connection
-	made = l.Made()
+	made := l.Made()
 	if err := within(patience); err != nil || l.Made() != made {
 		tb.Fatalf("after the silence no connection is kept: error %v, %d connections more", err, l.Made()-made)
 	}
