@@ -230,6 +230,3 @@ func (t *Table) Wanted(id ID) bool {
 		return l.waiting > 0 && l.held+l.waiting > room
 	})
 }
-
-// IsHeld reports whether anybody holds a lock.
-func (t *Table) IsHeld(name string) bool { return t.locks[name] != nil && t.locks[name].held > 0 }
