@@ -218,6 +218,7 @@ func TestWhoAsks(t *testing.T) {
 	later := func(r *Record) { r.Token = 8 }
 	ours, again, back := with(as), with(released), with(as)
 	ours.writtenByUs, again.writtenByUs, back.revived = true, true, true
+	bare := with(func(r *Record) { r.TermID = "" })
 	another := with(func(r *Record) { r.TermID = handle.TermID("locks/b", secret) })
 	foreign := with(func(r *Record) { r.ExpiresAt = now.Add(time.Minute) }) // by who keeps what it does not know
 	forever := with(func(r *Record) { r.Token = MaxToken; released(r) })
@@ -238,7 +239,7 @@ func TestWhoAsks(t *testing.T) {
 		"heir before another object's term":        {s: is(heir, with(func(r *Record) { r.Token = 6 })), lost: ErrLost},
 		"heir of a term that was released":         {s: is(heir, with(released)), lost: ErrReleased},
 		"heir with another secret":                 {s: is(heir, another), lost: ErrLost},
-		"heir of a foreign client's term":          {s: is(heir, with(func(r *Record) { r.TermID = "" })), lost: ErrLost},
+		"heir of a foreign client's term":          {s: is(heir, bare), lost: ErrLost},
 		"heir of a version that came back":         {s: is(heir, back), lost: ErrLost},
 		"heir while a foreign client has the lock": {s: is(heir, foreign), wait: time.Minute + 5*time.Second + 1},
 		"breaker of this term":                     {s: is(breaker, with(as)), free: true},

@@ -31,7 +31,8 @@ func TestAnInvariantIsChecked(t *testing.T) {
 	tab, base, other, own, named := invariants(t)
 	build := func(id tables.ID) (err error) {
 		defer func() { err, _ = recover().(error) }()
-		_, _, _, _ = newCommitter(tab, &term{named: named, working: t.Context()}).build(base, &difference{drop: []tables.ID{id}})
+		tm := &term{named: named, working: t.Context()}
+		_, _, _, _ = newCommitter(tab, tm).build(base, &difference{drop: []tables.ID{id}})
 		return nil
 	}
 	require.NoError(t, build(own))

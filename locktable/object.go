@@ -13,8 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
-// object is what the committer knows of the table's object. It outlives terms, and has no mutex: one
-// committer follows the other.
+// object is what the committer knows of the table's object. It outlives terms, and has no mutex:
+// one committer follows the other.
 type object struct {
 	seen  *version // the newest version that was seen; nil if none was
 	floor uint64   // the highest revision that was ever seen

@@ -30,8 +30,8 @@ type watcher struct {
 	saw     chan sight // from looks; each can be sent without waiting
 	under   int        // looks under way
 	owing   []*life    // of members that are gone, whose objects this process is to remove
-	// The table had no room for all that this member asked for, or for itself, a TTL before that. By
-	// then whoever is dead is suspected.
+	// The table had no room for all that this member asked for, or for itself, a TTL before that.
+	// By then whoever is dead is suspected.
 	fullTill time.Duration
 	alarm    bool // somebody is suspected in a line of this member
 	more     int  // of all members are to be looked at, because one of them was found suspected
@@ -97,7 +97,8 @@ const (
 func newWatcher(t *Table, working context.Context) *watcher {
 	return &watcher{
 		Table: t, working: working, lives: make(map[tables.Term]*life), saw: make(chan sight, maxLooks), first: true,
-		oneAt: t.clock.Now().Mono + clock.Jitter(t.clock, t.ttl/3),
+		fullTill: never,
+		oneAt:    t.clock.Now().Mono + clock.Jitter(t.clock, t.ttl/3),
 	}
 }
 
@@ -349,8 +350,8 @@ func (w *watcher) judged(l *life, s sight) {
 	}
 }
 
-// compareClocks notes that a member's clock is ahead. It never decides who holds a lock, but whoever
-// tries to get one of this member waits for its next renewal each time.
+// compareClocks notes that a member's clock is ahead. It never decides who holds a lock, but
+// whoever tries to get one of this member waits for its next renewal each time.
 func (w *watcher) compareClocks(l *life, age, now time.Duration) {
 	was := l.ahead
 	if l.ahead = 0; age < -allowance {
@@ -424,12 +425,13 @@ func (w *watcher) publish() {
 	var errs []lookError
 	for _, l := range w.lives {
 		switch {
-		case l.err != nil && l.blocks:
-			errs = append(errs, lookError{fmt.Errorf("member %q: is in the way, and whether it lives cannot be told: %w",
-				l.member.Name, l.err), l.errSince})
 		case l.err != nil:
-			errs = append(errs, lookError{fmt.Errorf("member %q: whether it lives cannot be told: %w", l.member.Name,
-				l.err), l.errSince})
+			where := ""
+			if l.blocks {
+				where = "is in the way, and "
+			}
+			errs = append(errs, lookError{fmt.Errorf("member %q: %swhether it lives cannot be told: %w", l.member.Name,
+				where, l.err), l.errSince})
 		case l.ahead > 0:
 			errs = append(errs, lookError{fmt.Errorf("member %q: its clock is %v ahead of this one, so tries take "+
 				"longer: set both by NTP", l.member.Name, l.ahead.Round(time.Second)), l.since})

@@ -13,7 +13,7 @@ import (
 // else, and what follows for the term with token 7 of the object o.
 func TestVerdicts(t *testing.T) {
 	const ttl, lasts = 10 * time.Second, 10200 * time.Millisecond
-	q := question{Term{"k", "o", "t7", 7}, ttl, 0.02}
+	q := question{Term{Key: "k", ObjectID: "o", TermID: "t7", Token: 7}, ttl, 0.02}
 	held := time.Unix(1_700_000_000, 0)
 	record := func(object, term string, token uint64, expires time.Time) leasehold.Record {
 		return leasehold.Record{ObjectID: object, TermID: term, Token: token, ExpiresAt: expires, TTL: ttl}
@@ -68,7 +68,7 @@ func TestVerdicts(t *testing.T) {
 // What counts as one and the same thing: of the term itself each renewal is another one, of what
 // stands in its place only the object or the term.
 func TestWhatAnObjectShows(t *testing.T) {
-	q := question{term: Term{"k", "o", "t7", 7}}
+	q := question{term: Term{Key: "k", ObjectID: "o", TermID: "t7", Token: 7}}
 	record := func(object, term string, token uint64, nonce string) leasehold.Record {
 		return leasehold.Record{ObjectID: object, TermID: term, Token: token, Nonce: nonce}
 	}

@@ -2800,7 +2800,7 @@ var mutants = []mutant{
 		`completesFor = time.Second`, `completesFor = time.Minute`}},
 		[]string{"./cmd/leasehold -run ^TestCompletionOfKeys$"}, 0},
 	{"command: the dead of a table hold on", []edit{{"cmd/leasehold/tables.go",
-		`return m.Lock != nil && m.Lock.State == "expired"`, `return m.Lock == nil`}},
+		`return m.Error != "" && m.RenewedAt`, `return m.Error == "" && m.RenewedAt`}},
 		[]string{"./cmd/leasehold -run ^TestStatusOfADeadMember$"}, 0},
 	{"command: lives on when the guard is killed", []edit{{"cmd/leasehold/internal/guard/supervise.go", `	s.endAll()
 	if lost ||`, `	if lost ||`}}, []string{"./cmd/leasehold -run ^TestLeaseholdOrItsGuardIsKilled$"}, 28},
@@ -3805,13 +3805,13 @@ var mutants = []mutant{
 	{
 		"locktable: Run says nothing of what it has left in the table",
 		[]edit{{"locktable/term.go", `	if c.joined && !forgotten && c.leftAt`,
-			`	if t == nil && !forgotten && c.leftAt`}},
+			`	if c == nil && !forgotten && c.leftAt`}},
 		[]string{"./locktable -run ^TestAMemberThatCannotLeave$"}, 42,
 	},
 	{
 		"locktable: a request keeps a member waiting whose term is lost",
 		[]edit{{"locktable/term.go", `	if !valid { // a request that`,
-			`	if !valid && t == nil { // a request that`}},
+			`	if !valid && w == nil { // a request that`}},
 		[]string{"./locktable -run ^TestOnlyAFunctionThatStillRunsIsReported$"}, 42,
 	},
 	{
@@ -4039,7 +4039,7 @@ var mutants = []mutant{
 	{
 		"locktable: whoever leaves in a crowd has failed",
 		[]edit{{"locktable/term.go", `		case lost != nil || !c.outrun: // else`,
-			`		case lost != nil || !c.outrun || t != nil: // else`}},
+			`		case lost != nil || !c.outrun || c != nil: // else`}},
 		[]string{"./locktable -run ^TestManyLeaveAtOnce$"}, 42,
 	},
 	{
@@ -4169,7 +4169,7 @@ var mutants = []mutant{
 		"locktable: a table that was full once is searched for ever",
 		[]edit{{"locktable/object.go", `c.watcher.fullTill = c.clock.Now().Mono + c.ttl`,
 			`c.watcher.fullTill = forever`}},
-		[]string{"./locktable -run ^TestLooksEndWhenATableIsNotFullAnyMore$"}, 0,
+		[]string{"./locktable -run ^TestLooksAtAFullTableEnd$"}, 0,
 	},
 	{
 		"locktable: the margin is not waited for after a loss that nobody saw",

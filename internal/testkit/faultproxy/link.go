@@ -124,7 +124,8 @@ func (l *Link) CheckRecovery(tb testing.TB, request func(context.Context) error)
 	if err := within(patience); err != nil {
 		tb.Fatal("before the silence: ", err)
 	}
-	// A request before may have ended while it connected, and the client keeps that connection, too.
+	// A request before may have ended while it connected, and the client keeps that connection,
+	// too.
 	for tries := 1; ; tries++ {
 		if l.Silence() == 0 {
 			tb.Fatal("the client keeps no connection")
