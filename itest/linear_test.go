@@ -124,11 +124,12 @@ var register = porcupine.NondeterministicModel{
 type term struct {
 	token    uint64
 	released bool
+	known    bool // its holder knows of it
 }
 
 // lockCall is an operation on a lock, by the holder of token if it has one.
 type lockCall struct {
-	op    string // acquire, renew, release, inspect
+	op    string // acquire, renew, release, inspect, undo
 	token uint64
 }
 
@@ -139,7 +140,8 @@ type lockOutput struct {
 }
 
 // lockModel has no notion of time. Other tests check when a held lock may be taken over. Tokens
-// rise by one.
+// rise by one. A Lock whose acquisition has an unknown outcome, and has landed, may release it
+// later: see withUndos.
 var lockModel = porcupine.NondeterministicModel{
 	Init: func() []any { return []any{term{}} },
 	Step: func(state, input, output any) []any {
@@ -149,8 +151,8 @@ var lockModel = porcupine.NondeterministicModel{
 			switch {
 			case in.op == "acquire":
 				next = append(next, term{token: now.token + 1})
-			case in.op == "release" && now.token == in.token:
-				next = append(next, term{in.token, true})
+			case in.op == "release" && now.token == in.token, in.op == "undo" && !now.known:
+				next = append(next, term{now.token, true, now.known})
 			}
 			return next
 		}
@@ -158,7 +160,7 @@ var lockModel = porcupine.NondeterministicModel{
 		switch in.op {
 		case "acquire":
 			if out.ok && out.token == now.token+1 {
-				return []any{term{token: out.token}}
+				return []any{term{token: out.token, known: true}}
 			}
 			if !out.ok && out.token == now.token && !now.released {
 				return []any{now}
@@ -172,7 +174,7 @@ var lockModel = porcupine.NondeterministicModel{
 				return []any{now}
 			}
 			if now.token == in.token && !now.released {
-				return []any{term{in.token, true}}
+				return []any{term{in.token, true, true}}
 			}
 		case "inspect":
 			if out.token == now.token && out.ok == now.released {
@@ -182,6 +184,20 @@ var lockModel = porcupine.NondeterministicModel{
 		return nil
 	},
 	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %+v", input, output) },
+}
+
+// withUndos adds to acquisitions of unknown outcome that they may be undone. It makes the check
+// longer, so it is for histories that need it.
+func (h *history) withUndos(model porcupine.NondeterministicModel) {
+	if porcupine.CheckOperationsTimeout(model.ToModel(), h.ops, time.Minute) != porcupine.Illegal {
+		return
+	}
+	for _, op := range h.ops {
+		if op.Input.(lockCall).op == "acquire" && op.Return == never {
+			op.Input = lockCall{op: "undo"}
+			h.ops = append(h.ops, op)
+		}
+	}
 }
 
 // TestModelsCanFail checks that the models reject histories that must not happen.
@@ -229,6 +245,11 @@ func TestModelsCanFail(t *testing.T) {
 			op(1, acquire, lockOutput{true, 2}, 2, 3),
 			op(0, lockCall{"renew", 1}, lockOutput{ok: true}, 4, 5),
 		},
+		"undone under its holder": {
+			op(0, acquire, lockOutput{true, 1}, 0, 1),
+			op(1, lockCall{op: "undo"}, unknown, 0, never),
+			op(1, lockCall{op: "inspect"}, lockOutput{true, 1}, 4, 5),
+		},
 		"released, yet held": {
 			op(0, acquire, lockOutput{true, 1}, 0, 1),
 			op(0, lockCall{"release", 1}, lockOutput{ok: true}, 2, 3),
@@ -238,6 +259,14 @@ func TestModelsCanFail(t *testing.T) {
 		require.Equal(t, porcupine.Illegal, porcupine.CheckOperationsTimeout(lockModel.ToModel(), ops, time.Minute),
 			name)
 	}
+	undone := &history{ops: []porcupine.Operation{
+		op(0, acquire, unknown, 0, never),
+		op(1, lockCall{op: "inspect"}, lockOutput{false, 1}, 2, 3),
+		op(1, lockCall{op: "inspect"}, lockOutput{true, 1}, 4, 5),
+	}}
+	undone.withUndos(lockModel)
+	require.Len(t, undone.ops, 4)
+	undone.check(t, lockModel, "undone")
 }
 
 // opened returns a store on which one request in eight goes wrong, for another client of the same
@@ -420,6 +449,7 @@ func linearizableLock(t *testing.T, server string, open opened) {
 	wg.Wait()
 	for key := range histories {
 		h := &histories[key]
+		h.withUndos(lockModel)
 		ambiguous += h.check(t, lockModel, fmt.Sprintf("%s-lock-%d", server, key))
 		ops += len(h.ops)
 		for _, op := range h.ops {
