@@ -64,6 +64,12 @@ func (t *Table) write(tm *term, base *version, d *difference) {
 	tm.wroteAt, tm.courtesy = begun+tm.writeTook, tm.spread(1+2*t.clock.Rand())
 	t.well(true)
 	t.adopt(tm, next)
+	t.mu.Lock()
+	events := t.settleResumed(nil)
+	t.mu.Unlock()
+	for _, e := range events {
+		t.observe(e)
+	}
 }
 
 // refused takes the error of a write.
@@ -174,7 +180,9 @@ func (t *Table) read(tm *term) {
 	if tm.undropped != never && !t.standsInTheWay(tm, false) {
 		tm.undropped = never
 	}
-	if !same && v.tab.Unfinished(v.size) { // whoever has edited it by hand has granted nothing
+	// Whoever has edited it by hand has granted nothing. And a process that had this member before may
+	// have a write under way that leaves the table: a new revision refuses that.
+	if !same && v.tab.Unfinished(v.size) || t.resuming() {
 		t.mustWrite = true
 	}
 }
