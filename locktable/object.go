@@ -180,8 +180,8 @@ func (t *Table) read(tm *term) {
 	if tm.undropped != never && !t.standsInTheWay(tm, false) {
 		tm.undropped = never
 	}
-	// Whoever has edited it by hand has granted nothing. And a process that had this member before may
-	// have a write under way that leaves the table: a new revision refuses that.
+	// Whoever has edited it by hand has granted nothing. And a process that had this member before
+	// may have a write under way that leaves the table: a new revision refuses that.
 	if !same && v.tab.Unfinished(v.size) || t.resuming() {
 		t.mustWrite = true
 	}
