@@ -67,6 +67,8 @@ func (t *Table) step(ctx context.Context, tm *term) (wait time.Duration, done bo
 	case write:
 		t.write(tm, t.seen, d)
 		return 0, false
+	case detach:
+		return 0, t.detach(tm)
 	default:
 		if s.valid && s.current && !s.differs && now >= s.pauseTill {
 			t.well(true)
@@ -79,7 +81,7 @@ func (t *Table) step(ctx context.Context, tm *term) (wait time.Duration, done bo
 // snapshot is what next decides by, and the write that is due if something differs.
 func (t *Table) snapshot(tm *term, now time.Duration) (s snapshot, d *difference) {
 	t.mu.Lock()
-	leaving, busy := tm.leaving, tm.functions > 0
+	leaving, busy, detaching := tm.leaving, tm.functions > 0, t.detaching != nil
 	t.mu.Unlock()
 	valid := tm.lease.Valid()
 	if valid && leaving && !busy && tm.leftAt == never {
@@ -87,7 +89,7 @@ func (t *Table) snapshot(tm *term, now time.Duration) (s snapshot, d *difference
 	}
 	s = snapshot{
 		valid: valid, busy: busy, leaving: leaving, joined: tm.joined, refused: tm.refused, parted: tm.parted,
-		current: t.seen != nil && !tm.mustRead, mustWrite: t.mustWrite,
+		current: t.seen != nil && !tm.mustRead, mustWrite: t.mustWrite, detaching: detaching,
 		leaveBy: tm.leftAt + min(t.ttl/2, parting), pauseTill: tm.pauseTill, readAt: t.nextReadAt(tm, now),
 		lookAt: forever,
 	}

@@ -67,6 +67,12 @@ func (t *Table) write(tm *term, base *version, d *difference) {
 	if d.leaves || len(d.evict) > 0 || t.handsOver(base, d) {
 		t.wakeSiblings()
 	}
+	t.mu.Lock()
+	events := t.settleResumed(nil)
+	t.mu.Unlock()
+	for _, e := range events {
+		t.observe(e)
+	}
 }
 
 // refused takes the error of a write.
@@ -180,7 +186,9 @@ func (t *Table) read(tm *term) {
 	if tm.undropped != never && !t.standsInTheWay(tm, false) {
 		tm.undropped = never
 	}
-	if !same && v.tab.Unfinished(v.size) { // whoever has edited it by hand has granted nothing
+	// Whoever has edited it by hand has granted nothing. And a process that had this member before
+	// may have a write under way that leaves the table: a new revision refuses that.
+	if !same && v.tab.Unfinished(v.size) || t.resuming() {
 		t.mustWrite = true
 	}
 }

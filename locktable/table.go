@@ -63,7 +63,12 @@ type Table struct {
 	termless time.Duration   // monotonic time since which there is no term
 	hadTerm  bool            // since Run began
 	runs     context.Context // of Run
-	unleft   error           // why the member could not leave the table at the end of Run; nil if it has
+	stop     func()          // ends it
+	over     chan struct{}   // closed when Run has returned
+	resumed  *resumed        // nil if this table was not resumed
+	// the call of Detach that is under way, or has succeeded and Run is about to return; else nil
+	detaching *detaching
+	unleft    error // why the member could not leave the table at the end of Run; nil if it has
 	// One write must follow: another over seen may still land, or seen is not what the members of
 	// this table leave behind. The committer's own.
 	mustWrite bool
@@ -111,7 +116,7 @@ func makeTable(store leasehold.Store, key string, opts []Option) (*Table, error)
 	}
 	t := &Table{
 		options: o, store: store, key: key, bell: make(chan struct{}, 1), began: make(chan struct{}),
-		requests: make(map[uint64]*request),
+		over: make(chan struct{}), requests: make(map[uint64]*request),
 	}
 	t.group = membership.NewGroup(store, o.settings())
 	member := key + storeapi.MembersFolder + o.member
@@ -155,14 +160,18 @@ func (t *Table) Member() string { return t.member }
 // Errors that waiting cannot fix end Run as they end [leasehold.Elector.Run]. If the store or an
 // observer panics, the contexts of all leases end, nobody gets their locks before the TTL has
 // passed, and the panic goes on. Run may be called again after it has returned. A second Run at the
-// same time is an error.
+// same time is an error. After [Table.Detach], Run returns nil and has freed nothing.
 func (t *Table) Run(ctx context.Context) error {
 	t.mu.Lock()
 	if t.running {
 		t.mu.Unlock()
 		return fmt.Errorf("locktable: table %q is already running", t.key)
 	}
+	if t.ended {
+		t.over = make(chan struct{})
+	}
 	t.running, t.ended, t.hadTerm, t.termless = true, false, false, t.clock.Now().Mono
+	ctx, t.stop = context.WithCancel(ctx)
 	t.runs, t.unleft = ctx, nil
 	close(t.began)
 	t.mu.Unlock()
@@ -171,6 +180,9 @@ func (t *Table) Run(ctx context.Context) error {
 	err := t.self.Run(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if err != nil && !t.hadTerm {
+		t.settleResumed(err)
+	}
 	switch {
 	case t.unleft == nil:
 		return err
@@ -183,7 +195,10 @@ func (t *Table) Run(ctx context.Context) error {
 // ran notes the end of Run.
 func (t *Table) ran() {
 	t.mu.Lock()
-	t.running, t.ended, t.began = false, true, make(chan struct{})
+	t.stop()
+	t.decide("", ErrNotRunning)
+	t.running, t.ended, t.began, t.detaching = false, true, make(chan struct{}), nil
+	close(t.over)
 	for _, r := range t.requests {
 		if r.state == waiting {
 			t.giveBack(r, t.named(ErrNotRunning))

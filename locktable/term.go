@@ -65,6 +65,7 @@ func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name tables.T
 	tm.watcher = newWatcher(t, tm.working)
 	t.mu.Lock()
 	t.term, t.hadTerm = tm, true
+	t.resumes(tm)
 	t.mu.Unlock()
 	told := make(chan struct{})
 	stopEnding := context.AfterFunc(ctx, func() {
@@ -116,8 +117,8 @@ func (t *Table) termEnded(tm *term) (forgotten bool) {
 	}
 	t.mu.Lock()
 	t.term, t.termless = nil, t.clock.Now().Mono
-	var events []Event
 	lost := t.lostWith(tm)
+	t.decide("", cmp.Or(lost, ErrNoTerm))
 	forgotten = lost == nil && !t.mustWrite && !t.names(tm.named)
 	wrong, unleft := lost, error(nil)
 	if tm.joined && !forgotten && tm.leftAt != never {
@@ -132,6 +133,7 @@ func (t *Table) termEnded(tm *term) (forgotten bool) {
 			}
 		}
 	}
+	events := t.settleResumed(nil)
 	for _, r := range t.inOrder() {
 		switch {
 		case r.state == waiting: // it is asked for anew under the next term, by a number of its own

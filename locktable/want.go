@@ -65,12 +65,23 @@ const (
 // holds t.mu.
 func (t *Table) grant(r *request, token uint64) {
 	r.state, r.token, r.term = held, token, t.term
-	// The request does not refer to the lease once it is handed over. When nothing does, nobody can
-	// act under it. An AddCleanup runs on a goroutine of the runtime, so it only leaves a note,
-	// which the committer finds at its next read.
+	r.watch()
+	r.tell()
+}
+
+// watch notes when the lease is forgotten. The request does not refer to it once it is handed over.
+// When nothing does, nobody can act under it. An AddCleanup runs on a goroutine of the runtime, so
+// it only leaves a note, which the committer finds at its next read.
+func (r *request) watch() {
 	r.forgotten = new(atomic.Bool)
 	runtime.AddCleanup(r.lease, func(forgotten *atomic.Bool) { forgotten.Store(true) }, r.forgotten)
-	r.tell()
+}
+
+// acquired tells of a lease that this process has now.
+func (t *Table) acquired(r *request) Event {
+	return Event{
+		Kind: EventAcquired, Table: t.key, Token: r.token, Locks: r.names(), Duration: t.clock.Now().Mono - r.began,
+	}
 }
 
 // tell wakes up whoever waits for a change of the state. The caller holds t.mu.
@@ -159,7 +170,7 @@ func (t *Table) want(r *request) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case !t.running:
+	case !t.running, t.detaching != nil:
 		return ErrNotRunning
 	case r.try && (t.term == nil && t.hadTerm || t.term != nil && t.term.leaving):
 		return ErrNoTerm
@@ -324,10 +335,7 @@ func (t *Table) adopt(tm *term, v *version) {
 			t.renumber(r)
 		case r.state == waiting && there && row.Token > 0 && valid && !tm.leaving:
 			t.grant(r, row.Token)
-			events = append(events, Event{
-				Kind: EventAcquired, Table: t.key, Token: r.token, Locks: r.names(),
-				Duration: t.clock.Now().Mono - r.began,
-			})
+			events = append(events, t.acquired(r))
 		case r.state == waiting && there:
 			r.asked = true
 		case r.state == waiting && r.asked: // removed by hand
