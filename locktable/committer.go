@@ -18,7 +18,6 @@ type committer struct {
 	tm        *term
 	watcher   *watcher
 	foreign   map[uint64]time.Duration // numbers of rows of this term that this process did not ask for, since when
-	copied    bool                     // some of these rows may be in use
 	restored  bool                     // seen is older than what was seen before
 	lost      *race                    // a write that has failed, until a read tells why
 	outrun    bool                     // the last write has lost a race
@@ -106,6 +105,8 @@ func (c *committer) step(ctx context.Context) (wait time.Duration, done bool) {
 	case write:
 		c.write(c.seen, d)
 		return 0, false
+	case detach:
+		return 0, c.detach()
 	default:
 		if s.valid && s.current && !s.differs && now >= s.pauseTill {
 			c.well(true)
@@ -118,7 +119,7 @@ func (c *committer) step(ctx context.Context) (wait time.Duration, done bool) {
 // snapshot is what next decides by, and the write that is due if something differs.
 func (c *committer) snapshot(now time.Duration) (s snapshot, d *difference) {
 	c.mu.Lock()
-	leaving, busy := c.tm.leaving, c.tm.functions > 0
+	leaving, busy, detaching := c.tm.leaving, c.tm.functions > 0, c.detaching != nil
 	c.mu.Unlock()
 	valid := c.tm.lease.Valid()
 	if valid && leaving && !busy && c.leftAt == never {
@@ -126,7 +127,7 @@ func (c *committer) snapshot(now time.Duration) (s snapshot, d *difference) {
 	}
 	s = snapshot{
 		valid: valid, busy: busy, leaving: leaving, joined: c.joined, refused: c.refused, parted: c.parted,
-		current: c.seen != nil && !c.mustRead, mustWrite: c.mustWrite,
+		current: c.seen != nil && !c.mustRead, mustWrite: c.mustWrite, detaching: detaching,
 		leaveBy: c.leftAt + min(c.ttl/2, parting), pauseTill: c.pauseTill, readAt: c.nextReadAt(now),
 		lookAt: forever,
 	}

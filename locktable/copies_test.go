@@ -189,3 +189,25 @@ func TestACopyDrawsTheSameNumber(t *testing.T) {
 		require.Equal(t, "other", r.Claims[0].Name)
 	})
 }
+
+// A member is not handed over while a copy acts under its term: the next process would take what
+// the copy holds for its own, or drop it.
+func TestDetachBesideACopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, lease, _, end := copies(t, leasehold.NewMemStore())
+		defer end()
+		mine, err := a.Lock("x").Acquire(t.Context())
+		require.NoError(t, err)
+		theirs, err := b.Lock("y").Acquire(t.Context())
+		require.NoError(t, err)
+		other, err := a.Lock("z").Acquire(t.Context()) // and so a has read the table
+		require.NoError(t, err)
+		_, err = a.Detach(t.Context())
+		require.ErrorIs(t, err, ErrNotDetachable)
+		require.ErrorContains(t, err, "copy of this machine")
+		require.True(t, lease.Valid())
+		for _, l := range []*Lease{mine, theirs, other} {
+			require.True(t, l.Valid())
+		}
+	})
+}

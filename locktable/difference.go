@@ -86,7 +86,7 @@ func (*committer) handsOver(base *version, d *difference) bool {
 func (c *committer) strangers(rows []tables.Request) (over []tables.ID) {
 	now := c.clock.Now().Mono
 	first := c.foreign
-	c.foreign, c.copied = make(map[uint64]time.Duration), false
+	c.foreign, c.tm.copied = make(map[uint64]time.Duration), false
 	for _, row := range rows {
 		if c.mine(row) != nil {
 			continue
@@ -99,7 +99,7 @@ func (c *committer) strangers(rows []tables.Request) (over []tables.ID) {
 		if c.restored || now-since > strange*c.ttl {
 			over = append(over, row.ID)
 		} else {
-			c.copied = true
+			c.tm.copied = true
 		}
 	}
 	return over

@@ -29,6 +29,8 @@
 // they read the table again. Fencing tokens catch that, as long as one process lives that remembers
 // the revision, which also lifts it again.
 //
+// [Table.Detach] and [Resume] move a member, with all that it holds, to another process.
+//
 // Two copies of one machine, as a snapshot makes them, act under one term until the next renewal
 // tells them apart. What either asks for after the copy was made, the other neither takes for its
 // own nor frees, unless one of them ends the term first. What was held when it was made is held by

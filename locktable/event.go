@@ -29,7 +29,7 @@ const (
 	// a conditional write of the table has ended; one that others have outrun has
 	// ErrPreconditionFailed
 	EventWrite    EventKind = "write"
-	EventAcquired EventKind = "acquired" // a request was granted
+	EventAcquired EventKind = "acquired" // a request was granted, or its lease was resumed
 	EventReleased EventKind = "released" // a lease was freed by its holder
 	EventLost     EventKind = "lost"     // a lease has ended against its holder's will
 )

@@ -149,3 +149,42 @@ func ExampleLease_Wanted() {
 	// pod-9 has the lock, with a higher token: true
 	// error of pod-7: <nil>
 }
+
+func ExampleResume() {
+	store := leasehold.NewMemStore()
+	table, leave := join(store, "pod-7")
+	ctx, stop := context.WithCancel(context.Background())
+	lease, err := table.Lock("deploy").Acquire(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	handle, err := table.Detach(ctx) // a secret, for another process
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("valid here:", lease.Valid())
+	leave() // Run has returned, and nothing was freed
+
+	next, err := locktable.Resume(store, handle) // the other process
+	if err != nil {
+		log.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- next.Run(ctx) }()
+	leases, err := next.Leases(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, there := range leases {
+		fmt.Println("valid there:", there.Locks(), there.Valid(), "with the same token:", there.Token() == lease.Token())
+		if err := there.Release(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
+	stop()
+	fmt.Println("left:", <-ended)
+	// Output:
+	// valid here: false
+	// valid there: [deploy] true with the same token: true
+	// left: <nil>
+}

@@ -51,6 +51,9 @@ func (le *Lease) keepsOut(claims []tables.Claim) string {
 // higher than that of every earlier lease that excludes this one.
 func (le *Lease) Token() uint64 { return le.r.token }
 
+// Locks returns the names of the lease's locks, sorted.
+func (le *Lease) Locks() []string { return le.r.names() }
+
 // Context returns a context that ends before anyone else can hold the locks, as long as this
 // process runs at all. Its context.Cause then matches [leasehold.ErrLost] or
 // [leasehold.ErrReleased]; under [Lock.Do] it may also be the cause of ctx.

@@ -131,6 +131,12 @@ func start(t *testing.T, store leasehold.Store, opts ...locktable.Option) *membe
 	t.Helper()
 	tab, err := locktable.New(store, key, append([]locktable.Option{locktable.WithLogger(silent)}, opts...)...)
 	require.NoError(t, err)
+	return run(t, tab)
+}
+
+// run runs a table until the end of the test, or until stop.
+func run(t *testing.T, tab *locktable.Table) *member {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
 	go func() { ran <- tab.Run(ctx) }()

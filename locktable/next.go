@@ -17,6 +17,7 @@ type snapshot struct {
 	differs   bool // seen from what this process wants
 	handsOver bool // by something that others wait for
 	mustWrite bool // a write must follow even if nothing differs
+	detaching bool // the member is to be handed over
 
 	leaveBy   time.Duration // when a member without functions stops trying to leave
 	pauseTill time.Duration // after a failure, or a race that was lost
@@ -25,7 +26,7 @@ type snapshot struct {
 	lookAt    time.Duration // when the watcher has something to do
 }
 
-// action is one of the four things that a committer can do.
+// action is one of the five things that a committer can do.
 type action struct {
 	do    verb
 	until time.Duration // of rest; a ring ends it earlier
@@ -34,10 +35,11 @@ type action struct {
 type verb uint8
 
 const (
-	rest  verb = iota
-	read       // the table
-	write      // what differs, or nothing but a new revision
-	end        // the term needs nothing more
+	rest   verb = iota
+	read        // the table
+	write       // what differs, or nothing but a new revision
+	end         // the term needs nothing more
+	detach      // hand the member over, as the table has it
 )
 
 // forever is a monotonic time after any other, and never one before.
@@ -73,6 +75,8 @@ func next(s snapshot, now time.Duration) action {
 		return action{do: write}
 	case s.differs:
 		return action{rest, min(s.yieldTill, s.readAt)}
+	case s.detaching && !s.leaving:
+		return action{do: detach} // nothing of this process is under way
 	case idle:
 		return action{do: end}
 	case s.leaving:

@@ -54,6 +54,14 @@ func TestNext(t *testing.T) {
 		{"leaves, lets nobody write", func(s *snapshot) {
 			s.leaving, s.busy, s.parted, s.differs, s.yieldTill = true, true, true, true, at(101)
 		}, action{do: write}},
+		{"is handed over", func(s *snapshot) { s.detaching = true }, action{do: detach}},
+		{"is handed over, a write must follow", func(s *snapshot) {
+			s.detaching, s.mustWrite = true, true
+		}, action{do: write}},
+		{"is handed over, differs", func(s *snapshot) { s.detaching, s.differs = true, true }, action{do: write}},
+		{"is handed over, but leaves", func(s *snapshot) {
+			s.detaching, s.leaving, s.parted = true, true, true
+		}, action{do: end}},
 		{"has left", func(s *snapshot) { s.leaving, s.parted = true, true }, action{do: end}},
 		{"leaves, functions run", func(s *snapshot) {
 			s.leaving, s.parted, s.busy = true, true, true
@@ -76,11 +84,11 @@ func TestNext(t *testing.T) {
 func TestNextInEverySituation(t *testing.T) {
 	const now = 100 * time.Second
 	times := []time.Duration{never, now - 1, now, now + 1}
-	for bits := range 1 << 10 {
+	for bits := range 1 << 11 {
 		is := func(i int) bool { return bits>>i&1 == 1 }
 		for i := range 1 << 10 {
 			s := snapshot{
-				is(0), is(1), is(2), is(3), is(4), is(5), is(6), is(7), is(8), is(9),
+				is(0), is(1), is(2), is(3), is(4), is(5), is(6), is(7), is(8), is(9), is(10),
 				times[i%4], times[i/4%4], times[i/16%4], times[i/64%4], times[i/256%4],
 			}
 			a := next(s, now)
@@ -88,6 +96,8 @@ func TestNextInEverySituation(t *testing.T) {
 			switch {
 			case a.do == write && (!s.valid || !s.current || !s.differs && !s.mustWrite):
 				wrong = "it must not write"
+			case a.do == detach && (!s.valid || s.leaving || !s.current || s.differs || s.mustWrite || !s.detaching):
+				wrong = "it must not be handed over"
 			case a.do == end && (s.busy || s.valid && !s.leaving):
 				wrong = "it must not end"
 			case a.do == read && !s.valid:

@@ -87,6 +87,12 @@ func (c *committer) write(base *version, d *difference) {
 	if d.leaves || len(d.evict) > 0 || c.handsOver(base, d) {
 		c.wakeSiblings()
 	}
+	c.mu.Lock()
+	events := c.settleResumed(nil)
+	c.mu.Unlock()
+	for _, e := range events {
+		c.observe(e)
+	}
 }
 
 // refused takes the error of a write.
@@ -201,7 +207,9 @@ func (c *committer) read() {
 	if c.undropped != never && !c.standsInTheWay(false) {
 		c.undropped = never
 	}
-	if edited && v.tab.Unfinished(v.size) { // whoever has edited it by hand has granted nothing
+	// Whoever has edited it by hand has granted nothing. And a process that had this member before
+	// may have a write under way that leaves the table: a new revision refuses that.
+	if edited && v.tab.Unfinished(v.size) || c.resuming() {
 		c.mustWrite = true
 	}
 }
@@ -365,10 +373,7 @@ func (c *committer) adopt(v *version) {
 			c.renumber(r)
 		case r.state == waiting && there && row.Token > 0 && valid && !c.tm.leaving:
 			c.grant(r, row.Token)
-			events = append(events, Event{
-				Kind: EventAcquired, Table: c.key, Token: r.token, Locks: r.names(),
-				Duration: c.clock.Now().Mono - r.began,
-			})
+			events = append(events, c.acquired(r))
 		case r.state == waiting && there:
 			r.asked = true
 		case r.state == waiting && r.asked: // removed by hand

@@ -69,7 +69,7 @@ func makeTable(store leasehold.Store, key string, opts []Option) (*Table, error)
 	t := &Table{
 		store: store,
 		want: want{
-			options: o, key: key, bell: make(chan struct{}, 1), began: make(chan struct{}),
+			options: o, key: key, bell: make(chan struct{}, 1), began: make(chan struct{}), over: make(chan struct{}),
 			requests: make(map[uint64]*request),
 		},
 	}
@@ -115,14 +115,18 @@ func (t *Table) Member() string { return t.member }
 // Errors that waiting cannot fix end Run as they end [leasehold.Elector.Run]. If the store or an
 // observer panics, the contexts of all leases end, nobody gets their locks before the TTL has
 // passed, and the panic goes on. Run may be called again after it has returned. A second Run at the
-// same time is an error.
+// same time is an error. After [Table.Detach], Run returns nil and has freed nothing.
 func (t *Table) Run(ctx context.Context) error {
 	t.mu.Lock()
 	if t.running {
 		t.mu.Unlock()
 		return fmt.Errorf("locktable: table %q is already running", t.key)
 	}
+	if t.ended {
+		t.over = make(chan struct{})
+	}
 	t.running, t.ended, t.hadTerm, t.termless = true, false, false, t.clock.Now().Mono
+	ctx, t.stop = context.WithCancel(ctx)
 	t.runs, t.unleft, t.trouble = ctx, nil, trouble{}
 	close(t.began)
 	t.mu.Unlock()
@@ -131,6 +135,9 @@ func (t *Table) Run(ctx context.Context) error {
 	err := t.self.Run(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if err != nil && !t.hadTerm {
+		t.settleResumed(err)
+	}
 	switch {
 	case t.unleft == nil:
 		return err
@@ -143,7 +150,10 @@ func (t *Table) Run(ctx context.Context) error {
 // ran notes the end of Run.
 func (t *Table) ran() {
 	t.mu.Lock()
-	t.running, t.ended, t.began = false, true, make(chan struct{})
+	t.stop()
+	t.decide("", ErrNotRunning)
+	t.running, t.ended, t.began, t.detaching = false, true, make(chan struct{}), nil
+	close(t.over)
 	for _, r := range t.requests {
 		if r.state == waiting {
 			t.giveBack(r, t.named(ErrNotRunning))

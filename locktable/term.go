@@ -24,6 +24,7 @@ func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name tables.T
 	c := newCommitter(t, tm)
 	t.mu.Lock()
 	t.term, t.hadTerm = tm, true
+	c.joined = t.resumes(tm) // by the process before
 	t.mu.Unlock()
 	told := make(chan struct{})
 	stopEnding := context.AfterFunc(ctx, func() {
@@ -71,17 +72,17 @@ func (c *committer) termEnded() (forgotten bool) {
 	}
 	c.watcher.await(left, 0)
 	c.lookErrs.Store(nil)
-	if c.copied { // another process acts under this term, so it must run out
+	if c.tm.copied { // another process acts under this term, so it must run out
 		c.tm.lease.Abandon()
 	}
 	c.mu.Lock()
 	c.term, c.termless = nil, c.clock.Now().Mono
-	var events []Event
+	c.decide("", cmp.Or(lost, ErrNoTerm))
 	forgotten = lost == nil && !c.mustWrite && !c.names(c.tm.named)
 	wrong, unleft := lost, error(nil)
 	if c.joined && !forgotten && c.leftAt != never {
 		switch unleft = c.couldNotLeave(lost); {
-		case c.copied:
+		case c.tm.copied:
 			unleft = c.named(fmt.Errorf("leaving: %w", errCopied))
 			fallthrough
 		case lost != nil || !c.outrun: // else the release of the member's lock is about to free all
@@ -91,6 +92,7 @@ func (c *committer) termEnded() (forgotten bool) {
 			}
 		}
 	}
+	events := c.settleResumed(nil)
 	for _, r := range c.inOrder() {
 		switch {
 		case r.state == waiting: // it is asked for anew under the next term, by a number of its own

@@ -24,23 +24,28 @@ type want struct {
 	bell  chan struct{} // has room for one: see ring
 	rings atomic.Uint64 // how often it was rung
 
-	mu       sync.Mutex
-	began    chan struct{} // closed when Run begins; replaced when it ends
-	running  bool
-	ended    bool            // Run has returned
-	runs     context.Context // of Run
-	unleft   error           // why the member could not leave the table at the end of Run; nil if it has
-	term     *term
-	termless time.Duration       // monotonic time since which there is no term
-	hadTerm  bool                // since Run began
-	newest   *version            // that was seen; nil if none was
-	turn     turn                // as it tells it
-	calls    uint64              // that have asked for something
-	requests map[uint64]*request // by number
-	wakes    int                 // wake-ups that came since the last request of the table began
-	called   bool                // they were so many that it may be this member's turn
-	listened int                 // leases whose Wanted somebody has asked for
-	trouble  trouble
+	mu      sync.Mutex
+	began   chan struct{} // closed when Run begins; replaced when it ends
+	running bool
+	ended   bool            // Run has returned
+	runs    context.Context // of Run
+	stop    func()          // ends it
+	over    chan struct{}   // closed when Run has returned
+	resumed *resumed        // nil if this table was not resumed
+	// the call of Detach that is under way, or has succeeded and Run is about to return; else nil
+	detaching *detaching
+	unleft    error // why the member could not leave the table at the end of Run; nil if it has
+	term      *term
+	termless  time.Duration       // monotonic time since which there is no term
+	hadTerm   bool                // since Run began
+	newest    *version            // that was seen; nil if none was
+	turn      turn                // as it tells it
+	calls     uint64              // that have asked for something
+	requests  map[uint64]*request // by number
+	wakes     int                 // wake-ups that came since the last request of the table began
+	called    bool                // they were so many that it may be this member's turn
+	listened  int                 // leases whose Wanted somebody has asked for
+	trouble   trouble
 }
 
 // term is one term of this member. The mutex of want guards what can change.
@@ -53,6 +58,7 @@ type term struct {
 	leaving   bool            // its holder wants it to end
 	functions int             // that run under a lease of this term
 	unguarded bool            // a lease without a function was lost with the term
+	copied    bool            // rows of it that this process did not ask for may be in use
 	gaveUp    error           // why this process ends the term itself, so that its leases are lost; else nil
 }
 
@@ -112,12 +118,23 @@ const (
 // holds t.mu.
 func (w *want) grant(r *request, token uint64) {
 	r.state, r.token, r.term = held, token, w.term
-	// The request does not refer to the lease once it is handed over. When nothing does, nobody can
-	// act under it. An AddCleanup runs on a goroutine of the runtime, so it only leaves a note,
-	// which the committer finds at its next read.
+	r.watch()
+	r.tell()
+}
+
+// watch notes when the lease is forgotten. The request does not refer to it once it is handed over.
+// When nothing does, nobody can act under it. An AddCleanup runs on a goroutine of the runtime, so
+// it only leaves a note, which the committer finds at its next read.
+func (r *request) watch() {
 	r.forgotten = new(atomic.Bool)
 	runtime.AddCleanup(r.lease, func(forgotten *atomic.Bool) { forgotten.Store(true) }, r.forgotten)
-	r.tell()
+}
+
+// acquired tells of a lease that this process has now.
+func (w *want) acquired(r *request) Event {
+	return Event{
+		Kind: EventAcquired, Table: w.key, Token: r.token, Locks: r.names(), Duration: w.clock.Now().Mono - r.began,
+	}
 }
 
 // tell wakes up whoever waits for a change of the state. The caller holds t.mu.
@@ -215,7 +232,7 @@ func (w *want) ask(r *request) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case !w.running:
+	case !w.running, w.detaching != nil:
 		return ErrNotRunning
 	case r.try && (w.term == nil && w.hadTerm || w.term != nil && w.term.leaving):
 		return ErrNoTerm

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -18,6 +19,7 @@ import (
 
 func (a *app) acquire() *cobra.Command {
 	var c campaign
+	var in inTable
 	var file string
 	cmd := &cobra.Command{
 		Use:   "acquire [flags] URL",
@@ -28,25 +30,28 @@ that only you can read. Later steps, each a process of its own, give the handle 
 two steps, or let "hold" renew it in the background. Where one command is all that needs the lock,
 use "run": it renews the lease, and ends the command if it is lost.
 
-Who has the handle can release the lock: keep it among the secrets of the pipeline.`,
+Who has the handle can release the lock: keep it among the secrets of the pipeline.
+
+With --slots, --shared or --lock, the URL is that of a table of locks, as for "run".`,
 		Example: `  leasehold acquire --ttl 1h --wait 10m --handle-file lock s3://bucket/locks/deploy
   leasehold renew --handle-file lock
   leasehold release --if-held --handle-file lock`,
 		Args:              oneArg("one URL"),
 		ValidArgsFunction: keys,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			return a.takeForSteps(ctx, &c, file, args[0])
+			return a.takeForSteps(ctx, &c, &in, file, args[0])
 		}),
 	}
 	cmd.Flags().StringVar(&file, "handle-file", "", "write the handle to this `file` in place of standard output; if "+
 		"the lock is not taken, the file stays as it is")
 	c.leaseFlags(cmd.Flags(), time.Hour)
 	c.waitFlags(cmd.Flags())
+	in.addFlags(cmd.Flags())
 	return cmd
 }
 
-func (a *app) takeForSteps(ctx context.Context, c *campaign, path, url string) error {
-	if err := c.check(); err != nil {
+func (a *app) takeForSteps(ctx context.Context, c *campaign, in *inTable, path, url string) error {
+	if err := cmp.Or(c.check(), in.check(c)); err != nil {
 		return err
 	}
 	at, err := place.ParseLock(url)
@@ -54,9 +59,10 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, path, url string) e
 		return err
 	}
 	var file *handleFile
+	var before handle
 	switch {
 	case path != "":
-		if err := checkOverwritten(path, at); err != nil {
+		if before, err = checkOverwritten(path, at); err != nil {
 			return err
 		}
 		if file, err = newHandleFile(path); err != nil {
@@ -71,30 +77,58 @@ func (a *app) takeForSteps(ctx context.Context, c *campaign, path, url string) e
 		return err
 	}
 	defer store.Close()
-	lock, err := c.lock(a, store, at.Key, func() {}, leasehold.WithManualRenewal())
-	if err != nil {
-		return err
-	}
 	signals := make(chan os.Signal, 16)
 	guard.Catch(signals, guard.ToGroup, []os.Signal{syscall.SIGPIPE})
-	lease, err := c.acquireUntilSignal(ctx, a, store, lock, signals)
-	if err != nil {
-		return err
-	}
-	h := handle{at, lease.Handle()}
-	if file != nil {
-		err = a.tell(h, "acquired", lease.Record(), file.keep(h))
+	var got taken
+	if in.wanted() {
+		got, err = in.take(ctx, c, a, store, at, signals)
 	} else {
+		got, err = c.take(ctx, a, store, at, signals)
+	}
+	h, record := got.handle, got.record
+	switch {
+	case err != nil:
+		return err
+	case before.goesOn(ctx, store):
+		err = exit.Errorf(exit.Usage, "--handle-file %q has the handle of another lease of this table: release that "+
+			"(leasehold release --handle-file), or give another file", path)
+	case file != nil:
+		err = a.tell(h, "acquired", record, file.keep(h))
+	default:
+		record.Token = h.token(record)
 		err = a.print(struct {
 			Handle string `json:"handle"`
 			shown
-		}{h.String(), show(at, lease.Record(), 0)}, h.String())
+		}{h.String(), show(at, record, 0)}, h.String())
 	}
 	if err != nil {
-		return errors.Join(err, giveBack(ctx, lease))
+		return errors.Join(err, got.giveBack())
 	}
 	signal.Reset() // the lock is the caller's now
 	return nil
+}
+
+// taken is what acquire has.
+type taken struct {
+	handle   handle
+	record   leasehold.Record // of the lock that later steps renew
+	giveBack func() error
+}
+
+// take acquires a lock of its own.
+func (c *campaign) take(ctx context.Context, a *app, store *place.Store, at place.Location,
+	signals <-chan os.Signal) (taken, error) {
+	lock, err := c.lock(a, store, at.Key, func() {}, leasehold.WithManualRenewal())
+	if err != nil {
+		return taken{}, err
+	}
+	lease, err := c.acquireUntilSignal(ctx, a, store, lock, signals)
+	if err != nil {
+		return taken{}, err
+	}
+	return taken{
+		handle{at: at, term: lease.Handle()}, lease.Record(), func() error { return giveBack(ctx, lease) },
+	}, nil
 }
 
 // goesNowhere reports whether what is written to a file is lost.
@@ -119,7 +153,10 @@ With --ttl, the lease has that TTL from now on, also for "hold" and later renewa
 		Args:              given.check,
 		ValidArgsFunction: noFiles,
 		RunE: a.withHandle(&given, func(ctx context.Context, cmd *cobra.Command, h handle, store *place.Store) error {
-			if cmd.Flags().Changed("ttl") && ttl < shortestTTL {
+			switch changed := cmd.Flags().Changed("ttl"); {
+			case changed && h.table != nil:
+				return exit.Errorf(exit.Usage, "a lease of a table keeps the TTL of acquire: leave --ttl out")
+			case changed && ttl < shortestTTL:
 				return exit.Errorf(exit.Usage, "--ttl %v is below %v", ttl, shortestTTL)
 			}
 			record, err := h.renew(ctx, store, ttl)

@@ -77,7 +77,7 @@ func TestHoldGoesOnWhileTheStoreFails(t *testing.T) {
 		require.NoError(t, err)
 		lease, err := lock.Acquire(t.Context())
 		require.NoError(t, err)
-		h := handle{place.Location{Key: "a"}, lease.Handle()}
+		h := handle{at: place.Location{Key: "a"}, term: lease.Handle()}
 		var said bytes.Buffer
 		a := &app{log: slog.New(slog.NewTextHandler(&said, nil))}
 		below.left = 1 << 30

@@ -21,21 +21,32 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/internal/tables"
 )
 
 // handle names a term for a process that did not begin it: the URL of the lock, "#term=", and the
-// handle of its lease. Its text is a URL, so it can stand wherever one can.
+// handle of its lease; or the URL of a table of locks, "#member=", and the handle of a member. Its
+// text is a URL, so it can stand wherever one can.
 type handle struct {
-	at   place.Location
-	term string // of Lease.Handle; a secret
+	at    place.Location
+	term  string         // of Lease.Handle, or of Table.Detach; a secret
+	table *tables.Handle // what term says of a member; nil of a lock
 }
 
-// termMark parts the URL of a handle from the rest.
-const termMark = "#term="
+// What parts the URL of a handle from the rest.
+const (
+	termMark   = "#term="
+	memberMark = "#member="
+)
 
 const handleEnv = "LEASEHOLD_HANDLE"
 
-func (h handle) String() string { return h.at.String() + termMark + h.term }
+func (h handle) String() string {
+	if h.table != nil {
+		return h.at.String() + memberMark + h.term
+	}
+	return h.at.String() + termMark + h.term
+}
 
 var (
 	wholeHandle = regexp.MustCompile(`^term=([1-9][0-9]*-[A-Z2-7]{26})$`)
@@ -51,6 +62,9 @@ func parseHandle(text string) (handle, error) {
 	}
 	at, err := place.ParseLock(url)
 	whole := wholeHandle.FindStringSubmatch(fragment)
+	if of, ok := strings.CutPrefix("#"+fragment, memberMark); ok && err == nil {
+		return memberHandle(at, of)
+	}
 	switch {
 	case err == nil && oldHandle.MatchString(fragment):
 		return handle{}, exit.Errorf(exit.Usage, "the handle of %q is of an earlier version of leasehold: release the "+
@@ -59,7 +73,7 @@ func parseHandle(text string) (handle, error) {
 		return handle{}, exit.Errorf(exit.Usage, "the handle of %q is not a whole one: pass what acquire has printed",
 			place.WithoutSecrets(url))
 	}
-	return handle{at, whole[1]}, nil
+	return handle{at: at, term: whole[1]}, nil
 }
 
 // withHandle is the RunE of a command that does something to the term of the given handle.
@@ -87,6 +101,7 @@ func (a *app) tell(h handle, done string, r leasehold.Record, err error) error {
 	if err != nil {
 		return err
 	}
+	r.Token = h.token(r)
 	text := fmt.Sprintf("%v: %s token %d", h.at, done, r.Token)
 	if !r.Released() {
 		text += " until " + r.ExpiresAt.Format(dateTime)
@@ -101,6 +116,7 @@ const shortestTTL = time.Second
 // the TTL unless a positive one is given. found is the record as it was before.
 func (h handle) tryResume(ctx context.Context, store *place.Store,
 	ttl time.Duration) (lease *leasehold.Lease, found leasehold.Record, err error) {
+	h = h.own()
 	version := &asRead{Store: store}
 	reader, err := newLock(version, h.at.Key, []leasehold.Option{
 		leasehold.WithTTL(max(cmp.Or(ttl, defaultTTL), shortestTTL)),
@@ -202,6 +218,9 @@ func (h handle) renew(ctx context.Context, store *place.Store, ttl time.Duration
 func (h handle) release(ctx context.Context, store *place.Store) (leasehold.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, retryFor)
 	defer cancel()
+	if h.table != nil {
+		return leasehold.Record{Holder: h.table.Member.Name}, h.leave(ctx, store)
+	}
 	for {
 		lease, found, err := h.resume(ctx, store, retryFor)
 		switch {
@@ -220,32 +239,32 @@ func (h handle) release(ctx context.Context, store *place.Store) (leasehold.Reco
 
 // checkOverwritten is an error if a handle of the lock at the given place may not be written over
 // what the file has: the handle of another lock, which perhaps nothing else can release, or what is
-// no handle at all. It contacts no store: the file would say which.
-func checkOverwritten(path string, at place.Location) error {
+// no handle at all. It contacts no store: the file would say which. h is what the file has of a
+// lock at that place.
+func checkOverwritten(path string, at place.Location) (h handle, err error) {
 	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
-		return nil // newHandleFile says what is wrong with it
+		return h, nil // newHandleFile says what is wrong with it
 	}
 	body, err := readHandle(path)
 	if err != nil {
 		if errors.As(err, new(*exit.Error)) {
-			return err
+			return h, err
 		}
-		return exit.Errorf(exit.Output, "the file of --handle-file cannot be read: %w (give another)", err)
+		return h, exit.Errorf(exit.Output, "the file of --handle-file cannot be read: %w (give another)", err)
 	}
 	text := strings.TrimSpace(string(body))
 	if text == "" {
-		return nil
+		return h, nil
 	}
-	h, err := parseHandle(text)
-	if err != nil {
-		return exit.Errorf(exit.Usage, "--handle-file %q has something else than a handle, and is left alone: give "+
+	if h, err = parseHandle(text); err != nil {
+		return h, exit.Errorf(exit.Usage, "--handle-file %q has something else than a handle, and is left alone: give "+
 			"the path of a new file", path)
 	}
 	if h.at.String() != at.String() { // an acquire of the same lock waits until that term is over
-		return exit.Errorf(exit.Usage, "--handle-file %q has the handle of another lock, %v: release that "+
+		return h, exit.Errorf(exit.Usage, "--handle-file %q has the handle of another lock, %v: release that "+
 			"(leasehold release --handle-file) and remove the file, or give another file", path, h.at)
 	}
-	return nil
+	return h, nil
 }
 
 // handleFile is the file of --handle-file. What an earlier acquire has written there stays until

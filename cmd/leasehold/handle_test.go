@@ -16,6 +16,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/locktable"
 )
 
 // meddled is a store that asks before each update whether it may go on.
@@ -43,7 +44,7 @@ func anHour(t *testing.T) (h handle, below *meddled, store *place.Store) {
 	lease, err := lock.Acquire(t.Context())
 	require.NoError(t, err)
 	lease.Abandon()
-	return handle{place.Location{Key: "a"}, lease.Handle()}, below, store
+	return handle{at: place.Location{Key: "a"}, term: lease.Handle()}, below, store
 }
 
 // While hold renews in the background, a release takes as many tries as it needs.
@@ -204,4 +205,43 @@ func TestALinkThatIsSwappedIn(t *testing.T) {
 	close(stop)
 	swaps.Wait()
 	require.Positive(t, read)
+}
+
+// While hold renews a member of a table in the background, a release takes as many tries as it
+// needs, and leaves no member that only hold keeps.
+func TestReleaseInATableBesideHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below := &meddled{Store: leasehold.NewMemStore()}
+		store, held := place.NewStore(below, nil, nil), place.NewStore(below.Store, nil, nil)
+		table, err := locktable.New(store, "t")
+		require.NoError(t, err)
+		go func() { _ = table.Run(t.Context()) }()
+		lease, err := table.Lock("x").Acquire(t.Context())
+		require.NoError(t, err)
+		text, err := table.Detach(t.Context())
+		require.NoError(t, err)
+		h, err := memberHandle(place.Location{Key: "t"}, text)
+		require.NoError(t, err)
+		require.Equal(t, lease.Token(), h.token(leasehold.Record{}))
+		writes := 0
+		below.before = func() error { // go on with the term, write the table, free the lease, free the member's lock
+			if writes++; writes == 4 {
+				_, err := h.renew(t.Context(), held, 0)
+				require.NoError(t, err)
+			}
+			return nil
+		}
+		require.True(t, h.goesOn(t.Context(), store))
+		_, err = h.release(t.Context(), store)
+		require.NoError(t, err)
+		require.Equal(t, 8, writes)
+		require.False(t, h.goesOn(t.Context(), store))
+		state, err := table.Inspect(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, state.Members)
+		_, err = store.Get(t.Context(), h.table.Member.Key)
+		require.ErrorIs(t, err, leasehold.ErrNotExist)
+		_, err = h.renew(t.Context(), held, 0)
+		require.ErrorIs(t, err, leasehold.ErrLost)
+	})
 }

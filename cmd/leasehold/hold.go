@@ -98,6 +98,10 @@ func (a *app) holdOn(ctx context.Context, h handle, store *place.Store, until ho
 func (a *app) holdOnce(ctx context.Context, store *place.Store, h handle,
 	last leasehold.Record) (leasehold.Record, error) {
 	record, err := h.renew(ctx, store, 0)
+	// Nothing is left of a member that has released all.
+	if h.table != nil && errors.Is(err, leasehold.ErrLost) && time.Now().Before(last.ExpiresAt) && !h.inTable(ctx, store) {
+		err = leasehold.ErrReleased
+	}
 	if err == nil || final(err) || ctx.Err() != nil {
 		return record, err
 	}
@@ -105,7 +109,7 @@ func (a *app) holdOnce(ctx context.Context, store *place.Store, h handle,
 	if !time.Now().Before(last.ExpiresAt) {
 		text = "the lease has run out and could not be renewed, will retry: others may take the lock"
 	}
-	a.log.Warn(text, "key", h.at.Key, "token", last.Token, "until", last.ExpiresAt.Format(dateTime), "err", err)
+	a.log.Warn(text, "key", h.at.Key, "token", h.token(last), "until", last.ExpiresAt.Format(dateTime), "err", err)
 	return last, nil
 }
 

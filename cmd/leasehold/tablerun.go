@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,7 +25,8 @@ import (
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
-// inTable has the flags of run for a lock in a table. Any of them says that the URL is a table's.
+// inTable has the flags of run and acquire for a lock in a table. Any of them says that the URL is
+// a table's.
 type inTable struct {
 	name   string
 	shared bool
@@ -106,30 +108,9 @@ func (a *app) runInTable(ctx context.Context, c *campaign, in *inTable, args []s
 	}
 	signals := make(chan os.Signal, 16)
 	guard.Catch(signals, guard.ToGroup, guard.ToCommand, []os.Signal{syscall.SIGPIPE})
-	member, leave := context.WithCancel(context.WithoutCancel(ctx))
-	left := make(chan error, 1)
-	go func() { left <- table.Run(member) }()
-	end := sync.OnceValue(func() error {
-		leave()
-		return <-left
-	})
+	lease, end, err := in.acquire(ctx, c, a, store, table, signals)
 	defer func() { _ = end() }() // the library logs a failure
-
-	waiting, stop := untilSignal(ctx, signals)
-	quiet := store.OnChange(at.Key, table.Wake)
-	lease, err := acquire(waiting, c, a, at.Key, tableLock{in.of(table), c, a})
-	quiet()
-	stop()
-	ended, interrupted := errors.AsType[exit.Interrupted](context.Cause(waiting))
-	switch {
-	case interrupted:
-		return ended // and what has come meanwhile is handed over
-	case errors.Is(err, locktable.ErrNotRunning):
-		return cmp.Or(end(), err)
-	case errors.Is(err, locktable.ErrCapacity):
-		return exit.Errorf(exit.Usage, "%w (those that hold it, or wait, use --slots where this does not, or "+
-			"the other way round)", err)
-	case err != nil:
+	if err != nil {
 		return err
 	}
 	guard.Catch(signals, []os.Signal{syscall.SIGTSTP})
@@ -148,6 +129,67 @@ func (a *app) runInTable(ctx context.Context, c *campaign, in *inTable, args []s
 		return nil
 	})
 	return a.outcome(result, failed, err)
+}
+
+// acquire runs the table until end, and waits for the lock, which a signal ends.
+func (in *inTable) acquire(ctx context.Context, c *campaign, a *app, store *place.Store, table *locktable.Table,
+	signals <-chan os.Signal) (lease *locktable.Lease, end func() error, err error) {
+	member, leave := context.WithCancel(context.WithoutCancel(ctx))
+	left := make(chan error, 1)
+	go func() { left <- table.Run(member) }()
+	end = sync.OnceValue(func() error {
+		leave()
+		return <-left
+	})
+	waiting, stop := untilSignal(ctx, signals)
+	quiet := store.OnChange(table.Key(), table.Wake)
+	lease, err = acquire(waiting, c, a, table.Key(), tableLock{in.of(table), c, a})
+	quiet()
+	stop()
+	ended, interrupted := errors.AsType[exit.Interrupted](context.Cause(waiting))
+	switch {
+	case interrupted:
+		err = ended // and what has come meanwhile is handed over
+	case errors.Is(err, locktable.ErrNotRunning):
+		err = cmp.Or(end(), err)
+	case errors.Is(err, locktable.ErrCapacity):
+		err = exit.Errorf(exit.Usage, "%w (those that hold it, or wait, use --slots where this does not, or "+
+			"the other way round)", err)
+	}
+	return lease, end, err
+}
+
+// take acquires the lock for the steps of a pipeline, and hands this member over to them. Its lease
+// lasts the TTL from then on, however long it has waited.
+func (in *inTable) take(ctx context.Context, c *campaign, a *app, store *place.Store, at place.Location,
+	signals <-chan os.Signal) (got taken, err error) {
+	table, err := c.table(a, store, at.Key)
+	if err != nil {
+		return got, err
+	}
+	lease, end, err := in.acquire(ctx, c, a, store, table, signals)
+	defer func() { _ = end() }() // the library logs a failure
+	if err != nil {
+		return got, err
+	}
+	limited, cancel := context.WithTimeout(ctx, retryFor)
+	defer cancel()
+	text, err := table.Detach(limited)
+	runtime.KeepAlive(lease)
+	if err != nil {
+		return got, err
+	}
+	if got.handle, err = memberHandle(at, text); err != nil {
+		return got, err
+	}
+	got.giveBack = func() error {
+		_, err := got.handle.release(ctx, store)
+		return err
+	}
+	if got.record, err = got.handle.renew(ctx, store, 0); err != nil {
+		err = errors.Join(err, got.giveBack())
+	}
+	return got, err
 }
 
 // table makes the table, of which this process is a member under a name that no other will have.

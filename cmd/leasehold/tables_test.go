@@ -247,3 +247,99 @@ func TestTheCommandInATableIsDeadBeforeTheLeaseIs(t *testing.T) {
 		})
 	}
 }
+
+// The steps of a pipeline go on with a lock of a table as with a lock of its own.
+func TestStepsInATable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	url, file := "file://"+dir+"/imports", filepath.Join(dir, "lock")
+	r := offline(t, "acquire", "--slots", "2", "--holder", "ada", url)
+	r.succeeds(t)
+	handle := strings.TrimSpace(r.out)
+	require.Regexp(t, `^file:.*/imports#member=1-[A-Z2-7]{26}\.[-_A-Za-z0-9]+$`, handle)
+	v := statusOfTable(t, url)
+	require.Equal(t, "ada", v.Table.Members[0].Metadata["holder"])
+	require.Equal(t, []string{"run (1 of 2)"}, v.Table.Held[0].Locks)
+	token := v.Table.Held[0].Token
+	offline(t, "acquire", "--slots", "2", "--handle-file", file, url).succeeds(t)
+	second, err := os.ReadFile(file)
+	require.NoError(t, err)
+	offline(t, "acquire", "-n", "--slots", "2", url).complains(t, 75, "held")
+	r = offline(t, "renew", handle)
+	r.succeeds(t)
+	require.Contains(t, r.out, fmt.Sprintf("/imports: renewed token %d until ", token))
+	offline(t, "renew", "--ttl", "2h", handle).complains(t, 64, "keeps the TTL of acquire")
+	require.Equal(t, v.Table.Held[0], statusOfTable(t, url).Table.Held[0], "the table has not changed")
+
+	r = offline(t, "release", handle)
+	r.succeeds(t)
+	require.Contains(t, r.out, fmt.Sprintf("/imports: released token %d", token))
+	require.Len(t, statusOfTable(t, url).Table.Held, 1)
+	offline(t, "acquire", "--slots", "2", "--handle-file", file, url).complains(t, 64, "another lease of this table")
+	after, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(second), string(after))
+	require.Len(t, statusOfTable(t, url).Table.Held, 1, "what was taken was given back")
+	offline(t, "release", "--handle-file", file).succeeds(t)
+	require.Empty(t, statusOfTable(t, url).Table.Members)
+	offline(t, "release", "--handle-file", file).complains(t, 79, "deleted")
+	offline(t, "renew", handle).complains(t, 79, "deleted")
+	r = offline(t, "release", "--if-held", handle)
+	r.succeeds(t)
+	require.Empty(t, r.out)
+
+	offline(t, "acquire", "--slots", "2", "--handle-file", file, url).succeeds(t) // over one that has ended
+	offline(t, "release", "--handle-file", file).succeeds(t)
+	left, err := filepath.Glob(filepath.Join(dir, "imports.members*", "*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// A handle is checked before a request is sent, and no message has the secret.
+func TestHandlesOfATable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	url, file := "file://"+dir+"/imports", filepath.Join(dir, "lock")
+	r := offline(t, "acquire", "--lock", "a", "-o", "json", "--handle-file", file, url)
+	r.succeeds(t)
+	var got struct {
+		Key   string
+		Token uint64
+	}
+	require.NoError(t, json.Unmarshal([]byte(r.out), &got))
+	require.Equal(t, "imports", got.Key)
+	require.Equal(t, statusOfTable(t, url).Table.Held[0].Token, got.Token)
+	third, err := os.ReadFile(file)
+	require.NoError(t, err)
+	_, term, _ := strings.Cut(strings.TrimSpace(string(third)), "#member=")
+	for _, wrong := range []string{
+		"file://" + dir + "/other#member=" + term, url + "#term=" + term, url + "#member=" + term[:28],
+		url + "#member=" + term[:len(term)-1], url + "#member=",
+	} {
+		for _, command := range []string{"renew", "release", "hold"} {
+			r := offline(t, command, wrong)
+			r.complains(t, 64, "not a whole one: pass what acquire has printed")
+			require.NotContains(t, r.stderr, term[5:20])
+		}
+	}
+	offline(t, "release", "--handle-file", file).succeeds(t)
+}
+
+func TestHoldInATable(t *testing.T) {
+	t.Parallel()
+	url := "file://" + t.TempDir() + "/imports"
+	r := offline(t, "acquire", "--shared", "--ttl", "2s", url)
+	r.succeeds(t)
+	handle := strings.TrimSpace(r.out)
+	cmd := exec.CommandContext(t.Context(), program, "hold", handle)
+	cmd.Env = plainEnviron()
+	holder := start(t, cmd)
+	line, err := bufio.NewReader(holder.out).ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, ": renewing token ")
+	time.Sleep(3 * time.Second)
+	offline(t, "run", "-n", "--lock", "run", url, "--", "true").complains(t, 75, "held")
+	offline(t, "release", handle).succeeds(t)
+	require.Equal(t, 0, holder.wait(t), "%s", holder.stderr.String())
+	require.Empty(t, statusOfTable(t, url).Table.Members)
+}

@@ -47,6 +47,13 @@ func Parse(text string) (Handle, error) {
 	number, secret, _ := strings.Cut(text, "-")
 	token, err := strconv.ParseUint(number, 10, 64)
 	h := Handle{token, secret}
+	if strings.Contains(secret, ".") {
+		return Handle{}, &storeapi.Error{
+			Kind:  storeapi.ErrPermanent,
+			Cause: errors.New("it is the handle of a member of a table, or was changed"),
+			Hint:  "pass what Table.Detach returned to locktable.Resume",
+		}
+	}
 	if err != nil || token == 0 || token > storeapi.MaxToken || h.String() != text || !isSecret(secret) {
 		return Handle{}, &storeapi.Error{
 			Kind:  storeapi.ErrPermanent,

@@ -3,9 +3,12 @@ package membership
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
 // Member is this process as a member of a group. It is made by Group.Member and is safe for
@@ -16,11 +19,19 @@ type Member struct {
 	elector *leasehold.Elector
 	serve   Serve
 	unique  bool
+	resumed atomic.Pointer[resumed] // the term that goes on from a handle; nil without one
 
 	// Of the goroutine of Run.
-	left  leasehold.Record // the last term, if its object may be removed; zero if not
-	stale string           // see Group.remove
-	rest  func()           // see Serve
+	handle string           // of the term that Run begins with; "" if none
+	left   leasehold.Record // the last term, if its object may be removed; zero if not
+	stale  string           // see Group.remove
+	rest   func()           // see Serve
+}
+
+// resumed is a live term that another process has begun. The elector knows nothing of it.
+type resumed struct {
+	lease *leasehold.Lease
+	end   context.CancelCauseFunc
 }
 
 // Serve is what a member does in one term. It gets the term's name, under which the group may name
@@ -66,8 +77,15 @@ func (m *Member) Key() string { return m.lock.Key() }
 // others may remove it. The errors are those of leasehold.Elector.Run. A Run at the same time as
 // another is an error.
 func (m *Member) Run(ctx context.Context) error {
-	if err := m.elector.Run(ctx); err != nil {
-		return err
+	if m.handle != "" {
+		if err := m.goOn(ctx); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() == nil {
+		if err := m.elector.Run(ctx); err != nil {
+			return err
+		}
 	}
 	left := m.left
 	m.left = leasehold.Record{}
@@ -82,12 +100,71 @@ func (m *Member) Run(ctx context.Context) error {
 	return nil
 }
 
+// Resume has the first term of Run be the one of a handle, by leasehold.Lock.Resume. If that cannot
+// go on, Run returns why. It must be called before Run.
+func (m *Member) Resume(handle string) { m.handle = handle }
+
+// goOn is the term of the handle. Its error is that of the resumption, or of the release at the end
+// of ctx.
+func (m *Member) goOn(ctx context.Context) error {
+	lease, err := m.resume(ctx)
+	if lease == nil {
+		return err
+	}
+	m.handle = ""
+	under, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	m.resumed.Store(&resumed{lease, end})
+	defer m.resumed.Store(nil)
+	err = lease.Do(under, func(ctx context.Context, lease *leasehold.Lease) error {
+		m.term(ctx, lease)
+		return nil
+	})
+	if m.rest != nil {
+		m.rest()
+	}
+	if ctx.Err() == nil || errors.Is(err, leasehold.ErrLost) {
+		return nil
+	}
+	return err
+}
+
+// resume tries again until the term goes on here, can not go on, or ctx ends, which is no error.
+func (m *Member) resume(ctx context.Context) (*leasehold.Lease, error) {
+	s, failures := m.g.s, 0
+	for {
+		lease, err := m.lock.Resume(ctx, m.handle)
+		switch {
+		case err == nil:
+			return lease, nil
+		case ctx.Err() != nil:
+			return nil, nil
+		case errors.Is(err, leasehold.ErrLost), errors.Is(err, leasehold.ErrReleased),
+			errors.Is(err, leasehold.ErrPermanent):
+			return nil, err
+		}
+		s.Log.Warn("resuming the member's term failed, will retry", "key", m.Key(), "err", err)
+		_ = clock.Wait(ctx, s.Clock, clock.Backoff(s.Clock, &failures, s.Poll/4, s.TTL), nil)
+	}
+}
+
 // Resign ends the present term as the end of Run's ctx does, and Run goes on: see
 // leasehold.Elector.Resign.
-func (m *Member) Resign(ctx context.Context) error { return m.elector.Resign(ctx) }
+func (m *Member) Resign(ctx context.Context) error {
+	if r := m.resumed.Load(); r != nil {
+		r.end(fmt.Errorf("%w: resigned", leasehold.ErrReleased))
+		return nil
+	}
+	return m.elector.Resign(ctx)
+}
 
 // Check is leasehold.Elector.Check.
-func (m *Member) Check(r *http.Request) error { return m.elector.Check(r) }
+func (m *Member) Check(r *http.Request) error {
+	if r := m.resumed.Load(); r != nil && !r.lease.Valid() {
+		return errors.New("the member's term is over, and what it has begun still runs")
+	}
+	return m.elector.Check(r)
+}
 
 // term runs one term.
 func (m *Member) term(ctx context.Context, lease *leasehold.Lease) {

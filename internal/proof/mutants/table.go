@@ -3071,6 +3071,18 @@ var mutants = []mutant{
 	{"command: a release loses to hold", []edit{{"cmd/leasehold/handle.go",
 		`!errors.Is(err, leasehold.ErrLost) {`, `lease.Token() > 0 {`}},
 		[]string{"./cmd/leasehold -run ^TestReleaseBesideHold$"}, 0},
+	{"command: a release leaves a member that hold has renewed", []edit{{"cmd/leasehold/tablehandle.go",
+		`case !h.goesOn(ctx, store):`, `case true:`}},
+		[]string{"./cmd/leasehold -run ^TestReleaseInATableBesideHold$"}, 0},
+	{"command: hold takes a member that was released for one that was lost", []edit{{"cmd/leasehold/hold.go",
+		`!h.inTable(ctx, store) {`, `false {`}},
+		[]string{"./cmd/leasehold -run ^TestHoldInATable$"}, 0},
+	{"command: the handle of another lease of the table is lost", []edit{{"cmd/leasehold/acquire.go",
+		`case before.goesOn(ctx, store):`, `case false:`}},
+		[]string{"./cmd/leasehold -run ^TestStepsInATable$"}, 0},
+	{"command: a lease of a table gets another TTL than the table names", []edit{{"cmd/leasehold/acquire.go",
+		`case changed && h.table != nil:`, `case false:`}},
+		[]string{"./cmd/leasehold -run ^TestStepsInATable$"}, 0},
 	{"command: a handle costs a second read", []edit{{"cmd/leasehold/handle.go",
 		`	case 2: // of Resume
 `, ``}},
@@ -4002,8 +4014,8 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a term that a copy of the machine shares is released",
-		[]edit{{"locktable/term.go", `	if c.copied { // another`,
-			`	if c.copied && c.tm.lease == nil { // another`}},
+		[]edit{{"locktable/term.go", `	if c.tm.copied { // another`,
+			`	if c.tm.copied && c.tm.lease == nil { // another`}},
 		[]string{"./locktable -run ^TestTwoCopiesOfAMachine$"}, 38,
 	},
 	{
@@ -4059,6 +4071,74 @@ var mutants = []mutant{
 		[]edit{{"locktable/watcher.go", `		for _, n := range a.Holders {`,
 			`		for _, n := range a.Holders[:min(len(a.Holders), 1)] {`}},
 		[]string{"./locktable -run ^TestADeadHolderOfASemaphore$"}, 45,
+	},
+	{
+		"locktable: a member whose functions run is handed over",
+		[]edit{{"locktable/detach.go", `	case tm.functions > 0:`, `	case false:`}},
+		[]string{"./locktable -run ^TestWhatCannotBeDetached$"}, 41,
+	},
+	{
+		"locktable: a member is handed over beside a copy of its machine",
+		[]edit{{"locktable/detach.go", `	case tm.copied:`, `	case false:`}},
+		[]string{"./locktable -run ^TestDetachBesideACopy$"}, 38,
+	},
+	{
+		"locktable: a member is handed over beside a write of unknown outcome",
+		[]edit{{"locktable/next.go", `	case s.mustWrite, s.differs &&`, `	case s.mustWrite && !s.detaching, s.differs &&`}},
+		[]string{"./locktable -run ^TestNext$", "./locktable -run ^TestDetachAfterAWriteOfUnknownOutcome$"}, 41,
+	},
+	{
+		"locktable: whoever hands a member over frees it",
+		[]edit{{"locktable/detach.go", `	c.tm.lease.Abandon() // and`, `	_ = c.tm.lease // and`}},
+		[]string{"./locktable -run ^TestDetachAndResume$"}, 31,
+	},
+	{
+		"locktable: the rows of a member that was handed over are strangers",
+		[]edit{{"locktable/resume.go", `		t.requests[r.number] = r
+`, ``}},
+		[]string{"./locktable -run ^TestDetachAndResume$"}, 31,
+	},
+	{
+		"locktable: a resumed member is in the table when it has ended",
+		[]edit{{"locktable/resume.go", `		tm.joined = true // by the process before
+`, ``}},
+		[]string{"./locktable -run ^TestResumedLeases$"}, 42,
+	},
+	{
+		"locktable: a member goes on beside a late write of the process before",
+		[]edit{{"locktable/object.go", ` || c.resuming() {
+		c.mustWrite = true
+	}
+`, ` {
+		c.mustWrite = true
+	}
+	c.mu.Lock()
+	c.settleResumed(nil)
+	c.mu.Unlock()
+`}},
+		[]string{"./locktable -run ^TestALateWriteOfAProcessBefore$"}, 41,
+	},
+	{
+		"locktable: a member forgets the revision when it is handed over",
+		[]edit{{"locktable/resume.go", `	t.floor = h.Table.Revision`, `	t.floor = 0`}},
+		[]string{"./locktable -run ^TestResumeInATableThatHasChanged$"}, 40,
+	},
+	{
+		"locktable: any secret goes with what a member holds",
+		[]edit{{"internal/tables/handle.go", ` && h.Member.TermID == handle.TermID(h.Member.Key, h.Term.Secret) {`, ` {`}},
+		[]string{"./locktable -run ^TestWhatIsNoHandleOfATable$", "./internal/tables -run ^TestHandle$"}, 31,
+	},
+	{
+		"members: a function that outlives a resumed term is healthy",
+		[]edit{{"internal/membership/member.go", `r != nil && !r.lease.Valid() {`, `r != nil && false {`}},
+		[]string{"./locktable -run ^TestAResumedTermIsLost$"}, 0,
+	},
+	{
+		"members: a store that fails once ends a resumption",
+		[]edit{{"internal/membership/member.go", `			errors.Is(err, leasehold.ErrPermanent):
+			return nil, err`, `			true:
+			return nil, err`}},
+		[]string{"./locktable -run ^TestResumeWhileTheStoreFails$"}, 44,
 	},
 	{
 		"a wait counts the TTL of the one who waits",

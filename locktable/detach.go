@@ -1,0 +1,154 @@
+package locktable
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/tables"
+)
+
+// ErrNotDetachable says that [Table.Detach] cannot hand this member over as it is.
+var ErrNotDetachable = errors.New("the member cannot be handed over now")
+
+// errDetached is why the leases of a detached member are over.
+var errDetached = fmt.Errorf("%w here, and not in the table: its member was detached", leasehold.ErrReleased)
+
+// detaching is a call of Detach. The table's mutex guards it.
+type detaching struct {
+	decided chan struct{} // closed when one of the following is set
+	handle  string
+	err     error
+}
+
+// Detach ends the use of this member here, and returns a handle by which another process goes on
+// with it: see [Resume]. All leases move together, because they last as long as their member's own
+// lock. Nothing is freed. The contexts of all leases end with [leasehold.ErrReleased], and Run
+// returns nil. Others get the locks when the member's TTL has passed since its last renewal, unless
+// another process has resumed it.
+//
+// The handle has a secret: whoever has it can act under the leases and free them. It is text
+// without spaces, of a few hundred bytes and about 60 for each lease.
+//
+// Functions under leases must have returned. Requests that wait fail with [ErrNotRunning], also if
+// Detach fails, and are taken out of the table first. While the store cannot be reached for that,
+// Detach tries again until ctx ends, and returns ctx's error. After any error the leases are as
+// they were. It matches [ErrNotRunning], [ErrNoTerm], or [ErrNotDetachable] if functions run, if no
+// lease is held, if another call is under way, or if a copy of this machine acts under the term.
+func (t *Table) Detach(ctx context.Context) (handle string, err error) {
+	t.mu.Lock()
+	err, over := t.undetachable(t.term), t.over
+	if err == nil && t.detaching != nil {
+		err = fmt.Errorf("%w: another call is under way", ErrNotDetachable)
+	}
+	d := &detaching{decided: make(chan struct{})}
+	if err == nil {
+		t.detaching = d
+		for _, r := range t.inOrder() {
+			if r.state == waiting {
+				t.giveBack(r, t.named(ErrNotRunning))
+			}
+		}
+		t.ring()
+	}
+	t.mu.Unlock()
+	if err != nil {
+		return "", t.named(fmt.Errorf("detaching: %w", err))
+	}
+	select {
+	case <-d.decided:
+	case <-ctx.Done():
+		t.mu.Lock()
+		t.decide("", t.endedBy(ctx))
+		t.mu.Unlock()
+	}
+	if d.err != nil {
+		return "", t.named(fmt.Errorf("detaching: %w", d.err))
+	}
+	select { // the last request has ended then
+	case <-over:
+	case <-ctx.Done():
+	}
+	return d.handle, nil
+}
+
+// endedBy is why a wait for the table has ended with ctx. The caller holds t.mu.
+func (w *want) endedBy(ctx context.Context) error {
+	if w.trouble.err != nil {
+		return fmt.Errorf("%w: %w", ended(ctx), w.trouble.err)
+	}
+	return ended(ctx)
+}
+
+// undetachable says why a member cannot be handed over. The caller holds t.mu.
+func (w *want) undetachable(tm *term) error {
+	switch {
+	case !w.running:
+		return ErrNotRunning
+	case tm == nil, tm.leaving:
+		return ErrNoTerm
+	case tm.functions > 0:
+		return fmt.Errorf("%w: %d functions run under its leases", ErrNotDetachable, tm.functions)
+	case tm.copied:
+		return fmt.Errorf("%w: a copy of this machine acts under its term", ErrNotDetachable)
+	}
+	for _, r := range w.requests {
+		if r.state == held {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: it holds nothing", ErrNotDetachable)
+}
+
+// detach hands the member over, as the version has it that was seen last: it is the current one, no
+// write of unknown outcome is left, and nothing differs. It reports that the term is over here. If
+// a caller has freed a lease meanwhile, that is written first.
+func (c *committer) detach() (done bool) {
+	n, _ := c.seen.tab.Find(c.tm.named)
+	rows := c.seen.tab.Requests(n)
+	c.mu.Lock()
+	if err := c.undetachable(c.tm); err != nil {
+		c.decide("", err)
+	}
+	frees := slices.ContainsFunc(rows, func(row tables.Request) bool {
+		r := c.mine(row)
+		return r != nil && r.state != held
+	})
+	if c.detaching == nil || frees || !c.tm.lease.Valid() {
+		c.mu.Unlock()
+		return false
+	}
+	var events []Event
+	for _, r := range c.inOrder() {
+		if r.state != held { // it was given back, and does not stand in the table any more
+			c.end(r, r.err)
+			continue
+		}
+		events = append(events, c.gone(r, c.named(fmt.Errorf("%w (token %d)", errDetached, r.token)), false))
+	}
+	c.mu.Unlock()
+	c.tm.lease.Abandon() // and does not free: the rows are another's now
+	c.stop()
+	for _, e := range events {
+		c.observe(e)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.decide(c.seen.tab.HandleOf(n, c.tm.lease.Handle()), nil)
+	return true
+}
+
+// decide ends the call of Detach that is under way, if there is one. The caller holds t.mu.
+func (w *want) decide(handle string, err error) {
+	d := w.detaching
+	if d == nil || d.handle != "" {
+		return
+	}
+	d.handle, d.err = handle, err
+	close(d.decided)
+	if err != nil {
+		w.detaching = nil
+	}
+}

@@ -1,0 +1,136 @@
+package locktable
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/tables"
+)
+
+// resumed are the leases that a table goes on with. The table's mutex guards what changes.
+type resumed struct {
+	requests []*request
+	settled  chan struct{} // closed when this process has written over what others may still write, or cannot
+	done     bool          // settled is closed
+	err      error         // why the term did not go on here
+}
+
+// Resume returns a table that goes on with a member and its leases, by a handle of [Table.Detach].
+// The member keeps its name, TTL and metadata, which the handle has, whatever opts say. Resume
+// sends no request. The first term of [Table.Run] is the one of the handle: it renews the member's
+// lock by [leasehold.Lock.Resume], and writes the table once, so that no late write of a process
+// before can free anything. Then [Table.Leases] returns the leases. Nothing of theirs has changed
+// in the table, and they have the same tokens. When Run ends, it frees all that it holds, as ever.
+//
+// A member can be resumed as long as nobody has evicted it, also after its TTL. If it cannot go on,
+// because it was evicted, freed or broken, Run and Leases return an error that matches
+// [leasehold.ErrLost] or [leasehold.ErrReleased]: see [leasehold.Lock.Resume]. If several processes
+// have the handle, the last one that resumes has the leases. The one before notices at its next
+// renewal, a third of the TTL later at most: until then both act, and what either frees is free. So
+// stop the one before, by [Table.Detach] if it is to hand on what it has asked for since.
+//
+// The error of Resume matches [leasehold.ErrPermanent] if the handle was cut short, or is not one
+// of a table.
+func Resume(store leasehold.Store, handle string, opts ...Option) (*Table, error) {
+	h, err := tables.ParseHandle(handle)
+	if err != nil {
+		return nil, fmt.Errorf("locktable: %w", err)
+	}
+	m := h.Member
+	t, err := makeTable(store, h.Key, append(opts[:len(opts):len(opts)],
+		WithMember(m.Name), WithTTL(m.TTL), WithMetadata(m.Metadata)))
+	if err != nil {
+		return nil, fmt.Errorf("locktable: %w", err)
+	}
+	t.self.Resume(h.Term.String())
+	t.floor = h.Table.Revision // if the table is older, it was restored
+	t.resumed = &resumed{settled: make(chan struct{})}
+	for row := range h.Table.Held() {
+		r := &request{
+			t: t, claims: row.Claims, began: t.clock.Now().Mono, seq: t.calls, number: row.Number, state: held,
+			token: row.Token, sent: true, asked: true,
+		}
+		r.lease = &Lease{r: r, parent: context.Background()}
+		r.watch()
+		t.calls++
+		t.requests[r.number] = r
+		t.resumed.requests = append(t.resumed.requests, r)
+	}
+	return t, nil
+}
+
+// Leases waits until Run goes on with the leases of [Resume], and returns them in the order of
+// their grants. A lease that the table does not hold any more is among them, and is lost. They are
+// returned once, because a lease that nobody refers to is freed. The error is that of Run if the
+// member could not go on, or matches [ErrNotRunning] if Run has returned, or ctx's error. A table
+// of [New] has no such leases.
+func (t *Table) Leases(ctx context.Context) ([]*Lease, error) {
+	if t.resumed == nil {
+		return nil, nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	over, gaveUp := t.over, false
+	t.mu.Unlock()
+	select {
+	case <-t.resumed.settled:
+	case <-over:
+	case <-ctx.Done():
+		gaveUp = true
+	}
+	t.mu.Lock()
+	switch {
+	case t.resumed.err != nil:
+		return nil, t.resumed.err
+	case !t.resumed.done && gaveUp:
+		return nil, t.named(fmt.Errorf("resuming: %w", t.endedBy(ctx)))
+	case !t.resumed.done:
+		return nil, t.named(ErrNotRunning)
+	}
+	var leases []*Lease
+	for _, r := range t.resumed.requests {
+		leases = append(leases, r.lease)
+		r.lease = nil // whoever asked has it, and may forget it
+	}
+	t.resumed.requests = nil
+	return leases, nil
+}
+
+// resuming reports whether the leases of a handle are not yet this process's.
+func (w *want) resuming() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.resumed != nil && !w.resumed.done
+}
+
+// resumes begins the term of a handle, if that has not been settled, and reports whether it does.
+// The caller holds t.mu.
+func (w *want) resumes(tm *term) bool {
+	if w.resumed == nil || w.resumed.done {
+		return false
+	}
+	for _, r := range w.resumed.requests {
+		r.term = tm
+	}
+	return true
+}
+
+// settleResumed notes that this process has written over what others may still write, or why it
+// never will. The caller holds t.mu.
+func (w *want) settleResumed(err error) (events []Event) {
+	if w.resumed == nil || w.resumed.done {
+		return nil
+	}
+	w.resumed.done, w.resumed.err = true, err
+	for _, r := range w.resumed.requests {
+		switch {
+		case r.state == held && err != nil:
+			w.end(r, err)
+		case r.state == held:
+			events = append(events, w.acquired(r))
+		}
+	}
+	close(w.resumed.settled)
+	return events
+}
