@@ -3780,8 +3780,8 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: what an edit has left ungranted stays so",
-		[]edit{{"locktable/object.go", `if edited && v.tab.Unfinished(v.size) {`,
-			`if edited && v.tab.Unfinished(1 << 30) {`}},
+		[]edit{{"locktable/object.go", `if edited && v.tab.Unfinished(v.size) ||`,
+			`if edited && v.tab.Unfinished(1 << 30) ||`}},
 		[]string{"./locktable -run ^TestAnEditThatGrantsNothing$"}, 45,
 	},
 	{
@@ -4100,8 +4100,7 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a resumed member is in the table when it has ended",
-		[]edit{{"locktable/resume.go", `		tm.joined = true // by the process before
-`, ``}},
+		[]edit{{"locktable/term.go", `	c.joined = t.resumes(tm) // by`, `	_ = t.resumes(tm) // by`}},
 		[]string{"./locktable -run ^TestResumedLeases$"}, 42,
 	},
 	{
