@@ -181,7 +181,8 @@ func (b *s3Backend) Put(ctx context.Context, key string, old, next Version, body
 			return err
 		}
 	}
-	if b.mode == PaddedBodies || w.meta[metaGone] != "" { // otherwise all tombstones have the same ETag
+	// Otherwise all tombstones have the same ETag. What has no nonce is not a Store's.
+	if (b.mode == PaddedBodies || w.meta[metaGone] != "") && w.meta[metaNonce] != "" {
 		body = w.pad(body, &next.Size)
 	}
 	first, err := io.ReadAll(io.LimitReader(body, b.partSize+1))

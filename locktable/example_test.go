@@ -176,7 +176,8 @@ func ExampleResume() {
 		log.Fatal(err)
 	}
 	for _, there := range leases {
-		fmt.Println("valid there:", there.Locks(), there.Valid(), "with the same token:", there.Token() == lease.Token())
+		same := there.Token() == lease.Token()
+		fmt.Println("valid there:", there.Locks(), there.Valid(), "with the same token:", same)
 		if err := there.Release(ctx); err != nil {
 			log.Fatal(err)
 		}

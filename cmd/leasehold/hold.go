@@ -98,8 +98,9 @@ func (a *app) holdOn(ctx context.Context, h handle, store *place.Store, until ho
 func (a *app) holdOnce(ctx context.Context, store *place.Store, h handle,
 	last leasehold.Record) (leasehold.Record, error) {
 	record, err := h.renew(ctx, store, 0)
+	early := time.Now().Before(last.ExpiresAt)
 	// Nothing is left of a member that has released all.
-	if h.table != nil && errors.Is(err, leasehold.ErrLost) && time.Now().Before(last.ExpiresAt) && !h.inTable(ctx, store) {
+	if h.table != nil && errors.Is(err, leasehold.ErrLost) && early && !h.inTable(ctx, store) {
 		err = leasehold.ErrReleased
 	}
 	if err == nil || final(err) || ctx.Err() != nil {

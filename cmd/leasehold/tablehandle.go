@@ -18,8 +18,8 @@ import (
 func memberHandle(at place.Location, text string) (handle, error) {
 	of, err := tables.ParseHandle(text)
 	if err != nil || of.Key != at.Key {
-		return handle{}, exit.Errorf(exit.Usage, "the handle of the table %q is not a whole one: pass what acquire has "+
-			"printed", at.Key)
+		return handle{}, exit.Errorf(exit.Usage, "the handle of the table %q is not a whole one: pass what acquire has"+
+			" printed", at.Key)
 	}
 	return handle{at, text, &of}, nil
 }

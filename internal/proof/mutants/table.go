@@ -999,14 +999,14 @@ var mutants = []mutant{
 	},
 	{
 		"fenced: no padding",
-		[]edit{{"fenced/s3.go", `if b.mode == PaddedBodies || w.meta`, `if w.meta`}},
+		[]edit{{"fenced/s3.go", `if (b.mode == PaddedBodies || w.meta`, `if (w.meta`}},
 		[]string{fencedWorlds},
 		17,
 	},
 	{
 		"fenced: all tombstones alike",
-		[]edit{{"fenced/s3.go", `if b.mode == PaddedBodies || w.meta[metaGone] != "" {`,
-			`if b.mode == PaddedBodies {`}},
+		[]edit{{"fenced/s3.go", `(b.mode == PaddedBodies || w.meta[metaGone] != "")`,
+			`b.mode == PaddedBodies`}},
 		[]string{fencedWorlds},
 		17,
 	},
@@ -2840,7 +2840,7 @@ var mutants = []mutant{
 		`			lock.Wake()
 `, ``}}, []string{"./cmd/leasehold -run ^TestEightRunsOneAfterTheOther$"}, 0},
 	{"command: a release wakes nobody in a table of a directory", []edit{{"cmd/leasehold/tablerun.go",
-		`store.OnChange(at.Key, table.Wake)`, `store.OnChange(at.Key, func() {})`}},
+		`store.OnChange(table.Key(), table.Wake)`, `store.OnChange(table.Key(), func() {})`}},
 		[]string{"./cmd/leasehold -run ^TestEightRunsOneAfterTheOther$"}, 0},
 	{"command: nobody stands in for a guard that is stopped",
 		[]edit{{"cmd/leasehold/internal/guard/supervise.go", `			s.killAll()
@@ -3078,7 +3078,7 @@ var mutants = []mutant{
 		`!h.inTable(ctx, store) {`, `false {`}},
 		[]string{"./cmd/leasehold -run ^TestHoldInATable$"}, 0},
 	{"command: the handle of another lease of the table is lost", []edit{{"cmd/leasehold/acquire.go",
-		`case before.goesOn(ctx, store):`, `case false:`}},
+		`case before.goesOn(ctx, store):`, `case false && before.goesOn(ctx, store):`}},
 		[]string{"./cmd/leasehold -run ^TestStepsInATable$"}, 0},
 	{"command: a lease of a table gets another TTL than the table names", []edit{{"cmd/leasehold/acquire.go",
 		`case changed && h.table != nil:`, `case false:`}},
@@ -4084,7 +4084,8 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: a member is handed over beside a write of unknown outcome",
-		[]edit{{"locktable/next.go", `	case s.mustWrite, s.differs &&`, `	case s.mustWrite && !s.detaching, s.differs &&`}},
+		[]edit{{"locktable/next.go", `	case s.mustWrite, s.differs &&`,
+			`	case s.mustWrite && !s.detaching, s.differs &&`}},
 		[]string{"./locktable -run ^TestNext$", "./locktable -run ^TestDetachAfterAWriteOfUnknownOutcome$"}, 41,
 	},
 	{
@@ -4124,7 +4125,8 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: any secret goes with what a member holds",
-		[]edit{{"internal/tables/handle.go", ` && h.Member.TermID == handle.TermID(h.Member.Key, h.Term.Secret) {`, ` {`}},
+		[]edit{{"internal/tables/handle.go",
+			` && h.Member.TermID == handle.TermID(h.Member.Key, h.Term.Secret) {`, ` {`}},
 		[]string{"./locktable -run ^TestWhatIsNoHandleOfATable$", "./internal/tables -run ^TestHandle$"}, 31,
 	},
 	{
