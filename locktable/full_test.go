@@ -3,6 +3,7 @@ package locktable_test
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -136,8 +137,11 @@ func TestARefusedRequestLooksForTheDead(t *testing.T) {
 		dead := start(t, &failing{Store: store, dead: &dies}, size)
 		dead.fails = true
 		var err error
+		var kept []*locktable.Lease // one that nobody refers to is freed
 		for i := 0; err == nil; i++ {
-			_, err = dead.Lock(fmt.Sprintf("%s-%d", strings.Repeat("n", 300), i)).Acquire(t.Context())
+			var lease *locktable.Lease
+			lease, err = dead.Lock(fmt.Sprintf("%s-%d", strings.Repeat("n", 300), i)).Acquire(t.Context())
+			kept = append(kept, lease)
 		}
 		require.ErrorIs(t, err, locktable.ErrFull)
 		dies.Store(true)
@@ -150,5 +154,6 @@ func TestARefusedRequestLooksForTheDead(t *testing.T) {
 		}
 		dies.Store(false)
 		time.Sleep(4 * ttl)
+		runtime.KeepAlive(kept)
 	})
 }
