@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
@@ -235,6 +236,36 @@ func TestInspectTellsWhoIsDead(t *testing.T) {
 			require.ErrorContains(t, m.Err, "ago by its own clock")
 			require.WithinDuration(t, died, m.Renewed, ttl/2)
 		}
+		dead.Store(false)
+		time.Sleep(10 * ttl)
+	})
+}
+
+// What another member writes into the object of a dead one, to find out whether it is dead, is no
+// sign of life.
+func TestAVisitorTakesNoEvictorForTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newCounting()
+		var dead atomic.Bool
+		a := start(t, &failing{Store: store, dead: &dead})
+		acquire(t, a.Lock("x"))
+		time.Sleep(ttl)
+		dead.Store(true)
+		time.Sleep(time.Hour)
+		object := key + ".members/" + a.Member()
+		time.AfterFunc(time.Second, func() { // one has evicted it, and another had read the table before
+			obj, err := store.Get(t.Context(), object)
+			assert.NoError(t, err)
+			assert.NoError(t, store.DeleteIfMatch(t.Context(), object, obj.ETag))
+			lock, err := leasehold.NewLock(store, object)
+			assert.NoError(t, err)
+			lease, err := lock.TryAcquire(t.Context())
+			assert.NoError(t, err)
+			assert.NoError(t, lease.Release(t.Context()))
+		})
+		began := time.Now()
+		require.NoError(t, visit(soon(t), t, store, func(m *locktable.Table) *locktable.Lock { return m.Lock("x") }))
+		require.Less(t, time.Since(began), 2*ttl)
 		dead.Store(false)
 		time.Sleep(10 * ttl)
 	})

@@ -320,10 +320,13 @@ func (w *watcher) note(s sight) {
 // judged takes a look that has read the member's object: whether it was renewed as often as it must
 // be, and when another look is worth a request.
 func (w *watcher) judged(l *life, s sight) {
-	if l.nonce != "" && l.nonce != s.nonce {
-		l.changed = s.ended
+	l.seen = s.ended
+	if s.verdict.State == membership.Alive { // else the record may be of whoever has taken its object
+		if l.nonce != "" && l.nonce != s.nonce {
+			l.changed = s.ended
+		}
+		l.nonce, l.renewed = s.nonce, s.renewed
 	}
-	l.nonce, l.renewed, l.seen = s.nonce, s.renewed, s.ended
 	now, was := w.clock.Now(), l.state
 	age := now.Time().Sub(l.renewed)
 	w.compareClocks(l, age, now.Mono)

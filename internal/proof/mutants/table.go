@@ -4293,6 +4293,12 @@ var mutants = []mutant{
 		[]string{"./locktable -run ^TestTryAcquireWhileAllWritesConflict$"}, 0,
 	},
 	{
+		"locktable: whoever takes the object of the dead shows their life",
+		[]edit{{"locktable/watcher.go", `	if s.verdict.State == membership.Alive { // else`,
+			`	if s.ended > 0 || s.ended <= 0 { // else`}},
+		[]string{"./locktable -run ^TestAVisitorTakesNoEvictorForTheDead$"}, 0,
+	},
+	{
 		"command: a link that was swapped in is followed",
 		[]edit{{"cmd/leasehold/trusted.go", `flags |= syscall.O_NOFOLLOW | syscall.O_NONBLOCK`, `flags |= 0`}},
 		[]string{"./cmd/leasehold -run ^TestALinkThatIsSwappedIn$"}, 0,
