@@ -32,7 +32,7 @@ type TableConfig struct {
 	Loose    bool          // the store ignores the condition of a DELETE
 	Overruns bool          // some functions return much later than they should
 	Damage   bool          // a person edits the table and the members' objects
-	Wrong    time.Duration // by which the wall clock of the first node is wrong from the start
+	Wrong    time.Duration // by which the wall clock of every other node is wrong from the start
 	Mixed    bool          // processes count the slots of a semaphore differently, as during a deployment
 }
 
@@ -217,7 +217,7 @@ func (w *tableWorld) newClock(node int) *nodeClock {
 	if w.cfg.Skew > 0 {
 		wall = time.Duration(r.Int64N(int64(2*w.cfg.Skew))) - w.cfg.Skew
 	}
-	if w.cfg.Wrong != 0 && node == 0 {
+	if w.cfg.hasWrongClock(node) {
 		wall = w.cfg.Wrong
 	}
 	return newNodeClock(1+w.cfg.RateSpread*float64(1-2*(node%2)), wall, w.cfg.rng("jitter", node))

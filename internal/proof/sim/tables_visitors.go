@@ -13,14 +13,34 @@ import (
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
-// drawVisits draws whether processes take part that ask once and end, and which machine's wall
-// clock is wrong by hours then. So the records of its members claim times of renewal that are.
+// drawVisits draws whether processes take part that ask once and end. Then the wall clock of every
+// other machine is wrong by hours, and the records of its members claim times of renewal that are.
+// In half of these worlds requests go well. In another half all others crash, and stay away for
+// longer than a TTL.
 func (c *TableConfig) drawVisits() {
 	r := c.rng("table visits")
-	if c.Visitors = r.IntN(6) == 0; c.Visitors {
-		c.Wrong = time.Duration(1+r.IntN(5)) * time.Hour * time.Duration(1-2*r.IntN(2))
+	if c.Visitors = r.IntN(6) == 0; !c.Visitors {
+		return
 	}
+	c.Wrong = time.Duration(1+r.IntN(5)) * time.Hour * time.Duration(1-2*r.IntN(2))
+	if r.IntN(2) == 0 {
+		c.RequestFaults, c.Slow = 0, false
+	}
+	if r.IntN(2) == 0 {
+		return
+	}
+	from := time.Duration(r.Int64N(int64(c.Chaos / 3)))
+	for node := range c.Nodes {
+		c.Actions = append(c.Actions, Action{
+			At: from + time.Duration(r.Int64N(int64(c.TTL/5))), Node: node, Kind: "crash and restart",
+			For: 2*c.TTL + time.Duration(r.Int64N(int64(3*c.TTL))),
+		})
+	}
+	c.sortActions()
 }
+
+// hasWrongClock reports whether the wall clock of a node is wrong.
+func (c *TableConfig) hasWrongClock(node int) bool { return c.Wrong != 0 && node >= 0 && node%2 == 0 }
 
 // visits sends one visitor after the other while requests may go wrong.
 func (w *tableWorld) visits() {
@@ -99,7 +119,7 @@ func (w *tableWorld) finds(c *tableClient, lock string, patience time.Duration) 
 		o, other := w.objects[m.Key], well[m.Term]
 		v.inWay = append(v.inWay, m.Name)
 		v.alive = v.alive || other != nil && now.Sub(other.p.unwellAt) > 2*w.cfg.TTL
-		v.wrong = v.wrong || other != nil && other.p.node == 0
+		v.wrong = v.wrong || other != nil && w.cfg.hasWrongClock(other.p.node)
 		if at := w.crashedAt(m.Key); o != nil && o.rec.TermID == m.TermID && !at.IsZero() && now.Sub(at) > time.Second {
 			if age := wall.Sub(o.rec.RenewedAt); age > m.TTL+visitorsAllowance || age < -visitorsAllowance-patience {
 				gone++
