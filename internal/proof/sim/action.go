@@ -101,18 +101,11 @@ func (p *process) crash() {
 func (w *world) restart(p *process, reclaim bool) {
 	w.mu.Lock()
 	current := w.nodes[p.node] == p
-	generation := 0
-	for _, other := range w.processes {
-		if other.node == p.node {
-			generation++
-		}
-	}
 	w.mu.Unlock()
 	if !current {
 		return
 	}
-	c := newNodeClock(p.clock.rate, 0, w.rng("jitter", p.node, generation))
-	c.base, c.skew, c.tamed = p.clock.Now(), p.clock.skew, p.clock.tamed
+	c, generation := p.clock.next(w.cfg, p.node)
 	identity := fmt.Sprint("node", p.node)
 	if w.cfg.Copies { // a copy of this machine may have that name, and live
 		identity = fmt.Sprintf("node%d.%d", p.node, generation)

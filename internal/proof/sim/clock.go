@@ -25,6 +25,8 @@ type nodeClock struct {
 	rand  *rand.Rand    // for jitter
 	skew  time.Duration // of the wall clock at first
 	tamed bool          // a time daemon keeps it so
+	// how many processes of this machine have ended
+	generation int
 
 	mu      sync.Mutex
 	state   machineState
@@ -44,6 +46,13 @@ func newNodeClock(rate float64, wall time.Duration, r *rand.Rand) *nodeClock {
 		base:   clock.Reading{Wall: time.Duration(time.Now().UnixNano()) + wall},
 		thawed: make(chan struct{}),
 	}
+}
+
+// next is the clock of the machine for the process that follows, and the number of that.
+func (c *nodeClock) next(cfg *Config, node int) (k *nodeClock, generation int) {
+	k = newNodeClock(c.rate, 0, cfg.rng("jitter", node, c.generation+1))
+	k.base, k.skew, k.tamed, k.generation = c.Now(), c.skew, c.tamed, c.generation+1
+	return k, k.generation
 }
 
 // Now implements clock.Clock.

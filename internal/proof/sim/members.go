@@ -412,16 +412,7 @@ func (w *memberWorld) end(p *memberProcess, a Action) {
 
 // restart starts the next process of a node.
 func (w *memberWorld) restart(p *memberProcess) {
-	w.mu.Lock()
-	generation := 0
-	for _, other := range w.processes {
-		if other.node == p.node {
-			generation++
-		}
-	}
-	w.mu.Unlock()
-	c := newNodeClock(p.clock.rate, 0, w.cfg.rng("jitter", p.node, generation))
-	c.base, c.skew = p.clock.Now(), p.clock.skew
+	c, generation := p.clock.next(&w.cfg.Config, p.node)
 	w.start(p.node, generation, c)
 }
 

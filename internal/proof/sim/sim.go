@@ -122,7 +122,7 @@ func newWorld(cfg *Config, trace bool) *world {
 	w := &world{
 		cfg: cfg, journal: newJournal(trace), nodes: make([]*process, cfg.Nodes),
 		tokenOwner: make(map[uint64]string), broken: make(map[uint64]bool),
-		asked: &fakes3.Server{BareIfMatch: cfg.BareETags},
+		asked: &fakes3.Server{BareIfMatch: cfg.BareETags}, occurred: make(occurred, lockSituations),
 	}
 	w.messages = w.rng("messages")
 	w.abandonments = abandonments{make(map[uint64]abandonment), make(map[uint64]bool)}

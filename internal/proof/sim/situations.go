@@ -10,21 +10,21 @@ import (
 )
 
 // occurred holds the situations that a world has reached.
-type occurred [lockSituations]atomic.Bool
+type occurred []atomic.Bool
 
-func (o *occurred) mark(situation int) {
+func (o occurred) mark(situation int) {
 	if !o[situation].Load() {
 		o[situation].Store(true)
 	}
 }
 
-func (o *occurred) markIf(is bool, situation int) {
+func (o occurred) markIf(is bool, situation int) {
 	if is {
 		o.mark(situation)
 	}
 }
 
-func (o *occurred) reached() Reached {
+func (o occurred) reached() Reached {
 	in := make(Reached, len(o))
 	for i := range o {
 		if o[i].Load() {

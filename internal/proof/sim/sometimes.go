@@ -329,6 +329,51 @@ var allSituations = Situations{
 	},
 }
 
+// Situations of tables of locks.
+const (
+	mixedSlots = iota
+	tryOutlasts
+	copyKept
+	copyDropped
+	evictedUnjoined
+	wrongClockMet
+	tableSituations // their number
+)
+
+// TableSituations are those of TestTableSeeds.
+var TableSituations = Situations{
+	mixedSlots: {
+		"tables: different numbers of slots in one line",
+		"those who ask for a semaphore with more slots stand in one line with those who know fewer",
+		440,
+	},
+	tryOutlasts: {
+		"tables: a try outlived a dead one",
+		"TryAcquire gets a lock after more than half a TTL, because somebody in its way has died",
+		60,
+	},
+	copyKept: {
+		"tables: a copy's row was left alone",
+		"a member leaves in the table what a copy of its machine has asked for under the term of both",
+		120,
+	},
+	copyDropped: {
+		"tables: a copy's row was dropped in the end",
+		"a member removes what a copy of its machine has left behind two TTLs before",
+		90,
+	},
+	evictedUnjoined: {
+		"tables: evicted without a row",
+		"a member removes a dead one in the write by which it joins",
+		22,
+	},
+	wrongClockMet: {
+		"tables: a visitor met a wrong clock",
+		"TryAcquire of a process that asks once finds a member that lives, whose wall clock is wrong by hours",
+		40,
+	},
+}
+
 // Situations of fenced writes.
 const (
 	FencedRefused = iota

@@ -20,7 +20,9 @@ func TestSituationThatIsNoLongerReached(t *testing.T) {
 }
 
 func TestEachSituationIsNamedAndDue(t *testing.T) {
-	for _, table := range []sim.Situations{sim.LockSituations, sim.CreateOnlySituations, sim.FencedSituations} {
+	for _, table := range []sim.Situations{
+		sim.LockSituations, sim.CreateOnlySituations, sim.TableSituations, sim.FencedSituations,
+	} {
 		names := make(map[string]bool)
 		for _, s := range table {
 			require.NotEmpty(t, s.What, s.Name)

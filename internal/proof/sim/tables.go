@@ -20,19 +20,20 @@ import (
 )
 
 // TableConfig describes one world of members that share a table of locks. Of Config it uses the
-// seed, the nodes, the locks' options, the clocks, the faults of requests, torn reads, wake-ups and
-// the actions.
+// seed, the nodes, the locks' options, the clocks, the faults of requests, torn reads, wake-ups,
+// visitors and the actions.
 type TableConfig struct {
 	Config
 	Locks    []TableLock
-	Workers  int  // goroutines of each Table
-	Named    bool // members have names that outlive their processes
-	Twins    bool // and two nodes have the same name
-	Two      bool // some processes have two Tables
-	Loose    bool // the store ignores the condition of a DELETE
-	Overruns bool // some functions return much later than they should
-	Damage   bool // a person edits the table and the members' objects
-	Mixed    bool // processes count the slots of a semaphore differently, as during a deployment
+	Workers  int           // goroutines of each Table
+	Named    bool          // members have names that outlive their processes
+	Twins    bool          // and two nodes have the same name
+	Two      bool          // some processes have two Tables
+	Loose    bool          // the store ignores the condition of a DELETE
+	Overruns bool          // some functions return much later than they should
+	Damage   bool          // a person edits the table and the members' objects
+	Wrong    time.Duration // by which the wall clock of every other node is wrong from the start
+	Mixed    bool          // processes count the slots of a semaphore differently, as during a deployment
 }
 
 // TableLock is one lock of a table.
@@ -63,6 +64,8 @@ func NewTableConfig(seed uint64) *TableConfig {
 	c.Overruns, c.Damage = r.IntN(3) == 0, r.IntN(3) == 0
 	c.drawTableActions(r)
 	c.Mixed = r.IntN(3) == 0
+	c.drawMemberCopies()
+	c.drawVisits()
 	return c
 }
 
@@ -100,6 +103,9 @@ type tableWorld struct {
 	damagedAt   time.Time              // when the table was last seen to be missing or damaged
 	stuck       bool                   // it was told of that somebody waits for nothing
 	toRemove    map[string]bool        // objects of members that were dead, and not yet judged, when the faults ended
+	asked       map[tableRow]tableAsk  // rows of members that have a copy
+	copied      map[string]bool        // objects of members that have had a copy
+	occurred
 }
 
 // restoredObject is what a member's object showed before a person brought back an older version. If
@@ -130,6 +136,7 @@ type tableProcess struct {
 	outage  atomic.Bool // every request is answered 503
 	denied  atomic.Pointer[func(kind, key string) error]
 	harmed  atomic.Bool // it was denied something
+	calm    bool        // its requests go well
 
 	// Guarded by w.mu.
 	stop         context.CancelFunc // of its runs
@@ -138,6 +145,7 @@ type tableProcess struct {
 	faulty       bool               // it stopped while requests went wrong
 	leaves       bool
 	resumedAt    time.Time
+	crashedAt    time.Time
 	unwellAt     time.Time // when something last kept it from the store
 	excusedUntil time.Time // until then it may hold what others hold: all its clocks stood still
 }
@@ -153,9 +161,12 @@ func RunTables(t *testing.T, cfg *TableConfig, trace bool) Outcome {
 			nodes:  make([]*tableProcess, cfg.Nodes), table: tables.New(), edited: make(map[string]bool),
 			restored: make(map[string]restoredObject),
 			usedAt:   make(map[string]time.Time), toRemove: make(map[string]bool),
+			asked: make(map[tableRow]tableAsk), copied: make(map[string]bool),
+			occurred: make(occurred, len(TableSituations)),
 		}
 		w.history = []*tables.Table{w.table}
 		out = w.run()
+		out.Stats.Situations = w.reached()
 	})
 	return out
 }
@@ -164,6 +175,9 @@ func (w *tableWorld) run() Outcome {
 	watching, stopWatching := context.WithCancel(context.Background())
 	var watcher sync.WaitGroup
 	watcher.Go(func() { w.watch(watching) })
+	if w.cfg.Visitors {
+		go w.visits()
+	}
 	r := w.cfg.rng("machines")
 	for i := range w.nodes {
 		time.Sleep(time.Duration(1 + r.Int64N(int64(w.cfg.TTL/4))))
@@ -203,15 +217,15 @@ func (w *tableWorld) newClock(node int) *nodeClock {
 	if w.cfg.Skew > 0 {
 		wall = time.Duration(r.Int64N(int64(2*w.cfg.Skew))) - w.cfg.Skew
 	}
+	if w.cfg.hasWrongClock(node) {
+		wall = w.cfg.Wrong
+	}
 	return newNodeClock(1+w.cfg.RateSpread*float64(1-2*(node%2)), wall, w.cfg.rng("jitter", node))
 }
 
 // start starts a process on a node.
 func (w *tableWorld) start(node, generation int, c *nodeClock) {
-	p := &tableProcess{w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c}
-	p.rand = w.cfg.rng("work", p.name)
-	p.life, p.die = context.WithCancel(context.Background())
-	p.work, p.rest = context.WithCancel(p.life)
+	p := w.newProcess(fmt.Sprintf("node%d.%d", node, generation), node, c)
 	tables := 1
 	if w.cfg.Two && p.draw(2) == 0 {
 		tables = 2
@@ -235,16 +249,37 @@ func (w *tableWorld) start(node, generation int, c *nodeClock) {
 	w.log(p.name, "starts, with %d tables", tables)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.launch(p) {
+		w.nodes[node] = p
+		p.beginWork()
+	}
+}
+
+// newProcess is a process that has no Tables yet, and does not run.
+func (w *tableWorld) newProcess(name string, node int, c *nodeClock) *tableProcess {
+	p := &tableProcess{w: w, name: name, node: node, clock: c, rand: w.cfg.rng("work", name)}
+	p.life, p.die = context.WithCancel(context.Background())
+	p.work, p.rest = context.WithCancel(p.life)
+	return p
+}
+
+// launch runs the Tables of a new process. It reports false if no process may start any more. The
+// caller holds w.mu.
+func (w *tableWorld) launch(p *tableProcess) bool {
 	if w.finished {
 		p.die()
-		return
+		return false
 	}
 	p.unwellAt = time.Now()
 	w.processes = append(w.processes, p)
-	w.nodes[node] = p
 	p.begin()
+	return true
+}
+
+// beginWork starts the goroutines that use the Tables.
+func (p *tableProcess) beginWork() {
 	for _, c := range p.clients {
-		for range w.cfg.Workers {
+		for range p.w.cfg.Workers {
 			p.workers.Go(c.worker)
 		}
 	}
@@ -296,12 +331,12 @@ func (c *tableClient) run(ctx context.Context) {
 
 // tableClient is one Table of a process, and its connection to the store.
 type tableClient struct {
-	p      *tableProcess
-	name   string
-	member string // that it was given; "" if it has chosen its own
-	key    string // of the member's object
-	tab    *locktable.Table
-	marks  int // guarded by w.mu
+	p     *tableProcess
+	name  string
+	key   string // of the member's object
+	tab   *locktable.Table
+	marks int         // guarded by w.mu
+	copy  *memberCopy // nil if its machine is no copy
 
 	// Guarded by w.state.
 	known    uint64               // the highest revision that it was shown
@@ -328,11 +363,10 @@ type tableRow struct {
 
 func newTableClient(p *tableProcess, name, member string) *tableClient {
 	c := &tableClient{
-		p:      p,
-		name:   name,
-		member: member,
-		asked:  make(map[tableRow]bool),
-		sent:   make(map[string]tableSent),
+		p:     p,
+		name:  name,
+		asked: make(map[tableRow]bool),
+		sent:  make(map[string]tableSent),
 	}
 	w := p.w
 	opts := []locktable.Option{
@@ -459,7 +493,7 @@ func (c *tableClient) use(claims []tables.Claim) {
 		began := time.Now()
 		lease, err = lock.TryAcquire(ctx)
 		if err == nil && time.Since(began) > ttl/2 {
-			p.w.count("a try has outlasted somebody who seemed dead")
+			p.w.mark(tryOutlasts)
 		}
 	} else {
 		lease, err = lock.Acquire(ctx)
@@ -547,6 +581,9 @@ func (c *tableClient) function(ctx context.Context) error {
 	return nil
 }
 
+// faultsOn reports whether requests may go wrong.
+func (w *tableWorld) faultsOn() bool { return !w.over() && time.Since(w.began) < w.cfg.Chaos*7/10 }
+
 func (w *tableWorld) over() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -590,6 +627,7 @@ func TableReport(t *testing.T, cfg *TableConfig, out Outcome) string {
 		func(c *TableConfig) *bool { return &c.Two },
 		func(c *TableConfig) *bool { return &c.Loose },
 		func(c *TableConfig) *bool { return &c.Overruns },
+		func(c *TableConfig) *bool { return &c.Visitors },
 	} {
 		if *part(&best) {
 			try(func(c *TableConfig) { *part(c) = false })
@@ -604,10 +642,10 @@ func TableReport(t *testing.T, cfg *TableConfig, out Outcome) string {
 	fmt.Fprintf(&b, "seed %d: %d nodes, locks %v, %d workers, named %v (twins %v), two tables %v, margin %v, drift "+
 		"allowance %v, clock rates 1±%v, "+
 		"request faults %v, torn reads %v, slow replies %v, wake-ups %v, loose deletes %v, overruns %v, damage %v, "+
-		"%v of faults\n", best.Seed, best.Nodes,
+		"visitors %v (wrong clock %v), %v of faults\n", best.Seed, best.Nodes,
 		best.Locks, best.Workers, best.Named, best.Twins, best.Two, best.Margin, best.Drift, best.RateSpread,
 		best.RequestFaults, best.TornReads,
-		best.Slow, best.Wakes, best.Loose, best.Overruns, best.Damage, best.Chaos)
+		best.Slow, best.Wakes, best.Loose, best.Overruns, best.Damage, best.Visitors, best.Wrong, best.Chaos)
 	for _, a := range best.Actions {
 		fmt.Fprintf(&b, "  %v\n", a)
 	}

@@ -124,6 +124,8 @@ func (w *tableWorld) act(a Action) {
 		p.deny(a, func(_, key string) bool { return p.owns(key) }, errAccess, err503)
 	case "deny others' objects":
 		p.deny(a, func(_, key string) bool { return key != tableKey && !p.owns(key) }, errAccess, err503)
+	case "copy":
+		go w.copyMember(p, a)
 	case "forged wake-ups":
 		go func() {
 			for range 300 {
@@ -191,7 +193,7 @@ func (p *tableProcess) end() {
 // crash ends a process: from now on nothing of it reaches the store.
 func (p *tableProcess) crash() {
 	p.w.mu.Lock()
-	p.halted = true
+	p.halted, p.crashedAt = true, time.Now()
 	p.w.mu.Unlock()
 	p.crashed.Store(true)
 	p.clock.thaw() // because the goroutines of the simulation itself must end
@@ -211,16 +213,7 @@ func (w *tableWorld) mayLeave(p *tableProcess) bool {
 // restart starts the next process of a node.
 func (w *tableWorld) restart(p *tableProcess) {
 	defer w.comesBack(nil)
-	w.mu.Lock()
-	generation := 0
-	for _, other := range w.processes {
-		if other.node == p.node {
-			generation++
-		}
-	}
-	w.mu.Unlock()
-	c := newNodeClock(p.clock.rate, 0, w.cfg.rng("jitter", p.node, generation))
-	c.base, c.skew = p.clock.Now(), p.clock.skew
+	c, generation := p.clock.next(&w.cfg.Config, p.node)
 	w.start(p.node, generation, c)
 }
 
@@ -553,11 +546,15 @@ func (c *tableClient) send(ctx context.Context, kind, key string, body []byte,
 	ifMatch string) (leasehold.Object, error) {
 	p, w := c.p, c.p.w
 	p.clock.waitWhileFrozen()
-	r := &tableRequest{request: request{kind: kind, body: body, ifMatch: ifMatch}, key: key}
 	sentAt := p.clock.Now()
+	if obj, remembered, err := c.copy.remembers(c, kind, key, body, sentAt); remembered {
+		return obj, err
+	}
+	body = c.copy.sent(body)
+	r := &tableRequest{request: request{kind: kind, body: body, ifMatch: ifMatch}, key: key}
+	on := w.faultsOn()
 	w.mu.Lock()
-	on := !w.chaosOver && time.Since(w.began) < w.cfg.Chaos*7/10
-	f := drawFault(p.rand, &w.cfg.Config, w.cfg.RequestFaults, on)
+	f := drawFault(p.rand, &w.cfg.Config, w.cfg.RequestFaults, on && !p.calm)
 	r.torn = w.cfg.TornReads && on && p.rand.IntN(10) == 0
 	w.stats.Requests++
 	w.mu.Unlock()
@@ -633,6 +630,7 @@ func (c *tableClient) send(ctx context.Context, kind, key string, body []byte,
 		got = tableReply{reply: reply{err: errReset}}
 	}
 	c.receives(r, sentAt, got)
+	got.obj.Body = c.copy.shown(got.obj.Body)
 	return got.obj, got.err
 }
 

@@ -243,7 +243,7 @@ func (w *tableWorld) findWell(now time.Time) map[tables.Term]*tableClient {
 		for _, c := range p.clients {
 			if last := slices.MaxFunc([]time.Time{p.unwellAt, c.aliveAt},
 				time.Time.Compare); now.Sub(last) > idle*w.cfg.TTL && !c.idle &&
-				(!w.cfg.Twins || p.node >= 2) {
+				(!w.cfg.Twins || p.node >= 2) && !w.copied[c.key] {
 				c.idle = true
 				w.violateLocked("%s has had no term for %d TTLs, although nothing keeps it from the store",
 					c.name, idle)
@@ -404,6 +404,7 @@ func (w *tableWorld) checkTableWrite(c *tableClient, r *tableRequest) {
 	}
 	w.checkEvicted(c, old, now)
 	w.checkRows(c, old, now)
+	w.checkCopies(c, old, now)
 	w.checkOrder(c, old, now)
 	if r.givenUp.Load() {
 		w.checkLate(c, now)
@@ -420,6 +421,10 @@ func (w *tableWorld) checkTableWrite(c *tableClient, r *tableRequest) {
 // checkEvicted wants that a member is removed only when its object does not show the term any more,
 // or shows it released. The caller holds w.state.
 func (w *tableWorld) checkEvicted(c *tableClient, old, now *tables.Table) {
+	joined := false
+	for _, m := range old.Members() {
+		joined = joined || m.Key == c.key && m.TermID == c.term
+	}
 	for _, m := range old.Members() {
 		o := w.objects[m.Key]
 		if _, stays := now.Find(m.Term); stays || m.Key == c.key || o == nil || w.edited[m.Key] {
@@ -428,6 +433,7 @@ func (w *tableWorld) checkEvicted(c *tableClient, old, now *tables.Table) {
 		if o.rec.ObjectID == m.ObjectID && o.rec.Token <= m.Token && !o.rec.Released() {
 			w.violate("%s removes member %s, whose object shows its token %d", c.name, m.Name, o.rec.Token)
 		}
+		w.markIf(!joined, evictedUnjoined)
 	}
 }
 
@@ -448,6 +454,8 @@ func (w *tableWorld) checkRows(c *tableClient, old, now *tables.Table) {
 			w.violate("%s has asked for another: %v", c.name, row)
 		case c.asked[row]:
 			w.violate("%s asks again by number %d, which has stood in the table before", c.name, r.Number)
+		default:
+			w.asked[row] = tableAsk{c, time.Now()}
 		}
 	}
 }
@@ -488,7 +496,7 @@ func (w *tableWorld) checkOrder(c *tableClient, old, now *tables.Table) {
 	}
 	for name, room := range ahead.room {
 		if room < all && ahead.most[name] > room {
-			w.count("those with more slots stand in one line with those with fewer")
+			w.mark(mixedSlots)
 		}
 	}
 	before := newLine() // those that waited before and still wait
@@ -556,7 +564,7 @@ func (w *tableWorld) checkLate(c *tableClient, now *tables.Table) {
 	w.mu.Unlock()
 	valid := p.clock.Now().Elapsed(c.renewed.at) < w.cfg.TTL-w.cfg.Margin // a term that is over sends nothing
 	if p.crashed.Load() || p.clock.isFrozen() || !awake || !valid || c.requests > 0 || !c.well ||
-		time.Since(c.settled) < time.Second {
+		time.Since(c.settled) < time.Second || w.copied[c.key] { // whose term may be over, although it was renewed
 		return
 	}
 	for _, m := range now.Members() {
@@ -807,10 +815,10 @@ func (w *tableWorld) watchHealth(ctx context.Context, live []*tableClient) {
 
 // stopTwins stops all of one name but one.
 func (w *tableWorld) stopTwins() {
-	names := make(map[string]bool)
+	keys := make(map[string]bool)
 	for _, c := range w.live() {
-		if c.member == "" || !names[c.member] {
-			names[c.member] = true
+		if !keys[c.key] {
+			keys[c.key] = true
 			continue
 		}
 		if c.p.isHalted() {
@@ -928,6 +936,8 @@ func (w *tableWorld) checkNothingLeft() {
 					excuse = "a request that was to remove it may have failed"
 				case w.edited[key]:
 					excuse = "it was edited by hand"
+				case w.copied[key]:
+					excuse = "two processes have acted under a term of it, so it was not released"
 				case w.cfg.Loose:
 					excuse = "the store ignores the condition of a DELETE"
 				}

@@ -26,12 +26,5 @@ func TestTableSeeds(t *testing.T) {
 	})
 	t.Logf("%d worlds, %.0f virtual hours, %d requests, %d leases, %d writes: %v", total.Runs, total.Virtual.Hours(),
 		total.Requests, total.Terms, total.Writes, total.Faults)
-	for seen, worlds := range map[string]int{ // in so many worlds it is no chance
-		"those with more slots stand in one line with those with fewer": 40,
-		"a try has outlasted somebody who seemed dead":                  500,
-	} {
-		if total.Faults[seen] == 0 && total.Runs >= worlds && !t.Failed() {
-			t.Errorf("no world has %q", seen)
-		}
-	}
+	checkSituations(t, sim.TableSituations, total.Runs, total.Situations)
 }

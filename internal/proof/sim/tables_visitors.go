@@ -1,0 +1,189 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/tables"
+	"github.com/leasehold-go/leasehold/locktable"
+)
+
+// drawVisits draws whether processes take part that ask once and end. Then the wall clock of every
+// other machine is wrong by hours, and the records of its members claim times of renewal that are.
+// In half of these worlds requests go well. In another half all others crash, and stay away for
+// longer than a TTL.
+func (c *TableConfig) drawVisits() {
+	r := c.rng("table visits")
+	if c.Visitors = r.IntN(6) == 0; !c.Visitors {
+		return
+	}
+	c.Wrong = time.Duration(1+r.IntN(5)) * time.Hour * time.Duration(1-2*r.IntN(2))
+	if r.IntN(2) == 0 {
+		c.RequestFaults, c.Slow = 0, false
+	}
+	if r.IntN(2) == 0 {
+		return
+	}
+	from := time.Duration(r.Int64N(int64(c.Chaos / 3)))
+	for node := range c.Nodes {
+		c.Actions = append(c.Actions, Action{
+			At: from + time.Duration(r.Int64N(int64(c.TTL/5))), Node: node, Kind: "crash and restart",
+			For: 2*c.TTL + time.Duration(r.Int64N(int64(3*c.TTL))),
+		})
+	}
+	c.sortActions()
+}
+
+// hasWrongClock reports whether the wall clock of a node is wrong.
+func (c *TableConfig) hasWrongClock(node int) bool { return c.Wrong != 0 && node >= 0 && node%2 == 0 }
+
+// visits sends one visitor after the other while requests may go wrong.
+func (w *tableWorld) visits() {
+	r := w.cfg.rng("visits")
+	for i := 0; ; i++ {
+		time.Sleep(time.Duration(r.Int64N(int64(w.cfg.TTL))))
+		if !w.faultsOn() {
+			return
+		}
+		w.visit(i, r)
+	}
+}
+
+// visit starts a process on a machine of its own with a good network. It asks for a lock once,
+// holds it for a moment and ends; now and then it crashes while it has the lock.
+func (w *tableWorld) visit(i int, r *rand.Rand) {
+	name := fmt.Sprint("visitor", i)
+	p := w.newProcess(name, visitor, newNodeClock(1+w.cfg.RateSpread*(2*r.Float64()-1), 0, w.cfg.rng("jitter", name)))
+	c := newTableClient(p, name, "")
+	p.calm, p.clients = true, []*tableClient{c}
+	l := w.cfg.Locks[r.IntN(len(w.cfg.Locks))]
+	patience, crashes := time.Duration(r.Int64N(int64(3*w.cfg.TTL))), r.IntN(4) == 0
+	w.mu.Lock()
+	launched := w.launch(p)
+	if launched {
+		w.pending++
+	}
+	w.mu.Unlock()
+	if !launched {
+		return
+	}
+	defer w.comesBack(nil)
+	claims := []tables.Claim{{Name: l.Name, Of: l.Of, Slots: l.Of}}
+	v := w.finds(c, l.Name, min(patience, time.Until(w.began.Add(w.cfg.Chaos))))
+	ctx, cancel := context.WithTimeout(p.work, v.patience)
+	lease, err := c.lock(claims...).TryAcquire(ctx)
+	cancel()
+	w.log(name, "has tried to get %s: %s", l.Name, firstLine(err))
+	w.checkVisit(c, v, err)
+	if err == nil {
+		h := c.hold(lease, claims, lease.Context(), false)
+		_ = p.clock.Sleep(lease.Context(), time.Duration(r.Int64N(int64(w.cfg.TTL/2))))
+		if crashes {
+			p.crash()
+		}
+		c.released(h, lease.Release(p.life))
+	}
+	if !p.crashed.Load() {
+		p.halt()
+	}
+	p.runs.Wait()
+	p.end()
+}
+
+// tableVisit is one call of a visitor, and what it found.
+type tableVisit struct {
+	lock     string
+	patience time.Duration
+	began    time.Time
+	inWay    []string // members that held the lock or waited for it
+	alive    bool     // one of them was well, and had been for two TTLs
+	dead     bool     // all had crashed, and by the visitor's clock their records did not tell otherwise
+	wrong    bool     // one of them had the wrong clock
+}
+
+// finds notes what a visitor finds.
+func (w *tableWorld) finds(c *tableClient, lock string, patience time.Duration) *tableVisit {
+	w.state.Lock()
+	defer w.state.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now, wall := time.Now(), c.p.clock.Now().Time()
+	v := &tableVisit{lock: lock, patience: patience, began: now}
+	well, gone := w.findWell(now), 0
+	for _, m := range w.inWay(lock) {
+		o, other := w.objects[m.Key], well[m.Term]
+		v.inWay = append(v.inWay, m.Name)
+		v.alive = v.alive || other != nil && now.Sub(other.p.unwellAt) > 2*w.cfg.TTL
+		v.wrong = v.wrong || other != nil && w.cfg.hasWrongClock(other.p.node)
+		if at := w.crashedAt(m.Key); o != nil && o.rec.TermID == m.TermID && !at.IsZero() && now.Sub(at) > time.Second {
+			if age := wall.Sub(o.rec.RenewedAt); age > m.TTL+visitorsAllowance || age < -visitorsAllowance-patience {
+				gone++
+			}
+		}
+	}
+	v.dead = gone > 0 && gone == len(v.inWay)
+	return v
+}
+
+// visitorsAllowance is by how much two wall clocks may differ before a visitor must wait and see.
+const visitorsAllowance = 2 * time.Second
+
+// inWay are the members that hold a lock, or wait for it. The caller holds w.state.
+func (w *tableWorld) inWay(lock string) (members []tables.Member) {
+	for _, r := range rowsOf(w.table) {
+		if slices.ContainsFunc(r.Claims, func(c tables.Claim) bool { return c.Name == lock }) {
+			m, _ := w.table.Member(r.Member)
+			members = append(members, m)
+		}
+	}
+	return members
+}
+
+// crashedAt is when the last process crashed whose member has this object; zero if one lives. The
+// caller holds w.mu.
+func (w *tableWorld) crashedAt(key string) (at time.Time) {
+	if w.diedAt(key).IsZero() {
+		return at
+	}
+	for _, p := range w.processes {
+		if p.owns(key) && p.crashedAt.After(at) {
+			at = p.crashedAt
+		}
+	}
+	return at
+}
+
+// checkVisit wants TryAcquire to end soon after the next renewal of somebody who lives, and to
+// outlast those who are dead: within their TTL, and a third of it more, whatever their clocks have
+// told. Only where requests go well can that be said.
+func (w *tableWorld) checkVisit(c *tableClient, v *tableVisit, err error) {
+	took, ttl := time.Since(v.began), w.cfg.TTL
+	if w.cfg.RequestFaults > 0 || w.cfg.Slow || w.cfg.Damage || w.cfg.Loose {
+		return
+	}
+	const slack = 2 * time.Second // for some twenty requests, and for races
+	late := time.Duration(float64(ttl)*(1+w.cfg.Drift)/c.p.clock.rate) + ttl/3 + slack
+	after := w.finds(c, v.lock, 0)
+	w.markIf(v.wrong && after.wrong && errors.Is(err, leasehold.ErrHeld), wrongClockMet)
+	w.state.Lock()
+	unused := !w.usedAt[v.lock].After(v.began)
+	w.state.Unlock()
+	others := false
+	if held, ok := errors.AsType[*locktable.HeldError](err); ok {
+		others = slices.ContainsFunc(held.By, func(m locktable.Member) bool { return !slices.Contains(v.inWay, m.Name) })
+	}
+	switch {
+	case took > late:
+		w.violate("%s took %v to try, not %v: %v", c.name, took, late, err)
+	case v.alive && after.alive && err != nil && took > ttl*2/3+slack:
+		w.violate("%s took %v to try, although one of %v has lived all the time: %v", c.name, took, v.inWay, err)
+	case v.dead && v.patience > late && unused && !others && err != nil:
+		w.violate("%s had %v, took %v, and did not get %s, although all of %v were dead: %v", c.name, v.patience, took,
+			v.lock, v.inWay, err)
+	}
+}
