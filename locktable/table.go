@@ -183,9 +183,8 @@ func (t *Table) Wake() {
 // Check is for a health endpoint. It fails if Run has not been called or has returned with an
 // error, if a function still runs after its member's term has ended, if an observer has not
 // returned for two TTLs after the loss of a term, if this member has had no term for three, and if
-// for two the store has not let it read or write what it had to, or the clock of another member has
-// been more than 2 s ahead of this one. An error of the store wraps that of the last request. The
-// argument is ignored.
+// the store has not let it read or write what it had to for two. The error wraps that of the last
+// request. The argument is ignored.
 func (t *Table) Check(*http.Request) error {
 	if err := t.self.Check(nil); err != nil {
 		return t.named(err)

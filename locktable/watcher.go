@@ -59,8 +59,7 @@ type life struct {
 	renewed  time.Time // by the member's own wall clock
 	err      error     // of the last look
 	errSince time.Duration
-	ahead    time.Duration // by how much its clock was, if by more than the allowance; else 0
-	since    time.Duration // of ahead
+	ahead    bool // its clock was, by more than the allowance
 }
 
 // lifeState is a hint. It says whom to look at, and what TryAcquire is told. Only a
@@ -152,7 +151,7 @@ func (w *watcher) setDue(l *life, follows, asked bool, now time.Duration) {
 // rests is when a member is looked at again for which there is no reason: never, or about a TTL
 // later, if Check tells of it.
 func (w *watcher) rests(l *life, now time.Duration) time.Duration {
-	if l.err == nil && l.ahead == 0 {
+	if l.err == nil {
 		return forever
 	}
 	return now + clock.Jitter(w.clock, w.ttl)
@@ -172,7 +171,7 @@ func (w *watcher) know(tab *tables.Table, me uint64) {
 			continue
 		}
 		delete(w.lives, term)
-		if l.err != nil || l.ahead > 0 {
+		if l.err != nil {
 			w.publish()
 		}
 		if l.judge != nil && l.judge.Owes() {
@@ -329,7 +328,7 @@ func (w *watcher) judged(l *life, s sight) {
 	}
 	now, was := w.clock.Now(), l.state
 	age := now.Time().Sub(l.renewed)
-	w.compareClocks(l, age, now.Mono)
+	w.compareClocks(l, age)
 	late := l.member.TTL * 2 / 5 // one renewal comes every third of the TTL
 	switch {
 	case s.verdict.State == membership.Unknown:
@@ -353,18 +352,13 @@ func (w *watcher) judged(l *life, s sight) {
 	}
 }
 
-// compareClocks notes that a member's clock is ahead. It never decides who holds a lock, but
+// compareClocks warns of a member whose clock is ahead. That never decides who holds a lock, but
 // whoever tries to get one of this member waits for its next renewal each time.
-func (w *watcher) compareClocks(l *life, age, now time.Duration) {
+func (w *watcher) compareClocks(l *life, age time.Duration) {
 	was := l.ahead
-	if l.ahead = 0; age < -allowance {
-		l.ahead = -age
-	}
-	if l.ahead > 0 && was == 0 {
-		l.since = now
-	}
-	if l.ahead > 0 || was > 0 {
-		w.publish()
+	if l.ahead = age < -allowance; l.ahead && !was {
+		w.log.Warn("the clock of a member is ahead of this one, so tries take longer: set both by NTP", "table", w.key,
+			"member", l.member.Name, "by", -age.Round(time.Second))
 	}
 }
 
@@ -422,23 +416,19 @@ type lookError struct {
 	since time.Duration // monotonic
 }
 
-// publish tells Check, which runs elsewhere, of the members that cannot be judged, and of those
-// whose clocks are ahead.
+// publish tells Check, which runs elsewhere, of the members that cannot be judged.
 func (w *watcher) publish() {
 	var errs []lookError
 	for _, l := range w.lives {
-		switch {
-		case l.err != nil:
-			where := ""
-			if l.blocks {
-				where = "is in the way, and "
-			}
-			errs = append(errs, lookError{fmt.Errorf("member %q: %swhether it lives cannot be told: %w", l.member.Name,
-				where, l.err), l.errSince})
-		case l.ahead > 0:
-			errs = append(errs, lookError{fmt.Errorf("member %q: its clock is %v ahead of this one, so tries take "+
-				"longer: set both by NTP", l.member.Name, l.ahead.Round(time.Second)), l.since})
+		if l.err == nil {
+			continue
 		}
+		where := ""
+		if l.blocks {
+			where = "is in the way, and "
+		}
+		errs = append(errs, lookError{fmt.Errorf("member %q: %swhether it lives cannot be told: %w", l.member.Name,
+			where, l.err), l.errSince})
 	}
 	w.lookErrs.Store(&errs)
 }

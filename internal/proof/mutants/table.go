@@ -4242,9 +4242,8 @@ var mutants = []mutant{
 	},
 	{
 		"locktable: nobody is told whose clock is ahead",
-		[]edit{{"locktable/watcher.go", `		l.ahead = -age
-`, ``}},
-		[]string{"./locktable -run ^TestCheckTellsWhoseClockIsAhead$"}, 0,
+		[]edit{{"locktable/watcher.go", `l.ahead && !was {`, `l.ahead && was {`}},
+		[]string{"./locktable -run ^TestTheLogTellsWhoseClockIsAhead$"}, 0,
 	},
 	{
 		"locktable: a table that was full once is searched for ever",

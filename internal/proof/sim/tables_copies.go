@@ -59,8 +59,8 @@ func (w *tableWorld) copyMember(p *tableProcess, a Action) {
 // if the outcome of one is not known. The caller holds w.state.
 func (w *tableWorld) snapshot(of *tableClient) *memberCopy {
 	o, p := w.objects[of.key], of.p
-	if o == nil || o.rec.Released() || o.rec.TermID != of.term || of.sent[o.rec.Nonce] != of.renewed || of.copy != nil ||
-		p.crashed.Load() || p.clock.isFrozen() || p.isHalted() || w.over() {
+	if o == nil || o.rec.Released() || o.rec.TermID != of.term || of.sent[o.rec.Nonce] != of.renewed ||
+		of.copy != nil || p.crashed.Load() || p.clock.isFrozen() || p.isHalted() || w.over() {
 		return nil
 	}
 	for _, s := range of.sent {

@@ -175,7 +175,9 @@ func (w *tableWorld) checkVisit(c *tableClient, v *tableVisit, err error) {
 	w.state.Unlock()
 	others := false
 	if held, ok := errors.AsType[*locktable.HeldError](err); ok {
-		others = slices.ContainsFunc(held.By, func(m locktable.Member) bool { return !slices.Contains(v.inWay, m.Name) })
+		others = slices.ContainsFunc(held.By, func(m locktable.Member) bool {
+			return !slices.Contains(v.inWay, m.Name)
+		})
 	}
 	switch {
 	case took > late:
