@@ -3945,6 +3945,12 @@ var mutants = []mutant{
 		[]string{"./locktable -run ^TestAVisitorOutlastsTheDead$"}, 45,
 	},
 	{
+		"locktable: a dead member whose clock was ahead counts as alive",
+		[]edit{{"locktable/watcher.go", `		l.changed == never && -allowance <= age && age <= m.TTL+allowance:`,
+			`		l.changed == never && age <= m.TTL+allowance:`}},
+		[]string{"./internal/proof/sim -run ^TestTableSeeds$"}, 45,
+	},
+	{
 		"locktable: a try is asked for before anybody has looked",
 		[]edit{{"locktable/tries.go", `				r.heldBack = !r.asked
 `,
@@ -4083,7 +4089,7 @@ var mutants = []mutant{
 		[]string{"./locktable -run ^TestDetachBesideACopy$"}, 38,
 	},
 	{
-		"locktable: a member is handed over beside a write of unknown outcome",
+		"locktable: a member is handed over before its last write is known",
 		[]edit{{"locktable/next.go", `	case s.mustWrite, s.differs &&`,
 			`	case s.mustWrite && !s.detaching, s.differs &&`}},
 		[]string{"./locktable -run ^TestNext$", "./locktable -run ^TestDetachAfterAWriteOfUnknownOutcome$"}, 41,

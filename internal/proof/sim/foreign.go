@@ -31,9 +31,12 @@ const (
 // expires_at and token. It takes a lock that is released, or has expired by its wall clock. It
 // renews, and releases or lets the lock run out.
 func (w *world) foreignClient(ctx context.Context) {
-	r := w.rng("foreign")
+	r, often := w.rng("foreign"), w.cfg.TTL/2
+	if w.cfg.Handles { // so that it is there before others are, and heirs find that it has kept their term
+		often = w.cfg.TTL / 20
+	}
 	for ctx.Err() == nil {
-		time.Sleep(time.Duration(r.Int64N(int64(w.cfg.TTL / 2))))
+		time.Sleep(time.Duration(r.Int64N(int64(often))))
 		if w.faultsOn() {
 			w.foreignTerm(r)
 		}
@@ -43,6 +46,9 @@ func (w *world) foreignClient(ctx context.Context) {
 // foreignTerm is one term of the foreign client, if it can take the lock.
 func (w *world) foreignTerm(r *rand.Rand) {
 	kind, now := min(foreignRecord(r.IntN(5)), sameTerm), time.Now()
+	if w.cfg.Handles && r.IntN(2) == 0 {
+		kind = sameTerm
+	}
 	got := w.store.apply(nil, request{kind: "get"})
 	var rec leasehold.Record
 	if got.err != nil || json.Unmarshal(got.obj.Body, &rec) != nil || !rec.Released() &&
@@ -79,6 +85,14 @@ func (w *world) foreignTerm(r *rand.Rand) {
 	if r.IntN(2) == 0 {
 		_, _ = w.foreignWrite(kind, got.obj.Body, token, etag, time.Time{}, false)
 	}
+}
+
+// foreignHolds reports whether the foreign client holds the lock by a record that keeps a term.
+func (w *world) foreignHolds(token uint64) bool {
+	rec, _ := w.store.look()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return rec.Token == token && time.Now().Before(w.foreignUntil)
 }
 
 func latest(a, b time.Time) time.Time {

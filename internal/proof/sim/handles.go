@@ -19,9 +19,12 @@ type handovers struct {
 }
 
 // drawHandles draws whether holders hand their terms over to other processes. There are no ages,
-// because the process that resumes has a Lock of its own for that: see dropsLocks.
+// because the process that resumes has a Lock of its own for that: see dropsLocks. Beside a foreign
+// client they mostly do, because it may keep all members of a record but its own: then an heir must
+// not take the term for its own.
 func (c *Config) drawHandles() {
-	c.Handles = c.Ages == NoAges && !c.restores() && c.rng("handles").IntN(3) == 0
+	c.Handles = c.Ages == NoAges && !c.restores() && (c.rng("handles").IntN(3) == 0 ||
+		c.Foreign && c.rng("heirs beside a foreign client").IntN(3) > 0)
 }
 
 // mayHandOver now and then gives the handle of the lease to other processes, which resume the term.
@@ -52,9 +55,16 @@ func (p *process) handOver(lease *leasehold.Lease) {
 	w.mu.Unlock()
 	var heirs []*process
 	for i := range 1 + p.whim(2)*p.whim(len(nodes)-1) {
-		heirs = append(heirs, nodes[(max(p.node, -1)+1+i)%len(nodes)])
+		if heir := nodes[(max(p.node, -1)+1+i)%len(nodes)]; heir != nil { // else it has not started yet
+			heirs = append(heirs, heir)
+		}
 	}
-	pause := func() time.Duration { return time.Duration(p.whim(int(w.cfg.TTL/2)) * (1 + p.whim(4)/3*5)) }
+	pause := func() time.Duration {
+		if w.cfg.Foreign { // who must be there first
+			return p.draw(0, 2*w.cfg.TTL)
+		}
+		return time.Duration(p.whim(int(w.cfg.TTL/2)) * (1 + p.whim(4)/3*5))
+	}
 	token, handle := lease.Token(), lease.Handle()
 	if len(heirs) == 1 || p.whim(2) == 0 {
 		first := pause()
@@ -97,6 +107,7 @@ func (p *process) resume(token uint64, handle string, leave bool) {
 	lease, err := p.newLock(w.cfg.timing(p.name, token), false).Resume(ctx, handle)
 	cancel()
 	w.markIf(errors.Is(err, leasehold.ErrLost), resumedTooLate)
+	w.markIf(err != nil && w.foreignHolds(token), heirMeetsForeign)
 	if err != nil {
 		w.log(p.name, "does not resume token %d: %s", token, firstLine(err))
 		return

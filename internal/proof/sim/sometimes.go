@@ -96,6 +96,7 @@ const (
 	visitorOutlasts
 	visitorRefused
 	foreignKeepsTerm
+	heirMeetsForeign
 	fooledByETag
 	createdTooLate
 	createdBySleeper
@@ -276,6 +277,11 @@ var allSituations = Situations{
 		"a client that knows only expires_at takes a lock and changes nothing else of the record",
 		30,
 	},
+	heirMeetsForeign: {
+		"an heir meets a foreign client",
+		"Resume finds its term in the record, which a client that keeps all other members has taken",
+		5,
+	},
 	visitorOutlasts: {
 		"a visitor outlasts a holder that is gone",
 		"a process that asks once takes a term that has run out",
@@ -365,12 +371,12 @@ var TableSituations = Situations{
 	evictedUnjoined: {
 		"tables: evicted without a row",
 		"a member removes a dead one in the write by which it joins",
-		22,
+		16,
 	},
 	wrongClockMet: {
 		"tables: a visitor met a wrong clock",
 		"TryAcquire of a process that asks once finds a member that lives, whose wall clock is wrong by hours",
-		40,
+		95,
 	},
 }
 

@@ -555,7 +555,7 @@ func (c *tableClient) send(ctx context.Context, kind, key string, body []byte,
 	on := w.faultsOn()
 	w.mu.Lock()
 	f := drawFault(p.rand, &w.cfg.Config, w.cfg.RequestFaults, on && !p.calm)
-	r.torn = w.cfg.TornReads && on && p.rand.IntN(10) == 0
+	r.torn = !p.calm && w.cfg.TornReads && on && p.rand.IntN(10) == 0
 	w.stats.Requests++
 	w.mu.Unlock()
 	if kind == "get" && (errors.Is(f.err, leasehold.ErrNotExist) || errors.Is(f.err, leasehold.ErrPreconditionFailed)) {

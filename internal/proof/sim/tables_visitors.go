@@ -100,10 +100,10 @@ type tableVisit struct {
 	lock     string
 	patience time.Duration
 	began    time.Time
-	inWay    []string // members that held the lock or waited for it
-	alive    bool     // one of them was well, and had been for two TTLs
-	dead     bool     // all had crashed, and by the visitor's clock their records did not tell otherwise
-	wrong    bool     // one of them had the wrong clock
+	inWay    []string   // members that held the lock or waited for it
+	alive    []tableRow // of them, of those who were well, and had been for two TTLs
+	dead     bool       // all had crashed, and by the visitor's clock their records did not tell otherwise
+	wrong    bool       // one of them had the wrong clock
 }
 
 // finds notes what a visitor finds.
@@ -115,10 +115,12 @@ func (w *tableWorld) finds(c *tableClient, lock string, patience time.Duration) 
 	now, wall := time.Now(), c.p.clock.Now().Time()
 	v := &tableVisit{lock: lock, patience: patience, began: now}
 	well, gone := w.findWell(now), 0
-	for _, m := range w.inWay(lock) {
+	for row, m := range w.inWay(lock) {
 		o, other := w.objects[m.Key], well[m.Term]
 		v.inWay = append(v.inWay, m.Name)
-		v.alive = v.alive || other != nil && now.Sub(other.p.unwellAt) > 2*w.cfg.TTL
+		if other != nil && now.Sub(other.p.unwellAt) > 2*w.cfg.TTL {
+			v.alive = append(v.alive, row)
+		}
 		v.wrong = v.wrong || other != nil && w.cfg.hasWrongClock(other.p.node)
 		if at := w.crashedAt(m.Key); o != nil && o.rec.TermID == m.TermID && !at.IsZero() && now.Sub(at) > time.Second {
 			if age := wall.Sub(o.rec.RenewedAt); age > m.TTL+visitorsAllowance || age < -visitorsAllowance-patience {
@@ -133,15 +135,16 @@ func (w *tableWorld) finds(c *tableClient, lock string, patience time.Duration) 
 // visitorsAllowance is by how much two wall clocks may differ before a visitor must wait and see.
 const visitorsAllowance = 2 * time.Second
 
-// inWay are the members that hold a lock, or wait for it. The caller holds w.state.
-func (w *tableWorld) inWay(lock string) (members []tables.Member) {
+// inWay are the rows that hold a lock, or wait for it. The caller holds w.state.
+func (w *tableWorld) inWay(lock string) map[tableRow]tables.Member {
+	rows := make(map[tableRow]tables.Member)
 	for _, r := range rowsOf(w.table) {
 		if slices.ContainsFunc(r.Claims, func(c tables.Claim) bool { return c.Name == lock }) {
 			m, _ := w.table.Member(r.Member)
-			members = append(members, m)
+			rows[tableRow{m.Term, r.Number}] = m
 		}
 	}
-	return members
+	return rows
 }
 
 // crashedAt is when the last process crashed whose member has this object; zero if one lives. The
@@ -173,6 +176,7 @@ func (w *tableWorld) checkVisit(c *tableClient, v *tableVisit, err error) {
 	w.state.Lock()
 	unused := !w.usedAt[v.lock].After(v.began)
 	w.state.Unlock()
+	lived := slices.ContainsFunc(v.alive, func(row tableRow) bool { return slices.Contains(after.alive, row) })
 	others := false
 	if held, ok := errors.AsType[*locktable.HeldError](err); ok {
 		others = slices.ContainsFunc(held.By, func(m locktable.Member) bool {
@@ -182,7 +186,7 @@ func (w *tableWorld) checkVisit(c *tableClient, v *tableVisit, err error) {
 	switch {
 	case took > late:
 		w.violate("%s took %v to try, not %v: %v", c.name, took, late, err)
-	case v.alive && after.alive && err != nil && took > ttl*2/3+slack:
+	case lived && err != nil && took > ttl*2/3+slack:
 		w.violate("%s took %v to try, although one of %v has lived all the time: %v", c.name, took, v.inWay, err)
 	case v.dead && v.patience > late && unused && !others && err != nil:
 		w.violate("%s had %v, took %v, and did not get %s, although all of %v were dead: %v", c.name, v.patience, took,
