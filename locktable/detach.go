@@ -61,7 +61,9 @@ func (t *Table) Detach(ctx context.Context) (handle string, err error) {
 	case <-d.decided:
 	case <-ctx.Done():
 		t.mu.Lock()
-		t.decide("", t.endedBy(ctx))
+		if t.detaching == d { // else it is decided, and another call may be under way
+			t.decide("", t.endedBy(ctx))
+		}
 		t.mu.Unlock()
 	}
 	if d.err != nil {

@@ -167,7 +167,7 @@ func (l *Lock) acquire(ctx, parent context.Context, try bool) (*Lease, error) {
 				name))
 		}
 	}
-	if err := t.awaitRun(ctx, try); err != nil {
+	if err := t.awaitRun(ctx); err != nil {
 		return nil, t.named(err)
 	}
 	r := &request{t: t, claims: l.claims, try: try, began: t.clock.Now().Mono}
@@ -214,7 +214,7 @@ func ended(ctx context.Context) error {
 }
 
 // awaitRun waits a moment for Run, which is often called on another goroutine just before.
-func (t *Table) awaitRun(ctx context.Context, try bool) error {
+func (t *Table) awaitRun(ctx context.Context) error {
 	t.mu.Lock()
 	running, ended, began := t.running, t.ended, t.began
 	t.mu.Unlock()

@@ -62,9 +62,10 @@ func Resume(store leasehold.Store, handle string, opts ...Option) (*Table, error
 
 // Leases waits until Run goes on with the leases of [Resume], and returns them in the order of
 // their grants. A lease that the table does not hold any more is among them, and is lost. They are
-// returned once, because a lease that nobody refers to is freed. The error is that of Run if the
-// member could not go on, or matches [ErrNotRunning] if Run has returned, or ctx's error. A table
-// of [New] has no such leases.
+// returned once, because a lease that nobody refers to is freed. If somebody has removed the member
+// from a table that is full now, Leases waits until there is room for it. The error is that of Run
+// if the member could not go on, or matches [ErrNotRunning] if Run has returned, or ctx's error. A
+// table of [New] has no such leases.
 func (t *Table) Leases(ctx context.Context) ([]*Lease, error) {
 	if t.resumed == nil {
 		return nil, nil
