@@ -32,6 +32,7 @@ type observation struct {
 	creating    time.Duration // if the object is missing: how long to wait for another's unfinished create
 	revived     bool          // it is an old version that somebody has restored
 	later       Record        // the latest that was seen before a version that is revived: its term may go on
+	handedOver  bool          // its holder has signed that it may be replaced; nobody has restored it
 	writtenByUs bool          // this Lock wrote this version and has no live term; nobody has restored it
 	// the holder has this candidate's identity, but is another process; nobody has restored it
 	sameIdentity bool
@@ -69,6 +70,8 @@ func (o *options) decide(s observation) verdict {
 		return verdict{free: true, reason: "never taken"}
 	case r.Released() && !s.revived:
 		return verdict{free: true, reason: "released"}
+	case s.handedOver:
+		return verdict{free: true, reason: "handed over"}
 	case s.writtenByUs:
 		return verdict{free: true, reason: "left over from an earlier write of this lock"}
 	case s.sameIdentity && o.reclaim:

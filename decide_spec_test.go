@@ -35,8 +35,8 @@ func TestDecideFollowsTheProof(t *testing.T) {
 	laters := []Record{{}, byLock(8, ttl), byLock(8, 3*ttl)}
 	counted, frees := 0, 0
 	check := func(o options, s observation) {
-		if s.revived == (s.later.Token == 0) || s.revived && (s.writtenByUs || s.sameIdentity) ||
-			!s.exists && (s.revived || s.writtenByUs || s.asks != candidate) {
+		if s.revived == (s.later.Token == 0) || s.revived && (s.writtenByUs || s.sameIdentity || s.handedOver) ||
+			!s.exists && (s.revived || s.writtenByUs || s.handedOver || s.asks != candidate) {
 			return // cannot be
 		}
 		v, allowed := o.decide(s), allowedBy(spec, o, s)
@@ -52,11 +52,12 @@ func TestDecideFollowsTheProof(t *testing.T) {
 		for _, rec := range records {
 			for _, age := range ages {
 				for _, later := range laters {
-					for bits := range 1 << 5 {
+					for bits := range 1 << 6 {
 						is := func(i int) bool { return bits>>i&1 == 1 }
 						check(options{ttl: ttl, drift: drift, skew: 5 * time.Second, reclaim: is(0)}, observation{
 							asks: asks, handle: handle.Handle{Token: 7, Secret: "secret"}, exists: is(1), rec: rec,
 							age: age, wall: wall, revived: is(2), later: later, writtenByUs: is(3), sameIdentity: is(4),
+							handedOver: is(5),
 						})
 					}
 				}
@@ -92,7 +93,8 @@ func allowedBy(spec *invariant.Spec, o options, s observation) bool {
 		set("old", s.revived, v)
 		set("owns", s.writtenByUs, p, v)
 		set("gaveUp", s.writtenByUs, p, v)
-		set("ended", s.writtenByUs || s.rec.Released(), v)
+		set("free", s.handedOver, v)
+		set("ended", s.writtenByUs || s.handedOver || s.rec.Released(), v)
 		set("seen", true, p, v)
 		m.Set("seenR", now-int64(s.age), p, v)
 		m.Set("life", now+int64(s.rec.ExpiresAt.Add(o.skew).Sub(s.wall)), v) // sent at 0
@@ -133,6 +135,6 @@ func allowedBy(spec *invariant.Spec, o options, s observation) bool {
 	}
 	aged := []int64{p, w, v, int64(s.age)}
 	return may("acquireReleased", replace) || may("acquireExpired", aged) || may("acquireOwn", replace) ||
-		may("acquireForeign", replace) || may("acquireOld", aged) ||
+		may("acquireForeign", replace) || may("acquireOffered", replace) || may("acquireOld", aged) ||
 		o.reclaim && s.sameIdentity && may("acquireReclaim", replace, "user")
 }

@@ -83,6 +83,7 @@ func TestWhoMayTakeTheLock(t *testing.T) {
 			s:    observation{exists: true, rec: Record{ExpiresAt: now, TTL: wire.MaxTTL}},
 			wait: 2 * wire.MaxTTL,
 		},
+		"handed over": {s: observation{exists: true, rec: live, handedOver: true}, free: true},
 		"an old release, and a later term": {
 			s:    observation{exists: true, rec: Record{Token: 6, TTL: ttl}, revived: true, later: live},
 			wait: 10_200 * time.Millisecond,

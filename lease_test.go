@@ -43,7 +43,7 @@ func TestValidityCountsFromBeforeTheRequestWasSent(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
 		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, delay: 2 * time.Second})
 		began := time.Now()
-		lease := acquire(t, newLock(t, store))
+		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		require.Equal(t, 2*time.Second, time.Since(began))
 		require.Equal(t, began.Add(12*time.Second), lease.Deadline())
 

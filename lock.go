@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,7 +94,7 @@ func (l *Lock) try(ctx, parent context.Context, w *waiter) (*Lease, error) {
 // term begins: the write came too late, or landed after it had been given up.
 func (l *Lock) race(ctx, settling, parent context.Context, w *waiter) (lease *Lease, stray *version, err error) {
 	began := l.clock.Now().Mono
-	v, body := l.ownLatest(), []byte(nil) // needs no read
+	v, body := cmp.Or(l.takeOffer(), l.ownLatest()), []byte(nil) // needs no read
 	if v == nil {
 		if v, body, err = l.look(ctx); err != nil {
 			return nil, nil, err

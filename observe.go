@@ -21,6 +21,7 @@ type version struct {
 	age        time.Duration // at readAfter it was at least this old
 	readBefore time.Duration // monotonic time before the request that showed it
 	readAfter  time.Duration // and after it
+	free       bool          // its holder has signed that it may be replaced
 }
 
 func (v *version) same(w *version) bool { return v.exists == w.exists && v.etag == w.etag }
@@ -234,6 +235,7 @@ func (r *register) observed(v *version) observation {
 		exists: v.exists, rec: v.rec, age: v.age + now.Mono - v.readAfter, wall: now.Time(),
 		creating: r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10), // no longer than any wait for the next poll
 		revived:  revived, later: seen.latest,
+		handedOver:   v.free && !revived,
 		writtenByUs:  r.memory.owns(v.rec) && !revived,
 		sameIdentity: v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.process.Wrote(wire.Record(v.rec)),
 	}

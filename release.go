@@ -13,7 +13,7 @@ import (
 // release ends the term and frees the lock: see Lease.Release. asked says that the user has called
 // it; only that frees an abandoned lease.
 func (t *term) release(ctx context.Context, asked bool) error {
-	settling, settled := outlast(ctx, t.lock.attempt)
+	settling, settled := outlast(ctx, t.lock.attempt+t.lock.patience())
 	defer settled()
 	return t.free(ctx, settling, asked)
 }
@@ -59,8 +59,19 @@ func (t *term) free(ctx, settling context.Context, asked bool) error {
 		err = fmt.Errorf("releasing: another write of this lease is still under way: %w", cmp.Or(ctx.Err(), err))
 		return err
 	}
+	if t.passOn(settling) {
+		t.freed(ctx, "lock handed over")
+		return nil
+	}
 	err = t.writeRelease(ctx, settling, until)
 	return err
+}
+
+// freed notes that others may have the lock, or one of them has it.
+func (t *term) freed(ctx context.Context, how string) {
+	t.become(released)
+	t.lock.turns.Freed(t.lock.clock.Now().Mono)
+	t.lock.log.InfoContext(ctx, how, "key", t.lock.key, "token", t.token)
 }
 
 // writeRelease tries to write the release until it has landed or the lease would have ended.
@@ -73,9 +84,7 @@ func (t *term) writeRelease(ctx, settling context.Context, until time.Duration) 
 	})
 	switch {
 	case err == nil, errors.Is(err, errNothingToRelease):
-		t.become(released)
-		t.lock.turns.Freed(t.lock.clock.Now().Mono)
-		t.lock.log.InfoContext(ctx, "lock released", "key", t.lock.key, "token", t.token)
+		t.freed(ctx, "lock released")
 		return nil
 	case ended(err):
 		return err

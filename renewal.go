@@ -209,7 +209,7 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	if i >= 0 {
 		ours = t.unconfirmed[i]
 	}
-	mayBeReleased := slices.ContainsFunc(t.unconfirmed, func(w write) bool {
+	mayBeReleased := t.offered || slices.ContainsFunc(t.unconfirmed, func(w write) bool {
 		return w.rec.Nonce != rec.Nonce && w.rec.Released()
 	})
 	unchanged := v.sameRecord(t.stored)

@@ -30,6 +30,7 @@ type register struct {
 	existed      atomic.Bool           // a record was seen: any other body may be a proxy's page
 	canary       *canary.Canary        // tries the store's conditions; nil if they are known
 	turns        turns.Turns           // of this Lock, one after the other
+	handovers
 }
 
 func newRegister(s Store, key string, o *options, known *canary.Canary) *register {

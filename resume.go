@@ -16,12 +16,12 @@ import (
 //
 // The lease that wrote the version that Resume replaces must have ended, or its own TTL must have
 // passed: stop the other process, for example by [Lease.Abandon], because it notices the loss only
-// at its next renewal. Before that, a later term may begin: after a release of the resumed term, or
-// when a successor of this process reclaims it ([WithReclaim]). If several calls have the same
-// handle, each of them may succeed, and the last one has the lease. A TTL that is shorter than that
-// of the lease before holds for others only once that lease is over in any case: until then, the
-// record has the longer one. If somebody restores an old version of the object, a Lock that has
-// seen no later term resumes that version's, even if another holds the lock.
+// at its next renewal. Before that, a later term may begin: after a release or a hand-over of the
+// resumed term, or when a successor of this process reclaims it ([WithReclaim]). If several calls
+// have the same handle, each of them may succeed, and the last one has the lease. A TTL that is
+// shorter than that of the lease before holds for others only once that lease is over in any case:
+// until then, the record has the longer one. If somebody restores an old version of the object, a
+// Lock that has seen no later term resumes that version's, even if another holds the lock.
 //
 // The error matches
 //

@@ -58,6 +58,7 @@ type term struct {
 	failures    int              // of renewals in a row
 	failing     warnlog.Failures // what the log says of them
 	renewUntil  time.Duration    // monotonic time after which there are no renewals
+	offered     bool             // the lock was offered, and a candidate may have taken it
 	toldEnd     bool             // EventReleased tells of the end of the term, so EventLost does not
 
 	forgotten *atomic.Bool // the Lease was garbage collected

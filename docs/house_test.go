@@ -22,7 +22,7 @@ import (
 // documentation must know, and its lines. A limit is raised only with a reason in the commit.
 func TestSizeOfTheRoot(t *testing.T) {
 	const (
-		maxLines     = 3944 // 3,794 before the watch of holders that are gone, rests and heirs
+		maxLines     = 4060 // 3,929 before hand-overs by a signed note
 		maxFileLines = 400
 		maxLong      = 4   // functions of over 50 lines
 		maxNames     = 115 // with methods

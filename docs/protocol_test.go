@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/handover"
 )
 
 // vectors reads the cases of a file of test vectors, which protocol.md describes.
@@ -212,6 +213,28 @@ func TestProtocolHandles(t *testing.T) {
 			} else {
 				require.Equal(t, *c.Object, string(o.Body), "nothing was written")
 			}
+		})
+	}
+}
+
+func TestProtocolNotes(t *testing.T) {
+	offer := handover.Offer.(func(*leasehold.Lock, handover.Note) bool)
+	for _, c := range vectors[struct {
+		Name, Key, Object, Is string
+		Note                  handover.Note
+	}](t, "notes.json") {
+		t.Run(c.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lock, err := leasehold.NewLock(storeWith(t, c.Key, &c.Object), c.Key,
+					leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(t.Context())
+				go func() { _, _ = lock.Acquire(ctx) }()
+				synctest.Wait() // it has read the object, and waits
+				require.Equal(t, c.Is == "proof", offer(lock, c.Note))
+				cancel()
+				synctest.Wait()
+			})
 		})
 	}
 }

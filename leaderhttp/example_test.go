@@ -2,6 +2,7 @@ package leaderhttp_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -50,8 +51,38 @@ func Example() {
 	// 200 OK hello from the leader, whose token is 1
 }
 
+// Before maintenance, the leader passes the lock to the replica that you choose.
+func ExamplePeer_HandOver() {
+	store := leasehold.NewMemStore()
+	first, err := start(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer first.stop()
+	first.waitUntilItLeads()
+	second, err := start(store)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer second.stop()
+
+	err = first.peer.HandOver(context.Background(), second.name)
+	for errors.Is(err, leaderhttp.ErrNotWaiting) { // the second has only just started
+		err = first.peer.HandOver(context.Background(), second.name)
+	}
+	fmt.Println("handed over:", err == nil)
+	second.waitUntilItLeads()
+	fmt.Println("the second leads")
+	http.DefaultClient.CloseIdleConnections()
+	// Output:
+	// handed over: true
+	// the second leads
+}
+
 type instance struct {
+	name string
 	url  string
+	peer *leaderhttp.Peer
 	led  chan struct{}
 	stop func()
 }
@@ -90,6 +121,7 @@ func start(store leasehold.Store) (*instance, error) {
 	})))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	server.RegisterOnShutdown(peer.Close)
+	i.name, i.peer = lock.Identity(), peer
 	go func() { _ = server.Serve(listener) }()
 
 	ctx, cancel := context.WithCancel(context.Background())

@@ -3,7 +3,6 @@ package leaderhttp
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -23,9 +22,7 @@ const (
 	mark    = "Leasehold-Forwarded"
 	refused = "refused"
 
-	maxLook   = 10 * time.Second       // for a read of the record
-	lookAgain = 300 * time.Millisecond // between two reads, however many requests want one
-	maxOver   = 10 * time.Second       // for the answer of a leader whose term was seen to be over
+	maxOver = 10 * time.Second // for the answer of a leader whose term was seen to be over
 )
 
 // Forward returns a handler that runs next if this process leads, under a context that ends with
@@ -34,17 +31,22 @@ const (
 // reads has to call [http.ResponseController.EnableFullDuplex], as without Forward.) The handler
 // answers 503 itself in two cases, and the body says which:
 //
-//   - with Retry-After (3 s): the request was not carried out. This process knows of no leader,
-//     even after a fresh read of the record (at most one in 300 ms), or the leader cannot be
-//     reached or leads no more.
+//   - with Retry-After (3 s): the request was not carried out. For 2 s ([WithPatience]) there was
+//     no leader, or it could not be reached. Or 1,000 requests wait for a leader already, or the
+//     leader has refused a request whose body cannot be sent again.
 //   - without Retry-After: the request was sent, and no answer came, because the leader has died,
 //     or its term has been over for 10 s. Whether the request was carried out is not known.
 //
 // A body that is larger than an [http.MaxBytesReader] in front of Forward allows is answered 413.
 //
-// No request is carried out twice. If the leader has refused a request or could not be reached, and
-// another process leads meanwhile, the request is sent once more, unless reading its body has
-// begun.
+// While there is no leader, this process reads the record after 20 ms, 40 ms, and so on up to
+// 300 ms, once for all requests. It learns of the next leader from its elector, too.
+//
+// No request is carried out twice. A request that the leader has refused, or that could not be sent
+// to it, goes to the next leader, and to three leaders at most. A leader whose term has only just
+// begun may not know of it yet, so it gets the request again. What was read of a body of up to
+// 64 KiB with a Content-Length is kept for that. A request with another body is not sent again once
+// reading that has begun.
 //
 // A forwarded request has the header Leasehold-Forwarded, which names the lock and the term, its ID
 // included. Any process that does not lead that term answers 421 Misdirected Request, so a request
@@ -56,39 +58,46 @@ const (
 // saw it; what stands before that is the client's word. Forward must see the path that the client
 // sent, so do not put [http.StripPrefix] around it.
 func (p *Peer) Forward(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, own := p.known()
-		if marks, ok := r.Header[mark]; ok {
-			if own.leads() && len(marks) == 1 && marks[0] == p.name(own) {
-				run(own, next, w, r) // and not sent on if the term ends just now
-				return
-			}
-			w.Header().Set(mark, refused)
-			http.Error(w, "not carried out: this process does not lead the term that "+mark+" names",
-				http.StatusMisdirectedRequest)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.lead(w, r, next, p.send) })
+}
+
+// passing passes a request to the leader of a term, or answers it. again says that another leader
+// may get the request: it was not answered, not carried out, and nothing of its body is lost.
+type passing func(*term, http.ResponseWriter, *http.Request, *keptBody) (again bool)
+
+// lead runs next if this process leads, or passes r to the leader. While there is no leader, it
+// waits.
+func (p *Peer) lead(w http.ResponseWriter, r *http.Request, next http.Handler, pass passing) {
+	body := keep(r)
+	_, own := p.known()
+	if marks, ok := r.Header[mark]; ok {
+		if own.leads() && len(marks) == 1 && marks[0] == p.name(own) {
+			run(own, next, w, r, body) // and not sent on if the term ends just now
 			return
 		}
-		var vain *term // its leader has not carried r out
-		for range 2 {
-			last, own := p.known()
-			if !own.leads() && (last == nil || last == own || last == vain) {
-				p.look(r.Context())
-				last, own = p.known()
+		w.Header().Set(mark, refused)
+		http.Error(w, "not carried out: this process does not lead the term that "+mark+" names",
+			http.StatusMisdirectedRequest)
+		return
+	}
+	v := visit{Peer: p, w: w, r: r, body: body}
+	defer v.leave()
+	for {
+		last, own, changed := p.state()
+		switch {
+		case own.leads():
+			v.leave()
+			run(own, next, w, r, body)
+			return
+		case last != own && v.may(last):
+			if v.leave(); !pass(last, w, r, body) {
+				return
 			}
-			switch {
-			case own.leads():
-				run(own, next, w, r)
-				return
-			case last == nil || last == own || last == vain || last.url == nil:
-				later(w, "not carried out: there is no leader whom this process can reach; try again")
-				return
-			case !p.send(last, w, r):
-				return
-			}
-			vain = last
+			v.failed(last)
+		case !v.wait(last, changed):
+			return
 		}
-		later(w, "not carried out: the leader changes; try again")
-	})
+	}
 }
 
 type (
@@ -109,7 +118,7 @@ func Lease(ctx context.Context) *leasehold.Lease {
 }
 
 // run runs next under the own term t.
-func run(t *term, next http.Handler, w http.ResponseWriter, r *http.Request) {
+func run(t *term, next http.Handler, w http.ResponseWriter, r *http.Request, body *keptBody) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(t.leading, func() { cancel(context.Cause(t.leading)) })()
@@ -127,6 +136,9 @@ func run(t *term, next http.Handler, w http.ResponseWriter, r *http.Request) {
 	}
 	led := r.WithContext(ctx)
 	led.Header = header
+	if body.touched.Load() { // by a try to send it
+		led.Body = body.reader()
+	}
 	// The server removes a form's temporary files, but looks for them only in its own request.
 	defer func() { r.MultipartForm = led.MultipartForm }()
 	next.ServeHTTP(w, led)
@@ -139,26 +151,6 @@ func later(w http.ResponseWriter, text string) {
 	http.Error(w, text, http.StatusServiceUnavailable)
 }
 
-// look reads the record, unless a read has just ended.
-func (p *Peer) look(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, maxLook)
-	defer cancel()
-	if p.looking.Lock(ctx) != nil {
-		return
-	}
-	defer p.looking.Unlock()
-	if !p.looked.IsZero() && time.Since(p.looked) < lookAgain {
-		return
-	}
-	rec, err := p.lock.Inspect(ctx)
-	if err == nil {
-		p.saw(rec, false)
-	}
-	if !errors.Is(ctx.Err(), context.Canceled) { // then the client has gone, and the next one has to read
-		p.looked = time.Now()
-	}
-}
-
 // How far the last try to reach a leader has come. A transport that tells nothing leaves it at 0.
 const (
 	connects  = 1 + iota // to the leader, or to a proxy in front: nothing of the request is sent
@@ -167,27 +159,46 @@ const (
 
 var errRefused = errors.New("refused by a process that does not lead that term")
 
-// send sends r to the leader of t and passes its answer on. again says that another leader may get
-// r: it was not answered, not carried out, and nothing of its body is lost.
-func (p *Peer) send(t *term, w http.ResponseWriter, r *http.Request) (again bool) {
+// send is a passing: it sends r to the leader of t and passes its answer on.
+func (p *Peer) send(t *term, w http.ResponseWriter, r *http.Request, kept *keptBody) (again bool) {
+	if t.url == nil {
+		later(w, "not carried out: there is no leader whom this process can reach; try again")
+		return false
+	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(t.over, func() { time.AfterFunc(maxOver, cancel) })()
-	b := &body{Reader: r.Body}
-	if r.Body == nil { // of a handler in front of this one
-		b.Reader = http.NoBody
-	}
+	body := kept.reader()
 	// A transport tries again only what it has not sent, so the last try decides.
 	var reached atomic.Int32
 	in := r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { reached.Store(connects) },
 		GotConn: func(httptrace.GotConnInfo) { reached.Store(connected) },
 	}))
-	in.Body = b
-	// So that an app which answers while it reads can do so over HTTP/1, too. HTTP/2 needs no
-	// leave.
-	_ = http.NewResponseController(w).EnableFullDuplex()
-	var failed error
+	in.Body = body
+	failed := p.proxy(t, w, in)
+	_ = body.Close()
+	dial, ok := errors.AsType[*net.OpError](failed)
+	unsent := errors.Is(failed, errRefused) || reached.Load() == connects || ok && dial.Op == "dial"
+	tooLarge, isTooLarge := errors.AsType[*http.MaxBytesError](failed)
+	switch {
+	case failed == nil:
+	case isTooLarge: // of a handler in front of this one; the leader has the beginning alone
+		http.Error(w, tooLarge.Error(), http.StatusRequestEntityTooLarge)
+	case !unsent:
+		http.Error(w, "the leader has not answered: whether the request was carried out is not known",
+			http.StatusServiceUnavailable)
+	case kept.spoilt():
+		later(w, "not carried out: the leader leads no more; try again")
+	default:
+		return true
+	}
+	return false
+}
+
+// proxy sends r to the leader of t and passes its answer on. If it returns an error, nothing was
+// answered.
+func (p *Peer) proxy(t *term, w http.ResponseWriter, r *http.Request) (failed error) {
 	(&httputil.ReverseProxy{
 		Transport: p.client.Transport,
 		ErrorLog:  slog.NewLogLogger(p.log.Handler(), slog.LevelWarn),
@@ -210,26 +221,14 @@ func (p *Peer) send(t *term, w http.ResponseWriter, r *http.Request) (again bool
 			if res.StatusCode == http.StatusMisdirectedRequest && res.Header.Get(mark) == refused {
 				return errRefused
 			}
+			// So that an app which answers while it reads can do so over HTTP/1, too. HTTP/2 needs
+			// no leave. Before an answer of this process, the server has to read the body.
+			_ = http.NewResponseController(w).EnableFullDuplex()
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
-	}).ServeHTTP(w, in)
-	dial, ok := errors.AsType[*net.OpError](failed)
-	unsent := errors.Is(failed, errRefused) || reached.Load() == connects || ok && dial.Op == "dial"
-	tooLarge, isTooLarge := errors.AsType[*http.MaxBytesError](failed)
-	switch {
-	case failed == nil:
-	case isTooLarge: // of a handler in front of this one; the leader has the beginning alone
-		http.Error(w, tooLarge.Error(), http.StatusRequestEntityTooLarge)
-	case !unsent:
-		http.Error(w, "the leader has not answered: whether the request was carried out is not known",
-			http.StatusServiceUnavailable)
-	case b.touched.Load() && r.ContentLength != 0:
-		later(w, "not carried out: the leader leads no more; try again")
-	default:
-		return true
-	}
-	return false
+	}).ServeHTTP(w, r)
+	return failed
 }
 
 // mayBeRepeated reports whether http.Transport sends a request without a body again if a connection
@@ -242,16 +241,3 @@ func mayBeRepeated(r *http.Request) bool {
 	}
 	return true
 }
-
-// body is a request's body for one try to send it. The server closes the body itself.
-type body struct {
-	io.Reader
-	touched atomic.Bool
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	b.touched.Store(true)
-	return b.Reader.Read(p)
-}
-
-func (b *body) Close() error { return nil }

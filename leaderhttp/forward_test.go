@@ -2,10 +2,12 @@ package leaderhttp_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -51,6 +53,12 @@ func newReplica(t *testing.T, store leasehold.Store, url string, opts ...leaderh
 	r.answer(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "done") })
 	mux := http.NewServeMux()
 	r.server = httptest.NewUnstartedServer(mux)
+	r.server.Config.ErrorLog = log.New(writer(func(line []byte) (int, error) {
+		if bytes.Contains(line, []byte("panic serving")) {
+			t.Errorf("%s", line)
+		}
+		return len(line), nil
+	}), "", 0)
 	if url == "" {
 		url = "http://" + r.server.Listener.Addr().String()
 	}
@@ -349,7 +357,9 @@ func TestARequestGoesToTheNextLeader(t *testing.T) {
 		status       int
 	}{
 		{true, "GET", "", 200},
-		{true, "POST", "order", 503},
+		{true, "POST", "order", 200},
+		{true, "POST", strings.Repeat("x", 64<<10), 200},
+		{true, "POST", strings.Repeat("x", 64<<10+1), 503},
 		{false, "GET", "", 200},
 		{false, "POST", "order", 200},
 	} {
@@ -390,7 +400,7 @@ func TestRequestsWhileNobodyLeads(t *testing.T) {
 		w := newWorld(t)
 		defer w.end()
 		lease := w.hold("http://gone")
-		p := w.start("p", false, rare()...)
+		p := w.start("p", true, rare()...) // so nothing wakes its elector
 		time.Sleep(time.Second)
 		require.NoError(t, lease.Release(t.Context()))
 		runs := 0
@@ -409,8 +419,9 @@ func TestRequestsWhileNobodyLeads(t *testing.T) {
 		}
 		all.Wait()
 		reads := p.store.reads.Load() - before
-		require.LessOrEqual(t, reads, int64(10+1))
-		require.GreaterOrEqual(t, reads, int64(9))
+		t.Logf("%d reads in 5 s", reads)
+		require.LessOrEqual(t, reads, int64(22))
+		require.GreaterOrEqual(t, reads, int64(17))
 		require.Zero(t, runs)
 
 		time.Sleep(time.Second)
@@ -421,7 +432,7 @@ func TestRequestsWhileNobodyLeads(t *testing.T) {
 		forward.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, "GET", "/", nil))
 		require.Equal(t, time.Second, time.Since(began), "the client has gone")
 		require.Equal(t, 503, ask(forward, "GET", "/", nil).Code)
-		require.LessOrEqual(t, time.Since(began), 11*time.Second)
+		require.Equal(t, 3*time.Second, time.Since(began), "the patience of a request")
 		p.store.down.Store(false)
 
 		next := w.hold("http://next")
@@ -468,6 +479,7 @@ func TestAReadThatIsOvertaken(t *testing.T) {
 			require.Equal(t, 200, (<-answered).Code)
 			require.Zero(t, former.requests.Load())
 			require.NoError(t, lease.Release(t.Context()))
+			time.Sleep(request) // a read may outlast the request
 		})
 	}
 }
@@ -643,7 +655,8 @@ func TestARequestThatCannotBeSent(t *testing.T) {
 			store := leasehold.NewMemStore()
 			leader := newReplica(t, store, c.url)
 			leader.lead()
-			other := newReplica(t, store, "", leaderhttp.WithClient(&http.Client{Transport: transport}))
+			other := newReplica(t, store, "", leaderhttp.WithClient(&http.Client{Transport: transport}),
+				leaderhttp.WithPatience(0))
 			other.sees(leader)
 			res, body := other.do("POST", "/", "order")
 			require.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
@@ -813,6 +826,7 @@ func TestForwardOverABadNetwork(t *testing.T) {
 	upstream.Start()
 	defer upstream.Close()
 	defer upstream.CloseClientConnections()
+	defer leader.peer.Close() // else those who wait would hold upstream up
 	leader.lead()
 	other := newReplica(t, store, "")
 	other.sees(leader)

@@ -10,10 +10,17 @@
 //	mux.Handle("/", peer.Forward(app)) // app runs in the process that leads
 //	server.RegisterOnShutdown(peer.Close)
 //
-// Nothing that a peer answers decides who leads. The object in the store does, and an answer only
-// makes a candidate read it: up to twice after the end of a term, and once after a failure, which
-// is at most once in 25 s. So a peer that lies, floods or hangs costs a few reads, and the
-// hand-over then waits for the next poll, as it does without this package.
+// Nothing that a peer answers decides who leads. A peer's answer makes a candidate read; only the
+// holder's own signature lets it write, over the version that it names. A candidate reads up to
+// twice after the end of a term, and once after a failure, which is at most once in 25 s. So a peer
+// that lies, floods or hangs costs a few reads, and the hand-over then waits for the next poll, as
+// it does without this package.
+//
+// A leader that steps down passes the lock to one of the candidates that wait, so that the lock is
+// never free in between. That is the one that [Peer.HandOver] names, or the one with the highest
+// priority ([WithPriority]), or the youngest process. So a rolling restart changes the leader once.
+// A release takes up to a second longer if the chosen one has died. Candidates without a Peer get
+// the lock only when nobody waits.
 //
 // The URL in the lock's record comes from whoever may write the bucket, and each process sends
 // requests there. With [Peer.Forward] these are requests of its clients, with their credentials.
@@ -34,7 +41,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
-	"github.com/leasehold-go/leasehold/internal/ctxmutex"
+	"github.com/leasehold-go/leasehold/internal/handover"
 	"github.com/leasehold-go/leasehold/internal/warnlog"
 )
 
@@ -60,13 +67,21 @@ type Peer struct {
 	closing context.Context
 	close   context.CancelFunc
 
-	looking ctxmutex.Mutex // guards looked
-	looked  time.Time      // when Forward last read the record
+	began    time.Time     // of this Peer, by which the youngest process is found
+	priority int           // of this process as the next leader
+	preempts bool          // it steps down for a higher priority
+	preempt  time.Duration // after that has waited for so long
+	patience time.Duration // of requests while there is no leader
 
-	mu      sync.Mutex // guards what follows
-	last    *term      // the last term seen to begin; nil if that is over
-	own     *term      // the one of this process, until OnStoppedLeading
-	waiting []chan int // who waits for the end of own, in line: each gets its place
+	mu      sync.Mutex           // guards what follows
+	last    *term                // the last term seen to begin; nil if that is over
+	former  *term                // the last term seen to begin, even if that is over
+	own     *term                // the one of this process, until OnStoppedLeading
+	changed chan struct{}        // closed and made again when something of this changes
+	waiting []*candidate         // for the end of own
+	shunned map[string]time.Time // the names of those who have not taken an offer, and when that was
+	inVain  time.Time            // when an offer was last not taken
+	visitors
 }
 
 // Option configures a [Peer].
@@ -91,11 +106,14 @@ func WithAllowedHosts(allowed func(host string) bool) Option {
 	return func(p *Peer) { p.allowed = allowed }
 }
 
-// New returns the peer of this process for lock. It sends no request. It refuses a lock that
-// [leasehold.NewLock] did not make, and a nil option, client or function.
+// New returns the peer of this process for lock. It sends no request. From then on, each release of
+// lock passes it on to a candidate that waits for the elector's term. Make one peer for a lock. New
+// refuses a lock that [leasehold.NewLock] did not make, a nil option, client or function, and a
+// time that [WithPreemption] or [WithPatience] does not allow.
 func New(lock *leasehold.Lock, opts ...Option) (*Peer, error) {
 	p := &Peer{
-		lock: lock, id: rand.Text(), log: warnlog.New(), looking: ctxmutex.New(),
+		lock: lock, id: rand.Text(), log: warnlog.New(), began: time.Now(), patience: defaultPatience,
+		changed: make(chan struct{}), shunned: make(map[string]time.Time), visitors: newVisitors(),
 		allowed: func(string) bool { return true },
 		client: &http.Client{Transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
@@ -110,6 +128,13 @@ func New(lock *leasehold.Lock, opts ...Option) (*Peer, error) {
 		}
 		opt(p)
 	}
+	switch {
+	case p.preempts && (p.preempt < 0 || p.preempt >= maxPreempt):
+		return nil, fmt.Errorf("leaderhttp: WithPreemption(%v): the time must be at least 0 and below %v, because "+
+			"candidates ask again so often", p.preempt, maxPreempt)
+	case p.patience < 0:
+		return nil, fmt.Errorf("leaderhttp: WithPatience(%v): the time must not be negative", p.patience)
+	}
 	if lock.Key() == "" || p.client == nil || p.allowed == nil {
 		return nil, errors.New("leaderhttp: the lock was not made by leasehold.NewLock, or the client or function of " +
 			"an option is nil")
@@ -119,14 +144,16 @@ func New(lock *leasehold.Lock, opts ...Option) (*Peer, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	p.closing, p.close = context.WithCancel(context.Background())
+	heir(lock, p.passOn)
 	return p, nil
 }
 
 // Close ends the background work of the peer: it follows no leader any more, answers the requests
-// that wait, and closes idle connections. Requests that are being forwarded go on, and Forward and
-// the check of the leader still answer. Pass Close to [http.Server.RegisterOnShutdown], because
-// requests that wait would delay a shutdown. Shut the server down after [leasehold.Elector.Run] has
-// returned, so that the candidates hear of the release. Close may be called more than once.
+// that wait for the end of a term, and closes idle connections. Requests that are being forwarded
+// or wait for a leader go on, and Forward, Redirect and the check of the leader still answer. Pass
+// Close to [http.Server.RegisterOnShutdown], because requests that wait would delay a shutdown.
+// Shut the server down after [leasehold.Elector.Run] has returned, so that the candidates hear of
+// the release. Close may be called more than once.
 func (p *Peer) Close() {
 	p.mu.Lock()
 	p.close() // under mu, so that nothing begins to follow after it
@@ -162,12 +189,28 @@ func (p *Peer) Callbacks(cb leasehold.Callbacks) leasehold.Callbacks {
 
 // term is a term that this process knows of.
 type term struct {
-	rec     leasehold.Record
-	url     *url.URL        // of its leader; nil if there is none that can be used
-	over    context.Context // ends when another term has begun, or this one is seen to be over
-	end     context.CancelFunc
-	lease   *leasehold.Lease // of this process, else nil
-	leading context.Context  // of OnStartedLeading
+	rec  leasehold.Record
+	url  *url.URL        // of its leader; nil if there is none that can be used
+	ours bool            // this process has written rec, so it is about to lead, or has led
+	seen time.Time       // when this process first knew of it
+	over context.Context // ends when another term has begun, or this one is seen to be over
+	end  context.CancelFunc
+	past context.Context // ends when another term has begun
+	pass context.CancelFunc
+
+	shown    time.Time // when the store last showed it; guarded by Peer.mu
+	followed bool      // this process has begun to follow its leader; guarded by Peer.mu
+	follows  bool      // and still does; guarded by Peer.mu
+	warned   sync.Once // that there is no public URL
+
+	// Of a term of this process.
+	lease   *leasehold.Lease
+	leading context.Context // of OnStartedLeading
+	taken   chan struct{}   // has room for one: somebody says that the lock was taken
+	ended   chan struct{}   // closed by OnStoppedLeading
+	passing bool            // HandOver was called; guarded by Peer.mu, like the next two
+	chosen  string          // by HandOver, or ""
+	heir    string          // who has the lock now, or ""
 }
 
 // leads reports whether t is a term of this process in which it may act now.
@@ -190,77 +233,144 @@ func (t *term) spread() time.Duration {
 
 // known returns the last term seen to begin, or nil if that is over, and the term of this process.
 func (p *Peer) known() (last, own *term) {
+	last, own, _ = p.state()
+	return last, own
+}
+
+// state is known, with a channel that is closed when that changes.
+func (p *Peer) state() (last, own *term, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.last, p.own
+	return p.last, p.own, p.changed
+}
+
+// announce tells those who wait that something has changed. The caller holds p.mu.
+func (p *Peer) announce() {
+	close(p.changed)
+	p.changed = make(chan struct{})
 }
 
 // saw takes a record that was read from the store. inOrder says that it comes from the elector,
 // whose records come in order. Another record may be older than what is known.
 func (p *Peer) saw(r leasehold.Record, inOrder bool) {
 	// Both call code of the user, for which nobody else may wait: so neither is under mu.
-	u, err := p.target(r.Metadata[URLKey])
-	if p.takes(r, inOrder, u) && err != nil {
+	u, err := p.target(URLKey, r.Metadata[URLKey])
+	t := &term{rec: r, url: u, ours: wrote(p.lock, r)}
+	if t.ours {
+		t.url = nil // of this process, which does not ask itself
+	}
+	if p.takes(t, inOrder) && err != nil {
 		p.log.Warn("leaderhttp: the leader cannot be reached, so a hand-over waits for a poll", "key", p.lock.Key(),
 			"token", r.Token, "holder", r.Holder, "err", err)
 	}
 }
 
-// takes is saw with the URL of the leader, which is nil if there is none that can be used. It
-// reports whether a term has begun that was not known.
-func (p *Peer) takes(r leasehold.Record, inOrder bool, leader *url.URL) bool {
+// takes is saw with the term of the record. It reports whether that has begun and was not known.
+func (p *Peer) takes(t *term, inOrder bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	r := t.rec
 	switch {
-	case p.own.same(r), p.last.same(r) && !r.Released(), !inOrder && p.last != nil && r.Token < p.last.rec.Token:
+	case p.last.same(r) && !r.Released():
+		p.last.shown = time.Now()
+		if inOrder {
+			p.startFollowing(p.last)
+		}
+		return false
+	case p.own.same(r), !inOrder && p.last != nil && r.Token < p.last.rec.Token:
 		return false
 	case r.Released():
-		p.replace(nil)
+		if p.last != nil {
+			p.replace(nil)
+		}
 		return false
 	}
-	t := &term{rec: r, url: leader}
 	p.replace(t)
-	if leader != nil && p.closing.Err() == nil {
-		p.follows.Go(func() { p.follow(t) })
+	switch {
+	case inOrder:
+		p.startFollowing(t)
+	case !t.ours: // The elector may rest or have ended. Whoever follows is offered the lock.
+		p.lock.Wake()
 	}
 	return true
 }
 
-// replace makes t the last term seen. The caller holds p.mu.
+// startFollowing follows the leader of t, unless that has begun. The caller holds p.mu.
+func (p *Peer) startFollowing(t *term) {
+	if t.url != nil && !t.followed && p.closing.Err() == nil {
+		t.followed, t.follows = true, true
+		p.follows.Go(func() {
+			p.follow(t)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			t.follows = false
+		})
+	}
+}
+
+// replace makes t the last term seen, or notes that there is none. The caller holds p.mu.
 func (p *Peer) replace(t *term) {
 	if p.last != nil {
 		p.last.end()
 	}
 	if p.last = t; t != nil {
+		if p.former != nil {
+			p.former.pass()
+		}
+		now := time.Now()
+		p.former, t.seen, t.shown = t, now, now
 		t.over, t.end = context.WithCancel(context.Background())
+		t.past, t.pass = context.WithCancel(context.Background())
+	}
+	p.pause = firstLook / 2
+	p.announce()
+}
+
+// heardEnd notes that the leader of t has said that it is over.
+func (p *Peer) heardEnd(t *term) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.last == t {
+		p.replace(nil)
 	}
 }
 
 func (p *Peer) started(ctx context.Context, lease *leasehold.Lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.own = &term{rec: lease.Record(), lease: lease, leading: ctx}
+	p.own = &term{
+		rec: lease.Record(), lease: lease, leading: ctx, taken: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
 	p.replace(p.own)
 }
 
 // stopped tells all who wait that the term of this process is over.
 func (p *Peer) stopped() {
+	_, own := p.known()
+	if own == nil {
+		return
+	}
+	var note *handover.Note
+	if n, ok := noteOf(own.lease); ok {
+		note = &n
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.last == p.own {
+	p.own = nil
+	if p.last == own {
 		p.replace(nil)
 	}
-	p.own = nil
-	for place, waiter := range p.waiting {
-		waiter <- place
-	}
-	p.waiting = nil
+	p.announce()
+	p.tell(own, note)
+	close(own.ended)
 }
 
-// target returns the URL of a leader, or why it cannot be used.
-func (p *Peer) target(text string) (*url.URL, error) {
+// target returns the URL of a leader, which its record has under name, or why it cannot be used.
+func (p *Peer) target(name, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
+	case text == "" && name == PublicURLKey:
+		return nil, errors.New(`its record has no public URL: set "public_url" by leasehold.WithMetadata`)
 	case text == "":
 		return nil, errors.New(`its record has no URL: set "url" by leasehold.WithMetadata`)
 	case err == nil && u.User != nil: // without the text, which may have a password

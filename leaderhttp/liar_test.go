@@ -419,6 +419,9 @@ func TestNewRefuses(t *testing.T) {
 		"a nil option":       {lock, []leaderhttp.Option{nil}},
 		"a nil client":       {lock, []leaderhttp.Option{leaderhttp.WithClient(nil)}},
 		"a nil AllowedHosts": {lock, []leaderhttp.Option{leaderhttp.WithAllowedHosts(nil)}},
+		"a late preemption":  {lock, []leaderhttp.Option{leaderhttp.WithPreemption(50 * time.Second)}},
+		"an early one":       {lock, []leaderhttp.Option{leaderhttp.WithPreemption(-1)}},
+		"no patience at all": {lock, []leaderhttp.Option{leaderhttp.WithPatience(-1)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := leaderhttp.New(tc.lock, tc.opts...)

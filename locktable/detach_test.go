@@ -468,5 +468,6 @@ func TestWhatIsNoHandleOfATable(t *testing.T) {
 		leases, err := start(t, store).Leases(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, leases)
+		time.Sleep(time.Second) // until the store has answered Run
 	})
 }

@@ -159,8 +159,8 @@ func (d *Data) answers(say sayer) {
 	say("- %s", strings.Join([]string{
 		"**After a crash**, the next leader leads " + spans["takeover"] + ", at the default TTL.",
 		"**After a release**, it leads after " + spans["release"] + "; with a notification after " + spans["push"] +
-			" from the return of `Release`, and with [leaderhttp](http.md) after " + spans["told"] + " from that of " +
-			"`Elector.Run`.",
+			" from the return of `Release`, and with [leaderhttp](handover.md) after " + spans["told"] +
+			" from that of `Elector.Run`.",
 		"**A renewal** costs the process " + spans["renewal"] + " more than the bare request.",
 		"**Many electors in one process**: " + spans["electors"] + ".",
 	}, "\n- "))
@@ -395,7 +395,7 @@ func (d *Data) handovers(say sayer, put putter, whole wholer) {
 		"which takes a round trip more. Candidates of one process "+
 		"that share a `Store` wake each other without any channel.", d.Places[0].Name)
 	if len(d.handover(Followed, Stop)) > 0 {
-		say("With [leaderhttp](http.md), candidates keep a request open at the leader, also through a proxy that " +
+		say("With [leaderhttp](handover.md), candidates keep a request open at the leader, also through a proxy that " +
 			"delays. It needs electors, so it is measured with resignations and stops.")
 	}
 	if d.ran(Advisory) {

@@ -42,6 +42,7 @@ type campaign struct {
 	web               web                             // of run and elect
 	waiting           *waiting                        // of run
 	other             atomic.Pointer[leasehold.Event] // the last new term of another
+	has               atomic.Bool                     // the lock, also while it is being passed on
 	joined            chan struct{}                   // closed when this process is a member of a table
 }
 
@@ -94,7 +95,7 @@ func (c *campaign) check() error {
 		return exit.Errorf(exit.Usage, "the safety margin %v is over half of the TTL %v: choose a shorter "+
 			"--margin or a longer --ttl", c.margin, c.ttl)
 	}
-	if err := c.web.check(c.metadata); err != nil {
+	if err := c.web.check(c.metadata, c.flags); err != nil {
 		return err
 	}
 	c.noWait = c.noWait || c.wait == 0 && c.flags.Changed("wait")
@@ -121,7 +122,9 @@ func (c *campaign) lock(a *app, store *place.Store, key string, renewed func(),
 			switch {
 			case e.Kind == leasehold.EventRenewed:
 				renewed()
-			case e.Kind == leasehold.EventNewLeader && e.Holder != lock.Identity():
+			case e.Kind == leasehold.EventAcquired, e.Kind == leasehold.EventReleased, e.Kind == leasehold.EventLost:
+				c.has.Store(e.Kind == leasehold.EventAcquired)
+			case e.Kind == leasehold.EventNewLeader && e.Holder != lock.Identity() && !c.has.Load(): // else passed on
 				c.other.Store(&e)
 				a.log.Log(context.Background(), level, "the lock is held by another", "key", key, "holder",
 					e.Holder, "token", e.Token)

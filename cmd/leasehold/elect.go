@@ -40,6 +40,7 @@ A command for new leaders that still runs at the end gets SIGTERM, and SIGKILL 5
 	c.marginFlag(cmd.Flags())
 	c.crashFlags(cmd.Flags())
 	c.web.flags(cmd.Flags())
+	c.web.admin.flags(cmd.Flags())
 	cmd.Flags().StringVar(&hook, "on-new-leader", "",
 		"`command` for /bin/sh at every change of the leader, with LEASEHOLD_HOLDER, LEASEHOLD_TOKEN and LEASEHOLD_KEY")
 	return cmd

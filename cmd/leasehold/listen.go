@@ -36,6 +36,8 @@ const (
 // Without --listen it has only its flags, and its methods do nothing. They are for one goroutine.
 type web struct {
 	addr, advertise string
+	priority        int
+	admin           admin // of elect
 
 	listener net.Listener
 	peer     *leaderhttp.Peer
@@ -48,15 +50,21 @@ func (w *web) flags(flags *pflag.FlagSet) {
 		"else 503, /healthz is for health checks, and other candidates with this flag take over without a poll")
 	flags.StringVar(&w.advertise, "advertise", "", "`URL` where the others reach what --listen serves (default "+
 		"http://HOST:PORT)")
+	flags.IntVar(&w.priority, "priority", 0, "with --listen: a command that ends hands the lock to the candidate with "+
+		"the highest priority, and of these to the one that was started last")
 }
 
 // check checks the flags, and does not listen yet.
-func (w *web) check(metadata map[string]string) error {
+func (w *web) check(metadata map[string]string, flags *pflag.FlagSet) error {
 	if w.addr == "" {
-		if w.advertise != "" {
+		switch {
+		case w.advertise != "":
 			return exit.Errorf(exit.Usage, "--advertise needs --listen, which serves what the others reach there")
+		case flags.Changed("priority"):
+			return exit.Errorf(exit.Usage, "--priority needs --listen: without it, whoever reads the free lock first "+
+				"gets it")
 		}
-		return nil
+		return w.admin.check(w.addr)
 	}
 	host, port, err := net.SplitHostPort(w.addr)
 	if err != nil || port == "" {
@@ -65,6 +73,9 @@ func (w *web) check(metadata map[string]string) error {
 	if _, ok := metadata[leaderhttp.URLKey]; ok {
 		return exit.Errorf(exit.Usage, "--listen and --metadata %s=… exclude each other: give the URL by --advertise",
 			leaderhttp.URLKey)
+	}
+	if err := w.admin.check(w.addr); err != nil {
+		return err
 	}
 	if w.advertise != "" {
 		return checkAdvertised(w.advertise)
@@ -115,6 +126,9 @@ func (w *web) listen(ctx context.Context, metadata map[string]string) (map[strin
 	if w.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", w.addr); err != nil {
 		return nil, exit.Errorf(exit.Usage, "--listen %.100q: %v (choose another host or port)", w.addr, err)
 	}
+	if err := w.admin.listen(ctx); err != nil {
+		return nil, err
+	}
 	at := w.advertise
 	if at == "" {
 		host, _, _ := net.SplitHostPort(w.addr)
@@ -135,7 +149,7 @@ func (w *web) callbacks(lock *leasehold.Lock, cb leasehold.Callbacks) (leasehold
 		return cb, nil
 	}
 	var err error
-	if w.peer, err = leaderhttp.New(lock); err != nil {
+	if w.peer, err = leaderhttp.New(lock, leaderhttp.WithPriority(w.priority)); err != nil {
 		return cb, err
 	}
 	return w.peer.Callbacks(cb), nil
@@ -155,6 +169,7 @@ func (w *web) serve(logger *slog.Logger, healthy func(*http.Request) error) {
 			http.Error(rw, exit.Reword(err.Error()), http.StatusServiceUnavailable)
 		}
 	})
+	w.admin.serve(logger, w.peer)
 	var all connections
 	w.server = &http.Server{
 		Handler: withoutBodies(mux), ErrorLog: slowLog(logger), MaxHeaderBytes: 16 << 10,
@@ -240,6 +255,7 @@ func (w *web) end() {
 	if w.listener == nil {
 		return
 	}
+	w.admin.end()
 	if w.server != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
 		defer cancel()

@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"bytes"
+	"fmt"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -175,4 +176,25 @@ func TestAWaitOnATerminalCounts(t *testing.T) {
 	piped.Stderr = &out
 	_ = piped.Run()
 	require.NotContains(t, out.String(), "waiting 1s")
+}
+
+// A read that shows the lock unchanged does not begin the countdown anew. There is one in 6 s.
+func TestACountdownGoesOnOverReads(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t)
+	b.run("acquire", "--holder", "alice", b.url("locks/a")).succeeds(t)
+	cmd := b.command("run", "--wait", "10m", b.url("locks/a"), "--", "true")
+	cmd.Env = append(cmd.Env, "TERM=xterm")
+	term := onTerminal(t, cmd)
+	counts := regexp.MustCompile(`waiting (\d+)s of 10m0s: held by alice, token 1, for 59m(\d+)s unless renewed`)
+	for waited := 0; waited < 16; time.Sleep(10 * time.Millisecond) {
+		for _, m := range counts.FindAllStringSubmatch(term.shows(), -1) {
+			var left int
+			_, err := fmt.Sscan(m[1]+" "+m[2], &waited, &left)
+			require.NoError(t, err)
+			require.LessOrEqual(t, waited+left, 61, term.shows())
+		}
+	}
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
 }

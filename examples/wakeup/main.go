@@ -5,7 +5,7 @@
 //	go run ./examples/wakeup
 //
 // In memory, the program posts the notifications to its own webhook. A MinIO posts them itself;
-// guide: docs/wakeups.md.
+// guide: docs/handover.md.
 //
 //	export WEBHOOK_TOKEN=…    # the auth_token of MinIO's webhook
 //	go run ./examples/wakeup -listen 127.0.0.1:8090 -s3 http://127.0.0.1:9000 -bucket locks
@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	token := os.Getenv("WEBHOOK_TOKEN")
 	if token == "" {
 		if !where.InMemory() {
-			return errors.New("set WEBHOOK_TOKEN to the auth_token of the server's webhook (see docs/wakeups.md)")
+			return errors.New("set WEBHOOK_TOKEN to the auth_token of the server's webhook (see docs/handover.md)")
 		}
 		token = rand.Text()
 	}
@@ -94,7 +94,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fmt.Fprintf(out, "\nThe webhook has received %d notifications of that lock: one for each acquisition, renewal "+
 		"and release.\n", d.woken.Load())
 	if d.woken.Load() == 0 {
-		return errors.New("no bucket notification has arrived (set up the server's webhook as docs/wakeups.md says)")
+		return errors.New("no bucket notification has arrived (set up the server's webhook as docs/handover.md says)")
 	}
 	return nil
 }

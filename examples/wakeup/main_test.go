@@ -142,7 +142,7 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-// The block stands word for word in docs/wakeups.md.
+// The block stands word for word in docs/handover.md.
 func TestOneOfSeveralLocks(t *testing.T) {
 	objects := leasehold.NewMemStore()
 	other, err := leasehold.NewLock(&process{objects, new(demo)}, "locks/a", leasehold.WithTTL(5*time.Minute))

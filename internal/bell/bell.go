@@ -175,6 +175,13 @@ func (b *Bell) ring() {
 	}
 }
 
+// Queued reports whether anybody stands in line.
+func (b *Bell) Queued() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(b.waiters, func(w *Waiter) bool { return w.queue })
+}
+
 // Request rings for a caller that is not trusted. Each ring takes a slot, of which there are n in a
 // period. A request may use the slots of the last period that nobody has used. If there is none it
 // waits for the next one, together with those that follow it. If nobody listens, it does nothing.

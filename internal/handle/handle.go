@@ -1,8 +1,9 @@
-// Package handle has the handle of a term: its token, and the secret of which the record has the
-// hash.
+// Package handle has the handle of a term: its token and its secret. The secret makes a key, with
+// which whoever has the handle signs. The record has the hash of the public key.
 package handle
 
 import (
+	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -22,13 +23,34 @@ type Handle struct {
 // NewSecret returns random text with 130 bits of entropy.
 func NewSecret() string { return rand.Text() }
 
+// key is the key of the term of this lock whose handle has this secret. A copy of the object under
+// another key is another lock, to which the handle does not belong. No key has a line feed, so no
+// other key and secret are hashed alike.
+func key(lock, secret string) ed25519.PrivateKey {
+	seed := sha256.Sum256([]byte(lock + "\n" + secret))
+	return ed25519.NewKeyFromSeed(seed[:])
+}
+
 // TermID returns the ID of the term of this lock whose handle has this secret. The record contains
-// the ID alone, so a reader of the record can check a handle, but cannot make one. A copy of the
-// object under another key is another lock, to which the handle does not belong. No key has a line
-// feed, so no other key and secret are hashed alike.
-func TermID(key, secret string) string {
-	sum := sha256.Sum256([]byte(key + "\n" + secret))
+// the ID alone, so a reader of the record can check a handle or a signature, but cannot make one.
+func TermID(lock, secret string) string {
+	return idOf(key(lock, secret).Public().(ed25519.PublicKey))
+}
+
+func idOf(public ed25519.PublicKey) string {
+	sum := sha256.Sum256(public)
 	return hex.EncodeToString(sum[:16])
+}
+
+// Sign signs text by the key of the term of this lock whose handle has this secret.
+func Sign(lock, secret string, text []byte) (public, signature []byte) {
+	private := key(lock, secret)
+	return private.Public().(ed25519.PublicKey), ed25519.Sign(private, text)
+}
+
+// Signed reports whether the signature of text is by the key of the term with this ID.
+func Signed(termID string, text, public, signature []byte) bool {
+	return len(public) == ed25519.PublicKeySize && idOf(public) == termID && ed25519.Verify(public, text, signature)
 }
 
 // IsHash reports whether the ID of a term can be the hash of a secret. Foreign clients and older

@@ -26,6 +26,7 @@ type client struct {
 	writes      int
 	lease       *leasehold.Lease
 	abandoned   bool // the lease of this attempt
+	lock        *leasehold.Lock
 	dead        bool
 	ctx         context.Context
 	kill        context.CancelFunc
@@ -67,10 +68,12 @@ func (c *client) run() {
 		c.reset()
 		lock, err := leasehold.NewLock(c, "lock", testopt.WithClock(c), leasehold.WithTTL(ttl),
 			leasehold.WithSafetyMargin(margin), leasehold.WithClockDrift(drift), leasehold.WithManualRenewal(),
-			leasehold.WithIdentity("x"), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+			leasehold.WithIdentity("x"), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+			leasehold.WithPollInterval(c.w.cfg.poll()))
 		if err != nil {
 			panic(err)
 		}
+		c.offers(lock)
 		lease, err := c.take(lock)
 		if err != nil {
 			_ = c.Sleep(c.ctx, ttl/2)
@@ -99,8 +102,15 @@ type hurried struct{ context.Context }
 
 func (hurried) Deadline() (time.Time, bool) { return time.Time{}, true }
 
-// take acquires the lock, after one wait if it is held.
+// take acquires the lock, after one wait if it is held; or in line, if the world has offers.
 func (c *client) take(lock *leasehold.Lock) (*leasehold.Lease, error) {
+	if c.w.cfg.Offers > 0 {
+		lease, err := lock.Acquire(c.ctx)
+		if err == nil {
+			c.acquired(lease)
+		}
+		return lease, err
+	}
 	lease, err := lock.TryAcquire(hurried{c.ctx})
 	if held, ok := errors.AsType[*leasehold.HeldError](err); ok {
 		_ = c.Sleep(c.ctx, held.Wait)

@@ -22,6 +22,7 @@ type Config struct {
 	Crashes  int       // on one path; a restarted client remembers nothing
 	Suspends int       // on one path: a client's monotonic clock stands still while time moves on
 	Abandons int       // on one path: a client abandons its lease, then tries with the same Lock again
+	Offers   int       // notes of holders that reach a client, on one path, at any time; clients then wait in line
 	// the store reports Object.Age: the true one in the first reply that shows a version, an hour
 	// more in all others
 	ReportsAge bool

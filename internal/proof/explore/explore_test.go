@@ -40,6 +40,10 @@ func TestAll(t *testing.T) {
 		},
 		{"a fault", explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1}, false},
 		{"an abandoned lease", explore.Config{Rates: two, Terms: 1, Steps: steps, Abandons: 1}, false},
+		{"an offer", explore.Config{Rates: two, Terms: 1, Steps: steps, Offers: 1}, false},
+		{"an offer and a fault", explore.Config{Rates: two, Terms: 1, Steps: steps, Offers: 1, Faults: 1}, true},
+		{"two offers, two terms each", explore.Config{Rates: two, Terms: 2, Steps: steps, Offers: 2}, true},
+		{"an offer and a suspend", explore.Config{Rates: two, Terms: 1, Steps: steps, Offers: 1, Suspends: 1}, true},
 		{
 			"a fault and an abandoned lease",
 			explore.Config{Rates: two, Terms: 1, Steps: steps, Faults: 1, Abandons: 1},
@@ -59,7 +63,7 @@ func TestAll(t *testing.T) {
 			if c.long && os.Getenv("EXPLORE") != "all" {
 				t.Skip("takes minutes: set EXPLORE=all to run it")
 			}
-			if c.Faults+c.Suspends > 0 && raceEnabled {
+			if c.Faults+c.Suspends+c.Offers > 0 && raceEnabled {
 				t.Skip("takes minutes under the race detector: run it without")
 			}
 			began := time.Now()

@@ -64,6 +64,11 @@ func (w *world) fingerprint() [16]byte {
 	for _, g := range w.ghosts {
 		sent(g)
 	}
+	b = fmt.Append(b, w.offers)
+	for _, n := range w.notes {
+		v, met := names[n.ETag]
+		b = fmt.Append(b, " note ", int64(n.token-tokens), met, v, slices.Index(w.clients, n.by))
+	}
 	h := fnv.New128a()
 	_, _ = h.Write(b)
 	return [16]byte(h.Sum(nil))

@@ -28,6 +28,8 @@ type world struct {
 	suspends   int
 	abandons   int
 	abandoned  []abandonment
+	offers     int // notes that have reached a client
+	notes      []note
 	tokens     map[uint64]*client
 	lost       map[uint64]bool // terms that were over before their release
 	ghostly    bool            // the object is what a late or repeated request wrote
@@ -179,6 +181,7 @@ func (w *world) choices() []choice {
 	for _, c := range valid {
 		list = append(list, choice{c.name + " abandons its lease", func() { w.abandon(c) }})
 	}
+	list = append(list, w.arrivals()...)
 	for i, c := range w.clients {
 		if w.crashes < w.cfg.Crashes && c.lease != nil {
 			add(c.name+" crashes and restarts", func() {

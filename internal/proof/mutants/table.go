@@ -889,6 +889,82 @@ var mutants = []mutant{
 		[]string{". -run ^TestAReleaseThatOutlastsASuspendBacksOff$"}, 14,
 	},
 	{
+		"handover: a note of whoever can read the lock",
+		[]edit{{"internal/handle/handle.go", `idOf(public) == termID && `, ``}},
+		[]string{worlds, ". -run ^TestNotesThatProveNothing$"},
+		1,
+	},
+	{
+		"handover: a note that was changed on its way",
+		[]edit{{"internal/handle/handle.go", `ed25519.Verify(public, text, signature)`, `text != nil`}},
+		[]string{". -run ^TestNotesThatProveNothing$"},
+		1,
+	},
+	{
+		"handover: a note of another term than the one read last",
+		[]edit{{"handover.go", `n.SignedBy(r.key, last.rec.TermID)`, `n.SignedBy(r.key, rec.TermID)`},
+			{"handover.go", `	var rec Record
+`, `	var rec Record
+	_ = rec.UnmarshalJSON(n.Record)
+	if last != nil {
+		last = &version{exists: last.exists, rec: rec}
+	}
+`}},
+		[]string{". -run ^TestNotesThatProveNothing$"},
+		1,
+	},
+	{
+		"handover: a note counts for a later version",
+		[]edit{{"handover.go", `etag: n.ETag, rec: rec,`, `etag: last.etag, rec: rec,`}},
+		[]string{worlds},
+		1,
+	},
+	{
+		"handover: a version that has come back is given away",
+		[]edit{{"observe.go", `v.free && !revived`, `v.free`}},
+		[]string{". -run ^TestANoteOfAnOldVersion$"},
+		1,
+	},
+	{
+		"handover: a note counts more than once",
+		[]edit{{"handover.go", `r.offer.Swap(nil)`, `r.offer.Load()`}},
+		[]string{". -run ^TestALateNoteCostsOneWrite$"},
+		0,
+	},
+	{
+		"handover: a release after an offer that was taken is a loss",
+		[]edit{{"renewal.go", `t.offered || slices`, `slices`}},
+		[]string{worlds, ". -run ^TestAReleaseAfterAnOfferThatWasTaken$"},
+		0,
+	},
+	{
+		"handover: an offer takes the time of the release",
+		[]edit{{"release.go", `t.lock.attempt+t.lock.patience()`, `t.lock.attempt`}},
+		[]string{". -run ^TestAReleaseHasItsTimeAfterAnOffer$"},
+		0,
+	},
+	{
+		"handover: an offer while a write may land",
+		[]edit{{"handover.go", `if !settled || err != nil {`, `if err != nil || !settled && false {`}},
+		[]string{". -run ^TestNoOfferWhileAWriteIsUnknown$"},
+		0,
+	},
+	{
+		"handover: whoever watches counts as a candidate",
+		[]edit{{"internal/bell/bell.go", `func(w *Waiter) bool { return w.queue })`,
+			`func(*Waiter) bool { return true })`}},
+		[]string{". -run ^TestAnOfferToNobody$"},
+		0,
+	},
+	{
+		"handover: the payload of the version that was read goes on",
+		[]edit{{"handover.go", `	rec.Key = r.key
+`, `	rec.Key, rec.Payload = r.key, last.rec.Payload
+`}},
+		[]string{". -run ^TestALockIsPassedOn$"},
+		0,
+	},
+	{
 		"a handle needs no secret",
 		[]edit{{"decide.go", `case r.TermID != handle.TermID(r.Key, s.handle.Secret):`, `case false:`}},
 		[]string{". -run ^TestBadHandles$"},
@@ -896,7 +972,7 @@ var mutants = []mutant{
 	},
 	{
 		"a handle is good for a copy under another key",
-		[]edit{{"internal/handle/handle.go", `[]byte(key + "\n" + secret)`, `[]byte(secret)`}},
+		[]edit{{"internal/handle/handle.go", `[]byte(lock + "\n" + secret)`, `[]byte(secret)`}},
 		[]string{". -run ^TestAHandleIsOfOneKey$", "./docs -run ^TestProtocolHandles$"},
 		31,
 	},
@@ -1309,7 +1385,7 @@ var mutants = []mutant{
 		`!inOrder && p.last != nil && r.Token < p.last.rec.Token:`, `!inOrder && r.Token == 0:`}},
 		[]string{"./leaderhttp -run ^TestAReadThatIsOvertaken$"}, 0},
 	{"leaderhttp: a shutdown hides the end of the term", []edit{{"leaderhttp/wait.go",
-		`	if len(line) > 0 {`, `	if len(line) > 1 {`}},
+		`	if len(c.line) > 0 {`, `	if len(c.line) > 1 {`}},
 		[]string{"./leaderhttp -run ^TestCloseAfterTheEndOfATerm$"}, 0},
 	{
 		"leaderhttp: a shutdown held up by those who wait",
@@ -1347,8 +1423,7 @@ var mutants = []mutant{
 	},
 	{
 		"leaderhttp: what is left of a body sent to the next leader",
-		[]edit{{"leaderhttp/forward.go", `case b.touched.Load() && r.ContentLength != 0:`,
-			`case b.touched.Load() && r.ContentLength < -1:`}},
+		[]edit{{"leaderhttp/forward.go", `case kept.spoilt():`, `case false:`}},
 		[]string{"./leaderhttp -run TestARequestGoesToTheNextLeader"},
 		35,
 	},
@@ -1362,7 +1437,7 @@ var mutants = []mutant{
 	},
 	{
 		"leaderhttp: each request reads the record",
-		[]edit{{"leaderhttp/forward.go", `time.Since(p.looked) < lookAgain`, `time.Since(p.looked) < 0`}},
+		[]edit{{"leaderhttp/await.go", `min(2*p.pause, lookAgain)`, `0`}},
 		[]string{"./leaderhttp -run TestRequestsWhileNobodyLeads"},
 		0,
 	},
@@ -1371,6 +1446,153 @@ var mutants = []mutant{
 		[]edit{{"leaderhttp/forward.go", `time.AfterFunc(maxOver, cancel)`, `time.AfterFunc(100*maxOver, cancel)`}},
 		[]string{"./leaderhttp -run TestALeaderThatHangs"},
 		0,
+	},
+	{
+		"leaderhttp: a request that is carried out still waits",
+		[]edit{{"leaderhttp/forward.go", `if v.leave(); !pass`, `if !pass`}},
+		[]string{"./leaderhttp -run ^TestARequestThatHasWaited$"}, 0,
+	},
+	{
+		"leaderhttp: a hand-over believed without a read",
+		[]edit{{"leaderhttp/handover.go", `err == nil && own.precedes(rec) {`,
+			`err == nil {`}},
+		[]string{"./leaderhttp -run ^TestForgedTaken"}, 0,
+	},
+	{
+		"leaderhttp: a read for each who says that the lock was taken",
+		[]edit{{"leaderhttp/handover.go", `for range maxLooks {`,
+			`for range 1000 * maxLooks {`}},
+		[]string{"./leaderhttp -run ^TestForgedTaken"}, 0,
+	},
+	{
+		"leaderhttp: those who lie about a hand-over hide the truth",
+		[]edit{{"leaderhttp/handover.go", `Sleep(ctx, pause)`,
+			`Sleep(ctx, 0*pause)`}},
+		[]string{"./leaderhttp -run ^TestForgedTaken"}, 0,
+	},
+	{
+		"leaderhttp: whoever takes no offer gets the next one",
+		[]edit{{"leaderhttp/candidates.go", `p.shunned[c.name], p.inVain = now, now`,
+			`p.inVain = now`}},
+		[]string{"./leaderhttp -run ^TestAnOfferThatIsLost|^TestALiar"}, 0,
+	},
+	{
+		"leaderhttp: each new name makes the leader step down",
+		[]edit{{"leaderhttp/candidates.go", ` && now.Sub(p.inVain) >= shunTime`,
+			``}},
+		[]string{"./leaderhttp -run ^TestALiar"}, 0,
+	},
+	{
+		"leaderhttp: the oldest process leads next",
+		[]edit{{"leaderhttp/candidates.go", `b.born.Compare(a.born)`,
+			`a.born.Compare(b.born)`}},
+		[]string{"./leaderhttp -run ^TestRollingRestart"}, 0,
+	},
+	{
+		"leaderhttp: priorities are ignored",
+		[]edit{{"leaderhttp/candidates.go", `			cmp.Compare(b.priority, a.priority),
+`,
+			``}},
+		[]string{"./leaderhttp -run ^TestWhoLeadsNext"}, 0,
+	},
+	{
+		"leaderhttp: a process that has only just come is offered the lock",
+		[]edit{{"leaderhttp/candidates.go", `now.Sub(c.born) <= settled`,
+			`now.Sub(c.born) < 0`}},
+		[]string{"./leaderhttp -run ^TestTheYoungestMay"}, 0,
+	},
+	{
+		"leaderhttp: HandOver chooses nobody",
+		[]edit{{"leaderhttp/candidates.go",
+			`before(chosen != "" && a.name == chosen, chosen != "" && b.name == chosen),`, ``}},
+		[]string{"./leaderhttp -run ^TestANamed|^TestWhoLeads"}, 0,
+	},
+	{
+		"leaderhttp: a note for those who do not know what it is",
+		[]edit{{"leaderhttp/candidates.go", `return c.able && now`,
+			`return now`}},
+		[]string{"./leaderhttp -run ^TestEarlier"}, 0,
+	},
+	{
+		"leaderhttp: a place in line that the heir has had",
+		[]edit{{"leaderhttp/wait.go", `place, note = 1, nil`,
+			`place, note = 0, nil`}},
+		[]string{"./leaderhttp -run ^TestTheAnswersOfAPeer"}, 0,
+	},
+	{
+		"leaderhttp: no note of a release",
+		[]edit{{"leaderhttp/wait.go", `			got.Note = note
+`,
+			`			_ = note
+`}},
+		[]string{"./leaderhttp -run ^TestAnOfferThatIsLost"}, 0,
+	},
+	{
+		"leaderhttp: whoever does not campaign is offered the lock",
+		[]edit{{"leaderhttp/leaderhttp.go", `	switch {
+	case inOrder:
+`,
+			`	switch {
+	case true:
+`}},
+		[]string{"./leaderhttp -run ^TestWhoDoesNotCampaign"}, 0,
+	},
+	{
+		"leaderhttp: a process forwards to itself",
+		[]edit{{"leaderhttp/leaderhttp.go", `ours: wrote(p.lock, r)}`,
+			`ours: false}`}},
+		[]string{"./leaderhttp -run ^TestAReadOfTheOwnTerm"}, 0,
+	},
+	{
+		"leaderhttp: a larger body is kept",
+		[]edit{{"leaderhttp/body.go", `n <= maxKept`,
+			`n <= maxKept+1`}},
+		[]string{"./leaderhttp -run ^TestARequestGoes"}, 0,
+	},
+	{
+		"leaderhttp: a thousand and one requests wait",
+		[]edit{{"leaderhttp/await.go", `p.inside >= maxVisitors`,
+			`p.inside > maxVisitors`}},
+		[]string{"./leaderhttp -run ^TestAThousand"}, 0,
+	},
+	{
+		"leaderhttp: a leader that does not know of its term yet is left",
+		[]edit{{"leaderhttp/await.go", `v.vain, v.pause = t, firstLook`,
+			`v.vain, v.pause = t, 0`}},
+		[]string{"./leaderhttp -run ^TestALeaderThatDoesNotKnow"}, 0,
+	},
+	{
+		"leaderhttp: strangers learn which term a process follows",
+		[]edit{{"leaderhttp/wait.go", ` && p.asked(r) == p.name(last)`,
+			``}},
+		[]string{"./leaderhttp -run ^TestAURLOfAll"}, 0,
+	},
+	{
+		"leaderhttp: a leader steps down for an equal",
+		[]edit{{"leaderhttp/candidates.go", `c.priority <= p.priority`,
+			`c.priority < p.priority`}},
+		[]string{"./leaderhttp -run ^TestPreemption"}, 0,
+	},
+	{
+		"leaderhttp: Redirect names the former leader",
+		[]edit{{"leaderhttp/redirect.go", `	if p.refresh(r.Context(), t); t.over`,
+			`	if t.over`}},
+		[]string{"./leaderhttp -run ^TestRedirectOf"}, 0,
+	},
+	{
+		"leaderhttp: a handler with full duplex leaves a body unread",
+		[]edit{{"leaderhttp/forward.go", `	body := kept.reader()
+`,
+			`	body := kept.reader()
+	_ = http.NewResponseController(w).EnableFullDuplex()
+`}},
+		[]string{"./leaderhttp -run ^TestARequestThatCannot"}, 0,
+	},
+	{
+		"leaderhttp: Redirect decodes the path",
+		[]edit{{"leaderhttp/redirect.go", `strings.TrimPrefix(r.URL.EscapedPath(), "/")`,
+			`strings.TrimPrefix(r.URL.Path, "/")`}},
+		[]string{"./leaderhttp -run ^TestRedirect$"}, 0,
 	},
 
 	// Promises that no check proved.
@@ -2783,7 +3005,7 @@ var mutants = []mutant{
 		[]string{"./cmd/leasehold -run ^TestAWaitOnATerminalCounts$"}, 0},
 	{"command: each read begins the countdown anew", []edit{{"cmd/leasehold/internal/place/store.go",
 		`before.etag == o.ETag {`, `before.etag == "" {`}},
-		[]string{"./cmd/leasehold -run ^TestAWaitOnATerminalCounts$"}, 0},
+		[]string{"./cmd/leasehold -run ^TestACountdownGoesOnOverReads$"}, 0},
 	{"command: two formats of messages on a terminal", []edit{{"cmd/leasehold/main.go",
 		`	case isTerminal(os.Stderr):`, `	case false:`}},
 		[]string{"./cmd/leasehold -run ^TestMessagesOnATerminalHaveOneFormat$"}, 0},
@@ -2810,7 +3032,7 @@ var mutants = []mutant{
 			"./cmd/leasehold -run ^TestTheCommandForNewLeadersIsAskedToEnd$"}, 0},
 	{"command: what has left the process group lives on when the guard is killed", []edit{{
 		"cmd/leasehold/internal/guard/guard_linux.go", `p.group == group || p.marked(mark)`, `p.group == group`}},
-		[]string{"./cmd/leasehold -run ^TestASidecarLivesOn$", "./cmd/leasehold -run ^TestRunWithoutItsGuard$"}, 28},
+		[]string{"./cmd/leasehold -run ^TestASidecarLivesOn$"}, 28},
 	{"command: the guard keeps the files of its caller", []edit{{"cmd/leasehold/internal/guard/guard.go",
 		`	closeInherited()
 `, ``}}, []string{"./cmd/leasehold -run ^TestTheGuardKeepsNoFileOfTheCaller$"}, 0},
@@ -3464,8 +3686,8 @@ var mutants = []mutant{
 	},
 	{
 		"leaderhttp: requests wait for whoever reads the log",
-		[]edit{{"leaderhttp/leaderhttp.go", `	if p.takes(r, inOrder, u) && err != nil {
-`, `	if p.takes(r, inOrder, u) && err != nil {
+		[]edit{{"leaderhttp/leaderhttp.go", `	if p.takes(t, inOrder) && err != nil {
+`, `	if p.takes(t, inOrder) && err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 `}},
@@ -4317,7 +4539,7 @@ var mutants = []mutant{
 	},
 	{
 		"leaderhttp: a request whose body was taken away ends the process",
-		[]edit{{"leaderhttp/forward.go", `	if r.Body == nil {`, `	if b == nil {`}},
+		[]edit{{"leaderhttp/body.go", `	if r.Body == nil {`, `	if b == nil {`}},
 		[]string{"./leaderhttp -run ^TestARequestWithoutABody$"},
 		35,
 	},

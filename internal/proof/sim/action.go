@@ -33,6 +33,8 @@ func (w *world) act(a Action) {
 		undo(func() { p.client.setOutage(false) })
 	case "forged wake-ups":
 		go w.forge(p)
+	case "forged offers":
+		go w.forgeOffers(p)
 	case "suspend":
 		w.freeze(p, suspended, a.For, 0)
 	case "suspend, wall clock set back": // only CLOCK_BOOTTIME has counted the suspend

@@ -38,6 +38,7 @@ type client struct {
 	// when its answer came
 	lastAnswerAt time.Duration
 	fooled       bool          // lastVersion has been replaced, and was restored with the same ETag
+	fooledInto   uint64        // the token of the last term that it began so; it may have read its own write since
 	otherSeen    bool          // a version before the last one, or a time in which the last one was out of sight
 	otherAt      time.Duration // the last read before that
 

@@ -198,6 +198,9 @@ func (w *world) checkWrite(writer *process, r request, old, now leasehold.Record
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lastWriter = writer
+	if writer != nil && now.Token > old.Token {
+		writer.client.begins(now.Token)
+	}
 	if writer != nil {
 		w.checkAbandoned(writer, r, old, now)
 		w.checkOwner(writer, old, now)
@@ -237,6 +240,8 @@ func (w *world) checkTakeover(writer *process, old, now leasehold.Record) {
 	}
 	restored := w.store.restored && writer.client.knows(old.Token+1) && now.Token > old.Token
 	switch {
+	case !restored && w.wasOffered(old, now):
+		return
 	case writer.node == administrator, old.TTL <= 0:
 		return
 	case restored:

@@ -153,6 +153,9 @@ func (p *process) newLock(t timing, reclaim bool) *leasehold.Lock {
 	if err != nil {
 		panic(err)
 	}
+	if cfg.Offers {
+		heir(l, p.passOn)
+	}
 	return l
 }
 

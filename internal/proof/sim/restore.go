@@ -156,12 +156,21 @@ func (w *world) excuseFromLateWrite(sender *process, r request) {
 // which its clocks stood still. It excuses all if p was shown nothing new. The caller holds w.mu.
 func (w *world) excuseFromRestored(p *process, token uint64) {
 	p.client.mu.Lock()
-	fooled := p.client.fooled
+	fooled := p.client.fooled || p.client.fooledInto == token
 	p.client.mu.Unlock()
 	for _, other := range w.processes {
 		if w.backedUp && other != p && other.lease != nil && (fooled || !p.client.knowsTerm(other.lease)) {
 			other.excused, other.resumedAt = true, time.Now()
 		}
+	}
+}
+
+// begins notes the token of a term that the process begins.
+func (c *client) begins(token uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fooled {
+		c.fooledInto = token
 	}
 }
 

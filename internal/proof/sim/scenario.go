@@ -46,6 +46,7 @@ type Config struct {
 	Copies      bool // all machines are copies of one
 	CreateOnly  bool // objects can only be created, and package createonly makes a store of them
 	Handles     bool // holders give the handles of some terms to other processes, which resume them
+	Offers      bool // holders offer the lock to others before they release it
 	Chaos       time.Duration
 	Actions     []Action // in order of time
 }
@@ -128,6 +129,7 @@ func NewConfig(seed uint64) *Config {
 	c.drawCopies()
 	c.drawRestores()
 	c.drawHandles()
+	c.drawOffers()
 	c.drawTTLs()
 	c.drawVisitors()
 	c.drawLongTTL()

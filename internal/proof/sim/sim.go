@@ -94,6 +94,7 @@ type world struct {
 	occurred
 	abandonments
 	handovers
+	offers
 }
 
 // Run runs one world to its end.
@@ -128,6 +129,7 @@ func newWorld(cfg *Config, trace bool) *world {
 	w.abandonments = abandonments{make(map[uint64]abandonment), make(map[uint64]bool)}
 	w.owner, w.heirs = make(map[uint64]*process), make(map[uint64]map[*process]bool)
 	w.moved = make(map[uint64]time.Time)
+	w.offers = offers{make(map[string]*process), make(map[string]bool)}
 	w.store = &store{w: w, steps: drawSteps(w.rng("store clock"), cfg.Chaos)}
 	w.trace = newTrace(w)
 	return w

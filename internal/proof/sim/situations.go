@@ -109,11 +109,13 @@ func (w *world) refuses(sender *process, r request) {
 		return
 	}
 	w.mu.Lock()
-	last := w.lastWriter
+	last, offered := w.lastWriter, w.versions[r.ifMatch]
 	w.mu.Unlock()
+	w.markIf(offered && rec.Token == r.fate.token+1, offerRefused)
 	switch {
 	case rec.Released():
 		w.markIf(s.rec.Token > rec.Token, releaseFindsTerm)
+		w.markIf(s.rec.Token > rec.Token && offered, releaseAfterOffer)
 	case rec.Token == r.fate.token:
 		w.markIf(last != nil && last.node == administrator, renewalFindsBreak)
 	case rec.Token == r.fate.token+1:

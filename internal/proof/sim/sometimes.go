@@ -98,6 +98,10 @@ const (
 	foreignKeepsTerm
 	heirMeetsForeign
 	fooledByETag
+	offerHeard
+	offerTaken
+	offerRefused
+	releaseAfterOffer
 	createdTooLate
 	createdBySleeper
 	lateDelete
@@ -301,6 +305,18 @@ var allSituations = Situations{
 		"a restored version not seen as new",
 		"a process reads a restored version whose ETag it has last read before that was replaced",
 		35,
+	},
+	offerHeard: {"an offer heard", "a candidate gets a note that proves that it may replace a version", 100},
+	offerTaken: {"an offer taken", "a candidate replaces a version that its holder has not released", 100},
+	offerRefused: {
+		"an offer refused",
+		"a write over a version that was offered finds another one",
+		20,
+	},
+	releaseAfterOffer: {
+		"a release after a taken offer",
+		"a holder that has offered the lock releases it, and another term has begun",
+		20,
 	},
 	messageToFrozen: {
 		"a message to a frozen machine",

@@ -34,6 +34,7 @@ type trace struct {
 	senders   []*process
 	latest    map[int64]leasehold.Record // of the last term that each process has seen, with the longest TTL since
 	firstSeen map[seen]time.Duration     // by the monotonic clock of the process
+	offered   []int64                    // leases whose holders have signed that they are over
 	excused   map[int64]bool             // leases
 	excuses   map[string]int             // by reason
 	left      string                     // why the world is not followed any more
@@ -266,6 +267,7 @@ func (t *trace) acquires(p *process, n, w, v int64) {
 	reasons := []reason{
 		{"acquireReleased", []int64{n, w, v}},
 		{"acquireOwn", []int64{n, w, v}},
+		{"acquireOffered", []int64{n, w, v}},
 		{"acquireExpired", []int64{n, w, v, age}},
 		{"acquireForeign", []int64{n, w, v}},
 		{"acquireOld", []int64{n, w, v, age}},
@@ -273,6 +275,11 @@ func (t *trace) acquires(p *process, n, w, v int64) {
 	if own, ok := t.terms[term{n, t.records[v].Token}]; ok && t.m.Get("old", v) == 1 {
 		t.settle(n, own)
 		reasons = append(reasons, reason{"acquireOwnOld", []int64{n, w, v, own}})
+	}
+	for _, b := range t.offered {
+		if t.m.Get("old", v) == 1 {
+			reasons = append(reasons, reason{"acquireOfferedOld", []int64{n, w, v, b}})
+		}
 	}
 	if t.w.cfg.Ages == ReportedAges || t.w.cfg.Ages == TrustedDates {
 		aged := []int64{n, w, v, t.now() - t.m.Get("landR", v)}
@@ -433,6 +440,25 @@ func (t *trace) sees(p *process, etag string) {
 func (t *trace) holds(lease *leasehold.Lease) {
 	nonce := lease.Record().Nonce
 	t.follow(func() { t.leases[t.m.Get("of", t.nonces[nonce])] = lease })
+}
+
+// offers follows a holder that signs that its lease, which has written rec last, is over.
+func (t *trace) offers(p *process, rec leasehold.Record) {
+	if t == nil {
+		return
+	}
+	t.w.mu.Lock()
+	called := t.w.calledRelease[rec.Token]
+	t.w.mu.Unlock()
+	t.follow(func() {
+		b := t.m.Get("of", t.nonces[rec.Nonce])
+		t.settle(t.number(p), b)
+		if called && t.m.Get("works", b) == 1 {
+			t.must("return", b) // so says whoever calls Release
+		}
+		t.must("offer", b)
+		t.offered = append(t.offered, b)
+	})
 }
 
 // acts follows a lease that says that it is valid, and for how long.

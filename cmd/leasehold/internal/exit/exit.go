@@ -200,6 +200,8 @@ var ofTheCommand = strings.NewReplacer(
 	"check the endpoint and the region, and the bucket's name",
 	"leaderhttp: ", "",
 	`set "url" by leasehold.WithMetadata`, "start it with --listen",
+	"it is the URL of another process that follows: give each process one of its own",
+	"it is the URL of another process that follows: give each process an --advertise of its own",
 	"it is the URL of this process: give each process one of its own", "it is the URL of this process: give each "+
 		"process an --advertise of its own",
 	"the answer is not that of a Peer: serve it at /.leasehold/", "the answer is not that of leasehold: check the "+

@@ -25,6 +25,7 @@ var noneOfTheCommand = []string{
 	"client is nil: make one with",
 	"no term has it: pass Lease.Token",                                        // --token is below the highest
 	"leaderhttp: the lock was not made by", "WithAllowedHosts does not allow", // it does not use that
+	"WithPreemption(", "WithPatience(", `set "public_url"`, // nor these
 }
 
 // What the library advises is in words of the command, wherever it comes from.

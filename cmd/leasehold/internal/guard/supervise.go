@@ -170,7 +170,7 @@ func (s *Supervisor) follow(ctx context.Context) (Outcome, error) {
 			s.lookAtGuard()
 		case <-done:
 			killAt := s.lease.Deadline().Add(s.Margin / 2)
-			s.Log.Warn("the lease is lost: the command is being ended",
+			s.Log.Warn("the lease ends: the command is being ended",
 				"cause", context.Cause(ctx), "killed_in", time.Until(killAt).Round(time.Millisecond))
 			s.tell(0, onGuardsClock(func() time.Duration { return time.Until(killAt) }))
 			backup, renewed, done = time.After(time.Until(killAt)+s.Margin/8), nil, nil

@@ -115,7 +115,7 @@ func waited(t *testing.T, seed uint64, ttl, poll time.Duration, push, crash bool
 // same row.
 func TestWakeupsTable(t *testing.T) {
 	const ttl, trials = 15 * time.Second, 50
-	page, err := os.ReadFile("wakeups.md")
+	page, err := os.ReadFile("handover.md")
 	require.NoError(t, err)
 	rows := regexp.MustCompile(`(?m)^\| (([\d.]+) s[^|]*) \| (yes|no) \|.*$`).FindAllStringSubmatch(string(page), -1)
 	require.Len(t, rows, 7)
@@ -142,7 +142,7 @@ func median(list []float64) float64 {
 
 // The JSON of the page is valid.
 func TestWakeupsJSON(t *testing.T) {
-	page, err := os.ReadFile("wakeups.md")
+	page, err := os.ReadFile("handover.md")
 	require.NoError(t, err)
 	list := regexp.MustCompile("(?s)```json\n(.*?)```").FindAllSubmatch(page, -1)
 	require.Len(t, list, 2)

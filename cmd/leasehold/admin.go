@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
+	"github.com/leasehold-go/leasehold/leaderhttp"
+)
+
+// admin is the server of elect --admin, by which an operator moves the leader. It has an address of
+// its own, because whoever reaches it can do that.
+type admin struct {
+	addr     string
+	listener net.Listener
+	server   *http.Server
+	served   chan struct{} // closed when the server has ended
+}
+
+func (d *admin) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&d.addr, "admin", "", "serve at `HOST:PORT` over HTTP, for operators: POST /handover?to=HOLDER "+
+		"ends the command and passes the lock to that candidate, or without \"to\" to the first in line; "+
+		"needs --listen. Whoever reaches it can do that, so use a HOST such as 127.0.0.1")
+}
+
+// check checks the flag, and does not listen yet. listen is the flag --listen.
+func (d *admin) check(listen string) error {
+	if d.addr == "" {
+		return nil
+	}
+	if listen == "" {
+		return exit.Errorf(exit.Usage, "--admin needs --listen, by which the candidates wait for the lock")
+	}
+	if _, port, err := net.SplitHostPort(d.addr); err != nil || port == "" {
+		return exit.Errorf(exit.Usage, "--admin %.100q is not HOST:PORT, such as 127.0.0.1:8081", d.addr)
+	}
+	return nil
+}
+
+// listen opens the socket, which nothing answers yet.
+func (d *admin) listen(ctx context.Context) (err error) {
+	if d.addr == "" {
+		return nil
+	}
+	if d.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", d.addr); err != nil {
+		return exit.Errorf(exit.Usage, "--admin %.100q: %v (choose another host or port)", d.addr, err)
+	}
+	return nil
+}
+
+// serve begins to answer.
+func (d *admin) serve(logger *slog.Logger, peer *leaderhttp.Peer) {
+	if d.listener == nil {
+		return
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /handover", func(rw http.ResponseWriter, r *http.Request) {
+		to := r.URL.Query().Get("to")
+		logger.Info("a hand-over was asked for", "to", to, "from", r.RemoteAddr)
+		rw.Header().Set("Cache-Control", "no-store")
+		if err := peer.HandOver(r.Context(), to); err != nil {
+			http.Error(rw, err.Error(), handOverStatus(err))
+			return
+		}
+		fmt.Fprintln(rw, "the lock was passed on")
+	})
+	d.server = &http.Server{
+		// or any page in a browser on this machine could do it
+		Handler:  http.NewCrossOriginProtection().Handler(withoutBodies(mux)),
+		ErrorLog: slowLog(logger), MaxHeaderBytes: 16 << 10,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+	}
+	d.served = make(chan struct{})
+	go func() {
+		defer close(d.served)
+		if err := d.server.Serve(d.listener); !errors.Is(err, http.ErrServerClosed) {
+			logger.Warn("the server of --admin has failed: the lock goes on without it", "err", err)
+		}
+	}()
+}
+
+// handOverStatus is the status for an error of HandOver.
+func handOverStatus(err error) int {
+	switch {
+	case errors.Is(err, leaderhttp.ErrNotLeading):
+		return http.StatusConflict
+	case errors.Is(err, leaderhttp.ErrNotWaiting):
+		return http.StatusNotFound
+	}
+	return http.StatusBadGateway
+}
+
+// end ends the server. Who waits for a hand-over is answered before.
+func (d *admin) end() {
+	if d.listener == nil {
+		return
+	}
+	if d.server != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
+		defer cancel()
+		if d.server.Shutdown(ctx) != nil {
+			_ = d.server.Close()
+		}
+		<-d.served
+	}
+	_ = d.listener.Close() // if the server has not begun
+}

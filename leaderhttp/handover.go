@@ -1,0 +1,253 @@
+package leaderhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/handover"
+)
+
+// The errors of [Peer.HandOver].
+var (
+	// ErrNotLeading says that this process does not lead, or steps down already. Nothing has
+	// changed.
+	ErrNotLeading = errors.New("leaderhttp: this process does not lead")
+	// ErrNotWaiting says that no such candidate waits at this process, which goes on leading.
+	ErrNotWaiting = errors.New("leaderhttp: no such candidate waits at this process")
+	// ErrNotTaken says that the term has ended, but the candidate has not taken the lock. The lock
+	// is free for all candidates, or another one has it already.
+	ErrNotTaken = errors.New("leaderhttp: the candidate has not taken the lock")
+)
+
+const (
+	maxLooks = 3           // reads of the leader in one hand-over, whoever says that the lock was taken
+	comeBack = time.Second // for a candidate between two requests to come again
+)
+
+// The root sets these, and no user sees them.
+var (
+	offer  = handover.Offer.(func(*leasehold.Lock, handover.Note) bool)
+	heir   = handover.Heir.(func(*leasehold.Lock, handover.PassOn))
+	noteOf = handover.Of.(func(*leasehold.Lease) (handover.Note, bool))
+	resign = handover.Resign.(func(*leasehold.Lease))
+	wrote  = handover.Wrote.(func(*leasehold.Lock, leasehold.Record) bool)
+)
+
+// HandOver steps down, as [leasehold.Elector.Resign] does, and passes the lock to the candidate
+// with this identity ([leasehold.WithIdentity]), or to the first in line if identity is "". The
+// lock is never free in between. HandOver returns after OnStoppedLeading, when the term is over.
+//
+// It fails with [ErrNotLeading], or with [ErrNotWaiting] if no such candidate has waited here for a
+// second. This process then goes on leading, if it led. It fails with [ErrNotTaken] if the
+// candidate has not taken the lock within a second, or a fifth of the TTL if that is shorter. The
+// lock is then free for all. If ctx ends first, HandOver returns ctx's error, and the hand-over
+// goes on. Under the context of the term that is always so, because that context ends first. Do not
+// call HandOver with another context from a callback: it would wait for its caller.
+func (p *Peer) HandOver(ctx context.Context, identity string) error {
+	own, err := p.choose(ctx, identity)
+	if err != nil {
+		return err
+	}
+	resign(own.lease)
+	select {
+	case <-own.ended:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	next := p.heirOf(ctx, own)
+	switch {
+	case next == "":
+		return fmt.Errorf("%w, which is free for all", ErrNotTaken)
+	case identity != "" && next != identity:
+		return fmt.Errorf("%w: %q has it", ErrNotTaken, next)
+	}
+	return nil
+}
+
+// choose notes that the candidate with this identity is to get the lock. It waits a little for one
+// that is between two requests.
+func (p *Peer) choose(ctx context.Context, identity string) (*term, error) {
+	limit := time.NewTimer(comeBack)
+	defer limit.Stop()
+	for {
+		p.mu.Lock()
+		own, changed, now := p.own, p.changed, time.Now()
+		leads := own.leads() && !own.passing
+		waits := slices.ContainsFunc(p.waiting, func(c *candidate) bool {
+			return identity == "" && p.mayGet(c, now) || identity != "" && c.able && c.name == identity
+		})
+		if leads && waits {
+			own.passing, own.chosen = true, identity
+		}
+		p.mu.Unlock()
+		switch {
+		case !leads:
+			return nil, ErrNotLeading
+		case waits:
+			return own, nil
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			return nil, fmt.Errorf("%w: %q", ErrNotWaiting, identity)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// heirOf returns the holder of the next term after own, or "" if there is none yet. It reads the
+// record if nobody has told of one.
+func (p *Peer) heirOf(ctx context.Context, own *term) string {
+	p.mu.Lock()
+	known := own.heir
+	p.mu.Unlock()
+	if known != "" {
+		return known
+	}
+	rec, err := p.lock.Inspect(ctx)
+	if err != nil || !own.precedes(rec) || rec.Released() {
+		return ""
+	}
+	return rec.Holder
+}
+
+// precedes reports whether r is of a later term of the same object.
+func (t *term) precedes(r leasehold.Record) bool {
+	return r.Token > t.rec.Token && r.ObjectID == t.rec.ObjectID
+}
+
+// passOn is a handover.PassOn: it offers the lock to one candidate. Another one gets the offer only
+// if that could not be sent.
+func (p *Peer) passOn(ctx context.Context, token uint64, note handover.Note) bool {
+	_, own := p.known()
+	if own == nil || own.rec.Token != token {
+		return false
+	}
+	select {
+	case <-own.taken: // which somebody has said too early
+	default:
+	}
+	for ctx.Err() == nil {
+		c := p.nextInLine(own)
+		if c == nil {
+			return false
+		}
+		c.line <- answer{Over: true, Note: &note}
+		if p.confirm(ctx, own, c) {
+			return true
+		}
+		select {
+		case <-c.lost:
+		default:
+			p.shun(c)
+			return false
+		}
+	}
+	return false
+}
+
+// nextInLine takes the candidate that gets the offer out of the line. It returns nil if there is
+// none.
+func (p *Peer) nextInLine(own *term) *candidate {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	p.sortWaiting(own.chosen, now)
+	if len(p.waiting) == 0 {
+		return nil
+	}
+	c := p.waiting[0]
+	if named := own.chosen != "" && c.name == own.chosen; !c.able || !named && !p.mayGet(c, now) {
+		return nil
+	}
+	p.waiting = slices.Delete(p.waiting, 0, 1)
+	return c
+}
+
+// confirm waits until somebody says that the lock was taken, and reads whether that is so. It reads
+// a few times at most, with pauses, because anybody who can read the record may say it.
+func (p *Peer) confirm(ctx context.Context, own *term, c *candidate) bool {
+	deadline, _ := ctx.Deadline()
+	pause := time.Until(deadline) / (maxLooks + 1)
+	for range maxLooks {
+		select {
+		case <-own.taken:
+		case <-c.lost:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+		rec, err := p.lock.Inspect(ctx)
+		if err == nil && own.precedes(rec) {
+			p.mu.Lock()
+			own.heir = rec.Holder
+			p.mu.Unlock()
+			p.saw(rec, false)
+			return true
+		}
+		_ = clock.System.Sleep(ctx, pause)
+	}
+	return false
+}
+
+// serveTaken hears that the lock of this process was taken.
+func (p *Peer) serveTaken(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	own := p.own
+	p.mu.Unlock()
+	if own == nil || p.asked(r) != p.name(own) {
+		notThatTerm(w)
+		return
+	}
+	select {
+	case own.taken <- struct{}{}:
+	default:
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// take takes the lock if the leader of t has offered it, and tells that leader. It reports false if
+// the candidate has to read the lock to find out how things are.
+func (p *Peer) take(t *term, note *handover.Note) bool {
+	if note == nil || !offer(p.lock, *note) {
+		return false
+	}
+	limit := time.NewTimer(handover.Patience(t.rec.TTL))
+	defer limit.Stop()
+	select {
+	case <-t.past.Done():
+	case <-limit.C:
+		return false
+	case <-p.closing.Done():
+		return true
+	}
+	var rec leasehold.Record
+	released := rec.UnmarshalJSON(note.Record) == nil && rec.Released() // so nobody waits for an answer
+	if last, own := p.known(); !released && (own != nil || last != nil && last.ours) {
+		p.tellTaken(t)
+	}
+	return true
+}
+
+// tellTaken tells the leader of t once that this process has taken the lock. If that is lost, the
+// leader waits in vain, and then tries to release what it no longer has.
+func (p *Peer) tellTaken(t *term) {
+	ctx, cancel := context.WithTimeout(p.closing, handover.Patience(t.rec.TTL))
+	defer cancel()
+	u := t.url.JoinPath(Path, "taken")
+	u.RawQuery = p.name(t)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), http.NoBody)
+	if err != nil {
+		return
+	}
+	if res, err := p.client.Do(req); err == nil {
+		_ = res.Body.Close()
+	}
+}

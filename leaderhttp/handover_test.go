@@ -1,0 +1,572 @@
+package leaderhttp_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/handle"
+	"github.com/leasehold-go/leasehold/internal/handover"
+	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
+	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
+	"github.com/leasehold-go/leasehold/leaderhttp"
+)
+
+// The next term begins one message and one write after the call of Resign, and before its return.
+func TestAHandOverIsOneWrite(t *testing.T) {
+	for _, message := range []time.Duration{message, request} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.net.set(func() { w.net.message = message })
+			defer w.end()
+			for i := range 3 {
+				w.start(fmt.Sprint("p", i), false, leasehold.WithTTL(time.Hour), leasehold.WithPollInterval(time.Hour))
+			}
+			leader := w.next()
+			for range 20 {
+				time.Sleep(3 * time.Hour)
+				before, called := w.requests(), time.Now()
+				returned := make(chan time.Time, 1)
+				go func() {
+					_ = leader.Resign(t.Context())
+					returned <- time.Now()
+				}()
+				leader = w.next()
+				led := time.Now()
+				require.LessOrEqual(t, led.Sub(called), request*16/10)
+				require.LessOrEqual(t, led.Sub(<-returned), time.Duration(0))
+				time.Sleep(request)
+				require.LessOrEqual(t, w.requests()-before, int64(3))
+			}
+		})
+	}
+}
+
+// noted reports whether the answer res has a note, which it leaves as it is.
+func noted(res *http.Response) bool {
+	body, _ := io.ReadAll(res.Body)
+	res.Body = io.NopCloser(bytes.NewReader(body))
+	return bytes.Contains(body, []byte(`"note"`))
+}
+
+// If the offer is lost, or the chosen one dies, or it cannot write, another one leads a second
+// later. The chosen one gets no other offer for five minutes.
+func TestAnOfferThatIsLost(t *testing.T) {
+	for _, how := range []string{"lost", "dies", "writes nothing"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			defer w.end()
+			a := w.start("a", false, quiet())
+			require.Same(t, a, w.next())
+			for _, name := range []string{"b", "c"} {
+				time.Sleep(time.Minute)
+				w.start(name, false, quiet())
+			}
+			time.Sleep(time.Minute)
+			c := w.all[2]
+			var offers atomic.Int64
+			lose := func(r *http.Request, res *http.Response) bool {
+				if !strings.HasSuffix(r.URL.Path, "wait") || !noted(res) || offers.Add(1) > 1 {
+					return false
+				}
+				require.Equal(t, "c", r.URL.Query().Get("holder"), "the youngest")
+				switch how {
+				case "dies":
+					c.kill()
+					c.stop()
+				case "writes nothing":
+					c.store.down.Store(true)
+					return false
+				}
+				return true
+			}
+			w.net.set(func() { w.net.lose = lose })
+			called := time.Now()
+			require.NoError(t, a.Resign(t.Context()))
+			released := time.Now()
+			next := w.next()
+			require.LessOrEqual(t, time.Since(called), 1150*time.Millisecond, how)
+			require.LessOrEqual(t, time.Since(released), message/2+request, "by a note of the release")
+			require.EqualValues(t, 2, next.lease.Load().Token())
+			if how != "lost" {
+				require.Same(t, w.all[1], next)
+			}
+			c.store.down.Store(false)
+		})
+	}
+}
+
+// Whoever says taken, the store decides, and each of the answers about it may be lost.
+func TestAnAnswerThatIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		a := w.start("a", false)
+		w.next()
+		b := w.start("b", false)
+		time.Sleep(time.Minute)
+		var told atomic.Int64
+		w.net.set(func() {
+			w.net.lose = func(r *http.Request, _ *http.Response) bool { return strings.HasSuffix(r.URL.Path, "taken") }
+		})
+		require.NoError(t, a.peer.HandOver(t.Context(), "b"), "the request has come")
+		require.Same(t, b, w.next())
+		time.Sleep(time.Minute)
+
+		w.net.serve("b", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "taken") {
+				told.Add(1)
+				panic(http.ErrAbortHandler)
+			}
+			b.host.ServeHTTP(rw, r)
+		}))
+		time.Sleep(2 * time.Minute)
+		began := time.Now()
+		require.NoError(t, b.peer.HandOver(t.Context(), "a"), "as a read shows")
+		require.Less(t, time.Since(began), 1100*time.Millisecond)
+		require.EqualValues(t, 1, told.Load())
+		require.Same(t, a, w.next())
+		time.Sleep(5 * time.Minute)
+		require.True(t, a.IsLeader())
+	})
+}
+
+// Whoever leads next has what was committed last, although it has not read it.
+func TestAHandOverKeepsThePayload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		a := w.start("a", false)
+		w.next()
+		b := w.start("b", false, leasehold.WithPollInterval(time.Hour))
+		time.Sleep(time.Minute)
+		reads := b.store.reads.Load()
+		state := bytes.Repeat([]byte("state"), 6000) // near the limit
+		require.NoError(t, a.lease.Load().Commit(t.Context(), state))
+		go func() { _ = a.Resign(t.Context()) }()
+		require.Same(t, b, w.next())
+		require.Equal(t, state, b.lease.Load().Record().Payload)
+		require.Equal(t, reads, b.store.reads.Load())
+	})
+}
+
+// liar leads the lock with a term whose holder answers what the test says.
+type liar struct {
+	lock  *leasehold.Lock
+	lease *leasehold.Lease
+	note  handover.Note // of the version before its release
+}
+
+func (w *world) lie(key string) *liar {
+	w.t.Helper()
+	l := &liar{}
+	var err error
+	l.lock, err = leasehold.NewLock(&access{Store: w.store}, key, leasehold.WithTTL(24*time.Hour), testopt.NewProcess(),
+		quiet(), leasehold.WithMetadata(map[string]string{leaderhttp.URLKey: "http://liar"}))
+	require.NoError(w.t, err)
+	handover.Heir.(func(*leasehold.Lock, handover.PassOn))(l.lock,
+		func(_ context.Context, _ uint64, n handover.Note) bool {
+			l.note = n
+			return false
+		})
+	l.take(w)
+	return l
+}
+
+// sign returns the note of the object as it is.
+func (l *liar) sign(w *world) handover.Note {
+	w.t.Helper()
+	h, err := handle.Parse(l.lease.Handle())
+	require.NoError(w.t, err)
+	obj, err := w.store.Get(w.t.Context(), key)
+	require.NoError(w.t, err)
+	return handover.Sign(key, h, obj.ETag, obj.Body)
+}
+
+func (l *liar) take(w *world) {
+	w.t.Helper()
+	var err error
+	l.lease, err = l.lock.Acquire(w.t.Context())
+	require.NoError(w.t, err)
+}
+
+// A note that was forged, changed or kept costs a read or a refused write, and ends no term.
+func TestBadNotes(t *testing.T) {
+	type notes struct{ good, stale, former, foreign handover.Note }
+	for name, bad := range map[string]func(n notes) handover.Note{
+		"empty":              func(notes) handover.Note { return handover.Note{} },
+		"of another lock":    func(n notes) handover.Note { return n.foreign },
+		"of a former term":   func(n notes) handover.Note { return n.former },
+		"of a former write":  func(n notes) handover.Note { return n.stale },
+		"without signature":  func(n notes) handover.Note { n.good.Signature = nil; return n.good },
+		"with another ETag":  func(n notes) handover.Note { n.stale.ETag = n.good.ETag; return n.stale },
+		"of another's key":   func(n notes) handover.Note { n.good.Key = n.foreign.Key; return n.good },
+		"of another's":       func(n notes) handover.Note { n.foreign.ETag = n.good.ETag; return n.foreign },
+		"of another payload": func(n notes) handover.Note { n.good.Record = n.stale.Record; return n.good },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			defer w.end()
+			foreign, l := w.lie("locks/b"), w.lie(key)
+			require.NoError(t, foreign.lease.Release(t.Context()))
+			require.NoError(t, l.lease.Release(t.Context()))
+			n := notes{former: l.note, foreign: foreign.note}
+			l.take(w)
+			n.stale = l.sign(w)
+			require.NoError(t, l.lease.Commit(t.Context(), []byte("payload")))
+			n.good = l.sign(w)
+			note := bad(n)
+			asked := w.net.serve("liar", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_ = json.NewEncoder(w).Encode(map[string]any{"over": true, "place": 0, "note": note})
+			}))
+			c := w.start("c", false, rare()...)
+			time.Sleep(time.Hour)
+			require.EqualValues(t, 1, asked.requests.Load(), name)
+			require.LessOrEqual(t, c.store.requests.Load(), int64(1+4), name)
+			require.False(t, c.IsLeader(), name)
+			require.NoError(t, l.lease.Renew(t.Context()), name)
+
+			note = l.sign(w) // good, which shows that the others had a chance
+			d := w.start("d", false, rare()...)
+			require.Same(t, d, w.next(), name)
+			require.Error(t, l.lease.Renew(t.Context()), name)
+		})
+	}
+}
+
+// Nobody but the store says that an offer was taken.
+func TestForgedTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		a := w.start("a", false)
+		w.next()
+		b := w.start("b", false, quiet())
+		time.Sleep(time.Minute)
+		taken := strings.Replace(waitFor(a.lease.Load().Record()), "wait", "taken", 1)
+		require.Equal(t, 409, ask(b.peer, "POST", taken, nil).Code)
+		require.Equal(t, 409, ask(a.peer, "POST", "/.leasehold/taken?key=locks/a&token=1", nil).Code)
+		require.Equal(t, 405, ask(a.peer, "GET", taken, nil).Code)
+		b.store.down.Store(true) // it hears of the offer, and cannot take it
+		stop := make(chan struct{})
+		var flood sync.WaitGroup
+		flood.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					require.GreaterOrEqual(t, i, 2000)
+					return
+				case <-time.After(500 * time.Microsecond):
+				}
+				ask(a.peer, "POST", taken, nil)
+			}
+		})
+		time.Sleep(time.Second)
+		reads := a.store.reads.Load()
+		require.NoError(t, a.Resign(t.Context()))
+		require.LessOrEqual(t, a.store.reads.Load()-reads, int64(3))
+		rec, err := leaderOf(w)
+		require.NoError(t, err)
+		require.True(t, rec.Released(), "in spite of the lies")
+		close(stop)
+		flood.Wait()
+		b.store.down.Store(false)
+
+		// A flood hides no offer that was taken.
+		require.Same(t, b, w.next())
+		w.net.set(func() { w.net.message = 100 * time.Millisecond })
+		time.Sleep(time.Minute)
+		taken = strings.Replace(waitFor(b.lease.Load().Record()), "wait", "taken", 1)
+		for range 10 {
+			ask(b.peer, "POST", taken, nil)
+		}
+		go func() {
+			for range 100 {
+				time.Sleep(time.Millisecond)
+				ask(b.peer, "POST", taken, nil)
+			}
+		}()
+		writes := func() int64 { return b.store.requests.Load() - b.store.reads.Load() }
+		before := writes()
+		require.NoError(t, b.peer.HandOver(t.Context(), "a"))
+		require.Equal(t, before, writes(), "nothing to release")
+		require.Same(t, a, w.next())
+	})
+}
+
+// The candidate that is named leads next, or the one with the highest priority, or the youngest.
+func TestWhoLeadsNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		a := w.start("a", false)
+		w.next()
+		b := w.start("b", false)
+		time.Sleep(time.Minute)
+		d := w.startWith("d", false, []leaderhttp.Option{leaderhttp.WithPriority(1)})
+		time.Sleep(time.Minute)
+		c := w.start("c", false)
+		time.Sleep(time.Minute)
+		require.ErrorIs(t, b.peer.HandOver(t.Context(), "c"), leaderhttp.ErrNotLeading)
+		require.ErrorIs(t, a.peer.HandOver(t.Context(), "x"), leaderhttp.ErrNotWaiting)
+		soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, a.peer.HandOver(soon, "x"), context.DeadlineExceeded)
+		require.True(t, a.IsLeader())
+		require.NoError(t, a.peer.HandOver(t.Context(), "b"))
+		require.Same(t, b, w.next())
+		require.ErrorIs(t, a.peer.HandOver(t.Context(), "b"), leaderhttp.ErrNotLeading)
+		time.Sleep(time.Minute)
+		require.NoError(t, b.peer.HandOver(t.Context(), ""))
+		require.Same(t, d, w.next(), "by its priority, although c is the youngest")
+		time.Sleep(time.Minute)
+		require.NoError(t, d.Resign(t.Context()))
+		require.Same(t, c, w.next(), "the youngest")
+		time.Sleep(time.Minute)
+		require.ErrorIs(t, c.peer.HandOver(c.lease.Load().Context(), "b"), context.Canceled)
+		require.Same(t, b, w.next())
+	})
+}
+
+// A process that has only just come may be one that crashes again and again.
+func TestTheYoungestMayBeTooYoung(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		a := w.start("a", false)
+		w.next()
+		b := w.start("b", false)
+		time.Sleep(time.Minute)
+		c := w.start("c", false)
+		time.Sleep(900 * time.Millisecond) // it follows already
+		require.NoError(t, a.Resign(t.Context()))
+		require.Same(t, b, w.next())
+		time.Sleep(time.Minute)
+		require.NoError(t, b.Resign(t.Context()))
+		require.Same(t, c, w.next())
+	})
+}
+
+// HandOver says who has not taken the lock, and whether it is free.
+func TestAHandOverThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		a := w.start("a", false)
+		w.next()
+		b := w.start("b", false, quiet())
+		time.Sleep(time.Minute)
+		b.store.down.Store(true)
+		began := time.Now()
+		err := a.peer.HandOver(t.Context(), "b")
+		require.ErrorIs(t, err, leaderhttp.ErrNotTaken)
+		require.ErrorContains(t, err, "which is free for all")
+		require.Less(t, time.Since(began), 1100*time.Millisecond)
+		b.store.down.Store(false)
+		w.next()
+	})
+}
+
+// Nobody who polls comes between a leader and the candidate that it names.
+func TestANamedHandOverBesidePollers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		pair := []*process{w.start("a", false)}
+		w.next()
+		time.Sleep(time.Minute)
+		pair = append(pair, w.start("b", false))
+		for i := range 3 {
+			w.start(fmt.Sprint("poller", i), true, leasehold.WithPollInterval(10*time.Millisecond), quiet())
+		}
+		for i := range testsize.Pick(40, 1000) {
+			time.Sleep(10*time.Second + time.Duration(i)*777*time.Microsecond)
+			require.NoError(t, pair[i%2].peer.HandOver(t.Context(), pair[1-i%2].name), i)
+			require.Same(t, pair[1-i%2], w.next(), i)
+		}
+	})
+}
+
+// A liar about its priority who never takes the lock costs a second, once in five minutes.
+func TestALiarAboutItsPriority(t *testing.T) {
+	for _, renames := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			defer w.end()
+			a := w.startWith("a", false, []leaderhttp.Option{leaderhttp.WithPreemption(time.Second)})
+			w.next()
+			began := time.Now()
+			stop, cancel := context.WithCancel(t.Context())
+			var liars sync.WaitGroup
+			var notes atomic.Int64
+			liars.Go(func() {
+				for i := 0; stop.Err() == nil; i++ {
+					time.Sleep(10 * time.Millisecond)
+					name := "liar"
+					if renames {
+						name += fmt.Sprint(i)
+					}
+					lease := a.lease.Load()
+					r := httptest.NewRequestWithContext(stop, "GET", waitFor(lease.Record())+"&"+url.Values{
+						"holder": {name}, "priority": {"9223372036854775807"}, "up": {"5"},
+					}.Encode(), nil)
+					res := httptest.NewRecorder()
+					a.peer.ServeHTTP(res, r)
+					if strings.Contains(res.Body.String(), "note") {
+						notes.Add(1)
+					}
+				}
+			})
+			terms, gap := 0, time.Duration(0)
+			for time.Since(began) < 5*time.Minute {
+				time.Sleep(10 * time.Millisecond)
+				if !a.IsLeader() {
+					gap += 10 * time.Millisecond
+				}
+				if len(w.led) > 0 {
+					<-w.led
+					terms++
+				}
+			}
+			cancel()
+			liars.Wait()
+			require.Equal(t, 1, terms, "stepped down once")
+			require.LessOrEqual(t, notes.Load(), int64(2), "an offer, and the released version")
+			require.LessOrEqual(t, gap, 8*time.Second, "a second, and the rest of the elector")
+		})
+	}
+}
+
+// A leader steps down for a candidate with a higher priority that has waited for some time, once.
+func TestPreemption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		after := leaderhttp.WithPreemption(20 * time.Second)
+		w.startWith("a", false, []leaderhttp.Option{after})
+		w.next()
+		time.Sleep(time.Minute)
+		w.startWith("equal", false, []leaderhttp.Option{after})
+		time.Sleep(10 * time.Minute)
+		require.Empty(t, w.led, "not for an equal priority")
+		b := w.startWith("b", false, []leaderhttp.Option{leaderhttp.WithPriority(1), after})
+		began := time.Now()
+		require.Same(t, b, w.next())
+		require.InDelta(t, 20, time.Since(began).Seconds(), 1)
+		time.Sleep(time.Hour)
+		require.True(t, b.IsLeader())
+		require.Empty(t, w.led, "once")
+		w.startWith("c", false, []leaderhttp.Option{leaderhttp.WithPriority(9)})
+		c := w.next()
+		require.Equal(t, "c", c.name)
+		w.startWith("d", false, []leaderhttp.Option{leaderhttp.WithPriority(10)})
+		time.Sleep(time.Hour)
+		require.True(t, c.IsLeader(), "without WithPreemption")
+	})
+}
+
+// Candidates of an earlier version are told of the end of a term as they were, and get no offer.
+func TestEarlierVersionsAmongTheCandidates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		a := w.start("a", false)
+		w.next()
+		time.Sleep(time.Second)
+		answers := make(chan string, 3)
+		for _, asks := range []string{"", "&up=x&holder=old", "&up=-1&holder=old"} {
+			go func() {
+				answers <- ask(a.peer, "GET", waitFor(a.lease.Load().Record())+asks, nil).Body.String()
+			}()
+			synctest.Wait()
+		}
+		began := time.Now()
+		require.NoError(t, a.Resign(t.Context()))
+		require.Equal(t, request, time.Since(began), "no offer")
+		var got []string
+		for range 3 {
+			got = append(got, strings.TrimSpace(<-answers))
+		}
+		slices.Sort(got)
+		require.Equal(t, []string{
+			`{"over":true,"place":0}`, `{"over":true,"place":1}`, `{"over":true,"place":2}`,
+		}, got)
+	})
+}
+
+// In a rolling restart the leader changes once, or twice if it goes first and nothing new was
+// started before.
+func TestRollingRestart(t *testing.T) {
+	lines := logged(t)
+	defer func() { require.NotContains(t, lines(), "EOF") }()
+	for _, surge := range []bool{false, true} {
+		for _, n := range []int{3, 5} {
+			for leads := range n { // its place in the order of restarts
+				for seed := range testsize.Pick(2, 6) {
+					synctest.Test(t, func(t *testing.T) {
+						changes, longest := rollingRestart(t, n, leads, seed, surge)
+						most := 1
+						if leads == 0 && !surge {
+							most = 2
+						}
+						require.LessOrEqual(t, changes, most, "%d replicas, leader %d, surge %v", n, leads, surge)
+						require.LessOrEqual(t, longest, 20*time.Millisecond)
+					})
+				}
+			}
+		}
+	}
+}
+
+func rollingRestart(t *testing.T, n, leads, seed int, surge bool) (changes int, longest time.Duration) {
+	w := newWorld(t)
+	defer w.end()
+	leader := w.start("leader", false)
+	w.next()
+	var old []*process
+	for i := range n - 1 {
+		time.Sleep(time.Duration(seed*777+1500) * time.Millisecond)
+		old = append(old, w.start(fmt.Sprint("old", i), false))
+	}
+	time.Sleep(time.Minute)
+	for i, p := range slices.Insert(old, leads, leader) {
+		fresh := fmt.Sprint("new", i)
+		if surge {
+			w.start(fresh, false)
+			time.Sleep(5 * time.Second)
+		}
+		led, began := p.IsLeader(), time.Now()
+		p.stop()
+		if led {
+			w.next()
+			changes++
+			longest = max(longest, time.Since(began))
+		}
+		require.NoError(t, <-p.ended)
+		p.ended <- nil
+		time.Sleep(message) // for its last answers, as a server's Shutdown does
+		p.host.kill()
+		time.Sleep(2 * time.Second)
+		if !surge {
+			w.start(fresh, false)
+			time.Sleep(5 * time.Second)
+		}
+	}
+	require.Empty(t, w.led)
+	return changes, longest
+}

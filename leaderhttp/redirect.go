@@ -1,0 +1,71 @@
+package leaderhttp
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// PublicURLKey is the key of the record's metadata ([leasehold.WithMetadata]) that holds the URL
+// where clients reach the leader, for [Peer.Redirect]. It has the form of [URLKey], and
+// [WithAllowedHosts] restricts it, too.
+const PublicURLKey = "public_url"
+
+// Redirect returns a handler that runs next if this process leads, as [Peer.Forward] does. It tells
+// other clients to ask the leader themselves: 307 Temporary Redirect to the URL that the leader's
+// record has under [PublicURLKey], followed by the path and query of the request. While there is
+// no leader, requests wait as with Forward: see [WithPatience]. If the leader has no public URL
+// that can be used, the answer is 503 with Retry-After (3 s), and its body and the log say so.
+// Nothing of a request that is redirected was carried out. A process whose elector does not
+// campaign reads the record up to three times a second for Redirect, because nothing else tells it
+// of the end of a term.
+//
+// The URL in the record comes from whoever may write the bucket. See [WithAllowedHosts].
+func (p *Peer) Redirect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.lead(w, r, next, p.redirect) })
+}
+
+// refresh reads the record if nothing else would tell of the end of t: the leader does not refuse
+// what a client asks it, and a process that does not campaign does not follow it.
+func (p *Peer) refresh(ctx context.Context, t *term) {
+	ctx, cancel := context.WithTimeout(ctx, max(p.patience, time.Second))
+	defer cancel()
+	stale := func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return !t.follows && time.Since(t.shown) > lookAgain && time.Since(p.looked) > lookAgain
+	}
+	if !stale() || p.looking.Lock(ctx) != nil {
+		return
+	}
+	defer p.looking.Unlock()
+	if stale() {
+		p.look(ctx)
+	}
+}
+
+// redirect is a passing.
+func (p *Peer) redirect(t *term, w http.ResponseWriter, r *http.Request, _ *keptBody) (again bool) {
+	if p.refresh(r.Context(), t); t.over.Err() != nil {
+		return true
+	}
+	u, err := p.target(PublicURLKey, t.rec.Metadata[PublicURLKey])
+	if err != nil {
+		t.warned.Do(func() {
+			p.log.Warn("leaderhttp: clients cannot be redirected to the leader", "key", p.lock.Key(),
+				"token", t.rec.Token, "holder", t.rec.Holder, "err", err)
+		})
+		later(w, "not carried out: the leader has no public URL; try again")
+		return false
+	}
+	// As the client has written the path: an app may tell "a//b" from "a/b".
+	to := strings.TrimSuffix(u.String(), "/") + "/" + strings.TrimPrefix(r.URL.EscapedPath(), "/")
+	if r.URL.RawQuery != "" {
+		to += "?" + r.URL.RawQuery
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	//nolint:gosec // the host is that of the record; the client gives path and query
+	http.Redirect(w, r, to, http.StatusTemporaryRedirect)
+	return false
+}
