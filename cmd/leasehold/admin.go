@@ -72,8 +72,7 @@ func (d *admin) serve(logger *slog.Logger, peer *leaderhttp.Peer) {
 		fmt.Fprintln(rw, "the lock was passed on")
 	})
 	d.server = &http.Server{
-		// or any page in a browser on this machine could do it
-		Handler:  http.NewCrossOriginProtection().Handler(withoutBodies(mux)),
+		Handler:  withoutBrowsers(withoutBodies(mux)),
 		ErrorLog: slowLog(logger), MaxHeaderBytes: 16 << 10,
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 	}
@@ -84,6 +83,19 @@ func (d *admin) serve(logger *slog.Logger, peer *leaderhttp.Peer) {
 			logger.Warn("the server of --admin has failed: the lock goes on without it", "err", err)
 		}
 	}()
+}
+
+// withoutBrowsers refuses what a page in a browser sends, of any origin: a page of a name that was
+// made to point to this machine has the same origin (DNS rebinding). A browser sends Origin with
+// each POST (fetch.spec.whatwg.org/#append-a-request-origin-header), and programs do not.
+func withoutBrowsers(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" {
+			http.Error(rw, "a request of a browser: --admin answers programs only, such as curl", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(rw, r)
+	})
 }
 
 // handOverStatus is the status for an error of HandOver.

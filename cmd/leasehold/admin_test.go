@@ -85,7 +85,8 @@ func TestAHandOverToAName(t *testing.T) {
 	}{
 		{"GET", at + "?to=c", nil, http.StatusMethodNotAllowed, ""},
 		{"POST", "http://" + admin + "/", nil, http.StatusNotFound, ""},
-		{"POST", at + "?to=c", http.Header{"Sec-Fetch-Site": {"cross-site"}}, http.StatusForbidden, ""},
+		{"POST", at + "?to=c", http.Header{"Sec-Fetch-Site": {"cross-site"}}, http.StatusForbidden, "a browser"},
+		{"POST", at + "?to=c", http.Header{"Origin": {"http://" + admin}}, http.StatusForbidden, "a browser"},
 		{"POST", at + "?to=x", nil, http.StatusNotFound, "no such candidate"},
 		{"POST", "http://" + other + "/handover?to=c", nil, http.StatusConflict, "does not lead"},
 	} {

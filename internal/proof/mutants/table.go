@@ -4531,6 +4531,16 @@ var mutants = []mutant{
 		[]string{"./cmd/leasehold -run ^TestALinkThatIsSwappedIn$"}, 0,
 	},
 	{
+		"command: a page in a browser moves the leader",
+		[]edit{{"cmd/leasehold/admin.go", `withoutBrowsers(withoutBodies(mux))`, `withoutBodies(mux)`}},
+		[]string{"./cmd/leasehold -run ^TestAHandOverToAName$"}, 0,
+	},
+	{
+		"command: a priority that nobody hears of",
+		[]edit{{"cmd/leasehold/listen.go", `case flags.Changed("priority"):`, `case flags.Changed("admin"):`}},
+		[]string{"./cmd/leasehold -run ^TestFlagsOfHandOvers$"}, 0,
+	},
+	{
 		"leaderhttp: the address that a client gives is believed",
 		[]edit{{"leaderhttp/forward.go", `strings.TrimPrefix(before+", "+host, ", "))`,
 			`strings.TrimPrefix(before, host))`}},
