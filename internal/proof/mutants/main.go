@@ -24,37 +24,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
-// mutant is a mistake.
-type mutant struct {
-	name    string
-	edits   []edit
-	by      []string // the checks that must each catch it alone: names of checks, or a package and a pattern of tests
-	promise int      // in the table of docs/verification.md that it would break; 0 if none speaks of it
-}
-
-// Checks that are not just tests of a package.
-const (
-	worlds       = "simulation"
-	fencedWorlds = "simulation of fenced writes"
-	search       = "search"
-)
-
-// columns of the table, in which docs/verification.md shows the checks.
-var columns = [...]string{"simulation", "search", "real servers", "tests"}
-
-// column is the column of a check.
-func column(check string) string {
-	switch {
-	case check == worlds, check == fencedWorlds:
-		return columns[0]
-	case check == search:
-		return columns[1]
-	case strings.HasPrefix(check, "./itest "):
-		return columns[2]
-	}
-	return columns[3]
-}
-
 func main() {
 	seeds := flag.Int("seeds", 4000, "number of simulated worlds for each mutant; a quarter as many of fenced writes")
 	only := flag.String("only", "", "run only mutants whose name contains this text, or one of several with | "+
@@ -66,7 +35,9 @@ func main() {
 		"where it was")
 	passed := flag.Bool("passed", false, "all checks have just passed on this code, so they need not run without a "+
 		"mutant first")
+	keep := flag.Bool("record", false, "write what was found into the rows, and the page")
 	flag.Parse()
+	must(badRow)
 	selected := slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool {
 		return !slices.ContainsFunc(strings.Split(*only, "|"), func(text string) bool {
 			return strings.Contains(m.name, text)
@@ -75,26 +46,39 @@ func main() {
 	if *changed {
 		var err error
 		selected, err = selectChanged(selected, *base)
-		check(err)
+		must(err)
 	}
-	if len(selected) == 0 {
+	found, ok := map[string]result(nil), true
+	if len(selected) > 0 {
+		found, ok = run(selected, *seeds, *within, *results, *passed)
+	} else {
 		fmt.Println("mutants: none to run")
-		return
 	}
-	if !run(selected, *seeds, *within, *results, *passed) {
+	if *keep {
+		for i, m := range mutants {
+			for j := range found[m.name].Found {
+				mutants[i].by[j].found = found[m.name].Found[j]
+			}
+		}
+		must(write(mutants))
+	}
+	if !ok {
 		os.Exit(1)
 	}
 }
 
-// result is what was found of a mutant.
+// result is what the checks of a mutant found.
 type result struct {
 	Name   string
-	Cells  [len(columns)]string
+	Found  []string
 	Missed []string
 }
 
-// run runs mutants, two at a time, and reports whether each was caught by each of its checks.
-func run(selected []mutant, seeds int, within time.Duration, resultsFile string, passed bool) bool {
+// run runs mutants, two at a time, and returns what was found of each, and whether each was caught
+// by each of its checks.
+func run(selected []mutant, seeds int, within time.Duration, resultsFile string, passed bool) (
+	done map[string]result, ok bool,
+) {
 	began := time.Now()
 	done, record := earlier(resultsFile)
 	selected = slices.Clone(selected)
@@ -102,9 +86,9 @@ func run(selected []mutant, seeds int, within time.Duration, resultsFile string,
 	fmt.Fprintf(os.Stderr, "mutants: %d to run, %d of them done earlier\n", len(selected), len(selected)-len(todo))
 
 	root, err := os.Getwd()
-	check(err)
+	must(err)
 	dir, err := os.MkdirTemp("", "mutants")
-	check(err)
+	must(err)
 	defer func() { _ = os.RemoveAll(dir) }()
 
 	var mu sync.Mutex
@@ -118,7 +102,7 @@ func run(selected []mutant, seeds int, within time.Duration, resultsFile string,
 	var wg sync.WaitGroup
 	for i := range 2 {
 		r := &runner{dir: filepath.Join(dir, fmt.Sprint(i)), seeds: seeds}
-		check(copyCode(r.dir, root))
+		must(copyCode(r.dir, root))
 		wg.Go(func() {
 			for job := range jobs {
 				job(r)
@@ -149,10 +133,10 @@ func run(selected []mutant, seeds int, within time.Duration, resultsFile string,
 					return
 				}
 				start := time.Now()
-				cells, missed := r.try(m)
+				found, missed := r.try(m)
 				mu.Lock()
 				defer mu.Unlock()
-				done[m.name] = result{m.name, cells, missed}
+				done[m.name] = result{m.name, found, missed}
 				record(done[m.name])
 				verdict := "caught"
 				if len(missed) > 0 {
@@ -166,7 +150,6 @@ func run(selected []mutant, seeds int, within time.Duration, resultsFile string,
 	close(jobs)
 	wg.Wait()
 
-	fmt.Printf("| mutant | promise | %s |\n| --- | --- | --- | --- | --- | --- |\n", strings.Join(columns[:], " | "))
 	gaps := broken
 	caught := 0
 	for _, m := range selected {
@@ -174,11 +157,7 @@ func run(selected []mutant, seeds int, within time.Duration, resultsFile string,
 		if !ok {
 			continue
 		}
-		promise := ""
-		if m.promise > 0 {
-			promise = fmt.Sprint(m.promise)
-		}
-		fmt.Printf("| %s | %s | %s |\n", m.name, promise, strings.Join(r.Cells[:], " | "))
+		fmt.Printf("%s: %s\n", m.name, strings.Join(r.Found, ", "))
 		gaps = append(gaps, r.Missed...)
 		if len(r.Missed) == 0 {
 			caught++
@@ -192,7 +171,7 @@ func run(selected []mutant, seeds int, within time.Duration, resultsFile string,
 	for _, g := range gaps {
 		fmt.Fprintln(os.Stderr, "mutants:", g)
 	}
-	return len(gaps) == 0
+	return done, len(gaps) == 0
 }
 
 // earlier reads the results of a run that was ended, and returns how to add to them. Mutants that
@@ -204,7 +183,7 @@ func earlier(file string) (done map[string]result, record func(result)) {
 	}
 	body, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		check(err)
+		must(err)
 	}
 	for line := range bytes.Lines(body) {
 		var r result
@@ -213,12 +192,12 @@ func earlier(file string) (done map[string]result, record func(result)) {
 		}
 	}
 	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	check(err)
+	must(err)
 	return done, func(r result) {
 		line, err := json.Marshal(r)
-		check(err)
+		must(err)
 		_, err = f.Write(append(line, '\n'))
-		check(err)
+		must(err)
 	}
 }
 
@@ -257,10 +236,10 @@ func allChecks(of []mutant) (checks []string) {
 	patterns := make(map[string][]string)
 	for _, m := range of {
 		for _, c := range m.by {
-			if pkg, pattern, ok := strings.Cut(c, " -run "); ok {
+			if pkg, pattern, ok := strings.Cut(c.name, " -run "); ok {
 				patterns[pkg] = append(patterns[pkg], pattern)
-			} else if !slices.Contains(checks, c) {
-				checks = append(checks, c)
+			} else if !slices.Contains(checks, c.name) {
+				checks = append(checks, c.name)
 			}
 		}
 	}
@@ -279,33 +258,32 @@ type runner struct {
 	built map[string]string // the test binary of a package, as long as the code stays as it is
 }
 
-// try plants the mutant, runs its checks, and restores the code. It returns what each column found,
-// and which checks did not catch the mutant.
-func (r *runner) try(m mutant) (cells [len(columns)]string, missed []string) {
+// try plants the mutant, runs its checks, and restores the code. It returns what each check found,
+// and which did not catch the mutant.
+func (r *runner) try(m mutant) (found, missed []string) {
 	r.built = nil
 	defer func() { r.built = nil }()
 	for _, e := range m.edits {
 		path := filepath.Join(r.dir, e.file)
 		body, err := os.ReadFile(path)
-		check(err)
+		must(err)
 		planted, err := e.plant(body)
 		if err != nil {
-			check(fmt.Errorf("mutant %q: %w", m.name, err))
+			must(fmt.Errorf("mutant %q: %w", m.name, err))
 		}
-		check(os.WriteFile(path, planted, 0o644))
-		defer func() { check(os.WriteFile(path, body, 0o644)) }()
+		must(os.WriteFile(path, planted, 0o644))
+		defer func() { must(os.WriteFile(path, body, 0o644)) }()
 	}
 	for _, c := range m.by {
-		found, caught := r.run(c)
+		what, caught := r.run(c.name)
 		if !caught {
-			missed = append(missed, strings.TrimSuffix(fmt.Sprintf("%q: %s did not catch it: %s", m.name, c, found),
+			missed = append(missed, strings.TrimSuffix(fmt.Sprintf("%q: %s did not catch it: %s", m.name, c.name, what),
 				": "))
-			found = "**nothing**"
+			what = "**nothing**"
 		}
-		i := slices.Index(columns[:], column(c))
-		cells[i] = strings.TrimPrefix(cells[i]+", "+found, ", ")
+		found = append(found, what)
 	}
-	return cells, missed
+	return found, missed
 }
 
 // errBuild says that a mutant is no Go, so nothing can catch it.
@@ -341,7 +319,7 @@ func (r *runner) run(name string) (found string, caught bool) {
 	out, err := r.test(pkg, env, args)
 	if err == nil {
 		if strings.Contains(out, "no tests to run") {
-			check(fmt.Errorf("there are no tests %s", name))
+			must(fmt.Errorf("there are no tests %s", name))
 		}
 		return "", false
 	}
@@ -350,7 +328,7 @@ func (r *runner) run(name string) (found string, caught bool) {
 	}
 	found, caught, ok := judge(name, out)
 	if !ok {
-		check(fmt.Errorf("%s: %w\n%s", name, err, out))
+		must(fmt.Errorf("%s: %w\n%s", name, err, out))
 	}
 	return found, caught
 }
@@ -429,7 +407,7 @@ func (r *runner) test(pkg, env string, args []string) (out string, err error) {
 	return string(body), err
 }
 
-func check(err error) {
+func must(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)

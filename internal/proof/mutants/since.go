@@ -1,17 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"os/exec"
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -31,19 +26,7 @@ func selectChanged(all []mutant, base string) ([]mutant, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, err := git("show", base+":internal/proof/mutants/table.go")
-	if err != nil {
-		return nil, err
-	}
-	before, err := rows([]byte(table))
-	if err != nil {
-		return nil, err
-	}
-	body, err := os.ReadFile("internal/proof/mutants/table.go")
-	if err != nil {
-		return nil, err
-	}
-	now, err := rows(body)
+	before, err := rowsAt(base)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +34,7 @@ func selectChanged(all []mutant, base string) ([]mutant, error) {
 	changed := strings.Fields(files)
 	var selected []mutant
 	for _, m := range all {
-		if because := reason(m, changed, before[m.name], now[m.name]); because != "" {
+		if because := reason(m, changed, before[m.name]); because != "" {
 			fmt.Printf("  %s: %s\n", m.name, because)
 			selected = append(selected, m)
 		}
@@ -59,57 +42,45 @@ func selectChanged(all []mutant, base string) ([]mutant, error) {
 	return selected, nil
 }
 
-// rows reads the table: what each row says, by the name of its mutant, however its lines are
-// broken.
-func rows(table []byte) (map[string]string, error) {
-	file, err := parser.ParseFile(token.NewFileSet(), "table.go", table, parser.SkipObjectResolution)
+// rowsAt are the mutants of a commit, by their names.
+func rowsAt(commit string) (map[string]mutant, error) {
+	names, err := git("ls-tree", "--name-only", commit, "internal/proof/mutants/rows/")
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[string]string)
-	ast.Inspect(file, func(n ast.Node) bool {
-		row, ok := n.(*ast.CompositeLit)
-		if !ok || row.Type != nil {
-			return true // the table itself, not a row
+	all := make(map[string]mutant)
+	for name := range strings.FieldsSeq(names) {
+		text, err := git("show", commit+":"+name)
+		if err != nil {
+			return nil, err
 		}
-		name, says := "", ""
-		ast.Inspect(row, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.BasicLit:
-				text, err := strconv.Unquote(n.Value)
-				if err != nil { // a number
-					text = n.Value
-				}
-				name = cmp.Or(name, text)
-				says += fmt.Sprintf("%q ", text)
-			case *ast.Ident:
-				says += n.Name + " "
-			}
-			return true
-		})
-		all[name] = says
-		return false
-	})
+		some, err := parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s at %s: %w", name, commit, err)
+		}
+		for _, m := range some {
+			all[m.name] = m
+		}
+	}
 	return all, nil
 }
 
-// reason tells why a mutant is to run, or nothing. Its row said something before, if there was one,
-// and says something now.
-func reason(m mutant, changed []string, before, now string) string {
+// reason tells why a mutant is to run, or nothing. before is its row at the commit.
+func reason(m mutant, changed []string, before mutant) string {
 	for _, e := range m.edits {
 		if slices.Contains(changed, e.file) {
 			return e.file + " has changed"
 		}
 	}
-	switch before {
-	case now:
-	case "":
+	sameCheck := func(a, b check) bool { return a.name == b.name } // whatever it found
+	switch {
+	case before.name == "":
 		return "it is new"
-	default:
+	case before.promise != m.promise, !slices.Equal(before.edits, m.edits), !slices.EqualFunc(before.by, m.by, sameCheck):
 		return "its row has changed"
 	}
 	for _, c := range m.by {
-		pkg, matches := testsThatCatch(c)
+		pkg, matches := testsThatCatch(c.name)
 		if matches == nil {
 			continue
 		}
@@ -125,17 +96,6 @@ func reason(m mutant, changed []string, before, now string) string {
 		}
 	}
 	return ""
-}
-
-// testsThatCatch are the package of a check's tests, and the pattern of their names. There is none
-// for a check that is not just tests of a package.
-func testsThatCatch(check string) (pkg string, names *regexp.Regexp) {
-	pkg, pattern, ok := strings.Cut(check, " -run ")
-	if !ok {
-		return "", nil
-	}
-	pattern, _, _ = strings.Cut(pattern, "/") // what follows are names within a test
-	return pkg, regexp.MustCompile(pattern)
 }
 
 // testsIn are the tests in a file. A file that is gone has none.

@@ -24,6 +24,35 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// A row that is read is written as it was, and what is no row is refused.
+func TestRowsAreKept(t *testing.T) {
+	require.NoError(t, badRow)
+	byFile := make(map[string][]string)
+	for _, m := range mutants {
+		byFile[m.file] = append(byFile[m.file], m.row())
+	}
+	for name, rows := range byFile {
+		text, err := rowFiles.ReadFile("rows/" + name)
+		require.NoError(t, err)
+		require.Equal(t, string(text), strings.Join(rows, "\n"), name)
+	}
+	for _, text := range []string{
+		"", "no margin\nby search\nin a.go\n-a\n", "## no margin", "## no margin\npromise x\n",
+		"## no margin\nby search\n-a\n+b\n", "## no margin\nin a.go\n+b\n-a\n", "## no margin\nin a.go\nby search\n",
+		"## no margin\nby search\nin a.go\n-a\n\n\n",
+	} {
+		_, err := parse(text)
+		require.ErrorContains(t, err, "no line of a row", "%q", text)
+	}
+}
+
+// The page is what the rows say. "go run ./internal/proof/mutants -only ~ -record" writes it.
+func TestPageOfMutants(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/mutants.md")
+	require.NoError(t, err)
+	require.Equal(t, page(mutants), string(text))
+}
+
 // Each mutant changes code that is there exactly once, into code that builds, and has checks that
 // must catch it and exist. A mutant that does not build any more, or has lost its tests, is a gap
 // that would not show before somebody runs it.
@@ -36,10 +65,11 @@ func TestMutantsCanBePlanted(t *testing.T) {
 			require.False(t, names[m.name], "two mutants have this name")
 			names[m.name] = true
 			require.NotEmpty(t, m.by)
+			require.NotEmpty(t, m.edits)
 			for _, c := range m.by {
-				pkg, names := testsThatCatch(c)
+				pkg, names := testsThatCatch(c.name)
 				exists := names == nil || slices.ContainsFunc(testsOf(t, pkg), names.MatchString)
-				require.True(t, exists, "there are no tests %s", c)
+				require.True(t, exists, "there are no tests %s", c.name)
 			}
 			changed := make(map[string][]byte)
 			for _, e := range m.edits {
