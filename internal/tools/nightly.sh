@@ -80,7 +80,6 @@ for ((seed = 1; seed <= count; seed += 10000)); do
 	SEEDS=$many SEED=$seed step "worlds of locks from $seed" worlds TestSeeds
 	CREATEONLY=$((many / 10)) SEED=$seed step "worlds of create-only stores from $seed" worlds TestCreateOnlySeeds
 	FENCED=$many SEED=$seed step "worlds of fenced writes from $seed" worlds TestFencedSeeds
-	MEMBERS=$((many / 10)) SEED=$seed step "worlds of members from $seed" worlds TestMemberSeeds
 	TABLES=$((many / 10)) SEED=$seed step "worlds of tables from $seed" worlds TestTableSeeds
 done
 step "fuzz tests" make fuzz FUZZTIME="$(size 1s 30s)"

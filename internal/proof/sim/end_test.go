@@ -17,9 +17,6 @@ func TestNothingStartsAfterTheEnd(t *testing.T) {
 		{At: 91 * time.Second, Node: 1, Kind: "crash and restart", For: 170 * time.Second},
 	}
 	require.Empty(t, sim.Run(t, late, false).Violations)
-	members := sim.NewMemberConfig(1)
-	members.Actions = []sim.Action{{At: time.Minute, Node: 0, Kind: "stop and start", For: time.Hour}}
-	require.Len(t, sim.RunMembers(t, members, false).Violations, 1, "it waits for that process")
 	tables := sim.NewTableConfig(1)
 	for _, kind := range []string{"stop and start", "stop and run again", "crash and restart"} {
 		tables.Actions = []sim.Action{{At: time.Minute, Node: 0, Kind: kind, For: time.Hour}}

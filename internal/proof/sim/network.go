@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"time"
@@ -14,6 +15,8 @@ var (
 	err500   = errors.New("500 InternalError")
 	err503   = errors.New("503 SlowDown")
 	err409   = errors.New("409 ConditionalRequestConflict")
+	// what a policy answers that somebody has just changed
+	errAccess = fmt.Errorf("%w: 403 AccessDenied", leasehold.ErrPermanent)
 )
 
 // networkFault is what the network does to one request, and also the delays of a request that goes

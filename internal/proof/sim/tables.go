@@ -371,7 +371,7 @@ func newTableClient(p *tableProcess, name, member string) *tableClient {
 	w := p.w
 	opts := []locktable.Option{
 		locktable.WithObserver(c.observe),
-		locktable.WithTTL(w.cfg.TTL), locktable.WithLogger(slog.New(slog.DiscardHandler)),
+		locktable.WithTTL(w.cfg.TTL), locktable.WithLogger(slog.New(verdicts{slog.DiscardHandler, w.occurred})),
 		locktable.WithSafetyMargin(w.cfg.Margin), locktable.WithClockDrift(w.cfg.Drift),
 		testopt.WithTableClock(p.clock),
 	}
@@ -384,6 +384,38 @@ func newTableClient(p *tableProcess, name, member string) *tableClient {
 	}
 	c.key = tableKey + ".members/" + c.tab.Member()
 	return c
+}
+
+// verdicts marks what a Table logs of the terms of others.
+type verdicts struct {
+	slog.Handler
+	occurred
+}
+
+// reasons are those of membership.
+var reasons = map[string]int{
+	"a later term of its object has begun":                   overLaterTerm,
+	"it was released":                                        overReleased,
+	"it was not renewed for its TTL":                         overNotRenewed,
+	"its object has shown another term for its TTL":          overOtherTerm,
+	"another object has been in its place for its TTL":       overOtherObject,
+	"whether a member lives cannot be told, will look again": overUnread,
+}
+
+func (v verdicts) Enabled(context.Context, slog.Level) bool { return true }
+
+func (v verdicts) Handle(_ context.Context, r slog.Record) error {
+	told := func(text string) {
+		if situation, ok := reasons[text]; ok {
+			v.mark(situation)
+		}
+	}
+	told(r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		told(a.Value.String())
+		return true
+	})
+	return nil
 }
 
 // observe runs while the Table is locked.
