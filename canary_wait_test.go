@@ -78,6 +78,10 @@ func TestWhoWaitsTriesTheStore(t *testing.T) {
 		require.Equal(t, was, server.Body(key))
 
 		time.Sleep(time.Minute)
+		for sent := w.Count(); w.Count() == sent; { // until a poll, of which none is on its way at the release
+			time.Sleep(far)
+		}
+		time.Sleep(far)
 		sent := w.Count()
 		require.NoError(t, holder.Release(t.Context()))
 		released := time.Now()
