@@ -146,7 +146,7 @@ func (s *search) done() {
 
 // maxTries is how often a path is walked until it leads to the state in which its last choice is
 // one. What several goroutines of one process do at the same instant may end in one of two states.
-const maxTries = 20
+const maxTries = 200
 
 // walk makes the choices of p, and from then on the first choice of each step. It adds the other
 // choices to todo. If p leads to another state than before, it asks for another walk, if it may.
