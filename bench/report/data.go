@@ -1,6 +1,6 @@
 // Package report turns the measurements of package bench into docs/performance.md and its plots.
-// Both are functions of docs/performance.json and of nothing else, so a test renders them again and
-// compares byte for byte.
+// The prose and the tables are in pages, as templates. What is rendered is a function of
+// docs/performance.json and of nothing else, so a test renders it again and compares byte for byte.
 package report
 
 import (
@@ -103,6 +103,11 @@ type Hour struct {
 	LeadPut float64 `json:"lead_put"`
 	LeadGet float64 `json:"lead_get"`
 	WaitGet float64 `json:"wait_get"`
+}
+
+// Dollars returns the cost of a month of 730 hours, by S3's list prices of November 2026.
+func (h Hour) Dollars(waiting int) float64 {
+	return 730 * (h.LeadPut*0.005 + (h.LeadGet+float64(waiting)*h.WaitGet)*0.0004) / 1000
 }
 
 // Adapter is what one operation of an adapter takes.
@@ -217,6 +222,9 @@ type Memory struct {
 	Heap       float64 `json:"heap"`       // bytes each
 	Stacks     float64 `json:"stacks"`     // bytes each
 }
+
+// Bytes is what an elector occupies in all.
+func (m Memory) Bytes() float64 { return m.Heap + m.Stacks }
 
 // Tables is what many locks in one table take.
 type Tables struct {

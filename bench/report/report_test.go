@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"encoding/json"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -16,6 +17,9 @@ import (
 )
 
 const docs = "../../docs"
+
+// noFigure is a line with what stands where a figure is missing.
+var noFigure = regexp.MustCompile(`.*(\bNaN\b|[+-]Inf\b|%!|<nil>|<no value>).*`)
 
 // TestPageIsRendered renders the page, the plots and the sentences of other pages from the data and
 // compares them with the files. With RENDER=1 it writes them.
@@ -59,7 +63,7 @@ func TestPageIsRendered(t *testing.T) {
 		files[quoting] = filled
 	}
 	for name, content := range files {
-		require.Empty(t, regexp.MustCompile(`.*(\bNaN\b|[+-]Inf\b|%!).*`).FindString(content), name)
+		require.Empty(t, noFigure.FindString(content), name)
 		if os.Getenv("RENDER") != "" {
 			require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
 			require.NoError(t, os.WriteFile(name, []byte(content), 0o644))
@@ -122,6 +126,40 @@ func TestFiguresOfOtherServers(t *testing.T) {
 	tables := d.Render()["performance-tables.md"]
 	require.True(t, strings.Contains(tables, "| redislock | Redis | 15 s | 1 | 1.20 |"))
 	require.False(t, strings.Contains(tables, "| PostgreSQL advisory lock | PostgreSQL |"), "it has no TTL")
+}
+
+// The page says when it is of a run in miniature or of changed files, and which sections were
+// measured by themselves. The section about the command is there when that was measured.
+func TestRemarks(t *testing.T) {
+	d, err := report.Read(filepath.Join(docs, "performance.json"))
+	require.NoError(t, err)
+	alone := map[string]string{
+		report.AloneElectors:  "The section about many electors was measured by itself",
+		report.AloneHandovers: "The hand-overs were measured by themselves",
+		report.AloneCommand:   "The section about the command was measured by itself",
+		report.AloneTakeovers: "The takeovers on real servers were measured by themselves",
+		report.AloneTables:    "The section about tables was measured by itself",
+	}
+	want := []string{
+		"\n\n**This page is of a run in miniature. ", " at commit abc, with changes, in ", "\n\n## How long no command",
+	}
+	d.Size, d.Commit, d.Dirty, d.Alone = "full", "abc", false, nil
+	endings := d.Endings
+	d.Endings = nil
+	page := d.Render()["performance.md"]
+	for _, text := range slices.Concat(want, slices.Collect(maps.Values(alone))) {
+		require.False(t, strings.Contains(page, text), text)
+	}
+	d.Size, d.Dirty, d.Endings, d.Alone = "small", true, endings, map[string]report.Since{}
+	for section, text := range alone {
+		d.Alone[section] = report.Since{Date: "the day of " + section, Commit: "def", Remark: ", while busy"}
+		want = append(want, "\n\n"+text+", on the day of "+section+" at commit def, while busy.\n\n")
+	}
+	page = d.Render()["performance.md"]
+	for _, text := range want {
+		require.True(t, strings.Contains(page, text), text)
+	}
+	require.False(t, strings.Contains(page, "\n\n\n"), "conditions leave no empty lines behind")
 }
 
 // The section about tables is there when they were measured, and says which goals were missed.
@@ -190,7 +228,7 @@ func TestTables(t *testing.T) {
 		require.Contains(t, section, row)
 	}
 	require.Contains(t, section, "of `Release`: median | ≤ 1.1 round trips | 1.05 | met |")
-	require.Empty(t, regexp.MustCompile(`.*(\bNaN\b|[+-]Inf\b|%!).*`).FindString(section))
+	require.Empty(t, noFigure.FindString(section))
 }
 
 func TestSample(t *testing.T) {
