@@ -47,13 +47,18 @@ func (v view) Targets() (list targets) {
 		{"push", Pushed, "hand-over with a push channel, %s of round trip, from the return of Release: median", 2},
 		{"first push", PushedNew, "the same, to the first of a process, %s of round trip, from the return of " +
 			"Release: median", 3},
-		{"leaderhttp", Followed, "hand-over with leaderhttp, %s of round trip, from the return of Run: median", 2.6},
 	} {
 		for _, h := range handed(v.Handovers, way.peer) {
 			f := trips(h.FromReturn.P50, h)
 			check(way.kind, fmt.Sprintf(way.what, ms(0, h.RoundTrip)), fmt.Sprintf("≤ %v round trips", way.most),
 				f.Value <= way.most, "%s (%.1f from the call)", num(2, f), trips(h.FromCall.P50, h).Value)
 		}
+	}
+	for _, h := range handed(v.Handovers, Followed) {
+		call, end := trips(h.FromCall.P50, h), trips(h.FromReturn.P50, h)
+		check("leaderhttp", fmt.Sprintf("hand-over with leaderhttp, %s of round trip, from the end of Run's ctx: median",
+			ms(0, h.RoundTrip)), "≤ 1.6 round trips, and ≤ 0 from the return of Run", call.Value <= 1.6 && end.Value <= 0,
+			"%s (%.1f from the return)", num(2, call), end.Value)
 	}
 	for _, o := range v.Endings {
 		if o.Case == Restart && o.With == Listens {
