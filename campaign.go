@@ -113,7 +113,7 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Le
 		}
 		var wait time.Duration
 		if held, ok := errors.AsType[*HeldError](err); ok && held.Wait > 0 {
-			// of the candidates that wait for the same lease
+			// Candidates that wait for one lease try again within 2 % of a poll of each other.
 			spread := time.Duration(l.clock.Rand() * float64(min(l.poll, l.ttl)) / 50)
 			failures, wait = 0, min(l.untilNextRead(), held.Wait+spread)
 		} else {
@@ -128,11 +128,19 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Le
 	}
 }
 
-// leavesToOthers reports whether another Lock of this process may get what a try has not got, which
-// has ended with err.
+// leavesToOthers reports whether a try that has ended with err must pass its wake-up on, because
+// another Lock of this process may succeed.
 func (l *Lock) leavesToOthers(err error) bool {
 	_, held := errors.AsType[*HeldError](err)
-	return err != nil && (!held || l.heldByUs() != nil || l.place().Store == nil)
+	switch {
+	case err == nil:
+		return false // the others wait for this lease now
+	case !held:
+		return true // what failed here may succeed there
+	case l.heldByUs() != nil:
+		return true // it was refused for this Lock's own term
+	}
+	return l.place().Store == nil // Stores that cannot be compared share a line, so theirs may be another lock
 }
 
 // mayPass reports whether a wait that began then is to go on although the client has never reached

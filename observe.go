@@ -26,12 +26,6 @@ type version struct {
 
 func (v *version) same(w *version) bool { return v.exists == w.exists && v.etag == w.etag }
 
-// sameRecord reports whether v and w have the same record. Each version has its own record, so if
-// only the ETags differ, one read was torn: it has shown one version's record with another's ETag.
-func (v *version) sameRecord(w *version) bool {
-	return v.exists && w.exists && sameWrite(v.rec, w.rec)
-}
-
 // memory is what this process knows of the lock object from its own requests.
 type memory struct {
 	mu        sync.Mutex        // guards what follows; never held over I/O

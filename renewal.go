@@ -188,8 +188,8 @@ func (t *term) putOnce(ctx context.Context, edit func(*Record)) (done bool, err 
 	return false, err // nothing is known yet; the next attempt, over the same version, will tell
 }
 
-// reconcile finds out what is in the store after a write of rec over base was refused: rec after
-// all, an earlier write of this term, or somebody else's. Its results are those of putOnce.
+// reconcile finds out what is in the store after a write of rec over base was refused. Its results
+// are those of putOnce.
 func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal error) (done bool, err error) {
 	l := t.lock
 	v, err := l.read(ctx)
@@ -204,39 +204,30 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 		return false, t.lose(errDeleted)
 	}
 	t.mu.Lock()
-	i := slices.IndexFunc(t.unconfirmed, func(w write) bool { return sameWrite(w.rec, v.rec) })
-	var ours write
-	if i >= 0 {
-		ours = t.unconfirmed[i]
-	}
-	mayBeReleased := t.offered || slices.ContainsFunc(t.unconfirmed, func(w write) bool {
-		return w.rec.Nonce != rec.Nonce && w.rec.Released()
-	})
-	unchanged := v.sameRecord(t.stored)
-	wentBack := slices.ContainsFunc(t.earlier[:], func(r Record) bool { return sameWrite(r, v.rec) })
-	if unchanged {
+	what, ours := t.finds(v.rec, rec.Nonce)
+	if what == foundStored {
 		t.stored = v
-	} else if wentBack {
+	} else if what == foundEarlier {
 		now := *v
 		now.rec = t.stored.rec // the next write has what was last confirmed
 		t.stored = &now
 	}
 	t.mu.Unlock()
-	switch {
-	case unchanged:
+	switch what {
+	case foundStored:
 		l.canary.Doubt() // or one of the writes that try the store was carried out
 		return false, errTorn
-	case wentBack:
+	case foundEarlier:
 		l.canary.Doubt()
 		return false, errWentBack
-	case i < 0 && mayBeReleased: // an earlier attempt may have landed, and somebody has taken over since
+	case foundFollower:
 		t.become(released)
 		return false, errNothingToRelease
-	case i < 0 && t.resumedBy(v.rec):
+	case foundResumed:
 		return false, t.lose(fmt.Errorf("%w by %q, which has resumed the term", errTakenOver, v.rec.Holder))
-	case i < 0 && v.rec.Token == t.token && v.rec.Released() && mayBeSame(v.rec.TermID, t.record().TermID):
+	case foundBroken:
 		return false, t.lose(errBroken)
-	case i < 0:
+	case foundOther:
 		return false, t.lose(fmt.Errorf("%w by %q with token %d", errTakenOver, v.rec.Holder, v.rec.Token))
 	}
 	t.landed(ctx, v.etag, ours)
@@ -250,15 +241,49 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil
 }
 
+// A finding is what a term has found in the place of the version over which it wrote.
+type finding uint8
+
+const (
+	foundOwn      finding = iota // a write of the term, of which no answer was known
+	foundStored                  // the record that was confirmed last, under another ETag
+	foundEarlier                 // one of the records before it
+	foundFollower                // an earlier release, or an offer, may have landed, and somebody has taken over since
+	foundResumed                 // the term goes on elsewhere, or was released there
+	foundBroken                  // Break has released the term
+	foundOther                   // anything else: the lock is somebody else's
+)
+
+// finds tells what a record is to the term, whose last write had this nonce, and which of its writes
+// it is, if it is one. The caller holds t.mu.
+func (t *term) finds(rec Record, last string) (what finding, own write) {
+	isOf := func(r Record) bool { return sameWrite(r, rec) }
+	i := slices.IndexFunc(t.unconfirmed, func(w write) bool { return isOf(w.rec) })
+	released := func(w write) bool { return w.rec.Nonce != last && w.rec.Released() }
+	switch {
+	case isOf(t.stored.rec):
+		return foundStored, write{}
+	case slices.ContainsFunc(t.earlier[:], isOf):
+		return foundEarlier, write{}
+	case i >= 0:
+		return foundOwn, t.unconfirmed[i]
+	case t.offered || slices.ContainsFunc(t.unconfirmed, released):
+		return foundFollower, write{}
+	case t.resumedBy(rec):
+		return foundResumed, write{}
+	case rec.Token == t.token && rec.Released() && mayBeSame(rec.TermID, t.stored.rec.TermID):
+		return foundBroken, write{}
+	}
+	return foundOther, write{}
+}
+
 // resumedBy reports whether rec, which this term has not written, says that it goes on elsewhere,
 // or has been released there. Break leaves the time of the last renewal as it is, and a release
-// does not.
+// does not. The caller holds t.mu.
 func (t *term) resumedBy(rec Record) bool {
 	if rec.Token != t.token || rec.TermID != handle.TermID(t.lock.key, t.secret) {
 		return false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	renewed := func(r Record) bool { return r.RenewedAt.Sub(rec.RenewedAt).Abs() < time.Millisecond }
 	return !rec.Released() || rec.Holder != t.lock.identity || !renewed(t.stored.rec) &&
 		!slices.ContainsFunc(t.unconfirmed, func(w write) bool { return renewed(w.rec) })

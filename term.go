@@ -41,7 +41,8 @@ type term struct {
 
 	mu    sync.Mutex // guards what follows; never held over I/O
 	state state
-	// that of the Lease; nil after held, because the Lock keeps its last term, but nothing of ctx
+	// The lease's context. It is nil once the term is not held any more, so that a Lock, which
+	// remembers its last term, does not keep what the caller's context has.
 	ctx         context.Context
 	cancel      context.CancelCauseFunc // ends ctx; nil after held
 	function    function

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold/internal/bell"
+	"github.com/leasehold-go/leasehold/internal/handle"
 )
 
 // deaf is a store that carries a write out and gives no answer, as often as it is told to.
@@ -271,4 +272,61 @@ func TestNobodyStaysListedAsWaiting(t *testing.T) {
 		require.Zero(t, listed())
 		require.NoError(t, held.Release(t.Context()))
 	})
+}
+
+// What a refused write finds decides whether the term goes on, is lost, or has ended as it should.
+func TestWhatARefusedWriteFinds(t *testing.T) {
+	l, err := NewLock(NewMemStore(), "k", WithIdentity("me"))
+	require.NoError(t, err)
+	secret := handle.NewSecret()
+	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	renewal := func(nonce string, at time.Time) Record {
+		return Record{Token: 7, Holder: "me", TermID: handle.TermID("k", secret), Nonce: nonce, TTL: l.ttl, RenewedAt: at,
+			ExpiresAt: at.Add(l.ttl)}
+	}
+	released := func(r Record) Record { markReleased(&r); return r }
+	other := func(r Record, edit func(*Record)) Record { edit(&r); return r }
+	before, stored := renewal("earlier", now), renewal("stored", now.Add(time.Second))
+	sent := renewal("sent", now.Add(2*time.Second))
+	gone := released(renewal("gone", now.Add(2*time.Second))) // an earlier release of unknown outcome
+	theirs := other(sent, func(r *Record) { r.Token, r.TermID, r.Nonce, r.Holder = 8, "theirs", "theirs", "they" })
+	resumed := other(sent, func(r *Record) { r.Holder, r.Nonce, r.RenewedAt = "heir", "heir", now.Add(3*time.Second) })
+	for name, c := range map[string]struct {
+		rec     Record
+		sent    []Record
+		offered bool
+		want    finding
+	}{
+		"the write itself":                        {sent, []Record{sent}, false, foundOwn},
+		"an earlier one":                          {gone, []Record{gone, sent}, false, foundOwn},
+		"the last that was confirmed":             {stored, []Record{sent}, false, foundStored},
+		"one before it":                           {before, []Record{sent}, false, foundEarlier},
+		"another's term":                          {theirs, []Record{sent}, false, foundOther},
+		"the same, after a release":               {theirs, []Record{gone, sent}, false, foundFollower},
+		"the same, but this is the first release": {theirs, []Record{gone}, false, foundOther},
+		"the same, after an offer":                {theirs, []Record{sent}, true, foundFollower},
+		"this term, renewed by its heir":          {resumed, []Record{sent}, false, foundResumed},
+		"this term, released by its heir":         {released(resumed), []Record{sent}, false, foundResumed},
+		"what Break writes": {
+			released(other(stored, func(r *Record) { r.Nonce = "broken" })),
+			[]Record{sent}, false, foundBroken,
+		},
+		"another object's": {other(theirs, func(r *Record) { r.ObjectID = "another" }), []Record{sent}, false, foundOther},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := &term{
+				lock: l.register, token: 7, secret: secret, stored: &version{rec: stored}, earlier: [2]Record{before},
+				offered: c.offered,
+			}
+			for _, r := range c.sent {
+				is.unconfirmed = append(is.unconfirmed, write{rec: r})
+			}
+			last := c.sent[len(c.sent)-1].Nonce
+			what, own := is.finds(c.rec, last)
+			require.Equal(t, c.want, what)
+			if what == foundOwn {
+				require.Equal(t, c.rec, own.rec)
+			}
+		})
+	}
 }

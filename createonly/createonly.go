@@ -107,11 +107,12 @@ func (s *Store) PutIfNoneMatch(ctx context.Context, key string, body []byte) (et
 		return "", err
 	}
 	n, now, err := s.current(ctx, key)
-	switch corrupt := errors.Is(err, leasehold.ErrCorruptRecord); {
-	case err != nil && !corrupt:
+	corrupt := errors.Is(err, leasehold.ErrCorruptRecord)
+	if err != nil && !corrupt {
 		return "", err
-	case n > 0 && (corrupt || !isTombstone(now)):
-		n--
+	}
+	if n > 0 && (corrupt || !isTombstone(now)) {
+		return s.write(ctx, key, n-1, body) // it is there, so the server must refuse this
 	}
 	return s.write(ctx, key, n, body)
 }
