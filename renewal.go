@@ -254,8 +254,8 @@ const (
 	foundOther                   // anything else: the lock is somebody else's
 )
 
-// finds tells what a record is to the term, whose last write had this nonce, and which of its writes
-// it is, if it is one. The caller holds t.mu.
+// finds tells what a record is to the term, whose last write had this nonce, and which write of
+// unknown outcome it is, if it is one. The caller holds t.mu.
 func (t *term) finds(rec Record, last string) (what finding, own write) {
 	isOf := func(r Record) bool { return sameWrite(r, rec) }
 	i := slices.IndexFunc(t.unconfirmed, func(w write) bool { return isOf(w.rec) })
