@@ -400,12 +400,28 @@ var TableSituations = Situations{
 		"TryAcquire of a process that asks once finds a member that lives, whose wall clock is wrong by hours",
 		95,
 	},
-	overLaterTerm:   {"tables: over by a later term", "a term is judged over because a later one of its object has begun", 1},
-	overReleased:    {"tables: over by a release", "a term is judged over because it was released", 1},
-	overNotRenewed:  {"tables: over by time", "a term is judged over because it was not renewed for its TTL", 1},
-	overOtherTerm:   {"tables: over by a restored term", "a term is judged over because its object has shown another term for its TTL", 1},
-	overOtherObject: {"tables: over by another object", "a term is judged over because another object has been in its place for its TTL", 1},
-	overUnread:      {"tables: a member's object is unreadable", "whether a term is over cannot be told", 1},
+	overLaterTerm: {
+		"tables: over by a later term",
+		"a term is judged over because a later one of its object has begun",
+		1000,
+	},
+	overReleased:   {"tables: over by a release", "a term is judged over because it was released", 200},
+	overNotRenewed: {"tables: over by time", "a term is judged over because it was not renewed for its TTL", 1240},
+	overOtherTerm: {
+		"tables: over by a restored term",
+		"a term is judged over because its object has shown another term for its TTL",
+		13,
+	},
+	overOtherObject: {
+		"tables: over by another object",
+		"a term is judged over because another object has been in its place for its TTL",
+		340,
+	},
+	overUnread: {
+		"tables: a member's object is unreadable",
+		"a look at a member's object tells nothing, because it fails",
+		1460,
+	},
 }
 
 // Situations of fenced writes.

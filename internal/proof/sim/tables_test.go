@@ -8,12 +8,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 )
 
-// TestTableSeeds runs TABLES worlds (default 40, or 1,000 at full size) in which members share a
+// TestTableSeeds runs TABLES worlds (default 60, or 1,000 at full size) in which members share a
 // table of locks, starting at seed SEED (default 1), and reports the first that fails.
 func TestTableSeeds(t *testing.T) {
 	var mu sync.Mutex
 	var total sim.Stats
-	eachSeed(t, env(t, "TABLES", testsize.Pick[uint64](40, 1000)), func(t *testing.T, seed uint64) (report string) {
+	eachSeed(t, env(t, "TABLES", testsize.Pick[uint64](60, 1000)), func(t *testing.T, seed uint64) (report string) {
 		cfg := sim.NewTableConfig(seed)
 		out := sim.RunTables(t, cfg, false)
 		if len(out.Violations) > 0 {
