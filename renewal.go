@@ -205,9 +205,10 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	}
 	t.mu.Lock()
 	what, ours := t.finds(v.rec, rec.Nonce)
-	if what == foundStored {
+	switch what {
+	case foundStored:
 		t.stored = v
-	} else if what == foundEarlier {
+	case foundEarlier:
 		now := *v
 		now.rec = t.stored.rec // the next write has what was last confirmed
 		t.stored = &now

@@ -281,8 +281,10 @@ func TestWhatARefusedWriteFinds(t *testing.T) {
 	secret := handle.NewSecret()
 	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	renewal := func(nonce string, at time.Time) Record {
-		return Record{Token: 7, Holder: "me", TermID: handle.TermID("k", secret), Nonce: nonce, TTL: l.ttl, RenewedAt: at,
-			ExpiresAt: at.Add(l.ttl)}
+		return Record{
+			Token: 7, Holder: "me", TermID: handle.TermID("k", secret), Nonce: nonce, TTL: l.ttl,
+			RenewedAt: at, ExpiresAt: at.Add(l.ttl),
+		}
 	}
 	released := func(r Record) Record { markReleased(&r); return r }
 	other := func(r Record, edit func(*Record)) Record { edit(&r); return r }
@@ -311,7 +313,10 @@ func TestWhatARefusedWriteFinds(t *testing.T) {
 			released(other(stored, func(r *Record) { r.Nonce = "broken" })),
 			[]Record{sent}, false, foundBroken,
 		},
-		"another object's": {other(theirs, func(r *Record) { r.ObjectID = "another" }), []Record{sent}, false, foundOther},
+		"another object's": {
+			other(theirs, func(r *Record) { r.ObjectID = "another" }),
+			[]Record{sent}, false, foundOther,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := &term{

@@ -56,9 +56,9 @@ func (v view) Targets() (list targets) {
 	}
 	for _, h := range handed(v.Handovers, Followed) {
 		call, end := trips(h.FromCall.P50, h), trips(h.FromReturn.P50, h)
-		check("leaderhttp", fmt.Sprintf("hand-over with leaderhttp, %s of round trip, from the end of Run's ctx: median",
-			ms(0, h.RoundTrip)), "≤ 1.6 round trips, and ≤ 0 from the return of Run", call.Value <= 1.6 && end.Value <= 0,
-			"%s (%.1f from the return)", num(2, call), end.Value)
+		check("leaderhttp", fmt.Sprintf("hand-over with leaderhttp, %s of round trip, from the end of Run's ctx: "+
+			"median", ms(0, h.RoundTrip)), "≤ 1.6 round trips, and ≤ 0 from the return of Run",
+			call.Value <= 1.6 && end.Value <= 0, "%s (%.1f from the return)", num(2, call), end.Value)
 	}
 	for _, o := range v.Endings {
 		if o.Case == Restart && o.With == Listens {

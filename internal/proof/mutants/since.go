@@ -76,7 +76,8 @@ func reason(m mutant, changed []string, before mutant) string {
 	switch {
 	case before.name == "":
 		return "it is new"
-	case before.promise != m.promise, !slices.Equal(before.edits, m.edits), !slices.EqualFunc(before.by, m.by, sameCheck):
+	case before.promise != m.promise, !slices.Equal(before.edits, m.edits),
+		!slices.EqualFunc(before.by, m.by, sameCheck):
 		return "its row has changed"
 	}
 	for _, c := range m.by {

@@ -244,12 +244,12 @@ func (w *world) checkTakeover(writer *process, old, now leasehold.Record) {
 		return
 	case writer.node == administrator, old.TTL <= 0:
 		return
+	case w.backedUp && w.cfg.HashETags && w.cfg.TornReads:
+		return // a torn read may have shown it the ETag of the version that came back
 	case restored:
 		w.mark(restoredTaken)
 	case now.Token != old.Token+1, old.Released(), old.Holder == writer.identity:
 		return
-	case w.backedUp && w.cfg.HashETags && w.cfg.TornReads:
-		return // a torn read may have shown it the ETag of the version that came back
 	}
 	since, ok := writer.client.otherVersionReadAt()
 	if least := time.Duration(float64(old.TTL) * (1 + w.cfg.Drift)); ok && writer.clock.Now().Mono-since < least {

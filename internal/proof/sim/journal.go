@@ -58,10 +58,3 @@ func (j *journal) outcome() Outcome {
 	slices.Sort(j.trace) // the lines of one instant arrive in any order
 	return Outcome{Violations: j.violations, Trace: j.trace, Stats: j.stats}
 }
-
-// count notes that something has happened that some worlds must have.
-func (j *journal) count(what string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.stats.Faults[what]++
-}
