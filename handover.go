@@ -40,12 +40,13 @@ func (t *term) passOn(ctx context.Context) (taken bool) {
 	if !ok {
 		return false
 	}
-	t.mu.Lock()
-	t.offered = true
-	t.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, t.lock.patience())
 	defer cancel()
-	return (*pass)(ctx, t.token, n)
+	sent, taken := (*pass)(ctx, t.token, n)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.offered = t.offered || sent
+	return taken
 }
 
 // note signs that the last version of the term may be replaced. There is none while a write of
@@ -68,7 +69,7 @@ func (t *term) note() (n handover.Note, ok bool) {
 func (r *register) proves(n handover.Note) *version {
 	last, _ := r.memory.latest()
 	var rec Record
-	if last == nil || !last.exists || n.ETag == "" || !n.SignedBy(r.key, last.rec.TermID) ||
+	if last == nil || !last.exists || n.ETag == "" || n.ETag == "*" || !n.SignedBy(r.key, last.rec.TermID) ||
 		rec.UnmarshalJSON(n.Record) != nil || rec.TermID != last.rec.TermID || rec.Token != last.rec.Token ||
 		rec.ObjectID != last.rec.ObjectID {
 		return nil
@@ -79,12 +80,13 @@ func (r *register) proves(n handover.Note) *version {
 }
 
 // takeOffer returns the version that was offered last, once, if its term is still the last one that
-// was seen.
-func (r *register) takeOffer() *version {
+// was seen. keep is for a write over it that has failed, whatever the store knows of that: the next
+// try begins with the offer again.
+func (r *register) takeOffer() (v *version, keep func()) {
 	if n := r.offer.Swap(nil); n != nil {
-		return r.proves(*n)
+		return r.proves(*n), func() { r.offer.CompareAndSwap(nil, n) }
 	}
-	return nil
+	return nil, func() {}
 }
 
 func init() {
@@ -106,6 +108,7 @@ func init() {
 		}
 		return le.t.note()
 	}
+	handover.Waits = func(l *Lock) bool { return l.bell.Queued() }
 	handover.Wrote = func(l *Lock, r Record) bool { return l.memory.owns(r) }
 	handover.Resign = func(le *Lease) { le.t.endContext(fmt.Errorf("%w: resigned", ErrReleased)) }
 }

@@ -2,6 +2,7 @@ package leasehold_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,10 +37,10 @@ func waits(t *testing.T, l *leasehold.Lock) <-chan *leasehold.Lease {
 // on, and so it is released.
 func offered(t *testing.T, l *leasehold.Lock, lease *leasehold.Lease) (n handover.Note) {
 	t.Helper()
-	heir(l, func(_ context.Context, token uint64, note handover.Note) bool {
+	heir(l, func(_ context.Context, token uint64, note handover.Note) (sent, taken bool) {
 		require.Equal(t, lease.Token(), token)
 		n = note
-		return false
+		return true, false
 	})
 	require.NoError(t, lease.Release(t.Context()))
 	return n
@@ -55,7 +56,7 @@ func TestALockIsPassedOn(t *testing.T) {
 		next := waits(t, b)
 		require.NoError(t, lease.Commit(t.Context(), []byte("state")), "which b has not read")
 		var heirs *leasehold.Lease
-		heir(a, func(_ context.Context, token uint64, n handover.Note) bool {
+		heir(a, func(_ context.Context, token uint64, n handover.Note) (sent, taken bool) {
 			require.Error(t, lease.Context().Err(), "nothing acts under the term any more")
 			require.True(t, offer(b, n))
 			heirs = <-next
@@ -63,7 +64,7 @@ func TestALockIsPassedOn(t *testing.T) {
 			rec, err := b.Inspect(t.Context())
 			require.NoError(t, err)
 			require.False(t, rec.Released())
-			return true
+			return true, true
 		})
 		store.count()
 		require.NoError(t, lease.Release(t.Context()))
@@ -85,10 +86,10 @@ func TestAReleaseAfterAnOfferThatWasTaken(t *testing.T) {
 		lease := acquire(t, a)
 		next := waits(t, b)
 		var heirs *leasehold.Lease
-		heir(a, func(_ context.Context, _ uint64, n handover.Note) bool {
+		heir(a, func(_ context.Context, _ uint64, n handover.Note) (sent, taken bool) {
 			require.True(t, offer(b, n))
 			heirs = <-next
-			return false
+			return true, false
 		})
 		require.NoError(t, lease.Release(t.Context()))
 		require.True(t, heirs.Valid())
@@ -103,9 +104,9 @@ func TestAReleaseHasItsTimeAfterAnOffer(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
 		a := newLock(t, store)
 		lease := acquire(t, a)
-		heir(a, func(ctx context.Context, _ uint64, _ handover.Note) bool {
+		heir(a, func(ctx context.Context, _ uint64, _ handover.Note) (sent, taken bool) {
 			<-ctx.Done()
-			return false
+			return true, false
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -125,9 +126,9 @@ func TestNoOfferWhileAWriteIsUnknown(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
 		a := newLock(t, store)
 		lease := acquire(t, a)
-		heir(a, func(context.Context, uint64, handover.Note) bool {
+		heir(a, func(context.Context, uint64, handover.Note) (sent, taken bool) {
 			t.Error("an offer")
-			return false
+			return false, false
 		})
 		store.next(fault{op: "put", apply: true, later: time.Second, err: context.DeadlineExceeded})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -291,4 +292,69 @@ func TestTheNoteOfAReleasedLease(t *testing.T) {
 		_, ok = noteOf(acquire(t, newLock(t, leasehold.NewMemStore())))
 		require.False(t, ok)
 	})
+}
+
+// A store that is busy carries the candidate's write out a moment later: the offer is not used up.
+func TestABusyStoreKeepsTheOffer(t *testing.T) {
+	for name, answers := range map[string][]error{
+		"a conflict":  {leasehold.ErrConflict},
+		"slow down":   {errors.New("503 SlowDown")},
+		"no answer":   {context.DeadlineExceeded},
+		"one of each": {leasehold.ErrConflict, errors.New("503 SlowDown")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &faultStore{Store: leasehold.NewMemStore()}
+				a, b := newLock(t, store), newcomer(t, store)
+				lease := acquire(t, a)
+				next := waits(t, b)
+				heir(a, func(ctx context.Context, token uint64, n handover.Note) (sent, taken bool) {
+					for _, err := range answers {
+						store.next(fault{op: "put", err: err})
+					}
+					require.True(t, offer(b, n))
+					select {
+					case heirs := <-next:
+						require.EqualValues(t, token+1, heirs.Token())
+						return true, true
+					case <-ctx.Done():
+						return true, false
+					}
+				})
+				began := time.Now()
+				require.NoError(t, lease.Release(t.Context()))
+				require.Less(t, time.Since(began), handover.Patience(15*time.Second))
+			})
+		})
+	}
+}
+
+// An offer excuses no loss but one to a later term. Without an offer nothing does.
+func TestALossAfterAnOffer(t *testing.T) {
+	for _, sent := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			a, admin := newLock(t, store), newcomer(t, store)
+			lease := acquire(t, a)
+			heir(a, func(ctx context.Context, token uint64, _ handover.Note) (bool, bool) {
+				require.NoError(t, admin.Break(ctx, token))
+				return sent, false
+			})
+			require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost, "broken")
+
+			lease = acquire(t, a)
+			heir(a, func(ctx context.Context, token uint64, _ handover.Note) (bool, bool) {
+				require.NoError(t, admin.Break(ctx, token))
+				_, err := admin.TryAcquire(ctx)
+				require.NoError(t, err)
+				return sent, false
+			})
+			err := lease.Release(t.Context())
+			if sent {
+				require.NoError(t, err, "whoever leads may have the offer")
+			} else {
+				require.ErrorIs(t, err, leasehold.ErrLost, "nobody has an offer")
+			}
+		})
+	}
 }

@@ -98,8 +98,8 @@ func (le *Lease) Commit(ctx context.Context, payload []byte) error {
 // twice does no harm. On a lost lease it changes nothing and returns an error that matches
 // [ErrLost]. It retries temporary errors until ctx ends or the lease would have ended. Even if ctx
 // has ended already, it makes one attempt, within the time that [WithTTL] names, so that `defer
-// lease.Release(ctx)` is right. After any other error the lock becomes free when the TTL has
-// passed.
+// lease.Release(ctx)` is right. With a leaderhttp.Peer on the lock it takes up to a second longer.
+// After any other error the lock becomes free when the TTL has passed.
 func (le *Lease) Release(ctx context.Context) error { return le.t.lock.named(le.t.release(ctx, true)) }
 
 // Abandon ends the lease without freeing the lock, and sends no request. The lease's context ends

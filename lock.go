@@ -94,7 +94,8 @@ func (l *Lock) try(ctx, parent context.Context, w *waiter) (*Lease, error) {
 // term begins: the write came too late, or landed after it had been given up.
 func (l *Lock) race(ctx, settling, parent context.Context, w *waiter) (lease *Lease, stray *version, err error) {
 	began := l.clock.Now().Mono
-	v, body := cmp.Or(l.takeOffer(), l.ownLatest()), []byte(nil) // needs no read
+	offered, keep := l.takeOffer()
+	v, body := cmp.Or(offered, l.ownLatest()), []byte(nil) // needs no read
 	if v == nil {
 		if v, body, err = l.look(ctx); err != nil {
 			return nil, nil, err
@@ -119,10 +120,16 @@ func (l *Lock) race(ctx, settling, parent context.Context, w *waiter) (lease *Le
 			}
 			return lease, nil, nil
 		case next == nil:
+			if v == offered && !storeapi.Refused(err) {
+				keep() // a busy store is not a reason to give it up
+			}
 			return nil, stray, err
 		}
 		unchanged := next.same(v)
-		if v, stray = next, nil; l.leftover(v) {
+		if stray = nil; !unchanged || !v.free { // its holder's word counts for a version, whoever has read that
+			v = next
+		}
+		if l.leftover(v) {
 			stray = v
 		}
 		switch {
@@ -132,6 +139,7 @@ func (l *Lock) race(ctx, settling, parent context.Context, w *waiter) (lease *Le
 			return nil, stray, lockerr.EndOf(ctx)
 		case round < maxWritesPerTry:
 		case unchanged:
+			keep()
 			return nil, stray, l.refusedInVain(v, err)
 		case stray != nil:
 			return nil, stray, lockerr.OutcomeUnknown(err)

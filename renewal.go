@@ -268,7 +268,7 @@ func (t *term) finds(rec Record, last string) (what finding, own write) {
 		return foundEarlier, write{}
 	case i >= 0:
 		return foundOwn, t.unconfirmed[i]
-	case t.offered || slices.ContainsFunc(t.unconfirmed, released):
+	case t.offered && rec.Token > t.token || slices.ContainsFunc(t.unconfirmed, released):
 		return foundFollower, write{}
 	case t.resumedBy(rec):
 		return foundResumed, write{}

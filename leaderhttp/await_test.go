@@ -415,6 +415,53 @@ func TestRedirectOfAProcessThatDoesNotCampaign(t *testing.T) {
 	})
 }
 
+// A public URL of all processes sends clients round in circles, of which the log warns.
+func TestAPublicURLOfAllProcesses(t *testing.T) {
+	lines := logged(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		w.start("a", false)
+		w.next()
+		b := w.start("b", false)
+		time.Sleep(time.Second)
+		at := b.peer.Redirect(http.NotFoundHandler())
+		require.Equal(t, 307, ask(at, "GET", "http://example.com/x", nil).Code)
+		require.Empty(t, lines())
+		for range 2 {
+			require.Equal(t, 307, ask(at, "GET", "http://Example.org/x", nil).Code)
+		}
+		require.Equal(t, 1, strings.Count(lines(), "has led a client to this process, which does not lead"))
+	})
+}
+
+// A lock that was made anew counts from 1. Whoever does not campaign sees its leader, too.
+func TestALockThatWasMadeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		a := w.start("a", false, quiet())
+		w.next()
+		require.NoError(t, a.Resign(t.Context()))
+		w.next()
+		c := w.start("c", true, rare()...)
+		time.Sleep(time.Second)
+		at := c.peer.Redirect(http.NotFoundHandler())
+		require.Equal(t, "https://example.org/a/x", ask(at, "GET", "/x", nil).Header().Get("Location"))
+		a.stop()
+		<-a.ended
+		a.ended <- nil
+		obj, err := w.store.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, w.store.DeleteIfMatch(t.Context(), key, obj.ETag))
+		b := w.start("b", false)
+		require.Same(t, b, w.next())
+		require.EqualValues(t, 1, b.lease.Load().Token())
+		time.Sleep(time.Minute)
+		require.Equal(t, "https://example.org/b/x", ask(at, "GET", "/x", nil).Header().Get("Location"))
+	})
+}
+
 // A leader without a public URL that can be used is told of, and nothing is made up.
 func TestRedirectWithoutAPublicURL(t *testing.T) {
 	for public, says := range map[string]string{

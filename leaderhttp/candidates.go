@@ -25,8 +25,9 @@ func WithPriority(n int) Option { return func(p *Peer) { p.priority = n } }
 // WithPreemption makes this process, while it leads, step down for a candidate with a higher
 // priority than its own that has waited for this time. The term ends as
 // [leasehold.Elector.Resign] ends it. By default a leader stays. The time must be at least 0 and
-// below 50 s, because candidates ask again every 50 s. After an offer that was not taken, this
-// process steps down for nobody for 5 minutes.
+// below 50 s, because candidates ask again every 50 s. If a candidate does not take the lock that
+// is offered to it, or for which this process has stepped down, this process steps down for nobody
+// for 5 minutes.
 func WithPreemption(after time.Duration) Option {
 	return func(p *Peer) { p.preempt, p.preempts = after, true }
 }
@@ -57,10 +58,13 @@ func newCandidate(q url.Values) *candidate {
 
 // asks returns the query that tells a leader of this candidate.
 func (p *Peer) asks() string {
-	return url.Values{
+	q := url.Values{
 		"from": {p.id}, "holder": {p.lock.Identity()}, "priority": {strconv.Itoa(p.priority)},
-		"up": {strconv.FormatFloat(time.Since(p.began).Seconds(), 'f', 3, 64)},
-	}.Encode()
+	}
+	if waits(p.lock) { // else its elector has ended, say, and an offer would be in vain
+		q.Set("up", strconv.FormatFloat(time.Since(p.began).Seconds(), 'f', 3, 64))
+	}
+	return q.Encode()
 }
 
 // sortWaiting sorts the candidates: the one with the name chosen, if that is not empty; those that
@@ -117,6 +121,14 @@ func (p *Peer) shun(c *candidate) {
 	p.shunned[c.name], p.inVain = now, now
 }
 
+// forgive takes back what shun has noted of a process that has the lock now. The caller holds p.mu.
+func (p *Peer) forgive(holder string) {
+	if _, ok := p.shunned[holder]; ok {
+		delete(p.shunned, holder)
+		p.inVain = time.Time{}
+	}
+}
+
 // watchPriority ends the own term if c outranks this process and has waited long enough. The caller
 // calls stop when c waits no more.
 func (p *Peer) watchPriority(own *term, c *candidate) (stop func() bool) {
@@ -127,6 +139,9 @@ func (p *Peer) watchPriority(own *term, c *candidate) (stop func() bool) {
 		p.mu.Lock()
 		now := time.Now()
 		yields := p.own == own && slices.Contains(p.waiting, c) && p.mayGet(c, now) && now.Sub(p.inVain) >= shunTime
+		if yields {
+			own.yielded = c.name
+		}
 		p.mu.Unlock()
 		if yields {
 			resign(own.lease)

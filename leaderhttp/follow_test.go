@@ -111,6 +111,7 @@ type access struct {
 	leasehold.Store
 	requests, reads atomic.Int64
 	down            atomic.Bool
+	slow            atomic.Int64 // by how much its answers to writes are late
 }
 
 func (a *access) Describe() leasehold.StoreInfo {
@@ -148,7 +149,7 @@ func (a *access) PutIfMatch(ctx context.Context, key string, body []byte, etag s
 	if err := a.ask(ctx); err != nil {
 		return "", err
 	}
-	defer time.Sleep(request / 2)
+	defer func() { time.Sleep(request/2 + time.Duration(a.slow.Load())) }()
 	return a.Store.PutIfMatch(ctx, key, body, etag)
 }
 

@@ -20,9 +20,10 @@ var (
 	ErrNotLeading = errors.New("leaderhttp: this process does not lead")
 	// ErrNotWaiting says that no such candidate waits at this process, which goes on leading.
 	ErrNotWaiting = errors.New("leaderhttp: no such candidate waits at this process")
-	// ErrNotTaken says that the term has ended, but the candidate has not taken the lock. The lock
-	// is free for all candidates, or another one has it already.
-	ErrNotTaken = errors.New("leaderhttp: the candidate has not taken the lock")
+	// ErrNotTaken says that the term has ended, and that the candidate was not seen to take the
+	// lock. The text says whether the lock is free for all candidates, another one has it, or the
+	// store does not tell.
+	ErrNotTaken = errors.New("leaderhttp: the candidate was not seen to take the lock")
 )
 
 const (
@@ -36,6 +37,7 @@ var (
 	heir   = handover.Heir.(func(*leasehold.Lock, handover.PassOn))
 	noteOf = handover.Of.(func(*leasehold.Lease) (handover.Note, bool))
 	resign = handover.Resign.(func(*leasehold.Lease))
+	waits  = handover.Waits.(func(*leasehold.Lock) bool)
 	wrote  = handover.Wrote.(func(*leasehold.Lock, leasehold.Record) bool)
 )
 
@@ -46,9 +48,9 @@ var (
 // It fails with [ErrNotLeading], or with [ErrNotWaiting] if no such candidate has waited here for a
 // second. This process then goes on leading, if it led. It fails with [ErrNotTaken] if the
 // candidate has not taken the lock within a second, or a fifth of the TTL if that is shorter. The
-// lock is then free for all. If ctx ends first, HandOver returns ctx's error, and the hand-over
-// goes on. Under the context of the term that is always so, because that context ends first. Do not
-// call HandOver with another context from a callback: it would wait for its caller.
+// lock is then released, for all. If ctx ends first, HandOver returns ctx's error, and the
+// hand-over goes on. Under the context of the term that is always so, because that context ends
+// first. Do not call HandOver with another context from a callback: it would wait for its caller.
 func (p *Peer) HandOver(ctx context.Context, identity string) error {
 	own, err := p.choose(ctx, identity)
 	if err != nil {
@@ -60,14 +62,11 @@ func (p *Peer) HandOver(ctx context.Context, identity string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	next := p.heirOf(ctx, own)
-	switch {
-	case next == "":
-		return fmt.Errorf("%w, which is free for all", ErrNotTaken)
-	case identity != "" && next != identity:
-		return fmt.Errorf("%w: %q has it", ErrNotTaken, next)
+	next, err := p.heirOf(ctx, own)
+	if err == nil && identity != "" && next != identity {
+		err = fmt.Errorf("%w: %q has it", ErrNotTaken, next)
 	}
-	return nil
+	return err
 }
 
 // choose notes that the candidate with this identity is to get the lock. It waits a little for one
@@ -76,9 +75,11 @@ func (p *Peer) choose(ctx context.Context, identity string) (*term, error) {
 	limit := time.NewTimer(comeBack)
 	defer limit.Stop()
 	for {
+		_, own, changed := p.state()
+		leads := own.leads() // not under mu: it may tell an observer that the lease has run out
 		p.mu.Lock()
-		own, changed, now := p.own, p.changed, time.Now()
-		leads := own.leads() && !own.passing
+		leads = leads && p.own == own && !own.passing
+		now := time.Now()
 		waits := slices.ContainsFunc(p.waiting, func(c *candidate) bool {
 			return identity == "" && p.mayGet(c, now) || identity != "" && c.able && c.name == identity
 		})
@@ -95,27 +96,51 @@ func (p *Peer) choose(ctx context.Context, identity string) (*term, error) {
 		select {
 		case <-changed:
 		case <-limit.C:
-			return nil, fmt.Errorf("%w: %q", ErrNotWaiting, identity)
+			if identity == "" {
+				return nil, fmt.Errorf("%w: nobody waits who has taken each offer of the last %v", ErrNotWaiting,
+					shunTime)
+			}
+			return nil, fmt.Errorf("%w: %q (it may not run, have another name, or not reach this process)",
+				ErrNotWaiting, identity)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// heirOf returns the holder of the next term after own, or "" if there is none yet. It reads the
-// record if nobody has told of one.
-func (p *Peer) heirOf(ctx context.Context, own *term) string {
+// heirOf returns the holder of the next term after own. It reads the record if nobody has told of
+// one. If the candidate has the note of the released version, its write may take some time.
+func (p *Peer) heirOf(ctx context.Context, own *term) (string, error) {
 	p.mu.Lock()
-	known := own.heir
+	known, told := own.heir, own.told
 	p.mu.Unlock()
 	if known != "" {
-		return known
+		return known, nil
 	}
-	rec, err := p.lock.Inspect(ctx)
-	if err != nil || !own.precedes(rec) || rec.Released() {
-		return ""
+	patience := time.Duration(0)
+	if told != "" && (own.chosen == "" || told == own.chosen) {
+		patience = handover.Patience(own.rec.TTL)
 	}
-	return rec.Holder
+	for began := time.Now(); ; {
+		rec, err := p.lock.Inspect(ctx)
+		switch over := time.Since(began) >= patience; {
+		case err == nil && own.precedes(rec) && !rec.Released():
+			return rec.Holder, nil
+		case !over && clock.System.Sleep(ctx, patience/10) == nil:
+		case err != nil:
+			return "", fmt.Errorf("%w: reading the lock failed: %w", ErrNotTaken, err)
+		case rec.Released():
+			return "", fmt.Errorf("%w, which is free for all", ErrNotTaken)
+		default:
+			return "", fmt.Errorf("%w, which is free when its TTL has passed, because its release has failed",
+				ErrNotTaken)
+		}
+	}
+}
+
+// succeeds reports whether t is a later term of the same object than that of r.
+func (t *term) succeeds(r leasehold.Record) bool {
+	return t != nil && r.Token < t.rec.Token && r.ObjectID == t.rec.ObjectID
 }
 
 // precedes reports whether r is of a later term of the same object.
@@ -125,37 +150,37 @@ func (t *term) precedes(r leasehold.Record) bool {
 
 // passOn is a handover.PassOn: it offers the lock to one candidate. Another one gets the offer only
 // if that could not be sent.
-func (p *Peer) passOn(ctx context.Context, token uint64, note handover.Note) bool {
+func (p *Peer) passOn(ctx context.Context, token uint64, note handover.Note) (sent, taken bool) {
 	_, own := p.known()
 	if own == nil || own.rec.Token != token {
-		return false
+		return false, false
 	}
 	select {
 	case <-own.taken: // which somebody has said too early
 	default:
 	}
 	for ctx.Err() == nil {
-		c := p.nextInLine(own)
+		c := p.offerNext(own, &note)
 		if c == nil {
-			return false
+			return sent, false
 		}
-		c.line <- answer{Over: true, Note: &note}
+		sent = true
 		if p.confirm(ctx, own, c) {
-			return true
+			return true, true
 		}
 		select {
 		case <-c.lost:
 		default:
 			p.shun(c)
-			return false
+			return true, false
 		}
 	}
-	return false
+	return sent, false
 }
 
-// nextInLine takes the candidate that gets the offer out of the line. It returns nil if there is
-// none.
-func (p *Peer) nextInLine(own *term) *candidate {
+// offerNext gives the note to the next in line, and returns nil if there is nobody. It does so
+// under mu, so that a candidate whose request ends at this moment has the note, or is not chosen.
+func (p *Peer) offerNext(own *term, note *handover.Note) *candidate {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -168,6 +193,7 @@ func (p *Peer) nextInLine(own *term) *candidate {
 		return nil
 	}
 	p.waiting = slices.Delete(p.waiting, 0, 1)
+	c.line <- answer{Over: true, Note: note}
 	return c
 }
 

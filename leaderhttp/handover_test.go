@@ -180,9 +180,9 @@ func (w *world) lie(key string) *liar {
 		quiet(), leasehold.WithMetadata(map[string]string{leaderhttp.URLKey: "http://liar"}))
 	require.NoError(w.t, err)
 	handover.Heir.(func(*leasehold.Lock, handover.PassOn))(l.lock,
-		func(_ context.Context, _ uint64, n handover.Note) bool {
+		func(_ context.Context, _ uint64, n handover.Note) (sent, taken bool) {
 			l.note = n
-			return false
+			return true, false
 		})
 	l.take(w)
 	return l
@@ -382,6 +382,129 @@ func TestAHandOverThatFails(t *testing.T) {
 	})
 }
 
+// Requests that wait at the next leader read the record while it takes the lock. It says that it
+// has it all the same, so the former leader does not wait.
+func TestAHandOverUnderLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		w.start("a", false)
+		leader := w.next()
+		time.Sleep(time.Minute)
+		w.start("b", false)
+		time.Sleep(time.Minute)
+		for i := range 6 {
+			other := w.all[(slices.Index(w.all, leader)+1)%2]
+			stop, cancel := context.WithCancel(t.Context())
+			var load sync.WaitGroup
+			load.Go(func() {
+				for n := 0; stop.Err() == nil; n++ {
+					load.Go(func() { post(other.forward, fmt.Sprintf("/%d/%d", i, n), "x") })
+					time.Sleep(2 * time.Millisecond)
+				}
+			})
+			time.Sleep(time.Second)
+			called := time.Now()
+			require.NoError(t, leader.peer.HandOver(t.Context(), other.name), i)
+			require.Less(t, time.Since(called), 10*request, i)
+			cancel()
+			load.Wait()
+			leader = w.next()
+			require.Same(t, other, leader)
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// A candidate that is slow to take the lock is not held to be one that takes no offer.
+func TestASlowCandidateIsForgiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		a := w.start("a", false)
+		w.next()
+		b := w.start("b", false, quiet())
+		time.Sleep(time.Minute)
+		b.store.slow.Store(int64(3 * time.Second / 2)) // its write lands in time, and its answer does not
+		_ = a.peer.HandOver(t.Context(), "b")
+		require.Same(t, b, w.next())
+		b.store.slow.Store(0)
+		time.Sleep(time.Minute)
+		require.NoError(t, b.peer.HandOver(t.Context(), ""))
+		require.Same(t, a, w.next())
+		time.Sleep(time.Minute)
+		require.NoError(t, a.peer.HandOver(t.Context(), ""), "b gets offers")
+		require.Same(t, b, w.next())
+	})
+}
+
+// Where no offer can be made, the candidate leads by a note of the released version. HandOver waits
+// for its write.
+func TestHandOverWithoutAnOffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		a := w.start("a", false, quiet())
+		w.next()
+		b := w.start("b", false)
+		time.Sleep(time.Minute)
+		a.store.down.Store(true)
+		ctx, cancel := context.WithTimeout(t.Context(), request)
+		defer cancel()
+		require.Error(t, a.lease.Load().Commit(ctx, []byte("of unknown outcome")))
+		time.AfterFunc(request, func() { a.store.down.Store(false) })
+		require.NoError(t, a.peer.HandOver(t.Context(), "b"))
+		require.Same(t, b, w.next())
+	})
+}
+
+// The errors of HandOver say how things are.
+func TestHandOverSaysWhatItKnows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		a := w.start("a", false, quiet())
+		w.next()
+		err := a.peer.HandOver(t.Context(), "")
+		require.ErrorIs(t, err, leaderhttp.ErrNotWaiting)
+		require.ErrorContains(t, err, "nobody waits who has taken each offer of the last 5m0s")
+		b := w.start("b", false, quiet())
+		time.Sleep(time.Minute)
+		err = a.peer.HandOver(t.Context(), "c")
+		require.ErrorIs(t, err, leaderhttp.ErrNotWaiting)
+		require.ErrorContains(t, err, "it may not run, have another name")
+		a.store.down.Store(true)
+		b.store.down.Store(true)
+		err = a.peer.HandOver(t.Context(), "b")
+		require.ErrorIs(t, err, leaderhttp.ErrNotTaken)
+		require.ErrorContains(t, err, "reading the lock failed")
+		a.store.down.Store(false)
+		b.store.down.Store(false)
+		w.next()
+	})
+}
+
+// An elector that has ended takes no lock, so its Peer, which still follows, says nothing that
+// would get it an offer.
+func TestWhoCannotTakeTheLockGetsNoOffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		a := w.start("a", false)
+		w.next()
+		b := w.start("b", false)
+		time.Sleep(time.Minute)
+		b.stop()
+		<-b.ended
+		b.ended <- nil
+		time.Sleep(time.Minute) // its request has ended meanwhile
+		called := time.Now()
+		require.NoError(t, a.Resign(t.Context()))
+		require.Less(t, time.Since(called), 10*request)
+		require.Same(t, a, w.next())
+	})
+}
+
 // Nobody who polls comes between a leader and the candidate that it names.
 func TestANamedHandOverBesidePollers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -450,6 +573,40 @@ func TestALiarAboutItsPriority(t *testing.T) {
 			require.LessOrEqual(t, gap, 8*time.Second, "a second, and the rest of the elector")
 		})
 	}
+}
+
+// A liar about its priority who hangs up as soon as the leader steps down makes it do so once in
+// five minutes.
+func TestALiarWhoHangsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		a := w.startWith("a", false, []leaderhttp.Option{leaderhttp.WithPreemption(time.Second)})
+		w.next()
+		stop, cancel := context.WithCancel(t.Context())
+		var liar sync.WaitGroup
+		liar.Go(func() {
+			for stop.Err() == nil {
+				time.Sleep(10 * time.Millisecond)
+				lease := a.lease.Load()
+				r := httptest.NewRequestWithContext(lease.Context(), "GET", waitFor(lease.Record())+"&"+url.Values{
+					"holder": {"liar"}, "priority": {"1"}, "up": {"5"},
+				}.Encode(), nil)
+				a.peer.ServeHTTP(httptest.NewRecorder(), r)
+			}
+		})
+		terms := 0
+		for range 5 * 60 {
+			time.Sleep(time.Second)
+			for ; len(w.led) > 0; terms++ {
+				<-w.led
+			}
+		}
+		cancel()
+		a.stop()
+		liar.Wait()
+		require.Equal(t, 1, terms)
+	})
 }
 
 // A leader steps down for a candidate with a higher priority that has waited for some time, once.

@@ -211,6 +211,8 @@ type term struct {
 	passing bool            // HandOver was called; guarded by Peer.mu, like the next two
 	chosen  string          // by HandOver, or ""
 	heir    string          // who has the lock now, or ""
+	told    string          // who has the note of the released version, or ""
+	yielded string          // the candidate of a higher priority for which it ends, or ""
 }
 
 // leads reports whether t is a term of this process in which it may act now.
@@ -277,7 +279,7 @@ func (p *Peer) takes(t *term, inOrder bool) bool {
 			p.startFollowing(p.last)
 		}
 		return false
-	case p.own.same(r), !inOrder && p.last != nil && r.Token < p.last.rec.Token:
+	case p.own.same(r), !inOrder && p.last.succeeds(r):
 		return false
 	case r.Released():
 		if p.last != nil {
@@ -286,6 +288,7 @@ func (p *Peer) takes(t *term, inOrder bool) bool {
 		return false
 	}
 	p.replace(t)
+	p.forgive(r.Holder)
 	switch {
 	case inOrder:
 		p.startFollowing(t)
@@ -314,13 +317,18 @@ func (p *Peer) replace(t *term) {
 		p.last.end()
 	}
 	if p.last = t; t != nil {
-		if p.former != nil {
-			p.former.pass()
-		}
 		now := time.Now()
-		p.former, t.seen, t.shown = t, now, now
+		t.seen, t.shown = now, now
 		t.over, t.end = context.WithCancel(context.Background())
-		t.past, t.pass = context.WithCancel(context.Background())
+		if p.former.same(t.rec) { // a read that was under way at its end has brought it back
+			t.past, t.pass = p.former.past, p.former.pass
+		} else {
+			if p.former != nil {
+				p.former.pass()
+			}
+			t.past, t.pass = context.WithCancel(context.Background())
+		}
+		p.former = t
 	}
 	p.pause = firstLook / 2
 	p.announce()
@@ -357,6 +365,9 @@ func (p *Peer) stopped() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.own = nil
+	if own.yielded != "" && own.heir != own.yielded { // so it yields to nobody for some time
+		p.inVain = time.Now()
+	}
 	if p.last == own {
 		p.replace(nil)
 	}

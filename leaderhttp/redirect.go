@@ -9,7 +9,8 @@ import (
 
 // PublicURLKey is the key of the record's metadata ([leasehold.WithMetadata]) that holds the URL
 // where clients reach the leader, for [Peer.Redirect]. It has the form of [URLKey], and
-// [WithAllowedHosts] restricts it, too.
+// [WithAllowedHosts] restricts it, too. Each process needs one of its own: one that all share, as
+// that of a Service, sends clients round in circles, of which the log warns.
 const PublicURLKey = "public_url"
 
 // Redirect returns a handler that runs next if this process leads, as [Peer.Forward] does. It tells
@@ -58,6 +59,13 @@ func (p *Peer) redirect(t *term, w http.ResponseWriter, r *http.Request, _ *kept
 		})
 		later(w, "not carried out: the leader has no public URL; try again")
 		return false
+	}
+	if strings.EqualFold(u.Host, r.Host) {
+		t.warned.Do(func() {
+			p.log.Warn("leaderhttp: the leader's public URL has led a client to this process, which does not lead: "+
+				"give each process one of its own", "key", p.lock.Key(), "token", t.rec.Token, "holder", t.rec.Holder,
+				"public_url", u.String())
+		})
 	}
 	// As the client has written the path: an app may tell "a//b" from "a/b".
 	to := strings.TrimSuffix(u.String(), "/") + "/" + strings.TrimPrefix(r.URL.EscapedPath(), "/")

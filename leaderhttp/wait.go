@@ -106,10 +106,10 @@ func (p *Peer) serveWait(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this process asks itself: "+p.id, http.StatusMisdirectedRequest)
 		return
 	}
-	c := newCandidate(q)
+	c, asked := newCandidate(q), nameOf(q.Get("key"), q.Get("token"), q.Get("term"))
 	p.mu.Lock()
 	own, last := p.own, p.last
-	mine := p.own != nil && nameOf(q.Get("key"), q.Get("token"), q.Get("term")) == p.name(p.own)
+	mine := p.own != nil && asked == p.name(p.own)
 	full := len(p.waiting) >= maxWaiting || p.closing.Err() != nil
 	if mine && !full {
 		p.waiting = append(p.waiting, c)
@@ -117,7 +117,7 @@ func (p *Peer) serveWait(w http.ResponseWriter, r *http.Request) {
 	}
 	p.mu.Unlock()
 	switch {
-	case !mine && last != nil && last != own && !last.ours && p.asked(r) == p.name(last):
+	case !mine && last != nil && last != own && !last.ours && asked == p.name(last):
 		http.Error(w, followsToo, http.StatusConflict)
 		return
 	case !mine:
@@ -167,7 +167,9 @@ func (p *Peer) tell(own *term, note *handover.Note) {
 	for _, c := range p.waiting {
 		got := answer{Over: true, Place: place}
 		if place == 0 && p.mayGet(c, now) {
-			got.Note = note
+			if got.Note = note; note != nil {
+				own.told = c.name
+			}
 		}
 		c.line <- got
 		place++

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -14,6 +15,9 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/leaderhttp"
 )
+
+// maxOperators bounds the connections of --admin.
+const maxOperators = 20
 
 // admin is the server of elect --admin, by which an operator moves the leader. It has an address of
 // its own, because whoever reaches it can do that.
@@ -38,8 +42,9 @@ func (d *admin) check(listen string) error {
 	if listen == "" {
 		return exit.Errorf(exit.Usage, "--admin needs --listen, by which the candidates wait for the lock")
 	}
-	if _, port, err := net.SplitHostPort(d.addr); err != nil || port == "" {
-		return exit.Errorf(exit.Usage, "--admin %.100q is not HOST:PORT, such as 127.0.0.1:8081", d.addr)
+	if host, port, err := net.SplitHostPort(d.addr); err != nil || port == "" || host == "" {
+		return exit.Errorf(exit.Usage, "--admin %.100q is not HOST:PORT, such as 127.0.0.1:8081 (0.0.0.0 is each "+
+			"address of this machine)", d.addr)
 	}
 	return nil
 }
@@ -62,19 +67,26 @@ func (d *admin) serve(logger *slog.Logger, peer *leaderhttp.Peer) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /handover", func(rw http.ResponseWriter, r *http.Request) {
-		to := r.URL.Query().Get("to")
+		to, named := r.URL.Query().Get("to"), r.URL.Query().Has("to")
+		if named && to == "" { // as of a variable of a shell that is not set
+			http.Error(rw, "\"to\" is empty: name a candidate, or leave \"to\" out for the first in line",
+				http.StatusBadRequest)
+			return
+		}
 		logger.Info("a hand-over was asked for", "to", to, "from", r.RemoteAddr)
 		rw.Header().Set("Cache-Control", "no-store")
 		if err := peer.HandOver(r.Context(), to); err != nil {
-			http.Error(rw, err.Error(), handOverStatus(err))
+			http.Error(rw, strings.TrimPrefix(exit.Reword(err.Error()), "leaderhttp: "), handOverStatus(err))
 			return
 		}
 		fmt.Fprintln(rw, "the lock was passed on")
 	})
+	all := connections{most: maxOperators}
 	d.server = &http.Server{
 		Handler:  withoutBrowsers(withoutBodies(mux)),
-		ErrorLog: slowLog(logger), MaxHeaderBytes: 16 << 10,
+		ErrorLog: slowLog(logger, "--admin"), MaxHeaderBytes: 16 << 10,
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		ConnState: all.changed,
 	}
 	d.served = make(chan struct{})
 	go func() {

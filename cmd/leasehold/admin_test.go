@@ -88,6 +88,7 @@ func TestAHandOverToAName(t *testing.T) {
 		{"POST", at + "?to=c", http.Header{"Sec-Fetch-Site": {"cross-site"}}, http.StatusForbidden, "a browser"},
 		{"POST", at + "?to=c", http.Header{"Origin": {"http://" + admin}}, http.StatusForbidden, "a browser"},
 		{"POST", at + "?to=x", nil, http.StatusNotFound, "no such candidate"},
+		{"POST", at + "?to=", nil, http.StatusBadRequest, `"to" is empty`},
 		{"POST", "http://" + other + "/handover?to=c", nil, http.StatusConflict, "does not lead"},
 	} {
 		status, body := asksFor(t, c.method, c.url, c.header)
@@ -119,6 +120,7 @@ func TestFlagsOfHandOvers(t *testing.T) {
 	for text, flags := range map[string][]string{
 		"--admin needs --listen":             {"--admin", here},
 		`--admin "127.0.0.1" is not`:         {"--listen", here, "--admin", "127.0.0.1"},
+		`--admin ":8081" is not`:             {"--listen", here, "--admin", ":8081"},
 		"invalid port":                       {"--listen", here, "--admin", "127.0.0.1:99999"},
 		"--priority needs --listen":          {"--priority", "1"},
 		`invalid argument "high" for "--pri`: {"--listen", here, "--priority", "high"},

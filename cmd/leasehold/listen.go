@@ -170,9 +170,9 @@ func (w *web) serve(logger *slog.Logger, healthy func(*http.Request) error) {
 		}
 	})
 	w.admin.serve(logger, w.peer)
-	var all connections
+	all := connections{most: maxConnections}
 	w.server = &http.Server{
-		Handler: withoutBodies(mux), ErrorLog: slowLog(logger), MaxHeaderBytes: 16 << 10,
+		Handler: withoutBodies(mux), ErrorLog: slowLog(logger, "--listen"), MaxHeaderBytes: 16 << 10,
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
 		IdleTimeout: time.Minute,
 		ConnState:   all.changed,
@@ -188,9 +188,10 @@ func (w *web) serve(logger *slog.Logger, healthy func(*http.Request) error) {
 	}()
 }
 
-// connections are those of a server. Above maxConnections, the one that has been idle for longest
-// makes room, so that those who only connect keep no health check out.
+// connections are those of a server. Above the most that it may have, the one that has been idle
+// for longest makes room, so that those who only connect keep no health check out.
 type connections struct {
+	most int
 	mu   sync.Mutex
 	open int
 	idle map[net.Conn]time.Time // since when no request is on it
@@ -212,7 +213,7 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	case http.StateClosed, http.StateHijacked:
 		c.open--
 	}
-	if state == http.StateNew && c.open > maxConnections {
+	if state == http.StateNew && c.open > c.most {
 		oldest := slices.MinFunc(slices.Collect(maps.Keys(c.idle)), func(a, b net.Conn) int {
 			return c.idle[a].Compare(c.idle[b])
 		})
@@ -274,17 +275,20 @@ func (w *web) end() {
 // because whoever reaches the port could fill the log.
 type firstOnly struct {
 	logger *slog.Logger
+	flag   string // of the server
 	told   atomic.Bool
 }
 
-func slowLog(logger *slog.Logger) *log.Logger { return log.New(&firstOnly{logger: logger}, "", 0) }
+func slowLog(logger *slog.Logger, flag string) *log.Logger {
+	return log.New(&firstOnly{logger: logger, flag: flag}, "", 0)
+}
 
 func (f *firstOnly) Write(line []byte) (int, error) {
 	level := slog.LevelWarn
 	if f.told.Swap(true) {
 		level = slog.LevelInfo
 	}
-	f.logger.Log(context.Background(), level, "the server of --listen: the lock goes on without it", "err",
+	f.logger.Log(context.Background(), level, "the server of "+f.flag+": the lock goes on without it", "err",
 		strings.TrimSpace(string(line)))
 	return len(line), nil
 }

@@ -109,6 +109,25 @@ func TestAFloodOfConnections(t *testing.T) {
 	s.answers(t, "http://"+addr+"/leader", 200)
 }
 
+// Whoever reaches --admin takes few files from what renews the lease, and keeps no operator out.
+func TestAFloodOfOperators(t *testing.T) {
+	t.Parallel()
+	p, addr, admin := newPlace(t), freeAddr(t), freeAddr(t)
+	s, _ := ready(t, p.command("elect", "--listen", addr, "--admin", admin, p.url, "--", "sh", "-c",
+		"echo ready; exec sleep 600"))
+	before := len(sockets(t, s.Process.Pid))
+	defer flood(t, admin, 200)()
+	most := 0
+	for range 100 {
+		most = max(most, len(sockets(t, s.Process.Pid))-before)
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.Greater(t, most, 10, "there was no flood")
+	require.LessOrEqual(t, most, 20+1)
+	status, text := asksFor(t, "POST", "http://"+admin+"/handover?to=x", nil)
+	require.Equal(t, 404, status, text)
+}
+
 // A request whose body never comes is given up.
 func TestARequestThatNeverEnds(t *testing.T) {
 	t.Parallel()

@@ -46,8 +46,9 @@ func (n Note) statement(lock string) []byte {
 func Patience(ttl time.Duration) time.Duration { return min(ttl/5, time.Second) }
 
 // PassOn offers the lock, whose term with this token is over, to a candidate. It reports whether
-// another term has begun, which it has read from the store. It returns when ctx ends at the latest.
-type PassOn func(ctx context.Context, token uint64, note Note) (taken bool)
+// the note has left, and whether another term has begun, which it has read from the store. It
+// returns when ctx ends at the latest.
+type PassOn func(ctx context.Context, token uint64, note Note) (sent, taken bool)
 
 // Package leasehold sets these functions. All are safe for concurrent use.
 var (
@@ -65,4 +66,6 @@ var (
 	// Wrote is a func(*leasehold.Lock, leasehold.Record) bool: this Lock has sent that very record,
 	// so the process need not ask a peer about it.
 	Wrote any
+	// Waits is a func(*leasehold.Lock) bool: somebody waits for the lock, who can take an offer.
+	Waits any
 )

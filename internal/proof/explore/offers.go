@@ -9,7 +9,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/handover"
 )
 
-// note is on the network, and stays there: it may reach anybody, at any time.
+// note is on the network until it reaches somebody, at any time. Notes that arrive twice are in the
+// simulation.
 type note struct {
 	handover.Note
 	by    *client
@@ -34,7 +35,7 @@ func (c *client) offers(lock *leasehold.Lock) {
 		return
 	}
 	handover.Heir.(func(*leasehold.Lock, handover.PassOn))(lock, func(ctx context.Context, token uint64,
-		n handover.Note) (taken bool) {
+		n handover.Note) (sent, taken bool) {
 		c.w.mu.Lock()
 		if !c.dead {
 			c.note("offers", nil)
@@ -42,7 +43,7 @@ func (c *client) offers(lock *leasehold.Lock) {
 		}
 		c.w.mu.Unlock()
 		rec, err := lock.Inspect(ctx)
-		return err == nil && rec.Token > token
+		return true, err == nil && rec.Token > token
 	})
 }
 

@@ -41,10 +41,10 @@ func (c *Config) drawOffers() {
 
 // passOn is the heir of the locks of p. It sends the note to some processes: lost, late, repeated,
 // altered, or to two. Mostly it waits then, and looks whether the lock was taken.
-func (p *process) passOn(ctx context.Context, token uint64, n handover.Note) (taken bool) {
+func (p *process) passOn(ctx context.Context, token uint64, n handover.Note) (sent, taken bool) {
 	w := p.w
 	if p.crashed.Load() {
-		return false
+		return false, false
 	}
 	var rec leasehold.Record
 	if err := rec.UnmarshalJSON(n.Record); err != nil {
@@ -60,10 +60,10 @@ func (p *process) passOn(ctx context.Context, token uint64, n handover.Note) (ta
 	}
 	w.mu.Unlock()
 	if !looks || p.clock.Sleep(ctx, wait) != nil {
-		return false
+		return true, false
 	}
 	now, err := p.lock.Inspect(ctx)
-	return err == nil && now.Token > token
+	return true, err == nil && now.Token > token
 }
 
 // sendNoteLocked sends a note to a process, which may not have started. The caller holds w.mu.
