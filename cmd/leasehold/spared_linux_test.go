@@ -216,14 +216,17 @@ func foreground(pid int) (int, error) {
 // again.
 func TestElectPassesSIGHUPOnWithoutATerminal(t *testing.T) {
 	p := newPlace(t)
-	cmd := p.command("elect", p.url, "--", "sh", "-c",
-		`trap 'echo again' HUP; echo ready; while :; do sleep 0.05; done`)
+	cmd := p.command("elect", "--ttl", "2s", p.url, "--", "sh", "-c",
+		`trap 'echo again' HUP; trap exit USR1; echo ready; while :; do sleep 0.05; done`)
 	s, lines := ready(t, cmd)
-	for range 2 {
-		require.NoError(t, s.Process.Signal(syscall.SIGHUP))
+	for _, say := range []struct {
+		sig  syscall.Signal
+		want string
+	}{{syscall.SIGHUP, "again\n"}, {syscall.SIGHUP, "again\n"}, {syscall.SIGUSR1, "ready\n"}} { // as the next term says
+		require.NoError(t, s.Process.Signal(say.sig))
 		line, err := lines.ReadString('\n')
 		require.NoError(t, err)
-		require.Equal(t, "again\n", line)
+		require.Equal(t, say.want, line)
 	}
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, 0, s.wait(t), "%s", &s.stderr)
