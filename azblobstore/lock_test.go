@@ -1,14 +1,9 @@
 package azblobstore_test
 
 import (
-	"bufio"
 	"context"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,7 +15,6 @@ import (
 	"github.com/leasehold-go/leasehold/azblobstore"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/locktest"
-	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
 const ttl = 15 * time.Second // of locks, by default
@@ -170,57 +164,6 @@ func TestCreateBesideAnUploadThatHasNotEnded(t *testing.T) {
 		require.EqualValues(t, 1, lease.Token())
 		require.NoError(t, lease.Release(t.Context()))
 	})
-}
-
-// TestExample builds the example and runs it as a user would.
-func TestExample(t *testing.T) {
-	t.Run("strict server", func(t *testing.T) {
-		t.Parallel()
-		server := httptest.NewServer(&fakeAzure{})
-		defer server.Close()
-		runExample(t, "DefaultEndpointsProtocol=http;AccountName="+account+";AccountKey="+encodedKey()+";BlobEndpoint="+
-			server.URL+"/"+account)
-	})
-	t.Run("Azurite", func(t *testing.T) {
-		t.Parallel()
-		a := startAzurite(t, testserver.AnyAPIVersion)
-		a.newContainer()
-		runExample(t, a.ConnectionString())
-	})
-}
-
-func runExample(t *testing.T, connection string) {
-	program := filepath.Join(t.TempDir(), "azblob")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/azblob").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	run := func(container string) (*exec.Cmd, *bufio.Reader) {
-		cmd := exec.CommandContext(ctx, program, container)
-		cmd.Env = append(cmd.Environ(), "AZURE_STORAGE_CONNECTION_STRING="+connection)
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		cmd.Stderr = cmd.Stdout
-		require.NoError(t, cmd.Start())
-		return cmd, bufio.NewReader(out)
-	}
-	line := func(r *bufio.Reader) string {
-		text, _ := r.ReadString('\n')
-		return text
-	}
-	for _, token := range []string{"1", "2"} { // the second need not wait, because the first has released
-		cmd, out := run(container)
-		require.Equal(t, "leading with token "+token+"\n", line(out))
-		require.NoError(t, cmd.Process.Signal(os.Interrupt))
-		require.Contains(t, line(out), "stopped: ")
-		require.NoError(t, cmd.Wait())
-	}
-	cmd, text := run("https://" + account + ".blob.core.windows.net/" + container)
-	require.Contains(t, line(text), "the bare name to New")
-	require.Error(t, cmd.Wait())
-	cmd, text = run("another")
-	require.Contains(t, line(text), "create the container")
-	require.Error(t, cmd.Wait())
 }
 
 func TestTableOnStrictServer(t *testing.T) {

@@ -1,12 +1,8 @@
 package gcsstore_test
 
 import (
-	"bufio"
 	"context"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,7 +13,6 @@ import (
 	"github.com/leasehold-go/leasehold/gcsstore"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/locktest"
-	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
 // These tests check the promises of a lock on fake-gcs-server in real time. The TTL is 1.5 s, below
@@ -137,38 +132,6 @@ func TestElectorMovesOnWhenItsLeaderIsCutOff(t *testing.T) {
 		}
 		return lock, isOff.Store
 	})
-}
-
-// TestExample builds the example and runs it as a user would.
-func TestExample(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	program := filepath.Join(t.TempDir(), "gcs")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./examples/gcs").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	run := func(bucket string) (*exec.Cmd, *bufio.Reader) {
-		cmd := exec.CommandContext(within(t, time.Minute), program, bucket)
-		cmd.Env = append(cmd.Environ(), "STORAGE_EMULATOR_HOST="+testserver.FakeGCS(t))
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		cmd.Stderr = cmd.Stdout
-		require.NoError(t, cmd.Start())
-		return cmd, bufio.NewReader(out)
-	}
-	line := func(r *bufio.Reader) string {
-		text, _ := r.ReadString('\n')
-		return text
-	}
-	for _, token := range []string{"1", "2"} { // the second need not wait, because the first has released
-		cmd, out := run(s.bucket)
-		require.Equal(t, "leading with token "+token+"\n", line(out))
-		require.NoError(t, cmd.Process.Signal(os.Interrupt))
-		require.Contains(t, line(out), "stopped: ")
-		require.NoError(t, cmd.Wait())
-	}
-	cmd, text := run("gs://" + s.bucket)
-	require.Contains(t, line(text), "give the bare name")
-	require.Error(t, cmd.Wait())
 }
 
 func TestTableOnStrictServer(t *testing.T) {

@@ -254,7 +254,7 @@ func read(t *testing.T, name string) string {
 	return string(body)
 }
 
-// Package rulestest takes the names from the table that this test checks.
+// Package itest/rules takes the names from the table that this test checks.
 func TestReadmeTable(t *testing.T) {
 	listed := map[string]string{}
 	for _, m := range regexp.MustCompile(
@@ -274,7 +274,7 @@ func TestReadmeAlerts(t *testing.T) {
 	require.Equal(t, len(alerts), strings.Count(page, "\n| `Leasehold"))
 }
 
-// Package rulestest, a module of its own, parses the expressions and evaluates the alerts.
+// Package itest/rules parses the expressions and evaluates the alerts.
 func TestDashboardAndAlertsUseWhatIsExported(t *testing.T) {
 	require.True(t, json.Valid([]byte(read(t, "dashboard.json"))))
 	all := exported(t)

@@ -13,22 +13,15 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/examples/internal/stage"
 	"github.com/leasehold-go/leasehold/examples/internal/storeflag"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "criticalsection:", err)
-		os.Exit(1)
-	}
-}
+func main() { stage.Main("criticalsection", run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("criticalsection", flag.ContinueOnError)
@@ -47,26 +40,26 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 
 	fmt.Fprintf(out, "Process %d starts %d job(s) at once, with one lock %s.\n\n", os.Getpid(), *jobs, where.Place())
-	log := timeline{out: out, began: time.Now()}
+	log := stage.NewTimeline(out)
 	var table account
 	errs := make([]error, *jobs)
 	var wg sync.WaitGroup
 	for i := range *jobs {
-		wg.Go(func() { errs[i] = job(ctx, fmt.Sprint("job ", i+1), store, &table, &log) })
+		wg.Go(func() { errs[i] = job(ctx, fmt.Sprint("job ", i+1), store, &table, log) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
 // job waits for the lock, does its work, and releases the lock.
-func job(ctx context.Context, name string, store leasehold.Store, table *account, log *timeline) error {
+func job(ctx context.Context, name string, store leasehold.Store, table *account, log *stage.Timeline) error {
 	me := fmt.Sprintf("%s of process %d", name, os.Getpid())
 	lock, err := leasehold.NewLock(store, "examples/criticalsection",
 		leasehold.WithIdentity(me),
 		leasehold.WithPollInterval(200*time.Millisecond),
 		leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventNewLeader && e.Holder != me {
-				log.print(name, "waits, because %s holds the lock (token %d)", e.Holder, e.Token)
+				log.Print(name, "waits, because %s holds the lock (token %d)", e.Holder, e.Token)
 			}
 		}),
 	)
@@ -77,7 +70,7 @@ func job(ctx context.Context, name string, store leasehold.Store, table *account
 	defer cancel()
 	began := time.Now()
 	err = lock.Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
-		log.print(name, "HOLDS the lock (token %d) after %v", lease.Token(), time.Since(began).Round(time.Millisecond))
+		log.Print(name, "HOLDS the lock (token %d) after %v", lease.Token(), time.Since(began).Round(time.Millisecond))
 		balance := table.read()
 		select { // the work, which ends early if the lease is lost
 		case <-time.After(300 * time.Millisecond):
@@ -87,13 +80,13 @@ func job(ctx context.Context, name string, store leasehold.Store, table *account
 		if err := table.write(lease.Token(), balance+100); err != nil {
 			return err
 		}
-		log.print(name, "changes the balance from %d to %d", balance, balance+100)
+		log.Print(name, "changes the balance from %d to %d", balance, balance+100)
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	log.print(name, "has released the lock")
+	log.Print(name, "has released the lock")
 	return nil
 }
 
@@ -120,18 +113,4 @@ func (a *account) write(token uint64, balance int) error {
 	}
 	a.balance = balance
 	return nil
-}
-
-// timeline prints what the jobs do.
-type timeline struct {
-	began time.Time
-
-	mu  sync.Mutex
-	out io.Writer
-}
-
-func (t *timeline) print(name, format string, args ...any) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	fmt.Fprintf(t.out, "%7.3fs  %s  %s\n", time.Since(t.began).Seconds(), name, fmt.Sprintf(format, args...))
 }

@@ -34,7 +34,7 @@ func TestWaiting(t *testing.T) {
 		require.NoError(t, run(t.Context(), []string{"-jobs", "2"}, &out), "%s", &out)
 	})
 	order := regexp.MustCompile(
-		`(?m)^ +\d+\.\d{3}s  (job \d)  (HOLDS|waits|changes|has released)`).FindAllStringSubmatch(out.String(), -1)
+		`(?m)^ +\d+\.\d{3}s  (job \d) (HOLDS|waits|changes|has released)`).FindAllStringSubmatch(out.String(), -1)
 	require.Len(t, order, 7, "%s", &out)
 	first, second := order[0][1], order[1][1]
 	require.NotEqual(t, first, second, "%s", &out)
@@ -44,9 +44,9 @@ func TestWaiting(t *testing.T) {
 	} {
 		require.Equal(t, want, order[i][1]+" "+order[i][2], "%s", &out)
 	}
-	require.Contains(t, out.String(), fmt.Sprintf("%s  waits, because %s of process %d holds the lock (token 1)\n",
+	require.Contains(t, out.String(), fmt.Sprintf("%s waits, because %s of process %d holds the lock (token 1)\n",
 		second, first, os.Getpid()))
-	require.Contains(t, out.String(), second+"  changes the balance from 100 to 200\n")
+	require.Contains(t, out.String(), second+" changes the balance from 100 to 200\n")
 }
 
 // The job of one process waits for the holder in another one, and says so.
@@ -81,10 +81,10 @@ func TestWaitingForAnotherProcess(t *testing.T) {
 		}
 		t.Fatalf("the program has ended without %q", text)
 	}
-	waitFor("job 1  waits, because the test holds the lock (token 1)")
+	waitFor("job 1 waits, because the test holds the lock (token 1)")
 	require.NoError(t, lease.Release(t.Context()))
-	waitFor("job 1  HOLDS the lock (token 2)")
-	waitFor("job 1  has released the lock")
+	waitFor("job 1 HOLDS the lock (token 2)")
+	waitFor("job 1 has released the lock")
 	require.NoError(t, cmd.Wait())
 }
 

@@ -11,21 +11,20 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/examples/internal/stage"
 )
 
 // demo runs the candidates, and records what they do.
 type demo struct {
-	out     io.Writer
+	*stage.Stage
 	ttl     time.Duration
-	began   time.Time
 	leaders chan *candidate // one for each term
-	failed  chan error      // of electors that have given up
 	running sync.WaitGroup
 
 	fence      leasehold.Fence // protects what the leaders work on
 	candidates []*candidate
 
-	mu      sync.Mutex       // guards what follows, and out
+	mu      sync.Mutex       // guards what follows
 	lease   *leasehold.Lease // the latest leader's
 	tokens  []uint64
 	checks  int
@@ -37,7 +36,7 @@ type demo struct {
 // candidate is one process that wants to lead; here it is a goroutine.
 type candidate struct {
 	name    string
-	network *network
+	network *stage.Network
 	elector *leasehold.Elector
 	stop    context.CancelFunc
 	crashed atomic.Bool
@@ -45,19 +44,12 @@ type candidate struct {
 }
 
 func newDemo(out io.Writer, ttl time.Duration) *demo {
-	return &demo{out: out, ttl: ttl, began: time.Now(), leaders: make(chan *candidate, 16), failed: make(chan error, 3)}
-}
-
-// print prints a line of the timeline.
-func (d *demo) print(name, format string, args ...any) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	fmt.Fprintf(d.out, "%7.3fs  %-4s %s\n", time.Since(d.began).Seconds(), name, fmt.Sprintf(format, args...))
+	return &demo{Stage: stage.New(out, ttl), ttl: ttl, leaders: make(chan *candidate, 16)}
 }
 
 // start starts a candidate. It is all that a service needs to have one leader.
 func (d *demo) start(ctx context.Context, name string, store leasehold.Store, key string) error {
-	c := &candidate{name: name, network: &network{Store: store}}
+	c := &candidate{name: name, network: &stage.Network{Store: store}}
 	lock, err := leasehold.NewLock(c.network, key, leasehold.WithTTL(d.ttl), leasehold.WithIdentity(name),
 		// because the timeline tells what happens; keep the log in a program of your own
 		leasehold.WithLogger(slog.New(slog.DiscardHandler)))
@@ -72,12 +64,12 @@ func (d *demo) start(ctx context.Context, name string, store leasehold.Store, ke
 		},
 		OnStoppedLeading: func(cause error) {
 			if !c.crashed.Load() {
-				d.print(c.name, "stops leading: %s", d.why(c.lease.Load(), cause))
+				d.Print(c.name, "stops leading: %s", d.why(c.lease.Load(), cause))
 			}
 		},
 		OnNewLeader: func(r leasehold.Record) {
 			if !c.crashed.Load() && r.Holder != c.name {
-				d.print(c.name, "follows %s (token %d)", r.Holder, r.Token)
+				d.Print(c.name, "follows %s (token %d)", r.Holder, r.Token)
 			}
 		},
 	})
@@ -88,7 +80,7 @@ func (d *demo) start(ctx context.Context, name string, store leasehold.Store, ke
 	ctx, c.stop = context.WithCancel(ctx)
 	d.running.Go(func() {
 		if err := c.elector.Run(ctx); err != nil && !c.crashed.Load() {
-			d.failed <- fmt.Errorf("%s: %w", c.name, err)
+			d.Fail(fmt.Errorf("%s: %w", c.name, err))
 		}
 	})
 	return nil
@@ -107,13 +99,11 @@ func (d *demo) announce(c *candidate, lease *leasehold.Lease) {
 		if r.Released() {
 			reason = "release"
 		}
-		why = fmt.Sprintf(": %.2f TTL after %s's %s", d.ttls(time.Since(r.RenewedAt)), r.Holder, reason)
+		why = fmt.Sprintf(": %.2f TTL after %s's %s", d.TTLs(time.Since(r.RenewedAt)), r.Holder, reason)
 	}
-	d.print(c.name, "LEADS (token %d)%s", lease.Token(), why)
+	d.Print(c.name, "LEADS (token %d)%s", lease.Token(), why)
 	d.leaders <- c
 }
-
-func (d *demo) ttls(t time.Duration) float64 { return t.Seconds() / d.ttl.Seconds() }
 
 // why says why a leader's term has ended.
 func (d *demo) why(lease *leasehold.Lease, cause error) string {
@@ -121,7 +111,7 @@ func (d *demo) why(lease *leasehold.Lease, cause error) string {
 	case errors.Is(cause, leasehold.ErrLost):
 		lasted := lease.Deadline().Sub(lease.Record().RenewedAt)
 		return fmt.Sprintf("its lease ended %.2f TTL after the last renewal, before anyone else may lead",
-			d.ttls(lasted))
+			d.TTLs(lasted))
 	case errors.Is(cause, leasehold.ErrReleased):
 		return "it has resigned"
 	case errors.Is(cause, context.Canceled):
@@ -131,23 +121,20 @@ func (d *demo) why(lease *leasehold.Lease, cause error) string {
 }
 
 // nextLeader waits for the next term of anybody, and lets it last for a while.
-func (d *demo) nextLeader(ctx context.Context) (*candidate, error) {
-	limit := 10*time.Second + 5*d.ttl
-	ctx, cancel := context.WithTimeoutCause(ctx, limit,
-		fmt.Errorf("no candidate has become the leader within %v", limit))
-	defer cancel()
-	select {
-	case c := <-d.leaders:
-		time.Sleep(d.ttl / 2)
-		return c, nil
-	case err := <-d.failed:
-		return nil, err
-	case <-ctx.Done():
-		if err := d.health(); err != nil {
-			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+func (d *demo) nextLeader(ctx context.Context) (next *candidate, err error) {
+	err = d.Await(ctx, d.ttl/1000, "no candidate has become the leader", func(context.Context) (bool, error) {
+		select {
+		case next = <-d.leaders:
+			return true, nil
+		default:
+			return false, nil
 		}
-		return nil, context.Cause(ctx)
+	})
+	if err != nil {
+		return nil, errors.Join(err, d.health())
 	}
+	time.Sleep(d.ttl / 2)
+	return next, nil
 }
 
 // health returns why a candidate cannot lead, if one knows.
@@ -220,7 +207,7 @@ func (d *demo) countLeaders() (stop func()) {
 // reconnect repairs the network of every candidate that has not crashed.
 func (d *demo) reconnect() {
 	for _, c := range d.candidates {
-		c.network.cut(c.crashed.Load())
+		c.network.Cut(c.crashed.Load())
 	}
 }
 
@@ -233,17 +220,17 @@ func (d *demo) stopAll() {
 }
 
 // report prints the totals. It returns an error if two candidates could act at once.
-func (d *demo) report() error {
+func (d *demo) report(out io.Writer) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	fmt.Fprintf(d.out, "\n%-10s %8s %8s %10s\n", "requests", "GET", "PUT", "unanswered")
+	fmt.Fprintf(out, "\n%-10s %8s %8s %10s\n", "requests", "GET", "PUT", "unanswered")
 	for _, c := range d.candidates {
-		fmt.Fprintf(d.out, "%-10s %8d %8d %10d\n", c.name, c.network.gets.Load(), c.network.puts.Load(),
-			c.network.lost.Load())
+		sent := c.network.Requests()
+		fmt.Fprintf(out, "%-10s %8d %8d %10d\n", c.name, sent.Gets, sent.Puts, sent.Unanswered)
 	}
-	fmt.Fprintf(d.out, "\nTwo leaders at once: in %d of %d checks.\n", d.doubles, d.checks)
-	fmt.Fprintf(d.out, "Fencing tokens of the terms: %v.\n", d.tokens)
-	fmt.Fprintf(d.out, "Work of a former leader: %d of %d steps.\n", d.refused, d.steps)
+	fmt.Fprintf(out, "\nTwo leaders at once: in %d of %d checks.\n", d.doubles, d.checks)
+	fmt.Fprintf(out, "Fencing tokens of the terms: %v.\n", d.tokens)
+	fmt.Fprintf(out, "Work of a former leader: %d of %d steps.\n", d.refused, d.steps)
 	for i := 1; i < len(d.tokens); i++ {
 		if d.tokens[i] <= d.tokens[i-1] {
 			return fmt.Errorf("tokens do not increase: %v", d.tokens)
@@ -264,50 +251,6 @@ func (d *demo) report() error {
 // does nothing.
 func (c *candidate) crash() {
 	c.crashed.Store(true)
-	c.network.cut(true)
+	c.network.Cut(true)
 	c.stop()
-}
-
-// network is a candidate's way to the store. It can be cut, and it counts requests.
-type network struct {
-	leasehold.Store
-	isCut            atomic.Bool
-	gets, puts, lost atomic.Int64
-}
-
-// Describe passes on what the store says of itself.
-func (n *network) Describe() leasehold.StoreInfo { return leasehold.Describe(n.Store) }
-
-func (n *network) cut(cut bool) { n.isCut.Store(cut) }
-
-// send counts a request. On a cut network it waits, as a request does when its packets are dropped.
-func (n *network) send(ctx context.Context, count *atomic.Int64) error {
-	count.Add(1)
-	if n.isCut.Load() {
-		n.lost.Add(1)
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	return nil
-}
-
-func (n *network) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	if err := n.send(ctx, &n.gets); err != nil {
-		return leasehold.Object{}, err
-	}
-	return n.Store.Get(ctx, key)
-}
-
-func (n *network) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	if err := n.send(ctx, &n.puts); err != nil {
-		return "", err
-	}
-	return n.Store.PutIfNoneMatch(ctx, key, body)
-}
-
-func (n *network) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	if err := n.send(ctx, &n.puts); err != nil {
-		return "", err
-	}
-	return n.Store.PutIfMatch(ctx, key, body, etag)
 }

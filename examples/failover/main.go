@@ -8,25 +8,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"time"
 
+	"github.com/leasehold-go/leasehold/examples/internal/stage"
 	"github.com/leasehold-go/leasehold/examples/internal/storeflag"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "failover:", err)
-		os.Exit(1)
-	}
-}
+func main() { stage.Main("failover", run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("failover", flag.ContinueOnError)
@@ -62,21 +53,21 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 
-	d.print(leader.name, "CRASHES: it sends nothing more, and does not release the lock")
+	d.Print(leader.name, "CRASHES: it sends nothing more, and does not release the lock")
 	leader.crash()
 	if leader, err = d.nextLeader(ctx); err != nil {
 		return err
 	}
 
-	d.print(leader.name, "IS CUT OFF from the store, and runs on")
-	leader.network.cut(true)
+	d.Print(leader.name, "IS CUT OFF from the store, and runs on")
+	leader.network.Cut(true)
 	if leader, err = d.nextLeader(ctx); err != nil {
 		return err
 	}
-	d.print("", "the network works again")
+	d.Print("", "the network works again")
 	d.reconnect()
 
-	d.print(leader.name, "RESIGNS: it releases the lock")
+	d.Print(leader.name, "RESIGNS: it releases the lock")
 	if err := leader.elector.Resign(ctx); err != nil {
 		return err
 	}
@@ -85,5 +76,5 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	d.stopAll()
 	stopCounting()
-	return d.report()
+	return d.report(out)
 }

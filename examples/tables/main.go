@@ -1,6 +1,6 @@
 // Command tables shows how one object holds many locks: ada takes 10,000 locks, and bob and cyd
 // wait for half of them each. Then ada is cut off from the store, bob ends gracefully, and all
-// three share a semaphore. The program counts requests, and checks every lease.
+// three share a semaphore. The program counts requests.
 //
 //	go run ./examples/tables
 //	go run ./examples/tables -s3 http://127.0.0.1:9000 -bucket locks
@@ -8,26 +8,17 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"time"
 
+	"github.com/leasehold-go/leasehold/examples/internal/stage"
 	"github.com/leasehold-go/leasehold/examples/internal/storeflag"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "tables:", err)
-		os.Exit(1)
-	}
-}
+func main() { stage.Main("tables", run) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("tables", flag.ContinueOnError)
@@ -58,7 +49,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	fmt.Fprintln(out)
 
 	ctx, cancel := context.WithCancel(ctx)
-	d := newDemo(out, store, *ttl, *prefix, *locks, takes)
+	d := &demo{Stage: stage.New(out, *ttl), store: store, ttl: *ttl, key: *prefix, locks: *locks, takes: takes}
 	defer func() {
 		cancel()
 		d.stopAll()
@@ -67,22 +58,23 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	d.stopAll()
-	return d.report()
+	fmt.Fprintf(out, "\n%d leases of %d locks, and %d leases of the semaphore.\n", d.leases, d.locks, d.ran)
+	return nil
 }
 
 // play runs the timeline.
 func (d *demo) play(ctx context.Context) error {
-	all, half := len(d.last), len(d.last)/2
+	all, half := d.locks, d.locks/2
 	ada, err := d.start(ctx, "ada")
 	if err != nil {
 		return err
 	}
-	byAda, began := ada.network.counted(), time.Now()
+	byAda, began := ada.network.Counted(), time.Now()
 	d.want(ada, 0, all)
 	if err := d.await(ctx, holds{ada, all}); err != nil {
 		return err
 	}
-	d.print("ada", "HOLDS %d locks after %v, with %v", all, time.Since(began).Round(time.Millisecond), byAda())
+	d.Print("ada", "HOLDS %d locks after %v, with %v", all, time.Since(began).Round(time.Millisecond), byAda())
 
 	bob, err := d.start(ctx, "bob")
 	if err != nil {
@@ -98,17 +90,17 @@ func (d *demo) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.print("", "bob WAITS for %d locks, and cyd for the other %d", half, all-half)
-	d.print("", "the table has %d members, %d requests that hold and %d that wait, in %d KB",
+	d.Print("", "bob WAITS for %d locks, and cyd for the other %d", half, all-half)
+	d.Print("", "the table has %d members, %d requests that hold and %d that wait, in %d KB",
 		len(state.Members), len(state.Held), len(state.Waiting), state.Size/1000)
 
 	const ttls = 3
 	time.Sleep(d.ttl) // what the start has caused is over then
-	byAda, byBob := ada.network.counted(), bob.network.counted()
+	byAda, byBob := ada.network.Counted(), bob.network.Counted()
 	time.Sleep(ttls * d.ttl)
 	holding, waiting := byAda(), byBob()
-	d.print("ada", "has sent %v in %d TTLs, while it held", holding, ttls)
-	d.print("bob", "has sent %v in %d TTLs, while it waited", waiting, ttls)
+	d.Print("ada", "has sent %v in %d TTLs, while it held", holding, ttls)
+	d.Print("bob", "has sent %v in %d TTLs, while it waited", waiting, ttls)
 
 	if err := d.loss(ctx, ada, bob, cyd); err != nil {
 		return err
@@ -121,45 +113,45 @@ func (d *demo) play(ctx context.Context) error {
 
 // loss cuts ada off from the store. All its locks pass to bob and cyd, which wait for them.
 func (d *demo) loss(ctx context.Context, ada, bob, cyd *member) error {
-	all, half := len(d.last), len(d.last)/2
-	d.print("ada", "IS CUT OFF from the store, and runs on")
-	byBob, byCyd, cut := bob.network.counted(), cyd.network.counted(), time.Now()
+	all, half := d.locks, d.locks/2
+	d.Print("ada", "IS CUT OFF from the store, and runs on")
+	byBob, byCyd, cut := bob.network.Counted(), cyd.network.Counted(), time.Now()
 	ada.cut(true)
 	if err := d.await(ctx, holds{ada, 0}); err != nil {
 		return err
 	}
-	d.print("ada", "has ended all its functions %.2f TTL after the cut, because its term has run out",
-		d.ttls(time.Since(cut)))
+	d.Print("ada", "has ended all its functions %.2f TTL after the cut, because its term has run out",
+		d.TTLs(time.Since(cut)))
 	if err := d.await(ctx, holds{bob, half}, holds{cyd, all - half}); err != nil {
 		return err
 	}
-	d.print("", "bob and cyd HOLD all %d locks %.2f TTL after the cut", all, d.ttls(time.Since(cut)))
-	d.print("", "since the cut bob has sent %v, and cyd %v", byBob(), byCyd())
+	d.Print("", "bob and cyd HOLD all %d locks %.2f TTL after the cut", all, d.TTLs(time.Since(cut)))
+	d.Print("", "since the cut bob has sent %v, and cyd %v", byBob(), byCyd())
 	ada.cut(false)
-	d.print("ada", "is connected again, and begins a new term")
+	d.Print("ada", "is connected again, and begins a new term")
 	return nil
 }
 
 // handOver ends bob gracefully. All its locks pass to cyd. The result is a new process with the
 // name of bob.
 func (d *demo) handOver(ctx context.Context, bob, cyd *member) (*member, error) {
-	all, half := len(d.last), len(d.last)/2
+	all, half := d.locks, d.locks/2
 	d.want(cyd, 0, half)
 	if _, err := d.awaitTable(ctx, cyd, func(s locktable.State) bool { return len(s.Waiting) == half }); err != nil {
 		return nil, err
 	}
-	d.print("cyd", "WAITS for bob's %d locks, too", half)
-	d.print("bob", "STOPS: it ends its functions, and leaves the table")
-	byBob, byCyd, stopped := bob.network.counted(), cyd.network.counted(), time.Now()
+	d.Print("cyd", "WAITS for bob's %d locks, too", half)
+	d.Print("bob", "STOPS: it ends its functions, and leaves the table")
+	byBob, byCyd, stopped := bob.network.Counted(), cyd.network.Counted(), time.Now()
 	bob.stop()
 	sent := byBob()
-	d.print("bob", "has HANDED OVER %d locks with %d PUT of the table; all that it has sent is %v",
-		half, sent.writes, sent)
+	d.Print("bob", "has HANDED OVER %d locks with %d PUT of the table; all that it has sent is %v",
+		half, sent.ObjectPuts, sent)
 	if err := d.await(ctx, holds{cyd, all}); err != nil {
 		return nil, err
 	}
-	d.print("cyd", "HOLDS all %d locks %.2f TTL after bob was told to stop, with %v", all,
-		d.ttls(time.Since(stopped)), byCyd())
+	d.Print("cyd", "HOLDS all %d locks %.2f TTL after bob was told to stop, with %v", all,
+		d.TTLs(time.Since(stopped)), byCyd())
 	bob, err := d.start(ctx, "bob")
 	if err != nil {
 		return nil, err
@@ -172,19 +164,21 @@ func (d *demo) handOver(ctx context.Context, bob, cyd *member) (*member, error) 
 func (d *demo) semaphore(ctx context.Context, members ...*member) error {
 	const each = 4
 	total := each * len(members)
-	d.print("", "ada, bob and cyd WANT %d times each one of the %d slots of a semaphore", each, slots)
+	d.Print("", "ada, bob and cyd WANT %d times each one of the %d slots of a semaphore", each, slots)
 	began := time.Now()
 	for _, m := range members {
 		for range each {
 			d.wantSlot(m)
 		}
 	}
+	most := 0
 	if err := d.awaitThat(ctx, fmt.Sprintf("not all %d functions have run", total), func() bool {
+		most = d.most
 		return d.ran == total
 	}); err != nil {
 		return err
 	}
-	d.print("", "all %d functions have run after %.2f TTL, at most %d at once", total,
-		d.ttls(time.Since(began)), d.mostSlots())
+	d.Print("", "all %d functions have run after %.2f TTL, at most %d at once", total,
+		d.TTLs(time.Since(began)), most)
 	return nil
 }

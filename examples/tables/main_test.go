@@ -2,20 +2,15 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"regexp"
 	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/examples/internal/exampletest"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
-	"github.com/leasehold-go/leasehold/locktable"
 )
 
 func TestMain(m *testing.M) { exampletest.Main(main, func() int { return testserver.Main(m) }) }
@@ -62,52 +57,7 @@ func TestInMemory(t *testing.T) {
 	require.LessOrEqual(t, numbers(`bob  has HANDED OVER 5000 locks with (\d+) PUT of the table`)[0], 2.0)
 	require.LessOrEqual(t, numbers(`cyd  HOLDS all 10000 locks (\S+) TTL after bob was told to stop`)[0], 0.4)
 	require.Contains(t, out.String(), "TTL, at most 3 at once\n")
-	require.Contains(t, out.String(), "25000 leases of 10000 locks, of which 15000 followed another, and 12 leases of "+
-		"the semaphore.\n")
-	require.Contains(t, out.String(), "or more than 3 slots in use: 0 times.\n")
-}
-
-// The checks find what they look for: here members that share nothing but a name.
-func TestChecks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		defer running.Wait()
-		defer stop()
-		table := func() *locktable.Table {
-			table, err := locktable.New(leasehold.NewMemStore(), "key")
-			require.NoError(t, err)
-			running.Go(func() { _ = table.Run(ctx) })
-			return table
-		}
-		acquire := func(lock *locktable.Lock) *locktable.Lease {
-			lease, err := lock.Acquire(ctx)
-			require.NoError(t, err)
-			return lease
-		}
-		var out bytes.Buffer
-		d := newDemo(&out, nil, time.Minute, "key", 2, 0)
-		one, other := table(), table()
-		for _, name := range []string{"x", "y"} { // so that its tokens are the higher ones
-			require.NoError(t, acquire(one.Lock(name)).Release(ctx))
-		}
-		d.begin(&member{name: "ada"}, 0, acquire(one.Lock("a")))
-		d.begin(&member{name: "ada"}, 1, acquire(one.Lock("b"))) // no other holds it
-		require.NoError(t, d.report())
-		d.begin(&member{name: "bob"}, 0, acquire(other.Lock("a")))
-		require.Regexp(t, `^lock 0: bob holds it while the lease of ada goes on\nlock 0: token \d follows \d$`,
-			d.report())
-		d.wrong = nil
-		released := acquire(other.Lock("c"))
-		require.NoError(t, released.Release(ctx))
-		d.begin(&member{name: "bob"}, 1, released)
-		require.NoError(t, d.report())
-		for range slots + 1 {
-			d.beginSlot(acquire(one.Semaphore("d", slots+1)))
-		}
-		require.EqualError(t, d.report(), "4 valid leases of 3 slots")
-		require.Contains(t, out.String(), "or more than 3 slots in use: 1 times.\n")
-	})
+	require.Contains(t, out.String(), "25000 leases of 10000 locks, and 12 leases of the semaphore.\n")
 }
 
 func TestOnServers(t *testing.T) { exampletest.OnServers(t, 1, run, "-locks", "300") }

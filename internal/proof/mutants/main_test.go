@@ -41,3 +41,10 @@ func TestWhatTheOutputOfACheckTells(t *testing.T) {
 		require.Equal(t, c.ok, ok, c.out)
 	}
 }
+
+// The tests on real servers are those of itest itself. What is below it has a module's dependencies
+// and no server.
+func TestColumnOfRealServers(t *testing.T) {
+	require.Equal(t, "real servers", column("./itest -run ^TestContention$"))
+	require.Equal(t, "tests", column("./itest/rules -run ^TestAlertsFire$"))
+}

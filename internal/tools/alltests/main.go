@@ -37,7 +37,7 @@ const (
 // withoutRace are the directories whose tests start programs, render pages or run on one goroutine.
 // Their code is tested with the race detector where it lives.
 var withoutRace = []string{"itest", "cmd", "bench", "docs", "examples", "azblobstore", "internal/tools",
-	"internal/proof/invariant", "internal/proof/mutants", "promlock/internal"}
+	"internal/proof/invariant", "internal/proof/mutants"}
 
 // first are the packages that take longest, so they start first.
 var first = []string{"itest", "cmd/leasehold", "", "gcsstore", "k8slock", "internal/proof/sim", "gocronlock"}

@@ -30,7 +30,7 @@ import (
 const root = "github.com/leasehold-go/leasehold"
 
 // unpublished says of a module's directory that nobody imports it: it gets no tag.
-var unpublished = regexp.MustCompile(`(^|/)(bench|itest|examples|internal)(/|$)`)
+var unpublished = regexp.MustCompile(`^(bench|itest)$`)
 
 // A major version above 1 would need another module path.
 var valid = regexp.MustCompile(`^v[01]\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$`)

@@ -1,7 +1,6 @@
-package main
+package sqlfence
 
 import (
-	"bytes"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -15,34 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/examples/internal/exampletest"
 )
-
-func TestMain(m *testing.M) { exampletest.Main(main, m.Run) }
-
-func TestHelp(t *testing.T) { exampletest.Help(t, "sqlfence") }
-
-func TestDeadEndpoint(t *testing.T) { exampletest.DeadEndpoint(t, "sqlfence") }
-
-func TestRun(t *testing.T) {
-	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), nil, &out))
-	require.Equal(t, `alice leads with token 1
-alice sets region = us with token 1: accepted
-alice releases the lock
-bob   leads with token 2
-bob   sets region = eu with token 2: accepted
-alice sets region = asia with token 1: refused, because the row has token 2
-The row holds region = eu, written with token 2.
-`, out.String())
-}
-
-func TestOutcome(t *testing.T) {
-	require.Equal(t, "accepted", outcome(nil))
-	require.Equal(t, "refused, because the row has token 2",
-		outcome(errors.Join(&leasehold.FencedError{Token: 1, Highest: 2})))
-	require.Equal(t, "failed: no such table", outcome(errors.New("no such table")))
-}
 
 // The statements on the page refuse a lower token alone, also on an empty table, where a former
 // leader has written nothing yet. Each affects no row if and only if it is refused.
@@ -72,10 +44,10 @@ func TestStatementsOfThePage(t *testing.T) {
 		}
 		require.NoError(t, db.Close())
 	}
-	code, err := os.ReadFile("main.go")
+	code, err := os.ReadFile("sqlfence.go")
 	require.NoError(t, err)
 	require.Equal(t, strings.Fields(statements[0][1]), strings.Fields(
-		regexp.MustCompile("(?s)`(INSERT .*?)`").FindStringSubmatch(string(code))[1]), "the example's own")
+		regexp.MustCompile("(?s)`(INSERT .*?)`").FindStringSubmatch(string(code))[1]), "that of set")
 }
 
 // Writers of many tokens at once, each with a connection of its own, to a database on disk.

@@ -1,4 +1,4 @@
-package rulestest
+package rules
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package rulestest
+package rules
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-const folder = "../../"
+const folder = "../../promlock/"
 
 var promQL = parser.NewParser(parser.Options{})
 
@@ -146,7 +146,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// promtoolTests is ../../alerts_test.yml, in the format of promtool.
+// promtoolTests is alerts_test.yml of promlock, in the format of promtool.
 type promtoolTests struct {
 	RuleFiles          []string       `yaml:"rule_files"`
 	EvaluationInterval model.Duration `yaml:"evaluation_interval"`
