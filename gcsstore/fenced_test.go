@@ -27,6 +27,7 @@ import (
 	"github.com/leasehold-go/leasehold/gcsstore"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/fencedtest"
+	"github.com/leasehold-go/leasehold/internal/testkit/storehttptest"
 	"github.com/leasehold-go/leasehold/storetest"
 )
 
@@ -331,7 +332,7 @@ func halfway(t *testing.T, server http.Handler, replace func()) *storage.Client 
 		_, _ = whole.Body.WriteTo(w)
 	}))
 	t.Cleanup(socket.Close)
-	return over(t, socket.URL, "JSON")
+	return over(t, socket.URL, storehttptest.Network(t), "JSON")
 }
 
 // The client asks for the rest of a body that breaks off. If the object has been replaced by then,
@@ -429,8 +430,8 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 		}
 	}
 	answers := map[string]http.HandlerFunc{
-		"a page":                   status(200, page),
-		"a page with a generation": status(200, page, "X-Goog-Generation", "5"),
+		"a page":                   status(200, storehttptest.Page),
+		"a page with a generation": status(200, storehttptest.Page, "X-Goog-Generation", "5"),
 		"text of the same size":    status(200, "bad"),
 		"nothing":                  status(200, ""),
 		"an empty object":          status(200, "{}", "Content-Type", "application/json"),
@@ -438,9 +439,9 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 		"206":                      status(206, "{}", "X-Goog-Generation", "1000", "Content-Range", "bytes 0-1/100"),
 		"304":                      status(304, ""),
 		"302 to nowhere":           status(302, ""),
-		"404 page":                 status(404, page),
-		"412 page":                 status(412, page),
-		"502 page":                 status(502, page),
+		"404 page":                 status(404, storehttptest.Page),
+		"412 page":                 status(412, storehttptest.Page),
+		"502 page":                 status(502, storehttptest.Page),
 		"half an answer":           nil, // of the server's own, after the fact
 	}
 	operation := func(r *http.Request) string {
