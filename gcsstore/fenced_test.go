@@ -107,7 +107,7 @@ func TestFencedWritesCostWhatIsSaid(t *testing.T) {
 // A token that is hidden must not be taken for none, by an adoption least of all.
 func TestFencedStoreNeedsItsMetadata(t *testing.T) {
 	hidden := regexp.MustCompile(`"metadata":`)
-	for hides, wrap := range map[string]func(server http.Handler) http.Handler{
+	hides := map[string]func(server http.Handler) http.Handler{
 		"in requests": func(server http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)
@@ -125,29 +125,19 @@ func TestFencedStoreNeedsItsMetadata(t *testing.T) {
 				_, _ = w.Write(hidden.ReplaceAll(whole.Body.Bytes(), []byte(`"metedata":`)))
 			})
 		},
-	} {
-		for _, opts := range [][]fenced.Option{nil, {fenced.WithAdoption()}} {
-			synctest.Test(t, func(t *testing.T) {
-				server := &fakeGCS{files: true}
-				leader := openFenced(t, newWire(t, server).client, bucket)
-				require.NoError(t, leader.Put(t.Context(), 7, object, strings.NewReader("leader's")))
-				require.Len(t, server.objects, 1, "the check leaves nothing behind")
-				before := server.objects[object].generation
-				s := openFenced(t, newWire(t, wrap(server)).client, bucket, opts...)
-				for name, err := range map[string]error{
-					"Put":    s.Put(t.Context(), 3, object, strings.NewReader("late")),
-					"Seal":   s.Seal(t.Context(), 3, object),
-					"Delete": s.Delete(t.Context(), 3, object),
-				} {
-					require.ErrorIs(t, err, leasehold.ErrUnsafeStore, "%s, %s", hides, name)
-					require.ErrorContains(t, err, "drops the metadata")
-					require.NotContains(t, err.Error(), "WithAdoption")
-				}
-				require.Equal(t, before, server.objects[object].generation)
-				require.Len(t, server.objects, 1, "nothing is left behind")
-			})
-		}
 	}
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakeGCS{files: true}
+		fencedtest.NeedsMetadata(t, server, hides, func(server http.Handler, opts ...fenced.Option) *fenced.Store {
+			return openFenced(t, newWire(t, server).client, bucket, opts...)
+		}, func() map[string]string {
+			stored := make(map[string]string)
+			for name, o := range server.objects {
+				stored[name] = strconv.FormatInt(o.generation, 10)
+			}
+			return stored
+		})
+	})
 }
 
 // failOnce plans a fault for the next request with that method.
@@ -392,7 +382,7 @@ func TestFencedTimeLimitOfAHugeUpload(t *testing.T) {
 
 func TestFencedStoreRefusesBadArguments(t *testing.T) {
 	w := newWire(t, http.NotFoundHandler())
-	for says, open := range map[string]func() (*fenced.Store, error){
+	fencedtest.BadArguments(t, map[string]func() (*fenced.Store, error){
 		"client is nil": func() (*fenced.Store, error) {
 			return gcsstore.NewFencedStore(nil, bucket)
 		},
@@ -402,12 +392,7 @@ func TestFencedStoreRefusesBadArguments(t *testing.T) {
 		`is a URL: give the bare name "b"`: func() (*fenced.Store, error) {
 			return gcsstore.NewFencedStore(w.client, "gs://b")
 		},
-	} {
-		s, err := open()
-		require.Nil(t, s)
-		require.ErrorIs(t, err, leasehold.ErrPermanent)
-		require.ErrorContains(t, err, says)
-	}
+	})
 	require.Zero(t, w.Count())
 	missing := openFenced(t, newWire(t, nil).client, "no-such-bucket")
 	err := missing.Put(t.Context(), 1, object, strings.NewReader("x"))
