@@ -34,6 +34,7 @@ import (
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/storehttptest"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/storetest"
 )
@@ -49,45 +50,30 @@ func newWire(server http.Handler, opts ...leasehold.S3Option) *wire {
 	return &wire{w, leasehold.NewS3Store(fakes3.NewClient(w), fakes3.Bucket, opts...)}
 }
 
-// storeCalls are the four calls of a Store, each as it is made on an object that exists with this
-// ETag.
-var storeCalls = map[string]func(ctx context.Context, s leasehold.Store) (etag string, err error){
-	"Get": func(ctx context.Context, s leasehold.Store) (string, error) {
-		o, err := s.Get(ctx, key)
-		return o.ETag, err
+const someETag = `"etag"`
+
+// overHTTP is what the store has in common with others.
+var overHTTP = storehttptest.Store{
+	New: func(_ *testing.T, endpoint string, over http.RoundTripper, slack time.Duration) leasehold.Store {
+		client := s3.New(fakes3.NewClient(over).Options(), func(o *s3.Options) { o.BaseEndpoint = &endpoint })
+		if slack == 0 {
+			return leasehold.NewS3Store(client, fakes3.Bucket)
+		}
+		return leasehold.NewS3Store(client, fakes3.Bucket, leasehold.WithServerClock(slack))
 	},
-	"PutIfNoneMatch": func(ctx context.Context, s leasehold.Store) (string, error) {
-		return s.PutIfNoneMatch(ctx, key, []byte("{}"))
+	Server: func() (http.Handler, func(key string, body []byte)) {
+		server := &fakes3.Server{}
+		return server, func(key string, body []byte) { server.Put(key, body) }
 	},
-	"PutIfMatch": func(ctx context.Context, s leasehold.Store) (string, error) {
-		return s.PutIfMatch(ctx, key, []byte("{}"), `"etag"`)
-	},
-	"DeleteIfMatch": func(ctx context.Context, s leasehold.Store) (string, error) {
-		return "", s.DeleteIfMatch(ctx, key, `"etag"`)
-	},
+	Exists: refusal(http.StatusPreconditionFailed, "PreconditionFailed"),
+	ETag:   someETag, Hint: hint,
 }
 
-// requireOnly checks that err matches want and no other error that means something to a lock; nil:
-// it is one that may pass.
-func requireOnly(t *testing.T, want, err error) {
-	t.Helper()
-	require.Error(t, err)
-	for _, sentinel := range []error{
-		leasehold.ErrNotExist, leasehold.ErrPreconditionFailed, leasehold.ErrPermanent, leasehold.ErrUnsafeStore,
-		leasehold.ErrCorruptRecord,
-	} {
-		require.Equal(t, errors.Is(want, sentinel), errors.Is(err, sentinel), "%v: %v", sentinel, err)
-	}
-}
-
-// requireText checks how the text of a store's error is made: what was being done, the cause, the
-// hint; no package's name, and no sentinel that only marks.
-func requireText(t *testing.T, err error) {
-	t.Helper()
-	require.NotContains(t, err.Error(), "leasehold:")
-	require.NotContains(t, err.Error(), leasehold.ErrPermanent.Error())
-	require.Regexp(t, `^(reading|writing|deleting) "`, err.Error())
-}
+var (
+	storeCalls  = storehttptest.Calls
+	requireOnly = storehttptest.RequireOnly
+	requireText = storehttptest.RequireText
+)
 
 func TestS3StoreConforms(t *testing.T) {
 	for name, server := range map[string]*fakes3.Server{
@@ -114,7 +100,6 @@ func TestS3StoreConforms(t *testing.T) {
 }
 
 func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
-	const page = "<html><body>Please log in.</body></html>"
 	permanent, unsafe := leasehold.ErrPermanent, leasehold.ErrUnsafeStore
 	for _, c := range []struct {
 		status int
@@ -132,11 +117,11 @@ func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
 		{status: 404, code: "NoSuchBucket", want: permanent, says: "create the bucket"},
 		{status: 404, code: "NotFound"},
 		{status: 404},
-		{status: 404, body: page},
+		{status: 404, body: storehttptest.Page},
 		{status: 412, code: "PreconditionFailed", want: leasehold.ErrPreconditionFailed},
 		{status: 412, code: "ConditionNotMet", want: leasehold.ErrPreconditionFailed},
 		{status: 412, want: leasehold.ErrPreconditionFailed},
-		{status: 412, body: page}, // a proxy's: see TestRepliesThatAreNoS3s
+		{status: 412, body: storehttptest.Page}, // a proxy's: see TestRepliesThatAreNoS3s
 		{status: 409, code: "ConditionalRequestConflict", conflict: true},
 		{status: 409, code: "OperationAborted", conflict: true},
 		{status: 409, code: "ConcurrentModification", conflict: true},
@@ -147,11 +132,11 @@ func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
 		{status: 409, code: "ExistingObjectIsDirectory", want: permanent, says: "no key can be below another one"},
 		{status: 409, code: "InvalidBucketState", says: "InvalidBucketState: as told"},
 		{status: 409},
-		{status: 409, body: page},
+		{status: 409, body: storehttptest.Page},
 		{status: 400, code: "NotImplemented", want: permanent, wantPut: unsafe, says: "does not implement"},
 		{status: 501, code: "NotImplemented", want: permanent, wantPut: unsafe, says: "does not implement"},
 		{status: 501, want: permanent, wantPut: unsafe},
-		{status: 501, body: page},
+		{status: 501, body: storehttptest.Page},
 		{status: 403, code: "AccessDenied", want: permanent, says: "check the credentials"},
 		{status: 403, code: "SignatureDoesNotMatch", want: permanent, says: "wrong secret key"},
 		{status: 403, code: "InvalidAccessKeyId", want: permanent, says: "wrong access key"},
@@ -177,7 +162,7 @@ func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
 		{status: 405, code: "MethodNotAllowed", want: permanent},
 		{status: 429, code: "TooManyRequests"},
 		{status: 500, code: "InternalError"},
-		{status: 502, body: page},
+		{status: 502, body: storehttptest.Page},
 		{status: 503, code: "SlowDown"},
 		{status: 503, code: "ServiceUnavailable"},
 		{status: 503},
@@ -197,7 +182,7 @@ func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
 					w.WriteHeader(c.status)
 					_, _ = io.WriteString(w, body)
 				}))
-				etag, err := call(t.Context(), w.store)
+				etag, err := call(t.Context(), w.store, someETag)
 				want := c.want
 				if c.wantPut != nil && strings.HasPrefix(name, "Put") {
 					want = c.wantPut
@@ -210,7 +195,7 @@ func TestS3AnswersBecomeTheErrorsOfStore(t *testing.T) {
 				require.Empty(t, etag)
 				require.ErrorContains(t, err, c.says)
 				requireText(t, err)
-				require.ErrorContains(t, err, `"`+key+`"`, "which object")
+				require.ErrorContains(t, err, `"`+storehttptest.Key, "which object")
 				require.ErrorContains(t, err, `"`+fakes3.Bucket+`"`, "in which bucket")
 				sent := 1
 				if name == "PutIfMatch" && errors.Is(err, leasehold.ErrPreconditionFailed) {
@@ -233,36 +218,14 @@ func TestDeniedRequestsNameThePermission(t *testing.T) {
 		"PutIfMatch":     {"s3:PutObject", "s3:GetObject"},
 		"DeleteIfMatch":  {"s3:DeleteObject", "s3:GetObject"},
 	} {
-		_, err := storeCalls[name](t.Context(), w.store)
+		_, err := storeCalls[name](t.Context(), w.store, someETag)
 		for _, p := range permissions {
 			require.ErrorContains(t, err, p, name)
 		}
 	}
 }
 
-func TestOneStoreCallIsOneRequest(t *testing.T) {
-	for name, fault := range map[string]faultproxy.Fault{
-		"nothing":                 {},
-		"an internal error":       {Kind: faultproxy.Answer, Status: 500},
-		"a throttle":              {Kind: faultproxy.Answer, Status: 503},
-		"an expired clock":        {Kind: faultproxy.Answer, Status: 403, Code: "RequestTimeTooSkewed"},
-		"a refused connection":    {Kind: faultproxy.Refuse},
-		"a closed connection":     {Kind: faultproxy.DropReply},
-		"an error after applying": {Kind: faultproxy.AnswerAfter, Status: 500},
-	} {
-		for op, call := range storeCalls {
-			t.Run(op+" meets "+name, func(t *testing.T) {
-				w := newWire(&fakes3.Server{})
-				w.FailAlways(fault)
-				_, err := call(t.Context(), w.store)
-				require.Equal(t, 1, w.Count())
-				if fault.Kind != faultproxy.Pass {
-					requireOnly(t, nil, err)
-				}
-			})
-		}
-	}
-}
+func TestOneStoreCallIsOneRequest(t *testing.T) { overHTTP.OneRequest(t) }
 
 func TestHeadersOfRequests(t *testing.T) {
 	server := &fakes3.Server{}
@@ -324,22 +287,10 @@ func TestETagsAreOpaque(t *testing.T) {
 }
 
 func TestEmptyETagIsRefusedUnsent(t *testing.T) {
-	w := newWire(&fakes3.Server{})
-	_, err := w.store.PutIfMatch(t.Context(), key, []byte("x"), "")
-	requireOnly(t, leasehold.ErrPermanent, err)
-	requireOnly(t, leasehold.ErrPermanent, w.store.DeleteIfMatch(t.Context(), key, ""))
-	require.Zero(t, w.Count())
+	overHTTP.WrongETags(t, map[string]error{"": leasehold.ErrPermanent})
 }
 
-func TestOversizeBodyIsRefusedUnsent(t *testing.T) {
-	w := newWire(&fakes3.Server{})
-	body := make([]byte, leasehold.MaxObjectSize+1)
-	_, err := w.store.PutIfNoneMatch(t.Context(), key, body)
-	requireOnly(t, leasehold.ErrPermanent, err)
-	_, err = w.store.PutIfMatch(t.Context(), key, body, `"etag"`)
-	requireOnly(t, leasehold.ErrPermanent, err)
-	require.Zero(t, w.Count())
-}
+func TestObjectThatIsTooLargeIsLeftAlone(t *testing.T) { overHTTP.TooLarge(t) }
 
 func TestKeyPrefix(t *testing.T) {
 	server := &fakes3.Server{}
@@ -351,27 +302,7 @@ func TestKeyPrefix(t *testing.T) {
 	require.ErrorContains(t, err, `"a/b-c/e"`, "errors name the whole key")
 }
 
-func TestHangingServerIsLeftAfterTenSeconds(t *testing.T) {
-	for op, call := range storeCalls {
-		t.Run(op, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWire(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-				began := time.Now()
-				_, err := call(t.Context(), w.store)
-				requireOnly(t, nil, err)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.Equal(t, 10*time.Second, time.Since(began))
-
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				began = time.Now()
-				_, err = call(ctx, w.store)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.Equal(t, time.Second, time.Since(began), "the caller's own deadline comes first")
-			})
-		})
-	}
-}
+func TestHangingServerIsLeftAfterTenSeconds(t *testing.T) { overHTTP.Deadline(t) }
 
 // roundTrip is an http.RoundTripper for answers that no handler can give.
 type roundTrip func(r *http.Request) (*http.Response, error)
@@ -434,49 +365,7 @@ type errReader struct{ error }
 
 func (r errReader) Read([]byte) (int, error) { return 0, r.error }
 
-func TestAgeIsToldByTheServersClockAlone(t *testing.T) {
-	const noon, plus10, plus2 = "Tue, 06 Oct 2026 12:00:00 GMT", "Tue, 06 Oct 2026 12:00:10 GMT",
-		"Tue, 06 Oct 2026 12:00:02 GMT"
-	for name, c := range map[string]struct {
-		date, modified string
-		slack          time.Duration // 0: 2 s
-		age            time.Duration
-	}{
-		"ten seconds minus the slack":  {date: plus10, modified: noon, age: 8 * time.Second},
-		"ten seconds, another slack":   {date: plus10, modified: noon, slack: 7 * time.Second, age: 3 * time.Second},
-		"no more than the slack":       {date: plus2, modified: noon},
-		"modified in the future":       {date: noon, modified: plus10},
-		"no Date":                      {modified: noon},
-		"no Last-Modified":             {date: plus10},
-		"neither":                      {},
-		"garbage for a Date":           {date: "yesterday", modified: noon},
-		"a Date in seconds":            {date: "1791288010", modified: noon},
-		"a Date in another time zone":  {date: "Tue, 06 Oct 2026 14:00:10 +0200", modified: noon},
-		"a Date of the year 1":         {date: "Mon, 01 Jan 0001 00:00:00 GMT", modified: noon},
-		"modified in the year 1":       {date: plus10, modified: "Mon, 01 Jan 0001 00:00:00 GMT"},
-		"modified at the epoch of all": {date: plus10, modified: "Thu, 01 Jan 1970 00:00:00 GMT"},
-		"modified in the year 9999":    {date: plus10, modified: "Fri, 31 Dec 9999 23:59:59 GMT"},
-		"a Date of the year 9999":      {date: "Fri, 31 Dec 9999 23:59:59 GMT", modified: noon},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWire(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("ETag", `"etag"`)
-				for header, value := range map[string]string{"Date": c.date, "Last-Modified": c.modified} {
-					if value != "" {
-						w.Header().Set(header, value)
-					}
-				}
-			}), leasehold.WithServerClock(max(c.slack, 2*time.Second)))
-			o, err := w.store.Get(t.Context(), key)
-			require.NoError(t, err)
-			require.Equal(t, c.age, o.Age)
-
-			o, err = leasehold.NewS3Store(fakes3.NewClient(w), fakes3.Bucket).Get(t.Context(), key)
-			require.NoError(t, err)
-			require.Zero(t, o.Age, "nobody has said that this clock is to be trusted")
-		})
-	}
-}
+func TestAgeIsToldByTheServersClockAlone(t *testing.T) { overHTTP.Ages(t) }
 
 func TestGarbageForLastModifiedMayPass(t *testing.T) {
 	h := http.Header{"Etag": {`"etag"`}, "Last-Modified": {"yesterday"}}
@@ -1096,10 +985,7 @@ func TestETagsThatNeedTheirQuotes(t *testing.T) {
 	require.Equal(t, "2", string(server.Body(key)))
 }
 
-const (
-	page = "<!DOCTYPE html><html><body><p>Please log in.</body></html>"
-	hint = "is this an S3 endpoint?"
-)
+const hint = "is this an S3 endpoint?"
 
 // client is the SDK's client for an endpoint, with net/http's own client, which follows redirects.
 func client(endpoint string, options ...func(*s3.Options)) *s3.Client {
@@ -1119,25 +1005,6 @@ func listening(t *testing.T, h http.HandlerFunc) string {
 }
 
 // flush sends what is there. An answer without a length then goes out in chunks.
-func flush(w http.ResponseWriter) { w.(http.Flusher).Flush() }
-
-func missing(w http.ResponseWriter) {
-	w.Header().Set("X-Amz-Request-Id", "1")
-	w.WriteHeader(http.StatusNotFound)
-	_, _ = io.WriteString(w, fakes3.Error("NoSuchKey", "The specified key does not exist."))
-}
-
-func refusalCutOff(status int) func(http.ResponseWriter, *http.Request) {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("X-Amz-Request-Id", "1")
-		w.Header().Set("Content-Length", "1000")
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, `<?xml version="1.0" encoding="UTF-8"?><Error>`)
-		flush(w)
-		panic(http.ErrAbortHandler)
-	}
-}
-
 // A port that expects https answers plain http with 400, and may close the connection before the
 // answer has been read.
 func TestA400CutOffBeforeTheFirstAnswerIsFinal(t *testing.T) {
@@ -1146,190 +1013,66 @@ func TestA400CutOffBeforeTheFirstAnswerIsFinal(t *testing.T) {
 	require.ErrorContains(t, err, "does this port expect https?")
 }
 
-// Replies that a proxy, a web site or a half-dead server gives say nothing about the object: they
-// are neither a success, nor "absent", nor "refused", nor "unsafe". Real sockets, because net/http
-// has its own mind about some of them.
+// These would be S3's if they were what they seem to be.
 func TestRepliesThatAreNoS3s(t *testing.T) {
-	etag := func(w http.ResponseWriter) { w.Header().Set("ETag", `"page"`) }
-	for name, c := range map[string]struct {
-		answer func(w http.ResponseWriter, r *http.Request)
-		fine   string // operations for which it is a good answer, though
-		cutOff bool   // a reply of an S3 all the same: nobody need look for another endpoint
-	}{
-		"a page": {answer: func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, page)
-		}},
-		"a page with an ETag": {answer: func(w http.ResponseWriter, _ *http.Request) {
-			etag(w)
-			_, _ = io.WriteString(w, page)
-		}},
-		"a page in chunks": {answer: func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, page)
-			flush(w)
-		}},
-		"a page in chunks with ETag": {answer: func(w http.ResponseWriter, _ *http.Request) {
-			etag(w)
-			_, _ = io.WriteString(w, page)
-			flush(w)
-		}},
-		"text": {answer: func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "OK")
-		}},
-		"nothing": {answer: func(http.ResponseWriter, *http.Request) {}},
-		"a record without an ETag": {answer: func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, `{"expires_at":0,"token":1}`)
-		}},
-		"201 with an ETag": {answer: func(w http.ResponseWriter, _ *http.Request) {
-			etag(w)
-			w.WriteHeader(201)
-		}},
-		"202 with an ETag": {answer: func(w http.ResponseWriter, _ *http.Request) {
-			etag(w)
-			w.WriteHeader(202)
-		}},
-		"204": {
-			answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) },
-			fine:   "DeleteIfMatch",
+	type header = map[string]string
+	reply, headed, cutOff := storehttptest.Status, storehttptest.Headed, storehttptest.CutOff
+	const record = `{"expires_at":0,"token":1}`
+	tag := header{"ETag": `"page"`}
+	replies := map[string]storehttptest.Reply{
+		"204":              {Answer: reply(204, ""), Fine: "DeleteIfMatch"},
+		"204 with an ETag": {Answer: headed(204, tag, ""), Fine: "DeleteIfMatch"},
+		// S3 answers a PUT with headers alone
+		"a record cut off": {
+			Answer: cutOff(200, header{"ETag": `"page"`, "Content-Length": "1000"}, record),
+			Fine:   "PutIfNoneMatch PutIfMatch", Passes: true,
 		},
-		"204 with an ETag": {
-			answer: func(w http.ResponseWriter, _ *http.Request) { etag(w); w.WriteHeader(204) },
-			fine:   "DeleteIfMatch",
-		},
-		"206 with an ETag": {answer: func(w http.ResponseWriter, _ *http.Request) {
-			etag(w)
-			w.Header().Set("Content-Range", "bytes 0-1/100")
-			w.WriteHeader(206)
-			_, _ = io.WriteString(w, "{}")
-		}},
-		"304":            {answer: func(w http.ResponseWriter, _ *http.Request) { etag(w); w.WriteHeader(304) }},
-		"301 to nowhere": {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(301) }},
-		"302 to nowhere": {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(302) }},
-		"307 to nowhere": {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(307) }},
-		"302 to a page": {answer: redirect(302, func(w http.ResponseWriter) {
-			etag(w)
-			_, _ = io.WriteString(w, page)
-		})},
-		"302 to a record": {answer: redirect(302, func(w http.ResponseWriter) {
-			etag(w)
-			_, _ = io.WriteString(w, "{}")
-		})},
-		"303 to a record": {answer: redirect(303, func(w http.ResponseWriter) {
-			etag(w)
-			_, _ = io.WriteString(w, "{}")
-		})},
-		"307 to a record": {answer: redirect(307, func(w http.ResponseWriter) {
-			etag(w)
-			_, _ = io.WriteString(w, "{}")
-		})},
-		"308 to a record": {answer: redirect(308, func(w http.ResponseWriter) {
-			etag(w)
-			_, _ = io.WriteString(w, "{}")
-		})},
-		"302 to another S3": {answer: redirect(302, missing)},
-		"404 page": {answer: func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(404)
-			_, _ = io.WriteString(w, page)
-		}},
-		"404 text": {answer: func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }},
-		"404":      {answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }},
-		"403 page": {answer: func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(403)
-			_, _ = io.WriteString(w, page)
-		}},
-		"407 page": {answer: func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(407)
-			_, _ = io.WriteString(w, page)
-		}},
-		"412 page": {answer: func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(412)
-			_, _ = io.WriteString(w, page)
-		}},
-		"501 page": {answer: func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(501)
-			_, _ = io.WriteString(w, page)
-		}},
-		"a record cut off": {cutOff: true, answer: func(w http.ResponseWriter, _ *http.Request) {
-			if etag(w); w.Header().Get("ETag") != "" {
-				w.Header().Set("Content-Length", "1000")
-			}
-			_, _ = io.WriteString(w, `{"expires_at":0,"token":1}`)
-			flush(w)
-			panic(http.ErrAbortHandler)
-		}, fine: "PutIfNoneMatch PutIfMatch"}, // S3 answers a PUT with headers alone
-		"403 cut off": {cutOff: true, answer: refusalCutOff(403)}, // its code might have said that it passes
-		"400 cut off": {cutOff: true, answer: refusalCutOff(400)},
-		"chunks cut off": {cutOff: true, answer: func(w http.ResponseWriter, _ *http.Request) {
-			etag(w)
-			_, _ = io.WriteString(w, `{"expires_at":0,"token":1}`)
-			flush(w)
-			panic(http.ErrAbortHandler)
-		}, fine: "PutIfNoneMatch PutIfMatch"},
-	} {
-		for op, call := range storeCalls {
-			if strings.Contains(" "+c.fine+" ", " "+op+" ") {
-				continue
-			}
-			t.Run(op+"/"+name, func(t *testing.T) {
-				t.Parallel()
-				var sound atomic.Bool // the server of before, to begin with
-				sound.Store(true)
-				endpoint := listening(t, func(w http.ResponseWriter, r *http.Request) {
-					if sound.Load() {
-						missing(w)
-						return
-					}
-					c.answer(w, r)
-				})
-				s := leasehold.NewS3Store(client(endpoint), fakes3.Bucket)
-				_, err := s.Get(t.Context(), key)
-				require.ErrorIs(t, err, leasehold.ErrNotExist)
-				sound.Store(false)
-				for range 5 { // what has worked once can heal, however long this lasts
-					etag, err := call(t.Context(), s)
-					requireOnly(t, nil, err)
-					requireText(t, err)
-					require.Empty(t, etag)
-					if !c.cutOff {
-						require.ErrorContains(t, err, hint)
-					}
-				}
-
-				if c.cutOff {
-					return
-				}
-				s = leasehold.NewS3Store(client(endpoint), fakes3.Bucket)
-				for i := range 3 {
-					_, err = call(t.Context(), s)
-					require.ErrorContains(t, err, hint)
-					if i < 2 {
-						requireOnly(t, nil, err)
-					}
-				}
-				requireOnly(t, leasehold.ErrPermanent, err)
-			})
-		}
+		"chunks cut off": {Answer: cutOff(200, tag, record), Fine: "PutIfNoneMatch PutIfMatch", Passes: true},
+		// its code might have said that it passes
+		"403 cut off": {Answer: refusalCutOff(403), Passes: true},
+		"400 cut off": {Answer: refusalCutOff(400), Passes: true},
 	}
+	for name, answer := range map[string]http.HandlerFunc{
+		"a page with an ETag": headed(200, tag, storehttptest.Page),
+		"a page in chunks with ETag": func(w http.ResponseWriter, r *http.Request) {
+			headed(200, tag, storehttptest.Page)(w, r)
+			w.(http.Flusher).Flush()
+		},
+		"a record without an ETag": reply(200, record),
+		"201 with an ETag":         headed(201, tag, ""),
+		"202 with an ETag":         headed(202, tag, ""),
+		"206 with an ETag":         headed(206, header{"ETag": `"page"`, "Content-Range": "bytes 0-1/100"}, "{}"),
+		"304 with an ETag":         headed(304, tag, ""),
+		"301 to nowhere":           reply(301, ""),
+		"302 to a page":            storehttptest.Redirect(302, headed(200, tag, storehttptest.Page)),
+		"302 to a record":          storehttptest.Redirect(302, headed(200, tag, "{}")),
+		"303 to a record":          storehttptest.Redirect(303, headed(200, tag, "{}")),
+		"307 to a record":          storehttptest.Redirect(307, headed(200, tag, "{}")),
+		"308 to a record":          storehttptest.Redirect(308, headed(200, tag, "{}")),
+		"302 to another S3":        storehttptest.Redirect(302, refusal(404, "NoSuchKey")),
+		"404":                      reply(404, ""),
+		"501 page":                 reply(501, storehttptest.Page),
+	} {
+		replies[name] = storehttptest.Reply{Answer: answer}
+	}
+	overHTTP.ForeignReplies(t, replies)
 }
 
-// redirect sends a request elsewhere on this server.
-func redirect(status int, there func(http.ResponseWriter)) func(http.ResponseWriter, *http.Request) {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/elsewhere" {
-			there(w)
-			return
-		}
-		http.Redirect(w, r, "/elsewhere", status)
-	}
+// refusal is one of S3.
+func refusal(status int, code string) http.HandlerFunc {
+	return storehttptest.Headed(status, map[string]string{"X-Amz-Request-Id": "1"}, fakes3.Error(code, "as told"))
+}
+
+func refusalCutOff(status int) http.HandlerFunc {
+	return storehttptest.CutOff(status, map[string]string{"X-Amz-Request-Id": "1", "Content-Length": "1000"},
+		`<?xml version="1.0" encoding="UTF-8"?><Error>`)
 }
 
 // A front that is still starting answers 502 and 503, with pages of its own or without: that
 // passes.
 func TestPagesOfAServerThatIsStartingAreWaitedOut(t *testing.T) {
 	for _, status := range []int{500, 502, 503, 504} {
-		endpoint := listening(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(status)
-			_, _ = io.WriteString(w, page)
-		})
+		endpoint := listening(t, storehttptest.Status(status, storehttptest.Page))
 		s := leasehold.NewS3Store(client(endpoint), fakes3.Bucket)
 		for range 10 {
 			_, err := s.Get(t.Context(), key)
@@ -1414,24 +1157,7 @@ func TestArgumentsThatCannotWorkAreRefusedUnsent(t *testing.T) {
 			"slack 1.999s is below 2s",
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			want := c.s.Describe().Err
-			requireOnly(t, leasehold.ErrPermanent, want)
-			require.ErrorContains(t, want, c.says)
-			for op, call := range storeCalls {
-				_, err := call(t.Context(), c.s)
-				require.EqualError(t, err, want.Error(), op)
-				requireOnly(t, leasehold.ErrPermanent, err)
-			}
-			if c.s == nil { // see TestStoresThatAreNilPointers
-				return
-			}
-			_, err := leasehold.CheckStore(t.Context(), c.s, "check")
-			require.EqualError(t, err, "leasehold: "+want.Error())
-			require.ErrorIs(t, err, leasehold.ErrPermanent)
-			_, err = leasehold.NewLock(c.s, key)
-			require.EqualError(t, err, "leasehold: "+want.Error())
-		})
+		overHTTP.BadArgument(t, c.name, c.s, c.says, c.s == nil) // nil: see TestStoresThatAreNilPointers
 	}
 	for _, bucket := range []string{
 		"my-bucket.v2", "arn:aws:s3:eu-central-1:123456789012:accesspoint/locks", "locks-123456789012-s3alias",
@@ -1460,14 +1186,10 @@ func TestNewcomersMistakesAreTold(t *testing.T) {
 	}
 	endpoint := func(url string) func(*s3.Options) { return func(o *s3.Options) { o.BaseEndpoint = &url } }
 	_, port, _ := strings.Cut(strings.TrimPrefix(server.Endpoint, "http://"), ":")
-	secure := httptest.NewTLSServer(http.NotFoundHandler())
-	defer secure.Close()
 	site := listening(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("ETag", `"index"`)
-		_, _ = io.WriteString(w, page)
+		_, _ = io.WriteString(w, storehttptest.Page)
 	})
-	// as MinIO's
-	console := listening(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) })
 	for _, c := range []struct {
 		name   string
 		bucket string
@@ -1527,38 +1249,13 @@ func TestNewcomersMistakesAreTold(t *testing.T) {
 			o.BaseEndpoint, o.UsePathStyle, o.HTTPClient = aws.String("http://s3.invalid:"+port), false, &http.Client{}
 		}, []string{"no such host", `the host "` + bucket + `.s3.invalid" is unknown`, "UsePathStyle"}},
 		{
-			"a host that is not there",
-			bucket,
-			endpoint("http://minio.invalid:9000"),
-			[]string{"no such host", `the host "minio.invalid" is unknown: check the endpoint`},
-		},
-		{
 			"no scheme",
 			bucket,
 			endpoint(strings.TrimPrefix(server.Endpoint, "http://")),
 			[]string{"was not a valid URI", "a URL with a scheme, such as http://localhost:9000"},
 		},
 		{"another scheme", bucket, endpoint("s3://localhost"), []string{"was not a valid URI", "a URL with a scheme"}},
-		{
-			"no such port",
-			bucket,
-			endpoint("http://127.0.0.1:99999"),
-			[]string{"invalid port", `"99999" is not an address: check the endpoint`},
-		},
-		{
-			"https for http",
-			bucket,
-			endpoint("https" + strings.TrimPrefix(server.Endpoint, "http")),
-			[]string{"server gave HTTP response to HTTPS client", "this port speaks http, not https"},
-		},
-		{
-			"http for https",
-			bucket,
-			endpoint("http" + strings.TrimPrefix(secure.URL, "https")),
-			[]string{"does this port expect https?"},
-		},
-		{"a web site", bucket, endpoint(site), []string{"the answer is a web page", hint}},
-		{"a console", bucket, endpoint(console), []string{"the answer is a web page", hint}},
+		{"a web site with ETags", bucket, endpoint(site), []string{"the answer is a web page", hint}},
 		{
 			"another path",
 			bucket,
@@ -1588,49 +1285,30 @@ func TestNewcomersMistakesAreTold(t *testing.T) {
 	s := leasehold.NewS3Store(server.Client(), bucket)
 	_, err := s.Get(t.Context(), key)
 	requireOnly(t, leasehold.ErrNotExist, err)
+	overHTTP.Endpoints(t, "does this port expect https?", nil)
 }
 
 // Before the first answer nothing can be reached by waiting; after it, a resolver or a credential
 // service may be down for a while.
 func TestFaultsOfThisMachineMayPassOnceTheServerHasAnswered(t *testing.T) {
-	endpoint := listening(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusServiceUnavailable)
-	})
-	var host, noKeys atomic.Value
-	host.Store(endpoint)
-	noKeys.Store("")
-	moving := func(o *s3.Options) {
-		o.HTTPClient = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
-			r = r.Clone(r.Context())
-			r.URL.Host = strings.TrimPrefix(host.Load().(string), "http://")
-			return http.DefaultTransport.RoundTrip(r)
-		})}
+	overHTTP.MachineFaults(t)
+	var gone atomic.Bool
+	s := leasehold.NewS3Store(client(listening(t, refusal(503, "SlowDown")), func(o *s3.Options) {
 		o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			if why := noKeys.Load().(string); why != "" {
-				return aws.Credentials{}, errors.New(why)
+			if gone.Load() {
+				return aws.Credentials{}, errors.New("the token file is gone")
 			}
 			return aws.Credentials{AccessKeyID: "access", SecretAccessKey: "secret"}, nil
 		})
-	}
+	}), fakes3.Bucket)
 	for op, call := range storeCalls {
-		s := leasehold.NewS3Store(client(endpoint, moving), fakes3.Bucket)
-		host.Store("gone.invalid")
-		_, err := call(t.Context(), s)
-		requireOnly(t, leasehold.ErrPermanent, err)
-
-		host.Store(endpoint)
-		_, err = call(t.Context(), s)
+		gone.Store(false)
+		_, err := call(t.Context(), s, someETag)
 		requireOnly(t, nil, err)
-		host.Store("gone.invalid")
-		_, err = call(t.Context(), s)
-		requireOnly(t, nil, err)
-		require.ErrorContains(t, err, "no such host", op)
-		host.Store(endpoint)
-		noKeys.Store("the token file is gone")
-		_, err = call(t.Context(), s)
+		gone.Store(true)
+		_, err = call(t.Context(), s, someETag)
 		requireOnly(t, nil, err)
 		require.ErrorContains(t, err, "the token file is gone", op)
-		noKeys.Store("")
 	}
 }
 
@@ -1735,7 +1413,7 @@ func TestAnswersOfACredentialServiceAreNotTheStores(t *testing.T) {
 				})
 			}), fakes3.Bucket)
 			for op, call := range storeCalls {
-				_, err := call(t.Context(), s)
+				_, err := call(t.Context(), s, someETag)
 				requireOnly(t, want, err)
 				require.ErrorContains(t, err, "get credentials", op)
 			}

@@ -21,8 +21,8 @@ import (
 // that another write was under way. Errors that no retry can fix also match [ErrPermanent]. Error
 // texts begin with what was being done, without the name of this package.
 //
-// Package storetest tests an implementation; [CheckStore] checks one at run time. A Store may also
-// be a [Describer].
+// Package storetest tests an implementation, and package storehttp is for authors of one over HTTP.
+// [CheckStore] checks one at run time. A Store may also be a [Describer].
 type Store interface {
 	// Get reads one object. It returns [ErrNotExist] if there is none, and an error that matches
 	// [ErrCorruptRecord], with the ETag filled in, if it is larger than [MaxObjectSize]. Body and

@@ -32,6 +32,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/storehttp"
 )
 
 // Store is a [leasehold.Store] in a container of Azure Blob Storage. It is safe for concurrent use.
@@ -68,7 +69,7 @@ type Store struct {
 
 	endless sync.Map // the keys whose last read has shown an Azure lease without end
 
-	server server
+	server storehttp.Server
 }
 
 var _ leasehold.Describer = (*Store)(nil)
@@ -115,7 +116,7 @@ func New(client *azblob.Client, containerName string, opts ...Option) *Store {
 
 // bad is the error of an argument that cannot work.
 func bad(format string, args ...any) error {
-	return &storeError{kind: leasehold.ErrPermanent, cause: fmt.Errorf(format, args...)}
+	return &storehttp.Error{Kind: leasehold.ErrPermanent, Cause: fmt.Errorf(format, args...)}
 }
 
 // check catches mistakes for which the server's answer would be obscure.
@@ -204,19 +205,19 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	o.Body, err = io.ReadAll(io.LimitReader(r.Body, leasehold.MaxObjectSize+1))
 	switch {
 	case err != nil:
-		s.server.unanswered(err)
-		return leasehold.Object{}, &storeError{doing: s.doing(opGet, key), cause: err}
+		s.server.Unanswered(err)
+		return leasehold.Object{}, &storehttp.Error{Doing: s.doing(opGet, key), Cause: err}
 	case len(o.Body) > leasehold.MaxObjectSize:
 		o.Body = nil
-		return o, &storeError{
-			doing: s.doing(opGet, key),
-			kind:  leasehold.ErrCorruptRecord,
-			cause: fmt.Errorf("the object is larger than %d bytes", leasehold.MaxObjectSize),
+		return o, &storehttp.Error{
+			Doing: s.doing(opGet, key),
+			Kind:  leasehold.ErrCorruptRecord,
+			Cause: fmt.Errorf("the object is larger than %d bytes", leasehold.MaxObjectSize),
 		}
 	case damaged(o.Body, r.ContentMD5):
-		return leasehold.Object{}, &storeError{
-			doing: s.doing(opGet, key),
-			cause: errors.New("the body does not have the MD5 that the reply names"),
+		return leasehold.Object{}, &storehttp.Error{
+			Doing: s.doing(opGet, key),
+			Cause: errors.New("the body does not have the MD5 that the reply names"),
 		}
 	}
 	if s.serverClock {
@@ -224,7 +225,7 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 		written, _ := http.ParseTime((*reply).Header.Get("Last-Modified"))
 		// Both are whole seconds, rounded down. A change of the metadata alone makes an object look
 		// younger, so Age is still a lower bound.
-		o.Age = age(now, written, s.slack)
+		o.Age = storehttp.Age(now, written, s.slack)
 	}
 	return o, nil
 }
@@ -238,11 +239,11 @@ func (s *Store) look(reply *http.Response, key string) error {
 		s.endless.Delete(key)
 	}
 	if kind := reply.Header.Get("X-Ms-Blob-Type"); kind != "" && kind != string(blob.BlobTypeBlockBlob) {
-		return &storeError{
-			doing: s.doing(opGet, key),
-			kind:  leasehold.ErrPermanent,
-			cause: fmt.Errorf("it is of the type %s", kind),
-			hint:  hintType,
+		return &storehttp.Error{
+			Doing: s.doing(opGet, key),
+			Kind:  leasehold.ErrPermanent,
+			Cause: fmt.Errorf("it is of the type %s", kind),
+			Hint:  hintType,
 		}
 	}
 	return nil
@@ -314,10 +315,10 @@ func checksum(body []byte) blob.TransferValidationType {
 func (s *Store) put(ctx context.Context, op op, key string, body []byte,
 	only blob.ModifiedAccessConditions) (string, error) {
 	if len(body) > leasehold.MaxObjectSize {
-		return "", &storeError{
-			doing: s.doing(op, key),
-			kind:  leasehold.ErrPermanent,
-			cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), leasehold.MaxObjectSize),
+		return "", &storehttp.Error{
+			Doing: s.doing(op, key),
+			Kind:  leasehold.ErrPermanent,
+			Cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), leasehold.MaxObjectSize),
 		}
 	}
 	object, err := s.blob(key)
@@ -363,7 +364,7 @@ func (s *Store) checkETag(key, etag string) error {
 	doing := fmt.Sprintf("%q in container %q", s.prefix+key, s.name)
 	switch {
 	case etag == "":
-		return &storeError{doing: doing, kind: leasehold.ErrPermanent, cause: errors.New("the ETag is empty")}
+		return &storehttp.Error{Doing: doing, Kind: leasehold.ErrPermanent, Cause: errors.New("the ETag is empty")}
 	case !isETag(etag):
 		return fmt.Errorf("%s: %w: %q is not an ETag of Azure", doing, leasehold.ErrPreconditionFailed, etag)
 	}
@@ -392,7 +393,7 @@ func (s *Store) request(ctx context.Context) (context.Context, context.CancelFun
 
 // once is like request, without a time limit.
 func (s *Store) once(ctx context.Context) (context.Context, **http.Response) {
-	if s.server.silent() {
+	if s.server.Silent() {
 		ctx = policy.WithHTTPHeader(ctx, http.Header{"Connection": {"close"}})
 	}
 	reply := new(*http.Response)

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,7 +17,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -32,13 +30,14 @@ import (
 	"github.com/leasehold-go/leasehold/azblobstore"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/storehttptest"
 	"github.com/leasehold-go/leasehold/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	key      = "locks/service"
+	key      = storehttptest.Key
 	endpoint = "http://" + account + ".blob.core.windows.net"
 	someETag = `"0x8DE000000010001"`
 )
@@ -56,17 +55,54 @@ func newWire(t *testing.T, server http.Handler) *wire {
 	w := &wire{}
 	w.failAll(faultproxy.Fault{})
 	w.Decide = func(*http.Request) faultproxy.Fault { return *w.always.Load() }
-	w.Base = fakes3.Transport{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		header := http.Header{} // the SDK writes names in lower case, which net/http mends only on a socket
+	w.Base = fakes3.Transport{Handler: canonical(server)}
+	w.client = newClient(t, endpoint, &http.Client{Transport: w})
+	return w
+}
+
+// canonical is a server behind what is no socket. The SDK writes names of headers in lower case,
+// which net/http mends only on a socket.
+func canonical(server http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := http.Header{}
 		for name, values := range r.Header {
 			header[http.CanonicalHeaderKey(name)] = values
 		}
 		r.Header = header
 		server.ServeHTTP(w, r)
-	})}
-	w.client = newClient(t, endpoint, &http.Client{Transport: w})
-	return w
+	})
 }
+
+// overHTTP is what the store has in common with others.
+var overHTTP = storehttptest.Store{
+	New: func(t *testing.T, endpoint string, over http.RoundTripper, slack time.Duration) leasehold.Store {
+		var opts []azblobstore.Option
+		if slack != 0 {
+			opts = append(opts, azblobstore.WithServerClock(slack))
+		}
+		client := newClient(t, endpoint+"/"+account, &http.Client{Transport: over})
+		return azblobstore.New(client, container, opts...)
+	},
+	Server: func() (http.Handler, func(key string, body []byte)) {
+		server := &fakeAzure{}
+		return canonical(server), func(key string, body []byte) { server.plant(key, body, nil) }
+	},
+	Exists: func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, deny(http.StatusConflict, "BlobAlreadyExists", "The specified blob already exists."))
+	},
+	ETag: someETag, Hint: hint,
+}
+
+var (
+	storeCalls  = storehttptest.Calls
+	requireOnly = storehttptest.RequireOnly
+	requireText = storehttptest.RequireText
+)
+
+func TestEveryCallIsOneRequest(t *testing.T)           { overHTTP.OneRequest(t) }
+func TestAgeIsByTheServersClock(t *testing.T)          { overHTTP.Ages(t) }
+func TestObjectThatIsTooLargeIsLeftAlone(t *testing.T) { overHTTP.TooLarge(t) }
+func TestARequestHasADeadline(t *testing.T)            { overHTTP.Deadline(t) }
 
 // newClient makes a client that signs with the account's key.
 func newClient(t *testing.T, endpoint string, over *http.Client) *azblob.Client {
@@ -83,48 +119,6 @@ func newClient(t *testing.T, endpoint string, over *http.Client) *azblob.Client 
 
 // failAll may be called while requests are under way.
 func (w *wire) failAll(f faultproxy.Fault) { w.always.Store(&f) }
-
-// storeCalls are the four methods of a Store.
-var storeCalls = map[string]func(ctx context.Context, s leasehold.Store, etag string) error{
-	"Get": func(ctx context.Context, s leasehold.Store, _ string) error {
-		_, err := s.Get(ctx, key)
-		return err
-	},
-	"PutIfNoneMatch": func(ctx context.Context, s leasehold.Store, _ string) error {
-		_, err := s.PutIfNoneMatch(ctx, key+"-new", []byte("{}"))
-		return err
-	},
-	"PutIfMatch": func(ctx context.Context, s leasehold.Store, etag string) error {
-		_, err := s.PutIfMatch(ctx, key, []byte("{}"), etag)
-		return err
-	},
-	"DeleteIfMatch": func(ctx context.Context, s leasehold.Store, etag string) error {
-		return s.DeleteIfMatch(ctx, key, etag)
-	},
-}
-
-// requireOnly checks that err matches want, what want itself matches, and no other sentinel that a
-// lock acts on. A nil want means a temporary error.
-func requireOnly(t *testing.T, want, err error) {
-	t.Helper()
-	require.Error(t, err)
-	for _, sentinel := range []error{
-		leasehold.ErrNotExist, leasehold.ErrPreconditionFailed, leasehold.ErrPermanent, leasehold.ErrUnsafeStore,
-		leasehold.ErrCorruptRecord,
-	} {
-		require.Equal(t, errors.Is(want, sentinel), errors.Is(err, sentinel), "%v: %v", sentinel, err)
-	}
-}
-
-// requireText checks the form of a store's error text. It begins with the operation, is one line,
-// and has neither the package name nor the text of a marker sentinel.
-func requireText(t *testing.T, err error) {
-	t.Helper()
-	require.NotContains(t, err.Error(), "leasehold:")
-	require.NotContains(t, err.Error(), leasehold.ErrPermanent.Error())
-	require.NotContains(t, err.Error(), "\n")
-	require.Regexp(t, `^(reading|creating|writing|deleting) "`, err.Error())
-}
 
 func TestConformsOnStrictServer(t *testing.T) {
 	conforms := func(server *fakeAzure, opts ...storetest.Option) func(*testing.T) {
@@ -211,39 +205,6 @@ func TestStrictServerIsStrict(t *testing.T) {
 			require.NoError(t, err)
 			require.NotEqual(t, someETag, next)
 		})
-	}
-}
-
-func TestEveryCallIsOneRequest(t *testing.T) {
-	for faultName, fault := range map[string]faultproxy.Fault{
-		"no fault":             {},
-		"429":                  {Kind: faultproxy.Answer, Status: http.StatusTooManyRequests},
-		"500":                  {Kind: faultproxy.Answer, Status: http.StatusInternalServerError},
-		"503":                  {Kind: faultproxy.Answer, Status: http.StatusServiceUnavailable},
-		"503 though applied":   {Kind: faultproxy.AnswerAfter, Status: http.StatusServiceUnavailable},
-		"reply lost":           {Kind: faultproxy.DropReply},
-		"connection refused":   {Kind: faultproxy.Refuse},
-		"precondition failed":  {Kind: faultproxy.Answer, Status: http.StatusPreconditionFailed},
-		"authorization failed": {Kind: faultproxy.Answer, Status: http.StatusForbidden},
-	} {
-		for call, do := range storeCalls {
-			t.Run(faultName+"/"+call, func(t *testing.T) {
-				t.Parallel()
-				w := newWire(t, &fakeAzure{})
-				store := azblobstore.New(w.client, container)
-				etag, err := store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
-				require.NoError(t, err)
-				before := w.Count()
-				w.failAll(fault)
-				err = do(t.Context(), store, etag)
-				require.Equal(t, 1, w.Count()-before, "%v", err)
-				if fault.Kind == faultproxy.Pass {
-					require.NoError(t, err)
-				} else {
-					requireOnly(t, nil, err) // also 403 and 412, because these are not Azure's
-				}
-			})
-		}
 	}
 }
 
@@ -557,18 +518,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			"EOF",
 		},
 	} {
-		for call, do := range storeCalls {
-			if c.calls != "" && !strings.Contains(" "+c.calls+" ", " "+call+" ") {
-				continue
-			}
-			t.Run(c.name+"/"+call, func(t *testing.T) {
-				err := do(t.Context(), azblobstore.New(newWire(t, c.server).client, container), someETag)
-				requireOnly(t, c.want, err)
-				require.ErrorContains(t, err, c.say)
-				require.ErrorContains(t, err, key)
-				requireText(t, err)
-			})
-		}
+		overHTTP.Answer(t, c.name, c.server, c.calls, c.want, c.say)
 	}
 }
 
@@ -683,22 +633,10 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 			"a path segment that ends in a dot",
 		},
 	} {
-		for call, do := range storeCalls {
-			err := do(t.Context(), c.store, someETag)
-			requireOnly(t, leasehold.ErrPermanent, err)
-			require.ErrorContains(t, err, c.say, "%s: %s", c.name, call)
-			// those depend on the key, and a nil one is not asked
-			if c.name != "long prefix" && c.name != "dot" && c.store != nil {
-				require.EqualError(t, err, c.store.Describe().Err.Error())
-				_, err = leasehold.CheckStore(t.Context(), c.store, "check")
-				require.EqualError(t, err, "leasehold: "+c.store.Describe().Err.Error())
-				_, err = leasehold.NewLock(c.store, key)
-				require.EqualError(t, err, "leasehold: "+c.store.Describe().Err.Error())
-			}
-		}
+		byKey := c.name == "long prefix" || c.name == "dot"
+		overHTTP.BadArgument(t, c.name, c.store, c.say, byKey || c.store == nil)
 	}
-	store := azblobstore.New(w.client, container)
-	for etag, want := range map[string]error{
+	overHTTP.WrongETags(t, map[string]error{
 		"": leasehold.ErrPermanent,
 		// To Azure "*" means any version: a write without a condition.
 		"*": leasehold.ErrPreconditionFailed, `"*`: leasehold.ErrPreconditionFailed,
@@ -706,44 +644,8 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 		"0x8DE": leasehold.ErrPreconditionFailed, `W/"0x8DE"`: leasehold.ErrPreconditionFailed,
 		`"a", "b"`: leasehold.ErrPreconditionFailed,
 		`"a,b"`:    leasehold.ErrPreconditionFailed, "\"a\nb\"": leasehold.ErrPreconditionFailed,
-	} {
-		_, err := store.PutIfMatch(t.Context(), key, []byte("{}"), etag)
-		requireOnly(t, want, err)
-		requireOnly(t, want, store.DeleteIfMatch(t.Context(), key, etag))
-	}
-	require.Zero(t, w.Count())
-}
-
-func TestAgeIsByTheServersClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		clock := azblobstore.WithServerClock(2 * time.Second)
-		for _, ahead := range []time.Duration{-24 * time.Hour, 0, time.Hour} {
-			server := &fakeAzure{ahead: ahead}
-			w := newWire(t, server)
-			store := azblobstore.New(w.client, container, clock)
-			_, err := store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
-			require.NoError(t, err)
-			age := func(s *azblobstore.Store) time.Duration {
-				o, err := s.Get(t.Context(), key)
-				require.NoError(t, err)
-				return o.Age
-			}
-			require.Zero(t, age(store), "younger than the slack")
-			time.Sleep(30 * time.Second)
-			require.Equal(t, 28*time.Second, age(store))
-			require.Equal(t, 25*time.Second, age(azblobstore.New(w.client, container,
-				azblobstore.WithServerClock(5*time.Second))))
-			require.Zero(t, age(azblobstore.New(w.client, container)), "without WithServerClock the clock is "+
-				"not trusted")
-			report, err := leasehold.CheckStore(t.Context(), store, "check")
-			require.NoError(t, err)
-			require.Equal(t, leasehold.ClockConsistent, report.ServerClock)
-			server.plant(key, nil, func(b *fakeBlob) { b.written = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) })
-			require.Zero(t, age(store), "no living holder loses its lock by a date that cannot be")
-			server.noDate = true
-			require.Zero(t, age(store))
-		}
 	})
+	require.Zero(t, w.Count())
 }
 
 // credential is a TokenCredential that fails.
@@ -795,7 +697,7 @@ func TestCredentialsThatGiveNoToken(t *testing.T) {
 					&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: w}}})
 				require.NoError(t, err)
 				store := azblobstore.New(client, container)
-				err = do(t.Context(), store, someETag)
+				_, err = do(t.Context(), store, someETag)
 				requireOnly(t, c.first, err)
 				require.ErrorContains(t, err, c.say)
 				require.Zero(t, w.Count())
@@ -803,7 +705,8 @@ func TestCredentialsThatGiveNoToken(t *testing.T) {
 				_, err = store.PutIfNoneMatch(t.Context(), key, nil)
 				requireOnly(t, leasehold.ErrPreconditionFailed, err)
 				failing.Store(true)
-				requireOnly(t, c.later, do(t.Context(), store, someETag))
+				_, err = do(t.Context(), store, someETag)
+				requireOnly(t, c.later, err)
 			})
 		}
 	}
@@ -831,7 +734,7 @@ func TestTokensThatAzureRefuses(t *testing.T) {
 		&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: w}}})
 	require.NoError(t, err)
 	for call, do := range storeCalls {
-		err := do(t.Context(), azblobstore.New(client, container), someETag)
+		_, err := do(t.Context(), azblobstore.New(client, container), someETag)
 		requireOnly(t, leasehold.ErrPermanent, err)
 		require.ErrorContains(t, err, "Server failed to authenticate the request. Audience validation failed. "+
 			"Audience did not match., request 5e0a1c2b", call)
@@ -978,7 +881,7 @@ func TestEveryBodyIsClosed(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"an answer": (&fakeAzure{}).ServeHTTP,
 		"a refusal": func(w http.ResponseWriter, _ *http.Request) { refuse(w, deny(412, "ConditionNotMet", "")) },
-		"a page":    func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, page) },
+		"a page":    func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, storehttptest.Page) },
 		"a header that is no date": func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("X-Ms-Request-Id", "1")
 			w.Header().Set("ETag", someETag)
@@ -988,41 +891,11 @@ func TestEveryBodyIsClosed(t *testing.T) {
 	} {
 		for call, do := range storeCalls {
 			network := &counting{RoundTripper: newWire(t, answer).Base}
-			_ = do(t.Context(), azblobstore.New(newClient(t, endpoint, &http.Client{Transport: network}), container),
+			_, _ = do(t.Context(), azblobstore.New(newClient(t, endpoint, &http.Client{Transport: network}), container),
 				someETag)
 			require.Zero(t, network.open.Load(), "%s, %s", name, call)
 		}
 	}
-}
-
-// A lock is never so large, so it is something else.
-func TestObjectThatIsTooLargeIsLeftAlone(t *testing.T) {
-	server := &fakeAzure{}
-	server.plant("some/prefix/"+key, bytes.Repeat([]byte("x"), leasehold.MaxObjectSize+1), nil)
-	lock, err := leasehold.NewLock(azblobstore.New(newWire(t, server).client, container,
-		azblobstore.WithKeyPrefix("some/prefix/")), key)
-	require.NoError(t, err)
-	_, err = lock.TryAcquire(t.Context())
-	require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
-	err = lock.Break(t.Context(), 41)
-	require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
-	require.ErrorContains(t, err, "larger than 1048576 bytes")
-	_, err = lock.TryAcquire(t.Context())
-	require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
-}
-
-func TestARequestHasADeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWire(t, &fakeAzure{})
-		w.failAll(faultproxy.Fault{Kind: faultproxy.Pass, Before: time.Hour})
-		for call, do := range storeCalls {
-			began := time.Now()
-			err := do(context.Background(), azblobstore.New(w.client, container), someETag)
-			require.ErrorIs(t, err, context.DeadlineExceeded, call)
-			requireOnly(t, nil, err)
-			require.Equal(t, 10*time.Second, time.Since(began), fmt.Sprint(call))
-		}
-	})
 }
 
 // A connection that has fallen silent costs two requests.
@@ -1040,18 +913,5 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 	client, err := azblob.NewClientWithSharedKeyCredential("https://"+account+".blob.core.windows.net", credential,
 		&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: transport}}})
 	require.NoError(t, err)
-	store := azblobstore.New(client, container)
-	_, err = store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
-	require.NoError(t, err)
-	link.CheckRecovery(t, func(ctx context.Context) error {
-		_, err := store.Get(ctx, key)
-		return err
-	})
-	link.CheckRecovery(t, func(ctx context.Context) error {
-		_, err := store.PutIfNoneMatch(ctx, key, []byte("{}"))
-		if errors.Is(err, leasehold.ErrPreconditionFailed) {
-			return nil
-		}
-		return err
-	})
+	storehttptest.SilentConnection(t, link, azblobstore.New(client, container))
 }

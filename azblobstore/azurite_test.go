@@ -205,7 +205,7 @@ func TestMicrosoftEntraOnAzurite(t *testing.T) {
 
 	store := azblobstore.New(open(token(testserver.EntraToken("https://management.azure.com/"))), container)
 	for call, do := range storeCalls {
-		err := do(t.Context(), store, `"0x1"`)
+		_, err := do(t.Context(), store, `"0x1"`)
 		requireOnly(t, leasehold.ErrPermanent, err)
 		require.ErrorContains(t, err, "Invalid token audience", call)
 		require.ErrorContains(t, err, "check that the token is for https://storage.azure.com", call)
@@ -282,7 +282,7 @@ func TestErrorsOnAzurite(t *testing.T) {
 				continue
 			}
 			began := time.Now()
-			err := do(t.Context(), c.store, etag)
+			_, err := do(t.Context(), c.store, etag)
 			require.Less(t, time.Since(began), 5*time.Second, "no retries")
 			if name == "unknown API version" && strings.Contains(err.Error(), "create the container") {
 				continue // it is as new as the SDK

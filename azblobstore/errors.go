@@ -16,6 +16,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/storehttp"
 )
 
 // op is a kind of request, the status of its success, and the rights that it needs, for error
@@ -54,10 +55,10 @@ func (s *Store) genuine(reply *http.Response, op op, key string) error {
 	case op != opDelete && op != opBlock && !isETag(reply.Header.Get("ETag")):
 		err = fmt.Errorf("the answer has no ETag that can be a condition: %q", reply.Header.Get("ETag"))
 	default:
-		s.server.heard()
+		s.server.Heard()
 		return nil
 	}
-	return &storeError{doing: s.doing(op, key), kind: s.server.stranger(), cause: err, hint: hintForeign}
+	return &storehttp.Error{Doing: s.doing(op, key), Kind: s.server.Stranger(), Cause: err, Hint: hintForeign}
 }
 
 // foreign says why a reply does not come from Azure. It returns nil if it does.
@@ -82,36 +83,36 @@ func foreign(reply *http.Response, op op) error {
 
 // explain turns an error of the SDK into an error of a Store. reply is nil if there was none.
 func (s *Store) explain(err error, reply *http.Response, op op, key string) error {
-	e := &storeError{doing: s.doing(op, key), cause: err}
+	e := &storehttp.Error{Doing: s.doing(op, key), Cause: err}
 	switch {
 	case reply == nil:
-		s.server.unanswered(err)
-		e.cause = unsigned(err)
-		e.hint, e.kind = s.unanswered(err)
+		s.server.Unanswered(err)
+		e.Cause = unsigned(err)
+		e.Hint, e.Kind = s.unanswered(err)
 	case lacksFeature(reply) && foreign(reply, op) == nil: // it is not busy: it never will
-		e.cause = brief(err, reply)
-		e.hint, e.kind = "this server does not have what a lock needs", leasehold.ErrPermanent
+		e.Cause = brief(err, reply)
+		e.Hint, e.Kind = "this server does not have what a lock needs", leasehold.ErrPermanent
 	case reply.StatusCode >= 500, reply.StatusCode == http.StatusTooManyRequests,
 		reply.StatusCode == http.StatusRequestTimeout:
-		s.server.answer()
-		e.cause = brief(err, reply)
+		s.server.Answer()
+		e.Cause = brief(err, reply)
 	case foreign(reply, op) != nil:
-		e.cause = fmt.Errorf("%w: %w", brief(err, reply), foreign(reply, op))
-		e.hint, e.kind = hintForeign, s.server.stranger()
+		e.Cause = fmt.Errorf("%w: %w", brief(err, reply), foreign(reply, op))
+		e.Hint, e.Kind = hintForeign, s.server.Stranger()
 	default:
-		s.server.heard()
-		e.cause = brief(err, reply)
+		s.server.Heard()
+		e.Cause = brief(err, reply)
 		message, detail := says(reply)
-		e.hint, e.kind = verdict(reply.StatusCode, bloberror.Code(reply.Header.Get(errorCode)), message, op)
-		if e.hint == checkKey && reply.Request != nil &&
+		e.Hint, e.Kind = verdict(reply.StatusCode, bloberror.Code(reply.Header.Get(errorCode)), message, op)
+		if e.Hint == checkKey && reply.Request != nil &&
 			strings.HasPrefix(reply.Request.Header.Get("Authorization"), "Bearer ") {
-			e.hint = checkToken
+			e.Hint = checkToken
 		}
-		if e.hint == checkKey && early(detail) {
-			e.kind = nil
+		if e.Hint == checkKey && early(detail) {
+			e.Kind = nil
 		}
-		if _, endless := s.endless.Load(key); endless && e.hint == breakLease {
-			e.kind = leasehold.ErrPermanent
+		if _, endless := s.endless.Load(key); endless && e.Hint == breakLease {
+			e.Kind = leasehold.ErrPermanent
 		}
 	}
 	return e
@@ -142,8 +143,8 @@ func (s *Store) unanswered(err error) (hint string, kind error) {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return "", nil
 	}
-	if unsent, passes := hintUnsent(err); unsent != "" {
-		return unsent, s.server.unsent(passes)
+	if unsent, passes := storehttp.HintUnsent(err); unsent != "" {
+		return unsent, s.server.Unsent(passes)
 	}
 	if e, ok := errors.AsType[*azidentity.AuthenticationFailedError](err); ok {
 		if r := e.RawResponse; r != nil && r.StatusCode >= 400 && r.StatusCode < 404 &&
@@ -157,7 +158,7 @@ func (s *Store) unanswered(err error) (hint string, kind error) {
 		error
 		NonRetriable()
 	}](err); ok {
-		return check, s.server.unsent(true)
+		return check, s.server.Unsent(true)
 	}
 	return "", nil
 }

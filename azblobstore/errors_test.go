@@ -2,12 +2,10 @@ package azblobstore_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,178 +13,80 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
 	"github.com/stretchr/testify/require"
 
-	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/azblobstore"
+	"github.com/leasehold-go/leasehold/internal/testkit/storehttptest"
 )
 
-const (
-	page = "<!DOCTYPE html><html><body><p>Please log in.</body></html>"
-	hint = "is this Azure Blob Storage?"
-)
+const hint = "is this Azure Blob Storage?"
 
-// over returns a client for a server on a real socket.
-func over(t *testing.T, endpoint string) *azblob.Client {
-	connections := &http.Transport{}
-	t.Cleanup(connections.CloseIdleConnections)
-	return newClient(t, endpoint+"/"+account, &http.Client{Transport: connections})
-}
-
-// A reply from a proxy or a web site says nothing about the blob: it is neither a success, nor
-// "absent", nor "refused", nor "unsafe". That holds for statuses and codes that would mean
-// something in Azure's own reply.
+// These would be Azure's if they had all of its headers.
 func TestRepliesThatAreNotAzures(t *testing.T) {
-	type answer = func(w http.ResponseWriter, r *http.Request)
-	etag := func(w http.ResponseWriter) { w.Header().Set("ETag", someETag) }
-	azures := func(w http.ResponseWriter) { w.Header().Set("X-Ms-Request-Id", "1"); etag(w) }
+	reply, cutOff := storehttptest.Status, storehttptest.CutOff
+	headed := func(status int, header ...string) http.HandlerFunc {
+		h := map[string]string{}
+		for i := 0; i < len(header); i += 2 {
+			h[header[i]] = header[i+1]
+		}
+		return storehttptest.Headed(status, h, "{}")
+	}
+	const id, tag = "X-Ms-Request-Id", "ETag"
+	successful := func(header ...string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) { headed(success(r), header...)(w, r) }
+	}
 	document := func(code string) string {
 		return `<?xml version="1.0" encoding="utf-8"?><Error><Code>` + code + `</Code><Message>text</Message></Error>`
 	}
-	redirect := func(status int) answer { // to a reply that would do
-		return func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != "/elsewhere" {
-				http.Redirect(w, r, "/elsewhere", status)
-				return
-			}
-			azures(w)
-			w.WriteHeader(success(r))
-			_, _ = io.WriteString(w, "{}")
-		}
-	}
-	status := func(status int, body string) answer {
-		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status); _, _ = io.WriteString(w, body) }
-	}
-	headed := func(status int, head func(http.ResponseWriter)) answer {
-		return func(w http.ResponseWriter, _ *http.Request) {
-			head(w)
-			w.WriteHeader(status)
-			_, _ = io.WriteString(w, "{}")
-		}
-	}
-	cutOff := func(status int, length string) answer { // an error document that ends early
-		return func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/xml")
-			if length != "" {
-				w.Header().Set("Content-Length", length)
-			}
-			w.WriteHeader(status)
-			_, _ = io.WriteString(w, `<?xml version="1.0"?><Error><Code>BlobNotFound</Code><Mess`)
-			w.(http.Flusher).Flush()
-			panic(http.ErrAbortHandler)
-		}
-	}
 	// with Azure's code, in the header or the document, but without its ID
-	code := func(status int, code string) answer {
-		return func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("X-Ms-Error-Code", code)
-			w.WriteHeader(status)
-			_, _ = io.WriteString(w, document(code))
-		}
+	code := func(status int, code string) http.HandlerFunc {
+		return storehttptest.Headed(status, map[string]string{"X-Ms-Error-Code": code}, document(code))
 	}
-	for name, answer := range map[string]answer{
-		"a page": status(200, page),
-		"a page with an ETag": headed(200, func(w http.ResponseWriter) {
-			etag(w)
-			w.Header().Set("Content-Type", "text/html")
-		}),
-		"a page in chunks": func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, page)
-			w.(http.Flusher).Flush()
-		},
-		"text":                        status(200, "OK"),
-		"nothing":                     status(200, ""),
-		"200 with an ETag":            headed(200, etag),
-		"201":                         status(201, ""),
-		"201 with an ETag":            headed(201, etag),
-		"202":                         status(202, ""),
-		"204":                         status(204, ""),
-		"206 with everything":         headed(206, azures),
-		"203 with everything":         headed(203, azures),
-		"304":                         status(304, ""),
-		"302 to nowhere":              status(302, ""),
+	redirect := func(status int) http.HandlerFunc { // to a reply that would do
+		return storehttptest.Redirect(status, successful(id, "1", tag, someETag))
+	}
+	xml := map[string]string{"Content-Type": "application/xml"}
+	xmlOf1000 := map[string]string{"Content-Type": "application/xml", "Content-Length": "1000"}
+	const half = `<?xml version="1.0"?><Error><Code>BlobNotFound</Code><Mess`
+	replies := map[string]storehttptest.Reply{
+		// whose error says more, because a delete needs no ETag
+		"an ID, but no ETag":        {Answer: successful(id, "1"), Fine: "DeleteIfMatch"},
+		"an ID, but a weak ETag":    {Answer: successful(id, "1", tag, "W/"+someETag), Fine: "DeleteIfMatch"},
+		"an ID, but an ETag of any": {Answer: successful(id, "1", tag, "*"), Fine: "DeleteIfMatch"},
+	}
+	for name, answer := range map[string]http.HandlerFunc{
+		"a page with an ETag":         headed(200, tag, someETag, "Content-Type", "text/html"),
+		"200 with an ETag":            headed(200, tag, someETag),
+		"201":                         reply(201, ""),
+		"201 with an ETag":            headed(201, tag, someETag),
+		"202":                         reply(202, ""),
+		"206 with everything":         headed(206, id, "1", tag, someETag),
+		"203 with everything":         headed(203, id, "1", tag, someETag),
 		"302 to a blob":               redirect(302),
 		"303 to a blob":               redirect(303),
 		"307 to a blob":               redirect(307),
-		"404 page":                    status(404, page),
-		"404 of a Go server":          status(404, "404 page not found\n"),
 		"404 with a code":             code(404, "BlobNotFound"),
-		"404 with a code in the body": status(404, document("BlobNotFound")),
-		"404 with an ID, no code":     headed(404, azures),
-		"404 cut off":                 cutOff(404, "1000"),
-		"404 chunks cut off":          cutOff(404, ""),
-		"403 page":                    status(403, page),
+		"404 with a code in the body": reply(404, document("BlobNotFound")),
+		"404 with an ID, no code":     headed(404, id, "1", tag, someETag),
+		"404 cut off":                 cutOff(404, xmlOf1000, half),
+		"404 chunks cut off":          cutOff(404, xml, half),
 		"403 with a code":             code(403, "AuthenticationFailed"),
-		"400 page":                    status(400, page),
-		"407 page":                    status(407, page),
 		"409 with a code":             code(409, "BlobAlreadyExists"),
-		"409 with a code in the body": status(409, document("BlobAlreadyExists")),
-		"412 page":                    status(412, page),
+		"409 with a code in the body": reply(409, document("BlobAlreadyExists")),
 		"412 with a code":             code(412, "ConditionNotMet"),
-		"412 with a code in the body": status(412, document("ConditionNotMet")),
-		"412 with an ID, no code":     headed(412, azures),
-		"412 with an ID, code in body": func(w http.ResponseWriter, _ *http.Request) {
-			azures(w)
-			w.WriteHeader(412)
-			_, _ = io.WriteString(w, document("ConditionNotMet"))
-		},
-		"an ID, but no ETag": func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("X-Ms-Request-Id", "1")
-			w.WriteHeader(success(r))
-		},
-		"an ID, but a weak ETag": func(w http.ResponseWriter, r *http.Request) {
-			azures(w)
-			w.Header().Set("ETag", "W/"+someETag)
-			w.WriteHeader(success(r))
-		},
-		"an ID, but an ETag of any": func(w http.ResponseWriter, r *http.Request) {
-			azures(w)
-			w.Header().Set("ETag", "*")
-			w.WriteHeader(success(r))
-		},
-		"an ETag and success, no ID": func(w http.ResponseWriter, r *http.Request) {
-			etag(w)
-			w.WriteHeader(success(r))
-		},
-		"success, and nothing of Azure": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(success(r)) },
+		"412 with a code in the body": reply(412, document("ConditionNotMet")),
+		"412 with an ID, no code":     headed(412, id, "1", tag, someETag),
+		"412 with an ID, code in body": storehttptest.Headed(412, map[string]string{id: "1", tag: someETag},
+			document("ConditionNotMet")),
+		"an ETag and success, no ID":    successful(tag, someETag),
+		"success, and nothing of Azure": successful(),
 	} {
-		for call, do := range storeCalls {
-			if strings.HasPrefix(name, "an ID, but") && call == "DeleteIfMatch" {
-				continue // which needs no ETag
-			}
-			t.Run(name+"/"+call, func(t *testing.T) {
-				t.Parallel()
-				var sound atomic.Bool // at first the server answers as Azure does
-				sound.Store(true)
-				server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if sound.Load() {
-						refuse(w, deny(http.StatusConflict, "BlobAlreadyExists", "The specified blob already exists."))
-						return
-					}
-					answer(w, r)
-				}))
-				t.Cleanup(server.Close)
-				s := azblobstore.New(over(t, server.URL), container)
-				_, err := s.PutIfNoneMatch(t.Context(), key, nil)
-				requireOnly(t, leasehold.ErrPreconditionFailed, err)
-				sound.Store(false)
-				for range 5 {
-					err := do(t.Context(), s, someETag)
-					requireOnly(t, nil, err)
-					requireText(t, err)
-					require.ErrorContains(t, err, hint)
-				}
-				s = azblobstore.New(over(t, server.URL), container)
-				for i := range 3 {
-					err = do(t.Context(), s, someETag)
-					require.ErrorContains(t, err, hint)
-					if i < 2 {
-						requireOnly(t, nil, err)
-					}
-				}
-				requireOnly(t, leasehold.ErrPermanent, err)
-			})
-		}
+		replies[name] = storehttptest.Reply{Answer: answer}
 	}
+	overHTTP.ForeignReplies(t, replies)
 }
+
+func TestEndpointsThatCannotWorkAreTold(t *testing.T) { overHTTP.Endpoints(t, hint, nil) }
+
+func TestFaultsOfThisMachineMayPassOnceTheServerHasAnswered(t *testing.T) { overHTTP.MachineFaults(t) }
 
 // success is the status that Azure answers to a request of its kind.
 func success(r *http.Request) int {
@@ -197,71 +97,6 @@ func success(r *http.Request) int {
 		return http.StatusAccepted
 	}
 	return http.StatusOK
-}
-
-// A newcomer's mistakes are reported at once, with the cause and what to do.
-func TestEndpointsThatCannotWorkAreTold(t *testing.T) {
-	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, page)
-	}))
-	defer plain.Close()
-	secure := httptest.NewTLSServer(http.NotFoundHandler())
-	defer secure.Close()
-	for name, c := range map[string]struct {
-		endpoint string
-		says     []string
-	}{
-		"an unknown host": {
-			"http://azure.invalid",
-			[]string{"no such host", `the host "azure.invalid" is unknown: check the endpoint`},
-		},
-		"no such port": {"http://127.0.0.1:99999", []string{"invalid port", "is not an address"}},
-		"https for http": {
-			"https" + strings.TrimPrefix(plain.URL, "http"),
-			[]string{"server gave HTTP response to HTTPS client", "this port speaks http, not https"},
-		},
-		"http for https": {"http" + strings.TrimPrefix(secure.URL, "https"), []string{"status 400", hint}},
-		"a web site":     {plain.URL, []string{"the answer is a web page", hint}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := azblobstore.New(over(t, c.endpoint), container)
-			var err error
-			for range 3 {
-				if _, err = s.Get(t.Context(), key); errors.Is(err, leasehold.ErrPermanent) {
-					break
-				}
-			}
-			requireOnly(t, leasehold.ErrPermanent, err)
-			requireText(t, err)
-			for _, says := range c.says {
-				require.ErrorContains(t, err, says)
-			}
-		})
-	}
-}
-
-func TestFaultsOfThisMachineMayPassOnceTheServerHasAnswered(t *testing.T) {
-	w := newWire(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusServiceUnavailable)
-	}))
-	s := azblobstore.New(w.client, container)
-	_, err := s.Get(t.Context(), key)
-	requireOnly(t, nil, err)
-	w.Base = lost{}
-	_, err = s.Get(t.Context(), key)
-	requireOnly(t, nil, err)
-	require.ErrorContains(t, err, "no such host")
-	_, err = azblobstore.New(w.client, container).Get(t.Context(), key)
-	requireOnly(t, leasehold.ErrPermanent, err)
-}
-
-// lost is a network whose resolver does not find the host.
-type lost struct{}
-
-func (lost) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.URL.Host = "gone.invalid"
-	return (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
 }
 
 // Whoever knows a SAS has its rights, and errors end in logs and health checks. The SDK's errors of
@@ -310,7 +145,7 @@ func TestNoErrorHasTheSignatureOfASAS(t *testing.T) {
 		}
 		for what, call := range storeCalls {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			err := call(ctx, azblobstore.New(client, container), someETag)
+			_, err := call(ctx, azblobstore.New(client, container), someETag)
 			cancel()
 			if name != "cut off" || what == "Get" {
 				require.Error(t, err, "%s: %s", name, what)

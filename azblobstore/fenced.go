@@ -158,7 +158,7 @@ func (b fencedBackend) Get(ctx context.Context, key string) (fenced.Version, io.
 	if err != nil {
 		return fenced.Version{}, nil, err
 	}
-	context.AfterFunc(ctx, func() { b.server.unanswered(context.Cause(ctx)) })
+	context.AfterFunc(ctx, func() { b.server.Unanswered(context.Cause(ctx)) })
 	ctx, reply := b.once(ctx)
 	r, err := object.DownloadStream(ctx, nil)
 	if err == nil {

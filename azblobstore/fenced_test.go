@@ -141,8 +141,9 @@ func TestFencedStoreNeedsItsMetadata(t *testing.T) {
 			return strings.HasPrefix(http.CanonicalHeaderKey(name), "X-Ms-Meta-")
 		})
 	}
-	for hides, wrap := range map[string]func(server *fakeAzure) http.Handler{
-		"in requests": func(server *fakeAzure) http.Handler {
+	server := &fakeAzure{files: true}
+	fencedtest.NeedsMetadata(t, server, map[string]func(http.Handler) http.Handler{
+		"in requests": func(http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				server.ServeHTTP(w, r)
 				for name, blob := range server.blobs {
@@ -152,7 +153,7 @@ func TestFencedStoreNeedsItsMetadata(t *testing.T) {
 				}
 			})
 		},
-		"in answers": func(server *fakeAzure) http.Handler {
+		"in answers": func(http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				whole := httptest.NewRecorder()
 				server.ServeHTTP(whole, r)
@@ -162,27 +163,15 @@ func TestFencedStoreNeedsItsMetadata(t *testing.T) {
 				_, _ = w.Write(whole.Body.Bytes())
 			})
 		},
-	} {
-		for _, opts := range [][]fenced.Option{nil, {fenced.WithAdoption()}} {
-			server := &fakeAzure{files: true}
-			leader := openFenced(t, newWire(t, server).client)
-			require.NoError(t, leader.Put(t.Context(), 7, object, strings.NewReader("leader's")))
-			require.Len(t, server.blobs, 1, "the check leaves nothing behind")
-			before := *server.blobs[object]
-			s := openFenced(t, newWire(t, wrap(server)).client, opts...)
-			for name, err := range map[string]error{
-				"Put":    s.Put(t.Context(), 3, object, strings.NewReader("late")),
-				"Seal":   s.Seal(t.Context(), 3, object),
-				"Delete": s.Delete(t.Context(), 3, object),
-			} {
-				require.ErrorIs(t, err, leasehold.ErrUnsafeStore, "%s, %s", hides, name)
-				require.ErrorContains(t, err, "drops the metadata")
-				require.NotContains(t, err.Error(), "WithAdoption")
-			}
-			require.Equal(t, before, *server.blobs[object])
-			require.Len(t, server.blobs, 1, "nothing is left behind")
+	}, func(server http.Handler, opts ...fenced.Option) *fenced.Store {
+		return openFenced(t, newWire(t, server).client, opts...)
+	}, func() map[string]string {
+		stored := make(map[string]string)
+		for name, blob := range server.blobs {
+			stored[name] = blob.etag
 		}
-	}
+		return stored
+	})
 }
 
 // The checks of several processes share an object, which the last one removes.
@@ -418,18 +407,13 @@ func TestFencedBodyThatStops(t *testing.T) {
 
 func TestFencedStoreRefusesBadArguments(t *testing.T) {
 	w := newWire(t, &fakeAzure{files: true})
-	for says, open := range map[string]func() (*fenced.Store, error){
+	fencedtest.BadArguments(t, map[string]func() (*fenced.Store, error){
 		"client is nil": func() (*fenced.Store, error) { return azblobstore.NewFencedStore(nil, container) },
 		"an Option is nil": func() (*fenced.Store, error) {
 			return azblobstore.NewFencedStore(w.client, container, nil)
 		},
 		"is a URL": func() (*fenced.Store, error) { return azblobstore.NewFencedStore(w.client, "azblob://b") },
-	} {
-		s, err := open()
-		require.Nil(t, s)
-		require.ErrorIs(t, err, leasehold.ErrPermanent)
-		require.ErrorContains(t, err, says)
-	}
+	})
 	require.Zero(t, w.Count())
 	missing, err := azblobstore.NewFencedStore(w.client, "no-such-container")
 	require.NoError(t, err)

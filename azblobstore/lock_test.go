@@ -48,16 +48,10 @@ func TestElectorMovesOnWhenItsLeaderIsCutOff(t *testing.T) {
 func TestNewcomerTakesAnExpiredLockOverAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &fakeAzure{ahead: time.Hour}
-		crashed, _ := process(t, server, "crashed", leasehold.WithManualRenewal())
-		old, err := crashed.Acquire(t.Context())
-		require.NoError(t, err)
-		time.Sleep(ttl + 4*time.Second) // the TTL, the slack, and the resolution of the dates
-		newcomer, w := process(t, server, "newcomer")
-		lease, err := newcomer.TryAcquire(t.Context())
-		require.NoError(t, err)
-		require.EqualValues(t, old.Token()+1, lease.Token())
-		require.Equal(t, 2, w.Count()) // one GET, one PUT
-		require.NoError(t, lease.Release(t.Context()))
+		locktest.Newcomer(t, ttl, func(name string, opts ...leasehold.Option) (*leasehold.Lock, func() int) {
+			lock, w := process(t, server, name, opts...)
+			return lock, func() int { return w.Count() }
+		})
 	})
 }
 

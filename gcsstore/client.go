@@ -88,7 +88,7 @@ type replyKey struct{}
 // hear returns a context for one request, and the place where a replyRecorder stores the last
 // reply.
 func (s *Store) hear(ctx context.Context) (context.Context, *atomic.Pointer[reply]) {
-	if s.server.silent() {
+	if s.server.Silent() {
 		ctx = callctx.SetHeaders(ctx, "Connection", "close")
 	}
 	last := new(atomic.Pointer[reply])

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/api/googleapi"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/storehttp"
 )
 
 // op is a kind of request and the permissions that it needs, for error messages.
@@ -39,13 +40,13 @@ func (s *Store) doing(op op, key string) string {
 // unknown.
 func (s *Store) explain(err error, heard *reply, op op, key string) error {
 	hint, kind := s.classify(err, heard, op)
-	return &storeError{doing: s.doing(op, key), kind: kind, cause: err, hint: hint}
+	return &storehttp.Error{Doing: s.doing(op, key), Kind: kind, Cause: err, Hint: hint}
 }
 
 // notCloudStorages returns the error for a reply that looks like a success but did not come from
 // Cloud Storage.
 func (s *Store) notCloudStorages(err error, op op, key string) error {
-	return &storeError{doing: s.doing(op, key), kind: s.server.stranger(), cause: err, hint: hintForeign}
+	return &storehttp.Error{Doing: s.doing(op, key), Kind: s.server.Stranger(), Cause: err, Hint: hintForeign}
 }
 
 // genuine returns an error if a supposed success did not come from Cloud Storage.
@@ -57,14 +58,14 @@ func (s *Store) genuine(attrs *storage.ObjectAttrs, heard *reply, op op, key str
 	if err != nil {
 		return s.notCloudStorages(err, op, key)
 	}
-	s.server.heard()
+	s.server.Heard()
 	return nil
 }
 
 func (s *Store) classify(err error, heard *reply, op op) (hint string, kind error) {
-	s.server.unanswered(err)
-	if hint, passes := hintUnsent(err); hint != "" {
-		return hint, s.server.unsent(passes)
+	s.server.Unanswered(err)
+	if hint, passes := storehttp.HintUnsent(err); hint != "" {
+		return hint, s.server.Unsent(passes)
 	}
 	status, text, header, cut := 0, "", http.Header(nil), false
 	if heard != nil {
@@ -86,14 +87,14 @@ func (s *Store) classify(err error, heard *reply, op op) (hint string, kind erro
 	case status == 0 && !garbage:
 		return "", nil
 	case overloaded:
-		s.server.answer()
+		s.server.Answer()
 		return "", nil
 	case garbage, webPage(header), heard != nil && heard.followed, status < 400:
-		return hintForeign, s.server.stranger()
+		return hintForeign, s.server.Stranger()
 	case status == http.StatusNotFound && op != opPut && !noBucket(text) && !missing(text):
-		return hintForeign, s.server.stranger()
+		return hintForeign, s.server.Stranger()
 	}
-	s.server.heard()
+	s.server.Heard()
 	switch {
 	case status == http.StatusPreconditionFailed:
 		return "", leasehold.ErrPreconditionFailed

@@ -88,11 +88,7 @@ func (f *fakeGCS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			refuse(w, http.StatusBadRequest, "invalid", err.Error())
 			return
 		}
-		f.generation += 1000 // Cloud Storage promises no relation to a clock
-		if f.objects == nil {
-			f.objects = map[string]fakeObject{}
-		}
-		f.objects[name] = fakeObject{body, f.generation, now, resource}
+		f.write(name, body, resource, now)
 		reply(w, http.StatusOK, f.objects[name].attrs(name))
 	case !exists, r.URL.Query().Has("generation") && r.URL.Query().Get("generation") != strconv.FormatInt(o.generation,
 		10):
@@ -111,6 +107,14 @@ func (f *fakeGCS) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		refuse(w, http.StatusMethodNotAllowed, "methodNotAllowed", "")
 	}
+}
+
+func (f *fakeGCS) write(name string, body []byte, resource map[string]any, now time.Time) {
+	f.generation += 1000 // Cloud Storage promises no relation to a clock
+	if f.objects == nil {
+		f.objects = map[string]fakeObject{}
+	}
+	f.objects[name] = fakeObject{body, f.generation, now, resource}
 }
 
 // attrs is the resource of the JSON API.

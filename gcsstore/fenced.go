@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
+	"github.com/leasehold-go/leasehold/storehttp"
 )
 
 // NewFencedStore returns a store of fenced objects in bucket: see [fenced.Store]. Client and bucket
@@ -84,14 +85,14 @@ func (b fencedBackend) Head(ctx context.Context, key string) (fenced.Version, er
 // Get implements fenced.Backend. It reads the body of the generation that Head has described, and
 // starts again if that has been replaced.
 func (b fencedBackend) Get(ctx context.Context, key string) (fenced.Version, io.ReadCloser, error) {
-	context.AfterFunc(ctx, func() { b.server.unanswered(context.Cause(ctx)) })
+	context.AfterFunc(ctx, func() { b.server.Unanswered(context.Cause(ctx)) })
 	for range maxReads {
 		v, err := b.Head(ctx, key)
 		if err != nil {
 			return fenced.Version{}, nil, err
 		}
 		if v.ID == "" {
-			return fenced.Version{}, nil, &storeError{doing: b.doing(opGet, key), cause: leasehold.ErrNotExist}
+			return fenced.Version{}, nil, &storehttp.Error{Doing: b.doing(opGet, key), Cause: leasehold.ErrNotExist}
 		}
 		body, err := b.open(ctx, key, &v)
 		if err == nil {
@@ -101,9 +102,9 @@ func (b fencedBackend) Get(ctx context.Context, key string) (fenced.Version, io.
 			return fenced.Version{}, nil, err
 		}
 	}
-	return fenced.Version{}, nil, &storeError{
-		doing: b.doing(opGet, key),
-		cause: fmt.Errorf("the object was replaced during each of %d reads", maxReads),
+	return fenced.Version{}, nil, &storehttp.Error{
+		Doing: b.doing(opGet, key),
+		Cause: fmt.Errorf("the object was replaced during each of %d reads", maxReads),
 	}
 }
 
@@ -132,10 +133,10 @@ func (b fencedBackend) open(ctx context.Context, key string, v *fenced.Version) 
 // Put implements fenced.Backend.
 func (b fencedBackend) Put(ctx context.Context, key string, old, next fenced.Version, body io.Reader) error {
 	if a, again := next.Settings.(*storage.ObjectAttrs); again && a.ContentEncoding == "gzip" {
-		return &storeError{
-			doing: b.doing(opPut, key), kind: leasehold.ErrPermanent,
-			cause: errors.New("the object has Content-Encoding gzip, and the client reads it decompressed, so it " +
-				"cannot be written again as it is"), hint: "Put it instead",
+		return &storehttp.Error{
+			Doing: b.doing(opPut, key), Kind: leasehold.ErrPermanent,
+			Cause: errors.New("the object has Content-Encoding gzip, and the client reads it decompressed, so it " +
+				"cannot be written again as it is"), Hint: "Put it instead",
 		}
 	}
 	only := storage.Conditions{DoesNotExist: true}

@@ -27,6 +27,7 @@ import (
 	"github.com/leasehold-go/leasehold/gcsstore"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/fencedtest"
+	"github.com/leasehold-go/leasehold/internal/testkit/storehttptest"
 	"github.com/leasehold-go/leasehold/storetest"
 )
 
@@ -106,7 +107,7 @@ func TestFencedWritesCostWhatIsSaid(t *testing.T) {
 // A token that is hidden must not be taken for none, by an adoption least of all.
 func TestFencedStoreNeedsItsMetadata(t *testing.T) {
 	hidden := regexp.MustCompile(`"metadata":`)
-	for hides, wrap := range map[string]func(server http.Handler) http.Handler{
+	hides := map[string]func(server http.Handler) http.Handler{
 		"in requests": func(server http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				body, _ := io.ReadAll(r.Body)
@@ -124,29 +125,19 @@ func TestFencedStoreNeedsItsMetadata(t *testing.T) {
 				_, _ = w.Write(hidden.ReplaceAll(whole.Body.Bytes(), []byte(`"metedata":`)))
 			})
 		},
-	} {
-		for _, opts := range [][]fenced.Option{nil, {fenced.WithAdoption()}} {
-			synctest.Test(t, func(t *testing.T) {
-				server := &fakeGCS{files: true}
-				leader := openFenced(t, newWire(t, server).client, bucket)
-				require.NoError(t, leader.Put(t.Context(), 7, object, strings.NewReader("leader's")))
-				require.Len(t, server.objects, 1, "the check leaves nothing behind")
-				before := server.objects[object].generation
-				s := openFenced(t, newWire(t, wrap(server)).client, bucket, opts...)
-				for name, err := range map[string]error{
-					"Put":    s.Put(t.Context(), 3, object, strings.NewReader("late")),
-					"Seal":   s.Seal(t.Context(), 3, object),
-					"Delete": s.Delete(t.Context(), 3, object),
-				} {
-					require.ErrorIs(t, err, leasehold.ErrUnsafeStore, "%s, %s", hides, name)
-					require.ErrorContains(t, err, "drops the metadata")
-					require.NotContains(t, err.Error(), "WithAdoption")
-				}
-				require.Equal(t, before, server.objects[object].generation)
-				require.Len(t, server.objects, 1, "nothing is left behind")
-			})
-		}
 	}
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakeGCS{files: true}
+		fencedtest.NeedsMetadata(t, server, hides, func(server http.Handler, opts ...fenced.Option) *fenced.Store {
+			return openFenced(t, newWire(t, server).client, bucket, opts...)
+		}, func() map[string]string {
+			stored := make(map[string]string)
+			for name, o := range server.objects {
+				stored[name] = strconv.FormatInt(o.generation, 10)
+			}
+			return stored
+		})
+	})
 }
 
 // failOnce plans a fault for the next request with that method.
@@ -331,7 +322,7 @@ func halfway(t *testing.T, server http.Handler, replace func()) *storage.Client 
 		_, _ = whole.Body.WriteTo(w)
 	}))
 	t.Cleanup(socket.Close)
-	return over(t, socket.URL, "JSON")
+	return over(t, socket.URL, storehttptest.Network(t), "JSON")
 }
 
 // The client asks for the rest of a body that breaks off. If the object has been replaced by then,
@@ -391,7 +382,7 @@ func TestFencedTimeLimitOfAHugeUpload(t *testing.T) {
 
 func TestFencedStoreRefusesBadArguments(t *testing.T) {
 	w := newWire(t, http.NotFoundHandler())
-	for says, open := range map[string]func() (*fenced.Store, error){
+	fencedtest.BadArguments(t, map[string]func() (*fenced.Store, error){
 		"client is nil": func() (*fenced.Store, error) {
 			return gcsstore.NewFencedStore(nil, bucket)
 		},
@@ -401,12 +392,7 @@ func TestFencedStoreRefusesBadArguments(t *testing.T) {
 		`is a URL: give the bare name "b"`: func() (*fenced.Store, error) {
 			return gcsstore.NewFencedStore(w.client, "gs://b")
 		},
-	} {
-		s, err := open()
-		require.Nil(t, s)
-		require.ErrorIs(t, err, leasehold.ErrPermanent)
-		require.ErrorContains(t, err, says)
-	}
+	})
 	require.Zero(t, w.Count())
 	missing := openFenced(t, newWire(t, nil).client, "no-such-bucket")
 	err := missing.Put(t.Context(), 1, object, strings.NewReader("x"))
@@ -429,8 +415,8 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 		}
 	}
 	answers := map[string]http.HandlerFunc{
-		"a page":                   status(200, page),
-		"a page with a generation": status(200, page, "X-Goog-Generation", "5"),
+		"a page":                   status(200, storehttptest.Page),
+		"a page with a generation": status(200, storehttptest.Page, "X-Goog-Generation", "5"),
 		"text of the same size":    status(200, "bad"),
 		"nothing":                  status(200, ""),
 		"an empty object":          status(200, "{}", "Content-Type", "application/json"),
@@ -438,9 +424,9 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 		"206":                      status(206, "{}", "X-Goog-Generation", "1000", "Content-Range", "bytes 0-1/100"),
 		"304":                      status(304, ""),
 		"302 to nowhere":           status(302, ""),
-		"404 page":                 status(404, page),
-		"412 page":                 status(412, page),
-		"502 page":                 status(502, page),
+		"404 page":                 status(404, storehttptest.Page),
+		"412 page":                 status(412, storehttptest.Page),
+		"502 page":                 status(502, storehttptest.Page),
 		"half an answer":           nil, // of the server's own, after the fact
 	}
 	operation := func(r *http.Request) string {

@@ -20,6 +20,7 @@ import (
 	"cloud.google.com/go/storage"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/storehttp"
 )
 
 // Store is a [leasehold.Store] in a bucket of Google Cloud Storage. It is safe for concurrent use.
@@ -53,7 +54,7 @@ type Store struct {
 	minTTL      time.Duration
 	invalid     error // why this store cannot work
 
-	server server
+	server storehttp.Server
 }
 
 var _ leasehold.Describer = (*Store)(nil)
@@ -104,7 +105,7 @@ func New(client *storage.Client, bucket string, opts ...Option) *Store {
 
 // bad is the error of an argument that cannot work.
 func bad(format string, args ...any) error {
-	return &storeError{kind: leasehold.ErrPermanent, cause: fmt.Errorf(format, args...)}
+	return &storehttp.Error{Kind: leasehold.ErrPermanent, Cause: fmt.Errorf(format, args...)}
 }
 
 // check catches mistakes for which the server's answer would be obscure.
@@ -185,28 +186,28 @@ func (s *Store) Get(ctx context.Context, key string) (leasehold.Object, error) {
 	if err != nil {
 		return leasehold.Object{}, s.notCloudStorages(err, opGet, key)
 	}
-	s.server.heard()
+	s.server.Heard()
 	now := heard.Load().date()
 	o := leasehold.Object{ETag: formatETag(r.Attrs.Generation)}
 	o.Body, err = io.ReadAll(io.LimitReader(r, leasehold.MaxObjectSize+1))
 	switch {
 	case err != nil:
-		s.server.unanswered(err)
+		s.server.Unanswered(err)
 		// Even a 404 says nothing about the object here: the server answers 404 to a request for
 		// the rest of an overwritten generation.
-		return leasehold.Object{}, &storeError{doing: s.doing(opGet, key), cause: err}
+		return leasehold.Object{}, &storehttp.Error{Doing: s.doing(opGet, key), Cause: err}
 	case len(o.Body) > leasehold.MaxObjectSize:
 		o.Body = nil
-		return o, &storeError{
-			doing: s.doing(opGet, key),
-			kind:  leasehold.ErrCorruptRecord,
-			cause: fmt.Errorf("the object is larger than %d bytes", leasehold.MaxObjectSize),
+		return o, &storehttp.Error{
+			Doing: s.doing(opGet, key),
+			Kind:  leasehold.ErrCorruptRecord,
+			Cause: fmt.Errorf("the object is larger than %d bytes", leasehold.MaxObjectSize),
 		}
 	}
 	if s.serverClock {
 		// Both are whole seconds, rounded down (RFC 9110, 5.6.7). A change of the metadata alone
 		// makes an object look younger, so Age is still a lower bound.
-		o.Age = age(now, r.Attrs.LastModified, s.slack)
+		o.Age = storehttp.Age(now, r.Attrs.LastModified, s.slack)
 	}
 	return o, nil
 }
@@ -254,16 +255,16 @@ func (s *Store) DeleteIfMatch(ctx context.Context, key, etag string) error {
 	if err := heard.Load().foreign(http.StatusNoContent, http.StatusOK); err != nil { // fake-gcs-server says 200
 		return s.notCloudStorages(err, opDelete, key)
 	}
-	s.server.heard()
+	s.server.Heard()
 	return nil
 }
 
 func (s *Store) put(ctx context.Context, key string, body []byte, only storage.Conditions) (string, error) {
 	if len(body) > leasehold.MaxObjectSize {
-		return "", &storeError{
-			doing: s.doing(opPut, key),
-			kind:  leasehold.ErrPermanent,
-			cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), leasehold.MaxObjectSize),
+		return "", &storehttp.Error{
+			Doing: s.doing(opPut, key),
+			Kind:  leasehold.ErrPermanent,
+			Cause: fmt.Errorf("%d bytes are over the limit of %d", len(body), leasehold.MaxObjectSize),
 		}
 	}
 	object, err := s.object(key)
@@ -295,9 +296,9 @@ func (s *Store) object(key string) (*storage.ObjectHandle, error) {
 	name := s.prefix + key
 	switch {
 	case name == "" || len(name) > 1024:
-		return nil, &storeError{
-			kind:  leasehold.ErrPermanent,
-			cause: fmt.Errorf("object name %.80q has %d bytes with its prefix: use 1 to 1024", name, len(name)),
+		return nil, &storehttp.Error{
+			Kind:  leasehold.ErrPermanent,
+			Cause: fmt.Errorf("object name %.80q has %d bytes with its prefix: use 1 to 1024", name, len(name)),
 		}
 	}
 	return s.bucket.Object(name), nil
@@ -309,10 +310,10 @@ func formatETag(generation int64) string { return strconv.FormatInt(generation, 
 // In particular 0 must not pass, because to Cloud Storage it means "must not exist".
 func (s *Store) generation(key, etag string) (int64, error) {
 	if etag == "" {
-		return 0, &storeError{
-			doing: fmt.Sprintf("%q in bucket %q", s.prefix+key, s.name),
-			kind:  leasehold.ErrPermanent,
-			cause: errors.New("the ETag is empty"),
+		return 0, &storehttp.Error{
+			Doing: fmt.Sprintf("%q in bucket %q", s.prefix+key, s.name),
+			Kind:  leasehold.ErrPermanent,
+			Cause: errors.New("the ETag is empty"),
 		}
 	}
 	generation, err := strconv.ParseInt(etag, 10, 64)

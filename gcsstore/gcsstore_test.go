@@ -1,7 +1,6 @@
 package gcsstore_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
@@ -29,6 +28,7 @@ import (
 	"github.com/leasehold-go/leasehold/gcsstore"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/storehttptest"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/storetest"
 )
@@ -39,7 +39,7 @@ func (m tests) Run() int { return testserver.Main(m.M) }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
 
-const key = "locks/service"
+const key = storehttptest.Key
 
 // wire is the real client's connection to a server, with faults and a log of requests in between.
 type wire struct {
@@ -94,46 +94,55 @@ func (w *wire) createBucket(t *testing.T) string {
 // failAll may be called while requests are under way.
 func (w *wire) failAll(f faultproxy.Fault) { w.always.Store(&f) }
 
-// storeCalls are the four methods of a Store.
-var storeCalls = map[string]func(ctx context.Context, s leasehold.Store, etag string) error{
-	"Get": func(ctx context.Context, s leasehold.Store, _ string) error {
-		_, err := s.Get(ctx, key)
-		return err
-	},
-	"PutIfNoneMatch": func(ctx context.Context, s leasehold.Store, _ string) error {
-		_, err := s.PutIfNoneMatch(ctx, key+"-new", []byte("{}"))
-		return err
-	},
-	"PutIfMatch": func(ctx context.Context, s leasehold.Store, etag string) error {
-		_, err := s.PutIfMatch(ctx, key, []byte("{}"), etag)
-		return err
-	},
-	"DeleteIfMatch": func(ctx context.Context, s leasehold.Store, etag string) error {
-		return s.DeleteIfMatch(ctx, key, etag)
-	},
+// over returns a client that reads by one of the two APIs. A store on it sees all replies.
+func over(t *testing.T, endpoint string, network http.RoundTripper, reads string) *storage.Client {
+	opts := []option.ClientOption{option.WithoutAuthentication(),
+		option.WithHTTPClient(&http.Client{Transport: gcsstore.Transport(network)}),
+		option.WithEndpoint(endpoint + "/storage/v1/")}
+	if reads == "JSON" {
+		opts = append(opts, storage.WithJSONReads())
+	}
+	client, err := storage.NewClient(t.Context(), opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
 }
 
-// requireOnly checks that err matches want, what want itself matches, and no other sentinel that a
-// lock acts on. A nil want means a temporary error.
-func requireOnly(t *testing.T, want, err error) {
-	t.Helper()
-	require.Error(t, err)
-	for _, sentinel := range []error{
-		leasehold.ErrNotExist, leasehold.ErrPreconditionFailed, leasehold.ErrPermanent, leasehold.ErrUnsafeStore,
-		leasehold.ErrCorruptRecord,
-	} {
-		require.Equal(t, errors.Is(want, sentinel), errors.Is(err, sentinel), "%v: %v", sentinel, err)
+// overHTTP is what the store has in common with others, by each API that a client may read by.
+var overHTTP = map[string]storehttptest.Store{"JSON": reading("JSON"), "XML": reading("XML")}
+
+func reading(api string) storehttptest.Store {
+	return storehttptest.Store{
+		New: func(t *testing.T, endpoint string, network http.RoundTripper, slack time.Duration) leasehold.Store {
+			client := over(t, endpoint, network, api)
+			client.SetRetry(storage.WithPolicy(storage.RetryAlways)) // as the user's other code may want
+			if slack == 0 {
+				return gcsstore.New(client, bucket)
+			}
+			return gcsstore.New(client, bucket, gcsstore.WithServerClock(slack))
+		},
+		Server: func() (http.Handler, func(key string, body []byte)) {
+			server := &fakeGCS{}
+			return server, func(key string, body []byte) { server.write(key, body, nil, time.Now()) }
+		},
+		Exists: func(w http.ResponseWriter, _ *http.Request) {
+			refuse(w, http.StatusPreconditionFailed, "conditionNotMet", "Precondition Failed")
+		},
+		ETag: "1000", Hint: "is this Cloud Storage?", Lines: true,
 	}
 }
 
-// requireText checks the form of a store's error text. It begins with the operation, and has
-// neither the package name nor the text of a marker sentinel.
-func requireText(t *testing.T, err error) {
-	t.Helper()
-	require.NotContains(t, err.Error(), "leasehold:")
-	require.NotContains(t, err.Error(), leasehold.ErrPermanent.Error())
-	require.Regexp(t, `^(reading|writing|deleting) "`, err.Error())
+var storeCalls, requireOnly = storehttptest.Calls, storehttptest.RequireOnly
+
+func TestEveryCallIsOneRequest(t *testing.T) {
+	for api, s := range overHTTP {
+		t.Run(api, s.OneRequest)
+	}
 }
+
+func TestObjectThatIsTooLargeIsLeftAlone(t *testing.T) { overHTTP["JSON"].TooLarge(t) }
+
+func TestARequestHasADeadline(t *testing.T) { overHTTP["JSON"].Deadline(t) }
 
 func TestConformsOnFakeGCSServer(t *testing.T) {
 	for _, reads := range []string{"JSON", "XML"} {
@@ -172,43 +181,6 @@ func TestConformsOnStrictServer(t *testing.T) {
 		storetest.MissingIsPreconditionFailed(), // no IgnoresDeleteCondition: its DELETE honours the condition
 		storetest.Plant(plant(w.client.Bucket(bucket))),
 	)
-}
-
-func TestEveryCallIsOneRequest(t *testing.T) {
-	faults := map[string]faultproxy.Fault{
-		"no fault":             {},
-		"429":                  {Kind: faultproxy.Answer, Status: http.StatusTooManyRequests},
-		"503":                  {Kind: faultproxy.Answer, Status: http.StatusServiceUnavailable},
-		"503 though applied":   {Kind: faultproxy.AnswerAfter, Status: http.StatusServiceUnavailable},
-		"reply lost":           {Kind: faultproxy.DropReply},
-		"connection refused":   {Kind: faultproxy.Refuse},
-		"precondition failed":  {Kind: faultproxy.Answer, Status: http.StatusPreconditionFailed},
-		"authorization failed": {Kind: faultproxy.Answer, Status: http.StatusForbidden},
-	}
-	for faultName, fault := range faults {
-		for call, do := range storeCalls {
-			for _, reads := range []string{"JSON", "XML"} {
-				t.Run(faultName+"/"+call+"/"+reads, func(t *testing.T) {
-					t.Parallel()
-					w := newWire(t, nil)
-					name := w.createBucket(t)
-					client := w.client
-					if reads == "XML" {
-						client = w.xml(t)
-					}
-					client.SetRetry(storage.WithPolicy(storage.RetryAlways)) // as the user's other code may want
-					store := gcsstore.New(client, name)
-					etag, err := store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
-					require.NoError(t, err)
-					before := w.Count()
-					w.failAll(fault)
-					err = do(t.Context(), store, etag)
-					require.Equal(t, 1, w.Count()-before, "%v", err)
-					require.Equal(t, fault.Kind == faultproxy.Pass, err == nil, "%v", err)
-				})
-			}
-		}
-	}
 }
 
 func TestErrorsSayWhatToDo(t *testing.T) {
@@ -320,18 +292,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			"EOF",
 		},
 	} {
-		for call, do := range storeCalls {
-			if c.calls != "" && !strings.Contains(" "+c.calls+" ", " "+call+" ") {
-				continue
-			}
-			t.Run(c.name+"/"+call, func(t *testing.T) {
-				err := do(t.Context(), gcsstore.New(newWire(t, c.server).client, bucket), "1000")
-				requireOnly(t, c.want, err)
-				require.ErrorContains(t, err, c.say)
-				require.ErrorContains(t, err, key)
-				requireText(t, err)
-			})
-		}
+		overHTTP["JSON"].Answer(t, c.name, c.server, c.calls, c.want, c.say)
 	}
 }
 
@@ -395,31 +356,15 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 			"use 1 to 1024",
 		},
 	} {
-		for call, do := range storeCalls {
-			err := do(t.Context(), c.store, "1000")
-			requireOnly(t, leasehold.ErrPermanent, err)
-			require.ErrorContains(t, err, c.say, "%s: %s", c.name, call)
-			if c.name != "long prefix" && c.store != nil { // which depends on the key, and a nil one is not asked
-				require.EqualError(t, err, c.store.Describe().Err.Error())
-				_, err = leasehold.CheckStore(t.Context(), c.store, "check")
-				require.EqualError(t, err, "leasehold: "+c.store.Describe().Err.Error())
-				_, err = leasehold.NewLock(c.store, key)
-				require.EqualError(t, err, "leasehold: "+c.store.Describe().Err.Error())
-			}
-		}
+		overHTTP["JSON"].BadArgument(t, c.name, c.store, c.say, c.name == "long prefix" || c.store == nil)
 	}
-	store := gcsstore.New(w.client, bucket)
-	for etag, want := range map[string]error{
+	overHTTP["JSON"].WrongETags(t, map[string]error{
 		"": leasehold.ErrPermanent,
 		// Cloud Storage reads generation 0 as "must not exist": a create in disguise.
 		"0": leasehold.ErrPreconditionFailed, "-1": leasehold.ErrPreconditionFailed,
 		"+7":    leasehold.ErrPreconditionFailed,
 		`"abc"`: leasehold.ErrPreconditionFailed, "9223372036854775808": leasehold.ErrPreconditionFailed,
-	} {
-		_, err := store.PutIfMatch(t.Context(), key, []byte("{}"), etag)
-		requireOnly(t, want, err)
-		requireOnly(t, want, store.DeleteIfMatch(t.Context(), key, etag))
-	}
+	})
 	require.Zero(t, w.Count())
 }
 
@@ -454,7 +399,7 @@ func TestRefusedCredentialsEndAtOnce(t *testing.T) {
 			defer client.Close()
 			for call, do := range storeCalls {
 				asked.Store(0)
-				err := do(t.Context(), gcsstore.New(client, bucket), "1000")
+				_, err := do(t.Context(), gcsstore.New(client, bucket), "1000")
 				requireOnly(t, leasehold.ErrPermanent, err)
 				require.ErrorContains(t, err, "Google refuses an access token for these credentials", call)
 				require.LessOrEqual(t, asked.Load(), int32(2), "%s", call)
@@ -464,39 +409,20 @@ func TestRefusedCredentialsEndAtOnce(t *testing.T) {
 }
 
 func TestAgeIsByTheServersClock(t *testing.T) {
+	for api, s := range overHTTP {
+		t.Run(api, s.Ages)
+	}
 	synctest.Test(t, func(t *testing.T) {
-		clock := gcsstore.WithServerClock(2 * time.Second)
-		for _, ahead := range []time.Duration{-24 * time.Hour, 0, time.Hour} {
-			server := &fakeGCS{ahead: ahead}
-			w := newWire(t, server)
-			store := gcsstore.New(w.client, bucket, clock)
-			_, err := store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
+		w, clock := newWire(t, &fakeGCS{}), gcsstore.WithServerClock(2*time.Second)
+		_, err := gcsstore.New(w.client, bucket).PutIfNoneMatch(t.Context(), key, []byte("{}"))
+		require.NoError(t, err)
+		time.Sleep(30 * time.Second)
+		for client, want := range map[*storage.Client]time.Duration{
+			w.client: 28 * time.Second, w.xml(t): 0, // which does not record the Date
+		} {
+			o, err := gcsstore.New(client, bucket, clock).Get(t.Context(), key)
 			require.NoError(t, err)
-			age := func(s *gcsstore.Store) time.Duration {
-				o, err := s.Get(t.Context(), key)
-				require.NoError(t, err)
-				return o.Age
-			}
-			require.Zero(t, age(store), "younger than the slack")
-			time.Sleep(30 * time.Second)
-			require.Equal(t, 28*time.Second, age(store))
-			require.Equal(t, 25*time.Second, age(gcsstore.New(w.client, bucket,
-				gcsstore.WithServerClock(5*time.Second))))
-			require.Zero(t, age(gcsstore.New(w.client, bucket)), "without WithServerClock the clock is not trusted")
-			require.Zero(t, age(gcsstore.New(w.xml(t), bucket, clock)), "without a recorded Date there is no age")
-
-			recording, err := storage.NewClient(t.Context(), option.WithoutAuthentication(),
-				option.WithEndpoint("http://gcs.test/storage/v1/"),
-				option.WithHTTPClient(&http.Client{Transport: gcsstore.Transport(w)}))
-			require.NoError(t, err)
-			require.Equal(t, 28*time.Second, age(gcsstore.New(recording, bucket, clock)),
-				"the user's own HTTP client, reading XML")
-			object := server.objects[key]
-			object.written = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
-			server.objects[key] = object
-			require.Zero(t, age(store), "no living holder loses its lock by a date that cannot be")
-			server.noDate = true
-			require.Zero(t, age(store))
+			require.Equal(t, want, o.Age)
 		}
 	})
 }
@@ -585,22 +511,6 @@ func TestRateLimitIsWaitedOut(t *testing.T) {
 	})
 }
 
-// A lock is never so large, so it is something else.
-func TestObjectThatIsTooLargeIsLeftAlone(t *testing.T) {
-	w := newWire(t, nil)
-	name := w.createBucket(t)
-	require.NoError(t, plant(w.client.Bucket(name))(key, bytes.Repeat([]byte("x"), leasehold.MaxObjectSize+1)))
-	lock, err := leasehold.NewLock(gcsstore.New(w.client, name, gcsstore.WithKeyPrefix("some/prefix/")), key)
-	require.NoError(t, err)
-	_, err = lock.TryAcquire(t.Context())
-	require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
-	err = lock.Break(t.Context(), 41)
-	require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
-	require.ErrorContains(t, err, "larger than 1048576 bytes")
-	_, err = lock.TryAcquire(t.Context())
-	require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
-}
-
 // A connection that has fallen silent costs two requests.
 func TestASilentConnectionIsGivenUp(t *testing.T) {
 	for _, made := range []string{"NewClient", "storage.NewClient", "storage.NewClient, JSON"} {
@@ -625,20 +535,7 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 			client, err := make(t.Context(), opts...)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, client.Close()) }()
-			store := gcsstore.New(client, bucket)
-			_, err = store.PutIfNoneMatch(t.Context(), key, []byte("{}"))
-			require.NoError(t, err)
-			link.CheckRecovery(t, func(ctx context.Context) error {
-				_, err := store.Get(ctx, key)
-				return err
-			})
-			link.CheckRecovery(t, func(ctx context.Context) error {
-				_, err := store.PutIfNoneMatch(ctx, key, []byte("{}"))
-				if errors.Is(err, leasehold.ErrPreconditionFailed) {
-					return nil
-				}
-				return err
-			})
+			storehttptest.SilentConnection(t, link, gcsstore.New(client, bucket))
 		})
 	}
 }

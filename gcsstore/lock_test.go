@@ -104,18 +104,10 @@ func TestLossOfALockIsSignalled(t *testing.T) {
 func TestNewcomerTakesAnExpiredLockOverAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	const ttl = 2 * time.Second
-	crashed, _ := s.process(t, "crashed", leasehold.WithTTL(ttl), leasehold.WithManualRenewal())
-	old, err := crashed.Acquire(t.Context())
-	require.NoError(t, err)
-	time.Sleep(ttl + 4*time.Second) // the TTL, the slack, and the resolution of the dates
-
-	newcomer, w := s.process(t, "newcomer", leasehold.WithTTL(ttl))
-	lease, err := newcomer.TryAcquire(t.Context())
-	require.NoError(t, err)
-	require.EqualValues(t, old.Token()+1, lease.Token())
-	require.Equal(t, 2, w.Count()) // one GET, one PUT
-	require.NoError(t, lease.Release(t.Context()))
+	locktest.Newcomer(t, 2*time.Second, func(name string, opts ...leasehold.Option) (*leasehold.Lock, func() int) {
+		lock, w := s.process(t, name, opts...)
+		return lock, func() int { return w.Count() }
+	})
 }
 
 func TestElectorMovesOnWhenItsLeaderIsCutOff(t *testing.T) {

@@ -20,12 +20,13 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/ctxmutex"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/storehttp"
 )
 
 // Bucket is a bucket, and what is known of the server that has it. It is safe for concurrent use.
 type Bucket struct {
 	Name, Prefix string // Prefix comes before each key
-	server       storeapi.Server
+	server       storehttp.Server
 	dialect      atomic.Int32
 	learning     ctxmutex.Mutex // locked while the dialect is asked for
 	question     question       // guarded by learning
@@ -67,7 +68,7 @@ func (b *Bucket) Validate(client any) error {
 
 // Bad is the error of an argument that cannot work.
 func Bad(format string, args ...any) error {
-	return &storeapi.Error{Kind: storeapi.ErrPermanent, Cause: fmt.Errorf(format, args...)}
+	return &storehttp.Error{Kind: storeapi.ErrPermanent, Cause: fmt.Errorf(format, args...)}
 }
 
 // notInBucketName allows what old buckets and other servers allow: capitals, underscores, and

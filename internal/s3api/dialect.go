@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/storehttp"
 )
 
 // dialect is how a server wants the ETag of a condition. By RFC 9110 (8.8.3) quotes belong to it,
@@ -55,7 +56,7 @@ func unquoted(etag string) string {
 func (o Objects) Update(ctx context.Context, key, etag string, write func(ifMatch *string) error) error {
 	err := o.update(ctx, key, etag, write)
 	if strings.HasPrefix(etag, "W/") && errors.Is(err, storeapi.ErrPreconditionFailed) {
-		return &storeapi.Error{Cause: err, Hint: fmt.Sprintf("the ETag %s is weak, so no condition on it can hold: a "+
+		return &storehttp.Error{Cause: err, Hint: fmt.Sprintf("the ETag %s is weak, so no condition on it can hold: a "+
 			"proxy in front of the server compresses or changes answers; let it pass them as they are", etag)}
 	}
 	return err
@@ -75,9 +76,9 @@ func (o Objects) update(ctx context.Context, key, etag string, write func(ifMatc
 	learnt, why := o.ask(ctx, key, etag)
 	switch {
 	case why != nil && ctx.Err() != nil:
-		return &storeapi.Error{Doing: o.Doing(Put, key), Cause: fmt.Errorf("%s%w", learning, ctx.Err())}
+		return &storehttp.Error{Doing: o.Doing(Put, key), Cause: fmt.Errorf("%s%w", learning, ctx.Err())}
 	case why != nil: // its kind speaks of another object, and of nothing that the refused write may still do
-		return &storeapi.Error{Doing: o.Doing(Put, key), Cause: errors.New(learning + why.Error())}
+		return &storehttp.Error{Doing: o.Doing(Put, key), Cause: errors.New(learning + why.Error())}
 	case learnt != bare:
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/storehttp"
 )
 
 // Op says what a request does and which permissions it needs, for error messages.
@@ -47,12 +48,12 @@ const (
 // Explain turns an SDK error into the errors of a store.
 func (b *Bucket) Explain(err error, op Op, key string) error {
 	hint, kind := b.classify(err, op)
-	return &storeapi.Error{Doing: b.Doing(op, key), Kind: kind, Cause: err, Hint: hint}
+	return &storehttp.Error{Doing: b.Doing(op, key), Kind: kind, Cause: err, Hint: hint}
 }
 
 // NotS3 is the error of a reply that looks like a success but did not come from an S3 server.
 func (b *Bucket) NotS3(err error, op Op, key string) error {
-	return &storeapi.Error{Doing: b.Doing(op, key), Kind: b.server.Stranger(), Cause: err, Hint: hintNotS3}
+	return &storehttp.Error{Doing: b.Doing(op, key), Kind: b.server.Stranger(), Cause: err, Hint: hintNotS3}
 }
 
 // classify says which error of Store an SDK error is, and what to do about it.
@@ -194,7 +195,7 @@ func unsent(err error) (hint string, passes bool) {
 			return "check the client's endpoint and region, and the bucket's name", false
 		}
 	}
-	hint, passes = storeapi.HintUnsent(err)
+	hint, passes = storehttp.HintUnsent(err)
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && hint != "" && dns.IsNotFound {
 		hint += "; if the bucket's name was put in front of it, set UsePathStyle in the client's options"
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/leasehold-go/leasehold/internal/storeapi"
+	"github.com/leasehold-go/leasehold/storehttp"
 )
 
 // Client is leasehold.S3Client.
@@ -77,14 +78,14 @@ func (o Objects) Get(ctx context.Context, key string) (Object, error) {
 	switch {
 	case err != nil:
 		o.server.Unanswered(err)
-		return Object{}, &storeapi.Error{Doing: o.Doing(Get, key), Cause: err}
+		return Object{}, &storehttp.Error{Doing: o.Doing(Get, key), Cause: err}
 	case len(body) > o.Limit:
-		return Object{ETag: *out.ETag}, &storeapi.Error{
+		return Object{ETag: *out.ETag}, &storehttp.Error{
 			Doing: o.Doing(Get, key), Kind: storeapi.ErrCorruptRecord,
 			Cause: fmt.Errorf("it is larger than %d bytes", o.Limit),
 		}
 	case out.ContentLength != nil && *out.ContentLength != int64(len(body)):
-		return Object{}, &storeapi.Error{Doing: o.Doing(Get, key), Cause: io.ErrUnexpectedEOF}
+		return Object{}, &storehttp.Error{Doing: o.Doing(Get, key), Cause: io.ErrUnexpectedEOF}
 	}
 	return Object{Body: body, ETag: *out.ETag, Age: o.age(out)}, nil
 }
@@ -93,7 +94,7 @@ func (o Objects) Get(ctx context.Context, key string) (Object, error) {
 // alone. Both dates are cut to whole seconds (RFC 9110, 5.6.7).
 func (o Objects) age(out *s3.GetObjectOutput) time.Duration {
 	now, _ := awsmiddleware.GetServerTime(out.ResultMetadata)
-	return storeapi.Age(now, aws.ToTime(out.LastModified), o.Slack)
+	return storehttp.Age(now, aws.ToTime(out.LastModified), o.Slack)
 }
 
 // Create writes an object that does not exist yet.
@@ -161,5 +162,7 @@ func (o Objects) Delete(ctx context.Context, key, etag string) error {
 }
 
 func (o Objects) emptyETag(op Op, key string) error {
-	return &storeapi.Error{Doing: o.Doing(op, key), Kind: storeapi.ErrPermanent, Cause: errors.New("the ETag is empty")}
+	return &storehttp.Error{
+		Doing: o.Doing(op, key), Kind: storeapi.ErrPermanent, Cause: errors.New("the ETag is empty"),
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/storehttptest"
 )
 
 // A connection that has fallen silent costs two requests, whatever the client is made of.
@@ -41,21 +42,7 @@ func TestASilentConnectionIsGivenUp(t *testing.T) {
 				o.BaseEndpoint = aws.String(link.URL())
 				o.HTTPClient = transport(&tls.Config{RootCAs: link.Roots()})
 			})
-			store := leasehold.NewS3Store(client, fakes3.Bucket)
-			_, err := store.PutIfNoneMatch(t.Context(), "lock", []byte("{}"))
-			require.NoError(t, err)
-			link.CheckRecovery(t, func(ctx context.Context) error {
-				_, err := store.Get(ctx, "lock")
-				return err
-			})
-			link.CheckRecovery(t, func(ctx context.Context) error {
-				_, err := store.PutIfNoneMatch(ctx, "lock", []byte("{}"))
-				if err != nil && ctx.Err() == nil {
-					require.ErrorIs(t, err, leasehold.ErrPreconditionFailed)
-					return nil
-				}
-				return err
-			})
+			storehttptest.SilentConnection(t, link, leasehold.NewS3Store(client, fakes3.Bucket))
 
 			files, err := fenced.NewS3Store(client, fakes3.Bucket, fenced.UniqueETags)
 			require.NoError(t, err)

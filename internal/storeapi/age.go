@@ -6,15 +6,6 @@ import "time"
 // unknown age.
 const maxAge = 10 * 365 * 24 * time.Hour
 
-// Age is how long ago a version was written, by the two times of one answer, minus slack. It is 0
-// if one of them is missing.
-func Age(now, written time.Time, slack time.Duration) time.Duration {
-	if now.IsZero() || written.IsZero() {
-		return 0
-	}
-	return max(CredibleAge(now.Sub(written))-slack, 0)
-}
-
 // CredibleAge returns 0 for an age that cannot be, which then is unknown. That includes the ends of
 // the range, where the difference of two times stops: an hour subtracted from the lowest one would
 // give the highest.

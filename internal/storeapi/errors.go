@@ -1,6 +1,6 @@
 // Package storeapi is what the stores of this module share: their errors, the rule for keys, and
-// what is known of the server that answers. The root package gives its sentinels to the user under
-// its own name.
+// which ages are credible. The root package gives its sentinels to the user under its own name, and
+// package storehttp the type of their errors.
 package storeapi
 
 import (
@@ -27,7 +27,7 @@ func (p *permanent) Error() string      { return p.text }
 func (*permanent) Is(target error) bool { return target == ErrPermanent }
 
 // Error is an error of a store: what it was doing, the cause, and what to do about it. errors.Is
-// matches Kind, which is not printed, and Cause.
+// matches Kind, which is not printed, and Cause. Package storehttp documents it for its users.
 type Error struct {
 	Doing string
 	Kind  error // nil: it may pass by itself

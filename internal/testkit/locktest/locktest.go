@@ -74,3 +74,20 @@ func LeaderCutOff(t *testing.T, ttl time.Duration, process Process) {
 		}
 	}
 }
+
+// Newcomer checks that a lock whose holder has crashed is taken over at once by a process that
+// trusts the store's clock: with one GET and one PUT. A process returns its lock, and the number of
+// requests that it has sent.
+func Newcomer(t *testing.T, ttl time.Duration, process func(name string, opts ...leasehold.Option) (*leasehold.Lock,
+	func() int)) {
+	crashed, _ := process("crashed", leasehold.WithTTL(ttl), leasehold.WithManualRenewal())
+	old, err := crashed.Acquire(t.Context())
+	require.NoError(t, err)
+	time.Sleep(ttl + 4*time.Second) // the TTL, the slack, and the resolution of the dates
+	newcomer, sent := process("newcomer", leasehold.WithTTL(ttl))
+	lease, err := newcomer.TryAcquire(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, old.Token()+1, lease.Token())
+	require.Equal(t, 2, sent())
+	require.NoError(t, lease.Release(t.Context()))
+}

@@ -1,4 +1,4 @@
-package storeapi
+package storehttp
 
 import (
 	"errors"
@@ -7,14 +7,29 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"time"
+
+	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
+
+// Error is an error of a store. Its fields are
+//
+//	Doing string // what was being done, such as `reading "a" in bucket "b"`; it begins the text
+//	Kind  error  // a sentinel of package leasehold; nil if the error may pass by itself
+//	Cause error  // what has happened; never nil
+//	Hint  string // what to do about it, or ""; it ends the text, in parentheses
+//
+// [errors.Is] and [errors.As] see Kind, which is not in the text, and Cause. The method Advice
+// returns the hint, for programs that show it apart.
+type Error = storeapi.Error
 
 // maxStrange is how many replies must come from something else than the store, and none from the
 // store, until the endpoint counts as wrong.
 const maxStrange = 3
 
-// Server is what a store knows of the server that answers its requests. The zero value is ready. It
-// is safe for concurrent use.
+// Server is what a store knows of the server that answers its requests: see the package's comment.
+// The zero value is ready. It is safe for concurrent use. Methods that return a kind return it for
+// an [Error]: nil, leasehold.ErrPermanent, or leasehold.ErrUnsent.
 type Server struct {
 	answered atomic.Bool  // there was an HTTP answer
 	genuine  atomic.Bool  // there was one that only the store's own server gives
@@ -28,7 +43,7 @@ func (s *Server) Answer() {
 	s.silent.Store(false)
 }
 
-// Unanswered notes why a request has got no answer.
+// Unanswered notes why a request has got no answer, or only a part of its body.
 func (s *Server) Unanswered(err error) {
 	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
 		s.silent.Store(true)
@@ -56,7 +71,7 @@ func (s *Server) Heard() {
 func (s *Server) Stranger() (kind error) {
 	s.Answer()
 	if s.strange.Add(1) >= maxStrange && !s.genuine.Load() {
-		return ErrPermanent
+		return storeapi.ErrPermanent
 	}
 	return nil
 }
@@ -67,7 +82,7 @@ func (s *Server) Unheard() (kind error) {
 	if s.genuine.Load() {
 		return nil
 	}
-	return ErrPermanent
+	return storeapi.ErrPermanent
 }
 
 // Unsent returns the kind of an error that keeps a request from reaching the server. It is
@@ -78,9 +93,9 @@ func (s *Server) Unsent(passes bool) (kind error) {
 	case s.answered.Load():
 		return nil
 	case passes:
-		return ErrUnsent
+		return storeapi.ErrUnsent
 	}
-	return ErrPermanent
+	return storeapi.ErrPermanent
 }
 
 // HintUnsent says what to do about an error of the network because of which no request can reach
@@ -99,4 +114,14 @@ func HintUnsent(err error) (hint string, passes bool) {
 		return "the endpoint must begin with http:// or https://", false
 	}
 	return "", false
+}
+
+// Age is how long ago a version was written, by the two times of one answer, such as its Date and
+// Last-Modified, minus slack. It is 0, which means unknown, if a time is missing, or the two are
+// too far apart to be true. HTTP's dates are whole seconds, so slack is at least a second.
+func Age(now, written time.Time, slack time.Duration) time.Duration {
+	if now.IsZero() || written.IsZero() {
+		return 0
+	}
+	return max(storeapi.CredibleAge(now.Sub(written))-slack, 0)
 }
