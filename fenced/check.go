@@ -248,9 +248,9 @@ func (t *trial) read() (v Version, body string, err error) {
 	return v, body, err
 }
 
-// look reads the version of w, with Head.
+// look is lookFor for a body that shows whose the object is.
 func (t *trial) look(w *write, body string) (Version, error) {
-	v, err := lookFor(w, "Head", t.head)
+	v, err := t.lookFor(w, "Head")
 	if errors.Is(err, leasehold.ErrUnsafeStore) { // unless another process has replaced it, whose metadata is dropped
 		if _, got, readErr := t.read(); readErr != nil || got != body {
 			return v, errors.Join(probe.ErrDisturbed, readErr)
@@ -260,11 +260,11 @@ func (t *trial) look(w *write, body string) (Version, error) {
 	return v, err
 }
 
-// lookFor has head show the version of w. The first HEAD after a write may show the new ETag with
-// the metadata of the version before.
-func lookFor(w *write, method string, head func() (Version, error)) (v Version, err error) {
+// lookFor reads the version of w, with Head. The first HEAD after a write may show the new ETag
+// with the metadata of the version before.
+func (t *trial) lookFor(w *write, method string) (v Version, err error) {
 	for range 2 {
-		if v, err = head(); err == nil {
+		if v, err = t.head(); err == nil {
 			err = shows(method, v, w)
 		}
 		if !errors.Is(err, probe.ErrDisturbed) {

@@ -91,7 +91,7 @@ func (b *s3Backend) checkParts(t *trial) error {
 	if _, err := t.must(large, former, Version{}, "5"); err != nil {
 		return err
 	}
-	now, err := lookFor(large, "HEAD, after an upload in parts,", t.head)
+	now, err := t.lookFor(large, "HEAD, after an upload in parts,")
 	t.last = now.ID
 	for _, of := range []struct {
 		condition string
