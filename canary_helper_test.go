@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,6 +47,20 @@ func isTrial(r *http.Request) bool {
 	return r.Header.Get("If-Match") == noVersion || r.Header.Get("If-None-Match") == "*"
 }
 
+var conflict = faultproxy.Fault{Kind: faultproxy.Answer, Status: 409, Code: "ConditionalRequestConflict"}
+
+// failTrials gives f to so many of the updates and of the creates that must be refused.
+func failTrials(w *wire, updates, creates int, f faultproxy.Fault) {
+	var updated, created atomic.Int32
+	w.Decide = func(r *http.Request) faultproxy.Fault {
+		if r.Header.Get("If-Match") == noVersion && int(updated.Add(1)) <= updates ||
+			r.Header.Get("If-None-Match") == "*" && int(created.Add(1)) <= creates {
+			return f
+		}
+		return faultproxy.Fault{}
+	}
+}
+
 // recordBodies has w note what is written from now on.
 func recordBodies(w *wire) (written func() [][]byte) {
 	var mu sync.Mutex
@@ -72,19 +87,19 @@ func recordBodies(w *wire) (written func() [][]byte) {
 }
 
 // acquisitions are the ways to a lock, which must not be got.
-var acquisitions = map[string]func(t *testing.T, ctx context.Context, l *leasehold.Lock) error{
-	"TryAcquire": func(_ *testing.T, ctx context.Context, l *leasehold.Lock) error {
+var acquisitions = map[string]func(ctx context.Context, t *testing.T, l *leasehold.Lock) error{
+	"TryAcquire": func(ctx context.Context, _ *testing.T, l *leasehold.Lock) error {
 		_, err := l.TryAcquire(ctx)
 		return err
 	},
-	"Acquire": func(_ *testing.T, ctx context.Context, l *leasehold.Lock) error {
+	"Acquire": func(ctx context.Context, _ *testing.T, l *leasehold.Lock) error {
 		_, err := l.Acquire(ctx)
 		return err
 	},
-	"Do": func(t *testing.T, ctx context.Context, l *leasehold.Lock) error {
+	"Do": func(ctx context.Context, t *testing.T, l *leasehold.Lock) error {
 		return l.Do(ctx, func(context.Context, *leasehold.Lease) error { t.Error("it runs"); return nil })
 	},
-	"Run": func(t *testing.T, ctx context.Context, l *leasehold.Lock) error {
+	"Run": func(ctx context.Context, t *testing.T, l *leasehold.Lock) error {
 		e, err := leasehold.NewElector(l, leasehold.Callbacks{
 			OnStartedLeading: func(context.Context, *leasehold.Lease) { t.Error("it leads") },
 		})

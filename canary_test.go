@@ -90,7 +90,7 @@ func TestAServerThatIgnoresConditions(t *testing.T) {
 							// a lease that is not given back must not hang the test
 							ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 							defer cancel()
-							err := take(t, ctx, lock)
+							err := take(ctx, t, lock)
 							require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 							require.ErrorContains(t, err, c.says)
 							require.Equal(t, 1, strings.Count(err.Error(), "leasehold: "), err)
@@ -129,7 +129,7 @@ func TestAServerThatIgnoresConditionsEndsAWaitingElector(t *testing.T) {
 				}
 				return faultproxy.Fault{}
 			}
-			require.ErrorIs(t, acquisitions["Run"](t, ctx, newLock(t, w.store, quiet)), leasehold.ErrUnsafeStore)
+			require.ErrorIs(t, acquisitions["Run"](ctx, t, newLock(t, w.store, quiet)), leasehold.ErrUnsafeStore)
 			require.NoError(t, ctx.Err(), "it has gone on")
 			require.Equal(t, late, time.Since(began) > 15*time.Second)
 		})
@@ -153,7 +153,7 @@ func TestNobodyLeadsOnAServerThatIgnoresConditions(t *testing.T) {
 				lock := newLock(t, w.store, quiet)
 				group.Go(func() {
 					time.Sleep(time.Duration((i*5+seed*3)%17) * 40 * time.Millisecond)
-					assert.ErrorIs(t, acquisitions["Run"](t, ctx, lock), leasehold.ErrUnsafeStore)
+					assert.ErrorIs(t, acquisitions["Run"](ctx, t, lock), leasehold.ErrUnsafeStore)
 				})
 			}
 			group.Wait()
@@ -248,18 +248,7 @@ func TestConflictsOfTheTwoWrites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWire(ignoring(newServer(), c.ignores))
-				var updates, creates atomic.Int32
-				w.Decide = func(r *http.Request) faultproxy.Fault {
-					if r.Header.Get("If-None-Match") == "*" && int(creates.Add(1)) <= c.creates ||
-						r.Header.Get("If-Match") == noVersion && int(updates.Add(1)) <= c.updates {
-						return faultproxy.Fault{
-							Kind:   faultproxy.Answer,
-							Status: 409,
-							Code:   "ConditionalRequestConflict",
-						}
-					}
-					return faultproxy.Fault{}
-				}
+				failTrials(w, c.updates, c.creates, conflict)
 				lock := newLock(t, w.store, quiet)
 				for i, want := range c.want {
 					beforeU, beforeC := tries(w)
@@ -462,8 +451,7 @@ func TestManyLocksTryTheStoreOnce(t *testing.T) {
 			w.Decide = func(*http.Request) faultproxy.Fault { return faultproxy.Fault{After: 50 * time.Millisecond} }
 			var group sync.WaitGroup
 			for i := range n {
-				lock, err := leasehold.NewLock(w.store, fmt.Sprintf("locks/%d", i),
-					quiet)
+				lock, err := leasehold.NewLock(w.store, fmt.Sprintf("locks/%d", i), quiet)
 				require.NoError(t, err)
 				group.Go(func() {
 					lease, err := lock.TryAcquire(t.Context())

@@ -115,7 +115,7 @@ func TestWhoWaitsOnAServerThatIgnoresConditions(t *testing.T) {
 							}
 							began := time.Now()
 							ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-							err := wait(t, ctx, newLock(t, w.store, quiet))
+							err := wait(ctx, t, newLock(t, w.store, quiet))
 							cancel()
 							require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 							require.Equal(t, 1, strings.Count(err.Error(), "leasehold: "), err)
@@ -293,8 +293,7 @@ func TestAnAcquisitionAsksAfterATrialThatProvedNothing(t *testing.T) {
 		fails            faultproxy.Fault
 		failing          [2]int // as many updates and creates
 	}{
-		"If-None-Match": {time.Minute, 4, 4 + 2,
-			faultproxy.Fault{Kind: faultproxy.Answer, Status: 409, Code: "ConditionalRequestConflict"}, [2]int{0, 4}},
+		"If-None-Match": {time.Minute, 4, 4 + 2, conflict, [2]int{0, 4}},
 		"If-Match": {500 * time.Millisecond, 2, 2,
 			faultproxy.Fault{Kind: faultproxy.Answer, Before: time.Second, Status: 503}, [2]int{1, 1}},
 	} {
@@ -302,14 +301,7 @@ func TestAnAcquisitionAsksAfterATrialThatProvedNothing(t *testing.T) {
 			server := newServer()
 			_, holder := held(t, server)
 			w := newWire(ignoring(server, ignored))
-			var updates, creates atomic.Int32
-			w.Decide = func(r *http.Request) faultproxy.Fault {
-				if r.Header.Get("If-Match") == noVersion && int(updates.Add(1)) <= c.failing[0] ||
-					r.Header.Get("If-None-Match") == "*" && int(creates.Add(1)) <= c.failing[1] {
-					return c.fails
-				}
-				return faultproxy.Fault{}
-			}
+			failTrials(w, c.failing[0], c.failing[1], c.fails)
 			lock := newLock(t, w.store, quiet)
 			time.AfterFunc(c.free, func() {
 				_ = holder.Release(context.Background())

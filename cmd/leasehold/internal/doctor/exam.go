@@ -351,12 +351,8 @@ func spread(all []time.Duration) string {
 }
 
 func (p *exam) rest(ctx context.Context) {
-	if p.pause == 0 {
-		return
-	}
-	select {
-	case <-time.After(p.pause):
-	case <-ctx.Done():
+	if p.pause > 0 {
+		_ = storeapi.Pause(ctx, p.pause) // what follows says that ctx has ended
 	}
 }
 
