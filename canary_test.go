@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
@@ -25,74 +22,20 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 )
 
-// noVersion is the ETag of the update that must be refused.
-const noVersion = `"0123456789abcdef0123456789abcdef"`
-
-// tries returns how often the update and the create were sent that must be refused. A lock's own
-// create carries other bytes, so the tests of this file take a lock that exists.
-func tries(w *wire) (updates, creates int) {
-	for _, r := range w.Requests() {
-		switch {
-		case r.IfMatch == noVersion:
-			updates++
-		case r.IfNoneMatch == "*":
-			creates++
-		}
-	}
-	return updates, creates
-}
-
-// bodyOf reads the body of a request and puts it back.
-func bodyOf(r *http.Request) []byte {
-	body, _ := io.ReadAll(r.Body)
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	return body
-}
-
-// released is a lock object that is free.
-const released = `{"expires_at":0,"token":7,"ttl":15,"nonce":"x","holder":"before"}`
-
-func newServer() *fakes3.Server {
-	s := &fakes3.Server{}
-	s.Put(key, []byte(released))
-	return s
-}
-
-// ignoring is a server that ignores some conditions of writes.
-func ignoring(s *fakes3.Server, conditions ...string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPut {
-			for _, c := range conditions {
-				r.Header.Del(c)
-			}
-		}
-		s.ServeHTTP(w, r)
-	})
-}
-
 func TestTheFirstAcquisitionTriesTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newServer()
-		var mu sync.Mutex
-		var bodies [][]byte
-		w := newWire(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodPut {
-				body := bodyOf(r)
-				mu.Lock()
-				bodies = append(bodies, body)
-				mu.Unlock()
-			}
-			server.ServeHTTP(w, r)
-		}))
+		w := newWire(server)
+		written := recordBodies(w)
 		lock := newLock(t, w.store, leasehold.WithMetadata(map[string]string{"b": "2", "a": "1"}))
 		lease := acquire(t, lock)
 		require.Equal(t, []string{"GET", "PUT", "PUT", "PUT"}, w.Methods(0))
 		requests := w.Requests()
-		updates, creates := tries(w)
-		require.Equal(t, []int{1, 1}, []int{updates, creates})
+		requireTries(t, w, 1, 1)
 		for _, r := range requests {
 			require.Equal(t, "/bucket/"+key, r.Path)
 		}
+		bodies := written()
 		for _, body := range bodies[1:3] {
 			require.NotEqual(t, bodies[0], body, "equal bytes may have equal ETags")
 			require.Equal(t, bodies[0], bytes.TrimSpace(body), "nothing is lost if it is carried out")
@@ -107,11 +50,9 @@ func TestTheFirstAcquisitionTriesTheStore(t *testing.T) {
 		same := leasehold.NewS3Store(fakes3.NewClient(w), fakes3.Bucket) // another client may reach another server
 		other, err := leasehold.NewLock(same, "locks/other")
 		require.NoError(t, err)
-		updates, creates = tries(w)
-		require.Equal(t, []int{1, 1}, []int{updates, creates}, "once for a store")
+		requireTries(t, w, 1, 1, "once for a store")
 		require.NoError(t, acquire(t, other).Release(t.Context()))
-		updates, creates = tries(w)
-		require.Equal(t, []int{2, 2}, []int{updates, creates})
+		requireTries(t, w, 2, 2)
 	})
 }
 
@@ -137,26 +78,7 @@ func TestAServerThatIgnoresConditions(t *testing.T) {
 		"If-None-Match": {[]string{"If-None-Match"}, "a create over an object that exists"},
 	} {
 		for _, random := range []bool{false, true} {
-			for call, take := range map[string]func(ctx context.Context, l *leasehold.Lock) error{
-				"TryAcquire": func(ctx context.Context, l *leasehold.Lock) error {
-					_, err := l.TryAcquire(ctx)
-					return err
-				},
-				"Acquire": func(ctx context.Context, l *leasehold.Lock) error {
-					_, err := l.Acquire(ctx)
-					return err
-				},
-				"Do": func(ctx context.Context, l *leasehold.Lock) error {
-					return l.Do(ctx, func(context.Context, *leasehold.Lease) error { t.Error("it runs"); return nil })
-				},
-				"Run": func(ctx context.Context, l *leasehold.Lock) error {
-					e, err := leasehold.NewElector(l, leasehold.Callbacks{
-						OnStartedLeading: func(context.Context, *leasehold.Lease) { t.Error("it leads") },
-					})
-					require.NoError(t, err)
-					return e.Run(ctx)
-				},
-			} {
+			for call, take := range acquisitions {
 				t.Run(fmt.Sprintf("%s/random=%v/%s", name, random, call), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						server := newServer()
@@ -164,16 +86,15 @@ func TestAServerThatIgnoresConditions(t *testing.T) {
 						w := newWire(ignoring(server, c.ignored...))
 						began := time.Now()
 						for round := range uint64(2) {
-							lock := newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+							lock := newLock(t, w.store, quiet)
 							// a lease that is not given back must not hang the test
 							ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 							defer cancel()
-							err := take(ctx, lock)
+							err := take(ctx, t, lock)
 							require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 							require.ErrorContains(t, err, c.says)
 							require.Equal(t, 1, strings.Count(err.Error(), "leasehold: "), err)
-							var rec leasehold.Record
-							require.NoError(t, rec.UnmarshalJSON(server.Body(key)))
+							rec := recordOf(t, server)
 							require.True(t, rec.Released(), "it is given back")
 							require.Equal(t, 8+round, rec.Token)
 						}
@@ -203,18 +124,12 @@ func TestAServerThatIgnoresConditionsEndsAWaitingElector(t *testing.T) {
 				unsafe.ServeHTTP(w, r)
 			}))
 			w.Decide = func(r *http.Request) faultproxy.Fault {
-				trial := r.Header.Get("If-Match") == noVersion || r.Header.Get("If-None-Match") == "*"
-				if late && trial && time.Since(began) < 15*time.Second {
+				if late && isTrial(r) && time.Since(began) < 15*time.Second {
 					return faultproxy.Fault{Kind: faultproxy.Answer, Status: 503}
 				}
 				return faultproxy.Fault{}
 			}
-			e, err := leasehold.NewElector(newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler))),
-				leasehold.Callbacks{
-					OnStartedLeading: func(context.Context, *leasehold.Lease) { t.Error("it leads") },
-				})
-			require.NoError(t, err)
-			require.ErrorIs(t, e.Run(ctx), leasehold.ErrUnsafeStore)
+			require.ErrorIs(t, acquisitions["Run"](ctx, t, newLock(t, w.store, quiet)), leasehold.ErrUnsafeStore)
 			require.NoError(t, ctx.Err(), "it has gone on")
 			require.Equal(t, late, time.Since(began) > 15*time.Second)
 		})
@@ -235,14 +150,10 @@ func TestNobodyLeadsOnAServerThatIgnoresConditions(t *testing.T) {
 				w.Decide = func(*http.Request) faultproxy.Fault {
 					return faultproxy.Fault{After: time.Duration((i*7+seed*13)%29) * 11 * time.Millisecond}
 				}
-				e, err := leasehold.NewElector(newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler))),
-					leasehold.Callbacks{
-						OnStartedLeading: func(context.Context, *leasehold.Lease) { t.Error("it leads") },
-					})
-				require.NoError(t, err)
+				lock := newLock(t, w.store, quiet)
 				group.Go(func() {
 					time.Sleep(time.Duration((i*5+seed*3)%17) * 40 * time.Millisecond)
-					assert.ErrorIs(t, e.Run(ctx), leasehold.ErrUnsafeStore)
+					assert.ErrorIs(t, acquisitions["Run"](ctx, t, lock), leasehold.ErrUnsafeStore)
 				})
 			}
 			group.Wait()
@@ -276,13 +187,12 @@ func TestAnswersThatProveNothing(t *testing.T) {
 					var failing atomic.Bool
 					failing.Store(true)
 					w.Decide = func(r *http.Request) faultproxy.Fault {
-						if failing.Load() && (r.Header.Get("If-Match") == noVersion ||
-							r.Header.Get("If-None-Match") == "*") {
+						if failing.Load() && isTrial(r) {
 							return f
 						}
 						return faultproxy.Fault{}
 					}
-					lock := newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+					lock := newLock(t, w.store, quiet)
 					for i := range 3 {
 						began := time.Now()
 						lease, err := lock.TryAcquire(t.Context())
@@ -338,19 +248,8 @@ func TestConflictsOfTheTwoWrites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWire(ignoring(newServer(), c.ignores))
-				var updates, creates atomic.Int32
-				w.Decide = func(r *http.Request) faultproxy.Fault {
-					if r.Header.Get("If-None-Match") == "*" && int(creates.Add(1)) <= c.creates ||
-						r.Header.Get("If-Match") == noVersion && int(updates.Add(1)) <= c.updates {
-						return faultproxy.Fault{
-							Kind:   faultproxy.Answer,
-							Status: 409,
-							Code:   "ConditionalRequestConflict",
-						}
-					}
-					return faultproxy.Fault{}
-				}
-				lock := newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+				failTrials(w, c.updates, c.creates, conflict)
+				lock := newLock(t, w.store, quiet)
 				for i, want := range c.want {
 					beforeU, beforeC := tries(w)
 					lease, err := lock.TryAcquire(t.Context())
@@ -368,38 +267,6 @@ func TestConflictsOfTheTwoWrites(t *testing.T) {
 	}
 }
 
-// afterwards is a server that ignores conditions, behind a proxy that evaluates them, on what the
-// server has answered or on what was there before, when the write has been carried out.
-func afterwards(s *fakes3.Server, before bool) http.Handler {
-	var mu sync.Mutex
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ifMatch, ifNoneMatch := r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
-		if r.Method != http.MethodPut || ifMatch+ifNoneMatch == "" {
-			s.ServeHTTP(w, r)
-			return
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		answer := httptest.NewRecorder()
-		s.ServeHTTP(answer, httptest.NewRequest(http.MethodHead, r.URL.Path, http.NoBody))
-		old := answer.Header().Get("ETag")
-		r.Header.Del("If-Match")
-		r.Header.Del("If-None-Match")
-		answer = httptest.NewRecorder()
-		s.ServeHTTP(answer, r)
-		if !before {
-			old = answer.Header().Get("ETag")
-		}
-		if ifMatch != "" && ifMatch != old || ifNoneMatch != "" && old != "" {
-			w.WriteHeader(http.StatusPreconditionFailed)
-			_, _ = io.WriteString(w, fakes3.Error("PreconditionFailed",
-				"evaluated when the write had been carried out"))
-			return
-		}
-		w.Header().Set("ETag", answer.Header().Get("ETag"))
-	})
-}
-
 // A refusal of a write that was carried out is no proof. Where ETags are hashes, the white space
 // behind the record shows it.
 func TestRefusalsOfWritesThatWereCarriedOut(t *testing.T) {
@@ -411,13 +278,12 @@ func TestRefusalsOfWritesThatWereCarriedOut(t *testing.T) {
 					server.Put(key, []byte(released))
 				}
 				w := newWire(afterwards(server, false))
-				lock := newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+				lock := newLock(t, w.store, quiet)
 				for range 3 {
 					_, err := lock.TryAcquire(t.Context())
 					require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 					require.ErrorContains(t, err, "answered with a refusal")
-					var rec leasehold.Record
-					require.NoError(t, rec.UnmarshalJSON(server.Body(key)))
+					rec := recordOf(t, server)
 					require.True(t, rec.Released(), "it is given back")
 				}
 			})
@@ -427,7 +293,7 @@ func TestRefusalsOfWritesThatWereCarriedOut(t *testing.T) {
 					server.Put(key, []byte(released))
 				}
 				w := newWire(afterwards(server, true))
-				lock := newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+				lock := newLock(t, w.store, quiet)
 				lease := acquire(t, lock)
 				err := lease.Renew(t.Context())
 				require.ErrorIs(t, err, leasehold.ErrLost, "the first renewal is not")
@@ -484,17 +350,6 @@ func TestTheObjectIsDeletedWhileTheStoreIsTried(t *testing.T) {
 	})
 }
 
-type discard struct{ h http.Header }
-
-func (d *discard) Header() http.Header {
-	if d.h == nil {
-		d.h = http.Header{}
-	}
-	return d.h
-}
-func (*discard) Write(p []byte) (int, error) { return len(p), nil }
-func (*discard) WriteHeader(int)             {}
-
 // If ctx ends while the store is tried, nobody waits for the lease: it is given back.
 func TestCtxEndsWhileTheStoreIsTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -510,8 +365,7 @@ func TestCtxEndsWhileTheStoreIsTried(t *testing.T) {
 		}
 		_, err := newLock(t, w.store).TryAcquire(ctx)
 		require.ErrorIs(t, err, context.Canceled)
-		var rec leasehold.Record
-		require.NoError(t, rec.UnmarshalJSON(server.Body(key)))
+		rec := recordOf(t, server)
 		require.True(t, rec.Released())
 		w.Wait()
 	})
@@ -527,7 +381,7 @@ func TestTheEndOfCtxCutsOffNoneOfTheTwoWrites(t *testing.T) {
 			w := newWire(ignoring(server, "If-Match", "If-None-Match"))
 			ctx, cancel := context.WithCancel(t.Context())
 			w.Decide = func(r *http.Request) faultproxy.Fault {
-				switch unfit := r.Header.Get("If-Match") == noVersion || r.Header.Get("If-None-Match") == "*"; {
+				switch unfit := isTrial(r); {
 				case unfit && r.Header.Get(ignored) != "":
 					time.AfterFunc(time.Second, cancel)
 					return faultproxy.Fault{Kind: faultproxy.Ghost, Before: 1500 * time.Millisecond}
@@ -536,11 +390,10 @@ func TestTheEndOfCtxCutsOffNoneOfTheTwoWrites(t *testing.T) {
 				}
 				return faultproxy.Fault{}
 			}
-			_, err := newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler))).TryAcquire(ctx)
+			_, err := newLock(t, w.store, quiet).TryAcquire(ctx)
 			require.Error(t, err)
 			time.Sleep(time.Minute)
-			var rec leasehold.Record
-			require.NoError(t, rec.UnmarshalJSON(server.Body(key)))
+			rec := recordOf(t, server)
 			require.True(t, rec.Released(), "the write was carried out after the release")
 			w.Wait()
 		})
@@ -563,7 +416,7 @@ func TestASleepWhileTheStoreIsTried(t *testing.T) {
 				return faultproxy.Fault{}
 			}
 			var ends []leasehold.EventKind
-			lock := newLock(t, w.store, withClock(c), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+			lock := newLock(t, w.store, withClock(c), quiet,
 				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 					if e.Kind != leasehold.EventRequest && e.Kind != leasehold.EventNewLeader {
 						ends = append(ends, e.Kind)
@@ -598,8 +451,7 @@ func TestManyLocksTryTheStoreOnce(t *testing.T) {
 			w.Decide = func(*http.Request) faultproxy.Fault { return faultproxy.Fault{After: 50 * time.Millisecond} }
 			var group sync.WaitGroup
 			for i := range n {
-				lock, err := leasehold.NewLock(w.store, fmt.Sprintf("locks/%d", i),
-					leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+				lock, err := leasehold.NewLock(w.store, fmt.Sprintf("locks/%d", i), quiet)
 				require.NoError(t, err)
 				group.Go(func() {
 					lease, err := lock.TryAcquire(t.Context())
@@ -691,15 +543,22 @@ func (s *panicking) PutIfMatch(ctx context.Context, key string, body []byte, eta
 	return s.Store.PutIfMatch(ctx, key, body, etag)
 }
 
+// The panic is the caller's, whether it acquires the lock or waits for it. Nobody waits for a trial
+// that has panicked.
 func TestAPanicWhileTheStoreIsTried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &panicking{leasehold.NewMemStore()}
-		require.Panics(t, func() { _, _ = newLock(t, s).TryAcquire(t.Context()) })
-		time.Sleep(time.Minute)
-		require.Panics(t, func() {
-			_, _ = newLock(t, s).Acquire(t.Context())
-		}, "nobody waits for the one that has panicked")
-	})
+	for _, waits := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			if waits {
+				defer acquire(t, newLock(t, mem)).Abandon()
+			}
+			s := &panicking{mem}
+			acquires := func() { _, _ = newLock(t, s).Acquire(t.Context()) }
+			require.PanicsWithValue(t, "a bug", acquires)
+			time.Sleep(time.Minute)
+			require.PanicsWithValue(t, "a bug", acquires)
+		})
+	}
 }
 
 // What a process knows of a store does not keep the store alive.
@@ -716,18 +575,21 @@ func TestATriedStoreIsCollected(t *testing.T) {
 	}, 30*time.Second, 10*time.Millisecond)
 }
 
-// Break, Inspect and Watch are no acquisitions.
+// Break and Inspect are no acquisitions, and TryAcquire does not wait: none tries anything on
+// another's record.
 func TestOnlyAcquisitionsTryTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newServer()
-		holder := acquire(t, newLock(t, newWire(server).store))
+		_, holder := held(t, server)
 		w := newWire(server)
 		lock := newLock(t, w.store)
-		_, err := lock.Inspect(t.Context())
+		_, err := lock.TryAcquire(t.Context())
+		require.ErrorIs(t, err, leasehold.ErrHeld)
+		require.Equal(t, []string{"GET"}, w.Methods(0))
+		_, err = lock.Inspect(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, lock.Break(t.Context(), holder.Token()))
-		updates, creates := tries(w)
-		require.Zero(t, updates+creates)
+		requireTries(t, w, 0, 0)
 		_ = holder.Release(t.Context())
 	})
 }
@@ -744,7 +606,7 @@ func TestBreakWhileTheStoreIsTried(t *testing.T) {
 			}
 			return faultproxy.Fault{}
 		}
-		lease := acquire(t, newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler))))
+		lease := acquire(t, newLock(t, w.store, quiet))
 		require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
 	})
 }

@@ -21,40 +21,14 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 )
 
-// far is a round trip of all tests of this file that have one.
-const far = 50 * time.Millisecond
-
-func farWire(server http.Handler) *wire {
-	w := newWire(server)
-	w.Decide = func(*http.Request) faultproxy.Fault { return faultproxy.Fault{Before: far / 2, After: far / 2} }
-	return w
-}
-
-// held is a server with a lock that is held for the test, by a process that knows the store.
-func held(t *testing.T, server *fakes3.Server, opts ...leasehold.Option) (*leasehold.Lock, *leasehold.Lease) {
-	lock := newLock(t, newWire(server).store, opts...)
-	lease, err := lock.Acquire(t.Context())
-	require.NoError(t, err)
-	return lock, lease
-}
-
 // Who waits tries the store meanwhile, once in a process. So the hand-over is as fast as on a known
 // store.
 func TestWhoWaitsTriesTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newServer()
 		_, holder := held(t, server)
-		var mu sync.Mutex
-		var bodies [][]byte
-		w := farWire(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodPut {
-				body := bodyOf(r)
-				mu.Lock()
-				bodies = append(bodies, body)
-				mu.Unlock()
-			}
-			server.ServeHTTP(w, r)
-		}))
+		w := farWire(server)
+		written := recordBodies(w)
 		was := server.Body(key)
 		lock := newLock(t, w.store)
 		var leases sync.WaitGroup
@@ -66,11 +40,10 @@ func TestWhoWaitsTriesTheStore(t *testing.T) {
 			}
 		})
 		time.Sleep(time.Second)
-		updates, creates := tries(w)
-		require.Equal(t, []int{1, 1}, []int{updates, creates})
+		requireTries(t, w, 1, 1)
 		require.Equal(t, "GET", w.Methods(0)[0])
 		require.ElementsMatch(t, []string{"PUT", "PUT"}, w.Methods(0)[1:3])
-		for _, body := range bodies {
+		for _, body := range written() {
 			require.True(t, bytes.HasPrefix(body, was), "the very bytes that it has read")
 			require.Empty(t, bytes.TrimSpace(body[len(was):]))
 			require.Greater(t, len(body), len(was))
@@ -90,8 +63,7 @@ func TestWhoWaitsTriesTheStore(t *testing.T) {
 		require.Equal(t, 3*far, time.Since(released), "a read, an acquisition, and its release")
 		require.Equal(t, []string{"GET", "PUT", "PUT"}, w.Methods(sent))
 		require.NoError(t, acquire(t, newLock(t, w.store)).Release(t.Context()))
-		updates, creates = tries(w)
-		require.Equal(t, []int{1, 1}, []int{updates, creates}, "once in a process")
+		requireTries(t, w, 1, 1, "once in a process")
 	})
 }
 
@@ -119,22 +91,12 @@ func TestWhoWaitsOnAServerThatIgnoresConditions(t *testing.T) {
 		"not obeyed":         func(s *fakes3.Server) http.Handler { return afterwards(s, true) },
 	} {
 		for _, random := range []bool{false, true} {
-			for call, wait := range map[string]func(ctx context.Context, l *leasehold.Lock) error{
-				"Acquire": func(ctx context.Context, l *leasehold.Lock) error { _, err := l.Acquire(ctx); return err },
-				"Do": func(ctx context.Context, l *leasehold.Lock) error {
-					return l.Do(ctx, func(context.Context, *leasehold.Lease) error { t.Error("it runs"); return nil })
-				},
-				"Run": func(ctx context.Context, l *leasehold.Lock) error {
-					e, err := leasehold.NewElector(l, leasehold.Callbacks{
-						OnStartedLeading: func(context.Context, *leasehold.Lease) { t.Error("it leads") },
-					})
-					require.NoError(t, err)
-					return e.Run(ctx)
-				},
-			} {
+			for call, wait := range acquisitions {
+				if call == "TryAcquire" { // which does not wait
+					continue
+				}
 				t.Run(fmt.Sprintf("%s/random=%v/%s", name, random, call), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						quiet := leasehold.WithLogger(slog.New(slog.DiscardHandler))
 						server := newServer()
 						server.RandomETags = random
 						_, holder := held(t, server, quiet)
@@ -153,7 +115,7 @@ func TestWhoWaitsOnAServerThatIgnoresConditions(t *testing.T) {
 							}
 							began := time.Now()
 							ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-							err := wait(ctx, newLock(t, w.store, quiet))
+							err := wait(ctx, t, newLock(t, w.store, quiet))
 							cancel()
 							require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 							require.Equal(t, 1, strings.Count(err.Error(), "leasehold: "), err)
@@ -161,14 +123,12 @@ func TestWhoWaitsOnAServerThatIgnoresConditions(t *testing.T) {
 							require.NoError(t, <-committed)
 							require.True(t, holder.Valid())
 							require.NoError(t, holder.Renew(t.Context()), "its next write takes its term up again")
-							var rec leasehold.Record
-							require.NoError(t, rec.UnmarshalJSON(server.Body(key)))
+							rec := recordOf(t, server)
 							require.Equal(t, fmt.Sprint(i), string(rec.Payload), "what was committed is there again")
 							require.Equal(t, holder.Token(), rec.Token)
 						}
 						require.NoError(t, holder.Release(t.Context()))
-						var rec leasehold.Record
-						require.NoError(t, rec.UnmarshalJSON(server.Body(key)))
+						rec := recordOf(t, server)
 						require.True(t, rec.Released())
 					})
 				})
@@ -212,16 +172,12 @@ func TestATrialDelaysNoWakeUp(t *testing.T) {
 type stuck struct {
 	leasehold.Store
 	writes, underWay atomic.Int32
-	panics           bool
 }
 
 func (s *stuck) wait(ctx context.Context) (string, error) {
 	s.writes.Add(1)
 	s.underWay.Add(1)
 	defer s.underWay.Add(-1)
-	if s.panics {
-		panic("a bug")
-	}
 	<-ctx.Done()
 	return "", ctx.Err()
 }
@@ -254,9 +210,6 @@ func TestATrialDoesNotOutliveTheCall(t *testing.T) {
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.Equal(t, int32(4*2), s.writes.Load(), "an attempt each, and a few of them")
 
-		require.PanicsWithValue(t, "a bug", func() {
-			_, _ = newLock(t, &stuck{Store: mem, panics: true}).Acquire(t.Context())
-		})
 		require.NoError(t, holder.Release(t.Context()))
 	})
 }
@@ -280,28 +233,20 @@ func TestWhatIsNotTriedOn(t *testing.T) {
 				server := &fakes3.Server{}
 				server.Put(key, []byte(c.body))
 				w := newWire(server)
-				var bodies sync.Map
-				w.Decide = func(r *http.Request) faultproxy.Fault {
-					if r.Method == http.MethodPut {
-						bodies.Store(string(bodyOf(r)), true)
-					}
-					return faultproxy.Fault{}
-				}
+				written := recordBodies(w)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				var log bytes.Buffer
 				logger := slog.New(slog.NewTextHandler(&log, nil))
 				_, err := newLock(t, w.store, leasehold.WithLogger(logger)).Acquire(ctx)
 				require.Error(t, err)
-				updates, creates := tries(w)
-				require.Equal(t, []int{c.tries, c.tries}, []int{updates, creates})
+				requireTries(t, w, c.tries, c.tries)
 				require.NotContains(t, log.String(), "could not be tried", "not even by a read")
-				bodies.Range(func(body, _ any) bool {
-					rest, ok := strings.CutPrefix(body.(string), c.body)
+				for _, body := range written() {
+					rest, ok := strings.CutPrefix(string(body), c.body)
 					require.True(t, ok)
 					require.Empty(t, strings.TrimSpace(rest))
-					return true
-				})
+				}
 				require.Equal(t, c.body, string(server.Body(key)))
 			})
 		})
@@ -339,65 +284,34 @@ func TestWhatATrialHasReadIsRemembered(t *testing.T) {
 	})
 }
 
-// TryAcquire does not wait, so it tries nothing on another's record.
-func TestTryAcquireTriesNothingOnAnothersRecord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newServer()
-		_, holder := held(t, server)
-		w := newWire(server)
-		_, err := newLock(t, w.store).TryAcquire(t.Context())
-		require.ErrorIs(t, err, leasehold.ErrHeld)
-		require.Equal(t, []string{"GET"}, w.Methods(0))
-		require.NoError(t, holder.Release(t.Context()))
-	})
-}
-
 // An answer that proves nothing is asked again by the acquisition, if those who wait have not got
-// another.
-func TestAnAcquisitionAsksAfterAWaitThatProvedNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newServer()
-		_, holder := held(t, server)
-		w := newWire(ignoring(server, "If-None-Match"))
-		w.Decide = func(r *http.Request) faultproxy.Fault {
-			if creates := r.Header.Get("If-None-Match") == "*"; creates && w.Count("PUT") < 8 {
-				return faultproxy.Fault{Kind: faultproxy.Answer, Status: 409, Code: "ConditionalRequestConflict"}
-			}
-			return faultproxy.Fault{}
-		}
-		lock := newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
-		time.AfterFunc(time.Minute, func() { _ = holder.Release(context.Background()) })
-		_, err := lock.Acquire(t.Context())
-		require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
-		_, creates := tries(w)
-		require.Equal(t, 4+2, creates)
-	})
-}
-
-// A trial that ends without a proof when the lock is already taken is not the last one.
+// another, also if their trial ends only when the lock is already taken.
 func TestAnAcquisitionAsksAfterATrialThatProvedNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newServer()
-		_, holder := held(t, server)
-		w := newWire(ignoring(server, "If-Match"))
-		var first, second atomic.Bool
-		w.Decide = func(r *http.Request) faultproxy.Fault {
-			if r.Header.Get("If-None-Match") == "*" && !first.Swap(true) ||
-				r.Header.Get("If-Match") == noVersion && !second.Swap(true) {
-				return faultproxy.Fault{Kind: faultproxy.Answer, Before: time.Second, Status: 503}
-			}
-			return faultproxy.Fault{}
-		}
-		lock := newLock(t, w.store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
-		time.AfterFunc(500*time.Millisecond, func() {
-			_ = holder.Release(context.Background())
-			lock.Wake()
+	for ignored, c := range map[string]struct {
+		free             time.Duration
+		updates, creates int
+		fails            faultproxy.Fault
+		failing          [2]int // as many updates and creates
+	}{
+		"If-None-Match": {time.Minute, 4, 4 + 2, conflict, [2]int{0, 4}},
+		"If-Match": {500 * time.Millisecond, 2, 2,
+			faultproxy.Fault{Kind: faultproxy.Answer, Before: time.Second, Status: 503}, [2]int{1, 1}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			server := newServer()
+			_, holder := held(t, server)
+			w := newWire(ignoring(server, ignored))
+			failTrials(w, c.failing[0], c.failing[1], c.fails)
+			lock := newLock(t, w.store, quiet)
+			time.AfterFunc(c.free, func() {
+				_ = holder.Release(context.Background())
+				lock.Wake()
+			})
+			_, err := lock.Acquire(t.Context())
+			require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+			requireTries(t, w, c.updates, c.creates)
 		})
-		_, err := lock.Acquire(t.Context())
-		require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
-		updates, creates := tries(w)
-		require.Equal(t, []int{2, 2}, []int{updates, creates})
-	})
+	}
 }
 
 // A term whose earlier version has come back goes on with its last record.
@@ -409,7 +323,7 @@ func TestAnEarlierVersionOfTheTermComesBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := newServer()
-				_, lease := held(t, server, leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+				_, lease := held(t, server, quiet,
 					leasehold.WithManualRenewal())
 				require.NoError(t, lease.Commit(t.Context(), []byte("first")))
 				earlier := server.Body(key)
@@ -417,8 +331,7 @@ func TestAnEarlierVersionOfTheTermComesBack(t *testing.T) {
 				server.Put(key, earlier)
 				time.Sleep(time.Second)
 				require.NoError(t, write(lease))
-				var rec leasehold.Record
-				require.NoError(t, rec.UnmarshalJSON(server.Body(key)))
+				rec := recordOf(t, server)
 				require.Equal(t, "last", string(rec.Payload))
 				require.Equal(t, name == "release", rec.Released())
 				if name == "release" {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/probe"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -51,15 +52,18 @@ type describer interface {
 	DeleteIfMatch(ctx context.Context, key, etag string) error
 }
 
-// check tries what the safety of writes rests on, with an object in the same folder as key, because
-// permissions are often given by prefix: that an object keeps its token, and, unless the server is
-// known to enforce them, all conditions.
+// check tries what the safety of writes rests on, with an object beside key: that an object keeps
+// its token, and, unless the server is known to enforce them, all conditions.
 //
 // If the object can be removed, it is. On a server that may ignore the condition of a delete, each
 // Store then has a key of its own, so that no check removes the object of another. Otherwise all
 // checks use one object, which stays.
 func (s *Store) check(ctx context.Context, key string) error {
-	t := &trial{Store: s, ctx: ctx, key: checkObject(key)}
+	t := &trial{Store: s, ctx: ctx, key: probe.Beside(key, "check")}
+	t.write = func(w *write, old, next Version, body string) error {
+		next.Size = int64(len(body))
+		return s.send(ctx, w, current{Version: old}, next, strings.NewReader(body))
+	}
 	remove := func(context.Context, string, string) {}
 	switch b := s.backend.(type) {
 	case cleaner:
@@ -82,14 +86,9 @@ func (s *Store) check(ctx context.Context, key string) error {
 			_ = storeapi.Patiently(ctx, tries, func(bool) error { return b.DeleteIfMatch(ctx, key, id) })
 		}
 	}
-	err := undisturbed(ctx, t.once)
+	err := probe.Undisturbed(ctx, t.once)
 	remove(context.WithoutCancel(ctx), t.key, t.last)
 	return err
-}
-
-// checkObject is the key of the object with which writes of key are checked.
-func checkObject(key string) string {
-	return key[:strings.LastIndex(key, "/")+1] + storeapi.OwnNames + "check"
 }
 
 // tries limits how often a request of the check is sent while it fails temporarily. Some servers
@@ -104,35 +103,13 @@ type trial struct {
 	known  bool   // the server is known to enforce conditions
 	strict bool   // the backend says of a refusal that it is one
 	last   string // ID of the version that it has written last, as far as it is known
-}
-
-var errDisturbed = errors.New("the object of the check is not as it was written: other processes check with it all " +
-	"the time, or a proxy in front of the server caches or changes answers")
-
-// undisturbed runs a check until no other process has come in between.
-func undisturbed(ctx context.Context, once func() error) error {
-	for try := 1; ; try++ {
-		err := once()
-		if !errors.Is(err, errDisturbed) || try == attempts {
-			return err
-		}
-		if err := storeapi.Rest(ctx, 1); err != nil {
-			return err
-		}
-	}
-}
-
-// disturbed marks the refusal of a write that must not be refused.
-func disturbed(err error) error {
-	if storeapi.Refused(err) || errors.Is(err, storeapi.ErrConflict) {
-		return fmt.Errorf("%w: %s", errDisturbed, err.Error())
-	}
-	return err
+	// write sends one write over old, whose ID is empty if there is no object.
+	write func(w *write, old, next Version, body string) error
 }
 
 func (t *trial) once() error {
 	first, body := newWrite(1, t.key), rand.Text()
-	if err := t.begin(first, body); err != nil {
+	if _, err := t.begin(first, body); err != nil {
 		return err
 	}
 	if t.known { // whatever Get shows, a write goes by Head
@@ -164,7 +141,7 @@ func (t *trial) once() error {
 		return err
 	}
 	if now.ID == v.ID {
-		return unsafeServer("two versions with the same body have the same ID: on S3, encrypt the bucket with " +
+		return probe.Unsafe("two versions with the same body have the same ID: on S3, encrypt the bucket with " +
 			"SSE-KMS, or choose PaddedBodies")
 	}
 	stale := newWrite(1, t.key)
@@ -188,30 +165,22 @@ func (t *trial) set(b MetadataSetter, former, now Version, present *write, body 
 		return err
 	}
 	if err := b.SetMetadata(t.ctx, t.key, now, next.metadata(nil)); err != nil {
-		return disturbed(err)
+		return probe.Disturbed(err)
 	}
 	v, err := t.look(next, body)
 	if err == nil && v.ID == now.ID {
-		err = unsafeServer("SetMetadata leaves a version with the same ID: it must give it a new one")
+		err = probe.Unsafe("SetMetadata leaves a version with the same ID: it must give it a new one")
 	}
 	return err
 }
 
-// put sends a write.
+// put sends a write, and again while it fails temporarily, unless that may be a refusal.
 func (t *trial) put(w *write, old, next Version, body string) error {
-	next.Size = int64(len(body))
-	return t.patiently(func() error {
-		return t.send(t.ctx, w, current{Version: old}, next, strings.NewReader(body))
-	})
-}
-
-// patiently sends a request again while it fails temporarily, unless that may be a refusal.
-func (t *trial) patiently(send func() error) error {
 	times := tries
 	if !t.strict {
 		times = 1
 	}
-	return storeapi.Patiently(t.ctx, times, func(bool) error { return send() })
+	return storeapi.Patiently(t.ctx, times, func(bool) error { return t.write(w, old, next, body) })
 }
 
 func (t *trial) head() (v Version, err error) {
@@ -235,21 +204,21 @@ func (t *trial) must(w *write, old, next Version, body string) (now Version, err
 	if now.Metadata[metaNonce] == w.nonce {
 		return now, nil
 	}
-	return now, disturbed(err)
+	return now, probe.Disturbed(err)
 }
 
-// begin puts a version of its own in place: a new object, or over what another check has left.
-func (t *trial) begin(w *write, body string) (err error) {
-	var now Version
+// begin puts a version of its own in place: a new object, or over what another check has left. now
+// is that version if a read has shown it.
+func (t *trial) begin(w *write, body string) (now Version, err error) {
 	if !t.strict { // where the refusal of a create could be any failure
 		if now, err = t.head(); err != nil {
-			return err
+			return now, err
 		}
 	}
 	if now, err = t.must(w, now, Version{}, body); err != nil && now.ID != "" {
-		_, err = t.must(w, now, Version{}, body)
+		now, err = t.must(w, now, Version{}, body)
 	}
-	return err
+	return now, err
 }
 
 // get reads the version of w, with Get.
@@ -259,7 +228,7 @@ func (t *trial) get(w *write, body string) (Version, error) {
 	case err != nil:
 		return v, err
 	case got != body: // that of another process
-		return v, errDisturbed
+		return v, probe.ErrDisturbed
 	}
 	t.last = v.ID
 	return v, shows("Get", v, w)
@@ -269,7 +238,7 @@ func (t *trial) read() (v Version, body string, err error) {
 	err = storeapi.Patiently(t.ctx, tries, func(bool) error {
 		got, raw, err := t.open(t.ctx, t.key)
 		if err != nil {
-			return disturbed(err)
+			return probe.Disturbed(err)
 		}
 		content, err := io.ReadAll(io.LimitReader(raw, drainSize))
 		_ = raw.Close()
@@ -279,26 +248,26 @@ func (t *trial) read() (v Version, body string, err error) {
 	return v, body, err
 }
 
-// look reads the version of w, with Head.
+// look is lookFor for a body that shows whose the object is.
 func (t *trial) look(w *write, body string) (Version, error) {
-	v, err := lookFor(w, "Head", t.head)
+	v, err := t.lookFor(w, "Head")
 	if errors.Is(err, leasehold.ErrUnsafeStore) { // unless another process has replaced it, whose metadata is dropped
 		if _, got, readErr := t.read(); readErr != nil || got != body {
-			return v, errors.Join(errDisturbed, readErr)
+			return v, errors.Join(probe.ErrDisturbed, readErr)
 		}
 	}
 	t.last = v.ID
 	return v, err
 }
 
-// lookFor has head show the version of w. The first HEAD after a write may show the new ETag with
-// the metadata of the version before.
-func lookFor(w *write, method string, head func() (Version, error)) (v Version, err error) {
+// lookFor reads the version of w, with Head. The first HEAD after a write may show the new ETag
+// with the metadata of the version before.
+func (t *trial) lookFor(w *write, method string) (v Version, err error) {
 	for range 2 {
-		if v, err = head(); err == nil {
+		if v, err = t.head(); err == nil {
 			err = shows(method, v, w)
 		}
-		if !errors.Is(err, errDisturbed) {
+		if !errors.Is(err, probe.ErrDisturbed) {
 			break
 		}
 	}
@@ -312,7 +281,7 @@ func shows(method string, v Version, w *write) error {
 	case token != "" && nonce == w.nonce:
 		return nil
 	case v.ID == "", token != "" && nonce != "": // of another process
-		return errDisturbed
+		return probe.ErrDisturbed
 	}
 	return &storeapi.Error{
 		Kind: leasehold.ErrUnsafeStore,
@@ -327,26 +296,24 @@ func shows(method string, v Version, w *write) error {
 func (t *trial) mustRefuse(w, present *write, err error, ignored string) error {
 	switch {
 	case err == nil:
-		return unsafeServer(ignored)
+		return probe.Unsafe("%s", ignored)
 	case errors.Is(err, leasehold.ErrPreconditionFailed):
 		return nil
 	case errors.Is(err, leasehold.ErrNotExist): // somebody has removed it
-		return disturbed(err)
-	case t.strict, storeapi.Permanent(err), t.ctx.Err() != nil:
+		return probe.Disturbed(err)
+	case storeapi.Permanent(err), t.ctx.Err() != nil:
 		return err
 	}
-	now, headErr := t.head() // a Backend may refuse with any error
+	now, headErr := t.head() // a Backend may refuse with any error, and an answer may be lost
 	switch {
+	case now.Metadata[metaNonce] == w.nonce:
+		return probe.Unsafe("%s", ignored)
+	case t.strict:
+		return err
 	case headErr != nil:
 		return headErr
-	case now.Metadata[metaNonce] == w.nonce:
-		return unsafeServer(ignored)
 	case now.Metadata[metaNonce] != present.nonce:
-		return errDisturbed
+		return probe.ErrDisturbed
 	}
 	return nil
-}
-
-func unsafeServer(what string) error {
-	return &storeapi.Error{Kind: leasehold.ErrUnsafeStore, Cause: errors.New(what)}
 }

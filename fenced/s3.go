@@ -160,10 +160,7 @@ func (b *s3Backend) version(key string, etag *string, size *int64, contentType *
 
 // Put implements Backend.
 func (b *s3Backend) Put(ctx context.Context, key string, old, next Version, body io.Reader) error {
-	w := s3Write{key: key, meta: next.Metadata, ifMatch: &old.ID}
-	if old.ID == "" {
-		w.ifMatch, w.ifNoneMatch = nil, aws.String("*")
-	}
+	w := s3Over(key, old.ID, next.Metadata)
 	if got, again := next.Settings.(*s3.GetObjectOutput); again {
 		var err error
 		if w.settings, err = b.keep(got); err != nil {
@@ -217,6 +214,15 @@ type s3Write struct {
 	ifMatch, ifNoneMatch *string
 	meta                 map[string]string
 	settings
+}
+
+// s3Over is a write over the version of an ETag, or a create if that is empty.
+func s3Over(key, etag string, meta map[string]string) s3Write {
+	w := s3Write{key: key, meta: meta, ifMatch: &etag}
+	if etag == "" {
+		w.ifMatch, w.ifNoneMatch = nil, aws.String("*")
+	}
+	return w
 }
 
 // put sends a body in one request. The check of the server begins with it, so the form of ETags is

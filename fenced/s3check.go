@@ -3,14 +3,12 @@ package fenced
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/probe"
 	"github.com/leasehold-go/leasehold/internal/s3api"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
@@ -19,10 +17,10 @@ import (
 // first request of a Store, because its answer has an error code, for example for a wrong secret
 // key. The answer to a HEAD has none.
 func (b *s3Backend) mayRemove(ctx context.Context, key string) (bool, error) {
-	noVersion := `"0123456789abcdef0123456789abcdef"`
+	noVersion := probe.NoVersion
 	for _, ifMatch := range []*string{&noVersion, nil} {
 		err := b.deleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.Name, Key: &key, IfMatch: ifMatch})
-		if err == nil || storeapi.Refused(err) || errors.Is(err, storeapi.ErrConflict) {
+		if err == nil || probe.Refused(err) {
 			b.removes = true
 			return true, nil
 		}
@@ -61,107 +59,50 @@ func (b *s3Backend) deleteObject(ctx context.Context, in *s3.DeleteObjectInput) 
 // checkLarge tries whether an upload in parts keeps its token, and both conditions of its
 // completion. The check of the Store has come before.
 func (b *s3Backend) checkLarge(ctx context.Context, key string) error {
-	c := &largeCheck{s3Backend: b, ctx: ctx, key: checkObject(key)}
+	t := &trial{Store: &Store{backend: b}, ctx: ctx, key: probe.Beside(key, "check"), strict: true}
 	if b.removes {
-		c.key += "-" + b.suffix
+		t.key += "-" + b.suffix
 	}
-	err := undisturbed(ctx, c.once)
+	err := probe.Undisturbed(ctx, func() error { return b.checkParts(t) })
 	if b.removes {
-		b.remove(context.WithoutCancel(ctx), c.key, c.last)
+		b.remove(context.WithoutCancel(ctx), t.key, t.last)
 	}
 	return err
 }
 
-// largeCheck is a check of uploads in parts, with an object that other processes may check with
-// too.
-type largeCheck struct {
-	*s3Backend
-	ctx  context.Context
-	key  string
-	last string // ETag of the version that it has written last, as far as it is known
-}
-
-func (c *largeCheck) once() error {
-	former, err := c.begin()
-	if err != nil {
+// checkParts is one run of checkLarge.
+func (b *s3Backend) checkParts(t *trial) error {
+	at := func(w *write, old Version) s3Write { return s3Over(t.key, old.ID, w.metadata(nil)) }
+	var former Version
+	t.write = func(w *write, old, _ Version, body string) (err error) {
+		former.ID, err = b.put(t.ctx, at(w, old), []byte(body))
 		return err
 	}
-	w, err := c.upload(&former, nil)
-	if err != nil {
-		return disturbed(err)
+	if now, err := t.begin(newWrite(1, t.key), rand.Text()); err != nil {
+		return err
+	} else if now.ID != "" {
+		former = now
 	}
-	now, err := lookFor(w, "HEAD, after an upload in parts,", c.look)
-	c.last = now.ID
+	t.write = func(w *write, old, _ Version, body string) error {
+		return b.putParts(t.ctx, at(w, old), strings.NewReader(body), int64(len(body)))
+	}
+	large := newWrite(1, t.key)
+	// must knows an upload that has landed: Ceph's gateway answers without an ETag.
+	if _, err := t.must(large, former, Version{}, "5"); err != nil {
+		return err
+	}
+	now, err := t.lookFor(large, "HEAD, after an upload in parts,")
+	t.last = now.ID
 	for _, of := range []struct {
-		condition            string
-		ifMatch, ifNoneMatch *string
-	}{{"If-Match", &former, nil}, {"If-None-Match", nil, aws.String("*")}} {
+		condition string
+		over      Version
+	}{{"If-Match", former}, {"If-None-Match", Version{}}} {
 		if err != nil {
 			return err
 		}
-		if _, err = c.upload(of.ifMatch, of.ifNoneMatch); errors.Is(err, leasehold.ErrNotExist) {
-			return disturbed(err)
-		}
-		err = mustFail(err, fmt.Sprintf("the server ignores %s of CompleteMultipartUpload: bodies over %d bytes "+
-			"cannot be fenced here", of.condition, c.partSize-padding))
-	}
-	return err
-}
-
-// begin puts a version in place, and returns its ETag.
-func (c *largeCheck) begin() (etag string, err error) {
-	put := func(ifMatch, ifNoneMatch *string) error {
-		return storeapi.Patiently(c.ctx, tries, func(bool) error {
-			etag, err = c.put(c.ctx, s3Write{
-				key: c.key, ifMatch: ifMatch, ifNoneMatch: ifNoneMatch, meta: newWrite(1, c.key).metadata(nil),
-			}, []byte(rand.Text()))
-			return err
-		})
-	}
-	err = put(nil, aws.String("*"))
-	if storeapi.Refused(err) || errors.Is(err, storeapi.ErrConflict) {
-		now, headErr := c.look()
-		if headErr != nil || now.ID == "" {
-			return "", errors.Join(errDisturbed, headErr)
-		}
-		err = disturbed(put(&now.ID, nil))
-	}
-	return etag, err
-}
-
-// upload sends a body in parts. If it has landed, the answer does not count: Ceph's gateway answers
-// without an ETag.
-func (c *largeCheck) upload(ifMatch, ifNoneMatch *string) (w *write, err error) {
-	w = newWrite(1, c.key)
-	err = storeapi.Patiently(c.ctx, tries, func(bool) error {
-		return c.putParts(c.ctx, s3Write{
-			key: c.key, ifMatch: ifMatch, ifNoneMatch: ifNoneMatch, meta: w.metadata(nil),
-		}, strings.NewReader("5"), 1)
-	})
-	if err != nil && !storeapi.Refused(err) {
-		if now, headErr := c.look(); headErr == nil && now.Metadata[metaNonce] == w.nonce {
-			return w, nil
-		}
-	}
-	return w, err
-}
-
-func (c *largeCheck) look() (v Version, err error) {
-	err = storeapi.Patiently(c.ctx, tries, func(bool) (err error) {
-		v, err = c.Head(c.ctx, c.key)
-		return err
-	})
-	return v, err
-}
-
-// mustFail returns nil if err is a refused precondition, and an error that says what the server
-// ignored if err is nil.
-func mustFail(err error, ignored string) error {
-	if err == nil {
-		return unsafeServer(ignored)
-	}
-	if errors.Is(err, leasehold.ErrPreconditionFailed) {
-		return nil
+		w := newWrite(1, t.key)
+		err = t.mustRefuse(w, large, t.put(w, of.over, Version{}, "5"), fmt.Sprintf("the server ignores %s of "+
+			"CompleteMultipartUpload: bodies over %d bytes cannot be fenced here", of.condition, b.partSize-padding))
 	}
 	return err
 }

@@ -6,15 +6,13 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/leasehold-go/leasehold/internal/probe"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
 // ErrIgnored says that a store has carried out a write whose condition did not hold. No waiting
 // fixes that, also if the store has worked.
 var ErrIgnored = errors.New("it has carried out a write whose condition did not hold")
-
-// noVersion is an ETag that no object has.
-const noVersion = `"0123456789abcdef0123456789abcdef"`
 
 // The two writes that must be refused.
 const (
@@ -23,7 +21,7 @@ const (
 )
 
 var writes = [2]struct{ over, what string }{
-	{noVersion, "an update of a version that does not exist"}, {"", "a create over an object that exists"},
+	{probe.NoVersion, "an update of a version that does not exist"}, {"", "a create over an object that exists"},
 }
 
 const (

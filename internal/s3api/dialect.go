@@ -1,7 +1,6 @@
 package s3api
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/leasehold-go/leasehold/internal/probe"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/storehttp"
 )
@@ -133,24 +133,26 @@ type question struct {
 	asked int
 }
 
-// learn asks the server for its dialect, with an object that stays. That is in the same folder as
-// key, because permissions are often given by prefix. A condition that the server ignores must not
-// meet an object that matters. The caller holds o.learning.
+// etagMark is shorter than what is written, because another version may ask with other words.
+var etagMark = probe.Mark{Begins: "How does this server", Whose: "leasehold's"}
+
+// learn asks the server for its dialect, with an object beside key that stays. A condition that the
+// server ignores must not meet an object that matters. The caller holds o.learning.
 func (o Objects) learn(ctx context.Context, key string) (dialect, error) {
-	probe := key[:strings.LastIndex(key, "/")+1] + storeapi.OwnNames + "etag"
-	body := []byte("How does this server want ETags? leasehold has asked it, and needs this object no more.")
+	own := probe.Beside(key, "etag")
+	body := []byte(etagMark.Begins + " want ETags? leasehold has asked it, and needs this object no more.")
 	q := &o.question
 	if q.etag == "" && !q.there {
-		etag, err := o.put(ctx, probe, body, nil, aws.String("*"))
+		etag, err := o.put(ctx, own, body, nil, aws.String("*"))
 		q.etag, q.there = etag, errors.Is(err, storeapi.ErrPreconditionFailed) // since another has asked
 		if err != nil && !q.there {
 			return unknown, err
 		}
 	}
 	if q.etag == "" {
-		object, err := o.Get(ctx, probe)
-		if err == nil && !bytes.HasPrefix(object.Body, body[:20]) { // another version may ask with other words
-			err = fmt.Errorf("the object %q is not leasehold's own", probe)
+		object, err := o.Get(ctx, own)
+		if err == nil {
+			err = etagMark.Own(own, object.Body)
 		}
 		if err != nil {
 			q.there = !errors.Is(err, storeapi.ErrNotExist)
@@ -160,7 +162,7 @@ func (o Objects) learn(ctx context.Context, key string) (dialect, error) {
 	}
 	forms := []string{q.etag, noVersion, unquoted(q.etag), noVersion}
 	for ; q.asked < len(forms); q.asked++ {
-		_, err := o.put(ctx, probe, body, &forms[q.asked], nil)
+		_, err := o.put(ctx, own, body, &forms[q.asked], nil)
 		refused := errors.Is(err, storeapi.ErrPreconditionFailed)
 		switch {
 		case errors.Is(err, storeapi.ErrNotExist):
@@ -185,4 +187,5 @@ func (o Objects) learn(ctx context.Context, key string) (dialect, error) {
 	return bare, nil
 }
 
-const noVersion = "0123456789abcdef0123456789abcdef" // no object has this ETag
+// noVersion has no quotes, so that it is wrong in either form.
+var noVersion = unquoted(probe.NoVersion)

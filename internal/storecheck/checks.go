@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/leasehold-go/leasehold/internal/probe"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -15,14 +16,14 @@ import (
 const createRace = "create-race"
 
 var checks = []Check{
-	{"missing", "a missing object is told apart, and not updated", func(p probe) error {
+	{"missing", "a missing object is told apart, and not updated", func(p trial) error {
 		if _, err := p.get(); !errors.Is(err, storeapi.ErrNotExist) {
 			return fmt.Errorf("a Get of a missing key must return ErrNotExist; it returned: %w", orUnexpected(err))
 		}
-		_, err := p.s.update(p.ctx, p.key, p.body("x"), `"0123456789abcdef0123456789abcdef"`)
+		_, err := p.s.put(p.ctx, p.key, p.body("x"), probe.NoVersion)
 		return mustRefuse("PutIfMatch of a missing key", err)
 	}},
-	{createRace, "of many creates at once, exactly one wins", func(p probe) error {
+	{createRace, "of many creates at once, exactly one wins", func(p trial) error {
 		base := p.key
 		for round := range p.rounds {
 			if p.rounds > 1 {
@@ -30,23 +31,24 @@ var checks = []Check{
 			}
 			exists := false
 			if p.shared { // then none may win
-				var err error
-				if _, exists, err = p.leftover(); err != nil {
+				etag, err := p.leftover()
+				if err != nil {
 					return err
 				}
+				exists = etag != ""
 			}
-			etag, err := p.race("", func(body []byte) (string, error) { return p.s.createOnce(p.ctx, p.key, body) })
+			etag, err := p.race("", "")
 			switch {
 			case exists && etag != "":
-				return notSafe("a create over an existing object succeeded")
-			case exists && errors.Is(err, errNoWinner), errors.Is(err, errDisturbed) && !exists:
+				return probe.Unsafe("a create over an existing object succeeded")
+			case exists && errors.Is(err, errNoWinner), errors.Is(err, probe.ErrDisturbed) && !exists:
 			case err != nil:
 				return err
 			}
 		}
 		return nil
 	}},
-	{"create", "a create over an existing object is refused", func(p probe) error {
+	{"create", "a create over an existing object is refused", func(p trial) error {
 		first := p.body("\x00first\xff\n")
 		if !p.shared { // which start reads
 			p.s.requests.Add(1)
@@ -56,13 +58,13 @@ var checks = []Check{
 		if err != nil {
 			return err
 		}
-		_, err = p.s.create(p.ctx, p.key, p.body("second"))
+		_, err = p.s.put(p.ctx, p.key, p.body("second"), "")
 		if err := mustRefuse("a second PutIfNoneMatch", err); err != nil {
 			return err
 		}
 		return p.mustShow(first, etag, nil)
 	}},
-	{"update", "an update of a stale version is refused", func(p probe) error {
+	{"update", "an update of a stale version is refused", func(p trial) error {
 		first, second := p.body("first"), p.body("second")
 		stale, err := p.start(first)
 		if err != nil {
@@ -71,35 +73,33 @@ var checks = []Check{
 		if err := p.mustShow(first, stale, nil); err != nil { // a cache may keep that
 			return err
 		}
-		etag, err := p.update(second, stale)
+		etag, err := p.put(second, stale)
 		if err != nil {
 			return err
 		}
 		if etag == stale {
-			return notSafe("two different bodies have the same ETag %q", etag)
+			return probe.Unsafe("two different bodies have the same ETag %q", etag)
 		}
-		_, err = p.s.update(p.ctx, p.key, p.body("third"), stale)
+		_, err = p.s.put(p.ctx, p.key, p.body("third"), stale)
 		if err := mustRefuse("PutIfMatch with a stale ETag", err); err != nil {
 			return err
 		}
 		return p.mustShow(second, etag, first)
 	}},
-	{"update-race", "of many updates of one version at once, exactly one wins", func(p probe) error {
+	{"update-race", "of many updates of one version at once, exactly one wins", func(p trial) error {
 		etag, err := p.start(p.body("start"))
 		for round := 0; err == nil && round < p.rounds; round++ {
-			etag, err = p.race(fmt.Sprintf(" of round %d", round), func(body []byte) (string, error) {
-				return p.s.updateOnce(p.ctx, p.key, body, etag)
-			})
+			etag, err = p.race(etag, fmt.Sprintf(" of round %d", round))
 		}
 		return err
 	}},
-	{"delete", "a delete of a stale version is refused", func(p probe) error {
+	{"delete", "a delete of a stale version is refused", func(p trial) error {
 		stale, err := p.start(p.body("first"))
 		if err != nil {
 			return err
 		}
 		second := p.body("second")
-		etag, err := p.update(second, stale)
+		etag, err := p.put(second, stale)
 		if err != nil {
 			return err
 		}
@@ -129,17 +129,17 @@ func orUnexpected(err error) error {
 
 var errNoWinner = errors.New("none of the writers succeeded")
 
-// race has p.ways writers write at once, each its own body, which ends with suffix. It returns the
-// ETag of the only winner, whose body must stand. While nothing but passing errors comes back, it
-// is held again.
-func (p probe) race(suffix string, write func(body []byte) (string, error)) (etag string, err error) {
+// race has p.ways writers write over a version, or create, at once, each its own body, which ends
+// with suffix. It returns the ETag of the only winner, whose body must stand. While nothing but
+// passing errors comes back, it is held again.
+func (p trial) race(over, suffix string) (etag string, err error) {
 	bodies := make([][]byte, p.ways)
 	for i := range bodies {
 		bodies[i] = p.body(fmt.Sprintf("writer %d.%s", i, suffix))
 	}
 	doubt := false // some writer may have succeeded unseen
 	for try := 1; ; try++ {
-		etags, errs := p.together(bodies, write)
+		etags, errs := p.together(bodies, over)
 		winner, refused := -1, false
 		for i, err := range errs {
 			switch {
@@ -151,7 +151,7 @@ func (p probe) race(suffix string, write func(body []byte) (string, error)) (eta
 				}
 				refused = true
 			case winner >= 0:
-				return "", notSafe("writers %d and %d both succeeded", winner, i)
+				return "", probe.Unsafe("writers %d and %d both succeeded", winner, i)
 			default:
 				winner = i
 			}
@@ -175,9 +175,9 @@ func (p probe) race(suffix string, write func(body []byte) (string, error)) (eta
 		case winner < 0:
 			return "", p.maybeDisturbed(noWinner)
 		case p.foreign(o.body):
-			return "", errDisturbed
+			return "", probe.ErrDisturbed
 		case !bytes.Equal(o.body, bodies[winner]):
-			return "", notSafe("writer %d succeeded, but the object holds %q with ETag %q", winner, o.body, o.etag)
+			return "", probe.Unsafe("writer %d succeeded, but the object holds %q with ETag %q", winner, o.body, o.etag)
 		case o.etag != etags[winner]:
 			return "", otherETag(o.etag, etags[winner])
 		default:
@@ -187,30 +187,25 @@ func (p probe) race(suffix string, write func(body []byte) (string, error)) (eta
 }
 
 // together sends each body once, all at once.
-func (p probe) together(bodies [][]byte, write func(body []byte) (string, error)) (etags []string, errs []error) {
+func (p trial) together(bodies [][]byte, over string) (etags []string, errs []error) {
 	etags, errs = make([]string, len(bodies)), make([]error, len(bodies))
 	var wg sync.WaitGroup
 	for i, body := range bodies {
 		wg.Go(func() {
 			p.s.requests.Add(1)
-			etags[i], errs[i] = write(body)
+			etags[i], errs[i] = probe.Put(p.ctx, p.s.writes, p.key, body, over)
 		})
 	}
 	wg.Wait()
 	return etags, errs
 }
 
-// notSafe is a failure that no lock can live with.
-func notSafe(format string, args ...any) error {
-	return &storeapi.Error{Kind: storeapi.ErrUnsafeStore, Cause: fmt.Errorf(format, args...)}
-}
-
 // mustRefuse turns the outcome of a write that must be refused into a verdict.
 func mustRefuse(what string, err error) error {
 	switch {
 	case err == nil:
-		return notSafe("%s succeeded", what)
-	case storeapi.Refused(err), errors.Is(err, storeapi.ErrConflict):
+		return probe.Unsafe("%s succeeded", what)
+	case probe.Refused(err):
 		return nil
 	}
 	return fmt.Errorf("%s: %w", what, err)
@@ -226,7 +221,7 @@ func otherETag(read, wrote string) error {
 			Hint: "a proxy in front of the server compresses or changes answers: let it pass them as they are",
 		}
 	}
-	return notSafe("the ETag reads %q, but the write gave %q", read, wrote)
+	return probe.Unsafe("the ETag reads %q, but the write gave %q", read, wrote)
 }
 
 // ErrStale is the error of a store whose reads do not show the writes before them.
@@ -242,7 +237,7 @@ func stale() error {
 
 // mustShow checks that the object is exactly as written. former is what a read has shown before the
 // write, or nil if there was no object.
-func (p probe) mustShow(body []byte, etag string, former []byte) error {
+func (p trial) mustShow(body []byte, etag string, former []byte) error {
 	*p.written = etag
 	o, err := p.get()
 	if former == nil && errors.Is(err, storeapi.ErrNotExist) || former != nil && bytes.Equal(o.body, former) {
@@ -252,19 +247,19 @@ func (p probe) mustShow(body []byte, etag string, former []byte) error {
 }
 
 // mustHold checks that the object is exactly as expected.
-func (p probe) mustHold(body []byte, etag string) error {
+func (p trial) mustHold(body []byte, etag string) error {
 	o, err := p.get()
 	return p.holds(o, err, body, etag)
 }
 
-func (p probe) holds(o object, err error, body []byte, etag string) error {
+func (p trial) holds(o object, err error, body []byte, etag string) error {
 	switch {
 	case err != nil:
 		return err
 	case p.foreign(o.body):
-		return errDisturbed
+		return probe.ErrDisturbed
 	case !bytes.Equal(o.body, body):
-		return notSafe("the object holds %q, should hold %q", o.body, body)
+		return probe.Unsafe("the object holds %q, should hold %q", o.body, body)
 	case o.etag != etag:
 		return otherETag(o.etag, etag)
 	}

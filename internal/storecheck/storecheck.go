@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/probe"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
@@ -25,10 +26,9 @@ type Report struct {
 }
 
 const (
-	checkWays    = 8                      // concurrent writers in a race of Run
-	checkRetries = 12                     // of a check that another process disturbs
-	clockLooks   = 6                      // at an object whose age is measured
-	clockStep    = 250 * time.Millisecond // at most, between them: HTTP dates change once a second
+	checkWays  = 8                      // concurrent writers in a race of Run
+	clockLooks = 6                      // at an object whose age is measured
+	clockStep  = 250 * time.Millisecond // at most, between them: HTTP dates change once a second
 )
 
 // objects is a leasehold.Store, whose object type this package cannot name.
@@ -38,8 +38,7 @@ type objects[O any] interface {
 }
 
 type writes interface {
-	PutIfNoneMatch(ctx context.Context, key string, body []byte) (etag string, err error)
-	PutIfMatch(ctx context.Context, key string, body []byte, etag string) (newETag string, err error)
+	probe.Writes
 	DeleteIfMatch(ctx context.Context, key, etag string) error
 }
 
@@ -75,28 +74,11 @@ func (s *Store) get(ctx context.Context, key string) (o object, err error) {
 	return o, err
 }
 
-func (s *Store) create(ctx context.Context, key string, body []byte) (string, error) {
-	return s.write(ctx, key, body, func() (string, error) { return s.createOnce(ctx, key, body) })
-}
-
-func (s *Store) update(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	return s.write(ctx, key, body, func() (string, error) { return s.updateOnce(ctx, key, body, etag) })
-}
-
-func (s *Store) createOnce(ctx context.Context, key string, body []byte) (string, error) {
-	return s.writes.PutIfNoneMatch(ctx, key, body)
-}
-
-func (s *Store) updateOnce(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	return s.writes.PutIfMatch(ctx, key, body, etag)
-}
-
-// write sends body, which nobody else writes. If a repetition is refused, an earlier attempt may
-// have landed.
-func (s *Store) write(ctx context.Context, key string, body []byte,
-	send func() (string, error)) (etag string, err error) {
+// put sends body, which nobody else writes, over the version of an ETag, or a create if that is
+// empty. If a repetition is refused, an earlier attempt may have landed.
+func (s *Store) put(ctx context.Context, key string, body []byte, over string) (etag string, err error) {
 	err = s.patiently(ctx, func(again bool) (err error) {
-		etag, err = send()
+		etag, err = probe.Put(ctx, s.writes, key, body, over)
 		if again && storeapi.Refused(err) {
 			if o, getErr := s.get(ctx, key); getErr == nil && bytes.Equal(o.body, body) {
 				etag, err = o.etag, nil
@@ -131,7 +113,7 @@ const patience = 10
 // Check is one thing that a store must do, tried out on a key of its own.
 type Check struct {
 	Name, Why string
-	run       func(probe) error
+	run       func(trial) error
 }
 
 // All returns the checks.
@@ -139,7 +121,7 @@ func All() []Check { return slices.Clone(checks) }
 
 // Run tries the check out on key, with so many concurrent writers in each of so many races.
 func (c Check) Run(ctx context.Context, s *Store, key string, ways, rounds int) error {
-	return c.run(probe{
+	return c.run(trial{
 		ctx: ctx, s: s, key: key, ways: ways, rounds: rounds, run: rand.Text(), written: new(string),
 	})
 }
@@ -159,7 +141,7 @@ const LongestSuffix = "-create-race-0123456789"
 func Run(ctx context.Context, s *Store, keyPrefix string) (report Report, err error) {
 	defer func() { report.Requests = int(s.requests.Load()) }()
 	shared := keyPrefix + "-probe"
-	fixed := probe{ctx: ctx, s: s, key: keyPrefix + "-delete", run: rand.Text()}
+	fixed := trial{ctx: ctx, s: s, key: keyPrefix + "-delete", run: rand.Text()}
 	removes, err := fixed.mayDelete()
 	if err != nil {
 		return report, fmt.Errorf("checking that the store can be written: %w", err)
@@ -170,7 +152,7 @@ func Run(ctx context.Context, s *Store, keyPrefix string) (report Report, err er
 	var problems []error
 	puts, deletes := true, removes
 	noUpdates, creates := false, false
-	clock := Check{"clock", "no object is told older than it is", func(p probe) (err error) {
+	clock := Check{"clock", "no object is told older than it is", func(p trial) (err error) {
 		report.ServerClock, err = p.clock()
 		return err
 	}}
@@ -178,14 +160,17 @@ func Run(ctx context.Context, s *Store, keyPrefix string) (report Report, err er
 		if !removes && c.Name == "delete" {
 			continue
 		}
-		p := probe{
+		p := trial{
 			ctx: ctx, s: s, key: keyPrefix + "-" + c.Name + "-" + rand.Text()[:10], ways: checkWays, rounds: 1,
 			written: new(string),
 		}
 		if !removes && c.Name != "missing" { // which writes nothing on a safe store
 			p.key, p.shared = shared, true
 		}
-		err := p.undisturbed(c.run)
+		err := probe.Undisturbed(ctx, func() error {
+			p.run = rand.Text()
+			return c.run(p)
+		})
 		switch {
 		case errors.Is(err, ErrDeleteIgnored):
 			deletes = false

@@ -17,6 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/internal/probe"
 )
 
 func examineAzure(ctx context.Context, at place.Location, sides bool) Report {
@@ -39,7 +40,7 @@ func examineAzure(ctx context.Context, at place.Location, sides bool) Report {
 	}
 	defer store.Close()
 	const role = ", or give the role Storage Blob Data Contributor on the container"
-	p := newProbe(r, at, store, permissions{
+	p := newExam(r, at, store, permissions{
 		list: "allow to read blobs" + role, get: "allow to read blobs (r of a SAS)" + role,
 		put:    "allow to create and write blobs (c and w of a SAS)" + role,
 		delete: "d of a SAS", other: lookAtServer,
@@ -63,7 +64,7 @@ func examineAzure(ctx context.Context, at place.Location, sides bool) Report {
 
 // reachedAzure judges the first request. It reports whether the container is there, and these
 // credentials are known.
-func (p *probe) reachedAzure(server string, at place.Location, err error) bool {
+func (p *exam) reachedAzure(server string, at place.Location, err error) bool {
 	r := p.report
 	server, _, _ = strings.Cut(server, "?") // after which a signature stands
 	reply, answered := errors.AsType[*azcore.ResponseError](err)
@@ -91,12 +92,12 @@ func (p *probe) reachedAzure(server string, at place.Location, err error) bool {
 }
 
 // blobAzure looks at a blob that was just written: its dates, and whether it has a version.
-func (p *probe) blobAzure(ctx context.Context, of *blob.Client, verdict leasehold.ClockVerdict) {
+func (p *exam) blobAzure(ctx context.Context, of *blob.Client, verdict leasehold.ClockVerdict) {
 	var seen blob.GetPropertiesResponse
 	err := p.ask(ctx, func(ctx context.Context) (err error) {
 		seen, err = of.GetProperties(ctx, nil)
 		if bloberror.HasCode(err, bloberror.BlobNotFound) {
-			return leasehold.ErrNotExist
+			return probe.ErrDisturbed
 		}
 		return err
 	})

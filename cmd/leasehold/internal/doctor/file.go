@@ -37,7 +37,7 @@ func examineFile(ctx context.Context, at place.Location) Report {
 		r.ok("disk", "not in memory")
 	}
 	const everything = "give the user read, write and search permission for the directory, which must not be sticky"
-	p := newProbe(r, at, store, permissions{
+	p := newExam(r, at, store, permissions{
 		list: everything, get: everything, put: everything, delete: "write permission for the directory",
 		other: "choose another directory, on a disk that works",
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/internal/probe"
 )
 
 // onePutASecond is the pause between writes to one object of Cloud Storage, which accepts one a
@@ -41,7 +42,7 @@ func examineGS(ctx context.Context, at place.Location, sides bool) Report {
 	}
 	defer store.Close()
 	const role = " on the bucket, or give the role roles/storage.objectUser"
-	p := newProbe(r, at, store, permissions{
+	p := newExam(r, at, store, permissions{
 		list: "allow storage.objects.list" + role, get: "allow storage.objects.get" + role,
 		put:    "allow storage.objects.create, and storage.objects.delete for overwriting," + role,
 		delete: "storage.objects.delete",
@@ -74,7 +75,7 @@ func examineGS(ctx context.Context, at place.Location, sides bool) Report {
 
 // reachedGS judges the first request. It reports whether the bucket is there, and these credentials
 // are known.
-func (p *probe) reachedGS(at place.Location, err error) bool {
+func (p *exam) reachedGS(at place.Location, err error) bool {
 	r := p.report
 	server := "Google Cloud Storage"
 	if at.Endpoint != "" {
@@ -104,12 +105,12 @@ func (p *probe) reachedGS(at place.Location, err error) bool {
 
 // clocksGS reads an object that was just written. The client does not show the Date of the answer,
 // which CheckStore has measured.
-func (p *probe) clocksGS(ctx context.Context, bucket *storage.BucketHandle, verdict leasehold.ClockVerdict) {
+func (p *exam) clocksGS(ctx context.Context, bucket *storage.BucketHandle, verdict leasehold.ClockVerdict) {
 	var attrs *storage.ObjectAttrs
 	err := p.ask(ctx, func(ctx context.Context) (err error) {
 		attrs, err = bucket.Object(p.key).Attrs(ctx)
 		if errors.Is(err, storage.ErrObjectNotExist) {
-			return leasehold.ErrNotExist
+			return probe.ErrDisturbed
 		}
 		return err
 	})

@@ -19,12 +19,13 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 	"github.com/leasehold-go/leasehold/createonly"
+	"github.com/leasehold-go/leasehold/internal/probe"
 	"github.com/leasehold-go/leasehold/internal/s3api"
 )
 
 // s3Doctor checks a bucket of S3.
 type s3Doctor struct {
-	*probe
+	*exam
 	at     place.Location
 	client *s3.Client
 }
@@ -68,7 +69,7 @@ func examineS3(ctx context.Context, at place.Location, sides bool) Report {
 	defer store.Close()
 	bucket := "arn:aws:s3:::" + at.Bucket
 	objects := bucket + "/" + lockPattern(at.Key)
-	d := &s3Doctor{newProbe(r, at, store, permissions{
+	d := &s3Doctor{newExam(r, at, store, permissions{
 		list: "allow s3:ListBucket on " + bucket, get: "allow s3:GetObject on " + objects,
 		put: "allow s3:PutObject on " + objects + "; if a policy demands encryption, add sse=AES256 or sse=aws:kms " +
 			"to the URL", delete: "s3:DeleteObject",
@@ -277,7 +278,7 @@ func (d *s3Doctor) dialect(ctx context.Context) bool {
 		}
 		err := d.look(ctx)
 		if err == nil && d.etag != given { // another doctor was faster
-			return leasehold.ErrNotExist
+			return probe.ErrDisturbed
 		}
 		return err
 	})
@@ -313,7 +314,7 @@ func (d *s3Doctor) as(ctx context.Context, etag string) error {
 func (d *s3Doctor) put(ctx context.Context, change func(*s3.PutObjectInput)) error {
 	ctx, cancel := context.WithTimeout(ctx, place.RequestLimit)
 	defer cancel()
-	body := probeMark + rand.Text()
+	body := mark.Begins + rand.Text()
 	in := &s3.PutObjectInput{
 		Bucket: &d.at.Bucket, Key: &d.key, Body: strings.NewReader(body),
 		ContentMD5: s3api.NewBucket(d.at.Bucket).MD5([]byte(body)),
@@ -339,7 +340,7 @@ func (d *s3Doctor) clocks(ctx context.Context, verdict leasehold.ClockVerdict) {
 	err := d.ask(ctx, func(ctx context.Context) (err error) {
 		out, err = d.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &d.at.Bucket, Key: &d.key}, asTheLibrary)
 		if exit.HTTPStatus(err) == http.StatusNotFound {
-			return leasehold.ErrNotExist
+			return probe.ErrDisturbed
 		}
 		return err
 	})

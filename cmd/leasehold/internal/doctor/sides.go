@@ -94,7 +94,7 @@ const sidesRounds = 3
 // stale says which side does not show what another has just written.
 func (s *sides) stale(ctx context.Context, at place.Location) (string, error) {
 	s.keys[doctorKey(at)] = true
-	p := &probe{key: doctorKey(at)}
+	p := &exam{key: doctorKey(at)}
 	if at.Scheme == "gs" {
 		p.pause = onePutASecond
 	}

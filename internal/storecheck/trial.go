@@ -3,16 +3,17 @@ package storecheck
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/probe"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-type probe struct {
+// trial is one run of a check.
+type trial struct {
 	ctx          context.Context
 	s            *Store
 	key          string
@@ -22,97 +23,66 @@ type probe struct {
 	shared       bool    // the object may exist already, is never deleted, and other processes may check with it too
 }
 
-var (
-	errDisturbed = errors.New("other processes check the store with the same object all the time, or a cache in " +
-		"front of it answers reads")
-)
+func (p trial) get() (object, error) { return p.s.get(p.ctx, p.key) }
 
-// undisturbed runs a check until no other process has come in between.
-func (p probe) undisturbed(run func(probe) error) error {
-	for try := 1; ; try++ {
-		p.run = rand.Text()
-		err := run(p)
-		if !errors.Is(err, errDisturbed) || try == checkRetries {
-			return err
-		}
-		pause := 10 * time.Millisecond << min(try, 5)
-		if err := p.pause(pause/2 + mathrand.N(pause)); err != nil {
-			return err
-		}
-	}
-}
+func (p trial) pause(d time.Duration) error { return storeapi.Pause(p.ctx, d) }
 
-func (p probe) get() (object, error) { return p.s.get(p.ctx, p.key) }
-
-func (p probe) pause(d time.Duration) error { return storeapi.Pause(p.ctx, d) }
-
-const probeMark = "leasehold check " // begins every object of a check
+var mark = probe.Mark{Begins: "leasehold check ", Whose: "a check's", Hint: "choose another key prefix"}
 
 // body is something to write that no other run of any check writes.
-func (p probe) body(text string) []byte { return []byte(probeMark + p.run + ": " + text) }
+func (p trial) body(text string) []byte { return []byte(mark.Begins + p.run + ": " + text) }
 
 // foreign reports whether another process, or an earlier check, has written body.
-func (p probe) foreign(body []byte) bool {
-	return p.shared && !bytes.HasPrefix(body, p.body("")) && bytes.HasPrefix(body, []byte(probeMark))
+func (p trial) foreign(body []byte) bool {
+	return p.shared && !bytes.HasPrefix(body, p.body("")) && mark.Own(p.key, body) == nil
 }
 
-// leftover reads the object if there is one, and refuses one that is not a check's.
-func (p probe) leftover() (etag string, exists bool, err error) {
+// leftover returns the ETag of the object, "" if there is none, and refuses one that is not a
+// check's.
+func (p trial) leftover() (etag string, err error) {
 	o, err := p.get()
-	switch {
-	case errors.Is(err, storeapi.ErrNotExist):
-		return "", false, nil
-	case err != nil:
-		return "", false, err
-	case !bytes.HasPrefix(o.body, []byte(probeMark)):
-		return "", false, &storeapi.Error{
-			Kind:  storeapi.ErrPermanent,
-			Cause: fmt.Errorf("the object %q is not a check's own", p.key),
-			Hint:  "choose another key prefix",
-		}
+	if err == nil {
+		err = mark.Own(p.key, o.body)
 	}
-	return o.etag, true, nil
+	if err != nil {
+		return "", ignoreMissing(err)
+	}
+	return o.etag, nil
 }
 
 // start puts an object in place for a check.
-func (p probe) start(body []byte) (etag string, err error) {
-	exists := false
+func (p trial) start(body []byte) (etag string, err error) {
 	if p.shared {
-		if etag, exists, err = p.leftover(); err != nil {
+		if etag, err = p.leftover(); err != nil {
 			return "", err
 		}
 	}
-	if exists {
-		return p.update(body, etag)
-	}
-	etag, err = p.s.create(p.ctx, p.key, body)
-	return etag, p.maybeDisturbed(err)
+	return p.put(body, etag)
 }
 
-// update replaces the version that this check has written or read last.
-func (p probe) update(body []byte, etag string) (string, error) {
-	etag, err := p.s.update(p.ctx, p.key, body, etag)
+// put replaces the version that this check has written or read last, or writes a new object.
+func (p trial) put(body []byte, over string) (string, error) {
+	etag, err := p.s.put(p.ctx, p.key, body, over)
 	return etag, p.maybeDisturbed(err)
 }
 
 // maybeDisturbed marks the refusal of a write of a shared object if another process was faster.
-func (p probe) maybeDisturbed(err error) error {
-	if p.shared && (storeapi.Refused(err) || errors.Is(err, storeapi.ErrConflict)) {
+func (p trial) maybeDisturbed(err error) error {
+	if p.shared && probe.Refused(err) {
 		if o, getErr := p.get(); getErr == nil && p.foreign(o.body) {
-			return fmt.Errorf("%w: %w", errDisturbed, err)
+			return fmt.Errorf("%w: %w", probe.ErrDisturbed, err)
 		}
 	}
 	return err
 }
 
 // mayDelete finds out whether objects can be removed again.
-func (p probe) mayDelete() (bool, error) {
+func (p trial) mayDelete() (bool, error) {
 	var err error
-	for range checkRetries {
+	for range probe.Tries {
 		var etag string
-		var exists bool
-		if etag, exists, err = p.leftover(); err == nil && !exists {
-			etag, err = p.s.create(p.ctx, p.key, p.body("may it be deleted?"))
+		if etag, err = p.leftover(); err == nil && etag == "" {
+			etag, err = p.s.put(p.ctx, p.key, p.body("may it be deleted?"), "")
 		}
 		if err == nil {
 			if err = p.s.remove(p.ctx, p.key, etag); err == nil || errors.Is(err, storeapi.ErrNotExist) {
@@ -122,7 +92,7 @@ func (p probe) mayDelete() (bool, error) {
 				return false, nil
 			}
 		}
-		if !storeapi.Refused(err) && !errors.Is(err, storeapi.ErrConflict) { // by another process that checks
+		if !probe.Refused(err) { // by another process that checks
 			return false, err
 		}
 		if err := p.pause(mathrand.N(100 * time.Millisecond)); err != nil {
@@ -141,7 +111,7 @@ const (
 
 // clock reads an object for a second from its writing on: it can never be older than the time
 // since.
-func (p probe) clock() (verdict string, err error) {
+func (p trial) clock() (verdict string, err error) {
 	told := p.s.tellsAge
 	body := p.body("how old is it?")
 	var sent time.Time
@@ -160,12 +130,12 @@ func (p probe) clock() (verdict string, err error) {
 			return "", err
 		case o.etag != etag && p.foreign(o.body): // somebody else's check: write again
 			if etag = ""; tries > 2*clockLooks {
-				return "", errDisturbed
+				return "", probe.ErrDisturbed
 			}
 		case o.etag != etag:
 			return "", otherETag(o.etag, etag)
 		case o.age < 0 || o.age > elapsed:
-			return ClockWrong, notSafe("an object written less than %v ago is told to be %v old: Date and "+
+			return ClockWrong, probe.Unsafe("an object written less than %v ago is told to be %v old: Date and "+
 				"Last-Modified do not come from "+
 				"one clock, or a proxy writes its own Date (remove WithServerClock)",
 				elapsed.Round(time.Millisecond), o.age)

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -22,12 +21,13 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
+	"github.com/leasehold-go/leasehold/internal/probe"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 	"github.com/leasehold-go/leasehold/internal/storecheck"
 )
 
-// probe is one object beside the lock's, on which the doctor tries out what a lock does.
-type probe struct {
+// exam is one object beside the lock's, on which the doctor tries out what a lock does.
+type exam struct {
 	report Report
 	store  *place.Store
 	key    string
@@ -52,17 +52,14 @@ const (
 
 const lookAtServer = "run doctor again; if it stays, look at the log of the server"
 
-// probeMark begins the probe's object.
-const probeMark = "leasehold doctor "
+var mark = probe.Mark{Begins: "leasehold doctor ", Whose: "the doctor's"}
 
 const (
-	// probeTries bounds the questions about an object that another doctor has removed, and
-	// probePatience the time for one write, which those of other doctors refuse. Between two tries
-	// it rests for up to probeRest: doctors that go on at once stay in step, and refuse each
-	// other's writes time and again.
-	probeTries    = 12
-	probePatience = 30 * time.Second
-	probeRest     = 200 * time.Millisecond
+	// patience bounds the time for one write, which those of other doctors refuse. Between two
+	// tries it rests for up to longestRest: doctors that go on at once stay in step, and refuse
+	// each other's writes time and again.
+	patience    = 30 * time.Second
+	longestRest = 200 * time.Millisecond
 )
 
 var (
@@ -71,13 +68,13 @@ var (
 	errCrowd   = errors.New("others write the doctor's object all the time (run one doctor at a time)")
 )
 
-// newProbe is a probe for a lock.
-func newProbe(r Report, at place.Location, store *place.Store, needs permissions) *probe {
+// newExam is an exam for a lock.
+func newExam(r Report, at place.Location, store *place.Store, needs permissions) *exam {
 	enforces := "enforces If-Match and If-None-Match"
 	if at.CreateOnly {
 		enforces = "enforces If-None-Match, and whose lists show at once what was created"
 	}
-	return &probe{report: r, store: store, key: doctorKey(at), needs: needs, enforces: enforces}
+	return &exam{report: r, store: store, key: doctorKey(at), needs: needs, enforces: enforces}
 }
 
 // doctorKey is the key of the doctor's object. Where objects are only created it is another one,
@@ -90,44 +87,39 @@ func doctorKey(at place.Location) string {
 }
 
 // look reads the object. It is no error that there is none.
-func (p *probe) look(ctx context.Context) error {
+func (p *exam) look(ctx context.Context) error {
 	o, err := p.store.Get(ctx, p.key)
-	p.etag = o.ETag
-	switch {
+	if err == nil || errors.Is(err, leasehold.ErrCorruptRecord) {
+		err = mark.Own(p.key, o.Body)
+	}
+	switch p.etag = ""; {
+	case err == nil:
+		p.etag = o.ETag
 	case errors.Is(err, leasehold.ErrNotExist):
-		p.etag = ""
 		return nil
-	case err == nil && !bytes.HasPrefix(o.Body, []byte(probeMark)), errors.Is(err, leasehold.ErrCorruptRecord):
-		p.etag = ""
-		return exit.Errorf(exit.Config, "the object %q is not the doctor's own", p.key)
+	case errors.Is(err, probe.ErrNotOwn):
+		return exit.Errorf(exit.Config, "%w", err)
 	}
 	return err
 }
 
 // write writes the object once, over whatever version there is.
-func (p *probe) write(ctx context.Context) error {
+func (p *exam) write(ctx context.Context) error {
 	ghosts := 0
 	for began := time.Now(); ; {
 		p.dirty = true
-		body := []byte(probeMark + rand.Text())
-		var etag string
-		var err error
-		if p.etag == "" {
-			etag, err = p.store.PutIfNoneMatch(ctx, p.key, body)
-		} else {
-			etag, err = p.store.PutIfMatch(ctx, p.key, body, p.etag)
-		}
-		if err == nil {
+		body := []byte(mark.Begins + rand.Text())
+		etag, err := probe.Put(ctx, p.store, p.key, body, p.etag)
+		switch {
+		case err == nil:
 			p.etag = etag
 			return nil
-		}
-		if !storeapi.Refused(err) && !errors.Is(err, storeapi.ErrConflict) {
+		case !probe.Refused(err):
 			return err
-		}
-		if time.Since(began) > probePatience {
+		case time.Since(began) > patience:
 			return errCrowd
 		}
-		if err := storeapi.Pause(ctx, mathrand.N(probeRest)); err != nil {
+		if err := storeapi.Pause(ctx, mathrand.N(longestRest)); err != nil {
 			return err
 		}
 		before := p.etag
@@ -147,27 +139,23 @@ func (p *probe) write(ctx context.Context) error {
 	}
 }
 
-// ask writes the object, and then asks the server a question about it. If another doctor has
-// removed or replaced the object meanwhile, which the question tells as leasehold.ErrNotExist, it
-// does so again.
-func (p *probe) ask(ctx context.Context, question func(ctx context.Context) error) error {
-	for try := 0; ; try++ {
+// ask writes the object, and then asks the server a question about it, again if the question finds
+// that another doctor has removed or replaced the object meanwhile.
+func (p *exam) ask(ctx context.Context, question func(ctx context.Context) error) error {
+	return probe.Undisturbed(ctx, func() error {
 		p.rest(ctx)
 		if err := p.write(ctx); err != nil {
 			return err
 		}
-		limited, cancel := context.WithTimeout(ctx, place.RequestLimit)
-		err := question(limited)
-		cancel()
-		if !errors.Is(err, leasehold.ErrNotExist) || try == probeTries {
-			return err
-		}
-	}
+		ctx, cancel := context.WithTimeout(ctx, place.RequestLimit)
+		defer cancel()
+		return question(ctx)
+	})
 }
 
 // admitted checks the permissions to read and write, after a first read that has ended with err. It
 // reports whether a lock can work.
-func (p *probe) admitted(ctx context.Context, err error) bool {
+func (p *exam) admitted(ctx context.Context, err error) bool {
 	r := p.report
 	missing := exit.Denied(err)
 	if err == nil && p.etag == "" {
@@ -218,7 +206,7 @@ func (p *probe) admitted(ctx context.Context, err error) bool {
 }
 
 // missing checks that an object that does not exist is told from one that is denied.
-func (p *probe) missing(ctx context.Context) {
+func (p *exam) missing(ctx context.Context) {
 	switch _, err := p.store.Get(ctx, p.key+"-missing-"+rand.Text()[:10]); {
 	case errors.Is(err, leasehold.ErrNotExist):
 		p.report.ok("list", toldApart)
@@ -234,7 +222,7 @@ const behindCache = "let the cache pass all requests of this bucket to the serve
 
 // behindCache finds out why a read has not shown the write before it. It reports whether that is a
 // cache, and says so.
-func (p *probe) behindCache(ctx context.Context) bool {
+func (p *exam) behindCache(ctx context.Context) bool {
 	_, err := leasehold.CheckStore(ctx, p.store.Store, p.key)
 	if p.cached = errors.Is(err, storecheck.ErrStale); p.cached {
 		p.report.fail("get", exit.Config, behindCache, "%s", brief(err))
@@ -243,7 +231,7 @@ func (p *probe) behindCache(ctx context.Context) bool {
 }
 
 // conditions runs the checks of leasehold.CheckStore.
-func (p *probe) conditions(ctx context.Context) leasehold.Report {
+func (p *exam) conditions(ctx context.Context) leasehold.Report {
 	r := p.report
 	// The store below the layer that keeps the server's clock away.
 	found, err := leasehold.CheckStore(ctx, p.store.Store, p.key)
@@ -277,7 +265,7 @@ const clockFar = 5 * time.Minute
 
 // clock judges what CheckStore has measured, and how far the server's clock is from this machine's.
 // modified is the time of the object that was written just before now, or zero.
-func (p *probe) clock(verdict leasehold.ClockVerdict, now, modified time.Time) {
+func (p *exam) clock(verdict leasehold.ClockVerdict, now, modified time.Time) {
 	const trust = "no decision of a lock needs it, except with WithServerClock"
 	const where = "do not use WithServerClock, and mistrust AGE in leasehold status; or let the proxy pass the " +
 		"server's Date (nginx: proxy_pass_header Date)"
@@ -320,7 +308,7 @@ const (
 )
 
 // latency measures reads and writes.
-func (p *probe) latency(ctx context.Context) {
+func (p *exam) latency(ctx context.Context) {
 	r := p.report
 	if p.cached { // then it would be that of the cache
 		return
@@ -362,18 +350,14 @@ func spread(all []time.Duration) string {
 	return fmt.Sprintf("%v (worst %v)", all[len(all)/2].Round(unit), all[len(all)-1].Round(unit))
 }
 
-func (p *probe) rest(ctx context.Context) {
-	if p.pause == 0 {
-		return
-	}
-	select {
-	case <-time.After(p.pause):
-	case <-ctx.Done():
+func (p *exam) rest(ctx context.Context) {
+	if p.pause > 0 {
+		_ = storeapi.Pause(ctx, p.pause) // what follows says that ctx has ended
 	}
 }
 
 // remove removes the object, and checks the permission to do so.
-func (p *probe) remove(ctx context.Context, leftover []string) {
+func (p *exam) remove(ctx context.Context, leftover []string) {
 	if !p.dirty {
 		return
 	}

@@ -25,7 +25,7 @@ func (c *crowded) PutIfMatch(ctx context.Context, key string, body []byte, etag 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Now().Before(c.until) {
-		if _, err := c.Store.PutIfMatch(ctx, key, []byte(probeMark+time.Now().String()), etag); err != nil {
+		if _, err := c.Store.PutIfMatch(ctx, key, []byte(mark.Begins+time.Now().String()), etag); err != nil {
 			return "", err
 		}
 	}
@@ -37,20 +37,20 @@ func TestADoctorAmongOthers(t *testing.T) {
 	for crowd, enough := range map[time.Duration]bool{20 * time.Second: true, time.Hour: false} {
 		synctest.Test(t, func(t *testing.T) {
 			store := &crowded{Store: leasehold.NewMemStore(), until: time.Now().Add(crowd)}
-			p := newProbe(newReport("put"), place.Location{Key: "a"}, place.NewStore(store, nil, nil), permissions{})
-			_, err := store.PutIfNoneMatch(t.Context(), p.key, []byte(probeMark))
+			p := newExam(newReport("put"), place.Location{Key: "a"}, place.NewStore(store, nil, nil), permissions{})
+			_, err := store.PutIfNoneMatch(t.Context(), p.key, []byte(mark.Begins))
 			require.NoError(t, err)
 			began := time.Now()
 			require.NoError(t, p.look(t.Context()))
 			err = p.write(t.Context())
 			if enough {
 				require.NoError(t, err)
-				require.Less(t, time.Since(began), crowd+probeRest)
+				require.Less(t, time.Since(began), crowd+longestRest)
 				return
 			}
 			require.ErrorIs(t, err, errCrowd)
 			require.False(t, errors.Is(err, leasehold.ErrPreconditionFailed))
-			require.Less(t, time.Since(began), probePatience+time.Second)
+			require.Less(t, time.Since(began), patience+time.Second)
 		})
 	}
 }
@@ -59,7 +59,7 @@ func TestADoctorAmongOthers(t *testing.T) {
 func TestADoctorOfAGhost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := place.NewStore(refusesCreates{leasehold.NewMemStore()}, nil, nil)
-		p := newProbe(newReport("put"), place.Location{Key: "a"}, store, permissions{})
+		p := newExam(newReport("put"), place.Location{Key: "a"}, store, permissions{})
 		require.NoError(t, p.look(t.Context()))
 		require.ErrorIs(t, p.write(t.Context()), errGhost)
 	})
@@ -103,12 +103,12 @@ func TestADoctorBehindACache(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &keeping{Store: leasehold.NewMemStore(), missing: missing, kept: map[string]kept{}}
 				ctx, report := t.Context(), newReport("list", "get", "put", "delete", "conditions", "latency")
-				p := newProbe(report, place.Location{Key: "a"}, place.NewStore(store, nil, nil), permissions{})
+				p := newExam(report, place.Location{Key: "a"}, place.NewStore(store, nil, nil), permissions{})
 				if earlier == "one that is not shown" {
 					require.NoError(t, p.look(ctx))
 				}
 				if earlier != "" {
-					etag, err := store.PutIfNoneMatch(ctx, p.key, []byte(probeMark))
+					etag, err := store.PutIfNoneMatch(ctx, p.key, []byte(mark.Begins))
 					require.NoError(t, err)
 					if earlier == "one that is gone" {
 						require.NoError(t, p.look(ctx))
