@@ -51,7 +51,7 @@ type client struct {
 type sent struct {
 	at     time.Time
 	failed bool // as far as the process knows
-	beside bool // a create that was refused, as beside one that is going up
+	beside bool // a write that was refused, as beside one that is going up: it has a read before and after it
 	tries  bool // the store's conditions
 }
 
@@ -158,7 +158,8 @@ func (c *client) received(ctx context.Context, number int, r request, got *reply
 	if number >= 0 {
 		c.mu.Lock()
 		c.sent[number].failed = got.page || got.err != nil && (!absent || r.kind != "get")
-		c.sent[number].beside = r.kind == "create" && !r.tries() && refused
+		busy := c.p.w.cfg.OneWriteASecond && r.kind != "get" && got.err != nil && !refused
+		c.sent[number].beside = !r.tries() && (busy || r.kind == "create" && refused)
 		c.mu.Unlock()
 	}
 	if r.kind == "get" && !c.p.w.cfg.CreateOnly {

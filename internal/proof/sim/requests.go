@@ -94,8 +94,8 @@ func (c *client) since(t time.Time) (n int) {
 
 // checkRequests bounds what each process sends within any TTL, whatever goes wrong: its renewals,
 // and a read per poll interval for each goroutine that acquires or reads. New terms and wake-ups
-// explain more, and so does each second request that has failed. A poll while a create is going up
-// is three requests.
+// explain more, and so does each second request that has failed. A poll while another write is
+// going up, or on a store that is busy after one, is three requests.
 func (w *world) checkRequests() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
