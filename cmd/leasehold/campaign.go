@@ -293,7 +293,7 @@ func environment(key string, r leasehold.Record) []string {
 }
 
 // untilSignal is ctx until one of the signals arrives that end a process. After stop, signals has
-// only later ones.
+// only later ones. Who needs none of them later may let ctx end in place of stop.
 func untilSignal(ctx context.Context, signals <-chan os.Signal) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	over, ended := make(chan struct{}), make(chan struct{})
@@ -307,6 +307,8 @@ func untilSignal(ctx context.Context, signals <-chan os.Signal) (_ context.Conte
 					cancel(exit.Interrupted{Signal: s.(syscall.Signal)})
 					return
 				}
+			case <-ctx.Done():
+				return
 			case <-over:
 				return
 			}
