@@ -53,7 +53,7 @@ type candidacy struct {
 	*job
 	relay   *relay
 	elector *leasehold.Elector
-	end     context.CancelCauseFunc // ends the campaign: by a signal, or because the command cannot run
+	end     context.CancelCauseFunc // ends the campaign: by a signal, or by an error of the supervisor
 }
 
 func (a *app) stand(ctx context.Context, c *campaign, hook string, args []string) error {
@@ -106,7 +106,7 @@ func (a *app) stand(ctx context.Context, c *campaign, hook string, args []string
 	cause := context.Cause(ctx)
 	_, interrupted := errors.AsType[exit.Interrupted](cause)
 	switch {
-	case cause != nil && !interrupted: // the command has not run
+	case cause != nil && !interrupted: // the command has not run, or the guard was killed
 		return cause
 	case relay.ending.Load() != nil:
 		if err != nil {

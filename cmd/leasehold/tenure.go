@@ -92,7 +92,7 @@ func tenure[L any](ctx context.Context, j *job, signals chan os.Signal, lease in
 		return nil
 	})
 	switch {
-	case failed != nil: // the command has not run
+	case failed != nil: // the command has not run, or the guard was killed
 		return failed
 	case outcome.Lost && err == nil:
 		return exit.Errorf(exit.Lost, "the command was ended, or not started, because its lease had run out by the "+
