@@ -48,12 +48,7 @@ func (a *app) prepare(ctx context.Context, c *campaign, args []string) (*job, er
 func (j *job) lock() (*leasehold.Lock, error) {
 	renewed := make(chan struct{}, 1)
 	j.supervisor.Renewed = renewed
-	return j.campaign.lock(j.app, j.store, j.at.Key, func() {
-		select {
-		case renewed <- struct{}{}:
-		default:
-		}
-	}, leasehold.WithSafetyMargin(j.campaign.margin))
+	return j.campaign.lock(j.app, j.store, j.at.Key, renewed, leasehold.WithSafetyMargin(j.campaign.margin))
 }
 
 // grant is a lease as the command and the guard have it. Its source is a lock, or a table.
