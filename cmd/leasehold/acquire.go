@@ -118,7 +118,7 @@ type taken struct {
 // take acquires a lock of its own.
 func (c *campaign) take(ctx context.Context, a *app, store *place.Store, at place.Location,
 	signals <-chan os.Signal) (taken, error) {
-	lock, err := c.lock(a, store, at.Key, func() {}, leasehold.WithManualRenewal())
+	lock, err := c.lock(a, store, at.Key, nil, leasehold.WithManualRenewal())
 	if err != nil {
 		return taken{}, err
 	}

@@ -105,8 +105,8 @@ func (c *campaign) check() error {
 	return nil
 }
 
-// lock makes the lock, with more options. It calls renewed after each renewal.
-func (c *campaign) lock(a *app, store *place.Store, key string, renewed func(),
+// lock makes the lock, with more options. After each renewal, renewed gets a value if it has room.
+func (c *campaign) lock(a *app, store *place.Store, key string, renewed chan<- struct{},
 	more ...leasehold.Option) (lock *leasehold.Lock, err error) {
 	c.store = store
 	level := slog.LevelInfo
@@ -121,7 +121,10 @@ func (c *campaign) lock(a *app, store *place.Store, key string, renewed func(),
 			}
 			switch {
 			case e.Kind == leasehold.EventRenewed:
-				renewed()
+				select {
+				case renewed <- struct{}{}:
+				default:
+				}
 			case e.Kind == leasehold.EventAcquired, e.Kind == leasehold.EventReleased, e.Kind == leasehold.EventLost:
 				c.has.Store(e.Kind == leasehold.EventAcquired)
 			case e.Kind == leasehold.EventNewLeader && e.Holder != lock.Identity() && !c.has.Load(): // else passed on
@@ -293,7 +296,7 @@ func environment(key string, r leasehold.Record) []string {
 }
 
 // untilSignal is ctx until one of the signals arrives that end a process. After stop, signals has
-// only later ones.
+// only later ones. Who needs none of them later may let ctx end in place of stop.
 func untilSignal(ctx context.Context, signals <-chan os.Signal) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	over, ended := make(chan struct{}), make(chan struct{})
@@ -307,6 +310,8 @@ func untilSignal(ctx context.Context, signals <-chan os.Signal) (_ context.Conte
 					cancel(exit.Interrupted{Signal: s.(syscall.Signal)})
 					return
 				}
+			case <-ctx.Done():
+				return
 			case <-over:
 				return
 			}

@@ -33,7 +33,7 @@ func TestWhomOneWaitsForIsTold(t *testing.T) {
 				c := &campaign{ttl: defaultTTL, noWait: !wait}
 				c.waitFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
 				c.noWait = !wait
-				lock, err := c.lock(a, store, "a", func() {})
+				lock, err := c.lock(a, store, "a", nil)
 				require.NoError(t, err)
 				time.AfterFunc(150*time.Second, func() { _ = lease.Release(context.Background()) })
 				got, err := acquire(t.Context(), c, a, lock.Key(), lock)

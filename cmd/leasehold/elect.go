@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -33,7 +35,7 @@ A command for new leaders that still runs at the end gets SIGTERM, and SIGKILL 5
 		Args:              commandArgs,
 		ValidArgsFunction: keys,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			return a.campaign(ctx, &c, hook, args)
+			return a.stand(ctx, &c, hook, args)
 		}),
 	}
 	c.leaseFlags(cmd.Flags(), defaultTTL)
@@ -46,57 +48,46 @@ A command for new leaders that still runs at the end gets SIGTERM, and SIGKILL 5
 	return cmd
 }
 
-func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []string) error {
+// candidacy is a command that runs whenever this process leads.
+type candidacy struct {
+	*job
+	relay   *relay
+	elector *leasehold.Elector
+	end     context.CancelCauseFunc // ends the campaign: by a signal, or by an error of the supervisor
+}
+
+func (a *app) stand(ctx context.Context, c *campaign, hook string, args []string) error {
+	if err := cmp.Or(c.check(), c.checkCrash()); err != nil {
+		return err
+	}
 	defer c.web.end()
-	s, lock, store, err := a.supervisor(ctx, c, args)
+	j, err := a.prepare(ctx, c, args)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	defer j.store.Close()
+	lock, err := j.lock()
+	if err != nil {
+		return err
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	signals := make(chan os.Signal, 16)
 	guard.Catch(signals, guard.ToGroup, guard.ToCommand, guard.Unharmed)
 	relay := &relay{passed: make(chan os.Signal, 16), terminal: guard.HasTerminal()}
-	s.Signals = relay.passed
+	j.supervisor.Signals = relay.passed
 	hooks := &newLeaderHooks{app: a, command: hook, key: lock.Key()}
 	defer hooks.end()
-	var failed error
-	var elector *leasehold.Elector
-	callbacks, err := c.web.callbacks(lock, leasehold.Callbacks{
-		OnStartedLeading: func(term context.Context, lease *leasehold.Lease) {
-			var result guard.Outcome
-			var err error
-			defer func() {
-				if signal := relay.end(result.HungUp); signal != nil {
-					cancel(*signal)
-				}
-			}()
-			if !relay.begin() {
-				return
-			}
-			result, err = s.Run(term, lease, environment(lock.Key(), lease.Record()), c.orphan(a, args[0], lease))
-			switch {
-			case err != nil:
-				failed = err
-				cancel(err)
-			case !result.Lost && relay.ending.Load() == nil:
-				a.log.Warn("the command has ended by itself: others may lead first", "code", result.Code)
-				over, end := context.WithCancel(ctx)
-				end()
-				_ = elector.Resign(over) // returns at once with the error of its context
-			}
-		},
-		OnNewLeader: hooks.run,
-	})
+	own := &candidacy{job: j, relay: relay, end: end}
+	callbacks, err := c.web.callbacks(lock, leasehold.Callbacks{OnStartedLeading: own.lead, OnNewLeader: hooks.run})
 	if err != nil {
 		return err
 	}
-	if elector, err = leasehold.NewElector(lock, callbacks); err != nil {
+	if own.elector, err = leasehold.NewElector(lock, callbacks); err != nil {
 		return err
 	}
-	c.web.serve(a.log, elector.Check)
-	defer wakeWhenFree(ctx, store, lock)()
+	c.web.serve(a.log, own.elector.Check)
+	defer wakeWhenFree(ctx, j.store, lock)()
 	over := make(chan struct{})
 	defer close(over)
 	go func() {
@@ -106,15 +97,17 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 				return
 			case sig := <-signals:
 				if signal := relay.take(sig); signal != nil {
-					cancel(*signal)
+					end(*signal)
 				}
 			}
 		}
 	}()
-	err = elector.Run(ctx)
+	err = own.elector.Run(ctx)
+	cause := context.Cause(ctx)
+	_, interrupted := errors.AsType[exit.Interrupted](cause)
 	switch {
-	case failed != nil:
-		return failed
+	case cause != nil && !interrupted: // the command has not run, or the guard was killed
+		return cause
 	case relay.ending.Load() != nil:
 		if err != nil {
 			a.log.Warn("the campaign has ended with an error", "err", err)
@@ -122,6 +115,28 @@ func (a *app) campaign(ctx context.Context, c *campaign, hook string, args []str
 		return nil
 	}
 	return err
+}
+
+// lead is one term of the elector.
+func (o *candidacy) lead(ctx context.Context, lease *leasehold.Lease) {
+	var outcome guard.Outcome
+	defer func() {
+		if signal := o.relay.end(outcome.HungUp); signal != nil {
+			o.end(*signal)
+		}
+	}()
+	if !o.relay.begin() {
+		return
+	}
+	var err error
+	outcome, err = o.run(ctx, o.ofLock(lease))
+	switch {
+	case err != nil:
+		o.end(err)
+	case !outcome.Lost && o.relay.ending.Load() == nil:
+		o.app.log.Warn("the command has ended by itself: others may lead first", "code", outcome.Code)
+		_ = o.elector.Resign(ctx) // returns nil at once, because ctx is the term's
+	}
 }
 
 // relay passes signals on to the commands of an elector, which run one after the other, and knows

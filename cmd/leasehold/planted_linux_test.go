@@ -19,7 +19,7 @@ import (
 // plants are what goes wrong in the planted program, at a place that nothing from outside reaches
 // in time. PLANT names one.
 var plants = []struct{ file, before, code string }{
-	{"run.go", "	s.Signals = signals\n", `
+	{"run.go", "	defer c.waiting.stopped()\n", `
 	if os.Getenv("PLANT") == "lost before its time" {
 		_ = lock.Break(ctx, lease.Token())
 		<-lease.Context().Done()

@@ -12,7 +12,6 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/exit"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/guard"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/place"
 )
 
 func (a *app) run() *cobra.Command {
@@ -45,13 +44,15 @@ free after the TTL.`,
 			if heldCode < 0 || heldCode > 255 {
 				return exit.Errorf(exit.Usage, "--held-code %d is not an exit code, which is from 0 to 255", heldCode)
 			}
-			runs := a.runUnderLock
-			if in.wanted() {
-				runs = func(ctx context.Context, c *campaign, args []string) error {
-					return a.runInTable(ctx, c, &in, args)
-				}
+			if err := cmp.Or(c.check(), c.checkCrash(), in.check(&c)); err != nil {
+				return err
 			}
-			err := runs(ctx, &c, args)
+			var err error
+			if in.wanted() {
+				err = a.runInTable(ctx, &c, &in, args)
+			} else {
+				err = a.runLock(ctx, &c, args)
+			}
 			if errors.Is(err, leasehold.ErrHeld) && exit.Code(err) == exit.Held && heldCode != exit.Held {
 				a.log.Info("the lock is held by another", "err", err)
 				if heldCode == 0 {
@@ -89,103 +90,34 @@ func commandArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (a *app) runUnderLock(ctx context.Context, c *campaign, args []string) error {
+// runLock is run for the URL of a lock.
+func (a *app) runLock(ctx context.Context, c *campaign, args []string) error {
 	defer c.web.end()
 	c.waiting = c.newWaiting()
-	s, lock, store, err := a.supervisor(ctx, c, args)
+	j, err := a.prepare(ctx, c, args)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
+	defer j.store.Close()
+	lock, err := j.lock()
+	if err != nil {
+		return err
+	}
 	if c.waiting.terms, err = c.web.callbacks(lock, leasehold.Callbacks{}); err != nil {
 		return err
 	}
 	c.web.serve(a.log, c.waiting.healthy)
 	signals := make(chan os.Signal, 16)
 	guard.Catch(signals, guard.ToGroup, guard.ToCommand, []os.Signal{syscall.SIGPIPE})
-	stop := c.waiting.follow(ctx, lock)
-	lease, err := c.acquireUntilSignal(ctx, a, store, lock, signals)
-	stop()
+	unfollow := c.waiting.follow(ctx, lock)
+	lease, err := c.acquireUntilSignal(ctx, a, j.store, lock, signals)
+	unfollow()
 	if err != nil {
 		return err
 	}
-	guard.Catch(signals, []os.Signal{syscall.SIGTSTP})
-	s.Signals = signals
-	result := guard.Outcome{Lost: true} // if the lease is over before the command begins
-	var failed error
-	stop = func() {}
-	releasing, giveUp := context.WithCancel(ctx)
-	defer giveUp()
-	err = lease.Do(releasing, func(ctx context.Context, lease *leasehold.Lease) error {
+	defer c.waiting.stopped()
+	return tenure(ctx, j, signals, lease, func(ctx context.Context, lease *leasehold.Lease) grant {
 		c.waiting.started(ctx, lease)
-		result, failed = s.Run(ctx, lease, environment(lock.Key(), lease.Record()), c.orphan(a, args[0], lease))
-		var signalled context.Context
-		signalled, stop = untilSignal(releasing, signals) // which no command gets any more
-		context.AfterFunc(signalled, giveUp)
-		return nil
+		return j.ofLock(lease)
 	})
-	stop()
-	c.waiting.stopped()
-	return a.outcome(result, failed, err)
-}
-
-// outcome is the error of run after its command: failed is why it has not run, and err that of the
-// lease.
-func (a *app) outcome(result guard.Outcome, failed, err error) error {
-	switch {
-	case failed != nil:
-		return failed
-	case result.Lost && err == nil:
-		return exit.Errorf(exit.Lost, "the command was ended, or not started, because its lease had run out by the "+
-			"clock of the guard process (see leasehold help guarantee)")
-	case result.Lost:
-		return exit.Errorf(exit.Lost, "the command was ended, or not started, because its lease was lost: %w (see "+
-			"leasehold help guarantee)", err)
-	case err != nil: // the command itself is done
-		a.log.Warn("the command has ended, but the lock was not released", "err", err)
-	}
-	if result.Signal != 0 {
-		return childSignal(result.Signal)
-	}
-	if result.Code != 0 {
-		return childCode(result.Code)
-	}
-	return nil
-}
-
-// supervisor makes what runs the command in args, which begin with the URL, under its lock.
-func (a *app) supervisor(ctx context.Context, c *campaign,
-	args []string) (*guard.Supervisor, *leasehold.Lock, *place.Store, error) {
-	if err := cmp.Or(c.check(), c.checkCrash()); err != nil {
-		return nil, nil, nil, err
-	}
-	at, err := place.ParseLock(args[0])
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	command, err := guard.FindProgram(args[1:])
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	if c.metadata, err = c.web.listen(ctx, c.metadata); err != nil {
-		return nil, nil, nil, err
-	}
-	store, err := at.Open(ctx)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	guard.ReapOrphans()
-	guard.ReserveThreads(guard.OwnThreads)
-	renewed := make(chan struct{}, 1)
-	lock, err := c.lock(a, store, at.Key, func() {
-		select {
-		case renewed <- struct{}{}:
-		default:
-		}
-	}, leasehold.WithSafetyMargin(c.margin))
-	if err != nil {
-		store.Close()
-		return nil, nil, nil, err
-	}
-	return &guard.Supervisor{Program: command, Margin: c.margin, Renewed: renewed, Log: a.log}, lock, store, nil
 }

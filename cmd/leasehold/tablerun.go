@@ -47,8 +47,11 @@ func (in *inTable) wanted() bool {
 	return in.flags.Changed("lock") || in.flags.Changed("shared") || in.flags.Changed("slots")
 }
 
+// check checks the flags beside those of c, if they are wanted.
 func (in *inTable) check(c *campaign) error {
 	switch {
+	case !in.wanted():
+		return nil
 	case in.shared && in.slots != 0:
 		return exit.Errorf(exit.Usage, "--shared and --slots exclude each other")
 	case in.flags.Changed("slots") && (in.slots < 1 || in.slots > maxSlots):
@@ -82,53 +85,34 @@ func (in *inTable) of(t *locktable.Table) *locktable.Lock {
 	return t.Lock(in.name)
 }
 
-// runInTable is runUnderLock for a lock in a table. This process is a member of it meanwhile.
+// runInTable is run for a lock in a table. This process is a member of it meanwhile.
 func (a *app) runInTable(ctx context.Context, c *campaign, in *inTable, args []string) error {
-	if err := cmp.Or(c.check(), c.checkCrash(), in.check(c)); err != nil {
-		return err
-	}
-	at, err := place.ParseLock(args[0])
+	j, err := a.prepare(ctx, c, args)
 	if err != nil {
 		return err
 	}
-	command, err := guard.FindProgram(args[1:])
-	if err != nil {
-		return err
-	}
-	store, err := at.Open(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	guard.ReapOrphans()
-	guard.ReserveThreads(guard.OwnThreads)
-	table, err := c.table(a, store, at.Key)
+	defer j.store.Close()
+	table, err := c.table(a, j.store, j.at.Key)
 	if err != nil {
 		return err
 	}
 	signals := make(chan os.Signal, 16)
 	guard.Catch(signals, guard.ToGroup, guard.ToCommand, []os.Signal{syscall.SIGPIPE})
-	lease, end, err := in.acquire(ctx, c, a, store, table, signals)
+	lease, end, err := in.acquire(ctx, c, a, j.store, table, signals)
 	defer func() { _ = end() }() // the library logs a failure
 	if err != nil {
 		return err
 	}
-	guard.Catch(signals, []os.Signal{syscall.SIGTSTP})
 	under := &tableLease{Lease: lease, ended: sync.OnceValue(time.Now)}
-	s := &guard.Supervisor{Program: command, Margin: c.margin, Log: a.log, Signals: signals}
-	result := guard.Outcome{Lost: true} // if the lease is over before the command begins
-	var failed error
-	err = lease.Do(ctx, func(ctx context.Context, lease *locktable.Lease) error {
-		var stop func()
-		s.Renewed, stop = under.renewals(c.ttl / 30)
-		defer stop()
-		result, failed = s.Run(ctx, under, []string{
-			"LEASEHOLD_KEY=" + at.Key, "LEASEHOLD_LOCK=" + in.name, "LEASEHOLD_HOLDER=" + table.Member(),
+	renewed, stop := under.renewals(c.ttl / 30)
+	defer stop()
+	j.supervisor.Renewed = renewed
+	return tenure(ctx, j, signals, lease, func(_ context.Context, lease *locktable.Lease) grant {
+		return grant{lease: under, env: []string{
+			"LEASEHOLD_KEY=" + j.at.Key, "LEASEHOLD_LOCK=" + in.name, "LEASEHOLD_HOLDER=" + table.Member(),
 			"LEASEHOLD_TOKEN=" + strconv.FormatUint(lease.Token(), 10),
-		}, nil)
-		return nil
+		}}
 	})
-	return a.outcome(result, failed, err)
 }
 
 // acquire runs the table until end, and waits for the lock, which a signal ends.

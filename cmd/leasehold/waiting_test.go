@@ -47,7 +47,7 @@ func TestTheHealthOfRunWhileNobodyCanLead(t *testing.T) {
 		waits := func(c *campaign) *leasehold.Lock {
 			c.ttl = defaultTTL
 			c.waitFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
-			lock, err := c.lock(a, place.NewStore(store, nil, nil), "a", func() {})
+			lock, err := c.lock(a, place.NewStore(store, nil, nil), "a", nil)
 			require.NoError(t, err)
 			return lock
 		}
