@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -118,10 +117,10 @@ type restoredObject struct {
 // tableProcess is one process on one node, from its start to its crash or stop. It has one Table or
 // two.
 type tableProcess struct {
+	machine
 	w       *tableWorld
 	name    string
 	node    int
-	clock   *nodeClock
 	rand    *rand.Rand // guarded by w.mu
 	clients []*tableClient
 	life    context.Context
@@ -130,12 +129,7 @@ type tableProcess struct {
 	rest    context.CancelFunc // ends work
 	workers sync.WaitGroup
 	runs    sync.WaitGroup
-	crashed atomic.Bool
-	cut     atomic.Bool // nothing gets through
-	outage  atomic.Bool // every request is answered 503
-	denied  atomic.Pointer[func(kind, key string) error]
-	harmed  atomic.Bool // it was denied something
-	calm    bool        // its requests go well
+	calm    bool // its requests go well
 
 	// Guarded by w.mu.
 	stop         context.CancelFunc // of its runs
@@ -256,7 +250,7 @@ func (w *tableWorld) start(node, generation int, c *nodeClock) {
 
 // newProcess is a process that has no Tables yet, and does not run.
 func (w *tableWorld) newProcess(name string, node int, c *nodeClock) *tableProcess {
-	p := &tableProcess{w: w, name: name, node: node, clock: c, rand: w.cfg.rng("work", name)}
+	p := &tableProcess{w: w, name: name, node: node, machine: machine{clock: c}, rand: w.cfg.rng("work", name)}
 	p.life, p.die = context.WithCancel(context.Background())
 	p.work, p.rest = context.WithCancel(p.life)
 	return p
