@@ -25,10 +25,10 @@ type stage struct {
 	faults     int
 	crashes    int
 	suspends   int
-	// rounded clocks show whole nanoseconds from move to move, so that what they show next does not
-	// depend on when they were started. It decides which states are the same.
+	// rounded clocks show whole nanoseconds from move to move, so that what they show next does
+	// not depend on when they were started. It decides which states are the same.
 	rounded bool
-	// changed checks a change of an object, by a request, from the version that it replaces, if any.
+	// changed checks the change of an object by a request. The old version is nil if there is none.
 	changed func(r, old *request)
 }
 

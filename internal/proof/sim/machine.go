@@ -17,8 +17,8 @@ type machine struct {
 	harmed  atomic.Bool // it was denied something
 }
 
-// suffers does to a machine what an action says if it is one of the network or of the wall clock, and
-// undoes it later. It reports whether it is.
+// suffers does to a machine what an action says if it is one of the network or of the wall clock,
+// and undoes it later. It reports whether it is.
 func (m *machine) suffers(a Action) bool {
 	toggle := func(b *atomic.Bool) {
 		b.Store(true)
