@@ -2,6 +2,7 @@ package explore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,51 +13,57 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
-// client is one process. Its history is all that it has observed, and therefore determines its
-// state.
+// client is one process that tries to lead.
 type client struct {
+	*machine
 	w           *world
 	name        string
 	incarnation int
-	rate        float64
-	base        clock.Reading // at true time since
-	since       time.Duration
-	timers      []*timer
-	pending     *request
 	writes      int
 	lease       *leasehold.Lease
 	abandoned   bool // the lease of this attempt
 	lock        *leasehold.Lock
-	dead        bool
-	ctx         context.Context
-	kill        context.CancelFunc
 	attempts    int
-	lastRead    *write // in the last read of this attempt
-	history     []event
-}
-
-// event is something that a client observed or did.
-type event struct {
-	at   time.Duration // true time, from which the client's clocks differ by a constant, their rate and its suspends
-	what string
-	of   *write // the version concerned, if any
+	lastRead    *request // the version in the last read of this attempt
 }
 
 func (w *world) start(i, incarnation, attempts int) {
-	c := &client{
-		w:           w,
-		name:        fmt.Sprint(string(rune('A'+i)), incarnation),
-		incarnation: incarnation,
-		rate:        w.cfg.Rates[i],
-		attempts:    attempts,
-	}
-	c.ctx, c.kill = context.WithCancel(w.ctx)
+	c := &client{w: w, name: fmt.Sprint(string(rune('A'+i)), incarnation), incarnation: incarnation, attempts: attempts}
+	c.machine = w.newMachine(c, w.cfg.Rates[i])
 	if i < len(w.clients) {
-		w.clients[i] = c
+		w.clients[i], w.machines[i] = c, c.machine
 	} else {
-		w.clients = append(w.clients, c)
+		w.clients, w.machines = append(w.clients, c), append(w.machines, c.machine)
 	}
 	go c.run()
+}
+
+// sends labels a write with the attempt that it is part of.
+func (c *client) sends(r *request) {
+	r.label = c.name + " get"
+	if r.writes() {
+		c.writes++
+		r.attempt, r.seq = c.attempts, c.writes
+		r.label = fmt.Sprintf("%s.%d put %d", c.name, r.attempt, r.seq)
+		if err := json.Unmarshal(r.body, &r.rec); err != nil {
+			c.w.violate("the body of %s is not a record: %v", r.label, err)
+		}
+	}
+	c.note("sends", nil)
+}
+
+// hears tells the client the age of a version that it reads, if the store reports ages.
+func (c *client) hears(r *request, got *reply) {
+	if !r.writes() && got.err == nil {
+		if c.w.cfg.ReportsAge {
+			got.obj.Age = c.w.now - got.of.at
+			if c.lastRead == got.of { // as if the store's clock had been stepped
+				got.obj.Age += time.Hour
+			}
+		}
+		c.lastRead = got.of
+	}
+	c.note(fmt.Sprint(got.err, got.obj.Age), got.of)
 }
 
 // run is the client's program: acquire the lock, renew once, release. Each attempt has a new Lock,
@@ -66,7 +73,7 @@ func (w *world) start(i, incarnation, attempts int) {
 func (c *client) run() {
 	for c.attempts-c.incarnation < c.w.cfg.Terms {
 		c.reset()
-		lock, err := leasehold.NewLock(c, "lock", testopt.WithClock(c), leasehold.WithTTL(ttl),
+		lock, err := leasehold.NewLock(c, lockKey, testopt.WithClock(c), leasehold.WithTTL(ttl),
 			leasehold.WithSafetyMargin(margin), leasehold.WithClockDrift(drift), leasehold.WithManualRenewal(),
 			leasehold.WithIdentity("x"), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
 			leasehold.WithPollInterval(c.w.cfg.poll()))
@@ -76,22 +83,22 @@ func (c *client) run() {
 		c.offers(lock)
 		lease, err := c.take(lock)
 		if err != nil {
-			_ = c.Sleep(c.ctx, ttl/2)
+			_ = c.Sleep(c.life, ttl/2)
 			continue
 		}
 		if c.w.cfg.Abandons == 0 {
 			c.work(lease.Context(), lease)
-			c.released(lease, lease.Release(c.ctx))
+			c.released(lease, lease.Release(c.life))
 			continue
 		}
-		err = lease.Do(c.ctx, func(ctx context.Context, lease *leasehold.Lease) error {
+		err = lease.Do(c.life, func(ctx context.Context, lease *leasehold.Lease) error {
 			c.work(ctx, lease)
 			return nil
 		})
 		if !c.hasAbandoned() {
 			c.released(lease, err)
 		} else if lease, err = c.take(lock); err == nil {
-			c.released(lease, lease.Release(c.ctx))
+			c.released(lease, lease.Release(c.life))
 		}
 	}
 	c.reset()
@@ -105,16 +112,16 @@ func (hurried) Deadline() (time.Time, bool) { return time.Time{}, true }
 // take acquires the lock, after one wait if it is held; or in line, if the world has offers.
 func (c *client) take(lock *leasehold.Lock) (*leasehold.Lease, error) {
 	if c.w.cfg.Offers > 0 {
-		lease, err := lock.Acquire(c.ctx)
+		lease, err := lock.Acquire(c.life)
 		if err == nil {
 			c.acquired(lease)
 		}
 		return lease, err
 	}
-	lease, err := lock.TryAcquire(hurried{c.ctx})
+	lease, err := lock.TryAcquire(hurried{c.life})
 	if held, ok := errors.AsType[*leasehold.HeldError](err); ok {
-		_ = c.Sleep(c.ctx, held.Wait)
-		lease, err = lock.TryAcquire(hurried{c.ctx})
+		_ = c.Sleep(c.life, held.Wait)
+		lease, err = lock.TryAcquire(hurried{c.life})
 	}
 	if err == nil {
 		c.acquired(lease)
@@ -130,13 +137,13 @@ func (c *client) take(lock *leasehold.Lock) (*leasehold.Lease, error) {
 func (c *client) leftBehind() {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
-	if o := c.w.object; c.w.cfg.Abandons > 0 && o != nil && o.by == c {
+	if o := c.w.object(); c.w.cfg.Abandons > 0 && o != nil && o.by == c.machine {
 		c.w.lost[o.rec.Token] = true
 	}
 }
 
 func (c *client) work(ctx context.Context, lease *leasehold.Lease) {
-	_ = lease.Renew(c.ctx)
+	_ = lease.Renew(c.life)
 	_ = c.Sleep(ctx, ttl/3)
 }
 
@@ -175,20 +182,15 @@ func (c *client) acquired(lease *leasehold.Lease) {
 func (c *client) released(lease *leasehold.Lease, err error) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
-	o := c.w.object
+	o := c.w.object()
 	held := o != nil && o.rec.Token == lease.Token() && !o.rec.Released()
 	switch {
 	case c.dead || !held:
 	case err == nil:
 		c.w.violate("%s has released token %d, but the store still has it held", c.name, lease.Token())
-	case errors.Is(err, leasehold.ErrLost), c.w.now-c.w.writtenAt > ttl*97/100: // its clock may be fast
+	case errors.Is(err, leasehold.ErrLost), c.w.now-o.at > ttl*97/100: // its clock may be fast
 		c.w.lost[lease.Token()] = true
 	default:
 		c.w.violate("%s could not release token %d: %v", c.name, lease.Token(), err)
 	}
-}
-
-// note adds an event to the client's history.
-func (c *client) note(what string, of *write) {
-	c.history = append(c.history, event{c.w.now, what, of})
 }

@@ -2,7 +2,6 @@ package explore
 
 import (
 	"fmt"
-	"hash/fnv"
 	"slices"
 )
 
@@ -14,29 +13,30 @@ func (w *world) fingerprint() [16]byte {
 	defer w.mu.Unlock()
 	var b []byte
 	tokens := uint64(0) // tokens are relative to the last one
-	if w.object != nil {
-		tokens = w.object.rec.Token
+	object := w.object()
+	if object != nil {
+		tokens = object.rec.Token
 	}
 	names := make(map[string]int)
-	version := func(v *write) {
-		n, met := names[v.etag]
+	version := func(v *request) {
+		n, met := names[v.version]
 		if !met {
 			n = len(names)
-			names[v.etag] = n
+			names[v.version] = n
 			b = w.appendWrite(b, v, tokens)
 		}
 		b = fmt.Append(b, " #", n)
 	}
-	sent := func(p *write) {
+	sent := func(p *request) {
 		b = w.appendWrite(b, p, tokens)
 		n, met := names[p.ifMatch] // a version that no client knows and the store does not have can never match again
-		b = fmt.Append(b, p.create, met, n)
+		b = fmt.Append(b, p.kind == "create", met, n)
 	}
-	b = fmt.Append(b, w.faults, w.crashes, w.suspends, w.abandons, w.object != nil)
-	if w.object != nil {
-		version(w.object)
+	b = fmt.Append(b, w.faults, w.crashes, w.suspends, w.abandons, object != nil)
+	if object != nil {
+		version(object)
 		if w.cfg.ReportsAge {
-			b = fmt.Append(b, w.now-w.writtenAt)
+			b = fmt.Append(b, w.now-object.at)
 		}
 	}
 	for _, a := range w.abandoned {
@@ -45,7 +45,7 @@ func (w *world) fingerprint() [16]byte {
 		}
 	}
 	for _, c := range w.clients {
-		b = fmt.Append(b, "\n", c.attempts, c.pending != nil, c.lease != nil)
+		b = fmt.Append(b, "\n", c.attempts, len(c.pending) > 0, c.lease != nil)
 		for _, e := range c.history {
 			b = fmt.Append(b, " ", w.now-e.at, e.what)
 			if e.of != nil {
@@ -57,8 +57,10 @@ func (w *world) fingerprint() [16]byte {
 		}
 	}
 	for _, c := range w.clients {
-		if c.pending != nil && c.pending.put != nil {
-			sent(c.pending.put)
+		for _, r := range c.pending {
+			if r.writes() {
+				sent(r)
+			}
 		}
 	}
 	for _, g := range w.ghosts {
@@ -69,15 +71,13 @@ func (w *world) fingerprint() [16]byte {
 		v, met := names[n.ETag]
 		b = fmt.Append(b, " note ", int64(n.token-tokens), met, v, slices.Index(w.clients, n.by))
 	}
-	h := fnv.New128a()
-	_, _ = h.Write(b)
-	return [16]byte(h.Sum(nil))
+	return digest(b)
 }
 
 // appendWrite describes a write: its token, and its writer if the writer still remembers it.
-func (w *world) appendWrite(b []byte, p *write, tokens uint64) []byte {
+func (w *world) appendWrite(b []byte, p *request, tokens uint64) []byte {
 	b = fmt.Append(b, " token ", int64(p.rec.Token-tokens), p.rec.Released())
-	if i := slices.Index(w.clients, p.by); i >= 0 && p.by.attempts == p.attempt {
+	if i := slices.Index(w.machines, p.by); i >= 0 && w.clients[i].attempts == p.attempt {
 		b = fmt.Append(b, " by ", i, ".", p.seq)
 	}
 	return b

@@ -5,19 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io"
 	"log/slog"
-	"math"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/tables"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/locktable"
@@ -43,75 +37,34 @@ const tableKey = "t"
 
 // tableWorld is the walk along one path. Between two steps every goroutine of every member waits.
 type tableWorld struct {
-	story
-	cfg        TableConfig
-	mu         sync.Mutex // guards all fields against the members' goroutines
-	members    []*tableMember
-	objects    map[string]*tableVersion // by short key
-	ghosts     []*tableRequest          // on the network, though the member has its answer or crashed
-	duplicates int                      // applied
-	faults     int
-	crashes    int
-	suspends   int
-	tokens     map[string]uint64 // the last one of each lock that somebody held exclusively
-	acquired   int
-	changes    int // of what members hold or have done
+	stage
+	cfg      TableConfig
+	members  []*tableMember
+	tokens   map[string]uint64 // the last one of each lock that somebody held exclusively
+	acquired int
+	changes  int // of what members hold or have done
 }
 
-// tableVersion is what an object holds. Its name says which write has made it.
-type tableVersion struct {
-	name string
-	body []byte
-}
-
-// tableRequest is one request. Its label tells it from all others of its member, whatever the order
-// in which the member's goroutines send them.
-type tableRequest struct {
-	by             *tableMember
-	kind, key      string
-	label, version string
-	body           []byte
-	ifMatch        string
-	reply          chan tableReply
-}
-
-type tableReply struct {
-	obj leasehold.Object
-	err error
-}
-
-// tableMember is one process, and the clock of its machine. Its history is all that it has
-// observed, and therefore determines its state.
+// tableMember is one process.
 type tableMember struct {
+	*machine
 	w       *tableWorld
 	i       int
-	rate    float64
-	base    clock.Reading // at true time since
-	since   time.Duration
-	asleep  bool
-	dead    bool
-	timers  []*tableTimer
-	pending []*tableRequest
 	sent    map[string]int // requests by kind and key
 	tab     *locktable.Table
-	life    context.Context
-	kill    context.CancelFunc
 	lease   *locktable.Lease
 	locks   []string // of the lease
 	got     int      // requests that were granted
 	done    bool
-	history []event
-	fresh   []event // of this step
+	settled int // events of the history whose order no race of its goroutines changes any more
 }
 
 func newTableWorld(cfg TableConfig) *tableWorld {
-	w := &tableWorld{cfg: cfg, objects: make(map[string]*tableVersion), tokens: make(map[string]uint64)}
+	w := &tableWorld{cfg: cfg, tokens: make(map[string]uint64)}
+	w.objects, w.changed = make(map[string]*request), w.checkWrite
 	for i := range cfg.Wants {
-		m := &tableMember{
-			w: w, i: i, rate: []float64{0.9852, 1.0148}[i%2], base: clock.Reading{Wall: time.Hour},
-			sent: make(map[string]int),
-		}
-		m.life, m.kill = context.WithCancel(context.Background())
+		m := &tableMember{w: w, i: i, sent: make(map[string]int)}
+		m.machine = w.newMachine(m, []float64{0.9852, 1.0148}[i%2])
 		var err error
 		m.tab, err = locktable.New(m, tableKey, testopt.WithTableClock(m), locktable.WithTTL(ttl),
 			locktable.WithSafetyMargin(margin), locktable.WithClockDrift(drift),
@@ -119,7 +72,7 @@ func newTableWorld(cfg TableConfig) *tableWorld {
 		if err != nil {
 			panic(err)
 		}
-		w.members = append(w.members, m)
+		w.members, w.machines = append(w.members, m), append(w.machines, m.machine)
 	}
 	for _, m := range w.members {
 		go m.run()
@@ -183,7 +136,7 @@ func (m *tableMember) acquires(lease *locktable.Lease, locks []string) {
 	m.got++
 	w.acquired++
 	w.changes++
-	m.note("acquires " + strings.Join(locks, "+"))
+	m.note("acquires "+strings.Join(locks, "+"), nil)
 	for _, name := range locks {
 		if _, shared := strings.CutSuffix(name, "/s"); shared {
 			continue
@@ -204,7 +157,7 @@ func (m *tableMember) released(lease *locktable.Lease, err error) {
 		return
 	}
 	w.changes++
-	m.note(fmt.Sprint("released ", err == nil))
+	m.note(fmt.Sprint("released ", err == nil), nil)
 	switch {
 	case err == nil && w.stands(m, lease.Token()):
 		w.violate("%s has released token %d, and the table still has it", m.name(), lease.Token())
@@ -214,8 +167,9 @@ func (m *tableMember) released(lease *locktable.Lease, err error) {
 }
 
 // table is the table in the store.
-func (w *tableWorld) table() *tables.Table {
-	o := w.objects[tableKey]
+func (w *tableWorld) table() *tables.Table { return w.decode(w.objects[tableKey]) }
+
+func (w *tableWorld) decode(o *request) *tables.Table {
 	if o == nil {
 		return tables.New()
 	}
@@ -225,6 +179,18 @@ func (w *tableWorld) table() *tables.Table {
 		return tables.New()
 	}
 	return tab
+}
+
+// checkWrite wants that the table stays, and that its revisions rise.
+func (w *tableWorld) checkWrite(r, old *request) {
+	if r.key != tableKey {
+		return
+	}
+	if r.kind == "delete" {
+		w.violate("%s deletes the table", r.by.program.(*tableMember).name())
+	} else if before, after := w.decode(old).Revision, w.table().Revision; after <= before {
+		w.violate("%s writes revision %d after %d", r.label, after, before)
+	}
 }
 
 // stands reports whether the table grants a token to a member.
@@ -244,10 +210,10 @@ func (w *tableWorld) check() {
 	var valid []*tableMember
 	for _, m := range w.members {
 		w.mu.Lock()
-		slices.SortFunc(m.fresh, func(a, b event) int {
+		slices.SortFunc(m.history[m.settled:], func(a, b event) int {
 			return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.what, b.what))
 		})
-		m.history, m.fresh = append(m.history, m.fresh...), nil
+		m.settled = len(m.history)
 		lease := m.lease
 		w.mu.Unlock()
 		if lease != nil && !m.dead && lease.Valid() {
@@ -305,225 +271,59 @@ func (w *tableWorld) checkEnd() {
 
 func (w *tableWorld) terms() int { return w.acquired }
 
-// end makes every goroutine of the world return: nothing reaches the store any more, and the clocks
-// run as fast as anybody waits.
-func (w *tableWorld) end() {
-	for _, m := range w.members {
-		m.die()
-	}
-}
-
-func (m *tableMember) die() {
-	m.w.mu.Lock()
-	defer m.w.mu.Unlock()
-	m.dead = true
-	m.kill()
-	for _, t := range m.timers {
-		m.fires(t)
-	}
-	m.timers, m.pending = nil, nil
-}
-
-// note adds an event to the member's history. The caller holds w.mu.
-func (m *tableMember) note(what string) { m.fresh = append(m.fresh, event{at: m.w.now, what: what}) }
-
 // choices lists everything that can happen next, in an order that depends only on the state.
 func (w *tableWorld) choices() []choice {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var list []choice
-	add := func(name string, do func()) {
-		list = append(list, choice{name, func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			do()
-		}})
-	}
-	underWay := false
-	for _, m := range w.members {
-		if m.asleep || m.dead {
-			continue
-		}
-		for _, r := range m.pending {
-			underWay = true
-			w.addRequest(r, add)
-		}
-	}
-	for i, g := range w.ghosts {
-		add(g.label+" is applied late", func() {
-			w.ghosts = slices.Delete(slices.Clone(w.ghosts), i, i+1)
-			w.apply(g)
-		})
-	}
+	list := menu{s: &w.stage}
+	underWay := list.addRequests(w.cfg.Faults)
 	if _, ok := w.nextTimer(); ok && (!underWay || w.faults < w.cfg.Faults) {
 		name := "time passes"
 		if underWay {
 			name += " while requests are under way"
 		}
-		list = append(list, choice{name, func() {
+		list.addUnlocked(name, func() {
 			if underWay {
 				w.faults++
 			}
-			w.pass()
-		}})
+			w.advance(w.observed)
+		})
 	}
 	for _, m := range w.members {
 		switch {
 		case m.dead || m.done:
 			continue
 		case m.asleep:
-			add(m.name()+" resumes", func() { m.sleepOrWake(false) })
+			list.add(m.name()+" resumes", func() { m.sleepOrWake(false) })
 			continue
 		case w.suspends < w.cfg.Suspends && m.lease != nil:
-			add(m.name()+" is suspended", func() {
+			list.add(m.name()+" is suspended", func() {
 				w.suspends++
 				m.sleepOrWake(true)
 			})
 		}
 		if w.crashes < w.cfg.Crashes && m.lease != nil {
-			list = append(list, choice{m.name() + " crashes", func() { w.crash(m) }})
+			list.add(m.name()+" crashes", func() { w.crash(m.machine) })
 		}
 	}
-	return list
+	return list.list
 }
 
-// crash ends a process. Its writes may have left the machine.
-func (w *tableWorld) crash(m *tableMember) {
-	w.mu.Lock()
-	w.crashes++
-	for _, r := range m.pending {
-		if r.kind != "get" {
-			w.ghosts = append(w.ghosts, r)
+// sends labels a request by what it is for, whatever the order in which the member's goroutines
+// send theirs. The names of objects are short, and the same in all worlds.
+func (m *tableMember) sends(r *request) {
+	for _, other := range m.w.members {
+		if strings.HasSuffix(r.key, other.tab.Member()) {
+			r.key = other.name()
 		}
 	}
-	w.mu.Unlock()
-	m.die()
+	m.sent[r.kind+r.key]++
+	r.label = fmt.Sprint(m.name(), " ", r.kind, " ", r.key, " #", m.sent[r.kind+r.key])
+	m.note("sends "+r.label+" "+r.ifMatch, nil)
 }
 
-// addRequest adds what can happen to a request.
-func (w *tableWorld) addRequest(r *tableRequest, add func(string, func())) {
-	add(r.label+": served", func() { r.answer(w.apply(r)) })
-	if w.faults == w.cfg.Faults {
-		return
-	}
-	fault := func(name string, do func()) {
-		add(r.label+": "+name, func() {
-			w.faults++
-			do()
-		})
-	}
-	fault("lost, timed out", func() { r.answer(tableReply{err: context.DeadlineExceeded}) })
-	if r.kind == "get" {
-		return
-	}
-	fault("applied, no reply", func() { w.apply(r); r.answer(tableReply{err: io.ErrUnexpectedEOF}) })
-	fault("applied, answered 412", func() { w.apply(r); r.answer(tableReply{err: leasehold.ErrPreconditionFailed}) })
-	fault("timed out, may be applied later", func() {
-		w.ghosts = append(w.ghosts, r)
-		r.answer(tableReply{err: context.DeadlineExceeded})
-	})
-	fault("applied, sent twice", func() {
-		w.ghosts = append(w.ghosts, r)
-		r.answer(w.apply(r))
-	})
-}
-
-// apply carries out a request.
-func (w *tableWorld) apply(r *tableRequest) tableReply {
-	o := w.objects[r.key]
-	switch {
-	case o == nil && r.kind != "create":
-		return tableReply{err: leasehold.ErrNotExist}
-	case r.kind == "get":
-		return tableReply{obj: leasehold.Object{Body: o.body, ETag: o.name}}
-	case r.kind == "create" && o != nil, r.kind != "create" && o.name != r.ifMatch:
-		return tableReply{err: leasehold.ErrPreconditionFailed}
-	case r.kind == "delete":
-		if r.key == tableKey {
-			w.violate("%s deletes the table", r.by.name())
-		}
-		delete(w.objects, r.key)
-		return tableReply{}
-	}
-	before := w.table().Revision
-	v := &tableVersion{name: r.version, body: r.body}
-	if r.version == "" {
-		r.version = r.label
-		v.name = r.label
-	} else { // a duplicate
-		w.duplicates++
-		v.name = fmt.Sprint(r.label, " again ", w.duplicates)
-	}
-	w.objects[r.key] = v
-	if after := w.table().Revision; r.key == tableKey && after <= before {
-		w.violate("%s writes revision %d after %d", r.label, after, before)
-	}
-	return tableReply{obj: leasehold.Object{ETag: v.name}}
-}
-
-// answer gives the sender its reply.
-func (r *tableRequest) answer(got tableReply) {
-	m := r.by
-	m.pending = slices.DeleteFunc(slices.Clone(m.pending), func(other *tableRequest) bool { return other == r })
-	m.note(fmt.Sprint(r.label, ": ", got.err, " ", got.obj.ETag))
-	r.reply <- got
-}
-
-// send sends a request, and waits until the explorer answers it.
-func (m *tableMember) send(kind, key string, body []byte, ifMatch string) (leasehold.Object, error) {
-	w := m.w
-	w.mu.Lock()
-	if m.dead {
-		w.mu.Unlock()
-		return leasehold.Object{}, io.ErrClosedPipe
-	}
-	short := key
-	for _, other := range w.members {
-		if strings.HasSuffix(key, other.tab.Member()) {
-			short = other.name()
-		}
-	}
-	m.sent[kind+short]++
-	r := &tableRequest{
-		by: m, kind: kind, key: short, label: fmt.Sprint(m.name(), " ", kind, " ", short, " #", m.sent[kind+short]),
-		body: body, ifMatch: ifMatch, reply: make(chan tableReply, 1),
-	}
-	m.pending = append(m.pending, r)
-	slices.SortFunc(m.pending, func(a, b *tableRequest) int { return strings.Compare(a.label, b.label) })
-	m.note("sends " + r.label + " " + ifMatch)
-	w.mu.Unlock()
-	select {
-	case got := <-r.reply:
-		return got.obj, got.err
-	case <-m.life.Done():
-		return leasehold.Object{}, io.ErrClosedPipe
-	}
-}
-
-// Describe keeps the worlds small: no request tries the store.
-func (*tableMember) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{Conditional: true} }
-
-// Get implements leasehold.Store.
-func (m *tableMember) Get(_ context.Context, key string) (leasehold.Object, error) {
-	return m.send("get", key, nil, "")
-}
-
-// PutIfNoneMatch implements leasehold.Store.
-func (m *tableMember) PutIfNoneMatch(_ context.Context, key string, body []byte) (string, error) {
-	o, err := m.send("create", key, body, "")
-	return o.ETag, err
-}
-
-// PutIfMatch implements leasehold.Store.
-func (m *tableMember) PutIfMatch(_ context.Context, key string, body []byte, etag string) (string, error) {
-	o, err := m.send("update", key, body, etag)
-	return o.ETag, err
-}
-
-// DeleteIfMatch implements leasehold.Store.
-func (m *tableMember) DeleteIfMatch(_ context.Context, key, etag string) error {
-	_, err := m.send("delete", key, nil, etag)
-	return err
+func (m *tableMember) hears(r *request, got *reply) {
+	m.note(fmt.Sprint(r.label, ": ", got.err, " ", got.obj.ETag), nil)
 }
 
 // fingerprint is equal for two states only if the same futures follow from both, because a member
@@ -535,7 +335,7 @@ func (w *tableWorld) fingerprint() [16]byte {
 	b := fmt.Append(nil, w.faults, w.crashes, w.suspends)
 	for _, key := range append([]string{tableKey}, "A", "B", "C") {
 		if o := w.objects[key]; o != nil {
-			b = fmt.Append(b, "\n", key, " ", o.name)
+			b = fmt.Append(b, "\n", key, " ", o.version)
 		}
 	}
 	for _, m := range w.members {
@@ -556,94 +356,7 @@ func (w *tableWorld) fingerprint() [16]byte {
 	for _, g := range w.ghosts {
 		b = fmt.Append(b, "\n", g.label, g.ifMatch)
 	}
-	h := fnv.New128a()
-	_, _ = h.Write(b)
-	return [16]byte(h.Sum(nil))
-}
-
-// tableTimer is a timer of a member's machine.
-type tableTimer struct {
-	m   *tableMember
-	due time.Duration
-	f   func()
-}
-
-// reading is what the member's clocks show. The caller holds w.mu.
-func (m *tableMember) reading() clock.Reading {
-	d := time.Duration(math.Round(float64(m.w.now-m.since) * m.rate))
-	r := m.base
-	r.Wall, r.Boot = r.Wall+d, r.Boot+d
-	if !m.asleep {
-		r.Mono += d
-	}
-	return r
-}
-
-// sleepOrWake suspends or resumes the member's machine. Its monotonic clock stands still meanwhile.
-func (m *tableMember) sleepOrWake(asleep bool) {
-	m.base, m.since = m.reading(), m.w.now
-	m.asleep = asleep
-	m.note(fmt.Sprint("asleep ", asleep))
-}
-
-// nextTimer is the true time at which the next timer of a machine that runs is due.
-func (w *tableWorld) nextTimer() (time.Duration, bool) {
-	next := time.Duration(math.MaxInt64)
-	for _, m := range w.members {
-		for _, t := range m.timers {
-			if !m.asleep {
-				left := max(t.due-m.reading().Mono, 0)
-				next = min(next, w.now+time.Duration(math.Ceil(float64(left)/m.rate))+1)
-			}
-		}
-	}
-	return next, next < math.MaxInt64
-}
-
-// pass moves time until somebody sends a request, or a lease begins or ends. No choice follows from
-// other timers.
-func (w *tableWorld) pass() {
-	before := w.observed()
-	for range 1000 {
-		w.mu.Lock()
-		next, ok := w.nextTimer()
-		if !ok {
-			w.mu.Unlock()
-			return
-		}
-		w.now = next
-		w.mu.Unlock()
-		for w.fireOne() {
-			synctest.Wait()
-		}
-		if w.observed() != before {
-			return
-		}
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.violate("timers go on, and nothing happens")
-}
-
-// fireOne fires one timer that is due, so that what follows from two does not depend on the order
-// in which goroutines run.
-func (w *tableWorld) fireOne() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, m := range w.members {
-		if m.asleep || m.dead {
-			continue
-		}
-		for _, t := range m.timers {
-			if t.due <= m.reading().Mono {
-				t.stop()
-				m.note("timer")
-				go t.f()
-				return true
-			}
-		}
-	}
-	return false
+	return digest(b)
 }
 
 // observed is all that choices depend on.
@@ -662,82 +375,4 @@ func (w *tableWorld) observed() string {
 		s += fmt.Sprint(lease != nil && lease.Valid())
 	}
 	return s
-}
-
-// Now implements clock.Clock.
-func (m *tableMember) Now() clock.Reading {
-	m.w.mu.Lock()
-	defer m.w.mu.Unlock()
-	return m.reading()
-}
-
-// Rand implements clock.Clock. There is no jitter.
-func (*tableMember) Rand() float64 { return 0.5 }
-
-// AfterFunc implements clock.Clock.
-func (m *tableMember) AfterFunc(d time.Duration, f func()) clock.Timer {
-	m.w.mu.Lock()
-	defer m.w.mu.Unlock()
-	t := &tableTimer{m: m, f: f}
-	t.start(d)
-	return t
-}
-
-func (t *tableTimer) start(d time.Duration) {
-	m := t.m
-	t.due = m.reading().Mono + d
-	if m.dead {
-		m.fires(t)
-		return
-	}
-	m.timers = append(m.timers, t)
-	slices.SortStableFunc(m.timers, func(a, b *tableTimer) int { return cmp.Compare(a.due, b.due) })
-}
-
-// fires lets a timer of a process that is dead fire at once: whatever it still waits for has
-// passed.
-func (m *tableMember) fires(t *tableTimer) {
-	m.base.Mono += max(t.due-m.reading().Mono, 0)
-	go t.f()
-}
-
-// stop is Stop for a caller that holds w.mu.
-func (t *tableTimer) stop() bool {
-	i := slices.Index(t.m.timers, t)
-	if i < 0 {
-		return false
-	}
-	t.m.timers = slices.Delete(slices.Clone(t.m.timers), i, i+1)
-	return true
-}
-
-// Stop implements clock.Timer.
-func (t *tableTimer) Stop() bool {
-	t.m.w.mu.Lock()
-	defer t.m.w.mu.Unlock()
-	return t.stop()
-}
-
-// Reset implements clock.Timer.
-func (t *tableTimer) Reset(d time.Duration) bool {
-	t.m.w.mu.Lock()
-	defer t.m.w.mu.Unlock()
-	was := t.stop()
-	t.start(d)
-	return was
-}
-
-// Sleep implements clock.Clock.
-func (m *tableMember) Sleep(ctx context.Context, d time.Duration) error {
-	passed := make(chan struct{})
-	t := m.AfterFunc(d, func() { close(passed) })
-	defer t.Stop()
-	select {
-	case <-passed:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-m.life.Done():
-		return m.life.Err()
-	}
 }

@@ -1,49 +1,56 @@
 package explore
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 )
 
-// world is the walk along one path. Between two steps every client waits, so only one goroutine
-// runs at a time.
+const lockKey = "lock"
+
+// world is the walk along one path of clients of one lock. Between two steps every client waits, so
+// only one goroutine runs at a time.
 type world struct {
-	story
-	cfg        Config
-	mu         sync.Mutex // guards all fields against the clients' goroutines
-	clients    []*client
-	object     *write // in the store; nil if there is none
-	writtenAt  time.Duration
-	duplicates int      // applied
-	ghosts     []*write // on the network, though the client has its answer or crashed
-	faults     int
-	crashes    int
-	suspends   int
-	abandons   int
-	abandoned  []abandonment
-	offers     int // notes that have reached a client
-	notes      []note
-	tokens     map[uint64]*client
-	lost       map[uint64]bool // terms that were over before their release
-	ghostly    bool            // the object is what a late or repeated request wrote
-	ctx        context.Context // ends with the walk
-	stop       context.CancelFunc
+	stage
+	cfg       Config
+	clients   []*client // in the order of their machines
+	abandons  int
+	abandoned []abandonment
+	offers    int // notes that have reached a client
+	notes     []note
+	tokens    map[uint64]*client
+	lost      map[uint64]bool // terms that were over before their release
 }
 
 func newWorld(cfg Config) *world {
 	w := &world{cfg: cfg, tokens: make(map[uint64]*client), lost: make(map[uint64]bool)}
-	w.ctx, w.stop = context.WithCancel(context.Background())
+	w.objects, w.changed, w.rounded = make(map[string]*request), w.checkWrite, true
 	for i := range cfg.Rates {
 		w.start(i, 0, 0)
 	}
 	return w
+}
+
+// object is the lock's object in the store; nil if there is none.
+func (w *world) object() *request { return w.objects[lockKey] }
+
+// checkWrite checks the token of a write.
+func (w *world) checkWrite(r, before *request) {
+	var old leasehold.Record
+	if before != nil {
+		old = before.rec
+	}
+	switch now := r.rec; {
+	case r.kind == "delete":
+		w.violate("%s sent a DELETE", r.label)
+	case now.Token < old.Token || now.Token > old.Token+1:
+		w.violate("%s changed the token from %d to %d", r.label, old.Token, now.Token)
+	case now.Token == old.Token && old.Released() && !now.Released():
+		w.violate("%s revived the released token %d", r.label, now.Token)
+	}
 }
 
 // abandonment is a term that its holder has abandoned. Nobody may lead before the lease would have
@@ -58,7 +65,7 @@ type abandonment struct {
 func (w *world) check() {
 	valid := w.valid()
 	for _, a := range w.abandoned {
-		if o := w.object; o != nil && o.rec.Token == a.token && o.rec.Released() {
+		if o := w.object(); o != nil && o.rec.Token == a.token && o.rec.Released() {
 			w.violate("token %d was released, although it was abandoned", a.token)
 		}
 		if w.now < a.until && valid != "" {
@@ -84,7 +91,7 @@ func (w *world) checkEnd() {
 	abandoned := func(token uint64) bool {
 		return slices.ContainsFunc(w.abandoned, func(a abandonment) bool { return a.token == token })
 	}
-	if o := w.object; o != nil && !o.rec.Released() && !w.ghostly && !w.lost[o.rec.Token] &&
+	if o := w.object(); o != nil && !o.rec.Released() && !o.late && !w.lost[o.rec.Token] &&
 		!abandoned(o.rec.Token) && w.crashes == 0 {
 		w.violate("at the end the lock is held with token %d", o.rec.Token)
 	}
@@ -101,12 +108,6 @@ func (w *world) valid() string {
 	return strings.Join(valid, ", ")
 }
 
-// choice is one thing that can happen next.
-type choice struct {
-	name string
-	do   func()
-}
-
 // choices lists everything that can happen next, in an order that depends only on the state.
 func (w *world) choices() []choice {
 	var valid []*client
@@ -117,86 +118,56 @@ func (w *world) choices() []choice {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var list []choice
-	add := func(name string, do func()) {
-		list = append(list, choice{name, func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			do()
-		}})
-	}
-	for _, c := range w.clients {
-		if c.pending == nil {
-			continue
-		}
-		r := c.pending
-		what := c.name + " get"
-		if r.put != nil {
-			what = r.put.name
-		}
-		add(what+": served", func() { c.answer(w.serve(r)) })
-		if w.faults == w.cfg.Faults {
-			continue
-		}
-		fault := func(name string, do func()) {
-			add(what+": "+name, func() {
-				w.faults++
-				do()
-			})
-		}
-		fault("lost, timed out", func() { c.answer(reply{err: context.DeadlineExceeded}) })
-		if r.get {
-			continue
-		}
-		fault("applied, no reply", func() { w.serve(r); c.answer(reply{err: io.ErrUnexpectedEOF}) })
-		fault("applied, answered 412", func() { w.serve(r); c.answer(reply{err: leasehold.ErrPreconditionFailed}) })
-		fault("timed out, may be applied later", func() {
-			w.ghosts = append(w.ghosts, r.put)
-			c.answer(reply{err: context.DeadlineExceeded})
-		})
-		fault("applied, sent twice", func() {
-			w.ghosts = append(w.ghosts, r.put)
-			c.answer(w.serve(r))
-		})
-	}
-	for i, g := range w.ghosts {
-		add(g.name+" is applied late", func() {
-			w.ghosts = slices.Delete(slices.Clone(w.ghosts), i, i+1)
-			if w.apply(g).err == nil {
-				w.ghostly = true
-			}
-		})
-	}
-	if _, ok := w.nextTimer(nil); ok {
-		list = append(list, choice{"time passes", func() { w.advance(nil) }})
+	list := menu{s: &w.stage}
+	list.addRequests(w.cfg.Faults)
+	if _, ok := w.nextTimer(); ok {
+		list.addUnlocked("time passes", func() { w.advance(w.observed) })
 		for _, c := range w.clients {
 			if w.suspends < w.cfg.Suspends && c.lease != nil {
-				list = append(list, choice{"time passes, " + c.name + " is suspended", func() {
-					w.suspends++
-					w.advance(c)
-				}})
+				list.addUnlocked("time passes, "+c.name+" is suspended", func() { w.suspend(c) })
 			}
 		}
 	}
 	for _, c := range valid {
-		list = append(list, choice{c.name + " abandons its lease", func() { w.abandon(c) }})
+		list.addUnlocked(c.name+" abandons its lease", func() { w.abandon(c) })
 	}
-	list = append(list, w.arrivals()...)
+	list.list = append(list.list, w.arrivals()...)
 	for i, c := range w.clients {
 		if w.crashes < w.cfg.Crashes && c.lease != nil {
-			add(c.name+" crashes and restarts", func() {
-				w.crashes++
-				c.dead, c.lease, c.timers = true, nil, nil
-				if c.pending != nil && c.pending.put != nil {
-					w.ghosts = append(w.ghosts, c.pending.put) // because it may have left the machine
-				}
-				c.pending = nil
-				c.kill()
+			list.add(c.name+" crashes and restarts", func() {
+				w.crash(c.machine)
 				w.start(i, c.incarnation+1, c.attempts)
 			})
 		}
 	}
-	return list
+	return list.list
+}
+
+// observed is all that choices depend on. After other timers only the clocks are read.
+func (w *world) observed() string {
+	s := w.valid()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.clients {
+		s += fmt.Sprint(" ", c.woken)
+	}
+	return s
+}
+
+// suspend moves time to the next timer of the other clients, while one is suspended.
+func (w *world) suspend(c *client) {
+	w.mu.Lock()
+	w.suspends++
+	c.sleepOrWake(true)
+	next, ok := w.nextTimer()
+	if !ok {
+		next = w.now + ttl
+	}
+	w.moveTo(next)
+	c.sleepOrWake(false)
+	w.mu.Unlock()
+	w.fireAll()
+	w.valid() // a lease that is asked notices that it has run out, and its context ends within this step
 }
 
 // abandon makes a client abandon its lease, which is valid. The term stands for at least as long as
@@ -213,13 +184,3 @@ func (w *world) abandon(c *client) {
 }
 
 func (w *world) terms() int { return len(w.tokens) }
-
-// end makes every goroutine of the world return.
-func (w *world) end() {
-	w.mu.Lock()
-	for _, c := range w.clients {
-		c.dead = true
-	}
-	w.mu.Unlock()
-	w.stop()
-}

@@ -23,30 +23,27 @@ func (w *world) act(a Action) {
 	w.stats.Faults[a.Kind]++
 	w.mu.Unlock()
 	w.log(p.name, "*** %s for %v", a.Kind, a.For.Round(time.Millisecond))
+	if a.Kind == "step wall clock" {
+		w.markIf(p.leads(), clockJump)
+	}
+	if p.suffers(a) {
+		return
+	}
 	undo := func(f func()) { time.AfterFunc(a.For, f) }
 	switch a.Kind {
-	case "partition":
-		p.client.setPartitioned(true)
-		undo(func() { p.client.setPartitioned(false) })
-	case "outage": // every request is answered 503 at once
-		p.client.setOutage(true)
-		undo(func() { p.client.setOutage(false) })
 	case "forged wake-ups":
 		go w.forge(p)
 	case "forged offers":
 		go w.forgeOffers(p)
-	case "suspend":
-		w.freeze(p, suspended, a.For, 0)
-	case "suspend, wall clock set back": // only CLOCK_BOOTTIME has counted the suspend
-		w.freeze(p, suspended, a.For, -a.For)
-	case "pause":
-		w.mu.Lock()
-		p.excused, p.pausedNow = true, true
-		p.pausedInAcquire = true // or the function of a lease that was just acquired begins after the pause
-		w.mu.Unlock()
-		w.freeze(p, paused, a.For, 0)
-	case "pause, wall clock set right": // only the wall clock shows the pause, because a time daemon corrected it
-		w.freeze(p, paused, a.For, a.For)
+	case "suspend", "suspend, wall clock set back", "pause", "pause, wall clock set right":
+		if a.Kind == "pause" {
+			w.mu.Lock()
+			p.excused, p.pausedNow = true, true
+			p.pausedInAcquire = true // or the function of a lease that was just acquired begins after the pause
+			w.mu.Unlock()
+		}
+		w.stops(p)
+		p.freeze(a, func() { w.thaw(p) })
 	case "crash", "crash and restart", "crash and reclaim":
 		p.crash()
 		undo(func() { w.restart(p, a.Kind == "crash and reclaim") })
@@ -58,9 +55,6 @@ func (w *world) act(a Action) {
 		go w.breakLock(a)
 	case "restore":
 		w.restore(a)
-	case "step wall clock":
-		w.markIf(p.leads(), clockJump)
-		p.clock.step(a.Step)
 	case "stop and start":
 		p.stop()
 		go func() {
@@ -68,14 +62,6 @@ func (w *world) act(a Action) {
 			undo(func() { w.restart(p, false) })
 		}()
 	}
-}
-
-// freeze stops a machine for a while. Its wall clock is stepped meanwhile.
-func (w *world) freeze(p *process, state machineState, d, step time.Duration) {
-	w.stops(p)
-	p.clock.freeze(state)
-	p.clock.step(step)
-	time.AfterFunc(d, func() { w.thaw(p) })
 }
 
 func (w *world) thaw(p *process) {
@@ -93,9 +79,8 @@ func (w *world) thaw(p *process) {
 // crash ends a process and everything in it, except requests that are already on the network.
 func (p *process) crash() {
 	p.w.markIf(p.leads(), crashWhileLeading)
-	p.crashed.Store(true)
+	p.dies()
 	p.w.trace.dies(p)
-	p.clock.thaw() // because the goroutines of the simulation itself must end
 	p.stop()
 }
 
@@ -131,10 +116,10 @@ func (p *process) resign() {
 // breakLock breaks the current term, as an administrator.
 func (w *world) breakLock(a Action) {
 	admin := &process{
-		w:     w,
-		name:  fmt.Sprintf("admin%d", a.At),
-		node:  administrator,
-		clock: newNodeClock(1, 0, w.rng("admin", a.At)),
+		w:       w,
+		name:    fmt.Sprintf("admin%d", a.At),
+		node:    administrator,
+		machine: machine{clock: newNodeClock(1, 0, w.rng("admin", a.At))},
 	}
 	admin.client = w.newClient(admin)
 	lock, err := leasehold.NewLock(admin.client.store(), lockKey, testopt.WithClock(admin.clock),

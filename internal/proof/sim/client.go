@@ -18,13 +18,11 @@ type client struct {
 	p    *process
 	rand *rand.Rand
 	// it was told that a write failed which had landed, or got a page with an ETag; guarded by w.mu
-	misled      bool
-	mu          sync.Mutex // guards what follows; w.mu, if held, was locked first
-	partitioned bool       // nothing gets through in either direction
-	outage      bool       // every request is answered 503 at once
-	faults      float64    // the share of requests that go wrong
-	sent        []sent     // in order of time
-	troubled    bool       // it has met more than slow replies
+	misled   bool
+	mu       sync.Mutex // guards what follows; w.mu, if held, was locked first
+	faults   float64    // the share of requests that go wrong
+	sent     []sent     // in order of time
+	troubled bool       // it has met more than slow replies
 
 	token  uint64            // the highest that this process has seen
 	learnt []byte            // what learns has seen last
@@ -59,30 +57,6 @@ func (w *world) newClient(p *process) *client {
 	return &client{p: p, rand: w.rng("requests", p.name), faults: w.cfg.RequestFaults, terms: make(map[string]uint64)}
 }
 
-func (c *client) setPartitioned(on bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.partitioned = on
-}
-
-func (c *client) setOutage(on bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.outage = on
-}
-
-func (c *client) hasOutage() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.outage
-}
-
-func (c *client) isPartitioned() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.partitioned
-}
-
 // send sends a request, and returns when the client has a reply and its machine runs.
 func (c *client) send(ctx context.Context, r request) reply {
 	w := c.p.w
@@ -96,30 +70,23 @@ func (c *client) send(ctx context.Context, r request) reply {
 	if f.name != "ok" && w.traced {
 		w.log(c.p.name, "%s: %s", r.kind, f.name)
 	}
-	if !r.writes() && (errors.Is(f.err, leasehold.ErrNotExist) || errors.Is(f.err, leasehold.ErrPreconditionFailed)) {
-		f.err = err500 // no linearizable store gives such an answer to a read of an object that exists
-	}
 	number := -1
 	if !w.cfg.CreateOnly {
 		number = c.note(r)
 	}
 	answered := c.sends(ctx, &r, &f)
 	r.step = w.trace.sends(c.p, r)
-	replies := make(chan reply, 1)
-	go c.transmit(r, f, replies)
-	var got reply
-	if f.errAtOnce {
-		time.Sleep(f.replyDelay)
-		got = reply{err: f.err}
-	} else {
-		select {
-		case got = <-replies:
-		case <-ctx.Done():
-			got = reply{err: ctx.Err()}
-		}
-	}
-	answered(got)
-	c.p.clock.waitWhileFrozen()
+	got := c.p.carry(ctx, f, server{
+		apply: func() reply { return c.apply(r, f) },
+		again: func() { w.store.apply(c.p, r.again()) },
+		lost:  func() { c.loses(r) },
+		alter: func(got *reply) {
+			if f.page {
+				*got = c.page(f)
+			}
+		},
+		heard: func(got *reply) { answered(*got) },
+	})
 	if c.p.crashed.Load() {
 		return reply{err: errReset}
 	}
@@ -183,8 +150,7 @@ func (c *client) drawFault(r *request) networkFault {
 	if w.cfg.Pages && on && c.rand.IntN(20) == 0 {
 		f = drawPage(c.rand, r.kind, w.cfg.Ages.real())
 	}
-	partitioned, outage := c.partitioned, c.outage
-	c.troubled = c.troubled || r.torn || partitioned || outage || f.name != "ok" && f.name != "slow"
+	c.troubled = c.troubled || r.torn || c.p.cut.Load() || c.p.outage.Load() || f.name != "ok" && f.name != "slow"
 	c.mu.Unlock()
 	w.mu.Lock()
 	w.stats.Requests++
@@ -192,17 +158,12 @@ func (c *client) drawFault(r *request) networkFault {
 		w.stats.Faults[f.name]++
 	}
 	w.mu.Unlock()
-	switch {
-	case partitioned:
-		return networkFault{name: "partitioned", dropRequest: true, dropReply: true}
-	case outage:
-		return networkFault{
-			name:         "outage",
-			requestDelay: time.Millisecond,
-			replyDelay:   f.replyDelay,
-			dropRequest:  true,
-			err:          err503,
-		}
+	if !r.writes() {
+		f = f.ofRead()
+	}
+	f, changed := c.p.befalls(f, r.kind, lockKey)
+	if changed {
+		return f
 	}
 	if r.writes() && c.conflicts.Load() > 0 {
 		c.conflicts.Add(-1)
@@ -211,41 +172,27 @@ func (c *client) drawFault(r *request) networkFault {
 	return f
 }
 
-// transmit is the way of a request to the server, and of its reply back.
-func (c *client) transmit(r request, f networkFault, replies chan<- reply) {
-	w := c.p.w
-	time.Sleep(f.requestDelay)
-	var got reply
-	if !f.dropRequest {
-		if r.kind == "create" {
-			got = w.store.create(c.p, r, c.drawUpload())
-		} else {
-			got = w.store.apply(c.p, r)
-		}
-		if got.err == nil && c.refusal(f.err) {
-			c.mislead()
-		}
-		if f.duplicateAfter > 0 {
-			time.AfterFunc(f.duplicateAfter, func() { w.store.apply(c.p, r.again()) })
-		}
+// apply carries out a request that has reached the server.
+func (c *client) apply(r request, f networkFault) (got reply) {
+	if r.kind == "create" {
+		got = c.p.w.store.create(c.p, r, c.drawUpload())
 	} else {
-		c.loses(r)
+		got = c.p.w.store.apply(c.p, r)
 	}
-	time.Sleep(f.replyDelay)
-	switch {
-	case f.err != nil:
-		got = reply{err: f.err}
-	case f.page:
-		if f.pageETag != "" {
-			c.mislead()
-		}
-		got = reply{
-			obj:  leasehold.Object{Body: []byte("<!DOCTYPE html><title>Sign in</title>"), ETag: f.pageETag},
-			page: true,
-		}
+	if got.err == nil && c.refusal(f.err) {
+		c.mislead()
 	}
-	if !f.dropReply && !c.isPartitioned() {
-		replies <- got
+	return got
+}
+
+// page is a reply that a proxy gives.
+func (c *client) page(f networkFault) reply {
+	if f.pageETag != "" {
+		c.mislead()
+	}
+	return reply{
+		obj:  leasehold.Object{Body: []byte("<!DOCTYPE html><title>Sign in</title>"), ETag: f.pageETag},
+		page: true,
 	}
 }
 

@@ -27,7 +27,7 @@ func (p *process) observe(_ context.Context, e leasehold.Event) {
 		p.w.checkAcquired(p, e)
 		p.w.checkOneValidLease()
 	case leasehold.EventLost:
-		p.w.markIf(p.client.isPartitioned(), partitionedTerm)
+		p.w.markIf(p.cut.Load(), partitionedTerm)
 		p.w.checkLost(p, e)
 	case leasehold.EventRenewed:
 		p.w.mu.Lock()

@@ -53,9 +53,9 @@ func (w *world) checkOutage() {
 	}
 	set := func(p *process, out bool) {
 		if silent {
-			p.client.setPartitioned(out)
+			p.cut.Store(out)
 		} else {
-			p.client.setOutage(out)
+			p.outage.Store(out)
 		}
 	}
 	w.log("world", "*** an outage for all but %s; without answers: %v", leader.name, silent)

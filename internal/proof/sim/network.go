@@ -34,6 +34,15 @@ type networkFault struct {
 	pageETag       string        // of that page
 }
 
+// ofRead is the fault of a request that is no write: no linearizable store answers one on an object
+// that exists as if it did not.
+func (f networkFault) ofRead() networkFault {
+	if errors.Is(f.err, leasehold.ErrNotExist) || errors.Is(f.err, leasehold.ErrPreconditionFailed) {
+		f.err = err500
+	}
+	return f
+}
+
 // drawPage draws what happens to a request whose answer is a proxy's page. It may have an ETag, but
 // to a write only where the real S3Store can tell: a Store that answers a write with an ETag has
 // written.

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -17,11 +16,11 @@ import (
 
 // process is one process on one node, from its start to its crash or stop.
 type process struct {
+	machine
 	w          *world
 	name       string
 	node       int // or administrator
 	identity   string
-	clock      *nodeClock
 	client     *client
 	lock       *leasehold.Lock
 	electors   []*elector
@@ -35,7 +34,6 @@ type process struct {
 	running    context.Context  // ended by stop
 	stop       context.CancelFunc
 	goroutines sync.WaitGroup
-	crashed    atomic.Bool
 
 	// Guarded by w.mu.
 	lease *leasehold.Lease // of the function that runs now, or that began last
@@ -73,7 +71,7 @@ type elector struct {
 // start starts a process on a node, unless the world is over and nobody would stop it.
 func (w *world) start(node, generation int, c *nodeClock, identity string, reclaim bool) {
 	p := &process{
-		w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, clock: c, identity: identity,
+		w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, machine: machine{clock: c}, identity: identity,
 		process: testopt.NewProcess(), reclaims: reclaim,
 	}
 	p.timing = w.cfg.timing(p.name)

@@ -61,7 +61,7 @@ func (w *world) startReader() {
 		node:     reader,
 		identity: "reader",
 		process:  testopt.NewProcess(),
-		clock:    newNodeClock(1, 0, w.rng("jitter", "reader")),
+		machine:  machine{clock: newNodeClock(1, 0, w.rng("jitter", "reader"))},
 	}
 	p.client, p.rand = w.newClient(p), w.rng("work", p.name)
 	p.client.faults, p.candidates = readerFaults, 2

@@ -28,7 +28,7 @@ func bareMatch(ifMatch string) string {
 // meet no faults but a partition.
 func (t s3Transport) ask(r *http.Request) (*http.Response, error) {
 	t.c.p.clock.waitWhileFrozen()
-	if t.c.p.crashed.Load() || t.c.isPartitioned() {
+	if t.c.p.crashed.Load() || t.c.p.cut.Load() {
 		return nil, errReset
 	}
 	return fakes3.Transport{Handler: t.c.p.w.asked}.RoundTrip(r)

@@ -7,80 +7,116 @@ import (
 	"testing"
 )
 
-// Shrink looks for a smaller world that still fails. It removes actions, faults and nodes one at a
-// time, until no further removal leaves a failure.
-func Shrink(t *testing.T, cfg *Config) (*Config, Outcome) {
-	t.Helper()
-	best, out := cfg, Run(t, cfg, true)
-	// Goroutines that use one Lock at the same instant run in any order, so such a world may fail
-	// only at a later try.
-	for try := 0; len(out.Violations) == 0 && try < 20; try++ {
-		out = Run(t, cfg, true)
-	}
-	try := func(change func(c *Config)) bool {
-		c := *best
-		c.Actions = slices.Clone(best.Actions)
-		change(&c)
-		if o := Run(t, &c, true); len(o.Violations) > 0 {
-			best, out = &c, o
-			return true
-		}
-		return false
-	}
-	for shorter := true; shorter; {
-		shorter = false
-		for i := len(best.Actions) - 1; i >= 0; i-- {
-			shorter = try(func(c *Config) { c.Actions = slices.Delete(c.Actions, i, i+1) }) || shorter
-		}
-		if best.RequestFaults > 0 {
-			shorter = try(func(c *Config) { c.RequestFaults = 0 }) || shorter
-		}
-		if best.Ages != NoAges {
-			shorter = try(func(c *Config) { c.Ages = NoAges }) || shorter
-		}
-		for _, part := range []func(c *Config) *bool{
-			func(c *Config) *bool { return &c.Slow },
-			func(c *Config) *bool { return &c.TornReads },
-			func(c *Config) *bool { return &c.Siblings },
-			func(c *Config) *bool { return &c.Readers },
-			func(c *Config) *bool { return &c.Pages },
-			func(c *Config) *bool { return &c.Wakes },
-			func(c *Config) *bool { return &c.Foreign },
-			func(c *Config) *bool { return &c.Abandons },
-			func(c *Config) *bool { return &c.OneWriteASecond },
-			func(c *Config) *bool { return &c.SlowCreates },
-			func(c *Config) *bool { return &c.Tried },
-			func(c *Config) *bool { return &c.Copies },
-			func(c *Config) *bool { return &c.Handles },
-			func(c *Config) *bool { return &c.TTLs },
-			func(c *Config) *bool { return &c.Visitors },
-			func(c *Config) *bool { return &c.HashETags },
-		} {
-			if *part(best) {
-				shorter = try(func(c *Config) { *part(c) = false }) || shorter
-			}
-		}
-		if last := best.Nodes - 1; last >= 2 && !slices.ContainsFunc(best.Actions, func(a Action) bool {
-			return a.Node == last
-		}) {
-			shorter = try(func(c *Config) { c.Nodes = last }) || shorter
-		}
-	}
-	return best, out
+// shrinker looks for a smaller world that still fails. C is the configuration of a kind of worlds.
+type shrinker[C any] struct {
+	run  func(c *C) Outcome // traced
+	base func(c *C) *Config // what all kinds have
+	best *C
+	out  Outcome // of best
 }
 
-// Report describes a failure: the world, its violations, and the timeline up to the first.
-func Report(cfg *Config, out Outcome) string {
+// try keeps a change if the world still fails. The change may not write to what best refers to.
+func (s *shrinker[C]) try(change func(c *C)) bool {
+	c := *s.best
+	base := s.base(&c)
+	base.Actions = slices.Clone(base.Actions)
+	change(&c)
+	out := s.run(&c)
+	if len(out.Violations) == 0 {
+		return false
+	}
+	s.best, s.out = &c, out
+	return true
+}
+
+// shrink removes actions, faults, parts and nodes one at a time, until no further removal leaves a
+// failure. More is what else can be removed: it reports whether it has removed anything.
+func (s *shrinker[C]) shrink(parts func(c *C) []*bool, more func() bool) {
+	// Goroutines that act at the same instant run in any order, and some names are random, so a
+	// world may fail only at a later try.
+	for tries := 20; tries > 0 && !s.try(func(*C) {}); {
+		tries--
+	}
+	on := func(change func(c *Config)) bool { return s.try(func(c *C) { change(s.base(c)) }) }
+	for shorter := true; shorter; {
+		shorter = false
+		for i := len(s.base(s.best).Actions) - 1; i >= 0; i-- {
+			shorter = on(func(c *Config) { c.Actions = slices.Delete(c.Actions, i, i+1) }) || shorter
+		}
+		shorter = more() || shorter
+		if s.base(s.best).RequestFaults > 0 {
+			shorter = on(func(c *Config) { c.RequestFaults = 0 }) || shorter
+		}
+		for i, part := range parts(s.best) {
+			if *part {
+				shorter = s.try(func(c *C) { *parts(c)[i] = false }) || shorter
+			}
+		}
+		if last := s.base(s.best).Nodes - 1; last >= 2 && !slices.ContainsFunc(s.base(s.best).Actions,
+			func(a Action) bool { return a.Node == last }) {
+			shorter = on(func(c *Config) { c.Nodes = last }) || shorter
+		}
+	}
+}
+
+// Report describes the failure of a world: the smallest world found that still fails, its
+// violations, and the timeline up to the first.
+func Report(t *testing.T, cfg *Config, out Outcome) string {
+	t.Helper()
+	s := &shrinker[Config]{
+		run:  func(c *Config) Outcome { return Run(t, c, true) },
+		base: func(c *Config) *Config { return c },
+		best: cfg, out: out,
+	}
+	s.shrink(func(c *Config) []*bool {
+		return []*bool{
+			&c.Slow, &c.TornReads, &c.Siblings, &c.Readers, &c.Pages, &c.Wakes, &c.Foreign, &c.Abandons,
+			&c.OneWriteASecond, &c.SlowCreates, &c.Tried, &c.Copies, &c.Handles, &c.TTLs, &c.Visitors, &c.HashETags,
+		}
+	}, func() bool {
+		return s.best.Ages != NoAges && s.try(func(c *Config) { c.Ages = NoAges })
+	})
+	c := s.best
+	return report(c, s.out, fmt.Sprintf("TTL %v, wall clocks ±%v, %s, ETags without quotes %v, siblings %v, foreign "+
+		"client %v, reader %v, pages %v, abandons %v, one write a second %v, slow creates %v, tried %v, handles %v, TTLs "+
+		"of their own %v, ETags of the body %v", c.TTL, c.Skew, c.Ages, c.BareETags, c.Siblings, c.Foreign, c.Readers,
+		c.Pages, c.Abandons, c.OneWriteASecond, c.SlowCreates, c.Tried, c.Handles, c.TTLs, c.HashETags))
+}
+
+// TableReport is Report for members of a table.
+func TableReport(t *testing.T, cfg *TableConfig, out Outcome) string {
+	t.Helper()
+	s := &shrinker[TableConfig]{
+		run:  func(c *TableConfig) Outcome { return RunTables(t, c, true) },
+		base: func(c *TableConfig) *Config { return &c.Config },
+		best: cfg, out: out,
+	}
+	s.shrink(func(c *TableConfig) []*bool {
+		return []*bool{&c.Slow, &c.TornReads, &c.Wakes, &c.Two, &c.Loose, &c.Overruns, &c.Visitors}
+	}, func() (shorter bool) {
+		for i := len(s.best.Locks) - 1; i >= 0 && len(s.best.Locks) > 1; i-- {
+			shorter = s.try(func(c *TableConfig) {
+				c.Locks = slices.Delete(slices.Clone(c.Locks), i, i+1)
+			}) || shorter
+		}
+		for s.best.Workers > 1 && s.try(func(c *TableConfig) { c.Workers-- }) {
+			shorter = true
+		}
+		return shorter
+	})
+	c := s.best
+	return report(&c.Config, s.out, fmt.Sprintf("locks %v, %d workers, named %v (twins %v), two tables %v, loose "+
+		"deletes %v, overruns %v, damage %v (wrong clock %v), %v of faults", c.Locks, c.Workers, c.Named, c.Twins, c.Two,
+		c.Loose, c.Overruns, c.Damage, c.Wrong, c.Chaos))
+}
+
+// report describes a world that fails. What only worlds of its kind have is told in more.
+func report(c *Config, out Outcome, more string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, TTL %v, margin %v, drift allowance %v, clock rates 1±%v, wall clocks ±%v, "+
-		"request faults %v, slow replies %v, %s, ETags without quotes %v, torn reads %v, siblings %v, foreign client "+
-		"%v, reader %v, pages %v, wake-ups %v, abandons %v, one write a second %v, slow creates %v, tried %v, "+
-		"handles %v, TTLs of their own %v, ETags of the body %v, visitors %v\n",
-		cfg.Seed, cfg.Nodes, cfg.TTL, cfg.Margin, cfg.Drift, cfg.RateSpread, cfg.Skew, cfg.RequestFaults, cfg.Slow,
-		cfg.Ages, cfg.BareETags, cfg.TornReads, cfg.Siblings, cfg.Foreign, cfg.Readers, cfg.Pages, cfg.Wakes,
-		cfg.Abandons, cfg.OneWriteASecond, cfg.SlowCreates, cfg.Tried, cfg.Handles, cfg.TTLs, cfg.HashETags,
-		cfg.Visitors)
-	for _, a := range cfg.Actions {
+	fmt.Fprintf(&b, "seed %d: %d nodes, margin %v, drift allowance %v, clock rates 1±%v, request faults %v, slow "+
+		"replies %v, torn reads %v, wake-ups %v, visitors %v, %s\n", c.Seed, c.Nodes, c.Margin, c.Drift, c.RateSpread,
+		c.RequestFaults, c.Slow, c.TornReads, c.Wakes, c.Visitors, more)
+	for _, a := range c.Actions {
 		fmt.Fprintf(&b, "  %v\n", a)
 	}
 	b.WriteString("violations:\n")

@@ -204,9 +204,7 @@ func (w *world) endChaos() {
 	nodes := slices.Clone(w.nodes)
 	w.mu.Unlock()
 	for _, p := range nodes {
-		p.client.setPartitioned(false)
-		p.client.setOutage(false)
-		if !p.crashed.Load() && p.clock.isFrozen() {
+		if p.repair() {
 			w.thaw(p)
 		}
 	}

@@ -93,11 +93,7 @@ func worlds(t *testing.T, n uint64, draw func(seed uint64) *sim.Config, table si
 		cfg := forced(t, draw(seed))
 		out := sim.Run(t, cfg, false)
 		if len(out.Violations) > 0 {
-			shrunk, again := sim.Shrink(t, cfg)
-			if len(again.Violations) == 0 {
-				again.Violations = out.Violations
-			}
-			return sim.Report(shrunk, again)
+			return sim.Report(t, cfg, out)
 		}
 		mu.Lock()
 		defer mu.Unlock()

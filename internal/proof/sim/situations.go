@@ -165,7 +165,7 @@ func (w *world) landsAcquisition(sender *process, r request, old, now leasehold.
 	switch {
 	case old.Holder != now.Holder:
 		for _, p := range w.nodes {
-			w.markIf(p != nil && p != sender && p.client.hasOutage(), takeoverInOutage)
+			w.markIf(p != nil && p != sender && p.outage.Load(), takeoverInOutage)
 		}
 	case w.tokenOwner[old.Token] == sender.name:
 		w.mark(ownLeftover)

@@ -75,6 +75,7 @@ type request struct {
 }
 
 type reply struct {
+	seq      int // number of the version of a table that it shows, in worlds of tables
 	obj      leasehold.Object
 	version  string        // the ETag of the version that the body is from: the object's, unless the read was torn
 	age      time.Duration // of the object, by a clock of the store that is not stepped

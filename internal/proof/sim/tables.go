@@ -7,9 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,10 +117,10 @@ type restoredObject struct {
 // tableProcess is one process on one node, from its start to its crash or stop. It has one Table or
 // two.
 type tableProcess struct {
+	machine
 	w       *tableWorld
 	name    string
 	node    int
-	clock   *nodeClock
 	rand    *rand.Rand // guarded by w.mu
 	clients []*tableClient
 	life    context.Context
@@ -131,12 +129,7 @@ type tableProcess struct {
 	rest    context.CancelFunc // ends work
 	workers sync.WaitGroup
 	runs    sync.WaitGroup
-	crashed atomic.Bool
-	cut     atomic.Bool // nothing gets through
-	outage  atomic.Bool // every request is answered 503
-	denied  atomic.Pointer[func(kind, key string) error]
-	harmed  atomic.Bool // it was denied something
-	calm    bool        // its requests go well
+	calm    bool // its requests go well
 
 	// Guarded by w.mu.
 	stop         context.CancelFunc // of its runs
@@ -257,7 +250,7 @@ func (w *tableWorld) start(node, generation int, c *nodeClock) {
 
 // newProcess is a process that has no Tables yet, and does not run.
 func (w *tableWorld) newProcess(name string, node int, c *nodeClock) *tableProcess {
-	p := &tableProcess{w: w, name: name, node: node, clock: c, rand: w.cfg.rng("work", name)}
+	p := &tableProcess{w: w, name: name, node: node, machine: machine{clock: c}, rand: w.cfg.rng("work", name)}
 	p.life, p.die = context.WithCancel(context.Background())
 	p.work, p.rest = context.WithCancel(p.life)
 	return p
@@ -620,78 +613,6 @@ func (w *tableWorld) over() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.chaosOver
-}
-
-// TableReport describes a failure: the smallest world found that still fails, its violations, and
-// the timeline.
-func TableReport(t *testing.T, cfg *TableConfig, out Outcome) string {
-	t.Helper()
-	best := *cfg
-	try := func(change func(c *TableConfig)) bool {
-		c := best
-		c.Actions, c.Locks = slices.Clone(best.Actions), slices.Clone(best.Locks)
-		change(&c)
-		o := RunTables(t, &c, true)
-		if len(o.Violations) > 0 {
-			best, out = c, o
-		}
-		return len(o.Violations) > 0
-	}
-	// Goroutines that act at the same instant run in any order, and names are random, so a world
-	// may fail only at a later try.
-	for n := 0; len(out.Trace) == 0 && n < 20; n++ {
-		try(func(*TableConfig) {})
-	}
-	for i := len(best.Actions) - 1; i >= 0; i-- {
-		try(func(c *TableConfig) { c.Actions = slices.Delete(c.Actions, i, i+1) })
-	}
-	for i := len(best.Locks) - 1; i >= 0 && len(best.Locks) > 1; i-- {
-		try(func(c *TableConfig) { c.Locks = slices.Delete(c.Locks, i, i+1) })
-	}
-	for c := best; c.Workers > 1; c.Workers-- {
-		try(func(c *TableConfig) { c.Workers-- })
-	}
-	try(func(c *TableConfig) { c.RequestFaults = 0 })
-	for _, part := range []func(c *TableConfig) *bool{
-		func(c *TableConfig) *bool { return &c.Slow },
-		func(c *TableConfig) *bool { return &c.TornReads },
-		func(c *TableConfig) *bool { return &c.Wakes },
-		func(c *TableConfig) *bool { return &c.Two },
-		func(c *TableConfig) *bool { return &c.Loose },
-		func(c *TableConfig) *bool { return &c.Overruns },
-		func(c *TableConfig) *bool { return &c.Visitors },
-	} {
-		if *part(&best) {
-			try(func(c *TableConfig) { *part(c) = false })
-		}
-	}
-	if last := best.Nodes - 1; last >= 2 && !slices.ContainsFunc(best.Actions, func(a Action) bool {
-		return a.Node == last
-	}) {
-		try(func(c *TableConfig) { c.Nodes = last })
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, locks %v, %d workers, named %v (twins %v), two tables %v, margin %v, drift "+
-		"allowance %v, clock rates 1±%v, "+
-		"request faults %v, torn reads %v, slow replies %v, wake-ups %v, loose deletes %v, overruns %v, damage %v, "+
-		"visitors %v (wrong clock %v), %v of faults\n", best.Seed, best.Nodes,
-		best.Locks, best.Workers, best.Named, best.Twins, best.Two, best.Margin, best.Drift, best.RateSpread,
-		best.RequestFaults, best.TornReads,
-		best.Slow, best.Wakes, best.Loose, best.Overruns, best.Damage, best.Visitors, best.Wrong, best.Chaos)
-	for _, a := range best.Actions {
-		fmt.Fprintf(&b, "  %v\n", a)
-	}
-	for _, v := range out.Violations[:min(len(out.Violations), 5)] {
-		fmt.Fprintf(&b, "VIOLATION: %s\n", v)
-	}
-	for _, line := range out.Trace {
-		b.WriteString(line + "\n")
-		if strings.Contains(line, "!!!!") {
-			b.WriteString("  (the rest of the timeline is omitted)\n")
-			break
-		}
-	}
-	return b.String()
 }
 
 // tableObject is an object of the store.

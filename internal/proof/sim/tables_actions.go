@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -72,21 +71,14 @@ func (w *tableWorld) act(a Action) {
 	w.mu.Unlock()
 	w.log(p.name, "*** %s for %v", a.Kind, a.For.Round(time.Millisecond))
 	undo := func(f func()) { time.AfterFunc(a.For, f) }
-	toggle := func(b *atomic.Bool) {
-		b.Store(true)
-		undo(func() { b.Store(false) })
+	if p.suffers(a) {
+		return
 	}
 	switch a.Kind {
-	case "partition":
-		toggle(&p.cut)
-	case "outage":
-		toggle(&p.outage)
 	case "lossy":
 		p.deny(a, func(_, _ string) bool { return p.draw(2) == 0 }, err503, errReset)
 	case "suspend", "suspend, wall clock set back", "pause", "pause, wall clock set right":
 		w.freeze(p, a)
-	case "step wall clock":
-		p.clock.step(a.Step)
 	case "crash and restart":
 		if w.leaving(p) {
 			p.crash()
@@ -195,8 +187,7 @@ func (p *tableProcess) crash() {
 	p.w.mu.Lock()
 	p.halted, p.crashedAt = true, time.Now()
 	p.w.mu.Unlock()
-	p.crashed.Store(true)
-	p.clock.thaw() // because the goroutines of the simulation itself must end
+	p.dies()
 	p.die()
 }
 
@@ -222,20 +213,13 @@ func (w *tableWorld) freeze(p *tableProcess, a Action) {
 	if p.clock.isFrozen() || p.crashed.Load() {
 		return // a machine stops once at a time
 	}
-	state, step := suspended, time.Duration(0)
 	switch a.Kind {
-	case "suspend, wall clock set back": // only CLOCK_BOOTTIME has counted the suspend
-		step = -a.For
-	case "pause": // no clock shows it, so only its tokens stop the process
-		state = paused
+	case "pause": // no clock shows it
 		w.excuse(p, a.For+2*w.cfg.TTL)
-	case "pause, wall clock set right": // only the wall clock shows the pause, because a time daemon corrected it
-		state, step = paused, a.For
+	case "pause, wall clock set right":
 		w.excuse(p, a.For) // while it stands, it shows the time of before
 	}
-	p.clock.freeze(state)
-	p.clock.step(step)
-	time.AfterFunc(a.For, func() { w.thaw(p) })
+	p.machine.freeze(a, func() { w.thaw(p) })
 }
 
 func (w *tableWorld) thaw(p *tableProcess) {
@@ -254,20 +238,6 @@ func (w *tableWorld) excuse(p *tableProcess, d time.Duration) {
 	if until := time.Now().Add(d); until.After(p.excusedUntil) {
 		p.excusedUntil = until
 	}
-}
-
-// deny lets the store refuse a process some requests for a while, always with the same answer.
-func (p *tableProcess) deny(a Action, which func(kind, key string) bool, answers ...error) {
-	answer := answers[int(a.For)%len(answers)]
-	refuse := func(kind, key string) error {
-		if which(kind, key) {
-			return answer
-		}
-		return nil
-	}
-	p.harmed.Store(true)
-	p.denied.Store(&refuse)
-	time.AfterFunc(a.For, func() { p.denied.CompareAndSwap(&refuse, nil) })
 }
 
 // owns reports whether an object is that of a member of this process.
@@ -294,10 +264,7 @@ func (w *tableWorld) endChaos() {
 	w.repair(0)
 	w.findDead()
 	for _, p := range processes {
-		p.cut.Store(false)
-		p.outage.Store(false)
-		p.denied.Store(nil)
-		if p.clock.isFrozen() && !p.crashed.Load() {
+		if p.repair() {
 			w.thaw(p)
 		}
 	}
@@ -456,14 +423,8 @@ type tableRequest struct {
 	givenUp atomic.Bool
 }
 
-// tableReply is what comes back.
-type tableReply struct {
-	reply
-	seq int // number of the table's version
-}
-
 // apply carries out a request at one instant.
-func (w *tableWorld) apply(c *tableClient, r *tableRequest) tableReply {
+func (w *tableWorld) apply(c *tableClient, r *tableRequest) reply {
 	w.state.Lock()
 	defer w.state.Unlock()
 	got := w.applyLocked(c, r)
@@ -498,27 +459,27 @@ func (w *tableWorld) notify() {
 	}
 }
 
-func (w *tableWorld) applyLocked(c *tableClient, r *tableRequest) tableReply {
+func (w *tableWorld) applyLocked(c *tableClient, r *tableRequest) reply {
 	o, seq := w.objects[r.key], w.seq
 	switch {
 	case o == nil && r.kind != "create":
-		return tableReply{reply{err: leasehold.ErrNotExist}, seq}
+		return reply{err: leasehold.ErrNotExist, seq: seq}
 	case r.kind == "get" && r.torn && o.previousETag != "":
-		return tableReply{reply{obj: leasehold.Object{Body: o.body, ETag: o.previousETag}}, seq}
+		return reply{obj: leasehold.Object{Body: o.body, ETag: o.previousETag}, seq: seq}
 	case r.kind == "get":
-		return tableReply{reply{obj: leasehold.Object{Body: o.body, ETag: o.etag}}, seq}
+		return reply{obj: leasehold.Object{Body: o.body, ETag: o.etag}, seq: seq}
 	case r.kind == "delete":
 		if r.key == tableKey {
 			w.violate("%s deletes the table", c.name)
 		}
 		if r.ifMatch != o.etag && !w.cfg.Loose {
-			return tableReply{reply{err: leasehold.ErrPreconditionFailed}, seq}
+			return reply{err: leasehold.ErrPreconditionFailed, seq: seq}
 		}
 		w.log(c.name, "deletes %s (token %d, its version: %v)", r.key, o.rec.Token, r.ifMatch == o.etag)
 		delete(w.objects, r.key)
-		return tableReply{reply{}, seq}
+		return reply{seq: seq}
 	case r.kind == "create" && o != nil, r.kind == "update" && r.ifMatch != o.etag:
-		return tableReply{reply{err: leasehold.ErrPreconditionFailed}, seq}
+		return reply{err: leasehold.ErrPreconditionFailed, seq: seq}
 	}
 	var old leasehold.Record
 	if o != nil {
@@ -538,7 +499,7 @@ func (w *tableWorld) applyLocked(c *tableClient, r *tableRequest) tableReply {
 	} else {
 		w.checkMemberWrite(c, r, old, o.rec)
 	}
-	return tableReply{reply{obj: leasehold.Object{ETag: o.etag}}, seq}
+	return reply{obj: leasehold.Object{ETag: o.etag}, seq: seq}
 }
 
 // send sends a request, and returns when the Table has a reply and its machine runs.
@@ -558,76 +519,28 @@ func (c *tableClient) send(ctx context.Context, kind, key string, body []byte,
 	r.torn = !p.calm && w.cfg.TornReads && on && p.rand.IntN(10) == 0
 	w.stats.Requests++
 	w.mu.Unlock()
-	if kind == "get" && (errors.Is(f.err, leasehold.ErrNotExist) || errors.Is(f.err, leasehold.ErrPreconditionFailed)) {
-		f.err = err500
+	if kind == "get" {
+		f = f.ofRead()
 	}
-	denied := error(nil)
-	if d := p.denied.Load(); d != nil {
-		denied = (*d)(kind, key)
-	}
-	switch {
-	case p.crashed.Load():
+	f, _ = p.befalls(f, kind, key)
+	if p.crashed.Load() {
 		return leasehold.Object{}, errReset
-	case p.cut.Load():
-		f = networkFault{name: "cut", dropRequest: true, dropReply: true}
-	case p.outage.Load():
-		f = networkFault{
-			name:         "outage",
-			requestDelay: time.Millisecond,
-			replyDelay:   f.replyDelay,
-			dropRequest:  true,
-			err:          err503,
-		}
-	case denied != nil:
-		f = networkFault{
-			name:         "denied",
-			requestDelay: time.Millisecond,
-			replyDelay:   f.replyDelay,
-			dropRequest:  true,
-			err:          denied,
-		}
 	}
 	if f.name != "ok" && w.traced {
 		w.log(c.name, "%s %s: %s", kind, key, f.name)
 	}
 	c.sends(r, sentAt)
 	w.log(c.name, "sends %s %s", kind, key)
-	replies := make(chan tableReply, 1)
-	go func() {
-		time.Sleep(f.requestDelay)
-		var got tableReply
-		if !f.dropRequest {
-			got = w.apply(c, r)
-			if f.duplicateAfter > 0 {
-				time.AfterFunc(f.duplicateAfter, func() {
-					again := &tableRequest{request: r.request, key: r.key, known: r.known}
-					again.givenUp.Store(true)
-					w.apply(c, again)
-				})
-			}
-		}
-		time.Sleep(f.replyDelay)
-		if f.err != nil {
-			got = tableReply{reply: reply{err: f.err}}
-		}
-		if !f.dropReply && !p.cut.Load() {
-			replies <- got
-		}
-	}()
-	var got tableReply
-	if f.errAtOnce {
-		time.Sleep(f.replyDelay)
-		got.err = f.err
-	} else {
-		select {
-		case got = <-replies:
-		case <-ctx.Done():
-			got.err = ctx.Err()
-		}
-	}
-	p.clock.waitWhileFrozen()
+	got := p.carry(ctx, f, server{
+		apply: func() reply { return w.apply(c, r) },
+		again: func() {
+			again := &tableRequest{request: r.request, key: r.key, known: r.known}
+			again.givenUp.Store(true)
+			w.apply(c, again)
+		},
+	})
 	if p.crashed.Load() {
-		got = tableReply{reply: reply{err: errReset}}
+		got = reply{err: errReset}
 	}
 	c.receives(r, sentAt, got)
 	got.obj.Body = c.copy.shown(got.obj.Body)

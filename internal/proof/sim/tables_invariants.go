@@ -614,7 +614,7 @@ func (c *tableClient) sends(r *tableRequest, at clock.Reading) {
 }
 
 // receives notes what a Table learns from a reply.
-func (c *tableClient) receives(r *tableRequest, at clock.Reading, got tableReply) {
+func (c *tableClient) receives(r *tableRequest, at clock.Reading, got reply) {
 	w := c.p.w
 	w.state.Lock()
 	defer w.state.Unlock()

@@ -53,8 +53,8 @@ func (w *world) startVisitor(i int, r *rand.Rand) *process {
 	name := fmt.Sprint("visitor", i)
 	p := &process{
 		w: w, name: name, node: visitor, identity: name, process: testopt.NewProcess(), candidates: 1,
-		clock: newNodeClock(1+w.cfg.RateSpread*(2*r.Float64()-1), wall, w.rng("jitter", name)),
-		rand:  w.rng("work", name), timing: w.cfg.timing(name),
+		machine: machine{clock: newNodeClock(1+w.cfg.RateSpread*(2*r.Float64()-1), wall, w.rng("jitter", name))},
+		rand:    w.rng("work", name), timing: w.cfg.timing(name),
 	}
 	p.clock.tamed = w.cfg.Foreign
 	p.client = w.newClient(p)

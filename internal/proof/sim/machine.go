@@ -1,0 +1,158 @@
+package sim
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// machine is where a process runs, and its link to the store, in the worlds of locks and of tables
+// alike.
+type machine struct {
+	clock   *nodeClock
+	crashed atomic.Bool
+	cut     atomic.Bool // nothing gets through in either direction
+	outage  atomic.Bool // every request is answered 503 at once
+	denied  atomic.Pointer[func(kind, key string) error]
+	harmed  atomic.Bool // it was denied something
+}
+
+// suffers does to a machine what an action says if it is one of the network or of the wall clock,
+// and undoes it later. It reports whether it is.
+func (m *machine) suffers(a Action) bool {
+	toggle := func(b *atomic.Bool) {
+		b.Store(true)
+		time.AfterFunc(a.For, func() { b.Store(false) })
+	}
+	switch a.Kind {
+	case "partition":
+		toggle(&m.cut)
+	case "outage":
+		toggle(&m.outage)
+	case "step wall clock":
+		m.clock.step(a.Step)
+	default:
+		return false
+	}
+	return true
+}
+
+// freeze stops the machine for a while, as the kind of the action says, and then calls thaw.
+func (m *machine) freeze(a Action, thaw func()) {
+	state, step := suspended, time.Duration(0)
+	switch a.Kind {
+	case "suspend, wall clock set back": // only CLOCK_BOOTTIME has counted the suspend
+		step = -a.For
+	case "pause": // no clock shows it, so only its tokens stop the process
+		state = paused
+	case "pause, wall clock set right": // only the wall clock shows the pause, because a time daemon corrected it
+		state, step = paused, a.For
+	}
+	m.clock.freeze(state)
+	m.clock.step(step)
+	time.AfterFunc(a.For, thaw)
+}
+
+// dies lets nothing more of a process reach the store, except requests that are on the network.
+func (m *machine) dies() {
+	m.crashed.Store(true)
+	m.clock.thaw() // because the goroutines of the simulation itself must end
+}
+
+// deny lets the store refuse a process some requests for a while, always with the same answer.
+func (m *machine) deny(a Action, which func(kind, key string) bool, answers ...error) {
+	answer := answers[int(a.For)%len(answers)]
+	refuse := func(kind, key string) error {
+		if which(kind, key) {
+			return answer
+		}
+		return nil
+	}
+	m.harmed.Store(true)
+	m.denied.Store(&refuse)
+	time.AfterFunc(a.For, func() { m.denied.CompareAndSwap(&refuse, nil) })
+}
+
+// repair ends all that keeps requests from the store, and reports whether the machine is to be
+// resumed.
+func (m *machine) repair() (frozen bool) {
+	m.cut.Store(false)
+	m.outage.Store(false)
+	m.denied.Store(nil)
+	return m.clock.isFrozen() && !m.crashed.Load()
+}
+
+// befalls is what happens to a request that was to meet a fault, and whether the state of the link
+// has changed that.
+func (m *machine) befalls(f networkFault, kind, key string) (now networkFault, changed bool) {
+	refused := func(name string, err error) (networkFault, bool) {
+		return networkFault{
+			name: name, requestDelay: time.Millisecond, replyDelay: f.replyDelay, dropRequest: true, err: err,
+		}, true
+	}
+	var denied error
+	if d := m.denied.Load(); d != nil {
+		denied = (*d)(kind, key)
+	}
+	switch {
+	case m.cut.Load():
+		return networkFault{name: "partitioned", dropRequest: true, dropReply: true}, true
+	case m.outage.Load():
+		return refused("outage", err503)
+	case denied != nil:
+		return refused("denied", denied)
+	}
+	return f, false
+}
+
+// server is what a link leads to. The methods carry out the request of one call of carry.
+type server struct {
+	apply func() reply        // at this instant
+	again func()              // once more, as a duplicate; nobody gets its reply
+	lost  func()              // the request never arrives; nil if nobody wants to know
+	alter func(*reply)        // what a client gets instead of the server's reply; nil if it gets that
+	heard func(answer *reply) // the client has an answer, though its machine may be frozen; nil as above
+}
+
+// carry takes a request to the server, and returns when the client has a reply and its machine
+// runs.
+func (m *machine) carry(ctx context.Context, f networkFault, s server) reply {
+	replies := make(chan reply, 1)
+	go func() {
+		time.Sleep(f.requestDelay)
+		var got reply
+		if !f.dropRequest {
+			got = s.apply()
+			if f.duplicateAfter > 0 {
+				time.AfterFunc(f.duplicateAfter, s.again)
+			}
+		} else if s.lost != nil {
+			s.lost()
+		}
+		time.Sleep(f.replyDelay)
+		if f.err != nil {
+			got = reply{err: f.err}
+		} else if s.alter != nil {
+			s.alter(&got)
+		}
+		if !f.dropReply && !m.cut.Load() {
+			replies <- got
+		}
+	}()
+	var got reply
+	if f.errAtOnce {
+		time.Sleep(f.replyDelay)
+		got.err = f.err
+	} else {
+		select {
+		case got = <-replies:
+		case <-ctx.Done():
+			got.err = ctx.Err()
+		}
+	}
+	if s.heard != nil {
+		s.heard(&got)
+	}
+	m.clock.waitWhileFrozen()
+	return got
+}
