@@ -46,14 +46,16 @@ func start(t *testing.T, server string) *instance {
 	return i
 }
 
-// waitFor returns the next line of the log that contains text.
-func (i *instance) waitFor(t *testing.T, text string) string {
+// waitFor returns the next line of the log that contains one of these texts.
+func (i *instance) waitFor(t *testing.T, texts ...string) string {
 	for i.lines.Scan() {
-		if strings.Contains(i.lines.Text(), text) {
-			return i.lines.Text()
+		for _, text := range texts {
+			if strings.Contains(i.lines.Text(), text) {
+				return i.lines.Text()
+			}
 		}
 	}
-	t.Fatalf("the service has ended without %q", text)
+	t.Fatalf("the service has ended without %q", texts)
 	return ""
 }
 
@@ -84,7 +86,7 @@ func TestHandover(t *testing.T) {
 	require.Contains(t, get(t, first.url+"/.leasehold/leader"), `"leading":true`)
 
 	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
-	first.waitFor(t, `msg="lock released"`)
+	first.waitFor(t, `msg="lock released"`, `msg="lock handed over"`)
 	first.waitFor(t, "msg=stopped")
 	require.NoError(t, first.Wait())
 	second.waitFor(t, "token=2")
