@@ -195,7 +195,7 @@ func TestALinkThatIsSwappedIn(t *testing.T) {
 		}
 	})
 	read := 0
-	for i, began := 0, time.Now(); i < 5000 || read == 0 && time.Since(began) < time.Minute; i++ {
+	for began := time.Now(); time.Since(began) < 2*time.Second || read == 0 && time.Since(began) < time.Minute; {
 		body, err := readHandle(at("handle"))
 		if err == nil {
 			read++

@@ -71,7 +71,8 @@ type elector struct {
 // start starts a process on a node, unless the world is over and nobody would stop it.
 func (w *world) start(node, generation int, c *nodeClock, identity string, reclaim bool) {
 	p := &process{
-		w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, machine: machine{clock: c}, identity: identity,
+		w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, machine: machine{clock: c},
+		identity: identity,
 		process: testopt.NewProcess(), reclaims: reclaim,
 	}
 	p.timing = w.cfg.timing(p.name)

@@ -78,8 +78,8 @@ func Report(t *testing.T, cfg *Config, out Outcome) string {
 	})
 	c := s.best
 	return report(c, s.out, fmt.Sprintf("TTL %v, wall clocks ±%v, %s, ETags without quotes %v, siblings %v, foreign "+
-		"client %v, reader %v, pages %v, abandons %v, one write a second %v, slow creates %v, tried %v, handles %v, TTLs "+
-		"of their own %v, ETags of the body %v", c.TTL, c.Skew, c.Ages, c.BareETags, c.Siblings, c.Foreign, c.Readers,
+		"client %v, reader %v, pages %v, abandons %v, one write a second %v, slow creates %v, tried %v, handles %v, "+
+		"TTLs of their own %v, ETags of the body %v", c.TTL, c.Skew, c.Ages, c.BareETags, c.Siblings, c.Foreign, c.Readers,
 		c.Pages, c.Abandons, c.OneWriteASecond, c.SlowCreates, c.Tried, c.Handles, c.TTLs, c.HashETags))
 }
 
@@ -106,8 +106,8 @@ func TableReport(t *testing.T, cfg *TableConfig, out Outcome) string {
 	})
 	c := s.best
 	return report(&c.Config, s.out, fmt.Sprintf("locks %v, %d workers, named %v (twins %v), two tables %v, loose "+
-		"deletes %v, overruns %v, damage %v (wrong clock %v), %v of faults", c.Locks, c.Workers, c.Named, c.Twins, c.Two,
-		c.Loose, c.Overruns, c.Damage, c.Wrong, c.Chaos))
+		"deletes %v, overruns %v, damage %v (wrong clock %v), %v of faults", c.Locks, c.Workers, c.Named, c.Twins,
+		c.Two, c.Loose, c.Overruns, c.Damage, c.Wrong, c.Chaos))
 }
 
 // report describes a world that fails. What only worlds of its kind have is told in more.

@@ -219,7 +219,7 @@ func (w *tableWorld) freeze(p *tableProcess, a Action) {
 	case "pause, wall clock set right":
 		w.excuse(p, a.For) // while it stands, it shows the time of before
 	}
-	p.machine.freeze(a, func() { w.thaw(p) })
+	p.freeze(a, func() { w.thaw(p) })
 }
 
 func (w *tableWorld) thaw(p *tableProcess) {
