@@ -73,7 +73,7 @@ func (w *world) start(node, generation int, c *nodeClock, identity string, recla
 	p := &process{
 		w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, machine: machine{clock: c},
 		identity: identity,
-		process: testopt.NewProcess(), reclaims: reclaim,
+		process:  testopt.NewProcess(), reclaims: reclaim,
 	}
 	p.timing = w.cfg.timing(p.name)
 	if w.cfg.Copies && node > 0 && generation == 0 {
