@@ -97,5 +97,7 @@ func (m Mark) Own(key string, body []byte) error {
 	if bytes.HasPrefix(body, []byte(m.Begins)) {
 		return nil
 	}
-	return &storeapi.Error{Kind: ErrNotOwn, Cause: fmt.Errorf("the object %q is not %s own", key, m.Whose), Hint: m.Hint}
+	return &storeapi.Error{
+		Kind: ErrNotOwn, Cause: fmt.Errorf("the object %q is not %s own", key, m.Whose), Hint: m.Hint,
+	}
 }

@@ -79,8 +79,8 @@ func Report(t *testing.T, cfg *Config, out Outcome) string {
 	c := s.best
 	return report(c, s.out, fmt.Sprintf("TTL %v, wall clocks ±%v, %s, ETags without quotes %v, siblings %v, foreign "+
 		"client %v, reader %v, pages %v, abandons %v, one write a second %v, slow creates %v, tried %v, handles %v, "+
-		"TTLs of their own %v, ETags of the body %v", c.TTL, c.Skew, c.Ages, c.BareETags, c.Siblings, c.Foreign, c.Readers,
-		c.Pages, c.Abandons, c.OneWriteASecond, c.SlowCreates, c.Tried, c.Handles, c.TTLs, c.HashETags))
+		"TTLs of their own %v, ETags of the body %v", c.TTL, c.Skew, c.Ages, c.BareETags, c.Siblings, c.Foreign,
+		c.Readers, c.Pages, c.Abandons, c.OneWriteASecond, c.SlowCreates, c.Tried, c.Handles, c.TTLs, c.HashETags))
 }
 
 // TableReport is Report for members of a table.
