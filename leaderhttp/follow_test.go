@@ -112,6 +112,7 @@ type access struct {
 	requests, reads atomic.Int64
 	down            atomic.Bool
 	slow            atomic.Int64 // by how much its answers to writes are late
+	heavy           atomic.Int64 // by how much its writes reach the store later than its reads
 }
 
 func (a *access) Describe() leasehold.StoreInfo {
@@ -149,6 +150,7 @@ func (a *access) PutIfMatch(ctx context.Context, key string, body []byte, etag s
 	if err := a.ask(ctx); err != nil {
 		return "", err
 	}
+	time.Sleep(time.Duration(a.heavy.Load()))
 	defer func() { time.Sleep(request/2 + time.Duration(a.slow.Load())) }()
 	return a.Store.PutIfMatch(ctx, key, body, etag)
 }

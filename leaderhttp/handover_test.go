@@ -395,6 +395,7 @@ func TestAHandOverUnderLoad(t *testing.T) {
 		time.Sleep(time.Minute)
 		for i := range 6 {
 			other := w.all[(slices.Index(w.all, leader)+1)%2]
+			other.store.heavy.Store(int64(request))
 			stop, cancel := context.WithCancel(t.Context())
 			var load sync.WaitGroup
 			load.Go(func() {
@@ -412,6 +413,31 @@ func TestAHandOverUnderLoad(t *testing.T) {
 			leader = w.next()
 			require.Same(t, other, leader)
 			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// Whoever has not taken an offer gets no other from that process for five minutes.
+func TestWhoTakesNoOfferGetsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		a := w.start("a", false)
+		w.next()
+		time.Sleep(time.Minute)
+		b := w.start("b", false)
+		time.Sleep(time.Minute)
+		c := w.start("c", false, quiet())
+		time.Sleep(time.Minute)
+		for _, want := range []*process{b, b, c} { // c is the youngest
+			c.store.down.Store(want == b && a.lease.Load().Token() == 1)
+			require.NoError(t, a.Resign(t.Context()))
+			require.Same(t, want, w.next())
+			c.store.down.Store(false)
+			time.Sleep(time.Minute)
+			require.NoError(t, want.peer.HandOver(t.Context(), "a"))
+			require.Same(t, a, w.next())
+			time.Sleep(100 * time.Second)
 		}
 	})
 }
