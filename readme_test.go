@@ -8,6 +8,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"log"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -81,6 +82,65 @@ func TestWorkStopsWhenTheLeaseIsLost(t *testing.T) {
 }
 
 func work(ctx context.Context, _ *leasehold.Lease) { <-ctx.Done() }
+
+// The code of README.md.
+func campaign(ctx context.Context, store leasehold.Store) error {
+	lock, err := leasehold.NewLock(store, "leaders/reports")
+	if err != nil {
+		return err
+	}
+	elector, err := leasehold.NewElector(lock, leasehold.Callbacks{OnStartedLeading: lead})
+	if err != nil {
+		return err
+	}
+	return elector.Run(ctx) // campaigns, leads, campaigns again; releases the lock when ctx ends
+}
+
+// lead is the leader's work. It must return soon after ctx is done.
+func lead(ctx context.Context, lease *leasehold.Lease) {
+	log.Print("leading with token ", lease.Token())
+	<-ctx.Done()
+}
+
+// The leader of the README leads, and releases the lock at the end of ctx. A process that starts
+// after a crash leads as soon as the README says.
+func TestReadmeElector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := leasehold.NewMemStore()
+		lock, err := leasehold.NewLock(store, "leaders/reports")
+		require.NoError(t, err)
+		restarted, err := leasehold.NewLock(struct{ leasehold.Store }{store}, "leaders/reports")
+		require.NoError(t, err)
+		holder := func() leasehold.Record {
+			record, err := lock.Inspect(t.Context())
+			require.NoError(t, err)
+			return record
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- campaign(ctx, store) }()
+		synctest.Wait()
+		require.EqualValues(t, 1, holder().Token)
+		require.False(t, holder().Released())
+		stop()
+		require.NoError(t, <-ended)
+		require.True(t, holder().Released())
+
+		crashed, err := lock.Acquire(t.Context())
+		require.NoError(t, err)
+		crashed.Abandon()
+		began := time.Now()
+		lease, err := restarted.Acquire(t.Context())
+		require.NoError(t, err)
+		m := regexp.MustCompile(`only replica\*\*, the restarted process leads (\S+ s) after it has started`).
+			FindStringSubmatch(read(t, "README.md"))
+		require.NotNil(t, m)
+		want, err := time.ParseDuration(strings.ReplaceAll(m[1], " ", ""))
+		require.NoError(t, err)
+		require.InDelta(t, want, time.Since(began), float64(100*time.Millisecond)) // candidates spread their tries
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
 
 // A newcomer reads the README to its end, on any screen.
 func TestReadmeIsShort(t *testing.T) {
