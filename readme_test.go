@@ -49,14 +49,15 @@ func flat(code string) string {
 func TestReadmeCodeIsThatOfTheExamples(t *testing.T) {
 	examples := flat(read(t, "examples/hello/main.go") + read(t, "example_test.go") + read(t, "readme_test.go") +
 		read(t, "itest/quickstart_test.go") + read(t, "promlock/example_test.go"))
-	first, code, more := blocks(read(t, "README.md"), "go"), blocks(read(t, "docs/start.md"), "go"),
-		blocks(read(t, "docs/servers.md"), "go")
+	first, code := blocks(read(t, "README.md"), "go"), blocks(read(t, "docs/start.md"), "go")
+	service, more := blocks(read(t, "docs/production.md"), "go"), blocks(read(t, "docs/servers.md"), "go")
 	require.Len(t, first, 1)
-	require.Len(t, code, 5)
+	require.Len(t, code, 4)
+	require.Len(t, service, 1)
 	require.Len(t, more, 2)
 	require.True(t, strings.HasPrefix(code[0], "package main\n"))
-	_, code[4], _ = strings.Cut(code[4], "\n)\n\n") // after the imports; TestQuickStart runs the whole file
-	for _, block := range slices.Concat(first, code[1:], more) {
+	_, code[3], _ = strings.Cut(code[3], "\n)\n\n") // after the imports; TestQuickStart runs the whole file
+	for _, block := range slices.Concat(first, code[1:], service, more) {
 		require.True(t, strings.Contains(examples, flat(block)), "no test has this block:\n%s", block)
 	}
 }
@@ -219,7 +220,7 @@ func anchors(page string) (list []string) {
 func TestReadmeOptions(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "options.go", nil, 0)
 	require.NoError(t, err)
-	page := read(t, "docs/start.md")
+	page := read(t, "docs/production.md")
 	options := 0
 	for _, d := range file.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "With") {

@@ -117,8 +117,8 @@ func newRegistry() {
 	prometheus.DefaultRegisterer, prometheus.DefaultGatherer = registry, registry
 }
 
-// serve stands word for word in docs/start.md: a test of the root compares them.
-func TestServiceOfTheFirstHour(t *testing.T) {
+// serve is word for word in docs/production.md: a test of the root compares them.
+func TestServiceOfThePage(t *testing.T) {
 	newRegistry()
 	leads = make(chan struct{}, 1)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
