@@ -106,16 +106,15 @@ servers: ## build the server programs that the tests run (minutes, once)
 	@go run ./internal/testkit/testserver/servers
 
 .PHONY: lint
-lint: $(GOLANGCI) ## go vet, staticcheck and friends
-	@go vet $(addsuffix /...,$(MODULES))
-	@$(call each,golangci-lint,$(GOLANGCI) run --config="$(CURDIR)/.golangci.yml" ./...)
+lint: $(GOLANGCI) ## go vet's analyzers, staticcheck and friends
+	@$(call each,golangci-lint,CGO_ENABLED=0 $(GOLANGCI) run --config="$(CURDIR)/.golangci.yml" ./...)
 
-.PHONY: vet-published
-vet-published: ## go vet of the command as for each system that its programs are built for
-	@go run ./internal/tools/binaries -vet
+.PHONY: compile-published
+compile-published: ## compile the command as for each system that its programs are built for
+	@go run ./internal/tools/binaries -compile
 
 .PHONY: vet-systems
-vet-systems: vet-published ## the same, and of all modules as for Windows and macOS
+vet-systems: compile-published ## the same, and go vet of all modules as for Windows and macOS
 	@echo "=> GOOS=windows go vet"; CGO_ENABLED=0 GOOS=windows go vet $(addsuffix /...,$(filter-out $(NOT_WINDOWS),$(MODULES)))
 	@echo "=> GOOS=darwin go vet"; CGO_ENABLED=0 GOOS=darwin go vet $(addsuffix /...,$(MODULES))
 

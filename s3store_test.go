@@ -608,6 +608,9 @@ func FuzzS3Response(f *testing.F) {
 				Request:       r,
 			}, nil
 		}
+		saysMissing := status == 404 && strings.Contains(strings.ToLower(html.UnescapeString(string(body))),
+			"nosuchkey")
+		saysStored := status >= 200 && status < 300 && h.Get("ETag") != ""
 		s := leasehold.NewS3Store(fakes3.NewClient(roundTrip(func(r *http.Request) (*http.Response, error) {
 			switch {
 			case r.URL.Host != "s3.test":
@@ -617,11 +620,12 @@ func FuzzS3Response(f *testing.F) {
 			case writes:
 				return reply(r, 404, nil, []byte(fakes3.Error("NoSuchKey", "")))
 			}
+			// else the lock finds out that the conditions do nothing, and nothing is ever acquired
+			if match := r.Header.Get("If-Match"); match != "" && match != h.Get("ETag") || match == "" && saysStored {
+				return reply(r, 412, nil, []byte(fakes3.Error("PreconditionFailed", "")))
+			}
 			return reply(r, 200, http.Header{"Etag": {`"new"`}}, nil)
 		})), fakes3.Bucket)
-		saysMissing := status == 404 && strings.Contains(strings.ToLower(html.UnescapeString(string(body))),
-			"nosuchkey")
-		saysStored := status >= 200 && status < 300 && h.Get("ETag") != ""
 
 		if writes {
 			etag, err := s.PutIfMatch(t.Context(), key, []byte("x"), `"old"`)
@@ -641,21 +645,24 @@ func FuzzS3Response(f *testing.F) {
 			require.LessOrEqual(t, len(o.Body), leasehold.MaxObjectSize)
 		}
 
-		// short: it backs off in real time
-		lock, err := leasehold.NewLock(s, key, leasehold.WithTTL(time.Second), leasehold.WithManualRenewal())
-		require.NoError(t, err)
-		lease, err := lock.TryAcquire(t.Context())
-		if err == nil {
-			require.True(t, lease.Valid())
-			require.True(t, writes && saysStored || !writes && (saysMissing || saysStored && saysFree(body, h)),
-				"acquired on status %d, headers %q, body %q", status, headers, body)
-		}
+		synctest.Test(t, func(t *testing.T) { // it backs off
+			lock, err := leasehold.NewLock(s, key, leasehold.WithTTL(time.Second), leasehold.WithManualRenewal())
+			require.NoError(t, err)
+			began := time.Now()
+			lease, err := lock.TryAcquire(t.Context())
+			if err == nil {
+				require.True(t, lease.Valid())
+				free := saysFree(body, h, time.Since(began))
+				require.True(t, writes && saysStored || !writes && (saysMissing || saysStored && free),
+					"acquired on status %d, headers %q, body %q", status, headers, body)
+			}
+		})
 	})
 }
 
 // saysFree is what a record that may be taken over looks like, told in another way than by the code
-// under test.
-func saysFree(body []byte, h http.Header) bool {
+// under test. The object has not changed for as long as it was watched.
+func saysFree(body []byte, h http.Header, watched time.Duration) bool {
 	var rec struct {
 		ExpiresAt json.Number `json:"expires_at"`
 		TTL       float64     `json:"ttl"`
@@ -673,7 +680,10 @@ func saysFree(body []byte, h http.Header) bool {
 	}
 	date, _ := http.ParseTime(h.Get("Date"))
 	modified, _ := http.ParseTime(h.Get("Last-Modified"))
-	return !date.IsZero() && !modified.IsZero() && date.Sub(modified).Seconds() > rec.TTL
+	if !date.IsZero() && !modified.IsZero() {
+		watched += date.Sub(modified)
+	}
+	return watched.Seconds() > rec.TTL
 }
 
 // spelling is a server that changes the If-Match of each write before it compares it.

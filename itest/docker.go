@@ -137,7 +137,7 @@ func BuildImage(tb testing.TB, pkg string) (image string) {
 	tb.Helper()
 	docker := api(tb)
 	program := filepath.Join(tb.TempDir(), "program")
-	cmd := exec.CommandContext(tb.Context(), "go", "build", "-trimpath", "-o", program, pkg)
+	cmd := exec.CommandContext(tb.Context(), "go", "build", "-o", program, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+runtime.GOARCH)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		tb.Fatalf("itest: building %s: %v\n%s", pkg, err, out)

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -61,7 +62,8 @@ func Build(ctx context.Context, goos, name string) (string, error) {
 	}
 
 	// "go test ./..." tests packages in parallel processes. One of them builds, the others wait.
-	stop := progress(name)
+	var out output
+	stop := progress(name, &out)
 	defer stop()
 	unlock, err := lockFile(ctx, path+".lock")
 	if err != nil {
@@ -72,17 +74,16 @@ func Build(ctx context.Context, goos, name string) (string, error) {
 		return path, nil
 	}
 	tmp := path + ".tmp"
-	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", tmp, p.pkg)
+	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-ldflags=-s -w", "-o", tmp, p.pkg)
 	cmd.Dir = tool
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that the go command stops its compilers
 	cmd.WaitDelay = 10 * time.Second
 	// The tools modules are outside the workspace, and flags for this module's tests must not reach
 	// them, because the server must be the one that its authors released.
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+runtime.GOARCH)
-	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("testserver: building %s: %w\n%s", name, errors.Join(err, ctx.Err()), tail(out.Bytes()))
+		return "", fmt.Errorf("testserver: building %s: %w\n%s", name, errors.Join(err, ctx.Err()), tail(out.text))
 	}
 	return path, os.Rename(tmp, path) // so that the file is complete whenever it exists
 }
@@ -166,8 +167,30 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// progress reports every 15 seconds that a build is running, because the first build takes minutes.
-func progress(name string) (stop func()) {
+// output is what a go command has said. Its methods are safe for concurrent use.
+type output struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text = append(o.text, b...)
+	return len(b), nil
+}
+
+// String counts the lines about modules, and the others, which "go build -v" prints for packages.
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	modules := bytes.Count(o.text, []byte("go: downloading "))
+	return fmt.Sprintf("%d modules downloaded, %d packages compiled", modules, bytes.Count(o.text, []byte("\n"))-modules)
+}
+
+// progress says that a build has begun, and every 15 seconds how far it is.
+func progress(name string, out *output) (stop func()) {
+	fmt.Fprintf(os.Stderr, "testserver: building %s: minutes, once\n", name)
 	start := time.Now()
 	tick := time.NewTicker(15 * time.Second)
 	done := make(chan struct{})
@@ -175,8 +198,7 @@ func progress(name string) (stop func()) {
 		for {
 			select {
 			case <-tick.C:
-				fmt.Fprintf(os.Stderr, "testserver: building %s for %s (only once, the result is cached)\n", name,
-					time.Since(start).Round(time.Second))
+				fmt.Fprintf(os.Stderr, "testserver: building %s for %s: %v\n", name, time.Since(start).Round(time.Second), out)
 			case <-done:
 				return
 			}

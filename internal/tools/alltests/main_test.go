@@ -2,10 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -40,6 +44,8 @@ func TestFlaky(t *testing.T) {
 }
 `,
 		"none/none_test.go": "package none\n\nfunc TestNone(t *testing.T) {}\n",
+		"stuck/stuck_test.go": "package stuck\n\nimport (\n\t\"testing\"\n\t\"time\"\n)\n\nfunc TestStuck(t " +
+			"*testing.T) { neverEnds() }\n\nfunc neverEnds() { time.Sleep(time.Hour) }\n",
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(body), 0o644))
@@ -57,8 +63,9 @@ func TestFlaky(t *testing.T) {
 	text, err := run("./good")
 	require.NoError(t, err, text)
 	require.Contains(t, text, "\n1 passed, 0 failed, 1 skipped\n")
+	require.Regexp(t, `slowest packages:\n +0\.\ds  example/good\nslowest tests:\n +0\.\ds  example/good Test`, text)
 
-	text, err = run("./...")
+	text, err = run("./bad", "./late", "./flaky", "./none", "./good")
 	require.Error(t, err, text)
 	for _, want := range []string{"this is why", "panic: after all", "undefined: testing",
 		"FAILED: example/bad TestBad/part\n", "ok ", "example/good"} {
@@ -82,4 +89,33 @@ func TestFlaky(t *testing.T) {
 	text, err = run("./late")
 	require.Error(t, err, text)
 	require.Contains(t, text, "FAILED: example/late\n")
+	if runtime.GOOS != "linux" {
+		return
+	}
+
+	// The goroutines of a test that hangs are shown.
+	t.Setenv("LEASEHOLD_SIZE", "full") // so that it does not run again
+	text, err = run("-patience=2s", "./stuck")
+	require.Error(t, err, text)
+	require.Regexp(t, `(?s) TestStuck \(\ds\)\nstopped example/stuck: none.*stuck\.neverEnds\(.*FAILED: example/stuck\n`, text)
+}
+
+// A package is stopped for its silence, and not for the time that it takes.
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancelCause(t.Context())
+		done := make(chan struct{})
+		b := newBoard(2)
+		defer close(done)
+		go b.beat(done, 20*time.Second, stop)
+		for range 10 {
+			b.see(event{Action: "output", Package: "slow", Output: "a round"})
+			b.see(event{Action: "start", Package: "other"})
+			time.Sleep(19 * time.Second)
+		}
+		b.see(event{Action: "pass", Package: "other"})
+		require.NoError(t, ctx.Err())
+		time.Sleep(2 * time.Second)
+		require.ErrorContains(t, context.Cause(ctx), "stopped slow: none of its tests")
+	})
 }

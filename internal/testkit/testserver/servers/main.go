@@ -1,5 +1,5 @@
 // Command servers builds the server programs for the tests, either all or those that its arguments
-// name, and prints their paths.
+// name, and prints their paths, and how far it is.
 package main
 
 import (
@@ -17,7 +17,7 @@ func main() {
 	if len(names) == 0 {
 		names = testserver.Programs()
 	}
-	for _, name := range names {
+	for i, name := range names {
 		start := time.Now()
 		path, err := testserver.Build(context.Background(), runtime.GOOS, name)
 		if err != nil {
@@ -25,6 +25,11 @@ func main() {
 			os.Exit(1)
 		}
 		fmt.Println(path)
-		fmt.Fprintf(os.Stderr, "%s ready in %s\n", name, time.Since(start).Round(time.Millisecond))
+		next := ""
+		if i+1 < len(names) {
+			next = ", next is " + names[i+1]
+		}
+		fmt.Fprintf(os.Stderr, "server %d of %d: %s is ready after %s%s\n", i+1, len(names), name,
+			time.Since(start).Round(time.Millisecond), next)
 	}
 }
