@@ -102,20 +102,23 @@ func (e *Elector) run(ctx context.Context, terms int) error {
 	e.since.Store(int64(began))
 	l.failure.Store(nil)
 	worked := false // a try has found the lock held, or acquired it
-	stop := func(err error) bool {
-		if held, ok := errors.AsType[*HeldError](err); ok && !held.creating() {
-			worked = true
-			if !held.revived {
-				e.sawLeader(held.Record)
-			}
-		}
+	final := func(err error) bool {
 		return storeapi.Permanent(err) && !worked || errors.Is(err, canary.ErrIgnored)
+	}
+	found := func(held *HeldError) {
+		if held.creating() {
+			return
+		}
+		worked = true
+		if !held.revived {
+			e.sawLeader(held.Record)
+		}
 	}
 	for term := 1; ; term++ {
 		if e.letOthersPass(ctx) != nil {
 			return nil
 		}
-		lease, err := l.campaign(ctx, ctx, stop)
+		lease, err := l.campaign(ctx, ctx, final, found)
 		if err != nil {
 			_, leftOver := errors.AsType[*lockerr.Leftover](err)
 			neverAnswered := l.lastAnswered.Load() < int64(began) && l.failure.Load() != nil
