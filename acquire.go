@@ -24,8 +24,8 @@ var (
 	errResumedLate = errors.New("the renewal took longer than the lease would have lasted: try again")
 )
 
-// acquisition is one try of a Lock to get a lease. Meanwhile no other goroutine of the Lock acquires
-// or leads.
+// acquisition is one try of a Lock to get a lease. Meanwhile no other goroutine of the Lock
+// acquires or leads.
 type acquisition struct {
 	*Lock
 	ctx      context.Context // of the caller
@@ -51,8 +51,8 @@ func (l *Lock) alone(ctx, parent context.Context, get func(*acquisition) (*Lease
 	return get(&acquisition{Lock: l, ctx: ctx, settling: settling, parent: parent, began: l.clock.Now().Mono})
 }
 
-// try is one acquisition, by w if it waits. Whatever the reason for which no lease comes of it, what
-// it has written is given back.
+// try is one acquisition, by w if it waits. Whatever the reason for which no lease comes of it,
+// what it has written is given back.
 func (l *Lock) try(ctx, parent context.Context, w *waiter) (*Lease, error) {
 	return l.alone(ctx, parent, func(a *acquisition) (*Lease, error) {
 		lease, err := a.race(w)

@@ -91,13 +91,16 @@ func (l *Lock) campaign(
 			"itself: "+
 			"use that lease instead of acquiring the lock again", lease.Token())
 	}
+	began := l.clock.Now().Mono
+	if !l.bell.Queued() {
+		l.waits.Store(int64(began))
+	}
 	waiting := newWaiter(ctx)
 	defer waiting.leave()
 	line := l.wait(true)
 	defer line.Leave() // first, so that the next in line need not wait for a trial that ends
 	var last error
-	failures, began := 0, l.clock.Now().Mono
-	for {
+	for failures := 0; ; {
 		if rest := l.rest(); rest > 0 && l.clock.Sleep(waiting.ctx, rest) != nil {
 			return nil, waiting.ended(ctx, last, nil)
 		}

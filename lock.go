@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/leasehold-go/leasehold/internal/ctxmutex"
 	"github.com/leasehold-go/leasehold/internal/storeapi"
@@ -18,6 +17,7 @@ type Lock struct {
 	acquiring ctxmutex.Mutex       // locked while a try is under way
 	term      atomic.Pointer[term] // the last term held
 	failing   atomic.Pointer[failing]
+	waits     atomic.Int64 // monotonic time since when somebody waits for the lock, if anybody does
 }
 
 // NewLock returns the lock of one key of a store. It refuses a store, a key or options that cannot
@@ -62,25 +62,6 @@ func (l *Lock) made() error {
 		return errors.New("leasehold: this Lock was not made by NewLock")
 	}
 	return nil
-}
-
-// failing are tries that have failed in a row, other than because the lock was held.
-type failing struct {
-	since time.Duration // monotonic time of the first failure
-	last  error
-}
-
-// tried notes for Elector.Check how a try has ended.
-func (l *Lock) tried(err error) {
-	if held, ok := errors.AsType[*HeldError](err); err == nil || ok && held.Wait > 0 {
-		l.failing.Store(nil)
-		return
-	}
-	now := &failing{l.clock.Now().Mono, err}
-	if before := l.failing.Load(); before != nil {
-		now.since = before.since
-	}
-	l.failing.Store(now)
 }
 
 // heldByUs returns an error while a term of this Lock keeps other goroutines out.

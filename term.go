@@ -248,8 +248,8 @@ func (t *term) lose(why error) {
 }
 
 // replaced loses a term whose object is not its own any more, and returns the error of the write
-// that has found this out. If the holder has ended the term before, the write was that of a release,
-// and there may be nothing to release.
+// that has found this out. If the holder has ended the term before, the write was that of a
+// release, and there may be nothing to release.
 func (t *term) replaced(why error) error {
 	t.lose(why)
 	t.mu.Lock()
