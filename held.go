@@ -65,10 +65,6 @@ func (e *HeldError) worthWatching(ctx context.Context) bool {
 // Unwrap returns [ErrHeld].
 func (e *HeldError) Unwrap() error { return ErrHeld }
 
-func (r *register) heldError(rec Record, wait time.Duration) error {
-	return r.heldVersion(&version{rec: rec}, verdict{wait: wait})
-}
-
 // heldVersion is the error of a version that may not be taken.
 func (r *register) heldVersion(v *version, why verdict) error {
 	rec := v.rec.clone()

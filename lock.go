@@ -66,13 +66,10 @@ func (l *Lock) made() error {
 
 // heldByUs returns an error while a term of this Lock keeps other goroutines out.
 func (l *Lock) heldByUs() error {
-	t := l.term.Load()
-	if t == nil {
-		return nil
+	if t := l.term.Load(); t != nil {
+		if wait := t.blocks(); wait > 0 {
+			return l.heldVersion(&version{rec: *t.record()}, verdict{wait: wait})
+		}
 	}
-	wait := t.blocks()
-	if wait <= 0 {
-		return nil
-	}
-	return l.heldError(*t.record(), wait)
+	return nil
 }
