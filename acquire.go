@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,57 +15,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeapi"
 )
 
-// ErrHeld says that somebody holds the lock. The error is a [*HeldError], or wraps one.
-var ErrHeld = errors.New("lock is held")
-
-// HeldError says who holds the lock. It matches [ErrHeld].
-type HeldError struct {
-	// of the holder, or of the last term seen, if other candidates were faster; only a Key if there
-	// was none
-	Record Record
-	Wait   time.Duration // from the time of the error until the lock can be taken, unless it is renewed before
-	// SeemsGone says that the holder has not renewed for its TTL, by its wall clock and this
-	// machine's, give or take [WithSkewAllowance]: it may have crashed. Whoever watches the lock
-	// for Wait knows.
-	SeemsGone bool
-
-	silent  time.Duration // for so long it has not renewed, by wall clocks
-	revived bool          // Record is no leader's, but an old one that has come back
-}
-
-// Error names the holder, its token, and for how long it holds the lock. The errors that wrap it
-// name the key.
-func (e *HeldError) Error() string {
-	if e.creating() {
-		return fmt.Sprintf("%v: another candidate is creating it", ErrHeld)
-	}
-	if e.revived {
-		return fmt.Sprintf("%v: an old version with token %d has come back, as from a backup: a later term may go "+
-			"on for %v",
-			ErrHeld, e.Record.Token, e.Wait.Round(time.Millisecond))
-	}
-	if e.Record.Released() {
-		return fmt.Sprintf("%v: its last term, by %q with token %d, has only just been released", ErrHeld,
-			e.Record.Holder, e.Record.Token)
-	}
-	by := fmt.Sprintf("%v by %q with token %d", ErrHeld, e.Record.Holder, e.Record.Token)
-	if !e.SeemsGone {
-		return fmt.Sprintf("%s, for %v unless renewed", by, e.Wait.Round(time.Millisecond))
-	}
-	last := fmt.Sprintf("renewed it %v ago", e.silent.Round(time.Second))
-	if e.silent < 0 {
-		last = fmt.Sprintf("renewed it %v ahead of this machine's clock", -e.silent.Round(time.Second))
-	}
-	return fmt.Sprintf("%s, who last %s and seems to be gone: whoever watches the lock for %v can take it", by, last,
-		e.Wait.Round(time.Millisecond))
-}
-
-// creating reports whether nobody has held the lock yet.
-func (e *HeldError) creating() bool { return e.Record.Token == 0 && e.Record.Released() }
-
-// Unwrap returns [ErrHeld].
-func (e *HeldError) Unwrap() error { return ErrHeld }
-
 // maxWritesPerTry bounds the conditional writes of one try. A second one is needed if the object
 // has changed and is still free.
 const maxWritesPerTry = 4
@@ -73,6 +23,117 @@ var (
 	errTooLate     = errors.New("the acquisition took longer than the lease would have lasted")
 	errResumedLate = errors.New("the renewal took longer than the lease would have lasted: try again")
 )
+
+// acquisition is one try of a Lock to get a lease. Meanwhile no other goroutine of the Lock
+// acquires or leads.
+type acquisition struct {
+	*Lock
+	ctx      context.Context // of the caller
+	settling context.Context // outlasts ctx, so that what was sent is settled
+	parent   context.Context // of the lease's context
+	began    time.Duration   // monotonic time
+	// stray is an unreleased version that this Lock has written and with which no term begins: the
+	// write came too late, or landed after it had been given up. Nil if there is none.
+	stray *version
+}
+
+// alone begins an acquisition once it is this goroutine's turn, and runs get.
+func (l *Lock) alone(ctx, parent context.Context, get func(*acquisition) (*Lease, error)) (*Lease, error) {
+	if l.acquiring.Lock(ctx) != nil {
+		return nil, lockerr.EndOf(ctx)
+	}
+	defer l.acquiring.Unlock()
+	if held := l.heldByUs(); held != nil {
+		return nil, held
+	}
+	settling, settled := outlast(ctx, l.attempt)
+	defer settled()
+	return get(&acquisition{Lock: l, ctx: ctx, settling: settling, parent: parent, began: l.clock.Now().Mono})
+}
+
+// try is one acquisition, by w if it waits. Whatever the reason for which no lease comes of it,
+// what it has written is given back.
+func (l *Lock) try(ctx, parent context.Context, w *waiter) (*Lease, error) {
+	return l.alone(ctx, parent, func(a *acquisition) (*Lease, error) {
+		lease, err := a.race(w)
+		if a.stray != nil {
+			err = l.cutOff(ctx, err, l.giveBack(a.settling, a.stray))
+		}
+		if ctx.Err() == nil {
+			l.tried(err)
+		}
+		return lease, err
+	})
+}
+
+// race is the protocol: read, decide, one conditional write; and again if the object has changed
+// and is still free.
+func (a *acquisition) race(w *waiter) (*Lease, error) {
+	offered, keep := a.takeOffer()
+	v, body := cmp.Or(offered, a.ownLatest()), []byte(nil) // needs no read
+	if v == nil {
+		var err error
+		if v, body, err = a.look(a.ctx); err != nil {
+			return nil, err
+		}
+	}
+	for round := 1; ; round++ {
+		verdict := a.decide(a.observed(v))
+		if !verdict.free {
+			a.warnOfTwin(a.ctx, v.rec)
+			if body != nil && round == 1 && !verdict.revived {
+				w.tryStore(a.register, v, body)
+			}
+			return nil, a.notFree(v, verdict)
+		}
+		t, next, err := a.writeNewTerm(a.ctx, a.settling, v)
+		switch {
+		case t != nil:
+			a.stray = nil
+			lease := a.begin(t, verdict.reason)
+			if a.ctx.Err() != nil { // nobody waits for it any more
+				return nil, a.cutOff(a.ctx, nil, t.free(a.ctx, a.settling, false))
+			}
+			return lease, nil
+		case next == nil:
+			if v == offered && !storeapi.Refused(err) {
+				keep() // a busy store is not a reason to give it up
+			}
+			return nil, err
+		}
+		unchanged := next.same(v)
+		if a.stray = nil; !unchanged || !v.free { // its holder's word counts for a version, whoever has read that
+			v = next
+		}
+		if a.leftover(v) {
+			a.stray = v
+		}
+		switch {
+		case errors.Is(err, ErrUnsafeStore):
+			return nil, err
+		case a.ctx.Err() != nil:
+			return nil, lockerr.EndOf(a.ctx)
+		case round < maxWritesPerTry:
+		case unchanged:
+			keep()
+			return nil, a.refusedInVain(v, err)
+		case a.stray != nil:
+			return nil, lockerr.OutcomeUnknown(err)
+		default:
+			return nil, a.notFree(v, a.decide(a.observed(v)))
+		}
+	}
+}
+
+// begin starts t, the one term of this Lock from now on. was says why it was allowed.
+func (a *acquisition) begin(t *term, was string) *Lease {
+	lease, now := newLease(t.start(a.parent), t), a.clock.Now().Mono
+	a.term.Store(t)
+	a.turns.Began(now, a.poll)
+	a.emit(a.ctx, Event{Kind: EventAcquired, Token: t.token, Holder: a.identity, Duration: now - a.began})
+	a.log.InfoContext(a.ctx, "lock acquired", "key", a.key, "token", t.token, "was", was)
+	return lease
+}
 
 // writeNewTerm writes a new term over version v. If others were faster, or the new term is over
 // before it began, next is the version that is there now. So it is if the store is unsafe. settling
@@ -224,13 +285,45 @@ func (r *register) cutOff(ctx context.Context, why, leftover error) error {
 	return fmt.Errorf("%w: %w", why, lockerr.Left(leftover))
 }
 
-func (r *register) heldError(rec Record, wait time.Duration) error {
-	return r.heldVersion(&version{rec: rec}, verdict{wait: wait})
+// leftover reports whether v is an acquisition of this Lock that is not released, and with which no
+// term has begun. A term frees its own record, or leaves it to run out.
+func (l *Lock) leftover(v *version) bool {
+	seen, t := l.observed(v), l.term.Load()
+	seen.asks = undoer
+	return l.decide(seen).free && (t == nil || t.token != v.rec.Token)
 }
 
-// heldVersion is the error of a version that may not be taken.
-func (r *register) heldVersion(v *version, why verdict) error {
-	rec := v.rec.clone()
-	rec.Key = r.key // if there is none
-	return &HeldError{Record: rec, Wait: why.wait, SeemsGone: why.gone, silent: why.silent, revived: why.revived}
+// giveBack releases v, a leftover. It returns nil once nothing unreleased of this Lock is in the
+// store.
+func (l *Lock) giveBack(ctx context.Context, v *version) error {
+	for round := 1; ; round++ {
+		err := l.writeReleased(ctx, v)
+		switch conflict := errors.Is(err, ErrConflict); {
+		case err == nil:
+			return nil
+		case !conflict && !storeapi.Refused(err), round == maxWritesPerTry:
+			return lockerr.OutcomeUnknown(err)
+		case conflict:
+			_ = l.letPass(ctx)
+		}
+		now, readErr := l.read(ctx)
+		switch {
+		case readErr != nil:
+			return fmt.Errorf("%w (and reading the object back failed: %w)", lockerr.OutcomeUnknown(err), readErr)
+		case !l.leftover(now):
+			return nil
+		}
+		v = now
+	}
+}
+
+// warnOfTwin warns of another process with this one's identity. Nonces tell the two apart, but it
+// confuses people.
+func (l *Lock) warnOfTwin(ctx context.Context, rec Record) {
+	if rec.Holder == l.identity && !rec.Released() && !l.memory.owns(rec) {
+		l.log.WarnContext(ctx, "another candidate, another Lock of this process or an earlier run holds the lock "+
+			"under the same identity: "+
+			"give each candidate its own name, or see WithReclaim", "key", l.key, "identity",
+			rec.Holder, "token", rec.Token)
+	}
 }

@@ -35,7 +35,7 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 	parent := context.WithoutCancel(ctx)
 	lease, err := l.try(ctx, parent, nil)
 	if held, ok := errors.AsType[*HeldError](err); ok && held.worthWatching(ctx) {
-		lease, err = l.campaign(ctx, parent, l.outlasted(held))
+		lease, err = l.campaign(ctx, parent, l.outlasted(held), nil)
 	}
 	return l.renewed(lease, err)
 }
@@ -55,7 +55,7 @@ func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	if err := l.made(); err != nil {
 		return nil, err
 	}
-	return l.renewed(l.campaign(ctx, context.WithoutCancel(ctx), storeapi.Permanent))
+	return l.renewed(l.campaign(ctx, context.WithoutCancel(ctx), storeapi.Permanent, nil))
 }
 
 // Do waits for the lock as [Lock.Acquire] does, and runs fn under it as [Lease.Do] does, with the
@@ -64,7 +64,7 @@ func (l *Lock) Do(ctx context.Context, fn func(ctx context.Context, lease *Lease
 	if err := l.made(); err != nil {
 		return err
 	}
-	lease, err := l.campaign(ctx, ctx, storeapi.Permanent)
+	lease, err := l.campaign(ctx, ctx, storeapi.Permanent, nil)
 	if err != nil {
 		return l.named(err)
 	}
@@ -81,21 +81,26 @@ func (l *Lock) renewed(lease *Lease, err error) (*Lease, error) {
 	return lease, nil
 }
 
-// campaign tries until it has the lock, ctx ends, or stop says that an error is final. The lease's
-// context descends from parent.
-func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Lease, error) {
+// campaign tries until it has the lock, ctx ends, or final says so of an error. Before that, found,
+// which may be nil, is told who holds the lock. The lease's context descends from parent.
+func (l *Lock) campaign(
+	ctx, parent context.Context, final func(error) bool, found func(*HeldError),
+) (*Lease, error) {
 	if lease, ok := ctx.Value(leaseKey{l.register}).(*Lease); ok && ctx.Err() == nil && lease.t.blocks() > 0 {
 		return nil, fmt.Errorf("ctx belongs to the lease with token %d of this same lock, so the call would wait for "+
 			"itself: "+
 			"use that lease instead of acquiring the lock again", lease.Token())
+	}
+	began := l.clock.Now().Mono
+	if !l.bell.Queued() {
+		l.waits.Store(int64(began))
 	}
 	waiting := newWaiter(ctx)
 	defer waiting.leave()
 	line := l.wait(true)
 	defer line.Leave() // first, so that the next in line need not wait for a trial that ends
 	var last error
-	failures, began := 0, l.clock.Now().Mono
-	for {
+	for failures := 0; ; {
 		if rest := l.rest(); rest > 0 && l.clock.Sleep(waiting.ctx, rest) != nil {
 			return nil, waiting.ended(ctx, last, nil)
 		}
@@ -105,14 +110,18 @@ func (l *Lock) campaign(ctx, parent context.Context, stop func(error) bool) (*Le
 		if err == nil {
 			return lease, nil
 		}
+		held, ok := errors.AsType[*HeldError](err)
 		if ctx.Err() == nil {
 			last = err
-			if stop(err) && !l.mayPass(ctx, began, err) {
+			if ok && found != nil {
+				found(held)
+			}
+			if final(err) && !l.mayPass(ctx, began, err) {
 				return nil, err
 			}
 		}
 		var wait time.Duration
-		if held, ok := errors.AsType[*HeldError](err); ok && held.Wait > 0 {
+		if ok && held.Wait > 0 {
 			// Candidates that wait for one lease try again within 2 % of a poll of each other.
 			spread := time.Duration(l.clock.Rand() * float64(min(l.poll, l.ttl)) / 50)
 			failures, wait = 0, min(l.untilNextRead(), held.Wait+spread)
@@ -164,13 +173,6 @@ func (l *Lock) rest() time.Duration {
 		return 0
 	}
 	return l.turns.Rest(l.clock.Now().Mono, l.poll)
-}
-
-// worthWatching reports whether a try that has ended so may get the lock by watching, before ctx's
-// deadline.
-func (e *HeldError) worthWatching(ctx context.Context) bool {
-	deadline, limited := ctx.Deadline()
-	return (e.SeemsGone || e.creating()) && (!limited || time.Until(deadline) > e.Wait)
 }
 
 // outlasted says for a campaign which errors are final where the lock was found so: those by which

@@ -102,20 +102,23 @@ func (e *Elector) run(ctx context.Context, terms int) error {
 	e.since.Store(int64(began))
 	l.failure.Store(nil)
 	worked := false // a try has found the lock held, or acquired it
-	stop := func(err error) bool {
-		if held, ok := errors.AsType[*HeldError](err); ok && !held.creating() {
-			worked = true
-			if !held.revived {
-				e.sawLeader(held.Record)
-			}
-		}
+	final := func(err error) bool {
 		return storeapi.Permanent(err) && !worked || errors.Is(err, canary.ErrIgnored)
+	}
+	found := func(held *HeldError) {
+		if held.creating() {
+			return
+		}
+		worked = true
+		if !held.revived {
+			e.sawLeader(held.Record)
+		}
 	}
 	for term := 1; ; term++ {
 		if e.letOthersPass(ctx) != nil {
 			return nil
 		}
-		lease, err := l.campaign(ctx, ctx, stop)
+		lease, err := l.campaign(ctx, ctx, final, found)
 		if err != nil {
 			_, leftOver := errors.AsType[*lockerr.Leftover](err)
 			neverAnswered := l.lastAnswered.Load() < int64(began) && l.failure.Load() != nil
@@ -249,40 +252,22 @@ func (e *Elector) Resign(ctx context.Context) error {
 	}
 }
 
-// Check is for a health endpoint. It fails if OnStartedLeading still runs after its lease has
-// ended, or if for two TTLs (or poll intervals, if these are longer) OnNewLeader or
-// OnStoppedLeading has not returned, or a running elector has had no answer from the store or has
-// failed to acquire a lock that nobody held. In the last two cases the error wraps that of the last
-// request or acquisition. An elector that does not lead is healthy. The argument is ignored; it
-// makes Check a Kubernetes healthz.Checker.
+// Check is for a health endpoint, as [Lock.Check] is. A running elector always waits, unless it
+// leads. Check also fails if OnStartedLeading still runs after its lease has ended, or OnNewLeader
+// or OnStoppedLeading has not returned for two TTLs (or poll intervals, if these are longer). An
+// elector that does not lead is healthy.
 func (e *Elector) Check(*http.Request) error {
 	if !e.running.Load() {
 		return nil
 	}
 	l, callback, term := e.lock, e.callback.Load(), e.leading.Load()
-	now, since, limit := l.clock.Now().Mono, time.Duration(e.since.Load()), 2*max(l.ttl, l.poll)
+	now, since := l.clock.Now().Mono, time.Duration(e.since.Load())
 	switch {
 	case callback != nil && term != nil && term.lease.t.overruns():
 		return l.named(fmt.Errorf("%s still runs although its lease (token %d) is over", *callback, term.lease.Token()))
-	case callback != nil && *callback != "OnStartedLeading" && now-since > limit:
+	case callback != nil && *callback != "OnStartedLeading" && now-since > l.healthyFor():
 		return l.named(fmt.Errorf("%s has not returned for %v, and this elector waits for it", *callback,
 			(now - since).Round(time.Second)))
-	case l.heldByUs() != nil && !l.term.Load().frees():
-		return nil
 	}
-	silent := now - max(time.Duration(l.lastAnswered.Load()), since)
-	failing := l.failing.Load()
-	switch {
-	case silent > limit:
-	case failing != nil && now-max(failing.since, since) > limit:
-		return l.named(fmt.Errorf("each acquisition has failed for %v: %w",
-			(now - max(failing.since, since)).Round(time.Second), failing.last))
-	default:
-		return nil
-	}
-	failure := errors.New("the request is still under way")
-	if last := l.failure.Load(); last != nil {
-		failure = *last
-	}
-	return l.named(fmt.Errorf("no answer from the store for %v: %w", silent.Round(time.Second), failure))
+	return l.trouble(since)
 }

@@ -195,13 +195,13 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 	v, err := l.read(ctx)
 	switch {
 	case errors.Is(err, ErrCorruptRecord):
-		return false, t.lose(fmt.Errorf("%w: %w", errOverwritten, err))
+		return false, t.replaced(fmt.Errorf("%w: %w", errOverwritten, err))
 	case err != nil:
 		return false, fmt.Errorf("a write was refused (%v), and reading the object back failed: %w", refusal, err)
 	case v.same(base):
 		return false, lockerr.OutcomeUnknown(refusal)
 	case !v.exists:
-		return false, t.lose(errDeleted)
+		return false, t.replaced(errDeleted)
 	}
 	t.mu.Lock()
 	what, ours := t.finds(v.rec, rec.Nonce)
@@ -225,18 +225,18 @@ func (t *term) reconcile(ctx context.Context, base *version, rec Record, refusal
 		t.become(released)
 		return false, errNothingToRelease
 	case foundResumed:
-		return false, t.lose(fmt.Errorf("%w by %q, which has resumed the term", errTakenOver, v.rec.Holder))
+		return false, t.replaced(fmt.Errorf("%w by %q, which has resumed the term", errTakenOver, v.rec.Holder))
 	case foundBroken:
-		return false, t.lose(errBroken)
+		return false, t.replaced(errBroken)
 	case foundOther:
-		return false, t.lose(fmt.Errorf("%w by %q with token %d", errTakenOver, v.rec.Holder, v.rec.Token))
+		return false, t.replaced(fmt.Errorf("%w by %q with token %d", errTakenOver, v.rec.Holder, v.rec.Token))
 	}
 	t.landed(ctx, v.etag, ours)
 	if ours.rec.Nonce == rec.Nonce && storeapi.Refused(refusal) {
 		if rec.Released() {
 			l.canary.Doubt() // nobody may write it again
 		} else if unsafe := l.tryStore(ctx, v, true); unsafe != nil {
-			return false, t.lose(unsafe)
+			return false, t.replaced(unsafe)
 		}
 	}
 	return ours.rec.Nonce == rec.Nonce || ours.rec.Released(), nil

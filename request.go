@@ -99,7 +99,7 @@ func (r *register) letPass(ctx context.Context) error {
 	return r.clock.Sleep(ctx, clock.Jitter(r.clock, min(r.attempt/16, maxConflictPause)))
 }
 
-// answer returns the error of one request. It tells the observer, and notes for Elector.Check how
+// answer returns the error of one request. It tells the observer, and notes for Check how
 // the request has ended.
 func (r *register) answer(ctx context.Context, op string, began clock.Reading, etag string, err error) error {
 	if err == nil && etag == "" {

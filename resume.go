@@ -48,41 +48,34 @@ func (l *Lock) Resume(ctx context.Context, text string) (*Lease, error) {
 }
 
 func (l *Lock) resume(ctx context.Context, h handle.Handle) (*Lease, error) {
-	if l.acquiring.Lock(ctx) != nil {
-		return nil, lockerr.EndOf(ctx)
-	}
-	defer l.acquiring.Unlock()
-	if held := l.heldByUs(); held != nil {
-		return nil, held
-	}
-	settling, settled := outlast(ctx, l.attempt)
-	defer settled()
-	began := l.clock.Now().Mono
-	v, err := l.read(ctx)
+	return l.alone(ctx, context.WithoutCancel(ctx), func(a *acquisition) (*Lease, error) { return a.goOn(h) })
+}
+
+// goOn is race for the term of a handle.
+func (a *acquisition) goOn(h handle.Handle) (*Lease, error) {
+	v, err := a.read(a.ctx)
 	var failure error
 	for round := 1; err == nil; round++ {
-		seen := l.observed(v)
+		seen := a.observed(v)
 		seen.asks, seen.handle = heir, h
-		verdict := l.decide(seen)
+		verdict := a.decide(seen)
 		if !verdict.free {
 			lost := verdict.lost
 			if lost == nil {
-				lost = l.notFree(v, verdict)
+				lost = a.notFree(v, verdict)
 			}
 			if failure != nil && !storeapi.Refused(failure) { // it may have landed before what is there now
 				lost = fmt.Errorf("resuming token %d: %w; then: %s", h.Token, failure, lost.Error())
 			}
 			return nil, lost
 		}
-		t, next, err := l.writeResumed(ctx, settling, v, h)
+		t, next, err := a.writeResumed(a.ctx, a.settling, v, h)
 		failure = err
 		switch {
 		case t != nil:
-			lease := newLease(t.start(context.WithoutCancel(ctx)), t)
-			l.begin(ctx, lease, l.clock.Now().Mono-began, "resumed")
-			return lease, nil
-		case ctx.Err() != nil:
-			return nil, fmt.Errorf("%w: %w", lockerr.EndOf(ctx), failure)
+			return a.begin(t, "resumed"), nil
+		case a.ctx.Err() != nil:
+			return nil, fmt.Errorf("%w: %w", lockerr.EndOf(a.ctx), failure)
 		case next == nil:
 			return nil, failure
 		case round == maxWritesPerTry:

@@ -126,7 +126,7 @@ func (t *term) valid() bool {
 	ok, ranOut := t.state == held, t.remaining() <= 0
 	t.mu.Unlock()
 	if ok && ranOut {
-		_ = t.lose(errRanOut)
+		t.lose(errRanOut)
 	}
 	return ok && !ranOut
 }
@@ -215,7 +215,7 @@ func (t *term) check() {
 	}
 	t.mu.Unlock()
 	if ranOut {
-		_ = t.lose(errRanOut)
+		t.lose(errRanOut)
 	}
 	if overran {
 		t.tell(EventOverrun, cause)
@@ -229,39 +229,56 @@ func (t *term) check() {
 // landed.
 var errNothingToRelease = errors.New("nothing is left to release")
 
-// lose ends a held term for good and returns the cause.
-func (t *term) lose(why error) error {
+// lose ends a held term for good. A term that is not held stays as it is.
+func (t *term) lose(why error) {
+	t.mu.Lock()
+	if t.state != held {
+		t.mu.Unlock()
+		return
+	}
+	if errors.Is(why, errRanOut) && t.failure != nil {
+		why = fmt.Errorf("%w: %w", why, t.failure)
+	}
+	cause := t.lossOf(why)
+	t.cause = cause
+	t.over(lost, cause)
+	t.expiry.Reset(t.lock.margin) // for the report of an overrun
+	t.mu.Unlock()
+	t.tellLoss(cause, why)
+}
+
+// replaced loses a term whose object is not its own any more, and returns the error of the write
+// that has found this out. If the holder has ended the term before, the write was that of a
+// release, and there may be nothing to release.
+func (t *term) replaced(why error) error {
+	t.lose(why)
 	t.mu.Lock()
 	if t.state == lost {
 		defer t.mu.Unlock()
 		return t.cause
 	}
-	if errors.Is(why, errRanOut) && t.failure != nil {
-		why = fmt.Errorf("%w: %w", why, t.failure)
-	}
-	cause := t.lock.named(fmt.Errorf("%w (token %d): %w", ErrLost, t.token, why))
-	if t.state != held { // its holder had ended it already
-		ranOut := errors.Is(why, errRanOut) || t.remaining() <= 0
-		if !ranOut && t.state != abandoned { // which keeps this Lock out until it has run out, whatever a read says
-			t.state, t.cause = released, cause
-		}
-		toldEnd := t.toldEnd
+	if t.remaining() <= 0 { // others were free to take it; release goes on and notes the end
 		t.mu.Unlock()
-		switch {
-		case ranOut: // others were free to take it; if it is being released, release goes on and notes the end
-			return errNothingToRelease
-		case toldEnd:
-			return cause
-		}
-	} else {
-		t.cause = cause
-		t.over(lost, cause)
-		t.expiry.Reset(t.lock.margin) // for the report of an overrun
-		t.mu.Unlock()
+		return errNothingToRelease
 	}
+	cause, toldEnd := t.lossOf(why), t.toldEnd
+	if t.state != abandoned { // which keeps this Lock out until it has run out, whatever a read says
+		t.state, t.cause = released, cause
+	}
+	t.mu.Unlock()
+	if !toldEnd {
+		t.tellLoss(cause, why)
+	}
+	return cause
+}
+
+func (t *term) lossOf(why error) error {
+	return t.lock.named(fmt.Errorf("%w (token %d): %w", ErrLost, t.token, why))
+}
+
+func (t *term) tellLoss(cause, why error) {
 	t.tell(EventLost, cause)
 	t.lock.log.Warn("lease lost", "key", t.lock.key, "token", t.token, "cause", why)
-	return cause
 }
 
 // over moves on from held, and ends the context. The caller holds t.mu.

@@ -64,10 +64,10 @@ func TestAnAbandonedLeaseThatRunsOutKeepsOthersOut(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(12*time.Second - 1)
 		lease.Abandon()
-		_ = lease.t.lose(errRanOut)
+		lease.t.lose(errRanOut)
 		require.Equal(t, 3300*time.Millisecond+1, lease.t.blocks())
 		time.Sleep(time.Second)
-		_ = lease.t.lose(errTakenOver) // as a renewal that was under way finds out
+		_ = lease.t.replaced(errTakenOver) // as a renewal that was under way finds out
 		require.Equal(t, 2300*time.Millisecond+1, lease.t.blocks())
 	})
 }
@@ -85,7 +85,7 @@ func TestAnOverrunIsReportedOnceTheSafetyMarginIsOver(t *testing.T) {
 			}))
 		require.NoError(t, err)
 		require.ErrorIs(t, l.Do(t.Context(), func(_ context.Context, lease *Lease) error {
-			_ = lease.t.lose(errBroken)
+			lease.t.lose(errBroken)
 			lease.t.check()
 			time.Sleep(3*time.Second - 1)
 			require.Zero(t, overruns.Load())
@@ -236,8 +236,8 @@ func TestATermIsLostOnce(t *testing.T) {
 		require.NoError(t, err)
 		lease, err := l.TryAcquire(t.Context())
 		require.NoError(t, err)
-		first := lease.t.lose(errBroken)
-		require.Equal(t, first, lease.t.lose(errDeleted))
+		first := lease.t.replaced(errBroken)
+		require.Equal(t, first, lease.t.replaced(errDeleted))
 		require.False(t, lease.Valid())
 		require.ErrorIs(t, lease.Release(t.Context()), errBroken)
 	})

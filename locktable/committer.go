@@ -17,6 +17,7 @@ type committer struct {
 	*Table
 	tm        *term
 	watcher   *watcher
+	awaitEnds func()                   // until the observer has heard which contexts the term's end has ended
 	foreign   map[uint64]time.Duration // numbers of rows of this term that this process did not ask for, since when
 	restored  bool                     // seen is older than what was seen before
 	lost      *race                    // a write that has failed, until a read tells why

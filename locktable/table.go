@@ -37,10 +37,11 @@ var (
 type Table struct {
 	want
 	object
-	store    leasehold.Store
-	group    *membership.Group
-	self     *membership.Member // this process
-	lookErrs atomic.Pointer[[]lookError]
+	store     leasehold.Store
+	group     *membership.Group
+	self      *membership.Member // this process
+	unsettled *committer         // of a term that was lost; only for Run's goroutine
+	lookErrs  atomic.Pointer[[]lookError]
 }
 
 // New returns a table. Its object has the given key, and its members' objects have keys that begin
@@ -75,7 +76,8 @@ func makeTable(store leasehold.Store, key string, opts []Option) (*Table, error)
 	}
 	t.group = membership.NewGroup(store, o.settings())
 	member := key + storeapi.MembersFolder + o.member
-	t.self, err = t.group.Member(member, unique, t.serve, leasehold.WithMetadata(o.metadata))
+	terms := membership.Terms{Serve: t.serve, Settle: t.settle}
+	t.self, err = t.group.Member(member, unique, terms, leasehold.WithMetadata(o.metadata))
 	if err != nil {
 		return nil, err
 	}

@@ -13,9 +13,9 @@ import (
 )
 
 // serve is the committer: for one term of this member, it makes the table as this process wants it.
-// It sends one request at a time. It reports that the table does not name the term any more. Once
-// the term is lost and no function runs under it, rest is all that is left to wait for.
-func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name tables.Term) (forgotten bool, rest func()) {
+// It sends one request at a time. It reports that the table does not name the term any more. What
+// is left of a term that is lost is for settle.
+func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name tables.Term) (forgotten bool) {
 	tm := &term{
 		lease: lease, named: name,
 		entry: tables.Member{Term: name, Name: t.member, TTL: t.ttl, Metadata: lease.Record().Metadata},
@@ -31,26 +31,18 @@ func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name tables.T
 		defer close(told)
 		t.termEnds(ctx, tm)
 	})
-	settle := func() (forgotten bool) {
-		if !stopEnding() { // the observer hears all before Run returns
+	c.awaitEnds = func() {
+		if !stopEnding() {
 			<-told
 		}
-		return c.termEnded()
 	}
 	completed := false
-	defer func() { // also if the store or an observer panics
-		tm.giveUp()
-		if completed && !lease.Valid() {
-			rest = func() {
-				settle()
-				c.awaitMargin()
-			}
-			return
-		}
+	defer func() { // if the store or an observer panics
 		if !completed { // functions may still run, so nobody may follow before the TTL has passed
+			tm.giveUp()
 			lease.Abandon()
+			c.termEnded()
 		}
-		forgotten = settle()
 	}()
 	for done := false; !done; {
 		var wait time.Duration
@@ -59,12 +51,33 @@ func (t *Table) serve(ctx context.Context, lease *leasehold.Lease, name tables.T
 		}
 	}
 	completed = true
-	return false, nil
+	tm.giveUp()
+	if !lease.Valid() {
+		t.unsettled = c
+		return false
+	}
+	return c.termEnded()
+}
+
+// settle waits for what is left of a term that was lost, and for the end of its safety margin if
+// somebody held a lease without a function. Only then may this process take its member's object
+// again.
+func (t *Table) settle() {
+	c := t.unsettled
+	if c == nil {
+		return
+	}
+	t.unsettled = nil
+	c.termEnded()
+	if left := c.lostAt + c.margin - c.clock.Now().Mono; c.tm.unguarded && left > 0 {
+		_ = clock.Wait(context.Background(), c.clock, left, nil)
+	}
 }
 
 // termEnded settles what is left of a term that needs nothing more. It reports that the term was
 // not lost, and that the table does not name it any more.
 func (c *committer) termEnded() (forgotten bool) {
+	c.awaitEnds()
 	lost := c.lostWith(c.tm) // before what follows takes its time
 	var left *tables.Table   // the last looks may have made objects of members that have gone
 	if c.seen != nil && c.tm.lease.Valid() {
@@ -220,12 +233,4 @@ func (w *want) lostWith(tm *term) error {
 	}
 	return w.named(fmt.Errorf("the term of member %q has ended: %w", w.member,
 		cmp.Or(context.Cause(tm.lease.Context()), leasehold.ErrLost)))
-}
-
-// awaitMargin waits until the safety margin is over for those who held a lease without a function.
-// Only then may this process take its member's object again.
-func (c *committer) awaitMargin() {
-	if left := c.lostAt + c.margin - c.clock.Now().Mono; c.tm.unguarded && left > 0 {
-		_ = clock.Wait(context.Background(), c.clock, left, nil)
-	}
 }

@@ -106,7 +106,7 @@ func (a *app) runLock(ctx context.Context, c *campaign, args []string) error {
 	if c.waiting.terms, err = c.web.callbacks(lock, leasehold.Callbacks{}); err != nil {
 		return err
 	}
-	c.web.serve(a.log, c.waiting.healthy)
+	c.web.serve(a.log, lock.Check)
 	signals := make(chan os.Signal, 16)
 	guard.Catch(signals, guard.ToGroup, guard.ToCommand, []os.Signal{syscall.SIGPIPE})
 	unfollow := c.waiting.follow(ctx, lock)

@@ -17,7 +17,7 @@ type Member struct {
 	g       *Group
 	lock    *leasehold.Lock
 	elector *leasehold.Elector
-	serve   Serve
+	terms   Terms
 	unique  bool
 	resumed atomic.Pointer[resumed] // the term that goes on from a handle; nil without one
 
@@ -25,7 +25,6 @@ type Member struct {
 	handle string           // of the term that Run begins with; "" if none
 	left   leasehold.Record // the last term, if its object may be removed; zero if not
 	stale  string           // see Group.remove
-	rest   func()           // see Serve
 }
 
 // resumed is a live term that another process has begun. The elector knows nothing of it.
@@ -34,37 +33,39 @@ type resumed struct {
 	end   context.CancelCauseFunc
 }
 
-// Serve is what a member does in one term. It gets the term's name, under which the group may name
-// the member as long as Serve runs. ctx ends when the term is lost, or is to end. Serve returns
-// then, but only once nothing acts under the term any more: what follows is the release of the
-// member's object, or its next term. Meanwhile a lease that is still valid is renewed, for one TTL
-// at most.
-//
-// forgotten reports that the group does not name the term any more. Only then is the object
-// removed, after Run has released it: else the released object is what tells others at once that
-// the term is over. After a panic nobody follows before the TTL has passed, and the panic goes on.
-//
-// rest, unless it is nil, is called after Serve has returned and before the next term begins. It is
-// for what must end before that and is no function under the lease. A Serve that goes on after the
-// loss of its lease is reported as such a function.
-type Serve func(ctx context.Context, lease *leasehold.Lease, term Term) (forgotten bool, rest func())
+// Terms are the functions of a member's terms. They are called on the goroutine of Run.
+type Terms struct {
+	// Serve is what the member does in one term. It gets the term's name, under which the group may
+	// name the member as long as Serve runs. ctx ends when the term is lost, or is to end. Serve
+	// returns then, but only once no function runs under the term any more: what follows is the
+	// release of the member's object, or its next term. Meanwhile a lease that is still valid is
+	// renewed, for one TTL at most. A Serve that goes on after the loss of its lease is reported.
+	// After a panic nobody follows before the TTL has passed, and the panic goes on.
+	//
+	// forgotten reports that the group does not name the term any more. Only then is the object
+	// removed, after Run has released it: else the released object is what tells others at once
+	// that the term is over.
+	Serve func(ctx context.Context, lease *leasehold.Lease, term Term) (forgotten bool)
+	// Settle is called between two terms, and after the last one. The next term waits for it, but a
+	// Settle that takes its time is not reported. It may be nil.
+	Settle func()
+}
 
 // Member returns this process as the member whose object has this key. unique says that no other
 // process will ever use the key. opts are for the member's lock alone, such as its metadata. It
 // sends no request.
-func (g *Group) Member(key string, unique bool, serve Serve, opts ...leasehold.Option) (*Member, error) {
+func (g *Group) Member(key string, unique bool, terms Terms, opts ...leasehold.Option) (*Member, error) {
 	lock, err := g.lock(key, opts...)
 	if err != nil {
 		return nil, err
 	}
-	m := &Member{g: g, lock: lock, serve: serve, unique: unique}
+	if terms.Settle == nil {
+		terms.Settle = func() {}
+	}
+	m := &Member{g: g, lock: lock, terms: terms, unique: unique}
 	m.elector, err = leasehold.NewElector(lock, leasehold.Callbacks{
 		OnStartedLeading: m.term,
-		OnStoppedLeading: func(error) {
-			if m.rest != nil {
-				m.rest()
-			}
-		},
+		OnStoppedLeading: func(error) { terms.Settle() },
 	})
 	return m, err
 }
@@ -120,9 +121,7 @@ func (m *Member) goOn(ctx context.Context) error {
 		m.term(ctx, lease)
 		return nil
 	})
-	if m.rest != nil {
-		m.rest()
-	}
+	m.terms.Settle()
 	if ctx.Err() == nil || errors.Is(err, leasehold.ErrLost) {
 		return nil
 	}
@@ -168,15 +167,14 @@ func (m *Member) Check(r *http.Request) error {
 
 // term runs one term.
 func (m *Member) term(ctx context.Context, lease *leasehold.Lease) {
-	m.left, m.stale, m.rest = leasehold.Record{}, "", nil
+	m.left, m.stale = leasehold.Record{}, ""
 	completed := false
-	defer func() { // also if serve panics: what it has started may still act
+	defer func() { // also if Serve panics: what it has started may still act
 		if !completed {
 			lease.Abandon()
 		}
 	}()
-	forgotten, rest := m.serve(ctx, lease, TermOf(m.Key(), lease.Record()))
-	m.rest = rest
+	forgotten := m.terms.Serve(ctx, lease, TermOf(m.Key(), lease.Record()))
 	completed = true
 	if ctx.Err() == nil || errors.Is(context.Cause(lease.Context()), leasehold.ErrLost) || !forgotten {
 		return

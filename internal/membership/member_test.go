@@ -28,18 +28,18 @@ func (l *looseStore) DeleteIfMatch(ctx context.Context, key, etag string) error 
 
 func (l *looseStore) Describe() leasehold.StoreInfo { return leasehold.Describe(l.Store) }
 
-// waits is a Serve that ends with its term.
-func waits(forgotten bool) membership.Serve {
-	return func(ctx context.Context, _ *leasehold.Lease, _ membership.Term) (bool, func()) {
+// waits has a Serve that ends with its term.
+func waits(forgotten bool) membership.Terms {
+	return membership.Terms{Serve: func(ctx context.Context, _ *leasehold.Lease, _ membership.Term) bool {
 		<-ctx.Done()
-		return forgotten, nil
-	}
+		return forgotten
+	}}
 }
 
 // once runs a member for a while, and returns what its object is then.
-func (s *scene) once(unique bool, serve membership.Serve) (leasehold.Object, error) {
+func (s *scene) once(unique bool, terms membership.Terms) (leasehold.Object, error) {
 	s.Helper()
-	m, err := s.group.Member(key, unique, serve)
+	m, err := s.group.Member(key, unique, terms)
 	require.NoError(s, err)
 	ctx, cancel := context.WithTimeout(s.Context(), 3*ttl)
 	defer cancel()
@@ -110,24 +110,27 @@ func TestALaterTermStays(t *testing.T) {
 // A member whose term is lost takes its object anew only when nothing acts under the lost term any
 // more. Only what Serve itself does counts as a function that still runs.
 func TestHealing(t *testing.T) {
-	for name, rests := range map[string]bool{"Serve goes on": false, "what is left to wait for goes on": true} {
-		t.Run(name, func(t *testing.T) { bubble(t, func(s *scene) { testHealing(s, rests) }) })
+	for name, settles := range map[string]bool{"Serve goes on": false, "Settle goes on": true} {
+		t.Run(name, func(t *testing.T) { bubble(t, func(s *scene) { testHealing(s, settles) }) })
 	}
 }
 
-func testHealing(s *scene, rests bool) {
+func testHealing(s *scene, settles bool) {
 	terms := make(chan membership.Term, 2)
 	mayReturn := make(chan struct{})
-	wait := func() { <-mayReturn }
-	m, err := s.group.Member(key, true, func(ctx context.Context, _ *leasehold.Lease,
-		term membership.Term) (bool, func()) {
-		terms <- term
-		<-ctx.Done()
-		if rests {
-			return true, wait
+	waitsIf := func(now bool) {
+		if now {
+			<-mayReturn
 		}
-		wait()
-		return true, nil
+	}
+	m, err := s.group.Member(key, true, membership.Terms{
+		Serve: func(ctx context.Context, _ *leasehold.Lease, term membership.Term) bool {
+			terms <- term
+			<-ctx.Done()
+			waitsIf(!settles)
+			return true
+		},
+		Settle: func() { waitsIf(settles) },
 	})
 	require.NoError(s, err)
 	ctx, cancel := context.WithCancel(s.Context())
@@ -136,7 +139,7 @@ func testHealing(s *scene, rests bool) {
 	first := <-terms
 	s.remove()
 	time.Sleep(2 * ttl)
-	require.Equal(s, rests, m.Check(nil) == nil, "it may take its time")
+	require.Equal(s, settles, m.Check(nil) == nil, "it may take its time")
 	time.Sleep(ttl)
 	require.False(s, s.exists(), "something may still act under the lost term")
 	require.Empty(s, terms)
@@ -153,11 +156,12 @@ func testHealing(s *scene, rests bool) {
 func TestResign(t *testing.T) {
 	bubble(t, func(s *scene) {
 		terms := make(chan membership.Term, 2)
-		m, err := s.group.Member(key, true, func(ctx context.Context, _ *leasehold.Lease,
-			term membership.Term) (bool, func()) {
-			terms <- term
-			<-ctx.Done()
-			return true, nil
+		m, err := s.group.Member(key, true, membership.Terms{
+			Serve: func(ctx context.Context, _ *leasehold.Lease, term membership.Term) bool {
+				terms <- term
+				<-ctx.Done()
+				return true
+			},
 		})
 		require.NoError(s, err)
 		require.Equal(s, key, m.Key())
@@ -179,10 +183,9 @@ func TestResign(t *testing.T) {
 // its term may run on.
 func TestAPanic(t *testing.T) {
 	bubble(t, func(s *scene) {
-		var serve membership.Serve = func(context.Context, *leasehold.Lease, membership.Term) (bool, func()) {
-			panic("oh")
-		}
-		m, err := s.group.Member(key, true, serve)
+		m, err := s.group.Member(key, true, membership.Terms{
+			Serve: func(context.Context, *leasehold.Lease, membership.Term) bool { panic("oh") },
+		})
 		require.NoError(s, err)
 		require.PanicsWithValue(s, "oh", func() { _ = m.Run(s.Context()) })
 		var rec leasehold.Record

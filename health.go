@@ -1,0 +1,72 @@
+package leasehold
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Check is for the health endpoint of a program that uses the lock without an [Elector]. It fails
+// if for two TTLs (or poll intervals, if these are longer) a call of [Lock.Acquire] or [Lock.Do]
+// has waited without an answer from the store, or has failed to acquire a lock that nobody held.
+// The error wraps that of the last request or acquisition. It also fails if the function of Do
+// still runs after its lease has ended. A Lock for which nobody waits is healthy. The argument is
+// ignored; it makes Check a Kubernetes healthz.Checker.
+func (l *Lock) Check(*http.Request) error {
+	if err := l.made(); err != nil {
+		return err
+	}
+	if t := l.term.Load(); t != nil && t.overruns() {
+		return l.named(fmt.Errorf("a function still runs although its lease (token %d) is over", t.token))
+	}
+	if !l.bell.Queued() {
+		return nil
+	}
+	return l.trouble(time.Duration(l.waits.Load()))
+}
+
+// healthyFor is how long what is to end, or to succeed, may take.
+func (l *Lock) healthyFor() time.Duration { return 2 * max(l.ttl, l.poll) }
+
+// trouble is why a wait that has begun at the monotonic time since is not healthy, or nil.
+func (l *Lock) trouble(since time.Duration) error {
+	if l.heldByUs() != nil && !l.term.Load().frees() {
+		return nil
+	}
+	now := l.clock.Now().Mono
+	if silent := now - max(time.Duration(l.lastAnswered.Load()), since); silent > l.healthyFor() {
+		failure := errors.New("the request is still under way")
+		if last := l.failure.Load(); last != nil {
+			failure = *last
+		}
+		return l.named(fmt.Errorf("no answer from the store for %v: %w", silent.Round(time.Second), failure))
+	}
+	failing := l.failing.Load()
+	if failing == nil {
+		return nil
+	}
+	if vain := now - max(failing.since, since); vain > l.healthyFor() {
+		return l.named(fmt.Errorf("each acquisition has failed for %v: %w", vain.Round(time.Second), failing.last))
+	}
+	return nil
+}
+
+// failing are tries that have failed in a row, other than because the lock was held.
+type failing struct {
+	since time.Duration // monotonic time of the first failure
+	last  error
+}
+
+// tried notes for Check how a try has ended.
+func (l *Lock) tried(err error) {
+	if held, ok := errors.AsType[*HeldError](err); err == nil || ok && held.Wait > 0 {
+		l.failing.Store(nil)
+		return
+	}
+	now := &failing{l.clock.Now().Mono, err}
+	if before := l.failing.Load(); before != nil {
+		now.since = before.since
+	}
+	l.failing.Store(now)
+}
