@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
@@ -436,22 +437,20 @@ func TestCheckStoreOnARateLimitedServer(t *testing.T) {
 		"may delete":     nil,
 		"may not delete": deny("DELETE"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := &fakes3.Server{WriteInterval: time.Second}
-				w := newWire(server)
-				if may != nil {
-					w.Decide = may
-				}
-				began := time.Now()
-				report, err := leasehold.CheckStore(t.Context(), w.store, "locks/check")
-				require.NoError(t, err)
-				require.True(t, report.ConditionalPuts)
-				require.Equal(t, may == nil, report.ConditionalDeletes)
-				require.Equal(t, w.Count(), report.Requests)
-				require.Less(t, time.Since(began), 30*time.Second)
-				require.ElementsMatch(t, server.Keys(), report.Leftover)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			server := &fakes3.Server{WriteInterval: time.Second}
+			w := newWire(server)
+			if may != nil {
+				w.Decide = may
+			}
+			began := time.Now()
+			report, err := leasehold.CheckStore(t.Context(), w.store, "locks/check")
+			require.NoError(t, err)
+			require.True(t, report.ConditionalPuts)
+			require.Equal(t, may == nil, report.ConditionalDeletes)
+			require.Equal(t, w.Count(), report.Requests)
+			require.Less(t, time.Since(began), 30*time.Second)
+			require.ElementsMatch(t, server.Keys(), report.Leftover)
 		})
 	}
 }
@@ -607,26 +606,24 @@ func TestCheckStoreFindsACache(t *testing.T) {
 			"may delete":     nil,
 			"may not delete": deny("DELETE"),
 		} {
-			t.Run(fmt.Sprintf("%s, missing objects are cached: %v", name, missing), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					server := &fakes3.Server{}
-					for range 3 { // what is left of one check does not keep the next one from it
-						w := newWire(&cache{server: server, missing: missing, answers: map[string]cached{}})
-						if may != nil {
-							w.Decide = may
-						}
-						report, err := leasehold.CheckStore(t.Context(), w.store, "locks/check")
-						require.ErrorContains(t, err, "cache")
-						require.NotContains(t, err.Error(), "createonly")
-						require.False(t, report.ConditionalPuts)
-						if may == nil {
-							require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
-							require.ErrorContains(t, err, "a read does not show the write before it")
-							require.Empty(t, server.Keys(), "nothing is left behind")
-							require.Empty(t, report.Leftover)
-						}
+			bubble.Run(t, fmt.Sprintf("%s, missing objects are cached: %v", name, missing), func(t *testing.T) {
+				server := &fakes3.Server{}
+				for range 3 { // what is left of one check does not keep the next one from it
+					w := newWire(&cache{server: server, missing: missing, answers: map[string]cached{}})
+					if may != nil {
+						w.Decide = may
 					}
-				})
+					report, err := leasehold.CheckStore(t.Context(), w.store, "locks/check")
+					require.ErrorContains(t, err, "cache")
+					require.NotContains(t, err.Error(), "createonly")
+					require.False(t, report.ConditionalPuts)
+					if may == nil {
+						require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+						require.ErrorContains(t, err, "a read does not show the write before it")
+						require.Empty(t, server.Keys(), "nothing is left behind")
+						require.Empty(t, report.Leftover)
+					}
+				}
 			})
 		}
 	}

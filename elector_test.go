@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -332,23 +333,21 @@ func TestPanicInACallbackReleasesTheLockAndGoesOn(t *testing.T) {
 			OnStoppedLeading: func(error) { panic(boom) },
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				e, err := leasehold.NewElector(newLock(t, mem), cb)
-				require.NoError(t, err)
-				func() {
-					defer func() {
-						thrown, _ := recover().(error)
-						require.ErrorIs(t, thrown, boom)
-					}()
-					_ = e.Run(t.Context())
+		bubble.Run(t, name, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			e, err := leasehold.NewElector(newLock(t, mem), cb)
+			require.NoError(t, err)
+			func() {
+				defer func() {
+					thrown, _ := recover().(error)
+					require.ErrorIs(t, thrown, boom)
 				}()
-				rec, err := newLock(t, mem).Inspect(t.Context())
-				require.NoError(t, err)
-				require.True(t, rec.Released())
-				require.False(t, e.IsLeader())
-			})
+				_ = e.Run(t.Context())
+			}()
+			rec, err := newLock(t, mem).Inspect(t.Context())
+			require.NoError(t, err)
+			require.True(t, rec.Released())
+			require.False(t, e.IsLeader())
 		})
 	}
 }
@@ -766,49 +765,47 @@ func TestGoexitInAnObserver(t *testing.T) {
 // request. That is no fault of the store. If it lasts for longer than two TTLs, the callback hangs.
 func TestCheckDuringACallback(t *testing.T) {
 	for _, name := range []string{"OnNewLeader", "OnNewLeader of its own term", "OnStoppedLeading"} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				silent := leasehold.WithLogger(slog.New(slog.DiscardHandler))
-				hangs := make(chan struct{})
-				e, err := leasehold.NewElector(newLock(t, mem, silent), leasehold.Callbacks{
-					OnNewLeader: func(leasehold.Record) {
-						if name != "OnStoppedLeading" {
-							<-hangs
-						}
-					},
-					OnStoppedLeading: func(error) { <-hangs },
-				})
-				require.NoError(t, err)
-				if name == "OnNewLeader" {
-					acquire(t, newLock(t, mem))
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error)
-				go func() { done <- e.Run(ctx) }()
-				synctest.Wait()
-				if name == "OnStoppedLeading" {
-					over, stop := context.WithCancel(t.Context())
-					stop()
-					_ = e.Resign(over) // only asks
-					synctest.Wait()
-				}
-				time.Sleep(30 * time.Second)
-				require.NoError(t, e.Check(nil), "it may take its time")
-				time.Sleep(time.Second)
-				require.ErrorContains(t, e.Check(nil), strings.Fields(name)[0]+" has not returned for 31s")
-				if name == "OnNewLeader of its own term" {
-					remove(t, mem) // so that the term is lost
-					time.Sleep(10 * time.Second)
-					require.ErrorContains(t, e.Check(nil),
-						"OnNewLeader still runs although its lease (token 1) is over")
-				}
-				close(hangs)
-				synctest.Wait()
-				require.NoError(t, e.Check(nil))
-				cancel()
-				require.NoError(t, <-done)
+		bubble.Run(t, name, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			silent := leasehold.WithLogger(slog.New(slog.DiscardHandler))
+			hangs := make(chan struct{})
+			e, err := leasehold.NewElector(newLock(t, mem, silent), leasehold.Callbacks{
+				OnNewLeader: func(leasehold.Record) {
+					if name != "OnStoppedLeading" {
+						<-hangs
+					}
+				},
+				OnStoppedLeading: func(error) { <-hangs },
 			})
+			require.NoError(t, err)
+			if name == "OnNewLeader" {
+				acquire(t, newLock(t, mem))
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- e.Run(ctx) }()
+			synctest.Wait()
+			if name == "OnStoppedLeading" {
+				over, stop := context.WithCancel(t.Context())
+				stop()
+				_ = e.Resign(over) // only asks
+				synctest.Wait()
+			}
+			time.Sleep(30 * time.Second)
+			require.NoError(t, e.Check(nil), "it may take its time")
+			time.Sleep(time.Second)
+			require.ErrorContains(t, e.Check(nil), strings.Fields(name)[0]+" has not returned for 31s")
+			if name == "OnNewLeader of its own term" {
+				remove(t, mem) // so that the term is lost
+				time.Sleep(10 * time.Second)
+				require.ErrorContains(t, e.Check(nil),
+					"OnNewLeader still runs although its lease (token 1) is over")
+			}
+			close(hangs)
+			synctest.Wait()
+			require.NoError(t, e.Check(nil))
+			cancel()
+			require.NoError(t, <-done)
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/handle"
 	"github.com/leasehold-go/leasehold/internal/handover"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 )
 
 var (
@@ -302,29 +303,27 @@ func TestABusyStoreKeepsTheOffer(t *testing.T) {
 		"no answer":   {context.DeadlineExceeded},
 		"one of each": {leasehold.ErrConflict, errors.New("503 SlowDown")},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				a, b := newLock(t, store), newcomer(t, store)
-				lease := acquire(t, a)
-				next := waits(t, b)
-				heir(a, func(ctx context.Context, token uint64, n handover.Note) (sent, taken bool) {
-					for _, err := range answers {
-						store.next(fault{op: "put", err: err})
-					}
-					require.True(t, offer(b, n))
-					select {
-					case heirs := <-next:
-						require.EqualValues(t, token+1, heirs.Token())
-						return true, true
-					case <-ctx.Done():
-						return true, false
-					}
-				})
-				began := time.Now()
-				require.NoError(t, lease.Release(t.Context()))
-				require.Less(t, time.Since(began), handover.Patience(15*time.Second))
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			a, b := newLock(t, store), newcomer(t, store)
+			lease := acquire(t, a)
+			next := waits(t, b)
+			heir(a, func(ctx context.Context, token uint64, n handover.Note) (sent, taken bool) {
+				for _, err := range answers {
+					store.next(fault{op: "put", err: err})
+				}
+				require.True(t, offer(b, n))
+				select {
+				case heirs := <-next:
+					require.EqualValues(t, token+1, heirs.Token())
+					return true, true
+				case <-ctx.Done():
+					return true, false
+				}
 			})
+			began := time.Now()
+			require.NoError(t, lease.Release(t.Context()))
+			require.Less(t, time.Since(began), handover.Patience(15*time.Second))
 		})
 	}
 }

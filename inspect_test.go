@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 )
 
 // A Break whose term is renewed before each attempt does not say that it is another term.
@@ -241,23 +242,21 @@ func TestWatchTellsExpiryByTheRuleForCandidates(t *testing.T) {
 		"a foreign client's, too soon": {rec: foreign(-4 * time.Second), after: time.Second},
 		"a foreign client's, later":    {rec: foreign(time.Minute), after: 65 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &toldAge{Store: leasehold.NewMemStore(), age: c.age}
-				body, err := c.rec.MarshalJSON()
-				require.NoError(t, err)
-				_, err = store.PutIfNoneMatch(t.Context(), key, body)
-				require.NoError(t, err)
-				told := watching(t, newLock(t, store, append(c.opts, leasehold.WithPollInterval(time.Second))...))
-				if c.after > 0 {
-					time.Sleep(c.after - 1)
-					require.Equal(t, []string{"held 7"}, told())
-					time.Sleep(1100 * time.Millisecond)
-				}
-				require.Equal(t, []string{"expired 7"}, told())
-				time.Sleep(time.Hour)
-				require.Empty(t, told())
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &toldAge{Store: leasehold.NewMemStore(), age: c.age}
+			body, err := c.rec.MarshalJSON()
+			require.NoError(t, err)
+			_, err = store.PutIfNoneMatch(t.Context(), key, body)
+			require.NoError(t, err)
+			told := watching(t, newLock(t, store, append(c.opts, leasehold.WithPollInterval(time.Second))...))
+			if c.after > 0 {
+				time.Sleep(c.after - 1)
+				require.Equal(t, []string{"held 7"}, told())
+				time.Sleep(1100 * time.Millisecond)
+			}
+			require.Equal(t, []string{"expired 7"}, told())
+			time.Sleep(time.Hour)
+			require.Empty(t, told())
 		})
 	}
 }
@@ -342,18 +341,16 @@ func TestAnObjectThatWasSeenIsDeleted(t *testing.T) {
 		"a record without a token": {`{"expires_at": 0}`, "deleted 0"},
 		"another body":             {"no record", "never_taken 0"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := leasehold.NewMemStore()
-				lock := newLock(t, store)
-				_, err := store.PutIfNoneMatch(t.Context(), key, []byte(c.body))
-				require.NoError(t, err)
-				_, _ = lock.Inspect(t.Context())
-				remove(t, store)
-				_, err = lock.Inspect(t.Context())
-				require.ErrorContains(t, err, "or was deleted")
-				require.Equal(t, []string{c.want}, watching(t, lock)())
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			lock := newLock(t, store)
+			_, err := store.PutIfNoneMatch(t.Context(), key, []byte(c.body))
+			require.NoError(t, err)
+			_, _ = lock.Inspect(t.Context())
+			remove(t, store)
+			_, err = lock.Inspect(t.Context())
+			require.ErrorContains(t, err, "or was deleted")
+			require.Equal(t, []string{c.want}, watching(t, lock)())
 		})
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
@@ -64,18 +65,16 @@ func TestAnyClockEndsALease(t *testing.T) {
 		"boottime, wall set back an hour": {Boot: 12 * time.Second, Wall: -time.Hour},
 		"two sleeps, each seen by one":    {Boot: 7 * time.Second, Wall: 7 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newBrokenClock()
-				lease := acquire(t, newLock(t, leasehold.NewMemStore(), withClock(c)))
-				c.move(clock.Reading{Wall: -time.Hour})
-				require.True(t, lease.Valid(), "set back")
-				c.move(clock.Reading{Wall: time.Hour})
-				require.True(t, lease.Valid())
-				c.move(jump)
-				require.False(t, lease.Valid())
-				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			c := newBrokenClock()
+			lease := acquire(t, newLock(t, leasehold.NewMemStore(), withClock(c)))
+			c.move(clock.Reading{Wall: -time.Hour})
+			require.True(t, lease.Valid(), "set back")
+			c.move(clock.Reading{Wall: time.Hour})
+			require.True(t, lease.Valid())
+			c.move(jump)
+			require.False(t, lease.Valid())
+			require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
 		})
 	}
 }
@@ -118,29 +117,27 @@ func TestNoWallClockDecidesAboutARecordWithTTL(t *testing.T) {
 		"candidate an hour fast": time.Hour,
 		"candidate an hour slow": -time.Hour,
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				holder := &faultStore{Store: mem}
-				lease := acquire(t, newLock(t, holder))
-				c := newBrokenClock()
-				c.move(clock.Reading{Wall: off})
-				candidate := newLock(t, &faultStore{Store: mem}, withClock(c))
+		bubble.Run(t, name, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			holder := &faultStore{Store: mem}
+			lease := acquire(t, newLock(t, holder))
+			c := newBrokenClock()
+			c.move(clock.Reading{Wall: off})
+			candidate := newLock(t, &faultStore{Store: mem}, withClock(c))
 
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				_, err := candidate.Acquire(ctx)
-				cancel()
-				require.ErrorIs(t, err, leasehold.ErrHeld, "a renewed lease is never stolen")
-				require.True(t, lease.Valid())
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			_, err := candidate.Acquire(ctx)
+			cancel()
+			require.ErrorIs(t, err, leasehold.ErrHeld, "a renewed lease is never stolen")
+			require.True(t, lease.Valid())
 
-				crash(holder)
-				crashed := time.Now()
-				next, err := candidate.Acquire(t.Context())
-				require.NoError(t, err)
-				require.LessOrEqual(t, time.Since(crashed), 19*time.Second)
-				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
-				require.NoError(t, next.Release(t.Context()))
-			})
+			crash(holder)
+			crashed := time.Now()
+			next, err := candidate.Acquire(t.Context())
+			require.NoError(t, err)
+			require.LessOrEqual(t, time.Since(crashed), 19*time.Second)
+			require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
+			require.NoError(t, next.Release(t.Context()))
 		})
 	}
 }
@@ -231,15 +228,13 @@ func TestAnAnswerAfterTheEndOfALeaseIsALoss(t *testing.T) {
 		"Renew":  func(ctx context.Context, l *leasehold.Lease) error { return l.Renew(ctx) },
 		"Commit": func(ctx context.Context, l *leasehold.Lease) error { return l.Commit(ctx, []byte("x")) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
-				time.Sleep(11 * time.Second) // of 12
-				store.next(fault{op: "put", apply: true, delay: 2 * time.Second})
-				require.ErrorIs(t, write(t.Context(), lease), leasehold.ErrLost)
-				require.False(t, lease.Valid())
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+			time.Sleep(11 * time.Second) // of 12
+			store.next(fault{op: "put", apply: true, delay: 2 * time.Second})
+			require.ErrorIs(t, write(t.Context(), lease), leasehold.ErrLost)
+			require.False(t, lease.Valid())
 		})
 	}
 }
@@ -249,20 +244,18 @@ func TestAnAnswerAfterTheEndOfALeaseIsALoss(t *testing.T) {
 func TestALongOutageCostsNoLease(t *testing.T) {
 	const writes = 150
 	for _, landed := range []int{0, writes - 20, writes - 1} {
-		t.Run(strconv.Itoa(landed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				lock := newLock(t, store, leasehold.WithManualRenewal(), leasehold.WithTTL(time.Hour))
-				lease := acquire(t, lock)
-				for i := range writes {
-					store.next(fault{op: "put", apply: i == landed, err: errInjected})
-					once, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-					require.ErrorIs(t, lease.Renew(once), errInjected)
-					cancel()
-				}
-				require.NoError(t, lease.Renew(t.Context()))
-				require.NoError(t, lease.Release(t.Context()))
-			})
+		bubble.Run(t, strconv.Itoa(landed), func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			lock := newLock(t, store, leasehold.WithManualRenewal(), leasehold.WithTTL(time.Hour))
+			lease := acquire(t, lock)
+			for i := range writes {
+				store.next(fault{op: "put", apply: i == landed, err: errInjected})
+				once, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+				require.ErrorIs(t, lease.Renew(once), errInjected)
+				cancel()
+			}
+			require.NoError(t, lease.Renew(t.Context()))
+			require.NoError(t, lease.Release(t.Context()))
 		})
 	}
 }
@@ -282,18 +275,16 @@ func TestReleaseOfALeaseThatWasReplaced(t *testing.T) {
 			require.NoError(t, s.DeleteIfMatch(t.Context(), key, o.ETag))
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := leasehold.NewMemStore()
-				lease := acquire(t, newLock(t, store))
-				replace(t, store)
-				before, _ := store.Get(t.Context(), key)
-				for range 2 {
-					require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
-				}
-				after, _ := store.Get(t.Context(), key)
-				require.Equal(t, before.ETag, after.ETag)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			lease := acquire(t, newLock(t, store))
+			replace(t, store)
+			before, _ := store.Get(t.Context(), key)
+			for range 2 {
+				require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
+			}
+			after, _ := store.Get(t.Context(), key)
+			require.Equal(t, before.ETag, after.ETag)
 		})
 	}
 }
@@ -353,23 +344,21 @@ func TestDefinitiveLossEndsTheContextAtOnce(t *testing.T) {
 			require.NoError(t, newLock(t, s).Break(t.Context(), 1))
 		}, "administrator", "broken"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := leasehold.NewMemStore()
-				lease := acquire(t, newLock(t, store))
-				tc.do(t, store)
-				happened := time.Now()
-				<-lease.Context().Done()
-				require.LessOrEqual(t, time.Since(happened), 5*time.Second, "the next renewal, not the deadline")
-				cause := context.Cause(lease.Context())
-				require.ErrorIs(t, cause, leasehold.ErrLost)
-				require.ErrorContains(t, cause, tc.says)
-				require.Equal(t, tc.outcome, leasehold.Outcome(cause))
-				before, _ := store.Get(t.Context(), key)
-				require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
-				after, _ := store.Get(t.Context(), key)
-				require.Equal(t, before.ETag, after.ETag, "a lost lease touches nothing")
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			lease := acquire(t, newLock(t, store))
+			tc.do(t, store)
+			happened := time.Now()
+			<-lease.Context().Done()
+			require.LessOrEqual(t, time.Since(happened), 5*time.Second, "the next renewal, not the deadline")
+			cause := context.Cause(lease.Context())
+			require.ErrorIs(t, cause, leasehold.ErrLost)
+			require.ErrorContains(t, cause, tc.says)
+			require.Equal(t, tc.outcome, leasehold.Outcome(cause))
+			before, _ := store.Get(t.Context(), key)
+			require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
+			after, _ := store.Get(t.Context(), key)
+			require.Equal(t, before.ETag, after.ETag, "a lost lease touches nothing")
 		})
 	}
 }
@@ -617,49 +606,47 @@ func TestRenewalsThatFailAreToldOncePerRenewInterval(t *testing.T) {
 		"seven seconds": {7 * time.Second, []string{"renewal failed", "renewal failed", "renewals succeed again"}},
 		"too long":      {time.Minute, []string{"renewal failed", "renewal failed", "lease lost"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				var out bytes.Buffer
-				var failed atomic.Int64
-				logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
-				lease := acquire(t, newLock(t, store, leasehold.WithLogger(logger),
-					leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-						if e.Kind == leasehold.EventRenewFailed {
-							failed.Add(1)
-						}
-					})))
-				renewed := lease.Record().RenewedAt
-				// until the first renewal, after which the next one is due in 5 s
-				for lease.Record().RenewedAt.Equal(renewed) {
-					time.Sleep(100 * time.Millisecond)
-				}
-				time.Sleep(4 * time.Second)
-				refuse := slices.Repeat([]fault{{op: "put", err: errInjected}}, 1000)
-				if c.outage < time.Second {
-					refuse = refuse[:1]
-				}
-				store.next(refuse...)
-				time.Sleep(c.outage)
-				store.mu.Lock()
-				if c.outage > time.Second {
-					store.plan = nil
-				}
-				store.mu.Unlock()
-				time.Sleep(20 * time.Second)
-				synctest.Wait() // for what is being logged
-				require.NotNil(t, lease)
-				lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-				require.Len(t, lines, len(c.lines), "%s", out.String())
-				for i, line := range lines {
-					require.Contains(t, line, c.lines[i])
-				}
-				if c.outage == 7*time.Second {
-					require.Greater(t, failed.Load(), int64(5))
-					require.Contains(t, lines[2], fmt.Sprint("failures=", failed.Load()))
-				}
-				runtime.KeepAlive(lease)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			var out bytes.Buffer
+			var failed atomic.Int64
+			logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
+			lease := acquire(t, newLock(t, store, leasehold.WithLogger(logger),
+				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+					if e.Kind == leasehold.EventRenewFailed {
+						failed.Add(1)
+					}
+				})))
+			renewed := lease.Record().RenewedAt
+			// until the first renewal, after which the next one is due in 5 s
+			for lease.Record().RenewedAt.Equal(renewed) {
+				time.Sleep(100 * time.Millisecond)
+			}
+			time.Sleep(4 * time.Second)
+			refuse := slices.Repeat([]fault{{op: "put", err: errInjected}}, 1000)
+			if c.outage < time.Second {
+				refuse = refuse[:1]
+			}
+			store.next(refuse...)
+			time.Sleep(c.outage)
+			store.mu.Lock()
+			if c.outage > time.Second {
+				store.plan = nil
+			}
+			store.mu.Unlock()
+			time.Sleep(20 * time.Second)
+			synctest.Wait() // for what is being logged
+			require.NotNil(t, lease)
+			lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+			require.Len(t, lines, len(c.lines), "%s", out.String())
+			for i, line := range lines {
+				require.Contains(t, line, c.lines[i])
+			}
+			if c.outage == 7*time.Second {
+				require.Greater(t, failed.Load(), int64(5))
+				require.Contains(t, lines[2], fmt.Sprint("failures=", failed.Load()))
+			}
+			runtime.KeepAlive(lease)
 		})
 	}
 }
@@ -973,23 +960,21 @@ func TestATermEndsOnce(t *testing.T) {
 			_ = lease.Release(t.Context())
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				var ends []leasehold.EventKind
-				lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(),
-					leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-						if e.Kind == leasehold.EventReleased || e.Kind == leasehold.EventLost {
-							ends = append(ends, e.Kind)
-						}
-					})))
-				end(t, store, lease, func() {
-					admin := newLock(t, store.Store)
-					require.NoError(t, admin.Break(t.Context(), 1))
-					_ = acquire(t, admin)
-				})
-				require.Len(t, ends, 1, "%v", ends)
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			var ends []leasehold.EventKind
+			lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(),
+				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+					if e.Kind == leasehold.EventReleased || e.Kind == leasehold.EventLost {
+						ends = append(ends, e.Kind)
+					}
+				})))
+			end(t, store, lease, func() {
+				admin := newLock(t, store.Store)
+				require.NoError(t, admin.Break(t.Context(), 1))
+				_ = acquire(t, admin)
 			})
+			require.Len(t, ends, 1, "%v", ends)
 		})
 	}
 }
@@ -1148,28 +1133,26 @@ func TestAbandonInAFunction(t *testing.T) {
 			})
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := leasehold.NewMemStore()
-				lock := newLock(t, store)
-				var lease *leasehold.Lease
-				err := run(t.Context(), lock, func(ctx context.Context, given *leasehold.Lease) error {
-					time.Sleep(time.Second)
-					lease = given
-					lease.Abandon()
-					<-ctx.Done()
-					return work
-				})
-				require.ErrorIs(t, err, work)
-				require.NotErrorIs(t, err, leasehold.ErrLost)
-				rec, err := lock.Inspect(t.Context())
-				require.NoError(t, err)
-				require.False(t, rec.Released(), "only Release frees an abandoned lease")
-				_, err = lock.TryAcquire(t.Context())
-				require.ErrorIs(t, err, leasehold.ErrHeld)
-				require.NoError(t, lease.Release(t.Context()))
-				require.NoError(t, acquire(t, newLock(t, store)).Release(t.Context()))
+		bubble.Run(t, name, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			lock := newLock(t, store)
+			var lease *leasehold.Lease
+			err := run(t.Context(), lock, func(ctx context.Context, given *leasehold.Lease) error {
+				time.Sleep(time.Second)
+				lease = given
+				lease.Abandon()
+				<-ctx.Done()
+				return work
 			})
+			require.ErrorIs(t, err, work)
+			require.NotErrorIs(t, err, leasehold.ErrLost)
+			rec, err := lock.Inspect(t.Context())
+			require.NoError(t, err)
+			require.False(t, rec.Released(), "only Release frees an abandoned lease")
+			_, err = lock.TryAcquire(t.Context())
+			require.ErrorIs(t, err, leasehold.ErrHeld)
+			require.NoError(t, lease.Release(t.Context()))
+			require.NoError(t, acquire(t, newLock(t, store)).Release(t.Context()))
 		})
 	}
 }
@@ -1187,21 +1170,19 @@ func TestAReleaseThatHasFailedGoesOnAfterAbandon(t *testing.T) {
 			return lease.Release(ctx)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				lock := newLock(t, store)
-				require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
-					over, cancel := context.WithCancel(ctx)
-					cancel()
-					store.next(fault{op: "put", err: errInjected})
-					require.ErrorIs(t, end(over, lease), errInjected)
-					return nil
-				}))
-				rec, err := lock.Inspect(t.Context())
-				require.NoError(t, err)
-				require.True(t, rec.Released())
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			lock := newLock(t, store)
+			require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
+				over, cancel := context.WithCancel(ctx)
+				cancel()
+				store.next(fault{op: "put", err: errInjected})
+				require.ErrorIs(t, end(over, lease), errInjected)
+				return nil
+			}))
+			rec, err := lock.Inspect(t.Context())
+			require.NoError(t, err)
+			require.True(t, rec.Released())
 		})
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
@@ -131,34 +132,32 @@ func TestAcquireContextBoundsTheCallNotTheLease(t *testing.T) {
 
 func TestCrashedHolderIsReplacedWhenItsTTLHasPassed(t *testing.T) {
 	for _, tells := range []bool{true, false} {
-		t.Run(fmt.Sprintf("store tells age %v", tells), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				if tells {
-					mem = testopt.NewMemStore(false, true)
-				}
-				holder := &faultStore{Store: mem}
-				lease := acquire(t, newLock(t, holder))
-				crash(holder)
-				crashed := time.Now()
-				time.Sleep(time.Second)
+		bubble.Run(t, fmt.Sprintf("store tells age %v", tells), func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			if tells {
+				mem = testopt.NewMemStore(false, true)
+			}
+			holder := &faultStore{Store: mem}
+			lease := acquire(t, newLock(t, holder))
+			crash(holder)
+			crashed := time.Now()
+			time.Sleep(time.Second)
 
-				candidate := &faultStore{Store: mem}
-				next, err := newLock(t, candidate).Acquire(t.Context())
-				require.NoError(t, err)
-				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost, "the old context ended first")
-				require.Equal(t, uint64(2), next.Token())
-				took := time.Since(crashed)
-				least := 15300 * time.Millisecond
-				if !tells {
-					least += time.Second // a newcomer counts from its first look
-				}
-				require.GreaterOrEqual(t, took, least)
-				require.LessOrEqual(t, took, least+330*time.Millisecond, "and wakes when the lease can expire, not "+
-					"at the next poll")
-				require.NoError(t, next.Release(t.Context()))
-				require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
-			})
+			candidate := &faultStore{Store: mem}
+			next, err := newLock(t, candidate).Acquire(t.Context())
+			require.NoError(t, err)
+			require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost, "the old context ended first")
+			require.Equal(t, uint64(2), next.Token())
+			took := time.Since(crashed)
+			least := 15300 * time.Millisecond
+			if !tells {
+				least += time.Second // a newcomer counts from its first look
+			}
+			require.GreaterOrEqual(t, took, least)
+			require.LessOrEqual(t, took, least+330*time.Millisecond, "and wakes when the lease can expire, not "+
+				"at the next poll")
+			require.NoError(t, next.Release(t.Context()))
+			require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
 		})
 	}
 }
@@ -1172,24 +1171,22 @@ func TestWhatComesTooLateIsGivenBack(t *testing.T) {
 			if left {
 				steps = append(steps, "failure", "failure", "failure", "failure")
 			}
-			t.Run(fmt.Sprint(steps), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					mem, c := leasehold.NewMemStore(), newBrokenClock()
-					ctx, cancel := context.WithCancel(t.Context())
-					store := &scripted{Store: mem, clock: c, cancel: cancel, steps: steps}
-					l := newLock(t, store, withClock(c), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
-					_, err := l.TryAcquire(ctx)
-					t.Log(err)
-					require.Error(t, err)
-					require.NotErrorIs(t, err, leasehold.ErrHeld, "nobody else has it")
-					require.Equal(t, !left, stored(t, mem).Released())
-					if left {
-						require.ErrorContains(t, err, "it could not be released")
-					}
-					if ctx.Err() != nil {
-						require.ErrorIs(t, err, context.Canceled)
-					}
-				})
+			bubble.Run(t, fmt.Sprint(steps), func(t *testing.T) {
+				mem, c := leasehold.NewMemStore(), newBrokenClock()
+				ctx, cancel := context.WithCancel(t.Context())
+				store := &scripted{Store: mem, clock: c, cancel: cancel, steps: steps}
+				l := newLock(t, store, withClock(c), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+				_, err := l.TryAcquire(ctx)
+				t.Log(err)
+				require.Error(t, err)
+				require.NotErrorIs(t, err, leasehold.ErrHeld, "nobody else has it")
+				require.Equal(t, !left, stored(t, mem).Released())
+				if left {
+					require.ErrorContains(t, err, "it could not be released")
+				}
+				if ctx.Err() != nil {
+					require.ErrorIs(t, err, context.Canceled)
+				}
 			})
 		}
 	}
@@ -1222,24 +1219,22 @@ func TestAStoreThatRefusesToReplaceAFreeLock(t *testing.T) {
 		"refused":  "refused a write",
 		"failure":  errInjected.Error(),
 	} {
-		t.Run(step, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
-				store := &scripted{Store: mem, steps: slices.Repeat([]string{step}, 1000)}
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-				defer cancel()
-				said := logged(t, func() {
-					elector, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
-					require.NoError(t, err)
-					time.AfterFunc(29*time.Second, func() { require.NoError(t, elector.Check(nil)) })
-					time.AfterFunc(31*time.Second, func() { require.ErrorContains(t, elector.Check(nil), text) })
-					require.NoError(t, elector.Run(ctx))
-				})
-				require.Contains(t, said, "acquiring the lock failed, will retry")
-				require.Contains(t, said, text)
-				require.Less(t, store.writes, 4*30, "about one try in a TTL, after the first ones")
+		bubble.Run(t, step, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
+			store := &scripted{Store: mem, steps: slices.Repeat([]string{step}, 1000)}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			said := logged(t, func() {
+				elector, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
+				require.NoError(t, err)
+				time.AfterFunc(29*time.Second, func() { require.NoError(t, elector.Check(nil)) })
+				time.AfterFunc(31*time.Second, func() { require.ErrorContains(t, elector.Check(nil), text) })
+				require.NoError(t, elector.Run(ctx))
 			})
+			require.Contains(t, said, "acquiring the lock failed, will retry")
+			require.Contains(t, said, text)
+			require.Less(t, store.writes, 4*30, "about one try in a TTL, after the first ones")
 		})
 	}
 }
@@ -1381,40 +1376,38 @@ func TestALostTermKeepsItsLockUntilTheFunctionHasReturned(t *testing.T) {
 			return e.Run(ctx)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				lock := newLock(t, store)
-				ctx, cancel := context.WithCancel(t.Context())
-				var s section
-				terms := 0
-				var wg sync.WaitGroup
-				for range 3 {
-					wg.Go(func() {
-						if err := run(ctx, lock, func(ctx context.Context) {
-							s.enter()
-							defer s.leave()
-							terms++
-							// within the safety margin, and beyond it
-							windDown := []time.Duration{2900 * time.Millisecond, 10 * time.Second}[terms%2]
-							<-ctx.Done()
-							time.Sleep(windDown)
-						}); err != nil {
-							t.Error(err)
-						}
-					})
-				}
-				for range 20 { // outages that end a lease, and end just after it
-					time.Sleep(30 * time.Second)
-					store.down.Store(true)
-					time.Sleep(13 * time.Second)
-					store.down.Store(false)
-				}
-				cancel()
-				wg.Wait()
-				require.Zero(t, s.overlaps.Load())
-				require.Greater(t, terms, 10)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			lock := newLock(t, store)
+			ctx, cancel := context.WithCancel(t.Context())
+			var s section
+			terms := 0
+			var wg sync.WaitGroup
+			for range 3 {
+				wg.Go(func() {
+					if err := run(ctx, lock, func(ctx context.Context) {
+						s.enter()
+						defer s.leave()
+						terms++
+						// within the safety margin, and beyond it
+						windDown := []time.Duration{2900 * time.Millisecond, 10 * time.Second}[terms%2]
+						<-ctx.Done()
+						time.Sleep(windDown)
+					}); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			for range 20 { // outages that end a lease, and end just after it
+				time.Sleep(30 * time.Second)
+				store.down.Store(true)
+				time.Sleep(13 * time.Second)
+				store.down.Store(false)
+			}
+			cancel()
+			wg.Wait()
+			require.Zero(t, s.overlaps.Load())
+			require.Greater(t, terms, 10)
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
@@ -73,35 +74,33 @@ func announcing() (observer leasehold.Option, tokens func() []uint64) {
 // the new one is announced again, whether or not the old one has a token and an object id.
 func TestAReadThatAWriteOvertakesAnnouncesNothing(t *testing.T) {
 	for name, tokenless := range map[string]bool{"by a Lock": false, "by a foreign client": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				store := &faultStore{Store: slowWrites{mem}}
-				observer, seen := announcing()
-				lock := newLock(t, store, observer)
-				one := acquire(t, newLock(t, mem))
-				one.Abandon()
-				first := one.Token()
-				if tokenless {
-					damage(t, mem, `{"expires_at": 1, "holder": "foreign"}`)
-					first = 0
-				}
-				_, err := lock.Inspect(t.Context())
-				require.NoError(t, err)
-				time.Sleep(2 * untilNow)
-				store.next(fault{op: "get", apply: true}, fault{op: "get", apply: true, delay: 2 * time.Second})
-				go func() {
-					time.Sleep(100 * time.Millisecond) // while the write is under way
-					_, _ = lock.Inspect(t.Context())
-				}()
-				lease := acquire(t, lock)
-				require.Equal(t, first+1, lease.Token())
-				time.Sleep(3 * time.Second)
-				_, err = lock.Inspect(t.Context())
-				require.NoError(t, err)
-				require.Equal(t, []uint64{first, first + 1}, seen())
-				require.NoError(t, lease.Release(t.Context()))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			store := &faultStore{Store: slowWrites{mem}}
+			observer, seen := announcing()
+			lock := newLock(t, store, observer)
+			one := acquire(t, newLock(t, mem))
+			one.Abandon()
+			first := one.Token()
+			if tokenless {
+				damage(t, mem, `{"expires_at": 1, "holder": "foreign"}`)
+				first = 0
+			}
+			_, err := lock.Inspect(t.Context())
+			require.NoError(t, err)
+			time.Sleep(2 * untilNow)
+			store.next(fault{op: "get", apply: true}, fault{op: "get", apply: true, delay: 2 * time.Second})
+			go func() {
+				time.Sleep(100 * time.Millisecond) // while the write is under way
+				_, _ = lock.Inspect(t.Context())
+			}()
+			lease := acquire(t, lock)
+			require.Equal(t, first+1, lease.Token())
+			time.Sleep(3 * time.Second)
+			_, err = lock.Inspect(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []uint64{first, first + 1}, seen())
+			require.NoError(t, lease.Release(t.Context()))
 		})
 	}
 }
@@ -431,30 +430,28 @@ func TestReadsThatFailForgetNothing(t *testing.T) {
 			return func(ctx context.Context) bool { return ctx.Value(inspecting{}) != nil }
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				former := &faultStore{Store: mem}
-				acquire(t, newLock(t, former))
-				crash(former)
-				candidate := newLock(t, &flaky{mem, fails()}, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
-				ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
-				defer cancel()
-				var wg sync.WaitGroup
-				if name != "every fifth read" {
-					wg.Go(func() {
-						for ctx.Err() == nil {
-							_, _ = candidate.Inspect(context.WithValue(ctx, inspecting{}, true))
-							time.Sleep(time.Second)
-						}
-					})
-				}
-				lease, err := candidate.Acquire(ctx)
-				cancel()
-				wg.Wait()
-				require.NoError(t, err)
-				require.NoError(t, lease.Release(t.Context()))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			former := &faultStore{Store: mem}
+			acquire(t, newLock(t, former))
+			crash(former)
+			candidate := newLock(t, &flaky{mem, fails()}, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+			defer cancel()
+			var wg sync.WaitGroup
+			if name != "every fifth read" {
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						_, _ = candidate.Inspect(context.WithValue(ctx, inspecting{}, true))
+						time.Sleep(time.Second)
+					}
+				})
+			}
+			lease, err := candidate.Acquire(ctx)
+			cancel()
+			wg.Wait()
+			require.NoError(t, err)
+			require.NoError(t, lease.Release(t.Context()))
 		})
 	}
 }
@@ -506,56 +503,54 @@ func TestARestoredVersionIsWaitedOut(t *testing.T) {
 		"a foreign client's release":                {nil, false, true, true, true, false, 15 * time.Second},
 		"left, another's term was seen":             {nil, true, true, false, false, true, 15 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				store := &faultStore{Store: mem}
-				lock := newLock(t, store, c.opts...)
-				former := lock
-				if !c.ownWrite {
-					former = newLock(t, mem, append(c.opts, testopt.NewProcess())...)
-				}
-				lease := acquire(t, former)
-				old := stored(t, mem)
-				if c.left {
-					lease.Abandon()
-					time.Sleep(time.Minute)
-				} else {
-					require.NoError(t, lease.Release(t.Context()))
-				}
-				if c.released {
-					old = stored(t, mem)
-				}
-				if c.noTTL {
-					old = leasehold.Record{Token: old.Token}
-				}
+		bubble.Run(t, name, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			store := &faultStore{Store: mem}
+			lock := newLock(t, store, c.opts...)
+			former := lock
+			if !c.ownWrite {
+				former = newLock(t, mem, append(c.opts, testopt.NewProcess())...)
+			}
+			lease := acquire(t, former)
+			old := stored(t, mem)
+			if c.left {
+				lease.Abandon()
+				time.Sleep(time.Minute)
+			} else {
+				require.NoError(t, lease.Release(t.Context()))
+			}
+			if c.released {
+				old = stored(t, mem)
+			}
+			if c.noTTL {
+				old = leasehold.Record{Token: old.Token}
+			}
 
-				holder, err := newLock(t, mem, leasehold.WithTTL(c.ttl)).Acquire(t.Context())
-				require.NoError(t, err)
-				if c.looks {
-					_, err := lock.TryAcquire(t.Context())
-					require.ErrorIs(t, err, leasehold.ErrHeld)
+			holder, err := newLock(t, mem, leasehold.WithTTL(c.ttl)).Acquire(t.Context())
+			require.NoError(t, err)
+			if c.looks {
+				_, err := lock.TryAcquire(t.Context())
+				require.ErrorIs(t, err, leasehold.ErrHeld)
+			}
+			overwrite(t, mem, old)
+			for range 3 {
+				store.count()
+				err := tryAtOnce(t, lock)
+				require.ErrorIs(t, err, leasehold.ErrHeld)
+				if c.released {
+					require.ErrorContains(t, err, "has come back, as from a backup")
 				}
-				overwrite(t, mem, old)
-				for range 3 {
-					store.count()
-					err := tryAtOnce(t, lock)
-					require.ErrorIs(t, err, leasehold.ErrHeld)
-					if c.released {
-						require.ErrorContains(t, err, "has come back, as from a backup")
-					}
-					require.True(t, holder.Valid())
-					require.Contains(t, store.count(), "get", "the restored version is not known by heart")
-				}
-				began := time.Now()
-				next, err := lock.Acquire(t.Context())
-				require.NoError(t, err)
-				require.GreaterOrEqual(t, time.Since(began), c.ttl, "a TTL")
-				require.Less(t, time.Since(began), 2*c.ttl)
-				require.False(t, holder.Valid())
-				require.ErrorContains(t, context.Cause(holder.Context()), "taken over")
-				require.NoError(t, next.Release(t.Context()))
-			})
+				require.True(t, holder.Valid())
+				require.Contains(t, store.count(), "get", "the restored version is not known by heart")
+			}
+			began := time.Now()
+			next, err := lock.Acquire(t.Context())
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, time.Since(began), c.ttl, "a TTL")
+			require.Less(t, time.Since(began), 2*c.ttl)
+			require.False(t, holder.Valid())
+			require.ErrorContains(t, context.Cause(holder.Context()), "taken over")
+			require.NoError(t, next.Release(t.Context()))
 		})
 	}
 }
@@ -707,17 +702,15 @@ func TestATermWithAnotherIDIsAnother(t *testing.T) {
 		"the same, released":      {func(r *leasehold.Record) { r.ExpiresAt = time.Time{} }, "broken"},
 		"released by an old tool": {func(r *leasehold.Record) { r.TermID, r.ExpiresAt = "", time.Time{} }, "broken"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := leasehold.NewMemStore()
-				lease := acquire(t, newLock(t, store))
-				rec := stored(t, store)
-				rec.Nonce = "x"
-				c.edit(&rec)
-				overwrite(t, store, rec)
-				require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
-				require.ErrorContains(t, context.Cause(lease.Context()), c.want)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			lease := acquire(t, newLock(t, store))
+			rec := stored(t, store)
+			rec.Nonce = "x"
+			c.edit(&rec)
+			overwrite(t, store, rec)
+			require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
+			require.ErrorContains(t, context.Cause(lease.Context()), c.want)
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {

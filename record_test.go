@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 )
 
@@ -447,21 +448,19 @@ func TestMembersThatAreTooLong(t *testing.T) {
 			`"},"object_id":"` + separators[:3000] + `"`,
 	} {
 		for _, released := range []bool{true, false} {
-			t.Run(fmt.Sprint(name, ", released ", released), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := leasehold.NewMemStore()
-					expires := `"expires_at":` + map[bool]string{true: "0", false: "253370764800"}[released]
-					_, err := store.PutIfNoneMatch(t.Context(), key, []byte(`{`+expires+`,"token":7,`+member+`}`))
-					require.NoError(t, err)
-					lock := newLock(t, store)
-					_, err = lock.TryAcquire(t.Context())
-					require.ErrorIs(t, err, leasehold.ErrCorruptRecord, "the record is to blame, not the options of "+
-						"this lock")
-					require.NoError(t, lock.Break(t.Context(), 7))
-					lease := acquire(t, lock)
-					require.EqualValues(t, 8, lease.Token())
-					require.NoError(t, lease.Release(t.Context()))
-				})
+			bubble.Run(t, fmt.Sprint(name, ", released ", released), func(t *testing.T) {
+				store := leasehold.NewMemStore()
+				expires := `"expires_at":` + map[bool]string{true: "0", false: "253370764800"}[released]
+				_, err := store.PutIfNoneMatch(t.Context(), key, []byte(`{`+expires+`,"token":7,`+member+`}`))
+				require.NoError(t, err)
+				lock := newLock(t, store)
+				_, err = lock.TryAcquire(t.Context())
+				require.ErrorIs(t, err, leasehold.ErrCorruptRecord, "the record is to blame, not the options of "+
+					"this lock")
+				require.NoError(t, lock.Break(t.Context(), 7))
+				lease := acquire(t, lock)
+				require.EqualValues(t, 8, lease.Token())
+				require.NoError(t, lease.Release(t.Context()))
 			})
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
@@ -68,26 +69,24 @@ func TestATermGoesOnInAnotherProcess(t *testing.T) {
 // administrator.
 func TestAProcessThatGoesOnLosesAResumedLease(t *testing.T) {
 	for name, release := range map[string]bool{"held": false, "released": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := leasehold.NewMemStore()
-				first := acquire(t, newLock(t, store))
-				lease := resume(t, newcomer(t, store, leasehold.WithIdentity("next")), first.Handle())
-				if release {
-					require.NoError(t, lease.Release(t.Context()))
-				}
-				began := time.Now()
-				select {
-				case <-first.Context().Done():
-				case <-time.After(time.Minute): // of renewals by both in turn
-				}
-				require.LessOrEqual(t, time.Since(began), 5*time.Second)
-				cause := context.Cause(first.Context())
-				require.ErrorIs(t, cause, leasehold.ErrLost)
-				require.Equal(t, "taken_over", leasehold.Outcome(cause))
-				require.ErrorContains(t, cause, `by "next", which has resumed the term`)
-				require.Equal(t, !release, lease.Valid())
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			first := acquire(t, newLock(t, store))
+			lease := resume(t, newcomer(t, store, leasehold.WithIdentity("next")), first.Handle())
+			if release {
+				require.NoError(t, lease.Release(t.Context()))
+			}
+			began := time.Now()
+			select {
+			case <-first.Context().Done():
+			case <-time.After(time.Minute): // of renewals by both in turn
+			}
+			require.LessOrEqual(t, time.Since(began), 5*time.Second)
+			cause := context.Cause(first.Context())
+			require.ErrorIs(t, cause, leasehold.ErrLost)
+			require.Equal(t, "taken_over", leasehold.Outcome(cause))
+			require.ErrorContains(t, cause, `by "next", which has resumed the term`)
+			require.Equal(t, !release, lease.Valid())
 		})
 	}
 }
@@ -406,32 +405,30 @@ func TestHeirsWithOtherTTLs(t *testing.T) {
 		{time.Minute, time.Second, 2 * time.Second, time.Second},
 	} {
 		for _, dies := range []bool{true, false} {
-			t.Run(fmt.Sprint(ttls, dies), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := leasehold.NewMemStore()
-					options := func(ttl time.Duration) []leasehold.Option {
-						return []leasehold.Option{leasehold.WithTTL(ttl), leasehold.WithManualRenewal()}
+			bubble.Run(t, fmt.Sprint(ttls, dies), func(t *testing.T) {
+				store := leasehold.NewMemStore()
+				options := func(ttl time.Duration) []leasehold.Option {
+					return []leasehold.Option{leasehold.WithTTL(ttl), leasehold.WithManualRenewal()}
+				}
+				former := []*leasehold.Lease{acquire(t, newcomer(t, store, options(ttls[0])...))}
+				handle := former[0].Handle()
+				for _, ttl := range ttls[1:] {
+					former = append(former, resume(t, newcomer(t, store, options(ttl)...), handle))
+				}
+				if !dies { // it renews until the others are over, and then its own TTL counts
+					last := former[len(former)-1]
+					for range 130 {
+						time.Sleep(500 * time.Millisecond)
+						require.NoError(t, last.Renew(t.Context()))
 					}
-					former := []*leasehold.Lease{acquire(t, newcomer(t, store, options(ttls[0])...))}
-					handle := former[0].Handle()
-					for _, ttl := range ttls[1:] {
-						former = append(former, resume(t, newcomer(t, store, options(ttl)...), handle))
-					}
-					if !dies { // it renews until the others are over, and then its own TTL counts
-						last := former[len(former)-1]
-						for range 130 {
-							time.Sleep(500 * time.Millisecond)
-							require.NoError(t, last.Renew(t.Context()))
-						}
-						require.Equal(t, ttls[len(ttls)-1], stored(t, store).TTL)
-					}
-					next, err := newcomer(t, store).Acquire(t.Context())
-					require.NoError(t, err)
-					for i, lease := range former {
-						require.False(t, lease.Valid(), "%d", i)
-					}
-					require.NoError(t, next.Release(t.Context()))
-				})
+					require.Equal(t, ttls[len(ttls)-1], stored(t, store).TTL)
+				}
+				next, err := newcomer(t, store).Acquire(t.Context())
+				require.NoError(t, err)
+				for i, lease := range former {
+					require.False(t, lease.Valid(), "%d", i)
+				}
+				require.NoError(t, next.Release(t.Context()))
 			})
 		}
 	}

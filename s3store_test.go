@@ -32,6 +32,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/storehttptest"
@@ -427,13 +428,11 @@ func TestWriteWithItsReplyLostCountsAsOurs(t *testing.T) {
 		"hang":              {After: time.Hour},
 	} {
 		lose := func(step string, run func(t *testing.T, server *fakes3.Server, w *wire, lock *leasehold.Lock)) {
-			t.Run(step+", "+loss, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					server := &fakes3.Server{}
-					w := newWire(server)
-					run(t, server, w, newLock(t, w.store, leasehold.WithIdentity("alice"),
-						leasehold.WithManualRenewal()))
-				})
+			bubble.Run(t, step+", "+loss, func(t *testing.T) {
+				server := &fakes3.Server{}
+				w := newWire(server)
+				run(t, server, w, newLock(t, w.store, leasehold.WithIdentity("alice"),
+					leasehold.WithManualRenewal()))
 			})
 		}
 		lose("acquire", func(t *testing.T, server *fakes3.Server, w *wire, lock *leasehold.Lock) {
@@ -1352,43 +1351,41 @@ func TestAClientThatCannotSendYetIsWaitedFor(t *testing.T) {
 				return led, err
 			},
 		} {
-			t.Run(name+"/"+op, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var ready atomic.Bool
-					server := fakes3.NewWire(&fakes3.Server{})
-					o := fakes3.NewClient(roundTrip(func(r *http.Request) (*http.Response, error) {
-						if c.network != nil && !ready.Load() {
-							return nil, c.network
-						}
-						return server.RoundTrip(r)
-					})).Options()
-					o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-						if c.credentials != nil && !ready.Load() {
-							return aws.Credentials{}, c.credentials
-						}
-						return aws.Credentials{AccessKeyID: "a", SecretAccessKey: "s"}, nil
-					})
-					lock := func() *leasehold.Lock {
-						return newLock(t, leasehold.NewS3Store(s3.New(o), fakes3.Bucket),
-							leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+			bubble.Run(t, name+"/"+op, func(t *testing.T) {
+				var ready atomic.Bool
+				server := fakes3.NewWire(&fakes3.Server{})
+				o := fakes3.NewClient(roundTrip(func(r *http.Request) (*http.Response, error) {
+					if c.network != nil && !ready.Load() {
+						return nil, c.network
 					}
-					_, err := lock().TryAcquire(t.Context())
-					require.ErrorIs(t, err, leasehold.ErrPermanent, "for who does not wait")
-					began := time.Now()
-					_, err = campaign(t.Context(), lock())
-					require.ErrorIs(t, err, leasehold.ErrPermanent)
-					if c.final {
-						require.Zero(t, time.Since(began))
-						return
+					return server.RoundTrip(r)
+				})).Options()
+				o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+					if c.credentials != nil && !ready.Load() {
+						return aws.Credentials{}, c.credentials
 					}
-					require.GreaterOrEqual(t, time.Since(began), 15*time.Second, "a TTL, without a limit of one's own")
-					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-					defer cancel()
-					time.AfterFunc(time.Minute, func() { ready.Store(true) })
-					led, err := campaign(ctx, lock())
-					require.NoError(t, err)
-					require.True(t, led)
+					return aws.Credentials{AccessKeyID: "a", SecretAccessKey: "s"}, nil
 				})
+				lock := func() *leasehold.Lock {
+					return newLock(t, leasehold.NewS3Store(s3.New(o), fakes3.Bucket),
+						leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+				}
+				_, err := lock().TryAcquire(t.Context())
+				require.ErrorIs(t, err, leasehold.ErrPermanent, "for who does not wait")
+				began := time.Now()
+				_, err = campaign(t.Context(), lock())
+				require.ErrorIs(t, err, leasehold.ErrPermanent)
+				if c.final {
+					require.Zero(t, time.Since(began))
+					return
+				}
+				require.GreaterOrEqual(t, time.Since(began), 15*time.Second, "a TTL, without a limit of one's own")
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+				defer cancel()
+				time.AfterFunc(time.Minute, func() { ready.Store(true) })
+				led, err := campaign(ctx, lock())
+				require.NoError(t, err)
+				require.True(t, led)
 			})
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
@@ -42,23 +43,21 @@ func TestAVisitorOutlastsAHolderThatIsGone(t *testing.T) {
 		"the holder's clock is slow":  -48 * time.Hour,
 		"the holder's clock is ahead": 48 * time.Hour,
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := leasehold.NewMemStore()
-				acquire(t, newLock(t, store)).Abandon()
-				rec := stored(t, store)
-				for _, at := range []*time.Time{&rec.ExpiresAt, &rec.RenewedAt, &rec.AcquiredAt} {
-					*at = at.Add(shift)
-				}
-				overwrite(t, store, rec)
-				time.Sleep(24 * time.Hour)
-				lease, took, err := visit(t, t.Context(), store)
-				require.NoError(t, err)
-				require.EqualValues(t, 2, lease.Token())
-				require.GreaterOrEqual(t, took, 15300*time.Millisecond, "a TTL and the drift")
-				require.Less(t, took, 18*time.Second)
-				require.NoError(t, lease.Release(t.Context()))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			acquire(t, newLock(t, store)).Abandon()
+			rec := stored(t, store)
+			for _, at := range []*time.Time{&rec.ExpiresAt, &rec.RenewedAt, &rec.AcquiredAt} {
+				*at = at.Add(shift)
+			}
+			overwrite(t, store, rec)
+			time.Sleep(24 * time.Hour)
+			lease, took, err := visit(t, t.Context(), store)
+			require.NoError(t, err)
+			require.EqualValues(t, 2, lease.Token())
+			require.GreaterOrEqual(t, took, 15300*time.Millisecond, "a TTL and the drift")
+			require.Less(t, took, 18*time.Second)
+			require.NoError(t, lease.Release(t.Context()))
 		})
 	}
 }
@@ -67,30 +66,28 @@ func TestAVisitorOutlastsAHolderThatIsGone(t *testing.T) {
 // holder is gone, it is told at the next renewal.
 func TestAVisitorWaitsForNobodyWhoLives(t *testing.T) {
 	for _, shift := range []time.Duration{0, 4 * time.Second, -4 * time.Second, time.Hour, -time.Hour} {
-		t.Run(shift.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				wall := newBrokenClock()
-				wall.move(clock.Reading{Wall: shift})
-				holder, err := newLock(t, store.Store, withClock(wall)).Acquire(t.Context())
-				require.NoError(t, err)
-				for range 20 {
-					time.Sleep(4100 * time.Millisecond)
-					store.count()
-					_, took, err := visit(t, t.Context(), store)
-					held, ok := errors.AsType[*leasehold.HeldError](err)
-					require.True(t, ok, "%v", err)
-					require.True(t, holder.Valid())
-					if shift.Abs() < 5*time.Second {
-						require.Zero(t, took)
-						require.False(t, held.SeemsGone)
-						require.Equal(t, []string{"get"}, store.count())
-					} else {
-						require.Less(t, took, 5*time.Second+4500*time.Millisecond, "a renewal, and a poll")
-					}
+		bubble.Run(t, shift.String(), func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			wall := newBrokenClock()
+			wall.move(clock.Reading{Wall: shift})
+			holder, err := newLock(t, store.Store, withClock(wall)).Acquire(t.Context())
+			require.NoError(t, err)
+			for range 20 {
+				time.Sleep(4100 * time.Millisecond)
+				store.count()
+				_, took, err := visit(t, t.Context(), store)
+				held, ok := errors.AsType[*leasehold.HeldError](err)
+				require.True(t, ok, "%v", err)
+				require.True(t, holder.Valid())
+				if shift.Abs() < 5*time.Second {
+					require.Zero(t, took)
+					require.False(t, held.SeemsGone)
+					require.Equal(t, []string{"get"}, store.count())
+				} else {
+					require.Less(t, took, 5*time.Second+4500*time.Millisecond, "a renewal, and a poll")
 				}
-				require.NoError(t, holder.Release(t.Context()))
-			})
+			}
+			require.NoError(t, holder.Release(t.Context()))
 		})
 	}
 }
@@ -147,21 +144,19 @@ func TestWhatAVisitorSees(t *testing.T) {
 			store.down.Store(true)
 		}, context.DeadlineExceeded, 45 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				lease := acquire(t, newLock(t, store.Store))
-				lease.Abandon()
-				time.Sleep(time.Hour)
-				time.AfterFunc(c.after, func() { c.happen(t, store, lease) })
-				got, took, err := visit(t, t.Context(), store, quiet)
-				require.ErrorIs(t, err, c.err)
-				require.Less(t, took, c.takes)
-				if err == nil {
-					require.NoError(t, got.Release(t.Context()))
-				}
-				synctest.Wait()
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			lease := acquire(t, newLock(t, store.Store))
+			lease.Abandon()
+			time.Sleep(time.Hour)
+			time.AfterFunc(c.after, func() { c.happen(t, store, lease) })
+			got, took, err := visit(t, t.Context(), store, quiet)
+			require.ErrorIs(t, err, c.err)
+			require.Less(t, took, c.takes)
+			if err == nil {
+				require.NoError(t, got.Release(t.Context()))
+			}
+			synctest.Wait()
 		})
 	}
 }
@@ -199,21 +194,19 @@ func TestALoopLeavesTurnsToOthers(t *testing.T) {
 		return held
 	}
 	for _, processes := range []int{1, 2, 5} {
-		t.Run(fmt.Sprint(processes), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store, ctx := leasehold.NewMemStore(), within(t, duration)
-				had := make(chan time.Duration)
-				for range processes {
-					go func() { had <- loop(t, ctx, store) }()
-				}
-				var sum time.Duration
-				for range processes {
-					share := <-had
-					sum += share
-					require.Greater(t, share, duration/time.Duration(processes)/2)
-				}
-				require.Greater(t, sum, duration*9/10)
-			})
+		bubble.Run(t, fmt.Sprint(processes), func(t *testing.T) {
+			store, ctx := leasehold.NewMemStore(), within(t, duration)
+			had := make(chan time.Duration)
+			for range processes {
+				go func() { had <- loop(t, ctx, store) }()
+			}
+			var sum time.Duration
+			for range processes {
+				share := <-had
+				sum += share
+				require.Greater(t, share, duration/time.Duration(processes)/2)
+			}
+			require.Greater(t, sum, duration*9/10)
 		})
 	}
 }

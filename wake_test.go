@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 )
 
 // process returns a Store value of its own on the same objects, as another process would have.
@@ -66,27 +67,25 @@ func TestWakeMakesWhoeverWaitsReadNow(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				objects := leasehold.NewMemStore()
-				holder := acquire(t, newLock(t, objects, leasehold.WithTTL(2*time.Hour)))
-				led := make(chan uint64, 1)
-				began := time.Now()
-				store, l := waiting(t, objects, func(ctx context.Context, l *leasehold.Lock) {
-					use(ctx, l, func(token uint64) { led <- token })
-				})
-				require.Equal(t, []string{"get"}, store.count())
-
-				l.Wake() // too early
-				synctest.Wait()
-				require.Equal(t, []string{"get"}, store.count())
-				require.NoError(t, holder.Release(t.Context()))
-				synctest.Wait()
-				require.Empty(t, store.count(), "another process: nothing tells it of the release")
-				l.Wake()
-				require.EqualValues(t, 2, <-led)
-				require.Equal(t, began, time.Now(), "virtual time: it did not wait for its next poll")
+		bubble.Run(t, name, func(t *testing.T) {
+			objects := leasehold.NewMemStore()
+			holder := acquire(t, newLock(t, objects, leasehold.WithTTL(2*time.Hour)))
+			led := make(chan uint64, 1)
+			began := time.Now()
+			store, l := waiting(t, objects, func(ctx context.Context, l *leasehold.Lock) {
+				use(ctx, l, func(token uint64) { led <- token })
 			})
+			require.Equal(t, []string{"get"}, store.count())
+
+			l.Wake() // too early
+			synctest.Wait()
+			require.Equal(t, []string{"get"}, store.count())
+			require.NoError(t, holder.Release(t.Context()))
+			synctest.Wait()
+			require.Empty(t, store.count(), "another process: nothing tells it of the release")
+			l.Wake()
+			require.EqualValues(t, 2, <-led)
+			require.Equal(t, began, time.Now(), "virtual time: it did not wait for its next poll")
 		})
 	}
 }
@@ -264,25 +263,23 @@ func TestLocksOfOneProcessWakeEachOther(t *testing.T) {
 		"two Locks, a store unlike itself":      {false, unequal{mem, math.NaN()}},
 	} {
 		same, store := c.same, c.store
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				opts := []leasehold.Option{leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2 * time.Hour)}
-				first := newLock(t, store, opts...)
-				second := first
-				if !same {
-					second = newLock(t, store, opts...)
-				}
-				other, err := leasehold.NewLock(store, "another key", opts...)
-				require.NoError(t, err)
-				held := acquire(t, first)
-				require.NoError(t, acquire(t, other).Release(t.Context()))
-				began := time.Now()
-				time.AfterFunc(time.Minute, func() { _ = held.Release(context.Background()) })
-				lease, err := second.Acquire(t.Context())
-				require.NoError(t, err)
-				require.Equal(t, time.Minute, time.Since(began))
-				require.NoError(t, lease.Release(t.Context()))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			opts := []leasehold.Option{leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2 * time.Hour)}
+			first := newLock(t, store, opts...)
+			second := first
+			if !same {
+				second = newLock(t, store, opts...)
+			}
+			other, err := leasehold.NewLock(store, "another key", opts...)
+			require.NoError(t, err)
+			held := acquire(t, first)
+			require.NoError(t, acquire(t, other).Release(t.Context()))
+			began := time.Now()
+			time.AfterFunc(time.Minute, func() { _ = held.Release(context.Background()) })
+			lease, err := second.Acquire(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, time.Minute, time.Since(began))
+			require.NoError(t, lease.Release(t.Context()))
 		})
 	}
 }
@@ -362,25 +359,23 @@ func TestATurnIsPassedOn(t *testing.T) {
 			func(cancel context.CancelFunc) { synctest.Wait(); cancel() },
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := process(leasehold.NewMemStore())
-				locks := hourly(t, store, 3)
-				held := acquire(t, locks[2])
-				leads, leases, cancel := inLine(t, locks[:2]...)
-				began := time.Now()
-				if c.fault.op == "put" {
-					store.next(fault{op: "put", apply: true}) // the release
-				}
-				store.next(c.fault)
-				require.NoError(t, held.Release(t.Context()))
-				if c.then != nil {
-					c.then(cancel[0])
-				}
-				require.Equal(t, 1, <-leads)
-				require.Equal(t, began, time.Now())
-				require.NoError(t, leases[1].Release(t.Context()))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := process(leasehold.NewMemStore())
+			locks := hourly(t, store, 3)
+			held := acquire(t, locks[2])
+			leads, leases, cancel := inLine(t, locks[:2]...)
+			began := time.Now()
+			if c.fault.op == "put" {
+				store.next(fault{op: "put", apply: true}) // the release
+			}
+			store.next(c.fault)
+			require.NoError(t, held.Release(t.Context()))
+			if c.then != nil {
+				c.then(cancel[0])
+			}
+			require.Equal(t, 1, <-leads)
+			require.Equal(t, began, time.Now())
+			require.NoError(t, leases[1].Release(t.Context()))
 		})
 	}
 }

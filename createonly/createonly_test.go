@@ -19,6 +19,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/createonly"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 	"github.com/leasehold-go/leasehold/storetest"
 )
@@ -581,25 +582,23 @@ func TestBadInput(t *testing.T) {
 			}
 		}, "version 19 is missing"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBucket()
-				s := createonly.New(b)
-				write(t, s, 1, 20)
-				c.spoil(b)
-				before := b.names()
-				_, err := s.Get(t.Context(), key)
-				require.ErrorIs(t, err, leasehold.ErrPermanent)
-				require.ErrorContains(t, err, c.says)
-				_, err = s.PutIfNoneMatch(t.Context(), key, []byte("x"))
-				require.ErrorIs(t, err, leasehold.ErrPermanent)
-				lock, err := leasehold.NewLock(s, key)
-				require.NoError(t, err)
-				_, err = lock.TryAcquire(t.Context())
-				require.ErrorIs(t, err, leasehold.ErrPermanent)
-				synctest.Wait()
-				require.Equal(t, before, b.names())
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			b := newBucket()
+			s := createonly.New(b)
+			write(t, s, 1, 20)
+			c.spoil(b)
+			before := b.names()
+			_, err := s.Get(t.Context(), key)
+			require.ErrorIs(t, err, leasehold.ErrPermanent)
+			require.ErrorContains(t, err, c.says)
+			_, err = s.PutIfNoneMatch(t.Context(), key, []byte("x"))
+			require.ErrorIs(t, err, leasehold.ErrPermanent)
+			lock, err := leasehold.NewLock(s, key)
+			require.NoError(t, err)
+			_, err = lock.TryAcquire(t.Context())
+			require.ErrorIs(t, err, leasehold.ErrPermanent)
+			synctest.Wait()
+			require.Equal(t, before, b.names())
 		})
 	}
 }

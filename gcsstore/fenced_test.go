@@ -25,6 +25,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/gcsstore"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/fencedtest"
 	"github.com/leasehold-go/leasehold/internal/testkit/storehttptest"
@@ -466,53 +467,51 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 		for call, c := range calls {
 			for _, op := range []string{"attributes", "body", "upload"} {
 				for _, once := range []bool{true, false} {
-					t.Run(fmt.Sprintf("%s/%s/%s/once=%v", name, call, op, once), func(t *testing.T) {
-						synctest.Test(t, func(t *testing.T) {
-							server := &fakeGCS{files: true}
-							met := 0
-							armed := false
-							w := newWire(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-								if !armed || operation(r) != op || once && met > 0 {
-									server.ServeHTTP(w, r)
-									return
-								}
-								if met++; answer != nil {
-									answer(w, r)
-									return
-								}
-								whole := httptest.NewRecorder()
-								server.ServeHTTP(whole, r)
-								for name, values := range whole.Header() {
-									w.Header()[name] = values
-								}
-								_, _ = w.Write(whole.Body.Bytes()[:whole.Body.Len()/2])
-							}))
-							s := openFenced(t, w.client, bucket)
-							require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("old")))
-							before := server.objects[object].generation
-							armed = true
-							got, err := c.run(t.Context(), s)
-							armed = false
-							stands := server.objects[object]
-							if err != nil {
-								for _, lie := range []error{
-									leasehold.ErrNotExist, leasehold.ErrUnsafeStore, fenced.ErrUnfenced,
-									leasehold.ErrFenced, leasehold.ErrCorruptRecord, leasehold.ErrPermanent,
-								} {
-									require.NotErrorIs(t, err, lie, "that is not known")
-								}
-								if stands.generation != before {
-									require.Equal(t, c.want, string(stands.body),
-										"neither the old nor the new: %v", err)
-								}
-								require.False(t, once && call != "Get", "one bad answer is temporary: %v", err)
+					bubble.Run(t, fmt.Sprintf("%s/%s/%s/once=%v", name, call, op, once), func(t *testing.T) {
+						server := &fakeGCS{files: true}
+						met := 0
+						armed := false
+						w := newWire(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							if !armed || operation(r) != op || once && met > 0 {
+								server.ServeHTTP(w, r)
 								return
 							}
-							require.Equal(t, []string{c.want, c.want}, []string{got, string(stands.body)})
-							if call != "Get" {
-								require.Equal(t, "2", stands.resource["metadata"].(map[string]any)["leasehold-token"])
+							if met++; answer != nil {
+								answer(w, r)
+								return
 							}
-						})
+							whole := httptest.NewRecorder()
+							server.ServeHTTP(whole, r)
+							for name, values := range whole.Header() {
+								w.Header()[name] = values
+							}
+							_, _ = w.Write(whole.Body.Bytes()[:whole.Body.Len()/2])
+						}))
+						s := openFenced(t, w.client, bucket)
+						require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("old")))
+						before := server.objects[object].generation
+						armed = true
+						got, err := c.run(t.Context(), s)
+						armed = false
+						stands := server.objects[object]
+						if err != nil {
+							for _, lie := range []error{
+								leasehold.ErrNotExist, leasehold.ErrUnsafeStore, fenced.ErrUnfenced,
+								leasehold.ErrFenced, leasehold.ErrCorruptRecord, leasehold.ErrPermanent,
+							} {
+								require.NotErrorIs(t, err, lie, "that is not known")
+							}
+							if stands.generation != before {
+								require.Equal(t, c.want, string(stands.body),
+									"neither the old nor the new: %v", err)
+							}
+							require.False(t, once && call != "Get", "one bad answer is temporary: %v", err)
+							return
+						}
+						require.Equal(t, []string{c.want, c.want}, []string{got, string(stands.body)})
+						if call != "Get" {
+							require.Equal(t, "2", stands.resource["metadata"].(map[string]any)["leasehold-token"])
+						}
 					})
 				}
 			}
