@@ -27,6 +27,7 @@ import (
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/fencedtest"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/storetest"
 )
@@ -383,8 +384,7 @@ func TestFencedRequestsHaveTimeLimits(t *testing.T) {
 			w.failOnce(func(r *http.Request) bool {
 				return r.Method == method
 			}, faultproxy.Fault{Before: 24 * time.Hour})
-			ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
-			defer cancel()
+			ctx := testctx.Within(t, 24*time.Hour)
 			began := time.Now()
 			require.NoError(t, s.Put(ctx, 1, object, strings.NewReader("x")))
 			require.InDelta(t, time.Minute, time.Since(began), float64(time.Second), method)

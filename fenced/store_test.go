@@ -24,6 +24,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/fencedtest"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 const object = "data/report.json"
@@ -264,20 +265,12 @@ func TestFencedStoreChecksTheServer(t *testing.T) {
 		body   string
 		says   string
 	}{
-		"conditions ignored": {
-			&fakes3.Server{IgnoreConditions: true},
-			fenced.PaddedBodies,
-			"x",
-			"ignores If-None-Match",
-		},
+		"conditions ignored": {&fakes3.Server{IgnoreConditions: true}, fenced.PaddedBodies, "x",
+			"ignores If-None-Match"},
 		"ETags that repeat": {&fakes3.Server{}, fenced.UniqueETags, "x", "SSE-KMS"},
 		"creates only":      {&fakes3.Server{CreateOnly: true}, fenced.PaddedBodies, "x", "does not implement"},
-		"no multipart upload": {
-			&fakes3.Server{NoMultipart: true},
-			fenced.PaddedBodies,
-			strings.Repeat("x", 8<<20),
-			"does not implement",
-		},
+		"no multipart upload": {&fakes3.Server{NoMultipart: true}, fenced.PaddedBodies, strings.Repeat("x", 8<<20),
+			"does not implement"},
 	} {
 		bubble.Run(t, name, func(t *testing.T) {
 			w := fakes3.NewWire(tc.server)
@@ -431,8 +424,7 @@ func TestFencedWriteGivesUp(t *testing.T) {
 		require.Len(t, f.sent(), 1, "no waiting heals that")
 
 		f.wire.FailAlways(faultproxy.Fault{Kind: faultproxy.Ghost, Before: time.Hour})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		began := time.Now()
 		require.ErrorIs(t, f.Put(ctx, 1, object, strings.NewReader("x")), context.DeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(began))

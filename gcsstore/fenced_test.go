@@ -29,6 +29,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/fencedtest"
 	"github.com/leasehold-go/leasehold/internal/testkit/storehttptest"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/storetest"
 )
 
@@ -247,8 +248,7 @@ func TestFencedPutOfABodyThatFails(t *testing.T) {
 	name := w.createBucket(t)
 	s := openFenced(t, w.client, name)
 	for _, size := range []int{100, 1 << 20, 20 << 20} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		require.Error(t, s.Put(ctx, 1, object, &shortened{bytes.NewReader(make([]byte, size))}))
 		_, err := w.client.Bucket(name).Object(object).Attrs(t.Context())
 		require.ErrorIs(t, err, storage.ErrObjectNotExist, "%d bytes", size)
@@ -273,8 +273,7 @@ func TestFencedRequestsHaveTimeLimits(t *testing.T) {
 			w := newWire(t, &fakeGCS{files: true})
 			s := openFenced(t, w.client, bucket)
 			w.failOnce(method, faultproxy.Fault{Before: 24 * time.Hour})
-			ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
-			defer cancel()
+			ctx := testctx.Within(t, 24*time.Hour)
 			began := time.Now()
 			require.NoError(t, s.Put(ctx, 1, object, strings.NewReader("x")))
 			require.InDelta(t, time.Minute, time.Since(began), float64(time.Second), method)
