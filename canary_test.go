@@ -21,6 +21,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 func TestTheFirstAcquisitionTriesTheStore(t *testing.T) {
@@ -88,8 +89,7 @@ func TestAServerThatIgnoresConditions(t *testing.T) {
 					for round := range uint64(2) {
 						lock := newLock(t, w.store, quiet)
 						// a lease that is not given back must not hang the test
-						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-						defer cancel()
+						ctx := testctx.Within(t, time.Minute)
 						err := take(ctx, t, lock)
 						require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 						require.ErrorContains(t, err, c.says)
@@ -141,8 +141,7 @@ func TestNobodyLeadsOnAServerThatIgnoresConditions(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			server := newServer()
 			server.RandomETags = seed%2 == 0
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := testctx.Within(t, time.Minute)
 			var group sync.WaitGroup
 			for i := range 5 {
 				w := newWire(ignoring(server, "If-Match", "If-None-Match"))
@@ -542,8 +541,7 @@ func (s *panicking) PutIfMatch(ctx context.Context, key string, body []byte, eta
 // that has panicked.
 func TestAPanicWhileTheStoreIsTried(t *testing.T) {
 	for _, waits := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			mem := leasehold.NewMemStore()
+		onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 			if waits {
 				defer acquire(t, newLock(t, mem)).Abandon()
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 // Who waits tries the store meanwhile, once in a process. So the hand-over is as fast as on a known
@@ -190,21 +191,18 @@ func (s *stuck) PutIfNoneMatch(ctx context.Context, _ string, _ []byte) (string,
 }
 
 func TestATrialDoesNotOutliveTheCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		holder, err := newLock(t, mem).Acquire(t.Context())
 		require.NoError(t, err)
 		s := &stuck{Store: mem}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		_, err = newLock(t, s).Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, int32(2), s.writes.Load())
 		require.Zero(t, s.underWay.Load())
 
 		s = &stuck{Store: mem}
-		ctx, cancel = context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx = testctx.Within(t, time.Hour)
 		_, err = newLock(t, s).Acquire(ctx)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.Equal(t, int32(4*2), s.writes.Load(), "an attempt each, and a few of them")
@@ -232,8 +230,7 @@ func TestWhatIsNotTriedOn(t *testing.T) {
 			server.Put(key, []byte(c.body))
 			w := newWire(server)
 			written := recordBodies(w)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := testctx.Within(t, time.Minute)
 			var log bytes.Buffer
 			logger := slog.New(slog.NewTextHandler(&log, nil))
 			_, err := newLock(t, w.store, leasehold.WithLogger(logger)).Acquire(ctx)

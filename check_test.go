@@ -23,6 +23,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
@@ -306,47 +307,23 @@ func TestCheckStoreRefusesAClockThatIsNotTheStores(t *testing.T) {
 		opts  []leasehold.S3Option
 		clock leasehold.ClockVerdict
 	}{
-		"a proxy whose clock is fast": {
-			20 * time.Second,
-			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)},
-			"wrong",
-		},
-		"a proxy whose clock is fast by ten minutes": {
-			10 * time.Minute,
-			[]leasehold.S3Option{leasehold.WithServerClock(time.Minute)},
-			"wrong",
-		},
-		"a proxy whose clock is right": {
-			0,
-			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)},
-			"consistent",
-		},
-		"a proxy whose clock is slow": {
-			-20 * time.Second,
-			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)},
-			"consistent",
-		},
+		"a proxy whose clock is fast": {20 * time.Second,
+			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)}, "wrong"},
+		"a proxy whose clock is fast by ten minutes": {10 * time.Minute,
+			[]leasehold.S3Option{leasehold.WithServerClock(time.Minute)}, "wrong"},
+		"a proxy whose clock is right": {0, []leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)},
+			"consistent"},
+		"a proxy whose clock is slow": {-20 * time.Second,
+			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)}, "consistent"},
 		"a proxy whose clock is fast, but unused": {20 * time.Second, nil, "not used"},
-		"a proxy whose clock is fast within a slack": {
-			20 * time.Second,
-			[]leasehold.S3Option{leasehold.WithServerClock(30 * time.Second)},
-			"consistent",
-		},
-		"a proxy whose clock is fast, with a prefix": {
-			20 * time.Second,
-			[]leasehold.S3Option{leasehold.WithKeyPrefix("a/"), leasehold.WithServerClock(3 * time.Second)},
-			"wrong",
-		},
-		"a proxy whose clock is fast beyond a slack": {
-			20 * time.Second,
-			[]leasehold.S3Option{leasehold.WithServerClock(10 * time.Second)},
-			"wrong",
-		},
-		"a proxy whose clock is fast by a few seconds": {
-			4 * time.Second,
-			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)},
-			"wrong",
-		},
+		"a proxy whose clock is fast within a slack": {20 * time.Second,
+			[]leasehold.S3Option{leasehold.WithServerClock(30 * time.Second)}, "consistent"},
+		"a proxy whose clock is fast, with a prefix": {20 * time.Second,
+			[]leasehold.S3Option{leasehold.WithKeyPrefix("a/"), leasehold.WithServerClock(3 * time.Second)}, "wrong"},
+		"a proxy whose clock is fast beyond a slack": {20 * time.Second,
+			[]leasehold.S3Option{leasehold.WithServerClock(10 * time.Second)}, "wrong"},
+		"a proxy whose clock is fast by a few seconds": {4 * time.Second,
+			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)}, "wrong"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -412,8 +389,7 @@ func TestCheckStoreOnAServerThatDoesNotAnswer(t *testing.T) {
 		require.NotErrorIs(t, err, leasehold.ErrUnsafeStore)
 		require.False(t, report.ConditionalPuts)
 
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		w.FailAlways(faultproxy.Fault{After: time.Hour})
 		began := time.Now()
 		_, err = leasehold.CheckStore(ctx, w.store, "check")

@@ -23,6 +23,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -96,6 +97,20 @@ func (c *candidate) stop(t *testing.T) {
 	t.Helper()
 	c.cancel()
 	require.NoError(t, <-c.ended)
+}
+
+// running runs an elector until stop, which returns what Run does.
+func running(t *testing.T, e interface {
+	Run(ctx context.Context) error
+}) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
 }
 
 func TestElectorLeadsAndHandsOver(t *testing.T) {
@@ -233,8 +248,7 @@ func TestElectorGoesOnAfterAReleaseThatFailed(t *testing.T) {
 
 // The lock is never released while the callback runs, however long it takes to notice.
 func TestSlowCallbackKeepsTheLockUntilItReturns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		winding := make(chan struct{})
 		var order journal
 		e, err := leasehold.NewElector(newLock(t, mem), leasehold.Callbacks{
@@ -266,8 +280,7 @@ func TestSlowCallbackKeepsTheLockUntilItReturns(t *testing.T) {
 }
 
 func TestCallbackThatNeverReturnsIsReportedAndLosesTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		stuck := make(chan struct{})
 		var overruns journal
 		var e *leasehold.Elector
@@ -309,14 +322,11 @@ func TestCallbackThatReturnsEarlyLeavesTheElectorLeading(t *testing.T) {
 			OnStoppedLeading: func(error) { stopped++ },
 		})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- e.Run(ctx) }()
+		stop := running(t, e)
 		time.Sleep(time.Hour)
 		require.True(t, e.IsLeader())
 		require.Zero(t, stopped)
-		cancel()
-		require.NoError(t, <-ended)
+		require.NoError(t, stop())
 		require.Equal(t, 1, stopped)
 	})
 }
@@ -353,8 +363,7 @@ func TestPanicInACallbackReleasesTheLockAndGoesOn(t *testing.T) {
 }
 
 func TestRunOnceEndsWithItsTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
 		require.NoError(t, err)
 		go func() {
@@ -494,8 +503,7 @@ func TestLeaderBeforeAnyIsSeen(t *testing.T) {
 }
 
 func TestRunReturnsTheErrorOfItsLastRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler))),
 			leasehold.Callbacks{})
 		require.NoError(t, err)
@@ -513,8 +521,7 @@ func TestRunReturnsTheErrorOfItsLastRelease(t *testing.T) {
 // An elector that has found the lock held knows that its settings are right, so a permanent error
 // may pass.
 func TestRunGoesOnAfterItHasFoundTheLockHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		held := acquire(t, newLock(t, mem))
 		store := &faultStore{Store: mem}
 		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler))),
@@ -538,13 +545,10 @@ func TestRunGoesOnAfterItHasFoundTheLockHeld(t *testing.T) {
 }
 
 func TestLeaderAfterTheOwnTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		e, err := leasehold.NewElector(newLock(t, &faultStore{Store: mem}), leasehold.Callbacks{})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		running := make(chan error, 1)
-		go func() { running <- e.Run(ctx) }()
+		stop := running(t, e)
 		synctest.Wait()
 		require.True(t, e.IsLeader())
 		require.NoError(t, e.Resign(t.Context()))
@@ -553,8 +557,7 @@ func TestLeaderAfterTheOwnTerm(t *testing.T) {
 		r, seen := e.Leader()
 		require.True(t, seen)
 		require.Equal(t, "next", r.Holder)
-		cancel()
-		require.NoError(t, <-running)
+		require.NoError(t, stop())
 		require.NoError(t, next.Release(t.Context()))
 	})
 }
@@ -562,8 +565,7 @@ func TestLeaderAfterTheOwnTerm(t *testing.T) {
 // A callback that returns early cannot leave Lease.Do running under a lease that the elector
 // releases.
 func TestAnElectorsLeaseRefusesDo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		var s section
 		work := func(ctx context.Context, _ *leasehold.Lease) error {
 			s.enter()
@@ -583,18 +585,15 @@ func TestAnElectorsLeaseRefusesDo(t *testing.T) {
 			},
 		})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- e.Run(ctx) }()
+		stop := running(t, e)
 		time.Sleep(time.Second)
 		other := newLock(t, mem)
-		otherCtx, stop := context.WithCancel(t.Context())
+		otherCtx, end := context.WithCancel(t.Context())
 		wg.Go(func() { _ = other.Do(otherCtx, work) })
 		time.Sleep(3 * time.Second)
-		cancel()
-		require.NoError(t, <-done)
+		require.NoError(t, stop())
 		time.Sleep(10 * time.Second)
-		stop()
+		end()
 		wg.Wait()
 		require.ErrorContains(t, doErr, "has its function already")
 		require.Zero(t, s.overlaps.Load(), "another process's function ran beside one under Lease.Do")
@@ -623,17 +622,14 @@ func TestAnElectorsLeaseRefusesDoBesideASibling(t *testing.T) {
 			},
 		})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- e.Run(ctx) }()
+		stop := running(t, e)
 		time.Sleep(time.Second)
-		otherCtx, stop := context.WithCancel(t.Context())
+		otherCtx, end := context.WithCancel(t.Context())
 		wg.Go(func() { _ = lock.Do(otherCtx, work) })
 		time.Sleep(time.Second)
-		cancel()
-		require.NoError(t, <-done)
+		require.NoError(t, stop())
 		time.Sleep(10 * time.Second)
-		stop()
+		end()
 		wg.Wait()
 		require.Zero(t, s.overlaps.Load())
 	})
@@ -641,8 +637,7 @@ func TestAnElectorsLeaseRefusesDoBesideASibling(t *testing.T) {
 
 // A loss while the function winds down is told by the error of RunOnce.
 func TestRunOnceTellsALossWhileWindingDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		var lost bool
 		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{
 			OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
@@ -663,8 +658,7 @@ func TestRunOnceTellsALossWhileWindingDown(t *testing.T) {
 
 // While a sibling overruns, no request is sent, which is not the fault of the store.
 func TestCheckOfAnElectorWhoseSiblingOverruns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		go func() {
 			_ = lock.Do(context.Background(), func(ctx context.Context, _ *leasehold.Lease) error {
@@ -696,13 +690,11 @@ func TestCheckOfAnElectorWhoseSiblingOverruns(t *testing.T) {
 
 // The end of ctx hides no store that has never answered.
 func TestRunTellsThatTheStoreNeverAnswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		store.down.Store(true)
 		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, 2*time.Second)
 		require.Error(t, e.Run(ctx))
 	})
 }
@@ -726,8 +718,7 @@ func TestRunWithReadOnlyCredentials(t *testing.T) {
 		e, err := leasehold.NewElector(newLock(t, readOnly{leasehold.NewMemStore()},
 			leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{})
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx := testctx.Within(t, time.Hour)
 		var check error
 		time.AfterFunc(59*time.Minute, func() { check = e.Check(nil) })
 		began := time.Now()
@@ -748,8 +739,7 @@ func TestGoexitInAnObserver(t *testing.T) {
 				}
 			})), leasehold.Callbacks{})
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		ended := make(chan bool)
 		go func() {
 			returned := false
@@ -781,9 +771,7 @@ func TestCheckDuringACallback(t *testing.T) {
 			if name == "OnNewLeader" {
 				acquire(t, newLock(t, mem))
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error)
-			go func() { done <- e.Run(ctx) }()
+			stop := running(t, e)
 			synctest.Wait()
 			if name == "OnStoppedLeading" {
 				over, stop := context.WithCancel(t.Context())
@@ -804,8 +792,7 @@ func TestCheckDuringACallback(t *testing.T) {
 			close(hangs)
 			synctest.Wait()
 			require.NoError(t, e.Check(nil))
-			cancel()
-			require.NoError(t, <-done)
+			require.NoError(t, stop())
 		})
 	}
 }
@@ -831,13 +818,11 @@ func TestCheckDuringAReleaseThatHangs(t *testing.T) {
 		store.on.Store(true)
 		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- e.Run(ctx) }()
+		stop := running(t, e)
 		time.Sleep(time.Minute)
 		store.on.Store(false)
-		over, stop := context.WithCancel(t.Context())
-		stop()
+		over, end := context.WithCancel(t.Context())
+		end()
 		_ = e.Resign(over) // only asks
 		time.Sleep(20 * time.Second)
 		require.NoError(t, e.Check(nil))
@@ -847,8 +832,7 @@ func TestCheckDuringAReleaseThatHangs(t *testing.T) {
 		close(store.off)
 		synctest.Wait()
 		require.NoError(t, e.Check(nil))
-		cancel()
-		require.NoError(t, <-done)
+		require.NoError(t, stop())
 	})
 }
 
@@ -876,8 +860,7 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 func TestFailuresAreTold(t *testing.T) {
 	away := errors.New("connection refused")
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		var e *leasehold.Elector
 		var errRun, errAcquire, errCheck error
 		var checked sync.WaitGroup
@@ -943,8 +926,7 @@ func TestTheEndOfItsContextIsNoErrorOfRun(t *testing.T) {
 }
 
 func TestRunEndsOnACorruptRecordBeforeTheFirstGoodAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		etag, err := store.PutIfNoneMatch(t.Context(), key, []byte(`{"expires_at": -1}`))
 		require.NoError(t, err)
 		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
@@ -976,8 +958,7 @@ func TestRunEndsOnACorruptRecordBeforeTheFirstGoodAnswer(t *testing.T) {
 }
 
 func TestRunReportsAReleaseOfACutOffAcquisitionThatFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -992,9 +973,7 @@ func TestCheckIsHealthyWhileAnElectorRests(t *testing.T) {
 		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore(), leasehold.WithPollInterval(30*time.Second)),
 			leasehold.Callbacks{})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- e.Run(ctx) }()
+		stop := running(t, e)
 		synctest.Wait()
 		for range 20 { // every other rest is longer than the two poll intervals after which silence is a fault
 			require.NoError(t, e.Resign(t.Context()))
@@ -1003,8 +982,7 @@ func TestCheckIsHealthyWhileAnElectorRests(t *testing.T) {
 				require.NoError(t, e.Check(nil))
 			}
 		}
-		cancel()
-		require.NoError(t, <-done)
+		require.NoError(t, stop())
 	})
 }
 
@@ -1029,8 +1007,7 @@ func TestACallbackThatReleasesRestsAsAfterResign(t *testing.T) {
 
 // RunOnce in a loop rests as Run does, so that a candidate that waits gets the term.
 func TestRunOnceRestsAfterAResign(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		objects := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, objects leasehold.Store) {
 		var terms atomic.Int64
 		var resigned atomic.Pointer[time.Time]
 		e, err := leasehold.NewElector(newLock(t, process(objects)), leasehold.Callbacks{
@@ -1352,14 +1329,12 @@ func everything(t *testing.T, length time.Duration, real bool) {
 
 // A Run that was stopped before its first request has no failure, whatever an earlier one had.
 func TestAStoppedRunReturnsNoFailureOfAnEarlierOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		crash(store)
 		e, err := leasehold.NewElector(newLock(t, store),
 			leasehold.Callbacks{OnStartedLeading: func(context.Context, *leasehold.Lease) {}})
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := testctx.Within(t, time.Minute)
 		require.ErrorIs(t, e.Run(ctx), context.DeadlineExceeded, "the store has never answered")
 		require.NoError(t, e.Run(ctx))
 	})

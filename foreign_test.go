@@ -118,8 +118,7 @@ func TestBreakLeavesWhatIsTooLarge(t *testing.T) {
 // A member of a table that is broken gets another object id, because to other members a released
 // term is over at once, while the broken one may still act.
 func TestBreakOfAMemberOfATable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		l, err := leasehold.NewLock(store, "tables/a.members/pod-7")
 		require.NoError(t, err)
 		lease := acquire(t, l)

@@ -21,12 +21,12 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
 func TestLeaseEndsBeforeAnyoneElseCanHoldTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		began := time.Now()
 		lease := acquire(t, newLock(t, store))
 		require.Equal(t, began.Add(12*time.Second), lease.Deadline(), "the TTL less the safety margin")
@@ -40,8 +40,7 @@ func TestLeaseEndsBeforeAnyoneElseCanHoldTheLock(t *testing.T) {
 }
 
 func TestValidityCountsFromBeforeTheRequestWasSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, delay: 2 * time.Second})
 		began := time.Now()
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
@@ -144,8 +143,7 @@ func TestNoWallClockDecidesAboutARecordWithTTL(t *testing.T) {
 
 // A write that times out and lands seconds later must neither lock us out nor give the lock to two.
 func TestGhostAcquisitionIsTakenOverAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store)
 		store.next(fault{op: "get", apply: true}, fault{
 			op:    "put",
@@ -166,8 +164,7 @@ func TestGhostAcquisitionIsTakenOverAtOnce(t *testing.T) {
 }
 
 func TestGhostRenewalIsAdopted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store))
 		// The renewal at 5 s hangs and lands at 8 s, before the retry is sent; that one is refused
 		// and finds the ghost.
@@ -179,12 +176,10 @@ func TestGhostRenewalIsAdopted(t *testing.T) {
 }
 
 func TestGhostRenewalCannotUndoARelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		store := &faultStore{Store: mem}
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		store.next(fault{op: "put", apply: true, later: 10 * time.Second, delay: time.Hour})
 		require.Error(t, lease.Renew(ctx))
 		require.NoError(t, lease.Release(t.Context()))
@@ -196,8 +191,7 @@ func TestGhostRenewalCannotUndoARelease(t *testing.T) {
 }
 
 func TestReleaseWithoutReplyIsRetriedUntilTheLeaseWouldEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store))
 		crash(store)
 		began := time.Now()
@@ -211,8 +205,7 @@ func TestReleaseWithoutReplyIsRetriedUntilTheLeaseWouldEnd(t *testing.T) {
 
 // A release is tried until the lease would have ended, however long ago that was renewed.
 func TestAReleaseIsTriedNoLongerThanTheLeaseWouldHaveLasted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		began := time.Now()
 		time.Sleep(11 * time.Second)
@@ -290,8 +283,7 @@ func TestReleaseOfALeaseThatWasReplaced(t *testing.T) {
 }
 
 func TestReleaseWithAnEndedContextStillReleases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		lease := acquire(t, newLock(t, store))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -303,12 +295,10 @@ func TestReleaseWithAnEndedContextStillReleases(t *testing.T) {
 }
 
 func TestAcquireCutOffMidWriteLeavesNoStrayLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		store := &faultStore{Store: mem}
 		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, delay: 2 * time.Second})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		_, err := newLock(t, store).Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		rec, err := newLock(t, mem).Inspect(t.Context())
@@ -364,8 +354,7 @@ func TestDefinitiveLossEndsTheContextAtOnce(t *testing.T) {
 }
 
 func TestLeaseSurvivesShortOutages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store))
 		for range 20 {
 			store.down.Store(true)
@@ -379,8 +368,7 @@ func TestLeaseSurvivesShortOutages(t *testing.T) {
 }
 
 func TestManualRenewalLeavesRenewingToTheCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		store.count()
 		for range 10 {
@@ -395,8 +383,7 @@ func TestManualRenewalLeavesRenewingToTheCaller(t *testing.T) {
 }
 
 func TestWarmAcquisitionIsOneRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store)
 		lease := acquire(t, lock)
 		require.Equal(t, []string{"get", "put"}, store.count(), "cold")
@@ -448,8 +435,7 @@ func TestForgottenLeaseStopsRenewing(t *testing.T) {
 }
 
 func TestCommittedStateSurvivesReleaseAndTakeover(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		store := &faultStore{Store: mem}
 		lease := acquire(t, newLock(t, store))
 		// The reply of the first commit is lost, that of the second comes after a renewal whose
@@ -475,12 +461,10 @@ func TestCommittedStateSurvivesReleaseAndTakeover(t *testing.T) {
 
 // A commit whose condition fails because an earlier renewal has landed is written again.
 func TestACommitAfterARenewalOfUnknownOutcomeIsWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		store := &faultStore{Store: mem}
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
-		ended, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
+		ended := testctx.Within(t, time.Millisecond)
 		store.next(fault{op: "put", apply: true, err: errInjected})
 		require.ErrorIs(t, lease.Renew(ended), context.DeadlineExceeded)
 		require.NoError(t, lease.Commit(t.Context(), []byte("state")))
@@ -492,8 +476,7 @@ func TestACommitAfterARenewalOfUnknownOutcomeIsWritten(t *testing.T) {
 }
 
 func TestAReleaseIsToldOnceAndWrittenOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		var told []error
 		lease := acquire(t, newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventReleased {
@@ -509,8 +492,7 @@ func TestAReleaseIsToldOnceAndWrittenOnce(t *testing.T) {
 }
 
 func TestZombiesCommitFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		c := newBrokenClock()
 		zombie := acquire(t, newLock(t, mem, withClock(c), leasehold.WithManualRenewal()))
 		time.Sleep(11 * time.Second)
@@ -531,8 +513,7 @@ func TestZombiesCommitFails(t *testing.T) {
 func TestShortOutagesCostNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lost atomic.Int64
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx := testctx.Within(t, time.Hour)
 		store := outages{leasehold.NewMemStore()}
 		var all sync.WaitGroup
 		for i := range 20 {
@@ -569,8 +550,7 @@ func (s outages) PutIfMatch(ctx context.Context, key string, body []byte, etag s
 
 // Failures of the past do not make the next try late.
 func TestTheFirstTryAfterAFailureComesSoon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		var failed time.Time
 		var pauses []time.Duration
 		l := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
@@ -667,8 +647,7 @@ func (c *hookCtx) Value(k any) any {
 // A second Lease.Do between the return of the first function and the release is refused. The hook
 // only widens the window.
 func TestASecondDoBeforeTheReleaseIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lock := newLock(t, mem)
 		base, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -704,8 +683,7 @@ func TestASecondDoBeforeTheReleaseIsRefused(t *testing.T) {
 
 // With a ctx that has ended, either each call sends a request or none.
 func TestRenewWithAnEndedContextIsNotRandom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -726,8 +704,7 @@ func TestRenewWithAnEndedContextIsNotRandom(t *testing.T) {
 
 func TestLeaseDo(t *testing.T) {
 	boom := errors.New("boom")
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store)
 		lease := acquire(t, lock)
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), ctxKey{}, "kept"))
@@ -775,8 +752,7 @@ func TestARefusedDoKeepsNobodyOut(t *testing.T) {
 }
 
 func TestAnAcquiredLeaseReportsAFunctionThatOverruns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		var overran atomic.Int64
 		lock := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventOverrun {
@@ -796,8 +772,7 @@ func TestAnAcquiredLeaseReportsAFunctionThatOverruns(t *testing.T) {
 }
 
 func TestDeadlineIsNeverAfterTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store)
 		lease := acquire(t, lock)
 		require.Equal(t, 12*time.Second, time.Until(lease.Deadline()))
@@ -816,8 +791,7 @@ func TestDeadlineIsNeverAfterTheEnd(t *testing.T) {
 
 // The first attempt of a release lands, and its answer is lost.
 func TestAReleaseThatHasLandedIsNotWrittenAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store))
 		store.count()
 		store.next(fault{op: "put", apply: true, err: errInjected})
@@ -827,8 +801,7 @@ func TestAReleaseThatHasLandedIsNotWrittenAgain(t *testing.T) {
 }
 
 func TestAReleaseThatHasLandedIsNoLossIfAnotherTookTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		store := &faultStore{Store: mem}
 		lock := newLock(t, store)
 		done := make(chan error)
@@ -855,8 +828,7 @@ func TestAReleaseBehindARefusedRenewal(t *testing.T) {
 		time.Second:      {leasehold.ErrLost, leasehold.EventLost},
 		11 * time.Second: {nil, leasehold.EventReleased},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
+		onFaultStore(t, func(t *testing.T, store *faultStore) {
 			var ends []leasehold.EventKind
 			lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(),
 				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
@@ -878,8 +850,7 @@ func TestAReleaseBehindARefusedRenewal(t *testing.T) {
 }
 
 func TestAbandon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		var counters sync.Map
 		kinds := func(kind leasehold.EventKind) *atomic.Int64 {
 			n, _ := counters.LoadOrStore(kind, new(atomic.Int64))
@@ -981,8 +952,7 @@ func TestATermEndsOnce(t *testing.T) {
 
 // The release comes while the commit is under way: the lease is over, and the payload is there.
 func TestACommitBesideAReleaseMayHaveLanded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		store.next(fault{op: "put", apply: true, delay: time.Second})
 		committed := make(chan error)
@@ -1012,14 +982,12 @@ func TestARenewalThatIsAnsweredTooLate(t *testing.T) {
 // The last renewal has landed, but its answer was lost. Its own Lock stays out for as long as
 // others do.
 func TestAnAbandonedLeaseAfterARenewalWithoutAnAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		l := newLock(t, store, leasehold.WithManualRenewal())
 		lease := acquire(t, l)
 		time.Sleep(8 * time.Second)
 		store.next(fault{op: "put", apply: true, err: errInjected})
-		once, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
+		once := testctx.Within(t, time.Millisecond)
 		require.Error(t, lease.Renew(once))
 		lease.Abandon()
 		time.Sleep(10 * time.Second)
@@ -1033,14 +1001,12 @@ func TestAnAbandonedLeaseAfterARenewalWithoutAnAnswer(t *testing.T) {
 // A renewal finds, when the lease has been abandoned meanwhile, that the one before it has landed.
 // It would prolong the term if it wrote again.
 func TestARenewalDoesNotWriteAgainAfterAbandon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		l := newLock(t, store, leasehold.WithManualRenewal())
 		lease := acquire(t, l)
 		time.Sleep(4 * time.Second)
 		store.next(fault{op: "put", apply: true, err: errInjected})
-		once, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
+		once := testctx.Within(t, time.Millisecond)
 		require.Error(t, lease.Renew(once))
 		landed, err := l.Inspect(t.Context())
 		require.NoError(t, err)
@@ -1060,8 +1026,7 @@ func TestARenewalDoesNotWriteAgainAfterAbandon(t *testing.T) {
 // record.
 func TestAWrongReadDoesNotFreeAnAbandonedLease(t *testing.T) {
 	for _, wrong := range []error{leasehold.ErrCorruptRecord, leasehold.ErrNotExist} {
-		synctest.Test(t, func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
+		onFaultStore(t, func(t *testing.T, store *faultStore) {
 			l := newLock(t, store, leasehold.WithManualRenewal())
 			lease := acquire(t, l)
 			store.next(fault{

@@ -17,13 +17,13 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
 // A late answer does not announce a term again.
 func TestATermIsAnnouncedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		slow := &faultStore{Store: mem}
 		var seen []uint64
 		lock := newLock(t, slow, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
@@ -107,8 +107,7 @@ func TestAReadThatAWriteOvertakesAnnouncesNothing(t *testing.T) {
 
 // A version that somebody has restored announces no term. An object that was made anew does.
 func TestARestoredVersionAnnouncesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		observer, seen := announcing()
 		lock := newLock(t, mem, observer)
 		look := func() {
@@ -134,8 +133,7 @@ func TestARestoredVersionAnnouncesNothing(t *testing.T) {
 // A term that another process resumes goes on: it has another holder, and no new term begins. Who
 // routes by the record sees the new one.
 func TestAResumedTermIsNoNewOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		named := func(name, address string) []leasehold.Option {
 			at := map[string]string{"at": address}
 			return []leasehold.Option{leasehold.WithIdentity(name), leasehold.WithMetadata(at)}
@@ -188,8 +186,7 @@ func TestAResumedTermIsNoNewOne(t *testing.T) {
 
 // A negative age is none.
 func TestAgesThatCannotBe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
 		for _, age := range []time.Duration{math.MinInt64, -time.Hour, math.MaxInt64} {
 			_, err := newLock(t, &toldAge{mem, age}).TryAcquire(t.Context())
@@ -266,8 +263,7 @@ func TestTakeoverTime(t *testing.T) {
 	const ttl = 15 * time.Second
 	var times []time.Duration
 	for range 300 {
-		synctest.Test(t, func(t *testing.T) {
-			mem := leasehold.NewMemStore()
+		onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 			alice := &slow{Store: mem}
 			e, err := leasehold.NewElector(newLock(t, alice), leasehold.Callbacks{})
 			require.NoError(t, err)
@@ -311,8 +307,7 @@ func (s *toldAge) Get(ctx context.Context, key string) (leasehold.Object, error)
 }
 
 func TestAnAgeToldLaterDecidesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lease := acquire(t, newLock(t, mem))
 		told := &toldAge{Store: mem}
 		candidate := newLock(t, told)
@@ -328,8 +323,7 @@ func TestAnAgeToldLaterDecidesNothing(t *testing.T) {
 }
 
 func TestNoAgeExceedsWhatTheCandidateSawItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lease := acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
 		told := &toldAge{Store: mem}
 		candidate := newLock(t, told)
@@ -360,8 +354,7 @@ func (s *late) Get(ctx context.Context, key string) (leasehold.Object, error) {
 
 func TestALateAnswerDoesNotRaiseTheBoundOfAnAge(t *testing.T) {
 	type inspecting struct{}
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lease := acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
 		told := &toldAge{Store: mem}
 		candidate := newLock(t, &late{told, func(ctx context.Context) time.Duration {
@@ -391,8 +384,7 @@ func TestALateAnswerDoesNotRaiseTheBoundOfAnAge(t *testing.T) {
 }
 
 func TestANewcomerUsesTheAgeThatATrustedStoreTells(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		holder := &faultStore{Store: mem}
 		acquire(t, newLock(t, holder))
 		crash(holder)
@@ -459,8 +451,7 @@ func TestReadsThatFailForgetNothing(t *testing.T) {
 // Creates that were refused count for a store that refuses all of them only until the object is
 // seen.
 func TestRefusedCreatesAreForgottenWhenTheObjectIsSeen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		store := &faultStore{Store: mem}
 		lock := newLock(t, store)
 		beside := func() {
@@ -558,8 +549,7 @@ func TestARestoredVersionIsWaitedOut(t *testing.T) {
 // After one restore two terms may have the same token. Who has seen one of them does not take a
 // release of the other, which a second restore has brought back, for its release.
 func TestTheReleaseOfAnotherTermOfTheSameTokenIsWaitedOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		process := func() *leasehold.Lock { return newLock(t, mem, testopt.NewProcess()) }
 		release := func(lock *leasehold.Lock) leasehold.Record {
 			require.NoError(t, acquire(t, lock).Release(t.Context()))
@@ -584,8 +574,7 @@ func TestTheReleaseOfAnotherTermOfTheSameTokenIsWaitedOut(t *testing.T) {
 // After a restore a term may begin that has a lower token than one that was seen, and a longer TTL.
 // A later restore hides it, and it is waited out all the same.
 func TestALongerTermAfterARestoreIsWaitedOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		process := func(opts ...leasehold.Option) *leasehold.Lock {
 			return newLock(t, mem, append(opts, testopt.NewProcess())...)
 		}
@@ -615,8 +604,7 @@ func TestALongerTermAfterARestoreIsWaitedOut(t *testing.T) {
 // Foreign clients that know no token write none. Their release frees the lock at once, whatever
 // tokens were seen before.
 func TestAReleaseWithoutATokenIsFree(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lock := newLock(t, mem)
 		require.NoError(t, acquire(t, lock).Release(t.Context()))
 		overwrite(t, mem, leasehold.Record{})
@@ -641,8 +629,7 @@ func (s aged) Get(ctx context.Context, key string) (leasehold.Object, error) {
 // The age that a store tells of a restored version is that of the version, which may have come back
 // just now.
 func TestTheAgeOfARestoredVersionIsNotTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		former := acquire(t, newLock(t, mem))
 		old := stored(t, mem)
 		require.NoError(t, former.Release(t.Context()))
@@ -663,8 +650,7 @@ func TestTheAgeOfARestoredVersionIsNotTold(t *testing.T) {
 // An elector that sees the release of an old term come back sees no new leader in it, and leads in
 // the end.
 func TestAnElectorAndARestoredRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		require.NoError(t, acquire(t, newLock(t, mem, leasehold.WithIdentity("old"))).Release(t.Context()))
 		old := stored(t, mem)
 		holder := acquire(t, newLock(t, mem, leasehold.WithIdentity("holder"), leasehold.WithManualRenewal()))
@@ -713,8 +699,7 @@ func TestATermWithAnotherIDIsAnother(t *testing.T) {
 			require.ErrorContains(t, context.Cause(lease.Context()), c.want)
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		acquire(t, newLock(t, store)).Abandon()
 		rec := stored(t, store)
 		leaders := 0
@@ -727,8 +712,7 @@ func TestATermWithAnotherIDIsAnother(t *testing.T) {
 			rec.TermID, rec.Nonce = id, "of "+id
 			overwrite(t, store, rec)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx := testctx.Within(t, time.Hour)
 		seen := 0
 		for status, err := range lock.Watch(ctx) {
 			require.NoError(t, err)

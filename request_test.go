@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 // Limits in time at a long TTL: of an attempt, the first pause, the pause after a conflict, and the
@@ -34,8 +35,7 @@ func took(f func()) time.Duration {
 }
 
 func TestARequestWithoutAnAnswerAtALongTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store, aDay)
 		store.down.Store(true)
 		require.Equal(t, anAttempt, took(func() {
@@ -144,8 +144,7 @@ func TestAfterAnOutageOfAnHourAtALongTTL(t *testing.T) {
 
 // A renewal that is due during an outage follows soon after it.
 func TestRenewalsAfterAnOutageAtALongTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store, aDay))
 		store.down.Store(true)
 		time.Sleep(10 * time.Hour)
@@ -203,14 +202,12 @@ func TestWakeEndsABackoff(t *testing.T) {
 
 // The answer of a write is lost and ctx ends: there is time to find out and to release.
 func TestAnAcquisitionWithoutAnAnswerIsReleasedWithinAnAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store, aDay)
 		require.NoError(t, acquire(t, lock).Release(t.Context())) // so that the next acquisition begins with its write
 		store.next(fault{op: "put", apply: true, delay: time.Hour}, fault{op: "get", apply: true, delay: time.Second},
 			fault{op: "put", apply: true, delay: time.Second})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
+		ctx := testctx.Within(t, time.Millisecond)
 		require.LessOrEqual(t, took(func() {
 			_, err := lock.Acquire(ctx)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -238,8 +235,7 @@ func TestTheEndOfCtxEndsACallWithinAnAttempt(t *testing.T) {
 			store := &faultStore{Store: leasehold.NewMemStore()}
 			lock := newLock(t, store, aDay)
 			store.next(c.faults...)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
+			ctx := testctx.Within(t, time.Second)
 			require.LessOrEqual(t, took(func() {
 				_, err := lock.Acquire(ctx)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -288,8 +284,7 @@ func TestTheEndOfCtxEndsACallWithinAnAttempt(t *testing.T) {
 					if name == "Inspect" || name == "Break" {
 						store.down.Store(true)
 					}
-					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					defer cancel()
+					ctx := testctx.Within(t, time.Second)
 					require.LessOrEqual(t, took(func() {
 						require.Error(t, call(ctx, lock, lease))
 					}), time.Second+anAttempt)

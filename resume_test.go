@@ -30,8 +30,7 @@ func resume(t *testing.T, l *leasehold.Lock, handle string) *leasehold.Lease {
 }
 
 func TestATermGoesOnInAnotherProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		first := acquire(t, newLock(t, store))
 		require.NoError(t, first.Commit(t.Context(), []byte("state")))
 		was := first.Record()
@@ -94,8 +93,7 @@ func TestAProcessThatGoesOnLosesAResumedLease(t *testing.T) {
 // A process that does not stop may have its lease even after a later term has begun, because a
 // resumed term that is released or reclaimed is not waited out.
 func TestATermThatWasResumedIsReclaimed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		first := acquire(t, newLock(t, store))
 		resume(t, newcomer(t, store, pod...), first.Handle())
 		next := acquire(t, newcomer(t, store, pod...))
@@ -110,8 +108,7 @@ func TestATermThatWasResumedIsReclaimed(t *testing.T) {
 // What is no handle costs no request. What names no term that goes on costs one, and writes
 // nothing.
 func TestBadHandles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		old := acquire(t, newLock(t, store))
 		require.NoError(t, old.Release(t.Context()))
 		current := acquire(t, newLock(t, store))
@@ -167,8 +164,7 @@ func TestBadHandles(t *testing.T) {
 
 // A copy of the object under another key is another lock, although all of the record is the same.
 func TestAHandleIsOfOneKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		first := acquire(t, newLock(t, store))
 		first.Abandon()
 		o, err := store.Get(t.Context(), key)
@@ -191,8 +187,7 @@ func TestAHandleIsOfOneKey(t *testing.T) {
 
 // A term of a foreign client, or of an older version, cannot be resumed.
 func TestATermWithoutAHashIsNotResumed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		handle := acquire(t, newLock(t, store)).Handle()
 		for _, id := range []string{"", "Q6ZB3NDY7HEO2LCF"} {
 			foreign := leasehold.NewMemStore()
@@ -229,8 +224,7 @@ func TestALockThatHoldsResumesNothing(t *testing.T) {
 
 // Two processes that resume one term at once: the last one has it, and the other one loses it.
 func TestTwoResumesAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		first := acquire(t, newLock(t, store))
 		first.Abandon()
 		store.next(fault{op: "put", apply: true, delay: time.Second}, fault{op: "put", apply: true, delay: time.Second})
@@ -302,8 +296,7 @@ func (s *between) PutIfMatch(ctx context.Context, key string, body []byte, etag 
 // A renewal of a failed Resume that has landed is nothing that its own Lock may take over at once:
 // the process that had the term may still act under it.
 func TestTheGhostOfAFailedResumeIsWaitedOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		first := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		next := newcomer(t, store)
 		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, err: errors.New("reset")},
@@ -320,8 +313,7 @@ func TestTheGhostOfAFailedResumeIsWaitedOut(t *testing.T) {
 
 // The answer is lost, and the nonce tells.
 func TestAResumeWithoutAReplyIsOurs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		first := acquire(t, newLock(t, store))
 		first.Abandon()
 		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, err: errors.New("reset")})
@@ -332,8 +324,7 @@ func TestAResumeWithoutAReplyIsOurs(t *testing.T) {
 // Who resumes has the record under its own name, so a namesake of the former holder reclaims
 // nothing.
 func TestANamesakeOfTheFormerHolderReclaimsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		first := acquire(t, newLock(t, store, pod...))
 		first.Abandon()
 		lease := resume(t, newcomer(t, store), first.Handle())
@@ -345,8 +336,7 @@ func TestANamesakeOfTheFormerHolderReclaimsNothing(t *testing.T) {
 
 // A term that has run out goes on, unless somebody has taken the lock since.
 func TestATermThatHasRunOutIsResumed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		first := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		time.Sleep(time.Hour)
 		require.False(t, first.Valid())
@@ -357,8 +347,7 @@ func TestATermThatHasRunOutIsResumed(t *testing.T) {
 
 // An old version from a backup is not the term that goes on, to a Lock that has seen a later one.
 func TestARestoredTermIsNotResumed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		first := acquire(t, newLock(t, store))
 		backup, err := store.Get(t.Context(), newLock(t, store).Key())
 		require.NoError(t, err)
@@ -380,8 +369,7 @@ func TestARestoredTermIsNotResumed(t *testing.T) {
 // A client that knows only expires_at and token may keep the other members, those of a term that it
 // has taken over among them. While its time runs, the term is not the handle's.
 func TestResumeLeavesAForeignClientsTermAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store))
 		lease.Abandon()
 		time.Sleep(time.Hour)
@@ -437,8 +425,7 @@ func TestHeirsWithOtherTTLs(t *testing.T) {
 // The renewal has landed, its answer is lost, and then somebody breaks the lock. That the term was
 // released is not all that there is to say.
 func TestResumeThatLandedDoesNotSayThatNothingWasWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store.Store))
 		lease.Abandon()
 		store.next(fault{op: "put", apply: true, delay: time.Second, err: errors.New("lost")})

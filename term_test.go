@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/bell"
 	"github.com/leasehold-go/leasehold/internal/handle"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 // deaf is a store that carries a write out and gives no answer, as often as it is told to.
@@ -252,8 +253,7 @@ func TestNobodyStaysListedAsWaiting(t *testing.T) {
 		}
 		l, err := NewLock(store, key, WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		held, err := l.Acquire(ctx)
 		require.NoError(t, err)
 		for range 3 {

@@ -14,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
@@ -26,13 +27,6 @@ func visit(t *testing.T, ctx context.Context, s leasehold.Store,
 	began := time.Now()
 	lease, err := newcomer(t, s, opts...).TryAcquire(ctx)
 	return lease, time.Since(began), err
-}
-
-// within is a context that ends after d.
-func within(t *testing.T, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 // A program that asks once a day, in a new process each time, gets the lock of a holder that has
@@ -94,11 +88,10 @@ func TestAVisitorWaitsForNobodyWhoLives(t *testing.T) {
 
 // Who has less time than it takes is told at once how long it takes.
 func TestAVisitorInAHurryIsToldHowLongItTakes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		acquire(t, newLock(t, store, leasehold.WithIdentity("ada"))).Abandon()
 		time.Sleep(3 * time.Hour)
-		_, took, err := visit(t, within(t, 10*time.Second), store)
+		_, took, err := visit(t, testctx.Within(t, 10*time.Second), store)
 		held, ok := errors.AsType[*leasehold.HeldError](err)
 		require.True(t, ok, "%v", err)
 		require.Zero(t, took)
@@ -107,7 +100,7 @@ func TestAVisitorInAHurryIsToldHowLongItTakes(t *testing.T) {
 		require.ErrorContains(t, err, `lock is held by "ada" with token 1, who last renewed it 3h0m0s ago and seems `+
 			`to be gone: whoever watches the lock for 15.3s can take it`)
 
-		_, err = newcomer(t, store).Acquire(within(t, 10*time.Second))
+		_, err = newcomer(t, store).Acquire(testctx.Within(t, 10*time.Second))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		held, ok = errors.AsType[*leasehold.HeldError](err)
 		require.True(t, ok, "%v", err)
@@ -115,7 +108,7 @@ func TestAVisitorInAHurryIsToldHowLongItTakes(t *testing.T) {
 		require.Less(t, held.Wait, 9*time.Second, "of which a part has passed")
 		require.ErrorContains(t, err, "who last renewed it 3h0m")
 
-		lease, _, err := visit(t, within(t, 20*time.Second), store)
+		lease, _, err := visit(t, testctx.Within(t, 20*time.Second), store)
 		require.NoError(t, err)
 		require.NoError(t, lease.Release(t.Context()))
 	})
@@ -195,7 +188,7 @@ func TestALoopLeavesTurnsToOthers(t *testing.T) {
 	}
 	for _, processes := range []int{1, 2, 5} {
 		bubble.Run(t, fmt.Sprint(processes), func(t *testing.T) {
-			store, ctx := leasehold.NewMemStore(), within(t, duration)
+			store, ctx := leasehold.NewMemStore(), testctx.Within(t, duration)
 			had := make(chan time.Duration)
 			for range processes {
 				go func() { had <- loop(t, ctx, store) }()
@@ -214,7 +207,7 @@ func TestALoopLeavesTurnsToOthers(t *testing.T) {
 // Several goroutines of one process are no other processes.
 func TestGoroutinesThatTakeTurnsLeaveTurnsToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, ctx := leasehold.NewMemStore(), within(t, 10*time.Minute)
+		store, ctx := leasehold.NewMemStore(), testctx.Within(t, 10*time.Minute)
 		lock, done := newcomer(t, store), make(chan struct{})
 		for range 3 {
 			go func() {
@@ -269,13 +262,12 @@ func (s *unsteady) Get(ctx context.Context, key string) (leasehold.Object, error
 
 // A store whose ETags never match is one that fails: Acquire backs off, and Check says so.
 func TestALockThatIsFreeAndCannotBeTakenIsAFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
 		store := &unsteady{Store: mem}
 		e, err := leasehold.NewElector(newLock(t, store, quiet), leasehold.Callbacks{})
 		require.NoError(t, err)
-		ctx := within(t, 10*time.Minute)
+		ctx := testctx.Within(t, 10*time.Minute)
 		time.AfterFunc(9*time.Minute, func() { require.ErrorContains(t, e.Check(nil), "each acquisition has failed") })
 		require.NoError(t, e.Run(ctx))
 		require.Less(t, store.reads, 500)
@@ -284,8 +276,7 @@ func TestALockThatIsFreeAndCannotBeTakenIsAFailure(t *testing.T) {
 
 // Pauses after failures grow up to the TTL, whatever the poll interval is.
 func TestPausesAfterFailuresGrowUpToTheTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		var last time.Time
 		var pause time.Duration
 		store.see = func(context.Context) {
@@ -296,7 +287,7 @@ func TestPausesAfterFailuresGrowUpToTheTTL(t *testing.T) {
 		}
 		store.down.Store(true)
 		_, err := newLock(t, store, quiet, leasehold.WithTTL(2*time.Second),
-			leasehold.WithPollInterval(time.Minute)).Acquire(within(t, 10*time.Minute))
+			leasehold.WithPollInterval(time.Minute)).Acquire(testctx.Within(t, 10*time.Minute))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Less(t, pause, 3*time.Second, "the TTL, jitter and an attempt")
 	})

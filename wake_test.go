@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 // process returns a Store value of its own on the same objects, as another process would have.
@@ -91,8 +92,7 @@ func TestWakeMakesWhoeverWaitsReadNow(t *testing.T) {
 }
 
 func TestWakeReachesElectors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		objects := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, objects leasehold.Store) {
 		holder := acquire(t, newLock(t, objects))
 		candidate := make(chan *leasehold.Lock, 1)
 		led := make(chan struct{})
@@ -119,8 +119,7 @@ func TestWakeReachesElectors(t *testing.T) {
 // A change that comes after the object was read, and whose wake-up comes before the wait begins,
 // must not be missed.
 func TestAWakeUpDuringTheReadIsNotLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		objects := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, objects leasehold.Store) {
 		holder := acquire(t, newLock(t, objects))
 		store := process(objects)
 		l := newLock(t, store, leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2*time.Hour))
@@ -139,8 +138,7 @@ func TestAWakeUpDuringTheReadIsNotLost(t *testing.T) {
 }
 
 func TestAMillionWakeUpsAreFewReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		objects := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, objects leasehold.Store) {
 		holder := acquire(t, newLock(t, objects, leasehold.WithTTL(2*time.Hour)))
 		led := make(chan time.Time, 1)
 		store, l := waiting(t, objects, func(ctx context.Context, l *leasehold.Lock) {
@@ -168,8 +166,7 @@ func TestAMillionWakeUpsAreFewReads(t *testing.T) {
 }
 
 func TestUnusedWakeUpsDoNotAddUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		objects := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, objects leasehold.Store) {
 		acquire(t, newLock(t, objects, leasehold.WithTTL(8*time.Hour)))
 		store, l := waiting(t, objects, func(ctx context.Context, l *leasehold.Lock) { _, _ = l.Acquire(ctx) })
 		time.Sleep(5 * time.Hour)
@@ -222,8 +219,7 @@ func TestWakeUpsOfACandidateThatBacksOffAreBounded(t *testing.T) {
 			store.next(fault{op: "get", err: errors.New("503")})
 		}
 		l := newLock(t, store)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, 30*time.Second)
 		go func() {
 			for ctx.Err() == nil {
 				l.Wake()
@@ -399,8 +395,7 @@ func TestAReadThatHangsHoldsUpNobodyElse(t *testing.T) {
 
 // If another process was faster, one candidate finds it out, and the others go on waiting.
 func TestATurnEndsIfAnotherProcessHasTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		objects := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, objects leasehold.Store) {
 		store := process(objects)
 		locks := hourly(t, store, 4)
 		held := acquire(t, locks[3])
