@@ -44,18 +44,14 @@ const (
 
 // wire is the real client's connection to a server, with faults and a log of requests in between.
 type wire struct {
-	faultproxy.Transport
+	*fakes3.Wire
 	client *azblob.Client
-	always atomic.Pointer[faultproxy.Fault] // of every request, unless Decide is replaced
 }
 
 // newWire connects a client of the SDK, with its default retries, to a server in this process.
 func newWire(t *testing.T, server http.Handler) *wire {
 	t.Helper()
-	w := &wire{}
-	w.failAll(faultproxy.Fault{})
-	w.Decide = func(*http.Request) faultproxy.Fault { return *w.always.Load() }
-	w.Base = fakes3.Transport{Handler: canonical(server)}
+	w := &wire{Wire: fakes3.NewWire(canonical(server))}
 	w.client = newClient(t, endpoint, &http.Client{Transport: w})
 	return w
 }
@@ -116,9 +112,6 @@ func newClient(t *testing.T, endpoint string, over *http.Client) *azblob.Client 
 	require.NoError(t, err)
 	return client
 }
-
-// failAll may be called while requests are under way.
-func (w *wire) failAll(f faultproxy.Fault) { w.always.Store(&f) }
 
 func TestConformsOnStrictServer(t *testing.T) {
 	conforms := func(server *fakeAzure, opts ...storetest.Option) func(*testing.T) {
@@ -516,10 +509,10 @@ func TestCredentialsThatGiveNoToken(t *testing.T) {
 				// The client speaks https, because the SDK sends no token over http.
 				var failing atomic.Bool
 				failing.Store(true)
-				w := &wire{Transport: faultproxy.Transport{Base: fakes3.Transport{Handler: http.HandlerFunc(
+				w := fakes3.NewWire(http.HandlerFunc(
 					func(w http.ResponseWriter, _ *http.Request) {
 						refuse(w, deny(412, "ConditionNotMet", ""))
-					})}}}
+					}))
 				client, err := azblob.NewClient("https://"+account+".blob.core.windows.net",
 					switched{credential{c.err}, &failing},
 					&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: w}}})
@@ -543,7 +536,7 @@ func TestCredentialsThatGiveNoToken(t *testing.T) {
 // Azure answers so to a token that is not for storage:
 // https://github.com/Azure/AzureStor/issues/119.
 func TestTokensThatAzureRefuses(t *testing.T) {
-	w := &wire{Transport: faultproxy.Transport{Base: fakes3.Transport{Handler: http.HandlerFunc(
+	w := fakes3.NewWire(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("WWW-Authenticate",
 				"Bearer authorization_uri=https://login.microsoftonline.com/tenant/oauth2/authorize "+
@@ -557,7 +550,7 @@ func TestTokensThatAzureRefuses(t *testing.T) {
 					"<AuthenticationErrorDetail>Audience validation failed. Audience did not match.\nWhat follows is "+
 					"long.</AuthenticationErrorDetail></Error>")
 			}
-		})}}}
+		}))
 	client, err := azblob.NewClient("https://"+account+".blob.core.windows.net", token("t"),
 		&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: w}}})
 	require.NoError(t, err)

@@ -40,7 +40,7 @@ func TestElectorMovesOnWhenItsLeaderIsCutOff(t *testing.T) {
 				if off {
 					fault.Kind = faultproxy.Refuse
 				}
-				w.failAll(fault)
+				w.FailAlways(fault)
 			}
 		})
 	})

@@ -566,7 +566,7 @@ func TestFencedPutOfAShrinkingBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFenced(t, &fakes3.Server{MinPartSize: 1}, fenced.PaddedBodies, withPartSize())
 		for _, size := range []int{4, testPart, 3 * testPart} {
-			err := f.Put(t.Context(), 1, object, &shortened{Reader: strings.NewReader(strings.Repeat("x", size))})
+			err := f.Put(t.Context(), 1, object, fencedtest.Shortened(size))
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF, size)
 			require.Nil(t, f.server.Body(object))
 			require.Zero(t, f.server.Uploads())
@@ -578,14 +578,4 @@ func TestFencedPutOfAShrinkingBody(t *testing.T) {
 		}{failing{failed}, strings.NewReader("four")})
 		require.ErrorIs(t, err, failed)
 	})
-}
-
-// shortened has one byte less than it says.
-type shortened struct{ *strings.Reader }
-
-func (s *shortened) Read(p []byte) (int, error) {
-	if s.Len() <= 1 {
-		return 0, io.EOF
-	}
-	return s.Reader.Read(p[:min(len(p), s.Len()-1)])
 }

@@ -44,18 +44,15 @@ const key = storehttptest.Key
 
 // wire is the real client's connection to a server, with faults and a log of requests in between.
 type wire struct {
-	faultproxy.Transport
+	*fakes3.Wire
 	client *storage.Client
-	always atomic.Pointer[faultproxy.Fault] // of every request, unless Decide is replaced
 }
 
 // newWire connects a client made by NewClient. If server is nil, it connects to fake-gcs-server.
 func newWire(t *testing.T, server http.Handler) *wire {
-	w := &wire{}
-	w.failAll(faultproxy.Fault{})
-	w.Decide = func(*http.Request) faultproxy.Fault { return *w.always.Load() }
+	w := &wire{Wire: fakes3.NewWire(server)}
 	endpoint := "http://gcs.test"
-	if w.Base = http.RoundTripper(fakes3.Transport{Handler: server}); server == nil {
+	if server == nil {
 		endpoint = testserver.FakeGCS(t)
 		w.Base = &http.Transport{MaxIdleConnsPerHost: 64}
 	}
@@ -91,9 +88,6 @@ func (w *wire) createBucket(t *testing.T) string {
 	require.NoError(t, w.client.Bucket(name).Create(t.Context(), "project", nil))
 	return name
 }
-
-// failAll may be called while requests are under way.
-func (w *wire) failAll(f faultproxy.Fault) { w.always.Store(&f) }
 
 // over returns a client that reads by one of the two APIs. A store on it sees all replies.
 func over(t *testing.T, endpoint string, network http.RoundTripper, reads string) *storage.Client {
