@@ -18,8 +18,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 func TestTheFirstAcquisitionTriesTheStore(t *testing.T) {
@@ -79,27 +81,24 @@ func TestAServerThatIgnoresConditions(t *testing.T) {
 	} {
 		for _, random := range []bool{false, true} {
 			for call, take := range acquisitions {
-				t.Run(fmt.Sprintf("%s/random=%v/%s", name, random, call), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						server := newServer()
-						server.RandomETags = random
-						w := newWire(ignoring(server, c.ignored...))
-						began := time.Now()
-						for round := range uint64(2) {
-							lock := newLock(t, w.store, quiet)
-							// a lease that is not given back must not hang the test
-							ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-							defer cancel()
-							err := take(ctx, t, lock)
-							require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
-							require.ErrorContains(t, err, c.says)
-							require.Equal(t, 1, strings.Count(err.Error(), "leasehold: "), err)
-							rec := recordOf(t, server)
-							require.True(t, rec.Released(), "it is given back")
-							require.Equal(t, 8+round, rec.Token)
-						}
-						require.Less(t, time.Since(began), 2*time.Second)
-					})
+				bubble.Run(t, fmt.Sprintf("%s/random=%v/%s", name, random, call), func(t *testing.T) {
+					server := newServer()
+					server.RandomETags = random
+					w := newWire(ignoring(server, c.ignored...))
+					began := time.Now()
+					for round := range uint64(2) {
+						lock := newLock(t, w.store, quiet)
+						// a lease that is not given back must not hang the test
+						ctx := testctx.Within(t, time.Minute)
+						err := take(ctx, t, lock)
+						require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+						require.ErrorContains(t, err, c.says)
+						require.Equal(t, 1, strings.Count(err.Error(), "leasehold: "), err)
+						rec := recordOf(t, server)
+						require.True(t, rec.Released(), "it is given back")
+						require.Equal(t, 8+round, rec.Token)
+					}
+					require.Less(t, time.Since(began), 2*time.Second)
 				})
 			}
 		}
@@ -142,8 +141,7 @@ func TestNobodyLeadsOnAServerThatIgnoresConditions(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			server := newServer()
 			server.RandomETags = seed%2 == 0
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := testctx.Within(t, time.Minute)
 			var group sync.WaitGroup
 			for i := range 5 {
 				w := newWire(ignoring(server, "If-Match", "If-None-Match"))
@@ -176,51 +174,49 @@ func TestAnswersThatProveNothing(t *testing.T) {
 		"late":               {Kind: faultproxy.Ghost, Before: time.Minute},
 	} {
 		for _, unsafe := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/unsafe=%v", name, unsafe), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					server := newServer()
-					server.RandomETags = true
-					var w *wire
-					if w = newWire(server); unsafe {
-						w = newWire(ignoring(server, "If-Match", "If-None-Match"))
+			bubble.Run(t, fmt.Sprintf("%s/unsafe=%v", name, unsafe), func(t *testing.T) {
+				server := newServer()
+				server.RandomETags = true
+				var w *wire
+				if w = newWire(server); unsafe {
+					w = newWire(ignoring(server, "If-Match", "If-None-Match"))
+				}
+				var failing atomic.Bool
+				failing.Store(true)
+				w.Decide = func(r *http.Request) faultproxy.Fault {
+					if failing.Load() && isTrial(r) {
+						return f
 					}
-					var failing atomic.Bool
-					failing.Store(true)
-					w.Decide = func(r *http.Request) faultproxy.Fault {
-						if failing.Load() && isTrial(r) {
-							return f
-						}
-						return faultproxy.Fault{}
-					}
-					lock := newLock(t, w.store, quiet)
-					for i := range 3 {
-						began := time.Now()
-						lease, err := lock.TryAcquire(t.Context())
-						require.NoError(t, err)
-						require.Less(t, time.Since(began), 3*time.Second, "for one attempt at most")
-						if unsafe && f.Kind == faultproxy.Ghost { // it lands, over a renewal
-							require.NoError(t, lease.Release(t.Context()))
-							break
-						}
-						time.Sleep(time.Minute)
-						require.True(t, lease.Valid(), "it is renewed, also if the object has another ETag now")
-						require.NoError(t, lease.Release(t.Context()))
-						updates, _ := tries(w)
-						require.Equal(t, i+1, updates)
-					}
-					failing.Store(false)
+					return faultproxy.Fault{}
+				}
+				lock := newLock(t, w.store, quiet)
+				for i := range 3 {
+					began := time.Now()
 					lease, err := lock.TryAcquire(t.Context())
-					if unsafe {
-						require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
-					} else {
-						require.NoError(t, err)
+					require.NoError(t, err)
+					require.Less(t, time.Since(began), 3*time.Second, "for one attempt at most")
+					if unsafe && f.Kind == faultproxy.Ghost { // it lands, over a renewal
 						require.NoError(t, lease.Release(t.Context()))
-						sent := w.Count()
-						require.NoError(t, acquire(t, lock).Release(t.Context()))
-						require.Equal(t, sent+2, w.Count(), "now it is known")
+						break
 					}
-					w.Close()
-				})
+					time.Sleep(time.Minute)
+					require.True(t, lease.Valid(), "it is renewed, also if the object has another ETag now")
+					require.NoError(t, lease.Release(t.Context()))
+					updates, _ := tries(w)
+					require.Equal(t, i+1, updates)
+				}
+				failing.Store(false)
+				lease, err := lock.TryAcquire(t.Context())
+				if unsafe {
+					require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+				} else {
+					require.NoError(t, err)
+					require.NoError(t, lease.Release(t.Context()))
+					sent := w.Count()
+					require.NoError(t, acquire(t, lock).Release(t.Context()))
+					require.Equal(t, sent+2, w.Count(), "now it is known")
+				}
+				w.Close()
 			})
 		}
 	}
@@ -245,24 +241,22 @@ func TestConflictsOfTheTwoWrites(t *testing.T) {
 		"ignored after five":   {0, 5, "If-None-Match", [][2]int{{1, 3}, {0, 4}}, 2},
 		"an update is ignored": {2, 99, "If-Match", [][2]int{{3, 3}}, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWire(ignoring(newServer(), c.ignores))
-				failTrials(w, c.updates, c.creates, conflict)
-				lock := newLock(t, w.store, quiet)
-				for i, want := range c.want {
-					beforeU, beforeC := tries(w)
-					lease, err := lock.TryAcquire(t.Context())
-					if c.unsafe == i+1 {
-						require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
-					} else {
-						require.NoError(t, err)
-						require.NoError(t, lease.Release(t.Context()))
-					}
-					u, c := tries(w)
-					require.Equal(t, want, [2]int{u - beforeU, c - beforeC}, "acquisition %d", i)
+		bubble.Run(t, name, func(t *testing.T) {
+			w := newWire(ignoring(newServer(), c.ignores))
+			failTrials(w, c.updates, c.creates, conflict)
+			lock := newLock(t, w.store, quiet)
+			for i, want := range c.want {
+				beforeU, beforeC := tries(w)
+				lease, err := lock.TryAcquire(t.Context())
+				if c.unsafe == i+1 {
+					require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+				} else {
+					require.NoError(t, err)
+					require.NoError(t, lease.Release(t.Context()))
 				}
-			})
+				u, c := tries(w)
+				require.Equal(t, want, [2]int{u - beforeU, c - beforeC}, "acquisition %d", i)
+			}
 		})
 	}
 }
@@ -547,8 +541,7 @@ func (s *panicking) PutIfMatch(ctx context.Context, key string, body []byte, eta
 // that has panicked.
 func TestAPanicWhileTheStoreIsTried(t *testing.T) {
 	for _, waits := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			mem := leasehold.NewMemStore()
+		onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 			if waits {
 				defer acquire(t, newLock(t, mem)).Abandon()
 			}

@@ -17,8 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 // Who waits tries the store meanwhile, once in a process. So the hand-over is as fast as on a known
@@ -95,42 +97,40 @@ func TestWhoWaitsOnAServerThatIgnoresConditions(t *testing.T) {
 				if call == "TryAcquire" { // which does not wait
 					continue
 				}
-				t.Run(fmt.Sprintf("%s/random=%v/%s", name, random, call), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						server := newServer()
-						server.RandomETags = random
-						_, holder := held(t, server, quiet)
-						for i := range 20 {
-							w := farWire(front(server))
-							var renewed atomic.Bool
-							committed := make(chan error, 1)
-							late := time.Duration(i) * 7 * time.Millisecond
-							w.Decide = func(r *http.Request) faultproxy.Fault { // the holder renews meanwhile
-								if r.Method == http.MethodPut && !renewed.Swap(true) {
-									time.AfterFunc(late, func() {
-										committed <- holder.Commit(context.Background(), fmt.Appendf(nil, "%d", i))
-									})
-								}
-								return faultproxy.Fault{Before: far, After: far}
+				bubble.Run(t, fmt.Sprintf("%s/random=%v/%s", name, random, call), func(t *testing.T) {
+					server := newServer()
+					server.RandomETags = random
+					_, holder := held(t, server, quiet)
+					for i := range 20 {
+						w := farWire(front(server))
+						var renewed atomic.Bool
+						committed := make(chan error, 1)
+						late := time.Duration(i) * 7 * time.Millisecond
+						w.Decide = func(r *http.Request) faultproxy.Fault { // the holder renews meanwhile
+							if r.Method == http.MethodPut && !renewed.Swap(true) {
+								time.AfterFunc(late, func() {
+									committed <- holder.Commit(context.Background(), fmt.Appendf(nil, "%d", i))
+								})
 							}
-							began := time.Now()
-							ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-							err := wait(ctx, t, newLock(t, w.store, quiet))
-							cancel()
-							require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
-							require.Equal(t, 1, strings.Count(err.Error(), "leasehold: "), err)
-							require.Less(t, time.Since(began), 14*time.Second, "four trials at most")
-							require.NoError(t, <-committed)
-							require.True(t, holder.Valid())
-							require.NoError(t, holder.Renew(t.Context()), "its next write takes its term up again")
-							rec := recordOf(t, server)
-							require.Equal(t, fmt.Sprint(i), string(rec.Payload), "what was committed is there again")
-							require.Equal(t, holder.Token(), rec.Token)
+							return faultproxy.Fault{Before: far, After: far}
 						}
-						require.NoError(t, holder.Release(t.Context()))
+						began := time.Now()
+						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+						err := wait(ctx, t, newLock(t, w.store, quiet))
+						cancel()
+						require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+						require.Equal(t, 1, strings.Count(err.Error(), "leasehold: "), err)
+						require.Less(t, time.Since(began), 14*time.Second, "four trials at most")
+						require.NoError(t, <-committed)
+						require.True(t, holder.Valid())
+						require.NoError(t, holder.Renew(t.Context()), "its next write takes its term up again")
 						rec := recordOf(t, server)
-						require.True(t, rec.Released())
-					})
+						require.Equal(t, fmt.Sprint(i), string(rec.Payload), "what was committed is there again")
+						require.Equal(t, holder.Token(), rec.Token)
+					}
+					require.NoError(t, holder.Release(t.Context()))
+					rec := recordOf(t, server)
+					require.True(t, rec.Released())
 				})
 			}
 		}
@@ -191,21 +191,18 @@ func (s *stuck) PutIfNoneMatch(ctx context.Context, _ string, _ []byte) (string,
 }
 
 func TestATrialDoesNotOutliveTheCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		holder, err := newLock(t, mem).Acquire(t.Context())
 		require.NoError(t, err)
 		s := &stuck{Store: mem}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		_, err = newLock(t, s).Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, int32(2), s.writes.Load())
 		require.Zero(t, s.underWay.Load())
 
 		s = &stuck{Store: mem}
-		ctx, cancel = context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx = testctx.Within(t, time.Hour)
 		_, err = newLock(t, s).Acquire(ctx)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.Equal(t, int32(4*2), s.writes.Load(), "an attempt each, and a few of them")
@@ -228,27 +225,24 @@ func TestWhatIsNotTriedOn(t *testing.T) {
 		"not a record":            {`{"token": 7`, 0},
 		"a record and more of it": {`{"token": 7, "expires_at": 32503680000} x`, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := &fakes3.Server{}
-				server.Put(key, []byte(c.body))
-				w := newWire(server)
-				written := recordBodies(w)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				var log bytes.Buffer
-				logger := slog.New(slog.NewTextHandler(&log, nil))
-				_, err := newLock(t, w.store, leasehold.WithLogger(logger)).Acquire(ctx)
-				require.Error(t, err)
-				requireTries(t, w, c.tries, c.tries)
-				require.NotContains(t, log.String(), "could not be tried", "not even by a read")
-				for _, body := range written() {
-					rest, ok := strings.CutPrefix(string(body), c.body)
-					require.True(t, ok)
-					require.Empty(t, strings.TrimSpace(rest))
-				}
-				require.Equal(t, c.body, string(server.Body(key)))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			server := &fakes3.Server{}
+			server.Put(key, []byte(c.body))
+			w := newWire(server)
+			written := recordBodies(w)
+			ctx := testctx.Within(t, time.Minute)
+			var log bytes.Buffer
+			logger := slog.New(slog.NewTextHandler(&log, nil))
+			_, err := newLock(t, w.store, leasehold.WithLogger(logger)).Acquire(ctx)
+			require.Error(t, err)
+			requireTries(t, w, c.tries, c.tries)
+			require.NotContains(t, log.String(), "could not be tried", "not even by a read")
+			for _, body := range written() {
+				rest, ok := strings.CutPrefix(string(body), c.body)
+				require.True(t, ok)
+				require.Empty(t, strings.TrimSpace(rest))
+			}
+			require.Equal(t, c.body, string(server.Body(key)))
 		})
 	}
 }
@@ -320,27 +314,25 @@ func TestAnEarlierVersionOfTheTermComesBack(t *testing.T) {
 		"renew":   func(l *leasehold.Lease) error { return l.Renew(context.Background()) },
 		"release": func(l *leasehold.Lease) error { return l.Release(context.Background()) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := newServer()
-				_, lease := held(t, server, quiet,
-					leasehold.WithManualRenewal())
-				require.NoError(t, lease.Commit(t.Context(), []byte("first")))
-				earlier := server.Body(key)
-				require.NoError(t, lease.Commit(t.Context(), []byte("last")))
-				server.Put(key, earlier)
-				time.Sleep(time.Second)
-				require.NoError(t, write(lease))
-				rec := recordOf(t, server)
-				require.Equal(t, "last", string(rec.Payload))
-				require.Equal(t, name == "release", rec.Released())
-				if name == "release" {
-					return
-				}
-				released := bytes.Replace(earlier, []byte(`{"expires_at":`), []byte(`{"expires_at":0,"was":`), 1)
-				server.Put(key, released)
-				require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost, "but not if it was broken")
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			server := newServer()
+			_, lease := held(t, server, quiet,
+				leasehold.WithManualRenewal())
+			require.NoError(t, lease.Commit(t.Context(), []byte("first")))
+			earlier := server.Body(key)
+			require.NoError(t, lease.Commit(t.Context(), []byte("last")))
+			server.Put(key, earlier)
+			time.Sleep(time.Second)
+			require.NoError(t, write(lease))
+			rec := recordOf(t, server)
+			require.Equal(t, "last", string(rec.Payload))
+			require.Equal(t, name == "release", rec.Released())
+			if name == "release" {
+				return
+			}
+			released := bytes.Replace(earlier, []byte(`{"expires_at":`), []byte(`{"expires_at":0,"was":`), 1)
+			server.Put(key, released)
+			require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost, "but not if it was broken")
 		})
 	}
 }

@@ -20,8 +20,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
@@ -305,47 +307,23 @@ func TestCheckStoreRefusesAClockThatIsNotTheStores(t *testing.T) {
 		opts  []leasehold.S3Option
 		clock leasehold.ClockVerdict
 	}{
-		"a proxy whose clock is fast": {
-			20 * time.Second,
-			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)},
-			"wrong",
-		},
-		"a proxy whose clock is fast by ten minutes": {
-			10 * time.Minute,
-			[]leasehold.S3Option{leasehold.WithServerClock(time.Minute)},
-			"wrong",
-		},
-		"a proxy whose clock is right": {
-			0,
-			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)},
-			"consistent",
-		},
-		"a proxy whose clock is slow": {
-			-20 * time.Second,
-			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)},
-			"consistent",
-		},
+		"a proxy whose clock is fast": {20 * time.Second,
+			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)}, "wrong"},
+		"a proxy whose clock is fast by ten minutes": {10 * time.Minute,
+			[]leasehold.S3Option{leasehold.WithServerClock(time.Minute)}, "wrong"},
+		"a proxy whose clock is right": {0, []leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)},
+			"consistent"},
+		"a proxy whose clock is slow": {-20 * time.Second,
+			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)}, "consistent"},
 		"a proxy whose clock is fast, but unused": {20 * time.Second, nil, "not used"},
-		"a proxy whose clock is fast within a slack": {
-			20 * time.Second,
-			[]leasehold.S3Option{leasehold.WithServerClock(30 * time.Second)},
-			"consistent",
-		},
-		"a proxy whose clock is fast, with a prefix": {
-			20 * time.Second,
-			[]leasehold.S3Option{leasehold.WithKeyPrefix("a/"), leasehold.WithServerClock(3 * time.Second)},
-			"wrong",
-		},
-		"a proxy whose clock is fast beyond a slack": {
-			20 * time.Second,
-			[]leasehold.S3Option{leasehold.WithServerClock(10 * time.Second)},
-			"wrong",
-		},
-		"a proxy whose clock is fast by a few seconds": {
-			4 * time.Second,
-			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)},
-			"wrong",
-		},
+		"a proxy whose clock is fast within a slack": {20 * time.Second,
+			[]leasehold.S3Option{leasehold.WithServerClock(30 * time.Second)}, "consistent"},
+		"a proxy whose clock is fast, with a prefix": {20 * time.Second,
+			[]leasehold.S3Option{leasehold.WithKeyPrefix("a/"), leasehold.WithServerClock(3 * time.Second)}, "wrong"},
+		"a proxy whose clock is fast beyond a slack": {20 * time.Second,
+			[]leasehold.S3Option{leasehold.WithServerClock(10 * time.Second)}, "wrong"},
+		"a proxy whose clock is fast by a few seconds": {4 * time.Second,
+			[]leasehold.S3Option{leasehold.WithServerClock(2 * time.Second)}, "wrong"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -411,8 +389,7 @@ func TestCheckStoreOnAServerThatDoesNotAnswer(t *testing.T) {
 		require.NotErrorIs(t, err, leasehold.ErrUnsafeStore)
 		require.False(t, report.ConditionalPuts)
 
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		w.FailAlways(faultproxy.Fault{After: time.Hour})
 		began := time.Now()
 		_, err = leasehold.CheckStore(ctx, w.store, "check")
@@ -436,22 +413,20 @@ func TestCheckStoreOnARateLimitedServer(t *testing.T) {
 		"may delete":     nil,
 		"may not delete": deny("DELETE"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := &fakes3.Server{WriteInterval: time.Second}
-				w := newWire(server)
-				if may != nil {
-					w.Decide = may
-				}
-				began := time.Now()
-				report, err := leasehold.CheckStore(t.Context(), w.store, "locks/check")
-				require.NoError(t, err)
-				require.True(t, report.ConditionalPuts)
-				require.Equal(t, may == nil, report.ConditionalDeletes)
-				require.Equal(t, w.Count(), report.Requests)
-				require.Less(t, time.Since(began), 30*time.Second)
-				require.ElementsMatch(t, server.Keys(), report.Leftover)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			server := &fakes3.Server{WriteInterval: time.Second}
+			w := newWire(server)
+			if may != nil {
+				w.Decide = may
+			}
+			began := time.Now()
+			report, err := leasehold.CheckStore(t.Context(), w.store, "locks/check")
+			require.NoError(t, err)
+			require.True(t, report.ConditionalPuts)
+			require.Equal(t, may == nil, report.ConditionalDeletes)
+			require.Equal(t, w.Count(), report.Requests)
+			require.Less(t, time.Since(began), 30*time.Second)
+			require.ElementsMatch(t, server.Keys(), report.Leftover)
 		})
 	}
 }
@@ -607,26 +582,24 @@ func TestCheckStoreFindsACache(t *testing.T) {
 			"may delete":     nil,
 			"may not delete": deny("DELETE"),
 		} {
-			t.Run(fmt.Sprintf("%s, missing objects are cached: %v", name, missing), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					server := &fakes3.Server{}
-					for range 3 { // what is left of one check does not keep the next one from it
-						w := newWire(&cache{server: server, missing: missing, answers: map[string]cached{}})
-						if may != nil {
-							w.Decide = may
-						}
-						report, err := leasehold.CheckStore(t.Context(), w.store, "locks/check")
-						require.ErrorContains(t, err, "cache")
-						require.NotContains(t, err.Error(), "createonly")
-						require.False(t, report.ConditionalPuts)
-						if may == nil {
-							require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
-							require.ErrorContains(t, err, "a read does not show the write before it")
-							require.Empty(t, server.Keys(), "nothing is left behind")
-							require.Empty(t, report.Leftover)
-						}
+			bubble.Run(t, fmt.Sprintf("%s, missing objects are cached: %v", name, missing), func(t *testing.T) {
+				server := &fakes3.Server{}
+				for range 3 { // what is left of one check does not keep the next one from it
+					w := newWire(&cache{server: server, missing: missing, answers: map[string]cached{}})
+					if may != nil {
+						w.Decide = may
 					}
-				})
+					report, err := leasehold.CheckStore(t.Context(), w.store, "locks/check")
+					require.ErrorContains(t, err, "cache")
+					require.NotContains(t, err.Error(), "createonly")
+					require.False(t, report.ConditionalPuts)
+					if may == nil {
+						require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+						require.ErrorContains(t, err, "a read does not show the write before it")
+						require.Empty(t, server.Keys(), "nothing is left behind")
+						require.Empty(t, report.Leftover)
+					}
+				}
 			})
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold/internal/ctxmutex"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 )
 
 // copied is l in a copy of its machine: all that it remembers, and nothing that one of the two
@@ -77,30 +78,28 @@ func TestTwoCopiesOfAMachineDoNotBothLead(t *testing.T) {
 		},
 	} {
 		for _, reclaim := range []bool{false, true} {
-			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := &mute{Store: NewMemStore()}
-					opts := []Option{WithLogger(slog.New(slog.DiscardHandler)), WithIdentity("vm")}
-					if reclaim {
-						opts = append(opts, WithReclaim())
-					}
-					one, err := NewLock(store, "k", opts...)
+			bubble.Run(t, name, func(t *testing.T) {
+				store := &mute{Store: NewMemStore()}
+				opts := []Option{WithLogger(slog.New(slog.DiscardHandler)), WithIdentity("vm")}
+				if reclaim {
+					opts = append(opts, WithReclaim())
+				}
+				one, err := NewLock(store, "k", opts...)
+				require.NoError(t, err)
+				before(t, one, store)
+				other := copied(one)
+				for range 3 {
+					one, other = other, one
+					lease, err := one.TryAcquire(t.Context())
 					require.NoError(t, err)
-					before(t, one, store)
-					other := copied(one)
-					for range 3 {
-						one, other = other, one
-						lease, err := one.TryAcquire(t.Context())
-						require.NoError(t, err)
-						for range 20 { // renewals
-							_, err = other.TryAcquire(t.Context())
-							require.ErrorIs(t, err, ErrHeld)
-							time.Sleep(4 * time.Second)
-							require.True(t, lease.Valid())
-						}
-						require.NoError(t, lease.Release(t.Context()))
+					for range 20 { // renewals
+						_, err = other.TryAcquire(t.Context())
+						require.ErrorIs(t, err, ErrHeld)
+						time.Sleep(4 * time.Second)
+						require.True(t, lease.Valid())
 					}
-				})
+					require.NoError(t, lease.Release(t.Context()))
+				}
 			})
 		}
 	}

@@ -22,6 +22,8 @@ import (
 	"sync/atomic"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -95,6 +97,20 @@ func (c *candidate) stop(t *testing.T) {
 	t.Helper()
 	c.cancel()
 	require.NoError(t, <-c.ended)
+}
+
+// running runs an elector until stop, which returns what Run does.
+func running(t *testing.T, e interface {
+	Run(ctx context.Context) error
+}) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
 }
 
 func TestElectorLeadsAndHandsOver(t *testing.T) {
@@ -232,8 +248,7 @@ func TestElectorGoesOnAfterAReleaseThatFailed(t *testing.T) {
 
 // The lock is never released while the callback runs, however long it takes to notice.
 func TestSlowCallbackKeepsTheLockUntilItReturns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		winding := make(chan struct{})
 		var order journal
 		e, err := leasehold.NewElector(newLock(t, mem), leasehold.Callbacks{
@@ -265,8 +280,7 @@ func TestSlowCallbackKeepsTheLockUntilItReturns(t *testing.T) {
 }
 
 func TestCallbackThatNeverReturnsIsReportedAndLosesTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		stuck := make(chan struct{})
 		var overruns journal
 		var e *leasehold.Elector
@@ -309,14 +323,11 @@ func TestCallbackThatReturnsEarlyLeavesTheElectorLeading(t *testing.T) {
 			OnStoppedLeading: func(error) { stopped++ },
 		})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- e.Run(ctx) }()
+		stop := running(t, e)
 		time.Sleep(time.Hour)
 		require.True(t, e.IsLeader())
 		require.Zero(t, stopped)
-		cancel()
-		require.NoError(t, <-ended)
+		require.NoError(t, stop())
 		require.Equal(t, 1, stopped)
 	})
 }
@@ -333,30 +344,27 @@ func TestPanicInACallbackReleasesTheLockAndGoesOn(t *testing.T) {
 			OnStoppedLeading: func(error) { panic(boom) },
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				e, err := leasehold.NewElector(newLock(t, mem), cb)
-				require.NoError(t, err)
-				func() {
-					defer func() {
-						thrown, _ := recover().(error)
-						require.ErrorIs(t, thrown, boom)
-					}()
-					_ = e.Run(t.Context())
+		bubble.Run(t, name, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			e, err := leasehold.NewElector(newLock(t, mem), cb)
+			require.NoError(t, err)
+			func() {
+				defer func() {
+					thrown, _ := recover().(error)
+					require.ErrorIs(t, thrown, boom)
 				}()
-				rec, err := newLock(t, mem).Inspect(t.Context())
-				require.NoError(t, err)
-				require.True(t, rec.Released())
-				require.False(t, e.IsLeader())
-			})
+				_ = e.Run(t.Context())
+			}()
+			rec, err := newLock(t, mem).Inspect(t.Context())
+			require.NoError(t, err)
+			require.True(t, rec.Released())
+			require.False(t, e.IsLeader())
 		})
 	}
 }
 
 func TestRunOnceEndsWithItsTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
 		require.NoError(t, err)
 		go func() {
@@ -504,8 +512,7 @@ func TestLeaderBeforeAnyIsSeen(t *testing.T) {
 }
 
 func TestRunReturnsTheErrorOfItsLastRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler))),
 			leasehold.Callbacks{})
 		require.NoError(t, err)
@@ -523,8 +530,7 @@ func TestRunReturnsTheErrorOfItsLastRelease(t *testing.T) {
 // An elector that has found the lock held knows that its settings are right, so a permanent error
 // may pass.
 func TestRunGoesOnAfterItHasFoundTheLockHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		held := acquire(t, newLock(t, mem))
 		store := &faultStore{Store: mem}
 		e, err := leasehold.NewElector(newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler))),
@@ -548,13 +554,10 @@ func TestRunGoesOnAfterItHasFoundTheLockHeld(t *testing.T) {
 }
 
 func TestLeaderAfterTheOwnTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		e, err := leasehold.NewElector(newLock(t, &faultStore{Store: mem}), leasehold.Callbacks{})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		running := make(chan error, 1)
-		go func() { running <- e.Run(ctx) }()
+		stop := running(t, e)
 		synctest.Wait()
 		require.True(t, e.IsLeader())
 		require.NoError(t, e.Resign(t.Context()))
@@ -563,8 +566,7 @@ func TestLeaderAfterTheOwnTerm(t *testing.T) {
 		r, seen := e.Leader()
 		require.True(t, seen)
 		require.Equal(t, "next", r.Holder)
-		cancel()
-		require.NoError(t, <-running)
+		require.NoError(t, stop())
 		require.NoError(t, next.Release(t.Context()))
 	})
 }
@@ -572,8 +574,7 @@ func TestLeaderAfterTheOwnTerm(t *testing.T) {
 // A callback that returns early cannot leave Lease.Do running under a lease that the elector
 // releases.
 func TestAnElectorsLeaseRefusesDo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		var s section
 		work := func(ctx context.Context, _ *leasehold.Lease) error {
 			s.enter()
@@ -593,18 +594,15 @@ func TestAnElectorsLeaseRefusesDo(t *testing.T) {
 			},
 		})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- e.Run(ctx) }()
+		stop := running(t, e)
 		time.Sleep(time.Second)
 		other := newLock(t, mem)
-		otherCtx, stop := context.WithCancel(t.Context())
+		otherCtx, end := context.WithCancel(t.Context())
 		wg.Go(func() { _ = other.Do(otherCtx, work) })
 		time.Sleep(3 * time.Second)
-		cancel()
-		require.NoError(t, <-done)
+		require.NoError(t, stop())
 		time.Sleep(10 * time.Second)
-		stop()
+		end()
 		wg.Wait()
 		require.ErrorContains(t, doErr, "has its function already")
 		require.Zero(t, s.overlaps.Load(), "another process's function ran beside one under Lease.Do")
@@ -633,17 +631,14 @@ func TestAnElectorsLeaseRefusesDoBesideASibling(t *testing.T) {
 			},
 		})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- e.Run(ctx) }()
+		stop := running(t, e)
 		time.Sleep(time.Second)
-		otherCtx, stop := context.WithCancel(t.Context())
+		otherCtx, end := context.WithCancel(t.Context())
 		wg.Go(func() { _ = lock.Do(otherCtx, work) })
 		time.Sleep(time.Second)
-		cancel()
-		require.NoError(t, <-done)
+		require.NoError(t, stop())
 		time.Sleep(10 * time.Second)
-		stop()
+		end()
 		wg.Wait()
 		require.Zero(t, s.overlaps.Load())
 	})
@@ -651,8 +646,7 @@ func TestAnElectorsLeaseRefusesDoBesideASibling(t *testing.T) {
 
 // A loss while the function winds down is told by the error of RunOnce.
 func TestRunOnceTellsALossWhileWindingDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		var lost bool
 		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{
 			OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
@@ -673,8 +667,7 @@ func TestRunOnceTellsALossWhileWindingDown(t *testing.T) {
 
 // While a sibling overruns, no request is sent, which is not the fault of the store.
 func TestCheckOfAnElectorWhoseSiblingOverruns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		go func() {
 			_ = lock.Do(context.Background(), func(ctx context.Context, _ *leasehold.Lease) error {
@@ -706,13 +699,11 @@ func TestCheckOfAnElectorWhoseSiblingOverruns(t *testing.T) {
 
 // The end of ctx hides no store that has never answered.
 func TestRunTellsThatTheStoreNeverAnswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		store.down.Store(true)
 		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, 2*time.Second)
 		require.Error(t, e.Run(ctx))
 	})
 }
@@ -736,8 +727,7 @@ func TestRunWithReadOnlyCredentials(t *testing.T) {
 		e, err := leasehold.NewElector(newLock(t, readOnly{leasehold.NewMemStore()},
 			leasehold.WithLogger(slog.New(slog.DiscardHandler))), leasehold.Callbacks{})
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx := testctx.Within(t, time.Hour)
 		var check error
 		time.AfterFunc(59*time.Minute, func() { check = e.Check(nil) })
 		began := time.Now()
@@ -758,8 +748,7 @@ func TestGoexitInAnObserver(t *testing.T) {
 				}
 			})), leasehold.Callbacks{})
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		ended := make(chan bool)
 		go func() {
 			returned := false
@@ -775,49 +764,44 @@ func TestGoexitInAnObserver(t *testing.T) {
 // request. That is no fault of the store. If it lasts for longer than two TTLs, the callback hangs.
 func TestCheckDuringACallback(t *testing.T) {
 	for _, name := range []string{"OnNewLeader", "OnNewLeader of its own term", "OnStoppedLeading"} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				silent := leasehold.WithLogger(slog.New(slog.DiscardHandler))
-				hangs := make(chan struct{})
-				e, err := leasehold.NewElector(newLock(t, mem, silent), leasehold.Callbacks{
-					OnNewLeader: func(leasehold.Record) {
-						if name != "OnStoppedLeading" {
-							<-hangs
-						}
-					},
-					OnStoppedLeading: func(error) { <-hangs },
-				})
-				require.NoError(t, err)
-				if name == "OnNewLeader" {
-					acquire(t, newLock(t, mem))
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error)
-				go func() { done <- e.Run(ctx) }()
-				synctest.Wait()
-				if name == "OnStoppedLeading" {
-					over, stop := context.WithCancel(t.Context())
-					stop()
-					_ = e.Resign(over) // only asks
-					synctest.Wait()
-				}
-				time.Sleep(30 * time.Second)
-				require.NoError(t, e.Check(nil), "it may take its time")
-				time.Sleep(time.Second)
-				require.ErrorContains(t, e.Check(nil), strings.Fields(name)[0]+" has not returned for 31s")
-				if name == "OnNewLeader of its own term" {
-					remove(t, mem) // so that the term is lost
-					time.Sleep(10 * time.Second)
-					require.ErrorContains(t, e.Check(nil),
-						"OnNewLeader still runs although its lease (token 1) is over")
-				}
-				close(hangs)
-				synctest.Wait()
-				require.NoError(t, e.Check(nil))
-				cancel()
-				require.NoError(t, <-done)
+		bubble.Run(t, name, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			silent := leasehold.WithLogger(slog.New(slog.DiscardHandler))
+			hangs := make(chan struct{})
+			e, err := leasehold.NewElector(newLock(t, mem, silent), leasehold.Callbacks{
+				OnNewLeader: func(leasehold.Record) {
+					if name != "OnStoppedLeading" {
+						<-hangs
+					}
+				},
+				OnStoppedLeading: func(error) { <-hangs },
 			})
+			require.NoError(t, err)
+			if name == "OnNewLeader" {
+				acquire(t, newLock(t, mem))
+			}
+			stop := running(t, e)
+			synctest.Wait()
+			if name == "OnStoppedLeading" {
+				over, stop := context.WithCancel(t.Context())
+				stop()
+				_ = e.Resign(over) // only asks
+				synctest.Wait()
+			}
+			time.Sleep(30 * time.Second)
+			require.NoError(t, e.Check(nil), "it may take its time")
+			time.Sleep(time.Second)
+			require.ErrorContains(t, e.Check(nil), strings.Fields(name)[0]+" has not returned for 31s")
+			if name == "OnNewLeader of its own term" {
+				remove(t, mem) // so that the term is lost
+				time.Sleep(10 * time.Second)
+				require.ErrorContains(t, e.Check(nil),
+					"OnNewLeader still runs although its lease (token 1) is over")
+			}
+			close(hangs)
+			synctest.Wait()
+			require.NoError(t, e.Check(nil))
+			require.NoError(t, stop())
 		})
 	}
 }
@@ -843,13 +827,11 @@ func TestCheckDuringAReleaseThatHangs(t *testing.T) {
 		store.on.Store(true)
 		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- e.Run(ctx) }()
+		stop := running(t, e)
 		time.Sleep(time.Minute)
 		store.on.Store(false)
-		over, stop := context.WithCancel(t.Context())
-		stop()
+		over, end := context.WithCancel(t.Context())
+		end()
 		_ = e.Resign(over) // only asks
 		time.Sleep(20 * time.Second)
 		require.NoError(t, e.Check(nil))
@@ -859,8 +841,7 @@ func TestCheckDuringAReleaseThatHangs(t *testing.T) {
 		close(store.off)
 		synctest.Wait()
 		require.NoError(t, e.Check(nil))
-		cancel()
-		require.NoError(t, <-done)
+		require.NoError(t, stop())
 	})
 }
 
@@ -888,8 +869,7 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 
 func TestFailuresAreTold(t *testing.T) {
 	away := errors.New("connection refused")
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		var e *leasehold.Elector
 		var errRun, errAcquire, errCheck error
 		var checked sync.WaitGroup
@@ -955,8 +935,7 @@ func TestTheEndOfItsContextIsNoErrorOfRun(t *testing.T) {
 }
 
 func TestRunEndsOnACorruptRecordBeforeTheFirstGoodAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		etag, err := store.PutIfNoneMatch(t.Context(), key, []byte(`{"expires_at": -1}`))
 		require.NoError(t, err)
 		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
@@ -988,8 +967,7 @@ func TestRunEndsOnACorruptRecordBeforeTheFirstGoodAnswer(t *testing.T) {
 }
 
 func TestRunReportsAReleaseOfACutOffAcquisitionThatFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -1004,9 +982,7 @@ func TestCheckIsHealthyWhileAnElectorRests(t *testing.T) {
 		e, err := leasehold.NewElector(newLock(t, leasehold.NewMemStore(), leasehold.WithPollInterval(30*time.Second)),
 			leasehold.Callbacks{})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- e.Run(ctx) }()
+		stop := running(t, e)
 		synctest.Wait()
 		for range 20 { // every other rest is longer than the two poll intervals after which silence is a fault
 			require.NoError(t, e.Resign(t.Context()))
@@ -1015,8 +991,7 @@ func TestCheckIsHealthyWhileAnElectorRests(t *testing.T) {
 				require.NoError(t, e.Check(nil))
 			}
 		}
-		cancel()
-		require.NoError(t, <-done)
+		require.NoError(t, stop())
 	})
 }
 
@@ -1041,8 +1016,7 @@ func TestACallbackThatReleasesRestsAsAfterResign(t *testing.T) {
 
 // RunOnce in a loop rests as Run does, so that a candidate that waits gets the term.
 func TestRunOnceRestsAfterAResign(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		objects := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, objects leasehold.Store) {
 		var terms atomic.Int64
 		var resigned atomic.Pointer[time.Time]
 		e, err := leasehold.NewElector(newLock(t, process(objects)), leasehold.Callbacks{
@@ -1364,14 +1338,12 @@ func everything(t *testing.T, length time.Duration, real bool) {
 
 // A Run that was stopped before its first request has no failure, whatever an earlier one had.
 func TestAStoppedRunReturnsNoFailureOfAnEarlierOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		crash(store)
 		e, err := leasehold.NewElector(newLock(t, store),
 			leasehold.Callbacks{OnStartedLeading: func(context.Context, *leasehold.Lease) {}})
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := testctx.Within(t, time.Minute)
 		require.ErrorIs(t, e.Run(ctx), context.DeadlineExceeded, "the store has never answered")
 		require.NoError(t, e.Run(ctx))
 	})

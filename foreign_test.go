@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/tables"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 )
 
 // What stands under the key of a lock and is no lock: named for what it is, and never overwritten,
@@ -32,37 +33,35 @@ func TestWhatIsNoLockIsNamedAndStays(t *testing.T) {
 		"a page":               {"<html>502 Bad Gateway</html>", `28 bytes of text that begin with "<html>502 Bad Ga"`},
 		"a picture":            {"\x89PNG\r\n\x1a\n\x00\xff", `10 bytes that are not text and begin with "\x89PNG\r\n`},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				handle := acquire(t, newLock(t, leasehold.NewMemStore())).Handle()
-				_, err := mem.PutIfNoneMatch(t.Context(), key, []byte(c.body))
-				require.NoError(t, err)
-				store := &faultStore{Store: mem}
-				l := newLock(t, store)
-				for call, f := range map[string]func(ctx context.Context) error{
-					"TryAcquire": func(ctx context.Context) error { _, err := l.TryAcquire(ctx); return err },
-					"Acquire":    func(ctx context.Context) error { _, err := l.Acquire(ctx); return err },
-					"Resume":     func(ctx context.Context) error { _, err := l.Resume(ctx, handle); return err },
-					"Inspect":    func(ctx context.Context) error { _, err := l.Inspect(ctx); return err },
-					"Break":      func(ctx context.Context) error { return l.Break(ctx, 7) },
-					"Watch": func(ctx context.Context) (last error) {
-						for _, last = range l.Watch(ctx) {
-							require.Error(t, last)
-						}
-						return last
-					},
-				} {
-					store.count()
-					err := f(t.Context())
-					require.ErrorIs(t, err, leasehold.ErrCorruptRecord, call)
-					require.ErrorContains(t, err, key, call)
-					require.ErrorContains(t, err, c.says, call)
-					require.NotContains(t, err.Error(), "Break", "it would not help")
-					require.NotContains(t, err.Error(), "ghp_", "a value may be a secret")
-					require.Equal(t, []string{"get"}, store.count(), call)
-				}
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			handle := acquire(t, newLock(t, leasehold.NewMemStore())).Handle()
+			_, err := mem.PutIfNoneMatch(t.Context(), key, []byte(c.body))
+			require.NoError(t, err)
+			store := &faultStore{Store: mem}
+			l := newLock(t, store)
+			for call, f := range map[string]func(ctx context.Context) error{
+				"TryAcquire": func(ctx context.Context) error { _, err := l.TryAcquire(ctx); return err },
+				"Acquire":    func(ctx context.Context) error { _, err := l.Acquire(ctx); return err },
+				"Resume":     func(ctx context.Context) error { _, err := l.Resume(ctx, handle); return err },
+				"Inspect":    func(ctx context.Context) error { _, err := l.Inspect(ctx); return err },
+				"Break":      func(ctx context.Context) error { return l.Break(ctx, 7) },
+				"Watch": func(ctx context.Context) (last error) {
+					for _, last = range l.Watch(ctx) {
+						require.Error(t, last)
+					}
+					return last
+				},
+			} {
+				store.count()
+				err := f(t.Context())
+				require.ErrorIs(t, err, leasehold.ErrCorruptRecord, call)
+				require.ErrorContains(t, err, key, call)
+				require.ErrorContains(t, err, c.says, call)
+				require.NotContains(t, err.Error(), "Break", "it would not help")
+				require.NotContains(t, err.Error(), "ghp_", "a value may be a secret")
+				require.Equal(t, []string{"get"}, store.count(), call)
+			}
 		})
 	}
 }
@@ -90,17 +89,15 @@ func TestBreakRepairsWhatIsLeftOfARecord(t *testing.T) {
 		bodies["cut to "+whole[:end]] = whole[:end]
 	}
 	for name, body := range bodies {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := leasehold.NewMemStore()
-				_, err := store.PutIfNoneMatch(t.Context(), key, []byte(body))
-				require.NoError(t, err)
-				_, err = newLock(t, store).TryAcquire(t.Context())
-				require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
-				require.ErrorContains(t, err, "(inspect the object, then repair it with Lock.Break)")
-				require.NoError(t, newLock(t, store).Break(t.Context(), 9))
-				require.EqualValues(t, 10, acquire(t, newLock(t, store)).Token())
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			_, err := store.PutIfNoneMatch(t.Context(), key, []byte(body))
+			require.NoError(t, err)
+			_, err = newLock(t, store).TryAcquire(t.Context())
+			require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+			require.ErrorContains(t, err, "(inspect the object, then repair it with Lock.Break)")
+			require.NoError(t, newLock(t, store).Break(t.Context(), 9))
+			require.EqualValues(t, 10, acquire(t, newLock(t, store)).Token())
 		})
 	}
 }
@@ -121,8 +118,7 @@ func TestBreakLeavesWhatIsTooLarge(t *testing.T) {
 // A member of a table that is broken gets another object id, because to other members a released
 // term is over at once, while the broken one may still act.
 func TestBreakOfAMemberOfATable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		l, err := leasehold.NewLock(store, "tables/a.members/pod-7")
 		require.NoError(t, err)
 		lease := acquire(t, l)

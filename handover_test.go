@@ -12,6 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/handle"
 	"github.com/leasehold-go/leasehold/internal/handover"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 var (
@@ -49,8 +51,7 @@ func offered(t *testing.T, l *leasehold.Lock, lease *leasehold.Lease) (n handove
 // The candidate writes once, over the version of the holder, and the lock is never free. The
 // holder's release takes no write.
 func TestALockIsPassedOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		a, b := newLock(t, store), newcomer(t, store, leasehold.WithIdentity("b"))
 		lease := acquire(t, a)
 		next := waits(t, b)
@@ -80,8 +81,7 @@ func TestALockIsPassedOn(t *testing.T) {
 // A holder that does not hear that the lock was taken releases it as ever. That changes nothing,
 // and is no loss.
 func TestAReleaseAfterAnOfferThatWasTaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		a, b := newLock(t, store), newcomer(t, store)
 		lease := acquire(t, a)
 		next := waits(t, b)
@@ -100,8 +100,7 @@ func TestAReleaseAfterAnOfferThatWasTaken(t *testing.T) {
 // Whoever carries notes may hang. The release then has the time that it has without them, although
 // the caller's ctx has ended.
 func TestAReleaseHasItsTimeAfterAnOffer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		a := newLock(t, store)
 		lease := acquire(t, a)
 		heir(a, func(ctx context.Context, _ uint64, _ handover.Note) (sent, taken bool) {
@@ -122,8 +121,7 @@ func TestAReleaseHasItsTimeAfterAnOffer(t *testing.T) {
 
 // A note says nothing while a write may still land that its holder has sent.
 func TestNoOfferWhileAWriteIsUnknown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		a := newLock(t, store)
 		lease := acquire(t, a)
 		heir(a, func(context.Context, uint64, handover.Note) (sent, taken bool) {
@@ -131,8 +129,7 @@ func TestNoOfferWhileAWriteIsUnknown(t *testing.T) {
 			return false, false
 		})
 		store.next(fault{op: "put", apply: true, later: time.Second, err: context.DeadlineExceeded})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
+		ctx := testctx.Within(t, time.Millisecond)
 		require.Error(t, lease.Renew(ctx))
 		require.NoError(t, lease.Release(t.Context()))
 		time.Sleep(time.Second) // until it has landed, or not
@@ -142,8 +139,7 @@ func TestNoOfferWhileAWriteIsUnknown(t *testing.T) {
 // What the holder of the term that was read last has not signed for this lock makes nobody write,
 // and nobody read.
 func TestNotesThatProveNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		a, b := newLock(t, store), newcomer(t, store)
 		former := offered(t, a, acquire(t, a))
 		other := newLock(t, leasehold.NewMemStore())
@@ -199,8 +195,7 @@ func cutHandle(text string) (token uint64, secret string, err error) {
 
 // A note counts for its version alone, and once. After that the candidate reads, and waits as ever.
 func TestALateNoteCostsOneWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		a, b := newLock(t, store), newcomer(t, store)
 		first := acquire(t, a)
 		next := waits(t, b)
@@ -224,8 +219,7 @@ func TestALateNoteCostsOneWrite(t *testing.T) {
 
 // Nobody takes what is offered to a lock for which nobody stands in line, not even who watches it.
 func TestAnOfferToNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		a, b := newLock(t, store), newcomer(t, store)
 		lease := acquire(t, a)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -246,8 +240,7 @@ func TestAnOfferToNobody(t *testing.T) {
 
 // A version that has come back, older than what was seen, is nobody's to give.
 func TestANoteOfAnOldVersion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		a, b := newLock(t, store), newcomer(t, store)
 		lease := acquire(t, a)
 		old, err := store.Get(t.Context(), a.Key())
@@ -302,29 +295,27 @@ func TestABusyStoreKeepsTheOffer(t *testing.T) {
 		"no answer":   {context.DeadlineExceeded},
 		"one of each": {leasehold.ErrConflict, errors.New("503 SlowDown")},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				a, b := newLock(t, store), newcomer(t, store)
-				lease := acquire(t, a)
-				next := waits(t, b)
-				heir(a, func(ctx context.Context, token uint64, n handover.Note) (sent, taken bool) {
-					for _, err := range answers {
-						store.next(fault{op: "put", err: err})
-					}
-					require.True(t, offer(b, n))
-					select {
-					case heirs := <-next:
-						require.EqualValues(t, token+1, heirs.Token())
-						return true, true
-					case <-ctx.Done():
-						return true, false
-					}
-				})
-				began := time.Now()
-				require.NoError(t, lease.Release(t.Context()))
-				require.Less(t, time.Since(began), handover.Patience(15*time.Second))
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			a, b := newLock(t, store), newcomer(t, store)
+			lease := acquire(t, a)
+			next := waits(t, b)
+			heir(a, func(ctx context.Context, token uint64, n handover.Note) (sent, taken bool) {
+				for _, err := range answers {
+					store.next(fault{op: "put", err: err})
+				}
+				require.True(t, offer(b, n))
+				select {
+				case heirs := <-next:
+					require.EqualValues(t, token+1, heirs.Token())
+					return true, true
+				case <-ctx.Done():
+					return true, false
+				}
 			})
+			began := time.Now()
+			require.NoError(t, lease.Release(t.Context()))
+			require.Less(t, time.Since(began), handover.Patience(15*time.Second))
 		})
 	}
 }
@@ -332,8 +323,7 @@ func TestABusyStoreKeepsTheOffer(t *testing.T) {
 // An offer excuses no loss but one to a later term. Without an offer nothing does.
 func TestALossAfterAnOffer(t *testing.T) {
 	for _, sent := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			store := leasehold.NewMemStore()
+		onMemStore(t, func(t *testing.T, store leasehold.Store) {
 			a, admin := newLock(t, store), newcomer(t, store)
 			lease := acquire(t, a)
 			heir(a, func(ctx context.Context, token uint64, _ handover.Note) (bool, bool) {

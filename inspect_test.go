@@ -13,12 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 // A Break whose term is renewed before each attempt does not say that it is another term.
 func TestBreakThatLosesItsRacesIsOfTheSameTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lease := acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
 		err := newLock(t, &raced{mem, func() { _ = lease.Renew(t.Context()) }}).Break(t.Context(), lease.Token())
 		t.Log(err)
@@ -51,8 +52,7 @@ func TestRunBesideAWatchEndsOnAnUnsafeStore(t *testing.T) {
 
 func TestTheLastTokenIsRepairedByBreak(t *testing.T) {
 	const last = 1<<53 - 1
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		live := newLock(t, store)
 		require.NoError(t, acquire(t, live).Release(t.Context()))
 		damage(t, store, fmt.Sprintf(`{"expires_at": 0, "token": %d}`, last))
@@ -86,8 +86,7 @@ func damage(t *testing.T, s leasehold.Store, body string) {
 }
 
 func TestWatchTellsANewHolderWithAnOldToken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		var holders []string
 		go func() {
 			for i, name := range []string{"alice", "bob", "bob"} { // whose second term has another time
@@ -105,8 +104,7 @@ func TestWatchTellsANewHolderWithAnOldToken(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := testctx.Within(t, time.Minute)
 		for status, err := range newLock(t, store).Watch(ctx) {
 			require.NoError(t, err)
 			require.Equal(t, uint64(1), status.Record.Token)
@@ -164,8 +162,7 @@ const (
 )
 
 func TestWatchTellsEachStateOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		told := watching(t, newLock(t, store))
 		require.Equal(t, []string{"never_taken 0"}, told())
 		acquire(t, newLock(t, store)).Abandon()
@@ -241,23 +238,21 @@ func TestWatchTellsExpiryByTheRuleForCandidates(t *testing.T) {
 		"a foreign client's, too soon": {rec: foreign(-4 * time.Second), after: time.Second},
 		"a foreign client's, later":    {rec: foreign(time.Minute), after: 65 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &toldAge{Store: leasehold.NewMemStore(), age: c.age}
-				body, err := c.rec.MarshalJSON()
-				require.NoError(t, err)
-				_, err = store.PutIfNoneMatch(t.Context(), key, body)
-				require.NoError(t, err)
-				told := watching(t, newLock(t, store, append(c.opts, leasehold.WithPollInterval(time.Second))...))
-				if c.after > 0 {
-					time.Sleep(c.after - 1)
-					require.Equal(t, []string{"held 7"}, told())
-					time.Sleep(1100 * time.Millisecond)
-				}
-				require.Equal(t, []string{"expired 7"}, told())
-				time.Sleep(time.Hour)
-				require.Empty(t, told())
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &toldAge{Store: leasehold.NewMemStore(), age: c.age}
+			body, err := c.rec.MarshalJSON()
+			require.NoError(t, err)
+			_, err = store.PutIfNoneMatch(t.Context(), key, body)
+			require.NoError(t, err)
+			told := watching(t, newLock(t, store, append(c.opts, leasehold.WithPollInterval(time.Second))...))
+			if c.after > 0 {
+				time.Sleep(c.after - 1)
+				require.Equal(t, []string{"held 7"}, told())
+				time.Sleep(1100 * time.Millisecond)
+			}
+			require.Equal(t, []string{"expired 7"}, told())
+			time.Sleep(time.Hour)
+			require.Empty(t, told())
 		})
 	}
 }
@@ -265,8 +260,7 @@ func TestWatchTellsExpiryByTheRuleForCandidates(t *testing.T) {
 // A read that is answered late shows how the lock was when it was sent. No conditional write
 // follows, as a candidate's would, that finds out what has happened since.
 func TestWatchCountsUntilTheReadWasSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		acquire(t, newLock(t, store.Store)).Abandon()
 		watcher := newLock(t, store, leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2*time.Hour))
 		told := watching(t, watcher)
@@ -283,8 +277,7 @@ func TestWatchCountsUntilTheReadWasSent(t *testing.T) {
 
 // The holder's own Lock is watched like any other's.
 func TestWatchOfTheHoldersOwnLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		lock := newLock(t, store)
 		lease := acquire(t, lock)
 		told := watching(t, lock)
@@ -309,8 +302,7 @@ func TestWatchOfTheHoldersOwnLock(t *testing.T) {
 
 // A read that a write of the same Lock overtakes shows no deletion, and no restored version.
 func TestWatchBesideAWriteOfItsOwnLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store)
 		late := fault{op: "get", apply: true, delay: 2 * time.Second}
 		store.next(late)
@@ -342,18 +334,16 @@ func TestAnObjectThatWasSeenIsDeleted(t *testing.T) {
 		"a record without a token": {`{"expires_at": 0}`, "deleted 0"},
 		"another body":             {"no record", "never_taken 0"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := leasehold.NewMemStore()
-				lock := newLock(t, store)
-				_, err := store.PutIfNoneMatch(t.Context(), key, []byte(c.body))
-				require.NoError(t, err)
-				_, _ = lock.Inspect(t.Context())
-				remove(t, store)
-				_, err = lock.Inspect(t.Context())
-				require.ErrorContains(t, err, "or was deleted")
-				require.Equal(t, []string{c.want}, watching(t, lock)())
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			lock := newLock(t, store)
+			_, err := store.PutIfNoneMatch(t.Context(), key, []byte(c.body))
+			require.NoError(t, err)
+			_, _ = lock.Inspect(t.Context())
+			remove(t, store)
+			_, err = lock.Inspect(t.Context())
+			require.ErrorContains(t, err, "or was deleted")
+			require.Equal(t, []string{c.want}, watching(t, lock)())
 		})
 	}
 }
@@ -389,8 +379,7 @@ func TestWatchWaitsForAClientThatCannotSendYet(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(began), 15*time.Second, "a TTL, without a limit of one's own")
 		require.Less(t, time.Since(began), time.Minute)
 		require.Greater(t, failures, 1)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx := testctx.Within(t, time.Hour)
 		time.AfterFunc(10*time.Minute, func() { store.ready.Store(true) })
 		for status, err := range lock.Watch(ctx) {
 			if err == nil {
@@ -405,8 +394,7 @@ func TestWatchWaitsForAClientThatCannotSendYet(t *testing.T) {
 
 // A term that goes on after it has run out is told as held again.
 func TestWatchOfATermThatIsResumed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		told := watching(t, newLock(t, store))
 		lease := acquire(t, newLock(t, store))
 		lease.Abandon()
@@ -424,8 +412,7 @@ func TestWatchOfATermThatIsResumed(t *testing.T) {
 
 // While a later term may go on, an old version that somebody has restored is no release.
 func TestWatchOfARestoredVersion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		require.NoError(t, acquire(t, newLock(t, store)).Release(t.Context()))
 		backup := stored(t, store)
 		acquire(t, newLock(t, store)).Abandon()
@@ -443,8 +430,7 @@ func TestWatchOfARestoredVersion(t *testing.T) {
 
 // Watch sends a read for each poll interval and each wake-up, whatever it tells.
 func TestWatchReadsOncePerPollInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		store := &faultStore{Store: mem}
 		var reads []time.Time
 		store.see = func(context.Context) { reads = append(reads, time.Now()) }

@@ -20,12 +20,13 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
 func TestLeaseEndsBeforeAnyoneElseCanHoldTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		began := time.Now()
 		lease := acquire(t, newLock(t, store))
 		require.Equal(t, began.Add(12*time.Second), lease.Deadline(), "the TTL less the safety margin")
@@ -39,8 +40,7 @@ func TestLeaseEndsBeforeAnyoneElseCanHoldTheLock(t *testing.T) {
 }
 
 func TestValidityCountsFromBeforeTheRequestWasSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, delay: 2 * time.Second})
 		began := time.Now()
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
@@ -64,18 +64,16 @@ func TestAnyClockEndsALease(t *testing.T) {
 		"boottime, wall set back an hour": {Boot: 12 * time.Second, Wall: -time.Hour},
 		"two sleeps, each seen by one":    {Boot: 7 * time.Second, Wall: 7 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := newBrokenClock()
-				lease := acquire(t, newLock(t, leasehold.NewMemStore(), withClock(c)))
-				c.move(clock.Reading{Wall: -time.Hour})
-				require.True(t, lease.Valid(), "set back")
-				c.move(clock.Reading{Wall: time.Hour})
-				require.True(t, lease.Valid())
-				c.move(jump)
-				require.False(t, lease.Valid())
-				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			c := newBrokenClock()
+			lease := acquire(t, newLock(t, leasehold.NewMemStore(), withClock(c)))
+			c.move(clock.Reading{Wall: -time.Hour})
+			require.True(t, lease.Valid(), "set back")
+			c.move(clock.Reading{Wall: time.Hour})
+			require.True(t, lease.Valid())
+			c.move(jump)
+			require.False(t, lease.Valid())
+			require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
 		})
 	}
 }
@@ -118,37 +116,34 @@ func TestNoWallClockDecidesAboutARecordWithTTL(t *testing.T) {
 		"candidate an hour fast": time.Hour,
 		"candidate an hour slow": -time.Hour,
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				holder := &faultStore{Store: mem}
-				lease := acquire(t, newLock(t, holder))
-				c := newBrokenClock()
-				c.move(clock.Reading{Wall: off})
-				candidate := newLock(t, &faultStore{Store: mem}, withClock(c))
+		bubble.Run(t, name, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			holder := &faultStore{Store: mem}
+			lease := acquire(t, newLock(t, holder))
+			c := newBrokenClock()
+			c.move(clock.Reading{Wall: off})
+			candidate := newLock(t, &faultStore{Store: mem}, withClock(c))
 
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				_, err := candidate.Acquire(ctx)
-				cancel()
-				require.ErrorIs(t, err, leasehold.ErrHeld, "a renewed lease is never stolen")
-				require.True(t, lease.Valid())
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			_, err := candidate.Acquire(ctx)
+			cancel()
+			require.ErrorIs(t, err, leasehold.ErrHeld, "a renewed lease is never stolen")
+			require.True(t, lease.Valid())
 
-				crash(holder)
-				crashed := time.Now()
-				next, err := candidate.Acquire(t.Context())
-				require.NoError(t, err)
-				require.LessOrEqual(t, time.Since(crashed), 19*time.Second)
-				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
-				require.NoError(t, next.Release(t.Context()))
-			})
+			crash(holder)
+			crashed := time.Now()
+			next, err := candidate.Acquire(t.Context())
+			require.NoError(t, err)
+			require.LessOrEqual(t, time.Since(crashed), 19*time.Second)
+			require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
+			require.NoError(t, next.Release(t.Context()))
 		})
 	}
 }
 
 // A write that times out and lands seconds later must neither lock us out nor give the lock to two.
 func TestGhostAcquisitionIsTakenOverAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store)
 		store.next(fault{op: "get", apply: true}, fault{
 			op:    "put",
@@ -169,8 +164,7 @@ func TestGhostAcquisitionIsTakenOverAtOnce(t *testing.T) {
 }
 
 func TestGhostRenewalIsAdopted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store))
 		// The renewal at 5 s hangs and lands at 8 s, before the retry is sent; that one is refused
 		// and finds the ghost.
@@ -182,12 +176,10 @@ func TestGhostRenewalIsAdopted(t *testing.T) {
 }
 
 func TestGhostRenewalCannotUndoARelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		store := &faultStore{Store: mem}
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		store.next(fault{op: "put", apply: true, later: 10 * time.Second, delay: time.Hour})
 		require.Error(t, lease.Renew(ctx))
 		require.NoError(t, lease.Release(t.Context()))
@@ -199,8 +191,7 @@ func TestGhostRenewalCannotUndoARelease(t *testing.T) {
 }
 
 func TestReleaseWithoutReplyIsRetriedUntilTheLeaseWouldEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store))
 		crash(store)
 		began := time.Now()
@@ -214,8 +205,7 @@ func TestReleaseWithoutReplyIsRetriedUntilTheLeaseWouldEnd(t *testing.T) {
 
 // A release is tried until the lease would have ended, however long ago that was renewed.
 func TestAReleaseIsTriedNoLongerThanTheLeaseWouldHaveLasted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		began := time.Now()
 		time.Sleep(11 * time.Second)
@@ -231,15 +221,13 @@ func TestAnAnswerAfterTheEndOfALeaseIsALoss(t *testing.T) {
 		"Renew":  func(ctx context.Context, l *leasehold.Lease) error { return l.Renew(ctx) },
 		"Commit": func(ctx context.Context, l *leasehold.Lease) error { return l.Commit(ctx, []byte("x")) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
-				time.Sleep(11 * time.Second) // of 12
-				store.next(fault{op: "put", apply: true, delay: 2 * time.Second})
-				require.ErrorIs(t, write(t.Context(), lease), leasehold.ErrLost)
-				require.False(t, lease.Valid())
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
+			time.Sleep(11 * time.Second) // of 12
+			store.next(fault{op: "put", apply: true, delay: 2 * time.Second})
+			require.ErrorIs(t, write(t.Context(), lease), leasehold.ErrLost)
+			require.False(t, lease.Valid())
 		})
 	}
 }
@@ -249,20 +237,18 @@ func TestAnAnswerAfterTheEndOfALeaseIsALoss(t *testing.T) {
 func TestALongOutageCostsNoLease(t *testing.T) {
 	const writes = 150
 	for _, landed := range []int{0, writes - 20, writes - 1} {
-		t.Run(strconv.Itoa(landed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				lock := newLock(t, store, leasehold.WithManualRenewal(), leasehold.WithTTL(time.Hour))
-				lease := acquire(t, lock)
-				for i := range writes {
-					store.next(fault{op: "put", apply: i == landed, err: errInjected})
-					once, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-					require.ErrorIs(t, lease.Renew(once), errInjected)
-					cancel()
-				}
-				require.NoError(t, lease.Renew(t.Context()))
-				require.NoError(t, lease.Release(t.Context()))
-			})
+		bubble.Run(t, strconv.Itoa(landed), func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			lock := newLock(t, store, leasehold.WithManualRenewal(), leasehold.WithTTL(time.Hour))
+			lease := acquire(t, lock)
+			for i := range writes {
+				store.next(fault{op: "put", apply: i == landed, err: errInjected})
+				once, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+				require.ErrorIs(t, lease.Renew(once), errInjected)
+				cancel()
+			}
+			require.NoError(t, lease.Renew(t.Context()))
+			require.NoError(t, lease.Release(t.Context()))
 		})
 	}
 }
@@ -282,25 +268,22 @@ func TestReleaseOfALeaseThatWasReplaced(t *testing.T) {
 			require.NoError(t, s.DeleteIfMatch(t.Context(), key, o.ETag))
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := leasehold.NewMemStore()
-				lease := acquire(t, newLock(t, store))
-				replace(t, store)
-				before, _ := store.Get(t.Context(), key)
-				for range 2 {
-					require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
-				}
-				after, _ := store.Get(t.Context(), key)
-				require.Equal(t, before.ETag, after.ETag)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			lease := acquire(t, newLock(t, store))
+			replace(t, store)
+			before, _ := store.Get(t.Context(), key)
+			for range 2 {
+				require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
+			}
+			after, _ := store.Get(t.Context(), key)
+			require.Equal(t, before.ETag, after.ETag)
 		})
 	}
 }
 
 func TestReleaseWithAnEndedContextStillReleases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		lease := acquire(t, newLock(t, store))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -312,12 +295,10 @@ func TestReleaseWithAnEndedContextStillReleases(t *testing.T) {
 }
 
 func TestAcquireCutOffMidWriteLeavesNoStrayLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		store := &faultStore{Store: mem}
 		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, delay: 2 * time.Second})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		_, err := newLock(t, store).Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		rec, err := newLock(t, mem).Inspect(t.Context())
@@ -353,30 +334,27 @@ func TestDefinitiveLossEndsTheContextAtOnce(t *testing.T) {
 			require.NoError(t, newLock(t, s).Break(t.Context(), 1))
 		}, "administrator", "broken"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := leasehold.NewMemStore()
-				lease := acquire(t, newLock(t, store))
-				tc.do(t, store)
-				happened := time.Now()
-				<-lease.Context().Done()
-				require.LessOrEqual(t, time.Since(happened), 5*time.Second, "the next renewal, not the deadline")
-				cause := context.Cause(lease.Context())
-				require.ErrorIs(t, cause, leasehold.ErrLost)
-				require.ErrorContains(t, cause, tc.says)
-				require.Equal(t, tc.outcome, leasehold.Outcome(cause))
-				before, _ := store.Get(t.Context(), key)
-				require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
-				after, _ := store.Get(t.Context(), key)
-				require.Equal(t, before.ETag, after.ETag, "a lost lease touches nothing")
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			lease := acquire(t, newLock(t, store))
+			tc.do(t, store)
+			happened := time.Now()
+			<-lease.Context().Done()
+			require.LessOrEqual(t, time.Since(happened), 5*time.Second, "the next renewal, not the deadline")
+			cause := context.Cause(lease.Context())
+			require.ErrorIs(t, cause, leasehold.ErrLost)
+			require.ErrorContains(t, cause, tc.says)
+			require.Equal(t, tc.outcome, leasehold.Outcome(cause))
+			before, _ := store.Get(t.Context(), key)
+			require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
+			after, _ := store.Get(t.Context(), key)
+			require.Equal(t, before.ETag, after.ETag, "a lost lease touches nothing")
 		})
 	}
 }
 
 func TestLeaseSurvivesShortOutages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store))
 		for range 20 {
 			store.down.Store(true)
@@ -390,8 +368,7 @@ func TestLeaseSurvivesShortOutages(t *testing.T) {
 }
 
 func TestManualRenewalLeavesRenewingToTheCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		store.count()
 		for range 10 {
@@ -406,8 +383,7 @@ func TestManualRenewalLeavesRenewingToTheCaller(t *testing.T) {
 }
 
 func TestWarmAcquisitionIsOneRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store)
 		lease := acquire(t, lock)
 		require.Equal(t, []string{"get", "put"}, store.count(), "cold")
@@ -459,8 +435,7 @@ func TestForgottenLeaseStopsRenewing(t *testing.T) {
 }
 
 func TestCommittedStateSurvivesReleaseAndTakeover(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		store := &faultStore{Store: mem}
 		lease := acquire(t, newLock(t, store))
 		// The reply of the first commit is lost, that of the second comes after a renewal whose
@@ -486,12 +461,10 @@ func TestCommittedStateSurvivesReleaseAndTakeover(t *testing.T) {
 
 // A commit whose condition fails because an earlier renewal has landed is written again.
 func TestACommitAfterARenewalOfUnknownOutcomeIsWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		store := &faultStore{Store: mem}
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
-		ended, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
+		ended := testctx.Within(t, time.Millisecond)
 		store.next(fault{op: "put", apply: true, err: errInjected})
 		require.ErrorIs(t, lease.Renew(ended), context.DeadlineExceeded)
 		require.NoError(t, lease.Commit(t.Context(), []byte("state")))
@@ -503,8 +476,7 @@ func TestACommitAfterARenewalOfUnknownOutcomeIsWritten(t *testing.T) {
 }
 
 func TestAReleaseIsToldOnceAndWrittenOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		var told []error
 		lease := acquire(t, newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventReleased {
@@ -520,8 +492,7 @@ func TestAReleaseIsToldOnceAndWrittenOnce(t *testing.T) {
 }
 
 func TestZombiesCommitFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		c := newBrokenClock()
 		zombie := acquire(t, newLock(t, mem, withClock(c), leasehold.WithManualRenewal()))
 		time.Sleep(11 * time.Second)
@@ -542,8 +513,7 @@ func TestZombiesCommitFails(t *testing.T) {
 func TestShortOutagesCostNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lost atomic.Int64
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx := testctx.Within(t, time.Hour)
 		store := outages{leasehold.NewMemStore()}
 		var all sync.WaitGroup
 		for i := range 20 {
@@ -580,8 +550,7 @@ func (s outages) PutIfMatch(ctx context.Context, key string, body []byte, etag s
 
 // Failures of the past do not make the next try late.
 func TestTheFirstTryAfterAFailureComesSoon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		var failed time.Time
 		var pauses []time.Duration
 		l := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
@@ -617,49 +586,47 @@ func TestRenewalsThatFailAreToldOncePerRenewInterval(t *testing.T) {
 		"seven seconds": {7 * time.Second, []string{"renewal failed", "renewal failed", "renewals succeed again"}},
 		"too long":      {time.Minute, []string{"renewal failed", "renewal failed", "lease lost"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				var out bytes.Buffer
-				var failed atomic.Int64
-				logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
-				lease := acquire(t, newLock(t, store, leasehold.WithLogger(logger),
-					leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-						if e.Kind == leasehold.EventRenewFailed {
-							failed.Add(1)
-						}
-					})))
-				renewed := lease.Record().RenewedAt
-				// until the first renewal, after which the next one is due in 5 s
-				for lease.Record().RenewedAt.Equal(renewed) {
-					time.Sleep(100 * time.Millisecond)
-				}
-				time.Sleep(4 * time.Second)
-				refuse := slices.Repeat([]fault{{op: "put", err: errInjected}}, 1000)
-				if c.outage < time.Second {
-					refuse = refuse[:1]
-				}
-				store.next(refuse...)
-				time.Sleep(c.outage)
-				store.mu.Lock()
-				if c.outage > time.Second {
-					store.plan = nil
-				}
-				store.mu.Unlock()
-				time.Sleep(20 * time.Second)
-				synctest.Wait() // for what is being logged
-				require.NotNil(t, lease)
-				lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-				require.Len(t, lines, len(c.lines), "%s", out.String())
-				for i, line := range lines {
-					require.Contains(t, line, c.lines[i])
-				}
-				if c.outage == 7*time.Second {
-					require.Greater(t, failed.Load(), int64(5))
-					require.Contains(t, lines[2], fmt.Sprint("failures=", failed.Load()))
-				}
-				runtime.KeepAlive(lease)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			var out bytes.Buffer
+			var failed atomic.Int64
+			logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))
+			lease := acquire(t, newLock(t, store, leasehold.WithLogger(logger),
+				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+					if e.Kind == leasehold.EventRenewFailed {
+						failed.Add(1)
+					}
+				})))
+			renewed := lease.Record().RenewedAt
+			// until the first renewal, after which the next one is due in 5 s
+			for lease.Record().RenewedAt.Equal(renewed) {
+				time.Sleep(100 * time.Millisecond)
+			}
+			time.Sleep(4 * time.Second)
+			refuse := slices.Repeat([]fault{{op: "put", err: errInjected}}, 1000)
+			if c.outage < time.Second {
+				refuse = refuse[:1]
+			}
+			store.next(refuse...)
+			time.Sleep(c.outage)
+			store.mu.Lock()
+			if c.outage > time.Second {
+				store.plan = nil
+			}
+			store.mu.Unlock()
+			time.Sleep(20 * time.Second)
+			synctest.Wait() // for what is being logged
+			require.NotNil(t, lease)
+			lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+			require.Len(t, lines, len(c.lines), "%s", out.String())
+			for i, line := range lines {
+				require.Contains(t, line, c.lines[i])
+			}
+			if c.outage == 7*time.Second {
+				require.Greater(t, failed.Load(), int64(5))
+				require.Contains(t, lines[2], fmt.Sprint("failures=", failed.Load()))
+			}
+			runtime.KeepAlive(lease)
 		})
 	}
 }
@@ -680,8 +647,7 @@ func (c *hookCtx) Value(k any) any {
 // A second Lease.Do between the return of the first function and the release is refused. The hook
 // only widens the window.
 func TestASecondDoBeforeTheReleaseIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lock := newLock(t, mem)
 		base, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -717,8 +683,7 @@ func TestASecondDoBeforeTheReleaseIsRefused(t *testing.T) {
 
 // With a ctx that has ended, either each call sends a request or none.
 func TestRenewWithAnEndedContextIsNotRandom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -739,8 +704,7 @@ func TestRenewWithAnEndedContextIsNotRandom(t *testing.T) {
 
 func TestLeaseDo(t *testing.T) {
 	boom := errors.New("boom")
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store)
 		lease := acquire(t, lock)
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), ctxKey{}, "kept"))
@@ -788,8 +752,7 @@ func TestARefusedDoKeepsNobodyOut(t *testing.T) {
 }
 
 func TestAnAcquiredLeaseReportsAFunctionThatOverruns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		var overran atomic.Int64
 		lock := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventOverrun {
@@ -809,8 +772,7 @@ func TestAnAcquiredLeaseReportsAFunctionThatOverruns(t *testing.T) {
 }
 
 func TestDeadlineIsNeverAfterTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store)
 		lease := acquire(t, lock)
 		require.Equal(t, 12*time.Second, time.Until(lease.Deadline()))
@@ -829,8 +791,7 @@ func TestDeadlineIsNeverAfterTheEnd(t *testing.T) {
 
 // The first attempt of a release lands, and its answer is lost.
 func TestAReleaseThatHasLandedIsNotWrittenAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store))
 		store.count()
 		store.next(fault{op: "put", apply: true, err: errInjected})
@@ -840,8 +801,7 @@ func TestAReleaseThatHasLandedIsNotWrittenAgain(t *testing.T) {
 }
 
 func TestAReleaseThatHasLandedIsNoLossIfAnotherTookTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		store := &faultStore{Store: mem}
 		lock := newLock(t, store)
 		done := make(chan error)
@@ -868,8 +828,7 @@ func TestAReleaseBehindARefusedRenewal(t *testing.T) {
 		time.Second:      {leasehold.ErrLost, leasehold.EventLost},
 		11 * time.Second: {nil, leasehold.EventReleased},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
+		onFaultStore(t, func(t *testing.T, store *faultStore) {
 			var ends []leasehold.EventKind
 			lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(),
 				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
@@ -891,8 +850,7 @@ func TestAReleaseBehindARefusedRenewal(t *testing.T) {
 }
 
 func TestAbandon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		var counters sync.Map
 		kinds := func(kind leasehold.EventKind) *atomic.Int64 {
 			n, _ := counters.LoadOrStore(kind, new(atomic.Int64))
@@ -973,31 +931,28 @@ func TestATermEndsOnce(t *testing.T) {
 			_ = lease.Release(t.Context())
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				var ends []leasehold.EventKind
-				lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(),
-					leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
-						if e.Kind == leasehold.EventReleased || e.Kind == leasehold.EventLost {
-							ends = append(ends, e.Kind)
-						}
-					})))
-				end(t, store, lease, func() {
-					admin := newLock(t, store.Store)
-					require.NoError(t, admin.Break(t.Context(), 1))
-					_ = acquire(t, admin)
-				})
-				require.Len(t, ends, 1, "%v", ends)
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			var ends []leasehold.EventKind
+			lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal(),
+				leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
+					if e.Kind == leasehold.EventReleased || e.Kind == leasehold.EventLost {
+						ends = append(ends, e.Kind)
+					}
+				})))
+			end(t, store, lease, func() {
+				admin := newLock(t, store.Store)
+				require.NoError(t, admin.Break(t.Context(), 1))
+				_ = acquire(t, admin)
 			})
+			require.Len(t, ends, 1, "%v", ends)
 		})
 	}
 }
 
 // The release comes while the commit is under way: the lease is over, and the payload is there.
 func TestACommitBesideAReleaseMayHaveLanded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		store.next(fault{op: "put", apply: true, delay: time.Second})
 		committed := make(chan error)
@@ -1027,14 +982,12 @@ func TestARenewalThatIsAnsweredTooLate(t *testing.T) {
 // The last renewal has landed, but its answer was lost. Its own Lock stays out for as long as
 // others do.
 func TestAnAbandonedLeaseAfterARenewalWithoutAnAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		l := newLock(t, store, leasehold.WithManualRenewal())
 		lease := acquire(t, l)
 		time.Sleep(8 * time.Second)
 		store.next(fault{op: "put", apply: true, err: errInjected})
-		once, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
+		once := testctx.Within(t, time.Millisecond)
 		require.Error(t, lease.Renew(once))
 		lease.Abandon()
 		time.Sleep(10 * time.Second)
@@ -1048,14 +1001,12 @@ func TestAnAbandonedLeaseAfterARenewalWithoutAnAnswer(t *testing.T) {
 // A renewal finds, when the lease has been abandoned meanwhile, that the one before it has landed.
 // It would prolong the term if it wrote again.
 func TestARenewalDoesNotWriteAgainAfterAbandon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		l := newLock(t, store, leasehold.WithManualRenewal())
 		lease := acquire(t, l)
 		time.Sleep(4 * time.Second)
 		store.next(fault{op: "put", apply: true, err: errInjected})
-		once, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
+		once := testctx.Within(t, time.Millisecond)
 		require.Error(t, lease.Renew(once))
 		landed, err := l.Inspect(t.Context())
 		require.NoError(t, err)
@@ -1075,8 +1026,7 @@ func TestARenewalDoesNotWriteAgainAfterAbandon(t *testing.T) {
 // record.
 func TestAWrongReadDoesNotFreeAnAbandonedLease(t *testing.T) {
 	for _, wrong := range []error{leasehold.ErrCorruptRecord, leasehold.ErrNotExist} {
-		synctest.Test(t, func(t *testing.T) {
-			store := &faultStore{Store: leasehold.NewMemStore()}
+		onFaultStore(t, func(t *testing.T, store *faultStore) {
 			l := newLock(t, store, leasehold.WithManualRenewal())
 			lease := acquire(t, l)
 			store.next(fault{
@@ -1148,28 +1098,26 @@ func TestAbandonInAFunction(t *testing.T) {
 			})
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := leasehold.NewMemStore()
-				lock := newLock(t, store)
-				var lease *leasehold.Lease
-				err := run(t.Context(), lock, func(ctx context.Context, given *leasehold.Lease) error {
-					time.Sleep(time.Second)
-					lease = given
-					lease.Abandon()
-					<-ctx.Done()
-					return work
-				})
-				require.ErrorIs(t, err, work)
-				require.NotErrorIs(t, err, leasehold.ErrLost)
-				rec, err := lock.Inspect(t.Context())
-				require.NoError(t, err)
-				require.False(t, rec.Released(), "only Release frees an abandoned lease")
-				_, err = lock.TryAcquire(t.Context())
-				require.ErrorIs(t, err, leasehold.ErrHeld)
-				require.NoError(t, lease.Release(t.Context()))
-				require.NoError(t, acquire(t, newLock(t, store)).Release(t.Context()))
+		bubble.Run(t, name, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			lock := newLock(t, store)
+			var lease *leasehold.Lease
+			err := run(t.Context(), lock, func(ctx context.Context, given *leasehold.Lease) error {
+				time.Sleep(time.Second)
+				lease = given
+				lease.Abandon()
+				<-ctx.Done()
+				return work
 			})
+			require.ErrorIs(t, err, work)
+			require.NotErrorIs(t, err, leasehold.ErrLost)
+			rec, err := lock.Inspect(t.Context())
+			require.NoError(t, err)
+			require.False(t, rec.Released(), "only Release frees an abandoned lease")
+			_, err = lock.TryAcquire(t.Context())
+			require.ErrorIs(t, err, leasehold.ErrHeld)
+			require.NoError(t, lease.Release(t.Context()))
+			require.NoError(t, acquire(t, newLock(t, store)).Release(t.Context()))
 		})
 	}
 }
@@ -1187,21 +1135,19 @@ func TestAReleaseThatHasFailedGoesOnAfterAbandon(t *testing.T) {
 			return lease.Release(ctx)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				lock := newLock(t, store)
-				require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
-					over, cancel := context.WithCancel(ctx)
-					cancel()
-					store.next(fault{op: "put", err: errInjected})
-					require.ErrorIs(t, end(over, lease), errInjected)
-					return nil
-				}))
-				rec, err := lock.Inspect(t.Context())
-				require.NoError(t, err)
-				require.True(t, rec.Released())
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			lock := newLock(t, store)
+			require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
+				over, cancel := context.WithCancel(ctx)
+				cancel()
+				store.next(fault{op: "put", err: errInjected})
+				require.ErrorIs(t, end(over, lease), errInjected)
+				return nil
+			}))
+			rec, err := lock.Inspect(t.Context())
+			require.NoError(t, err)
+			require.True(t, rec.Released())
 		})
 	}
 }

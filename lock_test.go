@@ -21,6 +21,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
@@ -46,8 +48,7 @@ func acquire(t *testing.T, l *leasehold.Lock) *leasehold.Lease {
 func crash(s *faultStore) { s.down.Store(true) }
 
 func TestTokensGoUpAcrossReleases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		for want := uint64(1); want <= 5; want++ {
 			lease := acquire(t, newLock(t, store))
 			require.Equal(t, want, lease.Token())
@@ -65,8 +66,7 @@ func TestTokensGoUpAcrossReleases(t *testing.T) {
 }
 
 func TestHeldLockIsRefusedWithTheHoldersName(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		lease := acquire(t, newLock(t, store, leasehold.WithIdentity("alice")))
 		defer lease.Release(t.Context())
 		time.Sleep(time.Second)
@@ -82,8 +82,7 @@ func TestHeldLockIsRefusedWithTheHoldersName(t *testing.T) {
 }
 
 func TestLeaseRenewsItselfForAsLongAsItIsHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		lease := acquire(t, newLock(t, store))
 		time.Sleep(24 * time.Hour)
 		require.True(t, lease.Valid())
@@ -131,41 +130,38 @@ func TestAcquireContextBoundsTheCallNotTheLease(t *testing.T) {
 
 func TestCrashedHolderIsReplacedWhenItsTTLHasPassed(t *testing.T) {
 	for _, tells := range []bool{true, false} {
-		t.Run(fmt.Sprintf("store tells age %v", tells), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				if tells {
-					mem = testopt.NewMemStore(false, true)
-				}
-				holder := &faultStore{Store: mem}
-				lease := acquire(t, newLock(t, holder))
-				crash(holder)
-				crashed := time.Now()
-				time.Sleep(time.Second)
+		bubble.Run(t, fmt.Sprintf("store tells age %v", tells), func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			if tells {
+				mem = testopt.NewMemStore(false, true)
+			}
+			holder := &faultStore{Store: mem}
+			lease := acquire(t, newLock(t, holder))
+			crash(holder)
+			crashed := time.Now()
+			time.Sleep(time.Second)
 
-				candidate := &faultStore{Store: mem}
-				next, err := newLock(t, candidate).Acquire(t.Context())
-				require.NoError(t, err)
-				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost, "the old context ended first")
-				require.Equal(t, uint64(2), next.Token())
-				took := time.Since(crashed)
-				least := 15300 * time.Millisecond
-				if !tells {
-					least += time.Second // a newcomer counts from its first look
-				}
-				require.GreaterOrEqual(t, took, least)
-				require.LessOrEqual(t, took, least+330*time.Millisecond, "and wakes when the lease can expire, not "+
-					"at the next poll")
-				require.NoError(t, next.Release(t.Context()))
-				require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
-			})
+			candidate := &faultStore{Store: mem}
+			next, err := newLock(t, candidate).Acquire(t.Context())
+			require.NoError(t, err)
+			require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost, "the old context ended first")
+			require.Equal(t, uint64(2), next.Token())
+			took := time.Since(crashed)
+			least := 15300 * time.Millisecond
+			if !tells {
+				least += time.Second // a newcomer counts from its first look
+			}
+			require.GreaterOrEqual(t, took, least)
+			require.LessOrEqual(t, took, least+330*time.Millisecond, "and wakes when the lease can expire, not "+
+				"at the next poll")
+			require.NoError(t, next.Release(t.Context()))
+			require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
 		})
 	}
 }
 
 func TestOneHolderAtATimeAmong32Candidates(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		var mu sync.Mutex
 		var holders, most int
 		var tokens []uint64
@@ -199,12 +195,10 @@ func TestOneHolderAtATimeAmong32Candidates(t *testing.T) {
 }
 
 func TestAcquireGivesUpWithBothErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		lease := acquire(t, newLock(t, store))
 		defer lease.Release(t.Context())
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := testctx.Within(t, time.Minute)
 		began := time.Now()
 		_, err := newLock(t, store).Acquire(ctx)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
@@ -216,8 +210,7 @@ func TestAcquireGivesUpWithBothErrors(t *testing.T) {
 var errInjected = errors.New("injected")
 
 func TestForeignClientThatKnowsOnlyExpiresAtTakesPart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		body := fmt.Appendf(nil, `{"expires_at": %d.206179}`, time.Now().Add(time.Minute).Unix())
 		_, err := store.PutIfNoneMatch(t.Context(), key, body)
 		require.NoError(t, err)
@@ -232,8 +225,7 @@ func TestForeignClientThatKnowsOnlyExpiresAtTakesPart(t *testing.T) {
 }
 
 func TestForeignClientsTokenIsContinued(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		_, err := store.PutIfNoneMatch(t.Context(), key,
 			[]byte(`{"expires_at": 0, "token": 41, "unknown": {"a": [1]}}`))
 		require.NoError(t, err)
@@ -244,8 +236,7 @@ func TestForeignClientsTokenIsContinued(t *testing.T) {
 }
 
 func TestTokenNeverGoesBackForWhoHasSeenIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		lock := newLock(t, store)
 		for range 7 {
 			require.NoError(t, acquire(t, lock).Release(t.Context()))
@@ -260,8 +251,7 @@ func TestTokenNeverGoesBackForWhoHasSeenIt(t *testing.T) {
 }
 
 func TestCorruptRecordIsNeverOverwrittenUntilBreak(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		etag, err := store.PutIfNoneMatch(t.Context(), key, []byte(`{"expires_at": -1}`))
 		require.NoError(t, err)
 		lock := newLock(t, store)
@@ -282,8 +272,7 @@ func TestCorruptRecordIsNeverOverwrittenUntilBreak(t *testing.T) {
 }
 
 func TestBreakEndsExactlyTheTermItNames(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		admin := newLock(t, store)
 		require.ErrorIs(t, admin.Break(t.Context(), 1), leasehold.ErrNotExist)
 		lease := acquire(t, newLock(t, store))
@@ -299,8 +288,7 @@ func TestBreakEndsExactlyTheTermItNames(t *testing.T) {
 }
 
 func TestBreakWhoseReplyIsLostHasBroken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, err: errInjected})
 		require.NoError(t, newLock(t, store).Break(t.Context(), 1))
@@ -308,8 +296,7 @@ func TestBreakWhoseReplyIsLostHasBroken(t *testing.T) {
 }
 
 func TestReclaimTakesItsOwnUnexpiredLockBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		former := &faultStore{Store: store}
 		before := acquire(t, newLock(t, former, leasehold.WithIdentity("pod-0"), testopt.NewProcess()))
 		crash(former)
@@ -326,8 +313,7 @@ func TestReclaimTakesItsOwnUnexpiredLockBack(t *testing.T) {
 // A foreign client that knows only expires_at and token may keep the other members, and with them
 // the name of the former holder.
 func TestReclaimLeavesAForeignClientsTermAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		lock := newLock(t, store, leasehold.WithIdentity("pod-0"), testopt.NewProcess())
 		require.NoError(t, acquire(t, lock).Release(t.Context()))
 		obj, err := store.Get(t.Context(), key)
@@ -346,8 +332,7 @@ func TestReclaimLeavesAForeignClientsTermAlone(t *testing.T) {
 }
 
 func TestDoReportsALeaseLostOnTheWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		ran := false
 		err := newLock(t, store).Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
 			ran = true
@@ -362,8 +347,7 @@ func TestDoReportsALeaseLostOnTheWay(t *testing.T) {
 }
 
 func TestDoReturnsTheFunctionsErrorAndReleases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		lock := newLock(t, store)
 		require.Equal(t, errInjected.Error(), lock.Do(t.Context(), func(context.Context, *leasehold.Lease) error {
 			return errInjected
@@ -392,8 +376,7 @@ func TestPanicUnderDoReleasesTheLockAndGoesOn(t *testing.T) {
 
 func TestDoEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := testctx.Within(t, time.Minute)
 		err := newLock(t, leasehold.NewMemStore()).Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
 			<-ctx.Done()
 			require.True(t, lease.Valid(), "still held while the function winds down")
@@ -405,8 +388,7 @@ func TestDoEndsWithItsContext(t *testing.T) {
 }
 
 func TestDoThatDoesNotReturnLosesTheLockAfterATTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		ctx, cancel := context.WithCancel(t.Context())
 		err := newLock(t, mem).Do(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
 			time.Sleep(time.Hour)
@@ -426,8 +408,7 @@ func TestDoThatDoesNotReturnLosesTheLockAfterATTL(t *testing.T) {
 }
 
 func TestWatchYieldsEveryChangeOfTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		var seen []string
 		go func() {
 			lock := newLock(t, store)
@@ -438,8 +419,7 @@ func TestWatchYieldsEveryChangeOfTerm(t *testing.T) {
 				time.Sleep(time.Minute)
 			}
 		}()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx := testctx.Within(t, time.Hour)
 		watcher := &faultStore{Store: store}
 		watcher.next(fault{op: "get", err: errInjected})
 		for status, err := range newLock(t, watcher).Watch(ctx) {
@@ -454,12 +434,10 @@ func TestWatchYieldsEveryChangeOfTerm(t *testing.T) {
 }
 
 func TestWaitingCandidateReadsTwicePerRenewal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lease := acquire(t, newLock(t, mem))
 		store := &faultStore{Store: mem}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx := testctx.Within(t, time.Hour)
 		_, err := newLock(t, store).Acquire(ctx)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		requests := store.count()
@@ -470,13 +448,11 @@ func TestWaitingCandidateReadsTwicePerRenewal(t *testing.T) {
 }
 
 func TestAcquireBacksOffWhileTheStoreFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		for range 1000 {
 			store.next(fault{op: "get", err: errInjected})
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx := testctx.Within(t, time.Hour)
 		_, err := newLock(t, store).Acquire(ctx)
 		require.ErrorIs(t, err, errInjected)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -487,8 +463,7 @@ func TestAcquireBacksOffWhileTheStoreFails(t *testing.T) {
 // A store that answers, if only that the lock is held, ends the back-off. The next failure begins a
 // new one.
 func TestAHeldLockEndsTheBackOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lease := acquire(t, newLock(t, mem))
 		store := &faultStore{Store: mem}
 		const failures = 10
@@ -498,8 +473,7 @@ func TestAHeldLockEndsTheBackOff(t *testing.T) {
 		store.next(fault{op: "get", apply: true}, fault{op: "get", err: errInjected})
 		var sent []time.Time
 		store.see = func(context.Context) { sent = append(sent, time.Now()) }
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		defer cancel()
+		ctx := testctx.Within(t, 5*time.Minute)
 		_, err := newLock(t, store).Acquire(ctx)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.Greater(t, sent[failures].Sub(sent[failures-1]), 10*time.Second, "the back-off has grown")
@@ -509,8 +483,7 @@ func TestAHeldLockEndsTheBackOff(t *testing.T) {
 }
 
 func TestSameLockIsHeldByItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store)
 		var wg sync.WaitGroup
 		got := make(chan *leasehold.Lease, 8)
@@ -576,8 +549,7 @@ func TestBadInputIsRefusedBeforeAnyRequest(t *testing.T) {
 }
 
 func TestObserverSeesTheWholeStory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		var story []string
 		var mu sync.Mutex
 		lock := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
@@ -654,10 +626,8 @@ func TestWatchOfALockThatWasNotMade(t *testing.T) {
 
 // Watch backs off while the store fails, and each time anew.
 func TestWatchBacksOffWhileTheStoreFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
+		ctx := testctx.Within(t, time.Hour)
 		for range 1000 {
 			store.next(fault{op: "get", err: errInjected}, fault{op: "get", err: errInjected},
 				fault{op: "get", apply: true})
@@ -713,8 +683,7 @@ func (p *panics) PutIfMatch(ctx context.Context, key string, body []byte, etag s
 }
 
 func TestWatchEndsWithItsLoopAndOnFinalErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		l := newLock(t, store)
 		store.next(fault{op: "get", err: errInjected})
 		for _, err := range l.Watch(t.Context()) {
@@ -734,8 +703,7 @@ func TestWatchEndsWithItsLoopAndOnFinalErrors(t *testing.T) {
 // A store that refuses a write, although the object has not changed, may still carry it out. That
 // is no lost race.
 func TestARefusalWithoutAChangeIsNoLostRace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		require.NoError(t, acquire(t, newLock(t, store.Store)).Release(t.Context()))
 		store.next(fault{op: "put", err: leasehold.ErrPreconditionFailed})
 		_, err := newLock(t, store).TryAcquire(t.Context())
@@ -747,8 +715,7 @@ func TestARefusalWithoutAChangeIsNoLostRace(t *testing.T) {
 
 // tryAtOnce is the error of a try that has no time to watch anybody.
 func tryAtOnce(t *testing.T, l *leasehold.Lock) error {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
-	defer cancel()
+	ctx := testctx.Within(t, time.Nanosecond)
 	_, err := l.TryAcquire(ctx)
 	return err
 }
@@ -801,8 +768,7 @@ func TestACreateBesideOneThatHasNotEndedIsALostRace(t *testing.T) {
 			"begun since")
 
 		store.refused.Store(0)
-		ctx, cancel := context.WithTimeout(t.Context(), ttl*9/10)
-		defer cancel()
+		ctx := testctx.Within(t, ttl*9/10)
 		_, err = newLock(t, store).Acquire(ctx)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.InDelta(t, 5, store.refused.Load(), 1, "it goes on at the poll's pace")
@@ -829,8 +795,7 @@ func TestAWakeUpBesideACreateCostsARead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &creating{Store: leasehold.NewMemStore()}
 		l := newLock(t, store)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, 2*time.Second)
 		go func() {
 			for {
 				select {
@@ -853,8 +818,7 @@ func TestAWakeUpBesideEndlessCreatesCostsARead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &creating{Store: leasehold.NewMemStore()}
 		l := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := testctx.Within(t, time.Minute)
 		var waking sync.WaitGroup
 		waking.Go(func() {
 			for ctx.Err() == nil {
@@ -880,8 +844,7 @@ func TestAStoreThatRefusesEveryCreateIsBroken(t *testing.T) {
 			t.Errorf("nobody leads: %v", r)
 		}})
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		defer cancel()
+		ctx := testctx.Within(t, 5*time.Minute)
 		require.NoError(t, elector.Run(ctx))
 		_, known := elector.Leader()
 		require.False(t, known)
@@ -912,8 +875,7 @@ func TestACreateIsRefusedAgainAfterTheObjectWasThere(t *testing.T) {
 }
 
 func TestAReleaseThatIsForbiddenEndsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store))
 		store.next(fault{op: "put", err: fmt.Errorf("%w: access denied", leasehold.ErrPermanent)})
 		began := time.Now()
@@ -959,8 +921,7 @@ func TestMetadataThatIsNoText(t *testing.T) {
 }
 
 func TestAReleasedRecordIsNoNewLeader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
 		l := newLock(t, mem, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			require.NotEqual(t, leasehold.EventNewLeader, e.Kind)
@@ -998,8 +959,7 @@ func (s *raced) PutIfMatch(ctx context.Context, key string, body []byte, etag st
 
 // Wait is how long the lease of the last winner lasts.
 func TestHeldErrorWaitAfterFourLostRaces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
 		rival := newLock(t, mem, leasehold.WithIdentity("rival"))
 		n := 0
@@ -1022,8 +982,7 @@ func TestHeldErrorWaitAfterFourLostRaces(t *testing.T) {
 // The error of a TryAcquire that was cut off and could not release says that the lock stays taken
 // for a TTL.
 func TestACutOffTryAcquireTellsOfAStrayLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		var kinds []string
 		var err error
 		text := logged(t, func() {
@@ -1057,8 +1016,7 @@ func TestTryAcquireTellsTheCauseOfItsContext(t *testing.T) {
 
 // Acquire with the ended context of a lost lease has that context's error.
 func TestAcquireWithTheEndedContextOfALostLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		_ = lock.Do(t.Context(), func(ctx context.Context, _ *leasehold.Lease) error {
 			crash(store)
@@ -1072,8 +1030,7 @@ func TestAcquireWithTheEndedContextOfALostLease(t *testing.T) {
 
 // Whoever hears of a release has heard of the acquisition.
 func TestEventsOfACutOffAcquisition(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		n := map[leasehold.EventKind]int{}
 		lock := newLock(t, store, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) { n[e.Kind]++ }))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -1087,8 +1044,7 @@ func TestEventsOfACutOffAcquisition(t *testing.T) {
 
 // An acquisition that took too long is released also if its ctx has ended.
 func TestTooLateAndCutOffLeavesNoStrayLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		c := newBrokenClock()
 		ctx, cancel := context.WithCancel(t.Context())
 		store := &sleepy{mem, func() { c.suspend(13 * time.Second); cancel() }}
@@ -1172,24 +1128,22 @@ func TestWhatComesTooLateIsGivenBack(t *testing.T) {
 			if left {
 				steps = append(steps, "failure", "failure", "failure", "failure")
 			}
-			t.Run(fmt.Sprint(steps), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					mem, c := leasehold.NewMemStore(), newBrokenClock()
-					ctx, cancel := context.WithCancel(t.Context())
-					store := &scripted{Store: mem, clock: c, cancel: cancel, steps: steps}
-					l := newLock(t, store, withClock(c), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
-					_, err := l.TryAcquire(ctx)
-					t.Log(err)
-					require.Error(t, err)
-					require.NotErrorIs(t, err, leasehold.ErrHeld, "nobody else has it")
-					require.Equal(t, !left, stored(t, mem).Released())
-					if left {
-						require.ErrorContains(t, err, "it could not be released")
-					}
-					if ctx.Err() != nil {
-						require.ErrorIs(t, err, context.Canceled)
-					}
-				})
+			bubble.Run(t, fmt.Sprint(steps), func(t *testing.T) {
+				mem, c := leasehold.NewMemStore(), newBrokenClock()
+				ctx, cancel := context.WithCancel(t.Context())
+				store := &scripted{Store: mem, clock: c, cancel: cancel, steps: steps}
+				l := newLock(t, store, withClock(c), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+				_, err := l.TryAcquire(ctx)
+				t.Log(err)
+				require.Error(t, err)
+				require.NotErrorIs(t, err, leasehold.ErrHeld, "nobody else has it")
+				require.Equal(t, !left, stored(t, mem).Released())
+				if left {
+					require.ErrorContains(t, err, "it could not be released")
+				}
+				if ctx.Err() != nil {
+					require.ErrorIs(t, err, context.Canceled)
+				}
 			})
 		}
 	}
@@ -1222,24 +1176,21 @@ func TestAStoreThatRefusesToReplaceAFreeLock(t *testing.T) {
 		"refused":  "refused a write",
 		"failure":  errInjected.Error(),
 	} {
-		t.Run(step, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
-				store := &scripted{Store: mem, steps: slices.Repeat([]string{step}, 1000)}
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-				defer cancel()
-				said := logged(t, func() {
-					elector, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
-					require.NoError(t, err)
-					time.AfterFunc(29*time.Second, func() { require.NoError(t, elector.Check(nil)) })
-					time.AfterFunc(31*time.Second, func() { require.ErrorContains(t, elector.Check(nil), text) })
-					require.NoError(t, elector.Run(ctx))
-				})
-				require.Contains(t, said, "acquiring the lock failed, will retry")
-				require.Contains(t, said, text)
-				require.Less(t, store.writes, 4*30, "about one try in a TTL, after the first ones")
+		bubble.Run(t, step, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
+			store := &scripted{Store: mem, steps: slices.Repeat([]string{step}, 1000)}
+			ctx := testctx.Within(t, 5*time.Minute)
+			said := logged(t, func() {
+				elector, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
+				require.NoError(t, err)
+				time.AfterFunc(29*time.Second, func() { require.NoError(t, elector.Check(nil)) })
+				time.AfterFunc(31*time.Second, func() { require.ErrorContains(t, elector.Check(nil), text) })
+				require.NoError(t, elector.Run(ctx))
 			})
+			require.Contains(t, said, "acquiring the lock failed, will retry")
+			require.Contains(t, said, text)
+			require.Less(t, store.writes, 4*30, "about one try in a TTL, after the first ones")
 		})
 	}
 }
@@ -1270,8 +1221,7 @@ func TestARecordWithOurNonceIsNotOursIfAnotherRaisedIt(t *testing.T) {
 		require.NoError(t, err)
 		damage(t, s, string(body))
 	}
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		lock := newLock(t, store)
 		require.NoError(t, acquire(t, lock).Release(t.Context()))
 		foreignTake(t, store)
@@ -1280,8 +1230,7 @@ func TestARecordWithOurNonceIsNotOursIfAnotherRaisedIt(t *testing.T) {
 		_, err = lock.TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 	})
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		foreignTake(t, store)
 		require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
@@ -1294,8 +1243,7 @@ func TestARecordWithOurNonceIsNotOursIfAnotherRaisedIt(t *testing.T) {
 		store := &faultStore{Store: leasehold.NewMemStore()}
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		store.next(fault{op: "put", apply: true, err: errInjected})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
+		ctx := testctx.Within(t, time.Millisecond)
 		require.ErrorIs(t, lease.Renew(ctx), errInjected)
 		foreignTake(t, store.Store)
 		require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
@@ -1304,8 +1252,7 @@ func TestARecordWithOurNonceIsNotOursIfAnotherRaisedIt(t *testing.T) {
 
 // The text of an error begins with the package's name, once, and says the cause before the cure.
 func TestErrorTexts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store, leasehold.WithIdentity("alice"), leasehold.WithManualRenewal())
 		_, err := lock.Inspect(t.Context())
 		require.EqualError(t, err, `leasehold: lock "locks/test": no such object: it was never taken, or was deleted`)
@@ -1313,8 +1260,7 @@ func TestErrorTexts(t *testing.T) {
 		_, err = newLock(t, store).TryAcquire(t.Context())
 		require.EqualError(t, err,
 			`leasehold: lock "locks/test": lock is held by "alice" with token 1, for 15.3s unless renewed`)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		_, err = newLock(t, store).Acquire(ctx)
 		require.EqualError(t, err, `leasehold: lock "locks/test": waiting: context deadline exceeded: `+
 			`lock is held by "alice" with token 1, for 15.3s unless renewed`)
@@ -1327,8 +1273,7 @@ func TestErrorTexts(t *testing.T) {
 				`no expires_at (inspect the object, then repair it with Lock.Break)`)
 		require.EqualError(t, lease.Release(t.Context()), lease.Renew(t.Context()).Error())
 		crash(store)
-		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx = testctx.Within(t, time.Second)
 		_, err = lock.Inspect(ctx)
 		require.EqualError(t, err, `leasehold: lock "locks/test": context deadline exceeded`)
 	})
@@ -1381,47 +1326,44 @@ func TestALostTermKeepsItsLockUntilTheFunctionHasReturned(t *testing.T) {
 			return e.Run(ctx)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				lock := newLock(t, store)
-				ctx, cancel := context.WithCancel(t.Context())
-				var s section
-				terms := 0
-				var wg sync.WaitGroup
-				for range 3 {
-					wg.Go(func() {
-						if err := run(ctx, lock, func(ctx context.Context) {
-							s.enter()
-							defer s.leave()
-							terms++
-							// within the safety margin, and beyond it
-							windDown := []time.Duration{2900 * time.Millisecond, 10 * time.Second}[terms%2]
-							<-ctx.Done()
-							time.Sleep(windDown)
-						}); err != nil {
-							t.Error(err)
-						}
-					})
-				}
-				for range 20 { // outages that end a lease, and end just after it
-					time.Sleep(30 * time.Second)
-					store.down.Store(true)
-					time.Sleep(13 * time.Second)
-					store.down.Store(false)
-				}
-				cancel()
-				wg.Wait()
-				require.Zero(t, s.overlaps.Load())
-				require.Greater(t, terms, 10)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			lock := newLock(t, store)
+			ctx, cancel := context.WithCancel(t.Context())
+			var s section
+			terms := 0
+			var wg sync.WaitGroup
+			for range 3 {
+				wg.Go(func() {
+					if err := run(ctx, lock, func(ctx context.Context) {
+						s.enter()
+						defer s.leave()
+						terms++
+						// within the safety margin, and beyond it
+						windDown := []time.Duration{2900 * time.Millisecond, 10 * time.Second}[terms%2]
+						<-ctx.Done()
+						time.Sleep(windDown)
+					}); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			for range 20 { // outages that end a lease, and end just after it
+				time.Sleep(30 * time.Second)
+				store.down.Store(true)
+				time.Sleep(13 * time.Second)
+				store.down.Store(false)
+			}
+			cancel()
+			wg.Wait()
+			require.Zero(t, s.overlaps.Load())
+			require.Greater(t, terms, 10)
 		})
 	}
 }
 
 func TestALostLeaseWithoutAFunctionKeepsItsLockForTheSafetyMargin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store)
 		lease := acquire(t, lock)
 		store.down.Store(true)
@@ -1443,8 +1385,7 @@ func TestALostLeaseWithoutAFunctionKeepsItsLockForTheSafetyMargin(t *testing.T) 
 // A callback that returns early may have left goroutines behind, which have the safety margin to
 // stop.
 func TestATermWhoseCallbackReturnedEarlyKeepsTheMargin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		var mu sync.Mutex
 		var ended time.Time
 		var began []time.Time
@@ -1462,25 +1403,21 @@ func TestATermWhoseCallbackReturnedEarlyKeepsTheMargin(t *testing.T) {
 				},
 			})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- e.Run(ctx) }()
+		stop := running(t, e)
 		time.Sleep(time.Second)
 		require.NoError(t, newLock(t, store).Break(t.Context(), 1))
 		time.Sleep(10 * time.Second)
 		mu.Lock()
 		times, lost := slices.Clone(began), ended
 		mu.Unlock()
-		cancel()
-		require.NoError(t, <-done)
+		require.NoError(t, stop())
 		require.Len(t, times, 2)
 		require.InDelta(t, 3*time.Second, times[1].Sub(lost), float64(200*time.Millisecond))
 	})
 }
 
 func TestALostTermWhoseFunctionHasReturnedKeepsNobodyOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		lock := newLock(t, store)
 		require.ErrorIs(t, lock.Do(t.Context(), func(ctx context.Context, _ *leasehold.Lease) error {
 			require.NoError(t, newLock(t, store).Break(t.Context(), 1))
@@ -1492,8 +1429,7 @@ func TestALostTermWhoseFunctionHasReturnedKeepsNobodyOut(t *testing.T) {
 }
 
 func TestAReleaseUnderWayIsHeldForSiblings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store)
 		done := make(chan error)
 		go func() {
@@ -1517,8 +1453,7 @@ func TestAReleaseUnderWayIsHeldForSiblings(t *testing.T) {
 }
 
 func TestAFailedReleaseFreesTheLockForSiblings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store)
 		lease := acquire(t, lock)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -1534,8 +1469,7 @@ func TestAFailedReleaseFreesTheLockForSiblings(t *testing.T) {
 }
 
 func TestALostRaceIsAlwaysErrHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		var tries, won atomic.Int64
 		var wg sync.WaitGroup
 		for i := range 16 {
@@ -1595,8 +1529,7 @@ func (s *jittery) PutIfMatch(ctx context.Context, key string, body []byte, etag 
 }
 
 func TestWaitingForOneselfIsAnErrorAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		lock := newLock(t, store)
 		other, err := leasehold.NewLock(store, "locks/other", leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
@@ -1643,8 +1576,7 @@ func TestLocksThatWereNotMadeAreRefused(t *testing.T) {
 
 // Wait counts the margin after a sibling's lease.
 func TestHeldErrorWaitOfASibling(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store, leasehold.WithManualRenewal())
 		acquire(t, lock)
 		_, err := lock.TryAcquire(t.Context())
@@ -1666,6 +1598,18 @@ type faultStore struct {
 	mu       sync.Mutex
 	plan     []fault
 	requests []string
+}
+
+// onMemStore runs a test in virtual time, on a store of its own.
+func onMemStore(t *testing.T, f func(t *testing.T, store leasehold.Store)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, leasehold.NewMemStore()) })
+}
+
+// onFaultStore runs a test in virtual time, on such a connection to a store of its own.
+func onFaultStore(t *testing.T, f func(t *testing.T, store *faultStore)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, &faultStore{Store: leasehold.NewMemStore()}) })
 }
 
 // fault is what happens to one request.

@@ -16,13 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
 // A late answer does not announce a term again.
 func TestATermIsAnnouncedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		slow := &faultStore{Store: mem}
 		var seen []uint64
 		lock := newLock(t, slow, leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
@@ -73,43 +74,40 @@ func announcing() (observer leasehold.Option, tokens func() []uint64) {
 // the new one is announced again, whether or not the old one has a token and an object id.
 func TestAReadThatAWriteOvertakesAnnouncesNothing(t *testing.T) {
 	for name, tokenless := range map[string]bool{"by a Lock": false, "by a foreign client": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				store := &faultStore{Store: slowWrites{mem}}
-				observer, seen := announcing()
-				lock := newLock(t, store, observer)
-				one := acquire(t, newLock(t, mem))
-				one.Abandon()
-				first := one.Token()
-				if tokenless {
-					damage(t, mem, `{"expires_at": 1, "holder": "foreign"}`)
-					first = 0
-				}
-				_, err := lock.Inspect(t.Context())
-				require.NoError(t, err)
-				time.Sleep(2 * untilNow)
-				store.next(fault{op: "get", apply: true}, fault{op: "get", apply: true, delay: 2 * time.Second})
-				go func() {
-					time.Sleep(100 * time.Millisecond) // while the write is under way
-					_, _ = lock.Inspect(t.Context())
-				}()
-				lease := acquire(t, lock)
-				require.Equal(t, first+1, lease.Token())
-				time.Sleep(3 * time.Second)
-				_, err = lock.Inspect(t.Context())
-				require.NoError(t, err)
-				require.Equal(t, []uint64{first, first + 1}, seen())
-				require.NoError(t, lease.Release(t.Context()))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			store := &faultStore{Store: slowWrites{mem}}
+			observer, seen := announcing()
+			lock := newLock(t, store, observer)
+			one := acquire(t, newLock(t, mem))
+			one.Abandon()
+			first := one.Token()
+			if tokenless {
+				damage(t, mem, `{"expires_at": 1, "holder": "foreign"}`)
+				first = 0
+			}
+			_, err := lock.Inspect(t.Context())
+			require.NoError(t, err)
+			time.Sleep(2 * untilNow)
+			store.next(fault{op: "get", apply: true}, fault{op: "get", apply: true, delay: 2 * time.Second})
+			go func() {
+				time.Sleep(100 * time.Millisecond) // while the write is under way
+				_, _ = lock.Inspect(t.Context())
+			}()
+			lease := acquire(t, lock)
+			require.Equal(t, first+1, lease.Token())
+			time.Sleep(3 * time.Second)
+			_, err = lock.Inspect(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, []uint64{first, first + 1}, seen())
+			require.NoError(t, lease.Release(t.Context()))
 		})
 	}
 }
 
 // A version that somebody has restored announces no term. An object that was made anew does.
 func TestARestoredVersionAnnouncesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		observer, seen := announcing()
 		lock := newLock(t, mem, observer)
 		look := func() {
@@ -135,8 +133,7 @@ func TestARestoredVersionAnnouncesNothing(t *testing.T) {
 // A term that another process resumes goes on: it has another holder, and no new term begins. Who
 // routes by the record sees the new one.
 func TestAResumedTermIsNoNewOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		named := func(name, address string) []leasehold.Option {
 			at := map[string]string{"at": address}
 			return []leasehold.Option{leasehold.WithIdentity(name), leasehold.WithMetadata(at)}
@@ -189,8 +186,7 @@ func TestAResumedTermIsNoNewOne(t *testing.T) {
 
 // A negative age is none.
 func TestAgesThatCannotBe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
 		for _, age := range []time.Duration{math.MinInt64, -time.Hour, math.MaxInt64} {
 			_, err := newLock(t, &toldAge{mem, age}).TryAcquire(t.Context())
@@ -267,8 +263,7 @@ func TestTakeoverTime(t *testing.T) {
 	const ttl = 15 * time.Second
 	var times []time.Duration
 	for range 300 {
-		synctest.Test(t, func(t *testing.T) {
-			mem := leasehold.NewMemStore()
+		onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 			alice := &slow{Store: mem}
 			e, err := leasehold.NewElector(newLock(t, alice), leasehold.Callbacks{})
 			require.NoError(t, err)
@@ -312,8 +307,7 @@ func (s *toldAge) Get(ctx context.Context, key string) (leasehold.Object, error)
 }
 
 func TestAnAgeToldLaterDecidesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lease := acquire(t, newLock(t, mem))
 		told := &toldAge{Store: mem}
 		candidate := newLock(t, told)
@@ -329,8 +323,7 @@ func TestAnAgeToldLaterDecidesNothing(t *testing.T) {
 }
 
 func TestNoAgeExceedsWhatTheCandidateSawItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lease := acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
 		told := &toldAge{Store: mem}
 		candidate := newLock(t, told)
@@ -361,8 +354,7 @@ func (s *late) Get(ctx context.Context, key string) (leasehold.Object, error) {
 
 func TestALateAnswerDoesNotRaiseTheBoundOfAnAge(t *testing.T) {
 	type inspecting struct{}
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lease := acquire(t, newLock(t, mem, leasehold.WithManualRenewal()))
 		told := &toldAge{Store: mem}
 		candidate := newLock(t, &late{told, func(ctx context.Context) time.Duration {
@@ -392,8 +384,7 @@ func TestALateAnswerDoesNotRaiseTheBoundOfAnAge(t *testing.T) {
 }
 
 func TestANewcomerUsesTheAgeThatATrustedStoreTells(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		holder := &faultStore{Store: mem}
 		acquire(t, newLock(t, holder))
 		crash(holder)
@@ -431,30 +422,28 @@ func TestReadsThatFailForgetNothing(t *testing.T) {
 			return func(ctx context.Context) bool { return ctx.Value(inspecting{}) != nil }
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				former := &faultStore{Store: mem}
-				acquire(t, newLock(t, former))
-				crash(former)
-				candidate := newLock(t, &flaky{mem, fails()}, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
-				ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
-				defer cancel()
-				var wg sync.WaitGroup
-				if name != "every fifth read" {
-					wg.Go(func() {
-						for ctx.Err() == nil {
-							_, _ = candidate.Inspect(context.WithValue(ctx, inspecting{}, true))
-							time.Sleep(time.Second)
-						}
-					})
-				}
-				lease, err := candidate.Acquire(ctx)
-				cancel()
-				wg.Wait()
-				require.NoError(t, err)
-				require.NoError(t, lease.Release(t.Context()))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			former := &faultStore{Store: mem}
+			acquire(t, newLock(t, former))
+			crash(former)
+			candidate := newLock(t, &flaky{mem, fails()}, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+			defer cancel()
+			var wg sync.WaitGroup
+			if name != "every fifth read" {
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						_, _ = candidate.Inspect(context.WithValue(ctx, inspecting{}, true))
+						time.Sleep(time.Second)
+					}
+				})
+			}
+			lease, err := candidate.Acquire(ctx)
+			cancel()
+			wg.Wait()
+			require.NoError(t, err)
+			require.NoError(t, lease.Release(t.Context()))
 		})
 	}
 }
@@ -462,8 +451,7 @@ func TestReadsThatFailForgetNothing(t *testing.T) {
 // Creates that were refused count for a store that refuses all of them only until the object is
 // seen.
 func TestRefusedCreatesAreForgottenWhenTheObjectIsSeen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		store := &faultStore{Store: mem}
 		lock := newLock(t, store)
 		beside := func() {
@@ -506,56 +494,54 @@ func TestARestoredVersionIsWaitedOut(t *testing.T) {
 		"a foreign client's release":                {nil, false, true, true, true, false, 15 * time.Second},
 		"left, another's term was seen":             {nil, true, true, false, false, true, 15 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem := leasehold.NewMemStore()
-				store := &faultStore{Store: mem}
-				lock := newLock(t, store, c.opts...)
-				former := lock
-				if !c.ownWrite {
-					former = newLock(t, mem, append(c.opts, testopt.NewProcess())...)
-				}
-				lease := acquire(t, former)
-				old := stored(t, mem)
-				if c.left {
-					lease.Abandon()
-					time.Sleep(time.Minute)
-				} else {
-					require.NoError(t, lease.Release(t.Context()))
-				}
-				if c.released {
-					old = stored(t, mem)
-				}
-				if c.noTTL {
-					old = leasehold.Record{Token: old.Token}
-				}
+		bubble.Run(t, name, func(t *testing.T) {
+			mem := leasehold.NewMemStore()
+			store := &faultStore{Store: mem}
+			lock := newLock(t, store, c.opts...)
+			former := lock
+			if !c.ownWrite {
+				former = newLock(t, mem, append(c.opts, testopt.NewProcess())...)
+			}
+			lease := acquire(t, former)
+			old := stored(t, mem)
+			if c.left {
+				lease.Abandon()
+				time.Sleep(time.Minute)
+			} else {
+				require.NoError(t, lease.Release(t.Context()))
+			}
+			if c.released {
+				old = stored(t, mem)
+			}
+			if c.noTTL {
+				old = leasehold.Record{Token: old.Token}
+			}
 
-				holder, err := newLock(t, mem, leasehold.WithTTL(c.ttl)).Acquire(t.Context())
-				require.NoError(t, err)
-				if c.looks {
-					_, err := lock.TryAcquire(t.Context())
-					require.ErrorIs(t, err, leasehold.ErrHeld)
+			holder, err := newLock(t, mem, leasehold.WithTTL(c.ttl)).Acquire(t.Context())
+			require.NoError(t, err)
+			if c.looks {
+				_, err := lock.TryAcquire(t.Context())
+				require.ErrorIs(t, err, leasehold.ErrHeld)
+			}
+			overwrite(t, mem, old)
+			for range 3 {
+				store.count()
+				err := tryAtOnce(t, lock)
+				require.ErrorIs(t, err, leasehold.ErrHeld)
+				if c.released {
+					require.ErrorContains(t, err, "has come back, as from a backup")
 				}
-				overwrite(t, mem, old)
-				for range 3 {
-					store.count()
-					err := tryAtOnce(t, lock)
-					require.ErrorIs(t, err, leasehold.ErrHeld)
-					if c.released {
-						require.ErrorContains(t, err, "has come back, as from a backup")
-					}
-					require.True(t, holder.Valid())
-					require.Contains(t, store.count(), "get", "the restored version is not known by heart")
-				}
-				began := time.Now()
-				next, err := lock.Acquire(t.Context())
-				require.NoError(t, err)
-				require.GreaterOrEqual(t, time.Since(began), c.ttl, "a TTL")
-				require.Less(t, time.Since(began), 2*c.ttl)
-				require.False(t, holder.Valid())
-				require.ErrorContains(t, context.Cause(holder.Context()), "taken over")
-				require.NoError(t, next.Release(t.Context()))
-			})
+				require.True(t, holder.Valid())
+				require.Contains(t, store.count(), "get", "the restored version is not known by heart")
+			}
+			began := time.Now()
+			next, err := lock.Acquire(t.Context())
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, time.Since(began), c.ttl, "a TTL")
+			require.Less(t, time.Since(began), 2*c.ttl)
+			require.False(t, holder.Valid())
+			require.ErrorContains(t, context.Cause(holder.Context()), "taken over")
+			require.NoError(t, next.Release(t.Context()))
 		})
 	}
 }
@@ -563,8 +549,7 @@ func TestARestoredVersionIsWaitedOut(t *testing.T) {
 // After one restore two terms may have the same token. Who has seen one of them does not take a
 // release of the other, which a second restore has brought back, for its release.
 func TestTheReleaseOfAnotherTermOfTheSameTokenIsWaitedOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		process := func() *leasehold.Lock { return newLock(t, mem, testopt.NewProcess()) }
 		release := func(lock *leasehold.Lock) leasehold.Record {
 			require.NoError(t, acquire(t, lock).Release(t.Context()))
@@ -589,8 +574,7 @@ func TestTheReleaseOfAnotherTermOfTheSameTokenIsWaitedOut(t *testing.T) {
 // After a restore a term may begin that has a lower token than one that was seen, and a longer TTL.
 // A later restore hides it, and it is waited out all the same.
 func TestALongerTermAfterARestoreIsWaitedOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		process := func(opts ...leasehold.Option) *leasehold.Lock {
 			return newLock(t, mem, append(opts, testopt.NewProcess())...)
 		}
@@ -620,8 +604,7 @@ func TestALongerTermAfterARestoreIsWaitedOut(t *testing.T) {
 // Foreign clients that know no token write none. Their release frees the lock at once, whatever
 // tokens were seen before.
 func TestAReleaseWithoutATokenIsFree(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		lock := newLock(t, mem)
 		require.NoError(t, acquire(t, lock).Release(t.Context()))
 		overwrite(t, mem, leasehold.Record{})
@@ -646,8 +629,7 @@ func (s aged) Get(ctx context.Context, key string) (leasehold.Object, error) {
 // The age that a store tells of a restored version is that of the version, which may have come back
 // just now.
 func TestTheAgeOfARestoredVersionIsNotTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		former := acquire(t, newLock(t, mem))
 		old := stored(t, mem)
 		require.NoError(t, former.Release(t.Context()))
@@ -668,8 +650,7 @@ func TestTheAgeOfARestoredVersionIsNotTold(t *testing.T) {
 // An elector that sees the release of an old term come back sees no new leader in it, and leads in
 // the end.
 func TestAnElectorAndARestoredRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		require.NoError(t, acquire(t, newLock(t, mem, leasehold.WithIdentity("old"))).Release(t.Context()))
 		old := stored(t, mem)
 		holder := acquire(t, newLock(t, mem, leasehold.WithIdentity("holder"), leasehold.WithManualRenewal()))
@@ -707,21 +688,18 @@ func TestATermWithAnotherIDIsAnother(t *testing.T) {
 		"the same, released":      {func(r *leasehold.Record) { r.ExpiresAt = time.Time{} }, "broken"},
 		"released by an old tool": {func(r *leasehold.Record) { r.TermID, r.ExpiresAt = "", time.Time{} }, "broken"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := leasehold.NewMemStore()
-				lease := acquire(t, newLock(t, store))
-				rec := stored(t, store)
-				rec.Nonce = "x"
-				c.edit(&rec)
-				overwrite(t, store, rec)
-				require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
-				require.ErrorContains(t, context.Cause(lease.Context()), c.want)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			lease := acquire(t, newLock(t, store))
+			rec := stored(t, store)
+			rec.Nonce = "x"
+			c.edit(&rec)
+			overwrite(t, store, rec)
+			require.ErrorIs(t, lease.Renew(t.Context()), leasehold.ErrLost)
+			require.ErrorContains(t, context.Cause(lease.Context()), c.want)
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		acquire(t, newLock(t, store)).Abandon()
 		rec := stored(t, store)
 		leaders := 0
@@ -734,8 +712,7 @@ func TestATermWithAnotherIDIsAnother(t *testing.T) {
 			rec.TermID, rec.Nonce = id, "of "+id
 			overwrite(t, store, rec)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
+		ctx := testctx.Within(t, time.Hour)
 		seen := 0
 		for status, err := range lock.Watch(ctx) {
 			require.NoError(t, err)

@@ -65,10 +65,8 @@ func TestMistakesThatAreToldAtOnce(t *testing.T) {
 		"safety margin 15s is not below the TTL": {s3, leasehold.WithSafetyMargin(15 * time.Second)},
 		"WithIdentity: the name is empty":        {s3, leasehold.WithIdentity("")},
 		"WithReclaim needs WithIdentity":         {s3, leasehold.WithReclaim()},
-		"metadata of 49172 bytes as JSON is over": {
-			s3,
-			leasehold.WithMetadata(map[string]string{"k": strings.Repeat("\x00", 8<<10)}),
-		},
+		"metadata of 49172 bytes as JSON is over": {s3,
+			leasehold.WithMetadata(map[string]string{"k": strings.Repeat("\x00", 8<<10)})},
 	} {
 		var opts []leasehold.Option
 		if mistake.opt != nil || says == "an Option is nil" {
@@ -94,8 +92,7 @@ func TestDurationsOverTenYearsAreRefused(t *testing.T) {
 			require.EqualError(t, err, fmt.Sprintf("leasehold: %s %v is over ten years (%v)", what, d, longest))
 		}
 	}
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		all := []leasehold.Option{leasehold.WithTTL(longest), leasehold.WithPollInterval(longest),
 			leasehold.WithSkewAllowance(longest)}
 		l := newLock(t, process(store), all...)

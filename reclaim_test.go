@@ -15,8 +15,7 @@ var pod = []leasehold.Option{leasehold.WithIdentity("pod-0"), leasehold.WithRecl
 
 // The user of an abandoned lease keeps nothing of it, and the garbage collector runs.
 func TestAnAbandonedTermIsNotReclaimedByANamesake(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		func() { acquire(t, newLock(t, store, pod...)).Abandon() }()
 		for range 10 {
 			time.Sleep(time.Second)
@@ -35,8 +34,7 @@ func TestAnAbandonedTermIsNotReclaimedByANamesake(t *testing.T) {
 
 // A renewal that was under way when the lease was abandoned makes its term last longer.
 func TestARenewalThatLandsAfterAbandonKeepsANamesakeOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		namesake := newLock(t, store, pod...)
 		func() {
 			lease := acquire(t, newLock(t, store, append(pod, leasehold.WithManualRenewal())...))
@@ -58,8 +56,7 @@ func TestARenewalThatLandsAfterAbandonKeepsANamesakeOut(t *testing.T) {
 // A Lock with WithReclaim does not reclaim from one without it, in the same process and under the
 // same identity.
 func TestReclaimFromASiblingWithoutTheOption(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		one := newLock(t, store, leasehold.WithIdentity("pod-0"))
 		two := newLock(t, store, leasehold.WithIdentity("pod-0"), leasehold.WithReclaim())
 		lease := acquire(t, one)
@@ -70,8 +67,7 @@ func TestReclaimFromASiblingWithoutTheOption(t *testing.T) {
 }
 
 func TestOneIdentityIsReclaimedByOneLockOfAProcessOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		one, two := newLock(t, store, pod...), newLock(t, &faultStore{Store: store}, pod...)
 		lease := acquire(t, one)
 		_, err := two.TryAcquire(t.Context())

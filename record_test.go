@@ -1,7 +1,6 @@
 package leasehold_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +14,9 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 // The layout is a published protocol: other languages read it.
@@ -49,52 +50,31 @@ func TestRecordsThatAreRead(t *testing.T) {
 		body string
 		want leasehold.Record
 	}{
-		"a client that knows only the time": {
-			`{"expires_at": 1740151473.206179}`,
-			leasehold.Record{ExpiresAt: expires},
-		},
-		"one that knows tokens": {
-			`{"expires_at": 1740151473.206179, "token": 41}`,
-			leasehold.Record{ExpiresAt: expires, Token: 41},
-		},
-		"released by such a client": {`{"expires_at": 0, "token": 41}`, leasehold.Record{Token: 41}},
-		"released, in another spelling": {
-			` {"token":41.0,"expires_at":0.0e5} ` + "\n",
-			leasehold.Record{Token: 41},
-		},
-		"whole seconds": {
-			`{"expires_at": 1740151473}`,
-			leasehold.Record{ExpiresAt: time.Unix(1740151473, 0)},
-		},
+		"a client that knows only the time": {`{"expires_at": 1740151473.206179}`,
+			leasehold.Record{ExpiresAt: expires}},
+		"one that knows tokens": {`{"expires_at": 1740151473.206179, "token": 41}`,
+			leasehold.Record{ExpiresAt: expires, Token: 41}},
+		"released by such a client":     {`{"expires_at": 0, "token": 41}`, leasehold.Record{Token: 41}},
+		"released, in another spelling": {` {"token":41.0,"expires_at":0.0e5} ` + "\n", leasehold.Record{Token: 41}},
+		"whole seconds": {`{"expires_at": 1740151473}`,
+			leasehold.Record{ExpiresAt: time.Unix(1740151473, 0)}},
 		"a token in exponents": {`{"expires_at": 0, "token": 9e15}`, leasehold.Record{Token: 9e15}},
-		"the largest token": {
-			`{"expires_at": 0, "token": 9007199254740991}`,
-			leasehold.Record{Token: 1<<53 - 1},
-		},
+		"the largest token": {`{"expires_at": 0, "token": 9007199254740991}`,
+			leasehold.Record{Token: 1<<53 - 1}},
 		"null for what it does not have": {
-			`{"expires_at": 0, "token": 3, "holder": null, "ttl": null, "metadata": null}`,
-			leasehold.Record{Token: 3},
-		},
-		"members of its own": {
-			`{"expires_at": 0, "token": 3, "region": {"a": [1, "x"]}, "v": 2}`,
-			leasehold.Record{Token: 3},
-		},
+			`{"expires_at": 0, "token": 3, "holder": null, "ttl": null, "metadata": null}`, leasehold.Record{Token: 3}},
+		"members of its own": {`{"expires_at": 0, "token": 3, "region": {"a": [1, "x"]}, "v": 2}`,
+			leasehold.Record{Token: 3}},
 		"members that differ by their case": {
 			`{"expires_at": 0, "token": 3, "Token": 9, "TTL": "PT15S", "Holder": {"id": 1}}`,
 			leasehold.Record{Token: 3},
 		},
-		"the last of two counts": {
-			`{"expires_at": 0, "token": 3, "expires_at": 1740151473}`,
-			leasehold.Record{Token: 3, ExpiresAt: time.Unix(1740151473, 0)},
-		},
-		"a TTL shorter than a nanosecond": {
-			`{"expires_at": 1740151473, "ttl": 1e-300}`,
-			leasehold.Record{ExpiresAt: time.Unix(1740151473, 0), TTL: 1},
-		},
-		"a TTL that is no binary fraction": {
-			`{"expires_at": 1740151473, "ttl": 1.1}`,
-			leasehold.Record{ExpiresAt: time.Unix(1740151473, 0), TTL: 1100 * time.Millisecond},
-		},
+		"the last of two counts": {`{"expires_at": 0, "token": 3, "expires_at": 1740151473}`,
+			leasehold.Record{Token: 3, ExpiresAt: time.Unix(1740151473, 0)}},
+		"a TTL shorter than a nanosecond": {`{"expires_at": 1740151473, "ttl": 1e-300}`,
+			leasehold.Record{ExpiresAt: time.Unix(1740151473, 0), TTL: 1}},
+		"a TTL that is no binary fraction": {`{"expires_at": 1740151473, "ttl": 1.1}`,
+			leasehold.Record{ExpiresAt: time.Unix(1740151473, 0), TTL: 1100 * time.Millisecond}},
 		"a time just after the epoch": {`{"expires_at": 1e-9}`, leasehold.Record{ExpiresAt: time.UnixMicro(1)}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -230,8 +210,7 @@ func TestRecordForEverIsPolledAsAnyOther(t *testing.T) {
 		server := &fakes3.Server{}
 		server.Put(key, []byte(`{"expires_at": 253402300799}`))
 		w := newWire(server)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := testctx.Within(t, time.Minute)
 		_, err := newLock(t, w.store).Acquire(ctx)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.InDelta(t, 20+4, w.Count(), 3, "four try the store, once")
@@ -290,8 +269,7 @@ func FuzzRecord(f *testing.F) {
 }
 
 func TestRecordsBelongToTheirCallers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		metadata := map[string]string{"addr": "10.0.0.7"}
 		lock := newLock(t, store, leasehold.WithMetadata(metadata))
 		metadata["addr"] = "changed"
@@ -381,8 +359,7 @@ func overwrite(t *testing.T, s leasehold.Store, rec leasehold.Record) {
 }
 
 func TestIDsOfObjectsAndTerms(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		lock := newLock(t, store)
 		lease := acquire(t, lock)
 		first := stored(t, store)
@@ -447,21 +424,19 @@ func TestMembersThatAreTooLong(t *testing.T) {
 			`"},"object_id":"` + separators[:3000] + `"`,
 	} {
 		for _, released := range []bool{true, false} {
-			t.Run(fmt.Sprint(name, ", released ", released), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := leasehold.NewMemStore()
-					expires := `"expires_at":` + map[bool]string{true: "0", false: "253370764800"}[released]
-					_, err := store.PutIfNoneMatch(t.Context(), key, []byte(`{`+expires+`,"token":7,`+member+`}`))
-					require.NoError(t, err)
-					lock := newLock(t, store)
-					_, err = lock.TryAcquire(t.Context())
-					require.ErrorIs(t, err, leasehold.ErrCorruptRecord, "the record is to blame, not the options of "+
-						"this lock")
-					require.NoError(t, lock.Break(t.Context(), 7))
-					lease := acquire(t, lock)
-					require.EqualValues(t, 8, lease.Token())
-					require.NoError(t, lease.Release(t.Context()))
-				})
+			bubble.Run(t, fmt.Sprint(name, ", released ", released), func(t *testing.T) {
+				store := leasehold.NewMemStore()
+				expires := `"expires_at":` + map[bool]string{true: "0", false: "253370764800"}[released]
+				_, err := store.PutIfNoneMatch(t.Context(), key, []byte(`{`+expires+`,"token":7,`+member+`}`))
+				require.NoError(t, err)
+				lock := newLock(t, store)
+				_, err = lock.TryAcquire(t.Context())
+				require.ErrorIs(t, err, leasehold.ErrCorruptRecord, "the record is to blame, not the options of "+
+					"this lock")
+				require.NoError(t, lock.Break(t.Context(), 7))
+				lease := acquire(t, lock)
+				require.EqualValues(t, 8, lease.Token())
+				require.NoError(t, lease.Release(t.Context()))
 			})
 		}
 	}
@@ -469,8 +444,7 @@ func TestMembersThatAreTooLong(t *testing.T) {
 
 // Whatever a lock may write, any other may read, break and take over.
 func TestTheLongestRecordIsReadAndBroken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		metadata := map[string]string{"x": strings.Repeat("\x00", 1360)}
 		lock := newLock(t, store, leasehold.WithIdentity(strings.Repeat("\x00", 1024)),
 			leasehold.WithMetadata(metadata))
@@ -505,8 +479,7 @@ func TestTheLongestTTLs(t *testing.T) {
 
 // Machines whose wall clocks stand before 1970, as after a reset, decide by TTL as all others do.
 func TestWallClocksBefore1970(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		past := newBrokenClock()
 		past.move(clock.Reading{Wall: -time.Duration(time.Now().Unix()+365*24*3600) * time.Second})
 		require.Negative(t, past.Now().Wall)
@@ -515,8 +488,7 @@ func TestWallClocksBefore1970(t *testing.T) {
 		require.NoError(t, holder.Renew(t.Context()))
 		require.True(t, holder.Valid())
 		holder.Abandon()
-		ctx, cancel := context.WithTimeout(t.Context(), 16*time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, 16*time.Second)
 		next, err := newLock(t, store, withClock(past)).Acquire(ctx)
 		require.NoError(t, err)
 		require.NoError(t, next.Release(t.Context()))

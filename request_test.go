@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 // Limits in time at a long TTL: of an attempt, the first pause, the pause after a conflict, and the
@@ -33,8 +35,7 @@ func took(f func()) time.Duration {
 }
 
 func TestARequestWithoutAnAnswerAtALongTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store, aDay)
 		store.down.Store(true)
 		require.Equal(t, anAttempt, took(func() {
@@ -91,12 +92,10 @@ func TestPausesAtALongTTL(t *testing.T) {
 				require.NoError(t, lease.Release(t.Context()))
 			}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				lock := newLock(t, store, aDay)
-				require.LessOrEqual(t, took(func() { c.run(t, lock, func() { store.next(c.fault) }) }), c.limit)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			lock := newLock(t, store, aDay)
+			require.LessOrEqual(t, took(func() { c.run(t, lock, func() { store.next(c.fault) }) }), c.limit)
 		})
 	}
 }
@@ -128,27 +127,24 @@ func TestAfterAnOutageOfAnHourAtALongTTL(t *testing.T) {
 			require.NoError(t, lease.Release(outage(t.Context())))
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				var over time.Time
-				run(t, newLock(t, store, aDay), func(ctx context.Context) context.Context {
-					store.down.Store(true)
-					over = time.Now().Add(time.Hour)
-					time.AfterFunc(time.Hour, func() { store.down.Store(false) })
-					return ctx
-				})
-				require.Positive(t, time.Since(over))
-				require.LessOrEqual(t, time.Since(over), anAttempt+aBackoff)
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			var over time.Time
+			run(t, newLock(t, store, aDay), func(ctx context.Context) context.Context {
+				store.down.Store(true)
+				over = time.Now().Add(time.Hour)
+				time.AfterFunc(time.Hour, func() { store.down.Store(false) })
+				return ctx
 			})
+			require.Positive(t, time.Since(over))
+			require.LessOrEqual(t, time.Since(over), anAttempt+aBackoff)
 		})
 	}
 }
 
 // A renewal that is due during an outage follows soon after it.
 func TestRenewalsAfterAnOutageAtALongTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store, aDay))
 		store.down.Store(true)
 		time.Sleep(10 * time.Hour)
@@ -180,42 +176,38 @@ func TestWakeEndsABackoff(t *testing.T) {
 			return nil
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				require.NoError(t, acquire(t, newLock(t, store)).Release(t.Context()))
-				store.next(slices.Repeat([]fault{{op: "get", err: errInjected}}, 10)...)
-				lock := newLock(t, store)
-				done := make(chan error, 1)
-				go func() { done <- run(t.Context(), lock) }()
-				time.Sleep(time.Minute)
-				store.count()
-				began := time.Now()
-				for i := range 10 {
-					synctest.Wait()
-					if len(done) > 0 {
-						break
-					}
-					require.Less(t, i, 9)
-					lock.Wake()
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			require.NoError(t, acquire(t, newLock(t, store)).Release(t.Context()))
+			store.next(slices.Repeat([]fault{{op: "get", err: errInjected}}, 10)...)
+			lock := newLock(t, store)
+			done := make(chan error, 1)
+			go func() { done <- run(t.Context(), lock) }()
+			time.Sleep(time.Minute)
+			store.count()
+			began := time.Now()
+			for i := range 10 {
+				synctest.Wait()
+				if len(done) > 0 {
+					break
 				}
-				require.NoError(t, <-done)
-				require.Less(t, time.Since(began), time.Second, "without the pause")
-			})
+				require.Less(t, i, 9)
+				lock.Wake()
+			}
+			require.NoError(t, <-done)
+			require.Less(t, time.Since(began), time.Second, "without the pause")
 		})
 	}
 }
 
 // The answer of a write is lost and ctx ends: there is time to find out and to release.
 func TestAnAcquisitionWithoutAnAnswerIsReleasedWithinAnAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lock := newLock(t, store, aDay)
 		require.NoError(t, acquire(t, lock).Release(t.Context())) // so that the next acquisition begins with its write
 		store.next(fault{op: "put", apply: true, delay: time.Hour}, fault{op: "get", apply: true, delay: time.Second},
 			fault{op: "put", apply: true, delay: time.Second})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
+		ctx := testctx.Within(t, time.Millisecond)
 		require.LessOrEqual(t, took(func() {
 			_, err := lock.Acquire(ctx)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -239,18 +231,15 @@ func TestTheEndOfCtxEndsACallWithinAnAttempt(t *testing.T) {
 			{op: "put", delay: never}}},
 		"Acquire, a hanging settling": {faults: []fault{{op: "put", err: errInjected}, {op: "get", delay: never}}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				lock := newLock(t, store, aDay)
-				store.next(c.faults...)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				require.LessOrEqual(t, took(func() {
-					_, err := lock.Acquire(ctx)
-					require.ErrorIs(t, err, context.DeadlineExceeded)
-				}), time.Second+anAttempt)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			lock := newLock(t, store, aDay)
+			store.next(c.faults...)
+			ctx := testctx.Within(t, time.Second)
+			require.LessOrEqual(t, took(func() {
+				_, err := lock.Acquire(ctx)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			}), time.Second+anAttempt)
 		})
 	}
 	for name, call := range map[string]func(ctx context.Context, l *leasehold.Lock, lease *leasehold.Lease) error{
@@ -277,36 +266,33 @@ func TestTheEndOfCtxEndsACallWithinAnAttempt(t *testing.T) {
 				{op: "get", delay: never}, {op: "put", delay: never}},
 		} {
 			for _, behind := range []bool{false, true} {
-				t.Run(name+", "+what+map[bool]string{true: ", behind a renewal"}[behind], func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						store := &faultStore{Store: leasehold.NewMemStore()}
-						lock := newLock(t, store, aDay, leasehold.WithManualRenewal())
-						lease := acquire(t, lock)
-						var wg sync.WaitGroup
-						if behind {
-							store.next(fault{
-								op:    "put",
-								delay: 9 * time.Second,
-								err:   leasehold.ErrPreconditionFailed,
-							}, fault{op: "get", delay: never})
-							wg.Go(func() { _ = lease.Renew(t.Context()) })
-							synctest.Wait()
-						}
-						store.next(faults...)
-						if name == "Inspect" || name == "Break" {
-							store.down.Store(true)
-						}
-						ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-						defer cancel()
-						require.LessOrEqual(t, took(func() {
-							require.Error(t, call(ctx, lock, lease))
-						}), time.Second+anAttempt)
-						store.mu.Lock()
-						store.plan = nil
-						store.mu.Unlock()
-						store.down.Store(false)
-						wg.Wait()
-					})
+				bubble.Run(t, name+", "+what+map[bool]string{true: ", behind a renewal"}[behind], func(t *testing.T) {
+					store := &faultStore{Store: leasehold.NewMemStore()}
+					lock := newLock(t, store, aDay, leasehold.WithManualRenewal())
+					lease := acquire(t, lock)
+					var wg sync.WaitGroup
+					if behind {
+						store.next(fault{
+							op:    "put",
+							delay: 9 * time.Second,
+							err:   leasehold.ErrPreconditionFailed,
+						}, fault{op: "get", delay: never})
+						wg.Go(func() { _ = lease.Renew(t.Context()) })
+						synctest.Wait()
+					}
+					store.next(faults...)
+					if name == "Inspect" || name == "Break" {
+						store.down.Store(true)
+					}
+					ctx := testctx.Within(t, time.Second)
+					require.LessOrEqual(t, took(func() {
+						require.Error(t, call(ctx, lock, lease))
+					}), time.Second+anAttempt)
+					store.mu.Lock()
+					store.plan = nil
+					store.mu.Unlock()
+					store.down.Store(false)
+					wg.Wait()
 				})
 			}
 		}
@@ -343,29 +329,27 @@ func TestDoAndRunEndInAnOutageAtALongTTL(t *testing.T) {
 			if name == "Run" && !endsFirst {
 				continue // its term goes on
 			}
-			t.Run(name+", "+when, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := &faultStore{Store: leasehold.NewMemStore()}
-					lock := newLock(t, store, aDay)
-					ctx, cancel := context.WithCancel(t.Context())
-					defer cancel()
-					var over time.Time
-					err := run(ctx, lock, func(ctx context.Context) {
-						store.down.Store(true)
-						if endsFirst {
-							cancel()
-							<-ctx.Done()
-							time.Sleep(time.Hour)
-							over = time.Now()
-							return
-						}
-						over = time.Now().Add(time.Hour)
-						time.AfterFunc(time.Hour, cancel)
-					})
-					require.ErrorContains(t, err, "releasing")
-					require.GreaterOrEqual(t, time.Since(over), 30*time.Second, "it has tried")
-					require.LessOrEqual(t, time.Since(over), 30*time.Second+anAttempt)
+			bubble.Run(t, name+", "+when, func(t *testing.T) {
+				store := &faultStore{Store: leasehold.NewMemStore()}
+				lock := newLock(t, store, aDay)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var over time.Time
+				err := run(ctx, lock, func(ctx context.Context) {
+					store.down.Store(true)
+					if endsFirst {
+						cancel()
+						<-ctx.Done()
+						time.Sleep(time.Hour)
+						over = time.Now()
+						return
+					}
+					over = time.Now().Add(time.Hour)
+					time.AfterFunc(time.Hour, cancel)
 				})
+				require.ErrorContains(t, err, "releasing")
+				require.GreaterOrEqual(t, time.Since(over), 30*time.Second, "it has tried")
+				require.LessOrEqual(t, time.Since(over), 30*time.Second+anAttempt)
 			})
 		}
 	}

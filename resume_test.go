@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
@@ -29,8 +30,7 @@ func resume(t *testing.T, l *leasehold.Lock, handle string) *leasehold.Lease {
 }
 
 func TestATermGoesOnInAnotherProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		first := acquire(t, newLock(t, store))
 		require.NoError(t, first.Commit(t.Context(), []byte("state")))
 		was := first.Record()
@@ -68,26 +68,24 @@ func TestATermGoesOnInAnotherProcess(t *testing.T) {
 // administrator.
 func TestAProcessThatGoesOnLosesAResumedLease(t *testing.T) {
 	for name, release := range map[string]bool{"held": false, "released": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := leasehold.NewMemStore()
-				first := acquire(t, newLock(t, store))
-				lease := resume(t, newcomer(t, store, leasehold.WithIdentity("next")), first.Handle())
-				if release {
-					require.NoError(t, lease.Release(t.Context()))
-				}
-				began := time.Now()
-				select {
-				case <-first.Context().Done():
-				case <-time.After(time.Minute): // of renewals by both in turn
-				}
-				require.LessOrEqual(t, time.Since(began), 5*time.Second)
-				cause := context.Cause(first.Context())
-				require.ErrorIs(t, cause, leasehold.ErrLost)
-				require.Equal(t, "taken_over", leasehold.Outcome(cause))
-				require.ErrorContains(t, cause, `by "next", which has resumed the term`)
-				require.Equal(t, !release, lease.Valid())
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			first := acquire(t, newLock(t, store))
+			lease := resume(t, newcomer(t, store, leasehold.WithIdentity("next")), first.Handle())
+			if release {
+				require.NoError(t, lease.Release(t.Context()))
+			}
+			began := time.Now()
+			select {
+			case <-first.Context().Done():
+			case <-time.After(time.Minute): // of renewals by both in turn
+			}
+			require.LessOrEqual(t, time.Since(began), 5*time.Second)
+			cause := context.Cause(first.Context())
+			require.ErrorIs(t, cause, leasehold.ErrLost)
+			require.Equal(t, "taken_over", leasehold.Outcome(cause))
+			require.ErrorContains(t, cause, `by "next", which has resumed the term`)
+			require.Equal(t, !release, lease.Valid())
 		})
 	}
 }
@@ -95,8 +93,7 @@ func TestAProcessThatGoesOnLosesAResumedLease(t *testing.T) {
 // A process that does not stop may have its lease even after a later term has begun, because a
 // resumed term that is released or reclaimed is not waited out.
 func TestATermThatWasResumedIsReclaimed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		first := acquire(t, newLock(t, store))
 		resume(t, newcomer(t, store, pod...), first.Handle())
 		next := acquire(t, newcomer(t, store, pod...))
@@ -111,8 +108,7 @@ func TestATermThatWasResumedIsReclaimed(t *testing.T) {
 // What is no handle costs no request. What names no term that goes on costs one, and writes
 // nothing.
 func TestBadHandles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		old := acquire(t, newLock(t, store))
 		require.NoError(t, old.Release(t.Context()))
 		current := acquire(t, newLock(t, store))
@@ -168,8 +164,7 @@ func TestBadHandles(t *testing.T) {
 
 // A copy of the object under another key is another lock, although all of the record is the same.
 func TestAHandleIsOfOneKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		first := acquire(t, newLock(t, store))
 		first.Abandon()
 		o, err := store.Get(t.Context(), key)
@@ -192,8 +187,7 @@ func TestAHandleIsOfOneKey(t *testing.T) {
 
 // A term of a foreign client, or of an older version, cannot be resumed.
 func TestATermWithoutAHashIsNotResumed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		handle := acquire(t, newLock(t, store)).Handle()
 		for _, id := range []string{"", "Q6ZB3NDY7HEO2LCF"} {
 			foreign := leasehold.NewMemStore()
@@ -230,8 +224,7 @@ func TestALockThatHoldsResumesNothing(t *testing.T) {
 
 // Two processes that resume one term at once: the last one has it, and the other one loses it.
 func TestTwoResumesAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		first := acquire(t, newLock(t, store))
 		first.Abandon()
 		store.next(fault{op: "put", apply: true, delay: time.Second}, fault{op: "put", apply: true, delay: time.Second})
@@ -303,8 +296,7 @@ func (s *between) PutIfMatch(ctx context.Context, key string, body []byte, etag 
 // A renewal of a failed Resume that has landed is nothing that its own Lock may take over at once:
 // the process that had the term may still act under it.
 func TestTheGhostOfAFailedResumeIsWaitedOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		first := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		next := newcomer(t, store)
 		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, err: errors.New("reset")},
@@ -321,8 +313,7 @@ func TestTheGhostOfAFailedResumeIsWaitedOut(t *testing.T) {
 
 // The answer is lost, and the nonce tells.
 func TestAResumeWithoutAReplyIsOurs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		first := acquire(t, newLock(t, store))
 		first.Abandon()
 		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, err: errors.New("reset")})
@@ -333,8 +324,7 @@ func TestAResumeWithoutAReplyIsOurs(t *testing.T) {
 // Who resumes has the record under its own name, so a namesake of the former holder reclaims
 // nothing.
 func TestANamesakeOfTheFormerHolderReclaimsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		first := acquire(t, newLock(t, store, pod...))
 		first.Abandon()
 		lease := resume(t, newcomer(t, store), first.Handle())
@@ -346,8 +336,7 @@ func TestANamesakeOfTheFormerHolderReclaimsNothing(t *testing.T) {
 
 // A term that has run out goes on, unless somebody has taken the lock since.
 func TestATermThatHasRunOutIsResumed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		first := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
 		time.Sleep(time.Hour)
 		require.False(t, first.Valid())
@@ -358,8 +347,7 @@ func TestATermThatHasRunOutIsResumed(t *testing.T) {
 
 // An old version from a backup is not the term that goes on, to a Lock that has seen a later one.
 func TestARestoredTermIsNotResumed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		first := acquire(t, newLock(t, store))
 		backup, err := store.Get(t.Context(), newLock(t, store).Key())
 		require.NoError(t, err)
@@ -381,8 +369,7 @@ func TestARestoredTermIsNotResumed(t *testing.T) {
 // A client that knows only expires_at and token may keep the other members, those of a term that it
 // has taken over among them. While its time runs, the term is not the handle's.
 func TestResumeLeavesAForeignClientsTermAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store))
 		lease.Abandon()
 		time.Sleep(time.Hour)
@@ -406,32 +393,30 @@ func TestHeirsWithOtherTTLs(t *testing.T) {
 		{time.Minute, time.Second, 2 * time.Second, time.Second},
 	} {
 		for _, dies := range []bool{true, false} {
-			t.Run(fmt.Sprint(ttls, dies), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := leasehold.NewMemStore()
-					options := func(ttl time.Duration) []leasehold.Option {
-						return []leasehold.Option{leasehold.WithTTL(ttl), leasehold.WithManualRenewal()}
+			bubble.Run(t, fmt.Sprint(ttls, dies), func(t *testing.T) {
+				store := leasehold.NewMemStore()
+				options := func(ttl time.Duration) []leasehold.Option {
+					return []leasehold.Option{leasehold.WithTTL(ttl), leasehold.WithManualRenewal()}
+				}
+				former := []*leasehold.Lease{acquire(t, newcomer(t, store, options(ttls[0])...))}
+				handle := former[0].Handle()
+				for _, ttl := range ttls[1:] {
+					former = append(former, resume(t, newcomer(t, store, options(ttl)...), handle))
+				}
+				if !dies { // it renews until the others are over, and then its own TTL counts
+					last := former[len(former)-1]
+					for range 130 {
+						time.Sleep(500 * time.Millisecond)
+						require.NoError(t, last.Renew(t.Context()))
 					}
-					former := []*leasehold.Lease{acquire(t, newcomer(t, store, options(ttls[0])...))}
-					handle := former[0].Handle()
-					for _, ttl := range ttls[1:] {
-						former = append(former, resume(t, newcomer(t, store, options(ttl)...), handle))
-					}
-					if !dies { // it renews until the others are over, and then its own TTL counts
-						last := former[len(former)-1]
-						for range 130 {
-							time.Sleep(500 * time.Millisecond)
-							require.NoError(t, last.Renew(t.Context()))
-						}
-						require.Equal(t, ttls[len(ttls)-1], stored(t, store).TTL)
-					}
-					next, err := newcomer(t, store).Acquire(t.Context())
-					require.NoError(t, err)
-					for i, lease := range former {
-						require.False(t, lease.Valid(), "%d", i)
-					}
-					require.NoError(t, next.Release(t.Context()))
-				})
+					require.Equal(t, ttls[len(ttls)-1], stored(t, store).TTL)
+				}
+				next, err := newcomer(t, store).Acquire(t.Context())
+				require.NoError(t, err)
+				for i, lease := range former {
+					require.False(t, lease.Valid(), "%d", i)
+				}
+				require.NoError(t, next.Release(t.Context()))
 			})
 		}
 	}
@@ -440,8 +425,7 @@ func TestHeirsWithOtherTTLs(t *testing.T) {
 // The renewal has landed, its answer is lost, and then somebody breaks the lock. That the term was
 // released is not all that there is to say.
 func TestResumeThatLandedDoesNotSayThatNothingWasWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		lease := acquire(t, newLock(t, store.Store))
 		lease.Abandon()
 		store.next(fault{op: "put", apply: true, delay: time.Second, err: errors.New("lost")})

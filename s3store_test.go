@@ -32,9 +32,11 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/storehttptest"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/storetest"
 )
@@ -405,8 +407,7 @@ func TestRequestCounts(t *testing.T) {
 		require.NotContains(t, renewals, "GET")
 
 		b := newWire(server)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		defer cancel()
+		ctx := testctx.Within(t, 5*time.Minute)
 		_, err = newLock(t, b.store).Acquire(ctx)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.InDelta(t, 123, b.Count("GET"), 5, "two for each renewal")
@@ -427,13 +428,11 @@ func TestWriteWithItsReplyLostCountsAsOurs(t *testing.T) {
 		"hang":              {After: time.Hour},
 	} {
 		lose := func(step string, run func(t *testing.T, server *fakes3.Server, w *wire, lock *leasehold.Lock)) {
-			t.Run(step+", "+loss, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					server := &fakes3.Server{}
-					w := newWire(server)
-					run(t, server, w, newLock(t, w.store, leasehold.WithIdentity("alice"),
-						leasehold.WithManualRenewal()))
-				})
+			bubble.Run(t, step+", "+loss, func(t *testing.T) {
+				server := &fakes3.Server{}
+				w := newWire(server)
+				run(t, server, w, newLock(t, w.store, leasehold.WithIdentity("alice"),
+					leasehold.WithManualRenewal()))
 			})
 		}
 		lose("acquire", func(t *testing.T, server *fakes3.Server, w *wire, lock *leasehold.Lock) {
@@ -1133,39 +1132,22 @@ func TestArgumentsThatCannotWorkAreRefusedUnsent(t *testing.T) {
 		{"a nil option", leasehold.NewS3Store(fine, "bucket", nil), "an S3Option is nil"},
 		{"no bucket", leasehold.NewS3Store(fine, ""), "the bucket has no name"},
 		{"a path", leasehold.NewS3Store(fine, "bucket/locks"), `bucket "bucket/locks" is not a bucket's name`},
-		{
-			"a URL",
-			leasehold.NewS3Store(fine, "s3://bucket/team/"),
-			`is a URL: give the bare name "bucket", and what follows it, "team/", to WithKeyPrefix`,
-		},
+		{"a URL", leasehold.NewS3Store(fine, "s3://bucket/team/"),
+			`is a URL: give the bare name "bucket", and what follows it, "team/", to WithKeyPrefix`},
 		{"a space", leasehold.NewS3Store(fine, "bucket "), "is not a bucket's name"},
-		{
-			"copies of a bucket",
-			leasehold.NewS3Store(fine, "arn:aws:s3::123456789012:accesspoint/mfzwi23gnjvgw.mrap"),
-			"is a Multi-Region Access Point",
-		},
-		{
-			"an absolute prefix",
-			leasehold.NewS3Store(fine, "bucket", prefix("/locks/")),
-			`key prefix "/locks/" has an empty path segment`,
-		},
+		{"copies of a bucket", leasehold.NewS3Store(fine, "arn:aws:s3::123456789012:accesspoint/mfzwi23gnjvgw.mrap"),
+			"is a Multi-Region Access Point"},
+		{"an absolute prefix", leasehold.NewS3Store(fine, "bucket", prefix("/locks/")),
+			`key prefix "/locks/" has an empty path segment`},
 		{"an empty segment", leasehold.NewS3Store(fine, "bucket", prefix("a//b/")), "has an empty path segment"},
 		{"dots", leasehold.NewS3Store(fine, "bucket", prefix("a/../")), `has a path segment "." or ".."`},
-		{
-			"a slack that is negative",
-			leasehold.NewS3Store(fine, "bucket", leasehold.WithServerClock(-time.Hour)),
-			"slack -1h0m0s is below 2s: 1 s because HTTP dates are whole seconds",
-		},
-		{
-			"a slack of nothing",
-			leasehold.NewS3Store(fine, "bucket", leasehold.WithServerClock(0)),
-			"slack 0s is below 2s",
-		},
-		{
-			"a slack that is too small",
+		{"a slack that is negative", leasehold.NewS3Store(fine, "bucket", leasehold.WithServerClock(-time.Hour)),
+			"slack -1h0m0s is below 2s: 1 s because HTTP dates are whole seconds"},
+		{"a slack of nothing", leasehold.NewS3Store(fine, "bucket", leasehold.WithServerClock(0)),
+			"slack 0s is below 2s"},
+		{"a slack that is too small",
 			leasehold.NewS3Store(fine, "bucket", leasehold.WithServerClock(1999*time.Millisecond)),
-			"slack 1.999s is below 2s",
-		},
+			"slack 1.999s is below 2s"},
 	} {
 		overHTTP.BadArgument(t, c.name, c.s, c.says, c.s == nil) // nil: see TestStoresThatAreNilPointers
 	}
@@ -1235,43 +1217,23 @@ func TestNewcomersMistakesAreTold(t *testing.T) {
 			func(o *s3.Options) { o.Credentials = nil },
 			[]string{"AccessDenied", "check the credentials"},
 		},
-		{
-			"wrong access key",
-			bucket,
-			keys("leashold", server.SecretKey),
-			[]string{"InvalidAccessKeyId", "wrong access key"},
-		},
-		{
-			"wrong secret key",
-			bucket,
-			keys(server.AccessKey, "leasehold-secrets"),
-			[]string{"SignatureDoesNotMatch", "wrong secret key"},
-		},
-		{
-			"another bucket",
-			"no-such-bucket",
-			keys(server.AccessKey, server.SecretKey),
-			[]string{"NoSuchBucket", "create the bucket, or correct its name"},
-		},
+		{"wrong access key", bucket, keys("leashold", server.SecretKey),
+			[]string{"InvalidAccessKeyId", "wrong access key"}},
+		{"wrong secret key", bucket, keys(server.AccessKey, "leasehold-secrets"),
+			[]string{"SignatureDoesNotMatch", "wrong secret key"}},
+		{"another bucket", "no-such-bucket", keys(server.AccessKey, server.SecretKey),
+			[]string{"NoSuchBucket", "create the bucket, or correct its name"}},
 		{"no bucket", "", func(*s3.Options) {}, []string{"the bucket has no name"}},
 		{"a bucket's URL", "s3://" + bucket, func(*s3.Options) {}, []string{"give the bare name"}},
 		{"no path style", bucket, func(o *s3.Options) {
 			o.BaseEndpoint, o.UsePathStyle, o.HTTPClient = aws.String("http://s3.invalid:"+port), false, &http.Client{}
 		}, []string{"no such host", `the host "` + bucket + `.s3.invalid" is unknown`, "UsePathStyle"}},
-		{
-			"no scheme",
-			bucket,
-			endpoint(strings.TrimPrefix(server.Endpoint, "http://")),
-			[]string{"was not a valid URI", "a URL with a scheme, such as http://localhost:9000"},
-		},
+		{"no scheme", bucket, endpoint(strings.TrimPrefix(server.Endpoint, "http://")),
+			[]string{"was not a valid URI", "a URL with a scheme, such as http://localhost:9000"}},
 		{"another scheme", bucket, endpoint("s3://localhost"), []string{"was not a valid URI", "a URL with a scheme"}},
 		{"a web site with ETags", bucket, endpoint(site), []string{"the answer is a web page", hint}},
-		{
-			"another path",
-			bucket,
-			endpoint(server.Endpoint + "/minio/health"),
-			[]string{"NoSuchBucket", "or the endpoint"},
-		},
+		{"another path", bucket, endpoint(server.Endpoint + "/minio/health"),
+			[]string{"NoSuchBucket", "or the endpoint"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := server.Client().Options()
@@ -1362,43 +1324,40 @@ func TestAClientThatCannotSendYetIsWaitedFor(t *testing.T) {
 				return led, err
 			},
 		} {
-			t.Run(name+"/"+op, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var ready atomic.Bool
-					server := fakes3.NewWire(&fakes3.Server{})
-					o := fakes3.NewClient(roundTrip(func(r *http.Request) (*http.Response, error) {
-						if c.network != nil && !ready.Load() {
-							return nil, c.network
-						}
-						return server.RoundTrip(r)
-					})).Options()
-					o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-						if c.credentials != nil && !ready.Load() {
-							return aws.Credentials{}, c.credentials
-						}
-						return aws.Credentials{AccessKeyID: "a", SecretAccessKey: "s"}, nil
-					})
-					lock := func() *leasehold.Lock {
-						return newLock(t, leasehold.NewS3Store(s3.New(o), fakes3.Bucket),
-							leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+			bubble.Run(t, name+"/"+op, func(t *testing.T) {
+				var ready atomic.Bool
+				server := fakes3.NewWire(&fakes3.Server{})
+				o := fakes3.NewClient(roundTrip(func(r *http.Request) (*http.Response, error) {
+					if c.network != nil && !ready.Load() {
+						return nil, c.network
 					}
-					_, err := lock().TryAcquire(t.Context())
-					require.ErrorIs(t, err, leasehold.ErrPermanent, "for who does not wait")
-					began := time.Now()
-					_, err = campaign(t.Context(), lock())
-					require.ErrorIs(t, err, leasehold.ErrPermanent)
-					if c.final {
-						require.Zero(t, time.Since(began))
-						return
+					return server.RoundTrip(r)
+				})).Options()
+				o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+					if c.credentials != nil && !ready.Load() {
+						return aws.Credentials{}, c.credentials
 					}
-					require.GreaterOrEqual(t, time.Since(began), 15*time.Second, "a TTL, without a limit of one's own")
-					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-					defer cancel()
-					time.AfterFunc(time.Minute, func() { ready.Store(true) })
-					led, err := campaign(ctx, lock())
-					require.NoError(t, err)
-					require.True(t, led)
+					return aws.Credentials{AccessKeyID: "a", SecretAccessKey: "s"}, nil
 				})
+				lock := func() *leasehold.Lock {
+					return newLock(t, leasehold.NewS3Store(s3.New(o), fakes3.Bucket),
+						leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+				}
+				_, err := lock().TryAcquire(t.Context())
+				require.ErrorIs(t, err, leasehold.ErrPermanent, "for who does not wait")
+				began := time.Now()
+				_, err = campaign(t.Context(), lock())
+				require.ErrorIs(t, err, leasehold.ErrPermanent)
+				if c.final {
+					require.Zero(t, time.Since(began))
+					return
+				}
+				require.GreaterOrEqual(t, time.Since(began), 15*time.Second, "a TTL, without a limit of one's own")
+				ctx := testctx.Within(t, 2*time.Minute)
+				time.AfterFunc(time.Minute, func() { ready.Store(true) })
+				led, err := campaign(ctx, lock())
+				require.NoError(t, err)
+				require.True(t, led)
 			})
 		}
 	}

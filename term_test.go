@@ -15,6 +15,8 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/bell"
 	"github.com/leasehold-go/leasehold/internal/handle"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 // deaf is a store that carries a write out and gives no answer, as often as it is told to.
@@ -181,23 +183,21 @@ func TestALockKeepsNothingOfALastContext(t *testing.T) {
 			require.NoError(t, lease.Release(t.Context()))
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l, err := NewLock(NewMemStore(), "k", opts...)
-				require.NoError(t, err)
-				kept := func() weak.Pointer[value] {
-					v := new(value)
-					use(context.WithValue(t.Context(), valueKey{}, v), t, l)
-					return weak.Make(v)
-				}()
-				for range 60 { // a dropped lease runs out first
-					runtime.GC()
-					time.Sleep(time.Second)
-				}
+		bubble.Run(t, name, func(t *testing.T) {
+			l, err := NewLock(NewMemStore(), "k", opts...)
+			require.NoError(t, err)
+			kept := func() weak.Pointer[value] {
+				v := new(value)
+				use(context.WithValue(t.Context(), valueKey{}, v), t, l)
+				return weak.Make(v)
+			}()
+			for range 60 { // a dropped lease runs out first
 				runtime.GC()
-				require.Nil(t, kept.Value())
-				runtime.KeepAlive(l)
-			})
+				time.Sleep(time.Second)
+			}
+			runtime.GC()
+			require.Nil(t, kept.Value())
+			runtime.KeepAlive(l)
 		})
 	}
 }
@@ -253,8 +253,7 @@ func TestNobodyStaysListedAsWaiting(t *testing.T) {
 		}
 		l, err := NewLock(store, key, WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		held, err := l.Acquire(ctx)
 		require.NoError(t, err)
 		for range 3 {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
@@ -27,13 +29,6 @@ func visit(t *testing.T, ctx context.Context, s leasehold.Store,
 	return lease, time.Since(began), err
 }
 
-// within is a context that ends after d.
-func within(t *testing.T, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // A program that asks once a day, in a new process each time, gets the lock of a holder that has
 // crashed. It needs the holder's TTL for it, and no clock that is right.
 func TestAVisitorOutlastsAHolderThatIsGone(t *testing.T) {
@@ -42,23 +37,21 @@ func TestAVisitorOutlastsAHolderThatIsGone(t *testing.T) {
 		"the holder's clock is slow":  -48 * time.Hour,
 		"the holder's clock is ahead": 48 * time.Hour,
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := leasehold.NewMemStore()
-				acquire(t, newLock(t, store)).Abandon()
-				rec := stored(t, store)
-				for _, at := range []*time.Time{&rec.ExpiresAt, &rec.RenewedAt, &rec.AcquiredAt} {
-					*at = at.Add(shift)
-				}
-				overwrite(t, store, rec)
-				time.Sleep(24 * time.Hour)
-				lease, took, err := visit(t, t.Context(), store)
-				require.NoError(t, err)
-				require.EqualValues(t, 2, lease.Token())
-				require.GreaterOrEqual(t, took, 15300*time.Millisecond, "a TTL and the drift")
-				require.Less(t, took, 18*time.Second)
-				require.NoError(t, lease.Release(t.Context()))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := leasehold.NewMemStore()
+			acquire(t, newLock(t, store)).Abandon()
+			rec := stored(t, store)
+			for _, at := range []*time.Time{&rec.ExpiresAt, &rec.RenewedAt, &rec.AcquiredAt} {
+				*at = at.Add(shift)
+			}
+			overwrite(t, store, rec)
+			time.Sleep(24 * time.Hour)
+			lease, took, err := visit(t, t.Context(), store)
+			require.NoError(t, err)
+			require.EqualValues(t, 2, lease.Token())
+			require.GreaterOrEqual(t, took, 15300*time.Millisecond, "a TTL and the drift")
+			require.Less(t, took, 18*time.Second)
+			require.NoError(t, lease.Release(t.Context()))
 		})
 	}
 }
@@ -67,41 +60,38 @@ func TestAVisitorOutlastsAHolderThatIsGone(t *testing.T) {
 // holder is gone, it is told at the next renewal.
 func TestAVisitorWaitsForNobodyWhoLives(t *testing.T) {
 	for _, shift := range []time.Duration{0, 4 * time.Second, -4 * time.Second, time.Hour, -time.Hour} {
-		t.Run(shift.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				wall := newBrokenClock()
-				wall.move(clock.Reading{Wall: shift})
-				holder, err := newLock(t, store.Store, withClock(wall)).Acquire(t.Context())
-				require.NoError(t, err)
-				for range 20 {
-					time.Sleep(4100 * time.Millisecond)
-					store.count()
-					_, took, err := visit(t, t.Context(), store)
-					held, ok := errors.AsType[*leasehold.HeldError](err)
-					require.True(t, ok, "%v", err)
-					require.True(t, holder.Valid())
-					if shift.Abs() < 5*time.Second {
-						require.Zero(t, took)
-						require.False(t, held.SeemsGone)
-						require.Equal(t, []string{"get"}, store.count())
-					} else {
-						require.Less(t, took, 5*time.Second+4500*time.Millisecond, "a renewal, and a poll")
-					}
+		bubble.Run(t, shift.String(), func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			wall := newBrokenClock()
+			wall.move(clock.Reading{Wall: shift})
+			holder, err := newLock(t, store.Store, withClock(wall)).Acquire(t.Context())
+			require.NoError(t, err)
+			for range 20 {
+				time.Sleep(4100 * time.Millisecond)
+				store.count()
+				_, took, err := visit(t, t.Context(), store)
+				held, ok := errors.AsType[*leasehold.HeldError](err)
+				require.True(t, ok, "%v", err)
+				require.True(t, holder.Valid())
+				if shift.Abs() < 5*time.Second {
+					require.Zero(t, took)
+					require.False(t, held.SeemsGone)
+					require.Equal(t, []string{"get"}, store.count())
+				} else {
+					require.Less(t, took, 5*time.Second+4500*time.Millisecond, "a renewal, and a poll")
 				}
-				require.NoError(t, holder.Release(t.Context()))
-			})
+			}
+			require.NoError(t, holder.Release(t.Context()))
 		})
 	}
 }
 
 // Who has less time than it takes is told at once how long it takes.
 func TestAVisitorInAHurryIsToldHowLongItTakes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		acquire(t, newLock(t, store, leasehold.WithIdentity("ada"))).Abandon()
 		time.Sleep(3 * time.Hour)
-		_, took, err := visit(t, within(t, 10*time.Second), store)
+		_, took, err := visit(t, testctx.Within(t, 10*time.Second), store)
 		held, ok := errors.AsType[*leasehold.HeldError](err)
 		require.True(t, ok, "%v", err)
 		require.Zero(t, took)
@@ -110,7 +100,7 @@ func TestAVisitorInAHurryIsToldHowLongItTakes(t *testing.T) {
 		require.ErrorContains(t, err, `lock is held by "ada" with token 1, who last renewed it 3h0m0s ago and seems `+
 			`to be gone: whoever watches the lock for 15.3s can take it`)
 
-		_, err = newcomer(t, store).Acquire(within(t, 10*time.Second))
+		_, err = newcomer(t, store).Acquire(testctx.Within(t, 10*time.Second))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		held, ok = errors.AsType[*leasehold.HeldError](err)
 		require.True(t, ok, "%v", err)
@@ -118,7 +108,7 @@ func TestAVisitorInAHurryIsToldHowLongItTakes(t *testing.T) {
 		require.Less(t, held.Wait, 9*time.Second, "of which a part has passed")
 		require.ErrorContains(t, err, "who last renewed it 3h0m")
 
-		lease, _, err := visit(t, within(t, 20*time.Second), store)
+		lease, _, err := visit(t, testctx.Within(t, 20*time.Second), store)
 		require.NoError(t, err)
 		require.NoError(t, lease.Release(t.Context()))
 	})
@@ -147,21 +137,19 @@ func TestWhatAVisitorSees(t *testing.T) {
 			store.down.Store(true)
 		}, context.DeadlineExceeded, 45 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &faultStore{Store: leasehold.NewMemStore()}
-				lease := acquire(t, newLock(t, store.Store))
-				lease.Abandon()
-				time.Sleep(time.Hour)
-				time.AfterFunc(c.after, func() { c.happen(t, store, lease) })
-				got, took, err := visit(t, t.Context(), store, quiet)
-				require.ErrorIs(t, err, c.err)
-				require.Less(t, took, c.takes)
-				if err == nil {
-					require.NoError(t, got.Release(t.Context()))
-				}
-				synctest.Wait()
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &faultStore{Store: leasehold.NewMemStore()}
+			lease := acquire(t, newLock(t, store.Store))
+			lease.Abandon()
+			time.Sleep(time.Hour)
+			time.AfterFunc(c.after, func() { c.happen(t, store, lease) })
+			got, took, err := visit(t, t.Context(), store, quiet)
+			require.ErrorIs(t, err, c.err)
+			require.Less(t, took, c.takes)
+			if err == nil {
+				require.NoError(t, got.Release(t.Context()))
+			}
+			synctest.Wait()
 		})
 	}
 }
@@ -199,21 +187,19 @@ func TestALoopLeavesTurnsToOthers(t *testing.T) {
 		return held
 	}
 	for _, processes := range []int{1, 2, 5} {
-		t.Run(fmt.Sprint(processes), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store, ctx := leasehold.NewMemStore(), within(t, duration)
-				had := make(chan time.Duration)
-				for range processes {
-					go func() { had <- loop(t, ctx, store) }()
-				}
-				var sum time.Duration
-				for range processes {
-					share := <-had
-					sum += share
-					require.Greater(t, share, duration/time.Duration(processes)/2)
-				}
-				require.Greater(t, sum, duration*9/10)
-			})
+		bubble.Run(t, fmt.Sprint(processes), func(t *testing.T) {
+			store, ctx := leasehold.NewMemStore(), testctx.Within(t, duration)
+			had := make(chan time.Duration)
+			for range processes {
+				go func() { had <- loop(t, ctx, store) }()
+			}
+			var sum time.Duration
+			for range processes {
+				share := <-had
+				sum += share
+				require.Greater(t, share, duration/time.Duration(processes)/2)
+			}
+			require.Greater(t, sum, duration*9/10)
 		})
 	}
 }
@@ -221,7 +207,7 @@ func TestALoopLeavesTurnsToOthers(t *testing.T) {
 // Several goroutines of one process are no other processes.
 func TestGoroutinesThatTakeTurnsLeaveTurnsToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, ctx := leasehold.NewMemStore(), within(t, 10*time.Minute)
+		store, ctx := leasehold.NewMemStore(), testctx.Within(t, 10*time.Minute)
 		lock, done := newcomer(t, store), make(chan struct{})
 		for range 3 {
 			go func() {
@@ -276,13 +262,12 @@ func (s *unsteady) Get(ctx context.Context, key string) (leasehold.Object, error
 
 // A store whose ETags never match is one that fails: Acquire backs off, and Check says so.
 func TestALockThatIsFreeAndCannotBeTakenIsAFailure(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mem := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
 		store := &unsteady{Store: mem}
 		e, err := leasehold.NewElector(newLock(t, store, quiet), leasehold.Callbacks{})
 		require.NoError(t, err)
-		ctx := within(t, 10*time.Minute)
+		ctx := testctx.Within(t, 10*time.Minute)
 		time.AfterFunc(9*time.Minute, func() { require.ErrorContains(t, e.Check(nil), "each acquisition has failed") })
 		require.NoError(t, e.Run(ctx))
 		require.Less(t, store.reads, 500)
@@ -291,8 +276,7 @@ func TestALockThatIsFreeAndCannotBeTakenIsAFailure(t *testing.T) {
 
 // Pauses after failures grow up to the TTL, whatever the poll interval is.
 func TestPausesAfterFailuresGrowUpToTheTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faultStore{Store: leasehold.NewMemStore()}
+	onFaultStore(t, func(t *testing.T, store *faultStore) {
 		var last time.Time
 		var pause time.Duration
 		store.see = func(context.Context) {
@@ -303,7 +287,7 @@ func TestPausesAfterFailuresGrowUpToTheTTL(t *testing.T) {
 		}
 		store.down.Store(true)
 		_, err := newLock(t, store, quiet, leasehold.WithTTL(2*time.Second),
-			leasehold.WithPollInterval(time.Minute)).Acquire(within(t, 10*time.Minute))
+			leasehold.WithPollInterval(time.Minute)).Acquire(testctx.Within(t, 10*time.Minute))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Less(t, pause, 3*time.Second, "the TTL, jitter and an attempt")
 	})

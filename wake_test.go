@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 // process returns a Store value of its own on the same objects, as another process would have.
@@ -66,34 +68,31 @@ func TestWakeMakesWhoeverWaitsReadNow(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				objects := leasehold.NewMemStore()
-				holder := acquire(t, newLock(t, objects, leasehold.WithTTL(2*time.Hour)))
-				led := make(chan uint64, 1)
-				began := time.Now()
-				store, l := waiting(t, objects, func(ctx context.Context, l *leasehold.Lock) {
-					use(ctx, l, func(token uint64) { led <- token })
-				})
-				require.Equal(t, []string{"get"}, store.count())
-
-				l.Wake() // too early
-				synctest.Wait()
-				require.Equal(t, []string{"get"}, store.count())
-				require.NoError(t, holder.Release(t.Context()))
-				synctest.Wait()
-				require.Empty(t, store.count(), "another process: nothing tells it of the release")
-				l.Wake()
-				require.EqualValues(t, 2, <-led)
-				require.Equal(t, began, time.Now(), "virtual time: it did not wait for its next poll")
+		bubble.Run(t, name, func(t *testing.T) {
+			objects := leasehold.NewMemStore()
+			holder := acquire(t, newLock(t, objects, leasehold.WithTTL(2*time.Hour)))
+			led := make(chan uint64, 1)
+			began := time.Now()
+			store, l := waiting(t, objects, func(ctx context.Context, l *leasehold.Lock) {
+				use(ctx, l, func(token uint64) { led <- token })
 			})
+			require.Equal(t, []string{"get"}, store.count())
+
+			l.Wake() // too early
+			synctest.Wait()
+			require.Equal(t, []string{"get"}, store.count())
+			require.NoError(t, holder.Release(t.Context()))
+			synctest.Wait()
+			require.Empty(t, store.count(), "another process: nothing tells it of the release")
+			l.Wake()
+			require.EqualValues(t, 2, <-led)
+			require.Equal(t, began, time.Now(), "virtual time: it did not wait for its next poll")
 		})
 	}
 }
 
 func TestWakeReachesElectors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		objects := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, objects leasehold.Store) {
 		holder := acquire(t, newLock(t, objects))
 		candidate := make(chan *leasehold.Lock, 1)
 		led := make(chan struct{})
@@ -120,8 +119,7 @@ func TestWakeReachesElectors(t *testing.T) {
 // A change that comes after the object was read, and whose wake-up comes before the wait begins,
 // must not be missed.
 func TestAWakeUpDuringTheReadIsNotLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		objects := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, objects leasehold.Store) {
 		holder := acquire(t, newLock(t, objects))
 		store := process(objects)
 		l := newLock(t, store, leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2*time.Hour))
@@ -140,8 +138,7 @@ func TestAWakeUpDuringTheReadIsNotLost(t *testing.T) {
 }
 
 func TestAMillionWakeUpsAreFewReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		objects := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, objects leasehold.Store) {
 		holder := acquire(t, newLock(t, objects, leasehold.WithTTL(2*time.Hour)))
 		led := make(chan time.Time, 1)
 		store, l := waiting(t, objects, func(ctx context.Context, l *leasehold.Lock) {
@@ -169,8 +166,7 @@ func TestAMillionWakeUpsAreFewReads(t *testing.T) {
 }
 
 func TestUnusedWakeUpsDoNotAddUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		objects := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, objects leasehold.Store) {
 		acquire(t, newLock(t, objects, leasehold.WithTTL(8*time.Hour)))
 		store, l := waiting(t, objects, func(ctx context.Context, l *leasehold.Lock) { _, _ = l.Acquire(ctx) })
 		time.Sleep(5 * time.Hour)
@@ -223,8 +219,7 @@ func TestWakeUpsOfACandidateThatBacksOffAreBounded(t *testing.T) {
 			store.next(fault{op: "get", err: errors.New("503")})
 		}
 		l := newLock(t, store)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, 30*time.Second)
 		go func() {
 			for ctx.Err() == nil {
 				l.Wake()
@@ -264,25 +259,23 @@ func TestLocksOfOneProcessWakeEachOther(t *testing.T) {
 		"two Locks, a store unlike itself":      {false, unequal{mem, math.NaN()}},
 	} {
 		same, store := c.same, c.store
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				opts := []leasehold.Option{leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2 * time.Hour)}
-				first := newLock(t, store, opts...)
-				second := first
-				if !same {
-					second = newLock(t, store, opts...)
-				}
-				other, err := leasehold.NewLock(store, "another key", opts...)
-				require.NoError(t, err)
-				held := acquire(t, first)
-				require.NoError(t, acquire(t, other).Release(t.Context()))
-				began := time.Now()
-				time.AfterFunc(time.Minute, func() { _ = held.Release(context.Background()) })
-				lease, err := second.Acquire(t.Context())
-				require.NoError(t, err)
-				require.Equal(t, time.Minute, time.Since(began))
-				require.NoError(t, lease.Release(t.Context()))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			opts := []leasehold.Option{leasehold.WithPollInterval(time.Hour), leasehold.WithTTL(2 * time.Hour)}
+			first := newLock(t, store, opts...)
+			second := first
+			if !same {
+				second = newLock(t, store, opts...)
+			}
+			other, err := leasehold.NewLock(store, "another key", opts...)
+			require.NoError(t, err)
+			held := acquire(t, first)
+			require.NoError(t, acquire(t, other).Release(t.Context()))
+			began := time.Now()
+			time.AfterFunc(time.Minute, func() { _ = held.Release(context.Background()) })
+			lease, err := second.Acquire(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, time.Minute, time.Since(began))
+			require.NoError(t, lease.Release(t.Context()))
 		})
 	}
 }
@@ -362,25 +355,23 @@ func TestATurnIsPassedOn(t *testing.T) {
 			func(cancel context.CancelFunc) { synctest.Wait(); cancel() },
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := process(leasehold.NewMemStore())
-				locks := hourly(t, store, 3)
-				held := acquire(t, locks[2])
-				leads, leases, cancel := inLine(t, locks[:2]...)
-				began := time.Now()
-				if c.fault.op == "put" {
-					store.next(fault{op: "put", apply: true}) // the release
-				}
-				store.next(c.fault)
-				require.NoError(t, held.Release(t.Context()))
-				if c.then != nil {
-					c.then(cancel[0])
-				}
-				require.Equal(t, 1, <-leads)
-				require.Equal(t, began, time.Now())
-				require.NoError(t, leases[1].Release(t.Context()))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := process(leasehold.NewMemStore())
+			locks := hourly(t, store, 3)
+			held := acquire(t, locks[2])
+			leads, leases, cancel := inLine(t, locks[:2]...)
+			began := time.Now()
+			if c.fault.op == "put" {
+				store.next(fault{op: "put", apply: true}) // the release
+			}
+			store.next(c.fault)
+			require.NoError(t, held.Release(t.Context()))
+			if c.then != nil {
+				c.then(cancel[0])
+			}
+			require.Equal(t, 1, <-leads)
+			require.Equal(t, began, time.Now())
+			require.NoError(t, leases[1].Release(t.Context()))
 		})
 	}
 }
@@ -404,8 +395,7 @@ func TestAReadThatHangsHoldsUpNobodyElse(t *testing.T) {
 
 // If another process was faster, one candidate finds it out, and the others go on waiting.
 func TestATurnEndsIfAnotherProcessHasTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		objects := leasehold.NewMemStore()
+	onMemStore(t, func(t *testing.T, objects leasehold.Store) {
 		store := process(objects)
 		locks := hourly(t, store, 4)
 		held := acquire(t, locks[3])

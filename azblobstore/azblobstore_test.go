@@ -44,18 +44,14 @@ const (
 
 // wire is the real client's connection to a server, with faults and a log of requests in between.
 type wire struct {
-	faultproxy.Transport
+	*fakes3.Wire
 	client *azblob.Client
-	always atomic.Pointer[faultproxy.Fault] // of every request, unless Decide is replaced
 }
 
 // newWire connects a client of the SDK, with its default retries, to a server in this process.
 func newWire(t *testing.T, server http.Handler) *wire {
 	t.Helper()
-	w := &wire{}
-	w.failAll(faultproxy.Fault{})
-	w.Decide = func(*http.Request) faultproxy.Fault { return *w.always.Load() }
-	w.Base = fakes3.Transport{Handler: canonical(server)}
+	w := &wire{Wire: fakes3.NewWire(canonical(server))}
 	w.client = newClient(t, endpoint, &http.Client{Transport: w})
 	return w
 }
@@ -116,9 +112,6 @@ func newClient(t *testing.T, endpoint string, over *http.Client) *azblob.Client 
 	require.NoError(t, err)
 	return client
 }
-
-// failAll may be called while requests are under way.
-func (w *wire) failAll(f faultproxy.Fault) { w.always.Store(&f) }
 
 func TestConformsOnStrictServer(t *testing.T) {
 	conforms := func(server *fakeAzure, opts ...storetest.Option) func(*testing.T) {
@@ -234,56 +227,23 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		want   error
 		say    string
 	}{
-		{
-			"no such container",
-			canned(404, "ContainerNotFound", "The specified container does not exist."),
-			"",
-			leasehold.ErrPermanent,
-			"create the container, or",
-		},
-		{
-			"container being deleted",
-			canned(409, "ContainerBeingDeleted", "The specified container is being deleted."),
-			"",
-			leasehold.ErrPermanent,
-			"create the container, or",
-		},
-		{
-			"no such resource",
-			canned(404, "ResourceNotFound", "The specified resource does not exist."),
-			"",
-			leasehold.ErrPermanent,
-			"create the container, or",
-		},
-		{
-			"no such blob",
-			canned(404, "BlobNotFound", "The specified blob does not exist."),
-			"Get PutIfMatch DeleteIfMatch",
-			leasehold.ErrNotExist,
-			"The specified blob does not exist.",
-		},
-		{
-			"no such blob to create",
-			canned(404, "BlobNotFound", "The specified blob does not exist."),
-			"PutIfNoneMatch",
-			nil,
-			"BlobNotFound",
-		},
+		{"no such container", canned(404, "ContainerNotFound", "The specified container does not exist."), "",
+			leasehold.ErrPermanent, "create the container, or"},
+		{"container being deleted", canned(409, "ContainerBeingDeleted", "The specified container is being deleted."),
+			"", leasehold.ErrPermanent, "create the container, or"},
+		{"no such resource", canned(404, "ResourceNotFound", "The specified resource does not exist."), "",
+			leasehold.ErrPermanent, "create the container, or"},
+		{"no such blob", canned(404, "BlobNotFound", "The specified blob does not exist."),
+			"Get PutIfMatch DeleteIfMatch", leasehold.ErrNotExist, "The specified blob does not exist."},
+		{"no such blob to create", canned(404, "BlobNotFound", "The specified blob does not exist."),
+			"PutIfNoneMatch", nil, "BlobNotFound"},
 		{"another 404", canned(404, "QueueNotFound", "The specified queue does not exist."), "", nil, "QueueNotFound"},
-		{
-			"changed",
+		{"changed",
 			canned(412, "ConditionNotMet", "The condition specified using HTTP conditional header(s) is not met."),
-			writes,
-			leasehold.ErrPreconditionFailed,
-			"status 412 ConditionNotMet",
-		},
-		{
-			"condition of a read",
+			writes, leasehold.ErrPreconditionFailed, "status 412 ConditionNotMet"},
+		{"condition of a read",
 			canned(412, "ConditionNotMet", "The condition specified using HTTP conditional header(s) is not met."),
-			"Get",
-			nil,
-			"ConditionNotMet",
-		},
+			"Get", nil, "ConditionNotMet"},
 		{
 			"another condition",
 			canned(412, "TargetConditionNotMet", "The target condition specified using HTTP conditional header(s) is "+
@@ -292,34 +252,14 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			nil,
 			"TargetConditionNotMet",
 		},
-		{
-			"exists",
-			canned(409, "BlobAlreadyExists", "The specified blob already exists."),
-			"PutIfNoneMatch",
-			leasehold.ErrPreconditionFailed,
-			"status 409 BlobAlreadyExists",
-		},
-		{
-			"exists, though not created",
-			canned(409, "BlobAlreadyExists", "The specified blob already exists."),
-			"Get PutIfMatch DeleteIfMatch",
-			nil,
-			"BlobAlreadyExists",
-		},
-		{
-			"exists, with another status",
-			canned(412, "BlobAlreadyExists", "The specified blob already exists."),
-			"",
-			nil,
-			"BlobAlreadyExists",
-		},
-		{
-			"leased",
-			canned(412, "LeaseIdMissing", lease),
-			"",
-			nil,
-			"somebody holds an Azure lease on this blob, which locks it for everyone else: break the lease",
-		},
+		{"exists", canned(409, "BlobAlreadyExists", "The specified blob already exists."), "PutIfNoneMatch",
+			leasehold.ErrPreconditionFailed, "status 409 BlobAlreadyExists"},
+		{"exists, though not created", canned(409, "BlobAlreadyExists", "The specified blob already exists."),
+			"Get PutIfMatch DeleteIfMatch", nil, "BlobAlreadyExists"},
+		{"exists, with another status", canned(412, "BlobAlreadyExists", "The specified blob already exists."), "",
+			nil, "BlobAlreadyExists"},
+		{"leased", canned(412, "LeaseIdMissing", lease), "", nil,
+			"somebody holds an Azure lease on this blob, which locks it for everyone else: break the lease"},
 		{"leased by another", canned(412, "LeaseIdMismatchWithBlobOperation", lease), "", nil, "break the lease"},
 		{"leased, 409", canned(409, "LeaseAlreadyPresent", lease), "", nil, "break the lease"},
 		{
@@ -338,13 +278,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			leasehold.ErrPermanent,
 			"without immutability policy and legal hold",
 		},
-		{
-			"not a block blob",
-			canned(409, "InvalidBlobType", "The blob type is invalid for this operation."),
-			"",
-			leasehold.ErrPermanent,
-			"a page or append blob",
-		},
+		{"not a block blob", canned(409, "InvalidBlobType", "The blob type is invalid for this operation."), "",
+			leasehold.ErrPermanent, "a page or append blob"},
 		{
 			"a directory",
 			canned(400, "OperationNotSupportedOnDirectory", "The requested operation is not supported on a directory."),
@@ -352,33 +287,19 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			leasehold.ErrPermanent,
 			"use another key",
 		},
-		{
-			"archived",
-			canned(409, "BlobArchived", "This operation is not permitted on an archived blob."),
-			"",
-			leasehold.ErrPermanent,
-			"archive tier",
-		},
-		{
-			"snapshots",
+		{"archived", canned(409, "BlobArchived", "This operation is not permitted on an archived blob."), "",
+			leasehold.ErrPermanent, "archive tier"},
+		{"snapshots",
 			canned(409, "SnapshotsPresent", "This operation is not permitted while the blob has snapshots."),
-			"DeleteIfMatch",
-			leasehold.ErrPermanent,
-			"delete the snapshots",
-		},
+			"DeleteIfMatch", leasehold.ErrPermanent, "delete the snapshots"},
 		{"a SAS that is not valid yet", unauthenticated("Signature not valid in the specified time frame: " +
 			"Start [Tue, 06 Oct 2026 12:05:00 GMT] - Expiry [Wed, 07 Oct 2026 12:00:00 GMT] - Current [Tue, 06 Oct " +
 			"2026 12:00:00 GMT]"), "", nil, "Start [Tue"},
 		{"a SAS that has expired", unauthenticated("Signature not valid in the specified time frame: " +
 			"Start [Mon, 05 Oct 2026 12:00:00 GMT] - Expiry [Tue, 06 Oct 2026 11:00:00 GMT] - Current [Tue, 06 Oct " +
 			"2026 12:00:00 GMT]"), "", leasehold.ErrPermanent, "its expiry"},
-		{
-			"a wrong clock",
-			unauthenticated("Request date header too old: 'Tue, 06 Oct 2026 11:00:00 GMT'"),
-			"",
-			nil,
-			"this machine's clock",
-		},
+		{"a wrong clock", unauthenticated("Request date header too old: 'Tue, 06 Oct 2026 11:00:00 GMT'"), "", nil,
+			"this machine's clock"},
 		{
 			"another conflict",
 			canned(409, "BlobBeingRehydrated", "This operation is not permitted because the blob is being rehydrated."),
@@ -386,20 +307,10 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			nil,
 			"BlobBeingRehydrated",
 		},
-		{
-			"no credentials",
-			canned(401, "NoAuthenticationInformation", "Server failed to authenticate the request."),
-			"",
-			leasehold.ErrPermanent,
-			role,
-		},
-		{
-			"wrong key",
-			canned(403, "AuthenticationFailed", "Server failed to authenticate the request."),
-			"",
-			leasehold.ErrPermanent,
-			"check the account key, or the SAS and its expiry, and this machine's clock",
-		},
+		{"no credentials", canned(401, "NoAuthenticationInformation", "Server failed to authenticate the request."),
+			"", leasehold.ErrPermanent, role},
+		{"wrong key", canned(403, "AuthenticationFailed", "Server failed to authenticate the request."), "",
+			leasehold.ErrPermanent, "check the account key, or the SAS and its expiry, and this machine's clock"},
 		{
 			"may not read",
 			canned(403, "AuthorizationPermissionMismatch", "This request is not authorized to perform this operation "+
@@ -408,83 +319,33 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			leasehold.ErrPermanent,
 			"to read blobs (r of a SAS), " + role,
 		},
-		{
-			"may not create",
-			canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."),
-			"PutIfNoneMatch",
-			leasehold.ErrPermanent,
-			"to create and write blobs (c and w of a SAS), " + role,
-		},
-		{
-			"may not write",
-			canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."),
-			"PutIfMatch",
-			leasehold.ErrPermanent,
-			"to write blobs (w of a SAS), " + role,
-		},
-		{
-			"may not delete",
-			canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."),
-			"DeleteIfMatch",
-			leasehold.ErrPermanent,
-			"to delete blobs (d of a SAS), " + role,
-		},
-		{
-			"behind a firewall",
-			canned(403, "AuthorizationFailure", "This request is not authorized to perform this operation."),
-			"",
-			leasehold.ErrPermanent,
-			"firewall and network rules",
-		},
-		{
-			"wrong key, as Azurite says it",
-			canned(403, "AuthorizationFailure", "Server failed to authenticate the request."),
-			"",
-			leasehold.ErrPermanent,
-			"check the account key, or the SAS and its expiry",
-		},
-		{
-			"an API that the server does not know",
-			canned(400, "InvalidHeaderValue", "The API version 2026-12-06 is not supported by Azurite."),
-			"",
-			leasehold.ErrPermanent,
-			"--skipApiVersionCheck",
-		},
-		{
-			"a feature that the server does not have",
-			canned(500, "FeatureNotSupported", "The feature is not supported."),
-			"",
-			leasehold.ErrPermanent,
-			"does not have what a lock needs",
-		},
-		{
-			"account disabled",
-			canned(403, "AccountIsDisabled", "The specified account is disabled."),
-			"",
-			leasehold.ErrPermanent,
-			"The specified account is disabled.",
-		},
-		{
-			"bad request",
-			canned(400, "InvalidUri", "The requested URI does not represent any resource on the server."),
-			"",
-			leasehold.ErrPermanent,
-			"check container, key and endpoint",
-		},
-		{
-			"damaged on the way",
-			canned(400, "Md5Mismatch", "The MD5 value specified in the request did not match."),
-			"PutIfNoneMatch PutIfMatch",
-			nil,
-			"Md5Mismatch",
-		},
-		{
-			"damaged on the way, in FIPS mode",
+		{"may not create", canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."),
+			"PutIfNoneMatch", leasehold.ErrPermanent, "to create and write blobs (c and w of a SAS), " + role},
+		{"may not write", canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."),
+			"PutIfMatch", leasehold.ErrPermanent, "to write blobs (w of a SAS), " + role},
+		{"may not delete", canned(403, "AuthorizationPermissionMismatch", "This request is not authorized."),
+			"DeleteIfMatch", leasehold.ErrPermanent, "to delete blobs (d of a SAS), " + role},
+		{"behind a firewall",
+			canned(403, "AuthorizationFailure", "This request is not authorized to perform this operation."), "",
+			leasehold.ErrPermanent, "firewall and network rules"},
+		{"wrong key, as Azurite says it",
+			canned(403, "AuthorizationFailure", "Server failed to authenticate the request."), "",
+			leasehold.ErrPermanent, "check the account key, or the SAS and its expiry"},
+		{"an API that the server does not know",
+			canned(400, "InvalidHeaderValue", "The API version 2026-12-06 is not supported by Azurite."), "",
+			leasehold.ErrPermanent, "--skipApiVersionCheck"},
+		{"a feature that the server does not have",
+			canned(500, "FeatureNotSupported", "The feature is not supported."), "", leasehold.ErrPermanent,
+			"does not have what a lock needs"},
+		{"account disabled", canned(403, "AccountIsDisabled", "The specified account is disabled."), "",
+			leasehold.ErrPermanent, "The specified account is disabled."},
+		{"bad request", canned(400, "InvalidUri", "The requested URI does not represent any resource on the server."),
+			"", leasehold.ErrPermanent, "check container, key and endpoint"},
+		{"damaged on the way", canned(400, "Md5Mismatch", "The MD5 value specified in the request did not match."),
+			"PutIfNoneMatch PutIfMatch", nil, "Md5Mismatch"},
+		{"damaged on the way, in FIPS mode",
 			canned(400, "Crc64Mismatch", "The CRC64 value specified in the request did not match."),
-			"PutIfNoneMatch PutIfMatch",
-			nil,
-			"Crc64Mismatch",
-		},
+			"PutIfNoneMatch PutIfMatch", nil, "Crc64Mismatch"},
 		{
 			"busy",
 			canned(503, "ServerBusy", "The server is currently unable to receive requests. Please retry your request."),
@@ -493,20 +354,12 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			"status 503 ServerBusy: The server is currently unable to receive requests. Please retry your request., " +
 				"request 5e0a1c2b-",
 		},
-		{
-			"timed out",
-			canned(500, "OperationTimedOut", "The operation could not be completed within the permitted time."),
-			"",
-			nil,
-			"OperationTimedOut",
-		},
-		{
-			"internal error",
-			canned(500, "InternalError", "The server encountered an internal error. Please retry the request."),
-			"",
-			nil,
-			"InternalError",
-		},
+		{"timed out",
+			canned(500, "OperationTimedOut", "The operation could not be completed within the permitted time."), "",
+			nil, "OperationTimedOut"},
+		{"internal error",
+			canned(500, "InternalError", "The server encountered an internal error. Please retry the request."), "",
+			nil, "InternalError"},
 		{"a refusal with 500", canned(500, "ConditionNotMet", ""), "", nil, "ConditionNotMet"},
 		{"throttled", canned(429, "TooManyRequests", "Too many requests."), "", nil, "TooManyRequests"},
 		{"not modified", canned(304, "ConditionNotMet", ""), "", nil, ""}, // nothing asks for it
@@ -583,11 +436,8 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 		store *azblobstore.Store
 		say   string
 	}{
-		{
-			"URL",
-			azblobstore.New(w.client, endpoint+"/locks/team/a/"),
-			"is a URL: give the account's URL to the client, the bare name to New",
-		},
+		{"URL", azblobstore.New(w.client, endpoint+"/locks/team/a/"),
+			"is a URL: give the account's URL to the client, the bare name to New"},
 		{"path", azblobstore.New(w.client, "locks/team"), "is not a container's name"},
 		{"capitals", azblobstore.New(w.client, "Locks"), "is not a container's name"},
 		{"two dashes", azblobstore.New(w.client, "my--locks"), "is not a container's name"},
@@ -597,41 +447,20 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 		{"an empty store", &azblobstore.Store{}, "the Store is nil or empty: make one with New"},
 		{"a nil option", azblobstore.New(w.client, container, nil), "an Option is nil"},
 		{"no client", azblobstore.New(nil, container), "the Azure client is nil"},
-		{
-			"secondary region",
-			azblobstore.New(secondary, container),
-			`read-only and lags behind: use "` + account + `.blob.core.windows.net"`,
-		},
-		{
-			"absolute prefix",
-			azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("/locks/")),
-			`key prefix "/locks/" has an empty path segment`,
-		},
-		{
-			"dots",
-			azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("a/../")),
-			`key prefix "a/../" has an empty path segment, "." or ".."`,
-		},
-		{
-			"small slack",
-			azblobstore.New(w.client, container, azblobstore.WithServerClock(time.Second)),
-			"slack 1s is below 2s",
-		},
-		{
-			"negative slack",
-			azblobstore.New(w.client, container, azblobstore.WithServerClock(-time.Hour)),
-			"slack -1h0m0s is below 2s",
-		},
-		{
-			"long prefix",
-			azblobstore.New(w.client, container, azblobstore.WithKeyPrefix(strings.Repeat("p", 1024))),
-			"use 1 to 1024",
-		},
-		{
-			"dot",
-			azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("team./")),
-			"a path segment that ends in a dot",
-		},
+		{"secondary region", azblobstore.New(secondary, container),
+			`read-only and lags behind: use "` + account + `.blob.core.windows.net"`},
+		{"absolute prefix", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("/locks/")),
+			`key prefix "/locks/" has an empty path segment`},
+		{"dots", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("a/../")),
+			`key prefix "a/../" has an empty path segment, "." or ".."`},
+		{"small slack", azblobstore.New(w.client, container, azblobstore.WithServerClock(time.Second)),
+			"slack 1s is below 2s"},
+		{"negative slack", azblobstore.New(w.client, container, azblobstore.WithServerClock(-time.Hour)),
+			"slack -1h0m0s is below 2s"},
+		{"long prefix", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix(strings.Repeat("p", 1024))),
+			"use 1 to 1024"},
+		{"dot", azblobstore.New(w.client, container, azblobstore.WithKeyPrefix("team./")),
+			"a path segment that ends in a dot"},
 	} {
 		byKey := c.name == "long prefix" || c.name == "dot"
 		overHTTP.BadArgument(t, c.name, c.store, c.say, byKey || c.store == nil)
@@ -667,20 +496,12 @@ func TestCredentialsThatGiveNoToken(t *testing.T) {
 		first, later error // before and after the server's first answer
 		say          string
 	}{
-		"refused": {
-			refused(401, `{"error":"invalid_client"}`),
-			leasehold.ErrPermanent,
-			leasehold.ErrPermanent,
-			"Microsoft Entra refuses a token for these credentials",
-		},
+		"refused": {refused(401, `{"error":"invalid_client"}`), leasehold.ErrPermanent, leasehold.ErrPermanent,
+			"Microsoft Entra refuses a token for these credentials"},
 		"transient":  {refused(400, `{"error":"temporarily_unavailable"}`), nil, nil, "check the credentials"},
 		"Entra down": {refused(503, ``), nil, nil, "check the credentials"},
-		"unavailable": {
-			azidentity.NewCredentialUnavailableError("no credentials here"),
-			leasehold.ErrPermanent,
-			nil,
-			"check the credentials",
-		},
+		"unavailable": {azidentity.NewCredentialUnavailableError("no credentials here"), leasehold.ErrPermanent, nil,
+			"check the credentials"},
 		"ended": {context.Canceled, nil, nil, "context canceled"},
 	} {
 		for call, do := range storeCalls {
@@ -688,10 +509,10 @@ func TestCredentialsThatGiveNoToken(t *testing.T) {
 				// The client speaks https, because the SDK sends no token over http.
 				var failing atomic.Bool
 				failing.Store(true)
-				w := &wire{Transport: faultproxy.Transport{Base: fakes3.Transport{Handler: http.HandlerFunc(
+				w := fakes3.NewWire(http.HandlerFunc(
 					func(w http.ResponseWriter, _ *http.Request) {
 						refuse(w, deny(412, "ConditionNotMet", ""))
-					})}}}
+					}))
 				client, err := azblob.NewClient("https://"+account+".blob.core.windows.net",
 					switched{credential{c.err}, &failing},
 					&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: w}}})
@@ -715,7 +536,7 @@ func TestCredentialsThatGiveNoToken(t *testing.T) {
 // Azure answers so to a token that is not for storage:
 // https://github.com/Azure/AzureStor/issues/119.
 func TestTokensThatAzureRefuses(t *testing.T) {
-	w := &wire{Transport: faultproxy.Transport{Base: fakes3.Transport{Handler: http.HandlerFunc(
+	w := fakes3.NewWire(http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("WWW-Authenticate",
 				"Bearer authorization_uri=https://login.microsoftonline.com/tenant/oauth2/authorize "+
@@ -729,7 +550,7 @@ func TestTokensThatAzureRefuses(t *testing.T) {
 					"<AuthenticationErrorDetail>Audience validation failed. Audience did not match.\nWhat follows is "+
 					"long.</AuthenticationErrorDetail></Error>")
 			}
-		})}}}
+		}))
 	client, err := azblob.NewClient("https://"+account+".blob.core.windows.net", token("t"),
 		&azblob.ClientOptions{ClientOptions: azcore.ClientOptions{Transport: &http.Client{Transport: w}}})
 	require.NoError(t, err)

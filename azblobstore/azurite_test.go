@@ -245,21 +245,15 @@ func TestErrorsOnAzurite(t *testing.T) {
 		say   string
 	}{
 		"missing container": {azblobstore.New(client, "another"), calls, "create the container"},
-		"wrong key": {
-			azblobstore.New(as(a.Endpoint, account, "d3Jvbmc="), container),
-			calls,
-			"check the account key",
-		},
+		"wrong key": {azblobstore.New(as(a.Endpoint, account, "d3Jvbmc="), container), calls,
+			"check the account key"},
 		"unknown account": {
 			azblobstore.New(as(strings.Replace(a.Endpoint, account, "nobody", 1), "nobody", a.Key), container),
 			calls,
 			"check the account's name",
 		},
-		"secondary": {
-			azblobstore.New(as(a.Endpoint+"-secondary", account, a.Key), container),
-			calls,
-			"secondary region",
-		},
+		"secondary": {azblobstore.New(as(a.Endpoint+"-secondary", account, a.Key), container), calls,
+			"secondary region"},
 		"SAS that may read": {
 			azblobstore.New(signed(sas.AccountPermissions{Read: true}, time.Now().Add(time.Hour)), container),
 			"PutIfNoneMatch PutIfMatch DeleteIfMatch",
@@ -270,11 +264,8 @@ func TestErrorsOnAzurite(t *testing.T) {
 			"Get DeleteIfMatch",
 			"of a SAS",
 		},
-		"expired SAS": {
-			azblobstore.New(signed(all, time.Now().Add(-time.Minute)), container),
-			calls,
-			"the SAS and its expiry",
-		},
+		"expired SAS": {azblobstore.New(signed(all, time.Now().Add(-time.Minute)), container), calls,
+			"the SAS and its expiry"},
 		"unknown API version": {azblobstore.New(outdated, container), calls, testserver.AnyAPIVersion},
 	} {
 		for call, do := range storeCalls {

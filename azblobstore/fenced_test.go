@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -27,6 +26,7 @@ import (
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/fencedtest"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/storetest"
 )
@@ -100,11 +100,9 @@ func TestFencedWritesCostWhatIsSaid(t *testing.T) {
 	w := newWire(t, &fakeAzure{files: true})
 	s, ctx := openFenced(t, w.client), t.Context()
 	from := w.Count()
-	sent := func() (methods []string) {
-		for _, r := range w.Requests()[from:] {
-			methods = append(methods, r.Method)
-		}
-		from = w.Count()
+	sent := func() []string {
+		methods := w.Methods(from)
+		from += len(methods)
 		return methods
 	}
 	put := func(token uint64, size int) error {
@@ -194,19 +192,6 @@ func TestFencedChecksAtTheSameTime(t *testing.T) {
 	})
 }
 
-// failOnce plans a fault for the next request that is.
-func (w *wire) failOnce(is func(*http.Request) bool, f faultproxy.Fault) {
-	var once sync.Once
-	w.Decide = func(r *http.Request) (planned faultproxy.Fault) {
-		if is(r) {
-			once.Do(func() { planned = f })
-		}
-		return planned
-	}
-}
-
-func puts(r *http.Request) bool { return r.Method == http.MethodPut }
-
 func TestFencedWriteWhoseAnswerIsLost(t *testing.T) {
 	w := newWire(t, &fakeAzure{files: true})
 	s := openFenced(t, w.client)
@@ -222,7 +207,7 @@ func TestFencedWriteWhoseAnswerIsLost(t *testing.T) {
 			if name == "seal" && fault.Kind != faultproxy.DropReply {
 				continue // it is claimed already
 			}
-			w.failOnce(puts, fault)
+			w.Fail(http.MethodPut, fault)
 			from := w.Count()
 			require.NoError(t, write())
 			require.Equal(t, 3, w.Count()-from, "%s, %+v: recognised by its nonce, not written again", name, fault)
@@ -230,7 +215,7 @@ func TestFencedWriteWhoseAnswerIsLost(t *testing.T) {
 	}
 	for _, fault := range []faultproxy.Fault{{Kind: faultproxy.Refuse},
 		{Kind: faultproxy.Answer, Status: http.StatusConflict}} {
-		w.failOnce(puts, fault)
+		w.Fail(http.MethodPut, fault)
 		from := w.Count()
 		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("1")))
 		require.Equal(t, 4, w.Count()-from, "%+v: written again", fault)
@@ -246,7 +231,7 @@ func TestFencedUploadThatBreaksOff(t *testing.T) {
 				require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("old")))
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			require.Error(t, s.Put(ctx, 1, object, &shortened{bytes.NewReader(make([]byte, large))}))
+			require.Error(t, s.Put(ctx, 1, object, fencedtest.Shortened(large)))
 			cancel()
 			require.Positive(t, left())
 			if exists {
@@ -352,24 +337,12 @@ func TestFencedMetadataNamesAreIdentifiers(t *testing.T) {
 	require.Equal(t, map[string]string{"build_id": "1"}, o.Metadata)
 }
 
-// shortened has one byte less than it says.
-type shortened struct{ *bytes.Reader }
-
-func (s *shortened) Read(p []byte) (int, error) {
-	if s.Len() <= 1 {
-		return 0, io.EOF
-	}
-	return s.Reader.Read(p[:min(len(p), s.Len()-1)])
-}
-
-func (s *shortened) WriteTo(io.Writer) (int64, error) { panic("not to be used") }
-
 func TestFencedPutOfABodyThatFails(t *testing.T) {
 	server := &fakeAzure{files: true}
 	s := openFenced(t, newWire(t, server).client)
 	for _, size := range []int{100, 1 << 20, large} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		require.Error(t, s.Put(ctx, 1, object, &shortened{bytes.NewReader(make([]byte, size))}))
+		require.Error(t, s.Put(ctx, 1, object, fencedtest.Shortened(size)))
 		cancel()
 		require.Empty(t, server.blobs, "%d bytes", size)
 	}
@@ -380,15 +353,12 @@ func TestFencedRequestsHaveTimeLimits(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWire(t, &fakeAzure{files: true})
 			s := openFenced(t, w.client)
-			w.failOnce(func(r *http.Request) bool {
-				return r.Method == method
-			}, faultproxy.Fault{Before: 24 * time.Hour})
-			ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
-			defer cancel()
+			w.Fail(method, faultproxy.Fault{Before: 24 * time.Hour})
+			ctx := testctx.Within(t, 24*time.Hour)
 			began := time.Now()
 			require.NoError(t, s.Put(ctx, 1, object, strings.NewReader("x")))
 			require.InDelta(t, time.Minute, time.Since(began), float64(time.Second), method)
-			w.Decide = func(*http.Request) faultproxy.Fault { return faultproxy.Fault{Before: 24 * time.Hour} }
+			w.FailAlways(faultproxy.Fault{Before: 24 * time.Hour})
 			_, err := s.Get(ctx, object)
 			require.ErrorContains(t, err, "no answer for 1m0s")
 		})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/azblobstore"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/locktest"
 )
@@ -39,7 +40,7 @@ func TestElectorMovesOnWhenItsLeaderIsCutOff(t *testing.T) {
 				if off {
 					fault.Kind = faultproxy.Refuse
 				}
-				w.failAll(fault)
+				w.FailAlways(fault)
 			}
 		})
 	})
@@ -68,33 +69,31 @@ func TestWritesOfUnknownOutcomeAreResolved(t *testing.T) {
 		"not written":        {Kind: faultproxy.Answer, Status: http.StatusServiceUnavailable},
 		"written late":       {Kind: faultproxy.Ghost, Before: time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := &fakeAzure{}
-				alice, w := process(t, server, "alice")
-				defer w.Wait()
-				var puts atomic.Int32
-				w.Decide = func(r *http.Request) faultproxy.Fault {
-					if r.Method == http.MethodPut && puts.Add(1)%2 == 1 { // every second write, the first among them
-						return fault
-					}
-					return faultproxy.Fault{}
+		bubble.Run(t, name, func(t *testing.T) {
+			server := &fakeAzure{}
+			alice, w := process(t, server, "alice")
+			defer w.Wait()
+			var puts atomic.Int32
+			w.Decide = func(r *http.Request) faultproxy.Fault {
+				if r.Method == http.MethodPut && puts.Add(1)%2 == 1 { // every second write, the first among them
+					return fault
 				}
-				lease, err := alice.Acquire(t.Context())
-				require.NoError(t, err)
-				require.EqualValues(t, 1, lease.Token())
-				time.Sleep(20 * ttl)
-				require.True(t, lease.Valid(), "%v", context.Cause(lease.Context()))
-				require.Greater(t, puts.Load(), int32(40))
-				bob, _ := process(t, server, "bob")
-				_, err = bob.TryAcquire(t.Context())
-				require.ErrorIs(t, err, leasehold.ErrHeld)
-				require.NoError(t, lease.Release(t.Context()))
-				next, err := bob.Acquire(t.Context())
-				require.NoError(t, err)
-				require.EqualValues(t, 2, next.Token())
-				require.NoError(t, next.Release(t.Context()))
-			})
+				return faultproxy.Fault{}
+			}
+			lease, err := alice.Acquire(t.Context())
+			require.NoError(t, err)
+			require.EqualValues(t, 1, lease.Token())
+			time.Sleep(20 * ttl)
+			require.True(t, lease.Valid(), "%v", context.Cause(lease.Context()))
+			require.Greater(t, puts.Load(), int32(40))
+			bob, _ := process(t, server, "bob")
+			_, err = bob.TryAcquire(t.Context())
+			require.ErrorIs(t, err, leasehold.ErrHeld)
+			require.NoError(t, lease.Release(t.Context()))
+			next, err := bob.Acquire(t.Context())
+			require.NoError(t, err)
+			require.EqualValues(t, 2, next.Token())
+			require.NoError(t, next.Release(t.Context()))
 		})
 	}
 }

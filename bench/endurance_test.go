@@ -17,6 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/bench/report"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 // measureEndurance has ten leaders lead for a long time, with candidates that wait, while requests
@@ -38,8 +39,7 @@ func measureEndurance(t *testing.T, n size) (list []report.Endurance) {
 				}
 				return f
 			})
-			ctx, cancel := context.WithTimeout(t.Context(), n.endurance)
-			defer cancel()
+			ctx := testctx.Within(t, n.endurance)
 			var running sync.WaitGroup
 			const leaders = 10
 			for i := range 2 * leaders {

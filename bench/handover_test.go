@@ -19,6 +19,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/bench/report"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
@@ -184,8 +185,7 @@ func bareTrips(ctx context.Context, t *testing.T, p *place) map[string]report.Sa
 func settle(s settings) { time.Sleep(s.poll + time.Duration(rand.Int64N(int64(s.poll)))) }
 
 func handOver(t *testing.T, p *place, peer peer, key string, s settings) (called, returned, led time.Time, err error) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := testctx.Within(t, time.Minute)
 	holder, heir := peer.open(t, p, key, "holder", s), peer.open(t, p, key, "heir", s)
 	for _, c := range []candidate{holder, heir} {
 		if m, ok := c.(*member); ok {

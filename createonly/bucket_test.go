@@ -11,9 +11,12 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/createonly"
 )
 
 // bucket is objects in memory. Its faults are set before it is used.
@@ -29,6 +32,15 @@ type bucket struct {
 
 func newBucket() *bucket {
 	return &bucket{objects: map[string][]byte{}, requests: map[string]int{}}
+}
+
+// onBucket runs a test in virtual time, on a store over a bucket of its own.
+func onBucket(t *testing.T, f func(t *testing.T, b *bucket, s *createonly.Store)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		f(t, b, createonly.New(b))
+	})
 }
 
 // Describe allows any TTL, and does not say whether conditions are enforced.

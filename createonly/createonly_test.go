@@ -19,6 +19,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/createonly"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 	"github.com/leasehold-go/leasehold/storetest"
 )
@@ -86,9 +88,7 @@ func requireUnknown(t *testing.T, err error) {
 // The sleeper has read its base when it falls asleep, or when it wakes up.
 func TestTheSleeper(t *testing.T) {
 	for newer := range 3 * createonly.Keep {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBucket()
-			s := createonly.New(b)
+		onBucket(t, func(t *testing.T, b *bucket, s *createonly.Store) {
 			base := write(t, s, 1, 5)[5]
 			others := func() {
 				if newer > 0 {
@@ -124,9 +124,7 @@ func TestTheSleeper(t *testing.T) {
 // over what others have made since, whatever their number, nor begin a gap.
 func TestAProcessThatWasOverlooked(t *testing.T) {
 	for newer := range 9 {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBucket()
-			s := createonly.New(b)
+		onBucket(t, func(t *testing.T, b *bucket, s *createonly.Store) {
 			base := write(t, s, 1, 5)[5]
 			for _, name := range b.names() {
 				b.remove(name)
@@ -180,9 +178,7 @@ func TestALeaderThatWasOverlooked(t *testing.T) {
 
 // The sleeper has read that there was nothing.
 func TestTheSleeperWhoCreates(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBucket()
-		s := createonly.New(b)
+	onBucket(t, func(t *testing.T, b *bucket, s *createonly.Store) {
 		asleep := &slow{bucket: b, before: func() { write(t, s, 1, createonly.Keep+1) }}
 		_, err := createonly.New(asleep).PutIfNoneMatch(t.Context(), key, []byte("woken"))
 		require.Contains(t, b.names(), object(1))
@@ -193,9 +189,7 @@ func TestTheSleeperWhoCreates(t *testing.T) {
 
 // That the base is there proves nothing: its delete may be lost, and that of the next version not.
 func TestTheBaseIsStillThere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBucket()
-		s := createonly.New(b)
+	onBucket(t, func(t *testing.T, b *bucket, s *createonly.Store) {
 		base := write(t, s, 1, 5)[5]
 		write(t, s, 6, 5+createonly.Keep+1)
 		require.NotContains(t, b.names(), object(6))
@@ -229,9 +223,7 @@ func (s *slow) Create(ctx context.Context, name string, body []byte) error {
 // have deleted it.
 func TestAWriteCountsBelowTheBound(t *testing.T) {
 	for newer := range createonly.Keep + 3 {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBucket()
-			s := createonly.New(b)
+		onBucket(t, func(t *testing.T, b *bucket, s *createonly.Store) {
 			base := write(t, s, 1, 1)[1]
 			overtaken := createonly.New(&slow{bucket: b, after: func() {
 				if newer > 0 {
@@ -319,8 +311,7 @@ func TestDeletesThatHang(t *testing.T) {
 		hang := make(chan struct{})
 		s := createonly.New(&lateDeletes{bucket: b, land: hang})
 		etag := write(t, createonly.New(&noDeletes{b, errReset}), 1, 100)[100]
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		began := time.Now()
 		_, err := s.PutIfMatch(ctx, key, []byte("version 101"), etag)
 		require.NoError(t, err)
@@ -440,9 +431,7 @@ func TestTwoWhoCreateTheSameVersion(t *testing.T) {
 }
 
 func TestADeletedKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBucket()
-		s := createonly.New(b)
+	onBucket(t, func(t *testing.T, b *bucket, s *createonly.Store) {
 		etags := write(t, s, 1, 3)
 		require.ErrorIs(t, s.DeleteIfMatch(t.Context(), key, etags[2]), leasehold.ErrPreconditionFailed)
 		require.NoError(t, s.DeleteIfMatch(t.Context(), key, etags[3]))
@@ -581,34 +570,30 @@ func TestBadInput(t *testing.T) {
 			}
 		}, "version 19 is missing"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newBucket()
-				s := createonly.New(b)
-				write(t, s, 1, 20)
-				c.spoil(b)
-				before := b.names()
-				_, err := s.Get(t.Context(), key)
-				require.ErrorIs(t, err, leasehold.ErrPermanent)
-				require.ErrorContains(t, err, c.says)
-				_, err = s.PutIfNoneMatch(t.Context(), key, []byte("x"))
-				require.ErrorIs(t, err, leasehold.ErrPermanent)
-				lock, err := leasehold.NewLock(s, key)
-				require.NoError(t, err)
-				_, err = lock.TryAcquire(t.Context())
-				require.ErrorIs(t, err, leasehold.ErrPermanent)
-				synctest.Wait()
-				require.Equal(t, before, b.names())
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			b := newBucket()
+			s := createonly.New(b)
+			write(t, s, 1, 20)
+			c.spoil(b)
+			before := b.names()
+			_, err := s.Get(t.Context(), key)
+			require.ErrorIs(t, err, leasehold.ErrPermanent)
+			require.ErrorContains(t, err, c.says)
+			_, err = s.PutIfNoneMatch(t.Context(), key, []byte("x"))
+			require.ErrorIs(t, err, leasehold.ErrPermanent)
+			lock, err := leasehold.NewLock(s, key)
+			require.NoError(t, err)
+			_, err = lock.TryAcquire(t.Context())
+			require.ErrorIs(t, err, leasehold.ErrPermanent)
+			synctest.Wait()
+			require.Equal(t, before, b.names())
 		})
 	}
 }
 
 // The version that is created shows a gap that nobody has read yet: nothing is deleted then.
 func TestAGapThatAWriteFinds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBucket()
-		s := createonly.New(b)
+	onBucket(t, func(t *testing.T, b *bucket, s *createonly.Store) {
 		base := write(t, s, 1, 20)[20]
 		b.remove(object(12))
 		_, err := s.PutIfMatch(t.Context(), key, []byte("x"), base)
@@ -707,9 +692,7 @@ func (r *repeating) List(ctx context.Context, prefix string) ([]string, error) {
 
 // A LIST that is not of one instant may miss what was deleted during it, and then it is no gap.
 func TestAListThatIsNotOfOneInstant(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBucket()
-		s := createonly.New(b)
+	onBucket(t, func(t *testing.T, b *bucket, s *createonly.Store) {
 		write(t, s, 1, 30)
 		once := &torn{bucket: b, write: func() { write(t, s, 31, 33) }}
 		mustHold(t, createonly.New(once), "version 33")
@@ -747,9 +730,7 @@ func (l *torn) List(ctx context.Context, prefix string) ([]string, error) {
 // write that was done.
 func TestAReadThatMeetsASleeper(t *testing.T) {
 	for newer := range 2 * createonly.Keep {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBucket()
-			s := createonly.New(b)
+		onBucket(t, func(t *testing.T, b *bucket, s *createonly.Store) {
 			base := write(t, s, 1, 5)[5]
 			write(t, s, 6, 6)
 			others := func() {
@@ -773,9 +754,7 @@ func TestAReadThatMeetsASleeper(t *testing.T) {
 
 // A reader that is always overtaken gives up, and says so.
 func TestAReadThatIsAlwaysOvertaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBucket()
-		s := createonly.New(b)
+	onBucket(t, func(t *testing.T, b *bucket, s *createonly.Store) {
 		write(t, s, 1, 1)
 		always := &slowRead{bucket: b, last: 1, again: true}
 		always.before = func() {
@@ -962,9 +941,7 @@ func TestALockBelowAnother(t *testing.T) {
 
 // The requests that the package documentation and the page on servers name.
 func TestRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBucket()
-		s := createonly.New(b)
+	onBucket(t, func(t *testing.T, b *bucket, s *createonly.Store) {
 		open := func() *leasehold.Lock {
 			lock, err := leasehold.NewLock(s, key, leasehold.WithManualRenewal())
 			require.NoError(t, err)
@@ -1022,8 +999,7 @@ func TestALossyNetwork(t *testing.T) {
 			b := newBucket()
 			var mu sync.Mutex
 			leading, terms := 0, uint64(0)
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
-			defer cancel()
+			ctx := testctx.Within(t, 30*time.Minute)
 			var wg sync.WaitGroup
 			for i := range uint64(3) {
 				l := &lossy{bucket: b, random: rand.New(rand.NewPCG(seed, i)), late: time.Minute}

@@ -69,14 +69,10 @@ func TestS3Conformance(t *testing.T) {
 		opts   []createonly.S3Option
 	}{
 		"If-Match is refused": {&fakes3.Server{CreateOnly: true, PageSize: 5}, nil},
-		"with a prefix": {
-			&fakes3.Server{CreateOnly: true},
-			[]createonly.S3Option{createonly.WithKeyPrefix("apps/a/")},
-		},
-		"by a header": {
-			&fakes3.Server{CreateOnly: true, CreateHeader: "x-oss-forbid-overwrite"},
-			[]createonly.S3Option{createonly.WithCreateHeader("x-oss-forbid-overwrite", "true")},
-		},
+		"with a prefix": {&fakes3.Server{CreateOnly: true},
+			[]createonly.S3Option{createonly.WithKeyPrefix("apps/a/")}},
+		"by a header": {&fakes3.Server{CreateOnly: true, CreateHeader: "x-oss-forbid-overwrite"},
+			[]createonly.S3Option{createonly.WithCreateHeader("x-oss-forbid-overwrite", "true")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -22,6 +22,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/fencedtest"
 )
@@ -286,37 +287,33 @@ func TestFencedRequestsHaveTimeLimits(t *testing.T) {
 	}
 	for _, op := range []string{"HEAD", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload",
 		"AbortMultipartUpload"} {
-		t.Run(op+" that hangs once", func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, m := newStore(t)
-				hung := false
-				m.answer = func(r *http.Request, forward func() *http.Response) *http.Response {
-					if op == "AbortMultipartUpload" && operation(r) == "UploadPart" && !hung {
-						return strangersPage(r, 502, nil, "")
-					}
-					if operation(r) != op || hung {
-						return nil
-					}
-					hung = true
-					return stall(r, forward)
+		bubble.Run(t, op+" that hangs once", func(t *testing.T) {
+			s, m := newStore(t)
+			hung := false
+			m.answer = func(r *http.Request, forward func() *http.Response) *http.Response {
+				if op == "AbortMultipartUpload" && operation(r) == "UploadPart" && !hung {
+					return strangersPage(r, 502, nil, "")
 				}
-				began := time.Now()
-				require.NoError(t, s.Put(limit(t), 1, object, strings.NewReader(newBody)))
-				require.Less(t, time.Since(began), 2*time.Minute)
-				require.True(t, hung)
-			})
+				if operation(r) != op || hung {
+					return nil
+				}
+				hung = true
+				return stall(r, forward)
+			}
+			began := time.Now()
+			require.NoError(t, s.Put(limit(t), 1, object, strings.NewReader(newBody)))
+			require.Less(t, time.Since(began), 2*time.Minute)
+			require.True(t, hung)
 		})
 	}
-	t.Run("GET that is not answered", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s, m := newStore(t)
-			m.answer = stall
-			began := time.Now()
-			_, err := s.Get(limit(t), object)
-			require.ErrorContains(t, err, "no answer")
-			require.NotErrorIs(t, err, leasehold.ErrNotExist)
-			require.Equal(t, time.Minute, time.Since(began))
-		})
+	bubble.Run(t, "GET that is not answered", func(t *testing.T) {
+		s, m := newStore(t)
+		m.answer = stall
+		began := time.Now()
+		_, err := s.Get(limit(t), object)
+		require.ErrorContains(t, err, "no answer")
+		require.NotErrorIs(t, err, leasehold.ErrNotExist)
+		require.Equal(t, time.Minute, time.Since(began))
 	})
 	body := func(m *middleman, b trickling) {
 		m.answer = func(r *http.Request, forward func() *http.Response) *http.Response {
@@ -329,58 +326,52 @@ func TestFencedRequestsHaveTimeLimits(t *testing.T) {
 			return resp
 		}
 	}
-	t.Run("a body that stops", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s, m := newStore(t)
-			body(m, trickling{hang: true})
-			o, err := s.Get(limit(t), object)
-			require.NoError(t, err)
-			began := time.Now()
-			_, err = io.ReadAll(o.Body)
-			require.ErrorContains(t, err, "nothing came for 1m0s")
-			require.NotErrorIs(t, err, context.Canceled)
-			require.Equal(t, time.Minute, time.Since(began))
-			require.NoError(t, o.Body.Close())
-			synctest.Wait()
-			closes, hang := false, m.answer
-			m.answer = func(r *http.Request, forward func() *http.Response) *http.Response {
-				closes = closes || r.Close
-				return hang(r, forward)
-			}
-			require.Error(t, s.Seal(limit(t), 2, object))
-			require.Less(t, time.Since(began), time.Hour)
-			require.True(t, closes, "the silent connection is given up")
-		})
+	bubble.Run(t, "a body that stops", func(t *testing.T) {
+		s, m := newStore(t)
+		body(m, trickling{hang: true})
+		o, err := s.Get(limit(t), object)
+		require.NoError(t, err)
+		began := time.Now()
+		_, err = io.ReadAll(o.Body)
+		require.ErrorContains(t, err, "nothing came for 1m0s")
+		require.NotErrorIs(t, err, context.Canceled)
+		require.Equal(t, time.Minute, time.Since(began))
+		require.NoError(t, o.Body.Close())
+		synctest.Wait()
+		closes, hang := false, m.answer
+		m.answer = func(r *http.Request, forward func() *http.Response) *http.Response {
+			closes = closes || r.Close
+			return hang(r, forward)
+		}
+		require.Error(t, s.Seal(limit(t), 2, object))
+		require.Less(t, time.Since(began), time.Hour)
+		require.True(t, closes, "the silent connection is given up")
 	})
-	t.Run("a slow body, and a slow reader", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s, m := newStore(t)
-			body(m, trickling{pause: 50 * time.Second, most: 100})
-			o, err := s.Get(limit(t), object)
-			require.NoError(t, err)
-			time.Sleep(time.Hour)
-			got := make([]byte, 10)
-			_, err = io.ReadFull(o.Body, got)
-			require.NoError(t, err)
-			time.Sleep(time.Hour)
-			rest, err := io.ReadAll(o.Body)
-			require.NoError(t, err)
-			require.Equal(t, oldBody, string(got)+string(rest))
-			require.NoError(t, o.Body.Close())
-		})
+	bubble.Run(t, "a slow body, and a slow reader", func(t *testing.T) {
+		s, m := newStore(t)
+		body(m, trickling{pause: 50 * time.Second, most: 100})
+		o, err := s.Get(limit(t), object)
+		require.NoError(t, err)
+		time.Sleep(time.Hour)
+		got := make([]byte, 10)
+		_, err = io.ReadFull(o.Body, got)
+		require.NoError(t, err)
+		time.Sleep(time.Hour)
+		rest, err := io.ReadAll(o.Body)
+		require.NoError(t, err)
+		require.Equal(t, oldBody, string(got)+string(rest))
+		require.NoError(t, o.Body.Close())
 	})
-	t.Run("the caller's own end comes first", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s, m := newStore(t)
-			body(m, trickling{hang: true})
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			o, err := s.Get(ctx, object)
-			require.NoError(t, err)
-			_, err = io.ReadAll(o.Body)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.NoError(t, o.Body.Close())
-		})
+	bubble.Run(t, "the caller's own end comes first", func(t *testing.T) {
+		s, m := newStore(t)
+		body(m, trickling{hang: true})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		o, err := s.Get(ctx, object)
+		require.NoError(t, err)
+		_, err = io.ReadAll(o.Body)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, o.Body.Close())
 	})
 }
 
@@ -391,20 +382,18 @@ func TestFencedLargeWritesNeedBothConditions(t *testing.T) {
 		"If-Match":      {IgnoreCompleteMatch: true, MinPartSize: 1},
 		"If-None-Match": {IgnoreCompleteNoneMatch: true, MinPartSize: 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFenced(t, server, fenced.PaddedBodies, withPartSize())
-				require.NoError(t, f.Put(t.Context(), 2, object, strings.NewReader("short")))
-				for _, key := range []string{object, "data/new"} {
-					err := f.Put(t.Context(), 2, key, strings.NewReader(newBody))
-					require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
-					require.ErrorContains(t, err, "CompleteMultipartUpload")
-					require.ErrorContains(t, err, name)
-				}
-				require.Equal(t, "short", strings.TrimRight(string(server.Body(object)), " \t"))
-				require.Equal(t, []string{"data/first", object}, server.Keys(), "nothing is left behind")
-				require.Zero(t, server.Uploads())
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			f := newFenced(t, server, fenced.PaddedBodies, withPartSize())
+			require.NoError(t, f.Put(t.Context(), 2, object, strings.NewReader("short")))
+			for _, key := range []string{object, "data/new"} {
+				err := f.Put(t.Context(), 2, key, strings.NewReader(newBody))
+				require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+				require.ErrorContains(t, err, "CompleteMultipartUpload")
+				require.ErrorContains(t, err, name)
+			}
+			require.Equal(t, "short", strings.TrimRight(string(server.Body(object)), " \t"))
+			require.Equal(t, []string{"data/first", object}, server.Keys(), "nothing is left behind")
+			require.Zero(t, server.Uploads())
 		})
 	}
 }
@@ -577,7 +566,7 @@ func TestFencedPutOfAShrinkingBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFenced(t, &fakes3.Server{MinPartSize: 1}, fenced.PaddedBodies, withPartSize())
 		for _, size := range []int{4, testPart, 3 * testPart} {
-			err := f.Put(t.Context(), 1, object, &shortened{Reader: strings.NewReader(strings.Repeat("x", size))})
+			err := f.Put(t.Context(), 1, object, fencedtest.Shortened(size))
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF, size)
 			require.Nil(t, f.server.Body(object))
 			require.Zero(t, f.server.Uploads())
@@ -589,14 +578,4 @@ func TestFencedPutOfAShrinkingBody(t *testing.T) {
 		}{failing{failed}, strings.NewReader("four")})
 		require.ErrorIs(t, err, failed)
 	})
-}
-
-// shortened has one byte less than it says.
-type shortened struct{ *strings.Reader }
-
-func (s *shortened) Read(p []byte) (int, error) {
-	if s.Len() <= 1 {
-		return 0, io.EOF
-	}
-	return s.Reader.Read(p[:min(len(p), s.Len()-1)])
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 )
 
@@ -245,21 +246,19 @@ func TestFencedStoreChecksEveryBackend(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(says, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				for _, opts := range [][]fenced.Option{nil, {fenced.WithAdoption()}} {
-					s := fenced.NewStore(backend, opts...)
-					says, _, _ := strings.Cut(says, ":")
-					for _, write := range writes {
-						err := write(t.Context(), s, 3)
-						require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
-						require.ErrorContains(t, err, says)
-						require.NotContains(t, err.Error(), "WithAdoption")
-					}
-					_, err := s.Get(t.Context(), object)
-					require.ErrorIs(t, err, leasehold.ErrNotExist, "nothing is written")
+		bubble.Run(t, says, func(t *testing.T) {
+			for _, opts := range [][]fenced.Option{nil, {fenced.WithAdoption()}} {
+				s := fenced.NewStore(backend, opts...)
+				says, _, _ := strings.Cut(says, ":")
+				for _, write := range writes {
+					err := write(t.Context(), s, 3)
+					require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+					require.ErrorContains(t, err, says)
+					require.NotContains(t, err.Error(), "WithAdoption")
 				}
-			})
+				_, err := s.Get(t.Context(), object)
+				require.ErrorIs(t, err, leasehold.ErrNotExist, "nothing is written")
+			}
 		})
 	}
 	for name, backend := range map[string]fenced.Backend{
@@ -267,15 +266,13 @@ func TestFencedStoreChecksEveryBackend(t *testing.T) {
 		"any error is a refusal": &custom{says: errors.New("it has changed")},
 		"metadata can be set":    &setter{conditional: true, renews: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				for range 2 { // what is left of the first check does not keep the next one from it
-					s := fenced.NewStore(backend)
-					for _, write := range writes {
-						require.NoError(t, write(t.Context(), s, 3))
-					}
+		bubble.Run(t, name, func(t *testing.T) {
+			for range 2 { // what is left of the first check does not keep the next one from it
+				s := fenced.NewStore(backend)
+				for _, write := range writes {
+					require.NoError(t, write(t.Context(), s, 3))
 				}
-			})
+			}
 		})
 	}
 }

@@ -20,9 +20,11 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/fencedtest"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 const object = "data/report.json"
@@ -63,16 +65,14 @@ func (f *s3Store) sent() []string {
 // onBoth runs a test on both kinds of servers that can be sealed on.
 func onBoth(t *testing.T, test func(t *testing.T, f *s3Store)) {
 	for name, server := range map[string]*fakes3.Server{"UniqueETags": {RandomETags: true}, "PaddedBodies": {}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mode := fenced.PaddedBodies
-				if server.RandomETags {
-					mode = fenced.UniqueETags
-				}
-				f := newFenced(t, server, mode)
-				test(t, f)
-				f.wire.Wait()
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			mode := fenced.PaddedBodies
+			if server.RandomETags {
+				mode = fenced.UniqueETags
+			}
+			f := newFenced(t, server, mode)
+			test(t, f)
+			f.wire.Wait()
 		})
 	}
 }
@@ -180,16 +180,14 @@ func TestFencedTornHeads(t *testing.T) {
 		"Delete": func(ctx context.Context, s *fenced.Store) error { return s.Delete(ctx, 1, object) },
 	} {
 		for _, mode := range []fenced.ETagMode{fenced.UniqueETags, fenced.PaddedBodies} {
-			t.Run(fmt.Sprint(name, "/", mode), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					server := &fakes3.Server{RandomETags: mode == fenced.UniqueETags, TornHeads: true, MinPartSize: 1}
-					f := newFenced(t, server, mode, withPartSize())
-					require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader("former")))
-					require.NoError(t, f.Put(t.Context(), 2, object, strings.NewReader("leader's")))
-					require.ErrorIs(t, late(t.Context(), f.Store), leasehold.ErrFenced)
-					body, _ := fencedtest.Read(t, f.Store, object)
-					require.Equal(t, "leader's", body)
-				})
+			bubble.Run(t, fmt.Sprint(name, "/", mode), func(t *testing.T) {
+				server := &fakes3.Server{RandomETags: mode == fenced.UniqueETags, TornHeads: true, MinPartSize: 1}
+				f := newFenced(t, server, mode, withPartSize())
+				require.NoError(t, f.Put(t.Context(), 1, object, strings.NewReader("former")))
+				require.NoError(t, f.Put(t.Context(), 2, object, strings.NewReader("leader's")))
+				require.ErrorIs(t, late(t.Context(), f.Store), leasehold.ErrFenced)
+				body, _ := fencedtest.Read(t, f.Store, object)
+				require.Equal(t, "leader's", body)
 			})
 		}
 	}
@@ -267,30 +265,20 @@ func TestFencedStoreChecksTheServer(t *testing.T) {
 		body   string
 		says   string
 	}{
-		"conditions ignored": {
-			&fakes3.Server{IgnoreConditions: true},
-			fenced.PaddedBodies,
-			"x",
-			"ignores If-None-Match",
-		},
+		"conditions ignored": {&fakes3.Server{IgnoreConditions: true}, fenced.PaddedBodies, "x",
+			"ignores If-None-Match"},
 		"ETags that repeat": {&fakes3.Server{}, fenced.UniqueETags, "x", "SSE-KMS"},
 		"creates only":      {&fakes3.Server{CreateOnly: true}, fenced.PaddedBodies, "x", "does not implement"},
-		"no multipart upload": {
-			&fakes3.Server{NoMultipart: true},
-			fenced.PaddedBodies,
-			strings.Repeat("x", 8<<20),
-			"does not implement",
-		},
+		"no multipart upload": {&fakes3.Server{NoMultipart: true}, fenced.PaddedBodies, strings.Repeat("x", 8<<20),
+			"does not implement"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := fakes3.NewWire(tc.server)
-				s := openFenced(t, fakes3.NewClient(w), tc.mode)
-				err := s.Put(t.Context(), 1, object, strings.NewReader(tc.body))
-				require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
-				require.ErrorContains(t, err, tc.says)
-				require.Empty(t, tc.server.Keys(), "nothing is written, nothing left behind")
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			w := fakes3.NewWire(tc.server)
+			s := openFenced(t, fakes3.NewClient(w), tc.mode)
+			err := s.Put(t.Context(), 1, object, strings.NewReader(tc.body))
+			require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
+			require.ErrorContains(t, err, tc.says)
+			require.Empty(t, tc.server.Keys(), "nothing is written, nothing left behind")
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -436,8 +424,7 @@ func TestFencedWriteGivesUp(t *testing.T) {
 		require.Len(t, f.sent(), 1, "no waiting heals that")
 
 		f.wire.FailAlways(faultproxy.Fault{Kind: faultproxy.Ghost, Before: time.Hour})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		began := time.Now()
 		require.ErrorIs(t, f.Put(ctx, 1, object, strings.NewReader("x")), context.DeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(began))

@@ -25,9 +25,11 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/gcsstore"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/fencedtest"
 	"github.com/leasehold-go/leasehold/internal/testkit/storehttptest"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/storetest"
 )
 
@@ -77,11 +79,9 @@ func TestFencedWritesCostWhatIsSaid(t *testing.T) {
 	w := newWire(t, nil)
 	s, ctx := openFenced(t, w.client, w.createBucket(t)), t.Context()
 	from := w.Count()
-	sent := func() (methods []string) {
-		for _, r := range w.Requests()[from:] {
-			methods = append(methods, r.Method)
-		}
-		from = w.Count()
+	sent := func() []string {
+		methods := w.Methods(from)
+		from += len(methods)
 		return methods
 	}
 	require.NoError(t, s.Put(ctx, 1, object, strings.NewReader("x")))
@@ -140,18 +140,6 @@ func TestFencedStoreNeedsItsMetadata(t *testing.T) {
 	})
 }
 
-// failOnce plans a fault for the next request with that method.
-func (w *wire) failOnce(method string, f faultproxy.Fault) {
-	var once sync.Once
-	w.Decide = func(r *http.Request) faultproxy.Fault {
-		planned := *w.always.Load()
-		if r.Method == method {
-			once.Do(func() { planned = f })
-		}
-		return planned
-	}
-}
-
 func TestFencedWriteWhoseAnswerIsLost(t *testing.T) {
 	w := newWire(t, nil)
 	s := openFenced(t, w.client, w.createBucket(t))
@@ -162,7 +150,7 @@ func TestFencedWriteWhoseAnswerIsLost(t *testing.T) {
 		{Kind: faultproxy.AnswerAfter, Status: http.StatusServiceUnavailable},
 		{Kind: faultproxy.AnswerAfter, Status: http.StatusTooManyRequests},
 	} {
-		w.failOnce(http.MethodPost, fault)
+		w.Fail(http.MethodPost, fault)
 		from := w.Count()
 		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("1")))
 		require.Equal(t, 3, w.Count()-from, "%+v: recognised by its nonce, not written again", fault)
@@ -172,7 +160,7 @@ func TestFencedWriteWhoseAnswerIsLost(t *testing.T) {
 		{Kind: faultproxy.Answer, Status: http.StatusTooManyRequests},
 		{Kind: faultproxy.Answer, Status: http.StatusConflict},
 	} {
-		w.failOnce(http.MethodPost, fault)
+		w.Fail(http.MethodPost, fault)
 		from := w.Count()
 		require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("1")))
 		require.Equal(t, 4, w.Count()-from, "%+v: written again", fault)
@@ -246,38 +234,24 @@ func TestFencedPutOfABodyThatFails(t *testing.T) {
 	name := w.createBucket(t)
 	s := openFenced(t, w.client, name)
 	for _, size := range []int{100, 1 << 20, 20 << 20} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.Error(t, s.Put(ctx, 1, object, &shortened{bytes.NewReader(make([]byte, size))}))
+		ctx := testctx.Within(t, time.Second)
+		require.Error(t, s.Put(ctx, 1, object, fencedtest.Shortened(size)))
 		_, err := w.client.Bucket(name).Object(object).Attrs(t.Context())
 		require.ErrorIs(t, err, storage.ErrObjectNotExist, "%d bytes", size)
 	}
 }
-
-// shortened has one byte less than it says.
-type shortened struct{ *bytes.Reader }
-
-func (s *shortened) Read(p []byte) (int, error) {
-	if s.Len() <= 1 {
-		return 0, io.EOF
-	}
-	return s.Reader.Read(p[:min(len(p), s.Len()-1)])
-}
-
-func (s *shortened) WriteTo(io.Writer) (int64, error) { panic("not to be used") }
 
 func TestFencedRequestsHaveTimeLimits(t *testing.T) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWire(t, &fakeGCS{files: true})
 			s := openFenced(t, w.client, bucket)
-			w.failOnce(method, faultproxy.Fault{Before: 24 * time.Hour})
-			ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
-			defer cancel()
+			w.Fail(method, faultproxy.Fault{Before: 24 * time.Hour})
+			ctx := testctx.Within(t, 24*time.Hour)
 			began := time.Now()
 			require.NoError(t, s.Put(ctx, 1, object, strings.NewReader("x")))
 			require.InDelta(t, time.Minute, time.Since(began), float64(time.Second), method)
-			w.failAll(faultproxy.Fault{Before: 24 * time.Hour})
+			w.FailAlways(faultproxy.Fault{Before: 24 * time.Hour})
 			_, err := s.Get(ctx, object)
 			late, ok := errors.AsType[net.Error](err)
 			require.True(t, ok && late.Timeout(), "%v", err)
@@ -466,53 +440,51 @@ func TestFencedStoreAmongForeignAnswers(t *testing.T) {
 		for call, c := range calls {
 			for _, op := range []string{"attributes", "body", "upload"} {
 				for _, once := range []bool{true, false} {
-					t.Run(fmt.Sprintf("%s/%s/%s/once=%v", name, call, op, once), func(t *testing.T) {
-						synctest.Test(t, func(t *testing.T) {
-							server := &fakeGCS{files: true}
-							met := 0
-							armed := false
-							w := newWire(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-								if !armed || operation(r) != op || once && met > 0 {
-									server.ServeHTTP(w, r)
-									return
-								}
-								if met++; answer != nil {
-									answer(w, r)
-									return
-								}
-								whole := httptest.NewRecorder()
-								server.ServeHTTP(whole, r)
-								for name, values := range whole.Header() {
-									w.Header()[name] = values
-								}
-								_, _ = w.Write(whole.Body.Bytes()[:whole.Body.Len()/2])
-							}))
-							s := openFenced(t, w.client, bucket)
-							require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("old")))
-							before := server.objects[object].generation
-							armed = true
-							got, err := c.run(t.Context(), s)
-							armed = false
-							stands := server.objects[object]
-							if err != nil {
-								for _, lie := range []error{
-									leasehold.ErrNotExist, leasehold.ErrUnsafeStore, fenced.ErrUnfenced,
-									leasehold.ErrFenced, leasehold.ErrCorruptRecord, leasehold.ErrPermanent,
-								} {
-									require.NotErrorIs(t, err, lie, "that is not known")
-								}
-								if stands.generation != before {
-									require.Equal(t, c.want, string(stands.body),
-										"neither the old nor the new: %v", err)
-								}
-								require.False(t, once && call != "Get", "one bad answer is temporary: %v", err)
+					bubble.Run(t, fmt.Sprintf("%s/%s/%s/once=%v", name, call, op, once), func(t *testing.T) {
+						server := &fakeGCS{files: true}
+						met := 0
+						armed := false
+						w := newWire(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							if !armed || operation(r) != op || once && met > 0 {
+								server.ServeHTTP(w, r)
 								return
 							}
-							require.Equal(t, []string{c.want, c.want}, []string{got, string(stands.body)})
-							if call != "Get" {
-								require.Equal(t, "2", stands.resource["metadata"].(map[string]any)["leasehold-token"])
+							if met++; answer != nil {
+								answer(w, r)
+								return
 							}
-						})
+							whole := httptest.NewRecorder()
+							server.ServeHTTP(whole, r)
+							for name, values := range whole.Header() {
+								w.Header()[name] = values
+							}
+							_, _ = w.Write(whole.Body.Bytes()[:whole.Body.Len()/2])
+						}))
+						s := openFenced(t, w.client, bucket)
+						require.NoError(t, s.Put(t.Context(), 1, object, strings.NewReader("old")))
+						before := server.objects[object].generation
+						armed = true
+						got, err := c.run(t.Context(), s)
+						armed = false
+						stands := server.objects[object]
+						if err != nil {
+							for _, lie := range []error{
+								leasehold.ErrNotExist, leasehold.ErrUnsafeStore, fenced.ErrUnfenced,
+								leasehold.ErrFenced, leasehold.ErrCorruptRecord, leasehold.ErrPermanent,
+							} {
+								require.NotErrorIs(t, err, lie, "that is not known")
+							}
+							if stands.generation != before {
+								require.Equal(t, c.want, string(stands.body),
+									"neither the old nor the new: %v", err)
+							}
+							require.False(t, once && call != "Get", "one bad answer is temporary: %v", err)
+							return
+						}
+						require.Equal(t, []string{c.want, c.want}, []string{got, string(stands.body)})
+						if call != "Get" {
+							require.Equal(t, "2", stands.resource["metadata"].(map[string]any)["leasehold-token"])
+						}
 					})
 				}
 			}

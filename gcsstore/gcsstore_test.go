@@ -29,6 +29,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/storehttptest"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/storetest"
 )
@@ -43,18 +44,15 @@ const key = storehttptest.Key
 
 // wire is the real client's connection to a server, with faults and a log of requests in between.
 type wire struct {
-	faultproxy.Transport
+	*fakes3.Wire
 	client *storage.Client
-	always atomic.Pointer[faultproxy.Fault] // of every request, unless Decide is replaced
 }
 
 // newWire connects a client made by NewClient. If server is nil, it connects to fake-gcs-server.
 func newWire(t *testing.T, server http.Handler) *wire {
-	w := &wire{}
-	w.failAll(faultproxy.Fault{})
-	w.Decide = func(*http.Request) faultproxy.Fault { return *w.always.Load() }
+	w := &wire{Wire: fakes3.NewWire(server)}
 	endpoint := "http://gcs.test"
-	if w.Base = http.RoundTripper(fakes3.Transport{Handler: server}); server == nil {
+	if server == nil {
 		endpoint = testserver.FakeGCS(t)
 		w.Base = &http.Transport{MaxIdleConnsPerHost: 64}
 	}
@@ -90,9 +88,6 @@ func (w *wire) createBucket(t *testing.T) string {
 	require.NoError(t, w.client.Bucket(name).Create(t.Context(), "project", nil))
 	return name
 }
-
-// failAll may be called while requests are under way.
-func (w *wire) failAll(f faultproxy.Fault) { w.always.Store(&f) }
 
 // over returns a client that reads by one of the two APIs. A store on it sees all replies.
 func over(t *testing.T, endpoint string, network http.RoundTripper, reads string) *storage.Client {
@@ -196,90 +191,31 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		want   error
 		say    string
 	}{
-		{
-			"no such bucket",
-			canned(404, "notFound", "The specified bucket does not exist."),
-			"",
-			leasehold.ErrPermanent,
-			"create the bucket, or",
-		},
-		{
-			"writing to what may be no bucket",
-			canned(404, "notFound", "Not Found"),
-			"PutIfNoneMatch PutIfMatch",
-			leasehold.ErrPermanent,
-			"create the bucket, or",
-		},
-		{
-			"no such object",
-			canned(404, "notFound", "No such object: locks/locks/service"),
-			"Get DeleteIfMatch",
-			leasehold.ErrNotExist,
-			"No such object",
-		},
-		{
-			"may not read",
-			canned(403, "forbidden", denied),
-			"Get",
-			leasehold.ErrPermanent,
-			"storage.objects.get on the object, and storage.objects.list on the bucket",
-		},
-		{
-			"may not write",
-			canned(403, "forbidden", denied),
-			"PutIfNoneMatch PutIfMatch",
-			leasehold.ErrPermanent,
-			"storage.objects.create on the object, and storage.objects.delete to overwrite it",
-		},
-		{
-			"may not delete",
-			canned(403, "forbidden", denied),
-			"DeleteIfMatch",
-			leasehold.ErrPermanent,
-			"storage.objects.delete",
-		},
-		{
-			"kept by a retention policy",
-			canned(403, "retentionPolicyNotMet", "Object is subject to bucket's retention policy"),
-			"PutIfMatch",
-			leasehold.ErrPermanent,
-			"remove any retention policy or hold that forbids overwriting",
-		},
-		{
-			"bad credentials",
-			canned(401, "authError", "Invalid Credentials"),
-			"",
-			leasehold.ErrPermanent,
-			"check the credentials",
-		},
-		{
-			"changed",
-			canned(412, "conditionNotMet", "Precondition Failed"),
-			"PutIfNoneMatch PutIfMatch DeleteIfMatch",
-			leasehold.ErrPreconditionFailed,
-			`"locks/service`,
-		},
-		{
-			"bad request",
-			canned(400, "invalid", "Invalid bucket name"),
-			"",
-			leasehold.ErrPermanent,
-			"check bucket name, key and endpoint",
-		},
-		{
-			"over the rate limit",
-			canned(429, "rateLimitExceeded", "The object exceeded the rate limit"),
-			"",
-			nil,
-			"rateLimitExceeded",
-		},
-		{
-			"over an older rate limit",
-			canned(403, "userRateLimitExceeded", "User Rate Limit Exceeded"),
-			"",
-			nil,
-			"userRateLimitExceeded",
-		},
+		{"no such bucket", canned(404, "notFound", "The specified bucket does not exist."), "",
+			leasehold.ErrPermanent, "create the bucket, or"},
+		{"writing to what may be no bucket", canned(404, "notFound", "Not Found"), "PutIfNoneMatch PutIfMatch",
+			leasehold.ErrPermanent, "create the bucket, or"},
+		{"no such object", canned(404, "notFound", "No such object: locks/locks/service"), "Get DeleteIfMatch",
+			leasehold.ErrNotExist, "No such object"},
+		{"may not read", canned(403, "forbidden", denied), "Get", leasehold.ErrPermanent,
+			"storage.objects.get on the object, and storage.objects.list on the bucket"},
+		{"may not write", canned(403, "forbidden", denied), "PutIfNoneMatch PutIfMatch", leasehold.ErrPermanent,
+			"storage.objects.create on the object, and storage.objects.delete to overwrite it"},
+		{"may not delete", canned(403, "forbidden", denied), "DeleteIfMatch", leasehold.ErrPermanent,
+			"storage.objects.delete"},
+		{"kept by a retention policy",
+			canned(403, "retentionPolicyNotMet", "Object is subject to bucket's retention policy"), "PutIfMatch",
+			leasehold.ErrPermanent, "remove any retention policy or hold that forbids overwriting"},
+		{"bad credentials", canned(401, "authError", "Invalid Credentials"), "", leasehold.ErrPermanent,
+			"check the credentials"},
+		{"changed", canned(412, "conditionNotMet", "Precondition Failed"), "PutIfNoneMatch PutIfMatch DeleteIfMatch",
+			leasehold.ErrPreconditionFailed, `"locks/service`},
+		{"bad request", canned(400, "invalid", "Invalid bucket name"), "", leasehold.ErrPermanent,
+			"check bucket name, key and endpoint"},
+		{"over the rate limit", canned(429, "rateLimitExceeded", "The object exceeded the rate limit"), "", nil,
+			"rateLimitExceeded"},
+		{"over an older rate limit", canned(403, "userRateLimitExceeded", "User Rate Limit Exceeded"), "", nil,
+			"userRateLimitExceeded"},
 		{"not modified", canned(304, "notModified", ""), "", nil, ""}, // nothing asks for it
 		{"conflict", canned(409, "conflict", "The object is being changed"), "", nil, "conflict"},
 		{"internal error", canned(500, "backendError", "Backend Error"), "", nil, "Backend Error"},
@@ -300,8 +236,7 @@ func TestMissingBucketOnFakeGCSServer(t *testing.T) {
 	w := newWire(t, nil)
 	lock, err := leasehold.NewLock(gcsstore.New(w.client, "no-such-bucket"), key)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
+	ctx := testctx.Within(t, 30*time.Second)
 	_, err = lock.Acquire(ctx)
 	require.ErrorIs(t, err, leasehold.ErrPermanent)
 	require.ErrorContains(t, err, `bucket "no-such-bucket"`)
@@ -322,11 +257,8 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 		store *gcsstore.Store
 		say   string
 	}{
-		{
-			"URL",
-			gcsstore.New(w.client, "gs://locks/team/a/"),
-			`is a URL: give the bare name "locks", and what follows it, "team/a/", to WithKeyPrefix`,
-		},
+		{"URL", gcsstore.New(w.client, "gs://locks/team/a/"),
+			`is a URL: give the bare name "locks", and what follows it, "team/a/", to WithKeyPrefix`},
 		{"path", gcsstore.New(w.client, "locks/team"), "is not a bucket's name"},
 		{"capitals", gcsstore.New(w.client, "Locks"), "is not a bucket's name"},
 		{"empty", gcsstore.New(w.client, ""), "the bucket has no name"},
@@ -334,27 +266,15 @@ func TestBadArgumentsAreNamedWithoutARequest(t *testing.T) {
 		{"an empty store", &gcsstore.Store{}, "the Store is nil or empty: make one with New"},
 		{"a nil option", gcsstore.New(w.client, bucket, nil), "an Option is nil"},
 		{"no client", gcsstore.New(nil, bucket), "the Cloud Storage client is nil"},
-		{
-			"absolute prefix",
-			gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix("/locks/")),
-			`key prefix "/locks/" has an empty path segment`,
-		},
-		{
-			"dots",
-			gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix("a/../")),
-			`key prefix "a/../" has an empty path segment, "." or ".."`,
-		},
+		{"absolute prefix", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix("/locks/")),
+			`key prefix "/locks/" has an empty path segment`},
+		{"dots", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix("a/../")),
+			`key prefix "a/../" has an empty path segment, "." or ".."`},
 		{"small slack", gcsstore.New(w.client, bucket, gcsstore.WithServerClock(time.Second)), "slack 1s is below 2s"},
-		{
-			"negative slack",
-			gcsstore.New(w.client, bucket, gcsstore.WithServerClock(-time.Hour)),
-			"slack -1h0m0s is below 2s",
-		},
-		{
-			"long prefix",
-			gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix(strings.Repeat("p", 1024))),
-			"use 1 to 1024",
-		},
+		{"negative slack", gcsstore.New(w.client, bucket, gcsstore.WithServerClock(-time.Hour)),
+			"slack -1h0m0s is below 2s"},
+		{"long prefix", gcsstore.New(w.client, bucket, gcsstore.WithKeyPrefix(strings.Repeat("p", 1024))),
+			"use 1 to 1024"},
 	} {
 		overHTTP["JSON"].BadArgument(t, c.name, c.store, c.say, c.name == "long prefix" || c.store == nil)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/gcsstore"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/leasehold-go/leasehold/internal/testkit/locktest"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 )
 
 // These tests check the promises of a lock on fake-gcs-server in real time. The TTL is 1.5 s, below
@@ -35,12 +36,6 @@ func (s site) process(t *testing.T, name string, opts ...leasehold.Option) (*lea
 	return lock, w
 }
 
-func within(t *testing.T, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 func TestLockBlocksUntilItIsUnlocked(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -49,8 +44,7 @@ func TestLockBlocksUntilItIsUnlocked(t *testing.T) {
 	lease, err := alice.Acquire(t.Context())
 	require.NoError(t, err)
 
-	impatient, cancel := context.WithTimeout(t.Context(), ttl/2)
-	defer cancel()
+	impatient := testctx.Within(t, ttl/2)
 	_, err = bob.Acquire(impatient)
 	require.ErrorIs(t, err, leasehold.ErrHeld)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -62,7 +56,7 @@ func TestLockBlocksUntilItIsUnlocked(t *testing.T) {
 
 	got := make(chan *leasehold.Lease, 1)
 	go func() {
-		lease, err := bob.Acquire(within(t, 30*time.Second))
+		lease, err := bob.Acquire(testctx.Within(t, 30*time.Second))
 		if err == nil {
 			got <- lease
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
@@ -85,29 +86,39 @@ func evaluating(t *testing.T, server testserver.S3) testserver.S3 {
 	return server
 }
 
+// tooMany is the answer of a rate limit.
+var tooMany = faultproxy.Fault{Kind: faultproxy.Answer, Status: http.StatusTooManyRequests, Code: "TooManyRequests"}
+
+// ignored are the conditions that a server seems to ignore, by the name of the case.
+var ignored = map[string][]string{
+	"none": nil, "If-Match": {"If-Match"}, "If-None-Match": {"If-None-Match"},
+	"both": {"If-Match", "If-None-Match"}, "evaluated too late": {"If-Match", "If-None-Match"},
+}
+
+// seeming returns the server behind a proxy, so that it seems to ignore these conditions.
+func seeming(t *testing.T, server testserver.S3, name string) testserver.S3 {
+	t.Helper()
+	behind := dropping(t, server, ignored[name]...)
+	if name == "evaluated too late" {
+		behind = evaluating(t, behind)
+	}
+	return behind
+}
+
 // A real server that seems to ignore conditions is found out by the first acquisition, and nobody
 // leads.
 func TestServersThatIgnoreConditions(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
-		for name, headers := range map[string][]string{
-			"none": nil, "both": {
-				"If-Match",
-				"If-None-Match",
-			}, "If-Match": {"If-Match"}, "If-None-Match": {"If-None-Match"},
-			"evaluated too late": {"If-Match", "If-None-Match"},
-		} {
+		for name := range ignored {
 			t.Run(name, func(t *testing.T) {
-				behind := dropping(t, server, headers...)
-				if name == "evaluated too late" {
-					behind = evaluating(t, behind)
-				}
+				behind := seeming(t, server, name)
 				bucket := server.Bucket(t)
 				store := leasehold.NewS3Store(behind.Client(), bucket)
 				// of a sixth, a busy machine answers
 				lock := newLock(t, store, leasehold.WithLogger(slog.New(slog.DiscardHandler)),
 					leasehold.WithTTL(time.Minute))
 				lease, err := lock.TryAcquire(t.Context())
-				if headers == nil {
+				if name == "none" {
 					require.NoError(t, err)
 					require.NoError(t, lease.Renew(t.Context()))
 					require.NoError(t, lease.Release(t.Context()))
@@ -128,8 +139,7 @@ func TestServersThatIgnoreConditions(t *testing.T) {
 					OnStartedLeading: func(context.Context, *leasehold.Lease) { t.Error("it leads") },
 				})
 				require.NoError(t, err)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
+				ctx := minute(t)
 				require.ErrorIs(t, e.Run(ctx), leasehold.ErrUnsafeStore)
 				require.NoError(t, ctx.Err())
 			})
@@ -146,29 +156,19 @@ func TestWhoWaitsOnAServerThatIgnoresConditions(t *testing.T) {
 		bucket := server.Bucket(t)
 		holder, err := newLock(t, leasehold.NewS3Store(server.Client(), bucket), quiet, ttl).TryAcquire(t.Context())
 		require.NoError(t, err)
-		for name, headers := range map[string][]string{
-			"none": nil, "both": {
-				"If-Match",
-				"If-None-Match",
-			}, "If-Match": {"If-Match"}, "If-None-Match": {"If-None-Match"},
-			"evaluated too late": {"If-Match", "If-None-Match"},
-		} {
+		for name := range ignored {
 			t.Run(name, func(t *testing.T) {
 				require.NoError(t, holder.Commit(t.Context(), []byte(name)))
-				behind := dropping(t, server, headers...)
-				if name == "evaluated too late" {
-					behind = evaluating(t, behind)
-				}
+				behind := seeming(t, server, name)
 				limit := time.Minute
-				if headers == nil {
+				if name == "none" {
 					limit = 3 * time.Second
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), limit)
-				defer cancel()
+				ctx := testctx.Within(t, limit)
 				lock := newLock(t, leasehold.NewS3Store(behind.Client(), bucket), quiet, ttl,
 					leasehold.WithPollInterval(time.Second))
 				_, err := lock.Acquire(ctx)
-				if headers == nil {
+				if name == "none" {
 					require.ErrorIs(t, err, leasehold.ErrHeld)
 				} else {
 					require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
@@ -189,14 +189,10 @@ func TestWhoWaitsOnAServerThatIgnoresConditions(t *testing.T) {
 // leads.
 func TestTwoProcessesOnAServerThatIgnoresConditions(t *testing.T) {
 	eachServer(t, func(t *testing.T, server testserver.S3) {
-		for name, headers := range map[string][]string{
-			"both":          {"If-Match", "If-None-Match"},
-			"If-Match":      {"If-Match"},
-			"If-None-Match": {"If-None-Match"},
-		} {
+		for _, name := range []string{"both", "If-Match", "If-None-Match"} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				behind := dropping(t, server, headers...)
+				behind := seeming(t, server, name)
 				for range 3 {
 					bucket := server.Bucket(t)
 					var said [2]bytes.Buffer
@@ -228,11 +224,7 @@ func TestTheFirstAcquisitionTriesARealServer(t *testing.T) {
 		l.Decide = func(r *http.Request) faultproxy.Fault {
 			if limited && (strings.Contains(r.Header.Get("If-Match"), "0123456789abcdef") || l.Count("PUT") > 0 &&
 				r.Header.Get("If-None-Match") == "*") {
-				return faultproxy.Fault{
-					Kind:   faultproxy.Answer,
-					Status: http.StatusTooManyRequests,
-					Code:   "TooManyRequests",
-				}
+				return tooMany
 			}
 			return faultproxy.Fault{}
 		}
@@ -276,11 +268,7 @@ func TestChecksOnARateLimitedServer(t *testing.T) {
 			}
 			if time.Since(last[r.URL.Path]) < time.Second {
 				limited++
-				return faultproxy.Fault{
-					Kind:   faultproxy.Answer,
-					Status: http.StatusTooManyRequests,
-					Code:   "TooManyRequests",
-				}
+				return tooMany
 			}
 			last[r.URL.Path] = time.Now()
 			return faultproxy.Fault{}
@@ -295,8 +283,7 @@ func TestChecksOnARateLimitedServer(t *testing.T) {
 		require.Empty(t, report.Leftover)
 
 		lock := newLock(t, store)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := minute(t)
 		lease, err := lock.TryAcquire(ctx)
 		require.NoError(t, err)
 		require.NoError(t, lease.Release(ctx))

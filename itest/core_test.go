@@ -19,6 +19,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
@@ -379,8 +380,7 @@ func TestWallClocksAnHourApart(t *testing.T) {
 				require.NoError(t, err)
 				candidate := newLock(t, looking.store, leasehold.WithTTL(ttl), withSkew(skew))
 
-				wait, cancel := context.WithTimeout(t.Context(), 2*ttl)
-				defer cancel()
+				wait := testctx.Within(t, 2*ttl)
 				_, err = candidate.Acquire(wait)
 				// not ErrHeld: the last look may have been too slow
 				require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -453,8 +453,7 @@ func TestPermanentErrorsEndRunAtOnce(t *testing.T) {
 		elector := func(store leasehold.Store) error {
 			e, err := leasehold.NewElector(newLock(t, store), leasehold.Callbacks{})
 			require.NoError(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := minute(t)
 			err = e.Run(ctx)
 			require.NoError(t, ctx.Err(), "Run retried a permanent error: %v", err)
 			return err
@@ -541,8 +540,7 @@ func TestRequestCounts(t *testing.T) {
 		_, err = newLock(t, waiting.store).TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.Equal(t, 1, waiting.Count(), "poll")
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, 2*time.Second)
 		_, err = newLock(t, waiting.store, leasehold.WithPollInterval(time.Minute),
 			leasehold.WithTTL(time.Minute)).Acquire(ctx)
 		require.ErrorIs(t, err, leasehold.ErrHeld)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 	"github.com/leasehold-go/leasehold/itest"
@@ -71,11 +72,7 @@ func busy(t *testing.T) {
 }
 
 // minute is the context of a call that succeeds sooner. It only ends a hang.
-func minute(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
+func minute(t *testing.T) context.Context { return testctx.Within(t, time.Minute) }
 
 // receive receives from a channel, and fails the test if nothing comes within a minute.
 func receive[T any](t *testing.T, c <-chan T, what string) (value T) {

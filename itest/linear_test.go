@@ -211,50 +211,29 @@ func TestModelsCanFail(t *testing.T) {
 	for name, ops := range map[string][]porcupine.Operation{
 		"two creators": {op(0, create("a"), wrote(true), 0, 10), op(1, create("b"), wrote(true), 0, 10)},
 		"stale read":   {op(0, create("a"), wrote(true), 0, 10), op(1, get, found(""), 20, 30)},
-		"two updates of one": {
-			op(0, create("a"), wrote(true), 0, 1),
-			op(0, call{"update", "b", "a"}, wrote(true), 2, 9),
-			op(1, call{"update", "c", "a"}, wrote(true), 2, 9),
-		},
-		"lost write": {
-			op(0, create("a"), wrote(true), 0, 1),
-			op(0, call{"update", "b", "a"}, wrote(true), 2, 3),
-			op(1, get, found("a"), 4, 5),
-		},
+		"two updates of one": {op(0, create("a"), wrote(true), 0, 1),
+			op(0, call{"update", "b", "a"}, wrote(true), 2, 9), op(1, call{"update", "c", "a"}, wrote(true), 2, 9)},
+		"lost write": {op(0, create("a"), wrote(true), 0, 1), op(0, call{"update", "b", "a"}, wrote(true), 2, 3),
+			op(1, get, found("a"), 4, 5)},
 		"refused without reason": {op(0, create("a"), wrote(false), 0, 1)},
-		"undone": {
-			op(0, create("a"), unknown, 0, never), op(1, get, found("a"), 2, 3), op(1, get, found(""), 4, 5),
-		},
+		"undone": {op(0, create("a"), unknown, 0, never), op(1, get, found("a"), 2, 3),
+			op(1, get, found(""), 4, 5)},
 	} {
 		require.Equal(t, porcupine.Illegal, porcupine.CheckOperationsTimeout(register.ToModel(), ops, time.Minute),
 			name)
 	}
 	acquire := lockCall{op: "acquire"}
 	for name, ops := range map[string][]porcupine.Operation{
-		"token issued twice": {
-			op(0, acquire, lockOutput{true, 1}, 0, 1),
-			op(1, acquire, lockOutput{true, 1}, 2, 3),
-		},
-		"token goes back": {
-			op(0, acquire, lockOutput{true, 1}, 0, 1),
-			op(0, acquire, lockOutput{true, 2}, 2, 3),
-			op(1, acquire, lockOutput{true, 1}, 4, 5),
-		},
-		"renewed after the next": {
-			op(0, acquire, lockOutput{true, 1}, 0, 1),
-			op(1, acquire, lockOutput{true, 2}, 2, 3),
-			op(0, lockCall{"renew", 1}, lockOutput{ok: true}, 4, 5),
-		},
-		"undone under its holder": {
-			op(0, acquire, lockOutput{true, 1}, 0, 1),
+		"token issued twice": {op(0, acquire, lockOutput{true, 1}, 0, 1), op(1, acquire, lockOutput{true, 1}, 2, 3)},
+		"token goes back": {op(0, acquire, lockOutput{true, 1}, 0, 1), op(0, acquire, lockOutput{true, 2}, 2, 3),
+			op(1, acquire, lockOutput{true, 1}, 4, 5)},
+		"renewed after the next": {op(0, acquire, lockOutput{true, 1}, 0, 1),
+			op(1, acquire, lockOutput{true, 2}, 2, 3), op(0, lockCall{"renew", 1}, lockOutput{ok: true}, 4, 5)},
+		"undone under its holder": {op(0, acquire, lockOutput{true, 1}, 0, 1),
 			op(1, lockCall{op: "undo"}, unknown, 0, never),
-			op(1, lockCall{op: "inspect"}, lockOutput{true, 1}, 4, 5),
-		},
-		"released, yet held": {
-			op(0, acquire, lockOutput{true, 1}, 0, 1),
-			op(0, lockCall{"release", 1}, lockOutput{ok: true}, 2, 3),
-			op(1, acquire, lockOutput{false, 1}, 4, 5),
-		},
+			op(1, lockCall{op: "inspect"}, lockOutput{true, 1}, 4, 5)},
+		"released, yet held": {op(0, acquire, lockOutput{true, 1}, 0, 1),
+			op(0, lockCall{"release", 1}, lockOutput{ok: true}, 2, 3), op(1, acquire, lockOutput{false, 1}, 4, 5)},
 	} {
 		require.Equal(t, porcupine.Illegal, porcupine.CheckOperationsTimeout(lockModel.ToModel(), ops, time.Minute),
 			name)

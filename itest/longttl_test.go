@@ -12,6 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
@@ -78,8 +79,7 @@ func TestFaultsAtALongTTL(t *testing.T) {
 			lease, err := lock.Acquire(minute(t))
 			require.NoError(t, err)
 			l.cut(true)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
+			ctx := testctx.Within(t, time.Second)
 			released := make(chan error, 1)
 			go func() { released <- lease.Release(ctx) }()
 			require.ErrorIs(t, receive(t, released, "the end of Release"), context.DeadlineExceeded)

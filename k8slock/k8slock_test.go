@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/k8slock"
 )
@@ -270,27 +271,25 @@ func TestTurnsOfLeading(t *testing.T) {
 
 func TestCrash(t *testing.T) {
 	for _, ageOff := range []bool{false, true} {
-		t.Run(fmt.Sprintf("ageOff=%v", ageOff), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mem, ref := leasehold.NewMemStore(), &referee{t: t}
-				plug := &cable{Store: mem, ageOff: ageOff}
-				first := stand(t, ref, "first", newLock(t, plug, k8slock.LeaseDuration))
-				_, token := next(t, time.Second, first)
-				second := stand(t, ref, "second", newLock(t, &cable{Store: mem, ageOff: ageOff}, k8slock.LeaseDuration))
-				time.Sleep(10*time.Minute + time.Second)
-				require.Empty(t, second.started)
+		bubble.Run(t, fmt.Sprintf("ageOff=%v", ageOff), func(t *testing.T) {
+			mem, ref := leasehold.NewMemStore(), &referee{t: t}
+			plug := &cable{Store: mem, ageOff: ageOff}
+			first := stand(t, ref, "first", newLock(t, plug, k8slock.LeaseDuration))
+			_, token := next(t, time.Second, first)
+			second := stand(t, ref, "second", newLock(t, &cable{Store: mem, ageOff: ageOff}, k8slock.LeaseDuration))
+			time.Sleep(10*time.Minute + time.Second)
+			require.Empty(t, second.started)
 
-				plug.cut.Store(true)
-				cut := time.Now()
-				cause := receive(t, first.ended, 2*k8slock.LeaseDuration, "the end of leading")
-				require.Less(t, time.Since(cut), k8slock.LeaseDuration)
-				require.True(t, errors.Is(cause, leasehold.ErrLost) || errors.Is(cause, context.Canceled), "%v", cause)
-				_, successor := next(t, 2*time.Minute, second)
-				require.Greater(t, successor, token)
-				require.Greater(t, time.Since(cut), k8slock.LeaseDuration-k8slock.RetryPeriod)
-				require.Less(t, time.Since(cut), 100*time.Second)
-				receive(t, first.stopped, time.Minute, "the elector's end")
-			})
+			plug.cut.Store(true)
+			cut := time.Now()
+			cause := receive(t, first.ended, 2*k8slock.LeaseDuration, "the end of leading")
+			require.Less(t, time.Since(cut), k8slock.LeaseDuration)
+			require.True(t, errors.Is(cause, leasehold.ErrLost) || errors.Is(cause, context.Canceled), "%v", cause)
+			_, successor := next(t, 2*time.Minute, second)
+			require.Greater(t, successor, token)
+			require.Greater(t, time.Since(cut), k8slock.LeaseDuration-k8slock.RetryPeriod)
+			require.Less(t, time.Since(cut), 100*time.Second)
+			receive(t, first.stopped, time.Minute, "the elector's end")
 		})
 	}
 }

@@ -36,9 +36,7 @@ func post(h http.Handler, path, body string) *httptest.ResponseRecorder {
 // none runs twice.
 func TestNoRequestFailsDuringAHandOver(t *testing.T) {
 	lines := logged(t)
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
+	inWorld(t, func(t *testing.T, w *world) {
 		var all []*process
 		for _, name := range []string{"a", "b", "c"} {
 			all = append(all, w.start(name, false))
@@ -126,11 +124,8 @@ func TestAReadOfTheOwnTerm(t *testing.T) {
 // A term that only a read of Forward has shown is not followed, because whoever follows is offered
 // the lock. It is, once the elector has seen it.
 func TestWhoDoesNotCampaignIsNotOfferedTheLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false)
-		w.next()
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a")
 		lock, err := leasehold.NewLock(&access{Store: w.store}, key, quiet(), testopt.NewProcess())
 		require.NoError(t, err)
 		peer, err := leaderhttp.New(lock, leaderhttp.WithClient(&http.Client{Transport: w.net}))
@@ -149,9 +144,7 @@ func TestWhoDoesNotCampaignIsNotOfferedTheLock(t *testing.T) {
 
 // A read of Forward makes a candidate that waits follow at once.
 func TestAReadOfForwardWakesTheElector(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
+	inWorld(t, func(t *testing.T, w *world) {
 		lease := w.hold("http://former")
 		c := w.start("c", false, append(rare(), quiet())...)
 		time.Sleep(time.Second)
@@ -166,9 +159,7 @@ func TestAReadOfForwardWakesTheElector(t *testing.T) {
 
 // Without patience, a request is answered after one read, or at once if there has just been one.
 func TestNoPatience(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
+	inWorld(t, func(t *testing.T, w *world) {
 		lease := w.hold("http://gone")
 		p := w.startWith("p", true, []leaderhttp.Option{leaderhttp.WithPatience(0)}, rare()...)
 		time.Sleep(time.Second)
@@ -197,9 +188,7 @@ func TestNoPatience(t *testing.T) {
 
 // A thousand requests wait at most, and all of them run when there is a leader.
 func TestAThousandRequestsWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
+	inWorld(t, func(t *testing.T, w *world) {
 		lease := w.hold("http://gone")
 		p := w.start("p", false, leasehold.WithPollInterval(100*time.Millisecond), quiet())
 		time.Sleep(time.Second)
@@ -239,17 +228,13 @@ func TestAThousandRequestsWait(t *testing.T) {
 // A request that has waited, and then is carried out for long, waits no more: nothing is read for
 // it.
 func TestARequestThatHasWaited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
+	inWorld(t, func(t *testing.T, w *world) {
 		w.net.serve("next", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Hour) }))
 		lease := w.hold("http://gone")
 		require.NoError(t, lease.Release(t.Context()))
 		p := w.start("p", true, rare()...)
 		w.next()
-		p.stop()
-		<-p.ended
-		p.ended <- nil
+		p.leave()
 		answered := make(chan int, 1)
 		go func() { answered <- post(p.forward, "/", "order").Code }()
 		time.Sleep(time.Second)
@@ -266,9 +251,7 @@ func TestARequestThatHasWaited(t *testing.T) {
 // A leader that has only just taken the lock may not know of its term yet, so it gets the request
 // again. One whose term has gone on for long does not.
 func TestALeaderThatDoesNotKnowOfItsTermYet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
+	inWorld(t, func(t *testing.T, w *world) {
 		var knows atomic.Bool
 		next := w.net.serve("next", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
@@ -302,9 +285,7 @@ func TestALeaderThatDoesNotKnowOfItsTermYet(t *testing.T) {
 // One URL for all processes has one warning that says what is wrong.
 func TestAURLOfAllProcesses(t *testing.T) {
 	lines := logged(t)
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
+	inWorld(t, func(t *testing.T, w *world) {
 		var chosen atomic.Pointer[process] // by the load balancer
 		w.net.serve("service", http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			chosen.Load().host.ServeHTTP(rw, r)
@@ -332,11 +313,8 @@ func TestAURLOfAllProcesses(t *testing.T) {
 // Redirect tells clients where the leader is, which runs its requests itself.
 func TestRedirect(t *testing.T) {
 	lines := logged(t)
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false)
-		w.next()
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a")
 		b := w.start("b", false)
 		time.Sleep(time.Second)
 		app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -364,12 +342,8 @@ func TestRedirect(t *testing.T) {
 		require.Equal(t, 421, ask(at, "POST", "/", http.Header{"Leasehold-Forwarded": {right}}).Code)
 		require.Zero(t, len(lines()))
 
-		b.stop()
-		<-b.ended
-		b.ended <- nil
-		a.stop()
-		<-a.ended
-		a.ended <- nil
+		b.leave()
+		a.leave()
 		time.Sleep(time.Minute)
 		began, reads := time.Now(), b.store.reads.Load()
 		var all sync.WaitGroup
@@ -388,11 +362,8 @@ func TestRedirect(t *testing.T) {
 
 // A process that does not campaign hears of no end of a term, so Redirect reads the record again.
 func TestRedirectOfAProcessThatDoesNotCampaign(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false)
-		w.next()
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a")
 		c := w.start("c", true, rare()...)
 		time.Sleep(time.Second)
 		at := c.peer.Redirect(http.NotFoundHandler())
@@ -401,8 +372,7 @@ func TestRedirectOfAProcessThatDoesNotCampaign(t *testing.T) {
 			require.Equal(t, "https://example.org/a/x", ask(at, "GET", "/x", nil).Header().Get("Location"))
 		}
 		require.LessOrEqual(t, c.store.reads.Load()-reads, int64(2), "and its elector, which is woken")
-		b := w.start("b", false)
-		time.Sleep(time.Minute)
+		b := w.follow("b")
 		require.NoError(t, a.Resign(t.Context()))
 		require.Same(t, b, w.next())
 		require.Equal(t, "https://example.org/b/x", ask(at, "GET", "/x", nil).Header().Get("Location"))
@@ -418,11 +388,8 @@ func TestRedirectOfAProcessThatDoesNotCampaign(t *testing.T) {
 // A public URL of all processes sends clients round in circles, of which the log warns.
 func TestAPublicURLOfAllProcesses(t *testing.T) {
 	lines := logged(t)
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		w.start("a", false)
-		w.next()
+	inWorld(t, func(t *testing.T, w *world) {
+		w.lead("a")
 		b := w.start("b", false)
 		time.Sleep(time.Second)
 		at := b.peer.Redirect(http.NotFoundHandler())
@@ -437,25 +404,19 @@ func TestAPublicURLOfAllProcesses(t *testing.T) {
 
 // A lock that was made anew counts from 1. Whoever does not campaign sees its leader, too.
 func TestALockThatWasMadeAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false, quiet())
-		w.next()
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a", quiet())
 		require.NoError(t, a.Resign(t.Context()))
 		w.next()
 		c := w.start("c", true, rare()...)
 		time.Sleep(time.Second)
 		at := c.peer.Redirect(http.NotFoundHandler())
 		require.Equal(t, "https://example.org/a/x", ask(at, "GET", "/x", nil).Header().Get("Location"))
-		a.stop()
-		<-a.ended
-		a.ended <- nil
+		a.leave()
 		obj, err := w.store.Get(t.Context(), key)
 		require.NoError(t, err)
 		require.NoError(t, w.store.DeleteIfMatch(t.Context(), key, obj.ETag))
-		b := w.start("b", false)
-		require.Same(t, b, w.next())
+		b := w.lead("b")
 		require.EqualValues(t, 1, b.lease.Load().Token())
 		time.Sleep(time.Minute)
 		require.Equal(t, "https://example.org/b/x", ask(at, "GET", "/x", nil).Header().Get("Location"))
@@ -470,9 +431,7 @@ func TestRedirectWithoutAPublicURL(t *testing.T) {
 		"http://169.254.1.1/": "WithAllowedHosts does not allow",
 	} {
 		lines := logged(t)
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			defer w.end()
+		inWorld(t, func(t *testing.T, w *world) {
 			w.start("a", false, leasehold.WithMetadata(map[string]string{
 				leaderhttp.URLKey: "http://a", leaderhttp.PublicURLKey: public,
 			}))

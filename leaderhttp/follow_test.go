@@ -168,6 +168,16 @@ func newWorld(t *testing.T) *world {
 	return &world{t: t, store: leasehold.NewMemStore(), net: newNetwork(), led: make(chan *process, 100)}
 }
 
+// inWorld runs a test in virtual time, in a world of its own.
+func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.end()
+		f(t, w)
+	})
+}
+
 type process struct {
 	*leasehold.Elector
 	name    string
@@ -233,6 +243,29 @@ func (w *world) startWith(name string, polling bool, of []leaderhttp.Option, opt
 	return p
 }
 
+// lead starts a process while nobody else leads, and waits until it does.
+func (w *world) lead(name string, opts ...leasehold.Option) *process {
+	w.t.Helper()
+	p := w.start(name, false, opts...)
+	require.Same(w.t, p, w.next())
+	return p
+}
+
+// follow starts a process while another leads. A minute later it is old enough to be chosen.
+func (w *world) follow(name string, opts ...leasehold.Option) *process {
+	w.t.Helper()
+	p := w.start(name, false, opts...)
+	time.Sleep(time.Minute)
+	return p
+}
+
+// leave stops a process and waits until its elector has ended. Its peer goes on.
+func (p *process) leave() {
+	p.stop()
+	<-p.ended
+	p.ended <- nil
+}
+
 // kill ends a process as kill -9 does: its connections break, and it writes no more.
 func (p *process) kill() {
 	p.store.down.Store(true)
@@ -275,9 +308,7 @@ func quiet() leasehold.Option { return leasehold.WithLogger(slog.New(slog.Discar
 // The next term begins before a resignation returns, and without a peer after a poll.
 func TestAHandOverTakesNoPoll(t *testing.T) {
 	for _, polling := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			defer w.end()
+		inWorld(t, func(t *testing.T, w *world) {
 			for _, name := range []string{"a", "b", "c"} {
 				w.start(name, polling)
 			}
@@ -307,9 +338,7 @@ func TestAHandOverAmongManyCandidates(t *testing.T) {
 	for _, poll := range []time.Duration{ttl / 5, ttl} {
 		extra := make(map[bool]float64)
 		for _, polling := range []bool{true, false} {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				defer w.end()
+			inWorld(t, func(t *testing.T, w *world) {
 				for i := range 33 {
 					w.start(fmt.Sprint("p", i), polling, leasehold.WithPollInterval(poll))
 				}
@@ -349,9 +378,7 @@ func TestAHandOverAmongManyCandidates(t *testing.T) {
 
 // With polls out of the way, what a hand-over costs is counted exactly.
 func TestTheReadsOfAHandOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
+	inWorld(t, func(t *testing.T, w *world) {
 		for i := range 33 {
 			w.start(fmt.Sprint("p", i), false, leasehold.WithTTL(24*time.Hour),
 				leasehold.WithPollInterval(24*time.Hour))
@@ -372,9 +399,7 @@ func TestTheReadsOfAHandOver(t *testing.T) {
 // Who follows may poll once a TTL: it reads little, and learns of a crash at once.
 func TestFollowersMayPollOnceATTL(t *testing.T) {
 	for _, silent := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			defer w.end()
+		inWorld(t, func(t *testing.T, w *world) {
 			poll := leasehold.WithPollInterval(ttl)
 			leader := w.start("p0", false, poll, quiet())
 			var took, reads []float64

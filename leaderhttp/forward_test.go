@@ -27,6 +27,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 	"github.com/leasehold-go/leasehold/leaderhttp"
@@ -408,9 +409,7 @@ func aRequestGoesToTheNextLeader(t *testing.T, refused bool, method, sent string
 
 // While nobody leads, requests are answered 503, and few of them read the record.
 func TestRequestsWhileNobodyLeads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
+	inWorld(t, func(t *testing.T, w *world) {
 		lease := w.hold("http://gone")
 		p := w.start("p", true, rare()...) // so nothing wakes its elector
 		time.Sleep(time.Second)
@@ -438,8 +437,7 @@ func TestRequestsWhileNobodyLeads(t *testing.T) {
 
 		time.Sleep(time.Second)
 		p.store.down.Store(true) // a read is given up
-		gone, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		gone := testctx.Within(t, time.Second)
 		began := time.Now()
 		forward.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, "GET", "/", nil))
 		require.Equal(t, time.Second, time.Since(began), "the client has gone")
@@ -498,18 +496,13 @@ func TestAReadThatIsOvertaken(t *testing.T) {
 
 // A leader that hangs holds a request until its term is over, and 10 s more.
 func TestALeaderThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false, quiet())
-		require.Same(t, a, w.next())
-		b := w.start("b", false)
-		time.Sleep(time.Minute)
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a", quiet())
+		b := w.follow("b")
 		forward := b.peer.Forward(http.NotFoundHandler())
 		a.store.down.Store(true)
 		a.host.silent.Store(true)
-		gone, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		gone := testctx.Within(t, time.Second)
 		began := time.Now()
 		forward.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, "GET", "/", nil))
 		require.Equal(t, time.Second, time.Since(began), "the client has gone")
@@ -596,8 +589,7 @@ func TestAnAppThatAnswersWhileItReads(t *testing.T) {
 	})
 	reader, writer := io.Pipe()
 	t.Cleanup(func() { writer.Close() }) // or no server could be closed after a failure
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
+	ctx := testctx.Within(t, 30*time.Second)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, other.server.URL, reader)
 	require.NoError(t, err)
 	res, err := local.Do(req)
@@ -800,8 +792,7 @@ func TestAServerWithTimeOuts(t *testing.T) {
 	lease = lead()
 	answered = wait(lease)
 	time.Sleep(100 * time.Millisecond)
-	soon, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
+	soon := testctx.Within(t, 20*time.Second)
 	require.NoError(t, server.Shutdown(soon))
 	require.ErrorIs(t, <-served, http.ErrServerClosed)
 	require.Equal(t, "200 {\"over\":false,\"place\":0}\n<nil>", <-answered)

@@ -22,6 +22,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/handle"
 	"github.com/leasehold-go/leasehold/internal/handover"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 	"github.com/leasehold-go/leasehold/leaderhttp"
@@ -68,11 +69,8 @@ func noted(res *http.Response) bool {
 // later. The chosen one gets no other offer for five minutes.
 func TestAnOfferThatIsLost(t *testing.T) {
 	for _, how := range []string{"lost", "dies", "writes nothing"} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			defer w.end()
-			a := w.start("a", false, quiet())
-			require.Same(t, a, w.next())
+		inWorld(t, func(t *testing.T, w *world) {
+			a := w.lead("a", quiet())
 			for _, name := range []string{"b", "c"} {
 				time.Sleep(time.Minute)
 				w.start(name, false, quiet())
@@ -113,13 +111,9 @@ func TestAnOfferThatIsLost(t *testing.T) {
 
 // Whoever says taken, the store decides, and each of the answers about it may be lost.
 func TestAnAnswerThatIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false)
-		w.next()
-		b := w.start("b", false)
-		time.Sleep(time.Minute)
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a")
+		b := w.follow("b")
 		var told atomic.Int64
 		w.net.set(func() {
 			w.net.lose = func(r *http.Request, _ *http.Response) bool { return strings.HasSuffix(r.URL.Path, "taken") }
@@ -148,13 +142,9 @@ func TestAnAnswerThatIsLost(t *testing.T) {
 
 // Whoever leads next has what was committed last, although it has not read it.
 func TestAHandOverKeepsThePayload(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false)
-		w.next()
-		b := w.start("b", false, leasehold.WithPollInterval(time.Hour))
-		time.Sleep(time.Minute)
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a")
+		b := w.follow("b", leasehold.WithPollInterval(time.Hour))
 		reads := b.store.reads.Load()
 		state := bytes.Repeat([]byte("state"), 6000) // near the limit
 		require.NoError(t, a.lease.Load().Commit(t.Context(), state))
@@ -219,9 +209,7 @@ func TestBadNotes(t *testing.T) {
 		"of another's":       func(n notes) handover.Note { n.foreign.ETag = n.good.ETag; return n.foreign },
 		"of another payload": func(n notes) handover.Note { n.good.Record = n.stale.Record; return n.good },
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			defer w.end()
+		inWorld(t, func(t *testing.T, w *world) {
 			foreign, l := w.lie("locks/b"), w.lie(key)
 			require.NoError(t, foreign.lease.Release(t.Context()))
 			require.NoError(t, l.lease.Release(t.Context()))
@@ -251,13 +239,9 @@ func TestBadNotes(t *testing.T) {
 
 // Nobody but the store says that an offer was taken.
 func TestForgedTaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false)
-		w.next()
-		b := w.start("b", false, quiet())
-		time.Sleep(time.Minute)
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a")
+		b := w.follow("b", quiet())
 		taken := strings.Replace(waitFor(a.lease.Load().Record()), "wait", "taken", 1)
 		require.Equal(t, 409, ask(b.peer, "POST", taken, nil).Code)
 		require.Equal(t, 409, ask(a.peer, "POST", "/.leasehold/taken?key=locks/a&token=1", nil).Code)
@@ -311,21 +295,15 @@ func TestForgedTaken(t *testing.T) {
 
 // The candidate that is named leads next, or the one with the highest priority, or the youngest.
 func TestWhoLeadsNext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false)
-		w.next()
-		b := w.start("b", false)
-		time.Sleep(time.Minute)
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a")
+		b := w.follow("b")
 		d := w.startWith("d", false, []leaderhttp.Option{leaderhttp.WithPriority(1)})
 		time.Sleep(time.Minute)
-		c := w.start("c", false)
-		time.Sleep(time.Minute)
+		c := w.follow("c")
 		require.ErrorIs(t, b.peer.HandOver(t.Context(), "c"), leaderhttp.ErrNotLeading)
 		require.ErrorIs(t, a.peer.HandOver(t.Context(), "x"), leaderhttp.ErrNotWaiting)
-		soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
+		soon := testctx.Within(t, time.Millisecond)
 		require.ErrorIs(t, a.peer.HandOver(soon, "x"), context.DeadlineExceeded)
 		require.True(t, a.IsLeader())
 		require.NoError(t, a.peer.HandOver(t.Context(), "b"))
@@ -345,13 +323,9 @@ func TestWhoLeadsNext(t *testing.T) {
 
 // A process that has only just come may be one that crashes again and again.
 func TestTheYoungestMayBeTooYoung(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false)
-		w.next()
-		b := w.start("b", false)
-		time.Sleep(time.Minute)
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a")
+		b := w.follow("b")
 		c := w.start("c", false)
 		time.Sleep(900 * time.Millisecond) // it follows already
 		require.NoError(t, a.Resign(t.Context()))
@@ -364,13 +338,9 @@ func TestTheYoungestMayBeTooYoung(t *testing.T) {
 
 // HandOver says who has not taken the lock, and whether it is free.
 func TestAHandOverThatFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false)
-		w.next()
-		b := w.start("b", false, quiet())
-		time.Sleep(time.Minute)
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a")
+		b := w.follow("b", quiet())
 		b.store.down.Store(true)
 		began := time.Now()
 		err := a.peer.HandOver(t.Context(), "b")
@@ -385,14 +355,11 @@ func TestAHandOverThatFails(t *testing.T) {
 // Requests that wait at the next leader read the record while it takes the lock. It says that it
 // has it all the same, so the former leader does not wait.
 func TestAHandOverUnderLoad(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
+	inWorld(t, func(t *testing.T, w *world) {
 		w.start("a", false)
 		leader := w.next()
 		time.Sleep(time.Minute)
-		w.start("b", false)
-		time.Sleep(time.Minute)
+		w.follow("b")
 		for i := range 6 {
 			other := w.all[(slices.Index(w.all, leader)+1)%2]
 			other.store.heavy.Store(int64(request))
@@ -419,16 +386,11 @@ func TestAHandOverUnderLoad(t *testing.T) {
 
 // Whoever has not taken an offer gets no other from that process for five minutes.
 func TestWhoTakesNoOfferGetsNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false)
-		w.next()
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a")
 		time.Sleep(time.Minute)
-		b := w.start("b", false)
-		time.Sleep(time.Minute)
-		c := w.start("c", false, quiet())
-		time.Sleep(time.Minute)
+		b := w.follow("b")
+		c := w.follow("c", quiet())
 		for _, want := range []*process{b, b, c} { // c is the youngest
 			c.store.down.Store(want == b && a.lease.Load().Token() == 1)
 			require.NoError(t, a.Resign(t.Context()))
@@ -444,13 +406,9 @@ func TestWhoTakesNoOfferGetsNoOther(t *testing.T) {
 
 // A candidate that is slow to take the lock is not held to be one that takes no offer.
 func TestASlowCandidateIsForgiven(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false)
-		w.next()
-		b := w.start("b", false, quiet())
-		time.Sleep(time.Minute)
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a")
+		b := w.follow("b", quiet())
 		b.store.slow.Store(int64(3 * time.Second / 2)) // its write lands in time, and its answer does not
 		_ = a.peer.HandOver(t.Context(), "b")
 		require.Same(t, b, w.next())
@@ -467,16 +425,11 @@ func TestASlowCandidateIsForgiven(t *testing.T) {
 // Where no offer can be made, the candidate leads by a note of the released version. HandOver waits
 // for its write.
 func TestHandOverWithoutAnOffer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false, quiet())
-		w.next()
-		b := w.start("b", false)
-		time.Sleep(time.Minute)
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a", quiet())
+		b := w.follow("b")
 		a.store.down.Store(true)
-		ctx, cancel := context.WithTimeout(t.Context(), request)
-		defer cancel()
+		ctx := testctx.Within(t, request)
 		require.Error(t, a.lease.Load().Commit(ctx, []byte("of unknown outcome")))
 		time.AfterFunc(request, func() { a.store.down.Store(false) })
 		require.NoError(t, a.peer.HandOver(t.Context(), "b"))
@@ -486,16 +439,12 @@ func TestHandOverWithoutAnOffer(t *testing.T) {
 
 // The errors of HandOver say how things are.
 func TestHandOverSaysWhatItKnows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false, quiet())
-		w.next()
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a", quiet())
 		err := a.peer.HandOver(t.Context(), "")
 		require.ErrorIs(t, err, leaderhttp.ErrNotWaiting)
 		require.ErrorContains(t, err, "nobody waits who has taken each offer of the last 5m0s")
-		b := w.start("b", false, quiet())
-		time.Sleep(time.Minute)
+		b := w.follow("b", quiet())
 		err = a.peer.HandOver(t.Context(), "c")
 		require.ErrorIs(t, err, leaderhttp.ErrNotWaiting)
 		require.ErrorContains(t, err, "it may not run, have another name")
@@ -513,16 +462,10 @@ func TestHandOverSaysWhatItKnows(t *testing.T) {
 // An elector that has ended takes no lock, so its Peer, which still follows, says nothing that
 // would get it an offer.
 func TestWhoCannotTakeTheLockGetsNoOffer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false)
-		w.next()
-		b := w.start("b", false)
-		time.Sleep(time.Minute)
-		b.stop()
-		<-b.ended
-		b.ended <- nil
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a")
+		b := w.follow("b")
+		b.leave()
 		time.Sleep(time.Minute) // its request has ended meanwhile
 		called := time.Now()
 		require.NoError(t, a.Resign(t.Context()))
@@ -533,9 +476,7 @@ func TestWhoCannotTakeTheLockGetsNoOffer(t *testing.T) {
 
 // Nobody who polls comes between a leader and the candidate that it names.
 func TestANamedHandOverBesidePollers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
+	inWorld(t, func(t *testing.T, w *world) {
 		pair := []*process{w.start("a", false)}
 		w.next()
 		time.Sleep(time.Minute)
@@ -554,9 +495,7 @@ func TestANamedHandOverBesidePollers(t *testing.T) {
 // A liar about its priority who never takes the lock costs a second, once in five minutes.
 func TestALiarAboutItsPriority(t *testing.T) {
 	for _, renames := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			defer w.end()
+		inWorld(t, func(t *testing.T, w *world) {
 			a := w.startWith("a", false, []leaderhttp.Option{leaderhttp.WithPreemption(time.Second)})
 			w.next()
 			began := time.Now()
@@ -604,9 +543,7 @@ func TestALiarAboutItsPriority(t *testing.T) {
 // A liar about its priority who hangs up as soon as the leader steps down makes it do so once in
 // five minutes.
 func TestALiarWhoHangsUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
+	inWorld(t, func(t *testing.T, w *world) {
 		a := w.startWith("a", false, []leaderhttp.Option{leaderhttp.WithPreemption(time.Second)})
 		w.next()
 		stop, cancel := context.WithCancel(t.Context())
@@ -637,9 +574,7 @@ func TestALiarWhoHangsUp(t *testing.T) {
 
 // A leader steps down for a candidate with a higher priority that has waited for some time, once.
 func TestPreemption(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
+	inWorld(t, func(t *testing.T, w *world) {
 		after := leaderhttp.WithPreemption(20 * time.Second)
 		w.startWith("a", false, []leaderhttp.Option{after})
 		w.next()
@@ -665,11 +600,8 @@ func TestPreemption(t *testing.T) {
 
 // Candidates of an earlier version are told of the end of a term as they were, and get no offer.
 func TestEarlierVersionsAmongTheCandidates(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false)
-		w.next()
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a")
 		time.Sleep(time.Second)
 		answers := make(chan string, 3)
 		for _, asks := range []string{"", "&up=x&holder=old", "&up=-1&holder=old"} {
@@ -719,8 +651,7 @@ func TestRollingRestart(t *testing.T) {
 func rollingRestart(t *testing.T, n, leads, seed int, surge bool) (changes int, longest time.Duration) {
 	w := newWorld(t)
 	defer w.end()
-	leader := w.start("leader", false)
-	w.next()
+	leader := w.lead("leader")
 	var old []*process
 	for i := range n - 1 {
 		time.Sleep(time.Duration(seed*777+1500) * time.Millisecond)

@@ -88,9 +88,7 @@ func TestWhateverALeaderAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			lines := logged(t)
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				defer w.end()
+			inWorld(t, func(t *testing.T, w *world) {
 				liar := w.net.serve("liar", tc.answers)
 				w.net.serve("elsewhere", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere++ }))
 				lease := w.hold("http://liar")
@@ -137,14 +135,11 @@ func TestURLsThatCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(url, func(t *testing.T) {
 			lines := logged(t)
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				defer w.end()
+			inWorld(t, func(t *testing.T, w *world) {
 				link := w.net.serve("host", http.NotFoundHandler())
 				local := w.net.serve("169.254.169.254", http.NotFoundHandler())
 				lease := w.hold(url)
-				candidate := w.start("c", false)
-				time.Sleep(time.Minute)
+				candidate := w.follow("c")
 				got := lines()
 				require.Equal(t, 1, strings.Count(got, "\n"), "%s", got)
 				require.Contains(t, got, says)
@@ -172,7 +167,6 @@ func ask(h http.Handler, method, target string, header http.Header) *httptest.Re
 	return w
 }
 
-// If the leader's URL is that of the process that asks, it says so and asks no more.
 // A logger that blocks holds up the callback that logs, and no request.
 func TestAWarningThatNobodyReads(t *testing.T) {
 	reached, read := make(chan bool), make(chan bool)
@@ -209,11 +203,10 @@ func TestAWarningThatNobodyReads(t *testing.T) {
 	<-told
 }
 
+// If the leader's URL is that of the process that asks, it says so and asks no more.
 func TestAURLOfTheProcessItself(t *testing.T) {
 	lines := logged(t)
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
+	inWorld(t, func(t *testing.T, w *world) {
 		lease := w.hold("http://service") // the name of all replicas
 		candidate := w.start("service", false)
 		time.Sleep(time.Hour)
@@ -228,11 +221,8 @@ func TestAURLOfTheProcessItself(t *testing.T) {
 
 // What the two paths answer before, in and after a term.
 func TestTheAnswersOfAPeer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false)
-		require.Same(t, a, w.next())
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a")
 		b := w.start("b", false)
 		time.Sleep(time.Second)
 		answer := func(p *process, target string) (int, map[string]any) {
@@ -342,11 +332,8 @@ func leaderOf(w *world) (leasehold.Record, error) {
 
 // Close answers those who wait, ends following and leaves no goroutine, and may be called again.
 func TestClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.end()
-		a := w.start("a", false)
-		require.Same(t, a, w.next())
+	inWorld(t, func(t *testing.T, w *world) {
+		a := w.lead("a")
 		b := w.start("b", false)
 		time.Sleep(time.Second)
 		require.EqualValues(t, 1, a.host.requests.Load())

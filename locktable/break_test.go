@@ -5,12 +5,12 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
@@ -18,47 +18,45 @@ import (
 // any more, also those of a member that does not see the break.
 func TestBreak(t *testing.T) {
 	for name, cut := range map[string]bool{"the member sees it": false, "the member is cut off": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newCounting()
-				var dead atomic.Bool
-				a, b := start(t, &failing{Store: store, dead: &dead}), start(t, store)
-				seenToDelete(t, store, b)
-				own := key + ".members/" + a.Member()
-				lease := acquire(t, a.Lock("x"))
-				got := make(chan bool, 1)
-				go func() {
-					acquire(t, b.Lock("x"))
-					got <- lease.Valid() || lease.Context().Err() == nil
-				}()
-				within(t, ttl, "b stands in line", func() bool { return len(inspect(t, b).Waiting) == 1 })
-				m := entry(t, b, a)
-				require.ErrorIs(t, b.Break(t.Context(), m.Name, m.Token+1), leasehold.ErrPreconditionFailed)
-				require.ErrorIs(t, b.Break(t.Context(), "nobody", 1), leasehold.ErrNotExist)
-				require.ErrorContains(t, b.Break(t.Context(), m.Name, leasehold.MaxToken+1), "2^53-1")
-				time.Sleep(ttl)
-				require.True(t, lease.Valid())
-				dead.Store(cut)
-				began := time.Now()
-				require.NoError(t, b.Break(t.Context(), m.Name, m.Token))
-				require.NoError(t, b.Break(t.Context(), m.Name, m.Token)) // it is over
-				if !cut {
-					within(t, ttl/2, "the lease is lost", func() bool { return lease.Context().Err() != nil })
-				}
-				within(t, 2*ttl, "b holds it", func() bool { return len(got) == 1 })
-				require.False(t, <-got, "both held it")
-				require.Less(t, time.Since(began), ttl*3/2)
-				if cut {
-					within(t, ttl, "its object is gone", func() bool { return store.countOf("delete", own) > 0 })
-					_, err := store.Store.Get(t.Context(), own)
-					require.ErrorIs(t, err, leasehold.ErrNotExist)
-					dead.Store(false)
-				}
-				acquire(t, a.Lock("y")) // it has healed
-				require.Greater(t, inspect(t, b).Revision, m.Token)
-				require.NoError(t, a.Check(nil))
-				require.NoError(t, b.Check(nil))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := newCounting()
+			cable := newCable(store)
+			a, b := start(t, cable), start(t, store)
+			seenToDelete(t, store, b)
+			own := key + ".members/" + a.Member()
+			lease := acquire(t, a.Lock("x"))
+			got := make(chan bool, 1)
+			go func() {
+				acquire(t, b.Lock("x"))
+				got <- lease.Valid() || lease.Context().Err() == nil
+			}()
+			within(t, ttl, "b stands in line", func() bool { return len(inspect(t, b).Waiting) == 1 })
+			m := entry(t, b, a)
+			require.ErrorIs(t, b.Break(t.Context(), m.Name, m.Token+1), leasehold.ErrPreconditionFailed)
+			require.ErrorIs(t, b.Break(t.Context(), "nobody", 1), leasehold.ErrNotExist)
+			require.ErrorContains(t, b.Break(t.Context(), m.Name, leasehold.MaxToken+1), "2^53-1")
+			time.Sleep(ttl)
+			require.True(t, lease.Valid())
+			cable.cut(cut)
+			began := time.Now()
+			require.NoError(t, b.Break(t.Context(), m.Name, m.Token))
+			require.NoError(t, b.Break(t.Context(), m.Name, m.Token)) // it is over
+			if !cut {
+				within(t, ttl/2, "the lease is lost", func() bool { return lease.Context().Err() != nil })
+			}
+			within(t, 2*ttl, "b holds it", func() bool { return len(got) == 1 })
+			require.False(t, <-got, "both held it")
+			require.Less(t, time.Since(began), ttl*3/2)
+			if cut {
+				within(t, ttl, "its object is gone", func() bool { return store.countOf("delete", own) > 0 })
+				_, err := store.Store.Get(t.Context(), own)
+				require.ErrorIs(t, err, leasehold.ErrNotExist)
+				cable.cut(false)
+			}
+			acquire(t, a.Lock("y")) // it has healed
+			require.Greater(t, inspect(t, b).Revision, m.Token)
+			require.NoError(t, a.Check(nil))
+			require.NoError(t, b.Check(nil))
 		})
 	}
 }
@@ -67,10 +65,10 @@ func TestBreak(t *testing.T) {
 // no object that it has not taken itself.
 func seenToDelete(t *testing.T, store *counting, m *member) {
 	t.Helper()
-	var dead atomic.Bool
-	other := start(t, &failing{Store: store, dead: &dead})
+	cable := newCable(store)
+	other := start(t, cable)
 	acquire(t, other.Lock("other"))
-	dead.Store(true)
+	cable.cut(true)
 	require.NoError(t, acquire(t, m.Lock("other")).Release(t.Context()))
 	own := key + ".members/" + other.Member()
 	within(t, ttl, "its object is removed", func() bool {
@@ -92,18 +90,12 @@ func entry(t *testing.T, m, of *member) locktable.Member {
 
 // A break whose reply is lost has broken the term, and no later one. One that is outrun says so.
 func TestBreakWithTroubles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, b := start(t, store), start(t, store)
 		own := key + ".members/" + a.Member()
 		lease := acquire(t, a.Lock("x"))
 		m := entry(t, b, a)
-		store.set(func(op, of string) error {
-			if op == "put" && of == own {
-				return leasehold.ErrPreconditionFailed
-			}
-			return nil
-		}, nil)
+		store.set(onKey("put", own, leasehold.ErrPreconditionFailed), nil)
 		require.ErrorContains(t, b.Break(t.Context(), m.Name, m.Token), "try again")
 		store.set(nil, nil)
 		time.Sleep(ttl)
@@ -127,8 +119,7 @@ func TestBreakWithTroubles(t *testing.T) {
 
 // A member's object that is damaged blocks those who wait for what it holds until it is broken.
 func TestBreakOfADamagedMember(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, b := start(t, store), start(t, store)
 		a.fails = true // its Run, because nothing but a person can repair its object
 		own := key + ".members/" + a.Member()

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 	"github.com/leasehold-go/leasehold/locktable"
 )
@@ -78,47 +80,45 @@ func TestACrowdThatWritesAllTheTime(t *testing.T) {
 		{"a request takes 100 ms", testsize.Pick(16, 64), 0},
 		{"one write a second", testsize.Pick(6, 16), time.Second},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &distant{Store: leasehold.NewMemStore(), takes: 100 * time.Millisecond, limit: c.limit}
-				var lost, cycles atomic.Int64
-				var quiet []*locktable.Lease
-				var members []*member
-				ctx, stop := context.WithTimeout(t.Context(), testsize.Pick(4*time.Minute, 10*time.Minute))
-				defer stop()
-				for i := range c.members {
-					m := start(t, store, locktable.WithObserver(func(_ context.Context, e locktable.Event) {
-						if e.Kind == locktable.EventLost {
-							lost.Add(1)
+		bubble.Run(t, c.name, func(t *testing.T) {
+			store := &distant{Store: leasehold.NewMemStore(), takes: 100 * time.Millisecond, limit: c.limit}
+			var lost, cycles atomic.Int64
+			var quiet []*locktable.Lease
+			var members []*member
+			ctx, stop := context.WithTimeout(t.Context(), testsize.Pick(4*time.Minute, 10*time.Minute))
+			defer stop()
+			for i := range c.members {
+				m := start(t, store, locktable.WithObserver(func(_ context.Context, e locktable.Event) {
+					if e.Kind == locktable.EventLost {
+						lost.Add(1)
+					}
+				}))
+				members = append(members, m)
+				quiet = append(quiet, acquire(t, m.Lock(fmt.Sprintf("quiet-%d", i))))
+			}
+			var all sync.WaitGroup
+			for i, m := range members {
+				all.Go(func() {
+					for n := 0; ctx.Err() == nil; n++ {
+						lease, err := m.Lock(fmt.Sprintf("busy-%d-%d", i, n)).Acquire(ctx)
+						if err != nil {
+							require.ErrorIs(t, err, context.DeadlineExceeded)
+							return
 						}
-					}))
-					members = append(members, m)
-					quiet = append(quiet, acquire(t, m.Lock(fmt.Sprintf("quiet-%d", i))))
-				}
-				var all sync.WaitGroup
-				for i, m := range members {
-					all.Go(func() {
-						for n := 0; ctx.Err() == nil; n++ {
-							lease, err := m.Lock(fmt.Sprintf("busy-%d-%d", i, n)).Acquire(ctx)
-							if err != nil {
-								require.ErrorIs(t, err, context.DeadlineExceeded)
-								return
-							}
-							time.Sleep(time.Duration(rand.Int64N(int64(time.Second))))
-							_ = lease.Release(ctx)
-							cycles.Add(1)
-						}
-					})
-				}
-				all.Wait()
-				require.Zero(t, lost.Load())
-				for i, lease := range quiet {
-					require.True(t, lease.Valid())
-					require.NoError(t, members[i].Check(nil))
-				}
-				t.Logf("%d members, %d cycles", c.members, cycles.Load())
-				require.Greater(t, cycles.Load(), int64(2*c.members))
-			})
+						time.Sleep(time.Duration(rand.Int64N(int64(time.Second))))
+						_ = lease.Release(ctx)
+						cycles.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			require.Zero(t, lost.Load())
+			for i, lease := range quiet {
+				require.True(t, lease.Valid())
+				require.NoError(t, members[i].Check(nil))
+			}
+			t.Logf("%d members, %d cycles", c.members, cycles.Load())
+			require.Greater(t, cycles.Load(), int64(2*c.members))
 		})
 	}
 }
@@ -205,8 +205,7 @@ func (s stuckLog) Handle(ctx context.Context, r slog.Record) error {
 // A log that blocks keeps no caller waiting, and no context alive. Here the committer is stuck in
 // it, and the member's lease runs out.
 func TestALogThatBlocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		cut := alone(store)
 		until := make(chan struct{})
 		a := start(t, cut, locktable.WithLogger(slog.New(stuckLog{silent.Handler(), until})))
@@ -220,8 +219,7 @@ func TestALogThatBlocks(t *testing.T) {
 		<-y.Context().Done()
 		require.LessOrEqual(t, time.Since(begun), ttl)
 		require.False(t, y.Valid())
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		_, err := a.Lock("z").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		close(until)

@@ -13,11 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/tables"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
@@ -25,17 +26,39 @@ const ttl = 15 * time.Second // by default
 
 var errLost = errors.New("the reply was lost")
 
-// edit changes the table by hand.
-func edit(t *testing.T, store leasehold.Store, change func(*tables.Table)) {
+// read returns the table as it is.
+func read(t *testing.T, store leasehold.Store) (tab *tables.Table, etag string) {
 	t.Helper()
 	obj, err := store.Get(t.Context(), key)
 	require.NoError(t, err)
-	tab, err := tables.Decode(obj.Body)
+	tab, err = tables.Decode(obj.Body)
 	require.NoError(t, err)
+	return tab, obj.ETag
+}
+
+// rewrite changes the table by hand, and nothing else in it.
+func rewrite(t *testing.T, store leasehold.Store, change func(*tables.Table)) {
+	t.Helper()
+	tab, etag := read(t, store)
 	change(tab)
-	tab.Finish("by hand", 0)
-	_, err = store.PutIfMatch(t.Context(), key, tab.Encode(), obj.ETag)
+	_, err := store.PutIfMatch(t.Context(), key, tab.Encode(), etag)
 	require.NoError(t, err)
+}
+
+// edit changes the table by hand, as a member would write it.
+func edit(t *testing.T, store leasehold.Store, change func(*tables.Table)) {
+	t.Helper()
+	rewrite(t, store, func(tab *tables.Table) {
+		change(tab)
+		tab.Finish("by hand", 0)
+	})
+}
+
+// dropHeld removes all rows that hold something.
+func dropHeld(tab *tables.Table) {
+	for r := range tab.Held() {
+		tab.Drop(r.ID)
+	}
 }
 
 // overwrite writes the table's object whatever it holds.
@@ -57,8 +80,7 @@ func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
 
 // A grant whose reply is lost is found by the next read, and nothing is asked for twice.
 func TestLostReplies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store)
 		time.Sleep(time.Second)
 		var n atomic.Int64
@@ -70,29 +92,25 @@ func TestLostReplies(t *testing.T) {
 		})
 		for i := range 10 {
 			lease := acquire(t, a.Lock("x"))
-			state, err := a.Inspect(t.Context())
-			require.NoError(t, err)
+			state := inspect(t, a)
 			require.Len(t, state.Held, 1, i)
 			require.Equal(t, lease.Token(), state.Held[0].Token)
 			require.NoError(t, lease.Release(t.Context()))
 		}
-		state, err := a.Inspect(t.Context())
-		require.NoError(t, err)
+		state := inspect(t, a)
 		require.Empty(t, state.Held)
 	})
 }
 
 // A write of a caller that has given up may land later. It must not hold anything by nobody's will.
 func TestLateWriteOfACancelledCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		late := &lateStore{Store: store}
 		a, b := start(t, late), start(t, store)
 		time.Sleep(time.Second)
 		require.NoError(t, acquire(t, a.Lock("warm")).Release(t.Context())) // it knows the current version now
 		late.set(true)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		_, err := a.Lock("x").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		within(t, time.Minute, "the write is under way", late.hasHeld)
@@ -189,23 +207,21 @@ func TestEditedByHand(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newCounting()
-				a, b := start(t, store), start(t, store)
-				lease, other := acquire(t, a.Lock("x")), acquire(t, b.Lock("y"))
-				edit(t, store, change)
-				within(t, 10*ttl, "the lease is lost", func() bool { return lease.Context().Err() != nil })
-				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
-				require.ErrorContains(t, context.Cause(lease.Context()), "by hand")
-				require.False(t, lease.Valid())
-				require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
-				require.True(t, other.Valid())
-				next := acquire(t, b.Lock("x"))
-				require.Greater(t, next.Token(), lease.Token())
-				require.NoError(t, next.Release(t.Context()))
-				acquire(t, a.Lock("x"))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := newCounting()
+			a, b := start(t, store), start(t, store)
+			lease, other := acquire(t, a.Lock("x")), acquire(t, b.Lock("y"))
+			edit(t, store, change)
+			within(t, 10*ttl, "the lease is lost", func() bool { return lease.Context().Err() != nil })
+			require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
+			require.ErrorContains(t, context.Cause(lease.Context()), "by hand")
+			require.False(t, lease.Valid())
+			require.ErrorIs(t, lease.Release(t.Context()), leasehold.ErrLost)
+			require.True(t, other.Valid())
+			next := acquire(t, b.Lock("x"))
+			require.Greater(t, next.Token(), lease.Token())
+			require.NoError(t, next.Release(t.Context()))
+			acquire(t, a.Lock("x"))
 		})
 	}
 }
@@ -213,14 +229,11 @@ func TestEditedByHand(t *testing.T) {
 // What is added by hand for a member that does not want it, it drops. What is removed that waits is
 // asked for again, by another number.
 func TestAddedByHand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, b := start(t, store), start(t, store)
 		lease := acquire(t, a.Lock("x"))
 		acquire(t, b.Lock("y"))
-		got := make(chan *locktable.Lease, 1)
-		go func() { got <- acquire(t, b.Lock("x")) }()
-		within(t, ttl, "b stands in line", func() bool { return len(inspect(t, a).Waiting) == 1 })
+		got := queue(t, b, "x")
 		var removed tables.ID
 		edit(t, store, func(tab *tables.Table) {
 			for r := range tab.Waiting() {
@@ -232,10 +245,7 @@ func TestAddedByHand(t *testing.T) {
 			}
 		})
 		within(t, 2*ttl, "b stands in line again", func() bool {
-			obj, err := store.Get(t.Context(), key)
-			require.NoError(t, err)
-			tab, err := tables.Decode(obj.Body)
-			require.NoError(t, err)
+			tab, _ := read(t, store)
 			_, stale := tab.Request(removed)
 			require.False(t, stale, "the number has come again")
 			_, _, waiting := tab.Counts()
@@ -253,79 +263,71 @@ func TestAddedByHand(t *testing.T) {
 // that waits gets the lock when it is sure, and never while the first one still holds it.
 func TestMemberWhoseObjectIsDeletedOrRestored(t *testing.T) {
 	for name, restored := range map[string]bool{"deleted": false, "restored": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newCounting()
-				a := start(t, store, locktable.WithMember("pod-1"))
-				own := key + ".members/pod-1"
-				acquire(t, a.Lock("x"))
-				old, err := store.Get(t.Context(), own)
-				require.NoError(t, err)
-				a.stop()
-				a = start(t, store, locktable.WithMember("pod-1")) // another term of the same name
-				b := start(t, store)
-				lease := acquire(t, a.Lock("x"))
-				got := make(chan bool, 1)
-				go func() {
-					acquire(t, b.Lock("x"))
-					got <- lease.Valid() || lease.Context().Err() == nil
-				}()
-				within(t, ttl, "b stands in line", func() bool { return len(inspect(t, b).Waiting) == 1 })
-				now, err := store.Get(t.Context(), own)
-				require.NoError(t, err)
-				if restored {
-					_, err = store.PutIfMatch(t.Context(), own, old.Body, now.ETag)
-				} else {
-					err = store.DeleteIfMatch(t.Context(), own, now.ETag)
-				}
-				require.NoError(t, err)
-				within(t, ttl, "the lease is lost", func() bool { return lease.Context().Err() != nil })
-				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
-				within(t, 5*ttl, "b holds it", func() bool { return len(got) == 1 })
-				require.False(t, <-got)
-				acquire(t, a.Lock("y")) // it has healed
-				require.NoError(t, a.Check(nil))
-				require.NoError(t, b.Check(nil))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := newCounting()
+			a := start(t, store, locktable.WithMember("pod-1"))
+			own := key + ".members/pod-1"
+			acquire(t, a.Lock("x"))
+			old, err := store.Get(t.Context(), own)
+			require.NoError(t, err)
+			a.stop()
+			a = start(t, store, locktable.WithMember("pod-1")) // another term of the same name
+			b := start(t, store)
+			lease := acquire(t, a.Lock("x"))
+			got := make(chan bool, 1)
+			go func() {
+				acquire(t, b.Lock("x"))
+				got <- lease.Valid() || lease.Context().Err() == nil
+			}()
+			within(t, ttl, "b stands in line", func() bool { return len(inspect(t, b).Waiting) == 1 })
+			now, err := store.Get(t.Context(), own)
+			require.NoError(t, err)
+			if restored {
+				_, err = store.PutIfMatch(t.Context(), own, old.Body, now.ETag)
+			} else {
+				err = store.DeleteIfMatch(t.Context(), own, now.ETag)
+			}
+			require.NoError(t, err)
+			within(t, ttl, "the lease is lost", func() bool { return lease.Context().Err() != nil })
+			require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
+			within(t, 5*ttl, "b holds it", func() bool { return len(got) == 1 })
+			require.False(t, <-got)
+			acquire(t, a.Lock("y")) // it has healed
+			require.NoError(t, a.Check(nil))
+			require.NoError(t, b.Check(nil))
 		})
 	}
 }
 
 // The dead holder of one slot of five is found among those that live.
 func TestADeadHolderOfASemaphore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
-		var dead atomic.Bool
+	onStore(t, func(t *testing.T, store *counting) {
+		cable := newCable(store)
 		for range 4 {
 			acquire(t, start(t, store).Semaphore("gpu", 5))
 		}
-		fifth := acquire(t, start(t, &failing{Store: store, dead: &dead}).Semaphore("gpu", 5))
+		fifth := acquire(t, start(t, cable).Semaphore("gpu", 5))
 		next := start(t, store)
-		dead.Store(true)
+		cable.cut(true)
 		began := time.Now()
 		acquire(t, next.Semaphore("gpu", 5))
 		require.Less(t, time.Since(began), ttl*3/2)
 		require.False(t, fifth.Valid())
-		dead.Store(false)
+		cable.cut(false)
 		time.Sleep(time.Minute)
 	})
 }
 
 // A version that has the size of the one before is another one all the same.
 func TestEditedToTheSameSize(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store)
 		lease := acquire(t, a.Lock("x"))
 		time.Sleep(10 * ttl) // so that it has read its own write
 		require.True(t, lease.Valid())
 		before, err := store.Get(t.Context(), key)
 		require.NoError(t, err)
-		edit(t, store, func(tab *tables.Table) {
-			for r := range tab.Held() {
-				tab.Drop(r.ID)
-			}
-		})
+		edit(t, store, dropHeld)
 		after, err := store.Get(t.Context(), key)
 		require.NoError(t, err)
 		overwrite(t, store, append(after.Body, bytes.Repeat([]byte(" "), len(before.Body)-len(after.Body))...))
@@ -337,32 +339,30 @@ func TestEditedToTheSameSize(t *testing.T) {
 // A table that is deleted or restored goes on above the highest revision that anybody remembers.
 func TestDeletedOrRestored(t *testing.T) {
 	for name, restored := range map[string]bool{"deleted": false, "restored": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newCounting()
-				a, b := start(t, store), start(t, store)
-				acquire(t, b.Lock("before"))
-				old, err := store.Get(t.Context(), key)
+		bubble.Run(t, name, func(t *testing.T) {
+			store := newCounting()
+			a, b := start(t, store), start(t, store)
+			acquire(t, b.Lock("before"))
+			old, err := store.Get(t.Context(), key)
+			require.NoError(t, err)
+			for range 10 {
+				require.NoError(t, acquire(t, a.Lock("x")).Release(t.Context()))
+			}
+			lease := acquire(t, a.Lock("x"))
+			if restored {
+				overwrite(t, store, old.Body)
+			} else {
+				obj, err := store.Get(t.Context(), key)
 				require.NoError(t, err)
-				for range 10 {
-					require.NoError(t, acquire(t, a.Lock("x")).Release(t.Context()))
-				}
-				lease := acquire(t, a.Lock("x"))
-				if restored {
-					overwrite(t, store, old.Body)
-				} else {
-					obj, err := store.Get(t.Context(), key)
-					require.NoError(t, err)
-					require.NoError(t, store.DeleteIfMatch(t.Context(), key, obj.ETag))
-				}
-				within(t, 10*ttl, "the lease is lost", func() bool { return lease.Context().Err() != nil })
-				require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
-				next := acquire(t, a.Lock("x"))
-				require.Greater(t, next.Token(), lease.Token())
-				acquire(t, b.Lock("z"))
-				require.NoError(t, a.Check(nil))
-				require.NoError(t, b.Check(nil))
-			})
+				require.NoError(t, store.DeleteIfMatch(t.Context(), key, obj.ETag))
+			}
+			within(t, 10*ttl, "the lease is lost", func() bool { return lease.Context().Err() != nil })
+			require.ErrorIs(t, context.Cause(lease.Context()), leasehold.ErrLost)
+			next := acquire(t, a.Lock("x"))
+			require.Greater(t, next.Token(), lease.Token())
+			acquire(t, b.Lock("z"))
+			require.NoError(t, a.Check(nil))
+			require.NoError(t, b.Check(nil))
 		})
 	}
 }
@@ -382,16 +382,14 @@ func TestDamaged(t *testing.T) {
 }
 
 func testDamaged(t *testing.T, damage func(good []byte) []byte) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store)
 		lease := acquire(t, a.Lock("x"))
 		good, err := store.Get(t.Context(), key)
 		require.NoError(t, err)
 		bad := damage(bytes.Clone(good.Body))
 		overwrite(t, store, bad)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*ttl)
-		defer cancel()
+		ctx := testctx.Within(t, 20*ttl)
 		_, err = a.Lock("y").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.True(t, lease.Valid())
@@ -420,31 +418,28 @@ func TestWhatIsNoTableIsNamedAndStays(t *testing.T) {
 		`{"table":2,"locks":[]}`:                 "corrupt table: a table of version 2: only a later release can read",
 		`{"expires_at":0,"token":7,"x":[true]}`:  "a lock of package leasehold",
 	} {
-		t.Run(body, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newCounting()
-				etag, err := store.PutIfNoneMatch(t.Context(), key, []byte(body))
-				require.NoError(t, err)
-				a := start(t, store)
-				time.Sleep(time.Second)
-				_, err = a.Lock("x").TryAcquire(soon(t))
-				require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
-				require.ErrorContains(t, err, says)
-				_, err = a.Inspect(t.Context())
-				require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
-				require.ErrorContains(t, err, says)
-				require.NotContains(t, err.Error(), "lock record")
-				now, err := store.Get(t.Context(), key)
-				require.NoError(t, err)
-				require.Equal(t, etag, now.ETag)
-			})
+		bubble.Run(t, body, func(t *testing.T) {
+			store := newCounting()
+			etag, err := store.PutIfNoneMatch(t.Context(), key, []byte(body))
+			require.NoError(t, err)
+			a := start(t, store)
+			time.Sleep(time.Second)
+			_, err = a.Lock("x").TryAcquire(soon(t))
+			require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+			require.ErrorContains(t, err, says)
+			_, err = a.Inspect(t.Context())
+			require.ErrorIs(t, err, leasehold.ErrCorruptRecord)
+			require.ErrorContains(t, err, says)
+			require.NotContains(t, err.Error(), "lock record")
+			now, err := store.Get(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, etag, now.ETag)
 		})
 	}
 }
 
 func TestBreakLeavesWhatIsNoMember(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store)
 		for body, says := range map[string]string{
 			string(tables.New().Encode()): "a table of package locktable, not a lock",
@@ -465,63 +460,31 @@ func TestBreakLeavesWhatIsNoMember(t *testing.T) {
 	})
 }
 
-// A member that may not write the table does not block others for ever: its term ends, and others
-// evict it.
-func TestMemberThatMayNotWriteTheTable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
-		refused := &counting{Store: store, requests: make(map[string]int)}
-		a, b := start(t, refused), start(t, store)
-		lease := acquire(t, a.Lock("x"))
-		refused.set(func(op, of string) error {
-			if op == "put" && of == key {
-				return fmt.Errorf("%w: AccessDenied", leasehold.ErrPermanent)
-			}
-			return nil
-		}, nil)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, lease.Release(ctx), context.DeadlineExceeded)
-		began := time.Now()
-		acquire(t, b.Lock("x"))
-		require.Less(t, time.Since(began), 5*ttl)
-		refused.set(nil, nil)
-		acquire(t, a.Lock("y"))
-	})
-}
-
 // A dead member whose object cannot be read blocks those that wait for it, who say so. Nobody else
 // stands still.
 func TestUnreadableMember(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
-		var dead atomic.Bool
-		a := start(t, &failing{Store: store, dead: &dead})
+	onStore(t, func(t *testing.T, store *counting) {
+		cable := newCable(store)
+		a := start(t, cable)
 		acquire(t, a.Lock("x"))
 		b, c := start(t, store), start(t, store)
 		acquire(t, b.Lock("b"))
 		acquire(t, c.Lock("c"))
-		dead.Store(true)
-		store.set(func(op, of string) error {
-			if of == key+".members/"+a.Member() {
-				return fmt.Errorf("%w: AccessDenied", leasehold.ErrPermanent)
-			}
-			return nil
-		}, nil)
+		cable.cut(true)
+		store.set(onKey("", key+".members/"+a.Member(), errDenied), nil)
 		got := make(chan *locktable.Lease, 1)
 		go func() { got <- acquire(t, b.Lock("x")) }()
 		within(t, 10*ttl, "Check says so", func() bool { return b.Check(nil) != nil })
 		require.ErrorContains(t, b.Check(nil), a.Member())
 		require.NoError(t, c.Check(nil))
 		acquire(t, c.Lock("y"))
-		state, err := b.Inspect(t.Context())
-		require.NoError(t, err)
+		state := inspect(t, b)
 		require.ErrorContains(t, state.Members[0].Err, "AccessDenied")
 		require.Empty(t, got)
 		store.set(nil, nil)
 		<-got
 		require.NoError(t, b.Check(nil))
-		dead.Store(false)
+		cable.cut(false)
 		time.Sleep(time.Minute)
 	})
 }
@@ -529,25 +492,22 @@ func TestUnreadableMember(t *testing.T) {
 // A process that restarts under the name of one that has died takes its object back after a TTL,
 // and its entries go.
 func TestRestartUnderTheSameName(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
-		var dead atomic.Bool
-		a := start(t, &failing{Store: store, dead: &dead}, locktable.WithMember("pod-1"))
+	onStore(t, func(t *testing.T, store *counting) {
+		cable := newCable(store)
+		a := start(t, cable, locktable.WithMember("pod-1"))
 		acquire(t, a.Lock("x"))
-		dead.Store(true)
+		cable.cut(true)
 		b := start(t, store, locktable.WithMember("pod-1"))
 		acquire(t, b.Lock("x"))
-		state, err := b.Inspect(t.Context())
-		require.NoError(t, err)
+		state := inspect(t, b)
 		require.Len(t, state.Members, 1)
-		dead.Store(false)
+		cable.cut(false)
 	})
 }
 
 // A request for which there is no room fails, and those that are there stay.
 func TestFullTable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store, locktable.WithMaxSize(8<<10))
 		var leases []*locktable.Lease
 		for i := range 1000 {
@@ -575,8 +535,7 @@ func TestFullTable(t *testing.T) {
 
 // A holder learns that somebody waits.
 func TestWanted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, b := start(t, store), start(t, store)
 		lease := acquire(t, a.Shared("x"))
 		wanted := lease.Wanted()
@@ -625,8 +584,7 @@ func TestNotRunning(t *testing.T) {
 // A member that an edit has given the object of something else is not judged by it: nothing is
 // taken, and nothing is removed.
 func TestMemberWithTheKeyOfAnotherObject(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		victim, err := leasehold.NewLock(store, "locks/victim", leasehold.WithLogger(silent))
 		require.NoError(t, err)
 		lease, err := victim.TryAcquire(soon(t))
@@ -646,8 +604,7 @@ func TestMemberWithTheKeyOfAnotherObject(t *testing.T) {
 			}
 			require.NoError(t, tab.Ask(tables.ID{Member: tab.Join(m), Number: 1}, []tables.Claim{{Name: "x"}}))
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), 10*ttl)
-		defer cancel()
+		ctx := testctx.Within(t, 10*ttl)
 		_, err = a.Lock("x").Acquire(ctx)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 		require.ErrorContains(t, a.Check(nil), "locks/victim")
@@ -660,18 +617,11 @@ func TestMemberWithTheKeyOfAnotherObject(t *testing.T) {
 // Reads that succeed do not hide that nothing can be written. Who frees nothing keeps its leases
 // meanwhile.
 func TestATableThatCannotBeWritten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store)
 		lease := acquire(t, a.Lock("x"))
-		store.set(func(op, of string) error {
-			if op == "put" && of == key {
-				return errLost
-			}
-			return nil
-		}, nil)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*ttl)
-		defer cancel()
+		store.set(on("put", errLost), nil)
+		ctx := testctx.Within(t, 10*ttl)
 		_, err := a.Lock("y").Acquire(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, a.Check(nil), errLost)
@@ -685,27 +635,12 @@ func TestATableThatCannotBeWritten(t *testing.T) {
 
 // Somebody removes a row by hand, and leaves the revision as it was. Whoever waits gets the lock.
 func TestAnEditThatLeavesTheRevision(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, b := start(t, store), start(t, store)
 		acquire(t, a.Lock("x"))
-		got := make(chan *locktable.Lease, 1)
-		go func() {
-			lease, err := b.Lock("x").Acquire(soon(t))
-			assert.NoError(t, err)
-			got <- lease
-		}()
-		within(t, ttl, "b stands in line", func() bool { return len(inspect(t, a).Waiting) == 1 })
+		got := queue(t, b, "x")
 		time.Sleep(ttl)
-		obj, err := store.Get(t.Context(), key)
-		require.NoError(t, err)
-		tab, err := tables.Decode(obj.Body)
-		require.NoError(t, err)
-		for r := range tab.Held() {
-			tab.Drop(r.ID)
-		}
-		_, err = store.PutIfMatch(t.Context(), key, tab.Encode(), obj.ETag)
-		require.NoError(t, err)
+		rewrite(t, store, dropHeld)
 		within(t, ttl, "b has the lock", func() bool { return len(got) == 1 })
 	})
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/tables"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
@@ -54,8 +56,7 @@ func requireHeld(t *testing.T, m *member, want map[string]uint64) {
 // All leases of a member go on in another process, with the same tokens and rows. Nobody gets their
 // locks meanwhile, and each works like any other. Nothing is left when they are free.
 func TestDetachAndResume(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, other := start(t, store, locktable.WithMember("pod"), locktable.WithMetadata(map[string]string{"a": "b"}),
 			locktable.WithTTL(time.Minute)), start(t, store)
 		x := acquire(t, a.Lock("x"))
@@ -103,8 +104,7 @@ func TestDetachAndResume(t *testing.T) {
 
 // A resumed lease works like any other, and nothing is left when all are free.
 func TestResumedLeases(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, other := start(t, store, locktable.WithMember("pod")), start(t, store)
 		x := acquire(t, a.Lock("x"))
 		acquire(t, a.All(a.Shared("y"), a.Semaphore("z", 5)))
@@ -129,8 +129,7 @@ func TestResumedLeases(t *testing.T) {
 
 // A member may go on in one process after the other, with what each has asked for.
 func TestDetachAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		m := start(t, store)
 		want := []uint64{acquire(t, m.Lock("x0")).Token()}
 		for _, name := range []string{"x1", "x2", "x3"} {
@@ -150,8 +149,7 @@ func TestDetachAgain(t *testing.T) {
 
 // What cannot be handed over goes on here.
 func TestWhatCannotBeDetached(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store)
 		synctest.Wait() // it acquires its own lock
 		_, err := a.Detach(soon(t))
@@ -181,8 +179,7 @@ func TestWhatCannotBeDetached(t *testing.T) {
 // Those who wait are taken out of the table first. If that cannot be written, the leases go on here
 // when the caller gives up.
 func TestDetachBesideWaiters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		own := alone(store)
 		a, other := start(t, own), start(t, store)
 		mine, theirs := acquire(t, a.Lock("mine")), acquire(t, other.Lock("theirs"))
@@ -197,8 +194,7 @@ func TestDetachBesideWaiters(t *testing.T) {
 		}
 		failed := waits()
 		own.set(on("put", errors.New("503")), nil)
-		ctx, cancel := context.WithTimeout(t.Context(), ttl/5)
-		defer cancel()
+		ctx := testctx.Within(t, ttl/5)
 		_, err := a.Detach(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "503")
@@ -220,8 +216,7 @@ func TestDetachBesideWaiters(t *testing.T) {
 // A write that is still under way when the member is handed over could ask for something beside the
 // next process. So there is no handle before another write has made it void.
 func TestDetachAfterAWriteOfUnknownOutcome(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		own := alone(store)
 		a := start(t, own)
 		acquire(t, a.Lock("x"))
@@ -254,8 +249,7 @@ func TestDetachAfterAWriteOfUnknownOutcome(t *testing.T) {
 // Who was killed while it gave a member's leases back may have a write under way that frees them.
 // The next who resumes writes first, so that it lands nowhere.
 func TestALateWriteOfAProcessBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store)
 		x := acquire(t, a.Lock("x"))
 		handle := detach(t, a)
@@ -302,33 +296,31 @@ func TestResumeOfATermThatIsOver(t *testing.T) {
 			require.NoError(t, store.Store.DeleteIfMatch(t.Context(), key+".members/"+member, obj.ETag))
 		}, leasehold.ErrLost},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newCounting()
-				a, other := start(t, store), start(t, store)
-				x := acquire(t, a.Lock("x"))
-				if c.want == nil {
-					require.NoError(t, other.stop()) // nobody looks
-				}
-				handle := detach(t, a)
-				c.end(t, store, other, a.Member(), handle)
-				store.forget()
-				b := resume(t, store, handle)
-				b.fails = c.want != nil
-				leases, err := b.Leases(soon(t))
-				if c.want == nil {
-					require.NoError(t, err)
-					require.True(t, leases[0].Valid())
-					require.Equal(t, x.Token(), leases[0].Token())
-					return
-				}
-				require.ErrorIs(t, err, c.want)
-				require.Empty(t, leases)
-				require.ErrorIs(t, b.stop(), c.want)
-				require.Zero(t, store.countOf("put", key+".members/"+a.Member()))
-				_, err = b.Leases(soon(t))
-				require.ErrorIs(t, err, c.want)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := newCounting()
+			a, other := start(t, store), start(t, store)
+			x := acquire(t, a.Lock("x"))
+			if c.want == nil {
+				require.NoError(t, other.stop()) // nobody looks
+			}
+			handle := detach(t, a)
+			c.end(t, store, other, a.Member(), handle)
+			store.forget()
+			b := resume(t, store, handle)
+			b.fails = c.want != nil
+			leases, err := b.Leases(soon(t))
+			if c.want == nil {
+				require.NoError(t, err)
+				require.True(t, leases[0].Valid())
+				require.Equal(t, x.Token(), leases[0].Token())
+				return
+			}
+			require.ErrorIs(t, err, c.want)
+			require.Empty(t, leases)
+			require.ErrorIs(t, b.stop(), c.want)
+			require.Zero(t, store.countOf("put", key+".members/"+a.Member()))
+			_, err = b.Leases(soon(t))
+			require.ErrorIs(t, err, c.want)
 		})
 	}
 }
@@ -336,8 +328,7 @@ func TestResumeOfATermThatIsOver(t *testing.T) {
 // A lease whose row was edited away meanwhile is lost, also if the table is an older one, or gone.
 // The others go on, and tokens do not fall.
 func TestResumeInATableThatHasChanged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store)
 		acquire(t, a.Lock("x"))
 		old, err := store.Store.Get(t.Context(), key)
@@ -362,8 +353,7 @@ func TestResumeInATableThatHasChanged(t *testing.T) {
 // Of two processes that have the handle, the last one has the leases. The other notices at its next
 // renewal, and frees nothing then.
 func TestAHandleThatIsUsedTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store)
 		x := acquire(t, a.Lock("x"))
 		handle := detach(t, a)
@@ -383,8 +373,7 @@ func TestAHandleThatIsUsedTwice(t *testing.T) {
 
 // A resumed term that is lost ends as any other, and the member takes a new one.
 func TestAResumedTermIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, other := start(t, store), start(t, store)
 		acquire(t, a.Lock("x"))
 		b := resume(t, store, detach(t, a))
@@ -408,8 +397,7 @@ func TestAResumedTermIsLost(t *testing.T) {
 
 // A store that fails is tried again, until Run is to end. The handle is as good as before then.
 func TestResumeWhileTheStoreFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store)
 		acquire(t, a.Lock("x"))
 		handle := detach(t, a)
@@ -417,8 +405,7 @@ func TestResumeWhileTheStoreFails(t *testing.T) {
 		own.set(on("", errors.New("503")), nil)
 		b := resume(t, own, handle)
 		time.Sleep(ttl / 2)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, time.Second)
 		_, err := b.Leases(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		c := resume(t, own, handle)
@@ -432,8 +419,7 @@ func TestResumeWhileTheStoreFails(t *testing.T) {
 
 // A handle is checked before a request is sent. No error has the secret.
 func TestWhatIsNoHandleOfATable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store)
 		acquire(t, a.Lock("x"))
 		handle := detach(t, a)

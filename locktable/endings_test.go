@@ -16,8 +16,7 @@ import (
 // Members that remember a higher revision than the table has lift it, so a process that has just
 // started gets no token that another had before.
 func TestTokensAfterARestore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store)
 		acquire(t, a.Lock("kept"))
 		old, err := store.Get(t.Context(), key)
@@ -69,18 +68,12 @@ func TestSlotsUnderSlots(t *testing.T) {
 // A member that ends its own term, because it cannot free what others wait for, has lost what it
 // held: its observer counts a loss, and no release.
 func TestATermThatEndsItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		cut := alone(store)
 		var d diary
 		a := start(t, cut, locktable.WithObserver(d.note))
 		quiet, freed := acquire(t, a.Lock("quiet")), acquire(t, a.Lock("freed"))
-		cut.set(func(op, of string) error {
-			if op == "put" && of == key {
-				return errLost
-			}
-			return nil
-		}, nil)
+		cut.set(on("put", errLost), nil)
 		go func() { _ = freed.Release(soon(t)) }()
 		<-quiet.Context().Done()
 		require.ErrorIs(t, context.Cause(quiet.Context()), leasehold.ErrLost)

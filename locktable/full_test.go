@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,8 +20,7 @@ import (
 // A table that is full of readers behind a writer is no dead end: the writer's release, which lets
 // all of them in, is not refused for its size.
 func TestAFullTableIsWorkedOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, b := start(t, store, locktable.WithMaxSize(8<<10)), start(t, store, locktable.WithMaxSize(8<<10))
 		writer := acquire(t, a.Lock("s"))
 		var all sync.WaitGroup
@@ -51,8 +49,7 @@ func TestAFullTableIsWorkedOff(t *testing.T) {
 // A table as large as a store reads, which an edit or an older release has made of requests, is
 // worked off as well.
 func TestATableThatIsLargerThanItMayBe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store)
 		writer := acquire(t, a.Lock("s"))
 		var readers []*locktable.Lease
@@ -81,8 +78,7 @@ func TestATableThatIsLargerThanItMayBe(t *testing.T) {
 		require.Len(t, readers, 3)
 		time.Sleep(4 * ttl) // the ghost is seen to be dead, and evicted
 		acquire(t, a.Lock("another"))
-		state, err := a.Inspect(t.Context())
-		require.NoError(t, err)
+		state := inspect(t, a)
 		require.Len(t, state.Members, 1)
 	})
 }
@@ -90,10 +86,9 @@ func TestATableThatIsLargerThanItMayBe(t *testing.T) {
 // A dead process that has filled the table locks nobody out: a member that has no room to join
 // looks at the others all the same, and removes who is dead.
 func TestADeadProcessHasFilledTheTable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
-		var dies atomic.Bool
-		dead := start(t, &failing{Store: store, dead: &dies}, locktable.WithMaxSize(4<<10))
+	onStore(t, func(t *testing.T, store *counting) {
+		cable := newCable(store)
+		dead := start(t, cable, locktable.WithMaxSize(4<<10))
 		dead.fails = true
 		var err error
 		for i := 0; err == nil; i++ {
@@ -105,7 +100,7 @@ func TestADeadProcessHasFilledTheTable(t *testing.T) {
 				break
 			}
 		}
-		dies.Store(true)
+		cable.cut(true)
 		b := start(t, store, locktable.WithMaxSize(4<<10))
 		began := time.Now()
 		for {
@@ -123,9 +118,8 @@ func TestADeadProcessHasFilledTheTable(t *testing.T) {
 // A member that has a row, and is refused room for a request, looks at all others, so that the dead
 // make room.
 func TestARefusedRequestLooksForTheDead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
-		var dies atomic.Bool
+	onStore(t, func(t *testing.T, store *counting) {
+		cable := newCable(store)
 		size := locktable.WithMaxSize(32 << 10)
 		var crowd []*member
 		for i := range 30 {
@@ -134,7 +128,7 @@ func TestARefusedRequestLooksForTheDead(t *testing.T) {
 			crowd = append(crowd, m)
 		}
 		time.Sleep(3 * ttl)
-		dead := start(t, &failing{Store: store, dead: &dies}, size)
+		dead := start(t, cable, size)
 		dead.fails = true
 		var err error
 		var kept []*locktable.Lease // one that nobody refers to is freed
@@ -144,7 +138,7 @@ func TestARefusedRequestLooksForTheDead(t *testing.T) {
 			kept = append(kept, lease)
 		}
 		require.ErrorIs(t, err, locktable.ErrFull)
-		dies.Store(true)
+		cable.cut(true)
 		began := time.Now()
 		for err != nil {
 			require.ErrorIs(t, err, locktable.ErrFull)
@@ -152,7 +146,7 @@ func TestARefusedRequestLooksForTheDead(t *testing.T) {
 			time.Sleep(time.Second)
 			_, err = crowd[0].Lock(strings.Repeat("z", 400)).TryAcquire(soon(t))
 		}
-		dies.Store(false)
+		cable.cut(false)
 		time.Sleep(4 * ttl)
 		runtime.KeepAlive(kept)
 	})

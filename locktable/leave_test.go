@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
@@ -36,34 +36,32 @@ func hold(t *testing.T, l *locktable.Lock, do bool) {
 // whether functions run under the leases or not. The write hands all locks over.
 func TestLeavingWhileOthersWait(t *testing.T) {
 	for name, do := range map[string]bool{"leases without functions": false, "functions that return at once": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const locks = 1000
-				store := newCounting()
-				own := alone(store)
-				a, b := start(t, own), start(t, store)
-				for i := range locks {
-					hold(t, a.Lock(fmt.Sprint("x", i)), do)
-				}
-				got := make(chan time.Time, locks)
-				for i := range locks {
-					go func() {
-						acquire(t, b.Lock(fmt.Sprint("x", i)))
-						got <- time.Now()
-					}()
-				}
-				within(t, ttl, "b stands in line", func() bool { return len(inspect(t, b).Waiting) == locks })
-				own.forget()
-				began := time.Now()
-				require.NoError(t, a.stop())
-				require.Less(t, time.Since(began), time.Second)
-				require.Equal(t, 1, own.count("get"))
-				require.Equal(t, 1, own.count("put"))
-				require.Len(t, inspect(t, b).Held, locks, "that write has handed all over")
-				for range locks {
-					require.LessOrEqual(t, (<-got).Sub(began), ttl/5+ttl/50+time.Second)
-				}
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			const locks = 1000
+			store := newCounting()
+			own := alone(store)
+			a, b := start(t, own), start(t, store)
+			for i := range locks {
+				hold(t, a.Lock(fmt.Sprint("x", i)), do)
+			}
+			got := make(chan time.Time, locks)
+			for i := range locks {
+				go func() {
+					acquire(t, b.Lock(fmt.Sprint("x", i)))
+					got <- time.Now()
+				}()
+			}
+			within(t, ttl, "b stands in line", func() bool { return len(inspect(t, b).Waiting) == locks })
+			own.forget()
+			began := time.Now()
+			require.NoError(t, a.stop())
+			require.Less(t, time.Since(began), time.Second)
+			require.Equal(t, 1, own.count("get"))
+			require.Equal(t, 1, own.count("put"))
+			require.Len(t, inspect(t, b).Held, locks, "that write has handed all over")
+			for range locks {
+				require.LessOrEqual(t, (<-got).Sub(began), ttl/5+ttl/50+time.Second)
+			}
 		})
 	}
 }
@@ -72,7 +70,7 @@ func TestLeavingWhileOthersWait(t *testing.T) {
 // good. Run says then what is left in the table. The member's object stays, released: if it were
 // gone, others would have to wait for a TTL.
 func TestAMemberThatCannotLeave(t *testing.T) {
-	denied := fmt.Errorf("%w: AccessDenied", leasehold.ErrPermanent)
+	denied := errDenied
 	outage := errors.New("503")
 	outrun := leasehold.ErrPreconditionFailed
 	for name, c := range map[string]struct {
@@ -91,53 +89,50 @@ func TestAMemberThatCannotLeave(t *testing.T) {
 		"neither reads nor writes":        {on("", outage), outage, ttl/2 + ttl/5, true},
 		"neither reads nor writes at all": {on("", denied), denied, ttl / 10, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newCounting()
-				own := alone(store)
-				a, b := start(t, own), start(t, store)
-				acquire(t, b.Lock("b"))
-				lease := acquire(t, a.All(a.Lock("x"), a.Lock("y")))
-				got := make(chan time.Time, 1)
-				if c.stale {
-					go func() {
-						acquire(t, b.Lock("x"))
-						got <- time.Now()
-					}()
-					within(t, ttl, "b stands in line", func() bool { return len(inspect(t, b).Waiting) == 1 })
-				}
-				own.set(c.fails, nil)
-				a.fails = c.want != nil
-				began := time.Now()
-				err := a.stop()
-				left := time.Now()
-				require.LessOrEqual(t, left.Sub(began), c.takes)
-				rows := inspect(t, b).Held
-				released := lease.Release(t.Context())
-				if c.want == nil {
-					require.NoError(t, err)
-					require.NoError(t, released)
-					require.Len(t, rows, 1, "only b is left")
-					return
-				}
-				require.ErrorIs(t, err, c.want)
-				require.ErrorIs(t, released, c.want)
-				require.NotErrorIs(t, released, leasehold.ErrLost)
-				require.ErrorContains(t, err,
-					fmt.Sprintf("member %q is still in the table, with \"x\", \"y\"", a.Member()))
-				require.Len(t, rows, 2)
-				if c.stale {
-					require.LessOrEqual(t, (<-got).Sub(left), ttl/2)
-				}
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := newCounting()
+			own := alone(store)
+			a, b := start(t, own), start(t, store)
+			acquire(t, b.Lock("b"))
+			lease := acquire(t, a.All(a.Lock("x"), a.Lock("y")))
+			got := make(chan time.Time, 1)
+			if c.stale {
+				go func() {
+					acquire(t, b.Lock("x"))
+					got <- time.Now()
+				}()
+				within(t, ttl, "b stands in line", func() bool { return len(inspect(t, b).Waiting) == 1 })
+			}
+			own.set(c.fails, nil)
+			a.fails = c.want != nil
+			began := time.Now()
+			err := a.stop()
+			left := time.Now()
+			require.LessOrEqual(t, left.Sub(began), c.takes)
+			rows := inspect(t, b).Held
+			released := lease.Release(t.Context())
+			if c.want == nil {
+				require.NoError(t, err)
+				require.NoError(t, released)
+				require.Len(t, rows, 1, "only b is left")
+				return
+			}
+			require.ErrorIs(t, err, c.want)
+			require.ErrorIs(t, released, c.want)
+			require.NotErrorIs(t, released, leasehold.ErrLost)
+			require.ErrorContains(t, err,
+				fmt.Sprintf("member %q is still in the table, with \"x\", \"y\"", a.Member()))
+			require.Len(t, rows, 2)
+			if c.stale {
+				require.LessOrEqual(t, (<-got).Sub(left), ttl/2)
+			}
 		})
 	}
 }
 
 // A member that never got into the table has nothing to leave, whatever its store answers.
 func TestLeavingATableThatWasNeverRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		store.set(on("", errCut), nil)
 		a := start(t, store)
 		time.Sleep(ttl)
@@ -151,8 +146,7 @@ func TestLeavingATableThatWasNeverRead(t *testing.T) {
 
 // If the member's own lock cannot be released either, Run's error says both.
 func TestAMemberThatIsCutOffCannotLeave(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store, locktable.WithSafetyMargin(ttl/100))
 		acquire(t, a.Lock("x"))
 		a.fails = true

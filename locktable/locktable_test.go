@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
@@ -36,6 +36,12 @@ type counting struct {
 
 func newCounting() *counting {
 	return &counting{Store: leasehold.NewMemStore(), requests: make(map[string]int)}
+}
+
+// onStore runs a test in virtual time, on a store of its own.
+func onStore(t *testing.T, f func(t *testing.T, store *counting)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, newCounting()) })
 }
 
 // Describe says that nothing needs to try it.
@@ -155,10 +161,15 @@ func run(t *testing.T, tab *locktable.Table) *member {
 }
 
 // soon ends a call that waits although it should not.
-func soon(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	t.Cleanup(cancel)
-	return ctx
+func soon(t *testing.T) context.Context { return testctx.Within(t, 10*time.Minute) }
+
+// queue returns what b gets, and comes back once b stands in line for the lock.
+func queue(t *testing.T, b *member, name string) chan *locktable.Lease {
+	t.Helper()
+	got := make(chan *locktable.Lease, 1)
+	go func() { got <- acquire(t, b.Lock(name)) }()
+	within(t, ttl, "b stands in line", func() bool { return len(inspect(t, b).Waiting) == 1 })
+	return got
 }
 
 // acquire acquires a lock and keeps the lease from the garbage collector.
@@ -173,8 +184,7 @@ func acquire(t *testing.T, l *locktable.Lock) *locktable.Lease {
 
 // Who frees a lock hands it to the first who waits, in the same write.
 func TestHandOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, b := start(t, store), start(t, store)
 		first := acquire(t, a.Lock("x"))
 		got := make(chan *locktable.Lease)
@@ -195,8 +205,7 @@ func TestHandOver(t *testing.T) {
 		require.NoError(t, second.Release(t.Context()))
 		a.stop()
 		b.stop()
-		state, err := a.Inspect(t.Context())
-		require.NoError(t, err)
+		state := inspect(t, a)
 		require.Empty(t, state.Members)
 		require.Empty(t, state.Held)
 		for _, m := range []*member{a, b} { // nothing is left of them
@@ -208,8 +217,7 @@ func TestHandOver(t *testing.T) {
 
 // Ten thousand locks cost a handful of requests, and nothing but the heartbeat at rest.
 func TestTenThousandAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store)
 		own := key + ".members/" + a.Member()
 		time.Sleep(time.Second)
@@ -223,8 +231,7 @@ func TestTenThousandAtOnce(t *testing.T) {
 		t.Logf("%d GET and %d PUT", store.count("get")-gets, store.count("put")-puts)
 		require.LessOrEqual(t, store.count("get")-gets, 2)
 		require.LessOrEqual(t, store.count("put")-puts, 2)
-		state, err := a.Inspect(t.Context())
-		require.NoError(t, err)
+		state := inspect(t, a)
 		require.Len(t, state.Held, 10_000)
 		t.Logf("%d bytes", state.Size)
 		require.LessOrEqual(t, state.Size, 500_000)
@@ -244,14 +251,13 @@ func TestTenThousandAtOnce(t *testing.T) {
 
 // A dead member's locks go to others once its term is proven over.
 func TestDeadMember(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
-		var dead atomic.Bool
-		a := start(t, &failing{Store: store, dead: &dead})
+	onStore(t, func(t *testing.T, store *counting) {
+		cable := newCable(store)
+		a := start(t, cable)
 		first := acquire(t, a.Lock("x"))
 		b := start(t, store)
 		began := time.Now()
-		dead.Store(true)
+		cable.cut(true)
 		got := make(chan *locktable.Lease, 1)
 		go func() { got <- acquire(t, b.Lock("x")) }()
 		within(t, ttl, "it is lost", func() bool { return !first.Valid() })
@@ -261,7 +267,7 @@ func TestDeadMember(t *testing.T) {
 		second := <-got
 		require.Greater(t, second.Token(), first.Token())
 		require.Less(t, time.Since(began), 20*time.Second)
-		dead.Store(false)
+		cable.cut(false)
 		time.Sleep(time.Minute)
 		third := acquire(t, a.Lock("y")) // it has healed
 		require.Greater(t, third.Token(), second.Token())
@@ -269,50 +275,30 @@ func TestDeadMember(t *testing.T) {
 	})
 }
 
-// failing is the store of one process that may be cut off.
-type failing struct {
-	leasehold.Store
-	dead *atomic.Bool
+// newCable returns the network of processes that may be cut off. It takes no time.
+func newCable(store leasehold.Store) *counting {
+	c := alone(store)
+	c.instant = true
+	return c
 }
 
-var errCut = errors.New("no route")
-
-func (*failing) Describe() leasehold.StoreInfo {
-	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
-}
-
-func (f *failing) Get(ctx context.Context, k string) (leasehold.Object, error) {
-	if f.dead.Load() {
-		return leasehold.Object{}, errCut
+// cut lets all requests fail, or none.
+func (c *counting) cut(off bool) {
+	if !off {
+		c.set(nil, nil)
+		return
 	}
-	return f.Store.Get(ctx, k)
+	c.set(func(string, string) error { return errCut }, nil)
 }
 
-func (f *failing) PutIfMatch(ctx context.Context, k string, body []byte, etag string) (string, error) {
-	if f.dead.Load() {
-		return "", errCut
-	}
-	return f.Store.PutIfMatch(ctx, k, body, etag)
-}
-
-func (f *failing) PutIfNoneMatch(ctx context.Context, k string, body []byte) (string, error) {
-	if f.dead.Load() {
-		return "", errCut
-	}
-	return f.Store.PutIfNoneMatch(ctx, k, body)
-}
-
-func (f *failing) DeleteIfMatch(ctx context.Context, k, etag string) error {
-	if f.dead.Load() {
-		return errCut
-	}
-	return f.Store.DeleteIfMatch(ctx, k, etag)
-}
+var (
+	errCut    = errors.New("no route")
+	errDenied = fmt.Errorf("%w: AccessDenied", leasehold.ErrPermanent)
+)
 
 // Readers share, a writer waits for them, and later readers wait behind the writer.
 func TestSharedLocksAndSemaphores(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, b := start(t, store), start(t, store)
 		r1, r2 := acquire(t, a.Shared("s")), acquire(t, b.Shared("s"))
 		order := make(chan string, 4)
@@ -349,8 +335,7 @@ func TestSharedLocksAndSemaphores(t *testing.T) {
 
 // Each waiter gets its turn, in the order of the table.
 func TestFirstComeFirstServed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		var members []*member
 		for range 5 {
 			members = append(members, start(t, store))
@@ -377,8 +362,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 // Do keeps the lock until its function has returned, and hands it over then, also when Run ends
 // meanwhile.
 func TestRunEndsWhileAFunctionRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, b := start(t, store), start(t, store)
 		started, finish := make(chan struct{}), make(chan struct{})
 		end := sync.OnceFunc(func() { close(finish) })
@@ -456,8 +440,7 @@ func TestBadInput(t *testing.T) {
 
 // A lock is no semaphore, and a semaphore no lock, while somebody uses it.
 func TestALockIsNoSemaphore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, b := start(t, store), start(t, store)
 		lease := acquire(t, a.Semaphore("gpu", 8))
 		for _, other := range []*locktable.Lock{b.Lock("gpu"), b.All(b.Lock("free"), b.Shared("gpu"))} {
@@ -475,8 +458,7 @@ func TestALockIsNoSemaphore(t *testing.T) {
 // A deployment that changes the capacity needs no pause: each release of the program counts by its
 // own number, and nobody with the larger one passes whoever waits with the smaller.
 func TestTheCapacityChangesDuringADeployment(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		before, after := start(t, store), start(t, store)
 		first, second := acquire(t, before.Semaphore("gpu", 2)), acquire(t, before.Semaphore("gpu", 2))
 		third := acquire(t, after.Semaphore("gpu", 3))
@@ -494,8 +476,7 @@ func TestTheCapacityChangesDuringADeployment(t *testing.T) {
 
 // TryAcquire refuses by nothing older than the call.
 func TestTryAcquireLooksAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, b := start(t, store), start(t, store)
 		for range 5 {
 			lease := acquire(t, a.Lock("x"))
@@ -508,16 +489,14 @@ func TestTryAcquireLooksAgain(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, lease.Release(t.Context()))
 		}
-		state, err := a.Inspect(t.Context())
-		require.NoError(t, err)
+		state := inspect(t, a)
 		require.Empty(t, state.Waiting)
 	})
 }
 
 // A lease that nothing refers to any more is freed.
 func TestForgottenLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store)
 		func() {
 			_, err := a.Lock("x").Acquire(t.Context())
@@ -527,8 +506,7 @@ func TestForgottenLease(t *testing.T) {
 		for range 100 {
 			runtime.GC()
 			time.Sleep(10 * time.Second)
-			state, err := a.Inspect(t.Context())
-			require.NoError(t, err)
+			state := inspect(t, a)
 			if len(state.Held) == 1 {
 				require.True(t, kept.Valid())
 				return
@@ -541,8 +519,7 @@ func TestForgottenLease(t *testing.T) {
 // A member that waits reads the table once per poll interval, whatever it waits for. At rest there
 // is one read in a few TTLs.
 func TestReads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		holder, idle := start(t, store), &counting{Store: store, requests: make(map[string]int)}
 		acquire(t, holder.All(holder.Lock("x"), holder.Lock("y")))
 		b := start(t, idle)

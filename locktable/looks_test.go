@@ -53,8 +53,7 @@ func TestTheLogTellsWhoseClockIsAhead(t *testing.T) {
 
 // A full table makes a member look at all the others, for as long as it takes to suspect the dead.
 func TestLooksAtAFullTableEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		size := locktable.WithMaxSize(4 << 10)
 		holder, asks := start(t, store, size), start(t, store, size)
 		var many []*locktable.Lease

@@ -142,8 +142,7 @@ func testReports(t *testing.T, after, margin time.Duration, do bool) {
 // A member whose store answers again at once takes its object anew only when the safety margin of
 // the leases without a function is over.
 func TestHealingWaitsForTheMargin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		own := alone(store)
 		var barred atomic.Bool // the heartbeat
 		a := start(t, own)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -14,8 +13,7 @@ import (
 
 // Tables of one process need no poll for what one of them frees.
 func TestTablesOfOneProcessWakeEachOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, b, c := start(t, store), start(t, store), start(t, store)
 		lease := acquire(t, a.Lock("x"))
 		var order []string

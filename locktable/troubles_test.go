@@ -18,14 +18,19 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/tables"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/locktable"
 )
 
 // on makes requests of one kind on the table's object fail.
-func on(op string, err error) func(op, of string) error {
+func on(op string, err error) func(op, of string) error { return onKey(op, key, err) }
+
+// onKey makes them fail on another object.
+func onKey(op, object string, err error) func(op, of string) error {
 	return func(o, of string) error {
-		if of == key && (op == "" || o == op) {
+		if of == object && (op == "" || o == op) {
 			return err
 		}
 		return nil
@@ -37,40 +42,46 @@ func alone(store leasehold.Store) *counting {
 	return &counting{Store: store, requests: make(map[string]int)}
 }
 
-// A store that refuses a condition which holds is as good as one that cannot be written. Who is in
-// the way ends its term.
-func TestWritesThatAreAlwaysRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
-		refused := alone(store)
-		a, b := start(t, refused), start(t, store)
-		lease := acquire(t, a.Lock("x"))
-		refused.set(on("put", leasehold.ErrPreconditionFailed), nil)
-		ctx, cancel := context.WithTimeout(t.Context(), 4*ttl)
-		defer cancel()
-		puts := refused.count("put")
-		_, err := a.Lock("y").Acquire(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "the store refuses a condition that holds")
-		require.ErrorIs(t, a.Check(nil), leasehold.ErrPreconditionFailed)
-		require.GreaterOrEqual(t, refused.count("put")-puts, 10, "it goes on once per poll interval")
-		require.True(t, lease.Valid(), "nobody waits for what is to be dropped")
+// A member that cannot write the table goes on trying. It keeps what nobody waits for, and does not
+// block others for ever: its term ends, and they evict it. A store that refuses a condition which
+// holds is as good as one that refuses all.
+func TestMemberThatMayNotWriteTheTable(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		says string
+		puts int // of a call that waits for four TTLs, at least
+	}{
+		"not allowed":        {errDenied, "AccessDenied", 2},
+		"refused every time": {leasehold.ErrPreconditionFailed, "the store refuses a condition that holds", 10},
+	} {
+		bubble.Run(t, name, func(t *testing.T) {
+			store := newCounting()
+			refused := alone(store)
+			a, b := start(t, refused), start(t, store)
+			lease := acquire(t, a.Lock("x"))
+			refused.set(on("put", c.err), nil)
+			puts := refused.count("put")
+			_, err := a.Lock("y").Acquire(testctx.Within(t, 4*ttl))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, c.says)
+			require.ErrorIs(t, a.Check(nil), c.err)
+			require.GreaterOrEqual(t, refused.count("put")-puts, c.puts)
+			require.True(t, lease.Valid(), "nobody waits for what is to be dropped")
 
-		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, lease.Release(ctx), context.DeadlineExceeded)
-		began := time.Now()
-		acquire(t, b.Lock("x"))
-		require.Less(t, time.Since(began), 5*ttl)
-		refused.set(nil, nil)
-	})
+			require.ErrorIs(t, lease.Release(testctx.Within(t, time.Second)), context.DeadlineExceeded)
+			began := time.Now()
+			acquire(t, b.Lock("x"))
+			require.Less(t, time.Since(began), 5*ttl)
+			refused.set(nil, nil)
+			acquire(t, a.Lock("y"))
+		})
+	}
 }
 
 // Who waits in the table and cannot read it any more may be granted what it waits for. Its term
 // ends, so that others go on.
 func TestAGrantThatCannotBeRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		deaf := alone(store)
 		a, b, c := start(t, store), start(t, deaf), start(t, store)
 		lease := acquire(t, a.Lock("x"))
@@ -94,23 +105,14 @@ func inspect(t *testing.T, m *member) locktable.State {
 
 // Who removes a holder by hand forgets to grant what is free then.
 func TestAnEditThatGrantsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, b := start(t, store), start(t, store)
 		acquire(t, a.Lock("x"))
-		got := make(chan *locktable.Lease, 1)
-		go func() { got <- acquire(t, b.Lock("x")) }()
-		within(t, ttl, "b stands in line", func() bool { return len(inspect(t, a).Waiting) == 1 })
-		obj, err := store.Get(t.Context(), key)
-		require.NoError(t, err)
-		tab, err := tables.Decode(obj.Body)
-		require.NoError(t, err)
-		for r := range tab.Held() {
-			tab.Drop(r.ID)
-		}
-		tab.Revision, tab.Nonce = tab.Revision+1, "by hand"
-		_, err = store.PutIfMatch(t.Context(), key, tab.Encode(), obj.ETag)
-		require.NoError(t, err)
+		got := queue(t, b, "x")
+		rewrite(t, store, func(tab *tables.Table) {
+			dropHeld(tab)
+			tab.Revision, tab.Nonce = tab.Revision+1, "by hand"
+		})
 		within(t, 2*ttl, "b holds it", func() bool { return len(got) == 1 })
 	})
 }
@@ -118,28 +120,25 @@ func TestAnEditThatGrantsNothing(t *testing.T) {
 // A call that does not wait in line does not wait for a store that is gone, either.
 func TestTryAcquireWithoutAStore(t *testing.T) {
 	for name, op := range map[string]string{"no read": "", "no write": "put"} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newCounting()
-				a := start(t, store)
-				lease := acquire(t, a.Lock("x"))
-				store.set(on(op, errCut), nil)
-				began := time.Now()
-				_, err := a.Lock("y").TryAcquire(soon(t))
-				require.ErrorIs(t, err, errCut)
-				require.NotErrorIs(t, err, leasehold.ErrHeld)
-				require.Less(t, time.Since(began), 5*time.Second)
-				require.True(t, lease.Valid())
-				store.set(nil, nil)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := newCounting()
+			a := start(t, store)
+			lease := acquire(t, a.Lock("x"))
+			store.set(on(op, errCut), nil)
+			began := time.Now()
+			_, err := a.Lock("y").TryAcquire(soon(t))
+			require.ErrorIs(t, err, errCut)
+			require.NotErrorIs(t, err, leasehold.ErrHeld)
+			require.Less(t, time.Since(began), 5*time.Second)
+			require.True(t, lease.Valid())
+			store.set(nil, nil)
 		})
 	}
 }
 
 // Do returns soon after its context has ended, whatever the TTL is.
 func TestDoWithoutAStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store, locktable.WithTTL(time.Hour))
 		ctx, cancel := context.WithCancel(t.Context())
 		var ended time.Time
@@ -164,28 +163,26 @@ func TestPausesAfterFailures(t *testing.T) {
 		least, most int // requests in nine minutes
 	}{
 		"an outage": {errCut, 150, 400},
-		"a refusal": {fmt.Errorf("%w: AccessDenied", leasehold.ErrPermanent), 20, 100},
+		"a refusal": {errDenied, 20, 100},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newCounting()
-				a := start(t, store)
-				acquire(t, a.Lock("x"))
-				store.set(on("put", c.err), nil)
-				got := make(chan *locktable.Lease, 1)
-				go func() { got <- acquire(t, a.Lock("y")) }()
-				before := store.count("put")
-				time.Sleep(9 * time.Minute)
-				puts := store.count("put") - before
-				require.GreaterOrEqual(t, puts, c.least)
-				require.LessOrEqual(t, puts, c.most)
-				store.set(nil, nil)
-				limit := ttl
-				if errors.Is(c.err, leasehold.ErrPermanent) {
-					limit = 30 * time.Second
-				}
-				within(t, limit/3+limit/2, "y is held", func() bool { return len(got) == 1 })
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := newCounting()
+			a := start(t, store)
+			acquire(t, a.Lock("x"))
+			store.set(on("put", c.err), nil)
+			got := make(chan *locktable.Lease, 1)
+			go func() { got <- acquire(t, a.Lock("y")) }()
+			before := store.count("put")
+			time.Sleep(9 * time.Minute)
+			puts := store.count("put") - before
+			require.GreaterOrEqual(t, puts, c.least)
+			require.LessOrEqual(t, puts, c.most)
+			store.set(nil, nil)
+			limit := ttl
+			if errors.Is(c.err, leasehold.ErrPermanent) {
+				limit = 30 * time.Second
+			}
+			within(t, limit/3+limit/2, "y is held", func() bool { return len(got) == 1 })
 		})
 	}
 }
@@ -254,8 +251,7 @@ func (d *diary) all() []string {
 
 // All contexts have ended before an observer, which may be slow, hears of the loss.
 func TestContextsEndBeforeTheObserverHears(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		var d diary
 		a := start(t, store, locktable.WithObserver(d.note))
 		x, y := acquire(t, a.Lock("x")), acquire(t, a.Lock("y"))
@@ -278,8 +274,7 @@ func TestContextsEndBeforeTheObserverHears(t *testing.T) {
 // Who has seen a lease begin sees it end, also if its release could not be written before the term
 // was over.
 func TestTheEndOfEachLeaseIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		var d diary
 		a := start(t, store, locktable.WithObserver(d.note))
 		x := acquire(t, a.Lock("x"))
@@ -351,8 +346,7 @@ func TestManyRequestsForALittleRoom(t *testing.T) {
 
 // Whoever has others in front looks after as many wake-ups, and not at each.
 func TestAWakeUpIsForTheFirstInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		var line []*member
 		var reads []*counting
 		lease := acquire(t, start(t, store).Lock("x"))
@@ -386,8 +380,7 @@ func TestAWakeUpIsForTheFirstInLine(t *testing.T) {
 
 // Of those that are in the way, four at most are looked at at the same time.
 func TestLooksAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		for range 12 {
 			acquire(t, start(t, store).Shared("x"))
 		}
@@ -421,20 +414,14 @@ func (s *slowLooks) Get(ctx context.Context, k string) (leasehold.Object, error)
 // A dead member's object may be read, and not be written. It is looked at once per poll, and not as
 // fast as the store answers.
 func TestADeadMemberThatCannotBeTaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
-		var dead atomic.Bool
-		a, b := start(t, &failing{Store: store, dead: &dead}), start(t, store)
+	onStore(t, func(t *testing.T, store *counting) {
+		cable := newCable(store)
+		a, b := start(t, cable), start(t, store)
 		a.fails = true
 		acquire(t, a.Lock("x"))
-		dead.Store(true)
+		cable.cut(true)
 		object := key + ".members/" + a.Member()
-		store.set(func(op, of string) error {
-			if op == "put" && of == object {
-				return fmt.Errorf("%w: AccessDenied", leasehold.ErrPermanent)
-			}
-			return nil
-		}, nil)
+		store.set(onKey("put", object, errDenied), nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var waiting sync.WaitGroup
@@ -447,7 +434,7 @@ func TestADeadMemberThatCannotBeTaken(t *testing.T) {
 			cancel()
 			waiting.Wait()
 		}
-		dead.Store(false)
+		cable.cut(false)
 		store.set(nil, nil)
 		time.Sleep(4 * ttl)
 	})
@@ -456,8 +443,7 @@ func TestADeadMemberThatCannotBeTaken(t *testing.T) {
 // Members that may read only their own objects look at each other now and then, and not at each
 // poll.
 func TestMembersThatMayNotBeRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		const members = 6
 		for i := range members {
 			m := start(t, &private{counting: store})
@@ -488,7 +474,7 @@ type private struct {
 func (p *private) Get(ctx context.Context, k string) (leasehold.Object, error) {
 	o, err := p.counting.Get(ctx, k)
 	if own := p.own.Load(); own != nil && k != *own && k != key {
-		return leasehold.Object{}, fmt.Errorf("%w: AccessDenied", leasehold.ErrPermanent)
+		return leasehold.Object{}, errDenied
 	}
 	return o, err
 }
@@ -503,16 +489,10 @@ func (p *private) PutIfNoneMatch(ctx context.Context, k string, body []byte) (st
 // A server says of each write that another is under way. Whoever does not wait is told after two
 // TTLs.
 func TestTryAcquireWhileAllWritesConflict(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		m := start(t, store)
 		acquire(t, m.Lock("x"))
-		store.set(func(op, of string) error {
-			if op == "put" && of == key {
-				return leasehold.ErrConflict
-			}
-			return nil
-		}, nil)
+		store.set(on("put", leasehold.ErrConflict), nil)
 		began := time.Now()
 		_, err := m.Lock("y").TryAcquire(soon(t))
 		require.ErrorIs(t, err, leasehold.ErrConflict)

@@ -4,15 +4,15 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
+	"github.com/leasehold-go/leasehold/internal/testkit/testctx"
 	"github.com/leasehold-go/leasehold/internal/testkit/testsize"
 	"github.com/leasehold-go/leasehold/locktable"
 )
@@ -35,29 +35,27 @@ func visit(
 // on, has crashed. It takes a TTL, and no memory of an earlier visit.
 func TestAVisitorOutlastsTheDead(t *testing.T) {
 	for _, waits := range []bool{false, true} {
-		t.Run(fmt.Sprintf("another waits: %v", waits), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newCounting()
-				var dead atomic.Bool
-				a := start(t, &failing{Store: store, dead: &dead})
-				acquire(t, a.Semaphore("job", 1))
-				if waits {
-					b := start(t, &failing{Store: store, dead: &dead})
-					go func() { _, _ = b.Semaphore("job", 1).Acquire(t.Context()) }()
-				}
-				time.Sleep(ttl)
-				dead.Store(true)
-				job := func(m *locktable.Table) *locktable.Lock { return m.Semaphore("job", 1) }
-				time.Sleep(time.Hour)
-				began := time.Now()
-				require.NoError(t, visit(soon(t), t, store, job))
-				require.Less(t, time.Since(began), 2*ttl)
-				began = time.Now()
-				require.NoError(t, visit(soon(t), t, store, job))
-				require.Less(t, time.Since(began), time.Second)
-				dead.Store(false)
-				time.Sleep(10 * ttl) // so that those that were cut off can end
-			})
+		bubble.Run(t, fmt.Sprintf("another waits: %v", waits), func(t *testing.T) {
+			store := newCounting()
+			cable := newCable(store)
+			a := start(t, cable)
+			acquire(t, a.Semaphore("job", 1))
+			if waits {
+				b := start(t, cable)
+				go func() { _, _ = b.Semaphore("job", 1).Acquire(t.Context()) }()
+			}
+			time.Sleep(ttl)
+			cable.cut(true)
+			job := func(m *locktable.Table) *locktable.Lock { return m.Semaphore("job", 1) }
+			time.Sleep(time.Hour)
+			began := time.Now()
+			require.NoError(t, visit(soon(t), t, store, job))
+			require.Less(t, time.Since(began), 2*ttl)
+			began = time.Now()
+			require.NoError(t, visit(soon(t), t, store, job))
+			require.Less(t, time.Since(began), time.Second)
+			cable.cut(false)
+			time.Sleep(10 * ttl) // so that those that were cut off can end
 		})
 	}
 }
@@ -65,8 +63,7 @@ func TestAVisitorOutlastsTheDead(t *testing.T) {
 // A visitor of a lock that is in use is told at once who holds it, writes nothing for it, and takes
 // a look at each holder.
 func TestAVisitorWaitsForNobodyWhoLives(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a, b := start(t, store), start(t, store)
 		acquire(t, a.Lock("x"))
 		acquire(t, b.Lock("warm"))
@@ -89,27 +86,24 @@ func TestAVisitorWaitsForNobodyWhoLives(t *testing.T) {
 
 // A visitor in a hurry does not outlast anybody.
 func TestAVisitorInAHurry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
-		var dead atomic.Bool
-		a := start(t, &failing{Store: store, dead: &dead})
+	onStore(t, func(t *testing.T, store *counting) {
+		cable := newCable(store)
+		a := start(t, cable)
 		acquire(t, a.Lock("x"))
-		dead.Store(true)
+		cable.cut(true)
 		time.Sleep(time.Hour)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
+		ctx := testctx.Within(t, 2*time.Second)
 		err := visit(ctx, t, store, func(m *locktable.Table) *locktable.Lock { return m.Lock("x") })
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, leasehold.ErrHeld)
-		dead.Store(false)
+		cable.cut(false)
 		time.Sleep(10 * ttl)
 	})
 }
 
 // TryAcquire right after Run has begun waits for the first term.
 func TestTryAcquireInTheFirstTerm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store, locktable.WithMember("pod-1"))
 		lease, err := a.Lock("x").TryAcquire(soon(t))
 		require.NoError(t, err)
@@ -128,56 +122,52 @@ func TestTryAcquireInTheFirstTerm(t *testing.T) {
 // later, however long the line is.
 func TestADeadLine(t *testing.T) {
 	for _, n := range []int{1, 8, testsize.Pick(16, 32)} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newCounting()
-				var dead atomic.Bool
-				mortal := &failing{Store: store, dead: &dead}
-				acquire(t, start(t, mortal).Lock("x"))
-				for i := range n {
-					m := start(t, mortal)
-					go func() { _, _ = m.Lock("x").Acquire(t.Context()) }()
-					within(t, 10*ttl, "it stands in line", func() bool {
-						return len(inspect(t, m).Waiting) == i+1
-					})
-				}
-				last := start(t, store)
-				got := make(chan time.Time, 1)
-				go func() {
-					acquire(t, last.Lock("x"))
-					got <- time.Now()
-				}()
-				time.Sleep(5 * ttl)
-				dead.Store(true)
-				died := time.Now()
-				took := (<-got).Sub(died)
-				t.Logf("%d dead in line: %.2f TTL", n, took.Seconds()/ttl.Seconds())
-				require.Less(t, took, ttl*3/2)
-				dead.Store(false)
-				time.Sleep(10 * ttl)
-			})
+		bubble.Run(t, fmt.Sprint(n), func(t *testing.T) {
+			store := newCounting()
+			cable := newCable(store)
+			acquire(t, start(t, cable).Lock("x"))
+			for i := range n {
+				m := start(t, cable)
+				go func() { _, _ = m.Lock("x").Acquire(t.Context()) }()
+				within(t, 10*ttl, "it stands in line", func() bool {
+					return len(inspect(t, m).Waiting) == i+1
+				})
+			}
+			last := start(t, store)
+			got := make(chan time.Time, 1)
+			go func() {
+				acquire(t, last.Lock("x"))
+				got <- time.Now()
+			}()
+			time.Sleep(5 * ttl)
+			cable.cut(true)
+			died := time.Now()
+			took := (<-got).Sub(died)
+			t.Logf("%d dead in line: %.2f TTL", n, took.Seconds()/ttl.Seconds())
+			require.Less(t, took, ttl*3/2)
+			cable.cut(false)
+			time.Sleep(10 * ttl)
 		})
 	}
 }
 
 // The dead who block nobody are found by those who stay for two TTLs, and by one member that stays.
 func TestDeadReaders(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
-		var dead atomic.Bool
+	onStore(t, func(t *testing.T, store *counting) {
+		cable := newCable(store)
 		one := start(t, store)
 		acquire(t, one.Lock("x"))
 		for range 20 {
-			acquire(t, start(t, &failing{Store: store, dead: &dead}).Shared("config"))
+			acquire(t, start(t, cable).Shared("config"))
 		}
 		time.Sleep(10 * ttl)
-		dead.Store(true)
+		cable.cut(true)
 		began := time.Now()
 		for len(inspect(t, one).Members) > 1 && time.Since(began) < 60*ttl {
 			time.Sleep(ttl)
 		}
 		took := time.Since(began)
-		dead.Store(false)
+		cable.cut(false)
 		time.Sleep(10 * ttl)
 		t.Logf("20 dead readers are gone after %.1f TTLs", took.Seconds()/ttl.Seconds())
 		require.Less(t, took, 60*ttl)
@@ -186,8 +176,7 @@ func TestDeadReaders(t *testing.T) {
 
 // At rest, a member takes half a look a TTL, whatever the number of members.
 func TestLooksAtRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
+	onStore(t, func(t *testing.T, store *counting) {
 		members := testsize.Pick(10, 32)
 		var all sync.WaitGroup
 		for i := range members {
@@ -215,17 +204,16 @@ func TestLooksAtRest(t *testing.T) {
 
 // Inspect says when each member has renewed, and who seems dead.
 func TestInspectTellsWhoIsDead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
-		var dead atomic.Bool
-		a, b := start(t, &failing{Store: store, dead: &dead}), start(t, store)
+	onStore(t, func(t *testing.T, store *counting) {
+		cable := newCable(store)
+		a, b := start(t, cable), start(t, store)
 		acquire(t, a.Lock("x"))
 		acquire(t, b.Lock("y"))
 		for _, m := range inspect(t, b).Members {
 			require.NoError(t, m.Err)
 			require.WithinDuration(t, time.Now(), m.Renewed, ttl)
 		}
-		dead.Store(true)
+		cable.cut(true)
 		died := time.Now()
 		time.Sleep(ttl * 5 / 4)
 		for _, m := range inspect(t, b).Members {
@@ -236,7 +224,7 @@ func TestInspectTellsWhoIsDead(t *testing.T) {
 			require.ErrorContains(t, m.Err, "ago by its own clock")
 			require.WithinDuration(t, died, m.Renewed, ttl/2)
 		}
-		dead.Store(false)
+		cable.cut(false)
 		time.Sleep(10 * ttl)
 	})
 }
@@ -244,13 +232,12 @@ func TestInspectTellsWhoIsDead(t *testing.T) {
 // What another member writes into the object of a dead one, to find out whether it is dead, is no
 // sign of life.
 func TestAVisitorTakesNoEvictorForTheDead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newCounting()
-		var dead atomic.Bool
-		a := start(t, &failing{Store: store, dead: &dead})
+	onStore(t, func(t *testing.T, store *counting) {
+		cable := newCable(store)
+		a := start(t, cable)
 		acquire(t, a.Lock("x"))
 		time.Sleep(ttl)
-		dead.Store(true)
+		cable.cut(true)
 		time.Sleep(time.Hour)
 		object := key + ".members/" + a.Member()
 		time.AfterFunc(time.Second, func() { // one has evicted it, and another had read the table before
@@ -266,7 +253,7 @@ func TestAVisitorTakesNoEvictorForTheDead(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, visit(soon(t), t, store, func(m *locktable.Table) *locktable.Lock { return m.Lock("x") }))
 		require.Less(t, time.Since(began), 2*ttl)
-		dead.Store(false)
+		cable.cut(false)
 		time.Sleep(10 * ttl)
 	})
 }

@@ -28,6 +28,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/observertest"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 	"github.com/leasehold-go/leasehold/locktable"
@@ -269,20 +270,18 @@ func TestARefusalFailsARenewalButNotARequest(t *testing.T) {
 
 func TestTheSpanOfALostTerm(t *testing.T) {
 	for cause, lose := range observertest.Losses {
-		t.Run(cause, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				alice := watch(t, leasehold.NewMemStore())
-				lease, err := alice.Lock(key, "alice").TryAcquire(t.Context())
-				require.NoError(t, err)
-				lose(t, alice.Process, key)
-				<-lease.Context().Done()
-				runtime.KeepAlive(lease)
-				synctest.Wait()
-				terms := alice.of("leasehold.term")
-				require.Len(t, terms, 1)
-				require.Equal(t, codes.Error, terms[0].Status.Code)
-				require.Equal(t, cause, attributes(terms[0])["error.type"])
-			})
+		bubble.Run(t, cause, func(t *testing.T) {
+			alice := watch(t, leasehold.NewMemStore())
+			lease, err := alice.Lock(key, "alice").TryAcquire(t.Context())
+			require.NoError(t, err)
+			lose(t, alice.Process, key)
+			<-lease.Context().Done()
+			runtime.KeepAlive(lease)
+			synctest.Wait()
+			terms := alice.of("leasehold.term")
+			require.Len(t, terms, 1)
+			require.Equal(t, codes.Error, terms[0].Status.Code)
+			require.Equal(t, cause, attributes(terms[0])["error.type"])
 		})
 	}
 }

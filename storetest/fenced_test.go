@@ -16,6 +16,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/fenced"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 )
 
 func TestFencedBackends(t *testing.T) {
@@ -227,12 +228,10 @@ func TestBrokenBackendsFail(t *testing.T) {
 			fails:  []string{"context"},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := &brokenBackend{}
-				c.break_(b)
-				requireFails(t, c.fails, b)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			b := &brokenBackend{}
+			c.break_(b)
+			requireFails(t, c.fails, b)
 		})
 	}
 	for name, c := range map[string]struct {

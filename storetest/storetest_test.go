@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/fakes3"
 	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
@@ -30,10 +31,8 @@ func TestVirtualTime(t *testing.T) {
 		suite := newSuite([]Option{Rounds(5)})
 		suite.wait = time.Hour
 		for _, c := range suite.checks() {
-			t.Run(name+"/"+c.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					require.NoError(t, c.run(t.Context(), newStore(), t.Logf))
-				})
+			bubble.Run(t, name+"/"+c.name, func(t *testing.T) {
+				require.NoError(t, c.run(t.Context(), newStore(), t.Logf))
 			})
 		}
 	}

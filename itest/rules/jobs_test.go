@@ -233,49 +233,20 @@ func TestNoAlertWhenPodsComeAndGo(t *testing.T) {
 			continue
 		}
 		for what, lives := range map[string][]life{
-			"one is scaled away": {
-				{instance: "0", program: f, to: 15},
-				{instance: "1", program: f},
-				{instance: "2", program: f},
-			},
-			"one is killed": {
-				{instance: "0", program: f, to: 15, killed: true},
-				{instance: "1", program: f},
-				{instance: "2", program: f},
-			},
-			"a rolling deployment": {
-				{
-					instance: "0",
-					program:  f,
-					to:       24,
-				}, {instance: "1", program: f, to: 26}, {instance: "2", program: f, to: 28},
-				{
-					instance: "3",
-					program:  f,
-					from:     23,
-				}, {instance: "4", program: f, from: 25}, {instance: "5", program: f, from: 27},
-			},
-			"restarts": {
-				{
-					instance: "0",
-					program:  f,
-					to:       22,
-					killed:   true,
-				}, {instance: "1", program: f, to: 26}, {instance: "2", program: f, to: 30, killed: true},
-				{
-					instance: "0",
-					program:  f,
-					from:     23,
-				}, {instance: "1", program: f, from: 27}, {instance: "2", program: f, from: 31},
-			},
-			"scaled to zero and back": {
-				{
-					instance: "0",
-					program:  f,
-					to:       22,
-				}, {instance: "1", program: f, to: 22}, {instance: "2", program: f, to: 22},
-				{instance: "3", program: f, from: 40}, {instance: "4", program: f, from: 40},
-			},
+			"one is scaled away": {{instance: "0", program: f, to: 15}, {instance: "1", program: f},
+				{instance: "2", program: f}},
+			"one is killed": {{instance: "0", program: f, to: 15, killed: true}, {instance: "1", program: f},
+				{instance: "2", program: f}},
+			"a rolling deployment": {{instance: "0", program: f, to: 24}, {instance: "1", program: f, to: 26},
+				{instance: "2", program: f, to: 28}, {instance: "3", program: f, from: 23},
+				{instance: "4", program: f, from: 25}, {instance: "5", program: f, from: 27}},
+			"restarts": {{instance: "0", program: f, to: 22, killed: true},
+				{instance: "1", program: f, to: 26}, {instance: "2", program: f, to: 30, killed: true},
+				{instance: "0", program: f, from: 23}, {instance: "1", program: f, from: 27},
+				{instance: "2", program: f, from: 31}},
+			"scaled to zero and back": {{instance: "0", program: f, to: 22},
+				{instance: "1", program: f, to: 22}, {instance: "2", program: f, to: 22},
+				{instance: "3", program: f, from: 40}, {instance: "4", program: f, from: 40}},
 		} {
 			for _, unmarked := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%s/unmarked=%v", name, what, unmarked), func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/testkit/bubble"
 	"github.com/leasehold-go/leasehold/internal/testkit/faultproxy"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -144,41 +145,39 @@ func TestFaults(t *testing.T) {
 			want: outcome{err: context.DeadlineExceeded, took: time.Second, lands: true},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := &register{value: "old"}
-				transport := &faultproxy.Transport{
-					Base:   inProcess{server},
-					Decide: func(*http.Request) faultproxy.Fault { return test.fault },
-				}
-				ctx, cancel := context.WithCancel(t.Context())
+		bubble.Run(t, name, func(t *testing.T) {
+			server := &register{value: "old"}
+			transport := &faultproxy.Transport{
+				Base:   inProcess{server},
+				Decide: func(*http.Request) faultproxy.Fault { return test.fault },
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if test.timeout > 0 {
+				ctx, cancel = context.WithTimeout(ctx, test.timeout)
 				defer cancel()
-				if test.timeout > 0 {
-					ctx, cancel = context.WithTimeout(ctx, test.timeout)
-					defer cancel()
-				}
-				start := time.Now()
-				status, reply, err := put(ctx, &http.Client{Transport: transport}, "http://server/bucket/key", "new")
-				synctest.Wait()
+			}
+			start := time.Now()
+			status, reply, err := put(ctx, &http.Client{Transport: transport}, "http://server/bucket/key", "new")
+			synctest.Wait()
 
-				assert.Equal(t, test.want.took, time.Since(start))
-				assert.Equal(t, test.want.status, status)
-				assert.Contains(t, reply, test.want.reply)
-				assert.ErrorIs(t, err, test.want.err)
-				assert.Equal(t, test.want.applied, server.get() == "new")
-				transport.Wait()
-				assert.Equal(t, test.want.lands, server.get() == "new")
+			assert.Equal(t, test.want.took, time.Since(start))
+			assert.Equal(t, test.want.status, status)
+			assert.Contains(t, reply, test.want.reply)
+			assert.ErrorIs(t, err, test.want.err)
+			assert.Equal(t, test.want.applied, server.get() == "new")
+			transport.Wait()
+			assert.Equal(t, test.want.lands, server.get() == "new")
 
-				want := faultproxy.Request{
-					Method: "PUT", Path: "/bucket/key", IfMatch: `"etag"`, Fault: test.fault, Status: test.want.status,
-				}
-				if test.want.lands {
-					want.Applied = 200
-				}
-				assert.Equal(t, []faultproxy.Request{want}, transport.Requests())
-				assert.Equal(t, 1, transport.Count("PUT", "GET"))
-				assert.Zero(t, transport.Count("GET"))
-			})
+			want := faultproxy.Request{
+				Method: "PUT", Path: "/bucket/key", IfMatch: `"etag"`, Fault: test.fault, Status: test.want.status,
+			}
+			if test.want.lands {
+				want.Applied = 200
+			}
+			assert.Equal(t, []faultproxy.Request{want}, transport.Requests())
+			assert.Equal(t, 1, transport.Count("PUT", "GET"))
+			assert.Zero(t, transport.Count("GET"))
 		})
 	}
 }

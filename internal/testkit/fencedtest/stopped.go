@@ -1,6 +1,7 @@
 package fencedtest
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -71,3 +72,17 @@ func (b *stopped) Read([]byte) (int, error) {
 	<-b.ctx.Done()
 	return 0, b.ctx.Err()
 }
+
+// Shortened returns a body that has one byte less than its size says. It must be read, not copied.
+func Shortened(size int) io.ReadSeeker { return &shortened{bytes.NewReader(make([]byte, size))} }
+
+type shortened struct{ *bytes.Reader }
+
+func (s *shortened) Read(p []byte) (int, error) {
+	if s.Len() <= 1 {
+		return 0, io.EOF
+	}
+	return s.Reader.Read(p[:min(len(p), s.Len()-1)])
+}
+
+func (s *shortened) WriteTo(io.Writer) (int64, error) { panic("not to be used") }
