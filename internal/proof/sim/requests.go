@@ -99,10 +99,8 @@ func (c *client) since(t time.Time) (n int) {
 func (w *world) checkRequests() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, p := range append(w.processes[:len(w.processes):len(w.processes)], w.reader) {
-		if p != nil {
-			p.checkRequests()
-		}
+	for _, p := range w.processes {
+		p.checkRequests()
 	}
 }
 

@@ -71,13 +71,8 @@ func NewTableConfig(seed uint64) *TableConfig {
 type tableWorld struct {
 	cfg *TableConfig
 
-	journal   // its mu guards what follows, and is locked last
-	chaosOver bool
-	finished  bool            // no process may start
-	processes []*tableProcess // all that ever ran
-	nodes     []*tableProcess // the latest of each node
-	pending   int             // processes that are to start again
-	longest   time.Duration   // after the last fault until a lock was acquired
+	stage[*tableProcess]               // its mu guards longest, and is locked last
+	longest              time.Duration // after the last fault until a lock was acquired
 
 	// state guards what follows. It is held while the store carries out a request, and while the
 	// invariants are checked. Methods of leases may be called meanwhile, so nothing that a Table
@@ -103,7 +98,6 @@ type tableWorld struct {
 	toRemove    map[string]bool        // objects of members that were dead, and not yet judged, when the faults ended
 	asked       map[tableRow]tableAsk  // rows of members that have a copy
 	copied      map[string]bool        // objects of members that have had a copy
-	occurred
 }
 
 // restoredObject is what a member's object showed before a person brought back an older version. If
@@ -119,9 +113,6 @@ type restoredObject struct {
 type tableProcess struct {
 	machine
 	w       *tableWorld
-	name    string
-	node    int
-	rand    *rand.Rand // guarded by w.mu
 	clients []*tableClient
 	life    context.Context
 	die     context.CancelFunc
@@ -133,12 +124,8 @@ type tableProcess struct {
 
 	// Guarded by w.mu.
 	stop         context.CancelFunc // of its runs
-	halted       bool               // its runs are to end
-	gone         bool               // for good
 	faulty       bool               // it stopped while requests went wrong
 	leaves       bool
-	resumedAt    time.Time
-	crashedAt    time.Time
 	unwellAt     time.Time // when something last kept it from the store
 	excusedUntil time.Time // until then it may hold what others hold: all its clocks stood still
 }
@@ -149,17 +136,15 @@ func RunTables(t *testing.T, cfg *TableConfig, trace bool) Outcome {
 	var out Outcome
 	InBubble(t, cfg.Seed, func() {
 		w := &tableWorld{
-			cfg: cfg, journal: newJournal(trace), objects: make(map[string]*tableObject),
-			former: make(map[string][][]byte),
-			nodes:  make([]*tableProcess, cfg.Nodes), table: tables.New(), edited: make(map[string]bool),
-			restored: make(map[string]restoredObject),
-			usedAt:   make(map[string]time.Time), toRemove: make(map[string]bool),
+			cfg: cfg, stage: newStage[*tableProcess](&cfg.Config, trace, len(TableSituations)),
+			objects: make(map[string]*tableObject), former: make(map[string][][]byte), table: tables.New(),
+			edited: make(map[string]bool), restored: make(map[string]restoredObject),
+			usedAt: make(map[string]time.Time), toRemove: make(map[string]bool),
 			asked: make(map[tableRow]tableAsk), copied: make(map[string]bool),
-			occurred: make(occurred, len(TableSituations)),
 		}
+		w.start, w.acts = w.startNode, w.actOnTables
 		w.history = []*tables.Table{w.table}
 		out = w.run()
-		out.Stats.Situations = w.reached()
 	})
 	return out
 }
@@ -169,32 +154,15 @@ func (w *tableWorld) run() Outcome {
 	var watcher sync.WaitGroup
 	watcher.Go(func() { w.watch(watching) })
 	if w.cfg.Visitors {
-		go w.visits()
+		go w.visits(w.visit)
 	}
-	r := w.cfg.rng("machines")
-	for i := range w.nodes {
-		time.Sleep(time.Duration(1 + r.Int64N(int64(w.cfg.TTL/4))))
-		w.start(i, 0, w.newClock(i))
-	}
-	for _, a := range w.cfg.Actions {
-		time.Sleep(max(time.Until(w.began.Add(a.At)), time.Microsecond))
-		w.act(a)
-	}
-	time.Sleep(time.Until(w.began.Add(w.cfg.Chaos)))
+	w.play()
+	w.repair(0)
+	w.findDead()
 	w.endChaos()
 	w.checkRest()
-	w.mu.Lock()
-	w.finished = true
-	processes := slices.Clone(w.processes)
-	w.mu.Unlock()
-	for _, p := range processes {
-		go p.halt()
-	}
-	for _, p := range processes {
-		p.runs.Wait()
-		p.rest()
-		p.workers.Wait()
-		p.die()
+	for _, p := range w.haltAll() {
+		p.ends(Action{})
 	}
 	w.checkNothingLeft()
 	stopWatching()
@@ -203,22 +171,12 @@ func (w *tableWorld) run() Outcome {
 	return w.outcome()
 }
 
-// newClock is the clock of a machine.
-func (w *tableWorld) newClock(node int) *nodeClock {
-	r := w.cfg.rng("machine", node)
-	wall := time.Duration(0)
-	if w.cfg.Skew > 0 {
-		wall = time.Duration(r.Int64N(int64(2*w.cfg.Skew))) - w.cfg.Skew
+// startNode starts a process on a node.
+func (w *tableWorld) startNode(node int, c *nodeClock, _ bool) {
+	if c.generation == 0 && w.cfg.hasWrongClock(node) {
+		c.step(w.cfg.Wrong - c.skew)
 	}
-	if w.cfg.hasWrongClock(node) {
-		wall = w.cfg.Wrong
-	}
-	return newNodeClock(1+w.cfg.RateSpread*float64(1-2*(node%2)), wall, w.cfg.rng("jitter", node))
-}
-
-// start starts a process on a node.
-func (w *tableWorld) start(node, generation int, c *nodeClock) {
-	p := w.newProcess(fmt.Sprintf("node%d.%d", node, generation), node, c)
+	p := w.newProcess(fmt.Sprintf("node%d.%d", node, c.generation), node, c)
 	tables := 1
 	if w.cfg.Two && p.draw(2) == 0 {
 		tables = 2
@@ -250,7 +208,7 @@ func (w *tableWorld) start(node, generation int, c *nodeClock) {
 
 // newProcess is a process that has no Tables yet, and does not run.
 func (w *tableWorld) newProcess(name string, node int, c *nodeClock) *tableProcess {
-	p := &tableProcess{w: w, name: name, node: node, machine: machine{clock: c}, rand: w.cfg.rng("work", name)}
+	p := &tableProcess{w: w, machine: w.newMachine(node, name, c)}
 	p.life, p.die = context.WithCancel(context.Background())
 	p.work, p.rest = context.WithCancel(p.life)
 	return p
@@ -259,12 +217,11 @@ func (w *tableWorld) newProcess(name string, node int, c *nodeClock) *tableProce
 // launch runs the Tables of a new process. It reports false if no process may start any more. The
 // caller holds w.mu.
 func (w *tableWorld) launch(p *tableProcess) bool {
-	if w.finished {
+	if !w.joins(p) {
 		p.die()
 		return false
 	}
 	p.unwellAt = time.Now()
-	w.processes = append(w.processes, p)
 	p.begin()
 	return true
 }
@@ -297,10 +254,20 @@ func (p *tableProcess) halt() {
 	stop()
 }
 
-func (p *tableProcess) isHalted() bool {
-	p.w.mu.Lock()
-	defer p.w.mu.Unlock()
-	return p.halted
+// ends waits until the runs have ended. A process that is not to run again ends with them.
+func (p *tableProcess) ends(a Action) {
+	p.runs.Wait()
+	if a.Kind != "stop and run again" {
+		p.rest()
+		p.workers.Wait()
+		p.die()
+	}
+}
+
+// crash ends a process: from now on nothing of it reaches the store.
+func (p *tableProcess) crash() {
+	p.dies()
+	p.die()
 }
 
 // run calls Table.Run, and again if a refusal has ended it.
@@ -372,11 +339,16 @@ func newTableClient(p *tableProcess, name, member string) *tableClient {
 		opts = append(opts, locktable.WithMember(member))
 	}
 	var err error
-	if c.tab, err = locktable.New(c, tableKey, opts...); err != nil {
+	if c.tab, err = locktable.New(c.store(), tableKey, opts...); err != nil {
 		panic(err)
 	}
 	c.key = tableKey + ".members/" + c.tab.Member()
 	return c
+}
+
+// store is a known store, which nothing needs to try.
+func (c *tableClient) store() leasehold.Store {
+	return face{leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}, c}
 }
 
 // verdicts marks what a Table logs of the terms of others.
@@ -418,13 +390,6 @@ func (c *tableClient) observe(_ context.Context, e locktable.Event) {
 			e.Locks, e.Token, e.Revision,
 			e.Asked, e.Dropped, e.Evicted, firstLine(e.Err))
 	}
-}
-
-// draw draws a duration below d.
-func (p *tableProcess) draw(d time.Duration) time.Duration {
-	p.w.mu.Lock()
-	defer p.w.mu.Unlock()
-	return time.Duration(p.rand.Int64N(int64(d)))
 }
 
 // drawClaims draws what a caller wants: one lock, or several.
@@ -604,15 +569,6 @@ func (c *tableClient) function(ctx context.Context) error {
 		return errFails
 	}
 	return nil
-}
-
-// faultsOn reports whether requests may go wrong.
-func (w *tableWorld) faultsOn() bool { return !w.over() && time.Since(w.began) < w.cfg.Chaos*7/10 }
-
-func (w *tableWorld) over() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.chaosOver
 }
 
 // tableObject is an object of the store.

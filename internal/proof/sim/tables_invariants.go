@@ -266,7 +266,9 @@ func (w *tableWorld) diedAt(key string) (at time.Time) {
 			if !p.crashed.Load() {
 				return time.Time{}
 			}
-			at = p.unwellAt
+			if p.crashedAt.After(at) {
+				at = p.crashedAt
+			}
 		}
 	}
 	return at
@@ -743,7 +745,7 @@ func (w *tableWorld) live() []*tableClient {
 	defer w.mu.Unlock()
 	var live []*tableClient
 	for _, p := range w.nodes {
-		if p == nil || p.gone || p.halted || p.crashed.Load() {
+		if p == nil || p.halted || p.crashed.Load() {
 			continue
 		}
 		live = append(live, p.clients...)
@@ -826,8 +828,7 @@ func (w *tableWorld) stopTwins() {
 		}
 		w.log(c.name, "*** stops, because it has the name of another")
 		c.p.halt()
-		c.p.runs.Wait()
-		c.p.end()
+		c.p.ends(Action{})
 	}
 }
 
