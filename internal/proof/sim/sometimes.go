@@ -365,6 +365,12 @@ const (
 	overOtherTerm
 	overOtherObject
 	overUnread
+	memberResumed
+	resumedAfterTTL
+	resumedEvicted
+	freedByAnotherHeir
+	notDetachable
+	lateWriteOfDetached
 	tableSituations // their number
 )
 
@@ -421,6 +427,28 @@ var TableSituations = Situations{
 		"tables: a member's object is unreadable",
 		"a look at a member's object tells nothing, because it fails",
 		1460,
+	},
+	memberResumed: {"tables: a member resumed", "a lease goes on in another process", 200},
+	resumedAfterTTL: {
+		"tables: resumed after the TTL",
+		"a member goes on in another process although its TTL has passed",
+		20,
+	},
+	resumedEvicted: {
+		"tables: resumed too late",
+		"a member does not go on in another process, because it was evicted after its TTL",
+		20,
+	},
+	freedByAnotherHeir: {
+		"tables: freed by another heir",
+		"a process frees a lease that another process has by the same handle",
+		10,
+	},
+	notDetachable: {"tables: not detachable", "a member cannot be handed over, as while a function runs", 200},
+	lateWriteOfDetached: {
+		"tables: a late write of a detached member",
+		"a write arrives that was sent before the member was detached",
+		10,
 	},
 }
 

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,6 +64,7 @@ func NewTableConfig(seed uint64) *TableConfig {
 	c.drawTableActions(r)
 	c.Mixed = r.IntN(3) == 0
 	c.drawMemberCopies()
+	c.drawHandOvers()
 	c.drawVisits()
 	return c
 }
@@ -98,6 +100,7 @@ type tableWorld struct {
 	toRemove    map[string]bool        // objects of members that were dead, and not yet judged, when the faults ended
 	asked       map[tableRow]tableAsk  // rows of members that have a copy
 	copied      map[string]bool        // objects of members that have had a copy
+	handed      []*handedOver
 }
 
 // restoredObject is what a member's object showed before a person brought back an older version. If
@@ -176,6 +179,9 @@ func (w *tableWorld) startNode(node int, c *nodeClock, _ bool) {
 	if c.generation == 0 && w.cfg.hasWrongClock(node) {
 		c.step(w.cfg.Wrong - c.skew)
 	}
+	w.mu.Lock()
+	last := w.nodes[node]
+	w.mu.Unlock()
 	p := w.newProcess(fmt.Sprintf("node%d.%d", node, c.generation), node, c)
 	tables := 1
 	if w.cfg.Two && p.draw(2) == 0 {
@@ -196,6 +202,9 @@ func (w *tableWorld) startNode(node int, c *nodeClock, _ bool) {
 			}
 		}
 		p.clients = append(p.clients, newTableClient(p, name, member))
+	}
+	if h := last.detached(); h != nil {
+		p.clients[min(h.table, tables-1)].resumes(h)
 	}
 	w.log(p.name, "starts, with %d tables", tables)
 	w.mu.Lock()
@@ -240,7 +249,9 @@ func (p *tableProcess) begin() {
 	ctx, cancel := context.WithCancel(p.life)
 	p.stop, p.halted = cancel, false
 	for _, c := range p.clients {
-		p.runs.Go(func() { c.run(ctx) })
+		if !c.detaching.Load() {
+			p.runs.Go(func() { c.run(ctx) })
+		}
 	}
 }
 
@@ -277,7 +288,10 @@ func (c *tableClient) run(ctx context.Context) {
 		err := c.tab.Run(ctx)
 		w.log(c.name, "Run has returned: %s", firstLine(err))
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, err == nil && c.detaching.Load():
+			return
+		case c.heir != nil && err != nil && !c.hasWritten():
+			c.notResumed(err)
 			return
 		case !p.harmed.Load():
 			w.violate("%s: Run returned early: %v", c.name, err)
@@ -298,6 +312,10 @@ type tableClient struct {
 	marks int         // guarded by w.mu
 	copy  *memberCopy // nil if its machine is no copy
 
+	heir      *handedOver // what it goes on with; nil if it does not
+	detaching atomic.Bool // so its Run may end
+	late      atomic.Bool // its next write of the table is to arrive late
+
 	// Guarded by w.state.
 	known    uint64               // the highest revision that it was shown
 	shown    int                  // number of the newest version of the table that it was shown
@@ -313,6 +331,8 @@ type tableClient struct {
 	barred   time.Time            // since when its writes of the table fail; zero if the last one has succeeded
 	recent   []tableTraffic       // within the last TTL
 	stormy   bool                 // it has sent too many
+	wrote    bool                 // it has written the table
+	detached *handedOver          // nil unless its member was detached
 }
 
 // tableRow names a request for ever.
@@ -328,13 +348,7 @@ func newTableClient(p *tableProcess, name, member string) *tableClient {
 		asked: make(map[tableRow]bool),
 		sent:  make(map[string]tableSent),
 	}
-	w := p.w
-	opts := []locktable.Option{
-		locktable.WithObserver(c.observe),
-		locktable.WithTTL(w.cfg.TTL), locktable.WithLogger(slog.New(verdicts{slog.DiscardHandler, w.occurred})),
-		locktable.WithSafetyMargin(w.cfg.Margin), locktable.WithClockDrift(w.cfg.Drift),
-		testopt.WithTableClock(p.clock),
-	}
+	opts := c.options()
 	if member != "" {
 		opts = append(opts, locktable.WithMember(member))
 	}
@@ -344,6 +358,23 @@ func newTableClient(p *tableProcess, name, member string) *tableClient {
 	}
 	c.key = tableKey + ".members/" + c.tab.Member()
 	return c
+}
+
+func (c *tableClient) options() []locktable.Option {
+	w := c.p.w
+	return []locktable.Option{
+		locktable.WithObserver(c.observe),
+		locktable.WithTTL(w.cfg.TTL), locktable.WithLogger(slog.New(verdicts{slog.DiscardHandler, w.occurred})),
+		locktable.WithSafetyMargin(w.cfg.Margin), locktable.WithClockDrift(w.cfg.Drift),
+		testopt.WithTableClock(c.p.clock),
+	}
+}
+
+// hasWritten reports whether the table has a version that this Table has written.
+func (c *tableClient) hasWritten() bool {
+	c.p.w.state.Lock()
+	defer c.p.w.state.Unlock()
+	return c.wrote
 }
 
 // store is a known store, which nothing needs to try.
@@ -458,6 +489,9 @@ func (c *tableClient) use(claims []tables.Claim) {
 	ctx, cancel := context.WithTimeout(p.work, 1+p.draw(patience))
 	defer cancel()
 	lock, how := c.lock(claims...), p.draw(5)
+	if p.w.cfg.Handles && p.draw(4) > 0 {
+		how = 3 // while a function runs, no member can be handed over
+	}
 	if how < 2 { // the function's context ends with the caller's, so it must not end with its patience
 		whole, cancel := context.WithCancel(p.work)
 		defer cancel()
@@ -498,7 +532,12 @@ func (c *tableClient) use(claims []tables.Claim) {
 		c.do(claims, func(f func(context.Context, *locktable.Lease) error) error { return lease.Do(p.work, f) })
 		return
 	}
-	h := c.hold(lease, claims, lease.Context(), false)
+	c.keep(c.hold(lease, claims, lease.Context(), false))
+}
+
+// keep keeps a lease for a while, or until another wants it, and releases it.
+func (c *tableClient) keep(h *tableHold) {
+	p, ttl, lease := c.p, c.p.w.cfg.TTL, h.lease
 	hold, stop := context.WithCancel(lease.Context())
 	defer stop()
 	if p.draw(3) == 0 {
@@ -517,8 +556,7 @@ func (c *tableClient) use(claims []tables.Claim) {
 	if p.draw(4) == 0 {
 		done() // the table goes on freeing it
 	}
-	err = lease.Release(lasting)
-	c.released(h, err)
+	c.released(h, lease.Release(lasting))
 }
 
 // drawHold draws how long to hold what was acquired.

@@ -74,6 +74,10 @@ func (w *tableWorld) actOnTables(p *tableProcess, a Action) {
 		}
 	case "stop and run again":
 		w.stopAnd(p, a, func() {
+			if p.detached() != nil {
+				w.restart(p, false)
+				return
+			}
 			w.log(p.name, "*** is to run again")
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -94,6 +98,8 @@ func (w *tableWorld) actOnTables(p *tableProcess, a Action) {
 		p.deny(a, func(_, key string) bool { return p.owns(key) }, errAccess, err503)
 	case "deny others' objects":
 		p.deny(a, func(_, key string) bool { return key != tableKey && !p.owns(key) }, errAccess, err503)
+	case "hand over":
+		go w.handOver(p, a)
 	case "copy":
 		go w.copyMember(p, a)
 	default:
@@ -330,6 +336,7 @@ func (w *tableWorld) applyLocked(c *tableClient, r *tableRequest) reply {
 		delete(w.objects, r.key)
 		return reply{seq: seq}
 	case r.kind == "create" && o != nil, r.kind == "update" && r.ifMatch != o.etag:
+		w.markIf(c.detached != nil && r.key == tableKey, lateWriteOfDetached)
 		return reply{err: leasehold.ErrPreconditionFailed, seq: seq}
 	}
 	var old leasehold.Record
@@ -372,7 +379,7 @@ func (c *tableClient) send(ctx context.Context, q request) reply {
 	if q.kind == "get" {
 		f = f.ofRead()
 	}
-	f, _ = p.befalls(f, q.kind, q.key)
+	f, _ = p.befalls(c.isLate(r, f), q.kind, q.key)
 	if p.crashed.Load() {
 		return reply{err: errReset}
 	}
