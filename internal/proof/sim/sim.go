@@ -114,7 +114,7 @@ func InBubble(t *testing.T, seed uint64, world func()) {
 
 func newWorld(cfg *Config, trace bool) *world {
 	w := &world{
-		stage:      newStage[*process](cfg, trace, lockSituations),
+		stage:      newStage[*process](cfg, trace, len(lockWorlds)),
 		tokenOwner: make(map[uint64]string), broken: make(map[uint64]bool),
 		asked: &fakes3.Server{BareIfMatch: cfg.BareETags},
 	}
