@@ -23,8 +23,8 @@ type handedOver struct {
 	seq   int       // number of the table's version then
 }
 
-// drawHandOvers draws whether processes hand their members over to others. Two of three do so before
-// the TTL has passed. Some machines were copied shortly before.
+// drawHandOvers draws whether processes hand their members over to others. Most go on before the
+// TTL has passed. Some machines were copied shortly before.
 func (c *TableConfig) drawHandOvers() {
 	r := c.rng("hand-overs of members")
 	if c.Handles = r.IntN(4) == 0; !c.Handles {
@@ -266,8 +266,8 @@ func (w *tableWorld) alsoResume(h *handedOver, lasts time.Duration) {
 }
 
 // checkHandedOver wants that a member which was detached is left alone until its TTL has passed:
-// nothing that its process has sent before lands any more, and nobody else frees what it holds. What
-// one of several heirs frees is free, which another need not know before it looks, once it has
+// nothing that its process has sent before lands any more, and nobody else frees what it holds.
+// What one of several heirs frees is free. Another need not know that before it looks, once it has
 // written itself. The caller holds w.state.
 func (w *tableWorld) checkHandedOver(c *tableClient, old, now *tables.Table) {
 	if c.detached != nil {
