@@ -23,8 +23,13 @@ type handedOver struct {
 	seq   int       // number of the table's version then
 }
 
+var handOverFaults = []string{
+	"copy", "copy", "restore table", "restore table", "crash and restart", "suspend", "partition",
+	"deny table's writes", "", "",
+}
+
 // drawHandOvers draws whether processes hand their members over to others. Most go on before the
-// TTL has passed. Some machines were copied shortly before.
+// TTL has passed. About then something else happens as well.
 func (c *TableConfig) drawHandOvers() {
 	r := c.rng("hand-overs of members")
 	if c.Handles = r.IntN(4) == 0; !c.Handles {
@@ -36,14 +41,15 @@ func (c *TableConfig) drawHandOvers() {
 			For: time.Duration(r.Int64N(int64([]time.Duration{c.TTL / 10, c.TTL / 2, 3 * c.TTL}[r.IntN(3)]))),
 		}
 		c.Actions = append(c.Actions, a)
-		if restored := a; c.Damage && r.IntN(2) == 0 {
-			restored.At, restored.Kind = a.At+time.Duration(r.Int64N(int64(a.For+c.TTL/4))), "restore table"
-			c.Actions = append(c.Actions, restored)
+		from, most := a.At, a.For+c.TTL/4
+		switch a.Kind = handOverFaults[r.IntN(len(handOverFaults))]; {
+		case a.Kind == "copy":
+			from, most, a.For = max(a.At-c.TTL, 0), c.TTL, c.TTL+a.For
+		case a.Kind == "", a.Kind == "restore table" && !c.Damage:
+			continue
 		}
-		if r.IntN(4) == 0 {
-			a.At, a.Kind, a.For = max(a.At-time.Duration(r.Int64N(int64(c.TTL))), 0), "copy", c.TTL+a.For
-			c.Actions = append(c.Actions, a)
-		}
+		a.At = from + time.Duration(r.Int64N(int64(most)))
+		c.Actions = append(c.Actions, a)
 	}
 	c.sortActions()
 }
