@@ -35,8 +35,9 @@ type detaching struct {
 // Functions under leases must have returned. Requests that wait fail with [ErrNotRunning], also if
 // Detach fails, and are taken out of the table first. While the store cannot be reached for that,
 // Detach tries again until ctx ends, and returns ctx's error. After any error the leases are as
-// they were. It matches [ErrNotRunning], [ErrNoTerm], or [ErrNotDetachable] if functions run, if no
-// lease is held, if another call is under way, or if a copy of this machine acts under the term.
+// they were, unless it matches [leasehold.ErrLost]: then the term was lost meanwhile. Others match
+// [ErrNotRunning], [ErrNoTerm], or [ErrNotDetachable] if functions run, if no lease is held, if
+// another call is under way, or if a copy of this machine acts under the term.
 func (t *Table) Detach(ctx context.Context) (handle string, err error) {
 	t.mu.Lock()
 	err, over := t.undetachable(t.term), t.over

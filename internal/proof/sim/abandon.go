@@ -145,7 +145,7 @@ func (p *process) dropLock(ctx context.Context) {
 	}
 	aside(true)
 	defer aside(false)
-	waiting, cancel := context.WithTimeout(ctx, p.draw(0, 3*p.w.cfg.TTL))
+	waiting, cancel := context.WithTimeout(ctx, p.draw(3*p.w.cfg.TTL))
 	lease, err := p.newLock(p.timing, true).Acquire(waiting)
 	cancel()
 	if err != nil {
@@ -155,7 +155,7 @@ func (p *process) dropLock(ctx context.Context) {
 	p.abandon(lease)
 	lease = nil
 	for range 4 {
-		_ = p.clock.Sleep(ctx, p.draw(0, p.w.cfg.TTL/4))
+		_ = p.clock.Sleep(ctx, p.draw(p.w.cfg.TTL/4))
 		runtime.GC() // by now no timer refers to the Lock
 		if lease, err = p.newLock(p.timing, true).TryAcquire(ctx); err == nil {
 			p.w.trace.holds(lease)

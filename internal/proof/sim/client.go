@@ -87,9 +87,6 @@ func (c *client) send(ctx context.Context, r request) reply {
 		},
 		heard: func(got *reply) { answered(*got) },
 	})
-	if c.p.crashed.Load() {
-		return reply{err: errReset}
-	}
 	c.received(ctx, number, r, &got, sentAt)
 	return got
 }
@@ -261,7 +258,7 @@ func (c *client) store() leasehold.Store {
 		return anyTTL{leasehold.NewS3Store(fakes3.NewClient(s3Transport{c}), fakes3.Bucket,
 			leasehold.WithServerClock(2*time.Second))}
 	}
-	return c
+	return face{leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: !c.p.w.cfg.Tried}, c}
 }
 
 // anyTTL is an S3Store that allows any TTL.
@@ -269,33 +266,3 @@ type anyTTL struct{ *leasehold.S3Store }
 
 // Describe allows any TTL.
 func (anyTTL) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{MinTTL: time.Millisecond} }
-
-// Describe allows any TTL, and says that it is a known store, unless it is to be tried, as the real
-// S3Store always is.
-func (c *client) Describe() leasehold.StoreInfo {
-	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: !c.p.w.cfg.Tried}
-}
-
-// Get implements leasehold.Store.
-func (c *client) Get(ctx context.Context, _ string) (leasehold.Object, error) {
-	got := c.send(ctx, request{kind: "get"})
-	return got.obj, got.err
-}
-
-// PutIfNoneMatch implements leasehold.Store.
-func (c *client) PutIfNoneMatch(ctx context.Context, _ string, body []byte) (string, error) {
-	got := c.send(ctx, request{kind: "create", body: body})
-	return got.obj.ETag, got.err
-}
-
-// PutIfMatch implements leasehold.Store.
-func (c *client) PutIfMatch(ctx context.Context, _ string, body []byte, etag string) (string, error) {
-	got := c.send(ctx, request{kind: "update", body: body, ifMatch: etag})
-	return got.obj.ETag, got.err
-}
-
-// DeleteIfMatch implements leasehold.Store. No lock may ever call it.
-func (c *client) DeleteIfMatch(context.Context, string, string) error {
-	c.p.w.violate("%s sent a DELETE", c.p.name)
-	return errReset
-}

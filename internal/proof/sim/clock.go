@@ -48,11 +48,11 @@ func newNodeClock(rate float64, wall time.Duration, r *rand.Rand) *nodeClock {
 	}
 }
 
-// next is the clock of the machine for the process that follows, and the number of that.
-func (c *nodeClock) next(cfg *Config, node int) (k *nodeClock, generation int) {
-	k = newNodeClock(c.rate, 0, cfg.rng("jitter", node, c.generation+1))
+// next is the clock of the machine for the process that follows.
+func (c *nodeClock) next(cfg *Config, node int) *nodeClock {
+	k := newNodeClock(c.rate, 0, cfg.rng("jitter", node, c.generation+1))
 	k.base, k.skew, k.tamed, k.generation = c.Now(), c.skew, c.tamed, c.generation+1
-	return k, k.generation
+	return k
 }
 
 // Now implements clock.Clock.

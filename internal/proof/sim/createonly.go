@@ -216,5 +216,5 @@ func (s createOnly) PutIfMatch(ctx context.Context, key string, body []byte, eta
 
 // DeleteIfMatch implements leasehold.Store. No lock may ever call it.
 func (s createOnly) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	return s.c.DeleteIfMatch(ctx, key, etag)
+	return face{sender: s.c}.DeleteIfMatch(ctx, key, etag)
 }

@@ -61,7 +61,7 @@ func (p *process) handOver(lease *leasehold.Lease) {
 	}
 	pause := func() time.Duration {
 		if w.cfg.Foreign { // who must be there first
-			return p.draw(0, 2*w.cfg.TTL)
+			return p.draw(2 * w.cfg.TTL)
 		}
 		return time.Duration(p.whim(int(w.cfg.TTL/2)) * (1 + p.whim(4)/3*5))
 	}
@@ -103,7 +103,7 @@ func (p *process) resume(token uint64, handle string, leave bool) {
 		return
 	}
 	w.log(p.name, "calls Resume of token %d", token)
-	ctx, cancel := context.WithTimeout(p.running, p.draw(0, w.cfg.TTL))
+	ctx, cancel := context.WithTimeout(p.running, p.draw(w.cfg.TTL))
 	lease, err := p.newLock(w.cfg.timing(p.name, token), false).Resume(ctx, handle)
 	cancel()
 	w.markIf(errors.Is(err, leasehold.ErrLost), resumedTooLate)
@@ -121,8 +121,8 @@ func (p *process) resume(token uint64, handle string, leave bool) {
 	}
 	w.mu.Unlock()
 	w.log(p.name, "leads on with token %d", token)
-	for end := time.Now().Add(p.draw(0, 2*w.cfg.TTL)); time.Now().Before(end) && w.faultsOn(); {
-		if p.clock.Sleep(lease.Context(), w.cfg.TTL/8+p.draw(0, time.Second)) != nil || p.running.Err() != nil {
+	for end := time.Now().Add(p.draw(2 * w.cfg.TTL)); time.Now().Before(end) && w.faultsOn(); {
+		if p.clock.Sleep(lease.Context(), w.cfg.TTL/8+p.draw(time.Second)) != nil || p.running.Err() != nil {
 			break
 		}
 		w.checkOneValidLease()

@@ -223,9 +223,7 @@ func (w *world) checkWrite(writer *process, r request, old, now leasehold.Record
 	if writer != nil && now.Released() && !old.Released() {
 		w.checkRelease(writer, now.Token)
 	}
-	if w.cfg.Wakes {
-		w.notifyLocked()
-	}
+	w.notifyLocked()
 }
 
 // checkTakeover wants no write while a foreign client holds the lock, and no takeover within a TTL

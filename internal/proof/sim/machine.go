@@ -2,43 +2,60 @@ package sim
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
+
+	"github.com/leasehold-go/leasehold"
 )
 
 // machine is where a process runs, and its link to the store, in the worlds of locks and of tables
 // alike.
 type machine struct {
+	name    string // of the process
+	node    int    // or administrator, reader or visitor
 	clock   *nodeClock
+	rand    *rand.Rand // of its work
+	journal *journal   // of its world
 	crashed atomic.Bool
 	cut     atomic.Bool // nothing gets through in either direction
 	outage  atomic.Bool // every request is answered 503 at once
 	denied  atomic.Pointer[func(kind, key string) error]
 	harmed  atomic.Bool // it was denied something
+
+	// The journal's mutex guards rand and these.
+	halted    bool // the process has crashed, or is to stop
+	crashedAt time.Time
+	resumedAt time.Time // when the machine last resumed, or the term of its process was broken
 }
 
-// suffers does to a machine what an action says if it is one of the network or of the wall clock,
-// and undoes it later. It reports whether it is.
-func (m *machine) suffers(a Action) bool {
-	toggle := func(b *atomic.Bool) {
-		b.Store(true)
-		time.AfterFunc(a.For, func() { b.Store(false) })
-	}
-	switch a.Kind {
-	case "partition":
-		toggle(&m.cut)
-	case "outage":
-		toggle(&m.outage)
-	case "step wall clock":
-		m.clock.step(a.Step)
-	default:
-		return false
-	}
-	return true
+func (m *machine) on() *machine { return m }
+
+// draw draws a duration below d.
+func (m *machine) draw(d time.Duration) time.Duration {
+	m.journal.mu.Lock()
+	defer m.journal.mu.Unlock()
+	return time.Duration(m.rand.Int64N(int64(d)))
 }
 
-// freeze stops the machine for a while, as the kind of the action says, and then calls thaw.
-func (m *machine) freeze(a Action, thaw func()) {
+func (m *machine) isHalted() bool {
+	m.journal.mu.Lock()
+	defer m.journal.mu.Unlock()
+	return m.halted
+}
+
+// suffers cuts a machine from the store for a while, as the kind of the action says.
+func (m *machine) suffers(a Action) {
+	link := &m.cut
+	if a.Kind == "outage" {
+		link = &m.outage
+	}
+	link.Store(true)
+	time.AfterFunc(a.For, func() { link.Store(false) })
+}
+
+// freeze stops the machine, as the kind of the action says.
+func (m *machine) freeze(a Action) {
 	state, step := suspended, time.Duration(0)
 	switch a.Kind {
 	case "suspend, wall clock set back": // only CLOCK_BOOTTIME has counted the suspend
@@ -50,11 +67,13 @@ func (m *machine) freeze(a Action, thaw func()) {
 	}
 	m.clock.freeze(state)
 	m.clock.step(step)
-	time.AfterFunc(a.For, thaw)
 }
 
 // dies lets nothing more of a process reach the store, except requests that are on the network.
 func (m *machine) dies() {
+	m.journal.mu.Lock()
+	m.halted, m.crashedAt = true, time.Now()
+	m.journal.mu.Unlock()
 	m.crashed.Store(true)
 	m.clock.thaw() // because the goroutines of the simulation itself must end
 }
@@ -154,5 +173,42 @@ func (m *machine) carry(ctx context.Context, f networkFault, s server) reply {
 		s.heard(&got)
 	}
 	m.clock.waitWhileFrozen()
+	if m.crashed.Load() {
+		return reply{err: errReset}
+	}
 	return got
+}
+
+// face is a process's connection to the store, as a Store.
+type face struct {
+	leasehold.StoreInfo
+	sender interface {
+		send(ctx context.Context, r request) reply
+	}
+}
+
+// Describe implements leasehold.Store.
+func (f face) Describe() leasehold.StoreInfo { return f.StoreInfo }
+
+// Get implements leasehold.Store.
+func (f face) Get(ctx context.Context, key string) (leasehold.Object, error) {
+	got := f.sender.send(ctx, request{kind: "get", key: key})
+	return got.obj, got.err
+}
+
+// PutIfNoneMatch implements leasehold.Store.
+func (f face) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
+	got := f.sender.send(ctx, request{kind: "create", key: key, body: body})
+	return got.obj.ETag, got.err
+}
+
+// PutIfMatch implements leasehold.Store.
+func (f face) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
+	got := f.sender.send(ctx, request{kind: "update", key: key, body: body, ifMatch: etag})
+	return got.obj.ETag, got.err
+}
+
+// DeleteIfMatch implements leasehold.Store.
+func (f face) DeleteIfMatch(ctx context.Context, key, etag string) error {
+	return f.sender.send(ctx, request{kind: "delete", key: key, ifMatch: etag}).err
 }

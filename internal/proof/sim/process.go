@@ -18,8 +18,6 @@ import (
 type process struct {
 	machine
 	w          *world
-	name       string
-	node       int // or administrator
 	identity   string
 	client     *client
 	lock       *leasehold.Lock
@@ -29,7 +27,6 @@ type process struct {
 	process    leasehold.Option // a process of its own
 	reclaims   bool             // WithReclaim
 	timing                      // of p.lock
-	rand       *rand.Rand       // of its work; guarded by w.mu
 	whims      *rand.Rand       // of how it ends its leases; guarded by w.mu
 	running    context.Context  // ended by stop
 	stop       context.CancelFunc
@@ -41,7 +38,6 @@ type process struct {
 	// stop it
 	excused         bool
 	resumes         bool             // lease is of a term that another process has begun
-	resumedAt       time.Time        // when its machine last resumed, or its term was broken
 	pausedNow       bool             // none of its clocks counts this pause
 	newTerms        []time.Time      // when it saw a term begin
 	released        []time.Time      // when it released, or failed to
@@ -68,21 +64,32 @@ type elector struct {
 	started, stopped int // guarded by w.mu
 }
 
-// start starts a process on a node, unless the world is over and nobody would stop it.
-func (w *world) start(node, generation int, c *nodeClock, identity string, reclaim bool) {
+// newProcess is a process that does not run yet.
+func (w *world) newProcess(node int, name, identity string, c *nodeClock) *process {
 	p := &process{
-		w: w, name: fmt.Sprintf("node%d.%d", node, generation), node: node, machine: machine{clock: c},
-		identity: identity,
-		process:  testopt.NewProcess(), reclaims: reclaim,
-	}
-	p.timing = w.cfg.timing(p.name)
-	if w.cfg.Copies && node > 0 && generation == 0 {
-		p.copyOf(w.processes[0])
+		w: w, machine: w.newMachine(node, name, c), identity: identity, process: testopt.NewProcess(),
+		timing: w.cfg.timing(name),
 	}
 	p.client = w.newClient(p)
-	p.rand = w.rng("work", p.name)
-	ctx, cancel := context.WithCancel(context.Background())
-	p.running, p.stop = ctx, cancel
+	p.running, p.stop = context.WithCancel(context.Background())
+	if node < 0 {
+		p.lock = p.newLock(p.timing, false)
+	}
+	return p
+}
+
+// startNode starts a process on a node, unless the world is over and nobody would stop it.
+func (w *world) startNode(node int, c *nodeClock, reclaim bool) {
+	name := fmt.Sprintf("node%d.%d", node, c.generation)
+	identity := fmt.Sprint("node", node)
+	if w.cfg.Copies && c.generation > 0 { // a copy of this machine may have that name, and live
+		identity = name
+	}
+	p := w.newProcess(node, name, identity, c)
+	p.reclaims = reclaim || c.generation == 0 && w.cfg.Abandons && w.rng("reclaims", node).IntN(2) == 0
+	if w.cfg.Copies && node > 0 && c.generation == 0 {
+		p.copyOf(w.nodes[0])
+	}
 	p.lock = p.newLock(p.timing, p.reclaims)
 	p.newElector()
 	if w.cfg.Siblings {
@@ -91,11 +98,11 @@ func (w *world) start(node, generation int, c *nodeClock, identity string, recla
 	w.log(p.name, "starts")
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.finished {
-		cancel()
+	ctx := p.running
+	if !w.joins(p) {
+		p.stop()
 		return
 	}
-	w.processes = append(w.processes, p)
 	w.nodes[node] = p
 	for i, e := range p.electors {
 		p.goroutines.Go(func() {
@@ -126,7 +133,7 @@ func (p *process) run(ctx context.Context, e *elector) {
 	}
 	err := run(ctx)
 	for p.w.cfg.Pages && final(err) && ctx.Err() == nil {
-		_ = p.clock.Sleep(ctx, p.draw(0, p.w.cfg.TTL/5))
+		_ = p.clock.Sleep(ctx, p.draw(p.w.cfg.TTL/5))
 		err = run(ctx)
 	}
 	if err != nil && !p.crashed.Load() && !mayEndRun(err) {
@@ -213,7 +220,7 @@ func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
 		w.trace.works(p, lease)
 	}
 	p.fencedWrite(lease)
-	for p.clock.Sleep(ctx, w.cfg.TTL/8+p.draw(0, time.Second)) == nil {
+	for p.clock.Sleep(ctx, w.cfg.TTL/8+p.draw(time.Second)) == nil {
 		w.checkOneValidLease()
 		if lease.Valid() {
 			p.fencedWrite(lease)
@@ -222,8 +229,8 @@ func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
 		p.mayHandOver(lease)
 	}
 	p.leaves(lease)
-	windDown := p.draw(0, w.cfg.TTL/10)
-	if p.draw(0, 20) == 0 && (!w.cfg.Long || w.faultsOn()) { // not when checkOutage cuts the leader off
+	windDown := p.draw(w.cfg.TTL / 10)
+	if p.draw(20) == 0 && (!w.cfg.Long || w.faultsOn()) { // not when checkOutage cuts the leader off
 		windDown = ttlOf(lease) // longer than its lease
 	}
 	_ = p.clock.Sleep(context.Background(), windDown)
@@ -239,18 +246,18 @@ func (p *process) lead(ctx context.Context, lease *leasehold.Lease) {
 
 // repeat calls use now and then while requests may go wrong.
 func (p *process) repeat(ctx context.Context, use func(context.Context)) {
-	for p.clock.Sleep(ctx, p.draw(0, 2*p.w.cfg.TTL)) == nil && p.w.faultsOn() && !p.crashed.Load() {
+	for p.clock.Sleep(ctx, p.draw(2*p.w.cfg.TTL)) == nil && p.w.faultsOn() && !p.crashed.Load() {
 		use(ctx)
 	}
 }
 
 // runDo leads once by Lock.Do.
 func (p *process) runDo(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, p.draw(0, 3*p.w.cfg.TTL))
+	ctx, cancel := context.WithTimeout(ctx, p.draw(3*p.w.cfg.TTL))
 	defer cancel()
 	valid, token := false, uint64(0)
 	err := p.lock.Do(context.WithValue(ctx, waiterKey{}, ctx), func(ctx context.Context, lease *leasehold.Lease) error {
-		work, stop := context.WithTimeout(ctx, p.draw(0, p.w.cfg.TTL))
+		work, stop := context.WithTimeout(ctx, p.draw(p.w.cfg.TTL))
 		defer stop()
 		p.lead(work, lease)
 		valid, token = lease.Valid(), lease.Token()
@@ -261,7 +268,7 @@ func (p *process) runDo(ctx context.Context) {
 
 // holdUnguarded holds a lease for which no function runs.
 func (p *process) holdUnguarded(ctx context.Context) {
-	waiting, cancel := context.WithTimeout(ctx, p.draw(0, 3*p.w.cfg.TTL))
+	waiting, cancel := context.WithTimeout(ctx, p.draw(3*p.w.cfg.TTL))
 	lease, err := p.lock.Acquire(context.WithValue(waiting, waiterKey{}, waiting))
 	cancel()
 	if err != nil {
@@ -281,7 +288,7 @@ func (p *process) holdUnguarded(ctx context.Context) {
 		}
 		close(ended)
 	})()
-	_ = p.clock.Sleep(lease.Context(), p.draw(0, p.w.cfg.TTL))
+	_ = p.clock.Sleep(lease.Context(), p.draw(p.w.cfg.TTL))
 	if lease.Context().Err() != nil {
 		<-ended
 	}
@@ -290,16 +297,9 @@ func (p *process) holdUnguarded(ctx context.Context) {
 		if p.whim(2) == 0 {
 			return
 		}
-		_ = p.clock.Sleep(ctx, p.draw(0, p.w.cfg.TTL))
+		_ = p.clock.Sleep(ctx, p.draw(p.w.cfg.TTL))
 	}
 	p.releaseNow(lease)
-}
-
-// draw draws a duration from the random source of the process's work.
-func (p *process) draw(from, to time.Duration) time.Duration {
-	p.w.mu.Lock()
-	defer p.w.mu.Unlock()
-	return from + time.Duration(p.rand.Int64N(int64(to-from)))
 }
 
 func (p *process) label() string {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
 // readerFaults is the share of a reader's requests that go wrong.
@@ -55,23 +54,12 @@ type watching struct{}
 
 // startReader starts a process that watches and inspects the lock.
 func (w *world) startReader() {
-	p := &process{
-		w:        w,
-		name:     "reader",
-		node:     reader,
-		identity: "reader",
-		process:  testopt.NewProcess(),
-		machine:  machine{clock: newNodeClock(1, 0, w.rng("jitter", "reader"))},
-	}
-	p.client, p.rand = w.newClient(p), w.rng("work", p.name)
+	p := w.newProcess(reader, "reader", "reader", newNodeClock(1, 0, w.rng("jitter", "reader")))
 	p.client.faults, p.candidates = readerFaults, 2
 	p.reading = &reading{w: w, name: p.name, torn: make(map[string]bool)}
-	p.timing = w.cfg.timing(p.name)
-	p.lock = p.newLock(p.timing, false)
-	ctx, cancel := context.WithCancel(context.Background())
-	w.reader, p.running, p.stop = p, ctx, cancel
-	p.goroutines.Go(func() { p.watch(ctx) })
-	p.goroutines.Go(func() { p.inspect(ctx) })
+	w.reader, w.processes = p, append(w.processes, p) // nothing else runs yet
+	p.goroutines.Go(func() { p.watch(p.running) })
+	p.goroutines.Go(func() { p.inspect(p.running) })
 }
 
 // watch watches until ctx ends. A page that is taken for the lock object ends Watch.
@@ -89,14 +77,14 @@ func (p *process) watch(ctx context.Context) {
 				p.w.violate("%s: Watch ended: %v", p.name, err)
 			}
 		}
-		_ = p.clock.Sleep(ctx, p.draw(0, p.w.cfg.TTL/5))
+		_ = p.clock.Sleep(ctx, p.draw(p.w.cfg.TTL/5))
 	}
 }
 
 // inspect inspects now and then while requests may go wrong.
 func (p *process) inspect(ctx context.Context) {
 	r := p.reading
-	for p.clock.Sleep(ctx, p.draw(0, p.w.cfg.TTL)) == nil && p.w.faultsOn() {
+	for p.clock.Sleep(ctx, p.draw(p.w.cfg.TTL)) == nil && p.w.faultsOn() {
 		rec, err := p.lock.Inspect(ctx)
 		if err != nil {
 			continue

@@ -31,6 +31,8 @@ func (w *world) checkCalm(leader *process, since time.Time) {
 		case p == leader:
 		case w.cfg.Ages.wrong() && p.poll > leader.ttl/2: // each new version seems as old as the last pause was long
 			continue
+		case w.cfg.Ages != NoAges && p.poll > leader.ttl*2/3: // what is as old as a renewal interval can expire before
+			continue
 		case len(p.electors) > 1:
 			explained, short = float64(len(p.electors))*intervals(p.looks(leader.ttl)), shortWaits
 		default:
@@ -99,10 +101,8 @@ func (c *client) since(t time.Time) (n int) {
 func (w *world) checkRequests() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, p := range append(w.processes[:len(w.processes):len(w.processes)], w.reader) {
-		if p != nil {
-			p.checkRequests()
-		}
+	for _, p := range w.processes {
+		p.checkRequests()
 	}
 }
 

@@ -91,7 +91,7 @@ func (a Action) String() string {
 // The more frequent kinds are listed twice.
 var actionKinds = []string{
 	"partition", "partition", "suspend", "suspend, wall clock set back", "pause",
-	"pause, wall clock set right", "crash",
+	"pause, wall clock set right", "crash and restart",
 	"crash and restart", "crash and reclaim", "resign", "break", "step wall clock", "stop and start",
 	"outage", "forged wake-ups",
 }

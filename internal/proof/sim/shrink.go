@@ -92,7 +92,7 @@ func TableReport(t *testing.T, cfg *TableConfig, out Outcome) string {
 		best: cfg, out: out,
 	}
 	s.shrink(func(c *TableConfig) []*bool {
-		return []*bool{&c.Slow, &c.TornReads, &c.Wakes, &c.Two, &c.Loose, &c.Overruns, &c.Visitors}
+		return []*bool{&c.Slow, &c.TornReads, &c.Wakes, &c.Two, &c.Loose, &c.Overruns, &c.Visitors, &c.Handles}
 	}, func() (shorter bool) {
 		for i := len(s.best.Locks) - 1; i >= 0 && len(s.best.Locks) > 1; i-- {
 			shorter = s.try(func(c *TableConfig) {

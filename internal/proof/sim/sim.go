@@ -10,7 +10,6 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"runtime/pprof"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -67,31 +66,25 @@ func (s *Stats) Add(o Stats) {
 
 // world is a run in progress.
 type world struct {
-	cfg   *Config
+	stage[*process] // its mu guards what follows; store.mu, if held, was locked first
+
 	store *store
 	fence leasehold.Fence // of the resource that leaders write to
 	trace *trace          // nil if the world is not followed
 	asked *fakes3.Server  // has the objects with which a store finds out how the server wants ETags
 
-	journal                        // its mu guards what follows; store.mu, if held, was locked first
-	processes    []*process        // all that ever ran
-	nodes        []*process        // the latest process of each node
 	reader       *process          // nil if the world has none
 	tokenOwner   map[uint64]string // name of the process that acquired each token
 	written      uint64            // the highest token that has written to the resource
 	broken       map[uint64]bool   // terms that an administrator ended
 	acquiredAt   time.Time         // the last acquisition
-	messages     *rand.Rand        // of the channel that wakes processes
-	chaosOver    bool
-	finished     bool          // no process may start
-	tokenErased  bool          // by a foreign client, or by whoever restored an old version
-	backedUp     bool          // an old version of the lock has come back
-	foreignUntil time.Time     // a foreign client holds the lock until then
-	lastWriter   *process      // of the lock
-	tornETag     string        // of the last torn read; guarded by store.mu
-	token        atomic.Uint64 // in the store
-	etag         atomic.Value  // of the lock object
-	occurred
+	tokenErased  bool              // by a foreign client, or by whoever restored an old version
+	backedUp     bool              // an old version of the lock has come back
+	foreignUntil time.Time         // a foreign client holds the lock until then
+	lastWriter   *process          // of the lock
+	tornETag     string            // of the last torn read; guarded by store.mu
+	token        atomic.Uint64     // in the store
+	etag         atomic.Value      // of the lock object
 	abandonments
 	handovers
 	offers
@@ -121,11 +114,11 @@ func InBubble(t *testing.T, seed uint64, world func()) {
 
 func newWorld(cfg *Config, trace bool) *world {
 	w := &world{
-		cfg: cfg, journal: newJournal(trace), nodes: make([]*process, cfg.Nodes),
+		stage:      newStage[*process](cfg, trace, len(lockWorlds)),
 		tokenOwner: make(map[uint64]string), broken: make(map[uint64]bool),
-		asked: &fakes3.Server{BareIfMatch: cfg.BareETags}, occurred: make(occurred, lockSituations),
+		asked: &fakes3.Server{BareIfMatch: cfg.BareETags},
 	}
-	w.messages = w.rng("messages")
+	w.start, w.acts = w.startNode, w.actOnLocks
 	w.abandonments = abandonments{make(map[uint64]abandonment), make(map[uint64]bool)}
 	w.owner, w.heirs = make(map[uint64]*process), make(map[uint64]map[*process]bool)
 	w.moved = make(map[uint64]time.Time)
@@ -146,7 +139,6 @@ func (c *Config) rng(purpose ...any) *rand.Rand {
 }
 
 func (w *world) run() Outcome {
-	w.startNodes()
 	foreign, stopForeign := context.WithCancel(context.Background())
 	defer stopForeign()
 	if w.cfg.Foreign {
@@ -156,14 +148,9 @@ func (w *world) run() Outcome {
 		w.startReader()
 	}
 	if w.cfg.Visitors {
-		w.resumes.Go(w.visits)
+		w.resumes.Go(func() { w.visits(w.visit) })
 	}
-	for _, a := range w.cfg.Actions {
-		// never at the instant of a start or of another action
-		time.Sleep(max(time.Until(w.began.Add(a.At)), time.Microsecond))
-		w.act(a)
-	}
-	time.Sleep(time.Until(w.began.Add(w.cfg.Chaos)))
+	w.play()
 	w.endChaos()
 	w.checkRecovery()
 	if w.cfg.Long {
@@ -171,70 +158,14 @@ func (w *world) run() Outcome {
 	}
 	w.checkRequests()
 	stopForeign()
-	w.stopAll()
-	w.checkReleased()
-	w.trace.ends(&w.stats)
-	out := w.outcome()
-	out.Stats.Situations = w.reached()
-	return out
-}
-
-func (w *world) startNodes() {
-	r := w.rng("machines")
-	for i := range w.nodes {
-		rate := 1 + w.cfg.RateSpread*(2*r.Float64()-1)
-		if r.IntN(2) == 0 { // the two extremes, side by side, find the most
-			rate = 1 + w.cfg.RateSpread*float64(1-2*(i%2))
-		}
-		wall := time.Duration(0)
-		if w.cfg.Skew > 0 {
-			wall = time.Duration(r.Int64N(int64(2*w.cfg.Skew))) - w.cfg.Skew
-		}
-		c := newNodeClock(rate, wall, w.rng("jitter", i))
-		c.tamed = w.cfg.Foreign
-		time.Sleep(time.Duration(1 + r.Int64N(int64(time.Second))))
-		w.start(i, 0, c, fmt.Sprint("node", i), w.cfg.Abandons && w.rng("reclaims", i).IntN(2) == 0)
-	}
-}
-
-// endChaos repairs the network and resumes every machine.
-func (w *world) endChaos() {
-	w.mu.Lock()
-	w.chaosOver = true
-	nodes := slices.Clone(w.nodes)
-	w.mu.Unlock()
-	for _, p := range nodes {
-		if p.repair() {
-			w.thaw(p)
-		}
-	}
-	w.log("world", "*** all faults are over")
-}
-
-// faultsOn reports whether requests may still go wrong. They stop before the last actions are
-// undone.
-func (w *world) faultsOn() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return !w.chaosOver && time.Since(w.began) < w.cfg.Chaos*7/10
-}
-
-// stopAll stops every elector and waits until all that they left behind has ended.
-func (w *world) stopAll() {
-	w.mu.Lock()
-	w.finished = true
-	processes := slices.Clone(w.processes)
-	w.mu.Unlock()
-	if w.reader != nil {
-		processes = append(processes, w.reader)
-	}
-	for _, p := range processes {
-		p.stop()
-	}
+	processes := w.haltAll()
 	w.resumes.Wait()
 	for _, p := range processes {
 		p.goroutines.Wait()
 		p.checkCallbackPairs()
 	}
 	time.Sleep(w.cfg.longest() * 4) // for timers, and for requests that land late
+	w.checkReleased()
+	w.trace.ends(&w.stats)
+	return w.outcome()
 }

@@ -184,15 +184,11 @@ func (c *client) loses(r request) {
 	}
 }
 
-// stops notes that a machine stops.
-func (w *world) stops(p *process) { w.markIf(p.client.writing.Load() > 0, stopsWhileWriting) }
-
 // wakesUp notes that a machine goes on, which was suspended or paused.
-func (w *world) wakesUp(p *process) {
+func (w *world) wakesUp(p *process, state machineState) {
 	w.store.mu.Lock()
 	token, written := w.store.rec.Token, w.store.writtenAt
 	w.store.mu.Unlock()
-	state := p.clock.current()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p.lease == nil {

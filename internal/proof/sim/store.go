@@ -64,14 +64,15 @@ func (s *store) off(at time.Time) time.Duration {
 
 // request is one request as the server sees it.
 type request struct {
-	kind    string // "get", "create", "update"; with CreateOnly also "list" and "delete"
+	kind    string // "get", "create", "update", "delete"; with CreateOnly also "list"
+	key     string // of the object, in worlds of tables
 	version int    // of the object, with CreateOnly
 	body    []byte
 	ifMatch string // of an update, or of a read
 	torn    bool   // a get that reads the ETag before the body, as some servers do, with a write in between
 	fate    *fate  // nil for a foreign client
 	step    int64  // the number of a write in the trace
-	known   uint64 // the highest token that its sender had seen when it was sent
+	known   uint64 // the highest token, or revision of a table, that its sender had seen when it was sent
 }
 
 type reply struct {
@@ -92,6 +93,10 @@ func (r request) writes() bool { return r.kind == "create" || r.kind == "update"
 func (s *store) apply(sender *process, r request) reply {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if r.kind == "delete" && r.version == 0 {
+		s.w.violate("%s sent a DELETE", sender.label()) // no lock may ever
+		return reply{err: errReset}
+	}
 	if s.w.cfg.CreateOnly && sender != nil {
 		return s.serveObjects(sender, r)
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,6 +64,7 @@ func NewTableConfig(seed uint64) *TableConfig {
 	c.drawTableActions(r)
 	c.Mixed = r.IntN(3) == 0
 	c.drawMemberCopies()
+	c.drawHandOvers()
 	c.drawVisits()
 	return c
 }
@@ -71,13 +73,8 @@ func NewTableConfig(seed uint64) *TableConfig {
 type tableWorld struct {
 	cfg *TableConfig
 
-	journal   // its mu guards what follows, and is locked last
-	chaosOver bool
-	finished  bool            // no process may start
-	processes []*tableProcess // all that ever ran
-	nodes     []*tableProcess // the latest of each node
-	pending   int             // processes that are to start again
-	longest   time.Duration   // after the last fault until a lock was acquired
+	stage[*tableProcess]               // its mu guards longest, and is locked last
+	longest              time.Duration // after the last fault until a lock was acquired
 
 	// state guards what follows. It is held while the store carries out a request, and while the
 	// invariants are checked. Methods of leases may be called meanwhile, so nothing that a Table
@@ -103,7 +100,7 @@ type tableWorld struct {
 	toRemove    map[string]bool        // objects of members that were dead, and not yet judged, when the faults ended
 	asked       map[tableRow]tableAsk  // rows of members that have a copy
 	copied      map[string]bool        // objects of members that have had a copy
-	occurred
+	handed      []*handedOver
 }
 
 // restoredObject is what a member's object showed before a person brought back an older version. If
@@ -119,9 +116,6 @@ type restoredObject struct {
 type tableProcess struct {
 	machine
 	w       *tableWorld
-	name    string
-	node    int
-	rand    *rand.Rand // guarded by w.mu
 	clients []*tableClient
 	life    context.Context
 	die     context.CancelFunc
@@ -133,12 +127,8 @@ type tableProcess struct {
 
 	// Guarded by w.mu.
 	stop         context.CancelFunc // of its runs
-	halted       bool               // its runs are to end
-	gone         bool               // for good
 	faulty       bool               // it stopped while requests went wrong
 	leaves       bool
-	resumedAt    time.Time
-	crashedAt    time.Time
 	unwellAt     time.Time // when something last kept it from the store
 	excusedUntil time.Time // until then it may hold what others hold: all its clocks stood still
 }
@@ -149,17 +139,15 @@ func RunTables(t *testing.T, cfg *TableConfig, trace bool) Outcome {
 	var out Outcome
 	InBubble(t, cfg.Seed, func() {
 		w := &tableWorld{
-			cfg: cfg, journal: newJournal(trace), objects: make(map[string]*tableObject),
-			former: make(map[string][][]byte),
-			nodes:  make([]*tableProcess, cfg.Nodes), table: tables.New(), edited: make(map[string]bool),
-			restored: make(map[string]restoredObject),
-			usedAt:   make(map[string]time.Time), toRemove: make(map[string]bool),
+			cfg: cfg, stage: newStage[*tableProcess](&cfg.Config, trace, len(TableSituations)),
+			objects: make(map[string]*tableObject), former: make(map[string][][]byte), table: tables.New(),
+			edited: make(map[string]bool), restored: make(map[string]restoredObject),
+			usedAt: make(map[string]time.Time), toRemove: make(map[string]bool),
 			asked: make(map[tableRow]tableAsk), copied: make(map[string]bool),
-			occurred: make(occurred, len(TableSituations)),
 		}
+		w.start, w.acts = w.startNode, w.actOnTables
 		w.history = []*tables.Table{w.table}
 		out = w.run()
-		out.Stats.Situations = w.reached()
 	})
 	return out
 }
@@ -169,32 +157,15 @@ func (w *tableWorld) run() Outcome {
 	var watcher sync.WaitGroup
 	watcher.Go(func() { w.watch(watching) })
 	if w.cfg.Visitors {
-		go w.visits()
+		go w.visits(w.visit)
 	}
-	r := w.cfg.rng("machines")
-	for i := range w.nodes {
-		time.Sleep(time.Duration(1 + r.Int64N(int64(w.cfg.TTL/4))))
-		w.start(i, 0, w.newClock(i))
-	}
-	for _, a := range w.cfg.Actions {
-		time.Sleep(max(time.Until(w.began.Add(a.At)), time.Microsecond))
-		w.act(a)
-	}
-	time.Sleep(time.Until(w.began.Add(w.cfg.Chaos)))
+	w.play()
+	w.repair(0)
+	w.findDead()
 	w.endChaos()
 	w.checkRest()
-	w.mu.Lock()
-	w.finished = true
-	processes := slices.Clone(w.processes)
-	w.mu.Unlock()
-	for _, p := range processes {
-		go p.halt()
-	}
-	for _, p := range processes {
-		p.runs.Wait()
-		p.rest()
-		p.workers.Wait()
-		p.die()
+	for _, p := range w.haltAll() {
+		p.ends(Action{})
 	}
 	w.checkNothingLeft()
 	stopWatching()
@@ -203,22 +174,15 @@ func (w *tableWorld) run() Outcome {
 	return w.outcome()
 }
 
-// newClock is the clock of a machine.
-func (w *tableWorld) newClock(node int) *nodeClock {
-	r := w.cfg.rng("machine", node)
-	wall := time.Duration(0)
-	if w.cfg.Skew > 0 {
-		wall = time.Duration(r.Int64N(int64(2*w.cfg.Skew))) - w.cfg.Skew
+// startNode starts a process on a node.
+func (w *tableWorld) startNode(node int, c *nodeClock, _ bool) {
+	if c.generation == 0 && w.cfg.hasWrongClock(node) {
+		c.step(w.cfg.Wrong - c.skew)
 	}
-	if w.cfg.hasWrongClock(node) {
-		wall = w.cfg.Wrong
-	}
-	return newNodeClock(1+w.cfg.RateSpread*float64(1-2*(node%2)), wall, w.cfg.rng("jitter", node))
-}
-
-// start starts a process on a node.
-func (w *tableWorld) start(node, generation int, c *nodeClock) {
-	p := w.newProcess(fmt.Sprintf("node%d.%d", node, generation), node, c)
+	w.mu.Lock()
+	last := w.nodes[node]
+	w.mu.Unlock()
+	p := w.newProcess(fmt.Sprintf("node%d.%d", node, c.generation), node, c)
 	tables := 1
 	if w.cfg.Two && p.draw(2) == 0 {
 		tables = 2
@@ -239,6 +203,9 @@ func (w *tableWorld) start(node, generation int, c *nodeClock) {
 		}
 		p.clients = append(p.clients, newTableClient(p, name, member))
 	}
+	if h := last.detached(); h != nil {
+		p.clients[min(h.table, tables-1)].resumes(h)
+	}
 	w.log(p.name, "starts, with %d tables", tables)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -250,7 +217,7 @@ func (w *tableWorld) start(node, generation int, c *nodeClock) {
 
 // newProcess is a process that has no Tables yet, and does not run.
 func (w *tableWorld) newProcess(name string, node int, c *nodeClock) *tableProcess {
-	p := &tableProcess{w: w, name: name, node: node, machine: machine{clock: c}, rand: w.cfg.rng("work", name)}
+	p := &tableProcess{w: w, machine: w.newMachine(node, name, c)}
 	p.life, p.die = context.WithCancel(context.Background())
 	p.work, p.rest = context.WithCancel(p.life)
 	return p
@@ -259,12 +226,11 @@ func (w *tableWorld) newProcess(name string, node int, c *nodeClock) *tableProce
 // launch runs the Tables of a new process. It reports false if no process may start any more. The
 // caller holds w.mu.
 func (w *tableWorld) launch(p *tableProcess) bool {
-	if w.finished {
+	if !w.joins(p) {
 		p.die()
 		return false
 	}
 	p.unwellAt = time.Now()
-	w.processes = append(w.processes, p)
 	p.begin()
 	return true
 }
@@ -283,7 +249,9 @@ func (p *tableProcess) begin() {
 	ctx, cancel := context.WithCancel(p.life)
 	p.stop, p.halted = cancel, false
 	for _, c := range p.clients {
-		p.runs.Go(func() { c.run(ctx) })
+		if !c.detaching.Load() {
+			p.runs.Go(func() { c.run(ctx) })
+		}
 	}
 }
 
@@ -297,10 +265,20 @@ func (p *tableProcess) halt() {
 	stop()
 }
 
-func (p *tableProcess) isHalted() bool {
-	p.w.mu.Lock()
-	defer p.w.mu.Unlock()
-	return p.halted
+// ends waits until the runs have ended. A process that is not to run again ends with them.
+func (p *tableProcess) ends(a Action) {
+	p.runs.Wait()
+	if a.Kind != "stop and run again" {
+		p.rest()
+		p.workers.Wait()
+		p.die()
+	}
+}
+
+// crash ends a process: from now on nothing of it reaches the store.
+func (p *tableProcess) crash() {
+	p.dies()
+	p.die()
 }
 
 // run calls Table.Run, and again if a refusal has ended it.
@@ -310,7 +288,10 @@ func (c *tableClient) run(ctx context.Context) {
 		err := c.tab.Run(ctx)
 		w.log(c.name, "Run has returned: %s", firstLine(err))
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, err == nil && c.detaching.Load():
+			return
+		case c.heir != nil && err != nil && !c.hasWritten():
+			c.notResumed(err)
 			return
 		case !p.harmed.Load():
 			w.violate("%s: Run returned early: %v", c.name, err)
@@ -331,6 +312,10 @@ type tableClient struct {
 	marks int         // guarded by w.mu
 	copy  *memberCopy // nil if its machine is no copy
 
+	heir      *handedOver // what it goes on with; nil if it does not
+	detaching atomic.Bool // so its Run may end
+	late      atomic.Bool // its next write of the table is to arrive late
+
 	// Guarded by w.state.
 	known    uint64               // the highest revision that it was shown
 	shown    int                  // number of the newest version of the table that it was shown
@@ -346,6 +331,8 @@ type tableClient struct {
 	barred   time.Time            // since when its writes of the table fail; zero if the last one has succeeded
 	recent   []tableTraffic       // within the last TTL
 	stormy   bool                 // it has sent too many
+	wrote    bool                 // it has written the table
+	detached *handedOver          // nil unless its member was detached
 }
 
 // tableRow names a request for ever.
@@ -361,22 +348,38 @@ func newTableClient(p *tableProcess, name, member string) *tableClient {
 		asked: make(map[tableRow]bool),
 		sent:  make(map[string]tableSent),
 	}
-	w := p.w
-	opts := []locktable.Option{
-		locktable.WithObserver(c.observe),
-		locktable.WithTTL(w.cfg.TTL), locktable.WithLogger(slog.New(verdicts{slog.DiscardHandler, w.occurred})),
-		locktable.WithSafetyMargin(w.cfg.Margin), locktable.WithClockDrift(w.cfg.Drift),
-		testopt.WithTableClock(p.clock),
-	}
+	opts := c.options()
 	if member != "" {
 		opts = append(opts, locktable.WithMember(member))
 	}
 	var err error
-	if c.tab, err = locktable.New(c, tableKey, opts...); err != nil {
+	if c.tab, err = locktable.New(c.store(), tableKey, opts...); err != nil {
 		panic(err)
 	}
 	c.key = tableKey + ".members/" + c.tab.Member()
 	return c
+}
+
+func (c *tableClient) options() []locktable.Option {
+	w := c.p.w
+	return []locktable.Option{
+		locktable.WithObserver(c.observe),
+		locktable.WithTTL(w.cfg.TTL), locktable.WithLogger(slog.New(verdicts{slog.DiscardHandler, w.occurred})),
+		locktable.WithSafetyMargin(w.cfg.Margin), locktable.WithClockDrift(w.cfg.Drift),
+		testopt.WithTableClock(c.p.clock),
+	}
+}
+
+// hasWritten reports whether the table has a version that this Table has written.
+func (c *tableClient) hasWritten() bool {
+	c.p.w.state.Lock()
+	defer c.p.w.state.Unlock()
+	return c.wrote
+}
+
+// store is a known store, which nothing needs to try.
+func (c *tableClient) store() leasehold.Store {
+	return face{leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}, c}
 }
 
 // verdicts marks what a Table logs of the terms of others.
@@ -418,13 +421,6 @@ func (c *tableClient) observe(_ context.Context, e locktable.Event) {
 			e.Locks, e.Token, e.Revision,
 			e.Asked, e.Dropped, e.Evicted, firstLine(e.Err))
 	}
-}
-
-// draw draws a duration below d.
-func (p *tableProcess) draw(d time.Duration) time.Duration {
-	p.w.mu.Lock()
-	defer p.w.mu.Unlock()
-	return time.Duration(p.rand.Int64N(int64(d)))
 }
 
 // drawClaims draws what a caller wants: one lock, or several.
@@ -493,6 +489,9 @@ func (c *tableClient) use(claims []tables.Claim) {
 	ctx, cancel := context.WithTimeout(p.work, 1+p.draw(patience))
 	defer cancel()
 	lock, how := c.lock(claims...), p.draw(5)
+	if p.w.cfg.Handles && p.draw(4) > 0 {
+		how = 3 // while a function runs, no member can be handed over
+	}
 	if how < 2 { // the function's context ends with the caller's, so it must not end with its patience
 		whole, cancel := context.WithCancel(p.work)
 		defer cancel()
@@ -533,7 +532,12 @@ func (c *tableClient) use(claims []tables.Claim) {
 		c.do(claims, func(f func(context.Context, *locktable.Lease) error) error { return lease.Do(p.work, f) })
 		return
 	}
-	h := c.hold(lease, claims, lease.Context(), false)
+	c.keep(c.hold(lease, claims, lease.Context(), false))
+}
+
+// keep keeps a lease for a while, or until another wants it, and releases it.
+func (c *tableClient) keep(h *tableHold) {
+	p, ttl, lease := c.p, c.p.w.cfg.TTL, h.lease
 	hold, stop := context.WithCancel(lease.Context())
 	defer stop()
 	if p.draw(3) == 0 {
@@ -552,8 +556,7 @@ func (c *tableClient) use(claims []tables.Claim) {
 	if p.draw(4) == 0 {
 		done() // the table goes on freeing it
 	}
-	err = lease.Release(lasting)
-	c.released(h, err)
+	c.released(h, lease.Release(lasting))
 }
 
 // drawHold draws how long to hold what was acquired.
@@ -604,15 +607,6 @@ func (c *tableClient) function(ctx context.Context) error {
 		return errFails
 	}
 	return nil
-}
-
-// faultsOn reports whether requests may go wrong.
-func (w *tableWorld) faultsOn() bool { return !w.over() && time.Since(w.began) < w.cfg.Chaos*7/10 }
-
-func (w *tableWorld) over() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.chaosOver
 }
 
 // tableObject is an object of the store.

@@ -63,36 +63,21 @@ func (c *TableConfig) drawTableActions(r *rand.Rand) {
 	c.sortActions()
 }
 
-// act does one thing to a node, and undoes it later.
-func (w *tableWorld) act(a Action) {
-	w.mu.Lock()
-	p := w.nodes[a.Node]
-	w.stats.Faults[a.Kind]++
-	w.mu.Unlock()
-	w.log(p.name, "*** %s for %v", a.Kind, a.For.Round(time.Millisecond))
-	undo := func(f func()) { time.AfterFunc(a.For, f) }
-	if p.suffers(a) {
-		return
-	}
+// actOnTables does to a node what happens in worlds of tables only.
+func (w *tableWorld) actOnTables(p *tableProcess, a Action) {
 	switch a.Kind {
 	case "lossy":
 		p.deny(a, func(_, _ string) bool { return p.draw(2) == 0 }, err503, errReset)
-	case "suspend", "suspend, wall clock set back", "pause", "pause, wall clock set right":
-		w.freeze(p, a)
-	case "crash and restart":
-		if w.leaving(p) {
-			p.crash()
-			undo(func() { w.restart(p) })
-		}
 	case "crash":
-		if w.mayLeave(p) && w.leaving(p) {
+		if w.mayLeave(p) {
 			p.crash()
-			w.comesBack(nil)
 		}
-	case "stop and start":
-		w.stopAnd(p, a, func() { w.restart(p) })
 	case "stop and run again":
 		w.stopAnd(p, a, func() {
+			if p.detached() != nil {
+				w.restart(p, false)
+				return
+			}
 			w.log(p.name, "*** is to run again")
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -103,10 +88,7 @@ func (w *tableWorld) act(a Action) {
 		})
 	case "leave":
 		if w.mayLeave(p) {
-			w.stopAnd(p, a, func() {
-				w.comesBack(nil)
-				p.end()
-			})
+			w.stopAnd(p, a, func() { w.expect(-1) })
 		}
 	case "deny table":
 		p.deny(a, func(_, key string) bool { return key == tableKey }, errAccess, err503)
@@ -116,79 +98,13 @@ func (w *tableWorld) act(a Action) {
 		p.deny(a, func(_, key string) bool { return p.owns(key) }, errAccess, err503)
 	case "deny others' objects":
 		p.deny(a, func(_, key string) bool { return key != tableKey && !p.owns(key) }, errAccess, err503)
+	case "hand over":
+		go w.handOver(p, a)
 	case "copy":
 		go w.copyMember(p, a)
-	case "forged wake-ups":
-		go func() {
-			for range 300 {
-				time.Sleep(50013 * time.Microsecond)
-				p.wake()
-			}
-		}()
 	default:
 		w.damage(p, a)
 	}
-}
-
-// leaving notes that a process is to end and to start again. It reports false if that is so
-// already.
-func (w *tableWorld) leaving(p *tableProcess) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if p.halted || p.gone {
-		return false
-	}
-	p.gone = true
-	w.pending++
-	return true
-}
-
-// comesBack notes that what was to start again has done so.
-func (w *tableWorld) comesBack(p *tableProcess) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.pending--
-	if p != nil {
-		p.gone = false
-	}
-}
-
-// stopAnd stops the runs of a process gracefully, and does something else a while later.
-func (w *tableWorld) stopAnd(p *tableProcess, a Action, next func()) {
-	again := a.Kind == "stop and run again"
-	if !w.leaving(p) {
-		return
-	}
-	if again {
-		w.mu.Lock()
-		p.gone = false
-		p.halted = true
-		w.mu.Unlock()
-	}
-	p.halt()
-	go func() {
-		p.runs.Wait()
-		if !again {
-			p.end()
-		}
-		time.AfterFunc(a.For, next)
-	}()
-}
-
-// end ends a process whose runs have ended.
-func (p *tableProcess) end() {
-	p.rest()
-	p.workers.Wait()
-	p.die()
-}
-
-// crash ends a process: from now on nothing of it reaches the store.
-func (p *tableProcess) crash() {
-	p.w.mu.Lock()
-	p.halted, p.crashedAt = true, time.Now()
-	p.w.mu.Unlock()
-	p.dies()
-	p.die()
 }
 
 // mayLeave reports whether a process may go for good, because another one stays.
@@ -201,35 +117,17 @@ func (w *tableWorld) mayLeave(p *tableProcess) bool {
 	return p.leaves
 }
 
-// restart starts the next process of a node.
-func (w *tableWorld) restart(p *tableProcess) {
-	defer w.comesBack(nil)
-	c, generation := p.clock.next(&w.cfg.Config, p.node)
-	w.start(p.node, generation, c)
-}
-
-// freeze stops a machine for a while.
-func (w *tableWorld) freeze(p *tableProcess, a Action) {
-	if p.clock.isFrozen() || p.crashed.Load() {
-		return // a machine stops once at a time
-	}
+// meets implements actor.
+func (p *tableProcess) meets(a Action) {
 	switch a.Kind {
 	case "pause": // no clock shows it
-		w.excuse(p, a.For+2*w.cfg.TTL)
+		p.w.excuse(p, a.For+2*p.w.cfg.TTL)
 	case "pause, wall clock set right":
-		w.excuse(p, a.For) // while it stands, it shows the time of before
+		p.w.excuse(p, a.For) // while it stands, it shows the time of before
 	}
-	p.freeze(a, func() { w.thaw(p) })
 }
 
-func (w *tableWorld) thaw(p *tableProcess) {
-	w.mu.Lock()
-	p.resumedAt = time.Now()
-	w.mu.Unlock()
-	w.log(p.name, "*** resumes")
-	p.clock.thaw()
-	w.check()
-}
+func (p *tableProcess) goesOn(machineState) { p.w.check() }
 
 // excuse lets a process hold what others hold, for a while.
 func (w *tableWorld) excuse(p *tableProcess, d time.Duration) {
@@ -253,22 +151,6 @@ func (p *tableProcess) wake() {
 	for _, c := range p.clients {
 		c.tab.Wake()
 	}
-}
-
-// endChaos repairs the network and the table, and resumes every machine.
-func (w *tableWorld) endChaos() {
-	w.mu.Lock()
-	w.chaosOver = true
-	processes := slices.Clone(w.processes)
-	w.mu.Unlock()
-	w.repair(0)
-	w.findDead()
-	for _, p := range processes {
-		if p.repair() {
-			w.thaw(p)
-		}
-	}
-	w.log("world", "*** all faults are over")
 }
 
 // findDead notes the objects of the dead that the table still names.
@@ -418,8 +300,6 @@ func (w *tableWorld) put(key string, body []byte) *tableObject {
 // tableRequest is one request on its way.
 type tableRequest struct {
 	request
-	key     string
-	known   uint64 // the highest revision that the sender knew
 	givenUp atomic.Bool
 }
 
@@ -429,34 +309,11 @@ func (w *tableWorld) apply(c *tableClient, r *tableRequest) reply {
 	defer w.state.Unlock()
 	got := w.applyLocked(c, r)
 	if r.key == tableKey && r.kind != "get" && got.err == nil {
-		w.notify()
+		w.mu.Lock()
+		w.notifyLocked()
+		w.mu.Unlock()
 	}
 	return got
-}
-
-// notify sends every process a message that the table has changed. Some are lost, late or repeated.
-func (w *tableWorld) notify() {
-	if !w.cfg.Wakes {
-		return
-	}
-	w.mu.Lock()
-	nodes := slices.Clone(w.nodes)
-	w.mu.Unlock()
-	for _, p := range nodes {
-		if p == nil {
-			continue
-		}
-		delay, late := time.Millisecond+p.draw(100*time.Millisecond), p.draw(2*w.cfg.TTL)
-		switch p.draw(10) {
-		case 0: // lost
-			continue
-		case 1:
-			delay = late
-		case 2:
-			time.AfterFunc(late, p.wake)
-		}
-		time.AfterFunc(delay, p.wake)
-	}
 }
 
 func (w *tableWorld) applyLocked(c *tableClient, r *tableRequest) reply {
@@ -479,6 +336,7 @@ func (w *tableWorld) applyLocked(c *tableClient, r *tableRequest) reply {
 		delete(w.objects, r.key)
 		return reply{seq: seq}
 	case r.kind == "create" && o != nil, r.kind == "update" && r.ifMatch != o.etag:
+		w.markIf(c.detached != nil && r.key == tableKey, lateWriteOfDetached)
 		return reply{err: leasehold.ErrPreconditionFailed, seq: seq}
 	}
 	var old leasehold.Record
@@ -503,76 +361,44 @@ func (w *tableWorld) applyLocked(c *tableClient, r *tableRequest) reply {
 }
 
 // send sends a request, and returns when the Table has a reply and its machine runs.
-func (c *tableClient) send(ctx context.Context, kind, key string, body []byte,
-	ifMatch string) (leasehold.Object, error) {
+func (c *tableClient) send(ctx context.Context, q request) reply {
 	p, w := c.p, c.p.w
 	p.clock.waitWhileFrozen()
 	sentAt := p.clock.Now()
-	if obj, remembered, err := c.copy.remembers(c, kind, key, body, sentAt); remembered {
-		return obj, err
+	if obj, remembered, err := c.copy.remembers(c, q.kind, q.key, q.body, sentAt); remembered {
+		return reply{obj: obj, err: err}
 	}
-	body = c.copy.sent(body)
-	r := &tableRequest{request: request{kind: kind, body: body, ifMatch: ifMatch}, key: key}
+	q.body = c.copy.sent(q.body)
+	r := &tableRequest{request: q}
 	on := w.faultsOn()
 	w.mu.Lock()
 	f := drawFault(p.rand, &w.cfg.Config, w.cfg.RequestFaults, on && !p.calm)
 	r.torn = !p.calm && w.cfg.TornReads && on && p.rand.IntN(10) == 0
 	w.stats.Requests++
 	w.mu.Unlock()
-	if kind == "get" {
+	if q.kind == "get" {
 		f = f.ofRead()
 	}
-	f, _ = p.befalls(f, kind, key)
+	f, _ = p.befalls(c.isLate(r, f), q.kind, q.key)
 	if p.crashed.Load() {
-		return leasehold.Object{}, errReset
+		return reply{err: errReset}
 	}
 	if f.name != "ok" && w.traced {
-		w.log(c.name, "%s %s: %s", kind, key, f.name)
+		w.log(c.name, "%s %s: %s", q.kind, q.key, f.name)
 	}
 	c.sends(r, sentAt)
-	w.log(c.name, "sends %s %s", kind, key)
+	w.log(c.name, "sends %s %s", q.kind, q.key)
 	got := p.carry(ctx, f, server{
 		apply: func() reply { return w.apply(c, r) },
 		again: func() {
-			again := &tableRequest{request: r.request, key: r.key, known: r.known}
+			again := &tableRequest{request: r.request}
 			again.givenUp.Store(true)
 			w.apply(c, again)
 		},
 	})
-	if p.crashed.Load() {
-		got = reply{err: errReset}
-	}
 	c.receives(r, sentAt, got)
 	got.obj.Body = c.copy.shown(got.obj.Body)
-	return got.obj, got.err
-}
-
-// Describe says that it is a known store, which nothing needs to try.
-func (*tableClient) Describe() leasehold.StoreInfo {
-	return leasehold.StoreInfo{MinTTL: time.Millisecond, Conditional: true}
-}
-
-// Get implements leasehold.Store.
-func (c *tableClient) Get(ctx context.Context, key string) (leasehold.Object, error) {
-	return c.send(ctx, "get", key, nil, "")
-}
-
-// PutIfNoneMatch implements leasehold.Store.
-func (c *tableClient) PutIfNoneMatch(ctx context.Context, key string, body []byte) (string, error) {
-	obj, err := c.send(ctx, "create", key, body, "")
-	return obj.ETag, err
-}
-
-// PutIfMatch implements leasehold.Store.
-func (c *tableClient) PutIfMatch(ctx context.Context, key string, body []byte, etag string) (string, error) {
-	obj, err := c.send(ctx, "update", key, body, etag)
-	return obj.ETag, err
-}
-
-// DeleteIfMatch implements leasehold.Store.
-func (c *tableClient) DeleteIfMatch(ctx context.Context, key, etag string) error {
-	_, err := c.send(ctx, "delete", key, nil, etag)
-	return err
+	return got
 }
 
 // tableSent is when a write of the member's object was sent.

@@ -98,10 +98,9 @@ func (w *tableWorld) startCopy(m *memberCopy, a Action) {
 			q.crash()
 		} else {
 			q.halt()
-			q.runs.Wait()
-			q.end()
+			q.ends(Action{})
 		}
-		w.comesBack(nil)
+		w.expect(-1)
 	})
 }
 

@@ -81,7 +81,9 @@ func (w *tableWorld) bind(h *tableHold) int {
 		for r := range tab.Held() {
 			m, _ := tab.Member(r.Member)
 			row := tableRow{m.Term, r.Number}
-			bound := slices.ContainsFunc(w.holds, func(other *tableHold) bool { return other.row == row })
+			bound := slices.ContainsFunc(w.holds, func(other *tableHold) bool {
+				return other.row == row && (other.c == h.c || h.c.heir == nil)
+			})
 			if r.Token == h.token && m.Key == h.c.key && m.TermID == h.c.term &&
 				slices.Equal(r.Claims, h.claims) && !bound {
 				h.row = row
@@ -152,7 +154,8 @@ func (c *tableClient) released(h *tableHold, err error) {
 // checkRefusal wants that an acquisition fails for no other reason than those that there are.
 func (c *tableClient) checkRefusal(err error) {
 	for _, known := range []error{
-		leasehold.ErrHeld, locktable.ErrNoTerm, locktable.ErrNotRunning, context.DeadlineExceeded, context.Canceled,
+		leasehold.ErrHeld, locktable.ErrNoTerm, locktable.ErrNotRunning, locktable.ErrNotDetachable,
+		context.DeadlineExceeded, context.Canceled,
 	} {
 		if errors.Is(err, known) {
 			return
@@ -266,7 +269,9 @@ func (w *tableWorld) diedAt(key string) (at time.Time) {
 			if !p.crashed.Load() {
 				return time.Time{}
 			}
-			at = p.unwellAt
+			if p.crashedAt.After(at) {
+				at = p.crashedAt
+			}
 		}
 	}
 	return at
@@ -305,7 +310,7 @@ func (w *tableWorld) checkLocked() {
 		weight, room int64 // room is the largest that one of them goes by: see tables.Claim
 		by           []*tableHold
 	}
-	uses, used := make(map[string]*use), make(map[string]bool)
+	uses, used, counted := make(map[string]*use), make(map[string]bool), make(map[tableRow]bool)
 	defer func() { w.checkBusy(used) }()
 	for _, h := range w.holds {
 		valid, excused := h.lease.Valid(), h.excused()
@@ -341,9 +346,10 @@ func (w *tableWorld) checkLocked() {
 		resumed := h.c.p.resumedAt
 		w.mu.Unlock()
 		acts := h.running && h.ctx.Err() == nil && !h.c.p.clock.isFrozen() && time.Since(resumed) > w.cfg.TTL/5*11/10
-		if excused || !valid && !acts {
+		if excused || !valid && !acts || h.c.heir != nil && counted[h.row] { // heirs of one handle have one lease
 			continue
 		}
+		counted[h.row] = true
 		for _, claim := range h.claims {
 			u := uses[claim.Name]
 			if u == nil {
@@ -405,6 +411,7 @@ func (w *tableWorld) checkTableWrite(c *tableClient, r *tableRequest) {
 	w.checkEvicted(c, old, now)
 	w.checkRows(c, old, now)
 	w.checkCopies(c, old, now)
+	w.checkHandedOver(c, old, now)
 	w.checkOrder(c, old, now)
 	if r.givenUp.Load() {
 		w.checkLate(c, now)
@@ -743,7 +750,7 @@ func (w *tableWorld) live() []*tableClient {
 	defer w.mu.Unlock()
 	var live []*tableClient
 	for _, p := range w.nodes {
-		if p == nil || p.gone || p.halted || p.crashed.Load() {
+		if p == nil || p.halted || p.crashed.Load() {
 			continue
 		}
 		live = append(live, p.clients...)
@@ -826,8 +833,7 @@ func (w *tableWorld) stopTwins() {
 		}
 		w.log(c.name, "*** stops, because it has the name of another")
 		c.p.halt()
-		c.p.runs.Wait()
-		c.p.end()
+		c.p.ends(Action{})
 	}
 }
 

@@ -42,23 +42,11 @@ func (c *TableConfig) drawVisits() {
 // hasWrongClock reports whether the wall clock of a node is wrong.
 func (c *TableConfig) hasWrongClock(node int) bool { return c.Wrong != 0 && node >= 0 && node%2 == 0 }
 
-// visits sends one visitor after the other while requests may go wrong.
-func (w *tableWorld) visits() {
-	r := w.cfg.rng("visits")
-	for i := 0; ; i++ {
-		time.Sleep(time.Duration(r.Int64N(int64(w.cfg.TTL))))
-		if !w.faultsOn() {
-			return
-		}
-		w.visit(i, r)
-	}
-}
-
 // visit starts a process on a machine of its own with a good network. It asks for a lock once,
 // holds it for a moment and ends; now and then it crashes while it has the lock.
 func (w *tableWorld) visit(i int, r *rand.Rand) {
 	name := fmt.Sprint("visitor", i)
-	p := w.newProcess(name, visitor, newNodeClock(1+w.cfg.RateSpread*(2*r.Float64()-1), 0, w.cfg.rng("jitter", name)))
+	p := w.newProcess(name, visitor, w.newClock(visitor, name))
 	c := newTableClient(p, name, "")
 	p.calm, p.clients = true, []*tableClient{c}
 	l := w.cfg.Locks[r.IntN(len(w.cfg.Locks))]
@@ -72,7 +60,7 @@ func (w *tableWorld) visit(i int, r *rand.Rand) {
 	if !launched {
 		return
 	}
-	defer w.comesBack(nil)
+	defer w.expect(-1)
 	claims := []tables.Claim{{Name: l.Name, Of: l.Of, Slots: l.Of}}
 	v := w.finds(c, l.Name, min(patience, time.Until(w.began.Add(w.cfg.Chaos))))
 	ctx, cancel := context.WithTimeout(p.work, v.patience)
@@ -91,8 +79,7 @@ func (w *tableWorld) visit(i int, r *rand.Rand) {
 	if !p.crashed.Load() {
 		p.halt()
 	}
-	p.runs.Wait()
-	p.end()
+	p.ends(Action{})
 }
 
 // tableVisit is one call of a visitor, and what it found.
@@ -122,7 +109,7 @@ func (w *tableWorld) finds(c *tableClient, lock string, patience time.Duration) 
 			v.alive = append(v.alive, row)
 		}
 		v.wrong = v.wrong || other != nil && w.cfg.hasWrongClock(other.p.node)
-		if at := w.crashedAt(m.Key); o != nil && o.rec.TermID == m.TermID && !at.IsZero() && now.Sub(at) > time.Second {
+		if at := w.diedAt(m.Key); o != nil && o.rec.TermID == m.TermID && !at.IsZero() && now.Sub(at) > time.Second {
 			if age := wall.Sub(o.rec.RenewedAt); age > m.TTL+visitorsAllowance || age < -visitorsAllowance-patience {
 				gone++
 			}
@@ -145,20 +132,6 @@ func (w *tableWorld) inWay(lock string) map[tableRow]tables.Member {
 		}
 	}
 	return rows
-}
-
-// crashedAt is when the last process crashed whose member has this object; zero if one lives. The
-// caller holds w.mu.
-func (w *tableWorld) crashedAt(key string) (at time.Time) {
-	if w.diedAt(key).IsZero() {
-		return at
-	}
-	for _, p := range w.processes {
-		if p.owns(key) && p.crashedAt.After(at) {
-			at = p.crashedAt
-		}
-	}
-	return at
 }
 
 // checkVisit wants TryAcquire to end soon after the next renewal of somebody who lives, and to

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/testkit/testopt"
 )
 
 // drawVisitors draws whether visitors take part: processes that ask for the lock once, do something
@@ -22,60 +21,29 @@ func (c *Config) drawVisitors() {
 	from := time.Duration(r.Int64N(int64(c.Chaos / 3)))
 	for node := range c.Nodes {
 		c.Actions = append(c.Actions, Action{
-			At: from + time.Duration(r.Int64N(int64(c.TTL/5))), Node: node, Kind: "crash",
+			At: from + time.Duration(r.Int64N(int64(c.TTL/5))), Node: node, Kind: "crash and restart",
 			For: 2*c.longest() + time.Duration(r.Int64N(int64(2*c.TTL))),
 		})
 	}
 	c.sortActions()
 }
 
-// visits sends one visitor after the other while requests may go wrong.
-func (w *world) visits() {
-	r := w.rng("visits")
-	for i := 0; ; i++ {
-		time.Sleep(time.Duration(r.Int64N(int64(w.cfg.TTL))))
-		if !w.faultsOn() {
-			return
-		}
-		if p := w.startVisitor(i, r); p != nil {
-			p.visit(r)
-			p.stop()
-		}
-	}
-}
-
-// startVisitor starts a process on a machine of its own, half of which have a good network.
-func (w *world) startVisitor(i int, r *rand.Rand) *process {
-	wall := time.Duration(0)
-	if w.cfg.Skew > 0 && r.IntN(2) == 0 {
-		wall = time.Duration(r.Int64N(int64(2*w.cfg.Skew))) - w.cfg.Skew
-	}
+// visit starts a process on a machine of its own, half of which have a good network. It asks for
+// the lock once. Some visitors crash while they have it.
+func (w *world) visit(i int, r *rand.Rand) {
 	name := fmt.Sprint("visitor", i)
-	p := &process{
-		w: w, name: name, node: visitor, identity: name, process: testopt.NewProcess(), candidates: 1,
-		machine: machine{clock: newNodeClock(1+w.cfg.RateSpread*(2*r.Float64()-1), wall, w.rng("jitter", name))},
-		rand:    w.rng("work", name), timing: w.cfg.timing(name),
-	}
-	p.clock.tamed = w.cfg.Foreign
-	p.client = w.newClient(p)
+	p := w.newProcess(visitor, name, name, w.newClock(visitor, name))
+	p.candidates = 1
+	defer p.stop()
 	if r.IntN(2) == 0 {
 		p.client.faults = 0
 	}
-	p.running, p.stop = context.WithCancel(context.Background())
-	p.lock = p.newLock(p.timing, false)
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.finished {
-		p.stop()
-		return nil
+	joins := w.joins(p)
+	w.mu.Unlock()
+	if !joins {
+		return
 	}
-	w.processes = append(w.processes, p)
-	return p
-}
-
-// visit asks for the lock once. Some visitors crash while they have it.
-func (p *process) visit(r *rand.Rand) {
-	w := p.w
 	v := visit{tries: r.IntN(3) > 0, began: time.Now(), wall: p.clock.Now().Time(),
 		patience: min(time.Duration(r.Int64N(int64(3*w.cfg.longest()))), time.Until(w.began.Add(w.cfg.Chaos)))}
 	v.found, v.version = w.store.look()
