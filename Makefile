@@ -63,7 +63,7 @@ cli-deaths: servers ## DEATHS partitions of leasehold run, stops and kills of it
 cloud: export LEASEHOLD_CLOUD_URL = $(value URL)
 cloud: export LEASEHOLD_CLOUD_REGION = $(value REGION)
 cloud: export LEASEHOLD_CLOUD_REPORT := $(REPORT)
-cloud: ## try a bucket of a real cloud: make cloud URL=s3://bucket/prefix, gs or azblob; at most 15 minutes and 0.10 dollars; ends with a row for docs/servers.md
+cloud: ## try a bucket of a real cloud: make cloud URL=s3://bucket/prefix, gs or azblob; at most 15 minutes and 0.10 dollars; ends with a row for docs/stores.md
 	@[ -n "$$LEASEHOLD_CLOUD_URL" ] || { echo "say where: make cloud URL=s3://bucket/prefix, gs://bucket/prefix or azblob://container/prefix" >&2; exit 64; }
 	@cd cmd/leasehold && go test -c -o "$(BIN)/cloud.test" ./internal/cloud
 	@LEASEHOLD_SIZE=full LEASEHOLD_CLOUD_VERSION="$$(git describe --tags --always --dirty 2>/dev/null)" exec "$(BIN)/cloud.test"

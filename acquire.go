@@ -130,7 +130,7 @@ func (a *acquisition) begin(t *term, was string) *Lease {
 	lease, now := newLease(t.start(a.parent), t), a.clock.Now().Mono
 	a.term.Store(t)
 	a.turns.Began(now, a.poll)
-	a.emit(a.ctx, Event{Kind: EventAcquired, Token: t.token, Holder: a.identity, Duration: now - a.began})
+	a.emit(a.ctx, Event{Kind: EventAcquired, Token: t.token, Holder: a.holder, Duration: now - a.began})
 	a.log.InfoContext(a.ctx, "lock acquired", "key", a.key, "token", t.token, "was", was)
 	return lease
 }
@@ -145,7 +145,7 @@ func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *t
 	}
 	sent, secret := r.clock.Now(), handle.NewSecret() // validity counts from before the first byte is sent
 	rec := Record{
-		Key: r.key, Token: token, Holder: r.identity, TTL: r.ttl, Metadata: r.metadata, Payload: v.rec.Payload,
+		Key: r.key, Token: token, Holder: r.holder, TTL: r.ttl, Metadata: r.metadata, Payload: v.rec.Payload,
 		AcquiredAt: sent.Time(), RenewedAt: sent.Time(), ExpiresAt: sent.Time().Add(r.ttl),
 		ObjectID: v.rec.ObjectID, TermID: handle.TermID(r.key, secret),
 	}
@@ -173,7 +173,7 @@ func (r *register) writeNewTerm(ctx, settling context.Context, v *version) (t *t
 func (r *register) writeResumed(ctx, settling context.Context, v *version,
 	h handle.Handle) (t *term, next *version, err error) {
 	sent, rec := r.clock.Now(), v.rec // validity counts from before the first byte is sent
-	rec.Holder, rec.Metadata = r.identity, r.metadata
+	rec.Holder, rec.Metadata = r.holder, r.metadata
 	former := formerLease{v.rec.TTL, v.readAfter - v.age + r.withDrift(v.rec.TTL)}
 	r.renewed(&rec, sent, former)
 	// Until the term goes on here, this write is not one that this Lock owns and may replace at
@@ -317,13 +317,13 @@ func (l *Lock) giveBack(ctx context.Context, v *version) error {
 	}
 }
 
-// warnOfTwin warns of another process with this one's identity. Nonces tell the two apart, but it
+// warnOfTwin warns of another process with this one's holder name. Nonces tell the two apart, but it
 // confuses people.
 func (l *Lock) warnOfTwin(ctx context.Context, rec Record) {
-	if rec.Holder == l.identity && !rec.Released() && !l.memory.owns(rec) {
+	if rec.Holder == l.holder && !rec.Released() && !l.memory.owns(rec) {
 		l.log.WarnContext(ctx, "another candidate, another Lock of this process or an earlier run holds the lock "+
-			"under the same identity: "+
-			"give each candidate its own name, or see WithReclaim", "key", l.key, "identity",
+			"under the same name: "+
+			"give each candidate its own name, or see WithReclaim", "key", l.key, "holder",
 			rec.Holder, "token", rec.Token)
 	}
 }

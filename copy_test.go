@@ -80,7 +80,7 @@ func TestTwoCopiesOfAMachineDoNotBothLead(t *testing.T) {
 		for _, reclaim := range []bool{false, true} {
 			bubble.Run(t, name, func(t *testing.T) {
 				store := &mute{Store: NewMemStore()}
-				opts := []Option{WithLogger(slog.New(slog.DiscardHandler)), WithIdentity("vm")}
+				opts := []Option{WithLogger(slog.New(slog.DiscardHandler)), WithHolder("vm")}
 				if reclaim {
 					opts = append(opts, WithReclaim())
 				}

@@ -34,8 +34,8 @@ type observation struct {
 	later       Record        // the latest that was seen before a version that is revived: its term may go on
 	handedOver  bool          // its holder has signed that it may be replaced; nobody has restored it
 	writtenByUs bool          // this Lock wrote this version and has no live term; nobody has restored it
-	// the holder has this candidate's identity, but is another process; nobody has restored it
-	sameIdentity bool
+	// the holder has this candidate's name, but is another process; nobody has restored it
+	sameHolder bool
 }
 
 // verdict says whether a version may be replaced now.
@@ -74,8 +74,8 @@ func (o *options) decide(s observation) verdict {
 		return verdict{free: true, reason: "handed over"}
 	case s.writtenByUs:
 		return verdict{free: true, reason: "left over from an earlier write of this lock"}
-	case s.sameIdentity && o.reclaim:
-		return verdict{free: true, reason: "reclaimed by its own identity"}
+	case s.sameHolder && o.reclaim:
+		return verdict{free: true, reason: "reclaimed by the holder of the same name"}
 	}
 	wait := o.lasts(r, s)
 	if s.revived { // a later holder may have renewed until this version came back, which was before its age began

@@ -35,7 +35,7 @@ func TestDecideFollowsTheProof(t *testing.T) {
 	laters := []Record{{}, byLock(8, ttl), byLock(8, 3*ttl)}
 	counted, frees := 0, 0
 	check := func(o options, s observation) {
-		if s.revived == (s.later.Token == 0) || s.revived && (s.writtenByUs || s.sameIdentity || s.handedOver) ||
+		if s.revived == (s.later.Token == 0) || s.revived && (s.writtenByUs || s.sameHolder || s.handedOver) ||
 			!s.exists && (s.revived || s.writtenByUs || s.handedOver || s.asks != candidate) {
 			return // cannot be
 		}
@@ -56,7 +56,7 @@ func TestDecideFollowsTheProof(t *testing.T) {
 						is := func(i int) bool { return bits>>i&1 == 1 }
 						check(options{ttl: ttl, drift: drift, skew: 5 * time.Second, reclaim: is(0)}, observation{
 							asks: asks, handle: handle.Handle{Token: 7, Secret: "secret"}, exists: is(1), rec: rec,
-							age: age, wall: wall, revived: is(2), later: later, writtenByUs: is(3), sameIdentity: is(4),
+							age: age, wall: wall, revived: is(2), later: later, writtenByUs: is(3), sameHolder: is(4),
 							handedOver: is(5),
 						})
 					}
@@ -136,5 +136,5 @@ func allowedBy(spec *invariant.Spec, o options, s observation) bool {
 	aged := []int64{p, w, v, int64(s.age)}
 	return may("acquireReleased", replace) || may("acquireExpired", aged) || may("acquireOwn", replace) ||
 		may("acquireForeign", replace) || may("acquireOffered", replace) || may("acquireOld", aged) ||
-		o.reclaim && s.sameIdentity && may("acquireReclaim", replace, "user")
+		o.reclaim && s.sameHolder && may("acquireReclaim", replace, "user")
 }

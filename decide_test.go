@@ -131,16 +131,16 @@ func TestWhoMayTakeTheLock(t *testing.T) {
 			free: true,
 		},
 		"our name": {
-			s:    observation{exists: true, rec: live, sameIdentity: true},
+			s:    observation{exists: true, rec: live, sameHolder: true},
 			wait: 10_200 * time.Millisecond,
 		},
 		"our name, which is ours alone": {
-			opts: []Option{WithIdentity("bob"), WithReclaim()},
-			s:    observation{exists: true, rec: live, sameIdentity: true},
+			opts: []Option{WithHolder("bob"), WithReclaim()},
+			s:    observation{exists: true, rec: live, sameHolder: true},
 			free: true,
 		},
 		"another's name, though ours is ours alone": {
-			opts: []Option{WithIdentity("eve"), WithReclaim()},
+			opts: []Option{WithHolder("eve"), WithReclaim()},
 			s:    observation{exists: true, rec: live},
 			wait: 10_200 * time.Millisecond,
 		},

@@ -60,7 +60,7 @@ type candidate struct {
 func newCandidate(t *testing.T, name string, s leasehold.Store, j *journal, opts ...leasehold.Option) *candidate {
 	t.Helper()
 	c := &candidate{store: &faultStore{Store: s}, ended: make(chan error, 1), log: j}
-	e, err := leasehold.NewElector(newLock(t, c.store, append([]leasehold.Option{leasehold.WithIdentity(name)},
+	e, err := leasehold.NewElector(newLock(t, c.store, append([]leasehold.Option{leasehold.WithHolder(name)},
 		opts...)...), leasehold.Callbacks{
 		OnStartedLeading: func(ctx context.Context, lease *leasehold.Lease) {
 			j.add("%s started %d", name, lease.Token())
@@ -561,7 +561,7 @@ func TestLeaderAfterTheOwnTerm(t *testing.T) {
 		synctest.Wait()
 		require.True(t, e.IsLeader())
 		require.NoError(t, e.Resign(t.Context()))
-		next := acquire(t, newLock(t, mem, leasehold.WithIdentity("next")))
+		next := acquire(t, newLock(t, mem, leasehold.WithHolder("next")))
 		time.Sleep(time.Minute)
 		r, seen := e.Leader()
 		require.True(t, seen)
@@ -1204,7 +1204,7 @@ func everything(t *testing.T, length time.Duration, real bool) {
 		lock, err := leasehold.NewLock(shaky{mem}, key, withClock(newBrokenClock()),
 			leasehold.WithLogger(slog.New(slog.DiscardHandler)), leasehold.WithTTL(60*time.Millisecond),
 			leasehold.WithPollInterval(5*time.Millisecond),
-			leasehold.WithIdentity(fmt.Sprint("l", i)),
+			leasehold.WithHolder(fmt.Sprint("l", i)),
 			leasehold.WithObserver(func(_ context.Context, _ leasehold.Event) {}))
 		require.NoError(t, err)
 		s := &sections[i]

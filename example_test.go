@@ -20,7 +20,7 @@ func Example() {
 	store := leasehold.NewMemStore() // in production NewS3Store, and each candidate is a process
 	leads := make(chan struct{})
 	campaign := func(name string) (stop func()) {
-		lock, err := leasehold.NewLock(store, "leaders/reports", leasehold.WithIdentity(name))
+		lock, err := leasehold.NewLock(store, "leaders/reports", leasehold.WithHolder(name))
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -165,11 +165,11 @@ func ExampleLock_TryAcquire() {
 	}
 	store := leasehold.NewMemStore() // in production NewS3Store
 	ctx := context.Background()
-	first, err := leasehold.NewLock(store, "locks/try", leasehold.WithIdentity("first"))
+	first, err := leasehold.NewLock(store, "locks/try", leasehold.WithHolder("first"))
 	if err != nil {
 		log.Fatal(err)
 	}
-	second, err := leasehold.NewLock(store, "locks/try", leasehold.WithIdentity("second"))
+	second, err := leasehold.NewLock(store, "locks/try", leasehold.WithHolder("second"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func ExampleLock_Watch() {
 	store := leasehold.NewMemStore() // in production NewS3Store
 	ctx, stop := context.WithTimeout(context.Background(), 10*time.Second)
 	defer stop()
-	lock, err := leasehold.NewLock(store, "locks/watch", leasehold.WithIdentity("ada"))
+	lock, err := leasehold.NewLock(store, "locks/watch", leasehold.WithHolder("ada"))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 
 // NewFileStore returns a [Store] in the directory dir of a local file system, for any number of
 // processes of one machine, also in containers that share the directory. It works on Linux, macOS
-// and FreeBSD. It is safe for concurrent use. The page docs/servers.md has the permissions that it
+// and FreeBSD. It is safe for concurrent use. The page docs/stores.md has the permissions that it
 // needs, and what happens when the disk is full or a writer is stopped.
 //
 // Each object is one file. Its name is the key with every byte but a-z, 0-9, "-", "_" and "."

@@ -52,7 +52,7 @@ func offered(t *testing.T, l *leasehold.Lock, lease *leasehold.Lease) (n handove
 // holder's release takes no write.
 func TestALockIsPassedOn(t *testing.T) {
 	onFaultStore(t, func(t *testing.T, store *faultStore) {
-		a, b := newLock(t, store), newcomer(t, store, leasehold.WithIdentity("b"))
+		a, b := newLock(t, store), newcomer(t, store, leasehold.WithHolder("b"))
 		lease := acquire(t, a)
 		next := waits(t, b)
 		require.NoError(t, lease.Commit(t.Context(), []byte("state")), "which b has not read")

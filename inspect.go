@@ -123,7 +123,7 @@ func (r *register) state(v *version, before terms, existed bool) State {
 	o, took := r.observed(v), r.clock.Now().Mono-v.readBefore
 	o.age, o.wall = o.age-took, o.wall.Add(-took)
 	o.revived, o.later = before.revived(v.rec), before.latest
-	o.writtenByUs, o.sameIdentity = false, false // which would let this Lock alone take it
+	o.writtenByUs, o.sameHolder = false, false // which would let this Lock alone take it
 	verdict := r.decide(o)
 	switch {
 	case !v.exists && !existed:
@@ -175,7 +175,7 @@ func (l *Lock) Break(ctx context.Context, token uint64) error {
 		case corrupt && token == MaxToken:
 			return l.named(fmt.Errorf("after token %d there is none for the next term: pass a lower one", token))
 		case corrupt:
-			rec = Record{Token: token, Holder: l.identity, ExpiresAt: l.clock.Now().Time()}
+			rec = Record{Token: token, Holder: l.holder, ExpiresAt: l.clock.Now().Time()}
 		case rec.Token != token:
 			return l.named(fmt.Errorf("%w: it is in term %d of %q, not %d", ErrPreconditionFailed,
 				rec.Token, rec.Holder, token))

@@ -94,7 +94,7 @@ func TestWatchTellsANewHolderWithAnOldToken(t *testing.T) {
 					o, _ := store.Get(context.Background(), key)
 					_ = store.DeleteIfMatch(context.Background(), key, o.ETag)
 				}
-				acquire(t, newLock(t, store, leasehold.WithIdentity(name), leasehold.WithManualRenewal()))
+				acquire(t, newLock(t, store, leasehold.WithHolder(name), leasehold.WithManualRenewal()))
 				time.Sleep(10 * time.Second)
 			}
 			for _, name := range []string{"carol", "dave"} { // foreign clients that write no time
@@ -232,7 +232,7 @@ func TestWatchTellsExpiryByTheRuleForCandidates(t *testing.T) {
 		},
 		"the watcher's own name": {
 			rec: by(began, ttl), after: untilNow,
-			opts: []leasehold.Option{leasehold.WithIdentity("gone"), leasehold.WithReclaim()},
+			opts: []leasehold.Option{leasehold.WithHolder("gone"), leasehold.WithReclaim()},
 		},
 		"a foreign client's, long ago": {rec: foreign(-time.Hour)},
 		"a foreign client's, too soon": {rec: foreign(-4 * time.Second), after: time.Second},

@@ -104,7 +104,7 @@ func (le *Lease) Release(ctx context.Context) error { return le.t.lock.named(le.
 
 // Abandon ends the lease without freeing the lock, and sends no request. The lease's context ends
 // with [ErrReleased], and nobody, not even this Lock, can take over before the TTL has passed,
-// except with [WithReclaim] another process of the same identity. It is for a process that stops
+// except with [WithReclaim] another process of the same holder name. It is for a process that stops
 // leading while work of the term may still be running. Release may follow when that work has
 // stopped, and nothing else frees the lock before: neither the end of Do nor that of [Elector.Run].
 // On a lease that is over, Abandon does nothing.

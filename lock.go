@@ -45,12 +45,12 @@ func (l *Lock) Key() string {
 	return l.key
 }
 
-// Identity returns the name under which this lock's holder appears in the record.
-func (l *Lock) Identity() string {
+// Holder returns the name under which this lock's holder appears in the record.
+func (l *Lock) Holder() string {
 	if l.made() != nil {
 		return ""
 	}
-	return l.identity
+	return l.holder
 }
 
 // made refuses a Lock that NewLock has not made.

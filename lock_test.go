@@ -67,7 +67,7 @@ func TestTokensGoUpAcrossReleases(t *testing.T) {
 
 func TestHeldLockIsRefusedWithTheHoldersName(t *testing.T) {
 	onMemStore(t, func(t *testing.T, store leasehold.Store) {
-		lease := acquire(t, newLock(t, store, leasehold.WithIdentity("alice")))
+		lease := acquire(t, newLock(t, store, leasehold.WithHolder("alice")))
 		defer lease.Release(t.Context())
 		time.Sleep(time.Second)
 
@@ -298,12 +298,12 @@ func TestBreakWhoseReplyIsLostHasBroken(t *testing.T) {
 func TestReclaimTakesItsOwnUnexpiredLockBack(t *testing.T) {
 	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		former := &faultStore{Store: store}
-		before := acquire(t, newLock(t, former, leasehold.WithIdentity("pod-0"), testopt.NewProcess()))
+		before := acquire(t, newLock(t, former, leasehold.WithHolder("pod-0"), testopt.NewProcess()))
 		crash(former)
 
-		_, err := newLock(t, store, leasehold.WithIdentity("pod-0")).TryAcquire(t.Context())
+		_, err := newLock(t, store, leasehold.WithHolder("pod-0")).TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrHeld, "a shared name is not enough")
-		lease := acquire(t, newLock(t, store, leasehold.WithIdentity("pod-0"), leasehold.WithReclaim()))
+		lease := acquire(t, newLock(t, store, leasehold.WithHolder("pod-0"), leasehold.WithReclaim()))
 		require.Equal(t, before.Token()+1, lease.Token())
 		require.NoError(t, lease.Release(t.Context()))
 		time.Sleep(time.Minute) // the former life's renewals end
@@ -314,7 +314,7 @@ func TestReclaimTakesItsOwnUnexpiredLockBack(t *testing.T) {
 // the name of the former holder.
 func TestReclaimLeavesAForeignClientsTermAlone(t *testing.T) {
 	onMemStore(t, func(t *testing.T, store leasehold.Store) {
-		lock := newLock(t, store, leasehold.WithIdentity("pod-0"), testopt.NewProcess())
+		lock := newLock(t, store, leasehold.WithHolder("pod-0"), testopt.NewProcess())
 		require.NoError(t, acquire(t, lock).Release(t.Context()))
 		obj, err := store.Get(t.Context(), key)
 		require.NoError(t, err)
@@ -326,7 +326,7 @@ func TestReclaimLeavesAForeignClientsTermAlone(t *testing.T) {
 		_, err = store.PutIfMatch(t.Context(), key, body, obj.ETag)
 		require.NoError(t, err)
 
-		_, err = newLock(t, store, leasehold.WithIdentity("pod-0"), leasehold.WithReclaim()).TryAcquire(t.Context())
+		_, err = newLock(t, store, leasehold.WithHolder("pod-0"), leasehold.WithReclaim()).TryAcquire(t.Context())
 		require.ErrorIs(t, err, leasehold.ErrHeld)
 	})
 }
@@ -530,8 +530,8 @@ func TestBadInputIsRefusedBeforeAnyRequest(t *testing.T) {
 		{store, key, leasehold.WithPollInterval(-1), "poll interval"},
 		{store, key, leasehold.WithClockDrift(2), "drift"},
 		{store, key, leasehold.WithSkewAllowance(-1), "skew"},
-		{store, key, leasehold.WithReclaim(), "WithIdentity"},
-		{store, key, leasehold.WithIdentity("\xff"), "identity"},
+		{store, key, leasehold.WithReclaim(), "WithHolder"},
+		{store, key, leasehold.WithHolder("\xff"), "holder"},
 		{store, key, leasehold.WithMetadata(map[string]string{"k": string(make([]byte, 9<<10))}), "metadata"},
 	} {
 		var opts []leasehold.Option
@@ -608,15 +608,15 @@ func TestEventsCarryTheContextOfTheirCall(t *testing.T) {
 	})
 }
 
-func TestDefaultIdentity(t *testing.T) {
+func TestDefaultHolder(t *testing.T) {
 	first, second := newLock(t, leasehold.NewMemStore()), newLock(t, leasehold.NewMemStore())
-	require.Regexp(t, fmt.Sprintf(`^[^/]+/%d/\w{8}$`, os.Getpid()), first.Identity())
-	require.NotEqual(t, first.Identity(), second.Identity())
+	require.Regexp(t, fmt.Sprintf(`^[^/]+/%d/\w{8}$`, os.Getpid()), first.Holder())
+	require.NotEqual(t, first.Holder(), second.Holder())
 }
 
 func TestWatchOfALockThatWasNotMade(t *testing.T) {
 	var errs []error
-	require.Empty(t, new(leasehold.Lock).Key()+new(leasehold.Lock).Identity())
+	require.Empty(t, new(leasehold.Lock).Key()+new(leasehold.Lock).Holder())
 	for _, err := range new(leasehold.Lock).Watch(t.Context()) {
 		errs = append(errs, err)
 	}
@@ -935,7 +935,7 @@ func TestAReleasedRecordIsNoNewLeader(t *testing.T) {
 // What stands in the way is the lock's own function, and no other candidate.
 func TestHeldErrorAfterAReleaseInsideDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lock := newLock(t, leasehold.NewMemStore(), leasehold.WithIdentity("alice"))
+		lock := newLock(t, leasehold.NewMemStore(), leasehold.WithHolder("alice"))
 		require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, lease *leasehold.Lease) error {
 			require.NoError(t, lease.Release(ctx))
 			_, err := lock.TryAcquire(context.Background())
@@ -961,7 +961,7 @@ func (s *raced) PutIfMatch(ctx context.Context, key string, body []byte, etag st
 func TestHeldErrorWaitAfterFourLostRaces(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		require.NoError(t, acquire(t, newLock(t, mem)).Release(t.Context()))
-		rival := newLock(t, mem, leasehold.WithIdentity("rival"))
+		rival := newLock(t, mem, leasehold.WithHolder("rival"))
 		n := 0
 		store := &raced{mem, func() {
 			n++
@@ -1253,7 +1253,7 @@ func TestARecordWithOurNonceIsNotOursIfAnotherRaisedIt(t *testing.T) {
 // The text of an error begins with the package's name, once, and says the cause before the cure.
 func TestErrorTexts(t *testing.T) {
 	onFaultStore(t, func(t *testing.T, store *faultStore) {
-		lock := newLock(t, store, leasehold.WithIdentity("alice"), leasehold.WithManualRenewal())
+		lock := newLock(t, store, leasehold.WithHolder("alice"), leasehold.WithManualRenewal())
 		_, err := lock.Inspect(t.Context())
 		require.EqualError(t, err, `leasehold: lock "locks/test": no such object: it was never taken, or was deleted`)
 		lease := acquire(t, lock)

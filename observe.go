@@ -229,9 +229,9 @@ func (r *register) observed(v *version) observation {
 		exists: v.exists, rec: v.rec, age: v.age + now.Mono - v.readAfter, wall: now.Time(),
 		creating: r.memory.creating(now.Mono, min(r.poll, r.ttl)*9/10), // no longer than any wait for the next poll
 		revived:  revived, later: seen.latest,
-		handedOver:   v.free && !revived,
-		writtenByUs:  r.memory.owns(v.rec) && !revived,
-		sameIdentity: v.rec.Holder == r.identity && byLock(v.rec) && !revived && !r.process.Wrote(wire.Record(v.rec)),
+		handedOver:  v.free && !revived,
+		writtenByUs: r.memory.owns(v.rec) && !revived,
+		sameHolder:  v.rec.Holder == r.holder && byLock(v.rec) && !revived && !r.process.Wrote(wire.Record(v.rec)),
 	}
 }
 

@@ -136,7 +136,7 @@ func TestAResumedTermIsNoNewOne(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		named := func(name, address string) []leasehold.Option {
 			at := map[string]string{"at": address}
-			return []leasehold.Option{leasehold.WithIdentity(name), leasehold.WithMetadata(at)}
+			return []leasehold.Option{leasehold.WithHolder(name), leasehold.WithMetadata(at)}
 		}
 		first := acquire(t, newLock(t, mem, named("first", "a")...))
 		first.Abandon()
@@ -651,13 +651,13 @@ func TestTheAgeOfARestoredVersionIsNotTold(t *testing.T) {
 // the end.
 func TestAnElectorAndARestoredRelease(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
-		require.NoError(t, acquire(t, newLock(t, mem, leasehold.WithIdentity("old"))).Release(t.Context()))
+		require.NoError(t, acquire(t, newLock(t, mem, leasehold.WithHolder("old"))).Release(t.Context()))
 		old := stored(t, mem)
-		holder := acquire(t, newLock(t, mem, leasehold.WithIdentity("holder"), leasehold.WithManualRenewal()))
+		holder := acquire(t, newLock(t, mem, leasehold.WithHolder("holder"), leasehold.WithManualRenewal()))
 		var leaders []string
 		led := make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
-		e, err := leasehold.NewElector(newLock(t, mem, leasehold.WithIdentity("new")), leasehold.Callbacks{
+		e, err := leasehold.NewElector(newLock(t, mem, leasehold.WithHolder("new")), leasehold.Callbacks{
 			OnNewLeader:      func(r leasehold.Record) { leaders = append(leaders, r.Holder) },
 			OnStartedLeading: func(context.Context, *leasehold.Lease) { close(led) },
 		})

@@ -29,9 +29,9 @@ type options struct {
 	attempt  time.Duration // bounds one request; derived from the others
 	skew     time.Duration
 	drift    float64
-	identity string
+	holder   string
 	metadata map[string]string
-	hasName  bool // WithIdentity was given
+	hasName  bool // WithHolder was given
 	reclaim  bool
 	manual   bool
 	log      *slog.Logger
@@ -87,20 +87,20 @@ func WithPollInterval(d time.Duration) Option { return func(o *options) { o.poll
 // before anyone else may lead. It must be positive, below the TTL, and at most ten years.
 func WithSafetyMargin(d time.Duration) Option { return func(o *options) { o.margin = d } }
 
-// WithIdentity sets the name under which this candidate appears in the record: default
+// WithHolder sets the name under which this candidate appears in the record: default
 // host/pid/random. It need not be unique, except with [WithReclaim], because a lock recognises its
 // own writes by nonce.
-func WithIdentity(name string) Option { return func(o *options) { o.identity, o.hasName = name, true } }
+func WithHolder(name string) Option { return func(o *options) { o.holder, o.hasName = name, true } }
 
 // WithMetadata puts strings into the record for others to read, such as the leader's address: at
 // most 8 KiB as JSON.
 func WithMetadata(m map[string]string) Option { return func(o *options) { o.metadata = maps.Clone(m) } }
 
 // WithReclaim lets a restarted process take its own unexpired lock back at once, with a new token.
-// You guarantee that no two live processes have the same [WithIdentity]. The pod name of a
-// StatefulSet is such an identity; a host name may not be. Locks of one process do not reclaim from
+// You guarantee that no two live processes have the same [WithHolder]. The pod name of a
+// StatefulSet is such a name; a host name may not be. Locks of one process do not reclaim from
 // each other, nor do a process and its copy in a copied machine; but a copy that is restarted has
-// the identity still, so give it another one. If somebody restores an old version of the object, a
+// the name still, so give it another one. If somebody restores an old version of the object, a
 // Lock that has seen no later term reclaims it, even if another holds the lock.
 func WithReclaim() Option { return func(o *options) { o.reclaim = true } }
 
@@ -157,7 +157,7 @@ func newOptions(minimum time.Duration, opts []Option) (*options, error) {
 		if err != nil {
 			host = "unknown"
 		}
-		o.identity = fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:8])
+		o.holder = fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:8])
 	}
 	o.attempt = clock.Attempt(o.ttl, o.margin, o.renew)
 	return o, nil
@@ -205,12 +205,12 @@ func (o *options) validate(minimum time.Duration) error {
 		return fmt.Errorf("skew allowance %v is neither 0 nor at least 1ms%s", o.skew, nanoseconds(o.skew))
 	case !(o.drift >= 0 && o.drift <= 1):
 		return fmt.Errorf("clock drift %v is not between 0 and 1", o.drift)
-	case o.hasName && o.identity == "":
-		return errors.New("WithIdentity: the name is empty (leave the option out to get host/pid/random)")
+	case o.hasName && o.holder == "":
+		return errors.New("WithHolder: the name is empty (leave the option out to get host/pid/random)")
 	case o.reclaim && !o.hasName:
-		return errors.New("WithReclaim needs WithIdentity: a name that no other live process has")
-	case len(o.identity) > 1024 || !utf8.ValidString(o.identity):
-		return errors.New("identity must be valid UTF-8 of at most 1024 bytes")
+		return errors.New("WithReclaim needs WithHolder: a name that no other live process has")
+	case len(o.holder) > 1024 || !utf8.ValidString(o.holder):
+		return errors.New("holder must be valid UTF-8 of at most 1024 bytes")
 	}
 	for k, v := range o.metadata {
 		if !utf8.ValidString(k) || !utf8.ValidString(v) {

@@ -63,8 +63,8 @@ func TestMistakesThatAreToldAtOnce(t *testing.T) {
 		"safety margin 0s is below 10ms":         {s3, leasehold.WithSafetyMargin(0)},
 		"safety margin -1s is below 10ms":        {s3, leasehold.WithSafetyMargin(-time.Second)},
 		"safety margin 15s is not below the TTL": {s3, leasehold.WithSafetyMargin(15 * time.Second)},
-		"WithIdentity: the name is empty":        {s3, leasehold.WithIdentity("")},
-		"WithReclaim needs WithIdentity":         {s3, leasehold.WithReclaim()},
+		"WithHolder: the name is empty":          {s3, leasehold.WithHolder("")},
+		"WithReclaim needs WithHolder":           {s3, leasehold.WithReclaim()},
 		"metadata of 49172 bytes as JSON is over": {s3,
 			leasehold.WithMetadata(map[string]string{"k": strings.Repeat("\x00", 8<<10)})},
 	} {

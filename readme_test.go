@@ -50,7 +50,7 @@ func TestReadmeCodeIsThatOfTheExamples(t *testing.T) {
 	examples := flat(read(t, "examples/hello/main.go") + read(t, "example_test.go") + read(t, "readme_test.go") +
 		read(t, "itest/quickstart_test.go") + read(t, "promlock/example_test.go"))
 	first, code := blocks(read(t, "README.md"), "go"), blocks(read(t, "docs/start.md"), "go")
-	service, more := blocks(read(t, "docs/production.md"), "go"), blocks(read(t, "docs/servers.md"), "go")
+	service, more := blocks(read(t, "docs/production.md"), "go"), blocks(read(t, "docs/stores.md"), "go")
 	require.Len(t, first, 1)
 	require.Len(t, code, 4)
 	require.Len(t, service, 1)
@@ -239,7 +239,7 @@ func TestReadmeOptions(t *testing.T) {
 
 func TestReadmeCosts(t *testing.T) {
 	const put, get = 0.005 / 1000, 0.0004 / 1000 // dollars
-	page := read(t, "docs/servers.md")
+	page := read(t, "docs/stores.md")
 	for _, ttl := range []float64{5, 15, 30, 60} {
 		month := (730 * time.Hour).Seconds()
 		puts, gets := month/(ttl/3), month/(ttl/6) // TestWaitingCandidateReadsTwicePerRenewal
@@ -249,7 +249,7 @@ func TestReadmeCosts(t *testing.T) {
 		if ttl == 15 { // the default
 			require.Contains(t, read(t, "README.md"), fmt.Sprintf("A leader costs $%.2f a month and each waiting "+
 				"candidate $%.2f*", cost(1), gets*get))
-			require.Contains(t, read(t, "docs/decide.md"),
+			require.Contains(t, read(t, "docs/choose.md"),
 				fmt.Sprintf(" $%.2f, and $%.2f for each that waits ", cost(1), gets*get))
 		}
 	}
@@ -264,7 +264,7 @@ func thousands(f float64) string {
 }
 
 func TestReadmeJSON(t *testing.T) {
-	policy, object := blocks(read(t, "docs/servers.md"), "json"), blocks(read(t, "docs/protocol.md"), "json")
+	policy, object := blocks(read(t, "docs/stores.md"), "json"), blocks(read(t, "docs/protocol.md"), "json")
 	require.Len(t, policy, 1)
 	require.Len(t, object, 2) // the second is a table
 	require.True(t, json.Valid([]byte(policy[0])))

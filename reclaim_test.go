@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-var pod = []leasehold.Option{leasehold.WithIdentity("pod-0"), leasehold.WithReclaim()}
+var pod = []leasehold.Option{leasehold.WithHolder("pod-0"), leasehold.WithReclaim()}
 
 // The user of an abandoned lease keeps nothing of it, and the garbage collector runs.
 func TestAnAbandonedTermIsNotReclaimedByANamesake(t *testing.T) {
@@ -54,11 +54,11 @@ func TestARenewalThatLandsAfterAbandonKeepsANamesakeOut(t *testing.T) {
 }
 
 // A Lock with WithReclaim does not reclaim from one without it, in the same process and under the
-// same identity.
+// same holder name.
 func TestReclaimFromASiblingWithoutTheOption(t *testing.T) {
 	onMemStore(t, func(t *testing.T, store leasehold.Store) {
-		one := newLock(t, store, leasehold.WithIdentity("pod-0"))
-		two := newLock(t, store, leasehold.WithIdentity("pod-0"), leasehold.WithReclaim())
+		one := newLock(t, store, leasehold.WithHolder("pod-0"))
+		two := newLock(t, store, leasehold.WithHolder("pod-0"), leasehold.WithReclaim())
 		lease := acquire(t, one)
 		_, err := two.TryAcquire(t.Context())
 		require.True(t, lease.Valid())
@@ -66,7 +66,7 @@ func TestReclaimFromASiblingWithoutTheOption(t *testing.T) {
 	})
 }
 
-func TestOneIdentityIsReclaimedByOneLockOfAProcessOnly(t *testing.T) {
+func TestOneNameIsReclaimedByOneLockOfAProcessOnly(t *testing.T) {
 	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		one, two := newLock(t, store, pod...), newLock(t, &faultStore{Store: store}, pod...)
 		lease := acquire(t, one)

@@ -310,7 +310,7 @@ func TestRecordsBelongToTheirCallers(t *testing.T) {
 
 func TestTheLargestMetadataFitsBesideTheLargestPayload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lock := newLock(t, leasehold.NewMemStore(), leasehold.WithIdentity(strings.Repeat("<", 1024)),
+		lock := newLock(t, leasehold.NewMemStore(), leasehold.WithHolder(strings.Repeat("<", 1024)),
 			leasehold.WithMetadata(map[string]string{"k": strings.Repeat("&", 8000)}))
 		lease := acquire(t, lock)
 		require.NoError(t, lease.Commit(t.Context(), make([]byte, 32<<10)))
@@ -446,7 +446,7 @@ func TestMembersThatAreTooLong(t *testing.T) {
 func TestTheLongestRecordIsReadAndBroken(t *testing.T) {
 	onMemStore(t, func(t *testing.T, store leasehold.Store) {
 		metadata := map[string]string{"x": strings.Repeat("\x00", 1360)}
-		lock := newLock(t, store, leasehold.WithIdentity(strings.Repeat("\x00", 1024)),
+		lock := newLock(t, store, leasehold.WithHolder(strings.Repeat("\x00", 1024)),
 			leasehold.WithMetadata(metadata))
 		lease := acquire(t, lock)
 		require.NoError(t, lease.Commit(t.Context(), make([]byte, 32<<10)))

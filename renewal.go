@@ -286,7 +286,7 @@ func (t *term) resumedBy(rec Record) bool {
 		return false
 	}
 	renewed := func(r Record) bool { return r.RenewedAt.Sub(rec.RenewedAt).Abs() < time.Millisecond }
-	return !rec.Released() || rec.Holder != t.lock.identity || !renewed(t.stored.rec) &&
+	return !rec.Released() || rec.Holder != t.lock.holder || !renewed(t.stored.rec) &&
 		!slices.ContainsFunc(t.unconfirmed, func(w write) bool { return renewed(w.rec) })
 }
 

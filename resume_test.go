@@ -35,7 +35,7 @@ func TestATermGoesOnInAnotherProcess(t *testing.T) {
 		require.NoError(t, first.Commit(t.Context(), []byte("state")))
 		was := first.Record()
 		first.Abandon()
-		next := newcomer(t, store, leasehold.WithIdentity("next"), leasehold.WithTTL(9*time.Second),
+		next := newcomer(t, store, leasehold.WithHolder("next"), leasehold.WithTTL(9*time.Second),
 			leasehold.WithMetadata(map[string]string{"addr": "b"}))
 		store.next(fault{op: "get", apply: true}, fault{op: "put", apply: true, delay: time.Second})
 		sent := time.Now()
@@ -71,7 +71,7 @@ func TestAProcessThatGoesOnLosesAResumedLease(t *testing.T) {
 		bubble.Run(t, name, func(t *testing.T) {
 			store := leasehold.NewMemStore()
 			first := acquire(t, newLock(t, store))
-			lease := resume(t, newcomer(t, store, leasehold.WithIdentity("next")), first.Handle())
+			lease := resume(t, newcomer(t, store, leasehold.WithHolder("next")), first.Handle())
 			if release {
 				require.NoError(t, lease.Release(t.Context()))
 			}
@@ -444,7 +444,7 @@ func TestResumeThatLandedDoesNotSayThatNothingWasWritten(t *testing.T) {
 // An heir of the same name that has released the term is no administrator.
 func TestAnHeirOfTheSameNameReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, name := leasehold.NewMemStore(), leasehold.WithIdentity("pod-0")
+		store, name := leasehold.NewMemStore(), leasehold.WithHolder("pod-0")
 		for range 2 {
 			lease := acquire(t, newLock(t, store, name, leasehold.WithManualRenewal()))
 			time.Sleep(time.Second)

@@ -22,7 +22,7 @@ type S3Client interface {
 // Most servers want an ETag back as they gave it. Ceph's gateway 16 and others want it without its
 // quotes, and refuse every update otherwise. If an update is refused before the first one has
 // succeeded, an S3Store finds out which form its server enforces, with an object ".leasehold-etag"
-// beside the key, which stays: docs/servers.md says how. [CheckStore] reports the form.
+// beside the key, which stays: docs/stores.md says how. [CheckStore] reports the form.
 //
 // It needs the permissions s3:GetObject, s3:PutObject and s3:ListBucket (without the last one, S3
 // answers 403 for an object that does not exist yet), and s3:DeleteObject for DeleteIfMatch only.

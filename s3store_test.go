@@ -431,7 +431,7 @@ func TestWriteWithItsReplyLostCountsAsOurs(t *testing.T) {
 			bubble.Run(t, step+", "+loss, func(t *testing.T) {
 				server := &fakes3.Server{}
 				w := newWire(server)
-				run(t, server, w, newLock(t, w.store, leasehold.WithIdentity("alice"),
+				run(t, server, w, newLock(t, w.store, leasehold.WithHolder("alice"),
 					leasehold.WithManualRenewal()))
 			})
 		}

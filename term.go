@@ -310,7 +310,7 @@ func (t *term) whyOver() error {
 
 // event is an event of this term.
 func (t *term) event(kind EventKind, err error) Event {
-	return Event{Kind: kind, Token: t.token, Holder: t.lock.identity, Err: err}
+	return Event{Kind: kind, Token: t.token, Holder: t.lock.holder, Err: err}
 }
 
 // tell emits an event of what the term does by itself.

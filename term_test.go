@@ -275,7 +275,7 @@ func TestNobodyStaysListedAsWaiting(t *testing.T) {
 
 // What a refused write finds decides whether the term goes on, is lost, or has ended as it should.
 func TestWhatARefusedWriteFinds(t *testing.T) {
-	l, err := NewLock(NewMemStore(), "k", WithIdentity("me"))
+	l, err := NewLock(NewMemStore(), "k", WithHolder("me"))
 	require.NoError(t, err)
 	secret := handle.NewSecret()
 	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)

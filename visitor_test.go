@@ -89,7 +89,7 @@ func TestAVisitorWaitsForNobodyWhoLives(t *testing.T) {
 // Who has less time than it takes is told at once how long it takes.
 func TestAVisitorInAHurryIsToldHowLongItTakes(t *testing.T) {
 	onMemStore(t, func(t *testing.T, store leasehold.Store) {
-		acquire(t, newLock(t, store, leasehold.WithIdentity("ada"))).Abandon()
+		acquire(t, newLock(t, store, leasehold.WithHolder("ada"))).Abandon()
 		time.Sleep(3 * time.Hour)
 		_, took, err := visit(t, testctx.Within(t, 10*time.Second), store)
 		held, ok := errors.AsType[*leasehold.HeldError](err)

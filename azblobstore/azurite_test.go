@@ -90,7 +90,7 @@ func TestContentionOnAzurite(t *testing.T) {
 	for i := range candidates {
 		client, _ := a.connect(nil)
 		lock, err := leasehold.NewLock(azblobstore.New(client, container), key,
-			leasehold.WithIdentity(fmt.Sprint("c", i)),
+			leasehold.WithHolder(fmt.Sprint("c", i)),
 			leasehold.WithPollInterval(50*time.Millisecond), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		all.Go(func() {

@@ -24,7 +24,7 @@ const ttl = 15 * time.Second // of locks, by default
 func process(t *testing.T, server http.Handler, name string, opts ...leasehold.Option) (*leasehold.Lock, *wire) {
 	w := newWire(t, server)
 	store := azblobstore.New(w.client, container, azblobstore.WithServerClock(2*time.Second))
-	lock, err := leasehold.NewLock(store, key, append([]leasehold.Option{leasehold.WithIdentity(name),
+	lock, err := leasehold.NewLock(store, key, append([]leasehold.Option{leasehold.WithHolder(name),
 		leasehold.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	require.NoError(t, err)
 	return lock, w

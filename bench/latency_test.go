@@ -177,7 +177,7 @@ func measureHours(t *testing.T) (list []report.Hour) {
 		})
 	}
 	run(us, 15*time.Second, func(ctx context.Context, s leasehold.Store, name string) {
-		lock, err := leasehold.NewLock(s, "lock", leasehold.WithIdentity(name))
+		lock, err := leasehold.NewLock(s, "lock", leasehold.WithHolder(name))
 		require.NoError(t, err)
 		e, err := leasehold.NewElector(lock, leasehold.Callbacks{})
 		require.NoError(t, err)

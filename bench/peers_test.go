@@ -213,7 +213,7 @@ func open(t *testing.T, p *place, key, name string, s settings, opts ...leasehol
 
 func openOn(t *testing.T, store leasehold.Store, key, name string, s settings, opts ...leasehold.Option) ours {
 	m := &mortal{Store: store}
-	lock, err := leasehold.NewLock(m, key, append(opts, leasehold.WithIdentity(name), leasehold.WithTTL(s.ttl),
+	lock, err := leasehold.NewLock(m, key, append(opts, leasehold.WithHolder(name), leasehold.WithTTL(s.ttl),
 		leasehold.WithPollInterval(s.poll), leasehold.WithLogger(slog.New(slog.DiscardHandler)))...)
 	require.NoError(t, err)
 	return ours{lock: lock, store: m}
@@ -229,7 +229,7 @@ func newClocked(t *testing.T, p *place, key, name string, s settings) candidate 
 
 // newTogether makes candidates that share a store value, and so wake each other.
 func newTogether(t *testing.T, p *place, key, name string, s settings) candidate {
-	lock, err := leasehold.NewLock(p.shared, key, leasehold.WithIdentity(name), leasehold.WithTTL(s.ttl),
+	lock, err := leasehold.NewLock(p.shared, key, leasehold.WithHolder(name), leasehold.WithTTL(s.ttl),
 		leasehold.WithPollInterval(s.poll), leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	return ours{lock: lock, store: new(mortal)}

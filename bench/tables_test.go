@@ -186,7 +186,7 @@ func (l tableTerm) crash()                    { l.member.mortal.dead.Store(true)
 
 // joined waits until the process is a member, and has read the table.
 func (m *member) joined(ctx context.Context) error {
-	own, err := leasehold.NewLock(m.mortal.Store, m.table.Key()+".members/"+m.table.Member())
+	own, err := leasehold.NewLock(m.mortal.Store, m.table.Key()+".members/"+m.table.MemberName())
 	if err != nil {
 		return err
 	}
@@ -535,7 +535,7 @@ func weighTable(t *testing.T, n size, s settings) (memory []report.Memory, told 
 	first, second := open(dies), open(store)
 	for _, table := range []*locktable.Table{first, second} {
 		running.Go(func() { _ = table.Run(ctx) })
-		lease, err := table.Lock("first of " + table.Member()).Acquire(ctx)
+		lease, err := table.Lock("first of " + table.MemberName()).Acquire(ctx)
 		require.NoError(t, err)
 		require.NoError(t, lease.Release(ctx))
 	}

@@ -45,7 +45,7 @@
 // A create that does not overwrite must be atomic, and LIST strongly consistent: it shows all that
 // was created before it began, in any order. If a LIST does not show a write's own version, the
 // write fails with [leasehold.ErrUnsafeStore], so [leasehold.CheckStore] finds stores whose LIST
-// lags, as far as a lag shows within its time. The page docs/servers.md says what servers document.
+// lags, as far as a lag shows within its time. The page docs/stores.md says what servers document.
 //
 // Nobody may delete objects of a lock by hand, and no lifecycle rule may. If a version that must
 // exist is missing, each read fails with [leasehold.ErrPermanent], and no lock writes without one.

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What docs/proof.md names is what the files of the proof have: their actions, the parts of their
+// What docs/why-it-is-safe.md names is what the files of the proof have: their actions, the parts of their
 // invariants, and who answers for guards.
 func TestTheProofIsThatOfItsFiles(t *testing.T) {
-	page, err := os.ReadFile("proof.md")
+	page, err := os.ReadFile("why-it-is-safe.md")
 	require.NoError(t, err)
 	quoted := regexp.MustCompile("`([A-Za-z]+)`")
 	known, marks := map[string]bool{"TestVariants": true, "TestEachGuardIsNeeded": true, "WithReclaim": true,
@@ -28,7 +28,7 @@ func TestTheProofIsThatOfItsFiles(t *testing.T) {
 		for _, m := range regexp.MustCompile(`(?m)^\(invariant (\w+)`).FindAllStringSubmatch(code, -1) {
 			parts[m[1]] = true
 		}
-		for _, row := range cells(t, "proof.md", "| part of "+file+" | theorem |") {
+		for _, row := range cells(t, "why-it-is-safe.md", "| part of "+file+" | theorem |") {
 			for _, name := range quoted.FindAllStringSubmatch(row[0], -1) {
 				require.True(t, parts[name[1]], "%s has no part %s", file, name[1])
 			}
@@ -51,7 +51,7 @@ func TestTheProofIsThatOfItsFiles(t *testing.T) {
 			marks[m[1]] = true
 		}
 	}
-	rows := cells(t, "proof.md", "| guard | who answers | what it says |")
+	rows := cells(t, "why-it-is-safe.md", "| guard | who answers | what it says |")
 	require.Len(t, rows, len(marks))
 	for _, row := range rows {
 		require.True(t, marks[strings.Trim(row[0], "`")], row[0])

@@ -192,7 +192,7 @@ func TestProtocolMembers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := storeWith(t, "member", c.Object)
 				of := membership.Settings{
-					TTL: seconds(c.TTL), Poll: time.Second, Margin: seconds(c.TTL) / 5, Drift: 0.02, Identity: "reader",
+					TTL: seconds(c.TTL), Poll: time.Second, Margin: seconds(c.TTL) / 5, Drift: 0.02, Holder: "reader",
 					Log: slog.New(slog.DiscardHandler),
 				}
 				if c.Drift != nil {

@@ -118,7 +118,7 @@ func TestProtocolTakeovers(t *testing.T) {
 		Object        *string
 		Age, Now      float64
 		Drift, Skew   *float64
-		Identity      string
+		Holder        string
 		Free, Corrupt bool
 		Wait          float64
 		Next          struct {
@@ -137,8 +137,8 @@ func TestProtocolTakeovers(t *testing.T) {
 				if c.Skew != nil {
 					opts = append(opts, leasehold.WithSkewAllowance(seconds(*c.Skew)))
 				}
-				if c.Identity != "" {
-					opts = append(opts, leasehold.WithIdentity(c.Identity))
+				if c.Holder != "" {
+					opts = append(opts, leasehold.WithHolder(c.Holder))
 				}
 				lock, err := leasehold.NewLock(store, "lock", opts...)
 				require.NoError(t, err)

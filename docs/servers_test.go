@@ -168,7 +168,7 @@ func TestRateLimit(t *testing.T) {
 func TestCostOnS3Express(t *testing.T) {
 	const put, get = 0.00113 / 1000, 0.00003 / 1000 // dollars a request
 	const written, read = 0.0032 / (1 << 30), 0.0006 / (1 << 30)
-	page, err := os.ReadFile("servers.md")
+	page, err := os.ReadFile("stores.md")
 	require.NoError(t, err)
 	for _, ttl := range []float64{5, 15, 30, 60} {
 		month := (730 * time.Hour).Seconds()
@@ -223,7 +223,7 @@ func TestDirectoryBucket(t *testing.T) {
 // The dollars of the table of createonly: an hour of a leader and of a waiting candidate.
 func TestCostWhereObjectsAreOnlyCreated(t *testing.T) {
 	const list, put, get, hours = 0.005 / 1000, 0.005 / 1000, 0.0004 / 1000, 730 // dollars a request
-	page, err := os.ReadFile("servers.md")
+	page, err := os.ReadFile("stores.md")
 	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		server := &fakes3.Server{CreateOnly: true}

@@ -18,7 +18,7 @@ import (
 
 func lockTenants(ctx context.Context, store leasehold.Store, pod string, tenants []string,
 	serve func(ctx context.Context, tenant string, token uint64) error) error {
-	table, err := locktable.New(store, "tables/tenants", locktable.WithMember(pod))
+	table, err := locktable.New(store, "tables/tenants", locktable.WithMemberName(pod))
 	if err != nil {
 		return err
 	}

@@ -33,14 +33,14 @@ const columns = "simulation | search | real servers | tests |"
 // promise, and that the check of that column catches alone.
 func TestEachCellHasAMutant(t *testing.T) {
 	proven := make(map[string]bool)
-	for _, row := range cells(t, "mutants.md", "| mutant | promise | "+columns) {
+	for _, row := range cells(t, "evidence/mutants.md", "| mutant | promise | "+columns) {
 		for i, found := range row[2:] {
 			if found != "" && found != "not run" {
 				proven[row[1]+"/"+string(rune('0'+i))] = true
 			}
 		}
 	}
-	promises := cells(t, "verification.md", "| | promise | "+columns)
+	promises := cells(t, "evidence/README.md", "| | promise | "+columns)
 	require.Greater(t, len(promises), 20)
 	for _, row := range promises {
 		require.Len(t, row, 6)

@@ -107,7 +107,7 @@ var (
 // prose returns what people read: pages that are kept by hand, comments, and string literals.
 func prose(t *testing.T) [3][]passage {
 	t.Helper()
-	rendered := []string{"../docs/performance.md", "../docs/performance-tables.md", "../docs/mutants.md"}
+	rendered := []string{"../docs/performance.md", "../docs/evidence/performance-tables.md", "../docs/evidence/mutants.md"}
 	var texts [3][]passage
 	for _, glob := range []string{"../*.md", "*.md", "*/*.md", "../*/README.md"} {
 		pages, err := filepath.Glob(glob)

@@ -46,7 +46,7 @@ func TestTokensOfATable(t *testing.T) {
 	onBoth(t, func(t *testing.T, f *s3Store) {
 		mem := leasehold.NewMemStore()
 		process := func(store leasehold.Store, name string) (table *locktable.Table, end func()) {
-			table, err := locktable.New(store, "table", locktable.WithMember(name),
+			table, err := locktable.New(store, "table", locktable.WithMemberName(name),
 				locktable.WithLogger(slog.New(slog.DiscardHandler)))
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(context.Background())

@@ -31,7 +31,7 @@ func (s site) process(t *testing.T, name string, opts ...leasehold.Option) (*lea
 	store := gcsstore.New(w.client, s.bucket, gcsstore.WithMinTTL(500*time.Millisecond),
 		gcsstore.WithServerClock(2*time.Second))
 	lock, err := leasehold.NewLock(store, key, append([]leasehold.Option{leasehold.WithTTL(ttl),
-		leasehold.WithIdentity(name)}, opts...)...)
+		leasehold.WithHolder(name)}, opts...)...)
 	require.NoError(t, err)
 	return lock, w
 }

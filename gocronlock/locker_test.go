@@ -380,7 +380,7 @@ func TestElector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := leasehold.NewMemStore()
 		begin := func(name string) (gocron.Elector, context.CancelFunc) {
-			lock, err := leasehold.NewLock(mem, "leader", leasehold.WithIdentity(name))
+			lock, err := leasehold.NewLock(mem, "leader", leasehold.WithHolder(name))
 			require.NoError(t, err)
 			e, err := leasehold.NewElector(lock, leasehold.Callbacks{})
 			require.NoError(t, err)

@@ -560,7 +560,7 @@ func TestThousandCycles(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 2))
 		crashes := 0
 		process := func() *leasehold.Lock { // a new process knows nothing about the previous one, but has the same name
-			return newLock(t, leasehold.NewS3Store(client, bucket), leasehold.WithIdentity("pod-0"),
+			return newLock(t, leasehold.NewS3Store(client, bucket), leasehold.WithHolder("pod-0"),
 				leasehold.WithReclaim(),
 				leasehold.WithManualRenewal(), testopt.NewProcess())
 		}

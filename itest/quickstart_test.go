@@ -260,7 +260,7 @@ func (i *instance) end(t *testing.T) {
 	require.NoError(t, i.cmd.Wait())
 }
 
-// The embedded server of docs/servers.md is one that locks can use.
+// The embedded server of docs/stores.md is one that locks can use.
 func TestEmbeddedServer(t *testing.T) {
 	t.Parallel()
 	store := leasehold.NewS3Store(embeddedServer(t), "test-bucket")
@@ -280,7 +280,7 @@ func TestEmbeddedServer(t *testing.T) {
 	require.NoError(t, next.Release(t.Context()))
 }
 
-// embeddedServer is the code of docs/servers.md, which a test of the root module compares with
+// embeddedServer is the code of docs/stores.md, which a test of the root module compares with
 // this.
 func embeddedServer(t *testing.T) *s3.Client {
 	server := httptest.NewServer(gofakes3.New(s3mem.New(), gofakes3.WithAutoBucket(true)).Server())

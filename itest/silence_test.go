@@ -63,7 +63,7 @@ func TestAzureConnectionsFallSilent(t *testing.T) {
 // through it.
 func survivesSilence(t *testing.T, link *faultproxy.Link, direct leasehold.Store, store func() leasehold.Store) {
 	const ttl = 3 * time.Second
-	holder := newLock(t, store(), leasehold.WithTTL(ttl), leasehold.WithIdentity("holder"))
+	holder := newLock(t, store(), leasehold.WithTTL(ttl), leasehold.WithHolder("holder"))
 	lease, err := holder.Acquire(t.Context())
 	require.NoError(t, err)
 	waiting, stop := context.WithCancel(t.Context())
@@ -71,7 +71,7 @@ func survivesSilence(t *testing.T, link *faultproxy.Link, direct leasehold.Store
 	waited := make(chan struct{})
 	go func() {
 		defer close(waited)
-		candidate := newLock(t, store(), leasehold.WithTTL(ttl), leasehold.WithIdentity("candidate"))
+		candidate := newLock(t, store(), leasehold.WithTTL(ttl), leasehold.WithHolder("candidate"))
 		if taken, err := candidate.Acquire(waiting); err == nil {
 			t.Log("the candidate has taken over")
 			_ = taken.Release(context.WithoutCancel(waiting))

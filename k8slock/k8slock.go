@@ -82,7 +82,7 @@ var _ resourcelock.Interface = (*Lock)(nil)
 // error when it tries to acquire.
 //
 // Options are those of [leasehold.NewLock], whose limits and errors apply. New itself sets the TTL
-// and manual renewal. Useful options are [leasehold.WithIdentity], [leasehold.WithLogger],
+// and manual renewal. Useful options are [leasehold.WithHolder], [leasehold.WithLogger],
 // [leasehold.WithObserver] and [leasehold.WithMetadata]. The identity need not be unique: two
 // processes with the same name exclude each other, unlike with client-go's own locks. New sends no
 // request.
@@ -331,7 +331,7 @@ func (l *Lock) RecordEvent(event string) {
 }
 
 // Identity implements [resourcelock.Interface]. It returns the holder's name in the record.
-func (l *Lock) Identity() string { return l.lock.Identity() }
+func (l *Lock) Identity() string { return l.lock.Holder() }
 
 // Describe implements [resourcelock.Interface]. It returns the key.
 func (l *Lock) Describe() string { return l.lock.Key() }

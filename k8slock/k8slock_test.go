@@ -128,8 +128,8 @@ func TestConfigIsWhatTheConstantsSay(t *testing.T) {
 func TestRecordAsClientGoSeesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, mem := t.Context(), leasehold.NewMemStore()
-		lock := newLock(t, mem, time.Minute, leasehold.WithIdentity("pod-1"))
-		other := newLock(t, mem, time.Minute, leasehold.WithIdentity("pod-2"))
+		lock := newLock(t, mem, time.Minute, leasehold.WithHolder("pod-1"))
+		other := newLock(t, mem, time.Minute, leasehold.WithHolder("pod-2"))
 		require.Equal(t, "pod-1", lock.Identity())
 		require.Equal(t, key, lock.Describe())
 
@@ -366,7 +366,7 @@ func TestLeaseRunsOutBelowAStuckElector(t *testing.T) {
 func TestTwoProcessesOfOneName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem, ref := leasehold.NewMemStore(), &referee{t: t}
-		name := leasehold.WithIdentity("operator")
+		name := leasehold.WithHolder("operator")
 		first := stand(t, ref, "first", newLock(t, mem, time.Minute, name))
 		next(t, time.Second, first)
 		second := stand(t, ref, "second", newLock(t, mem, time.Minute, name))
@@ -560,7 +560,7 @@ func TestOnStartedLeadingOfATermThatIsOver(t *testing.T) {
 }
 
 func TestNamesOfOptionsInErrors(t *testing.T) {
-	_, err := k8slock.New(leasehold.NewMemStore(), key, time.Minute, leasehold.WithIdentity(strings.Repeat("x", 2000)))
+	_, err := k8slock.New(leasehold.NewMemStore(), key, time.Minute, leasehold.WithHolder(strings.Repeat("x", 2000)))
 	require.ErrorContains(t, err, "identity")
 }
 

@@ -13,7 +13,7 @@ const (
 	settled    = time.Second     // up for so long, a process is preferred for being young
 	shunTime   = 5 * time.Minute // for which a candidate that has not taken an offer gets no other
 	maxShunned = 1000            // names
-	maxName    = 1 << 10         // of a candidate, in bytes, as leasehold.WithIdentity has it
+	maxName    = 1 << 10         // of a candidate, in bytes, as leasehold.WithHolder has it
 	maxUptime  = 1e9             // seconds that a candidate may say
 )
 
@@ -59,7 +59,7 @@ func newCandidate(q url.Values) *candidate {
 // asks returns the query that tells a leader of this candidate.
 func (p *Peer) asks() string {
 	q := url.Values{
-		"from": {p.id}, "holder": {p.lock.Identity()}, "priority": {strconv.Itoa(p.priority)},
+		"from": {p.id}, "holder": {p.lock.Holder()}, "priority": {strconv.Itoa(p.priority)},
 	}
 	if waits(p.lock) { // else its elector has ended, say, and an offer would be in vain
 		q.Set("up", strconv.FormatFloat(time.Since(p.began).Seconds(), 'f', 3, 64))

@@ -121,7 +121,7 @@ func start(store leasehold.Store) (*instance, error) {
 	})))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	server.RegisterOnShutdown(peer.Close)
-	i.name, i.peer = lock.Identity(), peer
+	i.name, i.peer = lock.Holder(), peer
 	go func() { _ = server.Serve(listener) }()
 
 	ctx, cancel := context.WithCancel(context.Background())

@@ -202,7 +202,7 @@ func (w *world) startWith(name string, polling bool, of []leaderhttp.Option, opt
 	w.t.Helper()
 	p := &process{name: name, store: &access{Store: w.store}, ended: make(chan error, 1)}
 	lock, err := leasehold.NewLock(p.store, key, append([]leasehold.Option{
-		leasehold.WithTTL(ttl), leasehold.WithIdentity(name), testopt.NewProcess(),
+		leasehold.WithTTL(ttl), leasehold.WithHolder(name), testopt.NewProcess(),
 		leasehold.WithMetadata(map[string]string{
 			leaderhttp.URLKey: "http://" + name, leaderhttp.PublicURLKey: "https://example.org/" + name + "/",
 		}),

@@ -42,7 +42,7 @@ var (
 )
 
 // HandOver steps down, as [leasehold.Elector.Resign] does, and passes the lock to the candidate
-// with this identity ([leasehold.WithIdentity]), or to the first in line if identity is "". The
+// with this holder name ([leasehold.WithHolder]), or to the first in line if holder is "". The
 // lock is never free in between. HandOver returns after OnStoppedLeading, when the term is over.
 //
 // It fails with [ErrNotLeading], or with [ErrNotWaiting] if no such candidate has waited here for a
@@ -51,8 +51,8 @@ var (
 // lock is then released, for all. If ctx ends first, HandOver returns ctx's error, and the
 // hand-over goes on. Under the context of the term that is always so, because that context ends
 // first. Do not call HandOver with another context from a callback: it would wait for its caller.
-func (p *Peer) HandOver(ctx context.Context, identity string) error {
-	own, err := p.choose(ctx, identity)
+func (p *Peer) HandOver(ctx context.Context, holder string) error {
+	own, err := p.choose(ctx, holder)
 	if err != nil {
 		return err
 	}
@@ -63,15 +63,15 @@ func (p *Peer) HandOver(ctx context.Context, identity string) error {
 		return ctx.Err()
 	}
 	next, err := p.heirOf(ctx, own)
-	if err == nil && identity != "" && next != identity {
+	if err == nil && holder != "" && next != holder {
 		err = fmt.Errorf("%w: %q has it", ErrNotTaken, next)
 	}
 	return err
 }
 
-// choose notes that the candidate with this identity is to get the lock. It waits a little for one
+// choose notes that the candidate with this holder name is to get the lock. It waits a little for one
 // that is between two requests.
-func (p *Peer) choose(ctx context.Context, identity string) (*term, error) {
+func (p *Peer) choose(ctx context.Context, holder string) (*term, error) {
 	limit := time.NewTimer(comeBack)
 	defer limit.Stop()
 	for {
@@ -81,10 +81,10 @@ func (p *Peer) choose(ctx context.Context, identity string) (*term, error) {
 		leads = leads && p.own == own && !own.passing
 		now := time.Now()
 		waits := slices.ContainsFunc(p.waiting, func(c *candidate) bool {
-			return identity == "" && p.mayGet(c, now) || identity != "" && c.able && c.name == identity
+			return holder == "" && p.mayGet(c, now) || holder != "" && c.able && c.name == holder
 		})
 		if leads && waits {
-			own.passing, own.chosen = true, identity
+			own.passing, own.chosen = true, holder
 		}
 		p.mu.Unlock()
 		switch {
@@ -96,12 +96,12 @@ func (p *Peer) choose(ctx context.Context, identity string) (*term, error) {
 		select {
 		case <-changed:
 		case <-limit.C:
-			if identity == "" {
+			if holder == "" {
 				return nil, fmt.Errorf("%w: nobody waits who has taken each offer of the last %v", ErrNotWaiting,
 					shunTime)
 			}
 			return nil, fmt.Errorf("%w: %q (it may not run, have another name, or not reach this process)",
-				ErrNotWaiting, identity)
+				ErrNotWaiting, holder)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

@@ -45,7 +45,7 @@ type answer struct {
 //     get theirs when the release has landed or failed, or the lock was taken. P is the place in
 //     the line of those who have waited, from 0: they read the lock one after the other. The first
 //     one may get a note of the released version. After 50 s the answer is {"over":false}. H is
-//     the candidate's identity, P its priority, and S the seconds since its Peer was made; without
+//     the candidate's holder name, P its priority, and S the seconds since its Peer was made; without
 //     S a candidate gets no note. It is 409 at once if this process does not lead that term, and
 //     503 if 1,000 requests wait. The ID is term_id in the lock's record, so whoever cannot read
 //     that takes no place from the candidates.

@@ -23,7 +23,7 @@ func TestBreak(t *testing.T) {
 			cable := newCable(store)
 			a, b := start(t, cable), start(t, store)
 			seenToDelete(t, store, b)
-			own := key + ".members/" + a.Member()
+			own := key + ".members/" + a.MemberName()
 			lease := acquire(t, a.Lock("x"))
 			got := make(chan bool, 1)
 			go func() {
@@ -70,7 +70,7 @@ func seenToDelete(t *testing.T, store *counting, m *member) {
 	acquire(t, other.Lock("other"))
 	cable.cut(true)
 	require.NoError(t, acquire(t, m.Lock("other")).Release(t.Context()))
-	own := key + ".members/" + other.Member()
+	own := key + ".members/" + other.MemberName()
 	within(t, ttl, "its object is removed", func() bool {
 		_, err := store.Store.Get(t.Context(), own)
 		return errors.Is(err, leasehold.ErrNotExist)
@@ -83,7 +83,7 @@ func seenToDelete(t *testing.T, store *counting, m *member) {
 func entry(t *testing.T, m, of *member) locktable.Member {
 	t.Helper()
 	members := inspect(t, m).Members
-	i := slices.IndexFunc(members, func(other locktable.Member) bool { return other.Name == of.Member() })
+	i := slices.IndexFunc(members, func(other locktable.Member) bool { return other.Name == of.MemberName() })
 	require.GreaterOrEqual(t, i, 0)
 	return members[i]
 }
@@ -92,7 +92,7 @@ func entry(t *testing.T, m, of *member) locktable.Member {
 func TestBreakWithTroubles(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
 		a, b := start(t, store), start(t, store)
-		own := key + ".members/" + a.Member()
+		own := key + ".members/" + a.MemberName()
 		lease := acquire(t, a.Lock("x"))
 		m := entry(t, b, a)
 		store.set(onKey("put", own, leasehold.ErrPreconditionFailed), nil)
@@ -122,7 +122,7 @@ func TestBreakOfADamagedMember(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
 		a, b := start(t, store), start(t, store)
 		a.fails = true // its Run, because nothing but a person can repair its object
-		own := key + ".members/" + a.Member()
+		own := key + ".members/" + a.MemberName()
 		lease := acquire(t, a.Lock("x"))
 		obj, err := store.Get(t.Context(), own)
 		require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestBreakOfADamagedMember(t *testing.T) {
 		require.ErrorIs(t, b.Check(nil), leasehold.ErrCorruptRecord)
 		require.ErrorContains(t, b.Check(nil), "repair it with Table.Break of package locktable")
 		require.Empty(t, got)
-		require.NoError(t, b.Break(t.Context(), a.Member(), 7))
+		require.NoError(t, b.Break(t.Context(), a.MemberName(), 7))
 		within(t, 2*ttl, "b holds it", func() bool { return len(got) == 1 })
 		require.False(t, <-got, "both held it")
 		require.NoError(t, b.Check(nil))

@@ -176,7 +176,7 @@ func TestTryAcquireMeetsOtherWriters(t *testing.T) {
 		var members []*member
 		for range 6 {
 			m := start(t, store)
-			acquire(t, m.Lock("warm "+m.Member()))
+			acquire(t, m.Lock("warm "+m.MemberName()))
 			members = append(members, m)
 		}
 		var all sync.WaitGroup

@@ -31,7 +31,7 @@ func copies(t *testing.T, store leasehold.Store) (a, b *Table, lease *leasehold.
 	var serving sync.WaitGroup
 	released := make(chan struct{})
 	run := func(ctx context.Context) *Table {
-		tab, err := New(store, "t", WithMember("m"), WithLogger(slog.New(slog.DiscardHandler)))
+		tab, err := New(store, "t", WithMemberName("m"), WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		tab.running, tab.runs, tab.stop = true, ctx, stop
 		serving.Go(func() { tab.serve(ctx, lease, membership.TermOf(lock.Key(), lease.Record())) })

@@ -265,13 +265,13 @@ func TestMemberWhoseObjectIsDeletedOrRestored(t *testing.T) {
 	for name, restored := range map[string]bool{"deleted": false, "restored": true} {
 		bubble.Run(t, name, func(t *testing.T) {
 			store := newCounting()
-			a := start(t, store, locktable.WithMember("pod-1"))
+			a := start(t, store, locktable.WithMemberName("pod-1"))
 			own := key + ".members/pod-1"
 			acquire(t, a.Lock("x"))
 			old, err := store.Get(t.Context(), own)
 			require.NoError(t, err)
 			a.stop()
-			a = start(t, store, locktable.WithMember("pod-1")) // another term of the same name
+			a = start(t, store, locktable.WithMemberName("pod-1")) // another term of the same name
 			b := start(t, store)
 			lease := acquire(t, a.Lock("x"))
 			got := make(chan bool, 1)
@@ -471,11 +471,11 @@ func TestUnreadableMember(t *testing.T) {
 		acquire(t, b.Lock("b"))
 		acquire(t, c.Lock("c"))
 		cable.cut(true)
-		store.set(onKey("", key+".members/"+a.Member(), errDenied), nil)
+		store.set(onKey("", key+".members/"+a.MemberName(), errDenied), nil)
 		got := make(chan *locktable.Lease, 1)
 		go func() { got <- acquire(t, b.Lock("x")) }()
 		within(t, 10*ttl, "Check says so", func() bool { return b.Check(nil) != nil })
-		require.ErrorContains(t, b.Check(nil), a.Member())
+		require.ErrorContains(t, b.Check(nil), a.MemberName())
 		require.NoError(t, c.Check(nil))
 		acquire(t, c.Lock("y"))
 		state := inspect(t, b)
@@ -494,10 +494,10 @@ func TestUnreadableMember(t *testing.T) {
 func TestRestartUnderTheSameName(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
 		cable := newCable(store)
-		a := start(t, cable, locktable.WithMember("pod-1"))
+		a := start(t, cable, locktable.WithMemberName("pod-1"))
 		acquire(t, a.Lock("x"))
 		cable.cut(true)
-		b := start(t, store, locktable.WithMember("pod-1"))
+		b := start(t, store, locktable.WithMemberName("pod-1"))
 		acquire(t, b.Lock("x"))
 		state := inspect(t, b)
 		require.Len(t, state.Members, 1)

@@ -57,7 +57,7 @@ func requireHeld(t *testing.T, m *member, want map[string]uint64) {
 // locks meanwhile, and each works like any other. Nothing is left when they are free.
 func TestDetachAndResume(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
-		a, other := start(t, store, locktable.WithMember("pod"), locktable.WithMetadata(map[string]string{"a": "b"}),
+		a, other := start(t, store, locktable.WithMemberName("pod"), locktable.WithMetadata(map[string]string{"a": "b"}),
 			locktable.WithTTL(time.Minute)), start(t, store)
 		x := acquire(t, a.Lock("x"))
 		yz := acquire(t, a.All(a.Shared("y"), a.Semaphore("z", 5).Slots(2)))
@@ -87,7 +87,7 @@ func TestDetachAndResume(t *testing.T) {
 		require.Len(t, leases, 2)
 		require.Equal(t, [][]string{{"x"}, {"y", "z"}}, [][]string{leases[0].Locks(), leases[1].Locks()})
 		require.Equal(t, []uint64{x.Token(), yz.Token()}, []uint64{leases[0].Token(), leases[1].Token()})
-		require.Equal(t, "pod", b.Member())
+		require.Equal(t, "pod", b.MemberName())
 		after := inspect(t, other).Members
 		before[1].Renewed, after[1].Renewed = time.Time{}, time.Time{}
 		before[0].Renewed, after[0].Renewed = time.Time{}, time.Time{}
@@ -105,7 +105,7 @@ func TestDetachAndResume(t *testing.T) {
 // A resumed lease works like any other, and nothing is left when all are free.
 func TestResumedLeases(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
-		a, other := start(t, store, locktable.WithMember("pod")), start(t, store)
+		a, other := start(t, store, locktable.WithMemberName("pod")), start(t, store)
 		x := acquire(t, a.Lock("x"))
 		acquire(t, a.All(a.Shared("y"), a.Semaphore("z", 5)))
 		b := resume(t, store, detach(t, a))
@@ -304,7 +304,7 @@ func TestResumeOfATermThatIsOver(t *testing.T) {
 				require.NoError(t, other.stop()) // nobody looks
 			}
 			handle := detach(t, a)
-			c.end(t, store, other, a.Member(), handle)
+			c.end(t, store, other, a.MemberName(), handle)
 			store.forget()
 			b := resume(t, store, handle)
 			b.fails = c.want != nil
@@ -318,7 +318,7 @@ func TestResumeOfATermThatIsOver(t *testing.T) {
 			require.ErrorIs(t, err, c.want)
 			require.Empty(t, leases)
 			require.ErrorIs(t, b.stop(), c.want)
-			require.Zero(t, store.countOf("put", key+".members/"+a.Member()))
+			require.Zero(t, store.countOf("put", key+".members/"+a.MemberName()))
 			_, err = b.Leases(soon(t))
 			require.ErrorIs(t, err, c.want)
 		})
@@ -380,7 +380,7 @@ func TestAResumedTermIsLost(t *testing.T) {
 		lease := resumed(t, b)[0]
 		err := lease.Do(t.Context(), func(ctx context.Context, _ *locktable.Lease) error {
 			require.NoError(t, b.Check(nil))
-			require.NoError(t, other.Break(t.Context(), a.Member(), 1))
+			require.NoError(t, other.Break(t.Context(), a.MemberName(), 1))
 			<-ctx.Done()
 			require.ErrorContains(t, b.Check(nil), "still runs")
 			return nil
@@ -391,7 +391,7 @@ func TestAResumedTermIsLost(t *testing.T) {
 		for _, m := range inspect(t, other).Members {
 			terms[m.Name] = max(terms[m.Name], m.Token)
 		}
-		require.Equal(t, map[string]uint64{a.Member(): 2, other.Member(): 1}, terms)
+		require.Equal(t, map[string]uint64{a.MemberName(): 2, other.Member(): 1}, terms)
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 // join makes this process a member of a table. A service calls Run with the context of
 // signal.NotifyContext, and waits for its end.
 func join(store leasehold.Store, member string) (table *locktable.Table, leave func()) {
-	table, err := locktable.New(store, "tables/example", locktable.WithMember(member),
+	table, err := locktable.New(store, "tables/example", locktable.WithMemberName(member),
 		locktable.WithPollInterval(10*time.Millisecond)) // leave it out on a real store
 	if err != nil {
 		log.Fatal(err)
@@ -32,7 +32,7 @@ func join(store leasehold.Store, member string) (table *locktable.Table, leave f
 
 func ExampleTable() {
 	store := leasehold.NewMemStore() // in production NewS3Store
-	table, err := locktable.New(store, "tables/tenants", locktable.WithMember("pod-7"))
+	table, err := locktable.New(store, "tables/tenants", locktable.WithMemberName("pod-7"))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -121,7 +121,7 @@ func TestAMemberThatCannotLeave(t *testing.T) {
 			require.ErrorIs(t, released, c.want)
 			require.NotErrorIs(t, released, leasehold.ErrLost)
 			require.ErrorContains(t, err,
-				fmt.Sprintf("member %q is still in the table, with \"x\", \"y\"", a.Member()))
+				fmt.Sprintf("member %q is still in the table, with \"x\", \"y\"", a.MemberName()))
 			require.Len(t, rows, 2)
 			if c.stale {
 				require.LessOrEqual(t, (<-got).Sub(left), ttl/2)
@@ -139,7 +139,7 @@ func TestLeavingATableThatWasNeverRead(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, a.stop())
 		require.Less(t, time.Since(began), time.Second)
-		_, err := store.Store.Get(t.Context(), key+".members/"+a.Member())
+		_, err := store.Store.Get(t.Context(), key+".members/"+a.MemberName())
 		require.ErrorIs(t, err, leasehold.ErrNotExist)
 	})
 }

@@ -55,7 +55,7 @@ func TestARequestHasTheTimeThatALockGivesIt(t *testing.T) {
 			store.mu.Lock()
 			defer store.mu.Unlock()
 			for key, limit := range store.limits {
-				require.Equal(t, (20*time.Second-margin)/3, limit, strings.TrimSuffix(key, a.Member()))
+				require.Equal(t, (20*time.Second-margin)/3, limit, strings.TrimSuffix(key, a.MemberName()))
 			}
 		})
 	}

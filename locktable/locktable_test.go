@@ -194,7 +194,7 @@ func TestHandOver(t *testing.T) {
 		puts := store.count("put")
 		_, err := b.Lock("x").TryAcquire(soon(t))
 		require.ErrorIs(t, err, leasehold.ErrHeld)
-		require.ErrorContains(t, err, fmt.Sprintf("%q", a.Member()))
+		require.ErrorContains(t, err, fmt.Sprintf("%q", a.MemberName()))
 		require.NoError(t, first.Release(t.Context()))
 		require.False(t, first.Valid())
 		require.ErrorIs(t, context.Cause(first.Context()), leasehold.ErrReleased)
@@ -209,7 +209,7 @@ func TestHandOver(t *testing.T) {
 		require.Empty(t, state.Members)
 		require.Empty(t, state.Held)
 		for _, m := range []*member{a, b} { // nothing is left of them
-			_, err := store.Store.Get(t.Context(), key+".members/"+m.Member())
+			_, err := store.Store.Get(t.Context(), key+".members/"+m.MemberName())
 			require.ErrorIs(t, err, leasehold.ErrNotExist)
 		}
 	})
@@ -219,7 +219,7 @@ func TestHandOver(t *testing.T) {
 func TestTenThousandAtOnce(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
 		a := start(t, store)
-		own := key + ".members/" + a.Member()
+		own := key + ".members/" + a.MemberName()
 		time.Sleep(time.Second)
 		gets, puts := store.count("get"), store.count("put")
 		var group sync.WaitGroup
@@ -403,11 +403,11 @@ func TestBadInput(t *testing.T) {
 	}{
 		"no key":     {"", nil, "key"},
 		"nil option": {key, []locktable.Option{nil}, "Option is nil"},
-		"slash":      {key, []locktable.Option{locktable.WithMember("a/b")}, "slash"},
+		"slash":      {key, []locktable.Option{locktable.WithMemberName("a/b")}, "slash"},
 		"tiny":       {key, []locktable.Option{locktable.WithMaxSize(5)}, "WithMaxSize: 5"},
 		"huge":       {key, []locktable.Option{locktable.WithMaxSize(1 << 30)}, "WithMaxSize"},
 		"TTL":        {key, []locktable.Option{locktable.WithTTL(-1)}, "TTL"},
-		"too long":   {key, []locktable.Option{locktable.WithMember(strings.Repeat("x", 2000))}, "longer than 1024"},
+		"too long":   {key, []locktable.Option{locktable.WithMemberName(strings.Repeat("x", 2000))}, "longer than 1024"},
 	} {
 		_, err := locktable.New(store, c.key, c.opts...)
 		require.ErrorContains(t, err, c.want, name)
@@ -418,8 +418,8 @@ func TestBadInput(t *testing.T) {
 	require.NoError(t, err)
 	other, err := locktable.New(store, key)
 	require.NoError(t, err)
-	require.Regexp(t, `^[-.0-9A-Za-z]+-[0-9]+-[a-z2-7]{12}$`, tab.Member(), "machine, process, and what is its own")
-	require.NotEqual(t, tab.Member(), other.Member())
+	require.Regexp(t, `^[-.0-9A-Za-z]+-[0-9]+-[a-z2-7]{12}$`, tab.MemberName(), "machine, process, and what is its own")
+	require.NotEqual(t, tab.MemberName(), other.Member())
 	for want, l := range map[string]*locktable.Lock{
 		"is empty":        tab.Lock(""),
 		"twice":           tab.All(tab.Lock("a"), tab.Shared("a")),

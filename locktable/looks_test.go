@@ -46,7 +46,7 @@ func TestTheLogTellsWhoseClockIsAhead(t *testing.T) {
 		require.NoError(t, right.Check(nil))
 		require.NoError(t, right.stop())
 		require.Equal(t, 1, strings.Count(log.String(), "the clock of a member is ahead"), log.String())
-		require.Contains(t, log.String(), "member="+ahead.Member())
+		require.Contains(t, log.String(), "member="+ahead.MemberName())
 		require.True(t, lease.Valid())
 	})
 }
@@ -70,7 +70,7 @@ func TestLooksAtAFullTableEnd(t *testing.T) {
 		looks := func(ttls time.Duration) int {
 			store.forget()
 			time.Sleep(ttls * ttl)
-			return store.countOf("get", key+".members/"+holder.Member())
+			return store.countOf("get", key+".members/"+holder.MemberName())
 		}
 		require.Greater(t, looks(2), 3)
 		require.Less(t, looks(10), 10)

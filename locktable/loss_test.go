@@ -146,7 +146,7 @@ func TestHealingWaitsForTheMargin(t *testing.T) {
 		own := alone(store)
 		var barred atomic.Bool // the heartbeat
 		a := start(t, own)
-		key := key + ".members/" + a.Member()
+		key := key + ".members/" + a.MemberName()
 		own.set(func(op, of string) error {
 			if barred.Load() && of == key {
 				return errCut

@@ -33,12 +33,12 @@ type options struct {
 
 const minMaxSize = 4 << 10
 
-// WithMember sets the name of this member, by which its object in the bucket is named: the name of
+// WithMemberName sets the name of this member, by which its object in the bucket is named: the name of
 // a pod, for example. It may not contain a slash. The default, the machine's name, the process's
 // number and random letters, is unique for each Table. A process that restarts under the name of
 // one that has died waits for a TTL, and two live processes of one name take turns: only one of
 // them can use the table.
-func WithMember(name string) Option { return func(o *options) { o.member = name } }
+func WithMemberName(name string) Option { return func(o *options) { o.member = name } }
 
 // WithTTL sets how long the member's lock lasts without a renewal: see [leasehold.WithTTL]. What a
 // process holds is free for others about a TTL after it has died. Give all members of a table the
@@ -100,7 +100,7 @@ func newOptions(opts []Option) (options, error) {
 			leasehold.MaxObjectSize)
 	}
 	if strings.Contains(o.member, "/") {
-		return o, fmt.Errorf("WithMember: %.80q contains a slash", o.member)
+		return o, fmt.Errorf("WithMemberName: %.80q contains a slash", o.member)
 	}
 	return o, nil
 }
@@ -108,7 +108,7 @@ func newOptions(opts []Option) (options, error) {
 // settings are those of the members' locks.
 func (o *options) settings() membership.Settings {
 	return membership.Settings{
-		TTL: o.ttl, Poll: o.poll, Margin: o.margin, Drift: o.drift, Identity: o.member, Log: o.log, Clock: o.clock,
+		TTL: o.ttl, Poll: o.poll, Margin: o.margin, Drift: o.drift, Holder: o.member, Log: o.log, Clock: o.clock,
 		Options: o.lock,
 	}
 }

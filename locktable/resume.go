@@ -39,7 +39,7 @@ func Resume(store leasehold.Store, handle string, opts ...Option) (*Table, error
 	}
 	m := h.Member
 	t, err := makeTable(store, h.Key, append(opts[:len(opts):len(opts)],
-		WithMember(m.Name), WithTTL(m.TTL), WithMetadata(m.Metadata)))
+		WithMemberName(m.Name), WithTTL(m.TTL), WithMetadata(m.Metadata)))
 	if err != nil {
 		return nil, fmt.Errorf("locktable: %w", err)
 	}

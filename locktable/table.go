@@ -100,8 +100,8 @@ func defaultMember() string {
 // Key returns the key of the table's object.
 func (t *Table) Key() string { return t.key }
 
-// Member returns the name of this member.
-func (t *Table) Member() string { return t.member }
+// MemberName returns the name of this member.
+func (t *Table) MemberName() string { return t.member }
 
 // Run holds the member's own lock, which all that it holds in the table needs, and takes it anew
 // after a loss. When ctx ends, the contexts of all leases end. Run waits for their functions, for

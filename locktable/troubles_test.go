@@ -420,7 +420,7 @@ func TestADeadMemberThatCannotBeTaken(t *testing.T) {
 		a.fails = true
 		acquire(t, a.Lock("x"))
 		cable.cut(true)
-		object := key + ".members/" + a.Member()
+		object := key + ".members/" + a.MemberName()
 		store.set(onKey("put", object, errDenied), nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

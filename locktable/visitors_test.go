@@ -74,13 +74,13 @@ func TestAVisitorWaitsForNobodyWhoLives(t *testing.T) {
 		var held *locktable.HeldError
 		require.ErrorAs(t, err, &held)
 		require.Len(t, held.By, 1)
-		require.Equal(t, a.Member(), held.By[0].Name)
+		require.Equal(t, a.MemberName(), held.By[0].Name)
 		require.Less(t, time.Since(began), time.Second)
 		require.Zero(t, store.count("put"))
-		require.LessOrEqual(t, store.countOf("get", key+".members/"+a.Member()), 1)
+		require.LessOrEqual(t, store.countOf("get", key+".members/"+a.MemberName()), 1)
 		_, err = b.Lock("x").TryAcquire(soon(t))
 		require.ErrorIs(t, err, leasehold.ErrHeld)
-		require.LessOrEqual(t, store.countOf("get", key+".members/"+a.Member()), 1, "within a third of a TTL, once")
+		require.LessOrEqual(t, store.countOf("get", key+".members/"+a.MemberName()), 1, "within a third of a TTL, once")
 	})
 }
 
@@ -104,11 +104,11 @@ func TestAVisitorInAHurry(t *testing.T) {
 // TryAcquire right after Run has begun waits for the first term.
 func TestTryAcquireInTheFirstTerm(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
-		a := start(t, store, locktable.WithMember("pod-1"))
+		a := start(t, store, locktable.WithMemberName("pod-1"))
 		lease, err := a.Lock("x").TryAcquire(soon(t))
 		require.NoError(t, err)
 		require.NoError(t, lease.Release(t.Context()))
-		second := start(t, store, locktable.WithMember("pod-1")) // the name is taken
+		second := start(t, store, locktable.WithMemberName("pod-1")) // the name is taken
 		began := time.Now()
 		_, err = second.Lock("y").TryAcquire(soon(t))
 		require.ErrorIs(t, err, locktable.ErrNoTerm)
@@ -217,7 +217,7 @@ func TestInspectTellsWhoIsDead(t *testing.T) {
 		died := time.Now()
 		time.Sleep(ttl * 5 / 4)
 		for _, m := range inspect(t, b).Members {
-			if m.Name == b.Member() {
+			if m.Name == b.MemberName() {
 				require.NoError(t, m.Err)
 				continue
 			}
@@ -239,7 +239,7 @@ func TestAVisitorTakesNoEvictorForTheDead(t *testing.T) {
 		time.Sleep(ttl)
 		cable.cut(true)
 		time.Sleep(time.Hour)
-		object := key + ".members/" + a.Member()
+		object := key + ".members/" + a.MemberName()
 		time.AfterFunc(time.Second, func() { // one has evicted it, and another had read the table before
 			obj, err := store.Get(t.Context(), object)
 			assert.NoError(t, err)

@@ -3,6 +3,7 @@ package report
 import (
 	"embed"
 	"fmt"
+	"path"
 	"regexp"
 	"strings"
 	"text/template"
@@ -82,8 +83,8 @@ func div(a, b any) float64 { return number(a) / number(b) }
 // Render returns the pages and the plots, by their names under docs.
 func (d *Data) Render() map[string]string {
 	files := map[string]string{}
-	for _, name := range []string{"performance.md", "performance-tables.md"} {
-		files[name] = d.write(name+".tmpl") + "\n"
+	for _, name := range []string{"performance.md", "evidence/performance-tables.md"} {
+		files[name] = d.write(path.Base(name)+".tmpl") + "\n"
 	}
 	for _, t := range []theme{light, dark} {
 		files["img/takeover"+t.suffix+".svg"] = d.takeoverPlot(t)

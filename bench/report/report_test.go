@@ -33,7 +33,7 @@ func TestPageIsRendered(t *testing.T) {
 	for quoting, want := range map[string][]string{
 		"../../README.md":               {"takeover", "release", "push", "first", "told"},
 		filepath.Join(docs, "start.md"): {"release", "push", "crash"},
-		filepath.Join(docs, "decide.md"): {
+		filepath.Join(docs, "choose.md"): {
 			"leasehold_takeover",
 			"release",
 			"push",
@@ -100,7 +100,7 @@ func TestFiguresOfOtherServers(t *testing.T) {
 	for _, name := range []string{"redislock_takeover", "redislock_release", "postgres_takeover", "postgres_release"} {
 		require.Equal(t, "not run here", quoted(name), name)
 	}
-	require.False(t, strings.Contains(d.Render()["performance-tables.md"], "redislock"))
+	require.False(t, strings.Contains(d.Render()["evidence/performance-tables.md"], "redislock"))
 
 	sample := func(v float64) report.Sample { return report.NewSample([]float64{v}) }
 	for _, v := range []report.Takeover{
@@ -123,7 +123,7 @@ func TestFiguresOfOtherServers(t *testing.T) {
 	require.Equal(t, "measured: 2.0 ms (median), 2.0 ms at 99 %", quoted("postgres_takeover"))
 	require.Equal(t, "measured: 4.0 round trips from its call", quoted("postgres_release"))
 	require.Contains(t, quoted("place"), "one etcd member, one Redis and one PostgreSQL")
-	tables := d.Render()["performance-tables.md"]
+	tables := d.Render()["evidence/performance-tables.md"]
 	require.True(t, strings.Contains(tables, "| redislock | Redis | 15 s | 1 | 1.20 |"))
 	require.False(t, strings.Contains(tables, "| PostgreSQL advisory lock | PostgreSQL |"), "it has no TTL")
 }

@@ -90,7 +90,7 @@ func TestRenewAfterTheLeaseHasRunOut(t *testing.T) {
 	handle := strings.TrimSpace(r.out)
 	time.Sleep(1200 * time.Millisecond)
 	b.run("renew", handle).succeeds(t)
-	lease, err := b.lock("locks/late", leasehold.WithIdentity("next")).Acquire(soon(t))
+	lease, err := b.lock("locks/late", leasehold.WithHolder("next")).Acquire(soon(t))
 	require.NoError(t, err)
 	b.run("renew", handle).complains(t, 79, `taken over by "next" with token 2`)
 	b.run("release", handle).complains(t, 79, `taken over by "next" with token 2`)
@@ -251,7 +251,7 @@ func TestStepsWithLostReplies(t *testing.T) {
 func TestAcquireInterrupted(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	lease, err := b.lock("locks/interrupted", leasehold.WithIdentity("another")).Acquire(t.Context())
+	lease, err := b.lock("locks/interrupted", leasehold.WithHolder("another")).Acquire(t.Context())
 	require.NoError(t, err)
 	defer lease.Release(t.Context())
 	s := start(t, b.command("acquire", "--wait", "1h", b.url("locks/interrupted")))

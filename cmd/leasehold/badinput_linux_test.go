@@ -33,7 +33,7 @@ func TestBadInput(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, nobody.Close())
 	b.putObject("locks/page", "a page")
-	lease, err := b.lock("locks/held", leasehold.WithIdentity("another")).Acquire(t.Context())
+	lease, err := b.lock("locks/held", leasehold.WithHolder("another")).Acquire(t.Context())
 	require.NoError(t, err)
 	defer lease.Release(t.Context())
 	dir := t.TempDir()

@@ -61,7 +61,7 @@ func TestBench(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
 	proxy := faultproxy.Start(t, b.server.Endpoint, func(*http.Request) faultproxy.Fault { return faultproxy.Fault{} })
-	lease, err := b.lock("locks/a", leasehold.WithIdentity("another")).Acquire(t.Context())
+	lease, err := b.lock("locks/a", leasehold.WithHolder("another")).Acquire(t.Context())
 	require.NoError(t, err)
 	defer lease.Release(t.Context())
 	r := b.run("bench", "-o", "json", "--rounds", "3", "--ttl", benchTTL.String(), b.urlAt(proxy.URL(), "locks/a"))

@@ -117,7 +117,7 @@ func (c *campaign) lock(a *app, store *place.Store, key string, renewed chan<- s
 		leasehold.WithMetadata(c.metadata), leasehold.WithLogger(a.log),
 		leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if c.waiting != nil {
-				c.waiting.saw(e, lock.Identity())
+				c.waiting.saw(e, lock.Holder())
 			}
 			switch {
 			case e.Kind == leasehold.EventRenewed:
@@ -127,14 +127,14 @@ func (c *campaign) lock(a *app, store *place.Store, key string, renewed chan<- s
 				}
 			case e.Kind == leasehold.EventAcquired, e.Kind == leasehold.EventReleased, e.Kind == leasehold.EventLost:
 				c.has.Store(e.Kind == leasehold.EventAcquired)
-			case e.Kind == leasehold.EventNewLeader && e.Holder != lock.Identity() && !c.has.Load(): // else passed on
+			case e.Kind == leasehold.EventNewLeader && e.Holder != lock.Holder() && !c.has.Load(): // else passed on
 				c.other.Store(&e)
 				a.log.Log(context.Background(), level, "the lock is held by another", "key", key, "holder",
 					e.Holder, "token", e.Token)
 			}
 		}))
 	if c.holder != "" {
-		opts = append(opts, leasehold.WithIdentity(c.holder))
+		opts = append(opts, leasehold.WithHolder(c.holder))
 	}
 	lock, err = newLock(store, key, opts)
 	return lock, err

@@ -24,7 +24,7 @@ func TestWhomOneWaitsForIsTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := place.NewStore(leasehold.NewMemStore(), nil, nil)
-				holder, err := leasehold.NewLock(store, "a", leasehold.WithIdentity("alice"))
+				holder, err := leasehold.NewLock(store, "a", leasehold.WithHolder("alice"))
 				require.NoError(t, err)
 				lease, err := holder.Acquire(t.Context())
 				require.NoError(t, err)

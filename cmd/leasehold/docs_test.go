@@ -248,7 +248,7 @@ func TestPipelineSnippet(t *testing.T) {
 
 	// Where the lock is held by another, the first step fails, and the last one, which always runs,
 	// does not.
-	lease, err := w.lock("locks/deploy", leasehold.WithIdentity("another")).Acquire(t.Context())
+	lease, err := w.lock("locks/deploy", leasehold.WithHolder("another")).Acquire(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 75, finish(t, w.shell(strings.Replace(lock, "--wait 1h", "--no-wait", 1))).code)
 	last := job.Steps[len(job.Steps)-1]

@@ -89,7 +89,7 @@ func TestElectEndsWithItsErrors(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken")
 	require.NoError(t, os.WriteFile(broken, []byte{0, 1, 2}, 0o700))
 	b.run("elect", b.url("x"), "--", broken).complains(t, 126, "exec format error")
-	held, err := b.lock("leaders/held", leasehold.WithIdentity("another")).Acquire(t.Context())
+	held, err := b.lock("leaders/held", leasehold.WithHolder("another")).Acquire(t.Context())
 	require.NoError(t, err)
 	s := start(t, b.command("elect", b.url("leaders/held"), "--", "echo", "ran"))
 	time.Sleep(300 * time.Millisecond)

@@ -130,7 +130,7 @@ func (h handle) tryResume(ctx context.Context, store *place.Store,
 		leasehold.WithManualRenewal(), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
 	}
 	if found.Holder != "" {
-		opts = append(opts, leasehold.WithIdentity(found.Holder))
+		opts = append(opts, leasehold.WithHolder(found.Holder))
 	}
 	lock, err := newLock(version, h.at.Key, opts)
 	if err != nil {

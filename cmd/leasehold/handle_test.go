@@ -39,7 +39,7 @@ func anHour(t *testing.T) (h handle, below *meddled, store *place.Store) {
 	below = &meddled{Store: leasehold.NewMemStore()}
 	store = place.NewStore(below, nil, nil)
 	lock, err := leasehold.NewLock(store, "a", leasehold.WithManualRenewal(), leasehold.WithTTL(time.Hour),
-		leasehold.WithIdentity("ci"))
+		leasehold.WithHolder("ci"))
 	require.NoError(t, err)
 	lease, err := lock.Acquire(t.Context())
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestReleaseOfATermThatIsTaken(t *testing.T) {
 		var next *leasehold.Lease
 		below.before = func() (err error) {
 			if writes++; writes == 2 {
-				lock, err := leasehold.NewLock(below.Store, "a", leasehold.WithIdentity("next"))
+				lock, err := leasehold.NewLock(below.Store, "a", leasehold.WithHolder("next"))
 				require.NoError(t, err)
 				require.NoError(t, lock.Break(t.Context(), 1))
 				next, err = lock.Acquire(t.Context())

@@ -28,7 +28,7 @@ Parameters of s3:
   path-style=1  the bucket is in the path, not before the host name; this is
                 the default where there is an endpoint, and 0 turns it off
   profile=NAME  of the AWS configuration
-  createonly=1  the server can only create objects: see docs/servers.md
+  createonly=1  the server can only create objects: see docs/stores.md
   sse=AES256, aws:kms or aws:kms:dsse
                 encryption that each write names, where a policy of the bucket
                 demands it; sse-kms-key-id=KEY is the ID, ARN or alias of a key

@@ -58,7 +58,7 @@ func TestHoldSaysThatTheLeaseIsLost(t *testing.T) {
 	p, file := taken(t)
 	s := holds(t, p, "--handle-file", file)
 	offline(t, "break", "--yes", "--token", "1", p.url) // and another is faster than the next renewal
-	lease, err := p.lock(leasehold.WithIdentity("another")).Acquire(t.Context())
+	lease, err := p.lock(leasehold.WithHolder("another")).Acquire(t.Context())
 	require.NoError(t, err)
 	if code := s.wait(t); code != 0 { // 0 if it has seen that the term was ended before there was a next one
 		require.Equal(t, 79, code)

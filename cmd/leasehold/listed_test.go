@@ -34,7 +34,7 @@ func namesThemselves(t *testing.T, store leasehold.Store, prefix string, command
 	t.Helper()
 	holders := make(map[string]string)
 	for i, key := range oddKeys {
-		lock, err := leasehold.NewLock(store, key, leasehold.WithIdentity(fmt.Sprintf("holder-%d", i)),
+		lock, err := leasehold.NewLock(store, key, leasehold.WithHolder(fmt.Sprintf("holder-%d", i)),
 			leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		lease, err := lock.Acquire(t.Context())
@@ -43,7 +43,7 @@ func namesThemselves(t *testing.T, store leasehold.Store, prefix string, command
 		}
 		require.NoError(t, err, "%q", key)
 		t.Cleanup(func() { _ = lease.Release(context.WithoutCancel(t.Context())) })
-		holders[key] = lock.Identity()
+		holders[key] = lock.Holder()
 	}
 	r := command("list", "-o", "json", prefix)
 	r.succeeds(t)

@@ -58,10 +58,10 @@ func (b bucket) putObject(key, body string) {
 func TestStatusAndList(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	held, err := b.lock("locks/held", leasehold.WithIdentity("alice")).Acquire(t.Context())
+	held, err := b.lock("locks/held", leasehold.WithHolder("alice")).Acquire(t.Context())
 	require.NoError(t, err)
 	defer held.Release(t.Context())
-	released, err := b.lock("locks/released", leasehold.WithIdentity("bob")).Acquire(t.Context())
+	released, err := b.lock("locks/released", leasehold.WithHolder("bob")).Acquire(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, released.Release(t.Context()))
 	b.putObject("locks/corrupt", "no record")
@@ -153,7 +153,7 @@ func TestListIsWhole(t *testing.T) {
 func TestWatchPrintsEveryChange(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	lock := b.lock("locks/watched", leasehold.WithIdentity("alice"))
+	lock := b.lock("locks/watched", leasehold.WithHolder("alice"))
 	lease, err := lock.Acquire(t.Context())
 	require.NoError(t, err)
 	s := start(t, b.command("watch", "--interval", "100ms", "-o", "json", b.url("locks/watched")))
@@ -182,7 +182,7 @@ func TestWatchPrintsEveryChange(t *testing.T) {
 func TestBreak(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	lease, err := b.lock("locks/stuck", leasehold.WithIdentity("alice")).Acquire(t.Context())
+	lease, err := b.lock("locks/stuck", leasehold.WithHolder("alice")).Acquire(t.Context())
 	require.NoError(t, err)
 	defer lease.Release(t.Context())
 	url := b.url("locks/stuck")

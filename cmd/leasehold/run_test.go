@@ -79,7 +79,7 @@ func TestRunExitCodes(t *testing.T) {
 func TestRunWhileTheLockIsHeld(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	lease, err := b.lock("locks/held", leasehold.WithIdentity("another")).Acquire(t.Context())
+	lease, err := b.lock("locks/held", leasehold.WithHolder("another")).Acquire(t.Context())
 	require.NoError(t, err)
 	defer lease.Release(t.Context())
 	url := b.url("locks/held")
@@ -168,7 +168,7 @@ func TestRunRenewsUntilTheCommandHasEnded(t *testing.T) {
 func TestRunInterruptedWhileWaiting(t *testing.T) {
 	t.Parallel()
 	b := newBucket(t)
-	lease, err := b.lock("locks/wait", leasehold.WithIdentity("another")).Acquire(t.Context())
+	lease, err := b.lock("locks/wait", leasehold.WithHolder("another")).Acquire(t.Context())
 	require.NoError(t, err)
 	defer lease.Release(t.Context())
 	cmd := b.command("run", "-v", b.url("locks/wait"), "--", "echo", "ran")

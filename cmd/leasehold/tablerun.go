@@ -109,7 +109,7 @@ func (a *app) runInTable(ctx context.Context, c *campaign, in *inTable, args []s
 	j.supervisor.Renewed = renewed
 	return tenure(ctx, j, signals, lease, func(_ context.Context, lease *locktable.Lease) grant {
 		return grant{lease: under, env: []string{
-			"LEASEHOLD_KEY=" + j.at.Key, "LEASEHOLD_LOCK=" + in.name, "LEASEHOLD_HOLDER=" + table.Member(),
+			"LEASEHOLD_KEY=" + j.at.Key, "LEASEHOLD_LOCK=" + in.name, "LEASEHOLD_HOLDER=" + table.MemberName(),
 			"LEASEHOLD_TOKEN=" + strconv.FormatUint(lease.Token(), 10),
 		}}
 	})

@@ -21,9 +21,9 @@ func (c *campaign) newWaiting() *waiting {
 	return &waiting{web: &c.web, begun: make(chan struct{}, 1), retry: min(c.ttl/5, maxPoll)}
 }
 
-// saw takes an event of the lock whose holder, if it has the lock, is called identity.
-func (w *waiting) saw(e leasehold.Event, identity string) {
-	if e.Kind == leasehold.EventNewLeader && e.Holder != identity {
+// saw takes an event of the lock whose holder, if it has the lock, is called name.
+func (w *waiting) saw(e leasehold.Event, name string) {
+	if e.Kind == leasehold.EventNewLeader && e.Holder != name {
 		select {
 		case w.begun <- struct{}{}:
 		default:
@@ -55,7 +55,7 @@ func (w *waiting) follow(ctx context.Context, lock *leasehold.Lock) (stop func()
 				}
 				rec, err = lock.Inspect(ctx)
 			}
-			if err == nil && ctx.Err() == nil && rec.Holder != lock.Identity() {
+			if err == nil && ctx.Err() == nil && rec.Holder != lock.Holder() {
 				w.terms.OnNewLeader(rec)
 			}
 		}

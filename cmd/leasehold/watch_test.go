@@ -36,18 +36,18 @@ func TestWatchHasALineForEachState(t *testing.T) {
 		}
 	}
 	shows(`free: never taken`)
-	lease, err := p.lock(leasehold.WithIdentity("alice"), leasehold.WithTTL(time.Hour)).Acquire(t.Context())
+	lease, err := p.lock(leasehold.WithHolder("alice"), leasehold.WithTTL(time.Hour)).Acquire(t.Context())
 	require.NoError(t, err)
 	shows(`token 1 held by alice since .*`)
 	require.NoError(t, lease.Release(t.Context()))
 	shows(`token 1 released by alice`)
-	lease, err = p.lock(leasehold.WithIdentity("bob"), leasehold.WithTTL(2*time.Second),
+	lease, err = p.lock(leasehold.WithHolder("bob"), leasehold.WithTTL(2*time.Second),
 		leasehold.WithManualRenewal()).Acquire(t.Context())
 	require.NoError(t, err)
 	shows(`token 2 held by bob since .*`)
 	shows(`token 2 of bob has expired: not renewed since .*`)
 	lease.Abandon()
-	lease, err = p.lock(leasehold.WithIdentity("carol"), leasehold.WithTTL(time.Hour)).Acquire(t.Context())
+	lease, err = p.lock(leasehold.WithHolder("carol"), leasehold.WithTTL(time.Hour)).Acquire(t.Context())
 	require.NoError(t, err)
 	shows(`token 3 held by carol since .*`)
 	require.NoError(t, os.Remove(filepath.Join(p.dir, "a.object")))
@@ -125,7 +125,7 @@ func TestArgumentsThatCannotWork(t *testing.T) {
 	p.put("corrupt", []byte(`{"expires_at": -1}`))
 	p.put("other", []byte("x"))
 	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "cut.object"), []byte("x"), 0o600))
-	lease, err := p.lock(leasehold.WithIdentity("another")).Acquire(t.Context())
+	lease, err := p.lock(leasehold.WithHolder("another")).Acquire(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = lease.Release(context.Background()) }) // after all of the parallel tests
 	there := "file://" + p.dir + "/"

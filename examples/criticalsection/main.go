@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 func job(ctx context.Context, name string, store leasehold.Store, table *account, log *stage.Timeline) error {
 	me := fmt.Sprintf("%s of process %d", name, os.Getpid())
 	lock, err := leasehold.NewLock(store, "examples/criticalsection",
-		leasehold.WithIdentity(me),
+		leasehold.WithHolder(me),
 		leasehold.WithPollInterval(200*time.Millisecond),
 		leasehold.WithObserver(func(_ context.Context, e leasehold.Event) {
 			if e.Kind == leasehold.EventNewLeader && e.Holder != me {

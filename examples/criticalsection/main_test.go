@@ -61,7 +61,7 @@ func TestWaitingForAnotherProcess(t *testing.T) {
 	require.NoError(t, set.Parse(flags))
 	store, err := where.Open(t.Context())
 	require.NoError(t, err)
-	lock, err := leasehold.NewLock(store, "examples/criticalsection", leasehold.WithIdentity("the test"))
+	lock, err := leasehold.NewLock(store, "examples/criticalsection", leasehold.WithHolder("the test"))
 	require.NoError(t, err)
 	lease, err := lock.Acquire(t.Context())
 	require.NoError(t, err)

@@ -198,7 +198,7 @@ func write(ctx context.Context, where *storeflag.Flags, name string, guarded boo
 	}
 	bucket, key := where.Bucket(), key(guarded)
 	lock, err := leasehold.NewLock(leasehold.NewS3Store(client, bucket), key+".lock", leasehold.WithTTL(ttl),
-		leasehold.WithIdentity(name),
+		leasehold.WithHolder(name),
 		// because this program tells what happens; keep the log in a program of your own
 		leasehold.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {

@@ -51,7 +51,7 @@ type member struct {
 func (d *demo) start(ctx context.Context, name string) (*member, error) {
 	m := &member{name: name, network: &stage.Network{Store: d.store, Takes: d.takes, Object: d.key}}
 	var err error
-	m.table, err = locktable.New(m.network, d.key, locktable.WithMember(name), locktable.WithTTL(d.ttl),
+	m.table, err = locktable.New(m.network, d.key, locktable.WithMemberName(name), locktable.WithTTL(d.ttl),
 		// The timeline tells what happens. Keep the log in a program of your own.
 		locktable.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {

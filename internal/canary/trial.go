@@ -145,7 +145,7 @@ func (c *Canary) Doubt() {
 func unsafeFor(doing string) error {
 	return &storeapi.Error{
 		Doing: doing, Kind: storeapi.ErrUnsafeStore, Cause: ErrIgnored,
-		Hint: "use a server that enforces conditional writes: see docs/servers.md",
+		Hint: "use a server that enforces conditional writes: see docs/stores.md",
 	}
 }
 

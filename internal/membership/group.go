@@ -18,7 +18,7 @@ import (
 type Settings struct {
 	TTL, Poll, Margin time.Duration
 	Drift             float64
-	Identity          string
+	Holder            string
 	Log               *slog.Logger
 	Clock             clock.Clock        // nil means clock.System
 	Options           []leasehold.Option // of every lock
@@ -62,7 +62,7 @@ func (g *Group) lock(key string, more ...leasehold.Option) (*leasehold.Lock, err
 	opts := []leasehold.Option{
 		leasehold.WithTTL(g.s.TTL), leasehold.WithRenewInterval(g.s.renew()), leasehold.WithPollInterval(g.s.Poll),
 		leasehold.WithSafetyMargin(g.s.Margin), leasehold.WithClockDrift(g.s.Drift),
-		leasehold.WithIdentity(g.s.Identity), leasehold.WithLogger(g.s.Log),
+		leasehold.WithHolder(g.s.Holder), leasehold.WithLogger(g.s.Log),
 	}
 	return leasehold.NewLock(g.store, key, append(append(opts, g.s.Options...), more...)...)
 }

@@ -32,7 +32,7 @@ type Judge struct {
 
 // Judge returns a judge of a term with this TTL, which the group has named already.
 func (g *Group) Judge(term Term, ttl time.Duration) (*Judge, error) {
-	lock, err := g.lock(term.Key, leasehold.WithIdentity(fmt.Sprintf("%.900s evicts", g.s.Identity)))
+	lock, err := g.lock(term.Key, leasehold.WithHolder(fmt.Sprintf("%.900s evicts", g.s.Holder)))
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	lead := func(name string) *leasehold.Lease {
-		lock, err := leasehold.NewLock(store, "leaders/settings", leasehold.WithIdentity(name))
+		lock, err := leasehold.NewLock(store, "leaders/settings", leasehold.WithHolder(name))
 		if err != nil {
 			log.Fatal(err)
 		}

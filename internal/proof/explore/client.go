@@ -75,7 +75,7 @@ func (c *client) run() {
 		c.reset()
 		lock, err := leasehold.NewLock(c, lockKey, testopt.WithClock(c), leasehold.WithTTL(ttl),
 			leasehold.WithSafetyMargin(margin), leasehold.WithClockDrift(drift), leasehold.WithManualRenewal(),
-			leasehold.WithIdentity("x"), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+			leasehold.WithHolder("x"), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
 			leasehold.WithPollInterval(c.w.cfg.poll()))
 		if err != nil {
 			panic(err)

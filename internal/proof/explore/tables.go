@@ -197,7 +197,7 @@ func (w *tableWorld) checkWrite(r, old *request) {
 func (w *tableWorld) stands(m *tableMember, token uint64) bool {
 	tab := w.table()
 	for r := range tab.Held() {
-		if by, _ := tab.Member(r.Member); r.Token == token && by.Name == m.tab.Member() {
+		if by, _ := tab.Member(r.Member); r.Token == token && by.Name == m.tab.MemberName() {
 			return true
 		}
 	}
@@ -313,7 +313,7 @@ func (w *tableWorld) choices() []choice {
 // send theirs. The names of objects are short, and the same in all worlds.
 func (m *tableMember) sends(r *request) {
 	for _, other := range m.w.members {
-		if strings.HasSuffix(r.key, other.tab.Member()) {
+		if strings.HasSuffix(r.key, other.tab.MemberName()) {
 			r.key = other.name()
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // mutants are the mistakes that are planted. They stand in files of text, by the part of the code
 // that they change. A row begins with the name of the mutant. "promise" is the number of the
-// promise in docs/verification.md that it would break. Without one it costs time, or is of a part
+// promise in docs/evidence/README.md that it would break. Without one it costs time, or is of a part
 // of which no promise speaks. "by" is a check that must catch it alone: the name of a check, or a
 // package and a pattern of tests. After the arrow stands what it found last; -record writes that.
 // "in" is a file, the lines with a minus are its code, and those with a plus take their place.
@@ -132,7 +132,7 @@ func (m mutant) cells() (cells [len(columns)]string) {
 //go:embed page.md
 var pageText string
 
-// page is docs/mutants.md: its text, with the table in it.
+// page is docs/evidence/mutants.md: its text, with the table in it.
 func page(of []mutant) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| mutant | promise | %s |\n|%s\n", strings.Join(columns[:], " | "),
@@ -157,7 +157,7 @@ func write(of []mutant) error {
 			return err
 		}
 	}
-	return os.WriteFile("docs/mutants.md", []byte(page(of)), 0o644)
+	return os.WriteFile("docs/evidence/mutants.md", []byte(page(of)), 0o644)
 }
 
 // Checks that are not just tests of a package.
@@ -167,7 +167,7 @@ const (
 	search       = "search"
 )
 
-// columns of the page, in which docs/verification.md shows the checks.
+// columns of the page, in which docs/evidence/README.md shows the checks.
 var columns = [...]string{"simulation", "search", "real servers", "tests"}
 
 // column is the column of a check.

@@ -48,7 +48,7 @@ func TestRowsAreKept(t *testing.T) {
 
 // The page is what the rows say. "go run ./internal/proof/mutants -only ~ -record" writes it.
 func TestPageOfMutants(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/mutants.md")
+	text, err := os.ReadFile("../../../docs/evidence/mutants.md")
 	require.NoError(t, err)
 	require.Equal(t, page(mutants), string(text))
 }

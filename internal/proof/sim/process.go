@@ -146,7 +146,7 @@ func (p *process) newLock(t timing, reclaim bool) *leasehold.Lock {
 	opts := []leasehold.Option{
 		testopt.WithClock(p.clock), p.process, leasehold.WithTTL(t.ttl), leasehold.WithSafetyMargin(t.margin),
 		leasehold.WithPollInterval(t.poll), leasehold.WithClockDrift(cfg.Drift),
-		leasehold.WithIdentity(p.identity), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
+		leasehold.WithHolder(p.identity), leasehold.WithLogger(slog.New(slog.DiscardHandler)),
 		leasehold.WithObserver(p.observe),
 	}
 	if cfg.SlowCreates {

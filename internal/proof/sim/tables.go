@@ -350,13 +350,13 @@ func newTableClient(p *tableProcess, name, member string) *tableClient {
 	}
 	opts := c.options()
 	if member != "" {
-		opts = append(opts, locktable.WithMember(member))
+		opts = append(opts, locktable.WithMemberName(member))
 	}
 	var err error
 	if c.tab, err = locktable.New(c.store(), tableKey, opts...); err != nil {
 		panic(err)
 	}
-	c.key = tableKey + ".members/" + c.tab.Member()
+	c.key = tableKey + ".members/" + c.tab.MemberName()
 	return c
 }
 

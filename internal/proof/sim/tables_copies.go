@@ -86,7 +86,7 @@ func (w *tableWorld) startCopy(m *memberCopy, a Action) {
 	k.base.Wall -= k.base.Elapsed(m.at)
 	q := w.newProcess(name, p.node, k)
 	q.excusedUntil = p.excusedUntil
-	c := newTableClient(q, name, m.of.tab.Member())
+	c := newTableClient(q, name, m.of.tab.MemberName())
 	c.copy, q.clients = m, []*tableClient{c}
 	if !w.launch(q) {
 		return

@@ -17,7 +17,7 @@ import (
 // while the second waits for what it holds. The store must honour the condition of a DELETE.
 func Table(t *testing.T, store leasehold.Store) {
 	join := func(member string) (tab *locktable.Table, leave func()) {
-		tab, err := locktable.New(store, "tables/a", locktable.WithMember(member),
+		tab, err := locktable.New(store, "tables/a", locktable.WithMemberName(member),
 			locktable.WithPollInterval(300*time.Millisecond), locktable.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -45,17 +45,17 @@ func NewProcess(t *testing.T, s leasehold.Store, observe func(context.Context, l
 func (*Process) Describe() leasehold.StoreInfo { return leasehold.StoreInfo{Conditional: true} }
 
 // Lock returns a lock of the process.
-func (p *Process) Lock(key, identity string) *leasehold.Lock {
+func (p *Process) Lock(key, holder string) *leasehold.Lock {
 	p.t.Helper()
-	l, err := leasehold.NewLock(p, key, leasehold.WithObserver(p.observe), leasehold.WithIdentity(identity))
+	l, err := leasehold.NewLock(p, key, leasehold.WithObserver(p.observe), leasehold.WithHolder(holder))
 	require.NoError(p.t, err)
 	return l
 }
 
 // Elect runs an elector until stop is called.
-func (p *Process) Elect(identity string) (stop func()) {
+func (p *Process) Elect(holder string) (stop func()) {
 	p.t.Helper()
-	e, err := leasehold.NewElector(p.Lock(Key, identity), leasehold.Callbacks{})
+	e, err := leasehold.NewElector(p.Lock(Key, holder), leasehold.Callbacks{})
 	require.NoError(p.t, err)
 	ctx, cancel := context.WithCancel(p.t.Context())
 	ended := make(chan error, 1)
@@ -114,7 +114,7 @@ var Losses = map[string]func(t *testing.T, p *Process, key string){
 	},
 	"taken_over": func(t *testing.T, p *Process, key string) {
 		l, err := leasehold.NewLock(p.Store, key, leasehold.WithManualRenewal(),
-			leasehold.WithIdentity("the lock object was deleted"))
+			leasehold.WithHolder("the lock object was deleted"))
 		require.NoError(t, err)
 		require.NoError(t, l.Break(t.Context(), 1))
 		_, err = l.TryAcquire(t.Context())

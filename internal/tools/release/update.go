@@ -10,7 +10,7 @@ import (
 
 // update builds the nested modules of the last release with the root of this one, as users have
 // them who update the root alone. If they do not build, the version must be one that may change the
-// API: docs/decide.md#stability. Before the first release, version is taken for the last one. There
+// API: docs/choose.md#stability. Before the first release, version is taken for the last one. There
 // and in a check, whose version is earlier than every other, the new root gets a version that is
 // made up.
 func (p place) update(tmp, proxy string, mods []module, version string) error {

@@ -97,7 +97,7 @@ func main() {
 		Region:    os.Getenv("REGION"),
 	}
 	lock, err := leasehold.NewLock(leasehold.NewS3Store(server.Client(), os.Getenv("BUCKET")), "locks/cluster",
-		leasehold.WithTTL(4*time.Second), leasehold.WithIdentity(os.Getenv("NAME")), testopt.WithClock(moved))
+		leasehold.WithTTL(4*time.Second), leasehold.WithHolder(os.Getenv("NAME")), testopt.WithClock(moved))
 	if err != nil {
 		panic(err)
 	}

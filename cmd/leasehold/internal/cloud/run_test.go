@@ -283,7 +283,7 @@ func (c *run) say(failed error) int {
 	if r.Row == "" {
 		fmt.Fprintf(os.Stderr, "make cloud: %s\n", r.Outcome)
 	} else {
-		fmt.Printf("row for docs/servers.md:\n%s\n", r.Row)
+		fmt.Printf("row for docs/stores.md:\n%s\n", r.Row)
 	}
 	name := cmp.Or(os.Getenv("LEASEHOLD_CLOUD_REPORT"), "cloud.json")
 	text, err := json.MarshalIndent(r, "", "  ")
@@ -298,7 +298,7 @@ func (c *run) say(failed error) int {
 	return code
 }
 
-// row is the row of the table in docs/servers.md.
+// row is the row of the table in docs/stores.md.
 func (r report) row() string {
 	where := r.Server
 	if r.Region != "" {

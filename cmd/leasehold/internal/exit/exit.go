@@ -191,7 +191,7 @@ var ofTheCommand = strings.NewReplacer(
 	" (a path belongs into WithKeyPrefix)", "",
 	"demand that each write names its encryption", "demand that each write names its encryption, as sse=AES256 or "+
 		"sse=aws:kms in the URL does",
-	"identity must be", "--holder must be",
+	"holder must be", "--holder must be",
 	"poll interval ", "--interval ",
 	"a bucket for locks between machines", "an s3, gs or azblob URL for locks between machines",
 	"the bucket is in another region than the client's, or at another endpoint",

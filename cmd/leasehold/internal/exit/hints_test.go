@@ -17,8 +17,8 @@ import (
 // noneOfTheCommand are texts for Go programs that no use of the command leads to.
 var noneOfTheCommand = []string{
 	"an elector renews its lease itself",     // the command's is one
-	"WithIdentity: the name is empty",        // --holder refuses it
-	"WithReclaim needs WithIdentity",         // the command does not use it
+	"WithHolder: the name is empty",          // --holder refuses it
+	"WithReclaim needs WithHolder",           // the command does not use it
 	"WithMinTTL: ", "WithServerClock: slack", // nor sets these otherwise
 	"bucket %q is a URL: give the bare name", "container %.200q is a URL", // a bucket comes from the host of a URL
 	"was not made by NewLock", "NewFencedStore: ", "the S3Store is nil or empty",
