@@ -391,7 +391,7 @@ func TestAResumedTermIsLost(t *testing.T) {
 		for _, m := range inspect(t, other).Members {
 			terms[m.Name] = max(terms[m.Name], m.Token)
 		}
-		require.Equal(t, map[string]uint64{a.MemberName(): 2, other.Member(): 1}, terms)
+		require.Equal(t, map[string]uint64{a.MemberName(): 2, other.MemberName(): 1}, terms)
 	})
 }
 

@@ -419,7 +419,7 @@ func TestBadInput(t *testing.T) {
 	other, err := locktable.New(store, key)
 	require.NoError(t, err)
 	require.Regexp(t, `^[-.0-9A-Za-z]+-[0-9]+-[a-z2-7]{12}$`, tab.MemberName(), "machine, process, and what is its own")
-	require.NotEqual(t, tab.MemberName(), other.Member())
+	require.NotEqual(t, tab.MemberName(), other.MemberName())
 	for want, l := range map[string]*locktable.Lock{
 		"is empty":        tab.Lock(""),
 		"twice":           tab.All(tab.Lock("a"), tab.Shared("a")),
