@@ -320,7 +320,8 @@ func rowsOf(state locktable.State) map[string]int {
 }
 
 // awaitLed waits until all locks are led by these members, and returns when the last of them began.
-// Which of them leads is not said: a member that could not renew in time is at the end of the line.
+// Which of them leads is open, because a member that could not renew in time asks anew, behind the
+// others.
 func (c *crew) awaitLed(members ...*memberProcess) (last time.Time) {
 	c.t.Helper()
 	c.await(fmt.Sprintf("all locks are led by %s", namesOf(members)), func() (bool, string) {
@@ -370,8 +371,8 @@ func (c *crew) leader(members []*memberProcess) (first *memberProcess, others []
 	return first, slices.DeleteFunc(slices.Clone(members), func(p *memberProcess) bool { return p == first })
 }
 
-// check compares the diaries: no two have held a lock at a time, and its tokens rise from one to the
-// next.
+// check compares the diaries: no two have held a lock at a time, and its tokens rise from one to
+// the next.
 func (c *crew) check() (leases int) {
 	c.t.Helper()
 	byLock := make(map[string][]*holding)
