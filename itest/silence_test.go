@@ -86,8 +86,8 @@ func survivesSilence(t *testing.T, link *faultproxy.Link, direct leasehold.Store
 	look := newLock(t, direct)
 	require.Eventually(t, func() bool { return link.Made() >= 2 }, patience, ttl/100)
 	_ = lease.Renew(t.Context()) // a slow machine may have lost the lease, to the candidate
-	// One or more of each: HTTP/1 opens another beside a request that takes long. On a slow machine,
-	// one may have given its connection up a moment ago.
+	// One or more of each: HTTP/1 opens another beside a request that takes long. On a slow
+	// machine, one may have given its connection up a moment ago.
 	require.Eventually(t, func() bool { return link.Silence() >= 2 }, patience, ttl/100, "connections that fell silent")
 	before, err := look.Inspect(t.Context())
 	require.NoError(t, err)
