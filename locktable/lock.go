@@ -131,9 +131,9 @@ func (l *Lock) TryAcquire(ctx context.Context) (*Lease, error) {
 
 // Acquire waits in line until it has the lock or ctx ends. If ctx ends, the error matches ctx's
 // error, and [leasehold.ErrHeld] if a lock was held. A member without a term waits for its next
-// one. The error matches [ErrNotRunning] if Run has returned, or is not called within a second, and
-// [ErrFull] or [ErrCapacity] if the request cannot be part of the table. It uses ctx as TryAcquire
-// does.
+// one, and is then at the end of the line. The error matches [ErrNotRunning] if Run has returned,
+// or is not called within a second, and [ErrFull] or [ErrCapacity] if the request cannot be part of
+// the table. It uses ctx as TryAcquire does.
 func (l *Lock) Acquire(ctx context.Context) (*Lease, error) {
 	return l.acquire(ctx, context.WithoutCancel(ctx), false)
 }
