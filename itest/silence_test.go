@@ -63,14 +63,14 @@ func TestAzureConnectionsFallSilent(t *testing.T) {
 // through it.
 func survivesSilence(t *testing.T, link *faultproxy.Link, direct leasehold.Store, store func() leasehold.Store) {
 	const ttl = tableTTL // of which a request has a seventh, too
-	holder := newLock(t, store(), leasehold.WithTTL(ttl), leasehold.WithIdentity("holder"))
+	holder := newLock(t, store(), leasehold.WithTTL(ttl), leasehold.WithHolder("holder"))
 	lease, err := holder.Acquire(t.Context())
 	require.NoError(t, err)
 	waiting, stop := context.WithCancel(t.Context())
 	waited := make(chan struct{})
 	go func() {
 		defer close(waited)
-		candidate := newLock(t, store(), leasehold.WithTTL(ttl), leasehold.WithIdentity("candidate"))
+		candidate := newLock(t, store(), leasehold.WithTTL(ttl), leasehold.WithHolder("candidate"))
 		taken, err := candidate.Acquire(waiting)
 		if err != nil {
 			t.Log("the candidate: ", err)

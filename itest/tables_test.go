@@ -38,7 +38,7 @@ const (
 )
 
 func openTable(store leasehold.Store, member string, log slog.Handler) (*locktable.Table, error) {
-	return locktable.New(store, tableKey, locktable.WithMember(member), locktable.WithTTL(tableTTL),
+	return locktable.New(store, tableKey, locktable.WithMemberName(member), locktable.WithTTL(tableTTL),
 		locktable.WithPollInterval(tableTTL/10), locktable.WithLogger(slog.New(log)))
 }
 
