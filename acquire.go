@@ -317,8 +317,8 @@ func (l *Lock) giveBack(ctx context.Context, v *version) error {
 	}
 }
 
-// warnOfTwin warns of another process with this one's holder name. Nonces tell the two apart, but it
-// confuses people.
+// warnOfTwin warns of another process with this one's holder name. Nonces tell the two apart, but
+// it confuses people.
 func (l *Lock) warnOfTwin(ctx context.Context, rec Record) {
 	if rec.Holder == l.holder && !rec.Released() && !l.memory.owns(rec) {
 		l.log.WarnContext(ctx, "another candidate, another Lock of this process or an earlier run holds the lock "+

@@ -69,8 +69,8 @@ func (p *Peer) HandOver(ctx context.Context, holder string) error {
 	return err
 }
 
-// choose notes that the candidate with this holder name is to get the lock. It waits a little for one
-// that is between two requests.
+// choose notes that the candidate with this holder name is to get the lock. It waits a little for
+// one that is between two requests.
 func (p *Peer) choose(ctx context.Context, holder string) (*term, error) {
 	limit := time.NewTimer(comeBack)
 	defer limit.Stop()

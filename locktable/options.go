@@ -33,11 +33,11 @@ type options struct {
 
 const minMaxSize = 4 << 10
 
-// WithMemberName sets the name of this member, by which its object in the bucket is named: the name of
-// a pod, for example. It may not contain a slash. The default, the machine's name, the process's
-// number and random letters, is unique for each Table. A process that restarts under the name of
-// one that has died waits for a TTL, and two live processes of one name take turns: only one of
-// them can use the table.
+// WithMemberName sets the name of this member, by which its object in the bucket is named: the name
+// of a pod, for example. It may not contain a slash. The default is the machine's name, the process
+// ID and random letters. It is unique for each Table. A process that restarts under the name of a
+// member that has crashed waits for a TTL. Two running processes of one name take turns, so only
+// one of them can use the table.
 func WithMemberName(name string) Option { return func(o *options) { o.member = name } }
 
 // WithTTL sets how long the member's lock lasts without a renewal: see [leasehold.WithTTL]. What a
