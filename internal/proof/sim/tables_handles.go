@@ -23,6 +23,7 @@ type handedOver struct {
 	seq   int       // number of the table's version then
 }
 
+// handOverFaults are what happens about a hand-over.
 var handOverFaults = []string{
 	"copy", "copy", "restore table", "restore table", "crash and restart", "suspend", "partition",
 	"deny table's writes", "", "",
@@ -58,8 +59,7 @@ func (c *TableConfig) drawHandOvers() {
 // stops, and the next of its node goes on with the member. Some handles are used by another process
 // as well.
 func (w *tableWorld) handOver(p *tableProcess, a Action) {
-	n := int(a.For) % len(p.clients)
-	c := p.clients[n]
+	c := p.clients[int(a.For)%len(p.clients)]
 	w.expect(1)
 	defer w.expect(-1)
 	for range 12 {
@@ -67,7 +67,6 @@ func (w *tableWorld) handOver(p *tableProcess, a Action) {
 			return
 		}
 		if h := c.detach(p.draw(w.cfg.TTL)); h != nil {
-			h.table = n
 			if p.draw(3) == 0 {
 				w.expect(1)
 				wait := p.draw(a.For + w.cfg.TTL/2)
@@ -110,7 +109,7 @@ func (c *tableClient) detach(patience time.Duration) *handedOver {
 		return nil // another call is under way
 	}
 	if p.draw(4) == 0 {
-		p.workers.Go(c.asksLate)
+		go c.asksLate()
 		_ = p.clock.Sleep(p.life, p.draw(w.cfg.TTL/50))
 	}
 	handle, err := c.tab.Detach(ctx)
@@ -123,7 +122,7 @@ func (c *tableClient) detach(patience time.Duration) *handedOver {
 		}
 		return nil
 	}
-	h := &handedOver{by: c, handle: handle, at: time.Now()}
+	h := &handedOver{by: c, table: slices.Index(p.clients, c), handle: handle, at: time.Now()}
 	if h.Handle, err = tables.ParseHandle(handle); err != nil {
 		w.violate("%s has detached its member, and the handle is none: %v", c.name, err)
 		return nil
@@ -185,7 +184,7 @@ func (c *tableClient) resumes(h *handedOver) {
 	w.state.Unlock()
 	var err error
 	if c.tab, err = locktable.Resume(c.store(), h.handle, c.options()...); err != nil {
-		w.violate("%s cannot resume a member: %v", c.name, err)
+		panic(err)
 	}
 	c.key = h.Member.Key
 	c.p.workers.Go(c.goOn)
