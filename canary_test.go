@@ -277,8 +277,7 @@ func TestRefusalsOfWritesThatWereCarriedOut(t *testing.T) {
 					_, err := lock.TryAcquire(t.Context())
 					require.ErrorIs(t, err, leasehold.ErrUnsafeStore)
 					require.ErrorContains(t, err, "answered with a refusal")
-					rec := recordOf(t, server)
-					require.True(t, rec.Released(), "it is given back")
+					require.True(t, recordOf(t, server).Released(), "it is given back")
 				}
 			})
 			synctest.Test(t, func(t *testing.T) { // the acquisition's own write is answered rightly
@@ -359,8 +358,7 @@ func TestCtxEndsWhileTheStoreIsTried(t *testing.T) {
 		}
 		_, err := newLock(t, w.store).TryAcquire(ctx)
 		require.ErrorIs(t, err, context.Canceled)
-		rec := recordOf(t, server)
-		require.True(t, rec.Released())
+		require.True(t, recordOf(t, server).Released())
 		w.Wait()
 	})
 }
@@ -387,8 +385,7 @@ func TestTheEndOfCtxCutsOffNoneOfTheTwoWrites(t *testing.T) {
 			_, err := newLock(t, w.store, quiet).TryAcquire(ctx)
 			require.Error(t, err)
 			time.Sleep(time.Minute)
-			rec := recordOf(t, server)
-			require.True(t, rec.Released(), "the write was carried out after the release")
+			require.True(t, recordOf(t, server).Released(), "the write was carried out after the release")
 			w.Wait()
 		})
 	}

@@ -129,8 +129,7 @@ func TestWhoWaitsOnAServerThatIgnoresConditions(t *testing.T) {
 						require.Equal(t, holder.Token(), rec.Token)
 					}
 					require.NoError(t, holder.Release(t.Context()))
-					rec := recordOf(t, server)
-					require.True(t, rec.Released())
+					require.True(t, recordOf(t, server).Released())
 				})
 			}
 		}

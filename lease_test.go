@@ -459,14 +459,19 @@ func TestCommittedStateSurvivesReleaseAndTakeover(t *testing.T) {
 	})
 }
 
+// renewWithoutAnswer renews a lease. The write lands, but its answer is lost.
+func renewWithoutAnswer(t *testing.T, store *faultStore, lease *leasehold.Lease) {
+	t.Helper()
+	store.next(fault{op: "put", apply: true, err: errInjected})
+	require.ErrorIs(t, lease.Renew(testctx.Within(t, time.Millisecond)), context.DeadlineExceeded)
+}
+
 // A commit whose condition fails because an earlier renewal has landed is written again.
 func TestACommitAfterARenewalOfUnknownOutcomeIsWritten(t *testing.T) {
 	onMemStore(t, func(t *testing.T, mem leasehold.Store) {
 		store := &faultStore{Store: mem}
 		lease := acquire(t, newLock(t, store, leasehold.WithManualRenewal()))
-		ended := testctx.Within(t, time.Millisecond)
-		store.next(fault{op: "put", apply: true, err: errInjected})
-		require.ErrorIs(t, lease.Renew(ended), context.DeadlineExceeded)
+		renewWithoutAnswer(t, store, lease)
 		require.NoError(t, lease.Commit(t.Context(), []byte("state")))
 		rec, err := newLock(t, mem).Inspect(t.Context())
 		require.NoError(t, err)
@@ -986,9 +991,7 @@ func TestAnAbandonedLeaseAfterARenewalWithoutAnAnswer(t *testing.T) {
 		l := newLock(t, store, leasehold.WithManualRenewal())
 		lease := acquire(t, l)
 		time.Sleep(8 * time.Second)
-		store.next(fault{op: "put", apply: true, err: errInjected})
-		once := testctx.Within(t, time.Millisecond)
-		require.Error(t, lease.Renew(once))
+		renewWithoutAnswer(t, store, lease)
 		lease.Abandon()
 		time.Sleep(10 * time.Second)
 		_, err := l.TryAcquire(t.Context())
@@ -1005,9 +1008,7 @@ func TestARenewalDoesNotWriteAgainAfterAbandon(t *testing.T) {
 		l := newLock(t, store, leasehold.WithManualRenewal())
 		lease := acquire(t, l)
 		time.Sleep(4 * time.Second)
-		store.next(fault{op: "put", apply: true, err: errInjected})
-		once := testctx.Within(t, time.Millisecond)
-		require.Error(t, lease.Renew(once))
+		renewWithoutAnswer(t, store, lease)
 		landed, err := l.Inspect(t.Context())
 		require.NoError(t, err)
 		store.next(fault{op: "get", apply: true, delay: time.Second})

@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -111,13 +113,12 @@ func waited(t *testing.T, seed uint64, ttl, poll time.Duration, push, crash bool
 	return reads, free
 }
 
-// TestWakeupsTable measures every row of the page's table again. The same random numbers give the
-// same row.
+// TestWakeupsTable measures every row of the page's table again. With RENDER set it writes them.
 func TestWakeupsTable(t *testing.T) {
 	const ttl, trials = 15 * time.Second, 50
 	page, err := os.ReadFile("handover.md")
 	require.NoError(t, err)
-	rows := regexp.MustCompile(`(?m)^\| (([\d.]+) s[^|]*) \| (yes|no) \|.*$`).FindAllStringSubmatch(string(page), -1)
+	rows := regexp.MustCompile(`(?m)^\| (([\d.]+) s[^|]*) \| (yes|no) \| (.*)$`).FindAllStringSubmatch(string(page), -1)
 	require.Len(t, rows, 7)
 	for _, row := range rows {
 		poll, err := time.ParseDuration(row[2] + "s")
@@ -130,8 +131,22 @@ func TestWakeupsTable(t *testing.T) {
 			_, free = waited(t, seed, ttl, poll, row[3] == "yes", true)
 			crashed = append(crashed, free.Seconds()/ttl.Seconds())
 		}
-		require.Equal(t, fmt.Sprintf("| %s | %s | %.1f | %.1f s | %.2f TTL (%.2f TTL) |",
-			row[1], row[3], median(reads), slices.Max(released), median(crashed), slices.Max(crashed)), row[0])
+		const form = "%.1f | %.1f s | %.2f TTL (%.2f TTL) |"
+		is := []any{median(reads), slices.Max(released), median(crashed), slices.Max(crashed)}
+		if os.Getenv("RENDER") != "" {
+			rendered := strings.TrimSuffix(row[0], row[4]) + fmt.Sprintf(form, is...)
+			page = bytes.Replace(page, []byte(row[0]), []byte(rendered), 1)
+			continue
+		}
+		var says [4]float64
+		_, err = fmt.Sscanf(row[4], "%f | %f s | %f TTL (%f TTL) |", &says[0], &says[1], &says[2], &says[3])
+		require.NoError(t, err)
+		for i, tolerance := range []float64{1, 0.5, 0.03, 0.1} {
+			require.InDelta(t, says[i], is[i], tolerance, "%s is %s", row[0], fmt.Sprintf(form, is...))
+		}
+	}
+	if os.Getenv("RENDER") != "" {
+		require.NoError(t, os.WriteFile("handover.md", page, 0o600))
 	}
 }
 
