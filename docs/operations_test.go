@@ -7,7 +7,6 @@ import (
 	"go/token"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,11 +22,7 @@ import (
 // that exists. A row may quote the beginning of a long message, up to " …".
 func TestMessagesOnThePage(t *testing.T) {
 	logged := make(map[string]string) // the place of each message
-	for _, file := range goFiles(t) {
-		if strings.HasSuffix(file, "_test.go") || regexp.MustCompile(
-			`(^|/)(bench|examples|itest|storetest|internal/(proof|testkit|tools))/`).MatchString(filepath.ToSlash(file)) {
-			continue
-		}
+	for _, file := range shipped(t) {
 		set := token.NewFileSet()
 		parsed, err := parser.ParseFile(set, file, nil, parser.SkipObjectResolution)
 		require.NoError(t, err)

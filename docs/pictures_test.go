@@ -24,8 +24,9 @@ func TestPictures(t *testing.T) {
 	require.NoError(t, err)
 	shown := make(map[string]bool)
 	for page, prefix := range map[string]string{"../README.md": "docs/", "concepts.md": ""} {
-		for _, m := range regexp.MustCompile(`<picture><source media="\(prefers-color-scheme: dark\)" `+
-			`srcset="(.*)-dark\.svg">\n<img src="(.*)\.svg" alt="[^"]+"></picture>`).FindAllStringSubmatch(read(page), -1) {
+		picture := regexp.MustCompile(`<picture><source media="\(prefers-color-scheme: dark\)" ` +
+			`srcset="(.*)-dark\.svg">\n<img src="(.*)\.svg" alt="[^"]+"></picture>`)
+		for _, m := range picture.FindAllStringSubmatch(read(page), -1) {
 			require.Equal(t, m[1], m[2], page)
 			light := strings.TrimPrefix(m[2], prefix)
 			shown[light+".svg"], shown[light+"-dark.svg"] = true, true

@@ -107,7 +107,9 @@ var (
 // prose returns what people read: pages that are kept by hand, comments, and string literals.
 func prose(t *testing.T) [3][]passage {
 	t.Helper()
-	rendered := []string{"../docs/performance.md", "../docs/evidence/performance-tables.md", "../docs/evidence/mutants.md"}
+	rendered := []string{
+		"../docs/performance.md", "../docs/evidence/performance-tables.md", "../docs/evidence/mutants.md",
+	}
 	var texts [3][]passage
 	for _, glob := range []string{"../*.md", "*.md", "*/*.md", "../*/README.md"} {
 		pages, err := filepath.Glob(glob)
@@ -127,11 +129,8 @@ func prose(t *testing.T) [3][]passage {
 			texts[0] = append(texts[0], passage{page, 1, string(text)})
 		}
 	}
-	shipped := slices.DeleteFunc(goFiles(t), func(file string) bool {
-		return strings.HasSuffix(file, "_test.go") || regexp.MustCompile(`(^|/)(proof|testkit|itest|bench|tools)/`).MatchString(file)
-	})
 	set := token.NewFileSet()
-	for _, file := range shipped {
+	for _, file := range shipped(t) {
 		parsed, err := parser.ParseFile(set, file, nil, parser.ParseComments|parser.SkipObjectResolution)
 		require.NoError(t, err)
 		for _, group := range parsed.Comments {
@@ -147,4 +146,13 @@ func prose(t *testing.T) [3][]passage {
 		})
 	}
 	return texts
+}
+
+var unshipped = regexp.MustCompile(`(^|/)(bench|examples|itest|storetest|internal/(proof|testkit|tools))/|_test\.go$`)
+
+// shipped returns the Go files that users import or run.
+func shipped(t *testing.T) []string {
+	t.Helper()
+	files := goFiles(t)
+	return slices.DeleteFunc(files, func(file string) bool { return unshipped.MatchString(filepath.ToSlash(file)) })
 }

@@ -298,8 +298,8 @@ func (c *crew) await(what string, look func() (is bool, seen string)) {
 func (c *crew) report() string {
 	var b strings.Builder
 	state, err := c.watcher.Inspect(c.t.Context())
-	fmt.Fprintf(&b, "\nThe table at %v: error %v, revision %d, %d bytes, rows %v\n", time.Now().Format(time.RFC3339Nano),
-		err, state.Revision, state.Size, rowsOf(state))
+	fmt.Fprintf(&b, "\nThe table at %v: error %v, revision %d, %d bytes, rows %v\n",
+		time.Now().Format(time.RFC3339Nano), err, state.Revision, state.Size, rowsOf(state))
 	for _, m := range state.Members {
 		fmt.Fprintf(&b, "member %s, token %d, renewed at %v: %v\n", m.Name, m.Token, m.Renewed, m.Err)
 	}

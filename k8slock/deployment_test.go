@@ -1,6 +1,7 @@
 package k8slock_test
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strconv"
@@ -72,5 +73,5 @@ func TestDeploymentOnThePage(t *testing.T) {
 		strconv.Itoa(int(parts[2]/time.Second))+"*time.Second)")
 	byDefault := clock.Attempt(ttl, ttl/5, ttl/3).Round(100 * time.Millisecond).Seconds()
 	require.Contains(t, strings.Join(strings.Fields(page), " "),
-		"A request takes at most 10 s at any TTL, and "+strconv.FormatFloat(byDefault, 'g', -1, 64)+" s with the defaults.")
+		fmt.Sprintf("A request takes at most 10 s at any TTL, and %g s with the defaults.", byDefault))
 }

@@ -57,7 +57,8 @@ func requireHeld(t *testing.T, m *member, want map[string]uint64) {
 // locks meanwhile, and each works like any other. Nothing is left when they are free.
 func TestDetachAndResume(t *testing.T) {
 	onStore(t, func(t *testing.T, store *counting) {
-		a, other := start(t, store, locktable.WithMemberName("pod"), locktable.WithMetadata(map[string]string{"a": "b"}),
+		a, other := start(t, store,
+			locktable.WithMemberName("pod"), locktable.WithMetadata(map[string]string{"a": "b"}),
 			locktable.WithTTL(time.Minute)), start(t, store)
 		x := acquire(t, a.Lock("x"))
 		yz := acquire(t, a.All(a.Shared("y"), a.Semaphore("z", 5).Slots(2)))

@@ -407,7 +407,9 @@ func TestBadInput(t *testing.T) {
 		"tiny":       {key, []locktable.Option{locktable.WithMaxSize(5)}, "WithMaxSize: 5"},
 		"huge":       {key, []locktable.Option{locktable.WithMaxSize(1 << 30)}, "WithMaxSize"},
 		"TTL":        {key, []locktable.Option{locktable.WithTTL(-1)}, "TTL"},
-		"too long":   {key, []locktable.Option{locktable.WithMemberName(strings.Repeat("x", 2000))}, "longer than 1024"},
+		"too long": {
+			key, []locktable.Option{locktable.WithMemberName(strings.Repeat("x", 2000))}, "longer than 1024",
+		},
 	} {
 		_, err := locktable.New(store, c.key, c.opts...)
 		require.ErrorContains(t, err, c.want, name)

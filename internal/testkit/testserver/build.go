@@ -185,7 +185,8 @@ func (o *output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	modules := bytes.Count(o.text, []byte("go: downloading "))
-	return fmt.Sprintf("%d modules downloaded, %d packages compiled", modules, bytes.Count(o.text, []byte("\n"))-modules)
+	packages := bytes.Count(o.text, []byte("\n")) - modules
+	return fmt.Sprintf("%d modules downloaded, %d packages compiled", modules, packages)
 }
 
 // progress says that a build has begun, and every 15 seconds how far it is.
@@ -198,7 +199,8 @@ func progress(name string, out *output) (stop func()) {
 		for {
 			select {
 			case <-tick.C:
-				fmt.Fprintf(os.Stderr, "testserver: building %s for %s: %v\n", name, time.Since(start).Round(time.Second), out)
+				took := time.Since(start).Round(time.Second)
+				fmt.Fprintf(os.Stderr, "testserver: building %s for %s: %v\n", name, took, out)
 			case <-done:
 				return
 			}

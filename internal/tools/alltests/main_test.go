@@ -97,7 +97,8 @@ func TestFlaky(t *testing.T) {
 	t.Setenv("LEASEHOLD_SIZE", "full") // so that it does not run again
 	text, err = run("-patience=2s", "./stuck")
 	require.Error(t, err, text)
-	require.Regexp(t, `(?s) TestStuck \(\ds\)\nstopped example/stuck: none.*stuck\.neverEnds\(.*FAILED: example/stuck\n`, text)
+	const stopped = `(?s) TestStuck \(\ds\)\nstopped example/stuck: none.*stuck\.neverEnds\(.*FAILED: example/stuck\n`
+	require.Regexp(t, stopped, text)
 }
 
 // A package is stopped for its silence, and not for the time that it takes.
