@@ -18,8 +18,9 @@ import (
 // that they change. A row begins with the name of the mutant. "promise" is the number of the
 // promise in docs/evidence/README.md that it would break. Without one it costs time, or is of a
 // part of which no promise speaks. "by" is a check that must catch it alone: the name of a check,
-// or a package and a pattern of tests. After the arrow stands what it found last; -record writes that.
-// "in" is a file, the lines with a minus are its code, and those with a plus take their place.
+// or a package and a pattern of tests. After the arrow stands what it found last; -record writes
+// that. "in" is a file, the lines with a minus are its code, and those with a plus take their
+// place.
 var mutants, badRow = embedded()
 
 //go:embed rows/*.txt
