@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The page names what the files of the proof have: their actions, the parts of their invariants, and
-// the parties that answer for guards.
+// The page names what the files of the proof have: their actions, the parts of their invariants,
+// and the parties that answer for guards.
 func TestWhyItIsSafeNamesWhatTheProofHas(t *testing.T) {
 	page, err := os.ReadFile("why-it-is-safe.md")
 	require.NoError(t, err)
