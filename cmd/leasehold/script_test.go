@@ -22,24 +22,24 @@ import (
 	"github.com/leasehold-go/leasehold/internal/testkit/testserver"
 )
 
-// TestScript runs the scripts of testdata/script: command lines, and the exit code and the text that
-// each of them ends with. Beside the commands of testscript, a script has:
+// TestScript runs the scripts of testdata/script: command lines, and the exit code and the text
+// that each of them ends with. Besides the commands of testscript, a script has:
 //
 //	code N PROGRAM ARGS…          ends with this exit code
 //	succeeds PROGRAM ARGS…        ends with 0, and nothing on standard error
-//	refuses N TEXT PROGRAM ARGS…  ends with N, and prints nothing but one line of leasehold's with
-//	                              TEXT, in words of the command
-//	each FILE COMMAND ARGS…       runs COMMAND for each line of FILE. The cells of the line, between
-//	                              which there is a "|", replace {1}, {2} and so on
+//	refuses N TEXT PROGRAM ARGS…  ends with N, and prints nothing but one line of leasehold's
+//	                              with TEXT, in words of the command
+//	each FILE COMMAND ARGS…       runs COMMAND for each line of FILE. The cells of the line,
+//	                              separated by "|", replace {1}, {2} and so on
 //	plain N                       standard output has N lines, and nothing that a terminal obeys
 //	save NAME                     puts the standard output into a variable
 //	bucket [versitygw|gcs]        makes a bucket, $BUCKET. A URL in it is $B/key$Q
 //	put KEY BODY                  writes an object into the bucket, or without one into $WORK. The
 //	                              BODY "stdout" is the last standard output
 //	version KEY                   prints what a write of the bucket's object would change
-//	server NAME KIND              puts the URL of a server into NAME, and HOST:PORT into NAME_ADDR.
-//	                              There are none, silent, hangup, and a status, with a BODY or
-//	                              without one. The first request makes a file asked-NAME
+//	server NAME KIND              puts the URL of a server into NAME, and HOST:PORT into
+//	                              NAME_ADDR. There are none, silent, hangup, and a status, with a
+//	                              BODY or without one. The first request makes a file asked-NAME
 //	server FILE unix              makes a socket
 func TestScript(t *testing.T) {
 	t.Parallel()
@@ -158,7 +158,7 @@ func makeBucket(ts *testscript.TestScript, _ bool, args []string) {
 
 func putLock(ts *testscript.TestScript, _ bool, args []string) {
 	t := ts.Value(theTest{}).(testing.TB)
-	var store leasehold.Store = leasehold.NewFileStore(ts.Getenv("WORK"))
+	store := leasehold.NewFileStore(ts.Getenv("WORK"))
 	if name := ts.Getenv("BUCKET"); name != "" {
 		store = leasehold.NewS3Store(testserver.MinIO(t).Client(), name)
 	}
