@@ -25,6 +25,8 @@ require (
 	google.golang.org/api v0.307.0
 )
 
+require golang.org/x/tools v0.51.0 // indirect
+
 require (
 	cel.dev/expr v0.25.2 // indirect
 	cloud.google.com/go v0.123.0 // indirect
